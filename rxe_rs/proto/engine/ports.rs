@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the engine needs from outside: queues, memory, completions and a place for packets.
+//!
+//! The kernel driver implements these over rings, pinned pages and socket buffers, the simulator
+//! over plain vectors. All methods are called with the QP locked and must not block.
+
+use super::wc::Wc;
+use super::wr::{RecvWr, SqSlot};
+use crate::ids::{PKey, RKey};
+use crate::wire::packet::Payload;
+use crate::wire::repr::Headers;
+
+/// A local scatter/gather entry could not be used: unknown key, foreign PD, bounds or rights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalFault;
+
+/// A remote access was refused: unknown key, foreign PD, bounds or rights (IBTA vol1 9.7.5.2.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteFault;
+
+/// Rights that a remote operation asks of a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoteRight {
+    /// RDMA READ.
+    Read,
+    /// RDMA WRITE.
+    Write,
+    /// ATOMIC.
+    Atomic,
+}
+
+/// A 64-bit atomic operation on host-endian memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicOp {
+    /// Store `swap` if the word equals `compare`.
+    CmpSwp {
+        /// Value compared with.
+        compare: u64,
+        /// Value stored.
+        swap: u64,
+    },
+    /// Add to the word, wrapping.
+    FetchAdd {
+        /// Addend.
+        add: u64,
+    },
+}
+
+/// Result of asking for a receive work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// Here it is; its scatter list is now the current one.
+    Wr(RecvWr),
+    /// None is posted.
+    Empty,
+    /// One was posted, but its content is invalid; it has been consumed.
+    Invalid {
+        /// Identifier as far as it could be read.
+        wr_id: u64,
+    },
+}
+
+/// Things the engine counts through [`Ports::count`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Count {
+    /// A request arrived out of order and was answered with a sequence NAK or dropped.
+    OutOfSequence,
+    /// A duplicate request arrived.
+    DuplicateRequest,
+    /// A receiver-not-ready NAK was sent.
+    RnrNakSent,
+    /// A receiver-not-ready NAK arrived.
+    RnrNakReceived,
+    /// A sequence NAK was sent.
+    SequenceNakSent,
+    /// A sequence NAK arrived.
+    SequenceNakReceived,
+    /// A hole in the responses was taken as a NAK.
+    ImpliedNak,
+    /// The acknowledgement timer expired and packets were sent again.
+    Timeout,
+    /// The transport retries were exhausted.
+    RetryExceeded,
+    /// The receiver-not-ready retries were exhausted.
+    RnrRetryExceeded,
+    /// An acknowledgement outside the window was ignored.
+    StrayAck,
+    /// A message was dropped because no receive was posted (UD, UC).
+    NoReceive,
+    /// A packet was dropped because the QP's state or transport does not accept it.
+    Unexpected,
+    /// A remote access was refused.
+    RemoteAccessError,
+    /// A request was refused as invalid.
+    RemoteInvalidRequest,
+}
+
+impl Count {
+    /// Number of counters.
+    pub const COUNT: usize = 15;
+
+    /// All of them, in index order.
+    pub const ALL: [Count; Self::COUNT] = [
+        Count::OutOfSequence,
+        Count::DuplicateRequest,
+        Count::RnrNakSent,
+        Count::RnrNakReceived,
+        Count::SequenceNakSent,
+        Count::SequenceNakReceived,
+        Count::ImpliedNak,
+        Count::Timeout,
+        Count::RetryExceeded,
+        Count::RnrRetryExceeded,
+        Count::StrayAck,
+        Count::NoReceive,
+        Count::Unexpected,
+        Count::RemoteAccessError,
+        Count::RemoteInvalidRequest,
+    ];
+
+    /// Position in an array of counters.
+    #[inline]
+    pub const fn index(self) -> usize {
+        match self {
+            Count::OutOfSequence => 0,
+            Count::DuplicateRequest => 1,
+            Count::RnrNakSent => 2,
+            Count::RnrNakReceived => 3,
+            Count::SequenceNakSent => 4,
+            Count::SequenceNakReceived => 5,
+            Count::ImpliedNak => 6,
+            Count::Timeout => 7,
+            Count::RetryExceeded => 8,
+            Count::RnrRetryExceeded => 9,
+            Count::StrayAck => 10,
+            Count::NoReceive => 11,
+            Count::Unexpected => 12,
+            Count::RemoteAccessError => 13,
+            Count::RemoteInvalidRequest => 14,
+        }
+    }
+
+    /// Name in `rdma statistic` and `hw_counters`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Count::OutOfSequence => "out_of_seq_request",
+            Count::DuplicateRequest => "duplicate_request",
+            Count::RnrNakSent => "send_rnr_err",
+            Count::RnrNakReceived => "rcvd_rnr_err",
+            Count::SequenceNakSent => "send_seq_err",
+            Count::SequenceNakReceived => "rcvd_seq_err",
+            Count::ImpliedNak => "implied_nak_seq_err",
+            Count::Timeout => "local_ack_timeout_err",
+            Count::RetryExceeded => "retry_exceeded_err",
+            Count::RnrRetryExceeded => "retry_rnr_exceeded_err",
+            Count::StrayAck => "stray_ack",
+            Count::NoReceive => "no_receive_buffer",
+            Count::Unexpected => "unexpected_packet",
+            Count::RemoteAccessError => "resp_remote_access_err",
+            Count::RemoteInvalidRequest => "resp_invalid_request_err",
+        }
+    }
+}
+
+/// Queues, memory and completions of one QP.
+///
+/// Send queue indices run freely over `u32` and wrap; the implementor masks them.
+pub trait Ports {
+    /// Index one past the newest send request. At most the ring's size ahead of the oldest one
+    /// not retired.
+    fn sq_produced(&self) -> u32;
+
+    /// The slot of `index`; `None` only if `index` is not between the oldest slot not retired and
+    /// [`sq_produced`](Self::sq_produced).
+    fn sq_slot(&mut self, index: u32) -> Option<&mut SqSlot>;
+
+    /// All slots before `index` are finished and may be used again.
+    fn sq_retire(&mut self, index: u32);
+
+    /// Copies `dst.len()` bytes from `offset` of the payload of send request `index`.
+    fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault>;
+
+    /// Places response data at `offset` of the scatter list of send request `index`.
+    fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault>;
+
+    /// Takes the next receive work request.
+    fn recv_take(&mut self) -> Taken;
+
+    /// Places received data at `offset` of the scatter list taken last.
+    fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault>;
+
+    /// Checks a whole remote access before its first byte moves.
+    fn remote_check(
+        &self,
+        rkey: RKey,
+        addr: u64,
+        len: u32,
+        right: RemoteRight,
+    ) -> Result<(), RemoteFault>;
+
+    /// Copies from local memory on behalf of the peer.
+    fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault>;
+
+    /// Copies into local memory on behalf of the peer.
+    fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault>;
+
+    /// Executes an atomic operation on behalf of the peer and returns the value before it; `addr`
+    /// is a multiple of 8.
+    fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
+
+    /// Reports a completion of the send queue.
+    fn complete_send(&mut self, wc: &Wc);
+
+    /// Reports a completion of the receive queue.
+    fn complete_recv(&mut self, wc: &Wc);
+
+    /// The P_Key that outgoing packets carry now.
+    fn pkey(&self) -> PKey;
+
+    /// Counts an occurrence.
+    fn count(&mut self, what: Count);
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dest {
+    /// To the connected peer.
+    Peer,
+    /// To the address handle of this send request.
+    Slot(u32),
+}
+
+/// Why a packet was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TxFault<E> {
+    /// No memory or no room now; try again later.
+    Busy,
+    /// The destination cannot be used at all (address handle gone, of another PD).
+    Unreachable,
+    /// The closure that fills the payload failed; the packet was not added.
+    Fill(E),
+}
+
+/// Takes outgoing packets. They leave after the QP has been unlocked, in the order given.
+pub trait Tx {
+    /// There is room for at least one more packet in this turn.
+    fn has_room(&self) -> bool;
+
+    /// Adds a packet: `headers`, `payload_len` bytes written by `fill`, padding to a multiple of
+    /// four (counted in the BTH already) and the ICRC, which the implementor computes.
+    fn packet<E>(
+        &mut self,
+        to: Dest,
+        headers: &Headers,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>>;
+}

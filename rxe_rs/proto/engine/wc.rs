@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Work completions (IBTA vol1 11.4.2.1, `struct ib_wc`).
+
+use super::wr::SendOp;
+
+/// Completion status; the numbers are those of `enum ib_wc_status`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum WcStatus {
+    /// The request completed.
+    Success = 0,
+    /// A message was longer than the receive buffer or the path allows.
+    LocLenErr = 1,
+    /// The request itself was malformed.
+    LocQpOpErr = 2,
+    /// A local scatter/gather entry failed its key, bounds or rights check.
+    LocProtErr = 4,
+    /// The QP entered the error state before the request was executed.
+    WrFlushErr = 5,
+    /// A memory window could not be bound.
+    MwBindErr = 6,
+    /// The peer's response did not fit the request.
+    BadRespErr = 7,
+    /// A protection error on a local data buffer while receiving an RDMA WRITE with immediate.
+    LocAccessErr = 8,
+    /// The peer refused the request as invalid.
+    RemInvReqErr = 9,
+    /// The peer refused the access to its memory.
+    RemAccessErr = 10,
+    /// The peer could not complete the request.
+    RemOpErr = 11,
+    /// The transport retry count was exceeded.
+    RetryExcErr = 12,
+    /// The receiver-not-ready retry count was exceeded.
+    RnrRetryExcErr = 13,
+    /// Any other error.
+    GeneralErr = 21,
+}
+
+impl WcStatus {
+    /// The value of `enum ib_wc_status`.
+    #[inline]
+    pub const fn to_u32(self) -> u32 {
+        match self {
+            WcStatus::Success => 0,
+            WcStatus::LocLenErr => 1,
+            WcStatus::LocQpOpErr => 2,
+            WcStatus::LocProtErr => 4,
+            WcStatus::WrFlushErr => 5,
+            WcStatus::MwBindErr => 6,
+            WcStatus::BadRespErr => 7,
+            WcStatus::LocAccessErr => 8,
+            WcStatus::RemInvReqErr => 9,
+            WcStatus::RemAccessErr => 10,
+            WcStatus::RemOpErr => 11,
+            WcStatus::RetryExcErr => 12,
+            WcStatus::RnrRetryExcErr => 13,
+            WcStatus::GeneralErr => 21,
+        }
+    }
+}
+
+/// What completed; the numbers are those of `enum ib_wc_opcode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WcOpcode {
+    /// A SEND of the send queue.
+    Send,
+    /// An RDMA WRITE.
+    RdmaWrite,
+    /// An RDMA READ.
+    RdmaRead,
+    /// An ATOMIC compare and swap.
+    CompSwap,
+    /// An ATOMIC fetch and add.
+    FetchAdd,
+    /// A SEND arrived.
+    Recv,
+    /// An RDMA WRITE with immediate data arrived.
+    RecvRdmaWithImm,
+}
+
+impl WcOpcode {
+    /// The completion opcode of a send request.
+    #[inline]
+    pub const fn of(op: SendOp) -> Self {
+        match op {
+            SendOp::Send | SendOp::SendImm => WcOpcode::Send,
+            SendOp::Write | SendOp::WriteImm => WcOpcode::RdmaWrite,
+            SendOp::Read => WcOpcode::RdmaRead,
+            SendOp::CmpSwp => WcOpcode::CompSwap,
+            SendOp::FetchAdd => WcOpcode::FetchAdd,
+        }
+    }
+
+    /// The value of `enum ib_wc_opcode`.
+    #[inline]
+    pub const fn to_u32(self) -> u32 {
+        match self {
+            WcOpcode::Send => 0,
+            WcOpcode::RdmaWrite => 1,
+            WcOpcode::RdmaRead => 2,
+            WcOpcode::CompSwap => 3,
+            WcOpcode::FetchAdd => 4,
+            WcOpcode::Recv => 128,
+            WcOpcode::RecvRdmaWithImm => 129,
+        }
+    }
+}
+
+/// IP version of the network header that came before an UD message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetKind {
+    /// IPv4: the 20 byte header stands in the second half of the 40 bytes.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// One completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wc {
+    /// Identifier of the request.
+    pub wr_id: u64,
+    /// Outcome.
+    pub status: WcStatus,
+    /// What completed; meaningful on success only.
+    pub opcode: WcOpcode,
+    /// Bytes moved.
+    pub byte_len: u32,
+    /// Immediate data in wire order, if any came.
+    pub imm: Option<[u8; 4]>,
+    /// Own QP number.
+    pub qpn: u32,
+    /// QP number of the sender (UD; the connected peer's otherwise).
+    pub src_qpn: u32,
+    /// Index of the P_Key the message came with (QP1).
+    pub pkey_index: u16,
+    /// Set if the first 40 bytes of the receive buffer hold the network header.
+    pub grh: Option<NetKind>,
+    /// The completion counts as solicited for an armed CQ: the sender asked for it, or it is an
+    /// error (IBTA vol1 11.4.2.2).
+    pub solicited: bool,
+}
+
+impl Wc {
+    /// A completion of the send queue.
+    pub const fn send(wr_id: u64, op: SendOp, status: WcStatus, byte_len: u32, qpn: u32) -> Self {
+        Self {
+            wr_id,
+            status,
+            opcode: WcOpcode::of(op),
+            byte_len,
+            imm: None,
+            qpn,
+            src_qpn: 0,
+            pkey_index: 0,
+            grh: None,
+            solicited: !matches!(status, WcStatus::Success),
+        }
+    }
+
+    /// An unsuccessful completion of the receive queue.
+    pub const fn recv_error(wr_id: u64, status: WcStatus, qpn: u32) -> Self {
+        Self {
+            wr_id,
+            status,
+            opcode: WcOpcode::Recv,
+            byte_len: 0,
+            imm: None,
+            qpn,
+            src_qpn: 0,
+            pkey_index: 0,
+            grh: None,
+            solicited: true,
+        }
+    }
+}

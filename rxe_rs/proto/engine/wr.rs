@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Work requests as the engine sees them: copied out of the ring once and already validated.
+
+use crate::ids::{Psn, QKey, Qpn, RKey};
+
+/// What a send work request asks for (IBTA vol1 10.8.2, `enum ib_wr_opcode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendOp {
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendImm,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate data.
+    WriteImm,
+    /// RDMA READ.
+    Read,
+    /// ATOMIC compare and swap.
+    CmpSwp,
+    /// ATOMIC fetch and add.
+    FetchAdd,
+}
+
+impl SendOp {
+    /// True if the request is answered by data and so takes one of the peer's RDMA READ/ATOMIC
+    /// resources (IBTA vol1 9.7.3.3).
+    #[inline]
+    pub const fn needs_response(self) -> bool {
+        matches!(self, SendOp::Read | SendOp::CmpSwp | SendOp::FetchAdd)
+    }
+
+    /// True if the payload of the request is gathered from local memory.
+    #[inline]
+    pub const fn carries_payload(self) -> bool {
+        !self.needs_response()
+    }
+}
+
+/// Modifiers of a send work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SendFlags {
+    /// Report success with a completion.
+    pub signaled: bool,
+    /// Raise a solicited event at the receiver.
+    pub solicited: bool,
+    /// Wait for all earlier READ and ATOMIC requests of the queue.
+    pub fence: bool,
+    /// The payload was copied from the request itself, not from a memory region.
+    pub inline: bool,
+}
+
+/// Where an UD message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdDest {
+    /// Destination QP.
+    pub qpn: Qpn,
+    /// Q_Key of the request; its top bit selects the QP's own (IBTA vol1 10.2.5).
+    pub qkey: QKey,
+    /// Address handle number; resolved outside the engine.
+    pub ah: u32,
+}
+
+/// One send work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendWr {
+    /// The consumer's identifier, returned in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// Modifiers.
+    pub flags: SendFlags,
+    /// Immediate data in wire order.
+    pub imm: [u8; 4],
+    /// Remote virtual address of WRITE, READ and ATOMIC.
+    pub remote_addr: u64,
+    /// Remote key of WRITE, READ and ATOMIC.
+    pub rkey: RKey,
+    /// Bytes of the message: the sum of the scatter/gather entries or of the inline data;
+    /// 0..=2^31, and 8 for ATOMIC.
+    pub length: u32,
+    /// Compare value of compare and swap, addend of fetch and add.
+    pub compare_add: u64,
+    /// Swap value of compare and swap.
+    pub swap: u64,
+    /// Destination of UD messages.
+    pub ud: UdDest,
+}
+
+impl SendWr {
+    /// A SEND of nothing; the value of slots that were never filled.
+    pub const EMPTY: Self = Self {
+        wr_id: 0,
+        op: SendOp::Send,
+        flags: SendFlags { signaled: false, solicited: false, fence: false, inline: false },
+        imm: [0; 4],
+        remote_addr: 0,
+        rkey: RKey(0),
+        length: 0,
+        compare_add: 0,
+        swap: 0,
+        ud: UdDest { qpn: Qpn::GSI, qkey: QKey(0), ah: 0 },
+    };
+}
+
+/// Engine-private progress of a send work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// PSN of its first packet.
+    pub first: Psn,
+    /// PSN of its last packet (for READ: of the last response).
+    pub last: Psn,
+    /// Response bytes already placed (READ, ATOMIC).
+    pub placed: u32,
+    /// All response data has arrived (READ, ATOMIC).
+    pub answered: bool,
+}
+
+/// A slot of the private send queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SqSlot {
+    /// The request.
+    pub wr: SendWr,
+    /// Its progress; written by the engine alone.
+    pub run: Run,
+    /// If set, the request was found invalid when it was copied from the ring; it completes with
+    /// this status in its turn and is never sent.
+    pub invalid: Option<super::wc::WcStatus>,
+}
+
+impl SqSlot {
+    /// A slot for `wr` that has not been sent yet.
+    pub const fn new(wr: SendWr) -> Self {
+        Self {
+            wr,
+            run: Run { first: Psn::new(0), last: Psn::new(0), placed: 0, answered: false },
+            invalid: None,
+        }
+    }
+
+    /// A slot for a request that failed validation.
+    pub const fn invalid(wr: SendWr, status: super::wc::WcStatus) -> Self {
+        let mut slot = Self::new(wr);
+        slot.invalid = Some(status);
+        slot
+    }
+}
+
+/// A receive work request, as far as the engine needs to know it; its scatter list stays with the
+/// implementor of [`Ports`](super::ports::Ports) until the next one is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvWr {
+    /// The consumer's identifier, returned in the completion.
+    pub wr_id: u64,
+    /// Room in the scatter list in bytes.
+    pub length: u32,
+}
