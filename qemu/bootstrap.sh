@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# Makes the toolchain root: a Debian 13 tree in the cache folder that holds the compilers Debian builds its kernels with, QEMU
+# and the packet decoders. Everything else of this folder runs inside it, so the host needs mmdebstrap and nothing more.
+# Safe to interrupt: the root appears under its final name only when it is complete.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+. "$here/lib.sh"
+. "$here/root-recipe"
+
+[ -e "$root/.complete" ] && exit 0
+
+[ "$(id -u)" = 0 ] || die "setting up needs root (chroot, mounts). Run it as root: sudo make $*"
+command -v apt-get >/dev/null || die "setting up needs a Debian 12 or 13 host with apt; none found"
+
+mkdir -p "$cache" || die "cannot write the cache folder $cache; set RXE_RS_CACHE to a folder with 14 GB free"
+exec 9>"$cache/.lock-root"
+flock -n 9 || { say "another set-up is running, waiting for it"; flock 9; }
+[ -e "$root/.complete" ] && exit 0
+
+free=$(df -Pk "$cache" | awk 'NR==2 { print int($4 / 1048576) }')
+[ "$free" -ge 14 ] || die "$cache has $free GB free, 14 GB are needed; free some or set RXE_RS_CACHE to another disk"
+
+if ! command -v mmdebstrap >/dev/null; then
+	say "installing the Debian package mmdebstrap on this machine (the only one needed)"
+	{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends mmdebstrap; } >&2 ||
+		die "apt-get could not install mmdebstrap; see its messages above, then run the same command again"
+fi
+
+# The mirror is the one this machine uses; without one mmdebstrap's own default applies.
+mirror=$(apt-get indextargets --format '$(CREATED_BY)|$(ORIGIN)|$(LABEL)|$(REPO_URI)' 2>/dev/null |
+	awk -F'|' '$1 == "Packages" && $2 == "Debian" && $3 == "Debian" { print $4; exit }')
+packages=$(grep -v '^#' "$here/root-packages.txt" | sort -u | paste -sd,)
+
+say "making the Debian 13 toolchain root (about 2 GB, a minute or two with a fast mirror)"
+tmp=$cache/tmp-root.$$
+trap 'rm -rf "$tmp"' EXIT
+rm -rf "$cache"/tmp-root.*
+start=$(date +%s)
+if [ -n "$mirror" ]; then
+	for s in "$suite" "$updates" "$backports"; do
+		printf 'deb %s %s main\n' "$mirror" "$s"
+	done | mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --include="$packages" \
+		"$suite" "$tmp" - >&2 || die "mmdebstrap failed; see its messages above, then run the same command again"
+else
+	mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --include="$packages" "$suite" "$tmp" >&2 ||
+		die "mmdebstrap failed; see its messages above, then run the same command again"
+	sed -n "s/ $suite / $backports /p" "$tmp/etc/apt/sources.list" >>"$tmp/etc/apt/sources.list"
+fi
+touch "$tmp/.complete"
+sync -f "$tmp" || true
+mv "$tmp" "$root"
+trap - EXIT
+say "toolchain root ready in $(( $(date +%s) - start )) s: $root"

@@ -1,0 +1,31 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# in-root.sh [command …]: runs a command (default: a shell) inside the toolchain root, in the current folder. The clone, the
+# cache folder and /tmp are visible under the same names as outside; mounts are private and vanish with the command.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+. "$here/lib.sh"
+[ -e "$root/.complete" ] || "$here/bootstrap.sh"
+[ "$(id -u)" = 0 ] || die "entering the toolchain root needs root. Run the same command with sudo"
+cwd=$(pwd -P)
+[ $# -gt 0 ] || set -- /bin/bash
+
+export RXE_ROOT="$root" RXE_CLONE="$clone" RXE_CWD="$cwd" RXE_RS_CACHE="$cache"
+exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh -eu -c '
+	into() { mkdir -p "$RXE_ROOT$1"; mount --rbind "$1" "$RXE_ROOT$1"; }
+	mount --bind "$RXE_ROOT" "$RXE_ROOT"
+	mount --rbind /dev "$RXE_ROOT/dev"
+	mount --rbind /sys "$RXE_ROOT/sys"
+	mount -t proc proc "$RXE_ROOT/proc"
+	into /tmp
+	case $RXE_RS_CACHE/ in /tmp/*) ;; *) into "$RXE_RS_CACHE" ;; esac
+	case $RXE_CLONE/ in /tmp/*) ;; *) into "$RXE_CLONE" ;; esac
+	for f in /etc/resolv.conf /etc/hosts; do
+		[ -e "$f" ] && cat "$f" 2>/dev/null >"$RXE_ROOT$f" || :
+	done
+	exec chroot "$RXE_ROOT" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \
+		RXE_RS_CACHE="$RXE_RS_CACHE" RXE_IN_ROOT=1 CARGO_HOME="$RXE_RS_CACHE/cargo" \
+		http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" \
+		/bin/sh -c '\''cd "$1" 2>/dev/null || cd /; shift; exec "$@"'\'' sh "$RXE_CWD" "$@"
+' sh "$@"

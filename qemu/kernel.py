@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Resolves, downloads and prepares a stock Debian kernel in the cache folder. Runs inside the toolchain root.
+
+kernel.py ensure [SERIES]    make the kernel of a series (7.2, 7.3) ready, print its release
+kernel.py show [SERIES]      print the paths of a ready kernel as NAME=VALUE lines
+kernel.py list               print the releases that backports offers, newest first, and what each lacks
+
+A ready kernel is CACHE/kernels/RELEASE/ with `image/` (the packages' files as installed: vmlinuz, modules, System.map), `src/`
+(the source tree prepared with the stock configuration and symbol versions) and the file `ready`, written last. Every step
+writes under a temporary name first, so an interrupted run is continued by the next one.
+"""
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SUPPORTED = ("7.2", "7.3")
+CACHE = Path(os.environ.get("RXE_RS_CACHE") or Path.home() / ".cache/rxe_rs")
+KERNELS = CACHE / "kernels"
+
+
+def say(text):
+    print(f"==> {text}", file=sys.stderr, flush=True)
+
+
+def die(text):
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    sys.exit(1)
+
+
+def run(*args, quiet=None, **kwargs):
+    """Runs a command; with `quiet` its output goes to that log file, whose end is shown when it fails."""
+    if quiet is None:
+        done = subprocess.run(args, stdout=sys.stderr, **kwargs)
+        if done.returncode:
+            die(f"failed: {' '.join(map(str, args))}")
+        return
+    with open(quiet, "ab") as log:
+        done = subprocess.run(args, stdout=log, stderr=subprocess.STDOUT, **kwargs)
+    if done.returncode:
+        sys.stderr.write(Path(quiet).read_text(errors="replace")[-4000:])
+        die(f"failed: {' '.join(map(str, args))} (all of its output: {quiet})")
+
+
+def output(*args):
+    return subprocess.run(args, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def package_table():
+    """All linux-* packages the lists offer: {name: [version, …]} newest version first."""
+    done = subprocess.run(["apt-get", "update", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode or "Failed to fetch" in done.stderr:
+        sys.stderr.write(done.stderr)
+        die("cannot read Debian's package lists; check the network, then run the same command again")
+    names = output("apt-cache", "pkgnames", "linux-").split()
+    wanted = [n for n in names if re.match(r"linux-(source-\d|(binary|binary-unsigned|modules|headers|kbuild|base)-\d)", n)]
+    table = {}
+    for line in output("apt-cache", "madison", *wanted).splitlines():
+        name, version, _ = (field.strip() for field in line.split("|", 2))
+        table.setdefault(name, [])
+        if version not in table[name]:
+            table[name].append(version)
+    return table
+
+
+def version_key(release):
+    return tuple(int(n) for n in re.match(r"(\d+)\.(\d+)\.(\d+)", release).groups())
+
+
+def candidates(table):
+    """Every amd64 release of the supported series, newest first, with the packages it needs and those that are missing."""
+    found = []
+    for name in table:
+        match = re.fullmatch(r"linux-modules-((\d+\.\d+)\.\d+\+deb13)-amd64", name)
+        if not match or match[2] not in SUPPORTED:
+            continue
+        abi, series = match[1], match[2]
+        release = f"{abi}-amd64"
+        version = table[name][0]
+        image = f"linux-binary-{release}"
+        if image not in table:
+            # A new version's signature can lag behind by days; the unsigned package holds the same kernel.
+            image = f"linux-binary-unsigned-{release}"
+        source = f"linux-source-{series}"
+        needed = {n: version for n in (
+            image, name, f"linux-headers-{release}", f"linux-headers-{abi}-common", f"linux-kbuild-{abi}",
+            f"linux-base-{release}", source)}
+        missing = [n for n, v in needed.items() if v not in table.get(n, [])]
+        found.append({"release": release, "series": series, "version": version, "packages": needed, "missing": missing})
+    return sorted(found, key=lambda c: version_key(c["release"]), reverse=True)
+
+
+def resolve(series):
+    """The newest complete release of `series`, or of the newest supported series that has one."""
+    for c in candidates(package_table()):
+        if not c["missing"] and series in (None, c["series"]):
+            return c
+    die(f"Debian 13 backports hold no complete {series or '7.2 or 7.3'} kernel (image, modules, headers, source) today; "
+        "`qemu/in-root.sh qemu/kernel.py list` shows what there is")
+
+
+def cached(series):
+    """The newest release already prepared, so that second runs need no network."""
+    ready = []
+    for mark in KERNELS.glob("*/ready"):
+        info = json.loads(mark.read_text())
+        if series in (None, info["series"]):
+            ready.append(info)
+    default = KERNELS / "default"
+    if series is None:
+        # Without a series the choice made first stays, or a prepared 7.2 would shadow an unprepared 7.3.
+        if not default.exists():
+            return None
+        ready = [i for i in ready if i["series"] == default.read_text().strip()]
+    return max(ready, key=lambda i: version_key(i["release"]), default=None)
+
+
+def paths(info):
+    base = KERNELS / info["release"]
+    return {"RELEASE": info["release"], "SERIES": info["series"], "TREE": base / "src",
+            "VMLINUZ": base / "vmlinuz", "MODULES": base / "image/usr/lib/modules" / info["release"]}
+
+
+def download(info, base):
+    """Fetches the packages; apt checks their signatures and shows its progress."""
+    debs = base / "debs"
+    debs.mkdir(parents=True, exist_ok=True)
+    missing = [f"{n}={v}" for n, v in info["packages"].items() if not list(debs.glob(f"{n}_*.deb"))]
+    if missing:
+        say(f"downloading {len(missing)} packages of Linux {info['release']}")
+        run("apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", *missing, cwd=debs)
+    return debs
+
+
+def one_deb(debs, name):
+    return next(debs.glob(f"{name}_*.deb"))
+
+
+def unpack_image(info, debs, base):
+    if (base / "image").exists():
+        return
+    say("unpacking image, modules and headers")
+    tmp = base / "image.tmp"
+    shutil.rmtree(tmp, ignore_errors=True)
+    tmp.mkdir()
+    for name in info["packages"]:
+        if not name.startswith("linux-source"):
+            run("dpkg-deb", "-x", one_deb(debs, name), tmp)
+    tmp.rename(base / "image")
+
+
+def unpack_source(info, debs, base):
+    if (base / "src.unpacked").exists() or (base / "src").exists():
+        return
+    say("unpacking the kernel source (1.8 GB)")
+    tmp = base / "src.tmp"
+    shutil.rmtree(tmp, ignore_errors=True)
+    tmp.mkdir()
+    deb = one_deb(debs, f"linux-source-{info['series']}")
+    run("bash", "-o", "pipefail", "-c",
+        f"dpkg-deb --fsys-tarfile {deb} | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' | xz -dc -T0 "
+        f"| tar -x -C {tmp} --strip-components=1")
+    tmp.rename(base / "src.unpacked")
+
+
+def find_file(root, *patterns):
+    for pattern in patterns:
+        for path in sorted(root.glob(pattern)):
+            if path.is_file():
+                return path
+    die(f"the kernel packages hold no file like {patterns[0]} under {root}")
+
+
+def prepare(info, base):
+    """Makes the source tree fit for building modules: 90 s on two processors."""
+    if (base / "src").exists():
+        return
+    release = info["release"]
+    tree = base / "src.unpacked"
+    headers = base / "image/usr/src" / f"linux-headers-{release}"
+    shutil.copy(find_file(headers, ".config"), tree / ".config")
+    shutil.copy(find_file(headers, "Module.symvers"), tree / "Module.symvers")
+    say("preparing the kernel tree for Rust modules (a minute or two)")
+    local = re.sub(r"^\d+\.\d+\.\d+", "", release)
+    log = base / "prepare.log"
+    log.unlink(missing_ok=True)
+    final = base / "src"
+    # Generated files hold absolute paths, so the tree takes its final name before it is prepared and loses it on failure.
+    tree.rename(final)
+    try:
+        run("make", "-C", final, f"-j{os.cpu_count()}", "CC=gcc-14", "HOSTCC=gcc-14", f"LOCALVERSION={local}",
+            f"KERNELRELEASE={release}", "olddefconfig", "modules_prepare", quiet=log)
+        for need in ("rust/libkernel.rmeta", "include/generated/rustc_cfg", "rust/bindings/bindings_generated.rs"):
+            if not (final / need).exists():
+                die(f"the prepared tree lacks {need}: this kernel is not configured for Rust modules (see {log})")
+    except BaseException:
+        final.rename(tree)
+        raise
+
+
+def ensure(series, refresh=False):
+    KERNELS.mkdir(parents=True, exist_ok=True)
+    info = None if refresh else cached(series)
+    if info:
+        return info
+    with open(CACHE / ".lock-kernel", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        info = None if refresh else cached(series)
+        if info:
+            return info
+        start = time.monotonic()
+        say("choosing a kernel from Debian 13 backports")
+        info = resolve(series)
+        base = KERNELS / info["release"]
+        base.mkdir(parents=True, exist_ok=True)
+        if not (base / "ready").exists():
+            free = shutil.disk_usage(base).free >> 30
+            if free < 6 and not (base / "src.unpacked").exists():
+                die(f"{base} has {free} GB free, 6 GB are needed; free some or set RXE_RS_CACHE to another disk")
+            say(f"Linux {info['release']}")
+            # A killed run may have left a half-prepared tree under the final name.
+            if (base / "src").exists():
+                (base / "src").rename(base / "src.unpacked")
+            debs = download(info, base)
+            unpack_source(info, debs, base)
+            unpack_image(info, debs, base)
+            prepare(info, base)
+            vmlinuz = find_file(base / "image", f"usr/lib/modules/{info['release']}/vmlinuz*", "boot/vmlinuz*")
+            shutil.copy(vmlinuz, base / "vmlinuz")
+            tmp = base / "ready.tmp"
+            tmp.write_text(json.dumps(info, indent=1) + "\n")
+            tmp.rename(base / "ready")
+            shutil.rmtree(debs)
+            say(f"Linux {info['release']} ready in {time.monotonic() - start:.0f} s: {base}")
+        if series is None:
+            (KERNELS / "default").write_text(info["series"] + "\n")
+        return info
+
+
+def main():
+    if not os.environ.get("RXE_IN_ROOT"):
+        die("this runs inside the toolchain root: qemu/in-root.sh qemu/kernel.py …")
+    args = sys.argv[1:]
+    verb = args[0] if args else ""
+    series = (args[1] if len(args) > 1 else "") or None
+    if series is not None and series not in SUPPORTED:
+        die(f"KERNEL={series} is not supported; choose one of {', '.join(SUPPORTED)} or leave it out")
+    if verb == "ensure":
+        print(ensure(series)["release"])
+    elif verb == "refresh":
+        print(ensure(series, refresh=True)["release"])
+    elif verb == "show":
+        for name, value in paths(ensure(series)).items():
+            print(f"{name}={value}")
+    elif verb == "list":
+        for c in candidates(package_table()):
+            print(c["release"], "complete" if not c["missing"] else "lacks " + " ".join(c["missing"]))
+    else:
+        die(__doc__)
+
+
+if __name__ == "__main__":
+    main()
