@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Kernel abstractions of the `rxe_rs` driver: the only unsafe Rust in the module.
+//!
+//! Written as if for `rust/kernel`: safe wrappers of the RDMA core ([`rdma`]), of pinned and
+//! shared memory ([`mem`]) and of what the network and locking parts of the kernel crate lack.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+/// Prefix of the log lines of this crate.
+const __LOG_PREFIX: &[u8] = b"rxe_rs\0";
+
+mod bindings;
+pub mod layout;
