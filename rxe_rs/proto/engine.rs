@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The queue pair engine: no I/O, no clock, no lock, no allocation.
+//!
+//! [`qp::Qp`] is a value that is fed packets, timer expiries and doorbells and is asked for
+//! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API),
+//! `requester` (send queue to packets), `completer` (responses to completions), `responder`
+//! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
+//! flight), [`ports`] (what it needs from outside), [`wr`] and [`wc`] (work requests and
+//! completions).
+
+mod completer;
+mod datagram;
+pub mod ports;
+pub mod qp;
+mod requester;
+mod responder;
+mod response;
+pub mod wc;
+pub mod window;
+pub mod wr;
+
+pub use qp::{Attrs, Events, Progress, Qp, Service, State, UdMeta};

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+//! UD: one packet a message, and the receive side of UC.
+
+use super::ports::{Count, Dest, LocalFault, Ports, Taken, Tx, TxFault};
+use super::qp::{Progress, Qp, State, UdMeta};
+use super::requester::pad_of;
+use super::responder::{Message, Refusal};
+use super::wc::{NetKind, Wc, WcOpcode, WcStatus};
+use super::wr::{SendOp, SqSlot};
+use crate::check::qkey;
+use crate::wire::bth::Bth;
+use crate::wire::opcode::{Opcode, Operation, Transport};
+use crate::wire::packet::{Packet, Payload};
+use crate::wire::repr::Headers;
+
+/// Bytes that the network header takes in an UD receive buffer (IBTA vol1 11.4.1.2).
+const GRH_BYTES: u32 = 40;
+
+impl Qp {
+    /// Sends messages of a datagram service.
+    pub(super) fn transmit_datagrams(
+        &mut self,
+        now: u64,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Progress {
+        loop {
+            if self.req.cur == ports.sq_produced() || self.state != State::Rts {
+                return Progress::Idle;
+            }
+            if !tx.has_room() {
+                return Progress::More;
+            }
+            let Some(slot) = ports.sq_slot(self.req.cur).map(|s| *s) else {
+                return Progress::Idle;
+            };
+            let status = match self.send_datagram(&slot, ports, tx) {
+                Ok(()) => WcStatus::Success,
+                Err(Some(status)) => status,
+                Err(None) => {
+                    self.pause(now);
+                    return Progress::Idle;
+                }
+            };
+            self.finish(&slot, status, ports);
+            if status != WcStatus::Success {
+                self.enter_sqe(ports);
+                return Progress::Idle;
+            }
+        }
+    }
+
+    /// `Err(None)`: not now.
+    fn send_datagram(
+        &mut self,
+        slot: &SqSlot,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), Option<WcStatus>> {
+        if let Some(status) = slot.invalid {
+            return Err(Some(status));
+        }
+        let wr = &slot.wr;
+        let operation = match wr.op {
+            SendOp::Send => Operation::SendOnly,
+            SendOp::SendImm => Operation::SendOnlyImm,
+            _ => return Err(Some(WcStatus::LocQpOpErr)),
+        };
+        if wr.length > self.attrs.mtu.bytes() {
+            return Err(Some(WcStatus::LocLenErr));
+        }
+        let bth = Bth {
+            opcode: Opcode::new(Transport::Ud, operation),
+            se: wr.flags.solicited,
+            migreq: true,
+            pad: pad_of(wr.length),
+            pkey: ports.pkey(),
+            fecn: false,
+            becn: false,
+            dest_qpn: wr.ud.qpn,
+            ack_req: false,
+            psn: self.req.top,
+        };
+        let key = qkey::outgoing(wr.ud.qkey, self.attrs.qkey);
+        let mut headers = Headers::new(bth).deth(key, self.attrs.qpn);
+        if wr.op == SendOp::SendImm {
+            headers = headers.imm(wr.imm);
+        }
+        let index = self.req.cur;
+        let source = &*ports;
+        let size = usize::try_from(wr.length).unwrap_or(0);
+        let fill = |dst: &mut [u8]| source.gather(index, 0, dst);
+        match tx.packet(Dest::Slot(index), &headers, size, fill) {
+            Ok(()) => {
+                self.req.top = self.req.top.next();
+                Ok(())
+            }
+            Err(TxFault::Busy) => Err(None),
+            Err(TxFault::Unreachable) => Err(Some(WcStatus::LocQpOpErr)),
+            Err(TxFault::Fill(LocalFault)) => Err(Some(WcStatus::LocProtErr)),
+        }
+    }
+
+    /// Receives a datagram. Q_Key and P_Key have been checked.
+    pub(super) fn handle_datagram(
+        &mut self,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        meta: &UdMeta<'_>,
+        ports: &mut impl Ports,
+    ) {
+        let only = matches!(
+            packet.opcode().operation(),
+            Operation::SendOnly | Operation::SendOnlyImm
+        );
+        let (Some(deth), true) = (packet.deth(), only) else {
+            ports.count(Count::Unexpected);
+            return;
+        };
+        let wr = match ports.recv_take() {
+            Taken::Wr(wr) => wr,
+            Taken::Empty => {
+                ports.count(Count::NoReceive);
+                return;
+            }
+            Taken::Invalid { wr_id } => {
+                return self.fail_receive(wr_id, WcStatus::LocQpOpErr, ports);
+            }
+        };
+        let len = u32::try_from(payload.len()).ok().and_then(|len| len.checked_add(GRH_BYTES));
+        let Some(byte_len) = len.filter(|len| *len <= wr.length) else {
+            return self.fail_receive(wr.wr_id, WcStatus::LocLenErr, ports);
+        };
+        if place(meta, payload, ports).is_err() {
+            return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
+        }
+        ports.complete_recv(&Wc {
+            wr_id: wr.wr_id,
+            status: WcStatus::Success,
+            opcode: WcOpcode::Recv,
+            byte_len,
+            imm: packet.imm(),
+            qpn: self.attrs.qpn.get(),
+            src_qpn: deth.src_qpn().get(),
+            pkey_index: meta.pkey_index,
+            grh: Some(meta.net),
+            solicited: packet.bth().se,
+        });
+    }
+
+    fn fail_receive(&mut self, wr_id: u64, status: WcStatus, ports: &mut impl Ports) {
+        ports.complete_recv(&Wc::recv_error(wr_id, status, self.attrs.qpn.get()));
+        self.enter_error(ports);
+    }
+
+    /// Receives a packet of an UC connection. Nothing is ever answered: after a gap the damaged
+    /// message is dropped and the next one accepted (IBTA vol1 9.8.2.2).
+    pub(super) fn handle_uc(
+        &mut self,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        ports: &mut impl Ports,
+    ) {
+        let psn = packet.bth().psn;
+        if psn != self.resp.epsn {
+            ports.count(Count::OutOfSequence);
+            self.resp.epsn = psn;
+            // The receive request stays ours and takes the next message.
+            self.resp.message = Message::None;
+        }
+        if packet.opcode().starts_message() {
+            self.resp.message = Message::None;
+        } else if matches!(self.resp.message, Message::None) {
+            ports.count(Count::Unexpected);
+            self.resp.epsn = psn.next();
+            return;
+        }
+        match self.execute_payload(packet, payload, ports) {
+            Ok(()) => {}
+            Err(Refusal::Rnr) => {
+                ports.count(Count::NoReceive);
+                self.skip_message(psn);
+            }
+            Err(Refusal::Nak(_, WcStatus::WrFlushErr | WcStatus::LocAccessErr)) => {
+                ports.count(Count::Unexpected);
+                self.skip_message(psn);
+            }
+            Err(Refusal::Nak(_, status)) => match self.resp.recv.take() {
+                Some(wr) => self.fail_receive(wr.wr_id, status, ports),
+                None => self.skip_message(psn),
+            },
+        }
+    }
+
+    fn skip_message(&mut self, psn: crate::ids::Psn) {
+        self.resp.message = Message::None;
+        self.resp.epsn = psn.next();
+    }
+}
+
+/// Places the network header and the payload in the receive buffer.
+fn place(
+    meta: &UdMeta<'_>,
+    payload: &Payload<'_>,
+    ports: &mut impl Ports,
+) -> Result<(), LocalFault> {
+    let mut grh = [0u8; 40];
+    // An IPv4 header stands in the second half (IBTA annex A17.4.5.1).
+    let room = match meta.net {
+        NetKind::V4 => grh.get_mut(20..40),
+        NetKind::V6 => grh.get_mut(0..40),
+    };
+    if let Some(room) = room {
+        for (to, from) in room.iter_mut().zip(meta.ip_header) {
+            *to = *from;
+        }
+    }
+    ports.recv_scatter(0, &Payload::from_slice(&grh))?;
+    if payload.len() > 0 {
+        ports.recv_scatter(GRH_BYTES, payload)?;
+    }
+    Ok(())
+}

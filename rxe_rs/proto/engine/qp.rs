@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The queue pair: its attributes, its state and the entry points of the engine.
+//!
+//! Inputs: [`Qp::handle_packet`], [`Qp::handle_timeout`], [`Qp::set_state`]. Outputs:
+//! [`Qp::poll_transmit`], [`Qp::poll_timeout`], [`Qp::take_events`]. Everything else is a getter.
+//! Times are nanoseconds of one monotonic clock; spurious timeouts are harmless.
+
+use super::ports::{Count, Ports, Taken, Tx};
+use super::requester::Requester;
+use super::responder::Responder;
+use super::wc::{NetKind, Wc, WcStatus};
+use crate::ids::{Mtu, Psn, QKey, Qpn};
+use crate::wire::packet::{Packet, Payload};
+
+/// Transport service of a QP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// The general services interface, QP1: an unreliable datagram QP that takes any P_Key.
+    Gsi,
+}
+
+impl Service {
+    /// True for services whose QPs have exactly one peer.
+    #[inline]
+    pub const fn is_connected(self) -> bool {
+        matches!(self, Service::Rc | Service::Uc)
+    }
+}
+
+/// State of a QP (IBTA vol1 10.3.1, figure 124).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Created or reset; nothing is posted, nothing arrives.
+    Reset,
+    /// Receives may be posted; arriving packets are dropped.
+    Init,
+    /// Ready to receive: requests of the peer are executed, nothing is sent on our own.
+    Rtr,
+    /// Ready to send: fully operational.
+    Rts,
+    /// Send queue draining: begun requests finish, new ones wait.
+    Sqd,
+    /// Send queue error: sends are flushed, receives go on (UD, UC).
+    Sqe,
+    /// Error: everything posted is flushed.
+    Err,
+}
+
+/// Attributes of a QP, set by the owner before the state transition that needs them.
+#[derive(Clone, Copy, Debug)]
+pub struct Attrs {
+    /// Own number.
+    pub qpn: Qpn,
+    /// The peer's number (connected services).
+    pub dest_qpn: Qpn,
+    /// Path MTU; for UD the greatest message.
+    pub mtu: Mtu,
+    /// Own Q_Key (UD).
+    pub qkey: QKey,
+    /// Acknowledgement timeout code, 0..=31; 0 waits forever (IBTA vol1 9.7.6.1.3).
+    pub timeout: u8,
+    /// Transport retries, 0..=7.
+    pub retry_cnt: u8,
+    /// Receiver-not-ready retries, 0..=7; 7 retries forever.
+    pub rnr_retry: u8,
+    /// Timer code that our receiver-not-ready NAKs carry, 0..=31.
+    pub min_rnr_timer: u8,
+    /// READ and ATOMIC requests we may have outstanding at the peer, 0..=128.
+    pub max_rd_atomic: u8,
+    /// READ and ATOMIC requests of the peer we keep resources for, 0..=128.
+    pub max_dest_rd_atomic: u8,
+    /// The peer may READ.
+    pub remote_read: bool,
+    /// The peer may WRITE.
+    pub remote_write: bool,
+    /// The peer may execute ATOMICs.
+    pub remote_atomic: bool,
+}
+
+/// Greatest number of READ and ATOMIC requests in flight in one direction.
+pub const MAX_RD_ATOMIC: u8 = 128;
+
+impl Attrs {
+    /// Attributes of a QP that was just created.
+    pub const fn new(qpn: Qpn) -> Self {
+        Self {
+            qpn,
+            dest_qpn: Qpn::new(0),
+            mtu: Mtu::Mtu1024,
+            qkey: QKey(0),
+            timeout: 0,
+            retry_cnt: 0,
+            rnr_retry: 0,
+            min_rnr_timer: 0,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+            remote_read: false,
+            remote_write: false,
+            remote_atomic: false,
+        }
+    }
+}
+
+/// Asynchronous events the QP raised since they were last taken (IBTA vol1 11.6.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Events {
+    /// The first packet arrived while ready to receive.
+    pub comm_est: bool,
+    /// The QP failed for a local reason that no completion reports.
+    pub fatal: bool,
+    /// The peer sent an invalid request.
+    pub request_error: bool,
+    /// The peer violated memory protection.
+    pub access_error: bool,
+    /// The send queue is drained.
+    pub sq_drained: bool,
+}
+
+impl Events {
+    /// True if there is nothing to report.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a turn of [`Qp::poll_transmit`] left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Nothing more to send until something happens.
+    Idle,
+    /// The sink ran full; there is more to send.
+    More,
+}
+
+/// What the engine must know of an UD packet beside the packet.
+#[derive(Clone, Copy, Debug)]
+pub struct UdMeta<'a> {
+    /// IP version.
+    pub net: NetKind,
+    /// The IP header: 20 or 40 bytes.
+    pub ip_header: &'a [u8],
+    /// Index of the packet's P_Key in the port's table.
+    pub pkey_index: u16,
+}
+
+/// Pause after a local transmit failure, in nanoseconds.
+const TX_PAUSE_NS: u64 = 100_000;
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    pub(super) service: Service,
+    pub(super) state: State,
+    /// The attributes; write them only while no packet can be in between, that is under the lock
+    /// that guards the QP.
+    pub attrs: Attrs,
+    pub(super) req: Requester,
+    pub(super) resp: Responder,
+    pub(super) events: Events,
+    pub(super) tx_resume: Option<u64>,
+    seen_packet: bool,
+}
+
+impl Qp {
+    /// A QP in RESET.
+    pub fn new(service: Service, qpn: Qpn) -> Self {
+        Self {
+            service,
+            state: State::Reset,
+            attrs: Attrs::new(qpn),
+            req: Requester::new(),
+            resp: Responder::new(),
+            events: Events::default(),
+            tx_resume: None,
+            seen_packet: false,
+        }
+    }
+
+    /// Transport service.
+    #[inline]
+    pub fn service(&self) -> Service {
+        self.service
+    }
+
+    /// Current state.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// PSN of the next packet that has never been sent.
+    pub fn sq_psn(&self) -> Psn {
+        self.req.top
+    }
+
+    /// PSN of the next request expected from the peer.
+    pub fn rq_psn(&self) -> Psn {
+        self.resp.epsn
+    }
+
+    /// Packets that may be in flight now.
+    pub fn window(&self) -> u32 {
+        self.req.window.limit()
+    }
+
+    /// Sets the PSN of the first request to be sent; while nothing has been sent.
+    pub fn set_sq_psn(&mut self, psn: Psn) {
+        self.req.una_psn = psn;
+        self.req.psn = psn;
+        self.req.top = psn;
+    }
+
+    /// Sets the PSN of the first request expected; while none has arrived.
+    pub fn set_rq_psn(&mut self, psn: Psn) {
+        self.resp.epsn = psn;
+    }
+
+    /// True if the send queue is in SQD and everything begun has finished.
+    pub fn is_drained(&self) -> bool {
+        self.state == State::Sqd && self.req.una == self.req.fresh
+    }
+
+    /// Enters `state`; the caller has checked that the transition is allowed (IBTA vol1
+    /// 10.3.1, `ib_modify_qp_is_ok`) and has stored the attributes.
+    pub fn set_state(&mut self, state: State, ports: &mut impl Ports) {
+        match state {
+            State::Reset => {
+                let produced = ports.sq_produced();
+                let qpn = self.attrs.qpn;
+                self.attrs = Attrs::new(qpn);
+                self.req = Requester::new();
+                self.req.reset_to(produced);
+                ports.sq_retire(produced);
+                self.resp = Responder::new();
+                self.events = Events::default();
+                self.tx_resume = None;
+                self.seen_packet = false;
+                self.state = State::Reset;
+            }
+            State::Err => {
+                self.resp.stop();
+                self.enter_error(ports);
+            }
+            State::Rts => {
+                self.req.refill_retries(&self.attrs);
+                self.state = State::Rts;
+            }
+            State::Sqd => {
+                self.state = State::Sqd;
+                self.note_drained();
+            }
+            State::Sqe => self.enter_sqe(ports),
+            State::Init | State::Rtr => self.state = state,
+        }
+    }
+
+    /// Feeds one admitted packet. `meta` is needed for the datagram services.
+    ///
+    /// Whatever it causes to be sent is fetched with [`Qp::poll_transmit`], which the caller does
+    /// once after a train of packets.
+    pub fn handle_packet(
+        &mut self,
+        now: u64,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        meta: &UdMeta<'_>,
+        ports: &mut impl Ports,
+    ) {
+        match self.state {
+            State::Rtr | State::Rts | State::Sqd | State::Sqe => {}
+            State::Reset | State::Init | State::Err => {
+                ports.count(Count::Unexpected);
+                return;
+            }
+        }
+        if !self.seen_packet {
+            self.seen_packet = true;
+            self.events.comm_est = self.state == State::Rtr;
+        }
+        match self.service {
+            Service::Rc => {
+                if packet.opcode().is_response() {
+                    self.handle_response(now, packet, payload, ports);
+                } else {
+                    self.handle_request(packet, payload, ports);
+                }
+            }
+            Service::Uc => self.handle_uc(packet, payload, ports),
+            Service::Ud | Service::Gsi => self.handle_datagram(packet, payload, meta, ports),
+        }
+    }
+
+    /// Feeds the passage of time.
+    pub fn handle_timeout(&mut self, now: u64, ports: &mut impl Ports) {
+        if self.tx_resume.is_some_and(|at| at <= now) {
+            self.tx_resume = None;
+        }
+        self.request_timeout(now, ports);
+    }
+
+    /// When [`Qp::handle_timeout`] (and then [`Qp::poll_transmit`]) wants to be called next.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        [self.req.deadline, self.req.rnr_until, self.tx_resume].into_iter().flatten().min()
+    }
+
+    /// Hands packets to `tx` until there is nothing to send or no room. Responses go first.
+    pub fn poll_transmit(
+        &mut self,
+        now: u64,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Progress {
+        if self.tx_resume.is_some() {
+            return Progress::Idle;
+        }
+        if self.service == Service::Rc && self.transmit_responses(now, ports, tx) == Progress::More
+        {
+            return Progress::More;
+        }
+        match self.state {
+            State::Rts | State::Sqd => match self.service {
+                Service::Rc | Service::Uc => self.transmit_requests(now, ports, tx),
+                Service::Ud | Service::Gsi => self.transmit_datagrams(now, ports, tx),
+            },
+            State::Err | State::Sqe => {
+                self.flush_sends(ports);
+                Progress::Idle
+            }
+            _ => Progress::Idle,
+        }
+    }
+
+    /// Flushes requests posted since the QP entered ERR (or SQE, for sends).
+    pub fn flush_posted(&mut self, ports: &mut impl Ports) {
+        match self.state {
+            State::Err => {
+                self.flush_sends(ports);
+                self.flush_receives(ports);
+            }
+            State::Sqe => self.flush_sends(ports),
+            _ => {}
+        }
+    }
+
+    /// The path could not take what [`Qp::poll_transmit`] produced (queue full, no memory): what
+    /// was lost is sent again in time, and nothing is sent for a moment.
+    pub fn on_congestion(&mut self, now: u64) {
+        self.req.window.on_loss(self.req.top);
+        self.pause(now);
+    }
+
+    /// Takes the events raised so far.
+    #[inline]
+    pub fn take_events(&mut self) -> Events {
+        core::mem::take(&mut self.events)
+    }
+
+    pub(super) fn pause(&mut self, now: u64) {
+        self.tx_resume = Some(now.saturating_add(TX_PAUSE_NS));
+    }
+
+    pub(super) fn note_drained(&mut self) {
+        if self.is_drained() && !self.req.drained_told {
+            self.req.drained_told = true;
+            self.events.sq_drained = true;
+        }
+    }
+
+    /// Moves the QP to ERR and flushes both queues. Responses already owed, among them the NAK
+    /// that explains the error, still go out if the responder was told to close.
+    pub(super) fn enter_error(&mut self, ports: &mut impl Ports) {
+        self.state = State::Err;
+        self.req.deadline = None;
+        self.req.rnr_until = None;
+        self.tx_resume = None;
+        if let Some(wr) = self.resp.abort_message() {
+            let wc = Wc::recv_error(wr.wr_id, WcStatus::WrFlushErr, self.attrs.qpn.get());
+            ports.complete_recv(&wc);
+        }
+        self.flush_sends(ports);
+        self.flush_receives(ports);
+    }
+
+    /// Moves an UC or UD QP to SQE and flushes its send queue.
+    pub(super) fn enter_sqe(&mut self, ports: &mut impl Ports) {
+        self.state = State::Sqe;
+        self.req.deadline = None;
+        self.flush_sends(ports);
+    }
+
+    fn flush_sends(&mut self, ports: &mut impl Ports) {
+        let produced = ports.sq_produced();
+        let qpn = self.attrs.qpn.get();
+        while self.req.una != produced {
+            let Some(slot) = ports.sq_slot(self.req.una) else {
+                break;
+            };
+            let wr = slot.wr;
+            let wc = Wc::send(wr.wr_id, wr.op, WcStatus::WrFlushErr, 0, qpn);
+            ports.complete_send(&wc);
+            self.req.una = self.req.una.wrapping_add(1);
+            ports.sq_retire(self.req.una);
+        }
+        let una = self.req.una;
+        self.req.reset_to(una);
+    }
+
+    fn flush_receives(&mut self, ports: &mut impl Ports) {
+        // Bounded: a process that posts as fast as we flush must not keep us here.
+        for _ in 0..FLUSH_BOUND {
+            let wr_id = match ports.recv_take() {
+                Taken::Wr(wr) => wr.wr_id,
+                Taken::Invalid { wr_id } => wr_id,
+                Taken::Empty => return,
+            };
+            ports.complete_recv(&Wc::recv_error(
+                wr_id,
+                WcStatus::WrFlushErr,
+                self.attrs.qpn.get(),
+            ));
+        }
+    }
+}
+
+/// Receives flushed in one go; no ring is longer.
+const FLUSH_BOUND: u32 = 1 << 16;

@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Send queue to request packets: PSNs, segmentation, window, fences and going back.
+
+use super::ports::{Count, Dest, LocalFault, Ports, Tx, TxFault};
+use super::qp::{Attrs, Progress, Qp, Service, State};
+use super::wc::{Wc, WcStatus};
+use super::window::Window;
+use super::wr::{SendOp, SendWr, SqSlot};
+use crate::ids::Psn;
+use crate::wire::bth::Bth;
+use crate::wire::opcode::{Opcode, Operation, Transport};
+use crate::wire::repr::Headers;
+
+/// An acknowledgement is asked for at least once in this many packets.
+const ACK_EVERY: u32 = 32;
+
+/// PSNs between the oldest unacknowledged packet and the newest; keeps the 24-bit comparison
+/// meaningful whatever mix of large READs is outstanding.
+const MAX_PSN_SPAN: u32 = 1 << 22;
+
+/// Shortest time after which a missing acknowledgement is taken for lost, in nanoseconds. The
+/// architecture allows up to four times the configured timeout (IBTA vol1 9.7.6.1.3).
+const MIN_TIMEOUT_NS: u64 = 8_000_000;
+
+/// Send side of a connection.
+///
+/// Indices run freely: `una <= cur <= fresh <= sq_produced()`. PSNs: `una_psn <= psn <= top`.
+#[derive(Debug)]
+pub(super) struct Requester {
+    /// Oldest request not completed.
+    pub(super) una: u32,
+    /// Oldest request never begun.
+    pub(super) fresh: u32,
+    /// Request the next packet belongs to.
+    pub(super) cur: u32,
+    /// Payload bytes of `cur` that precede the next packet.
+    pub(super) offset: u32,
+    /// Oldest PSN not acknowledged.
+    pub(super) una_psn: Psn,
+    /// PSN of the next packet.
+    pub(super) psn: Psn,
+    /// One past the newest PSN in use.
+    pub(super) top: Psn,
+    pub(super) retries: u8,
+    pub(super) rnr_retries: u8,
+    /// Expiry of the acknowledgement timer.
+    pub(super) deadline: Option<u64>,
+    /// End of a receiver-not-ready wait.
+    pub(super) rnr_until: Option<u64>,
+    /// READ and ATOMIC requests begun and not answered.
+    pub(super) rd_out: u32,
+    /// PSNs those requests reserve for responses, beyond one each.
+    pub(super) rd_psns: u32,
+    since_ack_req: u32,
+    pub(super) window: Window,
+    /// PSN for which a hole in the responses has been acted upon already.
+    pub(super) gap_at: Option<Psn>,
+    pub(super) drained_told: bool,
+}
+
+/// True if free-running index `a` comes before `b`.
+#[inline]
+pub(super) fn index_before(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) > u32::MAX / 2
+}
+
+/// Packets that a message of `len` bytes takes, at least one.
+#[inline]
+pub(super) fn packets(len: u32, mtu: u32) -> u32 {
+    len.div_ceil(mtu.max(1)).max(1)
+}
+
+/// Payload bytes plus padding, and the padding, for the BTH.
+#[inline]
+pub(super) fn pad_of(len: u32) -> u8 {
+    match len & 3 {
+        1 => 3,
+        2 => 2,
+        3 => 1,
+        _ => 0,
+    }
+}
+
+impl Requester {
+    pub(super) fn new() -> Self {
+        Self {
+            una: 0,
+            fresh: 0,
+            cur: 0,
+            offset: 0,
+            una_psn: Psn::new(0),
+            psn: Psn::new(0),
+            top: Psn::new(0),
+            retries: 0,
+            rnr_retries: 0,
+            deadline: None,
+            rnr_until: None,
+            rd_out: 0,
+            rd_psns: 0,
+            since_ack_req: 0,
+            window: Window::new(),
+            gap_at: None,
+            drained_told: false,
+        }
+    }
+
+    /// Forgets everything before request `index`, the next to be begun.
+    pub(super) fn reset_to(&mut self, index: u32) {
+        self.una = index;
+        self.fresh = index;
+        self.cur = index;
+        self.offset = 0;
+        self.una_psn = self.top;
+        self.psn = self.top;
+        self.rd_out = 0;
+        self.rd_psns = 0;
+        self.deadline = None;
+        self.rnr_until = None;
+        self.gap_at = None;
+    }
+
+    pub(super) fn refill_retries(&mut self, attrs: &Attrs) {
+        self.retries = attrs.retry_cnt;
+        self.rnr_retries = attrs.rnr_retry;
+    }
+
+    /// Request packets in flight; responses being waited for count as one packet a request.
+    fn in_flight(&self) -> u32 {
+        let span = u32::try_from(self.psn.delta(self.una_psn)).unwrap_or(0);
+        span.saturating_sub(self.rd_psns)
+    }
+
+    /// Starts the acknowledgement timer anew if anything is outstanding.
+    pub(super) fn rearm(&mut self, now: u64, attrs: &Attrs) {
+        self.deadline = if self.una_psn == self.top { None } else { ack_deadline(now, attrs) };
+    }
+}
+
+fn ack_deadline(now: u64, attrs: &Attrs) -> Option<u64> {
+    let timeout = crate::wire::rnr::ack_timeout_ns(attrs.timeout)?;
+    let wait = timeout.max(MIN_TIMEOUT_NS.min(timeout.saturating_mul(4)));
+    Some(now.saturating_add(wait))
+}
+
+/// What became of an attempt to send one packet.
+enum Sent {
+    Yes,
+    /// Not now.
+    No,
+    /// The request at the cursor fails with this status.
+    Fail(WcStatus),
+}
+
+impl Qp {
+    /// Sends request packets of a connected service.
+    pub(super) fn transmit_requests(
+        &mut self,
+        now: u64,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Progress {
+        if self.req.rnr_until.is_some() {
+            return Progress::Idle;
+        }
+        loop {
+            let produced = ports.sq_produced();
+            if self.req.cur == produced || !matches!(self.state, State::Rts | State::Sqd) {
+                return Progress::Idle;
+            }
+            let begun = index_before(self.req.cur, self.req.fresh);
+            if !begun && self.state == State::Sqd {
+                return Progress::Idle;
+            }
+            if self.req.in_flight() >= self.req.window.limit() {
+                return Progress::Idle;
+            }
+            if !tx.has_room() {
+                return Progress::More;
+            }
+            let Some(slot) = ports.sq_slot(self.req.cur).map(|s| *s) else {
+                return Progress::Idle;
+            };
+            let outcome = match slot.invalid {
+                Some(status) => Sent::Fail(status),
+                None if !begun => match self.begin(&slot.wr, ports) {
+                    Some(begun) => self.send_next(now, &begun, produced, ports, tx),
+                    None => return Progress::Idle,
+                },
+                None => self.send_next(now, &slot, produced, ports, tx),
+            };
+            match outcome {
+                Sent::Yes => {}
+                Sent::No => return Progress::Idle,
+                Sent::Fail(status) => {
+                    // Completions keep their order: requests before this one come first.
+                    if self.req.cur != self.req.una {
+                        return Progress::Idle;
+                    }
+                    if self.service == Service::Uc {
+                        self.finish(&slot, status, ports);
+                        self.enter_sqe(ports);
+                    } else {
+                        self.fail(&slot, status, ports);
+                    }
+                    return Progress::Idle;
+                }
+            }
+        }
+    }
+
+    /// Gives the request at the cursor its PSNs, unless a fence, the READ limit or the PSN span
+    /// holds it back.
+    fn begin(&mut self, wr: &SendWr, ports: &mut impl Ports) -> Option<SqSlot> {
+        let read = wr.op.needs_response();
+        if wr.flags.fence && self.req.rd_out > 0 {
+            return None;
+        }
+        if read && self.req.rd_out >= u32::from(self.attrs.max_rd_atomic) && self.req.rd_out > 0 {
+            return None;
+        }
+        let count = match wr.op {
+            SendOp::CmpSwp | SendOp::FetchAdd => 1,
+            _ => packets(wr.length, self.attrs.mtu.bytes()),
+        };
+        let top = self.req.top.wrapping_add(count);
+        let span = u32::try_from(self.req.top.delta(self.req.una_psn)).unwrap_or(0);
+        if span > 0 && span.saturating_add(count) > MAX_PSN_SPAN {
+            return None;
+        }
+        let slot = ports.sq_slot(self.req.cur)?;
+        if read && (self.attrs.max_rd_atomic == 0 || self.service != Service::Rc) {
+            slot.invalid = Some(WcStatus::LocQpOpErr);
+            return Some(*slot);
+        }
+        slot.run.first = self.req.top;
+        slot.run.last = self.req.top.wrapping_add(count.wrapping_sub(1));
+        slot.run.placed = 0;
+        slot.run.answered = false;
+        let slot = *slot;
+        if read {
+            self.req.rd_out = self.req.rd_out.saturating_add(1);
+            self.req.rd_psns = self.req.rd_psns.saturating_add(count.saturating_sub(1));
+        }
+        self.req.psn = self.req.top;
+        self.req.top = top;
+        self.req.offset = 0;
+        self.req.fresh = self.req.fresh.wrapping_add(1);
+        Some(slot)
+    }
+
+    fn send_next(
+        &mut self,
+        now: u64,
+        slot: &SqSlot,
+        produced: u32,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Sent {
+        if let Some(status) = slot.invalid {
+            return Sent::Fail(status);
+        }
+        let result = match slot.wr.op {
+            SendOp::Read => self.send_read(slot, ports, tx),
+            SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(slot, ports, tx),
+            _ => self.send_payload(slot, produced, ports, tx),
+        };
+        match result {
+            Ok(()) => {
+                if self.req.deadline.is_none() && self.service == Service::Rc {
+                    self.req.deadline = ack_deadline(now, &self.attrs);
+                }
+                Sent::Yes
+            }
+            Err(TxFault::Busy) => {
+                self.pause(now);
+                Sent::No
+            }
+            Err(TxFault::Unreachable) => Sent::Fail(WcStatus::LocQpOpErr),
+            Err(TxFault::Fill(LocalFault)) => Sent::Fail(WcStatus::LocProtErr),
+        }
+    }
+
+    fn bth(&self, operation: Operation, psn: Psn, pad: u8, ports: &impl Ports) -> Bth {
+        let transport = if self.service == Service::Uc { Transport::Uc } else { Transport::Rc };
+        Bth {
+            opcode: Opcode::new(transport, operation),
+            se: false,
+            migreq: true,
+            pad,
+            pkey: ports.pkey(),
+            fecn: false,
+            becn: false,
+            dest_qpn: self.attrs.dest_qpn,
+            ack_req: false,
+            psn,
+        }
+    }
+
+    fn send_payload(
+        &mut self,
+        slot: &SqSlot,
+        produced: u32,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let wr = &slot.wr;
+        let index = self.req.cur;
+        let offset = self.req.offset;
+        let mtu = self.attrs.mtu.bytes();
+        let left = wr.length.saturating_sub(offset);
+        let chunk = left.min(mtu);
+        let first = offset == 0;
+        let last = left <= mtu;
+        let mut bth = self.bth(operation(wr.op, first, last), self.req.psn, pad_of(chunk), ports);
+        if last {
+            bth.se = wr.flags.solicited
+                && matches!(wr.op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm);
+        }
+        let rc = self.service == Service::Rc;
+        let since = self.req.since_ack_req.saturating_add(1);
+        let next = index.wrapping_add(1);
+        let queue_ends = last && next == produced;
+        let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
+        bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY);
+        let ack_req = bth.ack_req;
+        let mut headers = Headers::new(bth);
+        if first && matches!(wr.op, SendOp::Write | SendOp::WriteImm) {
+            headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
+        }
+        if last && matches!(wr.op, SendOp::SendImm | SendOp::WriteImm) {
+            headers = headers.imm(wr.imm);
+        }
+        let source = &*ports;
+        let size = usize::try_from(chunk).unwrap_or(0);
+        tx.packet(Dest::Peer, &headers, size, |dst| source.gather(index, offset, dst))?;
+        self.req.since_ack_req = if ack_req { 0 } else { since };
+        self.req.psn = self.req.psn.next();
+        if last {
+            self.req.cur = next;
+            self.req.offset = 0;
+            if !rc {
+                // Unreliable: done once it is on its way.
+                self.finish(slot, WcStatus::Success, ports);
+                self.note_drained();
+            }
+        } else {
+            self.req.offset = offset.saturating_add(chunk);
+        }
+        Ok(())
+    }
+
+    fn send_read(
+        &mut self,
+        slot: &SqSlot,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let wr = &slot.wr;
+        let placed = slot.run.placed;
+        let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
+        let psn = slot.run.first.wrapping_add(done);
+        let bth = self.bth(Operation::ReadRequest, psn, 0, ports);
+        let addr = wr.remote_addr.wrapping_add(u64::from(placed));
+        let headers = Headers::new(bth).reth(addr, wr.rkey, wr.length.saturating_sub(placed));
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
+        self.advance_past(slot);
+        Ok(())
+    }
+
+    fn send_atomic(
+        &mut self,
+        slot: &SqSlot,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let wr = &slot.wr;
+        let (operation, swap, compare) = match wr.op {
+            SendOp::CmpSwp => (Operation::CmpSwap, wr.swap, wr.compare_add),
+            _ => (Operation::FetchAdd, wr.compare_add, 0),
+        };
+        let bth = self.bth(operation, slot.run.first, 0, ports);
+        let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
+        self.advance_past(slot);
+        Ok(())
+    }
+
+    /// Moves the cursor to the request after `slot`.
+    fn advance_past(&mut self, slot: &SqSlot) {
+        self.req.psn = slot.run.last.next();
+        self.req.cur = self.req.cur.wrapping_add(1);
+        self.req.offset = 0;
+        self.req.since_ack_req = 0;
+    }
+
+    /// Completes the oldest request with `status`.
+    pub(super) fn finish(&mut self, slot: &SqSlot, status: WcStatus, ports: &mut impl Ports) {
+        let wr = &slot.wr;
+        if wr.flags.signaled || status != WcStatus::Success {
+            let len = if status == WcStatus::Success { wr.length } else { 0 };
+            ports.complete_send(&Wc::send(wr.wr_id, wr.op, status, len, self.attrs.qpn.get()));
+        }
+        let begun = index_before(self.req.una, self.req.fresh);
+        if begun {
+            self.req.una_psn = slot.run.last.next();
+            if wr.op.needs_response() {
+                self.req.rd_out = self.req.rd_out.saturating_sub(1);
+                let span = u32::try_from(slot.run.last.delta(slot.run.first)).unwrap_or(0);
+                self.req.rd_psns = self.req.rd_psns.saturating_sub(span);
+            }
+        } else {
+            self.req.fresh = self.req.fresh.wrapping_add(1);
+        }
+        self.req.una = self.req.una.wrapping_add(1);
+        if index_before(self.req.cur, self.req.una) {
+            self.req.cur = self.req.una;
+            self.req.offset = 0;
+            self.req.psn = self.req.una_psn;
+        }
+        ports.sq_retire(self.req.una);
+    }
+
+    /// Fails the oldest request and moves the QP to ERR.
+    pub(super) fn fail(&mut self, slot: &SqSlot, status: WcStatus, ports: &mut impl Ports) {
+        self.finish(slot, status, ports);
+        self.resp.stop();
+        self.enter_error(ports);
+    }
+
+    /// Puts the cursor on `psn`, which lies between `una_psn` and `top`.
+    pub(super) fn seek(&mut self, psn: Psn, ports: &mut impl Ports) {
+        let mtu = self.attrs.mtu.bytes();
+        let mut index = self.req.una;
+        while index_before(index, self.req.fresh) {
+            let Some(slot) = ports.sq_slot(index) else {
+                break;
+            };
+            let run = slot.run;
+            if !run.last.is_before(psn) {
+                self.req.cur = index;
+                let ahead = u32::try_from(psn.delta(run.first)).unwrap_or(0);
+                if slot.wr.op.needs_response() {
+                    self.req.offset = 0;
+                    let done = run.placed.checked_div(mtu).unwrap_or(0);
+                    self.req.psn = run.first.wrapping_add(done);
+                } else {
+                    self.req.offset = ahead.saturating_mul(mtu);
+                    self.req.psn = psn;
+                }
+                return;
+            }
+            index = index.wrapping_add(1);
+        }
+        self.req.cur = self.req.fresh;
+        self.req.offset = 0;
+        self.req.psn = self.req.top;
+    }
+
+    /// Sends again from the oldest unacknowledged packet, or gives up.
+    pub(super) fn retry(&mut self, now: u64, ports: &mut impl Ports) {
+        if self.req.retries == 0 {
+            ports.count(Count::RetryExceeded);
+            if let Some(slot) = ports.sq_slot(self.req.una).map(|s| *s) {
+                self.fail(&slot, WcStatus::RetryExcErr, ports);
+            }
+            return;
+        }
+        self.req.retries = self.req.retries.saturating_sub(1);
+        self.req.window.on_loss(self.req.top);
+        self.seek(self.req.una_psn, ports);
+        self.req.rearm(now, &self.attrs);
+    }
+
+    /// Acknowledgement and receiver-not-ready timers.
+    pub(super) fn request_timeout(&mut self, now: u64, ports: &mut impl Ports) {
+        if self.req.rnr_until.is_some_and(|at| at <= now) {
+            self.req.rnr_until = None;
+            self.req.rearm(now, &self.attrs);
+        }
+        if self.req.deadline.is_some_and(|at| at <= now) {
+            self.req.deadline = None;
+            if matches!(self.state, State::Rts | State::Sqd) && self.req.una_psn != self.req.top {
+                ports.count(Count::Timeout);
+                self.req.gap_at = None;
+                self.retry(now, ports);
+            }
+        }
+    }
+}
+
+/// The operation of a packet of a message with payload.
+fn operation(op: SendOp, first: bool, last: bool) -> Operation {
+    match (op, first, last) {
+        (SendOp::Write | SendOp::WriteImm, true, false) => Operation::WriteFirst,
+        (SendOp::Write | SendOp::WriteImm, false, false) => Operation::WriteMiddle,
+        (SendOp::Write, false, true) => Operation::WriteLast,
+        (SendOp::Write, true, true) => Operation::WriteOnly,
+        (SendOp::WriteImm, false, true) => Operation::WriteLastImm,
+        (SendOp::WriteImm, true, true) => Operation::WriteOnlyImm,
+        (SendOp::SendImm, false, true) => Operation::SendLastImm,
+        (SendOp::SendImm, true, true) => Operation::SendOnlyImm,
+        (_, true, false) => Operation::SendFirst,
+        (_, false, false) => Operation::SendMiddle,
+        (_, false, true) => Operation::SendLast,
+        (_, true, true) => Operation::SendOnly,
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Responses owed to the peer: READ data, ATOMIC results, acknowledgements and NAKs, in order.
+
+use super::ports::{Count, Dest, Ports, RemoteFault, Tx, TxFault};
+use super::qp::{Progress, Qp, State};
+use super::requester::pad_of;
+use crate::ids::{Msn, Psn, RKey};
+use crate::wire::aeth::{Aeth, NakCode, Syndrome};
+use crate::wire::bth::Bth;
+use crate::wire::opcode::{Opcode, Operation, Transport};
+use crate::wire::repr::Headers;
+
+/// Credit code that says nothing about receive credits (IBTA vol1 9.7.7.2).
+pub(super) const NO_CREDITS: u8 = 0x1f;
+
+/// Data a response carries.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    /// `len - sent` bytes of READ data remain.
+    Read { rkey: RKey, addr: u64, len: u32, sent: u32 },
+    /// The value before an ATOMIC.
+    Atomic { original: u64 },
+}
+
+/// A response to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) psn: Psn,
+    pub(super) msn: Msn,
+    pub(super) answer: Answer,
+    /// Counted against the responder resources; replays are not.
+    pub(super) first_time: bool,
+}
+
+/// Jobs that fit: all responder resources and some replays.
+const JOBS: usize = 160;
+
+/// First-in first-out queue of jobs without allocation.
+#[derive(Debug)]
+pub(super) struct JobQueue {
+    slots: [Option<Job>; JOBS],
+    head: usize,
+    len: usize,
+    /// Jobs in the queue that are not replays.
+    pub(super) first_time: u32,
+}
+
+impl JobQueue {
+    pub(super) const fn new() -> Self {
+        Self { slots: [None; JOBS], head: 0, len: 0, first_time: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends `job`; false if there is no room.
+    pub(super) fn push(&mut self, job: Job) -> bool {
+        if self.len >= JOBS {
+            return false;
+        }
+        let mut at = self.head.saturating_add(self.len);
+        if at >= JOBS {
+            at = at.saturating_sub(JOBS);
+        }
+        if let Some(slot) = self.slots.get_mut(at) {
+            *slot = Some(job);
+            self.len = self.len.saturating_add(1);
+            if job.first_time {
+                self.first_time = self.first_time.saturating_add(1);
+            }
+        }
+        true
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut Job> {
+        if self.len == 0 {
+            return None;
+        }
+        self.slots.get_mut(self.head).and_then(Option::as_mut)
+    }
+
+    pub(super) fn pop(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        if let Some(job) = self.slots.get_mut(self.head).and_then(Option::take) {
+            if job.first_time {
+                self.first_time = self.first_time.saturating_sub(1);
+            }
+        }
+        self.len = self.len.saturating_sub(1);
+        self.head = self.head.saturating_add(1);
+        if self.head >= JOBS {
+            self.head = 0;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        while !self.is_empty() {
+            self.pop();
+        }
+    }
+}
+
+/// What became of an attempt to send one response.
+enum Sent {
+    Yes,
+    Busy,
+    /// The memory behind a READ is gone.
+    Refused,
+}
+
+impl Qp {
+    /// Sends responses owed.
+    pub(super) fn transmit_responses(
+        &mut self,
+        now: u64,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Progress {
+        let open = matches!(self.state, State::Rtr | State::Rts | State::Sqd)
+            || (self.state == State::Err && self.resp.closing);
+        if !open {
+            return Progress::Idle;
+        }
+        while let Some(job) = self.resp.jobs.front_mut().map(|j| *j) {
+            if !tx.has_room() {
+                return Progress::More;
+            }
+            match self.send_job(&job, ports, tx) {
+                Sent::Yes => {}
+                Sent::Busy => {
+                    self.pause(now);
+                    return Progress::Idle;
+                }
+                Sent::Refused => {
+                    // The region went away after the request had been accepted.
+                    let psn = match job.answer {
+                        Answer::Read { sent, .. } => self.read_psn(job.psn, sent),
+                        Answer::Atomic { .. } => job.psn,
+                    };
+                    ports.count(Count::RemoteAccessError);
+                    self.events.access_error = true;
+                    self.refuse(psn, NakCode::RemoteAccess, ports);
+                }
+            }
+        }
+        if let Some((psn, syndrome)) = self.resp.ack {
+            if !tx.has_room() {
+                return Progress::More;
+            }
+            let bth = self.response_bth(Operation::Acknowledge, psn, 0, ports);
+            let headers = Headers::new(bth).aeth(Aeth::new(syndrome, self.resp.msn));
+            match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
+                Ok(()) => self.resp.ack = None,
+                Err(TxFault::Busy) => {
+                    self.pause(now);
+                    return Progress::Idle;
+                }
+                // The peer cannot be told; its timer will.
+                Err(_) => self.resp.ack = None,
+            }
+        }
+        self.resp.closing = false;
+        Progress::Idle
+    }
+
+    fn read_psn(&self, first: Psn, sent: u32) -> Psn {
+        first.wrapping_add(sent.checked_div(self.attrs.mtu.bytes()).unwrap_or(0))
+    }
+
+    fn response_bth(&self, operation: Operation, psn: Psn, pad: u8, ports: &impl Ports) -> Bth {
+        Bth {
+            opcode: Opcode::new(Transport::Rc, operation),
+            se: false,
+            migreq: true,
+            pad,
+            pkey: ports.pkey(),
+            fecn: false,
+            becn: false,
+            dest_qpn: self.attrs.dest_qpn,
+            ack_req: false,
+            psn,
+        }
+    }
+
+    fn send_job(&mut self, job: &Job, ports: &mut impl Ports, tx: &mut impl Tx) -> Sent {
+        let ack = Aeth::new(Syndrome::Ack { credits: NO_CREDITS }, job.msn);
+        match job.answer {
+            Answer::Atomic { original } => {
+                let bth = self.response_bth(Operation::AtomicAck, job.psn, 0, ports);
+                let headers = Headers::new(bth).aeth(ack).atomic_ack(original);
+                match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
+                    Err(TxFault::Busy) => return Sent::Busy,
+                    Ok(()) | Err(_) => self.resp.jobs.pop(),
+                }
+            }
+            Answer::Read { rkey, addr, len, sent } => {
+                let mtu = self.attrs.mtu.bytes();
+                let left = len.saturating_sub(sent);
+                let chunk = left.min(mtu);
+                let operation = match (sent == 0, left <= mtu) {
+                    (true, true) => Operation::ReadRespOnly,
+                    (true, false) => Operation::ReadRespFirst,
+                    (false, false) => Operation::ReadRespMiddle,
+                    (false, true) => Operation::ReadRespLast,
+                };
+                let psn = self.read_psn(job.psn, sent);
+                let bth = self.response_bth(operation, psn, pad_of(chunk), ports);
+                let mut headers = Headers::new(bth);
+                if operation != Operation::ReadRespMiddle {
+                    headers = headers.aeth(ack);
+                }
+                let from = addr.wrapping_add(u64::from(sent));
+                let source = &*ports;
+                let size = usize::try_from(chunk).unwrap_or(0);
+                let fill = |dst: &mut [u8]| {
+                    if dst.is_empty() {
+                        return Ok(());
+                    }
+                    source.remote_read(rkey, from, dst)
+                };
+                match tx.packet(Dest::Peer, &headers, size, fill) {
+                    Ok(()) => {}
+                    Err(TxFault::Busy) => return Sent::Busy,
+                    Err(TxFault::Fill(RemoteFault)) => return Sent::Refused,
+                    Err(TxFault::Unreachable) => {
+                        self.resp.jobs.pop();
+                        return Sent::Yes;
+                    }
+                }
+                if left <= mtu {
+                    self.resp.jobs.pop();
+                } else if let Some(job) = self.resp.jobs.front_mut() {
+                    let sent = sent.saturating_add(chunk);
+                    job.answer = Answer::Read { rkey, addr, len, sent };
+                }
+            }
+        }
+        Sent::Yes
+    }
+}
