@@ -9,7 +9,7 @@ use super::wc::{NetKind, Wc, WcOpcode, WcStatus};
 use super::wr::{SendOp, SqSlot};
 use crate::check::qkey;
 use crate::wire::bth::Bth;
-use crate::wire::opcode::{Opcode, Operation, Transport};
+use crate::wire::opcode::{Opcode, Operation};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
 
@@ -61,16 +61,16 @@ impl Qp {
             return Err(Some(status));
         }
         let wr = &slot.wr;
-        let operation = match wr.op {
-            SendOp::Send => Operation::SendOnly,
-            SendOp::SendImm => Operation::SendOnlyImm,
+        let opcode = match wr.op {
+            SendOp::Send => Opcode::UD_SEND_ONLY,
+            SendOp::SendImm => Opcode::UD_SEND_ONLY_IMM,
             _ => return Err(Some(WcStatus::LocQpOpErr)),
         };
         if wr.length > self.attrs.mtu.bytes() {
             return Err(Some(WcStatus::LocLenErr));
         }
         let bth = Bth {
-            opcode: Opcode::new(Transport::Ud, operation),
+            opcode,
             se: wr.flags.solicited,
             migreq: true,
             pad: pad_of(wr.length),
@@ -90,7 +90,7 @@ impl Qp {
         let source = &*ports;
         let size = usize::try_from(wr.length).unwrap_or(0);
         let fill = |dst: &mut [u8]| source.gather(index, 0, dst);
-        match tx.packet(Dest::Slot(index), &headers, size, fill) {
+        match tx.packet(Dest::Ah(wr.ud.ah), &headers, size, fill) {
             Ok(()) => {
                 self.req.top = self.req.top.next();
                 Ok(())

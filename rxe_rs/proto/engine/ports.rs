@@ -227,8 +227,8 @@ pub trait Ports {
 pub enum Dest {
     /// To the connected peer.
     Peer,
-    /// To the address handle of this send request.
-    Slot(u32),
+    /// To the address handle with this number.
+    Ah(u32),
 }
 
 /// Why a packet was not taken.

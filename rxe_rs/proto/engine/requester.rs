@@ -281,9 +281,13 @@ impl Qp {
     }
 
     fn bth(&self, operation: Operation, psn: Psn, pad: u8, ports: &impl Ports) -> Bth {
-        let transport = if self.service == Service::Uc { Transport::Uc } else { Transport::Rc };
+        let uc = if self.service == Service::Uc {
+            Opcode::new(Transport::Uc, operation)
+        } else {
+            None
+        };
         Bth {
-            opcode: Opcode::new(transport, operation),
+            opcode: uc.unwrap_or(Opcode::rc(operation)),
             se: false,
             migreq: true,
             pad,

@@ -150,7 +150,7 @@ impl Qp {
         match self.execute(packet, payload, ports) {
             Ok(()) => {
                 self.resp.nak_out = false;
-                if bth.ack_req && !packet.opcode().operation().takes_resource() {
+                if bth.ack_req && !takes_resource(packet.opcode().operation()) {
                     let ack = Syndrome::Ack { credits: NO_CREDITS };
                     self.resp.ack = Some((psn, ack));
                 } else if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.resp.ack
@@ -465,7 +465,7 @@ impl Qp {
     fn duplicate(&mut self, packet: &Packet<'_>, ports: &mut impl Ports) {
         let psn = packet.bth().psn;
         let operation = packet.opcode().operation();
-        if !operation.takes_resource() {
+        if !takes_resource(operation) {
             // One acknowledgement of the newest request says it all.
             let wanted = packet.bth().ack_req || packet.opcode().ends_message();
             if wanted && self.resp.ack.is_none() {
@@ -509,6 +509,11 @@ impl Qp {
         // If there is no room the peer asks again.
         self.resp.jobs.push(job);
     }
+}
+
+/// True for requests that are answered by data and remembered until the peer has it.
+fn takes_resource(operation: Operation) -> bool {
+    matches!(operation, Operation::ReadRequest | Operation::CmpSwap | Operation::FetchAdd)
 }
 
 /// Longest message, 1 GiB: what the device advertises as `max_msg_sz`.

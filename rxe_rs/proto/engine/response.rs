@@ -7,7 +7,7 @@ use super::requester::pad_of;
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::bth::Bth;
-use crate::wire::opcode::{Opcode, Operation, Transport};
+use crate::wire::opcode::{Opcode, Operation};
 use crate::wire::repr::Headers;
 
 /// Credit code that says nothing about receive credits (IBTA vol1 9.7.7.2).
@@ -172,7 +172,7 @@ impl Qp {
 
     fn response_bth(&self, operation: Operation, psn: Psn, pad: u8, ports: &impl Ports) -> Bth {
         Bth {
-            opcode: Opcode::new(Transport::Rc, operation),
+            opcode: Opcode::rc(operation),
             se: false,
             migreq: true,
             pad,
