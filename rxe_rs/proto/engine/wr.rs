@@ -79,6 +79,8 @@ pub struct SendWr {
     /// Bytes of the message: the sum of the scatter/gather entries or of the inline data;
     /// 0..=2^31, and 8 for ATOMIC.
     pub length: u32,
+    /// Scatter/gather entries; 0 if the payload is inline.
+    pub num_sge: u8,
     /// Compare value of compare and swap, addend of fetch and add.
     pub compare_add: u64,
     /// Swap value of compare and swap.
@@ -97,6 +99,7 @@ impl SendWr {
         remote_addr: 0,
         rkey: RKey(0),
         length: 0,
+        num_sge: 0,
         compare_add: 0,
         swap: 0,
         ud: UdDest { qpn: Qpn::GSI, qkey: QKey(0), ah: 0 },

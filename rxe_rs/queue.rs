@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The private side of work queues: requests copied out of their rings once, with their
+//! scatter/gather lists or inline data, where nobody but the driver can change them.
+
+use kernel::prelude::*;
+use rxe_proto::engine::wr::SqSlot;
+
+/// Most entries of a scatter/gather list, of sends and of receives.
+pub(crate) const MAX_SGE: usize = 32;
+
+/// Bytes of a scatter/gather entry in a ring (`struct rxe_sge`).
+pub(crate) const SGE_BYTES: usize = 16;
+
+/// One scatter/gather entry.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sge {
+    /// Start in the address space of the region.
+    pub(crate) addr: u64,
+    /// Bytes.
+    pub(crate) length: u32,
+    /// Key of the region.
+    pub(crate) lkey: u32,
+}
+
+impl Sge {
+    /// Reads one from the bytes of a ring; missing bytes count as zero.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let word = |from: usize| -> u32 {
+            let part = bytes.get(from..).and_then(|b| b.first_chunk::<4>());
+            part.map_or(0, |b| u32::from_ne_bytes(*b))
+        };
+        let addr = bytes.first_chunk::<8>().map_or(0, |b| u64::from_ne_bytes(*b));
+        Self {
+            addr,
+            length: word(8),
+            lkey: word(12),
+        }
+    }
+
+    /// As it stands in a ring.
+    pub(crate) fn to_bytes(self) -> [u8; SGE_BYTES] {
+        let mut bytes = [0; SGE_BYTES];
+        let parts = [
+            &self.addr.to_ne_bytes()[..],
+            &self.length.to_ne_bytes()[..],
+            &self.lkey.to_ne_bytes()[..],
+        ];
+        let source = parts.iter().flat_map(|p| p.iter());
+        for (to, from) in bytes.iter_mut().zip(source) {
+            *to = *from;
+        }
+        bytes
+    }
+}
+
+/// A contiguous part of one scatter/gather entry and what it corresponds to.
+pub(crate) struct Span {
+    /// Key of the region.
+    pub(crate) lkey: u32,
+    /// Start in the address space of the region.
+    pub(crate) addr: u64,
+    /// First byte of the part, counted from the start of the access.
+    pub(crate) from: usize,
+    /// Bytes of the part.
+    pub(crate) len: usize,
+}
+
+/// Splits the access to `len` bytes at `offset` of a scatter/gather list into spans.
+///
+/// Returns `None` if the list is too short or `f` fails.
+pub(crate) fn for_each_span(
+    sges: impl Iterator<Item = Sge>,
+    offset: u32,
+    len: usize,
+    mut f: impl FnMut(Span) -> Option<()>,
+) -> Option<()> {
+    let mut skip = u64::from(offset);
+    let mut done = 0usize;
+    for sge in sges {
+        if done >= len {
+            break;
+        }
+        let length = u64::from(sge.length);
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        let room = usize::try_from(length - skip).ok()?;
+        let take = room.min(len - done);
+        f(Span {
+            lkey: sge.lkey,
+            addr: sge.addr.checked_add(skip)?,
+            from: done,
+            len: take,
+        })?;
+        done += take;
+        skip = 0;
+    }
+    (done >= len).then_some(())
+}
+
+/// Send requests in kernel memory; index arithmetic runs freely over `u32`.
+pub(crate) struct SendStore {
+    slots: KVVec<SqSlot>,
+    area: KVVec<u8>,
+    area_len: usize,
+    mask: u32,
+    retired: u32,
+    produced: u32,
+}
+
+impl SendStore {
+    /// Room for `slots` requests, a power of two, with `area_len` bytes of scatter/gather list or
+    /// inline data each.
+    pub(crate) fn new(slots: u32, area_len: usize) -> Result<Self> {
+        if !slots.is_power_of_two() {
+            return Err(EINVAL);
+        }
+        let count = usize::try_from(slots)?;
+        let bytes = count.checked_mul(area_len).ok_or(EINVAL)?;
+        Ok(Self {
+            slots: KVVec::from_elem(
+                SqSlot::new(rxe_proto::engine::wr::SendWr::EMPTY),
+                count,
+                GFP_KERNEL,
+            )?,
+            area: KVVec::from_elem(0, bytes, GFP_KERNEL)?,
+            area_len,
+            mask: slots.wrapping_sub(1),
+            retired: 0,
+            produced: 0,
+        })
+    }
+
+    /// Bytes of scatter/gather list or inline data of one request.
+    pub(crate) fn area_len(&self) -> usize {
+        self.area_len
+    }
+
+    /// One past the newest request.
+    pub(crate) fn produced(&self) -> u32 {
+        self.produced
+    }
+
+    /// The oldest request.
+    pub(crate) fn retired(&self) -> u32 {
+        self.retired
+    }
+
+    /// Requests that fit now; one slot of the ring always stays empty.
+    pub(crate) fn room(&self) -> u32 {
+        self.mask.wrapping_sub(self.produced.wrapping_sub(self.retired))
+    }
+
+    fn position(&self, index: u32) -> Option<usize> {
+        let age = index.wrapping_sub(self.retired);
+        if age >= self.produced.wrapping_sub(self.retired) {
+            return None;
+        }
+        usize::try_from(index & self.mask).ok()
+    }
+
+    /// The request at `index`, if it is live.
+    pub(crate) fn slot(&mut self, index: u32) -> Option<&mut SqSlot> {
+        let at = self.position(index)?;
+        self.slots.get_mut(at)
+    }
+
+    /// The request at `index` with its area, if it is live.
+    pub(crate) fn with_area(&self, index: u32) -> Option<(&SqSlot, &[u8])> {
+        let at = self.position(index)?;
+        let start = at.checked_mul(self.area_len)?;
+        let area = self.area.get(start..start.checked_add(self.area_len)?)?;
+        Some((self.slots.get(at)?, area))
+    }
+
+    /// Appends a request; false if there is no room or `area` is too long.
+    pub(crate) fn push(&mut self, slot: SqSlot, area: &[u8]) -> bool {
+        if self.room() == 0 || area.len() > self.area_len {
+            return false;
+        }
+        let Ok(at) = usize::try_from(self.produced & self.mask) else {
+            return false;
+        };
+        let start = at.wrapping_mul(self.area_len);
+        let Some(to) = self.area.get_mut(start..start.wrapping_add(area.len())) else {
+            return false;
+        };
+        to.copy_from_slice(area);
+        let Some(to) = self.slots.get_mut(at) else {
+            return false;
+        };
+        *to = slot;
+        self.produced = self.produced.wrapping_add(1);
+        true
+    }
+
+    /// Forgets everything before `index`.
+    pub(crate) fn retire(&mut self, index: u32) {
+        if index.wrapping_sub(self.retired) <= self.produced.wrapping_sub(self.retired) {
+            self.retired = index;
+        }
+    }
+}
+
+/// Receive requests posted by a kernel consumer.
+pub(crate) struct RecvStore {
+    ids: KVVec<u64>,
+    counts: KVVec<u8>,
+    sges: KVVec<Sge>,
+    max_sge: usize,
+    mask: u32,
+    head: u32,
+    tail: u32,
+}
+
+impl RecvStore {
+    /// Room for `slots` requests, a power of two, of `max_sge` entries each.
+    pub(crate) fn new(slots: u32, max_sge: usize) -> Result<Self> {
+        if !slots.is_power_of_two() || max_sge > MAX_SGE {
+            return Err(EINVAL);
+        }
+        let count = usize::try_from(slots)?;
+        let entries = count.checked_mul(max_sge).ok_or(EINVAL)?;
+        Ok(Self {
+            ids: KVVec::from_elem(0, count, GFP_KERNEL)?,
+            counts: KVVec::from_elem(0, count, GFP_KERNEL)?,
+            sges: KVVec::from_elem(Sge::default(), entries, GFP_KERNEL)?,
+            max_sge,
+            mask: slots.wrapping_sub(1),
+            head: 0,
+            tail: 0,
+        })
+    }
+
+    /// Appends a request.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the queue is full, `EINVAL` if there are too many entries.
+    pub(crate) fn push(&mut self, wr_id: u64, sges: impl Iterator<Item = Sge>) -> Result {
+        if self.tail.wrapping_sub(self.head) >= self.mask {
+            return Err(ENOMEM);
+        }
+        let at = usize::try_from(self.tail & self.mask)?;
+        let start = at.wrapping_mul(self.max_sge);
+        let room = self
+            .sges
+            .get_mut(start..start.wrapping_add(self.max_sge))
+            .ok_or(EINVAL)?;
+        let mut count = 0u8;
+        let mut slots = room.iter_mut();
+        for sge in sges {
+            *slots.next().ok_or(EINVAL)? = sge;
+            count = count.wrapping_add(1);
+        }
+        *self.ids.get_mut(at).ok_or(EINVAL)? = wr_id;
+        *self.counts.get_mut(at).ok_or(EINVAL)? = count;
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Takes the oldest request into `to`.
+    pub(crate) fn pop(&mut self, to: &mut RecvList) -> Option<u64> {
+        if self.head == self.tail {
+            return None;
+        }
+        let at = usize::try_from(self.head & self.mask).ok()?;
+        self.head = self.head.wrapping_add(1);
+        let start = at.wrapping_mul(self.max_sge);
+        let count = usize::from(*self.counts.get(at)?);
+        to.set(self.sges.get(start..)?.iter().take(count).copied());
+        self.ids.get(at).copied()
+    }
+
+    /// Drops everything posted.
+    pub(crate) fn clear(&mut self) {
+        self.head = self.tail;
+    }
+}
+
+/// The scatter list of the receive request in use.
+pub(crate) struct RecvList {
+    sges: [Sge; MAX_SGE],
+    count: usize,
+}
+
+impl RecvList {
+    /// An empty list.
+    pub(crate) fn new() -> Self {
+        Self {
+            sges: [Sge::default(); MAX_SGE],
+            count: 0,
+        }
+    }
+
+    /// Replaces the list; entries beyond [`MAX_SGE`] are ignored.
+    pub(crate) fn set(&mut self, sges: impl Iterator<Item = Sge>) {
+        self.count = 0;
+        for (to, sge) in self.sges.iter_mut().zip(sges) {
+            *to = sge;
+            self.count = self.count.wrapping_add(1);
+        }
+    }
+
+    /// The entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Sge> + '_ {
+        self.sges.iter().take(self.count).copied()
+    }
+
+    /// Bytes in all entries; `None` if they exceed `u32`.
+    pub(crate) fn length(&self) -> Option<u32> {
+        self.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
+    }
+}
