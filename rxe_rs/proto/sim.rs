@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pair simulator: two engines, a virtual clock and a lossy wire, all from one seed.
+//!
+//! A failing run is repeated exactly by its seed. The wire carries real packets, bytes and ICRC
+//! included, so corruption is found the way a receiver finds it.
+#![allow(
+    missing_docs,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::as_conversions
+)]
+
+use crate::engine::ports::{
+    AtomicOp, Count, Dest, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,
+};
+use crate::engine::wc::{NetKind, Wc};
+use crate::engine::wr::{RecvWr, SendWr, SqSlot};
+use crate::engine::{Progress, Qp, Service, State, UdMeta};
+use crate::ids::{Mtu, PKey, Psn, Qpn, RKey};
+use crate::wire::icrc::{icrc, SoftCrc};
+use crate::wire::packet::{Packet, Payload};
+use crate::wire::repr::Headers;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::vec::Vec;
+
+/// Key of each host's only region.
+pub const RKEY: RKey = RKey(0x1234_5678);
+
+/// What the wire does to packets; probabilities are per packet, 0.0..=1.0.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub loss: f64,
+    pub duplicate: f64,
+    pub corrupt: f64,
+    /// Probability of being delayed by up to ten times the latency.
+    pub reorder: f64,
+    pub latency_ns: u64,
+}
+
+impl Link {
+    pub const PERFECT: Self =
+        Self { loss: 0.0, duplicate: 0.0, corrupt: 0.0, reorder: 0.0, latency_ns: 5_000 };
+}
+
+/// A receive buffer posted by the test: where it lies in the host's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvBuf {
+    pub wr_id: u64,
+    pub at: usize,
+    pub len: u32,
+}
+
+/// Everything around one engine.
+#[derive(Default)]
+pub struct Host {
+    pub memory: RefCell<Vec<u8>>,
+    slots: Vec<SqSlot>,
+    /// Where the payload of each request lies in `memory`, by index.
+    buffers: Vec<usize>,
+    retired: u32,
+    pub receives: VecDeque<RecvBuf>,
+    current: Option<RecvBuf>,
+    pub sent: Vec<Wc>,
+    pub received: Vec<(Wc, RecvBuf)>,
+    pub counts: [u64; Count::COUNT],
+    /// Number of remote accesses refused from now on (0: none).
+    pub no_access: bool,
+}
+
+impl Host {
+    fn range(&self, at: usize, len: usize) -> Option<core::ops::Range<usize>> {
+        let end = at.checked_add(len)?;
+        (end <= self.memory.borrow().len()).then_some(at..end)
+    }
+
+    fn remote(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
+        let at = usize::try_from(addr).map_err(|_| RemoteFault)?;
+        let fits = self.range(at, len).is_some();
+        if rkey == RKEY && fits && !self.no_access {
+            Ok(at)
+        } else {
+            Err(RemoteFault)
+        }
+    }
+}
+
+impl Ports for Host {
+    fn sq_produced(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    fn sq_slot(&mut self, index: u32) -> Option<&mut SqSlot> {
+        assert!(index >= self.retired, "the engine looked at a retired slot");
+        self.slots.get_mut(index as usize)
+    }
+
+    fn sq_retire(&mut self, index: u32) {
+        assert!(index >= self.retired && index <= self.slots.len() as u32);
+        self.retired = index;
+    }
+
+    fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {
+        let at = self.buffers[index as usize] + offset as usize;
+        let range = self.range(at, dst.len()).ok_or(LocalFault)?;
+        dst.copy_from_slice(&self.memory.borrow()[range]);
+        Ok(())
+    }
+
+    fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
+        assert!(index >= self.retired, "response data for a retired request");
+        let wr = &self.slots[index as usize].wr;
+        assert!(offset as usize + src.len() <= wr.length as usize);
+        let at = self.buffers[index as usize] + offset as usize;
+        let range = self.range(at, src.len()).ok_or(LocalFault)?;
+        src.copy_to(&mut self.memory.borrow_mut()[range]);
+        Ok(())
+    }
+
+    fn recv_take(&mut self) -> Taken {
+        match self.receives.pop_front() {
+            Some(buf) => {
+                self.current = Some(buf);
+                Taken::Wr(RecvWr { wr_id: buf.wr_id, length: buf.len })
+            }
+            None => Taken::Empty,
+        }
+    }
+
+    fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
+        let buf = self.current.expect("a receive is in use");
+        assert!(offset as usize + src.len() <= buf.len as usize);
+        let range = self.range(buf.at + offset as usize, src.len()).ok_or(LocalFault)?;
+        src.copy_to(&mut self.memory.borrow_mut()[range]);
+        Ok(())
+    }
+
+    fn remote_check(
+        &self,
+        rkey: RKey,
+        addr: u64,
+        len: u32,
+        _right: RemoteRight,
+    ) -> Result<(), RemoteFault> {
+        self.remote(rkey, addr, len as usize).map(|_| ())
+    }
+
+    fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault> {
+        let at = self.remote(rkey, addr, dst.len())?;
+        dst.copy_from_slice(&self.memory.borrow()[at..at + dst.len()]);
+        Ok(())
+    }
+
+    fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
+        let at = self.remote(rkey, addr, src.len())?;
+        src.copy_to(&mut self.memory.borrow_mut()[at..at + src.len()]);
+        Ok(())
+    }
+
+    fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
+        let at = self.remote(rkey, addr, 8)?;
+        let word = &mut self.memory.borrow_mut()[at..at + 8];
+        let old = u64::from_ne_bytes(word.try_into().unwrap());
+        let new = match op {
+            AtomicOp::CmpSwp { compare, swap } if old == compare => swap,
+            AtomicOp::CmpSwp { .. } => old,
+            AtomicOp::FetchAdd { add } => old.wrapping_add(add),
+        };
+        word.copy_from_slice(&new.to_ne_bytes());
+        Ok(old)
+    }
+
+    fn complete_send(&mut self, wc: &Wc) {
+        self.sent.push(*wc);
+    }
+
+    fn complete_recv(&mut self, wc: &Wc) {
+        let buf = self.current.unwrap_or(RecvBuf { wr_id: wc.wr_id, at: 0, len: 0 });
+        self.received.push((*wc, buf));
+    }
+
+    fn pkey(&self) -> PKey {
+        PKey::DEFAULT
+    }
+
+    fn count(&mut self, what: Count) {
+        self.counts[what.index()] += 1;
+    }
+}
+
+/// Takes the packets of one turn.
+struct Sink {
+    packets: Vec<Vec<u8>>,
+    room: usize,
+    net: Vec<u8>,
+}
+
+/// IPv4 and UDP header of a simulated packet; only what the ICRC covers matters.
+fn net_header(from: usize, udp_payload: usize) -> Vec<u8> {
+    let mut h = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0];
+    h.extend([10, 0, 0, 1 + from as u8, 10, 0, 0, 2 - from as u8]);
+    h[2..4].copy_from_slice(&((28 + udp_payload) as u16).to_be_bytes());
+    h.extend([0xc0, 0, 0x12, 0xb7]);
+    h.extend(((8 + udp_payload) as u16).to_be_bytes());
+    h.extend([0, 0]);
+    h
+}
+
+fn icrc_of(net: &[u8], udp: &[u8]) -> [u8; 4] {
+    let bth: &[u8; 12] = udp[..12].try_into().unwrap();
+    icrc(&SoftCrc, net, bth, [&udp[12..]])
+}
+
+impl Tx for Sink {
+    fn has_room(&self) -> bool {
+        self.packets.len() < self.room
+    }
+
+    fn packet<E>(
+        &mut self,
+        to: Dest,
+        headers: &Headers,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>> {
+        assert!(self.has_room(), "the engine asked for room first");
+        assert_eq!(to, Dest::Peer);
+        let mut udp = headers.as_slice().to_vec();
+        let start = udp.len();
+        udp.resize(start + payload_len, 0);
+        fill(&mut udp[start..]).map_err(TxFault::Fill)?;
+        udp.resize(udp.len().next_multiple_of(4), 0);
+        let side = usize::from(self.net[15] - 1);
+        let net = net_header(side, udp.len() + 4);
+        let crc = icrc_of(&net, &udp);
+        udp.extend(crc);
+        self.packets.push(udp);
+        Ok(())
+    }
+}
+
+/// Two connected hosts.
+pub struct Pair {
+    pub now: u64,
+    pub link: Link,
+    pub rng: fastrand::Rng,
+    pub qps: [Qp; 2],
+    pub hosts: [Host; 2],
+    /// Packets under way, by arrival time and a tie breaker.
+    wire: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    serial: u64,
+    pub packets_sent: u64,
+}
+
+impl Pair {
+    /// A connected RC pair with `memory` bytes on each side.
+    pub fn new(seed: u64, link: Link, mtu: Mtu, memory: usize) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let psn = [rng.u32(..), rng.u32(..)].map(Psn::new);
+        let mut pair = Self {
+            now: 1,
+            link,
+            rng,
+            qps: [Qp::new(Service::Rc, Qpn::new(0x11)), Qp::new(Service::Rc, Qpn::new(0x12))],
+            hosts: [Host::default(), Host::default()],
+            wire: BTreeMap::new(),
+            serial: 0,
+            packets_sent: 0,
+        };
+        for side in 0..2 {
+            let fill = pair.rng.u8(..);
+            pair.hosts[side].memory = RefCell::new(vec![fill; memory]);
+            let qp = &mut pair.qps[side];
+            let host = &mut pair.hosts[side];
+            qp.set_state(State::Init, host);
+            qp.attrs.dest_qpn = Qpn::new(0x12 - side as u32);
+            qp.attrs.mtu = mtu;
+            qp.attrs.timeout = 10;
+            qp.attrs.retry_cnt = 7;
+            qp.attrs.rnr_retry = 7;
+            qp.attrs.min_rnr_timer = 12;
+            qp.attrs.max_rd_atomic = 4;
+            qp.attrs.max_dest_rd_atomic = 4;
+            qp.attrs.remote_read = true;
+            qp.attrs.remote_write = true;
+            qp.attrs.remote_atomic = true;
+            qp.set_rq_psn(psn[1 - side]);
+            qp.set_state(State::Rtr, host);
+            qp.set_sq_psn(psn[side]);
+            qp.set_state(State::Rts, host);
+        }
+        pair
+    }
+
+    /// Posts a send request whose payload lies at `at` of the side's memory.
+    pub fn post(&mut self, side: usize, wr: SendWr, at: usize) {
+        self.hosts[side].slots.push(SqSlot::new(wr));
+        self.hosts[side].buffers.push(at);
+    }
+
+    /// Lets one side send what it can.
+    pub fn transmit(&mut self, side: usize) {
+        loop {
+            let mut sink = Sink {
+                packets: Vec::new(),
+                room: self.rng.usize(1..20),
+                net: net_header(side, 0),
+            };
+            let qp = &mut self.qps[side];
+            let progress = qp.poll_transmit(self.now, &mut self.hosts[side], &mut sink);
+            for packet in sink.packets {
+                self.launch(1 - side, packet);
+            }
+            if progress == Progress::Idle {
+                return;
+            }
+        }
+    }
+
+    fn launch(&mut self, to: usize, mut packet: Vec<u8>) {
+        self.packets_sent += 1;
+        let copies = if self.rng.f64() < self.link.duplicate { 2 } else { 1 };
+        for _ in 0..copies {
+            if self.rng.f64() < self.link.loss {
+                continue;
+            }
+            let mut delay = self.link.latency_ns;
+            if self.rng.f64() < self.link.reorder {
+                delay += self.rng.u64(0..10 * self.link.latency_ns.max(1));
+            }
+            if self.rng.f64() < self.link.corrupt {
+                let at = self.rng.usize(0..packet.len());
+                packet[at] ^= 1 << self.rng.u8(0..8);
+            }
+            self.serial += 1;
+            self.wire.insert((self.now + delay, self.serial), (to, packet.clone()));
+        }
+    }
+
+    fn deliver(&mut self, to: usize, udp: &[u8]) {
+        let Ok(packet) = Packet::parse(udp, udp.len()) else {
+            return;
+        };
+        let body = &udp[..udp.len() - 4];
+        if icrc_of(&net_header(1 - to, udp.len()), body) != udp[udp.len() - 4..] {
+            return;
+        }
+        let start = packet.payload_offset();
+        let payload = Payload::from_slice(&udp[start..start + packet.payload_len()]);
+        let meta = UdMeta { net: NetKind::V4, ip_header: &[], pkey_index: 0 };
+        self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to]);
+    }
+
+    /// Advances to the next arrival or timer; false if nothing will ever happen again.
+    pub fn step(&mut self) -> bool {
+        for side in 0..2 {
+            self.transmit(side);
+        }
+        let arrival = self.wire.keys().next().map(|k| k.0);
+        let timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
+        let next = [arrival, timers[0], timers[1]].into_iter().flatten().min();
+        let Some(next) = next else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        for side in 0..2 {
+            if timers[side].is_some_and(|t| t <= self.now) {
+                self.qps[side].handle_timeout(self.now, &mut self.hosts[side]);
+            }
+        }
+        // A train: everything that arrives now, before anybody answers.
+        while let Some(entry) = self.wire.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let (to, packet) = entry.remove();
+            self.deliver(to, &packet);
+        }
+        true
+    }
+
+    /// Runs until nothing is left to do or `limit_ns` of virtual time have passed.
+    pub fn run(&mut self, limit_ns: u64) {
+        let end = self.now + limit_ns;
+        while self.now < end && self.step() {}
+    }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Two engines over a bad wire: data byte-exact, completions in order, nothing stuck.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::{WcOpcode, WcStatus};
+use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::State;
+use rxe_proto::ids::Mtu;
+use rxe_proto::sim::{Link, Pair, RecvBuf, RKEY};
+
+/// Bytes of memory on each side; every request gets a part of its own.
+const MEMORY: usize = 4 << 20;
+/// Word that all atomics of a run add to.
+const COUNTER: usize = 0;
+
+struct Planned {
+    side: usize,
+    wr: SendWr,
+    local: usize,
+    remote: usize,
+    data: Vec<u8>,
+}
+
+fn send(op: SendOp, wr_id: u64, length: u32) -> SendWr {
+    let mut wr = SendWr::EMPTY;
+    wr.op = op;
+    wr.wr_id = wr_id;
+    wr.length = length;
+    wr.flags = SendFlags { signaled: true, ..SendFlags::default() };
+    wr.rkey = RKEY;
+    wr
+}
+
+/// Random traffic in both directions; panics with the seed if anything is wrong.
+fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pair {
+    let mut pair = Pair::new(seed, link, mtu, MEMORY);
+    let mut next = [64usize; 2];
+    let mut plan: Vec<Planned> = Vec::new();
+    let mut late: Vec<(usize, RecvBuf)> = Vec::new();
+    let mut adds = [0u64; 2];
+    for i in 0..requests {
+        let side = pair.rng.usize(0..2);
+        let op = [
+            SendOp::Send,
+            SendOp::SendImm,
+            SendOp::Write,
+            SendOp::WriteImm,
+            SendOp::Read,
+            SendOp::FetchAdd,
+        ][pair.rng.usize(0..6)];
+        let len = match (op, pair.rng.u8(0..8)) {
+            (SendOp::FetchAdd, _) => 8,
+            (_, 0) => 0,
+            (_, 1) => mtu.bytes(),
+            (_, 2) => mtu.bytes() + 1,
+            _ => pair.rng.u32(0..max_len),
+        };
+        let mut wr = send(op, i as u64, len);
+        wr.imm = (i as u32).to_be_bytes();
+        wr.flags.fence = pair.rng.u8(0..4) == 0;
+        let mut place = |s: usize| {
+            let at = next[s];
+            next[s] += (len as usize).next_multiple_of(8);
+            assert!(next[s] < MEMORY);
+            at
+        };
+        let (local, remote) = (place(side), place(1 - side));
+        let data: Vec<u8> = (0..len).map(|_| pair.rng.u8(..)).collect();
+        wr.remote_addr = remote as u64;
+        if op == SendOp::FetchAdd {
+            wr.remote_addr = COUNTER as u64;
+            wr.compare_add = 1;
+            adds[1 - side] += 1;
+        } else {
+            let (source, at) = if op == SendOp::Read { (1 - side, remote) } else { (side, local) };
+            pair.hosts[source].memory.borrow_mut()[at..at + data.len()].copy_from_slice(&data);
+        }
+        if matches!(op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm) {
+            let buf = RecvBuf { wr_id: i as u64, at: remote, len };
+            late.push((1 - side, buf));
+        }
+        pair.post(side, wr, local);
+        plan.push(Planned { side, wr, local, remote, data });
+    }
+    for side in 0..2 {
+        pair.hosts[side].memory.borrow_mut()[COUNTER..8].fill(0);
+    }
+    // Receives trickle in while traffic runs, so that some messages find none.
+    let mut late = late.into_iter().peekable();
+    for _ in 0..2_000_000 {
+        if pair.rng.u8(0..4) == 0 {
+            if let Some((side, buf)) = late.next() {
+                pair.hosts[side].receives.push_back(buf);
+            }
+        }
+        if !pair.step() && late.peek().is_none() {
+            break;
+        }
+    }
+    for side in 0..2 {
+        assert_eq!(pair.qps[side].state(), State::Rts, "seed {seed}: side {side} failed");
+        let sent: Vec<_> = plan.iter().filter(|p| p.side == side).collect();
+        let done = &pair.hosts[side].sent;
+        assert_eq!(done.len(), sent.len(), "seed {seed}: side {side} is stuck");
+        for (wc, p) in done.iter().zip(&sent) {
+            assert_eq!(wc.wr_id, p.wr.wr_id, "seed {seed}: completions out of order");
+            assert_eq!(wc.status, WcStatus::Success, "seed {seed}");
+        }
+        let arrived: Vec<_> = plan
+            .iter()
+            .filter(|p| p.side != side)
+            .filter(|p| matches!(p.wr.op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm))
+            .collect();
+        let received = &pair.hosts[side].received;
+        assert_eq!(received.len(), arrived.len(), "seed {seed}: messages lost or doubled");
+        for ((wc, _), p) in received.iter().zip(&arrived) {
+            assert_eq!(wc.wr_id, p.wr.wr_id, "seed {seed}: messages out of order");
+            assert_eq!(wc.byte_len, p.wr.length, "seed {seed}");
+            let imm = (p.wr.op != SendOp::Send).then_some(p.wr.imm);
+            assert_eq!(wc.imm, imm, "seed {seed}");
+            let write = p.wr.op == SendOp::WriteImm;
+            let opcode = if write { WcOpcode::RecvRdmaWithImm } else { WcOpcode::Recv };
+            assert_eq!(wc.opcode, opcode, "seed {seed}");
+        }
+        let counter = &pair.hosts[side].memory.borrow()[COUNTER..COUNTER + 8];
+        assert_eq!(counter, adds[side].to_ne_bytes(), "seed {seed}: atomics lost or doubled");
+    }
+    let mut originals = [Vec::new(), Vec::new()];
+    for p in &plan {
+        let (side, at) = match p.wr.op {
+            SendOp::Read => (p.side, p.local),
+            SendOp::FetchAdd => {
+                let memory = pair.hosts[p.side].memory.borrow();
+                let bytes = memory[p.local..p.local + 8].try_into().unwrap();
+                originals[p.side].push(u64::from_ne_bytes(bytes));
+                continue;
+            }
+            _ => (1 - p.side, p.remote),
+        };
+        let memory = pair.hosts[side].memory.borrow();
+        assert!(memory[at..at + p.data.len()] == p.data[..], "seed {seed}: {:?} differs", p.wr);
+    }
+    for list in originals {
+        let expected: Vec<u64> = (0..list.len() as u64).collect();
+        assert_eq!(list, expected, "seed {seed}: atomics executed out of order or twice");
+    }
+    pair
+}
+
+#[test]
+fn perfect_wire_sends_each_packet_once() {
+    for seed in 0..50 {
+        let pair = traffic(seed, Link::PERFECT, Mtu::Mtu1024, 60, 20_000);
+        for host in &pair.hosts {
+            assert_eq!(host.counts[Count::Timeout.index()], 0, "seed {seed}");
+            assert_eq!(host.counts[Count::ImpliedNak.index()], 0, "seed {seed}");
+            assert_eq!(host.counts[Count::DuplicateRequest.index()], 0, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn loss() {
+    for seed in 0..300 {
+        let link = Link { loss: 0.05, ..Link::PERFECT };
+        traffic(seed, link, Mtu::Mtu1024, 60, 20_000);
+    }
+}
+
+#[test]
+fn duplicates() {
+    for seed in 0..200 {
+        let link = Link { duplicate: 0.3, ..Link::PERFECT };
+        traffic(seed, link, Mtu::Mtu256, 60, 8_000);
+    }
+}
+
+#[test]
+fn reordering() {
+    for seed in 0..200 {
+        let link = Link { reorder: 0.1, ..Link::PERFECT };
+        traffic(seed, link, Mtu::Mtu512, 60, 8_000);
+    }
+}
+
+#[test]
+fn corruption() {
+    for seed in 0..200 {
+        let link = Link { corrupt: 0.03, ..Link::PERFECT };
+        traffic(seed, link, Mtu::Mtu1024, 60, 20_000);
+    }
+}
+
+#[test]
+fn everything_at_once() {
+    for seed in 0..400 {
+        let link =
+            Link { loss: 0.02, duplicate: 0.02, corrupt: 0.01, reorder: 0.02, latency_ns: 20_000 };
+        let mtu = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096][seed as usize % 3];
+        traffic(seed, link, mtu, 80, 30_000);
+    }
+}
+
+#[test]
+fn large_messages_through_a_small_window() {
+    for seed in 0..5 {
+        let link = Link { loss: 0.001, ..Link::PERFECT };
+        traffic(seed, link, Mtu::Mtu256, 6, 600_000);
+    }
+}
+
+#[test]
+fn refused_access_fails_the_request_and_touches_nothing() {
+    for op in [SendOp::Write, SendOp::Read, SendOp::FetchAdd] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        pair.hosts[1].no_access = true;
+        let before = pair.hosts[1].memory.borrow().clone();
+        pair.post(0, send(op, 1, 8), 0);
+        pair.post(0, send(SendOp::Write, 2, 8), 0);
+        pair.run(1_000_000_000);
+        let statuses: Vec<_> = pair.hosts[0].sent.iter().map(|wc| wc.status).collect();
+        assert_eq!(statuses, [WcStatus::RemAccessErr, WcStatus::WrFlushErr], "{op:?}");
+        assert_eq!(pair.qps[0].state(), State::Err);
+        assert_eq!(pair.qps[1].state(), State::Err);
+        assert!(pair.qps[1].take_events().access_error);
+        assert!(*pair.hosts[1].memory.borrow() == before);
+    }
+}
+
+#[test]
+fn message_longer_than_the_buffer() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    pair.hosts[1].receives.push_back(RecvBuf { wr_id: 7, at: 0, len: 4000 });
+    pair.hosts[1].receives.push_back(RecvBuf { wr_id: 8, at: 0, len: 4000 });
+    pair.post(0, send(SendOp::Send, 1, 4001), 0);
+    pair.run(1_000_000_000);
+    assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RemInvReqErr);
+    let statuses: Vec<_> = pair.hosts[1].received.iter().map(|r| (r.0.wr_id, r.0.status)).collect();
+    assert_eq!(statuses, [(7, WcStatus::LocLenErr), (8, WcStatus::WrFlushErr)]);
+}
+
+#[test]
+fn retries_run_out() {
+    let mut pair = Pair::new(1, Link { loss: 1.0, ..Link::PERFECT }, Mtu::Mtu1024, 1 << 16);
+    pair.qps[0].attrs.retry_cnt = 3;
+    pair.qps[0].set_state(State::Rts, &mut pair.hosts[0]);
+    pair.post(0, send(SendOp::Send, 1, 10), 0);
+    pair.run(10_000_000_000);
+    assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RetryExcErr);
+    assert_eq!(pair.packets_sent, 4);
+}
+
+#[test]
+fn receiver_not_ready_retries_run_out() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    pair.qps[0].attrs.rnr_retry = 2;
+    pair.qps[0].set_state(State::Rts, &mut pair.hosts[0]);
+    pair.post(0, send(SendOp::Send, 1, 10), 0);
+    pair.run(10_000_000_000);
+    assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RnrRetryExcErr);
+    assert_eq!(pair.hosts[1].counts[Count::RnrNakSent.index()], 3);
+    assert_eq!(pair.qps[1].state(), State::Rts);
+}
+
+#[test]
+fn error_state_flushes_in_order() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    for i in 0..5 {
+        pair.post(0, send(SendOp::Send, i, 10), 0);
+        pair.hosts[0].receives.push_back(RecvBuf { wr_id: 10 + i, at: 0, len: 4 });
+    }
+    let host = &mut pair.hosts[0];
+    pair.qps[0].set_state(State::Err, host);
+    let sent: Vec<_> = host.sent.iter().map(|w| (w.wr_id, w.status)).collect();
+    let received: Vec<_> = host.received.iter().map(|w| (w.0.wr_id, w.0.status)).collect();
+    let flushed = WcStatus::WrFlushErr;
+    assert_eq!(sent, (0..5).map(|i| (i, flushed)).collect::<Vec<_>>());
+    assert_eq!(received, (10..15).map(|i| (i, flushed)).collect::<Vec<_>>());
+}
