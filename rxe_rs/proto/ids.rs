@@ -1,2 +1,356 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Number types of the InfiniBand architecture, each with its own arithmetic.
+//!
+//! Numbers that wrap, share a width or share a meaning only by accident must not mix: every one is
+//! a newtype, construction masks to the width on the wire, and the only arithmetic offered is the
+//! one that cannot overflow.
+
+const MASK_24: u32 = 0x00ff_ffff;
+
+/// Packet sequence number: 24 bits, modulo 2^24.
+///
+/// There is deliberately no `Ord`: the order of two numbers on a circle depends on where one
+/// stands, see [`Psn::delta`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// The number `value` modulo 2^24.
+    #[inline]
+    pub const fn new(value: u32) -> Self {
+        Self(value & MASK_24)
+    }
+
+    /// The value, `0..2^24`.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The number that follows this one.
+    #[inline]
+    pub const fn next(self) -> Self {
+        self.wrapping_add(1)
+    }
+
+    /// The number before this one.
+    #[inline]
+    pub const fn prev(self) -> Self {
+        self.wrapping_add(MASK_24)
+    }
+
+    /// The number `count` steps ahead.
+    #[inline]
+    pub const fn wrapping_add(self, count: u32) -> Self {
+        Self::new(self.0.wrapping_add(count))
+    }
+
+    /// How far `self` is ahead of `other`, in `-2^23 .. 2^23`: positive if `self` comes later.
+    #[inline]
+    pub const fn delta(self, other: Self) -> i32 {
+        let distance = self.0.wrapping_sub(other.0) << 8;
+        i32::from_ne_bytes(distance.to_ne_bytes()) >> 8
+    }
+
+    /// Whether `self` comes before `other`, that is lies in the half circle behind it.
+    #[inline]
+    pub const fn is_before(self, other: Self) -> bool {
+        self.delta(other) < 0
+    }
+
+    /// The three bytes of the number as they stand on the wire.
+    #[inline]
+    pub const fn to_be_bytes(self) -> [u8; 3] {
+        let [_, a, b, c] = self.0.to_be_bytes();
+        [a, b, c]
+    }
+
+    /// The number from its three bytes on the wire.
+    #[inline]
+    pub const fn from_be_bytes([a, b, c]: [u8; 3]) -> Self {
+        Self(u32::from_be_bytes([0, a, b, c]))
+    }
+}
+
+/// Message sequence number: 24 bits, counts completed request messages at the responder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Msn(u32);
+
+impl Msn {
+    /// The number `value` modulo 2^24.
+    #[inline]
+    pub const fn new(value: u32) -> Self {
+        Self(value & MASK_24)
+    }
+
+    /// The value, `0..2^24`.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The number that follows this one.
+    #[inline]
+    pub const fn next(self) -> Self {
+        Self::new(self.0.wrapping_add(1))
+    }
+
+    /// How far `self` is ahead of `other`, in `-2^23 .. 2^23`.
+    #[inline]
+    pub const fn delta(self, other: Self) -> i32 {
+        Psn(self.0).delta(Psn(other.0))
+    }
+}
+
+/// Queue pair number: 24 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Qpn(u32);
+
+impl Qpn {
+    /// Subnet management interface; never used on RoCE.
+    pub const SMI: Self = Self(0);
+    /// General services interface: the connection manager's QP.
+    pub const GSI: Self = Self(1);
+    /// Destination of every multicast packet.
+    pub const MULTICAST: Self = Self(MASK_24);
+
+    /// The number `value` modulo 2^24.
+    #[inline]
+    pub const fn new(value: u32) -> Self {
+        Self(value & MASK_24)
+    }
+
+    /// The value, `0..2^24`.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The three bytes of the number as they stand on the wire.
+    #[inline]
+    pub const fn to_be_bytes(self) -> [u8; 3] {
+        Psn(self.0).to_be_bytes()
+    }
+
+    /// The number from its three bytes on the wire.
+    #[inline]
+    pub const fn from_be_bytes(bytes: [u8; 3]) -> Self {
+        Self(Psn::from_be_bytes(bytes).0)
+    }
+}
+
+/// Partition key: 15 bits of partition and, on top, the full-member bit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PKey(pub u16);
+
+impl PKey {
+    /// Full member of the default partition.
+    pub const DEFAULT: Self = Self(0xffff);
+    /// An empty table entry; matches nothing.
+    pub const INVALID: Self = Self(0);
+
+    /// The partition: the low 15 bits.
+    #[inline]
+    pub const fn key(self) -> u16 {
+        self.0 & 0x7fff
+    }
+
+    /// Whether this is a full member; two limited members may not talk to each other.
+    #[inline]
+    pub const fn is_full(self) -> bool {
+        self.0 & 0x8000 != 0
+    }
+}
+
+/// Queue key of the datagram services.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QKey(pub u32);
+
+impl QKey {
+    /// The well-known key of the general services interface.
+    pub const GSI: Self = Self(0x8001_0000);
+
+    /// Whether the top bit is set: only privileged users may set such a key, and in a work
+    /// request it means "use the key of the QP".
+    #[inline]
+    pub const fn is_controlled(self) -> bool {
+        self.0 & 0x8000_0000 != 0
+    }
+}
+
+macro_rules! memory_key {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The key of table row `index` (24 bits are used) with the key byte `variant`.
+            #[inline]
+            pub const fn from_parts(index: u32, variant: u8) -> Self {
+                let [_, a, b, c] = index.to_be_bytes();
+                Self(u32::from_be_bytes([a, b, c, variant]))
+            }
+
+            /// The table row: the upper 24 bits.
+            #[inline]
+            pub const fn index(self) -> u32 {
+                self.0 >> 8
+            }
+
+            /// The key byte, which the owner may choose anew: the low 8 bits.
+            #[inline]
+            pub const fn variant(self) -> u8 {
+                let [.., variant] = self.0.to_be_bytes();
+                variant
+            }
+        }
+    };
+}
+
+memory_key!(
+    /// Remote key: names a memory region or window in a packet.
+    RKey
+);
+memory_key!(
+    /// Local key: names a memory region in a scatter/gather entry.
+    LKey
+);
+
+/// Global identifier: on RoCEv2 an IPv6 address, or an IPv4 address mapped into one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The all-zero identifier: an empty table entry.
+    pub const ZERO: Self = Self([0; 16]);
+
+    /// The identifier `::ffff:a.b.c.d`.
+    #[inline]
+    pub const fn from_v4([a, b, c, d]: [u8; 4]) -> Self {
+        Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+    }
+
+    /// The IPv4 address inside a mapped identifier.
+    #[inline]
+    pub const fn to_v4(self) -> Option<[u8; 4]> {
+        match self.0 {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
+            _ => None,
+        }
+    }
+
+    /// Whether the identifier selects IPv4 on the wire.
+    #[inline]
+    pub const fn is_v4_mapped(self) -> bool {
+        self.to_v4().is_some()
+    }
+
+    /// Whether the identifier is a multicast group of either family.
+    #[inline]
+    pub const fn is_multicast(self) -> bool {
+        match self.to_v4() {
+            Some([a, ..]) => a & 0xf0 == 0xe0,
+            None => {
+                let [first, ..] = self.0;
+                first == 0xff
+            }
+        }
+    }
+
+    /// Whether the identifier is an IPv6 link-local address, `fe80::/10`.
+    #[inline]
+    pub const fn is_link_local(self) -> bool {
+        let [a, b, ..] = self.0;
+        a == 0xfe && b & 0xc0 == 0x80
+    }
+
+    /// Whether this is the empty entry.
+    #[inline]
+    pub const fn is_zero(self) -> bool {
+        u128::from_ne_bytes(self.0) == 0
+    }
+}
+
+/// Path MTU: payload bytes of a full packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Mtu {
+    /// 256 bytes.
+    Mtu256,
+    /// 512 bytes.
+    Mtu512,
+    /// 1024 bytes.
+    Mtu1024,
+    /// 2048 bytes.
+    Mtu2048,
+    /// 4096 bytes.
+    Mtu4096,
+}
+
+impl Mtu {
+    /// Bytes kept free of a netdev's MTU for IP, UDP, the longest RoCE headers and the ICRC. The
+    /// peer driver reserves the same, so both ends arrive at the same path MTU.
+    pub const HEADER_RESERVE: u32 = 80;
+
+    const ALL_DESCENDING: [Self; 5] = [
+        Self::Mtu4096,
+        Self::Mtu2048,
+        Self::Mtu1024,
+        Self::Mtu512,
+        Self::Mtu256,
+    ];
+
+    /// Payload bytes of a full packet, 256 to 4096.
+    #[inline]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::Mtu256 => 256,
+            Self::Mtu512 => 512,
+            Self::Mtu1024 => 1024,
+            Self::Mtu2048 => 2048,
+            Self::Mtu4096 => 4096,
+        }
+    }
+
+    /// Binary logarithm of [`Mtu::bytes`], 8 to 12.
+    #[inline]
+    pub const fn shift(self) -> u32 {
+        self.bytes().trailing_zeros()
+    }
+
+    /// From `enum ib_mtu`: 1 is 256 bytes, 5 is 4096.
+    pub const fn from_ib_enum(value: u8) -> Option<Self> {
+        Some(match value {
+            1 => Self::Mtu256,
+            2 => Self::Mtu512,
+            3 => Self::Mtu1024,
+            4 => Self::Mtu2048,
+            5 => Self::Mtu4096,
+            _ => return None,
+        })
+    }
+
+    /// As `enum ib_mtu`.
+    pub const fn to_ib_enum(self) -> u8 {
+        match self {
+            Self::Mtu256 => 1,
+            Self::Mtu512 => 2,
+            Self::Mtu1024 => 3,
+            Self::Mtu2048 => 4,
+            Self::Mtu4096 => 5,
+        }
+    }
+
+    /// The largest path MTU whose packets, headers included, fit a netdev of MTU `netdev_mtu`
+    /// bytes; `None` if not even the smallest does.
+    pub fn largest_fitting(netdev_mtu: u32) -> Option<Self> {
+        let room = netdev_mtu.checked_sub(Self::HEADER_RESERVE)?;
+        Self::ALL_DESCENDING
+            .into_iter()
+            .find(|mtu| mtu.bytes() <= room)
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/ids.rs"]
+mod tests;

@@ -22,3 +22,4 @@
 )]
 
 pub mod ids;
+pub mod wire;
