@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A work item that lives in an `Arc` but never owns a reference to it.
+//!
+//! `kernel::workqueue::Work` has no way to cancel. Callbacks into consumers of the RDMA core must
+//! be over before the object they belong to is freed, so this type is stopped explicitly:
+//! [`Deferred::stop`] waits for a running callback and makes every later kick a no-op.
+//!
+//! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
+
+use crate::bindings;
+use core::ffi::c_int;
+use core::marker::PhantomPinned;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::LockClassKey;
+use kernel::types::Opaque;
+
+/// What a [`Deferred`] does when it runs.
+pub(crate) trait Target: Send + Sync {
+    /// Runs in the context of the queue given to [`Deferred::kick`], never twice at once.
+    fn run(&self);
+}
+
+/// Which queue a [`Deferred`] runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Queue {
+    /// Softirq context of the kicking CPU.
+    Bh,
+    /// Process context.
+    Process,
+}
+
+/// A callback that runs later, outside every lock of the caller.
+///
+/// # Invariants
+///
+/// The work item is queued only while `armed` users hold the containing allocation: whoever
+/// created the value calls [`Deferred::stop`] before the last reference goes.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Deferred<T: Target> {
+    #[pin]
+    work: Opaque<bindings::work_struct>,
+    stopped: Atomic<bool>,
+    target: T,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: The work item may be queued and stopped from any thread; `T` is `Send`.
+unsafe impl<T: Target> Send for Deferred<T> {}
+// SAFETY: As above; the queue functions synchronise among themselves and `T` is `Sync`.
+unsafe impl<T: Target> Sync for Deferred<T> {}
+
+impl<T: Target> Deferred<T> {
+    /// Makes one; `name` and `key` are for lockdep.
+    pub(crate) fn new(
+        target: T,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> impl PinInit<Self> {
+        pin_init!(Self {
+            // SAFETY: The slot is pinned and valid for writes; name and key are static.
+            work <- Opaque::ffi_init(|slot| unsafe {
+                bindings::init_work_with_key(
+                    slot,
+                    Some(Self::trampoline),
+                    false,
+                    name.as_char_ptr(),
+                    key.as_ptr(),
+                )
+            }),
+            stopped: Atomic::new(false),
+            target,
+            _pin: PhantomPinned,
+        })
+    }
+
+    /// What runs.
+    pub(crate) fn target(&self) -> &T {
+        &self.target
+    }
+
+    /// Queues the callback unless it is queued already or has been stopped. Any context.
+    pub(crate) fn kick(&self, queue: Queue) {
+        let cpu = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
+        // SAFETY: The system queues live for ever.
+        let wq = unsafe {
+            match queue {
+                Queue::Bh => bindings::system_bh_wq,
+                Queue::Process => bindings::system_dfl_wq,
+            }
+        };
+        // SAFETY: The work item is initialised and, by the type invariant, stopped before it is
+        // freed. Queueing a disabled work item does nothing.
+        unsafe { bindings::queue_work_on(cpu, wq, self.work.get()) };
+    }
+
+    /// Waits for a running callback; afterwards it never runs again. Process context.
+    pub(crate) fn stop(&self) {
+        // SAFETY: The work item is initialised.
+        unsafe { bindings::disable_work_sync(self.work.get()) };
+        self.stopped.store(true, Relaxed);
+    }
+
+    /// Entry point of the work queue.
+    ///
+    /// # Safety
+    ///
+    /// Called by the work queue with the `work` member of a live `Self`.
+    unsafe extern "C" fn trampoline(work: *mut bindings::work_struct) {
+        let work = Opaque::cast_from(work);
+        // SAFETY: By the caller's promise `work` is the member of a `Self`, which by the type
+        // invariant lives until `stop`, and `stop` waits for this function.
+        let this = unsafe { &*kernel::container_of!(work, Self, work) };
+        this.target.run();
+    }
+}
+
+#[pinned_drop]
+impl<T: Target> PinnedDrop for Deferred<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // An object whose creation failed was never kicked and need not be stopped; a forgotten
+        // stop would free a queued work item.
+        if !self.stopped.load(Relaxed) {
+            // SAFETY: The work item is initialised, and queries do not change it.
+            let busy = unsafe { bindings::work_busy(self.work.get()) };
+            if busy != 0 {
+                pr_err!("deferred callback dropped while queued\n");
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Asynchronous events of queue pairs, completion queues and ports.
+//!
+//! Events are raised from any context and delivered from a work queue, because consumers may
+//! sleep in their handlers.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::deferred::{Deferred, Queue, Target};
+use crate::bindings;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::Arc;
+
+/// Asynchronous event of a QP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QpEvent {
+    /// The QP went to the error state for a reason not tied to a work request.
+    Fatal,
+    /// An invalid request arrived and the QP went to the error state.
+    RequestError,
+    /// A request violated access rights and the QP went to the error state.
+    AccessError,
+    /// The first packet arrived while the QP waited in RTR.
+    CommEstablished,
+    /// The send queue has drained after a change to SQD.
+    SqDrained,
+    /// A QP with a shared receive queue took its last request after an error.
+    LastWqeReached,
+}
+
+impl QpEvent {
+    const fn raw(self) -> bindings::ib_event_type {
+        match self {
+            Self::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
+            Self::RequestError => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
+            Self::AccessError => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+            Self::CommEstablished => bindings::ib_event_type_IB_EVENT_COMM_EST,
+            Self::SqDrained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
+            Self::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+        }
+    }
+}
+
+/// Delivers the pending events of one QP.
+struct QpTarget {
+    pending: Atomic<u32>,
+    qp: *mut bindings::ib_qp,
+}
+
+// SAFETY: The pointer is followed only by `run`, which is over before the QP is freed.
+unsafe impl Send for QpTarget {}
+// SAFETY: As above.
+unsafe impl Sync for QpTarget {}
+
+impl Target for QpTarget {
+    fn run(&self) {
+        let pending = self.pending.xchg(0, Full);
+        for event in 0..u32::BITS {
+            if pending & (1 << event) == 0 {
+                continue;
+            }
+            // SAFETY: `destroy_qp` stops this target before the core frees the QP, and the
+            // handler was set before `create_qp`.
+            unsafe {
+                let qp = self.qp;
+                let mut raw: bindings::ib_event = pin_init::zeroed();
+                raw.device = (*qp).device;
+                *raw.element.qp.as_mut() = qp;
+                raw.event = event;
+                if let Some(handler) = (*qp).event_handler {
+                    handler(&mut raw, (*qp).qp_context);
+                }
+            }
+        }
+    }
+}
+
+/// Raises asynchronous events of one QP. Keeps no reference to the QP's context.
+#[pin_data]
+pub struct QpEvents {
+    #[pin]
+    deferred: Deferred<QpTarget>,
+}
+
+impl QpEvents {
+    pub(crate) fn new(qp: *mut bindings::ib_qp) -> Result<Arc<Self>> {
+        let target = QpTarget { pending: Atomic::new(0), qp };
+        Arc::pin_init(
+            pin_init!(Self {
+                deferred <- Deferred::new(target, c"QpEvents", kernel::static_lock_class!()),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Raises `event`; events of one kind that were not delivered yet are merged. Any context.
+    pub fn raise(&self, event: QpEvent) {
+        let bit = 1u32 << event.raw();
+        let pending = &self.deferred.target().pending;
+        let mut old = pending.load(Relaxed);
+        while let Err(now) = pending.cmpxchg(old, old | bit, Full) {
+            old = now;
+        }
+        self.deferred.kick(Queue::Process);
+    }
+
+    /// Waits for a running handler; none runs afterwards.
+    pub(crate) fn stop(&self) {
+        self.deferred.stop();
+    }
+}
+
+/// Asynchronous event of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortEvent {
+    /// The port became active.
+    Active,
+    /// The port went down.
+    Error,
+    /// The P_Key table changed.
+    PkeyChange,
+    /// The GID table changed.
+    GidChange,
+    /// Attributes of the port, such as its MTU, changed.
+    ClientReregister,
+}
+
+impl PortEvent {
+    pub(crate) const fn raw(self) -> bindings::ib_event_type {
+        match self {
+            Self::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
+            Self::Error => bindings::ib_event_type_IB_EVENT_PORT_ERR,
+            Self::PkeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
+            Self::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
+            Self::ClientReregister => bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Thin shells: how a driver's reference-counted context hangs on an object of the RDMA core.
+//!
+//! The core allocates and frees verbs objects itself, zeroed and with the size the driver names
+//! (`size_ib_qp` and its like), and frees them as soon as `destroy_*` returns. A [`Shell`] is
+//! such an object: the C structure at offset 0, then a slot that holds whatever the trampolines
+//! need, usually an `Arc` of the driver's context. Whoever still uses the context after the
+//! destruction holds a reference of its own; nobody keeps a pointer into the shell.
+
+use core::mem::MaybeUninit;
+use kernel::types::Opaque;
+
+/// An object of the RDMA core with the driver's part behind it.
+///
+/// # Invariants
+///
+/// Between [`Shell::init`] and [`Shell::take`] the slot is initialised.
+#[repr(C)]
+pub(crate) struct Shell<C, S> {
+    c: Opaque<C>,
+    slot: MaybeUninit<S>,
+}
+
+impl<C, S> Shell<C, S> {
+    /// Size to report to the core.
+    pub(crate) const SIZE: usize = {
+        // kmalloc() promises this much for every size.
+        assert!(core::mem::align_of::<Self>() <= 8);
+        core::mem::size_of::<Self>()
+    };
+
+    /// Fills the slot.
+    ///
+    /// # Safety
+    ///
+    /// `c` is the start of an allocation of at least [`Self::SIZE`] bytes, and the slot is not
+    /// initialised. Nobody else accesses the slot during the call.
+    pub(crate) unsafe fn init(c: *mut C, slot: S) {
+        // SAFETY: The allocation is large enough by the caller's promise.
+        // INVARIANT: The slot is initialised from here on.
+        unsafe { (&raw mut (*c.cast::<Self>()).slot).write(MaybeUninit::new(slot)) };
+    }
+
+    /// Borrows the slot.
+    ///
+    /// # Safety
+    ///
+    /// `c` is a shell whose slot is initialised and stays so for `'a`.
+    #[inline]
+    pub(crate) unsafe fn slot<'a>(c: *mut C) -> &'a S {
+        // SAFETY: By the caller's promise and the type invariant. Only the slot is borrowed, so
+        // C may write its part at the same time.
+        unsafe { (*(&raw const (*c.cast::<Self>()).slot)).assume_init_ref() }
+    }
+
+    /// Empties the slot.
+    ///
+    /// # Safety
+    ///
+    /// `c` is a shell whose slot is initialised, and nobody borrows it.
+    pub(crate) unsafe fn take(c: *mut C) -> S {
+        // SAFETY: By the caller's promise; the slot counts as uninitialised afterwards.
+        unsafe { (&raw const (*c.cast::<Self>()).slot).read().assume_init() }
+    }
+}
