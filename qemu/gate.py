@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The kernel log gate: finds the lines of a kernel log that fail a test, whatever the test itself said.
+
+gate.py FILE…    prints the offending lines of serial or dmesg logs; exit status 1 if there are any
+"""
+import re
+import sys
+
+# One pattern per way in which a kernel complains. Anchored on the kernel's own wording, so that a driver that prints
+# "warning:" or a tool that prints "bug" in its output does not trip the gate.
+BAD = tuple((name, re.compile(pattern)) for name, pattern in (
+    ("warning", r"\bWARNING: (?!.*\bunsigned module\b)"),
+    ("cut here", r"-+\[ cut here \]-+"),
+    ("bug", r"\b(BUG: |kernel BUG at )"),
+    ("oops", r"\b(Oops: |Oops\b.*\[#\d+\]|general protection fault|Unable to handle kernel|unable to handle page fault)"),
+    ("double fault", r"\b(double fault|stack segment|divide error|invalid opcode): "),
+    ("call trace", r"\bCall Trace:"),
+    ("rust panic", r"rust_kernel: panicked at"),
+    ("lockdep", r"(possible (circular|recursive) locking|possible irq lock inversion|inconsistent lock state|"
+                r"suspicious RCU usage|lock held when returning to user space|bad unlock balance|held lock freed|"
+                r"Invalid wait context|possible deadlock)"),
+    ("atomic sleep", r"(sleeping function called from invalid context|scheduling while atomic)"),
+    ("hung task", r"INFO: task .* blocked for more than"),
+    ("stall", r"(rcu:.*\bstall|soft lockup|hard LOCKUP|workqueue lockup|self-detected stall)"),
+    ("memory", r"(KASAN: |KFENCE: |KMSAN: |UBSAN: |kmemleak: \d+ new suspected memory leaks|unreferenced object 0x|"
+               r"Slab .*: (Poison|Redzone|Object)|list_(add|del) corruption|refcount_t: |ODEBUG: )"),
+    ("panic", r"(Kernel panic - not syncing|---\[ end Kernel panic)"),
+    ("device leak", r"unregister_netdevice: waiting for .* to become free"),
+    ("packet", r"skb_(over|under)_panic"),
+))
+
+# Lines of the stock kernel in these machines that say nothing about the driver.
+HARMLESS = tuple(re.compile(p) for p in (
+    r"Spectre V2 :",
+    r"mitigations=off",
+    r"WARNING: Spectre",
+    r"TSC doesn't count with P0 frequency",
+))
+
+
+def check(text):
+    """All offending lines of a log: [(line number, kind, line), …]."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if any(p.search(line) for p in HARMLESS):
+            continue
+        for kind, pattern in BAD:
+            if pattern.search(line):
+                found.append((number, kind, line.strip()))
+                break
+    return found
+
+
+def main():
+    bad = 0
+    for name in sys.argv[1:]:
+        with open(name, errors="replace") as log:
+            for number, kind, line in check(log.read()):
+                print(f"{name}:{number}: {kind}: {line}")
+                bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

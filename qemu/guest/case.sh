@@ -1,0 +1,14 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# case.sh FILE [FUNCTION]: runs one test function of a file, or a whole script. A failing command ends it with that status.
+. /share/guest/lib.sh
+file=$1
+if [ -n "${2:-}" ]; then
+	. "$file"
+	set -e
+	"$2"
+else
+	shift
+	# shellcheck disable=SC2086
+	. "$file" $RXE_ARGS
+fi

@@ -1,0 +1,233 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# What test scripts may use. Two nodes, a and b: network namespaces of one machine joined by a veth pair (TOPOLOGY=netns), or two
+# machines joined by an Ethernet (TOPOLOGY=two, scripts run in a). Scripts name nodes and never mind which it is.
+. /share/env
+SELF=$(cat /run/rxe-node 2>/dev/null)
+
+# --- the two nodes ---------------------------------------------------------------------------------------------------------------
+
+# on NODE COMMAND…: runs a command there; its output and status come back.
+on() {
+	local node=$1
+	shift
+	if [ "$TOPOLOGY" = netns ]; then
+		ip netns exec "$node" "$@"
+	elif [ "$node" = "$SELF" ]; then
+		"$@"
+	else
+		python3 /share/guest/agent.py call "$@"
+	fi
+}
+
+# call NODE FUNCTION…: runs a function of this file in the machine of NODE (not inside its network namespace).
+call() {
+	local node=$1
+	shift
+	if [ "$TOPOLOGY" = netns ] || [ "$node" = "$SELF" ]; then
+		"$@"
+	else
+		python3 /share/guest/agent.py call bash -c '. /share/guest/lib.sh; "$@"' bash "$@"
+	fi
+}
+
+netdev() { if [ "$TOPOLOGY" = netns ]; then echo "v$1"; else echo eth0; fi; }
+dev() { if [ "$TOPOLOGY" = netns ]; then echo "rxe_$1"; else echo rxe0; fi; }
+number() { case $1 in a) echo 1 ;; b) echo 2 ;; esac; }
+ip4() { echo "10.77.0.$(number "$1")"; }
+ip6() { echo "fd77::$(number "$1")"; }
+addr() { "ip$2" "$1"; }
+driver() { local v=DRIVER_$1; echo "${!v}"; }
+link_type() { case $(driver "$1") in rdma_rxe) echo rxe ;; *) driver "$1" ;; esac; }
+
+# topology_up: network namespaces and addresses; called once per machine.
+topology_up() {
+	local n
+	if [ "$TOPOLOGY" = netns ]; then
+		for n in a b; do
+			ip netns add $n
+			ip -n $n link set lo up
+		done
+		veth_up
+	else
+		ip link set eth0 up
+		ip addr add "$(ip4 "$SELF")/24" dev eth0
+		ip addr add "$(ip6 "$SELF")/64" dev eth0 nodad
+		ip link set eth1 up
+		ip addr add "10.78.0.$(number "$SELF")/24" dev eth1
+	fi
+}
+
+veth_up() {
+	local n
+	ip link add va netns a type veth peer name vb netns b
+	for n in a b; do
+		ip -n $n addr add "$(ip4 $n)/24" dev v$n
+		ip -n $n addr add "$(ip6 $n)/64" dev v$n nodad
+		ip -n $n link set v$n up
+	done
+}
+
+# --- kernel log ------------------------------------------------------------------------------------------------------------------
+
+mark() { echo "rxe-test: $*" >/dev/kmsg; }
+since() { dmesg | awk -v m="rxe-test: $*" 'index($0, m) { p = 1; next } p'; }
+
+# --- driver ----------------------------------------------------------------------------------------------------------------------
+
+# load NODE: loads the node's driver into its machine, if it is not there.
+load() { call "$1" load_here "$(driver "$1")"; }
+load_here() {
+	grep -q "^$1 " /proc/modules && return 0
+	if [ -e "/share/$1.ko" ]; then
+		local d
+		for d in $(modinfo -F depends "/share/$1.ko" | tr , ' '); do modprobe "$d" || return; done
+		insmod "/share/$1.ko"
+	else
+		modprobe "$1"
+	fi
+}
+unload() { call "$1" rmmod "$(driver "$1")"; }
+
+# add NODE [DEVICE] [NETDEV], del NODE [DEVICE]: rdma link add/del there.
+add() { on "$1" rdma link add "${2:-$(dev "$1")}" type "$(link_type "$1")" netdev "${3:-$(netdev "$1")}"; }
+del() { on "$1" rdma link del "${2:-$(dev "$1")}"; }
+have() { call "$1" test -e "/sys/class/infiniband/${2:-$(dev "$1")}"; }
+
+# links: both nodes have their driver and their device; cheap when they do.
+links() {
+	local n
+	for n in a b; do
+		have $n && continue
+		load $n && add $n || return
+	done
+}
+
+# no_links: removes every device and the driver from both machines.
+no_links() { call a no_links_here; if [ "$TOPOLOGY" = two ]; then call b no_links_here; fi; }
+no_links_here() {
+	local d m
+	for d in /sys/class/infiniband/*; do
+		[ -e "$d" ] && rdma link del "${d##*/}"
+	done
+	for m in rxe_rs rdma_rxe siw; do
+		if grep -q "^$m " /proc/modules; then rmmod $m || return; fi
+	done
+}
+
+# gid NODE 4|6: the index of the node's GID for that family; gid_value prints the GID.
+gid() {
+	local want i
+	case $2 in
+	4) want=$(printf '0000:0000:0000:0000:0000:ffff:0a4d:%04x' "$(number "$1")") ;;
+	6) want=$(printf 'fd77:0000:0000:0000:0000:0000:0000:%04x' "$(number "$1")") ;;
+	esac
+	call "$1" gid_here "$(dev "$1")" "$want"
+}
+gid_here() {
+	local i
+	for _ in $(seq 50); do
+		for i in $(seq 0 15); do
+			[ "$(cat "/sys/class/infiniband/$1/ports/1/gids/$i" 2>/dev/null)" = "$2" ] && echo "$i" && return
+		done
+		sleep 0.1
+	done
+	echo "no GID $2 on $1" >&2
+	return 1
+}
+gids() { call "$1" gids_here "${2:-$(dev "$1")}"; }
+gids_here() { cat "/sys/class/infiniband/$1/ports/1/gids/"* 2>/dev/null | grep -v '^0000:0000:0000:0000:0000:0000:0000:0000$'; }
+
+# active_mtu NODE, port_state NODE [DEVICE]: as stock tools print them.
+active_mtu() { on "$1" ibv_devinfo -d "${2:-$(dev "$1")}" | awk '/active_mtu/ { print $2 }'; }
+port_state() { on "$1" ibv_devinfo -d "${2:-$(dev "$1")}" | awk '/state:/ { print $2 }'; }
+
+# counter NODE NAME [DEVICE]: a hardware counter of port 1.
+counter() { call "$1" cat "/sys/class/infiniband/${3:-$(dev "$1")}/ports/1/hw_counters/$2"; }
+
+# --- clients and servers ---------------------------------------------------------------------------------------------------------
+
+# serve NODE COMMAND…: a server in the background; its output is shown by `served`.
+serve() {
+	local node=$1
+	shift
+	SERVER_LOG=$(mktemp)
+	echo "[$node] $*"
+	on "$node" "$@" >"$SERVER_LOG" 2>&1 &
+	SERVER=$!
+}
+
+# listening NODE PORT|cm: waits until a TCP port or an RDMA CM identifier listens there.
+listening() {
+	local i
+	for i in $(seq 100); do
+		kill -0 "$SERVER" 2>/dev/null || { served || true; fail "the server ended before its client came"; }
+		if [ "$2" = cm ]; then
+			on "$1" rdma resource show cm_id 2>/dev/null | grep -q LISTEN && return
+		else
+			on "$1" ss -Hltn "sport = :$2" | grep -q . && return
+		fi
+		sleep 0.1
+	done
+	served || true
+	fail "nothing listens on $2 at node $1"
+}
+
+# served: waits for the server, shows its output; its status.
+served() {
+	local status=0 i
+	for i in $(seq 100); do
+		kill -0 "$SERVER" 2>/dev/null || break
+		[ "$i" = 100 ] && { echo "the server does not end"; kill -9 "$SERVER"; }
+		sleep 0.1
+	done
+	wait "$SERVER" || status=$?
+	sed 's/^/  | /' "$SERVER_LOG"
+	rm -f "$SERVER_LOG"
+	return $status
+}
+
+# client NODE COMMAND…: shows and runs it.
+client() {
+	local node=$1
+	shift
+	echo "[$node] $*"
+	on "$node" "$@"
+}
+
+# reap: kills everything a test left behind in either node.
+reap() {
+	local n
+	if [ "$TOPOLOGY" = netns ]; then
+		for n in a b; do ip netns pids $n 2>/dev/null | xargs -r kill -9 2>/dev/null; done
+	else
+		python3 /share/guest/agent.py reap 2>/dev/null
+	fi
+	return 0
+}
+
+# capture NODE FILE: tcpdump of the node's RoCE traffic into results/FILE until `captured`.
+capture() {
+	on "$1" tcpdump -q -i "$(netdev "$1")" -B 16384 -s 0 -U -w "/share/results/$2" udp port 4791 >/tmp/tcpdump.log 2>&1 &
+	CAPTURE=$!
+	local _
+	for _ in $(seq 100); do grep -q listening /tmp/tcpdump.log && return; sleep 0.1; done
+	fail "tcpdump did not start: $(cat /tmp/tcpdump.log)"
+}
+captured() {
+	sleep 0.5
+	on "${1:-a}" pkill -INT -x tcpdump
+	wait "$CAPTURE" 2>/dev/null
+	return 0
+}
+
+# --- verdicts --------------------------------------------------------------------------------------------------------------------
+
+fail() { echo "FAIL: $*"; exit 1; }
+skip() { echo "SKIP: $*"; exit 77; }
+is() { [ "$1" = "$2" ] || fail "${3:-value}: got '$1', expected '$2'"; }
+# refused COMMAND…: it must fail.
+refused() { if "$@"; then fail "was accepted: $*"; fi; }
+# soon COMMAND…: it must succeed within ten seconds.
+soon() { local _; for _ in $(seq 50); do "$@" && return; sleep 0.2; done; fail "did not happen: $*"; }

@@ -1,0 +1,28 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Runs the plan in a test machine: one line per test, `NAME SECONDS FILE FUNCTION`. Tells the host what begins and ends through
+# results/events; keeps each test's output and each machine's kernel log of that time under results/.
+. /share/guest/lib.sh
+
+results=/share/results
+nodes=a
+[ "$TOPOLOGY" = two ] && nodes="a b"
+
+while read -r name seconds file function; do
+	[ -n "$name" ] || continue
+	log=$results/$name
+	for n in $nodes; do call "$n" mark "begin $name"; done
+	echo "begin $name" >>$results/events
+	start=${EPOCHREALTIME/./}
+	export RXE_TEST=$name RXE_FILE=$file
+	timeout -k 5 "$seconds" bash /share/guest/case.sh "$file" $function >"$log.log" 2>&1 </dev/null
+	status=$?
+	[ $status = 124 ] && echo "TIMEOUT after $seconds s" >>"$log.log"
+	reap
+	took=$(((${EPOCHREALTIME/./} - start) / 1000))
+	for n in $nodes; do call "$n" since "begin $name" >"$log.dmesg-$n"; done
+	echo "end $name $status $took" >>$results/events
+done </share/plan
+[ "$TOPOLOGY" = two ] && python3 /share/guest/agent.py quit
+exit 0

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Makes what a test machine boots from, in the cache folder. Runs inside the toolchain root.
+
+- the root file system: an ext4 image of a small Debian 13 with stock rdma-core and its tools, keyed by the package list;
+- the modules image: the stock kernel's own modules, one per release;
+- the initramfs: busybox, the few modules needed to mount the two, and `guest-init`, keyed by release and contents.
+
+Every file is written under a temporary name and renamed when complete.
+"""
+import fcntl
+import gzip
+import hashlib
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import kernel  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+IMAGES = kernel.CACHE / "images"
+RECIPE = "3"
+BOOT_MODULES = ("virtio_blk", "virtio_net", "ext4", "overlay", "9p", "9pnet_virtio")
+
+
+def digest(*parts):
+    joined = "\0".join(p if isinstance(p, str) else p.decode("latin1") for p in parts)
+    return hashlib.sha256(joined.encode()).hexdigest()[:12]
+
+
+def packages():
+    lines = (HERE / "image-packages.txt").read_text().splitlines()
+    return sorted({line.strip() for line in lines if line.strip() and not line.startswith("#")})
+
+
+def make_ext4(folder, target, slack_mib):
+    """An ext4 image of a folder, just large enough."""
+    used = int(subprocess.run(["du", "-sxm", "--apparent-size", folder], check=True, stdout=subprocess.PIPE,
+                              text=True).stdout.split()[0])
+    tmp = target.with_suffix(".tmp")
+    tmp.unlink(missing_ok=True)
+    kernel.run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", "-d", folder, tmp,
+               f"{used + used // 5 + slack_mib}M", quiet=IMAGES / "mkfs.log")
+    tmp.rename(target)
+
+
+def rootfs():
+    names = packages()
+    target = IMAGES / f"rootfs-{digest(RECIPE, *names)}.ext4"
+    if target.exists():
+        return target
+    kernel.say("making the test machines' root file system (Debian 13 with stock rdma-core, about a minute)")
+    folder = IMAGES / "rootfs.tmp.d"
+    shutil.rmtree(folder, ignore_errors=True)
+    sources = Path("/etc/apt/sources.list").read_bytes()
+    log = IMAGES / "rootfs.log"
+    log.unlink(missing_ok=True)
+    kernel.run("mmdebstrap", "--mode=root", "--variant=apt", '--aptopt=Acquire::Languages "none"',
+               "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+               "--include=" + ",".join(names), "trixie", folder, "-", quiet=log, input=sources)
+    tests = folder / "usr/share/doc/rdma-core/tests"
+    for packed in tests.glob("*.gz"):
+        packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+    for top in ("share", "results"):
+        (folder / top).mkdir(exist_ok=True)
+    (folder / "etc/hostname").write_text("rxe\n")
+    (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
+    (folder / "etc/resolv.conf").unlink(missing_ok=True)
+    make_ext4(folder, target, 64)
+    shutil.rmtree(folder)
+    kernel.say(f"root file system ready: {target.stat().st_size >> 20} MiB")
+    return target
+
+
+def modules_image(info):
+    base = kernel.KERNELS / info["release"]
+    target = base / "modules.ext4"
+    if target.exists():
+        return target
+    kernel.run("depmod", "-b", base / "image/usr", "-F", kernel.find_file(
+        base / "image", f"usr/lib/modules/{info['release']}/System.map", f"boot/System.map-{info['release']}"),
+        info["release"], quiet=base / "depmod.log")
+    folder = base / "image/usr/lib/modules" / info["release"]
+    for link in ("build", "source"):
+        (folder / link).unlink(missing_ok=True)
+    make_ext4(folder, target, 16)
+    return target
+
+
+def boot_modules(info):
+    """The files of BOOT_MODULES and what they depend on, in load order."""
+    base = kernel.KERNELS / info["release"] / "image/usr"
+    files = []
+    for name in BOOT_MODULES:
+        listing = kernel.output("modprobe", "-d", base, "-S", info["release"], "--show-depends", name)
+        for line in listing.splitlines():
+            if line.startswith("insmod "):
+                path = Path(line.split()[1])
+                if path not in files:
+                    files.append(path)
+    return files
+
+
+def initramfs(info):
+    files = boot_modules(info)
+    init = (HERE / "guest-init").read_bytes()
+    target = kernel.KERNELS / info["release"] / f"initramfs-{digest(RECIPE, init, *BOOT_MODULES)}.cpio.gz"
+    if target.exists():
+        return target
+    folder = target.parent / "initramfs.tmp.d"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "modules").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    shutil.copy("/bin/busybox", folder / "bin/busybox")
+    (folder / "init").write_bytes(init)
+    (folder / "init").chmod(0o755)
+    names = []
+    for path in files:
+        name = path.name.removesuffix(".xz")
+        data = path.read_bytes()
+        (folder / "modules" / name).write_bytes(lzma.decompress(data) if path.suffix == ".xz" else data)
+        names.append(name)
+    (folder / "modules.list").write_text("\n".join(names) + "\n")
+    listing = "\n".join(str(p.relative_to(folder)) for p in sorted(folder.rglob("*"))) + "\n"
+    packed = subprocess.run(["cpio", "-o", "-H", "newc", "--quiet"], cwd=folder, input=listing.encode(), check=True,
+                            stdout=subprocess.PIPE).stdout
+    tmp = target.with_suffix(".tmp")
+    tmp.write_bytes(gzip.compress(packed, 1))
+    tmp.rename(target)
+    shutil.rmtree(folder)
+    return target
+
+
+def ensure(series):
+    """Everything a machine with the kernel of `series` boots from."""
+    info = kernel.ensure(series)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with open(kernel.CACHE / ".lock-image", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.environ.setdefault("PATH", "/usr/sbin:/usr/bin")
+        return {**kernel.paths(info), "ROOTFS": rootfs(), "MODULES_IMAGE": modules_image(info), "INITRD": initramfs(info)}
+
+
+if __name__ == "__main__":
+    for key, value in ensure((sys.argv[1:] + [""])[0] or None).items():
+        print(f"{key}={value}")

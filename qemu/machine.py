@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One QEMU machine: its command line, its serial log, its end. Also the choice between KVM and emulation."""
+import json
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import kernel
+
+PROBE_SECONDS = 20
+QEMU = "qemu-system-x86_64"
+
+
+def probe_kvm(boot):
+    """Whether KVM boots this very kernel within PROBE_SECONDS. A /dev/kvm that exists can still hang or abort."""
+    if os.environ.get("RXE_ACCEL"):
+        return os.environ["RXE_ACCEL"] == "kvm", "RXE_ACCEL is set"
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False, "there is no usable /dev/kvm"
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    memo = kernel.CACHE / "kvm-probe.json"
+    try:
+        known = json.loads(memo.read_text())
+        if known["boot_id"] == boot_id and known["release"] == boot["RELEASE"]:
+            return known["works"], known["why"]
+    except (OSError, ValueError, KeyError):
+        pass
+    kernel.say(f"trying KVM (at most {PROBE_SECONDS} s)")
+    command = [QEMU, "-accel", "kvm", "-cpu", "host", "-machine", "q35", "-smp", "2", "-m", "512", "-nodefaults", "-no-reboot",
+               "-display", "none", "-serial", "stdio", "-kernel", str(boot["VMLINUZ"]), "-initrd", str(boot["INITRD"]),
+               "-append", "console=ttyS0 quiet panic=-1 mitigations=off rxe.probe=1"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=PROBE_SECONDS)
+        works = b"RXE-PROBE-OK" in done.stdout
+        why = "a trial boot worked" if works else "a trial boot under KVM failed"
+    except subprocess.TimeoutExpired:
+        works, why = False, f"a trial boot under KVM hung for {PROBE_SECONDS} s"
+    memo.write_text(json.dumps({"boot_id": boot_id, "release": boot["RELEASE"], "works": works, "why": why}))
+    return works, why
+
+
+class Machine:
+    """A running virtual machine. `node` is its letter; `folder` receives its serial log and control socket."""
+
+    def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append=""):
+        self.node = node
+        self.serial = folder / f"serial-{node}.log"
+        # Socket paths have a limit of 107 bytes, clones may live deep: keep sockets in a short private folder.
+        self.control = Path(f"/tmp/rxe-qmp-{os.getpid()}-{node}")
+        self.console = Path(f"/tmp/rxe-con-{os.getpid()}-{node}")
+        accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max"]
+        drive = "if=none,format=raw,readonly=on,file.locking=off"
+        command = [
+            QEMU, *accel, "-machine", "q35", "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-reboot",
+            "-display", "none", "-kernel", str(boot["VMLINUZ"]), "-initrd", str(boot["INITRD"]),
+            "-append", f"console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off sysrq_always_enabled "
+                       f"net.ifnames=0 rxe.node={node} {append}",
+            "-chardev", f"socket,id=con,path={self.console},server=on,wait=off,logfile={self.serial}",
+            "-serial", "chardev:con",
+            "-qmp", f"unix:{self.control},server=on,wait=off",
+            "-drive", f"{drive},id=root,file={boot['ROOTFS']}", "-device", "virtio-blk-pci,drive=root",
+            "-drive", f"{drive},id=mods,file={boot['MODULES_IMAGE']}", "-device", "virtio-blk-pci,drive=mods",
+            "-virtfs", f"local,path={share},mount_tag=share,security_model=none,id=share",
+            "-device", "virtio-rng-pci",
+        ]
+        for number, (netdev, mac) in enumerate(networks):
+            command += ["-netdev", f"{netdev},id=n{number}", "-device", f"virtio-net-pci,netdev=n{number},mac={mac},mq=off"]
+        self.errors = open(folder / f"qemu-{node}.log", "wb")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.errors, stderr=self.errors)
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def _qmp(self, command, **arguments):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+            s.settimeout(3)
+            s.connect(str(self.control))
+            stream = s.makefile("rw")
+            stream.readline()
+            for request in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
+                stream.write(json.dumps(request) + "\n")
+                stream.flush()
+                while "return" not in (reply := json.loads(stream.readline())):
+                    if "error" in reply:
+                        break
+
+    def show_state(self):
+        """Asks a stuck kernel for its blocked tasks and CPU stacks, into the serial log."""
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                s.settimeout(3)
+                s.connect(str(self.console))
+                for key in b"9wl":
+                    self._qmp("chardev-send-break", id="con")
+                    time.sleep(0.2)
+                    s.send(bytes([key]))
+                    time.sleep(1)
+        except (OSError, ValueError) as error:
+            kernel.say(f"no state from machine {self.node}: {error}")
+
+    def wait(self, seconds):
+        try:
+            self.process.wait(seconds)
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+
+    def stop(self):
+        if self.alive():
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()
+        for path in (self.control, self.console):
+            path.unlink(missing_ok=True)
+
+    def serial_text(self):
+        try:
+            return self.serial.read_text(errors="replace")
+        except OSError:
+            return ""
