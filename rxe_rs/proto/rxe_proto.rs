@@ -21,5 +21,6 @@
     clippy::as_conversions
 )]
 
+pub mod drop;
 pub mod ids;
 pub mod wire;

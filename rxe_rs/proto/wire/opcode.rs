@@ -76,6 +76,12 @@ impl HeaderSet {
         Self(self.0 | other.0)
     }
 
+    /// The headers of the set that precede `header` on the wire; the bits are in that order.
+    #[inline]
+    pub const fn before(self, header: Self) -> Self {
+        Self(self.0 & header.0.wrapping_sub(1))
+    }
+
     /// Total bytes of the headers in the set.
     #[inline]
     pub const fn byte_len(self) -> usize {

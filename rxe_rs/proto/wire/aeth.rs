@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Acknowledge extended transport header (IBTA vol. 1, 9.3.5 and 9.7.5).
+
+use crate::ids::Msn;
+use zerocopy::byteorder::big_endian::U32;
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Reason of a negative acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NakCode {
+    /// A packet is missing; asks for it again.
+    PsnSequence,
+    /// The request is malformed or not allowed here.
+    InvalidRequest,
+    /// The key does not grant the access.
+    RemoteAccess,
+    /// The responder failed for a reason of its own.
+    RemoteOperational,
+    /// Reliable datagrams only.
+    InvalidRd,
+}
+
+impl NakCode {
+    const fn bits(self) -> u8 {
+        match self {
+            Self::PsnSequence => 0,
+            Self::InvalidRequest => 1,
+            Self::RemoteAccess => 2,
+            Self::RemoteOperational => 3,
+            Self::InvalidRd => 4,
+        }
+    }
+}
+
+/// The verdict in an acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Syndrome {
+    /// Everything up to the PSN has arrived.
+    Ack {
+        /// Credit code, 0 to 31; see [`Syndrome::NO_CREDITS`] and [`credit_count`].
+        credits: u8,
+    },
+    /// No receive work request was posted: ask again after a while.
+    RnrNak {
+        /// Timer code, 0 to 31; see [`super::rnr`].
+        timer: u8,
+    },
+    /// The request is refused.
+    Nak(NakCode),
+    /// A value that the architecture reserves; ignored.
+    Reserved(u8),
+}
+
+impl Syndrome {
+    /// Credit code that says nothing about receive work requests.
+    pub const NO_CREDITS: u8 = 0x1f;
+
+    /// A positive acknowledgement without credits.
+    pub const ACK: Self = Self::Ack { credits: Self::NO_CREDITS };
+
+    /// Reads the syndrome byte; total.
+    #[inline]
+    pub const fn decode(byte: u8) -> Self {
+        let low = byte & 0x1f;
+        match (byte & 0xe0, low) {
+            (0x00, _) => Self::Ack { credits: low },
+            (0x20, _) => Self::RnrNak { timer: low },
+            (0x60, 0) => Self::Nak(NakCode::PsnSequence),
+            (0x60, 1) => Self::Nak(NakCode::InvalidRequest),
+            (0x60, 2) => Self::Nak(NakCode::RemoteAccess),
+            (0x60, 3) => Self::Nak(NakCode::RemoteOperational),
+            (0x60, 4) => Self::Nak(NakCode::InvalidRd),
+            _ => Self::Reserved(byte),
+        }
+    }
+
+    /// The syndrome byte.
+    #[inline]
+    pub const fn encode(self) -> u8 {
+        match self {
+            Self::Ack { credits } => credits & 0x1f,
+            Self::RnrNak { timer } => 0x20 | (timer & 0x1f),
+            Self::Nak(code) => 0x60 | code.bits(),
+            Self::Reserved(byte) => byte,
+        }
+    }
+}
+
+/// Receive work requests that a credit code stands for (IBTA vol. 1, 9.7.7.2, table 47): 0 to
+/// 32768; `None` for the code without credits and above.
+pub const fn credit_count(code: u8) -> Option<u16> {
+    Some(match code {
+        0 => 0,
+        1 => 1,
+        2 => 2,
+        3 => 3,
+        4 => 4,
+        5 => 6,
+        6 => 8,
+        7 => 12,
+        8 => 16,
+        9 => 24,
+        10 => 32,
+        11 => 48,
+        12 => 64,
+        13 => 96,
+        14 => 128,
+        15 => 192,
+        16 => 256,
+        17 => 384,
+        18 => 512,
+        19 => 768,
+        20 => 1024,
+        21 => 1536,
+        22 => 2048,
+        23 => 3072,
+        24 => 4096,
+        25 => 6144,
+        26 => 8192,
+        27 => 12288,
+        28 => 16384,
+        29 => 24576,
+        30 => 32768,
+        _ => return None,
+    })
+}
+
+/// Header of acknowledgements and of the outer packets of READ responses, 4 bytes.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Aeth {
+    bits: U32,
+}
+
+impl Aeth {
+    /// A header with `syndrome` and the responder's message count.
+    #[inline]
+    pub const fn new(syndrome: Syndrome, msn: Msn) -> Self {
+        let [_, a, b, c] = msn.get().to_be_bytes();
+        Self { bits: U32::new(u32::from_be_bytes([syndrome.encode(), a, b, c])) }
+    }
+
+    /// The verdict.
+    #[inline]
+    pub const fn syndrome(&self) -> Syndrome {
+        let [syndrome, ..] = self.bits.get().to_be_bytes();
+        Syndrome::decode(syndrome)
+    }
+
+    /// The responder's message count.
+    #[inline]
+    pub const fn msn(&self) -> Msn {
+        Msn::new(self.bits.get())
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Datagram extended transport header (IBTA vol. 1, 9.3.2).
+
+use crate::ids::{QKey, Qpn};
+use zerocopy::byteorder::big_endian::U32;
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Header of datagrams, 8 bytes.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Deth {
+    qkey: U32,
+    src_qpn: U32,
+}
+
+impl Deth {
+    /// A header from queue pair `src_qpn`.
+    #[inline]
+    pub const fn new(qkey: QKey, src_qpn: Qpn) -> Self {
+        Self { qkey: U32::new(qkey.0), src_qpn: U32::new(src_qpn.get()) }
+    }
+
+    /// Queue key; must be that of the destination.
+    #[inline]
+    pub const fn qkey(&self) -> QKey {
+        QKey(self.qkey.get())
+    }
+
+    /// Sender's queue pair.
+    #[inline]
+    pub const fn src_qpn(&self) -> Qpn {
+        Qpn::new(self.src_qpn.get())
+    }
+}

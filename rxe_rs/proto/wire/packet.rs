@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A received packet whose lengths have been checked.
+
+use super::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, HeaderSet, Ieth, ImmDt, Opcode, Reth,
+};
+use crate::drop::DropReason;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+pub use super::payload::Payload;
+
+/// Headers of a packet and where its payload lies.
+///
+/// Holding one means: the version is 0, the opcode is in the table, all its headers are there,
+/// and payload, pad and ICRC fill the rest exactly.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    bth: Bth,
+    headers: &'a [u8],
+    payload_len: usize,
+}
+
+impl<'a> Packet<'a> {
+    /// Bytes of the checksum at the end of every packet.
+    pub const ICRC_LEN: usize = 4;
+
+    /// No packet has more header bytes than this.
+    pub const MAX_HEADER_LEN: usize = 64;
+
+    /// Checks the lengths of a packet of `udp_payload_len` bytes from BTH to ICRC.
+    ///
+    /// `head` is its beginning in one piece: all of it, or at least
+    /// [`Packet::MAX_HEADER_LEN`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`DropReason::TooShort`], [`DropReason::BadVersion`], [`DropReason::UnknownOpcode`] or
+    /// [`DropReason::BadLength`].
+    #[inline]
+    pub fn parse(head: &'a [u8], udp_payload_len: usize) -> Result<Self, DropReason> {
+        let Some(bytes) = head.first_chunk::<{ Bth::LEN }>() else {
+            return Err(DropReason::TooShort);
+        };
+        let bth = Bth::parse(bytes)?;
+        let header_len = bth.opcode.header_len();
+        let Some(headers) = head.get(..header_len) else {
+            return Err(DropReason::TooShort);
+        };
+        let Some(padded) = udp_payload_len
+            .checked_sub(header_len)
+            .and_then(|rest| rest.checked_sub(Self::ICRC_LEN))
+        else {
+            return Err(DropReason::TooShort);
+        };
+        // IBTA vol. 1, 9.2.5: the pad fills the payload up to a multiple of four.
+        if padded % 4 != 0 {
+            return Err(DropReason::BadLength);
+        }
+        let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
+            return Err(DropReason::BadLength);
+        };
+        Ok(Self { bth, headers, payload_len })
+    }
+
+    /// The base transport header.
+    #[inline]
+    pub const fn bth(&self) -> &Bth {
+        &self.bth
+    }
+
+    /// The opcode.
+    #[inline]
+    pub const fn opcode(&self) -> Opcode {
+        self.bth.opcode
+    }
+
+    /// All headers as bytes, BTH first.
+    #[inline]
+    pub const fn header_bytes(&self) -> &'a [u8] {
+        self.headers
+    }
+
+    /// Where the payload begins, counted from the BTH.
+    #[inline]
+    pub const fn payload_offset(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// Bytes of payload, without pad.
+    #[inline]
+    pub const fn payload_len(&self) -> usize {
+        self.payload_len
+    }
+
+    /// Bytes of pad after the payload, 0 to 3.
+    #[inline]
+    pub fn pad_len(&self) -> usize {
+        usize::from(self.bth.pad)
+    }
+
+    /// Where the ICRC lies, counted from the BTH.
+    #[inline]
+    pub fn icrc_offset(&self) -> usize {
+        self.headers.len().saturating_add(self.payload_len).saturating_add(self.pad_len())
+    }
+
+    #[inline]
+    fn header<T>(&self, which: HeaderSet) -> Option<T>
+    where
+        T: FromBytes + Immutable + KnownLayout + Unaligned + Copy,
+    {
+        let set = self.bth.opcode.headers();
+        if !set.contains(which) {
+            return None;
+        }
+        let offset = set.before(which).byte_len().saturating_add(Bth::LEN);
+        let (header, _) = T::ref_from_prefix(self.headers.get(offset..)?).ok()?;
+        Some(*header)
+    }
+
+    /// The datagram header, if the opcode has one.
+    #[inline]
+    pub fn deth(&self) -> Option<Deth> {
+        self.header(HeaderSet::DETH)
+    }
+
+    /// The RDMA header, if the opcode has one.
+    #[inline]
+    pub fn reth(&self) -> Option<Reth> {
+        self.header(HeaderSet::RETH)
+    }
+
+    /// The atomic request header, if the opcode has one.
+    #[inline]
+    pub fn atomic_eth(&self) -> Option<AtomicEth> {
+        self.header(HeaderSet::ATOMIC_ETH)
+    }
+
+    /// The acknowledge header, if the opcode has one.
+    #[inline]
+    pub fn aeth(&self) -> Option<Aeth> {
+        self.header(HeaderSet::AETH)
+    }
+
+    /// The atomic response header, if the opcode has one.
+    #[inline]
+    pub fn atomic_ack_eth(&self) -> Option<AtomicAckEth> {
+        self.header(HeaderSet::ATOMIC_ACK_ETH)
+    }
+
+    /// The immediate data, if the opcode has any.
+    #[inline]
+    pub fn imm(&self) -> Option<ImmDt> {
+        self.header(HeaderSet::IMM)
+    }
+
+    /// The key to invalidate, if the opcode has one.
+    #[inline]
+    pub fn ieth(&self) -> Option<Ieth> {
+        self.header(HeaderSet::IETH)
+    }
+
+    /// The flush header, if the opcode has one.
+    #[inline]
+    pub fn feth(&self) -> Option<Feth> {
+        self.header(HeaderSet::FETH)
+    }
+}

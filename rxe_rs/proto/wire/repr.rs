@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Builds the headers of an outgoing packet.
+
+use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth};
+use zerocopy::{Immutable, IntoBytes};
+
+/// BTH and extension headers of one packet, in a buffer of fixed size.
+///
+/// The caller appends what its opcode asks for, in wire order; the tests check every opcode
+/// against [`super::Opcode::headers`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Headers {
+    bytes: [u8; Self::CAPACITY],
+    len: usize,
+}
+
+impl Headers {
+    /// Size of the buffer; the longest legal headers are 40 bytes.
+    pub const CAPACITY: usize = 64;
+
+    /// The BTH alone.
+    #[inline]
+    pub fn new(bth: Bth) -> Self {
+        let mut bytes = [0; Self::CAPACITY];
+        if let Some(target) = bytes.first_chunk_mut::<{ Bth::LEN }>() {
+            *target = bth.emit();
+        }
+        Self { bytes, len: Bth::LEN }
+    }
+
+    #[inline]
+    fn append<T: IntoBytes + Immutable>(mut self, header: &T) -> Self {
+        let end = self.len.saturating_add(size_of::<T>());
+        if let Some(target) = self.bytes.get_mut(self.len..end) {
+            target.copy_from_slice(header.as_bytes());
+            self.len = end;
+        }
+        self
+    }
+
+    /// Appends a datagram header.
+    #[must_use]
+    #[inline]
+    pub fn deth(self, header: Deth) -> Self {
+        self.append(&header)
+    }
+
+    /// Appends a flush header.
+    #[must_use]
+    #[inline]
+    pub fn feth(self, header: Feth) -> Self {
+        self.append(&header)
+    }
+
+    /// Appends an RDMA header.
+    #[must_use]
+    #[inline]
+    pub fn reth(self, header: Reth) -> Self {
+        self.append(&header)
+    }
+
+    /// Appends an atomic request header.
+    #[must_use]
+    #[inline]
+    pub fn atomic_eth(self, header: AtomicEth) -> Self {
+        self.append(&header)
+    }
+
+    /// Appends an acknowledge header.
+    #[must_use]
+    #[inline]
+    pub fn aeth(self, header: Aeth) -> Self {
+        self.append(&header)
+    }
+
+    /// Appends an atomic response header.
+    #[must_use]
+    #[inline]
+    pub fn atomic_ack_eth(self, header: AtomicAckEth) -> Self {
+        self.append(&header)
+    }
+
+    /// Appends immediate data.
+    #[must_use]
+    #[inline]
+    pub fn imm(self, header: ImmDt) -> Self {
+        self.append(&header)
+    }
+
+    /// Appends the key to invalidate.
+    #[must_use]
+    #[inline]
+    pub fn ieth(self, header: Ieth) -> Self {
+        self.append(&header)
+    }
+
+    /// The headers as they go on the wire.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+    }
+
+    /// Bytes of the headers.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true: there is always a BTH.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Pad bytes that the BTH announces, 0 to 3.
+    #[inline]
+    pub fn pad_len(&self) -> usize {
+        let [_, flags, ..] = self.bytes;
+        usize::from((flags >> 4) & 3)
+    }
+}
