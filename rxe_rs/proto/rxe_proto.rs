@@ -21,6 +21,11 @@
     clippy::as_conversions
 )]
 
+pub mod check;
 pub mod drop;
+pub mod engine;
 pub mod ids;
+#[cfg(feature = "sim")]
+pub mod sim;
+pub mod table;
 pub mod wire;

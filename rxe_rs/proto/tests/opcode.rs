@@ -96,7 +96,7 @@ fn positions_and_directions() {
         let name = opcode.operation().as_str();
         assert_eq!(opcode.is_send(), name.starts_with("Send"));
         assert_eq!(opcode.is_write(), name.starts_with("Write"));
-        assert_eq!(opcode.is_read_response(), name.starts_with("ReadResponse"));
+        assert_eq!(opcode.is_read_response(), name.starts_with("ReadResp"));
         if opcode.is_first() || opcode.is_middle() {
             assert_eq!(opcode.payload_rule(), PayloadRule::PathMtu);
         }

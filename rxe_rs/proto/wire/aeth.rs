@@ -48,7 +48,7 @@ pub enum Syndrome {
     /// The request is refused.
     Nak(NakCode),
     /// A value that the architecture reserves; ignored.
-    Reserved(u8),
+    Reserved,
 }
 
 impl Syndrome {
@@ -56,7 +56,9 @@ impl Syndrome {
     pub const NO_CREDITS: u8 = 0x1f;
 
     /// A positive acknowledgement without credits.
-    pub const ACK: Self = Self::Ack { credits: Self::NO_CREDITS };
+    pub const ACK: Self = Self::Ack {
+        credits: Self::NO_CREDITS,
+    };
 
     /// Reads the syndrome byte; total.
     #[inline]
@@ -70,7 +72,7 @@ impl Syndrome {
             (0x60, 2) => Self::Nak(NakCode::RemoteAccess),
             (0x60, 3) => Self::Nak(NakCode::RemoteOperational),
             (0x60, 4) => Self::Nak(NakCode::InvalidRd),
-            _ => Self::Reserved(byte),
+            _ => Self::Reserved,
         }
     }
 
@@ -81,7 +83,7 @@ impl Syndrome {
             Self::Ack { credits } => credits & 0x1f,
             Self::RnrNak { timer } => 0x20 | (timer & 0x1f),
             Self::Nak(code) => 0x60 | code.bits(),
-            Self::Reserved(byte) => byte,
+            Self::Reserved => 0x40,
         }
     }
 }
@@ -139,7 +141,9 @@ impl Aeth {
     #[inline]
     pub const fn new(syndrome: Syndrome, msn: Msn) -> Self {
         let [_, a, b, c] = msn.get().to_be_bytes();
-        Self { bits: U32::new(u32::from_be_bytes([syndrome.encode(), a, b, c])) }
+        Self {
+            bits: U32::new(u32::from_be_bytes([syndrome.encode(), a, b, c])),
+        }
     }
 
     /// The verdict.

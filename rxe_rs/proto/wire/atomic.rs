@@ -13,7 +13,7 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct AtomicEth {
     va: U64,
     rkey: U32,
-    swap_or_add: U64,
+    swap_add: U64,
     compare: U64,
 }
 
@@ -21,11 +21,11 @@ impl AtomicEth {
     /// A header for the 8 bytes at address `va` of the region or window `rkey`; `compare` is 0
     /// in a fetch and add.
     #[inline]
-    pub const fn new(va: u64, rkey: RKey, swap_or_add: u64, compare: u64) -> Self {
+    pub const fn new(va: u64, rkey: RKey, swap_add: u64, compare: u64) -> Self {
         Self {
             va: U64::new(va),
             rkey: U32::new(rkey.0),
-            swap_or_add: U64::new(swap_or_add),
+            swap_add: U64::new(swap_add),
             compare: U64::new(compare),
         }
     }
@@ -44,8 +44,8 @@ impl AtomicEth {
 
     /// New value of a compare and swap, addend of a fetch and add.
     #[inline]
-    pub const fn swap_or_add(&self) -> u64 {
-        self.swap_or_add.get()
+    pub const fn swap_add(&self) -> u64 {
+        self.swap_add.get()
     }
 
     /// Expected value of a compare and swap.
@@ -68,7 +68,9 @@ impl AtomicAckEth {
     /// A header that returns `original`.
     #[inline]
     pub const fn new(original: u64) -> Self {
-        Self { original: U64::new(original) }
+        Self {
+            original: U64::new(original),
+        }
     }
 
     /// The value before the operation.

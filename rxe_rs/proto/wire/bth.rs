@@ -103,6 +103,19 @@ impl Bth {
         let [q0, q1, q2] = self.dest_qpn.to_be_bytes();
         let [s0, s1, s2] = self.psn.to_be_bytes();
         let ack = bit(self.ack_req, 0x80);
-        [self.opcode.to_u8(), flags, p0, p1, ecn, q0, q1, q2, ack, s0, s1, s2]
+        [
+            self.opcode.to_u8(),
+            flags,
+            p0,
+            p1,
+            ecn,
+            q0,
+            q1,
+            q2,
+            ack,
+            s0,
+            s1,
+            s2,
+        ]
     }
 }

@@ -19,7 +19,10 @@ impl Deth {
     /// A header from queue pair `src_qpn`.
     #[inline]
     pub const fn new(qkey: QKey, src_qpn: Qpn) -> Self {
-        Self { qkey: U32::new(qkey.0), src_qpn: U32::new(src_qpn.get()) }
+        Self {
+            qkey: U32::new(qkey.0),
+            src_qpn: U32::new(src_qpn.get()),
+        }
     }
 
     /// Queue key; must be that of the destination.

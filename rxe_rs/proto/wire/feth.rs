@@ -35,7 +35,9 @@ impl Feth {
             Selectivity::Range => 0,
             Selectivity::Region => 0x10,
         };
-        Self { bits: U32::new(u32::from(placement & 0x0f) | level) }
+        Self {
+            bits: U32::new(u32::from(placement & 0x0f) | level),
+        }
     }
 
     /// What is covered; `None` for reserved values.

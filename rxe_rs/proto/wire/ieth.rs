@@ -18,7 +18,9 @@ impl Ieth {
     /// A header that invalidates `rkey`.
     #[inline]
     pub const fn new(rkey: RKey) -> Self {
-        Self { rkey: U32::new(rkey.0) }
+        Self {
+            rkey: U32::new(rkey.0),
+        }
     }
 
     /// The key to invalidate.

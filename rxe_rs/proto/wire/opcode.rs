@@ -265,19 +265,19 @@ operations! {
     /// RDMA READ request.
     ReadRequest = 0x0c: Only Request [RETH] PayloadRule::Exactly(0), RC;
     /// First packet of a READ response.
-    ReadResponseFirst = 0x0d: First Response [AETH] PayloadRule::PathMtu, RC;
+    ReadRespFirst = 0x0d: First Response [AETH] PayloadRule::PathMtu, RC;
     /// Middle packet of a READ response.
-    ReadResponseMiddle = 0x0e: Middle Response [] PayloadRule::PathMtu, RC;
+    ReadRespMiddle = 0x0e: Middle Response [] PayloadRule::PathMtu, RC;
     /// Last packet of a READ response.
-    ReadResponseLast = 0x0f: Last Response [AETH] PayloadRule::OneToMtu, RC;
+    ReadRespLast = 0x0f: Last Response [AETH] PayloadRule::OneToMtu, RC;
     /// READ response of one packet; also answers FLUSH and ATOMIC WRITE.
-    ReadResponseOnly = 0x10: Only Response [AETH] PayloadRule::ZeroToMtu, RC;
+    ReadRespOnly = 0x10: Only Response [AETH] PayloadRule::ZeroToMtu, RC;
     /// Acknowledgement, positive or negative.
     Acknowledge = 0x11: Only Response [AETH] PayloadRule::Exactly(0), RC;
     /// Answer to an atomic operation.
-    AtomicAcknowledge = 0x12: Only Response [AETH ATOMIC_ACK_ETH] PayloadRule::Exactly(0), RC;
+    AtomicAck = 0x12: Only Response [AETH ATOMIC_ACK_ETH] PayloadRule::Exactly(0), RC;
     /// Atomic compare and swap.
-    CompareSwap = 0x13: Only Request [ATOMIC_ETH] PayloadRule::Exactly(0), RC;
+    CmpSwap = 0x13: Only Request [ATOMIC_ETH] PayloadRule::Exactly(0), RC;
     /// Atomic fetch and add.
     FetchAdd = 0x14: Only Request [ATOMIC_ETH] PayloadRule::Exactly(0), RC;
     /// Last packet of a SEND that also invalidates a key.
@@ -502,10 +502,10 @@ impl Opcode {
     pub const fn is_read_response(self) -> bool {
         matches!(
             self.operation,
-            Operation::ReadResponseFirst
-                | Operation::ReadResponseMiddle
-                | Operation::ReadResponseLast
-                | Operation::ReadResponseOnly
+            Operation::ReadRespFirst
+                | Operation::ReadRespMiddle
+                | Operation::ReadRespLast
+                | Operation::ReadRespOnly
         )
     }
 

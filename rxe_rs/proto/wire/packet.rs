@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A received packet whose lengths have been checked.
 
-use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, HeaderSet, Ieth, ImmDt, Opcode, Reth,
-};
+use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, HeaderSet, Ieth, ImmDt, Opcode, Reth};
 use crate::drop::DropReason;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -59,7 +57,11 @@ impl<'a> Packet<'a> {
         let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
             return Err(DropReason::BadLength);
         };
-        Ok(Self { bth, headers, payload_len })
+        Ok(Self {
+            bth,
+            headers,
+            payload_len,
+        })
     }
 
     /// The base transport header.
@@ -101,7 +103,10 @@ impl<'a> Packet<'a> {
     /// Where the ICRC lies, counted from the BTH.
     #[inline]
     pub fn icrc_offset(&self) -> usize {
-        self.headers.len().saturating_add(self.payload_len).saturating_add(self.pad_len())
+        self.headers
+            .len()
+            .saturating_add(self.payload_len)
+            .saturating_add(self.pad_len())
     }
 
     #[inline]
@@ -144,14 +149,14 @@ impl<'a> Packet<'a> {
 
     /// The atomic response header, if the opcode has one.
     #[inline]
-    pub fn atomic_ack_eth(&self) -> Option<AtomicAckEth> {
+    pub fn atomic_ack(&self) -> Option<AtomicAckEth> {
         self.header(HeaderSet::ATOMIC_ACK_ETH)
     }
 
-    /// The immediate data, if the opcode has any.
+    /// The immediate data in wire order, if the opcode has any.
     #[inline]
-    pub fn imm(&self) -> Option<ImmDt> {
-        self.header(HeaderSet::IMM)
+    pub fn imm(&self) -> Option<[u8; 4]> {
+        self.header(HeaderSet::IMM).map(|imm: ImmDt| imm.data())
     }
 
     /// The key to invalidate, if the opcode has one.

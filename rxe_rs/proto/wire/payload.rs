@@ -16,7 +16,11 @@ impl<'a> Payload<'a> {
     pub const MAX_PIECES: usize = MAX_PIECES;
 
     /// No bytes.
-    pub const EMPTY: Self = Self { pieces: [&[]; Self::MAX_PIECES], count: 0, len: 0 };
+    pub const EMPTY: Self = Self {
+        pieces: [&[]; Self::MAX_PIECES],
+        count: 0,
+        len: 0,
+    };
 
     /// A payload in one piece.
     #[inline]

@@ -16,18 +16,31 @@ impl fmt::Display for Packet<'_> {
             bth.psn.get(),
             bth.pkey.0,
         )?;
-        for (flag, name) in
-            [(bth.se, "se"), (bth.ack_req, "ackreq"), (bth.fecn, "fecn"), (bth.becn, "becn")]
-        {
+        for (flag, name) in [
+            (bth.se, "se"),
+            (bth.ack_req, "ackreq"),
+            (bth.fecn, "fecn"),
+            (bth.becn, "becn"),
+        ] {
             if flag {
                 write!(f, " {name}")?;
             }
         }
         if let Some(deth) = self.deth() {
-            write!(f, " from {:#x} qkey {:#x}", deth.src_qpn().get(), deth.qkey().0)?;
+            write!(
+                f,
+                " from {:#x} qkey {:#x}",
+                deth.src_qpn().get(),
+                deth.qkey().0
+            )?;
         }
         if let Some(feth) = self.feth() {
-            write!(f, " flush {:?} place {:#x}", feth.selectivity(), feth.placement())?;
+            write!(
+                f,
+                " flush {:?} place {:#x}",
+                feth.selectivity(),
+                feth.placement()
+            )?;
         }
         if let Some(reth) = self.reth() {
             let (va, rkey) = (reth.va(), reth.rkey().0);
@@ -36,22 +49,27 @@ impl fmt::Display for Packet<'_> {
         if let Some(eth) = self.atomic_eth() {
             let (va, rkey) = (eth.va(), eth.rkey().0);
             write!(f, " va {va:#x} rkey {rkey:#x}")?;
-            write!(f, " swap/add {:#x} compare {:#x}", eth.swap_or_add(), eth.compare())?;
+            write!(
+                f,
+                " swap/add {:#x} compare {:#x}",
+                eth.swap_add(),
+                eth.compare()
+            )?;
         }
         if let Some(aeth) = self.aeth() {
             match aeth.syndrome() {
                 Syndrome::Ack { credits } => write!(f, " ack credits {credits}")?,
                 Syndrome::RnrNak { timer } => write!(f, " rnr-nak timer {timer}")?,
                 Syndrome::Nak(code) => write!(f, " nak {code:?}")?,
-                Syndrome::Reserved(byte) => write!(f, " reserved syndrome {byte:#x}")?,
+                Syndrome::Reserved => write!(f, " reserved syndrome")?,
             }
             write!(f, " msn {}", aeth.msn().get())?;
         }
-        if let Some(eth) = self.atomic_ack_eth() {
+        if let Some(eth) = self.atomic_ack() {
             write!(f, " original {:#x}", eth.original())?;
         }
         if let Some(imm) = self.imm() {
-            write!(f, " imm {:02x?}", imm.data())?;
+            write!(f, " imm {imm:02x?}")?;
         }
         if let Some(ieth) = self.ieth() {
             write!(f, " inv {:#x}", ieth.rkey().0)?;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Builds the headers of an outgoing packet.
 
+use super::feth::Selectivity;
 use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth};
+use crate::ids::{QKey, Qpn, RKey};
 use zerocopy::{Immutable, IntoBytes};
 
 /// BTH and extension headers of one packet, in a buffer of fixed size.
@@ -25,7 +27,10 @@ impl Headers {
         if let Some(target) = bytes.first_chunk_mut::<{ Bth::LEN }>() {
             *target = bth.emit();
         }
-        Self { bytes, len: Bth::LEN }
+        Self {
+            bytes,
+            len: Bth::LEN,
+        }
     }
 
     #[inline]
@@ -41,29 +46,29 @@ impl Headers {
     /// Appends a datagram header.
     #[must_use]
     #[inline]
-    pub fn deth(self, header: Deth) -> Self {
-        self.append(&header)
+    pub fn deth(self, qkey: QKey, src_qpn: Qpn) -> Self {
+        self.append(&Deth::new(qkey, src_qpn))
     }
 
     /// Appends a flush header.
     #[must_use]
     #[inline]
-    pub fn feth(self, header: Feth) -> Self {
-        self.append(&header)
+    pub fn feth(self, selectivity: Selectivity, placement: u8) -> Self {
+        self.append(&Feth::new(selectivity, placement))
     }
 
     /// Appends an RDMA header.
     #[must_use]
     #[inline]
-    pub fn reth(self, header: Reth) -> Self {
-        self.append(&header)
+    pub fn reth(self, va: u64, rkey: RKey, dma_len: u32) -> Self {
+        self.append(&Reth::new(va, rkey, dma_len))
     }
 
     /// Appends an atomic request header.
     #[must_use]
     #[inline]
-    pub fn atomic_eth(self, header: AtomicEth) -> Self {
-        self.append(&header)
+    pub fn atomic_eth(self, va: u64, rkey: RKey, swap_add: u64, compare: u64) -> Self {
+        self.append(&AtomicEth::new(va, rkey, swap_add, compare))
     }
 
     /// Appends an acknowledge header.
@@ -76,22 +81,22 @@ impl Headers {
     /// Appends an atomic response header.
     #[must_use]
     #[inline]
-    pub fn atomic_ack_eth(self, header: AtomicAckEth) -> Self {
-        self.append(&header)
+    pub fn atomic_ack(self, original: u64) -> Self {
+        self.append(&AtomicAckEth::new(original))
     }
 
-    /// Appends immediate data.
+    /// Appends immediate data, in wire order.
     #[must_use]
     #[inline]
-    pub fn imm(self, header: ImmDt) -> Self {
-        self.append(&header)
+    pub fn imm(self, data: [u8; 4]) -> Self {
+        self.append(&ImmDt::new(data))
     }
 
     /// Appends the key to invalidate.
     #[must_use]
     #[inline]
-    pub fn ieth(self, header: Ieth) -> Self {
-        self.append(&header)
+    pub fn ieth(self, rkey: RKey) -> Self {
+        self.append(&Ieth::new(rkey))
     }
 
     /// The headers as they go on the wire.

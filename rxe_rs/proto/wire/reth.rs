@@ -20,7 +20,11 @@ impl Reth {
     /// A header for `dma_len` bytes at address `va` of the region or window `rkey`.
     #[inline]
     pub const fn new(va: u64, rkey: RKey, dma_len: u32) -> Self {
-        Self { va: U64::new(va), rkey: U32::new(rkey.0), dma_len: U32::new(dma_len) }
+        Self {
+            va: U64::new(va),
+            rkey: U32::new(rkey.0),
+            dma_len: U32::new(dma_len),
+        }
     }
 
     /// Address at the responder.

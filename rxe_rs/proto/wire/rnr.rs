@@ -12,13 +12,19 @@ const UNIT_NS: u64 = 10_000;
 /// Nanoseconds that the requester waits after a receiver-not-ready NAK with timer code `code`, of
 /// which the low five bits count: 10 us to 655.36 ms.
 #[inline]
-pub fn delay_ns(code: u8) -> u64 {
-    RNR_UNITS.get(usize::from(code & 0x1f)).copied().unwrap_or(1).saturating_mul(UNIT_NS)
+pub fn rnr_timer_ns(code: u8) -> u64 {
+    RNR_UNITS
+        .get(usize::from(code & 0x1f))
+        .copied()
+        .unwrap_or(1)
+        .saturating_mul(UNIT_NS)
 }
 
 /// The timer code of the shortest delay that is at least `ns` nanoseconds, or of the longest.
-pub fn code_for_ns(ns: u64) -> u8 {
-    (1..32u8).find(|code| delay_ns(*code) >= ns).unwrap_or(0)
+pub fn rnr_timer_code(ns: u64) -> u8 {
+    (1..32u8)
+        .find(|code| rnr_timer_ns(*code) >= ns)
+        .unwrap_or(0)
 }
 
 /// Nanoseconds of the acknowledgement timeout `exponent`, of which the low five bits count:

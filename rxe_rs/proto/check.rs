@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Admission: which packets and which memory accesses are let in. Pure comparisons.
+
+pub mod admit;
+pub mod pkey;
+pub mod qkey;
+pub mod rkey;
+
+#[cfg(test)]
+#[path = "tests/check.rs"]
+mod tests;
