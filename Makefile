@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# make            build rxe_rs.ko for a stock Debian 13 kernel (KDIR= for a prepared tree of your own)
+# make demo       build it, boot two machines with that kernel, show RDMA between them
+# make help       everything else
+#
+# KERNEL=7.2 or KERNEL=7.3 chooses the kernel series; the newest one that Debian offers completely is the default.
+
+KERNEL ?=
+export KERNEL
+ROOT := qemu/in-root.sh
+
+.PHONY: all module demo test check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
+
+all: module
+
+ifdef KDIR
+# One's own tree and tools: nothing is set up, nothing is downloaded.
+module:
+	@qemu/check-kdir.sh "$(KDIR)"
+	$(MAKE) -C $(KDIR) M=$(CURDIR) MO=$(CURDIR)/out/kdir modules
+	@echo "==> built out/kdir/rxe_rs.ko; how to load it: make insmod-help"
+else
+module: setup
+	@qemu/build-module.sh $(if $(KERNEL),-k $(KERNEL))
+	@qemu/module-path.sh
+endif
+
+# The toolchain root, the kernel and the images, in the cache folder; what exists is used as it is.
+setup:
+	@qemu/bootstrap.sh setup
+	@$(ROOT) qemu/image.py $(KERNEL) >/dev/null
+
+demo: module
+	@qemu/demo.sh
+
+test: setup
+	@qemu/test.sh
+
+check: setup
+	@qemu/test.sh check
+
+fmt: setup
+	@qemu/lint.sh fmt
+
+fmt-check: setup
+	@qemu/lint.sh fmt-check
+
+clippy: setup
+	@qemu/lint.sh clippy
+
+audit: module
+	@qemu/lint.sh audit
+
+insmod-help:
+	@cat qemu/insmod-help.txt
+
+shell: setup
+	@$(ROOT)
+
+clean:
+	rm -rf out target
+
+# Also forgets the cache: the next run downloads and prepares everything again.
+distclean: clean
+	rm -rf "$${RXE_RS_CACHE:-$$HOME/.cache/rxe_rs}"
+
+help:
+	@cat qemu/help.txt

@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# lint.sh fmt | fmt-check | clippy | audit | checkpatch: one static check; works in the toolchain root.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+. "$here/lib.sh"
+cd "$clone"
+[ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" env KERNEL="${KERNEL:-}" "$here/lint.sh" "$@"
+vars=$("$here/kernel.py" show $KERNEL) || exit 1
+eval "$(printf '%s\n' "$vars" | sed "s/=\(.*\)/='\1'/")"
+rust_files() { find rxe_rs tools ktests -name '*.rs' -not -path '*/target/*' 2>/dev/null; }
+case ${1:-} in
+fmt) rust_files | xargs -r rustfmt --edition 2021 ;;
+fmt-check) rust_files | xargs -r rustfmt --edition 2021 --check ;;
+clippy)
+	# The kernel's way: same rules, same toolchain; a folder of its own, for clippy's objects are not for linking.
+	"$here/build-module.sh" -o "$clone/out/clippy-$SERIES" -k "$SERIES" "$clone" CLIPPY=1 modules 2>&1 | tee out/clippy.log
+	if grep -E '^(warning|error)' out/clippy.log; then exit 1; fi
+	CARGO_TARGET_DIR=$clone/out/cargo-1.85 cargo clippy --quiet --workspace --all-targets ${CARGO_FLAGS:-} -- -D warnings
+	;;
+audit)
+	object=$clone/out/$SERIES/rxe_rs/proto/rxe_proto.o
+	[ -f "$object" ] || die "no $object; run make first"
+	if nm -u "$object" | grep -E 'panic|unwrap_failed|expect_failed|slice_(start|end)_index|bounds'; then
+		die "the protocol crate's object can reach the panics above"
+	fi
+	say "no panic is reachable in $(basename "$object")"
+	;;
+checkpatch)
+	find rxe_rs uapi -name '*.[ch]' 2>/dev/null |
+		xargs -r perl "$TREE/scripts/checkpatch.pl" --no-tree --terse --show-types --max-line-length=120 -f \
+			--ignore LINUX_VERSION_CODE,SPDX_LICENSE_TAG,CONST_CONST
+	;;
+*) die "lint.sh fmt | fmt-check | clippy | audit | checkpatch" ;;
+esac

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of the harness itself: a gate that misses a kernel complaint would make every other test worthless."""
+import os
+import re
+import sys
+import tempfile
+import unittest
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import gate  # noqa: E402
+import kernel  # noqa: E402
+
+BAD_LINES = """\
+[    5.1] WARNING: CPU: 0 PID: 1 at drivers/infiniband/core/device.c:1 ib_dealloc_device+0x1/0x2
+[    5.1] ------------[ cut here ]------------
+[    5.1] BUG: kernel NULL pointer dereference, address: 0000000000000008
+[    5.1] kernel BUG at net/core/skbuff.c:200!
+[    5.1] Oops: Oops: 0002 [#1] SMP NOPTI
+[    5.1] Oops: general protection fault, probably for non-canonical address 0xdead000000000100: 0000 [#1]
+[    5.1] BUG: unable to handle page fault for address: ffffc90000000000
+[    5.1] Call Trace:
+[    5.1] rust_kernel: panicked at rxe_rs/proto/engine/qp.rs:10:5:
+[    5.1] WARNING: possible circular locking dependency detected
+[    5.1] WARNING: possible recursive locking detected
+[    5.1] WARNING: inconsistent lock state
+[    5.1] WARNING: suspicious RCU usage
+[    5.1] [ BUG: Invalid wait context ]
+[    5.1] BUG: sleeping function called from invalid context at kernel/locking/mutex.c:580
+[    5.1] BUG: scheduling while atomic: rping/100/0x00000002
+[    5.1] INFO: task rmmod:120 blocked for more than 30 seconds.
+[    5.1] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
+[    5.1] rcu: INFO: rcu_preempt self-detected stall on CPU
+[    5.1] watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [insmod:99]
+[    5.1] BUG: KASAN: slab-use-after-free in rxe_rs+0x1/0x2
+[    5.1] UBSAN: array-index-out-of-bounds in foo.c:1:2
+[    5.1] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
+[    5.1] refcount_t: underflow; use-after-free.
+[    5.1] list_del corruption. prev->next should be ffff
+[    5.1] ODEBUG: free active (active state 0) object type: hrtimer
+[    5.1] Kernel panic - not syncing: Fatal exception in interrupt
+[    5.1] unregister_netdevice: waiting for va to become free. Usage count = 2
+[    5.1] skbuff: skb_over_panic: text:ffffffffc0 len:10 put:10
+""".splitlines()
+
+GOOD_LINES = """\
+[    0.0] Linux version 7.2.12+deb13-amd64 (debian-kernel@lists.debian.org)
+[    0.1] Spectre V2 : WARNING: Unprivileged eBPF is enabled with eIBRS on
+[    0.2] rxe_rs: loading out-of-tree module taints kernel.
+[    0.2] rxe_rs: module verification failed: signature and/or required key missing - tainting kernel
+[    1.0] rdma_rxe: loaded
+[    1.0] virtio_net virtio0 eth0: renamed from eth1
+[    1.2] rxe-test: begin link.add_del
+[    1.3] clocksource: timekeeping watchdog on CPU1: Marking clocksource 'tsc' as unstable
+[    1.4] infiniband rxe_a: set down
+[    1.4] rxe_rs: debug build
+""".splitlines()
+
+
+class Gate(unittest.TestCase):
+    def test_every_complaint_is_found(self):
+        for line in BAD_LINES:
+            with self.subTest(line=line):
+                self.assertEqual(len(gate.check(line)), 1)
+
+    def test_complaint_inside_a_long_log(self):
+        log = "\n".join(GOOD_LINES + BAD_LINES[:1] + GOOD_LINES)
+        self.assertEqual([found[0] for found in gate.check(log)], [len(GOOD_LINES) + 1])
+
+    def test_ordinary_lines_pass(self):
+        self.assertEqual(gate.check("\n".join(GOOD_LINES)), [])
+
+    def test_every_pattern_has_a_bad_line(self):
+        for kind, pattern in gate.BAD:
+            with self.subTest(kind=kind):
+                if kind != "double fault":
+                    self.assertTrue(any(pattern.search(line) for line in BAD_LINES))
+
+
+class Kernels(unittest.TestCase):
+    TABLE = {
+        **{name.format(r="7.2.9+deb13"): ["7.2.9-1"] for name in (
+            "linux-binary-{r}-amd64", "linux-modules-{r}-amd64", "linux-headers-{r}-amd64", "linux-headers-{r}-common",
+            "linux-kbuild-{r}", "linux-base-{r}-amd64")},
+        **{name.format(r="7.2.12+deb13"): ["7.2.12-1"] for name in (
+            "linux-binary-unsigned-{r}-amd64", "linux-modules-{r}-amd64", "linux-headers-{r}-amd64",
+            "linux-headers-{r}-common", "linux-kbuild-{r}", "linux-base-{r}-amd64")},
+        "linux-modules-7.3.4+deb13-amd64": ["7.3.4-1"],
+        "linux-modules-7.1.3+deb13-amd64": ["7.1.3-1"],
+        "linux-modules-7.2.12+deb13-cloud-amd64": ["7.2.12-1"],
+        "linux-source-7.2": ["7.2.12-1", "7.2.9-1"],
+        "linux-source-7.3": ["7.3.4-1"],
+    }
+
+    def test_newest_first_by_number(self):
+        releases = [c["release"] for c in kernel.candidates(self.TABLE)]
+        self.assertEqual(releases, ["7.3.4+deb13-amd64", "7.2.12+deb13-amd64", "7.2.9+deb13-amd64"])
+
+    def test_incomplete_ones_are_marked(self):
+        missing = {c["release"]: bool(c["missing"]) for c in kernel.candidates(self.TABLE)}
+        self.assertEqual(missing, {"7.3.4+deb13-amd64": True, "7.2.12+deb13-amd64": False, "7.2.9+deb13-amd64": False})
+
+    def test_unsigned_image_stands_in(self):
+        newest = next(c for c in kernel.candidates(self.TABLE) if c["release"].startswith("7.2.12"))
+        self.assertIn("linux-binary-unsigned-7.2.12+deb13-amd64", newest["packages"])
+
+
+class Runner(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        loader = SourceFileLoader("runner", str(HERE / "run"))
+        cls.runner = module_from_spec(spec_from_loader("runner", loader))
+        loader.exec_module(cls.runner)
+
+    def test_reads_names_times_and_topologies(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sample.test"
+            path.write_text("# topology: two\n# timeout: 7\ntest_one() { :; }\nhelper() { :; }\n# timeout: 9\ntest_two()\n{\n}\n")
+            found = [(t.name, t.seconds, t.topologies) for t in self.runner.tests_of(path)]
+        self.assertEqual(found, [("sample.one", 7, ("two",)), ("sample.two", 9, ("two",))])
+
+    def test_names_are_unique(self):
+        names = [t.name for t in self.runner.all_tests()]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertGreater(len(names), 40)
+
+    def test_sources_carry_a_licence(self):
+        for path in [*HERE.rglob("*"), *(HERE.parent / "ktests").rglob("*")]:
+            if path.is_file() and (path.suffix in (".py", ".sh", ".test") or os.access(path, os.X_OK)):
+                head = "\n".join(path.read_text(errors="replace").splitlines()[:4])
+                with self.subTest(path=path.name):
+                    self.assertTrue(re.search(r"SPDX-License-Identifier: GPL-2\.0", head))
+
+
+if __name__ == "__main__":
+    unittest.main()

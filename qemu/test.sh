@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# test.sh [check]: all tests, or those that need no machine. Ends with `N passed, N failed`; status 0 if none failed.
+# Logs of every step: out/test/. KERNEL chooses the series of the full machine tests; the other one gets a short run.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+. "$here/lib.sh"
+cd "$clone"
+mode=${1:-all}
+logs=out/test
+mkdir -p $logs
+rm -f $logs/*.log $logs/tally
+touch $logs/tally
+start=$(date +%s)
+
+# step NAME COMMAND…: runs it with its output shown and kept, and counts. What reports its own tests is counted by them
+# (cargo, unittest, KTAP), anything else as one.
+step() {
+	name=$1
+	shift
+	log=$logs/$name.log
+	say "[$(( $(date +%s) - start )) s] $name"
+	status=0
+	{ "$@" 2>&1; echo "exit status $?"; } | tee "$log" | sed -u '/^exit status [0-9]*$/d'
+	status=$(sed -n '$s/^exit status //p' "$log")
+	awk -v name="$name" -v status="$status" '
+		/^test result: / { for (i = 1; i < NF; i++) { if ($(i+1) ~ /^passed/) p += $i; if ($(i+1) ~ /^failed/) f += $i } seen = 1 }
+		/^# [0-9]+ passed, [0-9]+ failed/ { p += $2; f += $4; seen = 1 }
+		/^Ran [0-9]+ tests? in / { ran = $2; seen = 1 }
+		/^FAILED \(/ { n = $0; gsub(/[^0-9]+/, " ", n); m = split(n, a, " "); for (i = 1; i <= m; i++) bad += a[i] }
+		END {
+			p += ran - bad; f += bad
+			if (!seen) p += (status == 0)
+			if (status != 0 && f == 0) f = 1
+			printf "%-24s %d %d\n", name, p, f
+		}' "$log" >>$logs/tally
+}
+
+# The machine's own cargo, beside the 1.85 of the toolchain root; its registry copy stays in the cache folder too.
+host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$clone/out/cargo-host cargo "$@"; }
+fetched=$cache/cargo/fetched-$(sha256sum Cargo.lock | cut -c1-12)
+if [ ! -e "$fetched" ]; then
+	say "fetching the crates of Cargo.lock"
+	"$here/in-root.sh" cargo fetch --locked --quiet && touch "$fetched" ||
+		die "cargo cannot fetch the crates; check the network, then run the same command again"
+fi
+
+step harness "$here/in-root.sh" python3 -m unittest discover -s qemu -p 'selftest*.py'
+step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$clone/out/cargo-1.85" cargo test --workspace --locked --offline
+if command -v cargo >/dev/null; then
+	step cargo-host host_cargo test --workspace --locked --offline
+fi
+step fmt "$here/lint.sh" fmt-check
+
+driver=${DRIVER:-rdma_rxe}
+series_of() { "$here/in-root.sh" "$here/kernel.py" show $1 | sed -n 's/^SERIES=//p'; }
+main=$(series_of "${KERNEL:-}")
+if [ "$driver" = rxe_rs ]; then
+	step module "$here/build-module.sh" -k "$main"
+	step audit env KERNEL="$main" "$here/lint.sh" audit
+	step clippy env KERNEL="$main" CARGO_FLAGS=--offline "$here/lint.sh" clippy
+	step checkpatch env KERNEL="$main" "$here/lint.sh" checkpatch
+fi
+
+machines() {
+	name=$1 series=$2 topology=$3
+	shift 3
+	if [ "$driver" = rxe_rs ]; then
+		step "$name" "$here/run" --kernel "$series" --topology "$topology" --driver "$driver" --ko "$clone/out/$series/rxe_rs.ko" "$@"
+	else
+		step "$name" "$here/run" --kernel "$series" --topology "$topology" --driver "$driver" "$@"
+	fi
+}
+
+if [ "$mode" = all ]; then
+	machines vm-netns "$main" netns --test '*'
+	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
+		'perf.*by_cm' 'perf.ud_*' 'interop.*' 'loss.*_1_percent'
+	for other in 7.3 7.2; do
+		[ "$other" != "$main" ] || continue
+		if [ "$driver" = rxe_rs ]; then
+			step "module-$other" "$here/build-module.sh" -k "$other"
+		fi
+		machines "vm-netns-$other" "$other" netns --test 'link.*' 'cm.rping*' 'verbs.*' 'perf.*_bw'
+	done
+fi
+
+echo
+awk '{ printf "%-24s %5d passed %5d failed\n", $1, $2, $3 }' $logs/tally
+awk -v t=$(( $(date +%s) - start )) '{ p += $2; f += $3 } END { printf "took %d s\n%d passed, %d failed\n", t, p, f; exit f > 0 }' $logs/tally
