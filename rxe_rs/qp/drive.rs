@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Runs a QP to completion: doorbells, timers and received packets end here.
+//!
+//! One turn fills a batch of packets under the QP's lock and sends it after unlocking, so that a
+//! packet that comes straight back (loopback, veth) finds the QP unlocked. Turns of one QP never
+//! overlap: packets leave in the order of their PSNs. Bottom halves stay off for a turn, so that
+//! nobody is preempted between filling and sending.
+
+use super::{
+    ports::QpPorts,
+    tx::BatchTx,
+    QpCore,
+    QpCtx, //
+};
+use kernel::{
+    sync::ArcBorrow,
+    workqueue, //
+};
+use rxe_kapi::{
+    net::tx::TxBatch,
+    rdma::qp::QpEvent,
+    sync::bh,
+    time::now_ns, //
+};
+use rxe_proto::{
+    engine::{
+        Events,
+        Progress,
+        UdMeta, //
+    },
+    wire::packet::{
+        Packet,
+        Payload, //
+    },
+};
+
+/// Turns before the rest is left to the bottom half work queue.
+const TURNS: u32 = 32;
+
+/// What a turn ended with.
+enum Turn {
+    /// Nothing left to do, or somebody else is at it.
+    Done,
+    /// There is more to send.
+    More,
+}
+
+impl QpCtx {
+    /// Sends what the QP has to send, within a budget.
+    ///
+    /// Context: process or softirq, no QP lock held.
+    pub(crate) fn drive(self: ArcBorrow<'_, Self>) {
+        for _ in 0..TURNS {
+            if matches!(self.turn(), Turn::Done) {
+                return;
+            }
+        }
+        // Leave the CPU to others for a moment.
+        let _ = workqueue::system_bh().enqueue(self.into());
+    }
+
+    fn turn(&self) -> Turn {
+        let _bh = bh::disable();
+        let mut batch = TxBatch::new();
+        let now = now_ns();
+        let (progress, events) = {
+            let mut core = self.core.lock();
+            if core.dead {
+                return Turn::Done;
+            }
+            if core.busy {
+                core.again = true;
+                return Turn::Done;
+            }
+            core.again = false;
+            self.pull_sends(&mut core);
+            let progress = self.fill(&mut core, now, &mut batch);
+            let deadline = core.engine.poll_timeout();
+            if let Some(deadline) = deadline {
+                self.timer.arm_at(deadline);
+            }
+            core.busy = !batch.is_empty();
+            (progress, core.engine.take_events())
+        };
+        self.raise(events);
+        if batch.is_empty() {
+            return match progress {
+                Progress::More => Turn::More,
+                Progress::Idle => Turn::Done,
+            };
+        }
+        let outcome = batch.send();
+        self.dev.counters.sent(&outcome);
+        let mut core = self.core.lock();
+        core.busy = false;
+        if outcome.congested && !core.dead {
+            core.engine.on_congestion(now);
+            if let Some(deadline) = core.engine.poll_timeout() {
+                self.timer.arm_at(deadline);
+            }
+        }
+        if progress == Progress::More || core.again {
+            Turn::More
+        } else {
+            Turn::Done
+        }
+    }
+
+    fn fill(&self, core: &mut QpCore, now: u64, batch: &mut TxBatch) -> Progress {
+        let QpCore {
+            engine,
+            sends,
+            receives,
+            flow,
+            pkey_index,
+            ..
+        } = core;
+        let mut ports = QpPorts {
+            ctx: self,
+            sends,
+            receives,
+            pkey_index: *pkey_index,
+        };
+        let mut tx = BatchTx {
+            ctx: self,
+            batch,
+            flow: flow.as_ref(),
+        };
+        engine.poll_transmit(now, &mut ports, &mut tx)
+    }
+
+    /// Feeds one admitted packet; the caller drives the QP when its train has ended.
+    pub(crate) fn receive(
+        &self,
+        core: &mut QpCore,
+        now: u64,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        meta: &UdMeta<'_>,
+    ) {
+        let QpCore {
+            engine,
+            sends,
+            receives,
+            pkey_index,
+            ..
+        } = core;
+        let mut ports = QpPorts {
+            ctx: self,
+            sends,
+            receives,
+            pkey_index: *pkey_index,
+        };
+        engine.handle_packet(now, packet, payload, meta, &mut ports);
+    }
+
+    /// The QP's timer expired.
+    pub(crate) fn expire(self: ArcBorrow<'_, Self>) {
+        {
+            let mut guard = self.core.lock();
+            let core = &mut *guard;
+            if core.dead {
+                return;
+            }
+            let mut ports = QpPorts {
+                ctx: &self,
+                sends: &mut core.sends,
+                receives: &mut core.receives,
+                pkey_index: core.pkey_index,
+            };
+            core.engine.handle_timeout(now_ns(), &mut ports);
+        }
+        self.drive();
+    }
+
+    /// Tells the consumer what happened.
+    fn raise(&self, events: Events) {
+        if events.is_empty() {
+            return;
+        }
+        let list = [
+            (events.comm_est, QpEvent::CommEst),
+            (events.sq_drained, QpEvent::SqDrained),
+            (events.fatal, QpEvent::Fatal),
+            (events.request_error, QpEvent::RequestError),
+            (events.access_error, QpEvent::AccessError),
+        ];
+        for (_, event) in list.into_iter().filter(|(raised, _)| *raised) {
+            self.handle.dispatch(event);
+        }
+    }
+}

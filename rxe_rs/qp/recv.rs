@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Where receive requests come from, and how data gets into their buffers.
+
+use super::QpCtx;
+use crate::queue::{
+    for_each_span,
+    RecvList,
+    Sge,
+    MAX_SGE, //
+};
+use kernel::{
+    prelude::*,
+    sync::rcu, //
+};
+use rxe_kapi::mem::ring::UserRing;
+use rxe_proto::{
+    abi,
+    check::rkey::Rights,
+    engine::{
+        ports::{
+            LocalFault,
+            Taken, //
+        },
+        wr::RecvWr, //
+    },
+    wire::packet::Payload, //
+};
+
+/// The receive queue of a QP as its consumer fills it.
+pub(super) enum Source {
+    /// A ring shared with a user process.
+    User {
+        ring: UserRing,
+        max_sge: usize,
+        /// One slot of the ring, copied.
+        scratch: KVec<u8>,
+    },
+    /// Requests posted by a kernel consumer, in [`QpCtx::kernel`].
+    Kernel,
+}
+
+/// The receive queue and the request in use.
+pub(super) struct Receives {
+    pub(super) source: Source,
+    pub(super) current: RecvList,
+}
+
+impl Receives {
+    /// Takes the next request and makes its scatter list the current one.
+    pub(super) fn take(&mut self, ctx: &QpCtx) -> Taken {
+        let wr_id = match &mut self.source {
+            Source::Kernel => {
+                let Some(kernel) = &ctx.kernel else {
+                    return Taken::Empty;
+                };
+                match kernel.receives.lock().pop(&mut self.current) {
+                    Some(wr_id) => wr_id,
+                    None => return Taken::Empty,
+                }
+            }
+            Source::User {
+                ring,
+                max_sge,
+                scratch,
+            } => {
+                if !ring.take(scratch) {
+                    return Taken::Empty;
+                }
+                match abi::RecvWqe::decode(scratch, *max_sge) {
+                    Ok(wqe) => {
+                        let sges = wqe.sges().map(|s| Sge {
+                            addr: s.addr,
+                            length: s.length,
+                            lkey: s.lkey,
+                        });
+                        self.current.set(sges.take(MAX_SGE));
+                        wqe.wr_id()
+                    }
+                    Err(wr_id) => return Taken::Invalid { wr_id },
+                }
+            }
+        };
+        match self.current.length() {
+            Some(length) => Taken::Wr(RecvWr { wr_id, length }),
+            None => Taken::Invalid { wr_id },
+        }
+    }
+}
+
+impl QpCtx {
+    /// Places `src` at `offset` of a scatter list.
+    pub(super) fn scatter(
+        &self,
+        guard: &rcu::Guard,
+        sges: impl Iterator<Item = Sge>,
+        offset: u32,
+        src: &Payload<'_>,
+    ) -> Result<(), LocalFault> {
+        for_each_span(sges, offset, src.len(), |span| {
+            let part = src.slice(span.from, span.len);
+            self.dev
+                .mrs
+                .write(guard, self.pd, span.lkey, span.addr, &part, Rights::LOCAL_WRITE)
+                .ok()
+        })
+        .ok_or(LocalFault)
+    }
+}

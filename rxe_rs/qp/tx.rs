@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The engine's packet sink over a batch of socket buffers.
+
+use super::QpCtx;
+use kernel::sync::Arc;
+use rxe_kapi::{
+    crc::crc32_le,
+    net::tx::{
+        Flow,
+        TxBatch,
+        TxError, //
+    },
+};
+use rxe_proto::{
+    engine::ports::{
+        Dest,
+        Tx,
+        TxFault, //
+    },
+    wire::{
+        icrc::{
+            icrc,
+            Crc, //
+        },
+        repr::Headers, //
+    },
+};
+
+/// The kernel's CRC-32.
+pub(crate) struct KernelCrc;
+
+impl Crc for KernelCrc {
+    #[inline]
+    fn crc32_le(&self, seed: u32, data: &[u8]) -> u32 {
+        crc32_le(seed, data)
+    }
+}
+
+/// Bytes of the ICRC.
+const ICRC_BYTES: usize = 4;
+
+/// Fills a batch.
+pub(super) struct BatchTx<'a> {
+    pub(super) ctx: &'a QpCtx,
+    pub(super) batch: &'a mut TxBatch,
+    /// Path to the connected peer.
+    pub(super) flow: Option<&'a Arc<Flow>>,
+}
+
+impl Tx for BatchTx<'_> {
+    fn has_room(&self) -> bool {
+        !self.batch.is_full()
+    }
+
+    fn packet<E>(
+        &mut self,
+        to: Dest,
+        headers: &Headers,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>> {
+        let of_ah;
+        let flow = match to {
+            Dest::Peer => self.flow,
+            Dest::Ah(number) => {
+                of_ah = self.ctx.dev.flow_of_ah(number, self.ctx.pd);
+                of_ah.as_ref()
+            }
+        };
+        let flow = flow.ok_or(TxFault::Unreachable)?;
+        let head = headers.as_slice();
+        let body = head.len() + payload_len;
+        let padded = body.next_multiple_of(4);
+        let write = |net: &[u8], dst: &mut [u8]| -> Result<(), Option<E>> {
+            let (to, rest) = dst.split_at_mut_checked(head.len()).ok_or(None)?;
+            to.copy_from_slice(head);
+            let (to, rest) = rest.split_at_mut_checked(payload_len).ok_or(None)?;
+            fill(to).map_err(Some)?;
+            if let Some(pad) = rest.get_mut(..padded - body) {
+                pad.fill(0);
+            }
+            let (covered, to) = dst.split_at_mut_checked(padded).ok_or(None)?;
+            let (bth, rest) = covered.split_first_chunk::<12>().ok_or(None)?;
+            let crc = icrc(&KernelCrc, net, bth, [rest]);
+            to.first_chunk_mut::<ICRC_BYTES>().ok_or(None).map(|to| *to = crc)
+        };
+        match self.batch.packet(flow, padded + ICRC_BYTES, write) {
+            Ok(()) => Ok(()),
+            Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
+            Err(TxError::Fill(None)) => Err(TxFault::Unreachable),
+            Err(TxError::NoMemory | TxError::Full) => Err(TxFault::Busy),
+            Err(TxError::NoRoute) => Err(TxFault::Busy),
+        }
+    }
+}
