@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs: the verbs on one side, the engine on the other.
+//!
+//! Lock order: `config` (sleeping), `core` (bottom halves off), the kernel consumer's queues and
+//! the completion queue's ring (interrupts off). See `README.md`.
+
+mod drive;
+mod modify;
+mod ports;
+mod post;
+mod recv;
+mod send;
+mod tx;
+
+use crate::{
+    cq::CqCtx,
+    device::{
+        DeviceCtx,
+        RxeDevice, //
+    },
+    net::Demux,
+    queue::{
+        RecvList,
+        RecvStore,
+        SendStore,
+        MAX_SGE,
+        SGE_BYTES, //
+    },
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    },
+};
+use rxe_kapi::{
+    mem::ring::UserRing,
+    net::tx::Flow,
+    new_spinlock_bh,
+    new_spinlock_irq,
+    rdma::{
+        av::AddressVector,
+        event::QpEvents,
+        qp::{
+            QpCap,
+            QpChange,
+            QpCreated,
+            QpInit,
+            QpReport,
+            QpState,
+            QpToken,
+            QpType,
+            QueuePair, //
+        },
+        udata::Mapping,
+        wr::{
+            RecvChain,
+            SendChain, //
+        },
+    },
+    sync::{
+        SpinLockBh,
+        SpinLockIrq, //
+    },
+    time::{
+        SoftTimer,
+        TimerTarget, //
+    },
+};
+use rxe_proto::{
+    abi,
+    engine::{
+        Qp as Engine,
+        Service,
+        State, //
+    },
+    ids::{
+        Gid,
+        Qpn, //
+    },
+};
+
+pub(crate) use tx::KernelCrc;
+
+/// Most outstanding requests of a queue.
+pub(crate) const MAX_WR: u32 = 1 << 14;
+
+/// Most bytes of inline data.
+pub(crate) const MAX_INLINE: u32 = 512;
+
+/// Queues a kernel consumer posts to from any context.
+#[pin_data]
+pub(crate) struct KernelQueues {
+    #[pin]
+    sends: SpinLockIrq<SendStore>,
+    #[pin]
+    receives: SpinLockIrq<RecvStore>,
+}
+
+/// What the lock of a QP guards.
+pub(crate) struct QpCore {
+    pub(crate) engine: Engine,
+    sends: send::Sends,
+    receives: recv::Receives,
+    /// Path to the peer of a connected QP.
+    flow: Option<Arc<Flow>>,
+    /// Addresses of the peer and of ourselves that packets of a connected QP must carry.
+    pub(crate) peer: Gid,
+    pub(crate) own: Gid,
+    pub(crate) pkey_index: u16,
+    /// A batch is on its way to the network.
+    busy: bool,
+    /// Something happened meanwhile.
+    again: bool,
+    /// Destroyed: nothing may be done any more.
+    pub(crate) dead: bool,
+}
+
+/// Attributes that only the verbs need.
+struct Config {
+    access_flags: u32,
+    av: Option<AddressVector>,
+    port: u32,
+}
+
+/// A queue pair.
+#[pin_data]
+pub(crate) struct QpCtx {
+    pub(crate) qpn: u32,
+    pub(crate) service: Service,
+    /// Number of the protection domain.
+    pub(crate) pd: u32,
+    pub(crate) dev: Arc<DeviceCtx>,
+    token: QpToken,
+    cap: QpCap,
+    events: Arc<QpEvents>,
+    send_cq: Arc<CqCtx>,
+    recv_cq: Arc<CqCtx>,
+    kernel: Option<Pin<KBox<KernelQueues>>>,
+    #[pin]
+    config: Mutex<Config>,
+    #[pin]
+    pub(crate) core: SpinLockBh<QpCore>,
+    #[pin]
+    timer: SoftTimer<QpCtx>,
+    #[pin]
+    work: Work<QpCtx>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for QpCtx { self.work }
+}
+
+impl WorkItem for QpCtx {
+    type Pointer = Arc<QpCtx>;
+
+    fn run(this: Arc<QpCtx>) {
+        this.as_arc_borrow().drive();
+    }
+}
+
+impl TimerTarget for QpCtx {
+    fn fire(this: ArcBorrow<'_, Self>) {
+        this.expire();
+    }
+}
+
+/// Slots of a ring for `wanted` requests; one slot always stays empty.
+fn ring_slots(wanted: u32) -> Result<u32> {
+    if wanted > MAX_WR {
+        return Err(EINVAL);
+    }
+    Ok((wanted.max(1) + 1).next_power_of_two())
+}
+
+impl QpCtx {
+    /// Checks the sizes asked for and grants at least as much.
+    fn grant(cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
+        let sge = u32::try_from(MAX_SGE)?;
+        if cap.max_send_sge > sge || cap.max_recv_sge > sge || cap.max_inline_data > MAX_INLINE {
+            return Err(EINVAL);
+        }
+        let list = cap.max_send_sge.max(1) * 16;
+        let area = list.max(cap.max_inline_data.next_multiple_of(16));
+        let (sq, rq) = (ring_slots(cap.max_send_wr)?, ring_slots(cap.max_recv_wr)?);
+        let granted = QpCap {
+            max_send_wr: sq - 1,
+            max_recv_wr: rq - 1,
+            max_send_sge: if user { area / 16 } else { cap.max_send_sge },
+            max_recv_sge: cap.max_recv_sge,
+            max_inline_data: if user { area } else { cap.max_inline_data },
+        };
+        Ok((granted, usize::try_from(area)?, sq, rq))
+    }
+}
+
+impl QueuePair for QpCtx {
+    type Device = RxeDevice;
+
+    fn create(dev: &Arc<DeviceCtx>, init: QpInit<'_, RxeDevice>) -> Result<QpCreated<Self>> {
+        if init.create_flags != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let service = match init.qp_type {
+            QpType::Gsi => Service::Gsi,
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            QpType::Ud => Service::Ud,
+        };
+        let user = init.user.as_ref();
+        let (cap, area_len, sq_slots, rq_slots) = Self::grant(&init.cap, user.is_some())?;
+        let recv_sge = usize::try_from(init.cap.max_recv_sge)?;
+        let mut maps: [Option<Mapping>; 2] = [None, None];
+        let store = SendStore::new(sq_slots, area_len)?;
+        let (sends, receives, kernel) = match user {
+            Some(user) => {
+                let sq_elem = (abi::SEND_WQE_BYTES + area_len).next_power_of_two();
+                let rq_elem = (abi::RECV_WQE_BYTES + recv_sge * SGE_BYTES).next_power_of_two();
+                let sq = UserRing::new(sq_slots, sq_elem)?;
+                let rq = UserRing::new(rq_slots, rq_elem)?;
+                let rq_map = user.map(rq.buffer())?;
+                let sq_map = user.map(sq.buffer())?;
+                let response = abi::create_qp_response(
+                    (rq_map.offset(), u32::try_from(rq_map.len())?),
+                    (sq_map.offset(), u32::try_from(sq_map.len())?),
+                );
+                user.respond(&response)?;
+                maps = [Some(rq_map), Some(sq_map)];
+                let sends = send::Source::User {
+                    ring: sq,
+                    limits: abi::SendLimits {
+                        max_sge: cap.max_send_sge,
+                        max_inline: cap.max_inline_data,
+                    },
+                    scratch: KVec::from_elem(0, abi::SEND_WQE_BYTES + area_len, GFP_KERNEL)?,
+                };
+                let receives = recv::Source::User {
+                    ring: rq,
+                    max_sge: recv_sge,
+                    scratch: KVec::from_elem(
+                        0,
+                        abi::RECV_WQE_BYTES + recv_sge * SGE_BYTES,
+                        GFP_KERNEL,
+                    )?,
+                };
+                (sends, receives, None)
+            }
+            None => {
+                let posted = SendStore::new(sq_slots, area_len)?;
+                let receives = RecvStore::new(rq_slots, recv_sge)?;
+                let queues = KBox::pin_init(
+                    pin_init!(KernelQueues {
+                        sends <- new_spinlock_irq!(posted, "KernelQueues::sends"),
+                        receives <- new_spinlock_irq!(receives, "KernelQueues::receives"),
+                    }),
+                    GFP_KERNEL,
+                )?;
+                (send::Source::Kernel, recv::Source::Kernel, Some(queues))
+            }
+        };
+        let demux = &dev.demux;
+        let qpn = match service {
+            Service::Gsi => Qpn::GSI.get(),
+            _ => demux.reserve_qpn()?,
+        };
+        let core = QpCore {
+            engine: Engine::new(service, Qpn::new(qpn)),
+            sends: send::Sends {
+                store,
+                source: sends,
+                signal_all: init.signal_all,
+            },
+            receives: recv::Receives {
+                source: receives,
+                current: RecvList::new(),
+            },
+            flow: None,
+            peer: Gid::ZERO,
+            own: Gid::ZERO,
+            pkey_index: 0,
+            busy: false,
+            again: false,
+            dead: false,
+        };
+        let config = Config {
+            access_flags: 0,
+            av: None,
+            port: 1,
+        };
+        let made = Arc::pin_init(
+            try_pin_init!(Self {
+                qpn,
+                service,
+                pd: init.pd.number(),
+                dev: dev.clone(),
+                token: init.token,
+                cap,
+                events: init.events.clone(),
+                send_cq: init.send_cq.clone(),
+                recv_cq: init.recv_cq.clone(),
+                kernel,
+                config <- new_mutex!(config, "QpCtx::config"),
+                core <- new_spinlock_bh!(core, "QpCtx::core"),
+                timer <- SoftTimer::new(),
+                work <- new_work!("QpCtx::work"),
+            }),
+            GFP_KERNEL,
+        );
+        let published = made.and_then(|ctx: Arc<Self>| {
+            demux.publish(&ctx)?;
+            Ok(ctx)
+        });
+        match published {
+            Ok(ctx) => Ok(QpCreated {
+                ctx,
+                qpn,
+                cap,
+                maps,
+            }),
+            Err(e) => {
+                if service != Service::Gsi {
+                    demux.release_qpn(qpn);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn modify(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
+        self.change(dev, change)
+    }
+
+    fn query(&self) -> QpReport {
+        self.report()
+    }
+
+    fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
+        self.dev.demux.withdraw(self);
+        self.core.lock().dead = true;
+        self.timer.cancel();
+    }
+
+    fn doorbell(self: &Arc<Self>) -> Result {
+        self.ring()
+    }
+
+    fn post_send(self: &Arc<Self>, chain: &mut SendChain<'_, RxeDevice>) -> Result {
+        self.post_sends(chain)
+    }
+
+    fn post_recv(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
+        self.post_receives(chain)
+    }
+}
+
+/// The verbs' name of an engine state.
+fn state_of(state: State) -> QpState {
+    match state {
+        State::Reset => QpState::Reset,
+        State::Init => QpState::Init,
+        State::Rtr => QpState::Rtr,
+        State::Rts => QpState::Rts,
+        State::Sqd => QpState::Sqd,
+        State::Sqe => QpState::Sqe,
+        State::Err => QpState::Err,
+    }
+}
+
+/// The engine's name of a state.
+fn engine_state(state: QpState) -> State {
+    match state {
+        QpState::Reset => State::Reset,
+        QpState::Init => State::Init,
+        QpState::Rtr => State::Rtr,
+        QpState::Rts => State::Rts,
+        QpState::Sqd => State::Sqd,
+        QpState::Sqe => State::Sqe,
+        QpState::Err => State::Err,
+    }
+}

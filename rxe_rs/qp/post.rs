@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Posting: the doorbell of user space and the calls of kernel consumers.
+
+use super::{
+    KernelQueues,
+    QpCtx, //
+};
+use crate::{
+    device::RxeDevice,
+    queue::{
+        Sge,
+        MAX_SGE,
+        SGE_BYTES, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    workqueue, //
+};
+use rxe_kapi::{
+    rdma::wr::{
+        RecvChain,
+        SendChain,
+        SendWr as KernelWr,
+        WrOpcode,
+        SEND_FENCE,
+        SEND_INLINE,
+        SEND_SIGNALED,
+        SEND_SOLICITED, //
+    },
+    sync::context, //
+};
+use rxe_proto::{
+    abi::MAX_MESSAGE,
+    engine::{
+        wc::WcStatus,
+        wr::{
+            SendFlags,
+            SendOp,
+            SendWr,
+            SqSlot,
+            UdDest, //
+        },
+        Service,
+        State, //
+    },
+    ids::{
+        QKey,
+        Qpn,
+        RKey, //
+    },
+};
+
+/// Bytes of the longest scatter/gather list or inline data.
+const AREA_BYTES: usize = MAX_SGE * SGE_BYTES;
+
+impl QpCtx {
+    /// True if the state takes send requests; they are flushed in some.
+    fn takes_sends(state: State) -> bool {
+        matches!(state, State::Rts | State::Sqd | State::Sqe | State::Err)
+    }
+
+    /// The user's doorbell.
+    pub(super) fn ring(self: &Arc<Self>) -> Result {
+        {
+            let mut core = self.core.lock();
+            if !Self::takes_sends(core.engine.state()) {
+                // Refused for good: they must not run after a later transition.
+                core.sends.discard(None);
+                return Err(EINVAL);
+            }
+        }
+        self.as_arc_borrow().drive();
+        Ok(())
+    }
+
+    pub(super) fn post_sends(self: &Arc<Self>, chain: &mut SendChain<'_, RxeDevice>) -> Result {
+        let kernel = self.kernel.as_ref().ok_or(EINVAL)?;
+        let mut result = Ok(());
+        let mut any = false;
+        while let Some(wr) = chain.current() {
+            result = self.post_one(kernel, &wr);
+            if result.is_err() {
+                break;
+            }
+            any = true;
+            chain.advance();
+        }
+        if any {
+            if context::may_run_softirq_work() {
+                self.as_arc_borrow().drive();
+            } else {
+                let _ = workqueue::system_bh().enqueue(self.clone());
+            }
+        }
+        result
+    }
+
+    fn post_one(&self, kernel: &KernelQueues, wr: &KernelWr<'_, RxeDevice>) -> Result {
+        let mut area = [0u8; AREA_BYTES];
+        let (slot, used) = self.translate(wr, &mut area)?;
+        let area = area.get(..used).ok_or(EINVAL)?;
+        let mut posted = kernel.sends.lock();
+        if area.len() > posted.area_len() {
+            return Err(EINVAL);
+        }
+        if posted.push(slot, area) {
+            Ok(())
+        } else {
+            Err(ENOMEM)
+        }
+    }
+
+    /// Copies a kernel consumer's request; returns the bytes of `area` in use.
+    fn translate(
+        &self,
+        wr: &KernelWr<'_, RxeDevice>,
+        area: &mut [u8; AREA_BYTES],
+    ) -> Result<(SqSlot, usize)> {
+        let rc = self.service == Service::Rc;
+        let connected = self.service.is_connected();
+        let op = match wr.opcode() {
+            WrOpcode::Send => SendOp::Send,
+            WrOpcode::SendWithImm => SendOp::SendImm,
+            WrOpcode::RdmaWrite if connected => SendOp::Write,
+            WrOpcode::RdmaWriteWithImm if connected => SendOp::WriteImm,
+            WrOpcode::RdmaRead if rc => SendOp::Read,
+            WrOpcode::AtomicCmpAndSwp if rc => SendOp::CmpSwp,
+            WrOpcode::AtomicFetchAndAdd if rc => SendOp::FetchAdd,
+            _ => return Err(EINVAL),
+        };
+        let flags = wr.flags();
+        let mut out = SendWr::EMPTY;
+        out.wr_id = wr.wr_id();
+        out.op = op;
+        out.imm = wr.imm();
+        out.flags = SendFlags {
+            signaled: flags & SEND_SIGNALED != 0,
+            solicited: flags & SEND_SOLICITED != 0,
+            fence: flags & SEND_FENCE != 0,
+            inline: flags & SEND_INLINE != 0,
+        };
+        if let Some(rdma) = wr.rdma() {
+            out.remote_addr = rdma.remote_addr;
+            out.rkey = RKey(rdma.rkey);
+        }
+        if let Some(atomic) = wr.atomic() {
+            out.remote_addr = atomic.remote_addr;
+            out.rkey = RKey(atomic.rkey);
+            out.compare_add = atomic.compare_add;
+            out.swap = atomic.swap;
+        }
+        if !connected {
+            let ud = wr.ud().ok_or(EINVAL)?;
+            out.ud = UdDest {
+                qpn: Qpn::new(ud.remote_qpn),
+                qkey: QKey(ud.remote_qkey),
+                ah: ud.ah.number(),
+            };
+        }
+        let used;
+        if out.flags.inline {
+            used = wr.copy_inline(area)?;
+            out.length = u32::try_from(used)?;
+        } else {
+            let mut length = 0u32;
+            let mut chunks = area.chunks_exact_mut(SGE_BYTES);
+            for sge in wr.sges() {
+                let to = chunks.next().ok_or(EINVAL)?;
+                let sge = Sge {
+                    addr: sge.addr,
+                    length: sge.length,
+                    lkey: sge.lkey,
+                };
+                to.copy_from_slice(&sge.to_bytes());
+                out.num_sge += 1;
+                length = length.checked_add(sge.length).ok_or(EINVAL)?;
+            }
+            used = usize::from(out.num_sge) * SGE_BYTES;
+            out.length = length;
+        }
+        if out.length > MAX_MESSAGE {
+            return Ok((SqSlot::invalid(out, WcStatus::LocLenErr), used));
+        }
+        Ok((SqSlot::new(out), used))
+    }
+
+    pub(super) fn post_receives(&self, chain: &mut RecvChain<'_>) -> Result {
+        let kernel = self.kernel.as_ref().ok_or(EINVAL)?;
+        {
+            let mut posted = kernel.receives.lock();
+            while let Some(wr) = chain.current() {
+                let sges = wr.sges().map(|s| Sge {
+                    addr: s.addr,
+                    length: s.length,
+                    lkey: s.lkey,
+                });
+                posted.push(wr.wr_id(), sges)?;
+                chain.advance();
+            }
+        }
+        Ok(())
+    }
+}
