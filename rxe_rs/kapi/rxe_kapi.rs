@@ -9,4 +9,8 @@
 const __LOG_PREFIX: &[u8] = b"rxe_rs\0";
 
 mod bindings;
+pub mod crc;
 pub mod layout;
+pub mod rand;
+pub mod sync;
+pub mod time;

@@ -1,2 +1,102 @@
 // SPDX-License-Identifier: GPL-2.0
+/*
+ * C side of the kapi crate: locks, the RCU table, network.
+ */
 #include "bindings_helper.h"
+
+void rxe_spin_lock_bh(struct spinlock *lock)
+{
+	spin_lock_bh(lock);
+}
+
+bool rxe_spin_trylock_bh(struct spinlock *lock)
+{
+	return spin_trylock_bh(lock);
+}
+
+void rxe_spin_unlock_bh(struct spinlock *lock)
+{
+	spin_unlock_bh(lock);
+}
+
+unsigned long rxe_spin_lock_irqsave(struct spinlock *lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(lock, flags);
+	return flags;
+}
+
+bool rxe_spin_trylock_irqsave(struct spinlock *lock, unsigned long *flags)
+{
+	return spin_trylock_irqsave(lock, *flags);
+}
+
+void rxe_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags)
+{
+	spin_unlock_irqrestore(lock, flags);
+}
+
+void rxe_table_init(struct xarray *xa)
+{
+	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ);
+}
+
+void *rxe_table_load(struct xarray *xa, u32 index)
+{
+	return xa_load(xa, index);
+}
+
+int rxe_table_insert(struct xarray *xa, u32 index, void *entry)
+{
+	unsigned long flags;
+	int err;
+
+	xa_lock_irqsave(xa, flags);
+	err = __xa_insert(xa, index, entry, GFP_ATOMIC);
+	xa_unlock_irqrestore(xa, flags);
+	return err;
+}
+
+int rxe_table_publish(struct xarray *xa, u32 index, void *entry)
+{
+	XA_STATE(xas, xa, index);
+	unsigned long flags;
+	int err = 0;
+
+	xa_lock_irqsave(xa, flags);
+	if (xas_load(&xas) == XA_ZERO_ENTRY) {
+		xas_store(&xas, entry);
+		err = xas_error(&xas);
+	} else {
+		err = -ENOENT;
+	}
+	xa_unlock_irqrestore(xa, flags);
+	return err;
+}
+
+void *rxe_table_erase(struct xarray *xa, u32 index)
+{
+	unsigned long flags;
+	void *entry;
+
+	xa_lock_irqsave(xa, flags);
+	entry = __xa_erase(xa, index);
+	xa_unlock_irqrestore(xa, flags);
+	return entry;
+}
+
+void *rxe_table_next(struct xarray *xa, u32 *index)
+{
+	unsigned long at = *index;
+	void *entry;
+
+	entry = xa_find(xa, &at, U32_MAX, XA_PRESENT);
+	*index = at;
+	return entry;
+}
+
+void rxe_table_destroy(struct xarray *xa)
+{
+	xa_destroy(xa);
+}

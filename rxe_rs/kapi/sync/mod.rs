@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Locks and tables the kernel crate lacks.
+
+mod rcu_table;
+mod spinlock;
+
+pub use rcu_table::RcuTable;
+pub use spinlock::{
+    SpinLockBh, SpinLockBhBackend, SpinLockBhGuard, SpinLockIrq, SpinLockIrqBackend,
+    SpinLockIrqGuard,
+};
+
+/// Waits until every callback queued by [`RcuTable::remove`] has run.
+///
+/// Process context, sleeps. Call it last at module exit: the callbacks are code of this module.
+pub fn rcu_barrier() {
+    // SAFETY: No requirement but a context that may sleep.
+    unsafe { crate::bindings::rcu_barrier() }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A table from small numbers to shared objects whose look-ups take no lock.
+
+use crate::{bindings, rand};
+use core::marker::PhantomData;
+use core::ops::RangeInclusive;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::{rcu, Arc};
+use kernel::types::Opaque;
+
+/// How many random indices are tried before the range is searched in order.
+const RANDOM_TRIES: u32 = 16;
+
+/// What the table points at: the object's reference and what freeing it later needs.
+#[repr(C)]
+struct Slot<T> {
+    /// Used once the slot has left the table.
+    rcu: Opaque<bindings::callback_head>,
+    value: Arc<T>,
+}
+
+/// A sparse table of `Arc<T>` indexed by `u32`, read under RCU.
+///
+/// Look-ups are lock-free and allowed in every context. Changes take the table's own
+/// irq-safe lock. An index can be reserved before its object exists ([`reserve_random`],
+/// then [`publish`]): a reserved index is found by nobody and given to nobody else.
+///
+/// A removed object may still be in use by look-ups that began earlier; the reference that the
+/// table held goes away after those have ended (see [`remove`] and [`remove_sync`]).
+///
+/// [`reserve_random`]: Self::reserve_random
+/// [`publish`]: Self::publish
+/// [`remove`]: Self::remove
+/// [`remove_sync`]: Self::remove_sync
+#[pin_data(PinnedDrop)]
+pub struct RcuTable<T: Send + Sync + 'static> {
+    #[pin]
+    xa: Opaque<bindings::xarray>,
+    _slots: PhantomData<KBox<Slot<T>>>,
+}
+
+// SAFETY: The table owns `Arc<T>`s, which may be shared and sent as `T: Send + Sync`; the array
+// has its own lock.
+unsafe impl<T: Send + Sync + 'static> Send for RcuTable<T> {}
+// SAFETY: As above.
+unsafe impl<T: Send + Sync + 'static> Sync for RcuTable<T> {}
+
+impl<T: Send + Sync + 'static> RcuTable<T> {
+    /// Makes an empty table.
+    pub fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            // SAFETY: `xa` is valid for writes.
+            xa <- Opaque::ffi_init(|xa| unsafe { bindings::rxe_table_init(xa) }),
+            _slots: PhantomData,
+        })
+    }
+
+    /// Reserves a random free index of `range`.
+    ///
+    /// Process context, may sleep. Use the index with [`publish`](Self::publish), or give it back
+    /// with [`remove`](Self::remove).
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the range is full, `ENOMEM`.
+    pub fn reserve_random(&self, range: RangeInclusive<u32>) -> Result<u32> {
+        let (first, last) = (*range.start(), *range.end());
+        if first > last {
+            return Err(EINVAL);
+        }
+        let span = u64::from(last - first) + 1;
+        let mut index = first;
+        for _ in 0..RANDOM_TRIES {
+            // Below `span`, so the sum is at most `last`.
+            let offset = (u64::from(rand::random_u32()) * span) >> 32;
+            index = first.wrapping_add(offset as u32);
+            match self.insert_raw(index, core::ptr::null_mut()) {
+                Err(e) if e == EBUSY => {}
+                done => return done.map(|()| index),
+            }
+        }
+        let start = index;
+        loop {
+            index = if index == last { first } else { index + 1 };
+            match self.insert_raw(index, core::ptr::null_mut()) {
+                Err(e) if e == EBUSY => {}
+                done => return done.map(|()| index),
+            }
+            if index == start {
+                return Err(ENOSPC);
+            }
+        }
+    }
+
+    /// Reserves this very index.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it is in use, `ENOMEM`.
+    pub fn reserve(&self, index: u32) -> Result {
+        self.insert_raw(index, core::ptr::null_mut())
+    }
+
+    /// Puts `value` at a reserved index: from now on it is found.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if the index is not reserved, `ENOMEM`.
+    pub fn publish(&self, index: u32, value: Arc<T>) -> Result {
+        let slot = Self::slot(value)?;
+        // SAFETY: The array is initialised; `slot` is a live allocation the array takes over.
+        let err = unsafe { bindings::rxe_table_publish(self.xa.get(), index, slot.cast()) };
+        self.stored(err, slot)
+    }
+
+    /// Puts `value` at a random free index of `range` and returns the index.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve_random`](Self::reserve_random).
+    pub fn insert_random(&self, range: RangeInclusive<u32>, value: Arc<T>) -> Result<u32> {
+        let index = self.reserve_random(range)?;
+        if let Err(e) = self.publish(index, value) {
+            self.remove(index);
+            return Err(e);
+        }
+        Ok(index)
+    }
+
+    /// Puts `value` at `index`.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the index is in use or reserved, `ENOMEM`.
+    pub fn insert_at(&self, index: u32, value: Arc<T>) -> Result {
+        let slot = Self::slot(value)?;
+        // SAFETY: The array is initialised; `slot` is a live allocation the array takes over.
+        let err = unsafe { bindings::rxe_table_insert(self.xa.get(), index, slot.cast()) };
+        self.stored(err, slot)
+    }
+
+    /// Runs `f` on the object at `index`, if there is one. Takes no reference.
+    #[inline]
+    pub fn with<R>(&self, index: u32, _rcu: &rcu::Guard, f: impl FnOnce(&T) -> R) -> Option<R> {
+        // SAFETY: The array is initialised.
+        let slot = unsafe { bindings::rxe_table_load(self.xa.get(), index) };
+        // SAFETY: Only `Slot<T>`s are stored, and one that was found is freed after a grace
+        // period at the earliest, which the guard holds up.
+        let slot = unsafe { slot.cast::<Slot<T>>().as_ref() }?;
+        Some(f(&slot.value))
+    }
+
+    /// Returns a reference to the object at `index`.
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<Arc<T>> {
+        let rcu = rcu::read_lock();
+        // SAFETY: The array is initialised.
+        let slot = unsafe { bindings::rxe_table_load(self.xa.get(), index) };
+        // SAFETY: As in `with`.
+        let value = unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| slot.value.clone());
+        drop(rcu);
+        value
+    }
+
+    /// Empties `index` (or ends its reservation). Any context. True if an object was there.
+    ///
+    /// The table's reference is dropped after a grace period, in softirq: if it is the last one,
+    /// `T` is dropped there and must not sleep.
+    pub fn remove(&self, index: u32) -> bool {
+        match self.erase(index) {
+            Some(slot) => {
+                // SAFETY: The slot has left the table and is ours to free, once; `rcu` is its
+                // first field.
+                unsafe { bindings::call_rcu(slot.as_ptr().cast(), Some(Self::free_slot)) };
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Empties `index` and waits until no look-up can still be using what it found there.
+    ///
+    /// Process context, sleeps (an expedited grace period). Returns the table's reference, so
+    /// that the caller decides where `T` is dropped.
+    pub fn remove_sync(&self, index: u32) -> Option<Arc<T>> {
+        let slot = self.erase(index)?;
+        // SAFETY: No requirement but a context that may sleep.
+        unsafe { bindings::synchronize_rcu_expedited() };
+        // SAFETY: The slot came from a `KBox`, has left the table, and no reader is left.
+        let slot = unsafe { KBox::from_raw(slot.as_ptr()) };
+        Some(slot.value.clone())
+    }
+
+    /// Calls `f` on all objects in the order of their indices, until it returns false.
+    ///
+    /// For dumps: objects that come or go meanwhile may or may not be seen. `f` runs under RCU
+    /// and must not sleep.
+    pub fn for_each(&self, mut f: impl FnMut(u32, &T) -> bool) {
+        let _rcu = rcu::read_lock();
+        let mut next: u64 = 0;
+        while let Ok(mut index) = u32::try_from(next) {
+            // SAFETY: The array is initialised and `index` is ours.
+            let slot = unsafe { bindings::rxe_table_next(self.xa.get(), &mut index) };
+            // SAFETY: As in `with`; the read side lock is held.
+            let Some(slot) = (unsafe { slot.cast::<Slot<T>>().as_ref() }) else {
+                break;
+            };
+            if !f(index, &slot.value) {
+                break;
+            }
+            next = u64::from(index) + 1;
+        }
+    }
+
+    /// Returns the first object at or after `index`, with its index: for dumps that must sleep
+    /// between objects.
+    pub fn next(&self, index: u32) -> Option<(u32, Arc<T>)> {
+        let _rcu = rcu::read_lock();
+        let mut index = index;
+        // SAFETY: The array is initialised and `index` is ours.
+        let slot = unsafe { bindings::rxe_table_next(self.xa.get(), &mut index) };
+        // SAFETY: As in `with`; the read side lock is held.
+        let slot = unsafe { slot.cast::<Slot<T>>().as_ref() }?;
+        Some((index, slot.value.clone()))
+    }
+
+    fn slot(value: Arc<T>) -> Result<*mut Slot<T>> {
+        let slot = Slot {
+            rcu: Opaque::uninit(),
+            value,
+        };
+        Ok(KBox::into_raw(KBox::new(slot, GFP_ATOMIC)?))
+    }
+
+    /// Takes the slot back if storing it failed.
+    fn stored(&self, err: i32, slot: *mut Slot<T>) -> Result {
+        kernel::error::to_result(err).inspect_err(|_| {
+            // SAFETY: It came from `KBox::into_raw` and the table did not take it.
+            drop(unsafe { KBox::from_raw(slot) })
+        })
+    }
+
+    fn insert_raw(&self, index: u32, slot: *mut Slot<T>) -> Result {
+        // SAFETY: The array is initialised; a null pointer reserves.
+        let err = unsafe { bindings::rxe_table_insert(self.xa.get(), index, slot.cast()) };
+        kernel::error::to_result(err)
+    }
+
+    fn erase(&self, index: u32) -> Option<NonNull<Slot<T>>> {
+        // SAFETY: The array is initialised.
+        NonNull::new(unsafe { bindings::rxe_table_erase(self.xa.get(), index) }.cast())
+    }
+
+    unsafe extern "C" fn free_slot(head: *mut bindings::callback_head) {
+        // SAFETY: `remove` passed the first field of a slot that came from a `KBox` and that
+        // nobody else can reach any more.
+        drop(unsafe { KBox::from_raw(head.cast::<Slot<T>>()) });
+    }
+}
+
+#[pinned_drop]
+impl<T: Send + Sync + 'static> PinnedDrop for RcuTable<T> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut index = 0;
+        loop {
+            // Nobody else has the table any more, so there are no readers to wait for.
+            // SAFETY: The array is initialised.
+            let slot = unsafe { bindings::rxe_table_next(self.xa.get(), &mut index) };
+            if slot.is_null() {
+                break;
+            }
+            // SAFETY: The array is initialised.
+            unsafe { bindings::rxe_table_erase(self.xa.get(), index) };
+            // SAFETY: Every entry is a slot that came from a `KBox`.
+            drop(unsafe { KBox::from_raw(slot.cast::<Slot<T>>()) });
+        }
+        // SAFETY: The array is initialised and not used any more; this also ends reservations.
+        unsafe { bindings::rxe_table_destroy(self.xa.get()) };
+    }
+}

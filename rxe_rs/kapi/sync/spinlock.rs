@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Spinlocks that keep softirqs or interrupts out.
+//!
+//! The kernel crate only has the plain `spin_lock`, which deadlocks when a softirq (or an
+//! interrupt) takes the same lock on the same CPU. Both kinds here are back-ends of the kernel
+//! crate's own [`Lock`], so guards, pinning and lockdep classes are the usual ones.
+
+use crate::bindings;
+use kernel::ffi::{c_char, c_ulong};
+use kernel::sync::lock::{Backend, Guard, Lock};
+
+/// A spinlock that disables softirqs while held: data shared by process context and softirq.
+pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
+
+/// Guard of a [`SpinLockBh`].
+pub type SpinLockBhGuard<'a, T> = Guard<'a, T, SpinLockBhBackend>;
+
+/// A spinlock that disables interrupts while held and restores their state: any context.
+pub type SpinLockIrq<T> = Lock<T, SpinLockIrqBackend>;
+
+/// Guard of a [`SpinLockIrq`].
+pub type SpinLockIrqGuard<'a, T> = Guard<'a, T, SpinLockIrqBackend>;
+
+/// Back-end of [`SpinLockBh`]: `spin_lock_bh`.
+pub struct SpinLockBhBackend;
+
+/// Back-end of [`SpinLockIrq`]: `spin_lock_irqsave`.
+pub struct SpinLockIrqBackend;
+
+/// Makes an initialiser of a [`SpinLockBh`](crate::sync::SpinLockBh) with a lock class of its own.
+///
+/// `new_spinlock_bh!(value)` or `new_spinlock_bh!(value, "name")`.
+#[macro_export]
+macro_rules! new_spinlock_bh {
+    ($inner:expr $(, $name:literal)? $(,)?) => {
+        $crate::sync::SpinLockBh::new(
+            $inner, ::kernel::optional_name!($($name)?), ::kernel::static_lock_class!())
+    };
+}
+
+/// Makes an initialiser of a [`SpinLockIrq`](crate::sync::SpinLockIrq) with a lock class of its own.
+///
+/// `new_spinlock_irq!(value)` or `new_spinlock_irq!(value, "name")`.
+#[macro_export]
+macro_rules! new_spinlock_irq {
+    ($inner:expr $(, $name:literal)? $(,)?) => {
+        $crate::sync::SpinLockIrq::new(
+            $inner, ::kernel::optional_name!($($name)?), ::kernel::static_lock_class!())
+    };
+}
+
+// SAFETY: `spinlock_t` gives mutual exclusion; `relock` is the default and locks the same way.
+unsafe impl Backend for SpinLockBhBackend {
+    type State = bindings::spinlock_t;
+    type GuardState = ();
+
+    #[inline]
+    unsafe fn init(
+        ptr: *mut Self::State,
+        name: *const c_char,
+        key: *mut bindings::lock_class_key,
+    ) {
+        // SAFETY: `ptr` is valid for writes, `name` and `key` live for ever, by contract.
+        unsafe { bindings::__spin_lock_init(ptr, name, key) }
+    }
+
+    #[inline]
+    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+        // SAFETY: The lock is initialised, by contract.
+        unsafe { bindings::rxe_spin_lock_bh(ptr) }
+    }
+
+    #[inline]
+    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
+        // SAFETY: The lock is initialised, by contract.
+        unsafe { bindings::rxe_spin_trylock_bh(ptr) }.then_some(())
+    }
+
+    #[inline]
+    unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
+        // SAFETY: The caller owns the lock, by contract.
+        unsafe { bindings::rxe_spin_unlock_bh(ptr) }
+    }
+
+    #[inline]
+    unsafe fn assert_is_held(ptr: *mut Self::State) {
+        // SAFETY: The lock is initialised, by contract.
+        unsafe { bindings::spin_assert_is_held(ptr) }
+    }
+}
+
+// SAFETY: `spinlock_t` gives mutual exclusion; `relock` is the default and locks the same way.
+unsafe impl Backend for SpinLockIrqBackend {
+    type State = bindings::spinlock_t;
+    type GuardState = c_ulong;
+
+    #[inline]
+    unsafe fn init(
+        ptr: *mut Self::State,
+        name: *const c_char,
+        key: *mut bindings::lock_class_key,
+    ) {
+        // SAFETY: `ptr` is valid for writes, `name` and `key` live for ever, by contract.
+        unsafe { bindings::__spin_lock_init(ptr, name, key) }
+    }
+
+    #[inline]
+    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+        // SAFETY: The lock is initialised, by contract.
+        unsafe { bindings::rxe_spin_lock_irqsave(ptr) }
+    }
+
+    #[inline]
+    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
+        let mut flags: c_ulong = 0;
+        // SAFETY: The lock is initialised, by contract, and `flags` is ours.
+        unsafe { bindings::rxe_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
+    }
+
+    #[inline]
+    unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
+        // SAFETY: The caller owns the lock and got `guard_state` with it, by contract.
+        unsafe { bindings::rxe_spin_unlock_irqrestore(ptr, *guard_state) }
+    }
+
+    #[inline]
+    unsafe fn assert_is_held(ptr: *mut Self::State) {
+        // SAFETY: The lock is initialised, by contract.
+        unsafe { bindings::spin_assert_is_held(ptr) }
+    }
+}

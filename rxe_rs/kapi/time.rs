@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The clock of the driver and its timer.
+
+use crate::bindings;
+use crate::sync::SpinLockIrq;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, ArcBorrow};
+use kernel::types::Opaque;
+
+/// Nanoseconds of the monotonic clock. Any context.
+#[inline]
+pub fn now_ns() -> u64 {
+    // SAFETY: No requirements. The monotonic clock is never negative.
+    unsafe { bindings::ktime_get() as u64 }
+}
+
+/// An object with a [`SoftTimer`].
+pub trait TimerTarget: Send + Sync + 'static {
+    /// The timer expired. Softirq context: must not sleep.
+    ///
+    /// The timer is not armed any more; the callback may arm it again.
+    fn fire(this: ArcBorrow<'_, Self>);
+}
+
+/// Expiry of a timer that is not armed.
+const IDLE: u64 = u64::MAX;
+
+/// One high resolution timer that calls [`TimerTarget::fire`] in softirq.
+///
+/// It lives inside the object it serves. [`bind`](Self::bind) gives it a reference to that
+/// object, which keeps the object alive until [`shutdown`](Self::shutdown); between the two
+/// it can be armed from any context.
+///
+/// Arming is lazy: a timer that expires earlier than asked for is left alone, the callback
+/// looks at the time and arms it again. So the owner may ask for a later expiry at every packet
+/// and pays for the real timer once per expiry.
+#[pin_data]
+#[repr(C)]
+pub struct SoftTimer<T: TimerTarget> {
+    // First, as the callback gets a pointer to it.
+    #[pin]
+    timer: Opaque<bindings::hrtimer>,
+    /// When the timer will fire, in nanoseconds; [`IDLE`] if it will not.
+    armed: Atomic<u64>,
+    /// The bound object. Arming needs the lock, so that nothing starts after `shutdown`.
+    #[pin]
+    target: SpinLockIrq<Target<T>>,
+}
+
+/// Pointer from `Arc::into_raw`, owning one reference; null if not bound.
+struct Target<T>(*const T);
+
+// SAFETY: It stands for an `Arc<T>`, and `T: Send + Sync` by the bound of the timer.
+unsafe impl<T: Send + Sync> Send for Target<T> {}
+
+// SAFETY: The C timer may be used from every CPU.
+unsafe impl<T: TimerTarget> Send for SoftTimer<T> {}
+// SAFETY: As above; the rest is atomic or locked.
+unsafe impl<T: TimerTarget> Sync for SoftTimer<T> {}
+
+impl<T: TimerTarget> SoftTimer<T> {
+    /// Makes a timer that is neither bound nor armed.
+    pub fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            timer <- Opaque::ffi_init(|timer| {
+                // SAFETY: `timer` is valid for writes, and stays where it is: it is pinned.
+                unsafe {
+                    bindings::hrtimer_setup(
+                        timer,
+                        Some(Self::expired),
+                        bindings::CLOCK_MONOTONIC as i32,
+                        bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
+                    )
+                }
+            }),
+            armed: Atomic::new(IDLE),
+            target <- crate::new_spinlock_irq!(Target(core::ptr::null()), "SoftTimer::target"),
+        })
+    }
+
+    /// Binds the timer to the object it is part of. Does nothing if it is bound.
+    ///
+    /// The object is not freed before [`shutdown`](Self::shutdown) is called.
+    pub fn bind(&self, this: &Arc<T>) {
+        let mut target = self.target.lock();
+        if target.0.is_null() {
+            target.0 = Arc::into_raw(this.clone());
+        }
+    }
+
+    /// Makes the timer fire at `at_ns` ([`now_ns`] clock) or earlier.
+    ///
+    /// Any context. One load if the timer fires no later anyway. Nothing happens if the timer
+    /// is not bound.
+    #[inline]
+    pub fn arm_at(&self, at_ns: u64) {
+        if at_ns < self.armed.load(Relaxed) {
+            self.start(at_ns);
+        }
+    }
+
+    /// When the timer will fire, if it is armed.
+    #[inline]
+    pub fn armed_at(&self) -> Option<u64> {
+        Some(self.armed.load(Relaxed)).filter(|&at| at != IDLE)
+    }
+
+    /// Disarms the timer and waits for a running callback to end.
+    ///
+    /// Process context, without any lock that the callback takes. The timer stays bound and may
+    /// be armed again.
+    pub fn cancel(&self) {
+        // SAFETY: The timer is set up.
+        unsafe { bindings::hrtimer_cancel(self.timer.get()) };
+        self.armed.store(IDLE, Relaxed);
+    }
+
+    /// Disarms the timer for good, waits for a running callback and lets go of the object.
+    ///
+    /// Process context, without any lock that the callback takes. Must not be called by the
+    /// callback.
+    pub fn shutdown(&self) {
+        let target = core::mem::replace(&mut self.target.lock().0, core::ptr::null());
+        self.cancel();
+        if !target.is_null() {
+            // SAFETY: It came from `Arc::into_raw` in `bind` and was taken out just now.
+            drop(unsafe { Arc::from_raw(target) });
+        }
+    }
+
+    #[cold]
+    fn start(&self, at_ns: u64) {
+        let target = self.target.lock();
+        if target.0.is_null() || at_ns >= self.armed.load(Relaxed) {
+            return;
+        }
+        self.armed.store(at_ns, Relaxed);
+        // SAFETY: The timer is set up, and its target is kept alive until `shutdown`, which
+        // cancels after it has had the lock we hold.
+        unsafe {
+            bindings::hrtimer_start_range_ns(
+                self.timer.get(),
+                at_ns.min(i64::MAX as u64) as i64,
+                0,
+                bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
+            )
+        };
+    }
+
+    unsafe extern "C" fn expired(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
+        // SAFETY: The C timer is the first field of a `SoftTimer<T>` that is alive, as the
+        // reference of its target is dropped after the timer was cancelled.
+        let this = unsafe { &*timer.cast::<Self>() };
+        // Before the callback looks at the state that decides on the next expiry: whoever saw
+        // the old value has changed that state before.
+        this.armed.store(IDLE, Relaxed);
+        let target = this.target.lock().0;
+        if !target.is_null() {
+            // SAFETY: From `Arc::into_raw`. `shutdown` may have taken it since, but waits for
+            // this function before it drops the reference.
+            T::fire(unsafe { ArcBorrow::from_raw(target) });
+        }
+        bindings::hrtimer_restart_HRTIMER_NORESTART
+    }
+}
