@@ -3,6 +3,7 @@
 #
 # The demonstration: from insmod to RDMA between two machines, with the tools' own output. Runs in machine a; `on b` reaches b.
 declare -a table
+SERVED_LINES=3
 failed=0
 
 heading() { printf '\n\033[1m=== %s\033[0m\n' "$*"; }
@@ -56,7 +57,7 @@ ga=$(gid a 4) gb=$(gid b 4) ga6=$(gid a 6) gb6=$(gid b 6)
 try "ibv_rc_pingpong (IPv4)" $((500 * 4096 * 2)) 18515 \
 	ibv_rc_pingpong -d rxe0 -g "$gb" -n 500 -c -- ibv_rc_pingpong -d rxe0 -g "$ga" -n 500 -c "$b4"
 try "ibv_rc_pingpong (IPv6)" $((500 * 4096 * 2)) 18515 \
-	ibv_rc_pingpong -d rxe0 -g "$gb6" -n 500 -c -- ibv_rc_pingpong -d rxe0 -g "$ga6" -n 500 -c "$b6"
+	ibv_rc_pingpong -d rxe0 -g "$gb6" -n 500 -c -- ibv_rc_pingpong -d rxe0 -g "$ga6" -n 500 -c "$b4"
 try "ibv_ud_pingpong" $((500 * 1024 * 2)) 18515 \
 	ibv_ud_pingpong -d rxe0 -g "$gb" -n 500 -s 1024 -- ibv_ud_pingpong -d rxe0 -g "$ga" -n 500 -s 1024 "$b4"
 try "rping (IPv4, data verified)" $((20 * 10000 * 2)) cm \

@@ -174,7 +174,7 @@ listening() {
 	fail "nothing listens on $2 at node $1"
 }
 
-# served: waits for the server, shows its output; its status.
+# served: waits for the server, shows its output (the last SERVED_LINES lines if set); its status.
 served() {
 	local status=0 i
 	for i in $(seq 100); do
@@ -183,7 +183,7 @@ served() {
 		sleep 0.1
 	done
 	wait "$SERVER" || status=$?
-	sed 's/^/  | /' "$SERVER_LOG"
+	tail -n "${SERVED_LINES:-+1}" "$SERVER_LOG" | sed 's/^/  | /'
 	rm -f "$SERVER_LOG"
 	return $status
 }
