@@ -27,4 +27,7 @@ use pin_init::{MaybeZeroable, Zeroable};
 // SAFETY: A newtype around `Storage`, which may be all zeroes.
 unsafe impl<Storage: Zeroable> Zeroable for __BindgenBitfieldUnit<Storage> {}
 
+// SAFETY: A zero-sized marker.
+unsafe impl<T> Zeroable for __BindgenUnionField<T> {}
+
 include!(concat!(env!("RXE_KAPI_OUT"), "/bindings_generated.rs"));

@@ -4,10 +4,12 @@
  * Constants that are macros with casts get a `RXE_CONST_` twin below.
  */
 #include <linux/crc32.h>
+#include <linux/ethtool.h>
 #include <linux/if_vlan.h>
 #include <linux/inetdevice.h>
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
+#include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>
 #include <linux/vmalloc.h>

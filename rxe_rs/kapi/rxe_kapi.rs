@@ -11,6 +11,8 @@ const __LOG_PREFIX: &[u8] = b"rxe_rs\0";
 mod bindings;
 pub mod crc;
 pub mod layout;
+pub mod mem;
 pub mod rand;
+pub mod rdma;
 pub mod sync;
 pub mod time;

@@ -80,3 +80,211 @@ const struct rxe_layout_entry rxe_layout[] = {
 };
 
 const size_t rxe_layout_len = ARRAY_SIZE(rxe_layout);
+
+/* Address vectors. */
+
+int rxe_path_get(const struct rdma_ah_attr *attr, struct rxe_path *path)
+{
+	const struct ib_global_route *grh = rdma_ah_read_grh(attr);
+	const struct ib_gid_attr *sgid_attr;
+	struct net_device *ndev;
+	bool v4;
+
+	if (attr->type != RDMA_AH_ATTR_TYPE_ROCE ||
+	    !(rdma_ah_get_ah_flags(attr) & IB_AH_GRH))
+		return -EINVAL;
+	sgid_attr = grh->sgid_attr;
+	if (!sgid_attr || sgid_attr->gid_type != IB_GID_TYPE_ROCE_UDP_ENCAP)
+		return -EINVAL;
+
+	v4 = rdma_gid_attr_network_type(sgid_attr) == RDMA_NETWORK_IPV4;
+	if (v4 != ipv6_addr_v4mapped((const struct in6_addr *)&grh->dgid))
+		return -EINVAL;
+
+	path->port = rdma_ah_get_port_num(attr);
+	path->flow_label = grh->flow_label;
+	path->sl = rdma_ah_get_sl(attr);
+	path->static_rate = rdma_ah_get_static_rate(attr);
+	path->sgid_index = grh->sgid_index;
+	path->traffic_class = grh->traffic_class;
+	path->hop_limit = grh->hop_limit;
+	path->ipv6 = !v4;
+	memcpy(path->sgid, sgid_attr->gid.raw, sizeof(path->sgid));
+	memcpy(path->dgid, grh->dgid.raw, sizeof(path->dgid));
+	memcpy(path->dmac, attr->roce.dmac, sizeof(path->dmac));
+
+	rcu_read_lock();
+	ndev = rdma_read_gid_attr_ndev_rcu(sgid_attr);
+	path->ifindex = IS_ERR_OR_NULL(ndev) ? 0 : READ_ONCE(ndev->ifindex);
+	rcu_read_unlock();
+	return 0;
+}
+
+void rxe_path_put(struct rdma_ah_attr *attr, const struct rxe_path *path)
+{
+	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
+	rdma_ah_set_port_num(attr, path->port);
+	rdma_ah_set_sl(attr, path->sl);
+	rdma_ah_set_static_rate(attr, path->static_rate);
+	rdma_ah_set_grh(attr, NULL, path->flow_label, path->sgid_index,
+			path->hop_limit, path->traffic_class);
+	rdma_ah_set_dgid_raw(attr, (void *)path->dgid);
+	memcpy(attr->roce.dmac, path->dmac, sizeof(attr->roce.dmac));
+}
+
+/* Driver bytes of user calls. */
+
+struct ib_ucontext *rxe_udata_ucontext(struct ib_udata *udata)
+{
+	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
+}
+
+int rxe_copy_from_udata(struct ib_udata *udata, void *dst, size_t len)
+{
+	return ib_copy_from_udata(dst, udata, len);
+}
+
+int rxe_copy_to_udata(struct ib_udata *udata, const void *src, size_t len)
+{
+	return ib_copy_to_udata(udata, (void *)src, len);
+}
+
+/* Memory. */
+
+void *rxe_vmalloc_user(size_t len)
+{
+	return vmalloc_user(len);
+}
+
+void rxe_vfree(void *addr)
+{
+	vfree(addr);
+}
+
+struct ib_umem *rxe_umem_get(struct ib_device *dev, u64 start, size_t len, int access)
+{
+	struct ib_umem *umem = ib_umem_get_va(dev, start, len, access);
+
+	return IS_ERR_OR_NULL(umem) ? ERR_PTR(umem ? PTR_ERR(umem) : -ENOMEM) : umem;
+}
+
+size_t rxe_umem_max_extents(struct ib_umem *umem)
+{
+	return umem->sgt_append.sgt.orig_nents;
+}
+
+/*
+ * Pinned pages are ordinary memory with a kernel address (x86-64 has no highmem), so runs of
+ * physically consecutive pages are runs of consecutive addresses.
+ */
+size_t rxe_umem_extents(struct ib_umem *umem, struct rxe_extent *out, size_t room)
+{
+	size_t skip = ib_umem_offset(umem), count = 0;
+	struct scatterlist *sg;
+	void *end = NULL;
+	u64 offset = 0;
+	unsigned int i;
+
+	for_each_sgtable_sg(&umem->sgt_append.sgt, sg, i) {
+		void *addr = sg_virt(sg);
+		size_t len = sg->length;
+
+		if (skip) {
+			size_t cut = min(skip, len);
+
+			addr += cut;
+			len -= cut;
+			skip -= cut;
+		}
+		if (!len)
+			continue;
+		if (!count || addr != end) {
+			if (count == room)
+				return 0;
+			out[count].offset = offset;
+			out[count].addr = addr;
+			count++;
+		}
+		end = addr + len;
+		offset += len;
+	}
+	return offset >= umem->length ? count : 0;
+}
+
+/* Whether all of the range lies in the kernel's linear map, on memory that exists. */
+bool rxe_linear_range(u64 addr, size_t len)
+{
+	u64 end, at;
+
+	if (!len || check_add_overflow(addr, (u64)len - 1, &end))
+		return false;
+	for (at = addr & PAGE_MASK; at <= end; at += PAGE_SIZE) {
+		if (!virt_addr_valid((void *)(uintptr_t)at))
+			return false;
+		if (at > U64_MAX - PAGE_SIZE)
+			break;
+	}
+	return true;
+}
+
+u64 rxe_atomic64_fetch_add(u64 *p, u64 add)
+{
+	return atomic64_fetch_add(add, (atomic64_t *)p);
+}
+
+u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new)
+{
+	return atomic64_cmpxchg((atomic64_t *)p, old, new);
+}
+
+/* Devices. */
+
+bool rxe_device_try_get(struct ib_device *dev)
+{
+	return ib_device_try_get(dev);
+}
+
+unsigned int rxe_num_possible_cpus(void)
+{
+	return num_possible_cpus();
+}
+
+bool rxe_is_err(const void *p)
+{
+	return IS_ERR_OR_NULL(p);
+}
+
+void rxe_netdev_guid(const struct net_device *ndev, u8 *guid)
+{
+	addrconf_addr_eui48(guid, (const char *)ndev->dev_addr);
+}
+
+struct net *rxe_netdev_net(const struct net_device *ndev)
+{
+	return dev_net(ndev);
+}
+
+u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats)
+{
+	return stats->value;
+}
+
+/* Mbit/s, 0 if unknown. */
+u32 rxe_netdev_speed(struct net_device *ndev)
+{
+	struct ethtool_link_ksettings settings = {};
+	u32 speed = 0;
+
+	rtnl_lock();
+	if (READ_ONCE(ndev->reg_state) == NETREG_REGISTERED &&
+	    !__ethtool_get_link_ksettings(ndev, &settings) &&
+	    settings.base.speed != (u32)SPEED_UNKNOWN)
+		speed = settings.base.speed;
+	rtnl_unlock();
+	return speed;
+}
+
+bool rxe_port_is_up(const struct net_device *ndev)
+{
+	return netif_running(ndev) && netif_carrier_ok(ndev);
+}

@@ -8,6 +8,15 @@
 
 #include <linux/types.h>
 
+struct ib_device;
+struct ib_ucontext;
+struct ib_udata;
+struct ib_umem;
+struct net;
+struct net_device;
+struct rdma_ah_attr;
+struct rdma_hw_stats;
+
 struct rxe_layout_entry {
 	const char *name;
 	size_t value;
@@ -15,5 +24,55 @@ struct rxe_layout_entry {
 
 extern const struct rxe_layout_entry rxe_layout[];
 extern const size_t rxe_layout_len;
+
+/* A resolved path, as plain data. */
+struct rxe_path {
+	u32 port;
+	u32 flow_label;
+	u32 ifindex;
+	u8 sl;
+	u8 static_rate;
+	u8 sgid_index;
+	u8 traffic_class;
+	u8 hop_limit;
+	u8 ipv6;
+	u8 sgid[16];
+	u8 dgid[16];
+	u8 dmac[6];
+};
+
+int rxe_path_get(const struct rdma_ah_attr *attr, struct rxe_path *path);
+void rxe_path_put(struct rdma_ah_attr *attr, const struct rxe_path *path);
+
+struct ib_ucontext *rxe_udata_ucontext(struct ib_udata *udata);
+int rxe_copy_from_udata(struct ib_udata *udata, void *dst, size_t len);
+int rxe_copy_to_udata(struct ib_udata *udata, const void *src, size_t len);
+
+void *rxe_vmalloc_user(size_t len);
+void rxe_vfree(void *addr);
+
+/* A run of memory at consecutive kernel addresses; `offset` counts from the region's start. */
+struct rxe_extent {
+	u64 offset;
+	void *addr;
+};
+
+struct ib_umem *rxe_umem_get(struct ib_device *dev, u64 start, size_t len, int access);
+size_t rxe_umem_max_extents(struct ib_umem *umem);
+size_t rxe_umem_extents(struct ib_umem *umem, struct rxe_extent *out, size_t room);
+
+bool rxe_linear_range(u64 addr, size_t len);
+
+u64 rxe_atomic64_fetch_add(u64 *p, u64 add);
+u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new);
+
+bool rxe_device_try_get(struct ib_device *dev);
+unsigned int rxe_num_possible_cpus(void);
+bool rxe_is_err(const void *p);
+void rxe_netdev_guid(const struct net_device *ndev, u8 *guid);
+struct net *rxe_netdev_net(const struct net_device *ndev);
+u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats);
+u32 rxe_netdev_speed(struct net_device *ndev);
+bool rxe_port_is_up(const struct net_device *ndev);
 
 #endif /* RXE_RS_SHIM_H */

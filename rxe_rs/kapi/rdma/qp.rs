@@ -12,6 +12,7 @@ use super::device::Device;
 use super::event::QpEvents;
 use super::object::Shell;
 use super::udata::{Mapping, UserCall};
+use super::unsupported;
 use super::wr::{RecvChain, SendChain};
 use crate::bindings;
 use core::ffi::c_int;
@@ -462,10 +463,10 @@ impl<D: Device> QpOps<D> {
                 bindings::ib_qp_type_IB_QPT_RC => QpType::Rc,
                 bindings::ib_qp_type_IB_QPT_UC => QpType::Uc,
                 bindings::ib_qp_type_IB_QPT_UD => QpType::Ud,
-                _ => return Err(EOPNOTSUPP),
+                _ => return Err(unsupported()),
             };
             if !init.rwq_ind_tbl.is_null() || !init.xrcd.is_null() || !init.srq.is_null() {
-                return Err(EOPNOTSUPP);
+                return Err(unsupported());
             }
             if init.send_cq.is_null() || init.recv_cq.is_null() || qp_ref.pd.is_null() {
                 return Err(EINVAL);
@@ -473,7 +474,7 @@ impl<D: Device> QpOps<D> {
             // SAFETY: The device, PD and CQs are of this driver and outlive the QP.
             let (dev, pd, send_cq, recv_cq) = unsafe {
                 (
-                    D::from_raw(qp_ref.device),
+                    super::device::ctx::<D>(qp_ref.device),
                     super::pd::PdOps::<D>::ctx(qp_ref.pd),
                     super::cq::CqOps::<D>::ctx(init.send_cq),
                     super::cq::CqOps::<D>::ctx(init.recv_cq),
@@ -518,11 +519,11 @@ impl<D: Device> QpOps<D> {
         from_result(|| {
             // SAFETY: A live QP of this driver on a live device.
             let (slot, dev, qp_type) = unsafe {
-                (QpShell::<D::Qp>::slot(qp), D::from_raw((*qp).device), (*qp).qp_type)
+                (QpShell::<D::Qp>::slot(qp), super::device::ctx::<D>((*qp).device), (*qp).qp_type)
             };
             let mask = u32::try_from(mask).map_err(|_| EINVAL)?;
             if mask & !bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS != 0 {
-                return Err(EOPNOTSUPP);
+                return Err(unsupported());
             }
             // SAFETY: The core passes a valid attribute.
             let change = QpChange { attr: unsafe { &*attr }, mask, qp_type };
@@ -592,7 +593,7 @@ impl<D: Device> QpOps<D> {
         {
             // SAFETY: A live QP of this driver on a live device.
             let (slot, dev) =
-                unsafe { (QpShell::<D::Qp>::slot(qp), D::from_raw((*qp).device)) };
+                unsafe { (QpShell::<D::Qp>::slot(qp), super::device::ctx::<D>((*qp).device)) };
             slot.ctx.destroy(dev);
             slot.events.stop();
         }

@@ -42,13 +42,13 @@ pub enum WrOpcode {
 }
 
 /// Flag of [`SendWr::flags`]: wait for earlier READ and ATOMIC requests.
-pub const SEND_FENCE: u32 = bindings::ib_send_flags_IB_SEND_FENCE;
+pub const SEND_FENCE: u32 = bindings::ib_send_flags_IB_SEND_FENCE as u32;
 /// Flag of [`SendWr::flags`]: report success with a completion.
-pub const SEND_SIGNALED: u32 = bindings::ib_send_flags_IB_SEND_SIGNALED;
+pub const SEND_SIGNALED: u32 = bindings::ib_send_flags_IB_SEND_SIGNALED as u32;
 /// Flag of [`SendWr::flags`]: raise a solicited event at the receiver.
-pub const SEND_SOLICITED: u32 = bindings::ib_send_flags_IB_SEND_SOLICITED;
+pub const SEND_SOLICITED: u32 = bindings::ib_send_flags_IB_SEND_SOLICITED as u32;
 /// Flag of [`SendWr::flags`]: the list names kernel memory to be copied now.
-pub const SEND_INLINE: u32 = bindings::ib_send_flags_IB_SEND_INLINE;
+pub const SEND_INLINE: u32 = bindings::ib_send_flags_IB_SEND_INLINE as u32;
 
 /// Remote part of RDMA requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory shared with user space: rings the process maps, and pages of the process.
+
+mod dma;
+mod ring;
+mod shared;
+mod umem;
+
+pub use dma::DmaMemory;
+pub use ring::{ConsumerRing, ProducerRing};
+pub use shared::SharedBuf;
+pub use umem::Umem;
+
+/// An access outside a region, or misaligned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfBounds;
+
+/// Memory behind a region: what a key gives access to.
+pub enum Memory {
+    /// Pinned pages of a process; offsets count from the start of the region.
+    User(Umem),
+    /// All kernel memory; offsets are kernel addresses.
+    Dma(DmaMemory),
+}
+
+impl Memory {
+    /// Copies from the region.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`]; `dst` may have been written in part.
+    #[inline]
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+        match self {
+            Memory::User(m) => m.read(offset, dst),
+            Memory::Dma(m) => m.read(offset, dst),
+        }
+    }
+
+    /// Copies into the region.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`]; the region may have been written in part.
+    #[inline]
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+        match self {
+            Memory::User(m) => m.write(offset, src),
+            Memory::Dma(m) => m.write(offset, src),
+        }
+    }
+
+    /// Calls `f` with the runs of addresses that make up `len` bytes at `offset`, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`], before the first call if the range is not inside the region; or the
+    /// error of `f`.
+    #[inline]
+    pub fn for_each_run<E: From<OutOfBounds>>(
+        &self,
+        offset: u64,
+        len: usize,
+        f: impl FnMut(Run<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self {
+            Memory::User(m) => m.for_each_run(offset, len, f),
+            Memory::Dma(m) => m.for_each_run(offset, len, f),
+        }
+    }
+
+    /// Adds to the word at `offset`, wrapping, and returns its value before. Atomic towards all
+    /// CPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the word is outside or its address is no multiple of 8.
+    pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, OutOfBounds> {
+        let word = self.word(offset)?;
+        // SAFETY: `word` is a valid aligned word while `self` is borrowed.
+        Ok(unsafe { crate::bindings::rxe_atomic64_fetch_add(word, add) })
+    }
+
+    /// Stores `new` in the word at `offset` if it equals `old`, and returns its value before.
+    /// Atomic towards all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the word is outside or its address is no multiple of 8.
+    pub fn cmpxchg(&self, offset: u64, old: u64, new: u64) -> Result<u64, OutOfBounds> {
+        let word = self.word(offset)?;
+        // SAFETY: `word` is a valid aligned word while `self` is borrowed.
+        Ok(unsafe { crate::bindings::rxe_atomic64_cmpxchg(word, old, new) })
+    }
+
+    /// Stores `value` in the word at `offset` in one piece.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the word is outside or its address is no multiple of 8.
+    pub fn store(&self, offset: u64, value: u64) -> Result<(), OutOfBounds> {
+        let word = self.word(offset)?;
+        // SAFETY: `word` is a valid aligned word while `self` is borrowed.
+        unsafe { word.write_volatile(value) };
+        Ok(())
+    }
+
+    fn word(&self, offset: u64) -> Result<*mut u64, OutOfBounds> {
+        let mut found = Err(OutOfBounds);
+        self.for_each_run::<OutOfBounds>(offset, 8, |run| {
+            if run.len == 8 && run.addr.cast::<u64>().is_aligned() {
+                found = Ok(run.addr.cast());
+            }
+            Ok(())
+        })?;
+        found
+    }
+}
+
+/// A run of consecutive addresses in a region, which user space may change at any time.
+///
+/// # Invariants
+///
+/// `len` bytes at `addr` are mapped and writable for `'a`.
+pub struct Run<'a> {
+    addr: *mut u8,
+    len: usize,
+    _memory: core::marker::PhantomData<&'a ()>,
+}
+
+impl Run<'_> {
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True for no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the start of the run to `dst`, as much as both hold; returns the number of bytes.
+    #[inline]
+    pub fn copy_to(&self, dst: &mut [u8]) -> usize {
+        let len = self.len.min(dst.len());
+        // SAFETY: By the type invariant; `dst` is private, so the ranges do not overlap. Bytes
+        // that change meanwhile give either value.
+        unsafe { core::ptr::copy_nonoverlapping(self.addr, dst.as_mut_ptr(), len) };
+        len
+    }
+
+    /// Copies `src` to the start of the run, as much as both hold; returns the number of bytes.
+    #[inline]
+    pub fn copy_from(&self, src: &[u8]) -> usize {
+        let len = self.len.min(src.len());
+        // SAFETY: By the type invariant; `src` is private, so the ranges do not overlap.
+        unsafe { core::ptr::copy_nonoverlapping(src.as_ptr(), self.addr, len) };
+        len
+    }
+
+    /// Start of the run, for the modules of this crate that hand memory to C.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.addr
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Kernel memory that user space can map.
+
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Zeroed pages fit for a user mapping. Mappings hold the pages themselves, so the buffer may go
+/// before they do.
+///
+/// # Invariants
+///
+/// `addr` points to `len` bytes from `vmalloc_user`.
+pub struct SharedBuf {
+    addr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: The buffer belongs to no thread.
+unsafe impl Send for SharedBuf {}
+// SAFETY: The safe interface of this type accesses nothing; `ring.rs` uses atomics and copies.
+unsafe impl Sync for SharedBuf {}
+
+impl SharedBuf {
+    /// Allocates at least `len` bytes, rounded up to pages.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no bytes or more than 1 GiB, `ENOMEM`.
+    pub fn new(len: usize) -> Result<Arc<Self>> {
+        if len == 0 || len > 1 << 30 {
+            return Err(EINVAL);
+        }
+        let len = len.next_multiple_of(PAGE_SIZE);
+        // SAFETY: No preconditions.
+        let addr = unsafe { bindings::rxe_vmalloc_user(len) };
+        let addr = NonNull::new(addr.cast::<u8>()).ok_or(ENOMEM)?;
+        // INVARIANT: Just allocated. On failure of the `Arc` the value is dropped, which frees.
+        Ok(Arc::new(Self { addr, len }, GFP_KERNEL)?)
+    }
+
+    /// Bytes, a multiple of the page size.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.addr.as_ptr()
+    }
+}
+
+impl Drop for SharedBuf {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; may be called in softirq context.
+        unsafe { bindings::rxe_vfree(self.addr.as_ptr().cast()) };
+    }
+}

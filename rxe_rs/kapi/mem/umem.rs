@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pinned pages of a process as a list of extents.
+//!
+//! C header: [`include/rdma/ib_umem.h`](srctree/include/rdma/ib_umem.h)
+
+use super::{OutOfBounds, Run};
+use crate::bindings;
+use core::ffi::c_int;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+
+/// Pinned memory of a process. Dropping it unpins the pages and may sleep.
+///
+/// # Invariants
+///
+/// - `raw` is a live pinned region of `len` bytes.
+/// - `extents` covers `0..len` without gaps, sorted by offset; the first one starts at 0.
+pub struct Umem {
+    raw: NonNull<bindings::ib_umem>,
+    extents: VVec<bindings::rxe_extent>,
+    len: u64,
+    /// Index of the extent used last, a guess for the next look-up.
+    last: Atomic<u32>,
+}
+
+// SAFETY: Pinned pages belong to no thread; releasing them may happen anywhere that may sleep.
+unsafe impl Send for Umem {}
+// SAFETY: Shared access only copies bytes from and to memory that user space may change anyway.
+unsafe impl Sync for Umem {}
+
+impl Umem {
+    /// Pins `len` bytes at `start` of the current process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a range that wraps or is empty, `ENOMEM` (also beyond `RLIMIT_MEMLOCK`),
+    /// `EFAULT` if it is not mapped.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is alive and registered.
+    pub(crate) unsafe fn pin(
+        dev: *mut bindings::ib_device,
+        start: u64,
+        len: u64,
+        access: u32,
+    ) -> Result<Self> {
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        start.checked_add(len).ok_or(EINVAL)?;
+        let size = usize::try_from(len)?;
+        // SAFETY: By the caller's promise.
+        let raw = from_err_ptr(unsafe {
+            bindings::rxe_umem_get(dev, start, size, access as c_int)
+        })?;
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        let mut umem = Self { raw, extents: VVec::new(), len, last: Atomic::new(0) };
+        // From here on an error drops `umem`, which unpins.
+        // SAFETY: A live region.
+        let room = unsafe { bindings::rxe_umem_max_extents(raw.as_ptr()) };
+        umem.extents.reserve(room, GFP_KERNEL)?;
+        // SAFETY: There is room for as many extents.
+        let count = unsafe {
+            bindings::rxe_umem_extents(
+                raw.as_ptr(),
+                umem.extents.spare_capacity_mut().as_mut_ptr().cast(),
+                room,
+            )
+        };
+        if count == 0 || count > room {
+            return Err(EFAULT);
+        }
+        // SAFETY: The function wrote `count` extents within the capacity.
+        unsafe { umem.extents.inc_len(count) };
+        // INVARIANT: The function checked that the extents cover the region, and they are in
+        // order of their offsets.
+        Ok(umem)
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Runs of physically contiguous memory.
+    pub fn extent_count(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// End of the extent at `index`, counted from the start of the region.
+    fn end_of(&self, index: usize) -> u64 {
+        self.extents.get(index.wrapping_add(1)).map_or(self.len, |next| next.offset)
+    }
+
+    /// The extent that holds `offset`, which must be below the length.
+    #[inline]
+    fn find(&self, offset: u64) -> usize {
+        let guess = self.last.load(Relaxed) as usize;
+        for index in [guess, guess.wrapping_add(1)] {
+            if let Some(extent) = self.extents.get(index) {
+                if extent.offset <= offset && offset < self.end_of(index) {
+                    if index != guess {
+                        self.last.store(index as u32, Relaxed);
+                    }
+                    return index;
+                }
+            }
+        }
+        let index = self.extents.partition_point(|e| e.offset <= offset).wrapping_sub(1);
+        self.last.store(index as u32, Relaxed);
+        index
+    }
+
+    /// See [`Memory::read`](super::Memory::read).
+    #[inline]
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+        let mut rest = &mut dst[..];
+        let len = rest.len();
+        self.for_each_run(offset, len, |run| {
+            let done = run.copy_to(rest);
+            rest = core::mem::take(&mut rest).get_mut(done..).unwrap_or_default();
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::write`](super::Memory::write).
+    #[inline]
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+        let mut rest = src;
+        self.for_each_run(offset, src.len(), |run| {
+            let done = run.copy_from(rest);
+            rest = rest.get(done..).unwrap_or_default();
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    #[inline]
+    pub fn for_each_run<E: From<OutOfBounds>>(
+        &self,
+        offset: u64,
+        len: usize,
+        mut f: impl FnMut(Run<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let end = offset.checked_add(len as u64).ok_or(OutOfBounds)?;
+        if end > self.len {
+            return Err(OutOfBounds.into());
+        }
+        let mut at = offset;
+        let mut index = if len == 0 { 0 } else { self.find(offset) };
+        while at < end {
+            let extent = self.extents.get(index).ok_or(OutOfBounds)?;
+            let stop = self.end_of(index).min(end);
+            let skip = at.wrapping_sub(extent.offset) as usize;
+            // INVARIANT: By the type invariant `at..stop` lies in this extent.
+            f(Run {
+                // SAFETY: In bounds of the extent.
+                addr: unsafe { extent.addr.cast::<u8>().add(skip) },
+                len: stop.wrapping_sub(at) as usize,
+                _memory: PhantomData,
+            })?;
+            at = stop;
+            index = index.wrapping_add(1);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; this is the last use.
+        unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The RDMA core, for drivers of RoCEv2 devices with one port.
+//!
+//! A driver implements [`Device`](device::Device) and one trait per kind of object. The core
+//! allocates the objects; each holds an `Arc` of the driver's context (see `object.rs`), so that
+//! users in other contexts can keep what they work on alive.
+//!
+//! Not covered: shared receive queues, memory windows, fast registration, multicast, work queues
+//! and flows.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use kernel::error::Error;
+
+pub mod ah;
+pub mod attr;
+pub mod av;
+pub mod cq;
+mod deferred;
+pub mod device;
+pub mod event;
+pub mod link;
+pub mod mr;
+mod object;
+pub mod pd;
+pub mod qp;
+pub mod udata;
+pub mod wr;
+
+/// `EOPNOTSUPP`, which the kernel crate does not name.
+pub fn unsupported() -> Error {
+    Error::from_errno(-(crate::bindings::EOPNOTSUPP as core::ffi::c_int))
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Address handles.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::av::AddressVector;
+use super::device::{self, Device};
+use super::object::Shell;
+use super::pd::PdOps;
+use super::udata::UserCall;
+use crate::bindings;
+use core::ffi::c_int;
+use kernel::alloc::Flags;
+use kernel::error::from_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// An address handle of a driver.
+pub trait AddressHandle: Sized + Send + Sync + 'static {
+    /// The device it belongs to.
+    type Device: Device<Ah = Self>;
+
+    /// Creates a handle. Any context the allocation `flags` allow.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when memory or the device's limit is exhausted.
+    fn create(
+        dev: &Arc<Self::Device>,
+        pd: &Arc<<Self::Device as Device>::Pd>,
+        av: AddressVector,
+        user: Option<UserCall<'_>>,
+        flags: Flags,
+    ) -> Result<Arc<Self>>;
+
+    /// The path it leads to.
+    fn query(&self) -> AddressVector;
+
+    /// Takes the handle out of service. May be called in atomic context.
+    fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
+}
+
+/// The object the core allocates.
+pub(crate) type AhShell<T> = Shell<bindings::ib_ah, Arc<T>>;
+
+/// Trampolines of [`AddressHandle`].
+pub(crate) struct AhOps<D: Device>(core::marker::PhantomData<D>);
+
+impl<D: Device> AhOps<D> {
+    /// # Safety
+    ///
+    /// `ah` is a live handle of this driver, and stays so for `'a`.
+    #[inline]
+    pub(crate) unsafe fn ctx<'a>(ah: *mut bindings::ib_ah) -> &'a Arc<D::Ah> {
+        // SAFETY: By the caller's promise.
+        unsafe { AhShell::<D::Ah>::slot(ah) }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a fresh shell.
+    pub(crate) unsafe extern "C" fn create_ah(
+        ah: *mut bindings::ib_ah,
+        init: *mut bindings::rdma_ah_init_attr,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The core filled in the live device and PD and passes valid attributes.
+            let (dev, pd, av, sleepable) = unsafe {
+                (
+                    device::ctx::<D>((*ah).device),
+                    PdOps::<D>::ctx((*ah).pd),
+                    AddressVector::from_raw((*init).ah_attr)?,
+                    (*init).flags & bindings::rdma_create_ah_flags_RDMA_CREATE_AH_SLEEPABLE != 0,
+                )
+            };
+            // SAFETY: The argument of this very call.
+            let user = unsafe { UserCall::from_raw(udata) };
+            let flags = if sleepable || user.is_some() { GFP_KERNEL } else { GFP_ATOMIC };
+            let ctx = D::Ah::create(dev, pd, av, user, flags)?;
+            // SAFETY: The core allocated `AhShell::SIZE` bytes and nobody knows `ah` yet.
+            unsafe { AhShell::<D::Ah>::init(ah, ctx) };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live handle.
+    pub(crate) unsafe extern "C" fn query_ah(
+        ah: *mut bindings::ib_ah,
+        attr: *mut bindings::rdma_ah_attr,
+    ) -> c_int {
+        // SAFETY: A live handle of this driver and a valid place for the answer.
+        let (ctx, attr) = unsafe { (Self::ctx(ah), &mut *attr) };
+        ctx.query().store(attr);
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live handle that nobody else uses.
+    pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
+        // SAFETY: The last use; the device is alive, and the core frees `ah` next.
+        let (ctx, dev) =
+            unsafe { (AhShell::<D::Ah>::take(ah), device::ctx::<D>((*ah).device)) };
+        ctx.destroy(dev);
+        0
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Attributes of devices and ports.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::qp::mtu_to_raw;
+use crate::bindings;
+use core::ffi::c_int;
+
+/// Limits and properties of a device; numbers are limits unless said otherwise.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // The names are those of `struct ib_device_attr`.
+pub struct DeviceAttr {
+    /// Major, minor and patch number.
+    pub fw_ver: (u32, u16, u16),
+    pub sys_image_guid: [u8; 8],
+    /// Bytes.
+    pub max_mr_size: u64,
+    /// One bit per page size.
+    pub page_size_cap: u64,
+    pub vendor_id: u32,
+    pub vendor_part_id: u32,
+    pub hw_ver: u32,
+    pub max_qp: u32,
+    pub max_qp_wr: u32,
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
+    pub max_sge_rd: u32,
+    pub max_cq: u32,
+    pub max_cqe: u32,
+    pub max_mr: u32,
+    pub max_pd: u32,
+    pub max_ah: u32,
+    pub max_qp_rd_atom: u32,
+    pub max_pkeys: u16,
+    /// Code of the time the device itself adds to an acknowledgement.
+    pub local_ca_ack_delay: u8,
+    /// Atomic operations are atomic with respect to the CPUs as well as to this device.
+    pub atomics: bool,
+}
+
+impl DeviceAttr {
+    pub(crate) fn store(&self, to: &mut bindings::ib_device_attr) {
+        let int = |v: u32| c_int::try_from(v).unwrap_or(c_int::MAX);
+        let (major, minor, patch) = self.fw_ver;
+        to.fw_ver = u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(patch);
+        to.sys_image_guid = u64::from_ne_bytes(self.sys_image_guid);
+        to.max_mr_size = self.max_mr_size;
+        to.page_size_cap = self.page_size_cap;
+        to.vendor_id = self.vendor_id;
+        to.vendor_part_id = self.vendor_part_id;
+        to.hw_ver = self.hw_ver;
+        to.max_qp = int(self.max_qp);
+        to.max_qp_wr = int(self.max_qp_wr);
+        to.max_send_sge = int(self.max_send_sge);
+        to.max_recv_sge = int(self.max_recv_sge);
+        to.max_sge_rd = int(self.max_sge_rd);
+        to.max_cq = int(self.max_cq);
+        to.max_cqe = int(self.max_cqe);
+        to.max_mr = int(self.max_mr);
+        to.max_pd = int(self.max_pd);
+        to.max_ah = int(self.max_ah);
+        to.max_qp_rd_atom = int(self.max_qp_rd_atom);
+        to.max_qp_init_rd_atom = int(self.max_qp_rd_atom);
+        to.max_res_rd_atom =
+            int(u32::try_from(u64::from(self.max_qp_rd_atom) * u64::from(self.max_qp))
+                .unwrap_or(u32::MAX));
+        to.max_pkeys = self.max_pkeys;
+        to.local_ca_ack_delay = self.local_ca_ack_delay;
+        to.atomic_cap = if self.atomics {
+            bindings::ib_atomic_cap_IB_ATOMIC_GLOB
+        } else {
+            bindings::ib_atomic_cap_IB_ATOMIC_NONE
+        };
+        to.device_cap_flags = (
+            bindings::ib_device_cap_flags_IB_DEVICE_BAD_PKEY_CNTR
+                | bindings::ib_device_cap_flags_IB_DEVICE_BAD_QKEY_CNTR
+                | bindings::ib_device_cap_flags_IB_DEVICE_CURR_QP_STATE_MOD
+                | bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
+                | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID
+                | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN) as u64;
+        to.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
+    }
+}
+
+/// State and properties of a port.
+#[derive(Clone, Copy, Debug)]
+pub struct PortAttr {
+    /// The network device is running and has a carrier.
+    pub up: bool,
+    /// Largest path MTU in bytes.
+    pub max_mtu: u32,
+    /// Largest path MTU now, in bytes.
+    pub active_mtu: u32,
+    /// MTU of the network device in bytes.
+    pub phys_mtu: u32,
+    /// Entries of the GID table.
+    pub gid_tbl_len: u32,
+    /// Entries of the P_Key table.
+    pub pkey_tbl_len: u16,
+    /// Largest message in bytes.
+    pub max_msg_sz: u32,
+    /// Packets refused for their P_Key.
+    pub bad_pkey_cntr: u32,
+    /// Packets refused for their Q_Key.
+    pub qkey_viol_cntr: u32,
+    /// Mbit/s; 0 if unknown.
+    pub speed: u32,
+}
+
+impl PortAttr {
+    pub(crate) fn store(&self, to: &mut bindings::ib_port_attr) {
+        if self.up {
+            to.state = bindings::ib_port_state_IB_PORT_ACTIVE;
+            to.phys_state = bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP as u8;
+        } else {
+            to.state = bindings::ib_port_state_IB_PORT_DOWN;
+            to.phys_state = bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_DISABLED as u8;
+        }
+        to.max_mtu = mtu_to_raw(self.max_mtu);
+        to.active_mtu = mtu_to_raw(self.active_mtu);
+        to.phys_mtu = self.phys_mtu;
+        to.gid_tbl_len = c_int::try_from(self.gid_tbl_len).unwrap_or(c_int::MAX);
+        to.port_cap_flags = bindings::ib_port_capability_mask_bits_IB_PORT_CM_SUP;
+        to.max_msg_sz = self.max_msg_sz;
+        to.bad_pkey_cntr = self.bad_pkey_cntr;
+        to.qkey_viol_cntr = self.qkey_viol_cntr;
+        to.pkey_tbl_len = self.pkey_tbl_len;
+        to.max_vl_num = 1;
+        let (width, speed) = match self.speed {
+            400_000.. => (bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_NDR),
+            200_000.. => (bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_HDR),
+            100_000.. => (bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_EDR),
+            50_000.. => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_HDR),
+            40_000.. => (bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_FDR10),
+            25_000.. => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_EDR),
+            10_000.. => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_FDR10),
+            5_000.. => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_DDR),
+            _ => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_SDR),
+        };
+        to.active_width = width as u8;
+        to.active_speed = speed as u16;
+    }
+}

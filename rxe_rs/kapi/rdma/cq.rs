@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::deferred::{Deferred, Queue, Target};
+use super::device::{self, Device};
+use super::object::Shell;
+use super::qp::{errno, QpToken};
+use super::udata::UserCall;
+use crate::bindings;
+use core::ffi::c_int;
+use kernel::error::from_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// What a completion carries besides its lengths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WcExtra {
+    /// Nothing.
+    None,
+    /// Immediate data in wire order.
+    Imm([u8; 4]),
+    /// The local key that was invalidated.
+    Invalidated(u32),
+}
+
+/// IP version of the header in front of a datagram.
+pub use super::av::Network;
+
+/// A completion for a kernel consumer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wc {
+    /// The consumer's identifier.
+    pub wr_id: u64,
+    /// `enum ib_wc_status`.
+    pub status: u32,
+    /// `enum ib_wc_opcode`; meaningful on success.
+    pub opcode: u32,
+    /// Bytes moved.
+    pub byte_len: u32,
+    /// Immediate data or invalidated key.
+    pub extra: WcExtra,
+    /// The QP.
+    pub qp: QpToken,
+    /// QP number of the sender.
+    pub src_qp: u32,
+    /// Index of the P_Key (GSI).
+    pub pkey_index: u16,
+    /// Set if the network header stands in front of the data.
+    pub grh: Option<Network>,
+    /// Ethernet address of the sender, if known (GSI).
+    pub smac: Option<[u8; 6]>,
+    /// VLAN of the packet, if it had one (GSI).
+    pub vlan: Option<u16>,
+}
+
+/// Where [`CompletionQueue::poll`] puts completions.
+pub struct WcSink<'a> {
+    room: core::slice::IterMut<'a, core::mem::MaybeUninit<bindings::ib_wc>>,
+    filled: c_int,
+}
+
+impl WcSink<'_> {
+    /// Takes no more.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.room.len() == 0
+    }
+
+    /// Adds a completion; false if there is no room.
+    #[inline]
+    pub fn push(&mut self, wc: &Wc) -> bool {
+        let Some(to) = self.room.next() else {
+            return false;
+        };
+        let mut raw: bindings::ib_wc = pin_init::zeroed();
+        raw.__bindgen_anon_1.bindgen_union_field = wc.wr_id;
+        raw.status = wc.status;
+        raw.opcode = wc.opcode;
+        raw.byte_len = wc.byte_len;
+        raw.qp = wc.qp.0;
+        raw.src_qp = wc.src_qp;
+        raw.pkey_index = wc.pkey_index;
+        raw.port_num = 1;
+        let mut flags = 0;
+        match wc.extra {
+            WcExtra::None => {}
+            WcExtra::Imm(imm) => {
+                flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM;
+                raw.ex.bindgen_union_field = u32::from_ne_bytes(imm);
+            }
+            WcExtra::Invalidated(key) => {
+                flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
+                raw.ex.bindgen_union_field = key;
+            }
+        }
+        if let Some(network) = wc.grh {
+            flags |= bindings::ib_wc_flags_IB_WC_GRH
+                | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
+            raw.network_hdr_type = match network {
+                Network::V4 => bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8,
+                Network::V6 => bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
+            };
+        }
+        if let Some(smac) = wc.smac {
+            flags |= bindings::ib_wc_flags_IB_WC_WITH_SMAC;
+            raw.smac = smac;
+        }
+        raw.vlan_id = 0xffff;
+        if let Some(vlan) = wc.vlan {
+            flags |= bindings::ib_wc_flags_IB_WC_WITH_VLAN;
+            raw.vlan_id = vlan;
+        }
+        raw.wc_flags = flags as c_int;
+        to.write(raw);
+        self.filled += 1;
+        true
+    }
+}
+
+/// What a consumer wants to be told about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arm {
+    /// The next solicited completion or error.
+    Solicited,
+    /// The next completion of any kind.
+    Next,
+}
+
+/// Arguments of CQ creation.
+pub struct CqInit<'a> {
+    /// Completions to hold, at least; not zero.
+    pub cqe: u32,
+    /// Event vector, below the number the device reports.
+    pub comp_vector: u32,
+    /// Bits of `enum ib_uverbs_ex_create_cq_flags`.
+    pub flags: u32,
+    /// Tells the consumer; keeps no reference to the driver's context.
+    pub notify: &'a Arc<CqNotify>,
+    /// The calling process; `None` for a kernel consumer.
+    pub user: Option<UserCall<'a>>,
+}
+
+/// A completion queue of a driver.
+pub trait CompletionQueue: Sized + Send + Sync + 'static {
+    /// The device it belongs to.
+    type Device: Device<Cq = Self>;
+
+    /// Creates a queue and returns it with the number of completions it holds. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond the device's limit, `EOPNOTSUPP` for flags not supported, `ENOMEM`.
+    fn create(dev: &Arc<Self::Device>, init: CqInit<'_>) -> Result<(Arc<Self>, u32)>;
+
+    /// Changes the size of a user queue, keeping what it holds, and returns the size it has now.
+    /// Process context; calls may be concurrent.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond the device's limit or below the number of completions held, `ENOMEM`.
+    fn resize(&self, dev: &Arc<Self::Device>, cqe: u32, user: &UserCall<'_>) -> Result<u32>;
+
+    /// Moves completions of a kernel queue to `to`. Any context.
+    fn poll(&self, to: &mut WcSink<'_>);
+
+    /// Completions waiting, at most `limit`. Any context.
+    fn peek(&self, limit: u32) -> u32;
+
+    /// Arms the queue; returns whether completions are waiting now. Any context.
+    fn arm(&self, what: Arm) -> bool;
+
+    /// Takes the queue out of service: it must raise nothing afterwards and withdraw its
+    /// mappings. Process context.
+    fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
+}
+
+/// Calls the completion handler of one CQ.
+struct CompTarget(*mut bindings::ib_cq);
+
+// SAFETY: The pointer is followed only by `run`, which is over before the CQ is freed.
+unsafe impl Send for CompTarget {}
+// SAFETY: As above.
+unsafe impl Sync for CompTarget {}
+
+impl Target for CompTarget {
+    fn run(&self) {
+        // SAFETY: `destroy_cq` stops this target before the core frees the CQ, and the handler
+        // and its context do not change in between.
+        unsafe {
+            if let Some(handler) = (*self.0).comp_handler {
+                handler(self.0, (*self.0).cq_context);
+            }
+        }
+    }
+}
+
+/// Reports a failed CQ.
+struct ErrorTarget(*mut bindings::ib_cq);
+
+// SAFETY: As for `CompTarget`.
+unsafe impl Send for ErrorTarget {}
+// SAFETY: As for `CompTarget`.
+unsafe impl Sync for ErrorTarget {}
+
+impl Target for ErrorTarget {
+    fn run(&self) {
+        // SAFETY: As in `CompTarget::run`.
+        unsafe {
+            let mut raw: bindings::ib_event = pin_init::zeroed();
+            raw.device = (*self.0).device;
+            *raw.element.cq.as_mut() = self.0;
+            raw.event = bindings::ib_event_type_IB_EVENT_CQ_ERR;
+            if let Some(handler) = (*self.0).event_handler {
+                handler(&mut raw, (*self.0).cq_context);
+            }
+        }
+    }
+}
+
+/// Tells the consumer of one CQ. Both callbacks run later, outside every lock; completion
+/// callbacks of one CQ never overlap.
+#[pin_data]
+pub struct CqNotify {
+    #[pin]
+    completion: Deferred<CompTarget>,
+    #[pin]
+    error: Deferred<ErrorTarget>,
+}
+
+impl CqNotify {
+    fn new(cq: *mut bindings::ib_cq) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                completion <- Deferred::new(
+                    CompTarget(cq),
+                    c"CqNotify::completion",
+                    kernel::static_lock_class!(),
+                ),
+                error <- Deferred::new(
+                    ErrorTarget(cq),
+                    c"CqNotify::error",
+                    kernel::static_lock_class!(),
+                ),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Calls the completion handler, from softirq context. Any context.
+    #[inline]
+    pub fn completion(&self) {
+        self.completion.kick(Queue::Bh);
+    }
+
+    /// Reports that the CQ overflowed or failed otherwise. Any context.
+    pub fn error(&self) {
+        self.error.kick(Queue::Process);
+    }
+
+    fn stop(&self) {
+        self.completion.stop();
+        self.error.stop();
+    }
+}
+
+/// What the shell of a CQ holds.
+pub(crate) struct CqSlot<T> {
+    ctx: Arc<T>,
+    notify: Arc<CqNotify>,
+}
+
+/// The object the core allocates.
+pub(crate) type CqShell<T> = Shell<bindings::ib_cq, CqSlot<T>>;
+
+/// Trampolines of [`CompletionQueue`].
+pub(crate) struct CqOps<D: Device>(core::marker::PhantomData<D>);
+
+impl<D: Device> CqOps<D> {
+    /// # Safety
+    ///
+    /// `cq` is a live CQ of this driver, and stays so for `'a`.
+    pub(crate) unsafe fn ctx<'a>(cq: *mut bindings::ib_cq) -> &'a Arc<D::Cq> {
+        // SAFETY: By the caller's promise.
+        unsafe { &CqShell::<D::Cq>::slot(cq).ctx }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a fresh shell.
+    pub(crate) unsafe extern "C" fn create_cq(
+        cq: *mut bindings::ib_cq,
+        attr: *const bindings::ib_cq_init_attr,
+        attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        from_result(|| {
+            let udata = if attrs.is_null() {
+                core::ptr::null_mut()
+            } else {
+                // SAFETY: The bundle of the running call.
+                unsafe { &raw mut (*attrs).__bindgen_anon_1.hdr.driver_udata }
+            };
+            // SAFETY: The core passes valid arguments and filled in the live device.
+            let (attr, dev) = unsafe { (&*attr, device::ctx::<D>((*cq).device)) };
+            let notify = CqNotify::new(cq)?;
+            let init = CqInit {
+                cqe: attr.cqe,
+                comp_vector: attr.comp_vector,
+                flags: attr.flags,
+                notify: &notify,
+                // SAFETY: The argument of this very call.
+                user: unsafe { UserCall::from_raw(udata) },
+            };
+            let (ctx, cqe) = D::Cq::create(dev, init)?;
+            // SAFETY: Nobody else knows `cq` yet.
+            unsafe { (*cq).cqe = c_int::try_from(cqe)? };
+            // SAFETY: The core allocated `CqShell::SIZE` bytes and nobody knows `cq` yet.
+            unsafe { CqShell::<D::Cq>::init(cq, CqSlot { ctx, notify }) };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live CQ.
+    pub(crate) unsafe extern "C" fn resize_user_cq(
+        cq: *mut bindings::ib_cq,
+        cqe: core::ffi::c_uint,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: A live CQ of this driver on a live device; `udata` is of this very call.
+            let (ctx, dev, user) = unsafe {
+                (
+                    Self::ctx(cq),
+                    device::ctx::<D>((*cq).device),
+                    UserCall::from_raw(udata).ok_or(EINVAL)?,
+                )
+            };
+            let cqe = ctx.resize(dev, cqe, &user)?;
+            // SAFETY: A plain field that the core reads after this call.
+            unsafe { (*cq).cqe = c_int::try_from(cqe)? };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live CQ and room for `count` completions.
+    pub(crate) unsafe extern "C" fn poll_cq(
+        cq: *mut bindings::ib_cq,
+        count: c_int,
+        wc: *mut bindings::ib_wc,
+    ) -> c_int {
+        let Ok(count) = usize::try_from(count) else {
+            return EINVAL.to_errno();
+        };
+        if count == 0 || wc.is_null() {
+            return 0;
+        }
+        // SAFETY: By the caller's promise.
+        let (ctx, room) =
+            unsafe { (Self::ctx(cq), core::slice::from_raw_parts_mut(wc.cast(), count)) };
+        let mut sink = WcSink { room: room.iter_mut(), filled: 0 };
+        ctx.poll(&mut sink);
+        sink.filled
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live CQ.
+    pub(crate) unsafe extern "C" fn peek_cq(cq: *mut bindings::ib_cq, count: c_int) -> c_int {
+        // SAFETY: A live CQ of this driver.
+        let ctx = unsafe { Self::ctx(cq) };
+        ctx.peek(u32::try_from(count).unwrap_or(0)) as c_int
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live CQ.
+    pub(crate) unsafe extern "C" fn req_notify_cq(
+        cq: *mut bindings::ib_cq,
+        flags: bindings::ib_cq_notify_flags,
+    ) -> c_int {
+        // SAFETY: A live CQ of this driver.
+        let ctx = unsafe { Self::ctx(cq) };
+        let what = match flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK {
+            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => Arm::Solicited,
+            bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP => Arm::Next,
+            _ => return errno(Err(EINVAL)),
+        };
+        let waiting = ctx.arm(what);
+        let report = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
+        c_int::from(report && waiting)
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live CQ that nobody else uses any more.
+    pub(crate) unsafe extern "C" fn destroy_cq(
+        cq: *mut bindings::ib_cq,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        {
+            // SAFETY: A live CQ of this driver on a live device.
+            let (slot, dev) =
+                unsafe { (CqShell::<D::Cq>::slot(cq), device::ctx::<D>((*cq).device)) };
+            slot.ctx.destroy(dev);
+            slot.notify.stop();
+        }
+        // SAFETY: The last use; the core frees the object next.
+        drop(unsafe { CqShell::<D::Cq>::take(cq) });
+        0
+    }
+}

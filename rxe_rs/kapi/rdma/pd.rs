@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Protection domains and user contexts.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::device::{self, Device};
+use super::object::Shell;
+use crate::bindings;
+use core::ffi::c_int;
+use kernel::error::from_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A protection domain of a driver.
+pub trait ProtectionDomain: Sized + Send + Sync + 'static {
+    /// The device it belongs to.
+    type Device: Device<Pd = Self>;
+
+    /// Creates a domain. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when memory or the device's limit is exhausted.
+    fn create(dev: &Arc<Self::Device>) -> Result<Arc<Self>>;
+
+    /// Takes the domain out of service; the core has seen to it that nothing uses it any more.
+    fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
+}
+
+/// The object the core allocates.
+pub(crate) type PdShell<T> = Shell<bindings::ib_pd, Arc<T>>;
+
+/// Trampolines of [`ProtectionDomain`].
+pub(crate) struct PdOps<D: Device>(core::marker::PhantomData<D>);
+
+impl<D: Device> PdOps<D> {
+    /// # Safety
+    ///
+    /// `pd` is a live domain of this driver, and stays so for `'a`.
+    pub(crate) unsafe fn ctx<'a>(pd: *mut bindings::ib_pd) -> &'a Arc<D::Pd> {
+        // SAFETY: By the caller's promise.
+        unsafe { PdShell::<D::Pd>::slot(pd) }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a fresh shell.
+    pub(crate) unsafe extern "C" fn alloc_pd(
+        pd: *mut bindings::ib_pd,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The core filled in the live device.
+            let dev = unsafe { device::ctx::<D>((*pd).device) };
+            let ctx = D::Pd::create(dev)?;
+            // SAFETY: The core allocated `PdShell::SIZE` bytes and nobody knows `pd` yet.
+            unsafe { PdShell::<D::Pd>::init(pd, ctx) };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live domain that nothing uses any more.
+    pub(crate) unsafe extern "C" fn dealloc_pd(
+        pd: *mut bindings::ib_pd,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: The last use; the device is alive, and the core frees `pd` next.
+        let (ctx, dev) =
+            unsafe { (PdShell::<D::Pd>::take(pd), device::ctx::<D>((*pd).device)) };
+        ctx.destroy(dev);
+        0
+    }
+}
+
+/// `alloc_ucontext`: a user context needs nothing of its own.
+///
+/// # Safety
+///
+/// Called by the core.
+pub(crate) unsafe extern "C" fn alloc_ucontext(
+    _context: *mut bindings::ib_ucontext,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    0
+}
+
+/// `dealloc_ucontext`.
+///
+/// # Safety
+///
+/// Called by the core.
+pub(crate) unsafe extern "C" fn dealloc_ucontext(_context: *mut bindings::ib_ucontext) {}
+
+/// `disassociate_ucontext`: the pages of mapped rings are held by the mappings themselves, and no
+/// mapping has operations in this module, so nothing needs to be torn down.
+///
+/// # Safety
+///
+/// Called by the core.
+pub(crate) unsafe extern "C" fn disassociate_ucontext(_context: *mut bindings::ib_ucontext) {}
