@@ -21,6 +21,7 @@
     clippy::as_conversions
 )]
 
+pub mod abi;
 pub mod check;
 pub mod drop;
 pub mod engine;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completions into a user's ring.
+
+use super::layout::CQE_LEN;
+use crate::engine::wc::{Wc, WcStatus};
+use zerocopy::byteorder::native_endian::{U16, U32, U64};
+use zerocopy::IntoBytes;
+use zerocopy_derive::{Immutable, IntoBytes};
+
+const GRH: u32 = 1 << 0;
+const WITH_IMM: u32 = 1 << 1;
+
+/// `struct ib_uverbs_wc`.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Cqe {
+    wr_id: U64,
+    status: U32,
+    opcode: U32,
+    vendor_err: U32,
+    byte_len: U32,
+    ex: [u8; 4],
+    qp_num: U32,
+    src_qp: U32,
+    wc_flags: U32,
+    pkey_index: U16,
+    slid: U16,
+    sl: u8,
+    dlid_path_bits: u8,
+    port_num: u8,
+    reserved: u8,
+}
+
+const _: () = assert!(size_of::<Cqe>() == CQE_LEN);
+
+/// The 48 bytes of a completion as the library copies them to the application.
+///
+/// Of a failed request only identifier, status and QP number mean anything (IBTA vol. 1,
+/// 11.4.2.1); the rest is zero.
+pub fn encode_cqe(wc: &Wc) -> [u8; CQE_LEN] {
+    let mut cqe = Cqe {
+        wr_id: U64::new(wc.wr_id),
+        status: U32::new(wc.status.to_u32()),
+        opcode: U32::ZERO,
+        vendor_err: U32::ZERO,
+        byte_len: U32::ZERO,
+        ex: [0; 4],
+        qp_num: U32::new(wc.qpn),
+        src_qp: U32::ZERO,
+        wc_flags: U32::ZERO,
+        pkey_index: U16::ZERO,
+        slid: U16::ZERO,
+        sl: 0,
+        dlid_path_bits: 0,
+        port_num: 1,
+        reserved: 0,
+    };
+    if matches!(wc.status, WcStatus::Success) {
+        cqe.opcode = U32::new(wc.opcode.to_u32());
+        cqe.byte_len = U32::new(wc.byte_len);
+        cqe.src_qp = U32::new(wc.src_qpn);
+        cqe.pkey_index = U16::new(wc.pkey_index);
+        let mut flags = 0;
+        if let Some(imm) = wc.imm {
+            cqe.ex = imm;
+            flags |= WITH_IMM;
+        }
+        if wc.grh.is_some() {
+            flags |= GRH;
+        }
+        cqe.wc_flags = U32::new(flags);
+    }
+    let mut bytes = [0; CQE_LEN];
+    bytes.copy_from_slice(cqe.as_bytes());
+    bytes
+}

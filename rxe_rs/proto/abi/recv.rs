@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Receive requests out of a user's ring.
+
+use super::layout::{RecvWqe, SGE_LEN};
+use super::send::list_length;
+use crate::engine::wr::RecvWr;
+use zerocopy::FromBytes;
+
+/// A decoded receive request.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvEntry<'a> {
+    /// The request; its length saturates, which is more than any message has.
+    pub wr: RecvWr,
+    /// Its scatter list, 16 bytes an entry.
+    pub list: &'a [u8],
+}
+
+/// A receive request that cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadRecv {
+    /// The consumer's identifier, 0 if not even that could be read.
+    pub wr_id: u64,
+}
+
+/// Reads a receive request from the copy of a ring element: 40 bytes and the scatter list.
+///
+/// # Errors
+///
+/// [`BadRecv`] if the list has more than `max_sge` entries or more than `element` holds.
+pub fn decode_recv(element: &[u8], max_sge: u8) -> Result<RecvEntry<'_>, BadRecv> {
+    let Ok((wqe, area)) = RecvWqe::ref_from_prefix(element) else {
+        return Err(BadRecv { wr_id: 0 });
+    };
+    let wr_id = wqe.wr_id.get();
+    let bad = BadRecv { wr_id };
+    let num_sge = wqe.dma.num_sge.get();
+    if num_sge > u32::from(max_sge) {
+        return Err(bad);
+    }
+    let num_sge = usize::try_from(num_sge).map_err(|_| bad)?;
+    let list = area.get(..num_sge.saturating_mul(SGE_LEN)).ok_or(bad)?;
+    let length = list_length(list).unwrap_or(u32::MAX);
+    Ok(RecvEntry {
+        wr: RecvWr { wr_id, length },
+        list,
+    })
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Send requests out of a user's ring.
+
+use super::layout::{AtomicWr, RdmaWr, SendWqe, Sge, UdWr, SGE_LEN};
+use crate::engine::wc::WcStatus;
+use crate::engine::wr::{SendFlags, SendOp, SendWr, SqSlot, UdDest};
+use crate::engine::Service;
+use crate::ids::{QKey, Qpn, RKey};
+use zerocopy::FromBytes;
+
+/// Longest message in bytes; `max_msg_sz` of the port.
+pub const MAX_MESSAGE: u32 = 1 << 30;
+
+const FENCE: u32 = 1 << 0;
+const SIGNALED: u32 = 1 << 1;
+const SOLICITED: u32 = 1 << 2;
+const INLINE: u32 = 1 << 3;
+
+/// What the queue pair was created for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendLimits {
+    /// Transport service; decides which operations exist.
+    pub service: Service,
+    /// Most scatter/gather entries of a request.
+    pub max_sge: u8,
+    /// Most bytes of inline data.
+    pub max_inline: u32,
+    /// Every request reports success, not only those that ask.
+    pub signal_all: bool,
+}
+
+/// A decoded send request.
+#[derive(Clone, Copy, Debug)]
+pub struct SendEntry<'a> {
+    /// The request; [`SqSlot::invalid`] is set if it must fail in its turn.
+    pub slot: SqSlot,
+    /// Its scatter/gather list ([`SendWr::num_sge`] entries of 16 bytes) or, if
+    /// [`SendFlags::inline`] is set, its payload of [`SendWr::length`] bytes.
+    pub area: &'a [u8],
+}
+
+/// Reads a send request from the copy of a ring element: 208 bytes and what follows them.
+///
+/// The length of a message is recomputed from its scatter/gather list. Old versions of the
+/// library leave the inline flag out; a list without entries and a length that is not 0 is
+/// therefore taken as inline data. Unknown flags are ignored, unknown and misplaced operations
+/// complete with [`WcStatus::LocQpOpErr`].
+pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> {
+    let Ok((wqe, area)) = SendWqe::ref_from_prefix(element) else {
+        let slot = SqSlot::invalid(SendWr::EMPTY, WcStatus::LocQpOpErr);
+        return SendEntry { slot, area: &[] };
+    };
+    let flags = wqe.send_flags.get();
+    let mut wr = SendWr::EMPTY;
+    wr.wr_id = wqe.wr_id.get();
+    wr.flags = SendFlags {
+        signaled: limits.signal_all || flags & SIGNALED != 0,
+        solicited: flags & SOLICITED != 0,
+        fence: flags & FENCE != 0,
+        inline: false,
+    };
+    wr.imm = wqe.ex;
+    match fill(&mut wr, wqe, area, limits) {
+        Ok(area) => SendEntry {
+            slot: SqSlot::new(wr),
+            area,
+        },
+        Err(status) => {
+            wr.length = 0;
+            wr.num_sge = 0;
+            wr.flags.inline = false;
+            SendEntry {
+                slot: SqSlot::invalid(wr, status),
+                area: &[],
+            }
+        }
+    }
+}
+
+/// Which operation the number stands for on this transport.
+fn operation(opcode: u32, service: Service) -> Option<SendOp> {
+    let op = match opcode {
+        0 => SendOp::Write,
+        1 => SendOp::WriteImm,
+        2 => SendOp::Send,
+        3 => SendOp::SendImm,
+        4 => SendOp::Read,
+        5 => SendOp::CmpSwp,
+        6 => SendOp::FetchAdd,
+        _ => return None,
+    };
+    let exists = match service {
+        Service::Rc => true,
+        Service::Uc => !op.needs_response(),
+        Service::Ud | Service::Gsi => matches!(op, SendOp::Send | SendOp::SendImm),
+    };
+    exists.then_some(op)
+}
+
+/// Fills in everything that depends on the operation and returns the part of `area` in use.
+fn fill<'a>(
+    wr: &mut SendWr,
+    wqe: &SendWqe,
+    area: &'a [u8],
+    limits: &SendLimits,
+) -> Result<&'a [u8], WcStatus> {
+    const MALFORMED: WcStatus = WcStatus::LocQpOpErr;
+    wr.op = operation(wqe.opcode.get(), limits.service).ok_or(MALFORMED)?;
+    match wr.op {
+        SendOp::Write | SendOp::WriteImm | SendOp::Read => {
+            let (own, _) = RdmaWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
+            wr.remote_addr = own.remote_addr.get();
+            wr.rkey = RKey(own.rkey.get());
+        }
+        SendOp::CmpSwp | SendOp::FetchAdd => {
+            let (own, _) = AtomicWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
+            wr.remote_addr = own.remote_addr.get();
+            wr.rkey = RKey(own.rkey.get());
+            wr.compare_add = own.compare_add.get();
+            wr.swap = own.swap.get();
+            if wr.remote_addr % 8 != 0 {
+                return Err(MALFORMED);
+            }
+        }
+        SendOp::Send | SendOp::SendImm if !limits.service.is_connected() => {
+            let (own, _) = UdWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
+            wr.ud = UdDest {
+                qpn: Qpn::new(own.remote_qpn.get()),
+                qkey: QKey(own.remote_qkey.get()),
+                ah: own.ah_num.get(),
+            };
+        }
+        SendOp::Send | SendOp::SendImm => {}
+    }
+    let num_sge = wqe.dma.num_sge.get();
+    let claimed = wqe.dma.length.get();
+    let wants_inline = wqe.send_flags.get() & INLINE != 0;
+    if wr.op.carries_payload() && (wants_inline || (num_sge == 0 && claimed != 0)) {
+        let len = usize::try_from(claimed).map_err(|_| WcStatus::LocLenErr)?;
+        if claimed > limits.max_inline {
+            return Err(WcStatus::LocLenErr);
+        }
+        let data = area.get(..len).ok_or(WcStatus::LocLenErr)?;
+        wr.flags.inline = true;
+        wr.length = claimed;
+        return Ok(data);
+    }
+    if wants_inline || num_sge > u32::from(limits.max_sge) {
+        return Err(MALFORMED);
+    }
+    wr.num_sge = u8::try_from(num_sge).map_err(|_| MALFORMED)?;
+    let list_len = usize::from(wr.num_sge).saturating_mul(SGE_LEN);
+    let list = area.get(..list_len).ok_or(MALFORMED)?;
+    wr.length = list_length(list)
+        .filter(|len| *len <= MAX_MESSAGE)
+        .ok_or(WcStatus::LocLenErr)?;
+    if matches!(wr.op, SendOp::CmpSwp | SendOp::FetchAdd) {
+        // A longer buffer is no error, but only its first word is written.
+        if wr.length < 8 {
+            return Err(WcStatus::LocLenErr);
+        }
+        wr.length = 8;
+    }
+    Ok(list)
+}
+
+/// Sum of the lengths of a scatter/gather list, if it fits 32 bits.
+pub(super) fn list_length(list: &[u8]) -> Option<u32> {
+    list.chunks_exact(SGE_LEN).try_fold(0u32, |sum, bytes| {
+        let sge = Sge::ref_from_bytes(bytes).ok()?;
+        sum.checked_add(sge.length.get())
+    })
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Tests of the ring formats: layout against the uapi header, decoding against hostile input.
+use super::layout::*;
+use super::*;
+use crate::engine::wc::{NetKind, Wc, WcOpcode, WcStatus};
+use crate::engine::wr::SendOp;
+use crate::engine::Service;
+use crate::ids::{QKey, Qpn, RKey};
+use core::mem::offset_of;
+use proptest::prelude::*;
+
+/// Sizes and offsets of `rdma_user_rxe.h` as gcc reports them on x86-64.
+#[test]
+fn uapi_layout() {
+    assert_eq!(
+        (SEND_WQE_LEN, RECV_WQE_LEN, SGE_LEN, CQE_LEN),
+        (208, 40, 16, 48)
+    );
+    assert_eq!(size_of::<DmaInfo>(), 24);
+    assert_eq!(offset_of!(DmaInfo, length), 0);
+    assert_eq!(offset_of!(DmaInfo, num_sge), 12);
+    assert_eq!(offset_of!(SendWqe, wr_id), 0);
+    assert_eq!(offset_of!(SendWqe, opcode), 12);
+    assert_eq!(offset_of!(SendWqe, send_flags), 16);
+    assert_eq!(offset_of!(SendWqe, ex), 20);
+    assert_eq!(offset_of!(SendWqe, wr), 24);
+    assert_eq!(offset_of!(SendWqe, dma), 184);
+    assert_eq!(offset_of!(RdmaWr, rkey), 32 - 24);
+    assert_eq!(offset_of!(AtomicWr, compare_add), 32 - 24);
+    assert_eq!(offset_of!(AtomicWr, swap), 40 - 24);
+    assert_eq!(offset_of!(AtomicWr, rkey), 48 - 24);
+    assert_eq!(offset_of!(UdWr, remote_qpn), 24 - 24);
+    assert_eq!(offset_of!(UdWr, remote_qkey), 28 - 24);
+    assert_eq!(offset_of!(UdWr, ah_num), 36 - 24);
+    assert_eq!(offset_of!(RecvWqe, wr_id), 0);
+    assert_eq!(offset_of!(RecvWqe, dma), 16);
+    assert_eq!(offset_of!(Sge, length), 8);
+    assert_eq!(offset_of!(Sge, lkey), 12);
+    assert_eq!(queue::HEADER_LEN, 384);
+    assert_eq!((queue::LOG2_ELEM_SIZE, queue::INDEX_MASK), (0, 4));
+    assert_eq!((queue::PRODUCER_INDEX, queue::CONSUMER_INDEX), (128, 256));
+}
+
+const LIMITS: SendLimits = SendLimits {
+    service: Service::Rc,
+    max_sge: 4,
+    max_inline: 64,
+    signal_all: false,
+};
+
+fn on(service: Service) -> SendLimits {
+    SendLimits { service, ..LIMITS }
+}
+
+/// A ring element of 208 + 64 bytes under construction.
+struct Element([u8; 272]);
+
+impl Element {
+    fn new(opcode: u32, flags: u32) -> Self {
+        let mut element = Self([0; 272]);
+        element.u64(0, 0x1122_3344_5566_7788);
+        element.u32(12, opcode);
+        element.u32(16, flags);
+        element
+    }
+
+    fn u32(&mut self, at: usize, value: u32) -> &mut Self {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u64(&mut self, at: usize, value: u64) -> &mut Self {
+        self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn sges(&mut self, lengths: &[u32]) -> &mut Self {
+        self.u32(184 + 12, lengths.len() as u32);
+        for (index, length) in lengths.iter().enumerate() {
+            self.u64(208 + 16 * index, 0x1000 * index as u64);
+            self.u32(208 + 16 * index + 8, *length);
+            self.u32(208 + 16 * index + 12, 0x100);
+        }
+        self
+    }
+}
+
+fn status(element: &Element, limits: &SendLimits) -> Option<WcStatus> {
+    decode_send(&element.0, limits).slot.invalid
+}
+
+#[test]
+fn write_takes_its_length_from_the_list() {
+    let mut element = Element::new(1, 2 | 4 | 1);
+    element
+        .u64(24, 0xdead_beef_0000)
+        .u32(32, 0x4242)
+        .sges(&[100, 0, 28]);
+    element.u32(184, 7); // What the library claims is not believed.
+    element.0[20..24].copy_from_slice(&[1, 2, 3, 4]);
+    let entry = decode_send(&element.0, &LIMITS);
+    let wr = entry.slot.wr;
+    assert_eq!(entry.slot.invalid, None);
+    assert_eq!(wr.wr_id, 0x1122_3344_5566_7788);
+    assert_eq!(wr.op, SendOp::WriteImm);
+    assert_eq!((wr.remote_addr, wr.rkey), (0xdead_beef_0000, RKey(0x4242)));
+    assert_eq!((wr.length, wr.num_sge, wr.imm), (128, 3, [1, 2, 3, 4]));
+    assert!(wr.flags.signaled && wr.flags.solicited && wr.flags.fence && !wr.flags.inline);
+    assert_eq!(entry.area, &element.0[208..208 + 48]);
+}
+
+#[test]
+fn inline_data_with_and_without_the_flag() {
+    for (flags, num_sge, fits) in [(8, 3, true), (8, 0, true), (0, 0, true), (0, 5, false)] {
+        let mut element = Element::new(2, flags);
+        element.u32(184, 20).u32(196, num_sge);
+        let entry = decode_send(&element.0, &LIMITS);
+        assert_eq!(entry.slot.invalid.is_none(), fits);
+        if fits {
+            assert!(entry.slot.wr.flags.inline);
+            assert_eq!((entry.slot.wr.length, entry.slot.wr.num_sge), (20, 0));
+            assert_eq!(entry.area, &element.0[208..228]);
+        }
+    }
+    let mut element = Element::new(2, 8);
+    assert_eq!(status(element.u32(184, 64), &LIMITS), None);
+    assert_eq!(
+        status(element.u32(184, 65), &LIMITS),
+        Some(WcStatus::LocLenErr)
+    );
+    assert_eq!(
+        status(element.u32(184, u32::MAX), &LIMITS),
+        Some(WcStatus::LocLenErr)
+    );
+    // Longer than the element, whatever the limit says.
+    let generous = SendLimits {
+        max_inline: 4096,
+        ..LIMITS
+    };
+    assert_eq!(
+        status(element.u32(184, 100), &generous),
+        Some(WcStatus::LocLenErr)
+    );
+    // Nothing to read into.
+    let mut element = Element::new(4, 8);
+    assert_eq!(
+        status(element.u32(184, 8), &LIMITS),
+        Some(WcStatus::LocQpOpErr)
+    );
+}
+
+#[test]
+fn inline_of_nothing_is_a_message_of_nothing() {
+    for flags in [0, 8] {
+        let element = Element::new(2, flags);
+        let entry = decode_send(&element.0, &LIMITS);
+        assert_eq!(entry.slot.invalid, None);
+        assert_eq!(entry.slot.wr.length, 0);
+        assert!(entry.area.is_empty());
+    }
+}
+
+#[test]
+fn operations_by_transport() {
+    for opcode in (0..64).chain([u32::MAX, 0x8000_0002]) {
+        let mut element = Element::new(opcode, 0);
+        element.sges(&[8]);
+        let fine = |service| status(&element, &on(service)).is_none();
+        assert_eq!(fine(Service::Rc), opcode <= 6, "{opcode}");
+        assert_eq!(fine(Service::Uc), opcode <= 3, "{opcode}");
+        assert_eq!(fine(Service::Ud), opcode == 2 || opcode == 3, "{opcode}");
+        assert_eq!(fine(Service::Gsi), opcode == 2 || opcode == 3, "{opcode}");
+    }
+}
+
+#[test]
+fn invalid_requests_keep_their_identifier() {
+    let element = Element::new(0x20, 2);
+    let slot = decode_send(&element.0, &LIMITS).slot;
+    assert_eq!(slot.invalid, Some(WcStatus::LocQpOpErr));
+    assert_eq!(slot.wr.wr_id, 0x1122_3344_5566_7788);
+    assert_eq!(
+        decode_send(&[0; 207], &LIMITS).slot.invalid,
+        Some(WcStatus::LocQpOpErr)
+    );
+}
+
+#[test]
+fn atomics_are_aligned_words() {
+    let mut element = Element::new(5, 0);
+    element
+        .u64(24, 0x1000)
+        .u64(32, 11)
+        .u64(40, 22)
+        .u32(48, 33)
+        .sges(&[8]);
+    let wr = decode_send(&element.0, &LIMITS).slot.wr;
+    assert_eq!((wr.op, wr.length), (SendOp::CmpSwp, 8));
+    assert_eq!((wr.compare_add, wr.swap, wr.rkey), (11, 22, RKey(33)));
+    assert_eq!(status(element.sges(&[4, 4]), &LIMITS), None);
+    assert_eq!(
+        decode_send(&element.sges(&[64]).0, &LIMITS).slot.wr.length,
+        8
+    );
+    assert_eq!(
+        status(element.sges(&[7]), &LIMITS),
+        Some(WcStatus::LocLenErr)
+    );
+    element.sges(&[8]).u64(24, 0x1004);
+    assert_eq!(status(&element, &LIMITS), Some(WcStatus::LocQpOpErr));
+}
+
+#[test]
+fn datagrams_name_their_destination() {
+    let mut element = Element::new(3, 0);
+    element
+        .u32(24, 0xff12_3456)
+        .u32(28, 0x8000_0001)
+        .u32(36, 77)
+        .sges(&[40]);
+    let wr = decode_send(&element.0, &on(Service::Ud)).slot.wr;
+    assert_eq!(wr.ud.qpn, Qpn::new(0x12_3456));
+    assert_eq!((wr.ud.qkey, wr.ud.ah), (QKey(0x8000_0001), 77));
+}
+
+#[test]
+fn lists_are_bounded() {
+    let mut element = Element::new(2, 0);
+    assert_eq!(status(element.sges(&[1, 2, 3, 4]), &LIMITS), None);
+    let three = SendLimits {
+        max_sge: 3,
+        ..LIMITS
+    };
+    assert_eq!(status(&element, &three), Some(WcStatus::LocQpOpErr));
+    // More entries than the element has room for.
+    let many = SendLimits {
+        max_sge: 32,
+        ..LIMITS
+    };
+    assert_eq!(
+        status(element.u32(196, 5), &many),
+        Some(WcStatus::LocQpOpErr)
+    );
+    assert_eq!(
+        status(element.u32(196, u32::MAX), &many),
+        Some(WcStatus::LocQpOpErr)
+    );
+    // Sums that wrap or exceed the longest message.
+    assert_eq!(
+        status(element.sges(&[u32::MAX, 2]), &LIMITS),
+        Some(WcStatus::LocLenErr)
+    );
+    assert_eq!(
+        status(element.sges(&[MAX_MESSAGE, 1]), &LIMITS),
+        Some(WcStatus::LocLenErr)
+    );
+    assert_eq!(status(element.sges(&[MAX_MESSAGE, 0]), &LIMITS), None);
+}
+
+#[test]
+fn every_request_is_signaled_if_the_queue_pair_says_so() {
+    let element = Element::new(2, 0);
+    assert!(!decode_send(&element.0, &LIMITS).slot.wr.flags.signaled);
+    let all = SendLimits {
+        signal_all: true,
+        ..LIMITS
+    };
+    assert!(decode_send(&element.0, &all).slot.wr.flags.signaled);
+}
+
+#[test]
+fn receive_requests() {
+    let mut element = [0u8; 40 + 32];
+    element[..8].copy_from_slice(&5u64.to_ne_bytes());
+    element[28..32].copy_from_slice(&2u32.to_ne_bytes());
+    element[48..52].copy_from_slice(&10u32.to_ne_bytes());
+    element[64..68].copy_from_slice(&20u32.to_ne_bytes());
+    let entry = decode_recv(&element, 2).unwrap();
+    assert_eq!((entry.wr.wr_id, entry.wr.length), (5, 30));
+    assert_eq!(entry.list, &element[40..72]);
+    assert_eq!(decode_recv(&element, 1).unwrap_err(), BadRecv { wr_id: 5 });
+    element[28..32].copy_from_slice(&3u32.to_ne_bytes());
+    assert_eq!(decode_recv(&element, 32).unwrap_err(), BadRecv { wr_id: 5 });
+    assert_eq!(
+        decode_recv(&element[..39], 32).unwrap_err(),
+        BadRecv { wr_id: 0 }
+    );
+    element[28..32].copy_from_slice(&2u32.to_ne_bytes());
+    element[48..52].copy_from_slice(&u32::MAX.to_ne_bytes());
+    assert_eq!(decode_recv(&element, 2).unwrap().wr.length, u32::MAX);
+}
+
+fn wc() -> Wc {
+    Wc {
+        wr_id: 0x0102_0304_0506_0708,
+        status: WcStatus::Success,
+        opcode: WcOpcode::RecvRdmaWithImm,
+        byte_len: 77,
+        imm: Some([9, 8, 7, 6]),
+        qpn: 0x11,
+        src_qpn: 0x12,
+        pkey_index: 3,
+        grh: Some(NetKind::V4),
+        solicited: false,
+    }
+}
+
+#[test]
+fn completions() {
+    let bytes = encode_cqe(&wc());
+    let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    assert_eq!(bytes[..8], 0x0102_0304_0506_0708u64.to_ne_bytes());
+    assert_eq!(
+        (u32_at(8), u32_at(12), u32_at(16), u32_at(20)),
+        (0, 129, 0, 77)
+    );
+    assert_eq!(bytes[24..28], [9, 8, 7, 6]);
+    assert_eq!((u32_at(28), u32_at(32), u32_at(36)), (0x11, 0x12, 3));
+    assert_eq!(bytes[40..42], 3u16.to_ne_bytes());
+    assert_eq!(bytes[46], 1);
+}
+
+#[test]
+fn failed_completions_carry_the_minimum() {
+    let bytes = encode_cqe(&Wc {
+        status: WcStatus::RetryExcErr,
+        ..wc()
+    });
+    assert_eq!(bytes[8..12], 12u32.to_ne_bytes());
+    assert_eq!(bytes[12..28], [0; 16]);
+    assert_eq!(bytes[28..32], 0x11u32.to_ne_bytes());
+    assert_eq!(bytes[32..46], [0; 14]);
+}
+
+proptest! {
+    /// Whatever is in the ring: bounds hold for everything that is not refused.
+    #[test]
+    fn any_bytes_decode_within_bounds(
+        mut element in proptest::collection::vec(any::<u8>(), 0..300),
+        opcode in 0u32..17,
+        num_sge in 0u32..6,
+        length in 0u32..80,
+        patch in any::<bool>(),
+        which in 0usize..4,
+    ) {
+        if patch && element.len() >= 208 {
+            element[12..16].copy_from_slice(&opcode.to_ne_bytes());
+            element[184..188].copy_from_slice(&length.to_ne_bytes());
+            element[196..200].copy_from_slice(&num_sge.to_ne_bytes());
+        }
+        let service = [Service::Rc, Service::Uc, Service::Ud, Service::Gsi][which];
+        let limits = on(service);
+        let entry = decode_send(&element, &limits);
+        let wr = entry.slot.wr;
+        if entry.slot.invalid.is_none() {
+            prop_assert!(wr.length <= MAX_MESSAGE);
+            prop_assert!(wr.num_sge <= limits.max_sge);
+            if wr.flags.inline {
+                prop_assert!(wr.length <= limits.max_inline);
+                prop_assert_eq!(entry.area.len(), wr.length as usize);
+            } else {
+                prop_assert_eq!(entry.area.len(), usize::from(wr.num_sge) * SGE_LEN);
+            }
+        } else {
+            prop_assert!(entry.area.is_empty() && wr.length == 0 && !wr.flags.inline);
+        }
+        if let Ok(entry) = decode_recv(&element, 4) {
+            prop_assert!(entry.list.len() <= 4 * SGE_LEN);
+        }
+    }
+}
