@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `modify_qp` and `query_qp`: attributes checked first, then stored all at once.
+
+use super::{
+    engine_state,
+    state_of,
+    ports::QpPorts,
+    QpCore,
+    QpCtx, //
+};
+use crate::device::DeviceCtx;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rxe_kapi::{
+    net::tx::Flow,
+    rdma::{
+        av::AddressVector,
+        qp::{
+            QpChange,
+            QpReport,
+            QpState, //
+        },
+    },
+};
+use rxe_proto::{
+    engine::{
+        State,
+        MAX_RD_ATOMIC, //
+    },
+    ids::{
+        Gid,
+        Mtu,
+        Psn,
+        QKey,
+        Qpn, //
+    },
+    wire::sport::source_port, //
+};
+
+/// `IB_ACCESS_REMOTE_WRITE`, `IB_ACCESS_REMOTE_READ` and `IB_ACCESS_REMOTE_ATOMIC`
+/// (`include/rdma/ib_verbs.h`).
+const REMOTE_WRITE: u32 = 1 << 1;
+const REMOTE_READ: u32 = 1 << 2;
+const REMOTE_ATOMIC: u32 = 1 << 3;
+
+impl QpCtx {
+    /// Refuses values that the device does not support.
+    fn validate(&self, dev: &DeviceCtx, change: &QpChange<'_>) -> Result {
+        let within = |value: Option<u8>, max: u8| value.is_none_or(|v| v <= max);
+        let good = within(change.max_rd_atomic(), MAX_RD_ATOMIC)
+            && within(change.max_dest_rd_atomic(), MAX_RD_ATOMIC)
+            && within(change.timeout(), 31)
+            && within(change.retry_cnt(), 7)
+            && within(change.rnr_retry(), 7)
+            && within(change.min_rnr_timer(), 31)
+            && change.port().is_none_or(|p| p == 1)
+            && change.pkey_index().is_none_or(|i| dev.pkey_is_valid(i))
+            && change.dest_qpn().is_none_or(|q| q <= 0xff_ffff)
+            && change.cap().is_none()
+            && !change.touches_migration();
+        if !good {
+            return Err(EINVAL);
+        }
+        if let Some(bytes) = change.path_mtu()? {
+            if bytes > dev.active_mtu().bytes() {
+                return Err(EINVAL);
+            }
+        }
+        Ok(())
+    }
+
+    /// The path that packets to `av` take.
+    fn flow_to(&self, dev: &DeviceCtx, av: &AddressVector, dest_qpn: u32) -> Result<Arc<Flow>> {
+        let sport = source_port(av.flow_label, Qpn::new(self.qpn), Qpn::new(dest_qpn));
+        dev.flow_for(av, sport)
+    }
+
+    pub(super) fn change(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
+        let mut config = self.config.lock();
+        let current = state_of(self.core.lock().engine.state());
+        if change.cur_state()?.is_some_and(|claimed| claimed != current) {
+            return Err(EINVAL);
+        }
+        let next = change.state()?.unwrap_or(current);
+        if !change.is_allowed(current, next) {
+            return Err(EINVAL);
+        }
+        self.validate(dev, change)?;
+        let path = change.av()?;
+        let flow = match (&path, self.service.is_connected()) {
+            (Some(av), true) => {
+                let dest = change.dest_qpn();
+                let dest = dest.unwrap_or_else(|| self.core.lock().engine.attrs.dest_qpn.get());
+                Some(self.flow_to(dev, av, dest)?)
+            }
+            _ => None,
+        };
+        let mtu = match change.path_mtu()? {
+            Some(bytes) => Some(Mtu::from_bytes(bytes).ok_or(EINVAL)?),
+            // Datagrams are bounded by the port.
+            None if next == QpState::Init && !self.service.is_connected() => {
+                Some(dev.active_mtu())
+            }
+            None => None,
+        };
+        let old_flow;
+        {
+            let mut guard = self.core.lock();
+            let core = &mut *guard;
+            if state_of(core.engine.state()) != current
+                && !matches!(next, QpState::Reset | QpState::Err)
+            {
+                // It failed in between.
+                return Err(EINVAL);
+            }
+            Self::store(core, change);
+            if let Some(mtu) = mtu {
+                core.engine.attrs.mtu = mtu;
+            }
+            if let Some(av) = &path {
+                core.peer = Gid(av.dgid);
+                core.own = Gid(av.sgid);
+            }
+            old_flow = match flow {
+                Some(flow) => core.flow.replace(flow),
+                None => None,
+            };
+            self.enter(core, current, next);
+        }
+        drop(old_flow);
+        if let Some(av) = path {
+            config.av = Some(av);
+        }
+        if let Some(flags) = change.access_flags() {
+            config.access_flags = flags;
+        }
+        if let Some(port) = change.port() {
+            config.port = port;
+        }
+        if next == QpState::Reset {
+            config.av = None;
+            config.access_flags = 0;
+        }
+        drop(config);
+        self.kick();
+        Ok(())
+    }
+
+    fn store(core: &mut QpCore, change: &QpChange<'_>) {
+        let attrs = &mut core.engine.attrs;
+        if let Some(flags) = change.access_flags() {
+            attrs.remote_write = flags & REMOTE_WRITE != 0;
+            attrs.remote_read = flags & REMOTE_READ != 0;
+            attrs.remote_atomic = flags & REMOTE_ATOMIC != 0;
+        }
+        if let Some(qkey) = change.qkey() {
+            attrs.qkey = QKey(qkey);
+        }
+        if let Some(qpn) = change.dest_qpn() {
+            attrs.dest_qpn = Qpn::new(qpn);
+        }
+        let small = [
+            (change.timeout(), &mut attrs.timeout),
+            (change.retry_cnt(), &mut attrs.retry_cnt),
+            (change.rnr_retry(), &mut attrs.rnr_retry),
+            (change.min_rnr_timer(), &mut attrs.min_rnr_timer),
+            (change.max_rd_atomic(), &mut attrs.max_rd_atomic),
+            (change.max_dest_rd_atomic(), &mut attrs.max_dest_rd_atomic),
+        ];
+        for (value, place) in small {
+            if let Some(value) = value {
+                *place = value;
+            }
+        }
+        if let Some(psn) = change.rq_psn() {
+            core.engine.set_rq_psn(Psn::new(psn));
+        }
+        if let Some(psn) = change.sq_psn() {
+            core.engine.set_sq_psn(Psn::new(psn));
+        }
+        if let Some(index) = change.pkey_index() {
+            core.pkey_index = index;
+        }
+    }
+
+    fn enter(&self, core: &mut QpCore, current: QpState, next: QpState) {
+        if next == current && next != QpState::Err && next != QpState::Reset {
+            return;
+        }
+        if next == QpState::Reset {
+            core.sends.discard(self.kernel.as_deref());
+            core.receives.discard(self);
+            core.flow = None;
+            core.pkey_index = 0;
+        }
+        if matches!(next, QpState::Err | QpState::Sqe) {
+            core.sends.pull(self.service, self.kernel.as_deref());
+        }
+        let mut ports = QpPorts {
+            ctx: self,
+            sends: &mut core.sends,
+            receives: &mut core.receives,
+            pkey_index: core.pkey_index,
+        };
+        core.engine.set_state(engine_state(next), &mut ports);
+    }
+
+    pub(super) fn report(&self) -> QpReport {
+        let config = self.config.lock();
+        let core = self.core.lock();
+        let attrs = &core.engine.attrs;
+        let state = core.engine.state();
+        QpReport {
+            state: state_of(state),
+            sq_draining: state == State::Sqd && !core.engine.is_drained(),
+            path_mtu: attrs.mtu.bytes(),
+            qkey: attrs.qkey.0,
+            rq_psn: core.engine.rq_psn().get(),
+            sq_psn: core.engine.sq_psn().get(),
+            dest_qpn: attrs.dest_qpn.get(),
+            access_flags: config.access_flags,
+            cap: self.cap,
+            av: config.av,
+            pkey_index: core.pkey_index,
+            port: config.port,
+            max_rd_atomic: attrs.max_rd_atomic,
+            max_dest_rd_atomic: attrs.max_dest_rd_atomic,
+            min_rnr_timer: attrs.min_rnr_timer,
+            timeout: attrs.timeout,
+            retry_cnt: attrs.retry_cnt,
+            rnr_retry: attrs.rnr_retry,
+            signal_all: core.sends.signal_all,
+        }
+    }
+}
