@@ -19,4 +19,7 @@ pub mod wc;
 pub mod window;
 pub mod wr;
 
+pub use responder::Resource;
+pub use response::Job;
+
 pub use qp::{Attrs, Events, Progress, Qp, Service, State, UdMeta};

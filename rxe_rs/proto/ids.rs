@@ -318,6 +318,18 @@ impl Mtu {
         self.bytes().trailing_zeros()
     }
 
+    /// From a number of bytes; `None` if it is none of the five sizes.
+    pub const fn from_bytes(bytes: u32) -> Option<Self> {
+        Some(match bytes {
+            256 => Self::Mtu256,
+            512 => Self::Mtu512,
+            1024 => Self::Mtu1024,
+            2048 => Self::Mtu2048,
+            4096 => Self::Mtu4096,
+            _ => return None,
+        })
+    }
+
     /// From `enum ib_mtu`: 1 is 256 bytes, 5 is 4096.
     pub const fn from_ib_enum(value: u8) -> Option<Self> {
         Some(match value {

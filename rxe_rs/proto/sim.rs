@@ -17,8 +17,9 @@ use crate::engine::ports::{
     AtomicOp, Count, Dest, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,
 };
 use crate::engine::wc::{NetKind, Wc};
+use crate::engine::qp::{JOBS, RESOURCES};
 use crate::engine::wr::{RecvWr, SendWr, SqSlot};
-use crate::engine::{Progress, Qp, Service, State, UdMeta};
+use crate::engine::{Job, Progress, Qp, Resource, Service, State, UdMeta};
 use crate::ids::{Mtu, PKey, Psn, Qpn, RKey};
 use crate::wire::icrc::{icrc, SoftCrc};
 use crate::wire::packet::{Packet, Payload};
@@ -69,6 +70,8 @@ pub struct Host {
     pub counts: [u64; Count::COUNT],
     /// Number of remote accesses refused from now on (0: none).
     pub no_access: bool,
+    jobs: Vec<Job>,
+    resources: Vec<Resource>,
 }
 
 impl Host {
@@ -171,6 +174,16 @@ impl Ports for Host {
         };
         word.copy_from_slice(&new.to_ne_bytes());
         Ok(old)
+    }
+
+    fn jobs(&mut self) -> &mut [Job] {
+        self.jobs.resize(JOBS, Job::EMPTY);
+        &mut self.jobs
+    }
+
+    fn resources(&mut self) -> &mut [Resource] {
+        self.resources.resize(RESOURCES, Resource::EMPTY);
+        &mut self.resources
     }
 
     fn complete_send(&mut self, wc: &Wc) {

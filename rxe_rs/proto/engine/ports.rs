@@ -4,6 +4,8 @@
 //! The kernel driver implements these over rings, pinned pages and socket buffers, the simulator
 //! over plain vectors. All methods are called with the QP locked and must not block.
 
+use super::responder::Resource;
+use super::response::Job;
 use super::wc::Wc;
 use super::wr::{RecvWr, SqSlot};
 use crate::ids::{PKey, RKey};
@@ -208,6 +210,14 @@ pub trait Ports {
     /// Executes an atomic operation on behalf of the peer and returns the value before it; `addr`
     /// is a multiple of 8.
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
+
+    /// The [`JOBS`](super::qp::JOBS) slots for responses owed to the peer; written by the engine
+    /// alone. They are outside of it because of their size: kernel stacks are small.
+    fn jobs(&mut self) -> &mut [Job];
+
+    /// The [`RESOURCES`](super::qp::RESOURCES) slots for requests that may have to be answered
+    /// again; as above.
+    fn resources(&mut self) -> &mut [Resource];
 
     /// Reports a completion of the send queue.
     fn complete_send(&mut self, wc: &Wc);

@@ -7,7 +7,7 @@
 
 use super::ports::{Count, Ports, Taken, Tx};
 use super::requester::Requester;
-use super::responder::Responder;
+use super::responder::{Resource, Responder};
 use super::wc::{NetKind, Wc, WcStatus};
 use crate::ids::{Mtu, Psn, QKey, Qpn};
 use crate::wire::packet::{Packet, Payload};
@@ -85,6 +85,12 @@ pub struct Attrs {
 
 /// Greatest number of READ and ATOMIC requests in flight in one direction.
 pub const MAX_RD_ATOMIC: u8 = 128;
+
+/// Slots that [`Ports::jobs`] must provide: all responder resources and some replays.
+pub const JOBS: usize = 160;
+
+/// Slots that [`Ports::resources`] must provide.
+pub const RESOURCES: usize = 128;
 
 impl Attrs {
     /// Attributes of a QP that was just created.
@@ -239,6 +245,8 @@ impl Qp {
                 self.req.reset_to(produced);
                 ports.sq_retire(produced);
                 self.resp = Responder::new();
+                // Nothing of the old connection may be replayed to a new peer.
+                ports.resources().fill(Resource::EMPTY);
                 self.events = Events::default();
                 self.tx_resume = None;
                 self.seen_packet = false;

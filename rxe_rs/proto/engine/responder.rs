@@ -2,7 +2,7 @@
 //! Requests of an RC peer: sequence, execution, duplicates, NAKs.
 
 use super::ports::{AtomicOp, Count, Ports, RemoteRight, Taken};
-use super::qp::{Qp, MAX_RD_ATOMIC};
+use super::qp::Qp;
 use super::requester::packets;
 use super::response::{Answer, Job, JobQueue, NO_CREDITS};
 use super::wc::{Wc, WcOpcode, WcStatus};
@@ -24,14 +24,20 @@ pub(super) enum Message {
 }
 
 /// What is remembered of a READ or ATOMIC so that it can be answered again (IBTA vol1 9.7.5.1.1).
-#[derive(Clone, Copy, Debug)]
-enum Resource {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resource(Kept);
+
+impl Resource {
+    /// What slots hold that were never used.
+    pub const EMPTY: Self = Self(Kept::Nothing);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kept {
+    Nothing,
     Read { first: Psn, count: u32, rkey: RKey, addr: u64, len: u32, msn: Msn },
     Atomic { psn: Psn, original: u64, msn: Msn },
 }
-
-const RESOURCES: usize = 128;
-const _: () = assert!(RESOURCES == 128 && MAX_RD_ATOMIC == 128);
 
 /// Receive side of a connection.
 #[derive(Debug)]
@@ -49,7 +55,6 @@ pub(super) struct Responder {
     pub(super) ack: Option<(Psn, Syndrome)>,
     /// The QP is in error, but responses owed before still go out.
     pub(super) closing: bool,
-    resources: [Option<Resource>; RESOURCES],
     next_resource: usize,
 }
 
@@ -76,7 +81,6 @@ impl Responder {
             jobs: JobQueue::new(),
             ack: None,
             closing: false,
-            resources: [None; RESOURCES],
             next_resource: 0,
         }
     }
@@ -94,30 +98,32 @@ impl Responder {
         self.recv.take()
     }
 
-    fn remember(&mut self, resource: Resource, limit: u8) {
-        let limit = usize::from(limit).min(RESOURCES).max(1);
+    fn remember(&mut self, slots: &mut [Resource], kept: Kept, limit: u8) {
+        let limit = usize::from(limit).min(slots.len()).max(1);
         if self.next_resource >= limit {
             self.next_resource = 0;
         }
-        if let Some(slot) = self.resources.get_mut(self.next_resource) {
-            *slot = Some(resource);
+        if let Some(slot) = slots.get_mut(self.next_resource) {
+            *slot = Resource(kept);
         }
         self.next_resource = self.next_resource.saturating_add(1);
     }
 
     /// What answers a duplicate request at `psn`: PSN ranges within half the PSN space of the
     /// expected one do not overlap.
-    fn recall(&self, psn: Psn, epsn: Psn) -> Option<Resource> {
+    fn recall(&self, slots: &[Resource], psn: Psn) -> Option<Kept> {
+        let epsn = self.epsn;
         let recent = |first: Psn| {
             let age = epsn.delta(first);
             (0..1 << 23).contains(&age)
         };
-        self.resources.iter().flatten().copied().find(|r| match *r {
-            Resource::Read { first, count, .. } => {
+        slots.iter().map(|slot| slot.0).find(|kept| match *kept {
+            Kept::Nothing => false,
+            Kept::Read { first, count, .. } => {
                 let at = psn.delta(first);
                 recent(first) && u32::try_from(at).is_ok_and(|at| at < count)
             }
-            Resource::Atomic { psn: own, .. } => own == psn && recent(own),
+            Kept::Atomic { psn: own, .. } => own == psn && recent(own),
         })
     }
 }
@@ -409,11 +415,12 @@ impl Qp {
         let count = packets(len, self.attrs.mtu.bytes());
         let msn = self.resp.msn.next();
         let answer = Answer::Read { rkey, addr, len, sent: 0 };
-        if !self.resp.jobs.push(Job { psn: first, msn, answer, first_time: true }) {
+        let job = Job { psn: first, msn, answer, first_time: true };
+        if !self.resp.jobs.push(ports.jobs(), job) {
             return Err(INVALID);
         }
-        let resource = Resource::Read { first, count, rkey, addr, len, msn };
-        self.resp.remember(resource, self.attrs.max_dest_rd_atomic);
+        let kept = Kept::Read { first, count, rkey, addr, len, msn };
+        self.resp.remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;
         self.resp.epsn = first.wrapping_add(count);
         self.drop_ack();
@@ -446,9 +453,9 @@ impl Qp {
         let msn = self.resp.msn.next();
         let answer = Answer::Atomic { original };
         // Room is certain: fewer jobs are pending than there are resources.
-        self.resp.jobs.push(Job { psn, msn, answer, first_time: true });
-        let resource = Resource::Atomic { psn, original, msn };
-        self.resp.remember(resource, self.attrs.max_dest_rd_atomic);
+        self.resp.jobs.push(ports.jobs(), Job { psn, msn, answer, first_time: true });
+        let kept = Kept::Atomic { psn, original, msn };
+        self.resp.remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;
         self.resp.epsn = psn.next();
         self.drop_ack();
@@ -474,10 +481,10 @@ impl Qp {
             }
             return;
         }
-        let job = match (operation, self.resp.recall(psn, self.resp.epsn)) {
+        let job = match (operation, self.resp.recall(ports.resources(), psn)) {
             (
                 Operation::ReadRequest,
-                Some(Resource::Read { first, rkey, addr, len, msn, .. }),
+                Some(Kept::Read { first, rkey, addr, len, msn, .. }),
             ) => {
                 let skipped = u32::try_from(psn.delta(first))
                     .unwrap_or(0)
@@ -499,7 +506,7 @@ impl Qp {
             }
             (
                 Operation::CmpSwap | Operation::FetchAdd,
-                Some(Resource::Atomic { original, msn, .. }),
+                Some(Kept::Atomic { original, msn, .. }),
             ) => Job { psn, msn, answer: Answer::Atomic { original }, first_time: false },
             _ => {
                 ports.count(Count::Unexpected);
@@ -507,7 +514,7 @@ impl Qp {
             }
         };
         // If there is no room the peer asks again.
-        self.resp.jobs.push(job);
+        self.resp.jobs.push(ports.jobs(), job);
     }
 }
 

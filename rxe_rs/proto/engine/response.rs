@@ -14,17 +14,29 @@ use crate::wire::repr::Headers;
 pub(super) const NO_CREDITS: u8 = 0x1f;
 
 /// Data a response carries.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Answer {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
     /// `len - sent` bytes of READ data remain.
-    Read { rkey: RKey, addr: u64, len: u32, sent: u32 },
+    Read {
+        /// Key of the region read.
+        rkey: RKey,
+        /// Start of the data.
+        addr: u64,
+        /// Bytes asked for.
+        len: u32,
+        /// Bytes sent.
+        sent: u32,
+    },
     /// The value before an ATOMIC.
-    Atomic { original: u64 },
+    Atomic {
+        /// That value.
+        original: u64,
+    },
 }
 
 /// A response to be sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Job {
     pub(super) psn: Psn,
     pub(super) msn: Msn,
     pub(super) answer: Answer,
@@ -32,13 +44,19 @@ pub(super) struct Job {
     pub(super) first_time: bool,
 }
 
-/// Jobs that fit: all responder resources and some replays.
-const JOBS: usize = 160;
+impl Job {
+    /// What slots hold that were never used.
+    pub const EMPTY: Self = Self {
+        psn: Psn::new(0),
+        msn: Msn::new(0),
+        answer: Answer::Atomic { original: 0 },
+        first_time: false,
+    };
+}
 
-/// First-in first-out queue of jobs without allocation.
+/// First-in first-out queue of jobs in slots that the owner of the QP provides.
 #[derive(Debug)]
 pub(super) struct JobQueue {
-    slots: [Option<Job>; JOBS],
     head: usize,
     len: usize,
     /// Jobs in the queue that are not replays.
@@ -47,7 +65,7 @@ pub(super) struct JobQueue {
 
 impl JobQueue {
     pub(super) const fn new() -> Self {
-        Self { slots: [None; JOBS], head: 0, len: 0, first_time: 0 }
+        Self { head: 0, len: 0, first_time: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,51 +73,48 @@ impl JobQueue {
     }
 
     /// Appends `job`; false if there is no room.
-    pub(super) fn push(&mut self, job: Job) -> bool {
-        if self.len >= JOBS {
+    pub(super) fn push(&mut self, slots: &mut [Job], job: Job) -> bool {
+        if self.len >= slots.len() {
             return false;
         }
         let mut at = self.head.saturating_add(self.len);
-        if at >= JOBS {
-            at = at.saturating_sub(JOBS);
+        if at >= slots.len() {
+            at = at.saturating_sub(slots.len());
         }
-        if let Some(slot) = self.slots.get_mut(at) {
-            *slot = Some(job);
-            self.len = self.len.saturating_add(1);
-            if job.first_time {
-                self.first_time = self.first_time.saturating_add(1);
-            }
+        let Some(slot) = slots.get_mut(at) else {
+            return false;
+        };
+        *slot = job;
+        self.len = self.len.saturating_add(1);
+        if job.first_time {
+            self.first_time = self.first_time.saturating_add(1);
         }
         true
     }
 
-    pub(super) fn front_mut(&mut self) -> Option<&mut Job> {
-        if self.len == 0 {
+    pub(super) fn front<'a>(&self, slots: &'a mut [Job]) -> Option<&'a mut Job> {
+        if self.is_empty() {
             return None;
         }
-        self.slots.get_mut(self.head).and_then(Option::as_mut)
+        slots.get_mut(self.head)
     }
 
-    pub(super) fn pop(&mut self) {
-        if self.len == 0 {
+    pub(super) fn pop(&mut self, slots: &mut [Job]) {
+        let Some(job) = self.front(slots) else {
             return;
-        }
-        if let Some(job) = self.slots.get_mut(self.head).and_then(Option::take) {
-            if job.first_time {
-                self.first_time = self.first_time.saturating_sub(1);
-            }
+        };
+        if job.first_time {
+            self.first_time = self.first_time.saturating_sub(1);
         }
         self.len = self.len.saturating_sub(1);
         self.head = self.head.saturating_add(1);
-        if self.head >= JOBS {
+        if self.head >= slots.len() {
             self.head = 0;
         }
     }
 
     pub(super) fn clear(&mut self) {
-        while !self.is_empty() {
-            self.pop();
-        }
+        *self = Self::new();
     }
 }
 
@@ -124,7 +139,7 @@ impl Qp {
         if !open {
             return Progress::Idle;
         }
-        while let Some(job) = self.resp.jobs.front_mut().map(|j| *j) {
+        while let Some(job) = self.resp.jobs.front(ports.jobs()).map(|j| *j) {
             if !tx.has_room() {
                 return Progress::More;
             }
@@ -193,7 +208,7 @@ impl Qp {
                 let headers = Headers::new(bth).aeth(ack).atomic_ack(original);
                 match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
                     Err(TxFault::Busy) => return Sent::Busy,
-                    Ok(()) | Err(_) => self.resp.jobs.pop(),
+                    Ok(()) | Err(_) => self.resp.jobs.pop(ports.jobs()),
                 }
             }
             Answer::Read { rkey, addr, len, sent } => {
@@ -226,13 +241,13 @@ impl Qp {
                     Err(TxFault::Busy) => return Sent::Busy,
                     Err(TxFault::Fill(RemoteFault)) => return Sent::Refused,
                     Err(TxFault::Unreachable) => {
-                        self.resp.jobs.pop();
+                        self.resp.jobs.pop(ports.jobs());
                         return Sent::Yes;
                     }
                 }
                 if left <= mtu {
-                    self.resp.jobs.pop();
-                } else if let Some(job) = self.resp.jobs.front_mut() {
+                    self.resp.jobs.pop(ports.jobs());
+                } else if let Some(job) = self.resp.jobs.front(ports.jobs()) {
                     let sent = sent.saturating_add(chunk);
                     job.answer = Answer::Read { rkey, addr, len, sent };
                 }
