@@ -43,7 +43,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    mem::ring::UserRing,
+    mem::ConsumerRing,
     net::tx::Flow,
     new_spinlock_bh,
     new_spinlock_irq,
@@ -77,9 +77,21 @@ use rxe_kapi::{
     },
 };
 use rxe_proto::{
-    abi,
+    abi::{
+        layout::{
+            RECV_WQE_LEN,
+            SEND_WQE_LEN, //
+        },
+        SendLimits, //
+    },
     engine::{
+        qp::{
+            JOBS,
+            RESOURCES, //
+        },
+        Job,
         Qp as Engine,
+        Resource,
         Service,
         State, //
     },
@@ -106,11 +118,18 @@ pub(crate) struct KernelQueues {
     receives: SpinLockIrq<RecvStore>,
 }
 
+/// The engine's slots for responses.
+struct Answers {
+    jobs: KVec<Job>,
+    resources: KVec<Resource>,
+}
+
 /// What the lock of a QP guards.
 pub(crate) struct QpCore {
     pub(crate) engine: Engine,
     sends: send::Sends,
     receives: recv::Receives,
+    answers: Answers,
     /// Path to the peer of a connected QP.
     flow: Option<Arc<Flow>>,
     /// Addresses of the peer and of ourselves that packets of a connected QP must carry.
@@ -142,6 +161,7 @@ pub(crate) struct QpCtx {
     pub(crate) dev: Arc<DeviceCtx>,
     token: QpToken,
     cap: QpCap,
+    signal_all: bool,
     events: Arc<QpEvents>,
     send_cq: Arc<CqCtx>,
     recv_cq: Arc<CqCtx>,
@@ -223,34 +243,28 @@ impl QueuePair for QpCtx {
         let store = SendStore::new(sq_slots, area_len)?;
         let (sends, receives, kernel) = match user {
             Some(user) => {
-                let sq_elem = (abi::SEND_WQE_BYTES + area_len).next_power_of_two();
-                let rq_elem = (abi::RECV_WQE_BYTES + recv_sge * SGE_BYTES).next_power_of_two();
-                let sq = UserRing::new(sq_slots, sq_elem)?;
-                let rq = UserRing::new(rq_slots, rq_elem)?;
-                let rq_map = user.map(rq.buffer())?;
-                let sq_map = user.map(sq.buffer())?;
-                let response = abi::create_qp_response(
-                    (rq_map.offset(), u32::try_from(rq_map.len())?),
-                    (sq_map.offset(), u32::try_from(sq_map.len())?),
-                );
-                user.respond(&response)?;
+                let sq_elem = SEND_WQE_LEN + area_len;
+                let rq_elem = RECV_WQE_LEN + recv_sge * SGE_BYTES;
+                let sq = ConsumerRing::new(cap.max_send_wr, sq_elem)?;
+                let rq = ConsumerRing::new(cap.max_recv_wr, rq_elem)?;
+                let rq_map = user.map(rq.buf())?;
+                let sq_map = user.map(sq.buf())?;
+                user.respond(&response(&rq_map, &sq_map)?)?;
                 maps = [Some(rq_map), Some(sq_map)];
                 let sends = send::Source::User {
                     ring: sq,
-                    limits: abi::SendLimits {
-                        max_sge: cap.max_send_sge,
+                    limits: SendLimits {
+                        service,
+                        max_sge: u8::try_from(cap.max_send_sge)?,
                         max_inline: cap.max_inline_data,
+                        signal_all: init.signal_all,
                     },
-                    scratch: KVec::from_elem(0, abi::SEND_WQE_BYTES + area_len, GFP_KERNEL)?,
+                    scratch: KVec::from_elem(0, sq_elem, GFP_KERNEL)?,
                 };
                 let receives = recv::Source::User {
                     ring: rq,
-                    max_sge: recv_sge,
-                    scratch: KVec::from_elem(
-                        0,
-                        abi::RECV_WQE_BYTES + recv_sge * SGE_BYTES,
-                        GFP_KERNEL,
-                    )?,
+                    max_sge: u8::try_from(recv_sge)?,
+                    scratch: KVec::from_elem(0, rq_elem, GFP_KERNEL)?,
                 };
                 (sends, receives, None)
             }
@@ -277,11 +291,14 @@ impl QueuePair for QpCtx {
             sends: send::Sends {
                 store,
                 source: sends,
-                signal_all: init.signal_all,
             },
             receives: recv::Receives {
                 source: receives,
                 current: RecvList::new(),
+            },
+            answers: Answers {
+                jobs: KVec::from_elem(Job::EMPTY, JOBS, GFP_KERNEL)?,
+                resources: KVec::from_elem(Resource::EMPTY, RESOURCES, GFP_KERNEL)?,
             },
             flow: None,
             peer: Gid::ZERO,
@@ -304,6 +321,7 @@ impl QueuePair for QpCtx {
                 dev: dev.clone(),
                 token: init.token,
                 cap,
+                signal_all: init.signal_all,
                 events: init.events.clone(),
                 send_cq: init.send_cq.clone(),
                 recv_cq: init.recv_cq.clone(),
@@ -316,7 +334,11 @@ impl QueuePair for QpCtx {
             GFP_KERNEL,
         );
         let published = made.and_then(|ctx: Arc<Self>| {
-            demux.publish(&ctx)?;
+            ctx.timer.bind(&ctx);
+            if let Err(e) = demux.publish(&ctx) {
+                ctx.timer.shutdown();
+                return Err(e);
+            }
             Ok(ctx)
         });
         match published {
@@ -346,7 +368,7 @@ impl QueuePair for QpCtx {
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
         self.dev.demux.withdraw(self);
         self.core.lock().dead = true;
-        self.timer.cancel();
+        self.timer.shutdown();
     }
 
     fn doorbell(self: &Arc<Self>) -> Result {
@@ -360,6 +382,16 @@ impl QueuePair for QpCtx {
     fn post_recv(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
         self.post_receives(chain)
     }
+}
+
+/// `struct rxe_create_qp_resp`: how to map the receive ring and the send ring.
+fn response(rq: &Mapping, sq: &Mapping) -> Result<[u8; 32]> {
+    let mut bytes = [0u8; 32];
+    for (info, map) in bytes.chunks_exact_mut(16).zip([rq, sq]) {
+        info[..8].copy_from_slice(&map.offset().to_ne_bytes());
+        info[8..12].copy_from_slice(&u32::try_from(map.len())?.to_ne_bytes());
+    }
+    Ok(bytes)
 }
 
 /// The verbs' name of an engine state.

@@ -53,6 +53,11 @@ impl Sge {
     }
 }
 
+/// The entries of a scatter/gather list in the bytes of a ring.
+pub(crate) fn sges_of(list: &[u8]) -> impl Iterator<Item = Sge> + '_ {
+    list.chunks_exact(SGE_BYTES).map(Sge::from_bytes)
+}
+
 /// A contiguous part of one scatter/gather entry and what it corresponds to.
 pub(crate) struct Span {
     /// Key of the region.

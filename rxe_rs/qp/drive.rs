@@ -18,7 +18,7 @@ use kernel::{
 };
 use rxe_kapi::{
     net::tx::TxBatch,
-    rdma::qp::QpEvent,
+    rdma::event::QpEvent,
     sync::bh,
     time::now_ns, //
 };
@@ -73,7 +73,9 @@ impl QpCtx {
                 return Turn::Done;
             }
             core.again = false;
-            self.pull_sends(&mut core);
+            if Self::takes_sends(core.engine.state()) {
+                core.sends.pull(self.kernel.as_deref());
+            }
             let progress = self.fill(&mut core, now, &mut batch);
             let deadline = core.engine.poll_timeout();
             if let Some(deadline) = deadline {
@@ -111,6 +113,7 @@ impl QpCtx {
             engine,
             sends,
             receives,
+            answers,
             flow,
             pkey_index,
             ..
@@ -119,6 +122,7 @@ impl QpCtx {
             ctx: self,
             sends,
             receives,
+            answers,
             pkey_index: *pkey_index,
         };
         let mut tx = BatchTx {
@@ -142,6 +146,7 @@ impl QpCtx {
             engine,
             sends,
             receives,
+            answers,
             pkey_index,
             ..
         } = core;
@@ -149,6 +154,7 @@ impl QpCtx {
             ctx: self,
             sends,
             receives,
+            answers,
             pkey_index: *pkey_index,
         };
         engine.handle_packet(now, packet, payload, meta, &mut ports);
@@ -166,6 +172,7 @@ impl QpCtx {
                 ctx: &self,
                 sends: &mut core.sends,
                 receives: &mut core.receives,
+                answers: &mut core.answers,
                 pkey_index: core.pkey_index,
             };
             core.engine.handle_timeout(now_ns(), &mut ports);
@@ -179,14 +186,14 @@ impl QpCtx {
             return;
         }
         let list = [
-            (events.comm_est, QpEvent::CommEst),
+            (events.comm_est, QpEvent::CommEstablished),
             (events.sq_drained, QpEvent::SqDrained),
             (events.fatal, QpEvent::Fatal),
             (events.request_error, QpEvent::RequestError),
             (events.access_error, QpEvent::AccessError),
         ];
         for (_, event) in list.into_iter().filter(|(raised, _)| *raised) {
-            self.handle.dispatch(event);
+            self.events.raise(event);
         }
     }
 }

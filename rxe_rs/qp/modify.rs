@@ -191,17 +191,18 @@ impl QpCtx {
         }
         if next == QpState::Reset {
             core.sends.discard(self.kernel.as_deref());
-            core.receives.discard(self);
+            core.receives.discard(self.kernel.as_deref());
             core.flow = None;
             core.pkey_index = 0;
         }
         if matches!(next, QpState::Err | QpState::Sqe) {
-            core.sends.pull(self.service, self.kernel.as_deref());
+            core.sends.pull(self.kernel.as_deref());
         }
         let mut ports = QpPorts {
             ctx: self,
             sends: &mut core.sends,
             receives: &mut core.receives,
+            answers: &mut core.answers,
             pkey_index: core.pkey_index,
         };
         core.engine.set_state(engine_state(next), &mut ports);
@@ -231,7 +232,7 @@ impl QpCtx {
             timeout: attrs.timeout,
             retry_cnt: attrs.retry_cnt,
             rnr_retry: attrs.rnr_retry,
-            signal_all: core.sends.signal_all,
+            signal_all: self.signal_all,
         }
     }
 }

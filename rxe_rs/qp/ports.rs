@@ -3,22 +3,20 @@
 
 use super::{
     recv::Receives,
+    send::Sends,
+    Answers,
     QpCtx, //
 };
 use crate::{
-    cq::CqCtx,
     device::DeviceCtx,
     mr::Mrs,
     queue::{
         for_each_span,
-        SendStore,
-        Sge,
-        SGE_BYTES, //
+        sges_of, //
     },
 };
 use kernel::sync::rcu;
 use rxe_proto::{
-    check::rkey::Rights,
     engine::{
         ports::{
             AtomicOp,
@@ -30,20 +28,24 @@ use rxe_proto::{
             Taken, //
         },
         wc::Wc,
-        wr::SqSlot, //
+        wr::SqSlot,
+        Job,
+        Resource, //
     },
     ids::{
         PKey,
         RKey, //
     },
+    table::region::Access,
     wire::packet::Payload, //
 };
 
 /// What the engine works on, borrowed from a locked QP.
 pub(super) struct QpPorts<'a> {
     pub(super) ctx: &'a QpCtx,
-    pub(super) sends: &'a mut SendStore,
+    pub(super) sends: &'a mut Sends,
     pub(super) receives: &'a mut Receives,
+    pub(super) answers: &'a mut Answers,
     pub(super) pkey_index: u16,
 }
 
@@ -56,15 +58,11 @@ impl QpPorts<'_> {
         &self.ctx.dev.mrs
     }
 
-    /// The scatter/gather entries in the area of a send request.
-    fn sges(area: &[u8], count: u8) -> impl Iterator<Item = Sge> + '_ {
-        area.chunks_exact(SGE_BYTES).take(usize::from(count)).map(Sge::from_bytes)
-    }
 }
 
 impl Ports for QpPorts<'_> {
     fn sq_produced(&self) -> u32 {
-        self.sends.produced()
+        self.sends.store.produced()
     }
 
     fn sq_slot(&mut self, index: u32) -> Option<&mut SqSlot> {
@@ -73,14 +71,13 @@ impl Ports for QpPorts<'_> {
 
     fn sq_retire(&mut self, index: u32) {
         self.sends.retire(index);
-        self.ctx.publish_retired(index);
     }
 
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {
         if dst.is_empty() {
             return Ok(());
         }
-        let (slot, area) = self.sends.with_area(index).ok_or(LocalFault)?;
+        let (slot, area) = self.sends.store.with_area(index).ok_or(LocalFault)?;
         if slot.wr.flags.inline {
             let from = usize::try_from(offset).map_err(|_| LocalFault)?;
             let end = from.checked_add(dst.len()).ok_or(LocalFault)?;
@@ -88,20 +85,20 @@ impl Ports for QpPorts<'_> {
             return Ok(());
         }
         let guard = rcu::read_lock();
-        let sges = Self::sges(area, slot.wr.num_sge);
+        let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
         let len = dst.len();
         for_each_span(sges, offset, len, |span| {
             let to = dst.get_mut(span.from..span.from.checked_add(span.len)?)?;
             let pd = self.ctx.pd;
-            self.mrs().read(&guard, pd, span.lkey, span.addr, to, Rights::LOCAL_READ).ok()
+            self.mrs().read(&guard, pd, span.lkey, span.addr, to, Access::NONE).ok()
         })
         .ok_or(LocalFault)
     }
 
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
-        let (slot, area) = self.sends.with_area(index).ok_or(LocalFault)?;
+        let (slot, area) = self.sends.store.with_area(index).ok_or(LocalFault)?;
         let guard = rcu::read_lock();
-        let sges = Self::sges(area, slot.wr.num_sge);
+        let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
         self.ctx.scatter(&guard, sges, offset, src)
     }
 
@@ -130,14 +127,14 @@ impl Ports for QpPorts<'_> {
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault> {
         let guard = rcu::read_lock();
         self.mrs()
-            .read(&guard, self.ctx.pd, rkey.0, addr, dst, Rights::REMOTE_READ)
+            .read(&guard, self.ctx.pd, rkey.0, addr, dst, Access::REMOTE_READ)
             .map_err(|_| RemoteFault)
     }
 
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
         let guard = rcu::read_lock();
         self.mrs()
-            .write(&guard, self.ctx.pd, rkey.0, addr, src, Rights::REMOTE_WRITE)
+            .write(&guard, self.ctx.pd, rkey.0, addr, src, Access::REMOTE_WRITE)
             .map_err(|_| RemoteFault)
     }
 
@@ -146,12 +143,20 @@ impl Ports for QpPorts<'_> {
         self.mrs().atomic(&guard, self.ctx.pd, rkey.0, addr, op).map_err(|_| RemoteFault)
     }
 
+    fn jobs(&mut self) -> &mut [Job] {
+        &mut self.answers.jobs
+    }
+
+    fn resources(&mut self) -> &mut [Resource] {
+        &mut self.answers.resources
+    }
+
     fn complete_send(&mut self, wc: &Wc) {
-        complete(&self.ctx.send_cq, wc);
+        self.ctx.send_cq.push(wc, self.ctx.token);
     }
 
     fn complete_recv(&mut self, wc: &Wc) {
-        complete(&self.ctx.recv_cq, wc);
+        self.ctx.recv_cq.push(wc, self.ctx.token);
     }
 
     fn pkey(&self) -> PKey {
@@ -163,14 +168,10 @@ impl Ports for QpPorts<'_> {
     }
 }
 
-fn complete(cq: &CqCtx, wc: &Wc) {
-    cq.push(wc);
-}
-
-fn rights(right: RemoteRight) -> Rights {
+fn rights(right: RemoteRight) -> Access {
     match right {
-        RemoteRight::Read => Rights::REMOTE_READ,
-        RemoteRight::Write => Rights::REMOTE_WRITE,
-        RemoteRight::Atomic => Rights::REMOTE_ATOMIC,
+        RemoteRight::Read => Access::REMOTE_READ,
+        RemoteRight::Write => Access::REMOTE_WRITE,
+        RemoteRight::Atomic => Access::REMOTE_ATOMIC,
     }
 }

@@ -57,7 +57,7 @@ const AREA_BYTES: usize = MAX_SGE * SGE_BYTES;
 
 impl QpCtx {
     /// True if the state takes send requests; they are flushed in some.
-    fn takes_sends(state: State) -> bool {
+    pub(super) fn takes_sends(state: State) -> bool {
         matches!(state, State::Rts | State::Sqd | State::Sqe | State::Err)
     }
 

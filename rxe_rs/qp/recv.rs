@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Where receive requests come from, and how data gets into their buffers.
 
-use super::QpCtx;
+use super::{
+    KernelQueues,
+    QpCtx, //
+};
 use crate::queue::{
     for_each_span,
+    sges_of,
     RecvList,
-    Sge,
-    MAX_SGE, //
+    Sge, //
 };
 use kernel::{
     prelude::*,
     sync::rcu, //
 };
-use rxe_kapi::mem::ring::UserRing;
+use rxe_kapi::mem::ConsumerRing;
 use rxe_proto::{
     abi,
-    check::rkey::Rights,
     engine::{
         ports::{
             LocalFault,
@@ -23,6 +25,7 @@ use rxe_proto::{
         },
         wr::RecvWr, //
     },
+    table::region::Access,
     wire::packet::Payload, //
 };
 
@@ -30,8 +33,8 @@ use rxe_proto::{
 pub(super) enum Source {
     /// A ring shared with a user process.
     User {
-        ring: UserRing,
-        max_sge: usize,
+        ring: ConsumerRing,
+        max_sge: u8,
         /// One slot of the ring, copied.
         scratch: KVec<u8>,
     },
@@ -63,26 +66,37 @@ impl Receives {
                 max_sge,
                 scratch,
             } => {
-                if !ring.take(scratch) {
+                let Some(len) = ring.fetch(scratch) else {
                     return Taken::Empty;
-                }
-                match abi::RecvWqe::decode(scratch, *max_sge) {
+                };
+                // The slot has been copied: the process may fill it again.
+                ring.release(1);
+                match abi::decode_recv(scratch.get(..len).unwrap_or(&[]), *max_sge) {
                     Ok(wqe) => {
-                        let sges = wqe.sges().map(|s| Sge {
-                            addr: s.addr,
-                            length: s.length,
-                            lkey: s.lkey,
-                        });
-                        self.current.set(sges.take(MAX_SGE));
-                        wqe.wr_id()
+                        self.current.set(sges_of(wqe.list));
+                        return Taken::Wr(wqe.wr);
                     }
-                    Err(wr_id) => return Taken::Invalid { wr_id },
+                    Err(bad) => return Taken::Invalid { wr_id: bad.wr_id },
                 }
             }
         };
         match self.current.length() {
             Some(length) => Taken::Wr(RecvWr { wr_id, length }),
             None => Taken::Invalid { wr_id },
+        }
+    }
+}
+
+impl Receives {
+    /// Drops everything posted.
+    pub(super) fn discard(&mut self, kernel: Option<&KernelQueues>) {
+        match &mut self.source {
+            Source::Kernel => {
+                if let Some(kernel) = kernel {
+                    kernel.receives.lock().clear();
+                }
+            }
+            Source::User { ring, .. } => ring.discard(),
         }
     }
 }
@@ -100,7 +114,7 @@ impl QpCtx {
             let part = src.slice(span.from, span.len);
             self.dev
                 .mrs
-                .write(guard, self.pd, span.lkey, span.addr, &part, Rights::LOCAL_WRITE)
+                .write(guard, self.pd, span.lkey, span.addr, &part, Access::LOCAL_WRITE)
                 .ok()
         })
         .ok_or(LocalFault)

@@ -4,20 +4,17 @@
 use super::KernelQueues;
 use crate::queue::SendStore;
 use kernel::prelude::*;
-use rxe_kapi::mem::ring::UserRing;
+use rxe_kapi::mem::ConsumerRing;
 use rxe_proto::{
     abi,
-    engine::{
-        wr::SqSlot,
-        Service, //
-    },
+    engine::wr::SqSlot, //
 };
 
 /// The send queue as its consumer fills it.
 pub(super) enum Source {
     /// A ring shared with a user process.
     User {
-        ring: UserRing,
+        ring: ConsumerRing,
         limits: abi::SendLimits,
         /// One slot of the ring, copied.
         scratch: KVec<u8>,
@@ -30,29 +27,24 @@ pub(super) enum Source {
 pub(super) struct Sends {
     pub(super) store: SendStore,
     pub(super) source: Source,
-    /// Every request is signaled.
-    pub(super) signal_all: bool,
 }
 
 impl Sends {
     /// Takes over what was posted since, as far as it fits.
-    pub(super) fn pull(&mut self, service: Service, kernel: Option<&KernelQueues>) {
-        let Self {
-            store,
-            source,
-            signal_all,
-        } = self;
+    pub(super) fn pull(&mut self, kernel: Option<&KernelQueues>) {
+        let Self { store, source } = self;
         match source {
             Source::User {
                 ring,
                 limits,
                 scratch,
             } => {
-                while store.room() > 0 && ring.peek_next(scratch) {
-                    let wqe = abi::SendWqe::decode(scratch, service, limits);
-                    let mut slot = wqe.slot;
-                    slot.wr.flags.signaled |= *signal_all;
-                    if !store.push(slot, wqe.area) {
+                while store.room() > 0 {
+                    let Some(len) = ring.fetch(scratch) else {
+                        return;
+                    };
+                    let wqe = abi::decode_send(scratch.get(..len).unwrap_or(&[]), limits);
+                    if !store.push(wqe.slot, wqe.area) {
                         return;
                     }
                 }
@@ -93,9 +85,10 @@ impl Sends {
 
     /// Everything before `index` is finished: the consumer may use the slots again.
     pub(super) fn retire(&mut self, index: u32) {
+        let done = index.wrapping_sub(self.store.retired());
         self.store.retire(index);
         if let Source::User { ring, .. } = &mut self.source {
-            ring.release(index);
+            ring.release(done);
         }
     }
 
