@@ -37,6 +37,21 @@ void rxe_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags)
 	spin_unlock_irqrestore(lock, flags);
 }
 
+void rxe_local_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void rxe_local_bh_enable(void)
+{
+	local_bh_enable();
+}
+
+bool rxe_softirq_allowed(void)
+{
+	return !in_hardirq() && !in_nmi() && !irqs_disabled();
+}
+
 void rxe_table_init(struct xarray *xa)
 {
 	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ);

@@ -23,6 +23,11 @@ unsigned long rxe_spin_lock_irqsave(struct spinlock *lock);
 bool rxe_spin_trylock_irqsave(struct spinlock *lock, unsigned long *flags);
 void rxe_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags);
 
+/* Context. */
+void rxe_local_bh_disable(void);
+void rxe_local_bh_enable(void);
+bool rxe_softirq_allowed(void);
+
 /* RCU table. Storing never sleeps; a null entry reserves its index. */
 void rxe_table_init(struct xarray *xa);
 void *rxe_table_load(struct xarray *xa, u32 index);

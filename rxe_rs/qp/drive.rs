@@ -19,7 +19,7 @@ use kernel::{
 use rxe_kapi::{
     net::tx::TxBatch,
     rdma::event::QpEvent,
-    sync::bh,
+    sync::context::disable_bh,
     time::now_ns, //
 };
 use rxe_proto::{
@@ -60,7 +60,7 @@ impl QpCtx {
     }
 
     fn turn(&self) -> Turn {
-        let _bh = bh::disable();
+        let _bh = disable_bh();
         let mut batch = TxBatch::new();
         let now = now_ns();
         let (progress, events) = {

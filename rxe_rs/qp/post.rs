@@ -88,7 +88,7 @@ impl QpCtx {
             chain.advance();
         }
         if any {
-            if context::may_run_softirq_work() {
+            if context::softirq_allowed() {
                 self.as_arc_borrow().drive();
             } else {
                 let _ = workqueue::system_bh().enqueue(self.clone());
@@ -136,7 +136,7 @@ impl QpCtx {
         out.op = op;
         out.imm = wr.imm();
         out.flags = SendFlags {
-            signaled: flags & SEND_SIGNALED != 0,
+            signaled: self.signal_all || flags & SEND_SIGNALED != 0,
             solicited: flags & SEND_SOLICITED != 0,
             fence: flags & SEND_FENCE != 0,
             inline: flags & SEND_INLINE != 0,

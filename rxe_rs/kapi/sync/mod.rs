@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Locks and tables the kernel crate lacks.
 
+pub mod context;
 mod rcu_table;
 mod spinlock;
 

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the calling context allows.
+//!
+//! C header: [`include/linux/preempt.h`](srctree/include/linux/preempt.h)
+
+use crate::bindings;
+use core::marker::PhantomData;
+
+/// Bottom halves are off, and the task stays on its CPU, while this lives.
+pub struct BhDisabled(PhantomData<*mut ()>);
+
+/// Turns bottom halves off; they nest.
+///
+/// Context: process or softirq, interrupts on.
+#[inline]
+pub fn disable_bh() -> BhDisabled {
+    // SAFETY: No requirement; undone by the guard, which cannot leave the task.
+    unsafe { bindings::rxe_local_bh_disable() };
+    BhDisabled(PhantomData)
+}
+
+impl Drop for BhDisabled {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: Pairs with `disable_bh` in the same task.
+        unsafe { bindings::rxe_local_bh_enable() };
+    }
+}
+
+/// True if locks that turn bottom halves off may be taken: not in a hard interrupt and not with
+/// interrupts off.
+#[inline]
+pub fn softirq_allowed() -> bool {
+    // SAFETY: Reads the state of the CPU.
+    unsafe { bindings::rxe_softirq_allowed() }
+}
