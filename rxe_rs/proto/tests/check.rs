@@ -1,1 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Tests of the admission rules, exhaustive where that is possible.
+use super::admit::{admit, Path, QpFacts};
+use super::rkey::AccessError;
+use super::*;
+use crate::drop::DropReason;
+use crate::ids::{Gid, PKey, Psn, QKey, Qpn};
+use crate::table::region::{Access, MrDesc, State};
+use crate::wire::{Bth, Headers, Opcode, Operation, Packet, Transport};
+use proptest::prelude::*;
 
+/// Every key against the interesting ones.
+#[test]
+fn pkeys() {
+    for fixed in [
+        0x0000, 0x8000, 0x0001, 0x8001, 0x7fff, 0xffff, 0x1234, 0x9234,
+    ] {
+        for other in 0..=0xffffu16 {
+            let same = fixed & 0x7fff == other & 0x7fff;
+            let zero = fixed & 0x7fff == 0;
+            let full = (fixed | other) & 0x8000 != 0;
+            let (a, b) = (PKey(fixed), PKey(other));
+            assert_eq!(
+                pkey::matches(a, b),
+                same && !zero && full,
+                "{fixed:#x} {other:#x}"
+            );
+            assert_eq!(pkey::matches(a, b), pkey::matches(b, a));
+        }
+    }
+}
+
+#[test]
+fn qkeys() {
+    let own = QKey(0x1111);
+    assert_eq!(qkey::outgoing(QKey(0x2222), own), QKey(0x2222));
+    assert_eq!(qkey::outgoing(QKey(0x7fff_ffff), own), QKey(0x7fff_ffff));
+    assert_eq!(qkey::outgoing(QKey(0x8000_0000), own), own);
+    assert_eq!(qkey::outgoing(QKey::GSI, own), own);
+    assert!(qkey::accepts(own, own) && !qkey::accepts(QKey(0), own));
+}
+
+fn region() -> MrDesc {
+    MrDesc {
+        pd: 7,
+        key: 0x1234_5678,
+        iova: 0x1000,
+        length: 0x100,
+        access: Access::LOCAL_WRITE.union(Access::REMOTE_READ),
+        state: State::Valid,
+    }
+}
+
+#[test]
+fn keys_and_domains() {
+    let mr = region();
+    let check = |pd, key, rights| mr.check(pd, key, 0x1000, 1, rights).err();
+    assert_eq!(check(7, 0x1234_5678, Access::NONE), None);
+    assert_eq!(
+        check(8, 0x1234_5678, Access::NONE),
+        Some(AccessError::WrongPd)
+    );
+    // Every other key byte is another key.
+    for variant in 0..=255u32 {
+        let result = check(7, 0x1234_5600 | variant, Access::NONE);
+        assert_eq!(result.is_none(), variant == 0x78);
+    }
+    assert_eq!(
+        check(7, 0x1234_5678, Access::REMOTE_WRITE),
+        Some(AccessError::NoRight)
+    );
+    for state in [State::Free, State::Invalid] {
+        let mr = MrDesc { state, ..region() };
+        let result = mr.check(7, mr.key, 0x1000, 1, Access::NONE);
+        assert_eq!(result, Err(AccessError::BadKey));
+    }
+    assert!(MrDesc::EMPTY.check(0, 0, 0, 1, Access::NONE).is_err());
+}
+
+/// Every set of granted rights against every set asked for.
+#[test]
+fn rights() {
+    for granted in 0..0x400u32 {
+        let access = Access::from_bits(granted & !0x20).unwrap();
+        let mr = MrDesc { access, ..region() };
+        for asked in 0..0x400u32 {
+            let rights = Access::from_bits(asked).unwrap();
+            let good = asked & !(granted & !0x20) == 0;
+            assert_eq!(mr.check(7, mr.key, 0x1000, 1, rights).is_ok(), good);
+        }
+    }
+}
+
+#[test]
+fn zero_bytes_need_no_key() {
+    let grant = region().check(99, 0, u64::MAX, 0, Access::KNOWN).unwrap();
+    assert!(grant.is_empty());
+}
+
+/// Every start and length around a small region, and around the end of the address space.
+#[test]
+fn bounds() {
+    for iova in [0u64, 1, 0x1000, u64::MAX - 8, u64::MAX - 7] {
+        for length in 0..9u64 {
+            let mr = MrDesc {
+                iova,
+                length,
+                ..region()
+            };
+            for back in -3i64..12 {
+                let addr = iova.wrapping_add_signed(back);
+                for len in (1..12).chain([u64::MAX, u64::MAX - 1, 1 << 63]) {
+                    let result = mr.check(7, mr.key, addr, len, Access::NONE);
+                    let (start, end) = (u128::from(addr), u128::from(addr) + u128::from(len));
+                    let inside = start >= u128::from(iova)
+                        && end <= u128::from(iova) + u128::from(length)
+                        && end <= u128::from(u64::MAX);
+                    match result {
+                        Ok(grant) => {
+                            assert!(inside);
+                            assert_eq!(u128::from(grant.offset()), start - u128::from(iova));
+                            assert_eq!(grant.len(), len);
+                        }
+                        Err(error) => {
+                            assert!(!inside, "{iova:#x}+{length}: {addr:#x}+{len:#x}");
+                            assert_eq!(error, AccessError::OutOfBounds);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn zero_based_regions_count_from_zero() {
+    let access = Access::ZERO_BASED.union(Access::REMOTE_READ);
+    let mr = MrDesc { access, ..region() };
+    assert_eq!(
+        mr.check(7, mr.key, 0, 0x100, Access::REMOTE_READ)
+            .unwrap()
+            .offset(),
+        0
+    );
+    assert_eq!(
+        mr.check(7, mr.key, 0xff, 1, Access::REMOTE_READ)
+            .unwrap()
+            .offset(),
+        0xff
+    );
+    assert!(mr.check(7, mr.key, 0x1000, 1, Access::REMOTE_READ).is_err());
+}
+
+#[test]
+fn parts_of_a_grant() {
+    let grant = region()
+        .check(7, 0x1234_5678, 0x1010, 0x20, Access::NONE)
+        .unwrap();
+    let part = grant.part(0x10, 0x10).unwrap();
+    assert_eq!((part.offset(), part.len()), (0x20, 0x10));
+    assert!(grant.part(0x10, 0x11).is_none());
+    assert!(grant.part(u64::MAX, 2).is_none());
+    assert!(grant.part(0x20, 0).is_some());
+}
+
+proptest! {
+    #[test]
+    fn grants_are_inside(
+        iova in any::<u64>(), length in any::<u64>(), addr in any::<u64>(), len in 1u64..,
+    ) {
+        let mr = MrDesc { iova, length, ..region() };
+        if let Ok(grant) = mr.check(7, mr.key, addr, len, Access::NONE) {
+            prop_assert!(grant.offset().checked_add(grant.len()).unwrap() <= length);
+            prop_assert_eq!(iova.checked_add(grant.offset()), Some(addr));
+        }
+    }
+}
+
+const PEER: Gid = Gid::from_v4([10, 0, 0, 1]);
+const OWN: Gid = Gid::from_v4([10, 0, 0, 2]);
+
+fn facts(transport: Transport) -> QpFacts {
+    QpFacts {
+        transport,
+        qpn: Qpn::new(0x11),
+        pkey: PKey::DEFAULT,
+        qkey: QKey(0x1111),
+        peer: PEER,
+        own: OWN,
+    }
+}
+
+/// Outcome of admission and whether the checksum was asked for.
+fn run(bth: Bth, qkey: u32, qp: &QpFacts, source: Gid, icrc: bool) -> (Option<DropReason>, bool) {
+    let mut headers = Headers::new(bth);
+    if bth.opcode.transport() == Transport::Ud {
+        headers = headers.deth(QKey(qkey), Qpn::new(5));
+    }
+    let mut bytes = headers.as_slice().to_vec();
+    bytes.extend([0; 4]);
+    let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+    let path = Path {
+        source,
+        destination: OWN,
+    };
+    let mut asked = false;
+    let result = admit(
+        packet,
+        qp,
+        &path,
+        |key| key == PKey(0x8002),
+        |_| {
+            asked = true;
+            icrc
+        },
+    );
+    (result.err(), asked)
+}
+
+fn send(transport: Transport) -> Bth {
+    let opcode = Opcode::new(transport, Operation::SendOnly).unwrap();
+    Bth::new(opcode, Qpn::new(0x11), Psn::new(0))
+}
+
+#[test]
+fn transports_must_agree() {
+    for packet in [Transport::Rc, Transport::Uc, Transport::Ud] {
+        for qp in [Transport::Rc, Transport::Uc, Transport::Ud] {
+            let (reason, asked) = run(send(packet), 0x1111, &facts(qp), PEER, true);
+            let expected = (packet != qp).then_some(DropReason::WrongTransport);
+            assert_eq!((reason, asked), (expected, expected.is_none()));
+        }
+    }
+}
+
+/// With every check failing at once, the first one names the reason; and so on down the list.
+#[test]
+fn order_of_the_checks() {
+    let mut bth = send(Transport::Ud);
+    bth.pkey = PKey(0x1234);
+    let stranger = Gid::from_v4([10, 9, 9, 9]);
+    let qp = facts(Transport::Ud);
+    let bad = |reason| (Some(reason), false);
+    assert_eq!(
+        run(bth, 0, &facts(Transport::Rc), PEER, false),
+        bad(DropReason::WrongTransport)
+    );
+    assert_eq!(run(bth, 0, &qp, PEER, false), bad(DropReason::BadPKey));
+    bth.pkey = PKey(0x7fff);
+    assert_eq!(run(bth, 0, &qp, PEER, false), bad(DropReason::BadQKey));
+    assert_eq!(
+        run(bth, 0x1111, &qp, stranger, false),
+        (Some(DropReason::BadIcrc), true)
+    );
+    assert_eq!(run(bth, 0x1111, &qp, stranger, true), (None, true));
+
+    let qp = facts(Transport::Rc);
+    let mut bth = send(Transport::Rc);
+    assert_eq!(run(bth, 0, &qp, stranger, false), bad(DropReason::BadPeer));
+    let moved = QpFacts {
+        own: stranger,
+        ..qp
+    };
+    assert_eq!(run(bth, 0, &moved, PEER, false), bad(DropReason::BadPeer));
+    assert_eq!(
+        run(bth, 0, &qp, PEER, false),
+        (Some(DropReason::BadIcrc), true)
+    );
+    assert_eq!(run(bth, 0, &qp, PEER, true), (None, true));
+    bth.pkey = PKey(0xfffe);
+    assert_eq!(run(bth, 0, &qp, PEER, true), bad(DropReason::BadPKey));
+}
+
+#[test]
+fn the_gsi_takes_any_key_of_the_table() {
+    let qp = QpFacts {
+        qpn: Qpn::GSI,
+        qkey: QKey::GSI,
+        ..facts(Transport::Ud)
+    };
+    let mut bth = send(Transport::Ud);
+    bth.pkey = PKey(0x8002);
+    assert_eq!(run(bth, QKey::GSI.0, &qp, PEER, true), (None, true));
+    bth.pkey = PKey(0x8003);
+    assert_eq!(
+        run(bth, QKey::GSI.0, &qp, PEER, true),
+        (Some(DropReason::BadPKey), false)
+    );
+}
+
+#[test]
+fn notifications_come_from_the_peer() {
+    let bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
+    assert_eq!(run(bth, 0, &facts(Transport::Rc), PEER, true), (None, true));
+    let (reason, _) = run(bth, 0, &facts(Transport::Uc), OWN, true);
+    assert_eq!(reason, Some(DropReason::BadPeer));
+}
+
+#[test]
+fn reasons_index_their_own_counters() {
+    for (index, reason) in DropReason::ALL.iter().enumerate() {
+        assert_eq!(reason.index(), index);
+    }
+    let mut names: Vec<_> = DropReason::ALL
+        .iter()
+        .map(|reason| reason.as_str())
+        .collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), DropReason::COUNT);
+}
