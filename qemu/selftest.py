@@ -108,6 +108,45 @@ class Kernels(unittest.TestCase):
         self.assertIn("linux-binary-unsigned-7.2.12+deb13-amd64", newest["packages"])
 
 
+class Wire(unittest.TestCase):
+    """The packet check against packets that Scapy made, whole and damaged."""
+
+    @staticmethod
+    def packets():
+        from scapy.contrib.roce import BTH
+        from scapy.layers.inet import IP, UDP
+        from scapy.layers.inet6 import IPv6
+        from scapy.layers.l2 import Ether
+        from scapy.packet import Raw
+        ends = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
+        body = lambda: UDP(sport=49152, dport=4791) / BTH(opcode=4, dqpn=17, psn=5, pkey=0xFFFF) / Raw(bytes(range(64)))
+        return [bytes(Ether(**ends) / IP(src="10.0.0.1", dst="10.0.0.2") / body()),
+                bytes(Ether(**ends) / IPv6(src="fd00::1", dst="fd00::2") / body())]
+
+    def check(self, packets):
+        import wirecheck
+        from scapy.layers.l2 import Ether
+        from scapy.utils import wrpcap
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sample.pcap"
+            wrpcap(str(path), [Ether(p) for p in packets] if packets else [], linktype=1)
+            return wirecheck.check(path)
+
+    def test_good_packets_pass(self):
+        self.assertEqual(self.check(self.packets()), [])
+
+    def test_damage_is_found(self):
+        for n, packet in enumerate(self.packets()):
+            for offset in (-5, -1):
+                damaged = bytearray(packet)
+                damaged[offset] ^= 1
+                with self.subTest(packet=n, offset=offset):
+                    self.assertTrue(self.check([bytes(damaged)]))
+
+    def test_nothing_is_not_enough(self):
+        self.assertTrue(self.check([]))
+
+
 class Runner(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

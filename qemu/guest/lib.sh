@@ -207,9 +207,13 @@ reap() {
 	return 0
 }
 
-# capture NODE FILE: tcpdump of the node's RoCE traffic into results/FILE until `captured`.
+# capture NODE [FILE]: tcpdump of the node's RoCE traffic into results/ until `captured NODE`. Without FILE it is the test's own
+# capture: the host then checks every packet of it, and the test fails if one is wrong.
 capture() {
-	on "$1" tcpdump -q -i "$(netdev "$1")" -B 16384 -s 0 -U -w "/share/results/$2" udp port 4791 >/tmp/tcpdump.log 2>&1 &
+	local n
+	# What the wire carries is judged: no train is left whole and no checksum is left to a device.
+	for n in a b; do on $n ethtool -K "$(netdev $n)" tx off tx-udp-segmentation off gro off >/dev/null 2>/dev/null || true; done
+	on "$1" tcpdump -Z root --immediate-mode -q -i "$(netdev "$1")" -B 16384 -s 0 -U -w "/share/results/${2:-$RXE_TEST.wire}" udp port 4791 >/tmp/tcpdump.log 2>&1 &
 	CAPTURE=$!
 	local _
 	for _ in $(seq 100); do grep -q listening /tmp/tcpdump.log && return; sleep 0.1; done
@@ -218,8 +222,9 @@ capture() {
 captured() {
 	sleep 0.5
 	on "${1:-a}" pkill -INT -x tcpdump
-	wait "$CAPTURE" 2>/dev/null
-	return 0
+	wait "$CAPTURE" 2>/dev/null || true
+	local n
+	for n in a b; do on $n ethtool -K "$(netdev $n)" tx on tx-udp-segmentation on gro on >/dev/null 2>/dev/null || true; done
 }
 
 # --- verdicts --------------------------------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ while read -r name seconds file function; do
 	log=$results/$name
 	for n in $nodes; do call "$n" mark "begin $name"; done
 	echo "begin $name" >>$results/events
+	if [ -n "${RXE_CAPTURE:-}" ]; then capture a "$name.pcap"; fi
 	start=${EPOCHREALTIME/./}
 	export RXE_TEST=$name RXE_FILE=$file
 	timeout -k 5 "$seconds" bash /share/guest/case.sh "$file" $function >"$log.log" 2>&1 </dev/null
 	status=$?
 	[ $status = 124 ] && echo "TIMEOUT after $seconds s" >>"$log.log"
+	if [ -n "${RXE_CAPTURE:-}" ]; then captured a; fi
 	reap
 	took=$(((${EPOCHREALTIME/./} - start) / 1000))
 	for n in $nodes; do call "$n" since "begin $name" >"$log.dmesg-$n"; done
