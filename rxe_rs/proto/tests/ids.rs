@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn psn_wraps_at_24_bits() {
-    assert_eq!(Psn::new(0x1_00_0005), Psn::new(5));
+    assert_eq!(Psn::new(0x0100_0005), Psn::new(5));
     assert_eq!(Psn::new(0xff_ffff).next(), Psn::new(0));
     assert_eq!(Psn::new(0).prev(), Psn::new(0xff_ffff));
     assert_eq!(Psn::new(0xff_fff0).wrapping_add(0x20), Psn::new(0x10));
