@@ -24,6 +24,9 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh 
 	for f in /etc/resolv.conf /etc/hosts; do
 		[ -e "$f" ] && cat "$f" 2>/dev/null >"$RXE_ROOT$f" || :
 	done
+	# The root trusts what this machine trusts, or registries behind a local authority could not be reached.
+	certs=/etc/ssl/certs/ca-certificates.crt
+	[ ! -s $certs ] || mount --bind $certs "$RXE_ROOT$certs"
 	exec chroot "$RXE_ROOT" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \
 		RXE_RS_CACHE="$RXE_RS_CACHE" RXE_IN_ROOT=1 CARGO_HOME="$RXE_RS_CACHE/cargo" \
 		http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" \
