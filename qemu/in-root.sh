@@ -11,6 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 cwd=$(pwd -P)
 [ $# -gt 0 ] || set -- /bin/bash
 
+# The command is not the first process of its namespace: that one would be deaf to Ctrl-C.
 export RXE_ROOT="$root" RXE_CLONE="$clone" RXE_CWD="$cwd" RXE_RS_CACHE="$cache"
 exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh -eu -c '
 	into() { mkdir -p "$RXE_ROOT$1"; mount --rbind "$1" "$RXE_ROOT$1"; }
@@ -19,8 +20,9 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh 
 	mount --rbind /sys "$RXE_ROOT/sys"
 	mount -t proc proc "$RXE_ROOT/proc"
 	into /tmp
-	case $RXE_RS_CACHE/ in /tmp/*) ;; *) into "$RXE_RS_CACHE" ;; esac
-	case $RXE_CLONE/ in /tmp/*) ;; *) into "$RXE_CLONE" ;; esac
+	here() { mkdir -p "$RXE_ROOT$1"; mount --bind "$1" "$RXE_ROOT$1"; }
+	case $RXE_RS_CACHE/ in /tmp/*) ;; *) here "$RXE_RS_CACHE" ;; esac
+	case $RXE_CLONE/ in /tmp/*) ;; *) here "$RXE_CLONE" ;; esac
 	for f in /etc/resolv.conf /etc/hosts; do
 		[ -e "$f" ] && cat "$f" 2>/dev/null >"$RXE_ROOT$f" || :
 	done
@@ -30,5 +32,5 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh 
 	exec chroot "$RXE_ROOT" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \
 		RXE_RS_CACHE="$RXE_RS_CACHE" RXE_IN_ROOT=1 CARGO_HOME="$RXE_RS_CACHE/cargo" \
 		http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" \
-		/bin/sh -c '\''cd "$1" 2>/dev/null || cd /; shift; exec "$@"'\'' sh "$RXE_CWD" "$@"
+		/bin/sh -c '\''cd "$1" 2>/dev/null || cd /; shift; "$@"; exit $?'\'' sh "$RXE_CWD" "$@"
 ' sh "$@"

@@ -23,7 +23,7 @@ def probe_kvm(boot):
     memo = kernel.CACHE / "kvm-probe.json"
     try:
         known = json.loads(memo.read_text())
-        if known["boot_id"] == boot_id and known["release"] == boot["RELEASE"]:
+        if known["boot_id"] == boot_id:
             return known["works"], known["why"]
     except (OSError, ValueError, KeyError):
         pass
@@ -38,7 +38,7 @@ def probe_kvm(boot):
         why = "a trial boot worked" if works else "a trial boot under KVM failed"
     except subprocess.TimeoutExpired:
         works, why = False, f"a trial boot under KVM hung for {PROBE_SECONDS} s"
-    memo.write_text(json.dumps({"boot_id": boot_id, "release": boot["RELEASE"], "works": works, "why": why}))
+    memo.write_text(json.dumps({"boot_id": boot_id, "works": works, "why": why}))
     return works, why
 
 
