@@ -2,7 +2,37 @@
 //! RoCEv2 RDMA device on top of any network device, compatible with stock `librxe`.
 #![forbid(unsafe_code)]
 
-use kernel::prelude::*;
+mod ah;
+mod counters;
+mod cq;
+mod device;
+mod mr;
+mod net;
+mod pd;
+mod port;
+mod qp;
+mod queue;
+
+use crate::{
+    device::DeviceCtx,
+    net::Demux, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rxe_kapi::rdma::{
+    device::{
+        register,
+        unregister_all, //
+    },
+    exclusion::Exclusion,
+    link::{
+        Link,
+        NewLink,
+        Registration, //
+    },
+};
 
 module! {
     type: RxeRs,
@@ -13,12 +43,47 @@ module! {
     alias: ["rdma-link-rxe_rs"],
 }
 
-/// The loaded module.
-struct RxeRs;
+/// Makes devices for `rdma link add NAME type rxe_rs netdev DEV`.
+struct RxeLink {
+    demux: Arc<Demux>,
+}
+
+impl Link for RxeLink {
+    const TYPE: &'static CStr = c"rxe_rs";
+
+    fn new_link(&self, link: &NewLink<'_>) -> Result {
+        register::<DeviceCtx>(link, &THIS_MODULE, |handle| {
+            DeviceCtx::new(handle, link, self.demux.clone())
+        })
+    }
+}
+
+/// The loaded module; its parts go in the order of their declaration.
+struct RxeRs {
+    links: Option<Pin<KBox<Registration<RxeLink>>>>,
+    _alone: Exclusion,
+}
 
 impl kernel::Module for RxeRs {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         rxe_kapi::layout::check()?;
-        Ok(Self)
+        let alone = Exclusion::new().inspect_err(|_| {
+            pr_err!("rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
+        })?;
+        let demux = Arc::pin_init(Demux::new(), GFP_KERNEL)?;
+        let links = KBox::pin_init(Registration::new(RxeLink { demux }), GFP_KERNEL)?;
+        Ok(Self {
+            links: Some(links),
+            _alone: alone,
+        })
+    }
+}
+
+impl Drop for RxeRs {
+    fn drop(&mut self) {
+        // No new devices, then no devices, then nothing of theirs that is still being freed.
+        drop(self.links.take());
+        unregister_all::<DeviceCtx>();
+        rxe_kapi::sync::rcu_barrier();
     }
 }

@@ -7,7 +7,10 @@
 #include <linux/ethtool.h>
 #include <linux/if_vlan.h>
 #include <linux/inetdevice.h>
+#include <linux/module.h>
+#include <linux/namei.h>
 #include <linux/netdevice.h>
+#include <linux/notifier.h>
 #include <linux/rcupdate.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>

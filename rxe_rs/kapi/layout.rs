@@ -80,7 +80,6 @@ const LAYOUT: &[usize] = &rust_layout![
     rdma_link_ops,
     scatterlist,
     work_struct,
-    net_device,
     sk_buff,
 ];
 
@@ -93,7 +92,11 @@ pub fn check() -> Result {
     // SAFETY: `rxe_layout_len` is a constant of the C shim.
     let c_len = unsafe { bindings::rxe_layout_len };
     if c_len != LAYOUT.len() {
-        pr_err!("layout tables differ in length: {} and {}\n", c_len, LAYOUT.len());
+        pr_err!(
+            "layout tables differ in length: {} and {}\n",
+            c_len,
+            LAYOUT.len()
+        );
         return Err(EINVAL);
     }
     let mut same = true;

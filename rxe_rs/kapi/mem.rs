@@ -2,12 +2,11 @@
 //! Memory shared with user space: rings the process maps, and pages of the process.
 
 mod dma;
-mod ring;
+pub mod ring;
 mod shared;
 mod umem;
 
 pub use dma::DmaMemory;
-pub use ring::{ConsumerRing, ProducerRing};
 pub use shared::SharedBuf;
 pub use umem::Umem;
 

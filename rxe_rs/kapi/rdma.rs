@@ -19,6 +19,7 @@ pub mod cq;
 mod deferred;
 pub mod device;
 pub mod event;
+pub mod exclusion;
 pub mod link;
 pub mod mr;
 mod object;

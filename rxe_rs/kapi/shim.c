@@ -75,7 +75,6 @@ const struct rxe_layout_entry rxe_layout[] = {
 	RXE_SIZE(rdma_link_ops),
 	RXE_SIZE(scatterlist),
 	RXE_SIZE(work_struct),
-	RXE_SIZE(net_device),
 	RXE_SIZE(sk_buff),
 };
 
@@ -287,4 +286,64 @@ u32 rxe_netdev_speed(struct net_device *ndev)
 bool rxe_port_is_up(const struct net_device *ndev)
 {
 	return netif_running(ndev) && netif_carrier_ok(ndev);
+}
+
+void rxe_dev_hold(struct net_device *ndev)
+{
+	dev_hold(ndev);
+}
+
+void rxe_dev_put(struct net_device *ndev)
+{
+	dev_put(ndev);
+}
+
+u32 rxe_dev_ifindex(const struct net_device *ndev)
+{
+	return READ_ONCE(ndev->ifindex);
+}
+
+u32 rxe_dev_mtu(const struct net_device *ndev)
+{
+	return READ_ONCE(ndev->mtu);
+}
+
+/* The stock module has the same driver id and treats every such device as its own. */
+
+#define RXE_OTHER_MODULE "rdma_rxe"
+
+static int rxe_module_event(struct notifier_block *nb, unsigned long event, void *data)
+{
+	const struct module *module = data;
+
+	if (event != MODULE_STATE_COMING || strcmp(module->name, RXE_OTHER_MODULE))
+		return NOTIFY_DONE;
+	pr_err("rxe_rs: " RXE_OTHER_MODULE " cannot be loaded next to rxe_rs: unload rxe_rs first\n");
+	return notifier_from_errno(-EBUSY);
+}
+
+static struct notifier_block rxe_module_notifier = {
+	.notifier_call = rxe_module_event,
+};
+
+int rxe_exclusion_start(void)
+{
+	struct path path;
+	int err;
+
+	err = register_module_notifier(&rxe_module_notifier);
+	if (err)
+		return err;
+	/* Modules that are loaded already are not announced; sysfs knows them. */
+	if (!kern_path("/sys/module/" RXE_OTHER_MODULE "/initstate", 0, &path)) {
+		path_put(&path);
+		unregister_module_notifier(&rxe_module_notifier);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+void rxe_exclusion_stop(void)
+{
+	unregister_module_notifier(&rxe_module_notifier);
 }

@@ -58,6 +58,10 @@ impl DmaMemory {
             return Err(OutOfBounds.into());
         }
         // INVARIANT: The range is mapped, and the consumer keeps it for the request.
-        f(Run { addr: offset as usize as *mut u8, len, _memory: core::marker::PhantomData })
+        f(Run {
+            addr: offset as usize as *mut u8,
+            len,
+            _memory: core::marker::PhantomData,
+        })
     }
 }

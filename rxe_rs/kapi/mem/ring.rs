@@ -33,11 +33,11 @@ enum Index {
 impl Ring {
     const DATA: usize = offset_of!(bindings::rxe_queue_buf, data);
 
-    /// A ring that holds at least `capacity` elements of at least `size` bytes.
-    fn new(capacity: u32, size: usize) -> Result<Self> {
-        // One slot always stays empty.
-        let slots = capacity.checked_add(1).and_then(u32::checked_next_power_of_two).ok_or(EINVAL)?;
-        let size = size.max(64).checked_next_power_of_two().ok_or(EINVAL)?;
+    /// A ring of `slots` elements of `size` bytes, both powers of two.
+    fn new(slots: u32, size: usize) -> Result<Self> {
+        if !slots.is_power_of_two() || !size.is_power_of_two() || size < 64 {
+            return Err(EINVAL);
+        }
         let bytes = usize::try_from(slots)?.checked_mul(size).ok_or(EINVAL)?;
         let buf = SharedBuf::new(bytes.checked_add(Self::DATA).ok_or(EINVAL)?)?;
         let (mask, log2_size) = (slots - 1, size.trailing_zeros());
@@ -48,7 +48,11 @@ impl Ring {
             (*header).index_mask = mask;
         }
         // INVARIANT: The buffer was made for these numbers.
-        Ok(Self { buf, mask, log2_size })
+        Ok(Self {
+            buf,
+            mask,
+            log2_size,
+        })
     }
 
     fn size(&self) -> usize {
@@ -99,102 +103,117 @@ impl Ring {
 
 /// A ring that user space fills and the kernel empties: send and receive queues.
 ///
-/// Taking an element ([`fetch`](Self::fetch)) and giving its slot back
-/// ([`release`](Self::release)) are separate steps.
-pub struct ConsumerRing {
+/// Taking an element and giving its slot back are separate steps for sends. Elements are counted
+/// from 0, wrapping, in the order they were taken; elements that were discarded do not count.
+pub struct UserRing {
     ring: Ring,
-    fetched: u32,
-    released: u32,
+    /// Count of elements taken.
+    taken: u32,
+    /// Slot of element 0: moves when elements are discarded.
+    base: u32,
 }
 
-impl ConsumerRing {
-    /// A ring for at least `capacity` elements of at least `size` bytes.
+impl UserRing {
+    /// A ring of `slots` elements of `size` bytes; both are powers of two, `size` is at least 64.
+    ///
+    /// One slot always stays empty.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if that is beyond 1 GiB, `ENOMEM`.
-    pub fn new(capacity: u32, size: usize) -> Result<Self> {
-        Ok(Self { ring: Ring::new(capacity, size)?, fetched: 0, released: 0 })
+    /// `EINVAL` for other numbers or beyond 1 GiB, `ENOMEM`.
+    pub fn new(slots: u32, size: usize) -> Result<Self> {
+        Ok(Self {
+            ring: Ring::new(slots, size)?,
+            taken: 0,
+            base: 0,
+        })
     }
 
     /// The memory to map.
-    pub fn buf(&self) -> &Arc<SharedBuf> {
+    pub fn buffer(&self) -> &Arc<SharedBuf> {
         &self.ring.buf
     }
 
-    /// Elements the ring can hold: a power of two minus one.
-    pub fn capacity(&self) -> u32 {
-        self.ring.mask
-    }
-
-    /// Bytes of an element: a power of two.
+    /// Bytes of an element.
     pub fn element_size(&self) -> usize {
         self.ring.size()
     }
 
-    /// Elements the process has posted and nobody has fetched.
+    /// The slot that is taken next.
+    fn next(&self) -> u32 {
+        self.base.wrapping_add(self.taken)
+    }
+
+    /// Elements the process has posted and nobody has taken.
     pub fn pending(&self) -> u32 {
-        self.ring.load(Index::Producer).wrapping_sub(self.fetched) & self.ring.mask
+        self.ring.load(Index::Producer).wrapping_sub(self.next()) & self.ring.mask
     }
 
-    /// Elements fetched and not released.
-    pub fn held(&self) -> u32 {
-        self.fetched.wrapping_sub(self.released) & self.ring.mask
-    }
-
-    /// Copies the next element to `dst`, as much as fits, and returns the number of bytes; `None`
-    /// if none is pending.
-    pub fn fetch(&mut self, dst: &mut [u8]) -> Option<usize> {
+    /// Copies the next element to `dst`, as much as both hold, and counts it as taken; false if
+    /// none is pending. Its slot stays occupied until [`release`](Self::release).
+    pub fn peek_next(&mut self, dst: &mut [u8]) -> bool {
         if self.pending() == 0 {
-            return None;
+            return false;
         }
-        let len = self.ring.read(self.fetched, dst);
-        self.fetched = self.fetched.wrapping_add(1) & self.ring.mask;
-        Some(len)
+        self.ring.read(self.next(), dst);
+        self.taken = self.taken.wrapping_add(1);
+        true
     }
 
-    /// Gives the slots of the oldest `count` fetched elements back to the process.
-    pub fn release(&mut self, count: u32) {
-        let count = count.min(self.held());
-        self.released = self.released.wrapping_add(count) & self.ring.mask;
-        self.ring.store(Index::Consumer, self.released);
+    /// Gives the slots of all elements before number `index` back to the process.
+    pub fn release(&mut self, index: u32) {
+        self.ring
+            .store(Index::Consumer, self.base.wrapping_add(index));
     }
 
-    /// Gives everything back, fetched or not.
+    /// Takes the next element as [`peek_next`](Self::peek_next) and gives its slot back at once.
+    pub fn take(&mut self, dst: &mut [u8]) -> bool {
+        if !self.peek_next(dst) {
+            return false;
+        }
+        self.release(self.taken);
+        true
+    }
+
+    /// Drops what is pending.
     pub fn discard(&mut self) {
-        self.fetched = self.ring.load(Index::Producer);
-        self.released = self.fetched;
-        self.ring.store(Index::Consumer, self.released);
+        self.base = self.base.wrapping_add(self.pending());
     }
 }
 
 /// A ring that the kernel fills and user space empties: completion queues.
-pub struct ProducerRing {
+pub struct CompletionRing {
     ring: Ring,
     produced: u32,
 }
 
-impl ProducerRing {
-    /// A ring for at least `capacity` elements of at least `size` bytes.
+impl CompletionRing {
+    /// A ring of `slots` elements of `size` bytes; both are powers of two, `size` is at least 64.
+    ///
+    /// One slot always stays empty.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if that is beyond 1 GiB, `ENOMEM`.
-    pub fn new(capacity: u32, size: usize) -> Result<Self> {
-        Ok(Self { ring: Ring::new(capacity, size)?, produced: 0 })
+    /// `EINVAL` for other numbers or beyond 1 GiB, `ENOMEM`.
+    pub fn new(slots: u32, size: usize) -> Result<Self> {
+        Ok(Self {
+            ring: Ring::new(slots, size)?,
+            produced: 0,
+        })
     }
 
     /// The memory to map.
-    pub fn buf(&self) -> &Arc<SharedBuf> {
+    pub fn buffer(&self) -> &Arc<SharedBuf> {
         &self.ring.buf
     }
 
-    /// Elements the ring can hold: a power of two minus one.
+    /// Elements the ring can hold.
     pub fn capacity(&self) -> u32 {
         self.ring.mask
     }
 
     /// Elements the process has not consumed.
+    #[inline]
     pub fn len(&self) -> u32 {
         self.produced.wrapping_sub(self.ring.load(Index::Consumer)) & self.ring.mask
     }
@@ -205,6 +224,7 @@ impl ProducerRing {
     }
 
     /// Appends an element; false if the ring is full.
+    #[inline]
     pub fn push(&mut self, element: &[u8]) -> bool {
         if self.len() == self.ring.mask {
             return false;
@@ -215,9 +235,9 @@ impl ProducerRing {
         true
     }
 
-    /// Appends all elements not consumed to `to`, oldest first; false if they do not fit, in
-    /// which case `to` must not be used.
-    pub fn move_to(&self, to: &mut ProducerRing) -> bool {
+    /// Appends all elements not consumed to `to`, oldest first, as far as they fit; true if all
+    /// did.
+    pub fn copy_to(&self, to: &mut CompletionRing) -> bool {
         let count = self.len();
         let mut element = [0; 64];
         let mut index = self.produced.wrapping_sub(count);

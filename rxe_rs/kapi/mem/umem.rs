@@ -54,11 +54,15 @@ impl Umem {
         start.checked_add(len).ok_or(EINVAL)?;
         let size = usize::try_from(len)?;
         // SAFETY: By the caller's promise.
-        let raw = from_err_ptr(unsafe {
-            bindings::rxe_umem_get(dev, start, size, access as c_int)
-        })?;
+        let raw =
+            from_err_ptr(unsafe { bindings::rxe_umem_get(dev, start, size, access as c_int) })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        let mut umem = Self { raw, extents: VVec::new(), len, last: Atomic::new(0) };
+        let mut umem = Self {
+            raw,
+            extents: VVec::new(),
+            len,
+            last: Atomic::new(0),
+        };
         // From here on an error drops `umem`, which unpins.
         // SAFETY: A live region.
         let room = unsafe { bindings::rxe_umem_max_extents(raw.as_ptr()) };
@@ -93,7 +97,9 @@ impl Umem {
 
     /// End of the extent at `index`, counted from the start of the region.
     fn end_of(&self, index: usize) -> u64 {
-        self.extents.get(index.wrapping_add(1)).map_or(self.len, |next| next.offset)
+        self.extents
+            .get(index.wrapping_add(1))
+            .map_or(self.len, |next| next.offset)
     }
 
     /// The extent that holds `offset`, which must be below the length.
@@ -110,7 +116,10 @@ impl Umem {
                 }
             }
         }
-        let index = self.extents.partition_point(|e| e.offset <= offset).wrapping_sub(1);
+        let index = self
+            .extents
+            .partition_point(|e| e.offset <= offset)
+            .wrapping_sub(1);
         self.last.store(index as u32, Relaxed);
         index
     }
@@ -122,7 +131,9 @@ impl Umem {
         let len = rest.len();
         self.for_each_run(offset, len, |run| {
             let done = run.copy_to(rest);
-            rest = core::mem::take(&mut rest).get_mut(done..).unwrap_or_default();
+            rest = core::mem::take(&mut rest)
+                .get_mut(done..)
+                .unwrap_or_default();
             Ok(())
         })
     }

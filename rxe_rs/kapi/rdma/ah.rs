@@ -76,7 +76,11 @@ impl<D: Device> AhOps<D> {
             };
             // SAFETY: The argument of this very call.
             let user = unsafe { UserCall::from_raw(udata) };
-            let flags = if sleepable || user.is_some() { GFP_KERNEL } else { GFP_ATOMIC };
+            let flags = if sleepable || user.is_some() {
+                GFP_KERNEL
+            } else {
+                GFP_ATOMIC
+            };
             let ctx = D::Ah::create(dev, pd, av, user, flags)?;
             // SAFETY: The core allocated `AhShell::SIZE` bytes and nobody knows `ah` yet.
             unsafe { AhShell::<D::Ah>::init(ah, ctx) };
@@ -102,8 +106,7 @@ impl<D: Device> AhOps<D> {
     /// Called by the core with a live handle that nobody else uses.
     pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
         // SAFETY: The last use; the device is alive, and the core frees `ah` next.
-        let (ctx, dev) =
-            unsafe { (AhShell::<D::Ah>::take(ah), device::ctx::<D>((*ah).device)) };
+        let (ctx, dev) = unsafe { (AhShell::<D::Ah>::take(ah), device::ctx::<D>((*ah).device)) };
         ctx.destroy(dev);
         0
     }

@@ -62,9 +62,10 @@ impl DeviceAttr {
         to.max_ah = int(self.max_ah);
         to.max_qp_rd_atom = int(self.max_qp_rd_atom);
         to.max_qp_init_rd_atom = int(self.max_qp_rd_atom);
-        to.max_res_rd_atom =
-            int(u32::try_from(u64::from(self.max_qp_rd_atom) * u64::from(self.max_qp))
-                .unwrap_or(u32::MAX));
+        to.max_res_rd_atom = int(u32::try_from(
+            u64::from(self.max_qp_rd_atom) * u64::from(self.max_qp),
+        )
+        .unwrap_or(u32::MAX));
         to.max_pkeys = self.max_pkeys;
         to.local_ca_ack_delay = self.local_ca_ack_delay;
         to.atomic_cap = if self.atomics {
@@ -72,13 +73,13 @@ impl DeviceAttr {
         } else {
             bindings::ib_atomic_cap_IB_ATOMIC_NONE
         };
-        to.device_cap_flags = (
-            bindings::ib_device_cap_flags_IB_DEVICE_BAD_PKEY_CNTR
-                | bindings::ib_device_cap_flags_IB_DEVICE_BAD_QKEY_CNTR
-                | bindings::ib_device_cap_flags_IB_DEVICE_CURR_QP_STATE_MOD
-                | bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
-                | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID
-                | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN) as u64;
+        to.device_cap_flags = (bindings::ib_device_cap_flags_IB_DEVICE_BAD_PKEY_CNTR
+            | bindings::ib_device_cap_flags_IB_DEVICE_BAD_QKEY_CNTR
+            | bindings::ib_device_cap_flags_IB_DEVICE_CURR_QP_STATE_MOD
+            | bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
+            | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID
+            | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN)
+            as u64;
         to.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
     }
 }
@@ -128,15 +129,42 @@ impl PortAttr {
         to.pkey_tbl_len = self.pkey_tbl_len;
         to.max_vl_num = 1;
         let (width, speed) = match self.speed {
-            400_000.. => (bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_NDR),
-            200_000.. => (bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_HDR),
-            100_000.. => (bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_EDR),
-            50_000.. => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_HDR),
-            40_000.. => (bindings::ib_port_width_IB_WIDTH_4X, bindings::ib_port_speed_IB_SPEED_FDR10),
-            25_000.. => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_EDR),
-            10_000.. => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_FDR10),
-            5_000.. => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_DDR),
-            _ => (bindings::ib_port_width_IB_WIDTH_1X, bindings::ib_port_speed_IB_SPEED_SDR),
+            400_000.. => (
+                bindings::ib_port_width_IB_WIDTH_4X,
+                bindings::ib_port_speed_IB_SPEED_NDR,
+            ),
+            200_000.. => (
+                bindings::ib_port_width_IB_WIDTH_4X,
+                bindings::ib_port_speed_IB_SPEED_HDR,
+            ),
+            100_000.. => (
+                bindings::ib_port_width_IB_WIDTH_4X,
+                bindings::ib_port_speed_IB_SPEED_EDR,
+            ),
+            50_000.. => (
+                bindings::ib_port_width_IB_WIDTH_1X,
+                bindings::ib_port_speed_IB_SPEED_HDR,
+            ),
+            40_000.. => (
+                bindings::ib_port_width_IB_WIDTH_4X,
+                bindings::ib_port_speed_IB_SPEED_FDR10,
+            ),
+            25_000.. => (
+                bindings::ib_port_width_IB_WIDTH_1X,
+                bindings::ib_port_speed_IB_SPEED_EDR,
+            ),
+            10_000.. => (
+                bindings::ib_port_width_IB_WIDTH_1X,
+                bindings::ib_port_speed_IB_SPEED_FDR10,
+            ),
+            5_000.. => (
+                bindings::ib_port_width_IB_WIDTH_1X,
+                bindings::ib_port_speed_IB_SPEED_DDR,
+            ),
+            _ => (
+                bindings::ib_port_width_IB_WIDTH_1X,
+                bindings::ib_port_speed_IB_SPEED_SDR,
+            ),
         };
         to.active_width = width as u8;
         to.active_speed = speed as u16;

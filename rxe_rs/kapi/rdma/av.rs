@@ -63,7 +63,11 @@ impl AddressVector {
             port: raw.port,
             sl: raw.sl,
             static_rate: raw.static_rate,
-            network: if raw.ipv6 != 0 { Network::V6 } else { Network::V4 },
+            network: if raw.ipv6 != 0 {
+                Network::V6
+            } else {
+                Network::V4
+            },
             sgid_index: raw.sgid_index,
             sgid: raw.sgid,
             dgid: raw.dgid,

@@ -96,8 +96,8 @@ impl WcSink<'_> {
             }
         }
         if let Some(network) = wc.grh {
-            flags |= bindings::ib_wc_flags_IB_WC_GRH
-                | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
+            flags |=
+                bindings::ib_wc_flags_IB_WC_GRH | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
             raw.network_hdr_type = match network {
                 Network::V4 => bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8,
                 Network::V6 => bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
@@ -360,9 +360,16 @@ impl<D: Device> CqOps<D> {
             return 0;
         }
         // SAFETY: By the caller's promise.
-        let (ctx, room) =
-            unsafe { (Self::ctx(cq), core::slice::from_raw_parts_mut(wc.cast(), count)) };
-        let mut sink = WcSink { room: room.iter_mut(), filled: 0 };
+        let (ctx, room) = unsafe {
+            (
+                Self::ctx(cq),
+                core::slice::from_raw_parts_mut(wc.cast(), count),
+            )
+        };
+        let mut sink = WcSink {
+            room: room.iter_mut(),
+            filled: 0,
+        };
         ctx.poll(&mut sink);
         sink.filled
     }

@@ -18,9 +18,9 @@ use super::pd::{self, PdOps, PdShell, ProtectionDomain};
 use super::qp::{errno, QpOps, QpShell, QueuePair};
 use super::{udata, unsupported};
 use crate::bindings;
-use kernel::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 use kernel::error::{from_result, to_result};
+use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -56,7 +56,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Description of the node as long as nobody sets one.
     const NODE_DESC: &'static [u8];
     /// Names of the counters of the port, in the order of [`counters`](Self::counters).
-    const COUNTERS: &'static [&'static CStr];
+    const COUNTERS: &'static [&'static str];
 
     /// Limits and properties.
     fn attributes(&self) -> DeviceAttr;
@@ -222,8 +222,7 @@ pub fn register<D: Device>(
         (*dev).num_comp_vectors = c_int::try_from(bindings::rxe_num_possible_cpus()).unwrap_or(1);
         (*dev).local_dma_lkey = 0;
         (*dev).node_guid = u64::from_ne_bytes(link.guid());
-        (*dev).uverbs_cmd_mask |= 1
-            << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND
+        (*dev).uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND
             | 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_REQ_NOTIFY_CQ;
         for (to, from) in (*dev).node_desc.iter_mut().zip(D::NODE_DESC) {
             *to = *from as c_char;
@@ -516,13 +515,29 @@ impl<D: Device> Ops<D> {
         0
     }
 
-    const DESCS: &'static [bindings::rdma_stat_desc] = &{
-        // One more than can be needed never hurts; the core is told the true number.
-        let mut descs = [EMPTY_DESC; MAX_COUNTERS];
+    /// The names with their terminators.
+    const NAMES: &'static [[u8; MAX_NAME]; MAX_COUNTERS] = &{
         assert!(D::COUNTERS.len() <= MAX_COUNTERS);
+        let mut names = [[0; MAX_NAME]; MAX_COUNTERS];
         let mut i = 0;
         while i < D::COUNTERS.len() {
-            descs[i].name = D::COUNTERS[i].as_ptr().cast();
+            let name = D::COUNTERS[i].as_bytes();
+            assert!(name.len() < MAX_NAME);
+            let mut k = 0;
+            while k < name.len() {
+                names[i][k] = name[k];
+                k += 1;
+            }
+            i += 1;
+        }
+        names
+    };
+
+    const DESCS: &'static [bindings::rdma_stat_desc; MAX_COUNTERS] = &{
+        let mut descs = [EMPTY_DESC; MAX_COUNTERS];
+        let mut i = 0;
+        while i < D::COUNTERS.len() {
+            descs[i].name = Self::NAMES[i].as_ptr().cast();
             i += 1;
         }
         descs
@@ -561,7 +576,10 @@ impl<D: Device> Ops<D> {
         // counters, and the core holds their lock.
         let (ctx, values) = unsafe {
             let values = bindings::rxe_hw_stats_values(stats);
-            (ctx::<D>(dev), core::slice::from_raw_parts_mut(values, D::COUNTERS.len()))
+            (
+                ctx::<D>(dev),
+                core::slice::from_raw_parts_mut(values, D::COUNTERS.len()),
+            )
         };
         ctx.counters(values);
         D::COUNTERS.len() as c_int
@@ -584,6 +602,9 @@ const STATS_LIFESPAN_MS: usize = 10;
 /// Most counters of a device.
 const MAX_COUNTERS: usize = 96;
 
+/// Room for the name of a counter and its terminator.
+const MAX_NAME: usize = 48;
+
 const EMPTY_DESC: bindings::rdma_stat_desc = bindings::rdma_stat_desc {
     name: core::ptr::null(),
     flags: 0,
@@ -593,5 +614,8 @@ const EMPTY_DESC: bindings::rdma_stat_desc = bindings::rdma_stat_desc {
 fn gid_entry(attr: &bindings::ib_gid_attr) -> GidEntry {
     // SAFETY: All members of the union are plain bytes.
     let gid = unsafe { *attr.gid.raw.as_ref() };
-    GidEntry { gid, index: attr.index }
+    GidEntry {
+        gid,
+        index: attr.index,
+    }
 }

@@ -85,7 +85,10 @@ pub struct QpEvents {
 
 impl QpEvents {
     pub(crate) fn new(qp: *mut bindings::ib_qp) -> Result<Arc<Self>> {
-        let target = QpTarget { pending: Atomic::new(0), qp };
+        let target = QpTarget {
+            pending: Atomic::new(0),
+            qp,
+        };
         Arc::pin_init(
             pin_init!(Self {
                 deferred <- Deferred::new(target, c"QpEvents", kernel::static_lock_class!()),

@@ -5,9 +5,10 @@
 
 use super::qp::errno;
 use crate::bindings;
-use kernel::ffi::{c_char, c_int};
-use core::marker::{PhantomData, PhantomPinned};
+use core::marker::PhantomPinned;
+use kernel::ffi::{c_char, c_int, c_void};
 use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
 use kernel::types::Opaque;
 
 /// A request to put an RDMA device on a network device.
@@ -31,6 +32,14 @@ impl NewLink<'_> {
         self.ndev
     }
 
+    /// A reference to the network device that may be kept.
+    pub fn device(&self) -> LinkDevice {
+        // SAFETY: The network device is alive by the type invariant.
+        unsafe { bindings::rxe_dev_hold(self.ndev) };
+        // INVARIANT: The reference was just taken.
+        LinkDevice { ndev: self.ndev }
+    }
+
     /// Globally unique identifier made from the Ethernet address.
     pub fn guid(&self) -> [u8; 8] {
         let mut guid = [0; 8];
@@ -40,51 +49,113 @@ impl NewLink<'_> {
     }
 }
 
+/// A counted reference to the network device under an RDMA device.
+///
+/// # Invariants
+///
+/// Holds a reference on `ndev`.
+pub struct LinkDevice {
+    ndev: *mut bindings::net_device,
+}
+
+// SAFETY: The functions used here may be called from any thread.
+unsafe impl Send for LinkDevice {}
+// SAFETY: As above.
+unsafe impl Sync for LinkDevice {}
+
+impl LinkDevice {
+    pub(crate) fn as_ptr(&self) -> *mut bindings::net_device {
+        self.ndev
+    }
+
+    /// Interface index.
+    pub fn ifindex(&self) -> u32 {
+        // SAFETY: The device is alive by the type invariant.
+        unsafe { bindings::rxe_dev_ifindex(self.ndev) }
+    }
+
+    /// MTU in bytes.
+    pub fn mtu(&self) -> u32 {
+        // SAFETY: The device is alive by the type invariant.
+        unsafe { bindings::rxe_dev_mtu(self.ndev) }
+    }
+
+    /// Running and with a carrier.
+    pub fn is_up(&self) -> bool {
+        // SAFETY: The device is alive by the type invariant.
+        unsafe { bindings::rxe_port_is_up(self.ndev) }
+    }
+
+    /// Mbit/s, 0 if unknown. Takes the RTNL lock.
+    pub fn speed(&self) -> u32 {
+        // SAFETY: The device is alive by the type invariant.
+        unsafe { bindings::rxe_netdev_speed(self.ndev) }
+    }
+}
+
+impl Drop for LinkDevice {
+    fn drop(&mut self) {
+        // SAFETY: Gives back the reference of the type invariant.
+        unsafe { bindings::rxe_dev_put(self.ndev) };
+    }
+}
+
 /// A kind of link.
-pub trait Link: 'static {
+pub trait Link: Send + Sync + 'static {
     /// Name of the kind, for `rdma link add … type`.
     const TYPE: &'static CStr;
 
-    /// Makes a device.
+    /// Makes a device. Process context.
     ///
     /// # Errors
     ///
     /// Whatever the user should see.
-    fn new_link(link: &NewLink<'_>) -> Result;
+    fn new_link(&self, link: &NewLink<'_>) -> Result;
 }
 
-/// The registration of a kind of link; requests come until it is dropped.
+/// The registration of a kind of link; requests come until it is dropped. A module can have one.
 #[pin_data(PinnedDrop)]
 pub struct Registration<T: Link> {
     #[pin]
     ops: Opaque<bindings::rdma_link_ops>,
+    link: T,
     #[pin]
     _pin: PhantomPinned,
-    _link: PhantomData<T>,
 }
 
-// SAFETY: The core locks its list; nothing else is accessed.
+// SAFETY: The core locks its list, and `T` is `Send`.
 unsafe impl<T: Link> Send for Registration<T> {}
-// SAFETY: As above.
+// SAFETY: As above, and `T` is `Sync`.
 unsafe impl<T: Link> Sync for Registration<T> {}
+
+/// The `T` of the one registration: the core passes no context to its operation.
+static CURRENT: Atomic<*mut c_void> = Atomic::new(core::ptr::null_mut());
 
 impl<T: Link> Registration<T> {
     /// Registers.
-    pub fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            ops <- Opaque::ffi_init(|slot: *mut bindings::rdma_link_ops| {
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is a registration already.
+    pub fn new(link: T) -> impl PinInit<Self, Error> {
+        try_pin_init!(&this in Self {
+            link,
+            _pin: PhantomPinned,
+            ops <- Opaque::try_ffi_init(move |slot: *mut bindings::rdma_link_ops| {
+                // SAFETY: `this` is the place being initialised; only an address is taken.
+                let link = unsafe { &raw mut (*this.as_ptr()).link };
+                CURRENT.cmpxchg(core::ptr::null_mut(), link.cast(), Full).map_err(|_| EBUSY)?;
                 let mut ops: bindings::rdma_link_ops = pin_init::zeroed();
                 ops.type_ = T::TYPE.as_char_ptr();
                 ops.newlink = Some(Self::newlink);
                 // SAFETY: The slot is pinned, valid for writes and lives until `drop`
-                // unregisters it.
+                // unregisters it. The link before it is initialised.
                 unsafe {
                     slot.write(ops);
                     bindings::rdma_link_register(slot);
                 }
+                Ok::<(), Error>(())
             }),
-            _pin: PhantomPinned,
-            _link: PhantomData,
         })
     }
 
@@ -92,10 +163,18 @@ impl<T: Link> Registration<T> {
     ///
     /// Called by the core with a string and a live network device.
     unsafe extern "C" fn newlink(name: *const c_char, ndev: *mut bindings::net_device) -> c_int {
+        // SAFETY: There is one registration, which is of this type, and its `drop` waits for
+        // this function before the link goes.
+        let Some(this) = (unsafe { CURRENT.load(Acquire).cast::<T>().as_ref() }) else {
+            return ENODEV.to_errno();
+        };
         // SAFETY: By the caller's promise.
         // INVARIANT: The core holds a reference during the call.
-        let link = NewLink { name: unsafe { CStr::from_char_ptr(name) }, ndev };
-        errno(T::new_link(&link))
+        let link = NewLink {
+            name: unsafe { CStr::from_char_ptr(name) },
+            ndev,
+        };
+        errno(this.new_link(&link))
     }
 }
 
@@ -104,5 +183,6 @@ impl<T: Link> PinnedDrop for Registration<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Registered in `new`; waits for running requests.
         unsafe { bindings::rdma_link_unregister(self.ops.get()) };
+        CURRENT.store(core::ptr::null_mut(), Release);
     }
 }

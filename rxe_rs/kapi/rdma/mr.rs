@@ -99,9 +99,7 @@ struct MrShell<T> {
 pub(crate) struct MrOps<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> MrOps<D> {
-    fn shell(
-        f: impl FnOnce() -> Result<MrCreated<D::Mr>>,
-    ) -> *mut bindings::ib_mr {
+    fn shell(f: impl FnOnce() -> Result<MrCreated<D::Mr>>) -> *mut bindings::ib_mr {
         let make = || {
             // Nothing needs to be undone if the context cannot be made afterwards.
             let room = KBox::<MrShell<D::Mr>>::new_uninit(GFP_KERNEL)?;
@@ -109,7 +107,13 @@ impl<D: Device> MrOps<D> {
             let mut c: bindings::ib_mr = pin_init::zeroed();
             c.lkey = created.lkey;
             c.rkey = created.rkey;
-            Ok(KBox::write(room, MrShell { c, ctx: created.ctx }))
+            Ok(KBox::write(
+                room,
+                MrShell {
+                    c,
+                    ctx: created.ctx,
+                },
+            ))
         };
         match make() {
             Ok(shell) => KBox::into_raw(shell).cast(),
@@ -141,7 +145,16 @@ impl<D: Device> MrOps<D> {
             };
             // SAFETY: The device is alive, and this is the registering process.
             let umem = unsafe { Umem::pin(raw_dev, start, length, access)? };
-            D::Mr::register(dev, ctx, UserMr { umem, length, iova, access })
+            D::Mr::register(
+                dev,
+                ctx,
+                UserMr {
+                    umem,
+                    length,
+                    iova,
+                    access,
+                },
+            )
         })
     }
 
@@ -154,8 +167,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         Self::shell(|| {
             // SAFETY: The PD is alive, so its device is.
-            let (dev, ctx) =
-                unsafe { (device::ctx::<D>((*pd).device), PdOps::<D>::ctx(pd)) };
+            let (dev, ctx) = unsafe { (device::ctx::<D>((*pd).device), PdOps::<D>::ctx(pd)) };
             // SAFETY: Only kernel consumers reach this operation.
             let memory = unsafe { DmaMemory::new() };
             D::Mr::register_dma(dev, ctx, memory, access as u32 & !ACCESS_OPTIONAL)

@@ -67,8 +67,7 @@ impl<D: Device> PdOps<D> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: The last use; the device is alive, and the core frees `pd` next.
-        let (ctx, dev) =
-            unsafe { (PdShell::<D::Pd>::take(pd), device::ctx::<D>((*pd).device)) };
+        let (ctx, dev) = unsafe { (PdShell::<D::Pd>::take(pd), device::ctx::<D>((*pd).device)) };
         ctx.destroy(dev);
         0
     }

@@ -211,7 +211,9 @@ impl QpChange<'_> {
     /// `EINVAL` for an unknown state.
     pub fn cur_state(&self) -> Result<Option<QpState>> {
         match self.has(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE) {
-            Some(()) => Ok(Some(QpState::from_raw(self.attr.cur_qp_state).ok_or(EINVAL)?)),
+            Some(()) => Ok(Some(
+                QpState::from_raw(self.attr.cur_qp_state).ok_or(EINVAL)?,
+            )),
             None => Ok(None),
         }
     }
@@ -500,7 +502,11 @@ impl<D: Device> QpOps<D> {
             )?;
             qp_ref.qp_num = created.qpn;
             created.cap.store(&mut init.cap);
-            let slot = QpSlot { ctx: created.ctx, events, _maps: created.maps };
+            let slot = QpSlot {
+                ctx: created.ctx,
+                events,
+                _maps: created.maps,
+            };
             // SAFETY: The core allocated `QpShell::SIZE` bytes and nobody knows `qp` yet.
             unsafe { QpShell::<D::Qp>::init(qp, slot) };
             Ok(0)
@@ -519,14 +525,22 @@ impl<D: Device> QpOps<D> {
         from_result(|| {
             // SAFETY: A live QP of this driver on a live device.
             let (slot, dev, qp_type) = unsafe {
-                (QpShell::<D::Qp>::slot(qp), super::device::ctx::<D>((*qp).device), (*qp).qp_type)
+                (
+                    QpShell::<D::Qp>::slot(qp),
+                    super::device::ctx::<D>((*qp).device),
+                    (*qp).qp_type,
+                )
             };
             let mask = u32::try_from(mask).map_err(|_| EINVAL)?;
             if mask & !bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS != 0 {
                 return Err(unsupported());
             }
             // SAFETY: The core passes a valid attribute.
-            let change = QpChange { attr: unsafe { &*attr }, mask, qp_type };
+            let change = QpChange {
+                attr: unsafe { &*attr },
+                mask,
+                qp_type,
+            };
             slot.ctx.modify(dev, &change)?;
             Ok(0)
         })
@@ -542,9 +556,8 @@ impl<D: Device> QpOps<D> {
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
         // SAFETY: A live QP of this driver and valid places for the answer.
-        let (slot, qp, attr, init) = unsafe {
-            (QpShell::<D::Qp>::slot(qp), &*qp, &mut *attr, &mut *init)
-        };
+        let (slot, qp, attr, init) =
+            unsafe { (QpShell::<D::Qp>::slot(qp), &*qp, &mut *attr, &mut *init) };
         let report = slot.ctx.query();
         attr.qp_state = report.state.to_raw();
         attr.cur_qp_state = report.state.to_raw();
@@ -592,8 +605,12 @@ impl<D: Device> QpOps<D> {
     ) -> c_int {
         {
             // SAFETY: A live QP of this driver on a live device.
-            let (slot, dev) =
-                unsafe { (QpShell::<D::Qp>::slot(qp), super::device::ctx::<D>((*qp).device)) };
+            let (slot, dev) = unsafe {
+                (
+                    QpShell::<D::Qp>::slot(qp),
+                    super::device::ctx::<D>((*qp).device),
+                )
+            };
             slot.ctx.destroy(dev);
             slot.events.stop();
         }
@@ -649,7 +666,11 @@ impl<D: Device> QpOps<D> {
         let user = unsafe { !(*qp).uobject.is_null() };
         // SAFETY: The core passes a well-formed chain.
         let mut chain = unsafe { RecvChain::new(wr) };
-        let result = if user { Err(EINVAL) } else { slot.ctx.post_recv(&mut chain) };
+        let result = if user {
+            Err(EINVAL)
+        } else {
+            slot.ctx.post_recv(&mut chain)
+        };
         if result.is_err() {
             // SAFETY: The core passes a valid place.
             unsafe { *bad_wr = chain.as_ptr() };

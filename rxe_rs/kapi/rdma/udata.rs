@@ -33,7 +33,11 @@ impl UserCall<'_> {
         // SAFETY: A non-null `ib_udata` of the core is embedded in its attribute bundle.
         let ucontext = NonNull::new(unsafe { bindings::rxe_udata_ucontext(udata.as_ptr()) })?;
         // INVARIANT: By the caller's promise and the check above.
-        Some(Self { udata, ucontext, _call: PhantomData })
+        Some(Self {
+            udata,
+            ucontext,
+            _call: PhantomData,
+        })
     }
 
     /// Bytes the caller passed in.
@@ -59,11 +63,7 @@ impl UserCall<'_> {
         }
         // SAFETY: By the type invariant; `dst` is valid for its length.
         to_result(unsafe {
-            bindings::rxe_copy_from_udata(
-                self.udata.as_ptr(),
-                dst.as_mut_ptr().cast(),
-                dst.len(),
-            )
+            bindings::rxe_copy_from_udata(self.udata.as_ptr(), dst.as_mut_ptr().cast(), dst.len())
         })
     }
 
@@ -90,7 +90,9 @@ impl UserCall<'_> {
     pub fn write_to(&self, address: u64, src: &[u8]) -> Result {
         let address = usize::try_from(address).map_err(|_| EFAULT)?;
         let to = kernel::uaccess::UserPtr::from_addr(address);
-        kernel::uaccess::UserSlice::new(to, src.len()).writer().write_slice(src)
+        kernel::uaccess::UserSlice::new(to, src.len())
+            .writer()
+            .write_slice(src)
     }
 
     /// Offers `buf` to the calling process: it may map it at the offset of the result.
@@ -100,7 +102,10 @@ impl UserCall<'_> {
     /// `ENOMEM`.
     pub fn map(&self, buf: &Arc<SharedBuf>) -> Result<Mapping> {
         let entry = KBox::new(
-            Entry { c: pin_init::zeroed(), buf: buf.clone() },
+            Entry {
+                c: pin_init::zeroed(),
+                buf: buf.clone(),
+            },
             GFP_KERNEL,
         )?;
         let len = buf.len();
@@ -117,7 +122,9 @@ impl UserCall<'_> {
         }
         // SAFETY: `KBox` pointers are not null.
         // INVARIANT: The entry is inserted and removed by nobody else.
-        Ok(Mapping { entry: unsafe { NonNull::new_unchecked(entry) } })
+        Ok(Mapping {
+            entry: unsafe { NonNull::new_unchecked(entry) },
+        })
     }
 }
 

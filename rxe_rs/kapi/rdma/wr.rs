@@ -172,12 +172,18 @@ impl<'a, D: Device> SendWr<'a, D> {
         }
         // SAFETY: Requests with these opcodes are embedded in an `ib_rdma_wr`.
         let wr = unsafe { &*core::ptr::from_ref(self.raw).cast::<bindings::ib_rdma_wr>() };
-        Some(RdmaPart { remote_addr: wr.remote_addr, rkey: wr.rkey })
+        Some(RdmaPart {
+            remote_addr: wr.remote_addr,
+            rkey: wr.rkey,
+        })
     }
 
     /// The remote part of an ATOMIC request.
     pub fn atomic(&self) -> Option<AtomicPart> {
-        if !matches!(self.opcode(), WrOpcode::AtomicCmpAndSwp | WrOpcode::AtomicFetchAndAdd) {
+        if !matches!(
+            self.opcode(),
+            WrOpcode::AtomicCmpAndSwp | WrOpcode::AtomicFetchAndAdd
+        ) {
             return None;
         }
         // SAFETY: Requests with these opcodes are embedded in an `ib_atomic_wr`.
@@ -231,13 +237,21 @@ impl<'a, D: Device> SendChain<'a, D> {
         qp_type: bindings::ib_qp_type,
     ) -> Self {
         // SAFETY: By the caller's promise.
-        Self { next: unsafe { wr.as_ref() }, qp_type, _dev: PhantomData }
+        Self {
+            next: unsafe { wr.as_ref() },
+            qp_type,
+            _dev: PhantomData,
+        }
     }
 
     /// The request to handle now.
     pub fn current(&self) -> Option<SendWr<'a, D>> {
         let raw = self.next?;
-        Some(SendWr { raw, qp_type: self.qp_type, _dev: PhantomData })
+        Some(SendWr {
+            raw,
+            qp_type: self.qp_type,
+            _dev: PhantomData,
+        })
     }
 
     /// The current request is taken.
@@ -282,7 +296,9 @@ impl<'a> RecvChain<'a> {
     /// `wr` is null or the head of a well-formed chain that lives for `'a`.
     pub(crate) unsafe fn new(wr: *const bindings::ib_recv_wr) -> Self {
         // SAFETY: By the caller's promise.
-        Self { next: unsafe { wr.as_ref() } }
+        Self {
+            next: unsafe { wr.as_ref() },
+        }
     }
 
     /// The request to handle now.
@@ -319,5 +335,9 @@ unsafe fn sges<'a>(
         }
         _ => &[],
     };
-    slice.iter().map(|sge| Sge { addr: sge.addr, length: sge.length, lkey: sge.lkey })
+    slice.iter().map(|sge| Sge {
+        addr: sge.addr,
+        length: sge.length,
+        lkey: sge.lkey,
+    })
 }

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Counters of a device: drop reasons, protocol events and traffic, per CPU and summed when read.
+
+use kernel::{
+    cpu::{
+        nr_cpu_ids,
+        CpuId, //
+    },
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
+use rxe_proto::{
+    drop::DropReason,
+    engine::ports::Count, //
+};
+
+/// Traffic of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Traffic {
+    /// Packets sent.
+    TxPackets,
+    /// Bytes sent, RoCE headers and ICRC included.
+    TxBytes,
+    /// Packets received and admitted.
+    RxPackets,
+    /// Bytes received and admitted.
+    RxBytes,
+    /// Packets the network refused to send.
+    TxErrors,
+}
+
+impl Traffic {
+    const NAMES: [&'static str; 5] = [
+        "sent_pkts",
+        "sent_bytes",
+        "rcvd_pkts",
+        "rcvd_bytes",
+        "send_err",
+    ];
+
+    const fn index(self) -> usize {
+        match self {
+            Self::TxPackets => 0,
+            Self::TxBytes => 1,
+            Self::RxPackets => 2,
+            Self::RxBytes => 3,
+            Self::TxErrors => 4,
+        }
+    }
+}
+
+const TRAFFIC: usize = Traffic::NAMES.len();
+const EVENTS: usize = Count::COUNT;
+const DROPS: usize = DropReason::COUNT;
+
+/// Number of counters.
+const LEN: usize = TRAFFIC + EVENTS + DROPS;
+
+/// Names of all counters, in the order of [`Counters::read`].
+pub(crate) const NAMES: [&str; LEN] = {
+    let mut names = [""; LEN];
+    let mut i = 0;
+    while i < TRAFFIC {
+        names[i] = Traffic::NAMES[i];
+        i += 1;
+    }
+    while i < TRAFFIC + EVENTS {
+        names[i] = Count::ALL[i - TRAFFIC].name();
+        i += 1;
+    }
+    while i < LEN {
+        names[i] = DropReason::ALL[i - TRAFFIC - EVENTS].as_str();
+        i += 1;
+    }
+    names
+};
+
+/// The counters of one CPU, on cache lines of their own.
+#[repr(align(64))]
+struct Shard([Atomic<u64>; LEN]);
+
+/// The counters of a device.
+pub(crate) struct Counters {
+    shards: KVVec<Shard>,
+    /// Q_Key violations at the last reset.
+    qkey_base: Atomic<u64>,
+}
+
+impl Counters {
+    /// All zero.
+    pub(crate) fn new() -> Result<Self> {
+        let count = usize::try_from(nr_cpu_ids())?;
+        let mut shards = KVVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            shards.push(Shard([const { Atomic::new(0) }; LEN]), GFP_KERNEL)?;
+        }
+        Ok(Self {
+            shards,
+            qkey_base: Atomic::new(0),
+        })
+    }
+
+    #[inline]
+    fn add(&self, index: usize, n: u64) {
+        // A change of CPU in between only moves the count to another shard.
+        let cpu = usize::try_from(CpuId::current().as_u32()).unwrap_or(0);
+        if let Some(counter) = self.shards.get(cpu).and_then(|shard| shard.0.get(index)) {
+            counter.add(n, Relaxed);
+        }
+    }
+
+    fn sum(&self, index: usize) -> u64 {
+        let each = self.shards.iter().filter_map(|shard| shard.0.get(index));
+        each.fold(0, |sum, counter| sum.wrapping_add(counter.load(Relaxed)))
+    }
+
+    /// Counts a dropped packet.
+    #[inline]
+    pub(crate) fn drop(&self, reason: DropReason) {
+        self.add(TRAFFIC + EVENTS + reason.index(), 1);
+    }
+
+    /// Counts a protocol event.
+    #[inline]
+    pub(crate) fn count(&self, what: Count) {
+        self.add(TRAFFIC + what.index(), 1);
+    }
+
+    /// Counts traffic.
+    #[inline]
+    pub(crate) fn traffic(&self, what: Traffic, n: u64) {
+        if n != 0 {
+            self.add(what.index(), n);
+        }
+    }
+
+    /// Counts a packet of `len` bytes that was admitted.
+    #[inline]
+    pub(crate) fn received(&self, len: usize) {
+        self.traffic(Traffic::RxPackets, 1);
+        self.traffic(Traffic::RxBytes, u64::try_from(len).unwrap_or(0));
+    }
+
+    /// Packets refused for their P_Key.
+    pub(crate) fn bad_pkey(&self) -> u64 {
+        self.sum(TRAFFIC + EVENTS + DropReason::BadPKey.index())
+    }
+
+    /// Packets refused for their Q_Key since the last reset.
+    pub(crate) fn bad_qkey(&self) -> u64 {
+        let all = self.sum(TRAFFIC + EVENTS + DropReason::BadQKey.index());
+        all.wrapping_sub(self.qkey_base.load(Relaxed))
+    }
+
+    /// Starts counting Q_Key violations from zero.
+    pub(crate) fn reset_bad_qkey(&self) {
+        self.qkey_base.store(
+            self.sum(TRAFFIC + EVENTS + DropReason::BadQKey.index()),
+            Relaxed,
+        );
+    }
+
+    /// Sums everything into `to`.
+    pub(crate) fn read(&self, to: &mut [u64]) {
+        for (index, to) in to.iter_mut().enumerate().take(LEN) {
+            *to = self.sum(index);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues, filled from softirq and process context.
+//!
+//! The ring's lock is the innermost one. Consumers are told outside of it, from a work item.
+
+use crate::device::DeviceCtx;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+use rxe_kapi::{
+    mem::ring::CompletionRing,
+    new_spinlock_irq,
+    rdma::{
+        av::Network,
+        cq::{
+            self,
+            Arm,
+            CompletionQueue,
+            CqInit,
+            CqNotify,
+            WcExtra,
+            WcSink, //
+        },
+        qp::QpToken,
+        udata::{
+            Mapping,
+            UserCall, //
+        },
+        unsupported, //
+    },
+    sync::SpinLockIrq, //
+};
+use rxe_proto::{
+    abi::encode_cqe,
+    engine::wc::{
+        NetKind,
+        Wc, //
+    },
+};
+
+/// Most completions of a queue.
+pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
+
+/// Bytes of an element in the user's ring: 48 are used.
+const CQE_BYTES: usize = 64;
+
+/// A completion queue.
+#[pin_data]
+pub(crate) struct CqCtx {
+    #[pin]
+    ring: SpinLockIrq<CqRing>,
+    notify: Arc<CqNotify>,
+    /// The offer to map the user's ring.
+    #[pin]
+    map: Mutex<Option<Mapping>>,
+}
+
+/// What the lock guards.
+struct CqRing {
+    store: Store,
+    armed: Option<Arm>,
+    /// A completion was lost; reported once.
+    overflowed: bool,
+    dead: bool,
+}
+
+/// Where completions wait.
+enum Store {
+    /// In a ring shared with a user process.
+    User(CompletionRing),
+    /// In kernel memory.
+    Kernel(KernelRing),
+}
+
+/// Completions of a kernel consumer.
+struct KernelRing {
+    entries: KVVec<(Wc, QpToken)>,
+    limit: usize,
+    /// Position of the oldest one.
+    head: usize,
+    len: usize,
+}
+
+impl KernelRing {
+    fn new(limit: u32) -> Result<Self> {
+        let limit = usize::try_from(limit)?;
+        Ok(Self {
+            entries: KVVec::with_capacity(limit, GFP_KERNEL)?,
+            limit,
+            head: 0,
+            len: 0,
+        })
+    }
+
+    /// Position of the entry `n` after the oldest one.
+    fn position(&self, n: usize) -> usize {
+        let at = self.head.wrapping_add(n);
+        if at >= self.limit {
+            at.wrapping_sub(self.limit)
+        } else {
+            at
+        }
+    }
+
+    fn push(&mut self, wc: &Wc, qp: QpToken) -> bool {
+        if self.len >= self.limit {
+            return false;
+        }
+        let at = self.position(self.len);
+        match self.entries.get_mut(at) {
+            Some(entry) => *entry = (*wc, qp),
+            // Filled for the first time: positions come in order then.
+            None => {
+                if self.entries.push_within_capacity((*wc, qp)).is_err() {
+                    return false;
+                }
+            }
+        }
+        self.len = self.len.wrapping_add(1);
+        true
+    }
+
+    fn pop_into(&mut self, to: &mut WcSink<'_>) -> bool {
+        if self.len == 0 || to.is_full() {
+            return false;
+        }
+        if let Some((wc, qp)) = self.entries.get(self.head) {
+            to.push(&for_consumer(wc, *qp));
+        }
+        self.head = self.position(1);
+        self.len = self.len.wrapping_sub(1);
+        true
+    }
+
+    /// Drops the completions of one QP.
+    fn forget(&mut self, qp: QpToken) {
+        let mut kept = 0usize;
+        for n in 0..self.len {
+            let Some(entry) = self.entries.get(self.position(n)).copied() else {
+                continue;
+            };
+            if entry.1 == qp {
+                continue;
+            }
+            let at = self.position(kept);
+            if let Some(to) = self.entries.get_mut(at) {
+                *to = entry;
+                kept = kept.wrapping_add(1);
+            }
+        }
+        self.len = kept;
+    }
+}
+
+impl CqRing {
+    fn len(&self) -> u32 {
+        match &self.store {
+            Store::User(ring) => ring.len(),
+            Store::Kernel(ring) => u32::try_from(ring.len).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl CqCtx {
+    /// Adds a completion of `qp`. Any context.
+    pub(crate) fn push(&self, wc: &Wc, qp: QpToken) {
+        let (fire, lost) = {
+            let mut guard = self.ring.lock();
+            let ring = &mut *guard;
+            if ring.dead {
+                return;
+            }
+            let stored = match &mut ring.store {
+                Store::User(user) => user.push(&encode_cqe(wc)),
+                Store::Kernel(kernel) => kernel.push(wc, qp),
+            };
+            if stored {
+                let fire = match ring.armed {
+                    Some(Arm::Next) => true,
+                    Some(Arm::Solicited) => wc.solicited,
+                    None => false,
+                };
+                if fire {
+                    ring.armed = None;
+                }
+                (fire, false)
+            } else {
+                (false, !core::mem::replace(&mut ring.overflowed, true))
+            }
+        };
+        if fire {
+            self.notify.completion();
+        }
+        if lost {
+            self.notify.error();
+        }
+    }
+
+    /// Drops the completions of a kernel consumer's QP that goes away.
+    pub(crate) fn forget(&self, qp: QpToken) {
+        if let Store::Kernel(kernel) = &mut self.ring.lock().store {
+            kernel.forget(qp);
+        }
+    }
+
+    /// A ring for at least `cqe` completions and the bytes that tell the process where it is.
+    fn user_ring(cqe: u32, user: &UserCall<'_>) -> Result<(CompletionRing, Mapping)> {
+        if cqe == 0 || cqe > MAX_CQE {
+            return Err(EINVAL);
+        }
+        let slots = cqe.wrapping_add(1).next_power_of_two();
+        let ring = CompletionRing::new(slots, CQE_BYTES)?;
+        let map = user.map(ring.buffer())?;
+        Ok((ring, map))
+    }
+
+    /// Sends `struct mminfo`.
+    fn respond(map: &Mapping, user: &UserCall<'_>) -> Result {
+        let mut response = [0u8; 16];
+        let size = u32::try_from(map.len())?;
+        let fields = [&map.offset().to_ne_bytes()[..], &size.to_ne_bytes()[..]];
+        for (to, from) in response.iter_mut().zip(fields.into_iter().flatten()) {
+            *to = *from;
+        }
+        user.respond(&response)
+    }
+}
+
+/// A completion as kernel consumers see it.
+fn for_consumer(wc: &Wc, qp: QpToken) -> cq::Wc {
+    cq::Wc {
+        wr_id: wc.wr_id,
+        status: wc.status.to_u32(),
+        opcode: wc.opcode.to_u32(),
+        byte_len: wc.byte_len,
+        extra: wc.imm.map_or(WcExtra::None, WcExtra::Imm),
+        qp,
+        src_qp: wc.src_qpn,
+        pkey_index: wc.pkey_index,
+        grh: wc.grh.map(|kind| match kind {
+            NetKind::V4 => Network::V4,
+            NetKind::V6 => Network::V6,
+        }),
+        smac: None,
+        vlan: None,
+    }
+}
+
+impl CompletionQueue for CqCtx {
+    type Device = DeviceCtx;
+
+    fn create(_dev: &Arc<DeviceCtx>, init: CqInit<'_>) -> Result<(Arc<Self>, u32)> {
+        if init.flags != 0 {
+            return Err(unsupported());
+        }
+        if init.cqe == 0 || init.cqe > MAX_CQE {
+            return Err(EINVAL);
+        }
+        let (store, map, cqe) = match &init.user {
+            Some(user) => {
+                let (ring, map) = Self::user_ring(init.cqe, user)?;
+                Self::respond(&map, user)?;
+                let cqe = ring.capacity();
+                (Store::User(ring), Some(map), cqe)
+            }
+            None => (Store::Kernel(KernelRing::new(init.cqe)?), None, init.cqe),
+        };
+        let ring = CqRing {
+            store,
+            armed: None,
+            overflowed: false,
+            dead: false,
+        };
+        let ctx = Arc::pin_init(
+            pin_init!(Self {
+                ring <- new_spinlock_irq!(ring, "CqCtx::ring"),
+                notify: init.notify.clone(),
+                map <- new_mutex!(map, "CqCtx::map"),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok((ctx, cqe))
+    }
+
+    fn resize(&self, _dev: &Arc<DeviceCtx>, cqe: u32, user: &UserCall<'_>) -> Result<u32> {
+        let mut held = self.map.lock();
+        let (mut ring, map) = Self::user_ring(cqe, user)?;
+        let granted = ring.capacity();
+        // Nothing may fail once the process has been told.
+        Self::respond(&map, user)?;
+        let old = {
+            let mut guard = self.ring.lock();
+            let Store::User(current) = &mut guard.store else {
+                return Err(EINVAL);
+            };
+            if current.len() > granted || !current.copy_to(&mut ring) {
+                return Err(EINVAL);
+            }
+            core::mem::replace(current, ring)
+        };
+        let old_map = held.replace(map);
+        drop(held);
+        drop((old, old_map));
+        Ok(granted)
+    }
+
+    fn poll(&self, to: &mut WcSink<'_>) {
+        if let Store::Kernel(kernel) = &mut self.ring.lock().store {
+            while kernel.pop_into(to) {}
+        }
+    }
+
+    fn peek(&self, limit: u32) -> u32 {
+        self.ring.lock().len().min(limit)
+    }
+
+    fn arm(&self, what: Arm) -> bool {
+        let mut ring = self.ring.lock();
+        // A queue armed for everything stays so.
+        if ring.armed != Some(Arm::Next) {
+            ring.armed = Some(what);
+        }
+        ring.len() != 0
+    }
+
+    fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
+        self.ring.lock().dead = true;
+        drop(self.map.lock().take());
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The RDMA device on top of one network device.
+
+use crate::{
+    ah::{
+        AhCtx,
+        MAX_AH, //
+    },
+    counters::{
+        self,
+        Counters, //
+    },
+    cq::{
+        CqCtx,
+        MAX_CQE, //
+    },
+    mr::{
+        MrCtx,
+        Mrs,
+        MAX_MR,
+        MAX_MR_SIZE, //
+    },
+    net::Demux,
+    pd::{
+        PdCtx,
+        MAX_PD, //
+    },
+    port::PortKeys,
+    qp::{
+        QpCtx,
+        MAX_WR, //
+    },
+    queue::MAX_SGE,
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rxe_kapi::{
+    rdma::{
+        attr::{
+            DeviceAttr,
+            PortAttr, //
+        },
+        device::{
+            Device,
+            DeviceHandle,
+            GidEntry, //
+        },
+        link::{
+            LinkDevice,
+            NewLink, //
+        },
+    },
+    sync::RcuTable,
+};
+use rxe_proto::{
+    engine::qp::MAX_RD_ATOMIC,
+    ids::PKey,
+    table::pkeys::PKeyTable, //
+};
+
+/// The device as `rxe_kapi` names it.
+pub(crate) type RxeDevice = DeviceCtx;
+
+/// Version of the driver, shown as that of the firmware.
+const VERSION: (u32, u16, u16) = (0, 1, 0);
+
+/// Most queue pairs, completion queues of a device.
+const MAX_QUEUES: u32 = 1 << 20;
+
+/// Everything the driver knows of a device.
+#[pin_data]
+pub(crate) struct DeviceCtx {
+    pub(crate) handle: DeviceHandle,
+    pub(crate) link: LinkDevice,
+    guid: [u8; 8],
+    /// Queue pairs by number.
+    pub(crate) demux: Arc<Demux>,
+    pub(crate) counters: Counters,
+    pub(crate) pkeys: PortKeys,
+    #[pin]
+    pub(crate) mrs: Mrs,
+    #[pin]
+    pub(crate) ahs: RcuTable<AhCtx>,
+    /// Numbers in use; the rows stay empty.
+    #[pin]
+    pub(crate) pds: RcuTable<PdCtx>,
+}
+
+impl DeviceCtx {
+    /// Makes the context of a device that is about to be registered.
+    pub(crate) fn new(
+        handle: DeviceHandle,
+        link: &NewLink<'_>,
+        demux: Arc<Demux>,
+    ) -> Result<Arc<Self>> {
+        let counters = Counters::new()?;
+        let guid = link.guid();
+        let link = link.device();
+        let dev = Arc::pin_init(
+            pin_init!(Self {
+                handle,
+                link,
+                guid,
+                demux,
+                counters,
+                pkeys: PortKeys::new(),
+                mrs <- Mrs::new(),
+                ahs <- RcuTable::new(),
+                pds <- RcuTable::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        dev.demux.add_device(&dev)?;
+        Ok(dev)
+    }
+}
+
+impl Device for DeviceCtx {
+    type Pd = PdCtx;
+    type Ah = AhCtx;
+    type Cq = CqCtx;
+    type Qp = QpCtx;
+    type Mr = MrCtx;
+
+    /// `RDMA_DRIVER_RXE`: what `librxe` looks for.
+    const DRIVER_ID: u32 = 14;
+    /// Version of `rdma_user_rxe.h`.
+    const ABI_VERSION: u32 = 2;
+    const NODE_DESC: &'static [u8] = b"rxe_rs";
+    const COUNTERS: &'static [&'static str] = &counters::NAMES;
+
+    fn attributes(&self) -> DeviceAttr {
+        let sge = u32::try_from(MAX_SGE).unwrap_or(1);
+        DeviceAttr {
+            fw_ver: VERSION,
+            sys_image_guid: self.guid,
+            max_mr_size: MAX_MR_SIZE,
+            // Every power of two from 4 KiB.
+            page_size_cap: !0xfff,
+            vendor_id: 0xff_ffff,
+            vendor_part_id: 0,
+            hw_ver: 0,
+            max_qp: MAX_QUEUES,
+            max_qp_wr: MAX_WR,
+            max_send_sge: sge,
+            max_recv_sge: sge,
+            max_sge_rd: sge,
+            max_cq: MAX_QUEUES,
+            max_cqe: MAX_CQE,
+            max_mr: MAX_MR,
+            max_pd: MAX_PD,
+            max_ah: MAX_AH,
+            max_qp_rd_atom: u32::from(MAX_RD_ATOMIC),
+            max_pkeys: u16::try_from(PKeyTable::LEN).unwrap_or(u16::MAX),
+            local_ca_ack_delay: 15,
+            atomics: true,
+        }
+    }
+
+    fn port(&self) -> PortAttr {
+        self.port_attr()
+    }
+
+    fn pkey(&self, index: u16) -> Result<u16> {
+        let PKey(key) = self.pkeys.get(index).ok_or(EINVAL)?;
+        Ok(key)
+    }
+
+    fn firmware(&self) -> &'static CStr {
+        c"0.1.0"
+    }
+
+    fn add_gid(&self, _gid: &GidEntry) -> Result {
+        Ok(())
+    }
+
+    fn del_gid(&self, _gid: &GidEntry) {}
+
+    fn reset_qkey_violations(&self) {
+        self.counters.reset_bad_qkey();
+    }
+
+    fn counters(&self, to: &mut [u64]) {
+        self.counters.read(to);
+    }
+
+    fn unregistered(self: &Arc<Self>) {
+        self.demux.remove_device(self);
+    }
+}

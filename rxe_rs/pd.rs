@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Protection domains: a number that keys, queue pairs and address handles must share.
+
+use crate::device::DeviceCtx;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rxe_kapi::rdma::pd::ProtectionDomain;
+
+/// Most domains of a device.
+pub(crate) const MAX_PD: u32 = 1 << 20;
+
+/// A protection domain.
+pub(crate) struct PdCtx {
+    number: u32,
+}
+
+impl PdCtx {
+    /// The number, unique on the device and not 0.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl ProtectionDomain for PdCtx {
+    type Device = DeviceCtx;
+
+    fn create(dev: &Arc<DeviceCtx>) -> Result<Arc<Self>> {
+        let number = dev.pds.reserve_random(1..=MAX_PD)?;
+        match Arc::new(Self { number }, GFP_KERNEL) {
+            Ok(ctx) => Ok(ctx),
+            Err(_) => {
+                dev.pds.remove(number);
+                Err(ENOMEM)
+            }
+        }
+    }
+
+    fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
+        dev.pds.remove(self.number);
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The port of a device: its state and its P_Key table.
+
+use crate::device::DeviceCtx;
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+use rxe_kapi::rdma::attr::PortAttr;
+use rxe_proto::{
+    check::pkey,
+    ids::{
+        Mtu,
+        PKey, //
+    },
+    table::pkeys::PKeyTable, //
+};
+
+/// Entries of the GID table: an address vector names them by a byte.
+pub(crate) const GID_TABLE_LEN: u32 = 256;
+
+/// Largest message in bytes.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
+
+/// The P_Key table, read for every packet: single entries change atomically.
+pub(crate) struct PortKeys {
+    entries: [Atomic<u32>; PKeyTable::LEN],
+}
+
+impl PortKeys {
+    /// As a P_Key table starts.
+    pub(crate) fn new() -> Self {
+        let table = PKeyTable::new();
+        let keys = Self {
+            entries: [const { Atomic::new(0) }; PKeyTable::LEN],
+        };
+        for (index, entry) in (0..).zip(keys.entries.iter()) {
+            entry.store(
+                u32::from(table.get(index).unwrap_or(PKey::INVALID).0),
+                Relaxed,
+            );
+        }
+        keys
+    }
+
+    /// Entry `index`.
+    #[inline]
+    pub(crate) fn get(&self, index: u16) -> Option<PKey> {
+        let entry = self.entries.get(usize::from(index))?;
+        u16::try_from(entry.load(Relaxed)).ok().map(PKey)
+    }
+
+    /// First entry whose member may talk to one with `key`.
+    #[inline]
+    pub(crate) fn find_matching(&self, key: PKey) -> Option<u16> {
+        (0..).zip(self.entries.iter()).find_map(|(index, entry)| {
+            let own = u16::try_from(entry.load(Relaxed)).ok().map(PKey)?;
+            pkey::matches(own, key).then_some(index)
+        })
+    }
+}
+
+impl DeviceCtx {
+    /// P_Key at `index`; one that matches nothing beyond the table.
+    #[inline]
+    pub(crate) fn pkey(&self, index: u16) -> PKey {
+        self.pkeys.get(index).unwrap_or(PKey::INVALID)
+    }
+
+    /// Index of the first P_Key that lets in packets with `key`.
+    #[inline]
+    pub(crate) fn find_pkey(&self, key: PKey) -> Option<u16> {
+        self.pkeys.find_matching(key)
+    }
+
+    /// True if `index` is in the table and its entry is in use.
+    pub(crate) fn pkey_is_valid(&self, index: u16) -> bool {
+        self.pkeys
+            .get(index)
+            .is_some_and(|key| key != PKey::INVALID)
+    }
+
+    /// The largest path MTU the network device carries.
+    pub(crate) fn active_mtu(&self) -> Mtu {
+        Mtu::largest_fitting(self.link.mtu()).unwrap_or(Mtu::Mtu256)
+    }
+
+    /// State of the port.
+    pub(crate) fn port_attr(&self) -> PortAttr {
+        let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        PortAttr {
+            up: self.link.is_up(),
+            max_mtu: Mtu::Mtu4096.bytes(),
+            active_mtu: self.active_mtu().bytes(),
+            phys_mtu: self.link.mtu(),
+            gid_tbl_len: GID_TABLE_LEN,
+            pkey_tbl_len: u16::try_from(PKeyTable::LEN).unwrap_or(u16::MAX),
+            max_msg_sz: MAX_MESSAGE,
+            bad_pkey_cntr: clamp(self.counters.bad_pkey()),
+            qkey_viol_cntr: clamp(self.counters.bad_qkey()),
+            speed: self.link.speed(),
+        }
+    }
+}
