@@ -2,9 +2,11 @@
 //! Locks and tables the kernel crate lacks.
 
 pub mod context;
+mod global;
 mod rcu_table;
 mod spinlock;
 
+pub use global::{Filled, Global};
 pub use rcu_table::RcuTable;
 pub use spinlock::{
     SpinLockBh, SpinLockBhBackend, SpinLockBhGuard, SpinLockIrq, SpinLockIrqBackend,
