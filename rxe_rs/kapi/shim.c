@@ -288,22 +288,22 @@ bool rxe_port_is_up(const struct net_device *ndev)
 	return netif_running(ndev) && netif_carrier_ok(ndev);
 }
 
-void rxe_dev_hold(struct net_device *ndev)
+void rxe_link_hold(struct net_device *ndev)
 {
 	dev_hold(ndev);
 }
 
-void rxe_dev_put(struct net_device *ndev)
+void rxe_link_put(struct net_device *ndev)
 {
 	dev_put(ndev);
 }
 
-u32 rxe_dev_ifindex(const struct net_device *ndev)
+u32 rxe_link_ifindex(const struct net_device *ndev)
 {
 	return READ_ONCE(ndev->ifindex);
 }
 
-u32 rxe_dev_mtu(const struct net_device *ndev)
+u32 rxe_link_mtu(const struct net_device *ndev)
 {
 	return READ_ONCE(ndev->mtu);
 }

@@ -35,7 +35,7 @@ impl NewLink<'_> {
     /// A reference to the network device that may be kept.
     pub fn device(&self) -> LinkDevice {
         // SAFETY: The network device is alive by the type invariant.
-        unsafe { bindings::rxe_dev_hold(self.ndev) };
+        unsafe { bindings::rxe_link_hold(self.ndev) };
         // INVARIANT: The reference was just taken.
         LinkDevice { ndev: self.ndev }
     }
@@ -71,13 +71,13 @@ impl LinkDevice {
     /// Interface index.
     pub fn ifindex(&self) -> u32 {
         // SAFETY: The device is alive by the type invariant.
-        unsafe { bindings::rxe_dev_ifindex(self.ndev) }
+        unsafe { bindings::rxe_link_ifindex(self.ndev) }
     }
 
     /// MTU in bytes.
     pub fn mtu(&self) -> u32 {
         // SAFETY: The device is alive by the type invariant.
-        unsafe { bindings::rxe_dev_mtu(self.ndev) }
+        unsafe { bindings::rxe_link_mtu(self.ndev) }
     }
 
     /// Running and with a carrier.
@@ -96,7 +96,7 @@ impl LinkDevice {
 impl Drop for LinkDevice {
     fn drop(&mut self) {
         // SAFETY: Gives back the reference of the type invariant.
-        unsafe { bindings::rxe_dev_put(self.ndev) };
+        unsafe { bindings::rxe_link_put(self.ndev) };
     }
 }
 
