@@ -2,6 +2,7 @@
 """One QEMU machine: its command line, its serial log, its end. Also the choice between KVM and emulation."""
 import json
 import os
+import secrets
 import socket
 import subprocess
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 import kernel
 
 PROBE_SECONDS = 20
+# Names of this run's sockets: process ids repeat, for every run has a process namespace of its own.
+TOKEN = secrets.token_hex(4)
 QEMU = "qemu-system-x86_64"
 
 
@@ -49,8 +52,8 @@ class Machine:
         self.node = node
         self.serial = folder / f"serial-{node}.log"
         # Socket paths have a limit of 107 bytes, clones may live deep: keep sockets in a short private folder.
-        self.control = Path(f"/tmp/rxe-qmp-{os.getpid()}-{node}")
-        self.console = Path(f"/tmp/rxe-con-{os.getpid()}-{node}")
+        self.control = Path(f"/tmp/rxe-{TOKEN}-{node}.qmp")
+        self.console = Path(f"/tmp/rxe-{TOKEN}-{node}.con")
         accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max"]
         drive = "if=none,format=raw,readonly=on,file.locking=off"
         command = [
