@@ -16,7 +16,7 @@
 use crate::engine::ports::{
     AtomicOp, Count, Dest, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,
 };
-use crate::engine::wc::{NetKind, Wc};
+use crate::engine::wc::{NetKind, Wc, WcStatus};
 use crate::engine::qp::{JOBS, RESOURCES};
 use crate::engine::wr::{RecvWr, SendWr, SqSlot};
 use crate::engine::{Job, Progress, Qp, Resource, Service, State, UdMeta};
@@ -40,11 +40,13 @@ pub struct Link {
     /// Probability of being delayed by up to ten times the latency.
     pub reorder: f64,
     pub latency_ns: u64,
+    /// Probability that the sender has no room or memory for a packet just now.
+    pub busy: f64,
 }
 
 impl Link {
     pub const PERFECT: Self =
-        Self { loss: 0.0, duplicate: 0.0, corrupt: 0.0, reorder: 0.0, latency_ns: 5_000 };
+        Self { loss: 0.0, duplicate: 0.0, corrupt: 0.0, reorder: 0.0, latency_ns: 5_000, busy: 0.0 };
 }
 
 /// A receive buffer posted by the test: where it lies in the host's memory.
@@ -70,11 +72,20 @@ pub struct Host {
     pub counts: [u64; Count::COUNT],
     /// Number of remote accesses refused from now on (0: none).
     pub no_access: bool,
+    /// Lowest address that the peer may access.
+    pub grant_from: usize,
+    /// Send requests whose local buffers turn out to be unusable.
+    pub bad_local: Vec<u32>,
     jobs: Vec<Job>,
     resources: Vec<Resource>,
 }
 
 impl Host {
+    /// Send requests not retired.
+    pub fn outstanding(&self) -> usize {
+        self.slots.len() - self.retired as usize
+    }
+
     fn range(&self, at: usize, len: usize) -> Option<core::ops::Range<usize>> {
         let end = at.checked_add(len)?;
         (end <= self.memory.borrow().len()).then_some(at..end)
@@ -82,7 +93,7 @@ impl Host {
 
     fn remote(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
         let at = usize::try_from(addr).map_err(|_| RemoteFault)?;
-        let fits = self.range(at, len).is_some();
+        let fits = self.range(at, len).is_some() && at >= self.grant_from;
         if rkey == RKEY && fits && !self.no_access {
             Ok(at)
         } else {
@@ -107,6 +118,9 @@ impl Ports for Host {
     }
 
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {
+        if self.bad_local.contains(&index) {
+            return Err(LocalFault);
+        }
         let at = self.buffers[index as usize] + offset as usize;
         let range = self.range(at, dst.len()).ok_or(LocalFault)?;
         dst.copy_from_slice(&self.memory.borrow()[range]);
@@ -115,6 +129,9 @@ impl Ports for Host {
 
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         assert!(index >= self.retired, "response data for a retired request");
+        if self.bad_local.contains(&index) {
+            return Err(LocalFault);
+        }
         let wr = &self.slots[index as usize].wr;
         assert!(offset as usize + src.len() <= wr.length as usize);
         let at = self.buffers[index as usize] + offset as usize;
@@ -209,6 +226,8 @@ struct Sink {
     packets: Vec<Vec<u8>>,
     room: usize,
     net: Vec<u8>,
+    /// Number of packets after which there is no memory.
+    fails_at: usize,
 }
 
 /// IPv4 and UDP header of a simulated packet; only what the ICRC covers matters.
@@ -240,7 +259,10 @@ impl Tx for Sink {
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>> {
         assert!(self.has_room(), "the engine asked for room first");
-        assert_eq!(to, Dest::Peer);
+        if self.packets.len() >= self.fails_at {
+            return Err(TxFault::Busy);
+        }
+        assert!(matches!(to, Dest::Peer | Dest::Ah(_)));
         let mut udp = headers.as_slice().to_vec();
         let start = udp.len();
         udp.resize(start + payload_len, 0);
@@ -271,13 +293,22 @@ pub struct Pair {
 impl Pair {
     /// A connected RC pair with `memory` bytes on each side.
     pub fn new(seed: u64, link: Link, mtu: Mtu, memory: usize) -> Self {
+        Self::of(Service::Rc, seed, link, mtu, memory)
+    }
+
+    /// A pair of any service, connected if it is that kind.
+    pub fn of(service: Service, seed: u64, link: Link, mtu: Mtu, memory: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let psn = [rng.u32(..), rng.u32(..)].map(Psn::new);
+        // Every other time soon to wrap.
+        let psn = [(); 2].map(|()| match rng.bool() {
+            true => Psn::new(0u32.wrapping_sub(rng.u32(0..300))),
+            false => Psn::new(rng.u32(..)),
+        });
         let mut pair = Self {
             now: 1,
             link,
             rng,
-            qps: [Qp::new(Service::Rc, Qpn::new(0x11)), Qp::new(Service::Rc, Qpn::new(0x12))],
+            qps: [Qp::new(service, Qpn::new(0x11)), Qp::new(service, Qpn::new(0x12))],
             hosts: [Host::default(), Host::default()],
             wire: BTreeMap::new(),
             serial: 0,
@@ -314,23 +345,51 @@ impl Pair {
         self.hosts[side].buffers.push(at);
     }
 
+    /// Posts a send request that was found invalid when it was copied from the ring.
+    pub fn post_invalid(&mut self, side: usize, wr: SendWr, status: WcStatus) {
+        self.hosts[side].slots.push(SqSlot::invalid(wr, status));
+        self.hosts[side].buffers.push(0);
+    }
+
     /// Lets one side send what it can.
     pub fn transmit(&mut self, side: usize) {
         loop {
-            let mut sink = Sink {
-                packets: Vec::new(),
-                room: self.rng.usize(1..20),
-                net: net_header(side, 0),
-            };
-            let qp = &mut self.qps[side];
-            let progress = qp.poll_transmit(self.now, &mut self.hosts[side], &mut sink);
-            for packet in sink.packets {
-                self.launch(1 - side, packet);
-            }
-            if progress == Progress::Idle {
+            let room = self.rng.usize(1..20);
+            if self.transmit_packets(side, room) == Progress::Idle {
                 return;
             }
         }
+    }
+
+    /// Lets one side send up to `room` packets.
+    pub fn transmit_packets(&mut self, side: usize, room: usize) -> Progress {
+        let mut sink = Sink {
+            packets: Vec::new(),
+            room,
+            net: net_header(side, 0),
+            fails_at: usize::MAX,
+        };
+        if self.link.busy > 0.0 && self.rng.f64() < self.link.busy {
+            sink.fails_at = self.rng.usize(0..room);
+        }
+        let qp = &mut self.qps[side];
+        let progress = qp.poll_transmit(self.now, &mut self.hosts[side], &mut sink);
+        for packet in sink.packets {
+            self.launch(1 - side, packet);
+        }
+        progress
+    }
+
+    /// Delivers to one side a packet that nobody sent.
+    pub fn inject(&mut self, to: usize, headers: Headers, payload: &[u8]) {
+        let mut udp = headers.as_slice().to_vec();
+        udp.extend(payload);
+        udp.resize(udp.len() + headers.pad_len(), 0);
+        let net = net_header(1 - to, udp.len() + 4);
+        let crc = icrc_of(&net, &udp);
+        udp.extend(crc);
+        assert!(Packet::parse(&udp, udp.len()).is_ok());
+        self.deliver(to, &udp);
     }
 
     fn launch(&mut self, to: usize, mut packet: Vec<u8>) {
@@ -363,7 +422,8 @@ impl Pair {
         }
         let start = packet.payload_offset();
         let payload = Payload::from_slice(&udp[start..start + packet.payload_len()]);
-        let meta = UdMeta { net: NetKind::V4, ip_header: &[], pkey_index: 0 };
+        let ip_header = &net_header(1 - to, udp.len())[..20];
+        let meta = UdMeta { net: NetKind::V4, ip_header, pkey_index: 0 };
         self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to]);
     }
 

@@ -233,6 +233,7 @@ impl Qp {
                 slot.run.placed = placed.saturating_add(chunk);
             }
             self.req.una_psn = psn.next();
+            self.req.rd_psns = self.req.rd_psns.saturating_sub(1);
         }
         self.progress(now, before, ports);
     }

@@ -117,7 +117,7 @@ impl Qp {
             ports.count(Count::Unexpected);
             return;
         };
-        let wr = match ports.recv_take() {
+        let wr = match self.resp.recv.take().map_or_else(|| ports.recv_take(), Taken::Wr) {
             Taken::Wr(wr) => wr,
             Taken::Empty => {
                 ports.count(Count::NoReceive);
@@ -129,7 +129,11 @@ impl Qp {
         };
         let len = u32::try_from(payload.len()).ok().and_then(|len| len.checked_add(GRH_BYTES));
         let Some(byte_len) = len.filter(|len| *len <= wr.length) else {
-            return self.fail_receive(wr.wr_id, WcStatus::LocLenErr, ports);
+            // Anybody may send one that is too long: it is dropped, and the receive request stays
+            // for the next. A remote stranger shall not be able to stop the queue pair.
+            ports.count(Count::NoReceive);
+            self.resp.recv = Some(wr);
+            return;
         };
         if place(meta, payload, ports).is_err() {
             return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);

@@ -10,6 +10,7 @@ use super::requester::Requester;
 use super::responder::{Resource, Responder};
 use super::wc::{NetKind, Wc, WcStatus};
 use crate::ids::{Mtu, Psn, QKey, Qpn};
+use crate::wire::opcode::Opcode;
 use crate::wire::packet::{Packet, Payload};
 
 /// Transport service of a QP.
@@ -262,6 +263,7 @@ impl Qp {
             }
             State::Sqd => {
                 self.state = State::Sqd;
+                self.req.drained_told = false;
                 self.note_drained();
             }
             State::Sqe => self.enter_sqe(ports),
@@ -291,6 +293,11 @@ impl Qp {
         if !self.seen_packet {
             self.seen_packet = true;
             self.events.comm_est = self.state == State::Rtr;
+        }
+        if packet.opcode() == Opcode::CNP {
+            // Some router on our way is congested (RoCEv2 annex A17.9.3).
+            self.req.window.on_loss(self.req.top);
+            return;
         }
         match self.service {
             Service::Rc => {

@@ -51,7 +51,10 @@ pub(super) struct Requester {
     pub(super) rd_out: u32,
     /// PSNs those requests reserve for responses, beyond one each.
     pub(super) rd_psns: u32,
+    /// Packets sent since the last one that asked for an acknowledgement.
     since_ack_req: u32,
+    /// The next packet asks for an acknowledgement in any case.
+    ack_now: bool,
     pub(super) window: Window,
     /// PSN for which a hole in the responses has been acted upon already.
     pub(super) gap_at: Option<Psn>,
@@ -98,6 +101,7 @@ impl Requester {
             rd_out: 0,
             rd_psns: 0,
             since_ack_req: 0,
+            ack_now: false,
             window: Window::new(),
             gap_at: None,
             drained_told: false,
@@ -117,6 +121,8 @@ impl Requester {
         self.deadline = None;
         self.rnr_until = None;
         self.gap_at = None;
+        self.since_ack_req = 0;
+        self.ack_now = false;
     }
 
     pub(super) fn refill_retries(&mut self, attrs: &Attrs) {
@@ -168,14 +174,14 @@ impl Qp {
                 return Progress::Idle;
             }
             let begun = index_before(self.req.cur, self.req.fresh);
-            if !begun && self.state == State::Sqd {
-                return Progress::Idle;
-            }
-            if self.req.in_flight() >= self.req.window.limit() {
-                return Progress::Idle;
-            }
             if !tx.has_room() {
                 return Progress::More;
+            }
+            if !begun && self.state == State::Sqd {
+                return self.solicit(now, produced, ports, tx);
+            }
+            if self.req.in_flight() >= self.req.window.limit() {
+                return self.solicit(now, produced, ports, tx);
             }
             let Some(slot) = ports.sq_slot(self.req.cur).map(|s| *s) else {
                 return Progress::Idle;
@@ -184,7 +190,9 @@ impl Qp {
                 Some(status) => Sent::Fail(status),
                 None if !begun => match self.begin(&slot.wr, ports) {
                     Some(begun) => self.send_next(now, &begun, produced, ports, tx),
-                    None => return Progress::Idle,
+                    // Responses are under way, and with them the queue moves on.
+                    None if self.req.rd_out > 0 => return Progress::Idle,
+                    None => return self.solicit(now, produced, ports, tx),
                 },
                 None => self.send_next(now, &slot, produced, ports, tx),
             };
@@ -194,7 +202,7 @@ impl Qp {
                 Sent::Fail(status) => {
                     // Completions keep their order: requests before this one come first.
                     if self.req.cur != self.req.una {
-                        return Progress::Idle;
+                        return self.solicit(now, produced, ports, tx);
                     }
                     if self.service == Service::Uc {
                         self.finish(&slot, status, ports);
@@ -206,6 +214,29 @@ impl Qp {
                 }
             }
         }
+    }
+
+    /// The queue stops here. If the packet sent last did not ask for an acknowledgement, because
+    /// another was to follow, nobody would ever answer it: sends it again and asks.
+    fn solicit(
+        &mut self,
+        now: u64,
+        produced: u32,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Progress {
+        let asked = self.req.since_ack_req == 0 || self.req.psn == self.req.una_psn;
+        if asked || self.service != Service::Rc {
+            return Progress::Idle;
+        }
+        let last = self.req.psn.prev();
+        self.seek(last, ports);
+        self.req.ack_now = true;
+        if let Some(slot) = ports.sq_slot(self.req.cur).map(|s| *s) {
+            // If it cannot be sent now, the cursor stays on it and it is sent later.
+            let _ = self.send_next(now, &slot, produced, ports, tx);
+        }
+        Progress::Idle
     }
 
     /// Gives the request at the cursor its PSNs, unless a fence, the READ limit or the PSN span
@@ -325,7 +356,8 @@ impl Qp {
         let next = index.wrapping_add(1);
         let queue_ends = last && next == produced;
         let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
-        bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY);
+        bth.ack_req =
+            rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
         let ack_req = bth.ack_req;
         let mut headers = Headers::new(bth);
         if first && matches!(wr.op, SendOp::Write | SendOp::WriteImm) {
@@ -338,6 +370,7 @@ impl Qp {
         let size = usize::try_from(chunk).unwrap_or(0);
         tx.packet(Dest::Peer, &headers, size, |dst| source.gather(index, offset, dst))?;
         self.req.since_ack_req = if ack_req { 0 } else { since };
+        self.req.ack_now &= !ack_req;
         self.req.psn = self.req.psn.next();
         if last {
             self.req.cur = next;
@@ -395,6 +428,7 @@ impl Qp {
         self.req.cur = self.req.cur.wrapping_add(1);
         self.req.offset = 0;
         self.req.since_ack_req = 0;
+        self.req.ack_now = false;
     }
 
     /// Completes the oldest request with `status`.
@@ -406,12 +440,12 @@ impl Qp {
         }
         let begun = index_before(self.req.una, self.req.fresh);
         if begun {
-            self.req.una_psn = slot.run.last.next();
             if wr.op.needs_response() {
                 self.req.rd_out = self.req.rd_out.saturating_sub(1);
-                let span = u32::try_from(slot.run.last.delta(slot.run.first)).unwrap_or(0);
-                self.req.rd_psns = self.req.rd_psns.saturating_sub(span);
+                let left = u32::try_from(slot.run.last.delta(self.req.una_psn)).unwrap_or(0);
+                self.req.rd_psns = self.req.rd_psns.saturating_sub(left);
             }
+            self.req.una_psn = slot.run.last.next();
         } else {
             self.req.fresh = self.req.fresh.wrapping_add(1);
         }

@@ -2,7 +2,7 @@
 //! Responses owed to the peer: READ data, ATOMIC results, acknowledgements and NAKs, in order.
 
 use super::ports::{Count, Dest, Ports, RemoteFault, Tx, TxFault};
-use super::qp::{Progress, Qp, State};
+use super::qp::{Progress, Qp, State, RESOURCES};
 use super::requester::pad_of;
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
@@ -75,6 +75,12 @@ impl JobQueue {
     /// Appends `job`; false if there is no room.
     pub(super) fn push(&mut self, slots: &mut [Job], job: Job) -> bool {
         if self.len >= slots.len() {
+            return false;
+        }
+        // Replays may not take the room of first answers, of which the resources bound the number.
+        let first_time = usize::try_from(self.first_time).unwrap_or(usize::MAX);
+        let replays = self.len.saturating_sub(first_time);
+        if !job.first_time && replays >= slots.len().saturating_sub(RESOURCES) {
             return false;
         }
         let mut at = self.head.saturating_add(self.len);

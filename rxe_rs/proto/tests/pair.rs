@@ -196,7 +196,7 @@ fn corruption() {
 fn everything_at_once() {
     for seed in 0..400 {
         let link =
-            Link { loss: 0.02, duplicate: 0.02, corrupt: 0.01, reorder: 0.02, latency_ns: 20_000 };
+            Link { loss: 0.02, duplicate: 0.02, corrupt: 0.01, reorder: 0.02, latency_ns: 20_000, busy: 0.1 };
         let mtu = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096][seed as usize % 3];
         traffic(seed, link, mtu, 80, 30_000);
     }

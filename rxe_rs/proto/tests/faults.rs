@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What may go wrong beside the wire: queues that drain, requests that fail, peers that lie.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::{Service, State};
+use rxe_proto::ids::{Mtu, Psn, QKey, Qpn, RKey};
+use rxe_proto::sim::{Link, Pair, RecvBuf, RKEY};
+use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Syndrome};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
+    let mut wr = SendWr::EMPTY;
+    wr.op = op;
+    wr.wr_id = wr_id;
+    wr.length = length;
+    wr.flags = SendFlags { signaled: true, ..SendFlags::default() };
+    wr.rkey = RKEY;
+    wr.remote_addr = 0x8000;
+    wr
+}
+
+fn rc(seed: u64, link: Link) -> Pair {
+    Pair::new(seed, link, Mtu::Mtu1024, 1 << 16)
+}
+
+fn statuses(pair: &Pair, side: usize) -> Vec<(u64, WcStatus)> {
+    pair.hosts[side].sent.iter().map(|wc| (wc.wr_id, wc.status)).collect()
+}
+
+/// Draining finishes what was begun, in the time of a round trip and without a retry.
+#[test]
+fn drain_needs_no_timeout() {
+    let mut pair = rc(1, Link::PERFECT);
+    for id in 0..3 {
+        pair.post(0, wr(SendOp::Write, id, 5000), 0);
+    }
+    // The first packets leave, then the queue is told to drain with requests still waiting.
+    pair.transmit_packets(0, 6);
+    let host = &mut pair.hosts[0];
+    pair.qps[0].set_state(State::Sqd, host);
+    pair.run(SECOND);
+    assert!(pair.qps[0].is_drained());
+    assert!(pair.qps[0].take_events().sq_drained);
+    assert_eq!(statuses(&pair, 0), [(0, WcStatus::Success), (1, WcStatus::Success)]);
+    assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+    // And again, after going on.
+    let host = &mut pair.hosts[0];
+    pair.qps[0].set_state(State::Rts, host);
+    pair.run(SECOND);
+    assert_eq!(statuses(&pair, 0).len(), 3);
+    let host = &mut pair.hosts[0];
+    pair.qps[0].set_state(State::Sqd, host);
+    assert!(pair.qps[0].take_events().sq_drained);
+}
+
+/// A request that is drained after its last packet has left without asking for an answer.
+#[test]
+fn drain_between_messages() {
+    for packets in 1..16 {
+        let mut pair = rc(packets, Link::PERFECT);
+        for id in 0..3 {
+            pair.post(0, wr(SendOp::Write, id, 5000), 0);
+        }
+        pair.transmit_packets(0, packets as usize);
+        let host = &mut pair.hosts[0];
+        pair.qps[0].set_state(State::Sqd, host);
+        pair.run(10 * SECOND);
+        assert!(pair.qps[0].is_drained(), "after {packets} packets: {:?}", statuses(&pair, 0));
+        assert_eq!(pair.qps[0].state(), State::Sqd, "after {packets} packets");
+        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0, "after {packets} packets");
+    }
+}
+
+/// A malformed request fails in its turn; those before it complete well and soon.
+#[test]
+fn invalid_request_after_good_ones() {
+    for good in 0..5u64 {
+        let mut pair = rc(good, Link::PERFECT);
+        for id in 0..good {
+            pair.post(0, wr(SendOp::Write, id, 3000), 0);
+        }
+        pair.post_invalid(0, wr(SendOp::Send, good, 10), WcStatus::LocQpOpErr);
+        pair.post(0, wr(SendOp::Write, good + 1, 10), 0);
+        pair.run(10 * SECOND);
+        let mut expected: Vec<_> = (0..good).map(|id| (id, WcStatus::Success)).collect();
+        expected.push((good, WcStatus::LocQpOpErr));
+        expected.push((good + 1, WcStatus::WrFlushErr));
+        assert_eq!(statuses(&pair, 0), expected);
+        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0, "{good} good ones");
+    }
+}
+
+/// The same for a local buffer that turns out to be unusable when it is read.
+#[test]
+fn unusable_buffer_after_good_ones() {
+    for good in 0..5u64 {
+        let mut pair = rc(good, Link::PERFECT);
+        for id in 0..good {
+            pair.post(0, wr(SendOp::Write, id, 3000), 0);
+        }
+        pair.hosts[0].bad_local.push(good as u32);
+        pair.post(0, wr(SendOp::Write, good, 10), 0);
+        pair.post(0, wr(SendOp::Write, good + 1, 10), 0);
+        pair.run(10 * SECOND);
+        let mut expected: Vec<_> = (0..good).map(|id| (id, WcStatus::Success)).collect();
+        expected.push((good, WcStatus::LocProtErr));
+        expected.push((good + 1, WcStatus::WrFlushErr));
+        assert_eq!(statuses(&pair, 0), expected);
+        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0, "{good} good ones");
+    }
+}
+
+/// Random traffic with one thing going wrong somewhere: every request completes exactly once and
+/// in order, successes first, then one error, then the flushed ones.
+#[test]
+fn one_failure_in_random_traffic() {
+    for seed in 0..1500u64 {
+        let link = Link {
+            loss: 0.01,
+            duplicate: 0.01,
+            reorder: 0.02,
+            busy: 0.05,
+            corrupt: 0.0,
+            latency_ns: 5_000,
+        };
+        let link = if seed % 2 == 0 { Link::PERFECT } else { link };
+        let mut pair = rc(seed, link);
+        let count = pair.rng.u64(1..40);
+        let bad = pair.rng.u64(0..count);
+        let kind = pair.rng.u8(0..5);
+        for id in 0..count {
+            let op = [SendOp::Send, SendOp::Write, SendOp::WriteImm, SendOp::Read, SendOp::FetchAdd]
+                [pair.rng.usize(0..5)];
+            let len = if op == SendOp::FetchAdd { 8 } else { pair.rng.u32(0..6000) };
+            let mut request = wr(op, id, len);
+            request.flags.fence = pair.rng.u8(0..4) == 0;
+            request.flags.signaled = pair.rng.bool();
+            if id == bad {
+                request.length = request.length.max(8);
+                match kind {
+                    0 => {
+                        pair.post_invalid(0, request, WcStatus::LocQpOpErr);
+                        continue;
+                    }
+                    1 => pair.hosts[0].bad_local.push(id as u32),
+                    2 => request.rkey = RKey(0xbad),
+                    3 => request.remote_addr = u64::MAX & !7,
+                    _ => request.remote_addr = 1 << 16,
+                }
+                if kind > 1 && op == SendOp::Send {
+                    request.op = SendOp::Write;
+                }
+            }
+            pair.post(0, request, 0);
+        }
+        for id in 0..count + 2 {
+            let buf = RecvBuf { wr_id: id, at: 0x4000, len: 8192 };
+            pair.hosts[1].receives.push_back(buf);
+        }
+        pair.run(100 * SECOND);
+        let done = statuses(&pair, 0);
+        let ids: Vec<u64> = done.iter().map(|d| d.0).collect();
+        assert!(ids.windows(2).all(|w| w[0] < w[1]), "seed {seed}: out of order {ids:?}");
+        let failed = pair.qps[0].state() == State::Err;
+        let errors: Vec<_> =
+            done.iter().filter(|d| !matches!(d.1, WcStatus::Success | WcStatus::WrFlushErr)).collect();
+        if failed {
+            assert_eq!(errors.len(), 1, "seed {seed} kind {kind} bad {bad}: {done:?}");
+            // The NAK is sent once; if it gets lost, whatever is oldest runs out of retries.
+            let lost = link.loss > 0.0 && errors[0].1 == WcStatus::RetryExcErr;
+            let at = errors[0].0;
+            assert!(at == bad || lost && at < bad, "seed {seed} kind {kind}: {done:?}");
+            let after: Vec<_> = done.iter().filter(|d| d.0 > at).collect();
+            assert_eq!(after.len() as u64, count - at - 1, "seed {seed}");
+            assert!(after.iter().all(|d| d.1 == WcStatus::WrFlushErr), "seed {seed}");
+            let expected = match kind {
+                0 => WcStatus::LocQpOpErr,
+                1 => WcStatus::LocProtErr,
+                _ => WcStatus::RemAccessErr,
+            };
+            assert!(lost || errors[0].1 == expected, "seed {seed} kind {kind}: {:?}", errors[0]);
+        } else {
+            // Nothing moves in a request of no bytes, so nothing can fail.
+            panic!("seed {seed} kind {kind}: the bad request {bad} went through: {done:?}");
+        }
+        assert_eq!(pair.hosts[0].outstanding(), 0, "seed {seed}");
+    }
+}
+
+/// UC over a bad wire: every send completes; what is delivered is whole and in order.
+#[test]
+fn unreliable_connection() {
+    for seed in 0..400u64 {
+        let link = Link {
+            loss: [0.0, 0.01, 0.1][seed as usize % 3],
+            corrupt: if seed % 2 == 0 { 0.0 } else { 0.02 },
+            ..Link::PERFECT
+        };
+        let mut pair = Pair::of(Service::Uc, seed, link, Mtu::Mtu256, 1 << 20);
+        let count = 60u64;
+        let mut sizes = Vec::new();
+        for id in 0..count {
+            let len = pair.rng.u32(0..3000);
+            sizes.push(len);
+            let at = id as usize * 4096;
+            pair.hosts[0].memory.borrow_mut()[at..at + len as usize].fill(id as u8 + 1);
+            let op = [SendOp::Send, SendOp::SendImm, SendOp::WriteImm][pair.rng.usize(0..3)];
+            let mut request = wr(op, id, len);
+            request.imm = (id as u32).to_be_bytes();
+            request.remote_addr = 0x80000 + 4096 * id;
+            pair.post(0, request, at);
+            let buf = RecvBuf { wr_id: id, at, len: 4096 };
+            pair.hosts[1].receives.push_back(buf);
+        }
+        pair.run(SECOND);
+        let expected: Vec<_> = (0..count).map(|id| (id, WcStatus::Success)).collect();
+        assert_eq!(statuses(&pair, 0), expected, "seed {seed}");
+        assert_eq!(pair.qps[1].state(), State::Rts);
+        let received = &pair.hosts[1].received;
+        if link.loss == 0.0 && link.corrupt == 0.0 {
+            assert_eq!(received.len() as u64, count);
+        }
+        // A dozen packets a message and a tenth of them lost still leaves some.
+        assert!(!received.is_empty(), "seed {seed}: deaf");
+        let mut last = None;
+        for (wc, buf) in received {
+            assert_eq!(wc.status, WcStatus::Success);
+            let memory = pair.hosts[1].memory.borrow();
+            if let Some(imm) = wc.imm {
+                let id = u32::from_be_bytes(imm);
+                assert!(Some(id) > last, "seed {seed}: out of order");
+                last = Some(id);
+                assert_eq!(wc.byte_len, sizes[id as usize]);
+                let write = wc.opcode == rxe_proto::engine::wc::WcOpcode::RecvRdmaWithImm;
+                let at = if write { 0x80000 + 4096 * id as usize } else { buf.at };
+                let got = &memory[at..at + wc.byte_len as usize];
+                assert!(got.iter().all(|byte| *byte == id as u8 + 1), "seed {seed}: mixed up");
+            } else {
+                let got = &memory[buf.at..buf.at + wc.byte_len as usize];
+                assert!(got.windows(2).all(|w| w[0] == w[1]), "seed {seed}: mixed up");
+            }
+        }
+    }
+}
+
+/// Datagrams: each is delivered whole, behind 40 bytes of network header, or not at all.
+#[test]
+fn datagrams() {
+    for seed in 0..300u64 {
+        let link = Link { loss: 0.1, reorder: 0.1, corrupt: 0.05, ..Link::PERFECT };
+        let link = if seed % 3 == 0 { Link::PERFECT } else { link };
+        let mut pair = Pair::of(Service::Ud, seed, link, Mtu::Mtu1024, 1 << 20);
+        for id in 0..50u64 {
+            let len = pair.rng.u32(0..=1024);
+            let at = id as usize * 2048;
+            pair.hosts[0].memory.borrow_mut()[at..at + len as usize].fill(id as u8 + 1);
+            let mut request = wr(SendOp::SendImm, id, len);
+            request.ud.qpn = Qpn::new(0x12);
+            request.ud.qkey = QKey(0);
+            request.ud.ah = 1;
+            request.imm = [id as u8 + 1, 0, 0, 0];
+            pair.post(0, request, at);
+            let buf = RecvBuf { wr_id: id, at, len: 1024 + 40 };
+            pair.hosts[1].receives.push_back(buf);
+        }
+        pair.run(SECOND);
+        assert_eq!(pair.hosts[0].sent.len(), 50, "seed {seed}");
+        let received = &pair.hosts[1].received;
+        if seed % 3 == 0 {
+            assert_eq!(received.len(), 50);
+        }
+        for (wc, buf) in received {
+            assert_eq!(wc.status, WcStatus::Success);
+            assert_eq!(wc.src_qpn, 0x11);
+            let memory = pair.hosts[1].memory.borrow();
+            let body = &memory[buf.at + 40..buf.at + wc.byte_len as usize];
+            assert!(body.iter().all(|byte| *byte == wc.imm.unwrap()[0]), "seed {seed}");
+            assert_eq!(memory[buf.at + 20], 0x45);
+        }
+    }
+}
+
+/// A datagram that does not fit its buffer must not take the queue pair down: anybody can send
+/// one.
+#[test]
+fn long_datagrams_are_harmless() {
+    for service in [Service::Ud, Service::Gsi] {
+        let mut pair = Pair::of(service, 1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        for (id, len) in [(0, 400), (1, 10)] {
+            let mut request = wr(SendOp::Send, id, len);
+            request.ud.qpn = Qpn::new(0x12);
+            pair.post(0, request, 0);
+            pair.hosts[1].receives.push_back(RecvBuf { wr_id: id, at: 0, len: 256 });
+        }
+        pair.run(SECOND);
+        assert_eq!(pair.qps[1].state(), State::Rts, "{service:?}");
+        let received: Vec<_> = pair.hosts[1].received.iter().map(|r| (r.0.wr_id, r.0.byte_len)).collect();
+        assert_eq!(received, [(0, 50)], "{service:?}");
+    }
+}
+
+/// A congestion notification slows the sender and has no other effect.
+#[test]
+fn congestion_notification() {
+    let mut pair = rc(3, Link::PERFECT);
+    let before = pair.qps[0].window();
+    let rq = pair.qps[0].rq_psn();
+    let mut bth = Bth::new(Opcode::CNP, Qpn::new(0x11), rq);
+    bth.becn = true;
+    pair.inject(0, Headers::new(bth), &[0; 16]);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    assert_eq!(pair.qps[0].rq_psn(), rq);
+    assert!(pair.qps[0].window() < before);
+}
+
+/// An acknowledgement for packets never sent is ignored, whatever it says.
+#[test]
+fn acknowledgement_from_nowhere() {
+    for syndrome in 0..=255u8 {
+        for ahead in [0u32, 1, 5, 1000, 0x7f_ffff] {
+            let mut pair = rc(5, Link { loss: 1.0, ..Link::PERFECT });
+            pair.post(0, wr(SendOp::Send, 1, 10), 0);
+            pair.transmit(0);
+            let top = pair.qps[0].sq_psn();
+            let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), top.wrapping_add(ahead));
+            let aeth = Aeth::new(Syndrome::decode(syndrome), Default::default());
+            pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
+            assert!(pair.hosts[0].sent.is_empty(), "{syndrome:#x} +{ahead}");
+            assert_eq!(pair.qps[0].state(), State::Rts);
+        }
+    }
+}
+
+/// A peer that sends whatever it likes, with PSNs near the right ones: no panic, no write
+/// outside of what it was granted, and the own requests complete or fail but never hang.
+#[test]
+fn hostile_peer() {
+    for seed in 0..3000u64 {
+        let mut pair = rc(seed, Link::PERFECT);
+        // Only the upper half is granted to the peer; the lower half is private.
+        pair.hosts[0].grant_from = 0x8000;
+        pair.hosts[0].memory.borrow_mut()[..0x8000].fill(0x5a);
+        for id in 0..4 {
+            let at = 0x8000 + 0x1000 * id as usize;
+            pair.hosts[0].receives.push_back(RecvBuf { wr_id: id, at, len: 2048 });
+        }
+        for id in 0..4 {
+            let op = [SendOp::Send, SendOp::Write, SendOp::Read, SendOp::FetchAdd]
+                [pair.rng.usize(0..4)];
+            let len = if op == SendOp::FetchAdd { 8 } else { pair.rng.u32(0..4000) };
+            let mut request = wr(op, id, len);
+            request.remote_addr = 0;
+            pair.post(0, request, 0xc000);
+        }
+        pair.transmit_packets(0, 5);
+        for _ in 0..60 {
+            let operation = *pair.rng.choice(Operation::ALL).unwrap();
+            let opcode = Opcode::rc(operation);
+            let near = if opcode.is_response() {
+                let sent = pair.qps[0].sq_psn();
+                sent.wrapping_add(pair.rng.u32(0..8).wrapping_sub(6))
+            } else {
+                pair.qps[0].rq_psn().wrapping_add(pair.rng.u32(0..4) / 2).wrapping_add(
+                    if pair.rng.u8(0..5) == 0 { 0u32.wrapping_sub(pair.rng.u32(0..6)) } else { 0 },
+                )
+            };
+            let mut bth = Bth::new(opcode, Qpn::new(0x11), Psn::new(near.get()));
+            bth.ack_req = pair.rng.bool();
+            let len = match pair.rng.u8(0..4) {
+                0 => 0,
+                1 => pair.rng.usize(0..1500),
+                _ => 1024,
+            };
+            bth.pad = Bth::pad_for(len);
+            let rkey = if pair.rng.u8(0..6) == 0 { RKey(pair.rng.u32(..)) } else { RKEY };
+            let va = match pair.rng.u8(0..4) {
+                0 => pair.rng.u64(..),
+                1 => pair.rng.u64(0..0x10000),
+                2 => u64::MAX - pair.rng.u64(0..64),
+                _ => 0x8000 + 8 * pair.rng.u64(0..64),
+            };
+            let dma_len = match pair.rng.u8(0..4) {
+                0 => pair.rng.u32(..),
+                1 => len as u32,
+                _ => pair.rng.u32(0..5000),
+            };
+            let set = opcode.headers();
+            use rxe_proto::wire::HeaderSet as H;
+            let mut headers = Headers::new(bth);
+            if set.contains(H::FETH) {
+                headers = headers.feth(rxe_proto::wire::feth::Selectivity::Range, 1);
+            }
+            if set.contains(H::RETH) {
+                headers = headers.reth(va, rkey, dma_len);
+            }
+            if set.contains(H::ATOMIC_ETH) {
+                headers = headers.atomic_eth(va, rkey, 1, 1);
+            }
+            if set.contains(H::AETH) {
+                let syndrome = match pair.rng.u8(0..4) {
+                    0 => Syndrome::decode(pair.rng.u8(..)),
+                    1 => Syndrome::RnrNak { timer: 1 },
+                    _ => Syndrome::ACK,
+                };
+                headers = headers.aeth(Aeth::new(syndrome, Default::default()));
+            }
+            if set.contains(H::ATOMIC_ACK_ETH) {
+                headers = headers.atomic_ack(pair.rng.u64(..));
+            }
+            if set.contains(H::IMM) {
+                headers = headers.imm([1, 2, 3, 4]);
+            }
+            if set.contains(H::IETH) {
+                headers = headers.ieth(rkey);
+            }
+            let payload = vec![0xee; len];
+            pair.inject(0, headers, &payload);
+            if pair.rng.bool() {
+                pair.transmit_packets(0, 3);
+            }
+            if pair.rng.u8(0..8) == 0 {
+                pair.now += 20_000_000;
+                let (now, host) = (pair.now, &mut pair.hosts[0]);
+                pair.qps[0].handle_timeout(now, host);
+            }
+        }
+        let memory = pair.hosts[0].memory.borrow();
+        assert!(memory[..0x8000].iter().all(|byte| *byte == 0x5a), "seed {seed}: wrote outside");
+        drop(memory);
+        pair.link.loss = 1.0;
+        pair.run(1000 * SECOND);
+        let ids: Vec<u64> = pair.hosts[0].sent.iter().map(|wc| wc.wr_id).collect();
+        assert_eq!(ids, [0, 1, 2, 3], "seed {seed}: {:?}", statuses(&pair, 0));
+    }
+}
+
+/// A peer that keeps asking again for old READs must not crowd out new requests.
+#[test]
+fn replays_do_not_crowd_out_new_requests() {
+    let mut pair = rc(9, Link::PERFECT);
+    let first = pair.qps[0].rq_psn();
+    let read = |psn: Psn| {
+        let bth = Bth::new(Opcode::rc(Operation::ReadRequest), Qpn::new(0x11), psn);
+        Headers::new(bth).reth(0, RKEY, 64)
+    };
+    pair.inject(0, read(first), &[]);
+    for _ in 0..500 {
+        pair.inject(0, read(first), &[]);
+    }
+    pair.inject(0, read(first.next()), &[]);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    assert_eq!(pair.qps[0].rq_psn(), first.wrapping_add(2));
+}
