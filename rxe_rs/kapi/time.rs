@@ -161,6 +161,8 @@ impl<T: TimerTarget> SoftTimer<T> {
             // this function before it drops the reference.
             T::fire(unsafe { ArcBorrow::from_raw(target) });
         }
-        bindings::hrtimer_restart_HRTIMER_NORESTART
+        // The binding of `HRTIMER_NORESTART` (0) has another form in each kernel series.
+        // SAFETY: A C enumeration with a constant 0.
+        unsafe { core::mem::zeroed() }
     }
 }

@@ -41,7 +41,6 @@ pub struct DeviceAttr {
 
 impl DeviceAttr {
     pub(crate) fn store(&self, to: &mut bindings::ib_device_attr) {
-        let int = |v: u32| c_int::try_from(v).unwrap_or(c_int::MAX);
         let (major, minor, patch) = self.fw_ver;
         to.fw_ver = u64::from(major) << 32 | u64::from(minor) << 16 | u64::from(patch);
         to.sys_image_guid = u64::from_ne_bytes(self.sys_image_guid);
@@ -82,6 +81,11 @@ impl DeviceAttr {
             as u64;
         to.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG as u64;
     }
+}
+
+/// A limit in the integer type the kernel happens to use; saturates at the largest `int`.
+fn int<T: TryFrom<u32> + Default>(v: u32) -> T {
+    T::try_from(v.min(i32::MAX.unsigned_abs())).unwrap_or_default()
 }
 
 /// State and properties of a port.
