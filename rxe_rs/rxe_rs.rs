@@ -46,13 +46,14 @@ module! {
 /// Makes devices for `rdma link add NAME type rxe_rs netdev DEV`.
 struct RxeLink {
     demux: Arc<Demux>,
+    module: &'static ThisModule,
 }
 
 impl Link for RxeLink {
     const TYPE: &'static CStr = c"rxe_rs";
 
     fn new_link(&self, link: &NewLink<'_>) -> Result {
-        register::<DeviceCtx>(link, &THIS_MODULE, |handle| {
+        register::<DeviceCtx>(link, self.module, |handle| {
             DeviceCtx::new(handle, link, self.demux.clone())
         })
     }
@@ -65,13 +66,13 @@ struct RxeRs {
 }
 
 impl kernel::Module for RxeRs {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
+    fn init(module: &'static ThisModule) -> Result<Self> {
         rxe_kapi::layout::check()?;
         let alone = Exclusion::new().inspect_err(|_| {
             pr_err!("rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
         })?;
         let demux = Arc::pin_init(Demux::new(), GFP_KERNEL)?;
-        let links = KBox::pin_init(Registration::new(RxeLink { demux }), GFP_KERNEL)?;
+        let links = KBox::pin_init(Registration::new(RxeLink { demux, module }), GFP_KERNEL)?;
         Ok(Self {
             links: Some(links),
             _alone: alone,
