@@ -12,6 +12,7 @@ mod bindings;
 pub mod crc;
 pub mod layout;
 pub mod mem;
+pub mod net;
 pub mod rand;
 pub mod rdma;
 pub mod sync;

@@ -115,3 +115,63 @@ void rxe_table_destroy(struct xarray *xa)
 {
 	xa_destroy(xa);
 }
+
+void rxe_dev_hold(struct net_device *dev)
+{
+	dev_hold(dev);
+}
+
+void rxe_dev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+u64 rxe_dev_net_id(const struct net_device *dev)
+{
+	return dev_net(dev)->net_cookie;
+}
+
+bool rxe_dev_is_loopback(const struct net_device *dev)
+{
+	return dev->flags & IFF_LOOPBACK;
+}
+
+bool rxe_dev_is_up(const struct net_device *dev)
+{
+	return netif_running(dev) && netif_carrier_ok(dev);
+}
+
+u32 rxe_dev_mtu(const struct net_device *dev)
+{
+	return READ_ONCE(dev->mtu);
+}
+
+u32 rxe_dev_ifindex(const struct net_device *dev)
+{
+	return READ_ONCE(dev->ifindex);
+}
+
+u16 rxe_dev_type(const struct net_device *dev)
+{
+	return dev->type;
+}
+
+/* Six bytes, zeroes if the device has no Ethernet address. */
+void rxe_dev_mac(const struct net_device *dev, u8 *mac)
+{
+	if (dev->addr_len == ETH_ALEN)
+		memcpy(mac, dev->dev_addr, ETH_ALEN);
+	else
+		memset(mac, 0, ETH_ALEN);
+}
+
+/* IFNAMSIZ bytes, ended by a zero. */
+void rxe_dev_name(const struct net_device *dev, u8 *name)
+{
+	strscpy_pad((char *)name, dev->name, IFNAMSIZ);
+}
+
+struct net_device *rxe_notifier_dev(void *info)
+{
+	return netdev_notifier_info_to_dev(info);
+}

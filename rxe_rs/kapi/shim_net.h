@@ -9,6 +9,7 @@
 
 #include <linux/types.h>
 
+struct dst_entry;
 struct net;
 struct net_device;
 struct sk_buff;
@@ -36,5 +37,88 @@ int rxe_table_publish(struct xarray *xa, u32 index, void *entry);
 void *rxe_table_erase(struct xarray *xa, u32 index);
 void *rxe_table_next(struct xarray *xa, u32 *index);
 void rxe_table_destroy(struct xarray *xa);
+
+/* Network devices. */
+void rxe_dev_hold(struct net_device *dev);
+void rxe_dev_put(struct net_device *dev);
+u64 rxe_dev_net_id(const struct net_device *dev);
+bool rxe_dev_is_loopback(const struct net_device *dev);
+bool rxe_dev_is_up(const struct net_device *dev);
+u32 rxe_dev_mtu(const struct net_device *dev);
+u32 rxe_dev_ifindex(const struct net_device *dev);
+u16 rxe_dev_type(const struct net_device *dev);
+void rxe_dev_mac(const struct net_device *dev, u8 *mac);
+void rxe_dev_name(const struct net_device *dev, u8 *name);
+struct net_device *rxe_notifier_dev(void *info);
+
+/* The UDP port of a network namespace. `receive` takes over the buffer. */
+typedef void (*rxe_receive_t)(struct sk_buff *skb);
+struct rxe_endpoint;
+struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
+				       rxe_receive_t receive);
+void rxe_endpoint_close(struct rxe_endpoint *ep);
+bool rxe_endpoint_has_ipv6(const struct rxe_endpoint *ep);
+
+/* Received buffers: `data` is at the UDP header, the IP header lies before it. */
+struct rxe_rx {
+	const u8 *iph;			/* IP header followed by the UDP header */
+	const struct net_device *dev;	/* where it came in */
+	u32 len;			/* bytes after the UDP header */
+	u32 gso_size;			/* bytes per datagram, 0 if there is one */
+	u32 ifindex;
+	bool v4;
+	bool loopback;
+};
+
+struct rxe_piece {
+	const u8 *start;
+	u32 len;
+};
+
+#define RXE_RX_PIECES 8			/* at most, per datagram */
+
+int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx);
+u32 rxe_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
+		  struct rxe_piece *out);
+void rxe_skb_consume(struct sk_buff *skb);
+void rxe_skb_drop(struct sk_buff *skb);
+
+/* One direction of a path, with its cached route. */
+struct rxe_flow_spec {
+	u8 saddr[16];
+	u8 daddr[16];
+	u32 flow_label;
+	u16 sport;
+	u16 dport;
+	u8 tclass;
+	bool v4;
+};
+
+struct rxe_flow;
+struct rxe_flow *rxe_flow_new(struct net_device *dev,
+			      const struct rxe_flow_spec *spec);
+void rxe_flow_free(struct rxe_flow *flow);
+struct dst_entry *rxe_flow_route(struct rxe_flow *flow);
+u32 rxe_flow_mtu(struct rxe_flow *flow);
+
+/* Sending. `max_len` and `max_segs` bound a run of datagrams in one buffer. */
+struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u32 room, u32 *max_len,
+			   u32 *max_segs);
+void *rxe_tx_put(struct sk_buff *skb, u32 len);
+void rxe_tx_undo(struct sk_buff *skb, u32 len);
+void rxe_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,
+		   u32 gso_size, u32 gso_segs);
+
+void rxe_tx_link(struct sk_buff *last, struct sk_buff *skb);
+
+struct rxe_tx_result {
+	u32 sent;			/* datagrams the stack took */
+	u32 dropped;			/* datagrams it did not take */
+	bool congested;
+};
+
+void rxe_tx_send(struct sk_buff *list, struct rxe_tx_result *result);
+void rxe_tx_discard(struct sk_buff *list);
+void rxe_tx_release_pages(void);
 
 #endif /* RXE_RS_SHIM_NET_H */

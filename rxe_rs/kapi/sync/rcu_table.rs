@@ -58,7 +58,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
 
     /// Reserves a random free index of `range`.
     ///
-    /// Process context, may sleep. Use the index with [`publish`](Self::publish), or give it back
+    /// Any context. Use the index with [`publish`](Self::publish), or give it back
     /// with [`remove`](Self::remove).
     ///
     /// # Errors
@@ -155,12 +155,16 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     #[inline]
     pub fn get(&self, index: u32) -> Option<Arc<T>> {
         let rcu = rcu::read_lock();
+        self.get_in(index, &rcu)
+    }
+
+    /// Like [`get`](Self::get) for a caller that is in a read side section already.
+    #[inline]
+    pub fn get_in(&self, index: u32, _rcu: &rcu::Guard) -> Option<Arc<T>> {
         // SAFETY: The array is initialised.
         let slot = unsafe { bindings::rxe_table_load(self.xa.get(), index) };
         // SAFETY: As in `with`.
-        let value = unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| slot.value.clone());
-        drop(rcu);
-        value
+        unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| slot.value.clone())
     }
 
     /// Empties `index` (or ends its reservation). Any context. True if an object was there.

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The network side: devices, the RoCEv2 UDP port, received buffers, routes and sending.
+
+pub mod netdev;
+pub mod notifier;
+pub mod skb;
+pub mod tx;
+pub mod udp_tunnel;
+
+/// Length of an IPv4 header without options and a UDP header.
+pub const HEADERS_V4: usize = 28;
+/// Length of an IPv6 header and a UDP header.
+pub const HEADERS_V6: usize = 48;
+
+/// The first twelve bytes of an IPv4 address in the form of a GID (`::ffff:a.b.c.d`).
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// The IPv4 address in a GID, or `None` if it is an IPv6 address.
+#[inline]
+pub fn mapped_v4(gid: &[u8; 16]) -> Option<[u8; 4]> {
+    match gid {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([*a, *b, *c, *d]),
+        _ => None,
+    }
+}
+
+/// The GID form of an IPv4 address.
+#[inline]
+pub fn v4_mapped(addr: [u8; 4]) -> [u8; 16] {
+    let mut gid = [0; 16];
+    for (to, from) in gid.iter_mut().zip(MAPPED.iter().chain(&addr)) {
+        *to = *from;
+    }
+    gid
+}
+
+/// Writes the lengths of a datagram with `payload` bytes behind its UDP header.
+#[inline]
+fn set_lengths(headers: &mut [u8; HEADERS_V6], v4: bool, payload: u16) {
+    let udp = payload.wrapping_add(8);
+    let [hi, lo] = udp.to_be_bytes();
+    if v4 {
+        [headers[2], headers[3]] = udp.wrapping_add(20).to_be_bytes();
+        (headers[24], headers[25]) = (hi, lo);
+    } else {
+        (headers[4], headers[5]) = (hi, lo);
+        (headers[44], headers[45]) = (hi, lo);
+    }
+}
+
+/// The identification in an IPv4 header.
+#[inline]
+fn ipv4_id(headers: &[u8; HEADERS_V6]) -> u16 {
+    u16::from_be_bytes([headers[4], headers[5]])
+}
+
+/// Writes the identification into an IPv4 header.
+#[inline]
+fn set_ipv4_id(headers: &mut [u8; HEADERS_V6], id: u16) {
+    [headers[4], headers[5]] = id.to_be_bytes();
+}

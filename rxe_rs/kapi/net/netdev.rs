@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Network devices.
+//!
+//! C header: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
+
+use crate::bindings;
+use crate::rdma::link::NewLink;
+use core::ptr::NonNull;
+
+/// Identity of a network namespace: never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NetId(pub u64);
+
+/// Identity of a network device, only to be compared while the device is known to exist.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DevId(pub(super) usize);
+
+/// A reference to a network device.
+///
+/// A device that goes away waits for all references: drop yours when told of
+/// [`Unregister`](super::notifier::NetdevEvent::Unregister).
+pub struct NetDev(NonNull<bindings::net_device>);
+
+// SAFETY: The reference count and all that is read here may be used by every CPU.
+unsafe impl Send for NetDev {}
+// SAFETY: As above.
+unsafe impl Sync for NetDev {}
+
+impl NetDev {
+    /// Takes a reference to the device that a link is to be made on.
+    pub fn of_link(link: &NewLink<'_>) -> Self {
+        // SAFETY: The device is alive for the life of `link`, and not null.
+        unsafe { Self::get(NonNull::new_unchecked(link.as_ptr())) }
+    }
+
+    /// Takes a reference.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is alive.
+    pub(crate) unsafe fn get(dev: NonNull<bindings::net_device>) -> Self {
+        // SAFETY: By contract.
+        unsafe { bindings::rxe_dev_hold(dev.as_ptr()) };
+        Self(dev)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::net_device {
+        self.0.as_ptr()
+    }
+
+    /// Identity, to compare with that of a received buffer.
+    #[inline]
+    pub fn id(&self) -> DevId {
+        DevId(self.0.as_ptr() as usize)
+    }
+
+    /// The namespace the device is in.
+    pub fn net(&self) -> NetId {
+        // SAFETY: The reference keeps the device alive; the same for all below.
+        NetId(unsafe { bindings::rxe_dev_net_id(self.as_ptr()) })
+    }
+
+    /// Largest IP packet, in bytes.
+    pub fn mtu(&self) -> u32 {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_mtu(self.as_ptr()) }
+    }
+
+    /// Index in its namespace.
+    pub fn ifindex(&self) -> u32 {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_ifindex(self.as_ptr()) }
+    }
+
+    /// Ethernet address; zeroes if it has none.
+    pub fn mac(&self) -> [u8; 6] {
+        let mut mac = [0; 6];
+        // SAFETY: As in `net`; six bytes are written.
+        unsafe { bindings::rxe_dev_mac(self.as_ptr(), mac.as_mut_ptr()) };
+        mac
+    }
+
+    /// Hardware type, an `ARPHRD_` number.
+    pub fn hardware_type(&self) -> u16 {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_type(self.as_ptr()) }
+    }
+
+    /// True for a loopback device.
+    pub fn is_loopback(&self) -> bool {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_is_loopback(self.as_ptr()) }
+    }
+
+    /// True if the device is up and has a carrier.
+    pub fn is_up(&self) -> bool {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_is_up(self.as_ptr()) }
+    }
+
+    /// Name, as it is now.
+    pub fn name(&self) -> DevName {
+        let mut name = [0; 16];
+        // SAFETY: As in `net`; `IFNAMSIZ` (16) bytes are written.
+        unsafe { bindings::rxe_dev_name(self.as_ptr(), name.as_mut_ptr()) };
+        DevName(name)
+    }
+}
+
+impl Clone for NetDev {
+    fn clone(&self) -> Self {
+        // SAFETY: `self` keeps the device alive.
+        unsafe { Self::get(self.0) }
+    }
+}
+
+impl PartialEq for NetDev {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for NetDev {}
+
+impl Drop for NetDev {
+    fn drop(&mut self) {
+        // SAFETY: Gives up the reference of `self`.
+        unsafe { bindings::rxe_dev_put(self.as_ptr()) };
+    }
+}
+
+/// The name of a network device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DevName([u8; 16]);
+
+impl DevName {
+    /// The bytes of the name, without a terminator.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.split(|&b| b == 0).next().unwrap_or(&[])
+    }
+}
+
+impl kernel::fmt::Display for DevName {
+    fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result {
+        kernel::fmt::Display::fmt(kernel::str::BStr::from_bytes(self.as_bytes()), f)
+    }
+}

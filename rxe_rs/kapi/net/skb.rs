@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Received buffers: one datagram, or a train of datagrams of one flow.
+
+use super::netdev::DevId;
+use super::{ipv4_id, set_ipv4_id, set_lengths, v4_mapped, HEADERS_V4, HEADERS_V6};
+use crate::bindings;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// Most contiguous pieces a datagram is in.
+pub const MAX_PIECES: usize = bindings::RXE_RX_PIECES as usize;
+
+/// Most bytes that [`RxSegment::head`] returns.
+pub const MAX_HEAD: usize = 64;
+
+const EMPTY_PIECE: bindings::rxe_piece = bindings::rxe_piece {
+    start: core::ptr::null(),
+    len: 0,
+};
+
+/// A received buffer, freed when dropped.
+///
+/// # Invariants
+///
+/// The buffer is alive and ours alone, and `rx` is what the C side found in it: its pointers are
+/// good as long as the buffer is, and every datagram is in at most [`MAX_PIECES`] pieces.
+pub struct RxSkb {
+    skb: NonNull<bindings::sk_buff>,
+    rx: bindings::rxe_rx,
+}
+
+// SAFETY: The buffer is ours alone; its contents are only read.
+unsafe impl Send for RxSkb {}
+
+impl RxSkb {
+    /// Takes over a buffer; frees it and returns `None` if it is malformed: UDP length at odds
+    /// with the buffer, IP options, unreadable memory.
+    ///
+    /// # Safety
+    ///
+    /// `skb` is a live buffer that the caller gives up, with `data` at the UDP header and a valid
+    /// offset of the network header.
+    pub(crate) unsafe fn new(skb: *mut bindings::sk_buff) -> Option<Self> {
+        let skb = NonNull::new(skb)?;
+        let mut rx = bindings::rxe_rx::default();
+        // SAFETY: By contract; `rx` is ours.
+        if unsafe { bindings::rxe_rx_parse(skb.as_ptr(), &mut rx) } != 0 {
+            // SAFETY: By contract.
+            unsafe { bindings::rxe_skb_drop(skb.as_ptr()) };
+            return None;
+        }
+        // INVARIANT: Just parsed.
+        Some(Self { skb, rx })
+    }
+
+    /// Bytes after the UDP header, of all datagrams.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.rx.len as usize
+    }
+
+    /// True if there is nothing after the UDP header.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.rx.len == 0
+    }
+
+    /// Number of datagrams.
+    #[inline]
+    pub fn segment_count(&self) -> usize {
+        match self.rx.gso_size {
+            0 => 1,
+            size => self.rx.len.div_ceil(size) as usize,
+        }
+    }
+
+    /// Index of the network device it came in by.
+    #[inline]
+    pub fn ifindex(&self) -> u32 {
+        self.rx.ifindex
+    }
+
+    /// Identity of the network device it came in by.
+    #[inline]
+    pub fn netdev(&self) -> DevId {
+        DevId(self.rx.dev as usize)
+    }
+
+    /// True if it came over a loopback device, so was sent by this host.
+    #[inline]
+    pub fn is_loopback(&self) -> bool {
+        self.rx.loopback
+    }
+
+    /// True for IPv4, false for IPv6.
+    #[inline]
+    pub fn is_v4(&self) -> bool {
+        self.rx.v4
+    }
+
+    /// Calls `f` with the datagrams in the order they were sent.
+    #[inline]
+    pub fn for_each_segment(&self, mut f: impl FnMut(&RxSegment<'_>)) {
+        let mut segment = RxSegment::first(self);
+        loop {
+            f(&segment);
+            if !segment.advance() {
+                break;
+            }
+        }
+    }
+
+    /// IP header and UDP header as received.
+    fn headers(&self) -> &[u8] {
+        let len = if self.rx.v4 { HEADERS_V4 } else { HEADERS_V6 };
+        // SAFETY: By the type invariant; IP header and UDP header are contiguous and of this
+        // length.
+        unsafe { core::slice::from_raw_parts(self.rx.iph, len) }
+    }
+}
+
+impl Drop for RxSkb {
+    fn drop(&mut self) {
+        // SAFETY: The buffer is ours.
+        unsafe { bindings::rxe_skb_consume(self.skb.as_ptr()) };
+    }
+}
+
+/// One datagram of a received buffer.
+pub struct RxSegment<'a> {
+    skb: &'a RxSkb,
+    /// Offset behind the UDP header.
+    offset: u32,
+    len: u32,
+    headers: [u8; HEADERS_V6],
+    pieces: [&'a [u8]; MAX_PIECES],
+    piece_count: usize,
+    /// Copy of the first bytes, used if they are not contiguous.
+    head: [u8; MAX_HEAD],
+    _not_send: PhantomData<*const ()>,
+}
+
+impl<'a> RxSegment<'a> {
+    #[inline]
+    fn first(skb: &'a RxSkb) -> Self {
+        let mut headers = [0; HEADERS_V6];
+        for (to, from) in headers.iter_mut().zip(skb.headers()) {
+            *to = *from;
+        }
+        let mut segment = Self {
+            skb,
+            offset: 0,
+            len: 0,
+            headers,
+            pieces: [&[]; MAX_PIECES],
+            piece_count: 0,
+            head: [0; MAX_HEAD],
+            _not_send: PhantomData,
+        };
+        segment.load();
+        segment
+    }
+
+    /// Goes on to the next datagram, if there is one.
+    #[inline]
+    fn advance(&mut self) -> bool {
+        let next = self.offset.saturating_add(self.skb.rx.gso_size);
+        if self.skb.rx.gso_size == 0 || next >= self.skb.rx.len {
+            return false;
+        }
+        self.offset = next;
+        if self.skb.rx.v4 {
+            // What segmentation does to the identification.
+            let id = ipv4_id(&self.headers).wrapping_add(1);
+            set_ipv4_id(&mut self.headers, id);
+        }
+        self.load();
+        true
+    }
+
+    /// Fills in all that depends on the offset.
+    fn load(&mut self) {
+        let rx = &self.skb.rx;
+        let rest = rx.len.saturating_sub(self.offset);
+        self.len = match rx.gso_size {
+            0 => rest,
+            size => rest.min(size),
+        };
+        if rx.gso_size != 0 {
+            // A datagram of a train is shorter than 64 KiB.
+            set_lengths(&mut self.headers, rx.v4, self.len as u16);
+        }
+        let mut raw = [const { EMPTY_PIECE }; MAX_PIECES];
+        // SAFETY: The buffer is alive, and there is room for `RXE_RX_PIECES` pieces.
+        let count = unsafe {
+            bindings::rxe_rx_pieces(
+                self.skb.skb.as_ptr(),
+                self.offset,
+                self.len,
+                raw.as_mut_ptr(),
+            )
+        };
+        self.piece_count = (count as usize).min(MAX_PIECES);
+        for (piece, raw) in self.pieces.iter_mut().zip(&raw).take(self.piece_count) {
+            // SAFETY: Memory of the buffer, which outlives `'a` and is only read. It is not
+            // changed by others either, but for misbehaving hardware.
+            *piece = unsafe { core::slice::from_raw_parts(raw.start, raw.len as usize) };
+        }
+        let want = MAX_HEAD.min(self.len as usize);
+        if self.pieces().next().map_or(0, <[u8]>::len) < want {
+            let mut head = [0; MAX_HEAD];
+            let bytes = self.pieces().flat_map(|piece| piece.iter());
+            for (to, from) in head.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            self.head = head;
+        }
+    }
+
+    /// IP header and UDP header as they are on the wire: 28 bytes (IPv4) or 48 (IPv6).
+    ///
+    /// Checksums may be those of the whole train.
+    #[inline]
+    pub fn net_hdr(&self) -> &[u8] {
+        if self.skb.rx.v4 {
+            self.headers.first_chunk::<HEADERS_V4>().map_or(&[], |h| h)
+        } else {
+            &self.headers
+        }
+    }
+
+    /// Bytes after the UDP header.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// True if there is nothing after the UDP header.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first [`MAX_HEAD`] bytes after the UDP header, or all if there are fewer.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        let want = MAX_HEAD.min(self.len());
+        let first = self.pieces.first().copied().unwrap_or(&[]);
+        first.get(..want).or(self.head.get(..want)).unwrap_or(&[])
+    }
+
+    /// All bytes after the UDP header, in at most [`MAX_PIECES`] pieces.
+    #[inline]
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+        self.pieces.iter().copied().take(self.piece_count)
+    }
+
+    /// `len` bytes from `offset` after the UDP header, in at most [`MAX_PIECES`] pieces. Shorter
+    /// if the datagram is.
+    #[inline]
+    pub fn pieces_in(&self, offset: usize, len: usize) -> impl Iterator<Item = &'a [u8]> + '_ {
+        let (mut skip, mut want) = (offset, len);
+        self.pieces().filter_map(move |piece| {
+            let from = skip.min(piece.len());
+            skip -= from;
+            let rest = piece.get(from..).unwrap_or(&[]);
+            let part = rest.get(..want.min(rest.len())).unwrap_or(&[]);
+            want -= part.len();
+            (!part.is_empty()).then_some(part)
+        })
+    }
+
+    /// Index of the network device it came in by.
+    #[inline]
+    pub fn ifindex(&self) -> u32 {
+        self.skb.ifindex()
+    }
+
+    /// Identity of the network device it came in by.
+    #[inline]
+    pub fn netdev(&self) -> DevId {
+        self.skb.netdev()
+    }
+
+    /// True if it came over a loopback device, so was sent by this host.
+    #[inline]
+    pub fn is_loopback(&self) -> bool {
+        self.skb.is_loopback()
+    }
+
+    /// True for IPv4, false for IPv6.
+    #[inline]
+    pub fn is_v4(&self) -> bool {
+        self.skb.is_v4()
+    }
+
+    /// Source address in the form of a GID.
+    #[inline]
+    pub fn source(&self) -> [u8; 16] {
+        self.address(12, 8)
+    }
+
+    /// Destination address in the form of a GID.
+    #[inline]
+    pub fn destination(&self) -> [u8; 16] {
+        self.address(16, 24)
+    }
+
+    #[inline]
+    fn address(&self, v4: usize, v6: usize) -> [u8; 16] {
+        if self.skb.rx.v4 {
+            let addr = self.headers.get(v4..).and_then(|h| h.first_chunk());
+            v4_mapped(addr.copied().unwrap_or_default())
+        } else {
+            let addr = self.headers.get(v6..).and_then(|h| h.first_chunk());
+            addr.copied().unwrap_or_default()
+        }
+    }
+}

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sending: flows with their routes, and batches of packets.
+
+use super::netdev::NetDev;
+use super::{mapped_v4, set_ipv4_id, set_lengths, HEADERS_V4, HEADERS_V6};
+use crate::{bindings, rand};
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+
+/// UDP destination port of RoCEv2.
+pub const ROCE_UDP_PORT: u16 = 4791;
+
+/// Hop limit used when none is asked for.
+const DEFAULT_HOP_LIMIT: u8 = 64;
+
+/// Where the packets of a flow go.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowSpec {
+    /// Local address; an IPv4 address in its mapped form.
+    pub source: [u8; 16],
+    /// Peer's address, of the same family.
+    pub destination: [u8; 16],
+    /// UDP source port.
+    pub source_port: u16,
+    /// Traffic class or type of service.
+    pub traffic_class: u8,
+    /// Hop limit or time to live; 0 means 64.
+    pub hop_limit: u8,
+    /// IPv6 flow label, 20 bits.
+    pub flow_label: u32,
+}
+
+/// All that packets from one local address to one peer have in common, with a cached route.
+///
+/// Packets leave by the given network device only, or over loopback if the destination is an
+/// address of this host. The route is looked up when it is first needed and again when the
+/// kernel's tables changed. A flow keeps its network device: drop it when the device goes.
+pub struct Flow {
+    raw: NonNull<bindings::rxe_flow>,
+    dev: NetDev,
+    /// Never used again for another flow.
+    id: u64,
+    /// IPv4 identification of the next packet.
+    next_id: Atomic<u32>,
+    /// IP header and UDP header without lengths.
+    headers: [u8; HEADERS_V6],
+    v4: bool,
+}
+
+// SAFETY: The C part has its own lock.
+unsafe impl Send for Flow {}
+// SAFETY: As above.
+unsafe impl Sync for Flow {}
+
+static NEXT_FLOW: Atomic<u64> = Atomic::new(1);
+
+impl Flow {
+    /// Makes a flow. Any context. Looks up nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the addresses are of different families, `ENOMEM`.
+    pub fn new(dev: &NetDev, spec: &FlowSpec) -> Result<Self> {
+        let (source, destination) = (mapped_v4(&spec.source), mapped_v4(&spec.destination));
+        if source.is_some() != destination.is_some() {
+            return Err(EINVAL);
+        }
+        let v4 = source.is_some();
+        let raw_spec = bindings::rxe_flow_spec {
+            saddr: spec.source,
+            daddr: spec.destination,
+            flow_label: spec.flow_label & 0xf_ffff,
+            sport: spec.source_port,
+            dport: ROCE_UDP_PORT,
+            tclass: spec.traffic_class,
+            v4,
+        };
+        // SAFETY: The device outlives the C flow: `self` holds it.
+        let raw = unsafe { bindings::rxe_flow_new(dev.as_ptr(), &raw_spec) };
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            dev: dev.clone(),
+            id: NEXT_FLOW.fetch_add(1, Relaxed),
+            next_id: Atomic::new(rand::random_u32()),
+            headers: Self::template(spec),
+            v4,
+        })
+    }
+
+    fn template(spec: &FlowSpec) -> [u8; HEADERS_V6] {
+        let hops = match spec.hop_limit {
+            0 => DEFAULT_HOP_LIMIT,
+            hops => hops,
+        };
+        let tclass = spec.traffic_class;
+        let mut headers = [0; HEADERS_V6];
+        let ip_len = if let (Some(source), Some(destination)) =
+            (mapped_v4(&spec.source), mapped_v4(&spec.destination))
+        {
+            // Version and length, type of service, total length, identification, "do not
+            // fragment", time to live, UDP, checksum.
+            headers[..12].copy_from_slice(&[0x45, tclass, 0, 0, 0, 0, 0x40, 0, hops, 17, 0, 0]);
+            headers[12..16].copy_from_slice(&source);
+            headers[16..20].copy_from_slice(&destination);
+            20
+        } else {
+            let word = 6 << 28 | u32::from(tclass) << 20 | spec.flow_label & 0xf_ffff;
+            headers[..4].copy_from_slice(&word.to_be_bytes());
+            // Payload length, UDP, hop limit.
+            headers[4..8].copy_from_slice(&[0, 0, 17, hops]);
+            headers[8..24].copy_from_slice(&spec.source);
+            headers[24..40].copy_from_slice(&spec.destination);
+            40
+        };
+        headers[ip_len..ip_len + 2].copy_from_slice(&spec.source_port.to_be_bytes());
+        headers[ip_len + 2..ip_len + 4].copy_from_slice(&ROCE_UDP_PORT.to_be_bytes());
+        headers
+    }
+
+    /// The network device.
+    pub fn dev(&self) -> &NetDev {
+        &self.dev
+    }
+
+    /// True for IPv4, false for IPv6.
+    #[inline]
+    pub fn is_v4(&self) -> bool {
+        self.v4
+    }
+
+    /// Length of the IP header and the UDP header.
+    #[inline]
+    pub fn headers_len(&self) -> usize {
+        if self.v4 {
+            HEADERS_V4
+        } else {
+            HEADERS_V6
+        }
+    }
+
+    /// Largest IP packet that gets to the peer in one piece, in bytes, as far as the kernel
+    /// knows; `None` without a route.
+    pub fn path_mtu(&self) -> Option<u32> {
+        // SAFETY: The flow is alive.
+        Some(unsafe { bindings::rxe_flow_mtu(self.raw.as_ptr()) }).filter(|&mtu| mtu != 0)
+    }
+
+    /// The headers of a packet of this flow, as they are on the wire but for checksums.
+    #[inline]
+    fn headers_of(&self, len: u16, id: u16) -> [u8; HEADERS_V6] {
+        let mut headers = self.headers;
+        set_lengths(&mut headers, self.v4, len);
+        if self.v4 {
+            set_ipv4_id(&mut headers, id);
+        }
+        headers
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        // SAFETY: The flow is alive and not used any more.
+        unsafe { bindings::rxe_flow_free(self.raw.as_ptr()) };
+    }
+}
+
+/// Why a packet was not added to a batch.
+#[derive(Debug)]
+pub enum TxError<E> {
+    /// No route to the peer by the flow's device, with the kernel's reason.
+    NoRoute(Error),
+    /// Out of memory: try again later.
+    NoMemory,
+    /// Longer than an IP packet can be.
+    TooLong,
+    /// `fill` refused.
+    Fill(E),
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct TxOutcome {
+    /// Packets the stack took.
+    pub packets: usize,
+    /// Bytes behind the UDP headers of all packets, taken or not.
+    pub bytes: usize,
+    /// Packets the stack dropped: full queue, firewall, no neighbour.
+    pub dropped: usize,
+    /// A queue on the way is full or about to be: send less for a while.
+    pub congested: bool,
+}
+
+/// Most packets in a batch.
+pub const MAX_PACKETS: usize = 256;
+/// A batch of this many bytes is full.
+pub const MAX_BYTES: usize = 512 * 1024;
+
+/// Room for small packets beside the headers, without pages: most acknowledgements and small
+/// messages. With the headers it stays within the size that the kernel keeps a cache for.
+const SMALL: u32 = 128;
+
+/// Packets to be sent, in order.
+///
+/// Built under the lock of a QP: takes no lock but that of a flow's route, does not sleep and
+/// calls nothing that could send. [`send`](Self::send) it after unlocking. Dropping it discards
+/// the packets.
+///
+/// Consecutive packets of a flow that have the same length travel through the stack as one
+/// buffer, if the device can take it apart; a shorter one may be the last. That is not visible on
+/// the wire.
+pub struct TxBatch {
+    /// First and last finished buffer, linked by `next`.
+    list: Option<(NonNull<bindings::sk_buff>, NonNull<bindings::sk_buff>)>,
+    run: Option<Run>,
+    packets: usize,
+    bytes: usize,
+}
+
+/// The buffer being filled.
+struct Run {
+    skb: NonNull<bindings::sk_buff>,
+    flow: u64,
+    headers: [u8; HEADERS_V6],
+    headers_len: usize,
+    /// Length of all packets but perhaps the last.
+    size: u32,
+    count: u32,
+    len: u32,
+    max_count: u32,
+    max_len: u32,
+    first_id: u16,
+    /// A shorter packet was added: the last one.
+    closed: bool,
+}
+
+// SAFETY: The buffers are ours alone.
+unsafe impl Send for TxBatch {}
+
+impl TxBatch {
+    /// An empty batch. Allocates nothing.
+    #[inline]
+    pub const fn new() -> Self {
+        Self {
+            list: None,
+            run: None,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Number of packets.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.packets
+    }
+
+    /// True without packets.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Bytes behind the UDP headers of all packets.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// True if it is time to send: more can be added, but should not be.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.packets >= MAX_PACKETS || self.bytes >= MAX_BYTES
+    }
+
+    /// Adds a packet with `len` bytes behind the UDP header.
+    ///
+    /// `fill` gets the IP and the UDP header of this very packet as they will be on the wire
+    /// (28 or 48 bytes; the checksums are not filled in, the ICRC does not cover them) and `len`
+    /// contiguous bytes, all of which it must write: they hold old data.
+    ///
+    /// # Errors
+    ///
+    /// The packet is not added then. See [`TxError`].
+    #[inline]
+    pub fn packet<E>(
+        &mut self,
+        flow: &Flow,
+        len: usize,
+        fill: impl FnOnce(&[u8], &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxError<E>> {
+        let long = u16::try_from(len).ok().filter(|len| *len <= u16::MAX - 28);
+        let Some(short) = long else {
+            return Err(TxError::TooLong);
+        };
+        let len32 = u32::from(short);
+        let mut place = None;
+        if let Some(run) = &self.run {
+            if run.takes(flow, len32) {
+                // SAFETY: The buffer is ours.
+                place = NonNull::new(unsafe { bindings::rxe_tx_put(run.skb.as_ptr(), len32) });
+            }
+        }
+        let place = match place {
+            Some(place) => place,
+            None => self.start_run(flow, len32)?,
+        };
+        let Some(run) = &mut self.run else {
+            return Err(TxError::NoMemory);
+        };
+        let id = run.first_id.wrapping_add(run.count as u16);
+        let headers = flow.headers_of(short, id);
+        // SAFETY: `rxe_tx_put` returned that many contiguous bytes of a buffer that is ours.
+        let payload = unsafe { core::slice::from_raw_parts_mut(place.cast::<u8>().as_ptr(), len) };
+        if let Err(e) = fill(headers.get(..run.headers_len).unwrap_or(&[]), payload) {
+            // SAFETY: Takes back the bytes of just now.
+            unsafe { bindings::rxe_tx_undo(run.skb.as_ptr(), len32) };
+            if run.count == 0 {
+                self.drop_run();
+            }
+            return Err(TxError::Fill(e));
+        }
+        if run.count == 0 {
+            run.headers = headers;
+        }
+        run.count += 1;
+        run.len += len32;
+        run.closed = len32 < run.size;
+        flow.next_id.store(u32::from(id.wrapping_add(1)), Relaxed);
+        self.packets += 1;
+        self.bytes += len;
+        Ok(())
+    }
+
+    /// Ends the current run and starts one for a packet of `len` bytes; returns its place.
+    fn start_run<E>(
+        &mut self,
+        flow: &Flow,
+        len: u32,
+    ) -> Result<NonNull<core::ffi::c_void>, TxError<E>> {
+        self.end_run();
+        let room = if len <= SMALL { SMALL } else { 0 };
+        let (mut max_len, mut max_count) = (0, 0);
+        // SAFETY: The flow is alive; the numbers are ours.
+        let skb = unsafe {
+            bindings::rxe_tx_new(flow.raw.as_ptr(), room, &mut max_len, &mut max_count)
+        };
+        let skb = kernel::error::from_err_ptr(skb).map_err(TxError::NoRoute)?;
+        let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
+        // SAFETY: The buffer is ours.
+        let place = NonNull::new(unsafe { bindings::rxe_tx_put(skb.as_ptr(), len) });
+        let Some(place) = place else {
+            // SAFETY: The buffer is ours and in no list.
+            unsafe { bindings::rxe_tx_discard(skb.as_ptr()) };
+            return Err(TxError::NoMemory);
+        };
+        self.run = Some(Run {
+            skb,
+            flow: flow.id,
+            headers: [0; HEADERS_V6],
+            headers_len: flow.headers_len(),
+            size: len,
+            count: 0,
+            len: 0,
+            max_count,
+            max_len,
+            first_id: flow.next_id.load(Relaxed) as u16,
+            closed: false,
+        });
+        Ok(place)
+    }
+
+    /// Finishes the current buffer and links it.
+    fn end_run(&mut self) {
+        let Some(run) = self.run.take() else {
+            return;
+        };
+        let skb = run.skb.as_ptr();
+        // SAFETY: The buffer is ours, has room for the headers, and `headers_len` bytes of them
+        // are valid.
+        unsafe {
+            bindings::rxe_tx_finish(
+                skb,
+                run.headers.as_ptr(),
+                run.headers_len as u32,
+                run.size,
+                run.count,
+            )
+        };
+        self.list = match self.list {
+            None => Some((run.skb, run.skb)),
+            Some((first, last)) => {
+                // SAFETY: The last buffer of our own list.
+                unsafe { bindings::rxe_tx_link(last.as_ptr(), skb) };
+                Some((first, run.skb))
+            }
+        };
+    }
+
+    fn drop_run(&mut self) {
+        if let Some(run) = self.run.take() {
+            // SAFETY: The buffer is ours and in no list.
+            unsafe { bindings::rxe_tx_discard(run.skb.as_ptr()) };
+        }
+    }
+
+    /// Sends all packets. Process or softirq context, without any lock that receiving takes:
+    /// what goes over loopback may be received before this returns.
+    pub fn send(mut self) -> TxOutcome {
+        self.end_run();
+        let mut outcome = TxOutcome {
+            bytes: self.bytes,
+            ..TxOutcome::default()
+        };
+        if let Some((first, _)) = self.list.take() {
+            let mut raw = bindings::rxe_tx_result::default();
+            // SAFETY: The list is ours and given up; all its buffers are finished.
+            unsafe { bindings::rxe_tx_send(first.as_ptr(), &mut raw) };
+            outcome.packets = raw.sent as usize;
+            outcome.dropped = raw.dropped as usize;
+            outcome.congested = raw.congested;
+        }
+        outcome
+    }
+}
+
+impl Default for TxBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for TxBatch {
+    fn drop(&mut self) {
+        self.drop_run();
+        if let Some((first, _)) = self.list.take() {
+            // SAFETY: The list is ours.
+            unsafe { bindings::rxe_tx_discard(first.as_ptr()) };
+        }
+    }
+}
+
+impl Run {
+    /// True if a packet of `len` bytes of `flow` may follow in the same buffer.
+    #[inline]
+    fn takes(&self, flow: &Flow, len: u32) -> bool {
+        self.flow == flow.id
+            && !self.closed
+            && len <= self.size
+            && len != 0
+            && self.count < self.max_count
+            && self.len + len <= self.max_len
+    }
+}
+
+/// Frees the pages that sending keeps for every CPU. At module exit, when nothing is sent any
+/// more.
+pub fn release_pages() {
+    // SAFETY: By the description: nobody else uses them; if somebody did, a later packet would
+    // only allocate anew.
+    unsafe { bindings::rxe_tx_release_pages() };
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The UDP port that RoCEv2 packets come in by.
+//!
+//! C header: [`include/net/udp_tunnel.h`](srctree/include/net/udp_tunnel.h)
+
+use super::netdev::NetDev;
+use super::skb::RxSkb;
+use crate::bindings;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+/// Who gets the datagrams.
+pub trait Receive: 'static {
+    /// Takes a datagram, or a train of datagrams of one flow.
+    ///
+    /// Softirq context, in an RCU read side section: must not sleep. Several CPUs may call at
+    /// the same time. All devices of a namespace come here.
+    fn receive(skb: RxSkb);
+}
+
+/// A use of the UDP port in a network namespace.
+///
+/// The first one of a namespace opens the sockets, dropping the last one closes them and waits
+/// for running [`Receive::receive`] calls. A host without IPv6 gets IPv4 only. Must be dropped
+/// before the namespace goes: when the last network device with an RDMA device leaves it.
+///
+/// One receiver per port: the one of the first use serves all later uses too.
+pub struct UdpEndpoint<R: Receive> {
+    raw: NonNull<bindings::rxe_endpoint>,
+    _receiver: PhantomData<fn(R)>,
+}
+
+// SAFETY: The endpoint is reference counted under its own lock.
+unsafe impl<R: Receive> Send for UdpEndpoint<R> {}
+// SAFETY: As above.
+unsafe impl<R: Receive> Sync for UdpEndpoint<R> {}
+
+impl<R: Receive> UdpEndpoint<R> {
+    /// Opens `port` in the namespace of `dev`. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` if another socket has the port, `ENOMEM`, or what the stack returns.
+    pub fn open(dev: &NetDev, port: u16) -> Result<Self> {
+        // SAFETY: The device is alive.
+        let raw = unsafe { bindings::rxe_endpoint_open(dev.as_ptr(), port, Some(Self::take)) };
+        let raw = NonNull::new(kernel::error::from_err_ptr(raw)?).ok_or(ENOMEM)?;
+        Ok(Self {
+            raw,
+            _receiver: PhantomData,
+        })
+    }
+
+    /// True if IPv6 is received too.
+    pub fn has_ipv6(&self) -> bool {
+        // SAFETY: The endpoint is open.
+        unsafe { bindings::rxe_endpoint_has_ipv6(self.raw.as_ptr()) }
+    }
+
+    unsafe extern "C" fn take(skb: *mut bindings::sk_buff) {
+        // SAFETY: The C side passes a live buffer and gives it up, with `data` at the UDP header.
+        if let Some(skb) = unsafe { RxSkb::new(skb) } {
+            R::receive(skb);
+        }
+    }
+}
+
+impl<R: Receive> Drop for UdpEndpoint<R> {
+    fn drop(&mut self) {
+        // SAFETY: Closes what `open` opened, once.
+        unsafe { bindings::rxe_endpoint_close(self.raw.as_ptr()) };
+    }
+}

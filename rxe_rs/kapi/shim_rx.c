@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C side of the kapi crate: the UDP port and received buffers.
+ *
+ * A namespace has one endpoint: two sockets, which own the port and receive what comes by the
+ * ordinary way, and a netfilter hook behind all others that takes datagrams for the port before
+ * they get to the UDP layer. A socket with an encapsulation handler has trains of datagrams (GSO
+ * and GRO buffers) cut up before it sees them; the hook gets them whole, and without a socket
+ * look-up. Firewall rules and connection tracking see all of them.
+ */
+#include "bindings_helper.h"
+#include <linux/netfilter_ipv4.h>
+#include <linux/netfilter_ipv6.h>
+#include <net/netfilter/nf_conntrack.h>
+#include <net/xfrm.h>
+
+struct rxe_endpoint {
+	struct list_head list;
+	struct net *net;
+	unsigned int users;
+	rxe_receive_t receive;
+	__be16 port;
+	struct socket *sock4;
+	struct socket *sock6;
+	struct nf_hook_ops hooks[2];
+};
+
+static LIST_HEAD(rxe_endpoints);
+static DEFINE_MUTEX(rxe_endpoints_lock);
+
+/* Confirms a new connection's first packet nowhere but behind us: let it go the ordinary way. */
+static bool rxe_ct_wants(const struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+	enum ip_conntrack_info ctinfo;
+	struct nf_conn *ct = nf_ct_get(skb, &ctinfo);
+
+	return ct && !nf_ct_is_confirmed(ct);
+#else
+	return false;
+#endif
+}
+
+/* data is at the IP header, of hlen bytes. */
+static unsigned int rxe_take(struct rxe_endpoint *ep, struct sk_buff *skb,
+			     unsigned int hlen, unsigned short family)
+{
+	const struct udphdr *uh;
+	struct udphdr buf;
+
+	uh = skb_header_pointer(skb, hlen, sizeof(buf), &buf);
+	if (!uh || uh->dest != ep->port || rxe_ct_wants(skb) ||
+	    !xfrm_policy_check(NULL, XFRM_POLICY_IN, skb, family))
+		return NF_ACCEPT;
+	if (!pskb_may_pull(skb, hlen + sizeof(*uh)) ||
+	    skb_orphan_frags_rx(skb, GFP_ATOMIC))
+		return NF_DROP;
+	nf_reset_ct(skb);
+	__skb_pull(skb, hlen);
+	skb_reset_transport_header(skb);
+	ep->receive(skb);
+	return NF_STOLEN;
+}
+
+static unsigned int rxe_hook4(void *priv, struct sk_buff *skb,
+			      const struct nf_hook_state *state)
+{
+	const struct iphdr *iph = ip_hdr(skb);
+
+	if (iph->protocol != IPPROTO_UDP || iph->ihl != 5 ||
+	    ip_is_fragment(iph))
+		return NF_ACCEPT;
+	return rxe_take(priv, skb, sizeof(*iph), AF_INET);
+}
+
+static unsigned int rxe_hook6(void *priv, struct sk_buff *skb,
+			      const struct nf_hook_state *state)
+{
+	const struct ipv6hdr *iph = ipv6_hdr(skb);
+
+	if (iph->nexthdr != IPPROTO_UDP)
+		return NF_ACCEPT;
+	return rxe_take(priv, skb, sizeof(*iph), AF_INET6);
+}
+
+static int rxe_encap_rcv(struct sock *sk, struct sk_buff *skb)
+{
+	struct rxe_endpoint *ep = rcu_dereference_sk_user_data(sk);
+
+	if (ep)
+		ep->receive(skb);
+	else
+		kfree_skb(skb);
+	return 0;
+}
+
+static int rxe_socket_open(struct rxe_endpoint *ep, bool v6,
+			   struct socket **sock)
+{
+	struct udp_tunnel_sock_cfg tunnel = {
+		.sk_user_data = ep,
+		.encap_type = 1,
+		.encap_rcv = rxe_encap_rcv,
+	};
+	struct udp_port_cfg cfg = {
+		.family = v6 ? AF_INET6 : AF_INET,
+		.local_udp_port = ep->port,
+		.ipv6_v6only = 1,
+	};
+	int err;
+
+	err = udp_sock_create(ep->net, &cfg, sock);
+	if (err)
+		return err;
+	setup_udp_tunnel_sock(ep->net, (*sock)->sk, &tunnel);
+	/* Datagrams with a checksum may be put together by GRO. */
+	udp_set_bit(GRO_ENABLED, (*sock)->sk);
+	return 0;
+}
+
+static void rxe_hook_init(struct rxe_endpoint *ep, struct nf_hook_ops *ops,
+			  nf_hookfn *hook, u8 family)
+{
+	ops->hook = hook;
+	ops->priv = ep;
+	ops->pf = family;
+	ops->hooknum = NF_INET_LOCAL_IN;
+	ops->priority = NF_IP_PRI_LAST;
+}
+
+static void rxe_endpoint_destroy(struct rxe_endpoint *ep)
+{
+	if (ep->sock6)
+		udp_tunnel_sock_release(ep->sock6->sk);
+	if (ep->sock4)
+		udp_tunnel_sock_release(ep->sock4->sk);
+	synchronize_net();
+	kfree(ep);
+}
+
+static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
+						rxe_receive_t receive)
+{
+	struct rxe_endpoint *ep;
+	int err;
+
+	ep = kzalloc_obj(*ep);
+	if (!ep)
+		return ERR_PTR(-ENOMEM);
+	ep->net = net;
+	ep->users = 1;
+	ep->receive = receive;
+	ep->port = port;
+	err = rxe_socket_open(ep, false, &ep->sock4);
+	if (err)
+		goto fail;
+	/* A host may have IPv6 switched off. */
+	err = rxe_socket_open(ep, true, &ep->sock6);
+	if (err && err != -EAFNOSUPPORT && err != -EPFNOSUPPORT)
+		goto fail;
+	rxe_hook_init(ep, &ep->hooks[0], rxe_hook4, NFPROTO_IPV4);
+	rxe_hook_init(ep, &ep->hooks[1], rxe_hook6, NFPROTO_IPV6);
+	err = nf_register_net_hooks(net, ep->hooks, ARRAY_SIZE(ep->hooks));
+	if (err)
+		goto fail;
+	return ep;
+fail:
+	rxe_endpoint_destroy(ep);
+	return ERR_PTR(err);
+}
+
+struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
+				       rxe_receive_t receive)
+{
+	struct net *net = dev_net(dev);
+	struct rxe_endpoint *ep;
+
+	mutex_lock(&rxe_endpoints_lock);
+	list_for_each_entry(ep, &rxe_endpoints, list) {
+		if (ep->net == net && ep->port == htons(port)) {
+			ep->users++;
+			goto out;
+		}
+	}
+	ep = rxe_endpoint_create(net, htons(port), receive);
+	if (!IS_ERR(ep))
+		list_add(&ep->list, &rxe_endpoints);
+out:
+	mutex_unlock(&rxe_endpoints_lock);
+	return ep;
+}
+
+void rxe_endpoint_close(struct rxe_endpoint *ep)
+{
+	mutex_lock(&rxe_endpoints_lock);
+	if (!--ep->users) {
+		list_del(&ep->list);
+		nf_unregister_net_hooks(ep->net, ep->hooks,
+					ARRAY_SIZE(ep->hooks));
+		rxe_endpoint_destroy(ep);
+	}
+	mutex_unlock(&rxe_endpoints_lock);
+}
+
+bool rxe_endpoint_has_ipv6(const struct rxe_endpoint *ep)
+{
+	return ep->sock6;
+}
+
+/* Calls of rxe_walk() for one contiguous piece each; stops when it returns false. */
+struct rxe_walk {
+	struct rxe_piece *out;	/* null to only count */
+	u32 offset;		/* bytes still to skip */
+	u32 len;		/* bytes still wanted */
+	u32 count;
+};
+
+static void rxe_walk_piece(struct rxe_walk *walk, const u8 *start, u32 len)
+{
+	if (walk->offset >= len) {
+		walk->offset -= len;
+		return;
+	}
+	start += walk->offset;
+	len = min(len - walk->offset, walk->len);
+	walk->offset = 0;
+	walk->len -= len;
+	if (!len)
+		return;
+	if (walk->out && walk->count < RXE_RX_PIECES) {
+		walk->out[walk->count].start = start;
+		walk->out[walk->count].len = len;
+	}
+	walk->count++;
+}
+
+static void rxe_walk_one(struct rxe_walk *walk, const struct sk_buff *skb)
+{
+	const struct skb_shared_info *info = skb_shinfo(skb);
+	unsigned int i;
+
+	rxe_walk_piece(walk, skb->data, skb_headlen(skb));
+	for (i = 0; i < info->nr_frags && walk->len; i++)
+		rxe_walk_piece(walk, skb_frag_address(&info->frags[i]),
+			       skb_frag_size(&info->frags[i]));
+}
+
+static u32 rxe_walk(struct rxe_walk *walk, const struct sk_buff *skb)
+{
+	const struct sk_buff *part;
+
+	rxe_walk_one(walk, skb);
+	if (walk->len) {
+		skb_walk_frags(skb, part) {
+			rxe_walk_one(walk, part);
+			if (!walk->len)
+				break;
+		}
+	}
+	return walk->count;
+}
+
+/* Lists all bytes of a range, in at most RXE_RX_PIECES pieces: see rxe_rx_parse(). */
+u32 rxe_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
+		  struct rxe_piece *out)
+{
+	struct rxe_walk walk = {
+		.out = out,
+		.offset = offset + sizeof(struct udphdr),
+		.len = len,
+	};
+
+	return min(rxe_walk(&walk, skb), RXE_RX_PIECES);
+}
+
+/* The shortest datagrams of a train: base header and checksum. */
+#define RXE_RX_MIN 16
+
+/* Makes every datagram consist of few readable pieces. */
+static int rxe_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
+{
+	const struct sk_buff *part;
+	bool bad = false;
+	u32 at;
+
+	skb_walk_frags(skb, part)
+		bad |= skb_has_frag_list(part);
+	if (!bad && !skb_has_frag_list(skb) &&
+	    skb_shinfo(skb)->nr_frags < RXE_RX_PIECES)
+		return 0;
+	for (at = 0; !bad && at < len; at += step) {
+		struct rxe_walk walk = {
+			.offset = at + sizeof(struct udphdr),
+			.len = min(step, len - at),
+		};
+
+		bad = rxe_walk(&walk, skb) > RXE_RX_PIECES;
+	}
+	return bad ? skb_linearize(skb) : 0;
+}
+
+int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx)
+{
+	const struct udphdr *uh;
+	u32 step, hlen;
+	int err;
+
+	if (!skb->dev || !skb_frags_readable(skb) ||
+	    !pskb_may_pull(skb, sizeof(*uh)))
+		return -EINVAL;
+	rx->v4 = ip_hdr(skb)->version == 4;
+	hlen = rx->v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	/* No options: they have no place in the checksum. */
+	if (-skb_network_offset(skb) != hlen ||
+	    (rx->v4 && ip_hdr(skb)->ihl != 5))
+		return -EINVAL;
+	uh = (const struct udphdr *)skb->data;
+	rx->len = skb->len - sizeof(*uh);
+	rx->gso_size = 0;
+	if (skb_is_gso(skb) && skb_shinfo(skb)->gso_type & SKB_GSO_UDP_L4) {
+		rx->gso_size = skb_shinfo(skb)->gso_size;
+		if (rx->gso_size < RXE_RX_MIN)
+			return -EINVAL;
+	} else {
+		if (ntohs(uh->len) < sizeof(*uh) || ntohs(uh->len) > skb->len)
+			return -EINVAL;
+		if (ntohs(uh->len) < skb->len) {
+			err = pskb_trim_rcsum(skb, ntohs(uh->len));
+			if (err)
+				return err;
+			rx->len = skb->len - sizeof(*uh);
+		}
+	}
+	step = rx->gso_size ?: max(rx->len, 1U);
+	err = rxe_rx_flatten(skb, rx->len, step);
+	if (err)
+		return err;
+	rx->iph = skb_network_header(skb);
+	rx->dev = skb->dev;
+	rx->ifindex = READ_ONCE(skb->dev->ifindex);
+	rx->loopback = skb->dev->flags & IFF_LOOPBACK;
+	return 0;
+}
+
+void rxe_skb_consume(struct sk_buff *skb)
+{
+	consume_skb(skb);
+}
+
+void rxe_skb_drop(struct sk_buff *skb)
+{
+	kfree_skb(skb);
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C side of the kapi crate: routes and buffers to send.
+ */
+#include "bindings_helper.h"
+#include <linux/local_lock.h>
+#include <linux/netfilter.h>
+#include <net/ip.h>
+#include <net/ip6_checksum.h>
+
+struct rxe_flow {
+	struct net_device *dev;		/* the owner holds it */
+	struct in6_addr saddr6;
+	struct in6_addr daddr6;
+	__be32 saddr;
+	__be32 daddr;
+	u32 flow_label;
+	__be16 sport;
+	__be16 dport;
+	u8 tclass;
+	bool v4;
+	spinlock_t lock;		/* of the two below */
+	struct dst_entry *dst;
+	u32 cookie;
+};
+
+struct rxe_flow *rxe_flow_new(struct net_device *dev,
+			      const struct rxe_flow_spec *spec)
+{
+	struct rxe_flow *flow = kzalloc_obj(*flow, GFP_ATOMIC);
+
+	if (!flow)
+		return NULL;
+	flow->dev = dev;
+	memcpy(&flow->saddr6, spec->saddr, sizeof(flow->saddr6));
+	memcpy(&flow->daddr6, spec->daddr, sizeof(flow->daddr6));
+	flow->saddr = flow->saddr6.s6_addr32[3];
+	flow->daddr = flow->daddr6.s6_addr32[3];
+	flow->flow_label = spec->flow_label;
+	flow->sport = htons(spec->sport);
+	flow->dport = htons(spec->dport);
+	flow->tclass = spec->tclass;
+	flow->v4 = spec->v4;
+	spin_lock_init(&flow->lock);
+	return flow;
+}
+
+void rxe_flow_free(struct rxe_flow *flow)
+{
+	dst_release(flow->dst);
+	kfree(flow);
+}
+
+/*
+ * Out by the flow's own device, unless the destination is this host: then over loopback, by
+ * whatever device has the address.
+ */
+static struct dst_entry *rxe_route4(struct rxe_flow *flow, struct net *net)
+{
+	struct flowi4 fl4 = {
+		.flowi4_oif = flow->dev->ifindex,
+		.flowi4_dscp = inet_dsfield_to_dscp(flow->tclass),
+		.flowi4_proto = IPPROTO_UDP,
+		.flowi4_uid = sock_net_uid(net, NULL),
+		.saddr = flow->saddr,
+		.daddr = flow->daddr,
+		.fl4_sport = flow->sport,
+		.fl4_dport = flow->dport,
+	};
+	struct rtable *rt;
+
+	if (inet_addr_type_dev_table(net, flow->dev, flow->daddr) == RTN_LOCAL)
+		fl4.flowi4_oif = 0;
+	rt = ip_route_output_flow(net, &fl4, NULL);
+	return IS_ERR(rt) ? ERR_CAST(rt) : &rt->dst;
+}
+
+static struct dst_entry *rxe_route6(struct rxe_flow *flow, struct net *net)
+{
+	struct flowi6 fl6 = {
+		.flowi6_oif = flow->dev->ifindex,
+		.flowi6_proto = IPPROTO_UDP,
+		.flowi6_uid = sock_net_uid(net, NULL),
+		.flowlabel = ip6_make_flowinfo(flow->tclass,
+					       htonl(flow->flow_label)),
+		.saddr = flow->saddr6,
+		.daddr = flow->daddr6,
+		.fl6_sport = flow->sport,
+		.fl6_dport = flow->dport,
+	};
+
+	if (!(ipv6_addr_type(&flow->daddr6) & IPV6_ADDR_LINKLOCAL) &&
+	    ipv6_chk_addr(net, &flow->daddr6, NULL, 0))
+		fl6.flowi6_oif = 0;
+	return ip6_dst_lookup_flow(net, NULL, &fl6, NULL);
+}
+
+/* Returns a reference to the flow's route, looked up again if it is stale. Any softirq-safe
+ * context.
+ */
+struct dst_entry *rxe_flow_route(struct rxe_flow *flow)
+{
+	struct dst_entry *dst, *old;
+	u32 cookie = 0;
+
+	spin_lock_bh(&flow->lock);
+	dst = flow->dst;
+	if (dst && dst_check(dst, flow->cookie)) {
+		dst_hold(dst);
+		spin_unlock_bh(&flow->lock);
+		return dst;
+	}
+	spin_unlock_bh(&flow->lock);
+
+	rcu_read_lock();
+	if (flow->v4)
+		dst = rxe_route4(flow, dev_net_rcu(flow->dev));
+	else
+		dst = rxe_route6(flow, dev_net_rcu(flow->dev));
+	rcu_read_unlock();
+	if (IS_ERR(dst))
+		return dst;
+	if (!flow->v4)
+		cookie = rt6_get_cookie(dst_rt6_info(dst));
+
+	dst_hold(dst);
+	spin_lock_bh(&flow->lock);
+	old = flow->dst;
+	flow->dst = dst;
+	flow->cookie = cookie;
+	spin_unlock_bh(&flow->lock);
+	dst_release(old);
+	return dst;
+}
+
+/* 0 without a route. */
+u32 rxe_flow_mtu(struct rxe_flow *flow)
+{
+	struct dst_entry *dst = rxe_flow_route(flow);
+	u32 mtu;
+
+	if (IS_ERR(dst))
+		return 0;
+	mtu = dst_mtu(dst);
+	dst_release(dst);
+	return mtu;
+}
+
+/*
+ * Whether the device takes a run of datagrams as one buffer and computes their checksums. If it
+ * does not, the stack would have to touch the payload again, and a run costs more than it saves.
+ */
+static void rxe_tx_limits(const struct dst_entry *dst,
+			  const struct net_device *dev, bool v4, u32 *max_len,
+			  u32 *max_segs)
+{
+	netdev_features_t csum = NETIF_F_HW_CSUM;
+	u32 size, headers;
+
+	*max_len = 0;
+	*max_segs = 1;
+	csum |= v4 ? NETIF_F_IP_CSUM : NETIF_F_IPV6_CSUM;
+	if (!(dev->features & NETIF_F_GSO_UDP_L4) ||
+	    !(dev->features & NETIF_F_SG) || !(dev->features & csum) ||
+	    dst_xfrm(dst))
+		return;
+	size = v4 ? READ_ONCE(dev->gso_ipv4_max_size) :
+		    READ_ONCE(dev->gso_max_size);
+	size = min(size, (u32)U16_MAX);
+	headers = LL_RESERVED_SPACE(dev) + sizeof(struct ipv6hdr) +
+		  sizeof(struct udphdr);
+	if (size <= headers)
+		return;
+	*max_len = size - headers;
+	*max_segs = min(READ_ONCE(dev->gso_max_segs), (u32)UDP_MAX_SEGMENTS);
+}
+
+/* An empty buffer with `room` bytes for payload besides the pages; null without memory. */
+struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u32 room, u32 *max_len,
+			   u32 *max_segs)
+{
+	struct dst_entry *dst = rxe_flow_route(flow);
+	struct net_device *dev;
+	struct sk_buff *skb;
+	u32 reserve;
+
+	if (IS_ERR(dst))
+		return ERR_CAST(dst);
+	rcu_read_lock();
+	dev = dst_dev_rcu(dst);
+	reserve = LL_RESERVED_SPACE(dev) + sizeof(struct ipv6hdr) +
+		  sizeof(struct udphdr);
+	skb = alloc_skb(reserve + room, GFP_ATOMIC | __GFP_NOWARN);
+	if (skb) {
+		skb_reserve(skb, reserve);
+		skb->dev = dev;
+		skb->protocol = flow->v4 ? htons(ETH_P_IP) : htons(ETH_P_IPV6);
+		skb->priority = rt_tos2priority(flow->tclass);
+		skb_dst_set(skb, dst);
+		rxe_tx_limits(dst, dev, flow->v4, max_len, max_segs);
+	} else {
+		dst_release(dst);
+	}
+	rcu_read_unlock();
+	return skb;
+}
+
+/* Payload pages, cut up from the front: consecutive datagrams touch, so that a run needs few
+ * fragments.
+ */
+struct rxe_tx_pages {
+	local_lock_t lock;
+	struct page_frag frag;
+};
+
+static DEFINE_PER_CPU(struct rxe_tx_pages, rxe_tx_pages) = {
+	.lock = INIT_LOCAL_LOCK(lock),
+};
+
+static void *rxe_tx_put_frag(struct sk_buff *skb, u32 len)
+{
+	const gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
+	struct skb_shared_info *info = skb_shinfo(skb);
+	struct page_frag own = {}, *frag;
+	int i = info->nr_frags;
+
+	frag = this_cpu_ptr(&rxe_tx_pages.frag);
+	if (!skb_page_frag_refill(len, frag, gfp) ||
+	    frag->offset + len > frag->size) {
+		/* Only single pages to be had, or an unusually long datagram. */
+		own.page = alloc_pages(gfp | __GFP_COMP, get_order(len));
+		if (!own.page)
+			return NULL;
+		frag = &own;
+	}
+	if (skb_can_coalesce(skb, i, frag->page, frag->offset)) {
+		skb_frag_size_add(&info->frags[i - 1], len);
+	} else if (i < MAX_SKB_FRAGS) {
+		if (!own.page)
+			get_page(frag->page);
+		skb_fill_page_desc(skb, i, frag->page, frag->offset, len);
+	} else {
+		if (own.page)
+			__free_pages(own.page, get_order(len));
+		return NULL;
+	}
+	frag->offset += len;
+	skb->len += len;
+	skb->data_len += len;
+	skb->truesize += len;
+	return page_address(frag->page) + frag->offset - len;
+}
+
+/* Adds `len` contiguous bytes and returns where they are; null if there is no room. */
+void *rxe_tx_put(struct sk_buff *skb, u32 len)
+{
+	void *start;
+
+	if (!skb->data_len && skb_tailroom(skb) >= len)
+		return skb_put(skb, len);
+	local_bh_disable();
+	local_lock_nested_bh(&rxe_tx_pages.lock);
+	start = rxe_tx_put_frag(skb, len);
+	local_unlock_nested_bh(&rxe_tx_pages.lock);
+	local_bh_enable();
+	return start;
+}
+
+/* Takes back the last rxe_tx_put(), of `len` bytes. */
+void rxe_tx_undo(struct sk_buff *skb, u32 len)
+{
+	struct skb_shared_info *info = skb_shinfo(skb);
+	skb_frag_t *last;
+
+	if (!skb->data_len) {
+		skb_trim(skb, skb->len - len);
+		return;
+	}
+	last = &info->frags[info->nr_frags - 1];
+	skb_frag_size_sub(last, len);
+	if (!skb_frag_size(last)) {
+		put_page(skb_frag_page(last));
+		info->nr_frags--;
+	}
+	skb->len -= len;
+	skb->data_len -= len;
+	skb->truesize -= len;
+}
+
+/* Puts the headers, with the UDP header last, in front of what was put. */
+void rxe_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,
+		   u32 gso_size, u32 gso_segs)
+{
+	struct skb_shared_info *info = skb_shinfo(skb);
+	struct udphdr *uh;
+	u32 len;
+
+	memcpy(skb_push(skb, hdr_len), hdr, hdr_len);
+	skb_reset_network_header(skb);
+	skb_set_transport_header(skb, hdr_len - sizeof(*uh));
+	uh = udp_hdr(skb);
+	len = skb->len - skb_transport_offset(skb);
+	uh->len = htons(len);
+	uh->check = 0;
+	if (gso_segs < 2)
+		return;
+
+	info->gso_type = SKB_GSO_UDP_L4;
+	info->gso_size = gso_size;
+	info->gso_segs = gso_segs;
+	skb->ip_summed = CHECKSUM_PARTIAL;
+	skb->csum_start = skb_transport_header(skb) - skb->head;
+	skb->csum_offset = offsetof(struct udphdr, check);
+	if (skb->protocol == htons(ETH_P_IP))
+		uh->check = ~udp_v4_check(len, ip_hdr(skb)->saddr,
+					  ip_hdr(skb)->daddr, 0);
+	else
+		uh->check = ~udp_v6_check(len, &ipv6_hdr(skb)->saddr,
+					  &ipv6_hdr(skb)->daddr, 0);
+}
+
+void rxe_tx_link(struct sk_buff *last, struct sk_buff *skb)
+{
+	last->next = skb;
+}
+
+static int rxe_tx_one(struct sk_buff *skb)
+{
+	struct net *net = dev_net_rcu(skb_dst_dev_rcu(skb));
+
+	if (skb->protocol == htons(ETH_P_IP))
+		return ip_local_out(net, NULL, skb);
+	return ip6_local_out(net, NULL, skb);
+}
+
+/* Sends a list linked by `next`. What comes back over loopback is handled after the last one. */
+void rxe_tx_send(struct sk_buff *list, struct rxe_tx_result *result)
+{
+	struct sk_buff *skb, *next;
+
+	local_bh_disable();
+	rcu_read_lock();
+	skb_list_walk_safe(list, skb, next) {
+		u32 segs = max_t(u32, skb_shinfo(skb)->gso_segs, 1);
+		int err;
+
+		skb_mark_not_on_list(skb);
+		err = rxe_tx_one(skb);
+		result->congested |= err > 0;
+		if (net_xmit_eval(err))
+			result->dropped += segs;
+		else
+			result->sent += segs;
+	}
+	rcu_read_unlock();
+	local_bh_enable();
+}
+
+void rxe_tx_discard(struct sk_buff *list)
+{
+	kfree_skb_list(list);
+}
+
+/* At module exit. */
+void rxe_tx_release_pages(void)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		struct page_frag *frag = &per_cpu(rxe_tx_pages, cpu).frag;
+
+		if (frag->page)
+			put_page(frag->page);
+		frag->page = NULL;
+	}
+}
