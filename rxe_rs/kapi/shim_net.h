@@ -52,6 +52,8 @@ void rxe_dev_name(const struct net_device *dev, u8 *name);
 struct net_device *rxe_notifier_dev(void *info);
 
 /* The UDP port of a network namespace. `receive` takes over the buffer. */
+int rxe_net_init(void);
+void rxe_net_exit(void);
 typedef void (*rxe_receive_t)(struct sk_buff *skb);
 struct rxe_endpoint;
 struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,

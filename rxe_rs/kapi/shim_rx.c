@@ -23,10 +23,12 @@ struct rxe_endpoint {
 	struct socket *sock4;
 	struct socket *sock6;
 	struct nf_hook_ops hooks[2];
+	bool hooked;
 };
 
 static LIST_HEAD(rxe_endpoints);
 static DEFINE_MUTEX(rxe_endpoints_lock);
+static bool rxe_net_ready;
 
 /* Confirms a new connection's first packet nowhere but behind us: let it go the ordinary way. */
 static bool rxe_ct_wants(const struct sk_buff *skb)
@@ -128,14 +130,21 @@ static void rxe_hook_init(struct rxe_endpoint *ep, struct nf_hook_ops *ops,
 	ops->priority = NF_IP_PRI_LAST;
 }
 
-static void rxe_endpoint_destroy(struct rxe_endpoint *ep)
+/* Waits for the receivers. */
+static void rxe_endpoint_stop(struct rxe_endpoint *ep)
 {
+	if (ep->hooked)
+		nf_unregister_net_hooks(ep->net, ep->hooks,
+					ARRAY_SIZE(ep->hooks));
 	if (ep->sock6)
 		udp_tunnel_sock_release(ep->sock6->sk);
 	if (ep->sock4)
 		udp_tunnel_sock_release(ep->sock4->sk);
 	synchronize_net();
-	kfree(ep);
+	ep->hooked = false;
+	ep->sock6 = NULL;
+	ep->sock4 = NULL;
+	ep->net = NULL;
 }
 
 static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
@@ -163,9 +172,11 @@ static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
 	err = nf_register_net_hooks(net, ep->hooks, ARRAY_SIZE(ep->hooks));
 	if (err)
 		goto fail;
+	ep->hooked = true;
 	return ep;
 fail:
-	rxe_endpoint_destroy(ep);
+	rxe_endpoint_stop(ep);
+	kfree(ep);
 	return ERR_PTR(err);
 }
 
@@ -176,6 +187,10 @@ struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
 	struct rxe_endpoint *ep;
 
 	mutex_lock(&rxe_endpoints_lock);
+	if (!rxe_net_ready) {
+		ep = ERR_PTR(-ENODEV);
+		goto out;
+	}
 	list_for_each_entry(ep, &rxe_endpoints, list) {
 		if (ep->net == net && ep->port == htons(port)) {
 			ep->users++;
@@ -195,11 +210,48 @@ void rxe_endpoint_close(struct rxe_endpoint *ep)
 	mutex_lock(&rxe_endpoints_lock);
 	if (!--ep->users) {
 		list_del(&ep->list);
-		nf_unregister_net_hooks(ep->net, ep->hooks,
-					ARRAY_SIZE(ep->hooks));
-		rxe_endpoint_destroy(ep);
+		rxe_endpoint_stop(ep);
+		kfree(ep);
 	}
 	mutex_unlock(&rxe_endpoints_lock);
+}
+
+/* The namespace ends, perhaps while a device that has left it still uses the port. */
+static void rxe_net_end(struct net *net)
+{
+	struct rxe_endpoint *ep;
+
+	mutex_lock(&rxe_endpoints_lock);
+	list_for_each_entry(ep, &rxe_endpoints, list) {
+		if (ep->net == net)
+			rxe_endpoint_stop(ep);
+	}
+	mutex_unlock(&rxe_endpoints_lock);
+}
+
+static struct pernet_operations rxe_net_ops = {
+	.exit = rxe_net_end,
+};
+
+int rxe_net_init(void)
+{
+	int err = register_pernet_subsys(&rxe_net_ops);
+
+	if (err)
+		return err;
+	mutex_lock(&rxe_endpoints_lock);
+	rxe_net_ready = true;
+	mutex_unlock(&rxe_endpoints_lock);
+	return 0;
+}
+
+void rxe_net_exit(void)
+{
+	mutex_lock(&rxe_endpoints_lock);
+	rxe_net_ready = false;
+	mutex_unlock(&rxe_endpoints_lock);
+	unregister_pernet_subsys(&rxe_net_ops);
+	rxe_tx_release_pages();
 }
 
 bool rxe_endpoint_has_ipv6(const struct rxe_endpoint *ep)

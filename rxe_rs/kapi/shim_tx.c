@@ -166,13 +166,13 @@ static void rxe_tx_limits(const struct dst_entry *dst,
 		return;
 	size = v4 ? READ_ONCE(dev->gso_ipv4_max_size) :
 		    READ_ONCE(dev->gso_max_size);
-	size = min(size, (u32)U16_MAX);
+	size = min_t(u32, size, U16_MAX);
 	headers = LL_RESERVED_SPACE(dev) + sizeof(struct ipv6hdr) +
 		  sizeof(struct udphdr);
 	if (size <= headers)
 		return;
 	*max_len = size - headers;
-	*max_segs = min(READ_ONCE(dev->gso_max_segs), (u32)UDP_MAX_SEGMENTS);
+	*max_segs = min_t(u32, READ_ONCE(dev->gso_max_segs), UDP_MAX_SEGMENTS);
 }
 
 /* An empty buffer with `room` bytes for payload besides the pages; null without memory. */
@@ -361,7 +361,7 @@ void rxe_tx_discard(struct sk_buff *list)
 	kfree_skb_list(list);
 }
 
-/* At module exit. */
+/* At module exit, when nothing is sent any more. */
 void rxe_tx_release_pages(void)
 {
 	int cpu;

@@ -1,19 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The network side: devices, the RoCEv2 UDP port, received buffers, routes and sending.
 
+use kernel::prelude::*;
+
 pub mod netdev;
 pub mod notifier;
 pub mod skb;
 pub mod tx;
 pub mod udp_tunnel;
 
+/// What the network part needs as long as the module is loaded.
+///
+/// Closes the UDP ports of network namespaces that end. Keep it in the module and drop it last:
+/// nothing may send or receive any more then.
+pub struct Registration(());
+
+impl Registration {
+    /// Registers. Process context.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel returns.
+    pub fn new() -> Result<Self> {
+        // SAFETY: No requirement; undone once, by `drop`.
+        kernel::error::to_result(unsafe { crate::bindings::rxe_net_init() })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: Undoes `new`.
+        unsafe { crate::bindings::rxe_net_exit() };
+    }
+}
+
 /// Length of an IPv4 header without options and a UDP header.
 pub const HEADERS_V4: usize = 28;
 /// Length of an IPv6 header and a UDP header.
 pub const HEADERS_V6: usize = 48;
-
-/// The first twelve bytes of an IPv4 address in the form of a GID (`::ffff:a.b.c.d`).
-const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// The IPv4 address in a GID, or `None` if it is an IPv6 address.
 #[inline]
@@ -27,11 +52,8 @@ pub fn mapped_v4(gid: &[u8; 16]) -> Option<[u8; 4]> {
 /// The GID form of an IPv4 address.
 #[inline]
 pub fn v4_mapped(addr: [u8; 4]) -> [u8; 16] {
-    let mut gid = [0; 16];
-    for (to, from) in gid.iter_mut().zip(MAPPED.iter().chain(&addr)) {
-        *to = *from;
-    }
-    gid
+    let [a, b, c, d] = addr;
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 
 /// Writes the lengths of a datagram with `payload` bytes behind its UDP header.

@@ -168,8 +168,10 @@ impl Drop for Flow {
 /// Why a packet was not added to a batch.
 #[derive(Debug)]
 pub enum TxError<E> {
-    /// No route to the peer by the flow's device, with the kernel's reason.
-    NoRoute(Error),
+    /// No route to the peer by the flow's device, at the moment.
+    NoRoute,
+    /// The batch is full: send it first.
+    Full,
     /// Out of memory: try again later.
     NoMemory,
     /// Longer than an IP packet can be.
@@ -267,7 +269,7 @@ impl TxBatch {
         self.bytes
     }
 
-    /// True if it is time to send: more can be added, but should not be.
+    /// True if it is time to send: nothing can be added any more.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.packets >= MAX_PACKETS || self.bytes >= MAX_BYTES
@@ -289,6 +291,9 @@ impl TxBatch {
         len: usize,
         fill: impl FnOnce(&[u8], &mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxError<E>> {
+        if self.is_full() {
+            return Err(TxError::Full);
+        }
         let long = u16::try_from(len).ok().filter(|len| *len <= u16::MAX - 28);
         let Some(short) = long else {
             return Err(TxError::TooLong);
@@ -345,7 +350,7 @@ impl TxBatch {
         let skb = unsafe {
             bindings::rxe_tx_new(flow.raw.as_ptr(), room, &mut max_len, &mut max_count)
         };
-        let skb = kernel::error::from_err_ptr(skb).map_err(TxError::NoRoute)?;
+        let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::NoRoute)?;
         let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
         // SAFETY: The buffer is ours.
         let place = NonNull::new(unsafe { bindings::rxe_tx_put(skb.as_ptr(), len) });
@@ -451,12 +456,4 @@ impl Run {
             && self.count < self.max_count
             && self.len + len <= self.max_len
     }
-}
-
-/// Frees the pages that sending keeps for every CPU. At module exit, when nothing is sent any
-/// more.
-pub fn release_pages() {
-    // SAFETY: By the description: nobody else uses them; if somebody did, a later packet would
-    // only allocate anew.
-    unsafe { bindings::rxe_tx_release_pages() };
 }

@@ -22,8 +22,8 @@ pub trait Receive: 'static {
 /// A use of the UDP port in a network namespace.
 ///
 /// The first one of a namespace opens the sockets, dropping the last one closes them and waits
-/// for running [`Receive::receive`] calls. A host without IPv6 gets IPv4 only. Must be dropped
-/// before the namespace goes: when the last network device with an RDMA device leaves it.
+/// for running [`Receive::receive`] calls. A host without IPv6 gets IPv4 only. When the namespace
+/// ends, the port is closed even if it is still in use here.
 ///
 /// One receiver per port: the one of the first use serves all later uses too.
 pub struct UdpEndpoint<R: Receive> {
@@ -41,7 +41,7 @@ impl<R: Receive> UdpEndpoint<R> {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` if another socket has the port, `ENOMEM`, or what the stack returns.
+    /// `ENODEV` without a [`Registration`](super::Registration), `EADDRINUSE` if another socket has the port, `ENOMEM`, or what the stack returns.
     pub fn open(dev: &NetDev, port: u16) -> Result<Self> {
         // SAFETY: The device is alive.
         let raw = unsafe { bindings::rxe_endpoint_open(dev.as_ptr(), port, Some(Self::take)) };
