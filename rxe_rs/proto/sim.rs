@@ -380,6 +380,11 @@ impl Pair {
         progress
     }
 
+    /// Loses everything that is under way.
+    pub fn cut(&mut self) {
+        self.wire.clear();
+    }
+
     /// Delivers to one side a packet that nobody sent.
     pub fn inject(&mut self, to: usize, headers: Headers, payload: &[u8]) {
         let mut udp = headers.as_slice().to_vec();

@@ -180,7 +180,8 @@ impl Qp {
             if !begun && self.state == State::Sqd {
                 return self.solicit(now, produced, ports, tx);
             }
-            if self.req.in_flight() >= self.req.window.limit() {
+            // Nothing acknowledges unreliable packets, so nothing would open their window.
+            if self.service == Service::Rc && self.req.in_flight() >= self.req.window.limit() {
                 return self.solicit(now, produced, ports, tx);
             }
             let Some(slot) = ports.sq_slot(self.req.cur).map(|s| *s) else {

@@ -39,14 +39,27 @@ enum Kept {
     Atomic { psn: Psn, original: u64, msn: Msn },
 }
 
+/// Whether a NAK for the expected PSN is out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waiting {
+    Nothing,
+    /// A packet is missing.
+    Sequence {
+        /// The one after it has been seen since.
+        next_seen: bool,
+    },
+    /// A receive was missing.
+    Receive,
+}
+
 /// Receive side of a connection.
 #[derive(Debug)]
 pub(super) struct Responder {
     /// PSN of the next request.
     pub(super) epsn: Psn,
     pub(super) msn: Msn,
-    /// A NAK for `epsn` is out; say nothing more until it comes.
-    nak_out: bool,
+    /// What the last NAK asked for; say nothing more until `epsn` comes.
+    waiting: Waiting,
     pub(super) message: Message,
     /// Receive request in use by the current message.
     pub(super) recv: Option<RecvWr>,
@@ -75,7 +88,7 @@ impl Responder {
         Self {
             epsn: Psn::new(0),
             msn: Msn::new(0),
-            nak_out: false,
+            waiting: Waiting::Nothing,
             message: Message::None,
             recv: None,
             jobs: JobQueue::new(),
@@ -144,8 +157,16 @@ impl Qp {
                 self.duplicate(packet, ports);
             } else {
                 ports.count(Count::OutOfSequence);
-                if !self.resp.nak_out {
-                    self.resp.nak_out = true;
+                // Once for a gap (IBTA vol1 9.7.5.1.2). But if the packet behind it comes again,
+                // the peer has gone back and the missing packet was lost once more.
+                let next = psn == self.resp.epsn.next();
+                let (tell, next_seen) = match self.resp.waiting {
+                    Waiting::Nothing => (true, next),
+                    Waiting::Sequence { next_seen } => (next && next_seen, next || next_seen),
+                    Waiting::Receive => return,
+                };
+                self.resp.waiting = Waiting::Sequence { next_seen };
+                if tell {
                     ports.count(Count::SequenceNakSent);
                     let nak = Syndrome::Nak(NakCode::PsnSequence);
                     self.resp.ack = Some((self.resp.epsn, nak));
@@ -155,7 +176,7 @@ impl Qp {
         }
         match self.execute(packet, payload, ports) {
             Ok(()) => {
-                self.resp.nak_out = false;
+                self.resp.waiting = Waiting::Nothing;
                 if bth.ack_req && !takes_resource(packet.opcode().operation()) {
                     let ack = Syndrome::Ack { credits: NO_CREDITS };
                     self.resp.ack = Some((psn, ack));
@@ -167,7 +188,7 @@ impl Qp {
             }
             Err(Refusal::Rnr) => {
                 ports.count(Count::RnrNakSent);
-                self.resp.nak_out = true;
+                self.resp.waiting = Waiting::Receive;
                 let timer = self.attrs.min_rnr_timer;
                 self.resp.ack = Some((psn, Syndrome::RnrNak { timer }));
             }

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Long and dense traffic: large messages, every mix of limits, posting while running, and how
+//! well a bad wire is used.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::{Service, State};
+use rxe_proto::ids::{Mtu, Psn};
+use rxe_proto::sim::{Link, Pair, RecvBuf, RKEY};
+
+const MEMORY: usize = 1 << 20;
+
+fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
+    let mut wr = SendWr::EMPTY;
+    wr.op = op;
+    wr.wr_id = wr_id;
+    wr.length = length;
+    wr.flags = SendFlags { signaled: true, ..SendFlags::default() };
+    wr.rkey = RKEY;
+    wr
+}
+
+/// A message of more packets than any window has.
+#[test]
+fn large_unreliable_message() {
+    let mut pair = Pair::of(Service::Uc, 1, Link::PERFECT, Mtu::Mtu256, 8 << 20);
+    pair.hosts[0].memory.borrow_mut().fill(7);
+    pair.post(0, wr(SendOp::Write, 1, 4 << 20), 0);
+    pair.post(0, wr(SendOp::Write, 2, 100), 0);
+    pair.run(10_000_000_000);
+    assert_eq!(pair.hosts[0].sent.len(), 2);
+    assert!(pair.hosts[1].memory.borrow()[..4 << 20].iter().all(|byte| *byte == 7));
+}
+
+/// Requests posted in bursts while others run, most of them unsignaled, under random limits.
+#[test]
+fn posting_while_running() {
+    for seed in 0..1500u64 {
+        let link = match seed % 4 {
+            0 => Link::PERFECT,
+            1 => Link { loss: 0.01, reorder: 0.05, ..Link::PERFECT },
+            2 => Link { busy: 0.3, duplicate: 0.1, ..Link::PERFECT },
+            _ => Link { loss: 0.03, corrupt: 0.01, busy: 0.1, latency_ns: 200_000, ..Link::PERFECT },
+        };
+        let mtu = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096]
+            [(seed / 4) as usize % 5];
+        let mut pair = Pair::new(seed, link, mtu, MEMORY);
+        for side in 0..2 {
+            let depth = [1, 2, 4, 16, 128][pair.rng.usize(0..5)];
+            pair.qps[side].attrs.max_rd_atomic = depth;
+            pair.qps[1 - side].attrs.max_dest_rd_atomic = depth;
+            pair.qps[side].attrs.min_rnr_timer = pair.rng.u8(1..14);
+        }
+        let mut posted = [0u64; 2];
+        let mut expected: [Vec<(u64, u32)>; 2] = Default::default();
+        let mut adds = [0u64; 2];
+        let mut wanted = [0u64; 2];
+        for _ in 0..40 {
+            for side in 0..2 {
+                for _ in 0..pair.rng.usize(0..5) {
+                    let id = posted[side];
+                    posted[side] += 1;
+                    let op = [
+                        SendOp::Send,
+                        SendOp::WriteImm,
+                        SendOp::Write,
+                        SendOp::Read,
+                        SendOp::FetchAdd,
+                        SendOp::CmpSwp,
+                    ][pair.rng.usize(0..6)];
+                    let len = match op {
+                        SendOp::FetchAdd | SendOp::CmpSwp => 8,
+                        _ => pair.rng.u32(0..9000),
+                    };
+                    let mut request = wr(op, id, len);
+                    request.flags.signaled = pair.rng.u8(0..3) == 0;
+                    request.flags.fence = pair.rng.u8(0..8) == 0;
+                    request.flags.solicited = pair.rng.bool();
+                    request.remote_addr = 0x80000;
+                    match op {
+                        SendOp::FetchAdd => {
+                            request.remote_addr = 0;
+                            request.compare_add = 1;
+                            adds[1 - side] += 1;
+                        }
+                        SendOp::CmpSwp => {
+                            // Counts in the second word, each step depending on the one before.
+                            request.remote_addr = 8;
+                            request.compare_add = wanted[side];
+                            request.swap = wanted[side] + 1;
+                            wanted[side] += 1;
+                        }
+                        _ => {}
+                    }
+                    if matches!(op, SendOp::Send | SendOp::WriteImm) {
+                        let buf = RecvBuf { wr_id: id, at: 0xc0000, len: 9000 };
+                        pair.hosts[1 - side].receives.push_back(buf);
+                    }
+                    if request.flags.signaled {
+                        expected[side].push((id, len));
+                    }
+                    pair.post(side, request, 0x40000);
+                }
+            }
+            for _ in 0..pair.rng.usize(0..30) {
+                pair.step();
+            }
+        }
+        pair.run(1_000_000_000_000);
+        for side in 0..2 {
+            assert_eq!(pair.qps[side].state(), State::Rts, "seed {seed}: side {side} failed");
+            assert_eq!(pair.hosts[side].outstanding(), 0, "seed {seed}: side {side} is stuck");
+            let done: Vec<_> =
+                pair.hosts[side].sent.iter().map(|wc| (wc.wr_id, wc.byte_len)).collect();
+            assert_eq!(done, expected[side], "seed {seed}");
+            assert!(pair.hosts[side].receives.is_empty(), "seed {seed}: receives left over");
+            let memory = pair.hosts[side].memory.borrow();
+            let word = |at: usize| u64::from_ne_bytes(memory[at..at + 8].try_into().unwrap());
+            let fill = u64::from_ne_bytes([memory[16]; 8]);
+            assert_eq!(word(0), fill.wrapping_add(adds[side]), "seed {seed}: adds");
+            // The first comparison fails unless memory was filled with zeros.
+            let swaps = if fill == 0 { wanted[1 - side] } else { fill };
+            assert_eq!(word(8), swaps, "seed {seed}: swaps");
+        }
+    }
+}
+
+/// Virtual nanoseconds, packets and timeouts that 4 MiB take.
+fn cost(op: SendOp, loss: f64, seed: u64) -> (u64, u64, u64) {
+    let link = Link { loss, ..Link::PERFECT };
+    let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
+    for id in 0..64 {
+        if op == SendOp::Send {
+            pair.hosts[1].receives.push_back(RecvBuf { wr_id: id, at: 0, len: 65536 });
+        }
+        pair.post(0, wr(op, id, 65536), 0);
+    }
+    let begin = pair.now;
+    while pair.hosts[0].sent.len() < 64 {
+        assert!(pair.step(), "stuck");
+    }
+    assert!(pair.hosts[0].sent.iter().all(|wc| wc.status == WcStatus::Success));
+    (pair.now - begin, pair.packets_sent, pair.hosts[0].counts[Count::Timeout.index()])
+}
+
+/// Losing a packet in a hundred costs some repetition, but not the timer: that is for the last
+/// packets of a burst only.
+#[test]
+fn loss_is_repaired_without_the_timer() {
+    for op in [SendOp::Write, SendOp::Send, SendOp::Read] {
+        let (mut packets, mut timeouts, mut time) = (0, 0, 0);
+        for seed in 0..20 {
+            let (t, p, n) = cost(op, 0.01, seed);
+            packets += p;
+            timeouts += n;
+            time += t;
+        }
+        println!("{op:?}: {} packets, {} timeouts, {} us", packets / 20, timeouts, time / 20_000);
+        assert!(packets / 20 < 3 * 4096, "{op:?}: {} packets a run", packets / 20);
+        assert!(timeouts <= 100, "{op:?}: {timeouts} timeouts");
+    }
+}
+
+/// A queue pair that failed is as good as new after RESET.
+#[test]
+fn reset_and_reuse() {
+    for seed in 0..200u64 {
+        let mut pair = Pair::new(seed, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+        for id in 0..20 {
+            let op = [SendOp::Write, SendOp::Read, SendOp::FetchAdd][pair.rng.usize(0..3)];
+            let len = if op == SendOp::FetchAdd { 8 } else { 5000 };
+            pair.post(0, wr(op, id, len), 0);
+            pair.post(1, wr(op, id, len), 0);
+        }
+        for _ in 0..pair.rng.usize(0..8) {
+            pair.step();
+        }
+        pair.cut();
+        for side in 0..2 {
+            let attrs = pair.qps[side].attrs;
+            let host = &mut pair.hosts[side];
+            let qp = &mut pair.qps[side];
+            qp.set_state(State::Err, host);
+            qp.set_state(State::Reset, host);
+            assert_eq!(host.outstanding(), 0);
+            host.sent.clear();
+            host.received.clear();
+            host.receives.clear();
+            qp.attrs = attrs;
+            qp.set_state(State::Init, host);
+            qp.set_rq_psn(Psn::new(100 * (1 - side as u32)));
+            qp.set_state(State::Rtr, host);
+            qp.set_sq_psn(Psn::new(100 * side as u32));
+            qp.set_state(State::Rts, host);
+        }
+        for id in 0..20 {
+            pair.hosts[1].receives.push_back(RecvBuf { wr_id: id, at: 0, len: 5000 });
+            pair.post(0, wr(SendOp::Send, id, 5000), 0);
+            pair.post(1, wr(SendOp::Read, id, 5000), 0);
+        }
+        pair.run(1_000_000_000);
+        for side in 0..2 {
+            assert_eq!(pair.qps[side].state(), State::Rts, "seed {seed}");
+            let sent = &pair.hosts[side].sent;
+            assert_eq!(sent.len(), 20, "seed {seed}");
+            assert!(sent.iter().all(|wc| wc.status == WcStatus::Success), "seed {seed}");
+        }
+        assert_eq!(pair.hosts[1].received.len(), 20, "seed {seed}");
+    }
+}
