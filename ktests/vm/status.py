@@ -6,6 +6,9 @@ status.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [netns-less]
 
 Case names are the functions below. Queue pairs of two devices of one machine, or of one device with itself.
 """
+import ctypes
+import mmap
+import os
 import sys
 import time
 
@@ -360,6 +363,43 @@ def big_message(names):
     assert a.mr.read(size, 0) == data
 
 
+def repeated_mapping(size, unit):
+    """`size` bytes of address space over `unit` bytes of memory, repeated: lets a small machine register a large region."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    memory = os.memfd_create("region")
+    os.ftruncate(memory, unit)
+    read_write = mmap.PROT_READ | mmap.PROT_WRITE
+    base = libc.mmap(None, size, read_write, mmap.MAP_SHARED, memory, 0)
+    for offset in range(0, size, unit):
+        got = libc.mmap(base + offset, unit, read_write, mmap.MAP_SHARED | 0x10, memory, 0)
+        assert got == base + offset
+    return base, memory
+
+
+def huge_message(names):
+    size, unit = 1 << 30, 1 << 24
+    a, b = pair(names, size=4096, timeout=21)
+    source, source_file = repeated_mapping(size, unit)
+    target, target_file = repeated_mapping(size, unit)
+    data = pattern(unit, 11)
+    os.pwrite(source_file, data, 0)
+    from_mr = MR(a.pd, size, ACCESS, address=source)
+    to_mr = MR(b.pd, size, ACCESS, address=target)
+    a.post(e.IBV_WR_RDMA_WRITE, SGE(source, size, from_mr.lkey), remote=(target, to_mr.rkey))
+    a.complete(seconds=240)
+    assert os.pread(target_file, unit, 0) == data
+    # One byte more than a message may hold is refused, here or at the other end, and never cut.
+    a.post(e.IBV_WR_RDMA_WRITE, SGE(source, size, from_mr.lkey), SGE(source, size, from_mr.lkey), remote=(target, to_mr.rkey))
+    count = 0
+    deadline = time.monotonic() + 60
+    while not count and time.monotonic() < deadline:
+        count, wcs = a.cq.poll(1)
+        time.sleep(0.01)
+    assert count and wcs[0].status != e.IBV_WC_SUCCESS
+
+
 def many_queue_pairs(names):
     ends = [pair(names, size=4096, depth=8) for _ in range(30)]
     for n, (a, b) in enumerate(ends):
@@ -395,7 +435,7 @@ def device_attributes(names):
 CASES = [send_sizes, send_with_immediate, write_sizes, write_with_immediate, read_sizes, scatter_gather, inline_data,
          receive_too_small, receive_too_small_many_packets, bad_rkey_write, bad_rkey_read, outside_region, address_wraps,
          no_remote_right, bad_lkey_send, bad_lkey_receive, no_receive, late_receive, nobody_there, flush, flush_after_error,
-         completions_in_order, reset_and_reuse, big_message, many_queue_pairs, region_gone, device_attributes]
+         completions_in_order, reset_and_reuse, big_message, huge_message, many_queue_pairs, region_gone, device_attributes]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])

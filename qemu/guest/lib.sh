@@ -213,7 +213,7 @@ capture() {
 	local n
 	# What the wire carries is judged: no train is left whole and no checksum is left to a device.
 	for n in a b; do on $n ethtool -K "$(netdev $n)" tx off tx-udp-segmentation off gro off >/dev/null 2>/dev/null || true; done
-	on "$1" tcpdump -Z root --immediate-mode -q -i "$(netdev "$1")" -B 16384 -s 0 -U -w "/share/results/${2:-$RXE_TEST.wire}" udp port 4791 >/tmp/tcpdump.log 2>&1 &
+	on "$1" tcpdump -Z root --immediate-mode -q -i "$(netdev "$1")" -B 16384 ${CAPTURE_LIMITS:-} -U -w "/share/results/${2:-$RXE_TEST.wire}" udp port 4791 >/tmp/tcpdump.log 2>&1 &
 	CAPTURE=$!
 	local _
 	for _ in $(seq 100); do grep -q listening /tmp/tcpdump.log && return; sleep 0.1; done

@@ -14,7 +14,7 @@ while read -r name seconds file function; do
 	log=$results/$name
 	for n in $nodes; do call "$n" mark "begin $name"; done
 	echo "begin $name" >>$results/events
-	if [ -n "${RXE_CAPTURE:-}" ]; then capture a "$name.pcap"; fi
+	if [ -n "${RXE_CAPTURE:-}" ]; then CAPTURE_LIMITS="-s 160 -c 100000" capture a "$name.pcap"; fi
 	start=${EPOCHREALTIME/./}
 	export RXE_TEST=$name RXE_FILE=$file
 	timeout -k 5 "$seconds" bash /share/guest/case.sh "$file" $function >"$log.log" 2>&1 </dev/null
