@@ -268,6 +268,11 @@ u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats)
 	return stats->value;
 }
 
+bool rxe_dev_is_aggregate(const struct net_device *ndev)
+{
+	return netif_is_lag_master(ndev) || netif_is_lag_port(ndev);
+}
+
 /* Mbit/s, 0 if unknown. */
 u32 rxe_netdev_speed(struct net_device *ndev)
 {

@@ -73,6 +73,7 @@ void rxe_netdev_guid(const struct net_device *ndev, u8 *guid);
 struct net *rxe_netdev_net(const struct net_device *ndev);
 u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats);
 u32 rxe_netdev_speed(struct net_device *ndev);
+bool rxe_dev_is_aggregate(const struct net_device *ndev);
 void rxe_link_hold(struct net_device *ndev);
 void rxe_link_put(struct net_device *ndev);
 u32 rxe_link_ifindex(const struct net_device *ndev);

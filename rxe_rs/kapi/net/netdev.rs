@@ -98,6 +98,18 @@ impl NetDev {
         unsafe { bindings::rxe_dev_is_up(self.as_ptr()) }
     }
 
+    /// True for a bond or a team, or a member of one.
+    pub fn is_aggregate(&self) -> bool {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_is_aggregate(self.as_ptr()) }
+    }
+
+    /// Mbit/s, 0 if unknown. Process context; takes the RTNL lock.
+    pub fn speed(&self) -> u32 {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_netdev_speed(self.as_ptr()) }
+    }
+
     /// Name, as it is now.
     pub fn name(&self) -> DevName {
         let mut name = [0; 16];

@@ -18,6 +18,7 @@ use super::pd::{self, PdOps, PdShell, ProtectionDomain};
 use super::qp::{errno, QpOps, QpShell, QueuePair};
 use super::{udata, unsupported};
 use crate::bindings;
+use crate::net::netdev::NetDev;
 use core::ptr::NonNull;
 use kernel::error::{from_result, to_result};
 use kernel::ffi::{c_char, c_int};
@@ -258,18 +259,15 @@ pub fn unregister_all<D: Device>() {
     unsafe { bindings::ib_unregister_driver(D::DRIVER_ID) };
 }
 
-/// Calls `f` with the device on top of a network device, if there is one.
-///
-/// # Safety
-///
-/// `ndev` is alive.
-pub(crate) unsafe fn with_netdev<D: Device, R>(
+/// Calls `f` with the device of `module` on top of a network device, if there is one. The device
+/// stays registered during the call.
+pub fn with_netdev<D: Device, R>(
     module: &'static ThisModule,
-    ndev: *mut bindings::net_device,
+    ndev: &NetDev,
     f: impl FnOnce(&Arc<D>) -> R,
 ) -> Option<R> {
-    // SAFETY: By the caller's promise.
-    let dev = unsafe { bindings::ib_device_get_by_netdev(ndev, D::DRIVER_ID) };
+    // SAFETY: The network device is alive.
+    let dev = unsafe { bindings::ib_device_get_by_netdev(ndev.as_ptr(), D::DRIVER_ID) };
     if dev.is_null() {
         return None;
     }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What happens to a network device happens to the RDMA device on top of it.
+//!
+//! The RDMA core itself follows names, addresses (as GIDs) and the state of plain network devices.
+
+use crate::device::DeviceCtx;
+use kernel::prelude::*;
+use rxe_kapi::{
+    net::{
+        netdev::NetDev,
+        notifier::{
+            NetdevEvent,
+            NetdevEvents, //
+        },
+    },
+    rdma::{
+        device::with_netdev,
+        event::PortEvent, //
+    },
+};
+
+/// Listens to all network devices.
+pub(crate) struct Events {
+    module: &'static ThisModule,
+}
+
+impl Events {
+    /// A listener that cares for the devices of `module`.
+    pub(crate) fn new(module: &'static ThisModule) -> Self {
+        Self { module }
+    }
+}
+
+impl NetdevEvents for Events {
+    fn event(&self, event: NetdevEvent, netdev: &NetDev) {
+        with_netdev(self.module, netdev, |dev: &_| handle(dev, event, netdev));
+    }
+}
+
+fn handle(dev: &DeviceCtx, event: NetdevEvent, netdev: &NetDev) {
+    match event {
+        // The core waits for all users; that must not happen under the lock held here.
+        NetdevEvent::Unregister => dev.handle.unregister(),
+        // Consumers query the port again on this one.
+        NetdevEvent::ChangeMtu => dev.handle.dispatch(PortEvent::ClientReregister),
+        // The core leaves the state of bonds and teams to the driver.
+        NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change if netdev.is_aggregate() => {
+            if let Some(event) = dev.port_changed() {
+                dev.handle.dispatch(event);
+            }
+        }
+        _ => {}
+    }
+}
