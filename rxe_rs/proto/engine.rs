@@ -12,6 +12,7 @@ mod completer;
 mod datagram;
 pub mod ports;
 pub mod qp;
+mod probe;
 mod requester;
 mod responder;
 mod response;

@@ -85,6 +85,8 @@ impl Qp {
                 }
                 self.seek(psn, ports);
                 self.req.deadline = None;
+                self.req.prober.on_repeat();
+                self.req.prober.rearm(now, false);
                 self.req.rnr_until = Some(now.saturating_add(rnr_timer_ns(timer)));
             }
             Syndrome::Nak(code) => {
@@ -144,6 +146,7 @@ impl Qp {
         }
         self.req.refill_retries(&self.attrs);
         self.req.window.on_progress(moved, self.req.una_psn);
+        self.req.prober.on_progress(self.req.una_psn, now);
         self.req.rearm(now, &self.attrs);
         self.req.rnr_until = None;
         if self.req.psn.is_before(self.req.una_psn) {

@@ -322,7 +322,7 @@ impl Qp {
 
     /// When [`Qp::handle_timeout`] (and then [`Qp::poll_transmit`]) wants to be called next.
     pub fn poll_timeout(&self) -> Option<u64> {
-        [self.req.deadline, self.req.rnr_until, self.tx_resume].into_iter().flatten().min()
+        [self.req.deadline, self.req.prober.at, self.req.rnr_until, self.tx_resume].into_iter().flatten().min()
     }
 
     /// Hands packets to `tx` until there is nothing to send or no room. Responses go first.
@@ -394,6 +394,7 @@ impl Qp {
         self.state = State::Err;
         self.req.deadline = None;
         self.req.rnr_until = None;
+        self.req.prober.rearm(0, false);
         self.tx_resume = None;
         if let Some(wr) = self.resp.abort_message() {
             let wc = Wc::recv_error(wr.wr_id, WcStatus::WrFlushErr, self.attrs.qpn.get());

@@ -2,6 +2,7 @@
 //! Send queue to request packets: PSNs, segmentation, window, fences and going back.
 
 use super::ports::{Count, Dest, LocalFault, Ports, Tx, TxFault};
+use super::probe::Prober;
 use super::qp::{Attrs, Progress, Qp, Service, State};
 use super::wc::{Wc, WcStatus};
 use super::window::Window;
@@ -59,6 +60,7 @@ pub(super) struct Requester {
     /// PSN for which a hole in the responses has been acted upon already.
     pub(super) gap_at: Option<Psn>,
     pub(super) drained_told: bool,
+    pub(super) prober: Prober,
 }
 
 /// True if free-running index `a` comes before `b`.
@@ -105,6 +107,7 @@ impl Requester {
             window: Window::new(),
             gap_at: None,
             drained_told: false,
+            prober: Prober::new(),
         }
     }
 
@@ -123,6 +126,7 @@ impl Requester {
         self.gap_at = None;
         self.since_ack_req = 0;
         self.ack_now = false;
+        self.prober = Prober::new();
     }
 
     pub(super) fn refill_retries(&mut self, attrs: &Attrs) {
@@ -138,7 +142,9 @@ impl Requester {
 
     /// Starts the acknowledgement timer anew if anything is outstanding.
     pub(super) fn rearm(&mut self, now: u64, attrs: &Attrs) {
-        self.deadline = if self.una_psn == self.top { None } else { ack_deadline(now, attrs) };
+        let outstanding = self.una_psn != self.top;
+        self.deadline = if outstanding { ack_deadline(now, attrs) } else { None };
+        self.prober.rearm(now, outstanding);
     }
 }
 
@@ -298,8 +304,15 @@ impl Qp {
         };
         match result {
             Ok(()) => {
-                if self.req.deadline.is_none() && self.service == Service::Rc {
-                    self.req.deadline = ack_deadline(now, &self.attrs);
+                if self.service == Service::Rc {
+                    if self.req.deadline.is_none() {
+                        self.req.deadline = ack_deadline(now, &self.attrs);
+                    }
+                    // Each packet sent is a reason to wait a little longer for an answer.
+                    self.req.prober.rearm(now, true);
+                    if self.req.since_ack_req == 0 && self.req.psn == self.req.top {
+                        self.req.prober.on_question(self.req.psn.prev(), now);
+                    }
                 }
                 Sent::Yes
             }
@@ -506,8 +519,25 @@ impl Qp {
         }
         self.req.retries = self.req.retries.saturating_sub(1);
         self.req.window.on_loss(self.req.top);
+        self.req.prober.on_repeat();
         self.seek(self.req.una_psn, ports);
         self.req.rearm(now, &self.attrs);
+    }
+
+    /// Nothing was heard for some round trips: asks again. A READ or ATOMIC is asked for once
+    /// more, anything else by its last packet.
+    fn probe(&mut self, ports: &mut impl Ports) {
+        let idle = self.req.psn == self.req.una_psn || self.req.rnr_until.is_some();
+        if idle || !matches!(self.state, State::Rts | State::Sqd) {
+            return;
+        }
+        let oldest = ports.sq_slot(self.req.una).map(|slot| slot.wr.op);
+        if oldest.is_some_and(SendOp::needs_response) {
+            self.seek(self.req.una_psn, ports);
+        } else {
+            self.req.ack_now = true;
+            self.seek(self.req.psn.prev(), ports);
+        }
     }
 
     /// Acknowledgement and receiver-not-ready timers.
@@ -515,6 +545,9 @@ impl Qp {
         if self.req.rnr_until.is_some_and(|at| at <= now) {
             self.req.rnr_until = None;
             self.req.rearm(now, &self.attrs);
+        }
+        if self.req.prober.expired(now) {
+            self.probe(ports);
         }
         if self.req.deadline.is_some_and(|at| at <= now) {
             self.req.deadline = None;

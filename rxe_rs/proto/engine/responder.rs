@@ -47,6 +47,8 @@ enum Waiting {
     Sequence {
         /// The one after it has been seen since.
         next_seen: bool,
+        /// The packet that arrived last.
+        newest: Psn,
     },
     /// A receive was missing.
     Receive,
@@ -158,14 +160,17 @@ impl Qp {
             } else {
                 ports.count(Count::OutOfSequence);
                 // Once for a gap (IBTA vol1 9.7.5.1.2). But if the packet behind it comes again,
-                // the peer has gone back and the missing packet was lost once more.
+                // the peer has gone back and the missing packet was lost once more; and if the
+                // same packet comes twice in a row, the peer has not heard us and asks.
                 let next = psn == self.resp.epsn.next();
                 let (tell, next_seen) = match self.resp.waiting {
                     Waiting::Nothing => (true, next),
-                    Waiting::Sequence { next_seen } => (next && next_seen, next || next_seen),
+                    Waiting::Sequence { next_seen, newest } => {
+                        ((next && next_seen) || psn == newest, next || next_seen)
+                    }
                     Waiting::Receive => return,
                 };
-                self.resp.waiting = Waiting::Sequence { next_seen };
+                self.resp.waiting = Waiting::Sequence { next_seen, newest: psn };
                 if tell {
                     ports.count(Count::SequenceNakSent);
                     let nak = Syndrome::Nak(NakCode::PsnSequence);
