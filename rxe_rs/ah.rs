@@ -13,10 +13,13 @@ use kernel::{
         UniqueArc, //
     },
 };
-use rxe_kapi::rdma::{
-    ah::AddressHandle,
-    av::AddressVector,
-    udata::UserCall, //
+use rxe_kapi::{
+    net::tx::Flow,
+    rdma::{
+        ah::AddressHandle,
+        av::AddressVector,
+        udata::UserCall, //
+    },
 };
 
 /// Most handles of a device. User space gets the number, which must not be 0.
@@ -27,6 +30,7 @@ pub(crate) struct AhCtx {
     number: u32,
     pd: u32,
     av: AddressVector,
+    flow: Option<Arc<Flow>>,
 }
 
 impl AhCtx {
@@ -42,10 +46,10 @@ impl AhCtx {
         self.pd
     }
 
-    /// The path.
+    /// The path its datagrams take.
     #[inline]
-    pub(crate) fn av(&self) -> &AddressVector {
-        &self.av
+    pub(crate) fn flow(&self) -> Option<&Arc<Flow>> {
+        self.flow.as_ref()
     }
 }
 
@@ -64,11 +68,19 @@ impl AddressHandle for AhCtx {
                 number: 0,
                 pd: pd.number(),
                 av,
+                flow: None,
             },
             flags,
         )?;
         let number = dev.ahs.reserve_random(1..=MAX_AH)?;
         ctx.number = number;
+        match dev.flow_for(&av, DeviceCtx::datagram_port(&av, number)) {
+            Ok(flow) => ctx.flow = Some(flow),
+            Err(e) => {
+                dev.ahs.remove(number);
+                return Err(e);
+            }
+        }
         let ctx: Arc<Self> = ctx.into();
         let run = || {
             dev.ahs.publish(number, ctx.clone())?;

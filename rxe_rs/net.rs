@@ -126,12 +126,10 @@ impl Demux {
     }
 
     /// Takes one received buffer: a packet or a train of them.
-    pub(crate) fn receive(&self, skb: RxSkb) {
-        let guard = rcu::read_lock();
+    pub(crate) fn receive(&self, guard: &rcu::Guard, skb: RxSkb) {
         let mut current: Option<Arc<QpCtx>> = None;
-        let mut skb = skb;
         skb.for_each_segment(|segment| {
-            if let Err(reason) = self.deliver(&guard, segment, &mut current) {
+            if let Err(reason) = self.deliver(guard, segment, &mut current) {
                 self.count_drop(segment, current.as_ref(), reason);
             }
         });
@@ -161,7 +159,7 @@ impl Demux {
     /// was for; it is driven when the train goes on with another one.
     fn deliver(
         &self,
-        guard: &rcu::Guard,
+        _guard: &rcu::Guard,
         segment: &RxSegment<'_>,
         current: &mut Option<Arc<QpCtx>>,
     ) -> Result<(), DropReason> {
@@ -172,7 +170,7 @@ impl Demux {
             let next = if qpn == Qpn::GSI {
                 self.find_gsi(segment)
             } else {
-                self.qps.get_in(qpn.get(), guard)
+                self.qps.get(qpn.get())
             };
             if let Some(old) = current.take() {
                 old.as_arc_borrow().drive();

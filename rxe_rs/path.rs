@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Paths between addresses: which packets belong to a device, and where its packets go.
+
+use crate::{
+    device::DeviceCtx,
+    net::Demux, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        rcu,
+        Arc, //
+    },
+};
+use rxe_kapi::{
+    net::{
+        skb::{
+            RxSegment,
+            RxSkb, //
+        },
+        tx::{
+            Flow,
+            FlowSpec, //
+        },
+        udp_tunnel::Receive, //
+    },
+    rdma::av::AddressVector,
+    sync::Global, //
+};
+use rxe_proto::{
+    ids::Qpn,
+    wire::sport::source_port, //
+};
+
+/// Where received packets go; the network stack's callback carries no context.
+pub(crate) static DEMUX: Global<Demux> = Global::new();
+
+/// The receiver of the RoCEv2 port.
+pub(crate) struct Rx;
+
+impl Receive for Rx {
+    #[inline]
+    fn receive(skb: RxSkb) {
+        let guard = rcu::read_lock();
+        DEMUX.with(&guard, |demux| demux.receive(&guard, skb));
+    }
+}
+
+impl DeviceCtx {
+    /// True if a packet for this device may come in the way `segment` did: by its network device,
+    /// or over loopback.
+    #[inline]
+    pub(crate) fn is_ingress(&self, segment: &RxSegment<'_>) -> bool {
+        segment.netdev() == self.netdev.id() || segment.is_loopback()
+    }
+
+    /// The path to `av`, with `sport` as UDP source port.
+    pub(crate) fn flow_for(&self, av: &AddressVector, sport: u16) -> Result<Arc<Flow>> {
+        let spec = FlowSpec {
+            source: av.sgid,
+            destination: av.dgid,
+            source_port: sport,
+            traffic_class: av.traffic_class,
+            hop_limit: av.hop_limit,
+            flow_label: av.flow_label,
+        };
+        Ok(Arc::new(Flow::new(&self.netdev, &spec)?, GFP_ATOMIC)?)
+    }
+
+    /// The path of address handle `number`, if that is of protection domain `pd`.
+    ///
+    /// Any context that may take locks with bottom halves off.
+    pub(crate) fn flow_of_ah(&self, number: u32, pd: u32) -> Option<Arc<Flow>> {
+        let guard = rcu::read_lock();
+        self.ahs
+            .with(number, &guard, |ah| (ah.pd() == pd).then(|| ah.flow().cloned()).flatten())
+            .flatten()
+    }
+
+    /// UDP source port of datagrams to `av`, which are of no connection: by the flow label, or
+    /// else by the number of the handle.
+    pub(crate) fn datagram_port(av: &AddressVector, number: u32) -> u16 {
+        source_port(av.flow_label, Qpn::new(number.wrapping_mul(0x9e37)), Qpn::new(number | 1))
+    }
+}
