@@ -12,6 +12,7 @@ use kernel::{
         Relaxed, //
     },
 };
+use rxe_kapi::net::tx::TxOutcome;
 use rxe_proto::{
     drop::DropReason,
     engine::ports::Count, //
@@ -135,6 +136,15 @@ impl Counters {
         if n != 0 {
             self.add(what.index(), n);
         }
+    }
+
+    /// Counts a batch handed to the network.
+    #[inline]
+    pub(crate) fn sent(&self, outcome: &TxOutcome) {
+        let wide = |n: usize| u64::try_from(n).unwrap_or(0);
+        self.traffic(Traffic::TxPackets, wide(outcome.packets));
+        self.traffic(Traffic::TxBytes, wide(outcome.bytes));
+        self.traffic(Traffic::TxErrors, wide(outcome.dropped));
     }
 
     /// Counts a packet of `len` bytes that was admitted.

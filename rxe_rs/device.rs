@@ -21,6 +21,7 @@ use crate::{
         MAX_MR_SIZE, //
     },
     net::Demux,
+    path::Rx,
     pd::{
         PdCtx,
         MAX_PD, //
@@ -33,10 +34,19 @@ use crate::{
     queue::MAX_SGE,
 };
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    },
 };
 use rxe_kapi::{
+    net::{
+        netdev::NetDev,
+        tx::ROCE_UDP_PORT,
+        udp_tunnel::UdpEndpoint, //
+    },
     rdma::{
         attr::{
             DeviceAttr,
@@ -74,6 +84,10 @@ const MAX_QUEUES: u32 = 1 << 20;
 pub(crate) struct DeviceCtx {
     pub(crate) handle: DeviceHandle,
     pub(crate) link: LinkDevice,
+    pub(crate) netdev: NetDev,
+    /// Keeps the RoCEv2 port of the namespace open; closing it sleeps.
+    #[pin]
+    endpoint: Mutex<Option<UdpEndpoint<Rx>>>,
     guid: [u8; 8],
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
@@ -96,12 +110,16 @@ impl DeviceCtx {
         demux: Arc<Demux>,
     ) -> Result<Arc<Self>> {
         let counters = Counters::new()?;
+        let netdev = NetDev::of_link(link);
+        let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
         let link = link.device();
         let dev = Arc::pin_init(
             pin_init!(Self {
                 handle,
                 link,
+                netdev,
+                endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 guid,
                 demux,
                 counters,
@@ -188,5 +206,7 @@ impl Device for DeviceCtx {
 
     fn unregistered(self: &Arc<Self>) {
         self.demux.remove_device(self);
+        let endpoint = self.endpoint.lock().take();
+        drop(endpoint);
     }
 }

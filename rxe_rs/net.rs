@@ -49,6 +49,7 @@ use rxe_proto::{
         Qpn, //
     },
     wire::{
+        bth::Bth,
         icrc::icrc,
         packet::{
             Packet,
@@ -230,9 +231,11 @@ fn feed(qp: &QpCtx, segment: &RxSegment<'_>, packet: Packet<'_>) -> Result<(), D
     if !accepts_from(dev, segment) {
         return Err(DropReason::BadPeer);
     }
-    let mut all = Payload::new();
+    let mut all = Payload::from_slice(&[]);
     for piece in segment.pieces() {
-        all.push(piece);
+        if !all.push(piece) {
+            return Err(DropReason::BadLength);
+        }
     }
     let path = Path {
         source: Gid(segment.source()),
@@ -287,15 +290,17 @@ fn feed(qp: &QpCtx, segment: &RxSegment<'_>, packet: Packet<'_>) -> Result<(), D
 
 /// Verifies the ICRC over everything but itself.
 fn icrc_matches(packet: &Packet<'_>, net: &[u8], all: &Payload<'_>) -> bool {
-    let start = packet.payload_offset();
     let end = packet.icrc_offset();
-    let Some(body) = end.checked_sub(start) else {
+    let Some(bth) = packet.header_bytes().first_chunk::<{ Bth::LEN }>() else {
+        return false;
+    };
+    let Some(body) = end.checked_sub(Bth::LEN) else {
         return false;
     };
     let mut found = [0u8; Packet::ICRC_LEN];
     if all.slice(end, found.len()).copy_to(&mut found) != found.len() {
         return false;
     }
-    let rest = all.slice(start, body);
-    icrc(&KernelCrc, net, packet.header_bytes(), rest.pieces()) == found
+    let rest = all.slice(Bth::LEN, body);
+    icrc(&KernelCrc, net, bth, rest.pieces()) == found
 }

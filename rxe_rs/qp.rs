@@ -18,7 +18,6 @@ use crate::{
         DeviceCtx,
         RxeDevice, //
     },
-    net::Demux,
     queue::{
         RecvList,
         RecvStore,
@@ -43,7 +42,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    mem::ConsumerRing,
+    mem::ring::UserRing,
     net::tx::Flow,
     new_spinlock_bh,
     new_spinlock_irq,
@@ -62,6 +61,7 @@ use rxe_kapi::{
             QueuePair, //
         },
         udata::Mapping,
+        unsupported,
         wr::{
             RecvChain,
             SendChain, //
@@ -228,7 +228,7 @@ impl QueuePair for QpCtx {
 
     fn create(dev: &Arc<DeviceCtx>, init: QpInit<'_, RxeDevice>) -> Result<QpCreated<Self>> {
         if init.create_flags != 0 {
-            return Err(EOPNOTSUPP);
+            return Err(unsupported());
         }
         let service = match init.qp_type {
             QpType::Gsi => Service::Gsi,
@@ -245,10 +245,10 @@ impl QueuePair for QpCtx {
             Some(user) => {
                 let sq_elem = SEND_WQE_LEN + area_len;
                 let rq_elem = RECV_WQE_LEN + recv_sge * SGE_BYTES;
-                let sq = ConsumerRing::new(cap.max_send_wr, sq_elem)?;
-                let rq = ConsumerRing::new(cap.max_recv_wr, rq_elem)?;
-                let rq_map = user.map(rq.buf())?;
-                let sq_map = user.map(sq.buf())?;
+                let sq = UserRing::new(sq_slots, sq_elem.next_power_of_two())?;
+                let rq = UserRing::new(rq_slots, rq_elem.next_power_of_two())?;
+                let rq_map = user.map(rq.buffer())?;
+                let sq_map = user.map(sq.buffer())?;
                 user.respond(&response(&rq_map, &sq_map)?)?;
                 maps = [Some(rq_map), Some(sq_map)];
                 let sends = send::Source::User {

@@ -8,6 +8,7 @@ mod cq;
 mod device;
 mod mr;
 mod net;
+mod path;
 mod pd;
 mod port;
 mod qp;
@@ -15,12 +16,15 @@ mod queue;
 
 use crate::{
     device::DeviceCtx,
-    net::Demux, //
+    net::Demux,
+    path::DEMUX, //
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use rxe_kapi::net::tx::release_pages;
+use rxe_kapi::sync::Filled;
 use rxe_kapi::rdma::{
     device::{
         register,
@@ -62,6 +66,7 @@ impl Link for RxeLink {
 /// The loaded module; its parts go in the order of their declaration.
 struct RxeRs {
     links: Option<Pin<KBox<Registration<RxeLink>>>>,
+    demux: Option<Filled<Demux>>,
     _alone: Exclusion,
 }
 
@@ -72,9 +77,11 @@ impl kernel::Module for RxeRs {
             pr_err!("rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
         })?;
         let demux = Arc::pin_init(Demux::new(), GFP_KERNEL)?;
+        let filled = DEMUX.set(demux.clone())?;
         let links = KBox::pin_init(Registration::new(RxeLink { demux, module }), GFP_KERNEL)?;
         Ok(Self {
             links: Some(links),
+            demux: Some(filled),
             _alone: alone,
         })
     }
@@ -85,6 +92,8 @@ impl Drop for RxeRs {
         // No new devices, then no devices, then nothing of theirs that is still being freed.
         drop(self.links.take());
         unregister_all::<DeviceCtx>();
+        drop(self.demux.take());
         rxe_kapi::sync::rcu_barrier();
+        release_pages();
     }
 }

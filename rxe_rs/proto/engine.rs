@@ -23,4 +23,5 @@ pub mod wr;
 pub use responder::Resource;
 pub use response::Job;
 
+pub use qp::MAX_RD_ATOMIC;
 pub use qp::{Attrs, Events, Progress, Qp, Service, State, UdMeta};

@@ -13,7 +13,10 @@ use super::{
     QpCtx, //
 };
 use kernel::{
-    sync::ArcBorrow,
+    sync::{
+        Arc,
+        ArcBorrow, //
+    },
     workqueue, //
 };
 use rxe_kapi::{
@@ -56,7 +59,17 @@ impl QpCtx {
             }
         }
         // Leave the CPU to others for a moment.
-        let _ = workqueue::system_bh().enqueue(self.into());
+        let _ = workqueue::system_bh().enqueue(Arc::<Self>::from(self));
+    }
+
+    /// As [`drive`](Self::drive), for callers without a reference to share.
+    pub(super) fn kick(&self) {
+        for _ in 0..TURNS {
+            if matches!(self.turn(), Turn::Done) {
+                return;
+            }
+        }
+        self.timer.arm_at(now_ns());
     }
 
     fn turn(&self) -> Turn {

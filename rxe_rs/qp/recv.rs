@@ -15,7 +15,7 @@ use kernel::{
     prelude::*,
     sync::rcu, //
 };
-use rxe_kapi::mem::ConsumerRing;
+use rxe_kapi::mem::ring::UserRing;
 use rxe_proto::{
     abi,
     engine::{
@@ -33,7 +33,7 @@ use rxe_proto::{
 pub(super) enum Source {
     /// A ring shared with a user process.
     User {
-        ring: ConsumerRing,
+        ring: UserRing,
         max_sge: u8,
         /// One slot of the ring, copied.
         scratch: KVec<u8>,
@@ -66,12 +66,10 @@ impl Receives {
                 max_sge,
                 scratch,
             } => {
-                let Some(len) = ring.fetch(scratch) else {
+                if !ring.take(scratch) {
                     return Taken::Empty;
-                };
-                // The slot has been copied: the process may fill it again.
-                ring.release(1);
-                match abi::decode_recv(scratch.get(..len).unwrap_or(&[]), *max_sge) {
+                }
+                match abi::decode_recv(scratch, *max_sge) {
                     Ok(wqe) => {
                         self.current.set(sges_of(wqe.list));
                         return Taken::Wr(wqe.wr);

@@ -4,7 +4,7 @@
 use super::KernelQueues;
 use crate::queue::SendStore;
 use kernel::prelude::*;
-use rxe_kapi::mem::ConsumerRing;
+use rxe_kapi::mem::ring::UserRing;
 use rxe_proto::{
     abi,
     engine::wr::SqSlot, //
@@ -14,7 +14,7 @@ use rxe_proto::{
 pub(super) enum Source {
     /// A ring shared with a user process.
     User {
-        ring: ConsumerRing,
+        ring: UserRing,
         limits: abi::SendLimits,
         /// One slot of the ring, copied.
         scratch: KVec<u8>,
@@ -39,11 +39,8 @@ impl Sends {
                 limits,
                 scratch,
             } => {
-                while store.room() > 0 {
-                    let Some(len) = ring.fetch(scratch) else {
-                        return;
-                    };
-                    let wqe = abi::decode_send(scratch.get(..len).unwrap_or(&[]), limits);
+                while store.room() > 0 && ring.peek_next(scratch) {
+                    let wqe = abi::decode_send(scratch, limits);
                     if !store.push(wqe.slot, wqe.area) {
                         return;
                     }
@@ -85,10 +82,9 @@ impl Sends {
 
     /// Everything before `index` is finished: the consumer may use the slots again.
     pub(super) fn retire(&mut self, index: u32) {
-        let done = index.wrapping_sub(self.store.retired());
         self.store.retire(index);
         if let Source::User { ring, .. } = &mut self.source {
-            ring.release(done);
+            ring.release(index);
         }
     }
 

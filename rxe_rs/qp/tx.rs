@@ -88,8 +88,9 @@ impl Tx for BatchTx<'_> {
             Ok(()) => Ok(()),
             Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
             Err(TxError::Fill(None)) => Err(TxFault::Unreachable),
-            Err(TxError::NoMemory | TxError::Full) => Err(TxFault::Busy),
-            Err(TxError::NoRoute) => Err(TxFault::Busy),
+            // A route may come back: to the protocol this is a lost packet.
+            Err(TxError::NoMemory | TxError::NoRoute(_)) => Err(TxFault::Busy),
+            Err(TxError::TooLong) => Err(TxFault::Unreachable),
         }
     }
 }

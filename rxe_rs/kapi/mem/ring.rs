@@ -175,9 +175,10 @@ impl UserRing {
         true
     }
 
-    /// Drops what is pending.
+    /// Drops what is pending and gives its slots back, and those of all elements taken.
     pub fn discard(&mut self) {
         self.base = self.base.wrapping_add(self.pending());
+        self.ring.store(Index::Consumer, self.next());
     }
 }
 

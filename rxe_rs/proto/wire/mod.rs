@@ -18,6 +18,7 @@ pub mod pretty;
 pub mod repr;
 pub mod reth;
 pub mod rnr;
+pub mod sport;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomic::{AtomicAckEth, AtomicEth};
