@@ -23,7 +23,6 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use rxe_kapi::net::tx::release_pages;
 use rxe_kapi::sync::Filled;
 use rxe_kapi::rdma::{
     device::{
@@ -94,6 +93,5 @@ impl Drop for RxeRs {
         unregister_all::<DeviceCtx>();
         drop(self.demux.take());
         rxe_kapi::sync::rcu_barrier();
-        release_pages();
     }
 }

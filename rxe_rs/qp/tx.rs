@@ -89,7 +89,7 @@ impl Tx for BatchTx<'_> {
             Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
             Err(TxError::Fill(None)) => Err(TxFault::Unreachable),
             // A route may come back: to the protocol this is a lost packet.
-            Err(TxError::NoMemory | TxError::NoRoute(_)) => Err(TxFault::Busy),
+            Err(TxError::NoMemory | TxError::NoRoute | TxError::Full) => Err(TxFault::Busy),
             Err(TxError::TooLong) => Err(TxFault::Unreachable),
         }
     }
