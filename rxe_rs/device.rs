@@ -20,7 +20,7 @@ use crate::{
         MAX_MR,
         MAX_MR_SIZE, //
     },
-    net::Demux,
+    demux::Demux,
     path::Rx,
     pd::{
         PdCtx,

@@ -3,7 +3,7 @@
 
 use crate::{
     device::DeviceCtx,
-    net::Demux, //
+    demux::Demux, //
 };
 use kernel::{
     prelude::*,

@@ -7,7 +7,7 @@ mod counters;
 mod cq;
 mod device;
 mod mr;
-mod net;
+mod demux;
 mod path;
 mod pd;
 mod port;
@@ -16,25 +16,28 @@ mod queue;
 
 use crate::{
     device::DeviceCtx,
-    net::Demux,
+    demux::Demux,
     path::DEMUX, //
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use rxe_kapi::sync::Filled;
-use rxe_kapi::rdma::{
-    device::{
-        register,
-        unregister_all, //
+use rxe_kapi::{
+    net,
+    rdma::{
+        device::{
+            register,
+            unregister_all, //
+        },
+        exclusion::Exclusion,
+        link::{
+            Link,
+            NewLink,
+            Registration, //
+        },
     },
-    exclusion::Exclusion,
-    link::{
-        Link,
-        NewLink,
-        Registration, //
-    },
+    sync::Filled, //
 };
 
 module! {
@@ -66,6 +69,7 @@ impl Link for RxeLink {
 struct RxeRs {
     links: Option<Pin<KBox<Registration<RxeLink>>>>,
     demux: Option<Filled<Demux>>,
+    _net: net::Registration,
     _alone: Exclusion,
 }
 
@@ -75,12 +79,14 @@ impl kernel::Module for RxeRs {
         let alone = Exclusion::new().inspect_err(|_| {
             pr_err!("rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
         })?;
+        let net = net::Registration::new()?;
         let demux = Arc::pin_init(Demux::new(), GFP_KERNEL)?;
         let filled = DEMUX.set(demux.clone())?;
         let links = KBox::pin_init(Registration::new(RxeLink { demux, module }), GFP_KERNEL)?;
         Ok(Self {
             links: Some(links),
             demux: Some(filled),
+            _net: net,
             _alone: alone,
         })
     }
