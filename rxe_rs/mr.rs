@@ -75,21 +75,18 @@ impl Mrs {
         })
     }
 
-    /// Checks an access and runs `f` on the memory if it is granted.
+    /// Runs `f` on the memory of the region `key`, from where `check` grants access.
     #[inline]
     fn access<R>(
         &self,
         guard: &rcu::Guard,
-        pd: u32,
         key: u32,
-        addr: u64,
-        len: u64,
-        rights: Access,
+        check: impl FnOnce(&MrDesc) -> Result<Grant, AccessError>,
         f: impl FnOnce(&Memory, u64) -> Result<R, OutOfBounds>,
     ) -> Result<R, AccessError> {
         self.table
             .with(RKey(key).index(), guard, |mr| {
-                let grant = mr.desc.check(pd, key, addr, len, rights)?;
+                let grant = check(&mr.desc)?;
                 f(&mr.memory, mr.position(&grant)).map_err(|_| AccessError::OutOfBounds)
             })
             .unwrap_or(Err(AccessError::BadKey))
@@ -115,9 +112,12 @@ impl Mrs {
             return Ok(());
         }
         let len = u64::try_from(dst.len()).map_err(|_| AccessError::OutOfBounds)?;
-        self.access(guard, pd, key, addr, len, rights, |memory, at| {
-            memory.read(at, dst)
-        })
+        self.access(
+            guard,
+            key,
+            |mr| mr.check(pd, key, addr, len, rights),
+            |memory, at| memory.read(at, dst),
+        )
     }
 
     /// Copies `src` to `addr` of the region `key`.
@@ -139,15 +139,20 @@ impl Mrs {
             return Ok(());
         }
         let len = u64::try_from(src.len()).map_err(|_| AccessError::OutOfBounds)?;
-        self.access(guard, pd, key, addr, len, rights, |memory, at| {
-            let mut at = at;
-            for piece in src.pieces() {
-                memory.write(at, piece)?;
-                let len = u64::try_from(piece.len()).map_err(|_| OutOfBounds)?;
-                at = at.checked_add(len).ok_or(OutOfBounds)?;
-            }
-            Ok(())
-        })
+        self.access(
+            guard,
+            key,
+            |mr| mr.check(pd, key, addr, len, rights),
+            |memory, at| {
+                let mut at = at;
+                for piece in src.pieces() {
+                    memory.write(at, piece)?;
+                    let len = u64::try_from(piece.len()).map_err(|_| OutOfBounds)?;
+                    at = at.checked_add(len).ok_or(OutOfBounds)?;
+                }
+                Ok(())
+            },
+        )
     }
 
     /// Checks an access without doing it.
@@ -168,7 +173,12 @@ impl Mrs {
         if len == 0 {
             return Ok(());
         }
-        self.access(guard, pd, key, addr, len, rights, |_, _| Ok(()))
+        self.access(
+            guard,
+            key,
+            |mr| mr.check(pd, key, addr, len, rights),
+            |_, _| Ok(()),
+        )
     }
 
     /// Executes an atomic operation of the peer on the word at `addr` and returns its value
@@ -187,11 +197,8 @@ impl Mrs {
     ) -> Result<u64, AccessError> {
         self.access(
             guard,
-            pd,
             key,
-            addr,
-            8,
-            Access::REMOTE_ATOMIC,
+            |mr| mr.check(pd, key, addr, 8, Access::REMOTE_ATOMIC),
             |memory, at| match op {
                 AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
                 AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),

@@ -54,8 +54,8 @@ impl Umem {
         start.checked_add(len).ok_or(EINVAL)?;
         let size = usize::try_from(len)?;
         // SAFETY: By the caller's promise.
-        let raw =
-            from_err_ptr(unsafe { bindings::rxe_umem_get(dev, start, size, access as c_int) })?;
+        let raw = unsafe { bindings::rxe_umem_get(dev, start, size, access as c_int) };
+        let raw = from_err_ptr(raw)?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         let mut umem = Self {
             raw,
@@ -86,6 +86,7 @@ impl Umem {
     }
 
     /// Bytes.
+    #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> u64 {
         self.len
     }

@@ -169,11 +169,9 @@ impl<T: Link> Registration<T> {
             return ENODEV.to_errno();
         };
         // SAFETY: By the caller's promise.
+        let name = unsafe { CStr::from_char_ptr(name) };
         // INVARIANT: The core holds a reference during the call.
-        let link = NewLink {
-            name: unsafe { CStr::from_char_ptr(name) },
-            ndev,
-        };
+        let link = NewLink { name, ndev };
         errno(this.new_link(&link))
     }
 }

@@ -15,21 +15,21 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// Right of a region: local write. Reading locally needs no right.
-pub const ACCESS_LOCAL_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE as u32;
+pub const ACCESS_LOCAL_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
 /// Right of a region: RDMA WRITE.
-pub const ACCESS_REMOTE_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE as u32;
+pub const ACCESS_REMOTE_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
 /// Right of a region: RDMA READ.
-pub const ACCESS_REMOTE_READ: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ as u32;
+pub const ACCESS_REMOTE_READ: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ;
 /// Right of a region: ATOMIC.
-pub const ACCESS_REMOTE_ATOMIC: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC as u32;
+pub const ACCESS_REMOTE_ATOMIC: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
 /// Right of a region: binding memory windows.
-pub const ACCESS_MW_BIND: u32 = bindings::ib_access_flags_IB_ACCESS_MW_BIND as u32;
+pub const ACCESS_MW_BIND: u32 = bindings::ib_access_flags_IB_ACCESS_MW_BIND;
 /// Addresses in the region count from its start.
-pub const ACCESS_ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED as u32;
+pub const ACCESS_ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED;
 /// Pages are taken on demand instead of pinned.
-pub const ACCESS_ON_DEMAND: u32 = bindings::ib_access_flags_IB_ACCESS_ON_DEMAND as u32;
+pub const ACCESS_ON_DEMAND: u32 = bindings::ib_access_flags_IB_ACCESS_ON_DEMAND;
 /// Bits a driver may ignore.
-pub const ACCESS_OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL as u32;
+pub const ACCESS_OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
 
 /// Arguments of `reg_user_mr`.
 pub struct UserMr {

@@ -50,7 +50,7 @@ impl<C, S> Shell<C, S> {
     pub(crate) unsafe fn slot<'a>(c: *mut C) -> &'a S {
         // SAFETY: By the caller's promise and the type invariant. Only the slot is borrowed, so
         // C may write its part at the same time.
-        unsafe { (*(&raw const (*c.cast::<Self>()).slot)).assume_init_ref() }
+        unsafe { (*c.cast::<Self>()).slot.assume_init_ref() }
     }
 
     /// Empties the slot.

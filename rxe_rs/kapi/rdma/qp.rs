@@ -536,8 +536,9 @@ impl<D: Device> QpOps<D> {
                 return Err(unsupported());
             }
             // SAFETY: The core passes a valid attribute.
+            let attr = unsafe { &*attr };
             let change = QpChange {
-                attr: unsafe { &*attr },
+                attr,
                 mask,
                 qp_type,
             };

@@ -121,10 +121,9 @@ impl UserCall<'_> {
             return Err(Error::from_errno(ret));
         }
         // SAFETY: `KBox` pointers are not null.
+        let entry = unsafe { NonNull::new_unchecked(entry) };
         // INVARIANT: The entry is inserted and removed by nobody else.
-        Ok(Mapping {
-            entry: unsafe { NonNull::new_unchecked(entry) },
-        })
+        Ok(Mapping { entry })
     }
 }
 
@@ -159,6 +158,7 @@ impl Mapping {
     }
 
     /// The length for `mmap`, in bytes.
+    #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         // SAFETY: By the type invariant; the field does not change.
         unsafe { (*self.entry.as_ptr()).buf.len() }

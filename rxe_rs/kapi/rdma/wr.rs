@@ -237,8 +237,9 @@ impl<'a, D: Device> SendChain<'a, D> {
         qp_type: bindings::ib_qp_type,
     ) -> Self {
         // SAFETY: By the caller's promise.
+        let next = unsafe { wr.as_ref() };
         Self {
-            next: unsafe { wr.as_ref() },
+            next,
             qp_type,
             _dev: PhantomData,
         }
@@ -296,9 +297,8 @@ impl<'a> RecvChain<'a> {
     /// `wr` is null or the head of a well-formed chain that lives for `'a`.
     pub(crate) unsafe fn new(wr: *const bindings::ib_recv_wr) -> Self {
         // SAFETY: By the caller's promise.
-        Self {
-            next: unsafe { wr.as_ref() },
-        }
+        let next = unsafe { wr.as_ref() };
+        Self { next }
     }
 
     /// The request to handle now.
