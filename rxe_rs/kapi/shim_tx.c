@@ -266,6 +266,21 @@ void *rxe_tx_put(struct sk_buff *skb, u32 len)
 	return start;
 }
 
+/* Gives bytes back to the pages if nobody took any since. */
+static void rxe_tx_unput_frag(const skb_frag_t *last, u32 len)
+{
+	struct page_frag *frag;
+
+	local_bh_disable();
+	local_lock_nested_bh(&rxe_tx_pages.lock);
+	frag = this_cpu_ptr(&rxe_tx_pages.frag);
+	if (frag->page == skb_frag_page(last) &&
+	    frag->offset == skb_frag_off(last) + skb_frag_size(last))
+		frag->offset -= len;
+	local_unlock_nested_bh(&rxe_tx_pages.lock);
+	local_bh_enable();
+}
+
 /* Takes back the last rxe_tx_put(), of `len` bytes. */
 void rxe_tx_undo(struct sk_buff *skb, u32 len)
 {
@@ -277,6 +292,7 @@ void rxe_tx_undo(struct sk_buff *skb, u32 len)
 		return;
 	}
 	last = &info->frags[info->nr_frags - 1];
+	rxe_tx_unput_frag(last, len);
 	skb_frag_size_sub(last, len);
 	if (!skb_frag_size(last)) {
 		put_page(skb_frag_page(last));

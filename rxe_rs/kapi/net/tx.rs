@@ -347,9 +347,8 @@ impl TxBatch {
         let room = if len <= SMALL { SMALL } else { 0 };
         let (mut max_len, mut max_count) = (0, 0);
         // SAFETY: The flow is alive; the numbers are ours.
-        let skb = unsafe {
-            bindings::rxe_tx_new(flow.raw.as_ptr(), room, &mut max_len, &mut max_count)
-        };
+        let skb =
+            unsafe { bindings::rxe_tx_new(flow.raw.as_ptr(), room, &mut max_len, &mut max_count) };
         let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::NoRoute)?;
         let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
         // SAFETY: The buffer is ours.

@@ -55,11 +55,7 @@ unsafe impl Backend for SpinLockBhBackend {
     type GuardState = ();
 
     #[inline]
-    unsafe fn init(
-        ptr: *mut Self::State,
-        name: *const c_char,
-        key: *mut bindings::lock_class_key,
-    ) {
+    unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
         // SAFETY: `ptr` is valid for writes, `name` and `key` live for ever, by contract.
         unsafe { bindings::__spin_lock_init(ptr, name, key) }
     }
@@ -95,11 +91,7 @@ unsafe impl Backend for SpinLockIrqBackend {
     type GuardState = c_ulong;
 
     #[inline]
-    unsafe fn init(
-        ptr: *mut Self::State,
-        name: *const c_char,
-        key: *mut bindings::lock_class_key,
-    ) {
+    unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
         // SAFETY: `ptr` is valid for writes, `name` and `key` live for ever, by contract.
         unsafe { bindings::__spin_lock_init(ptr, name, key) }
     }
