@@ -6,7 +6,7 @@
 //! its congestion byte masked, the other headers, the payload and the pad. It is sent least
 //! significant byte first.
 
-use super::{Bth, Headers};
+use super::Headers;
 
 /// State after the eight leading bytes of ones.
 const PREFIX_STATE: u32 = 0xdebb_20e3;
@@ -123,16 +123,17 @@ pub const fn finish(state: u32) -> [u8; 4] {
     (!state).to_le_bytes()
 }
 
-/// The ICRC of a packet: `net_hdr` as for [`prefix`], its BTH, and `pieces`, the rest in order,
-/// pad included and ICRC not. One call of the engine for the headers and one for each piece.
+/// The ICRC of a packet: `net_hdr` and `headers` as for [`prefix`], and `pieces`, the rest in
+/// order, pad included and ICRC not. One call of the engine for the headers and one for each
+/// piece.
 #[inline]
 pub fn icrc<'p, C: Crc>(
     crc: &C,
     net_hdr: &[u8],
-    bth: &[u8; Bth::LEN],
+    headers: &[u8],
     pieces: impl IntoIterator<Item = &'p [u8]>,
 ) -> [u8; 4] {
-    let state = prefix(crc, net_hdr, bth);
+    let state = prefix(crc, net_hdr, headers);
     finish(
         pieces
             .into_iter()
@@ -140,4 +141,4 @@ pub fn icrc<'p, C: Crc>(
     )
 }
 
-const _: () = assert!(CONGESTION_BYTE < Bth::LEN);
+const _: () = assert!(CONGESTION_BYTE < super::Bth::LEN);

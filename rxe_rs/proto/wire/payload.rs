@@ -22,6 +22,12 @@ impl<'a> Payload<'a> {
         len: 0,
     };
 
+    /// No bytes yet.
+    #[inline]
+    pub const fn new() -> Self {
+        Self::EMPTY
+    }
+
     /// A payload in one piece.
     #[inline]
     pub const fn from_slice(bytes: &'a [u8]) -> Self {
@@ -108,5 +114,11 @@ impl<'a> Payload<'a> {
             rest = tail;
         }
         copied
+    }
+}
+
+impl Default for Payload<'_> {
+    fn default() -> Self {
+        Self::EMPTY
     }
 }
