@@ -37,6 +37,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::Atomic,
         Arc,
         Mutex, //
     },
@@ -57,10 +58,7 @@ use rxe_kapi::{
             DeviceHandle,
             GidEntry, //
         },
-        link::{
-            LinkDevice,
-            NewLink, //
-        },
+        link::NewLink,
     },
     sync::RcuTable,
 };
@@ -83,12 +81,13 @@ const MAX_QUEUES: u32 = 1 << 20;
 #[pin_data]
 pub(crate) struct DeviceCtx {
     pub(crate) handle: DeviceHandle,
-    pub(crate) link: LinkDevice,
     pub(crate) netdev: NetDev,
     /// Keeps the RoCEv2 port of the namespace open; closing it sleeps.
     #[pin]
     endpoint: Mutex<Option<UdpEndpoint<Rx>>>,
     guid: [u8; 8],
+    /// State of the port that consumers were told of last.
+    pub(crate) was_up: Atomic<bool>,
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
     pub(crate) counters: Counters,
@@ -113,14 +112,14 @@ impl DeviceCtx {
         let netdev = NetDev::of_link(link);
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
-        let link = link.device();
+        let was_up = netdev.is_up();
         let dev = Arc::pin_init(
             pin_init!(Self {
                 handle,
-                link,
                 netdev,
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 guid,
+                was_up: Atomic::new(was_up),
                 demux,
                 counters,
                 pkeys: PortKeys::new(),

@@ -4,9 +4,13 @@
 use crate::device::DeviceCtx;
 use kernel::sync::atomic::{
     Atomic,
+    Full,
     Relaxed, //
 };
-use rxe_kapi::rdma::attr::PortAttr;
+use rxe_kapi::rdma::{
+    attr::PortAttr,
+    event::PortEvent, //
+};
 use rxe_proto::{
     check::pkey,
     ids::{
@@ -82,23 +86,33 @@ impl DeviceCtx {
 
     /// The largest path MTU the network device carries.
     pub(crate) fn active_mtu(&self) -> Mtu {
-        Mtu::largest_fitting(self.link.mtu()).unwrap_or(Mtu::Mtu256)
+        Mtu::largest_fitting(self.netdev.mtu()).unwrap_or(Mtu::Mtu256)
+    }
+
+    /// What to tell consumers if the port went up or down since they were told last.
+    pub(crate) fn port_changed(&self) -> Option<PortEvent> {
+        let up = self.netdev.is_up();
+        match (self.was_up.xchg(up, Full), up) {
+            (false, true) => Some(PortEvent::Active),
+            (true, false) => Some(PortEvent::Error),
+            _ => None,
+        }
     }
 
     /// State of the port.
     pub(crate) fn port_attr(&self) -> PortAttr {
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         PortAttr {
-            up: self.link.is_up(),
+            up: self.netdev.is_up(),
             max_mtu: Mtu::Mtu4096.bytes(),
             active_mtu: self.active_mtu().bytes(),
-            phys_mtu: self.link.mtu(),
+            phys_mtu: self.netdev.mtu(),
             gid_tbl_len: GID_TABLE_LEN,
             pkey_tbl_len: u16::try_from(PKeyTable::LEN).unwrap_or(u16::MAX),
             max_msg_sz: MAX_MESSAGE,
             bad_pkey_cntr: clamp(self.counters.bad_pkey()),
             qkey_viol_cntr: clamp(self.counters.bad_qkey()),
-            speed: self.link.speed(),
+            speed: self.netdev.speed(),
         }
     }
 }

@@ -5,9 +5,10 @@
 mod ah;
 mod counters;
 mod cq;
-mod device;
-mod mr;
 mod demux;
+mod device;
+mod events;
+mod mr;
 mod path;
 mod pd;
 mod port;
@@ -15,8 +16,9 @@ mod qp;
 mod queue;
 
 use crate::{
-    device::DeviceCtx,
     demux::Demux,
+    device::DeviceCtx,
+    events::Events,
     path::DEMUX, //
 };
 use kernel::{
@@ -24,7 +26,10 @@ use kernel::{
     sync::Arc, //
 };
 use rxe_kapi::{
-    net,
+    net::{
+        self,
+        notifier::NetdevNotifier, //
+    },
     rdma::{
         device::{
             register,
@@ -69,6 +74,7 @@ impl Link for RxeLink {
 struct RxeRs {
     links: Option<Pin<KBox<Registration<RxeLink>>>>,
     demux: Option<Filled<Demux>>,
+    _events: Pin<KBox<NetdevNotifier<Events>>>,
     _net: net::Registration,
     _alone: Exclusion,
 }
@@ -82,10 +88,13 @@ impl kernel::Module for RxeRs {
         let net = net::Registration::new()?;
         let demux = Arc::pin_init(Demux::new(), GFP_KERNEL)?;
         let filled = DEMUX.set(demux.clone())?;
+        let events = Events::new(module);
+        let events = KBox::pin_init(NetdevNotifier::register(events), GFP_KERNEL)?;
         let links = KBox::pin_init(Registration::new(RxeLink { demux, module }), GFP_KERNEL)?;
         Ok(Self {
             links: Some(links),
             demux: Some(filled),
+            _events: events,
             _net: net,
             _alone: alone,
         })

@@ -248,11 +248,6 @@ unsigned int rxe_num_possible_cpus(void)
 	return num_possible_cpus();
 }
 
-bool rxe_is_err(const void *p)
-{
-	return IS_ERR_OR_NULL(p);
-}
-
 void rxe_netdev_guid(const struct net_device *ndev, u8 *guid)
 {
 	addrconf_addr_eui48(guid, (const char *)ndev->dev_addr);
@@ -286,31 +281,6 @@ u32 rxe_netdev_speed(struct net_device *ndev)
 		speed = settings.base.speed;
 	rtnl_unlock();
 	return speed;
-}
-
-bool rxe_port_is_up(const struct net_device *ndev)
-{
-	return netif_running(ndev) && netif_carrier_ok(ndev);
-}
-
-void rxe_link_hold(struct net_device *ndev)
-{
-	dev_hold(ndev);
-}
-
-void rxe_link_put(struct net_device *ndev)
-{
-	dev_put(ndev);
-}
-
-u32 rxe_link_ifindex(const struct net_device *ndev)
-{
-	return READ_ONCE(ndev->ifindex);
-}
-
-u32 rxe_link_mtu(const struct net_device *ndev)
-{
-	return READ_ONCE(ndev->mtu);
 }
 
 /* The stock module has the same driver id and treats every such device as its own. */

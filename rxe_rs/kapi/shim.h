@@ -68,17 +68,11 @@ u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new);
 
 bool rxe_device_try_get(struct ib_device *dev);
 unsigned int rxe_num_possible_cpus(void);
-bool rxe_is_err(const void *p);
 void rxe_netdev_guid(const struct net_device *ndev, u8 *guid);
 struct net *rxe_netdev_net(const struct net_device *ndev);
 u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats);
 u32 rxe_netdev_speed(struct net_device *ndev);
 bool rxe_dev_is_aggregate(const struct net_device *ndev);
-void rxe_link_hold(struct net_device *ndev);
-void rxe_link_put(struct net_device *ndev);
-u32 rxe_link_ifindex(const struct net_device *ndev);
-u32 rxe_link_mtu(const struct net_device *ndev);
-bool rxe_port_is_up(const struct net_device *ndev);
 
 int rxe_exclusion_start(void);
 void rxe_exclusion_stop(void);

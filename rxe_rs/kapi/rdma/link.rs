@@ -32,71 +32,12 @@ impl NewLink<'_> {
         self.ndev
     }
 
-    /// A reference to the network device that may be kept.
-    pub fn device(&self) -> LinkDevice {
-        // SAFETY: The network device is alive by the type invariant.
-        unsafe { bindings::rxe_link_hold(self.ndev) };
-        // INVARIANT: The reference was just taken.
-        LinkDevice { ndev: self.ndev }
-    }
-
     /// Globally unique identifier made from the Ethernet address.
     pub fn guid(&self) -> [u8; 8] {
         let mut guid = [0; 8];
         // SAFETY: The network device is alive by the type invariant; there is room for 8 bytes.
         unsafe { bindings::rxe_netdev_guid(self.ndev, guid.as_mut_ptr()) };
         guid
-    }
-}
-
-/// A counted reference to the network device under an RDMA device.
-///
-/// # Invariants
-///
-/// Holds a reference on `ndev`.
-pub struct LinkDevice {
-    ndev: *mut bindings::net_device,
-}
-
-// SAFETY: The functions used here may be called from any thread.
-unsafe impl Send for LinkDevice {}
-// SAFETY: As above.
-unsafe impl Sync for LinkDevice {}
-
-impl LinkDevice {
-    pub(crate) fn as_ptr(&self) -> *mut bindings::net_device {
-        self.ndev
-    }
-
-    /// Interface index.
-    pub fn ifindex(&self) -> u32 {
-        // SAFETY: The device is alive by the type invariant.
-        unsafe { bindings::rxe_link_ifindex(self.ndev) }
-    }
-
-    /// MTU in bytes.
-    pub fn mtu(&self) -> u32 {
-        // SAFETY: The device is alive by the type invariant.
-        unsafe { bindings::rxe_link_mtu(self.ndev) }
-    }
-
-    /// Running and with a carrier.
-    pub fn is_up(&self) -> bool {
-        // SAFETY: The device is alive by the type invariant.
-        unsafe { bindings::rxe_port_is_up(self.ndev) }
-    }
-
-    /// Mbit/s, 0 if unknown. Takes the RTNL lock.
-    pub fn speed(&self) -> u32 {
-        // SAFETY: The device is alive by the type invariant.
-        unsafe { bindings::rxe_netdev_speed(self.ndev) }
-    }
-}
-
-impl Drop for LinkDevice {
-    fn drop(&mut self) {
-        // SAFETY: Gives back the reference of the type invariant.
-        unsafe { bindings::rxe_link_put(self.ndev) };
     }
 }
 
