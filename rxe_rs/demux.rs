@@ -25,6 +25,7 @@ use rxe_kapi::{
     },
     new_spinlock_bh,
     sync::{
+        ExitToken,
         RcuTable,
         SpinLockBh, //
     },
@@ -73,6 +74,8 @@ pub(crate) struct Demux {
     /// All devices, for drops that belong to no QP.
     #[pin]
     devices: SpinLockBh<KVec<Arc<DeviceCtx>>>,
+    /// Devices and QPs hold the demultiplexer: when it goes, they are gone. Last.
+    _token: ExitToken,
 }
 
 /// QP numbers given to consumers: 0 and 1 are reserved, the last one means multicast.
@@ -81,9 +84,10 @@ const LAST_QPN: u32 = 0xff_fffe;
 
 impl Demux {
     /// An empty table.
-    pub(crate) fn new() -> impl PinInit<Self, Error> {
+    pub(crate) fn new(token: ExitToken) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             qps <- RcuTable::new(),
+            _token: token,
             gsi <- new_spinlock_bh!(KVec::new(), "Demux::gsi"),
             devices <- new_spinlock_bh!(KVec::new(), "Demux::devices"),
         })

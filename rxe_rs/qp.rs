@@ -369,6 +369,11 @@ impl QueuePair for QpCtx {
         self.dev.demux.withdraw(self);
         self.core.lock().dead = true;
         self.timer.shutdown();
+        if self.kernel.is_some() {
+            // The consumer may not see a QP that is gone in its completions.
+            self.send_cq.forget(self.token);
+            self.recv_cq.forget(self.token);
+        }
     }
 
     fn doorbell(self: &Arc<Self>) -> Result {

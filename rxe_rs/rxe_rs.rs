@@ -42,7 +42,11 @@ use rxe_kapi::{
             Registration, //
         },
     },
-    sync::Filled, //
+    sync::{
+        exit_pair,
+        ExitWait,
+        Filled, //
+    },
 };
 
 module! {
@@ -74,6 +78,7 @@ impl Link for RxeLink {
 struct RxeRs {
     links: Option<Pin<KBox<Registration<RxeLink>>>>,
     demux: Option<Filled<Demux>>,
+    gone: Option<ExitWait>,
     _events: Pin<KBox<NetdevNotifier<Events>>>,
     _net: net::Registration,
     _alone: Exclusion,
@@ -86,7 +91,8 @@ impl kernel::Module for RxeRs {
             pr_err!("rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
         })?;
         let net = net::Registration::new()?;
-        let demux = Arc::pin_init(Demux::new(), GFP_KERNEL)?;
+        let (token, gone) = exit_pair()?;
+        let demux = Arc::pin_init(Demux::new(token), GFP_KERNEL)?;
         let filled = DEMUX.set(demux.clone())?;
         let events = Events::new(module);
         let events = KBox::pin_init(NetdevNotifier::register(events), GFP_KERNEL)?;
@@ -94,6 +100,7 @@ impl kernel::Module for RxeRs {
         Ok(Self {
             links: Some(links),
             demux: Some(filled),
+            gone: Some(gone),
             _events: events,
             _net: net,
             _alone: alone,
@@ -108,5 +115,8 @@ impl Drop for RxeRs {
         unregister_all::<DeviceCtx>();
         drop(self.demux.take());
         rxe_kapi::sync::rcu_barrier();
+        if let Some(gone) = self.gone.take() {
+            gone.wait();
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! C header: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
 
 use crate::bindings;
-use crate::rdma::link::{LinkDevice, NewLink};
+use crate::rdma::link::NewLink;
 use core::ptr::NonNull;
 
 /// Identity of a network namespace: never used again for another one.
@@ -116,13 +116,6 @@ impl NetDev {
         // SAFETY: As in `net`; `IFNAMSIZ` (16) bytes are written.
         unsafe { bindings::rxe_dev_name(self.as_ptr(), name.as_mut_ptr()) };
         DevName(name)
-    }
-}
-
-impl From<&LinkDevice> for NetDev {
-    fn from(dev: &LinkDevice) -> Self {
-        // SAFETY: `dev` keeps the device alive, so it is not null.
-        unsafe { Self::get(NonNull::new_unchecked(dev.as_ptr())) }
     }
 }
 

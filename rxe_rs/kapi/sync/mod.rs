@@ -2,10 +2,12 @@
 //! Locks and tables the kernel crate lacks.
 
 pub mod context;
+mod exit;
 mod global;
 mod rcu_table;
 mod spinlock;
 
+pub use exit::{exit_pair, ExitToken, ExitWait};
 pub use global::{Filled, Global};
 pub use rcu_table::RcuTable;
 pub use spinlock::{
