@@ -13,6 +13,8 @@
     clippy::as_conversions
 )]
 
+pub mod fuzz;
+
 use crate::engine::ports::{
     AtomicOp, Count, Dest, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,
 };
