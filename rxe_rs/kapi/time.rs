@@ -148,6 +148,9 @@ impl<T: TimerTarget> SoftTimer<T> {
         };
     }
 
+    /// # Safety
+    ///
+    /// `timer` is the first field of a live `SoftTimer<T>`.
     unsafe extern "C" fn expired(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
         // SAFETY: The C timer is the first field of a `SoftTimer<T>` that is alive, as the
         // reference of its target is dropped after the timer was cancelled.

@@ -110,6 +110,9 @@ impl<T: NetdevEvents> NetdevNotifier<T> {
         &self.listener
     }
 
+    /// # Safety
+    ///
+    /// Called by the netdev chain with the block of a registered `NetdevNotifier<T>`.
     unsafe extern "C" fn call(
         block: *mut bindings::notifier_block,
         event: c_ulong,

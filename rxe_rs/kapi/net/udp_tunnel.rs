@@ -58,6 +58,9 @@ impl<R: Receive> UdpEndpoint<R> {
         unsafe { bindings::rxe_endpoint_has_ipv6(self.raw.as_ptr()) }
     }
 
+    /// # Safety
+    ///
+    /// As of [`RxSkb::new`].
     unsafe extern "C" fn take(skb: *mut bindings::sk_buff) {
         // SAFETY: The C side passes a live buffer and gives it up, with `data` at the UDP header.
         if let Some(skb) = unsafe { RxSkb::new(skb) } {

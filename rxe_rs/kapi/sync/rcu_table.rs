@@ -256,6 +256,9 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         NonNull::new(unsafe { bindings::rxe_table_erase(self.xa.get(), index) }.cast())
     }
 
+    /// # Safety
+    ///
+    /// `head` is the first field of a slot that came from a `KBox` and that nobody can reach.
     unsafe extern "C" fn free_slot(head: *mut bindings::callback_head) {
         // SAFETY: `remove` passed the first field of a slot that came from a `KBox` and that
         // nobody else can reach any more.
