@@ -52,6 +52,9 @@ clippy: setup
 audit: module
 	@qemu/lint.sh audit
 
+bench: setup
+	@qemu/bench/bench $(if $(KERNEL),--kernel $(KERNEL)) $(BENCH)
+
 insmod-help:
 	@cat qemu/insmod-help.txt
 

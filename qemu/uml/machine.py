@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One User Mode Linux machine, with the same handles as a QEMU one. Network namespaces only: it has no wire to another."""
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+import build  # noqa: E402
+import image  # noqa: E402
+import kernel  # noqa: E402
+
+def ensure(series):
+    """Everything a machine boots from: what a QEMU machine of that series has, and the kernel of this folder."""
+    boot = image.ensure(series)
+    info = build.ensure(boot["SERIES"])
+    base = build.folder(info)
+    release = (base / "src/include/config/kernel.release").read_text().strip()
+    return {**boot, **build.paths(info), "MODULES": base / "modules/lib/modules" / release}
+
+
+def host_mhz():
+    match = re.search(r"cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text())
+    return match[1] if match else "1000.000"
+
+
+class Machine:
+    """A running machine. `folder` receives its console's log."""
+
+    def __init__(self, node, boot, folder, share, cpus, memory_mib, append=""):
+        self.node = node
+        self.serial = folder / f"serial-{node}.log"
+        # The machine's memory is a file there: it must be in memory itself, and executable. The control socket's path is short.
+        self.scratch = Path(tempfile.mkdtemp(prefix="rxe-uml-", dir="/dev/shm"))
+        shutil.copy(HERE / "guest-init", Path(share) / "guest/uml-init")
+        first = f'"mount -t hostfs -o hostfs={share} share /share; exec busybox sh /share/guest/uml-init"'
+        command = [
+            str(boot["UML"]), f"mem={memory_mib}M", f"ncpus={cpus}", f"ubd0r={boot['ROOTFS']}", "root=/dev/ubda", "ro", "rootfstype=ext4",
+            f"uml_dir={self.scratch}", "umid=m", "con=null", "con0=null,fd:1", "con1=null,fd:1", "console=tty0", "seccomp=on",
+            "quiet", "loglevel=4", "panic=-1", "oops=panic", "sysrq_always_enabled", f"rxe.node={node}", f"rxe.share={share}",
+            f"rxe.modules={boot['MODULES']}", f"rxe.mhz={host_mhz()}", *append.split(),
+            "init=/bin/sh", "--", "-c", first,
+        ]
+        self.log = open(self.serial, "wb")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        start_new_session=True, env={**os.environ, "TMPDIR": str(self.scratch)})
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def monitor(self, command):
+        """A request to the machine's control socket: `sysrq t`, `stack PID`, `halt`, …; returns its answer."""
+        path = self.scratch / "m/mconsole"
+        answer = self.scratch / "answer"
+        answer.unlink(missing_ok=True)
+        data = command.encode()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.settimeout(3)
+            s.bind(str(answer))
+            s.sendto(struct.pack("<III512s", 0xCAFEBABE, 2, len(data), data), str(path))
+            text = b""
+            while True:
+                reply = s.recv(4096)
+                _, more, length = struct.unpack("<iii", reply[:12])
+                text += reply[12:12 + length]
+                if not more:
+                    return text.decode(errors="replace").rstrip("\0")
+
+    def show_state(self):
+        """Asks a stuck kernel for its tasks and processors, into the console's log."""
+        try:
+            for key in "9wtl":
+                self.log.write(self.monitor(f"sysrq {key}").encode())
+            self.log.flush()
+        except OSError as error:
+            kernel.say(f"no state from the machine: {error}")
+
+    def wait(self, seconds):
+        try:
+            self.process.wait(seconds)
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+
+    def stop(self):
+        try:
+            # The machine's processes and those of its user space are one process group.
+            os.killpg(self.process.pid, 9)
+        except OSError:
+            pass
+        self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def serial_text(self):
+        try:
+            return self.serial.read_text(errors="replace")
+        except OSError:
+            return ""
