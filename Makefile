@@ -66,7 +66,7 @@ clean:
 
 # Also forgets the cache: the next run downloads and prepares everything again.
 distclean: clean
-	rm -rf "$${RXE_RS_CACHE:-$$HOME/.cache/rxe_rs}"
+	rm -rf --one-file-system "$${RXE_RS_CACHE:-$$HOME/.cache/rxe_rs}"
 
 help:
 	@cat qemu/help.txt

@@ -35,16 +35,21 @@ packages=$(grep -v '^#' "$here/root-packages.txt" | sort -u | paste -sd,)
 
 say "making the Debian 13 toolchain root (about 2 GB, a minute or two with a fast mirror)"
 tmp=$cache/tmp-root.$$
-trap 'rm -rf "$tmp"' EXIT
-rm -rf "$cache"/tmp-root.*
+# mmdebstrap mounts /proc and more inside the new root. In a mount and process namespace of its own these vanish with it however it
+# ends, and removing a left-over never reaches into a mounted file system.
+forget() { rm -rf --one-file-system "$@"; }
+trap 'forget "$tmp"' EXIT
+trap 'exit 130' INT TERM HUP
+forget "$cache"/tmp-root.*
+alone() { unshare --mount --propagation private --pid --fork --kill-child --mount-proc -- "$@"; }
 start=$(date +%s)
 if [ -n "$mirror" ]; then
 	for s in "$suite" "$updates" "$backports"; do
 		printf 'deb %s %s main\n' "$mirror" "$s"
-	done | mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --include="$packages" \
+	done | alone mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --include="$packages" \
 		"$suite" "$tmp" - >&2 || die "mmdebstrap failed; see its messages above, then run the same command again"
 else
-	mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --include="$packages" "$suite" "$tmp" >&2 ||
+	alone mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --include="$packages" "$suite" "$tmp" >&2 ||
 		die "mmdebstrap failed; see its messages above, then run the same command again"
 	sed -n "s/ $suite / $backports /p" "$tmp/etc/apt/sources.list" >>"$tmp/etc/apt/sources.list"
 fi
