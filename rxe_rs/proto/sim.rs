@@ -30,6 +30,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::vec::Vec;
 
+/// The seeds of a test: `0..count`, or `RXE_SIM_SCALE` times as many from `RXE_SIM_SEED` on.
+pub fn seeds(count: u64) -> core::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("RXE_SIM_SEED").unwrap_or(0);
+    first..first + count * number("RXE_SIM_SCALE").unwrap_or(1)
+}
+
 /// Key of each host's only region.
 pub const RKEY: RKey = RKey(0x1234_5678);
 

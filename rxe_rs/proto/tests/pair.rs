@@ -7,7 +7,7 @@ use rxe_proto::engine::wc::{WcOpcode, WcStatus};
 use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
 use rxe_proto::engine::State;
 use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{Link, Pair, RecvBuf, RKEY};
+use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
 
 /// Bytes of memory on each side; every request gets a part of its own.
 const MEMORY: usize = 4 << 20;
@@ -150,7 +150,7 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
 
 #[test]
 fn perfect_wire_sends_each_packet_once() {
-    for seed in 0..50 {
+    for seed in seeds(50) {
         let pair = traffic(seed, Link::PERFECT, Mtu::Mtu1024, 60, 20_000);
         for host in &pair.hosts {
             assert_eq!(host.counts[Count::Timeout.index()], 0, "seed {seed}");
@@ -162,7 +162,7 @@ fn perfect_wire_sends_each_packet_once() {
 
 #[test]
 fn loss() {
-    for seed in 0..300 {
+    for seed in seeds(300) {
         let link = Link { loss: 0.05, ..Link::PERFECT };
         traffic(seed, link, Mtu::Mtu1024, 60, 20_000);
     }
@@ -170,7 +170,7 @@ fn loss() {
 
 #[test]
 fn duplicates() {
-    for seed in 0..200 {
+    for seed in seeds(200) {
         let link = Link { duplicate: 0.3, ..Link::PERFECT };
         traffic(seed, link, Mtu::Mtu256, 60, 8_000);
     }
@@ -178,7 +178,7 @@ fn duplicates() {
 
 #[test]
 fn reordering() {
-    for seed in 0..200 {
+    for seed in seeds(200) {
         let link = Link { reorder: 0.1, ..Link::PERFECT };
         traffic(seed, link, Mtu::Mtu512, 60, 8_000);
     }
@@ -186,7 +186,7 @@ fn reordering() {
 
 #[test]
 fn corruption() {
-    for seed in 0..200 {
+    for seed in seeds(200) {
         let link = Link { corrupt: 0.03, ..Link::PERFECT };
         traffic(seed, link, Mtu::Mtu1024, 60, 20_000);
     }
@@ -194,7 +194,7 @@ fn corruption() {
 
 #[test]
 fn everything_at_once() {
-    for seed in 0..400 {
+    for seed in seeds(400) {
         let link =
             Link { loss: 0.02, duplicate: 0.02, corrupt: 0.01, reorder: 0.02, latency_ns: 20_000, busy: 0.1 };
         let mtu = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096][seed as usize % 3];
@@ -204,7 +204,7 @@ fn everything_at_once() {
 
 #[test]
 fn large_messages_through_a_small_window() {
-    for seed in 0..5 {
+    for seed in seeds(5) {
         let link = Link { loss: 0.001, ..Link::PERFECT };
         traffic(seed, link, Mtu::Mtu256, 6, 600_000);
     }

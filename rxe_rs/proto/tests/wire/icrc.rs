@@ -74,7 +74,7 @@ fn check_mask(net: &[u8], masked: impl Fn(usize, u8) -> bool) {
     let expected = of(&bytes);
     for at in 0..bytes.len() {
         for bit in 0..8 {
-            if at == 0 && bit >= 4 || net[0] == 0x45 && at == 0 {
+            if at == 0 && (bit >= 4 || net[0] == 0x45) {
                 continue; // Another IP version or a header with options is not a RoCE packet.
             }
             let mut other = bytes.clone();
