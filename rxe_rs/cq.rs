@@ -254,12 +254,14 @@ fn for_consumer(wc: &Wc, qp: QpToken) -> cq::Wc {
 impl CompletionQueue for CqCtx {
     type Device = DeviceCtx;
 
-    fn create(_dev: &Arc<DeviceCtx>, init: CqInit<'_>) -> Result<(Arc<Self>, u32)> {
+    fn create(dev: &Arc<DeviceCtx>, init: CqInit<'_>) -> Result<(Arc<Self>, u32)> {
         if init.flags != 0 {
             return Err(unsupported());
         }
         if init.cqe == 0 || init.cqe > MAX_CQE {
-            return Err(EINVAL);
+            return Err(dev
+                .handle
+                .refuse(c"no completions, or more than the device's limit"));
         }
         let (store, map, cqe) = match &init.user {
             Some(user) => {

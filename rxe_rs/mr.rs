@@ -249,10 +249,16 @@ impl MemoryRegion for MrCtx {
 
     fn register(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, user: UserMr) -> Result<MrCreated<Self>> {
         let access = Access::from_bits(user.access).ok_or(EINVAL)?;
-        if !access.is_consistent() || user.length > MAX_MR_SIZE {
-            return Err(EINVAL);
+        if !access.is_consistent() {
+            return Err(dev
+                .handle
+                .refuse(c"remote write or atomic without local write"));
         }
-        user.iova.checked_add(user.length).ok_or(EINVAL)?;
+        if user.length > MAX_MR_SIZE || user.iova.checked_add(user.length).is_none() {
+            return Err(dev
+                .handle
+                .refuse(c"region too large, or its addresses wrap"));
+        }
         let desc = MrDesc {
             pd: pd.number(),
             key: 0,

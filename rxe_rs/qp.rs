@@ -204,10 +204,13 @@ fn ring_slots(wanted: u32) -> Result<u32> {
 
 impl QpCtx {
     /// Checks the sizes asked for and grants at least as much.
-    fn grant(cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
+    fn grant(dev: &DeviceCtx, cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
         let sge = u32::try_from(MAX_SGE)?;
         if cap.max_send_sge > sge || cap.max_recv_sge > sge || cap.max_inline_data > MAX_INLINE {
-            return Err(EINVAL);
+            return Err(dev.handle.refuse(c"more SGEs or inline data than the device's limit"));
+        }
+        if cap.max_send_wr > MAX_WR || cap.max_recv_wr > MAX_WR {
+            return Err(dev.handle.refuse(c"more work requests than the device's limit"));
         }
         let list = cap.max_send_sge.max(1) * 16;
         let area = list.max(cap.max_inline_data.next_multiple_of(16));
@@ -237,7 +240,7 @@ impl QueuePair for QpCtx {
             QpType::Ud => Service::Ud,
         };
         let user = init.user.as_ref();
-        let (cap, area_len, sq_slots, rq_slots) = Self::grant(&init.cap, user.is_some())?;
+        let (cap, area_len, sq_slots, rq_slots) = Self::grant(dev, &init.cap, user.is_some())?;
         let recv_sge = usize::try_from(init.cap.max_recv_sge)?;
         let mut maps: [Option<Mapping>; 2] = [None, None];
         let store = SendStore::new(sq_slots, area_len)?;

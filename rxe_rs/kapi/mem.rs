@@ -158,10 +158,4 @@ impl Run<'_> {
         unsafe { core::ptr::copy_nonoverlapping(src.as_ptr(), self.addr, len) };
         len
     }
-
-    /// Start of the run, for the modules of this crate that hand memory to C.
-    #[inline]
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.addr
-    }
 }

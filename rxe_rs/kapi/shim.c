@@ -238,6 +238,11 @@ u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new)
 
 /* Devices. */
 
+void rxe_device_dbg(const struct ib_device *dev, const char *reason)
+{
+	ibdev_dbg(dev, "%s\n", reason);
+}
+
 bool rxe_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);
@@ -293,7 +298,7 @@ static int rxe_module_event(struct notifier_block *nb, unsigned long event, void
 
 	if (event != MODULE_STATE_COMING || strcmp(module->name, RXE_OTHER_MODULE))
 		return NOTIFY_DONE;
-	pr_err("rxe_rs: " RXE_OTHER_MODULE " cannot be loaded next to rxe_rs: unload rxe_rs first\n");
+	pr_err("rxe_rs: " RXE_OTHER_MODULE " cannot be loaded: unload rxe_rs first\n");
 	return notifier_from_errno(-EBUSY);
 }
 

@@ -66,6 +66,7 @@ bool rxe_linear_range(u64 addr, size_t len);
 u64 rxe_atomic64_fetch_add(u64 *p, u64 add);
 u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new);
 
+void rxe_device_dbg(const struct ib_device *dev, const char *reason);
 bool rxe_device_try_get(struct ib_device *dev);
 unsigned int rxe_num_possible_cpus(void);
 void rxe_netdev_guid(const struct net_device *ndev, u8 *guid);

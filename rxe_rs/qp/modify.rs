@@ -49,26 +49,46 @@ impl QpCtx {
     /// Refuses values that the device does not support.
     fn validate(&self, dev: &DeviceCtx, change: &QpChange<'_>) -> Result {
         let within = |value: Option<u8>, max: u8| value.is_none_or(|v| v <= max);
-        let good = within(change.max_rd_atomic(), MAX_RD_ATOMIC)
-            && within(change.max_dest_rd_atomic(), MAX_RD_ATOMIC)
-            && within(change.timeout(), 31)
-            && within(change.retry_cnt(), 7)
-            && within(change.rnr_retry(), 7)
-            && within(change.min_rnr_timer(), 31)
-            && change.port().is_none_or(|p| p == 1)
-            && change.pkey_index().is_none_or(|i| dev.pkey_is_valid(i))
-            && change.dest_qpn().is_none_or(|q| q <= 0xff_ffff)
-            && change.cap().is_none()
-            && !change.touches_migration();
-        if !good {
-            return Err(EINVAL);
+        let limit = dev.active_mtu().bytes();
+        let rules = [
+            (
+                within(change.max_rd_atomic(), MAX_RD_ATOMIC),
+                c"max_rd_atomic above the device's limit",
+            ),
+            (
+                within(change.max_dest_rd_atomic(), MAX_RD_ATOMIC),
+                c"max_dest_rd_atomic above the device's limit",
+            ),
+            (within(change.timeout(), 31), c"timeout above 31"),
+            (within(change.retry_cnt(), 7), c"retry_cnt above 7"),
+            (within(change.rnr_retry(), 7), c"rnr_retry above 7"),
+            (
+                within(change.min_rnr_timer(), 31),
+                c"min_rnr_timer above 31",
+            ),
+            (change.port().is_none_or(|p| p == 1), c"no such port"),
+            (
+                change.pkey_index().is_none_or(|i| dev.pkey_is_valid(i)),
+                c"pkey_index names no P_Key",
+            ),
+            (
+                change.dest_qpn().is_none_or(|q| q <= 0xff_ffff),
+                c"dest_qp_num has more than 24 bits",
+            ),
+            (change.cap().is_none(), c"queue sizes cannot be changed"),
+            (
+                !change.touches_migration(),
+                c"path migration is not supported",
+            ),
+            (
+                change.path_mtu()?.is_none_or(|bytes| bytes <= limit),
+                c"path_mtu above what the network device carries",
+            ),
+        ];
+        match rules.into_iter().find(|(good, _)| !good) {
+            Some((_, reason)) => Err(dev.handle.refuse(reason)),
+            None => Ok(()),
         }
-        if let Some(bytes) = change.path_mtu()? {
-            if bytes > dev.active_mtu().bytes() {
-                return Err(EINVAL);
-            }
-        }
-        Ok(())
     }
 
     /// The path that packets to `av` take.
@@ -85,7 +105,8 @@ impl QpCtx {
         }
         let next = change.state()?.unwrap_or(current);
         if !change.is_allowed(current, next) {
-            return Err(EINVAL);
+            let reason = c"state change not allowed, or not with these attributes";
+            return Err(dev.handle.refuse(reason));
         }
         self.validate(dev, change)?;
         let path = change.av()?;

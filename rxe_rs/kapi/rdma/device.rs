@@ -121,6 +121,14 @@ impl DeviceHandle {
         Self { raw }
     }
 
+    /// Says at debug level why a request of a consumer is refused, and returns the error for it,
+    /// `EINVAL`. Any context.
+    pub fn refuse(&self, reason: &'static CStr) -> Error {
+        // SAFETY: The device is alive by the type invariant.
+        unsafe { bindings::rxe_device_dbg(self.raw.as_ptr(), reason.as_char_ptr()) };
+        EINVAL
+    }
+
     /// Reports `event` of the port to all consumers. Any context.
     pub fn dispatch(&self, event: PortEvent) {
         let mut raw: bindings::ib_event = pin_init::zeroed();
