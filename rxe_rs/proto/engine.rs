@@ -11,8 +11,8 @@
 mod completer;
 mod datagram;
 pub mod ports;
-pub mod qp;
 mod probe;
+pub mod qp;
 mod requester;
 mod responder;
 mod response;

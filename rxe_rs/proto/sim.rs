@@ -18,8 +18,8 @@ pub mod fuzz;
 use crate::engine::ports::{
     AtomicOp, Count, Dest, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,
 };
-use crate::engine::wc::{NetKind, Wc, WcStatus};
 use crate::engine::qp::{JOBS, RESOURCES};
+use crate::engine::wc::{NetKind, Wc, WcStatus};
 use crate::engine::wr::{RecvWr, SendWr, SqSlot};
 use crate::engine::{Job, Progress, Qp, Resource, Service, State, UdMeta};
 use crate::ids::{Mtu, PKey, Psn, Qpn, RKey};
@@ -32,7 +32,11 @@ use std::vec::Vec;
 
 /// The seeds of a test: `0..count`, or `RXE_SIM_SCALE` times as many from `RXE_SIM_SEED` on.
 pub fn seeds(count: u64) -> core::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let first = number("RXE_SIM_SEED").unwrap_or(0);
     first..first + count * number("RXE_SIM_SCALE").unwrap_or(1)
 }
@@ -54,8 +58,14 @@ pub struct Link {
 }
 
 impl Link {
-    pub const PERFECT: Self =
-        Self { loss: 0.0, duplicate: 0.0, corrupt: 0.0, reorder: 0.0, latency_ns: 5_000, busy: 0.0 };
+    pub const PERFECT: Self = Self {
+        loss: 0.0,
+        duplicate: 0.0,
+        corrupt: 0.0,
+        reorder: 0.0,
+        latency_ns: 5_000,
+        busy: 0.0,
+    };
 }
 
 /// A receive buffer posted by the test: where it lies in the host's memory.
@@ -153,7 +163,10 @@ impl Ports for Host {
         match self.receives.pop_front() {
             Some(buf) => {
                 self.current = Some(buf);
-                Taken::Wr(RecvWr { wr_id: buf.wr_id, length: buf.len })
+                Taken::Wr(RecvWr {
+                    wr_id: buf.wr_id,
+                    length: buf.len,
+                })
             }
             None => Taken::Empty,
         }
@@ -162,7 +175,9 @@ impl Ports for Host {
     fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         let buf = self.current.expect("a receive is in use");
         assert!(offset as usize + src.len() <= buf.len as usize);
-        let range = self.range(buf.at + offset as usize, src.len()).ok_or(LocalFault)?;
+        let range = self
+            .range(buf.at + offset as usize, src.len())
+            .ok_or(LocalFault)?;
         src.copy_to(&mut self.memory.borrow_mut()[range]);
         Ok(())
     }
@@ -217,7 +232,11 @@ impl Ports for Host {
     }
 
     fn complete_recv(&mut self, wc: &Wc) {
-        let buf = self.current.unwrap_or(RecvBuf { wr_id: wc.wr_id, at: 0, len: 0 });
+        let buf = self.current.unwrap_or(RecvBuf {
+            wr_id: wc.wr_id,
+            at: 0,
+            len: 0,
+        });
         self.received.push((*wc, buf));
     }
 
@@ -317,7 +336,10 @@ impl Pair {
             now: 1,
             link,
             rng,
-            qps: [Qp::new(service, Qpn::new(0x11)), Qp::new(service, Qpn::new(0x12))],
+            qps: [
+                Qp::new(service, Qpn::new(0x11)),
+                Qp::new(service, Qpn::new(0x12)),
+            ],
             hosts: [Host::default(), Host::default()],
             wire: BTreeMap::new(),
             serial: 0,
@@ -408,7 +430,11 @@ impl Pair {
 
     fn launch(&mut self, to: usize, mut packet: Vec<u8>) {
         self.packets_sent += 1;
-        let copies = if self.rng.f64() < self.link.duplicate { 2 } else { 1 };
+        let copies = if self.rng.f64() < self.link.duplicate {
+            2
+        } else {
+            1
+        };
         for _ in 0..copies {
             if self.rng.f64() < self.link.loss {
                 continue;
@@ -422,7 +448,8 @@ impl Pair {
                 packet[at] ^= 1 << self.rng.u8(0..8);
             }
             self.serial += 1;
-            self.wire.insert((self.now + delay, self.serial), (to, packet.clone()));
+            self.wire
+                .insert((self.now + delay, self.serial), (to, packet.clone()));
         }
     }
 
@@ -437,7 +464,11 @@ impl Pair {
         let start = packet.payload_offset();
         let payload = Payload::from_slice(&udp[start..start + packet.payload_len()]);
         let ip_header = &net_header(1 - to, udp.len())[..20];
-        let meta = UdMeta { net: NetKind::V4, ip_header, pkey_index: 0 };
+        let meta = UdMeta {
+            net: NetKind::V4,
+            ip_header,
+            pkey_index: 0,
+        };
         self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to]);
     }
 
@@ -453,8 +484,8 @@ impl Pair {
             return false;
         };
         self.now = self.now.max(next);
-        for side in 0..2 {
-            if timers[side].is_some_and(|t| t <= self.now) {
+        for (side, timer) in timers.into_iter().enumerate() {
+            if timer.is_some_and(|t| t <= self.now) {
                 self.qps[side].handle_timeout(self.now, &mut self.hosts[side]);
             }
         }

@@ -8,8 +8,7 @@ use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use zerocopy::FromBytes;
 
-/// Longest message in bytes; `max_msg_sz` of the port.
-pub const MAX_MESSAGE: u32 = 1 << 30;
+pub use crate::engine::wr::MAX_MESSAGE;
 
 const FENCE: u32 = 1 << 0;
 const SIGNALED: u32 = 1 << 1;

@@ -213,7 +213,10 @@ impl Qp {
         }
         let mtu = self.attrs.mtu.bytes();
         let placed = slot.run.placed;
-        let expected = slot.run.first.wrapping_add(placed.checked_div(mtu).unwrap_or(0));
+        let expected = slot
+            .run
+            .first
+            .wrapping_add(placed.checked_div(mtu).unwrap_or(0));
         if psn.is_before(expected) {
             return;
         }
@@ -250,7 +253,10 @@ impl Qp {
             return;
         }
         let bytes = value.to_ne_bytes();
-        if ports.scatter(self.req.una, 0, &Payload::from_slice(&bytes)).is_err() {
+        if ports
+            .scatter(self.req.una, 0, &Payload::from_slice(&bytes))
+            .is_err()
+        {
             return self.fail(&slot, WcStatus::LocProtErr, ports);
         }
         let before = self.req.una_psn;

@@ -117,7 +117,12 @@ impl Qp {
             ports.count(Count::Unexpected);
             return;
         };
-        let wr = match self.resp.recv.take().map_or_else(|| ports.recv_take(), Taken::Wr) {
+        let wr = match self
+            .resp
+            .recv
+            .take()
+            .map_or_else(|| ports.recv_take(), Taken::Wr)
+        {
             Taken::Wr(wr) => wr,
             Taken::Empty => {
                 ports.count(Count::NoReceive);
@@ -127,7 +132,9 @@ impl Qp {
                 return self.fail_receive(wr_id, WcStatus::LocQpOpErr, ports);
             }
         };
-        let len = u32::try_from(payload.len()).ok().and_then(|len| len.checked_add(GRH_BYTES));
+        let len = u32::try_from(payload.len())
+            .ok()
+            .and_then(|len| len.checked_add(GRH_BYTES));
         let Some(byte_len) = len.filter(|len| *len <= wr.length) else {
             // Anybody may send one that is too long: it is dropped, and the receive request stays
             // for the next. A remote stranger shall not be able to stop the queue pair.
@@ -220,7 +227,7 @@ fn place(
         }
     }
     ports.recv_scatter(0, &Payload::from_slice(&grh))?;
-    if payload.len() > 0 {
+    if !payload.is_empty() {
         ports.recv_scatter(GRH_BYTES, payload)?;
     }
     Ok(())

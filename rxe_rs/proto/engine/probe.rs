@@ -33,7 +33,13 @@ pub(super) struct Prober {
 
 impl Prober {
     pub(super) const fn new() -> Self {
-        Self { mean_ns: 0, deviation_ns: 0, timed: None, asked: 0, at: None }
+        Self {
+            mean_ns: 0,
+            deviation_ns: 0,
+            timed: None,
+            asked: 0,
+            at: None,
+        }
     }
 
     /// A packet that will be answered was sent for the first time.
@@ -65,7 +71,9 @@ impl Prober {
         let error = self.mean_ns.abs_diff(sample);
         let keep = |old: u64, shift: u32| old.saturating_sub(old.wrapping_shr(shift));
         self.deviation_ns = keep(self.deviation_ns, 2).saturating_add(error.wrapping_shr(2));
-        self.mean_ns = keep(self.mean_ns, 3).saturating_add(sample.wrapping_shr(3)).max(1);
+        self.mean_ns = keep(self.mean_ns, 3)
+            .saturating_add(sample.wrapping_shr(3))
+            .max(1);
     }
 
     /// Something is sent again: its answer would say nothing about the time it took.
@@ -79,8 +87,14 @@ impl Prober {
     pub(super) fn rearm(&mut self, now: u64, outstanding: bool) {
         self.at = None;
         if outstanding && self.asked < MAX_PROBES {
-            let usual = self.mean_ns.saturating_add(self.deviation_ns.saturating_mul(4));
-            let least = if self.mean_ns == 0 { FIRST_WAIT_NS } else { MIN_WAIT_NS };
+            let usual = self
+                .mean_ns
+                .saturating_add(self.deviation_ns.saturating_mul(4));
+            let least = if self.mean_ns == 0 {
+                FIRST_WAIT_NS
+            } else {
+                MIN_WAIT_NS
+            };
             let wait = usual.saturating_mul(2).max(least);
             self.at = Some(now.saturating_add(wait.wrapping_shl(u32::from(self.asked))));
         }

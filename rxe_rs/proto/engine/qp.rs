@@ -322,7 +322,15 @@ impl Qp {
 
     /// When [`Qp::handle_timeout`] (and then [`Qp::poll_transmit`]) wants to be called next.
     pub fn poll_timeout(&self) -> Option<u64> {
-        [self.req.deadline, self.req.prober.at, self.req.rnr_until, self.tx_resume].into_iter().flatten().min()
+        [
+            self.req.deadline,
+            self.req.prober.at,
+            self.req.rnr_until,
+            self.tx_resume,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Hands packets to `tx` until there is nothing to send or no room. Responses go first.

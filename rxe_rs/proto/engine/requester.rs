@@ -143,7 +143,11 @@ impl Requester {
     /// Starts the acknowledgement timer anew if anything is outstanding.
     pub(super) fn rearm(&mut self, now: u64, attrs: &Attrs) {
         let outstanding = self.una_psn != self.top;
-        self.deadline = if outstanding { ack_deadline(now, attrs) } else { None };
+        self.deadline = if outstanding {
+            ack_deadline(now, attrs)
+        } else {
+            None
+        };
         self.prober.rearm(now, outstanding);
     }
 }
@@ -360,7 +364,12 @@ impl Qp {
         let chunk = left.min(mtu);
         let first = offset == 0;
         let last = left <= mtu;
-        let mut bth = self.bth(operation(wr.op, first, last), self.req.psn, pad_of(chunk), ports);
+        let mut bth = self.bth(
+            operation(wr.op, first, last),
+            self.req.psn,
+            pad_of(chunk),
+            ports,
+        );
         if last {
             bth.se = wr.flags.solicited
                 && matches!(wr.op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm);
@@ -370,8 +379,7 @@ impl Qp {
         let next = index.wrapping_add(1);
         let queue_ends = last && next == produced;
         let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
-        bth.ack_req =
-            rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
+        bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
         let ack_req = bth.ack_req;
         let mut headers = Headers::new(bth);
         if first && matches!(wr.op, SendOp::Write | SendOp::WriteImm) {
@@ -382,7 +390,9 @@ impl Qp {
         }
         let source = &*ports;
         let size = usize::try_from(chunk).unwrap_or(0);
-        tx.packet(Dest::Peer, &headers, size, |dst| source.gather(index, offset, dst))?;
+        tx.packet(Dest::Peer, &headers, size, |dst| {
+            source.gather(index, offset, dst)
+        })?;
         self.req.since_ack_req = if ack_req { 0 } else { since };
         self.req.ack_now &= !ack_req;
         self.req.psn = self.req.psn.next();
@@ -449,8 +459,18 @@ impl Qp {
     pub(super) fn finish(&mut self, slot: &SqSlot, status: WcStatus, ports: &mut impl Ports) {
         let wr = &slot.wr;
         if wr.flags.signaled || status != WcStatus::Success {
-            let len = if status == WcStatus::Success { wr.length } else { 0 };
-            ports.complete_send(&Wc::send(wr.wr_id, wr.op, status, len, self.attrs.qpn.get()));
+            let len = if status == WcStatus::Success {
+                wr.length
+            } else {
+                0
+            };
+            ports.complete_send(&Wc::send(
+                wr.wr_id,
+                wr.op,
+                status,
+                len,
+                self.attrs.qpn.get(),
+            ));
         }
         let begun = index_before(self.req.una, self.req.fresh);
         if begun {

@@ -6,7 +6,7 @@ use super::qp::Qp;
 use super::requester::packets;
 use super::response::{Answer, Job, JobQueue, NO_CREDITS};
 use super::wc::{Wc, WcOpcode, WcStatus};
-use super::wr::RecvWr;
+use super::wr::{RecvWr, MAX_MESSAGE};
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{NakCode, Syndrome};
 use crate::wire::opcode::Operation;
@@ -20,7 +20,12 @@ pub(super) enum Message {
     /// A SEND of which this many bytes have been placed.
     Send { placed: u32 },
     /// An RDMA WRITE.
-    Write { rkey: RKey, addr: u64, left: u32, total: u32 },
+    Write {
+        rkey: RKey,
+        addr: u64,
+        left: u32,
+        total: u32,
+    },
 }
 
 /// What is remembered of a READ or ATOMIC so that it can be answered again (IBTA vol1 9.7.5.1.1).
@@ -35,8 +40,19 @@ impl Resource {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kept {
     Nothing,
-    Read { first: Psn, count: u32, rkey: RKey, addr: u64, len: u32, msn: Msn },
-    Atomic { psn: Psn, original: u64, msn: Msn },
+    Read {
+        first: Psn,
+        count: u32,
+        rkey: RKey,
+        addr: u64,
+        len: u32,
+        msn: Msn,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+        msn: Msn,
+    },
 }
 
 /// Whether a NAK for the expected PSN is out.
@@ -170,7 +186,10 @@ impl Qp {
                     }
                     Waiting::Receive => return,
                 };
-                self.resp.waiting = Waiting::Sequence { next_seen, newest: psn };
+                self.resp.waiting = Waiting::Sequence {
+                    next_seen,
+                    newest: psn,
+                };
                 if tell {
                     ports.count(Count::SequenceNakSent);
                     let nak = Syndrome::Nak(NakCode::PsnSequence);
@@ -183,7 +202,9 @@ impl Qp {
             Ok(()) => {
                 self.resp.waiting = Waiting::Nothing;
                 if bth.ack_req && !takes_resource(packet.opcode().operation()) {
-                    let ack = Syndrome::Ack { credits: NO_CREDITS };
+                    let ack = Syndrome::Ack {
+                        credits: NO_CREDITS,
+                    };
                     self.resp.ack = Some((psn, ack));
                 } else if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.resp.ack
                 {
@@ -304,7 +325,10 @@ impl Qp {
             Taken::Empty => Err(Refusal::Rnr),
             Taken::Invalid { wr_id } => {
                 self.resp.recv = Some(RecvWr { wr_id, length: 0 });
-                Err(Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocQpOpErr))
+                Err(Refusal::Nak(
+                    NakCode::RemoteOperational,
+                    WcStatus::LocQpOpErr,
+                ))
             }
         }
     }
@@ -326,7 +350,10 @@ impl Qp {
             return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
         };
         if len > 0 && ports.recv_scatter(placed, payload).is_err() {
-            return Err(Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr));
+            return Err(Refusal::Nak(
+                NakCode::RemoteOperational,
+                WcStatus::LocProtErr,
+            ));
         }
         self.resp.message = Message::Send { placed: end };
         Ok(())
@@ -352,12 +379,25 @@ impl Qp {
             if !self.attrs.remote_write {
                 return Err(NO_ACCESS);
             }
+            if total > MAX_MESSAGE {
+                return Err(INVALID);
+            }
             // A message of no bytes touches no memory and needs no key (IBTA C9-88).
-            if total > 0 && ports.remote_check(rkey, addr, total, RemoteRight::Write).is_err() {
+            if total > 0
+                && ports
+                    .remote_check(rkey, addr, total, RemoteRight::Write)
+                    .is_err()
+            {
                 return Err(NO_ACCESS);
             }
             (rkey, addr, total, total)
-        } else if let Message::Write { rkey, addr, left, total } = self.resp.message {
+        } else if let Message::Write {
+            rkey,
+            addr,
+            left,
+            total,
+        } = self.resp.message
+        {
             (rkey, addr, left, total)
         } else {
             return Err(INVALID);
@@ -382,12 +422,7 @@ impl Qp {
         Ok(())
     }
 
-    fn end_message(
-        &mut self,
-        packet: &Packet<'_>,
-        imm: Option<[u8; 4]>,
-        ports: &mut impl Ports,
-    ) {
+    fn end_message(&mut self, packet: &Packet<'_>, imm: Option<[u8; 4]>, ports: &mut impl Ports) {
         self.resp.msn = self.resp.msn.next();
         let (opcode, byte_len) = match core::mem::replace(&mut self.resp.message, Message::None) {
             Message::Write { total, .. } => (WcOpcode::RecvRdmaWithImm, total),
@@ -418,11 +453,7 @@ impl Qp {
         self.resp.jobs.first_time < u32::from(self.attrs.max_dest_rd_atomic)
     }
 
-    fn execute_read(
-        &mut self,
-        packet: &Packet<'_>,
-        ports: &mut impl Ports,
-    ) -> Result<(), Refusal> {
+    fn execute_read(&mut self, packet: &Packet<'_>, ports: &mut impl Ports) -> Result<(), Refusal> {
         let between = matches!(self.resp.message, Message::None);
         let Some(reth) = packet.reth().filter(|_| between && self.resource_free()) else {
             return Err(INVALID);
@@ -434,19 +465,41 @@ impl Qp {
         if len > MAX_MESSAGE {
             return Err(INVALID);
         }
-        if len > 0 && ports.remote_check(rkey, addr, len, RemoteRight::Read).is_err() {
+        if len > 0
+            && ports
+                .remote_check(rkey, addr, len, RemoteRight::Read)
+                .is_err()
+        {
             return Err(NO_ACCESS);
         }
         let first = self.resp.epsn;
         let count = packets(len, self.attrs.mtu.bytes());
         let msn = self.resp.msn.next();
-        let answer = Answer::Read { rkey, addr, len, sent: 0 };
-        let job = Job { psn: first, msn, answer, first_time: true };
+        let answer = Answer::Read {
+            rkey,
+            addr,
+            len,
+            sent: 0,
+        };
+        let job = Job {
+            psn: first,
+            msn,
+            answer,
+            first_time: true,
+        };
         if !self.resp.jobs.push(ports.jobs(), job) {
             return Err(INVALID);
         }
-        let kept = Kept::Read { first, count, rkey, addr, len, msn };
-        self.resp.remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
+        let kept = Kept::Read {
+            first,
+            count,
+            rkey,
+            addr,
+            len,
+            msn,
+        };
+        self.resp
+            .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;
         self.resp.epsn = first.wrapping_add(count);
         self.drop_ack();
@@ -459,7 +512,10 @@ impl Qp {
         ports: &mut impl Ports,
     ) -> Result<(), Refusal> {
         let between = matches!(self.resp.message, Message::None);
-        let Some(eth) = packet.atomic_eth().filter(|_| between && self.resource_free()) else {
+        let Some(eth) = packet
+            .atomic_eth()
+            .filter(|_| between && self.resource_free())
+        else {
             return Err(INVALID);
         };
         if eth.va() & 7 != 0 {
@@ -469,8 +525,13 @@ impl Qp {
             return Err(NO_ACCESS);
         }
         let op = match packet.opcode().operation() {
-            Operation::CmpSwap => AtomicOp::CmpSwp { compare: eth.compare(), swap: eth.swap_add() },
-            _ => AtomicOp::FetchAdd { add: eth.swap_add() },
+            Operation::CmpSwap => AtomicOp::CmpSwp {
+                compare: eth.compare(),
+                swap: eth.swap_add(),
+            },
+            _ => AtomicOp::FetchAdd {
+                add: eth.swap_add(),
+            },
         };
         let Ok(original) = ports.remote_atomic(eth.rkey(), eth.va(), op) else {
             return Err(NO_ACCESS);
@@ -479,9 +540,18 @@ impl Qp {
         let msn = self.resp.msn.next();
         let answer = Answer::Atomic { original };
         // Room is certain: fewer jobs are pending than there are resources.
-        self.resp.jobs.push(ports.jobs(), Job { psn, msn, answer, first_time: true });
+        self.resp.jobs.push(
+            ports.jobs(),
+            Job {
+                psn,
+                msn,
+                answer,
+                first_time: true,
+            },
+        );
         let kept = Kept::Atomic { psn, original, msn };
-        self.resp.remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
+        self.resp
+            .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;
         self.resp.epsn = psn.next();
         self.drop_ack();
@@ -503,14 +573,26 @@ impl Qp {
             let wanted = packet.bth().ack_req || packet.opcode().ends_message();
             if wanted && self.resp.ack.is_none() {
                 let newest = Psn::new(self.resp.epsn.get().wrapping_sub(1));
-                self.resp.ack = Some((newest, Syndrome::Ack { credits: NO_CREDITS }));
+                self.resp.ack = Some((
+                    newest,
+                    Syndrome::Ack {
+                        credits: NO_CREDITS,
+                    },
+                ));
             }
             return;
         }
         let job = match (operation, self.resp.recall(ports.resources(), psn)) {
             (
                 Operation::ReadRequest,
-                Some(Kept::Read { first, rkey, addr, len, msn, .. }),
+                Some(Kept::Read {
+                    first,
+                    rkey,
+                    addr,
+                    len,
+                    msn,
+                    ..
+                }),
             ) => {
                 let skipped = u32::try_from(psn.delta(first))
                     .unwrap_or(0)
@@ -527,13 +609,28 @@ impl Qp {
                     ports.count(Count::Unexpected);
                     return;
                 }
-                let answer = Answer::Read { rkey, addr: reth.va(), len: reth.dma_len(), sent: 0 };
-                Job { psn, msn, answer, first_time: false }
+                let answer = Answer::Read {
+                    rkey,
+                    addr: reth.va(),
+                    len: reth.dma_len(),
+                    sent: 0,
+                };
+                Job {
+                    psn,
+                    msn,
+                    answer,
+                    first_time: false,
+                }
             }
             (
                 Operation::CmpSwap | Operation::FetchAdd,
                 Some(Kept::Atomic { original, msn, .. }),
-            ) => Job { psn, msn, answer: Answer::Atomic { original }, first_time: false },
+            ) => Job {
+                psn,
+                msn,
+                answer: Answer::Atomic { original },
+                first_time: false,
+            },
             _ => {
                 ports.count(Count::Unexpected);
                 return;
@@ -546,8 +643,8 @@ impl Qp {
 
 /// True for requests that are answered by data and remembered until the peer has it.
 fn takes_resource(operation: Operation) -> bool {
-    matches!(operation, Operation::ReadRequest | Operation::CmpSwap | Operation::FetchAdd)
+    matches!(
+        operation,
+        Operation::ReadRequest | Operation::CmpSwap | Operation::FetchAdd
+    )
 }
-
-/// Longest message, 1 GiB: what the device advertises as `max_msg_sz`.
-pub const MAX_MESSAGE: u32 = 1 << 30;

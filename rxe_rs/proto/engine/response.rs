@@ -15,7 +15,7 @@ pub(super) const NO_CREDITS: u8 = 0x1f;
 
 /// Data a response carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub(super) enum Answer {
     /// `len - sent` bytes of READ data remain.
     Read {
         /// Key of the region read.
@@ -65,7 +65,11 @@ pub(super) struct JobQueue {
 
 impl JobQueue {
     pub(super) const fn new() -> Self {
-        Self { head: 0, len: 0, first_time: 0 }
+        Self {
+            head: 0,
+            len: 0,
+            first_time: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -207,7 +211,12 @@ impl Qp {
     }
 
     fn send_job(&mut self, job: &Job, ports: &mut impl Ports, tx: &mut impl Tx) -> Sent {
-        let ack = Aeth::new(Syndrome::Ack { credits: NO_CREDITS }, job.msn);
+        let ack = Aeth::new(
+            Syndrome::Ack {
+                credits: NO_CREDITS,
+            },
+            job.msn,
+        );
         match job.answer {
             Answer::Atomic { original } => {
                 let bth = self.response_bth(Operation::AtomicAck, job.psn, 0, ports);
@@ -217,7 +226,12 @@ impl Qp {
                     Ok(()) | Err(_) => self.resp.jobs.pop(ports.jobs()),
                 }
             }
-            Answer::Read { rkey, addr, len, sent } => {
+            Answer::Read {
+                rkey,
+                addr,
+                len,
+                sent,
+            } => {
                 let mtu = self.attrs.mtu.bytes();
                 let left = len.saturating_sub(sent);
                 let chunk = left.min(mtu);
@@ -255,7 +269,12 @@ impl Qp {
                     self.resp.jobs.pop(ports.jobs());
                 } else if let Some(job) = self.resp.jobs.front(ports.jobs()) {
                     let sent = sent.saturating_add(chunk);
-                    job.answer = Answer::Read { rkey, addr, len, sent };
+                    job.answer = Answer::Read {
+                        rkey,
+                        addr,
+                        len,
+                        sent,
+                    };
                 }
             }
         }

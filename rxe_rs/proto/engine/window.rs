@@ -25,7 +25,12 @@ impl Window {
 
     /// A window that has seen neither progress nor loss.
     pub const fn new() -> Self {
-        Self { limit: Self::START, threshold: Self::MAX, credit: 0, recover: None }
+        Self {
+            limit: Self::START,
+            threshold: Self::MAX,
+            credit: 0,
+            recover: None,
+        }
     }
 
     /// Packets that may be in flight.

@@ -3,6 +3,9 @@
 
 use crate::ids::{Psn, QKey, Qpn, RKey};
 
+/// Longest message in bytes, 1 GiB: what the device advertises as `max_msg_sz`.
+pub const MAX_MESSAGE: u32 = 1 << 30;
+
 /// What a send work request asks for (IBTA vol1 10.8.2, `enum ib_wr_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
@@ -94,7 +97,12 @@ impl SendWr {
     pub const EMPTY: Self = Self {
         wr_id: 0,
         op: SendOp::Send,
-        flags: SendFlags { signaled: false, solicited: false, fence: false, inline: false },
+        flags: SendFlags {
+            signaled: false,
+            solicited: false,
+            fence: false,
+            inline: false,
+        },
         imm: [0; 4],
         remote_addr: 0,
         rkey: RKey(0),
@@ -102,7 +110,11 @@ impl SendWr {
         num_sge: 0,
         compare_add: 0,
         swap: 0,
-        ud: UdDest { qpn: Qpn::GSI, qkey: QKey(0), ah: 0 },
+        ud: UdDest {
+            qpn: Qpn::GSI,
+            qkey: QKey(0),
+            ah: 0,
+        },
     };
 }
 
@@ -136,7 +148,12 @@ impl SqSlot {
     pub const fn new(wr: SendWr) -> Self {
         Self {
             wr,
-            run: Run { first: Psn::new(0), last: Psn::new(0), placed: 0, answered: false },
+            run: Run {
+                first: Psn::new(0),
+                last: Psn::new(0),
+                placed: 0,
+                answered: false,
+            },
             invalid: None,
         }
     }

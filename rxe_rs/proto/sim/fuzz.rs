@@ -15,7 +15,9 @@ use std::vec::Vec;
 /// Reads a packet, all its headers and its dump.
 pub fn packet(data: &[u8]) {
     for len in [data.len(), data.len().wrapping_mul(3)] {
-        let Ok(packet) = Packet::parse(data, len) else { continue };
+        let Ok(packet) = Packet::parse(data, len) else {
+            continue;
+        };
         assert_eq!(packet.icrc_offset() + Packet::ICRC_LEN, len);
         assert_eq!(packet.header_bytes().len(), packet.opcode().header_len());
         let _ = packet.to_string();
@@ -27,15 +29,25 @@ pub fn packet(data: &[u8]) {
 
 /// Reads ring elements; the first byte chooses the queue pair's service.
 pub fn rings(data: &[u8]) {
-    let Some((&choice, element)) = data.split_first() else { return };
+    let Some((&choice, element)) = data.split_first() else {
+        return;
+    };
     let service = [Service::Rc, Service::Uc, Service::Ud, Service::Gsi][usize::from(choice) % 4];
-    let limits =
-        SendLimits { service, max_sge: choice % 33, max_inline: 512, signal_all: choice > 127 };
+    let limits = SendLimits {
+        service,
+        max_sge: choice % 33,
+        max_inline: 512,
+        signal_all: choice > 127,
+    };
     let entry = decode_send(element, &limits);
     let wr = entry.slot.wr;
     assert!(wr.length <= MAX_MESSAGE && wr.num_sge <= limits.max_sge);
     if entry.slot.invalid.is_none() {
-        let expected = if wr.flags.inline { wr.length } else { 16 * u32::from(wr.num_sge) };
+        let expected = if wr.flags.inline {
+            wr.length
+        } else {
+            16 * u32::from(wr.num_sge)
+        };
         assert_eq!(entry.area.len() as u32, expected);
     }
     if let Ok(entry) = decode_recv(element, limits.max_sge) {
@@ -62,7 +74,7 @@ impl Bytes<'_> {
     }
 
     fn u32(&mut self) -> u32 {
-        u32::from(self.u16()) << 16 | u32::from(self.u16())
+        (u32::from(self.u16()) << 16) | u32::from(self.u16())
     }
 
     /// A number that is small, near `hint`, or anything.
@@ -71,7 +83,7 @@ impl Bytes<'_> {
             kind @ 0..=127 => hint.wrapping_add(u64::from(kind) % 8).wrapping_sub(2),
             128..=191 => u64::from(self.u16()),
             192..=223 => u64::MAX - u64::from(self.u8()),
-            _ => u64::from(self.u32()) << 32 | u64::from(self.u32()),
+            _ => (u64::from(self.u32()) << 32) | u64::from(self.u32()),
         }
     }
 }
@@ -89,7 +101,10 @@ pub fn engine(data: &[u8]) {
     let mut bytes = Bytes(data);
     let service = [Service::Rc, Service::Rc, Service::Uc, Service::Ud][usize::from(bytes.u8()) % 4];
     let seed = u64::from(bytes.u8());
-    let link = Link { loss: 1.0, ..Link::PERFECT };
+    let link = Link {
+        loss: 1.0,
+        ..Link::PERFECT
+    };
     let mut pair = Pair::of(service, seed, link, Mtu::Mtu256, MEMORY);
     pair.hosts[0].grant_from = PRIVATE;
     pair.hosts[0].memory.borrow_mut()[..PRIVATE].fill(0x5a);
@@ -106,7 +121,11 @@ pub fn engine(data: &[u8]) {
             2 | 3 => {
                 let at = PRIVATE + 8 * usize::from(bytes.u8());
                 let len = u32::from(bytes.u16() % 2048);
-                pair.hosts[0].receives.push_back(RecvBuf { wr_id: receives, at, len });
+                pair.hosts[0].receives.push_back(RecvBuf {
+                    wr_id: receives,
+                    at,
+                    len,
+                });
                 receives += 1;
             }
             4 => {
@@ -134,7 +153,9 @@ pub fn engine(data: &[u8]) {
         }
     }
     assert!(
-        pair.hosts[0].memory.borrow()[..PRIVATE].iter().all(|byte| *byte == 0x5a),
+        pair.hosts[0].memory.borrow()[..PRIVATE]
+            .iter()
+            .all(|byte| *byte == 0x5a),
         "wrote where it may not"
     );
     // The peer is gone: everything runs out of retries, or is flushed.
@@ -147,9 +168,15 @@ pub fn engine(data: &[u8]) {
     let host = &mut pair.hosts[0];
     pair.qps[0].flush_posted(host);
     let sent: Vec<u64> = pair.hosts[0].sent.iter().map(|wc| wc.wr_id).collect();
-    assert!(sent.iter().copied().eq(0..sends), "sends: {sent:?} of {sends}");
+    assert!(
+        sent.iter().copied().eq(0..sends),
+        "sends: {sent:?} of {sends}"
+    );
     let received: Vec<u64> = pair.hosts[0].received.iter().map(|r| r.0.wr_id).collect();
-    assert!(received.iter().copied().eq(0..receives), "receives: {received:?} of {receives}");
+    assert!(
+        received.iter().copied().eq(0..receives),
+        "receives: {received:?} of {receives}"
+    );
 }
 
 fn request(bytes: &mut Bytes<'_>, wr_id: u64) -> SendWr {
@@ -192,7 +219,11 @@ fn forge(bytes: &mut Bytes<'_>, service: Service, pair: &mut Pair) {
     let Some(opcode) = Opcode::parse(code & 0x1f | space).or(Opcode::parse(code)) else {
         return;
     };
-    let hint = if opcode.is_response() { pair.qps[0].sq_psn().prev() } else { pair.qps[0].rq_psn() };
+    let hint = if opcode.is_response() {
+        pair.qps[0].sq_psn().prev()
+    } else {
+        pair.qps[0].rq_psn()
+    };
     let psn = bytes.near(u64::from(hint.get()).wrapping_add(2));
     let flags = bytes.u8();
     let psn = crate::ids::Psn::new(if flags & 8 != 0 {
@@ -210,7 +241,11 @@ fn forge(bytes: &mut Bytes<'_>, service: Service, pair: &mut Pair) {
     };
     bth.pad = Bth::pad_for(len);
     let set = opcode.headers();
-    let rkey = if flags & 4 != 0 { RKey(bytes.u32()) } else { RKEY };
+    let rkey = if flags & 4 != 0 {
+        RKey(bytes.u32())
+    } else {
+        RKEY
+    };
     let mut headers = Headers::new(bth);
     if set.contains(HeaderSet::DETH) {
         headers = headers.deth(QKey(0), Qpn::new(0x12));

@@ -17,7 +17,10 @@ fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
     wr.op = op;
     wr.wr_id = wr_id;
     wr.length = length;
-    wr.flags = SendFlags { signaled: true, ..SendFlags::default() };
+    wr.flags = SendFlags {
+        signaled: true,
+        ..SendFlags::default()
+    };
     wr.rkey = RKEY;
     wr.remote_addr = 0x8000;
     wr
@@ -28,7 +31,11 @@ fn rc(seed: u64, link: Link) -> Pair {
 }
 
 fn statuses(pair: &Pair, side: usize) -> Vec<(u64, WcStatus)> {
-    pair.hosts[side].sent.iter().map(|wc| (wc.wr_id, wc.status)).collect()
+    pair.hosts[side]
+        .sent
+        .iter()
+        .map(|wc| (wc.wr_id, wc.status))
+        .collect()
 }
 
 /// Draining finishes what was begun, in the time of a round trip and without a retry.
@@ -45,7 +52,10 @@ fn drain_needs_no_timeout() {
     pair.run(SECOND);
     assert!(pair.qps[0].is_drained());
     assert!(pair.qps[0].take_events().sq_drained);
-    assert_eq!(statuses(&pair, 0), [(0, WcStatus::Success), (1, WcStatus::Success)]);
+    assert_eq!(
+        statuses(&pair, 0),
+        [(0, WcStatus::Success), (1, WcStatus::Success)]
+    );
     assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
     // And again, after going on.
     let host = &mut pair.hosts[0];
@@ -69,9 +79,17 @@ fn drain_between_messages() {
         let host = &mut pair.hosts[0];
         pair.qps[0].set_state(State::Sqd, host);
         pair.run(10 * SECOND);
-        assert!(pair.qps[0].is_drained(), "after {packets} packets: {:?}", statuses(&pair, 0));
+        assert!(
+            pair.qps[0].is_drained(),
+            "after {packets} packets: {:?}",
+            statuses(&pair, 0)
+        );
         assert_eq!(pair.qps[0].state(), State::Sqd, "after {packets} packets");
-        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0, "after {packets} packets");
+        assert_eq!(
+            pair.hosts[0].counts[Count::Timeout.index()],
+            0,
+            "after {packets} packets"
+        );
     }
 }
 
@@ -90,7 +108,11 @@ fn invalid_request_after_good_ones() {
         expected.push((good, WcStatus::LocQpOpErr));
         expected.push((good + 1, WcStatus::WrFlushErr));
         assert_eq!(statuses(&pair, 0), expected);
-        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0, "{good} good ones");
+        assert_eq!(
+            pair.hosts[0].counts[Count::Timeout.index()],
+            0,
+            "{good} good ones"
+        );
     }
 }
 
@@ -110,7 +132,11 @@ fn unusable_buffer_after_good_ones() {
         expected.push((good, WcStatus::LocProtErr));
         expected.push((good + 1, WcStatus::WrFlushErr));
         assert_eq!(statuses(&pair, 0), expected);
-        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0, "{good} good ones");
+        assert_eq!(
+            pair.hosts[0].counts[Count::Timeout.index()],
+            0,
+            "{good} good ones"
+        );
     }
 }
 
@@ -133,9 +159,18 @@ fn one_failure_in_random_traffic() {
         let bad = pair.rng.u64(0..count);
         let kind = pair.rng.u8(0..5);
         for id in 0..count {
-            let op = [SendOp::Send, SendOp::Write, SendOp::WriteImm, SendOp::Read, SendOp::FetchAdd]
-                [pair.rng.usize(0..5)];
-            let len = if op == SendOp::FetchAdd { 8 } else { pair.rng.u32(0..6000) };
+            let op = [
+                SendOp::Send,
+                SendOp::Write,
+                SendOp::WriteImm,
+                SendOp::Read,
+                SendOp::FetchAdd,
+            ][pair.rng.usize(0..5)];
+            let len = if op == SendOp::FetchAdd {
+                8
+            } else {
+                pair.rng.u32(0..6000)
+            };
             let mut request = wr(op, id, len);
             request.flags.fence = pair.rng.u8(0..4) == 0;
             request.flags.signaled = pair.rng.bool();
@@ -158,31 +193,54 @@ fn one_failure_in_random_traffic() {
             pair.post(0, request, 0);
         }
         for id in 0..count + 2 {
-            let buf = RecvBuf { wr_id: id, at: 0x4000, len: 8192 };
+            let buf = RecvBuf {
+                wr_id: id,
+                at: 0x4000,
+                len: 8192,
+            };
             pair.hosts[1].receives.push_back(buf);
         }
         pair.run(100 * SECOND);
         let done = statuses(&pair, 0);
         let ids: Vec<u64> = done.iter().map(|d| d.0).collect();
-        assert!(ids.windows(2).all(|w| w[0] < w[1]), "seed {seed}: out of order {ids:?}");
+        assert!(
+            ids.windows(2).all(|w| w[0] < w[1]),
+            "seed {seed}: out of order {ids:?}"
+        );
         let failed = pair.qps[0].state() == State::Err;
-        let errors: Vec<_> =
-            done.iter().filter(|d| !matches!(d.1, WcStatus::Success | WcStatus::WrFlushErr)).collect();
+        let errors: Vec<_> = done
+            .iter()
+            .filter(|d| !matches!(d.1, WcStatus::Success | WcStatus::WrFlushErr))
+            .collect();
         if failed {
-            assert_eq!(errors.len(), 1, "seed {seed} kind {kind} bad {bad}: {done:?}");
+            assert_eq!(
+                errors.len(),
+                1,
+                "seed {seed} kind {kind} bad {bad}: {done:?}"
+            );
             // The NAK is sent once; if it gets lost, whatever is oldest runs out of retries.
             let lost = link.loss > 0.0 && errors[0].1 == WcStatus::RetryExcErr;
             let at = errors[0].0;
-            assert!(at == bad || lost && at < bad, "seed {seed} kind {kind}: {done:?}");
+            assert!(
+                at == bad || lost && at < bad,
+                "seed {seed} kind {kind}: {done:?}"
+            );
             let after: Vec<_> = done.iter().filter(|d| d.0 > at).collect();
             assert_eq!(after.len() as u64, count - at - 1, "seed {seed}");
-            assert!(after.iter().all(|d| d.1 == WcStatus::WrFlushErr), "seed {seed}");
+            assert!(
+                after.iter().all(|d| d.1 == WcStatus::WrFlushErr),
+                "seed {seed}"
+            );
             let expected = match kind {
                 0 => WcStatus::LocQpOpErr,
                 1 => WcStatus::LocProtErr,
                 _ => WcStatus::RemAccessErr,
             };
-            assert!(lost || errors[0].1 == expected, "seed {seed} kind {kind}: {:?}", errors[0]);
+            assert!(
+                lost || errors[0].1 == expected,
+                "seed {seed} kind {kind}: {:?}",
+                errors[0]
+            );
         } else {
             // Nothing moves in a request of no bytes, so nothing can fail.
             panic!("seed {seed} kind {kind}: the bad request {bad} went through: {done:?}");
@@ -213,7 +271,11 @@ fn unreliable_connection() {
             request.imm = (id as u32).to_be_bytes();
             request.remote_addr = 0x80000 + 4096 * id;
             pair.post(0, request, at);
-            let buf = RecvBuf { wr_id: id, at, len: 4096 };
+            let buf = RecvBuf {
+                wr_id: id,
+                at,
+                len: 4096,
+            };
             pair.hosts[1].receives.push_back(buf);
         }
         pair.run(SECOND);
@@ -236,12 +298,22 @@ fn unreliable_connection() {
                 last = Some(id);
                 assert_eq!(wc.byte_len, sizes[id as usize]);
                 let write = wc.opcode == rxe_proto::engine::wc::WcOpcode::RecvRdmaWithImm;
-                let at = if write { 0x80000 + 4096 * id as usize } else { buf.at };
+                let at = if write {
+                    0x80000 + 4096 * id as usize
+                } else {
+                    buf.at
+                };
                 let got = &memory[at..at + wc.byte_len as usize];
-                assert!(got.iter().all(|byte| *byte == id as u8 + 1), "seed {seed}: mixed up");
+                assert!(
+                    got.iter().all(|byte| *byte == id as u8 + 1),
+                    "seed {seed}: mixed up"
+                );
             } else {
                 let got = &memory[buf.at..buf.at + wc.byte_len as usize];
-                assert!(got.windows(2).all(|w| w[0] == w[1]), "seed {seed}: mixed up");
+                assert!(
+                    got.windows(2).all(|w| w[0] == w[1]),
+                    "seed {seed}: mixed up"
+                );
             }
         }
     }
@@ -251,7 +323,12 @@ fn unreliable_connection() {
 #[test]
 fn datagrams() {
     for seed in seeds(300) {
-        let link = Link { loss: 0.1, reorder: 0.1, corrupt: 0.05, ..Link::PERFECT };
+        let link = Link {
+            loss: 0.1,
+            reorder: 0.1,
+            corrupt: 0.05,
+            ..Link::PERFECT
+        };
         let link = if seed % 3 == 0 { Link::PERFECT } else { link };
         let mut pair = Pair::of(Service::Ud, seed, link, Mtu::Mtu1024, 1 << 20);
         for id in 0..50u64 {
@@ -264,7 +341,11 @@ fn datagrams() {
             request.ud.ah = 1;
             request.imm = [id as u8 + 1, 0, 0, 0];
             pair.post(0, request, at);
-            let buf = RecvBuf { wr_id: id, at, len: 1024 + 40 };
+            let buf = RecvBuf {
+                wr_id: id,
+                at,
+                len: 1024 + 40,
+            };
             pair.hosts[1].receives.push_back(buf);
         }
         pair.run(SECOND);
@@ -278,7 +359,10 @@ fn datagrams() {
             assert_eq!(wc.src_qpn, 0x11);
             let memory = pair.hosts[1].memory.borrow();
             let body = &memory[buf.at + 40..buf.at + wc.byte_len as usize];
-            assert!(body.iter().all(|byte| *byte == wc.imm.unwrap()[0]), "seed {seed}");
+            assert!(
+                body.iter().all(|byte| *byte == wc.imm.unwrap()[0]),
+                "seed {seed}"
+            );
             assert_eq!(memory[buf.at + 20], 0x45);
         }
     }
@@ -294,11 +378,19 @@ fn long_datagrams_are_harmless() {
             let mut request = wr(SendOp::Send, id, len);
             request.ud.qpn = Qpn::new(0x12);
             pair.post(0, request, 0);
-            pair.hosts[1].receives.push_back(RecvBuf { wr_id: id, at: 0, len: 256 });
+            pair.hosts[1].receives.push_back(RecvBuf {
+                wr_id: id,
+                at: 0,
+                len: 256,
+            });
         }
         pair.run(SECOND);
         assert_eq!(pair.qps[1].state(), State::Rts, "{service:?}");
-        let received: Vec<_> = pair.hosts[1].received.iter().map(|r| (r.0.wr_id, r.0.byte_len)).collect();
+        let received: Vec<_> = pair.hosts[1]
+            .received
+            .iter()
+            .map(|r| (r.0.wr_id, r.0.byte_len))
+            .collect();
         assert_eq!(received, [(0, 50)], "{service:?}");
     }
 }
@@ -322,11 +414,21 @@ fn congestion_notification() {
 fn acknowledgement_from_nowhere() {
     for syndrome in 0..=255u8 {
         for ahead in [0u32, 1, 5, 1000, 0x7f_ffff] {
-            let mut pair = rc(5, Link { loss: 1.0, ..Link::PERFECT });
+            let mut pair = rc(
+                5,
+                Link {
+                    loss: 1.0,
+                    ..Link::PERFECT
+                },
+            );
             pair.post(0, wr(SendOp::Send, 1, 10), 0);
             pair.transmit(0);
             let top = pair.qps[0].sq_psn();
-            let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), top.wrapping_add(ahead));
+            let bth = Bth::new(
+                Opcode::RC_ACKNOWLEDGE,
+                Qpn::new(0x11),
+                top.wrapping_add(ahead),
+            );
             let aeth = Aeth::new(Syndrome::decode(syndrome), Default::default());
             pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
             assert!(pair.hosts[0].sent.is_empty(), "{syndrome:#x} +{ahead}");
@@ -346,12 +448,20 @@ fn hostile_peer() {
         pair.hosts[0].memory.borrow_mut()[..0x8000].fill(0x5a);
         for id in 0..4 {
             let at = 0x8000 + 0x1000 * id as usize;
-            pair.hosts[0].receives.push_back(RecvBuf { wr_id: id, at, len: 2048 });
+            pair.hosts[0].receives.push_back(RecvBuf {
+                wr_id: id,
+                at,
+                len: 2048,
+            });
         }
         for id in 0..4 {
-            let op = [SendOp::Send, SendOp::Write, SendOp::Read, SendOp::FetchAdd]
-                [pair.rng.usize(0..4)];
-            let len = if op == SendOp::FetchAdd { 8 } else { pair.rng.u32(0..4000) };
+            let op =
+                [SendOp::Send, SendOp::Write, SendOp::Read, SendOp::FetchAdd][pair.rng.usize(0..4)];
+            let len = if op == SendOp::FetchAdd {
+                8
+            } else {
+                pair.rng.u32(0..4000)
+            };
             let mut request = wr(op, id, len);
             request.remote_addr = 0;
             pair.post(0, request, 0xc000);
@@ -364,9 +474,14 @@ fn hostile_peer() {
                 let sent = pair.qps[0].sq_psn();
                 sent.wrapping_add(pair.rng.u32(0..8).wrapping_sub(6))
             } else {
-                pair.qps[0].rq_psn().wrapping_add(pair.rng.u32(0..4) / 2).wrapping_add(
-                    if pair.rng.u8(0..5) == 0 { 0u32.wrapping_sub(pair.rng.u32(0..6)) } else { 0 },
-                )
+                pair.qps[0]
+                    .rq_psn()
+                    .wrapping_add(pair.rng.u32(0..4) / 2)
+                    .wrapping_add(if pair.rng.u8(0..5) == 0 {
+                        0u32.wrapping_sub(pair.rng.u32(0..6))
+                    } else {
+                        0
+                    })
             };
             let mut bth = Bth::new(opcode, Qpn::new(0x11), Psn::new(near.get()));
             bth.ack_req = pair.rng.bool();
@@ -376,7 +491,11 @@ fn hostile_peer() {
                 _ => 1024,
             };
             bth.pad = Bth::pad_for(len);
-            let rkey = if pair.rng.u8(0..6) == 0 { RKey(pair.rng.u32(..)) } else { RKEY };
+            let rkey = if pair.rng.u8(0..6) == 0 {
+                RKey(pair.rng.u32(..))
+            } else {
+                RKEY
+            };
             let va = match pair.rng.u8(0..4) {
                 0 => pair.rng.u64(..),
                 1 => pair.rng.u64(0..0x10000),
@@ -429,7 +548,10 @@ fn hostile_peer() {
             }
         }
         let memory = pair.hosts[0].memory.borrow();
-        assert!(memory[..0x8000].iter().all(|byte| *byte == 0x5a), "seed {seed}: wrote outside");
+        assert!(
+            memory[..0x8000].iter().all(|byte| *byte == 0x5a),
+            "seed {seed}: wrote outside"
+        );
         drop(memory);
         pair.link.loss = 1.0;
         pair.run(1000 * SECOND);

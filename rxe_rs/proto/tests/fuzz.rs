@@ -8,7 +8,10 @@ use rxe_proto::sim::fuzz;
 use std::time::{Duration, Instant};
 
 fn env(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }
 
 fn run(target: fn(&[u8]), max_len: usize) {

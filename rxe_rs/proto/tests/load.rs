@@ -17,7 +17,10 @@ fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
     wr.op = op;
     wr.wr_id = wr_id;
     wr.length = length;
-    wr.flags = SendFlags { signaled: true, ..SendFlags::default() };
+    wr.flags = SendFlags {
+        signaled: true,
+        ..SendFlags::default()
+    };
     wr.rkey = RKEY;
     wr
 }
@@ -31,7 +34,9 @@ fn large_unreliable_message() {
     pair.post(0, wr(SendOp::Write, 2, 100), 0);
     pair.run(10_000_000_000);
     assert_eq!(pair.hosts[0].sent.len(), 2);
-    assert!(pair.hosts[1].memory.borrow()[..4 << 20].iter().all(|byte| *byte == 7));
+    assert!(pair.hosts[1].memory.borrow()[..4 << 20]
+        .iter()
+        .all(|byte| *byte == 7));
 }
 
 /// Requests posted in bursts while others run, most of them unsignaled, under random limits.
@@ -40,12 +45,31 @@ fn posting_while_running() {
     for seed in seeds(1500) {
         let link = match seed % 4 {
             0 => Link::PERFECT,
-            1 => Link { loss: 0.01, reorder: 0.05, ..Link::PERFECT },
-            2 => Link { busy: 0.3, duplicate: 0.1, ..Link::PERFECT },
-            _ => Link { loss: 0.03, corrupt: 0.01, busy: 0.1, latency_ns: 200_000, ..Link::PERFECT },
+            1 => Link {
+                loss: 0.01,
+                reorder: 0.05,
+                ..Link::PERFECT
+            },
+            2 => Link {
+                busy: 0.3,
+                duplicate: 0.1,
+                ..Link::PERFECT
+            },
+            _ => Link {
+                loss: 0.03,
+                corrupt: 0.01,
+                busy: 0.1,
+                latency_ns: 200_000,
+                ..Link::PERFECT
+            },
         };
-        let mtu = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096]
-            [(seed / 4) as usize % 5];
+        let mtu = [
+            Mtu::Mtu256,
+            Mtu::Mtu512,
+            Mtu::Mtu1024,
+            Mtu::Mtu2048,
+            Mtu::Mtu4096,
+        ][(seed / 4) as usize % 5];
         let mut pair = Pair::new(seed, link, mtu, MEMORY);
         for side in 0..2 {
             let depth = [1, 2, 4, 16, 128][pair.rng.usize(0..5)];
@@ -95,7 +119,11 @@ fn posting_while_running() {
                         _ => {}
                     }
                     if matches!(op, SendOp::Send | SendOp::WriteImm) {
-                        let buf = RecvBuf { wr_id: id, at: 0xc0000, len: 9000 };
+                        let buf = RecvBuf {
+                            wr_id: id,
+                            at: 0xc0000,
+                            len: 9000,
+                        };
                         pair.hosts[1 - side].receives.push_back(buf);
                     }
                     if request.flags.signaled {
@@ -110,12 +138,26 @@ fn posting_while_running() {
         }
         pair.run(1_000_000_000_000);
         for side in 0..2 {
-            assert_eq!(pair.qps[side].state(), State::Rts, "seed {seed}: side {side} failed");
-            assert_eq!(pair.hosts[side].outstanding(), 0, "seed {seed}: side {side} is stuck");
-            let done: Vec<_> =
-                pair.hosts[side].sent.iter().map(|wc| (wc.wr_id, wc.byte_len)).collect();
+            assert_eq!(
+                pair.qps[side].state(),
+                State::Rts,
+                "seed {seed}: side {side} failed"
+            );
+            assert_eq!(
+                pair.hosts[side].outstanding(),
+                0,
+                "seed {seed}: side {side} is stuck"
+            );
+            let done: Vec<_> = pair.hosts[side]
+                .sent
+                .iter()
+                .map(|wc| (wc.wr_id, wc.byte_len))
+                .collect();
             assert_eq!(done, expected[side], "seed {seed}");
-            assert!(pair.hosts[side].receives.is_empty(), "seed {seed}: receives left over");
+            assert!(
+                pair.hosts[side].receives.is_empty(),
+                "seed {seed}: receives left over"
+            );
             let memory = pair.hosts[side].memory.borrow();
             let word = |at: usize| u64::from_ne_bytes(memory[at..at + 8].try_into().unwrap());
             let fill = u64::from_ne_bytes([memory[16]; 8]);
@@ -129,11 +171,18 @@ fn posting_while_running() {
 
 /// Virtual nanoseconds, packets and timeouts that 4 MiB take.
 fn cost(op: SendOp, loss: f64, seed: u64) -> (u64, u64, u64) {
-    let link = Link { loss, ..Link::PERFECT };
+    let link = Link {
+        loss,
+        ..Link::PERFECT
+    };
     let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
     for id in 0..64 {
         if op == SendOp::Send {
-            pair.hosts[1].receives.push_back(RecvBuf { wr_id: id, at: 0, len: 65536 });
+            pair.hosts[1].receives.push_back(RecvBuf {
+                wr_id: id,
+                at: 0,
+                len: 65536,
+            });
         }
         pair.post(0, wr(op, id, 65536), 0);
     }
@@ -141,8 +190,15 @@ fn cost(op: SendOp, loss: f64, seed: u64) -> (u64, u64, u64) {
     while pair.hosts[0].sent.len() < 64 {
         assert!(pair.step(), "stuck");
     }
-    assert!(pair.hosts[0].sent.iter().all(|wc| wc.status == WcStatus::Success));
-    (pair.now - begin, pair.packets_sent, pair.hosts[0].counts[Count::Timeout.index()])
+    assert!(pair.hosts[0]
+        .sent
+        .iter()
+        .all(|wc| wc.status == WcStatus::Success));
+    (
+        pair.now - begin,
+        pair.packets_sent,
+        pair.hosts[0].counts[Count::Timeout.index()],
+    )
 }
 
 /// Losing a packet in a hundred costs some repetition, but never the wait for the timer.
@@ -158,9 +214,15 @@ fn loss_is_repaired_without_the_timer() {
             runs += 1;
         }
         let packets = packets / runs;
-        println!("{op:?}: {packets} packets, {timeouts} timeouts, {} us", time / runs / 1000);
+        println!(
+            "{op:?}: {packets} packets, {timeouts} timeouts, {} us",
+            time / runs / 1000
+        );
         assert!(packets < 3 * 4096, "{op:?}: {packets} packets a run");
-        assert!(timeouts <= runs / 10, "{op:?}: {timeouts} timeouts in {runs} runs");
+        assert!(
+            timeouts <= runs / 10,
+            "{op:?}: {timeouts} timeouts in {runs} runs"
+        );
     }
 }
 
@@ -197,7 +259,11 @@ fn reset_and_reuse() {
             qp.set_state(State::Rts, host);
         }
         for id in 0..20 {
-            pair.hosts[1].receives.push_back(RecvBuf { wr_id: id, at: 0, len: 5000 });
+            pair.hosts[1].receives.push_back(RecvBuf {
+                wr_id: id,
+                at: 0,
+                len: 5000,
+            });
             pair.post(0, wr(SendOp::Send, id, 5000), 0);
             pair.post(1, wr(SendOp::Read, id, 5000), 0);
         }
@@ -206,7 +272,10 @@ fn reset_and_reuse() {
             assert_eq!(pair.qps[side].state(), State::Rts, "seed {seed}");
             let sent = &pair.hosts[side].sent;
             assert_eq!(sent.len(), 20, "seed {seed}");
-            assert!(sent.iter().all(|wc| wc.status == WcStatus::Success), "seed {seed}");
+            assert!(
+                sent.iter().all(|wc| wc.status == WcStatus::Success),
+                "seed {seed}"
+            );
         }
         assert_eq!(pair.hosts[1].received.len(), 20, "seed {seed}");
     }

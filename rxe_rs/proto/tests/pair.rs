@@ -27,7 +27,10 @@ fn send(op: SendOp, wr_id: u64, length: u32) -> SendWr {
     wr.op = op;
     wr.wr_id = wr_id;
     wr.length = length;
-    wr.flags = SendFlags { signaled: true, ..SendFlags::default() };
+    wr.flags = SendFlags {
+        signaled: true,
+        ..SendFlags::default()
+    };
     wr.rkey = RKEY;
     wr
 }
@@ -73,15 +76,29 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             wr.compare_add = 1;
             adds[1 - side] += 1;
         } else {
-            let (source, at) = if op == SendOp::Read { (1 - side, remote) } else { (side, local) };
+            let (source, at) = if op == SendOp::Read {
+                (1 - side, remote)
+            } else {
+                (side, local)
+            };
             pair.hosts[source].memory.borrow_mut()[at..at + data.len()].copy_from_slice(&data);
         }
         if matches!(op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm) {
-            let buf = RecvBuf { wr_id: i as u64, at: remote, len };
+            let buf = RecvBuf {
+                wr_id: i as u64,
+                at: remote,
+                len,
+            };
             late.push((1 - side, buf));
         }
         pair.post(side, wr, local);
-        plan.push(Planned { side, wr, local, remote, data });
+        plan.push(Planned {
+            side,
+            wr,
+            local,
+            remote,
+            data,
+        });
     }
     for side in 0..2 {
         pair.hosts[side].memory.borrow_mut()[COUNTER..8].fill(0);
@@ -98,13 +115,20 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             break;
         }
     }
-    for side in 0..2 {
-        assert_eq!(pair.qps[side].state(), State::Rts, "seed {seed}: side {side} failed");
+    for (side, added) in adds.into_iter().enumerate() {
+        assert_eq!(
+            pair.qps[side].state(),
+            State::Rts,
+            "seed {seed}: side {side} failed"
+        );
         let sent: Vec<_> = plan.iter().filter(|p| p.side == side).collect();
         let done = &pair.hosts[side].sent;
         assert_eq!(done.len(), sent.len(), "seed {seed}: side {side} is stuck");
         for (wc, p) in done.iter().zip(&sent) {
-            assert_eq!(wc.wr_id, p.wr.wr_id, "seed {seed}: completions out of order");
+            assert_eq!(
+                wc.wr_id, p.wr.wr_id,
+                "seed {seed}: completions out of order"
+            );
             assert_eq!(wc.status, WcStatus::Success, "seed {seed}");
         }
         let arrived: Vec<_> = plan
@@ -113,18 +137,30 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             .filter(|p| matches!(p.wr.op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm))
             .collect();
         let received = &pair.hosts[side].received;
-        assert_eq!(received.len(), arrived.len(), "seed {seed}: messages lost or doubled");
+        assert_eq!(
+            received.len(),
+            arrived.len(),
+            "seed {seed}: messages lost or doubled"
+        );
         for ((wc, _), p) in received.iter().zip(&arrived) {
             assert_eq!(wc.wr_id, p.wr.wr_id, "seed {seed}: messages out of order");
             assert_eq!(wc.byte_len, p.wr.length, "seed {seed}");
             let imm = (p.wr.op != SendOp::Send).then_some(p.wr.imm);
             assert_eq!(wc.imm, imm, "seed {seed}");
             let write = p.wr.op == SendOp::WriteImm;
-            let opcode = if write { WcOpcode::RecvRdmaWithImm } else { WcOpcode::Recv };
+            let opcode = if write {
+                WcOpcode::RecvRdmaWithImm
+            } else {
+                WcOpcode::Recv
+            };
             assert_eq!(wc.opcode, opcode, "seed {seed}");
         }
         let counter = &pair.hosts[side].memory.borrow()[COUNTER..COUNTER + 8];
-        assert_eq!(counter, adds[side].to_ne_bytes(), "seed {seed}: atomics lost or doubled");
+        assert_eq!(
+            counter,
+            added.to_ne_bytes(),
+            "seed {seed}: atomics lost or doubled"
+        );
     }
     let mut originals = [Vec::new(), Vec::new()];
     for p in &plan {
@@ -139,11 +175,18 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             _ => (1 - p.side, p.remote),
         };
         let memory = pair.hosts[side].memory.borrow();
-        assert!(memory[at..at + p.data.len()] == p.data[..], "seed {seed}: {:?} differs", p.wr);
+        assert!(
+            memory[at..at + p.data.len()] == p.data[..],
+            "seed {seed}: {:?} differs",
+            p.wr
+        );
     }
     for list in originals {
         let expected: Vec<u64> = (0..list.len() as u64).collect();
-        assert_eq!(list, expected, "seed {seed}: atomics executed out of order or twice");
+        assert_eq!(
+            list, expected,
+            "seed {seed}: atomics executed out of order or twice"
+        );
     }
     pair
 }
@@ -155,7 +198,11 @@ fn perfect_wire_sends_each_packet_once() {
         for host in &pair.hosts {
             assert_eq!(host.counts[Count::Timeout.index()], 0, "seed {seed}");
             assert_eq!(host.counts[Count::ImpliedNak.index()], 0, "seed {seed}");
-            assert_eq!(host.counts[Count::DuplicateRequest.index()], 0, "seed {seed}");
+            assert_eq!(
+                host.counts[Count::DuplicateRequest.index()],
+                0,
+                "seed {seed}"
+            );
         }
     }
 }
@@ -163,7 +210,10 @@ fn perfect_wire_sends_each_packet_once() {
 #[test]
 fn loss() {
     for seed in seeds(300) {
-        let link = Link { loss: 0.05, ..Link::PERFECT };
+        let link = Link {
+            loss: 0.05,
+            ..Link::PERFECT
+        };
         traffic(seed, link, Mtu::Mtu1024, 60, 20_000);
     }
 }
@@ -171,7 +221,10 @@ fn loss() {
 #[test]
 fn duplicates() {
     for seed in seeds(200) {
-        let link = Link { duplicate: 0.3, ..Link::PERFECT };
+        let link = Link {
+            duplicate: 0.3,
+            ..Link::PERFECT
+        };
         traffic(seed, link, Mtu::Mtu256, 60, 8_000);
     }
 }
@@ -179,7 +232,10 @@ fn duplicates() {
 #[test]
 fn reordering() {
     for seed in seeds(200) {
-        let link = Link { reorder: 0.1, ..Link::PERFECT };
+        let link = Link {
+            reorder: 0.1,
+            ..Link::PERFECT
+        };
         traffic(seed, link, Mtu::Mtu512, 60, 8_000);
     }
 }
@@ -187,7 +243,10 @@ fn reordering() {
 #[test]
 fn corruption() {
     for seed in seeds(200) {
-        let link = Link { corrupt: 0.03, ..Link::PERFECT };
+        let link = Link {
+            corrupt: 0.03,
+            ..Link::PERFECT
+        };
         traffic(seed, link, Mtu::Mtu1024, 60, 20_000);
     }
 }
@@ -195,8 +254,14 @@ fn corruption() {
 #[test]
 fn everything_at_once() {
     for seed in seeds(400) {
-        let link =
-            Link { loss: 0.02, duplicate: 0.02, corrupt: 0.01, reorder: 0.02, latency_ns: 20_000, busy: 0.1 };
+        let link = Link {
+            loss: 0.02,
+            duplicate: 0.02,
+            corrupt: 0.01,
+            reorder: 0.02,
+            latency_ns: 20_000,
+            busy: 0.1,
+        };
         let mtu = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096][seed as usize % 3];
         traffic(seed, link, mtu, 80, 30_000);
     }
@@ -205,7 +270,10 @@ fn everything_at_once() {
 #[test]
 fn large_messages_through_a_small_window() {
     for seed in seeds(5) {
-        let link = Link { loss: 0.001, ..Link::PERFECT };
+        let link = Link {
+            loss: 0.001,
+            ..Link::PERFECT
+        };
         traffic(seed, link, Mtu::Mtu256, 6, 600_000);
     }
 }
@@ -220,7 +288,11 @@ fn refused_access_fails_the_request_and_touches_nothing() {
         pair.post(0, send(SendOp::Write, 2, 8), 0);
         pair.run(1_000_000_000);
         let statuses: Vec<_> = pair.hosts[0].sent.iter().map(|wc| wc.status).collect();
-        assert_eq!(statuses, [WcStatus::RemAccessErr, WcStatus::WrFlushErr], "{op:?}");
+        assert_eq!(
+            statuses,
+            [WcStatus::RemAccessErr, WcStatus::WrFlushErr],
+            "{op:?}"
+        );
         assert_eq!(pair.qps[0].state(), State::Err);
         assert_eq!(pair.qps[1].state(), State::Err);
         assert!(pair.qps[1].take_events().access_error);
@@ -231,18 +303,41 @@ fn refused_access_fails_the_request_and_touches_nothing() {
 #[test]
 fn message_longer_than_the_buffer() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
-    pair.hosts[1].receives.push_back(RecvBuf { wr_id: 7, at: 0, len: 4000 });
-    pair.hosts[1].receives.push_back(RecvBuf { wr_id: 8, at: 0, len: 4000 });
+    pair.hosts[1].receives.push_back(RecvBuf {
+        wr_id: 7,
+        at: 0,
+        len: 4000,
+    });
+    pair.hosts[1].receives.push_back(RecvBuf {
+        wr_id: 8,
+        at: 0,
+        len: 4000,
+    });
     pair.post(0, send(SendOp::Send, 1, 4001), 0);
     pair.run(1_000_000_000);
     assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RemInvReqErr);
-    let statuses: Vec<_> = pair.hosts[1].received.iter().map(|r| (r.0.wr_id, r.0.status)).collect();
-    assert_eq!(statuses, [(7, WcStatus::LocLenErr), (8, WcStatus::WrFlushErr)]);
+    let statuses: Vec<_> = pair.hosts[1]
+        .received
+        .iter()
+        .map(|r| (r.0.wr_id, r.0.status))
+        .collect();
+    assert_eq!(
+        statuses,
+        [(7, WcStatus::LocLenErr), (8, WcStatus::WrFlushErr)]
+    );
 }
 
 #[test]
 fn retries_run_out() {
-    let mut pair = Pair::new(1, Link { loss: 1.0, ..Link::PERFECT }, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::new(
+        1,
+        Link {
+            loss: 1.0,
+            ..Link::PERFECT
+        },
+        Mtu::Mtu1024,
+        1 << 16,
+    );
     pair.qps[0].attrs.retry_cnt = 3;
     pair.qps[0].set_state(State::Rts, &mut pair.hosts[0]);
     pair.post(0, send(SendOp::Send, 1, 10), 0);
@@ -269,12 +364,20 @@ fn error_state_flushes_in_order() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
     for i in 0..5 {
         pair.post(0, send(SendOp::Send, i, 10), 0);
-        pair.hosts[0].receives.push_back(RecvBuf { wr_id: 10 + i, at: 0, len: 4 });
+        pair.hosts[0].receives.push_back(RecvBuf {
+            wr_id: 10 + i,
+            at: 0,
+            len: 4,
+        });
     }
     let host = &mut pair.hosts[0];
     pair.qps[0].set_state(State::Err, host);
     let sent: Vec<_> = host.sent.iter().map(|w| (w.wr_id, w.status)).collect();
-    let received: Vec<_> = host.received.iter().map(|w| (w.0.wr_id, w.0.status)).collect();
+    let received: Vec<_> = host
+        .received
+        .iter()
+        .map(|w| (w.0.wr_id, w.0.status))
+        .collect();
     let flushed = WcStatus::WrFlushErr;
     assert_eq!(sent, (0..5).map(|i| (i, flushed)).collect::<Vec<_>>());
     assert_eq!(received, (10..15).map(|i| (i, flushed)).collect::<Vec<_>>());

@@ -47,7 +47,7 @@ fn access_bits() {
     assert_eq!(Access::from_bits(0x3ff).map(Access::bits), Some(0x3ff));
     assert_eq!(Access::from_bits(0x400), None);
     // Relaxed ordering and its like may be ignored.
-    assert_eq!(Access::from_bits(1 << 20 | 1).map(Access::bits), Some(1));
+    assert_eq!(Access::from_bits((1 << 20) | 1).map(Access::bits), Some(1));
     assert_eq!(Access::from_bits(1 << 30), None);
     for bits in 0..0x10u32 {
         let access = Access::from_bits(bits).unwrap();

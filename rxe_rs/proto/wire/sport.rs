@@ -29,7 +29,10 @@ mod tests {
     #[test]
     fn stays_in_the_dynamic_range_and_is_symmetric() {
         for i in 0..1000u32 {
-            let (a, b) = (Qpn::new(i.wrapping_mul(7919)), Qpn::new(i.wrapping_mul(104_729)));
+            let (a, b) = (
+                Qpn::new(i.wrapping_mul(7919)),
+                Qpn::new(i.wrapping_mul(104_729)),
+            );
             assert!(source_port(0, a, b) >= 0xc000);
             assert_eq!(source_port(0, a, b), source_port(0, b, a));
             assert!(source_port(i, a, b) >= 0xc000);

@@ -109,6 +109,6 @@ fn hex(text: &str) -> Vec<u8> {
         .collect();
     digits
         .chunks(2)
-        .map(|pair| pair[0] << 4 | pair[1])
+        .map(|pair| (pair[0] << 4) | pair[1])
         .collect()
 }
