@@ -53,7 +53,7 @@ if command -v cargo >/dev/null; then
 fi
 step fmt "$here/lint.sh" fmt-check
 
-driver=${DRIVER:-rdma_rxe}
+driver=${DRIVER:-rxe_rs}
 series_of() { "$here/in-root.sh" "$here/kernel.py" show $1 | sed -n 's/^SERIES=//p'; }
 main=$(series_of "${KERNEL:-}")
 if [ "$driver" = rxe_rs ]; then
