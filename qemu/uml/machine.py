@@ -51,6 +51,12 @@ class Machine:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
                                         start_new_session=True, env={**os.environ, "TMPDIR": str(self.scratch)})
 
+        # Where the host schedules by session, a process's own priority says nothing to those of other sessions.
+        try:
+            Path(f"/proc/{self.process.pid}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, 0)))
+        except OSError:
+            pass
+
     def alive(self):
         return self.process.poll() is None
 
