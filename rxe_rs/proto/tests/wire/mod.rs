@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the wire formats.
 
+mod captured;
 mod golden;
 mod hostile;
 mod icrc;
