@@ -160,6 +160,8 @@ impl Qp {
     fn response_missing(&mut self, now: u64, ports: &mut impl Ports) {
         let at = self.req.una_psn;
         if self.req.gap_at == Some(at) {
+            // The peer is alive and busy with what it was asked before.
+            self.req.rearm(now, &self.attrs);
             return;
         }
         self.req.gap_at = Some(at);
@@ -239,7 +241,6 @@ impl Qp {
                 slot.run.placed = placed.saturating_add(chunk);
             }
             self.req.una_psn = psn.next();
-            self.req.rd_psns = self.req.rd_psns.saturating_sub(1);
         }
         self.progress(now, before, ports);
     }

@@ -50,8 +50,6 @@ pub(super) struct Requester {
     pub(super) rnr_until: Option<u64>,
     /// READ and ATOMIC requests begun and not answered.
     pub(super) rd_out: u32,
-    /// PSNs those requests reserve for responses, beyond one each.
-    pub(super) rd_psns: u32,
     /// Packets sent since the last one that asked for an acknowledgement.
     since_ack_req: u32,
     /// The next packet asks for an acknowledgement in any case.
@@ -101,7 +99,6 @@ impl Requester {
             deadline: None,
             rnr_until: None,
             rd_out: 0,
-            rd_psns: 0,
             since_ack_req: 0,
             ack_now: false,
             window: Window::new(),
@@ -120,7 +117,6 @@ impl Requester {
         self.una_psn = self.top;
         self.psn = self.top;
         self.rd_out = 0;
-        self.rd_psns = 0;
         self.deadline = None;
         self.rnr_until = None;
         self.gap_at = None;
@@ -134,10 +130,10 @@ impl Requester {
         self.rnr_retries = attrs.rnr_retry;
     }
 
-    /// Request packets in flight; responses being waited for count as one packet a request.
+    /// Packets in flight: requests, and responses asked for, which cross the same network and
+    /// overflow the same queues if there are too many of them.
     fn in_flight(&self) -> u32 {
-        let span = u32::try_from(self.psn.delta(self.una_psn)).unwrap_or(0);
-        span.saturating_sub(self.rd_psns)
+        u32::try_from(self.psn.delta(self.una_psn)).unwrap_or(0)
     }
 
     /// Starts the acknowledgement timer anew if anything is outstanding.
@@ -281,7 +277,6 @@ impl Qp {
         let slot = *slot;
         if read {
             self.req.rd_out = self.req.rd_out.saturating_add(1);
-            self.req.rd_psns = self.req.rd_psns.saturating_add(count.saturating_sub(1));
         }
         self.req.psn = self.req.top;
         self.req.top = top;
@@ -476,8 +471,6 @@ impl Qp {
         if begun {
             if wr.op.needs_response() {
                 self.req.rd_out = self.req.rd_out.saturating_sub(1);
-                let left = u32::try_from(slot.run.last.delta(self.req.una_psn)).unwrap_or(0);
-                self.req.rd_psns = self.req.rd_psns.saturating_sub(left);
             }
             self.req.una_psn = slot.run.last.next();
         } else {

@@ -636,6 +636,14 @@ impl Qp {
                 return;
             }
         };
+        // A peer that asks again goes on with all requests that follow (IBTA vol1 9.7.3.1), so
+        // what is owed from here on would be sent twice, and the wanted responses would wait behind
+        // those that the peer throws away. If this response is still to come, it needs no other.
+        let mtu = self.attrs.mtu.bytes();
+        if self.resp.jobs.owes(ports.jobs(), psn, mtu) {
+            return;
+        }
+        self.resp.jobs.drop_from(ports.jobs(), psn, mtu);
         // If there is no room the peer asks again.
         self.resp.jobs.push(ports.jobs(), job);
     }

@@ -3,7 +3,7 @@
 
 use super::ports::{Count, Dest, Ports, RemoteFault, Tx, TxFault};
 use super::qp::{Progress, Qp, State, RESOURCES};
-use super::requester::pad_of;
+use super::requester::{packets, pad_of};
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::bth::Bth;
@@ -52,6 +52,27 @@ impl Job {
         answer: Answer::Atomic { original: 0 },
         first_time: false,
     };
+}
+
+impl Job {
+    /// PSN of the next packet of the response.
+    fn next(&self, mtu: u32) -> Psn {
+        match self.answer {
+            Answer::Read { sent, .. } => self.psn.wrapping_add(sent.checked_div(mtu).unwrap_or(0)),
+            Answer::Atomic { .. } => self.psn,
+        }
+    }
+
+    /// PSN of the last packet of the response.
+    fn last(&self, mtu: u32) -> Psn {
+        match self.answer {
+            Answer::Read { len, .. } => {
+                let count = packets(len, mtu);
+                self.psn.wrapping_add(count.saturating_sub(1))
+            }
+            Answer::Atomic { .. } => self.psn,
+        }
+    }
 }
 
 /// First-in first-out queue of jobs in slots that the owner of the QP provides.
@@ -120,6 +141,37 @@ impl JobQueue {
         self.head = self.head.saturating_add(1);
         if self.head >= slots.len() {
             self.head = 0;
+        }
+    }
+
+    /// The job `back` places before the end.
+    fn from_end(&self, slots: &[Job], back: usize) -> Option<Job> {
+        let ahead = self.len.checked_sub(back)?.checked_sub(1)?;
+        let mut at = self.head.saturating_add(ahead);
+        if at >= slots.len() {
+            at = at.saturating_sub(slots.len());
+        }
+        slots.get(at).copied()
+    }
+
+    /// True if the response at `psn` is still to be sent.
+    pub(super) fn owes(&self, slots: &[Job], psn: Psn, mtu: u32) -> bool {
+        (0..self.len)
+            .filter_map(|back| self.from_end(slots, back))
+            .any(|job| !psn.is_before(job.next(mtu)) && !job.last(mtu).is_before(psn))
+    }
+
+    /// Drops the jobs that answer `psn` and what follows it. The jobs are in the order of their
+    /// PSNs, for a replay comes here first.
+    pub(super) fn drop_from(&mut self, slots: &[Job], psn: Psn, mtu: u32) {
+        while let Some(job) = self.from_end(slots, 0) {
+            if job.last(mtu).is_before(psn) {
+                break;
+            }
+            if job.first_time {
+                self.first_time = self.first_time.saturating_sub(1);
+            }
+            self.len = self.len.saturating_sub(1);
         }
     }
 
