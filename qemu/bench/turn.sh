@@ -58,13 +58,14 @@ once() {
 	local seconds=$1 status=0 server
 	shift
 	if [ "$BENCH_DRIVER" = tcp ]; then
-		ip netns exec a timeout "$seconds" "$@"
+		taskset -c 0 ip netns exec a timeout "$seconds" "$@"
 		return
 	fi
-	timeout -k 1 "$seconds" "$@" -F -d rxe_b $BENCH_ON_B >/tmp/server 2>&1 &
+	# Each end has a processor: where the scheduler puts them would rule the figures otherwise.
+	taskset -c 1 timeout -k 1 "$seconds" "$@" -F -d rxe_b $BENCH_ON_B >/tmp/server 2>&1 &
 	server=$!
 	if comes $server 4853; then
-		ip netns exec a timeout -k 1 "$seconds" "$@" -F -d rxe_a $BENCH_ON_A 10.77.0.2 || status=$?
+		taskset -c 0 ip netns exec a timeout -k 1 "$seconds" "$@" -F -d rxe_a $BENCH_ON_A 10.77.0.2 || status=$?
 	else
 		status=1
 	fi
@@ -75,9 +76,9 @@ once() {
 }
 
 if [ "$BENCH_DRIVER" = tcp ]; then
-	iperf3 -s >/tmp/iperf3.log 2>&1 &
+	taskset -c 1 iperf3 -s >/tmp/iperf3.log 2>&1 &
 	comes $! 1451
-	qperf >/tmp/qperf.log 2>&1 &
+	taskset -c 1 qperf >/tmp/qperf.log 2>&1 &
 	comes $! 4D35
 	trap 'kill $(jobs -p)' EXIT
 fi

@@ -8,6 +8,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -56,6 +58,24 @@ class Machine:
             Path(f"/proc/{self.process.pid}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, 0)))
         except OSError:
             pass
+
+        if os.environ.get("RXE_UML_PIN") and len(os.sched_getaffinity(0)) >= cpus > 1:
+            threading.Thread(target=self.pin, args=(cpus,), daemon=True).start()
+
+    def pin(self, cpus):
+        """Ties each processor of the machine to one of the host's, and with it the user space that is started there."""
+        host = sorted(os.sched_getaffinity(0))
+        for _ in range(200):
+            try:
+                # The processors' threads are the first ones, in order.
+                tasks = sorted(int(t) for t in os.listdir(f"/proc/{self.process.pid}/task"))[:cpus]
+                if len(tasks) == cpus:
+                    for number, task in enumerate(tasks):
+                        os.sched_setaffinity(task, {host[number]})
+                    return
+            except OSError:
+                return
+            time.sleep(0.005)
 
     def alive(self):
         return self.process.poll() is None
