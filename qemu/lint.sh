@@ -16,7 +16,7 @@ clippy)
 	# The kernel's way: same rules, same toolchain; a folder of its own, for clippy's objects are not for linking.
 	"$here/build-module.sh" -o "$clone/out/clippy-$SERIES" -k "$SERIES" "$clone" CLIPPY=1 modules 2>&1 | tee out/clippy.log
 	if grep -E '^(warning|error)' out/clippy.log; then exit 1; fi
-	CARGO_TARGET_DIR=$clone/out/cargo-1.85 cargo clippy --quiet --workspace --all-targets ${CARGO_FLAGS:-} -- -D warnings
+	CARGO_TARGET_DIR=$cache/target/1.85 cargo clippy --quiet --workspace --all-targets ${CARGO_FLAGS:-} -- -D warnings
 	;;
 audit)
 	object=$clone/out/$SERIES/rxe_rs/proto/rxe_proto.o

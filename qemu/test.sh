@@ -37,8 +37,8 @@ step() {
 		}' "$log" >>$logs/tally
 }
 
-# The machine's own cargo, beside the 1.85 of the toolchain root; its registry copy stays in the cache folder too.
-host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$clone/out/cargo-host cargo "$@"; }
+# Build results of the crates we depend on outlive the clone. The machine's own cargo, beside the 1.85 of the toolchain root; its registry copy stays in the cache folder too.
+host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$cache/target/host cargo "$@"; }
 fetched=$cache/cargo/fetched-$(sha256sum Cargo.lock | cut -c1-12)
 if [ ! -e "$fetched" ]; then
 	say "fetching the crates of Cargo.lock"
@@ -47,7 +47,7 @@ if [ ! -e "$fetched" ]; then
 fi
 
 step harness "$here/in-root.sh" python3 -m unittest discover -s qemu -p 'selftest*.py'
-step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$clone/out/cargo-1.85" cargo test --workspace --locked --offline
+step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
 if command -v cargo >/dev/null; then
 	step cargo-host host_cargo test --workspace --locked --offline
 fi
