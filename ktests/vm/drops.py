@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Bad packets against live queue pairs: every defect is dropped silently, counted under its own name, and harms nobody.
+
+drops.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B FROM-ADDRESS TO-ADDRESS CASE
+
+The packets are UDP datagrams of an ordinary socket in network namespace a, written by hand; TO-ADDRESS belongs to DEVICE-B.
+"""
+import os
+import random
+import socket
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import pyverbs.enums as e
+from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.qp import QPAttr
+from pyverbs.wr import SendWR
+from status import End, pair, pattern
+
+PORT = 4791
+RC_SEND_ONLY, UD_SEND_ONLY, UC_SEND_ONLY, ACKNOWLEDGE = 0x04, 0x64, 0x24, 0x11
+
+
+class Target:
+    """Counters of a device and a socket to throw packets at it."""
+
+    def __init__(self, argv):
+        self.names = argv[:4]
+        self.device = argv[2]
+        family = socket.AF_INET6 if ":" in argv[4] else socket.AF_INET
+        # A socket stays in the namespace it was made in; the RDMA devices are seen from all.
+        with open("/proc/self/ns/net", "rb") as here, open("/run/netns/a", "rb") as there:
+            os.setns(there.fileno(), os.CLONE_NEWNET)
+            self.socket = socket.socket(family, socket.SOCK_DGRAM)
+            os.setns(here.fileno(), os.CLONE_NEWNET)
+        self.socket.bind((argv[4], 0))
+        self.to = (argv[5], PORT)
+
+    def counters(self):
+        folder = f"/sys/class/infiniband/{self.device}/ports/1/hw_counters"
+        values = {}
+        for name in os.listdir(folder):
+            if name != "lifespan":
+                with open(f"{folder}/{name}", encoding="ascii") as file:
+                    values[name] = int(file.read())
+        return values
+
+    def throw(self, *packets):
+        """Sends packets; returns which drop counters rose, and by how much."""
+        before = self.counters()
+        for packet in packets:
+            self.socket.sendto(packet, self.to)
+        deadline = time.monotonic() + 5
+        while True:
+            after = self.counters()
+            risen = {k: after[k] - before[k] for k in after if after[k] != before[k] and k.startswith("rx_")}
+            if sum(risen.values()) >= len(packets) or time.monotonic() > deadline:
+                return risen
+            time.sleep(0.01)
+
+    def expect(self, counter, *packets):
+        risen = self.throw(*packets)
+        assert risen == {counter: len(packets)}, f"expected {counter} +{len(packets)}, saw {risen}"
+
+
+def bth(opcode, qpn, psn=0, pkey=0xFFFF, pad=0, version=0, ack=1):
+    return struct.pack(">BBHII", opcode, 0x40 | pad << 4 | version, pkey, qpn, ack << 31 | psn)
+
+
+def packet(opcode, qpn, body=b"", **fields):
+    """With a checksum that is certainly wrong."""
+    return bth(opcode, qpn, **fields) + body + b"\xde\xad\xbe\xef"
+
+
+def works(a, b):
+    """The connection still carries data."""
+    data = pattern(3000, 9)
+    a.mr.write(data, len(data))
+    b.recv(b.sge(4096, 8192))
+    a.post(e.IBV_WR_SEND, a.sge(len(data)))
+    a.complete()
+    b.complete()
+    assert b.mr.read(len(data), 8192) == data, "data differ"
+
+
+def lengths(target):
+    a, b = pair(target.names)
+    qpn = b.qp.qp_num
+    # The last one is a WRITE that ends within its own headers.
+    target.expect("rx_too_short", b"", b"x", bth(RC_SEND_ONLY, qpn)[:11], packet(0x0A, qpn, b"\0" * 12))
+    # Padding that is longer than the payload, and a payload that is no multiple of four with it.
+    target.expect("rx_bad_length", packet(RC_SEND_ONLY, qpn, b"", pad=3), packet(RC_SEND_ONLY, qpn, b"abcde", pad=1))
+    works(a, b)
+
+
+def versions_and_opcodes(target):
+    a, b = pair(target.names)
+    qpn = b.qp.qp_num
+    target.expect("rx_bad_version", *[packet(RC_SEND_ONLY, qpn, version=v) for v in range(1, 16)])
+    target.expect("rx_unknown_opcode", *[packet(op, qpn) for op in (0x15, 0x18, 0x1F, 0x40, 0x7F, 0xC0, 0xFF)])
+    deth = struct.pack(">II", 0x11111111, 7)
+    target.expect("rx_wrong_transport", packet(UC_SEND_ONLY, qpn), packet(UD_SEND_ONLY, qpn, deth))
+    works(a, b)
+
+
+def unknown_queue_pairs(target):
+    a, b = pair(target.names)
+    used = {a.qp.qp_num, b.qp.qp_num}
+    free = [n for n in random.sample(range(2, 0xFFFFFE), 20) if n not in used]
+    target.expect("rx_no_qp", packet(RC_SEND_ONLY, 0), *[packet(RC_SEND_ONLY, n) for n in free])
+    works(a, b)
+
+
+def states(target):
+    """Before RTR and after an error nothing is taken."""
+    b = End(target.names[2], int(target.names[3]))
+    target.expect("rx_bad_state", packet(RC_SEND_ONLY, b.qp.qp_num))
+    attr = QPAttr(port_num=1)
+    b.qp.to_init(attr)
+    target.expect("rx_bad_state", packet(RC_SEND_ONLY, b.qp.qp_num))
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    target.expect("rx_bad_state", packet(RC_SEND_ONLY, b.qp.qp_num))
+
+
+def pkeys(target):
+    """The 15 bits must agree, and one side at least must be a full member: ours is."""
+    a, b = pair(target.names)
+    qpn = b.qp.qp_num
+    before = b.ctx.query_port(1).bad_pkey_cntr
+    wrong = (0x0000, 0x8000, 0x0001, 0x8001, 0x7FFE, 0xFFFE)
+    target.expect("rx_bad_pkey", *[packet(RC_SEND_ONLY, qpn, pkey=k) for k in wrong])
+    assert b.ctx.query_port(1).bad_pkey_cntr == before + len(wrong), "bad_pkey_cntr"
+    # A limited member of our partition passes this check and fails a later one.
+    target.expect("rx_bad_icrc", packet(RC_SEND_ONLY, qpn, pkey=0x7FFF))
+    assert b.state() == e.IBV_QPS_RTS
+    works(a, b)
+
+
+def datagrams(names):
+    a = End(names[0], int(names[1]), qp_type=e.IBV_QPT_UD)
+    b = End(names[2], int(names[3]), qp_type=e.IBV_QPT_UD)
+    for end, qkey in ((a, 0x0A0A0A0A), (b, 0x0B0B0B0B)):
+        attr = QPAttr(port_num=1)
+        attr.qkey = qkey
+        attr.sq_psn = 1
+        end.qp.to_rts(attr)
+    route = GlobalRoute(dgid=b.ctx.query_gid(1, b.gid_index), sgid_index=a.gid_index, hop_limit=64)
+    return a, b, AH(a.pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
+
+
+def qkeys(target):
+    """A mismatch is silent and counted; the top bit of a request's key sends the queue pair's own."""
+    a, b, ah = datagrams(target.names)
+
+    def send(qkey, seed):
+        a.mr.write(pattern(100, seed), 100)
+        wr = SendWR(wr_id=seed, num_sge=1, sg=[a.sge(100)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+        wr.set_wr_ud(ah, b.qp.qp_num, qkey)
+        a.qp.post_send(wr)
+        a.complete()
+
+    def violations():
+        return b.ctx.query_port(1).qkey_viol_cntr
+
+    before = violations()
+    b.recv(b.sge(4096))
+    send(0x0B0B0B0B, 1)
+    b.complete()
+    assert b.mr.read(100, 40) == pattern(100, 1), "data differ"
+    assert violations() == before
+    b.recv(b.sge(4096))
+    send(0x0B0B0B0A, 2)
+    send(0x8B0B0B0B, 3)     # A controlled key: the queue pair's own key goes out instead, 0x0A0A0A0A.
+    b.quiet()
+    assert violations() == before + 2, f"qkey_viol_cntr rose by {violations() - before}, expected 2"
+    assert b.state() == e.IBV_QPS_RTS
+    attr = QPAttr()
+    attr.qkey = 0x0A0A0A0A
+    b.qp.modify(attr, e.IBV_QP_QKEY)
+    send(0x80000000, 4)
+    b.complete()
+    assert b.mr.read(100, 40) == pattern(100, 4), "data differ"
+    deth = struct.pack(">II", 0x0B0B0B0B, 7)
+    target.expect("rx_bad_qkey", packet(UD_SEND_ONLY, b.qp.qp_num, deth))
+
+
+def checksums(target):
+    """From the peer's own address, with the right keys, to the right queue pair: only the checksum is wrong."""
+    a, b = pair(target.names)
+    bad = [packet(RC_SEND_ONLY, b.qp.qp_num, pattern(n), psn=0xFFFFFE) for n in (0, 4, 100, 1024)]
+    target.expect("rx_bad_icrc", *bad)
+    target.expect("rx_bad_icrc", packet(ACKNOWLEDGE, b.qp.qp_num, b"\x1f\0\0\1", psn=0x000123))
+    works(a, b)
+
+
+def strangers(target):
+    """All is right but the address they come from."""
+    a, b = pair(target.names)
+    target.expect("rx_bad_peer", packet(RC_SEND_ONLY, b.qp.qp_num, pattern(100), psn=0xFFFFFE))
+    works(a, b)
+
+
+def garbage(target):
+    """Random bytes and cut packets while the connection is used."""
+    a, b = pair(target.names)
+    random.seed(1)
+    whole = packet(0x0A, b.qp.qp_num, struct.pack(">QII", b.mr.buf, b.mr.rkey, 64) + pattern(64), psn=0xFFFFFE)
+    before = target.counters()
+    sent = 0
+    for _ in range(20):
+        packets = [whole[:n] for n in random.sample(range(len(whole)), 20)]
+        packets += [random.randbytes(random.randrange(200)) for _ in range(20)]
+        for one in packets:
+            target.socket.sendto(one, target.to)
+        sent += len(packets)
+        works(a, b)
+    time.sleep(0.5)
+    after = target.counters()
+    dropped = sum(after[k] - before[k] for k in after if k.startswith("rx_"))
+    assert dropped == sent, f"{sent} bad packets, {dropped} counted"
+    assert b.state() == e.IBV_QPS_RTS and a.state() == e.IBV_QPS_RTS
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[7]](Target(sys.argv[1:7]))
