@@ -87,18 +87,19 @@ pub(crate) fn for_each_span(
         }
         let length = u64::from(sge.length);
         if skip >= length {
-            skip -= length;
+            skip = skip.wrapping_sub(length);
             continue;
         }
-        let room = usize::try_from(length - skip).ok()?;
-        let take = room.min(len - done);
+        // `skip` is below `length` and `done` below `len`.
+        let room = usize::try_from(length.wrapping_sub(skip)).ok()?;
+        let take = room.min(len.wrapping_sub(done));
         f(Span {
             lkey: sge.lkey,
             addr: sge.addr.checked_add(skip)?,
             from: done,
             len: take,
         })?;
-        done += take;
+        done = done.wrapping_add(take);
         skip = 0;
     }
     (done >= len).then_some(())

@@ -174,7 +174,7 @@ impl QpCtx {
                     lkey: sge.lkey,
                 };
                 to.copy_from_slice(&sge.to_bytes());
-                out.num_sge += 1;
+                out.num_sge = out.num_sge.wrapping_add(1);
                 length = length.checked_add(sge.length).ok_or(EINVAL)?;
             }
             used = usize::from(out.num_sge) * SGE_BYTES;

@@ -69,14 +69,15 @@ impl Tx for BatchTx<'_> {
         };
         let flow = flow.ok_or(TxFault::Unreachable)?;
         let head = headers.as_slice();
-        let body = head.len() + payload_len;
-        let padded = body.next_multiple_of(4);
+        // A packet is at most a path MTU long, so nothing here comes near an overflow.
+        let body = head.len().wrapping_add(payload_len);
+        let padded = body.wrapping_add(3) & !3;
         let write = |net: &[u8], dst: &mut [u8]| -> Result<(), Option<E>> {
             let (to, rest) = dst.split_at_mut_checked(head.len()).ok_or(None)?;
             to.copy_from_slice(head);
             let (to, rest) = rest.split_at_mut_checked(payload_len).ok_or(None)?;
             fill(to).map_err(Some)?;
-            if let Some(pad) = rest.get_mut(..padded - body) {
+            if let Some(pad) = rest.get_mut(..padded.wrapping_sub(body)) {
                 pad.fill(0);
             }
             let (covered, to) = dst.split_at_mut_checked(padded).ok_or(None)?;
@@ -84,7 +85,7 @@ impl Tx for BatchTx<'_> {
             let crc = icrc(&KernelCrc, net, bth, [rest]);
             to.first_chunk_mut::<ICRC_BYTES>().ok_or(None).map(|to| *to = crc)
         };
-        match self.batch.packet(flow, padded + ICRC_BYTES, write) {
+        match self.batch.packet(flow, padded.wrapping_add(ICRC_BYTES), write) {
             Ok(()) => Ok(()),
             Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
             Err(TxError::Fill(None)) => Err(TxFault::Unreachable),

@@ -328,12 +328,12 @@ impl TxBatch {
         if run.count == 0 {
             run.headers = headers;
         }
-        run.count += 1;
-        run.len += len32;
+        run.count = run.count.wrapping_add(1);
+        run.len = run.len.wrapping_add(len32);
         run.closed = len32 < run.size;
         flow.next_id.store(u32::from(id.wrapping_add(1)), Relaxed);
-        self.packets += 1;
-        self.bytes += len;
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(len);
         Ok(())
     }
 
@@ -453,6 +453,6 @@ impl Run {
             && len <= self.size
             && len != 0
             && self.count < self.max_count
-            && self.len + len <= self.max_len
+            && self.len.saturating_add(len) <= self.max_len
     }
 }
