@@ -15,6 +15,7 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -23,6 +24,7 @@ sys.path.insert(0, str(HERE.parent))
 import kernel  # noqa: E402
 
 RECIPE = "1"
+LOG_LINES = 2200
 MAKE = ("make", "ARCH=um", "CC=gcc-14", "HOSTCC=gcc-14")
 # The module loader of User Mode Linux knows absolute relocations only, and modules live far from the kernel's text.
 RUSTFLAGS = "-Crelocation-model=static -Ccode-model=large"
@@ -47,6 +49,24 @@ def paths(info):
             "MODULES": base / "modules", "RUSTFLAGS": RUSTFLAGS}
 
 
+class Progress:
+    """Says now and then how far a build is, by the lines of its log."""
+
+    def __init__(self, log):
+        self.log, self.done = log, threading.Event()
+
+    def __enter__(self):
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def __exit__(self, *_):
+        self.done.set()
+
+    def watch(self):
+        while not self.done.wait(30):
+            lines = self.log.read_text(errors="replace").splitlines()
+            kernel.say(f"User Mode Linux: {len(lines)} of about {LOG_LINES} steps, now {' '.join(lines[-1].split()[:3])}")
+
+
 def copy_source(info, base, log):
     """A clean copy of the stock source, patched."""
     if (base / "src").exists():
@@ -66,14 +86,16 @@ def build(info, base):
     tree = base / "src"
     jobs = f"-j{os.cpu_count()}"
     copy_source(info, base, log)
-    if not (tree / ".config").exists():
+    if not (base / "configured").exists():
         kernel.run(*MAKE, "-C", tree, "x86_64_defconfig", quiet=log)
         kernel.run("scripts/config", *options(), cwd=tree, quiet=log)
         kernel.run(*MAKE, "-C", tree, "olddefconfig", quiet=log)
+        (base / "configured").touch()
     for need in ("CONFIG_RUST=y", "CONFIG_RDMA_RXE=m", "CONFIG_RDMA_SIW=m", "CONFIG_SMP=y"):
         if need not in (tree / ".config").read_text().splitlines():
             kernel.die(f"the User Mode Linux configuration lacks {need}: see {tree}/.config and qemu/uml/config.txt")
-    kernel.run("nice", *MAKE, "-C", tree, jobs, "all", quiet=log)
+    with Progress(log):
+        kernel.run("nice", *MAKE, "-C", tree, jobs, "all", quiet=log)
     kernel.run(*MAKE, "-C", tree, "INSTALL_MOD_PATH=" + str(base / "modules.tmp"), "modules_install", quiet=log)
     shutil.rmtree(base / "modules", ignore_errors=True)
     (base / "modules.tmp").rename(base / "modules")
