@@ -157,7 +157,9 @@ impl Demux {
     /// QP1 of the device that `segment` came in by.
     fn find_gsi(&self, segment: &RxSegment<'_>) -> Option<Arc<QpCtx>> {
         let list = self.gsi.lock();
-        list.iter().find(|qp| accepts_from(&qp.dev, segment)).cloned()
+        list.iter()
+            .find(|qp| accepts_from(&qp.dev, segment))
+            .cloned()
     }
 
     /// Finds the QP, admits the packet and feeds it. `current` is the QP that the train so far
@@ -170,7 +172,9 @@ impl Demux {
     ) -> Result<(), DropReason> {
         let packet = Packet::parse(segment.head(), segment.len())?;
         let qpn = packet.bth().dest_qpn;
-        let known = current.as_ref().is_some_and(|qp| qp.qpn == qpn.get() && qpn != Qpn::GSI);
+        let known = current
+            .as_ref()
+            .is_some_and(|qp| qp.qpn == qpn.get() && qpn != Qpn::GSI);
         if !known {
             let next = if qpn == Qpn::GSI {
                 self.find_gsi(segment)

@@ -14,13 +14,13 @@ use crate::{
         CqCtx,
         MAX_CQE, //
     },
+    demux::Demux,
     mr::{
         MrCtx,
         Mrs,
         MAX_MR,
         MAX_MR_SIZE, //
     },
-    demux::Demux,
     path::Rx,
     pd::{
         PdCtx,

@@ -2,8 +2,8 @@
 //! Paths between addresses: which packets belong to a device, and where its packets go.
 
 use crate::{
-    device::DeviceCtx,
     demux::Demux, //
+    device::DeviceCtx,
 };
 use kernel::{
     prelude::*,
@@ -73,13 +73,19 @@ impl DeviceCtx {
     pub(crate) fn flow_of_ah(&self, number: u32, pd: u32) -> Option<Arc<Flow>> {
         let guard = rcu::read_lock();
         self.ahs
-            .with(number, &guard, |ah| (ah.pd() == pd).then(|| ah.flow().cloned()).flatten())
+            .with(number, &guard, |ah| {
+                (ah.pd() == pd).then(|| ah.flow().cloned()).flatten()
+            })
             .flatten()
     }
 
     /// UDP source port of datagrams to `av`, which are of no connection: by the flow label, or
     /// else by the number of the handle.
     pub(crate) fn datagram_port(av: &AddressVector, number: u32) -> u16 {
-        source_port(av.flow_label, Qpn::new(number.wrapping_mul(0x9e37)), Qpn::new(number | 1))
+        source_port(
+            av.flow_label,
+            Qpn::new(number.wrapping_mul(0x9e37)),
+            Qpn::new(number | 1),
+        )
     }
 }

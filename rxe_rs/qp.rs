@@ -44,8 +44,7 @@ use kernel::{
 use rxe_kapi::{
     mem::ring::UserRing,
     net::tx::Flow,
-    new_spinlock_bh,
-    new_spinlock_irq,
+    new_spinlock_bh, new_spinlock_irq,
     rdma::{
         av::AddressVector,
         event::QpEvents,
@@ -207,10 +206,14 @@ impl QpCtx {
     fn grant(dev: &DeviceCtx, cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
         let sge = u32::try_from(MAX_SGE)?;
         if cap.max_send_sge > sge || cap.max_recv_sge > sge || cap.max_inline_data > MAX_INLINE {
-            return Err(dev.handle.refuse(c"more SGEs or inline data than the device's limit"));
+            return Err(dev
+                .handle
+                .refuse(c"more SGEs or inline data than the device's limit"));
         }
         if cap.max_send_wr > MAX_WR || cap.max_recv_wr > MAX_WR {
-            return Err(dev.handle.refuse(c"more work requests than the device's limit"));
+            return Err(dev
+                .handle
+                .refuse(c"more work requests than the device's limit"));
         }
         let list = cap.max_send_sge.max(1) * 16;
         let area = list.max(cap.max_inline_data.next_multiple_of(16));

@@ -3,8 +3,8 @@
 
 use super::{
     engine_state,
-    state_of,
     ports::QpPorts,
+    state_of,
     QpCore,
     QpCtx, //
 };
@@ -100,7 +100,10 @@ impl QpCtx {
     pub(super) fn change(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
         let mut config = self.config.lock();
         let current = state_of(self.core.lock().engine.state());
-        if change.cur_state()?.is_some_and(|claimed| claimed != current) {
+        if change
+            .cur_state()?
+            .is_some_and(|claimed| claimed != current)
+        {
             return Err(EINVAL);
         }
         let next = change.state()?.unwrap_or(current);
@@ -121,9 +124,7 @@ impl QpCtx {
         let mtu = match change.path_mtu()? {
             Some(bytes) => Some(Mtu::from_bytes(bytes).ok_or(EINVAL)?),
             // Datagrams are bounded by the port.
-            None if next == QpState::Init && !self.service.is_connected() => {
-                Some(dev.active_mtu())
-            }
+            None if next == QpState::Init && !self.service.is_connected() => Some(dev.active_mtu()),
             None => None,
         };
         let old_flow;

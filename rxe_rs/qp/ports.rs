@@ -57,7 +57,6 @@ impl QpPorts<'_> {
     fn mrs(&self) -> &Mrs {
         &self.ctx.dev.mrs
     }
-
 }
 
 impl Ports for QpPorts<'_> {
@@ -90,7 +89,9 @@ impl Ports for QpPorts<'_> {
         for_each_span(sges, offset, len, |span| {
             let to = dst.get_mut(span.from..span.from.checked_add(span.len)?)?;
             let pd = self.ctx.pd;
-            self.mrs().read(&guard, pd, span.lkey, span.addr, to, Access::NONE).ok()
+            self.mrs()
+                .read(&guard, pd, span.lkey, span.addr, to, Access::NONE)
+                .ok()
         })
         .ok_or(LocalFault)
     }
@@ -108,7 +109,8 @@ impl Ports for QpPorts<'_> {
 
     fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         let guard = rcu::read_lock();
-        self.ctx.scatter(&guard, self.receives.current.iter(), offset, src)
+        self.ctx
+            .scatter(&guard, self.receives.current.iter(), offset, src)
     }
 
     fn remote_check(
@@ -120,7 +122,14 @@ impl Ports for QpPorts<'_> {
     ) -> Result<(), RemoteFault> {
         let guard = rcu::read_lock();
         self.mrs()
-            .check(&guard, self.ctx.pd, rkey.0, addr, u64::from(len), rights(right))
+            .check(
+                &guard,
+                self.ctx.pd,
+                rkey.0,
+                addr,
+                u64::from(len),
+                rights(right),
+            )
             .map_err(|_| RemoteFault)
     }
 
@@ -140,7 +149,9 @@ impl Ports for QpPorts<'_> {
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
         let guard = rcu::read_lock();
-        self.mrs().atomic(&guard, self.ctx.pd, rkey.0, addr, op).map_err(|_| RemoteFault)
+        self.mrs()
+            .atomic(&guard, self.ctx.pd, rkey.0, addr, op)
+            .map_err(|_| RemoteFault)
     }
 
     fn jobs(&mut self) -> &mut [Job] {

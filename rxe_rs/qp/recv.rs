@@ -112,7 +112,14 @@ impl QpCtx {
             let part = src.slice(span.from, span.len);
             self.dev
                 .mrs
-                .write(guard, self.pd, span.lkey, span.addr, &part, Access::LOCAL_WRITE)
+                .write(
+                    guard,
+                    self.pd,
+                    span.lkey,
+                    span.addr,
+                    &part,
+                    Access::LOCAL_WRITE,
+                )
                 .ok()
         })
         .ok_or(LocalFault)

@@ -3,7 +3,7 @@
 
 use super::ports::{Count, Dest, Ports, RemoteFault, Tx, TxFault};
 use super::qp::{Progress, Qp, State, RESOURCES};
-use super::requester::{packets, pad_of};
+use super::requester::pad_of;
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::bth::Bth;
@@ -67,8 +67,8 @@ impl Job {
     fn last(&self, mtu: u32) -> Psn {
         match self.answer {
             Answer::Read { len, .. } => {
-                let count = packets(len, mtu);
-                self.psn.wrapping_add(count.saturating_sub(1))
+                let more = len.saturating_sub(1).checked_div(mtu).unwrap_or(0);
+                self.psn.wrapping_add(more)
             }
             Answer::Atomic { .. } => self.psn,
         }
@@ -145,7 +145,7 @@ impl JobQueue {
     }
 
     /// The job `back` places before the end.
-    fn from_end(&self, slots: &[Job], back: usize) -> Option<Job> {
+    fn nth_back(&self, slots: &[Job], back: usize) -> Option<Job> {
         let ahead = self.len.checked_sub(back)?.checked_sub(1)?;
         let mut at = self.head.saturating_add(ahead);
         if at >= slots.len() {
@@ -156,15 +156,23 @@ impl JobQueue {
 
     /// True if the response at `psn` is still to be sent.
     pub(super) fn owes(&self, slots: &[Job], psn: Psn, mtu: u32) -> bool {
-        (0..self.len)
-            .filter_map(|back| self.from_end(slots, back))
-            .any(|job| !psn.is_before(job.next(mtu)) && !job.last(mtu).is_before(psn))
+        let mut back = 0;
+        while let Some(job) = self.nth_back(slots, back) {
+            if job.last(mtu).is_before(psn) {
+                return false;
+            }
+            if !psn.is_before(job.next(mtu)) {
+                return true;
+            }
+            back = usize::saturating_add(back, 1);
+        }
+        false
     }
 
     /// Drops the jobs that answer `psn` and what follows it. The jobs are in the order of their
     /// PSNs, for a replay comes here first.
     pub(super) fn drop_from(&mut self, slots: &[Job], psn: Psn, mtu: u32) {
-        while let Some(job) = self.from_end(slots, 0) {
+        while let Some(job) = self.nth_back(slots, 0) {
             if job.last(mtu).is_before(psn) {
                 break;
             }
