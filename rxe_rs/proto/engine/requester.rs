@@ -70,7 +70,10 @@ pub(super) fn index_before(a: u32, b: u32) -> bool {
 /// Packets that a message of `len` bytes takes, at least one.
 #[inline]
 pub(super) fn packets(len: u32, mtu: u32) -> u32 {
-    len.div_ceil(mtu.max(1)).max(1)
+    // Not `div_ceil`, whose sum is checked for overflow: a panic in the object's symbols.
+    let whole = len.checked_div(mtu).unwrap_or(0);
+    let rest = len.checked_rem(mtu).unwrap_or(0);
+    whole.saturating_add(u32::from(rest != 0)).max(1)
 }
 
 /// Payload bytes plus padding, and the padding, for the BTH.
