@@ -35,7 +35,7 @@ def host_mhz():
 class Machine:
     """A running machine. `folder` receives its console's log."""
 
-    def __init__(self, node, boot, folder, share, cpus, memory_mib, append=""):
+    def __init__(self, node, boot, folder, share, cpus, memory_mib, append="", pin=False):
         self.node = node
         self.serial = folder / f"serial-{node}.log"
         # The machine's memory is a file there: it must be in memory itself, and executable. The control socket's path is short.
@@ -59,7 +59,7 @@ class Machine:
         except OSError:
             pass
 
-        if os.environ.get("RXE_UML_PIN") and len(os.sched_getaffinity(0)) >= cpus > 1:
+        if pin and len(os.sched_getaffinity(0)) >= cpus > 1:
             threading.Thread(target=self.pin, args=(cpus,), daemon=True).start()
 
     def pin(self, cpus):
