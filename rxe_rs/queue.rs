@@ -29,7 +29,9 @@ impl Sge {
             let part = bytes.get(from..).and_then(|b| b.first_chunk::<4>());
             part.map_or(0, |b| u32::from_ne_bytes(*b))
         };
-        let addr = bytes.first_chunk::<8>().map_or(0, |b| u64::from_ne_bytes(*b));
+        let addr = bytes
+            .first_chunk::<8>()
+            .map_or(0, |b| u64::from_ne_bytes(*b));
         Self {
             addr,
             length: word(8),
@@ -155,7 +157,8 @@ impl SendStore {
 
     /// Requests that fit now; one slot of the ring always stays empty.
     pub(crate) fn room(&self) -> u32 {
-        self.mask.wrapping_sub(self.produced.wrapping_sub(self.retired))
+        self.mask
+            .wrapping_sub(self.produced.wrapping_sub(self.retired))
     }
 
     fn position(&self, index: u32) -> Option<usize> {
@@ -316,6 +319,7 @@ impl RecvList {
 
     /// Bytes in all entries; `None` if they exceed `u32`.
     pub(crate) fn length(&self) -> Option<u32> {
-        self.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
+        self.iter()
+            .try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
     }
 }

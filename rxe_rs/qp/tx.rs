@@ -83,9 +83,14 @@ impl Tx for BatchTx<'_> {
             let (covered, to) = dst.split_at_mut_checked(padded).ok_or(None)?;
             let (bth, rest) = covered.split_first_chunk::<12>().ok_or(None)?;
             let crc = icrc(&KernelCrc, net, bth, [rest]);
-            to.first_chunk_mut::<ICRC_BYTES>().ok_or(None).map(|to| *to = crc)
+            to.first_chunk_mut::<ICRC_BYTES>()
+                .ok_or(None)
+                .map(|to| *to = crc)
         };
-        match self.batch.packet(flow, padded.wrapping_add(ICRC_BYTES), write) {
+        match self
+            .batch
+            .packet(flow, padded.wrapping_add(ICRC_BYTES), write)
+        {
             Ok(()) => Ok(()),
             Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
             Err(TxError::Fill(None)) => Err(TxFault::Unreachable),

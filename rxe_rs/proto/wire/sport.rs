@@ -18,7 +18,7 @@ pub fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
         }
         label => label,
     };
-    let port = (label & 0x3fff) ^ (label.wrapping_shr(14) & 0x3f) | 0xc000;
+    let port = ((label & 0x3fff) ^ (label.wrapping_shr(14) & 0x3f)) | 0xc000;
     u16::try_from(port & 0xffff).unwrap_or(0xc000)
 }
 

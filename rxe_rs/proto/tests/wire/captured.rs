@@ -12,7 +12,7 @@ fn captured() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
             .chars()
             .map(|c| u8::try_from(c.to_digit(16).unwrap()).unwrap())
             .collect();
-        digits.chunks(2).map(|d| d[0] << 4 | d[1]).collect()
+        digits.chunks(2).map(|d| (d[0] << 4) | d[1]).collect()
     };
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
