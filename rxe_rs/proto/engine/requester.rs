@@ -570,6 +570,7 @@ impl Qp {
             if matches!(self.state, State::Rts | State::Sqd) && self.req.una_psn != self.req.top {
                 ports.count(Count::Timeout);
                 self.req.gap_at = None;
+                self.req.window.on_timeout(self.req.top);
                 self.retry(now, ports);
             }
         }

@@ -71,6 +71,16 @@ impl Window {
         self.limit = self.threshold;
         self.credit = 0;
     }
+
+    /// Nothing was heard of the peer for a whole timeout while everything before `top` had been
+    /// sent. Whatever queue that sits in, sending as much again only makes it longer: starts over
+    /// from the least window, and grows back by doubling to half of what was too much.
+    pub fn on_timeout(&mut self, top: Psn) {
+        self.threshold = self.limit.wrapping_shr(1).max(Self::MIN);
+        self.limit = Self::MIN;
+        self.credit = 0;
+        self.recover = Some(top);
+    }
 }
 
 impl Default for Window {
@@ -109,5 +119,20 @@ mod tests {
             w.on_loss(Psn::new(120 + 30 * i));
         }
         assert_eq!(w.limit(), Window::MIN);
+    }
+
+    #[test]
+    fn starts_over_after_a_timeout() {
+        let mut w = Window::new();
+        w.on_timeout(Psn::new(256));
+        assert_eq!(w.limit(), Window::MIN);
+        // The loss that the timeout found is not counted twice.
+        w.on_loss(Psn::new(256));
+        w.on_progress(Window::MIN, Psn::new(16));
+        assert_eq!(w.limit(), 2 * Window::MIN);
+        for i in 0..20 {
+            w.on_progress(16, Psn::new(32 + 16 * i));
+        }
+        assert!((Window::START / 2..Window::START).contains(&w.limit()));
     }
 }
