@@ -9,14 +9,16 @@ Case names are the functions below. Queue pairs of two devices of one machine, o
 import ctypes
 import mmap
 import os
+import signal
 import sys
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
-from pyverbs.cq import CQ
+from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
@@ -28,11 +30,13 @@ MTU = 1024
 class End:
     """A device with one protection domain, completion queue, queue pair and memory region."""
 
-    def __init__(self, name, gid_index, size=65536, access=ACCESS, depth=64, qp_type=e.IBV_QPT_RC, sges=4, inline=0):
+    def __init__(self, name, gid_index, size=65536, access=ACCESS, depth=64, qp_type=e.IBV_QPT_RC, sges=4, inline=0,
+                 events=False):
         self.ctx = Context(name=name)
         self.gid_index = gid_index
         self.pd = PD(self.ctx)
-        self.cq = CQ(self.ctx, 4 * depth, None, None, 0)
+        self.channel = CompChannel(self.ctx) if events else None
+        self.cq = CQ(self.ctx, 4 * depth, None, self.channel, 0)
         cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sges, max_recv_sge=sges, max_inline_data=inline)
         self.init = QPInitAttr(qp_type=qp_type, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
         self.qp = QP(self.pd, self.init)
@@ -422,6 +426,54 @@ def region_gone(names):
     a.complete(e.IBV_WC_REM_ACCESS_ERR)
 
 
+def notified(end, seconds):
+    """Whether a completion event comes in time."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        end.channel.get_cq_event(end.cq)
+    except PyverbsRDMAError:
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    end.cq.ack_events(1)
+    return True
+
+
+def events(names):
+    """An armed queue tells of the next completion, once; armed for solicited ones, of those and of errors only."""
+    a, b = pair(names, b_events=True)
+
+    def send(flags=0, imm=None):
+        b.recv(b.sge(100))
+        a.post(e.IBV_WR_SEND if imm is None else e.IBV_WR_SEND_WITH_IMM, a.sge(100), flags=e.IBV_SEND_SIGNALED | flags, imm=imm)
+        a.complete()
+
+    b.cq.req_notify(0)
+    send()
+    assert notified(b, 5), "no event"
+    send()
+    assert not notified(b, 0.3), "an event though the queue was not armed again"
+    b.complete()
+    b.complete()
+    b.cq.req_notify(1)
+    send()
+    b.complete()
+    assert not notified(b, 0.3), "an event for a completion that was not solicited"
+    send(e.IBV_SEND_SOLICITED)
+    assert notified(b, 5), "no event for a solicited SEND"
+    b.complete()
+    b.cq.req_notify(1)
+    send(e.IBV_SEND_SOLICITED, 0x1234)
+    assert notified(b, 5), "no event for a solicited SEND with immediate data"
+    b.complete()
+    b.cq.req_notify(1)
+    b.recv(b.sge(100), wr_id=9)
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    assert notified(b, 5), "no event for an error"
+    b.complete(e.IBV_WC_WR_FLUSH_ERR)
+
+
 def device_attributes(names):
     ctx = Context(name=names[0])
     attr = ctx.query_device()
@@ -435,7 +487,8 @@ def device_attributes(names):
 CASES = [send_sizes, send_with_immediate, write_sizes, write_with_immediate, read_sizes, scatter_gather, inline_data,
          receive_too_small, receive_too_small_many_packets, bad_rkey_write, bad_rkey_read, outside_region, address_wraps,
          no_remote_right, bad_lkey_send, bad_lkey_receive, no_receive, late_receive, nobody_there, flush, flush_after_error,
-         completions_in_order, reset_and_reuse, big_message, huge_message, many_queue_pairs, region_gone, device_attributes]
+         completions_in_order, reset_and_reuse, big_message, huge_message, many_queue_pairs, region_gone, events,
+         device_attributes]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
