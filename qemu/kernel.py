@@ -57,7 +57,9 @@ def package_table():
     done = subprocess.run(["apt-get", "update", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode or "Failed to fetch" in done.stderr:
         sys.stderr.write(done.stderr)
-        die("cannot read Debian's package lists; check the network, then run the same command again")
+        have = ", ".join(sorted({json.loads(m.read_text())["series"] for m in KERNELS.glob("*/ready")}))
+        die("cannot read Debian's package lists; check the network, then run the same command again"
+            + (f", or use what is prepared already: KERNEL={have}" if have else ""))
     names = output("apt-cache", "pkgnames", "linux-").split()
     wanted = [n for n in names if re.match(r"linux-(source-\d|(binary|binary-unsigned|modules|headers|kbuild|base)-\d)", n)]
     table = {}
@@ -205,6 +207,8 @@ def prepare(info, base):
 
 
 def ensure(series, refresh=False):
+    if series is not None and series not in SUPPORTED:
+        die(f"KERNEL={series} is not supported; choose one of {', '.join(SUPPORTED)} or leave it out")
     KERNELS.mkdir(parents=True, exist_ok=True)
     info = None if refresh else cached(series)
     if info:
@@ -249,8 +253,6 @@ def main():
     args = sys.argv[1:]
     verb = args[0] if args else ""
     series = (args[1] if len(args) > 1 else "") or None
-    if series is not None and series not in SUPPORTED:
-        die(f"KERNEL={series} is not supported; choose one of {', '.join(SUPPORTED)} or leave it out")
     if verb == "ensure":
         print(ensure(series)["release"])
     elif verb == "refresh":
