@@ -131,10 +131,14 @@ impl Demux {
     }
 
     /// Takes one received buffer: a packet or a train of them.
-    pub(crate) fn receive(&self, guard: &rcu::Guard, skb: RxSkb) {
+    ///
+    /// Called in an RCU read side section: what the tables hand out stays valid.
+    pub(crate) fn receive(&self, _guard: &rcu::Guard, skb: RxSkb) {
         let mut current: Option<Arc<QpCtx>> = None;
+        // The packets of a train came together: one look at the clock does.
+        let now = now_ns();
         skb.for_each_segment(|segment| {
-            if let Err(reason) = self.deliver(guard, segment, &mut current) {
+            if let Err(reason) = self.deliver(now, segment, &mut current) {
                 self.count_drop(segment, current.as_ref(), reason);
             }
         });
@@ -166,7 +170,7 @@ impl Demux {
     /// was for; it is driven when the train goes on with another one.
     fn deliver(
         &self,
-        _guard: &rcu::Guard,
+        now: u64,
         segment: &RxSegment<'_>,
         current: &mut Option<Arc<QpCtx>>,
     ) -> Result<(), DropReason> {
@@ -187,7 +191,7 @@ impl Demux {
             *current = next;
         }
         let qp = current.as_ref().ok_or(DropReason::NoQp)?;
-        feed(qp, segment, packet)
+        feed(qp, now, segment, packet)
     }
 }
 
@@ -234,7 +238,12 @@ fn accepts_from(dev: &DeviceCtx, segment: &RxSegment<'_>) -> bool {
     dev.is_ingress(segment)
 }
 
-fn feed(qp: &QpCtx, segment: &RxSegment<'_>, packet: Packet<'_>) -> Result<(), DropReason> {
+fn feed(
+    qp: &QpCtx,
+    now: u64,
+    segment: &RxSegment<'_>,
+    packet: Packet<'_>,
+) -> Result<(), DropReason> {
     let dev = &qp.dev;
     if !accepts_from(dev, segment) {
         return Err(DropReason::BadPeer);
@@ -249,7 +258,6 @@ fn feed(qp: &QpCtx, segment: &RxSegment<'_>, packet: Packet<'_>) -> Result<(), D
         source: Gid(segment.source()),
         destination: Gid(segment.destination()),
     };
-    let now = now_ns();
     let mut core = qp.core.lock();
     if core.dead {
         return Err(DropReason::NoQp);
