@@ -70,16 +70,10 @@ impl Qp {
             return Err(Some(WcStatus::LocLenErr));
         }
         let bth = Bth {
-            opcode,
             se: wr.flags.solicited,
-            migreq: true,
             pad: pad_of(wr.length),
             pkey: ports.pkey(),
-            fecn: false,
-            becn: false,
-            dest_qpn: wr.ud.qpn,
-            ack_req: false,
-            psn: self.req.top,
+            ..Bth::new(opcode, wr.ud.qpn, self.req.top)
         };
         let key = qkey::outgoing(wr.ud.qkey, self.attrs.qkey);
         let mut headers = Headers::new(bth).deth(key, self.attrs.qpn);

@@ -327,23 +327,18 @@ impl Qp {
         }
     }
 
-    fn bth(&self, operation: Operation, psn: Psn, pad: u8, ports: &impl Ports) -> Bth {
+    /// The base header of a packet to the connected peer, request or response.
+    pub(super) fn bth(&self, operation: Operation, psn: Psn, pad: u8, ports: &impl Ports) -> Bth {
         let uc = if self.service == Service::Uc {
             Opcode::new(Transport::Uc, operation)
         } else {
             None
         };
+        let opcode = uc.unwrap_or(Opcode::rc(operation));
         Bth {
-            opcode: uc.unwrap_or(Opcode::rc(operation)),
-            se: false,
-            migreq: true,
             pad,
             pkey: ports.pkey(),
-            fecn: false,
-            becn: false,
-            dest_qpn: self.attrs.dest_qpn,
-            ack_req: false,
-            psn,
+            ..Bth::new(opcode, self.attrs.dest_qpn, psn)
         }
     }
 

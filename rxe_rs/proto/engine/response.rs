@@ -6,8 +6,7 @@ use super::qp::{Progress, Qp, State, RESOURCES};
 use super::requester::pad_of;
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
-use crate::wire::bth::Bth;
-use crate::wire::opcode::{Opcode, Operation};
+use crate::wire::opcode::Operation;
 use crate::wire::repr::Headers;
 
 /// Credit code that says nothing about receive credits (IBTA vol1 9.7.7.2).
@@ -235,7 +234,7 @@ impl Qp {
             if !tx.has_room() {
                 return Progress::More;
             }
-            let bth = self.response_bth(Operation::Acknowledge, psn, 0, ports);
+            let bth = self.bth(Operation::Acknowledge, psn, 0, ports);
             let headers = Headers::new(bth).aeth(Aeth::new(syndrome, self.resp.msn));
             match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
                 Ok(()) => self.resp.ack = None,
@@ -255,21 +254,6 @@ impl Qp {
         first.wrapping_add(sent.checked_div(self.attrs.mtu.bytes()).unwrap_or(0))
     }
 
-    fn response_bth(&self, operation: Operation, psn: Psn, pad: u8, ports: &impl Ports) -> Bth {
-        Bth {
-            opcode: Opcode::rc(operation),
-            se: false,
-            migreq: true,
-            pad,
-            pkey: ports.pkey(),
-            fecn: false,
-            becn: false,
-            dest_qpn: self.attrs.dest_qpn,
-            ack_req: false,
-            psn,
-        }
-    }
-
     fn send_job(&mut self, job: &Job, ports: &mut impl Ports, tx: &mut impl Tx) -> Sent {
         let ack = Aeth::new(
             Syndrome::Ack {
@@ -279,7 +263,7 @@ impl Qp {
         );
         match job.answer {
             Answer::Atomic { original } => {
-                let bth = self.response_bth(Operation::AtomicAck, job.psn, 0, ports);
+                let bth = self.bth(Operation::AtomicAck, job.psn, 0, ports);
                 let headers = Headers::new(bth).aeth(ack).atomic_ack(original);
                 match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
                     Err(TxFault::Busy) => return Sent::Busy,
@@ -302,7 +286,7 @@ impl Qp {
                     (false, true) => Operation::ReadRespLast,
                 };
                 let psn = self.read_psn(job.psn, sent);
-                let bth = self.response_bth(operation, psn, pad_of(chunk), ports);
+                let bth = self.bth(operation, psn, pad_of(chunk), ports);
                 let mut headers = Headers::new(bth);
                 if operation != Operation::ReadRespMiddle {
                     headers = headers.aeth(ack);
