@@ -147,11 +147,12 @@ impl Counters {
         self.traffic(Traffic::TxErrors, wide(outcome.dropped));
     }
 
-    /// Counts a packet of `len` bytes that was admitted.
+    /// Counts packets of `bytes` in all that were admitted.
     #[inline]
-    pub(crate) fn received(&self, len: usize) {
-        self.traffic(Traffic::RxPackets, 1);
-        self.traffic(Traffic::RxBytes, u64::try_from(len).unwrap_or(0));
+    pub(crate) fn received(&self, packets: usize, bytes: usize) {
+        let wide = |n: usize| u64::try_from(n).unwrap_or(0);
+        self.traffic(Traffic::RxPackets, wide(packets));
+        self.traffic(Traffic::RxBytes, wide(bytes));
     }
 
     /// Packets refused for their P_Key.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues, filled from softirq and process context.
 //!
-//! The ring's lock is the innermost one. Consumers are told outside of it, from a work item.
+//! The ring's lock is the innermost one. Consumers are told when the QP is unlocked again.
 
 use crate::device::DeviceCtx;
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        rcu,
         Arc,
         Mutex, //
     },
@@ -167,13 +168,15 @@ impl CqRing {
 }
 
 impl CqCtx {
-    /// Adds a completion of `qp`. Any context.
-    pub(crate) fn push(&self, wc: &Wc, qp: QpToken) {
+    /// Adds a completion of `qp`. True if the consumer is to be told, with [`tell`](Self::tell),
+    /// in the same RCU read side section. Any context.
+    #[must_use]
+    pub(crate) fn push(&self, wc: &Wc, qp: QpToken) -> bool {
         let (fire, lost) = {
             let mut guard = self.ring.lock();
             let ring = &mut *guard;
             if ring.dead {
-                return;
+                return false;
             }
             let stored = match &mut ring.store {
                 Store::User(user) => user.push(&encode_cqe(wc)),
@@ -193,12 +196,15 @@ impl CqCtx {
                 (false, !core::mem::replace(&mut ring.overflowed, true))
             }
         };
-        if fire {
-            self.notify.completion();
-        }
         if lost {
             self.notify.error();
         }
+        fire
+    }
+
+    /// Tells the consumer of completions. No lock held.
+    pub(crate) fn tell(&self, rcu: &rcu::Guard) {
+        self.notify.completion(rcu);
     }
 
     /// Drops the completions of a kernel consumer's QP that goes away.

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Received packets to QPs.
-//!
-//! Runs in softirq, straight from UDP. Everything that can be refused is refused here or in
-//! [`admit`], before anything is queued, and counted by reason.
+//! Queue pairs by number: where received packets find theirs.
 
 use crate::{
     device::DeviceCtx,
-    qp::{
-        KernelCrc,
-        QpCtx, //
-    },
+    qp::QpCtx,
+    train::Train, //
 };
 use kernel::{
     prelude::*,
@@ -29,35 +24,11 @@ use rxe_kapi::{
         RcuTable,
         SpinLockBh, //
     },
-    time::now_ns,
 };
 use rxe_proto::{
-    check::admit::{
-        admit,
-        Path,
-        QpFacts, //
-    },
     drop::DropReason,
-    engine::{
-        wc::NetKind,
-        Service,
-        State,
-        UdMeta, //
-    },
-    ids::{
-        Gid,
-        PKey,
-        Qpn, //
-    },
-    wire::{
-        bth::Bth,
-        icrc::icrc,
-        packet::{
-            Packet,
-            Payload, //
-        },
-        Transport, //
-    },
+    engine::Service,
+    ids::Qpn, //
 };
 
 /// Queue pairs by number, and the devices they are on.
@@ -133,65 +104,30 @@ impl Demux {
     /// Takes one received buffer: a packet or a train of them.
     ///
     /// Called in an RCU read side section: what the tables hand out stays valid.
-    pub(crate) fn receive(&self, _guard: &rcu::Guard, skb: RxSkb) {
-        let mut current: Option<Arc<QpCtx>> = None;
-        // The packets of a train came together: one look at the clock does.
-        let now = now_ns();
-        skb.for_each_segment(|segment| {
-            if let Err(reason) = self.deliver(now, segment, &mut current) {
-                self.count_drop(segment, current.as_ref(), reason);
-            }
-        });
-        if let Some(qp) = current {
-            qp.as_arc_borrow().drive();
-        }
+    pub(crate) fn receive<'g>(&'g self, guard: &'g rcu::Guard, skb: RxSkb) {
+        let mut train = Train::new(self, guard);
+        skb.for_each_segment(|segment| train.packet(segment));
+        train.end();
     }
 
-    fn count_drop(&self, segment: &RxSegment<'_>, qp: Option<&Arc<QpCtx>>, reason: DropReason) {
-        if let Some(qp) = qp.filter(|qp| accepts_from(&qp.dev, segment)) {
-            qp.dev.counters.drop(reason);
-            return;
-        }
+    /// The QP that packets to `qpn` are for.
+    #[inline]
+    pub(crate) fn find<'g>(&'g self, guard: &'g rcu::Guard, qpn: Qpn) -> Option<&'g Arc<QpCtx>> {
+        self.qps.borrow(qpn.get(), guard)
+    }
+
+    /// Counts a drop for the device that `segment` came in by.
+    pub(crate) fn count_drop(&self, segment: &RxSegment<'_>, reason: DropReason) {
         let devices = self.devices.lock();
-        if let Some(dev) = devices.iter().find(|dev| accepts_from(dev, segment)) {
+        if let Some(dev) = devices.iter().find(|dev| dev.is_ingress(segment)) {
             dev.counters.drop(reason);
         }
     }
 
     /// QP1 of the device that `segment` came in by.
-    fn find_gsi(&self, segment: &RxSegment<'_>) -> Option<Arc<QpCtx>> {
+    pub(crate) fn find_gsi(&self, segment: &RxSegment<'_>) -> Option<Arc<QpCtx>> {
         let list = self.gsi.lock();
-        list.iter()
-            .find(|qp| accepts_from(&qp.dev, segment))
-            .cloned()
-    }
-
-    /// Finds the QP, admits the packet and feeds it. `current` is the QP that the train so far
-    /// was for; it is driven when the train goes on with another one.
-    fn deliver(
-        &self,
-        now: u64,
-        segment: &RxSegment<'_>,
-        current: &mut Option<Arc<QpCtx>>,
-    ) -> Result<(), DropReason> {
-        let packet = Packet::parse(segment.head(), segment.len())?;
-        let qpn = packet.bth().dest_qpn;
-        let known = current
-            .as_ref()
-            .is_some_and(|qp| qp.qpn == qpn.get() && qpn != Qpn::GSI);
-        if !known {
-            let next = if qpn == Qpn::GSI {
-                self.find_gsi(segment)
-            } else {
-                self.qps.get(qpn.get())
-            };
-            if let Some(old) = current.take() {
-                old.as_arc_borrow().drive();
-            }
-            *current = next;
-        }
-        let qp = current.as_ref().ok_or(DropReason::NoQp)?;
-        feed(qp, now, segment, packet)
+        list.iter().find(|qp| qp.dev.is_ingress(segment)).cloned()
     }
 }
 
@@ -230,93 +166,4 @@ fn remove<T>(list: &SpinLockBh<KVec<Arc<T>>>, value: &Arc<T>) {
         at.and_then(|at| list.remove(at).ok())
     };
     drop(removed);
-}
-
-/// True if packets for `dev` may come in the way `segment` did: by its network device, or over
-/// loopback to one of its addresses.
-fn accepts_from(dev: &DeviceCtx, segment: &RxSegment<'_>) -> bool {
-    dev.is_ingress(segment)
-}
-
-fn feed(
-    qp: &QpCtx,
-    now: u64,
-    segment: &RxSegment<'_>,
-    packet: Packet<'_>,
-) -> Result<(), DropReason> {
-    let dev = &qp.dev;
-    if !accepts_from(dev, segment) {
-        return Err(DropReason::BadPeer);
-    }
-    let mut all = Payload::from_slice(&[]);
-    for piece in segment.pieces() {
-        if !all.push(piece) {
-            return Err(DropReason::BadLength);
-        }
-    }
-    let path = Path {
-        source: Gid(segment.source()),
-        destination: Gid(segment.destination()),
-    };
-    let mut core = qp.core.lock();
-    if core.dead {
-        return Err(DropReason::NoQp);
-    }
-    match core.engine.state() {
-        State::Rtr | State::Rts | State::Sqd | State::Sqe => {}
-        State::Reset | State::Init | State::Err => return Err(DropReason::BadState),
-    }
-    let transport = match qp.service {
-        Service::Rc => Transport::Rc,
-        Service::Uc => Transport::Uc,
-        Service::Ud | Service::Gsi => Transport::Ud,
-    };
-    let facts = QpFacts {
-        transport,
-        qpn: Qpn::new(qp.qpn),
-        pkey: dev.pkey(core.pkey_index),
-        qkey: core.engine.attrs.qkey,
-        peer: core.peer,
-        own: core.own,
-    };
-    let mut pkey_index = core.pkey_index;
-    let in_table = |pkey: PKey| {
-        let found = dev.find_pkey(pkey);
-        pkey_index = found.unwrap_or(pkey_index);
-        found.is_some()
-    };
-    let net = segment.net_hdr();
-    let good = |packet: &Packet<'_>| icrc_matches(packet, net, &all);
-    let admitted = admit(packet, &facts, &path, in_table, good)?;
-    let packet = admitted.packet();
-    let payload = all.slice(packet.payload_offset(), packet.payload_len());
-    let (kind, ip) = match net.len() {
-        28 => (NetKind::V4, 20),
-        _ => (NetKind::V6, 40),
-    };
-    let meta = UdMeta {
-        net: kind,
-        ip_header: net.get(..ip).unwrap_or(&[]),
-        pkey_index,
-    };
-    dev.counters.received(segment.len());
-    qp.receive(&mut core, now, packet, &payload, &meta);
-    Ok(())
-}
-
-/// Verifies the ICRC over everything but itself.
-fn icrc_matches(packet: &Packet<'_>, net: &[u8], all: &Payload<'_>) -> bool {
-    let end = packet.icrc_offset();
-    let Some(bth) = packet.header_bytes().first_chunk::<{ Bth::LEN }>() else {
-        return false;
-    };
-    let Some(body) = end.checked_sub(Bth::LEN) else {
-        return false;
-    };
-    let mut found = [0u8; Packet::ICRC_LEN];
-    if all.slice(end, found.len()).copy_to(&mut found) != found.len() {
-        return false;
-    }
-    let rest = all.slice(Bth::LEN, body);
-    icrc(&KernelCrc, net, bth, rest.pieces()) == found
 }

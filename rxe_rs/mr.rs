@@ -8,6 +8,7 @@ use crate::{
     device::DeviceCtx,
     pd::PdCtx, //
 };
+use core::cell::Cell;
 use kernel::{
     prelude::*,
     sync::{
@@ -19,6 +20,7 @@ use kernel::{
 use rxe_kapi::{
     mem::{
         DmaMemory,
+        ExtentHint,
         Memory,
         OutOfBounds, //
     },
@@ -31,10 +33,7 @@ use rxe_kapi::{
     sync::RcuTable, //
 };
 use rxe_proto::{
-    check::rkey::{
-        AccessError,
-        Grant, //
-    },
+    check::rkey::AccessError,
     engine::ports::AtomicOp,
     ids::RKey,
     table::region::{
@@ -75,137 +74,6 @@ impl Mrs {
         })
     }
 
-    /// Runs `f` on the memory of the region `key`, from where `check` grants access.
-    #[inline]
-    fn access<R>(
-        &self,
-        guard: &rcu::Guard,
-        key: u32,
-        check: impl FnOnce(&MrDesc) -> Result<Grant, AccessError>,
-        f: impl FnOnce(&Memory, u64) -> Result<R, OutOfBounds>,
-    ) -> Result<R, AccessError> {
-        self.table
-            .with(RKey(key).index(), guard, |mr| {
-                let grant = check(&mr.desc)?;
-                f(&mr.memory, mr.position(&grant)).map_err(|_| AccessError::OutOfBounds)
-            })
-            .unwrap_or(Err(AccessError::BadKey))
-    }
-
-    /// Copies `dst.len()` bytes from `addr` of the region `key`.
-    ///
-    /// # Errors
-    ///
-    /// Why the access is refused; `dst` is untouched then, unless the region is shorter than it
-    /// says.
-    #[inline]
-    pub(crate) fn read(
-        &self,
-        guard: &rcu::Guard,
-        pd: u32,
-        key: u32,
-        addr: u64,
-        dst: &mut [u8],
-        rights: Access,
-    ) -> Result<(), AccessError> {
-        if dst.is_empty() {
-            return Ok(());
-        }
-        let len = u64::try_from(dst.len()).map_err(|_| AccessError::OutOfBounds)?;
-        self.access(
-            guard,
-            key,
-            |mr| mr.check(pd, key, addr, len, rights),
-            |memory, at| memory.read(at, dst),
-        )
-    }
-
-    /// Copies `src` to `addr` of the region `key`.
-    ///
-    /// # Errors
-    ///
-    /// Why the access is refused; nothing is written then.
-    #[inline]
-    pub(crate) fn write(
-        &self,
-        guard: &rcu::Guard,
-        pd: u32,
-        key: u32,
-        addr: u64,
-        src: &Payload<'_>,
-        rights: Access,
-    ) -> Result<(), AccessError> {
-        if src.is_empty() {
-            return Ok(());
-        }
-        let len = u64::try_from(src.len()).map_err(|_| AccessError::OutOfBounds)?;
-        self.access(
-            guard,
-            key,
-            |mr| mr.check(pd, key, addr, len, rights),
-            |memory, at| {
-                let mut at = at;
-                for piece in src.pieces() {
-                    memory.write(at, piece)?;
-                    let len = u64::try_from(piece.len()).map_err(|_| OutOfBounds)?;
-                    at = at.checked_add(len).ok_or(OutOfBounds)?;
-                }
-                Ok(())
-            },
-        )
-    }
-
-    /// Checks an access without doing it.
-    ///
-    /// # Errors
-    ///
-    /// Why it is refused.
-    #[inline]
-    pub(crate) fn check(
-        &self,
-        guard: &rcu::Guard,
-        pd: u32,
-        key: u32,
-        addr: u64,
-        len: u64,
-        rights: Access,
-    ) -> Result<(), AccessError> {
-        if len == 0 {
-            return Ok(());
-        }
-        self.access(
-            guard,
-            key,
-            |mr| mr.check(pd, key, addr, len, rights),
-            |_, _| Ok(()),
-        )
-    }
-
-    /// Executes an atomic operation of the peer on the word at `addr` and returns its value
-    /// before.
-    ///
-    /// # Errors
-    ///
-    /// Why the access is refused, misalignment included.
-    pub(crate) fn atomic(
-        &self,
-        guard: &rcu::Guard,
-        pd: u32,
-        key: u32,
-        addr: u64,
-        op: AtomicOp,
-    ) -> Result<u64, AccessError> {
-        self.access(
-            guard,
-            key,
-            |mr| mr.check(pd, key, addr, 8, Access::REMOTE_ATOMIC),
-            |memory, at| match op {
-                AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
-                AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),
-            },
-        )
-    }
-
     /// Gives a region a key and lets accesses find it.
     fn publish(&self, mut desc: MrDesc, memory: Memory) -> Result<MrCreated<MrCtx>> {
         let room = UniqueArc::new_uninit(GFP_KERNEL)?;
@@ -226,13 +94,147 @@ impl Mrs {
     }
 }
 
-impl MrCtx {
-    /// Where a granted access starts in the memory.
+/// A QP's accesses to the regions of its device within one RCU read side section.
+///
+/// Remembers the region used last: packets of a train mostly go to the same one. That is as good
+/// as looking it up, for deregistration waits until the section has ended, and what the region
+/// grants is checked on every access.
+pub(crate) struct MrAccess<'g> {
+    mrs: &'g Mrs,
+    guard: &'g rcu::Guard,
+    pd: u32,
+    last: Cell<Option<(u32, &'g MrCtx)>>,
+    pub(crate) hint: ExtentHint,
+}
+
+impl<'g> MrAccess<'g> {
+    /// Accesses on behalf of protection domain `pd`; `hint` is what an earlier one ended with.
     #[inline]
-    fn position(&self, grant: &Grant) -> u64 {
-        // The region of all kernel memory starts at address 0.
-        grant.offset()
+    pub(crate) fn new(mrs: &'g Mrs, guard: &'g rcu::Guard, pd: u32, hint: usize) -> Self {
+        Self {
+            mrs,
+            guard,
+            pd,
+            last: Cell::new(None),
+            hint: ExtentHint::new(hint),
+        }
     }
+
+    /// The region of `key`, valid or not.
+    #[inline]
+    fn find(&self, key: u32) -> Result<&'g MrCtx, AccessError> {
+        let row = RKey(key).index();
+        if let Some((last, mr)) = self.last.get() {
+            if last == row {
+                return Ok(mr);
+            }
+        }
+        let mr = self.mrs.table.borrow(row, self.guard);
+        let mr = &**mr.ok_or(AccessError::BadKey)?;
+        self.last.set(Some((row, mr)));
+        Ok(mr)
+    }
+
+    /// The memory of the region `key` and where in it a permitted access starts.
+    #[inline]
+    fn reach(
+        &self,
+        key: u32,
+        addr: u64,
+        len: usize,
+        rights: Access,
+    ) -> Result<(&'g Memory, u64), AccessError> {
+        let mr = self.find(key)?;
+        let len = u64::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
+        let grant = mr.desc.check(self.pd, key, addr, len, rights)?;
+        Ok((&mr.memory, grant.offset()))
+    }
+
+    /// Copies `dst.len()` bytes from `addr` of the region `key`.
+    ///
+    /// # Errors
+    ///
+    /// Why the access is refused; `dst` is untouched then, unless the region is shorter than it
+    /// says.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        key: u32,
+        addr: u64,
+        dst: &mut [u8],
+        rights: Access,
+    ) -> Result<(), AccessError> {
+        if dst.is_empty() {
+            return Ok(());
+        }
+        let (memory, at) = self.reach(key, addr, dst.len(), rights)?;
+        memory.read(at, dst, &self.hint).map_err(beyond)
+    }
+
+    /// Copies `src` to `addr` of the region `key`.
+    ///
+    /// # Errors
+    ///
+    /// Why the access is refused; nothing is written then.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        key: u32,
+        addr: u64,
+        src: &Payload<'_>,
+        rights: Access,
+    ) -> Result<(), AccessError> {
+        if src.is_empty() {
+            return Ok(());
+        }
+        let (memory, mut at) = self.reach(key, addr, src.len(), rights)?;
+        for piece in src.pieces() {
+            memory.write(at, piece, &self.hint).map_err(beyond)?;
+            let len = u64::try_from(piece.len()).map_err(|_| AccessError::OutOfBounds)?;
+            at = at.checked_add(len).ok_or(AccessError::OutOfBounds)?;
+        }
+        Ok(())
+    }
+
+    /// Checks an access without doing it.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        key: u32,
+        addr: u64,
+        len: u32,
+        rights: Access,
+    ) -> Result<(), AccessError> {
+        if len == 0 {
+            return Ok(());
+        }
+        let mr = self.find(key)?;
+        let len = u64::from(len);
+        mr.desc.check(self.pd, key, addr, len, rights).map(|_| ())
+    }
+
+    /// Executes an atomic operation of the peer on the word at `addr` and returns its value
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// Why the access is refused, misalignment included.
+    pub(crate) fn atomic(&self, key: u32, addr: u64, op: AtomicOp) -> Result<u64, AccessError> {
+        let (memory, at) = self.reach(key, addr, 8, Access::REMOTE_ATOMIC)?;
+        match op {
+            AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
+            AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),
+        }
+        .map_err(beyond)
+    }
+}
+
+fn beyond(_: OutOfBounds) -> AccessError {
+    AccessError::OutOfBounds
 }
 
 impl MemoryRegion for MrCtx {

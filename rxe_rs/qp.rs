@@ -18,6 +18,7 @@ use crate::{
         DeviceCtx,
         RxeDevice, //
     },
+    mr::MrAccess,
     queue::{
         RecvList,
         RecvStore,
@@ -30,6 +31,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        rcu,
         Arc,
         ArcBorrow,
         Mutex, //
@@ -68,6 +70,7 @@ use rxe_kapi::{
     },
     sync::{
         SpinLockBh,
+        SpinLockBhGuard,
         SpinLockIrq, //
     },
     time::{
@@ -123,18 +126,28 @@ struct Answers {
     resources: KVec<Resource>,
 }
 
+/// Consumers to tell of completions when the QP is unlocked.
+#[derive(Clone, Copy, Default)]
+struct Due {
+    send: bool,
+    recv: bool,
+}
+
 /// What the lock of a QP guards.
 pub(crate) struct QpCore {
     pub(crate) engine: Engine,
     sends: send::Sends,
     receives: recv::Receives,
     answers: Answers,
+    due: Due,
     /// Path to the peer of a connected QP.
     flow: Option<Arc<Flow>>,
     /// Addresses of the peer and of ourselves that packets of a connected QP must carry.
     pub(crate) peer: Gid,
     pub(crate) own: Gid,
     pub(crate) pkey_index: u16,
+    /// Where in a region the last access was.
+    extent: usize,
     /// A batch is on its way to the network.
     busy: bool,
     /// Something happened meanwhile.
@@ -202,6 +215,36 @@ fn ring_slots(wanted: u32) -> Result<u32> {
 }
 
 impl QpCtx {
+    /// What the QP may access, for as long as `guard` lives.
+    pub(crate) fn memory<'g>(&'g self, guard: &'g rcu::Guard, core: &QpCore) -> MrAccess<'g> {
+        MrAccess::new(&self.dev.mrs, guard, self.pd, core.extent)
+    }
+
+    /// Unlocks the QP; returns whom to [`tell`](Self::tell) afterwards.
+    #[inline]
+    #[must_use]
+    fn unlock(mut core: SpinLockBhGuard<'_, QpCore>) -> Due {
+        core::mem::take(&mut core.due)
+    }
+
+    /// Tells consumers of completions, in the RCU read side section in which the QP was locked: a
+    /// CQ is destroyed after its QPs, and waits for such sections.
+    #[inline]
+    fn tell(&self, rcu: &rcu::Guard, due: Due) {
+        if due.send {
+            self.send_cq.tell(rcu);
+        }
+        if due.recv {
+            self.recv_cq.tell(rcu);
+        }
+    }
+
+    /// Unlocks the QP and tells consumers what happened.
+    pub(crate) fn release(&self, rcu: &rcu::Guard, core: SpinLockBhGuard<'_, QpCore>) {
+        let due = Self::unlock(core);
+        self.tell(rcu, due);
+    }
+
     /// Checks the sizes asked for and grants at least as much.
     fn grant(dev: &DeviceCtx, cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
         let sge = u32::try_from(MAX_SGE)?;
@@ -306,10 +349,12 @@ impl QueuePair for QpCtx {
                 jobs: KVec::from_elem(Job::EMPTY, JOBS, GFP_KERNEL)?,
                 resources: KVec::from_elem(Resource::EMPTY, RESOURCES, GFP_KERNEL)?,
             },
+            due: Due::default(),
             flow: None,
             peer: Gid::ZERO,
             own: Gid::ZERO,
             pkey_index: 0,
+            extent: 0,
             busy: false,
             again: false,
             dead: false,

@@ -14,6 +14,32 @@ pub use umem::Umem;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfBounds;
 
+/// Where in a region the last access was: the next one is likely to be there or right behind.
+///
+/// Only a guess; it may come from another region. Keep one per user, so that users of a region do
+/// not spoil each other's.
+#[derive(Default)]
+pub struct ExtentHint(core::cell::Cell<usize>);
+
+impl ExtentHint {
+    /// A hint that was [`get`](Self::get) before.
+    #[inline]
+    pub const fn new(index: usize) -> Self {
+        Self(core::cell::Cell::new(index))
+    }
+
+    /// The guess.
+    #[inline]
+    pub fn get(&self) -> usize {
+        self.0.get()
+    }
+
+    #[inline]
+    fn set(&self, index: usize) {
+        self.0.set(index);
+    }
+}
+
 /// Memory behind a region: what a key gives access to.
 pub enum Memory {
     /// Pinned pages of a process; offsets count from the start of the region.
@@ -29,9 +55,9 @@ impl Memory {
     ///
     /// [`OutOfBounds`]; `dst` may have been written in part.
     #[inline]
-    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+    pub fn read(&self, offset: u64, dst: &mut [u8], hint: &ExtentHint) -> Result<(), OutOfBounds> {
         match self {
-            Memory::User(m) => m.read(offset, dst),
+            Memory::User(m) => m.read(offset, dst, hint),
             Memory::Dma(m) => m.read(offset, dst),
         }
     }
@@ -42,9 +68,9 @@ impl Memory {
     ///
     /// [`OutOfBounds`]; the region may have been written in part.
     #[inline]
-    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+    pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), OutOfBounds> {
         match self {
-            Memory::User(m) => m.write(offset, src),
+            Memory::User(m) => m.write(offset, src, hint),
             Memory::Dma(m) => m.write(offset, src),
         }
     }
@@ -60,10 +86,11 @@ impl Memory {
         &self,
         offset: u64,
         len: usize,
+        hint: &ExtentHint,
         f: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
-            Memory::User(m) => m.for_each_run(offset, len, f),
+            Memory::User(m) => m.for_each_run(offset, len, hint, f),
             Memory::Dma(m) => m.for_each_run(offset, len, f),
         }
     }
@@ -106,7 +133,7 @@ impl Memory {
 
     fn word(&self, offset: u64) -> Result<*mut u64, OutOfBounds> {
         let mut found = Err(OutOfBounds);
-        self.for_each_run::<OutOfBounds>(offset, 8, |run| {
+        self.for_each_run::<OutOfBounds>(offset, 8, &ExtentHint::default(), |run| {
             if run.len == 8 && run.addr.cast::<u64>().is_aligned() {
                 found = Ok(run.addr.cast());
             }

@@ -251,18 +251,18 @@ static void *rxe_tx_put_frag(struct sk_buff *skb, u32 len)
 	return page_address(frag->page) + frag->offset - len;
 }
 
-/* Adds `len` contiguous bytes and returns where they are; null if there is no room. */
+/* Adds `len` contiguous bytes and returns where they are; null if there is no room. Bottom halves
+ * are off.
+ */
 void *rxe_tx_put(struct sk_buff *skb, u32 len)
 {
 	void *start;
 
 	if (!skb->data_len && skb_tailroom(skb) >= len)
 		return skb_put(skb, len);
-	local_bh_disable();
 	local_lock_nested_bh(&rxe_tx_pages.lock);
 	start = rxe_tx_put_frag(skb, len);
 	local_unlock_nested_bh(&rxe_tx_pages.lock);
-	local_bh_enable();
 	return start;
 }
 
@@ -271,17 +271,15 @@ static void rxe_tx_unput_frag(const skb_frag_t *last, u32 len)
 {
 	struct page_frag *frag;
 
-	local_bh_disable();
 	local_lock_nested_bh(&rxe_tx_pages.lock);
 	frag = this_cpu_ptr(&rxe_tx_pages.frag);
 	if (frag->page == skb_frag_page(last) &&
 	    frag->offset == skb_frag_off(last) + skb_frag_size(last))
 		frag->offset -= len;
 	local_unlock_nested_bh(&rxe_tx_pages.lock);
-	local_bh_enable();
 }
 
-/* Takes back the last rxe_tx_put(), of `len` bytes. */
+/* Takes back the last rxe_tx_put(), of `len` bytes. Bottom halves are off. */
 void rxe_tx_undo(struct sk_buff *skb, u32 len)
 {
 	struct skb_shared_info *info = skb_shinfo(skb);

@@ -7,13 +7,14 @@
 //! nobody is preempted between filling and sending.
 
 use super::{
-    ports::QpPorts,
     tx::BatchTx,
     QpCore,
     QpCtx, //
 };
+use crate::mr::MrAccess;
 use kernel::{
     sync::{
+        rcu,
         Arc,
         ArcBorrow, //
     },
@@ -73,10 +74,11 @@ impl QpCtx {
     }
 
     fn turn(&self) -> Turn {
-        let _bh = disable_bh();
-        let mut batch = TxBatch::new();
+        let bh = disable_bh();
+        let mut batch = TxBatch::new(&bh);
         let now = now_ns();
-        let (progress, events) = {
+        let rcu = rcu::read_lock();
+        let (progress, events, due) = {
             let mut core = self.core.lock();
             if core.dead {
                 return Turn::Done;
@@ -89,22 +91,25 @@ impl QpCtx {
             if Self::takes_sends(core.engine.state()) {
                 core.sends.pull(self.kernel.as_deref());
             }
-            let progress = self.fill(&mut core, now, &mut batch);
+            let progress = self.fill(&rcu, &mut core, now, &mut batch);
             let deadline = core.engine.poll_timeout();
             if let Some(deadline) = deadline {
                 self.timer.arm_at(deadline);
             }
             core.busy = !batch.is_empty();
-            (progress, core.engine.take_events())
+            let events = core.engine.take_events();
+            (progress, events, Self::unlock(core))
         };
         self.raise(events);
         if batch.is_empty() {
+            self.tell(&rcu, due);
             return match progress {
                 Progress::More => Turn::More,
                 Progress::Idle => Turn::Done,
             };
         }
         let outcome = batch.send();
+        self.tell(&rcu, due);
         self.dev.counters.sent(&outcome);
         let mut core = self.core.lock();
         core.busy = false;
@@ -121,79 +126,57 @@ impl QpCtx {
         }
     }
 
-    fn fill(&self, core: &mut QpCore, now: u64, batch: &mut TxBatch) -> Progress {
-        let QpCore {
-            engine,
-            sends,
-            receives,
-            answers,
-            flow,
-            pkey_index,
-            ..
-        } = core;
-        let mut ports = QpPorts {
-            ctx: self,
-            sends,
-            receives,
-            answers,
-            pkey_index: *pkey_index,
-        };
+    fn fill(
+        &self,
+        rcu: &rcu::Guard,
+        core: &mut QpCore,
+        now: u64,
+        batch: &mut TxBatch<'_>,
+    ) -> Progress {
+        let mrs = self.memory(rcu, core);
+        let (engine, mut ports, flow) = core.split(self, &mrs);
         let mut tx = BatchTx {
             ctx: self,
             batch,
-            flow: flow.as_ref(),
+            flow,
         };
-        engine.poll_transmit(now, &mut ports, &mut tx)
+        let progress = engine.poll_transmit(now, &mut ports, &mut tx);
+        core.extent = mrs.hint.get();
+        progress
     }
 
     /// Feeds one admitted packet; the caller drives the QP when its train has ended.
     pub(crate) fn receive(
         &self,
         core: &mut QpCore,
+        mrs: &MrAccess<'_>,
         now: u64,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
     ) {
-        let QpCore {
-            engine,
-            sends,
-            receives,
-            answers,
-            pkey_index,
-            ..
-        } = core;
-        let mut ports = QpPorts {
-            ctx: self,
-            sends,
-            receives,
-            answers,
-            pkey_index: *pkey_index,
-        };
+        let (engine, mut ports, _) = core.split(self, mrs);
         engine.handle_packet(now, packet, payload, meta, &mut ports);
+        core.extent = mrs.hint.get();
     }
 
     /// The QP's timer expired.
     pub(crate) fn expire(self: ArcBorrow<'_, Self>) {
         {
-            let mut guard = self.core.lock();
-            let core = &mut *guard;
+            let rcu = rcu::read_lock();
+            let mut core = self.core.lock();
             if core.dead {
                 return;
             }
-            let mut ports = QpPorts {
-                ctx: &self,
-                sends: &mut core.sends,
-                receives: &mut core.receives,
-                answers: &mut core.answers,
-                pkey_index: core.pkey_index,
-            };
-            core.engine.handle_timeout(now_ns(), &mut ports);
+            let mrs = self.memory(&rcu, &core);
+            let (engine, mut ports, _) = core.split(&self, &mrs);
+            engine.handle_timeout(now_ns(), &mut ports);
+            self.release(&rcu, core);
         }
         self.drive();
     }
 
-    /// Tells the consumer what happened.
+    /// Raises asynchronous events.
     fn raise(&self, events: Events) {
         if events.is_empty() {
             return;

@@ -3,7 +3,6 @@
 
 use super::{
     engine_state,
-    ports::QpPorts,
     state_of,
     QpCore,
     QpCtx, //
@@ -11,7 +10,10 @@ use super::{
 use crate::device::DeviceCtx;
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        rcu,
+        Arc, //
+    },
 };
 use rxe_kapi::{
     net::tx::Flow,
@@ -129,6 +131,7 @@ impl QpCtx {
         };
         let old_flow;
         {
+            let rcu = rcu::read_lock();
             let mut guard = self.core.lock();
             let core = &mut *guard;
             if state_of(core.engine.state()) != current
@@ -149,7 +152,8 @@ impl QpCtx {
                 Some(flow) => core.flow.replace(flow),
                 None => None,
             };
-            self.enter(core, current, next);
+            self.enter(&rcu, core, current, next);
+            self.release(&rcu, guard);
         }
         drop(old_flow);
         if let Some(av) = path {
@@ -207,7 +211,7 @@ impl QpCtx {
         }
     }
 
-    fn enter(&self, core: &mut QpCore, current: QpState, next: QpState) {
+    fn enter(&self, rcu: &rcu::Guard, core: &mut QpCore, current: QpState, next: QpState) {
         if next == current && next != QpState::Err && next != QpState::Reset {
             return;
         }
@@ -220,14 +224,9 @@ impl QpCtx {
         if matches!(next, QpState::Err | QpState::Sqe) {
             core.sends.pull(self.kernel.as_deref());
         }
-        let mut ports = QpPorts {
-            ctx: self,
-            sends: &mut core.sends,
-            receives: &mut core.receives,
-            answers: &mut core.answers,
-            pkey_index: core.pkey_index,
-        };
-        core.engine.set_state(engine_state(next), &mut ports);
+        let mrs = self.memory(rcu, core);
+        let (engine, mut ports, _) = core.split(self, &mrs);
+        engine.set_state(engine_state(next), &mut ports);
     }
 
     pub(super) fn report(&self) -> QpReport {

@@ -2,20 +2,26 @@
 //! The engine's ports over rings, pinned memory and completion queues.
 
 use super::{
-    recv::Receives,
+    recv::{
+        scatter,
+        Receives, //
+    },
     send::Sends,
     Answers,
+    Due,
+    QpCore,
     QpCtx, //
 };
 use crate::{
     device::DeviceCtx,
-    mr::Mrs,
+    mr::MrAccess,
     queue::{
         for_each_span,
         sges_of, //
     },
 };
-use kernel::sync::rcu;
+use kernel::sync::Arc;
+use rxe_kapi::net::tx::Flow;
 use rxe_proto::{
     engine::{
         ports::{
@@ -30,6 +36,7 @@ use rxe_proto::{
         wc::Wc,
         wr::SqSlot,
         Job,
+        Qp as Engine,
         Resource, //
     },
     ids::{
@@ -41,25 +48,44 @@ use rxe_proto::{
 };
 
 /// What the engine works on, borrowed from a locked QP.
-pub(super) struct QpPorts<'a> {
-    pub(super) ctx: &'a QpCtx,
-    pub(super) sends: &'a mut Sends,
-    pub(super) receives: &'a mut Receives,
-    pub(super) answers: &'a mut Answers,
-    pub(super) pkey_index: u16,
+pub(super) struct QpPorts<'a, 'g> {
+    ctx: &'a QpCtx,
+    mrs: &'a MrAccess<'g>,
+    sends: &'a mut Sends,
+    receives: &'a mut Receives,
+    answers: &'a mut Answers,
+    due: &'a mut Due,
+    pkey_index: u16,
 }
 
-impl QpPorts<'_> {
+impl QpCore {
+    /// The engine, what it works on, and the path to the peer.
+    #[inline]
+    pub(super) fn split<'a, 'g>(
+        &'a mut self,
+        ctx: &'a QpCtx,
+        mrs: &'a MrAccess<'g>,
+    ) -> (&'a mut Engine, QpPorts<'a, 'g>, Option<&'a Arc<Flow>>) {
+        let ports = QpPorts {
+            ctx,
+            mrs,
+            sends: &mut self.sends,
+            receives: &mut self.receives,
+            answers: &mut self.answers,
+            due: &mut self.due,
+            pkey_index: self.pkey_index,
+        };
+        (&mut self.engine, ports, self.flow.as_ref())
+    }
+}
+
+impl QpPorts<'_, '_> {
     fn dev(&self) -> &DeviceCtx {
         &self.ctx.dev
     }
-
-    fn mrs(&self) -> &Mrs {
-        &self.ctx.dev.mrs
-    }
 }
 
-impl Ports for QpPorts<'_> {
+impl Ports for QpPorts<'_, '_> {
     fn sq_produced(&self) -> u32 {
         self.sends.store.produced()
     }
@@ -83,24 +109,19 @@ impl Ports for QpPorts<'_> {
             dst.copy_from_slice(area.get(from..end).ok_or(LocalFault)?);
             return Ok(());
         }
-        let guard = rcu::read_lock();
         let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
         let len = dst.len();
         for_each_span(sges, offset, len, |span| {
             let to = dst.get_mut(span.from..span.from.checked_add(span.len)?)?;
-            let pd = self.ctx.pd;
-            self.mrs()
-                .read(&guard, pd, span.lkey, span.addr, to, Access::NONE)
-                .ok()
+            self.mrs.read(span.lkey, span.addr, to, Access::NONE).ok()
         })
         .ok_or(LocalFault)
     }
 
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         let (slot, area) = self.sends.store.with_area(index).ok_or(LocalFault)?;
-        let guard = rcu::read_lock();
         let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
-        self.ctx.scatter(&guard, sges, offset, src)
+        scatter(self.mrs, sges, offset, src)
     }
 
     fn recv_take(&mut self) -> Taken {
@@ -108,9 +129,7 @@ impl Ports for QpPorts<'_> {
     }
 
     fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
-        let guard = rcu::read_lock();
-        self.ctx
-            .scatter(&guard, self.receives.current.iter(), offset, src)
+        scatter(self.mrs, self.receives.current.iter(), offset, src)
     }
 
     fn remote_check(
@@ -120,38 +139,25 @@ impl Ports for QpPorts<'_> {
         len: u32,
         right: RemoteRight,
     ) -> Result<(), RemoteFault> {
-        let guard = rcu::read_lock();
-        self.mrs()
-            .check(
-                &guard,
-                self.ctx.pd,
-                rkey.0,
-                addr,
-                u64::from(len),
-                rights(right),
-            )
+        self.mrs
+            .check(rkey.0, addr, len, rights(right))
             .map_err(|_| RemoteFault)
     }
 
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault> {
-        let guard = rcu::read_lock();
-        self.mrs()
-            .read(&guard, self.ctx.pd, rkey.0, addr, dst, Access::REMOTE_READ)
+        self.mrs
+            .read(rkey.0, addr, dst, Access::REMOTE_READ)
             .map_err(|_| RemoteFault)
     }
 
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
-        let guard = rcu::read_lock();
-        self.mrs()
-            .write(&guard, self.ctx.pd, rkey.0, addr, src, Access::REMOTE_WRITE)
+        self.mrs
+            .write(rkey.0, addr, src, Access::REMOTE_WRITE)
             .map_err(|_| RemoteFault)
     }
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
-        let guard = rcu::read_lock();
-        self.mrs()
-            .atomic(&guard, self.ctx.pd, rkey.0, addr, op)
-            .map_err(|_| RemoteFault)
+        self.mrs.atomic(rkey.0, addr, op).map_err(|_| RemoteFault)
     }
 
     fn jobs(&mut self) -> &mut [Job] {
@@ -163,11 +169,11 @@ impl Ports for QpPorts<'_> {
     }
 
     fn complete_send(&mut self, wc: &Wc) {
-        self.ctx.send_cq.push(wc, self.ctx.token);
+        self.due.send |= self.ctx.send_cq.push(wc, self.ctx.token);
     }
 
     fn complete_recv(&mut self, wc: &Wc) {
-        self.ctx.recv_cq.push(wc, self.ctx.token);
+        self.due.recv |= self.ctx.recv_cq.push(wc, self.ctx.token);
     }
 
     fn pkey(&self) -> PKey {

@@ -5,16 +5,16 @@ use super::{
     KernelQueues,
     QpCtx, //
 };
-use crate::queue::{
-    for_each_span,
-    sges_of,
-    RecvList,
-    Sge, //
+use crate::{
+    mr::MrAccess,
+    queue::{
+        for_each_span,
+        sges_of,
+        RecvList,
+        Sge, //
+    },
 };
-use kernel::{
-    prelude::*,
-    sync::rcu, //
-};
+use kernel::prelude::*;
 use rxe_kapi::mem::ring::UserRing;
 use rxe_proto::{
     abi,
@@ -99,29 +99,17 @@ impl Receives {
     }
 }
 
-impl QpCtx {
-    /// Places `src` at `offset` of a scatter list.
-    pub(super) fn scatter(
-        &self,
-        guard: &rcu::Guard,
-        sges: impl Iterator<Item = Sge>,
-        offset: u32,
-        src: &Payload<'_>,
-    ) -> Result<(), LocalFault> {
-        for_each_span(sges, offset, src.len(), |span| {
-            let part = src.slice(span.from, span.len);
-            self.dev
-                .mrs
-                .write(
-                    guard,
-                    self.pd,
-                    span.lkey,
-                    span.addr,
-                    &part,
-                    Access::LOCAL_WRITE,
-                )
-                .ok()
-        })
-        .ok_or(LocalFault)
-    }
+/// Places `src` at `offset` of a scatter list.
+pub(super) fn scatter(
+    mrs: &MrAccess<'_>,
+    sges: impl Iterator<Item = Sge>,
+    offset: u32,
+    src: &Payload<'_>,
+) -> Result<(), LocalFault> {
+    for_each_span(sges, offset, src.len(), |span| {
+        let part = src.slice(span.from, span.len);
+        mrs.write(span.lkey, span.addr, &part, Access::LOCAL_WRITE)
+            .ok()
+    })
+    .ok_or(LocalFault)
 }

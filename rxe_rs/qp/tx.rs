@@ -40,14 +40,14 @@ impl Crc for KernelCrc {
 const ICRC_BYTES: usize = 4;
 
 /// Fills a batch.
-pub(super) struct BatchTx<'a> {
+pub(super) struct BatchTx<'a, 'b> {
     pub(super) ctx: &'a QpCtx,
-    pub(super) batch: &'a mut TxBatch,
+    pub(super) batch: &'a mut TxBatch<'b>,
     /// Path to the connected peer.
     pub(super) flow: Option<&'a Arc<Flow>>,
 }
 
-impl Tx for BatchTx<'_> {
+impl Tx for BatchTx<'_, '_> {
     fn has_room(&self) -> bool {
         !self.batch.is_full()
     }

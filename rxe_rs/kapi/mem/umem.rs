@@ -3,14 +3,13 @@
 //!
 //! C header: [`include/rdma/ib_umem.h`](srctree/include/rdma/ib_umem.h)
 
-use super::{OutOfBounds, Run};
+use super::{ExtentHint, OutOfBounds, Run};
 use crate::bindings;
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
 
 /// Pinned memory of a process. Dropping it unpins the pages and may sleep.
 ///
@@ -22,8 +21,6 @@ pub struct Umem {
     raw: NonNull<bindings::ib_umem>,
     extents: VVec<bindings::rxe_extent>,
     len: u64,
-    /// Index of the extent used last, a guess for the next look-up.
-    last: Atomic<u32>,
 }
 
 // SAFETY: Pinned pages belong to no thread; releasing them may happen anywhere that may sleep.
@@ -61,7 +58,6 @@ impl Umem {
             raw,
             extents: VVec::new(),
             len,
-            last: Atomic::new(0),
         };
         // From here on an error drops `umem`, which unpins.
         // SAFETY: A live region.
@@ -103,16 +99,14 @@ impl Umem {
             .map_or(self.len, |next| next.offset)
     }
 
-    /// The extent that holds `offset`, which must be below the length.
+    /// The extent that holds `offset`, which must be below the length; `hint` is tried first.
     #[inline]
-    fn find(&self, offset: u64) -> usize {
-        let guess = self.last.load(Relaxed) as usize;
+    fn find(&self, offset: u64, hint: &ExtentHint) -> usize {
+        let guess = hint.get();
         for index in [guess, guess.wrapping_add(1)] {
             if let Some(extent) = self.extents.get(index) {
                 if extent.offset <= offset && offset < self.end_of(index) {
-                    if index != guess {
-                        self.last.store(index as u32, Relaxed);
-                    }
+                    hint.set(index);
                     return index;
                 }
             }
@@ -121,16 +115,16 @@ impl Umem {
             .extents
             .partition_point(|e| e.offset <= offset)
             .wrapping_sub(1);
-        self.last.store(index as u32, Relaxed);
+        hint.set(index);
         index
     }
 
     /// See [`Memory::read`](super::Memory::read).
     #[inline]
-    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+    pub fn read(&self, offset: u64, dst: &mut [u8], hint: &ExtentHint) -> Result<(), OutOfBounds> {
         let mut rest = &mut dst[..];
         let len = rest.len();
-        self.for_each_run(offset, len, |run| {
+        self.for_each_run(offset, len, hint, |run| {
             let done = run.copy_to(rest);
             rest = core::mem::take(&mut rest)
                 .get_mut(done..)
@@ -141,9 +135,9 @@ impl Umem {
 
     /// See [`Memory::write`](super::Memory::write).
     #[inline]
-    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+    pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), OutOfBounds> {
         let mut rest = src;
-        self.for_each_run(offset, src.len(), |run| {
+        self.for_each_run(offset, src.len(), hint, |run| {
             let done = run.copy_from(rest);
             rest = rest.get(done..).unwrap_or_default();
             Ok(())
@@ -156,6 +150,7 @@ impl Umem {
         &self,
         offset: u64,
         len: usize,
+        hint: &ExtentHint,
         mut f: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let end = offset.checked_add(len as u64).ok_or(OutOfBounds)?;
@@ -163,7 +158,7 @@ impl Umem {
             return Err(OutOfBounds.into());
         }
         let mut at = offset;
-        let mut index = if len == 0 { 0 } else { self.find(offset) };
+        let mut index = if len == 0 { 0 } else { self.find(offset, hint) };
         while at < end {
             let extent = self.extents.get(index).ok_or(OutOfBounds)?;
             let stop = self.end_of(index).min(end);

@@ -3,7 +3,9 @@
 
 use super::netdev::NetDev;
 use super::{mapped_v4, set_ipv4_id, set_lengths, HEADERS_V4, HEADERS_V6};
+use crate::sync::context::BhDisabled;
 use crate::{bindings, rand};
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -204,19 +206,20 @@ const SMALL: u32 = 128;
 
 /// Packets to be sent, in order.
 ///
-/// Built under the lock of a QP: takes no lock but that of a flow's route, does not sleep and
-/// calls nothing that could send. [`send`](Self::send) it after unlocking. Dropping it discards
+/// Built with bottom halves off, under the lock of a QP: takes no lock but that of a flow's route,
+/// does not sleep and calls nothing that could send. [`send`](Self::send) it after unlocking. Dropping it discards
 /// the packets.
 ///
 /// Consecutive packets of a flow that have the same length travel through the stack as one
 /// buffer, if the device can take it apart; a shorter one may be the last. That is not visible on
 /// the wire.
-pub struct TxBatch {
+pub struct TxBatch<'a> {
     /// First and last finished buffer, linked by `next`.
     list: Option<(NonNull<bindings::sk_buff>, NonNull<bindings::sk_buff>)>,
     run: Option<Run>,
     packets: usize,
     bytes: usize,
+    _bh: PhantomData<&'a BhDisabled>,
 }
 
 /// The buffer being filled.
@@ -236,18 +239,16 @@ struct Run {
     closed: bool,
 }
 
-// SAFETY: The buffers are ours alone.
-unsafe impl Send for TxBatch {}
-
-impl TxBatch {
+impl<'a> TxBatch<'a> {
     /// An empty batch. Allocates nothing.
     #[inline]
-    pub const fn new() -> Self {
+    pub const fn new(_bh: &'a BhDisabled) -> Self {
         Self {
             list: None,
             run: None,
             packets: 0,
             bytes: 0,
+            _bh: PhantomData,
         }
     }
 
@@ -302,7 +303,7 @@ impl TxBatch {
         let mut place = None;
         if let Some(run) = &self.run {
             if run.takes(flow, len32) {
-                // SAFETY: The buffer is ours.
+                // SAFETY: The buffer is ours, and bottom halves are off.
                 place = NonNull::new(unsafe { bindings::rxe_tx_put(run.skb.as_ptr(), len32) });
             }
         }
@@ -318,7 +319,7 @@ impl TxBatch {
         // SAFETY: `rxe_tx_put` returned that many contiguous bytes of a buffer that is ours.
         let payload = unsafe { core::slice::from_raw_parts_mut(place.cast::<u8>().as_ptr(), len) };
         if let Err(e) = fill(headers.get(..run.headers_len).unwrap_or(&[]), payload) {
-            // SAFETY: Takes back the bytes of just now.
+            // SAFETY: Takes back the bytes of just now; bottom halves are off.
             unsafe { bindings::rxe_tx_undo(run.skb.as_ptr(), len32) };
             if run.count == 0 {
                 self.drop_run();
@@ -351,7 +352,7 @@ impl TxBatch {
             unsafe { bindings::rxe_tx_new(flow.raw.as_ptr(), room, &mut max_len, &mut max_count) };
         let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::NoRoute)?;
         let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
-        // SAFETY: The buffer is ours.
+        // SAFETY: The buffer is ours, and bottom halves are off.
         let place = NonNull::new(unsafe { bindings::rxe_tx_put(skb.as_ptr(), len) });
         let Some(place) = place else {
             // SAFETY: The buffer is ours and in no list.
@@ -428,13 +429,7 @@ impl TxBatch {
     }
 }
 
-impl Default for TxBatch {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Drop for TxBatch {
+impl Drop for TxBatch<'_> {
     fn drop(&mut self) {
         self.drop_run();
         if let Some((first, _)) = self.list.take() {

@@ -12,7 +12,8 @@ use crate::bindings;
 use core::ffi::c_int;
 use kernel::error::from_result;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::atomic::{Acquire, Atomic, Full};
+use kernel::sync::{rcu, Arc};
 
 /// What a completion carries besides its lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,22 +178,44 @@ pub trait CompletionQueue: Sized + Send + Sync + 'static {
 }
 
 /// Calls the completion handler of one CQ.
-struct CompTarget(*mut bindings::ib_cq);
+struct CompTarget {
+    cq: *mut bindings::ib_cq,
+    /// Completions to tell of; whoever makes it other than zero calls the handler.
+    pending: Atomic<u32>,
+}
 
-// SAFETY: The pointer is followed only by `run`, which is over before the CQ is freed.
+// SAFETY: The pointer is followed only while the handler may be called, which is over before the
+// CQ is freed.
 unsafe impl Send for CompTarget {}
 // SAFETY: As above.
 unsafe impl Sync for CompTarget {}
 
-impl Target for CompTarget {
-    fn run(&self) {
-        // SAFETY: `destroy_cq` stops this target before the core frees the CQ, and the handler
-        // and its context do not change in between.
-        unsafe {
-            if let Some(handler) = (*self.0).comp_handler {
-                handler(self.0, (*self.0).cq_context);
+/// Times in a row that the handler is called before others get the CPU.
+const CALLS: u32 = 4;
+
+impl CompTarget {
+    /// Calls the handler until it has been told of everything; false if that would take too long.
+    fn call(&self) -> bool {
+        for _ in 0..CALLS {
+            let seen = self.pending.load(Acquire);
+            // SAFETY: `destroy_cq` makes sure that this is over before the core frees the CQ, and
+            // the handler and its context do not change in between.
+            unsafe {
+                if let Some(handler) = (*self.cq).comp_handler {
+                    handler(self.cq, (*self.cq).cq_context);
+                }
+            }
+            if self.pending.cmpxchg(seen, 0, Full).is_ok() {
+                return true;
             }
         }
+        false
+    }
+}
+
+impl Target for CompTarget {
+    fn run(&self) -> bool {
+        self.call()
     }
 }
 
@@ -205,7 +228,7 @@ unsafe impl Send for ErrorTarget {}
 unsafe impl Sync for ErrorTarget {}
 
 impl Target for ErrorTarget {
-    fn run(&self) {
+    fn run(&self) -> bool {
         // SAFETY: As in `CompTarget::run`.
         unsafe {
             let mut raw: bindings::ib_event = pin_init::zeroed();
@@ -216,11 +239,12 @@ impl Target for ErrorTarget {
                 handler(&mut raw, (*self.0).cq_context);
             }
         }
+        true
     }
 }
 
-/// Tells the consumer of one CQ. Both callbacks run later, outside every lock; completion
-/// callbacks of one CQ never overlap.
+/// Tells the consumer of one CQ. Completion callbacks of one CQ never overlap; error callbacks run
+/// in process context.
 #[pin_data]
 pub struct CqNotify {
     #[pin]
@@ -234,7 +258,10 @@ impl CqNotify {
         Arc::pin_init(
             pin_init!(Self {
                 completion <- Deferred::new(
-                    CompTarget(cq),
+                    CompTarget {
+                        cq,
+                        pending: Atomic::new(0),
+                    },
                     c"CqNotify::completion",
                     kernel::static_lock_class!(),
                 ),
@@ -248,10 +275,16 @@ impl CqNotify {
         )
     }
 
-    /// Calls the completion handler, from softirq context. Any context.
+    /// Calls the completion handler, unless it is running: then it is called once more.
+    ///
+    /// Context: no lock held, for the handler may poll and post; in the RCU read side section in
+    /// which the completion was added.
     #[inline]
-    pub fn completion(&self) {
-        self.completion.kick(Queue::Bh);
+    pub fn completion(&self, _rcu: &rcu::Guard) {
+        let target = self.completion.target();
+        if target.pending.fetch_add(1, Full) == 0 && !target.call() {
+            self.completion.kick(Queue::Bh);
+        }
     }
 
     /// Reports that the CQ overflowed or failed otherwise. Any context.
@@ -259,7 +292,10 @@ impl CqNotify {
         self.error.kick(Queue::Process);
     }
 
+    /// Waits until no handler runs. Nothing may be told any more.
     fn stop(&self) {
+        // SAFETY: No requirement but a context that may sleep.
+        unsafe { bindings::synchronize_rcu_expedited() };
         self.completion.stop();
         self.error.stop();
     }

@@ -17,8 +17,9 @@ use kernel::types::Opaque;
 
 /// What a [`Deferred`] does when it runs.
 pub(crate) trait Target: Send + Sync {
-    /// Runs in the context of the queue given to [`Deferred::kick`], never twice at once.
-    fn run(&self);
+    /// Runs in the context of the queue given to [`Deferred::kick`], never twice at once. False to
+    /// run again, after others.
+    fn run(&self) -> bool;
 }
 
 /// Which queue a [`Deferred`] runs on.
@@ -112,7 +113,9 @@ impl<T: Target> Deferred<T> {
         // SAFETY: By the caller's promise `work` is the member of a `Self`, which by the type
         // invariant lives until `stop`, and `stop` waits for this function.
         let this = unsafe { &*kernel::container_of!(work, Self, work) };
-        this.target.run();
+        if !this.target.run() {
+            this.kick(Queue::Bh);
+        }
     }
 }
 

@@ -54,7 +54,7 @@ unsafe impl Send for QpTarget {}
 unsafe impl Sync for QpTarget {}
 
 impl Target for QpTarget {
-    fn run(&self) {
+    fn run(&self) -> bool {
         let pending = self.pending.xchg(0, Full);
         for event in 0..u32::BITS {
             if pending & (1 << event) == 0 {
@@ -73,6 +73,7 @@ impl Target for QpTarget {
                 }
             }
         }
+        true
     }
 }
 

@@ -140,31 +140,27 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         self.stored(err, slot)
     }
 
-    /// Runs `f` on the object at `index`, if there is one. Takes no reference.
+    /// The object at `index`, if there is one, for as long as the read side section lasts.
     #[inline]
-    pub fn with<R>(&self, index: u32, _rcu: &rcu::Guard, f: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn borrow<'g>(&'g self, index: u32, _rcu: &'g rcu::Guard) -> Option<&'g Arc<T>> {
         // SAFETY: The array is initialised.
         let slot = unsafe { bindings::rxe_table_load(self.xa.get(), index) };
         // SAFETY: Only `Slot<T>`s are stored, and one that was found is freed after a grace
         // period at the earliest, which the guard holds up.
-        let slot = unsafe { slot.cast::<Slot<T>>().as_ref() }?;
-        Some(f(&slot.value))
+        unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| &slot.value)
+    }
+
+    /// Runs `f` on the object at `index`, if there is one. Takes no reference.
+    #[inline]
+    pub fn with<R>(&self, index: u32, rcu: &rcu::Guard, f: impl FnOnce(&T) -> R) -> Option<R> {
+        self.borrow(index, rcu).map(|value| f(value))
     }
 
     /// Returns a reference to the object at `index`.
     #[inline]
     pub fn get(&self, index: u32) -> Option<Arc<T>> {
         let rcu = rcu::read_lock();
-        self.get_in(index, &rcu)
-    }
-
-    /// Like [`get`](Self::get) for a caller that is in a read side section already.
-    #[inline]
-    pub fn get_in(&self, index: u32, _rcu: &rcu::Guard) -> Option<Arc<T>> {
-        // SAFETY: The array is initialised.
-        let slot = unsafe { bindings::rxe_table_load(self.xa.get(), index) };
-        // SAFETY: As in `with`.
-        unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| slot.value.clone())
+        self.borrow(index, &rcu).cloned()
     }
 
     /// Empties `index` (or ends its reservation). Any context. True if an object was there.

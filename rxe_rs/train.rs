@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Received packets to QPs, a train at a time.
+//!
+//! Runs in softirq, straight from UDP. Everything that can be refused is refused here or in
+//! [`admit`], before anything is queued, and counted by reason. Consecutive packets for one QP are
+//! fed under one hold of its lock; what they cause to be sent leaves when the lock is dropped.
+
+use crate::{
+    demux::Demux,
+    mr::MrAccess,
+    qp::{
+        KernelCrc,
+        QpCore,
+        QpCtx, //
+    },
+};
+use kernel::sync::{
+    rcu,
+    Arc, //
+};
+use rxe_kapi::{
+    net::skb::RxSegment,
+    sync::SpinLockBhGuard,
+    time::now_ns, //
+};
+use rxe_proto::{
+    check::admit::{
+        admit,
+        Path,
+        QpFacts, //
+    },
+    drop::DropReason,
+    engine::{
+        wc::NetKind,
+        Service,
+        State,
+        UdMeta, //
+    },
+    ids::{
+        Gid,
+        PKey,
+        Qpn, //
+    },
+    wire::{
+        bth::Bth,
+        icrc::icrc,
+        packet::{
+            Packet,
+            Payload, //
+        },
+        Transport, //
+    },
+};
+
+/// Packets that came in one buffer: from one peer, at one time.
+pub(crate) struct Train<'g> {
+    demux: &'g Demux,
+    guard: &'g rcu::Guard,
+    now: u64,
+    open: Option<Stop<'g>>,
+}
+
+/// A QP that packets of a train are for, locked.
+struct Stop<'g> {
+    qp: &'g Arc<QpCtx>,
+    core: SpinLockBhGuard<'g, QpCore>,
+    mrs: MrAccess<'g>,
+    path: Path,
+    packets: usize,
+    bytes: usize,
+}
+
+impl<'g> Train<'g> {
+    /// A train of which no packet has been seen yet.
+    pub(crate) fn new(demux: &'g Demux, guard: &'g rcu::Guard) -> Self {
+        Self {
+            demux,
+            guard,
+            now: now_ns(),
+            open: None,
+        }
+    }
+
+    /// Takes the next packet.
+    pub(crate) fn packet(&mut self, segment: &RxSegment<'_>) {
+        let now = self.now;
+        let dropped = match Packet::parse(segment.head(), segment.len()) {
+            Ok(packet) => match self.route(segment, packet.bth().dest_qpn) {
+                Ok(Some(stop)) => return stop.take(now, segment, packet),
+                Ok(None) => return self.gsi(segment, packet),
+                Err(reason) => reason,
+            },
+            Err(reason) => reason,
+        };
+        match &self.open {
+            Some(stop) => stop.qp.dev.counters.drop(dropped),
+            None => self.demux.count_drop(segment, dropped),
+        }
+    }
+
+    /// The QP of a packet, locked; `None` for QP1.
+    #[inline]
+    fn route(
+        &mut self,
+        segment: &RxSegment<'_>,
+        qpn: Qpn,
+    ) -> Result<Option<&mut Stop<'g>>, DropReason> {
+        let known = self.open.as_ref().is_some_and(|s| s.qp.qpn == qpn.get());
+        if !known {
+            self.end();
+            if qpn == Qpn::GSI {
+                return Ok(None);
+            }
+            let qp = self.demux.find(self.guard, qpn).ok_or(DropReason::NoQp)?;
+            self.open = Some(Stop::open(self.guard, segment, qp)?);
+        }
+        Ok(self.open.as_mut())
+    }
+
+    /// A packet for QP1, of which every device has its own.
+    fn gsi(&self, segment: &RxSegment<'_>, packet: Packet<'_>) {
+        let Some(qp) = self.demux.find_gsi(segment) else {
+            return self.demux.count_drop(segment, DropReason::NoQp);
+        };
+        match Stop::open(self.guard, segment, &qp) {
+            Ok(mut stop) => {
+                stop.take(self.now, segment, packet);
+                stop.close(self.guard);
+            }
+            Err(reason) => qp.dev.counters.drop(reason),
+        };
+    }
+
+    /// Lets the QP go that the last packets were for, and sends what they caused to be sent.
+    pub(crate) fn end(&mut self) {
+        if let Some(stop) = self.open.take() {
+            stop.close(self.guard);
+        }
+    }
+}
+
+impl<'g> Stop<'g> {
+    fn open(
+        guard: &'g rcu::Guard,
+        segment: &RxSegment<'_>,
+        qp: &'g Arc<QpCtx>,
+    ) -> Result<Self, DropReason> {
+        // Numbers are unique in the module, so a packet finds its QP before its device is known.
+        if !qp.dev.is_ingress(segment) {
+            return Err(DropReason::BadPeer);
+        }
+        let core = qp.core.lock();
+        if core.dead {
+            return Err(DropReason::NoQp);
+        }
+        Ok(Self {
+            mrs: qp.memory(guard, &core),
+            qp,
+            core,
+            path: Path {
+                source: Gid(segment.source()),
+                destination: Gid(segment.destination()),
+            },
+            packets: 0,
+            bytes: 0,
+        })
+    }
+
+    /// Unlocks the QP, tells of completions and sends what the packets caused to be sent.
+    fn close(self, rcu: &rcu::Guard) {
+        let Self {
+            qp,
+            core,
+            packets,
+            bytes,
+            ..
+        } = self;
+        qp.release(rcu, core);
+        qp.dev.counters.received(packets, bytes);
+        if packets != 0 {
+            qp.as_arc_borrow().drive();
+        }
+    }
+
+    /// Admits and feeds one packet.
+    #[inline]
+    fn take(&mut self, now: u64, segment: &RxSegment<'_>, packet: Packet<'_>) {
+        if let Err(reason) = self.feed(now, segment, packet) {
+            self.qp.dev.counters.drop(reason);
+            return;
+        }
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(segment.len());
+    }
+
+    fn feed(
+        &mut self,
+        now: u64,
+        segment: &RxSegment<'_>,
+        packet: Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let (qp, core) = (self.qp, &mut *self.core);
+        let dev = &qp.dev;
+        let mut all = Payload::from_slice(&[]);
+        for piece in segment.pieces() {
+            if !all.push(piece) {
+                return Err(DropReason::BadLength);
+            }
+        }
+        match core.engine.state() {
+            State::Rtr | State::Rts | State::Sqd | State::Sqe => {}
+            State::Reset | State::Init | State::Err => return Err(DropReason::BadState),
+        }
+        let transport = match qp.service {
+            Service::Rc => Transport::Rc,
+            Service::Uc => Transport::Uc,
+            Service::Ud | Service::Gsi => Transport::Ud,
+        };
+        let facts = QpFacts {
+            transport,
+            qpn: Qpn::new(qp.qpn),
+            pkey: dev.pkey(core.pkey_index),
+            qkey: core.engine.attrs.qkey,
+            peer: core.peer,
+            own: core.own,
+        };
+        let mut pkey_index = core.pkey_index;
+        let in_table = |pkey: PKey| {
+            let found = dev.find_pkey(pkey);
+            pkey_index = found.unwrap_or(pkey_index);
+            found.is_some()
+        };
+        let net = segment.net_hdr();
+        let good = |packet: &Packet<'_>| icrc_matches(packet, net, &all);
+        let admitted = admit(packet, &facts, &self.path, in_table, good)?;
+        let packet = admitted.packet();
+        let payload = all.slice(packet.payload_offset(), packet.payload_len());
+        let (kind, ip) = match net.len() {
+            28 => (NetKind::V4, 20),
+            _ => (NetKind::V6, 40),
+        };
+        let meta = UdMeta {
+            net: kind,
+            ip_header: net.get(..ip).unwrap_or(&[]),
+            pkey_index,
+        };
+        qp.receive(core, &self.mrs, now, packet, &payload, &meta);
+        Ok(())
+    }
+}
+
+/// Verifies the ICRC over everything but itself.
+fn icrc_matches(packet: &Packet<'_>, net: &[u8], all: &Payload<'_>) -> bool {
+    let end = packet.icrc_offset();
+    let Some(bth) = packet.header_bytes().first_chunk::<{ Bth::LEN }>() else {
+        return false;
+    };
+    let Some(body) = end.checked_sub(Bth::LEN) else {
+        return false;
+    };
+    let mut found = [0u8; Packet::ICRC_LEN];
+    if all.slice(end, found.len()).copy_to(&mut found) != found.len() {
+        return false;
+    }
+    let rest = all.slice(Bth::LEN, body);
+    icrc(&KernelCrc, net, bth, rest.pieces()) == found
+}
