@@ -10,7 +10,7 @@ KERNEL ?=
 export KERNEL
 ROOT := qemu/in-root.sh
 
-.PHONY: all module demo test check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
+.PHONY: all module demo test test-suites check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
 
 all: module
 
@@ -37,13 +37,21 @@ demo: module
 test: setup
 	@qemu/test.sh
 
+# Other projects' suites (ktests/suites), all of them.
+test-suites: setup
+	@qemu/test.sh suites
+
 check: setup
 	@qemu/test.sh check
 
 fmt: setup
 	@qemu/lint.sh fmt
 
-fmt-check: setup
+fmt-# Other projects' suites (ktests/suites), all of them.
+test-suites: setup
+	@qemu/test.sh suites
+
+check: setup
 	@qemu/lint.sh fmt-check
 
 clippy: setup

@@ -166,9 +166,19 @@ class Runner(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         self.assertGreater(len(names), 40)
 
+    def test_lists_of_suites_are_well_formed(self):
+        suites = sorted((HERE.parent / "ktests/suites").glob("*.suite"))
+        self.assertTrue(suites)
+        for path in suites:
+            names = [t.name for t in self.runner.Suite(path.stem).tests()]
+            self.assertEqual(len(names), len(set(names)), path.name)
+            for line in path.with_suffix(".expected").read_text().splitlines():
+                with self.subTest(path=path.name, line=line):
+                    self.assertRegex(line, r"^(#.*|[\w.-]+ (pass|skip \S.*))$")
+
     def test_sources_carry_a_licence(self):
         for path in [*HERE.rglob("*"), *(HERE.parent / "ktests").rglob("*")]:
-            if path.is_file() and (path.suffix in (".py", ".sh", ".test") or os.access(path, os.X_OK)):
+            if path.is_file() and (path.suffix in (".py", ".sh", ".test", ".suite", ".expected") or os.access(path, os.X_OK)):
                 head = "\n".join(path.read_text(errors="replace").splitlines()[:4])
                 with self.subTest(path=path.name):
                     self.assertTrue(re.search(r"SPDX-License-Identifier: GPL-2\.0", head))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# test.sh [check]: all tests, or those that need no machine. Ends with `N passed, N failed`; status 0 if none failed.
+# test.sh [check|suites]: all tests, those that need no machine, or other projects' suites (ktests/suites). Ends with `N passed, N failed`; status 0 if none failed.
 # Logs of every step: out/test/. KERNEL chooses the series of the full machine tests; the other one gets a short run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -46,18 +46,22 @@ if [ ! -e "$fetched" ]; then
 		die "cargo cannot fetch the crates; check the network, then run the same command again"
 fi
 
-step harness "$here/in-root.sh" python3 -m unittest discover -s qemu -p 'selftest*.py'
-step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
-if command -v cargo >/dev/null; then
-	step cargo-host host_cargo test --workspace --locked --offline
+if [ "$mode" != suites ]; then
+	step harness "$here/in-root.sh" python3 -m unittest discover -s qemu -p 'selftest*.py'
+	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
+	if command -v cargo >/dev/null; then
+		step cargo-host host_cargo test --workspace --locked --offline
+	fi
+	step fmt "$here/lint.sh" fmt-check
 fi
-step fmt "$here/lint.sh" fmt-check
 
 driver=${DRIVER:-rxe_rs}
 series_of() { "$here/in-root.sh" "$here/kernel.py" show $1 | sed -n 's/^SERIES=//p'; }
 main=$(series_of "${KERNEL:-}")
 if [ "$driver" = rxe_rs ]; then
 	step module "$here/build-module.sh" -k "$main"
+fi
+if [ "$driver" = rxe_rs ] && [ "$mode" != suites ]; then
 	step audit env KERNEL="$main" "$here/lint.sh" audit
 	step clippy env KERNEL="$main" CARGO_FLAGS=--offline "$here/lint.sh" clippy
 	step checkpatch env KERNEL="$main" "$here/lint.sh" checkpatch
@@ -73,6 +77,12 @@ machines() {
 	fi
 }
 
+if [ "$mode" = suites ]; then
+	for suite in ktests/suites/*.suite; do
+		suite=$(basename "$suite" .suite)
+		machines "suite-$suite" "$main" netns --suite "$suite"
+	done
+fi
 if [ "$mode" = all ]; then
 	machines vm-netns "$main" netns --test '*'
 	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
