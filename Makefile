@@ -47,11 +47,7 @@ check: setup
 fmt: setup
 	@qemu/lint.sh fmt
 
-fmt-# Other projects' suites (ktests/suites), all of them.
-test-suites: setup
-	@qemu/test.sh suites
-
-check: setup
+fmt-check: setup
 	@qemu/lint.sh fmt-check
 
 clippy: setup
