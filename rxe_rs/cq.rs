@@ -3,7 +3,10 @@
 //!
 //! The ring's lock is the innermost one. Consumers are told when the QP is unlocked again.
 
-use crate::device::DeviceCtx;
+use crate::{
+    device::DeviceCtx,
+    queue::map_info, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -224,17 +227,6 @@ impl CqCtx {
         let map = user.map(ring.buffer())?;
         Ok((ring, map))
     }
-
-    /// Sends `struct mminfo`.
-    fn respond(map: &Mapping, user: &UserCall<'_>) -> Result {
-        let mut response = [0u8; 16];
-        let size = u32::try_from(map.len())?;
-        let fields = [&map.offset().to_ne_bytes()[..], &size.to_ne_bytes()[..]];
-        for (to, from) in response.iter_mut().zip(fields.into_iter().flatten()) {
-            *to = *from;
-        }
-        user.respond(&response)
-    }
 }
 
 /// A completion as kernel consumers see it.
@@ -272,7 +264,7 @@ impl CompletionQueue for CqCtx {
         let (store, map, cqe) = match &init.user {
             Some(user) => {
                 let (ring, map) = Self::user_ring(init.cqe, user)?;
-                Self::respond(&map, user)?;
+                user.respond(&map_info(&map)?)?;
                 let cqe = ring.capacity();
                 (Store::User(ring), Some(map), cqe)
             }
@@ -300,7 +292,7 @@ impl CompletionQueue for CqCtx {
         let (mut ring, map) = Self::user_ring(cqe, user)?;
         let granted = ring.capacity();
         // Nothing may fail once the process has been told.
-        Self::respond(&map, user)?;
+        user.respond(&map_info(&map)?)?;
         let old = {
             let mut guard = self.ring.lock();
             let Store::User(current) = &mut guard.store else {

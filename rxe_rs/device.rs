@@ -32,6 +32,11 @@ use crate::{
         MAX_WR, //
     },
     queue::MAX_SGE,
+    srq::{
+        SrqCtx,
+        MAX_SRQ,
+        MAX_SRQ_WR, //
+    },
 };
 use kernel::{
     new_mutex,
@@ -99,6 +104,9 @@ pub(crate) struct DeviceCtx {
     /// Numbers in use; the rows stay empty.
     #[pin]
     pub(crate) pds: RcuTable<PdCtx>,
+    /// As above.
+    #[pin]
+    pub(crate) srqs: RcuTable<SrqCtx>,
 }
 
 impl DeviceCtx {
@@ -126,6 +134,7 @@ impl DeviceCtx {
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),
                 pds <- RcuTable::new(),
+                srqs <- RcuTable::new(),
             }),
             GFP_KERNEL,
         )?;
@@ -139,6 +148,7 @@ impl Device for DeviceCtx {
     type Ah = AhCtx;
     type Cq = CqCtx;
     type Qp = QpCtx;
+    type Srq = SrqCtx;
     type Mr = MrCtx;
 
     /// `RDMA_DRIVER_RXE`: what `librxe` looks for.
@@ -166,6 +176,9 @@ impl Device for DeviceCtx {
             max_sge_rd: sge,
             max_cq: MAX_QUEUES,
             max_cqe: MAX_CQE,
+            max_srq: MAX_SRQ,
+            max_srq_wr: MAX_SRQ_WR,
+            max_srq_sge: sge,
             max_mr: MAX_MR,
             max_pd: MAX_PD,
             max_ah: MAX_AH,

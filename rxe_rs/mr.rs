@@ -135,10 +135,11 @@ impl<'g> MrAccess<'g> {
         Ok(mr)
     }
 
-    /// The memory of the region `key` and where in it a permitted access starts.
+    /// The memory of the region `key` and where in it an access permitted to `pd` starts.
     #[inline]
     fn reach(
         &self,
+        pd: u32,
         key: u32,
         addr: u64,
         len: usize,
@@ -146,7 +147,7 @@ impl<'g> MrAccess<'g> {
     ) -> Result<(&'g Memory, u64), AccessError> {
         let mr = self.find(key)?;
         let len = u64::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
-        let grant = mr.desc.check(self.pd, key, addr, len, rights)?;
+        let grant = mr.desc.check(pd, key, addr, len, rights)?;
         Ok((&mr.memory, grant.offset()))
     }
 
@@ -167,7 +168,7 @@ impl<'g> MrAccess<'g> {
         if dst.is_empty() {
             return Ok(());
         }
-        let (memory, at) = self.reach(key, addr, dst.len(), rights)?;
+        let (memory, at) = self.reach(self.pd, key, addr, dst.len(), rights)?;
         memory.read(at, dst, &self.hint).map_err(beyond)
     }
 
@@ -184,10 +185,23 @@ impl<'g> MrAccess<'g> {
         src: &Payload<'_>,
         rights: Access,
     ) -> Result<(), AccessError> {
+        self.write_in(self.pd, key, addr, src, rights)
+    }
+
+    /// As [`write`](Self::write), on behalf of protection domain `pd`.
+    #[inline]
+    pub(crate) fn write_in(
+        &self,
+        pd: u32,
+        key: u32,
+        addr: u64,
+        src: &Payload<'_>,
+        rights: Access,
+    ) -> Result<(), AccessError> {
         if src.is_empty() {
             return Ok(());
         }
-        let (memory, mut at) = self.reach(key, addr, src.len(), rights)?;
+        let (memory, mut at) = self.reach(pd, key, addr, src.len(), rights)?;
         for piece in src.pieces() {
             memory.write(at, piece, &self.hint).map_err(beyond)?;
             let len = u64::try_from(piece.len()).map_err(|_| AccessError::OutOfBounds)?;
@@ -224,7 +238,7 @@ impl<'g> MrAccess<'g> {
     ///
     /// Why the access is refused, misalignment included.
     pub(crate) fn atomic(&self, key: u32, addr: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let (memory, at) = self.reach(key, addr, 8, Access::REMOTE_ATOMIC)?;
+        let (memory, at) = self.reach(self.pd, key, addr, 8, Access::REMOTE_ATOMIC)?;
         match op {
             AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
             AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),

@@ -20,12 +20,14 @@ use crate::{
     },
     mr::MrAccess,
     queue::{
+        map_info,
         RecvList,
         RecvStore,
         SendStore,
         MAX_SGE,
         SGE_BYTES, //
     },
+    srq::SrqCtx,
 };
 use kernel::{
     new_mutex,
@@ -170,6 +172,8 @@ pub(crate) struct QpCtx {
     pub(crate) service: Service,
     /// Number of the protection domain.
     pub(crate) pd: u32,
+    /// Where receives come from that the QP shares with others.
+    srq: Option<Arc<SrqCtx>>,
     pub(crate) dev: Arc<DeviceCtx>,
     token: QpToken,
     cap: QpCap,
@@ -286,20 +290,42 @@ impl QueuePair for QpCtx {
             QpType::Ud => Service::Ud,
         };
         let user = init.user.as_ref();
-        let (cap, area_len, sq_slots, rq_slots) = Self::grant(dev, &init.cap, user.is_some())?;
-        let recv_sge = usize::try_from(init.cap.max_recv_sge)?;
+        let mut asked = init.cap;
+        if init.srq.is_some() {
+            // There is no receive queue to size (IBTA vol1 11.2.4.1).
+            asked.max_recv_wr = 0;
+            asked.max_recv_sge = 0;
+        }
+        let (mut cap, area_len, sq_slots, rq_slots) = Self::grant(dev, &asked, user.is_some())?;
+        if init.srq.is_some() {
+            cap.max_recv_wr = 0;
+        }
+        let recv_sge = usize::try_from(asked.max_recv_sge)?;
         let mut maps: [Option<Mapping>; 2] = [None, None];
+        if init.srq.is_some() && service == Service::Gsi {
+            return Err(EINVAL);
+        }
         let store = SendStore::new(sq_slots, area_len)?;
         let (sends, receives, kernel) = match user {
             Some(user) => {
                 let sq_elem = SEND_WQE_LEN + area_len;
                 let rq_elem = RECV_WQE_LEN + recv_sge * SGE_BYTES;
                 let sq = UserRing::new(sq_slots, sq_elem.next_power_of_two())?;
-                let rq = UserRing::new(rq_slots, rq_elem.next_power_of_two())?;
-                let rq_map = user.map(rq.buffer())?;
                 let sq_map = user.map(sq.buffer())?;
-                user.respond(&response(&rq_map, &sq_map)?)?;
-                maps = [Some(rq_map), Some(sq_map)];
+                let receives = match init.srq {
+                    Some(_) => recv::Source::Shared,
+                    None => {
+                        let ring = UserRing::new(rq_slots, rq_elem.next_power_of_two())?;
+                        maps[0] = Some(user.map(ring.buffer())?);
+                        recv::Source::User {
+                            ring,
+                            max_sge: u8::try_from(recv_sge)?,
+                            scratch: KVec::from_elem(0, rq_elem, GFP_KERNEL)?,
+                        }
+                    }
+                };
+                user.respond(&response(maps[0].as_ref(), &sq_map)?)?;
+                maps[1] = Some(sq_map);
                 let sends = send::Source::User {
                     ring: sq,
                     limits: SendLimits {
@@ -310,15 +336,14 @@ impl QueuePair for QpCtx {
                     },
                     scratch: KVec::from_elem(0, sq_elem, GFP_KERNEL)?,
                 };
-                let receives = recv::Source::User {
-                    ring: rq,
-                    max_sge: u8::try_from(recv_sge)?,
-                    scratch: KVec::from_elem(0, rq_elem, GFP_KERNEL)?,
-                };
                 (sends, receives, None)
             }
             None => {
                 let posted = SendStore::new(sq_slots, area_len)?;
+                let source = match init.srq {
+                    Some(_) => recv::Source::Shared,
+                    None => recv::Source::Kernel,
+                };
                 let receives = RecvStore::new(rq_slots, recv_sge)?;
                 let queues = KBox::pin_init(
                     pin_init!(KernelQueues {
@@ -327,7 +352,7 @@ impl QueuePair for QpCtx {
                     }),
                     GFP_KERNEL,
                 )?;
-                (send::Source::Kernel, recv::Source::Kernel, Some(queues))
+                (send::Source::Kernel, source, Some(queues))
             }
         };
         let demux = &dev.demux;
@@ -335,8 +360,12 @@ impl QueuePair for QpCtx {
             Service::Gsi => Qpn::GSI.get(),
             _ => demux.reserve_qpn()?,
         };
+        let mut engine = Engine::new(service, Qpn::new(qpn));
+        if init.srq.is_some() {
+            engine = engine.with_shared_receives();
+        }
         let core = QpCore {
-            engine: Engine::new(service, Qpn::new(qpn)),
+            engine,
             sends: send::Sends {
                 store,
                 source: sends,
@@ -369,6 +398,7 @@ impl QueuePair for QpCtx {
                 qpn,
                 service,
                 pd: init.pd.number(),
+                srq: init.srq.cloned(),
                 dev: dev.clone(),
                 token: init.token,
                 cap,
@@ -440,13 +470,14 @@ impl QueuePair for QpCtx {
     }
 }
 
-/// `struct rxe_create_qp_resp`: how to map the receive ring and the send ring.
-fn response(rq: &Mapping, sq: &Mapping) -> Result<[u8; 32]> {
+/// `struct rxe_create_qp_resp`: how to map the receive ring, if the QP has one, and the send ring.
+fn response(rq: Option<&Mapping>, sq: &Mapping) -> Result<[u8; 32]> {
     let mut bytes = [0u8; 32];
-    for (info, map) in bytes.chunks_exact_mut(16).zip([rq, sq]) {
-        info[..8].copy_from_slice(&map.offset().to_ne_bytes());
-        info[8..12].copy_from_slice(&u32::try_from(map.len())?.to_ne_bytes());
+    let (to_rq, to_sq) = bytes.split_at_mut(16);
+    if let Some(rq) = rq {
+        to_rq.copy_from_slice(&map_info(rq)?);
     }
+    to_sq.copy_from_slice(&map_info(sq)?);
     Ok(bytes)
 }
 

@@ -3,6 +3,7 @@
 //! scatter/gather lists or inline data, where nobody but the driver can change them.
 
 use kernel::prelude::*;
+use rxe_kapi::rdma::udata::Mapping;
 use rxe_proto::engine::wr::SqSlot;
 
 /// Most entries of a scatter/gather list, of sends and of receives.
@@ -53,6 +54,21 @@ impl Sge {
         }
         bytes
     }
+}
+
+/// `struct mminfo`: where a process maps a ring.
+///
+/// # Errors
+///
+/// `EINVAL` for a mapping beyond 4 GiB.
+pub(crate) fn map_info(map: &Mapping) -> Result<[u8; 16]> {
+    let mut info = [0u8; 16];
+    let size = u32::try_from(map.len())?;
+    let fields = [&map.offset().to_ne_bytes()[..], &size.to_ne_bytes()[..]];
+    for (to, from) in info.iter_mut().zip(fields.into_iter().flatten()) {
+        *to = *from;
+    }
+    Ok(info)
 }
 
 /// The entries of a scatter/gather list in the bytes of a ring.
@@ -280,6 +296,34 @@ impl RecvStore {
         let count = usize::from(*self.counts.get(at)?);
         to.set(self.sges.get(start..)?.iter().take(count).copied());
         self.ids.get(at).copied()
+    }
+
+    /// Requests posted and not taken.
+    pub(crate) fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Requests that fit.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.mask
+    }
+
+    /// Moves all requests to `to`, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push): what could not be moved stays.
+    pub(crate) fn move_to(&mut self, to: &mut RecvStore) -> Result {
+        while self.head != self.tail {
+            let at = usize::try_from(self.head & self.mask)?;
+            let start = at.wrapping_mul(self.max_sge);
+            let wr_id = *self.ids.get(at).ok_or(EINVAL)?;
+            let count = usize::from(*self.counts.get(at).ok_or(EINVAL)?);
+            let list = self.sges.get(start..).ok_or(EINVAL)?;
+            to.push(wr_id, list.iter().take(count).copied())?;
+            self.head = self.head.wrapping_add(1);
+        }
+        Ok(())
     }
 
     /// Drops everything posted.

@@ -14,6 +14,7 @@ mod pd;
 mod port;
 mod qp;
 mod queue;
+mod srq;
 mod train;
 
 use crate::{

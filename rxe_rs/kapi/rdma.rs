@@ -5,7 +5,7 @@
 //! allocates the objects; each holds an `Arc` of the driver's context (see `object.rs`), so that
 //! users in other contexts can keep what they work on alive.
 //!
-//! Not covered: shared receive queues, memory windows, fast registration, multicast, work queues
+//! Not covered: memory windows, fast registration, multicast, work queues
 //! and flows.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
@@ -25,6 +25,7 @@ pub mod mr;
 mod object;
 pub mod pd;
 pub mod qp;
+pub mod srq;
 pub mod udata;
 pub mod wr;
 

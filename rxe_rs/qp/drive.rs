@@ -187,6 +187,7 @@ impl QpCtx {
             (events.fatal, QpEvent::Fatal),
             (events.request_error, QpEvent::RequestError),
             (events.access_error, QpEvent::AccessError),
+            (events.last_wqe, QpEvent::LastWqeReached),
         ];
         for (_, event) in list.into_iter().filter(|(raised, _)| *raised) {
             self.events.raise(event);

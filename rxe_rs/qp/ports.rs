@@ -121,7 +121,7 @@ impl Ports for QpPorts<'_, '_> {
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         let (slot, area) = self.sends.store.with_area(index).ok_or(LocalFault)?;
         let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
-        scatter(self.mrs, sges, offset, src)
+        scatter(self.mrs, self.ctx.pd, sges, offset, src)
     }
 
     fn recv_take(&mut self) -> Taken {
@@ -129,7 +129,9 @@ impl Ports for QpPorts<'_, '_> {
     }
 
     fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
-        scatter(self.mrs, self.receives.current.iter(), offset, src)
+        // Requests of a shared queue name regions of that queue's domain (IBTA vol1 10.2.3).
+        let pd = self.ctx.srq.as_ref().map_or(self.ctx.pd, |srq| srq.pd);
+        scatter(self.mrs, pd, self.receives.current.iter(), offset, src)
     }
 
     fn remote_check(

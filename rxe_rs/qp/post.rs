@@ -186,20 +186,34 @@ impl QpCtx {
         Ok((SqSlot::new(out), used))
     }
 
-    pub(super) fn post_receives(&self, chain: &mut RecvChain<'_>) -> Result {
+    pub(super) fn post_receives(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
         let kernel = self.kernel.as_ref().ok_or(EINVAL)?;
-        {
-            let mut posted = kernel.receives.lock();
-            while let Some(wr) = chain.current() {
-                let sges = wr.sges().map(|s| Sge {
-                    addr: s.addr,
-                    length: s.length,
-                    lkey: s.lkey,
-                });
-                posted.push(wr.wr_id(), sges)?;
-                chain.advance();
-            }
+        if self.srq.is_some() {
+            // It has no receive queue of its own (IBTA vol1 11.4.1.2).
+            return Err(EINVAL);
         }
-        Ok(())
+        let result = {
+            let mut posted = kernel.receives.lock();
+            let mut push = || {
+                while let Some(wr) = chain.current() {
+                    let sges = wr.sges().map(|s| Sge {
+                        addr: s.addr,
+                        length: s.length,
+                        lkey: s.lkey,
+                    });
+                    posted.push(wr.wr_id(), sges)?;
+                    chain.advance();
+                }
+                Ok(())
+            };
+            push()
+        };
+        // A QP that has failed flushes what is posted to it: consumers wait for that.
+        if !context::softirq_allowed() {
+            let _ = workqueue::system_bh().enqueue(self.clone());
+        } else if self.core.lock().engine.state() == State::Err {
+            self.as_arc_borrow().drive();
+        }
+        result
     }
 }

@@ -40,6 +40,8 @@ pub(super) enum Source {
     },
     /// Requests posted by a kernel consumer, in [`QpCtx::kernel`].
     Kernel,
+    /// Requests of a queue that other QPs take from, too, in [`QpCtx::srq`].
+    Shared,
 }
 
 /// The receive queue and the request in use.
@@ -52,6 +54,12 @@ impl Receives {
     /// Takes the next request and makes its scatter list the current one.
     pub(super) fn take(&mut self, ctx: &QpCtx) -> Taken {
         let wr_id = match &mut self.source {
+            Source::Shared => {
+                return match &ctx.srq {
+                    Some(srq) => srq.take(&mut self.current),
+                    None => Taken::Empty,
+                };
+            }
             Source::Kernel => {
                 let Some(kernel) = &ctx.kernel else {
                     return Taken::Empty;
@@ -86,7 +94,7 @@ impl Receives {
 }
 
 impl Receives {
-    /// Drops everything posted.
+    /// Drops everything posted to this QP.
     pub(super) fn discard(&mut self, kernel: Option<&KernelQueues>) {
         match &mut self.source {
             Source::Kernel => {
@@ -95,20 +103,22 @@ impl Receives {
                 }
             }
             Source::User { ring, .. } => ring.discard(),
+            Source::Shared => {}
         }
     }
 }
 
-/// Places `src` at `offset` of a scatter list.
+/// Places `src` at `offset` of a scatter list whose keys are of protection domain `pd`.
 pub(super) fn scatter(
     mrs: &MrAccess<'_>,
+    pd: u32,
     sges: impl Iterator<Item = Sge>,
     offset: u32,
     src: &Payload<'_>,
 ) -> Result<(), LocalFault> {
     for_each_span(sges, offset, src.len(), |span| {
         let part = src.slice(span.from, span.len);
-        mrs.write(span.lkey, span.addr, &part, Access::LOCAL_WRITE)
+        mrs.write_in(pd, span.lkey, span.addr, &part, Access::LOCAL_WRITE)
             .ok()
     })
     .ok_or(LocalFault)

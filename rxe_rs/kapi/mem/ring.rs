@@ -23,6 +23,17 @@ struct Ring {
     log2_size: u32,
 }
 
+impl Clone for Ring {
+    /// Another name for the same memory.
+    fn clone(&self) -> Self {
+        Self {
+            buf: self.buf.clone(),
+            mask: self.mask,
+            log2_size: self.log2_size,
+        }
+    }
+}
+
 /// Which index of the header.
 #[derive(Clone, Copy)]
 enum Index {
@@ -91,6 +102,13 @@ impl Ring {
         // SAFETY: An element is in bounds; `dst` is private memory.
         unsafe { core::ptr::copy_nonoverlapping(self.slot(index), dst.as_mut_ptr(), len) };
         len
+    }
+
+    /// Copies a whole element from a ring with elements of the same size.
+    fn copy_from(&self, index: u32, from: &Ring, from_index: u32) {
+        let len = self.size().min(from.size());
+        // SAFETY: Both elements are in bounds, of different buffers: see `UserRing::adopt`.
+        unsafe { core::ptr::copy_nonoverlapping(from.slot(from_index), self.slot(index), len) };
     }
 
     /// Writes the start of an element.
@@ -179,6 +197,57 @@ impl UserRing {
     pub fn discard(&mut self) {
         self.base = self.base.wrapping_add(self.pending());
         self.ring.store(Index::Consumer, self.next());
+    }
+}
+
+/// What waited in a [`UserRing`] at some time, for moving it to another one.
+pub struct Backlog {
+    ring: Ring,
+    taken: u32,
+    next: u32,
+    count: u32,
+}
+
+impl UserRing {
+    /// Elements the ring can hold.
+    pub fn capacity(&self) -> u32 {
+        self.ring.mask
+    }
+
+    /// What waits now. Whoever has it can copy it while others go on taking elements.
+    pub fn backlog(&self) -> Backlog {
+        Backlog {
+            ring: self.ring.clone(),
+            taken: self.taken,
+            next: self.next(),
+            count: self.pending(),
+        }
+    }
+
+    /// Elements taken since `backlog` was noted.
+    pub fn taken_since(&self, backlog: &Backlog) -> u32 {
+        self.taken.wrapping_sub(backlog.taken)
+    }
+
+    /// Fills this ring, which nobody has used yet, with copies; false if they do not fit, or are
+    /// of this ring itself.
+    pub fn adopt(&mut self, backlog: &Backlog) -> bool {
+        let same = Arc::ptr_eq(&self.ring.buf, &backlog.ring.buf);
+        if same || backlog.count > self.ring.mask || backlog.ring.size() != self.ring.size() {
+            return false;
+        }
+        for n in 0..backlog.count {
+            self.ring
+                .copy_from(n, &backlog.ring, backlog.next.wrapping_add(n));
+        }
+        self.ring.store(Index::Producer, backlog.count);
+        true
+    }
+
+    /// Drops the oldest elements, as far as there are that many, and gives their slots back.
+    pub fn skip(&mut self, count: u32) {
+        self.taken = self.taken.wrapping_add(count.min(self.pending()));
+        self.release(self.taken);
     }
 }
 

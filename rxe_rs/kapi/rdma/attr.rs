@@ -28,6 +28,9 @@ pub struct DeviceAttr {
     pub max_sge_rd: u32,
     pub max_cq: u32,
     pub max_cqe: u32,
+    pub max_srq: u32,
+    pub max_srq_wr: u32,
+    pub max_srq_sge: u32,
     pub max_mr: u32,
     pub max_pd: u32,
     pub max_ah: u32,
@@ -56,6 +59,9 @@ impl DeviceAttr {
         to.max_sge_rd = int(self.max_sge_rd);
         to.max_cq = int(self.max_cq);
         to.max_cqe = int(self.max_cqe);
+        to.max_srq = int(self.max_srq);
+        to.max_srq_wr = int(self.max_srq_wr);
+        to.max_srq_sge = int(self.max_srq_sge);
         to.max_mr = int(self.max_mr);
         to.max_pd = int(self.max_pd);
         to.max_ah = int(self.max_ah);
@@ -77,7 +83,8 @@ impl DeviceAttr {
             | bindings::ib_device_cap_flags_IB_DEVICE_CURR_QP_STATE_MOD
             | bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
             | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID
-            | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN)
+            | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN
+            | bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE)
             as u64;
         to.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG);
     }

@@ -16,6 +16,7 @@ use super::mr::{MemoryRegion, MrOps};
 use super::object::Shell;
 use super::pd::{self, PdOps, PdShell, ProtectionDomain};
 use super::qp::{errno, QpOps, QpShell, QueuePair};
+use super::srq::{SharedReceiveQueue, SrqOps, SrqShell};
 use super::{udata, unsupported};
 use crate::bindings;
 use crate::net::netdev::NetDev;
@@ -47,6 +48,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     type Cq: CompletionQueue<Device = Self>;
     /// Queue pairs.
     type Qp: QueuePair<Device = Self>;
+    /// Shared receive queues.
+    type Srq: SharedReceiveQueue<Device = Self>;
     /// Memory regions.
     type Mr: MemoryRegion<Device = Self>;
 
@@ -337,6 +340,12 @@ impl<D: Device> Ops<D> {
         ops.post_send = Some(QpOps::<D>::post_send);
         ops.post_recv = Some(QpOps::<D>::post_recv);
 
+        ops.create_srq = Some(SrqOps::<D>::create_srq);
+        ops.modify_srq = Some(SrqOps::<D>::modify_srq);
+        ops.query_srq = Some(SrqOps::<D>::query_srq);
+        ops.destroy_srq = Some(SrqOps::<D>::destroy_srq);
+        ops.post_srq_recv = Some(SrqOps::<D>::post_srq_recv);
+
         ops.reg_user_mr = Some(MrOps::<D>::reg_user_mr);
         ops.get_dma_mr = Some(MrOps::<D>::get_dma_mr);
         ops.dereg_mr = Some(MrOps::<D>::dereg_mr);
@@ -345,6 +354,7 @@ impl<D: Device> Ops<D> {
         ops.size_ib_ah = AhShell::<D::Ah>::SIZE;
         ops.size_ib_cq = CqShell::<D::Cq>::SIZE;
         ops.size_ib_qp = QpShell::<D::Qp>::SIZE;
+        ops.size_ib_srq = SrqShell::<D::Srq>::SIZE;
         ops.size_ib_ucontext = core::mem::size_of::<bindings::ib_ucontext>();
         ops
     };

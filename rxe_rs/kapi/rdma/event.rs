@@ -115,6 +115,64 @@ impl QpEvents {
     }
 }
 
+/// Tells that one SRQ is running out of requests.
+struct SrqTarget(*mut bindings::ib_srq);
+
+// SAFETY: The pointer is followed only by `run`, which is over before the SRQ is freed.
+unsafe impl Send for SrqTarget {}
+// SAFETY: As above.
+unsafe impl Sync for SrqTarget {}
+
+impl Target for SrqTarget {
+    fn run(&self) -> bool {
+        // SAFETY: `destroy_srq` stops this target before the core frees the SRQ, and the handler
+        // was set before `create_srq`.
+        unsafe {
+            let srq = self.0;
+            let mut raw: bindings::ib_event = pin_init::zeroed();
+            raw.device = (*srq).device;
+            *raw.element.srq.as_mut() = srq;
+            raw.event = bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED;
+            if let Some(handler) = (*srq).event_handler {
+                handler(&mut raw, (*srq).srq_context);
+            }
+        }
+        true
+    }
+}
+
+/// Raises asynchronous events of one SRQ. Keeps no reference to the SRQ's context.
+#[pin_data]
+pub struct SrqEvents {
+    #[pin]
+    deferred: Deferred<SrqTarget>,
+}
+
+impl SrqEvents {
+    pub(crate) fn new(srq: *mut bindings::ib_srq) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                deferred <- Deferred::new(
+                    SrqTarget(srq),
+                    c"SrqEvents",
+                    kernel::static_lock_class!(),
+                ),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Tells the consumer that fewer requests are left than it set as the limit. Any context.
+    pub fn limit_reached(&self) {
+        self.deferred.kick(Queue::Process);
+    }
+
+    /// Waits for a running handler; none runs afterwards.
+    pub(crate) fn stop(&self) {
+        self.deferred.stop();
+    }
+}
+
 /// Asynchronous event of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortEvent {

@@ -146,6 +146,8 @@ pub struct QpInit<'a, D: Device> {
     pub send_cq: &'a Arc<D::Cq>,
     /// Where receives complete.
     pub recv_cq: &'a Arc<D::Cq>,
+    /// Where receives come from, instead of a queue of the QP's own.
+    pub srq: Option<&'a Arc<D::Srq>>,
     /// For [`Wc::qp`](super::cq::Wc::qp).
     pub token: QpToken,
     /// Raises asynchronous events of this QP.
@@ -467,7 +469,7 @@ impl<D: Device> QpOps<D> {
                 bindings::ib_qp_type_IB_QPT_UD => QpType::Ud,
                 _ => return Err(unsupported()),
             };
-            if !init.rwq_ind_tbl.is_null() || !init.xrcd.is_null() || !init.srq.is_null() {
+            if !init.rwq_ind_tbl.is_null() || !init.xrcd.is_null() {
                 return Err(unsupported());
             }
             if init.send_cq.is_null() || init.recv_cq.is_null() || qp_ref.pd.is_null() {
@@ -494,6 +496,10 @@ impl<D: Device> QpOps<D> {
                     pd,
                     send_cq,
                     recv_cq,
+                    srq: (!init.srq.is_null()).then(|| {
+                        // SAFETY: The SRQ is of this driver and outlives the QP.
+                        unsafe { super::srq::SrqOps::<D>::ctx(init.srq) }
+                    }),
                     token: QpToken(qp),
                     events: &events,
                     // SAFETY: The argument of this very call.

@@ -127,6 +127,8 @@ pub struct Events {
     pub access_error: bool,
     /// The send queue is drained.
     pub sq_drained: bool,
+    /// The QP failed and takes nothing more from its shared receive queue.
+    pub last_wqe: bool,
 }
 
 impl Events {
@@ -173,6 +175,7 @@ pub struct Qp {
     pub(super) events: Events,
     pub(super) tx_resume: Option<u64>,
     seen_packet: bool,
+    shared_receives: bool,
 }
 
 impl Qp {
@@ -187,7 +190,15 @@ impl Qp {
             events: Events::default(),
             tx_resume: None,
             seen_packet: false,
+            shared_receives: false,
         }
+    }
+
+    /// Receives come from a queue that other QPs use, too: it is not flushed with this QP.
+    #[must_use]
+    pub fn with_shared_receives(mut self) -> Self {
+        self.shared_receives = true;
+        self
     }
 
     /// Transport service.
@@ -353,7 +364,7 @@ impl Qp {
                 Service::Ud | Service::Gsi => self.transmit_datagrams(now, ports, tx),
             },
             State::Err | State::Sqe => {
-                self.flush_sends(ports);
+                self.flush_posted(ports);
                 Progress::Idle
             }
             _ => Progress::Idle,
@@ -399,6 +410,8 @@ impl Qp {
     /// Moves the QP to ERR and flushes both queues. Responses already owed, among them the NAK
     /// that explains the error, still go out if the responder was told to close.
     pub(super) fn enter_error(&mut self, ports: &mut impl Ports) {
+        // Once, however often the state is entered (IBTA vol1 11.6.3.1).
+        self.events.last_wqe |= self.shared_receives && self.state != State::Err;
         self.state = State::Err;
         self.req.deadline = None;
         self.req.rnr_until = None;
@@ -437,6 +450,9 @@ impl Qp {
     }
 
     fn flush_receives(&mut self, ports: &mut impl Ports) {
+        if self.shared_receives {
+            return;
+        }
         // Bounded: a process that posts as fast as we flush must not keep us here.
         for _ in 0..FLUSH_BOUND {
             let wr_id = match ports.recv_take() {

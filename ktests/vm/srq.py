@@ -1,0 +1,408 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Shared receive queues through pyverbs: several queue pairs of one device take their receives from one queue.
+
+srq.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+"""
+import errno
+import signal
+import sys
+import threading
+
+from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+import pyverbs.enums as e
+
+from status import ACCESS, MTU, End, pattern
+
+QKEY = 0x1234
+
+
+class Pool:
+    """A device with one shared receive queue, completion queue and memory region."""
+
+    def __init__(self, name, gid_index, depth=64, sges=2, size=65536):
+        self.ctx = Context(name=name)
+        self.gid_index = gid_index
+        self.size = size
+        self.pd = PD(self.ctx)
+        self.mr = MR(self.pd, size, ACCESS)
+        self.cq = CQ(self.ctx, 1024, None, None, 0)
+        self.srq = SRQ(self.pd, SrqInitAttr(SrqAttr(max_wr=depth, max_sge=sges)))
+
+    def recv(self, wr_id, length=1000, offset=0, key=None):
+        sge = SGE(self.mr.buf + offset, length, self.mr.lkey if key is None else key)
+        self.srq.post_recv(RecvWR(num_sge=1, sg=[sge], wr_id=wr_id))
+
+    def modify(self, mask, **attrs):
+        self.srq.modify(SrqAttr(**attrs), mask)
+
+
+class Member(End):
+    """A queue pair that takes its receives from a pool."""
+
+    def __init__(self, pool, pd=None, qp_type=e.IBV_QPT_RC):
+        self.ctx, self.gid_index, self.cq, self.mr, self.size = pool.ctx, pool.gid_index, pool.cq, pool.mr, pool.size
+        self.pd = pd or pool.pd
+        cap = QPCap(max_send_wr=16, max_recv_wr=0, max_send_sge=1, max_recv_sge=0)
+        self.qp = QP(self.pd, QPInitAttr(qp_type=qp_type, scq=self.cq, rcq=self.cq, srq=pool.srq, cap=cap, sq_sig_all=1))
+
+
+def connected(names, members=2, retries=7, **options):
+    """A pool on B with some queue pairs, each connected to one of A's."""
+    pool = Pool(names[2], int(names[3]), **options)
+    pairs = []
+    for n in range(members):
+        a, b = End(names[0], int(names[1])), Member(pool)
+        a.connect(b, 1000 * n, 7, rnr_retries=retries)
+        b.connect(a, 7, 1000 * n, rnr_retries=retries)
+        pairs.append((a, b))
+    return pool, pairs
+
+
+def async_event(ctx, seconds):
+    """The type of the next asynchronous event, or None if there is none in time."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        event = ctx.get_async_event()
+    except PyverbsRDMAError:
+        return None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    kind = event.event_type
+    event.ack()
+    return kind
+
+
+def refused(code, call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except PyverbsRDMAError as error:
+        assert error.error_code == code, f"{error}, expected {errno.errorcode[code]}"
+        return
+    raise AssertionError(f"accepted, expected {errno.errorcode[code]}")
+
+
+def attributes(names):
+    ctx = Context(name=names[0])
+    device = ctx.query_device()
+    assert device.max_srq > 100 and device.max_srq_wr > 1000 and device.max_srq_sge >= 8, device
+    assert device.device_cap_flags & e.IBV_DEVICE_SRQ_RESIZE
+    pd = PD(ctx)
+    for wr, sge in ((1, 1), (100, 3), (device.max_srq_wr, 1), (10, device.max_srq_sge)):
+        with SRQ(pd, SrqInitAttr(SrqAttr(max_wr=wr, max_sge=sge))) as srq:
+            got = srq.query()
+            assert got.max_wr >= wr and got.max_sge >= sge and got.srq_limit == 0, got
+    for wr, sge in ((0, 1), (device.max_srq_wr + 1, 1), (1, device.max_srq_sge + 1), (0xFFFFFFFF, 1), (1, 0xFFFFFFFF)):
+        refused(errno.EINVAL, SRQ, pd, SrqInitAttr(SrqAttr(max_wr=wr, max_sge=sge)))
+
+
+def bad_changes(names):
+    pool, [(a, b)] = connected(names, members=1, depth=15)
+    attr = pool.srq.query()
+    most = pool.ctx.query_device().max_srq_wr
+    for n in range(attr.max_wr):
+        pool.recv(n)
+    refused(errno.ENOMEM, pool.recv, 99)
+    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_LIMIT, srq_limit=attr.max_wr + 1)
+    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=0)
+    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=most + 1)
+    # Fewer than are posted, and fewer than the limit that is to be armed.
+    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=3)
+    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR | e.IBV_SRQ_LIMIT, max_wr=20, srq_limit=40)
+    # Nothing has changed, nothing is lost.
+    after = pool.srq.query()
+    assert after.max_wr == attr.max_wr and after.srq_limit == 0
+    for n in range(attr.max_wr):
+        a.post(e.IBV_WR_SEND, a.sge(10))
+        a.complete()
+        assert b.complete().wr_id == n
+    # The queue pair has no receive queue of its own.
+    attr, init = b.qp.query(e.IBV_QP_CAP)
+    assert attr.cap.max_recv_wr == 0 and init.cap.max_recv_sge == 0
+
+
+def many_take(names):
+    """Messages of several queue pairs consume the queue in order, each by whom it was sent to."""
+    pool, pairs = connected(names, members=4)
+    for n in range(40):
+        pool.recv(n, 1500, 1500 * n)
+    order = []
+    for n in range(40):
+        a, b = pairs[n * 7 % 4]
+        data = pattern(1500 - n, n)
+        a.mr.write(data, len(data))
+        if n % 2:
+            a.post(e.IBV_WR_SEND, a.sge(len(data)))
+        else:
+            a.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, remote=(b.mr.buf, b.mr.rkey), imm=n)
+        a.complete()
+        wc = b.complete()
+        assert wc.qp_num == b.qp.qp_num and wc.wr_id == n, (wc.qp_num, wc.wr_id)
+        if n % 2:
+            assert wc.byte_len == len(data) and pool.mr.read(len(data), 1500 * n) == data
+        else:
+            assert wc.imm_data == n
+        order.append(wc.wr_id)
+    assert order == list(range(40))
+
+
+def at_once(names):
+    """Queue pairs that receive at the same time take every request once, and each message is whole."""
+    pool, pairs = connected(names, members=4, depth=200, size=1 << 20)
+    rounds, length = 40, 5000
+    for n in range(4 * rounds):
+        pool.recv(n, length, length * n)
+
+    def send(index):
+        a = pairs[index][0]
+        data = pattern(length, index)
+        a.mr.write(data, length)
+        for _ in range(rounds):
+            a.post(e.IBV_WR_SEND, a.sge(length))
+            a.complete()
+
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    whose = {b.qp.qp_num: n for n, (_, b) in enumerate(pairs)}
+    seen = set()
+    for _ in range(4 * rounds):
+        wc = pairs[0][1].complete()
+        assert wc.wr_id not in seen and wc.byte_len == length
+        seen.add(wc.wr_id)
+        assert pool.mr.read(length, length * wc.wr_id) == pattern(length, whose[wc.qp_num]), "mixed messages"
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 4 * rounds
+
+
+def empty_queue(names):
+    """Without a request the sender waits, and goes on when one is posted."""
+    pool, [(a, b)] = connected(names, members=1)
+    a.mr.write(b"late", 4)
+    a.post(e.IBV_WR_SEND, a.sge(4))
+    a.quiet(0.2)
+    pool.recv(5, 4)
+    a.complete()
+    assert b.complete().wr_id == 5 and pool.mr.read(4, 0) == b"late"
+
+
+def datagrams(names):
+    pool = Pool(names[2], int(names[3]))
+    b = Member(pool, qp_type=e.IBV_QPT_UD)
+    a = End(names[0], int(names[1]), qp_type=e.IBV_QPT_UD)
+    for end in (a, b):
+        attr = QPAttr(port_num=1)
+        attr.qkey = QKEY
+        end.qp.to_rts(attr)
+    route = GlobalRoute(dgid=b.ctx.query_gid(1, b.gid_index), sgid_index=a.gid_index, hop_limit=64)
+    ah = AH(a.pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
+    for n in range(10):
+        pool.recv(n, 540, 1000 * n)
+    for n in range(10):
+        data = pattern(500, n)
+        a.mr.write(data, 500)
+        wr = SendWR(wr_id=n, num_sge=1, sg=[a.sge(500)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+        wr.set_wr_ud(ah, b.qp.qp_num, QKEY)
+        a.qp.post_send(wr)
+        a.complete()
+        wc = b.complete()
+        assert wc.wr_id == n and wc.byte_len == 540
+        assert pool.mr.read(500, 1000 * n + 40) == data
+
+
+def limit(names):
+    pool, [(a, b)] = connected(names, members=1)
+
+    def message():
+        a.post(e.IBV_WR_SEND, a.sge(10))
+        a.complete()
+        b.complete()
+
+    for n in range(8):
+        pool.recv(n)
+    pool.modify(e.IBV_SRQ_LIMIT, srq_limit=5)
+    assert pool.srq.query().srq_limit == 5
+    for _ in range(3):
+        message()
+    assert async_event(pool.ctx, 0.3) is None, "an event though the limit is not crossed"
+    message()
+    assert async_event(pool.ctx, 5) == e.IBV_EVENT_SRQ_LIMIT_REACHED
+    # Once: it must be armed again.
+    assert pool.srq.query().srq_limit == 0
+    message()
+    assert async_event(pool.ctx, 0.3) is None, "a second event"
+    # Armed when there are too few already: the next message tells.
+    pool.modify(e.IBV_SRQ_LIMIT, srq_limit=5)
+    message()
+    assert async_event(pool.ctx, 5) == e.IBV_EVENT_SRQ_LIMIT_REACHED
+    # Armed when there is nothing left: a message that cannot be received tells.
+    message()
+    message()
+    pool.modify(e.IBV_SRQ_LIMIT, srq_limit=1)
+    a.post(e.IBV_WR_SEND, a.sge(10))
+    assert async_event(pool.ctx, 5) == e.IBV_EVENT_SRQ_LIMIT_REACHED
+    pool.recv(1)
+    a.complete()
+    b.complete()
+    # Disarmed.
+    pool.recv(2)
+    pool.modify(e.IBV_SRQ_LIMIT, srq_limit=3)
+    pool.modify(e.IBV_SRQ_LIMIT, srq_limit=0)
+    message()
+    assert async_event(pool.ctx, 0.3) is None, "an event though disarmed"
+
+
+def resize(names):
+    """What is posted survives larger and smaller queues, in order, wherever in the ring it is."""
+    pool, [(a, b)] = connected(names, members=1, depth=15)
+    posted, received = 0, 0
+    for turn, size in enumerate((40, 31, 200, 10, 7, 1000, 20)):
+        while posted - received < 6:
+            pool.recv(posted)
+            posted += 1
+        pool.modify(e.IBV_SRQ_MAX_WR, max_wr=size)
+        assert pool.srq.query().max_wr >= size
+        pool.recv(posted)
+        posted += 1
+        for _ in range(4 + turn % 3):
+            a.post(e.IBV_WR_SEND, a.sge(10))
+            a.complete()
+            assert b.complete().wr_id == received
+            received += 1
+    # The new size is really there.
+    room = pool.srq.query().max_wr - (posted - received)
+    for _ in range(room):
+        pool.recv(posted)
+        posted += 1
+    refused(errno.ENOMEM, pool.recv, 0)
+    while received < posted:
+        a.post(e.IBV_WR_SEND, a.sge(10))
+        a.complete()
+        assert b.complete().wr_id == received
+        received += 1
+
+
+def resize_under_traffic(names):
+    """Queue pairs take requests while these move from ring to ring."""
+    pool, pairs = connected(names, members=2, depth=100)
+    total = 400
+    posted = 0
+
+    def send(index):
+        a = pairs[index][0]
+        for _ in range(total // 2):
+            a.post(e.IBV_WR_SEND, a.sge(700))
+            a.complete()
+
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    seen = []
+    while len(seen) < total:
+        while posted < total and posted - len(seen) < 60:
+            pool.recv(posted)
+            posted += 1
+        pool.modify(e.IBV_SRQ_MAX_WR, max_wr=(63, 200, 100)[len(seen) % 3])
+        count, wcs = pool.cq.poll(16)
+        for wc in wcs[:count]:
+            assert wc.status == e.IBV_WC_SUCCESS
+            seen.append(wc.wr_id)
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(total)), "requests lost or taken twice"
+
+
+def last_wqe(names):
+    """A queue pair that fails says that it takes nothing more; what is posted serves the others."""
+    pool, [(a, b), (c, d)] = connected(names)
+    for n in range(4):
+        pool.recv(n)
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    assert async_event(pool.ctx, 5) == e.IBV_EVENT_QP_LAST_WQE_REACHED
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    assert async_event(pool.ctx, 0.3) is None, "a second event"
+    b.quiet(0.1)
+    for n in range(4):
+        c.post(e.IBV_WR_SEND, c.sge(10))
+        c.complete()
+        wc = d.complete()
+        assert wc.wr_id == n and wc.qp_num == d.qp.qp_num
+    # After a reset it is as new, and may fail again.
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    a.connect(b, 5, 6)
+    b.connect(a, 6, 5)
+    pool.recv(7)
+    a.post(e.IBV_WR_SEND, a.sge(10))
+    a.complete()
+    assert b.complete().wr_id == 7
+    # A message too long for the request: that request is spent on the failure.
+    pool.recv(8, 5)
+    a.post(e.IBV_WR_SEND, a.sge(10))
+    assert b.complete(e.IBV_WC_LOC_LEN_ERR).wr_id == 8
+    a.complete(e.IBV_WC_REM_INV_REQ_ERR)
+    events = {async_event(pool.ctx, 5), async_event(pool.ctx, 5)}
+    assert e.IBV_EVENT_QP_LAST_WQE_REACHED in events, events
+
+
+def broken_message(names):
+    """A request in the middle of a message is flushed with its queue pair, and only that one."""
+    pool, [(a, b), (c, d)] = connected(names)
+    big = MR(a.pd, 4 << 20, ACCESS)
+    pool_big = MR(pool.pd, 4 << 20, ACCESS)
+    pool.srq.post_recv(RecvWR(num_sge=1, sg=[SGE(pool_big.buf, 4 << 20, pool_big.lkey)], wr_id=50))
+    pool.recv(51)
+    # The sender stops in the middle: its region goes.
+    wr = SendWR(wr_id=1, num_sge=2, sg=[SGE(big.buf, 8 * MTU, big.lkey), SGE(big.buf, 100, big.lkey ^ 0x5500)],
+                opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+    a.qp.post_send(wr)
+    a.complete(e.IBV_WC_LOC_PROT_ERR)
+    b.quiet(0.2)
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    assert b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 50
+    b.quiet(0.1)
+    c.post(e.IBV_WR_SEND, c.sge(10))
+    c.complete()
+    assert d.complete().wr_id == 51
+
+
+def other_domain(names):
+    """The keys of a request belong to the domain of the queue, not to that of the queue pair."""
+    pool = Pool(names[2], int(names[3]))
+    a, other = End(names[0], int(names[1])), PD(pool.ctx)
+    mr = MR(other, 4096, ACCESS)
+    b = Member(pool, pd=other)
+    a.connect(b, 1, 2)
+    b.connect(a, 2, 1)
+    a.mr.write(b"domain", 6)
+    pool.recv(1, 100, 100)
+    a.post(e.IBV_WR_SEND, a.sge(6))
+    a.complete()
+    b.complete()
+    assert pool.mr.read(6, 100) == b"domain"
+    # Remote keys are those of the queue pair's domain.
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(6), remote=(mr.buf, mr.rkey))
+    a.complete()
+    assert mr.read(6, 0) == b"domain"
+    pool.srq.post_recv(RecvWR(num_sge=1, sg=[SGE(mr.buf, 100, mr.lkey)], wr_id=2))
+    a.post(e.IBV_WR_SEND, a.sge(6))
+    assert b.complete(e.IBV_WC_LOC_PROT_ERR).wr_id == 2
+    a.complete(e.IBV_WC_REM_OP_ERR)
+
+
+CASES = [attributes, bad_changes, many_take, at_once, empty_queue, datagrams, limit, resize, resize_under_traffic, last_wqe,
+         broken_message, other_domain]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")

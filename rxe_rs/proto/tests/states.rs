@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+//! State changes, the flushing that goes with them, and the events they raise.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::{Events, Qp, Service, State};
+use rxe_proto::ids::{Mtu, Psn, Qpn};
+use rxe_proto::sim::{Link, Pair, RecvBuf};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn send(wr_id: u64, length: u32) -> SendWr {
+    let mut wr = SendWr::EMPTY;
+    wr.op = SendOp::Send;
+    wr.wr_id = wr_id;
+    wr.length = length;
+    wr.flags = SendFlags {
+        signaled: true,
+        ..SendFlags::default()
+    };
+    wr
+}
+
+fn rc() -> Pair {
+    Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16)
+}
+
+fn post_receives(pair: &mut Pair, side: usize, ids: core::ops::Range<u64>) {
+    for wr_id in ids {
+        let buf = RecvBuf {
+            wr_id,
+            at: 0,
+            len: 10_000,
+        };
+        pair.hosts[side].receives.push_back(buf);
+    }
+}
+
+/// Makes the receiver take its requests from a queue shared with others, expecting `psn`.
+fn share(pair: &mut Pair, side: usize, psn: Psn) {
+    let mut qp = Qp::new(Service::Rc, Qpn::new(0x12)).with_shared_receives();
+    qp.attrs = pair.qps[side].attrs;
+    qp.set_rq_psn(psn);
+    qp.set_state(State::Rtr, &mut pair.hosts[side]);
+    qp.set_state(State::Rts, &mut pair.hosts[side]);
+    pair.qps[side] = qp;
+}
+
+/// A failed QP leaves a shared queue alone, flushes the request it has in use, and says once that
+/// it takes no more.
+#[test]
+fn shared_receives_are_not_flushed() {
+    let mut pair = rc();
+    let psn = pair.qps[1].rq_psn();
+    share(&mut pair, 1, psn);
+    post_receives(&mut pair, 1, 0..4);
+    pair.post(0, send(1, 100), 0);
+    pair.post(0, send(2, 5000), 0);
+    // The second message stays incomplete.
+    pair.transmit_packets(0, 3);
+    pair.hosts[0].receives.clear();
+    let host = &mut pair.hosts[0];
+    pair.qps[0].set_state(State::Err, host);
+    pair.run(SECOND);
+    assert_eq!(pair.qps[1].take_events(), Events::default());
+    for _ in 0..2 {
+        let host = &mut pair.hosts[1];
+        pair.qps[1].set_state(State::Err, host);
+    }
+    let done: Vec<_> = pair.hosts[1]
+        .received
+        .iter()
+        .map(|(wc, _)| (wc.wr_id, wc.status))
+        .collect();
+    assert_eq!(done, [(0, WcStatus::Success), (1, WcStatus::WrFlushErr)]);
+    assert_eq!(pair.hosts[1].receives.len(), 2);
+    let events = pair.qps[1].take_events();
+    assert!(events.last_wqe && !events.fatal);
+    let host = &mut pair.hosts[1];
+    pair.qps[1].set_state(State::Err, host);
+    pair.transmit(1);
+    assert!(pair.qps[1].take_events().is_empty());
+    assert_eq!(pair.hosts[1].receives.len(), 2);
+}
+
+/// A QP with a queue of its own flushes all of it, also what is posted later, and says nothing.
+#[test]
+fn own_receives_are_flushed() {
+    let mut pair = rc();
+    post_receives(&mut pair, 1, 0..3);
+    let host = &mut pair.hosts[1];
+    pair.qps[1].set_state(State::Err, host);
+    assert_eq!(pair.hosts[1].received.len(), 3);
+    post_receives(&mut pair, 1, 3..5);
+    pair.transmit(1);
+    let ids = pair.hosts[1].received.iter().map(|(wc, _)| wc.wr_id);
+    assert_eq!(ids.collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(pair.qps[1].take_events().is_empty());
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Shared receive queues: one supply of receive requests for many QPs.
+//!
+//! The queue's lock is taken within that of a QP, and nothing is taken within it. A request leaves
+//! the queue whole: its scatter list is copied into the QP that takes it, and what other QPs, the
+//! process or a resize do afterwards does not touch it.
+
+use crate::{
+    device::{
+        DeviceCtx,
+        RxeDevice, //
+    },
+    queue::{
+        map_info,
+        sges_of,
+        RecvList,
+        RecvStore,
+        Sge,
+        MAX_SGE,
+        SGE_BYTES, //
+    },
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+use rxe_kapi::{
+    mem::ring::UserRing,
+    new_spinlock_irq,
+    rdma::{
+        event::SrqEvents,
+        srq::{
+            SharedReceiveQueue,
+            SrqChange,
+            SrqInit,
+            SrqReport, //
+        },
+        udata::{
+            Mapping,
+            UserCall, //
+        },
+        wr::RecvChain, //
+    },
+    sync::SpinLockIrq, //
+};
+use rxe_proto::{
+    abi::{
+        self,
+        layout::RECV_WQE_LEN, //
+    },
+    engine::{
+        ports::Taken,
+        wr::RecvWr, //
+    },
+};
+
+/// Most shared receive queues of a device.
+pub(crate) const MAX_SRQ: u32 = 1 << 20;
+
+/// Most outstanding requests of a queue.
+pub(crate) const MAX_SRQ_WR: u32 = (1 << 16) - 1;
+
+/// A shared receive queue.
+#[pin_data]
+pub(crate) struct SrqCtx {
+    /// Number of the protection domain: that of the scatter lists, whatever the QP's is (IBTA vol1
+    /// 10.2.3).
+    pub(crate) pd: u32,
+    /// Number of the queue, unique on the device and not 0.
+    number: u32,
+    max_sge: u8,
+    events: Arc<SrqEvents>,
+    /// The offer to map the user's ring. Held while attributes change.
+    #[pin]
+    map: Mutex<Option<Mapping>>,
+    #[pin]
+    queue: SpinLockIrq<SrqQueue>,
+}
+
+/// What the lock guards.
+struct SrqQueue {
+    store: Store,
+    /// Tell the consumer once when fewer requests are left; 0 if not armed.
+    limit: u32,
+}
+
+/// Where requests wait.
+enum Store {
+    /// In a ring shared with a user process.
+    User {
+        ring: UserRing,
+        /// One slot of the ring, copied.
+        scratch: KVec<u8>,
+    },
+    /// In kernel memory.
+    Kernel(RecvStore),
+}
+
+impl Store {
+    /// Requests waiting.
+    fn len(&self) -> u32 {
+        match self {
+            Store::User { ring, .. } => ring.pending(),
+            Store::Kernel(store) => store.len(),
+        }
+    }
+
+    /// Requests that fit.
+    fn capacity(&self) -> u32 {
+        match self {
+            Store::User { ring, .. } => ring.capacity(),
+            Store::Kernel(store) => store.capacity(),
+        }
+    }
+
+    /// Takes the oldest request; its scatter list goes to `to`.
+    fn take(&mut self, max_sge: u8, to: &mut RecvList) -> Taken {
+        match self {
+            Store::User { ring, scratch } => {
+                if !ring.take(scratch) {
+                    return Taken::Empty;
+                }
+                match abi::decode_recv(scratch, max_sge) {
+                    Ok(wqe) => {
+                        to.set(sges_of(wqe.list));
+                        Taken::Wr(wqe.wr)
+                    }
+                    Err(bad) => Taken::Invalid { wr_id: bad.wr_id },
+                }
+            }
+            Store::Kernel(store) => match store.pop(to) {
+                Some(wr_id) => match to.length() {
+                    Some(length) => Taken::Wr(RecvWr { wr_id, length }),
+                    None => Taken::Invalid { wr_id },
+                },
+                None => Taken::Empty,
+            },
+        }
+    }
+}
+
+impl SrqCtx {
+    /// Takes the oldest request for a QP; its scatter list goes to `to`. Any context.
+    ///
+    /// Fewer requests than the limit raise the event, and so does an attempt to take one where
+    /// there is none: a limit armed too late would never be told of otherwise.
+    pub(crate) fn take(&self, to: &mut RecvList) -> Taken {
+        let (taken, scarce) = {
+            let mut guard = self.queue.lock();
+            let queue = &mut *guard;
+            let taken = queue.store.take(self.max_sge, to);
+            let scarce = queue.limit != 0 && queue.store.len() < queue.limit;
+            if scarce {
+                queue.limit = 0;
+            }
+            (taken, scarce)
+        };
+        if scarce {
+            self.events.limit_reached();
+        }
+        taken
+    }
+
+    /// Slots for `max_wr` requests, of which one always stays empty.
+    fn slots(dev: &DeviceCtx, max_wr: u32) -> Result<u32> {
+        if max_wr == 0 || max_wr > MAX_SRQ_WR {
+            return Err(dev
+                .handle
+                .refuse(c"no receive requests, or more than the device's limit"));
+        }
+        Ok(max_wr.wrapping_add(1).next_power_of_two())
+    }
+
+    /// A user ring for `slots` requests, the offer to map it and what tells the process where.
+    fn user_ring(
+        slots: u32,
+        max_sge: u8,
+        user: &UserCall<'_>,
+    ) -> Result<(UserRing, Mapping, [u8; 16])> {
+        let element = element_len(max_sge).next_power_of_two();
+        let ring = UserRing::new(slots, element)?;
+        let map = user.map(ring.buffer())?;
+        let info = map_info(&map)?;
+        Ok((ring, map, info))
+    }
+
+    /// Moves the requests of a user queue to a ring of `slots`. The process does not post
+    /// meanwhile: what it posts to the old ring during the call is lost.
+    fn resize_user(&self, slots: u32, user: &UserCall<'_>, held: &mut Option<Mapping>) -> Result {
+        // `struct rxe_modify_srq_cmd`: where the process wants to read the new mapping.
+        let mut address = [0u8; 8];
+        user.request(&mut address)?;
+        let (mut ring, map, info) = Self::user_ring(slots, self.max_sge, user)?;
+        let waiting = match &self.queue.lock().store {
+            Store::User { ring, .. } => ring.backlog(),
+            Store::Kernel(_) => return Err(EINVAL),
+        };
+        if !ring.adopt(&waiting) {
+            return Err(EINVAL);
+        }
+        // Nothing may fail once the process has been told.
+        user.write_to(u64::from_ne_bytes(address), &info)?;
+        let old = {
+            let mut queue = self.queue.lock();
+            let Store::User { ring: current, .. } = &mut queue.store else {
+                return Err(EINVAL);
+            };
+            // QPs went on taking requests while they were copied.
+            ring.skip(current.taken_since(&waiting));
+            core::mem::replace(current, ring)
+        };
+        drop((old, held.replace(map), waiting));
+        Ok(())
+    }
+
+    fn resize_kernel(&self, slots: u32) -> Result {
+        let mut larger = RecvStore::new(slots, usize::from(self.max_sge))?;
+        let old = {
+            let mut queue = self.queue.lock();
+            let Store::Kernel(current) = &mut queue.store else {
+                return Err(EINVAL);
+            };
+            if current.len() > larger.capacity() {
+                return Err(EINVAL);
+            }
+            current.move_to(&mut larger)?;
+            core::mem::replace(current, larger)
+        };
+        drop(old);
+        Ok(())
+    }
+}
+
+/// Bytes of a request in a user's ring.
+fn element_len(max_sge: u8) -> usize {
+    RECV_WQE_LEN + usize::from(max_sge) * SGE_BYTES
+}
+
+impl SharedReceiveQueue for SrqCtx {
+    type Device = DeviceCtx;
+
+    fn create(dev: &Arc<DeviceCtx>, init: SrqInit<'_, RxeDevice>) -> Result<Arc<Self>> {
+        let slots = Self::slots(dev, init.max_wr)?;
+        if usize::try_from(init.max_sge)? > MAX_SGE {
+            return Err(dev.handle.refuse(c"more SGEs than the device's limit"));
+        }
+        let max_sge = u8::try_from(init.max_sge)?.max(1);
+        let number = dev.srqs.reserve_random(1..=MAX_SRQ)?;
+        let make = || {
+            let (store, map) = match &init.user {
+                Some(user) => {
+                    let (ring, map, info) = Self::user_ring(slots, max_sge, user)?;
+                    // `struct rxe_create_srq_resp`.
+                    let mut response = [0u8; 24];
+                    let fields = [&info[..], &number.to_ne_bytes()[..]];
+                    for (to, from) in response.iter_mut().zip(fields.into_iter().flatten()) {
+                        *to = *from;
+                    }
+                    user.respond(&response)?;
+                    let scratch = KVec::from_elem(0, element_len(max_sge), GFP_KERNEL)?;
+                    (Store::User { ring, scratch }, Some(map))
+                }
+                None => {
+                    let store = RecvStore::new(slots, usize::from(max_sge))?;
+                    (Store::Kernel(store), None)
+                }
+            };
+            let queue = SrqQueue { store, limit: 0 };
+            Arc::pin_init(
+                pin_init!(Self {
+                    pd: init.pd.number(),
+                    number,
+                    max_sge,
+                    events: init.events.clone(),
+                    map <- new_mutex!(map, "SrqCtx::map"),
+                    queue <- new_spinlock_irq!(queue, "SrqCtx::queue"),
+                }),
+                GFP_KERNEL,
+            )
+        };
+        make().inspect_err(|_| {
+            dev.srqs.remove(number);
+        })
+    }
+
+    fn modify(
+        &self,
+        dev: &Arc<DeviceCtx>,
+        change: SrqChange,
+        user: Option<&UserCall<'_>>,
+    ) -> Result {
+        let slots = match change.max_wr {
+            Some(max_wr) => Some(Self::slots(dev, max_wr)?),
+            None => None,
+        };
+        let mut map = self.map.lock();
+        {
+            let queue = self.queue.lock();
+            let capacity = slots.map_or(queue.store.capacity(), |slots| slots.wrapping_sub(1));
+            if change.limit.unwrap_or(queue.limit) > capacity {
+                drop(queue);
+                return Err(dev.handle.refuse(c"limit above the size of the queue"));
+            }
+        }
+        match (slots, user) {
+            (Some(slots), Some(user)) => self.resize_user(slots, user, &mut map)?,
+            (Some(slots), None) => self.resize_kernel(slots)?,
+            (None, _) => {}
+        }
+        if let Some(limit) = change.limit {
+            self.queue.lock().limit = limit;
+        }
+        Ok(())
+    }
+
+    fn query(&self) -> SrqReport {
+        let queue = self.queue.lock();
+        SrqReport {
+            max_wr: queue.store.capacity(),
+            max_sge: u32::from(self.max_sge),
+            limit: queue.limit,
+        }
+    }
+
+    fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
+        drop(self.map.lock().take());
+        dev.srqs.remove(self.number);
+    }
+
+    fn post_recv(&self, chain: &mut RecvChain<'_>) -> Result {
+        let mut queue = self.queue.lock();
+        let Store::Kernel(store) = &mut queue.store else {
+            return Err(EINVAL);
+        };
+        while let Some(wr) = chain.current() {
+            let sges = wr.sges().map(|s| Sge {
+                addr: s.addr,
+                length: s.length,
+                lkey: s.lkey,
+            });
+            store.push(wr.wr_id(), sges)?;
+            chain.advance();
+        }
+        Ok(())
+    }
+}
