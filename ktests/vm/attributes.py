@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Attributes out of range: each call is refused with the right error, and the kernel log says why when debugging is on.
+
+attributes.py DEVICE GID-INDEX
+"""
+import errno
+import subprocess
+import sys
+
+from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+import pyverbs.enums as e
+
+name, gid_index = sys.argv[1], int(sys.argv[2])
+ctx = Context(name=name)
+limits = ctx.query_device()
+pd = PD(ctx)
+cq = CQ(ctx, 16, None, None, 0)
+FAR = 0x7FFFFFFF
+
+
+def qp(qp_type=e.IBV_QPT_RC, **cap):
+    full = {"max_send_wr": 4, "max_recv_wr": 4, "max_send_sge": 1, "max_recv_sge": 1, "max_inline_data": 0} | cap
+    return QP(pd, QPInitAttr(qp_type=qp_type, scq=cq, rcq=cq, cap=QPCap(**full)))
+
+
+def init(**changes):
+    attr = QPAttr(qp_state=e.IBV_QPS_INIT, port_num=1)
+    for key, value in changes.items():
+        setattr(attr, key, value)
+    qp().modify(attr, e.IBV_QP_STATE | e.IBV_QP_PKEY_INDEX | e.IBV_QP_PORT | e.IBV_QP_ACCESS_FLAGS)
+
+
+def ready_to_receive(**changes):
+    own = qp()
+    own.to_init(QPAttr(port_num=1))
+    gid = ctx.query_gid(1, gid_index)
+    attr = QPAttr(qp_state=e.IBV_QPS_RTR, port_num=1)
+    attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=gid_index, hop_limit=64), is_global=1, port_num=1)
+    attr.path_mtu, attr.dest_qp_num, attr.rq_psn, attr.min_rnr_timer = e.IBV_MTU_1024, own.qp_num, 0, 12
+    attr.max_dest_rd_atomic = 1
+    for key, value in changes.items():
+        setattr(attr, key, value)
+    own.modify(attr, e.IBV_QP_STATE | e.IBV_QP_AV | e.IBV_QP_PATH_MTU | e.IBV_QP_DEST_QPN | e.IBV_QP_RQ_PSN |
+               e.IBV_QP_MAX_DEST_RD_ATOMIC | e.IBV_QP_MIN_RNR_TIMER)
+    return own
+
+
+def ready_to_send(**changes):
+    own = ready_to_receive()
+    attr = QPAttr(qp_state=e.IBV_QPS_RTS)
+    attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.sq_psn, attr.max_rd_atomic = 14, 7, 7, 0, 1
+    for key, value in changes.items():
+        setattr(attr, key, value)
+    own.modify(attr, e.IBV_QP_STATE | e.IBV_QP_TIMEOUT | e.IBV_QP_RETRY_CNT | e.IBV_QP_RNR_RETRY | e.IBV_QP_SQ_PSN |
+               e.IBV_QP_MAX_QP_RD_ATOMIC)
+
+
+def skip_a_state():
+    qp().modify(QPAttr(qp_state=e.IBV_QPS_RTS), e.IBV_QP_STATE)
+
+
+# What is called, the error it must give, what the log must say; None where ib_core or the library refuses by itself.
+CALLS = [
+    ("too many sends", lambda: qp(max_send_wr=limits.max_qp_wr + 1), errno.EINVAL, "work requests than"),
+    ("too many receives", lambda: qp(max_recv_wr=FAR), errno.EINVAL, "work requests than"),
+    ("too many send SGEs", lambda: qp(max_send_sge=limits.max_sge + 1), errno.EINVAL, "SGEs or inline data"),
+    ("too many receive SGEs", lambda: qp(max_recv_sge=limits.max_sge + 1), errno.EINVAL, "SGEs or inline data"),
+    ("too much inline data", lambda: qp(max_inline_data=1 << 20), errno.EINVAL, "SGEs or inline data"),
+    ("too many completions", lambda: CQ(ctx, limits.max_cqe + 1, None, None, 0), errno.EINVAL, None),
+    ("remote write alone", lambda: MR(pd, 4096, e.IBV_ACCESS_REMOTE_WRITE), errno.EINVAL, None),
+    ("no such P_Key", lambda: init(pkey_index=5), errno.EINVAL, "names no P_Key"),
+    ("P_Key beyond the table", lambda: init(pkey_index=limits.max_pkeys), errno.EINVAL, None),
+    ("no such port", lambda: init(port_num=2), errno.EINVAL, None),
+    ("a state skipped", skip_a_state, errno.EINVAL, None),
+    ("path MTU above the port's", lambda: ready_to_receive(path_mtu=e.IBV_MTU_4096), errno.EINVAL, "path_mtu above"),
+    ("no such path MTU", lambda: ready_to_receive(path_mtu=77), errno.EINVAL, None),
+    ("max_dest_rd_atomic", lambda: ready_to_receive(max_dest_rd_atomic=255), errno.EINVAL, "max_dest_rd_atomic above"),
+    ("min_rnr_timer", lambda: ready_to_receive(min_rnr_timer=32), errno.EINVAL, "min_rnr_timer above"),
+    ("dest_qp_num", lambda: ready_to_receive(dest_qp_num=1 << 24), errno.EINVAL, "dest_qp_num has more"),
+    ("max_rd_atomic", lambda: ready_to_send(max_rd_atomic=255), errno.EINVAL, "max_rd_atomic above"),
+    ("timeout", lambda: ready_to_send(timeout=32), errno.EINVAL, "timeout above"),
+    ("retry_cnt", lambda: ready_to_send(retry_cnt=8), errno.EINVAL, "retry_cnt above"),
+    ("rnr_retry", lambda: ready_to_send(rnr_retry=8), errno.EINVAL, "rnr_retry above"),
+]
+
+
+def log():
+    return subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+with open("/proc/dynamic_debug/control", "w") as control:
+    control.write("module rxe_rs +p")
+wrong = []
+for title, call, error, reason in CALLS:
+    before = len(log())
+    try:
+        call()
+        wrong.append(f"{title}: accepted")
+        continue
+    except PyverbsRDMAError as refused:
+        if refused.error_code != error:
+            wrong.append(f"{title}: {refused}")
+    said = [line for line in log()[before:] if name in line]
+    print(f"{title}: {errno.errorcode[error]}", *said, sep="\n    ")
+    if reason and not any(reason in line for line in said):
+        wrong.append(f"{title}: the log does not say '{reason}'")
+# What is in range still works after all that.
+ready_to_send()
+sys.exit("\n".join(wrong) or 0)
