@@ -2,6 +2,10 @@
 //! Completion queues, filled from softirq and process context.
 //!
 //! The ring's lock is the innermost one. Consumers are told when the QP is unlocked again.
+//!
+//! A completion that finds no room is lost, and the queue has failed (IBTA vol1 11.6.3.1): that is
+//! reported once, and all queue pairs that complete to it go to ERR. What is in it can still be
+//! polled, and while there is room flushed requests are added, for consumers wait for those.
 
 use crate::{
     device::DeviceCtx,
@@ -14,6 +18,13 @@ use kernel::{
         rcu,
         Arc,
         Mutex, //
+    },
+    workqueue::{
+        self,
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
     },
 };
 use rxe_kapi::{
@@ -56,19 +67,39 @@ const CQE_BYTES: usize = 64;
 /// A completion queue.
 #[pin_data]
 pub(crate) struct CqCtx {
+    dev: Arc<DeviceCtx>,
     #[pin]
     ring: SpinLockIrq<CqRing>,
     notify: Arc<CqNotify>,
     /// The offer to map the user's ring.
     #[pin]
     map: Mutex<Option<Mapping>>,
+    /// Fails the queue pairs of a queue that has failed.
+    #[pin]
+    failure: Work<CqCtx>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for CqCtx { self.failure }
+}
+
+impl WorkItem for CqCtx {
+    type Pointer = Arc<CqCtx>;
+
+    fn run(this: Arc<CqCtx>) {
+        this.dev.demux.for_each(|qp| {
+            if qp.completes_to(&this) {
+                qp.fail();
+            }
+        });
+    }
 }
 
 /// What the lock guards.
 struct CqRing {
     store: Store,
     armed: Option<Arm>,
-    /// A completion was lost; reported once.
+    /// A completion was lost: the queue has failed. Reported once.
     overflowed: bool,
     dead: bool,
 }
@@ -174,7 +205,7 @@ impl CqCtx {
     /// Adds a completion of `qp`. True if the consumer is to be told, with [`tell`](Self::tell),
     /// in the same RCU read side section. Any context.
     #[must_use]
-    pub(crate) fn push(&self, wc: &Wc, qp: QpToken) -> bool {
+    pub(crate) fn push(self: &Arc<Self>, wc: &Wc, qp: QpToken) -> bool {
         let (fire, lost) = {
             let mut guard = self.ring.lock();
             let ring = &mut *guard;
@@ -185,24 +216,32 @@ impl CqCtx {
                 Store::User(user) => user.push(&encode_cqe(wc)),
                 Store::Kernel(kernel) => kernel.push(wc, qp),
             };
-            if stored {
-                let fire = match ring.armed {
-                    Some(Arm::Next) => true,
-                    Some(Arm::Solicited) => wc.solicited,
-                    None => false,
-                };
-                if fire {
-                    ring.armed = None;
-                }
-                (fire, false)
-            } else {
-                (false, !core::mem::replace(&mut ring.overflowed, true))
+            // Whoever sleeps until something comes shall see that nothing more will.
+            let fire = match ring.armed {
+                Some(Arm::Next) => true,
+                Some(Arm::Solicited) => wc.solicited || !stored,
+                None => false,
+            };
+            if fire {
+                ring.armed = None;
             }
+            let lost = (!stored).then(|| !core::mem::replace(&mut ring.overflowed, true));
+            (fire, lost)
         };
-        if lost {
-            self.notify.error();
+        if let Some(first) = lost {
+            self.overflow(first);
         }
         fire
+    }
+
+    /// A completion was lost, the first one or a further one. Every time the queue pairs are gone
+    /// through, for some may have been made since. Any context.
+    #[cold]
+    fn overflow(self: &Arc<Self>, first: bool) {
+        if first {
+            self.notify.error();
+        }
+        let _ = workqueue::system().enqueue(self.clone());
     }
 
     /// Tells the consumer of completions. No lock held.
@@ -278,9 +317,11 @@ impl CompletionQueue for CqCtx {
         };
         let ctx = Arc::pin_init(
             pin_init!(Self {
+                dev: dev.clone(),
                 ring <- new_spinlock_irq!(ring, "CqCtx::ring"),
                 notify: init.notify.clone(),
                 map <- new_mutex!(map, "CqCtx::map"),
+                failure <- new_work!("CqCtx::failure"),
             }),
             GFP_KERNEL,
         )?;

@@ -116,6 +116,24 @@ impl Demux {
         self.qps.borrow(qpn.get(), guard)
     }
 
+    /// Calls `f` with every QP: for rare occasions. Process context, no lock held.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<QpCtx>)) {
+        let mut from = FIRST_QPN;
+        while let Some((qpn, qp)) = self.qps.next(from) {
+            f(&qp);
+            from = qpn.wrapping_add(1);
+        }
+        let mut nth = 0;
+        loop {
+            let qp = self.gsi.lock().get(nth).cloned();
+            let Some(qp) = qp else {
+                return;
+            };
+            f(&qp);
+            nth = nth.wrapping_add(1);
+        }
+    }
+
     /// Counts a drop for the device that `segment` came in by.
     pub(crate) fn count_drop(&self, segment: &RxSegment<'_>, reason: DropReason) {
         let devices = self.devices.lock();

@@ -249,6 +249,30 @@ impl QpCtx {
         self.tell(rcu, due);
     }
 
+    /// True if completions of the QP go to `cq`.
+    pub(crate) fn completes_to(&self, cq: &Arc<CqCtx>) -> bool {
+        Arc::ptr_eq(&self.send_cq, cq) || Arc::ptr_eq(&self.recv_cq, cq)
+    }
+
+    /// The QP cannot report completions any more: fails it. Process context, no lock held.
+    pub(crate) fn fail(&self) {
+        {
+            let rcu = rcu::read_lock();
+            let mut core = self.core.lock();
+            if core.dead {
+                return;
+            }
+            if Self::takes_sends(core.engine.state()) {
+                core.sends.pull(self.kernel.as_deref());
+            }
+            let mrs = self.memory(&rcu, &core);
+            let (engine, mut ports, _) = core.split(self, &mrs);
+            engine.fail_locally(&mut ports);
+            self.release(&rcu, core);
+        }
+        self.kick();
+    }
+
     /// Checks the sizes asked for and grants at least as much.
     fn grant(dev: &DeviceCtx, cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
         let sge = u32::try_from(MAX_SGE)?;

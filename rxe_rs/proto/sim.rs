@@ -362,6 +362,7 @@ impl Pair {
             qp.attrs.remote_read = true;
             qp.attrs.remote_write = true;
             qp.attrs.remote_atomic = true;
+            qp.attrs.drain_notice = true;
             qp.set_rq_psn(psn[1 - side]);
             qp.set_state(State::Rtr, host);
             qp.set_sq_psn(psn[side]);

@@ -141,6 +141,9 @@ impl QpCtx {
                 return Err(EINVAL);
             }
             Self::store(core, change);
+            if next == QpState::Sqd && current != next {
+                core.engine.attrs.drain_notice = change.sqd_notify().unwrap_or(false);
+            }
             if let Some(mtu) = mtu {
                 core.engine.attrs.mtu = mtu;
             }

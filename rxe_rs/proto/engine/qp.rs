@@ -82,6 +82,8 @@ pub struct Attrs {
     pub remote_write: bool,
     /// The peer may execute ATOMICs.
     pub remote_atomic: bool,
+    /// Raise an event when the send queue has drained in SQD.
+    pub drain_notice: bool,
 }
 
 /// Greatest number of READ and ATOMIC requests in flight in one direction.
@@ -110,6 +112,7 @@ impl Attrs {
             remote_read: false,
             remote_write: false,
             remote_atomic: false,
+            drain_notice: false,
         }
     }
 }
@@ -282,6 +285,16 @@ impl Qp {
         }
     }
 
+    /// The QP cannot go on for a reason on this side that no completion can report (IBTA vol1
+    /// 11.6.3.2, local work queue catastrophic error). Does nothing to a QP in RESET or ERR.
+    pub fn fail_locally(&mut self, ports: &mut impl Ports) {
+        if !matches!(self.state, State::Reset | State::Err) {
+            self.events.fatal = true;
+            self.resp.stop();
+            self.enter_error(ports);
+        }
+    }
+
     /// Feeds one admitted packet. `meta` is needed for the datagram services.
     ///
     /// Whatever it causes to be sent is fetched with [`Qp::poll_transmit`], which the caller does
@@ -403,7 +416,7 @@ impl Qp {
     pub(super) fn note_drained(&mut self) {
         if self.is_drained() && !self.req.drained_told {
             self.req.drained_told = true;
-            self.events.sq_drained = true;
+            self.events.sq_drained = self.attrs.drain_notice;
         }
     }
 

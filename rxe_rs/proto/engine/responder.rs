@@ -220,24 +220,30 @@ impl Qp {
             }
             Err(Refusal::Nak(code, status)) => {
                 match code {
-                    NakCode::RemoteAccess => {
-                        ports.count(Count::RemoteAccessError);
-                        self.events.access_error = true;
-                    }
-                    NakCode::InvalidRequest => {
-                        ports.count(Count::RemoteInvalidRequest);
-                        self.events.request_error = true;
-                    }
-                    _ => self.events.fatal = true,
+                    NakCode::RemoteAccess => ports.count(Count::RemoteAccessError),
+                    NakCode::InvalidRequest => ports.count(Count::RemoteInvalidRequest),
+                    _ => {}
                 }
                 if let Some(wr) = self.resp.recv.take() {
                     let wc = Wc::recv_error(wr.wr_id, status, self.attrs.qpn.get());
                     ports.complete_recv(&wc);
+                } else {
+                    self.report_refusal(code);
                 }
                 self.resp.closing = true;
                 self.resp.ack = Some((psn, Syndrome::Nak(code)));
                 self.enter_error(ports);
             }
+        }
+    }
+
+    /// Raises the event for a request refused for good, if there is no receive request that could
+    /// tell of it (IBTA vol1 11.6.3.2).
+    fn report_refusal(&mut self, code: NakCode) {
+        match code {
+            NakCode::RemoteAccess => self.events.access_error = true,
+            NakCode::InvalidRequest => self.events.request_error = true,
+            _ => self.events.fatal = true,
         }
     }
 

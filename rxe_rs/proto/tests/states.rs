@@ -98,3 +98,23 @@ fn own_receives_are_flushed() {
     assert_eq!(ids.collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     assert!(pair.qps[1].take_events().is_empty());
 }
+
+/// A QP that cannot report completions fails with an event, once, unless it has failed already.
+#[test]
+fn failure_without_a_completion() {
+    let mut pair = rc();
+    pair.post(0, send(1, 5000), 0);
+    pair.transmit_packets(0, 2);
+    let host = &mut pair.hosts[0];
+    pair.qps[0].fail_locally(host);
+    assert_eq!(pair.qps[0].state(), State::Err);
+    assert_eq!(pair.hosts[0].sent.len(), 1);
+    assert!(pair.qps[0].take_events().fatal);
+    let host = &mut pair.hosts[0];
+    pair.qps[0].fail_locally(host);
+    assert!(pair.qps[0].take_events().is_empty());
+    let mut fresh = Qp::new(Service::Rc, Qpn::new(0x13));
+    fresh.fail_locally(&mut pair.hosts[0]);
+    assert_eq!(fresh.state(), State::Reset);
+    assert!(fresh.take_events().is_empty());
+}

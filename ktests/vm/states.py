@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""States of queue pairs, asynchronous events and failed completion queues, through pyverbs.
+
+states.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [NETDEV]
+"""
+import subprocess
+import sys
+import time
+
+from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SendWR
+import pyverbs.enums as e
+
+from srq import async_event, refused
+from status import ACCESS, MTU, End, pair, pattern
+
+QKEY = 0x4321
+
+
+def to_state(end, state, mask=e.IBV_QP_STATE, **attrs):
+    attr = QPAttr(qp_state=state)
+    for name, value in attrs.items():
+        setattr(attr, name, value)
+    end.qp.modify(attr, mask)
+
+
+def soon(condition, seconds=5):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it does not happen")
+
+
+def message(a, b, length=100):
+    b.recv(b.sge(length))
+    a.post(e.IBV_WR_SEND, a.sge(length))
+    a.complete()
+    b.complete()
+
+
+def datagram_pair(names, **options):
+    """Two UD queue pairs and what addresses the second one."""
+    ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD, **options) for n in (0, 2)]
+    for end in ends:
+        attr = QPAttr(port_num=1)
+        attr.qkey = QKEY
+        end.qp.to_rts(attr)
+    a, b = ends
+    route = GlobalRoute(dgid=b.ctx.query_gid(1, b.gid_index), sgid_index=a.gid_index, hop_limit=64)
+    return a, b, AH(a.pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
+
+
+def datagram(a, b, ah, wr_id, key=None, length=100):
+    wr = SendWR(wr_id=wr_id, num_sge=1, sg=[a.sge(length, key=key)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+    wr.set_wr_ud(ah, b.qp.qp_num, QKEY)
+    a.qp.post_send(wr)
+
+
+def drained(names):
+    """SQD lets what was begun finish, keeps what is posted meanwhile, and tells when it is done if that is asked for."""
+    a, b = pair(names, rnr_retries=7)
+    a.post(e.IBV_WR_SEND, a.sge(100), wr_id=1)
+    notify = e.IBV_QP_STATE | e.IBV_QP_EN_SQD_ASYNC_NOTIFY
+    to_state(a, e.IBV_QPS_SQD, notify, en_sqd_async_notify=1)
+    attr, _ = a.qp.query(e.IBV_QP_STATE)
+    assert attr.qp_state == e.IBV_QPS_SQD and attr.sq_draining == 1
+    assert async_event(a.ctx, 0.3) is None, "drained with a request outstanding"
+    a.post(e.IBV_WR_SEND, a.sge(200), wr_id=2)
+    b.recv(b.sge(500), wr_id=1)
+    b.recv(b.sge(500), wr_id=2)
+    assert async_event(a.ctx, 5) == e.IBV_EVENT_SQ_DRAINED
+    attr, _ = a.qp.query(e.IBV_QP_STATE)
+    assert attr.sq_draining == 0
+    assert a.complete().wr_id == 1 and b.complete().byte_len == 100
+    a.quiet()
+    # Attributes may change while it is drained.
+    to_state(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_TIMEOUT, timeout=15)
+    to_state(a, e.IBV_QPS_RTS)
+    assert a.complete().wr_id == 2 and b.complete().byte_len == 200
+    # Nobody asked this time.
+    to_state(a, e.IBV_QPS_SQD)
+    assert async_event(a.ctx, 0.3) is None, "an event nobody asked for"
+    to_state(a, e.IBV_QPS_RTS)
+    message(a, b)
+
+
+def drained_datagrams(names):
+    a, b, ah = datagram_pair(names)
+    to_state(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify=1)
+    assert async_event(a.ctx, 5) == e.IBV_EVENT_SQ_DRAINED
+    b.recv(b.sge(500))
+    datagram(a, b, ah, 1)
+    a.quiet()
+    to_state(a, e.IBV_QPS_RTS)
+    a.complete()
+    b.complete()
+
+
+def send_error_datagrams(names):
+    """A datagram that cannot be sent stops the send queue only, until the consumer starts it again."""
+    a, b, ah = datagram_pair(names)
+    back = AH(b.pd, attr=AHAttr(gr=GlobalRoute(dgid=a.ctx.query_gid(1, a.gid_index), sgid_index=b.gid_index, hop_limit=64),
+                                is_global=1, port_num=1))
+    datagram(a, b, ah, 1, key=a.mr.lkey ^ 0x5500)
+    a.complete(e.IBV_WC_LOC_PROT_ERR)
+    assert a.state() == e.IBV_QPS_SQE
+    datagram(a, b, ah, 2)
+    assert a.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 2
+    # It still receives.
+    a.recv(a.sge(500), wr_id=3)
+    datagram(b, a, back, 4)
+    b.complete()
+    assert a.complete().wr_id == 3
+    to_state(a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_CUR_STATE, cur_qp_state=e.IBV_QPS_SQE)
+    assert a.state() == e.IBV_QPS_RTS
+    b.recv(b.sge(500), wr_id=5)
+    datagram(a, b, ah, 6)
+    assert a.complete().wr_id == 6 and b.complete().wr_id == 5
+    # Too long for a packet.
+    datagram(a, b, ah, 7, length=5000)
+    a.complete(e.IBV_WC_LOC_LEN_ERR)
+    assert a.state() == e.IBV_QPS_SQE
+
+
+def unreliable_pair(names):
+    ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UC) for n in (0, 2)]
+    for end, other in (ends, ends[::-1]):
+        route = GlobalRoute(dgid=other.ctx.query_gid(1, other.gid_index), sgid_index=end.gid_index, hop_limit=64)
+        attr = QPAttr(port_num=1)
+        attr.qp_access_flags = ACCESS & ~(e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC)
+        attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
+        attr.path_mtu = e.IBV_MTU_1024
+        attr.dest_qp_num = other.qp.qp_num
+        attr.rq_psn = attr.sq_psn = 5
+        end.qp.to_rts(attr)
+    return ends
+
+
+def send_error_unreliable(names):
+    a, b = unreliable_pair(names)
+    message(a, b, 5000)
+    a.post(e.IBV_WR_SEND, a.sge(100, key=a.mr.lkey ^ 0x5500))
+    a.complete(e.IBV_WC_LOC_PROT_ERR)
+    assert a.state() == e.IBV_QPS_SQE
+    message(b, a)
+    a.post(e.IBV_WR_SEND, a.sge(100), wr_id=9)
+    assert a.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 9
+    to_state(a, e.IBV_QPS_RTS)
+    message(a, b)
+    # A reliable connection knows no such state.
+    c, _ = pair(names)
+    c.post(e.IBV_WR_SEND, c.sge(100, key=c.mr.lkey ^ 0x5500))
+    c.complete(e.IBV_WC_LOC_PROT_ERR)
+    assert c.state() == e.IBV_QPS_ERR
+    refused(22, to_state, c, e.IBV_QPS_RTS)
+
+
+def established(names):
+    """The first message tells a consumer that waits in RTR that the connection is there, once."""
+    a, b = End(names[0], int(names[1])), End(names[2], int(names[3]))
+    a.connect(b, 1, 2)
+    attr = QPAttr(port_num=1)
+    attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=a.ctx.query_gid(1, a.gid_index), sgid_index=b.gid_index, hop_limit=64),
+                          is_global=1, port_num=1)
+    attr.path_mtu, attr.dest_qp_num, attr.rq_psn = e.IBV_MTU_1024, a.qp.qp_num, 1
+    attr.min_rnr_timer, attr.max_dest_rd_atomic, attr.qp_access_flags = 12, 1, ACCESS
+    b.qp.to_rtr(attr)
+    message(a, b)
+    assert async_event(b.ctx, 5) == e.IBV_EVENT_COMM_EST
+    message(a, b)
+    assert async_event(b.ctx, 0.3) is None, "a second event"
+
+
+def refusals(names):
+    """A request refused for good raises the event of its kind, unless a receive request completes with the error."""
+    a, b = pair(names)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(100), remote=(b.mr.buf, b.mr.rkey ^ 0x5500))
+    a.complete(e.IBV_WC_REM_ACCESS_ERR)
+    assert async_event(b.ctx, 5) == e.IBV_EVENT_QP_ACCESS_ERR
+    assert b.state() == e.IBV_QPS_ERR
+    # Packets of another size than the target's path has.
+    a, b = pair(names)
+    to_state(b, e.IBV_QPS_RESET)
+    narrow(a, b)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(6000), remote=(b.mr.buf, b.mr.rkey))
+    a.complete(e.IBV_WC_REM_INV_REQ_ERR)
+    assert async_event(b.ctx, 5) == e.IBV_EVENT_QP_REQ_ERR
+    assert b.state() == e.IBV_QPS_ERR
+    # The receive request tells.
+    a, b = pair(names)
+    b.recv(b.sge(100))
+    a.post(e.IBV_WR_SEND, a.sge(101))
+    b.complete(e.IBV_WC_LOC_LEN_ERR)
+    assert async_event(b.ctx, 0.3) is None, "an event beside the completion"
+
+
+def narrow(a, b):
+    """Connects B, which was reset, with a smaller path MTU than A has."""
+    attr = QPAttr(port_num=1)
+    attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=a.ctx.query_gid(1, a.gid_index), sgid_index=b.gid_index, hop_limit=64),
+                          is_global=1, port_num=1)
+    attr.path_mtu, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = e.IBV_MTU_512, a.qp.qp_num, 0xFFFFFE, 0x123
+    attr.min_rnr_timer, attr.max_dest_rd_atomic, attr.qp_access_flags = 12, 1, ACCESS
+    attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.max_rd_atomic = 14, 7, 7, 1
+    b.qp.to_rts(attr)
+
+
+def overflow(names):
+    """A completion queue without room fails, once, and with it every queue pair that uses it."""
+    a, b = pair(names)
+    small = CQ(b.ctx, 3, None, None, 0)
+    others = []
+    for scq, rcq in ((small, b.cq), (b.cq, small), (b.cq, b.cq)):
+        end = End(names[2], int(names[3]))
+        end.ctx, end.pd, end.cq, end.mr = b.ctx, b.pd, b.cq, b.mr
+        cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
+        end.qp = QP(b.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=scq, rcq=rcq, cap=cap, sq_sig_all=1))
+        peer = End(names[0], int(names[1]))
+        peer.connect(end, 1, 2)
+        end.connect(peer, 2, 1)
+        others.append((peer, end))
+    peer, end = others[1]
+    for n in range(8):
+        end.recv(end.sge(100), wr_id=n)
+    for n in range(5):
+        peer.post(e.IBV_WR_SEND, peer.sge(50))
+    events = sorted(async_event(b.ctx, 5) for _ in range(3))
+    assert events == sorted([e.IBV_EVENT_CQ_ERR, e.IBV_EVENT_QP_FATAL, e.IBV_EVENT_QP_FATAL]), events
+    assert async_event(b.ctx, 0.3) is None, "further events"
+    states = [end.state() for _, end in others]
+    assert states == [e.IBV_QPS_ERR, e.IBV_QPS_ERR, e.IBV_QPS_RTS], states
+    # What was in it is still good.
+    count, wcs = small.poll(3)
+    assert count == 3 and [(wc.wr_id, wc.status, wc.byte_len) for wc in wcs] == [(n, 0, 50) for n in range(3)]
+    # Who does not use it goes on.
+    message(a, b)
+    message(*others[2])
+    # The next one to use it fails when it first has something to report, at the latest.
+    end = others[0][1]
+    end.qp = QP(b.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=small, rcq=b.cq, cap=cap, sq_sig_all=1))
+    peer = End(names[0], int(names[1]))
+    peer.connect(end, 1, 2)
+    end.connect(peer, 2, 1)
+    for n in range(4):
+        peer.recv(peer.sge(10))
+        end.post(e.IBV_WR_SEND, end.sge(10))
+    soon(lambda: end.state() == e.IBV_QPS_ERR)
+    assert async_event(b.ctx, 5) == e.IBV_EVENT_QP_FATAL
+
+
+def report(names):
+    """What a queue pair says of itself is what it was told, and where it is."""
+    a, b = pair(names)
+    attr, init = a.qp.query(0x1FFFFF)
+    want = {"qp_state": e.IBV_QPS_RTS, "cur_qp_state": e.IBV_QPS_RTS, "path_mtu": e.IBV_MTU_1024, "rq_psn": 0x123,
+            "sq_psn": 0xFFFFFE, "dest_qp_num": b.qp.qp_num, "qp_access_flags": ACCESS, "pkey_index": 0, "port_num": 1,
+            "max_rd_atomic": 8, "max_dest_rd_atomic": 8, "min_rnr_timer": 12, "timeout": 16, "retry_cnt": 6, "rnr_retry": 6,
+            "sq_draining": 0}
+    got = {name: getattr(attr, name) for name in want}
+    assert got == want, {name: (got[name], want[name]) for name in want if got[name] != want[name]}
+    route = attr.ah_attr
+    assert route.is_global and route.port_num == 1 and route.sgid_index == a.gid_index and route.hop_limit == 64
+    assert str(route.dgid) == str(b.ctx.query_gid(1, b.gid_index).gid), (route.dgid, b.ctx.query_gid(1, b.gid_index))
+    cap = init.cap
+    assert cap.max_send_wr >= 64 and cap.max_recv_wr >= 64 and cap.max_send_sge >= 4 and cap.max_recv_sge >= 4
+    assert init.sq_sig_all == 1
+    # Three packets one way, one the other.
+    message(a, b, 2 * MTU + 1)
+    message(b, a, 1)
+    attr, _ = a.qp.query(e.IBV_QP_SQ_PSN)
+    assert attr.sq_psn == 1 and attr.rq_psn == 0x124, (attr.sq_psn, attr.rq_psn)
+    to_state(a, e.IBV_QPS_RESET)
+    attr, _ = a.qp.query(0x1FFFFF)
+    assert attr.qp_state == e.IBV_QPS_RESET and attr.dest_qp_num == 0 and attr.qp_access_flags == 0
+
+
+def signals(names):
+    """Unless all requests signal, those that are not asked to complete silently, but count."""
+    a, b = pair(names)
+    cap = QPCap(max_send_wr=15, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
+    a.qp = QP(a.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=a.cq, rcq=a.cq, cap=cap, sq_sig_all=0))
+    to_state(b, e.IBV_QPS_RESET)
+    a.connect(b, 1, 2)
+    b.connect(a, 2, 1)
+    for turn in range(10):
+        for n in range(5):
+            b.recv(b.sge(10))
+            a.post(e.IBV_WR_SEND, a.sge(10), wr_id=10 * turn + n, flags=e.IBV_SEND_SIGNALED if n == 4 else 0)
+        for n in range(5):
+            b.complete()
+        assert a.complete().wr_id == 10 * turn + 4
+    a.quiet(0.1)
+    # An error is told of whatever was asked for.
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(10), wr_id=7, flags=0, remote=(0, 0))
+    assert a.complete(e.IBV_WC_REM_ACCESS_ERR).wr_id == 7
+
+
+def bad_changes(names):
+    """Transitions and values out of range are refused, and nothing changes."""
+    a, b = pair(names)
+    for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_SQE):
+        refused(22, to_state, a, state)
+    refused(22, to_state, a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_CUR_STATE, cur_qp_state=e.IBV_QPS_SQD)
+    refused(22, to_state, a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_MIN_RNR_TIMER, min_rnr_timer=32)
+    refused(22, to_state, a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_QKEY, qkey=1)
+    assert a.state() == e.IBV_QPS_RTS
+    message(a, b)
+    to_state(a, e.IBV_QPS_SQD)
+    refused(22, to_state, a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_RETRY_CNT, retry_cnt=8)
+    refused(22, to_state, a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_TIMEOUT, timeout=32)
+    refused(22, to_state, a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic=129)
+    refused(22, to_state, a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_PKEY_INDEX, pkey_index=1000)
+    to_state(a, e.IBV_QPS_RTS)
+    message(a, b)
+
+
+def port_events(names):
+    """What happens to the network device happens to the port."""
+    end, netdev = End(names[0], int(names[1])), names[5]
+
+    def change(command, *expected):
+        subprocess.run(["ip", "-n", "a"] + command.split(), check=True)
+        wanted = set(expected)
+        deadline = time.monotonic() + 10
+        while wanted and time.monotonic() < deadline:
+            wanted.discard(async_event(end.ctx, 1))
+        assert not wanted, f"{command}: no event {wanted}"
+
+    change(f"addr add 10.99.1.1/24 dev {netdev}", e.IBV_EVENT_GID_CHANGE)
+    change(f"addr del 10.99.1.1/24 dev {netdev}", e.IBV_EVENT_GID_CHANGE)
+    change(f"link set {netdev} mtu 1400", e.IBV_EVENT_CLIENT_REREGISTER)
+    change(f"link set {netdev} down", e.IBV_EVENT_PORT_ERR)
+    assert end.ctx.query_port(1).state == e.IBV_PORT_DOWN
+    change(f"link set {netdev} up", e.IBV_EVENT_PORT_ACTIVE)
+    assert end.ctx.query_port(1).state == e.IBV_PORT_ACTIVE
+
+
+def vectors(names):
+    """Every completion vector the device has is taken, and none beyond."""
+    a, b = pair(names)
+    count = a.ctx.num_comp_vectors
+    assert count >= 1
+    for vector in range(count):
+        CQ(a.ctx, 10, None, None, vector).close()
+    refused(22, CQ, a.ctx, 10, None, None, count)
+
+
+CASES = [drained, drained_datagrams, send_error_datagrams, send_error_unreliable, established, refusals, overflow, report,
+         signals, bad_changes, port_events, vectors]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:])
+    print("right")
