@@ -174,6 +174,27 @@ impl Counters {
         );
     }
 
+    /// Packets that were damaged: what parsing and the checksum refused.
+    pub(crate) fn damaged(&self) -> u64 {
+        use DropReason::{
+            BadIcrc,
+            BadLength,
+            BadVersion,
+            TooShort,
+            UnknownOpcode, //
+        };
+        [TooShort, BadVersion, BadLength, UnknownOpcode, BadIcrc]
+            .into_iter()
+            .fold(0, |sum, reason| {
+                sum.wrapping_add(self.sum(TRAFFIC + EVENTS + reason.index()))
+            })
+    }
+
+    /// Traffic of one kind.
+    pub(crate) fn total(&self, what: Traffic) -> u64 {
+        self.sum(what.index())
+    }
+
     /// Sums everything into `to`.
     pub(crate) fn read(&self, to: &mut [u64]) {
         for (index, to) in to.iter_mut().enumerate().take(LEN) {

@@ -64,13 +64,18 @@ use rxe_kapi::{
             GidEntry, //
         },
         link::NewLink,
+        mad::{
+            Answer,
+            MAD_LEN, //
+        },
     },
     sync::RcuTable,
 };
 use rxe_proto::{
     engine::qp::MAX_RD_ATOMIC,
     ids::PKey,
-    table::pkeys::PKeyTable, //
+    table::pkeys::PKeyTable,
+    wire::pma, //
 };
 
 /// The device as `rxe_kapi` names it.
@@ -78,6 +83,9 @@ pub(crate) type RxeDevice = DeviceCtx;
 
 /// Version of the driver, shown as that of the firmware.
 const VERSION: (u32, u16, u16) = (0, 1, 0);
+
+/// Number of the only port, as performance management names it.
+const PORT: u8 = 1;
 
 /// Most queue pairs, completion queues of a device.
 const MAX_QUEUES: u32 = 1 << 20;
@@ -93,6 +101,8 @@ pub(crate) struct DeviceCtx {
     guid: [u8; 8],
     /// State of the port that consumers were told of last.
     pub(crate) was_up: Atomic<bool>,
+    /// How often the network device went down.
+    pub(crate) link_downed: Atomic<u64>,
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
     pub(crate) counters: Counters,
@@ -128,6 +138,7 @@ impl DeviceCtx {
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 guid,
                 was_up: Atomic::new(was_up),
+                link_downed: Atomic::new(0),
                 demux,
                 counters,
                 pkeys: PortKeys::new(),
@@ -214,6 +225,13 @@ impl Device for DeviceCtx {
 
     fn counters(&self, to: &mut [u64]) {
         self.counters.read(to);
+    }
+
+    fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> Answer {
+        match pma::answer(request, PORT, &self.totals(), reply) {
+            Some(()) => Answer::Reply,
+            None => Answer::Pass,
+        }
     }
 
     fn unregistered(self: &Arc<Self>) {

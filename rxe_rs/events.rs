@@ -4,7 +4,10 @@
 //! The RDMA core itself follows names, addresses (as GIDs) and the state of plain network devices.
 
 use crate::device::DeviceCtx;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
 use rxe_kapi::{
     net::{
         netdev::NetDev,
@@ -38,6 +41,9 @@ impl NetdevEvents for Events {
 }
 
 fn handle(dev: &DeviceCtx, event: NetdevEvent, netdev: &NetDev) {
+    if event == NetdevEvent::Down {
+        dev.link_downed.add(1, Relaxed);
+    }
     match event {
         // The core waits for all users; that must not happen under the lock held here.
         NetdevEvent::Unregister => dev.handle.unregister(),

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The port of a device: its state and its P_Key table.
 
-use crate::device::DeviceCtx;
+use crate::{
+    counters::Traffic,
+    device::DeviceCtx, //
+};
 use kernel::sync::atomic::{
     Atomic,
     Full,
@@ -17,7 +20,8 @@ use rxe_proto::{
         Mtu,
         PKey, //
     },
-    table::pkeys::PKeyTable, //
+    table::pkeys::PKeyTable,
+    wire::pma::PortCounters, //
 };
 
 /// Entries of the GID table: an address vector names them by a byte.
@@ -96,6 +100,21 @@ impl DeviceCtx {
             (false, true) => Some(PortEvent::Active),
             (true, false) => Some(PortEvent::Error),
             _ => None,
+        }
+    }
+
+    /// What performance management tells of the port.
+    pub(crate) fn totals(&self) -> PortCounters {
+        let of = |what| self.counters.total(what);
+        PortCounters {
+            xmit_bytes: of(Traffic::TxBytes),
+            rcv_bytes: of(Traffic::RxBytes),
+            xmit_packets: of(Traffic::TxPackets),
+            rcv_packets: of(Traffic::RxPackets),
+            link_downed: self.link_downed.load(Relaxed),
+            rcv_errors: self.counters.damaged(),
+            xmit_discards: of(Traffic::TxErrors),
+            rcv_constraint_errors: self.counters.bad_pkey(),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::{
     events::Events,
     path::DEMUX, //
 };
+use core::borrow::Borrow;
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -58,6 +59,12 @@ module! {
     description: "Software RDMA over Converged Ethernet v2",
     license: "GPL",
     alias: ["rdma-link-rxe_rs"],
+    params: {
+        link_type_rxe: u8 {
+            default: 0,
+            description: "1: the link type is rxe, as that of rdma_rxe, instead of rxe_rs",
+        },
+    },
 }
 
 /// Makes devices for `rdma link add NAME type rxe_rs netdev DEV`.
@@ -66,9 +73,17 @@ struct RxeLink {
     module: &'static ThisModule,
 }
 
-impl Link for RxeLink {
-    const TYPE: &'static CStr = c"rxe_rs";
+/// The link type the user asked for.
+fn link_type() -> &'static CStr {
+    // Linux 7.2 returns a reference here, 7.3 a value.
+    let value = module_parameters::link_type_rxe.value();
+    match Borrow::<u8>::borrow(&value) {
+        0 => c"rxe_rs",
+        _ => c"rxe",
+    }
+}
 
+impl Link for RxeLink {
     fn new_link(&self, link: &NewLink<'_>) -> Result {
         register::<DeviceCtx>(link, self.module, |handle| {
             DeviceCtx::new(handle, link, self.demux.clone())
@@ -98,7 +113,10 @@ impl kernel::Module for RxeRs {
         let filled = DEMUX.set(demux.clone())?;
         let events = Events::new(module);
         let events = KBox::pin_init(NetdevNotifier::register(events), GFP_KERNEL)?;
-        let links = KBox::pin_init(Registration::new(RxeLink { demux, module }), GFP_KERNEL)?;
+        let links = KBox::pin_init(
+            Registration::new(RxeLink { demux, module }, link_type()),
+            GFP_KERNEL,
+        )?;
         Ok(Self {
             links: Some(links),
             demux: Some(filled),

@@ -7,6 +7,8 @@
 #   CASE pass
 #   CASE skip REASON
 #
+# What stands behind a line `# since 7.3` is not there in older kernels.
+#
 # Each case is a test of its own: it passes if it does what the list says. A skip that the list does not name, or for another reason
 # than the list names, is a failure; a pass where the list names a skip is not. Reasons are patterns of the shell.
 

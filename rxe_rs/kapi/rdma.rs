@@ -21,6 +21,7 @@ pub mod device;
 pub mod event;
 pub mod exclusion;
 pub mod link;
+pub mod mad;
 pub mod mr;
 mod object;
 pub mod pd;

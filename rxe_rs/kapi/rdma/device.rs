@@ -12,6 +12,7 @@ use super::attr::{DeviceAttr, PortAttr};
 use super::cq::{CompletionQueue, CqOps, CqShell};
 use super::event::PortEvent;
 use super::link::NewLink;
+use super::mad::{self, Answer, MAD_LEN};
 use super::mr::{MemoryRegion, MrOps};
 use super::object::Shell;
 use super::pd::{self, PdOps, PdShell, ProtectionDomain};
@@ -93,6 +94,10 @@ pub trait Device: Sized + Send + Sync + 'static {
 
     /// Fills in the counters. Process context.
     fn counters(&self, to: &mut [u64]);
+
+    /// Answers a management datagram that came to the port, or that the core made to read the
+    /// counters of sysfs. Process context. `reply` counts only if it says so.
+    fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> Answer;
 
     /// The core has unregistered the device: no call comes any more. Stop everything that runs
     /// on its behalf. Process context.
@@ -310,6 +315,7 @@ impl<D: Device> Ops<D> {
         ops.del_gid = Some(Self::del_gid);
         ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);
         ops.get_hw_stats = Some(Self::get_hw_stats);
+        ops.process_mad = Some(mad::process_mad::<D>);
         ops.dealloc_driver = Some(Self::dealloc_driver);
 
         ops.alloc_ucontext = Some(pd::alloc_ucontext);

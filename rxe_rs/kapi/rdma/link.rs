@@ -43,9 +43,6 @@ impl NewLink<'_> {
 
 /// A kind of link.
 pub trait Link: Send + Sync + 'static {
-    /// Name of the kind, for `rdma link add … type`.
-    const TYPE: &'static CStr;
-
     /// Makes a device. Process context.
     ///
     /// # Errors
@@ -73,12 +70,12 @@ unsafe impl<T: Link> Sync for Registration<T> {}
 static CURRENT: Atomic<*mut c_void> = Atomic::new(core::ptr::null_mut());
 
 impl<T: Link> Registration<T> {
-    /// Registers.
+    /// Registers the kind under the name `kind`, for `rdma link add … type`.
     ///
     /// # Errors
     ///
     /// `EBUSY` if there is a registration already.
-    pub fn new(link: T) -> impl PinInit<Self, Error> {
+    pub fn new(link: T, kind: &'static CStr) -> impl PinInit<Self, Error> {
         try_pin_init!(&this in Self {
             link,
             _pin: PhantomPinned,
@@ -87,7 +84,7 @@ impl<T: Link> Registration<T> {
                 let link = unsafe { &raw mut (*this.as_ptr()).link };
                 CURRENT.cmpxchg(core::ptr::null_mut(), link.cast(), Full).map_err(|_| EBUSY)?;
                 let mut ops: bindings::rdma_link_ops = pin_init::zeroed();
-                ops.type_ = T::TYPE.as_char_ptr();
+                ops.type_ = kind.as_char_ptr();
                 ops.newlink = Some(Self::newlink);
                 // SAFETY: The slot is pinned, valid for writes and lives until `drop`
                 // unregisters it. The link before it is initialised.

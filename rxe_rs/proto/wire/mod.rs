@@ -14,6 +14,7 @@ pub mod immdt;
 pub mod opcode;
 pub mod packet;
 pub mod payload;
+pub mod pma;
 pub mod pretty;
 pub mod repr;
 pub mod reth;

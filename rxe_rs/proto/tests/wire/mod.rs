@@ -6,6 +6,7 @@ mod golden;
 mod hostile;
 mod icrc;
 mod payload;
+mod pma;
 mod roundtrip;
 mod timers;
 

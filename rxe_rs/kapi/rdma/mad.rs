@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Management datagrams that a driver answers itself.
+//!
+//! C header: [`include/rdma/ib_mad.h`](srctree/include/rdma/ib_mad.h)
+
+use super::device::{ctx, Device, PORT};
+use crate::bindings;
+use kernel::ffi::c_int;
+
+/// Bytes of a management datagram.
+pub const MAD_LEN: usize = bindings::IB_MGMT_MAD_SIZE as usize;
+
+/// Whether a driver answered a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Not for the driver; others get it.
+    Pass,
+    /// The reply is to be sent.
+    Reply,
+}
+
+/// `process_mad`.
+///
+/// # Safety
+///
+/// Called by the core with a live device, a datagram and room for another.
+pub(crate) unsafe extern "C" fn process_mad<D: Device>(
+    dev: *mut bindings::ib_device,
+    _flags: c_int,
+    port: u32,
+    _wc: *const bindings::ib_wc,
+    _grh: *const bindings::ib_grh,
+    request: *const bindings::ib_mad,
+    reply: *mut bindings::ib_mad,
+    _len: *mut usize,
+    _pkey_index: *mut u16,
+) -> c_int {
+    const { assert!(core::mem::size_of::<bindings::ib_mad>() == MAD_LEN) };
+    if port != PORT || request.is_null() || reply.is_null() {
+        return bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS as c_int;
+    }
+    // SAFETY: The core passes a live device and two datagrams of full size, which are plain bytes;
+    // it alone has them during the call.
+    let (ctx, request, reply) = unsafe {
+        (
+            ctx::<D>(dev),
+            &*request.cast::<[u8; MAD_LEN]>(),
+            &mut *reply.cast::<[u8; MAD_LEN]>(),
+        )
+    };
+    let result = match ctx.mad(request, reply) {
+        Answer::Pass => bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS,
+        Answer::Reply => {
+            bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS
+                | bindings::ib_mad_result_IB_MAD_RESULT_REPLY
+        }
+    };
+    result as c_int
+}
