@@ -1,18 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counters of a device: drop reasons, protocol events and traffic, per CPU and summed when read.
 
+use crate::device::{
+    DeviceCtx,
+    RxeDevice, //
+};
 use kernel::{
     cpu::{
         nr_cpu_ids,
         CpuId, //
     },
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     },
 };
-use rxe_kapi::net::tx::TxOutcome;
+use rxe_kapi::{
+    net::tx::TxOutcome,
+    rdma::counter::QpCounter, //
+};
 use rxe_proto::{
     drop::DropReason,
     engine::ports::Count, //
@@ -78,6 +88,40 @@ pub(crate) const NAMES: [&str; LEN] = {
     }
     names
 };
+
+/// Where the packets of a queue pair are counted: with the device, and with the counter it is bound
+/// to, if it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Tally<'a> {
+    pub(crate) dev: &'a DeviceCtx,
+    pub(crate) bound: Option<&'a Counters>,
+}
+
+impl Tally<'_> {
+    /// Runs `f` on all counters there are.
+    #[inline]
+    pub(crate) fn each(&self, f: impl Fn(&Counters)) {
+        f(&self.dev.counters);
+        if let Some(bound) = self.bound {
+            f(&self.dev.bound);
+            f(bound);
+        }
+    }
+}
+
+impl QpCounter for Counters {
+    type Device = RxeDevice;
+
+    fn create(_dev: &Arc<DeviceCtx>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self::new()?, GFP_KERNEL)?)
+    }
+
+    fn read(&self, to: &mut [u64]) {
+        for (index, to) in to.iter_mut().enumerate().take(LEN) {
+            *to = self.sum(index);
+        }
+    }
+}
 
 /// The counters of one CPU, on cache lines of their own.
 #[repr(align(64))]
@@ -195,10 +239,11 @@ impl Counters {
         self.sum(what.index())
     }
 
-    /// Sums everything into `to`.
-    pub(crate) fn read(&self, to: &mut [u64]) {
+    /// Sums everything into `to` but what is in `others`, which is counted here first.
+    pub(crate) fn read_without(&self, others: &Self, to: &mut [u64]) {
         for (index, to) in to.iter_mut().enumerate().take(LEN) {
-            *to = self.sum(index);
+            let others = others.sum(index);
+            *to = self.sum(index).saturating_sub(others);
         }
     }
 }

@@ -41,6 +41,7 @@ use rxe_kapi::{
             WcExtra,
             WcSink, //
         },
+        detail::Details,
         qp::QpToken,
         udata::{
             Mapping,
@@ -358,6 +359,16 @@ impl CompletionQueue for CqCtx {
 
     fn peek(&self, limit: u32) -> u32 {
         self.ring.lock().len().min(limit)
+    }
+
+    fn describe(&self, to: &mut Details<'_>) -> Result {
+        let (waiting, overflowed, armed) = {
+            let ring = self.ring.lock();
+            (ring.len(), ring.overflowed, ring.armed.is_some())
+        };
+        to.number(c"waiting", waiting)?;
+        to.number(c"armed", u32::from(armed))?;
+        to.number(c"overflowed", u32::from(overflowed))
     }
 
     fn arm(&self, what: Arm) -> bool {

@@ -106,6 +106,8 @@ pub(crate) struct DeviceCtx {
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
     pub(crate) counters: Counters,
+    /// What of that queue pairs bound to counters of their own have counted.
+    pub(crate) bound: Counters,
     pub(crate) pkeys: PortKeys,
     #[pin]
     pub(crate) mrs: Mrs,
@@ -126,7 +128,7 @@ impl DeviceCtx {
         link: &NewLink<'_>,
         demux: Arc<Demux>,
     ) -> Result<Arc<Self>> {
-        let counters = Counters::new()?;
+        let (counters, bound) = (Counters::new()?, Counters::new()?);
         let netdev = NetDev::of_link(link);
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
@@ -141,6 +143,7 @@ impl DeviceCtx {
                 link_downed: Atomic::new(0),
                 demux,
                 counters,
+                bound,
                 pkeys: PortKeys::new(),
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),
@@ -160,6 +163,7 @@ impl Device for DeviceCtx {
     type Cq = CqCtx;
     type Qp = QpCtx;
     type Srq = SrqCtx;
+    type Counter = Counters;
     type Mr = MrCtx;
 
     /// `RDMA_DRIVER_RXE`: what `librxe` looks for.
@@ -224,7 +228,7 @@ impl Device for DeviceCtx {
     }
 
     fn counters(&self, to: &mut [u64]) {
-        self.counters.read(to);
+        self.counters.read_without(&self.bound, to);
     }
 
     fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> Answer {

@@ -25,10 +25,13 @@ use rxe_kapi::{
         OutOfBounds, //
     },
     rand::random_u32,
-    rdma::mr::{
-        MemoryRegion,
-        MrCreated,
-        UserMr, //
+    rdma::{
+        detail::Details,
+        mr::{
+            MemoryRegion,
+            MrCreated,
+            UserMr, //
+        },
     },
     sync::RcuTable, //
 };
@@ -301,6 +304,10 @@ impl MemoryRegion for MrCtx {
             state: State::Valid,
         };
         dev.mrs.publish(desc, Memory::Dma(memory))
+    }
+
+    fn describe(&self, to: &mut Details<'_>) -> Result {
+        to.bits(c"access", self.desc.access.bits())
     }
 
     fn deregister(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {

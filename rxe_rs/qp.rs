@@ -13,6 +13,10 @@ mod send;
 mod tx;
 
 use crate::{
+    counters::{
+        Counters,
+        Tally, //
+    },
     cq::CqCtx,
     device::{
         DeviceCtx,
@@ -51,6 +55,7 @@ use rxe_kapi::{
     new_spinlock_bh, new_spinlock_irq,
     rdma::{
         av::AddressVector,
+        detail::Details,
         event::QpEvents,
         qp::{
             QpCap,
@@ -150,6 +155,8 @@ pub(crate) struct QpCore {
     pub(crate) pkey_index: u16,
     /// Where in a region the last access was.
     extent: usize,
+    /// The counter the QP is bound to.
+    bound: Option<Arc<Counters>>,
     /// A batch is on its way to the network.
     busy: bool,
     /// Something happened meanwhile.
@@ -222,6 +229,15 @@ impl QpCtx {
     /// What the QP may access, for as long as `guard` lives.
     pub(crate) fn memory<'g>(&'g self, guard: &'g rcu::Guard, core: &QpCore) -> MrAccess<'g> {
         MrAccess::new(&self.dev.mrs, guard, self.pd, core.extent)
+    }
+
+    /// Where to count what this QP does.
+    #[inline]
+    pub(crate) fn tally<'a>(&'a self, core: &'a QpCore) -> Tally<'a> {
+        Tally {
+            dev: &self.dev,
+            bound: core.bound.as_deref(),
+        }
     }
 
     /// Unlocks the QP; returns whom to [`tell`](Self::tell) afterwards.
@@ -408,6 +424,7 @@ impl QueuePair for QpCtx {
             own: Gid::ZERO,
             pkey_index: 0,
             extent: 0,
+            bound: None,
             busy: false,
             again: false,
             dead: false,
@@ -468,6 +485,21 @@ impl QueuePair for QpCtx {
 
     fn query(&self) -> QpReport {
         self.report()
+    }
+
+    fn bind_counter(&self, counter: Option<Arc<Counters>>) {
+        // The lock is given back first: what was bound may be freed here.
+        let old = core::mem::replace(&mut self.core.lock().bound, counter);
+        drop(old);
+    }
+
+    fn describe(&self, to: &mut Details<'_>) -> Result {
+        let (unfinished, window) = {
+            let core = self.core.lock();
+            (core.sends.unfinished(), core.engine.window())
+        };
+        to.number(c"sends_unfinished", unfinished)?;
+        to.number(c"window", window)
     }
 
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {

@@ -93,7 +93,7 @@ impl<'g> Train<'g> {
             Err(reason) => reason,
         };
         match &self.open {
-            Some(stop) => stop.qp.dev.counters.drop(dropped),
+            Some(stop) => stop.drop_one(dropped),
             None => self.demux.count_drop(segment, dropped),
         }
     }
@@ -166,6 +166,13 @@ impl<'g> Stop<'g> {
         })
     }
 
+    /// Counts a dropped packet.
+    fn drop_one(&self, reason: DropReason) {
+        self.qp
+            .tally(&self.core)
+            .each(|counters| counters.drop(reason));
+    }
+
     /// Unlocks the QP, tells of completions and sends what the packets caused to be sent.
     fn close(self, rcu: &rcu::Guard) {
         let Self {
@@ -175,8 +182,9 @@ impl<'g> Stop<'g> {
             bytes,
             ..
         } = self;
+        qp.tally(&core)
+            .each(|counters| counters.received(packets, bytes));
         qp.release(rcu, core);
-        qp.dev.counters.received(packets, bytes);
         if packets != 0 {
             qp.as_arc_borrow().drive();
         }
@@ -186,7 +194,7 @@ impl<'g> Stop<'g> {
     #[inline]
     fn take(&mut self, now: u64, segment: &RxSegment<'_>, packet: Packet<'_>) {
         if let Err(reason) = self.feed(now, segment, packet) {
-            self.qp.dev.counters.drop(reason);
+            self.drop_one(reason);
             return;
         }
         self.packets = self.packets.wrapping_add(1);

@@ -268,6 +268,21 @@ u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats)
 	return stats->value;
 }
 
+/* The part of an answer of `rdma resource` that is the driver's. */
+
+struct nlattr *rxe_details_start(struct sk_buff *msg)
+{
+	return nla_nest_start(msg, RDMA_NLDEV_ATTR_DRIVER);
+}
+
+void rxe_details_end(struct sk_buff *msg, struct nlattr *nest, bool keep)
+{
+	if (keep)
+		nla_nest_end(msg, nest);
+	else
+		nla_nest_cancel(msg, nest);
+}
+
 bool rxe_dev_is_aggregate(const struct net_device *ndev)
 {
 	return netif_is_lag_master(ndev) || netif_is_lag_port(ndev);

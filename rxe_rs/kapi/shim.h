@@ -71,6 +71,8 @@ bool rxe_device_try_get(struct ib_device *dev);
 unsigned int rxe_num_possible_cpus(void);
 void rxe_netdev_guid(const struct net_device *ndev, u8 *guid);
 struct net *rxe_netdev_net(const struct net_device *ndev);
+struct nlattr *rxe_details_start(struct sk_buff *msg);
+void rxe_details_end(struct sk_buff *msg, struct nlattr *nest, bool keep);
 u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats);
 u32 rxe_netdev_speed(struct net_device *ndev);
 bool rxe_dev_is_aggregate(const struct net_device *ndev);

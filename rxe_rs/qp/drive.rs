@@ -110,8 +110,8 @@ impl QpCtx {
         }
         let outcome = batch.send();
         self.tell(&rcu, due);
-        self.dev.counters.sent(&outcome);
         let mut core = self.core.lock();
+        self.tally(&core).each(|counters| counters.sent(&outcome));
         core.busy = false;
         if outcome.congested && !core.dead {
             core.engine.on_congestion(now);

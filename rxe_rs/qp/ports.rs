@@ -13,6 +13,10 @@ use super::{
     QpCtx, //
 };
 use crate::{
+    counters::{
+        Counters,
+        Tally, //
+    },
     device::DeviceCtx,
     mr::MrAccess,
     queue::{
@@ -56,6 +60,7 @@ pub(super) struct QpPorts<'a, 'g> {
     answers: &'a mut Answers,
     due: &'a mut Due,
     pkey_index: u16,
+    bound: Option<&'a Counters>,
 }
 
 impl QpCore {
@@ -74,6 +79,7 @@ impl QpCore {
             answers: &mut self.answers,
             due: &mut self.due,
             pkey_index: self.pkey_index,
+            bound: self.bound.as_deref(),
         };
         (&mut self.engine, ports, self.flow.as_ref())
     }
@@ -183,7 +189,11 @@ impl Ports for QpPorts<'_, '_> {
     }
 
     fn count(&mut self, what: Count) {
-        self.dev().counters.count(what);
+        let tally = Tally {
+            dev: self.dev(),
+            bound: self.bound,
+        };
+        tally.each(|counters| counters.count(what));
     }
 }
 

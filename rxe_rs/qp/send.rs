@@ -30,6 +30,11 @@ pub(super) struct Sends {
 }
 
 impl Sends {
+    /// Requests taken over that have not completed.
+    pub(super) fn unfinished(&self) -> u32 {
+        self.store.produced().wrapping_sub(self.store.retired())
+    }
+
     /// Takes over what was posted since, as far as it fits.
     pub(super) fn pull(&mut self, kernel: Option<&KernelQueues>) {
         let Self { store, source } = self;

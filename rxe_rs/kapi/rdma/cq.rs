@@ -4,6 +4,7 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::deferred::{Deferred, Queue, Target};
+use super::detail::Details;
 use super::device::{self, Device};
 use super::object::Shell;
 use super::qp::{errno, QpToken};
@@ -169,6 +170,13 @@ pub trait CompletionQueue: Sized + Send + Sync + 'static {
     /// Completions waiting, at most `limit`. Any context.
     fn peek(&self, limit: u32) -> u32;
 
+    /// Says for `rdma resource` what the attributes do not. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of `to`.
+    fn describe(&self, to: &mut Details<'_>) -> Result;
+
     /// Arms the queue; returns whether completions are waiting now. Any context.
     fn arm(&self, what: Arm) -> bool;
 
@@ -305,6 +313,13 @@ impl CqNotify {
 pub(crate) struct CqSlot<T> {
     ctx: Arc<T>,
     notify: Arc<CqNotify>,
+}
+
+impl<T> CqSlot<T> {
+    /// The context.
+    pub(crate) fn ctx(&self) -> &Arc<T> {
+        &self.ctx
+    }
 }
 
 /// The object the core allocates.

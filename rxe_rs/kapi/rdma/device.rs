@@ -9,7 +9,9 @@
 
 use super::ah::{AddressHandle, AhOps, AhShell};
 use super::attr::{DeviceAttr, PortAttr};
+use super::counter::{CounterOps, CounterShell, QpCounter};
 use super::cq::{CompletionQueue, CqOps, CqShell};
+use super::detail::DetailOps;
 use super::event::PortEvent;
 use super::link::NewLink;
 use super::mad::{self, Answer, MAD_LEN};
@@ -51,6 +53,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     type Qp: QueuePair<Device = Self>;
     /// Shared receive queues.
     type Srq: SharedReceiveQueue<Device = Self>;
+    /// Counters that queue pairs can be bound to.
+    type Counter: QpCounter<Device = Self>;
     /// Memory regions.
     type Mr: MemoryRegion<Device = Self>;
 
@@ -92,7 +96,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Sets the Q_Key violation counter to zero.
     fn reset_qkey_violations(&self);
 
-    /// Fills in the counters. Process context.
+    /// Fills in the counters, without what is counted in a [`Counter`](Self::Counter). Process context.
     fn counters(&self, to: &mut [u64]);
 
     /// Answers a management datagram that came to the port, or that the core made to read the
@@ -298,7 +302,7 @@ pub fn with_netdev<D: Device, R>(
 }
 
 /// The operations of a driver.
-struct Ops<D: Device>(core::marker::PhantomData<D>);
+pub(crate) struct Ops<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> Ops<D> {
     const TABLE: bindings::ib_device_ops = {
@@ -356,6 +360,17 @@ impl<D: Device> Ops<D> {
         ops.get_dma_mr = Some(MrOps::<D>::get_dma_mr);
         ops.dereg_mr = Some(MrOps::<D>::dereg_mr);
 
+        ops.counter_init = Some(CounterOps::<D>::counter_init);
+        ops.counter_alloc_stats = Some(CounterOps::<D>::counter_alloc_stats);
+        ops.counter_bind_qp = Some(CounterOps::<D>::counter_bind_qp);
+        ops.counter_unbind_qp = Some(CounterOps::<D>::counter_unbind_qp);
+        ops.counter_dealloc = Some(CounterOps::<D>::counter_dealloc);
+        ops.counter_update_stats = Some(CounterOps::<D>::counter_update_stats);
+        ops.fill_res_qp_entry = Some(DetailOps::<D>::qp);
+        ops.fill_res_cq_entry = Some(DetailOps::<D>::cq);
+        ops.fill_res_mr_entry = Some(DetailOps::<D>::mr);
+
+        ops.size_rdma_counter = CounterShell::<D::Counter>::SIZE;
         ops.size_ib_pd = PdShell::<D::Pd>::SIZE;
         ops.size_ib_ah = AhShell::<D::Ah>::SIZE;
         ops.size_ib_cq = CqShell::<D::Cq>::SIZE;
@@ -572,6 +587,11 @@ impl<D: Device> Ops<D> {
         _dev: *mut bindings::ib_device,
         _port: u32,
     ) -> *mut bindings::rdma_hw_stats {
+        Self::new_stats()
+    }
+
+    /// Room for the values of all counters; null without memory.
+    pub(crate) fn new_stats() -> *mut bindings::rdma_hw_stats {
         // SAFETY: The descriptions are static and at least as many as stated.
         unsafe {
             bindings::rdma_alloc_hw_stats_struct(

@@ -5,6 +5,7 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+use super::detail::Details;
 use super::device::{self, Device};
 use super::pd::PdOps;
 use super::unsupported;
@@ -84,6 +85,13 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         access: u32,
     ) -> Result<MrCreated<Self>>;
 
+    /// Says for `rdma resource` what the attributes do not. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of `to`.
+    fn describe(&self, to: &mut Details<'_>) -> Result;
+
     /// Takes the region out of service: no access may happen afterwards. Process context.
     fn deregister(self: &Arc<Self>, dev: &Arc<Self::Device>);
 }
@@ -119,6 +127,14 @@ impl<D: Device> MrOps<D> {
             Ok(shell) => KBox::into_raw(shell).cast(),
             Err(e) => Error::to_ptr(e),
         }
+    }
+
+    /// # Safety
+    ///
+    /// `mr` is a live region of this driver, and stays so for `'a`.
+    pub(crate) unsafe fn ctx<'a>(mr: *mut bindings::ib_mr) -> &'a Arc<D::Mr> {
+        // SAFETY: All regions of this driver are boxed shells.
+        unsafe { &(*mr.cast::<MrShell<D::Mr>>()).ctx }
     }
 
     /// # Safety

@@ -8,6 +8,7 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::av::AddressVector;
+use super::detail::Details;
 use super::device::Device;
 use super::event::QpEvents;
 use super::object::Shell;
@@ -410,6 +411,16 @@ pub trait QueuePair: Sized + Send + Sync + 'static {
     /// Reports all attributes. Process context.
     fn query(&self) -> QpReport;
 
+    /// Counts in `counter` too from now on, or only with the device. Process context.
+    fn bind_counter(&self, counter: Option<Arc<<Self::Device as Device>::Counter>>);
+
+    /// Says for `rdma resource` what the attributes do not. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of `to`.
+    fn describe(&self, to: &mut Details<'_>) -> Result;
+
     /// Takes the QP out of service: afterwards it raises no event and makes no completion. Others
     /// may still hold the context. Process context, never concurrent with other calls.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
@@ -442,6 +453,13 @@ pub(crate) struct QpSlot<T> {
     ctx: Arc<T>,
     events: Arc<QpEvents>,
     _maps: [Option<Mapping>; 2],
+}
+
+impl<T> QpSlot<T> {
+    /// The context.
+    pub(crate) fn ctx(&self) -> &Arc<T> {
+        &self.ctx
+    }
 }
 
 /// The object the core allocates.

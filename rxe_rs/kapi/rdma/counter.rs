@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Counters that queue pairs are bound to (`rdma statistic qp`).
+//!
+//! The core adds up what such counters hold with the counters of the port, so what is counted in
+//! one of them must not show in [`Device::counters`].
+//!
+//! C header: [`include/rdma/rdma_counter.h`](srctree/include/rdma/rdma_counter.h)
+
+use super::device::{self, Device, Ops};
+use super::object::Shell;
+use super::qp::{errno, QpShell, QueuePair};
+use crate::bindings;
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+
+/// A set of counters like that of the port, for some queue pairs.
+pub trait QpCounter: Sized + Send + Sync + 'static {
+    /// The device it belongs to.
+    type Device: Device<Counter = Self>;
+
+    /// Makes one; all values are zero. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn create(dev: &Arc<Self::Device>) -> Result<Arc<Self>>;
+
+    /// Fills in the values, in the order of [`Device::COUNTERS`]. Process context.
+    fn read(&self, to: &mut [u64]);
+}
+
+/// The object the core allocates. It may free one that was never bound without telling, so the slot
+/// is empty until then.
+pub(crate) type CounterShell<T> = Shell<bindings::rdma_counter, Option<Arc<T>>>;
+
+/// The number of the counter made last; the core wants them distinct.
+static LAST_ID: Atomic<u32> = Atomic::new(0);
+
+/// Trampolines of [`QpCounter`].
+pub(crate) struct CounterOps<D: Device>(core::marker::PhantomData<D>);
+
+impl<D: Device> CounterOps<D> {
+    /// # Safety
+    ///
+    /// Called by the core with a fresh shell.
+    pub(crate) unsafe extern "C" fn counter_init(counter: *mut bindings::rdma_counter) {
+        // SAFETY: The core allocated `CounterShell::SIZE` bytes and nobody knows them yet.
+        unsafe { CounterShell::<D::Counter>::init(counter, None) };
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with an initialised counter.
+    pub(crate) unsafe extern "C" fn counter_alloc_stats(
+        _counter: *mut bindings::rdma_counter,
+    ) -> *mut bindings::rdma_hw_stats {
+        Ops::<D>::new_stats()
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with an initialised counter, whose lock it holds, and a live QP of the same
+    /// device that is not bound.
+    pub(crate) unsafe extern "C" fn counter_bind_qp(
+        counter: *mut bindings::rdma_counter,
+        qp: *mut bindings::ib_qp,
+        _port: u32,
+    ) -> c_int {
+        let bind = || {
+            // SAFETY: The slot is initialised.
+            let known = unsafe { CounterShell::<D::Counter>::slot(counter) }.clone();
+            let ctx = match known {
+                Some(ctx) => ctx,
+                None => {
+                    // SAFETY: The core filled in the live device.
+                    let dev = unsafe { device::ctx::<D>((*counter).device) };
+                    let made = D::Counter::create(dev)?;
+                    // SAFETY: The lock of the counter keeps others from the slot and the number.
+                    unsafe {
+                        drop(CounterShell::<D::Counter>::take(counter));
+                        CounterShell::<D::Counter>::init(counter, Some(made.clone()));
+                        while (*counter).id == 0 {
+                            (*counter).id = LAST_ID.fetch_add(1, Relaxed).wrapping_add(1);
+                        }
+                    }
+                    made
+                }
+            };
+            // SAFETY: A live QP of this driver; the core serialises changes of its counter.
+            unsafe {
+                QpShell::<D::Qp>::slot(qp).ctx().bind_counter(Some(ctx));
+                (*qp).counter = counter;
+            }
+            Ok(())
+        };
+        errno(bind())
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live QP that is bound to a counter, whose lock it holds.
+    pub(crate) unsafe extern "C" fn counter_unbind_qp(
+        qp: *mut bindings::ib_qp,
+        _port: u32,
+    ) -> c_int {
+        // SAFETY: A live QP of this driver; the core serialises changes of its counter.
+        unsafe {
+            QpShell::<D::Qp>::slot(qp).ctx().bind_counter(None);
+            (*qp).counter = core::ptr::null_mut();
+        }
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a counter that nothing is bound to any more and that it frees next.
+    pub(crate) unsafe extern "C" fn counter_dealloc(counter: *mut bindings::rdma_counter) -> c_int {
+        // SAFETY: The last use of the slot; it stays initialised.
+        unsafe {
+            drop(CounterShell::<D::Counter>::take(counter));
+            CounterShell::<D::Counter>::init(counter, None);
+        }
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with an initialised counter, whose lock it holds, and its statistics.
+    pub(crate) unsafe extern "C" fn counter_update_stats(
+        counter: *mut bindings::rdma_counter,
+    ) -> c_int {
+        // SAFETY: The slot is initialised; the values were allocated for this many counters and
+        // are guarded by the lock of the counter.
+        let (ctx, values) = unsafe {
+            let values = bindings::rxe_hw_stats_values((*counter).stats);
+            (
+                CounterShell::<D::Counter>::slot(counter),
+                core::slice::from_raw_parts_mut(values, D::COUNTERS.len()),
+            )
+        };
+        if let Some(ctx) = ctx {
+            ctx.read(values);
+        }
+        0
+    }
+}
