@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of the harness itself: a gate that misses a kernel complaint would make every other test worthless."""
+import fnmatch
 import os
 import re
 import sys
@@ -175,6 +176,23 @@ class Runner(unittest.TestCase):
             for line in path.with_suffix(".expected").read_text().splitlines():
                 with self.subTest(path=path.name, line=line):
                     self.assertRegex(line, r"^(#.*|[\w.-]+ (pass|skip \S.*))$")
+
+    def test_features_name_tests_and_operations_that_exist(self):
+        names = [t.name for t in self.runner.all_tests()]
+        for path in (HERE.parent / "ktests/suites").glob("*.suite"):
+            names += [t.name for t in self.runner.Suite(path.stem).tests(None)]
+        stems = {n.split(".")[0] for n in names}
+        operations = (HERE.parent / "rxe_rs/kapi/rdma/device.rs").read_text()
+        for line in (HERE.parent / "rxe_rs/FEATURES.md").read_text().splitlines():
+            cells = [c.strip() for c in line.strip("|").split("|")]
+            if len(cells) == 3 and cells[1] == "Y":
+                with self.subTest(line=line):
+                    self.assertIn(f"ops.{cells[0].strip('`')} = ", operations)
+            if len(cells) == 4 and cells[1] in ("Y", "P"):
+                for pattern in re.findall(r"`([\w*]+\.[\w*.]+)`", cells[2]):
+                    if pattern.split(".")[0] in stems:
+                        with self.subTest(line=line, pattern=pattern):
+                            self.assertTrue(fnmatch.filter(names, pattern))
 
     def test_sources_carry_a_licence(self):
         for path in [*HERE.rglob("*"), *(HERE.parent / "ktests").rglob("*")]:
