@@ -86,7 +86,7 @@ fi
 if [ "$mode" = all ]; then
 	machines vm-netns "$main" netns --test '*'
 	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
-		'perf.*by_cm' 'perf.ud_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent'
+		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent'
 	for other in 7.3 7.2; do
 		[ "$other" != "$main" ] || continue
 		if [ "$driver" = rxe_rs ]; then
