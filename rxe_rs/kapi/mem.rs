@@ -2,11 +2,13 @@
 //! Memory shared with user space: rings the process maps, and pages of the process.
 
 mod dma;
+mod pages;
 pub mod ring;
 mod shared;
 mod umem;
 
 pub use dma::DmaMemory;
+pub use pages::PageList;
 pub use shared::SharedBuf;
 pub use umem::Umem;
 
@@ -46,6 +48,8 @@ pub enum Memory {
     User(Umem),
     /// All kernel memory; offsets are kernel addresses.
     Dma(DmaMemory),
+    /// Pages that a kernel consumer listed; offsets count from the start of the region.
+    Pages(PageList),
 }
 
 impl Memory {
@@ -59,6 +63,7 @@ impl Memory {
         match self {
             Memory::User(m) => m.read(offset, dst, hint),
             Memory::Dma(m) => m.read(offset, dst),
+            Memory::Pages(m) => m.read(offset, dst),
         }
     }
 
@@ -72,6 +77,7 @@ impl Memory {
         match self {
             Memory::User(m) => m.write(offset, src, hint),
             Memory::Dma(m) => m.write(offset, src),
+            Memory::Pages(m) => m.write(offset, src),
         }
     }
 
@@ -92,6 +98,7 @@ impl Memory {
         match self {
             Memory::User(m) => m.for_each_run(offset, len, hint, f),
             Memory::Dma(m) => m.for_each_run(offset, len, f),
+            Memory::Pages(m) => m.for_each_run(offset, len, f),
         }
     }
 

@@ -5,6 +5,7 @@ pub mod admit;
 pub mod pkey;
 pub mod qkey;
 pub mod rkey;
+pub mod window;
 
 #[cfg(test)]
 #[path = "tests/check.rs"]

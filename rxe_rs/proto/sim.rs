@@ -20,13 +20,13 @@ use crate::engine::ports::{
 };
 use crate::engine::qp::{JOBS, RESOURCES};
 use crate::engine::wc::{NetKind, Wc, WcStatus};
-use crate::engine::wr::{RecvWr, SendWr, SqSlot};
+use crate::engine::wr::{KeyFault, KeyOp, RecvWr, SendWr, SqSlot};
 use crate::engine::{Job, Progress, Qp, Resource, Service, State, UdMeta};
 use crate::ids::{Mtu, PKey, Psn, Qpn, RKey};
 use crate::wire::icrc::{icrc, SoftCrc};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::vec::Vec;
 
@@ -93,6 +93,12 @@ pub struct Host {
     pub no_access: bool,
     /// Lowest address that the peer may access.
     pub grant_from: usize,
+    /// The region's key is invalidated.
+    pub invalid: Cell<bool>,
+    /// Requests about keys that were executed, with the number of send completions before each.
+    pub key_ops: RefCell<Vec<(KeyOp, usize)>>,
+    /// Keys that no such request may name.
+    pub bad_keys: Vec<RKey>,
     /// Send requests whose local buffers turn out to be unusable.
     pub bad_local: Vec<u32>,
     jobs: Vec<Job>,
@@ -113,7 +119,7 @@ impl Host {
     fn remote(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
         let at = usize::try_from(addr).map_err(|_| RemoteFault)?;
         let fits = self.range(at, len).is_some() && at >= self.grant_from;
-        if rkey == RKEY && fits && !self.no_access {
+        if rkey == RKEY && fits && !self.no_access && !self.invalid.get() {
             Ok(at)
         } else {
             Err(RemoteFault)
@@ -215,6 +221,29 @@ impl Ports for Host {
         };
         word.copy_from_slice(&new.to_ne_bytes());
         Ok(old)
+    }
+
+    fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
+        let (key, ends) = match *op {
+            KeyOp::Invalidate(key) => (key, true),
+            KeyOp::Bind(bind) => (bind.key, false),
+            KeyOp::Register(reg) => (reg.key, false),
+        };
+        if self.bad_keys.contains(&key) {
+            return Err(KeyFault);
+        }
+        if key == RKEY {
+            self.invalid.set(ends);
+        }
+        self.key_ops.borrow_mut().push((*op, self.sent.len()));
+        Ok(())
+    }
+
+    fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault> {
+        if rkey != RKEY || self.invalid.replace(true) {
+            return Err(RemoteFault);
+        }
+        Ok(())
     }
 
     fn jobs(&mut self) -> &mut [Job] {

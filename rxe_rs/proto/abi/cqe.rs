@@ -3,12 +3,15 @@
 
 use super::layout::CQE_LEN;
 use crate::engine::wc::{Wc, WcStatus};
+use crate::ids::RKey;
 use zerocopy::byteorder::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes;
 use zerocopy_derive::{Immutable, IntoBytes};
 
 const GRH: u32 = 1 << 0;
 const WITH_IMM: u32 = 1 << 1;
+/// Of `enum ibv_wc_flags`, into which the library copies; the kernel's own bit is another.
+const WITH_INV: u32 = 1 << 3;
 
 /// `struct ib_uverbs_wc`.
 #[derive(IntoBytes, Immutable)]
@@ -64,6 +67,10 @@ pub fn encode_cqe(wc: &Wc) -> [u8; CQE_LEN] {
         if let Some(imm) = wc.imm {
             cqe.ex = imm;
             flags |= WITH_IMM;
+        }
+        if let Some(RKey(key)) = wc.invalidated {
+            cqe.ex = key.to_ne_bytes();
+            flags |= WITH_INV;
         }
         if wc.grh.is_some() {
             flags |= GRH;

@@ -96,6 +96,24 @@ pub struct AtomicWr {
     pub rkey: U32,
 }
 
+/// Own fields of binding a memory window.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct MwWr {
+    /// First byte, in the region's addresses.
+    pub addr: U64,
+    /// Bytes.
+    pub length: U64,
+    /// Local key of the region.
+    pub region: U32,
+    /// The window's key until now.
+    pub window: U32,
+    /// Its key from now on.
+    pub key: U32,
+    /// Rights, `enum ib_access_flags`.
+    pub access: U32,
+}
+
 /// Own fields of datagrams.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

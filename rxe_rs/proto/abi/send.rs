@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Send requests out of a user's ring.
 
-use super::layout::{AtomicWr, RdmaWr, SendWqe, Sge, UdWr, SGE_LEN};
+use super::layout::{AtomicWr, MwWr, RdmaWr, SendWqe, Sge, UdWr, SGE_LEN};
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::{SendFlags, SendOp, SendWr, SqSlot, UdDest};
+use crate::engine::wr::{Bind, KeyOp, SendFlags, SendOp, SendWr, SqSlot, UdDest};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use zerocopy::FromBytes;
@@ -86,11 +86,14 @@ fn operation(opcode: u32, service: Service) -> Option<SendOp> {
         4 => SendOp::Read,
         5 => SendOp::CmpSwp,
         6 => SendOp::FetchAdd,
+        7 => SendOp::LocalInv,
+        8 => SendOp::BindMw,
+        9 => SendOp::SendInv,
         _ => return None,
     };
     let exists = match service {
         Service::Rc => true,
-        Service::Uc => !op.needs_response(),
+        Service::Uc => !op.needs_response() && !matches!(op, SendOp::SendInv | SendOp::LocalInv),
         Service::Ud | Service::Gsi => matches!(op, SendOp::Send | SendOp::SendImm),
     };
     exists.then_some(op)
@@ -130,6 +133,25 @@ fn fill<'a>(
             };
         }
         SendOp::Send | SendOp::SendImm => {}
+        SendOp::SendInv => wr.rkey = invalidated(wqe),
+        SendOp::LocalInv => {
+            wr.set_key_op(&KeyOp::Invalidate(invalidated(wqe)));
+            return Ok(&[]);
+        }
+        SendOp::BindMw => {
+            let (own, _) = MwWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
+            wr.set_key_op(&KeyOp::Bind(Bind {
+                window: RKey(own.window.get()),
+                key: RKey(own.key.get()),
+                region: own.region.get(),
+                addr: own.addr.get(),
+                length: own.length.get(),
+                access: own.access.get(),
+            }));
+            return Ok(&[]);
+        }
+        // Its parameters are kernel pointers: no number in a ring stands for it.
+        SendOp::RegMr => return Err(MALFORMED),
     }
     let num_sge = wqe.dma.num_sge.get();
     let claimed = wqe.dma.length.get();
@@ -161,6 +183,11 @@ fn fill<'a>(
         wr.length = 8;
     }
     Ok(list)
+}
+
+/// The key to invalidate, which lies where immediate data would, but in the machine's byte order.
+fn invalidated(wqe: &SendWqe) -> RKey {
+    RKey(u32::from_ne_bytes(wqe.ex))
 }
 
 /// Sum of the lengths of a scatter/gather list, if it fits 32 bits.

@@ -8,7 +8,7 @@ use crate::table::region::{Access, MrDesc, State};
 pub enum AccessError {
     /// No such key, or the region or window is not valid now.
     BadKey,
-    /// The region belongs to another protection domain.
+    /// The region belongs to another protection domain, or the window to another queue pair.
     WrongPd,
     /// The region does not grant the right.
     NoRight,

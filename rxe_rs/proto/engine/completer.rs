@@ -134,6 +134,7 @@ impl Qp {
                 break;
             }
         }
+        self.finish_local(ports);
         self.progress(now, before, ports);
         result
     }
@@ -236,6 +237,7 @@ impl Qp {
         let before = self.req.una_psn;
         if last {
             self.finish(&slot, WcStatus::Success, ports);
+            self.finish_local(ports);
         } else {
             if let Some(slot) = ports.sq_slot(self.req.una) {
                 slot.run.placed = placed.saturating_add(chunk);
@@ -262,6 +264,7 @@ impl Qp {
         }
         let before = self.req.una_psn;
         self.finish(&slot, WcStatus::Success, ports);
+        self.finish_local(ports);
         self.progress(now, before, ports);
     }
 }

@@ -145,6 +145,7 @@ impl Qp {
             opcode: WcOpcode::Recv,
             byte_len,
             imm: packet.imm(),
+            invalidated: None,
             qpn: self.attrs.qpn.get(),
             src_qpn: deth.src_qpn().get(),
             pkey_index: meta.pkey_index,

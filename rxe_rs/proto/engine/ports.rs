@@ -7,7 +7,7 @@
 use super::responder::Resource;
 use super::response::Job;
 use super::wc::Wc;
-use super::wr::{RecvWr, SqSlot};
+use super::wr::{KeyFault, KeyOp, RecvWr, SqSlot};
 use crate::ids::{PKey, RKey};
 use crate::wire::packet::Payload;
 use crate::wire::repr::Headers;
@@ -210,6 +210,14 @@ pub trait Ports {
     /// Executes an atomic operation on behalf of the peer and returns the value before it; `addr`
     /// is a multiple of 8.
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
+
+    /// Executes a request about keys. When it returns, what it ended is not used any more and what
+    /// it began can be used.
+    fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault>;
+
+    /// Invalidates `rkey` on behalf of the peer: a window of type 2 or a region for fast
+    /// registration that grants rights to peers (IBTA vol1 9.4.1.1.3).
+    fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault>;
 
     /// The [`JOBS`](super::qp::JOBS) slots for responses owed to the peer; written by the engine
     /// alone. They are outside of it because of their size: kernel stacks are small.

@@ -6,7 +6,7 @@ use super::probe::Prober;
 use super::qp::{Attrs, Progress, Qp, Service, State};
 use super::wc::{Wc, WcStatus};
 use super::window::Window;
-use super::wr::{SendOp, SendWr, SqSlot};
+use super::wr::{KeyOp, SendOp, SendWr, SqSlot};
 use crate::ids::Psn;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation, Transport};
@@ -166,6 +166,15 @@ enum Sent {
     Fail(WcStatus),
 }
 
+/// What became of a request that sends nothing.
+enum Local {
+    /// Executed; the cursor is behind it.
+    Done,
+    /// Others come first.
+    Wait,
+    Fail(WcStatus),
+}
+
 impl Qp {
     /// Sends request packets of a connected service.
     pub(super) fn transmit_requests(
@@ -198,6 +207,11 @@ impl Qp {
             };
             let outcome = match slot.invalid {
                 Some(status) => Sent::Fail(status),
+                None if slot.wr.op.is_local() => match self.execute_local(&slot, begun, ports) {
+                    Local::Done => continue,
+                    Local::Wait => return self.solicit(now, produced, ports, tx),
+                    Local::Fail(status) => Sent::Fail(status),
+                },
                 None if !begun => match self.begin(&slot.wr, ports) {
                     Some(begun) => self.send_next(now, &begun, produced, ports, tx),
                     // Responses are under way, and with them the queue moves on.
@@ -224,6 +238,64 @@ impl Qp {
                 }
             }
         }
+    }
+
+    /// Executes the request about keys at the cursor, unless it was executed before and the
+    /// cursor has gone back.
+    ///
+    /// Registering and binding affects no request before it and does not wait for their
+    /// completion. Invalidating does: requests before it may have to be sent again, from memory
+    /// that the key makes known (IBTA vol1 10.8.3.3 lets it wait).
+    fn execute_local(&mut self, slot: &SqSlot, begun: bool, ports: &mut impl Ports) -> Local {
+        if !begun {
+            let Some(op) = slot.wr.key_op() else {
+                return Local::Fail(WcStatus::LocQpOpErr);
+            };
+            let waits = match op {
+                KeyOp::Invalidate(_) => self.req.cur != self.req.una,
+                KeyOp::Bind(_) | KeyOp::Register(_) => slot.wr.flags.fence && self.req.rd_out > 0,
+            };
+            if waits {
+                return Local::Wait;
+            }
+            let result = ports.key_op(&op);
+            let Some(slot) = ports.sq_slot(self.req.cur) else {
+                return Local::Wait;
+            };
+            if result.is_err() {
+                // It fails in its turn and is not tried again.
+                slot.invalid = Some(WcStatus::MwBindErr);
+                return Local::Fail(WcStatus::MwBindErr);
+            }
+            // No packet: the last one is that before the first.
+            slot.run.first = self.req.top;
+            slot.run.last = self.req.top.prev();
+            self.req.fresh = self.req.fresh.wrapping_add(1);
+        }
+        self.req.cur = self.req.cur.wrapping_add(1);
+        self.req.offset = 0;
+        self.finish_local(ports);
+        Local::Done
+    }
+
+    /// Completes the oldest requests as long as they are of the kind that takes no packet and are
+    /// executed.
+    pub(super) fn finish_local(&mut self, ports: &mut impl Ports) {
+        while index_before(self.req.una, self.req.fresh) {
+            let Some(slot) = ports.sq_slot(self.req.una).map(|s| *s) else {
+                return;
+            };
+            if !slot.wr.op.is_local() || slot.invalid.is_some() {
+                return;
+            }
+            self.finish(&slot, WcStatus::Success, ports);
+        }
+    }
+
+    /// True if no packet follows the request before `next` for now: that is the end of the queue,
+    /// or a request that may wait for what comes before it.
+    fn pauses_at(next: u32, produced: u32, ports: &mut impl Ports) -> bool {
+        next == produced || ports.sq_slot(next).is_some_and(|s| s.wr.op.is_local())
     }
 
     /// The queue stops here. If the packet sent last did not ask for an acknowledgement, because
@@ -364,13 +436,12 @@ impl Qp {
             ports,
         );
         if last {
-            bth.se = wr.flags.solicited
-                && matches!(wr.op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm);
+            bth.se = wr.flags.solicited && wr.op.is_solicitable();
         }
         let rc = self.service == Service::Rc;
         let since = self.req.since_ack_req.saturating_add(1);
         let next = index.wrapping_add(1);
-        let queue_ends = last && next == produced;
+        let queue_ends = last && Self::pauses_at(next, produced, ports);
         let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
         bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
         let ack_req = bth.ack_req;
@@ -380,6 +451,9 @@ impl Qp {
         }
         if last && matches!(wr.op, SendOp::SendImm | SendOp::WriteImm) {
             headers = headers.imm(wr.imm);
+        }
+        if last && wr.op == SendOp::SendInv {
+            headers = headers.ieth(wr.rkey);
         }
         let source = &*ports;
         let size = usize::try_from(chunk).unwrap_or(0);
@@ -583,6 +657,8 @@ fn operation(op: SendOp, first: bool, last: bool) -> Operation {
         (SendOp::WriteImm, true, true) => Operation::WriteOnlyImm,
         (SendOp::SendImm, false, true) => Operation::SendLastImm,
         (SendOp::SendImm, true, true) => Operation::SendOnlyImm,
+        (SendOp::SendInv, false, true) => Operation::SendLastInv,
+        (SendOp::SendInv, true, true) => Operation::SendOnlyInv,
         (_, true, false) => Operation::SendFirst,
         (_, false, false) => Operation::SendMiddle,
         (_, false, true) => Operation::SendLast,

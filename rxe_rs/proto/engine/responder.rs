@@ -99,6 +99,9 @@ pub(super) enum Refusal {
 }
 
 const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, WcStatus::WrFlushErr);
+/// A key that cannot be invalidated: a fault of class J (IBTA vol1 9.9.3), which is told here as
+/// an invalid request and there as an access that was refused.
+const BAD_INVALIDATE: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::RemInvReqErr);
 const NO_ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::LocAccessErr);
 
 impl Responder {
@@ -283,8 +286,8 @@ impl Qp {
         let (is_write, first, last) = match packet.opcode().operation() {
             Op::SendFirst => (false, true, false),
             Op::SendMiddle => (false, false, false),
-            Op::SendLast | Op::SendLastImm => (false, false, true),
-            Op::SendOnly | Op::SendOnlyImm => (false, true, true),
+            Op::SendLast | Op::SendLastImm | Op::SendLastInv => (false, false, true),
+            Op::SendOnly | Op::SendOnlyImm | Op::SendOnlyInv => (false, true, true),
             Op::WriteFirst => (true, true, false),
             Op::WriteMiddle => (true, false, false),
             Op::WriteLast | Op::WriteLastImm => (true, false, true),
@@ -310,6 +313,12 @@ impl Qp {
             self.execute_write(packet, payload, len, first, last, imm.is_some(), ports)?;
         } else {
             self.execute_send(payload, len, first, ports)?;
+        }
+        if let Some(ieth) = packet.ieth() {
+            // In order: after everything before it, and before anybody hears of the message.
+            ports
+                .remote_invalidate(ieth.rkey())
+                .map_err(|_| BAD_INVALIDATE)?;
         }
         self.resp.epsn = self.resp.epsn.next();
         if last {
@@ -445,6 +454,7 @@ impl Qp {
                 opcode,
                 byte_len,
                 imm,
+                invalidated: packet.ieth().map(|ieth| ieth.rkey()),
                 qpn: self.attrs.qpn.get(),
                 src_qpn: self.attrs.dest_qpn.get(),
                 pkey_index: 0,

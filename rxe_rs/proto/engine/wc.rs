@@ -2,6 +2,7 @@
 //! Work completions (IBTA vol1 11.4.2.1, `struct ib_wc`).
 
 use super::wr::SendOp;
+use crate::ids::RKey;
 
 /// Completion status; the numbers are those of `enum ib_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +18,8 @@ pub enum WcStatus {
     LocProtErr = 4,
     /// The QP entered the error state before the request was executed.
     WrFlushErr = 5,
-    /// A memory window could not be bound.
+    /// A window could not be bound, a key not be invalidated or a region not be registered: a
+    /// memory management operation error.
     MwBindErr = 6,
     /// The peer's response did not fit the request.
     BadRespErr = 7,
@@ -73,6 +75,12 @@ pub enum WcOpcode {
     CompSwap,
     /// An ATOMIC fetch and add.
     FetchAdd,
+    /// A memory window was bound.
+    BindMw,
+    /// A key was invalidated.
+    LocalInv,
+    /// A region was registered.
+    RegMr,
     /// A SEND arrived.
     Recv,
     /// An RDMA WRITE with immediate data arrived.
@@ -84,11 +92,14 @@ impl WcOpcode {
     #[inline]
     pub const fn of(op: SendOp) -> Self {
         match op {
-            SendOp::Send | SendOp::SendImm => WcOpcode::Send,
+            SendOp::Send | SendOp::SendImm | SendOp::SendInv => WcOpcode::Send,
             SendOp::Write | SendOp::WriteImm => WcOpcode::RdmaWrite,
             SendOp::Read => WcOpcode::RdmaRead,
             SendOp::CmpSwp => WcOpcode::CompSwap,
             SendOp::FetchAdd => WcOpcode::FetchAdd,
+            SendOp::BindMw => WcOpcode::BindMw,
+            SendOp::LocalInv => WcOpcode::LocalInv,
+            SendOp::RegMr => WcOpcode::RegMr,
         }
     }
 
@@ -101,6 +112,9 @@ impl WcOpcode {
             WcOpcode::RdmaRead => 2,
             WcOpcode::CompSwap => 3,
             WcOpcode::FetchAdd => 4,
+            WcOpcode::BindMw => 5,
+            WcOpcode::LocalInv => 6,
+            WcOpcode::RegMr => 10,
             WcOpcode::Recv => 128,
             WcOpcode::RecvRdmaWithImm => 129,
         }
@@ -129,6 +143,8 @@ pub struct Wc {
     pub byte_len: u32,
     /// Immediate data in wire order, if any came.
     pub imm: Option<[u8; 4]>,
+    /// Our key that the message invalidated.
+    pub invalidated: Option<RKey>,
     /// Own QP number.
     pub qpn: u32,
     /// QP number of the sender (UD; the connected peer's otherwise).
@@ -151,6 +167,7 @@ impl Wc {
             opcode: WcOpcode::of(op),
             byte_len,
             imm: None,
+            invalidated: None,
             qpn,
             src_qpn: 0,
             pkey_index: 0,
@@ -167,6 +184,7 @@ impl Wc {
             opcode: WcOpcode::Recv,
             byte_len: 0,
             imm: None,
+            invalidated: None,
             qpn,
             src_qpn: 0,
             pkey_index: 0,

@@ -23,6 +23,14 @@ pub enum SendOp {
     CmpSwp,
     /// ATOMIC fetch and add.
     FetchAdd,
+    /// SEND that also invalidates a key of the peer.
+    SendInv,
+    /// Invalidate a key of our own; no packet.
+    LocalInv,
+    /// Bind a memory window; no packet.
+    BindMw,
+    /// Register the pages of a region for fast registration; no packet. Kernel consumers only.
+    RegMr,
 }
 
 impl SendOp {
@@ -36,7 +44,22 @@ impl SendOp {
     /// True if the payload of the request is gathered from local memory.
     #[inline]
     pub const fn carries_payload(self) -> bool {
-        !self.needs_response()
+        !self.needs_response() && !self.is_local()
+    }
+
+    /// True if the request is executed here and sends nothing.
+    #[inline]
+    pub const fn is_local(self) -> bool {
+        matches!(self, SendOp::LocalInv | SendOp::BindMw | SendOp::RegMr)
+    }
+
+    /// True if the receiver of the message takes a receive request and may be told by an event.
+    #[inline]
+    pub const fn is_solicitable(self) -> bool {
+        matches!(
+            self,
+            SendOp::Send | SendOp::SendImm | SendOp::SendInv | SendOp::WriteImm
+        )
     }
 }
 
@@ -77,7 +100,8 @@ pub struct SendWr {
     pub imm: [u8; 4],
     /// Remote virtual address of WRITE, READ and ATOMIC.
     pub remote_addr: u64,
-    /// Remote key of WRITE, READ and ATOMIC.
+    /// Remote key of WRITE, READ and ATOMIC; the key to invalidate of SEND with invalidate and of
+    /// local invalidate.
     pub rkey: RKey,
     /// Bytes of the message: the sum of the scatter/gather entries or of the inline data;
     /// 0..=2^31, and 8 for ATOMIC.
@@ -116,6 +140,107 @@ impl SendWr {
             ah: 0,
         },
     };
+}
+
+/// Binding of a memory window (IBTA vol1 10.6.7.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bind {
+    /// The window's key until now.
+    pub window: RKey,
+    /// Its key from now on; of the same row.
+    pub key: RKey,
+    /// Local key of the region.
+    pub region: u32,
+    /// First byte, in the region's addresses.
+    pub addr: u64,
+    /// Bytes; 0 unbinds a window of type 1.
+    pub length: u64,
+    /// Rights, as `enum ib_access_flags`.
+    pub access: u32,
+}
+
+/// Fast registration of a region whose pages are known already (IBTA vol1 10.6.3.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Register {
+    /// The region's key from now on; of the same row.
+    pub key: RKey,
+    /// Address of the first byte as requests and packets will name it.
+    pub iova: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Rights, as `enum ib_access_flags`.
+    pub access: u32,
+}
+
+/// A request about keys, which is executed without a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyOp {
+    /// End what the key grants.
+    Invalidate(RKey),
+    /// Bind a window.
+    Bind(Bind),
+    /// Register a region.
+    Register(Register),
+}
+
+/// The request about keys is refused: key, domain, state, rights or bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyFault;
+
+impl SendWr {
+    /// What a request about keys asks for; `None` for all others.
+    ///
+    /// Such a request has no message, so its parameters lie in fields that describe one.
+    pub fn key_op(&self) -> Option<KeyOp> {
+        match self.op {
+            SendOp::LocalInv => Some(KeyOp::Invalidate(self.rkey)),
+            SendOp::BindMw => {
+                let [a, b, c, d, e, f, g, h] = self.swap.to_ne_bytes();
+                Some(KeyOp::Bind(Bind {
+                    window: RKey(u32::from_ne_bytes([a, b, c, d])),
+                    key: self.rkey,
+                    region: u32::from_ne_bytes([e, f, g, h]),
+                    addr: self.remote_addr,
+                    length: self.compare_add,
+                    access: u32::from_ne_bytes(self.imm),
+                }))
+            }
+            SendOp::RegMr => Some(KeyOp::Register(Register {
+                key: self.rkey,
+                iova: self.remote_addr,
+                length: self.compare_add,
+                access: u32::from_ne_bytes(self.imm),
+            })),
+            _ => None,
+        }
+    }
+
+    /// Makes this a request about keys.
+    pub fn set_key_op(&mut self, op: &KeyOp) {
+        match *op {
+            KeyOp::Invalidate(key) => {
+                self.op = SendOp::LocalInv;
+                self.rkey = key;
+            }
+            KeyOp::Bind(bind) => {
+                let [a, b, c, d] = bind.window.0.to_ne_bytes();
+                let [e, f, g, h] = bind.region.to_ne_bytes();
+                self.op = SendOp::BindMw;
+                self.swap = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+                self.rkey = bind.key;
+                self.remote_addr = bind.addr;
+                self.compare_add = bind.length;
+                self.imm = bind.access.to_ne_bytes();
+            }
+            KeyOp::Register(reg) => {
+                self.op = SendOp::RegMr;
+                self.rkey = reg.key;
+                self.remote_addr = reg.iova;
+                self.compare_add = reg.length;
+                self.imm = reg.access.to_ne_bytes();
+            }
+        }
+    }
 }
 
 /// Engine-private progress of a send work request.

@@ -188,12 +188,17 @@ fn request(bytes: &mut Bytes<'_>, wr_id: u64) -> SendWr {
         SendOp::Read,
         SendOp::CmpSwp,
         SendOp::FetchAdd,
+        SendOp::SendInv,
+        SendOp::LocalInv,
+        SendOp::BindMw,
+        SendOp::RegMr,
     ];
     let mut wr = SendWr::EMPTY;
     wr.wr_id = wr_id;
     wr.op = ops[usize::from(bytes.u8()) % ops.len()];
     wr.length = match wr.op {
         SendOp::CmpSwp | SendOp::FetchAdd => 8,
+        op if op.is_local() => 0,
         _ => u32::from(bytes.u16() % 2048),
     };
     let flags = bytes.u8();

@@ -3,7 +3,7 @@
 use super::layout::*;
 use super::*;
 use crate::engine::wc::{NetKind, Wc, WcOpcode, WcStatus};
-use crate::engine::wr::SendOp;
+use crate::engine::wr::{Bind, KeyOp, SendOp};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use core::mem::offset_of;
@@ -29,6 +29,12 @@ fn uapi_layout() {
     assert_eq!(offset_of!(AtomicWr, compare_add), 32 - 24);
     assert_eq!(offset_of!(AtomicWr, swap), 40 - 24);
     assert_eq!(offset_of!(AtomicWr, rkey), 48 - 24);
+    assert_eq!(offset_of!(MwWr, addr), 24 - 24);
+    assert_eq!(offset_of!(MwWr, length), 32 - 24);
+    assert_eq!(offset_of!(MwWr, region), 40 - 24);
+    assert_eq!(offset_of!(MwWr, window), 44 - 24);
+    assert_eq!(offset_of!(MwWr, key), 48 - 24);
+    assert_eq!(offset_of!(MwWr, access), 52 - 24);
     assert_eq!(offset_of!(UdWr, remote_qpn), 24 - 24);
     assert_eq!(offset_of!(UdWr, remote_qkey), 28 - 24);
     assert_eq!(offset_of!(UdWr, ah_num), 36 - 24);
@@ -166,11 +172,64 @@ fn operations_by_transport() {
         let mut element = Element::new(opcode, 0);
         element.sges(&[8]);
         let fine = |service| status(&element, &on(service)).is_none();
-        assert_eq!(fine(Service::Rc), opcode <= 6, "{opcode}");
-        assert_eq!(fine(Service::Uc), opcode <= 3, "{opcode}");
+        assert_eq!(fine(Service::Rc), opcode <= 9, "{opcode}");
+        let uc = opcode <= 3 || opcode == 8;
+        assert_eq!(fine(Service::Uc), uc, "{opcode}");
         assert_eq!(fine(Service::Ud), opcode == 2 || opcode == 3, "{opcode}");
         assert_eq!(fine(Service::Gsi), opcode == 2 || opcode == 3, "{opcode}");
     }
+}
+
+#[test]
+fn requests_about_keys() {
+    let mut element = Element::new(7, 3);
+    element.0[20..24].copy_from_slice(&0x1234_5678u32.to_ne_bytes());
+    element.sges(&[8]);
+    let entry = decode_send(&element.0, &LIMITS);
+    let wr = entry.slot.wr;
+    assert_eq!(wr.key_op(), Some(KeyOp::Invalidate(RKey(0x1234_5678))));
+    assert!(entry.area.is_empty() && wr.num_sge == 0 && wr.length == 0);
+    assert!(wr.flags.fence && wr.flags.signaled);
+
+    let mut element = Element::new(8, 0);
+    element.0[24..32].copy_from_slice(&0x1111_2222_3333_4444u64.to_ne_bytes());
+    element.0[32..40].copy_from_slice(&0x5555_6666_7777_8888u64.to_ne_bytes());
+    for (at, word) in [(40, 1u32), (44, 2), (48, 3), (52, 4)] {
+        element.0[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+    let bind = Bind {
+        window: RKey(2),
+        key: RKey(3),
+        region: 1,
+        addr: 0x1111_2222_3333_4444,
+        length: 0x5555_6666_7777_8888,
+        access: 4,
+    };
+    for service in [Service::Rc, Service::Uc] {
+        let wr = decode_send(&element.0, &on(service)).slot.wr;
+        assert_eq!(wr.key_op(), Some(KeyOp::Bind(bind)));
+    }
+
+    let mut element = Element::new(9, 0);
+    element.0[20..24].copy_from_slice(&0x1234_5678u32.to_ne_bytes());
+    element.sges(&[8]);
+    let wr = decode_send(&element.0, &LIMITS).slot.wr;
+    assert_eq!(
+        (wr.op, wr.rkey, wr.length),
+        (SendOp::SendInv, RKey(0x1234_5678), 8)
+    );
+}
+
+#[test]
+fn completion_of_a_message_that_invalidated() {
+    let bytes = encode_cqe(&Wc {
+        imm: None,
+        invalidated: Some(RKey(0x1234_5678)),
+        grh: None,
+        ..wc()
+    });
+    assert_eq!(bytes[24..28], 0x1234_5678u32.to_ne_bytes());
+    assert_eq!(bytes[36..40], (1u32 << 3).to_ne_bytes());
 }
 
 #[test]
@@ -297,6 +356,7 @@ fn wc() -> Wc {
         opcode: WcOpcode::RecvRdmaWithImm,
         byte_len: 77,
         imm: Some([9, 8, 7, 6]),
+        invalidated: None,
         qpn: 0x11,
         src_qpn: 0x12,
         pkey_index: 3,

@@ -2,9 +2,11 @@
 //! Tests of the admission rules, exhaustive where that is possible.
 use super::admit::{admit, Path, QpFacts};
 use super::rkey::AccessError;
+use super::window::{check_bind, BindError, WindowFacts, WindowType};
 use super::*;
 use crate::drop::DropReason;
-use crate::ids::{Gid, PKey, Psn, QKey, Qpn};
+use crate::engine::wr::Bind;
+use crate::ids::{Gid, PKey, Psn, QKey, Qpn, RKey};
 use crate::table::region::{Access, MrDesc, State};
 use crate::wire::{Bth, Headers, Opcode, Operation, Packet, Transport};
 use proptest::prelude::*;
@@ -49,6 +51,179 @@ fn region() -> MrDesc {
         access: Access::LOCAL_WRITE.union(Access::REMOTE_READ),
         state: State::Valid,
     }
+}
+
+const MINE: (u32, u32) = (7, 0x11);
+
+fn bindable() -> MrDesc {
+    MrDesc {
+        access: Access::LOCAL_WRITE.union(Access::MW_BIND),
+        ..region()
+    }
+}
+
+fn window(kind: WindowType) -> WindowFacts {
+    WindowFacts {
+        kind,
+        pd: 7,
+        key: RKey(0x9999_9901),
+        bound: false,
+    }
+}
+
+fn binding() -> Bind {
+    Bind {
+        window: RKey(0x9999_9901),
+        key: RKey(0x9999_9902),
+        region: 0x1234_5678,
+        addr: 0x1040,
+        length: 0x20,
+        access: 0x6,
+    }
+}
+
+#[test]
+fn who_may_bind_a_window() {
+    use BindError as E;
+    use WindowType::{One, Two};
+    let mr = bindable();
+    let try_bind = |facts: WindowFacts, mr: MrDesc, pd, change: &dyn Fn(&mut Bind)| {
+        let mut bind = binding();
+        change(&mut bind);
+        check_bind(&facts, Some(&mr), pd, 0x11, &bind).map(|w| w.is_some())
+    };
+    let same: &dyn Fn(&mut Bind) = &|_| ();
+    for kind in [One, Two] {
+        let w = window(kind);
+        assert_eq!(try_bind(w, mr, 7, same), Ok(true));
+        // Key: the old one exactly, the new one of the same row.
+        assert_eq!(
+            try_bind(w, mr, 7, &|b| b.window = RKey(0x9999_9900)),
+            Err(E::BadKey)
+        );
+        assert_eq!(
+            try_bind(w, mr, 7, &|b| b.key = RKey(0x9999_9802)),
+            Err(E::BadKey)
+        );
+        // Domain of window, region and queue pair.
+        assert_eq!(try_bind(w, mr, 8, same), Err(E::WrongPd));
+        let foreign = MrDesc { pd: 8, ..mr };
+        assert_eq!(try_bind(w, foreign, 7, same), Err(E::WrongPd));
+        let foreign = WindowFacts { pd: 8, ..w };
+        assert_eq!(try_bind(foreign, mr, 7, same), Err(E::WrongPd));
+        // The region: its key, its state, its rights.
+        assert_eq!(try_bind(w, mr, 7, &|b| b.region = 1), Err(E::NoRight));
+        let free = MrDesc {
+            state: State::Free,
+            ..mr
+        };
+        assert_eq!(try_bind(w, free, 7, same), Err(E::NoRight));
+        assert_eq!(try_bind(w, region(), 7, same), Err(E::NoRight));
+        let read_only = MrDesc {
+            access: Access::MW_BIND,
+            ..mr
+        };
+        assert_eq!(try_bind(w, read_only, 7, same), Err(E::NoRight));
+        assert_eq!(try_bind(w, read_only, 7, &|b| b.access = 4), Ok(true));
+        assert_eq!(
+            try_bind(w, read_only, 7, &|b| b.access = 8),
+            Err(E::NoRight)
+        );
+        assert_eq!(
+            check_bind(&w, None, 7, 0x11, &binding()),
+            Err(E::NoRight),
+            "no such region"
+        );
+        // Bounds.
+        assert_eq!(try_bind(w, mr, 7, &|b| b.length = 0xc0), Ok(true));
+        assert_eq!(
+            try_bind(w, mr, 7, &|b| b.length = 0xc1),
+            Err(E::OutOfBounds)
+        );
+        assert_eq!(
+            try_bind(w, mr, 7, &|b| b.length = u64::MAX),
+            Err(E::OutOfBounds)
+        );
+        assert_eq!(try_bind(w, mr, 7, &|b| b.addr = 0xfff), Err(E::OutOfBounds));
+        // Local rights are not a window's to give.
+        for bad in [1, 0x10, 0x40, 0x100, 1 << 12] {
+            assert_eq!(
+                try_bind(w, mr, 7, &|b| b.access = bad),
+                Err(E::NoRight),
+                "{bad:#x}"
+            );
+        }
+    }
+    // What differs between the types.
+    let bound = |kind| WindowFacts {
+        bound: true,
+        ..window(kind)
+    };
+    assert_eq!(try_bind(bound(One), mr, 7, same), Ok(true));
+    assert_eq!(try_bind(bound(Two), mr, 7, same), Err(E::BadState));
+    assert_eq!(try_bind(bound(One), mr, 7, &|b| b.length = 0), Ok(false));
+    assert_eq!(
+        try_bind(window(Two), mr, 7, &|b| b.length = 0),
+        Err(E::BadState)
+    );
+    assert_eq!(
+        try_bind(window(One), mr, 7, &|b| b.access = 0x24),
+        Err(E::NoRight)
+    );
+    assert_eq!(try_bind(window(Two), mr, 7, &|b| b.access = 0x24), Ok(true));
+}
+
+#[test]
+fn what_a_window_grants() {
+    let mr = bindable();
+    let bind = |kind, bind: &Bind| {
+        check_bind(&window(kind), Some(&mr), 7, 0x11, bind)
+            .unwrap()
+            .unwrap()
+    };
+    for kind in [WindowType::One, WindowType::Two] {
+        let w = bind(kind, &binding());
+        let check = |who, addr, len, rights| w.check(who, 0x9999_9902, addr, len, rights);
+        let read = Access::REMOTE_READ;
+        // Its own bounds, not the region's.
+        assert_eq!(check(MINE, 0x1040, 0x20, read), Ok(0x40));
+        assert_eq!(check(MINE, 0x105f, 1, read), Ok(0x5f));
+        assert_eq!(check(MINE, 0x103f, 1, read), Err(AccessError::OutOfBounds));
+        assert_eq!(check(MINE, 0x105f, 2, read), Err(AccessError::OutOfBounds));
+        assert_eq!(check(MINE, 0x1060, 1, read), Err(AccessError::OutOfBounds));
+        // Its own rights, not the region's; and none for the owner.
+        assert_eq!(check(MINE, 0x1040, 1, Access::REMOTE_WRITE), Ok(0x40));
+        assert_eq!(
+            check(MINE, 0x1040, 1, Access::REMOTE_ATOMIC),
+            Err(AccessError::NoRight)
+        );
+        for local in [Access::NONE, Access::LOCAL_WRITE] {
+            assert_eq!(check(MINE, 0x1040, 1, local), Err(AccessError::BadKey));
+        }
+        // The key before is dead.
+        assert_eq!(
+            w.check(MINE, 0x9999_9901, 0x1040, 1, read),
+            Err(AccessError::BadKey)
+        );
+        assert_eq!(check((8, 0x11), 0x1040, 1, read), Err(AccessError::WrongPd));
+        let other_qp = check((7, 0x12), 0x1040, 1, read);
+        match kind {
+            WindowType::One => assert_eq!(other_qp, Ok(0x40)),
+            WindowType::Two => assert_eq!(other_qp, Err(AccessError::WrongPd)),
+        }
+    }
+    let zero = bind(
+        WindowType::Two,
+        &Bind {
+            access: 0x24,
+            ..binding()
+        },
+    );
+    let check = |addr, len| zero.check(MINE, 0x9999_9902, addr, len, Access::REMOTE_READ);
+    assert_eq!(check(0, 0x20), Ok(0x40));
+    assert_eq!(check(0x1f, 1), Ok(0x5f));
+    assert_eq!(check(0x20, 1), Err(AccessError::OutOfBounds));
+    assert_eq!(check(0x1040, 1), Err(AccessError::OutOfBounds));
 }
 
 #[test]

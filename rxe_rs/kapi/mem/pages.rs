@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pages that a kernel consumer lists for fast registration.
+
+use super::{DmaMemory, OutOfBounds, Run};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+
+/// A list of pages of one size, a power of two, that looks like one range.
+///
+/// The consumer changes the list while the region is not registered, and the region's state, which
+/// is not known here, keeps accesses away meanwhile. Should a consumer break that rule, an access
+/// finds old or new pages, all of which it listed.
+pub struct PageList {
+    /// Addresses in the kernel's linear map.
+    pages: KVVec<Atomic<u64>>,
+    /// Entries in use.
+    count: Atomic<u32>,
+    /// Binary logarithm of the page size.
+    shift: Atomic<u32>,
+    /// First byte of the range in the first page.
+    lead: Atomic<u64>,
+    memory: DmaMemory,
+}
+
+impl PageList {
+    /// An empty list with room for `max` pages.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// Only a kernel consumer fills and uses the list; pages it lists stay allocated until it has
+    /// invalidated the registration.
+    pub(crate) unsafe fn new(max: u32) -> Result<Self> {
+        let mut pages = KVVec::with_capacity(max as usize, GFP_KERNEL)?;
+        for _ in 0..max {
+            pages.push(Atomic::new(0), GFP_KERNEL)?;
+        }
+        Ok(Self {
+            pages,
+            count: Atomic::new(0),
+            shift: Atomic::new(0),
+            lead: Atomic::new(0),
+            // SAFETY: By the caller's promise.
+            memory: unsafe { DmaMemory::new() },
+        })
+    }
+
+    /// Most pages.
+    pub fn max(&self) -> u32 {
+        u32::try_from(self.pages.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes behind the list as it is now, counted from the first byte of the range.
+    pub fn len(&self) -> u64 {
+        let all = u64::from(self.count.load(Relaxed)) << (self.shift.load(Relaxed) & 63);
+        all.saturating_sub(self.lead.load(Relaxed))
+    }
+
+    /// Whether nothing is listed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Empties the list.
+    pub(crate) fn clear(&self) {
+        self.count.store(0, Relaxed);
+    }
+
+    /// Appends the page at `addr`; false if there is no room.
+    pub(crate) fn push(&self, addr: u64) -> bool {
+        let count = self.count.load(Relaxed);
+        let Some(slot) = self.pages.get(count as usize) else {
+            return false;
+        };
+        slot.store(addr, Relaxed);
+        self.count.store(count.wrapping_add(1), Relaxed);
+        true
+    }
+
+    /// States the size of the pages listed, a power of two, and the address of the first byte.
+    pub(crate) fn describe(&self, page_size: u32, start: u64) {
+        self.shift.store(page_size.trailing_zeros() & 31, Relaxed);
+        let mask = u64::from(page_size).wrapping_sub(1);
+        self.lead.store(start & mask, Relaxed);
+    }
+
+    /// See [`Memory::read`](super::Memory::read).
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+        let mut rest = &mut dst[..];
+        let len = rest.len();
+        self.for_each_run(offset, len, |run| {
+            let done = run.copy_to(rest);
+            rest = core::mem::take(&mut rest)
+                .get_mut(done..)
+                .unwrap_or_default();
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::write`](super::Memory::write).
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+        let mut rest = src;
+        self.for_each_run(offset, src.len(), |run| {
+            let done = run.copy_from(rest);
+            rest = rest.get(done..).unwrap_or_default();
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    pub fn for_each_run<E: From<OutOfBounds>>(
+        &self,
+        offset: u64,
+        len: usize,
+        mut f: impl FnMut(Run<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let shift = self.shift.load(Relaxed) & 31;
+        let size = 1u64 << shift;
+        let count = self.count.load(Relaxed);
+        let start = offset
+            .checked_add(self.lead.load(Relaxed))
+            .ok_or(OutOfBounds)?;
+        let end = start.checked_add(len as u64).ok_or(OutOfBounds)?;
+        if end > u64::from(count) << shift {
+            return Err(OutOfBounds.into());
+        }
+        let mut at = start;
+        while at < end {
+            let page = self
+                .pages
+                .get((at >> shift) as usize)
+                .ok_or(OutOfBounds)?
+                .load(Relaxed);
+            let within = at & size.wrapping_sub(1);
+            let take = size.wrapping_sub(within).min(end.wrapping_sub(at));
+            let addr = page.checked_add(within).ok_or(OutOfBounds)?;
+            // Checks that it is memory at all.
+            self.memory.for_each_run(addr, take as usize, &mut f)?;
+            at = at.wrapping_add(take);
+        }
+        Ok(())
+    }
+}

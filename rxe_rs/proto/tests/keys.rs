@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Requests about keys: executed in order, completed in order, seen by the peer in order.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::{WcOpcode, WcStatus};
+use rxe_proto::engine::wr::{Bind, KeyOp, Register, SendFlags, SendOp, SendWr};
+use rxe_proto::engine::{Service, State};
+use rxe_proto::ids::{Mtu, RKey};
+use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
+
+const SECOND: u64 = 1_000_000_000;
+/// A key that stands for nothing the simulator uses.
+const OTHER: RKey = RKey(0x4242_4201);
+
+const BAD: Link = Link {
+    loss: 0.05,
+    duplicate: 0.05,
+    corrupt: 0.01,
+    reorder: 0.05,
+    busy: 0.02,
+    latency_ns: 5_000,
+};
+
+fn signaled() -> SendFlags {
+    SendFlags {
+        signaled: true,
+        ..SendFlags::default()
+    }
+}
+
+fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
+    let mut wr = SendWr::EMPTY;
+    wr.op = op;
+    wr.wr_id = wr_id;
+    wr.length = length;
+    wr.flags = signaled();
+    wr.rkey = RKEY;
+    wr.remote_addr = 0x8000;
+    wr
+}
+
+fn key(op: KeyOp, wr_id: u64) -> SendWr {
+    let mut wr = SendWr::EMPTY;
+    wr.wr_id = wr_id;
+    wr.flags = signaled();
+    wr.set_key_op(&op);
+    wr
+}
+
+fn register(key: RKey) -> KeyOp {
+    KeyOp::Register(Register {
+        key,
+        iova: 0x1_0000_0000,
+        length: 1 << 33,
+        access: 7,
+    })
+}
+
+fn statuses(pair: &Pair, side: usize) -> Vec<(u64, WcStatus)> {
+    pair.hosts[side]
+        .sent
+        .iter()
+        .map(|wc| (wc.wr_id, wc.status))
+        .collect()
+}
+
+fn ids(pair: &Pair, side: usize) -> Vec<u64> {
+    pair.hosts[side].sent.iter().map(|wc| wc.wr_id).collect()
+}
+
+/// The parameters survive their way through a work request.
+#[test]
+fn parameters() {
+    let ops = [
+        KeyOp::Invalidate(RKey(0x8765_4321)),
+        KeyOp::Bind(Bind {
+            window: RKey(0x8765_4321),
+            key: RKey(0x8765_4322),
+            region: 0xfedc_ba98,
+            addr: 0x7fff_0123_4567_89ab,
+            length: 0x11_2233_4455,
+            access: 0x2f,
+        }),
+        register(RKey(0x1122_3344)),
+    ];
+    for op in ops {
+        let wr = key(op, 1);
+        assert_eq!(wr.key_op(), Some(op));
+        assert!(wr.op.is_local() && !wr.op.carries_payload() && !wr.op.needs_response());
+    }
+    assert_eq!(wr(SendOp::SendInv, 0, 0).key_op(), None);
+}
+
+/// Registering does not wait for what is under way; its completion does.
+#[test]
+fn registering_keeps_the_pipe_full() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    pair.post(0, wr(SendOp::Write, 0, 100), 0);
+    pair.post(0, key(register(OTHER), 1), 0);
+    pair.post(0, wr(SendOp::Write, 2, 100), 0);
+    pair.transmit(0);
+    assert_eq!(pair.packets_sent, 2, "both messages leave at once");
+    assert_eq!(pair.hosts[0].key_ops.borrow().len(), 1);
+    assert!(pair.hosts[0].sent.is_empty(), "nothing is acknowledged yet");
+    pair.run(SECOND);
+    let expected: Vec<_> = (0..3).map(|id| (id, WcStatus::Success)).collect();
+    assert_eq!(statuses(&pair, 0), expected);
+    assert_eq!(pair.hosts[0].sent[1].opcode, WcOpcode::RegMr);
+    assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+}
+
+/// Alone in the queue they complete at once, without a packet, connected or not reliable.
+#[test]
+fn no_packet_needed() {
+    for service in [Service::Rc, Service::Uc] {
+        let mut pair = Pair::of(service, 3, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        for id in 0..5 {
+            pair.post(0, key(KeyOp::Invalidate(OTHER), id), 0);
+        }
+        pair.transmit(0);
+        assert_eq!(ids(&pair, 0), [0, 1, 2, 3, 4]);
+        assert_eq!(pair.packets_sent, 0);
+        assert_eq!(pair.qps[0].poll_timeout(), None);
+    }
+}
+
+/// Invalidating waits for what is before it, and what is behind it waits too.
+#[test]
+fn invalidating_waits_for_earlier_requests() {
+    for (seed, op) in [(0, SendOp::Write), (1, SendOp::Send), (2, SendOp::Read)] {
+        let mut pair = Pair::new(seed, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        pair.hosts[1].receives.push_back(RecvBuf {
+            wr_id: 0,
+            at: 0,
+            len: 8000,
+        });
+        pair.post(0, wr(op, 0, 8000), 0);
+        pair.post(0, key(KeyOp::Invalidate(OTHER), 1), 0);
+        pair.post(0, wr(SendOp::Write, 2, 100), 0);
+        pair.transmit(0);
+        assert!(pair.hosts[0].key_ops.borrow().is_empty(), "{op:?}");
+        pair.run(SECOND);
+        assert_eq!(ids(&pair, 0), [0, 1, 2], "{op:?}");
+        assert_eq!(
+            *pair.hosts[0].key_ops.borrow(),
+            [(KeyOp::Invalidate(OTHER), 1)]
+        );
+        let counts = &pair.hosts[0].counts;
+        assert_eq!(counts[Count::Timeout.index()], 0, "{op:?}");
+    }
+}
+
+/// A request about keys that is posted when everything before it has left already, and when a READ
+/// is outstanding and a fence is asked for.
+#[test]
+fn late_and_fenced() {
+    let mut pair = Pair::new(5, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    pair.post(0, wr(SendOp::Read, 0, 3000), 0);
+    pair.transmit(0);
+    let mut fenced = key(register(OTHER), 1);
+    fenced.flags.fence = true;
+    pair.post(0, fenced, 0);
+    pair.transmit(0);
+    assert!(pair.hosts[0].key_ops.borrow().is_empty());
+    pair.run(SECOND);
+    assert_eq!(*pair.hosts[0].key_ops.borrow(), [(register(OTHER), 1)]);
+    assert_eq!(ids(&pair, 0), [0, 1]);
+}
+
+/// The peer's key is invalidated with the message: not before, and nothing gets through after.
+#[test]
+fn send_with_invalidate() {
+    for seed in seeds(40) {
+        let mut pair = Pair::new(seed, BAD, Mtu::Mtu1024, 1 << 16);
+        for (wr_id, len) in [(0, 3000), (1, 10)] {
+            pair.hosts[1]
+                .receives
+                .push_back(RecvBuf { wr_id, at: 0, len });
+        }
+        pair.post(0, wr(SendOp::Write, 0, 5000), 0);
+        pair.post(0, wr(SendOp::SendInv, 1, 2500), 0);
+        pair.post(0, wr(SendOp::Send, 2, 10), 0);
+        pair.run(100 * SECOND);
+        // The refusal is said once, and should not get lost.
+        pair.link = Link::PERFECT;
+        pair.post(0, wr(SendOp::Write, 3, 5000), 0);
+        pair.run(100 * SECOND);
+        assert_eq!(
+            statuses(&pair, 0),
+            [
+                (0, WcStatus::Success),
+                (1, WcStatus::Success),
+                (2, WcStatus::Success),
+                (3, WcStatus::RemAccessErr)
+            ],
+            "seed {seed}"
+        );
+        assert_eq!(pair.hosts[0].sent[1].opcode, WcOpcode::Send);
+        let wcs: Vec<_> = pair.hosts[1].received.iter().map(|r| r.0).collect();
+        assert_eq!(wcs[0].invalidated, Some(RKEY), "seed {seed}");
+        assert_eq!((wcs[0].byte_len, wcs[0].imm), (2500, None));
+        assert_eq!(wcs[1].invalidated, None);
+        assert!(pair.hosts[1].invalid.get());
+    }
+}
+
+/// A key that cannot be invalidated: the sender learns of it, the receiver too.
+#[test]
+fn send_with_bad_invalidate() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    pair.hosts[1].receives.push_back(RecvBuf {
+        wr_id: 7,
+        at: 0,
+        len: 100,
+    });
+    let mut bad = wr(SendOp::SendInv, 0, 10);
+    bad.rkey = OTHER;
+    pair.post(0, bad, 0);
+    pair.run(SECOND);
+    assert_eq!(statuses(&pair, 0), [(0, WcStatus::RemAccessErr)]);
+    let wc = pair.hosts[1].received[0].0;
+    assert_eq!((wc.wr_id, wc.status), (7, WcStatus::RemInvReqErr));
+    assert_eq!(pair.qps[1].state(), State::Err);
+    assert!(!pair.hosts[1].invalid.get());
+}
+
+/// A refused request about keys fails in its turn and stops the queue.
+#[test]
+fn refused() {
+    for good in 0..4u64 {
+        let mut pair = Pair::new(good, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        pair.hosts[0].bad_keys.push(OTHER);
+        for id in 0..good {
+            pair.post(0, wr(SendOp::Write, id, 3000), 0);
+        }
+        pair.post(0, key(register(OTHER), good), 0);
+        pair.post(0, wr(SendOp::Write, good + 1, 10), 0);
+        pair.run(10 * SECOND);
+        let mut expected: Vec<_> = (0..good).map(|id| (id, WcStatus::Success)).collect();
+        expected.push((good, WcStatus::MwBindErr));
+        expected.push((good + 1, WcStatus::WrFlushErr));
+        assert_eq!(statuses(&pair, 0), expected);
+        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+        assert_eq!(pair.qps[0].state(), State::Err);
+    }
+}
+
+/// A queue of everything over a bad wire: each executed once, in order, and completed in order.
+#[test]
+fn mixed_over_a_bad_wire() {
+    for seed in seeds(150) {
+        let mut pair = Pair::new(seed, BAD, Mtu::Mtu256, 1 << 16);
+        let mut ops = Vec::new();
+        let count = 60u64;
+        for id in 0..count {
+            let len = pair.rng.u32(0..2000);
+            let mut next = match pair.rng.u8(0..7) {
+                0 => wr(SendOp::Write, id, len),
+                1 => wr(SendOp::Read, id, len),
+                2 => wr(SendOp::FetchAdd, id, 8),
+                3 => wr(SendOp::Send, id, len),
+                4 => key(KeyOp::Invalidate(RKey(id as u32)), id),
+                _ => key(register(RKey(id as u32)), id),
+            };
+            if next.op == SendOp::Send {
+                pair.hosts[1].receives.push_back(RecvBuf {
+                    wr_id: id,
+                    at: 0,
+                    len,
+                });
+            }
+            next.flags.fence = pair.rng.u8(0..4) == 0;
+            ops.extend(next.key_op());
+            pair.post(0, next, 0);
+            if pair.rng.u8(0..3) == 0 {
+                pair.step();
+            }
+        }
+        pair.run(1000 * SECOND);
+        let expected: Vec<_> = (0..count).map(|id| (id, WcStatus::Success)).collect();
+        assert_eq!(statuses(&pair, 0), expected, "seed {seed}");
+        let done: Vec<_> = pair.hosts[0].key_ops.borrow().iter().map(|o| o.0).collect();
+        assert_eq!(done, ops, "seed {seed}");
+        for (op, before) in pair.hosts[0].key_ops.borrow().iter() {
+            if let KeyOp::Invalidate(RKey(id)) = op {
+                assert_eq!(
+                    *before, *id as usize,
+                    "seed {seed}: waits for all before it"
+                );
+            }
+        }
+    }
+}
