@@ -57,6 +57,7 @@ use rxe_proto::{
         NetKind,
         Wc, //
     },
+    ids::RKey,
 };
 
 /// Most completions of a queue.
@@ -276,7 +277,11 @@ fn for_consumer(wc: &Wc, qp: QpToken) -> cq::Wc {
         status: wc.status.to_u32(),
         opcode: wc.opcode.to_u32(),
         byte_len: wc.byte_len,
-        extra: wc.imm.map_or(WcExtra::None, WcExtra::Imm),
+        extra: match (wc.imm, wc.invalidated) {
+            (Some(imm), _) => WcExtra::Imm(imm),
+            (None, Some(RKey(key))) => WcExtra::Invalidated(key),
+            (None, None) => WcExtra::None,
+        },
         qp,
         src_qp: wc.src_qpn,
         pkey_index: wc.pkey_index,

@@ -18,9 +18,11 @@ use crate::{
     mr::{
         MrCtx,
         Mrs,
+        MAX_FAST_REG_PAGES,
         MAX_MR,
         MAX_MR_SIZE, //
     },
+    mw::MAX_MW,
     path::Rx,
     pd::{
         PdCtx,
@@ -165,6 +167,7 @@ impl Device for DeviceCtx {
     type Srq = SrqCtx;
     type Counter = Counters;
     type Mr = MrCtx;
+    type Mw = MrCtx;
 
     /// `RDMA_DRIVER_RXE`: what `librxe` looks for.
     const DRIVER_ID: u32 = 14;
@@ -195,6 +198,8 @@ impl Device for DeviceCtx {
             max_srq_wr: MAX_SRQ_WR,
             max_srq_sge: sge,
             max_mr: MAX_MR,
+            max_mw: MAX_MW,
+            max_fast_reg_pages: MAX_FAST_REG_PAGES,
             max_pd: MAX_PD,
             max_ah: MAX_AH,
             max_qp_rd_atom: u32::from(MAX_RD_ATOMIC),

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory regions: keys to memory, checked on every access.
+//! Memory regions and windows: keys to memory, checked on every access.
 //!
-//! A region is only ever used under RCU, through the table; deregistration takes it out of the
-//! table and waits for a grace period, so that no access follows it.
+//! They are only ever used under RCU, through the table; deregistration takes them out of the
+//! table and waits for a grace period, so that no access follows it. What queue pairs register,
+//! bind and invalidate lies behind a gate of each: it is taken away at once, in softirq.
 
-use crate::{
-    device::DeviceCtx,
-    pd::PdCtx, //
+mod keys;
+mod verbs;
+
+pub(crate) use keys::Side;
+
+use crate::mw::{
+    Bound,
+    WindowCtx, //
 };
 use core::cell::Cell;
 use kernel::{
     prelude::*,
     sync::{
+        atomic::Atomic,
         rcu,
         Arc,
         UniqueArc, //
@@ -19,30 +26,26 @@ use kernel::{
 };
 use rxe_kapi::{
     mem::{
-        DmaMemory,
         ExtentHint,
         Memory,
         OutOfBounds, //
     },
     rand::random_u32,
-    rdma::{
-        detail::Details,
-        mr::{
-            MemoryRegion,
-            MrCreated,
-            UserMr, //
-        },
+    sync::{
+        Gate,
+        RcuTable, //
     },
-    sync::RcuTable, //
 };
 use rxe_proto::{
-    check::rkey::AccessError,
+    check::{
+        rkey::AccessError,
+        window::Window, //
+    },
     engine::ports::AtomicOp,
     ids::RKey,
     table::region::{
         Access,
-        MrDesc,
-        State, //
+        MrDesc, //
     },
     wire::payload::Payload, //
 };
@@ -53,20 +56,63 @@ const ROWS: core::ops::RangeInclusive<u32> = 1..=0xff_ffff;
 /// Most regions of a device.
 pub(crate) const MAX_MR: u32 = 0xff_ffff;
 
+/// Most pages of a region for fast registration: 64 MiB of the smallest.
+pub(crate) const MAX_FAST_REG_PAGES: u32 = 1 << 14;
+
 /// Largest region in bytes: more than a process can map.
 pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
 
-/// A memory region.
+/// What a key stands for.
 pub(crate) struct MrCtx {
-    desc: MrDesc,
-    memory: Memory,
+    /// Upper 24 bits of the key.
+    row: u32,
+    /// Number of the protection domain.
+    pd: u32,
+    pub(crate) kind: Kind,
 }
 
-/// The regions of a device by the upper 24 bits of their keys.
+/// The kinds of things that have keys.
+pub(crate) enum Kind {
+    /// A region that is what it is until it is deregistered.
+    Fixed(Fixed),
+    /// A region for fast registration.
+    Fast(Fast),
+    /// A memory window.
+    Window(WindowCtx),
+}
+
+/// A region that a verb registered.
+pub(crate) struct Fixed {
+    pub(crate) desc: MrDesc,
+    memory: Arc<Memory>,
+    /// Windows bound to it; [`GONE`] when it cannot be bound to any more.
+    windows: Atomic<u32>,
+}
+
+/// Value of [`Fixed::windows`] of a region that is going away.
+const GONE: u32 = u32::MAX;
+
+/// A region that queue pairs register and invalidate.
+pub(crate) struct Fast {
+    /// A list of pages.
+    memory: Memory,
+    /// The key it has, or had last.
+    key: Atomic<u32>,
+    /// What is registered, if anything is.
+    valid: Gate<MrDesc>,
+}
+
+/// A window that is bound, and to what.
+pub(crate) struct Binding {
+    pub(crate) window: Window,
+    pub(crate) region: Bound,
+}
+
+/// The regions and windows of a device by the upper 24 bits of their keys.
 #[pin_data]
 pub(crate) struct Mrs {
     #[pin]
-    table: RcuTable<MrCtx>,
+    pub(crate) table: RcuTable<MrCtx>,
 }
 
 impl Mrs {
@@ -77,23 +123,23 @@ impl Mrs {
         })
     }
 
-    /// Gives a region a key and lets accesses find it.
-    fn publish(&self, mut desc: MrDesc, memory: Memory) -> Result<MrCreated<MrCtx>> {
+    /// Gives what `make` makes a key and lets accesses find it.
+    pub(crate) fn publish(
+        &self,
+        pd: u32,
+        make: impl FnOnce(u32) -> Kind,
+    ) -> Result<(Arc<MrCtx>, u32)> {
         let room = UniqueArc::new_uninit(GFP_KERNEL)?;
         let row = self.table.reserve_random(ROWS)?;
         let [variant, ..] = random_u32().to_ne_bytes();
         let key = RKey::from_parts(row, variant).0;
-        desc.key = key;
-        let ctx: Arc<MrCtx> = room.write(MrCtx { desc, memory }).into();
+        let kind = make(key);
+        let ctx: Arc<MrCtx> = room.write(MrCtx { row, pd, kind }).into();
         if let Err(e) = self.table.publish(row, ctx.clone()) {
             self.table.remove(row);
             return Err(e);
         }
-        Ok(MrCreated {
-            ctx,
-            lkey: key,
-            rkey: key,
-        })
+        Ok((ctx, key))
     }
 }
 
@@ -101,23 +147,31 @@ impl Mrs {
 ///
 /// Remembers the region used last: packets of a train mostly go to the same one. That is as good
 /// as looking it up, for deregistration waits until the section has ended, and what the region
-/// grants is checked on every access.
+/// grants is checked on every access, behind its gate if that can change meanwhile.
 pub(crate) struct MrAccess<'g> {
     mrs: &'g Mrs,
     guard: &'g rcu::Guard,
     pd: u32,
+    qpn: u32,
     last: Cell<Option<(u32, &'g MrCtx)>>,
     pub(crate) hint: ExtentHint,
 }
 
 impl<'g> MrAccess<'g> {
-    /// Accesses on behalf of protection domain `pd`; `hint` is what an earlier one ended with.
+    /// Accesses of queue pair `qpn` in protection domain `pd`; `hint` is what an earlier one ended
+    /// with. Bottom halves are off whenever one is made.
     #[inline]
-    pub(crate) fn new(mrs: &'g Mrs, guard: &'g rcu::Guard, pd: u32, hint: usize) -> Self {
+    pub(crate) fn new(
+        mrs: &'g Mrs,
+        guard: &'g rcu::Guard,
+        (pd, qpn): (u32, u32),
+        hint: usize,
+    ) -> Self {
         Self {
             mrs,
             guard,
             pd,
+            qpn,
             last: Cell::new(None),
             hint: ExtentHint::new(hint),
         }
@@ -138,20 +192,38 @@ impl<'g> MrAccess<'g> {
         Ok(mr)
     }
 
-    /// The memory of the region `key` and where in it an access permitted to `pd` starts.
+    /// Calls `f` with the memory that `key` gives access to and where in it an access permitted to
+    /// `pd` starts. It stays so during the call.
     #[inline]
-    fn reach(
+    fn reach<R>(
         &self,
         pd: u32,
         key: u32,
         addr: u64,
         len: usize,
         rights: Access,
-    ) -> Result<(&'g Memory, u64), AccessError> {
+        f: impl FnOnce(&Memory, u64) -> Result<R, OutOfBounds>,
+    ) -> Result<R, AccessError> {
         let mr = self.find(key)?;
         let len = u64::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
-        let grant = mr.desc.check(pd, key, addr, len, rights)?;
-        Ok((&mr.memory, grant.offset()))
+        let result = match &mr.kind {
+            Kind::Fixed(fixed) => {
+                let grant = fixed.desc.check(pd, key, addr, len, rights)?;
+                f(&fixed.memory, grant.offset())
+            }
+            Kind::Fast(fast) => {
+                let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
+                let grant = desc.check(pd, key, addr, len, rights)?;
+                f(&fast.memory, grant.offset())
+            }
+            Kind::Window(window) => {
+                let bound = window.bound.enter().ok_or(AccessError::BadKey)?;
+                let who = (pd, self.qpn);
+                let at = bound.window.check(who, key, addr, len, rights)?;
+                f(&bound.region.fixed().ok_or(AccessError::BadKey)?.memory, at)
+            }
+        };
+        result.map_err(|OutOfBounds| AccessError::OutOfBounds)
     }
 
     /// Copies `dst.len()` bytes from `addr` of the region `key`.
@@ -171,8 +243,9 @@ impl<'g> MrAccess<'g> {
         if dst.is_empty() {
             return Ok(());
         }
-        let (memory, at) = self.reach(self.pd, key, addr, dst.len(), rights)?;
-        memory.read(at, dst, &self.hint).map_err(beyond)
+        self.reach(self.pd, key, addr, dst.len(), rights, |memory, at| {
+            memory.read(at, dst, &self.hint)
+        })
     }
 
     /// Copies `src` to `addr` of the region `key`.
@@ -204,13 +277,15 @@ impl<'g> MrAccess<'g> {
         if src.is_empty() {
             return Ok(());
         }
-        let (memory, mut at) = self.reach(pd, key, addr, src.len(), rights)?;
-        for piece in src.pieces() {
-            memory.write(at, piece, &self.hint).map_err(beyond)?;
-            let len = u64::try_from(piece.len()).map_err(|_| AccessError::OutOfBounds)?;
-            at = at.checked_add(len).ok_or(AccessError::OutOfBounds)?;
-        }
-        Ok(())
+        self.reach(pd, key, addr, src.len(), rights, |memory, at| {
+            let mut at = at;
+            for piece in src.pieces() {
+                memory.write(at, piece, &self.hint)?;
+                let len = u64::try_from(piece.len()).map_err(|_| OutOfBounds)?;
+                at = at.checked_add(len).ok_or(OutOfBounds)?;
+            }
+            Ok(())
+        })
     }
 
     /// Checks an access without doing it.
@@ -229,9 +304,8 @@ impl<'g> MrAccess<'g> {
         if len == 0 {
             return Ok(());
         }
-        let mr = self.find(key)?;
-        let len = u64::from(len);
-        mr.desc.check(self.pd, key, addr, len, rights).map(|_| ())
+        let len = usize::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
+        self.reach(self.pd, key, addr, len, rights, |_, _| Ok(()))
     }
 
     /// Executes an atomic operation of the peer on the word at `addr` and returns its value
@@ -241,76 +315,10 @@ impl<'g> MrAccess<'g> {
     ///
     /// Why the access is refused, misalignment included.
     pub(crate) fn atomic(&self, key: u32, addr: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let (memory, at) = self.reach(self.pd, key, addr, 8, Access::REMOTE_ATOMIC)?;
-        match op {
+        let rights = Access::REMOTE_ATOMIC;
+        self.reach(self.pd, key, addr, 8, rights, |memory, at| match op {
             AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
             AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),
-        }
-        .map_err(beyond)
-    }
-}
-
-fn beyond(_: OutOfBounds) -> AccessError {
-    AccessError::OutOfBounds
-}
-
-impl MemoryRegion for MrCtx {
-    type Device = DeviceCtx;
-
-    const ACCESS: u32 = Access::LOCAL_WRITE
-        .union(Access::REMOTE_WRITE)
-        .union(Access::REMOTE_READ)
-        .union(Access::REMOTE_ATOMIC)
-        .union(Access::MW_BIND)
-        .union(Access::ZERO_BASED)
-        .union(Access::HUGETLB)
-        .bits();
-
-    fn register(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, user: UserMr) -> Result<MrCreated<Self>> {
-        let access = Access::from_bits(user.access).ok_or(EINVAL)?;
-        if !access.is_consistent() {
-            return Err(dev
-                .handle
-                .refuse(c"remote write or atomic without local write"));
-        }
-        if user.length > MAX_MR_SIZE || user.iova.checked_add(user.length).is_none() {
-            return Err(dev
-                .handle
-                .refuse(c"region too large, or its addresses wrap"));
-        }
-        let desc = MrDesc {
-            pd: pd.number(),
-            key: 0,
-            iova: user.iova,
-            length: user.length,
-            access,
-            state: State::Valid,
-        };
-        dev.mrs.publish(desc, Memory::User(user.umem))
-    }
-
-    fn register_dma(
-        dev: &Arc<DeviceCtx>,
-        pd: &Arc<PdCtx>,
-        memory: DmaMemory,
-        access: u32,
-    ) -> Result<MrCreated<Self>> {
-        let desc = MrDesc {
-            pd: pd.number(),
-            key: 0,
-            iova: 0,
-            length: u64::MAX,
-            access: Access::from_bits(access).ok_or(EINVAL)?,
-            state: State::Valid,
-        };
-        dev.mrs.publish(desc, Memory::Dma(memory))
-    }
-
-    fn describe(&self, to: &mut Details<'_>) -> Result {
-        to.bits(c"access", self.desc.access.bits())
-    }
-
-    fn deregister(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
-        drop(dev.mrs.table.remove_sync(RKey(self.desc.key).index()));
+        })
     }
 }

@@ -228,7 +228,7 @@ fn ring_slots(wanted: u32) -> Result<u32> {
 impl QpCtx {
     /// What the QP may access, for as long as `guard` lives.
     pub(crate) fn memory<'g>(&'g self, guard: &'g rcu::Guard, core: &QpCore) -> MrAccess<'g> {
-        MrAccess::new(&self.dev.mrs, guard, self.pd, core.extent)
+        MrAccess::new(&self.dev.mrs, guard, (self.pd, self.qpn), core.extent)
     }
 
     /// Where to count what this QP does.

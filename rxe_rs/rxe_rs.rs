@@ -9,6 +9,7 @@ mod demux;
 mod device;
 mod events;
 mod mr;
+mod mw;
 mod path;
 mod pd;
 mod port;

@@ -25,6 +25,7 @@ pub mod exclusion;
 pub mod link;
 pub mod mad;
 pub mod mr;
+pub mod mw;
 mod object;
 pub mod pd;
 pub mod qp;

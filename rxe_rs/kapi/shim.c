@@ -58,6 +58,13 @@ const struct rxe_layout_entry rxe_layout[] = {
 	RXE_OFF(ib_qp_attr, timeout),
 	RXE_SIZE(ib_mr),
 	RXE_OFF(ib_mr, lkey),
+	RXE_OFF(ib_mr, page_size),
+	RXE_SIZE(ib_mw),
+	RXE_OFF(ib_mw, rkey),
+	RXE_OFF(ib_mw, type),
+	RXE_SIZE(ib_reg_wr),
+	RXE_OFF(ib_reg_wr, mr),
+	RXE_OFF(ib_umem, owning_mm),
 	RXE_SIZE(ib_umem),
 	RXE_OFF(ib_umem, sgt_append),
 	RXE_SIZE(ib_gid_attr),
@@ -165,6 +172,11 @@ struct ib_umem *rxe_umem_get(struct ib_device *dev, u64 start, size_t len, int a
 	struct ib_umem *umem = ib_umem_get_va(dev, start, len, access);
 
 	return IS_ERR_OR_NULL(umem) ? ERR_PTR(umem ? PTR_ERR(umem) : -ENOMEM) : umem;
+}
+
+bool rxe_umem_is_current(const struct ib_umem *umem)
+{
+	return umem->owning_mm == current->mm;
 }
 
 size_t rxe_umem_max_extents(struct ib_umem *umem)

@@ -90,6 +90,23 @@ int rxe_table_publish(struct xarray *xa, u32 index, void *entry)
 	return err;
 }
 
+/* What was there; NULL if nothing was, and nothing is then. Never allocates. */
+void *rxe_table_replace(struct xarray *xa, u32 index, void *entry)
+{
+	XA_STATE(xas, xa, index);
+	unsigned long flags;
+	void *old;
+
+	xa_lock_irqsave(xa, flags);
+	old = xas_load(&xas);
+	if (old && !xa_is_zero(old))
+		xas_store(&xas, entry);
+	else
+		old = NULL;
+	xa_unlock_irqrestore(xa, flags);
+	return old;
+}
+
 void *rxe_table_erase(struct xarray *xa, u32 index)
 {
 	unsigned long flags;

@@ -34,6 +34,7 @@ void rxe_table_init(struct xarray *xa);
 void *rxe_table_load(struct xarray *xa, u32 index);
 int rxe_table_insert(struct xarray *xa, u32 index, void *entry);
 int rxe_table_publish(struct xarray *xa, u32 index, void *entry);
+void *rxe_table_replace(struct xarray *xa, u32 index, void *entry);
 void *rxe_table_erase(struct xarray *xa, u32 index);
 void *rxe_table_next(struct xarray *xa, u32 *index);
 void rxe_table_destroy(struct xarray *xa);

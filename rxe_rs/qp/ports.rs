@@ -18,7 +18,10 @@ use crate::{
         Tally, //
     },
     device::DeviceCtx,
-    mr::MrAccess,
+    mr::{
+        MrAccess,
+        Side, //
+    },
     queue::{
         for_each_span,
         sges_of, //
@@ -38,7 +41,11 @@ use rxe_proto::{
             Taken, //
         },
         wc::Wc,
-        wr::SqSlot,
+        wr::{
+            KeyFault,
+            KeyOp,
+            SqSlot, //
+        },
         Job,
         Qp as Engine,
         Resource, //
@@ -166,6 +173,16 @@ impl Ports for QpPorts<'_, '_> {
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
         self.mrs.atomic(rkey.0, addr, op).map_err(|_| RemoteFault)
+    }
+
+    fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
+        self.mrs.key_op(op)
+    }
+
+    fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault> {
+        self.mrs
+            .invalidate(rkey, Side::Peer)
+            .map_err(|_| RemoteFault)
     }
 
     fn jobs(&mut self) -> &mut [Job] {

@@ -36,6 +36,8 @@ use rxe_proto::{
     engine::{
         wc::WcStatus,
         wr::{
+            KeyOp,
+            Register,
             SendFlags,
             SendOp,
             SendWr,
@@ -128,6 +130,9 @@ impl QpCtx {
             WrOpcode::RdmaRead if rc => SendOp::Read,
             WrOpcode::AtomicCmpAndSwp if rc => SendOp::CmpSwp,
             WrOpcode::AtomicFetchAndAdd if rc => SendOp::FetchAdd,
+            WrOpcode::SendWithInv if rc => SendOp::SendInv,
+            WrOpcode::LocalInv if rc => SendOp::LocalInv,
+            WrOpcode::RegMr if rc => SendOp::RegMr,
             _ => return Err(EINVAL),
         };
         let flags = wr.flags();
@@ -141,6 +146,27 @@ impl QpCtx {
             fence: flags & SEND_FENCE != 0,
             inline: flags & SEND_INLINE != 0,
         };
+        match op {
+            SendOp::SendInv => out.rkey = RKey(wr.invalidate_rkey()),
+            SendOp::LocalInv => {
+                out.set_key_op(&KeyOp::Invalidate(RKey(wr.invalidate_rkey())));
+                return Ok((SqSlot::new(out), 0));
+            }
+            SendOp::RegMr => {
+                let reg = wr.reg().ok_or(EINVAL)?;
+                if !reg.region.has_key(RKey(reg.key)) {
+                    return Err(EINVAL);
+                }
+                out.set_key_op(&KeyOp::Register(Register {
+                    key: RKey(reg.key),
+                    iova: reg.iova,
+                    length: reg.length,
+                    access: reg.access,
+                }));
+                return Ok((SqSlot::new(out), 0));
+            }
+            _ => {}
+        }
         if let Some(rdma) = wr.rdma() {
             out.remote_addr = rdma.remote_addr;
             out.rkey = RKey(rdma.rkey);

@@ -87,6 +87,24 @@ impl Umem {
         self.len
     }
 
+    /// Address of the first byte in the process.
+    pub fn start(&self) -> u64 {
+        // SAFETY: A live region.
+        unsafe { (*self.raw.as_ptr()).address as u64 }
+    }
+
+    /// Whether the pages were pinned for writing.
+    pub fn is_writable(&self) -> bool {
+        // SAFETY: A live region.
+        unsafe { (*self.raw.as_ptr()).writable() != 0 }
+    }
+
+    /// Whether the calling process pinned the pages.
+    pub fn is_of_current(&self) -> bool {
+        // SAFETY: A live region.
+        unsafe { bindings::rxe_umem_is_current(self.raw.as_ptr()) }
+    }
+
     /// Runs of physically contiguous memory.
     pub fn extent_count(&self) -> usize {
         self.extents.len()

@@ -32,6 +32,9 @@ pub struct DeviceAttr {
     pub max_srq_wr: u32,
     pub max_srq_sge: u32,
     pub max_mr: u32,
+    pub max_mw: u32,
+    /// Pages of a region for fast registration.
+    pub max_fast_reg_pages: u32,
     pub max_pd: u32,
     pub max_ah: u32,
     pub max_qp_rd_atom: u32,
@@ -63,6 +66,8 @@ impl DeviceAttr {
         to.max_srq_wr = int(self.max_srq_wr);
         to.max_srq_sge = int(self.max_srq_sge);
         to.max_mr = int(self.max_mr);
+        to.max_mw = int(self.max_mw);
+        to.max_fast_reg_page_list_len = self.max_fast_reg_pages;
         to.max_pd = int(self.max_pd);
         to.max_ah = int(self.max_ah);
         to.max_qp_rd_atom = int(self.max_qp_rd_atom);
@@ -84,7 +89,10 @@ impl DeviceAttr {
             | bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
             | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID
             | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN
-            | bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE)
+            | bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE
+            | bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS
+            | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW
+            | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B)
             as u64;
         to.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG);
     }

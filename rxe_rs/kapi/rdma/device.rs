@@ -16,6 +16,7 @@ use super::event::PortEvent;
 use super::link::NewLink;
 use super::mad::{self, Answer, MAD_LEN};
 use super::mr::{MemoryRegion, MrOps};
+use super::mw::{MemoryWindow, MwOps, MwShell};
 use super::object::Shell;
 use super::pd::{self, PdOps, PdShell, ProtectionDomain};
 use super::qp::{errno, QpOps, QpShell, QueuePair};
@@ -57,6 +58,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     type Counter: QpCounter<Device = Self>;
     /// Memory regions.
     type Mr: MemoryRegion<Device = Self>;
+    /// Memory windows.
+    type Mw: MemoryWindow<Device = Self>;
 
     /// Number that ties the device to its user space provider, `enum rdma_driver_id`.
     const DRIVER_ID: u32;
@@ -359,6 +362,12 @@ impl<D: Device> Ops<D> {
         ops.reg_user_mr = Some(MrOps::<D>::reg_user_mr);
         ops.get_dma_mr = Some(MrOps::<D>::get_dma_mr);
         ops.dereg_mr = Some(MrOps::<D>::dereg_mr);
+        ops.rereg_user_mr = Some(MrOps::<D>::rereg_user_mr);
+        ops.alloc_mr = Some(MrOps::<D>::alloc_mr);
+        ops.map_mr_sg = Some(MrOps::<D>::map_mr_sg);
+
+        ops.alloc_mw = Some(MwOps::<D>::alloc_mw);
+        ops.dealloc_mw = Some(MwOps::<D>::dealloc_mw);
 
         ops.counter_init = Some(CounterOps::<D>::counter_init);
         ops.counter_alloc_stats = Some(CounterOps::<D>::counter_alloc_stats);
@@ -373,6 +382,7 @@ impl<D: Device> Ops<D> {
         ops.size_rdma_counter = CounterShell::<D::Counter>::SIZE;
         ops.size_ib_pd = PdShell::<D::Pd>::SIZE;
         ops.size_ib_ah = AhShell::<D::Ah>::SIZE;
+        ops.size_ib_mw = MwShell::<D::Mw>::SIZE;
         ops.size_ib_cq = CqShell::<D::Cq>::SIZE;
         ops.size_ib_qp = QpShell::<D::Qp>::SIZE;
         ops.size_ib_srq = SrqShell::<D::Srq>::SIZE;

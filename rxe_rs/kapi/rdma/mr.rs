@@ -10,7 +10,7 @@ use super::device::{self, Device};
 use super::pd::PdOps;
 use super::unsupported;
 use crate::bindings;
-use crate::mem::{DmaMemory, Umem};
+use crate::mem::{DmaMemory, PageList, Umem};
 use core::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -29,6 +29,9 @@ pub const ACCESS_MW_BIND: u32 = bindings::ib_access_flags_IB_ACCESS_MW_BIND;
 pub const ACCESS_ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED;
 /// Pages are taken on demand instead of pinned.
 pub const ACCESS_ON_DEMAND: u32 = bindings::ib_access_flags_IB_ACCESS_ON_DEMAND;
+/// Rights for which pages are pinned for writing.
+const ACCESS_WRITABLE: u32 =
+    ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC | ACCESS_MW_BIND;
 /// Bits a driver may ignore.
 pub const ACCESS_OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
 
@@ -42,6 +45,25 @@ pub struct UserMr {
     pub iova: u64,
     /// `ACCESS_*` bits without the optional ones.
     pub access: u32,
+}
+
+/// New translation of a registered region.
+pub struct NewPages {
+    /// The memory, pinned for the rights that the region will have.
+    pub umem: Umem,
+    /// Bytes and address of the first byte, if they change; otherwise the same memory was pinned
+    /// anew for writing.
+    pub range: Option<(u64, u64)>,
+}
+
+/// What `rereg_user_mr` changes; everything else stays.
+pub struct Rereg<'a, D: Device> {
+    /// The domain.
+    pub pd: Option<&'a Arc<D::Pd>>,
+    /// `ACCESS_*` bits without the optional ones.
+    pub access: Option<u32>,
+    /// The memory.
+    pub pages: Option<NewPages>,
 }
 
 /// What a registration made.
@@ -91,9 +113,45 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     ///
     /// Those of `to`.
     fn describe(&self, to: &mut Details<'_>) -> Result;
+    /// Makes a region for fast registration, which grants nothing yet. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINVAL` if the list has more room than the device says.
+    fn allocate(
+        dev: &Arc<Self::Device>,
+        pd: &Arc<<Self::Device as Device>::Pd>,
+        pages: PageList,
+    ) -> Result<MrCreated<Self>>;
+
+    /// The pages of a region for fast registration.
+    fn pages(&self) -> Option<&PageList>;
+
+    /// The pinned memory of a user's region.
+    fn pinned(&self) -> Option<&Umem>;
+
+    /// `ACCESS_*` bits of a user's region.
+    fn access(&self) -> u32;
+
+    /// Changes a user's region and returns what takes its place; its keys stay. Accesses find
+    /// either the old one or the new one, and none the old one when this returns. Process
+    /// context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while windows are bound to it, `EINVAL`, `ENOMEM`; nothing has changed then.
+    fn reregister(
+        self: &Arc<Self>,
+        dev: &Arc<Self::Device>,
+        change: Rereg<'_, Self::Device>,
+    ) -> Result<Arc<Self>>;
 
     /// Takes the region out of service: no access may happen afterwards. Process context.
-    fn deregister(self: &Arc<Self>, dev: &Arc<Self::Device>);
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while windows are bound to it; nothing has changed then.
+    fn deregister(self: &Arc<Self>, dev: &Arc<Self::Device>) -> Result;
 }
 
 /// An `ib_mr` with the driver's context behind it.
@@ -190,6 +248,146 @@ impl<D: Device> MrOps<D> {
         })
     }
 
+    /// The context of a region.
+    ///
+    /// # Safety
+    ///
+    /// `mr` is a live region of this driver, and stays so for `'a`; it is not registered anew
+    /// meanwhile.
+    pub(crate) unsafe fn ctx<'a>(mr: *mut bindings::ib_mr) -> &'a Arc<D::Mr> {
+        // SAFETY: All regions of this driver are shells.
+        unsafe { &(*mr.cast::<MrShell<D::Mr>>()).ctx }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live PD of a kernel consumer.
+    pub(crate) unsafe extern "C" fn alloc_mr(
+        pd: *mut bindings::ib_pd,
+        mr_type: bindings::ib_mr_type,
+        max_num_sg: u32,
+    ) -> *mut bindings::ib_mr {
+        Self::shell(|| {
+            if mr_type != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
+                return Err(unsupported());
+            }
+            // SAFETY: The PD is alive, so its device is.
+            let (dev, ctx) = unsafe { (device::ctx::<D>((*pd).device), PdOps::<D>::ctx(pd)) };
+            if max_num_sg == 0 || max_num_sg > dev.attributes().max_fast_reg_pages {
+                return Err(EINVAL);
+            }
+            // SAFETY: User space has no way to allocate such a region.
+            let pages = unsafe { PageList::new(max_num_sg)? };
+            D::Mr::allocate(dev, ctx, pages)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live region and a well-formed list of memory mapped for the
+    /// device.
+    pub(crate) unsafe extern "C" fn map_mr_sg(
+        mr: *mut bindings::ib_mr,
+        sg: *mut bindings::scatterlist,
+        sg_nents: c_int,
+        sg_offset: *mut core::ffi::c_uint,
+    ) -> c_int {
+        // SAFETY: A live region of this driver.
+        let Some(pages) = (unsafe { Self::ctx(mr) }).pages() else {
+            return EINVAL.to_errno();
+        };
+        // SAFETY: A field that the core has just set.
+        let page_size = unsafe { (*mr).page_size };
+        if !page_size.is_power_of_two() {
+            return EINVAL.to_errno();
+        }
+        pages.clear();
+        // SAFETY: By the caller's promise; the callback gets the same region.
+        let mapped =
+            unsafe { bindings::ib_sg_to_pages(mr, sg, sg_nents, sg_offset, Some(Self::set_page)) };
+        // SAFETY: A field that the call above has set.
+        pages.describe(page_size, unsafe { (*mr).iova });
+        mapped
+    }
+
+    /// # Safety
+    ///
+    /// Called by [`map_mr_sg`](Self::map_mr_sg) through the core.
+    unsafe extern "C" fn set_page(mr: *mut bindings::ib_mr, addr: u64) -> c_int {
+        // SAFETY: A live region of this driver.
+        match unsafe { Self::ctx(mr) }.pages() {
+            Some(pages) if pages.push(addr) => 0,
+            _ => ENOMEM.to_errno(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live region of a user and a live PD of the same device; no other
+    /// verb is called for the region meanwhile.
+    #[allow(clippy::too_many_arguments)] // The core's.
+    pub(crate) unsafe extern "C" fn rereg_user_mr(
+        mr: *mut bindings::ib_mr,
+        flags: c_int,
+        start: u64,
+        length: u64,
+        iova: u64,
+        access: c_int,
+        pd: *mut bindings::ib_pd,
+        _udata: *mut bindings::ib_udata,
+    ) -> *mut bindings::ib_mr {
+        let has = |flag: bindings::ib_mr_rereg_flags| flags as u32 & flag as u32 != 0;
+        let access = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS)
+            .then_some(access as u32 & !ACCESS_OPTIONAL);
+        let run = || {
+            // SAFETY: By the caller's promise.
+            let (raw_dev, ctx) = unsafe { ((*mr).device, Self::ctx(mr)) };
+            // SAFETY: The region is alive, so its device is.
+            let dev = unsafe { device::ctx::<D>(raw_dev) };
+            if access.is_some_and(|access| access & !D::Mr::ACCESS != 0) {
+                return Err(unsupported());
+            }
+            let pinned = ctx.pinned().ok_or_else(unsupported)?;
+            let rights = access.unwrap_or(ctx.access());
+            let pages = if has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS) {
+                // SAFETY: The device is alive, and this is the registering process.
+                let umem = unsafe { Umem::pin(raw_dev, start, length, rights)? };
+                let range = Some((length, iova));
+                Some(NewPages { umem, range })
+            } else if rights & ACCESS_WRITABLE != 0 && !pinned.is_writable() {
+                // Pages pinned for reading may be shared with others, who must not see writes.
+                if !pinned.is_of_current() {
+                    return Err(EINVAL);
+                }
+                let start = pinned.start();
+                // SAFETY: The device is alive, and the process is the one that registered it.
+                let umem = unsafe { Umem::pin(raw_dev, start, pinned.len(), rights)? };
+                Some(NewPages { umem, range: None })
+            } else {
+                None
+            };
+            let change = Rereg {
+                // SAFETY: By the caller's promise.
+                pd: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD)
+                    .then(|| unsafe { PdOps::<D>::ctx(pd) }),
+                access,
+                pages,
+            };
+            ctx.reregister(dev, change)
+        };
+        match run() {
+            Ok(ctx) => {
+                // SAFETY: Nobody else uses the shell during the call.
+                let old =
+                    unsafe { core::mem::replace(&mut (*mr.cast::<MrShell<D::Mr>>()).ctx, ctx) };
+                drop(old);
+                // In place.
+                core::ptr::null_mut()
+            }
+            Err(e) => e.to_ptr(),
+        }
+    }
+
     /// # Safety
     ///
     /// Called by the core with a live region of this driver.
@@ -197,11 +395,15 @@ impl<D: Device> MrOps<D> {
         mr: *mut bindings::ib_mr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
+        {
+            // SAFETY: The region is alive, so its device is.
+            let (ctx, dev) = unsafe { (Self::ctx(mr), device::ctx::<D>((*mr).device)) };
+            if let Err(e) = ctx.deregister(dev) {
+                return e.to_errno();
+            }
+        }
         // SAFETY: All regions of this driver are boxed shells, and this is the last use.
-        let shell = unsafe { KBox::from_raw(mr.cast::<MrShell<D::Mr>>()) };
-        // SAFETY: The region is alive, so its device is.
-        let dev = unsafe { device::ctx::<D>(shell.c.device) };
-        shell.ctx.deregister(dev);
+        drop(unsafe { KBox::from_raw(mr.cast::<MrShell<D::Mr>>()) });
         0
     }
 }

@@ -72,6 +72,20 @@ pub struct AtomicPart {
     pub swap: u64,
 }
 
+/// Own part of registration requests.
+pub struct RegPart<'a, D: Device> {
+    /// The region.
+    pub region: &'a Arc<D::Mr>,
+    /// Its key from now on.
+    pub key: u32,
+    /// `ACCESS_*` bits.
+    pub access: u32,
+    /// Address of the first byte as the list of pages gives it.
+    pub iova: u64,
+    /// Bytes that the list of pages covers.
+    pub length: u64,
+}
+
 /// Datagram part of UD and GSI sends.
 pub struct UdPart<'a, D: Device> {
     /// Address handle.
@@ -193,6 +207,27 @@ impl<'a, D: Device> SendWr<'a, D> {
             rkey: wr.rkey,
             compare_add: wr.compare_add,
             swap: wr.swap,
+        })
+    }
+
+    /// The own part of a registration request.
+    pub fn reg(&self) -> Option<RegPart<'a, D>> {
+        if self.opcode() != WrOpcode::RegMr {
+            return None;
+        }
+        // SAFETY: Requests with this opcode are embedded in an `ib_reg_wr`.
+        let wr = unsafe { &*core::ptr::from_ref(self.raw).cast::<bindings::ib_reg_wr>() };
+        if wr.mr.is_null() {
+            return None;
+        }
+        // SAFETY: A live region of this device, for the duration of the call.
+        let (region, mr) = unsafe { (super::mr::MrOps::<D>::ctx(wr.mr), &*wr.mr) };
+        Some(RegPart {
+            region,
+            key: wr.key,
+            access: wr.access as u32,
+            iova: mr.iova,
+            length: mr.length,
         })
     }
 

@@ -192,6 +192,31 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         Some(slot.value.clone())
     }
 
+    /// Puts `value` in the place of the object at `index` and waits until no look-up can still be
+    /// using the old one, of which the table's reference is returned. Look-ups find one or the
+    /// other at any time.
+    ///
+    /// Process context, sleeps (an expedited grace period).
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there is none, `ENOMEM`; nothing has changed then.
+    pub fn replace_sync(&self, index: u32, value: Arc<T>) -> Result<Arc<T>> {
+        let slot = Self::slot(value)?;
+        // SAFETY: The array is initialised; `slot` is a live allocation the array takes over
+        // unless null is returned.
+        let old = unsafe { bindings::rxe_table_replace(self.xa.get(), index, slot.cast()) };
+        let Some(old) = NonNull::new(old.cast::<Slot<T>>()) else {
+            self.stored(ENOENT.to_errno(), slot)?;
+            return Err(ENOENT);
+        };
+        // SAFETY: No requirement but a context that may sleep.
+        unsafe { bindings::synchronize_rcu_expedited() };
+        // SAFETY: The slot came from a `KBox`, has left the table, and no reader is left.
+        let old = unsafe { KBox::from_raw(old.as_ptr()) };
+        Ok(old.value.clone())
+    }
+
     /// Calls `f` on all objects in the order of their indices, until it returns false.
     ///
     /// For dumps: objects that come or go meanwhile may or may not be seen. `f` runs under RCU

@@ -54,8 +54,10 @@ pub struct Window {
     qpn: Option<u32>,
 }
 
-/// Rights that a window can grant.
-const GRANTABLE: Access = Access::REMOTE_WRITE
+/// Rights that may be asked for. Local write is what programs add out of habit, for regions want
+/// it; nobody gains anything by it here.
+const ACCEPTED: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
@@ -86,8 +88,8 @@ pub fn check_bind(
     }
     let access = Access::from_bits(bind.access).ok_or(BindError::NoRight)?;
     let allowed = match facts.kind {
-        WindowType::One => GRANTABLE,
-        WindowType::Two => GRANTABLE.union(Access::ZERO_BASED),
+        WindowType::One => ACCEPTED,
+        WindowType::Two => ACCEPTED.union(Access::ZERO_BASED),
     };
     let Some(region) = region.filter(|_| allowed.contains(access)) else {
         return Err(BindError::NoRight);

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory windows. They are bound by work requests; the verbs only make and destroy them.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::device::{self, Device};
+use super::object::Shell;
+use super::pd::PdOps;
+use crate::bindings;
+use core::ffi::c_int;
+use kernel::error::from_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Type of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MwType {
+    /// Type 1.
+    One,
+    /// Type 2, A or B as the device says.
+    Two,
+}
+
+/// A memory window of a driver.
+pub trait MemoryWindow: Sized + Send + Sync + 'static {
+    /// The device it belongs to.
+    type Device: Device<Mw = Self>;
+
+    /// Makes a window that is not bound, and its key. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when memory or the device's limit is exhausted.
+    fn create(
+        dev: &Arc<Self::Device>,
+        pd: &Arc<<Self::Device as Device>::Pd>,
+        kind: MwType,
+    ) -> Result<(Arc<Self>, u32)>;
+
+    /// Takes the window out of service, bound or not: no access may happen afterwards. Process
+    /// context.
+    fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
+}
+
+/// The object the core allocates.
+pub(crate) type MwShell<T> = Shell<bindings::ib_mw, Arc<T>>;
+
+/// Trampolines of [`MemoryWindow`].
+pub(crate) struct MwOps<D: Device>(core::marker::PhantomData<D>);
+
+impl<D: Device> MwOps<D> {
+    /// # Safety
+    ///
+    /// Called by the core with a fresh shell.
+    pub(crate) unsafe extern "C" fn alloc_mw(
+        mw: *mut bindings::ib_mw,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The core filled in the live device and domain, and the type.
+            let (dev, pd, raw_type) = unsafe {
+                (
+                    device::ctx::<D>((*mw).device),
+                    PdOps::<D>::ctx((*mw).pd),
+                    (*mw).type_,
+                )
+            };
+            let kind = match raw_type {
+                bindings::ib_mw_type_IB_MW_TYPE_1 => MwType::One,
+                bindings::ib_mw_type_IB_MW_TYPE_2 => MwType::Two,
+                _ => return Err(EINVAL),
+            };
+            let (ctx, key) = D::Mw::create(dev, pd, kind)?;
+            // SAFETY: A field of a fresh object.
+            unsafe { (*mw).rkey = key };
+            // SAFETY: The core allocated `MwShell::SIZE` bytes and nobody knows `mw` yet.
+            unsafe { MwShell::<D::Mw>::init(mw, ctx) };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live window.
+    pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut bindings::ib_mw) -> c_int {
+        // SAFETY: The last use; the device is alive, and the core frees `mw` next.
+        let (ctx, dev) = unsafe { (MwShell::<D::Mw>::take(mw), device::ctx::<D>((*mw).device)) };
+        ctx.destroy(dev);
+        0
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory windows, types 1 and 2B: parts of regions that queue pairs open to peers and close
+//! again.
+//!
+//! A bound window keeps its region from being deregistered. Windows share the table and the keys
+//! of regions.
+
+use crate::{
+    device::DeviceCtx,
+    mr::{
+        Binding,
+        Fixed,
+        Kind,
+        MrCtx,
+        Side, //
+    },
+    pd::PdCtx,
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        rcu,
+        Arc, //
+    },
+};
+use rxe_kapi::{
+    rdma::mw::{
+        MemoryWindow,
+        MwType, //
+    },
+    sync::Gate,
+};
+use rxe_proto::{
+    check::{
+        rkey::AccessError,
+        window::{
+            check_bind,
+            WindowFacts,
+            WindowType, //
+        },
+    },
+    engine::wr::{
+        Bind,
+        KeyFault, //
+    },
+    ids::RKey,
+};
+
+/// Most windows of a device; they share the table of regions.
+pub(crate) const MAX_MW: u32 = crate::mr::MAX_MR;
+
+/// A memory window.
+pub(crate) struct WindowCtx {
+    kind: WindowType,
+    /// The key it has, bound or not.
+    key: Atomic<u32>,
+    /// What it is bound to, if it is.
+    pub(crate) bound: Gate<Binding>,
+}
+
+/// A region that a window is bound to; it is not deregistered while this lives.
+///
+/// Dropped in an RCU read side section: deregistration waits for that, so the last reference to
+/// pinned memory, whose release sleeps, is never one of these.
+pub(crate) struct Bound(Arc<MrCtx>);
+
+impl Bound {
+    /// `None` if nothing can be bound to the region.
+    fn new(region: &Arc<MrCtx>) -> Option<Self> {
+        region.fixed()?.hold().then(|| Self(region.clone()))
+    }
+
+    /// The region.
+    #[inline]
+    pub(crate) fn fixed(&self) -> Option<&Fixed> {
+        self.0.fixed()
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Some(fixed) = self.0.fixed() {
+            fixed.release();
+        }
+    }
+}
+
+impl WindowCtx {
+    /// Binds the window of domain `pd` for the queue pair `who` (domain and number) to a part of
+    /// `region`, or unbinds it. What it granted before is over when this returns.
+    ///
+    /// Context: RCU read side section.
+    pub(crate) fn bind(
+        &self,
+        pd: u32,
+        region: Option<&Arc<MrCtx>>,
+        who: (u32, u32),
+        bind: &Bind,
+    ) -> Result<(), KeyFault> {
+        self.bound.change(|bound| {
+            let facts = WindowFacts {
+                kind: self.kind,
+                pd,
+                key: RKey(self.key.load(Relaxed)),
+                bound: bound.is_some(),
+            };
+            let desc = region.and_then(|r| r.fixed()).map(|fixed| &fixed.desc);
+            let window = check_bind(&facts, desc, who.0, who.1, bind).map_err(|_| KeyFault)?;
+            *bound = match (window, region) {
+                (None, _) => None,
+                (Some(window), Some(region)) => Some(Binding {
+                    window,
+                    region: Bound::new(region).ok_or(KeyFault)?,
+                }),
+                (Some(_), None) => return Err(KeyFault),
+            };
+            self.key.store(bind.key.0, Relaxed);
+            Ok(())
+        })
+    }
+
+    /// Unbinds a window of type 2.
+    ///
+    /// Context: RCU read side section.
+    pub(crate) fn invalidate(&self, key: RKey, side: Side, qpn: u32) -> Result<(), AccessError> {
+        if self.kind == WindowType::One {
+            return Err(AccessError::NoRight);
+        }
+        self.bound.change(|bound| {
+            if self.key.load(Relaxed) != key.0 {
+                return Err(AccessError::BadKey);
+            }
+            match bound {
+                Some(binding) if !binding.window.is_of(qpn) => return Err(AccessError::WrongPd),
+                None if side == Side::Peer => return Err(AccessError::BadKey),
+                _ => *bound = None,
+            }
+            Ok(())
+        })
+    }
+}
+
+impl MemoryWindow for MrCtx {
+    type Device = DeviceCtx;
+
+    fn create(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, kind: MwType) -> Result<(Arc<Self>, u32)> {
+        dev.mrs.publish(pd.number(), |key| {
+            Kind::Window(WindowCtx {
+                kind: match kind {
+                    MwType::One => WindowType::One,
+                    MwType::Two => WindowType::Two,
+                },
+                key: Atomic::new(key),
+                bound: Gate::new(None),
+            })
+        })
+    }
+
+    fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
+        drop(dev.mrs.table.remove_sync(self.row()));
+        if let Kind::Window(window) = &self.kind {
+            let _rcu = rcu::read_lock();
+            window.bound.change(|bound| *bound = None);
+        }
+    }
+}
