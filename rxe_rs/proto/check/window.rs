@@ -74,7 +74,13 @@ pub fn check_bind(
     qpn: u32,
     bind: &Bind,
 ) -> Result<Option<Window>, BindError> {
-    if facts.key != bind.window || renew(facts.key, bind.key).is_none() {
+    // Programs say the key that a window had first whenever they bind one of type 2: the library
+    // does not keep it for them, and nothing can be done with the old key of an unbound window.
+    let named = match facts.kind {
+        WindowType::One => facts.key == bind.window,
+        WindowType::Two => renew(facts.key, bind.window).is_some(),
+    };
+    if !named || renew(facts.key, bind.key).is_none() {
         return Err(BindError::BadKey);
     }
     if facts.pd != pd {

@@ -96,9 +96,14 @@ fn who_may_bind_a_window() {
     for kind in [One, Two] {
         let w = window(kind);
         assert_eq!(try_bind(w, mr, 7, same), Ok(true));
-        // Key: the old one exactly, the new one of the same row.
+        // Key: the old one, for type 1 exactly; the new one of the same row.
+        let stale = try_bind(w, mr, 7, &|b| b.window = RKey(0x9999_9900));
+        match kind {
+            One => assert_eq!(stale, Err(E::BadKey)),
+            Two => assert_eq!(stale, Ok(true)),
+        }
         assert_eq!(
-            try_bind(w, mr, 7, &|b| b.window = RKey(0x9999_9900)),
+            try_bind(w, mr, 7, &|b| b.window = RKey(0x9999_9801)),
             Err(E::BadKey)
         );
         assert_eq!(

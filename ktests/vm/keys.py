@@ -1,0 +1,485 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Memory windows, invalidation and registering anew, through pyverbs: both queue pairs in one process.
+
+keys.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Case names are the functions below. In all of them b has the memory and a uses it.
+"""
+import ctypes
+import fcntl
+import os
+import struct
+import sys
+import threading
+
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttrEx
+from pyverbs.wr import SGE, SendWR
+import pyverbs.enums as e
+
+from status import ACCESS, MTU, End, pair, pattern
+
+LOCAL = e.IBV_ACCESS_LOCAL_WRITE
+BINDABLE = LOCAL | e.IBV_ACCESS_MW_BIND
+WRITE, READ, ATOMIC = e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ, e.IBV_ACCESS_REMOTE_ATOMIC
+REFUSED = e.IBV_WC_REM_ACCESS_ERR
+BIND_ERROR = e.IBV_WC_MW_BIND_ERR
+PAGE = 4096
+
+
+def next_key(key):
+    """The key whose last byte is one more."""
+    return key & 0xFFFFFF00 | (key + 1) & 0xFF
+
+
+def local_inv(end, key, flags=e.IBV_SEND_SIGNALED, wr_id=8):
+    wr = SendWR(wr_id=wr_id, num_sge=1, sg=[end.sge(0)], opcode=e.IBV_WR_LOCAL_INV, send_flags=flags)
+    wr.imm_data = key
+    end.qp.post_send(wr)
+
+
+def send_inv(end, key, length=64):
+    wr = SendWR(wr_id=9, num_sge=1, sg=[end.sge(length)], opcode=e.IBV_WR_SEND_WITH_INV)
+    wr.imm_data = key
+    end.qp.post_send(wr)
+
+
+def bind(end, mw, offset, length, access, mr=None, flags=e.IBV_SEND_SIGNALED):
+    """Binds a window of type 2 and returns its new key."""
+    mr = mr or end.mr
+    info = MWBindInfo(mr, mr.buf + offset, length, access)
+    wr = SendWR(wr_id=7, opcode=e.IBV_WR_BIND_MW, send_flags=flags)
+    wr.set_bind_wr(mw, info)
+    key = wr.rkey
+    end.qp.post_send(wr)
+    return key
+
+
+def bind1(end, mw, offset, length, access, mr=None):
+    """Binds a window of type 1 and returns its new key."""
+    mr = mr or end.mr
+    end.qp.bind_mw(mw, MWBind(MWBindInfo(mr, mr.buf + offset, length, access), e.IBV_SEND_SIGNALED))
+    return mw.rkey
+
+
+def write(a, addr, key, length=64, status=e.IBV_WC_SUCCESS, seed=1):
+    data = pattern(length, seed)
+    a.mr.write(data, length)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(length), remote=(addr, key))
+    a.complete(status)
+    return data
+
+
+def read(a, addr, key, length=64, status=e.IBV_WC_SUCCESS):
+    a.post(e.IBV_WR_RDMA_READ, a.sge(length), remote=(addr, key))
+    a.complete(status)
+    return a.mr.read(length, 0)
+
+
+def window(names, kind, **options):
+    a, b = pair(names, b_access=BINDABLE, **options)
+    mw = MW(b.pd, kind)
+    return a, b, mw
+
+
+def window_type_1(names):
+    """Bind, use, bind elsewhere (the old key is dead), unbind with length 0."""
+    a, b, mw = window(names, e.IBV_MW_TYPE_1)
+    first = mw.rkey
+    key = bind1(b, mw, 100, 5000, WRITE | READ)
+    b.complete()
+    assert key == next_key(first), f"{key:#x} after {first:#x}"
+    data = write(a, b.mr.buf + 100, key, 5000)
+    assert b.mr.read(5000, 100) == data and read(a, b.mr.buf + 100, key, 5000) == data
+    again = bind1(b, mw, 8192, 100, WRITE)
+    b.complete()
+    data = write(a, b.mr.buf + 8192, again, 100, seed=2)
+    assert b.mr.read(100, 8192) == data
+    write(a, b.mr.buf + 100, key, 10, REFUSED)
+    a, b, mw = window(names, e.IBV_MW_TYPE_1)
+    key = bind1(b, mw, 0, 4096, WRITE)
+    b.complete()
+    write(a, b.mr.buf, key)
+    key = bind1(b, mw, 0, 0, 0)
+    b.complete()
+    write(a, b.mr.buf, key, status=REFUSED)
+
+
+def window_type_2(names):
+    """Bind, use, invalidate, bind again with another key; the old keys are dead."""
+    a, b, mw = window(names, e.IBV_MW_TYPE_2)
+    # Another interface of the library, which lets the program choose the key.
+    b.qp.close()
+    ops = e.IBV_QP_EX_WITH_BIND_MW | e.IBV_QP_EX_WITH_LOCAL_INV
+    cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=2, max_recv_sge=2)
+    init = QPInitAttrEx(qp_type=e.IBV_QPT_RC, scq=b.cq, rcq=b.cq, cap=cap, pd=b.pd, send_ops_flags=ops, sq_sig_all=1,
+                        comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+    b.qp = QPEx(b.ctx, init)
+    a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    a.connect(b, 0xFFFFFE, 0x000123)
+    b.connect(a, 0x000123, 0xFFFFFE)
+    keys = []
+    for n in range(3):
+        key = mw.rkey & 0xFFFFFF00 | (mw.rkey + 0x55 * (n + 1)) & 0xFF
+        b.qp.wr_start()
+        b.qp.wr_id = 3
+        b.qp.wr_flags = e.IBV_SEND_SIGNALED
+        b.qp.wr_bind_mw(mw, key, MWBindInfo(b.mr, b.mr.buf + n * PAGE, PAGE, WRITE | READ))
+        b.qp.wr_complete()
+        assert b.complete().opcode == e.IBV_WC_BIND_MW
+        data = write(a, b.mr.buf + n * PAGE, key, PAGE, seed=n)
+        assert b.mr.read(PAGE, n * PAGE) == data
+        keys.append(key)
+        local_inv(b, key)
+        assert b.complete().opcode == e.IBV_WC_LOCAL_INV
+    assert len(set(keys)) == 3
+    write(a, b.mr.buf, keys[0], status=REFUSED)
+
+
+def window_bounds(names):
+    """The window's bounds count, not the region's; so do its rights."""
+    offset, length = 1000, 3000
+    cases = [("write", offset - 1, 2), ("write", offset + length - 1, 2), ("write", offset + length, 1),
+             ("write", offset, length + 1), ("read", offset, 1), ("write", 0, 1)]
+    for what, at, size in cases:
+        a, b, mw = window(names, e.IBV_MW_TYPE_2)
+        key = bind(b, mw, offset, length, WRITE)
+        b.complete()
+        write(a, b.mr.buf + offset, key, length)
+        write(a, b.mr.buf + offset + length - 1, key, 1)
+        b.mr.write(bytes(b.size), b.size)
+        {"write": write, "read": read}[what](a, b.mr.buf + at, key, size, status=REFUSED)
+        assert b.mr.read(b.size, 0) == bytes(b.size), f"{what} of {size} at {at} changed memory"
+
+
+def window_zero_based(names):
+    a, b, mw = window(names, e.IBV_MW_TYPE_2)
+    key = bind(b, mw, 1000, 3000, WRITE | READ | e.IBV_ACCESS_ZERO_BASED)
+    b.complete()
+    data = write(a, 0, key, 3000)
+    assert b.mr.read(3000, 1000) == data
+    assert read(a, 2990, key, 10) == data[2990:]
+    write(a, 1, key, 3000, REFUSED)
+
+
+def window_of_other_queue_pair(names):
+    """Type 2 belongs to the queue pair that bound it, type 1 to all of the protection domain."""
+    for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
+        a, b, mw = window(names, kind)
+        other_a, other_b = End(names[0], int(names[1])), End(names[2], int(names[3]), access=BINDABLE)
+        other_b.qp.close()
+        other_b.qp = QP(b.pd, b.init)
+        other_b.cq = b.cq
+        other_a.connect(other_b, 5, 6)
+        other_b.connect(other_a, 6, 5)
+        key = (bind1 if kind == e.IBV_MW_TYPE_1 else bind)(b, mw, 0, PAGE, WRITE)
+        b.complete()
+        write(a, b.mr.buf, key)
+        write(other_a, b.mr.buf, key, status=e.IBV_WC_SUCCESS if kind == e.IBV_MW_TYPE_1 else REFUSED)
+
+
+def window_other_domain(names):
+    """Window, region and queue pair must be of one protection domain; nobody else can invalidate."""
+    a, b = pair(names, b_access=BINDABLE)
+    foreign = PD(b.ctx)
+    mw = MW(foreign, e.IBV_MW_TYPE_2)
+    bind(b, mw, 0, PAGE, WRITE)
+    b.complete(BIND_ERROR)
+    a, b = pair(names, b_access=BINDABLE)
+    mw = MW(b.pd, e.IBV_MW_TYPE_2)
+    foreign = PD(b.ctx)
+    mr = MR(foreign, PAGE, BINDABLE)
+    bind(b, mw, 0, PAGE, WRITE, mr)
+    b.complete(BIND_ERROR)
+    a, b = pair(names, b_access=BINDABLE)
+    local_inv(b, MW(PD(b.ctx), e.IBV_MW_TYPE_2).rkey)
+    b.complete(BIND_ERROR)
+
+
+def bad_binds(names):
+    def attempt(kind, *arguments, access=BINDABLE, prepare=None, status=BIND_ERROR):
+        a, b = pair(names, b_access=access)
+        mw = MW(b.pd, kind)
+        if prepare:
+            prepare(b, mw)
+        (bind1 if kind == e.IBV_MW_TYPE_1 else bind)(b, mw, *arguments)
+        b.complete(status)
+        assert b.state() == (e.IBV_QPS_ERR if status else e.IBV_QPS_RTS)
+
+    def bound(b, mw):
+        bind(b, mw, 0, PAGE, WRITE)
+        b.complete()
+
+    for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
+        attempt(kind, 0, PAGE, WRITE, status=0)
+        attempt(kind, 0, PAGE, WRITE, access=LOCAL)
+        attempt(kind, 0, PAGE, WRITE, access=e.IBV_ACCESS_MW_BIND)
+        attempt(kind, 0, PAGE, READ, access=e.IBV_ACCESS_MW_BIND, status=0)
+        attempt(kind, 0, 1 << 20, WRITE)
+        attempt(kind, 0, (1 << 64) - 1, WRITE)
+        attempt(kind, 65530, 7, WRITE)
+    attempt(e.IBV_MW_TYPE_2, 0, 0, WRITE)
+    attempt(e.IBV_MW_TYPE_2, 0, PAGE, WRITE, prepare=bound)
+
+
+def unbound_window(names):
+    """A window that was never bound grants nothing; to invalidate it is idle for the owner and an error for the peer."""
+    a, b, mw = window(names, e.IBV_MW_TYPE_2)
+    local_inv(b, mw.rkey)
+    b.complete()
+    write(a, b.mr.buf, mw.rkey, status=REFUSED)
+    a, b, mw = window(names, e.IBV_MW_TYPE_2)
+    b.recv(b.sge(64, key=b.mr.lkey))
+    send_inv(a, mw.rkey)
+    a.complete(REFUSED)
+    b.complete(e.IBV_WC_REM_INV_REQ_ERR)
+    a, b, mw = window(names, e.IBV_MW_TYPE_1)
+    bind1(b, mw, 0, PAGE, WRITE)
+    b.complete()
+    local_inv(b, mw.rkey)
+    b.complete(BIND_ERROR)
+
+
+def send_with_invalidate(names):
+    """The receiver's completion names the key, and nothing gets through it afterwards."""
+    a, b, mw = window(names, e.IBV_MW_TYPE_2)
+    for length in (1, MTU, 3 * MTU + 1):
+        key = bind(b, mw, 0, PAGE, WRITE)
+        b.complete()
+        write(a, b.mr.buf, key)
+        b.recv(b.sge())
+        data = pattern(length, length)
+        a.mr.write(data, length)
+        send_inv(a, key, length)
+        a.complete()
+        wc = b.complete()
+        assert wc.wc_flags & e.IBV_WC_WITH_INV and wc.imm_data == key, f"{wc.wc_flags:#x} {wc.imm_data:#x}, key {key:#x}"
+        assert wc.byte_len == length and b.mr.read(length, 0) == data
+    write(a, b.mr.buf, key, status=REFUSED)
+
+
+def bad_invalidate(names):
+    """What is no window of type 2 cannot be invalidated: neither here nor by the peer, and stays usable."""
+    a, b = pair(names)
+    local_inv(b, b.mr.rkey)
+    b.complete(BIND_ERROR)
+    assert b.state() == e.IBV_QPS_ERR
+    for key in (None, 0, 0xFFFFFFFF, 0x12345678):
+        a, b = pair(names)
+        spare = MR(b.pd, PAGE, ACCESS)
+        b.recv(b.sge())
+        send_inv(a, spare.rkey if key is None else key)
+        a.complete(REFUSED)
+        b.complete(e.IBV_WC_REM_INV_REQ_ERR)
+        assert b.state() == e.IBV_QPS_ERR
+
+
+def invalidate_in_order(names):
+    """A message under way is complete before the key of its buffer is invalidated; what follows waits."""
+    a, b, mw = window(names, e.IBV_MW_TYPE_2, size=1 << 20)
+    for n in range(10):
+        key = bind(b, mw, 0, 1 << 20, WRITE | READ)
+        b.complete()
+        a.recv(a.sge())
+        data = pattern(1 << 20, n)
+        b.mr.write(data, 1 << 20)
+        b.post(e.IBV_WR_SEND, b.sge(), wr_id=11)
+        local_inv(b, key, flags=e.IBV_SEND_SIGNALED | (e.IBV_SEND_FENCE if n % 2 else 0), wr_id=12)
+        b.recv(b.sge(64))
+        ids = [b.complete().wr_id, b.complete().wr_id]
+        assert ids == [11, 12], ids
+        a.complete()
+        assert a.mr.read(1 << 20, 0) == data
+        a.post(e.IBV_WR_SEND, a.sge(64))
+        a.complete()
+        b.complete()
+    write(a, b.mr.buf, key, status=REFUSED)
+
+
+def region_with_windows(names):
+    """A region cannot be deregistered or changed while a window is bound to it."""
+    for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
+        a, b = pair(names)
+        mr = MR(b.pd, PAGE, BINDABLE)
+        mw = MW(b.pd, kind)
+        key = (bind1 if kind == e.IBV_MW_TYPE_1 else bind)(b, mw, 0, PAGE, WRITE, mr)
+        b.complete()
+        try:
+            mr.close()
+            raise AssertionError("deregistered under a window")
+        except PyverbsError as error:
+            assert "busy" in str(error).lower() or getattr(error, "error_code", 0) == 16, error
+        assert rereg(mr, b, ACCESS_, access=BINDABLE | READ) == 16
+        write(a, mr.buf, key)
+        mw.close()
+        write(a, mr.buf, key, status=REFUSED)
+        mr.close()
+
+
+TRANS, PD_, ACCESS_ = 1, 2, 4
+REREG_MR = 10 + 1
+
+
+def rereg(mr, end, flags, pd=None, addr=0, length=0, iova=None, access=0):
+    """The verb itself, which the provider library lacks; returns the error number, or 0 if the keys have stayed the same."""
+    response = ctypes.create_string_buffer(8)
+    command = struct.pack("=IHHQIIQQQII", REREG_MR, 48 // 4 + 2, 8 // 4, ctypes.addressof(response), handle(mr), flags, addr, length,
+                          addr if iova is None else iova, handle(pd) if pd else 0, access)
+    try:
+        os.write(end.ctx.cmd_fd, command)
+    except OSError as error:
+        return error.errno
+    keys = struct.unpack("=II", response.raw)
+    assert keys == (mr.lkey, mr.rkey), f"keys have changed: {keys}"
+    return 0
+
+
+def handle(thing):
+    return thing.handle
+
+
+def page_buffer(pages):
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    return libc.mmap(None, pages * PAGE, 3, 0x22, -1, 0)
+
+
+def rereg_access(names):
+    a, b = pair(names)
+    mr = MR(b.pd, PAGE, LOCAL | READ)
+    mr.write(pattern(64, 3), 64)
+    assert read(a, mr.buf, mr.rkey) == pattern(64, 3)
+    assert rereg(mr, b, ACCESS_, access=LOCAL | WRITE) == 0
+    data = write(a, mr.buf, mr.rkey, seed=4)
+    assert mr.read(64, 0) == data
+    read(a, mr.buf, mr.rkey, status=REFUSED)
+    # Refused changes leave it as it was.
+    a, b = pair(names)
+    mr = MR(b.pd, PAGE, LOCAL | READ)
+    for flags, options in ((ACCESS_, dict(access=WRITE)), (ACCESS_, dict(access=ATOMIC)), (0, {}), (8, {}),
+                           (TRANS, dict(addr=0x1000, length=PAGE)), (TRANS, dict(addr=mr.buf, length=0)),
+                           (TRANS | ACCESS_, dict(addr=mr.buf, length=1 << 60, access=LOCAL)),
+                           (TRANS, dict(addr=mr.buf, length=PAGE, iova=2**64 - PAGE)),
+                           (TRANS, dict(addr=mr.buf, length=PAGE, iova=mr.buf + 1))):
+        assert rereg(mr, b, flags, **options) != 0, (flags, options)
+        mr.write(pattern(64, 5), 64)
+        assert read(a, mr.buf, mr.rkey) == pattern(64, 5)
+
+
+def rereg_read_only(names):
+    """Rights to write to a region that was pinned for reading only: writes arrive in the process's own pages."""
+    a, b = pair(names)
+    addr = page_buffer(4)
+    # Pages never touched are the common page of zeros when pinned for reading.
+    mr = MR(b.pd, 4 * PAGE, READ, address=addr)
+    assert read(a, addr, mr.rkey) == bytes(64)
+    assert rereg(mr, b, ACCESS_, access=LOCAL | WRITE | READ) == 0
+    data = write(a, addr + PAGE, mr.rkey, 5000)
+    assert ctypes.string_at(addr + PAGE, 5000) == data
+    assert ctypes.string_at(addr, PAGE) == bytes(PAGE)
+    assert ctypes.string_at(page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+
+
+def rereg_domain(names):
+    a, b = pair(names)
+    mr = MR(b.pd, PAGE, ACCESS)
+    pd = PD(b.ctx)
+    write(a, mr.buf, mr.rkey)
+    assert rereg(mr, b, PD_, pd=pd) == 0
+    write(a, mr.buf, mr.rkey, status=REFUSED)
+    a, b = pair(names)
+    foreign = PD(b.ctx)
+    mr = MR(foreign, PAGE, ACCESS)
+    assert rereg(mr, b, PD_, pd=b.pd) == 0
+    foreign.close()
+    write(a, mr.buf, mr.rkey)
+
+
+def rereg_translation(names):
+    """Other memory, another length and another address, alone and with the rest."""
+    a, b = pair(names)
+    first, second = page_buffer(1), page_buffer(3)
+    mr = MR(b.pd, PAGE, ACCESS, address=first)
+    write(a, first, mr.rkey)
+    assert rereg(mr, b, TRANS, addr=second, length=3 * PAGE, iova=0x10000) == 0
+    data = write(a, 0x10000, mr.rkey, 3 * PAGE, seed=7)
+    assert ctypes.string_at(second, 3 * PAGE) == data
+    # As a local key too.
+    b.recv(SGE(0x10000 + 10, 100, mr.lkey))
+    a.post(e.IBV_WR_SEND, a.sge(100))
+    a.complete()
+    b.complete()
+    assert ctypes.string_at(second + 10, 100) == data[:100]
+    pd = PD(b.ctx)
+    other = MR(pd, PAGE, LOCAL, address=first)
+    assert rereg(other, b, TRANS | PD_ | ACCESS_, pd=b.pd, addr=second + 1, length=100, iova=0x20001, access=ACCESS) == 0
+    data = write(a, 0x20001, other.rkey, 100, seed=8)
+    assert ctypes.string_at(second + 1, 100) == data
+    write(a, 0x10000 + 3 * PAGE, mr.rkey, 1, REFUSED)
+
+
+def rereg_under_traffic(names):
+    """Registering anew, again and again, refuses no access that is allowed before and after."""
+    a, b = pair(names, size=1 << 16)
+    stop = threading.Event()
+    failures = []
+
+    def change():
+        n = 0
+        while not stop.is_set():
+            flags = (TRANS, ACCESS_, TRANS | ACCESS_)[n % 3]
+            error = rereg(b.mr, b, flags, addr=b.mr.buf, length=b.size, access=ACCESS)
+            if error:
+                failures.append(error)
+            n += 1
+        print(f"registered {n} times")
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for n in range(60):
+            data = write(a, b.mr.buf, b.mr.rkey, 1 << 16, seed=n)
+            assert b.mr.read(1 << 16, 0) == data
+            assert read(a, b.mr.buf, b.mr.rkey, 1 << 16) == data
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures, failures
+
+
+def process_killed(names):
+    """A process that dies with windows bound leaves nothing behind."""
+    child = os.fork()
+    if not child:
+        a, b = pair(names)
+        early = MW(b.pd, e.IBV_MW_TYPE_2)
+        mr = MR(b.pd, PAGE, BINDABLE)
+        late = MW(b.pd, e.IBV_MW_TYPE_1)
+        bind(b, early, 0, PAGE, WRITE, mr)
+        b.complete()
+        bind1(b, late, 0, PAGE, WRITE, mr)
+        b.complete()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+
+
+def attributes(names):
+    ctx = End(names[0], int(names[1])).ctx
+    attr = ctx.query_device()
+    for cap in (e.IBV_DEVICE_MEM_WINDOW, e.IBV_DEVICE_MEM_WINDOW_TYPE_2B, e.IBV_DEVICE_MEM_MGT_EXTENSIONS):
+        assert attr.device_cap_flags & cap, f"{cap:#x} is missing"
+    assert attr.max_mw > 1000
+
+
+CASES = [window_type_1, window_type_2, window_bounds, window_zero_based, window_of_other_queue_pair, window_other_domain,
+         bad_binds, unbound_window, send_with_invalidate, bad_invalidate, invalidate_in_order, region_with_windows,
+         rereg_access, rereg_read_only, rereg_domain, rereg_translation, rereg_under_traffic, process_killed, attributes]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")
