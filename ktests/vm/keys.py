@@ -395,7 +395,6 @@ def rereg_domain(names):
     foreign = PD(b.ctx)
     mr = MR(foreign, PAGE, ACCESS)
     assert rereg(mr, b, PD_, pd=b.pd) == 0
-    foreign.close()
     write(a, mr.buf, mr.rkey)
 
 
