@@ -73,12 +73,12 @@ fn fits(dev: &DeviceCtx, iova: u64, length: u64) -> Result {
 }
 
 impl Fixed {
-    fn new(desc: MrDesc, memory: Arc<Memory>) -> Kind {
-        Kind::Fixed(Self {
+    fn new(desc: MrDesc, memory: Arc<Memory>) -> Self {
+        Self {
             desc,
             memory,
             windows: Atomic::new(0),
-        })
+        }
     }
 
     /// One more window is bound; false if the region is going away.
@@ -119,7 +119,7 @@ impl MrCtx {
 
 fn register(dev: &DeviceCtx, desc: MrDesc, memory: Memory) -> Result<MrCreated<MrCtx>> {
     let memory = Arc::new(memory, GFP_KERNEL)?;
-    let make = |key| Fixed::new(MrDesc { key, ..desc }, memory);
+    let make = |key| Kind::Fixed(Fixed::new(MrDesc { key, ..desc }, memory));
     let (ctx, key) = dev.mrs.publish(desc.pd, make)?;
     Ok(MrCreated {
         ctx,
@@ -238,7 +238,7 @@ impl MemoryRegion for MrCtx {
             Self {
                 row: self.row,
                 pd: desc.pd,
-                kind: Fixed::new(desc, memory),
+                kind: Kind::Fixed(Fixed::new(desc, memory)),
             },
             GFP_KERNEL,
         )?;

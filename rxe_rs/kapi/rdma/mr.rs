@@ -336,7 +336,7 @@ impl<D: Device> MrOps<D> {
         pd: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
     ) -> *mut bindings::ib_mr {
-        let has = |flag: bindings::ib_mr_rereg_flags| flags as u32 & flag as u32 != 0;
+        let has = |flag: bindings::ib_mr_rereg_flags| flags as u32 & flag != 0;
         let access = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS)
             .then_some(access as u32 & !ACCESS_OPTIONAL);
         let run = || {
@@ -366,13 +366,11 @@ impl<D: Device> MrOps<D> {
             } else {
                 None
             };
-            let change = Rereg {
+            let pd = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| {
                 // SAFETY: By the caller's promise.
-                pd: has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD)
-                    .then(|| unsafe { PdOps::<D>::ctx(pd) }),
-                access,
-                pages,
-            };
+                unsafe { PdOps::<D>::ctx(pd) }
+            });
+            let change = Rereg { pd, access, pages };
             ctx.reregister(dev, change)
         };
         match run() {
