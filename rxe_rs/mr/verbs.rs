@@ -43,10 +43,13 @@ use rxe_kapi::{
     },
     sync::Gate,
 };
-use rxe_proto::table::region::{
-    Access,
-    MrDesc,
-    State, //
+use rxe_proto::{
+    ids::RKey,
+    table::region::{
+        Access,
+        MrDesc,
+        State, //
+    },
 };
 
 /// Whether a user's region may have these rights.
@@ -248,6 +251,10 @@ impl MemoryRegion for MrCtx {
             return Err(e);
         }
         Ok(new)
+    }
+
+    fn find(dev: &Arc<DeviceCtx>, lkey: u32) -> Option<Arc<Self>> {
+        dev.mrs.table.get(RKey(lkey).index())
     }
 
     fn describe(&self, to: &mut Details<'_>) -> Result {

@@ -4,8 +4,8 @@
 //! C header: [`include/rdma/restrack.h`](srctree/include/rdma/restrack.h)
 
 use super::cq::{CompletionQueue, CqShell};
-use super::device::Device;
-use super::mr::{MemoryRegion, MrOps};
+use super::device::{self, Device};
+use super::mr::MemoryRegion;
 use super::qp::{errno, QpShell, QueuePair};
 use crate::bindings;
 use core::marker::PhantomData;
@@ -106,7 +106,17 @@ impl<D: Device> DetailOps<D> {
         msg: *mut bindings::sk_buff,
         mr: *mut bindings::ib_mr,
     ) -> c_int {
+        // The shell's context may be replaced just now, by registering anew, which this does not
+        // exclude: the driver finds it by its key.
         // SAFETY: By the caller's promise.
-        unsafe { nested(msg, |to| MrOps::<D>::ctx(mr).describe(to)) }
+        let (dev, lkey) = unsafe { (device::ctx::<D>((*mr).device), (*mr).lkey) };
+        let found = D::Mr::find(dev, lkey);
+        // SAFETY: By the caller's promise.
+        unsafe {
+            nested(msg, |to| match &found {
+                Some(ctx) => ctx.describe(to),
+                None => Ok(()),
+            })
+        }
     }
 }

@@ -107,6 +107,9 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         access: u32,
     ) -> Result<MrCreated<Self>>;
 
+    /// The region that has the key now.
+    fn find(dev: &Arc<Self::Device>, lkey: u32) -> Option<Arc<Self>>;
+
     /// Says for `rdma resource` what the attributes do not. Process context.
     ///
     /// # Errors
@@ -189,14 +192,6 @@ impl<D: Device> MrOps<D> {
 
     /// # Safety
     ///
-    /// `mr` is a live region of this driver, and stays so for `'a`.
-    pub(crate) unsafe fn ctx<'a>(mr: *mut bindings::ib_mr) -> &'a Arc<D::Mr> {
-        // SAFETY: All regions of this driver are boxed shells.
-        unsafe { &(*mr.cast::<MrShell<D::Mr>>()).ctx }
-    }
-
-    /// # Safety
-    ///
     /// Called by the core with a live PD.
     pub(crate) unsafe extern "C" fn reg_user_mr(
         pd: *mut bindings::ib_pd,
@@ -253,7 +248,7 @@ impl<D: Device> MrOps<D> {
     /// # Safety
     ///
     /// `mr` is a live region of this driver, and stays so for `'a`; it is not registered anew
-    /// meanwhile.
+    /// meanwhile, so it is a kernel consumer's, or the core keeps other verbs away.
     pub(crate) unsafe fn ctx<'a>(mr: *mut bindings::ib_mr) -> &'a Arc<D::Mr> {
         // SAFETY: All regions of this driver are shells.
         unsafe { &(*mr.cast::<MrShell<D::Mr>>()).ctx }
