@@ -111,6 +111,9 @@ pub(crate) struct DeviceCtx {
     /// What of that queue pairs bound to counters of their own have counted.
     pub(crate) bound: Counters,
     pub(crate) pkeys: PortKeys,
+    /// Held by who changes the P_Key table.
+    #[pin]
+    pub(crate) pkey_editor: Mutex<()>,
     #[pin]
     pub(crate) mrs: Mrs,
     #[pin]
@@ -147,6 +150,7 @@ impl DeviceCtx {
                 counters,
                 bound,
                 pkeys: PortKeys::new(),
+                pkey_editor <- new_mutex!((), "DeviceCtx::pkey_editor"),
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),
                 pds <- RcuTable::new(),
@@ -216,6 +220,10 @@ impl Device for DeviceCtx {
     fn pkey(&self, index: u16) -> Result<u16> {
         let PKey(key) = self.pkeys.get(index).ok_or(EINVAL)?;
         Ok(key)
+    }
+
+    fn set_pkey(&self, index: u16, pkey: u16) -> Result {
+        self.edit_pkeys(index, pkey)
     }
 
     fn firmware(&self) -> &'static CStr {

@@ -5,10 +5,13 @@ use crate::{
     counters::Traffic,
     device::DeviceCtx, //
 };
-use kernel::sync::atomic::{
-    Atomic,
-    Full,
-    Relaxed, //
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    },
 };
 use rxe_kapi::rdma::{
     attr::PortAttr,
@@ -58,6 +61,28 @@ impl PortKeys {
         u16::try_from(entry.load(Relaxed)).ok().map(PKey)
     }
 
+    /// Replaces entry `index`; true if that changed something. The caller serialises writers.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond the table, and for keys of partition 0 but [`PKey::INVALID`], which empties
+    /// the entry; `EEXIST` if another entry holds the same key. Being a full and a limited member of a
+    /// partition at once is allowed, as `ib_find_pkey` expects.
+    fn set(&self, index: u16, key: PKey) -> Result<bool> {
+        let entry = self.entries.get(usize::from(index)).ok_or(EINVAL)?;
+        if key != PKey::INVALID {
+            if key.key() == 0 {
+                return Err(EINVAL);
+            }
+            let mut others = (0..).zip(self.entries.iter()).filter(|(i, _)| *i != index);
+            if others.any(|(_, other)| other.load(Relaxed) == u32::from(key.0)) {
+                return Err(EEXIST);
+            }
+        }
+        let old = entry.xchg(u32::from(key.0), Full);
+        Ok(old != u32::from(key.0))
+    }
+
     /// First entry whose member may talk to one with `key`.
     #[inline]
     pub(crate) fn find_matching(&self, key: PKey) -> Option<u16> {
@@ -86,6 +111,23 @@ impl DeviceCtx {
         self.pkeys
             .get(index)
             .is_some_and(|key| key != PKey::INVALID)
+    }
+
+    /// Changes the P_Key table for the administrator; packets are checked by the new table from now
+    /// on, and consumers are told. Process context.
+    ///
+    /// # Errors
+    ///
+    /// As [`PortKeys::set`].
+    pub(crate) fn edit_pkeys(&self, index: u16, key: u16) -> Result {
+        let changed = {
+            let _one_at_a_time = self.pkey_editor.lock();
+            self.pkeys.set(index, PKey(key))?
+        };
+        if changed {
+            self.handle.dispatch(PortEvent::PkeyChange);
+        }
+        Ok(())
     }
 
     /// The largest path MTU the network device carries.

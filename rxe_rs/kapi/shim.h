@@ -8,6 +8,7 @@
 
 #include <linux/types.h>
 
+struct attribute_group;
 struct ib_device;
 struct ib_ucontext;
 struct ib_udata;
@@ -77,6 +78,10 @@ void rxe_details_end(struct sk_buff *msg, struct nlattr *nest, bool keep);
 u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats);
 u32 rxe_netdev_speed(struct net_device *ndev);
 bool rxe_dev_is_aggregate(const struct net_device *ndev);
+
+/* Attributes of a device in sysfs. */
+extern const struct attribute_group rxe_sysfs_group;
+void rxe_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey));
 
 int rxe_exclusion_start(void);
 void rxe_exclusion_stop(void);

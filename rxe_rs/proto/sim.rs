@@ -270,7 +270,11 @@ impl Ports for Host {
     }
 
     fn pkey(&self) -> PKey {
-        PKey::DEFAULT
+        self.pkey_at(0)
+    }
+
+    fn pkey_at(&self, index: u16) -> PKey {
+        PKey(PKey::DEFAULT.0.wrapping_sub(index))
     }
 
     fn count(&mut self, what: Count) {
@@ -410,6 +414,11 @@ impl Pair {
     pub fn post_invalid(&mut self, side: usize, wr: SendWr, status: WcStatus) {
         self.hosts[side].slots.push(SqSlot::invalid(wr, status));
         self.hosts[side].buffers.push(0);
+    }
+
+    /// The packets under way.
+    pub fn under_way(&self) -> impl Iterator<Item = &[u8]> {
+        self.wire.values().map(|(_, packet)| &packet[..])
     }
 
     /// Lets one side send what it can.

@@ -205,6 +205,10 @@ impl Ports for QpPorts<'_, '_> {
         self.dev().pkey(self.pkey_index)
     }
 
+    fn pkey_at(&self, index: u16) -> PKey {
+        self.dev().pkey(index)
+    }
+
     fn count(&mut self, what: Count) {
         let tally = Tally {
             dev: self.dev(),

@@ -183,6 +183,7 @@ impl QpCtx {
                 qpn: Qpn::new(ud.remote_qpn),
                 qkey: QKey(ud.remote_qkey),
                 ah: ud.ah.number(),
+                pkey_index: ud.pkey_index,
             };
         }
         let used;

@@ -2,6 +2,7 @@
 //! The engine's packet sink over a batch of socket buffers.
 
 use super::QpCtx;
+use crate::counters::Traffic;
 use kernel::sync::Arc;
 use rxe_kapi::{
     crc::crc32_le,
@@ -17,6 +18,7 @@ use rxe_proto::{
         Tx,
         TxFault, //
     },
+    ids::PKey,
     wire::{
         icrc::{
             icrc,
@@ -59,6 +61,11 @@ impl Tx for BatchTx<'_, '_> {
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>> {
+        if headers.pkey() == PKey::INVALID {
+            // The partition was taken away: to the protocol the packet is lost, until it is back.
+            self.ctx.dev.counters.traffic(Traffic::TxErrors, 1);
+            return Ok(());
+        }
         let of_ah;
         let flow = match to {
             Dest::Peer => self.flow,

@@ -83,6 +83,14 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// `EINVAL` beyond the table.
     fn pkey(&self, index: u16) -> Result<u16>;
 
+    /// Sets the P_Key at `index`; 0 empties the entry. For the administrator, who writes to the
+    /// device's sysfs attribute `pkey_table`. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond the table or for an invalid key, `EEXIST` if another entry has the key.
+    fn set_pkey(&self, index: u16, pkey: u16) -> Result;
+
     /// Version line for `rdma dev`, at most 31 bytes.
     fn firmware(&self) -> &'static CStr;
 
@@ -235,6 +243,9 @@ pub fn register<D: Device>(
     let dev = raw.as_ptr();
     // SAFETY: A fresh device, zeroed behind the C part.
     unsafe { DeviceShell::<D>::init(dev, None) };
+    // SAFETY: The function is good for all devices of this driver, which are the only ones with the
+    // attribute.
+    unsafe { bindings::rxe_sysfs_setup(Some(Ops::<D>::set_pkey)) };
     // SAFETY: A fresh device that nobody knows; the operations are static.
     unsafe {
         bindings::ib_set_device_ops(dev, &Ops::<D>::TABLE);
@@ -318,6 +329,7 @@ impl<D: Device> Ops<D> {
         ops.get_port_immutable = Some(Self::get_port_immutable);
         ops.get_link_layer = Some(Self::get_link_layer);
         ops.query_pkey = Some(Self::query_pkey);
+        ops.device_group = &raw const bindings::rxe_sysfs_group;
         ops.add_gid = Some(Self::add_gid);
         ops.del_gid = Some(Self::del_gid);
         ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);
@@ -535,6 +547,14 @@ impl<D: Device> Ops<D> {
             unsafe { *pkey = value };
             Ok(0)
         })
+    }
+
+    /// # Safety
+    ///
+    /// Called for the sysfs attribute of a live device.
+    unsafe extern "C" fn set_pkey(dev: *mut bindings::ib_device, index: u16, pkey: u16) -> c_int {
+        // SAFETY: By the caller's promise; attributes are there while the device is registered.
+        errno(unsafe { ctx::<D>(dev) }.set_pkey(index, pkey))
     }
 
     /// # Safety

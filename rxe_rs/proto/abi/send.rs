@@ -130,6 +130,7 @@ fn fill<'a>(
                 qpn: Qpn::new(own.remote_qpn.get()),
                 qkey: QKey(own.remote_qkey.get()),
                 ah: own.ah_num.get(),
+                pkey_index: 0,
             };
         }
         SendOp::Send | SendOp::SendImm => {}

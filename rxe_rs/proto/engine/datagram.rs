@@ -2,7 +2,7 @@
 //! UD: one packet a message, and the receive side of UC.
 
 use super::ports::{Count, Dest, LocalFault, Ports, Taken, Tx, TxFault};
-use super::qp::{Progress, Qp, State, UdMeta};
+use super::qp::{Progress, Qp, Service, State, UdMeta};
 use super::requester::pad_of;
 use super::responder::{Message, Refusal};
 use super::wc::{NetKind, Wc, WcOpcode, WcStatus};
@@ -72,7 +72,10 @@ impl Qp {
         let bth = Bth {
             se: wr.flags.solicited,
             pad: pad_of(wr.length),
-            pkey: ports.pkey(),
+            pkey: match self.service {
+                Service::Gsi => ports.pkey_at(wr.ud.pkey_index),
+                _ => ports.pkey(),
+            },
             ..Bth::new(opcode, wr.ud.qpn, self.req.top)
         };
         let key = qkey::outgoing(wr.ud.qkey, self.attrs.qkey);

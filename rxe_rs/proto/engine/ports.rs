@@ -236,6 +236,9 @@ pub trait Ports {
     /// The P_Key that outgoing packets carry now.
     fn pkey(&self) -> PKey;
 
+    /// The P_Key at `index` of the port's table; one that matches nothing beyond it.
+    fn pkey_at(&self, index: u16) -> PKey;
+
     /// Counts an occurrence.
     fn count(&mut self, what: Count);
 }

@@ -85,6 +85,8 @@ pub struct UdDest {
     pub qkey: QKey,
     /// Address handle number; resolved outside the engine.
     pub ah: u32,
+    /// Index of the P_Key; used by the general services interface alone, other QPs send their own.
+    pub pkey_index: u16,
 }
 
 /// One send work request.
@@ -138,6 +140,7 @@ impl SendWr {
             qpn: Qpn::GSI,
             qkey: QKey(0),
             ah: 0,
+            pkey_index: 0,
         },
     };
 }

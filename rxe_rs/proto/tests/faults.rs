@@ -8,7 +8,7 @@ use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn, QKey, Qpn, RKey};
 use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
-use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Syndrome};
+use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Syndrome};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -392,6 +392,23 @@ fn long_datagrams_are_harmless() {
             .map(|r| (r.0.wr_id, r.0.byte_len))
             .collect();
         assert_eq!(received, [(0, 50)], "{service:?}");
+    }
+}
+
+/// QP1 sends with the P_Key its request names, other queue pairs with their own.
+#[test]
+fn partition_of_datagrams() {
+    for (service, expected) in [(Service::Ud, 0xffff), (Service::Gsi, 0xfffc)] {
+        let mut pair = Pair::of(service, 1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut request = wr(SendOp::Send, 0, 10);
+        request.ud.qpn = Qpn::new(0x12);
+        request.ud.pkey_index = 3;
+        pair.post(0, request, 0);
+        pair.transmit(0);
+        let packets: Vec<_> = pair.under_way().collect();
+        assert_eq!(packets.len(), 1);
+        let bth = *Packet::parse(packets[0], packets[0].len()).unwrap().bth();
+        assert_eq!(bth.pkey.0, expected, "{service:?}");
     }
 }
 

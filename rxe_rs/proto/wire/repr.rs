@@ -3,7 +3,7 @@
 
 use super::feth::Selectivity;
 use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth};
-use crate::ids::{QKey, Qpn, RKey};
+use crate::ids::{PKey, QKey, Qpn, RKey};
 use zerocopy::{Immutable, IntoBytes};
 
 /// BTH and extension headers of one packet, in a buffer of fixed size.
@@ -31,6 +31,13 @@ impl Headers {
             bytes,
             len: Bth::LEN,
         }
+    }
+
+    /// The P_Key of the BTH.
+    #[inline]
+    pub fn pkey(&self) -> PKey {
+        let field = self.bytes.get(2..).and_then(|rest| rest.first_chunk());
+        PKey(field.map_or(0, |key| u16::from_be_bytes(*key)))
     }
 
     #[inline]

@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Partitions: the P_Key table and what it lets through, between two devices of one machine.
+
+pkeys.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+"""
+import errno
+import subprocess
+import sys
+import time
+
+from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.device import Context
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QPAttr
+from pyverbs.wr import SendWR
+import pyverbs.enums as e
+
+from status import End
+
+QKEY = 0x4711
+TYPES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
+
+
+def attribute(device):
+    return f"/sys/class/infiniband/{device}/pkey_table"
+
+
+def put(device, index, key):
+    with open(attribute(device), "w") as table:
+        table.write(f"{index} {key:#x}\n")
+
+
+def table(device):
+    with open(attribute(device)) as lines:
+        return {int(index): int(key, 16) for index, key in (line.split() for line in lines)}
+
+
+def refused(error, *args):
+    try:
+        put(*args)
+    except OSError as e_:
+        assert e_.errno == error, f"{args}: {e_}"
+    else:
+        raise AssertionError(f"{args} accepted")
+
+
+class Member(End):
+    """A queue pair of any type that sends with the P_Key at an index of its own."""
+
+    def __init__(self, name, gid_index, kind, pkey_index):
+        super().__init__(name, gid_index, qp_type=TYPES[kind])
+        self.kind, self.pkey_index = kind, pkey_index
+
+    def route(self, other):
+        gid = other.ctx.query_gid(1, other.gid_index)
+        return AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=self.gid_index, hop_limit=64), is_global=1, port_num=1)
+
+    def join(self, other, timeout=14, retries=1):
+        steps = e.IBV_QP_STATE
+        attr = QPAttr(qp_state=e.IBV_QPS_INIT, port_num=1)
+        attr.pkey_index = self.pkey_index
+        init = steps | e.IBV_QP_PKEY_INDEX | e.IBV_QP_PORT
+        if self.kind == "UD":
+            attr.qkey = QKEY
+            self.qp.modify(attr, init | e.IBV_QP_QKEY)
+            self.qp.modify(QPAttr(qp_state=e.IBV_QPS_RTR), steps)
+            self.qp.modify(QPAttr(qp_state=e.IBV_QPS_RTS), steps | e.IBV_QP_SQ_PSN)
+            self.ah = AH(self.pd, attr=self.route(other))
+            self.peer = other.qp.qp_num
+            return
+        self.qp.modify(attr, init | e.IBV_QP_ACCESS_FLAGS)
+        attr = QPAttr(qp_state=e.IBV_QPS_RTR)
+        attr.ah_attr, attr.path_mtu, attr.dest_qp_num, attr.rq_psn = self.route(other), e.IBV_MTU_1024, other.qp.qp_num, 5
+        rtr = steps | e.IBV_QP_AV | e.IBV_QP_PATH_MTU | e.IBV_QP_DEST_QPN | e.IBV_QP_RQ_PSN
+        rts = steps | e.IBV_QP_SQ_PSN
+        if self.kind == "RC":
+            attr.max_dest_rd_atomic, attr.min_rnr_timer = 1, 12
+            rtr |= e.IBV_QP_MAX_DEST_RD_ATOMIC | e.IBV_QP_MIN_RNR_TIMER
+            rts |= e.IBV_QP_TIMEOUT | e.IBV_QP_RETRY_CNT | e.IBV_QP_RNR_RETRY | e.IBV_QP_MAX_QP_RD_ATOMIC
+        self.qp.modify(attr, rtr)
+        attr = QPAttr(qp_state=e.IBV_QPS_RTS)
+        attr.sq_psn, attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.max_rd_atomic = 5, timeout, retries, 7, 1
+        self.qp.modify(attr, rts)
+
+    def send(self, text, wr_id=2):
+        self.mr.write(text, len(text))
+        wr = SendWR(wr_id=wr_id, num_sge=1, sg=[self.sge(len(text))], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+        if self.kind == "UD":
+            wr.set_wr_ud(self.ah, self.peer, QKEY)
+        self.qp.post_send(wr)
+
+    def received(self, text):
+        skip = 40 if self.kind == "UD" else 0
+        wc = self.complete()
+        assert wc.byte_len == skip + len(text) and self.mr.read(len(text), skip) == text
+        return wc
+
+    def drops(self):
+        return self.ctx.query_port(1).bad_pkey_cntr
+
+
+def two(names, kind, index_a, index_b, **retry):
+    a, b = Member(names[0], int(names[1]), kind, index_a), Member(names[2], int(names[3]), kind, index_b)
+    a.join(b, **retry)
+    b.join(a, **retry)
+    b.recv(b.sge())
+    return a, b
+
+
+def edit(names):
+    device = names[0]
+    ctx = Context(name=device)
+    attr, port = ctx.query_device(), ctx.query_port(1)
+    assert attr.max_pkeys == port.pkey_tbl_len == 128, (attr.max_pkeys, port.pkey_tbl_len)
+    assert table(device) == {0: 0xFFFF}, table(device)
+    put(device, 127, 0x8001)
+    put(device, 3, 0x0001)
+    put(device, 3, 0x7ABC)
+    assert table(device) == {0: 0xFFFF, 3: 0x7ABC, 127: 0x8001}, table(device)
+    for index, key in ((0, 0xFFFF), (1, 0), (3, 0x7ABC), (127, 0x8001)):
+        # libibverbs gives it in wire order.
+        seen = int.from_bytes(ctx.query_pkey(1, index).to_bytes(2, "little"), "big")
+        assert seen == key, f"query_pkey({index}) is {seen:#x}"
+        with open(f"/sys/class/infiniband/{device}/ports/1/pkeys/{index}") as entry:
+            assert int(entry.read(), 16) == key
+    for index, key in ((128, 0x8001), (1, 0x10000), (1, 0x8000), (-1, 0x8001)):
+        refused(errno.EINVAL, device, index, key)
+    refused(errno.EEXIST, device, 5, 0x7ABC)
+    for garbage in ("", "1", "1 2 3", "x 1", "1 x"):
+        try:
+            with open(attribute(device), "w") as file:
+                file.write(garbage + "\n")
+        except OSError as error:
+            assert error.errno == errno.EINVAL, f"{garbage}: {error}"
+        else:
+            raise AssertionError(f"'{garbage}' accepted")
+    for _ in range(3):
+        event = ctx.get_async_event()
+        assert event.event_type == e.IBV_EVENT_PKEY_CHANGE, event.event_type
+        event.ack()
+    command = ["setpriv", "--bounding-set", "-net_admin", "sh", "-c", f"echo 9 0x8009 >{attribute(device)}"]
+    assert subprocess.run(command, stderr=subprocess.DEVNULL).returncode, "changed without CAP_NET_ADMIN"
+    put(device, 127, 0)
+    put(device, 3, 0)
+    assert table(device) == {0: 0xFFFF}
+
+
+KEYS = {"A": 0x8001, "B": 0x0001, "C": 0x0001, "D": 0x8002}
+TALK = {"AB", "BA", "AC", "CA"}
+
+
+def four(names, kind):
+    """Partition 1 with full member A and limited members B and C, partition 2 with D: who hears whom."""
+    places = {key: index for index, key in enumerate(sorted(set(KEYS.values())), 5)}
+    for key, index in places.items():
+        put(names[0], index, key)
+        put(names[2], 100 - index, key)
+    for x in KEYS:
+        for y in KEYS:
+            if x == y:
+                continue
+            a, b = two(names, kind, places[KEYS[x]], 100 - places[KEYS[y]])
+            before = b.drops()
+            a.send(b"partition")
+            if x + y in TALK:
+                a.complete()
+                b.received(b"partition")
+                assert b.drops() == before, f"{kind} {x} to {y}: counted as dropped"
+                continue
+            a.complete(e.IBV_WC_RETRY_EXC_ERR if kind == "RC" else e.IBV_WC_SUCCESS)
+            b.quiet(0.1)
+            more = b.drops() - before
+            assert more >= 2 if kind == "RC" else more == 1, f"{kind} {x} to {y}: {more} packets dropped"
+            assert b.state() == e.IBV_QPS_RTS, f"{kind} {x} to {y}: the receiver's state changed"
+
+
+def four_rc(names):
+    four(names, "RC")
+
+
+def four_uc(names):
+    four(names, "UC")
+
+
+def four_ud(names):
+    four(names, "UD")
+
+
+def taken_away(names):
+    """An entry that is removed under a live queue pair stops its traffic; put back, it goes on."""
+    for device in (names[0], names[2]):
+        put(device, 7, 0x8005)
+    for side in (0, 2):
+        for kind in TYPES:
+            a, b = two(names, kind, 7, 7, timeout=16, retries=7)
+            a.send(b"before")
+            a.complete()
+            b.received(b"before")
+            b.recv(b.sge())
+            put(names[side], 7, 0)
+            a.send(b"meanwhile")
+            if kind == "RC":
+                a.quiet(0.5)
+                assert a.state() == b.state() == e.IBV_QPS_RTS
+                put(names[side], 7, 0x8005)
+                a.complete()
+                b.received(b"meanwhile")
+                b.recv(b.sge())
+            else:
+                a.complete()
+                b.quiet(0.2)
+                put(names[side], 7, 0x8005)
+            a.send(b"after")
+            a.complete()
+            b.received(b"after")
+
+
+def next_packet(names):
+    """A change holds from the next packet on."""
+    put(names[0], 2, 0x8011)
+    put(names[2], 2, 0x8011)
+    a, b = two(names, "UD", 2, 2)
+    a.send(b"one")
+    a.complete()
+    b.received(b"one")
+    b.recv(b.sge())
+    put(names[2], 2, 0x8012)
+    before = b.drops()
+    a.send(b"two")
+    a.complete()
+    b.quiet(0.1)
+    assert b.drops() == before + 1
+    put(names[0], 2, 0x0012)
+    a.send(b"three")
+    a.complete()
+    b.received(b"three")
+
+
+def unused_index(names):
+    put(names[0], 9, 0x8020)
+    a = Member(names[0], int(names[1]), "UD", 9)
+    b = Member(names[2], int(names[3]), "UD", 0)
+    a.join(b)
+    put(names[0], 9, 0)
+    late = Member(names[0], int(names[1]), "UD", 9)
+    try:
+        late.join(b)
+    except PyverbsRDMAError as error:
+        assert error.error_code == errno.EINVAL
+    else:
+        raise AssertionError("an empty entry was accepted")
+
+
+CASES = [edit, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C side of the kapi crate: attributes of a device in sysfs.
+ */
+#include "bindings_helper.h"
+#include <linux/capability.h>
+#include <linux/sysfs.h>
+
+static int (*rxe_set_pkey)(struct ib_device *dev, u16 index, u16 pkey);
+
+/* The same function for all devices. */
+void rxe_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey))
+{
+	WRITE_ONCE(rxe_set_pkey, set_pkey);
+}
+
+/* One line "INDEX 0xKEY" for each entry in use. */
+static ssize_t pkey_table_show(struct device *device,
+			       struct device_attribute *attr, char *buf)
+{
+	struct ib_device *dev = rdma_device_to_ibdev(device);
+	ssize_t len = 0;
+	u16 index, pkey;
+
+	for (index = 0; !ib_query_pkey(dev, 1, index, &pkey); index++) {
+		if (pkey)
+			len += sysfs_emit_at(buf, len, "%u 0x%04x\n", index,
+					     pkey);
+	}
+	return len;
+}
+
+/* "INDEX KEY"; the key 0 empties the entry. */
+static ssize_t pkey_table_store(struct device *device,
+				struct device_attribute *attr, const char *buf,
+				size_t count)
+{
+	struct ib_device *dev = rdma_device_to_ibdev(device);
+	struct net *net = read_pnet(&dev->coredev.rdma_net);
+	int index, pkey, err;
+	char junk;
+
+	if (!ns_capable(net->user_ns, CAP_NET_ADMIN))
+		return -EPERM;
+	if (sscanf(buf, "%i %i %c", &index, &pkey, &junk) != 2 || index < 0 ||
+	    index > U16_MAX || pkey < 0 || pkey > U16_MAX)
+		return -EINVAL;
+	err = READ_ONCE(rxe_set_pkey)(dev, index, pkey);
+	return err ?: count;
+}
+static DEVICE_ATTR_RW(pkey_table);
+
+static struct attribute *rxe_sysfs_attrs[] = {
+	&dev_attr_pkey_table.attr,
+	NULL,
+};
+
+const struct attribute_group rxe_sysfs_group = {
+	.attrs = rxe_sysfs_attrs,
+};
