@@ -7,7 +7,8 @@
 # KERNEL=7.2 or KERNEL=7.3 chooses the kernel series; the newest one that Debian offers completely is the default.
 
 KERNEL ?=
-export KERNEL
+SUITES ?=
+export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
 .PHONY: all module demo test test-suites check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
