@@ -181,7 +181,6 @@ class Runner(unittest.TestCase):
         names = [t.name for t in self.runner.all_tests()]
         for path in (HERE.parent / "ktests/suites").glob("*.suite"):
             names += [t.name for t in self.runner.Suite(path.stem).tests(None)]
-        stems = {n.split(".")[0] for n in names}
         operations = (HERE.parent / "rxe_rs/kapi/rdma/device.rs").read_text()
         for line in (HERE.parent / "rxe_rs/FEATURES.md").read_text().splitlines():
             cells = [c.strip() for c in line.strip("|").split("|")]
@@ -190,9 +189,8 @@ class Runner(unittest.TestCase):
                     self.assertIn(f"ops.{cells[0].strip('`')} = ", operations)
             if len(cells) == 4 and cells[1] in ("Y", "P"):
                 for pattern in re.findall(r"`([\w*]+\.[\w*.]+)`", cells[2]):
-                    if pattern.split(".")[0] in stems:
-                        with self.subTest(line=line, pattern=pattern):
-                            self.assertTrue(fnmatch.filter(names, pattern))
+                    with self.subTest(line=line, pattern=pattern):
+                        self.assertTrue(fnmatch.filter(names, pattern))
 
     def test_sources_carry_a_licence(self):
         for path in [*HERE.rglob("*"), *(HERE.parent / "ktests").rglob("*")]:
