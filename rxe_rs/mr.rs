@@ -308,6 +308,22 @@ impl<'g> MrAccess<'g> {
         self.reach(self.pd, key, addr, len, rights, |_, _| Ok(()))
     }
 
+    /// Checks an access to all that `key` stands for. Windows grant no such thing.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    pub(crate) fn check_all(&self, key: u32, rights: Access) -> Result<(), AccessError> {
+        match &self.find(key)?.kind {
+            Kind::Fixed(fixed) => fixed.desc.admit(self.pd, key, rights),
+            Kind::Fast(fast) => {
+                let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
+                desc.admit(self.pd, key, rights)
+            }
+            Kind::Window(_) => Err(AccessError::NoRight),
+        }
+    }
+
     /// Executes an atomic operation of the peer on the word at `addr` and returns its value
     /// before.
     ///
@@ -315,10 +331,14 @@ impl<'g> MrAccess<'g> {
     ///
     /// Why the access is refused, misalignment included.
     pub(crate) fn atomic(&self, key: u32, addr: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let rights = Access::REMOTE_ATOMIC;
+        let rights = match op {
+            AtomicOp::Write { .. } => Access::REMOTE_WRITE,
+            AtomicOp::CmpSwp { .. } | AtomicOp::FetchAdd { .. } => Access::REMOTE_ATOMIC,
+        };
         self.reach(self.pd, key, addr, 8, rights, |memory, at| match op {
             AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
             AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),
+            AtomicOp::Write { value } => memory.store(at, value).map(|()| 0),
         })
     }
 }

@@ -20,6 +20,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
+import status
 from status import ACCESS, MTU, End, pair, pattern
 
 LOCAL = e.IBV_ACCESS_LOCAL_WRITE
@@ -467,6 +468,87 @@ def process_killed(names):
     assert status == 0, status
 
 
+def extended(names, ops, access=ACCESS, rights=ACCESS):
+    """Two connected ends; the queue pair of a has the library's newer interface."""
+    status.ACCESS = rights
+    a, b = pair(names, b_access=access)
+    a.qp.close()
+    cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=2, max_recv_sge=2)
+    init = QPInitAttrEx(qp_type=e.IBV_QPT_RC, scq=a.cq, rcq=a.cq, cap=cap, pd=a.pd, send_ops_flags=ops, sq_sig_all=1,
+                        comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+    a.qp = QPEx(a.ctx, init)
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    a.connect(b, 0xFFFFFE, 0x000123)
+    b.connect(a, 0x000123, 0xFFFFFE)
+    return a, b
+
+
+def atomic_write(names):
+    """Eight aligned bytes; nothing else, and nothing without the right to write."""
+    def put(addr, key, value, status=e.IBV_WC_SUCCESS):
+        a.qp.wr_start()
+        a.qp.wr_id = 4
+        a.qp.wr_flags = e.IBV_SEND_SIGNALED
+        a.qp.wr_atomic_write(key, addr, value)
+        a.qp.wr_complete()
+        return a.complete(status)
+
+    a, b = extended(names, e.IBV_QP_EX_WITH_ATOMIC_WRITE)
+    for n in range(10):
+        value = pattern(8, n)
+        assert put(b.mr.buf + 8 * n, b.mr.rkey, value).opcode == e.IBV_WC_ATOMIC_WRITE
+        assert b.mr.read(8, 8 * n) == value
+    put(b.mr.buf + 4, b.mr.rkey, bytes(8), e.IBV_WC_LOC_QP_OP_ERR)
+    for key, access, rights, addr in ((None, ACCESS & ~WRITE, ACCESS, 0), (None, ACCESS, ACCESS & ~WRITE, 0),
+                                      (1, ACCESS, ACCESS, 0), (None, ACCESS, ACCESS, 65536)):
+        a, b = extended(names, e.IBV_QP_EX_WITH_ATOMIC_WRITE, access, rights)
+        b.mr.write(pattern(64), 64)
+        put(b.mr.buf + addr, b.mr.rkey if key is None else key, bytes(8), REFUSED)
+        assert b.mr.read(64, 0) == pattern(64)
+
+
+def flush(names):
+    """A FLUSH after a WRITE, of a range and of the whole region; only with the right."""
+    def put(key, addr, length, kind, level, status=e.IBV_WC_SUCCESS):
+        a.qp.wr_start()
+        a.qp.wr_id = 4
+        a.qp.wr_flags = e.IBV_SEND_SIGNALED
+        a.qp.wr_flush(key, addr, length, kind, level)
+        a.qp.wr_complete()
+        return a.complete(status)
+
+    right = e.IBV_ACCESS_FLUSH_GLOBAL
+    ops = e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE
+    whole, part = e.IBV_FLUSH_MR, e.IBV_FLUSH_RANGE
+    a, b = extended(names, ops, ACCESS | right, ACCESS | right)
+    for level in (part, whole, part):
+        data = pattern(5000, level)
+        a.mr.write(data, 5000)
+        a.qp.wr_start()
+        a.qp.wr_id = 5
+        a.qp.wr_flags = e.IBV_SEND_SIGNALED
+        a.qp.wr_rdma_write(b.mr.rkey, b.mr.buf)
+        a.qp.wr_set_sge(a.sge(5000))
+        a.qp.wr_complete()
+        assert put(b.mr.rkey, b.mr.buf, 5000, e.IBV_FLUSH_GLOBAL, level).wr_id == 5
+        wc = a.complete()
+        assert wc.wr_id == 4 and wc.opcode == e.IBV_WC_FLUSH, wc
+        assert b.mr.read(5000, 0) == data
+    put(b.mr.rkey, b.mr.buf + 60000, 5537, e.IBV_FLUSH_GLOBAL, part, REFUSED)
+    persistent = e.IBV_ACCESS_FLUSH_PERSISTENT
+    for access, rights, kind in ((ACCESS, ACCESS | right, e.IBV_FLUSH_GLOBAL), (ACCESS | right, ACCESS, e.IBV_FLUSH_GLOBAL),
+                                 (ACCESS | right, ACCESS | right | persistent, e.IBV_FLUSH_PERSISTENT)):
+        for level in (part, whole):
+            a, b = extended(names, ops, access, rights)
+            put(b.mr.rkey, b.mr.buf, 100, kind, level, REFUSED)
+    # The memory of this machine does not persist.
+    try:
+        MR(b.pd, PAGE, ACCESS | persistent)
+        raise AssertionError("a region was registered for flushing to persistence")
+    except PyverbsRDMAError:
+        pass
+
+
 def attributes(names):
     ctx = End(names[0], int(names[1])).ctx
     attr = ctx.query_device()
@@ -477,7 +559,7 @@ def attributes(names):
 
 CASES = [window_type_1, window_type_2, window_bounds, window_zero_based, window_of_other_queue_pair, window_other_domain,
          bad_binds, unbound_window, send_with_invalidate, bad_invalidate, invalidate_in_order, region_with_windows,
-         rereg_access, rereg_read_only, rereg_domain, rereg_translation, rereg_under_traffic, process_killed, attributes]
+         rereg_access, rereg_read_only, rereg_domain, rereg_translation, rereg_under_traffic, process_killed, atomic_write, flush, attributes]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])

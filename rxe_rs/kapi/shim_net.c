@@ -47,6 +47,11 @@ void rxe_local_bh_enable(void)
 	local_bh_enable();
 }
 
+void rxe_wmb(void)
+{
+	wmb();
+}
+
 bool rxe_softirq_allowed(void)
 {
 	return !in_hardirq() && !in_nmi() && !irqs_disabled();

@@ -28,6 +28,7 @@ void rxe_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags);
 void rxe_local_bh_disable(void);
 void rxe_local_bh_enable(void);
 bool rxe_softirq_allowed(void);
+void rxe_wmb(void);
 
 /* RCU table. Storing never sleeps; a null entry reserves its index. */
 void rxe_table_init(struct xarray *xa);

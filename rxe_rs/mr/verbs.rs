@@ -141,6 +141,7 @@ impl MemoryRegion for MrCtx {
         .union(Access::MW_BIND)
         .union(Access::ZERO_BASED)
         .union(Access::HUGETLB)
+        .union(Access::FLUSH_GLOBAL)
         .bits();
 
     fn register(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, user: UserMr) -> Result<MrCreated<Self>> {

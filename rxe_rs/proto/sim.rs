@@ -20,9 +20,10 @@ use crate::engine::ports::{
 };
 use crate::engine::qp::{JOBS, RESOURCES};
 use crate::engine::wc::{NetKind, Wc, WcStatus};
-use crate::engine::wr::{KeyFault, KeyOp, RecvWr, SendWr, SqSlot};
+use crate::engine::wr::{FlushKind, KeyFault, KeyOp, RecvWr, SendWr, SqSlot};
 use crate::engine::{Job, Progress, Qp, Resource, Service, State, UdMeta};
 use crate::ids::{Mtu, PKey, Psn, Qpn, RKey};
+use crate::wire::feth::Selectivity;
 use crate::wire::icrc::{icrc, SoftCrc};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
@@ -97,6 +98,8 @@ pub struct Host {
     pub invalid: Cell<bool>,
     /// Requests about keys that were executed, with the number of send completions before each.
     pub key_ops: RefCell<Vec<(KeyOp, usize)>>,
+    /// FLUSHes executed: address, length and kind.
+    pub flushes: RefCell<Vec<(u64, u32, FlushKind)>>,
     /// Keys that no such request may name.
     pub bad_keys: Vec<RKey>,
     /// Send requests whose local buffers turn out to be unusable.
@@ -218,9 +221,25 @@ impl Ports for Host {
             AtomicOp::CmpSwp { compare, swap } if old == compare => swap,
             AtomicOp::CmpSwp { .. } => old,
             AtomicOp::FetchAdd { add } => old.wrapping_add(add),
+            AtomicOp::Write { value } => value,
         };
         word.copy_from_slice(&new.to_ne_bytes());
         Ok(old)
+    }
+
+    fn remote_flush(
+        &self,
+        rkey: RKey,
+        addr: u64,
+        len: u32,
+        kind: FlushKind,
+    ) -> Result<(), RemoteFault> {
+        match kind.selectivity {
+            Selectivity::Range => self.remote(rkey, addr, len as usize).map(|_| ())?,
+            Selectivity::Region => self.remote(rkey, self.grant_from as u64, 0).map(|_| ())?,
+        }
+        self.flushes.borrow_mut().push((addr, len, kind));
+        Ok(())
     }
 
     fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
@@ -396,6 +415,7 @@ impl Pair {
             qp.attrs.remote_write = true;
             qp.attrs.remote_atomic = true;
             qp.attrs.drain_notice = true;
+            qp.attrs.remote_flush = 1;
             qp.set_rq_psn(psn[1 - side]);
             qp.set_state(State::Rtr, host);
             qp.set_sq_psn(psn[side]);

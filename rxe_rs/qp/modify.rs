@@ -38,14 +38,18 @@ use rxe_proto::{
         QKey,
         Qpn, //
     },
-    wire::sport::source_port, //
+    wire::{
+        sport::source_port,
+        Feth, //
+    },
 };
 
-/// `IB_ACCESS_REMOTE_WRITE`, `IB_ACCESS_REMOTE_READ` and `IB_ACCESS_REMOTE_ATOMIC`
-/// (`include/rdma/ib_verbs.h`).
+/// Bits of `enum ib_access_flags` (`include/rdma/ib_verbs.h`).
 const REMOTE_WRITE: u32 = 1 << 1;
 const REMOTE_READ: u32 = 1 << 2;
 const REMOTE_ATOMIC: u32 = 1 << 3;
+const FLUSH_GLOBAL: u32 = 1 << 8;
+const FLUSH_PERSISTENT: u32 = 1 << 9;
 
 impl QpCtx {
     /// Refuses values that the device does not support.
@@ -183,6 +187,13 @@ impl QpCtx {
             attrs.remote_write = flags & REMOTE_WRITE != 0;
             attrs.remote_read = flags & REMOTE_READ != 0;
             attrs.remote_atomic = flags & REMOTE_ATOMIC != 0;
+            attrs.remote_flush = [
+                (FLUSH_GLOBAL, Feth::GLOBAL),
+                (FLUSH_PERSISTENT, Feth::PERSISTENT),
+            ]
+            .into_iter()
+            .filter(|(flag, _)| flags & flag != 0)
+            .fold(0, |all, (_, placement)| all | placement);
         }
         if let Some(qkey) = change.qkey() {
             attrs.qkey = QKey(qkey);

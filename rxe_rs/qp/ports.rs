@@ -28,7 +28,10 @@ use crate::{
     },
 };
 use kernel::sync::Arc;
-use rxe_kapi::net::tx::Flow;
+use rxe_kapi::{
+    net::tx::Flow,
+    sync::context, //
+};
 use rxe_proto::{
     engine::{
         ports::{
@@ -42,6 +45,7 @@ use rxe_proto::{
         },
         wc::Wc,
         wr::{
+            FlushKind,
             KeyFault,
             KeyOp,
             SqSlot, //
@@ -55,7 +59,11 @@ use rxe_proto::{
         RKey, //
     },
     table::region::Access,
-    wire::packet::Payload, //
+    wire::{
+        feth::Selectivity,
+        packet::Payload,
+        Feth, //
+    },
 };
 
 /// What the engine works on, borrowed from a locked QP.
@@ -173,6 +181,29 @@ impl Ports for QpPorts<'_, '_> {
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
         self.mrs.atomic(rkey.0, addr, op).map_err(|_| RemoteFault)
+    }
+
+    fn remote_flush(
+        &self,
+        rkey: RKey,
+        addr: u64,
+        len: u32,
+        kind: FlushKind,
+    ) -> Result<(), RemoteFault> {
+        if kind.placement & Feth::PERSISTENT != 0 {
+            // No region has the right.
+            return Err(RemoteFault);
+        }
+        let rights = Access::FLUSH_GLOBAL;
+        match kind.selectivity {
+            Selectivity::Range => self.mrs.check(rkey.0, addr, len, rights),
+            Selectivity::Region => self.mrs.check_all(rkey.0, rights),
+        }
+        .map_err(|_| RemoteFault)?;
+        // What earlier requests wrote is in the caches, where all processors and devices see it,
+        // before the answer is.
+        context::write_barrier();
+        Ok(())
     }
 
     fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {

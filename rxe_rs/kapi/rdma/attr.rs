@@ -92,6 +92,8 @@ impl DeviceAttr {
             | bindings::ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE
             | bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS
             | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW
+            | bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL
+            | bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE
             | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B)
             as u64;
         to.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG);

@@ -27,6 +27,13 @@ impl Drop for BhDisabled {
     }
 }
 
+/// Everything written before is seen before anything written afterwards, by devices as well.
+#[inline]
+pub fn write_barrier() {
+    // SAFETY: No requirement.
+    unsafe { bindings::rxe_wmb() };
+}
+
 /// True if locks that turn bottom halves off may be taken: not in a hard interrupt and not with
 /// interrupts off.
 #[inline]

@@ -96,6 +96,22 @@ pub struct AtomicWr {
     pub rkey: U32,
 }
 
+/// Own fields of FLUSH.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct FlushWr {
+    /// Address at the responder.
+    pub remote_addr: U64,
+    /// Never set: the length is that of the buffer part.
+    unused: U32,
+    /// Key of the region or window.
+    pub rkey: U32,
+    /// Placement, `enum ib_placement_type`.
+    pub placement: u8,
+    /// Selectivity, `enum ib_selectivity_level`.
+    pub level: u8,
+}
+
 /// Own fields of binding a memory window.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

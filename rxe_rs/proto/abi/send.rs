@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Send requests out of a user's ring.
 
-use super::layout::{AtomicWr, MwWr, RdmaWr, SendWqe, Sge, UdWr, SGE_LEN};
+use super::layout::{AtomicWr, FlushWr, MwWr, RdmaWr, SendWqe, Sge, UdWr, SGE_LEN};
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::{Bind, KeyOp, SendFlags, SendOp, SendWr, SqSlot, UdDest};
+use crate::engine::wr::{Bind, FlushKind, KeyOp, SendFlags, SendOp, SendWr, SqSlot, UdDest};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
+use crate::wire::feth::{Feth, Selectivity};
 use zerocopy::FromBytes;
 
 pub use crate::engine::wr::MAX_MESSAGE;
@@ -89,6 +90,8 @@ fn operation(opcode: u32, service: Service) -> Option<SendOp> {
         7 => SendOp::LocalInv,
         8 => SendOp::BindMw,
         9 => SendOp::SendInv,
+        14 => SendOp::Flush,
+        15 => SendOp::AtomicWrite,
         _ => return None,
     };
     let exists = match service {
@@ -135,6 +138,43 @@ fn fill<'a>(
         }
         SendOp::Send | SendOp::SendImm => {}
         SendOp::SendInv => wr.rkey = invalidated(wqe),
+        SendOp::AtomicWrite => {
+            let (own, _) = RdmaWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
+            wr.remote_addr = own.remote_addr.get();
+            wr.rkey = RKey(own.rkey.get());
+            // The library's newer interface puts the word where inline data would be; the older
+            // one fills in nothing.
+            let whole = wqe.dma.num_sge.get() == 0 && wqe.dma.length.get() == 8;
+            if !whole || wr.remote_addr % 8 != 0 {
+                return Err(MALFORMED);
+            }
+            wr.flags.inline = true;
+            wr.length = 8;
+            return area.get(..8).ok_or(MALFORMED);
+        }
+        SendOp::Flush => {
+            let (own, _) = FlushWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
+            wr.remote_addr = own.remote_addr.get();
+            wr.rkey = RKey(own.rkey.get());
+            wr.length = wqe.dma.length.get();
+            let known = own.placement & !(Feth::GLOBAL | Feth::PERSISTENT) == 0;
+            let selectivity = match own.level {
+                0 => Selectivity::Range,
+                1 => Selectivity::Region,
+                _ => return Err(MALFORMED),
+            };
+            if !known || own.placement == 0 {
+                return Err(MALFORMED);
+            }
+            if wr.length > MAX_MESSAGE {
+                return Err(WcStatus::LocLenErr);
+            }
+            wr.set_flush(FlushKind {
+                placement: own.placement,
+                selectivity,
+            });
+            return Ok(&[]);
+        }
         SendOp::LocalInv => {
             wr.set_key_op(&KeyOp::Invalidate(invalidated(wqe)));
             return Ok(&[]);

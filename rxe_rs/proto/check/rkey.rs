@@ -61,6 +61,25 @@ impl Grant {
 }
 
 impl MrDesc {
+    /// Checks an access to the region as a whole: key, domain and rights.
+    ///
+    /// # Errors
+    ///
+    /// The first that applies of [`AccessError`], in that order.
+    #[inline]
+    pub const fn admit(&self, pd: u32, key: u32, rights: Access) -> Result<(), AccessError> {
+        if !matches!(self.state, State::Valid) || self.key != key {
+            return Err(AccessError::BadKey);
+        }
+        if self.pd != pd {
+            return Err(AccessError::WrongPd);
+        }
+        if !self.access.contains(rights) {
+            return Err(AccessError::NoRight);
+        }
+        Ok(())
+    }
+
     /// Checks an access of `len` bytes at `addr` with key `key` from protection domain `pd` that
     /// needs all of `rights`.
     ///
@@ -81,14 +100,8 @@ impl MrDesc {
         if len == 0 {
             return Ok(Grant { offset: 0, len: 0 });
         }
-        if !matches!(self.state, State::Valid) || self.key != key {
-            return Err(AccessError::BadKey);
-        }
-        if self.pd != pd {
-            return Err(AccessError::WrongPd);
-        }
-        if !self.access.contains(rights) {
-            return Err(AccessError::NoRight);
+        if let Err(e) = self.admit(pd, key, rights) {
+            return Err(e);
         }
         let base = if self.access.contains(Access::ZERO_BASED) {
             0

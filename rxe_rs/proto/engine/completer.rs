@@ -210,9 +210,12 @@ impl Qp {
         let Some(slot) = self.answered_slot(now, psn, ports) else {
             return;
         };
-        if slot.wr.op != SendOp::Read {
-            ports.count(Count::Unexpected);
-            return;
+        match slot.wr.op {
+            SendOp::Read => {}
+            SendOp::AtomicWrite | SendOp::Flush => {
+                return self.handle_done(now, psn, &slot, last && payload.is_empty(), ports);
+            }
+            _ => return ports.count(Count::Unexpected),
         }
         let mtu = self.attrs.mtu.bytes();
         let placed = slot.run.placed;
@@ -244,6 +247,27 @@ impl Qp {
             }
             self.req.una_psn = psn.next();
         }
+        self.progress(now, before, ports);
+    }
+
+    /// The answer to ATOMIC WRITE and FLUSH: a READ response of nothing.
+    fn handle_done(
+        &mut self,
+        now: u64,
+        psn: Psn,
+        slot: &SqSlot,
+        fits: bool,
+        ports: &mut impl Ports,
+    ) {
+        if psn != slot.run.first {
+            return ports.count(Count::Unexpected);
+        }
+        if !fits {
+            return self.fail(slot, WcStatus::BadRespErr, ports);
+        }
+        let before = self.req.una_psn;
+        self.finish(slot, WcStatus::Success, ports);
+        self.finish_local(ports);
         self.progress(now, before, ports);
     }
 

@@ -7,7 +7,7 @@
 use super::responder::Resource;
 use super::response::Job;
 use super::wc::Wc;
-use super::wr::{KeyFault, KeyOp, RecvWr, SqSlot};
+use super::wr::{FlushKind, KeyFault, KeyOp, RecvWr, SqSlot};
 use crate::ids::{PKey, RKey};
 use crate::wire::packet::Payload;
 use crate::wire::repr::Headers;
@@ -45,6 +45,11 @@ pub enum AtomicOp {
     FetchAdd {
         /// Addend.
         add: u64,
+    },
+    /// Store the word; needs the right to write.
+    Write {
+        /// Value stored.
+        value: u64,
     },
 }
 
@@ -210,6 +215,16 @@ pub trait Ports {
     /// Executes an atomic operation on behalf of the peer and returns the value before it; `addr`
     /// is a multiple of 8.
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
+
+    /// Makes what was written to `len` bytes at `addr`, or to the whole region, visible as far as
+    /// `kind` asks.
+    fn remote_flush(
+        &self,
+        rkey: RKey,
+        addr: u64,
+        len: u32,
+        kind: FlushKind,
+    ) -> Result<(), RemoteFault>;
 
     /// Executes a request about keys. When it returns, what it ended is not used any more and what
     /// it began can be used.

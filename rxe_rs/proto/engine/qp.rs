@@ -84,6 +84,8 @@ pub struct Attrs {
     pub remote_atomic: bool,
     /// Raise an event when the send queue has drained in SQD.
     pub drain_notice: bool,
+    /// Placement bits that the peer's FLUSHes may have.
+    pub remote_flush: u8,
 }
 
 /// Greatest number of READ and ATOMIC requests in flight in one direction.
@@ -113,6 +115,7 @@ impl Attrs {
             remote_write: false,
             remote_atomic: false,
             drain_notice: false,
+            remote_flush: 0,
         }
     }
 }

@@ -332,7 +332,7 @@ impl Qp {
             return None;
         }
         let count = match wr.op {
-            SendOp::CmpSwp | SendOp::FetchAdd => 1,
+            op if op.is_single() => 1,
             _ => packets(wr.length, self.attrs.mtu.bytes()),
         };
         let top = self.req.top.wrapping_add(count);
@@ -374,6 +374,7 @@ impl Qp {
         let result = match slot.wr.op {
             SendOp::Read => self.send_read(slot, ports, tx),
             SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(slot, ports, tx),
+            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(slot, ports, tx),
             _ => self.send_payload(slot, produced, ports, tx),
         };
         match result {
@@ -509,6 +510,35 @@ impl Qp {
         let bth = self.bth(operation, slot.run.first, 0, ports);
         let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
         tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
+        self.advance_past(slot);
+        Ok(())
+    }
+
+    /// ATOMIC WRITE and FLUSH.
+    fn send_placed(
+        &mut self,
+        slot: &SqSlot,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let wr = &slot.wr;
+        let index = self.req.cur;
+        let (headers, size) = match wr.op {
+            SendOp::AtomicWrite => {
+                let bth = self.bth(Operation::AtomicWrite, slot.run.first, 0, ports);
+                (Headers::new(bth), 8)
+            }
+            _ => {
+                let bth = self.bth(Operation::Flush, slot.run.first, 0, ports);
+                let kind = wr.flush();
+                (Headers::new(bth).feth(kind.selectivity, kind.placement), 0)
+            }
+        };
+        let headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
+        let source = &*ports;
+        tx.packet(Dest::Peer, &headers, size, |dst| {
+            source.gather(index, 0, dst)
+        })?;
         self.advance_past(slot);
         Ok(())
     }

@@ -6,11 +6,12 @@ use super::qp::Qp;
 use super::requester::packets;
 use super::response::{Answer, Job, JobQueue, NO_CREDITS};
 use super::wc::{Wc, WcOpcode, WcStatus};
-use super::wr::{RecvWr, MAX_MESSAGE};
+use super::wr::{FlushKind, RecvWr, MAX_MESSAGE};
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
+use crate::wire::Feth;
 
 /// The message that is being received.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,11 @@ enum Kept {
     Atomic {
         psn: Psn,
         original: u64,
+        msn: Msn,
+    },
+    /// ATOMIC WRITE or FLUSH.
+    Done {
+        psn: Psn,
         msn: Msn,
     },
 }
@@ -157,7 +163,9 @@ impl Responder {
                 let at = psn.delta(first);
                 recent(first) && u32::try_from(at).is_ok_and(|at| at < count)
             }
-            Kept::Atomic { psn: own, .. } => own == psn && recent(own),
+            Kept::Atomic { psn: own, .. } | Kept::Done { psn: own, .. } => {
+                own == psn && recent(own)
+            }
         })
     }
 }
@@ -267,6 +275,8 @@ impl Qp {
         match packet.opcode().operation() {
             Operation::ReadRequest => self.execute_read(packet, ports),
             Operation::CmpSwap | Operation::FetchAdd => self.execute_atomic(packet, ports),
+            Operation::AtomicWrite => self.execute_atomic_write(packet, payload, ports),
+            Operation::Flush => self.execute_flush(packet, ports),
             _ => self.execute_payload(packet, payload, ports),
         }
     }
@@ -552,9 +562,82 @@ impl Qp {
         let Ok(original) = ports.remote_atomic(eth.rkey(), eth.va(), op) else {
             return Err(NO_ACCESS);
         };
+        let (psn, msn) = (self.resp.epsn, self.resp.msn.next());
+        let kept = Kept::Atomic { psn, original, msn };
+        self.answer_once(Answer::Atomic { original }, kept, ports);
+        Ok(())
+    }
+
+    /// ATOMIC WRITE (IBTA vol1 annex A19): 8 aligned bytes, all at once.
+    fn execute_atomic_write(
+        &mut self,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        ports: &mut impl Ports,
+    ) -> Result<(), Refusal> {
+        let between = matches!(self.resp.message, Message::None);
+        let Some(reth) = packet.reth().filter(|_| between && self.resource_free()) else {
+            return Err(INVALID);
+        };
+        let mut word = [0; 8];
+        let whole = payload.len() == word.len() && payload.copy_to(&mut word) == word.len();
+        if !whole || reth.dma_len() != 8 || reth.va() & 7 != 0 {
+            return Err(INVALID);
+        }
+        if !self.attrs.remote_write {
+            return Err(NO_ACCESS);
+        }
+        let value = u64::from_ne_bytes(word);
+        ports
+            .remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })
+            .map_err(|_| NO_ACCESS)?;
+        self.answer_done(ports);
+        Ok(())
+    }
+
+    /// FLUSH (IBTA vol1 annex A19).
+    fn execute_flush(
+        &mut self,
+        packet: &Packet<'_>,
+        ports: &mut impl Ports,
+    ) -> Result<(), Refusal> {
+        let between = matches!(self.resp.message, Message::None);
+        let (Some(reth), Some(feth), true) = (
+            packet.reth(),
+            packet.feth(),
+            between && self.resource_free(),
+        ) else {
+            return Err(INVALID);
+        };
+        let placement = feth.placement();
+        let known = placement & !(Feth::GLOBAL | Feth::PERSISTENT) == 0 && placement != 0;
+        let Some(selectivity) = feth.selectivity().filter(|_| known) else {
+            return Err(INVALID);
+        };
+        if placement & !self.attrs.remote_flush != 0 {
+            return Err(NO_ACCESS);
+        }
+        let kind = FlushKind {
+            placement,
+            selectivity,
+        };
+        ports
+            .remote_flush(reth.rkey(), reth.va(), reth.dma_len(), kind)
+            .map_err(|_| NO_ACCESS)?;
+        self.answer_done(ports);
+        Ok(())
+    }
+
+    /// Answers the expected request with nothing but that it is done.
+    fn answer_done(&mut self, ports: &mut impl Ports) {
+        let (psn, msn) = (self.resp.epsn, self.resp.msn.next());
+        self.answer_once(Answer::Done, Kept::Done { psn, msn }, ports);
+    }
+
+    /// Owes a response of one packet to the expected request, and remembers it.
+    fn answer_once(&mut self, answer: Answer, kept: Kept, ports: &mut impl Ports) {
         let psn = self.resp.epsn;
         let msn = self.resp.msn.next();
-        let answer = Answer::Atomic { original };
         // Room is certain: fewer jobs are pending than there are resources.
         self.resp.jobs.push(
             ports.jobs(),
@@ -565,13 +648,11 @@ impl Qp {
                 first_time: true,
             },
         );
-        let kept = Kept::Atomic { psn, original, msn };
         self.resp
             .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;
         self.resp.epsn = psn.next();
         self.drop_ack();
-        Ok(())
     }
 
     /// The response to be sent acknowledges everything before it.
@@ -647,6 +728,12 @@ impl Qp {
                 answer: Answer::Atomic { original },
                 first_time: false,
             },
+            (Operation::AtomicWrite | Operation::Flush, Some(Kept::Done { msn, .. })) => Job {
+                psn,
+                msn,
+                answer: Answer::Done,
+                first_time: false,
+            },
             _ => {
                 ports.count(Count::Unexpected);
                 return;
@@ -669,6 +756,10 @@ impl Qp {
 fn takes_resource(operation: Operation) -> bool {
     matches!(
         operation,
-        Operation::ReadRequest | Operation::CmpSwap | Operation::FetchAdd
+        Operation::ReadRequest
+            | Operation::CmpSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush
     )
 }

@@ -31,6 +31,8 @@ pub(super) enum Answer {
         /// That value.
         original: u64,
     },
+    /// Nothing but that it is done: ATOMIC WRITE and FLUSH.
+    Done,
 }
 
 /// A response to be sent.
@@ -58,7 +60,7 @@ impl Job {
     fn next(&self, mtu: u32) -> Psn {
         match self.answer {
             Answer::Read { sent, .. } => self.psn.wrapping_add(sent.checked_div(mtu).unwrap_or(0)),
-            Answer::Atomic { .. } => self.psn,
+            Answer::Atomic { .. } | Answer::Done => self.psn,
         }
     }
 
@@ -69,7 +71,7 @@ impl Job {
                 let more = len.saturating_sub(1).checked_div(mtu).unwrap_or(0);
                 self.psn.wrapping_add(more)
             }
-            Answer::Atomic { .. } => self.psn,
+            Answer::Atomic { .. } | Answer::Done => self.psn,
         }
     }
 }
@@ -222,7 +224,7 @@ impl Qp {
                     // The region went away after the request had been accepted.
                     let psn = match job.answer {
                         Answer::Read { sent, .. } => self.read_psn(job.psn, sent),
-                        Answer::Atomic { .. } => job.psn,
+                        Answer::Atomic { .. } | Answer::Done => job.psn,
                     };
                     ports.count(Count::RemoteAccessError);
                     self.events.access_error = true;
@@ -262,9 +264,17 @@ impl Qp {
             job.msn,
         );
         match job.answer {
-            Answer::Atomic { original } => {
-                let bth = self.bth(Operation::AtomicAck, job.psn, 0, ports);
-                let headers = Headers::new(bth).aeth(ack).atomic_ack(original);
+            Answer::Atomic { .. } | Answer::Done => {
+                let headers = match job.answer {
+                    Answer::Atomic { original } => {
+                        let bth = self.bth(Operation::AtomicAck, job.psn, 0, ports);
+                        Headers::new(bth).aeth(ack).atomic_ack(original)
+                    }
+                    _ => {
+                        let bth = self.bth(Operation::ReadRespOnly, job.psn, 0, ports);
+                        Headers::new(bth).aeth(ack)
+                    }
+                };
                 match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
                     Err(TxFault::Busy) => return Sent::Busy,
                     Ok(()) | Err(_) => self.resp.jobs.pop(ports.jobs()),

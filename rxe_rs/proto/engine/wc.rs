@@ -75,6 +75,10 @@ pub enum WcOpcode {
     CompSwap,
     /// An ATOMIC fetch and add.
     FetchAdd,
+    /// An ATOMIC WRITE.
+    AtomicWrite,
+    /// A FLUSH.
+    Flush,
     /// A memory window was bound.
     BindMw,
     /// A key was invalidated.
@@ -97,6 +101,8 @@ impl WcOpcode {
             SendOp::Read => WcOpcode::RdmaRead,
             SendOp::CmpSwp => WcOpcode::CompSwap,
             SendOp::FetchAdd => WcOpcode::FetchAdd,
+            SendOp::AtomicWrite => WcOpcode::AtomicWrite,
+            SendOp::Flush => WcOpcode::Flush,
             SendOp::BindMw => WcOpcode::BindMw,
             SendOp::LocalInv => WcOpcode::LocalInv,
             SendOp::RegMr => WcOpcode::RegMr,
@@ -114,6 +120,8 @@ impl WcOpcode {
             WcOpcode::FetchAdd => 4,
             WcOpcode::BindMw => 5,
             WcOpcode::LocalInv => 6,
+            WcOpcode::Flush => 8,
+            WcOpcode::AtomicWrite => 9,
             WcOpcode::RegMr => 10,
             WcOpcode::Recv => 128,
             WcOpcode::RecvRdmaWithImm => 129,

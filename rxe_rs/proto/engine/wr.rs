@@ -2,6 +2,7 @@
 //! Work requests as the engine sees them: copied out of the ring once and already validated.
 
 use crate::ids::{Psn, QKey, Qpn, RKey};
+use crate::wire::feth::Selectivity;
 
 /// Longest message in bytes, 1 GiB: what the device advertises as `max_msg_sz`.
 pub const MAX_MESSAGE: u32 = 1 << 30;
@@ -23,6 +24,10 @@ pub enum SendOp {
     CmpSwp,
     /// ATOMIC fetch and add.
     FetchAdd,
+    /// ATOMIC WRITE of 8 bytes.
+    AtomicWrite,
+    /// FLUSH of memory that was written.
+    Flush,
     /// SEND that also invalidates a key of the peer.
     SendInv,
     /// Invalidate a key of our own; no packet.
@@ -34,14 +39,23 @@ pub enum SendOp {
 }
 
 impl SendOp {
-    /// True if the request is answered by data and so takes one of the peer's RDMA READ/ATOMIC
-    /// resources (IBTA vol1 9.7.3.3).
+    /// True if the request is answered by a response of its own and so takes one of the peer's
+    /// RDMA READ/ATOMIC resources (IBTA vol1 9.7.3.3).
     #[inline]
     pub const fn needs_response(self) -> bool {
-        matches!(self, SendOp::Read | SendOp::CmpSwp | SendOp::FetchAdd)
+        matches!(
+            self,
+            SendOp::Read | SendOp::CmpSwp | SendOp::FetchAdd | SendOp::AtomicWrite | SendOp::Flush
+        )
     }
 
-    /// True if the payload of the request is gathered from local memory.
+    /// True if the request is of one packet and its response too.
+    #[inline]
+    pub const fn is_single(self) -> bool {
+        self.needs_response() && !matches!(self, SendOp::Read)
+    }
+
+    /// True if the request is a message gathered from local memory.
     #[inline]
     pub const fn carries_payload(self) -> bool {
         !self.needs_response() && !self.is_local()
@@ -100,13 +114,13 @@ pub struct SendWr {
     pub flags: SendFlags,
     /// Immediate data in wire order.
     pub imm: [u8; 4],
-    /// Remote virtual address of WRITE, READ and ATOMIC.
+    /// Remote virtual address of WRITE, READ, ATOMIC and FLUSH.
     pub remote_addr: u64,
-    /// Remote key of WRITE, READ and ATOMIC; the key to invalidate of SEND with invalidate and of
+    /// Remote key of WRITE, READ, ATOMIC and FLUSH; the key to invalidate of SEND with invalidate and of
     /// local invalidate.
     pub rkey: RKey,
     /// Bytes of the message: the sum of the scatter/gather entries or of the inline data;
-    /// 0..=2^31, and 8 for ATOMIC.
+    /// 0..=2^30, and 8 for ATOMIC. Bytes of the range to flush.
     pub length: u32,
     /// Scatter/gather entries; 0 if the payload is inline.
     pub num_sge: u8,
@@ -143,6 +157,15 @@ impl SendWr {
             pkey_index: 0,
         },
     };
+}
+
+/// What a FLUSH asks for (IBTA vol1 annex A19).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlushKind {
+    /// Placement bits, [`Feth::GLOBAL`](crate::wire::Feth::GLOBAL) and the like; not 0.
+    pub placement: u8,
+    /// A range, or all of the region.
+    pub selectivity: Selectivity,
 }
 
 /// Binding of a memory window (IBTA vol1 10.6.7.2).
@@ -191,6 +214,25 @@ pub enum KeyOp {
 pub struct KeyFault;
 
 impl SendWr {
+    /// What a FLUSH asks for. It carries no immediate data, so this lies there.
+    pub fn flush(&self) -> FlushKind {
+        let [placement, all, ..] = self.imm;
+        FlushKind {
+            placement,
+            selectivity: match all {
+                0 => Selectivity::Range,
+                _ => Selectivity::Region,
+            },
+        }
+    }
+
+    /// Makes this a FLUSH.
+    pub fn set_flush(&mut self, kind: FlushKind) {
+        let all = u8::from(kind.selectivity == Selectivity::Region);
+        self.op = SendOp::Flush;
+        self.imm = [kind.placement, all, 0, 0];
+    }
+
     /// What a request about keys asks for; `None` for all others.
     ///
     /// Such a request has no message, so its parameters lie in fields that describe one.

@@ -189,6 +189,8 @@ fn request(bytes: &mut Bytes<'_>, wr_id: u64) -> SendWr {
         SendOp::CmpSwp,
         SendOp::FetchAdd,
         SendOp::SendInv,
+        SendOp::AtomicWrite,
+        SendOp::Flush,
         SendOp::LocalInv,
         SendOp::BindMw,
         SendOp::RegMr,
@@ -197,7 +199,7 @@ fn request(bytes: &mut Bytes<'_>, wr_id: u64) -> SendWr {
     wr.wr_id = wr_id;
     wr.op = ops[usize::from(bytes.u8()) % ops.len()];
     wr.length = match wr.op {
-        SendOp::CmpSwp | SendOp::FetchAdd => 8,
+        SendOp::CmpSwp | SendOp::FetchAdd | SendOp::AtomicWrite => 8,
         op if op.is_local() => 0,
         _ => u32::from(bytes.u16() % 2048),
     };

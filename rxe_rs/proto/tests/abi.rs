@@ -3,9 +3,10 @@
 use super::layout::*;
 use super::*;
 use crate::engine::wc::{NetKind, Wc, WcOpcode, WcStatus};
-use crate::engine::wr::{Bind, KeyOp, SendOp};
+use crate::engine::wr::{Bind, FlushKind, KeyOp, SendOp};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
+use crate::wire::feth::Selectivity;
 use core::mem::offset_of;
 use proptest::prelude::*;
 
@@ -172,6 +173,7 @@ fn operations_by_transport() {
         let mut element = Element::new(opcode, 0);
         element.sges(&[8]);
         let fine = |service| status(&element, &on(service)).is_none();
+        // FLUSH and ATOMIC WRITE need more than this element has.
         assert_eq!(fine(Service::Rc), opcode <= 9, "{opcode}");
         let uc = opcode <= 3 || opcode == 8;
         assert_eq!(fine(Service::Uc), uc, "{opcode}");
@@ -218,6 +220,55 @@ fn requests_about_keys() {
         (wr.op, wr.rkey, wr.length),
         (SendOp::SendInv, RKey(0x1234_5678), 8)
     );
+}
+
+#[test]
+fn atomic_write_and_flush() {
+    let mut element = Element::new(15, 0);
+    element.0[24..32].copy_from_slice(&0x1000u64.to_ne_bytes());
+    element.0[32..36].copy_from_slice(&0x1234_5678u32.to_ne_bytes());
+    element.0[208..216].copy_from_slice(b"12345678");
+    assert_eq!(status(&element, &LIMITS), Some(WcStatus::LocQpOpErr));
+    element.0[184..188].copy_from_slice(&8u32.to_ne_bytes());
+    let entry = decode_send(&element.0, &LIMITS);
+    let wr = entry.slot.wr;
+    assert_eq!(entry.slot.invalid, None);
+    assert_eq!(
+        (wr.op, wr.rkey, wr.remote_addr, wr.length),
+        (SendOp::AtomicWrite, RKey(0x1234_5678), 0x1000, 8)
+    );
+    assert!(wr.flags.inline && entry.area == b"12345678");
+    assert_eq!(
+        status(&element, &on(Service::Uc)),
+        Some(WcStatus::LocQpOpErr)
+    );
+    element.0[24] = 4;
+    assert_eq!(status(&element, &LIMITS), Some(WcStatus::LocQpOpErr));
+
+    let mut element = Element::new(14, 0);
+    element.0[24..32].copy_from_slice(&0x1001u64.to_ne_bytes());
+    element.0[36..40].copy_from_slice(&0x1234_5678u32.to_ne_bytes());
+    element.0[184..188].copy_from_slice(&100u32.to_ne_bytes());
+    for (placement, level) in [(1, 0), (2, 1), (3, 0)] {
+        (element.0[40], element.0[41]) = (placement, level);
+        let wr = decode_send(&element.0, &LIMITS).slot.wr;
+        let selectivity = [Selectivity::Range, Selectivity::Region][usize::from(level)];
+        assert_eq!(
+            (wr.op, wr.rkey, wr.remote_addr, wr.length),
+            (SendOp::Flush, RKey(0x1234_5678), 0x1001, 100)
+        );
+        assert_eq!(
+            wr.flush(),
+            FlushKind {
+                placement,
+                selectivity
+            }
+        );
+    }
+    for (placement, level) in [(0, 0), (4, 0), (1, 2)] {
+        (element.0[40], element.0[41]) = (placement, level);
+        assert_eq!(status(&element, &LIMITS), Some(WcStatus::LocQpOpErr));
+    }
 }
 
 #[test]

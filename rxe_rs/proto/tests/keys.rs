@@ -4,10 +4,11 @@
 
 use rxe_proto::engine::ports::Count;
 use rxe_proto::engine::wc::{WcOpcode, WcStatus};
-use rxe_proto::engine::wr::{Bind, KeyOp, Register, SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::{Bind, FlushKind, KeyOp, Register, SendFlags, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, RKey};
 use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::wire::feth::Selectivity;
 
 const SECOND: u64 = 1_000_000_000;
 /// A key that stands for nothing the simulator uses.
@@ -290,5 +291,65 @@ fn mixed_over_a_bad_wire() {
                 );
             }
         }
+    }
+}
+
+/// ATOMIC WRITE and FLUSH that the responder must not execute.
+#[test]
+fn bad_atomic_writes_and_flushes() {
+    let flush = |placement, selectivity| {
+        let mut wr = wr(SendOp::Flush, 0, 100);
+        wr.set_flush(FlushKind {
+            placement,
+            selectivity,
+        });
+        wr
+    };
+    let range = Selectivity::Range;
+    let word = wr(SendOp::AtomicWrite, 0, 8);
+    let with = |wr: SendWr, change: &dyn Fn(&mut SendWr)| {
+        let mut wr = wr;
+        change(&mut wr);
+        wr
+    };
+    let no_access = WcStatus::RemAccessErr;
+    let invalid = WcStatus::RemInvReqErr;
+    let cases = [
+        (with(word, &|wr| wr.rkey = OTHER), no_access),
+        (with(word, &|wr| wr.remote_addr = 0x8004), invalid),
+        (with(word, &|wr| wr.length = 7), invalid),
+        (with(word, &|wr| wr.remote_addr = 1 << 16), no_access),
+        (with(flush(1, range), &|wr| wr.rkey = OTHER), no_access),
+        (
+            with(flush(1, range), &|wr| wr.remote_addr = 1 << 16),
+            no_access,
+        ),
+        (
+            with(flush(1, Selectivity::Region), &|wr| wr.rkey = OTHER),
+            no_access,
+        ),
+        // The peer may flush to global visibility only.
+        (flush(2, range), no_access),
+        (flush(3, range), no_access),
+        (flush(0, range), invalid),
+        (flush(4, range), invalid),
+    ];
+    for (n, (bad, status)) in cases.into_iter().enumerate() {
+        let mut pair = Pair::new(n as u64, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let before = pair.hosts[1].memory.borrow().clone();
+        pair.hosts[0].memory.borrow_mut()[..8].fill(0xee);
+        pair.post(0, bad, 0);
+        pair.run(SECOND);
+        assert_eq!(statuses(&pair, 0), [(0, status)], "case {n}");
+        assert_eq!(*pair.hosts[1].memory.borrow(), before, "case {n}");
+        assert!(pair.hosts[1].flushes.borrow().is_empty(), "case {n}");
+    }
+    for right in [false, true] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        pair.qps[1].attrs.remote_write = right;
+        pair.post(0, word, 0);
+        pair.run(SECOND);
+        let expected = if right { WcStatus::Success } else { no_access };
+        assert_eq!(statuses(&pair, 0), [(0, expected)]);
     }
 }

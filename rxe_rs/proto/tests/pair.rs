@@ -4,10 +4,11 @@
 
 use rxe_proto::engine::ports::Count;
 use rxe_proto::engine::wc::{WcOpcode, WcStatus};
-use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::{FlushKind, SendFlags, SendOp, SendWr};
 use rxe_proto::engine::State;
 use rxe_proto::ids::Mtu;
 use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::wire::feth::Selectivity;
 
 /// Bytes of memory on each side; every request gets a part of its own.
 const MEMORY: usize = 4 << 20;
@@ -35,6 +36,13 @@ fn send(op: SendOp, wr_id: u64, length: u32) -> SendWr {
     wr
 }
 
+fn flush_kind(i: usize) -> FlushKind {
+    FlushKind {
+        placement: 1,
+        selectivity: [Selectivity::Range, Selectivity::Region][i % 2],
+    }
+}
+
 /// Random traffic in both directions; panics with the seed if anything is wrong.
 fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pair {
     let mut pair = Pair::new(seed, link, mtu, MEMORY);
@@ -51,9 +59,11 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             SendOp::WriteImm,
             SendOp::Read,
             SendOp::FetchAdd,
-        ][pair.rng.usize(0..6)];
+            SendOp::AtomicWrite,
+            SendOp::Flush,
+        ][pair.rng.usize(0..8)];
         let len = match (op, pair.rng.u8(0..8)) {
-            (SendOp::FetchAdd, _) => 8,
+            (SendOp::FetchAdd | SendOp::AtomicWrite, _) => 8,
             (_, 0) => 0,
             (_, 1) => mtu.bytes(),
             (_, 2) => mtu.bytes() + 1,
@@ -69,8 +79,14 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             at
         };
         let (local, remote) = (place(side), place(1 - side));
-        let data: Vec<u8> = (0..len).map(|_| pair.rng.u8(..)).collect();
+        let data: Vec<u8> = match op {
+            SendOp::Flush => Vec::new(),
+            _ => (0..len).map(|_| pair.rng.u8(..)).collect(),
+        };
         wr.remote_addr = remote as u64;
+        if op == SendOp::Flush {
+            wr.set_flush(flush_kind(i));
+        }
         if op == SendOp::FetchAdd {
             wr.remote_addr = COUNTER as u64;
             wr.compare_add = 1;
@@ -155,6 +171,17 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             };
             assert_eq!(wc.opcode, opcode, "seed {seed}");
         }
+        let flushes: Vec<_> = plan
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.side != side && p.wr.op == SendOp::Flush)
+            .map(|(i, p)| (p.wr.remote_addr, p.wr.length, flush_kind(i)))
+            .collect();
+        assert_eq!(
+            *pair.hosts[side].flushes.borrow(),
+            flushes,
+            "seed {seed}: flushes lost or doubled"
+        );
         let counter = &pair.hosts[side].memory.borrow()[COUNTER..COUNTER + 8];
         assert_eq!(
             counter,
