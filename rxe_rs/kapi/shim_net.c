@@ -49,6 +49,7 @@ void rxe_local_bh_enable(void)
 
 void rxe_wmb(void)
 {
+	/* What was placed for the peer before is visible before the answer. */
 	wmb();
 }
 
