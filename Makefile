@@ -11,7 +11,7 @@ SUITES ?=
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module demo test test-suites check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
+.PHONY: all module tools demo test test-suites check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
 
 all: module
 
@@ -31,6 +31,10 @@ endif
 setup:
 	@qemu/bootstrap.sh setup
 	@$(ROOT) qemu/image.py $(KERNEL) >/dev/null
+
+# rxectl, its manual pages and shell completions in out/tools/, for Debian 13.
+tools: setup
+	@qemu/build-tools.sh
 
 demo: module
 	@qemu/demo.sh

@@ -1,0 +1,583 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Reads pcap and pcapng as a stream, one frame after the other, from files that may be cut off
+//! or damaged anywhere.
+//!
+//! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Both byte orders, microseconds
+//! and nanoseconds, several sections and interfaces. Blocks that carry no packet are skipped.
+
+use std::io::{self, Read};
+
+/// No record of a capture is longer than this; a length field that says so is damaged.
+const MAX_RECORD: u32 = 16 << 20;
+
+/// Why there is no further frame.
+#[derive(Debug)]
+pub enum CaptureError {
+    /// The file could not be read.
+    Io(io::Error),
+    /// It is neither pcap nor pcapng.
+    NotACapture,
+    /// It ends in the middle of a record.
+    CutOff,
+    /// A field has a value that cannot be.
+    Damaged(&'static str),
+}
+
+impl From<io::Error> for CaptureError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::CutOff,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// A captured frame.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Frame {
+    /// Nanoseconds since 1970, if the file says.
+    pub time_ns: Option<u64>,
+    /// What the frame begins with: a LINKTYPE_ number.
+    pub link: u32,
+    /// What was captured of it.
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Little,
+    Big,
+}
+
+/// Reads numbers off the front of a record; beyond its end they are missing, not zero.
+struct Fields<'a> {
+    rest: &'a [u8],
+    order: Order,
+}
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        let bytes = self.array()?;
+        Some(match self.order {
+            Order::Little => u16::from_le_bytes(bytes),
+            Order::Big => u16::from_be_bytes(bytes),
+        })
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let bytes = self.array()?;
+        Some(match self.order {
+            Order::Little => u32::from_le_bytes(bytes),
+            Order::Big => u32::from_be_bytes(bytes),
+        })
+    }
+
+    fn i64(&mut self) -> Option<i64> {
+        let bytes = self.array()?;
+        Some(match self.order {
+            Order::Little => i64::from_le_bytes(bytes),
+            Order::Big => i64::from_be_bytes(bytes),
+        })
+    }
+}
+
+/// An interface of a pcapng section.
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link: u32,
+    snaplen: u32,
+    /// Ticks per second; none if the file gives a resolution that no number holds.
+    ticks: Option<u64>,
+    offset_seconds: i64,
+}
+
+impl Interface {
+    fn time_ns(&self, high: u32, low: u32) -> Option<u64> {
+        const NANOS: u128 = 1_000_000_000;
+        let ticks = (u128::from(high) << 32) | u128::from(low);
+        let since = ticks
+            .checked_mul(NANOS)?
+            .checked_div(u128::from(self.ticks?))?;
+        let offset = i128::from(self.offset_seconds).checked_mul(1_000_000_000)?;
+        i128::try_from(since)
+            .ok()?
+            .checked_add(offset)?
+            .try_into()
+            .ok()
+    }
+}
+
+#[derive(Debug)]
+enum Format {
+    Pcap {
+        order: Order,
+        nanoseconds: bool,
+        link: u32,
+    },
+    Pcapng {
+        order: Order,
+        interfaces: Vec<Interface>,
+    },
+}
+
+/// A capture that is being read.
+#[derive(Debug)]
+pub struct Capture<R> {
+    source: R,
+    format: Format,
+}
+
+/// Type of a pcapng section header; reads the same in both byte orders.
+const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+impl<R: Read> Capture<R> {
+    /// Reads the beginning of a capture.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::NotACapture`] for anything that is neither format, an empty file too.
+    pub fn open(mut source: R) -> Result<Self, CaptureError> {
+        let mut magic = [0; 4];
+        read_or(&mut source, &mut magic, CaptureError::NotACapture)?;
+        let (order, nanoseconds) = match magic {
+            SECTION => {
+                let mut capture = Self {
+                    source,
+                    format: Format::Pcapng {
+                        order: Order::Little,
+                        interfaces: Vec::new(),
+                    },
+                };
+                capture.section().map_err(|error| match error {
+                    CaptureError::Damaged(_) => CaptureError::NotACapture,
+                    other => other,
+                })?;
+                return Ok(capture);
+            }
+            [0xd4, 0xc3, 0xb2, 0xa1] => (Order::Little, false),
+            [0xa1, 0xb2, 0xc3, 0xd4] => (Order::Big, false),
+            [0x4d, 0x3c, 0xb2, 0xa1] => (Order::Little, true),
+            [0xa1, 0xb2, 0x3c, 0x4d] => (Order::Big, true),
+            _ => return Err(CaptureError::NotACapture),
+        };
+        // Version, time zone, accuracy, snapshot length, link type.
+        let mut header = [0; 20];
+        source.read_exact(&mut header)?;
+        let mut fields = Fields {
+            rest: &header,
+            order,
+        };
+        fields.bytes(16);
+        // The upper bits tell of a frame check sequence.
+        let link = fields.u32().unwrap_or_default() & 0xffff;
+        Ok(Self {
+            source,
+            format: Format::Pcap {
+                order,
+                nanoseconds,
+                link,
+            },
+        })
+    }
+
+    /// The next frame; none at a clean end.
+    ///
+    /// # Errors
+    ///
+    /// After an error there is nothing more to be had.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, CaptureError> {
+        match self.format {
+            Format::Pcap {
+                order,
+                nanoseconds,
+                link,
+            } => self.pcap_record(order, nanoseconds, link),
+            Format::Pcapng { .. } => loop {
+                let Some(kind) = self.begin()? else {
+                    return Ok(None);
+                };
+                if kind == SECTION {
+                    self.section()?;
+                } else if let Some(frame) = self.block(kind)? {
+                    return Ok(Some(frame));
+                }
+            },
+        }
+    }
+
+    /// The first four bytes of a record; none if the file ends before it.
+    fn begin(&mut self) -> Result<Option<[u8; 4]>, CaptureError> {
+        let mut bytes = [0; 4];
+        let (first, rest) = bytes.split_at_mut(1);
+        loop {
+            match self.source.read(first) {
+                Ok(0) => return Ok(None),
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.source.read_exact(rest)?;
+        Ok(Some(bytes))
+    }
+
+    /// Exactly so many bytes; memory grows with what is there, not with what was promised.
+    fn body(&mut self, len: u32) -> Result<Vec<u8>, CaptureError> {
+        if len > MAX_RECORD {
+            return Err(CaptureError::Damaged("a record is longer than 16 MiB"));
+        }
+        let mut bytes = Vec::new();
+        let got = (&mut self.source)
+            .take(u64::from(len))
+            .read_to_end(&mut bytes)?;
+        if u32::try_from(got) == Ok(len) {
+            Ok(bytes)
+        } else {
+            Err(CaptureError::CutOff)
+        }
+    }
+
+    fn pcap_record(
+        &mut self,
+        order: Order,
+        nanoseconds: bool,
+        link: u32,
+    ) -> Result<Option<Frame>, CaptureError> {
+        let Some(first) = self.begin()? else {
+            return Ok(None);
+        };
+        let seconds = Fields {
+            rest: &first,
+            order,
+        }
+        .u32();
+        let mut header = [0; 12];
+        self.source.read_exact(&mut header)?;
+        let mut fields = Fields {
+            rest: &header,
+            order,
+        };
+        let fraction = fields.u32().unwrap_or_default();
+        let captured = fields.u32().unwrap_or_default();
+        let unit = if nanoseconds { 1 } else { 1000 };
+        let time_ns = u64::from(seconds.unwrap_or_default())
+            .saturating_mul(1_000_000_000)
+            .saturating_add(u64::from(fraction).saturating_mul(unit));
+        Ok(Some(Frame {
+            time_ns: Some(time_ns),
+            link,
+            bytes: self.body(captured)?,
+        }))
+    }
+
+    /// A section header, of which the type has been read.
+    fn section(&mut self) -> Result<(), CaptureError> {
+        let mut head = [0; 8];
+        self.source.read_exact(&mut head)?;
+        let [l0, l1, l2, l3, b0, b1, b2, b3] = head;
+        let (order, len) = match [b0, b1, b2, b3] {
+            [0x4d, 0x3c, 0x2b, 0x1a] => (Order::Little, u32::from_le_bytes([l0, l1, l2, l3])),
+            [0x1a, 0x2b, 0x3c, 0x4d] => (Order::Big, u32::from_be_bytes([l0, l1, l2, l3])),
+            _ => return Err(CaptureError::Damaged("a section has no byte order")),
+        };
+        // Type, length twice and byte order; the rest is of no interest.
+        let Some(rest) = len.checked_sub(12) else {
+            return Err(CaptureError::Damaged("a section is shorter than its header"));
+        };
+        self.body(rest)?;
+        self.format = Format::Pcapng {
+            order,
+            interfaces: Vec::new(),
+        };
+        Ok(())
+    }
+
+    /// Any other block, of which the type has been read.
+    fn block(&mut self, kind: [u8; 4]) -> Result<Option<Frame>, CaptureError> {
+        let Format::Pcapng { order, .. } = self.format else {
+            return Ok(None);
+        };
+        let mut head = [0; 4];
+        self.source.read_exact(&mut head)?;
+        let len = Fields { rest: &head, order }.u32().unwrap_or_default();
+        let kind = Fields { rest: &kind, order }.u32().unwrap_or_default();
+        let Some(rest) = len.checked_sub(8).filter(|rest| *rest >= 4) else {
+            return Err(CaptureError::Damaged("a block is shorter than its header"));
+        };
+        let body = self.body(rest)?;
+        let Format::Pcapng { interfaces, .. } = &mut self.format else {
+            return Ok(None);
+        };
+        // The length stands at the end again.
+        let content = body.len().saturating_sub(4);
+        let mut fields = Fields {
+            rest: body.get(..content).unwrap_or_default(),
+            order,
+        };
+        const SHORT: CaptureError = CaptureError::Damaged("a block ends within its fields");
+        match kind {
+            1 => {
+                interfaces.push(interface(&mut fields).ok_or(SHORT)?);
+                Ok(None)
+            }
+            // Enhanced packet, and its obsolete forerunner with a drop count.
+            2 | 6 => {
+                let number = if kind == 6 {
+                    fields.u32()
+                } else {
+                    let number = fields.u16();
+                    fields.u16();
+                    number.map(u32::from)
+                };
+                let [high, low, captured, _] = [(); 4].map(|()| fields.u32());
+                let (Some(number), Some(high), Some(low), Some(captured)) =
+                    (number, high, low, captured)
+                else {
+                    return Err(SHORT);
+                };
+                let from = usize::try_from(number)
+                    .ok()
+                    .and_then(|number| interfaces.get(number))
+                    .ok_or(CaptureError::Damaged("a packet of an unknown interface"))?;
+                let bytes = usize::try_from(captured)
+                    .ok()
+                    .and_then(|len| fields.bytes(len))
+                    .ok_or(SHORT)?;
+                Ok(Some(Frame {
+                    time_ns: from.time_ns(high, low),
+                    link: from.link,
+                    bytes: bytes.to_vec(),
+                }))
+            }
+            // Simple packet.
+            3 => {
+                let original = fields.u32().ok_or(SHORT)?;
+                let from = interfaces
+                    .first()
+                    .ok_or(CaptureError::Damaged("a packet of an unknown interface"))?;
+                let limit = match from.snaplen {
+                    0 => original,
+                    snaplen => original.min(snaplen),
+                };
+                let len = usize::try_from(limit)
+                    .unwrap_or(usize::MAX)
+                    .min(fields.rest.len());
+                Ok(Some(Frame {
+                    time_ns: None,
+                    link: from.link,
+                    bytes: fields.bytes(len).unwrap_or_default().to_vec(),
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Fills `bytes`, or fails with `short` at the end of the file.
+fn read_or(
+    source: &mut impl Read,
+    bytes: &mut [u8],
+    short: CaptureError,
+) -> Result<(), CaptureError> {
+    source.read_exact(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => short,
+        _ => error.into(),
+    })
+}
+
+/// An interface description block.
+fn interface(fields: &mut Fields<'_>) -> Option<Interface> {
+    let link = u32::from(fields.u16()?);
+    fields.u16()?;
+    let mut interface = Interface {
+        link,
+        snaplen: fields.u32()?,
+        ticks: Some(1_000_000),
+        offset_seconds: 0,
+    };
+    while let (Some(code), Some(len)) = (fields.u16(), fields.u16()) {
+        let padded = usize::from(len).next_multiple_of(4);
+        let Some(value) = fields.bytes(padded) else {
+            break;
+        };
+        let mut value = Fields {
+            rest: value,
+            order: fields.order,
+        };
+        match (code, len) {
+            (0, _) => break,
+            (9, 1) => {
+                let [exponent] = value.array()?;
+                let base: u64 = if exponent & 0x80 != 0 { 2 } else { 10 };
+                interface.ticks = base.checked_pow(u32::from(exponent & 0x7f));
+            }
+            (14, 8) => interface.offset_seconds = value.i64()?,
+            _ => {}
+        }
+    }
+    Some(interface)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pcap(order: Order, nanoseconds: bool, records: &[(u32, u32, &[u8])]) -> Vec<u8> {
+        let word = |value: u32| match order {
+            Order::Little => value.to_le_bytes(),
+            Order::Big => value.to_be_bytes(),
+        };
+        let magic = if nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
+        let mut file = Vec::new();
+        for value in [magic, 0x0004_0002, 0, 0, 65535, 1] {
+            file.extend(word(value));
+        }
+        for (seconds, fraction, bytes) in records {
+            let len = u32::try_from(bytes.len()).unwrap();
+            for value in [*seconds, *fraction, len, len] {
+                file.extend(word(value));
+            }
+            file.extend(*bytes);
+        }
+        file
+    }
+
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let mut padded = body.to_vec();
+        padded.resize(body.len().next_multiple_of(4), 0);
+        let len = u32::try_from(padded.len() + 12).unwrap();
+        [
+            &kind.to_le_bytes()[..],
+            &len.to_le_bytes(),
+            &padded,
+            &len.to_le_bytes(),
+        ]
+        .concat()
+    }
+
+    fn words(values: &[u32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn pcapng() -> Vec<u8> {
+        let mut options = words(&[1, 65535]);
+        // Nanoseconds; an offset of 5 s; the end.
+        options.extend([9, 0, 1, 0, 9, 0, 0, 0]);
+        options.extend([14, 0, 8, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
+        options.extend([0, 0, 0, 0]);
+        let mut packet = words(&[0, 0, 1_000_000_007, 3, 3]);
+        packet.extend(b"abc");
+        let mut simple = words(&[2]);
+        simple.extend(b"xy");
+        [
+            block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, 0xffff_ffff, 0xffff_ffff])),
+            block(1, &options),
+            block(0x0bad, b"something else"),
+            block(6, &packet),
+            block(3, &simple),
+        ]
+        .concat()
+    }
+
+    fn all(file: &[u8]) -> (Vec<Frame>, Option<CaptureError>) {
+        let mut frames = Vec::new();
+        let mut capture = match Capture::open(file) {
+            Ok(capture) => capture,
+            Err(error) => return (frames, Some(error)),
+        };
+        loop {
+            match capture.next_frame() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => return (frames, None),
+                Err(error) => return (frames, Some(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn pcap_in_every_dialect() {
+        for order in [Order::Little, Order::Big] {
+            for (nanoseconds, unit) in [(false, 1000), (true, 1)] {
+                let file = pcap(order, nanoseconds, &[(10, 7, b"hello"), (11, 0, b"")]);
+                let (frames, error) = all(&file);
+                assert!(error.is_none(), "{error:?}");
+                assert_eq!(frames.len(), 2);
+                assert_eq!(frames[0].time_ns, Some(10_000_000_000 + 7 * unit));
+                assert_eq!(frames[0].link, 1);
+                assert_eq!(frames[0].bytes, b"hello");
+                assert_eq!(frames[1].bytes, b"");
+            }
+        }
+    }
+
+    #[test]
+    fn pcapng_blocks() {
+        let (frames, error) = all(&pcapng());
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(frames.len(), 2);
+        assert_eq!(frames[0].time_ns, Some(6_000_000_007));
+        assert_eq!(frames[0].bytes, b"abc");
+        assert_eq!(frames[1].time_ns, None);
+        assert_eq!(frames[1].bytes, b"xy");
+    }
+
+    #[test]
+    fn cut_off_anywhere() {
+        for file in [pcap(Order::Big, false, &[(1, 1, b"hello")]), pcapng()] {
+            let (whole, _) = all(&file);
+            let mut clean = 0;
+            for len in 0..file.len() {
+                let (frames, error) = all(&file[..len]);
+                assert!(frames.len() <= whole.len());
+                assert!(whole.starts_with(&frames), "cut at {len}");
+                clean += usize::from(error.is_none());
+            }
+            // Only at the ends of records.
+            assert!(clean < 6, "{clean}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_lie() {
+        let mut file = pcap(Order::Little, false, &[(1, 1, b"hello")]);
+        file[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(matches!(all(&file).1, Some(CaptureError::Damaged(_))));
+        for len in [0u32, 4, 8, 11, u32::MAX] {
+            let mut file = pcapng();
+            file[28 + 4..28 + 8].copy_from_slice(&len.to_le_bytes());
+            assert!(all(&file).1.is_some(), "{len}");
+        }
+        assert!(matches!(all(b"").1, Some(CaptureError::NotACapture)));
+        assert!(matches!(all(b"#!/bin/sh\n").1, Some(CaptureError::NotACapture)));
+    }
+
+    proptest! {
+        #[test]
+        fn damage_never_panics(at in 0usize..200, with: Vec<u8>) {
+            for mut file in [pcapng(), pcap(Order::Little, true, &[(1, 1, b"hello"), (2, 2, b"x")])] {
+                let at = at.min(file.len());
+                let end = (at + with.len()).min(file.len());
+                file.splice(at..end, with.iter().copied());
+                all(&file);
+            }
+        }
+
+        #[test]
+        fn garbage_never_panics(head in 0usize..6, body: Vec<u8>) {
+            let file = pcapng();
+            let heads: [&[u8]; 6] = [b"", &SECTION, &file[..28], &[0xd4, 0xc3, 0xb2, 0xa1], &[0xa1, 0xb2, 0x3c, 0x4d], &file[..68]];
+            all(&[heads[head], &body].concat());
+        }
+    }
+}

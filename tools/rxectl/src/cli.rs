@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command line. Its help texts are also the manual page and the shell completions.
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+/// Shows, checks and steers rxe_rs devices (RoCE v2 in software); decodes RoCE v2 captures.
+#[derive(Debug, Parser)]
+#[command(name = "rxectl", version, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Print JSON: one document, or one per line where output goes on (--watch, decode).
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Take /sys, /proc, /dev and /usr from below this folder (for tests).
+    #[arg(long, global = true, hide = true, default_value = "/", value_hint = ValueHint::DirPath)]
+    pub root: PathBuf,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show devices: driver, network device and namespace, state, MTU, GIDs, P_Keys, violations.
+    Status(Device),
+    /// Show or edit the P_Key table of a device.
+    #[command(subcommand)]
+    Pkey(Pkey),
+    /// Show the counters of a device: traffic, protocol events, reasons of dropped packets.
+    Counters(Counters),
+    /// List queue pairs. Needs iproute2.
+    Qp(Device),
+    /// List memory regions; keys are shown to root only. Needs iproute2.
+    Mr(Device),
+    /// List completion queues. Needs iproute2.
+    Cq(Device),
+    /// List protection domains; keys are shown to root only. Needs iproute2.
+    Pd(Device),
+    /// Look for what keeps RDMA from working and say how to mend it. Status 1 if something is wrong.
+    Doctor(Doctor),
+    /// Print the RoCE v2 packets of a capture, one per line, with a verdict on their checksum.
+    Decode(Decode),
+    /// Write the manual pages and shell completions.
+    #[command(hide = true)]
+    Generate(Generate),
+}
+
+/// A device, or all of them.
+#[derive(Debug, Args)]
+pub struct Device {
+    /// Name of the RDMA device, such as rxe0; all rxe devices without it.
+    #[arg(value_name = "DEV")]
+    pub device: Option<String>,
+}
+
+/// `pkey`.
+#[derive(Debug, Subcommand)]
+pub enum Pkey {
+    /// Show the entries in use.
+    List {
+        /// Name of the RDMA device.
+        #[arg(value_name = "DEV")]
+        device: String,
+    },
+    /// Put a key into the first free entry.
+    Add {
+        /// Name of the RDMA device.
+        #[arg(value_name = "DEV")]
+        device: String,
+        #[command(flatten)]
+        key: Key,
+    },
+    /// Put a key into an entry, whatever it held.
+    Set {
+        /// Name of the RDMA device.
+        #[arg(value_name = "DEV")]
+        device: String,
+        /// Entry of the table, 0 to 127.
+        #[arg(value_name = "INDEX")]
+        index: u16,
+        #[command(flatten)]
+        key: Key,
+    },
+    /// Empty an entry.
+    Del {
+        /// Name of the RDMA device.
+        #[arg(value_name = "DEV")]
+        device: String,
+        /// Entry of the table, 0 to 127.
+        #[arg(value_name = "INDEX", required_unless_present = "key")]
+        index: Option<u16>,
+        /// Empty the entry that holds this key (its lower 15 bits count).
+        #[arg(long, value_name = "KEY", conflicts_with = "index", value_parser = number16)]
+        key: Option<u16>,
+    },
+}
+
+/// A P_Key as given on the command line.
+#[derive(Debug, Args)]
+pub struct Key {
+    /// The P_Key, decimal or 0x…; its top bit says full member unless an option does.
+    #[arg(value_name = "KEY", value_parser = number16)]
+    pub key: u16,
+    /// Full member: may talk to every member of the partition.
+    #[arg(long)]
+    pub full: bool,
+    /// Limited member: may talk to full members only.
+    #[arg(long, conflicts_with = "full")]
+    pub limited: bool,
+}
+
+/// `counters`.
+#[derive(Debug, Args)]
+pub struct Counters {
+    /// Name of the RDMA device, such as rxe0; all rxe devices without it.
+    #[arg(value_name = "DEV")]
+    pub device: Option<String>,
+    /// Show the rate per second of every counter, again and again after so many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub watch: Option<f64>,
+    /// Stop after so many intervals of --watch.
+    #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Show counters that are zero too.
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Also judge this module file: which kernel it was built for.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub module: Option<PathBuf>,
+}
+
+/// `decode`.
+#[derive(Debug, Args)]
+pub struct Decode {
+    /// A pcap or pcapng file; - reads standard input.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Status 1 if a packet is malformed or its checksum is wrong.
+    #[arg(long)]
+    pub check: bool,
+    /// Print the summary only.
+    #[arg(long)]
+    pub summary: bool,
+}
+
+/// `generate`.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// Folder to write man/ and completions/ into.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+}
+
+/// A number of 16 bits, decimal or hexadecimal.
+fn number16(text: &str) -> Result<u16, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let value = match digits {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    value.map_err(|_| "give a number from 1 to 65535, such as 32769 or 0x8001".into())
+}
+
+/// An interval: long enough to measure over, short enough to be meant.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.05..=86400.0).contains(&value) => Ok(value),
+        _ => Err("give seconds from 0.05 to 86400".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(number16("0x8001"), Ok(0x8001));
+        assert_eq!(number16("0XFFFF"), Ok(0xffff));
+        assert_eq!(number16("17"), Ok(17));
+        for bad in ["", "0x", "65536", "0x10000", "-1", "8001h", " 1"] {
+            assert!(number16(bad).is_err(), "{bad}");
+        }
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for bad in ["0", "-1", "NaN", "inf", "1e9"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

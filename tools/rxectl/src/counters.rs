@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rxectl counters`: the hardware counters of a port, sorted into what they are about.
+
+use crate::cli::Counters;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::output::Out;
+use rxe_proto::drop::DropReason;
+use rxe_proto::engine::ports::Count;
+use serde_json::{json, Map, Value};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a counter is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Group {
+    Traffic,
+    Events,
+    Drops,
+    Other,
+}
+
+impl Group {
+    const ALL: [Self; 4] = [Self::Traffic, Self::Events, Self::Drops, Self::Other];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Traffic => "traffic",
+            Self::Events => "protocol events",
+            Self::Drops => "dropped packets",
+            Self::Other => "other",
+        }
+    }
+
+    fn key(self) -> &'static str {
+        match self {
+            Self::Traffic => "traffic",
+            Self::Events => "events",
+            Self::Drops => "drops",
+            Self::Other => "other",
+        }
+    }
+
+    /// Packets and bytes are the driver's; rdma_rxe counts operations too.
+    fn of(name: &str) -> Self {
+        const TRAFFIC: [&str; 7] = [
+            "sent_pkts",
+            "sent_bytes",
+            "rcvd_pkts",
+            "rcvd_bytes",
+            "send_err",
+            "rdma_sends",
+            "rdma_recvs",
+        ];
+        if TRAFFIC.contains(&name) {
+            Self::Traffic
+        } else if DropReason::ALL.iter().any(|drop| drop.as_str() == name) {
+            Self::Drops
+        } else if Count::ALL.iter().any(|count| count.name() == name) {
+            Self::Events
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// What a reason of dropped packets usually means.
+fn advice(name: &str) -> &'static str {
+    match name {
+        "rx_bad_icrc" => "damaged on the way, or a peer that computes it otherwise",
+        "rx_bad_pkey" => "the peer is in another partition: rxectl pkey list",
+        "rx_bad_qkey" => "the sender uses another Q_Key",
+        "rx_no_qp" => "late packets of a closed queue pair, or a wrong number",
+        "rx_bad_state" => "the queue pair is not ready to receive or in error",
+        "rx_bad_peer" => "not from the address the queue pair is connected to",
+        "rx_no_buffer" => "no receive was posted in time",
+        "rx_no_gid" => "sent to an address that is no GID of the device",
+        "rx_no_mcast_group" => "nobody here is attached to the multicast group",
+        "rx_bad_psn" => "packets were lost or came out of order before",
+        "send_err" => "the network device or a route refused packets",
+        _ => "",
+    }
+}
+
+/// One reading of a device.
+struct Reading {
+    at: Instant,
+    values: Vec<(String, u64)>,
+}
+
+impl Reading {
+    fn take(host: &Host, device: &Device) -> Result<Self> {
+        let values = device.counters(host);
+        if values.is_empty() {
+            return Err(Error::new(
+                format!("{} shows no counters here", device.name),
+                "run it in the namespace that the device belongs to, such as nsenter -t 1 -n rxectl counters",
+            ));
+        }
+        Ok(Self {
+            at: Instant::now(),
+            values,
+        })
+    }
+
+    fn value(&self, name: &str) -> u64 {
+        let mut values = self.values.iter();
+        values.find(|(n, _)| n == name).map_or(0, |(_, value)| *value)
+    }
+}
+
+/// A counter with its rate, if there was a reading before.
+struct Row {
+    name: String,
+    value: u64,
+    rate: Option<f64>,
+}
+
+fn rows(now: &Reading, before: Option<&Reading>, all: bool) -> Vec<Row> {
+    let row = |(name, value): &(String, u64)| {
+        let rate = before.map(|before| {
+            let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
+            value.saturating_sub(before.value(name)) as f64 / seconds
+        });
+        Row {
+            name: name.clone(),
+            value: *value,
+            rate,
+        }
+    };
+    let rows = now.values.iter().map(row);
+    rows.filter(|row| all || row.value != 0).collect()
+}
+
+fn as_json(device: &Device, rows: &[Row]) -> Value {
+    let mut object = Map::new();
+    object.insert("device".into(), json!(device.name));
+    object.insert("driver".into(), json!(device.driver));
+    for group in Group::ALL {
+        let members = rows.iter().filter(|row| Group::of(&row.name) == group);
+        let map: Map<String, Value> = members
+            .map(|row| {
+                let value = match row.rate {
+                    Some(rate) => json!({ "value": row.value, "per_second": rate }),
+                    None => json!(row.value),
+                };
+                (row.name.clone(), value)
+            })
+            .collect();
+        object.insert(group.key().into(), Value::Object(map));
+    }
+    Value::Object(object)
+}
+
+fn print(device: &Device, rows: &[Row], out: &mut Out<'_>) -> Result<()> {
+    writeln!(out.to, "{}: {}", device.name, device.driver.as_str())?;
+    if rows.is_empty() {
+        writeln!(out.to, "  all counters are zero")?;
+    }
+    for group in Group::ALL {
+        let members: Vec<&Row> = rows
+            .iter()
+            .filter(|row| Group::of(&row.name) == group)
+            .collect();
+        if members.is_empty() {
+            continue;
+        }
+        writeln!(out.to, "  {}", group.title())?;
+        for row in members {
+            write!(out.to, "    {:<24} {:>16}", row.name, row.value)?;
+            if let Some(rate) = row.rate {
+                write!(out.to, " {rate:>14.1}/s")?;
+            }
+            match advice(&row.name) {
+                text if !text.is_empty() && row.value != 0 => writeln!(out.to, "  {text}")?,
+                _ => writeln!(out.to)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Shows the counters once, or again and again.
+pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
+    let devices = Device::select(host, args.device.as_deref())?;
+    let read_all = || -> Result<Vec<Reading>> {
+        let readings = devices.iter().map(|device| Reading::take(host, device));
+        readings.collect()
+    };
+    let mut readings = read_all()?;
+    let Some(seconds) = args.watch else {
+        let shown = readings.iter().map(|reading| rows(reading, None, args.all));
+        if out.json {
+            let all: Vec<Value> = devices
+                .iter()
+                .zip(shown)
+                .map(|(device, rows)| as_json(device, &rows))
+                .collect();
+            return out.document(&all);
+        }
+        for (device, rows) in devices.iter().zip(shown) {
+            print(device, &rows, out)?;
+        }
+        return Ok(());
+    };
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        left = left.saturating_sub(1);
+        thread::sleep(Duration::from_secs_f64(seconds));
+        let now = read_all()?;
+        for ((device, now), before) in devices.iter().zip(&now).zip(&readings) {
+            let rows = rows(now, Some(before), args.all);
+            if out.json {
+                out.line(&as_json(device, &rows))?;
+            } else {
+                print(device, &rows, out)?;
+            }
+        }
+        out.to.flush()?;
+        readings = now;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_group() {
+        for drop in DropReason::ALL {
+            assert_eq!(Group::of(drop.as_str()), Group::Drops);
+        }
+        for count in Count::ALL {
+            assert_eq!(Group::of(count.name()), Group::Events);
+        }
+        assert_eq!(Group::of("sent_bytes"), Group::Traffic);
+        assert_eq!(Group::of("link_downed"), Group::Other);
+    }
+
+    #[test]
+    fn rates() {
+        let start = Instant::now();
+        let reading = |ms, packets| Reading {
+            at: start + Duration::from_millis(ms),
+            values: vec![("sent_pkts".into(), packets), ("send_err".into(), 0)],
+        };
+        let (before, now) = (reading(0, 100), reading(500, 150));
+        let shown = rows(&now, Some(&before), false);
+        assert_eq!(shown.len(), 1);
+        assert!((shown[0].rate.unwrap() - 100.0).abs() < 1e-6);
+        assert_eq!(rows(&now, None, true).len(), 2);
+        // A device that was made anew counts from zero: no rate, no wrap.
+        let fresh = rows(&reading(1000, 7), Some(&now), false);
+        assert_eq!(fresh[0].rate, Some(0.0));
+    }
+}

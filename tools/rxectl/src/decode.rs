@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rxectl decode`: the RoCE v2 packets of a capture, on the driver's own parser.
+//!
+//! A capture taken where packets are sent may hold trains: one datagram of many packets, which the
+//! network device (or the stack) cuts up later. Their packets are told apart by the checksum.
+
+use crate::capture::{Capture, CaptureError, Frame};
+use crate::cli::Decode;
+use crate::error::{Error, Result};
+use crate::frame::{dissect, Datagram, Found};
+use crate::output::Out;
+use rxe_proto::drop::DropReason;
+use rxe_proto::wire::icrc::{icrc, SoftCrc};
+use rxe_proto::wire::opcode::Position;
+use rxe_proto::wire::{Packet, Syndrome};
+use serde_json::{json, Map, Value};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+/// Verdict on the checksum of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Icrc {
+    Good,
+    Bad,
+    /// Not all of the packet was captured.
+    Unknown,
+}
+
+impl Icrc {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Bad => "bad",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Judges the packet that begins at `payload` and is `len` bytes long behind the headers `net`.
+fn judge(net: &[u8], payload: &[u8], len: usize) -> Icrc {
+    let Some((body, sum)) = payload
+        .get(..len)
+        .and_then(|packet| packet.split_last_chunk::<{ Packet::ICRC_LEN }>())
+    else {
+        return Icrc::Unknown;
+    };
+    if icrc(&SoftCrc, net, body, []) == *sum {
+        Icrc::Good
+    } else {
+        Icrc::Bad
+    }
+}
+
+/// A packet cut out of a train: its headers as they will be on the wire.
+struct Segment<'a> {
+    net: Vec<u8>,
+    bytes: &'a [u8],
+}
+
+/// The headers of packet number `number`, `len` bytes long, of a train behind `net`.
+fn segment_net(net: &[u8], number: u16, len: usize) -> Option<Vec<u8>> {
+    let mut net = net.to_vec();
+    let udp_at = net.len().checked_sub(8)?;
+    let udp_len = u16::try_from(len.checked_add(8)?).ok()?;
+    let ip_len = u16::try_from(net.len().checked_add(len)?).ok()?;
+    let id = |net: &[u8]| Some(u16::from_be_bytes(*net.get(4..)?.first_chunk()?));
+    let put = |net: &mut [u8], at: usize, value: u16| {
+        if let Some(to) = net.get_mut(at..).and_then(|net| net.first_chunk_mut()) {
+            *to = value.to_be_bytes();
+        }
+    };
+    if net.first()? >> 4 == 4 {
+        let next = id(&net)?.wrapping_add(number);
+        put(&mut net, 2, ip_len);
+        put(&mut net, 4, next);
+    } else {
+        put(&mut net, 4, udp_len);
+    }
+    put(&mut net, udp_at.checked_add(4)?, udp_len);
+    Some(net)
+}
+
+/// Cuts a train of equal packets, of which the last may be shorter; none if it is no train.
+fn train<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
+    let all = datagram.payload;
+    if all.len() != datagram.len {
+        return None;
+    }
+    let first = Packet::parse(all, all.len()).ok()?;
+    let mtus = [256usize, 512, 1024, 2048, 4096].into_iter();
+    let headers = first.payload_offset();
+    let full = mtus.filter_map(|mtu| headers.checked_add(mtu)?.checked_add(Packet::ICRC_LEN));
+    let full = full.filter(|_| matches!(first.opcode().position(), Position::First | Position::Middle));
+    let equal = (2..=64usize).filter_map(|count| {
+        (all.len().checked_rem(count)? == 0).then_some(all.len().checked_div(count)?)
+    });
+    let begins = |len: &usize| {
+        *len < all.len()
+            && segment_net(datagram.net, 0, *len)
+                .is_some_and(|net| judge(&net, all, *len) == Icrc::Good)
+    };
+    let len = full.chain(equal).find(begins)?;
+    let segments = all.chunks(len).zip(0u16..);
+    segments
+        .map(|(bytes, number)| {
+            Some(Segment {
+                net: segment_net(datagram.net, number, bytes.len())?,
+                bytes,
+            })
+        })
+        .collect()
+}
+
+/// Counts over a whole capture.
+#[derive(Debug, Default)]
+struct Summary {
+    frames: u64,
+    packets: u64,
+    trains: u64,
+    good: u64,
+    bad: u64,
+    unknown: u64,
+    opcodes: BTreeMap<String, u64>,
+    malformed: BTreeMap<&'static str, u64>,
+    other: BTreeMap<&'static str, u64>,
+    /// Why the file was not read to its end.
+    ended: Option<String>,
+}
+
+fn bump<K: Ord>(map: &mut BTreeMap<K, u64>, key: K) {
+    let count = map.entry(key).or_default();
+    *count = count.saturating_add(1);
+}
+
+impl Summary {
+    fn fine(&self) -> bool {
+        self.bad == 0 && self.malformed.is_empty() && self.ended.is_none()
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "type": "summary",
+            "frames": self.frames,
+            "packets": self.packets,
+            "trains": self.trains,
+            "icrc": { "good": self.good, "bad": self.bad, "unknown": self.unknown },
+            "opcodes": self.opcodes,
+            "malformed": self.malformed,
+            "other": self.other,
+            "ended": self.ended,
+        })
+    }
+
+    fn print(&self, out: &mut Out<'_>) -> Result<()> {
+        writeln!(
+            out.to,
+            "{} frames, {} RoCE v2 packets; icrc: {} good, {} bad, {} unknown",
+            self.frames, self.packets, self.good, self.bad, self.unknown
+        )?;
+        if self.trains != 0 {
+            writeln!(
+                out.to,
+                "  {} datagrams were trains of several packets (segmentation offload)",
+                self.trains
+            )?;
+        }
+        for (opcode, count) in &self.opcodes {
+            writeln!(out.to, "  {opcode:<24} {count}")?;
+        }
+        for (reason, count) in &self.malformed {
+            writeln!(out.to, "  malformed: {reason:<13} {count}")?;
+        }
+        for (what, count) in &self.other {
+            writeln!(out.to, "  skipped: {what:<15} {count}")?;
+        }
+        if let Some(ended) = &self.ended {
+            writeln!(out.to, "  the rest of the file was not read: {ended}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `HH:MM:SS.nnnnnnnnn` of the day, UTC.
+fn clock(time_ns: Option<u64>) -> String {
+    let Some(ns) = time_ns else {
+        return "--:--:--".into();
+    };
+    let (seconds, fraction) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{fraction:09}", seconds % 60)
+}
+
+fn packet_json(packet: &Packet<'_>) -> Map<String, Value> {
+    let bth = packet.bth();
+    let mut map = Map::new();
+    let mut put = |key: &str, value: Value| map.insert(key.into(), value);
+    put("transport", json!(format!("{:?}", bth.opcode.transport())));
+    put("operation", json!(bth.opcode.operation().as_str()));
+    put("opcode", json!(bth.opcode.to_u8()));
+    put("qp", json!(bth.dest_qpn.get()));
+    put("psn", json!(bth.psn.get()));
+    put("pkey", json!(format!("{:#06x}", bth.pkey.0)));
+    for (flag, name) in [
+        (bth.se, "solicited"),
+        (bth.migreq, "migreq"),
+        (bth.ack_req, "ackreq"),
+        (bth.fecn, "fecn"),
+        (bth.becn, "becn"),
+    ] {
+        put(name, json!(flag));
+    }
+    if let Some(deth) = packet.deth() {
+        put(
+            "deth",
+            json!({ "src_qp": deth.src_qpn().get(), "qkey": format!("{:#010x}", deth.qkey().0) }),
+        );
+    }
+    if let Some(feth) = packet.feth() {
+        let covers = feth.selectivity().map(|what| format!("{what:?}"));
+        put(
+            "feth",
+            json!({ "selectivity": covers, "placement": feth.placement() }),
+        );
+    }
+    if let Some(reth) = packet.reth() {
+        put(
+            "reth",
+            json!({
+                "va": format!("{:#x}", reth.va()),
+                "rkey": format!("{:#010x}", reth.rkey().0),
+                "dma_len": reth.dma_len(),
+            }),
+        );
+    }
+    if let Some(eth) = packet.atomic_eth() {
+        put(
+            "atomic_eth",
+            json!({
+                "va": format!("{:#x}", eth.va()),
+                "rkey": format!("{:#010x}", eth.rkey().0),
+                "swap_add": format!("{:#x}", eth.swap_add()),
+                "compare": format!("{:#x}", eth.compare()),
+            }),
+        );
+    }
+    if let Some(aeth) = packet.aeth() {
+        let mut value = match aeth.syndrome() {
+            Syndrome::Ack { credits } => json!({ "syndrome": "ack", "credits": credits }),
+            Syndrome::RnrNak { timer } => json!({ "syndrome": "rnr_nak", "timer": timer }),
+            Syndrome::Nak(code) => json!({ "syndrome": "nak", "code": format!("{code:?}") }),
+            Syndrome::Reserved => json!({ "syndrome": "reserved" }),
+        };
+        if let Some(map) = value.as_object_mut() {
+            map.insert("msn".into(), json!(aeth.msn().get()));
+        }
+        put("aeth", value);
+    }
+    if let Some(eth) = packet.atomic_ack() {
+        put("atomic_ack", json!(format!("{:#x}", eth.original())));
+    }
+    if let Some(imm) = packet.imm() {
+        put(
+            "imm",
+            json!(format!("{:#010x}", u32::from_be_bytes(imm))),
+        );
+    }
+    if let Some(ieth) = packet.ieth() {
+        put("invalidate", json!(format!("{:#010x}", ieth.rkey().0)));
+    }
+    put("payload_len", json!(packet.payload_len()));
+    put("pad", json!(packet.pad_len()));
+    map
+}
+
+/// Decodes what [`Capture`] yields and counts it.
+struct Decoder<'o, 'w> {
+    out: &'o mut Out<'w>,
+    summary_only: bool,
+    summary: Summary,
+}
+
+impl Decoder<'_, '_> {
+    fn frame(&mut self, frame: &Frame) -> Result<()> {
+        self.summary.frames = self.summary.frames.saturating_add(1);
+        let datagram = match dissect(frame.link, &frame.bytes) {
+            Found::Roce(datagram) => datagram,
+            Found::Other(what) => {
+                bump(&mut self.summary.other, what);
+                return Ok(());
+            }
+        };
+        if judge(datagram.net, datagram.payload, datagram.len) == Icrc::Bad {
+            if let Some(segments) = train(&datagram) {
+                self.summary.trains = self.summary.trains.saturating_add(1);
+                for segment in segments {
+                    let (net, bytes) = (segment.net.as_slice(), segment.bytes);
+                    let len = bytes.len();
+                    self.packet(frame.time_ns, &Datagram { net, payload: bytes, len, ..datagram }, true)?;
+                }
+                return Ok(());
+            }
+        }
+        self.packet(frame.time_ns, &datagram, false)
+    }
+
+    fn packet(&mut self, time_ns: Option<u64>, datagram: &Datagram<'_>, of_train: bool) -> Result<()> {
+        self.summary.packets = self.summary.packets.saturating_add(1);
+        let verdict = judge(datagram.net, datagram.payload, datagram.len);
+        let count = match verdict {
+            Icrc::Good => &mut self.summary.good,
+            Icrc::Bad => &mut self.summary.bad,
+            Icrc::Unknown => &mut self.summary.unknown,
+        };
+        *count = count.saturating_add(1);
+        let parsed = Packet::parse(datagram.payload, datagram.len);
+        match &parsed {
+            Ok(packet) => {
+                let opcode = packet.opcode();
+                let (transport, operation) = (opcode.transport(), opcode.operation().as_str());
+                bump(&mut self.summary.opcodes, format!("{transport:?} {operation}"));
+            }
+            Err(_) if datagram.payload.len() < datagram.len => {
+                bump(&mut self.summary.other, "cut by the capture");
+            }
+            Err(reason) => bump(&mut self.summary.malformed, reason.as_str()),
+        }
+        if self.summary_only {
+            return Ok(());
+        }
+        if self.out.json {
+            return self.json_line(time_ns, datagram, of_train, verdict, parsed);
+        }
+        let (src, dst) = (datagram.src, datagram.dst);
+        write!(self.out.to, "{} {src} > {dst} ", clock(time_ns))?;
+        match parsed {
+            Ok(packet) => write!(self.out.to, "{packet} icrc {}", verdict.as_str())?,
+            Err(reason) => write!(
+                self.out.to,
+                "malformed: {} ({} bytes, {} captured) icrc {}",
+                reason.as_str(),
+                datagram.len,
+                datagram.payload.len(),
+                verdict.as_str()
+            )?,
+        }
+        writeln!(self.out.to, "{}", if of_train { " train" } else { "" })?;
+        Ok(())
+    }
+
+    fn json_line(
+        &mut self,
+        time_ns: Option<u64>,
+        datagram: &Datagram<'_>,
+        of_train: bool,
+        verdict: Icrc,
+        parsed: std::result::Result<Packet<'_>, DropReason>,
+    ) -> Result<()> {
+        let mut map = Map::new();
+        map.insert("type".into(), json!("packet"));
+        map.insert("time_ns".into(), json!(time_ns));
+        map.insert("src".into(), json!(datagram.src));
+        map.insert("dst".into(), json!(datagram.dst));
+        map.insert("src_port".into(), json!(datagram.src_port));
+        map.insert("len".into(), json!(datagram.len));
+        map.insert("captured".into(), json!(datagram.payload.len()));
+        map.insert("train".into(), json!(of_train));
+        match parsed {
+            Ok(packet) => map.extend(packet_json(&packet)),
+            Err(reason) => {
+                map.insert("malformed".into(), json!(reason.as_str()));
+            }
+        }
+        map.insert("icrc".into(), json!(verdict.as_str()));
+        self.out.line(&map)
+    }
+}
+
+fn unreadable(file: &Path, error: &io::Error) -> Error {
+    Error::new(
+        format!("cannot read {}: {error}", file.display()),
+        "name a capture file that you may read, or - for standard input",
+    )
+}
+
+/// Decodes a capture; true if nothing in it is wrong or nobody asked.
+fn decode(
+    source: impl Read,
+    file: &Path,
+    args: &Decode,
+    out: &mut Out<'_>,
+) -> Result<bool> {
+    let mut capture = Capture::open(source).map_err(|error| match error {
+        CaptureError::Io(error) => unreadable(file, &error),
+        CaptureError::NotACapture | CaptureError::CutOff | CaptureError::Damaged(_) => Error::new(
+            format!("{} is no pcap or pcapng file", file.display()),
+            "make one: tcpdump -i NETDEV -w FILE udp port 4791",
+        ),
+    })?;
+    let mut decoder = Decoder {
+        out,
+        summary_only: args.summary,
+        summary: Summary::default(),
+    };
+    loop {
+        match capture.next_frame() {
+            Ok(Some(frame)) => decoder.frame(&frame)?,
+            Ok(None) => break,
+            Err(CaptureError::Io(error)) => return Err(unreadable(file, &error)),
+            Err(CaptureError::CutOff | CaptureError::NotACapture) => {
+                decoder.summary.ended = Some("it ends within a record".into());
+                break;
+            }
+            Err(CaptureError::Damaged(what)) => {
+                decoder.summary.ended = Some(what.into());
+                break;
+            }
+        }
+    }
+    let summary = decoder.summary;
+    if out.json {
+        out.line(&summary.json())?;
+    } else {
+        summary.print(out)?;
+    }
+    Ok(!args.check || summary.fine())
+}
+
+/// Decodes a file or standard input.
+pub fn run(args: &Decode, out: &mut Out<'_>) -> Result<bool> {
+    if args.file == Path::new("-") {
+        return decode(BufReader::new(io::stdin()), &args.file, args, out);
+    }
+    let file = File::open(&args.file).map_err(|error| unreadable(&args.file, &error))?;
+    decode(BufReader::new(file), &args.file, args, out)
+}
+
+#[cfg(test)]
+#[path = "decode/tests.rs"]
+mod tests;

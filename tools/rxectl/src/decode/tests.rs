@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Decoding of packets captured from real traffic, of trains and of damage.
+
+use super::*;
+use proptest::prelude::*;
+
+/// (name, IP and UDP header, UDP payload) of the protocol crate's golden packets.
+fn golden() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+    let text = include_str!("../../../../rxe_rs/proto/tests/golden/captured.txt");
+    let bytes = |hex: &str| -> Vec<u8> {
+        (0..hex.len() / 2)
+            .map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap())
+            .collect()
+    };
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            (words[0], bytes(words[1]), bytes(words[2]))
+        })
+        .collect()
+}
+
+/// A pcap file of raw IP packets.
+fn pcap(packets: &[Vec<u8>]) -> Vec<u8> {
+    let words = |values: &[u32]| -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    };
+    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 101]);
+    for (second, packet) in (1_700_000_000u32..).zip(packets) {
+        let len = u32::try_from(packet.len()).unwrap();
+        file.extend(words(&[second, 250_000, len, len]));
+        file.extend(packet);
+    }
+    file
+}
+
+fn decoded(file: &[u8], json: bool) -> (String, bool) {
+    let args = Decode {
+        file: "test.pcap".into(),
+        check: true,
+        summary: false,
+    };
+    let mut to = Vec::new();
+    let mut out = Out { json, to: &mut to };
+    let fine = decode(file, &args.file, &args, &mut out).unwrap();
+    (String::from_utf8(to).unwrap(), fine)
+}
+
+fn summary(text: &str) -> Value {
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn golden_packets() {
+    let packets: Vec<Vec<u8>> = golden()
+        .into_iter()
+        .map(|(_, net, udp)| [net, udp].concat())
+        .collect();
+    let count = packets.len();
+    assert!(count >= 8);
+    let (text, fine) = decoded(&pcap(&packets), false);
+    assert!(fine, "{text}");
+    assert_eq!(text.matches(" icrc good\n").count(), count, "{text}");
+    let first = text.lines().next().unwrap();
+    assert_eq!(
+        first,
+        "22:13:20.250000000 10.77.0.2 > 10.77.0.1 Rc Acknowledge qp 0x8b5331 psn 0x8ffc3d \
+         pkey 0xffff ack credits 31 msn 1 len 0 pad 0 icrc good"
+    );
+    let (text, _) = decoded(&pcap(&packets), true);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), count + 1);
+    for ((name, _, _), line) in golden().iter().zip(&lines) {
+        assert_eq!(line["icrc"], "good", "{name}");
+        assert_eq!(line["deth"].is_object(), name.starts_with("UD_"), "{name}");
+        assert_eq!(line["aeth"].is_object(), name.contains("ACK") || name.contains("RESPONSE"), "{name}");
+        assert_eq!(line["src"].as_str().unwrap().contains(':'), name.ends_with("V6"), "{name}");
+    }
+    assert_eq!(lines[count]["packets"], count);
+    assert_eq!(lines[count]["icrc"]["good"], count);
+}
+
+#[test]
+fn damage_is_seen() {
+    let (_, net, mut udp) = golden().swap_remove(0);
+    udp[11] ^= 1;
+    let (text, fine) = decoded(&pcap(&[[net.clone(), udp].concat()]), true);
+    assert!(!fine);
+    assert_eq!(summary(&text)["icrc"]["bad"], 1);
+
+    let (_, _, mut udp) = golden().swap_remove(0);
+    udp[0] = 0xc0;
+    let (text, fine) = decoded(&pcap(&[[net, udp].concat()]), true);
+    assert!(!fine);
+    assert_eq!(summary(&text)["malformed"]["rx_unknown_opcode"], 1);
+}
+
+#[test]
+fn cut_packets_are_not_blamed() {
+    let (_, net, udp) = golden().into_iter().find(|(name, ..)| name.starts_with("UD_")).unwrap();
+    let whole = [net, udp].concat();
+    for len in [whole.len() - 1, 28 + 20, 28 + 3] {
+        let (text, fine) = decoded(&pcap(&[whole[..len].to_vec()]), true);
+        assert!(fine, "{text}");
+        assert_eq!(summary(&text)["icrc"]["unknown"], 1);
+    }
+    let file = pcap(&[whole]);
+    let (text, fine) = decoded(&file[..file.len() - 1], true);
+    assert!(!fine);
+    assert!(summary(&text)["ended"].is_string());
+}
+
+/// A train as the stack hands it to a tap: one datagram, the checksums already those of the packets.
+fn train_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
+    let net = {
+        let (_, net, _) = golden().into_iter().find(|(name, ..)| name.ends_with("V4")).unwrap();
+        net
+    };
+    let packets: Vec<Vec<u8>> = (0..count)
+        .map(|number| {
+            let len = if number + 1 == count { last } else { payload };
+            // UC SEND: first, middle, last.
+            let opcode = match number {
+                0 => 0x20,
+                n if n + 1 == count => 0x22,
+                _ => 0x21,
+            };
+            let mut packet = vec![opcode, 0x40, 0xff, 0xff, 0, 0, 0, 17, 0, 0, 0, number];
+            packet.extend(vec![number; len]);
+            packet
+        })
+        .collect();
+    let mut all = Vec::new();
+    for (packet, number) in packets.iter().zip(0u16..) {
+        let net = segment_net(&net, number, packet.len() + 4).unwrap();
+        all.extend(packet);
+        all.extend(icrc(&SoftCrc, &net, packet, []));
+    }
+    let net = segment_net(&net, 0, all.len()).unwrap();
+    [net, all].concat()
+}
+
+#[test]
+fn trains_are_taken_apart() {
+    for (count, payload, last) in [(3, 1024, 1024), (5, 4096, 8), (2, 256, 256)] {
+        let (text, fine) = decoded(&pcap(&[train_of(count, payload, last)]), true);
+        assert!(fine, "{text}");
+        let summary = summary(&text);
+        assert_eq!(summary["trains"], 1);
+        assert_eq!(summary["packets"], count);
+        assert_eq!(summary["icrc"]["good"], count);
+    }
+    // One bad packet within: the others keep their good names.
+    let mut packet = train_of(3, 1024, 1024);
+    packet[28 + 1040 + 50] ^= 1;
+    let (text, fine) = decoded(&pcap(&[packet]), true);
+    assert!(!fine);
+    assert_eq!(summary(&text)["icrc"], json!({ "good": 2, "bad": 1, "unknown": 0 }));
+}
+
+#[test]
+fn no_capture_no_decoding() {
+    let args = Decode {
+        file: "x".into(),
+        check: false,
+        summary: false,
+    };
+    for file in [&b""[..], b"junk", b"not a capture at all"] {
+        let mut to = Vec::new();
+        let mut out = Out { json: false, to: &mut to };
+        let error = decode(file, &args.file, &args, &mut out).unwrap_err();
+        assert!(error.fix.contains("tcpdump"), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_packets_never_panic(which in 0usize..8, at in 0usize..200, with: Vec<u8>, keep in 0usize..300) {
+        let (_, net, udp) = golden().swap_remove(which);
+        let mut packet = [net, udp].concat();
+        let at = at.min(packet.len());
+        let end = (at + with.len()).min(packet.len());
+        packet.splice(at..end, with);
+        packet.truncate(keep);
+        let file = pcap(&[packet]);
+        let (text, _) = decoded(&file, true);
+        prop_assert_eq!(&summary(&text)["frames"], 1);
+        decoded(&file, false);
+    }
+
+    #[test]
+    fn damaged_files_never_panic(at in 0usize..1000, with: Vec<u8>) {
+        let packets: Vec<Vec<u8>> = golden().into_iter().map(|(_, net, udp)| [net, udp].concat()).collect();
+        let mut file = pcap(&packets);
+        let at = 24 + at.min(file.len() - 24);
+        let end = (at + with.len()).min(file.len());
+        file.splice(at..end, with);
+        decoded(&file, true);
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What sysfs says about RDMA devices.
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use rxe_proto::table::pkeys::PKeyTable;
+use serde::Serialize;
+use std::net::Ipv6Addr;
+
+/// Folder of all RDMA devices.
+const CLASS: &str = "/sys/class/infiniband";
+
+/// Which driver a device belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Driver {
+    /// This project's.
+    #[serde(rename = "rxe_rs")]
+    RxeRs,
+    /// The kernel's own software RoCE.
+    #[serde(rename = "rdma_rxe")]
+    RdmaRxe,
+    /// Any other.
+    #[serde(rename = "other")]
+    Other,
+}
+
+impl Driver {
+    /// Name of the module.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RxeRs => "rxe_rs",
+            Self::RdmaRxe => "rdma_rxe",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// An entry of the GID table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GidEntry {
+    /// Index in the table.
+    pub index: u16,
+    /// The GID as an IPv6 address; IPv4 addresses are mapped.
+    pub gid: Ipv6Addr,
+    /// `RoCE v2` or `IB/RoCE v1`.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// Network device of the address.
+    pub netdev: Option<String>,
+}
+
+impl GidEntry {
+    /// Link-local addresses are always there and reach neighbours only.
+    pub fn is_routable(&self) -> bool {
+        self.gid.segments()[0] & 0xffc0 != 0xfe80
+    }
+}
+
+/// A valid entry of the P_Key table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PkeyEntry {
+    /// Index in the table.
+    pub index: u16,
+    /// The key with its membership bit.
+    pub pkey: u16,
+}
+
+/// An RDMA device; port 1, for these devices have no other.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Name, such as `rxe0`.
+    pub name: String,
+    /// Whose it is.
+    pub driver: Driver,
+}
+
+/// The MAC address that a GUID was made of (EUI-64): `0250:c2ff:fe00:0001` gives `00:50:c2:00:00:01`.
+pub fn mac_of_guid(guid: &str) -> Option<String> {
+    let digits: String = guid.chars().filter(|c| *c != ':').collect();
+    let value = u64::from_str_radix(&digits, 16).ok()?;
+    let [a, b, c, 0xff, 0xfe, d, e, f] = value.to_be_bytes() else {
+        return None;
+    };
+    let a = a ^ 2;
+    Some(format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"))
+}
+
+impl Device {
+    fn named(host: &Host, name: &str) -> Self {
+        let folder = format!("{CLASS}/{name}");
+        let described = host.read(&format!("{folder}/node_desc"));
+        let described = described.as_deref().unwrap_or_default();
+        let counts = |counter: &str| {
+            host.exists(&format!("{folder}/ports/1/hw_counters/{counter}"))
+        };
+        // The description can be edited; the counters cannot.
+        let driver = if host.exists(&format!("{folder}/pkey_table"))
+            || counts("rx_bad_icrc")
+            || described == "rxe_rs"
+        {
+            Driver::RxeRs
+        } else if counts("completer_retry_err") || described == "rxe" {
+            Driver::RdmaRxe
+        } else {
+            Driver::Other
+        };
+        Self {
+            name: name.to_string(),
+            driver,
+        }
+    }
+
+    /// All devices of the two software RoCE drivers.
+    pub fn all(host: &Host) -> Vec<Self> {
+        let names = host.names(CLASS);
+        let devices = names.iter().map(|name| Self::named(host, name));
+        devices
+            .filter(|device| device.driver != Driver::Other)
+            .collect()
+    }
+
+    /// The device of that name, of whatever driver.
+    pub fn find(host: &Host, name: &str) -> Result<Self> {
+        // The name becomes part of a path.
+        let plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+        if plain && host.exists(&format!("{CLASS}/{name}")) {
+            return Ok(Self::named(host, name));
+        }
+        let known = host.names(CLASS).join(", ");
+        Err(Error::new(
+            format!("there is no RDMA device {name:?} here"),
+            if known.is_empty() {
+                "make one: rdma link add rxe0 type rxe_rs netdev eth0; if that fails: rxectl doctor"
+                    .into()
+            } else {
+                format!("use one of: {known}")
+            },
+        ))
+    }
+
+    /// The named device, or all of the two drivers; there must be one.
+    pub fn select(host: &Host, name: Option<&str>) -> Result<Vec<Self>> {
+        match name {
+            Some(name) => Ok(vec![Self::find(host, name)?]),
+            None => {
+                let devices = Self::all(host);
+                if devices.is_empty() {
+                    return Err(Error::new(
+                        "there is no software RoCE device here",
+                        "make one: rdma link add rxe0 type rxe_rs netdev eth0; if that fails: rxectl doctor",
+                    ));
+                }
+                Ok(devices)
+            }
+        }
+    }
+
+    /// Path of an attribute of the device.
+    pub fn attribute(&self, name: &str) -> String {
+        format!("{CLASS}/{}/{name}", self.name)
+    }
+
+    /// Path of an attribute of its port.
+    pub fn port_attribute(&self, name: &str) -> String {
+        format!("{CLASS}/{}/ports/1/{name}", self.name)
+    }
+
+    /// An attribute such as `4: ACTIVE`: the word.
+    pub fn port_word(&self, host: &Host, name: &str) -> Option<String> {
+        let text = host.read(&self.port_attribute(name))?;
+        let word = text.split_once(": ").map_or(text.as_str(), |(_, word)| word);
+        Some(word.to_string())
+    }
+
+    /// GUID of the node.
+    pub fn guid(&self, host: &Host) -> Option<String> {
+        host.read(&self.attribute("node_guid"))
+    }
+
+    /// Entries of the GID table that are in use.
+    pub fn gids(&self, host: &Host) -> Vec<GidEntry> {
+        let entry = |index: &String| {
+            let gid = host.read(&self.port_attribute(&format!("gids/{index}")))?;
+            let gid: Ipv6Addr = gid.parse().ok()?;
+            if gid.is_unspecified() {
+                return None;
+            }
+            let attribute = |name| {
+                host.read(&self.port_attribute(&format!("gid_attrs/{name}/{index}")))
+                    .filter(|text| !text.is_empty())
+            };
+            Some(GidEntry {
+                index: index.parse().ok()?,
+                gid,
+                kind: attribute("types"),
+                netdev: attribute("ndevs"),
+            })
+        };
+        let names = host.names(&self.port_attribute("gids"));
+        names.iter().filter_map(entry).collect()
+    }
+
+    /// Valid entries of the P_Key table, as the RDMA core shows them.
+    pub fn pkeys(&self, host: &Host) -> Vec<PkeyEntry> {
+        let entry = |index: &String| {
+            let text = host.read(&self.port_attribute(&format!("pkeys/{index}")))?;
+            let pkey = u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
+            (pkey & 0x7fff != 0).then_some(PkeyEntry {
+                index: index.parse().ok()?,
+                pkey,
+            })
+        };
+        let names = host.names(&self.port_attribute("pkeys"));
+        names.iter().filter_map(entry).collect()
+    }
+
+    /// Number of entries of the P_Key table.
+    pub fn pkey_capacity(&self, host: &Host) -> usize {
+        match host.names(&self.port_attribute("pkeys")).len() {
+            0 => PKeyTable::LEN,
+            n => n,
+        }
+    }
+
+    /// Hardware counters by name, in the order of the names.
+    pub fn counters(&self, host: &Host) -> Vec<(String, u64)> {
+        let folder = self.port_attribute("hw_counters");
+        let names = host.names(&folder).into_iter();
+        // How long the core keeps the values, in ms: no counter.
+        names
+            .filter(|name| name != "lifespan")
+            .filter_map(|name| {
+                let value = host.read(&format!("{folder}/{name}"))?.parse().ok()?;
+                Some((name, value))
+            })
+            .collect()
+    }
+
+    /// One hardware counter.
+    pub fn counter(&self, host: &Host, name: &str) -> Option<u64> {
+        host.read(&self.port_attribute(&format!("hw_counters/{name}")))?
+            .parse()
+            .ok()
+    }
+
+    /// Name of the network device below.
+    pub fn netdev(&self, host: &Host) -> Option<String> {
+        if let Some(parent) = host.read(&self.attribute("parent")) {
+            return Some(parent);
+        }
+        if let Some(netdev) = self.gids(host).into_iter().find_map(|gid| gid.netdev) {
+            return Some(netdev);
+        }
+        // An address-less device has no GID to ask; the kernel tells within one namespace only.
+        let links = host.json_tool("rdma", &["-j", "link", "show"]).ok()?;
+        let link = links
+            .as_array()?
+            .iter()
+            .find(|link| link.get("ifname").and_then(|name| name.as_str()) == Some(&self.name))?;
+        Some(link.get("netdev")?.as_str()?.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guids() {
+        assert_eq!(
+            mac_of_guid("0250:c2ff:fe00:0001").as_deref(),
+            Some("00:50:c2:00:00:01")
+        );
+        assert_eq!(mac_of_guid("0250:c200:0000:0001"), None);
+        assert_eq!(mac_of_guid("rubbish"), None);
+        assert_eq!(mac_of_guid(""), None);
+    }
+}

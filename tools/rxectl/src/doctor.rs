@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rxectl doctor`: looks for what keeps RDMA from working, each finding with its remedy.
+
+use crate::cli::Doctor;
+use crate::device::{Device, Driver};
+use crate::error::{Error, Result};
+use crate::frame::ROCE_PORT;
+use crate::host::Host;
+use crate::output::Out;
+use crate::status::{self, Status};
+use rxe_proto::ids::Mtu;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// How a finding is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    /// As it should be.
+    Ok,
+    /// Works, but could be better or could not be looked at.
+    Note,
+    /// Keeps something from working.
+    Wrong,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    level: Level,
+    /// What was looked at.
+    about: String,
+    /// What was found.
+    found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+/// The findings so far.
+#[derive(Debug, Default)]
+struct Report(Vec<Finding>);
+
+impl Report {
+    fn ok(&mut self, about: &str, found: impl Into<String>) {
+        self.add(Level::Ok, about, found.into(), None);
+    }
+
+    fn note(&mut self, about: &str, found: impl Into<String>, fix: impl Into<String>) {
+        self.add(Level::Note, about, found.into(), Some(fix.into()));
+    }
+
+    fn wrong(&mut self, about: &str, found: impl Into<String>, fix: impl Into<String>) {
+        self.add(Level::Wrong, about, found.into(), Some(fix.into()));
+    }
+
+    fn add(&mut self, level: Level, about: &str, found: String, fix: Option<String>) {
+        self.0.push(Finding {
+            level,
+            about: about.into(),
+            found,
+            fix,
+        });
+    }
+}
+
+/// The kernel release that a module file says it was built for; none if it does not say.
+fn built_for(module: &[u8]) -> Option<String> {
+    const KEY: &[u8] = b"vermagic=";
+    let at = module.windows(KEY.len()).position(|window| window == KEY)?;
+    let value = module.get(at.checked_add(KEY.len())?..)?;
+    let end = value.iter().position(|byte| matches!(byte, 0 | b' '))?;
+    let release = String::from_utf8_lossy(value.get(..end)?).into_owned();
+    (!release.is_empty()).then_some(release)
+}
+
+/// Kernels of /lib/modules that have the module installed.
+fn installed_for(host: &Host, module: &str) -> Vec<String> {
+    fn holds(folder: &Path, module: &str, depth: u8) -> bool {
+        let Ok(entries) = fs::read_dir(folder) else {
+            return false;
+        };
+        entries.filter_map(std::result::Result::ok).any(|entry| {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let name = entry.file_name().to_string_lossy().replace('-', "_");
+            let ours = name
+                .strip_prefix(module)
+                .is_some_and(|rest| rest == ".ko" || rest.starts_with(".ko."));
+            if is_folder {
+                depth > 0 && holds(&entry.path(), module, depth.saturating_sub(1))
+            } else {
+                ours
+            }
+        })
+    }
+    // Where modules that are not the kernel's own go.
+    let places = ["updates", "extra", "weak-updates", "misc"];
+    let kernels = host.names("/lib/modules").into_iter();
+    kernels
+        .filter(|kernel| {
+            places.iter().any(|place| {
+                let folder = host.path(&format!("/lib/modules/{kernel}/{place}"));
+                holds(&folder, module, 3)
+            })
+        })
+        .collect()
+}
+
+fn drivers(host: &Host, report: &mut Report) {
+    let (ours, theirs) = (host.module("rxe_rs"), host.module("rdma_rxe"));
+    if theirs {
+        report.wrong(
+            "rdma_rxe",
+            "rdma_rxe is loaded: rxe_rs refuses to load beside it, both own UDP port 4791",
+            "rdma link del each of its devices (rxectl status), then rmmod rdma_rxe; \
+             to keep it away: echo blacklist rdma_rxe > /etc/modprobe.d/rxe_rs.conf",
+        );
+    } else {
+        report.ok("rdma_rxe", "not loaded");
+    }
+    let release = host.kernel_release();
+    if ours {
+        let version = host.read("/sys/module/rxe_rs/version");
+        let version = version.map_or(String::new(), |version| format!(" {version}"));
+        report.ok("rxe_rs", format!("rxe_rs{version} is loaded, on kernel {release}"));
+        return;
+    }
+    let kernels = installed_for(host, "rxe_rs");
+    if kernels.contains(&release) {
+        report.wrong(
+            "rxe_rs",
+            "rxe_rs is installed for this kernel, but not loaded",
+            "modprobe rxe_rs",
+        );
+    } else if kernels.is_empty() {
+        report.wrong(
+            "rxe_rs",
+            format!("rxe_rs is not loaded, and not installed for kernel {release}"),
+            "build it for this kernel (make) and load it: make insmod-help",
+        );
+    } else {
+        report.wrong(
+            "rxe_rs",
+            format!("rxe_rs is built for kernel {}, but {release} is running", kernels.join(", ")),
+            "boot that kernel, or build the module for this one (make)",
+        );
+    }
+}
+
+fn module_file(host: &Host, file: &Path, report: &mut Report) -> Result<()> {
+    let bytes = fs::read(file).map_err(|error| {
+        Error::new(
+            format!("cannot read {}: {error}", file.display()),
+            "name the rxe_rs.ko that was built, such as out/7.3/rxe_rs.ko",
+        )
+    })?;
+    let release = host.kernel_release();
+    let name = file.display();
+    match built_for(&bytes) {
+        Some(built) if built == release => {
+            report.ok("module file", format!("{name} is built for the running kernel {release}"));
+        }
+        Some(built) => report.wrong(
+            "module file",
+            format!("{name} is built for kernel {built}, but {release} is running"),
+            "boot that kernel, or build the module for this one (make)",
+        ),
+        None => report.wrong(
+            "module file",
+            format!("{name} is no kernel module, or a compressed one"),
+            "name an uncompressed .ko file",
+        ),
+    }
+    Ok(())
+}
+
+/// Inodes of the UDP sockets bound to the RoCE port in this network namespace.
+fn port_sockets(host: &Host) -> Vec<u64> {
+    let mut inodes = Vec::new();
+    for file in ["/proc/self/net/udp", "/proc/self/net/udp6"] {
+        let text = host.read(file).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (Some(local), Some(inode)) = (words.get(1), words.get(9)) else {
+                continue;
+            };
+            let port = local
+                .rsplit_once(':')
+                .and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+            if port == Some(ROCE_PORT) {
+                inodes.extend(inode.parse::<u64>());
+            }
+        }
+    }
+    inodes
+}
+
+/// A process that has one of the sockets open: its number and name. Kernel sockets have none.
+fn owner(host: &Host, inodes: &[u64]) -> Option<(String, String)> {
+    let wanted: Vec<String> = inodes
+        .iter()
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let processes = host.names("/proc").into_iter();
+    let mut processes = processes.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let process = processes.find(|process| {
+        let descriptors = host.names(&format!("/proc/{process}/fd"));
+        descriptors.iter().any(|descriptor| {
+            let link = fs::read_link(host.path(&format!("/proc/{process}/fd/{descriptor}")));
+            link.is_ok_and(|target| wanted.iter().any(|wanted| target == Path::new(wanted)))
+        })
+    })?;
+    let name = host.read(&format!("/proc/{process}/comm"));
+    Some((process, name.unwrap_or_default()))
+}
+
+fn udp_port(host: &Host, report: &mut Report) {
+    const ABOUT: &str = "UDP port 4791";
+    let sockets = port_sockets(host);
+    let driver = host.module("rxe_rs") || host.module("rdma_rxe");
+    if sockets.is_empty() {
+        report.ok(ABOUT, "free in this network namespace");
+    } else if let Some((process, name)) = owner(host, &sockets) {
+        report.wrong(
+            ABOUT,
+            format!("taken by process {process} ({name})"),
+            format!("end it (kill {process}) or have it use another port; then make the RDMA link anew"),
+        );
+    } else if driver {
+        report.ok(ABOUT, "held by the driver");
+    } else if host.is_root() {
+        report.wrong(
+            ABOUT,
+            "held inside the kernel by something that is not a software RoCE driver, or by a process of another container",
+            "find it: ss -ulnp 'sport = :4791', ip -d link show type vxlan; then give it another port",
+        );
+    } else {
+        report.note(
+            ABOUT,
+            "taken; whose it is can only root see",
+            "sudo rxectl doctor",
+        );
+    }
+}
+
+fn memlock(host: &Host, report: &mut Report) {
+    const ABOUT: &str = "memory lock limit";
+    // Root may exceed it by CAP_IPC_LOCK.
+    const CAP_IPC_LOCK: u32 = 14;
+    const FIX: &str = "ulimit -l unlimited; for every login: \
+        echo '* - memlock unlimited' > /etc/security/limits.d/rdma.conf (in a service: LimitMEMLOCK=infinity)";
+    let limits = host.read("/proc/self/limits").unwrap_or_default();
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"));
+    let soft = line.and_then(|line| line.split_whitespace().next());
+    match soft.map(|soft| (soft, soft.parse::<u64>())) {
+        Some(("unlimited", _)) => report.ok(ABOUT, "unlimited"),
+        Some((_, Ok(_))) if host.has_capability(CAP_IPC_LOCK) => {
+            report.ok(ABOUT, "does not bind this user (CAP_IPC_LOCK)");
+        }
+        Some((_, Ok(bytes))) if bytes <= 64 << 10 => report.wrong(
+            ABOUT,
+            format!("{} KiB: hardly any memory region can be registered", bytes >> 10),
+            FIX,
+        ),
+        Some((_, Ok(bytes))) => report.note(
+            ABOUT,
+            format!("{} KiB in all for the memory regions of a process", bytes >> 10),
+            FIX,
+        ),
+        _ => report.note(ABOUT, "could not be read", "see what ulimit -l says"),
+    }
+}
+
+fn user_space(host: &Host, report: &mut Report) {
+    for (module, folder, what) in [
+        ("ib_uverbs", "/sys/class/infiniband_verbs", "verbs"),
+        ("rdma_ucm", "/sys/class/misc/rdma_cm", "the connection manager"),
+    ] {
+        if host.module(module) || host.exists(folder) {
+            report.ok(module, "loaded");
+        } else {
+            report.wrong(
+                module,
+                format!("not loaded: programs cannot use {what}"),
+                format!("modprobe {module}; at every start: echo {module} > /etc/modules-load.d/{module}.conf"),
+            );
+        }
+    }
+    let devices = host.names("/sys/class/infiniband_verbs");
+    let mut nodes: Vec<String> = devices
+        .into_iter()
+        .filter(|name| name.starts_with("uverbs"))
+        .collect();
+    if host.module("rdma_ucm") {
+        nodes.push("rdma_cm".into());
+    }
+    for node in nodes {
+        let path = format!("/dev/infiniband/{node}");
+        if host.exists(&path) {
+            report.ok(&path, "there");
+        } else {
+            report.wrong(
+                &path,
+                "missing: the kernel offers it, but udev has not made it",
+                "apt install rdma-core; udevadm trigger --subsystem-match=infiniband_verbs --subsystem-match=misc \
+                 (in a container: pass /dev/infiniband in)",
+            );
+        }
+    }
+    const ABOUT: &str = "librxe";
+    let folders = host.names("/usr/lib");
+    let mut providers = folders
+        .iter()
+        .map(|folder| format!("/usr/lib/{folder}/libibverbs"))
+        .chain(["/usr/lib/libibverbs".into(), "/usr/lib64/libibverbs".into()])
+        .flat_map(|folder| host.names(&folder));
+    let library = providers.any(|name| name.starts_with("librxe-rdmav"));
+    if library && host.exists("/etc/libibverbs.d/rxe.driver") {
+        report.ok(ABOUT, "installed");
+    } else {
+        report.wrong(
+            ABOUT,
+            "the librxe provider of libibverbs is not installed: programs see no device",
+            "apt install ibverbs-providers",
+        );
+    }
+}
+
+fn link_mtu(status: &Status, about: &str, report: &mut Report) {
+    let netdev = status.netdev.as_ref();
+    let name = netdev.map_or("NETDEV", |netdev| netdev.name.as_str());
+    let Some(mtu) = netdev.and_then(|netdev| netdev.mtu) else {
+        report.note(
+            about,
+            "the MTU of its network device cannot be seen from here",
+            "run rxectl doctor as root, in the namespace of the network device",
+        );
+        return;
+    };
+    let fitting = Mtu::largest_fitting(mtu);
+    let best = Mtu::Mtu4096.bytes().saturating_add(Mtu::HEADER_RESERVE);
+    let raise = format!("ip link set {name} mtu {best} or more, on both sides and on what is between them");
+    match (fitting, status.active_mtu) {
+        (None, _) => report.wrong(
+            about,
+            format!("the MTU of {name}, {mtu}, carries not even the smallest packets"),
+            raise,
+        ),
+        (Some(fits), Some(active)) if active != fits.bytes() => report.wrong(
+            about,
+            format!("active MTU {active}, but {name} with MTU {mtu} carries {}", fits.bytes()),
+            format!("ip link set {name} down; ip link set {name} up; if that does not help, make the RDMA link anew"),
+        ),
+        (Some(fits), active) => {
+            let found = match active {
+                Some(active) => format!("active MTU {active} over {name} with MTU {mtu}"),
+                None => format!("{name} with MTU {mtu} carries an active MTU of {}", fits.bytes()),
+            };
+            if fits == Mtu::Mtu4096 {
+                report.ok(about, found);
+            } else {
+                report.note(about, format!("{found}: larger ones are faster"), raise);
+            }
+        }
+    }
+}
+
+fn link(status: &Status, report: &mut Report) {
+    let about = status.device.as_str();
+    let name = match &status.netdev {
+        Some(netdev) => netdev.name.as_str(),
+        None => "NETDEV",
+    };
+    let scope = match status.netdev.as_ref().and_then(|netdev| netdev.namespace.as_deref()) {
+        Some("here") | None => String::new(),
+        Some(namespace) => format!(" -n {namespace}"),
+    };
+    match status.state.as_deref() {
+        Some("ACTIVE") => report.ok(about, "port ACTIVE"),
+        state => report.wrong(
+            about,
+            format!("port {}", state.unwrap_or("state unknown")),
+            format!("ip{scope} link set {name} up; then see that the cable or the peer interface is up: ip{scope} link show {name}"),
+        ),
+    }
+    link_mtu(status, about, report);
+    let v4 = status.gids.iter().any(|gid| gid.gid.to_ipv4_mapped().is_some());
+    let v6 = status
+        .gids
+        .iter()
+        .any(|gid| gid.gid.to_ipv4_mapped().is_none() && gid.is_routable());
+    let add = format!("ip{scope} address add ADDRESS/PREFIX dev {name}");
+    match (v4, v6, status.gids.is_empty()) {
+        (true, true, _) => report.ok(about, "GIDs for IPv4 and IPv6"),
+        (true, false, _) => report.note(about, "GIDs for IPv4, none for a routable IPv6 address", add),
+        (false, true, _) => report.note(about, "GIDs for IPv6, none for IPv4", add),
+        (false, false, false) => {
+            report.note(about, "only link-local GIDs: it reaches its neighbours, and not by RDMA CM", add);
+        }
+        (false, false, true) => report.wrong(about, "no GID: nothing can be addressed", add),
+    }
+}
+
+fn links(host: &Host, report: &mut Report) {
+    let devices = Device::all(host);
+    if devices.is_empty() {
+        report.wrong(
+            "devices",
+            "there is no software RoCE device",
+            "rdma link add rxe0 type rxe_rs netdev eth0 (with the name of your network device)",
+        );
+    }
+    for device in &devices {
+        let status = status::collect(host, device);
+        if device.driver == Driver::RdmaRxe {
+            report.wrong(
+                &device.name,
+                "belongs to rdma_rxe",
+                format!("rdma link del {}; then make it anew with type rxe_rs", device.name),
+            );
+        }
+        link(&status, report);
+    }
+}
+
+fn tools(host: &Host, report: &mut Report) {
+    match host.tool("rdma", &["-V"]) {
+        Err(crate::host::ToolError::Missing) => report.wrong(
+            "iproute2",
+            "the program rdma is missing: links cannot be made",
+            "apt install iproute2",
+        ),
+        _ => report.ok("iproute2", "installed"),
+    }
+}
+
+/// Examines everything; true if nothing is wrong.
+pub fn run(host: &Host, args: &Doctor, out: &mut Out<'_>) -> Result<bool> {
+    let mut report = Report::default();
+    drivers(host, &mut report);
+    if let Some(file) = &args.module {
+        module_file(host, file, &mut report)?;
+    }
+    udp_port(host, &mut report);
+    user_space(host, &mut report);
+    tools(host, &mut report);
+    memlock(host, &mut report);
+    links(host, &mut report);
+    let count = |level| {
+        let of_level = report.0.iter().filter(|finding| finding.level == level);
+        of_level.count()
+    };
+    let (wrong, notes) = (count(Level::Wrong), count(Level::Note));
+    if out.json {
+        out.document(&serde_json::json!({
+            "wrong": wrong,
+            "notes": notes,
+            "findings": report.0,
+        }))?;
+        return Ok(wrong == 0);
+    }
+    for finding in &report.0 {
+        let word = match finding.level {
+            Level::Ok => "ok   ",
+            Level::Note => "note ",
+            Level::Wrong => "WRONG",
+        };
+        writeln!(out.to, "{word} {}: {}", finding.about, finding.found)?;
+        if let Some(fix) = &finding.fix {
+            writeln!(out.to, "        fix: {fix}")?;
+        }
+    }
+    writeln!(out.to, "{wrong} wrong, {notes} to note")?;
+    Ok(wrong == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vermagic() {
+        let file = b"\x7fELF\0name=rxe_rs\0vermagic=7.3.4+deb13-amd64 SMP preempt mod_unload \0x";
+        assert_eq!(built_for(file).as_deref(), Some("7.3.4+deb13-amd64"));
+        assert_eq!(built_for(b"vermagic="), None);
+        assert_eq!(built_for(b"vermagic= "), None);
+        assert_eq!(built_for(b""), None);
+    }
+}

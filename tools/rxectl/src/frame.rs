@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+//! From a captured frame down to the UDP datagram: Ethernet (with VLAN tags), Linux cooked, raw IP
+//! and loopback; IPv4 and IPv6.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// UDP port of RoCE v2.
+pub const ROCE_PORT: u16 = 4791;
+
+/// Bytes of a UDP header.
+const UDP_LEN: usize = 8;
+
+/// A RoCE v2 datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram<'a> {
+    /// Sender.
+    pub src: IpAddr,
+    /// Receiver.
+    pub dst: IpAddr,
+    /// The sender's UDP port.
+    pub src_port: u16,
+    /// IP and UDP header as captured.
+    pub net: &'a [u8],
+    /// What was captured of the UDP payload: the RoCE packet.
+    pub payload: &'a [u8],
+    /// Bytes of the UDP payload as the headers say; more than were captured if the capture cut it.
+    pub len: usize,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found<'a> {
+    /// A RoCE v2 datagram.
+    Roce(Datagram<'a>),
+    /// Something else; what.
+    Other(&'static str),
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*bytes))
+}
+
+const ETHERNET: u32 = 1;
+const LOOPBACK: u32 = 0;
+const RAW: u32 = 101;
+const RAW_BSD: [u32; 2] = [12, 14];
+const COOKED: u32 = 113;
+const IPV4: u32 = 228;
+const IPV6: u32 = 229;
+const COOKED2: u32 = 276;
+
+/// Looks into a frame of link type `link` (a LINKTYPE_ number).
+pub fn dissect(link: u32, frame: &[u8]) -> Found<'_> {
+    let found = match link {
+        ETHERNET => ethernet(frame),
+        COOKED => be16(frame, 14).and_then(|kind| by_type(kind, frame.get(16..)?)),
+        COOKED2 => be16(frame, 0).and_then(|kind| by_type(kind, frame.get(20..)?)),
+        LOOPBACK => frame.get(4..).and_then(ip),
+        RAW | IPV4 | IPV6 => ip(frame),
+        link if RAW_BSD.contains(&link) => ip(frame),
+        _ => Some(Found::Other("unknown link type")),
+    };
+    found.unwrap_or(Found::Other("cut short"))
+}
+
+fn ethernet(frame: &[u8]) -> Option<Found<'_>> {
+    let mut at = 12usize;
+    // At most a few tags are stacked.
+    for _ in 0..4 {
+        match be16(frame, at)? {
+            0x8100 | 0x88a8 => at = at.checked_add(4)?,
+            kind => return by_type(kind, frame.get(at.checked_add(2)?..)?),
+        }
+    }
+    Some(Found::Other("too many VLAN tags"))
+}
+
+fn by_type(kind: u16, packet: &[u8]) -> Option<Found<'_>> {
+    match kind {
+        0x0800 | 0x86dd => ip(packet),
+        0x8915 => Some(Found::Other("RoCE v1")),
+        _ => Some(Found::Other("not IP")),
+    }
+}
+
+fn ip(packet: &[u8]) -> Option<Found<'_>> {
+    match packet.first()? >> 4 {
+        4 => ipv4(packet),
+        6 => ipv6(packet),
+        _ => Some(Found::Other("not IP")),
+    }
+}
+
+fn ipv4(packet: &[u8]) -> Option<Found<'_>> {
+    let header = packet.first_chunk::<20>()?;
+    let header_len = usize::from(header[0] & 0x0f).checked_mul(4)?;
+    if header_len < header.len() {
+        return Some(Found::Other("damaged IP header"));
+    }
+    if header[9] != 17 {
+        return Some(Found::Other("not UDP"));
+    }
+    // More fragments, or not the first one.
+    if be16(packet, 6)? & 0x3fff != 0 {
+        return Some(Found::Other("IP fragment"));
+    }
+    let address = |at| Some(IpAddr::V4(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?)));
+    udp(packet, header_len, address(12)?, address(16)?)
+}
+
+fn ipv6(packet: &[u8]) -> Option<Found<'_>> {
+    let header = packet.first_chunk::<40>()?;
+    match header[6] {
+        17 => {}
+        44 => return Some(Found::Other("IP fragment")),
+        _ => return Some(Found::Other("not UDP")),
+    }
+    let address = |at| Some(IpAddr::V6(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?)));
+    udp(packet, header.len(), address(8)?, address(24)?)
+}
+
+fn udp(packet: &[u8], header_len: usize, src: IpAddr, dst: IpAddr) -> Option<Found<'_>> {
+    let header = packet.get(header_len..)?.first_chunk::<UDP_LEN>()?;
+    if be16(header, 2)? != ROCE_PORT {
+        return Some(Found::Other("another UDP port"));
+    }
+    let net_len = header_len.checked_add(UDP_LEN)?;
+    let rest = packet.get(net_len..)?;
+    let Some(len) = usize::from(be16(header, 4)?).checked_sub(UDP_LEN) else {
+        return Some(Found::Other("damaged UDP header"));
+    };
+    Some(Found::Roce(Datagram {
+        src,
+        dst,
+        src_port: be16(header, 0)?,
+        net: packet.get(..net_len)?,
+        // Ethernet pads short frames.
+        payload: rest.get(..len).unwrap_or(rest),
+        len,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// IPv4 and UDP header for `payload`.
+    fn v4(payload: &[u8]) -> Vec<u8> {
+        let len = u16::try_from(payload.len()).unwrap();
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet[2..4].copy_from_slice(&(len + 28).to_be_bytes());
+        packet.extend(50000u16.to_be_bytes());
+        packet.extend(ROCE_PORT.to_be_bytes());
+        packet.extend((len + 8).to_be_bytes());
+        packet.extend([0, 0]);
+        packet.extend(payload);
+        packet
+    }
+
+    fn payload_of(found: Found<'_>) -> &[u8] {
+        match found {
+            Found::Roce(datagram) => datagram.payload,
+            Found::Other(what) => panic!("{what}"),
+        }
+    }
+
+    #[test]
+    fn every_link_type() {
+        let packet = v4(b"payload!");
+        let cases: [(u32, Vec<u8>); 7] = [
+            (ETHERNET, [&[0; 12][..], &[8, 0], &packet, &[0; 9]].concat()),
+            (ETHERNET, [&[0; 12][..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0], &packet].concat()),
+            (COOKED, [&[0; 14][..], &[8, 0], &packet].concat()),
+            (COOKED2, [&[8, 0][..], &[0; 18], &packet].concat()),
+            (LOOPBACK, [&[2, 0, 0, 0][..], &packet].concat()),
+            (RAW, packet.clone()),
+            (RAW_BSD[0], packet.clone()),
+        ];
+        for (link, frame) in &cases {
+            assert_eq!(payload_of(dissect(*link, frame)), b"payload!", "link {link}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours() {
+        let other = |mut packet: Vec<u8>, at: usize, value: u8| {
+            packet[at] = value;
+            match dissect(RAW, &packet) {
+                Found::Other(what) => what,
+                Found::Roce(_) => panic!("taken for RoCE"),
+            }
+        };
+        assert_eq!(other(v4(b"x"), 9, 6), "not UDP");
+        assert_eq!(other(v4(b"x"), 6, 0x20), "IP fragment");
+        assert_eq!(other(v4(b"x"), 7, 1), "IP fragment");
+        assert_eq!(other(v4(b"x"), 0, 0x44), "damaged IP header");
+        assert_eq!(other(v4(b"x"), 22, 0), "another UDP port");
+        assert_eq!(other(v4(b"x"), 25, 7), "damaged UDP header");
+        assert_eq!(other(v4(b"x"), 0, 0x55), "not IP");
+        assert_eq!(dissect(ETHERNET, &[0; 13]), Found::Other("cut short"));
+        assert_eq!(dissect(9999, &[0; 99]), Found::Other("unknown link type"));
+    }
+
+    #[test]
+    fn cut_by_the_capture() {
+        let packet = v4(&[7; 100]);
+        for len in 0..packet.len() {
+            match dissect(RAW, &packet[..len]) {
+                Found::Roce(datagram) => {
+                    assert_eq!(datagram.len, 100);
+                    assert_eq!(datagram.payload.len(), len - 28);
+                }
+                Found::Other(what) => assert_eq!((what, len < 28), ("cut short", true)),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(link in prop_oneof![Just(ETHERNET), Just(COOKED), Just(COOKED2), Just(LOOPBACK), Just(RAW), any::<u32>()],
+                                frame: Vec<u8>) {
+            dissect(link, &frame);
+        }
+
+        #[test]
+        fn lengths_stay_inside(bytes in prop::collection::vec(any::<u8>(), 0..90), first in prop_oneof![Just(0x45u8), Just(0x4fu8), Just(0x60u8)]) {
+            let mut packet = bytes;
+            if let Some(byte) = packet.first_mut() { *byte = first; }
+            if let Some(byte) = packet.get_mut(9) { *byte = 17; }
+            if let Found::Roce(datagram) = dissect(RAW, &packet) {
+                prop_assert!(datagram.payload.len() <= datagram.len);
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rxectl`: shows, checks and steers devices of `rxe_rs`, and decodes captures.
+//!
+//! [`cli`] is the command line; each command has a module of its own: [`status`], [`pkey`],
+//! [`counters`], [`resources`], [`doctor`], [`decode`], [`generate`]. Below them: [`device`]
+//! (what sysfs says about a device), [`capture`] and [`frame`] (files and packets down to UDP),
+//! [`host`] (files and tools of the machine) and [`output`].
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+// Tests may panic: that is how they fail.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+mod capture;
+mod cli;
+mod counters;
+mod decode;
+mod device;
+mod doctor;
+mod error;
+mod frame;
+mod generate;
+mod host;
+mod output;
+mod pkey;
+mod resources;
+mod status;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use error::Result;
+use host::Host;
+use output::Out;
+use std::process::ExitCode;
+
+/// Runs a command; true if it found nothing to complain about.
+fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
+    let host = Host::new(&cli.root);
+    match &cli.command {
+        Command::Status(args) => status::run(&host, args.device.as_deref(), out)?,
+        Command::Pkey(args) => pkey::run(&host, args, out)?,
+        Command::Counters(args) => counters::run(&host, args, out)?,
+        Command::Qp(args) => resources::run(&host, "qp", args.device.as_deref(), out)?,
+        Command::Mr(args) => resources::run(&host, "mr", args.device.as_deref(), out)?,
+        Command::Cq(args) => resources::run(&host, "cq", args.device.as_deref(), out)?,
+        Command::Pd(args) => resources::run(&host, "pd", args.device.as_deref(), out)?,
+        Command::Doctor(args) => return doctor::run(&host, args, out),
+        Command::Decode(args) => return decode::run(args, out),
+        Command::Generate(args) => generate::run(&args.folder)?,
+    }
+    Ok(true)
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut stdout = output::stdout();
+    let mut out = Out {
+        json: cli.json,
+        to: &mut stdout,
+    };
+    let result = run(&cli, &mut out).and_then(|fine| {
+        out.to.flush()?;
+        Ok(fine)
+    });
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) if error.nobody_reads => ExitCode::SUCCESS,
+        Err(error) => {
+            // What was printed so far belongs before the complaint; if that fails too, so be it.
+            let _ = out.to.flush();
+            if cli.json {
+                let value = serde_json::json!({ "error": error.what, "fix": error.fix });
+                eprintln!("{value}");
+            } else {
+                eprintln!("{error}");
+            }
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rxectl pkey`: the P_Key table of a device, read and edited through the driver's attribute
+//! `pkey_table`.
+//!
+//! Reading it gives a line `INDEX 0xKEY` for each entry in use; writing `INDEX KEY` sets one
+//! entry, and the key 0 empties it.
+
+use crate::cli::{Key, Pkey};
+use crate::device::{Device, Driver, PkeyEntry};
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::output::Out;
+use serde::Serialize;
+use std::io;
+
+/// Bit of a P_Key that tells a full member.
+const FULL: u16 = 0x8000;
+/// Errors of the driver's attribute, as Linux numbers them.
+const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
+
+/// An entry as it is shown.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct PkeyRow {
+    /// Index in the table.
+    pub index: u16,
+    /// The key in hexadecimal.
+    pub pkey: String,
+    /// `full` or `limited`.
+    pub membership: &'static str,
+}
+
+impl From<PkeyEntry> for PkeyRow {
+    fn from(entry: PkeyEntry) -> Self {
+        Self {
+            index: entry.index,
+            pkey: format!("{:#06x}", entry.pkey),
+            membership: if entry.pkey & FULL != 0 {
+                "full"
+            } else {
+                "limited"
+            },
+        }
+    }
+}
+
+/// What a change did.
+#[derive(Debug, Serialize)]
+struct Change<'a> {
+    device: &'a str,
+    index: u16,
+    /// What the entry holds now; nothing if it was emptied.
+    pkey: Option<String>,
+    /// What it held before.
+    was: Option<String>,
+}
+
+/// Reads the text of the attribute; lines that make no sense are none of ours.
+fn parse_table(text: &str) -> Vec<PkeyEntry> {
+    let entry = |line: &str| {
+        let (index, key) = line.split_once(' ')?;
+        Some(PkeyEntry {
+            index: index.parse().ok()?,
+            pkey: u16::from_str_radix(key.trim().strip_prefix("0x")?, 16).ok()?,
+        })
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+/// The key with the membership that was asked for.
+fn value_of(key: &Key) -> Result<u16> {
+    if key.key & !FULL == 0 {
+        return Err(Error::new(
+            format!("{:#06x} is no partition: its lower 15 bits are zero", key.key),
+            "give a key from 0x0001 to 0x7fff (limited member) or 0x8001 to 0xffff (full member); \
+             rxectl pkey del empties an entry",
+        ));
+    }
+    Ok(if key.full {
+        key.key | FULL
+    } else if key.limited {
+        key.key & !FULL
+    } else {
+        key.key
+    })
+}
+
+fn table(host: &Host, device: &Device) -> Result<Vec<PkeyEntry>> {
+    match host.read(&device.attribute("pkey_table")) {
+        Some(text) => Ok(parse_table(&text)),
+        None => Err(Error::new(
+            format!("the P_Key table of {} cannot be edited", device.name),
+            if device.driver == Driver::RxeRs {
+                "run it as root in the namespace that the device belongs to, such as nsenter -t 1 -n rxectl …; \
+                 if it is there, load a newer rxe_rs"
+            } else {
+                "use a device of rxe_rs: no other driver offers that"
+            },
+        )),
+    }
+}
+
+/// The entry that has the same lower 15 bits.
+fn same_partition(entries: &[PkeyEntry], key: u16) -> Option<PkeyEntry> {
+    let mut found = entries.iter();
+    found
+        .find(|entry| entry.pkey & !FULL == key & !FULL)
+        .copied()
+}
+
+fn exists_already(device: &Device, entry: PkeyEntry) -> Error {
+    let (name, index) = (&device.name, entry.index);
+    Error::new(
+        format!(
+            "entry {index} of {name} holds this partition already, as {:#06x}",
+            entry.pkey
+        ),
+        format!("change that one: rxectl pkey set {name} {index} KEY; or empty it first: rxectl pkey del {name} {index}"),
+    )
+}
+
+fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::Error) -> Error {
+    let name = &device.name;
+    let last = capacity.saturating_sub(1);
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return Error::new(
+            format!("editing the P_Key table of {name} is not permitted"),
+            "run it as root (it takes CAP_NET_ADMIN): sudo rxectl pkey …",
+        );
+    }
+    if error.kind() == io::ErrorKind::NotFound {
+        return Error::new(
+            format!("the device {name} has gone"),
+            "look for it: rxectl status",
+        );
+    }
+    match error.raw_os_error() {
+        Some(EEXIST) => Error::new(
+            format!("another entry of {name} holds the partition of {key:#06x} already"),
+            format!("find it and change it: rxectl pkey list {name}"),
+        ),
+        Some(EINVAL) => Error::new(
+            format!("{name} refuses the key {key:#06x} at index {index}"),
+            format!("use an index from 0 to {last} and a key whose lower 15 bits are not zero"),
+        ),
+        _ => Error::new(
+            format!("{name} refuses the change: {error}"),
+            "look into the kernel log: dmesg | tail",
+        ),
+    }
+}
+
+fn write(host: &Host, device: &Device, index: u16, key: u16, out: &mut Out<'_>) -> Result<()> {
+    let capacity = device.pkey_capacity(host);
+    let before = table(host, device)?;
+    if usize::from(index) >= capacity {
+        return Err(explain(
+            device,
+            index,
+            key,
+            capacity,
+            &io::Error::from_raw_os_error(EINVAL),
+        ));
+    }
+    if let Some(entry) = same_partition(&before, key).filter(|entry| entry.index != index) {
+        return Err(exists_already(device, entry));
+    }
+    host.write(
+        &device.attribute("pkey_table"),
+        &format!("{index} {key:#06x}\n"),
+    )
+    .map_err(|error| explain(device, index, key, capacity, &error))?;
+    let was = before.iter().find(|entry| entry.index == index);
+    let change = Change {
+        device: &device.name,
+        index,
+        pkey: (key != 0).then(|| format!("{key:#06x}")),
+        was: was.map(|entry| format!("{:#06x}", entry.pkey)),
+    };
+    if out.json {
+        return out.document(&change);
+    }
+    let text = |key: &Option<String>| key.clone().unwrap_or_else(|| "empty".into());
+    writeln!(
+        out.to,
+        "{}: entry {index} is {}, was {}",
+        device.name,
+        text(&change.pkey),
+        text(&change.was)
+    )?;
+    Ok(())
+}
+
+fn list(host: &Host, device: &Device, out: &mut Out<'_>) -> Result<()> {
+    let entries = match host.read(&device.attribute("pkey_table")) {
+        Some(text) => parse_table(&text),
+        None => device.pkeys(host),
+    };
+    let rows: Vec<PkeyRow> = entries.into_iter().map(PkeyRow::from).collect();
+    if out.json {
+        return out.document(&serde_json::json!({
+            "device": device.name,
+            "entries": device.pkey_capacity(host),
+            "pkeys": rows,
+        }));
+    }
+    let mut lines = vec![vec!["INDEX".into(), "KEY".into(), "MEMBERSHIP".into()]];
+    lines.extend(
+        rows.into_iter()
+            .map(|row| vec![row.index.to_string(), row.pkey, row.membership.into()]),
+    );
+    out.table(&lines)
+}
+
+/// Runs one of the `pkey` commands.
+pub fn run(host: &Host, command: &Pkey, out: &mut Out<'_>) -> Result<()> {
+    match command {
+        Pkey::List { device } => list(host, &Device::find(host, device)?, out),
+        Pkey::Add { device, key } => {
+            let device = Device::find(host, device)?;
+            let key = value_of(key)?;
+            let entries = table(host, &device)?;
+            if let Some(entry) = same_partition(&entries, key) {
+                return Err(exists_already(&device, entry));
+            }
+            let capacity = u16::try_from(device.pkey_capacity(host)).unwrap_or(u16::MAX);
+            let used = |index: &u16| entries.iter().any(|entry| entry.index == *index);
+            let Some(index) = (0..capacity).find(|index| !used(index)) else {
+                return Err(Error::new(
+                    format!("all {capacity} entries of {} are in use", device.name),
+                    format!("empty one: rxectl pkey del {} INDEX", device.name),
+                ));
+            };
+            write(host, &device, index, key, out)
+        }
+        Pkey::Set { device, index, key } => {
+            let device = Device::find(host, device)?;
+            write(host, &device, *index, value_of(key)?, out)
+        }
+        Pkey::Del { device, index, key } => {
+            let device = Device::find(host, device)?;
+            let entries = table(host, &device)?;
+            let entry = match (index, key) {
+                (Some(index), _) => entries.iter().find(|entry| entry.index == *index).copied(),
+                (None, Some(key)) => same_partition(&entries, *key),
+                (None, None) => None,
+            };
+            let Some(entry) = entry else {
+                return Err(Error::new(
+                    format!("{} has no such entry in use", device.name),
+                    format!("see what it has: rxectl pkey list {}", device.name),
+                ));
+            };
+            write(host, &device, entry.index, 0, out)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables() {
+        let entries = parse_table("0 0xffff\n3 0x8001\nrubbish\n4 17\n\n127 0x0002\n");
+        let got: Vec<(u16, u16)> = entries.iter().map(|e| (e.index, e.pkey)).collect();
+        assert_eq!(got, [(0, 0xffff), (3, 0x8001), (127, 2)]);
+        assert_eq!(same_partition(&entries, 0x0001).unwrap().index, 3);
+        assert_eq!(same_partition(&entries, 0x7fff).unwrap().index, 0);
+        assert!(same_partition(&entries, 0x8003).is_none());
+    }
+
+    #[test]
+    fn membership() {
+        let key = |key, full, limited| value_of(&Key { key, full, limited });
+        assert_eq!(key(0x0001, true, false).unwrap(), 0x8001);
+        assert_eq!(key(0x8001, false, true).unwrap(), 0x0001);
+        assert_eq!(key(0x8001, false, false).unwrap(), 0x8001);
+        assert!(key(0, true, false).is_err());
+        assert!(key(0x8000, false, false).is_err());
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rxectl status`.
+
+use crate::device::{mac_of_guid, Device, Driver, GidEntry};
+use crate::error::Result;
+use crate::host::Host;
+use crate::output::Out;
+use crate::pkey::PkeyRow;
+use serde::Serialize;
+
+/// Where the network device of a link is, and what it is like.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Netdev {
+    /// Its name.
+    pub name: String,
+    /// `here`, the name of a named namespace, or nothing if it was not found in any of them.
+    pub namespace: Option<String>,
+    /// Its MTU in bytes.
+    pub mtu: Option<u32>,
+    /// `up`, `down`, …
+    pub state: Option<String>,
+}
+
+/// Everything `status` shows of a device.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// Name of the RDMA device.
+    pub device: String,
+    /// Whose it is.
+    pub driver: Driver,
+    /// GUID of the node.
+    pub node_guid: Option<String>,
+    /// `ACTIVE`, `DOWN`, …
+    pub state: Option<String>,
+    /// `LinkUp`, `Disabled`, …
+    pub phys_state: Option<String>,
+    /// The network device below.
+    pub netdev: Option<Netdev>,
+    /// Largest payload of a packet in bytes.
+    pub active_mtu: Option<u32>,
+    /// GIDs in use.
+    pub gids: Vec<GidEntry>,
+    /// Valid entries of the P_Key table.
+    pub pkeys: Vec<PkeyRow>,
+    /// Packets dropped for their P_Key.
+    pub bad_pkey: Option<u64>,
+    /// Packets dropped for their Q_Key.
+    pub bad_qkey: Option<u64>,
+    /// What could not be found out, and how it could be.
+    pub notes: Vec<String>,
+}
+
+/// What `ibv_devinfo -v` says about a port.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PortInfo {
+    active_mtu: Option<u32>,
+    bad_pkey: Option<u64>,
+    bad_qkey: Option<u64>,
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn parse_devinfo(text: &str) -> PortInfo {
+    let mut info = PortInfo::default();
+    for line in text.lines() {
+        let Some((key, value)) = line.trim().split_once(':') else {
+            continue;
+        };
+        let value = value.split_whitespace().next().and_then(number);
+        match key {
+            "active_mtu" => info.active_mtu = value.and_then(|mtu| mtu.try_into().ok()),
+            "bad_pkey_cntr" => info.bad_pkey = value,
+            "qkey_viol_cntr" => info.bad_qkey = value,
+            _ => {}
+        }
+    }
+    info
+}
+
+/// Looks for a network device in this namespace, then in the named ones.
+fn find_netdev(host: &Host, name: String, mac: Option<&str>) -> Netdev {
+    let folder = format!("/sys/class/net/{name}");
+    let here = host.read(&format!("{folder}/address")).map(|address| {
+        let attribute = |what: &str| host.read(&format!("{folder}/{what}"));
+        let netdev = Netdev {
+            name: name.clone(),
+            namespace: Some("here".into()),
+            mtu: attribute("mtu").and_then(|mtu| mtu.parse().ok()),
+            state: attribute("operstate"),
+        };
+        (netdev, mac == Some(address.as_str()))
+    });
+    if let Some((netdev, true)) = here {
+        return netdev;
+    }
+    for namespace in host.names("/run/netns") {
+        let arguments = ["-j", "-n", &namespace, "link", "show", "dev", &name];
+        let Ok(answer) = host.json_tool("ip", &arguments) else {
+            continue;
+        };
+        let Some(link) = answer.get(0) else {
+            continue;
+        };
+        let text = |key: &str| link.get(key).and_then(|value| value.as_str());
+        if text("address") == mac {
+            return Netdev {
+                name,
+                namespace: Some(namespace),
+                mtu: link
+                    .get("mtu")
+                    .and_then(|mtu| mtu.as_u64()?.try_into().ok()),
+                state: text("operstate").map(str::to_lowercase),
+            };
+        }
+    }
+    // The address may have been changed after the device was made: then only the name agrees.
+    match here {
+        Some((netdev, _)) => netdev,
+        None => Netdev {
+            name,
+            ..Netdev::default()
+        },
+    }
+}
+
+/// Collects everything about a device.
+pub fn collect(host: &Host, device: &Device) -> Status {
+    let mut notes = Vec::new();
+    let guid = device.guid(host);
+    let mac = guid.as_deref().and_then(mac_of_guid);
+    let netdev = device
+        .netdev(host)
+        .map(|name| find_netdev(host, name, mac.as_deref()));
+    match &netdev {
+        None => notes.push("the network device is unknown: it has no address, or belongs to another namespace".into()),
+        Some(netdev) if netdev.namespace.is_none() => notes.push(format!(
+            "{} is neither here nor in a namespace of /run/netns that this user may enter",
+            netdev.name
+        )),
+        Some(_) => {}
+    }
+    let info = match host.tool("ibv_devinfo", &["-v", "-d", &device.name]) {
+        Ok(text) => parse_devinfo(&text),
+        Err(crate::host::ToolError::Missing) => {
+            notes.push("the active MTU is unknown without ibv_devinfo: apt install ibverbs-utils".into());
+            PortInfo::default()
+        }
+        Err(crate::host::ToolError::Failed(said)) => {
+            let said = said.lines().next().unwrap_or("no reason given").to_string();
+            notes.push(format!("ibv_devinfo failed ({said}): rxectl doctor says more"));
+            PortInfo::default()
+        }
+    };
+    Status {
+        driver: device.driver,
+        state: device.port_word(host, "state"),
+        phys_state: device.port_word(host, "phys_state"),
+        active_mtu: info.active_mtu,
+        gids: device.gids(host),
+        pkeys: device.pkeys(host).into_iter().map(PkeyRow::from).collect(),
+        bad_pkey: info
+            .bad_pkey
+            .or_else(|| device.counter(host, "rx_bad_pkey")),
+        bad_qkey: info
+            .bad_qkey
+            .or_else(|| device.counter(host, "rx_bad_qkey")),
+        device: device.name.clone(),
+        node_guid: guid,
+        netdev,
+        notes,
+    }
+}
+
+fn shown<T: ToString>(value: Option<T>) -> String {
+    value.map_or("unknown".into(), |value| value.to_string())
+}
+
+fn print(status: &Status, out: &mut Out<'_>) -> Result<()> {
+    writeln!(
+        out.to,
+        "{}: {} port {} ({})",
+        status.device,
+        status.driver.as_str(),
+        shown(status.state.as_deref()),
+        shown(status.phys_state.as_deref())
+    )?;
+    match &status.netdev {
+        Some(netdev) => writeln!(
+            out.to,
+            "  netdev    {} ({}), namespace {}",
+            netdev.name,
+            shown(netdev.state.as_deref()),
+            shown(netdev.namespace.as_deref())
+        )?,
+        None => writeln!(out.to, "  netdev    unknown")?,
+    }
+    writeln!(
+        out.to,
+        "  mtu       {} active, {} of the netdev",
+        shown(status.active_mtu),
+        shown(status.netdev.as_ref().and_then(|netdev| netdev.mtu))
+    )?;
+    writeln!(out.to, "  node guid {}", shown(status.node_guid.as_deref()))?;
+    for gid in &status.gids {
+        let address = match gid.gid.to_ipv4_mapped() {
+            Some(v4) => v4.to_string(),
+            None => gid.gid.to_string(),
+        };
+        writeln!(
+            out.to,
+            "  gid {:<5} {address}  {}  {}",
+            gid.index,
+            gid.kind.as_deref().unwrap_or("?"),
+            gid.netdev.as_deref().unwrap_or("?")
+        )?;
+    }
+    for row in &status.pkeys {
+        let (key, member) = (&row.pkey, row.membership);
+        writeln!(out.to, "  pkey {:<4} {key} {member}", row.index)?;
+    }
+    writeln!(
+        out.to,
+        "  dropped   {} for their P_Key, {} for their Q_Key",
+        shown(status.bad_pkey),
+        shown(status.bad_qkey)
+    )?;
+    for note in &status.notes {
+        writeln!(out.to, "  note      {note}")?;
+    }
+    Ok(())
+}
+
+/// Shows one device or all.
+pub fn run(host: &Host, device: Option<&str>, out: &mut Out<'_>) -> Result<()> {
+    let devices = Device::select(host, device)?;
+    let all: Vec<Status> = devices
+        .iter()
+        .map(|device| collect(host, device))
+        .collect();
+    if out.json {
+        return out.document(&all);
+    }
+    for status in &all {
+        print(status, out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devinfo() {
+        let text = "hca_id:\trxe0\n\ttransport:\t\tInfiniBand (0)\n\t\tport:\t1\n\
+                    \t\t\tactive_mtu:\t\t1024 (3)\n\t\t\tbad_pkey_cntr:\t\t0x1f\n\
+                    \t\t\tqkey_viol_cntr:\t\t0x2\n\t\t\tmax_mtu: 4096 (5)\n";
+        assert_eq!(
+            parse_devinfo(text),
+            PortInfo {
+                active_mtu: Some(1024),
+                bad_pkey: Some(31),
+                bad_qkey: Some(2)
+            }
+        );
+        assert_eq!(parse_devinfo(""), PortInfo::default());
+        assert_eq!(parse_devinfo("active_mtu:\nx\n:"), PortInfo::default());
+    }
+}
