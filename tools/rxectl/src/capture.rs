@@ -292,7 +292,9 @@ impl<R: Read> Capture<R> {
         };
         // Type, length twice and byte order; the rest is of no interest.
         let Some(rest) = len.checked_sub(12) else {
-            return Err(CaptureError::Damaged("a section is shorter than its header"));
+            return Err(CaptureError::Damaged(
+                "a section is shorter than its header",
+            ));
         };
         self.body(rest)?;
         self.format = Format::Pcapng {
@@ -389,10 +391,12 @@ fn read_or(
     bytes: &mut [u8],
     short: CaptureError,
 ) -> Result<(), CaptureError> {
-    source.read_exact(bytes).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => short,
-        _ => error.into(),
-    })
+    source
+        .read_exact(bytes)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => short,
+            _ => error.into(),
+        })
 }
 
 /// An interface description block.
@@ -438,7 +442,11 @@ mod tests {
             Order::Little => value.to_le_bytes(),
             Order::Big => value.to_be_bytes(),
         };
-        let magic = if nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
+        let magic = if nanoseconds {
+            0xa1b2_3c4d
+        } else {
+            0xa1b2_c3d4
+        };
         let mut file = Vec::new();
         for value in [magic, 0x0004_0002, 0, 0, 65535, 1] {
             file.extend(word(value));
@@ -467,7 +475,10 @@ mod tests {
     }
 
     fn words(values: &[u32]) -> Vec<u8> {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect()
     }
 
     fn pcapng() -> Vec<u8> {
@@ -481,7 +492,10 @@ mod tests {
         let mut simple = words(&[2]);
         simple.extend(b"xy");
         [
-            block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, 0xffff_ffff, 0xffff_ffff])),
+            block(
+                0x0a0d_0d0a,
+                &words(&[0x1a2b_3c4d, 1, 0xffff_ffff, 0xffff_ffff]),
+            ),
             block(1, &options),
             block(0x0bad, b"something else"),
             block(6, &packet),
@@ -559,7 +573,10 @@ mod tests {
             assert!(all(&file).1.is_some(), "{len}");
         }
         assert!(matches!(all(b"").1, Some(CaptureError::NotACapture)));
-        assert!(matches!(all(b"#!/bin/sh\n").1, Some(CaptureError::NotACapture)));
+        assert!(matches!(
+            all(b"#!/bin/sh\n").1,
+            Some(CaptureError::NotACapture)
+        ));
     }
 
     proptest! {

@@ -106,7 +106,9 @@ impl Reading {
 
     fn value(&self, name: &str) -> u64 {
         let mut values = self.values.iter();
-        values.find(|(n, _)| n == name).map_or(0, |(_, value)| *value)
+        values
+            .find(|(n, _)| n == name)
+            .map_or(0, |(_, value)| *value)
     }
 }
 

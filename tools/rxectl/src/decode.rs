@@ -92,7 +92,12 @@ fn train<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
     let mtus = [256usize, 512, 1024, 2048, 4096].into_iter();
     let headers = first.payload_offset();
     let full = mtus.filter_map(|mtu| headers.checked_add(mtu)?.checked_add(Packet::ICRC_LEN));
-    let full = full.filter(|_| matches!(first.opcode().position(), Position::First | Position::Middle));
+    let full = full.filter(|_| {
+        matches!(
+            first.opcode().position(),
+            Position::First | Position::Middle
+        )
+    });
     let equal = (2..=64usize).filter_map(|count| {
         (all.len().checked_rem(count)? == 0).then_some(all.len().checked_div(count)?)
     });
@@ -261,10 +266,7 @@ fn packet_json(packet: &Packet<'_>) -> Map<String, Value> {
         put("atomic_ack", json!(format!("{:#x}", eth.original())));
     }
     if let Some(imm) = packet.imm() {
-        put(
-            "imm",
-            json!(format!("{:#010x}", u32::from_be_bytes(imm))),
-        );
+        put("imm", json!(format!("{:#010x}", u32::from_be_bytes(imm))));
     }
     if let Some(ieth) = packet.ieth() {
         put("invalidate", json!(format!("{:#010x}", ieth.rkey().0)));
@@ -297,7 +299,16 @@ impl Decoder<'_, '_> {
                 for segment in segments {
                     let (net, bytes) = (segment.net.as_slice(), segment.bytes);
                     let len = bytes.len();
-                    self.packet(frame.time_ns, &Datagram { net, payload: bytes, len, ..datagram }, true)?;
+                    self.packet(
+                        frame.time_ns,
+                        &Datagram {
+                            net,
+                            payload: bytes,
+                            len,
+                            ..datagram
+                        },
+                        true,
+                    )?;
                 }
                 return Ok(());
             }
@@ -305,7 +316,12 @@ impl Decoder<'_, '_> {
         self.packet(frame.time_ns, &datagram, false)
     }
 
-    fn packet(&mut self, time_ns: Option<u64>, datagram: &Datagram<'_>, of_train: bool) -> Result<()> {
+    fn packet(
+        &mut self,
+        time_ns: Option<u64>,
+        datagram: &Datagram<'_>,
+        of_train: bool,
+    ) -> Result<()> {
         self.summary.packets = self.summary.packets.saturating_add(1);
         let verdict = judge(datagram.net, datagram.payload, datagram.len);
         let count = match verdict {
@@ -319,7 +335,10 @@ impl Decoder<'_, '_> {
             Ok(packet) => {
                 let opcode = packet.opcode();
                 let (transport, operation) = (opcode.transport(), opcode.operation().as_str());
-                bump(&mut self.summary.opcodes, format!("{transport:?} {operation}"));
+                bump(
+                    &mut self.summary.opcodes,
+                    format!("{transport:?} {operation}"),
+                );
             }
             Err(_) if datagram.payload.len() < datagram.len => {
                 bump(&mut self.summary.other, "cut by the capture");
@@ -385,12 +404,7 @@ fn unreadable(file: &Path, error: &io::Error) -> Error {
 }
 
 /// Decodes a capture; true if nothing in it is wrong or nobody asked.
-fn decode(
-    source: impl Read,
-    file: &Path,
-    args: &Decode,
-    out: &mut Out<'_>,
-) -> Result<bool> {
+fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> Result<bool> {
     let mut capture = Capture::open(source).map_err(|error| match error {
         CaptureError::Io(error) => unreadable(file, &error),
         CaptureError::NotACapture | CaptureError::CutOff | CaptureError::Damaged(_) => Error::new(

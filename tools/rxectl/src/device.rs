@@ -90,9 +90,8 @@ impl Device {
         let folder = format!("{CLASS}/{name}");
         let described = host.read(&format!("{folder}/node_desc"));
         let described = described.as_deref().unwrap_or_default();
-        let counts = |counter: &str| {
-            host.exists(&format!("{folder}/ports/1/hw_counters/{counter}"))
-        };
+        let counts =
+            |counter: &str| host.exists(&format!("{folder}/ports/1/hw_counters/{counter}"));
         // The description can be edited; the counters cannot.
         let driver = if host.exists(&format!("{folder}/pkey_table"))
             || counts("rx_bad_icrc")
@@ -168,7 +167,9 @@ impl Device {
     /// An attribute such as `4: ACTIVE`: the word.
     pub fn port_word(&self, host: &Host, name: &str) -> Option<String> {
         let text = host.read(&self.port_attribute(name))?;
-        let word = text.split_once(": ").map_or(text.as_str(), |(_, word)| word);
+        let word = text
+            .split_once(": ")
+            .map_or(text.as_str(), |(_, word)| word);
         Some(word.to_string())
     }
 

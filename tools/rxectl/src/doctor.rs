@@ -123,7 +123,10 @@ fn drivers(host: &Host, report: &mut Report) {
     if ours {
         let version = host.read("/sys/module/rxe_rs/version");
         let version = version.map_or(String::new(), |version| format!(" {version}"));
-        report.ok("rxe_rs", format!("rxe_rs{version} is loaded, on kernel {release}"));
+        report.ok(
+            "rxe_rs",
+            format!("rxe_rs{version} is loaded, on kernel {release}"),
+        );
         return;
     }
     let kernels = installed_for(host, "rxe_rs");
@@ -142,7 +145,10 @@ fn drivers(host: &Host, report: &mut Report) {
     } else {
         report.wrong(
             "rxe_rs",
-            format!("rxe_rs is built for kernel {}, but {release} is running", kernels.join(", ")),
+            format!(
+                "rxe_rs is built for kernel {}, but {release} is running",
+                kernels.join(", ")
+            ),
             "boot that kernel, or build the module for this one (make)",
         );
     }
@@ -159,7 +165,10 @@ fn module_file(host: &Host, file: &Path, report: &mut Report) -> Result<()> {
     let name = file.display();
     match built_for(&bytes) {
         Some(built) if built == release => {
-            report.ok("module file", format!("{name} is built for the running kernel {release}"));
+            report.ok(
+                "module file",
+                format!("{name} is built for the running kernel {release}"),
+            );
         }
         Some(built) => report.wrong(
             "module file",
@@ -225,7 +234,9 @@ fn udp_port(host: &Host, report: &mut Report) {
         report.wrong(
             ABOUT,
             format!("taken by process {process} ({name})"),
-            format!("end it (kill {process}) or have it use another port; then make the RDMA link anew"),
+            format!(
+                "end it (kill {process}) or have it use another port; then make the RDMA link anew"
+            ),
         );
     } else if driver {
         report.ok(ABOUT, "held by the driver");
@@ -262,12 +273,18 @@ fn memlock(host: &Host, report: &mut Report) {
         }
         Some((_, Ok(bytes))) if bytes <= 64 << 10 => report.wrong(
             ABOUT,
-            format!("{} KiB: hardly any memory region can be registered", bytes >> 10),
+            format!(
+                "{} KiB: hardly any memory region can be registered",
+                bytes >> 10
+            ),
             FIX,
         ),
         Some((_, Ok(bytes))) => report.note(
             ABOUT,
-            format!("{} KiB in all for the memory regions of a process", bytes >> 10),
+            format!(
+                "{} KiB in all for the memory regions of a process",
+                bytes >> 10
+            ),
             FIX,
         ),
         _ => report.note(ABOUT, "could not be read", "see what ulimit -l says"),
@@ -277,7 +294,11 @@ fn memlock(host: &Host, report: &mut Report) {
 fn user_space(host: &Host, report: &mut Report) {
     for (module, folder, what) in [
         ("ib_uverbs", "/sys/class/infiniband_verbs", "verbs"),
-        ("rdma_ucm", "/sys/class/misc/rdma_cm", "the connection manager"),
+        (
+            "rdma_ucm",
+            "/sys/class/misc/rdma_cm",
+            "the connection manager",
+        ),
     ] {
         if host.module(module) || host.exists(folder) {
             report.ok(module, "loaded");
@@ -329,7 +350,7 @@ fn user_space(host: &Host, report: &mut Report) {
     }
 }
 
-fn link_mtu(status: &Status, about: &str, report: &mut Report) {
+fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
     let netdev = status.netdev.as_ref();
     let name = netdev.map_or("NETDEV", |netdev| netdev.name.as_str());
     let Some(mtu) = netdev.and_then(|netdev| netdev.mtu) else {
@@ -342,7 +363,9 @@ fn link_mtu(status: &Status, about: &str, report: &mut Report) {
     };
     let fitting = Mtu::largest_fitting(mtu);
     let best = Mtu::Mtu4096.bytes().saturating_add(Mtu::HEADER_RESERVE);
-    let raise = format!("ip link set {name} mtu {best} or more, on both sides and on what is between them");
+    let raise = format!(
+        "ip{scope} link set {name} mtu {best} or more, on both sides and on what is between them"
+    );
     match (fitting, status.active_mtu) {
         (None, _) => report.wrong(
             about,
@@ -352,7 +375,7 @@ fn link_mtu(status: &Status, about: &str, report: &mut Report) {
         (Some(fits), Some(active)) if active != fits.bytes() => report.wrong(
             about,
             format!("active MTU {active}, but {name} with MTU {mtu} carries {}", fits.bytes()),
-            format!("ip link set {name} down; ip link set {name} up; if that does not help, make the RDMA link anew"),
+            format!("ip{scope} link set {name} down; ip{scope} link set {name} up; if that does not help, make the RDMA link anew"),
         ),
         (Some(fits), active) => {
             let found = match active {
@@ -374,7 +397,11 @@ fn link(status: &Status, report: &mut Report) {
         Some(netdev) => netdev.name.as_str(),
         None => "NETDEV",
     };
-    let scope = match status.netdev.as_ref().and_then(|netdev| netdev.namespace.as_deref()) {
+    let scope = match status
+        .netdev
+        .as_ref()
+        .and_then(|netdev| netdev.namespace.as_deref())
+    {
         Some("here") | None => String::new(),
         Some(namespace) => format!(" -n {namespace}"),
     };
@@ -386,8 +413,11 @@ fn link(status: &Status, report: &mut Report) {
             format!("ip{scope} link set {name} up; then see that the cable or the peer interface is up: ip{scope} link show {name}"),
         ),
     }
-    link_mtu(status, about, report);
-    let v4 = status.gids.iter().any(|gid| gid.gid.to_ipv4_mapped().is_some());
+    link_mtu(status, about, &scope, report);
+    let v4 = status
+        .gids
+        .iter()
+        .any(|gid| gid.gid.to_ipv4_mapped().is_some());
     let v6 = status
         .gids
         .iter()
@@ -395,10 +425,18 @@ fn link(status: &Status, report: &mut Report) {
     let add = format!("ip{scope} address add ADDRESS/PREFIX dev {name}");
     match (v4, v6, status.gids.is_empty()) {
         (true, true, _) => report.ok(about, "GIDs for IPv4 and IPv6"),
-        (true, false, _) => report.note(about, "GIDs for IPv4, none for a routable IPv6 address", add),
+        (true, false, _) => report.note(
+            about,
+            "GIDs for IPv4, none for a routable IPv6 address",
+            add,
+        ),
         (false, true, _) => report.note(about, "GIDs for IPv6, none for IPv4", add),
         (false, false, false) => {
-            report.note(about, "only link-local GIDs: it reaches its neighbours, and not by RDMA CM", add);
+            report.note(
+                about,
+                "only link-local GIDs: it reaches its neighbours, and not by RDMA CM",
+                add,
+            );
         }
         (false, false, true) => report.wrong(about, "no GID: nothing can be addressed", add),
     }
@@ -419,7 +457,10 @@ fn links(host: &Host, report: &mut Report) {
             report.wrong(
                 &device.name,
                 "belongs to rdma_rxe",
-                format!("rdma link del {}; then make it anew with type rxe_rs", device.name),
+                format!(
+                    "rdma link del {}; then make it anew with type rxe_rs",
+                    device.name
+                ),
             );
         }
         link(&status, report);

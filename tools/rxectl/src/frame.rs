@@ -105,7 +105,11 @@ fn ipv4(packet: &[u8]) -> Option<Found<'_>> {
     if be16(packet, 6)? & 0x3fff != 0 {
         return Some(Found::Other("IP fragment"));
     }
-    let address = |at| Some(IpAddr::V4(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?)));
+    let address = |at| {
+        Some(IpAddr::V4(Ipv4Addr::from(
+            *packet.get(at..)?.first_chunk::<4>()?,
+        )))
+    };
     udp(packet, header_len, address(12)?, address(16)?)
 }
 
@@ -116,7 +120,11 @@ fn ipv6(packet: &[u8]) -> Option<Found<'_>> {
         44 => return Some(Found::Other("IP fragment")),
         _ => return Some(Found::Other("not UDP")),
     }
-    let address = |at| Some(IpAddr::V6(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?)));
+    let address = |at| {
+        Some(IpAddr::V6(Ipv6Addr::from(
+            *packet.get(at..)?.first_chunk::<16>()?,
+        )))
+    };
     udp(packet, header.len(), address(8)?, address(24)?)
 }
 
@@ -149,7 +157,9 @@ mod tests {
     /// IPv4 and UDP header for `payload`.
     fn v4(payload: &[u8]) -> Vec<u8> {
         let len = u16::try_from(payload.len()).unwrap();
-        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let mut packet = vec![
+            0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+        ];
         packet[2..4].copy_from_slice(&(len + 28).to_be_bytes());
         packet.extend(50000u16.to_be_bytes());
         packet.extend(ROCE_PORT.to_be_bytes());
@@ -171,7 +181,15 @@ mod tests {
         let packet = v4(b"payload!");
         let cases: [(u32, Vec<u8>); 7] = [
             (ETHERNET, [&[0; 12][..], &[8, 0], &packet, &[0; 9]].concat()),
-            (ETHERNET, [&[0; 12][..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0], &packet].concat()),
+            (
+                ETHERNET,
+                [
+                    &[0; 12][..],
+                    &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0],
+                    &packet,
+                ]
+                .concat(),
+            ),
             (COOKED, [&[0; 14][..], &[8, 0], &packet].concat()),
             (COOKED2, [&[8, 0][..], &[0; 18], &packet].concat()),
             (LOOPBACK, [&[2, 0, 0, 0][..], &packet].concat()),
@@ -179,7 +197,11 @@ mod tests {
             (RAW_BSD[0], packet.clone()),
         ];
         for (link, frame) in &cases {
-            assert_eq!(payload_of(dissect(*link, frame)), b"payload!", "link {link}");
+            assert_eq!(
+                payload_of(dissect(*link, frame)),
+                b"payload!",
+                "link {link}"
+            );
         }
     }
 

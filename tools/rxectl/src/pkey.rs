@@ -71,7 +71,10 @@ fn parse_table(text: &str) -> Vec<PkeyEntry> {
 fn value_of(key: &Key) -> Result<u16> {
     if key.key & !FULL == 0 {
         return Err(Error::new(
-            format!("{:#06x} is no partition: its lower 15 bits are zero", key.key),
+            format!(
+                "{:#06x} is no partition: its lower 15 bits are zero",
+                key.key
+            ),
             "give a key from 0x0001 to 0x7fff (limited member) or 0x8001 to 0xffff (full member); \
              rxectl pkey del empties an entry",
         ));

@@ -19,7 +19,9 @@ fn columns(kind: &str) -> &'static [&'static str] {
         "qp" => &[
             "ifname", "lqpn", "type", "state", "rqpn", "sq-psn", "rq-psn", "pid", "comm",
         ],
-        "mr" => &["ifname", "mrn", "mrlen", "rkey", "lkey", "pdn", "pid", "comm"],
+        "mr" => &[
+            "ifname", "mrn", "mrlen", "rkey", "lkey", "pdn", "pid", "comm",
+        ],
         "cq" => &["ifname", "cqn", "cqe", "users", "poll-ctx", "pid", "comm"],
         _ => &["ifname", "pdn", "users", "pid", "comm"],
     }
@@ -88,7 +90,9 @@ fn print(kind: &str, list: &[Map<String, Value>], out: &mut Out<'_>) -> Result<(
         let mut row: Vec<String> = names.iter().map(|name| text(object.get(*name))).collect();
         let rest: Vec<String> = object
             .iter()
-            .filter(|(name, _)| !names.contains(&name.as_str()) && !matches!(name.as_str(), "ifindex" | "port"))
+            .filter(|(name, _)| {
+                !names.contains(&name.as_str()) && !matches!(name.as_str(), "ifindex" | "port")
+            })
             .map(|(name, value)| format!("{name}={}", text(Some(value))))
             .collect();
         row.push(rest.join(" "));
@@ -107,16 +111,18 @@ pub fn run(host: &Host, kind: &str, device: Option<&str>, out: &mut Out<'_>) -> 
         Device::find(host, name)?;
     }
     let arguments = ["-j", "-dd", "resource", "show", kind];
-    let answer = host.json_tool("rdma", &arguments).map_err(|error| match error {
-        ToolError::Missing => Error::new(
-            "the program rdma is not installed; it asks the kernel for its RDMA objects",
-            "apt install iproute2",
-        ),
-        ToolError::Failed(said) => Error::new(
-            format!("rdma could not list them: {said}"),
-            "load the RDMA core (modprobe ib_core) and try again; rxectl doctor says more",
-        ),
-    })?;
+    let answer = host
+        .json_tool("rdma", &arguments)
+        .map_err(|error| match error {
+            ToolError::Missing => Error::new(
+                "the program rdma is not installed; it asks the kernel for its RDMA objects",
+                "apt install iproute2",
+            ),
+            ToolError::Failed(said) => Error::new(
+                format!("rdma could not list them: {said}"),
+                "load the RDMA core (modprobe ib_core) and try again; rxectl doctor says more",
+            ),
+        })?;
     let list = objects(answer, device, host.is_root());
     if out.json {
         return out.document(&list);

@@ -137,7 +137,10 @@ pub fn collect(host: &Host, device: &Device) -> Status {
         .netdev(host)
         .map(|name| find_netdev(host, name, mac.as_deref()));
     match &netdev {
-        None => notes.push("the network device is unknown: it has no address, or belongs to another namespace".into()),
+        None => notes.push(
+            "the network device is unknown: it has no address, or belongs to another namespace"
+                .into(),
+        ),
         Some(netdev) if netdev.namespace.is_none() => notes.push(format!(
             "{} is neither here nor in a namespace of /run/netns that this user may enter",
             netdev.name
@@ -147,12 +150,16 @@ pub fn collect(host: &Host, device: &Device) -> Status {
     let info = match host.tool("ibv_devinfo", &["-v", "-d", &device.name]) {
         Ok(text) => parse_devinfo(&text),
         Err(crate::host::ToolError::Missing) => {
-            notes.push("the active MTU is unknown without ibv_devinfo: apt install ibverbs-utils".into());
+            notes.push(
+                "the active MTU is unknown without ibv_devinfo: apt install ibverbs-utils".into(),
+            );
             PortInfo::default()
         }
         Err(crate::host::ToolError::Failed(said)) => {
             let said = said.lines().next().unwrap_or("no reason given").to_string();
-            notes.push(format!("ibv_devinfo failed ({said}): rxectl doctor says more"));
+            notes.push(format!(
+                "ibv_devinfo failed ({said}): rxectl doctor says more"
+            ));
             PortInfo::default()
         }
     };
@@ -238,10 +245,7 @@ fn print(status: &Status, out: &mut Out<'_>) -> Result<()> {
 /// Shows one device or all.
 pub fn run(host: &Host, device: Option<&str>, out: &mut Out<'_>) -> Result<()> {
     let devices = Device::select(host, device)?;
-    let all: Vec<Status> = devices
-        .iter()
-        .map(|device| collect(host, device))
-        .collect();
+    let all: Vec<Status> = devices.iter().map(|device| collect(host, device)).collect();
     if out.json {
         return out.document(&all);
     }

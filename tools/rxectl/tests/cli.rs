@@ -16,9 +16,18 @@ impl Machine {
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&root);
         let machine = Self(root);
-        machine.put("/proc/self/status", "Name:\tx\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
-        machine.put("/proc/self/limits", "Limit Soft Hard Units\nMax locked memory         8388608   8388608   bytes\n");
-        machine.put("/proc/self/net/udp", "  sl\n  1: 00000000:12B7 00000000:0000 07 00:0 00:0 0 0 0 77 2 x 0\n");
+        machine.put(
+            "/proc/self/status",
+            "Name:\tx\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
+        );
+        machine.put(
+            "/proc/self/limits",
+            "Limit Soft Hard Units\nMax locked memory         8388608   8388608   bytes\n",
+        );
+        machine.put(
+            "/proc/self/net/udp",
+            "  sl\n  1: 00000000:12B7 00000000:0000 07 00:0 00:0 0 0 0 77 2 x 0\n",
+        );
         machine.put("/proc/sys/kernel/osrelease", "7.3.4-test\n");
         machine.put("/sys/module/rxe_rs/version", "0.1.0\n");
         machine.put("/sys/module/ib_uverbs/x", "");
@@ -38,7 +47,9 @@ impl Machine {
     }
 
     fn device(&self, name: &str, netdev: &str) {
-        let put = |attribute: &str, text: &str| self.put(&format!("/sys/class/infiniband/{name}/{attribute}"), text);
+        let put = |attribute: &str, text: &str| {
+            self.put(&format!("/sys/class/infiniband/{name}/{attribute}"), text)
+        };
         put("node_desc", "rxe_rs\n");
         put("node_guid", "0250:c2ff:fe00:0001\n");
         put("pkey_table", "0 0xffff\n2 0x8001\n");
@@ -62,7 +73,10 @@ impl Machine {
             put(&format!("ports/1/gids/{index}"), &format!("{gid}\n"));
             if index < 3 {
                 put(&format!("ports/1/gid_attrs/types/{index}"), "RoCE v2\n");
-                put(&format!("ports/1/gid_attrs/ndevs/{index}"), &format!("{netdev}\n"));
+                put(
+                    &format!("ports/1/gid_attrs/ndevs/{index}"),
+                    &format!("{netdev}\n"),
+                );
             }
         }
         for (counter, value) in [
@@ -74,9 +88,14 @@ impl Machine {
             ("rx_bad_qkey", 0),
             ("lifespan", 10),
         ] {
-            put(&format!("ports/1/hw_counters/{counter}"), &format!("{value}\n"));
+            put(
+                &format!("ports/1/hw_counters/{counter}"),
+                &format!("{value}\n"),
+            );
         }
-        let net = |attribute: &str, text: &str| self.put(&format!("/sys/class/net/{netdev}/{attribute}"), text);
+        let net = |attribute: &str, text: &str| {
+            self.put(&format!("/sys/class/net/{netdev}/{attribute}"), text)
+        };
         net("address", "00:50:c2:00:00:01\n");
         net("mtu", "4200\n");
         net("operstate", "up\n");
@@ -174,10 +193,21 @@ fn status_of_a_device() {
     assert_eq!(device["bad_qkey"], 0);
     assert_eq!(device["gids"].as_array().unwrap().len(), 3);
     assert_eq!(device["gids"][1]["type"], "RoCE v2");
-    let pkeys: Vec<&str> = device["pkeys"].as_array().unwrap().iter().map(|row| row["pkey"].as_str().unwrap()).collect();
+    let pkeys: Vec<&str> = device["pkeys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["pkey"].as_str().unwrap())
+        .collect();
     assert_eq!(pkeys, ["0xffff", "0x8001"]);
     let text = machine.good(&["status", "rxe0"]);
-    for part in ["rxe0: rxe_rs port ACTIVE", "4096 active, 4200", "10.77.0.1", "fd77::1", "0x8001 full"] {
+    for part in [
+        "rxe0: rxe_rs port ACTIVE",
+        "4096 active, 4200",
+        "10.77.0.1",
+        "fd77::1",
+        "0x8001 full",
+    ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
 }
@@ -199,23 +229,41 @@ fn status_in_a_namespace_without_ibverbs_utils() {
     assert_eq!(all[0]["active_mtu"], Value::Null);
     // The counters of the driver stand in.
     assert_eq!(all[0]["bad_pkey"], 2);
-    assert!(machine.good(&["status"]).contains("apt install ibverbs-utils"));
+    assert!(machine
+        .good(&["status"])
+        .contains("apt install ibverbs-utils"));
+    // Remedies are for the namespace where the network device is.
+    assert!(machine
+        .good(&["doctor"])
+        .contains("ip -n red link set eth0 mtu 4176"));
 }
 
 #[test]
 fn drivers_are_told_apart() {
     let machine = Machine::healthy("drivers");
     machine.put("/sys/class/infiniband/rxe1/node_desc", "rxe\n");
-    machine.put("/sys/class/infiniband/rxe1/ports/1/hw_counters/completer_retry_err", "0\n");
+    machine.put(
+        "/sys/class/infiniband/rxe1/ports/1/hw_counters/completer_retry_err",
+        "0\n",
+    );
     machine.put("/sys/class/infiniband/mlx5_0/node_desc", "MT4119\n");
     let all = machine.json(&["status"]);
-    let drivers: Vec<_> = all.as_array().unwrap().iter().map(|d| d["driver"].as_str().unwrap()).collect();
+    let drivers: Vec<_> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|d| d["driver"].as_str().unwrap())
+        .collect();
     assert_eq!(drivers, ["rxe_rs", "rdma_rxe"]);
     assert_eq!(machine.json(&["status", "mlx5_0"])[0]["driver"], "other");
-    assert!(machine.bad(&["status", "nosuch"]).contains("mlx5_0, rxe0, rxe1"));
+    assert!(machine
+        .bad(&["status", "nosuch"])
+        .contains("mlx5_0, rxe0, rxe1"));
     machine.bad(&["status", "../net"]);
     machine.bad(&["status", ""]);
-    assert!(machine.bad(&["pkey", "add", "rxe1", "0x8001"]).contains("rxe_rs"));
+    assert!(machine
+        .bad(&["pkey", "add", "rxe1", "0x8001"])
+        .contains("rxe_rs"));
 }
 
 #[test]
@@ -227,7 +275,9 @@ fn pkey_edits() {
     let list = machine.json(&["pkey", "list", "rxe0"]);
     assert_eq!(list["entries"], 128);
     assert_eq!(list["pkeys"][1]["membership"], "full");
-    assert!(machine.good(&["pkey", "list", "rxe0"]).contains("2      0x8001  full"));
+    assert!(machine
+        .good(&["pkey", "list", "rxe0"])
+        .contains("2      0x8001  full"));
 
     // A plain file stands for the attribute: it holds what was written last.
     machine.good(&["pkey", "add", "rxe0", "0x0005"]);
@@ -235,14 +285,20 @@ fn pkey_edits() {
     reset();
     let change = machine.json(&["pkey", "add", "rxe0", "5", "--full"]);
     assert_eq!(written(), "1 0x8005\n");
-    assert_eq!((change["index"].as_u64(), change["pkey"].as_str()), (Some(1), Some("0x8005")));
+    assert_eq!(
+        (change["index"].as_u64(), change["pkey"].as_str()),
+        (Some(1), Some("0x8005"))
+    );
     reset();
     machine.good(&["pkey", "set", "rxe0", "2", "0x8001", "--limited"]);
     assert_eq!(written(), "2 0x0001\n");
     reset();
     let change = machine.json(&["pkey", "del", "rxe0", "2"]);
     assert_eq!(written(), "2 0x0000\n");
-    assert_eq!((&change["pkey"], change["was"].as_str()), (&Value::Null, Some("0x8001")));
+    assert_eq!(
+        (&change["pkey"], change["was"].as_str()),
+        (&Value::Null, Some("0x8001"))
+    );
     reset();
     machine.good(&["pkey", "del", "rxe0", "--key", "0x0001"]);
     assert_eq!(written(), "2 0x0000\n");
@@ -261,13 +317,22 @@ fn pkey_edits() {
         assert!(said.contains(says), "{arguments:?}: {said}");
         assert_eq!(written(), "0 0xffff\n2 0x8001\n", "{arguments:?}");
     }
-    let full: String = (0..128).map(|index| format!("{index} {:#06x}\n", 0x8100 + index)).collect();
-    machine.put(table, &full);
-    assert!(machine.bad(&["pkey", "add", "rxe0", "0x8001"]).contains("128 entries"));
+    let full: Vec<String> = (0..128)
+        .map(|index| format!("{index} {:#06x}\n", 0x8100 + index))
+        .collect();
+    machine.put(table, &full.concat());
+    assert!(machine
+        .bad(&["pkey", "add", "rxe0", "0x8001"])
+        .contains("128 entries"));
     machine.remove(table);
-    assert!(machine.bad(&["pkey", "set", "rxe0", "1", "0x8001"]).contains("as root"));
+    assert!(machine
+        .bad(&["pkey", "set", "rxe0", "1", "0x8001"])
+        .contains("as root"));
     // Without the attribute the core's own table is shown.
-    assert_eq!(machine.json(&["pkey", "list", "rxe0"])["pkeys"][1]["pkey"], "0x8001");
+    assert_eq!(
+        machine.json(&["pkey", "list", "rxe0"])["pkeys"][1]["pkey"],
+        "0x8001"
+    );
 }
 
 #[test]
@@ -304,12 +369,24 @@ fn resources_and_their_keys() {
     assert_eq!(machine.json(&["mr", "rxe0"])[0]["rkey"], "0xabcd");
     assert_eq!(machine.json(&["mr"]).as_array().unwrap().len(), 2);
     let text = machine.good(&["qp"]);
-    assert!(text.contains("LQPN") && text.contains("RTS") && text.contains("rtt_us=40"), "{text}");
+    assert!(
+        text.contains("LQPN") && text.contains("RTS") && text.contains("rtt_us=40"),
+        "{text}"
+    );
     assert!(machine.good(&["cq"]).contains("(none)"));
-    machine.put("/proc/self/status", "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0\n");
+    machine.put(
+        "/proc/self/status",
+        "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0\n",
+    );
     let hidden = machine.good(&["mr"]) + &machine.good(&["--json", "mr"]);
-    assert!(hidden.contains("masked") && !hidden.contains("abcd"), "{hidden}");
-    machine.program("rdma", "echo 'Failed to open NETLINK_RDMA socket' >&2; exit 1");
+    assert!(
+        hidden.contains("masked") && !hidden.contains("abcd"),
+        "{hidden}"
+    );
+    machine.program(
+        "rdma",
+        "echo 'Failed to open NETLINK_RDMA socket' >&2; exit 1",
+    );
     assert!(machine.bad(&["pd"]).contains("NETLINK_RDMA"));
     machine.remove("/usr/bin/rdma");
     assert!(machine.bad(&["qp"]).contains("apt install iproute2"));
@@ -328,7 +405,11 @@ type Case = (fn(&Machine), &'static str, &'static str);
 #[test]
 fn doctor_finds_each_fault() {
     let cases: &[Case] = &[
-        (|m| m.put("/sys/module/rdma_rxe/x", ""), "rdma_rxe", "rmmod rdma_rxe"),
+        (
+            |m| m.put("/sys/module/rdma_rxe/x", ""),
+            "rdma_rxe",
+            "rmmod rdma_rxe",
+        ),
         (|m| m.remove("/sys/module/rxe_rs"), "rxe_rs", "make"),
         (
             |m| {
@@ -355,26 +436,77 @@ fn doctor_finds_each_fault() {
             "UDP port 4791",
             "kill 4711",
         ),
-        (|m| m.remove("/sys/module/ib_uverbs/"), "ib_uverbs", "modprobe ib_uverbs"),
-        (|m| m.remove("/sys/module/rdma_ucm"), "rdma_ucm", "modprobe rdma_ucm"),
-        (|m| m.remove("/dev/infiniband/uverbs0"), "/dev/infiniband/uverbs0", "rdma-core"),
-        (|m| m.remove("/dev/infiniband/rdma_cm"), "/dev/infiniband/rdma_cm", "rdma-core"),
-        (|m| m.remove("/etc/libibverbs.d/rxe.driver"), "librxe", "ibverbs-providers"),
-        (|m| m.remove("/usr/lib/x86_64-linux-gnu/libibverbs"), "librxe", "ibverbs-providers"),
-        (|m| m.remove("/usr/bin/rdma"), "iproute2", "apt install iproute2"),
+        (
+            |m| m.remove("/sys/module/ib_uverbs/"),
+            "ib_uverbs",
+            "modprobe ib_uverbs",
+        ),
+        (
+            |m| m.remove("/sys/module/rdma_ucm"),
+            "rdma_ucm",
+            "modprobe rdma_ucm",
+        ),
+        (
+            |m| m.remove("/dev/infiniband/uverbs0"),
+            "/dev/infiniband/uverbs0",
+            "rdma-core",
+        ),
+        (
+            |m| m.remove("/dev/infiniband/rdma_cm"),
+            "/dev/infiniband/rdma_cm",
+            "rdma-core",
+        ),
+        (
+            |m| m.remove("/etc/libibverbs.d/rxe.driver"),
+            "librxe",
+            "ibverbs-providers",
+        ),
+        (
+            |m| m.remove("/usr/lib/x86_64-linux-gnu/libibverbs"),
+            "librxe",
+            "ibverbs-providers",
+        ),
+        (
+            |m| m.remove("/usr/bin/rdma"),
+            "iproute2",
+            "apt install iproute2",
+        ),
         (
             |m| {
                 m.put("/proc/self/status", "Uid:\t1\t1\t1\t1\nCapEff:\t0\n");
-                m.put("/proc/self/limits", "Max locked memory   65536  65536  bytes\n");
+                m.put(
+                    "/proc/self/limits",
+                    "Max locked memory   65536  65536  bytes\n",
+                );
             },
             "memory lock limit",
             "memlock unlimited",
         ),
-        (|m| m.put("/sys/class/infiniband/rxe0/ports/1/state", "1: DOWN\n"), "rxe0", "link set eth0 up"),
-        (|m| m.put("/sys/class/net/eth0/mtu", "300\n"), "rxe0", "mtu 4176"),
-        (|m| m.put("/sys/class/net/eth0/mtu", "1500\n"), "rxe0", "link set eth0 down"),
-        (|m| m.remove("/sys/class/infiniband/rxe0/ports/1/gids"), "rxe0", "address add"),
-        (|m| m.remove("/sys/class/infiniband/rxe0"), "devices", "rdma link add"),
+        (
+            |m| m.put("/sys/class/infiniband/rxe0/ports/1/state", "1: DOWN\n"),
+            "rxe0",
+            "link set eth0 up",
+        ),
+        (
+            |m| m.put("/sys/class/net/eth0/mtu", "300\n"),
+            "rxe0",
+            "mtu 4176",
+        ),
+        (
+            |m| m.put("/sys/class/net/eth0/mtu", "1500\n"),
+            "rxe0",
+            "link set eth0 down",
+        ),
+        (
+            |m| m.remove("/sys/class/infiniband/rxe0/ports/1/gids"),
+            "rxe0",
+            "address add",
+        ),
+        (
+            |m| m.remove("/sys/class/infiniband/rxe0"),
+            "devices",
+            "rdma link add",
+        ),
     ];
     for (number, (damage, about, fix)) in cases.iter().enumerate() {
         let machine = Machine::healthy(&format!("fault-{number}"));
@@ -425,5 +557,7 @@ fn errors_as_json() {
     let error: Value = serde_json::from_str(&stderr).unwrap();
     assert!(error["error"].as_str().unwrap().contains("nosuch"));
     assert_eq!(error["fix"], "use one of: rxe0");
-    assert!(machine.bad(&["decode", "/nonexistent.pcap"]).contains("/nonexistent.pcap"));
+    assert!(machine
+        .bad(&["decode", "/nonexistent.pcap"])
+        .contains("/nonexistent.pcap"));
 }

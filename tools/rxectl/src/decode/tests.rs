@@ -24,7 +24,10 @@ fn golden() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
 /// A pcap file of raw IP packets.
 fn pcap(packets: &[Vec<u8>]) -> Vec<u8> {
     let words = |values: &[u32]| -> Vec<u8> {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect()
     };
     let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 101]);
     for (second, packet) in (1_700_000_000u32..).zip(packets) {
@@ -69,13 +72,24 @@ fn golden_packets() {
          pkey 0xffff ack credits 31 msn 1 len 0 pad 0 icrc good"
     );
     let (text, _) = decoded(&pcap(&packets), true);
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), count + 1);
     for ((name, _, _), line) in golden().iter().zip(&lines) {
         assert_eq!(line["icrc"], "good", "{name}");
         assert_eq!(line["deth"].is_object(), name.starts_with("UD_"), "{name}");
-        assert_eq!(line["aeth"].is_object(), name.contains("ACK") || name.contains("RESPONSE"), "{name}");
-        assert_eq!(line["src"].as_str().unwrap().contains(':'), name.ends_with("V6"), "{name}");
+        assert_eq!(
+            line["aeth"].is_object(),
+            name.contains("ACK") || name.contains("RESPONSE"),
+            "{name}"
+        );
+        assert_eq!(
+            line["src"].as_str().unwrap().contains(':'),
+            name.ends_with("V6"),
+            "{name}"
+        );
     }
     assert_eq!(lines[count]["packets"], count);
     assert_eq!(lines[count]["icrc"]["good"], count);
@@ -98,7 +112,10 @@ fn damage_is_seen() {
 
 #[test]
 fn cut_packets_are_not_blamed() {
-    let (_, net, udp) = golden().into_iter().find(|(name, ..)| name.starts_with("UD_")).unwrap();
+    let (_, net, udp) = golden()
+        .into_iter()
+        .find(|(name, ..)| name.starts_with("UD_"))
+        .unwrap();
     let whole = [net, udp].concat();
     for len in [whole.len() - 1, 28 + 20, 28 + 3] {
         let (text, fine) = decoded(&pcap(&[whole[..len].to_vec()]), true);
@@ -114,7 +131,10 @@ fn cut_packets_are_not_blamed() {
 /// A train as the stack hands it to a tap: one datagram, the checksums already those of the packets.
 fn train_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
     let net = {
-        let (_, net, _) = golden().into_iter().find(|(name, ..)| name.ends_with("V4")).unwrap();
+        let (_, net, _) = golden()
+            .into_iter()
+            .find(|(name, ..)| name.ends_with("V4"))
+            .unwrap();
         net
     };
     let packets: Vec<Vec<u8>> = (0..count)
@@ -156,7 +176,10 @@ fn trains_are_taken_apart() {
     packet[28 + 1040 + 50] ^= 1;
     let (text, fine) = decoded(&pcap(&[packet]), true);
     assert!(!fine);
-    assert_eq!(summary(&text)["icrc"], json!({ "good": 2, "bad": 1, "unknown": 0 }));
+    assert_eq!(
+        summary(&text)["icrc"],
+        json!({ "good": 2, "bad": 1, "unknown": 0 })
+    );
 }
 
 #[test]
@@ -168,7 +191,10 @@ fn no_capture_no_decoding() {
     };
     for file in [&b""[..], b"junk", b"not a capture at all"] {
         let mut to = Vec::new();
-        let mut out = Out { json: false, to: &mut to };
+        let mut out = Out {
+            json: false,
+            to: &mut to,
+        };
         let error = decode(file, &args.file, &args, &mut out).unwrap_err();
         assert!(error.fix.contains("tcpdump"), "{error}");
     }
