@@ -142,6 +142,14 @@ impl Demux {
         }
     }
 
+    /// The device on the network device that `segment` came in by.
+    pub(crate) fn device_of(&self, segment: &RxSegment<'_>) -> Option<Arc<DeviceCtx>> {
+        let devices = self.devices.lock();
+        let mut each = devices.iter();
+        each.find(|dev| dev.netdev.id() == segment.netdev())
+            .cloned()
+    }
+
     /// QP1 of the device that `segment` came in by.
     pub(crate) fn find_gsi(&self, segment: &RxSegment<'_>) -> Option<Arc<QpCtx>> {
         let list = self.gsi.lock();

@@ -15,6 +15,10 @@ use crate::{
         MAX_CQE, //
     },
     demux::Demux,
+    mcast::{
+        self,
+        Groups, //
+    },
     mr::{
         MrCtx,
         Mrs,
@@ -118,6 +122,9 @@ pub(crate) struct DeviceCtx {
     pub(crate) mrs: Mrs,
     #[pin]
     pub(crate) ahs: RcuTable<AhCtx>,
+    /// Members of multicast groups.
+    #[pin]
+    pub(crate) groups: Groups,
     /// Numbers in use; the rows stay empty.
     #[pin]
     pub(crate) pds: RcuTable<PdCtx>,
@@ -153,6 +160,7 @@ impl DeviceCtx {
                 pkey_editor <- new_mutex!((), "DeviceCtx::pkey_editor"),
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),
+                groups <- Groups::new(),
                 pds <- RcuTable::new(),
                 srqs <- RcuTable::new(),
             }),
@@ -206,6 +214,9 @@ impl Device for DeviceCtx {
             max_fast_reg_pages: MAX_FAST_REG_PAGES,
             max_pd: MAX_PD,
             max_ah: MAX_AH,
+            max_mcast_grp: mcast::MAX_GROUPS,
+            max_mcast_qp_attach: mcast::MAX_MEMBERS,
+            max_total_mcast_qp_attach: mcast::MAX_ATTACHED,
             max_qp_rd_atom: u32::from(MAX_RD_ATOMIC),
             max_pkeys: u16::try_from(PKeyTable::LEN).unwrap_or(u16::MAX),
             local_ca_ack_delay: 15,

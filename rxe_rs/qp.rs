@@ -524,6 +524,14 @@ impl QueuePair for QpCtx {
     fn post_recv(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
         self.post_receives(chain)
     }
+
+    fn attach(self: &Arc<Self>, dev: &Arc<DeviceCtx>, group: &[u8; 16]) -> Result {
+        dev.groups.attach(dev, Gid(*group), self)
+    }
+
+    fn detach(self: &Arc<Self>, dev: &Arc<DeviceCtx>, group: &[u8; 16]) -> Result {
+        dev.groups.detach(Gid(*group), self)
+    }
 }
 
 /// `struct rxe_create_qp_resp`: how to map the receive ring, if the QP has one, and the send ring.

@@ -8,6 +8,7 @@ mod cq;
 mod demux;
 mod device;
 mod events;
+mod mcast;
 mod mr;
 mod mw;
 mod path;

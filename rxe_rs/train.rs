@@ -87,7 +87,8 @@ impl<'g> Train<'g> {
         let dropped = match Packet::parse(segment.head(), segment.len()) {
             Ok(packet) => match self.route(segment, packet.bth().dest_qpn) {
                 Ok(Some(stop)) => return stop.take(now, segment, packet),
-                Ok(None) => return self.gsi(segment, packet),
+                Ok(None) if packet.bth().dest_qpn == Qpn::GSI => return self.gsi(segment, packet),
+                Ok(None) => return self.multicast(segment, packet),
                 Err(reason) => reason,
             },
             Err(reason) => reason,
@@ -98,7 +99,7 @@ impl<'g> Train<'g> {
         }
     }
 
-    /// The QP of a packet, locked; `None` for QP1.
+    /// The QP of a packet, locked; `None` for QP1 and for groups.
     #[inline]
     fn route(
         &mut self,
@@ -108,7 +109,7 @@ impl<'g> Train<'g> {
         let known = self.open.as_ref().is_some_and(|s| s.qp.qpn == qpn.get());
         if !known {
             self.end();
-            if qpn == Qpn::GSI {
+            if qpn == Qpn::GSI || qpn == Qpn::MULTICAST {
                 return Ok(None);
             }
             let qp = self.demux.find(self.guard, qpn).ok_or(DropReason::NoQp)?;
@@ -129,6 +130,40 @@ impl<'g> Train<'g> {
             }
             Err(reason) => qp.dev.counters.drop(reason),
         };
+    }
+
+    /// A packet for all QPs of the device that are attached to its group, one after the other.
+    ///
+    /// The sender's own QP is no exception if the packet came back to this host (IBTA vol1
+    /// 10.5.2.3).
+    fn multicast(&self, segment: &RxSegment<'_>, packet: Packet<'_>) {
+        let Some(dev) = self.demux.device_of(segment) else {
+            return;
+        };
+        // One look at the checksum is enough for all of them.
+        let mut intact = None;
+        let mut delivered = false;
+        let mut refused = DropReason::NoGroup;
+        let group = Gid(segment.destination());
+        dev.groups.each_member(&group, self.guard, |qp| {
+            let taken = Stop::open(self.guard, segment, qp).and_then(|mut stop| {
+                let verify = |packet: &Packet<'_>, net: &[u8], all: &Payload<'_>| {
+                    *intact.get_or_insert_with(|| icrc_matches(packet, net, all))
+                };
+                let taken = stop.feed(self.now, segment, packet, verify);
+                stop.close(self.guard);
+                taken
+            });
+            match taken {
+                Ok(()) => delivered = true,
+                Err(reason) => refused = reason,
+            }
+        });
+        if delivered {
+            dev.counters.received(1, segment.len());
+        } else {
+            dev.counters.drop(refused);
+        }
     }
 
     /// Lets the QP go that the last packets were for, and sends what they caused to be sent.
@@ -193,7 +228,7 @@ impl<'g> Stop<'g> {
     /// Admits and feeds one packet.
     #[inline]
     fn take(&mut self, now: u64, segment: &RxSegment<'_>, packet: Packet<'_>) {
-        if let Err(reason) = self.feed(now, segment, packet) {
+        if let Err(reason) = self.feed(now, segment, packet, icrc_matches) {
             self.drop_one(reason);
             return;
         }
@@ -206,6 +241,7 @@ impl<'g> Stop<'g> {
         now: u64,
         segment: &RxSegment<'_>,
         packet: Packet<'_>,
+        verify: impl FnOnce(&Packet<'_>, &[u8], &Payload<'_>) -> bool,
     ) -> Result<(), DropReason> {
         let (qp, core) = (self.qp, &mut *self.core);
         let dev = &qp.dev;
@@ -239,7 +275,7 @@ impl<'g> Stop<'g> {
             found.is_some()
         };
         let net = segment.net_hdr();
-        let good = |packet: &Packet<'_>| icrc_matches(packet, net, &all);
+        let good = |packet: &Packet<'_>| verify(packet, net, &all);
         let admitted = admit(packet, &facts, &self.path, in_table, good)?;
         let packet = admitted.packet();
         let payload = all.slice(packet.payload_offset(), packet.payload_len());

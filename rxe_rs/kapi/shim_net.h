@@ -53,6 +53,10 @@ void rxe_dev_mac(const struct net_device *dev, u8 *mac);
 void rxe_dev_name(const struct net_device *dev, u8 *name);
 struct net_device *rxe_notifier_dev(void *info);
 
+/* Multicast groups of a device: 16 bytes, an IPv4 group in its mapped form. Process context. */
+int rxe_dev_join(struct net_device *dev, const u8 *group);
+void rxe_dev_leave(struct net_device *dev, const u8 *group);
+
 /* The UDP port of a network namespace. `receive` takes over the buffer. */
 int rxe_net_init(void);
 void rxe_net_exit(void);

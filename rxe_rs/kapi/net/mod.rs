@@ -3,6 +3,7 @@
 
 use kernel::prelude::*;
 
+pub mod multicast;
 pub mod netdev;
 pub mod notifier;
 pub mod skb;
@@ -46,6 +47,15 @@ pub fn mapped_v4(gid: &[u8; 16]) -> Option<[u8; 4]> {
     match gid {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([*a, *b, *c, *d]),
         _ => None,
+    }
+}
+
+/// True for the GID of a multicast group of either family.
+#[inline]
+pub fn is_multicast(gid: &[u8; 16]) -> bool {
+    match mapped_v4(gid) {
+        Some([a, ..]) => a & 0xf0 == 0xe0,
+        None => gid[0] == 0xff,
     }
 }
 

@@ -2,7 +2,7 @@
 //! Sending: flows with their routes, and batches of packets.
 
 use super::netdev::NetDev;
-use super::{mapped_v4, set_ipv4_id, set_lengths, HEADERS_V4, HEADERS_V6};
+use super::{is_multicast, mapped_v4, set_ipv4_id, set_lengths, HEADERS_V4, HEADERS_V6};
 use crate::sync::context::BhDisabled;
 use crate::{bindings, rand};
 use core::marker::PhantomData;
@@ -27,7 +27,7 @@ pub struct FlowSpec {
     pub source_port: u16,
     /// Traffic class or type of service.
     pub traffic_class: u8,
-    /// Hop limit or time to live; 0 means 64.
+    /// Hop limit or time to live; 0 means 64, or 1 to a multicast group.
     pub hop_limit: u8,
     /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
@@ -92,6 +92,8 @@ impl Flow {
 
     fn template(spec: &FlowSpec) -> [u8; HEADERS_V6] {
         let hops = match spec.hop_limit {
+            // As sockets do: a group is not routed unless asked for.
+            0 if is_multicast(&spec.destination) => 1,
             0 => DEFAULT_HOP_LIMIT,
             hops => hops,
         };

@@ -362,6 +362,8 @@ impl<D: Device> Ops<D> {
         ops.modify_qp = Some(QpOps::<D>::modify_qp);
         ops.query_qp = Some(QpOps::<D>::query_qp);
         ops.destroy_qp = Some(QpOps::<D>::destroy_qp);
+        ops.attach_mcast = Some(QpOps::<D>::attach_mcast);
+        ops.detach_mcast = Some(QpOps::<D>::detach_mcast);
         ops.post_send = Some(QpOps::<D>::post_send);
         ops.post_recv = Some(QpOps::<D>::post_recv);
 

@@ -446,6 +446,21 @@ pub trait QueuePair: Sized + Send + Sync + 'static {
     ///
     /// The request current at the time is reported as the bad one.
     fn post_recv(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result;
+
+    /// Messages to the multicast `group`, a GID, are to be delivered to this QP too. The core asks
+    /// for datagram QPs only, and detaches every group before it destroys a QP. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` beyond the device's limits, or why the network device cannot join.
+    fn attach(self: &Arc<Self>, dev: &Arc<Self::Device>, group: &[u8; 16]) -> Result;
+
+    /// Undoes [`attach`](Self::attach). Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not attached.
+    fn detach(self: &Arc<Self>, dev: &Arc<Self::Device>, group: &[u8; 16]) -> Result;
 }
 
 /// What the shell of a QP holds.
@@ -642,6 +657,44 @@ impl<D: Device> QpOps<D> {
         // SAFETY: The last use; the core frees the object next.
         drop(unsafe { QpShell::<D::Qp>::take(qp) });
         0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live QP and a multicast GID.
+    pub(crate) unsafe extern "C" fn attach_mcast(
+        qp: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+        _lid: u16,
+    ) -> c_int {
+        // SAFETY: By the caller's promise; all members of the union are plain bytes.
+        let (slot, dev, group) = unsafe {
+            (
+                QpShell::<D::Qp>::slot(qp),
+                super::device::ctx::<D>((*qp).device),
+                *(*gid).raw.as_ref(),
+            )
+        };
+        errno(slot.ctx.attach(dev, &group))
+    }
+
+    /// # Safety
+    ///
+    /// As of [`attach_mcast`](Self::attach_mcast).
+    pub(crate) unsafe extern "C" fn detach_mcast(
+        qp: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+        _lid: u16,
+    ) -> c_int {
+        // SAFETY: As in `attach_mcast`.
+        let (slot, dev, group) = unsafe {
+            (
+                QpShell::<D::Qp>::slot(qp),
+                super::device::ctx::<D>((*qp).device),
+                *(*gid).raw.as_ref(),
+            )
+        };
+        errno(slot.ctx.detach(dev, &group))
     }
 
     /// # Safety

@@ -150,6 +150,21 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| &slot.value)
     }
 
+    /// The first object at `index` or after it, with its index, for as long as the read side
+    /// section lasts.
+    #[inline]
+    pub fn borrow_next<'g>(
+        &'g self,
+        index: u32,
+        _rcu: &'g rcu::Guard,
+    ) -> Option<(u32, &'g Arc<T>)> {
+        let mut index = index;
+        // SAFETY: The array is initialised and `index` is ours.
+        let slot = unsafe { bindings::rxe_table_next(self.xa.get(), &mut index) };
+        // SAFETY: As in `borrow`.
+        unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| (index, &slot.value))
+    }
+
     /// Runs `f` on the object at `index`, if there is one. Takes no reference.
     #[inline]
     pub fn with<R>(&self, index: u32, rcu: &rcu::Guard, f: impl FnOnce(&T) -> R) -> Option<R> {

@@ -79,6 +79,12 @@ pub fn matches(
     }
     match packet.deth() {
         Some(deth) => {
+            // IBTA vol1 9.6.1: the number of all members goes with the address of a group, and
+            // no other does.
+            let to_group = bth.dest_qpn == Qpn::MULTICAST;
+            if path.destination.is_multicast() != to_group {
+                return Err(DropReason::NoGid);
+            }
             if !qkey::accepts(deth.qkey(), qp.qkey) {
                 return Err(DropReason::BadQKey);
             }

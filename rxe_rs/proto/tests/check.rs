@@ -373,6 +373,17 @@ fn facts(transport: Transport) -> QpFacts {
 
 /// Outcome of admission and whether the checksum was asked for.
 fn run(bth: Bth, qkey: u32, qp: &QpFacts, source: Gid, icrc: bool) -> (Option<DropReason>, bool) {
+    run_to(OWN, bth, qkey, qp, source, icrc)
+}
+
+fn run_to(
+    destination: Gid,
+    bth: Bth,
+    qkey: u32,
+    qp: &QpFacts,
+    source: Gid,
+    icrc: bool,
+) -> (Option<DropReason>, bool) {
     let mut headers = Headers::new(bth);
     if bth.opcode.transport() == Transport::Ud {
         headers = headers.deth(QKey(qkey), Qpn::new(5));
@@ -382,7 +393,7 @@ fn run(bth: Bth, qkey: u32, qp: &QpFacts, source: Gid, icrc: bool) -> (Option<Dr
     let packet = Packet::parse(&bytes, bytes.len()).unwrap();
     let path = Path {
         source,
-        destination: OWN,
+        destination,
     };
     let mut asked = false;
     let result = admit(
@@ -467,6 +478,39 @@ fn the_gsi_takes_any_key_of_the_table() {
         run(bth, QKey::GSI.0, &qp, PEER, true),
         (Some(DropReason::BadPKey), false)
     );
+}
+
+/// The multicast number and the address of a group go together; connections have neither.
+#[test]
+fn groups_have_their_own_number() {
+    let v6 = {
+        let mut bytes = [0; 16];
+        bytes[0] = 0xff;
+        bytes[15] = 1;
+        Gid(bytes)
+    };
+    let all = [
+        (OWN, false),
+        (Gid::from_v4([224, 0, 0, 1]), true),
+        (Gid::from_v4([239, 255, 1, 1]), true),
+        (Gid::from_v4([223, 0, 0, 1]), false),
+        (Gid::from_v4([240, 0, 0, 1]), false),
+        (v6, true),
+    ];
+    for (to, group) in all {
+        for qpn in [Qpn::new(0x11), Qpn::MULTICAST] {
+            let mut bth = send(Transport::Ud);
+            bth.dest_qpn = qpn;
+            let good = (qpn == Qpn::MULTICAST) == group;
+            let expected = (!good).then_some(DropReason::NoGid);
+            let qp = facts(Transport::Ud);
+            assert_eq!(
+                run_to(to, bth, 0x1111, &qp, PEER, true),
+                (expected, good),
+                "{to:?} {qpn:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Multicast groups of a device and the queue pairs attached to them.
+//!
+//! A row of the table is one queue pair in one group. The rows of a group have neighbouring
+//! numbers, which begin where a hash of its address says: a received packet walks them without a
+//! lock, and detaching needs no memory. Two groups may share their numbers; every row names its
+//! own.
+
+use crate::{
+    device::DeviceCtx,
+    qp::QpCtx, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        rcu,
+        Arc,
+        Mutex, //
+    },
+};
+use rxe_kapi::{
+    net::multicast::Membership,
+    sync::RcuTable, //
+};
+use rxe_proto::ids::Gid;
+
+/// Most groups of a device that have members.
+pub(crate) const MAX_GROUPS: u32 = 8192;
+
+/// Most queue pairs in a group: the rows that belong to a hash.
+pub(crate) const MAX_MEMBERS: u32 = 256;
+
+/// Most rows.
+pub(crate) const MAX_ATTACHED: u32 = 1 << 16;
+
+/// A queue pair in a group.
+struct Member {
+    group: Gid,
+    qp: Arc<QpCtx>,
+}
+
+/// A group that the network device has joined.
+struct Joined {
+    group: Gid,
+    members: u32,
+    _membership: Membership,
+}
+
+/// The groups of a device.
+///
+/// A member keeps its queue pair, which keeps the device: the core detaches all before it destroys
+/// a queue pair, so this ends.
+#[pin_data]
+pub(crate) struct Groups {
+    #[pin]
+    rows: RcuTable<Member>,
+    #[pin]
+    joined: Mutex<KVec<Joined>>,
+}
+
+/// First row of a group.
+fn first_row(group: &Gid) -> u32 {
+    // FNV-1a; the rows of a hash are numbered by the lowest bits.
+    let hash = group.0.iter().fold(0x811c_9dc5u32, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    });
+    (hash ^ hash.wrapping_shl(13)) & !(MAX_MEMBERS.wrapping_sub(1))
+}
+
+impl Groups {
+    /// Without members.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            rows <- RcuTable::new(),
+            joined <- new_mutex!(KVec::new(), "Groups::joined"),
+        })
+    }
+
+    /// Calls `f` for every row that `group` may have, in order, until it returns false.
+    fn each_row<'g>(
+        &'g self,
+        group: &Gid,
+        rcu: &'g rcu::Guard,
+        mut f: impl FnMut(u32, &'g Member) -> bool,
+    ) {
+        let last = first_row(group) | MAX_MEMBERS.wrapping_sub(1);
+        let mut next = first_row(group);
+        while let Some((row, member)) = self.rows.borrow_next(next, rcu) {
+            if row > last || !f(row, member) || row == last {
+                return;
+            }
+            next = row.wrapping_add(1);
+        }
+    }
+
+    /// Calls `f` for every queue pair attached to `group`.
+    pub(crate) fn each_member<'g>(
+        &'g self,
+        group: &Gid,
+        rcu: &'g rcu::Guard,
+        mut f: impl FnMut(&'g Arc<QpCtx>),
+    ) {
+        self.each_row(group, rcu, |_, member| {
+            if member.group == *group {
+                f(&member.qp);
+            }
+            true
+        });
+    }
+
+    /// The row of `qp` in `group`.
+    fn find(&self, group: &Gid, qp: &Arc<QpCtx>) -> Option<u32> {
+        let rcu = rcu::read_lock();
+        let mut found = None;
+        self.each_row(group, &rcu, |row, member| {
+            if member.group == *group && Arc::ptr_eq(&member.qp, qp) {
+                found = Some(row);
+            }
+            found.is_none()
+        });
+        found
+    }
+
+    /// Puts `qp` into a free row of `group`.
+    fn add_row(&self, group: Gid, qp: &Arc<QpCtx>) -> Result {
+        let member = Arc::new(
+            Member {
+                group,
+                qp: qp.clone(),
+            },
+            GFP_KERNEL,
+        )?;
+        let first = first_row(&group);
+        for row in first..=(first | MAX_MEMBERS.wrapping_sub(1)) {
+            match self.rows.insert_at(row, member.clone()) {
+                Err(e) if e == EBUSY => {}
+                done => return done,
+            }
+        }
+        Err(ENOMEM)
+    }
+
+    /// Attaches `qp`; the first member makes the network device join. Attaching twice is the same
+    /// as once.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` without memory or beyond a limit, or why the network device cannot join.
+    pub(crate) fn attach(&self, dev: &DeviceCtx, group: Gid, qp: &Arc<QpCtx>) -> Result {
+        let mut joined = self.joined.lock();
+        if self.find(&group, qp).is_some() {
+            return Ok(());
+        }
+        let total = joined
+            .iter()
+            .fold(0u32, |sum, of| sum.wrapping_add(of.members));
+        if total >= MAX_ATTACHED {
+            return Err(ENOMEM);
+        }
+        if let Some(of) = joined.iter_mut().find(|of| of.group == group) {
+            self.add_row(group, qp)?;
+            of.members = of.members.wrapping_add(1);
+            return Ok(());
+        }
+        if joined.len() >= usize::try_from(MAX_GROUPS)? {
+            return Err(ENOMEM);
+        }
+        joined.reserve(1, GFP_KERNEL)?;
+        let membership = Membership::join(&dev.netdev, &group.0)?;
+        self.add_row(group, qp)?;
+        let of = Joined {
+            group,
+            members: 1,
+            _membership: membership,
+        };
+        joined.push(of, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Detaches `qp`; the network device leaves with the last member.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not attached.
+    pub(crate) fn detach(&self, group: Gid, qp: &Arc<QpCtx>) -> Result {
+        let mut joined = self.joined.lock();
+        let row = self.find(&group, qp).ok_or(EINVAL)?;
+        self.rows.remove(row);
+        if let Some(at) = joined.iter().position(|of| of.group == group) {
+            let left = match joined.get_mut(at) {
+                Some(of) => {
+                    of.members = of.members.wrapping_sub(1);
+                    of.members
+                }
+                None => return Ok(()),
+            };
+            if left == 0 {
+                drop(joined.remove(at).ok());
+            }
+        }
+        Ok(())
+    }
+}
