@@ -290,7 +290,7 @@ fn for_consumer(wc: &Wc, qp: QpToken) -> cq::Wc {
             NetKind::V6 => Network::V6,
         }),
         smac: None,
-        vlan: None,
+        vlan: wc.vlan,
     }
 }
 

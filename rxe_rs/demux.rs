@@ -76,19 +76,22 @@ impl Demux {
 
     /// Lets packets find `qp`.
     pub(crate) fn publish(&self, qp: &Arc<QpCtx>) -> Result {
-        if qp.service != Service::Gsi {
-            return self.qps.publish(qp.qpn, qp.clone());
+        match qp.service {
+            Service::Gsi => add(&self.gsi, qp.clone()),
+            // Its number stays reserved: packets do not find it.
+            Service::Raw => qp.dev.raw.add(&qp.dev, qp),
+            _ => self.qps.publish(qp.qpn, qp.clone()),
         }
-        add(&self.gsi, qp.clone())
     }
 
     /// Packets no longer find `qp`.
     pub(crate) fn withdraw(&self, qp: &Arc<QpCtx>) {
-        if qp.service == Service::Gsi {
-            remove(&self.gsi, qp);
-        } else {
-            self.qps.remove(qp.qpn);
+        match qp.service {
+            Service::Gsi => return remove(&self.gsi, qp),
+            Service::Raw => qp.dev.raw.remove(qp),
+            _ => {}
         }
+        self.qps.remove(qp.qpn);
     }
 
     /// Adds a device.
@@ -135,26 +138,44 @@ impl Demux {
     }
 
     /// Counts a drop for the device that `segment` came in by.
-    pub(crate) fn count_drop(&self, segment: &RxSegment<'_>, reason: DropReason) {
+    pub(crate) fn count_drop(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard, reason: DropReason) {
         let devices = self.devices.lock();
-        if let Some(dev) = devices.iter().find(|dev| dev.is_ingress(segment)) {
+        if let Some(dev) = ingress(&devices, |dev| dev, segment, rcu) {
             dev.counters.drop(reason);
         }
     }
 
-    /// The device on the network device that `segment` came in by.
-    pub(crate) fn device_of(&self, segment: &RxSegment<'_>) -> Option<Arc<DeviceCtx>> {
+    /// The device that `segment` came in by.
+    pub(crate) fn device_of(
+        &self,
+        segment: &RxSegment<'_>,
+        rcu: &rcu::Guard,
+    ) -> Option<Arc<DeviceCtx>> {
         let devices = self.devices.lock();
-        let mut each = devices.iter();
-        each.find(|dev| dev.netdev.id() == segment.netdev())
-            .cloned()
+        ingress(&devices, |dev| dev, segment, rcu).cloned()
     }
 
     /// QP1 of the device that `segment` came in by.
-    pub(crate) fn find_gsi(&self, segment: &RxSegment<'_>) -> Option<Arc<QpCtx>> {
+    pub(crate) fn find_gsi(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> Option<Arc<QpCtx>> {
         let list = self.gsi.lock();
-        list.iter().find(|qp| qp.dev.is_ingress(segment)).cloned()
+        ingress(&list, |qp| &qp.dev, segment, rcu).cloned()
     }
+}
+
+/// The first of `list` whose device is on the very network device that `segment` came in by, or
+/// else one that it may have come in by.
+fn ingress<'a, T>(
+    list: &'a [Arc<T>],
+    device: impl Fn(&T) -> &DeviceCtx,
+    segment: &RxSegment<'_>,
+    rcu: &rcu::Guard,
+) -> Option<&'a Arc<T>> {
+    let mut each = list.iter();
+    each.find(|item| device(item).netdev.id() == segment.netdev())
+        .or_else(|| {
+            let mut each = list.iter();
+            each.find(|item| device(item).is_ingress(segment, rcu))
+        })
 }
 
 /// Appends to a list; allocates outside the lock.

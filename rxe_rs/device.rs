@@ -38,6 +38,7 @@ use crate::{
         MAX_WR, //
     },
     queue::MAX_SGE,
+    raw::RawQps,
     srq::{
         SrqCtx,
         MAX_SRQ,
@@ -125,6 +126,9 @@ pub(crate) struct DeviceCtx {
     /// Members of multicast groups.
     #[pin]
     pub(crate) groups: Groups,
+    /// Who gets Ethernet frames.
+    #[pin]
+    pub(crate) raw: RawQps,
     /// Numbers in use; the rows stay empty.
     #[pin]
     pub(crate) pds: RcuTable<PdCtx>,
@@ -145,6 +149,7 @@ impl DeviceCtx {
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
         let was_up = netdev.is_up();
+        let raw = RawQps::new()?;
         let dev = Arc::pin_init(
             pin_init!(Self {
                 handle,
@@ -161,6 +166,7 @@ impl DeviceCtx {
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),
                 groups <- Groups::new(),
+                raw <- raw,
                 pds <- RcuTable::new(),
                 srqs <- RcuTable::new(),
             }),
@@ -214,6 +220,11 @@ impl Device for DeviceCtx {
             max_fast_reg_pages: MAX_FAST_REG_PAGES,
             max_pd: MAX_PD,
             max_ah: MAX_AH,
+            max_raw_ethy_qp: if self.netdev.has_frames() {
+                MAX_QUEUES
+            } else {
+                0
+            },
             max_mcast_grp: mcast::MAX_GROUPS,
             max_mcast_qp_attach: mcast::MAX_MEMBERS,
             max_total_mcast_qp_attach: mcast::MAX_ATTACHED,

@@ -48,10 +48,13 @@ impl Receive for Rx {
 
 impl DeviceCtx {
     /// True if a packet for this device may come in the way `segment` did: by its network device,
-    /// or over loopback.
+    /// over loopback, or by a network device above its own, whose addresses are GIDs of this
+    /// device too.
     #[inline]
-    pub(crate) fn is_ingress(&self, segment: &RxSegment<'_>) -> bool {
-        segment.netdev() == self.netdev.id() || segment.is_loopback()
+    pub(crate) fn is_ingress(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> bool {
+        segment.netdev() == self.netdev.id()
+            || segment.is_loopback()
+            || segment.is_above(&self.netdev, rcu)
     }
 
     /// The path to `av`, with `sport` as UDP source port.
@@ -63,6 +66,7 @@ impl DeviceCtx {
             traffic_class: av.traffic_class,
             hop_limit: av.hop_limit,
             flow_label: av.flow_label,
+            ifindex: av.ifindex,
         };
         Ok(Arc::new(Flow::new(&self.netdev, &spec)?, GFP_ATOMIC)?)
     }

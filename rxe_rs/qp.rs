@@ -328,6 +328,11 @@ impl QueuePair for QpCtx {
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
+            // Kernel consumers have no use for it.
+            QpType::Raw if init.user.is_none() || !dev.netdev.has_frames() => {
+                return Err(unsupported());
+            }
+            QpType::Raw => Service::Raw,
         };
         let user = init.user.as_ref();
         let mut asked = init.cap;

@@ -16,6 +16,7 @@ mod pd;
 mod port;
 mod qp;
 mod queue;
+mod raw;
 mod srq;
 mod train;
 
@@ -33,6 +34,7 @@ use kernel::{
 use rxe_kapi::{
     net::{
         self,
+        netdev::NetDev,
         notifier::NetdevNotifier, //
     },
     rdma::{
@@ -87,6 +89,11 @@ fn link_type() -> &'static CStr {
 
 impl Link for RxeLink {
     fn new_link(&self, link: &NewLink<'_>) -> Result {
+        if NetDev::of_link(link).is_vlan() {
+            // The RDMA core makes GIDs of the addresses of VLAN devices for the link below them.
+            pr_err!("a link on a VLAN device has no addresses: make one on the device below\n");
+            return Err(EINVAL);
+        }
         register::<DeviceCtx>(link, self.module, |handle| {
             DeviceCtx::new(handle, link, self.demux.clone())
         })

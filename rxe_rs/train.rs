@@ -95,7 +95,7 @@ impl<'g> Train<'g> {
         };
         match &self.open {
             Some(stop) => stop.drop_one(dropped),
-            None => self.demux.count_drop(segment, dropped),
+            None => self.demux.count_drop(segment, self.guard, dropped),
         }
     }
 
@@ -120,8 +120,8 @@ impl<'g> Train<'g> {
 
     /// A packet for QP1, of which every device has its own.
     fn gsi(&self, segment: &RxSegment<'_>, packet: Packet<'_>) {
-        let Some(qp) = self.demux.find_gsi(segment) else {
-            return self.demux.count_drop(segment, DropReason::NoQp);
+        let Some(qp) = self.demux.find_gsi(segment, self.guard) else {
+            return self.demux.count_drop(segment, self.guard, DropReason::NoQp);
         };
         match Stop::open(self.guard, segment, &qp) {
             Ok(mut stop) => {
@@ -137,7 +137,7 @@ impl<'g> Train<'g> {
     /// The sender's own QP is no exception if the packet came back to this host (IBTA vol1
     /// 10.5.2.3).
     fn multicast(&self, segment: &RxSegment<'_>, packet: Packet<'_>) {
-        let Some(dev) = self.demux.device_of(segment) else {
+        let Some(dev) = self.demux.device_of(segment, self.guard) else {
             return;
         };
         // One look at the checksum is enough for all of them.
@@ -181,7 +181,7 @@ impl<'g> Stop<'g> {
         qp: &'g Arc<QpCtx>,
     ) -> Result<Self, DropReason> {
         // Numbers are unique in the module, so a packet finds its QP before its device is known.
-        if !qp.dev.is_ingress(segment) {
+        if !qp.dev.is_ingress(segment, guard) {
             return Err(DropReason::BadPeer);
         }
         let core = qp.core.lock();
@@ -259,6 +259,7 @@ impl<'g> Stop<'g> {
             Service::Rc => Transport::Rc,
             Service::Uc => Transport::Uc,
             Service::Ud | Service::Gsi => Transport::Ud,
+            Service::Raw => return Err(DropReason::WrongTransport),
         };
         let facts = QpFacts {
             transport,
@@ -287,6 +288,7 @@ impl<'g> Stop<'g> {
             net: kind,
             ip_header: net.get(..ip).unwrap_or(&[]),
             pkey_index,
+            vlan: segment.vlan(),
         };
         qp.receive(core, &self.mrs, now, packet, &payload, &meta);
         Ok(())

@@ -6,7 +6,9 @@ mcast.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B GROUP CASE
 
 GROUP is an IPv4 or IPv6 address of the family of the GIDs. Case names are the functions below.
 """
+import ctypes
 import ipaddress
+import os
 import sys
 import time
 
@@ -15,7 +17,6 @@ from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
-from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
@@ -30,6 +31,41 @@ def gid_of(address):
     if ip.version == 4:
         ip = ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + ip.packed)
     return GID(":".join(f"{int.from_bytes(ip.packed[i:i + 2], 'big'):04x}" for i in range(0, 16, 2)))
+
+
+VERBS = ctypes.CDLL("libibverbs.so.1", use_errno=True)
+
+
+def pointer_of(qp):
+    """The `struct ibv_qp *` in a pyverbs object, which has no calls for groups: found by the number behind it."""
+    with open("/proc/self/mem", "rb") as memory:
+        def word(at, size=8):
+            try:
+                return int.from_bytes(os.pread(memory.fileno(), size, at), "little")
+            except (OSError, OverflowError):
+                return 0
+
+        for slot in range(2, 24):
+            candidate = word(id(qp) + 8 * slot)
+            # Behind six pointers and the handle.
+            if candidate and word(candidate + 52, 4) == qp.qp_num:
+                return candidate
+    raise AssertionError("no pointer to the queue pair")
+
+
+def group_call(call, qp, group):
+    raw = bytes.fromhex(group.gid.replace(":", ""))
+    error = call(ctypes.c_void_p(pointer_of(qp)), ctypes.create_string_buffer(raw, 16), ctypes.c_uint16(0))
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+def attach(qp, group):
+    group_call(VERBS.ibv_attach_mcast, qp, group)
+
+
+def detach(qp, group):
+    group_call(VERBS.ibv_detach_mcast, qp, group)
 
 
 def counter(device, name):
@@ -104,7 +140,7 @@ class Endpoint:
 def refused(call, *args):
     try:
         call(*args)
-    except PyverbsRDMAError:
+    except OSError:
         return
     raise AssertionError("was accepted")
 
@@ -121,7 +157,7 @@ def members_get_it(args):
     members = [Endpoint(b) for _ in range(3)]
     other = Endpoint(b)
     for member in members:
-        member.qp.attach_mcast(group, 0)
+        attach(member.qp, group)
     ah = a.path(group)
     for n, length in enumerate((1, 77, 1024)):
         data = bytes((n + i * 3) & 0xFF for i in range(length))
@@ -139,19 +175,19 @@ def leaving_ends_it(args):
     sender, stays, leaves = Endpoint(a), Endpoint(b), Endpoint(b)
     ah = a.path(group)
     for end in (stays, leaves):
-        end.qp.attach_mcast(group, 0)
+        attach(end.qp, group)
     sender.send(ah, b"both")
     for end in (stays, leaves):
         end.gets(b"both", sender)
-    leaves.qp.detach_mcast(group, 0)
+    detach(leaves.qp, group)
     sender.send(ah, b"one")
     stays.gets(b"one", sender)
     leaves.gets_nothing()
-    stays.qp.detach_mcast(group, 0)
+    detach(stays.qp, group)
     sender.send(ah, b"none")
     stays.gets_nothing()
     leaves.gets_nothing(0.01)
-    stays.qp.attach_mcast(group, 0)
+    attach(stays.qp, group)
     sender.send(ah, b"again")
     stays.gets(b"again", sender)
 
@@ -160,13 +196,13 @@ def key_must_match(args):
     """A member with another Q_Key gets nothing; if that is all of them, the drop is counted as such, once."""
     a, b, group = setup(args)
     sender, right, wrong = Endpoint(a), Endpoint(b), Endpoint(b, qkey=QKEY + 1)
-    wrong.qp.attach_mcast(group, 0)
+    attach(wrong.qp, group)
     before = counter(b.name, "rx_bad_qkey")
     ah = a.path(group)
     sender.send(ah, b"wrong key")
     wrong.gets_nothing()
     assert counter(b.name, "rx_bad_qkey") == before + 1
-    right.qp.attach_mcast(group, 0)
+    attach(right.qp, group)
     sender.send(ah, b"right key")
     right.gets(b"right key", sender)
     wrong.gets_nothing()
@@ -179,7 +215,7 @@ def sender_is_member(args):
     sender, near, far = Endpoint(a), Endpoint(a), Endpoint(b)
     ah = a.path(group)
     for end in (sender, near, far):
-        end.qp.attach_mcast(group, 0)
+        attach(end.qp, group)
     sender.send(ah, b"everybody")
     near.gets(b"everybody", sender)
     far.gets(b"everybody", sender)
@@ -193,7 +229,7 @@ def numbers_and_addresses_agree(args):
     """A queue pair's own number with the address of a group, or the other way round, is dropped."""
     a, b, group = setup(args)
     sender, member = Endpoint(a), Endpoint(b)
-    member.qp.attach_mcast(group, 0)
+    attach(member.qp, group)
     no_gid, no_group = counter(b.name, "rx_no_gid"), counter(b.name, "rx_no_mcast_group")
     to_group, to_b = a.path(group), a.path(gid_of(b.ctx.query_gid(1, b.gid_index).gid))
     sender.send(to_group, b"number", qpn=member.qp.qp_num)
@@ -209,17 +245,16 @@ def numbers_and_addresses_agree(args):
 def arguments_are_checked(args):
     a, _, group = setup(args)
     end = Endpoint(a)
-    refused(end.qp.detach_mcast, group, 0)
-    refused(end.qp.attach_mcast, gid_of("10.1.2.3"), 0)
-    refused(end.qp.attach_mcast, gid_of("fd00::1"), 0)
-    end.qp.attach_mcast(group, 0)
-    end.qp.attach_mcast(group, 0)
-    end.qp.detach_mcast(group, 0)
+    refused(detach, end.qp, group)
+    refused(attach, end.qp, gid_of("10.1.2.3"))
+    refused(attach, end.qp, gid_of("fd00::1"))
+    attach(end.qp, group)
+    attach(end.qp, group)
+    detach(end.qp, group)
     rc = QP(a.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=QPCap()))
-    refused(rc.attach_mcast, group, 0)
+    refused(attach, rc, group)
     limits = a.ctx.query_device()
     assert limits.max_mcast_grp > 0 and limits.max_mcast_qp_attach > 0
-    assert limits.max_total_mcast_qp_attach >= limits.max_mcast_qp_attach
 
 
 def groups_are_apart(args):
@@ -230,7 +265,7 @@ def groups_are_apart(args):
     groups = [gid_of(str(base + n)) for n in range(20)]
     members = [Endpoint(b, receives=4) for _ in groups]
     for member, group in zip(members, groups):
-        member.qp.attach_mcast(group, 0)
+        attach(member.qp, group)
     for n, group in enumerate(groups):
         sender.send(a.path(group), b"group %d" % n)
         sender.sent()
@@ -244,7 +279,7 @@ def join_and_wait(args):
     """Joins, says so and waits for a line or for its death."""
     a, b, group = setup(args)
     end = Endpoint(b)
-    end.qp.attach_mcast(group, 0)
+    attach(end.qp, group)
     print("joined", flush=True)
     sys.stdin.readline()
 

@@ -179,6 +179,11 @@ u16 rxe_dev_type(const struct net_device *dev)
 	return dev->type;
 }
 
+bool rxe_dev_is_vlan(const struct net_device *dev)
+{
+	return is_vlan_dev(dev);
+}
+
 /* Six bytes, zeroes if the device has no Ethernet address. */
 void rxe_dev_mac(const struct net_device *dev, u8 *mac)
 {

@@ -49,6 +49,7 @@ bool rxe_dev_is_up(const struct net_device *dev);
 u32 rxe_dev_mtu(const struct net_device *dev);
 u32 rxe_dev_ifindex(const struct net_device *dev);
 u16 rxe_dev_type(const struct net_device *dev);
+bool rxe_dev_is_vlan(const struct net_device *dev);
 void rxe_dev_mac(const struct net_device *dev, u8 *mac);
 void rxe_dev_name(const struct net_device *dev, u8 *name);
 struct net_device *rxe_notifier_dev(void *info);
@@ -67,6 +68,16 @@ struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
 void rxe_endpoint_close(struct rxe_endpoint *ep);
 bool rxe_endpoint_has_ipv6(const struct rxe_endpoint *ep);
 
+/* Ethernet frames. `receive` gets what the device receives. */
+typedef void (*rxe_frame_t)(void *context, const u8 *frame, u32 len);
+struct rxe_tap;
+struct rxe_tap *rxe_tap_open(struct net_device *dev, rxe_frame_t receive,
+			     void *context);
+void rxe_tap_close(struct rxe_tap *tap);
+bool rxe_dev_has_frames(const struct net_device *dev);
+struct sk_buff *rxe_frame_new(struct net_device *dev, u32 len, void **data);
+void rxe_frame_finish(struct sk_buff *skb);
+
 /* Received buffers: `data` is at the UDP header, the IP header lies before it. */
 struct rxe_rx {
 	const u8 *iph;			/* IP header followed by the UDP header */
@@ -74,9 +85,12 @@ struct rxe_rx {
 	u32 len;			/* bytes after the UDP header */
 	u32 gso_size;			/* bytes per datagram, 0 if there is one */
 	u32 ifindex;
+	u16 vlan;			/* of the device; RXE_NO_VLAN */
 	bool v4;
 	bool loopback;
 };
+
+#define RXE_NO_VLAN 0xffff
 
 struct rxe_piece {
 	const u8 *start;
@@ -86,6 +100,7 @@ struct rxe_piece {
 #define RXE_RX_PIECES 8			/* at most, per datagram */
 
 int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx);
+bool rxe_dev_is_above(const struct net_device *dev, struct net_device *base);
 u32 rxe_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
 		  struct rxe_piece *out);
 void rxe_skb_consume(struct sk_buff *skb);
@@ -96,6 +111,7 @@ struct rxe_flow_spec {
 	u8 saddr[16];
 	u8 daddr[16];
 	u32 flow_label;
+	u32 ifindex;			/* 0: of the flow's device */
 	u16 sport;
 	u16 dport;
 	u8 tclass;

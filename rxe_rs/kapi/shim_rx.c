@@ -391,7 +391,15 @@ int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx)
 	rx->dev = skb->dev;
 	rx->ifindex = READ_ONCE(skb->dev->ifindex);
 	rx->loopback = skb->dev->flags & IFF_LOOPBACK;
+	rx->vlan = is_vlan_dev(skb->dev) ? vlan_dev_vlan_id(skb->dev) :
+					   RXE_NO_VLAN;
 	return 0;
+}
+
+/* Whether what goes by `dev` goes by `base` below it. In an RCU read side section. */
+bool rxe_dev_is_above(const struct net_device *dev, struct net_device *base)
+{
+	return netdev_has_upper_dev_all_rcu(base, (struct net_device *)dev);
 }
 
 void rxe_skb_consume(struct sk_buff *skb)

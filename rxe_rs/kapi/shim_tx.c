@@ -15,6 +15,7 @@ struct rxe_flow {
 	__be32 saddr;
 	__be32 daddr;
 	u32 flow_label;
+	u32 ifindex;
 	__be16 sport;
 	__be16 dport;
 	u8 tclass;
@@ -37,6 +38,7 @@ struct rxe_flow *rxe_flow_new(struct net_device *dev,
 	flow->saddr = flow->saddr6.s6_addr32[3];
 	flow->daddr = flow->daddr6.s6_addr32[3];
 	flow->flow_label = spec->flow_label;
+	flow->ifindex = spec->ifindex;
 	flow->sport = htons(spec->sport);
 	flow->dport = htons(spec->dport);
 	flow->tclass = spec->tclass;
@@ -52,13 +54,18 @@ void rxe_flow_free(struct rxe_flow *flow)
 }
 
 /*
- * Out by the flow's own device, unless the destination is this host: then over loopback, by
- * whatever device has the address.
+ * Out by the flow's own device or the one above it that has the source address, unless the
+ * destination is this host: then over loopback, by whatever device has the address.
  */
+static int rxe_flow_oif(const struct rxe_flow *flow)
+{
+	return flow->ifindex ?: READ_ONCE(flow->dev->ifindex);
+}
+
 static struct dst_entry *rxe_route4(struct rxe_flow *flow, struct net *net)
 {
 	struct flowi4 fl4 = {
-		.flowi4_oif = flow->dev->ifindex,
+		.flowi4_oif = rxe_flow_oif(flow),
 		.flowi4_dscp = inet_dsfield_to_dscp(flow->tclass),
 		.flowi4_proto = IPPROTO_UDP,
 		.flowi4_uid = sock_net_uid(net, NULL),
@@ -78,7 +85,7 @@ static struct dst_entry *rxe_route4(struct rxe_flow *flow, struct net *net)
 static struct dst_entry *rxe_route6(struct rxe_flow *flow, struct net *net)
 {
 	struct flowi6 fl6 = {
-		.flowi6_oif = flow->dev->ifindex,
+		.flowi6_oif = rxe_flow_oif(flow),
 		.flowi6_proto = IPPROTO_UDP,
 		.flowi6_uid = sock_net_uid(net, NULL),
 		.flowlabel = ip6_make_flowinfo(flow->tclass,
@@ -340,8 +347,12 @@ void rxe_tx_link(struct sk_buff *last, struct sk_buff *skb)
 
 static int rxe_tx_one(struct sk_buff *skb)
 {
-	struct net *net = dev_net_rcu(skb_dst_dev_rcu(skb));
+	struct net *net;
 
+	/* A frame of rxe_frame_new(). */
+	if (!skb_dst(skb))
+		return dev_queue_xmit(skb);
+	net = dev_net_rcu(skb_dst_dev_rcu(skb));
 	if (skb->protocol == htons(ETH_P_IP))
 		return ip_local_out(net, NULL, skb);
 	return ip6_local_out(net, NULL, skb);

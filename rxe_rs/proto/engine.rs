@@ -5,10 +5,11 @@
 //! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API),
 //! `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
-//! flight), [`ports`] (what it needs from outside), [`wr`] and [`wc`] (work requests and
+//! flight), `congestion` (marked packets, notifications, rate), [`ports`] (what it needs from outside), [`wr`] and [`wc`] (work requests and
 //! completions).
 
 mod completer;
+mod congestion;
 mod datagram;
 pub mod ports;
 mod probe;

@@ -56,6 +56,8 @@ pub struct Link {
     pub latency_ns: u64,
     /// Probability that the sender has no room or memory for a packet just now.
     pub busy: f64,
+    /// Probability that a router marks it for congestion.
+    pub mark: f64,
 }
 
 impl Link {
@@ -66,6 +68,7 @@ impl Link {
         reorder: 0.0,
         latency_ns: 5_000,
         busy: 0.0,
+        mark: 0.0,
     };
 }
 
@@ -355,7 +358,28 @@ impl Tx for Sink {
         self.packets.push(udp);
         Ok(())
     }
+
+    fn frame<E>(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>> {
+        assert!(self.has_room(), "the engine asked for room first");
+        if self.packets.len() >= self.fails_at {
+            return Err(TxFault::Busy);
+        }
+        if !FRAME_LEN.contains(&len) {
+            return Err(TxFault::Unreachable);
+        }
+        let mut frame = vec![0; len];
+        fill(&mut frame).map_err(TxFault::Fill)?;
+        self.packets.push(frame);
+        Ok(())
+    }
 }
+
+/// Lengths of the frames of the simulated Ethernet.
+pub const FRAME_LEN: std::ops::RangeInclusive<usize> = 14..=1518;
 
 /// Two connected hosts.
 pub struct Pair {
@@ -484,7 +508,7 @@ impl Pair {
         let crc = icrc_of(&net, &udp);
         udp.extend(crc);
         assert!(Packet::parse(&udp, udp.len()).is_ok());
-        self.deliver(to, &udp);
+        self.packet(to, &udp);
     }
 
     fn launch(&mut self, to: usize, mut packet: Vec<u8>) {
@@ -513,6 +537,13 @@ impl Pair {
     }
 
     fn deliver(&mut self, to: usize, udp: &[u8]) {
+        if self.qps[to].service() == Service::Raw {
+            return self.qps[to].handle_frame(&Payload::from_slice(udp), &mut self.hosts[to]);
+        }
+        self.packet(to, udp);
+    }
+
+    fn packet(&mut self, to: usize, udp: &[u8]) {
         let Ok(packet) = Packet::parse(udp, udp.len()) else {
             return;
         };
@@ -522,11 +553,15 @@ impl Pair {
         }
         let start = packet.payload_offset();
         let payload = Payload::from_slice(&udp[start..start + packet.payload_len()]);
-        let ip_header = &net_header(1 - to, udp.len())[..20];
+        let mut ip_header = net_header(1 - to, udp.len());
+        if self.link.mark > 0.0 && self.rng.f64() < self.link.mark {
+            ip_header[1] = 3;
+        }
         let meta = UdMeta {
             net: NetKind::V4,
-            ip_header,
+            ip_header: &ip_header[..20],
             pkey_index: 0,
+            vlan: None,
         };
         self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to]);
     }

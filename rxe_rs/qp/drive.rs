@@ -160,6 +160,13 @@ impl QpCtx {
         core.extent = mrs.hint.get();
     }
 
+    /// Feeds one Ethernet frame.
+    pub(crate) fn take_frame(&self, core: &mut QpCore, mrs: &MrAccess<'_>, frame: &Payload<'_>) {
+        let (engine, mut ports, _) = core.split(self, mrs);
+        engine.handle_frame(frame, &mut ports);
+        core.extent = mrs.hint.get();
+    }
+
     /// The QP's timer expired.
     pub(crate) fn expire(self: ArcBorrow<'_, Self>) {
         {

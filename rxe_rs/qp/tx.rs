@@ -106,4 +106,17 @@ impl Tx for BatchTx<'_, '_> {
             Err(TxError::TooLong) => Err(TxFault::Unreachable),
         }
     }
+
+    fn frame<E>(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>> {
+        match self.batch.frame(&self.ctx.dev.netdev, len, fill) {
+            Ok(()) => Ok(()),
+            Err(TxError::Fill(e)) => Err(TxFault::Fill(e)),
+            Err(TxError::NoMemory | TxError::NoRoute | TxError::Full) => Err(TxFault::Busy),
+            Err(TxError::TooLong) => Err(TxFault::Unreachable),
+        }
+    }
 }

@@ -7,6 +7,7 @@ pub mod multicast;
 pub mod netdev;
 pub mod notifier;
 pub mod skb;
+pub mod tap;
 pub mod tx;
 pub mod udp_tunnel;
 

@@ -86,10 +86,22 @@ impl NetDev {
         unsafe { bindings::rxe_dev_type(self.as_ptr()) }
     }
 
+    /// True for a VLAN device.
+    pub fn is_vlan(&self) -> bool {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_is_vlan(self.as_ptr()) }
+    }
+
     /// True for a loopback device.
     pub fn is_loopback(&self) -> bool {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_dev_is_loopback(self.as_ptr()) }
+    }
+
+    /// True if the device carries Ethernet frames.
+    pub fn has_frames(&self) -> bool {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_has_frames(self.as_ptr()) }
     }
 
     /// True if the device is up and has a carrier.

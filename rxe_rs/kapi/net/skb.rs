@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Received buffers: one datagram, or a train of datagrams of one flow.
 
-use super::netdev::DevId;
+use super::netdev::{DevId, NetDev};
 use super::{ipv4_id, set_ipv4_id, set_lengths, v4_mapped, HEADERS_V4, HEADERS_V6};
 use crate::bindings;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use kernel::sync::rcu;
 
 /// Most contiguous pieces a datagram is in.
 pub const MAX_PIECES: usize = bindings::RXE_RX_PIECES as usize;
@@ -286,6 +287,19 @@ impl<'a> RxSegment<'a> {
     #[inline]
     pub fn is_loopback(&self) -> bool {
         self.skb.is_loopback()
+    }
+
+    /// True if the network device it came in by is above `base`: a VLAN device, a bridge, a bond.
+    pub fn is_above(&self, base: &NetDev, _rcu: &rcu::Guard) -> bool {
+        // SAFETY: The buffer keeps its device alive, the reference the other one; the guard shows
+        // that this is a read side section.
+        unsafe { bindings::rxe_dev_is_above(self.skb.rx.dev, base.as_ptr()) }
+    }
+
+    /// Number of the VLAN whose device it came in by.
+    #[inline]
+    pub fn vlan(&self) -> Option<u16> {
+        (u32::from(self.skb.rx.vlan) != bindings::RXE_NO_VLAN).then_some(self.skb.rx.vlan)
     }
 
     /// True for IPv4, false for IPv6.

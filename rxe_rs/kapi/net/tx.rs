@@ -31,11 +31,14 @@ pub struct FlowSpec {
     pub hop_limit: u8,
     /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
+    /// Index of the device that packets leave by, one above the flow's own (a VLAN device, say);
+    /// 0 stands for that itself.
+    pub ifindex: u32,
 }
 
 /// All that packets from one local address to one peer have in common, with a cached route.
 ///
-/// Packets leave by the given network device only, or over loopback if the destination is an
+/// Packets leave by the given network device or one above it only, or over loopback if the destination is an
 /// address of this host. The route is looked up when it is first needed and again when the
 /// kernel's tables changed. A flow keeps its network device: drop it when the device goes.
 pub struct Flow {
@@ -73,6 +76,7 @@ impl Flow {
             saddr: spec.source,
             daddr: spec.destination,
             flow_label: spec.flow_label & 0xf_ffff,
+            ifindex: spec.ifindex,
             sport: spec.source_port,
             dport: ROCE_UDP_PORT,
             tclass: spec.traffic_class,
@@ -340,6 +344,56 @@ impl<'a> TxBatch<'a> {
         Ok(())
     }
 
+    /// Adds an Ethernet frame of `len` bytes that leaves by `dev` as it is.
+    ///
+    /// `fill` gets the bytes, all of which it must write.
+    ///
+    /// # Errors
+    ///
+    /// The frame is not added then. `TooLong` also if it is shorter than an Ethernet header.
+    pub fn frame<E>(
+        &mut self,
+        dev: &NetDev,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxError<E>> {
+        if self.is_full() {
+            return Err(TxError::Full);
+        }
+        let len32 = u32::try_from(len).map_err(|_| TxError::TooLong)?;
+        self.end_run();
+        let mut data = core::ptr::null_mut();
+        // SAFETY: The device is alive; `data` is ours.
+        let skb = unsafe { bindings::rxe_frame_new(dev.as_ptr(), len32, &mut data) };
+        let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::TooLong)?;
+        let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
+        // SAFETY: `rxe_frame_new` points at that many contiguous bytes of a buffer that is ours.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(data.cast::<u8>(), len) };
+        if let Err(e) = fill(bytes) {
+            // SAFETY: The buffer is ours and in no list.
+            unsafe { bindings::rxe_tx_discard(skb.as_ptr()) };
+            return Err(TxError::Fill(e));
+        }
+        // SAFETY: The buffer is ours.
+        unsafe { bindings::rxe_frame_finish(skb.as_ptr()) };
+        self.link(skb);
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(len);
+        Ok(())
+    }
+
+    /// Appends a finished buffer.
+    fn link(&mut self, skb: NonNull<bindings::sk_buff>) {
+        self.list = match self.list {
+            None => Some((skb, skb)),
+            Some((first, last)) => {
+                // SAFETY: The last buffer of our own list.
+                unsafe { bindings::rxe_tx_link(last.as_ptr(), skb.as_ptr()) };
+                Some((first, skb))
+            }
+        };
+    }
+
     /// Ends the current run and starts one for a packet of `len` bytes; returns its place.
     fn start_run<E>(
         &mut self,
@@ -394,14 +448,7 @@ impl<'a> TxBatch<'a> {
                 run.count,
             )
         };
-        self.list = match self.list {
-            None => Some((run.skb, run.skb)),
-            Some((first, last)) => {
-                // SAFETY: The last buffer of our own list.
-                unsafe { bindings::rxe_tx_link(last.as_ptr(), skb) };
-                Some((first, run.skb))
-            }
-        };
+        self.link(run.skb);
     }
 
     fn drop_run(&mut self) {

@@ -37,6 +37,7 @@ pub struct DeviceAttr {
     pub max_fast_reg_pages: u32,
     pub max_pd: u32,
     pub max_ah: u32,
+    pub max_raw_ethy_qp: u32,
     pub max_mcast_grp: u32,
     pub max_mcast_qp_attach: u32,
     pub max_total_mcast_qp_attach: u32,
@@ -73,13 +74,14 @@ impl DeviceAttr {
         to.max_fast_reg_page_list_len = self.max_fast_reg_pages;
         to.max_pd = int(self.max_pd);
         to.max_ah = int(self.max_ah);
+        to.max_raw_ethy_qp = int(self.max_raw_ethy_qp);
         to.max_mcast_grp = int(self.max_mcast_grp);
         to.max_mcast_qp_attach = int(self.max_mcast_qp_attach);
         to.max_total_mcast_qp_attach = int(self.max_total_mcast_qp_attach);
         to.max_qp_rd_atom = int(self.max_qp_rd_atom);
         to.max_qp_init_rd_atom = int(self.max_qp_rd_atom);
         to.max_res_rd_atom = int(u32::try_from(
-            u64::from(self.max_qp_rd_atom) * u64::from(self.max_qp),
+            u64::from(self.max_qp_rd_atom).saturating_mul(u64::from(self.max_qp)),
         )
         .unwrap_or(u32::MAX));
         to.max_pkeys = self.max_pkeys;

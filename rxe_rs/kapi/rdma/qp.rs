@@ -32,6 +32,8 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Ethernet frames; the core lets only privileged users have it.
+    Raw,
 }
 
 /// State of a QP (IBTA vol1 10.3.1); the numbers are those of `enum ib_qp_state`.
@@ -500,6 +502,7 @@ impl<D: Device> QpOps<D> {
                 bindings::ib_qp_type_IB_QPT_RC => QpType::Rc,
                 bindings::ib_qp_type_IB_QPT_UC => QpType::Uc,
                 bindings::ib_qp_type_IB_QPT_UD => QpType::Ud,
+                bindings::ib_qp_type_IB_QPT_RAW_PACKET => QpType::Raw,
                 _ => return Err(unsupported()),
             };
             if !init.rwq_ind_tbl.is_null() || !init.xrcd.is_null() {

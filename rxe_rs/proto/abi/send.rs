@@ -98,6 +98,7 @@ fn operation(opcode: u32, service: Service) -> Option<SendOp> {
         Service::Rc => true,
         Service::Uc => !op.needs_response() && !matches!(op, SendOp::SendInv | SendOp::LocalInv),
         Service::Ud | Service::Gsi => matches!(op, SendOp::Send | SendOp::SendImm),
+        Service::Raw => matches!(op, SendOp::Send),
     };
     exists.then_some(op)
 }
@@ -127,7 +128,7 @@ fn fill<'a>(
                 return Err(MALFORMED);
             }
         }
-        SendOp::Send | SendOp::SendImm if !limits.service.is_connected() => {
+        SendOp::Send | SendOp::SendImm if limits.service.is_datagram() => {
             let (own, _) = UdWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
             wr.ud = UdDest {
                 qpn: Qpn::new(own.remote_qpn.get()),

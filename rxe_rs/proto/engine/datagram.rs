@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! UD: one packet a message, and the receive side of UC.
+//! UD and raw frames: one packet a message; and the receive side of UC.
 
 use super::ports::{Count, Dest, LocalFault, Ports, Taken, Tx, TxFault};
 use super::qp::{Progress, Qp, Service, State, UdMeta};
 use super::requester::pad_of;
 use super::responder::{Message, Refusal};
 use super::wc::{NetKind, Wc, WcOpcode, WcStatus};
-use super::wr::{SendOp, SqSlot};
+use super::wr::{RecvWr, SendOp, SqSlot};
 use crate::check::qkey;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation};
@@ -60,6 +60,9 @@ impl Qp {
         if let Some(status) = slot.invalid {
             return Err(Some(status));
         }
+        if self.service == Service::Raw {
+            return self.send_frame(slot, ports, tx);
+        }
         let wr = &slot.wr;
         let opcode = match wr.op {
             SendOp::Send => Opcode::UD_SEND_ONLY,
@@ -98,6 +101,80 @@ impl Qp {
         }
     }
 
+    /// `Err(None)`: not now.
+    fn send_frame(
+        &mut self,
+        slot: &SqSlot,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), Option<WcStatus>> {
+        if slot.wr.op != SendOp::Send {
+            return Err(Some(WcStatus::LocQpOpErr));
+        }
+        let index = self.req.cur;
+        let source = &*ports;
+        let size = usize::try_from(slot.wr.length).unwrap_or(0);
+        match tx.frame(size, |dst| source.gather(index, 0, dst)) {
+            Ok(()) => Ok(()),
+            Err(TxFault::Busy) => Err(None),
+            Err(TxFault::Unreachable) => Err(Some(WcStatus::LocLenErr)),
+            Err(TxFault::Fill(LocalFault)) => Err(Some(WcStatus::LocProtErr)),
+        }
+    }
+
+    /// Feeds one Ethernet frame to a raw QP. Like a datagram, it is dropped if there is no room
+    /// for it.
+    pub fn handle_frame(&mut self, frame: &Payload<'_>, ports: &mut impl Ports) {
+        let ready = matches!(
+            self.state,
+            State::Rtr | State::Rts | State::Sqd | State::Sqe
+        );
+        if !ready || self.service != Service::Raw {
+            return;
+        }
+        let Some(wr) = self.take_receive(ports) else {
+            return;
+        };
+        let len = u32::try_from(frame.len()).ok();
+        let Some(byte_len) = len.filter(|len| *len <= wr.length) else {
+            ports.count(Count::NoReceive);
+            self.resp.recv = Some(wr);
+            return;
+        };
+        if ports.recv_scatter(0, frame).is_err() {
+            return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
+        }
+        ports.complete_recv(&Wc {
+            wr_id: wr.wr_id,
+            status: WcStatus::Success,
+            opcode: WcOpcode::Recv,
+            byte_len,
+            imm: None,
+            qpn: self.attrs.qpn.get(),
+            src_qpn: 0,
+            pkey_index: 0,
+            grh: None,
+            vlan: None,
+            solicited: false,
+        });
+    }
+
+    /// The receive request for a message that comes in one packet.
+    fn take_receive(&mut self, ports: &mut impl Ports) -> Option<RecvWr> {
+        let taken = self.resp.recv.take();
+        match taken.map_or_else(|| ports.recv_take(), Taken::Wr) {
+            Taken::Wr(wr) => Some(wr),
+            Taken::Empty => {
+                ports.count(Count::NoReceive);
+                None
+            }
+            Taken::Invalid { wr_id } => {
+                self.fail_receive(wr_id, WcStatus::LocQpOpErr, ports);
+                None
+            }
+        }
+    }
+
     /// Receives a datagram. Q_Key and P_Key have been checked.
     pub(super) fn handle_datagram(
         &mut self,
@@ -114,20 +191,8 @@ impl Qp {
             ports.count(Count::Unexpected);
             return;
         };
-        let wr = match self
-            .resp
-            .recv
-            .take()
-            .map_or_else(|| ports.recv_take(), Taken::Wr)
-        {
-            Taken::Wr(wr) => wr,
-            Taken::Empty => {
-                ports.count(Count::NoReceive);
-                return;
-            }
-            Taken::Invalid { wr_id } => {
-                return self.fail_receive(wr_id, WcStatus::LocQpOpErr, ports);
-            }
+        let Some(wr) = self.take_receive(ports) else {
+            return;
         };
         let len = u32::try_from(payload.len())
             .ok()
@@ -153,6 +218,7 @@ impl Qp {
             src_qpn: deth.src_qpn().get(),
             pkey_index: meta.pkey_index,
             grh: Some(meta.net),
+            vlan: meta.vlan,
             solicited: packet.bth().se,
         });
     }

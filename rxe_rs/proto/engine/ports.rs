@@ -101,11 +101,17 @@ pub enum Count {
     RemoteAccessError,
     /// A request was refused as invalid.
     RemoteInvalidRequest,
+    /// A packet arrived that a router had marked for congestion.
+    Marked,
+    /// A congestion notification was sent.
+    NoticeSent,
+    /// A congestion notification arrived and was heeded.
+    NoticeHandled,
 }
 
 impl Count {
     /// Number of counters.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 18;
 
     /// All of them, in index order.
     pub const ALL: [Count; Self::COUNT] = [
@@ -124,6 +130,9 @@ impl Count {
         Count::Unexpected,
         Count::RemoteAccessError,
         Count::RemoteInvalidRequest,
+        Count::Marked,
+        Count::NoticeSent,
+        Count::NoticeHandled,
     ];
 
     /// Position in an array of counters.
@@ -145,6 +154,9 @@ impl Count {
             Count::Unexpected => 12,
             Count::RemoteAccessError => 13,
             Count::RemoteInvalidRequest => 14,
+            Count::Marked => 15,
+            Count::NoticeSent => 16,
+            Count::NoticeHandled => 17,
         }
     }
 
@@ -166,6 +178,9 @@ impl Count {
             Count::Unexpected => "unexpected_packet",
             Count::RemoteAccessError => "resp_remote_access_err",
             Count::RemoteInvalidRequest => "resp_invalid_request_err",
+            Count::Marked => "np_ecn_marked_roce_packets",
+            Count::NoticeSent => "np_cnp_sent",
+            Count::NoticeHandled => "rp_cnp_handled",
         }
     }
 }
@@ -290,6 +305,17 @@ pub trait Tx {
         to: Dest,
         headers: &Headers,
         payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>>;
+
+    /// Adds an Ethernet frame of `len` bytes written by `fill`.
+    ///
+    /// # Errors
+    ///
+    /// [`TxFault::Unreachable`] for a length that the network's frames do not have.
+    fn frame<E>(
+        &mut self,
+        len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>>;
 }

@@ -5,13 +5,16 @@
 //! [`Qp::poll_transmit`], [`Qp::poll_timeout`], [`Qp::take_events`]. Everything else is a getter.
 //! Times are nanoseconds of one monotonic clock; spurious timeouts are harmless.
 
-use super::ports::{Count, Ports, Taken, Tx};
+use super::congestion::{is_marked, Meter, Notifier, Pacer};
+use super::ports::{Count, Dest, Ports, Taken, Tx};
 use super::requester::Requester;
 use super::responder::{Resource, Responder};
 use super::wc::{NetKind, Wc, WcStatus};
 use crate::ids::{Mtu, Psn, QKey, Qpn};
+use crate::wire::bth::Bth;
 use crate::wire::opcode::Opcode;
 use crate::wire::packet::{Packet, Payload};
+use crate::wire::repr::Headers;
 
 /// Transport service of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,9 +27,17 @@ pub enum Service {
     Ud,
     /// The general services interface, QP1: an unreliable datagram QP that takes any P_Key.
     Gsi,
+    /// Whole Ethernet frames, sent and received as they are (`IB_QPT_RAW_PACKET`).
+    Raw,
 }
 
 impl Service {
+    /// True for services whose messages name their destination in the request.
+    #[inline]
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, Service::Ud | Service::Gsi)
+    }
+
     /// True for services whose QPs have exactly one peer.
     #[inline]
     pub const fn is_connected(self) -> bool {
@@ -163,7 +174,12 @@ pub struct UdMeta<'a> {
     pub ip_header: &'a [u8],
     /// Index of the packet's P_Key in the port's table.
     pub pkey_index: u16,
+    /// VLAN it came by.
+    pub vlan: Option<u16>,
 }
+
+/// Payload of a congestion notification: reserved, zero (RoCEv2 annex A17.9.3).
+const NOTICE_BYTES: usize = 16;
 
 /// Pause after a local transmit failure, in nanoseconds.
 const TX_PAUSE_NS: u64 = 100_000;
@@ -180,6 +196,8 @@ pub struct Qp {
     pub(super) resp: Responder,
     pub(super) events: Events,
     pub(super) tx_resume: Option<u64>,
+    notifier: Notifier,
+    pacer: Pacer,
     seen_packet: bool,
     shared_receives: bool,
 }
@@ -195,6 +213,8 @@ impl Qp {
             resp: Responder::new(),
             events: Events::default(),
             tx_resume: None,
+            notifier: Notifier::default(),
+            pacer: Pacer::new(),
             seen_packet: false,
             shared_receives: false,
         }
@@ -234,6 +254,11 @@ impl Qp {
         self.req.window.limit()
     }
 
+    /// The rate that congestion notifications limit the QP to, in bytes per millisecond.
+    pub fn rate_limit(&self) -> Option<u64> {
+        self.pacer.rate()
+    }
+
     /// Sets the PSN of the first request to be sent; while nothing has been sent.
     pub fn set_sq_psn(&mut self, psn: Psn) {
         self.req.una_psn = psn;
@@ -267,6 +292,8 @@ impl Qp {
                 ports.resources().fill(Resource::EMPTY);
                 self.events = Events::default();
                 self.tx_resume = None;
+                self.notifier = Notifier::default();
+                self.pacer = Pacer::new();
                 self.seen_packet = false;
                 self.state = State::Reset;
             }
@@ -322,9 +349,21 @@ impl Qp {
             self.events.comm_est = self.state == State::Rtr;
         }
         if packet.opcode() == Opcode::CNP {
-            // Some router on our way is congested (RoCEv2 annex A17.9.3).
-            self.req.window.on_loss(self.req.top);
+            // Some router on our way is congested (RoCEv2 annex A17.9.3). A datagram QP has no
+            // peer that could be believed.
+            if self.service.is_connected() {
+                ports.count(Count::NoticeHandled);
+                self.pacer.on_notice(now);
+            } else {
+                ports.count(Count::Unexpected);
+            }
             return;
+        }
+        if is_marked(meta) {
+            ports.count(Count::Marked);
+            if self.service.is_connected() {
+                self.notifier.on_marked(now);
+            }
         }
         match self.service {
             Service::Rc => {
@@ -336,6 +375,7 @@ impl Qp {
             }
             Service::Uc => self.handle_uc(packet, payload, ports),
             Service::Ud | Service::Gsi => self.handle_datagram(packet, payload, meta, ports),
+            Service::Raw => ports.count(Count::Unexpected),
         }
     }
 
@@ -367,9 +407,48 @@ impl Qp {
         ports: &mut impl Ports,
         tx: &mut impl Tx,
     ) -> Progress {
+        if self.notifier.due {
+            self.notify(ports, tx);
+        }
         if self.tx_resume.is_some() {
             return Progress::Idle;
         }
+        let mut tx = Meter::new(tx, self.pacer.budget(now));
+        let progress = self.transmit(now, ports, &mut tx);
+        self.pacer.spend(now, tx.sent);
+        if progress == Progress::More && tx.is_spent() {
+            self.tx_resume = Some(self.pacer.resume_at(now));
+            return Progress::Idle;
+        }
+        progress
+    }
+
+    /// Tells the peer that its packets come through a congested router. If that cannot be sent
+    /// the next marked packet is reason enough for another.
+    fn notify(&mut self, ports: &mut impl Ports, tx: &mut impl Tx) {
+        self.notifier.due = false;
+        if matches!(self.state, State::Reset | State::Init | State::Err) {
+            return;
+        }
+        let bth = Bth {
+            becn: true,
+            pkey: ports.pkey(),
+            ..Bth::new(Opcode::CNP, self.attrs.dest_qpn, Psn::new(0))
+        };
+        let fill = |dst: &mut [u8]| {
+            dst.fill(0);
+            Ok::<(), core::convert::Infallible>(())
+        };
+        if tx.has_room()
+            && tx
+                .packet(Dest::Peer, &Headers::new(bth), NOTICE_BYTES, fill)
+                .is_ok()
+        {
+            ports.count(Count::NoticeSent);
+        }
+    }
+
+    fn transmit(&mut self, now: u64, ports: &mut impl Ports, tx: &mut impl Tx) -> Progress {
         if self.service == Service::Rc && self.transmit_responses(now, ports, tx) == Progress::More
         {
             return Progress::More;
@@ -377,7 +456,9 @@ impl Qp {
         match self.state {
             State::Rts | State::Sqd => match self.service {
                 Service::Rc | Service::Uc => self.transmit_requests(now, ports, tx),
-                Service::Ud | Service::Gsi => self.transmit_datagrams(now, ports, tx),
+                Service::Ud | Service::Gsi | Service::Raw => {
+                    self.transmit_datagrams(now, ports, tx)
+                }
             },
             State::Err | State::Sqe => {
                 self.flush_posted(ports);

@@ -469,6 +469,7 @@ impl Qp {
                 src_qpn: self.attrs.dest_qpn.get(),
                 pkey_index: 0,
                 grh: None,
+                vlan: None,
                 solicited: packet.bth().se,
             });
         }

@@ -161,6 +161,8 @@ pub struct Wc {
     pub pkey_index: u16,
     /// Set if the first 40 bytes of the receive buffer hold the network header.
     pub grh: Option<NetKind>,
+    /// VLAN that a datagram came by.
+    pub vlan: Option<u16>,
     /// The completion counts as solicited for an armed CQ: the sender asked for it, or it is an
     /// error (IBTA vol1 11.4.2.2).
     pub solicited: bool,
@@ -180,6 +182,7 @@ impl Wc {
             src_qpn: 0,
             pkey_index: 0,
             grh: None,
+            vlan: None,
             solicited: !matches!(status, WcStatus::Success),
         }
     }
@@ -197,6 +200,7 @@ impl Wc {
             src_qpn: 0,
             pkey_index: 0,
             grh: None,
+            vlan: None,
             solicited: true,
         }
     }

@@ -32,7 +32,14 @@ pub fn rings(data: &[u8]) {
     let Some((&choice, element)) = data.split_first() else {
         return;
     };
-    let service = [Service::Rc, Service::Uc, Service::Ud, Service::Gsi][usize::from(choice) % 4];
+    let services = [
+        Service::Rc,
+        Service::Uc,
+        Service::Ud,
+        Service::Gsi,
+        Service::Raw,
+    ];
+    let service = services[usize::from(choice) % services.len()];
     let limits = SendLimits {
         service,
         max_sge: choice % 33,
@@ -220,7 +227,7 @@ fn forge(bytes: &mut Bytes<'_>, service: Service, pair: &mut Pair) {
     let space = match service {
         Service::Rc => 0x00,
         Service::Uc => 0x20,
-        Service::Ud | Service::Gsi => 0x60,
+        Service::Ud | Service::Gsi | Service::Raw => 0x60,
     };
     let code = bytes.u8();
     let Some(opcode) = Opcode::parse(code & 0x1f | space).or(Opcode::parse(code)) else {

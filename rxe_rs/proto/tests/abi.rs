@@ -179,6 +179,7 @@ fn operations_by_transport() {
         assert_eq!(fine(Service::Uc), uc, "{opcode}");
         assert_eq!(fine(Service::Ud), opcode == 2 || opcode == 3, "{opcode}");
         assert_eq!(fine(Service::Gsi), opcode == 2 || opcode == 3, "{opcode}");
+        assert_eq!(fine(Service::Raw), opcode == 2, "{opcode}");
     }
 }
 
@@ -412,6 +413,7 @@ fn wc() -> Wc {
         src_qpn: 0x12,
         pkey_index: 3,
         grh: Some(NetKind::V4),
+        vlan: None,
         solicited: false,
     }
 }
@@ -452,14 +454,21 @@ proptest! {
         num_sge in 0u32..6,
         length in 0u32..80,
         patch in any::<bool>(),
-        which in 0usize..4,
+        which in 0usize..5,
     ) {
         if patch && element.len() >= 208 {
             element[12..16].copy_from_slice(&opcode.to_ne_bytes());
             element[184..188].copy_from_slice(&length.to_ne_bytes());
             element[196..200].copy_from_slice(&num_sge.to_ne_bytes());
         }
-        let service = [Service::Rc, Service::Uc, Service::Ud, Service::Gsi][which];
+        let services = [
+            Service::Rc,
+            Service::Uc,
+            Service::Ud,
+            Service::Gsi,
+            Service::Raw,
+        ];
+        let service = services[which];
         let limits = on(service);
         let entry = decode_send(&element, &limits);
         let wr = entry.slot.wr;

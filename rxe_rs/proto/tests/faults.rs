@@ -8,7 +8,7 @@ use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn, QKey, Qpn, RKey};
 use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
-use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Syndrome};
+use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Payload, Syndrome};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -150,6 +150,7 @@ fn one_failure_in_random_traffic() {
             duplicate: 0.01,
             reorder: 0.02,
             busy: 0.05,
+            mark: 0.1,
             corrupt: 0.0,
             latency_ns: 5_000,
         };
@@ -412,18 +413,163 @@ fn partition_of_datagrams() {
     }
 }
 
+/// Frames arrive as they were sent; one that does not fit is dropped, and so is what comes before
+/// the queue pair is ready.
+#[test]
+fn frames() {
+    let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    pair.hosts[0].memory.borrow_mut()[..14].copy_from_slice(b"to dst src typ");
+    for (id, len) in [(0, 60), (1, 1518), (2, 600), (3, 14)] {
+        pair.post(0, wr(SendOp::Send, id, len), 0);
+    }
+    for id in 0..4 {
+        pair.hosts[1].receives.push_back(RecvBuf {
+            wr_id: id,
+            at: 4096 * id as usize,
+            len: 1000,
+        });
+    }
+    pair.run(SECOND);
+    let sent = pair.hosts[0].sent.len();
+    assert_eq!(sent, 4);
+    let received: Vec<_> = pair.hosts[1]
+        .received
+        .iter()
+        .map(|(wc, _)| (wc.wr_id, wc.byte_len, wc.grh.is_none()))
+        .collect();
+    assert_eq!(received, [(0, 60, true), (1, 600, true), (2, 14, true)]);
+    assert_eq!(
+        &pair.hosts[1].memory.borrow()[8192..8206],
+        b"to dst src typ"
+    );
+
+    let host = &mut pair.hosts[1];
+    pair.qps[1].set_state(State::Reset, host);
+    pair.qps[1].set_state(State::Init, host);
+    pair.qps[1].handle_frame(&Payload::from_slice(&[0; 60]), host);
+    assert_eq!(pair.hosts[1].received.len(), 3);
+}
+
+/// A frame of a length that the network does not carry fails; immediate data has no place in one.
+#[test]
+fn frames_refused() {
+    for (op, len, status) in [
+        (SendOp::Send, 13, WcStatus::LocLenErr),
+        (SendOp::Send, 1519, WcStatus::LocLenErr),
+        (SendOp::SendImm, 60, WcStatus::LocQpOpErr),
+    ] {
+        let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        pair.post(0, wr(op, 9, len), 0);
+        pair.run(SECOND);
+        assert_eq!(pair.hosts[0].sent[0].status, status);
+        assert_eq!(pair.qps[0].state(), State::Sqe);
+    }
+}
+
+/// Packets of the protocol have no way into a raw queue pair.
+#[test]
+fn packets_are_no_frames() {
+    let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    pair.hosts[1].receives.push_back(RecvBuf {
+        wr_id: 1,
+        at: 0,
+        len: 1000,
+    });
+    let bth = Bth::new(Opcode::UD_SEND_ONLY, Qpn::new(0x12), Default::default());
+    let headers = Headers::new(bth).deth(QKey(0), Qpn::new(0x11));
+    pair.inject(1, headers, &[0; 16]);
+    assert!(pair.hosts[1].received.is_empty());
+}
+
 /// A congestion notification slows the sender and has no other effect.
 #[test]
 fn congestion_notification() {
     let mut pair = rc(3, Link::PERFECT);
-    let before = pair.qps[0].window();
     let rq = pair.qps[0].rq_psn();
+    assert_eq!(pair.qps[0].rate_limit(), None);
     let mut bth = Bth::new(Opcode::CNP, Qpn::new(0x11), rq);
     bth.becn = true;
     pair.inject(0, Headers::new(bth), &[0; 16]);
     assert_eq!(pair.qps[0].state(), State::Rts);
     assert_eq!(pair.qps[0].rq_psn(), rq);
-    assert!(pair.qps[0].window() < before);
+    assert!(pair.qps[0].rate_limit().is_some());
+    assert_eq!(pair.hosts[0].counts[Count::NoticeHandled.index()], 1);
+}
+
+/// Anybody could send one to a datagram queue pair: it is not heeded.
+#[test]
+fn congestion_notification_to_datagrams() {
+    let mut pair = Pair::of(Service::Ud, 3, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
+    pair.inject(0, Headers::new(bth), &[0; 16]);
+    assert_eq!(pair.qps[0].rate_limit(), None);
+}
+
+/// How long it takes to move data by an operation when a share of the packets is marked, and what
+/// was counted.
+fn marked(service: Service, op: SendOp, mark: f64) -> (u64, [u64; 3], Pair) {
+    let link = Link {
+        mark,
+        ..Link::PERFECT
+    };
+    let mut pair = Pair::of(service, 4, link, Mtu::Mtu1024, 1 << 18);
+    let start = pair.now;
+    for id in 0..32 {
+        pair.post(0, wr(op, id, 100_000), 0);
+    }
+    pair.run(60 * SECOND);
+    assert_eq!(pair.hosts[0].sent.len(), 32);
+    assert!(pair.hosts[0]
+        .sent
+        .iter()
+        .all(|wc| wc.status == WcStatus::Success));
+    let (source, sink) = match op {
+        SendOp::Read => (1, 0),
+        _ => (0, 1),
+    };
+    let count = |side: usize, what: Count| pair.hosts[side].counts[what.index()];
+    let counts = [
+        count(sink, Count::Marked),
+        count(sink, Count::NoticeSent),
+        count(source, Count::NoticeHandled),
+    ];
+    (pair.now - start, counts, pair)
+}
+
+/// Marked packets make the receiver notify and the sender slow down, whichever side asked for the
+/// data; without marks nothing of it happens.
+#[test]
+fn marked_packets_slow_the_sender() {
+    for (service, op) in [
+        (Service::Rc, SendOp::Write),
+        (Service::Rc, SendOp::Read),
+        (Service::Uc, SendOp::Write),
+    ] {
+        let (free, none, pair) = marked(service, op, 0.0);
+        assert_eq!(none, [0; 3], "{op:?}");
+        assert_eq!(pair.qps.each_ref().map(|qp| qp.rate_limit()), [None; 2]);
+        let (slowed, [seen, sent, handled], _) = marked(service, op, 1.0);
+        assert!(seen > sent && sent > 0 && handled > 0, "{op:?}");
+        assert!(handled <= sent, "{op:?}");
+        // The last packets of an UC sender are under way when its queue is empty.
+        if service == Service::Rc {
+            assert!(slowed > 2 * free, "{op:?} {free} {slowed}");
+        }
+    }
+}
+
+/// When the marks end the sender gets back to full speed.
+#[test]
+fn full_speed_after_congestion() {
+    let (_, _, mut pair) = marked(Service::Rc, SendOp::Write, 1.0);
+    assert!(pair.qps[0].rate_limit().is_some());
+    pair.link.mark = 0.0;
+    for _ in 0..100 {
+        pair.now += SECOND / 100;
+        pair.post(0, wr(SendOp::Write, 1, 1000), 0);
+        pair.run(SECOND / 100);
+    }
+    assert_eq!(pair.qps[0].rate_limit(), None);
 }
 
 /// An acknowledgement for packets never sent is ignored, whatever it says.

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Raw packet queue pairs through pyverbs, against packet sockets at the other end of the wire.
+
+raw.py DEVICE NETNS-OF-PEER NETDEV-OF-PEER MAC-OF-DEVICE MAC-OF-PEER CASE
+
+The queue pair is on DEVICE; the packet socket in the network namespace of the peer. Case names are the functions below.
+"""
+import os
+import socket
+import sys
+import time
+
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+import pyverbs.enums as e
+
+ETHERTYPE = 0x88B5
+CLONE_NEWNET = 0x40000000
+SLOT = 16384
+
+
+def mac(text):
+    return bytes.fromhex(text.replace(":", ""))
+
+
+class Raw:
+    """A raw packet queue pair that is ready, with receive requests posted."""
+
+    def __init__(self, name, receives=8, room=SLOT, inline=0, ready=True):
+        self.ctx = Context(name=name)
+        self.pd = PD(self.ctx)
+        self.cq = CQ(self.ctx, 64)
+        cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=4, max_recv_sge=1, max_inline_data=inline)
+        init = QPInitAttr(qp_type=e.IBV_QPT_RAW_PACKET, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
+        self.qp = QP(self.pd, init)
+        self.mr = MR(self.pd, 16 * SLOT, e.IBV_ACCESS_LOCAL_WRITE)
+        self.qp.modify(QPAttr(qp_state=e.IBV_QPS_INIT, port_num=1), e.IBV_QP_STATE | e.IBV_QP_PORT)
+        for n in range(receives):
+            self.qp.post_recv(RecvWR(num_sge=1, sg=[SGE(self.mr.buf + n * SLOT, room, self.mr.lkey)], wr_id=n))
+        if ready:
+            self.ready()
+
+    def ready(self):
+        for state in (e.IBV_QPS_RTR, e.IBV_QPS_RTS):
+            self.qp.modify(QPAttr(qp_state=state), e.IBV_QP_STATE)
+
+    def send(self, frame, cuts=(), flags=e.IBV_SEND_SIGNALED, status=e.IBV_WC_SUCCESS):
+        base = self.mr.buf + 15 * SLOT
+        self.mr.write(frame, len(frame), 15 * SLOT)
+        ends = [0, *cuts, len(frame)]
+        sges = [SGE(base + a, b - a, self.mr.lkey) for a, b in zip(ends, ends[1:])]
+        self.qp.post_send(SendWR(num_sge=len(sges), sg=sges, opcode=e.IBV_WR_SEND, send_flags=flags, wr_id=100))
+        wc = self.poll(10, status)
+        assert wc and wc.wr_id == 100, "the send did not complete"
+
+    def poll(self, seconds, status=e.IBV_WC_SUCCESS):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            count, wcs = self.cq.poll(1)
+            if count:
+                assert wcs[0].status == status, f"status {wcs[0].status}, expected {status}"
+                return wcs[0]
+            time.sleep(0.001)
+        return None
+
+    def gets(self, wanted):
+        """The next frame of our own kind; others come from the network stack."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            wc = self.poll(1)
+            if not wc:
+                continue
+            frame = self.mr.read(wc.byte_len, wc.wr_id * SLOT)
+            if frame[12:14] == ETHERTYPE.to_bytes(2, "big") or frame[12:14] == b"\x81\0":
+                assert frame == wanted, f"{len(frame)} bytes: {frame[:60]}"
+                return
+        raise AssertionError("nothing arrived")
+
+
+class Peer:
+    """A packet socket in another network namespace."""
+
+    def __init__(self, netns, netdev, ethertype=ETHERTYPE):
+        own = os.open("/proc/self/ns/net", os.O_RDONLY)
+        there = os.open(f"/run/netns/{netns}", os.O_RDONLY)
+        os.setns(there, CLONE_NEWNET)
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ethertype))
+        self.socket.bind((netdev, ethertype))
+        os.setns(own, CLONE_NEWNET)
+        self.socket.settimeout(10)
+
+
+class Setup:
+    def __init__(self, args, **options):
+        self.device, self.mac, self.peer_mac = args[0], mac(args[3]), mac(args[4])
+        self.peer = Peer(args[1], args[2])
+        self.raw = Raw(self.device, **options)
+
+    def frame(self, length, to_peer, seed=1):
+        head = (self.peer_mac + self.mac) if to_peer else (self.mac + self.peer_mac)
+        return head + ETHERTYPE.to_bytes(2, "big") + bytes((seed + i * 7) & 0xFF for i in range(length - 14))
+
+
+def send(args):
+    """Frames leave as they are in memory, from one piece or several."""
+    s = Setup(args)
+    for n, length in enumerate((14, 60, 61, 1000, 1514)):
+        frame = s.frame(length, True, n)
+        s.raw.send(frame, cuts=() if n % 2 else (6, 12))
+        assert s.peer.socket.recv(4096) == frame, length
+
+
+def send_inline(args):
+    s = Setup(args, inline=200)
+    frame = s.frame(180, True)
+    s.raw.send(frame, flags=e.IBV_SEND_SIGNALED | e.IBV_SEND_INLINE)
+    assert s.peer.socket.recv(4096) == frame
+
+
+def send_refused(args):
+    """A frame that no Ethernet has fails, and stops the queue until it is told to go on."""
+    for length in (0, 13, 1519, 9000):
+        s = Setup(args)
+        s.raw.send(s.frame(max(length, 14), True)[:length], status=e.IBV_WC_LOC_LEN_ERR)
+        attr, _ = s.raw.qp.query(e.IBV_QP_STATE)
+        assert attr.qp_state == e.IBV_QPS_SQE, attr.qp_state
+    s = Setup(args)
+    wr = SendWR(num_sge=1, sg=[SGE(s.raw.mr.buf, 60, s.raw.mr.lkey)], opcode=e.IBV_WR_SEND_WITH_IMM, wr_id=100)
+    s.raw.qp.post_send(wr)
+    assert s.raw.poll(10, e.IBV_WC_LOC_QP_OP_ERR)
+
+
+def receive(args):
+    """Frames that the network device receives arrive whole, in order."""
+    s = Setup(args)
+    for n, length in enumerate((14, 60, 999, 1514)):
+        frame = s.frame(length, False, n)
+        s.peer.socket.send(frame)
+        s.raw.gets(frame)
+
+
+def receive_by_all(args):
+    """Every raw queue pair gets a copy."""
+    s = Setup(args)
+    others = [Raw(s.device) for _ in range(3)]
+    frame = s.frame(500, False)
+    s.peer.socket.send(frame)
+    for raw in [s.raw, *others]:
+        raw.gets(frame)
+    others[0].qp.close()
+    frame = s.frame(501, False)
+    s.peer.socket.send(frame)
+    for raw in [s.raw, *others[1:]]:
+        raw.gets(frame)
+
+
+def receive_tagged(args):
+    """A VLAN tag stays in its place."""
+    s = Setup(args)
+    frame = s.mac + s.peer_mac + b"\x81\x00\x00\x07" + ETHERTYPE.to_bytes(2, "big") + bytes(100)
+    s.peer.socket.send(frame)
+    s.raw.gets(frame)
+
+
+def receive_too_long(args):
+    """A frame without room is dropped; the request waits for the next."""
+    s = Setup(args, room=400)
+    s.peer.socket.send(s.frame(600, False))
+    frame = s.frame(400, False)
+    s.peer.socket.send(frame)
+    s.raw.gets(frame)
+
+
+def not_before_ready(args):
+    s = Setup(args, ready=False)
+    s.peer.socket.send(s.frame(100, False))
+    assert not s.raw.poll(0.5), "a frame arrived in INIT"
+    s.raw.ready()
+    frame = s.frame(200, False)
+    s.peer.socket.send(frame)
+    s.raw.gets(frame)
+    s.raw.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    assert s.raw.poll(10, e.IBV_WC_WR_FLUSH_ERR)
+
+
+def trains_are_cut(args):
+    """What TCP sends in one piece arrives in frames that fit the wire."""
+    s = Setup(args, receives=15)
+    deadline, count = time.monotonic() + 10, 0
+    while count < 10 and time.monotonic() < deadline:
+        wc = s.raw.poll(1)
+        if wc:
+            assert wc.byte_len <= 1514, wc.byte_len
+            s.raw.qp.post_recv(RecvWR(num_sge=1, sg=[SGE(s.raw.mr.buf + wc.wr_id * SLOT, SLOT, s.raw.mr.lkey)],
+                                      wr_id=wc.wr_id))
+            count += wc.byte_len > 1400
+    assert count >= 10, count
+
+
+def needs_privilege(args):
+    os.setgid(65534)
+    os.setuid(65534)
+    try:
+        Raw(args[0])
+    except PyverbsRDMAError as error:
+        assert error.error_code in (1, 13), error
+        return
+    raise AssertionError("an ordinary user got a raw packet queue pair")
+
+
+def stay(args):
+    raw = Raw(args[0])
+    print("ready", flush=True)
+    time.sleep(60)
+    raw.qp.close()
+
+
+CASES = [send, send_inline, send_refused, receive, receive_by_all, receive_tagged, receive_too_long, not_before_ready,
+         trains_are_cut, needs_privilege, stay]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[6]](sys.argv[1:6])
+    print("right")

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * C side of the kapi crate: whole Ethernet frames, seen by a tap and sent as they are.
+ *
+ * A tap is what packet sockets are too: it gets a copy of what the device receives and takes
+ * nothing away from the stack. Trains are cut up and left-out checksums filled in, so that every
+ * frame is as it would be on a wire.
+ */
+#include "bindings_helper.h"
+#include <linux/etherdevice.h>
+#include <linux/if_arp.h>
+#include <net/gso.h>
+
+struct rxe_tap {
+	struct packet_type pt;
+	rxe_frame_t receive;
+	void *context;
+};
+
+static void rxe_tap_frame(const struct rxe_tap *tap, struct sk_buff *skb)
+{
+	if (!skb_linearize(skb))
+		tap->receive(tap->context, skb->data, skb->len);
+	consume_skb(skb);
+}
+
+/* data is at the network header; the reference to the buffer is ours. */
+static int rxe_tap_receive(struct sk_buff *skb, struct net_device *dev,
+			   struct packet_type *pt, struct net_device *orig_dev)
+{
+	const struct rxe_tap *tap = container_of(pt, struct rxe_tap, pt);
+	struct sk_buff *next;
+
+	skb = skb_share_check(skb, GFP_ATOMIC);
+	if (!skb)
+		return NET_RX_DROP;
+	if (skb->pkt_type == PACKET_OUTGOING ||
+	    skb->pkt_type == PACKET_LOOPBACK ||
+	    !skb_mac_header_was_set(skb) || !skb_frags_readable(skb))
+		goto drop;
+	skb_push(skb, skb->data - skb_mac_header(skb));
+	if (skb_vlan_tag_present(skb)) {
+		skb = __vlan_hwaccel_push_inside(skb);
+		if (!skb)
+			return NET_RX_DROP;
+	}
+	if (skb_is_gso(skb)) {
+		struct sk_buff *segs;
+
+		segs = __skb_gso_segment(skb, NETIF_F_SG, false);
+		if (IS_ERR_OR_NULL(segs))
+			goto drop;
+		consume_skb(skb);
+		skb_list_walk_safe(segs, skb, next) {
+			skb_mark_not_on_list(skb);
+			rxe_tap_frame(tap, skb);
+		}
+		return NET_RX_SUCCESS;
+	}
+	if (skb->ip_summed == CHECKSUM_PARTIAL && skb_checksum_help(skb))
+		goto drop;
+	rxe_tap_frame(tap, skb);
+	return NET_RX_SUCCESS;
+drop:
+	kfree_skb(skb);
+	return NET_RX_DROP;
+}
+
+/* Process context. The device outlives the tap. */
+struct rxe_tap *rxe_tap_open(struct net_device *dev, rxe_frame_t receive,
+			     void *context)
+{
+	struct rxe_tap *tap = kzalloc_obj(*tap);
+
+	if (!tap)
+		return NULL;
+	tap->receive = receive;
+	tap->context = context;
+	tap->pt.type = htons(ETH_P_ALL);
+	tap->pt.dev = dev;
+	tap->pt.func = rxe_tap_receive;
+	tap->pt.ignore_outgoing = true;
+	dev_add_pack(&tap->pt);
+	return tap;
+}
+
+/* Process context; waits for the receiver. */
+void rxe_tap_close(struct rxe_tap *tap)
+{
+	dev_remove_pack(&tap->pt);
+	kfree(tap);
+}
+
+bool rxe_dev_has_frames(const struct net_device *dev)
+{
+	return dev->type == ARPHRD_ETHER;
+}
+
+/* An empty frame of `len` bytes to be filled in; null without memory or if it is not as long as
+ * the device's frames are.
+ */
+struct sk_buff *rxe_frame_new(struct net_device *dev, u32 len, void **data)
+{
+	u32 reserve = LL_RESERVED_SPACE(dev);
+	struct sk_buff *skb;
+
+	if (len < ETH_HLEN || len > READ_ONCE(dev->mtu) + VLAN_ETH_HLEN)
+		return ERR_PTR(-EMSGSIZE);
+	skb = alloc_skb(reserve + len + dev->needed_tailroom,
+			GFP_ATOMIC | __GFP_NOWARN);
+	if (!skb)
+		return NULL;
+	/* So that what follows the Ethernet header is aligned. */
+	skb_reserve(skb, reserve - ETH_HLEN);
+	skb->dev = dev;
+	*data = skb_put(skb, len);
+	return skb;
+}
+
+/* The frame is complete. Without a route, rxe_tx_send() gives it to the device. */
+void rxe_frame_finish(struct sk_buff *skb)
+{
+	skb_reset_mac_header(skb);
+	skb_set_network_header(skb, ETH_HLEN);
+	skb->protocol = eth_hdr(skb)->h_proto;
+	if (eth_type_vlan(skb->protocol) && skb->len >= VLAN_ETH_HLEN)
+		skb_set_network_header(skb, VLAN_ETH_HLEN);
+	skb_probe_transport_header(skb);
+}
