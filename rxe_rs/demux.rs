@@ -162,8 +162,9 @@ impl Demux {
     }
 }
 
-/// The first of `list` whose device is on the very network device that `segment` came in by, or
-/// else one that it may have come in by.
+/// The first of `list` whose device is on the very network device that `segment` came in by; else,
+/// since packets of a host to itself come by another one, on the one that has its destination
+/// address; else one that it may have come in by.
 fn ingress<'a, T>(
     list: &'a [Arc<T>],
     device: impl Fn(&T) -> &DeviceCtx,
@@ -172,6 +173,14 @@ fn ingress<'a, T>(
 ) -> Option<&'a Arc<T>> {
     let mut each = list.iter();
     each.find(|item| device(item).netdev.id() == segment.netdev())
+        .or_else(|| {
+            let to = segment.destination();
+            let mut each = list.iter();
+            each.find(|item| {
+                let dev = device(item);
+                dev.is_ingress(segment, rcu) && dev.netdev.has_address(&to)
+            })
+        })
         .or_else(|| {
             let mut each = list.iter();
             each.find(|item| device(item).is_ingress(segment, rcu))

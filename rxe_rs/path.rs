@@ -53,7 +53,7 @@ impl DeviceCtx {
     #[inline]
     pub(crate) fn is_ingress(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> bool {
         segment.netdev() == self.netdev.id()
-            || segment.is_loopback()
+            || segment.is_loopback_of(&self.netdev)
             || segment.is_above(&self.netdev, rcu)
     }
 

@@ -296,6 +296,13 @@ impl<'a> RxSegment<'a> {
         unsafe { bindings::rxe_dev_is_above(self.skb.rx.dev, base.as_ptr()) }
     }
 
+    /// True if it came over the loopback device of the namespace that `dev` is in.
+    #[inline]
+    pub fn is_loopback_of(&self, dev: &NetDev) -> bool {
+        // SAFETY: The buffer keeps its device alive, the reference the other one.
+        self.is_loopback() && unsafe { bindings::rxe_dev_same_net(self.skb.rx.dev, dev.as_ptr()) }
+    }
+
     /// Number of the VLAN whose device it came in by.
     #[inline]
     pub fn vlan(&self) -> Option<u16> {
