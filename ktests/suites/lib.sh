@@ -6,17 +6,19 @@
 #
 #   CASE pass
 #   CASE skip REASON
+#   CASE fail OUTPUT
 #
 # What stands behind a line `# since 7.3` is not there in older kernels.
 #
 # Each case is a test of its own: it passes if it does what the list says. A skip that the list does not name, or for another reason
-# than the list names, is a failure; a pass where the list names a skip is not. Reasons are patterns of the shell.
+# than the list names, is a failure; a pass where the list names a skip is not. Reasons are patterns of the shell, and so is the
+# output that a case shows which fails for no fault of the driver.
 
 suite=${RXE_TEST%%.*}
 expected=/share/suites/$suite.expected
 
 test_case() {
-	local name=${RXE_TEST#*.} want status reason log
+	local name=${RXE_TEST#*.} want status reason output log
 	want=$(sed -n "s/^${name//./\\.} //p" "$expected")
 	log=$(mktemp)
 	set +e
@@ -28,6 +30,7 @@ test_case() {
 	set -e
 	cat "$log"
 	reason=$(sed -n 's/^SKIP: //p' "$log" | head -1)
+	output=$(cat "$log")
 	rm -f "$log"
 	case $status:$want in
 	0:pass) ;;
@@ -38,6 +41,13 @@ test_case() {
 		case $reason in
 		${want#skip }) exit 77 ;;
 		*) fail "skipped for another reason than '${want#skip }': $reason" ;;
+		esac
+		;;
+	[!0]*:fail*)
+		# shellcheck disable=SC2254
+		case $output in
+		${want#fail }) echo "fails, as $expected says" ;;
+		*) return 1 ;;
 		esac
 		;;
 	*) return 1 ;;

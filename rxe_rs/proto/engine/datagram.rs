@@ -155,6 +155,7 @@ impl Qp {
             pkey_index: 0,
             grh: None,
             vlan: None,
+            invalidated: None,
             solicited: false,
         });
     }
