@@ -275,7 +275,9 @@ impl QpCtx {
         {
             let rcu = rcu::read_lock();
             let mut core = self.core.lock();
-            if core.dead {
+            // One that has failed is not looked at again: what a process goes on posting could
+            // keep the caller here.
+            if core.dead || matches!(core.engine.state(), State::Reset | State::Err) {
                 return;
             }
             if Self::takes_sends(core.engine.state()) {

@@ -118,3 +118,46 @@ fn failure_without_a_completion() {
     assert_eq!(fresh.state(), State::Reset);
     assert!(fresh.take_events().is_empty());
 }
+
+/// A drained send queue is told of only to who asked.
+#[test]
+fn drain_notice() {
+    for notice in [false, true] {
+        let mut pair = rc();
+        pair.qps[0].attrs.drain_notice = notice;
+        let host = &mut pair.hosts[0];
+        pair.qps[0].set_state(State::Sqd, host);
+        assert!(pair.qps[0].is_drained());
+        assert_eq!(pair.qps[0].take_events().sq_drained, notice);
+    }
+}
+
+/// A refused request raises the event of its kind, unless a receive request tells of it.
+#[test]
+fn events_of_refused_requests() {
+    let mut pair = rc();
+    pair.hosts[1].no_access = true;
+    let mut write = send(1, 100);
+    write.op = SendOp::Write;
+    pair.post(0, write, 0);
+    pair.run(SECOND);
+    assert_eq!(pair.qps[1].state(), State::Err);
+    let events = pair.qps[1].take_events();
+    assert!(events.access_error && !events.request_error);
+
+    let mut pair = rc();
+    post_receives(&mut pair, 1, 0..1);
+    pair.post(0, send(1, 10_001), 0);
+    pair.run(SECOND);
+    assert_eq!(pair.qps[1].state(), State::Err);
+    assert_eq!(pair.hosts[1].received[0].0.status, WcStatus::LocLenErr);
+    assert!(pair.qps[1].take_events().is_empty());
+
+    let mut pair = rc();
+    pair.qps[1].attrs.mtu = Mtu::Mtu512;
+    write.length = 5000;
+    pair.post(0, write, 0);
+    pair.run(SECOND);
+    let events = pair.qps[1].take_events();
+    assert!(events.request_error && !events.access_error);
+}
