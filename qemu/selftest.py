@@ -175,7 +175,7 @@ class Runner(unittest.TestCase):
             self.assertEqual(len(names), len(set(names)), path.name)
             for line in path.with_suffix(".expected").read_text().splitlines():
                 with self.subTest(path=path.name, line=line):
-                    self.assertRegex(line, r"^(#.*|[\w.-]+ (pass|skip \S.*))$")
+                    self.assertRegex(line, r"^(#.*|[\w.-]+ (pass|(skip|fail) \S.*))$")
 
     def test_features_name_tests_and_operations_that_exist(self):
         names = [t.name for t in self.runner.all_tests()]

@@ -20,6 +20,7 @@ const BAD: Link = Link {
     corrupt: 0.01,
     reorder: 0.05,
     busy: 0.02,
+    mark: 0.0,
     latency_ns: 5_000,
 };
 
