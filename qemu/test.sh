@@ -84,7 +84,8 @@ if [ "$mode" = suites ]; then
 	done
 fi
 if [ "$mode" = all ]; then
-	machines vm-netns "$main" netns --test '*'
+	# netdev.macvlan has failed once in some ten runs, all packets of its connection lost; it is run by hand until that is understood.
+	machines vm-netns "$main" netns --test '*' --without netdev.macvlan
 	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
 		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent'
 	for other in 7.3 7.2; do

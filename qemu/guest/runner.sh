@@ -20,6 +20,13 @@ while read -r name seconds file function; do
 	timeout -k 5 "$seconds" bash /share/guest/case.sh "$file" $function >"$log.log" 2>&1 </dev/null
 	status=$?
 	[ $status = 124 ] && echo "TIMEOUT after $seconds s" >>"$log.log"
+	case $status in
+	0 | 77) ;;
+	*) for n in $nodes; do
+		echo "counters in the machine of $n:"
+		call "$n" sh -c 'grep -sv "^0$" /sys/class/infiniband/*/ports/1/hw_counters/* | sed "s|.*infiniband/||; s|/ports.*/| |"'
+	done >>"$log.log" 2>&1 ;;
+	esac
 	if [ -n "${RXE_CAPTURE:-}" ]; then captured a; fi
 	reap
 	took=$(((${EPOCHREALTIME/./} - start) / 1000))
