@@ -24,11 +24,16 @@ use rxe_kapi::{
         RcuTable,
         SpinLockBh, //
     },
+    time::now_ns, //
 };
 use rxe_proto::{
     drop::DropReason,
     engine::Service,
-    ids::Qpn, //
+    ids::Qpn,
+    table::quarantine::{
+        Quarantine,
+        WORDS, //
+    },
 };
 
 /// Queue pairs by number, and the devices they are on.
@@ -39,6 +44,9 @@ use rxe_proto::{
 pub(crate) struct Demux {
     #[pin]
     qps: RcuTable<QpCtx>,
+    /// Numbers that packets may still be on the way to.
+    #[pin]
+    quarantine: SpinLockBh<Quarantine<VVec<u64>>>,
     /// QP1 of every device.
     #[pin]
     gsi: SpinLockBh<KVec<Arc<QpCtx>>>,
@@ -53,25 +61,69 @@ pub(crate) struct Demux {
 const FIRST_QPN: u32 = 2;
 const LAST_QPN: u32 = 0xff_fffe;
 
+/// Random numbers tried. Half of all being held back would make one call in 2^64 fail.
+const QPN_TRIES: u32 = 64;
+
+/// A QP number that is taken and leads to no QP yet; free again when it is dropped.
+pub(crate) struct ReservedQpn<'a> {
+    demux: &'a Demux,
+    qpn: u32,
+}
+
+impl ReservedQpn<'_> {
+    /// The number.
+    pub(crate) fn get(&self) -> u32 {
+        self.qpn
+    }
+
+    /// The number belongs to a QP from now on, which gives it back when it is
+    /// [withdrawn](Demux::withdraw).
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for ReservedQpn<'_> {
+    fn drop(&mut self) {
+        self.demux.qps.remove(self.qpn);
+    }
+}
+
 impl Demux {
     /// An empty table.
-    pub(crate) fn new(token: ExitToken) -> impl PinInit<Self, Error> {
-        try_pin_init!(Self {
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(token: ExitToken) -> Result<impl PinInit<Self, Error>> {
+        let store = || VVec::from_elem(0, WORDS, GFP_KERNEL);
+        let quarantine = Quarantine::new(store()?, store()?, now_ns());
+        Ok(try_pin_init!(Self {
             qps <- RcuTable::new(),
+            quarantine <- new_spinlock_bh!(quarantine, "Demux::quarantine"),
             _token: token,
             gsi <- new_spinlock_bh!(KVec::new(), "Demux::gsi"),
             devices <- new_spinlock_bh!(KVec::new(), "Demux::devices"),
-        })
+        }))
     }
 
-    /// Takes a random free QP number.
-    pub(crate) fn reserve_qpn(&self) -> Result<u32> {
-        self.qps.reserve_random(FIRST_QPN..=LAST_QPN)
-    }
-
-    /// Gives back a number that was never published.
-    pub(crate) fn release_qpn(&self, qpn: u32) {
-        self.qps.remove(qpn);
+    /// Takes a random QP number that is free and has been for a while.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if (next to) all numbers are in use or were so lately, `ENOMEM`.
+    pub(crate) fn reserve_qpn(&self) -> Result<ReservedQpn<'_>> {
+        for _ in 0..QPN_TRIES {
+            let qpn = self.qps.reserve_random(FIRST_QPN..=LAST_QPN)?;
+            let reserved = ReservedQpn {
+                demux: self,
+                qpn,
+            };
+            if !self.quarantine.lock().holds(now_ns(), qpn) {
+                return Ok(reserved);
+            }
+        }
+        Err(ENOSPC)
     }
 
     /// Lets packets find `qp`.
@@ -91,6 +143,7 @@ impl Demux {
             Service::Raw => qp.dev.raw.remove(qp),
             _ => {}
         }
+        self.quarantine.lock().hold(now_ns(), qp.qpn);
         self.qps.remove(qp.qpn);
     }
 

@@ -403,10 +403,13 @@ impl QueuePair for QpCtx {
             }
         };
         let demux = &dev.demux;
-        let qpn = match service {
-            Service::Gsi => Qpn::GSI.get(),
-            _ => demux.reserve_qpn()?,
+        let reserved = match service {
+            Service::Gsi => None,
+            _ => Some(demux.reserve_qpn()?),
         };
+        let qpn = reserved
+            .as_ref()
+            .map_or(Qpn::GSI.get(), |reserved| reserved.get());
         let mut engine = Engine::new(service, Qpn::new(qpn));
         if init.srq.is_some() {
             engine = engine.with_shared_receives();
@@ -462,28 +465,21 @@ impl QueuePair for QpCtx {
             }),
             GFP_KERNEL,
         );
-        let published = made.and_then(|ctx: Arc<Self>| {
-            ctx.timer.bind(&ctx);
-            if let Err(e) = demux.publish(&ctx) {
-                ctx.timer.shutdown();
-                return Err(e);
-            }
-            Ok(ctx)
-        });
-        match published {
-            Ok(ctx) => Ok(QpCreated {
-                ctx,
-                qpn,
-                cap,
-                maps,
-            }),
-            Err(e) => {
-                if service != Service::Gsi {
-                    demux.release_qpn(qpn);
-                }
-                Err(e)
-            }
+        let ctx: Arc<Self> = made?;
+        ctx.timer.bind(&ctx);
+        if let Err(e) = demux.publish(&ctx) {
+            ctx.timer.shutdown();
+            return Err(e);
         }
+        if let Some(reserved) = reserved {
+            reserved.keep();
+        }
+        Ok(QpCreated {
+            ctx,
+            qpn,
+            cap,
+            maps,
+        })
     }
 
     fn modify(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {

@@ -118,7 +118,7 @@ impl kernel::Module for RxeRs {
         })?;
         let net = net::Registration::new()?;
         let (token, gone) = exit_pair()?;
-        let demux = Arc::pin_init(Demux::new(token), GFP_KERNEL)?;
+        let demux = Arc::pin_init(Demux::new(token)?, GFP_KERNEL)?;
         let filled = DEMUX.set(demux.clone())?;
         let events = Events::new(module);
         let events = KBox::pin_init(NetdevNotifier::register(events), GFP_KERNEL)?;

@@ -5,8 +5,8 @@
 //! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API),
 //! `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
-//! flight), `congestion` (marked packets, notifications, rate), [`ports`] (what it needs from outside), [`wr`] and [`wc`] (work requests and
-//! completions).
+//! flight), `congestion` (marked packets, notifications, rate), [`transition`] (what the owner may change in which state), [`ports`] (what it
+//! needs from outside), [`wr`] and [`wc`] (work requests and completions).
 
 mod completer;
 mod congestion;
@@ -17,6 +17,7 @@ pub mod qp;
 mod requester;
 mod responder;
 mod response;
+pub mod transition;
 pub mod wc;
 pub mod window;
 pub mod wr;

@@ -28,6 +28,10 @@ use rxe_kapi::{
 };
 use rxe_proto::{
     engine::{
+        transition::{
+            self,
+            Refusal, //
+        },
         State,
         MAX_RD_ATOMIC, //
     },
@@ -113,9 +117,13 @@ impl QpCtx {
             return Err(EINVAL);
         }
         let next = change.state()?.unwrap_or(current);
-        if !change.is_allowed(current, next) {
-            let reason = c"state change not allowed, or not with these attributes";
-            return Err(dev.handle.refuse(reason));
+        let (from, to) = (engine_state(current), engine_state(next));
+        if let Err(refusal) = transition::check(self.service, from, to, change.mask()) {
+            return Err(dev.handle.refuse(match refusal {
+                Refusal::Transition => c"no such state change",
+                Refusal::Missing(_) => c"state change without the attributes it needs",
+                Refusal::Foreign(_) => c"attributes that this state change cannot have",
+            }));
         }
         self.validate(dev, change)?;
         let path = change.av()?;

@@ -175,7 +175,6 @@ pub struct QpCreated<T> {
 pub struct QpChange<'a> {
     attr: &'a bindings::ib_qp_attr,
     mask: u32,
-    qp_type: bindings::ib_qp_type,
 }
 
 impl QpChange<'_> {
@@ -186,15 +185,6 @@ impl QpChange<'_> {
     /// The raw mask, bits of `enum ib_qp_attr_mask`.
     pub fn mask(&self) -> u32 {
         self.mask
-    }
-
-    /// Whether the core's transition table allows this mask from `current` to `next`
-    /// (IBTA vol1 table 91 and following).
-    pub fn is_allowed(&self, current: QpState, next: QpState) -> bool {
-        // SAFETY: A pure function of its arguments.
-        unsafe {
-            bindings::ib_modify_qp_is_ok(current.to_raw(), next.to_raw(), self.qp_type, self.mask)
-        }
     }
 
     /// State to go to.
@@ -566,11 +556,10 @@ impl<D: Device> QpOps<D> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: A live QP of this driver on a live device.
-            let (slot, dev, qp_type) = unsafe {
+            let (slot, dev) = unsafe {
                 (
                     QpShell::<D::Qp>::slot(qp),
                     super::device::ctx::<D>((*qp).device),
-                    (*qp).qp_type,
                 )
             };
             let mask = u32::try_from(mask).map_err(|_| EINVAL)?;
@@ -579,11 +568,7 @@ impl<D: Device> QpOps<D> {
             }
             // SAFETY: The core passes a valid attribute.
             let attr = unsafe { &*attr };
-            let change = QpChange {
-                attr,
-                mask,
-                qp_type,
-            };
+            let change = QpChange { attr, mask };
             slot.ctx.modify(dev, &change)?;
             Ok(0)
         })

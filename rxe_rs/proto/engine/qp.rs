@@ -277,7 +277,7 @@ impl Qp {
     }
 
     /// Enters `state`; the caller has checked that the transition is allowed (IBTA vol1
-    /// 10.3.1, `ib_modify_qp_is_ok`) and has stored the attributes.
+    /// 10.3.1, `transition::check`) and has stored the attributes.
     pub fn set_state(&mut self, state: State, ports: &mut impl Ports) {
         match state {
             State::Reset => {

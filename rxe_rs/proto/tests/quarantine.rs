@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Numbers come back late, but they come back.
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn empty(now: u64) -> Quarantine<Vec<u64>> {
+    Quarantine::new(vec![0; WORDS], vec![0; WORDS], now)
+}
+
+#[test]
+fn held_for_a_while() {
+    let mut quarantine = empty(5);
+    assert!(!quarantine.holds(5, 0x123456));
+    quarantine.hold(10, 0x123456);
+    quarantine.hold(10, 0xff_fffe);
+    for after in [0, 1, SECOND, HOLD_NS - 1] {
+        assert!(quarantine.holds(10 + after, 0x123456));
+        assert!(quarantine.holds(10 + after, 0xff_fffe));
+        assert!(!quarantine.holds(10 + after, 0x123457));
+    }
+    assert!(!quarantine.holds(10 + 2 * HOLD_NS, 0x123456));
+    assert!(!quarantine.holds(10 + 2 * HOLD_NS, 0xff_fffe));
+}
+
+#[test]
+fn held_though_nobody_asked_for_long() {
+    let mut quarantine = empty(0);
+    quarantine.hold(HOLD_NS - 1, 7);
+    assert!(quarantine.holds(2 * HOLD_NS - 2, 7));
+    let mut quarantine = empty(0);
+    quarantine.hold(100 * HOLD_NS, 7);
+    assert!(quarantine.holds(101 * HOLD_NS - 1, 7));
+    assert!(!quarantine.holds(102 * HOLD_NS, 7));
+}
+
+/// A clock that stands still or goes back by a little, as two processors may see it, frees nothing early.
+#[test]
+fn clock_goes_back() {
+    let mut quarantine = empty(SECOND);
+    quarantine.hold(SECOND, 9);
+    assert!(quarantine.holds(0, 9));
+}
+
+proptest! {
+    /// Against the times themselves: never free before the time, always free after twice the time.
+    #[test]
+    fn as_promised(steps in proptest::collection::vec((0u32..64, any::<bool>(), 0..3 * HOLD_NS / 2), 1..60)) {
+        let mut quarantine = empty(0);
+        let mut gone: HashMap<u32, u64> = HashMap::new();
+        let mut now = 0;
+        for (number, give_back, pause) in steps {
+            now += pause;
+            // Spread over words.
+            let number = number * 1017;
+            if give_back {
+                quarantine.hold(now, number);
+                gone.insert(number, now);
+            }
+            let held = quarantine.holds(now, number);
+            match gone.get(&number) {
+                Some(at) if now - at < HOLD_NS => prop_assert!(held),
+                Some(at) if now - at < 2 * HOLD_NS => {}
+                _ => prop_assert!(!held),
+            }
+        }
+    }
+}
