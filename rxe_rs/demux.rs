@@ -115,10 +115,7 @@ impl Demux {
     pub(crate) fn reserve_qpn(&self) -> Result<ReservedQpn<'_>> {
         for _ in 0..QPN_TRIES {
             let qpn = self.qps.reserve_random(FIRST_QPN..=LAST_QPN)?;
-            let reserved = ReservedQpn {
-                demux: self,
-                qpn,
-            };
+            let reserved = ReservedQpn { demux: self, qpn };
             if !self.quarantine.lock().holds(now_ns(), qpn) {
                 return Ok(reserved);
             }

@@ -81,7 +81,7 @@ use rxe_kapi::{
 use rxe_proto::{
     engine::qp::MAX_RD_ATOMIC,
     ids::PKey,
-    table::pkeys::PKeyTable,
+    table::pkeys,
     wire::pma, //
 };
 
@@ -229,7 +229,7 @@ impl Device for DeviceCtx {
             max_mcast_qp_attach: mcast::MAX_MEMBERS,
             max_total_mcast_qp_attach: mcast::MAX_ATTACHED,
             max_qp_rd_atom: u32::from(MAX_RD_ATOMIC),
-            max_pkeys: u16::try_from(PKeyTable::LEN).unwrap_or(u16::MAX),
+            max_pkeys: u16::try_from(pkeys::LEN).unwrap_or(u16::MAX),
             local_ca_ack_delay: 15,
             atomics: true,
         }

@@ -18,12 +18,11 @@ use rxe_kapi::rdma::{
     event::PortEvent, //
 };
 use rxe_proto::{
-    check::pkey,
     ids::{
         Mtu,
         PKey, //
     },
-    table::pkeys::PKeyTable,
+    table::pkeys,
     wire::pma::PortCounters, //
 };
 
@@ -35,30 +34,31 @@ pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
 
 /// The P_Key table, read for every packet: single entries change atomically.
 pub(crate) struct PortKeys {
-    entries: [Atomic<u32>; PKeyTable::LEN],
+    entries: [Atomic<u32>; pkeys::LEN],
 }
 
 impl PortKeys {
     /// As a P_Key table starts.
     pub(crate) fn new() -> Self {
-        let table = PKeyTable::new();
-        let keys = Self {
-            entries: [const { Atomic::new(0) }; PKeyTable::LEN],
-        };
-        for (index, entry) in (0..).zip(keys.entries.iter()) {
-            entry.store(
-                u32::from(table.get(index).unwrap_or(PKey::INVALID).0),
-                Relaxed,
-            );
+        Self {
+            entries: core::array::from_fn(|index| Atomic::new(u32::from(pkeys::initial(index).0))),
         }
-        keys
+    }
+
+    #[inline]
+    fn iter(&self) -> impl Iterator<Item = (u16, PKey)> + '_ {
+        (0..).zip(self.entries.iter().map(Self::load))
     }
 
     /// Entry `index`.
     #[inline]
     pub(crate) fn get(&self, index: u16) -> Option<PKey> {
-        let entry = self.entries.get(usize::from(index))?;
-        u16::try_from(entry.load(Relaxed)).ok().map(PKey)
+        self.entries.get(usize::from(index)).map(Self::load)
+    }
+
+    #[inline]
+    fn load(entry: &Atomic<u32>) -> PKey {
+        u16::try_from(entry.load(Relaxed)).map_or(PKey::INVALID, PKey)
     }
 
     /// Replaces entry `index`; true if that changed something. The caller serialises writers.
@@ -66,19 +66,13 @@ impl PortKeys {
     /// # Errors
     ///
     /// `EINVAL` beyond the table, and for keys of partition 0 but [`PKey::INVALID`], which empties
-    /// the entry; `EEXIST` if another entry holds the same key. Being a full and a limited member of a
-    /// partition at once is allowed, as `ib_find_pkey` expects.
+    /// the entry; `EEXIST` if another entry holds the same key.
     fn set(&self, index: u16, key: PKey) -> Result<bool> {
+        pkeys::check_set(self.iter(), index, key).map_err(|refusal| match refusal {
+            pkeys::Refusal::Duplicate => EEXIST,
+            _ => EINVAL,
+        })?;
         let entry = self.entries.get(usize::from(index)).ok_or(EINVAL)?;
-        if key != PKey::INVALID {
-            if key.key() == 0 {
-                return Err(EINVAL);
-            }
-            let mut others = (0..).zip(self.entries.iter()).filter(|(i, _)| *i != index);
-            if others.any(|(_, other)| other.load(Relaxed) == u32::from(key.0)) {
-                return Err(EEXIST);
-            }
-        }
         let old = entry.xchg(u32::from(key.0), Full);
         Ok(old != u32::from(key.0))
     }
@@ -86,10 +80,7 @@ impl PortKeys {
     /// First entry whose member may talk to one with `key`.
     #[inline]
     pub(crate) fn find_matching(&self, key: PKey) -> Option<u16> {
-        (0..).zip(self.entries.iter()).find_map(|(index, entry)| {
-            let own = u16::try_from(entry.load(Relaxed)).ok().map(PKey)?;
-            pkey::matches(own, key).then_some(index)
-        })
+        pkeys::find_matching(self.iter(), key)
     }
 }
 
@@ -169,7 +160,7 @@ impl DeviceCtx {
             active_mtu: self.active_mtu().bytes(),
             phys_mtu: self.netdev.mtu(),
             gid_tbl_len: GID_TABLE_LEN,
-            pkey_tbl_len: u16::try_from(PKeyTable::LEN).unwrap_or(u16::MAX),
+            pkey_tbl_len: u16::try_from(pkeys::LEN).unwrap_or(u16::MAX),
             max_msg_sz: MAX_MESSAGE,
             bad_pkey_cntr: clamp(self.counters.bad_pkey()),
             qkey_viol_cntr: clamp(self.counters.bad_qkey()),

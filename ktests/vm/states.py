@@ -16,6 +16,7 @@ from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
 from srq import async_event, refused
+from pkeys import Member
 from status import ACCESS, MTU, End, pair, pattern
 
 QKEY = 0x4321
@@ -351,7 +352,68 @@ def vectors(names):
     refused(22, CQ, a.ctx, 10, None, None, count)
 
 
-CASES = [drained, drained_datagrams, send_error_datagrams, send_error_unreliable, established, refusals, overflow, report,
+def posts_by_state(names):
+    """Sends are refused before RTS and do not come back later; receives posted in INIT are used; RTR receives without sending."""
+    steps = []
+
+    class Watched(Member):
+        def modify(self, attr, mask):
+            steps.append(self.state())
+            if steps[-1] in (e.IBV_QPS_RESET, e.IBV_QPS_INIT, e.IBV_QPS_RTR):
+                refused(22, self.post, e.IBV_WR_SEND, self.sge(10))
+            if steps[-1] == e.IBV_QPS_INIT:
+                self.recv(self.sge(500), wr_id=11)
+            if steps[-1] == e.IBV_QPS_RTR:
+                a.post(e.IBV_WR_SEND, a.sge(300))
+                a.complete()
+                wc = self.complete()
+                assert (wc.wr_id, wc.byte_len) == (11, 300)
+            super().modify(attr, mask)
+
+    a, b = (kind(names[n], int(names[n + 1]), "RC", 0) for n, kind in ((0, Member), (2, Watched)))
+    a.join(b)
+    b.join(a)
+    assert steps == [e.IBV_QPS_RESET, e.IBV_QPS_INIT, e.IBV_QPS_RTR], steps
+    a.recv(a.sge(500))
+    a.quiet(0.2)
+    b.post(e.IBV_WR_SEND, b.sge(20))
+    assert b.complete().wr_id == 2 and a.complete().byte_len == 20
+    # Everything posted is flushed, in order, what is posted later too; afterwards the queue pair is as good as new.
+    for n in range(3):
+        b.recv(b.sge(100), wr_id=n)
+    to_state(b, e.IBV_QPS_ERR)
+    b.recv(b.sge(100), wr_id=3)
+    for n in (4, 5):
+        b.post(e.IBV_WR_SEND, b.sge(10), wr_id=n)
+    flushed = [b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id for _ in range(6)]
+    assert [n for n in flushed if n < 4] == [0, 1, 2, 3] and [n for n in flushed if n > 3] == [4, 5], flushed
+    to_state(a, e.IBV_QPS_RESET)
+    to_state(b, e.IBV_QPS_RESET)
+    a.join(b)
+    b.join(a)
+    message(a, b)
+    message(b, a)
+
+
+def numbers(names):
+    """Numbers of queue pairs: 24 bits, never 0 or 1, in no order, and none that was given back in the last half minute."""
+    end = End(names[0], int(names[1]))
+    cap = QPCap(max_send_wr=1, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
+    seen = []
+    start = time.monotonic()
+    while len(seen) < 3500 and time.monotonic() - start < 25:
+        qp = QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_UD, scq=end.cq, rcq=end.cq, cap=cap))
+        seen.append(qp.qp_num)
+        qp.close()
+    assert len(seen) > 1000, f"only {len(seen)} queue pairs in 25 s"
+    assert all(1 < n < 0xFFFFFF for n in seen)
+    # Those that agree in 20 bits are held back together: by chance six pairs would agree.
+    assert len({n & 0xFFFFF for n in seen}) == len(seen), "a number came back at once"
+    steps = {(y - x) % (1 << 24) for x, y in zip(seen, seen[1:])}
+    assert len(steps) > len(seen) * 9 // 10, "the next number can be guessed"
+
+
+CASES = [posts_by_state, numbers, drained, drained_datagrams, send_error_datagrams, send_error_unreliable, established, refusals, overflow, report,
          signals, bad_changes, port_events, vectors]
 
 if __name__ == "__main__":

@@ -395,6 +395,12 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Send completions of a side so far: request and status.
+    pub fn statuses(&self, side: usize) -> Vec<(u64, WcStatus)> {
+        let sent = self.hosts[side].sent.iter();
+        sent.map(|wc| (wc.wr_id, wc.status)).collect()
+    }
+
     /// A connected RC pair with `memory` bytes on each side.
     pub fn new(seed: u64, link: Link, mtu: Mtu, memory: usize) -> Self {
         Self::of(Service::Rc, seed, link, mtu, memory)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Plain rows: partition keys, memory regions, how keys are made, numbers not to be used again yet. No locks, no pointers.
+//! Plain rows: partition keys, memory regions, how keys change, numbers not to be used again yet. No locks, no pointers.
 
 pub mod keygen;
 pub mod pkeys;

@@ -655,15 +655,8 @@ impl<D: Device> QpOps<D> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: By the caller's promise; all members of the union are plain bytes.
-        let (slot, dev, group) = unsafe {
-            (
-                QpShell::<D::Qp>::slot(qp),
-                super::device::ctx::<D>((*qp).device),
-                *(*gid).raw.as_ref(),
-            )
-        };
-        errno(slot.ctx.attach(dev, &group))
+        // SAFETY: By the caller's promise.
+        errno(unsafe { Self::with_group(qp, gid, D::Qp::attach) })
     }
 
     /// # Safety
@@ -674,7 +667,19 @@ impl<D: Device> QpOps<D> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: As in `attach_mcast`.
+        // SAFETY: By the caller's promise.
+        errno(unsafe { Self::with_group(qp, gid, D::Qp::detach) })
+    }
+
+    /// # Safety
+    ///
+    /// As of [`attach_mcast`](Self::attach_mcast).
+    unsafe fn with_group(
+        qp: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+        f: impl FnOnce(&Arc<D::Qp>, &Arc<D>, &[u8; 16]) -> Result,
+    ) -> Result {
+        // SAFETY: By the caller's promise; all members of the union are plain bytes.
         let (slot, dev, group) = unsafe {
             (
                 QpShell::<D::Qp>::slot(qp),
@@ -682,7 +687,7 @@ impl<D: Device> QpOps<D> {
                 *(*gid).raw.as_ref(),
             )
         };
-        errno(slot.ctx.detach(dev, &group))
+        f(&slot.ctx, dev, &group)
     }
 
     /// # Safety

@@ -1,63 +1,61 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Partition table of the port.
+//! Partition table of a port: the rules. The entries themselves, which packets read while others
+//! change them, are kept by the driver and come in as (index, key) pairs in the order of indices.
 
 use crate::check::pkey;
 use crate::ids::PKey;
 
-/// The P_Keys of a port. Entry 0 starts as the default partition, the others empty.
-#[derive(Clone, Debug)]
-pub struct PKeyTable {
-    entries: [PKey; Self::LEN],
-}
+/// Number of entries; `pkey_tbl_len` of the port.
+pub const LEN: usize = 128;
 
-impl PKeyTable {
-    /// Number of entries; `pkey_tbl_len` of the port.
-    pub const LEN: usize = 128;
-
-    /// The default partition alone.
-    pub const fn new() -> Self {
-        let mut entries = [PKey::INVALID; Self::LEN];
-        if let Some((first, _)) = entries.split_first_mut() {
-            *first = PKey::DEFAULT;
-        }
-        Self { entries }
-    }
-
-    /// Entry `index`; empty entries read as [`PKey::INVALID`].
-    #[inline]
-    pub fn get(&self, index: u16) -> Option<PKey> {
-        self.entries.get(usize::from(index)).copied()
-    }
-
-    /// Replaces entry `index` and returns what was there; `None`, and no change, if there is no
-    /// such entry.
-    pub fn set(&mut self, index: u16, key: PKey) -> Option<PKey> {
-        let entry = self.entries.get_mut(usize::from(index))?;
-        Some(core::mem::replace(entry, key))
-    }
-
-    /// Index of the first entry of exactly this key.
-    pub fn find(&self, key: PKey) -> Option<u16> {
-        self.position(|entry| entry == key)
-    }
-
-    /// Index of the first entry whose member may talk to one with `key`.
-    #[inline]
-    pub fn find_matching(&self, key: PKey) -> Option<u16> {
-        self.position(|entry| pkey::matches(entry, key))
-    }
-
-    #[inline]
-    fn position(&self, wanted: impl Fn(PKey) -> bool) -> Option<u16> {
-        self.entries
-            .iter()
-            .position(|entry| wanted(*entry))
-            .and_then(|index| u16::try_from(index).ok())
+/// What entry `index` starts with: the default partition first, the others empty (IBTA vol1 10.9.2).
+pub const fn initial(index: usize) -> PKey {
+    if index == 0 {
+        PKey::DEFAULT
+    } else {
+        PKey::INVALID
     }
 }
 
-impl Default for PKeyTable {
-    fn default() -> Self {
-        Self::new()
+/// Why an entry cannot be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// No such entry.
+    NoEntry,
+    /// Partition 0 does not exist (IBTA vol1 10.9.1.1).
+    NoPartition,
+    /// Another entry holds this very key.
+    Duplicate,
+}
+
+/// Whether entry `index` may be set to `key`; [`PKey::INVALID`] empties it. To be a full and a
+/// limited member of a partition at once is allowed.
+///
+/// # Errors
+///
+/// See [`Refusal`].
+pub fn check_set(
+    mut entries: impl Iterator<Item = (u16, PKey)>,
+    index: u16,
+    key: PKey,
+) -> Result<(), Refusal> {
+    if usize::from(index) >= LEN {
+        return Err(Refusal::NoEntry);
     }
+    if key == PKey::INVALID {
+        return Ok(());
+    }
+    if key.key() == 0 {
+        return Err(Refusal::NoPartition);
+    }
+    match entries.any(|(at, held)| at != index && held == key) {
+        true => Err(Refusal::Duplicate),
+        false => Ok(()),
+    }
+}
+
+/// Index of the first entry whose member may talk to one with `key`.
+#[inline]
+pub fn find_matching(mut entries: impl Iterator<Item = (u16, PKey)>, key: PKey) -> Option<u16> {
+    entries.find_map(|(index, own)| pkey::matches(own, key).then_some(index))
 }

@@ -57,7 +57,8 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
 
     fn place(number: u32) -> (usize, u64) {
         let number = number & ((1 << BITS) - 1);
-        ((number >> 6) as usize, 1 << (number & 63))
+        let word = usize::try_from(number >> 6).unwrap_or(usize::MAX);
+        (word, 1 << (number & 63))
     }
 
     /// Forgets what is old. What is in `young` came within [`HOLD_NS`] of its beginning.

@@ -30,14 +30,6 @@ fn rc(seed: u64, link: Link) -> Pair {
     Pair::new(seed, link, Mtu::Mtu1024, 1 << 16)
 }
 
-fn statuses(pair: &Pair, side: usize) -> Vec<(u64, WcStatus)> {
-    pair.hosts[side]
-        .sent
-        .iter()
-        .map(|wc| (wc.wr_id, wc.status))
-        .collect()
-}
-
 /// Draining finishes what was begun, in the time of a round trip and without a retry.
 #[test]
 fn drain_needs_no_timeout() {
@@ -53,7 +45,7 @@ fn drain_needs_no_timeout() {
     assert!(pair.qps[0].is_drained());
     assert!(pair.qps[0].take_events().sq_drained);
     assert_eq!(
-        statuses(&pair, 0),
+        pair.statuses(0),
         [(0, WcStatus::Success), (1, WcStatus::Success)]
     );
     assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
@@ -61,7 +53,7 @@ fn drain_needs_no_timeout() {
     let host = &mut pair.hosts[0];
     pair.qps[0].set_state(State::Rts, host);
     pair.run(SECOND);
-    assert_eq!(statuses(&pair, 0).len(), 3);
+    assert_eq!(pair.statuses(0).len(), 3);
     let host = &mut pair.hosts[0];
     pair.qps[0].set_state(State::Sqd, host);
     assert!(pair.qps[0].take_events().sq_drained);
@@ -82,7 +74,7 @@ fn drain_between_messages() {
         assert!(
             pair.qps[0].is_drained(),
             "after {packets} packets: {:?}",
-            statuses(&pair, 0)
+            pair.statuses(0)
         );
         assert_eq!(pair.qps[0].state(), State::Sqd, "after {packets} packets");
         assert_eq!(
@@ -107,7 +99,7 @@ fn invalid_request_after_good_ones() {
         let mut expected: Vec<_> = (0..good).map(|id| (id, WcStatus::Success)).collect();
         expected.push((good, WcStatus::LocQpOpErr));
         expected.push((good + 1, WcStatus::WrFlushErr));
-        assert_eq!(statuses(&pair, 0), expected);
+        assert_eq!(pair.statuses(0), expected);
         assert_eq!(
             pair.hosts[0].counts[Count::Timeout.index()],
             0,
@@ -131,7 +123,7 @@ fn unusable_buffer_after_good_ones() {
         let mut expected: Vec<_> = (0..good).map(|id| (id, WcStatus::Success)).collect();
         expected.push((good, WcStatus::LocProtErr));
         expected.push((good + 1, WcStatus::WrFlushErr));
-        assert_eq!(statuses(&pair, 0), expected);
+        assert_eq!(pair.statuses(0), expected);
         assert_eq!(
             pair.hosts[0].counts[Count::Timeout.index()],
             0,
@@ -202,7 +194,7 @@ fn one_failure_in_random_traffic() {
             pair.hosts[1].receives.push_back(buf);
         }
         pair.run(100 * SECOND);
-        let done = statuses(&pair, 0);
+        let done = pair.statuses(0);
         let ids: Vec<u64> = done.iter().map(|d| d.0).collect();
         assert!(
             ids.windows(2).all(|w| w[0] < w[1]),
@@ -281,7 +273,7 @@ fn unreliable_connection() {
         }
         pair.run(SECOND);
         let expected: Vec<_> = (0..count).map(|id| (id, WcStatus::Success)).collect();
-        assert_eq!(statuses(&pair, 0), expected, "seed {seed}");
+        assert_eq!(pair.statuses(0), expected, "seed {seed}");
         assert_eq!(pair.qps[1].state(), State::Rts);
         let received = &pair.hosts[1].received;
         if link.loss == 0.0 && link.corrupt == 0.0 {
@@ -719,7 +711,7 @@ fn hostile_peer() {
         pair.link.loss = 1.0;
         pair.run(1000 * SECOND);
         let ids: Vec<u64> = pair.hosts[0].sent.iter().map(|wc| wc.wr_id).collect();
-        assert_eq!(ids, [0, 1, 2, 3], "seed {seed}: {:?}", statuses(&pair, 0));
+        assert_eq!(ids, [0, 1, 2, 3], "seed {seed}: {:?}", pair.statuses(0));
     }
 }
 

@@ -59,14 +59,6 @@ fn register(key: RKey) -> KeyOp {
     })
 }
 
-fn statuses(pair: &Pair, side: usize) -> Vec<(u64, WcStatus)> {
-    pair.hosts[side]
-        .sent
-        .iter()
-        .map(|wc| (wc.wr_id, wc.status))
-        .collect()
-}
-
 fn ids(pair: &Pair, side: usize) -> Vec<u64> {
     pair.hosts[side].sent.iter().map(|wc| wc.wr_id).collect()
 }
@@ -107,7 +99,7 @@ fn registering_keeps_the_pipe_full() {
     assert!(pair.hosts[0].sent.is_empty(), "nothing is acknowledged yet");
     pair.run(SECOND);
     let expected: Vec<_> = (0..3).map(|id| (id, WcStatus::Success)).collect();
-    assert_eq!(statuses(&pair, 0), expected);
+    assert_eq!(pair.statuses(0), expected);
     assert_eq!(pair.hosts[0].sent[1].opcode, WcOpcode::RegMr);
     assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
 }
@@ -189,7 +181,7 @@ fn send_with_invalidate() {
         pair.post(0, wr(SendOp::Write, 3, 5000), 0);
         pair.run(100 * SECOND);
         assert_eq!(
-            statuses(&pair, 0),
+            pair.statuses(0),
             [
                 (0, WcStatus::Success),
                 (1, WcStatus::Success),
@@ -220,7 +212,7 @@ fn send_with_bad_invalidate() {
     bad.rkey = OTHER;
     pair.post(0, bad, 0);
     pair.run(SECOND);
-    assert_eq!(statuses(&pair, 0), [(0, WcStatus::RemAccessErr)]);
+    assert_eq!(pair.statuses(0), [(0, WcStatus::RemAccessErr)]);
     let wc = pair.hosts[1].received[0].0;
     assert_eq!((wc.wr_id, wc.status), (7, WcStatus::RemInvReqErr));
     assert_eq!(pair.qps[1].state(), State::Err);
@@ -242,7 +234,7 @@ fn refused() {
         let mut expected: Vec<_> = (0..good).map(|id| (id, WcStatus::Success)).collect();
         expected.push((good, WcStatus::MwBindErr));
         expected.push((good + 1, WcStatus::WrFlushErr));
-        assert_eq!(statuses(&pair, 0), expected);
+        assert_eq!(pair.statuses(0), expected);
         assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
         assert_eq!(pair.qps[0].state(), State::Err);
     }
@@ -281,7 +273,7 @@ fn mixed_over_a_bad_wire() {
         }
         pair.run(1000 * SECOND);
         let expected: Vec<_> = (0..count).map(|id| (id, WcStatus::Success)).collect();
-        assert_eq!(statuses(&pair, 0), expected, "seed {seed}");
+        assert_eq!(pair.statuses(0), expected, "seed {seed}");
         let done: Vec<_> = pair.hosts[0].key_ops.borrow().iter().map(|o| o.0).collect();
         assert_eq!(done, ops, "seed {seed}");
         for (op, before) in pair.hosts[0].key_ops.borrow().iter() {
@@ -341,7 +333,7 @@ fn bad_atomic_writes_and_flushes() {
         pair.hosts[0].memory.borrow_mut()[..8].fill(0xee);
         pair.post(0, bad, 0);
         pair.run(SECOND);
-        assert_eq!(statuses(&pair, 0), [(0, status)], "case {n}");
+        assert_eq!(pair.statuses(0), [(0, status)], "case {n}");
         assert_eq!(*pair.hosts[1].memory.borrow(), before, "case {n}");
         assert!(pair.hosts[1].flushes.borrow().is_empty(), "case {n}");
     }
@@ -351,6 +343,6 @@ fn bad_atomic_writes_and_flushes() {
         pair.post(0, word, 0);
         pair.run(SECOND);
         let expected = if right { WcStatus::Success } else { no_access };
-        assert_eq!(statuses(&pair, 0), [(0, expected)]);
+        assert_eq!(pair.statuses(0), [(0, expected)]);
     }
 }

@@ -1,45 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the tables.
 use super::keygen;
-use super::pkeys::PKeyTable;
+use super::pkeys;
 use super::region::Access;
-use crate::ids::{PKey, Qpn, RKey};
+use crate::ids::{PKey, RKey};
 
 #[test]
 fn pkey_table() {
-    let mut table = PKeyTable::new();
-    assert_eq!(table.get(0), Some(PKey::DEFAULT));
-    assert_eq!(table.get(1), Some(PKey::INVALID));
-    assert_eq!(table.get(127), Some(PKey::INVALID));
-    assert_eq!(table.get(128), None);
-    assert_eq!(table.set(128, PKey(1)), None);
-    assert_eq!(table.set(5, PKey(0x0042)), Some(PKey::INVALID));
-    assert_eq!(table.set(6, PKey(0x8042)), Some(PKey::INVALID));
-    assert_eq!(table.find(PKey(0x8042)), Some(6));
-    assert_eq!(table.find(PKey(0x0042)), Some(5));
-    assert_eq!(table.find(PKey(0x0043)), None);
+    let start: Vec<PKey> = (0..pkeys::LEN).map(pkeys::initial).collect();
+    assert_eq!((start.len(), start[0]), (128, PKey::DEFAULT));
+    assert!(start[1..].iter().all(|key| *key == PKey::INVALID));
+    let mut table = start;
+    table[5] = PKey(0x0042);
+    table[6] = PKey(0x8042);
+    let entries = || (0..).zip(table.iter().copied());
+    let set = |index, key| pkeys::check_set(entries(), index, PKey(key));
+    assert_eq!(set(128, 1), Err(pkeys::Refusal::NoEntry));
+    assert_eq!(set(1, 0x8000), Err(pkeys::Refusal::NoPartition));
+    assert_eq!(set(7, 0x8042), Err(pkeys::Refusal::Duplicate));
+    // The same again, the other membership, emptying an empty one.
+    assert_eq!(set(6, 0x8042), Ok(()));
+    assert_eq!(set(5, 0x0043), Ok(()));
+    assert_eq!(set(9, PKey::INVALID.0), Ok(()));
+    assert_eq!(set(127, 0x7fff), Ok(()));
+    let find = |key| pkeys::find_matching(entries(), PKey(key));
     // A limited member finds the full one only.
-    assert_eq!(table.find_matching(PKey(0x0042)), Some(6));
-    assert_eq!(table.find_matching(PKey(0x8042)), Some(5));
-    assert_eq!(table.find_matching(PKey(0x0000)), None);
-    assert_eq!(table.find_matching(PKey(0x8000)), None);
-    assert_eq!(table.set(0, PKey::INVALID), Some(PKey::DEFAULT));
-    assert_eq!(table.find(PKey::DEFAULT), None);
+    assert_eq!(find(0x0042), Some(6));
+    assert_eq!(find(0x8042), Some(5));
+    assert_eq!(find(0x7fff), Some(0));
+    assert_eq!(find(0x0043), None);
+    assert_eq!(find(0x0000), None);
+    assert_eq!(find(0x8000), None);
 }
 
 #[test]
 fn keys() {
-    assert_eq!(keygen::memory_key(0x0000_00ff), None);
-    assert_eq!(keygen::memory_key(0x0000_01ff), Some(RKey(0x1ff)));
     assert_eq!(
         keygen::renew(RKey(0x1234_5678), RKey(0x1234_56ff)),
         Some(RKey(0x1234_56ff))
     );
     assert_eq!(keygen::renew(RKey(0x1234_5678), RKey(0x1234_5778)), None);
-    assert_eq!(keygen::qpn(0xff00_0000), None);
-    assert_eq!(keygen::qpn(1), None);
-    assert_eq!(keygen::qpn(u32::MAX), None);
-    assert_eq!(keygen::qpn(0x0100_0002), Some(Qpn::new(2)));
 }
 
 #[test]

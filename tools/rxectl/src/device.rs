@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::host::Host;
-use rxe_proto::table::pkeys::PKeyTable;
+use rxe_proto::table::pkeys;
 use serde::Serialize;
 use std::net::Ipv6Addr;
 
@@ -218,7 +218,7 @@ impl Device {
     /// Number of entries of the P_Key table.
     pub fn pkey_capacity(&self, host: &Host) -> usize {
         match host.names(&self.port_attribute("pkeys")).len() {
-            0 => PKeyTable::LEN,
+            0 => pkeys::LEN,
             n => n,
         }
     }
