@@ -14,6 +14,7 @@
 )]
 
 pub mod fuzz;
+pub mod mutate;
 
 use crate::engine::ports::{
     AtomicOp, Count, Dest, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,

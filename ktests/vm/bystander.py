@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Connections that nobody attacks: traffic in both directions whose data and statuses are checked, while others are attacked.
+
+bystander.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B
+
+Prints the numbers of its queue pairs in one line and goes on until its input ends, then how often it went round.
+"""
+import select
+import subprocess
+import sys
+
+import pyverbs.enums as e
+
+from status import ACCESS, pair, pattern
+from states import datagram, datagram_pair
+
+SIZE = 12000
+
+
+class Bystander:
+    """One of them in a process of its own."""
+
+    def __init__(self, names):
+        self.process = subprocess.Popen([sys.executable, __file__, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline().split()
+        assert line and line[0] == "qpns", line
+        self.qpns = [int(word) for word in line[1:]]
+
+    def end(self, turns):
+        """It must have gone round so often, without a mistake."""
+        rest, _ = self.process.communicate("\n", timeout=120)
+        print(f"the bystander: {rest.strip()}")
+        assert self.process.returncode == 0, f"the bystander was harmed: {rest}"
+        assert int(rest.split()[0]) >= turns, f"the bystander stood still: {rest}"
+
+
+def turn(number, a, b, data):
+    a.mr.write(data, len(data))
+    b.recv(b.sge())
+    a.post((e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE_WITH_IMM)[number % 2], a.sge(len(data)), remote=(b.mr.buf, b.mr.rkey), imm=number)
+    a.complete(seconds=100)
+    b.complete(seconds=100)
+    assert b.mr.read(len(data), 0) == data, f"turn {number}: wrong data"
+    a.mr.write(bytes(len(data)), len(data))
+    a.post(e.IBV_WR_RDMA_READ, a.sge(len(data)), remote=(b.mr.buf, b.mr.rkey))
+    a.complete(seconds=100)
+    assert a.mr.read(len(data), 0) == data, f"turn {number}: wrong data read"
+
+
+def main(names):
+    ends = [pair(names, size=SIZE, retries=7, timeout=14, rnr_retries=7) for _ in range(2)]
+    a, b, ah = datagram_pair(names)
+    print("qpns", *(end.qp.qp_num for two in [*ends, (a, b)] for end in two), flush=True)
+    turns, got = 0, 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        one, other = ends[turns % 2] if turns & 2 else ends[turns % 2][::-1]
+        turn(turns, one, other, pattern(SIZE - turns % 3000, turns))
+        # Datagrams may be lost, nothing else.
+        while b.cq.poll(1)[0]:
+            got += 1
+        if turns < got + 60:
+            b.recv(b.sge(500))
+        datagram(a, b, ah, 1)
+        a.complete()
+        turns += 1
+    print(f"{turns} turns, {got} datagrams", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:5])

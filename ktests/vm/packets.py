@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Hostile packets: frames of live connections, changed by `mutate` (rxe_rs/proto/sim/mutate.rs) and sent among them.
+
+packets.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B COUNT SEED MUTATE-PROGRAM
+
+Devices stand on va in namespace a and vb in namespace b. The attacked connections are of all kinds, break and are made anew; one
+process with connections that are not attacked must not notice.
+"""
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QPAttr
+import pyverbs.enums as e
+
+from bystander import Bystander
+from states import datagram, datagram_pair
+from status import pair
+
+CLONE_NEWNET = 0x40000000
+OUTGOING = 4
+BATCH = 500
+ROCE = struct.pack("!H", 4791)
+
+
+def victim(names):
+    """Traffic on queue pairs that are attacked: what breaks is connected again under the same number, whose packets are known."""
+    rng = random.Random(int(names[4]))
+    os.nice(10)
+    weak = {"size": 16384, "retries": 3, "timeout": 10, "rnr_retries": 3}
+    pairs = [pair(names, **weak), pair(names, **weak), pair(names, qp_type=e.IBV_QPT_UC, **weak)]
+    one, other, ah = datagram_pair(names)
+    broken = 0
+    while True:
+        if rng.randrange(4) == 0:
+            other.recv(other.sge(500))
+            datagram(one, other, ah, 1)
+            while one.cq.poll(8)[0] or other.cq.poll(8)[0]:
+                pass
+            continue
+        a, b = rng.choice(pairs)
+        if rng.randrange(2):
+            a, b = b, a
+        try:
+            b.recv(b.sge())
+            length = rng.choice((0, 1, 100, 1024, 5000))
+            codes = [e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_SEND_WITH_IMM]
+            code = rng.choice(codes + ([e.IBV_WR_RDMA_READ] if (a, b) not in (pairs[2], pairs[2][::-1]) else []))
+            a.post(code, *([a.sge(length)] if length else []), remote=(b.mr.buf, b.mr.rkey), imm=5)
+            a.complete(seconds=3)
+        except (AssertionError, PyverbsError):
+            broken += 1
+            for end in (a, b):
+                end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+            first, second = rng.getrandbits(24), rng.getrandbits(24)
+            a.connect(b, first, second, retries=3, timeout=10, rnr_retries=3)
+            b.connect(a, second, first, retries=3, timeout=10, rnr_retries=3)
+        while a.cq.poll(8)[0] or b.cq.poll(8)[0]:
+            pass
+
+
+class Tap:
+    """A packet socket on a network device of a namespace."""
+
+    def __init__(self, netns, netdev):
+        own, there = os.open("/proc/self/ns/net", os.O_RDONLY), os.open(f"/run/netns/{netns}", os.O_RDONLY)
+        os.setns(there, CLONE_NEWNET)
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        self.socket.bind((netdev, 3))
+        self.mac = self.socket.getsockname()[4]
+        os.setns(own, CLONE_NEWNET)
+        os.close(own)
+        os.close(there)
+        self.socket.setblocking(False)
+
+    def sent(self, most):
+        """Frames that others have sent through the device just now."""
+        frames = []
+        for _ in range(most):
+            try:
+                data, source = self.socket.recvfrom(2048, socket.MSG_DONTWAIT)
+            except OSError:
+                break
+            if source[2] == OUTGOING and ROCE in data[36:58]:
+                frames.append(data)
+        return frames
+
+
+def counters(device):
+    folder = f"/sys/class/infiniband/{device}/ports/1/hw_counters"
+    return {name: int(open(f"{folder}/{name}").read()) for name in os.listdir(folder) if name != "lifespan"}
+
+
+def main(names, count, seed, program):
+    taps = [Tap("a", "va"), Tap("b", "vb")]
+    bystander = Bystander(names)
+    mutate = subprocess.Popen([program, str(seed), *map(str, bystander.qpns)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    victims = [subprocess.Popen([sys.executable, __file__, "victim", *names, str(seed + n)]) for n in range(2)]
+    before = counters(names[2])
+    made = refused = learnt = 0
+    idle = True
+    said = started = time.monotonic()
+    try:
+        while made < count:
+            frames = [frame for tap in taps for frame in tap.sent(40)]
+            learnt += len(frames)
+            request = b"".join(b"L" + struct.pack("!H", len(f)) + f for f in frames)
+            # Nothing comes back before the victims have sent something.
+            number = 1 if idle else min(BATCH, count - made)
+            mutate.stdin.write(request + b"G" + struct.pack("!I", number))
+            mutate.stdin.flush()
+            for _ in range(number):
+                length, = struct.unpack("!H", mutate.stdout.read(2))
+                if not length:
+                    continue
+                frame = mutate.stdout.read(length)
+                tap = taps[1] if frame[:6] == taps[0].mac else taps[0]
+                try:
+                    tap.socket.send(frame)
+                except OSError:
+                    refused += 1
+                made += 1
+            if idle:
+                idle = not made
+                time.sleep(0.01)
+            # Victims and bystander are to have their turn, or there is nothing to learn.
+            elif not frames:
+                time.sleep(0.005)
+            if time.monotonic() - said > 10:
+                said = time.monotonic()
+                print(f"{made} packets, {learnt} learnt", flush=True)
+            assert made or time.monotonic() - started < 60, "no traffic to learn from"
+        assert all(process.poll() is None for process in victims), "a victim ended"
+    finally:
+        for process in victims:
+            process.kill()
+            process.wait()
+    mutate.stdin.close()
+    mutate.wait()
+    took = time.monotonic() - started
+    grown = {name: value - before[name] for name, value in counters(names[2]).items() if value != before.get(name)}
+    print(f"{made} packets in {took:.0f} s ({refused} not sent), {learnt} learnt; counters of {names[2]}: {grown}")
+    assert refused < made // 10, "most were not sent"
+    bystander.end(10)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "victim":
+        victim(sys.argv[2:7])
+    else:
+        main(sys.argv[1:5], int(sys.argv[5]), int(sys.argv[6]), sys.argv[7])
+        print("right")
