@@ -497,12 +497,33 @@ impl QueuePair for QpCtx {
     }
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
-        let (unfinished, window) = {
+        let (unfinished, in_flight, window, (retries, rnr_retries), round_trip, rate) = {
             let core = self.core.lock();
-            (core.sends.unfinished(), core.engine.window())
+            let engine = &core.engine;
+            (
+                core.sends.unfinished(),
+                engine.in_flight(),
+                engine.window(),
+                engine.retries_left(),
+                engine.round_trip(),
+                engine.rate_limit(),
+            )
         };
         to.number(c"sends_unfinished", unfinished)?;
-        to.number(c"window", window)
+        if self.service != Service::Rc {
+            return Ok(());
+        }
+        to.number(c"in_flight", in_flight)?;
+        to.number(c"window", window)?;
+        to.number(c"retries_left", retries.into())?;
+        to.number(c"rnr_retries_left", rnr_retries.into())?;
+        if let Some(ns) = round_trip {
+            to.wide(c"rtt_ns", ns)?;
+        }
+        if let Some(rate) = rate {
+            to.wide(c"bytes_per_ms", rate)?;
+        }
+        Ok(())
     }
 
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {

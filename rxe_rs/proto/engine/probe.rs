@@ -42,6 +42,11 @@ impl Prober {
         }
     }
 
+    /// Smoothed round trip time in nanoseconds; `None` before the first measurement.
+    pub(super) fn round_trip(&self) -> Option<u64> {
+        Some(self.mean_ns).filter(|mean| *mean != 0)
+    }
+
     /// A packet that will be answered was sent for the first time.
     #[inline]
     pub(super) fn on_question(&mut self, psn: Psn, now: u64) {

@@ -254,6 +254,23 @@ impl Qp {
         self.req.window.limit()
     }
 
+    /// Packets sent and not answered yet.
+    pub fn in_flight(&self) -> u32 {
+        let sent = self.req.psn.delta(self.req.una_psn);
+        u32::try_from(sent).unwrap_or(0)
+    }
+
+    /// Smoothed round trip time of an RC QP, in nanoseconds, once it has been measured.
+    pub fn round_trip(&self) -> Option<u64> {
+        self.req.prober.round_trip()
+    }
+
+    /// Retries left before an RC QP gives up: after timeouts and sequence errors, and while the
+    /// peer has no receive posted.
+    pub fn retries_left(&self) -> (u8, u8) {
+        (self.req.retries, self.req.rnr_retries)
+    }
+
     /// The rate that congestion notifications limit the QP to, in bytes per millisecond.
     pub fn rate_limit(&self) -> Option<u64> {
         self.pacer.rate()

@@ -161,3 +161,40 @@ fn events_of_refused_requests() {
     let events = pair.qps[1].take_events();
     assert!(events.request_error && !events.access_error);
 }
+
+/// What a QP tells of its connection: packets in flight, the round trip time, the retries left.
+#[test]
+fn what_it_tells() {
+    let mut pair = rc();
+    assert_eq!(pair.qps[0].round_trip(), None);
+    assert_eq!(
+        (pair.qps[0].in_flight(), pair.qps[0].retries_left()),
+        (0, (7, 7))
+    );
+    for wr_id in 0..4 {
+        post_receives(&mut pair, 1, wr_id..wr_id + 1);
+        pair.post(0, send(wr_id, 3000), 0);
+    }
+    pair.step();
+    assert!(pair.qps[0].in_flight() > 0);
+    pair.run(SECOND);
+    assert_eq!(pair.qps[0].in_flight(), 0);
+    // There and back.
+    let round_trip = pair.qps[0].round_trip();
+    assert!(
+        round_trip.is_some_and(|ns| (10_000..20_000).contains(&ns)),
+        "{round_trip:?}"
+    );
+    // The peer sent nothing that is answered.
+    assert_eq!(pair.qps[1].round_trip(), None);
+    // Nobody answers.
+    pair.post(0, send(9, 3000), 0);
+    pair.qps[1].set_state(State::Reset, &mut pair.hosts[1]);
+    for _ in 0..1000 {
+        if pair.qps[0].retries_left() != (7, 7) {
+            break;
+        }
+        pair.step();
+    }
+    assert_eq!(pair.qps[0].retries_left(), (6, 7));
+}
