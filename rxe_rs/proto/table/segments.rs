@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A region made of segments: pieces of memory anywhere in the address space of one key, sorted,
+//! never overlapping. Segments that touch form a run, within which an access may go from one into
+//! the next.
+//!
+//! The functions work on slices that the caller keeps: sorted by address, and with their runs
+//! ([`link`]) up to date.
+
+use core::ops::Range;
+
+/// One segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment<P> {
+    start: u64,
+    end: u64,
+    run_end: u64,
+    /// The memory behind it.
+    pub piece: P,
+}
+
+impl<P> Segment<P> {
+    /// `length` bytes at address `start`; `None` if there are none or they wrap.
+    #[inline]
+    pub fn new(start: u64, length: u64, piece: P) -> Option<Self> {
+        let end = start.checked_add(length)?;
+        (length != 0).then_some(Self {
+            start,
+            end,
+            run_end: end,
+            piece,
+        })
+    }
+
+    /// Address of the first byte.
+    #[inline]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Address behind the last byte.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes, at least one.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // Never empty.
+    pub fn len(&self) -> u64 {
+        self.end.wrapping_sub(self.start)
+    }
+
+    #[inline]
+    fn holds(&self, addr: u64) -> bool {
+        self.start <= addr && addr < self.end
+    }
+}
+
+/// Says of each segment of a sorted table where its run ends. Call it after every change.
+pub fn link<P>(table: &mut [Segment<P>]) {
+    let mut behind: Option<(u64, u64)> = None;
+    for segment in table.iter_mut().rev() {
+        segment.run_end = match behind {
+            Some((start, run_end)) if start == segment.end => run_end,
+            _ => segment.end,
+        };
+        behind = Some((segment.start, segment.run_end));
+    }
+}
+
+/// Index of the segment that holds `addr`; `guess` and what follows it are tried first.
+#[inline]
+pub fn find<P>(table: &[Segment<P>], addr: u64, guess: usize) -> Option<usize> {
+    for index in [guess, guess.wrapping_add(1)] {
+        if table.get(index).is_some_and(|s| s.holds(addr)) {
+            return Some(index);
+        }
+    }
+    let index = table.partition_point(|s| s.start <= addr).checked_sub(1)?;
+    table.get(index)?.holds(addr).then_some(index)
+}
+
+/// As [`find`], if all of the `len` bytes at `addr` belong to one run.
+#[inline]
+pub fn reach<P>(table: &[Segment<P>], addr: u64, len: u64, guess: usize) -> Option<usize> {
+    let index = find(table, addr, guess)?;
+    let run_end = table.get(index)?.run_end;
+    (addr.checked_add(len)? <= run_end).then_some(index)
+}
+
+/// Where in the table a segment `start..end` belongs; `None` if it overlaps another.
+pub fn room<P>(table: &[Segment<P>], start: u64, end: u64) -> Option<usize> {
+    let index = table.partition_point(|s| s.end <= start);
+    match table.get(index) {
+        Some(next) if next.start < end => None,
+        _ => Some(index),
+    }
+}
+
+/// The segments that make up exactly the `length` bytes at `start`, without a hole; `None` if there
+/// are none such: nothing is cut.
+pub fn exactly<P>(table: &[Segment<P>], start: u64, length: u64) -> Option<Range<usize>> {
+    let end = start.checked_add(length)?;
+    let first = find(table, start, 0)?;
+    let segment = table.get(first)?;
+    if length == 0 || segment.start != start || end > segment.run_end {
+        return None;
+    }
+    let stop = table.partition_point(|s| s.end <= end);
+    let last = table.get(stop.checked_sub(1)?)?;
+    (last.end == end).then_some(first..stop)
+}
+
+/// Start and length of the smallest range that holds all segments, holes included.
+pub fn bounds<P>(table: &[Segment<P>]) -> Option<(u64, u64)> {
+    let (first, last) = (table.first()?, table.last()?);
+    Some((first.start, last.end.checked_sub(first.start)?))
+}
+
+/// Bytes of all segments together.
+pub fn bytes<P>(table: &[Segment<P>]) -> u64 {
+    table
+        .iter()
+        .fold(0, |sum: u64, s| sum.saturating_add(s.len()))
+}
+
+/// Start and length of the run to which the segment at `index` belongs.
+pub fn run<P>(table: &[Segment<P>], index: usize) -> Option<(u64, u64)> {
+    let (before, _) = table.split_at_checked(index)?;
+    let segment = table.get(index)?;
+    let mut start = segment.start;
+    for s in before.iter().rev() {
+        if s.end != start {
+            break;
+        }
+        start = s.start;
+    }
+    Some((start, segment.run_end.checked_sub(start)?))
+}
+
+/// The parts of the `len` bytes at `addr`, which [`reach`] has found to begin in the segment at
+/// `index`: the memory, the offset in it and the number of bytes of each.
+#[inline]
+pub fn parts<P>(
+    table: &[Segment<P>],
+    index: usize,
+    addr: u64,
+    len: u64,
+) -> impl Iterator<Item = (&P, u64, u64)> {
+    let mut at = addr;
+    let mut left = len;
+    table.iter().skip(index).map_while(move |segment| {
+        if left == 0 {
+            return None;
+        }
+        let offset = at.checked_sub(segment.start)?;
+        let part = segment.len().checked_sub(offset)?.min(left);
+        at = at.checked_add(part)?;
+        left = left.checked_sub(part)?;
+        Some((&segment.piece, offset, part))
+    })
+}
+
+#[cfg(test)]
+#[path = "../tests/segments.rs"]
+mod tests;
