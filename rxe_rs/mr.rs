@@ -6,10 +6,14 @@
 //! bind and invalidate lies behind a gate of each: it is taken away at once, in softirq.
 
 mod keys;
+mod map;
+mod segments;
 mod verbs;
 
 pub(crate) use keys::Side;
+pub(crate) use map::Map;
 
+use self::map::Place;
 use crate::mw::{
     Bound,
     WindowCtx, //
@@ -33,6 +37,7 @@ use rxe_kapi::{
     rand::random_u32,
     sync::{
         Gate,
+        RcuArc,
         RcuTable, //
     },
 };
@@ -66,14 +71,14 @@ pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
 pub(crate) struct MrCtx {
     /// Upper 24 bits of the key.
     row: u32,
-    /// Number of the protection domain.
+    /// Number of the protection domain; what verbs registered says it itself.
     pd: u32,
     pub(crate) kind: Kind,
 }
 
 /// The kinds of things that have keys.
 pub(crate) enum Kind {
-    /// A region that is what it is until it is deregistered.
+    /// A region that verbs register and change.
     Fixed(Fixed),
     /// A region for fast registration.
     Fast(Fast),
@@ -83,9 +88,9 @@ pub(crate) enum Kind {
 
 /// A region that a verb registered.
 pub(crate) struct Fixed {
-    pub(crate) desc: MrDesc,
-    memory: Arc<Memory>,
-    /// Windows bound to it; [`GONE`] when it cannot be bound to any more.
+    /// What it grants and the memory behind it, as long as no verb changes that.
+    pub(crate) map: RcuArc<Map>,
+    /// Windows bound to it; [`GONE`] when none can be bound, for good once the key is released.
     windows: Atomic<u32>,
 }
 
@@ -192,8 +197,8 @@ impl<'g> MrAccess<'g> {
         Ok(mr)
     }
 
-    /// Calls `f` with the memory that `key` gives access to and where in it an access permitted to
-    /// `pd` starts. It stays so during the call.
+    /// Calls `f` with the place in memory where the access begins that `key` permits to `pd`. It
+    /// stays so during the call.
     #[inline]
     fn reach<R>(
         &self,
@@ -202,25 +207,29 @@ impl<'g> MrAccess<'g> {
         addr: u64,
         len: usize,
         rights: Access,
-        f: impl FnOnce(&Memory, u64) -> Result<R, OutOfBounds>,
+        f: impl FnOnce(Place<'_>) -> Result<R, OutOfBounds>,
     ) -> Result<R, AccessError> {
         let mr = self.find(key)?;
         let len = u64::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
         let result = match &mr.kind {
             Kind::Fixed(fixed) => {
-                let grant = fixed.desc.check(pd, key, addr, len, rights)?;
-                f(&fixed.memory, grant.offset())
+                let map = fixed.map.read(self.guard);
+                let grant = map.desc.check(pd, key, addr, len, rights)?;
+                map.place(grant.offset(), len, &self.hint).and_then(f)
             }
             Kind::Fast(fast) => {
                 let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
                 let grant = desc.check(pd, key, addr, len, rights)?;
-                f(&fast.memory, grant.offset())
+                f(Place::Whole(&fast.memory, grant.offset(), &self.hint))
             }
             Kind::Window(window) => {
                 let bound = window.bound.enter().ok_or(AccessError::BadKey)?;
                 let who = (pd, self.qpn);
                 let at = bound.window.check(who, key, addr, len, rights)?;
-                f(&bound.region.fixed().ok_or(AccessError::BadKey)?.memory, at)
+                let region = bound.region.fixed().ok_or(AccessError::BadKey)?;
+                // What the region has lost since the window was bound, the window has lost too.
+                let map = region.map.read(self.guard);
+                map.place_at(at, len, &self.hint).and_then(f)
             }
         };
         result.map_err(|OutOfBounds| AccessError::OutOfBounds)
@@ -243,9 +252,8 @@ impl<'g> MrAccess<'g> {
         if dst.is_empty() {
             return Ok(());
         }
-        self.reach(self.pd, key, addr, dst.len(), rights, |memory, at| {
-            memory.read(at, dst, &self.hint)
-        })
+        let len = dst.len();
+        self.reach(self.pd, key, addr, len, rights, |place| place.read(dst))
     }
 
     /// Copies `src` to `addr` of the region `key`.
@@ -277,15 +285,7 @@ impl<'g> MrAccess<'g> {
         if src.is_empty() {
             return Ok(());
         }
-        self.reach(pd, key, addr, src.len(), rights, |memory, at| {
-            let mut at = at;
-            for piece in src.pieces() {
-                memory.write(at, piece, &self.hint)?;
-                let len = u64::try_from(piece.len()).map_err(|_| OutOfBounds)?;
-                at = at.checked_add(len).ok_or(OutOfBounds)?;
-            }
-            Ok(())
-        })
+        self.reach(pd, key, addr, src.len(), rights, |place| place.write(src))
     }
 
     /// Checks an access without doing it.
@@ -305,7 +305,7 @@ impl<'g> MrAccess<'g> {
             return Ok(());
         }
         let len = usize::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
-        self.reach(self.pd, key, addr, len, rights, |_, _| Ok(()))
+        self.reach(self.pd, key, addr, len, rights, |_| Ok(()))
     }
 
     /// Checks an access to all that `key` stands for. Windows grant no such thing.
@@ -315,7 +315,10 @@ impl<'g> MrAccess<'g> {
     /// Why it is refused.
     pub(crate) fn check_all(&self, key: u32, rights: Access) -> Result<(), AccessError> {
         match &self.find(key)?.kind {
-            Kind::Fixed(fixed) => fixed.desc.admit(self.pd, key, rights),
+            Kind::Fixed(fixed) => {
+                let map = fixed.map.read(self.guard);
+                map.desc.admit(self.pd, key, rights)
+            }
             Kind::Fast(fast) => {
                 let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
                 desc.admit(self.pd, key, rights)
@@ -335,10 +338,13 @@ impl<'g> MrAccess<'g> {
             AtomicOp::Write { .. } => Access::REMOTE_WRITE,
             AtomicOp::CmpSwp { .. } | AtomicOp::FetchAdd { .. } => Access::REMOTE_ATOMIC,
         };
-        self.reach(self.pd, key, addr, 8, rights, |memory, at| match op {
-            AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
-            AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),
-            AtomicOp::Write { value } => memory.store(at, value).map(|()| 0),
+        self.reach(self.pd, key, addr, 8, rights, |place| {
+            let (memory, at) = place.word()?;
+            match op {
+                AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
+                AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),
+                AtomicOp::Write { value } => memory.store(at, value).map(|()| 0),
+            }
         })
     }
 }

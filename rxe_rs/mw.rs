@@ -93,13 +93,14 @@ impl WindowCtx {
     /// Binds the window of domain `pd` for the queue pair `who` (domain and number) to a part of
     /// `region`, or unbinds it. What it granted before is over when this returns.
     ///
-    /// Context: RCU read side section.
+    /// Context: the RCU read side section of `guard`.
     pub(crate) fn bind(
         &self,
         pd: u32,
         region: Option<&Arc<MrCtx>>,
         who: (u32, u32),
         bind: &Bind,
+        guard: &rcu::Guard,
     ) -> Result<(), KeyFault> {
         self.bound.change(|bound| {
             let facts = WindowFacts {
@@ -108,7 +109,11 @@ impl WindowCtx {
                 key: RKey(self.key.load(Relaxed)),
                 bound: bound.is_some(),
             };
-            let desc = region.and_then(|r| r.fixed()).map(|fixed| &fixed.desc);
+            let map = region.and_then(|r| r.fixed());
+            let map = map.map(|fixed| fixed.map.read(guard));
+            // Where the region has no memory now there is nothing to open.
+            let map = map.filter(|map| map.covers(bind.addr, bind.length));
+            let desc = map.map(|map| &map.desc);
             let window = check_bind(&facts, desc, who.0, who.1, bind).map_err(|_| KeyFault)?;
             *bound = match (window, region) {
                 (None, _) => None,

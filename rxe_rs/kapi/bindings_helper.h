@@ -35,5 +35,6 @@
 #include <rdma/uverbs_ioctl.h>
 #include <uapi/rdma/rdma_user_rxe.h>
 
+#include "../../uapi/rxe_rs.h"
 #include "shim.h"
 #include "shim_net.h"

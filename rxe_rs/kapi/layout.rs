@@ -28,6 +28,7 @@ const LAYOUT: &[usize] = &rust_layout![
     ib_device.node_type,
     ib_device.phys_port_cnt,
     ib_device.attrs,
+    ib_device.driver_def,
     ib_device_ops,
     ib_device_ops.post_send,
     ib_device_ops.query_device,
@@ -63,6 +64,8 @@ const LAYOUT: &[usize] = &rust_layout![
     ib_qp_attr.timeout,
     ib_mr,
     ib_mr.lkey,
+    ib_mr.iova,
+    ib_mr.length,
     ib_mr.page_size,
     ib_mw,
     ib_mw.rkey,
@@ -88,6 +91,9 @@ const LAYOUT: &[usize] = &rust_layout![
     scatterlist,
     work_struct,
     sk_buff,
+    rxe_rs_mr_add,
+    rxe_rs_mr_remove,
+    rxe_rs_mr_state,
 ];
 
 /// Checks that every structure this crate touches has the layout the kernel was built with.

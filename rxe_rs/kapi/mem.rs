@@ -12,6 +12,8 @@ pub use pages::PageList;
 pub use shared::SharedBuf;
 pub use umem::Umem;
 
+use core::cell::Cell;
+
 /// An access outside a region, or misaligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfBounds;
@@ -21,24 +23,48 @@ pub struct OutOfBounds;
 /// Only a guess; it may come from another region. Keep one per user, so that users of a region do
 /// not spoil each other's.
 #[derive(Default)]
-pub struct ExtentHint(core::cell::Cell<usize>);
+pub struct ExtentHint {
+    extent: Cell<u32>,
+    segment: Cell<u32>,
+}
 
 impl ExtentHint {
     /// A hint that was [`get`](Self::get) before.
     #[inline]
-    pub const fn new(index: usize) -> Self {
-        Self(core::cell::Cell::new(index))
+    pub const fn new(hint: usize) -> Self {
+        let hint = hint as u64;
+        Self {
+            extent: Cell::new(hint as u32),
+            segment: Cell::new((hint >> 32) as u32),
+        }
     }
 
-    /// The guess.
+    /// The guess, as a number to keep.
     #[inline]
     pub fn get(&self) -> usize {
-        self.0.get()
+        (u64::from(self.segment.get()) << 32 | u64::from(self.extent.get())) as usize
+    }
+
+    /// Which of the segments of a region it was.
+    #[inline]
+    pub fn segment(&self) -> usize {
+        self.segment.get() as usize
+    }
+
+    /// Remembers which of the segments of a region it is.
+    #[inline]
+    pub fn set_segment(&self, index: usize) {
+        self.segment.set(index as u32);
     }
 
     #[inline]
-    fn set(&self, index: usize) {
-        self.0.set(index);
+    fn extent(&self) -> usize {
+        self.extent.get() as usize
+    }
+
+    #[inline]
+    fn set(&self, extent: usize) {
+        self.extent.set(extent as u32);
     }
 }
 

@@ -29,6 +29,7 @@ pub mod mw;
 mod object;
 pub mod pd;
 pub mod qp;
+pub mod segment;
 pub mod srq;
 pub mod udata;
 pub mod wr;

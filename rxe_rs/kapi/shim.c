@@ -23,6 +23,7 @@ const struct rxe_layout_entry rxe_layout[] = {
 	RXE_OFF(ib_device, node_type),
 	RXE_OFF(ib_device, phys_port_cnt),
 	RXE_OFF(ib_device, attrs),
+	RXE_OFF(ib_device, driver_def),
 	RXE_SIZE(ib_device_ops),
 	RXE_OFF(ib_device_ops, post_send),
 	RXE_OFF(ib_device_ops, query_device),
@@ -58,6 +59,8 @@ const struct rxe_layout_entry rxe_layout[] = {
 	RXE_OFF(ib_qp_attr, timeout),
 	RXE_SIZE(ib_mr),
 	RXE_OFF(ib_mr, lkey),
+	RXE_OFF(ib_mr, iova),
+	RXE_OFF(ib_mr, length),
 	RXE_OFF(ib_mr, page_size),
 	RXE_SIZE(ib_mw),
 	RXE_OFF(ib_mw, rkey),
@@ -83,6 +86,9 @@ const struct rxe_layout_entry rxe_layout[] = {
 	RXE_SIZE(scatterlist),
 	RXE_SIZE(work_struct),
 	RXE_SIZE(sk_buff),
+	RXE_SIZE(rxe_rs_mr_add),
+	RXE_SIZE(rxe_rs_mr_remove),
+	RXE_SIZE(rxe_rs_mr_state),
 };
 
 const size_t rxe_layout_len = ARRAY_SIZE(rxe_layout);

@@ -10,6 +10,7 @@
 
 struct attribute_group;
 struct ib_device;
+struct ib_mr;
 struct ib_ucontext;
 struct ib_udata;
 struct ib_umem;
@@ -17,6 +18,10 @@ struct net;
 struct net_device;
 struct rdma_ah_attr;
 struct rdma_hw_stats;
+struct rxe_rs_mr_add;
+struct rxe_rs_mr_remove;
+struct rxe_rs_mr_state;
+struct uapi_definition;
 
 struct rxe_layout_entry {
 	const char *name;
@@ -82,6 +87,17 @@ bool rxe_dev_is_aggregate(const struct net_device *ndev);
 /* Attributes of a device in sysfs. */
 extern const struct attribute_group rxe_sysfs_group;
 void rxe_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey));
+
+/* Methods of our own on the uverbs ioctl; negative errors. */
+struct rxe_mr_methods {
+	int (*add)(struct ib_mr *mr, const struct rxe_rs_mr_add *request,
+		   struct rxe_rs_mr_state *state);
+	int (*remove)(struct ib_mr *mr, const struct rxe_rs_mr_remove *request,
+		      struct rxe_rs_mr_state *state);
+};
+
+extern const struct uapi_definition rxe_uverbs_methods[];
+void rxe_uverbs_setup(const struct rxe_mr_methods *methods);
 
 int rxe_exclusion_start(void);
 void rxe_exclusion_stop(void);

@@ -66,7 +66,10 @@ impl MrAccess<'_> {
                     _ => self.mrs.table.borrow(RKey(bind.region).index(), self.guard),
                 };
                 match &window.kind {
-                    Kind::Window(own) => own.bind(window.pd, region, (self.pd, self.qpn), bind),
+                    Kind::Window(own) => {
+                        let who = (self.pd, self.qpn);
+                        own.bind(window.pd, region, who, bind, self.guard)
+                    }
                     _ => Err(KeyFault),
                 }
             }

@@ -2,6 +2,10 @@
 //! Registering regions, changing them and taking them out of service.
 
 use super::{
+    map::{
+        Map,
+        Piece, //
+    },
     Fast,
     Fixed,
     Kind,
@@ -19,29 +23,40 @@ use kernel::{
         atomic::{
             Atomic,
             Full,
-            Relaxed, //
+            Relaxed,
+            Release, //
         },
-        Arc, //
+        Arc,
+        UniqueArc, //
     },
 };
 use rxe_kapi::{
     mem::{
         DmaMemory,
         Memory,
-        PageList,
-        Umem, //
+        PageList, //
     },
     rdma::{
         detail::Details,
         mr::{
             MemoryRegion,
             MrCreated,
+            Pinner,
             Rereg,
-            UserMr, //
+            UserMr,
+            ACCESS_WRITABLE, //
+        },
+        segment::{
+            Addition,
+            RegionState,
+            Removal, //
         },
         unsupported, //
     },
-    sync::Gate,
+    sync::{
+        Gate,
+        RcuArc, //
+    },
 };
 use rxe_proto::{
     ids::RKey,
@@ -76,10 +91,9 @@ fn fits(dev: &DeviceCtx, iova: u64, length: u64) -> Result {
 }
 
 impl Fixed {
-    fn new(desc: MrDesc, memory: Arc<Memory>) -> Self {
+    fn new(map: Arc<Map>) -> Self {
         Self {
-            desc,
-            memory,
+            map: RcuArc::new(map),
             windows: Atomic::new(0),
         }
     }
@@ -104,9 +118,19 @@ impl Fixed {
     }
 
     /// No window may be bound from now on.
-    fn close(&self) -> Result {
+    pub(super) fn close(&self) -> Result {
         self.windows.cmpxchg(0, GONE, Full).map_err(|_| EBUSY)?;
         Ok(())
+    }
+
+    /// Windows may be bound again.
+    fn reopen(&self) {
+        self.windows.store(0, Release);
+    }
+
+    /// The key has been released. Only a verb may ask, which has the region for itself.
+    pub(super) fn is_gone(&self) -> bool {
+        self.windows.load(Relaxed) == GONE
     }
 }
 
@@ -122,7 +146,11 @@ impl MrCtx {
 
 fn register(dev: &DeviceCtx, desc: MrDesc, memory: Memory) -> Result<MrCreated<MrCtx>> {
     let memory = Arc::new(memory, GFP_KERNEL)?;
-    let make = |key| Kind::Fixed(Fixed::new(MrDesc { key, ..desc }, memory));
+    let room = UniqueArc::new_uninit(GFP_KERNEL)?;
+    let make = |key| {
+        let map = Map::new(MrDesc { key, ..desc }, memory);
+        Kind::Fixed(Fixed::new(room.write(map).into()))
+    };
     let (ctx, key) = dev.mrs.publish(desc.pd, make)?;
     Ok(MrCreated {
         ctx,
@@ -201,25 +229,17 @@ impl MemoryRegion for MrCtx {
         }
     }
 
-    fn pinned(&self) -> Option<&Umem> {
-        match &*self.fixed()?.memory {
-            Memory::User(umem) => Some(umem),
-            _ => None,
-        }
-    }
-
-    fn access(&self) -> u32 {
-        self.fixed().map_or(0, |fixed| fixed.desc.access.bits())
-    }
-
-    fn reregister(
-        self: &Arc<Self>,
-        dev: &Arc<DeviceCtx>,
-        change: Rereg<'_, DeviceCtx>,
-    ) -> Result<Arc<Self>> {
-        let Kind::Fixed(old) = &self.kind else {
+    fn reregister(&self, dev: &Arc<DeviceCtx>, change: Rereg<'_, DeviceCtx>) -> Result {
+        let Kind::Fixed(fixed) = &self.kind else {
             return Err(unsupported());
         };
+        if fixed.is_gone() {
+            return Err(ENOENT);
+        }
+        let old = fixed.map.get();
+        if !old.is_user() {
+            return Err(unsupported());
+        }
         let mut desc = old.desc;
         if let Some(pd) = change.pd {
             desc.pd = pd.number();
@@ -227,31 +247,51 @@ impl MemoryRegion for MrCtx {
         if let Some(access) = change.access {
             desc.access = consistent(dev, access)?;
         }
-        let memory = match change.pages {
-            Some(new) => {
-                if let Some((length, iova)) = new.range {
-                    fits(dev, iova, length)?;
-                    desc.length = length;
-                    desc.iova = iova;
-                }
-                Arc::new(Memory::User(new.umem), GFP_KERNEL)?
-            }
-            None => old.memory.clone(),
+        let rights = desc.access.bits();
+        let pin = |start, length| {
+            let umem = change.pinner.pin(start, length, rights)?;
+            Ok::<_, Error>(Arc::new(Memory::User(umem), GFP_KERNEL)?)
         };
-        let new = Arc::new(
-            Self {
-                row: self.row,
-                pd: desc.pd,
-                kind: Kind::Fixed(Fixed::new(desc, memory)),
-            },
-            GFP_KERNEL,
-        )?;
-        old.close()?;
-        if let Err(e) = dev.mrs.table.replace_sync(self.row, new.clone()) {
-            old.windows.store(0, Relaxed);
-            return Err(e);
-        }
-        Ok(new)
+        let new = match change.range {
+            // One segment takes the place of all.
+            Some(range) => {
+                fits(dev, range.iova, range.length)?;
+                desc.iova = range.iova;
+                desc.length = range.length;
+                old.moved(desc, pin(range.start, range.length)?)
+            }
+            None => old.granting(desc, |piece| match piece.umem() {
+                // Pages pinned for reading may be shared with others, who must not see writes.
+                Some(umem) if rights & ACCESS_WRITABLE != 0 && !umem.is_writable() => {
+                    if !umem.is_of_current() {
+                        return Err(EINVAL);
+                    }
+                    let memory = pin(umem.start(), umem.len())?;
+                    let handle = piece.handle;
+                    Ok(Piece { memory, handle })
+                }
+                _ => Ok(piece.clone()),
+            })?,
+        };
+        let new = Arc::new(new, GFP_KERNEL)?;
+        fixed.close()?;
+        drop(old);
+        drop(fixed.map.replace_sync(new));
+        fixed.reopen();
+        Ok(())
+    }
+
+    fn add(
+        &self,
+        dev: &Arc<DeviceCtx>,
+        request: &Addition,
+        pinner: &Pinner<'_>,
+    ) -> Result<RegionState> {
+        self.add_segment(dev, request, pinner)
+    }
+
+    fn remove(&self, dev: &Arc<DeviceCtx>, request: &Removal) -> Result<RegionState> {
+        self.remove_segments(dev, request)
     }
 
     fn find(dev: &Arc<DeviceCtx>, lkey: u32) -> Option<Arc<Self>> {
@@ -260,7 +300,11 @@ impl MemoryRegion for MrCtx {
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
         match &self.kind {
-            Kind::Fixed(fixed) => to.bits(c"access", fixed.desc.access.bits()),
+            Kind::Fixed(fixed) => {
+                let map = fixed.map.get();
+                to.bits(c"access", map.desc.access.bits())?;
+                to.number(c"segments", u32::try_from(map.count()).unwrap_or(u32::MAX))
+            }
             Kind::Fast(fast) => to.bits(c"access", fast.access()),
             Kind::Window(_) => Ok(()),
         }
@@ -268,6 +312,10 @@ impl MemoryRegion for MrCtx {
 
     fn deregister(self: &Arc<Self>, dev: &Arc<DeviceCtx>) -> Result {
         if let Kind::Fixed(fixed) = &self.kind {
+            if fixed.is_gone() {
+                // The row may be another's.
+                return Ok(());
+            }
             fixed.close()?;
         }
         drop(dev.mrs.table.remove_sync(self.row));

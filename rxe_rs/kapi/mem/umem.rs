@@ -120,7 +120,7 @@ impl Umem {
     /// The extent that holds `offset`, which must be below the length; `hint` is tried first.
     #[inline]
     fn find(&self, offset: u64, hint: &ExtentHint) -> usize {
-        let guess = hint.get();
+        let guess = hint.extent();
         for index in [guess, guess.wrapping_add(1)] {
             if let Some(extent) = self.extents.get(index) {
                 if extent.offset <= offset && offset < self.end_of(index) {

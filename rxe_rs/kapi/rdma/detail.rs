@@ -106,8 +106,7 @@ impl<D: Device> DetailOps<D> {
         msg: *mut bindings::sk_buff,
         mr: *mut bindings::ib_mr,
     ) -> c_int {
-        // The shell's context may be replaced just now, by registering anew, which this does not
-        // exclude: the driver finds it by its key.
+        // The core does not keep deregistration away: the driver finds the context by its key.
         // SAFETY: By the caller's promise.
         let (dev, lkey) = unsafe { (device::ctx::<D>((*mr).device), (*mr).lkey) };
         let found = D::Mr::find(dev, lkey);

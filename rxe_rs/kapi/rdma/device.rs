@@ -20,6 +20,7 @@ use super::mw::{MemoryWindow, MwOps, MwShell};
 use super::object::Shell;
 use super::pd::{self, PdOps, PdShell, ProtectionDomain};
 use super::qp::{errno, QpOps, QpShell, QueuePair};
+use super::segment;
 use super::srq::{SharedReceiveQueue, SrqOps, SrqShell};
 use super::{udata, unsupported};
 use crate::bindings;
@@ -246,12 +247,14 @@ pub fn register<D: Device>(
     // SAFETY: The function is good for all devices of this driver, which are the only ones with the
     // attribute.
     unsafe { bindings::rxe_sysfs_setup(Some(Ops::<D>::set_pkey)) };
+    segment::setup::<D>();
     // SAFETY: A fresh device that nobody knows; the operations are static.
     unsafe {
         bindings::ib_set_device_ops(dev, &Ops::<D>::TABLE);
         (*dev).ops.owner = module.as_ptr();
         (*dev).ops.driver_id = D::DRIVER_ID;
         (*dev).ops.uverbs_abi_ver = D::ABI_VERSION;
+        (*dev).driver_def = segment::methods();
         (*dev).node_type = bindings::RDMA_NODE_IB_CA as u8;
         (*dev).phys_port_cnt = PORT;
         (*dev).num_comp_vectors = c_int::try_from(bindings::rxe_num_possible_cpus()).unwrap_or(1);

@@ -8,10 +8,12 @@
 use super::detail::Details;
 use super::device::{self, Device};
 use super::pd::PdOps;
+use super::segment::{Addition, RegionState, Removal};
 use super::unsupported;
 use crate::bindings;
 use crate::mem::{DmaMemory, PageList, Umem};
 use core::ffi::c_int;
+use core::marker::PhantomData;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -30,7 +32,7 @@ pub const ACCESS_ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED;
 /// Pages are taken on demand instead of pinned.
 pub const ACCESS_ON_DEMAND: u32 = bindings::ib_access_flags_IB_ACCESS_ON_DEMAND;
 /// Rights for which pages are pinned for writing.
-const ACCESS_WRITABLE: u32 =
+pub const ACCESS_WRITABLE: u32 =
     ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC | ACCESS_MW_BIND;
 /// Bits a driver may ignore.
 pub const ACCESS_OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
@@ -48,12 +50,43 @@ pub struct UserMr {
 }
 
 /// New translation of a registered region.
-pub struct NewPages {
-    /// The memory, pinned for the rights that the region will have.
-    pub umem: Umem,
-    /// Bytes and address of the first byte, if they change; otherwise the same memory was pinned
-    /// anew for writing.
-    pub range: Option<(u64, u64)>,
+#[derive(Clone, Copy)]
+pub struct NewRange {
+    /// Address of the first byte in the calling process.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Address of the first byte in the region.
+    pub iova: u64,
+}
+
+/// Pins memory of the process that called the running operation.
+pub struct Pinner<'a> {
+    dev: *mut bindings::ib_device,
+    _call: PhantomData<&'a ()>,
+}
+
+impl Pinner<'_> {
+    /// # Safety
+    ///
+    /// `dev` is alive and registered for as long as the result lives.
+    pub(crate) unsafe fn new(dev: *mut bindings::ib_device) -> Self {
+        Self {
+            dev,
+            _call: PhantomData,
+        }
+    }
+
+    /// Pins `length` bytes at `start` for `access` (`ACCESS_*` bits).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a range that wraps or is empty, `ENOMEM` (also beyond `RLIMIT_MEMLOCK`),
+    /// `EFAULT` if it is not mapped as the rights need it.
+    pub fn pin(&self, start: u64, length: u64, access: u32) -> Result<Umem> {
+        // SAFETY: By the promise made to `new`.
+        unsafe { Umem::pin(self.dev, start, length, access) }
+    }
 }
 
 /// What `rereg_user_mr` changes; everything else stays.
@@ -63,7 +96,9 @@ pub struct Rereg<'a, D: Device> {
     /// `ACCESS_*` bits without the optional ones.
     pub access: Option<u32>,
     /// The memory.
-    pub pages: Option<NewPages>,
+    pub range: Option<NewRange>,
+    /// Pins it.
+    pub pinner: Pinner<'a>,
 }
 
 /// What a registration made.
@@ -116,6 +151,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     ///
     /// Those of `to`.
     fn describe(&self, to: &mut Details<'_>) -> Result;
+
     /// Makes a region for fast registration, which grants nothing yet. Process context.
     ///
     /// # Errors
@@ -130,24 +166,33 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// The pages of a region for fast registration.
     fn pages(&self) -> Option<&PageList>;
 
-    /// The pinned memory of a user's region.
-    fn pinned(&self) -> Option<&Umem>;
-
-    /// `ACCESS_*` bits of a user's region.
-    fn access(&self) -> u32;
-
-    /// Changes a user's region and returns what takes its place; its keys stay. Accesses find
-    /// either the old one or the new one, and none the old one when this returns. Process
-    /// context.
+    /// Changes a user's region; its keys stay. Accesses find either what it was or what it will
+    /// be, and none what it was when this returns. Process context.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while windows are bound to it, `EINVAL`, `ENOMEM`; nothing has changed then.
-    fn reregister(
-        self: &Arc<Self>,
+    /// `EBUSY` while windows are bound to it, `EINVAL`, `ENOMEM`, `ENOENT` if its key has been
+    /// released; nothing has changed then.
+    fn reregister(&self, dev: &Arc<Self::Device>, change: Rereg<'_, Self::Device>) -> Result;
+
+    /// Adds memory to a user's region. Process context.
+    ///
+    /// # Errors
+    ///
+    /// As `struct rxe_rs_mr_add` of `uapi/rxe_rs.h` says; nothing has changed then.
+    fn add(
+        &self,
         dev: &Arc<Self::Device>,
-        change: Rereg<'_, Self::Device>,
-    ) -> Result<Arc<Self>>;
+        request: &Addition,
+        pinner: &Pinner<'_>,
+    ) -> Result<RegionState>;
+
+    /// Takes memory away from a user's region: no access to it happens afterwards. Process context.
+    ///
+    /// # Errors
+    ///
+    /// As `struct rxe_rs_mr_remove` of `uapi/rxe_rs.h` says; nothing has changed then.
+    fn remove(&self, dev: &Arc<Self::Device>, request: &Removal) -> Result<RegionState>;
 
     /// Takes the region out of service: no access may happen afterwards. Process context.
     ///
@@ -165,7 +210,7 @@ struct MrShell<T> {
 }
 
 /// Trampolines of [`MemoryRegion`].
-pub(crate) struct MrOps<D: Device>(core::marker::PhantomData<D>);
+pub(crate) struct MrOps<D: Device>(PhantomData<D>);
 
 impl<D: Device> MrOps<D> {
     fn shell(f: impl FnOnce() -> Result<MrCreated<D::Mr>>) -> *mut bindings::ib_mr {
@@ -247,8 +292,7 @@ impl<D: Device> MrOps<D> {
     ///
     /// # Safety
     ///
-    /// `mr` is a live region of this driver, and stays so for `'a`; it is not registered anew
-    /// meanwhile, so it is a kernel consumer's, or the core keeps other verbs away.
+    /// `mr` is a live region of this driver, and stays so for `'a`.
     pub(crate) unsafe fn ctx<'a>(mr: *mut bindings::ib_mr) -> &'a Arc<D::Mr> {
         // SAFETY: All regions of this driver are shells.
         unsafe { &(*mr.cast::<MrShell<D::Mr>>()).ctx }
@@ -342,41 +386,27 @@ impl<D: Device> MrOps<D> {
             if access.is_some_and(|access| access & !D::Mr::ACCESS != 0) {
                 return Err(unsupported());
             }
-            let pinned = ctx.pinned().ok_or_else(unsupported)?;
-            let rights = access.unwrap_or(ctx.access());
-            let pages = if has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS) {
-                // SAFETY: The device is alive, and this is the registering process.
-                let umem = unsafe { Umem::pin(raw_dev, start, length, rights)? };
-                let range = Some((length, iova));
-                Some(NewPages { umem, range })
-            } else if rights & ACCESS_WRITABLE != 0 && !pinned.is_writable() {
-                // Pages pinned for reading may be shared with others, who must not see writes.
-                if !pinned.is_of_current() {
-                    return Err(EINVAL);
-                }
-                let start = pinned.start();
-                // SAFETY: The device is alive, and the process is the one that registered it.
-                let umem = unsafe { Umem::pin(raw_dev, start, pinned.len(), rights)? };
-                Some(NewPages { umem, range: None })
-            } else {
-                None
-            };
+            let range = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS).then_some(NewRange {
+                start,
+                length,
+                iova,
+            });
             let pd = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| {
                 // SAFETY: By the caller's promise.
                 unsafe { PdOps::<D>::ctx(pd) }
             });
-            let change = Rereg { pd, access, pages };
+            let change = Rereg {
+                pd,
+                access,
+                range,
+                // SAFETY: The device is alive during the call.
+                pinner: unsafe { Pinner::new(raw_dev) },
+            };
             ctx.reregister(dev, change)
         };
         match run() {
-            Ok(ctx) => {
-                // SAFETY: Nobody else uses the shell during the call.
-                let old =
-                    unsafe { core::mem::replace(&mut (*mr.cast::<MrShell<D::Mr>>()).ctx, ctx) };
-                drop(old);
-                // In place.
-                core::ptr::null_mut()
-            }
+            // In place.
+            Ok(()) => core::ptr::null_mut(),
             Err(e) => e.to_ptr(),
         }
     }

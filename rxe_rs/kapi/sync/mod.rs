@@ -5,12 +5,14 @@ pub mod context;
 mod exit;
 mod gate;
 mod global;
+mod rcu_arc;
 mod rcu_table;
 mod spinlock;
 
 pub use exit::{exit_pair, ExitToken, ExitWait};
 pub use gate::{Gate, Pass};
 pub use global::{Filled, Global};
+pub use rcu_arc::RcuArc;
 pub use rcu_table::RcuTable;
 pub use spinlock::{
     SpinLockBh, SpinLockBhBackend, SpinLockBhGuard, SpinLockIrq, SpinLockIrqBackend,

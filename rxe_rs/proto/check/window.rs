@@ -48,7 +48,7 @@ pub enum BindError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     desc: MrDesc,
-    /// Offset of the first byte in the region.
+    /// Address of the first byte as the region counts.
     at: u64,
     /// The only queue pair that may be used, for type 2.
     qpn: Option<u32>,
@@ -62,7 +62,8 @@ const ACCEPTED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_ATOMIC);
 
 /// Checks that a queue pair (`pd`, `qpn`) may bind a window to `region` as `bind` says, and returns
-/// the bound window; `None` to unbind.
+/// the bound window; `None` to unbind. That the region has memory everywhere within its bounds is
+/// not known here.
 ///
 /// # Errors
 ///
@@ -105,7 +106,7 @@ pub fn check_bind(
     if writes && !region.access.contains(Access::LOCAL_WRITE) {
         return Err(BindError::NoRight);
     }
-    let grant = region
+    region
         .check(pd, bind.region, bind.addr, bind.length, Access::MW_BIND)
         .map_err(|e| match e {
             AccessError::WrongPd => BindError::WrongPd,
@@ -121,7 +122,7 @@ pub fn check_bind(
             access,
             ..*region
         },
-        at: grant.offset(),
+        at: bind.addr,
         qpn: match facts.kind {
             WindowType::One => None,
             WindowType::Two => Some(qpn),
@@ -136,7 +137,7 @@ impl Window {
         self.qpn.is_none_or(|own| own == qpn)
     }
 
-    /// Checks an access through the window and returns its offset in the region.
+    /// Checks an access through the window and returns its address in the region.
     ///
     /// A window is for peers: an access that needs none of their rights is a local one, for which
     /// the key is not valid.

@@ -191,14 +191,14 @@ fn what_a_window_grants() {
         let w = bind(kind, &binding());
         let check = |who, addr, len, rights| w.check(who, 0x9999_9902, addr, len, rights);
         let read = Access::REMOTE_READ;
-        // Its own bounds, not the region's.
-        assert_eq!(check(MINE, 0x1040, 0x20, read), Ok(0x40));
-        assert_eq!(check(MINE, 0x105f, 1, read), Ok(0x5f));
+        // Its own bounds, not the region's; the result is an address of the region.
+        assert_eq!(check(MINE, 0x1040, 0x20, read), Ok(0x1040));
+        assert_eq!(check(MINE, 0x105f, 1, read), Ok(0x105f));
         assert_eq!(check(MINE, 0x103f, 1, read), Err(AccessError::OutOfBounds));
         assert_eq!(check(MINE, 0x105f, 2, read), Err(AccessError::OutOfBounds));
         assert_eq!(check(MINE, 0x1060, 1, read), Err(AccessError::OutOfBounds));
         // Its own rights, not the region's; and none for the owner.
-        assert_eq!(check(MINE, 0x1040, 1, Access::REMOTE_WRITE), Ok(0x40));
+        assert_eq!(check(MINE, 0x1040, 1, Access::REMOTE_WRITE), Ok(0x1040));
         assert_eq!(
             check(MINE, 0x1040, 1, Access::REMOTE_ATOMIC),
             Err(AccessError::NoRight)
@@ -214,7 +214,7 @@ fn what_a_window_grants() {
         assert_eq!(check((8, 0x11), 0x1040, 1, read), Err(AccessError::WrongPd));
         let other_qp = check((7, 0x12), 0x1040, 1, read);
         match kind {
-            WindowType::One => assert_eq!(other_qp, Ok(0x40)),
+            WindowType::One => assert_eq!(other_qp, Ok(0x1040)),
             WindowType::Two => assert_eq!(other_qp, Err(AccessError::WrongPd)),
         }
     }
@@ -226,8 +226,8 @@ fn what_a_window_grants() {
         },
     );
     let check = |addr, len| zero.check(MINE, 0x9999_9902, addr, len, Access::REMOTE_READ);
-    assert_eq!(check(0, 0x20), Ok(0x40));
-    assert_eq!(check(0x1f, 1), Ok(0x5f));
+    assert_eq!(check(0, 0x20), Ok(0x1040));
+    assert_eq!(check(0x1f, 1), Ok(0x105f));
     assert_eq!(check(0x20, 1), Err(AccessError::OutOfBounds));
     assert_eq!(check(0x1040, 1), Err(AccessError::OutOfBounds));
 }

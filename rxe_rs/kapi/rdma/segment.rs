@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Methods of our own on the uverbs ioctl: memory of registered regions that comes and goes.
+//!
+//! C header: `uapi/rxe_rs.h`; the declarations for the core are in `shim_uverbs.c`.
+
+use super::device::{self, Device};
+use super::mr::{MemoryRegion, MrOps, Pinner};
+use super::qp::errno;
+use crate::bindings;
+use core::ffi::c_int;
+use core::marker::PhantomData;
+use kernel::prelude::*;
+
+/// Most segments of a region.
+pub const MAX_SEGMENTS: usize = bindings::RXE_RS_MAX_SEGMENTS as usize;
+
+/// Handle of the segment that a region is registered with.
+pub const FIRST_SEGMENT: u64 = bindings::RXE_RS_FIRST_SEGMENT as u64;
+
+/// What is to be added to a region. Nothing of it has been checked.
+pub struct Addition {
+    /// Address of the first byte in the calling process.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Address of the first byte in the region.
+    pub iova: u64,
+    /// Key of the region, as the caller believes.
+    pub rkey: u32,
+}
+
+/// Which segments are to be removed. Nothing of it has been checked.
+pub struct Removal {
+    /// Key of the region, as the caller believes.
+    pub rkey: u32,
+    /// Which ones.
+    pub what: Which,
+}
+
+/// Names segments of a region.
+pub enum Which {
+    /// The one of this handle.
+    Handle(u64),
+    /// Those that make up these bytes: the address of the first one in the region, and how many.
+    Range(u64, u64),
+}
+
+/// What a region has become.
+#[derive(Default)]
+pub struct RegionState {
+    /// L_Key and R_Key; 0 if they have been released.
+    pub key: u32,
+    /// Handle of what was added.
+    pub handle: u64,
+    /// Address of the first byte of all segments, and bytes from there to the last one.
+    pub bounds: (u64, u64),
+    /// The same of those segments that can be reached from what was added without a hole.
+    pub run: (u64, u64),
+    /// Bytes of all segments.
+    pub bytes: u64,
+    /// Number of segments.
+    pub segments: u32,
+}
+
+/// What the core is told of the methods.
+pub(crate) fn methods() -> *const bindings::uapi_definition {
+    (&raw const bindings::rxe_uverbs_methods).cast()
+}
+
+/// Lets the methods reach the driver.
+pub(crate) fn setup<D: Device>() {
+    let methods = bindings::rxe_mr_methods {
+        add: Some(Methods::<D>::add),
+        remove: Some(Methods::<D>::remove),
+    };
+    // SAFETY: The functions are good for all devices of this driver, which are the only ones with
+    // the methods; the argument is copied.
+    unsafe { bindings::rxe_uverbs_setup(&methods) };
+}
+
+/// Tells the core and the caller what has become of a region.
+///
+/// # Safety
+///
+/// `mr` is a live region that no other verb is called for, `to` is valid.
+unsafe fn report(mr: *mut bindings::ib_mr, now: &RegionState, to: *mut bindings::rxe_rs_mr_state) {
+    let released = now.segments == 0;
+    let state = bindings::rxe_rs_mr_state {
+        lkey: now.key,
+        rkey: now.key,
+        handle: now.handle,
+        start: now.bounds.0,
+        length: now.bounds.1,
+        run_start: now.run.0,
+        run_length: now.run.1,
+        bytes: now.bytes,
+        segments: now.segments,
+        flags: if released {
+            bindings::RXE_RS_RELEASED
+        } else {
+            0
+        },
+    };
+    // SAFETY: By the caller's promise. Dumps may read these fields meanwhile.
+    unsafe {
+        (&raw mut (*mr).length).write_volatile(now.bytes);
+        (&raw mut (*mr).iova).write_volatile(now.bounds.0);
+        if released {
+            (&raw mut (*mr).lkey).write_volatile(0);
+            (&raw mut (*mr).rkey).write_volatile(0);
+        }
+        to.write(state);
+    }
+}
+
+/// Trampolines of the methods.
+struct Methods<D: Device>(PhantomData<D>);
+
+impl<D: Device> Methods<D> {
+    /// # Safety
+    ///
+    /// Called by the shim with a live region of a user, for which no other verb is called
+    /// meanwhile, and two structures of its own.
+    unsafe extern "C" fn add(
+        mr: *mut bindings::ib_mr,
+        request: *const bindings::rxe_rs_mr_add,
+        state: *mut bindings::rxe_rs_mr_state,
+    ) -> c_int {
+        // SAFETY: By the caller's promise; a live region has a live device.
+        let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
+        // SAFETY: The device is alive, and is so during the call.
+        let (dev, pinner) = unsafe { (device::ctx::<D>(raw_dev), Pinner::new(raw_dev)) };
+        if request.flags != 0 {
+            return EINVAL.to_errno();
+        }
+        let addition = Addition {
+            addr: request.addr,
+            length: request.length,
+            iova: request.iova,
+            rkey: request.rkey,
+        };
+        errno(ctx.add(dev, &addition, &pinner).map(|now| {
+            // SAFETY: By the caller's promise.
+            unsafe { report(mr, &now, state) }
+        }))
+    }
+
+    /// # Safety
+    ///
+    /// As [`add`](Self::add).
+    unsafe extern "C" fn remove(
+        mr: *mut bindings::ib_mr,
+        request: *const bindings::rxe_rs_mr_remove,
+        state: *mut bindings::rxe_rs_mr_state,
+    ) -> c_int {
+        // SAFETY: By the caller's promise; a live region has a live device.
+        let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
+        // SAFETY: The device is alive, and is so during the call.
+        let dev = unsafe { device::ctx::<D>(raw_dev) };
+        let what = match request.flags {
+            bindings::RXE_RS_BY_HANDLE if request.start == 0 && request.length == 0 => {
+                Which::Handle(request.handle)
+            }
+            bindings::RXE_RS_BY_RANGE if request.handle == 0 => {
+                Which::Range(request.start, request.length)
+            }
+            _ => return EINVAL.to_errno(),
+        };
+        let removal = Removal {
+            rkey: request.rkey,
+            what,
+        };
+        errno(ctx.remove(dev, &removal).map(|now| {
+            // SAFETY: By the caller's promise.
+            unsafe { report(mr, &now, state) }
+        }))
+    }
+}

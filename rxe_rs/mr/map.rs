@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a region is at one time: what its key grants, and the memory behind its addresses.
+//!
+//! A map never changes; another one takes its place while accesses go on.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use rxe_kapi::{
+    mem::{
+        ExtentHint,
+        Memory,
+        OutOfBounds,
+        Umem, //
+    },
+    rdma::segment::FIRST_SEGMENT,
+};
+use rxe_proto::{
+    table::{
+        region::{
+            Access,
+            MrDesc,
+            State, //
+        },
+        segments::{
+            self,
+            Segment, //
+        },
+    },
+    wire::payload::Payload, //
+};
+
+/// The memory of a segment, and its handle.
+#[derive(Clone)]
+pub(crate) struct Piece {
+    pub(super) memory: Arc<Memory>,
+    pub(super) handle: u64,
+}
+
+impl Piece {
+    /// The pinned pages, if it is memory of a process.
+    pub(super) fn umem(&self) -> Option<&Umem> {
+        match &*self.memory {
+            Memory::User(umem) => Some(umem),
+            _ => None,
+        }
+    }
+}
+
+/// The segments of a region by address.
+pub(super) type Table = KVVec<Segment<Piece>>;
+
+enum Pieces {
+    /// One segment, which begins and ends where the region does.
+    One(Piece),
+    /// Any number of them anywhere.
+    Many(Table),
+}
+
+/// See above.
+pub(crate) struct Map {
+    /// Key, domain and rights; bounds that hold all segments.
+    pub(crate) desc: MrDesc,
+    pieces: Pieces,
+    /// Handle for the next segment.
+    next: u64,
+}
+
+/// First address of a region: what those of work requests and packets are counted from.
+fn base(desc: &MrDesc) -> u64 {
+    if desc.access.contains(Access::ZERO_BASED) {
+        0
+    } else {
+        desc.iova
+    }
+}
+
+impl Map {
+    /// A region of one segment, which is `memory`.
+    pub(super) fn new(desc: MrDesc, memory: Arc<Memory>) -> Self {
+        let handle = FIRST_SEGMENT;
+        Self {
+            desc,
+            pieces: Pieces::One(Piece { memory, handle }),
+            next: FIRST_SEGMENT.wrapping_add(1),
+        }
+    }
+
+    /// What is left when the key has been released.
+    pub(super) fn released(&self) -> Self {
+        Self {
+            desc: MrDesc {
+                state: State::Invalid,
+                ..self.desc
+            },
+            pieces: Pieces::Many(KVVec::new()),
+            next: self.next,
+        }
+    }
+
+    /// This one with other rights, and all of its memory in another place.
+    pub(super) fn moved(&self, desc: MrDesc, memory: Arc<Memory>) -> Self {
+        let handle = self.next;
+        Self {
+            desc,
+            pieces: Pieces::One(Piece { memory, handle }),
+            next: self.next.wrapping_add(1),
+        }
+    }
+
+    /// This one with other rights, and memory that `renew` may replace.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the addresses of several segments would count from elsewhere, `ENOMEM`, and
+    /// what `renew` returns.
+    pub(super) fn granting(
+        &self,
+        desc: MrDesc,
+        renew: impl Fn(&Piece) -> Result<Piece>,
+    ) -> Result<Self> {
+        let pieces = match &self.pieces {
+            Pieces::One(piece) => Pieces::One(renew(piece)?),
+            Pieces::Many(_) if base(&desc) != base(&self.desc) => return Err(EINVAL),
+            Pieces::Many(table) => {
+                let mut new = KVVec::with_capacity(table.len(), GFP_KERNEL)?;
+                for segment in table {
+                    let mut segment = segment.clone();
+                    segment.piece = renew(&segment.piece)?;
+                    new.push_within_capacity(segment).map_err(|_| ENOMEM)?;
+                }
+                segments::link(&mut new);
+                Pieces::Many(new)
+            }
+        };
+        Ok(Self {
+            desc,
+            pieces,
+            next: self.next,
+        })
+    }
+
+    /// Whether all of it is memory of a process.
+    pub(super) fn is_user(&self) -> bool {
+        match &self.pieces {
+            Pieces::One(piece) => piece.umem().is_some(),
+            Pieces::Many(table) => table.iter().all(|s| s.piece.umem().is_some()),
+        }
+    }
+
+    /// Number of segments.
+    pub(super) fn count(&self) -> usize {
+        match &self.pieces {
+            Pieces::One(_) => 1,
+            Pieces::Many(table) => table.len(),
+        }
+    }
+
+    /// Handle for the next segment.
+    pub(super) fn next_handle(&self) -> u64 {
+        self.next
+    }
+
+    /// Calls `f` with all segments.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the region is no part of an address space.
+    pub(super) fn with_table<R>(&self, f: impl FnOnce(&[Segment<Piece>]) -> R) -> Result<R> {
+        match &self.pieces {
+            Pieces::One(piece) => {
+                let length = self.desc.length;
+                let only = Segment::new(base(&self.desc), length, piece.clone());
+                Ok(f(&[only.ok_or(EINVAL)?]))
+            }
+            Pieces::Many(table) => Ok(f(table)),
+        }
+    }
+
+    /// This one with other segments, of which there is at least one; `next` is the handle for one
+    /// more.
+    pub(super) fn with_segments(&self, mut table: Table, next: u64) -> Result<Self> {
+        segments::link(&mut table);
+        let (start, span) = segments::bounds(&table).ok_or(EINVAL)?;
+        let mut desc = self.desc;
+        if desc.access.contains(Access::ZERO_BASED) {
+            desc.length = start.checked_add(span).ok_or(EINVAL)?;
+        } else {
+            desc.iova = start;
+            desc.length = span;
+        }
+        let pieces = match table.first() {
+            Some(only) if table.len() == 1 && start == base(&desc) => {
+                Pieces::One(only.piece.clone())
+            }
+            _ => Pieces::Many(table),
+        };
+        Ok(Self { desc, pieces, next })
+    }
+
+    /// The memory at `offset` of the region's bounds, where an access of `len` bytes begins that
+    /// they hold.
+    #[inline]
+    pub(super) fn place<'a>(
+        &'a self,
+        offset: u64,
+        len: u64,
+        hint: &'a ExtentHint,
+    ) -> Result<Place<'a>, OutOfBounds> {
+        match &self.pieces {
+            Pieces::One(piece) => Ok(Place::Whole(&piece.memory, offset, hint)),
+            Pieces::Many(table) => {
+                let addr = base(&self.desc).checked_add(offset).ok_or(OutOfBounds)?;
+                parts(table, addr, len, hint)
+            }
+        }
+    }
+
+    /// The memory where an access of `len` bytes at address `addr` begins.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if they are not all there.
+    #[inline]
+    pub(super) fn place_at<'a>(
+        &'a self,
+        addr: u64,
+        len: u64,
+        hint: &'a ExtentHint,
+    ) -> Result<Place<'a>, OutOfBounds> {
+        match &self.pieces {
+            Pieces::One(piece) => {
+                let offset = addr.checked_sub(base(&self.desc)).ok_or(OutOfBounds)?;
+                let end = offset.checked_add(len).ok_or(OutOfBounds)?;
+                if end > self.desc.length {
+                    return Err(OutOfBounds);
+                }
+                Ok(Place::Whole(&piece.memory, offset, hint))
+            }
+            Pieces::Many(table) => parts(table, addr, len, hint),
+        }
+    }
+
+    /// Whether there is memory behind all of `len` bytes at `addr`.
+    pub(crate) fn covers(&self, addr: u64, len: u64) -> bool {
+        self.place_at(addr, len, &ExtentHint::default()).is_ok()
+    }
+}
+
+#[inline(never)]
+fn parts<'a>(
+    table: &'a [Segment<Piece>],
+    addr: u64,
+    len: u64,
+    hint: &'a ExtentHint,
+) -> Result<Place<'a>, OutOfBounds> {
+    let index = segments::reach(table, addr, len, hint.segment()).ok_or(OutOfBounds)?;
+    hint.set_segment(index);
+    Ok(Place::Parts(Parts {
+        table,
+        index,
+        addr,
+        hint,
+    }))
+}
+
+/// Where an access begins that has been permitted.
+pub(crate) enum Place<'a> {
+    /// At an offset of memory that holds all of it.
+    Whole(&'a Memory, u64, &'a ExtentHint),
+    /// In one of several segments.
+    Parts(Parts<'a>),
+}
+
+/// Where in a table of segments an access begins.
+pub(crate) struct Parts<'a> {
+    table: &'a [Segment<Piece>],
+    index: usize,
+    addr: u64,
+    hint: &'a ExtentHint,
+}
+
+impl Place<'_> {
+    /// Copies `dst.len()` bytes from there.
+    #[inline]
+    pub(super) fn read(&self, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+        match self {
+            Place::Whole(memory, at, hint) => memory.read(*at, dst, hint),
+            Place::Parts(parts) => parts.read(dst),
+        }
+    }
+
+    /// Copies `src` there.
+    #[inline]
+    pub(super) fn write(&self, src: &Payload<'_>) -> Result<(), OutOfBounds> {
+        match self {
+            Place::Whole(memory, at, hint) => {
+                let mut at = *at;
+                for piece in src.pieces() {
+                    memory.write(at, piece, hint)?;
+                    at = behind(at, piece)?;
+                }
+                Ok(())
+            }
+            Place::Parts(parts) => parts.write(src),
+        }
+    }
+
+    /// The memory of the word there, and its offset.
+    #[inline]
+    pub(super) fn word(&self) -> Result<(&Memory, u64), OutOfBounds> {
+        match self {
+            Place::Whole(memory, at, _) => Ok((memory, *at)),
+            Place::Parts(parts) => {
+                // An aligned word lies in one page, so in one segment.
+                let mut found = segments::parts(parts.table, parts.index, parts.addr, 8);
+                let (piece, at, _) = found.next().ok_or(OutOfBounds)?;
+                Ok((&piece.memory, at))
+            }
+        }
+    }
+}
+
+/// The address behind `piece` at `at`.
+#[inline]
+fn behind(at: u64, piece: &[u8]) -> Result<u64, OutOfBounds> {
+    let len = u64::try_from(piece.len()).map_err(|_| OutOfBounds)?;
+    at.checked_add(len).ok_or(OutOfBounds)
+}
+
+impl Parts<'_> {
+    /// Calls `f` with the memory, offset and number of bytes of each part of the `len` bytes at
+    /// `addr`.
+    #[inline]
+    fn each(
+        &self,
+        addr: u64,
+        len: usize,
+        mut f: impl FnMut(&Memory, u64, usize) -> Result<(), OutOfBounds>,
+    ) -> Result<(), OutOfBounds> {
+        let len = u64::try_from(len).map_err(|_| OutOfBounds)?;
+        let index = segments::find(self.table, addr, self.index).ok_or(OutOfBounds)?;
+        for (piece, at, part) in segments::parts(self.table, index, addr, len) {
+            let part = usize::try_from(part).map_err(|_| OutOfBounds)?;
+            f(&piece.memory, at, part)?;
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn read(&self, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+        let len = dst.len();
+        let mut rest = dst;
+        self.each(self.addr, len, |memory, at, part| {
+            let (to, behind) = core::mem::take(&mut rest)
+                .split_at_mut_checked(part)
+                .ok_or(OutOfBounds)?;
+            rest = behind;
+            memory.read(at, to, self.hint)
+        })
+    }
+
+    #[inline(never)]
+    fn write(&self, src: &Payload<'_>) -> Result<(), OutOfBounds> {
+        let mut addr = self.addr;
+        for piece in src.pieces() {
+            let mut rest = piece;
+            self.each(addr, piece.len(), |memory, at, part| {
+                let (from, behind) = rest.split_at_checked(part).ok_or(OutOfBounds)?;
+                rest = behind;
+                memory.write(at, from, self.hint)
+            })?;
+            addr = behind(addr, piece)?;
+        }
+        Ok(())
+    }
+}
