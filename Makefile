@@ -32,7 +32,7 @@ setup:
 	@qemu/bootstrap.sh setup
 	@$(ROOT) qemu/image.py $(KERNEL) >/dev/null
 
-# rxectl, its manual pages and shell completions in out/tools/, for Debian 13.
+# rxectl, its manual pages and shell completions, librxe_rs and its headers in out/tools/, for Debian 13.
 tools: setup
 	@qemu/build-tools.sh
 

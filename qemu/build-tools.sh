@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# build-tools.sh: builds tools/ for Debian 13 in the toolchain root: out/tools/rxectl, its manual pages in out/tools/man and its shell
-# completions in out/tools/completions; also out/tools/mutate, which makes hostile packets for the tests.
+# build-tools.sh: builds tools/ for Debian 13 in the toolchain root, in out/tools/: rxectl with its manual pages (man) and shell
+# completions (completions); librxe_rs with its headers (lib, include) and its example (examples); also mutate, which makes hostile
+# packets for the tests.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -11,13 +12,21 @@ cd "$clone"
 export CARGO_TARGET_DIR="$cache/target/1.85"
 # With the crates that `make test` fetched no network is needed.
 build() { cargo build --quiet --release --locked --offline "$@" 2>/dev/null || cargo build --release --locked "$@"; }
-build -p rxectl
+build -p rxectl -p librxe_rs
 build -p rxe_proto --features sim --example mutate
-mkdir -p out/tools
+mkdir -p out/tools/lib out/tools/include out/tools/examples
 # Another build may be reading the old one.
-for program in rxectl examples/mutate; do
-	name=${program#*/}
-	install -m 755 "$CARGO_TARGET_DIR/release/$program" "out/tools/$name.$$"
-	mv "out/tools/$name.$$" "out/tools/$name"
+put() {
+	install -m "$1" "$2" "out/tools/$3.$$"
+	mv "out/tools/$3.$$" "out/tools/$3"
+}
+put 755 "$CARGO_TARGET_DIR/release/rxectl" rxectl
+put 755 "$CARGO_TARGET_DIR/release/examples/mutate" mutate
+for file in librxe_rs.so librxe_rs.a; do
+	put 644 "$CARGO_TARGET_DIR/release/$file" "lib/$file"
+	strip --strip-debug "out/tools/lib/$file"
 done
+put 644 uapi/rxe_rs.h include/rxe_rs.h
+put 644 tools/librxe_rs/include/rxe_rs_verbs.h include/rxe_rs_verbs.h
+put 755 tools/librxe_rs/examples/sliding_window.py examples/sliding_window.py
 out/tools/rxectl generate out/tools

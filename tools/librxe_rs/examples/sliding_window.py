@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""A receive window that slides through an endless stream, behind one key.
+
+sliding_window.py --library FILE receive DEVICE GID-INDEX PORT
+sliding_window.py send DEVICE GID-INDEX PORT ADDRESS [--chunks N]
+
+The stream's bytes are addresses of one region: the peer learns its R_Key and the address of byte 0 once, and
+writes byte n to address n from there. The receiver has memory for a few chunks only. It consumes
+the chunk at the window's tail, takes its memory away from the region, and adds it again at the
+window's head; then it tells the peer how far it may write. Memory behind the key is of the window
+and nothing else: a write to what has been consumed, or beyond the head, is refused.
+
+The calls are those of librxe_rs, on a stock ibv_mr of a stock rdma-core (here through pyverbs).
+"""
+import argparse
+import ctypes
+import mmap
+import socket
+import struct
+import time
+
+import pyverbs.enums as e
+from pyverbs.addr import AHAttr, GID, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+CHUNK = 16 * mmap.PAGESIZE
+WINDOW = 8
+ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
+HELLO = struct.Struct("!II39sQI")  # QP number, PSN, GID; address and key of byte 0
+
+
+def contents(number):
+    """What the stream holds in a chunk."""
+    block = bytes((number * 31 + n) & 0xFF for n in range(256))
+    return struct.pack("!Q", number) + (block * (CHUNK // 256))[8:]
+
+
+class State(ctypes.Structure):
+    """struct rxe_rs_mr_state"""
+    _fields_ = [("lkey", ctypes.c_uint32), ("rkey", ctypes.c_uint32)] + [
+        (name, ctypes.c_uint64) for name in ("handle", "start", "length", "run_start", "run_length", "bytes")] + [
+        ("segments", ctypes.c_uint32), ("flags", ctypes.c_uint32)]
+
+
+class Region:
+    """The calls of librxe_rs for one ibv_mr."""
+
+    def __init__(self, library, ctx, mr):
+        self.library = ctypes.CDLL(library)
+        self.names = (ctypes.c_int(ctx.cmd_fd), ctypes.c_uint32(mr.handle), ctypes.c_uint32(mr.rkey))
+
+    def add(self, addr, length, iova):
+        state = State()
+        self.check(self.library.rxe_rs_add(*self.names, ctypes.c_void_p(addr), ctypes.c_uint64(length), ctypes.c_uint64(iova),
+                                           ctypes.byref(state)))
+        return state
+
+    def remove(self, handle):
+        state = State()
+        self.check(self.library.rxe_rs_remove(*self.names, ctypes.c_uint64(handle), ctypes.byref(state)))
+        return state
+
+    @staticmethod
+    def check(number):
+        if number:
+            raise OSError(number, "librxe_rs")
+
+
+class End:
+    """A connected queue pair and memory of its own."""
+
+    def __init__(self, device, gid_index, slots):
+        self.ctx = Context(name=device)
+        self.gid_index = gid_index
+        self.pd = PD(self.ctx)
+        self.cq = CQ(self.ctx, 256)
+        cap = QPCap(max_send_wr=64, max_recv_wr=64, max_send_sge=1, max_recv_sge=1)
+        self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
+        self.memory = mmap.mmap(-1, slots * CHUNK)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.completions = []
+        # pyverbs wants an element in each list; bytes that are none need no key.
+        self.nothing = SGE(self.address, 0, 0)
+
+    def hello(self, base=0, key=0):
+        gid = str(self.ctx.query_gid(1, self.gid_index))
+        return HELLO.pack(self.qp.qp_num, 0x1000, gid.encode(), base, key)
+
+    def connect(self, hello):
+        number, psn, gid, base, key = HELLO.unpack(hello)
+        attr = QPAttr(port_num=1)
+        attr.qp_access_flags = ACCESS
+        self.qp.to_init(attr)
+        route = GlobalRoute(dgid=GID(gid.decode()), sgid_index=self.gid_index, hop_limit=64)
+        attr = QPAttr(port_num=1)
+        attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
+        attr.path_mtu = e.IBV_MTU_1024
+        attr.dest_qp_num, attr.rq_psn, attr.sq_psn = number, psn, 0x1000
+        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 16, 6, 7
+        attr.qp_access_flags = ACCESS
+        self.qp.to_rts(attr)
+        return base, key
+
+    def expect(self):
+        """One more receive, for a message without data."""
+        self.qp.post_recv(RecvWR(num_sge=1, sg=[self.nothing], wr_id=0))
+
+    def poll(self):
+        """The next completion."""
+        while not self.completions:
+            self.completions = self.cq.poll(16)[1]
+            if not self.completions:
+                time.sleep(0.0001)
+        return self.completions.pop(0)
+
+
+def receive(options):
+    end = End(options.device, options.gid_index, WINDOW)
+    # Byte 0 is where the first chunk lies in this process; the rest of the addresses are but numbers.
+    mr = MR(end.pd, CHUNK, ACCESS, address=end.address)
+    region = Region(options.library, end.ctx, mr)
+    base, key = mr.buf, mr.rkey
+    handles = [1] + [region.add(end.address + n * CHUNK, CHUNK, base + n * CHUNK).handle for n in range(1, WINDOW)]
+    with socket.create_server((options.listen, options.port)) as server:
+        peer, _ = server.accept()
+    with peer:
+        end.connect(peer.recv(HELLO.size, socket.MSG_WAITALL))
+        for _ in range(2 * WINDOW):
+            end.expect()
+        peer.sendall(end.hello(base, key))
+        chunks, = struct.unpack("!I", peer.recv(4, socket.MSG_WAITALL))
+        tail = 0
+        while tail < chunks:
+            wc = end.poll()
+            if wc.status != e.IBV_WC_SUCCESS:
+                raise SystemExit(f"receiver: status {wc.status}")
+            if wc.opcode != e.IBV_WC_RECV_RDMA_WITH_IMM:
+                continue
+            end.expect()
+            if wc.imm_data != tail:
+                raise SystemExit(f"chunk {wc.imm_data} came instead of {tail}")
+            slot = tail % WINDOW
+            if end.memory[slot * CHUNK:(slot + 1) * CHUNK] != contents(tail):
+                raise SystemExit(f"chunk {tail} is damaged")
+            region.remove(handles[slot])
+            # Nobody else writes here now.
+            end.memory[slot * CHUNK:(slot + 1) * CHUNK] = bytes(CHUNK)
+            head = tail + WINDOW
+            state = region.add(end.address + slot * CHUNK, CHUNK, base + head * CHUNK)
+            handles[slot] = state.handle
+            tail += 1
+            if (state.rkey, state.start, state.length) != (key, base + tail * CHUNK, WINDOW * CHUNK):
+                raise SystemExit("the window is not where it should be")
+            wr = SendWR(wr_id=head, num_sge=1, sg=[end.nothing], opcode=e.IBV_WR_SEND_WITH_IMM)
+            wr.imm_data = head + 1
+            end.qp.post_send(wr)
+        # The peer tries what it may not do.
+        if peer.recv(1, socket.MSG_WAITALL) != b"!":
+            raise SystemExit("the peer is gone")
+        if end.memory[:] != bytes(len(end.memory)):
+            raise SystemExit("memory was written after it left the window")
+    print(f"received {chunks} chunks, {chunks * CHUNK >> 10} KiB, through {WINDOW * CHUNK >> 10} KiB behind key {key:#x}")
+
+
+def send(options):
+    end = End(options.device, options.gid_index, WINDOW)
+    mr = MR(end.pd, WINDOW * CHUNK, e.IBV_ACCESS_LOCAL_WRITE, address=end.address)
+
+    def write(number, at):
+        wr = SendWR(wr_id=number, num_sge=1, sg=[SGE(mr.buf + number % WINDOW * CHUNK, CHUNK, mr.lkey)],
+                    opcode=e.IBV_WR_RDMA_WRITE_WITH_IMM)
+        wr.imm_data = number
+        wr.set_wr_rdma(key, at)
+        end.qp.post_send(wr)
+
+    with socket.create_connection((options.address, options.port)) as peer:
+        peer.sendall(end.hello())
+        base, key = end.connect(peer.recv(HELLO.size, socket.MSG_WAITALL))
+        for _ in range(2 * WINDOW):
+            end.expect()
+        peer.sendall(struct.pack("!I", options.chunks))
+        sent = done = 0
+        allowed = WINDOW
+        while done < options.chunks or allowed < options.chunks + WINDOW:
+            while sent < min(allowed, options.chunks) and sent < done + WINDOW:
+                end.memory[sent % WINDOW * CHUNK:(sent % WINDOW + 1) * CHUNK] = contents(sent)
+                write(sent, base + sent * CHUNK)
+                sent += 1
+            wc = end.poll()
+            if wc.status != e.IBV_WC_SUCCESS:
+                raise SystemExit(f"sender: status {wc.status} after {done} chunks")
+            if wc.opcode & e.IBV_WC_RECV:
+                allowed = wc.imm_data
+                end.expect()
+            else:
+                done += 1
+        # What has been consumed is out of reach, with the same key.
+        write(0, base + options.stray * CHUNK)
+        status = end.poll().status
+        peer.sendall(b"!")
+        if status != e.IBV_WC_REM_ACCESS_ERR:
+            raise SystemExit(f"a write outside the window ended with status {status}")
+    print(f"sent {options.chunks} chunks with one key, {key:#x}; a write outside the window was refused")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="A receive window that slides behind one key.")
+    parser.add_argument("--library", default="librxe_rs.so", help="path of librxe_rs.so")
+    parts = parser.add_subparsers(required=True)
+    for name, function in (("receive", receive), ("send", send)):
+        part = parts.add_parser(name)
+        part.add_argument("device")
+        part.add_argument("gid_index", type=int)
+        part.add_argument("port", type=int)
+        part.set_defaults(run=function)
+        if name == "receive":
+            part.add_argument("--listen", default="", help="address to listen at (default: any)")
+        else:
+            part.add_argument("address", help="where the receiver listens")
+            part.add_argument("--chunks", type=int, default=200)
+            part.add_argument("--stray", type=int, default=0, help="the chunk that is written again at the end")
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()
