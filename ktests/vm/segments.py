@@ -1,0 +1,635 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Regions whose memory comes and goes (uapi/rxe_rs.h), through pyverbs: both queue pairs in one process.
+
+segments.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Case names are the functions below. In all of them b has the memory and a uses it.
+"""
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import resource
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from pyverbs.mr import MR, MW
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QPAttr
+from pyverbs.wr import SGE, SendWR
+import pyverbs.enums as e
+
+from keys import ACCESS_, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE
+from keys import bind, bind1, page_buffer, read, rereg, write
+from status import ACCESS, End, pair, pattern, repeated_mapping
+
+DRIVER_ID, OBJECT_MR, VERBS_IOCTL = 14, 7, 0xC0181B01
+ADD, REMOVE = 0x1000, 0x1001
+ATTR_MR, ATTR_REQUEST, ATTR_STATE = 0x1000, 0x1001, 0x1002
+MANDATORY = 1
+BY_HANDLE, BY_RANGE, RELEASED = 1, 2, 1
+FIRST, MAX = 1, 4096
+MIB = 1 << 20
+NAMES = "lkey rkey handle start length run_start run_length bytes segments flags".split()
+
+
+class Refused(Exception):
+    def __init__(self, number):
+        super().__init__(errno.errorcode.get(number, number))
+        self.number = number
+
+
+def call(fd, handle, method, request, room=64, answer=None, attrs=None, driver=DRIVER_ID):
+    """The ioctl itself; returns the answer's bytes."""
+    request = ctypes.create_string_buffer(request, len(request))
+    state = ctypes.create_string_buffer(b"\xAA" * max(room, 1), max(room, 1))
+    if attrs is None:
+        attrs = [(ATTR_MR, 0, handle), (ATTR_REQUEST, len(request), ctypes.addressof(request)),
+                 (ATTR_STATE, room, ctypes.addressof(state) if answer is None else answer)]
+    body = b"".join(struct.pack("=HHHHQ", a, n, MANDATORY, 0, data) for a, n, data in attrs)
+    header = struct.pack("=HHHHQII", 24 + len(body), OBJECT_MR, method, len(attrs), 0, driver, 0)
+    try:
+        fcntl.ioctl(fd, VERBS_IOCTL, bytearray(header + body))
+    except OSError as error:
+        raise Refused(error.errno) from None
+    return state.raw
+
+
+def decode(raw):
+    return dict(zip(NAMES, struct.unpack("=IIQQQQQQII", raw[:64])))
+
+
+def add_request(rkey, addr, length, iova, flags=0):
+    return struct.pack("=QQQII", addr, length, iova, rkey, flags)
+
+
+def remove_request(rkey, handle=0, start=0, length=0, flags=None):
+    flags = (BY_HANDLE if handle else BY_RANGE) if flags is None else flags
+    return struct.pack("=QQQII", handle, start, length, rkey, flags)
+
+
+def add(end, mr, addr, length, iova=None):
+    state = decode(call(end.ctx.cmd_fd, mr.handle, ADD, add_request(mr.rkey, addr, length, addr if iova is None else iova)))
+    assert (state["lkey"], state["rkey"]) == (mr.lkey, mr.rkey), "the keys have changed"
+    assert state["handle"] > FIRST and state["flags"] == 0
+    return state
+
+
+def remove(end, mr, handle=0, start=0, length=0):
+    state = decode(call(end.ctx.cmd_fd, mr.handle, REMOVE, remove_request(mr.rkey, handle, start, length)))
+    if not state["flags"] & RELEASED:
+        assert (state["lkey"], state["rkey"]) == (mr.lkey, mr.rkey), "the keys have changed"
+    assert state["handle"] == 0
+    return state
+
+
+def refused(number, f, *arguments, **options):
+    try:
+        f(*arguments, **options)
+    except Refused as error:
+        assert error.number == number, f"{error}, expected {errno.errorcode[number]}"
+        return
+    raise AssertionError(f"{f.__name__}{arguments} was not refused")
+
+
+def put(addr, data):
+    ctypes.memmove(addr, data, len(data))
+
+
+def get(addr, length):
+    return ctypes.string_at(addr, length)
+
+
+def pinned():
+    """Bytes this process has pinned."""
+    return int(re.search(r"VmPin:\s*(\d+)", open("/proc/self/status").read())[1]) * 1024
+
+
+def region(names, pages=4, at=None, access=ACCESS, size=65536, **options):
+    """Two ends and a region of `pages` pages of b, which begins in the middle of a larger buffer."""
+    a, b = pair(names, size=size, **options)
+    buffer = page_buffer(64)
+    mr = MR(b.pd, pages * PAGE, access, address=buffer + 16 * PAGE)
+    return a, b, mr, buffer
+
+
+def grow(names):
+    """At the end and at the start: one region, one key; accesses of all kinds cross from one segment into the next."""
+    a, b, mr, buffer = region(names)
+    start = buffer + 16 * PAGE
+    state = add(b, mr, start + 4 * PAGE, 4 * PAGE)
+    assert (state["start"], state["length"]) == (start, 8 * PAGE), state
+    assert (state["run_start"], state["run_length"], state["bytes"], state["segments"]) == (start, 8 * PAGE, 8 * PAGE, 2), state
+    state = add(b, mr, start - PAGE, PAGE)
+    assert (state["start"], state["length"], state["bytes"], state["segments"]) == (start - PAGE, 9 * PAGE, 9 * PAGE, 3), state
+    first = start - PAGE
+    for n, (at, length) in enumerate(((0, 9 * PAGE), (PAGE - 1, 2), (5 * PAGE - 700, 1400), (4096 - 1, 4 * PAGE + 2), (9 * PAGE - 1, 1))):
+        data = write(a, first + at, mr.rkey, length, seed=n)
+        assert get(first + at, length) == data, (at, length)
+        assert read(a, first + at, mr.rkey, length) == data
+    # As a local key, for receiving and for sending.
+    data = pattern(9000, 5)
+    a.mr.write(data, 9000)
+    b.recv(SGE(first + 4 * PAGE - 500, 9000, mr.lkey))
+    a.post(e.IBV_WR_SEND, a.sge(9000))
+    a.complete()
+    b.complete()
+    assert get(first + 4 * PAGE - 500, 9000) == data
+    a.recv(a.sge(9000, 20000))
+    b.post(e.IBV_WR_SEND, SGE(first + 4 * PAGE - 500, 9000, mr.lkey))
+    b.complete()
+    a.complete()
+    assert a.mr.read(9000, 20000) == data
+    # Atomics in a segment that was added.
+    word = first + 7 * PAGE + 8
+    put(word, struct.pack("=Q", 40))
+    wr = SendWR(wr_id=5, num_sge=1, sg=[a.sge(8)], opcode=e.IBV_WR_ATOMIC_FETCH_AND_ADD, send_flags=e.IBV_SEND_SIGNALED)
+    wr.set_wr_atomic(mr.rkey, word, 2, 0)
+    a.qp.post_send(wr)
+    a.complete()
+    assert struct.unpack("=Q", get(word, 8)) == (42,) and struct.unpack("=Q", a.mr.read(8, 0)) == (40,)
+    mr.close()
+    write(a, first, state["rkey"], status=REFUSED)
+
+
+def elsewhere(names):
+    """Anywhere in the key's address space, memory from anywhere; what lies between is a hole."""
+    far, high = 1 << 40, (1 << 64) - 4 * PAGE
+    for at, length in ((4 * PAGE, 1), (4 * PAGE - 1, 2), (-1, 1), (-1, 2), (8 * PAGE, 1), (far - 1, 2), (far + 2 * PAGE - 1, 2),
+                       (far + 2 * PAGE, 1), (0, far), (high - 1, 1), (high + PAGE - 8, 9)):
+        a, b, mr, buffer = region(names)
+        start = buffer + 16 * PAGE
+        place = lambda at: at if at >= far else start + at
+        add(b, mr, buffer, 2 * PAGE, far)
+        add(b, mr, buffer + 2 * PAGE, PAGE, high)
+        state = add(b, mr, buffer + 40 * PAGE, 2 * PAGE, start + 6 * PAGE)
+        first = min(far, start)
+        assert (state["start"], state["length"]) == (first, high + PAGE - first), state
+        assert (state["run_start"], state["run_length"], state["bytes"]) == (start + 6 * PAGE, 2 * PAGE, 9 * PAGE), state
+        for to, real, size in ((far, buffer, 2 * PAGE), (high, buffer + 2 * PAGE, PAGE), (start + 6 * PAGE, buffer + 40 * PAGE, 2 * PAGE),
+                               (start, start, 4 * PAGE)):
+            data = write(a, to, mr.rkey, size, seed=size // PAGE)
+            assert get(real, size) == data and read(a, to, mr.rkey, size) == data
+        before = get(buffer, 64 * PAGE)
+        write(a, place(at), mr.rkey, min(length, 60000), REFUSED)
+        assert get(buffer, 64 * PAGE) == before, f"{length} bytes at {at:#x} changed memory"
+
+
+def shrink(names):
+    """By handle and by range; what is removed is refused at once and never written, what stays works."""
+    a, b, mr, buffer = region(names)
+    start = buffer + 16 * PAGE
+    handles = [add(b, mr, start + n * PAGE, PAGE)["handle"] for n in range(4, 12)]
+    assert len(set(handles)) == 8
+    write(a, start, mr.rkey, 12 * PAGE)
+    state = remove(b, mr, handle=handles[7])
+    assert (state["start"], state["length"], state["segments"]) == (start, 11 * PAGE, 8), state
+    state = remove(b, mr, start=start + 5 * PAGE, length=3 * PAGE)
+    assert (state["start"], state["length"], state["bytes"], state["segments"]) == (start, 11 * PAGE, 8 * PAGE, 5), state
+    state = remove(b, mr, handle=FIRST)
+    assert (state["start"], state["length"], state["bytes"]) == (start + 4 * PAGE, 7 * PAGE, 4 * PAGE), state
+    for handle in (FIRST, handles[7], handles[1], 12345):
+        refused(errno.ENOENT, remove, b, mr, handle=handle)
+    data = write(a, start + 4 * PAGE, mr.rkey, PAGE, seed=3)
+    assert get(start + 4 * PAGE, PAGE) == data
+    write(a, start + 8 * PAGE, mr.rkey, 3 * PAGE, seed=4)
+    put(buffer, bytes(64 * PAGE))
+    # The same place again, other memory.
+    again = add(b, mr, buffer, PAGE, start + 5 * PAGE)
+    assert again["handle"] not in handles and again["run_length"] == 2 * PAGE, again
+    data = write(a, start + 4 * PAGE, mr.rkey, 2 * PAGE, seed=5)
+    assert get(start + 4 * PAGE, PAGE) + get(buffer, PAGE) == data and get(start + 5 * PAGE, PAGE) == bytes(PAGE)
+    remove(b, mr, handle=again["handle"])
+    put(buffer, bytes(64 * PAGE))
+    write(a, start + 5 * PAGE, mr.rkey, 64, REFUSED)
+    assert get(buffer, 64 * PAGE) == bytes(64 * PAGE), "memory that was removed has been written"
+    for at in (0, 6 * PAGE, 11 * PAGE, 5 * PAGE - 1):
+        a, b, mr, buffer = region(names)
+        start = buffer + 16 * PAGE
+        extra = [add(b, mr, start + n * PAGE, PAGE)["handle"] for n in range(4, 12)]
+        remove(b, mr, start=start, length=4 * PAGE)
+        remove(b, mr, start=start + 5 * PAGE, length=2 * PAGE)
+        remove(b, mr, handle=extra[7])
+        a.post(e.IBV_WR_RDMA_READ, a.sge(2), remote=(start + at, mr.rkey))
+        a.complete(REFUSED)
+
+
+def ranges(names):
+    """A range is of whole segments, without a hole."""
+    a, b, mr, buffer = region(names)
+    start = buffer + 16 * PAGE
+    add(b, mr, start + 4 * PAGE, 4 * PAGE)
+    add(b, mr, start + 10 * PAGE, 2 * PAGE)
+    for at, length in ((0, 2 * PAGE), (PAGE, 3 * PAGE), (4 * PAGE, PAGE), (5 * PAGE, 3 * PAGE), (0, 5 * PAGE), (0, 12 * PAGE), (8 * PAGE, 2 * PAGE),
+                       (4 * PAGE, 8 * PAGE), (0, 0), (4 * PAGE, 0), (10 * PAGE, 3 * PAGE), (10 * PAGE, (1 << 64) - PAGE), (-PAGE, PAGE)):
+        refused(errno.EINVAL, remove, b, mr, start=start + at, length=length)
+    data = write(a, start, mr.rkey, 8 * PAGE, seed=2)
+    assert get(start, 8 * PAGE) == data
+    state = remove(b, mr, start=start, length=8 * PAGE)
+    assert (state["start"], state["length"], state["segments"]) == (start + 10 * PAGE, 2 * PAGE, 1), state
+    write(a, start + 10 * PAGE, mr.rkey, 2 * PAGE)
+    write(a, start, mr.rkey, status=REFUSED)
+
+
+def refusals(names):
+    """Bad arguments, each with its error, and nothing changes."""
+    a, b, mr, buffer = region(names)
+    start, spare = buffer + 16 * PAGE, buffer + 40 * PAGE
+    fd = b.ctx.cmd_fd
+    at = start + 8 * PAGE
+    for addr, length, iova in ((spare + 1, PAGE, at), (spare, PAGE + 1, at), (spare, PAGE, at + 1), (spare, 100, at), (spare, 0, at),
+                               (spare, PAGE, (1 << 64) - PAGE), (spare, 1 << 48, at), (spare, (1 << 64) - PAGE, at),
+                               ((1 << 64) - PAGE, 2 * PAGE, at)):
+        refused(errno.EINVAL, add, b, mr, addr, length, iova)
+    for iova, length in ((start, PAGE), (start + 3 * PAGE, PAGE), (start - PAGE, 2 * PAGE), (start + PAGE, PAGE), (start - PAGE, 6 * PAGE)):
+        refused(errno.EEXIST, add, b, mr, spare, length, iova)
+    libc = ctypes.CDLL(None)
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    gone, fixed = page_buffer(2), page_buffer(2)
+    libc.munmap(gone + PAGE, PAGE)
+    libc.mprotect(fixed, 2 * PAGE, 1)
+    refused(errno.EFAULT, add, b, mr, gone, 2 * PAGE, at)
+    refused(errno.EFAULT, add, b, mr, fixed, 2 * PAGE, at)
+    good = add_request(mr.rkey, spare, PAGE, at)
+    back = remove_request(mr.rkey, handle=FIRST)
+    for method, request in ((ADD, good), (REMOVE, back)):
+        refused(errno.EFAULT, call, fd, mr.handle, method, request, answer=0x1000)
+        refused(errno.EINVAL, call, fd, mr.handle, method, request[:-4])
+        refused(errno.EINVAL, call, fd, mr.handle, method, request, room=60)
+        refused(errno.EOPNOTSUPP, call, fd, mr.handle, method, request + b"\1")
+        refused(errno.EINVAL, call, fd, mr.handle, method, request, driver=15)
+        refused(errno.EINVAL, call, fd, mr.handle, method, request, attrs=[(ATTR_MR, 0, mr.handle)])
+        for handle in (b.pd.handle + 12345, 0xFFFFFFFF, 1 << 40):
+            refused(errno.ENOENT, call, fd, handle, method, request)
+    refused(errno.EPROTONOSUPPORT, call, fd, mr.handle, 0x1002, good)
+    refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey, spare, PAGE, at, flags=1))
+    refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey ^ 1, spare, PAGE, at))
+    refused(errno.EINVAL, call, fd, mr.handle, REMOVE, remove_request(b.mr.rkey, handle=FIRST))
+    for flags, handle, where, length in ((0, 1, 0, 0), (3, 1, 0, 0), (4, 1, 0, 0), (BY_HANDLE, 1, start, 0), (BY_HANDLE, 1, 0, 1),
+                                         (BY_RANGE, 1, start, 4 * PAGE)):
+        refused(errno.EINVAL, call, fd, mr.handle, REMOVE, remove_request(mr.rkey, handle, where, length, flags))
+    before = pinned()
+    data = write(a, start, mr.rkey, 4 * PAGE, seed=7)
+    assert get(start, 4 * PAGE) == data
+    # A caller of tomorrow: more room for the answer, more fields that are 0.
+    answer = call(fd, mr.handle, ADD, good + bytes(8), room=80)
+    assert decode(answer)["segments"] == 2 and answer[64:] == bytes(16), answer
+    assert pinned() == before + PAGE
+    write(a, at, mr.rkey, PAGE)
+    write(a, at + PAGE, mr.rkey, 1, REFUSED)
+
+
+def last(names):
+    """With the last segment the key goes; the region itself is still there to be deregistered."""
+    for by_range in (False, True):
+        a, b, mr, buffer = region(names)
+        start = buffer + 16 * PAGE
+        key, before = mr.rkey, pinned()
+        add(b, mr, start + 8 * PAGE, PAGE)
+        remove(b, mr, handle=FIRST)
+        write(a, start + 8 * PAGE, key, PAGE)
+        options = dict(start=start + 8 * PAGE, length=PAGE) if by_range else dict(handle=2)
+        state = remove(b, mr, **options)
+        assert state == dict.fromkeys(NAMES, 0) | {"flags": RELEASED}, state
+        assert pinned() == before - 4 * PAGE
+        refused(errno.ENOENT, add, b, mr, start, PAGE)
+        refused(errno.ENOENT, remove, b, mr, **options)
+        for flags in (ACCESS_, TRANS):
+            assert rereg(mr, b, flags, addr=start, length=PAGE, access=ACCESS) == errno.ENOENT
+        spare = [MR(b.pd, PAGE, ACCESS) for _ in range(50)]
+        write(a, start + 8 * PAGE, key, status=REFUSED)
+        mr.close()
+        # Deregistering it took nobody else's key along.
+        for end in (a, b):
+            end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+        a.connect(b, 7, 9)
+        b.connect(a, 9, 7)
+        for other in spare:
+            data = write(a, other.buf, other.rkey, PAGE, seed=other.rkey & 0xFF)
+            assert other.read(PAGE, 0) == data
+
+
+def foreign(names):
+    """Neither another context nor another protection domain reaches the region."""
+    a, b, mr, buffer = region(names)
+    start, at = buffer + 16 * PAGE, buffer + 24 * PAGE
+    other = End(names[2], int(names[3]))
+    # Handles are numbers of a context; this one has nothing under the number, or something else.
+    taken = {thing.handle for thing in (other.pd, other.mr)}
+    for handle in set(range(64)) - taken | {mr.handle}:
+        for method, request in ((ADD, add_request(mr.rkey, start, PAGE, at)), (REMOVE, remove_request(mr.rkey, handle=FIRST))):
+            try:
+                call(other.ctx.cmd_fd, handle, method, request)
+                raise AssertionError("a stranger changed the region")
+            except Refused as error:
+                assert error.number in (errno.ENOENT, errno.EINVAL), error
+    write(a, start, mr.rkey, 4 * PAGE)
+    # A segment is of the region's domain.
+    pd = PD(b.ctx)
+    mr2 = MR(pd, PAGE, ACCESS, address=buffer)
+    add(b, mr2, buffer + PAGE, PAGE)
+    write(a, buffer + PAGE, mr2.rkey, status=REFUSED)
+
+
+def rights(names):
+    """A segment grants what its region grants."""
+    a, b, mr, buffer = region(names, access=LOCAL | READ)
+    start = buffer + 16 * PAGE
+    add(b, mr, start + 4 * PAGE, PAGE)
+    put(start + 4 * PAGE, pattern(64, 9))
+    assert read(a, start + 4 * PAGE, mr.rkey) == pattern(64, 9)
+    write(a, start + 4 * PAGE, mr.rkey, status=REFUSED)
+    assert get(start + 4 * PAGE, 64) == pattern(64, 9)
+    # Memory that this process cannot write may be shown to others.
+    a, b, mr, buffer = region(names, access=READ)
+    start = buffer + 16 * PAGE
+    fixed = page_buffer(1)
+    put(fixed, pattern(PAGE, 8))
+    libc = ctypes.CDLL(None)
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.mprotect(fixed, PAGE, 1)
+    add(b, mr, fixed, PAGE, start + 4 * PAGE)
+    assert read(a, start + 4 * PAGE, mr.rkey, PAGE) == pattern(PAGE, 8)
+
+
+def many(names):
+    """As many as there may be, one message through all of them, and not one more."""
+    size = MAX * PAGE
+    a, b = pair(names, size=size, timeout=20)
+    base, space = page_buffer(MAX), 1 << 44
+    mr = MR(b.pd, PAGE, ACCESS, address=base)
+    # Every other one first, then what is between, so that they come in the middle of the table.
+    for n in [*range(2, MAX, 2), *range(1, MAX, 2)]:
+        # Memory in another order than the addresses.
+        state = add(b, mr, base + n * PAGE, PAGE, base + n * PAGE)
+    assert (state["segments"], state["bytes"], state["length"]) == (MAX, size, size), state
+    refused(errno.ENOSPC, add, b, mr, base, PAGE, space)
+    data = pattern(size, 6)
+    a.mr.write(data, size)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(base, mr.rkey))
+    a.complete(seconds=60)
+    assert get(base, size) == data
+    a.mr.write(bytes(size), size)
+    a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(base, mr.rkey))
+    a.complete(seconds=60)
+    assert a.mr.read(size, 0) == data
+    remove(b, mr, handle=77)
+    add(b, mr, base, PAGE, space)
+    state = remove(b, mr, start=base, length=PAGE)
+    assert state["segments"] == MAX - 1, state
+    write(a, space, mr.rkey, PAGE)
+
+
+def windows(names):
+    """A window opens what the region has: it may cross segments, cannot be bound over a hole, and loses what the region loses."""
+    for kind, opener in ((e.IBV_MW_TYPE_1, bind1), (e.IBV_MW_TYPE_2, bind)):
+        a, b, mr, buffer = region(names, access=BINDABLE)
+        start = buffer + 16 * PAGE
+        mw = MW(b.pd, kind)
+        extra = add(b, mr, start + 4 * PAGE, 4 * PAGE)["handle"]
+        key = opener(b, mw, 3 * PAGE, 3 * PAGE, WRITE | READ, mr)
+        b.complete()
+        data = write(a, start + 3 * PAGE, key, 3 * PAGE)
+        assert get(start + 3 * PAGE, 3 * PAGE) == data and read(a, start + 3 * PAGE, key, 3 * PAGE) == data
+        # The region grows and moves at its ends; the window stays where it is.
+        add(b, mr, start - PAGE, PAGE)
+        add(b, mr, start + 8 * PAGE, PAGE)
+        data = write(a, start + 3 * PAGE, key, 3 * PAGE, seed=2)
+        assert get(start + 3 * PAGE, 3 * PAGE) == data
+        remove(b, mr, handle=FIRST)
+        data = write(a, start + 4 * PAGE, key, 2 * PAGE, seed=3)
+        assert get(start + 4 * PAGE, 2 * PAGE) == data
+        # While it is open the last segments cannot go, nor can the region.
+        refused(errno.EBUSY, remove_all, b, mr, start)
+        try:
+            mr.close()
+            raise AssertionError("deregistered under a window")
+        except PyverbsError:
+            pass
+        before = get(buffer, 64 * PAGE)
+        write(a, start + 3 * PAGE, key, PAGE + 1, REFUSED)
+        assert get(buffer, 64 * PAGE) == before
+        mw.close()
+        # Over a hole.
+        a, b = pair(names, b_access=BINDABLE)
+        mr = MR(b.pd, PAGE, BINDABLE, address=buffer)
+        add(b, mr, buffer + 2 * PAGE, PAGE)
+        mw = MW(b.pd, kind)
+        opener(b, mw, PAGE - 1, 2, WRITE, mr)
+        b.complete(e.IBV_WC_MW_BIND_ERR)
+
+
+def remove_all(end, mr, start):
+    """Leaves one segment, then removes that too."""
+    for at, length in ((-PAGE, PAGE), (8 * PAGE, PAGE), (4 * PAGE, 4 * PAGE)):
+        try:
+            remove(end, mr, start=start + at, length=length)
+        except Refused as error:
+            if error.number != errno.EINVAL:
+                raise
+
+
+def reregistered(names):
+    """Registering anew gives one segment in place of all; rights and domain change for all of them."""
+    a, b, mr, buffer = region(names, access=LOCAL | READ)
+    start = buffer + 16 * PAGE
+    old = add(b, mr, start + 8 * PAGE, PAGE)
+    assert rereg(mr, b, ACCESS_, access=ACCESS) == 0
+    for at in (start, start + 8 * PAGE):
+        data = write(a, at, mr.rkey, PAGE, seed=at & 0xFF)
+        assert get(at, PAGE) == data
+    before = pinned()
+    assert rereg(mr, b, TRANS, addr=buffer, length=2 * PAGE, iova=0x10000) == 0
+    assert pinned() == before - 3 * PAGE
+    data = write(a, 0x10000, mr.rkey, 2 * PAGE, seed=4)
+    assert get(buffer, 2 * PAGE) == data
+    new = add(b, mr, buffer + 4 * PAGE, PAGE, 0x12000)
+    assert new["handle"] > old["handle"] and (new["start"], new["length"]) == (0x10000, 3 * PAGE), new
+    write(a, 0x10000, mr.rkey, 3 * PAGE)
+    refused(errno.ENOENT, remove, b, mr, handle=FIRST)
+    write(a, start + 8 * PAGE, mr.rkey, status=REFUSED)
+    # Another domain, both ways.
+    a, b, mr, buffer = region(names)
+    start = buffer + 16 * PAGE
+    add(b, mr, start + 8 * PAGE, PAGE)
+    pd = PD(b.ctx)
+    assert rereg(mr, b, PD_, pd=pd) == 0
+    assert rereg(mr, b, PD_, pd=b.pd) == 0
+    write(a, start + 8 * PAGE, mr.rkey)
+    assert rereg(mr, b, PD_, pd=pd) == 0
+    write(a, start + 8 * PAGE, mr.rkey, status=REFUSED)
+    # Pages pinned for reading are pinned anew before they are written.
+    a, b, mr, buffer = region(names, access=READ)
+    start, fresh = buffer + 16 * PAGE, page_buffer(2)
+    add(b, mr, fresh, 2 * PAGE, start + 4 * PAGE)
+    assert read(a, start + 4 * PAGE, mr.rkey) == bytes(64)
+    assert rereg(mr, b, ACCESS_, access=ACCESS) == 0
+    data = write(a, start, mr.rkey, 6 * PAGE, seed=6)
+    assert get(start, 4 * PAGE) + get(fresh, 2 * PAGE) == data
+    assert get(page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+
+
+def under_traffic(names):
+    """Growing and shrinking, again and again, refuses and delays nothing that goes to what stays."""
+    a, b = pair(names, size=1 << 16)
+    extra = page_buffer(64)
+    stop = threading.Event()
+    failures, turns, slowest = [], [0], [0.0]
+
+    def change():
+        far = 1 << 40
+        try:
+            while not stop.is_set():
+                begin = time.monotonic()
+                handles = [add(b, b.mr, extra + n * PAGE, PAGE, far + n * PAGE)["handle"] for n in (0, 1, 3, 5)]
+                remove(b, b.mr, start=far, length=2 * PAGE)
+                for handle in handles[2:]:
+                    remove(b, b.mr, handle=handle)
+                turns[0] += 1
+                slowest[0] = max(slowest[0], time.monotonic() - begin)
+        except (Refused, AssertionError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 20
+        n = 0
+        while (n < 60 or turns[0] < 10) and time.monotonic() < deadline:
+            data = write(a, b.mr.buf, b.mr.rkey, 1 << 16, seed=n)
+            assert b.mr.read(1 << 16, 0) == data
+            assert read(a, b.mr.buf, b.mr.rkey, 1 << 16) == data
+            n += 1
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures, failures
+    assert n >= 60 and turns[0] >= 10, f"{n} transfers, {turns[0]} changes"
+    print(f"{n} transfers; {turns[0]} times 7 changes, at most {slowest[0] * 1e3:.1f} ms")
+
+
+def never_stale(names):
+    """What is removed while the peer writes to it is written before, or not at all."""
+    for turn in range(8):
+        a, b, mr, buffer = region(names, size=MIB)
+        big = page_buffer(256)
+        at = 1 << 40
+        handle = add(b, mr, big, MIB, at)["handle"]
+        a.mr.write(pattern(MIB, turn), MIB)
+        for _ in range(20):
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(at, mr.rkey))
+        time.sleep(0.002 * turn)
+        remove(b, mr, handle=handle)
+        # Nobody but this process changes it now.
+        put(big, bytes(MIB))
+        time.sleep(0.05)
+        assert get(big, MIB) == bytes(MIB), "written after it was removed"
+        done = [wc.status for wc in drain(a, 20)]
+        ok = done.count(e.IBV_WC_SUCCESS)
+        assert done[:ok] == [e.IBV_WC_SUCCESS] * ok, done
+        assert ok == 20 or done[ok] == REFUSED and set(done[ok + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, done
+
+
+def drain(end, count, seconds=30):
+    found, deadline = [], time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < deadline:
+        found += end.cq.poll(count)[1]
+    assert len(found) == count, f"{len(found)} completions of {count}"
+    return found
+
+
+def cost(names):
+    """What is pinned, and what it takes to pin it, follow the difference and not the size of the region."""
+    a, b = pair(names, size=MIB)
+    size = 1 << 30
+    address, file = repeated_mapping(size, 1 << 24)
+    before = pinned()
+    begin = time.monotonic()
+    mr = MR(b.pd, size, ACCESS, address=address)
+    whole = time.monotonic() - begin
+    assert pinned() == before + size
+    more = page_buffer(256)
+    put(more, bytes(MIB))
+    begin = time.monotonic()
+    state = add(b, mr, more, MIB, address + size)
+    part = time.monotonic() - begin
+    assert pinned() == before + size + MIB and state["bytes"] == size + MIB
+    assert part < whole / 4, f"{part:.6f} s for 1 MiB, {whole:.6f} s for 1 GiB"
+    data = write(a, address + size - 3000, mr.rkey, 6000)
+    assert os.pread(file, 3000, (1 << 24) - 3000) + get(more, 3000) == data
+    begin = time.monotonic()
+    remove(b, mr, handle=state["handle"])
+    gone = time.monotonic() - begin
+    assert pinned() == before + size
+    print(f"1 GiB registered in {whole * 1e3:.1f} ms, 1 MiB added in {part * 1e3:.3f} ms, removed in {gone * 1e3:.3f} ms")
+
+
+def memlock(names):
+    """Added memory counts against RLIMIT_MEMLOCK; what does not fit leaves nothing behind."""
+    a, b, mr, buffer = region(names)
+    extra = page_buffer(1024)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (pinned() + 64 * PAGE, pinned() + 64 * PAGE))
+    os.setresuid(65534, 65534, 65534)
+    at, before = 1 << 40, pinned()
+    refused(errno.ENOMEM, add, b, mr, extra, 65 * PAGE, at)
+    assert pinned() == before
+    handle = add(b, mr, extra, 64 * PAGE, at)["handle"]
+    assert pinned() == before + 64 * PAGE
+    refused(errno.ENOMEM, add, b, mr, extra + 64 * PAGE, PAGE, at + 64 * PAGE)
+    remove(b, mr, handle=handle)
+    state = add(b, mr, extra + 64 * PAGE, 64 * PAGE, at + 64 * PAGE)
+    assert state["segments"] == 2 and pinned() == before + 64 * PAGE
+
+
+def process_killed(names):
+    """A process that dies with segments leaves nothing behind; neither does one that closes the device."""
+    for how in ("exit", "kill"):
+        child = os.fork()
+        if not child:
+            a, b, mr, buffer = region(names)
+            for n in range(5):
+                add(b, mr, buffer + 40 * PAGE + 2 * n * PAGE, PAGE)
+            remove(b, mr, handle=FIRST)
+            empty = MR(b.pd, PAGE, ACCESS)
+            remove(b, empty, handle=FIRST)
+            os.kill(os.getpid(), 9) if how == "kill" else os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert status == (9 if how == "kill" else 0), status
+
+
+def device_gone(names):
+    """When the device goes the methods fail; what was pinned is not any more."""
+    a, b, mr, buffer = region(names)
+    before = pinned()
+    add(b, mr, buffer + 40 * PAGE, 8 * PAGE)
+    subprocess.run(["rdma", "link", "del", names[2]], check=True)
+    deadline = time.monotonic() + 10
+    while pinned() >= before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert pinned() < before, "still pinned"
+    refused(errno.EIO, add, b, mr, buffer + 50 * PAGE, PAGE)
+    refused(errno.EIO, remove, b, mr, handle=FIRST)
+
+
+def shown(names):
+    """The kernel's list of resources tells the size in bytes and the number of segments."""
+    a, b, mr, buffer = region(names)
+    add(b, mr, buffer + 40 * PAGE, 3 * PAGE)
+    text = subprocess.run(["rdma", "-dd", "resource", "show", "mr"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    # Details follow the line of their region.
+    assert re.search(rf"mrlen {7 * PAGE}\b[^\n]*\n?[^\n]*drv_segments 2", text), text
+
+
+CASES = [grow, elsewhere, shrink, ranges, refusals, last, foreign, rights, many, windows, reregistered, under_traffic, never_stale, cost,
+         memlock, process_killed, device_gone, shown]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")
