@@ -1,0 +1,57 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: GPL-2.0
+# iSCSI over RDMA with the stock kernel's own target and initiator. Used by ulp.test, on either node.
+
+. /share/tests/ulp.sh
+IQN=iqn.2026-01.test:rxe
+LIO=/sys/kernel/config/target
+TPG=$LIO/iscsi/$IQN/tpgt_1
+
+# iser_target_up ADDRESS: a target with one disk of 64 MiB in memory.
+iser_target_up() {
+	modprobe iscsi_target_mod && modprobe ib_isert || return
+	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
+	mkdir -p $LIO/core/rd_mcp_0/disk || return
+	echo rd_pages=16384 >$LIO/core/rd_mcp_0/disk/control
+	echo 1 >$LIO/core/rd_mcp_0/disk/enable || return
+	mkdir -p $TPG/lun/lun_0 "$TPG/np/$1:3260" || return
+	ln -s $LIO/core/rd_mcp_0/disk $TPG/lun/lun_0/disk
+	echo 1 >"$TPG/np/$1:3260/iser" || return
+	echo 0 >$TPG/attrib/authentication
+	echo 1 >$TPG/attrib/generate_node_acls
+	echo 0 >$TPG/attrib/demo_mode_write_protect
+	echo 1 >$TPG/enable
+}
+
+iser_target_down() {
+	echo 0 >$TPG/enable
+	rm -f $TPG/lun/lun_0/disk
+	rmdir $TPG/np/* $TPG/lun/lun_0 $TPG $LIO/iscsi/$IQN $LIO/iscsi $LIO/core/rd_mcp_0/disk $LIO/core/rd_mcp_0
+	modprobe -r ib_isert iscsi_target_mod
+}
+
+# iser_connect ADDRESS: prints the block device.
+iser_connect() {
+	local i n
+	modprobe sd_mod && modprobe ib_iser || return
+	pgrep -x iscsid >/dev/null || { echo "InitiatorName=iqn.2026-01.test:initiator" >/etc/iscsi/initiatorname.iscsi && iscsid; } >&2 || return
+	iscsiadm -m node -o new -T $IQN -p "$1:3260,1" -I iser >&2 || return
+	timeout 60 iscsiadm -m node -T $IQN -p "$1:3260" -I iser -l >&2 || return
+	for i in $(seq 100); do
+		for n in /sys/block/sd*; do
+			[ -b "/dev/${n##*/}" ] && echo "/dev/${n##*/}" && return
+		done
+		sleep 0.1
+	done
+	echo "no block device after $i tries" >&2
+	return 1
+}
+
+iser_disconnect() {
+	timeout 60 iscsiadm -m node -T $IQN -p "$1:3260" -I iser -u && iscsiadm -m node -o delete -T $IQN -p "$1:3260"
+}
+
+iser_off() {
+	pkill -x iscsid
+	modprobe -r ib_iser
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Reliable datagram sockets (RDS), which go over RDMA by themselves: echoes of messages of many sizes.
+
+rds.py serve ADDRESS            answers every message until an empty one comes
+rds.py call ADDRESS SERVER      sends messages, several at a time, and compares the answers
+"""
+import random
+import socket
+import sys
+
+PORT = 18634
+# From the kernel's headers: past the limit of unprivileged sockets.
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+SIZES = (1, 2, 100, 4095, 4096, 4097, 8192, 65536, 300000, 1 << 20)
+
+
+def open_at(address, port):
+    rds = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET, 0)
+    rds.settimeout(60)
+    # Whole messages must fit, several at a time.
+    for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
+        rds.setsockopt(socket.SOL_SOCKET, option, 8 << 20)
+    rds.bind((address, port))
+    return rds
+
+
+def serve(address):
+    rds = open_at(address, PORT)
+    print("ready", flush=True)
+    while True:
+        data, sender = rds.recvfrom(2 << 20)
+        rds.sendto(data[::-1], sender)
+        if data == b"end":
+            break
+
+
+def call(address, server):
+    rds = open_at(address, PORT + 1)
+    dice = random.Random(1)
+    for size in SIZES:
+        batch = [dice.randbytes(size) for _ in range(4)]
+        for data in batch:
+            assert rds.sendto(data, (server, PORT)) == size
+        for data in batch:
+            answer, _ = rds.recvfrom(2 << 20)
+            assert answer == data[::-1], f"a wrong answer to {size} bytes"
+        print(f"{size} bytes: {len(batch)} answers are right")
+    rds.sendto(b"end", (server, PORT))
+    assert rds.recvfrom(10)[0] == b"dne"
+
+
+if __name__ == "__main__":
+    {"serve": serve, "call": call}[sys.argv[1]](*sys.argv[2:])
