@@ -88,6 +88,7 @@ if [ "$mode" = all ]; then
 	machines vm-netns "$main" netns --test '*' --without netdev.macvlan
 	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
 		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent'
+	machines vm-ulp "$main" two --test 'ulp.*'
 	for other in 7.3 7.2; do
 		[ "$other" != "$main" ] || continue
 		if [ "$driver" = rxe_rs ]; then
