@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""As segments.py: regions with many segments, regions that change under traffic, what is pinned, and how they end.
+
+segments_life.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+"""
+import errno
+import os
+import re
+import resource
+import subprocess
+import sys
+import threading
+import time
+
+from pyverbs.mr import MR
+import pyverbs.enums as e
+
+from keys import PAGE, REFUSED, page_buffer, read, write
+from segments import FIRST, MAX, MIB, Refused, add, get, pinned, put, refused, region, remove
+from status import ACCESS, pair, pattern, repeated_mapping
+
+
+def many(names):
+    """As many as there may be, one message through all of them, and not one more."""
+    size = MAX * PAGE
+    a, b = pair(names, size=size, timeout=20)
+    base, space = page_buffer(MAX), 1 << 44
+    mr = MR(b.pd, PAGE, ACCESS, address=base)
+    # Every other one first, then what is between, so that they come in the middle of the table.
+    for n in [*range(2, MAX, 2), *range(1, MAX, 2)]:
+        # Memory in another order than the addresses.
+        state = add(b, mr, base + n * PAGE, PAGE, base + n * PAGE)
+    assert (state["segments"], state["bytes"], state["length"]) == (MAX, size, size), state
+    refused(errno.ENOSPC, add, b, mr, base, PAGE, space)
+    data = pattern(size, 6)
+    a.mr.write(data, size)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(base, mr.rkey))
+    a.complete(seconds=60)
+    assert get(base, size) == data
+    a.mr.write(bytes(size), size)
+    a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(base, mr.rkey))
+    a.complete(seconds=60)
+    assert a.mr.read(size, 0) == data
+    remove(b, mr, handle=77)
+    add(b, mr, base, PAGE, space)
+    state = remove(b, mr, start=base, length=PAGE)
+    assert state["segments"] == MAX - 1, state
+    write(a, space, mr.rkey, PAGE)
+
+
+def under_traffic(names):
+    """Growing and shrinking, again and again, refuses and delays nothing that goes to what stays."""
+    a, b = pair(names, size=1 << 16)
+    extra = page_buffer(64)
+    stop = threading.Event()
+    failures, turns, slowest = [], [0], [0.0]
+
+    def change():
+        far = 1 << 40
+        try:
+            while not stop.is_set():
+                begin = time.monotonic()
+                handles = [add(b, b.mr, extra + n * PAGE, PAGE, far + n * PAGE)["handle"] for n in (0, 1, 3, 5)]
+                remove(b, b.mr, start=far, length=2 * PAGE)
+                for handle in handles[2:]:
+                    remove(b, b.mr, handle=handle)
+                turns[0] += 1
+                slowest[0] = max(slowest[0], time.monotonic() - begin)
+        except (Refused, AssertionError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 20
+        n = 0
+        while (n < 60 or turns[0] < 10) and time.monotonic() < deadline:
+            data = write(a, b.mr.buf, b.mr.rkey, 1 << 16, seed=n)
+            assert b.mr.read(1 << 16, 0) == data
+            assert read(a, b.mr.buf, b.mr.rkey, 1 << 16) == data
+            n += 1
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures, failures
+    assert n >= 60 and turns[0] >= 10, f"{n} transfers, {turns[0]} changes"
+    print(f"{n} transfers; {turns[0]} times 7 changes, at most {slowest[0] * 1e3:.1f} ms")
+
+
+def never_stale(names):
+    """What is removed while the peer writes to it is written before, or not at all."""
+    for turn in range(8):
+        a, b, mr, buffer = region(names, size=MIB)
+        big = page_buffer(256)
+        at = 1 << 40
+        handle = add(b, mr, big, MIB, at)["handle"]
+        a.mr.write(pattern(MIB, turn), MIB)
+        for _ in range(20):
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(at, mr.rkey))
+        time.sleep(0.002 * turn)
+        remove(b, mr, handle=handle)
+        # Nobody but this process changes it now.
+        put(big, bytes(MIB))
+        time.sleep(0.05)
+        assert get(big, MIB) == bytes(MIB), "written after it was removed"
+        done = [wc.status for wc in drain(a, 20)]
+        ok = done.count(e.IBV_WC_SUCCESS)
+        assert done[:ok] == [e.IBV_WC_SUCCESS] * ok, done
+        assert ok == 20 or done[ok] == REFUSED and set(done[ok + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, done
+
+
+def drain(end, count, seconds=30):
+    found, deadline = [], time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < deadline:
+        found += end.cq.poll(count)[1]
+    assert len(found) == count, f"{len(found)} completions of {count}"
+    return found
+
+
+def cost(names):
+    """What is pinned, and what it takes to pin it, follow the difference and not the size of the region."""
+    a, b = pair(names, size=MIB)
+    # Fewer pages than User Mode Linux can have mappings.
+    size = 128 * MIB
+    address, file = repeated_mapping(size, 1 << 24)
+    before = pinned()
+    begin = time.monotonic()
+    mr = MR(b.pd, size, ACCESS, address=address)
+    whole = time.monotonic() - begin
+    assert pinned() == before + size
+    more = page_buffer(256)
+    put(more, bytes(MIB))
+    begin = time.monotonic()
+    state = add(b, mr, more, MIB, address + size)
+    part = time.monotonic() - begin
+    assert pinned() == before + size + MIB and state["bytes"] == size + MIB
+    assert part < whole / 4, f"{part:.6f} s for 1 MiB, {whole:.6f} s for 128 MiB"
+    data = write(a, address + size - 3000, mr.rkey, 6000)
+    assert os.pread(file, 3000, (1 << 24) - 3000) + get(more, 3000) == data
+    begin = time.monotonic()
+    remove(b, mr, handle=state["handle"])
+    gone = time.monotonic() - begin
+    assert pinned() == before + size
+    print(f"128 MiB registered in {whole * 1e3:.1f} ms, 1 MiB added in {part * 1e3:.3f} ms, removed in {gone * 1e3:.3f} ms")
+
+
+def memlock(names):
+    """Added memory counts against RLIMIT_MEMLOCK; what does not fit leaves nothing behind."""
+    a, b, mr, buffer = region(names)
+    extra = page_buffer(1024)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (pinned() + 64 * PAGE, pinned() + 64 * PAGE))
+    os.setresuid(65534, 65534, 65534)
+    at, before = 1 << 40, pinned()
+    refused(errno.ENOMEM, add, b, mr, extra, 65 * PAGE, at)
+    assert pinned() == before
+    handle = add(b, mr, extra, 64 * PAGE, at)["handle"]
+    assert pinned() == before + 64 * PAGE
+    refused(errno.ENOMEM, add, b, mr, extra + 64 * PAGE, PAGE, at + 64 * PAGE)
+    remove(b, mr, handle=handle)
+    state = add(b, mr, extra + 64 * PAGE, 64 * PAGE, at + 64 * PAGE)
+    assert state["segments"] == 2 and pinned() == before + 64 * PAGE
+
+
+def process_killed(names):
+    """A process that dies with segments leaves nothing behind; neither does one that closes the device."""
+    for how in ("exit", "kill"):
+        child = os.fork()
+        if not child:
+            a, b, mr, buffer = region(names)
+            for n in range(5):
+                add(b, mr, buffer + 40 * PAGE + 2 * n * PAGE, PAGE)
+            remove(b, mr, handle=FIRST)
+            empty = MR(b.pd, PAGE, ACCESS)
+            remove(b, empty, handle=FIRST)
+            os.kill(os.getpid(), 9) if how == "kill" else os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert status == (9 if how == "kill" else 0), status
+
+
+def device_gone(names):
+    """When the device goes the methods fail; what was pinned is not any more."""
+    a, b, mr, buffer = region(names)
+    before = pinned()
+    add(b, mr, buffer + 40 * PAGE, 8 * PAGE)
+    subprocess.run(["rdma", "link", "del", names[2]], check=True)
+    deadline = time.monotonic() + 10
+    while pinned() >= before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert pinned() < before, "still pinned"
+    refused(errno.EIO, add, b, mr, buffer + 50 * PAGE, PAGE)
+    refused(errno.EIO, remove, b, mr, handle=FIRST)
+
+
+def shown(names):
+    """The kernel's list of resources tells the size in bytes and the number of segments."""
+    a, b, mr, buffer = region(names)
+    add(b, mr, buffer + 40 * PAGE, 3 * PAGE)
+    text = subprocess.run(["rdma", "-dd", "resource", "show", "mr"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    # Details follow the line of their region.
+    assert re.search(rf"mrlen {7 * PAGE}\b[^\n]*\n?[^\n]*drv_segments 2", text), text
+
+
+CASES = [many, under_traffic, never_stale, cost, memlock, process_killed, device_gone, shown]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")
