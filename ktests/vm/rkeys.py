@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Memory keys as peers meet them, through pyverbs: both queue pairs in one process.
+
+rkeys.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Case names are the functions below. In all of them b has the memory and a uses it.
+"""
+import ctypes
+import sys
+import time
+
+from pyverbs.mr import MR, MW
+from pyverbs.pd import PD
+from pyverbs.wr import SendWR
+import pyverbs.enums as e
+
+from keys import ATOMIC, BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, local_inv, page_buffer
+from status import ACCESS, MTU, End, pair, pattern
+
+ALL = (WRITE, READ, ATOMIC)
+TOP = 1 << 64
+
+
+def operations(rights):
+    """Names of the operations that need one of these rights."""
+    table = {WRITE: ("write", "write_imm", "long_write"), READ: ("read", "long_read"), ATOMIC: ("fetch_add", "cmp_swap")}
+    return [name for right in rights for name in table[right]]
+
+
+def post(a, name, addr, key, length=64):
+    """Posts the operation; `length` counts for short writes and reads."""
+    if name in ("fetch_add", "cmp_swap"):
+        opcode = e.IBV_WR_ATOMIC_FETCH_AND_ADD if name == "fetch_add" else e.IBV_WR_ATOMIC_CMP_AND_SWP
+        wr = SendWR(wr_id=3, num_sge=1, sg=[a.sge(8)], opcode=opcode, send_flags=e.IBV_SEND_SIGNALED)
+        # The compare succeeds if the memory holds what `untouched` puts there.
+        compare = int.from_bytes(pattern(8, 77), "little")
+        wr.set_wr_atomic(key, addr, 1 if name == "fetch_add" else compare, 0x1234567890)
+        a.qp.post_send(wr)
+        return
+    if name.startswith("long_"):
+        length = 5 * MTU + 1
+    opcode = {"read": e.IBV_WR_RDMA_READ, "write_imm": e.IBV_WR_RDMA_WRITE_WITH_IMM}.get(name.removeprefix("long_"), e.IBV_WR_RDMA_WRITE)
+    a.post(opcode, a.sge(length), remote=(addr, key), imm=5 if name == "write_imm" else None)
+
+
+def size_of(name, length=64):
+    return 8 if name in ("fetch_add", "cmp_swap") else 5 * MTU + 1 if name.startswith("long_") else length
+
+
+def untouched(names, make, rights=ALL, length=64):
+    """Each operation on what `make(b, size)` returns (address, key and whatever must stay alive) is refused: the requester's
+    completion says so, both queue pairs are in error, and none of b's memory has changed."""
+    for name in operations(rights):
+        a, b = pair(names, b_access=ACCESS | BINDABLE)
+        buffer = page_buffer(32)
+        fill = pattern(32 * PAGE, 77)
+        ctypes.memmove(buffer, fill, len(fill))
+        b.mr.write(fill[:b.size], b.size)
+        b.buffer = buffer
+        if name == "write_imm":
+            b.recv(b.sge(0))
+        addr, key, *alive = make(b, size_of(name, length))
+        post(a, name, addr % TOP, key, length)
+        a.complete(REFUSED)
+        assert a.state() == e.IBV_QPS_ERR, f"{name}: the requester is in state {a.state()}"
+        deadline = time.monotonic() + 5
+        while b.state() != e.IBV_QPS_ERR and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert b.state() == e.IBV_QPS_ERR, f"{name}: the responder is in state {b.state()}"
+        assert ctypes.string_at(buffer, len(fill)) == fill and b.mr.read(b.size, 0) == fill[:b.size], f"{name} changed memory"
+        del alive
+
+
+def unpredictable(names):
+    """Neither index nor key byte of a key says anything about those before it."""
+    b = End(names[2], int(names[3]))
+    count = 1500
+    address = page_buffer(1)
+    regions = [MR(b.pd, PAGE, LOCAL, address=address) for _ in range(count)]
+    keys = [mr.rkey for mr in regions]
+    assert all(mr.lkey == mr.rkey for mr in regions)
+    indices, variants = [key >> 8 for key in keys], [key & 0xFF for key in keys]
+    assert len(set(indices)) == count and 0 not in indices
+    # All 24 bits are in use: each is set in about half of them (6 standard deviations).
+    for bit in range(32):
+        ones = sum(key >> bit & 1 for key in keys)
+        assert abs(ones - count / 2) < 6 * (count / 4) ** 0.5, f"bit {bit} is set in {ones} of {count}"
+    rises = sum(x < y for x, y in zip(indices, indices[1:]))
+    assert abs(rises - count / 2) < 6 * (count / 12) ** 0.5, f"{rises} of {count} are above the one before"
+    near = sum(abs(x - y) < 256 for x, y in zip(indices, indices[1:]))
+    assert near < 5, f"{near} neighbours"
+    assert len(set(variants)) > 240, f"{len(set(variants))} key bytes"
+    # The index of a region that is gone is not the next one's.
+    again = 0
+    for _ in range(200):
+        mr = MR(b.pd, PAGE, LOCAL, address=address)
+        index = mr.rkey >> 8
+        mr.close()
+        mr = MR(b.pd, PAGE, LOCAL, address=address)
+        again += index == mr.rkey >> 8
+        mr.close()
+    assert again < 3, f"{again} of 200 indices were used again at once"
+
+
+def stale(names):
+    """The key of a region that was deregistered, and of one that has its memory now under another key."""
+    def gone(b, size):
+        mr = MR(b.pd, 16 * PAGE, ACCESS, address=b.buffer)
+        key = mr.rkey
+        mr.close()
+        return b.buffer, key, MR(b.pd, 16 * PAGE, ACCESS, address=b.buffer)
+
+    untouched(names, gone)
+
+
+def never_given(names):
+    """Other key bytes of a key, its neighbours, and keys that nobody has."""
+    for change in (lambda k: k ^ 1, lambda k: k ^ 0x80, lambda k: k ^ 0xFF, lambda k: k ^ 0x100, lambda k: 0, lambda k: 0xFFFFFFFF,
+                   lambda k: k & 0xFF, lambda k: k ^ 0x80000000):
+        untouched(names, lambda b, size: (b.mr.buf, change(b.mr.rkey)), rights=(WRITE, READ))
+    untouched(names, lambda b, size: (b.mr.buf, b.mr.rkey ^ 1), rights=(ATOMIC,))
+
+
+def foreign_domain(names):
+    """A region of the same process in another protection domain."""
+    def other(b, size):
+        pd = PD(b.ctx)
+        mr = MR(pd, 16 * PAGE, ACCESS, address=b.buffer)
+        return b.buffer, mr.rkey, mr, pd
+
+    untouched(names, other)
+
+
+def wrong_access(names):
+    """Each operation on a region that grants all but the right it needs."""
+    for right in ALL:
+        def without(b, size):
+            mr = MR(b.pd, 16 * PAGE, ACCESS & ~right | LOCAL, address=b.buffer)
+            return b.buffer, mr.rkey, mr
+
+        untouched(names, without, rights=(right,))
+    # None of the local rights lets a peer in.
+    def local(b, size):
+        mr = MR(b.pd, 16 * PAGE, BINDABLE & ~(WRITE | READ | ATOMIC), address=b.buffer)
+        return b.buffer, mr.rkey, mr
+
+    untouched(names, local)
+
+
+def out_of_bounds(names):
+    """One byte (for atomics one word) before the region, behind it, across either end, and far away."""
+    for place in (lambda size: -8, lambda size: 8 * PAGE + 8, lambda size: 8 * PAGE - size + 8, lambda size: 1 << 40, lambda size: -1 << 40):
+        def outside(b, size):
+            mr = MR(b.pd, 8 * PAGE, ACCESS, address=b.buffer + 8 * PAGE)
+            return b.buffer + 8 * PAGE + (place(size) + 7) // 8 * 8, mr.rkey, mr
+
+        untouched(names, outside)
+    for place in (lambda size: -1, lambda size: 8 * PAGE, lambda size: 8 * PAGE - size + 1):
+        def byte(b, size):
+            mr = MR(b.pd, 8 * PAGE, ACCESS, address=b.buffer + 8 * PAGE)
+            return b.buffer + 8 * PAGE + place(size), mr.rkey, mr
+
+        untouched(names, byte, rights=(WRITE, READ))
+
+
+def wrapping(names):
+    """Addresses whose sum with the length is beyond 2^64."""
+    for addr in (TOP - 8, TOP - 64, TOP - 4096):
+        untouched(names, lambda b, size: (addr, b.mr.rkey), rights=(WRITE, READ), length=8192)
+    untouched(names, lambda b, size: (TOP - 8, b.mr.rkey), rights=(ATOMIC,))
+
+
+def invalidated(names):
+    """The key of a window that was invalidated, unbound, bound anew, or deallocated."""
+    rights = WRITE | READ | ATOMIC
+
+    def by_request(b, size):
+        mw = MW(b.pd, e.IBV_MW_TYPE_2)
+        key = bind(b, mw, 0, 8 * PAGE, rights)
+        b.complete()
+        local_inv(b, key)
+        b.complete()
+        return b.mr.buf, key, mw
+
+    def bound_anew(b, size):
+        mw = MW(b.pd, e.IBV_MW_TYPE_1)
+        key = bind1(b, mw, 0, 8 * PAGE, rights)
+        b.complete()
+        bind1(b, mw, 0, 8 * PAGE, rights)
+        b.complete()
+        return b.mr.buf, key, mw
+
+    def deallocated(b, size):
+        mw = MW(b.pd, e.IBV_MW_TYPE_1)
+        key = bind1(b, mw, 0, 8 * PAGE, rights)
+        b.complete()
+        mw.close()
+        return b.mr.buf, key
+
+    for make in (by_request, bound_anew, deallocated):
+        untouched(names, make)
+
+
+def no_bytes(names):
+    """Operations without bytes check neither key nor address, and change nothing."""
+    a, b = pair(names)
+    fill = pattern(b.size, 77)
+    b.mr.write(fill, b.size)
+    gone = MR(b.pd, PAGE, ACCESS)
+    dead = gone.rkey
+    gone.close()
+    for key in (b.mr.rkey, b.mr.rkey ^ 1, dead, 0, 0xFFFFFFFF, MR(PD(b.ctx), PAGE, ACCESS).rkey):
+        for addr in (b.mr.buf, 0, TOP - 1, b.mr.buf + b.size + 1):
+            for opcode in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_RDMA_WRITE_WITH_IMM):
+                imm = opcode == e.IBV_WR_RDMA_WRITE_WITH_IMM
+                if imm:
+                    b.recv(b.sge(0))
+                a.post(opcode, a.sge(0), remote=(addr, key), imm=9 if imm else None)
+                a.complete()
+                if imm:
+                    assert b.complete().byte_len == 0
+    assert b.mr.read(b.size, 0) == fill
+    assert a.state() == b.state() == e.IBV_QPS_RTS
+    # Bytes are checked again after that.
+    post(a, "write", b.mr.buf, dead)
+    a.complete(REFUSED)
+    assert b.mr.read(b.size, 0) == fill
+
+
+def unreliable(names):
+    """A UC peer is not told, but its bytes go nowhere either; what it sends properly afterwards arrives."""
+    a, b = pair(names, qp_type=e.IBV_QPT_UC)
+    fill = pattern(b.size, 77)
+    b.mr.write(fill, b.size)
+    foreign = MR(PD(b.ctx), PAGE, ACCESS)
+    for addr, key in ((b.mr.buf, b.mr.rkey ^ 1), (b.mr.buf + b.size - 1, b.mr.rkey), (TOP - 8, b.mr.rkey), (foreign.buf, foreign.rkey)):
+        for name in ("write", "long_write"):
+            post(a, name, addr, key)
+            a.complete()
+    time.sleep(0.1)
+    assert b.mr.read(b.size, 0) == fill
+    data = pattern(5 * MTU + 1, 3)
+    a.mr.write(data, len(data))
+    post(a, "long_write", b.mr.buf, b.mr.rkey)
+    a.complete()
+    deadline = time.monotonic() + 5
+    while b.mr.read(len(data), 0) != data and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert b.mr.read(len(data), 0) == data
+
+
+CASES = [unpredictable, stale, never_given, foreign_domain, wrong_access, out_of_bounds, wrapping, invalidated, no_bytes, unreliable]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")
