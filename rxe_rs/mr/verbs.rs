@@ -26,6 +26,7 @@ use kernel::{
             Relaxed,
             Release, //
         },
+        rcu,
         Arc,
         UniqueArc, //
     },
@@ -301,9 +302,14 @@ impl MemoryRegion for MrCtx {
     fn describe(&self, to: &mut Details<'_>) -> Result {
         match &self.kind {
             Kind::Fixed(fixed) => {
-                let map = fixed.map.get();
-                to.bits(c"access", map.desc.access.bits())?;
-                to.number(c"segments", u32::try_from(map.count()).unwrap_or(u32::MAX))
+                // No reference: it would keep memory pinned that is being removed.
+                let (access, count) = {
+                    let rcu = rcu::read_lock();
+                    let map = fixed.map.read(&rcu);
+                    (map.desc.access.bits(), map.count())
+                };
+                to.bits(c"access", access)?;
+                to.number(c"segments", u32::try_from(count).unwrap_or(u32::MAX))
             }
             Kind::Fast(fast) => to.bits(c"access", fast.access()),
             Kind::Window(_) => Ok(()),
