@@ -23,9 +23,13 @@
  * what was removed is under way, and its pages are not pinned any more. Accesses to other segments
  * go on meanwhile.
  *
- * Removing the last segment releases the key: nothing has it any more, and some later registration
- * may get its index, under another key byte or the same. The region itself stays until it is deregistered
+ * Removing the last segment releases the key: it stands for nothing any more, and a later
+ * registration may happen to get the same one. The region itself stays until it is deregistered
  * (ibv_dereg_mr), which succeeds as ever; whatever else is done to it fails with ENOENT.
+ *
+ * Registering anew with another translation leaves one segment in place of all, with a handle of
+ * its own; rights and domain change for all segments at once. Memory windows are bound where the
+ * region has memory, open what it has at the time of each access, and lose what it loses.
  *
  * Calls for one region exclude each other, re-registration and deregistration included: EBUSY for
  * the one that came later.
