@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # build-tools.sh: builds tools/ for Debian 13 in the toolchain root, in out/tools/: rxectl with its manual pages (man) and shell
-# completions (completions); librxe_rs with its headers (lib, include) and its example (examples); also mutate, which makes hostile
+# completions (completions); librxe_rs with its headers (lib, include) and its examples (examples); also mutate, which makes hostile
 # packets for the tests.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -13,6 +13,7 @@ export CARGO_TARGET_DIR="$cache/target/1.85"
 # With the crates that `make test` fetched no network is needed.
 build() { cargo build --quiet --release --locked --offline "$@" 2>/dev/null || cargo build --release --locked "$@"; }
 build -p rxectl -p librxe_rs
+build -p librxe_rs --example exercise
 build -p rxe_proto --features sim --example mutate
 mkdir -p out/tools/lib out/tools/include out/tools/examples
 # Another build may be reading the old one.
@@ -28,5 +29,6 @@ for file in librxe_rs.so librxe_rs.a; do
 done
 put 644 uapi/rxe_rs.h include/rxe_rs.h
 put 644 tools/librxe_rs/include/rxe_rs_verbs.h include/rxe_rs_verbs.h
+put 755 "$CARGO_TARGET_DIR/release/examples/exercise" examples/exercise
 put 755 tools/librxe_rs/examples/sliding_window.py examples/sliding_window.py
 out/tools/rxectl generate out/tools

@@ -201,7 +201,33 @@ def shown(names):
     assert re.search(rf"mrlen {7 * PAGE}\b[^\n]*\n?[^\n]*drv_segments 2", text), text
 
 
-CASES = [many, under_traffic, never_stale, cost, memlock, process_killed, device_gone, shown]
+def lent(names):
+    """Another process, which has inherited the device, lends memory of its own through the Rust library."""
+    a, b, mr, buffer = region(names)
+    at, before = buffer + 20 * PAGE, pinned()
+    os.set_inheritable(b.ctx.cmd_fd, True)
+    command = ["/share/examples/exercise", *(str(n) for n in (b.ctx.cmd_fd, mr.handle, mr.rkey, at))]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, close_fds=False)
+    line = child.stdout.readline()
+    assert line == f"added 2 run {5 * PAGE}\n", line
+    line = child.stdout.readline()
+    assert line.startswith(f"refused {errno.EEXIST} it overlaps another segment"), line
+    assert pinned() == before, "what another process lends counts there"
+    assert read(a, at, mr.rkey, 5) == b"hello"
+    # The last bytes of this process's own memory and the page of the other one, in one message.
+    data = write(a, at - 8, mr.rkey, 16, seed=1)
+    a.mr.write(b"12345678", 8)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), remote=(at + PAGE - 8, mr.rkey))
+    a.complete()
+    assert get(at - 8, 8) == data[:8] and get(at, PAGE) == bytes(PAGE), "not the lender's page"
+    rest, _ = child.communicate("\n")
+    first = data[8:13].decode(errors="replace")
+    assert rest == f"seen 12345678\nremoved {first} left 1\nrefused {errno.EINVAL}\n", rest
+    assert child.returncode == 0
+    write(a, at, mr.rkey, 8, REFUSED)
+
+
+CASES = [many, under_traffic, never_stale, cost, memlock, process_killed, device_gone, shown, lent]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
