@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# build-module.sh [-u] [-o OUT] [-k SERIES] [SOURCE] [make arguments …]: builds an external module folder (default: this clone)
-# against the prepared kernel tree of the cache, with Debian's own compilers; with -u for User Mode Linux. Results land in OUT
-# (default: SOURCE/out/SERIES, with -u SOURCE/out/uml-SERIES).
+# build-module.sh [-u|-d] [-o OUT] [-k SERIES] [SOURCE] [make arguments …]: builds an external module folder (default: this clone)
+# against the prepared kernel tree of the cache, with Debian's own compilers; with -u for User Mode Linux, with -d for its debug
+# kernel. Results land in OUT (default: SOURCE/out/SERIES, with -u SOURCE/out/uml-SERIES, with -d SOURCE/out/debug-SERIES).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
-out='' series='' uml=''
-while getopts uo:k: opt; do
+out='' series='' uml='' debug=''
+while getopts udo:k: opt; do
 	case $opt in
 	u) uml=1 ;;
+	d) uml=1 debug=1 ;;
 	o) out=$OPTARG ;;
 	k) series=$OPTARG ;;
 	*) exit 2 ;;
@@ -22,14 +23,16 @@ if [ $# -gt 0 ] && [ -d "$1" ]; then
 	source=$(cd "$1" && pwd -P)
 	shift
 fi
-[ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-module.sh" ${uml:+-u} \
+[ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-module.sh" ${uml:+-u} ${debug:+-d} \
 	${out:+-o "$out"} ${series:+-k "$series"} "$source" "$@"
 
 paths=$here/kernel.py
 [ -z "$uml" ] || paths=$here/uml/build.py
-vars=$("$paths" show $series) || exit 1
+TOOLS="CC=gcc-14 HOSTCC=gcc-14"
+vars=$("$paths" ${debug:+--debug} show $series) || exit 1
 eval "$(printf '%s\n' "$vars" | sed "s/=\(.*\)/='\1'/")"
-out=${out:-$source/out/${uml:+uml-}$SERIES}
+kind=${uml:+uml-}
+out=${out:-$source/out/${debug:+debug-}${kind#${debug:+uml-}}$SERIES}
 mkdir -p "$out"
 [ $# -gt 0 ] || set -- modules
 if [ -n "$uml" ]; then
@@ -37,4 +40,5 @@ if [ -n "$uml" ]; then
 else
 	set -- KERNELRELEASE="$RELEASE" "$@"
 fi
-exec make -C "$TREE" CC=gcc-14 HOSTCC=gcc-14 M="$source" MO="$(cd "$out" && pwd -P)" -j"$(nproc)" "$@"
+# shellcheck disable=SC2086
+exec make -C "$TREE" $TOOLS M="$source" MO="$(cd "$out" && pwd -P)" -j"$(nproc)" "$@"

@@ -42,6 +42,10 @@ BAD_LINES = """\
 [    5.1] refcount_t: underflow; use-after-free.
 [    5.1] list_del corruption. prev->next should be ffff
 [    5.1] ODEBUG: free active (active state 0) object type: hrtimer
+[    5.1] INFO: trying to register non-static key.
+[    5.1] INFO: lockdep is turned off.
+[    5.1] DEBUG_LOCKS_WARN_ON(lock->magic != lock)
+[    5.1] unreferenced object 0xffff888003d5a800 (size 1024):
 [    5.1] Kernel panic - not syncing: Fatal exception in interrupt
 [    5.1] unregister_netdevice: waiting for va to become free. Usage count = 2
 [    5.1] skbuff: skb_over_panic: text:ffffffffc0 len:10 put:10
@@ -66,6 +70,18 @@ class Gate(unittest.TestCase):
         for line in BAD_LINES:
             with self.subTest(line=line):
                 self.assertEqual(len(gate.check(line)), 1)
+
+    def test_failing_allocations(self):
+        """Reports of allocations that a test made to fail are no faults, what else is said is one."""
+        report = ["[ 6.0] python3: vmalloc error: size 4096, failed to allocate pages, mode:0xcc0(GFP_KERNEL), nodemask=(null)",
+                  "[ 6.0] CPU: 0 UID: 0 PID: 123 Comm: python3 Tainted: G           O", "[ 6.0] Call Trace:"]
+        self.assertEqual(len(gate.check("\n".join(report))), 1)
+        said = [f"[ 5.9] {gate.FAILING_ALLOCATIONS}"]
+        self.assertEqual(gate.check("\n".join(said + report * 2)), [])
+        later = ["[ 6.1] something"] * gate.NO_MEMORY_LINES
+        for bad in (BAD_LINES[:1], ["[ 6.1] Call Trace:"]):
+            self.assertEqual(len(gate.check("\n".join(said + report + bad))), 1)
+        self.assertEqual(len(gate.check("\n".join(said + report[:2] + later + report[2:]))), 1)
 
     def test_complaint_inside_a_long_log(self):
         log = "\n".join(GOOD_LINES + BAD_LINES[:1] + GOOD_LINES)

@@ -18,13 +18,15 @@ import build  # noqa: E402
 import image  # noqa: E402
 import kernel  # noqa: E402
 
-def ensure(series):
+def ensure(series, debug=False):
     """Everything a machine boots from: what a QEMU machine of that series has, and the kernel of this folder."""
     boot = image.ensure(series)
-    info = build.ensure(boot["SERIES"])
-    base = build.folder(info)
+    info = build.ensure(boot["SERIES"], debug)
+    base = build.folder(info, debug)
     release = (base / "src/include/config/kernel.release").read_text().strip()
-    return {**boot, **build.paths(info), "MODULES": base / "modules/lib/modules" / release}
+    # Bad accesses are looked for where the kernel's memory has a shadow, which the faster way to run processes cannot work with.
+    seccomp = "off" if debug else "on"
+    return {**boot, **build.paths(info, debug), "MODULES": base / "modules/lib/modules" / release, "SECCOMP": seccomp}
 
 
 def host_mhz():
@@ -44,8 +46,8 @@ class Machine:
         first = f'"mount -t hostfs -o hostfs={share} share /share; exec busybox sh /share/guest/uml-init"'
         command = [
             str(boot["UML"]), f"mem={memory_mib}M", f"ncpus={cpus}", f"ubd0r={boot['ROOTFS']}", "root=/dev/ubda", "ro", "rootfstype=ext4",
-            f"uml_dir={self.scratch}", "umid=m", "con=null", "con0=null,fd:1", "con1=null,fd:1", "console=tty0", "seccomp=on",
-            "quiet", "loglevel=4", "panic=-1", "oops=panic", "sysrq_always_enabled", f"rxe.node={node}", f"rxe.share={share}",
+            f"uml_dir={self.scratch}", "umid=m", "con=null", "con0=null,fd:1", "con1=null,fd:1", "console=tty0", f"seccomp={boot['SECCOMP']}",
+            "quiet", "loglevel=4", "panic=-1", "oops=panic", "kunit.autorun=0", "sysrq_always_enabled", f"rxe.node={node}", f"rxe.share={share}",
             f"rxe.modules={boot['MODULES']}", f"rxe.mhz={host_mhz()}", *append.split(),
             "init=/bin/sh", "--", "-c", first,
         ]

@@ -10,6 +10,8 @@ const __LOG_PREFIX: &[u8] = b"rxe_rs\0";
 
 mod bindings;
 pub mod crc;
+#[cfg(CONFIG_KUNIT = "y")]
+mod kunit;
 pub mod layout;
 pub mod mem;
 pub mod net;

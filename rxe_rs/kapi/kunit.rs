@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+//! KUnit suites, compiled for kernels with `CONFIG_KUNIT` only: what cannot be tested outside a
+//! kernel and is awkward to reach through verbs.
+
+use crate::bindings;
+use crate::mem::ring::{CompletionRing, UserRing};
+use crate::sync::{Gate, RcuTable};
+use core::mem::offset_of;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+
+const PRODUCER: usize = offset_of!(bindings::rxe_queue_buf, producer_index);
+const CONSUMER: usize = offset_of!(bindings::rxe_queue_buf, consumer_index);
+
+/// Writes a word of the memory that the process would map.
+fn poke(buf: &crate::mem::SharedBuf, offset: usize, value: u32) {
+    assert!(offset + 4 <= buf.len());
+    // SAFETY: In bounds and aligned; nothing else accesses the buffer but by atomics.
+    unsafe { Atomic::<u32>::from_ptr(buf.as_ptr().add(offset).cast()) }.store(value, Relaxed);
+}
+
+fn peek(buf: &crate::mem::SharedBuf, offset: usize) -> u32 {
+    assert!(offset + 4 <= buf.len());
+    // SAFETY: As in `poke`.
+    unsafe { Atomic::<u32>::from_ptr(buf.as_ptr().add(offset).cast()) }.load(Relaxed)
+}
+
+#[kunit_tests(rxe_kapi_rings)]
+mod rings {
+    use super::*;
+
+    /// Whatever the process writes into the header, no more elements are taken than there are.
+    #[test]
+    fn hostile_producer() -> Result {
+        let mut ring = UserRing::new(8, 64)?;
+        let buf = ring.buffer().clone();
+        for value in [0, 1, 7, 8, 9, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
+            poke(&buf, PRODUCER, value);
+            // The geometry that the process sees means nothing.
+            poke(&buf, 0, value);
+            poke(&buf, 4, value);
+            assert!(ring.pending() <= ring.capacity());
+            let mut element = [0u8; 64];
+            let mut taken = 0;
+            while ring.take(&mut element) {
+                taken += 1;
+            }
+            assert!(taken <= 7);
+            assert_eq!(ring.pending(), 0);
+            assert!(peek(&buf, CONSUMER) < 8);
+        }
+        Ok(())
+    }
+
+    /// Elements come out in the order they were posted, around the end of the ring.
+    #[test]
+    fn in_order() -> Result {
+        let mut ring = UserRing::new(4, 64)?;
+        let buf = ring.buffer().clone();
+        for n in 0..20u32 {
+            let slot = n & 3;
+            poke(&buf, 384 + 64 * slot as usize, n);
+            poke(&buf, PRODUCER, (n + 1) & 3);
+            let mut element = [0u8; 64];
+            assert!(ring.peek_next(&mut element));
+            assert_eq!(element[..4], n.to_ne_bytes());
+            assert!(!ring.peek_next(&mut element));
+            ring.release(n + 1);
+            assert_eq!(peek(&buf, CONSUMER), (n + 1) & 3);
+        }
+        Ok(())
+    }
+
+    /// A backlog moves to a larger ring whole, and is refused by one that is too small.
+    #[test]
+    fn backlog_moves() -> Result {
+        let old = UserRing::new(8, 64)?;
+        for n in 0..5u32 {
+            poke(old.buffer(), 384 + 64 * n as usize, 100 + n);
+        }
+        poke(old.buffer(), PRODUCER, 5);
+        let backlog = old.backlog();
+        assert!(!UserRing::new(4, 64)?.adopt(&backlog));
+        assert!(!UserRing::new(16, 128)?.adopt(&backlog));
+        let mut new = UserRing::new(16, 64)?;
+        assert!(new.adopt(&backlog));
+        new.skip(2);
+        let mut element = [0u8; 64];
+        for n in 2..5u32 {
+            assert!(new.take(&mut element));
+            assert_eq!(element[..4], (100 + n).to_ne_bytes());
+        }
+        assert!(!new.take(&mut element));
+        Ok(())
+    }
+
+    /// A completion ring is full when it is, whatever the process says it has consumed.
+    #[test]
+    fn hostile_consumer() -> Result {
+        let mut ring = CompletionRing::new(4, 64)?;
+        let buf = ring.buffer().clone();
+        for n in 0..3 {
+            assert!(ring.push(&[n; 48]));
+        }
+        assert!(!ring.push(&[9; 48]));
+        for value in [1, 4, 5, 0x8000_0000, u32::MAX] {
+            poke(&buf, CONSUMER, value);
+            assert!(ring.len() <= 3);
+            ring.push(&[7; 48]);
+            let mut other = CompletionRing::new(8, 64)?;
+            assert!(ring.copy_to(&mut other));
+            assert_eq!(ring.len(), other.len());
+            assert!(peek(&buf, PRODUCER) < 4);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn sizes_refused() {
+        for (slots, size) in [
+            (0, 64),
+            (3, 64),
+            (4, 63),
+            (4, 32),
+            (1 << 30, 64),
+            (1 << 31, 1 << 20),
+        ] {
+            assert!(UserRing::new(slots, size).is_err());
+            assert!(CompletionRing::new(slots, size).is_err());
+        }
+    }
+}
+
+#[kunit_tests(rxe_kapi_sync)]
+mod sync {
+    use super::*;
+
+    #[test]
+    fn table_reserves_and_publishes() -> Result {
+        let table = KBox::pin_init(RcuTable::<u32>::new(), GFP_KERNEL)?;
+        let index = table.reserve_random(10..=13)?;
+        assert!((10..=13).contains(&index));
+        assert!(table.get(index).is_none());
+        assert!(table.reserve(index) == Err(EBUSY));
+        table.publish(index, Arc::new(5, GFP_KERNEL)?)?;
+        assert!(table.get(index).is_some_and(|value| *value == 5));
+        assert!(table.publish(9, Arc::new(6, GFP_KERNEL)?) == Err(ENOENT));
+        for _ in 0..3 {
+            table.insert_random(10..=13, Arc::new(7, GFP_KERNEL)?)?;
+        }
+        assert!(table.reserve_random(10..=13) == Err(ENOSPC));
+        assert!(table.remove_sync(index).is_some_and(|value| *value == 5));
+        assert!(!table.remove(index));
+        table.insert_at(index, Arc::new(8, GFP_KERNEL)?)?;
+        let mut sum = 0;
+        table.for_each(|_, value| {
+            sum += *value;
+            true
+        });
+        assert_eq!(sum, 7 * 3 + 8);
+        Ok(())
+    }
+
+    #[test]
+    fn table_replaces() -> Result {
+        let table = KBox::pin_init(RcuTable::<u32>::new(), GFP_KERNEL)?;
+        assert!(table.replace_sync(1, Arc::new(1, GFP_KERNEL)?).is_err());
+        table.insert_at(1, Arc::new(1, GFP_KERNEL)?)?;
+        let old = table.replace_sync(1, Arc::new(2, GFP_KERNEL)?)?;
+        assert_eq!(*old, 1);
+        assert!(table
+            .next(0)
+            .is_some_and(|(index, value)| index == 1 && *value == 2));
+        Ok(())
+    }
+
+    #[test]
+    fn gate_opens_and_closes() {
+        let gate = Gate::new(Some(3));
+        assert!(gate.enter().is_some_and(|value| *value == 3));
+        assert_eq!(gate.change(|value| value.take()), Some(3));
+        assert!(gate.enter().is_none());
+        gate.change(|value| *value = Some(4));
+        assert!(gate.enter().is_some_and(|value| *value == 4));
+    }
+}
