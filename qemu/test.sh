@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# test.sh [check|suites]: all tests, those that need no machine, or other projects' suites (ktests/suites). Ends with `N passed, N failed`; status 0 if none failed.
+# test.sh [check|suites|debug]: all tests, those that need no machine, other projects' suites (ktests/suites), or those of the machines
+# on the debug kernel. Ends with `N passed, N failed`; status 0 if none failed.
 # Logs of every step: out/test/. SUITES names some suites, KERNEL chooses the series of the full machine tests; the other one gets a short run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -46,7 +47,8 @@ if [ ! -e "$fetched" ]; then
 		die "cargo cannot fetch the crates; check the network, then run the same command again"
 fi
 
-if [ "$mode" != suites ]; then
+no_host_tests() { [ "$mode" = suites ] || [ "$mode" = debug ]; }
+if ! no_host_tests; then
 	step harness "$here/in-root.sh" python3 -m unittest discover -s qemu -p 'selftest*.py'
 	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
 	if command -v cargo >/dev/null; then
@@ -58,10 +60,10 @@ fi
 driver=${DRIVER:-rxe_rs}
 series_of() { "$here/in-root.sh" "$here/kernel.py" show $1 | sed -n 's/^SERIES=//p'; }
 main=$(series_of "${KERNEL:-}")
-if [ "$driver" = rxe_rs ]; then
+if [ "$driver" = rxe_rs ] && [ "$mode" != debug ]; then
 	step module "$here/build-module.sh" -k "$main"
 fi
-if [ "$driver" = rxe_rs ] && [ "$mode" != suites ]; then
+if [ "$driver" = rxe_rs ] && ! no_host_tests; then
 	step audit env KERNEL="$main" "$here/lint.sh" audit
 	step clippy env KERNEL="$main" CARGO_FLAGS=--offline "$here/lint.sh" clippy
 	step checkpatch env KERNEL="$main" "$here/lint.sh" checkpatch
@@ -82,6 +84,12 @@ if [ "$mode" = suites ]; then
 		suite=$(basename "$suite" .suite)
 		machines "suite-$suite" "$main" netns --suite "$suite"
 	done
+fi
+if [ "$mode" = debug ]; then
+	step module-debug "$here/build-module.sh" -d -k "$main"
+	# A gigabyte takes too long there, and marks on the way need modules that this kernel lacks.
+	step vm-debug "$here/run" --uml --debug --kernel "$main" --ko "$clone/out/debug-$main/rxe_rs.ko" --test '*' \
+		--without netdev.macvlan status.huge_message ecn.marked_on_the_way
 fi
 if [ "$mode" = all ]; then
 	# netdev.macvlan has failed once in some ten runs, all packets of its connection lost; it is run by hand until that is understood.

@@ -1,0 +1,499 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Every verb with every allocation on its way failing, one at a time: it succeeds, or fails with an error and leaves nothing.
+
+faults.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [ARGUMENT …]
+
+Case names are the functions below. The kernel makes the N-th allocation of this thread's system calls fail if N is written to
+`fail-nth`; a sweep counts N up until a call no longer meets it. Calls that change something are undone after each turn. What undoing
+meets is swept too.
+"""
+import ctypes
+import errno
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
+from pyverbs.cmid import CMID, AddrInfo
+from pyverbs.cq import CQ, CompChannel, CQEX, CqInitAttrEx
+from pyverbs.device import Context
+from pyverbs.mr import MR, MW
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+import pyverbs.cm_enums as ce
+import pyverbs.enums as e
+
+from keys import REREG_MR, bind, bind1, handle, local_inv
+from mcast import VERBS, pointer_of
+from states import datagram, datagram_pair
+from status import ACCESS, End, pair, pattern
+
+# What a call may say when there is no memory. EAGAIN: for pages; EINVAL: device queries that found no answer.
+SENSIBLE = {errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EFAULT, errno.ENOSPC, errno.EINVAL, errno.ENFILE}
+LIMIT = 3000
+INJECTOR = "/sys/kernel/debug"
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def injector(probability=0, atomic_only=False, one_in=1):
+    """Sets up failing of slab and page allocations: by `fail-nth`, and by chance if `probability` (per cent) is not 0."""
+    for name in ("failslab", "fail_page_alloc"):
+        for option, value in (("ignore-gfp-wait", "Y" if atomic_only else "N"), ("verbose", 0), ("times", -1), ("interval", one_in),
+                              ("probability", probability), ("min-order", 0), ("ignore-gfp-highmem", "N")):
+            path = f"{INJECTOR}/{name}/{option}"
+            if os.path.exists(path):
+                with open(path, "w") as f:
+                    f.write(str(value))
+
+
+class Nth:
+    """The failing of one allocation of this thread."""
+
+    def __init__(self):
+        self.fd = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
+
+    def arm(self, n):
+        os.pwrite(self.fd, str(n).encode(), 0)
+
+    def left(self):
+        return int(os.pread(self.fd, 16, 0))
+
+
+def error_of(error):
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
+    if isinstance(error, OSError):
+        return error.errno
+    if "find device" in str(error):
+        return errno.ENODEV
+    return abs(getattr(error, "error_code", None) or 0) or next(
+        (n for n in SENSIBLE if os.strerror(n).lower() in str(error).lower()), None)
+
+
+def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, seconds=None, failed=None):
+    """`call(*prepare())` with each of its allocations failing; `undo(result, *prepared)` after calls that worked, `failed(*prepared)`
+    after others."""
+    nth = Nth()
+    errors = {}
+    deadline = time.monotonic() + (seconds or 1e9)
+    for n in range(1, limit):
+        state = prepare()
+        problem = result = None
+        nth.arm(n)
+        try:
+            result = call(*state)
+        except (PyverbsError, OSError, MemoryError) as error:
+            problem = error
+        met = nth.left() == 0
+        nth.arm(0)
+        if problem is not None:
+            code = error_of(problem)
+            assert met, f"{name}: fails with memory too: {problem}"
+            assert code in SENSIBLE or code in allowed, f"{name}: allocation {n}: {problem!r}"
+            errors[code] = errors.get(code, 0) + 1
+            # What the exception holds is to go now, not some turns later.
+            problem.__traceback__ = None
+            del problem
+            if failed:
+                failed(*state)
+        elif undo:
+            undo(result, *state)
+        del result, state
+        if not met or time.monotonic() > deadline:
+            break
+    else:
+        raise AssertionError(f"{name}: no end after {limit} allocations")
+    os.close(nth.fd)
+    said = " ".join(f"{errno.errorcode.get(c, c)} {count}" for c, count in sorted(errors.items(), key=str)) or "none"
+    print(f"{name}: {n - 1} allocations, errors: {said}{' (stopped by the clock)' if met else ''}", flush=True)
+
+
+def close(thing, *_):
+    """Closes it with each allocation failing; an error leaves the object, and the next call gets on."""
+    nth = Nth()
+    for n in range(1, LIMIT):
+        nth.arm(n)
+        try:
+            thing.close()
+        except (PyverbsError, OSError) as error:
+            assert nth.left() == 0, f"closing fails: {error}"
+            continue
+        finally:
+            nth.arm(0)
+        break
+    os.close(nth.fd)
+
+
+# --- the verbs -------------------------------------------------------------------------------------------------------------------
+
+def device(names):
+    # The library says so if it had no memory for looking at the device.
+    sweep("open device", lambda: Context(name=names[0]), undo=close, allowed=(errno.ENODEV, errno.ENOENT, errno.EMFILE))
+    ctx = Context(name=names[0])
+    sweep("query device", ctx.query_device)
+    sweep("query device, extended", ctx.query_device_ex)
+    sweep("query port", lambda: ctx.query_port(1))
+    sweep("query gid", lambda: ctx.query_gid(1, int(names[1])))
+    sweep("query gid table", lambda: ctx.query_gid_table(16))
+    # This one says -1.
+    sweep("query pkey", lambda: ctx.query_pkey(1, 0), allowed=(errno.EPERM,))
+
+
+def domains(names):
+    ctx = Context(name=names[0])
+    sweep("alloc_pd", lambda: PD(ctx), undo=close)
+    pd = PD(ctx)
+    gid = ctx.query_gid(1, int(names[1]))
+    attr = AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=int(names[1]), hop_limit=64), is_global=1, port_num=1)
+    sweep("create_ah", lambda: AH(pd, attr=attr), undo=close)
+
+
+def completion_queues(names):
+    ctx = Context(name=names[0])
+    sweep("create_comp_channel", lambda: CompChannel(ctx), undo=close)
+    channel = CompChannel(ctx)
+    for size in (1, 100, 10000):
+        sweep(f"create_cq of {size}", lambda: CQ(ctx, size, None, None, 0), undo=close)
+    sweep("create_cq with a channel", lambda: CQ(ctx, 10, None, channel, 0), undo=close)
+    sweep("create_cq_ex", lambda: CQEX(ctx, CqInitAttrEx(cqe=20, wc_flags=e.IBV_WC_STANDARD_FLAGS)), undo=close)
+    cq = CQ(ctx, 10, None, channel, 0)
+    sweep("req_notify_cq", lambda: cq.req_notify(0))
+    for size in (20, 5000, 5):
+        sweep(f"resize_cq to {size}", lambda: cq.resize(size), undo=lambda *_: cq.resize(10))
+
+
+def receive_queues(names):
+    ctx = Context(name=names[0])
+    pd = PD(ctx)
+    for size in (1, 100, 10000):
+        init = SrqInitAttr(SrqAttr(max_wr=size, max_sge=3))
+        sweep(f"create_srq of {size}", lambda: SRQ(pd, init), undo=close)
+    srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=100, max_sge=3)))
+    mr = MR(pd, 4096, ACCESS)
+    for n in range(20):
+        srq.post_recv(RecvWR(num_sge=1, sg=[SGE(mr.buf, 100, mr.lkey)], wr_id=n))
+    sweep("query_srq", srq.query)
+    sweep("modify_srq, limit", lambda: srq.modify(SrqAttr(srq_limit=5), e.IBV_SRQ_LIMIT))
+    for size in (31, 5000):
+        sweep(f"modify_srq, size {size}", lambda: srq.modify(SrqAttr(max_wr=size), e.IBV_SRQ_MAX_WR),
+              undo=lambda *_: srq.modify(SrqAttr(max_wr=100), e.IBV_SRQ_MAX_WR))
+    assert srq.query().max_wr >= 100
+
+
+def queue_pairs(names):
+    """All kinds of queue pairs, created, through all states, destroyed."""
+    ctx = Context(name=names[0])
+    pd = PD(ctx)
+    cq = CQ(ctx, 100, None, None, 0)
+    srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=10, max_sge=3)))
+    gid = ctx.query_gid(1, int(names[1]))
+    route = GlobalRoute(dgid=gid, sgid_index=int(names[1]), hop_limit=64)
+    for kind, options in (("RC", {}), ("RC", {"srq": srq}), ("UC", {}), ("UD", {}), ("RAW_PACKET", {})):
+        inline = 200 if kind == "RC" else 0
+        recvs = 0 if options else 50
+        cap = QPCap(max_send_wr=50, max_recv_wr=recvs, max_send_sge=3, max_recv_sge=min(recvs, 3), max_inline_data=inline)
+        init = QPInitAttr(qp_type=getattr(e, f"IBV_QPT_{kind}"), scq=cq, rcq=cq, cap=cap, sq_sig_all=1, **options)
+        name = kind + (" with a shared receive queue" if options else "")
+        sweep(f"create_qp {name}", lambda: QP(pd, init), undo=close)
+        qp = QP(pd, init)
+        changes = []
+
+        def before():
+            """Back to where the change starts from."""
+            qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+            for attr, mask in changes:
+                qp.modify(attr, mask)
+            return ()
+
+        def change(state, mask, **attrs):
+            attr = QPAttr(qp_state=state, port_num=1)
+            for key, value in attrs.items():
+                setattr(attr, key, value)
+            sweep(f"modify_qp {name} to {state}", lambda: qp.modify(attr, e.IBV_QP_STATE | mask), prepare=before)
+            changes.append((attr, e.IBV_QP_STATE | mask))
+
+        first = e.IBV_QP_PORT
+        if kind == "UD":
+            first |= e.IBV_QP_PKEY_INDEX | e.IBV_QP_QKEY
+        elif kind != "RAW_PACKET":
+            first |= e.IBV_QP_PKEY_INDEX | e.IBV_QP_ACCESS_FLAGS
+        change(e.IBV_QPS_INIT, first, qkey=1, qp_access_flags=ACCESS)
+        second, third = 0, 0
+        if kind in ("RC", "UC"):
+            second = e.IBV_QP_AV | e.IBV_QP_PATH_MTU | e.IBV_QP_DEST_QPN | e.IBV_QP_RQ_PSN
+            third = e.IBV_QP_SQ_PSN
+        if kind == "RC":
+            second |= e.IBV_QP_MAX_DEST_RD_ATOMIC | e.IBV_QP_MIN_RNR_TIMER
+            third |= e.IBV_QP_TIMEOUT | e.IBV_QP_RETRY_CNT | e.IBV_QP_RNR_RETRY | e.IBV_QP_MAX_QP_RD_ATOMIC
+        if kind == "UD":
+            third = e.IBV_QP_SQ_PSN
+        change(e.IBV_QPS_RTR, second, ah_attr=AHAttr(gr=route, is_global=1, port_num=1), path_mtu=e.IBV_MTU_1024,
+               dest_qp_num=qp.qp_num, rq_psn=1, max_dest_rd_atomic=128, min_rnr_timer=12)
+        change(e.IBV_QPS_RTS, third, sq_psn=1, timeout=14, retry_cnt=7, rnr_retry=7, max_rd_atomic=128)
+        sweep(f"query_qp {name}", lambda: qp.query(0x1FFFFF))
+        if kind == "RC":
+            change(e.IBV_QPS_SQD, 0)
+            change(e.IBV_QPS_RTS, 0)
+        change(e.IBV_QPS_ERR, 0)
+        change(e.IBV_QPS_RESET, 0)
+        close(qp)
+
+
+def regions(names):
+    ctx = Context(name=names[0])
+    pd, other = PD(ctx), PD(ctx)
+    for size in (100, 65536, 1 << 20):
+        sweep(f"reg_mr of {size}", lambda: MR(pd, size, ACCESS), undo=close)
+    mr = MR(pd, 1 << 20, ACCESS)
+    spare = MR(pd, 1 << 20, ACCESS)
+
+    def rereg(flags, domain, addr, length, access):
+        response = ctypes.create_string_buffer(8)
+        os.write(ctx.cmd_fd, struct.pack("=IHHQIIQQQII", REREG_MR, 14, 2, ctypes.addressof(response), handle(mr), flags, addr, length,
+                                         addr, handle(domain), access))
+
+    sweep("rereg_mr, translation", lambda: rereg(1, pd, spare.buf, 1 << 19, 0))
+    sweep("rereg_mr, domain", lambda: rereg(2, other, 0, 0, 0), undo=lambda *_: rereg(2, pd, 0, 0, 0))
+    sweep("rereg_mr, access", lambda: rereg(4, pd, 0, 0, e.IBV_ACCESS_LOCAL_WRITE))
+    sweep("rereg_mr, all", lambda: rereg(7, other, mr.buf, 1 << 20, ACCESS), undo=lambda *_: rereg(2, pd, 0, 0, 0))
+    for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
+        sweep(f"alloc_mw type {kind}", lambda: MW(pd, kind), undo=close)
+
+
+def groups(names):
+    a, _, _ = datagram_pair(names)
+    qp = ctypes.c_void_p(pointer_of(a.qp))
+
+    def call(verb, group):
+        error = verb(qp, group, ctypes.c_uint16(0))
+        if error:
+            raise OSError(error, os.strerror(error))
+
+    for address in ("00000000000000000000ffffefff0305", "ff0e0000000000000000000000001234"):
+        group = ctypes.create_string_buffer(bytes.fromhex(address), 16)
+        sweep(f"attach_mcast {address}", lambda: call(VERBS.ibv_attach_mcast, group),
+              undo=lambda *_: call(VERBS.ibv_detach_mcast, group))
+        sweep(f"detach_mcast {address}", lambda: call(VERBS.ibv_detach_mcast, group),
+              prepare=lambda: call(VERBS.ibv_attach_mcast, group) or (),
+              failed=lambda: call(VERBS.ibv_detach_mcast, group))
+
+
+def finished(end, seconds=20):
+    """The status of the next completion, whatever it is."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        count, wcs = end.cq.poll(1)
+        if count:
+            return wcs[0].status
+        time.sleep(0.0005)
+    raise AssertionError("no completion")
+
+
+def kick(end, other):
+    """A request whose call failed is in the ring nevertheless: the driver finds it there with the next one, of no bytes."""
+    end.post(e.IBV_WR_RDMA_WRITE, remote=(other.mr.buf, other.mr.rkey))
+
+
+def posts(names):
+    """Requests of all kinds: a packet without memory is a lost packet, a reply as well; nothing worse."""
+    a, b = pair(names, retries=7, timeout=8, rnr_retries=7, inline=200)
+    data = pattern(20000)
+    a.mr.write(data, len(data))
+    for name, code, length, flags, imm in (
+            ("send", e.IBV_WR_SEND, 3000, 0, None), ("send, inline", e.IBV_WR_SEND, 100, e.IBV_SEND_INLINE, None),
+            ("send, large", e.IBV_WR_SEND, 20000, 0, None), ("write", e.IBV_WR_RDMA_WRITE, 20000, 0, None),
+            ("write with immediate", e.IBV_WR_RDMA_WRITE_WITH_IMM, 3000, 0, 7), ("read", e.IBV_WR_RDMA_READ, 20000, 0, None)):
+        receives = code in (e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE_WITH_IMM)
+
+        def before():
+            if receives:
+                b.recv(b.sge())
+            return ()
+
+        def after(*_):
+            assert finished(a) == e.IBV_WC_SUCCESS, name
+            assert not receives or finished(b) == e.IBV_WC_SUCCESS, name
+            assert code == e.IBV_WR_RDMA_WRITE_WITH_IMM or b.mr.read(length, 0) == data[:length], name
+
+        def late():
+            kick(a, b)
+            assert finished(a) == e.IBV_WC_SUCCESS, name
+            after()
+
+        sweep(f"post {name}", lambda: a.post(code, a.sge(length), flags=e.IBV_SEND_SIGNALED | flags, remote=(b.mr.buf, b.mr.rkey),
+                                             imm=imm), prepare=before, undo=after, failed=late)
+    def later(window, *_):
+        kick(b, a)
+        assert finished(b) == e.IBV_WC_SUCCESS and finished(b) == e.IBV_WC_SUCCESS
+        window.close()
+
+    for kind, binder in ((e.IBV_MW_TYPE_1, bind1), (e.IBV_MW_TYPE_2, bind)):
+        region = MR(b.pd, 4096, ACCESS | e.IBV_ACCESS_MW_BIND)
+
+        def bound(_, window):
+            assert finished(b) == e.IBV_WC_SUCCESS, "bind"
+            window.close()
+
+        sweep(f"bind type {kind}", lambda window: binder(b, window, 0, 4096, e.IBV_ACCESS_REMOTE_WRITE, region),
+              prepare=lambda: (MW(b.pd, kind),), undo=bound, failed=later)
+
+    def bound_window():
+        window = MW(b.pd, e.IBV_MW_TYPE_2)
+        key = bind(b, window, 0, 4096, e.IBV_ACCESS_REMOTE_WRITE, region)
+        assert finished(b) == e.IBV_WC_SUCCESS
+        return window, key
+
+    sweep("local invalidate", lambda window, key: local_inv(b, key), prepare=bound_window, failed=later,
+          undo=lambda _, window, key: (finished(b), window.close()))
+    a, b, ah = datagram_pair(names)
+
+    def datagram_done(*_):
+        assert finished(a) in (e.IBV_WC_SUCCESS, e.IBV_WC_GENERAL_ERR)
+        while b.cq.poll(1)[0]:
+            pass
+
+    sweep("post a datagram", lambda: datagram(a, b, ah, 1), prepare=lambda: b.recv(b.sge(500)) or (), undo=datagram_done)
+
+
+# --- links, connections, the module ----------------------------------------------------------------------------------------------
+
+class Netlink:
+    """Requests to the RDMA core, as the tool `rdma` makes them."""
+    NEWLINK, DELLINK, STAT_SET, STAT_DEL = 3, 4, 16, 18
+    INDEX, NAME, PORT, LQPN, NETDEV, TYPE, MODE, RES, COUNTER = 1, 2, 3, 21, 51, 65, 74, 75, 79
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 20)
+        self.socket.bind((0, 0))
+
+    def __call__(self, command, **attributes):
+        body = b""
+        for kind, value in attributes.items():
+            data = value.encode() + b"\0" if isinstance(value, str) else struct.pack("=I", value)
+            body += struct.pack("=HH", 4 + len(data), getattr(self, kind)) + data + bytes(-len(data) % 4)
+        self.socket.send(struct.pack("=IHHII", 16 + len(body), 5 << 10 | command, 5, 1, 0) + body)
+        while True:
+            answer = self.socket.recv(65536)
+            if struct.unpack_from("=H", answer, 4)[0] == 2:
+                status = struct.unpack_from("=i", answer, 16)[0]
+                if status:
+                    raise OSError(-status, os.strerror(-status))
+                return
+
+
+def index_of(device):
+    return json.loads(subprocess.check_output(["rdma", "-j", "dev", "show", device]))[0]["ifindex"]
+
+
+def links(names, netdev, kind):
+    request = Netlink()
+
+    def remove(*_):
+        request(Netlink.DELLINK, INDEX=index_of("rxe_f"))
+
+    sweep("rdma link add", lambda: request(Netlink.NEWLINK, NAME="rxe_f", TYPE=kind, NETDEV=netdev), undo=remove,
+          # The answer itself may be lost for want of memory, the work is done then.
+          prepare=lambda: subprocess.run(["rdma", "link", "del", "rxe_f"], stderr=subprocess.DEVNULL) and ())
+    sweep("rdma link del", lambda index: request(Netlink.DELLINK, INDEX=index), allowed=(errno.ENODEV,),
+          prepare=lambda: (subprocess.run(["rdma", "link", "add", "rxe_f", "type", kind, "netdev", netdev], stderr=subprocess.DEVNULL),
+                           index_of("rxe_f"))[1:])
+    subprocess.run(["rdma", "link", "del", "rxe_f"], stderr=subprocess.DEVNULL)
+
+
+def counters(names):
+    """A queue pair bound to a counter of its own, and unbound."""
+    request = Netlink()
+    a, b = pair(names)
+    where = {"INDEX": index_of(names[0]), "PORT": 1}
+
+    def counter():
+        text = subprocess.check_output(["rdma", "-j", "statistic", "qp", "show", "link", f"{names[0]}/1"]) or b"[]"
+        return [c["cntn"] for c in json.loads(text)]
+
+    def bind_it():
+        request(Netlink.STAT_SET, **where, MODE=2, RES=19, LQPN=a.qp.qp_num)
+
+    def unbind(*_):
+        for cntn in counter():
+            request(Netlink.STAT_DEL, **where, RES=19, COUNTER=cntn, LQPN=a.qp.qp_num)
+
+    sweep("rdma statistic qp bind", bind_it, prepare=lambda: unbind() or (), undo=unbind, allowed=(errno.EINVAL,))
+    unbind()
+    assert not counter()
+
+
+def connections(names, address):
+    """The active side of the connection manager, against a server that stays."""
+    cap = QPCap(max_send_wr=4, max_recv_wr=4, max_send_sge=1, max_recv_sge=1)
+    # EPERM: what the library makes of a failure without a number.
+    gone = (errno.EPERM, errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EHOSTUNREACH)
+
+    def endpoint():
+        info = AddrInfo(dst=address, dst_service="7174", port_space=ce.RDMA_PS_TCP, flags=0)
+        return CMID(creator=info, qp_init_attr=QPInitAttr(qp_type=e.IBV_QPT_RC, cap=cap, sq_sig_all=1))
+
+    def end(result, cmid=None):
+        (cmid or result).close()
+
+    sweep("address, route and queue pair", endpoint, undo=end, allowed=gone)
+    sweep("connect", lambda cmid: cmid.connect(), prepare=lambda: (endpoint(),), allowed=gone,
+          undo=lambda _, cmid: (cmid.disconnect(), cmid.close()))
+
+
+def module(names, path):
+    """insmod, rmmod. Nothing else of this file runs meanwhile: there are no devices."""
+    fd = os.open(path, os.O_RDONLY)
+
+    def call(number, *arguments):
+        if LIBC.syscall(number, *arguments):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def gone(*_):
+        call(176, b"rxe_rs", os.O_NONBLOCK)
+
+    gone()
+    sweep("insmod", lambda: call(313, fd, b"", 0), undo=gone, allowed=(errno.EEXIST,), seconds=150, limit=20000)
+    call(313, fd, b"", 0)
+    sweep("rmmod", gone, undo=lambda *_: call(313, fd, b"", 0))
+
+
+def by_chance(names, seconds):
+    """Allocations that cannot wait fail by chance, in interrupts too: packets are lost, everything arrives in the end."""
+    a, b = pair(names, retries=7, timeout=8, rnr_retries=7, size=40000)
+    injector(3, atomic_only=True)
+    deadline = time.monotonic() + float(seconds)
+    turns = 0
+    try:
+        while time.monotonic() < deadline:
+            data = pattern(40000, turns)
+            a.mr.write(data, len(data))
+            b.recv(b.sge())
+            a.post((e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE_WITH_IMM)[turns % 2], a.sge(), remote=(b.mr.buf, b.mr.rkey), imm=1)
+            assert finished(a, 60) == e.IBV_WC_SUCCESS and finished(b) == e.IBV_WC_SUCCESS, f"message {turns}"
+            assert b.mr.read(len(data), 0) == data
+            a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(b.mr.buf, b.mr.rkey))
+            assert finished(a, 60) == e.IBV_WC_SUCCESS, f"read {turns}"
+            turns += 1
+    finally:
+        injector()
+    print(f"{turns} turns")
+    assert turns > 3, turns
+
+
+CASES = [device, domains, completion_queues, receive_queues, queue_pairs, regions, groups, posts, links, counters, connections, module,
+         by_chance]
+
+if __name__ == "__main__":
+    signal.alarm(900)
+    injector()
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5], *sys.argv[6:])
+    print("right")
