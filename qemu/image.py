@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Makes what a test machine boots from, in the cache folder. Runs inside the toolchain root.
 
-- the root file system: an ext4 image of a small Debian 13 with stock rdma-core and its tools, keyed by the package list;
+- the root file system: an ext4 image of a small Debian 13, or another suite, with stock rdma-core and its tools, keyed by the package
+  list. Debian's testing moves on: `make distclean`, or deleting the image, fetches what it has then;
 - the modules image: the stock kernel's own modules, one per release;
 - the initramfs: busybox, the few modules needed to mount the two, and `guest-init`, keyed by release and contents.
 
@@ -24,6 +25,7 @@ import kernel  # noqa: E402
 HERE = Path(__file__).resolve().parent
 IMAGES = kernel.CACHE / "images"
 RECIPE = "3"
+DEBIAN = "trixie"
 BOOT_MODULES = ("virtio_blk", "virtio_net", "ext4", "overlay", "9p", "9pnet_virtio")
 
 
@@ -48,20 +50,30 @@ def make_ext4(folder, target, slack_mib):
     tmp.rename(target)
 
 
-def rootfs():
+def sources(suite):
+    """Where packages of a suite come from: the lines of the toolchain root, which has Debian 13 with its updates and backports."""
+    own = Path("/etc/apt/sources.list").read_text()
+    if suite == DEBIAN:
+        return own
+    lines = (line.split() for line in own.splitlines())
+    return "".join(" ".join([*words[:2], suite, *words[3:]]) + "\n" for words in lines if words[2:3] == [DEBIAN])
+
+
+def rootfs(suite):
     names = packages()
-    target = IMAGES / f"rootfs-{digest(RECIPE, *names)}.ext4"
+    target = IMAGES / f"rootfs-{digest(RECIPE, *([] if suite == DEBIAN else [suite]), *names)}.ext4"
     if target.exists():
         return target
-    kernel.say("making the test machines' root file system (Debian 13 with stock rdma-core, about a minute)")
+    kernel.say(f"making the test machines' root file system (Debian {suite} with stock rdma-core, about a minute)")
     folder = IMAGES / "rootfs.tmp.d"
     shutil.rmtree(folder, ignore_errors=True)
-    sources = Path("/etc/apt/sources.list").read_bytes()
     log = IMAGES / "rootfs.log"
     log.unlink(missing_ok=True)
-    kernel.run("mmdebstrap", "--mode=root", "--variant=apt", '--aptopt=Acquire::Languages "none"',
+    # A mirror of a suite that moves may lag behind; signatures are checked all the same.
+    late = [] if suite == DEBIAN else ['--aptopt=Acquire::Check-Valid-Until "false"']
+    kernel.run("mmdebstrap", "--mode=root", "--variant=apt", '--aptopt=Acquire::Languages "none"', *late,
                "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-               "--include=" + ",".join(names), "trixie", folder, "-", quiet=log, input=sources)
+               "--include=" + ",".join(names), suite, folder, "-", quiet=log, input=sources(suite).encode())
     tests = folder / "usr/share/doc/rdma-core/tests"
     for packed in tests.glob("*.gz"):
         packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
@@ -136,14 +148,14 @@ def initramfs(info):
     return target
 
 
-def ensure(series):
-    """Everything a machine with the kernel of `series` boots from."""
+def ensure(series, suite=DEBIAN):
+    """Everything a machine with the kernel of `series` and the programs of a Debian suite boots from."""
     info = kernel.ensure(series)
     IMAGES.mkdir(parents=True, exist_ok=True)
     with open(kernel.CACHE / ".lock-image", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.environ.setdefault("PATH", "/usr/sbin:/usr/bin")
-        return {**kernel.paths(info), "ROOTFS": rootfs(), "MODULES_IMAGE": modules_image(info), "INITRD": initramfs(info)}
+        return {**kernel.paths(info), "ROOTFS": rootfs(suite), "MODULES_IMAGE": modules_image(info), "INITRD": initramfs(info)}
 
 
 if __name__ == "__main__":

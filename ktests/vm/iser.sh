@@ -32,19 +32,11 @@ iser_target_down() {
 
 # iser_connect ADDRESS: prints the block device.
 iser_connect() {
-	local i n
 	modprobe sd_mod && modprobe ib_iser || return
 	pgrep -x iscsid >/dev/null || { echo "InitiatorName=iqn.2026-01.test:initiator" >/etc/iscsi/initiatorname.iscsi && iscsid; } >&2 || return
 	iscsiadm -m node -o new -T $IQN -p "$1:3260,1" -I iser >&2 || return
 	timeout 60 iscsiadm -m node -T $IQN -p "$1:3260" -I iser -l >&2 || return
-	for i in $(seq 100); do
-		for n in /sys/block/sd*; do
-			[ -b "/dev/${n##*/}" ] && echo "/dev/${n##*/}" && return
-		done
-		sleep 0.1
-	done
-	echo "no block device after $i tries" >&2
-	return 1
+	block_device '/sys/block/sd*'
 }
 
 iser_disconnect() {

@@ -26,19 +26,26 @@ target_down() {
 	modprobe -r nvmet-rdma
 }
 
-# connect ADDRESS: prints the block device.
-connect() {
-	local i n
-	modprobe nvme-rdma || return
-	echo "transport=rdma,traddr=$1,trsvcid=4420,nqn=$NQN,nr_io_queues=2" >/dev/nvme-fabrics || return
-	for i in $(seq 100); do
-		for n in /sys/class/nvme-subsystem/*/nvme*n1 /sys/block/nvme*n1; do
-			[ -b "/dev/${n##*/}" ] && echo "/dev/${n##*/}" && return
+# block_device PATTERN…: waits for one of these in sysfs and prints its device.
+block_device() {
+	local n pattern
+	for _ in $(seq 100); do
+		for pattern in "$@"; do
+			for n in $pattern; do
+				[ -b "/dev/${n##*/}" ] && echo "/dev/${n##*/}" && return
+			done
 		done
 		sleep 0.1
 	done
-	echo "no block device after $i tries" >&2
+	echo "no block device" >&2
 	return 1
+}
+
+# connect ADDRESS: prints the block device.
+connect() {
+	modprobe nvme-rdma || return
+	echo "transport=rdma,traddr=$1,trsvcid=4420,nqn=$NQN,nr_io_queues=2" >/dev/nvme-fabrics || return
+	block_device '/sys/class/nvme-subsystem/*/nvme*n1' '/sys/block/nvme*n1'
 }
 
 disconnect() {

@@ -18,9 +18,9 @@ import build  # noqa: E402
 import image  # noqa: E402
 import kernel  # noqa: E402
 
-def ensure(series, debug=False):
+def ensure(series, suite=image.DEBIAN, debug=False):
     """Everything a machine boots from: what a QEMU machine of that series has, and the kernel of this folder."""
-    boot = image.ensure(series)
+    boot = image.ensure(series, suite)
     info = build.ensure(boot["SERIES"], debug)
     base = build.folder(info, debug)
     release = (base / "src/include/config/kernel.release").read_text().strip()
