@@ -63,6 +63,7 @@ use rxe_kapi::{
     rdma::{
         attr::{
             DeviceAttr,
+            OnDemand,
             PortAttr, //
         },
         device::{
@@ -96,6 +97,20 @@ const PORT: u8 = 1;
 
 /// Most queue pairs, completion queues of a device.
 const MAX_QUEUES: u32 = 1 << 20;
+
+/// Whatever works on memory works on memory that is got on demand; frames are not in this list.
+const ON_DEMAND: OnDemand = OnDemand {
+    rc: OnDemand::SEND
+        | OnDemand::RECV
+        | OnDemand::WRITE
+        | OnDemand::READ
+        | OnDemand::ATOMIC
+        | OnDemand::SRQ_RECV
+        | OnDemand::FLUSH
+        | OnDemand::ATOMIC_WRITE,
+    uc: OnDemand::SEND | OnDemand::RECV | OnDemand::WRITE | OnDemand::SRQ_RECV,
+    ud: OnDemand::SEND | OnDemand::RECV | OnDemand::SRQ_RECV,
+};
 
 /// Everything the driver knows of a device.
 #[pin_data]
@@ -232,6 +247,7 @@ impl Device for DeviceCtx {
             max_pkeys: u16::try_from(pkeys::LEN).unwrap_or(u16::MAX),
             local_ca_ack_delay: 15,
             atomics: true,
+            on_demand: ON_DEMAND,
         }
     }
 

@@ -5,11 +5,13 @@
 //! table and waits for a grace period, so that no access follows it. What queue pairs register,
 //! bind and invalidate lies behind a gate of each: it is taken away at once, in softirq.
 
+mod demand;
 mod keys;
 mod map;
 mod segments;
 mod verbs;
 
+pub(crate) use demand::Missing;
 pub(crate) use keys::Side;
 pub(crate) use map::Map;
 
@@ -30,9 +32,9 @@ use kernel::{
 };
 use rxe_kapi::{
     mem::{
+        AccessFailure,
         ExtentHint,
-        Memory,
-        OutOfBounds, //
+        Memory, //
     },
     rand::random_u32,
     sync::{
@@ -46,7 +48,11 @@ use rxe_proto::{
         rkey::AccessError,
         window::Window, //
     },
-    engine::ports::AtomicOp,
+    engine::ports::{
+        AtomicOp,
+        LocalFault,
+        RemoteFault, //
+    },
     ids::RKey,
     table::region::{
         Access,
@@ -118,6 +124,8 @@ pub(crate) struct Binding {
 pub(crate) struct Mrs {
     #[pin]
     pub(crate) table: RcuTable<MrCtx>,
+    /// Advices being carried out in the background.
+    prefetching: Atomic<u32>,
 }
 
 impl Mrs {
@@ -125,6 +133,7 @@ impl Mrs {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             table <- RcuTable::new(),
+            prefetching: Atomic::new(0),
         })
     }
 
@@ -160,6 +169,28 @@ pub(crate) struct MrAccess<'g> {
     qpn: u32,
     last: Cell<Option<(u32, &'g MrCtx)>>,
     pub(crate) hint: ExtentHint,
+    /// Memory that an access found not to be there.
+    missing: Cell<Option<Missing>>,
+    /// Memory that cannot be got: an access that misses it is refused.
+    denied: Cell<Option<Missing>>,
+}
+
+/// What an engine is told of a refused access of its own.
+#[inline]
+pub(crate) fn local_fault(error: AccessError) -> LocalFault {
+    match error {
+        AccessError::NotPresent => LocalFault::NotPresent,
+        _ => LocalFault::Refused,
+    }
+}
+
+/// What an engine is told of a refused access of its peer.
+#[inline]
+pub(crate) fn remote_fault(error: AccessError) -> RemoteFault {
+    match error {
+        AccessError::NotPresent => RemoteFault::NotPresent,
+        _ => RemoteFault::Refused,
+    }
 }
 
 impl<'g> MrAccess<'g> {
@@ -179,7 +210,25 @@ impl<'g> MrAccess<'g> {
             qpn,
             last: Cell::new(None),
             hint: ExtentHint::new(hint),
+            missing: Cell::new(None),
+            denied: Cell::new(None),
         }
+    }
+
+    /// The next access that misses `denied` is refused instead of put off.
+    pub(crate) fn deny(&self, denied: Option<Missing>) {
+        self.denied.set(denied);
+    }
+
+    /// What is left of that.
+    pub(crate) fn denied(&self) -> Option<Missing> {
+        self.denied.get()
+    }
+
+    /// What an access has missed since this was asked last.
+    #[inline]
+    pub(crate) fn take_missing(&self) -> Option<Missing> {
+        self.missing.take()
     }
 
     /// The region of `key`, valid or not.
@@ -207,7 +256,7 @@ impl<'g> MrAccess<'g> {
         addr: u64,
         len: usize,
         rights: Access,
-        f: impl FnOnce(Place<'_>) -> Result<R, OutOfBounds>,
+        f: impl FnOnce(Place<'_>) -> Result<R, AccessFailure>,
     ) -> Result<R, AccessError> {
         let mr = self.find(key)?;
         let len = u64::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
@@ -215,7 +264,8 @@ impl<'g> MrAccess<'g> {
             Kind::Fixed(fixed) => {
                 let map = fixed.map.read(self.guard);
                 let grant = map.desc.check(pd, key, addr, len, rights)?;
-                map.place(grant.offset(), len, &self.hint).and_then(f)
+                let place = map.place(grant.offset(), len, &self.hint);
+                place.map_err(AccessFailure::from).and_then(f)
             }
             Kind::Fast(fast) => {
                 let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
@@ -229,10 +279,32 @@ impl<'g> MrAccess<'g> {
                 let region = bound.region.fixed().ok_or(AccessError::BadKey)?;
                 // What the region has lost since the window was bound, the window has lost too.
                 let map = region.map.read(self.guard);
-                map.place_at(at, len, &self.hint).and_then(f)
+                let place = map.place_at(at, len, &self.hint);
+                place.map_err(AccessFailure::from).and_then(f)
             }
         };
-        result.map_err(|OutOfBounds| AccessError::OutOfBounds)
+        match result {
+            Ok(result) => Ok(result),
+            Err(AccessFailure::OutOfBounds) => Err(AccessError::OutOfBounds),
+            Err(AccessFailure::NotPresent) => Err(self.miss(Missing {
+                pd,
+                key,
+                addr,
+                len,
+                rights,
+            })),
+        }
+    }
+
+    /// Takes note of memory that is not there.
+    #[cold]
+    fn miss(&self, missing: Missing) -> AccessError {
+        if self.denied.get() == Some(missing) {
+            self.denied.set(None);
+            return AccessError::OutOfBounds;
+        }
+        self.missing.set(Some(missing));
+        AccessError::NotPresent
     }
 
     /// Copies `dst.len()` bytes from `addr` of the region `key`.
@@ -260,7 +332,8 @@ impl<'g> MrAccess<'g> {
     ///
     /// # Errors
     ///
-    /// Why the access is refused; nothing is written then.
+    /// Why the access is refused; nothing is written then, but for
+    /// [`AccessError::NotPresent`], when a part may have been.
     #[inline]
     pub(crate) fn write(
         &self,

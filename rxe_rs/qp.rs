@@ -6,6 +6,7 @@
 
 mod drive;
 mod modify;
+mod paging;
 mod ports;
 mod post;
 mod recv;
@@ -155,6 +156,7 @@ pub(crate) struct QpCore {
     pub(crate) pkey_index: u16,
     /// Where in a region the last access was.
     extent: usize,
+    paging: paging::Paging,
     /// The counter the QP is bound to.
     bound: Option<Arc<Counters>>,
     /// A batch is on its way to the network.
@@ -197,10 +199,13 @@ pub(crate) struct QpCtx {
     timer: SoftTimer<QpCtx>,
     #[pin]
     work: Work<QpCtx>,
+    #[pin]
+    paging_work: Work<QpCtx, 1>,
 }
 
 impl_has_work! {
     impl HasWork<Self> for QpCtx { self.work }
+    impl HasWork<Self, 1> for QpCtx { self.paging_work }
 }
 
 impl WorkItem for QpCtx {
@@ -434,6 +439,7 @@ impl QueuePair for QpCtx {
             own: Gid::ZERO,
             pkey_index: 0,
             extent: 0,
+            paging: paging::Paging::new(),
             bound: None,
             busy: false,
             again: false,
@@ -462,6 +468,7 @@ impl QueuePair for QpCtx {
                 core <- new_spinlock_bh!(core, "QpCtx::core"),
                 timer <- SoftTimer::new(),
                 work <- new_work!("QpCtx::work"),
+                paging_work <- new_work!("QpCtx::paging_work"),
             }),
             GFP_KERNEL,
         );

@@ -4,7 +4,10 @@
 
 use kernel::prelude::*;
 use rxe_kapi::rdma::udata::Mapping;
-use rxe_proto::engine::wr::SqSlot;
+use rxe_proto::engine::{
+    ports::LocalFault,
+    wr::SqSlot, //
+};
 
 /// Most entries of a scatter/gather list, of sends and of receives.
 pub(crate) const MAX_SGE: usize = 32;
@@ -90,13 +93,16 @@ pub(crate) struct Span {
 
 /// Splits the access to `len` bytes at `offset` of a scatter/gather list into spans.
 ///
-/// Returns `None` if the list is too short or `f` fails.
+/// # Errors
+///
+/// [`LocalFault::Refused`] if the list is too short, or what `f` returns.
 pub(crate) fn for_each_span(
     sges: impl Iterator<Item = Sge>,
     offset: u32,
     len: usize,
-    mut f: impl FnMut(Span) -> Option<()>,
-) -> Option<()> {
+    mut f: impl FnMut(Span) -> Result<(), LocalFault>,
+) -> Result<(), LocalFault> {
+    let short = LocalFault::Refused;
     let mut skip = u64::from(offset);
     let mut done = 0usize;
     for sge in sges {
@@ -109,18 +115,21 @@ pub(crate) fn for_each_span(
             continue;
         }
         // `skip` is below `length` and `done` below `len`.
-        let room = usize::try_from(length.wrapping_sub(skip)).ok()?;
+        let room = usize::try_from(length.wrapping_sub(skip)).map_err(|_| short)?;
         let take = room.min(len.wrapping_sub(done));
         f(Span {
             lkey: sge.lkey,
-            addr: sge.addr.checked_add(skip)?,
+            addr: sge.addr.checked_add(skip).ok_or(short)?,
             from: done,
             len: take,
         })?;
         done = done.wrapping_add(take);
         skip = 0;
     }
-    (done >= len).then_some(())
+    if done < len {
+        return Err(short);
+    }
+    Ok(())
 }
 
 /// Send requests in kernel memory; index arithmetic runs freely over `u32`.

@@ -107,13 +107,17 @@ impl RawQps {
 
 impl QpCtx {
     /// Takes a frame if there is a receive request for it.
-    fn receive_frame(&self, rcu: &rcu::Guard, frame: &[u8]) {
+    fn receive_frame(self: &Arc<Self>, rcu: &rcu::Guard, frame: &[u8]) {
         let mut core = self.core.lock();
         if core.dead {
             return;
         }
         let mrs = self.memory(rcu, &core);
         self.take_frame(&mut core, &mrs, &Payload::from_slice(frame));
+        let wants_memory = core.waits_for_memory();
         self.release(rcu, core);
+        if wants_memory {
+            self.as_arc_borrow().drive();
+        }
     }
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory shared with user space: rings the process maps, and pages of the process.
 
+pub mod demand;
 mod dma;
 mod pages;
 pub mod ring;
 mod shared;
 mod umem;
 
+pub use demand::Demand;
 pub use dma::DmaMemory;
 pub use pages::PageList;
 pub use shared::SharedBuf;
@@ -17,6 +19,21 @@ use core::cell::Cell;
 /// An access outside a region, or misaligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfBounds;
+
+/// Why an access to a region was not done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessFailure {
+    /// Outside the region, or misaligned.
+    OutOfBounds,
+    /// Some of the memory is not there now; see [`Demand::fault`].
+    NotPresent,
+}
+
+impl From<OutOfBounds> for AccessFailure {
+    fn from(_: OutOfBounds) -> Self {
+        Self::OutOfBounds
+    }
+}
 
 /// Where in a region the last access was: the next one is likely to be there or right behind.
 ///
@@ -76,6 +93,8 @@ pub enum Memory {
     Dma(DmaMemory),
     /// Pages that a kernel consumer listed; offsets count from the start of the region.
     Pages(PageList),
+    /// Memory of a process that is got on demand; offsets count from the start of the region.
+    Demand(Demand),
 }
 
 impl Memory {
@@ -83,49 +102,37 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`OutOfBounds`]; `dst` may have been written in part.
+    /// [`AccessFailure`]; `dst` may have been written in part.
     #[inline]
-    pub fn read(&self, offset: u64, dst: &mut [u8], hint: &ExtentHint) -> Result<(), OutOfBounds> {
+    pub fn read(
+        &self,
+        offset: u64,
+        dst: &mut [u8],
+        hint: &ExtentHint,
+    ) -> Result<(), AccessFailure> {
         match self {
-            Memory::User(m) => m.read(offset, dst, hint),
-            Memory::Dma(m) => m.read(offset, dst),
-            Memory::Pages(m) => m.read(offset, dst),
+            Memory::User(m) => m.read(offset, dst, hint)?,
+            Memory::Dma(m) => m.read(offset, dst)?,
+            Memory::Pages(m) => m.read(offset, dst)?,
+            Memory::Demand(m) => m.read(offset, dst)?,
         }
+        Ok(())
     }
 
     /// Copies into the region.
     ///
     /// # Errors
     ///
-    /// [`OutOfBounds`]; the region may have been written in part.
+    /// [`AccessFailure`]; the region may have been written in part.
     #[inline]
-    pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), OutOfBounds> {
+    pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
         match self {
-            Memory::User(m) => m.write(offset, src, hint),
-            Memory::Dma(m) => m.write(offset, src),
-            Memory::Pages(m) => m.write(offset, src),
+            Memory::User(m) => m.write(offset, src, hint)?,
+            Memory::Dma(m) => m.write(offset, src)?,
+            Memory::Pages(m) => m.write(offset, src)?,
+            Memory::Demand(m) => m.write(offset, src)?,
         }
-    }
-
-    /// Calls `f` with the runs of addresses that make up `len` bytes at `offset`, in order.
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfBounds`], before the first call if the range is not inside the region; or the
-    /// error of `f`.
-    #[inline]
-    pub fn for_each_run<E: From<OutOfBounds>>(
-        &self,
-        offset: u64,
-        len: usize,
-        hint: &ExtentHint,
-        f: impl FnMut(Run<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        match self {
-            Memory::User(m) => m.for_each_run(offset, len, hint, f),
-            Memory::Dma(m) => m.for_each_run(offset, len, f),
-            Memory::Pages(m) => m.for_each_run(offset, len, f),
-        }
+        Ok(())
     }
 
     /// Adds to the word at `offset`, wrapping, and returns its value before. Atomic towards all
@@ -133,11 +140,13 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`OutOfBounds`] if the word is outside or its address is no multiple of 8.
-    pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, OutOfBounds> {
-        let word = self.word(offset)?;
-        // SAFETY: `word` is a valid aligned word while `self` is borrowed.
-        Ok(unsafe { crate::bindings::rxe_atomic64_fetch_add(word, add) })
+    /// [`AccessFailure::OutOfBounds`] if the word is outside or its address is no multiple of 8,
+    /// [`AccessFailure::NotPresent`].
+    pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, AccessFailure> {
+        self.with_word(offset, |word| {
+            // SAFETY: `word` is a valid aligned word during the call.
+            unsafe { crate::bindings::rxe_atomic64_fetch_add(word, add) }
+        })
     }
 
     /// Stores `new` in the word at `offset` if it equals `old`, and returns its value before.
@@ -145,34 +154,42 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`OutOfBounds`] if the word is outside or its address is no multiple of 8.
-    pub fn cmpxchg(&self, offset: u64, old: u64, new: u64) -> Result<u64, OutOfBounds> {
-        let word = self.word(offset)?;
-        // SAFETY: `word` is a valid aligned word while `self` is borrowed.
-        Ok(unsafe { crate::bindings::rxe_atomic64_cmpxchg(word, old, new) })
+    /// As [`fetch_add`](Self::fetch_add).
+    pub fn cmpxchg(&self, offset: u64, old: u64, new: u64) -> Result<u64, AccessFailure> {
+        self.with_word(offset, |word| {
+            // SAFETY: `word` is a valid aligned word during the call.
+            unsafe { crate::bindings::rxe_atomic64_cmpxchg(word, old, new) }
+        })
     }
 
     /// Stores `value` in the word at `offset` in one piece.
     ///
     /// # Errors
     ///
-    /// [`OutOfBounds`] if the word is outside or its address is no multiple of 8.
-    pub fn store(&self, offset: u64, value: u64) -> Result<(), OutOfBounds> {
-        let word = self.word(offset)?;
-        // SAFETY: `word` is a valid aligned word while `self` is borrowed.
-        unsafe { word.write_volatile(value) };
-        Ok(())
+    /// As [`fetch_add`](Self::fetch_add).
+    pub fn store(&self, offset: u64, value: u64) -> Result<(), AccessFailure> {
+        self.with_word(offset, |word| {
+            // SAFETY: `word` is a valid aligned word during the call.
+            unsafe { word.write_volatile(value) }
+        })
     }
 
-    fn word(&self, offset: u64) -> Result<*mut u64, OutOfBounds> {
-        let mut found = Err(OutOfBounds);
-        self.for_each_run::<OutOfBounds>(offset, 8, &ExtentHint::default(), |run| {
+    /// Calls `f` with the address of an aligned word, which is valid during the call.
+    fn with_word<R>(&self, offset: u64, f: impl FnOnce(*mut u64) -> R) -> Result<R, AccessFailure> {
+        let mut found = Err(AccessFailure::OutOfBounds);
+        let take = |run: Run<'_>| {
             if run.len == 8 && run.addr.cast::<u64>().is_aligned() {
                 found = Ok(run.addr.cast());
             }
-            Ok(())
-        })?;
-        found
+            Ok::<(), OutOfBounds>(())
+        };
+        match self {
+            Memory::User(m) => m.for_each_run(offset, 8, &ExtentHint::default(), take)?,
+            Memory::Dma(m) => m.for_each_run(offset, 8, take)?,
+            Memory::Pages(m) => m.for_each_run(offset, 8, take)?,
+            Memory::Demand(m) => return m.with_word(offset, f),
+        }
+        found.map(f)
     }
 }
 

@@ -12,6 +12,7 @@
 
 use kernel::error::Error;
 
+pub mod advise;
 pub mod ah;
 pub mod attr;
 pub mod av;

@@ -68,6 +68,30 @@ bool rxe_umem_is_current(const struct ib_umem *umem);
 size_t rxe_umem_max_extents(struct ib_umem *umem);
 size_t rxe_umem_extents(struct ib_umem *umem, struct rxe_extent *out, size_t room);
 
+/* Memory that is not pinned (shim_odp.c). */
+
+/* Bits of an entry beside the kernel address of a page; 0 for none. */
+#define RXE_ODP_PRESENT 1
+#define RXE_ODP_WRITABLE 2
+
+/* What to do about pages that are not there, and what they are for. */
+#define RXE_ODP_FAULT 1
+#define RXE_ODP_WRITE 2
+
+struct mm_struct;
+struct rxe_odp_chunk;
+
+struct mm_struct *rxe_mm_grab(void);
+void rxe_mm_drop(struct mm_struct *mm);
+bool rxe_mm_get(struct mm_struct *mm);
+void rxe_mm_put(struct mm_struct *mm);
+struct rxe_odp_chunk *rxe_odp_chunk_new(struct mm_struct *mm, u64 start, u32 pages);
+void rxe_odp_chunk_free(struct rxe_odp_chunk *chunk);
+int rxe_odp_chunk_fault(struct rxe_odp_chunk *chunk, u32 first, u32 count, u32 flags);
+u32 rxe_odp_chunk_present(const struct rxe_odp_chunk *chunk);
+const u64 *rxe_odp_chunk_lock(struct rxe_odp_chunk *chunk);
+void rxe_odp_chunk_unlock(struct rxe_odp_chunk *chunk);
+
 bool rxe_linear_range(u64 addr, size_t len);
 
 u64 rxe_atomic64_fetch_add(u64 *p, u64 add);

@@ -9,6 +9,7 @@ use kernel::{
 };
 use rxe_kapi::{
     mem::{
+        AccessFailure,
         ExtentHint,
         Memory,
         OutOfBounds,
@@ -242,6 +243,20 @@ impl Map {
         }
     }
 
+    /// The memory at address `addr`, and the offset in it, if it is got on demand and holds `len`
+    /// bytes there. Such memory is never one of several segments.
+    pub(super) fn on_demand(&self, addr: u64, len: u64) -> Option<(Arc<Memory>, u64)> {
+        let Pieces::One(piece) = &self.pieces else {
+            return None;
+        };
+        let Memory::Demand(demand) = &*piece.memory else {
+            return None;
+        };
+        let offset = addr.checked_sub(base(&self.desc))?;
+        let end = offset.checked_add(len)?;
+        (end <= demand.len()).then(|| (piece.memory.clone(), offset))
+    }
+
     /// Whether there is memory behind all of `len` bytes at `addr`.
     pub(crate) fn covers(&self, addr: u64, len: u64) -> bool {
         self.place_at(addr, len, &ExtentHint::default()).is_ok()
@@ -284,7 +299,7 @@ pub(crate) struct Parts<'a> {
 impl Place<'_> {
     /// Copies `dst.len()` bytes from there.
     #[inline]
-    pub(super) fn read(&self, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+    pub(super) fn read(&self, dst: &mut [u8]) -> Result<(), AccessFailure> {
         match self {
             Place::Whole(memory, at, hint) => memory.read(*at, dst, hint),
             Place::Parts(parts) => parts.read(dst),
@@ -293,7 +308,7 @@ impl Place<'_> {
 
     /// Copies `src` there.
     #[inline]
-    pub(super) fn write(&self, src: &Payload<'_>) -> Result<(), OutOfBounds> {
+    pub(super) fn write(&self, src: &Payload<'_>) -> Result<(), AccessFailure> {
         match self {
             Place::Whole(memory, at, hint) => {
                 let mut at = *at;
@@ -337,8 +352,8 @@ impl Parts<'_> {
         &self,
         addr: u64,
         len: usize,
-        mut f: impl FnMut(&Memory, u64, usize) -> Result<(), OutOfBounds>,
-    ) -> Result<(), OutOfBounds> {
+        mut f: impl FnMut(&Memory, u64, usize) -> Result<(), AccessFailure>,
+    ) -> Result<(), AccessFailure> {
         let len = u64::try_from(len).map_err(|_| OutOfBounds)?;
         let index = segments::find(self.table, addr, self.index).ok_or(OutOfBounds)?;
         for (piece, at, part) in segments::parts(self.table, index, addr, len) {
@@ -349,7 +364,7 @@ impl Parts<'_> {
     }
 
     #[inline(never)]
-    fn read(&self, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+    fn read(&self, dst: &mut [u8]) -> Result<(), AccessFailure> {
         let len = dst.len();
         let mut rest = dst;
         self.each(self.addr, len, |memory, at, part| {
@@ -362,7 +377,7 @@ impl Parts<'_> {
     }
 
     #[inline(never)]
-    fn write(&self, src: &Payload<'_>) -> Result<(), OutOfBounds> {
+    fn write(&self, src: &Payload<'_>) -> Result<(), AccessFailure> {
         let mut addr = self.addr;
         for piece in src.pieces() {
             let mut rest = piece;

@@ -2,6 +2,7 @@
 //! Registering regions, changing them and taking them out of service.
 
 use super::{
+    demand,
     map::{
         Map,
         Piece, //
@@ -38,6 +39,10 @@ use rxe_kapi::{
         PageList, //
     },
     rdma::{
+        advise::{
+            Advice,
+            Range, //
+        },
         detail::Details,
         mr::{
             MemoryRegion,
@@ -170,6 +175,7 @@ impl MemoryRegion for MrCtx {
         .union(Access::MW_BIND)
         .union(Access::ZERO_BASED)
         .union(Access::HUGETLB)
+        .union(Access::ON_DEMAND)
         .union(Access::FLUSH_GLOBAL)
         .bits();
 
@@ -184,7 +190,7 @@ impl MemoryRegion for MrCtx {
             access,
             state: State::Valid,
         };
-        register(dev, desc, Memory::User(user.umem))
+        register(dev, desc, user.memory)
     }
 
     fn register_dma(
@@ -218,6 +224,15 @@ impl MemoryRegion for MrCtx {
             lkey: key,
             rkey: key,
         })
+    }
+
+    fn prefetch(
+        dev: &Arc<DeviceCtx>,
+        pd: &Arc<PdCtx>,
+        advice: &Advice,
+        ranges: impl ExactSizeIterator<Item = Range>,
+    ) -> Result {
+        demand::prefetch(dev, pd, advice, ranges)
     }
 
     fn pages(&self) -> Option<&PageList> {

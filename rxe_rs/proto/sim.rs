@@ -17,7 +17,7 @@ pub mod fuzz;
 pub mod mutate;
 
 use crate::engine::ports::{
-    AtomicOp, Count, Dest, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,
+    AtomicOp, Count, Dest, Handled, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,
 };
 use crate::engine::qp::{JOBS, RESOURCES};
 use crate::engine::wc::{NetKind, Wc, WcStatus};
@@ -29,7 +29,7 @@ use crate::wire::icrc::{icrc, SoftCrc};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::vec::Vec;
 
 /// The seeds of a test: `0..count`, or `RXE_SIM_SCALE` times as many from `RXE_SIM_SEED` on.
@@ -42,6 +42,15 @@ pub fn seeds(count: u64) -> core::ops::Range<u64> {
     let first = number("RXE_SIM_SEED").unwrap_or(0);
     first..first + count * number("RXE_SIM_SCALE").unwrap_or(1)
 }
+
+/// Bytes of a page that comes and goes.
+pub const PAGE: usize = 1024;
+
+/// Packets kept while a page is being got; what comes on top of them is lost.
+const KEPT: usize = 64;
+
+/// Time it takes to get pages, in nanoseconds.
+const PAGE_IN_NS: u64 = 40_000;
 
 /// Key of each host's only region.
 pub const RKEY: RKey = RKey(0x1234_5678);
@@ -108,6 +117,10 @@ pub struct Host {
     pub bad_keys: Vec<RKey>,
     /// Send requests whose local buffers turn out to be unusable.
     pub bad_local: Vec<u32>,
+    /// Pages of [`PAGE`] bytes that are not there.
+    pub absent: RefCell<BTreeSet<usize>>,
+    /// Those of them that an access has missed.
+    wanted: RefCell<BTreeSet<usize>>,
     jobs: Vec<Job>,
     resources: Vec<Resource>,
 }
@@ -123,13 +136,43 @@ impl Host {
         (end <= self.memory.borrow().len()).then_some(at..end)
     }
 
+    /// Whether all of a range is there; notes what is not.
+    fn present(&self, at: usize, len: usize) -> bool {
+        let absent = self.absent.borrow();
+        let mut missed = (at / PAGE..(at + len).div_ceil(PAGE))
+            .filter(|page| absent.contains(page))
+            .peekable();
+        let all = missed.peek().is_none();
+        self.wanted.borrow_mut().extend(missed);
+        all
+    }
+
+    fn local(&self, at: usize, len: usize) -> Result<core::ops::Range<usize>, LocalFault> {
+        let range = self.range(at, len).ok_or(LocalFault::Refused)?;
+        if self.present(at, len) {
+            Ok(range)
+        } else {
+            Err(LocalFault::NotPresent)
+        }
+    }
+
+    /// As [`remote`](Self::remote), for an access that happens now.
+    fn reach(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
+        let at = self.remote(rkey, addr, len)?;
+        if self.present(at, len) {
+            Ok(at)
+        } else {
+            Err(RemoteFault::NotPresent)
+        }
+    }
+
     fn remote(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
-        let at = usize::try_from(addr).map_err(|_| RemoteFault)?;
+        let at = usize::try_from(addr).map_err(|_| RemoteFault::Refused)?;
         let fits = self.range(at, len).is_some() && at >= self.grant_from;
         if rkey == RKEY && fits && !self.no_access && !self.invalid.get() {
             Ok(at)
         } else {
-            Err(RemoteFault)
+            Err(RemoteFault::Refused)
         }
     }
 }
@@ -151,10 +194,10 @@ impl Ports for Host {
 
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {
         if self.bad_local.contains(&index) {
-            return Err(LocalFault);
+            return Err(LocalFault::Refused);
         }
         let at = self.buffers[index as usize] + offset as usize;
-        let range = self.range(at, dst.len()).ok_or(LocalFault)?;
+        let range = self.local(at, dst.len())?;
         dst.copy_from_slice(&self.memory.borrow()[range]);
         Ok(())
     }
@@ -162,12 +205,12 @@ impl Ports for Host {
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         assert!(index >= self.retired, "response data for a retired request");
         if self.bad_local.contains(&index) {
-            return Err(LocalFault);
+            return Err(LocalFault::Refused);
         }
         let wr = &self.slots[index as usize].wr;
         assert!(offset as usize + src.len() <= wr.length as usize);
         let at = self.buffers[index as usize] + offset as usize;
-        let range = self.range(at, src.len()).ok_or(LocalFault)?;
+        let range = self.local(at, src.len())?;
         src.copy_to(&mut self.memory.borrow_mut()[range]);
         Ok(())
     }
@@ -188,9 +231,7 @@ impl Ports for Host {
     fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         let buf = self.current.expect("a receive is in use");
         assert!(offset as usize + src.len() <= buf.len as usize);
-        let range = self
-            .range(buf.at + offset as usize, src.len())
-            .ok_or(LocalFault)?;
+        let range = self.local(buf.at + offset as usize, src.len())?;
         src.copy_to(&mut self.memory.borrow_mut()[range]);
         Ok(())
     }
@@ -206,19 +247,19 @@ impl Ports for Host {
     }
 
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault> {
-        let at = self.remote(rkey, addr, dst.len())?;
+        let at = self.reach(rkey, addr, dst.len())?;
         dst.copy_from_slice(&self.memory.borrow()[at..at + dst.len()]);
         Ok(())
     }
 
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
-        let at = self.remote(rkey, addr, src.len())?;
+        let at = self.reach(rkey, addr, src.len())?;
         src.copy_to(&mut self.memory.borrow_mut()[at..at + src.len()]);
         Ok(())
     }
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
-        let at = self.remote(rkey, addr, 8)?;
+        let at = self.reach(rkey, addr, 8)?;
         let word = &mut self.memory.borrow_mut()[at..at + 8];
         let old = u64::from_ne_bytes(word.try_into().unwrap());
         let new = match op {
@@ -264,7 +305,7 @@ impl Ports for Host {
 
     fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault> {
         if rkey != RKEY || self.invalid.replace(true) {
-            return Err(RemoteFault);
+            return Err(RemoteFault::Refused);
         }
         Ok(())
     }
@@ -393,6 +434,14 @@ pub struct Pair {
     wire: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     serial: u64,
     pub packets_sent: u64,
+    /// Probability that a page goes in a step.
+    pub evict: f64,
+    /// Packets put off on each side, oldest first.
+    kept: [VecDeque<Vec<u8>>; 2],
+    /// When the pages wanted will be there.
+    page_in_at: [Option<u64>; 2],
+    /// Packets that were put off.
+    pub put_off: u64,
 }
 
 impl Pair {
@@ -427,6 +476,10 @@ impl Pair {
             wire: BTreeMap::new(),
             serial: 0,
             packets_sent: 0,
+            evict: 0.0,
+            kept: Default::default(),
+            page_in_at: [None; 2],
+            put_off: 0,
         };
         for side in 0..2 {
             let fill = pair.rng.u8(..);
@@ -515,7 +568,7 @@ impl Pair {
         let crc = icrc_of(&net, &udp);
         udp.extend(crc);
         assert!(Packet::parse(&udp, udp.len()).is_ok());
-        self.packet(to, &udp);
+        self.feed(to, &udp);
     }
 
     fn launch(&mut self, to: usize, mut packet: Vec<u8>) {
@@ -547,16 +600,54 @@ impl Pair {
         if self.qps[to].service() == Service::Raw {
             return self.qps[to].handle_frame(&Payload::from_slice(udp), &mut self.hosts[to]);
         }
-        self.packet(to, udp);
+        self.feed(to, udp);
     }
 
-    fn packet(&mut self, to: usize, udp: &[u8]) {
+    fn feed(&mut self, to: usize, udp: &[u8]) {
+        if !self.kept[to].is_empty() || self.packet(to, udp) == Handled::Later {
+            self.put_off += 1;
+            if self.kept[to].len() < KEPT {
+                self.kept[to].push_back(udp.to_vec());
+            }
+        }
+    }
+
+    /// The pages wanted are there: feeds what was put off.
+    fn page_in(&mut self, side: usize) {
+        self.page_in_at[side] = None;
+        let wanted = core::mem::take(self.hosts[side].wanted.get_mut());
+        for page in wanted {
+            self.hosts[side].absent.get_mut().remove(&page);
+        }
+        while let Some(udp) = self.kept[side].pop_front() {
+            if self.packet(side, &udp) == Handled::Later {
+                self.kept[side].push_front(udp);
+                return;
+            }
+        }
+    }
+
+    /// Lets pages go, and begins to get those that were missed.
+    fn page(&mut self) {
+        for side in 0..2 {
+            let host = &mut self.hosts[side];
+            if self.evict > 0.0 && self.rng.f64() < self.evict {
+                let pages = host.memory.get_mut().len() / PAGE;
+                host.absent.get_mut().insert(self.rng.usize(0..pages));
+            }
+            if !host.wanted.get_mut().is_empty() && self.page_in_at[side].is_none() {
+                self.page_in_at[side] = Some(self.now + PAGE_IN_NS);
+            }
+        }
+    }
+
+    fn packet(&mut self, to: usize, udp: &[u8]) -> Handled {
         let Ok(packet) = Packet::parse(udp, udp.len()) else {
-            return;
+            return Handled::Done;
         };
         let body = &udp[..udp.len() - 4];
         if icrc_of(&net_header(1 - to, udp.len()), body) != udp[udp.len() - 4..] {
-            return;
+            return Handled::Done;
         }
         let start = packet.payload_offset();
         let payload = Payload::from_slice(&udp[start..start + packet.payload_len()]);
@@ -570,7 +661,7 @@ impl Pair {
             pkey_index: 0,
             vlan: None,
         };
-        self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to]);
+        self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to])
     }
 
     /// Advances to the next arrival or timer; false if nothing will ever happen again.
@@ -578,9 +669,18 @@ impl Pair {
         for side in 0..2 {
             self.transmit(side);
         }
+        self.page();
         let arrival = self.wire.keys().next().map(|k| k.0);
-        let timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
-        let next = [arrival, timers[0], timers[1]].into_iter().flatten().min();
+        let mut timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
+        for (timer, kept) in timers.iter_mut().zip(&self.kept) {
+            // What has come and waits may be what the timer is about.
+            if !kept.is_empty() {
+                *timer = None;
+            }
+        }
+        let pages = self.page_in_at;
+        let next = [arrival, timers[0], timers[1], pages[0], pages[1]];
+        let next = next.into_iter().flatten().min();
         let Some(next) = next else {
             return false;
         };
@@ -588,6 +688,11 @@ impl Pair {
         for (side, timer) in timers.into_iter().enumerate() {
             if timer.is_some_and(|t| t <= self.now) {
                 self.qps[side].handle_timeout(self.now, &mut self.hosts[side]);
+            }
+        }
+        for (side, at) in pages.into_iter().enumerate() {
+            if at.is_some_and(|at| at <= self.now) {
+                self.page_in(side);
             }
         }
         // A train: everything that arrives now, before anybody answers.

@@ -28,6 +28,7 @@ use rxe_kapi::{
 };
 use rxe_proto::{
     engine::{
+        ports::Handled,
         Events,
         Progress,
         UdMeta, //
@@ -42,11 +43,14 @@ use rxe_proto::{
 const TURNS: u32 = 32;
 
 /// What a turn ended with.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// Nothing left to do, or somebody else is at it.
     Done,
     /// There is more to send.
     More,
+    /// Memory is to be got, and the caller is the one to see to it. There may be more to send.
+    Page,
 }
 
 impl QpCtx {
@@ -55,19 +59,30 @@ impl QpCtx {
     /// Context: process or softirq, no QP lock held.
     pub(crate) fn drive(self: ArcBorrow<'_, Self>) {
         for _ in 0..TURNS {
-            if matches!(self.turn(), Turn::Done) {
-                return;
+            match self.turn() {
+                Turn::Done => return,
+                Turn::More => {}
+                Turn::Page => {
+                    let this: Arc<Self> = self.into();
+                    // Bound to this CPU: packets sent from another could overtake those just sent.
+                    let _ = workqueue::system().enqueue::<Arc<Self>, 1>(this);
+                }
             }
         }
         // Leave the CPU to others for a moment.
-        let _ = workqueue::system_bh().enqueue(Arc::<Self>::from(self));
+        let _ = workqueue::system_bh().enqueue::<Arc<Self>, 0>(self.into());
     }
 
     /// As [`drive`](Self::drive), for callers without a reference to share.
     pub(super) fn kick(&self) {
         for _ in 0..TURNS {
-            if matches!(self.turn(), Turn::Done) {
-                return;
+            match self.turn() {
+                Turn::Done => return,
+                Turn::More => {}
+                Turn::Page => {
+                    self.core.lock().paging.postpone();
+                    break;
+                }
             }
         }
         self.timer.arm_at(now_ns());
@@ -78,7 +93,7 @@ impl QpCtx {
         let mut batch = TxBatch::new(&bh);
         let now = now_ns();
         let rcu = rcu::read_lock();
-        let (progress, events, due) = {
+        let (turn, events, due) = {
             let mut core = self.core.lock();
             if core.dead {
                 return Turn::Done;
@@ -92,21 +107,27 @@ impl QpCtx {
                 core.sends.pull(self.kernel.as_deref());
             }
             let progress = self.fill(&rcu, &mut core, now, &mut batch);
-            let deadline = core.engine.poll_timeout();
-            if let Some(deadline) = deadline {
-                self.timer.arm_at(deadline);
+            // A packet that is kept may be the one that the timer is about.
+            if !core.paging.is_keeping() {
+                if let Some(deadline) = core.engine.poll_timeout() {
+                    self.timer.arm_at(deadline);
+                }
             }
             core.busy = !batch.is_empty();
             let events = core.engine.take_events();
-            (progress, events, Self::unlock(core))
+            let turn = if core.paging.start() {
+                Turn::Page
+            } else if progress == Progress::More {
+                Turn::More
+            } else {
+                Turn::Done
+            };
+            (turn, events, Self::unlock(core))
         };
         self.raise(events);
         if batch.is_empty() {
             self.tell(&rcu, due);
-            return match progress {
-                Progress::More => Turn::More,
-                Progress::Idle => Turn::Done,
-            };
+            return turn;
         }
         let outcome = batch.send();
         self.tell(&rcu, due);
@@ -119,10 +140,10 @@ impl QpCtx {
                 self.timer.arm_at(deadline);
             }
         }
-        if progress == Progress::More || core.again {
+        if turn == Turn::Done && core.again {
             Turn::More
         } else {
-            Turn::Done
+            turn
         }
     }
 
@@ -134,6 +155,7 @@ impl QpCtx {
         batch: &mut TxBatch<'_>,
     ) -> Progress {
         let mrs = self.memory(rcu, core);
+        core.paging.warn(&mrs);
         let (engine, mut ports, flow) = core.split(self, &mrs);
         let mut tx = BatchTx {
             ctx: self,
@@ -142,6 +164,8 @@ impl QpCtx {
         };
         let progress = engine.poll_transmit(now, &mut ports, &mut tx);
         core.extent = mrs.hint.get();
+        core.paging.note(&mrs);
+        core.paging.tried();
         progress
     }
 
@@ -155,9 +179,16 @@ impl QpCtx {
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
     ) {
+        if core.paging.is_keeping() {
+            return core.paging.keep(packet, payload, meta);
+        }
         let (engine, mut ports, _) = core.split(self, mrs);
-        engine.handle_packet(now, packet, payload, meta, &mut ports);
+        let handled = engine.handle_packet(now, packet, payload, meta, &mut ports);
         core.extent = mrs.hint.get();
+        if handled == Handled::Later {
+            core.paging.note(mrs);
+            core.paging.keep(packet, payload, meta);
+        }
     }
 
     /// Feeds one Ethernet frame.
@@ -165,6 +196,7 @@ impl QpCtx {
         let (engine, mut ports, _) = core.split(self, mrs);
         engine.handle_frame(frame, &mut ports);
         core.extent = mrs.hint.get();
+        core.paging.note(mrs);
     }
 
     /// The QP's timer expired.
@@ -175,9 +207,11 @@ impl QpCtx {
             if core.dead {
                 return;
             }
-            let mrs = self.memory(&rcu, &core);
-            let (engine, mut ports, _) = core.split(&self, &mrs);
-            engine.handle_timeout(now_ns(), &mut ports);
+            if !core.paging.is_keeping() {
+                let mrs = self.memory(&rcu, &core);
+                let (engine, mut ports, _) = core.split(&self, &mrs);
+                engine.handle_timeout(now_ns(), &mut ports);
+            }
             self.release(&rcu, core);
         }
         self.drive();

@@ -241,6 +241,7 @@ impl QpCtx {
             core.sends.discard(self.kernel.as_deref());
             core.receives.discard(self.kernel.as_deref());
             core.flow = None;
+            core.paging.reset();
             core.pkey_index = 0;
         }
         if matches!(next, QpState::Err | QpState::Sqe) {

@@ -19,6 +19,8 @@ use crate::{
     },
     device::DeviceCtx,
     mr::{
+        local_fault,
+        remote_fault,
         MrAccess,
         Side, //
     },
@@ -123,24 +125,34 @@ impl Ports for QpPorts<'_, '_> {
         if dst.is_empty() {
             return Ok(());
         }
-        let (slot, area) = self.sends.store.with_area(index).ok_or(LocalFault)?;
+        let (slot, area) = self
+            .sends
+            .store
+            .with_area(index)
+            .ok_or(LocalFault::Refused)?;
         if slot.wr.flags.inline {
-            let from = usize::try_from(offset).map_err(|_| LocalFault)?;
-            let end = from.checked_add(dst.len()).ok_or(LocalFault)?;
-            dst.copy_from_slice(area.get(from..end).ok_or(LocalFault)?);
+            let from = usize::try_from(offset).map_err(|_| LocalFault::Refused)?;
+            let end = from.checked_add(dst.len()).ok_or(LocalFault::Refused)?;
+            dst.copy_from_slice(area.get(from..end).ok_or(LocalFault::Refused)?);
             return Ok(());
         }
         let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
         let len = dst.len();
         for_each_span(sges, offset, len, |span| {
-            let to = dst.get_mut(span.from..span.from.checked_add(span.len)?)?;
-            self.mrs.read(span.lkey, span.addr, to, Access::NONE).ok()
+            let end = span.from.checked_add(span.len);
+            let to = end.and_then(|end| dst.get_mut(span.from..end));
+            let to = to.ok_or(LocalFault::Refused)?;
+            let read = self.mrs.read(span.lkey, span.addr, to, Access::NONE);
+            read.map_err(local_fault)
         })
-        .ok_or(LocalFault)
     }
 
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
-        let (slot, area) = self.sends.store.with_area(index).ok_or(LocalFault)?;
+        let (slot, area) = self
+            .sends
+            .store
+            .with_area(index)
+            .ok_or(LocalFault::Refused)?;
         let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
         scatter(self.mrs, self.ctx.pd, sges, offset, src)
     }
@@ -164,23 +176,23 @@ impl Ports for QpPorts<'_, '_> {
     ) -> Result<(), RemoteFault> {
         self.mrs
             .check(rkey.0, addr, len, rights(right))
-            .map_err(|_| RemoteFault)
+            .map_err(remote_fault)
     }
 
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault> {
         self.mrs
             .read(rkey.0, addr, dst, Access::REMOTE_READ)
-            .map_err(|_| RemoteFault)
+            .map_err(remote_fault)
     }
 
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
         self.mrs
             .write(rkey.0, addr, src, Access::REMOTE_WRITE)
-            .map_err(|_| RemoteFault)
+            .map_err(remote_fault)
     }
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
-        self.mrs.atomic(rkey.0, addr, op).map_err(|_| RemoteFault)
+        self.mrs.atomic(rkey.0, addr, op).map_err(remote_fault)
     }
 
     fn remote_flush(
@@ -192,14 +204,14 @@ impl Ports for QpPorts<'_, '_> {
     ) -> Result<(), RemoteFault> {
         if kind.placement & Feth::PERSISTENT != 0 {
             // No region has the right.
-            return Err(RemoteFault);
+            return Err(RemoteFault::Refused);
         }
         let rights = Access::FLUSH_GLOBAL;
         match kind.selectivity {
             Selectivity::Range => self.mrs.check(rkey.0, addr, len, rights),
             Selectivity::Region => self.mrs.check_all(rkey.0, rights),
         }
-        .map_err(|_| RemoteFault)?;
+        .map_err(remote_fault)?;
         // What earlier requests wrote is in the caches, where all processors and devices see it,
         // before the answer is.
         context::write_barrier();
@@ -211,9 +223,7 @@ impl Ports for QpPorts<'_, '_> {
     }
 
     fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault> {
-        self.mrs
-            .invalidate(rkey, Side::Peer)
-            .map_err(|_| RemoteFault)
+        self.mrs.invalidate(rkey, Side::Peer).map_err(remote_fault)
     }
 
     fn jobs(&mut self) -> &mut [Job] {

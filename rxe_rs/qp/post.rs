@@ -93,7 +93,7 @@ impl QpCtx {
             if context::softirq_allowed() {
                 self.as_arc_borrow().drive();
             } else {
-                let _ = workqueue::system_bh().enqueue(self.clone());
+                let _ = workqueue::system_bh().enqueue::<Arc<Self>, 0>(self.clone());
             }
         }
         result
@@ -237,7 +237,7 @@ impl QpCtx {
         };
         // A QP that has failed flushes what is posted to it: consumers wait for that.
         if !context::softirq_allowed() {
-            let _ = workqueue::system_bh().enqueue(self.clone());
+            let _ = workqueue::system_bh().enqueue::<Arc<Self>, 0>(self.clone());
         } else if self.core.lock().engine.state() == State::Err {
             self.as_arc_borrow().drive();
         }

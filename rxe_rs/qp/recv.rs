@@ -6,7 +6,10 @@ use super::{
     QpCtx, //
 };
 use crate::{
-    mr::MrAccess,
+    mr::{
+        local_fault,
+        MrAccess, //
+    },
     queue::{
         for_each_span,
         sges_of,
@@ -119,7 +122,6 @@ pub(super) fn scatter(
     for_each_span(sges, offset, src.len(), |span| {
         let part = src.slice(span.from, span.len);
         mrs.write_in(pd, span.lkey, span.addr, &part, Access::LOCAL_WRITE)
-            .ok()
+            .map_err(local_fault)
     })
-    .ok_or(LocalFault)
 }

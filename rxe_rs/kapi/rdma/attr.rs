@@ -47,6 +47,41 @@ pub struct DeviceAttr {
     pub local_ca_ack_delay: u8,
     /// Atomic operations are atomic with respect to the CPUs as well as to this device.
     pub atomics: bool,
+    /// What works on memory that is got on demand.
+    pub on_demand: OnDemand,
+}
+
+/// Accesses to memory that is got on demand, by transport: bits of [`OnDemand::SEND`] and so on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct OnDemand {
+    pub rc: u32,
+    pub uc: u32,
+    pub ud: u32,
+}
+
+#[allow(missing_docs)] // The names are those of `enum ib_odp_transport_cap_bits`.
+impl OnDemand {
+    pub const SEND: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SEND;
+    pub const RECV: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_RECV;
+    pub const WRITE: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_WRITE;
+    pub const READ: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_READ;
+    pub const ATOMIC: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC;
+    pub const SRQ_RECV: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SRQ_RECV;
+    pub const FLUSH: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_FLUSH;
+    pub const ATOMIC_WRITE: u32 = bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC_WRITE;
+
+    fn store(&self, to: &mut bindings::ib_device_attr) {
+        to.kernel_cap_flags |= u64::from(bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING);
+        to.odp_caps.general_caps = u64::from(
+            bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT
+                | bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT_IMPLICIT,
+        );
+        let by_transport = &mut to.odp_caps.per_transport_caps;
+        by_transport.rc_odp_caps = self.rc;
+        by_transport.uc_odp_caps = self.uc;
+        by_transport.ud_odp_caps = self.ud;
+    }
 }
 
 impl DeviceAttr {
@@ -105,6 +140,7 @@ impl DeviceAttr {
             | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B)
             as u64;
         to.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG);
+        self.on_demand.store(to);
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+use super::advise::advise_mr;
 use super::ah::{AddressHandle, AhOps, AhShell};
 use super::attr::{DeviceAttr, PortAttr};
 use super::counter::{CounterOps, CounterShell, QpCounter};
@@ -380,6 +381,7 @@ impl<D: Device> Ops<D> {
         ops.get_dma_mr = Some(MrOps::<D>::get_dma_mr);
         ops.dereg_mr = Some(MrOps::<D>::dereg_mr);
         ops.rereg_user_mr = Some(MrOps::<D>::rereg_user_mr);
+        ops.advise_mr = Some(advise_mr::<D>);
         ops.alloc_mr = Some(MrOps::<D>::alloc_mr);
         ops.map_mr_sg = Some(MrOps::<D>::map_mr_sg);
 

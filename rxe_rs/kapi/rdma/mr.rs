@@ -5,13 +5,15 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+use super::advise::{Advice, Range};
 use super::detail::Details;
 use super::device::{self, Device};
 use super::pd::PdOps;
 use super::segment::{Addition, RegionState, Removal};
 use super::unsupported;
 use crate::bindings;
-use crate::mem::{DmaMemory, PageList, Umem};
+use crate::mem::demand::USER_END;
+use crate::mem::{Demand, DmaMemory, Memory, PageList, Umem};
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -31,6 +33,8 @@ pub const ACCESS_MW_BIND: u32 = bindings::ib_access_flags_IB_ACCESS_MW_BIND;
 pub const ACCESS_ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED;
 /// Pages are taken on demand instead of pinned.
 pub const ACCESS_ON_DEMAND: u32 = bindings::ib_access_flags_IB_ACCESS_ON_DEMAND;
+/// The memory is of huge pages.
+pub const ACCESS_HUGETLB: u32 = bindings::ib_access_flags_IB_ACCESS_HUGETLB;
 /// Rights for which pages are pinned for writing.
 pub const ACCESS_WRITABLE: u32 =
     ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC | ACCESS_MW_BIND;
@@ -39,9 +43,9 @@ pub const ACCESS_OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
 
 /// Arguments of `reg_user_mr`.
 pub struct UserMr {
-    /// The memory, pinned.
-    pub umem: Umem,
-    /// Bytes.
+    /// The memory: pinned ([`Memory::User`]), or [`Memory::Demand`] if `access` says so.
+    pub memory: Memory,
+    /// Bytes; fewer than asked for if that was the whole address space.
     pub length: u64,
     /// Address of the first byte in the region.
     pub iova: u64,
@@ -119,7 +123,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// Access bits the driver understands, besides the optional ones.
     const ACCESS: u32;
 
-    /// Registers pinned user memory. Process context.
+    /// Registers user memory. Process context.
     ///
     /// # Errors
     ///
@@ -141,6 +145,19 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         memory: DmaMemory,
         access: u32,
     ) -> Result<MrCreated<Self>>;
+
+    /// Prefetches parts of regions of memory that is got on demand. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` for keys of no such region of the domain, ranges outside or not mapped, or rights
+    /// that the region does not have; `EINVAL` for keys of windows; `ENOMEM`, `EINTR`.
+    fn prefetch(
+        dev: &Arc<Self::Device>,
+        pd: &Arc<<Self::Device as Device>::Pd>,
+        advice: &Advice,
+        ranges: impl ExactSizeIterator<Item = Range>,
+    ) -> Result;
 
     /// The region that has the key now.
     fn find(dev: &Arc<Self::Device>, lkey: u32) -> Option<Arc<Self>>;
@@ -257,18 +274,27 @@ impl<D: Device> MrOps<D> {
                 let raw_dev = (*pd).device;
                 (raw_dev, device::ctx::<D>(raw_dev), PdOps::<D>::ctx(pd))
             };
-            // SAFETY: The device is alive, and this is the registering process.
-            let umem = unsafe { Umem::pin(raw_dev, start, length, access)? };
-            D::Mr::register(
-                dev,
-                ctx,
-                UserMr {
-                    umem,
-                    length,
-                    iova,
-                    access,
-                },
-            )
+            let mut length = length;
+            let memory = if access & ACCESS_ON_DEMAND != 0 {
+                if start == 0 && length == u64::MAX {
+                    // All of the address space, which has pages of any size (see ibv_reg_mr(3)).
+                    if iova != 0 || access & ACCESS_HUGETLB != 0 {
+                        return Err(EINVAL);
+                    }
+                    length = USER_END;
+                }
+                Memory::Demand(Demand::new(start, length, access & ACCESS_WRITABLE != 0)?)
+            } else {
+                // SAFETY: The device is alive, and this is the registering process.
+                Memory::User(unsafe { Umem::pin(raw_dev, start, length, access)? })
+            };
+            let user = UserMr {
+                memory,
+                length,
+                iova,
+                access,
+            };
+            D::Mr::register(dev, ctx, user)
         })
     }
 
@@ -383,7 +409,9 @@ impl<D: Device> MrOps<D> {
             let (raw_dev, ctx) = unsafe { ((*mr).device, Self::ctx(mr)) };
             // SAFETY: The region is alive, so its device is.
             let dev = unsafe { device::ctx::<D>(raw_dev) };
-            if access.is_some_and(|access| access & !D::Mr::ACCESS != 0) {
+            // What is pinned stays so.
+            let known = D::Mr::ACCESS & !ACCESS_ON_DEMAND;
+            if access.is_some_and(|access| access & !known != 0) {
                 return Err(unsupported());
             }
             let range = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS).then_some(NewRange {

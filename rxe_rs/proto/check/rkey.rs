@@ -14,6 +14,8 @@ pub enum AccessError {
     NoRight,
     /// The range is not inside the region, or wraps.
     OutOfBounds,
+    /// The access is permitted, but memory taken on demand is not there at the moment.
+    NotPresent,
 }
 
 /// Permission to access `len` bytes at `offset` of one region.

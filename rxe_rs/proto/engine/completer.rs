@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Responses of the peer: acknowledgements, NAKs, READ and ATOMIC data.
 
-use super::ports::{Count, Ports};
+use super::ports::{Count, Handled, LocalFault, Ports};
 use super::qp::{Qp, State};
 use super::requester::index_before;
 use super::wc::WcStatus;
@@ -11,6 +11,9 @@ use crate::wire::aeth::{NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::rnr::rnr_timer_ns;
+
+/// The memory for a response is not there.
+struct Absent;
 
 /// What acknowledging up to a PSN ran into.
 #[derive(PartialEq, Eq)]
@@ -29,38 +32,45 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         ports: &mut impl Ports,
-    ) {
+    ) -> Handled {
         if !matches!(self.state, State::Rts | State::Sqd) {
             ports.count(Count::Unexpected);
-            return;
+            return Handled::Done;
         }
         let psn = packet.bth().psn;
         // What was never sent, or is acknowledged already, cannot be answered.
         if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.top) {
             ports.count(Count::StrayAck);
-            return;
+            return Handled::Done;
         }
-        match packet.opcode().operation() {
+        let handled = match packet.opcode().operation() {
             Operation::Acknowledge => {
                 if let Some(aeth) = packet.aeth() {
                     self.handle_ack(now, psn, aeth.syndrome(), ports);
                 }
+                Ok(())
             }
             Operation::ReadRespFirst | Operation::ReadRespMiddle => {
-                self.handle_read_data(now, psn, false, payload, ports);
+                self.handle_read_data(now, psn, false, payload, ports)
             }
             Operation::ReadRespLast | Operation::ReadRespOnly => {
-                self.handle_read_data(now, psn, true, payload, ports);
+                self.handle_read_data(now, psn, true, payload, ports)
             }
-            Operation::AtomicAck => {
-                if let Some(value) = packet.atomic_ack() {
-                    self.handle_atomic_data(now, psn, value.original(), ports);
-                }
+            Operation::AtomicAck => match packet.atomic_ack() {
+                Some(value) => self.handle_atomic_data(now, psn, value.original(), ports),
+                None => Ok(()),
+            },
+            _ => {
+                ports.count(Count::Unexpected);
+                Ok(())
             }
-            _ => ports.count(Count::Unexpected),
-        }
+        };
         if self.state == State::Sqd {
             self.note_drained();
+        }
+        match handled {
+            Ok(()) => Handled::Done,
+            Err(Absent) => Handled::Later,
         }
     }
 
@@ -206,16 +216,20 @@ impl Qp {
         last: bool,
         payload: &Payload<'_>,
         ports: &mut impl Ports,
-    ) {
+    ) -> Result<(), Absent> {
         let Some(slot) = self.answered_slot(now, psn, ports) else {
-            return;
+            return Ok(());
         };
         match slot.wr.op {
             SendOp::Read => {}
             SendOp::AtomicWrite | SendOp::Flush => {
-                return self.handle_done(now, psn, &slot, last && payload.is_empty(), ports);
+                self.handle_done(now, psn, &slot, last && payload.is_empty(), ports);
+                return Ok(());
             }
-            _ => return ports.count(Count::Unexpected),
+            _ => {
+                ports.count(Count::Unexpected);
+                return Ok(());
+            }
         }
         let mtu = self.attrs.mtu.bytes();
         let placed = slot.run.placed;
@@ -224,18 +238,20 @@ impl Qp {
             .first
             .wrapping_add(placed.checked_div(mtu).unwrap_or(0));
         if psn.is_before(expected) {
-            return;
+            return Ok(());
         }
         if psn != expected {
-            return self.response_missing(now, ports);
+            self.response_missing(now, ports);
+            return Ok(());
         }
         let left = slot.wr.length.saturating_sub(placed);
         let chunk = left.min(mtu);
         if usize::try_from(chunk).ok() != Some(payload.len()) || last != (left <= mtu) {
-            return self.fail(&slot, WcStatus::BadRespErr, ports);
+            self.fail(&slot, WcStatus::BadRespErr, ports);
+            return Ok(());
         }
-        if chunk > 0 && ports.scatter(self.req.una, placed, payload).is_err() {
-            return self.fail(&slot, WcStatus::LocProtErr, ports);
+        if chunk > 0 && !self.place(&slot, placed, payload, ports)? {
+            return Ok(());
         }
         let before = self.req.una_psn;
         if last {
@@ -248,6 +264,25 @@ impl Qp {
             self.req.una_psn = psn.next();
         }
         self.progress(now, before, ports);
+        Ok(())
+    }
+
+    /// Places response data of the oldest request; false if that failed and the QP with it.
+    fn place(
+        &mut self,
+        slot: &SqSlot,
+        offset: u32,
+        data: &Payload<'_>,
+        ports: &mut impl Ports,
+    ) -> Result<bool, Absent> {
+        match ports.scatter(self.req.una, offset, data) {
+            Ok(()) => Ok(true),
+            Err(LocalFault::NotPresent) => Err(Absent),
+            Err(LocalFault::Refused) => {
+                self.fail(slot, WcStatus::LocProtErr, ports);
+                Ok(false)
+            }
+        }
     }
 
     /// The answer to ATOMIC WRITE and FLUSH: a READ response of nothing.
@@ -271,24 +306,28 @@ impl Qp {
         self.progress(now, before, ports);
     }
 
-    fn handle_atomic_data(&mut self, now: u64, psn: Psn, value: u64, ports: &mut impl Ports) {
+    fn handle_atomic_data(
+        &mut self,
+        now: u64,
+        psn: Psn,
+        value: u64,
+        ports: &mut impl Ports,
+    ) -> Result<(), Absent> {
         let Some(slot) = self.answered_slot(now, psn, ports) else {
-            return;
+            return Ok(());
         };
         if !matches!(slot.wr.op, SendOp::CmpSwp | SendOp::FetchAdd) || psn != slot.run.first {
             ports.count(Count::Unexpected);
-            return;
+            return Ok(());
         }
         let bytes = value.to_ne_bytes();
-        if ports
-            .scatter(self.req.una, 0, &Payload::from_slice(&bytes))
-            .is_err()
-        {
-            return self.fail(&slot, WcStatus::LocProtErr, ports);
+        if !self.place(&slot, 0, &Payload::from_slice(&bytes), ports)? {
+            return Ok(());
         }
         let before = self.req.una_psn;
         self.finish(&slot, WcStatus::Success, ports);
         self.finish_local(ports);
         self.progress(now, before, ports);
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! UD and raw frames: one packet a message; and the receive side of UC.
 
-use super::ports::{Count, Dest, LocalFault, Ports, Taken, Tx, TxFault};
+use super::ports::{Count, Dest, Handled, LocalFault, Ports, Taken, Tx, TxFault};
 use super::qp::{Progress, Qp, Service, State, UdMeta};
 use super::requester::pad_of;
 use super::responder::{Message, Refusal};
@@ -15,6 +15,27 @@ use crate::wire::repr::Headers;
 
 /// Bytes that the network header takes in an UD receive buffer (IBTA vol1 11.4.1.2).
 const GRH_BYTES: u32 = 40;
+
+/// Why a message was not sent.
+enum Unsent {
+    /// No room now.
+    Busy,
+    /// Its memory is not there.
+    Waits,
+    /// It fails.
+    Fail(WcStatus),
+}
+
+impl From<TxFault<LocalFault>> for Unsent {
+    fn from(fault: TxFault<LocalFault>) -> Self {
+        match fault {
+            TxFault::Busy => Self::Busy,
+            TxFault::Fill(LocalFault::NotPresent) => Self::Waits,
+            TxFault::Fill(LocalFault::Refused) => Self::Fail(WcStatus::LocProtErr),
+            TxFault::Unreachable => Self::Fail(WcStatus::LocQpOpErr),
+        }
+    }
+}
 
 impl Qp {
     /// Sends messages of a datagram service.
@@ -36,11 +57,12 @@ impl Qp {
             };
             let status = match self.send_datagram(&slot, ports, tx) {
                 Ok(()) => WcStatus::Success,
-                Err(Some(status)) => status,
-                Err(None) => {
+                Err(Unsent::Fail(status)) => status,
+                Err(Unsent::Busy) => {
                     self.pause(now);
                     return Progress::Idle;
                 }
+                Err(Unsent::Waits) => return Progress::Idle,
             };
             self.finish(&slot, status, ports);
             if status != WcStatus::Success {
@@ -50,15 +72,14 @@ impl Qp {
         }
     }
 
-    /// `Err(None)`: not now.
     fn send_datagram(
         &mut self,
         slot: &SqSlot,
         ports: &mut impl Ports,
         tx: &mut impl Tx,
-    ) -> Result<(), Option<WcStatus>> {
+    ) -> Result<(), Unsent> {
         if let Some(status) = slot.invalid {
-            return Err(Some(status));
+            return Err(Unsent::Fail(status));
         }
         if self.service == Service::Raw {
             return self.send_frame(slot, ports, tx);
@@ -67,10 +88,10 @@ impl Qp {
         let opcode = match wr.op {
             SendOp::Send => Opcode::UD_SEND_ONLY,
             SendOp::SendImm => Opcode::UD_SEND_ONLY_IMM,
-            _ => return Err(Some(WcStatus::LocQpOpErr)),
+            _ => return Err(Unsent::Fail(WcStatus::LocQpOpErr)),
         };
         if wr.length > self.attrs.mtu.bytes() {
-            return Err(Some(WcStatus::LocLenErr));
+            return Err(Unsent::Fail(WcStatus::LocLenErr));
         }
         let bth = Bth {
             se: wr.flags.solicited,
@@ -90,35 +111,26 @@ impl Qp {
         let source = &*ports;
         let size = usize::try_from(wr.length).unwrap_or(0);
         let fill = |dst: &mut [u8]| source.gather(index, 0, dst);
-        match tx.packet(Dest::Ah(wr.ud.ah), &headers, size, fill) {
-            Ok(()) => {
-                self.req.top = self.req.top.next();
-                Ok(())
-            }
-            Err(TxFault::Busy) => Err(None),
-            Err(TxFault::Unreachable) => Err(Some(WcStatus::LocQpOpErr)),
-            Err(TxFault::Fill(LocalFault)) => Err(Some(WcStatus::LocProtErr)),
-        }
+        tx.packet(Dest::Ah(wr.ud.ah), &headers, size, fill)?;
+        self.req.top = self.req.top.next();
+        Ok(())
     }
 
-    /// `Err(None)`: not now.
     fn send_frame(
         &mut self,
         slot: &SqSlot,
         ports: &mut impl Ports,
         tx: &mut impl Tx,
-    ) -> Result<(), Option<WcStatus>> {
+    ) -> Result<(), Unsent> {
         if slot.wr.op != SendOp::Send {
-            return Err(Some(WcStatus::LocQpOpErr));
+            return Err(Unsent::Fail(WcStatus::LocQpOpErr));
         }
         let index = self.req.cur;
         let source = &*ports;
         let size = usize::try_from(slot.wr.length).unwrap_or(0);
         match tx.frame(size, |dst| source.gather(index, 0, dst)) {
-            Ok(()) => Ok(()),
-            Err(TxFault::Busy) => Err(None),
-            Err(TxFault::Unreachable) => Err(Some(WcStatus::LocLenErr)),
-            Err(TxFault::Fill(LocalFault)) => Err(Some(WcStatus::LocProtErr)),
+            Err(TxFault::Unreachable) => Err(Unsent::Fail(WcStatus::LocLenErr)),
+            done => Ok(done?),
         }
     }
 
@@ -141,8 +153,17 @@ impl Qp {
             self.resp.recv = Some(wr);
             return;
         };
-        if ports.recv_scatter(0, frame).is_err() {
-            return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
+        match ports.recv_scatter(0, frame) {
+            Ok(()) => {}
+            Err(LocalFault::NotPresent) => {
+                // Frames get lost; the next one will find the memory there.
+                ports.count(Count::NoReceive);
+                self.resp.recv = Some(wr);
+                return;
+            }
+            Err(LocalFault::Refused) => {
+                return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
+            }
         }
         ports.complete_recv(&Wc {
             wr_id: wr.wr_id,
@@ -183,17 +204,17 @@ impl Qp {
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
         ports: &mut impl Ports,
-    ) {
+    ) -> Handled {
         let only = matches!(
             packet.opcode().operation(),
             Operation::SendOnly | Operation::SendOnlyImm
         );
         let (Some(deth), true) = (packet.deth(), only) else {
             ports.count(Count::Unexpected);
-            return;
+            return Handled::Done;
         };
         let Some(wr) = self.take_receive(ports) else {
-            return;
+            return Handled::Done;
         };
         let len = u32::try_from(payload.len())
             .ok()
@@ -203,10 +224,18 @@ impl Qp {
             // for the next. A remote stranger shall not be able to stop the queue pair.
             ports.count(Count::NoReceive);
             self.resp.recv = Some(wr);
-            return;
+            return Handled::Done;
         };
-        if place(meta, payload, ports).is_err() {
-            return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
+        match place(meta, payload, ports) {
+            Ok(()) => {}
+            Err(LocalFault::NotPresent) => {
+                self.resp.recv = Some(wr);
+                return Handled::Later;
+            }
+            Err(LocalFault::Refused) => {
+                self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
+                return Handled::Done;
+            }
         }
         ports.complete_recv(&Wc {
             wr_id: wr.wr_id,
@@ -222,6 +251,7 @@ impl Qp {
             vlan: meta.vlan,
             solicited: packet.bth().se,
         });
+        Handled::Done
     }
 
     fn fail_receive(&mut self, wr_id: u64, status: WcStatus, ports: &mut impl Ports) {
@@ -236,7 +266,7 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         ports: &mut impl Ports,
-    ) {
+    ) -> Handled {
         let psn = packet.bth().psn;
         if psn != self.resp.epsn {
             ports.count(Count::OutOfSequence);
@@ -249,10 +279,11 @@ impl Qp {
         } else if matches!(self.resp.message, Message::None) {
             ports.count(Count::Unexpected);
             self.resp.epsn = psn.next();
-            return;
+            return Handled::Done;
         }
         match self.execute_payload(packet, payload, ports) {
             Ok(()) => {}
+            Err(Refusal::Later) => return Handled::Later,
             Err(Refusal::Rnr) => {
                 ports.count(Count::NoReceive);
                 self.skip_message(psn);
@@ -266,6 +297,7 @@ impl Qp {
                 None => self.skip_message(psn),
             },
         }
+        Handled::Done
     }
 
     fn skip_message(&mut self, psn: crate::ids::Psn) {

@@ -12,13 +12,36 @@ use crate::ids::{PKey, RKey};
 use crate::wire::packet::Payload;
 use crate::wire::repr::Headers;
 
-/// A local scatter/gather entry could not be used: unknown key, foreign PD, bounds or rights.
+/// Why a local scatter/gather entry could not be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LocalFault;
+pub enum LocalFault {
+    /// Unknown key, foreign PD, bounds or rights.
+    Refused,
+    /// The memory is permitted but not there now. Whoever implements the ports is getting it, and
+    /// then calls [`Qp::poll_transmit`](super::Qp::poll_transmit) and feeds packets again for
+    /// which [`Qp::handle_packet`](super::Qp::handle_packet) said [`Handled::Later`].
+    NotPresent,
+}
 
-/// A remote access was refused: unknown key, foreign PD, bounds or rights (IBTA vol1 9.7.5.2.4).
+/// Why a remote access was not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RemoteFault;
+pub enum RemoteFault {
+    /// Unknown key, foreign PD, bounds or rights (IBTA vol1 9.7.5.2.4).
+    Refused,
+    /// As [`LocalFault::NotPresent`].
+    NotPresent,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Handled {
+    /// It is dealt with, whatever came of it.
+    Done,
+    /// Memory it needs is not there. Nothing has happened: feed it again when the memory may be
+    /// there, and what came after it only then.
+    Later,
+}
 
 /// Rights that a remote operation asks of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,7 +226,8 @@ pub trait Ports {
     /// Copies `dst.len()` bytes from `offset` of the payload of send request `index`.
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault>;
 
-    /// Places response data at `offset` of the scatter list of send request `index`.
+    /// Places response data at `offset` of the scatter list of send request `index`. May have
+    /// placed a part of it if it fails.
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault>;
 
     /// Takes the next receive work request.
@@ -224,7 +248,8 @@ pub trait Ports {
     /// Copies from local memory on behalf of the peer.
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault>;
 
-    /// Copies into local memory on behalf of the peer.
+    /// Copies into local memory on behalf of the peer. May have copied a part if the memory is
+    /// not all there.
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault>;
 
     /// Executes an atomic operation on behalf of the peer and returns the value before it; `addr`

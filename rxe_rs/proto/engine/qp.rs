@@ -6,7 +6,7 @@
 //! Times are nanoseconds of one monotonic clock; spurious timeouts are harmless.
 
 use super::congestion::{is_marked, Meter, Notifier, Pacer};
-use super::ports::{Count, Dest, Ports, Taken, Tx};
+use super::ports::{Count, Dest, Handled, Ports, Taken, Tx};
 use super::requester::Requester;
 use super::responder::{Resource, Responder};
 use super::wc::{NetKind, Wc, WcStatus};
@@ -344,6 +344,9 @@ impl Qp {
 
     /// Feeds one admitted packet. `meta` is needed for the datagram services.
     ///
+    /// Packets that come while one is put off ([`Handled::Later`]) are to be kept behind it, or
+    /// to be dropped.
+    ///
     /// Whatever it causes to be sent is fetched with [`Qp::poll_transmit`], which the caller does
     /// once after a train of packets.
     pub fn handle_packet(
@@ -353,12 +356,12 @@ impl Qp {
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
         ports: &mut impl Ports,
-    ) {
+    ) -> Handled {
         match self.state {
             State::Rtr | State::Rts | State::Sqd | State::Sqe => {}
             State::Reset | State::Init | State::Err => {
                 ports.count(Count::Unexpected);
-                return;
+                return Handled::Done;
             }
         }
         if !self.seen_packet {
@@ -374,26 +377,31 @@ impl Qp {
             } else {
                 ports.count(Count::Unexpected);
             }
-            return;
+            return Handled::Done;
         }
-        if is_marked(meta) {
+        let handled = match self.service {
+            Service::Rc => {
+                if packet.opcode().is_response() {
+                    self.handle_response(now, packet, payload, ports)
+                } else {
+                    self.handle_request(packet, payload, ports)
+                }
+            }
+            Service::Uc => self.handle_uc(packet, payload, ports),
+            Service::Ud | Service::Gsi => self.handle_datagram(packet, payload, meta, ports),
+            Service::Raw => {
+                ports.count(Count::Unexpected);
+                Handled::Done
+            }
+        };
+        // Once for a packet, however often it is fed.
+        if handled == Handled::Done && is_marked(meta) {
             ports.count(Count::Marked);
             if self.service.is_connected() {
                 self.notifier.on_marked(now);
             }
         }
-        match self.service {
-            Service::Rc => {
-                if packet.opcode().is_response() {
-                    self.handle_response(now, packet, payload, ports);
-                } else {
-                    self.handle_request(packet, payload, ports);
-                }
-            }
-            Service::Uc => self.handle_uc(packet, payload, ports),
-            Service::Ud | Service::Gsi => self.handle_datagram(packet, payload, meta, ports),
-            Service::Raw => ports.count(Count::Unexpected),
-        }
+        handled
     }
 
     /// Feeds the passage of time.

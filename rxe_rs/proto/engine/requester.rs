@@ -52,6 +52,8 @@ pub(super) struct Requester {
     pub(super) rd_out: u32,
     /// Packets sent since the last one that asked for an acknowledgement.
     since_ack_req: u32,
+    /// The next packet waits for memory that is not there.
+    stalled: bool,
     /// The next packet asks for an acknowledgement in any case.
     ack_now: bool,
     pub(super) window: Window,
@@ -103,6 +105,7 @@ impl Requester {
             rnr_until: None,
             rd_out: 0,
             since_ack_req: 0,
+            stalled: false,
             ack_now: false,
             window: Window::new(),
             gap_at: None,
@@ -124,6 +127,7 @@ impl Requester {
         self.rnr_until = None;
         self.gap_at = None;
         self.since_ack_req = 0;
+        self.stalled = false;
         self.ack_now = false;
         self.prober = Prober::new();
     }
@@ -377,6 +381,7 @@ impl Qp {
             SendOp::AtomicWrite | SendOp::Flush => self.send_placed(slot, ports, tx),
             _ => self.send_payload(slot, produced, ports, tx),
         };
+        self.req.stalled = false;
         match result {
             Ok(()) => {
                 if self.service == Service::Rc {
@@ -396,7 +401,11 @@ impl Qp {
                 Sent::No
             }
             Err(TxFault::Unreachable) => Sent::Fail(WcStatus::LocQpOpErr),
-            Err(TxFault::Fill(LocalFault)) => Sent::Fail(WcStatus::LocProtErr),
+            Err(TxFault::Fill(LocalFault::NotPresent)) => {
+                self.req.stalled = true;
+                Sent::No
+            }
+            Err(TxFault::Fill(LocalFault::Refused)) => Sent::Fail(WcStatus::LocProtErr),
         }
     }
 
@@ -666,6 +675,11 @@ impl Qp {
         }
         if self.req.deadline.is_some_and(|at| at <= now) {
             self.req.deadline = None;
+            if self.req.stalled {
+                // The peer is not to blame: it may have answered all there was to answer.
+                self.req.rearm(now, &self.attrs);
+                return;
+            }
             if matches!(self.state, State::Rts | State::Sqd) && self.req.una_psn != self.req.top {
                 ports.count(Count::Timeout);
                 self.req.gap_at = None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Requests of an RC peer: sequence, execution, duplicates, NAKs.
 
-use super::ports::{AtomicOp, Count, Ports, RemoteRight, Taken};
+use super::ports::{AtomicOp, Count, Handled, LocalFault, Ports, RemoteFault, RemoteRight, Taken};
 use super::qp::Qp;
 use super::requester::packets;
 use super::response::{Answer, Job, JobQueue, NO_CREDITS};
@@ -99,6 +99,8 @@ pub(super) struct Responder {
 pub(super) enum Refusal {
     /// No receive is posted.
     Rnr,
+    /// Memory it needs is not there: as if it had not come.
+    Later,
     /// The request is refused for good and the QP fails; a receive in use completes with the
     /// status.
     Nak(NakCode, WcStatus),
@@ -109,6 +111,15 @@ const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, WcStatus::WrFlush
 /// an invalid request and there as an access that was refused.
 const BAD_INVALIDATE: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::RemInvReqErr);
 const NO_ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::LocAccessErr);
+
+impl From<RemoteFault> for Refusal {
+    fn from(fault: RemoteFault) -> Self {
+        match fault {
+            RemoteFault::Refused => NO_ACCESS,
+            RemoteFault::NotPresent => Self::Later,
+        }
+    }
+}
 
 impl Responder {
     pub(super) fn new() -> Self {
@@ -177,7 +188,7 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         ports: &mut impl Ports,
-    ) {
+    ) -> Handled {
         let bth = packet.bth();
         let psn = bth.psn;
         if psn != self.resp.epsn {
@@ -195,7 +206,7 @@ impl Qp {
                     Waiting::Sequence { next_seen, newest } => {
                         ((next && next_seen) || psn == newest, next || next_seen)
                     }
-                    Waiting::Receive => return,
+                    Waiting::Receive => return Handled::Done,
                 };
                 self.resp.waiting = Waiting::Sequence {
                     next_seen,
@@ -207,7 +218,7 @@ impl Qp {
                     self.resp.ack = Some((self.resp.epsn, nak));
                 }
             }
-            return;
+            return Handled::Done;
         }
         match self.execute(packet, payload, ports) {
             Ok(()) => {
@@ -223,6 +234,7 @@ impl Qp {
                     self.resp.ack = None;
                 }
             }
+            Err(Refusal::Later) => return Handled::Later,
             Err(Refusal::Rnr) => {
                 ports.count(Count::RnrNakSent);
                 self.resp.waiting = Waiting::Receive;
@@ -246,6 +258,7 @@ impl Qp {
                 self.enter_error(ports);
             }
         }
+        Handled::Done
     }
 
     /// Raises the event for a request refused for good, if there is no receive request that could
@@ -374,11 +387,15 @@ impl Qp {
         let Some(end) = end else {
             return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
         };
-        if len > 0 && ports.recv_scatter(placed, payload).is_err() {
-            return Err(Refusal::Nak(
-                NakCode::RemoteOperational,
-                WcStatus::LocProtErr,
-            ));
+        if len > 0 {
+            ports
+                .recv_scatter(placed, payload)
+                .map_err(|fault| match fault {
+                    LocalFault::NotPresent => Refusal::Later,
+                    LocalFault::Refused => {
+                        Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr)
+                    }
+                })?;
         }
         self.resp.message = Message::Send { placed: end };
         Ok(())
@@ -435,8 +452,8 @@ impl Qp {
         if with_imm {
             self.need_recv(ports)?;
         }
-        if len > 0 && ports.remote_write(rkey, addr, payload).is_err() {
-            return Err(NO_ACCESS);
+        if len > 0 {
+            ports.remote_write(rkey, addr, payload)?;
         }
         self.resp.message = Message::Write {
             rkey,
@@ -560,9 +577,7 @@ impl Qp {
                 add: eth.swap_add(),
             },
         };
-        let Ok(original) = ports.remote_atomic(eth.rkey(), eth.va(), op) else {
-            return Err(NO_ACCESS);
-        };
+        let original = ports.remote_atomic(eth.rkey(), eth.va(), op)?;
         let (psn, msn) = (self.resp.epsn, self.resp.msn.next());
         let kept = Kept::Atomic { psn, original, msn };
         self.answer_once(Answer::Atomic { original }, kept, ports);
@@ -589,9 +604,7 @@ impl Qp {
             return Err(NO_ACCESS);
         }
         let value = u64::from_ne_bytes(word);
-        ports
-            .remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })
-            .map_err(|_| NO_ACCESS)?;
+        ports.remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })?;
         self.answer_done(ports);
         Ok(())
     }
@@ -622,9 +635,7 @@ impl Qp {
             placement,
             selectivity,
         };
-        ports
-            .remote_flush(reth.rkey(), reth.va(), reth.dma_len(), kind)
-            .map_err(|_| NO_ACCESS)?;
+        ports.remote_flush(reth.rkey(), reth.va(), reth.dma_len(), kind)?;
         self.answer_done(ports);
         Ok(())
     }

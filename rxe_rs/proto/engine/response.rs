@@ -193,6 +193,8 @@ impl JobQueue {
 enum Sent {
     Yes,
     Busy,
+    /// The memory behind a READ is not there now.
+    Waits,
     /// The memory behind a READ is gone.
     Refused,
 }
@@ -220,6 +222,8 @@ impl Qp {
                     self.pause(now);
                     return Progress::Idle;
                 }
+                // Nothing may overtake it.
+                Sent::Waits => return Progress::Idle,
                 Sent::Refused => {
                     // The region went away after the request had been accepted.
                     let psn = match job.answer {
@@ -313,7 +317,8 @@ impl Qp {
                 match tx.packet(Dest::Peer, &headers, size, fill) {
                     Ok(()) => {}
                     Err(TxFault::Busy) => return Sent::Busy,
-                    Err(TxFault::Fill(RemoteFault)) => return Sent::Refused,
+                    Err(TxFault::Fill(RemoteFault::NotPresent)) => return Sent::Waits,
+                    Err(TxFault::Fill(RemoteFault::Refused)) => return Sent::Refused,
                     Err(TxFault::Unreachable) => {
                         self.resp.jobs.pop(ports.jobs());
                         return Sent::Yes;

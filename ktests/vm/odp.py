@@ -1,0 +1,650 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Memory that is got on demand, through pyverbs: both queue pairs in one process.
+
+odp.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Case names are the functions below. Data are put into memory and looked at through a file, so that nothing but the device brings pages in.
+"""
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import random
+import signal
+import struct
+import sys
+import threading
+import time
+
+from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.mr import MR, MW
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QP, QPAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+import pyverbs.enums as e
+
+import keys
+from status import ACCESS, End, pair, pattern
+
+DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
+PAGE = 4096
+QKEY = 0x1234
+REG_MR, DEREG_MR = 9, 13
+DONTNEED, FREE, NOHUGEPAGE = 4, 8, 15
+RW, SHARED, PRIVATE, FIXED, ANONYMOUS, NORESERVE = 3, 1, 2, 0x10, 0x20, 0x4000
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+for name in ("madvise", "mprotect"):
+    getattr(libc, name).argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def ok(result):
+    assert result == 0, os.strerror(ctypes.get_errno())
+
+
+class Area:
+    """Memory of the process: a file, of which no page is mapped, or anonymous."""
+
+    def __init__(self, size, anonymous=False, at=None):
+        self.size = size
+        self.fd = -1 if anonymous else os.memfd_create("area")
+        flags = PRIVATE | ANONYMOUS | NORESERVE if anonymous else SHARED
+        if not anonymous:
+            os.ftruncate(self.fd, size)
+        self.addr = libc.mmap(at, size, RW, flags | (FIXED if at else 0), self.fd, 0)
+        assert self.addr != ctypes.c_void_p(-1).value
+        if anonymous:
+            libc.madvise(self.addr, size, NOHUGEPAGE)
+
+    def put(self, data, at=0):
+        os.pwrite(self.fd, data, at)
+
+    def get(self, length, at=0):
+        return os.pread(self.fd, length, at)
+
+    def drop(self, at=0, size=None):
+        ok(libc.madvise(self.addr + at, self.size if size is None else size, DONTNEED))
+
+    def resident(self):
+        """Pages that are mapped now."""
+        pages = self.size // PAGE
+        with open("/proc/self/pagemap", "rb") as pagemap:
+            pagemap.seek(self.addr // PAGE * 8)
+            return sum(entry >> 63 for (entry,) in struct.iter_unpack("=Q", pagemap.read(8 * pages)))
+
+    def unmap(self):
+        ok(libc.munmap(self.addr, self.size))
+
+    def close(self):
+        self.unmap()
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class Side:
+    """Memory of one end, and its region."""
+
+    def __init__(self, end, size=1 << 20, anonymous=False, access=DEMAND, implicit=False):
+        self.end = end
+        self.area = Area(size, anonymous)
+        self.mr = MR(end.pd, implicit=True, access=access) if implicit else MR(end.pd, size, access, address=self.area.addr)
+
+    def sge(self, length, at=0):
+        return SGE(self.area.addr + at, length, self.mr.lkey)
+
+    def remote(self, at=0):
+        return self.area.addr + at, self.mr.rkey
+
+
+def sides(names, size=1 << 20, implicit=False, **options):
+    a, b = pair(names, **options)
+    return Side(a, size, implicit=implicit), Side(b, size, implicit=implicit)
+
+
+def fresh(*both):
+    """No page is mapped."""
+    for side in both:
+        side.area.drop()
+        assert side.area.resident() == 0
+
+
+def check(side, data, at=0):
+    got = side.area.get(len(data), at)
+    if got != data:
+        wrong = [n for n in range(len(data)) if got[n] != data[n]]
+        raise AssertionError(f"{len(wrong)} of {len(data)} bytes are wrong, from {wrong[0]} on")
+
+
+def send(a, b, length, at=0, seed=1):
+    data = pattern(length, seed)
+    a.area.put(data, at)
+    b.end.recv(b.sge(b.area.size))
+    fresh(a, b)
+    a.end.post(e.IBV_WR_SEND, a.sge(length, at))
+    a.end.complete()
+    b.end.complete()
+    check(b, data)
+
+
+def write(a, b, length, at=0, seed=2, imm=None):
+    data = pattern(length, seed)
+    a.area.put(data, at)
+    if imm is not None:
+        b.end.recv()
+    fresh(a, b)
+    a.end.post(e.IBV_WR_RDMA_WRITE if imm is None else e.IBV_WR_RDMA_WRITE_WITH_IMM, a.sge(length, at), remote=b.remote(at), imm=imm)
+    a.end.complete()
+    if imm is not None:
+        b.end.complete()
+    check(b, data, at)
+
+
+def read(a, b, length, at=0, seed=3):
+    data = pattern(length, seed)
+    b.area.put(data, at)
+    fresh(a, b)
+    a.end.post(e.IBV_WR_RDMA_READ, a.sge(length, at), remote=b.remote(at))
+    a.end.complete()
+    check(a, data, at)
+
+
+def atomic(a, b, opcode, at, compare_add, swap=0):
+    wr = SendWR(wr_id=5, num_sge=1, sg=[a.sge(8, at)], opcode=opcode, send_flags=e.IBV_SEND_SIGNALED)
+    addr, rkey = b.remote(at)
+    wr.set_wr_atomic(rkey, addr, compare_add, swap)
+    a.end.qp.post_send(wr)
+    a.end.complete()
+
+
+def word(side, at):
+    return struct.unpack("=Q", side.area.get(8, at))[0]
+
+
+def capabilities(names):
+    caps = End(names[0], int(names[1])).ctx.query_device_ex().odp_caps
+    assert caps.general_caps == e.IBV_ODP_SUPPORT | e.IBV_ODP_SUPPORT_IMPLICIT, caps.general_caps
+    send_recv = e.IBV_ODP_SUPPORT_SEND | e.IBV_ODP_SUPPORT_RECV | e.IBV_ODP_SUPPORT_SRQ_RECV
+    assert caps.ud_odp_caps == send_recv
+    assert caps.uc_odp_caps == send_recv | e.IBV_ODP_SUPPORT_WRITE
+    rdma = e.IBV_ODP_SUPPORT_WRITE | e.IBV_ODP_SUPPORT_READ | e.IBV_ODP_SUPPORT_ATOMIC
+    assert caps.rc_odp_caps & (send_recv | rdma) == send_recv | rdma
+
+
+def operations(names):
+    """Each operation, with no page of either side there; waiting uses up no retries."""
+    a, b = sides(names, retries=1, rnr_retries=0, timeout=20)
+    send(a, b, 50000)
+    write(a, b, 50000)
+    write(a, b, 50000, imm=7)
+    read(a, b, 50000)
+    b.area.put(struct.pack("=Q", 40), 64)
+    fresh(a, b)
+    atomic(a, b, e.IBV_WR_ATOMIC_FETCH_AND_ADD, 64, 2)
+    assert (word(a, 64), word(b, 64)) == (40, 42)
+    fresh(a, b)
+    atomic(a, b, e.IBV_WR_ATOMIC_CMP_AND_SWP, 64, 42, 99)
+    assert (word(a, 64), word(b, 64)) == (42, 99)
+    assert a.area.resident() == 1 and b.area.resident() == 1
+    # The newer interface of the library: ATOMIC WRITE and FLUSH.
+    ops = e.IBV_QP_EX_WITH_ATOMIC_WRITE | e.IBV_QP_EX_WITH_FLUSH
+    right = e.IBV_ACCESS_FLUSH_GLOBAL
+    a, b = keys.extended(names, ops, ACCESS | right, ACCESS | right)
+    side = Side(b, access=DEMAND | right)
+    fresh(side)
+    a.qp.wr_start()
+    a.qp.wr_id = 3
+    a.qp.wr_flags = e.IBV_SEND_SIGNALED
+    a.qp.wr_atomic_write(side.mr.rkey, side.area.addr + 8, struct.pack("=Q", 0x0102030405060708))
+    a.qp.wr_complete()
+    a.complete()
+    assert word(side, 8) == 0x0102030405060708
+    fresh(side)
+    a.qp.wr_start()
+    a.qp.wr_id = 4
+    a.qp.wr_flags = e.IBV_SEND_SIGNALED
+    a.qp.wr_flush(side.mr.rkey, side.area.addr, 100, e.IBV_FLUSH_GLOBAL, e.IBV_FLUSH_RANGE)
+    a.qp.wr_complete()
+    a.complete()
+
+
+def offsets(names):
+    """Lengths and offsets of all kinds, over ends of pages and of the 2 MiB that are looked after together."""
+    a, b = sides(names, size=6 << 20)
+    edge = (-a.area.addr) % (2 << 20), (-b.area.addr) % (2 << 20)
+    cases = [(1, 0), (1, PAGE - 1), (2, PAGE - 1), (5000, 1), (4096, 4095), (100, 2 * PAGE - 50), (70001, 333)]
+    cases += [(3000, at - 1500) for at in edge if at > 1500] + [(1 << 20, edge[0] + 77), (3 << 20, 12345)]
+    for n, (length, at) in enumerate(cases):
+        for operation in (send, write, read):
+            operation(a, b, length, at, seed=n)
+
+
+def other_address(names):
+    """A region whose addresses are not those of the process."""
+    a, b = pair(names)
+    area = Area(16 * PAGE)
+    # The library's class cannot say it.
+    response = ctypes.create_string_buffer(12)
+    iova = 0x70000010
+    os.write(b.ctx.cmd_fd, struct.pack("=IHHQQQQII", REG_MR, 12, 3, ctypes.addressof(response), area.addr + PAGE + 16, 10 * PAGE, iova,
+                                       b.pd.handle, DEMAND))
+    mr, _, rkey = struct.unpack("=III", response.raw)
+    data = keys.write(a, iova + 123, rkey, 9000)
+    assert area.get(9000, PAGE + 16 + 123) == data
+    keys.write(a, iova + 10 * PAGE - 1, rkey, 2, e.IBV_WC_REM_ACCESS_ERR)
+    os.write(b.ctx.cmd_fd, struct.pack("=IHHI", DEREG_MR, 3, 0, mr))
+
+
+def shared_receives(names):
+    a, b = pair(names)
+    srq = SRQ(b.pd, SrqInitAttr(SrqAttr(max_wr=16, max_sge=1)))
+    b.init.srq = srq
+    b.qp.close()
+    b.qp = QP(b.pd, b.init)
+    a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    a.connect(b, 5, 6)
+    b.connect(a, 6, 5)
+    side = Side(b)
+    for n in range(8):
+        srq.post_recv(RecvWR(num_sge=1, sg=[side.sge(10000, n * 12345)], wr_id=n))
+    for n in range(8):
+        data = pattern(10000, n)
+        a.mr.write(data, 10000)
+        fresh(side)
+        a.post(e.IBV_WR_SEND, a.sge(10000))
+        a.complete()
+        assert b.complete().wr_id == n
+        check(side, data, n * 12345)
+
+
+def unreliable(names):
+    """Nobody would send again what is lost."""
+    a, b = sides(names, qp_type=e.IBV_QPT_UC)
+    for n in range(20):
+        data = pattern(30000, n)
+        a.area.put(data)
+        b.end.recv(b.sge(40000, 1000 * n))
+        b.end.recv(b.sge(0))
+        fresh(a, b)
+        a.end.post(e.IBV_WR_SEND, a.sge(30000))
+        a.end.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, a.sge(30000), remote=b.remote(500000), imm=n)
+        for _ in range(2):
+            a.end.complete()
+            b.end.complete()
+        check(b, data, 1000 * n)
+        check(b, data, 500000)
+
+
+def datagrams(names):
+    ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD) for n in (0, 2)]
+    a, b = (Side(end) for end in ends)
+    for end in ends:
+        attr = QPAttr(port_num=1)
+        attr.qkey = QKEY
+        end.qp.to_rts(attr)
+    route = GlobalRoute(dgid=b.end.ctx.query_gid(1, b.end.gid_index), sgid_index=a.end.gid_index, hop_limit=64)
+    ah = AH(a.end.pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
+    for n in range(5):
+        for m in range(8):
+            a.area.put(pattern(1000, n + m), 5000 * m)
+            b.end.recv(b.sge(1040, 5000 * m + 3600), wr_id=m)
+        fresh(a, b)
+        for m in range(8):
+            wr = SendWR(wr_id=m, num_sge=1, sg=[a.sge(1000, 5000 * m)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+            wr.set_wr_ud(ah, b.end.qp.qp_num, QKEY)
+            a.end.qp.post_send(wr)
+        for m in range(8):
+            a.end.complete()
+            assert b.end.complete().wr_id == m
+            check(b, pattern(1000, n + m), 5000 * m + 3640)
+
+
+class Disturber:
+    """Takes pages away, all the time, in another thread."""
+
+    def __init__(self, *areas):
+        self.areas = areas
+        self.over = False
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        draw = random.Random(1)
+        while not self.over:
+            area = draw.choice(self.areas)
+            page = draw.randrange(area.size // PAGE)
+            area.drop(page * PAGE, PAGE * min(draw.randrange(1, 16), area.size // PAGE - page))
+            time.sleep(0)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.over = True
+        self.thread.join()
+
+
+def pages_go_under_traffic(names):
+    a, b = sides(names, size=256 * 1024)
+    length = 100000
+    with Disturber(a.area, b.area):
+        for n in range(60):
+            at = 1111 * (n % 100)
+            data = pattern(length, n)
+            a.area.put(data, at)
+            b.end.recv(b.sge(length, at))
+            a.end.post([e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_SEND][n % 2], a.sge(length, at), remote=b.remote(at), imm=n)
+            a.end.complete()
+            b.end.complete()
+            check(b, data, at)
+            data = pattern(length, n + 100)
+            b.area.put(data, at)
+            a.end.post(e.IBV_WR_RDMA_READ, a.sge(length, at), remote=b.remote(at))
+            a.end.complete()
+            check(a, data, at)
+            atomic(a, b, e.IBV_WR_ATOMIC_FETCH_AND_ADD, 250000, 1)
+            assert word(b, 250000) == n + 1
+
+
+def fork(names):
+    """A copy of the process keeps what was there when it was made; the process gets what comes afterwards."""
+    a, b = pair(names)
+    side = Side(b, 16 * PAGE, anonymous=True)
+    old = pattern(10000, 1)
+    ctypes.memmove(side.area.addr, old, len(old))
+    for n in range(10):
+        keys.write(a, side.area.addr, side.mr.rkey, 64, seed=n)
+        ctypes.memmove(side.area.addr, old, len(old))
+        go, went = os.pipe()
+        child = os.fork()
+        if not child:
+            os.read(go, 1)
+            os._exit(0 if ctypes.string_at(side.area.addr, len(old)) == old else 1)
+        new = keys.write(a, side.area.addr, side.mr.rkey, 10000, seed=n + 2)
+        os.write(went, b"!")
+        _, status = os.waitpid(child, 0)
+        assert status == 0, "the copy of the process saw data that came later"
+        assert ctypes.string_at(side.area.addr, len(new)) == new, "the process does not see what was written"
+        # The processor writes, which may put another page in the place of the one that the device knows.
+        os.close(go), os.close(went)
+        child = os.fork()
+        if not child:
+            time.sleep(0.05)
+            os._exit(0)
+        mine = pattern(5000, n + 7)
+        ctypes.memmove(side.area.addr + 100, mine, len(mine))
+        assert keys.read(a, side.area.addr + 100, side.mr.rkey, len(mine)) == mine, "an old page was read"
+        os.waitpid(child, 0)
+
+
+def not_mapped(names):
+    """What is not mapped cannot be got: the access fails like one outside the region, and nothing else does."""
+    for operation in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ):
+        a, b = sides(names)
+        write(a, b, 10000)
+        ok(libc.munmap(b.area.addr + 4 * PAGE, PAGE))
+        a.end.post(operation, a.sge(100), remote=b.remote(4 * PAGE))
+        a.end.complete(e.IBV_WC_REM_ACCESS_ERR)
+    for kind in ("send", "read"):
+        a, b = sides(names)
+        ok(libc.munmap(a.area.addr + 4 * PAGE, PAGE))
+        b.end.recv(b.sge(100))
+        if kind == "send":
+            a.end.post(e.IBV_WR_SEND, a.sge(100, 5 * PAGE - 50))
+        else:
+            a.end.post(e.IBV_WR_RDMA_READ, a.sge(100, 5 * PAGE - 50), remote=b.remote())
+        a.end.complete(e.IBV_WC_LOC_PROT_ERR)
+    a, b = sides(names)
+    ok(libc.munmap(b.area.addr, PAGE))
+    b.end.recv(b.sge(100))
+    a.end.post(e.IBV_WR_SEND, a.sge(100))
+    b.end.complete(e.IBV_WC_LOC_PROT_ERR)
+    a.end.complete(e.IBV_WC_REM_OP_ERR)
+
+
+def read_only(names):
+    a, b = sides(names)
+    data = pattern(5000, 4)
+    b.area.put(data)
+    ok(libc.mprotect(b.area.addr, b.area.size, mmap.PROT_READ))
+    fresh(a, b)
+    a.end.post(e.IBV_WR_RDMA_READ, a.sge(5000), remote=b.remote())
+    a.end.complete()
+    check(a, data)
+    a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(100, 9000), remote=b.remote())
+    a.end.complete(e.IBV_WC_REM_ACCESS_ERR)
+    check(b, data)
+    # A page of a region without the right to write, and one that was read before it is written.
+    a, b = pair(names)
+    side = Side(b, anonymous=True)
+    assert keys.read(a, *side.remote(), 64) == bytes(64)
+    new = keys.write(a, *side.remote(), 64)
+    assert ctypes.string_at(side.area.addr, 64) == new
+    assert ctypes.string_at(Area(PAGE, anonymous=True).addr, PAGE) == bytes(PAGE), "the common page of zeros was written"
+    side = Side(b, access=e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND)
+    side.area.put(data)
+    assert keys.read(a, *side.remote(), 5000) == data
+    keys.write(a, *side.remote(), 64, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def mapped_anew(names):
+    """Other memory at the same addresses: the region is about addresses, not about pages."""
+    a, b = sides(names)
+    write(a, b, 50000)
+    old = b.area
+    before = old.get(old.size)
+    b.area = Area(old.size, at=old.addr)
+    for operation in (send, write, read):
+        operation(a, b, 50000)
+    assert old.get(old.size) == before, "memory was written that the process has not got any more"
+
+
+def lazily_freed(names):
+    """Pages that the kernel may take (MADV_FREE) and that are then written to by a peer are not taken any more."""
+    a, b = pair(names)
+    side = Side(b, 64 * PAGE, anonymous=True)
+    for n in range(3):
+        for page in range(64):
+            ctypes.memset(side.area.addr + page * PAGE, n + 1, PAGE)
+        ok(libc.madvise(side.area.addr, side.area.size, FREE))
+        data = keys.write(a, *side.remote(), 60000, seed=n)
+        with open("/proc/sys/vm/drop_caches", "w") as drop:
+            drop.write("3\n")
+        try:
+            # MADV_PAGEOUT takes what may be taken.
+            libc.madvise(side.area.addr, side.area.size, 21)
+        except OSError:
+            pass
+        assert ctypes.string_at(side.area.addr, 60000) == data, "written data are gone"
+
+
+def large_and_empty(names):
+    """Regions cost nothing that is not used."""
+    a, b = pair(names)
+    side = Side(b, 64 << 30, anonymous=True)
+    begin = time.monotonic()
+    draw = random.Random(2)
+    for n in range(50):
+        at = draw.randrange(side.area.size - 10000)
+        data = keys.write(a, *side.remote(at), 9000, seed=n)
+        assert ctypes.string_at(side.area.addr + at, 9000) == data
+        assert keys.read(a, *side.remote(at), 9000) == data
+    side.mr.close()
+    print(f"{time.monotonic() - begin:.3f} s")
+
+
+def implicit(names):
+    """All of the address space, also what is mapped later."""
+    a, b = sides(names, implicit=True)
+    for operation in (send, write, read):
+        operation(a, b, 70000, 4321)
+    for n in range(3):
+        for side in (a, b):
+            side.area.close()
+            side.area = Area((n + 1) << 20)
+        write(a, b, 30000, 99, seed=n)
+    # Ever new addresses, one after the other.
+    for n in range(40):
+        area = Area(PAGE, anonymous=True, at=0x100000000000 + n * (32 << 20))
+        data = keys.write(a.end, area.addr, b.mr.rkey, 64, seed=n)
+        assert ctypes.string_at(area.addr, 64) == data
+        area.unmap()
+    keys.write(a.end, 1 << 47, b.mr.rkey, 64, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def bad_registrations(names):
+    _, b = pair(names)
+    for start, length in ((0, 0), (1 << 47, PAGE), ((1 << 47) - PAGE, 2 * PAGE), (2**64 - PAGE, PAGE)):
+        try:
+            MR(b.pd, length, DEMAND, address=start).close()
+            raise AssertionError(f"registered {length:#x} bytes at {start:#x}")
+        except PyverbsError:
+            pass
+    try:
+        MR(b.pd, implicit=True, access=DEMAND | e.IBV_ACCESS_HUGETLB).close()
+        raise AssertionError("registered all memory as huge pages")
+    except PyverbsError:
+        pass
+    # Registering anew is for pinned memory.
+    side = Side(b)
+    assert keys.rereg(side.mr, b, keys.ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
+    assert keys.rereg(b.mr, b, keys.ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
+
+
+def windows(names):
+    a, b = pair(names, b_access=keys.BINDABLE)
+    side = Side(b, access=DEMAND | e.IBV_ACCESS_MW_BIND)
+    for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
+        mw = MW(b.pd, kind)
+        bound = keys.MWBindInfo(side.mr, side.area.addr + 100, 3 * PAGE, keys.WRITE | keys.READ)
+        if kind == e.IBV_MW_TYPE_1:
+            b.qp.bind_mw(mw, keys.MWBind(bound, e.IBV_SEND_SIGNALED))
+            key = mw.rkey
+        else:
+            wr = SendWR(wr_id=7, opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
+            wr.set_bind_wr(mw, bound)
+            key = wr.rkey
+            b.qp.post_send(wr)
+        b.complete()
+        fresh(side)
+        data = keys.write(a, side.area.addr + 100, key, 3 * PAGE, seed=kind)
+        check(side, data, 100)
+        fresh(side)
+        assert keys.read(a, side.area.addr + 100, key, 3 * PAGE) == data
+        mw.close()
+
+
+ADVISE_IOCTL = (3 << 30) | (24 << 16) | (0x1b << 8) | 1
+OBJECT_MR, METHOD_ADVISE = 7, 2
+PREFETCH, PREFETCH_WRITE, NO_FAULT, FLUSH = 0, 1, 2, 1
+
+
+def advise(end, advice, flags, *ranges, pd=None):
+    """The verb itself, which the provider library lacks; returns the error number or 0."""
+    sges = b"".join(struct.pack("=QII", addr, length, key) for addr, length, key in ranges)
+    buffer = ctypes.create_string_buffer(sges, max(1, len(sges)))
+    attrs = struct.pack("=HHHHQ", 0, 0, 1, 0, (pd or end.pd).handle)
+    attrs += struct.pack("=HHHHQ", 1, 8, 1, 0, advice)
+    attrs += struct.pack("=HHHHQ", 2, 4, 1, 0, flags)
+    attrs += struct.pack("=HHHHQ", 3, len(sges), 1, 0, ctypes.addressof(buffer))
+    header = struct.pack("=HHHHQII", 24 + len(attrs), OBJECT_MR, METHOD_ADVISE, 4, 0, 14, 0)
+    try:
+        fcntl.ioctl(end.ctx.cmd_fd, ADVISE_IOCTL, bytearray(header + attrs))
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def prefetch(names):
+    for everything in (False, True):
+        a, b = sides(names, implicit=everything)
+        start, key = b.area.addr, b.mr.lkey
+        fresh(b)
+        # Nothing is there, and nothing is got.
+        assert advise(b.end, NO_FAULT, FLUSH, (start, 10 * PAGE, key)) == 0
+        assert b.area.resident() == 0
+        assert advise(b.end, PREFETCH, FLUSH, (start, 10 * PAGE, key)) == 0
+        assert b.area.resident() >= 10
+        fresh(b)
+        assert advise(b.end, PREFETCH_WRITE, FLUSH, (start + 100, 2 * PAGE, key), (start + 20 * PAGE, 1, key)) == 0
+        assert 4 <= b.area.resident() <= 40
+        fresh(b)
+        assert advise(b.end, PREFETCH_WRITE, 0, (start, b.area.size, key)) == 0
+        deadline = time.monotonic() + 10
+        while b.area.resident() < b.area.size // PAGE:
+            assert time.monotonic() < deadline, "not got in the background"
+            time.sleep(0.01)
+        for _ in range(300):
+            assert advise(b.end, PREFETCH, 0, (start, b.area.size, key)) == 0
+        for operation in (send, write, read):
+            operation(a, b, 70000, 4321)
+        if not everything:
+            b.mr.close()
+
+
+def bad_prefetch(names):
+    _, b = sides(names)
+    start, key, size = b.area.addr, b.mr.lkey, b.area.size
+    end = b.end
+    whole = (start, PAGE, key)
+    mw = MW(end.pd, e.IBV_MW_TYPE_2)
+    read_only = MR(end.pd, size, e.IBV_ACCESS_ON_DEMAND, address=start)
+    for flags in (0, FLUSH):
+        for expected, advice, ranges in ((errno.EFAULT, PREFETCH, [(start, size + 1, key)]),
+                                         (errno.EFAULT, PREFETCH, [(start - 1, 2, key)]),
+                                         (errno.EFAULT, PREFETCH, [whole, (2**64 - 1, 2, key)]),
+                                         (errno.EFAULT, PREFETCH, [(start, PAGE, key ^ 0x55)]),
+                                         (errno.EFAULT, PREFETCH, [(start, PAGE, key ^ 0x5500)]),
+                                         (errno.EFAULT, PREFETCH, [(end.mr.buf, 100, end.mr.lkey)]),
+                                         (errno.EFAULT, PREFETCH_WRITE, [(start, PAGE, read_only.lkey)]),
+                                         (errno.EINVAL, PREFETCH, [(start, PAGE, mw.rkey)])):
+            got = advise(end, advice, flags, *ranges)
+            assert got == expected, (got, expected, advice, flags, ranges)
+        assert advise(end, PREFETCH, flags, whole, pd=PD(end.ctx)) == errno.EFAULT
+        assert advise(end, 3, flags, whole) != 0
+    assert advise(end, PREFETCH, 2, whole) == errno.EINVAL
+    ok(libc.munmap(start, PAGE))
+    assert advise(end, PREFETCH, FLUSH, whole) == errno.EFAULT
+    assert advise(end, PREFETCH, 0, whole) == 0
+
+
+def torn_down_under_traffic(names):
+    """Regions, queue pairs and mappings go while memory is being got for them."""
+    draw = random.Random(3)
+    for n in range(12):
+        a, b = sides(names, retries=1, timeout=14)
+        with Disturber(a.area, b.area):
+            for m in range(8):
+                operation = [e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ][m % 2]
+                a.end.post(operation, a.sge(1 << 20), remote=b.remote())
+            time.sleep(draw.random() * 0.02)
+            for thing in draw.sample([a.mr, b.mr, a.end.qp, b.end.qp], 4):
+                thing.close()
+
+
+def process_killed(names):
+    for n in range(6):
+        child = os.fork()
+        if not child:
+            a, b = sides(names)
+            with Disturber(a.area, b.area):
+                while True:
+                    a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(1 << 20), remote=b.remote())
+                    a.end.complete()
+        time.sleep(0.4 + 0.1 * n)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+CASES = [capabilities, operations, offsets, other_address, shared_receives, unreliable, datagrams, pages_go_under_traffic, fork, not_mapped,
+         read_only, mapped_anew, lazily_freed, large_and_empty, implicit, bad_registrations, windows, prefetch, bad_prefetch,
+         torn_down_under_traffic, process_killed]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Advice about memory that is got on demand (`ibv_advise_mr(3)`).
+//!
+//! C header: [`include/uapi/rdma/ib_user_ioctl_verbs.h`](srctree/include/uapi/rdma/ib_user_ioctl_verbs.h)
+
+use super::device::{self, Device};
+use super::mr::MemoryRegion;
+use super::pd::PdOps;
+use super::unsupported;
+use crate::bindings;
+use crate::mem::demand::{Effort, Use};
+use core::ffi::c_int;
+use kernel::error::from_result;
+use kernel::prelude::*;
+
+/// What is to be done to ranges of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Advice {
+    /// What the pages will be used for.
+    pub kind: Use,
+    /// Whether pages are got that the process does not have now.
+    pub effort: Effort,
+    /// The caller waits until it is done and is told how it went.
+    pub wait: bool,
+}
+
+/// A part of a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range {
+    /// Key of the region.
+    pub lkey: u32,
+    /// Start in the address space of the region.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// # Safety
+///
+/// Called by the core with a live PD and `num_sge` entries.
+pub(crate) unsafe extern "C" fn advise_mr<D: Device>(
+    pd: *mut bindings::ib_pd,
+    advice: bindings::ib_uverbs_advise_mr_advice,
+    flags: u32,
+    sg_list: *mut bindings::ib_sge,
+    num_sge: u32,
+    _attrs: *mut bindings::uverbs_attr_bundle,
+) -> c_int {
+    use bindings::{
+        ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH as READ,
+        ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT as NO_FAULT,
+        ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE as WRITE,
+        ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH as FLUSH,
+    };
+
+    from_result(|| {
+        let (kind, effort) = match advice {
+            READ => (Use::Read, Effort::Fault),
+            WRITE => (Use::Write, Effort::Fault),
+            NO_FAULT => (Use::Read, Effort::Snapshot),
+            _ => return Err(unsupported()),
+        };
+        if flags & !FLUSH != 0 || sg_list.is_null() {
+            return Err(EINVAL);
+        }
+        let advice = Advice {
+            kind,
+            effort,
+            wait: flags & FLUSH != 0,
+        };
+        // SAFETY: By the caller's promise.
+        let list = unsafe { core::slice::from_raw_parts(sg_list, num_sge as usize) };
+        let ranges = list.iter().map(|sge| Range {
+            lkey: sge.lkey,
+            addr: sge.addr,
+            length: sge.length,
+        });
+        // SAFETY: The PD is alive, so its device is.
+        let (dev, ctx) = unsafe { (device::ctx::<D>((*pd).device), PdOps::<D>::ctx(pd)) };
+        D::Mr::prefetch(dev, ctx, &advice, ranges)?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that is not there when it is needed: nothing is lost, executed twice or out of order,
+//! and waiting for it costs no retries.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::{Service, State};
+use rxe_proto::ids::Mtu;
+use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, PAGE, RKEY};
+
+const MEMORY: usize = 1 << 20;
+const MESSAGE: u32 = 5000;
+/// Where side 0 sends from, where side 1 receives, is written to and is read from.
+const FROM: usize = 0;
+const TO: usize = 0x80000;
+const ROUNDS: usize = 30;
+
+fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
+    let mut wr = SendWr::EMPTY;
+    wr.op = op;
+    wr.wr_id = wr_id;
+    wr.length = length;
+    wr.flags = SendFlags {
+        signaled: true,
+        ..SendFlags::default()
+    };
+    wr.rkey = RKEY;
+    wr
+}
+
+fn slot(base: usize, n: usize) -> usize {
+    base + n * 8192
+}
+
+/// Posts message `n`, a different kind each time, and returns where its data goes from and to on
+/// which side.
+fn post(pair: &mut Pair, n: usize, ops: &[SendOp]) -> (usize, usize, SendOp) {
+    let (from, to) = (slot(FROM, n) + n, slot(TO, n) + 3 * n);
+    let op = ops[n % ops.len()];
+    let mut request = wr(op, n as u64, MESSAGE);
+    request.remote_addr = to as u64;
+    match op {
+        SendOp::Send => pair.hosts[1].receives.push_back(RecvBuf {
+            wr_id: n as u64,
+            at: to,
+            len: MESSAGE,
+        }),
+        SendOp::FetchAdd => {
+            request.length = 8;
+            request.remote_addr = MEMORY as u64 - 8;
+            request.compare_add = 1;
+        }
+        _ => {}
+    }
+    pair.post(0, request, from);
+    (from, to, op)
+}
+
+fn fill(pair: &mut Pair) {
+    for side in 0..2 {
+        let mut state = side as u32 + 1;
+        for byte in pair.hosts[side].memory.borrow_mut().iter_mut() {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (state >> 24) as u8;
+        }
+        pair.hosts[side].memory.borrow_mut()[MEMORY - 8..].fill(0);
+    }
+}
+
+/// All memory is away at the start, and more goes all the time.
+fn run(service: Service, ops: &[SendOp], link: Link, seed: u64) -> Pair {
+    let mut pair = Pair::of(service, seed, link, Mtu::Mtu1024, MEMORY);
+    fill(&mut pair);
+    pair.evict = 0.7;
+    for host in &mut pair.hosts {
+        host.absent.get_mut().extend(0..MEMORY / PAGE);
+    }
+    let before = pair
+        .hosts
+        .each_ref()
+        .map(|host| host.memory.borrow().clone());
+    let mut messages = Vec::new();
+    for n in 0..ROUNDS {
+        messages.push(post(&mut pair, n, ops));
+        if pair.rng.bool() {
+            pair.step();
+        }
+    }
+    pair.run(60_000_000_000);
+    let mut adds = 0u64;
+    for (n, (from, to, op)) in messages.into_iter().enumerate() {
+        let memory = pair.hosts.each_ref().map(|host| host.memory.borrow());
+        let bytes = |side: usize, at: usize| &memory[side][at..at + MESSAGE as usize];
+        match op {
+            SendOp::Read => assert_eq!(
+                bytes(0, from),
+                &before[1][to..to + MESSAGE as usize],
+                "seed {seed}: READ {n}"
+            ),
+            SendOp::FetchAdd => {
+                let got = u64::from_ne_bytes(memory[0][from..from + 8].try_into().unwrap());
+                assert_eq!(got, adds, "seed {seed}: ATOMIC {n}");
+                adds += 1;
+            }
+            _ => assert_eq!(
+                bytes(1, to),
+                &before[0][from..from + MESSAGE as usize],
+                "seed {seed}: {op:?} {n}"
+            ),
+        }
+    }
+    assert!(pair.put_off > 0, "seed {seed}: nothing was put off");
+    pair
+}
+
+fn assert_done(pair: &Pair, seed: u64) {
+    for side in 0..2 {
+        assert_eq!(pair.qps[side].state(), State::Rts, "seed {seed}");
+    }
+    assert_eq!(pair.hosts[0].sent.len(), ROUNDS, "seed {seed}");
+    for (n, wc) in pair.hosts[0].sent.iter().enumerate() {
+        assert_eq!(
+            (wc.wr_id, wc.status),
+            (n as u64, WcStatus::Success),
+            "seed {seed}"
+        );
+    }
+    for (wc, _) in &pair.hosts[1].received {
+        assert_eq!(wc.status, WcStatus::Success, "seed {seed}");
+    }
+}
+
+const RC: [SendOp; 4] = [SendOp::Send, SendOp::Write, SendOp::Read, SendOp::FetchAdd];
+
+#[test]
+fn reliable() {
+    for seed in seeds(60) {
+        let pair = run(Service::Rc, &RC, Link::PERFECT, seed);
+        assert_done(&pair, seed);
+        let lost = [Count::RetryExceeded, Count::RnrNakSent, Count::ImpliedNak];
+        for count in lost {
+            assert_eq!(
+                pair.hosts[0].counts[count.index()],
+                0,
+                "seed {seed}: {count:?}"
+            );
+            assert_eq!(
+                pair.hosts[1].counts[count.index()],
+                0,
+                "seed {seed}: {count:?}"
+            );
+        }
+    }
+}
+
+/// Loss and absence together.
+#[test]
+fn reliable_on_a_bad_wire() {
+    for seed in seeds(60) {
+        let link = Link {
+            loss: 0.02,
+            duplicate: 0.05,
+            reorder: 0.05,
+            ..Link::PERFECT
+        };
+        let pair = run(Service::Rc, &RC, link, seed);
+        assert_done(&pair, seed);
+    }
+}
+
+/// Nobody would send it again.
+#[test]
+fn unreliable() {
+    for seed in seeds(60) {
+        let ops = [SendOp::Send, SendOp::Write];
+        let pair = run(Service::Uc, &ops, Link::PERFECT, seed);
+        assert_done(&pair, seed);
+    }
+}
+
+/// The oldest request waits for its memory longer than all retries take: that is not the peer's
+/// fault and no reason to give up.
+#[test]
+fn waiting_is_no_retry() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    fill(&mut pair);
+    pair.qps[0].attrs.retry_cnt = 0;
+    pair.qps[0].attrs.timeout = 1;
+    pair.hosts[0].absent.get_mut().extend(0..MEMORY / PAGE);
+    for n in 0..3 {
+        post(&mut pair, n, &[SendOp::Write]);
+    }
+    pair.run(10_000_000_000);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    assert_eq!(pair.hosts[0].sent.len(), 3);
+    assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+}

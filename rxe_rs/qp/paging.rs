@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a QP does when memory it needs is not there.
+//!
+//! The engine leaves everything as it is: a send request that cannot be gathered stays where it is,
+//! so does a response, and a packet whose data cannot be placed is kept, with those that come
+//! behind it, for UC and UD peers would not send them again. A work item gets the memory and lets
+//! the QP go on. What cannot be got is refused when it is asked for once more.
+
+use super::{
+    QpCore,
+    QpCtx, //
+};
+use crate::mr::{
+    Missing,
+    MrAccess, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        rcu,
+        Arc, //
+    },
+    workqueue::WorkItem,
+};
+use rxe_kapi::time::now_ns;
+use rxe_proto::{
+    engine::{
+        ports::Handled,
+        wc::NetKind,
+        UdMeta, //
+    },
+    wire::packet::{
+        Packet,
+        Payload, //
+    },
+};
+
+/// Packets kept; what comes on top is lost, as in any queue of a network.
+const MAX_KEPT: usize = 256;
+
+/// Most bytes got ahead of an access that goes on where the one before it ended.
+const MAX_AHEAD: u64 = 1 << 20;
+
+/// A packet that is kept.
+struct Kept {
+    /// Headers and payload.
+    bytes: KVec<u8>,
+    /// Bytes from BTH to ICRC.
+    len: usize,
+    net: NetKind,
+    ip_header: [u8; 40],
+    ip_len: usize,
+    pkey_index: u16,
+    vlan: Option<u16>,
+}
+
+impl Kept {
+    fn new(packet: &Packet<'_>, payload: &Payload<'_>, meta: &UdMeta<'_>) -> Result<Self> {
+        let headers = packet.header_bytes();
+        let flags = GFP_ATOMIC | __GFP_NOWARN;
+        let size = headers.len().checked_add(payload.len()).ok_or(ENOMEM)?;
+        let mut bytes = KVec::from_elem(0, size, flags)?;
+        let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;
+        front.copy_from_slice(headers);
+        payload.copy_to(back);
+        let mut ip_header = [0; 40];
+        for (to, from) in ip_header.iter_mut().zip(meta.ip_header) {
+            *to = *from;
+        }
+        Ok(Self {
+            bytes,
+            len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
+            net: meta.net,
+            ip_header,
+            ip_len: meta.ip_header.len(),
+            pkey_index: meta.pkey_index,
+            vlan: meta.vlan,
+        })
+    }
+
+    fn meta(&self) -> UdMeta<'_> {
+        UdMeta {
+            net: self.net,
+            ip_header: self.ip_header.get(..self.ip_len).unwrap_or(&[]),
+            pkey_index: self.pkey_index,
+            vlan: self.vlan,
+        }
+    }
+}
+
+/// State of a QP that waits for memory.
+pub(super) struct Paging {
+    /// What an access has missed.
+    wanted: Option<Missing>,
+    /// The work item is queued or runs.
+    working: bool,
+    /// What could not be got.
+    denied: Option<Missing>,
+    /// Packets put off, oldest first.
+    kept: KVec<KBox<Kept>>,
+    /// Those of them that have been dealt with.
+    done: usize,
+    /// Where the next access begins if they follow each other.
+    next: u64,
+    /// Bytes got ahead last time.
+    ahead: u64,
+}
+
+impl Paging {
+    pub(super) fn new() -> Self {
+        Self {
+            wanted: None,
+            working: false,
+            denied: None,
+            kept: KVec::new(),
+            done: 0,
+            next: 0,
+            ahead: 0,
+        }
+    }
+
+    /// Packets are kept.
+    #[inline]
+    pub(super) fn is_keeping(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Keeps a packet, if there is room and memory.
+    #[cold]
+    pub(super) fn keep(&mut self, packet: &Packet<'_>, payload: &Payload<'_>, meta: &UdMeta<'_>) {
+        let flags = GFP_ATOMIC | __GFP_NOWARN;
+        if self.kept.capacity() == 0 {
+            let Ok(room) = KVec::with_capacity(MAX_KEPT, flags) else {
+                return;
+            };
+            self.kept = room;
+        }
+        let kept = Kept::new(packet, payload, meta);
+        if let Ok(kept) = kept.and_then(|kept| Ok(KBox::new(kept, flags)?)) {
+            // Without room it is dropped.
+            let _ = self.kept.push_within_capacity(kept);
+        }
+    }
+
+    /// Takes note of what the engine's accesses have missed.
+    #[inline]
+    pub(super) fn note(&mut self, mrs: &MrAccess<'_>) {
+        if let Some(missing) = mrs.take_missing() {
+            self.wanted = Some(missing);
+        }
+    }
+
+    /// Tells the next accesses what could not be got.
+    #[inline]
+    pub(super) fn warn(&self, mrs: &MrAccess<'_>) {
+        if self.denied.is_some() {
+            mrs.deny(self.denied);
+        }
+    }
+
+    /// All that waited has been tried again.
+    #[inline]
+    pub(super) fn tried(&mut self) {
+        self.denied = None;
+    }
+
+    /// True if the work item is to be queued.
+    #[inline]
+    pub(super) fn start(&mut self) -> bool {
+        let start = self.wanted.is_some() && !self.working;
+        self.working |= start;
+        start
+    }
+
+    /// The work item could not be queued: somebody else will.
+    pub(super) fn postpone(&mut self) {
+        self.working = false;
+    }
+
+    /// Forgets everything: the connection is over.
+    pub(super) fn reset(&mut self) {
+        self.kept.clear();
+        self.done = 0;
+        self.wanted = None;
+        self.denied = None;
+    }
+
+    /// What to get, and how much behind it.
+    fn take(&mut self) -> Option<(Missing, u64)> {
+        let missing = self.wanted.take()?;
+        // Twice as much each time, as long as accesses follow each other.
+        let ahead = if missing.addr == self.next {
+            let twice = self.ahead.saturating_mul(2);
+            twice.max(missing.len).min(MAX_AHEAD)
+        } else {
+            0
+        };
+        self.ahead = ahead;
+        self.next = missing.addr.wrapping_add(missing.len).wrapping_add(ahead);
+        Some((missing, ahead))
+    }
+}
+
+impl QpCore {
+    /// An access has missed memory, and nobody gets it yet.
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        self.paging.wanted.is_some() && !self.paging.working
+    }
+}
+
+impl WorkItem<1> for QpCtx {
+    type Pointer = Arc<QpCtx>;
+
+    fn run(this: Arc<QpCtx>) {
+        this.page_in();
+    }
+}
+
+impl QpCtx {
+    /// Gets what the QP waits for and lets it go on. Process context.
+    fn page_in(self: &Arc<Self>) {
+        let wanted = {
+            let mut core = self.core.lock();
+            if core.dead {
+                return;
+            }
+            core.paging.take()
+        };
+        let denied = wanted.and_then(|(missing, ahead)| {
+            let got = self.dev.mrs.page_in(self.qpn, &missing, ahead);
+            got.is_err().then_some(missing)
+        });
+        {
+            let rcu = rcu::read_lock();
+            let mut core = self.core.lock();
+            if core.dead {
+                return;
+            }
+            core.paging.working = false;
+            core.paging.denied = denied;
+            self.replay(&rcu, &mut core);
+            self.release(&rcu, core);
+        }
+        self.as_arc_borrow().drive();
+    }
+
+    /// Feeds the packets that were put off, up to the first that must wait again.
+    fn replay(&self, rcu: &rcu::Guard, core: &mut QpCore) {
+        let kept = core::mem::take(&mut core.paging.kept);
+        let now = now_ns();
+        let mrs = self.memory(rcu, core);
+        core.paging.warn(&mrs);
+        let mut done = core.paging.done;
+        while let Some(item) = kept.get(done) {
+            if let Ok(packet) = Packet::parse(&item.bytes, item.len) {
+                let body = Payload::from_slice(&item.bytes);
+                let payload = body.slice(packet.payload_offset(), packet.payload_len());
+                let (engine, mut ports, _) = core.split(self, &mrs);
+                let meta = item.meta();
+                let handled = engine.handle_packet(now, &packet, &payload, &meta, &mut ports);
+                if handled == Handled::Later {
+                    core.paging.note(&mrs);
+                    break;
+                }
+            }
+            done = done.wrapping_add(1);
+        }
+        core.paging.denied = mrs.denied();
+        core.extent = mrs.hint.get();
+        if done < kept.len() {
+            core.paging.kept = kept;
+            core.paging.done = done;
+        } else {
+            core.paging.done = 0;
+        }
+    }
+}
