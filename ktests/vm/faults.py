@@ -79,13 +79,15 @@ def error_of(error):
         (n for n in SENSIBLE if os.strerror(n).lower() in str(error).lower()), None)
 
 
-def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, seconds=None, failed=None):
+def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, seconds=None, failed=None, dense=LIMIT):
     """`call(*prepare())` with each of its allocations failing; `undo(result, *prepared)` after calls that worked, `failed(*prepared)`
-    after others."""
+    after others. Of what comes after the allocation number `dense` ever fewer are tried: sysfs makes thousands of files, all alike."""
     nth = Nth()
     errors = {}
     deadline = time.monotonic() + (seconds or 1e9)
-    for n in range(1, limit):
+    n = 0
+    while n < limit:
+        n += 1 + n // dense
         state = prepare()
         problem = result = None
         nth.arm(n)
@@ -397,16 +399,24 @@ def index_of(device):
 def links(names, netdev, kind):
     request = Netlink()
 
-    def remove(*_):
-        request(Netlink.DELLINK, INDEX=index_of("rxe_f"))
+    def there():
+        return os.path.exists("/sys/class/infiniband/rxe_f")
 
-    sweep("rdma link add", lambda: request(Netlink.NEWLINK, NAME="rxe_f", TYPE=kind, NETDEV=netdev), undo=remove,
-          # The answer itself may be lost for want of memory, the work is done then.
-          prepare=lambda: subprocess.run(["rdma", "link", "del", "rxe_f"], stderr=subprocess.DEVNULL) and ())
-    sweep("rdma link del", lambda index: request(Netlink.DELLINK, INDEX=index), allowed=(errno.ENODEV,),
-          prepare=lambda: (subprocess.run(["rdma", "link", "add", "rxe_f", "type", kind, "netdev", netdev], stderr=subprocess.DEVNULL),
-                           index_of("rxe_f"))[1:])
-    subprocess.run(["rdma", "link", "del", "rxe_f"], stderr=subprocess.DEVNULL)
+    def remove(*_):
+        # The answer to a request may be lost for want of memory, its work is done then.
+        if there():
+            request(Netlink.DELLINK, INDEX=index_of("rxe_f"))
+        return ()
+
+    def add():
+        if not there():
+            request(Netlink.NEWLINK, NAME="rxe_f", TYPE=kind, NETDEV=netdev)
+        return (index_of("rxe_f"),)
+
+    sweep("rdma link add", lambda: request(Netlink.NEWLINK, NAME="rxe_f", TYPE=kind, NETDEV=netdev), undo=remove, prepare=remove,
+          dense=100, limit=20000)
+    sweep("rdma link del", lambda index: request(Netlink.DELLINK, INDEX=index), prepare=add, dense=100, limit=20000)
+    remove()
 
 
 def counters(names):
