@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Reliable datagram sockets (RDS), which go over RDMA by themselves: echoes of messages of many sizes.
 
-rds.py serve ADDRESS            answers every message until an empty one comes
+rds.py serve ADDRESS FILE       makes the file when it is ready, answers every message until `end` comes
 rds.py call ADDRESS SERVER      sends messages, several at a time, and compares the answers
 """
 import random
@@ -25,9 +25,10 @@ def open_at(address, port):
     return rds
 
 
-def serve(address):
+def serve(address, ready):
     rds = open_at(address, PORT)
-    print("ready", flush=True)
+    with open(ready, "w", encoding="ascii"):
+        pass
     while True:
         data, sender = rds.recvfrom(2 << 20)
         rds.sendto(data[::-1], sender)
