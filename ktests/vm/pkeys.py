@@ -260,7 +260,42 @@ def unused_index(names):
         raise AssertionError("an empty entry was accepted")
 
 
-CASES = [edit, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
+GSI_KEY = 0x80010000
+# A performance management Get of ClassPortInfo (IBTA vol1 13.4.2, 16.1.3).
+MAD = bytes((1, 4, 1, 1)) + bytes(4) + b"question" + (1).to_bytes(2, "big") + bytes(6) + bytes(232)
+
+
+def services(names):
+    """QP1 takes packets of any partition that the port is in, and answers in the partition of the question."""
+    put(names[0], 30, 0x8055)
+    put(names[2], 31, 0x8055)
+    a = Member(names[0], int(names[1]), "UD", 30)
+    b = Member(names[2], int(names[3]), "UD", 0)
+    a.join(b, dest=1, qkey=GSI_KEY)
+
+    def ask():
+        a.recv(a.sge(1000, 1000))
+        a.send(MAD, qkey=GSI_KEY)
+        a.complete()
+
+    try:
+        before = a.drops(), b.drops()
+        ask()
+        wc = a.complete()
+        answer = a.mr.read(256, 1000 + 40)
+        assert wc.byte_len == 40 + 256 and wc.src_qp == 1 and wc.pkey_index == 30, (wc.byte_len, wc.src_qp, wc.pkey_index)
+        assert answer[3] == 0x81 and answer[8:16] == MAD[8:16], answer[:24]
+        assert (a.drops(), b.drops()) == before
+        put(names[2], 31, 0)
+        ask()
+        a.quiet(0.3)
+        assert b.drops() == before[1] + 1, "the question was not counted as one of another partition"
+    finally:
+        put(names[0], 30, 0)
+        put(names[2], 31, 0)
+
+
+CASES = [services, edit, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
