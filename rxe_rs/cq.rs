@@ -17,6 +17,7 @@ use kernel::{
     sync::{
         rcu,
         Arc,
+        ArcBorrow,
         Mutex, //
     },
     workqueue::{
@@ -49,13 +50,25 @@ use rxe_kapi::{
         },
         unsupported, //
     },
-    sync::SpinLockIrq, //
+    sync::SpinLockIrq,
+    time::{
+        now_ns,
+        SoftTimer,
+        TimerTarget, //
+    },
 };
 use rxe_proto::{
     abi::encode_cqe,
-    engine::wc::{
-        NetKind,
-        Wc, //
+    engine::{
+        notify::{
+            Notifier,
+            Tell,
+            Wanted, //
+        },
+        wc::{
+            NetKind,
+            Wc, //
+        },
     },
     ids::RKey,
 };
@@ -79,6 +92,25 @@ pub(crate) struct CqCtx {
     /// Fails the queue pairs of a queue that has failed.
     #[pin]
     failure: Work<CqCtx>,
+    /// Tells of completions that moderation holds back. Bound when the queue is moderated first.
+    #[pin]
+    timer: SoftTimer<CqCtx>,
+}
+
+impl TimerTarget for CqCtx {
+    fn fire(this: ArcBorrow<'_, Self>) {
+        let rcu = rcu::read_lock();
+        let tell = {
+            let mut ring = this.ring.lock();
+            if ring.dead {
+                return;
+            }
+            ring.notifier.expired(now_ns())
+        };
+        if this.heed(tell) {
+            this.tell(&rcu);
+        }
+    }
 }
 
 impl_has_work! {
@@ -100,7 +132,7 @@ impl WorkItem for CqCtx {
 /// What the lock guards.
 struct CqRing {
     store: Store,
-    armed: Option<Arm>,
+    notifier: Notifier,
     /// A completion was lost: the queue has failed. Reported once.
     overflowed: bool,
     dead: bool,
@@ -208,7 +240,7 @@ impl CqCtx {
     /// in the same RCU read side section. Any context.
     #[must_use]
     pub(crate) fn push(self: &Arc<Self>, wc: &Wc, qp: QpToken) -> bool {
-        let (fire, lost) = {
+        let (tell, lost) = {
             let mut guard = self.ring.lock();
             let ring = &mut *guard;
             if ring.dead {
@@ -218,22 +250,27 @@ impl CqCtx {
                 Store::User(user) => user.push(&encode_cqe(wc)),
                 Store::Kernel(kernel) => kernel.push(wc, qp),
             };
-            // Whoever sleeps until something comes shall see that nothing more will.
-            let fire = match ring.armed {
-                Some(Arm::Next) => true,
-                Some(Arm::Solicited) => wc.solicited || !stored,
-                None => false,
+            let tell = if stored {
+                ring.notifier.added(wc.solicited, now_ns)
+            } else {
+                ring.notifier.lost()
             };
-            if fire {
-                ring.armed = None;
-            }
             let lost = (!stored).then(|| !core::mem::replace(&mut ring.overflowed, true));
-            (fire, lost)
+            (tell, lost)
         };
         if let Some(first) = lost {
             self.overflow(first);
         }
-        fire
+        self.heed(tell)
+    }
+
+    /// True if the consumer is to be told now; sets the timer if later. Ring not locked.
+    #[inline]
+    fn heed(&self, tell: Tell) -> bool {
+        if let Tell::At(deadline) = tell {
+            self.timer.arm_at(deadline);
+        }
+        tell == Tell::Now
     }
 
     /// A completion was lost, the first one or a further one. Every time the queue pairs are gone
@@ -317,7 +354,7 @@ impl CompletionQueue for CqCtx {
         };
         let ring = CqRing {
             store,
-            armed: None,
+            notifier: Notifier::default(),
             overflowed: false,
             dead: false,
         };
@@ -328,6 +365,7 @@ impl CompletionQueue for CqCtx {
                 notify: init.notify.clone(),
                 map <- new_mutex!(map, "CqCtx::map"),
                 failure <- new_work!("CqCtx::failure"),
+                timer <- SoftTimer::new(),
             }),
             GFP_KERNEL,
         )?;
@@ -367,26 +405,43 @@ impl CompletionQueue for CqCtx {
     }
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
-        let (waiting, overflowed, armed) = {
+        let (waiting, overflowed, notifier) = {
             let ring = self.ring.lock();
-            (ring.len(), ring.overflowed, ring.armed.is_some())
+            (ring.len(), ring.overflowed, ring.notifier.clone())
         };
         to.number(c"waiting", waiting)?;
-        to.number(c"armed", u32::from(armed))?;
-        to.number(c"overflowed", u32::from(overflowed))
+        to.number(c"armed", u32::from(notifier.is_armed()))?;
+        to.number(c"overflowed", u32::from(overflowed))?;
+        if let Some((count, period_us)) = notifier.moderation() {
+            to.number(c"moderation_count", u32::from(count))?;
+            to.number(c"moderation_period_us", u32::try_from(period_us)?)?;
+        }
+        Ok(())
     }
 
     fn arm(&self, what: Arm) -> bool {
         let mut ring = self.ring.lock();
-        // A queue armed for everything stays so.
-        if ring.armed != Some(Arm::Next) {
-            ring.armed = Some(what);
-        }
+        ring.notifier.arm(match what {
+            Arm::Solicited => Wanted::Solicited,
+            Arm::Next => Wanted::Any,
+        });
         ring.len() != 0
+    }
+
+    fn moderate(self: &Arc<Self>, count: u16, period_us: u16) {
+        self.timer.bind(self);
+        // What is held back goes through the timer: consumers must not be called from here.
+        let tell = self
+            .ring
+            .lock()
+            .notifier
+            .moderate(count, period_us, now_ns());
+        self.heed(tell);
     }
 
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
         self.ring.lock().dead = true;
+        self.timer.shutdown();
         drop(self.map.lock().take());
     }
 }

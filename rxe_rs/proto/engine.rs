@@ -6,11 +6,12 @@
 //! `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
 //! flight), `congestion` (marked packets, notifications, rate), [`transition`] (what the owner may change in which state), [`ports`] (what it
-//! needs from outside), [`wr`] and [`wc`] (work requests and completions).
+//! needs from outside), [`wr`] and [`wc`] (work requests and completions), [`notify`] (when consumers are told of these).
 
 mod completer;
 mod congestion;
 mod datagram;
+pub mod notify;
 pub mod ports;
 mod probe;
 pub mod qp;

@@ -139,6 +139,9 @@ impl DeviceAttr {
             | bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE
             | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B)
             as u64;
+        // Whatever fits: the core passes both in 16 bits.
+        to.cq_caps.max_cq_moderation_count = u16::MAX;
+        to.cq_caps.max_cq_moderation_period = u16::MAX;
         to.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG);
         self.on_demand.store(to);
     }

@@ -180,6 +180,11 @@ pub trait CompletionQueue: Sized + Send + Sync + 'static {
     /// Arms the queue; returns whether completions are waiting now. Any context.
     fn arm(&self, what: Arm) -> bool;
 
+    /// Tells of completions `count` at a time, at the latest `period_us` microseconds after the
+    /// first of them; a count below 2 or a period of 0 turns that off. Nothing that the consumer
+    /// waits for may be lost by the change. Process context; calls may be concurrent.
+    fn moderate(self: &Arc<Self>, count: u16, period_us: u16);
+
     /// Takes the queue out of service: it must raise nothing afterwards and withdraw its
     /// mappings. Process context.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
@@ -451,6 +456,19 @@ impl<D: Device> CqOps<D> {
         let waiting = ctx.arm(what);
         let report = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
         c_int::from(report && waiting)
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live CQ.
+    pub(crate) unsafe extern "C" fn modify_cq(
+        cq: *mut bindings::ib_cq,
+        count: u16,
+        period_us: u16,
+    ) -> c_int {
+        // SAFETY: A live CQ of this driver.
+        unsafe { Self::ctx(cq) }.moderate(count, period_us);
+        0
     }
 
     /// # Safety

@@ -359,6 +359,7 @@ impl<D: Device> Ops<D> {
         ops.resize_user_cq = Some(CqOps::<D>::resize_user_cq);
         ops.poll_cq = Some(CqOps::<D>::poll_cq);
         ops.peek_cq = Some(CqOps::<D>::peek_cq);
+        ops.modify_cq = Some(CqOps::<D>::modify_cq);
         ops.req_notify_cq = Some(CqOps::<D>::req_notify_cq);
         ops.destroy_cq = Some(CqOps::<D>::destroy_cq);
 

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+//! When consumers of completion queues are told.
+
+use super::*;
+use proptest::prelude::*;
+
+fn no_clock() -> u64 {
+    panic!("the clock was read")
+}
+
+#[test]
+fn told_once_and_only_when_armed() {
+    let mut n = Notifier::default();
+    assert_eq!(n.added(true, no_clock), Tell::No);
+    n.arm(Wanted::Any);
+    assert!(n.is_armed());
+    assert_eq!(n.added(false, no_clock), Tell::Now);
+    assert!(!n.is_armed());
+    assert_eq!(n.added(true, no_clock), Tell::No);
+}
+
+#[test]
+fn armed_for_solicited() {
+    let mut n = Notifier::default();
+    n.arm(Wanted::Solicited);
+    assert_eq!(n.added(false, no_clock), Tell::No);
+    assert_eq!(n.added(true, no_clock), Tell::Now);
+    // More may be asked for, never less.
+    n.arm(Wanted::Any);
+    n.arm(Wanted::Solicited);
+    assert_eq!(n.added(false, no_clock), Tell::Now);
+}
+
+#[test]
+fn moderated_by_count() {
+    let mut n = Notifier::default();
+    assert_eq!(n.moderate(3, 50, 0), Tell::No);
+    assert_eq!(n.moderation(), Some((3, 50)));
+    // What nobody waits for does not count.
+    assert_eq!(n.added(true, no_clock), Tell::No);
+    n.arm(Wanted::Any);
+    assert_eq!(n.added(false, || 1000), Tell::At(51_000));
+    assert_eq!(n.added(false, no_clock), Tell::No);
+    assert_eq!(n.added(false, no_clock), Tell::Now);
+    assert_eq!(n.expired(51_000), Tell::No);
+    // The next ones have a time of their own; the timer of the last ones comes too early for it.
+    n.arm(Wanted::Any);
+    assert_eq!(n.added(false, || 40_000), Tell::At(90_000));
+    assert_eq!(n.expired(51_000), Tell::At(90_000));
+    assert_eq!(n.expired(90_000), Tell::Now);
+    assert_eq!(n.expired(90_000), Tell::No);
+    assert!(!n.is_armed());
+}
+
+#[test]
+fn moderated_and_solicited() {
+    let mut n = Notifier::default();
+    n.moderate(2, 1, 0);
+    n.arm(Wanted::Solicited);
+    for _ in 0..5 {
+        assert_eq!(n.added(false, no_clock), Tell::No);
+    }
+    assert_eq!(n.added(true, || 0), Tell::At(1000));
+    assert_eq!(n.added(false, no_clock), Tell::No);
+    // Armed for everything while one waits: from now on all count.
+    n.arm(Wanted::Any);
+    assert_eq!(n.added(false, no_clock), Tell::Now);
+}
+
+#[test]
+fn no_moderation() {
+    for (count, period) in [(0, 0), (0, 5), (1, 5), (5, 0), (u16::MAX, 0), (1, u16::MAX)] {
+        let mut n = Notifier::default();
+        n.moderate(count, period, 0);
+        assert_eq!(n.moderation(), None);
+        n.arm(Wanted::Any);
+        assert_eq!(n.added(false, no_clock), Tell::Now);
+    }
+}
+
+#[test]
+fn changed_while_held() {
+    for (count, period) in [(0, 0), (1000, u16::MAX)] {
+        let mut n = Notifier::default();
+        n.moderate(u16::MAX, u16::MAX, 0);
+        n.arm(Wanted::Any);
+        assert_eq!(n.added(false, || 7), Tell::At(65_535_007));
+        assert_eq!(n.moderate(count, period, 9), Tell::At(9));
+        assert_eq!(n.expired(9), Tell::Now);
+    }
+}
+
+#[test]
+fn a_loss_is_told_of_at_once() {
+    let mut n = Notifier::default();
+    n.moderate(9, 9, 0);
+    assert_eq!(n.lost(), Tell::No);
+    n.arm(Wanted::Solicited);
+    assert_eq!(n.lost(), Tell::Now);
+    n.arm(Wanted::Any);
+    assert_eq!(n.added(true, || 0), Tell::At(9000));
+    assert_eq!(n.lost(), Tell::Now);
+    assert_eq!(n.expired(u64::MAX), Tell::No);
+}
+
+#[test]
+fn end_of_time() {
+    let mut n = Notifier::default();
+    n.moderate(2, 5, 0);
+    n.arm(Wanted::Any);
+    assert_eq!(n.added(true, || u64::MAX - 1), Tell::At(u64::MAX));
+    assert_eq!(n.expired(u64::MAX), Tell::Now);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arm(bool),
+    Add(bool),
+    Moderate(u16, u16),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        any::<bool>().prop_map(Step::Arm),
+        any::<bool>().prop_map(Step::Add),
+        (0u16..6, 0u16..40).prop_map(|(count, period)| Step::Moderate(count, period)),
+        (0u64..30_000).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    /// With a timer that does as it is told (earlier times stay, later ones are ignored until it fires), no completion
+    /// that was waited for stays untold for longer than the longest period, and none is told of twice.
+    #[test]
+    fn nothing_is_forgotten(steps in proptest::collection::vec(step(), 1..200)) {
+        let mut n = Notifier::default();
+        let (mut now, mut timer) = (0u64, None::<u64>);
+        // When the oldest completion came that a consumer waits for.
+        let (mut oldest, mut armed) = (None::<u64>, None::<Wanted>);
+        let mut longest = 0;
+        for step in steps {
+            let tell = match step {
+                Step::Arm(any) => {
+                    let wanted = if any { Wanted::Any } else { Wanted::Solicited };
+                    if armed != Some(Wanted::Any) {
+                        armed = Some(wanted);
+                    }
+                    n.arm(wanted);
+                    Tell::No
+                }
+                Step::Add(solicited) => {
+                    if armed == Some(Wanted::Any) || armed.is_some() && solicited {
+                        oldest.get_or_insert(now);
+                    }
+                    n.added(solicited, || now)
+                }
+                Step::Moderate(count, period) => {
+                    longest = longest.max(u64::from(period) * 1000);
+                    n.moderate(count, period, now)
+                }
+                Step::Wait(time) => {
+                    now += time;
+                    Tell::No
+                }
+            };
+            let mut tell = tell;
+            loop {
+                match tell {
+                    Tell::No => {}
+                    Tell::Now => {
+                        prop_assert!(oldest.take().is_some());
+                        armed = None;
+                    }
+                    Tell::At(at) => timer = Some(timer.map_or(at, |set: u64| set.min(at))),
+                }
+                match timer {
+                    Some(at) if at <= now => {
+                        timer = None;
+                        tell = n.expired(at.max(now));
+                    }
+                    _ => break,
+                }
+            }
+            prop_assert_eq!(n.is_armed(), armed.is_some());
+            if let Some(since) = oldest {
+                prop_assert!(now < since + longest);
+                prop_assert!(timer.is_some());
+            }
+        }
+    }
+}
