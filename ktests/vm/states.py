@@ -11,6 +11,7 @@ import time
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
@@ -279,6 +280,19 @@ def report(names):
     to_state(a, e.IBV_QPS_RESET)
     attr, _ = a.qp.query(0x1FFFFF)
     assert attr.qp_state == e.IBV_QPS_RESET and attr.dest_qp_num == 0 and attr.qp_access_flags == 0
+    # What it has not is zero, and not what the kernel's memory held before: a failed change with all of them is fresh there.
+    nothing = str(QPAttr().alt_ah_attr)
+    full = QPAttr(qp_state=e.IBV_QPS_SQE)
+    full.ah_attr = full.alt_ah_attr = AHAttr(gr=GlobalRoute(dgid=b.ctx.query_gid(1, b.gid_index), sgid_index=a.gid_index), is_global=1, port_num=1)
+    full.alt_port_num, full.alt_pkey_index, full.alt_timeout = 1, 7, 9
+    for _ in range(20):
+        try:
+            a.qp.modify(full, 0x1FFFFF)
+        except PyverbsRDMAError:
+            pass
+        attr, _ = a.qp.query(0x1FFFFF)
+        assert str(attr.ah_attr) == str(attr.alt_ah_attr) == nothing, f"{attr.ah_attr}{attr.alt_ah_attr}"
+        assert attr.alt_port_num == attr.alt_pkey_index == attr.alt_timeout == 0
 
 
 def signals(names):

@@ -583,6 +583,12 @@ impl<D: Device> QpOps<D> {
         _mask: c_int,
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
+        // The core hands out memory as it was freed and copies all of the answer to the user.
+        // SAFETY: Valid places for the answer; both structures may be all zeroes.
+        unsafe {
+            attr.write_bytes(0, 1);
+            init.write_bytes(0, 1);
+        }
         // SAFETY: A live QP of this driver and valid places for the answer.
         let (slot, qp, attr, init) =
             unsafe { (QpShell::<D::Qp>::slot(qp), &*qp, &mut *attr, &mut *init) };
@@ -597,6 +603,8 @@ impl<D: Device> QpOps<D> {
         attr.dest_qp_num = report.dest_qpn;
         attr.qp_access_flags = report.access_flags as c_int;
         report.cap.store(&mut attr.cap);
+        attr.ah_attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
+        attr.alt_ah_attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
         if let Some(av) = &report.av {
             av.store(&mut attr.ah_attr);
         }
