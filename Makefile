@@ -11,7 +11,7 @@ SUITES ?=
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools demo test test-suites test-debug check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
+.PHONY: all module tools demo test test-suites test-debug test-transitions check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
 
 all: module
 
@@ -49,6 +49,10 @@ test-suites: setup
 # Everything in machines again, on a kernel that checks locks, memory and contexts; failing allocations; long attacks.
 test-debug: setup
 	@qemu/test.sh debug
+
+# Every (state, next state, set of attributes) of queue pairs, in User Mode Linux; `make test` does so too where KVM works.
+test-transitions: setup
+	@qemu/test.sh transitions
 
 check: setup
 	@qemu/test.sh check

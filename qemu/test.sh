@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# test.sh [check|suites|debug]: all tests, those that need no machine, other projects' suites (ktests/suites), or those of the machines
-# on the debug kernel. Ends with `N passed, N failed`; status 0 if none failed.
+# test.sh [check|suites|debug|transitions]: all tests, those that need no machine, other projects' suites (ktests/suites), those of the
+# machines on the debug kernel, or every change of a queue pair's state. Ends with `N passed, N failed`; status 0 if none failed.
 # Logs of every step: out/test/. SUITES names some suites, KERNEL chooses the series of the full machine tests; the other one gets a short run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -47,7 +47,7 @@ if [ ! -e "$fetched" ]; then
 		die "cargo cannot fetch the crates; check the network, then run the same command again"
 fi
 
-no_host_tests() { [ "$mode" = suites ] || [ "$mode" = debug ]; }
+no_host_tests() { [ "$mode" = suites ] || [ "$mode" = debug ] || [ "$mode" = transitions ]; }
 if ! no_host_tests; then
 	step harness "$here/in-root.sh" python3 -m unittest discover -s qemu -p 'selftest*.py'
 	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
@@ -60,7 +60,7 @@ fi
 driver=${DRIVER:-rxe_rs}
 series_of() { "$here/in-root.sh" "$here/kernel.py" show $1 | sed -n 's/^SERIES=//p'; }
 main=$(series_of "${KERNEL:-}")
-if [ "$driver" = rxe_rs ] && [ "$mode" != debug ]; then
+if [ "$driver" = rxe_rs ] && [ "$mode" != debug ] && [ "$mode" != transitions ]; then
 	step module "$here/build-module.sh" -k "$main"
 fi
 if [ "$driver" = rxe_rs ] && ! no_host_tests; then
@@ -91,6 +91,11 @@ if [ "$mode" = debug ]; then
 	step vm-debug "$here/run" --uml --debug --kernel "$main" --ko "$clone/out/debug-$main/rxe_rs.ko" --test '*' \
 		--without netdev.macvlan status.huge_message ecn.marked_on_the_way \
 		mcast.netdev_joins_and_leaves mcast.reports_are_sent mcast.no_member_is_counted
+fi
+if [ "$mode" = transitions ]; then
+	# System calls take microseconds there; where machines are emulated the same tests sample.
+	step module-uml "$here/build-module.sh" -u -k "$main"
+	step transitions "$here/run" --uml --kernel "$main" --ko "$clone/out/uml-$main/rxe_rs.ko" --test 'transitions.*'
 fi
 if [ "$mode" = all ]; then
 	# netdev.macvlan has failed once in some ten runs, all packets of its connection lost; it is run by hand until that is understood.
