@@ -21,7 +21,7 @@ use crate::engine::ports::{
 };
 use crate::engine::qp::{JOBS, RESOURCES};
 use crate::engine::wc::{NetKind, Wc, WcStatus};
-use crate::engine::wr::{FlushKind, KeyFault, KeyOp, RecvWr, SendWr, SqSlot};
+use crate::engine::wr::{FlushKind, KeyFault, KeyOp, RecvWr, SendOp, SendWr, SqSlot};
 use crate::engine::{Job, Progress, Qp, Resource, Service, State, UdMeta};
 use crate::ids::{Mtu, PKey, Psn, Qpn, RKey};
 use crate::wire::feth::Selectivity;
@@ -55,6 +55,21 @@ const PAGE_IN_NS: u64 = 40_000;
 /// Key of each host's only region.
 pub const RKEY: RKey = RKey(0x1234_5678);
 
+/// Where in the peer's memory [`wr`] reads and writes.
+pub const REMOTE: u64 = 0x8000;
+
+/// A signaled request that names the peer's region.
+pub fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
+    let mut wr = SendWr::EMPTY;
+    wr.op = op;
+    wr.wr_id = wr_id;
+    wr.length = length;
+    wr.flags.signaled = true;
+    wr.rkey = RKEY;
+    wr.remote_addr = REMOTE;
+    wr
+}
+
 /// What the wire does to packets; probabilities are per packet, 0.0..=1.0.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
@@ -68,6 +83,15 @@ pub struct Link {
     pub busy: f64,
     /// Probability that a router marks it for congestion.
     pub mark: f64,
+    /// Time a packet takes on the wire, one after the other; 0: none.
+    pub packet_ns: u64,
+    /// Packets that wait for the wire at most; what comes on top of them is lost.
+    pub queue: u64,
+    /// Probability that the wire stands still before a packet, as when a virtual machine does
+    /// not get the processor.
+    pub stall: f64,
+    /// For how long at most, in nanoseconds.
+    pub stall_ns: u64,
 }
 
 impl Link {
@@ -79,6 +103,10 @@ impl Link {
         latency_ns: 5_000,
         busy: 0.0,
         mark: 0.0,
+        packet_ns: 0,
+        queue: u64::MAX,
+        stall: 0.0,
+        stall_ns: 0,
     };
 }
 
@@ -433,6 +461,8 @@ pub struct Pair {
     /// Packets under way, by arrival time and a tie breaker.
     wire: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     serial: u64,
+    /// When the wire to each side has sent what it has been given.
+    wire_free: [u64; 2],
     pub packets_sent: u64,
     /// Probability that a page goes in a step.
     pub evict: f64,
@@ -475,6 +505,7 @@ impl Pair {
             hosts: [Host::default(), Host::default()],
             wire: BTreeMap::new(),
             serial: 0,
+            wire_free: [0; 2],
             packets_sent: 0,
             evict: 0.0,
             kept: Default::default(),
@@ -582,7 +613,10 @@ impl Pair {
             if self.rng.f64() < self.link.loss {
                 continue;
             }
-            let mut delay = self.link.latency_ns;
+            let Some(waits) = self.queue_up(to) else {
+                continue;
+            };
+            let mut delay = waits + self.link.latency_ns;
             if self.rng.f64() < self.link.reorder {
                 delay += self.rng.u64(0..10 * self.link.latency_ns.max(1));
             }
@@ -594,6 +628,23 @@ impl Pair {
             self.wire
                 .insert((self.now + delay, self.serial), (to, packet.clone()));
         }
+    }
+
+    /// How long a packet waits until it has passed the wire; `None` if it finds the queue full.
+    fn queue_up(&mut self, to: usize) -> Option<u64> {
+        if self.link.packet_ns == 0 {
+            return Some(0);
+        }
+        let begin = self.wire_free[to].max(self.now);
+        if (begin - self.now) / self.link.packet_ns >= self.link.queue {
+            return None;
+        }
+        let stall = match self.rng.f64() < self.link.stall {
+            true => self.rng.u64(0..=self.link.stall_ns),
+            false => 0,
+        };
+        self.wire_free[to] = begin + stall + self.link.packet_ns;
+        Some(self.wire_free[to] - self.now)
     }
 
     fn deliver(&mut self, to: usize, udp: &[u8]) {

@@ -5,6 +5,7 @@ use super::ports::{Count, Handled, LocalFault, Ports};
 use super::qp::{Qp, State};
 use super::requester::index_before;
 use super::wc::WcStatus;
+use super::window::Window;
 use super::wr::{SendOp, SqSlot};
 use crate::ids::Psn;
 use crate::wire::aeth::{NakCode, Syndrome};
@@ -41,6 +42,7 @@ impl Qp {
         // What was never sent, or is acknowledged already, cannot be answered.
         if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.top) {
             ports.count(Count::StrayAck);
+            self.stray(now, packet);
             return Handled::Done;
         }
         let handled = match packet.opcode().operation() {
@@ -71,6 +73,18 @@ impl Qp {
         match handled {
             Ok(()) => Handled::Done,
             Err(Absent) => Handled::Later,
+        }
+    }
+
+    /// Data that has come already. The peer sends what it was asked for twice, and comes to what
+    /// is wanted only then: that is not silence. It cannot go on for ever.
+    fn stray(&mut self, now: u64, packet: &Packet<'_>) {
+        if packet.opcode().operation() == Operation::Acknowledge || self.req.deadline.is_none() {
+            return;
+        }
+        self.req.strays = self.req.strays.saturating_add(1);
+        if self.req.strays < Window::MAX {
+            self.req.rearm(now, &self.attrs);
         }
     }
 
@@ -156,6 +170,7 @@ impl Qp {
             return;
         }
         self.req.refill_retries(&self.attrs);
+        self.req.strays = 0;
         self.req.window.on_progress(moved, self.req.una_psn);
         self.req.prober.on_progress(self.req.una_psn, now);
         self.req.rearm(now, &self.attrs);
@@ -246,7 +261,10 @@ impl Qp {
         }
         let left = slot.wr.length.saturating_sub(placed);
         let chunk = left.min(mtu);
-        if usize::try_from(chunk).ok() != Some(payload.len()) || last != (left <= mtu) {
+        // The answer to a question for one packet ends there.
+        let alone = last && left > mtu && self.req.asked_at == Some(psn);
+        let ends = last && !alone;
+        if usize::try_from(chunk).ok() != Some(payload.len()) || ends != (left <= mtu) {
             self.fail(&slot, WcStatus::BadRespErr, ports);
             return Ok(());
         }
@@ -254,7 +272,7 @@ impl Qp {
             return Ok(());
         }
         let before = self.req.una_psn;
-        if last {
+        if ends {
             self.finish(&slot, WcStatus::Success, ports);
             self.finish_local(ports);
         } else {
@@ -264,6 +282,10 @@ impl Qp {
             self.req.una_psn = psn.next();
         }
         self.progress(now, before, ports);
+        if alone {
+            // All that was sent before it is lost.
+            self.response_missing(now, ports);
+        }
         Ok(())
     }
 

@@ -111,7 +111,11 @@ impl Prober {
             return false;
         }
         self.asked = self.asked.saturating_add(1);
-        self.timed = None;
+        // The answer may be one to the question. As long as nothing else is known an estimate that
+        // is too high is better than to go on asking a peer that is slow.
+        if self.mean_ns != 0 {
+            self.timed = None;
+        }
         self.rearm(now, true);
         true
     }

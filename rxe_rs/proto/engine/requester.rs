@@ -23,6 +23,11 @@ const MAX_PSN_SPAN: u32 = 1 << 22;
 /// architecture allows up to four times the configured timeout (IBTA vol1 9.7.6.1.3).
 const MIN_TIMEOUT_NS: u64 = 8_000_000;
 
+/// Packets of a READ without any answer that may be asked for again before the timer expires.
+const MAX_ASKED: u32 = 256;
+/// The same before it is known how long a round trip takes.
+const MAX_ASKED_EARLY: u32 = 16;
+
 /// Send side of a connection.
 ///
 /// Indices run freely: `una <= cur <= fresh <= sq_produced()`. PSNs: `una_psn <= psn <= top`.
@@ -59,6 +64,12 @@ pub(super) struct Requester {
     pub(super) window: Window,
     /// PSN for which a hole in the responses has been acted upon already.
     pub(super) gap_at: Option<Psn>,
+    /// The oldest request, a READ or ATOMIC, is to be asked for once more.
+    question: bool,
+    /// PSN of the response packet that was asked for alone.
+    pub(super) asked_at: Option<Psn>,
+    /// Responses to what was asked twice that have arrived since the last progress.
+    pub(super) strays: u32,
     pub(super) drained_told: bool,
     pub(super) prober: Prober,
 }
@@ -109,6 +120,9 @@ impl Requester {
             ack_now: false,
             window: Window::new(),
             gap_at: None,
+            question: false,
+            asked_at: None,
+            strays: 0,
             drained_told: false,
             prober: Prober::new(),
         }
@@ -126,6 +140,9 @@ impl Requester {
         self.deadline = None;
         self.rnr_until = None;
         self.gap_at = None;
+        self.question = false;
+        self.asked_at = None;
+        self.strays = 0;
         self.since_ack_req = 0;
         self.stalled = false;
         self.ack_now = false;
@@ -189,6 +206,12 @@ impl Qp {
     ) -> Progress {
         if self.req.rnr_until.is_some() {
             return Progress::Idle;
+        }
+        if self.req.question {
+            if !tx.has_room() {
+                return Progress::More;
+            }
+            self.ask(ports, tx);
         }
         loop {
             let produced = ports.sq_produced();
@@ -376,11 +399,14 @@ impl Qp {
             return Sent::Fail(status);
         }
         let result = match slot.wr.op {
-            SendOp::Read => self.send_read(slot, ports, tx),
+            SendOp::Read => self.send_read(slot, u32::MAX, ports, tx),
             SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(slot, ports, tx),
-            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(slot, ports, tx),
+            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(self.req.cur, slot, ports, tx),
             _ => self.send_payload(slot, produced, ports, tx),
         };
+        if result.is_ok() && slot.wr.op.needs_response() {
+            self.advance_past(slot);
+        }
         self.req.stalled = false;
         match result {
             Ok(()) => {
@@ -487,9 +513,11 @@ impl Qp {
         Ok(())
     }
 
+    /// Asks for at most `most` bytes of what is missing.
     fn send_read(
         &mut self,
         slot: &SqSlot,
+        most: u32,
         ports: &mut impl Ports,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
@@ -499,10 +527,9 @@ impl Qp {
         let psn = slot.run.first.wrapping_add(done);
         let bth = self.bth(Operation::ReadRequest, psn, 0, ports);
         let addr = wr.remote_addr.wrapping_add(u64::from(placed));
-        let headers = Headers::new(bth).reth(addr, wr.rkey, wr.length.saturating_sub(placed));
-        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
-        self.advance_past(slot);
-        Ok(())
+        let length = wr.length.saturating_sub(placed).min(most);
+        let headers = Headers::new(bth).reth(addr, wr.rkey, length);
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))
     }
 
     fn send_atomic(
@@ -518,20 +545,18 @@ impl Qp {
         };
         let bth = self.bth(operation, slot.run.first, 0, ports);
         let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
-        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
-        self.advance_past(slot);
-        Ok(())
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))
     }
 
     /// ATOMIC WRITE and FLUSH.
     fn send_placed(
         &mut self,
+        index: u32,
         slot: &SqSlot,
         ports: &mut impl Ports,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
         let wr = &slot.wr;
-        let index = self.req.cur;
         let (headers, size) = match wr.op {
             SendOp::AtomicWrite => {
                 let bth = self.bth(Operation::AtomicWrite, slot.run.first, 0, ports);
@@ -547,9 +572,7 @@ impl Qp {
         let source = &*ports;
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, 0, dst)
-        })?;
-        self.advance_past(slot);
-        Ok(())
+        })
     }
 
     /// Moves the cursor to the request after `slot`.
@@ -648,8 +671,8 @@ impl Qp {
         self.req.rearm(now, &self.attrs);
     }
 
-    /// Nothing was heard for some round trips: asks again. A READ or ATOMIC is asked for once
-    /// more, anything else by its last packet.
+    /// Nothing was heard for some round trips: asks again. For READs and ATOMICs see
+    /// [`ask`](Self::ask), of anything else the last packet is sent once more.
     fn probe(&mut self, ports: &mut impl Ports) {
         let idle = self.req.psn == self.req.una_psn || self.req.rnr_until.is_some();
         if idle || !matches!(self.state, State::Rts | State::Sqd) {
@@ -657,11 +680,48 @@ impl Qp {
         }
         let oldest = ports.sq_slot(self.req.una).map(|slot| slot.wr.op);
         if oldest.is_some_and(SendOp::needs_response) {
-            self.seek(self.req.una_psn, ports);
+            self.req.question = true;
         } else {
             self.req.ack_now = true;
             self.seek(self.req.psn.prev(), ports);
         }
+    }
+
+    /// Asks once more for the oldest request, a READ or ATOMIC, and leaves the cursor where it is.
+    ///
+    /// The peer may just be slow, with all responses on their way, and a READ asked for twice is
+    /// sent twice, so of a READ that has begun to arrive only the packet that is expected next is
+    /// asked for. A responder works in order: if that packet is still missing when this answer
+    /// comes, everything before the answer is lost, and only then all is asked for again. IBTA
+    /// vol1 9.7.5.1.3 lets a repeated READ ask for a part of the original; but if the original was
+    /// lost the part would take its place.
+    fn ask(&mut self, ports: &mut impl Ports, tx: &mut impl Tx) {
+        self.req.question = false;
+        let index = self.req.una;
+        let Some(slot) = ports.sq_slot(index).map(|s| *s) else {
+            return;
+        };
+        let mtu = self.attrs.mtu.bytes();
+        // If it cannot be sent now, the next question is soon enough.
+        let _ = match slot.wr.op {
+            SendOp::Read if slot.run.placed > 0 => {
+                self.req.asked_at = Some(self.req.una_psn);
+                self.send_read(&slot, mtu, ports, tx)
+            }
+            SendOp::Read => {
+                let most = match self.req.prober.round_trip() {
+                    Some(_) => MAX_ASKED,
+                    None => MAX_ASKED_EARLY,
+                };
+                if packets(slot.wr.length, mtu) > most {
+                    return;
+                }
+                self.send_read(&slot, u32::MAX, ports, tx)
+            }
+            SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(&slot, ports, tx),
+            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(index, &slot, ports, tx),
+            _ => Ok(()),
+        };
     }
 
     /// Acknowledgement and receiver-not-ready timers.

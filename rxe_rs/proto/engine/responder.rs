@@ -691,6 +691,7 @@ impl Qp {
             }
             return;
         }
+        let mut in_part = false;
         let job = match (operation, self.resp.recall(ports.resources(), psn)) {
             (
                 Operation::ReadRequest,
@@ -718,6 +719,7 @@ impl Qp {
                     ports.count(Count::Unexpected);
                     return;
                 }
+                in_part = reth.dma_len() < rest;
                 let answer = Answer::Read {
                     rkey,
                     addr: reth.va(),
@@ -756,6 +758,10 @@ impl Qp {
         // those that the peer throws away. If this response is still to come, it needs no other.
         let mtu = self.attrs.mtu.bytes();
         if self.resp.jobs.owes(ports.jobs(), psn, mtu) {
+            return;
+        }
+        if in_part && !self.resp.jobs.ends_before(ports.jobs(), psn, mtu) {
+            // It asks for a part only, to learn whether the rest is still to come. It is.
             return;
         }
         self.resp.jobs.drop_from(ports.jobs(), psn, mtu);

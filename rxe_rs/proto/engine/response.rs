@@ -170,11 +170,17 @@ impl JobQueue {
         false
     }
 
+    /// True if no job answers `psn` or what follows it.
+    pub(super) fn ends_before(&self, slots: &[Job], psn: Psn, mtu: u32) -> bool {
+        self.nth_back(slots, 0)
+            .is_none_or(|newest| newest.last(mtu).is_before(psn))
+    }
+
     /// Drops the jobs that answer `psn` and what follows it. The jobs are in the order of their
     /// PSNs, for a replay comes here first.
     pub(super) fn drop_from(&mut self, slots: &[Job], psn: Psn, mtu: u32) {
         while let Some(job) = self.nth_back(slots, 0) {
-            if job.last(mtu).is_before(psn) {
+            if self.ends_before(slots, psn, mtu) {
                 break;
             }
             if job.first_time {

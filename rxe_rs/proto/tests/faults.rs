@@ -4,27 +4,13 @@
 
 use rxe_proto::engine::ports::Count;
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn, QKey, Qpn, RKey};
-use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, RKEY};
 use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Payload, Syndrome};
 
 const SECOND: u64 = 1_000_000_000;
-
-fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
-    let mut wr = SendWr::EMPTY;
-    wr.op = op;
-    wr.wr_id = wr_id;
-    wr.length = length;
-    wr.flags = SendFlags {
-        signaled: true,
-        ..SendFlags::default()
-    };
-    wr.rkey = RKEY;
-    wr.remote_addr = 0x8000;
-    wr
-}
 
 fn rc(seed: u64, link: Link) -> Pair {
     Pair::new(seed, link, Mtu::Mtu1024, 1 << 16)
@@ -143,8 +129,7 @@ fn one_failure_in_random_traffic() {
             reorder: 0.02,
             busy: 0.05,
             mark: 0.1,
-            corrupt: 0.0,
-            latency_ns: 5_000,
+            ..Link::PERFECT
         };
         let link = if seed % 2 == 0 { Link::PERFECT } else { link };
         let mut pair = rc(seed, link);

@@ -7,7 +7,7 @@ use rxe_proto::engine::wc::{WcOpcode, WcStatus};
 use rxe_proto::engine::wr::{Bind, FlushKind, KeyOp, Register, SendFlags, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, RKey};
-use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, RKEY};
 use rxe_proto::wire::feth::Selectivity;
 
 const SECOND: u64 = 1_000_000_000;
@@ -20,8 +20,7 @@ const BAD: Link = Link {
     corrupt: 0.01,
     reorder: 0.05,
     busy: 0.02,
-    mark: 0.0,
-    latency_ns: 5_000,
+    ..Link::PERFECT
 };
 
 fn signaled() -> SendFlags {
@@ -29,17 +28,6 @@ fn signaled() -> SendFlags {
         signaled: true,
         ..SendFlags::default()
     }
-}
-
-fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
-    let mut wr = SendWr::EMPTY;
-    wr.op = op;
-    wr.wr_id = wr_id;
-    wr.length = length;
-    wr.flags = signaled();
-    wr.rkey = RKEY;
-    wr.remote_addr = 0x8000;
-    wr
 }
 
 fn key(op: KeyOp, wr_id: u64) -> SendWr {

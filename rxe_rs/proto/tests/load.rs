@@ -5,25 +5,12 @@
 
 use rxe_proto::engine::ports::Count;
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn};
-use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, REMOTE};
 
 const MEMORY: usize = 1 << 20;
-
-fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
-    let mut wr = SendWr::EMPTY;
-    wr.op = op;
-    wr.wr_id = wr_id;
-    wr.length = length;
-    wr.flags = SendFlags {
-        signaled: true,
-        ..SendFlags::default()
-    };
-    wr.rkey = RKEY;
-    wr
-}
 
 /// A message of more packets than any window has.
 #[test]
@@ -34,7 +21,8 @@ fn large_unreliable_message() {
     pair.post(0, wr(SendOp::Write, 2, 100), 0);
     pair.run(10_000_000_000);
     assert_eq!(pair.hosts[0].sent.len(), 2);
-    assert!(pair.hosts[1].memory.borrow()[..4 << 20]
+    let to = REMOTE as usize;
+    assert!(pair.hosts[1].memory.borrow()[to..to + (4 << 20)]
         .iter()
         .all(|byte| *byte == 7));
 }
@@ -175,7 +163,15 @@ fn cost(op: SendOp, loss: f64, seed: u64) -> (u64, u64, u64) {
         loss,
         ..Link::PERFECT
     };
+    cost_over(op, link, 4, seed)
+}
+
+/// As [`cost`], over any wire and with that many READs at once.
+fn cost_over(op: SendOp, link: Link, reads: u8, seed: u64) -> (u64, u64, u64) {
     let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
+    pair.qps[0].attrs.max_rd_atomic = reads;
+    pair.qps[1].attrs.max_dest_rd_atomic = reads;
+    pair.qps[0].attrs.timeout = 14;
     for id in 0..64 {
         if op == SendOp::Send {
             pair.hosts[1].receives.push_back(RecvBuf {
@@ -223,6 +219,34 @@ fn loss_is_repaired_without_the_timer() {
             timeouts <= runs / 10,
             "{op:?}: {timeouts} timeouts in {runs} runs"
         );
+    }
+}
+
+/// A wire that is slow, stands still for longer than many round trips and loses what its queue does
+/// not hold: the virtual network between two emulated machines. Waiting is not losing: what is on
+/// its way is not asked for again.
+#[test]
+fn slow_wire_is_not_flooded() {
+    for op in [SendOp::Write, SendOp::Send, SendOp::Read] {
+        for queue in [256, u64::MAX] {
+            let link = Link {
+                packet_ns: 50_000,
+                queue,
+                stall: 0.005,
+                stall_ns: 30_000_000,
+                ..Link::PERFECT
+            };
+            let (mut packets, mut timeouts, mut runs) = (0, 0, 0);
+            for seed in seeds(5) {
+                let (_, p, n) = cost_over(op, link, 16, seed);
+                packets += p;
+                timeouts += n;
+                runs += 1;
+            }
+            let packets = packets / runs;
+            println!("{op:?}, queue of {queue}: {packets} packets, {timeouts} timeouts");
+            assert!(packets < 4096 * 7 / 4, "{op:?}: {packets} packets a run");
+        }
     }
 }
 

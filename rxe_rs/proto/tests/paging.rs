@@ -5,10 +5,10 @@
 
 use rxe_proto::engine::ports::Count;
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, PAGE, RKEY};
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, PAGE};
 
 const MEMORY: usize = 1 << 20;
 const MESSAGE: u32 = 5000;
@@ -16,19 +16,6 @@ const MESSAGE: u32 = 5000;
 const FROM: usize = 0;
 const TO: usize = 0x80000;
 const ROUNDS: usize = 30;
-
-fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
-    let mut wr = SendWr::EMPTY;
-    wr.op = op;
-    wr.wr_id = wr_id;
-    wr.length = length;
-    wr.flags = SendFlags {
-        signaled: true,
-        ..SendFlags::default()
-    };
-    wr.rkey = RKEY;
-    wr
-}
 
 fn slot(base: usize, n: usize) -> usize {
     base + n * 8192

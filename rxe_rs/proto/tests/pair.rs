@@ -289,6 +289,7 @@ fn everything_at_once() {
             latency_ns: 20_000,
             busy: 0.1,
             mark: 0.05,
+            ..Link::PERFECT
         };
         let mtu = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096][seed as usize % 3];
         traffic(seed, link, mtu, 80, 30_000);

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+//! READs that are answered late or not at all: what is asked for again, and how much of it.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::SendOp;
+use rxe_proto::ids::Mtu;
+use rxe_proto::sim::{seeds, wr, Link, Pair, REMOTE};
+use rxe_proto::wire::opcode::Operation;
+use rxe_proto::wire::packet::Packet;
+
+const MEMORY: usize = 1 << 18;
+const MTU: u32 = 1024;
+/// Bytes and packets of one READ.
+const LEN: u32 = 64 * MTU;
+const PACKETS: u64 = 64;
+const MS: u64 = 1_000_000;
+
+/// A pair that reads [`LEN`] bytes, with the data to be read in place.
+fn reading(seed: u64, link: Link) -> Pair {
+    let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
+    // 67 ms: no timer expires here.
+    pair.qps[0].attrs.timeout = 14;
+    for (at, byte) in pair.hosts[1].memory.borrow_mut().iter_mut().enumerate() {
+        *byte = (at / 251) as u8;
+    }
+    pair.post(0, wr(SendOp::Read, 1, LEN), 0);
+    pair
+}
+
+fn assert_read(pair: &Pair, seed: u64) {
+    assert_eq!(pair.statuses(0), [(1, WcStatus::Success)], "seed {seed}");
+    let remote = REMOTE as usize..REMOTE as usize + LEN as usize;
+    assert!(
+        pair.hosts[0].memory.borrow()[..LEN as usize] == pair.hosts[1].memory.borrow()[remote],
+        "seed {seed}: other data"
+    );
+    let timeouts = pair.hosts[0].counts[Count::Timeout.index()];
+    assert_eq!(timeouts, 0, "seed {seed}");
+}
+
+/// Lengths of the READ requests under way.
+fn asked(pair: &Pair) -> Vec<u32> {
+    pair.under_way()
+        .filter_map(|udp| Packet::parse(udp, udp.len()).ok())
+        .filter(|packet| packet.opcode().operation() == Operation::ReadRequest)
+        .filter_map(|packet| packet.reth().map(|reth| reth.dma_len()))
+        .collect()
+}
+
+/// A request is lost. One packet of it must not be asked for alone: the peer would take that for
+/// all of it. The first READ is not asked for before the timer, for nobody knows how long it takes.
+#[test]
+fn lost_request() {
+    for seed in seeds(20) {
+        let mut pair = reading(seed, Link::PERFECT);
+        pair.run(60 * MS);
+        pair.post(0, wr(SendOp::Read, 2, LEN), 0);
+        pair.transmit(0);
+        assert_eq!(asked(&pair), [LEN]);
+        pair.cut();
+        let mut questions = Vec::new();
+        while pair.hosts[0].sent.len() < 2 {
+            assert!(pair.step(), "seed {seed}: stuck");
+            pair.transmit(0);
+            questions.extend(asked(&pair));
+        }
+        questions.dedup();
+        assert_eq!(questions, [LEN], "seed {seed}");
+        assert_eq!(pair.packets_sent, 3 + 2 * PACKETS, "seed {seed}");
+        pair.hosts[0].sent.pop();
+        assert_read(&pair, seed);
+    }
+}
+
+/// Any number of the last packets of the answer is lost: the next one is asked for, and when it
+/// comes all the others.
+#[test]
+fn lost_end() {
+    for seed in seeds(PACKETS) {
+        let mut pair = reading(seed, Link::PERFECT);
+        pair.transmit(0);
+        let now = pair.now;
+        while pair.now == now {
+            pair.step();
+        }
+        let arrives = 1 + (seed % (PACKETS - 1)) as usize;
+        pair.transmit_packets(1, arrives);
+        let now = pair.now;
+        while pair.now == now {
+            // The rest of the answer goes nowhere.
+            let before = pair.link;
+            pair.link.loss = 1.0;
+            pair.transmit(1);
+            pair.link = before;
+            pair.step();
+        }
+        pair.run(60 * MS);
+        assert_read(&pair, seed);
+        assert!(
+            pair.packets_sent <= 1 + PACKETS + 1 + 1 + PACKETS,
+            "seed {seed}: {} packets",
+            pair.packets_sent
+        );
+    }
+}
+
+/// A way that takes longer than the wait before the first question: nothing is lost, nothing is
+/// asked for twice.
+#[test]
+fn late_answer() {
+    for seed in seeds(20) {
+        let link = Link {
+            latency_ns: 5 * MS,
+            ..Link::PERFECT
+        };
+        let mut pair = reading(seed, link);
+        pair.run(60 * MS);
+        assert_read(&pair, seed);
+        assert_eq!(pair.packets_sent, 1 + PACKETS, "seed {seed}");
+    }
+}
+
+/// The same in the middle of an answer that is sent slowly: what is still to come is not dropped
+/// for the sake of the question, nor sent twice.
+#[test]
+fn slow_answer() {
+    for seed in seeds(20) {
+        let mut pair = reading(seed, Link::PERFECT);
+        // Longer than two waits, shorter than the timer.
+        pair.link.packet_ns = 700_000;
+        pair.link.stall = 0.2;
+        pair.link.stall_ns = 10 * MS;
+        for id in 2..6 {
+            pair.post(0, wr(SendOp::Read, id, LEN), LEN as usize / 2);
+        }
+        pair.run(10_000 * MS);
+        assert_eq!(pair.hosts[0].sent.len(), 5, "seed {seed}");
+        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+        assert_eq!(pair.hosts[0].counts[Count::ImpliedNak.index()], 0);
+        let needed = 5 + 5 * PACKETS;
+        assert!(
+            pair.packets_sent < needed * 5 / 4,
+            "seed {seed}: {} packets",
+            pair.packets_sent
+        );
+    }
+}
