@@ -412,6 +412,7 @@ impl CompletionQueue for CqCtx {
         to.number(c"waiting", waiting)?;
         to.number(c"armed", u32::from(notifier.is_armed()))?;
         to.number(c"overflowed", u32::from(overflowed))?;
+        self.notify.describe(to)?;
         if let Some((count, period_us)) = notifier.moderation() {
             to.number(c"moderation_count", u32::from(count))?;
             to.number(c"moderation_period_us", u32::try_from(period_us)?)?;

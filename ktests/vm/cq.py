@@ -239,8 +239,58 @@ def moderation_torn_down(names):
         assert os.waitpid(child, 0)[1] == 0
 
 
+def details_of(names, end):
+    """The driver's lines about a queue."""
+    text = subprocess.run(["rdma", "-dd", "resource", "show", "cq", "dev", names[2]], check=True, capture_output=True, text=True).stdout
+    for queue in " ".join(text.split()).split(" dev "):
+        words = queue.split()
+        found = {name: int(value) for name, value in zip(words, words[1:]) if name.startswith("drv_")}
+        if "python3" in queue and str(os.getpid()) in words:
+            return found
+    raise AssertionError(text)
+
+
+def vectors(names):
+    """Wherever a completion arises, its consumer is told on the processor of the queue's vector, but where it arises for vector 0."""
+    cpus = sorted(os.sched_getaffinity(0))
+    count = Context(name=names[2]).num_comp_vectors
+    assert count == len(cpus), f"{count} vectors, processors {cpus}"
+    seen = set()
+    for home in cpus[:4]:
+        os.sched_setaffinity(0, {home})
+        for vector in range(min(count, 4)):
+            a, b = pair(names, b_events=True, b_vector=vector)
+            for _ in range(3):
+                b.cq.req_notify(0)
+                send(a, b)
+                assert told(b, 10), "no event"
+                assert drain(b) == 1
+                got = details_of(names, b)
+                assert got["drv_comp_vector"] == vector, got
+                if vector:
+                    assert got["drv_told_on_cpu"] == got["drv_vector_cpu"], f"from {home}: {got}"
+                    seen.add((vector, got["drv_vector_cpu"]))
+                else:
+                    assert "drv_vector_cpu" not in got, got
+            for thing in (a.qp, b.qp, b.cq, b.channel):
+                thing.close()
+    assert len(seen) == len({cpu for _, cpu in seen} - {cpus[0]}) == min(count, 4) - 1, seen
+
+
+def vectors_torn_down(names):
+    """Queues go while their consumer is being told elsewhere."""
+    count = Context(name=names[2]).num_comp_vectors
+    for n in range(12):
+        a, b = pair(names, b_events=True, b_vector=n % count)
+        b.cq.req_notify(0)
+        b.recv(b.sge(64))
+        a.post(e.IBV_WR_SEND, a.sge(8))
+        for thing in (b.qp, b.cq, b.channel):
+            thing.close()
+
+
 CASES = [moderation_limits, moderation_bad, moderation_period, moderation_count, moderation_solicited, moderation_changed,
-         moderation_loses_nothing, moderation_under_traffic, moderation_torn_down]
+         moderation_loses_nothing, moderation_under_traffic, moderation_torn_down, vectors, vectors_torn_down]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])

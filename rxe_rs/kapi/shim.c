@@ -266,9 +266,43 @@ bool rxe_device_try_get(struct ib_device *dev)
 	return ib_device_try_get(dev);
 }
 
-unsigned int rxe_num_possible_cpus(void)
+/* Completion vectors. */
+
+unsigned int rxe_num_vectors(void)
 {
-	return num_possible_cpus();
+	return num_online_cpus();
+}
+
+/* The CPU of a vector: they are counted through the ones that are online now. */
+unsigned int rxe_vector_cpu(unsigned int vector)
+{
+	unsigned int cpu;
+
+	cpus_read_lock();
+	cpu = cpumask_nth(vector % num_online_cpus(), cpu_online_mask);
+	cpus_read_unlock();
+	return cpu;
+}
+
+unsigned int rxe_this_cpu(void)
+{
+	return raw_smp_processor_id();
+}
+
+/*
+ * Runs a work item in softirq of another CPU. False if that is this one or offline; it stays online while preemption is
+ * off here.
+ */
+bool rxe_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work)
+{
+	bool elsewhere;
+
+	preempt_disable();
+	elsewhere = cpu != smp_processor_id() && cpu < nr_cpu_ids && cpu_online(cpu);
+	if (elsewhere)
+		queue_work_on(cpu, system_bh_wq, work);
+	preempt_enable();
+	return elsewhere;
 }
 
 void rxe_netdev_guid(const struct net_device *ndev, u8 *guid)

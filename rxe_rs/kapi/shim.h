@@ -22,6 +22,7 @@ struct rxe_rs_mr_add;
 struct rxe_rs_mr_remove;
 struct rxe_rs_mr_state;
 struct uapi_definition;
+struct work_struct;
 
 struct rxe_layout_entry {
 	const char *name;
@@ -99,7 +100,10 @@ u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new);
 
 void rxe_device_dbg(const struct ib_device *dev, const char *reason);
 bool rxe_device_try_get(struct ib_device *dev);
-unsigned int rxe_num_possible_cpus(void);
+unsigned int rxe_num_vectors(void);
+unsigned int rxe_vector_cpu(unsigned int vector);
+unsigned int rxe_this_cpu(void);
+bool rxe_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work);
 void rxe_netdev_guid(const struct net_device *ndev, u8 *guid);
 struct net *rxe_netdev_net(const struct net_device *ndev);
 struct nlattr *rxe_details_start(struct sk_buff *msg);

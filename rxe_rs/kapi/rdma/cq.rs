@@ -13,7 +13,7 @@ use crate::bindings;
 use core::ffi::c_int;
 use kernel::error::from_result;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{rcu, Arc};
 
 /// What a completion carries besides its lengths.
@@ -134,8 +134,6 @@ pub enum Arm {
 pub struct CqInit<'a> {
     /// Completions to hold, at least; not zero.
     pub cqe: u32,
-    /// Event vector, below the number the device reports.
-    pub comp_vector: u32,
     /// Bits of `enum ib_uverbs_ex_create_cq_flags`.
     pub flags: u32,
     /// Tells the consumer; keeps no reference to the driver's context.
@@ -193,8 +191,10 @@ pub trait CompletionQueue: Sized + Send + Sync + 'static {
 /// Calls the completion handler of one CQ.
 struct CompTarget {
     cq: *mut bindings::ib_cq,
-    /// Completions to tell of; whoever makes it other than zero calls the handler.
+    /// Completions to tell of; whoever makes it other than zero sees to it that the handler is called.
     pending: Atomic<u32>,
+    /// Where the handler was called last; `u32::MAX` if it never was.
+    told_on: Atomic<u32>,
 }
 
 // SAFETY: The pointer is followed only while the handler may be called, which is over before the
@@ -209,6 +209,9 @@ const CALLS: u32 = 4;
 impl CompTarget {
     /// Calls the handler until it has been told of everything; false if that would take too long.
     fn call(&self) -> bool {
+        // SAFETY: Reads a number.
+        let cpu = unsafe { bindings::rxe_this_cpu() };
+        self.told_on.store(cpu, Relaxed);
         for _ in 0..CALLS {
             let seen = self.pending.load(Acquire);
             // SAFETY: `destroy_cq` makes sure that this is over before the core frees the CQ, and
@@ -256,10 +259,13 @@ impl Target for ErrorTarget {
     }
 }
 
-/// Tells the consumer of one CQ. Completion callbacks of one CQ never overlap; error callbacks run
-/// in process context.
+/// Tells the consumer of one CQ. Completion callbacks of one CQ never overlap, and run on the CPU of
+/// its vector (see [`completion`](Self::completion)); error callbacks run in process context.
 #[pin_data]
 pub struct CqNotify {
+    vector: u32,
+    /// The CPU on which the consumer is told; `None` for wherever a completion arises.
+    cpu: Option<u32>,
     #[pin]
     completion: Deferred<CompTarget>,
     #[pin]
@@ -267,13 +273,21 @@ pub struct CqNotify {
 }
 
 impl CqNotify {
-    fn new(cq: *mut bindings::ib_cq) -> Result<Arc<Self>> {
+    fn new(cq: *mut bindings::ib_cq, vector: u32, user: bool) -> Result<Arc<Self>> {
+        // Vector 0 is what programs take that do not care: another CPU between the completion and
+        // the process that is woken would be lost time (4 µs of 36 were measured).
+        let steered = vector != 0 || !user;
+        // SAFETY: Process context.
+        let cpu = steered.then(|| unsafe { bindings::rxe_vector_cpu(vector) });
         Arc::pin_init(
             pin_init!(Self {
+                vector,
+                cpu,
                 completion <- Deferred::new(
                     CompTarget {
                         cq,
                         pending: Atomic::new(0),
+                        told_on: Atomic::new(u32::MAX),
                     },
                     c"CqNotify::completion",
                     kernel::static_lock_class!(),
@@ -290,13 +304,42 @@ impl CqNotify {
 
     /// Calls the completion handler, unless it is running: then it is called once more.
     ///
+    /// It is called here if this is the CPU of the CQ's vector, if that is offline, or if the
+    /// consumer is a process that took vector 0; otherwise in softirq of that CPU.
+    ///
     /// Context: no lock held, for the handler may poll and post; in the RCU read side section in
     /// which the completion was added.
     #[inline]
     pub fn completion(&self, _rcu: &rcu::Guard) {
         let target = self.completion.target();
-        if target.pending.fetch_add(1, Full) == 0 && !target.call() {
+        if target.pending.fetch_add(1, Full) != 0 {
+            return;
+        }
+        if self
+            .cpu
+            .is_some_and(|cpu| self.completion.kick_elsewhere(cpu))
+        {
+            return;
+        }
+        if !target.call() {
             self.completion.kick(Queue::Bh);
+        }
+    }
+
+    /// Says for `rdma resource` which vector the CQ has and on which CPU the consumer was told
+    /// last. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of `to`.
+    pub fn describe(&self, to: &mut Details<'_>) -> Result {
+        to.number(c"comp_vector", self.vector)?;
+        if let Some(cpu) = self.cpu {
+            to.number(c"vector_cpu", cpu)?;
+        }
+        match self.completion.target().told_on.load(Relaxed) {
+            u32::MAX => Ok(()),
+            cpu => to.number(c"told_on_cpu", cpu),
         }
     }
 
@@ -359,10 +402,15 @@ impl<D: Device> CqOps<D> {
             };
             // SAFETY: The core passes valid arguments and filled in the live device.
             let (attr, dev) = unsafe { (&*attr, device::ctx::<D>((*cq).device)) };
-            let notify = CqNotify::new(cq)?;
+            // The core checks what processes ask for, not what kernel consumers do.
+            // SAFETY: A plain field that does not change.
+            let vectors = unsafe { (*(*cq).device).num_comp_vectors };
+            if !u32::try_from(vectors).is_ok_and(|vectors| attr.comp_vector < vectors) {
+                return Err(EINVAL);
+            }
+            let notify = CqNotify::new(cq, attr.comp_vector, !udata.is_null())?;
             let init = CqInit {
                 cqe: attr.cqe,
-                comp_vector: attr.comp_vector,
                 flags: attr.flags,
                 notify: &notify,
                 // SAFETY: The argument of this very call.

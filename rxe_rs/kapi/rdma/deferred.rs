@@ -96,6 +96,13 @@ impl<T: Target> Deferred<T> {
         unsafe { bindings::queue_work_on(cpu, wq, self.work.get()) };
     }
 
+    /// As [`kick`](Self::kick), for softirq context of `cpu`; false, and nothing done, if that is
+    /// the calling CPU or offline. Any context.
+    pub(crate) fn kick_elsewhere(&self, cpu: u32) -> bool {
+        // SAFETY: As in `kick`.
+        unsafe { bindings::rxe_queue_bh_elsewhere(cpu, self.work.get()) }
+    }
+
     /// Waits for a running callback; afterwards it never runs again. Process context.
     pub(crate) fn stop(&self) {
         // SAFETY: The work item is initialised.

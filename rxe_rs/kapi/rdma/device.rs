@@ -258,7 +258,7 @@ pub fn register<D: Device>(
         (*dev).driver_def = segment::methods();
         (*dev).node_type = bindings::RDMA_NODE_IB_CA as u8;
         (*dev).phys_port_cnt = PORT;
-        (*dev).num_comp_vectors = c_int::try_from(bindings::rxe_num_possible_cpus()).unwrap_or(1);
+        (*dev).num_comp_vectors = c_int::try_from(bindings::rxe_num_vectors()).unwrap_or(1);
         (*dev).local_dma_lkey = 0;
         (*dev).node_guid = u64::from_ne_bytes(link.guid());
         (*dev).uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND
