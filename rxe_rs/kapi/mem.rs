@@ -3,6 +3,7 @@
 
 pub mod demand;
 mod dma;
+mod dmabuf;
 mod pages;
 pub mod ring;
 mod shared;
@@ -10,6 +11,7 @@ mod umem;
 
 pub use demand::Demand;
 pub use dma::DmaMemory;
+pub use dmabuf::DmaBuf;
 pub use pages::PageList;
 pub use shared::SharedBuf;
 pub use umem::Umem;
@@ -95,6 +97,8 @@ pub enum Memory {
     Pages(PageList),
     /// Memory of a process that is got on demand; offsets count from the start of the region.
     Demand(Demand),
+    /// A DMA buffer of another driver; offsets count from the start of the region.
+    Buffer(DmaBuf),
 }
 
 impl Memory {
@@ -115,6 +119,7 @@ impl Memory {
             Memory::Dma(m) => m.read(offset, dst)?,
             Memory::Pages(m) => m.read(offset, dst)?,
             Memory::Demand(m) => m.read(offset, dst)?,
+            Memory::Buffer(m) => m.read(offset, dst)?,
         }
         Ok(())
     }
@@ -131,6 +136,7 @@ impl Memory {
             Memory::Dma(m) => m.write(offset, src)?,
             Memory::Pages(m) => m.write(offset, src)?,
             Memory::Demand(m) => m.write(offset, src)?,
+            Memory::Buffer(m) => m.write(offset, src)?,
         }
         Ok(())
     }
@@ -188,6 +194,7 @@ impl Memory {
             Memory::Dma(m) => m.for_each_run(offset, 8, take)?,
             Memory::Pages(m) => m.for_each_run(offset, 8, take)?,
             Memory::Demand(m) => return m.with_word(offset, f),
+            Memory::Buffer(m) => m.for_each_run(offset, 8, take)?,
         }
         found.map(f)
     }

@@ -93,6 +93,13 @@ u32 rxe_odp_chunk_present(const struct rxe_odp_chunk *chunk);
 const u64 *rxe_odp_chunk_lock(struct rxe_odp_chunk *chunk);
 void rxe_odp_chunk_unlock(struct rxe_odp_chunk *chunk);
 
+/* Memory of other drivers (shim_dmabuf.c); the error comes with a reason in words. */
+
+struct rxe_dmabuf;
+
+struct rxe_dmabuf *rxe_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason);
+void rxe_dmabuf_put(struct rxe_dmabuf *buf);
+
 bool rxe_linear_range(u64 addr, size_t len);
 
 u64 rxe_atomic64_fetch_add(u64 *p, u64 add);

@@ -379,6 +379,7 @@ impl<D: Device> Ops<D> {
         ops.post_srq_recv = Some(SrqOps::<D>::post_srq_recv);
 
         ops.reg_user_mr = Some(MrOps::<D>::reg_user_mr);
+        ops.reg_user_mr_dmabuf = Some(MrOps::<D>::reg_user_mr_dmabuf);
         ops.get_dma_mr = Some(MrOps::<D>::get_dma_mr);
         ops.dereg_mr = Some(MrOps::<D>::dereg_mr);
         ops.rereg_user_mr = Some(MrOps::<D>::rereg_user_mr);

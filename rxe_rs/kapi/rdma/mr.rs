@@ -13,7 +13,7 @@ use super::segment::{Addition, RegionState, Removal};
 use super::unsupported;
 use crate::bindings;
 use crate::mem::demand::USER_END;
-use crate::mem::{Demand, DmaMemory, Memory, PageList, Umem};
+use crate::mem::{Demand, DmaBuf, DmaMemory, Memory, PageList, Umem};
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -41,9 +41,10 @@ pub const ACCESS_WRITABLE: u32 =
 /// Bits a driver may ignore.
 pub const ACCESS_OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
 
-/// Arguments of `reg_user_mr`.
+/// Arguments of `reg_user_mr` and `reg_user_mr_dmabuf`.
 pub struct UserMr {
-    /// The memory: pinned ([`Memory::User`]), or [`Memory::Demand`] if `access` says so.
+    /// The memory: pinned ([`Memory::User`]), [`Memory::Demand`] if `access` says so, or
+    /// [`Memory::Buffer`].
     pub memory: Memory,
     /// Bytes; fewer than asked for if that was the whole address space.
     pub length: u64,
@@ -290,6 +291,44 @@ impl<D: Device> MrOps<D> {
             };
             let user = UserMr {
                 memory,
+                length,
+                iova,
+                access,
+            };
+            D::Mr::register(dev, ctx, user)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live PD.
+    #[allow(clippy::too_many_arguments)] // The core's.
+    pub(crate) unsafe extern "C" fn reg_user_mr_dmabuf(
+        pd: *mut bindings::ib_pd,
+        offset: u64,
+        length: u64,
+        iova: u64,
+        fd: c_int,
+        access: c_int,
+        dmah: *mut bindings::ib_dmah,
+        _attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> *mut bindings::ib_mr {
+        Self::shell(|| {
+            let access = access as u32 & !ACCESS_OPTIONAL;
+            if !dmah.is_null() || access & !(D::Mr::ACCESS & !ACCESS_ON_DEMAND) != 0 {
+                return Err(unsupported());
+            }
+            // SAFETY: The PD is alive, so its device is.
+            let (raw_dev, dev, ctx) = unsafe {
+                let raw_dev = (*pd).device;
+                (raw_dev, device::ctx::<D>(raw_dev), PdOps::<D>::ctx(pd))
+            };
+            let memory = DmaBuf::map(fd, offset, length, |reason| {
+                // SAFETY: The device is alive.
+                unsafe { bindings::rxe_device_dbg(raw_dev, reason.as_char_ptr()) };
+            })?;
+            let user = UserMr {
+                memory: Memory::Buffer(memory),
                 length,
                 iova,
                 access,

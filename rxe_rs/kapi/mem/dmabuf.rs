@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+//! DMA buffers of other drivers.
+//!
+//! C header: [`include/linux/dma-buf.h`](srctree/include/linux/dma-buf.h)
+
+use super::{OutOfBounds, Run};
+use crate::bindings;
+use core::ffi::c_int;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+
+/// A part of a DMA buffer, mapped for the CPU. Dropping it lets go of the buffer and may sleep.
+///
+/// # Invariants
+///
+/// `len` bytes at `addr` are mapped and writable until `raw` is put.
+pub struct DmaBuf {
+    raw: NonNull<bindings::rxe_dmabuf>,
+    addr: NonNull<u8>,
+    len: u64,
+}
+
+// SAFETY: The mapping belongs to no thread; letting go of it may happen anywhere that may sleep.
+unsafe impl Send for DmaBuf {}
+// SAFETY: Shared access only copies bytes from and to memory that others may change anyway.
+unsafe impl Sync for DmaBuf {}
+
+impl DmaBuf {
+    /// Maps `len` bytes at `offset` of the buffer that is file `fd` of the calling process. The
+    /// exporter maps all of it, and keeps it in its place until the value is dropped. As for any
+    /// other device, it does not matter how the file was opened.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `EINVAL` if it is no DMA buffer or smaller, `EOPNOTSUPP` if the CPU cannot reach
+    /// it, `ENOMEM`; what the exporter returns. `reason` is told in words.
+    pub(crate) fn map(
+        fd: c_int,
+        offset: u64,
+        len: u64,
+        reason: impl FnOnce(&CStr),
+    ) -> Result<Self> {
+        let mut addr = core::ptr::null_mut();
+        let mut words = core::ptr::null();
+        // SAFETY: Both places are valid.
+        let raw = unsafe { bindings::rxe_dmabuf_get(fd, offset, len, &mut addr, &mut words) };
+        let raw = from_err_ptr(raw).inspect_err(|_| {
+            // SAFETY: A string literal of the shim.
+            reason(unsafe { CStr::from_char_ptr(words) });
+        })?;
+        // SAFETY: The shim returns no null but as an error, and an address with it.
+        let (raw, addr) = unsafe {
+            (
+                NonNull::new_unchecked(raw),
+                NonNull::new_unchecked(addr.cast()),
+            )
+        };
+        // INVARIANT: The shim checked the range.
+        Ok(Self { raw, addr, len })
+    }
+
+    /// See [`Memory::read`](super::Memory::read).
+    #[inline]
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+        let len = dst.len();
+        self.for_each_run(offset, len, |run| {
+            run.copy_to(dst);
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::write`](super::Memory::write).
+    #[inline]
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+        self.for_each_run(offset, src.len(), |run| {
+            run.copy_from(src);
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    #[inline]
+    pub fn for_each_run<E: From<OutOfBounds>>(
+        &self,
+        offset: u64,
+        len: usize,
+        mut f: impl FnMut(Run<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let end = offset.checked_add(len as u64).ok_or(OutOfBounds)?;
+        if end > self.len {
+            return Err(OutOfBounds.into());
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        // INVARIANT: In bounds of what is mapped.
+        f(Run {
+            // SAFETY: As above.
+            addr: unsafe { self.addr.as_ptr().add(offset as usize) },
+            len,
+            _memory: PhantomData,
+        })
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; this is the last use.
+        unsafe { bindings::rxe_dmabuf_put(self.raw.as_ptr()) };
+    }
+}
