@@ -52,7 +52,10 @@ use kernel::{
 };
 use rxe_kapi::{
     mem::ring::UserRing,
-    net::tx::Flow,
+    net::tx::{
+        Flow,
+        TxOwner, //
+    },
     new_spinlock_bh, new_spinlock_irq,
     rdma::{
         av::AddressVector,
@@ -195,6 +198,8 @@ pub(crate) struct QpCtx {
     config: Mutex<Config>,
     #[pin]
     pub(crate) core: SpinLockBh<QpCore>,
+    /// What the QP has in the queues below it.
+    queued: TxOwner,
     #[pin]
     timer: SoftTimer<QpCtx>,
     #[pin]
@@ -466,6 +471,7 @@ impl QueuePair for QpCtx {
                 kernel,
                 config <- new_mutex!(config, "QpCtx::config"),
                 core <- new_spinlock_bh!(core, "QpCtx::core"),
+                queued: TxOwner::new()?,
                 timer <- SoftTimer::new(),
                 work <- new_work!("QpCtx::work"),
                 paging_work <- new_work!("QpCtx::paging_work"),
@@ -517,6 +523,7 @@ impl QueuePair for QpCtx {
             )
         };
         to.number(c"sends_unfinished", unfinished)?;
+        to.wide(c"bytes_queued", u64::try_from(self.queued.bytes())?)?;
         if self.service != Service::Rc {
             return Ok(());
         }

@@ -144,7 +144,13 @@ struct rxe_tx_result {
 	bool congested;
 };
 
-void rxe_tx_send(struct sk_buff *list, struct rxe_tx_result *result);
+/* Whose buffers are in the queues below: a socket that does nothing but count. */
+struct sock *rxe_tx_owner_new(void);
+void rxe_tx_owner_free(struct sock *owner);
+u32 rxe_tx_owner_bytes(const struct sock *owner);
+
+void rxe_tx_send(struct sk_buff *list, struct sock *owner,
+		 struct rxe_tx_result *result);
 void rxe_tx_discard(struct sk_buff *list);
 void rxe_tx_release_pages(void);
 

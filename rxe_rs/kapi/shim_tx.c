@@ -7,6 +7,7 @@
 #include <linux/netfilter.h>
 #include <net/ip.h>
 #include <net/ip6_checksum.h>
+#include <net/udp.h>
 
 struct rxe_flow {
 	struct net_device *dev;		/* the owner holds it */
@@ -358,8 +359,37 @@ static int rxe_tx_one(struct sk_buff *skb)
 	return ip6_local_out(net, NULL, skb);
 }
 
+/*
+ * The stack charges a buffer to its socket until the device has sent it, through queueing
+ * disciplines and segmentation. Code that may run when this module is gone does that, so no buffer
+ * that is stuck somewhere keeps the module from being unloaded. The socket is never bound, and lives
+ * in the first namespace because the device may move to another one.
+ */
+struct sock *rxe_tx_owner_new(void)
+{
+	struct sock *sk;
+
+	sk = sk_alloc(&init_net, PF_INET, GFP_KERNEL, &udp_prot, 1);
+	if (sk) {
+		sock_init_data(NULL, sk);
+		sock_set_flag(sk, SOCK_RCU_FREE);
+	}
+	return sk;
+}
+
+void rxe_tx_owner_free(struct sock *owner)
+{
+	sock_put(owner);
+}
+
+u32 rxe_tx_owner_bytes(const struct sock *owner)
+{
+	return sk_wmem_alloc_get(owner);
+}
+
 /* Sends a list linked by `next`. What comes back over loopback is handled after the last one. */
-void rxe_tx_send(struct sk_buff *list, struct rxe_tx_result *result)
+void rxe_tx_send(struct sk_buff *list, struct sock *owner,
+		 struct rxe_tx_result *result)
 {
 	struct sk_buff *skb, *next;
 
@@ -370,6 +400,7 @@ void rxe_tx_send(struct sk_buff *list, struct rxe_tx_result *result)
 		int err;
 
 		skb_mark_not_on_list(skb);
+		skb_set_owner_w(skb, owner);
 		err = rxe_tx_one(skb);
 		result->congested |= err > 0;
 		if (net_xmit_eval(err))

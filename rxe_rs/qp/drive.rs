@@ -42,6 +42,10 @@ use rxe_proto::{
 /// Turns before the rest is left to the bottom half work queue.
 const TURNS: u32 = 32;
 
+/// Bytes that a QP may have in the queues below it, the device's among them: 8 ms of a link of
+/// 1 Gbit/s. More would only make the others wait, and be lost where a queue is full.
+const MAX_QUEUED: usize = 1 << 20;
+
 /// What a turn ended with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -129,7 +133,7 @@ impl QpCtx {
             self.tell(&rcu, due);
             return turn;
         }
-        let outcome = batch.send();
+        let outcome = batch.send(&self.queued);
         self.tell(&rcu, due);
         let mut core = self.core.lock();
         self.tally(&core).each(|counters| counters.sent(&outcome));
@@ -160,9 +164,14 @@ impl QpCtx {
         let mut tx = BatchTx {
             ctx: self,
             batch,
+            room: MAX_QUEUED.saturating_sub(self.queued.bytes()),
             flow,
         };
-        let progress = engine.poll_transmit(now, &mut ports, &mut tx);
+        let mut progress = engine.poll_transmit(now, &mut ports, &mut tx);
+        if progress == Progress::More && !tx.batch.is_full() {
+            engine.wait_for_queue(now);
+            progress = Progress::Idle;
+        }
         core.extent = mrs.hint.get();
         core.paging.note(&mrs);
         core.paging.tried();

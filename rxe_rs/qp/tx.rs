@@ -45,13 +45,15 @@ const ICRC_BYTES: usize = 4;
 pub(super) struct BatchTx<'a, 'b> {
     pub(super) ctx: &'a QpCtx,
     pub(super) batch: &'a mut TxBatch<'b>,
+    /// Bytes that the queues below may take.
+    pub(super) room: usize,
     /// Path to the connected peer.
     pub(super) flow: Option<&'a Arc<Flow>>,
 }
 
 impl Tx for BatchTx<'_, '_> {
     fn has_room(&self) -> bool {
-        !self.batch.is_full()
+        !self.batch.is_full() && self.batch.bytes() < self.room
     }
 
     fn packet<E>(

@@ -173,6 +173,43 @@ impl Drop for Flow {
     }
 }
 
+/// Counts the bytes that are in the queues below their sender: queueing disciplines, the device's
+/// ring. What is handed to another device or namespace of this host counts no longer.
+pub struct TxOwner(NonNull<bindings::sock>);
+
+// SAFETY: A reference counted socket; the calls below are allowed on any CPU.
+unsafe impl Send for TxOwner {}
+// SAFETY: As above, and all of them at once.
+unsafe impl Sync for TxOwner {}
+
+impl TxOwner {
+    /// Makes one that has sent nothing. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new() -> Result<Self> {
+        // SAFETY: No requirements.
+        NonNull::new(unsafe { bindings::rxe_tx_owner_new() })
+            .map(Self)
+            .ok_or(ENOMEM)
+    }
+
+    /// Bytes of buffers, with the memory that they take beside their contents.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        // SAFETY: We hold a reference.
+        unsafe { bindings::rxe_tx_owner_bytes(self.0.as_ptr()) as usize }
+    }
+}
+
+impl Drop for TxOwner {
+    fn drop(&mut self) {
+        // SAFETY: Our reference. The buffers under way keep the socket's memory.
+        unsafe { bindings::rxe_tx_owner_free(self.0.as_ptr()) };
+    }
+}
+
 /// Why a packet was not added to a batch.
 #[derive(Debug)]
 pub enum TxError<E> {
@@ -458,9 +495,9 @@ impl<'a> TxBatch<'a> {
         }
     }
 
-    /// Sends all packets. Process or softirq context, without any lock that receiving takes:
+    /// Sends all packets on behalf of `owner`. Process or softirq context, without any lock that receiving takes:
     /// what goes over loopback may be received before this returns.
-    pub fn send(mut self) -> TxOutcome {
+    pub fn send(mut self, owner: &TxOwner) -> TxOutcome {
         self.end_run();
         let mut outcome = TxOutcome {
             bytes: self.bytes,
@@ -469,7 +506,7 @@ impl<'a> TxBatch<'a> {
         if let Some((first, _)) = self.list.take() {
             let mut raw = bindings::rxe_tx_result::default();
             // SAFETY: The list is ours and given up; all its buffers are finished.
-            unsafe { bindings::rxe_tx_send(first.as_ptr(), &mut raw) };
+            unsafe { bindings::rxe_tx_send(first.as_ptr(), owner.0.as_ptr(), &mut raw) };
             outcome.packets = raw.sent as usize;
             outcome.dropped = raw.dropped as usize;
             outcome.congested = raw.congested;

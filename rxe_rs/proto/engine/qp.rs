@@ -184,6 +184,9 @@ const NOTICE_BYTES: usize = 16;
 /// Pause after a local transmit failure, in nanoseconds.
 const TX_PAUSE_NS: u64 = 100_000;
 
+/// Pause while enough is queued below the QP, in nanoseconds.
+const QUEUE_PAUSE_NS: u64 = 250_000;
+
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
@@ -510,6 +513,12 @@ impl Qp {
     pub fn on_congestion(&mut self, now: u64) {
         self.req.window.on_loss(self.req.top);
         self.pause(now);
+    }
+
+    /// What the QP has sent is still in the queues below it, and there is more to send: waits for
+    /// a moment.
+    pub fn wait_for_queue(&mut self, now: u64) {
+        self.tx_resume = Some(now.saturating_add(QUEUE_PAUSE_NS));
     }
 
     /// Takes the events raised so far.
