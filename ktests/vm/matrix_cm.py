@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""As matrix.py, where librdmacm makes the connection: READs at once, multicast groups.
+
+matrix_cm.py DEVICE-A GID-INDEX-A DEVICE-B ADDRESS-A ADDRESS-B CASE
+
+Both sides are in this process, each in the network namespace of its name (a, b). Case names are the functions below.
+"""
+import errno
+import os
+import sys
+from contextlib import contextmanager
+
+from pyverbs.addr import AH
+from pyverbs.cmid import CMEvent, CMEventChannel, CMID, AddrInfo, ConnParam, UDParam
+from pyverbs.cq import CQ
+from pyverbs.mr import MR
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, SendWR
+import pyverbs.cm_enums as ce
+import pyverbs.enums as e
+
+from matrix import INV_REQ, counters
+from mcast import Endpoint, Node, gid_of
+from pkeys import put
+from states import soon
+from status import ACCESS, pattern
+
+PORTS = iter(range(7471, 7500))
+GROUP = "239.77.1.9"
+# Every group of the port space RDMA_PS_UDP has it (rdma_cma.h).
+QKEY = 0x01234567
+ALL, EVERYBODY = 0x1FFFFF, 0xFFFFFF
+SIZE = 8 * 4096
+
+
+@contextmanager
+def namespace(name):
+    here = os.open("/proc/self/ns/net", os.O_RDONLY)
+    there = os.open(f"/run/netns/{name}", os.O_RDONLY)
+    os.setns(there)
+    try:
+        yield
+    finally:
+        os.setns(here)
+        os.close(here)
+        os.close(there)
+
+
+class Side:
+    """An identifier of the connection manager with a queue pair of its own, which it does not know but by number."""
+
+    def __init__(self, place, space):
+        self.place = place
+        with namespace(place):
+            self.channel = CMEventChannel()
+            self.id = CMID(creator=self.channel, port_space=space)
+
+    def event(self, kind):
+        event = CMEvent(self.channel)
+        assert event.event_type == kind, f"{self.place}: {event.event_str()}"
+        return event
+
+    def wait(self, kind):
+        self.event(kind).ack_cm_event()
+
+    def queue_pair(self):
+        self.cq = CQ(self.id.context, 64)
+        cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
+        self.qp = QP(self.id.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
+        self.mr = MR(self.id.pd, SIZE, ACCESS)
+
+    def to_rts(self, ignored_depth=None):
+        """As the connection manager says; or with another number of READs at once than was agreed."""
+        for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_RTS):
+            attr, mask = self.id.init_qp_attr(state)
+            if ignored_depth and state == e.IBV_QPS_RTS:
+                attr.max_rd_atomic = ignored_depth
+            if state == e.IBV_QPS_INIT:
+                attr.qp_access_flags = ACCESS
+            self.qp.modify(attr, mask)
+
+    def depths(self):
+        attr, _ = self.qp.query(ALL)
+        return attr.max_rd_atomic, attr.max_dest_rd_atomic
+
+    def state(self):
+        attr, _ = self.qp.query(e.IBV_QP_STATE)
+        return attr.qp_state
+
+    def reads(self, other, count=8):
+        """READs, posted at once so that they are on the way together; their statuses."""
+        other.mr.write(pattern(SIZE, count), SIZE)
+        chain = [None]
+        for n in reversed(range(count)):
+            wr = SendWR(wr_id=n, num_sge=1, sg=[SGE(self.mr.buf + 4096 * n, 4096, self.mr.lkey)], opcode=e.IBV_WR_RDMA_READ,
+                        send_flags=e.IBV_SEND_SIGNALED, next_wr=chain[-1])
+            wr.set_wr_rdma(other.mr.rkey, other.mr.buf + 4096 * n)
+            chain.append(wr)
+        self.qp.post_send(chain[-1])
+        seen = []
+        soon(lambda: seen.extend(wc.status for wc in self.cq.poll(count)[1] or ()) or len(seen) == count)
+        if seen == [e.IBV_WC_SUCCESS] * count:
+            assert self.mr.read(SIZE, 0) == pattern(SIZE, count), "wrong data"
+        return seen
+
+
+def connected(names, asked, granted, ignored_depth=None):
+    """A client in a and a server in b; `asked` and `granted` are (READs accepted, READs made) at once."""
+    server, client, service = Side("b", ce.RDMA_PS_TCP), Side("a", ce.RDMA_PS_TCP), str(next(PORTS))
+    with namespace("b"):
+        server.id.bind_addr(AddrInfo(src=names[4], src_service=service, port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
+        server.id.listen()
+    with namespace("a"):
+        client.id.resolve_addr(AddrInfo(src=names[3], dst=names[4], dst_service=service, port_space=ce.RDMA_PS_TCP))
+        client.wait(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+        client.id.resolve_route()
+        client.wait(ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
+    client.queue_pair()
+    client.id.connect(ConnParam(resources=asked[0], depth=asked[1], qp_num=client.qp.qp_num))
+    event = server.event(ce.RDMA_CM_EVENT_CONNECT_REQUEST)
+    server.listening, server.id = server.id, CMID(creator=event, listen_id=server.id)
+    event.ack_cm_event()
+    server.queue_pair()
+    # What is told to the peer is what the queue pair is to have: the kernel says so from then on.
+    server.id.accept(ConnParam(resources=granted[0], depth=granted[1], qp_num=server.qp.qp_num))
+    server.to_rts()
+    client.wait(ce.RDMA_CM_EVENT_CONNECT_RESPONSE)
+    client.to_rts(ignored_depth)
+    client.id.establish()
+    server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
+    return client, server
+
+
+def read_depth(names):
+    """The server has the last word: its answer sets how many READs each side makes at once."""
+    fine = [e.IBV_WC_SUCCESS] * 8
+    client, server = connected(names, (4, 4), (4, 4))
+    assert client.depths() == server.depths() == (4, 4), (client.depths(), server.depths())
+    assert client.reads(server) == server.reads(client) == fine
+    # More than is granted is asked for: the client gets what is granted, and its READs wait for each other.
+    client, server = connected(names, (8, 8), (1, 2))
+    assert client.depths() == (1, 2) and server.depths() == (2, 1), (client.depths(), server.depths())
+    assert client.reads(server) == server.reads(client) == fine
+    # None is granted: the READ fails at once at the client, nothing goes out.
+    client, server = connected(names, (4, 4), (0, 4))
+    assert client.depths() == (0, 4)
+    assert client.reads(server) == [e.IBV_WC_LOC_QP_OP_ERR] + [e.IBV_WC_WR_FLUSH_ERR] * 7
+    assert server.state() == e.IBV_QPS_RTS
+    # A client that makes more of them than was agreed: an invalid request, and both sides are in error.
+    client, server = connected(names, (8, 8), (1, 1), ignored_depth=8)
+    assert client.depths() == (8, 1)
+    seen = client.reads(server)
+    assert INV_REQ in seen and set(seen[seen.index(INV_REQ) + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, seen
+    assert client.state() == e.IBV_QPS_ERR
+    soon(lambda: server.state() == e.IBV_QPS_ERR)
+    # More than the device can do (255 stands for that) is refused before anything is sent.
+    try:
+        connected(names, (4, 254), (4, 4))
+    except PyverbsRDMAError as error:
+        assert error.error_code == errno.EINVAL or "Invalid argument" in str(error), error
+    else:
+        raise AssertionError("254 READs at once")
+
+
+class Member(Side):
+    """Joins the group through the connection manager, unless told not to."""
+
+    def __init__(self, place, address, join=True):
+        super().__init__(place, ce.RDMA_PS_UDP)
+        with namespace(place):
+            self.id.bind_addr(AddrInfo(src=address, port_space=ce.RDMA_PS_UDP, flags=ce.RAI_PASSIVE))
+            self.id.resolve_addr(AddrInfo(src=address, dst=GROUP, port_space=ce.RDMA_PS_UDP))
+            self.wait(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+            self.cq = CQ(self.id.context, 64)
+            cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
+            self.id.create_qp(QPInitAttr(qp_type=e.IBV_QPT_UD, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
+            self.mr = self.id.reg_msgs(2048)
+            if join:
+                self.join()
+
+    def join(self):
+        self.id.join_multicast(addr=AddrInfo(src=GROUP))
+        event = self.event(ce.RDMA_CM_EVENT_MULTICAST_JOIN)
+        param = UDParam(event)
+        event.ack_cm_event()
+        assert param.qp_num == EVERYBODY and param.qkey == QKEY, (param.qp_num, param.qkey)
+        self.ah = AH(self.id.pd, attr=param.ah_attr)
+
+    def send(self, text):
+        self.mr.write(text, len(text))
+        self.id.post_ud_send(self.mr, self.ah, rqpn=EVERYBODY, length=len(text))
+        assert self.poll().status == e.IBV_WC_SUCCESS, "a sender to a group does not learn who got it"
+
+    def listen(self):
+        self.id.post_recv(self.mr)
+
+    def poll(self):
+        found = []
+        soon(lambda: found.extend(self.cq.poll(1)[1] or ()) or found)
+        return found[0]
+
+    def gets(self, text):
+        wc = self.poll()
+        assert wc.status == e.IBV_WC_SUCCESS and wc.byte_len == 40 + len(text), (wc.status, wc.byte_len)
+        assert self.mr.read(len(text), 40) == text
+        self.listen()
+
+    def gets_nothing(self):
+        assert not self.cq.poll(1)[0], f"{self.place} got it"
+
+
+def multicast(names):
+    """Who has joined gets a copy. Who has not, has left, is in another partition or has another Q_Key gets nothing; the sender sees no
+    difference, and the receiving device counts why."""
+    sender = Member("a", names[3])
+    member, other, stranger = Member("b", names[4]), Member("b", names[4]), Member("b", names[4], join=False)
+    everybody = [member, other, stranger]
+    for end in everybody:
+        end.listen()
+
+    def heard(text, *by, counter=None, send=sender.send):
+        before = counters(names[2])
+        send(text)
+        for end in by:
+            end.gets(text)
+        if counter:
+            soon(lambda: counters(names[2])[counter] > before[counter])
+        else:
+            assert counters(names[2])["rx_bad_qkey"] == before["rx_bad_qkey"]
+        for end in everybody:
+            end.gets_nothing()
+
+    heard(b"to all members", member, other)
+    with namespace("b"):
+        other.id.leave_multicast(AddrInfo(src=GROUP))
+    heard(b"to one", member)
+    with namespace("b"):
+        stranger.join()
+    heard(b"to who came late", member, stranger)
+    # From the same address with the right key and with a wrong one, by the verbs alone.
+    plain = Endpoint(Node(names[0], names[1]), qkey=QKEY)
+    to_group = plain.node.path(gid_of(GROUP))
+
+    def with_key(qkey):
+        def send(text):
+            plain.send(to_group, text, qkey=qkey)
+            plain.sent()
+        return send
+
+    heard(b"right key", member, stranger, send=with_key(QKEY))
+    heard(b"wrong key", counter="rx_bad_qkey", send=with_key(QKEY + 1))
+    put(names[2], 0, 0x8077)
+    try:
+        heard(b"other partition", counter="rx_bad_pkey")
+    finally:
+        put(names[2], 0, 0xFFFF)
+    heard(b"and back", member, stranger)
+
+
+CASES = [read_depth, multicast]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[6]](sys.argv[1:6])
+    print("right")
