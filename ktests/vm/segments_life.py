@@ -118,31 +118,61 @@ def drain(end, count, seconds=30):
     return found
 
 
+def huge_mapping(size):
+    """`size` bytes of addresses over one huge page; None where there are none."""
+    try:
+        with open("/proc/sys/vm/nr_hugepages", "w", encoding="ascii") as file:
+            file.write("4")
+        return repeated_mapping(size, 1 << 21, os.MFD_HUGETLB)
+    except (OSError, AssertionError):
+        return None
+
+
 def cost(names):
     """What is pinned, and what it takes to pin it, follow the difference and not the size of the region."""
     a, b = pair(names, size=MIB)
-    # Fewer pages than User Mode Linux can have mappings.
-    size = 128 * MIB
-    address, file = repeated_mapping(size, 1 << 24)
-    before = pinned()
-    begin = time.monotonic()
-    mr = MR(b.pd, size, ACCESS, address=address)
+    size, before = 4 << 30, pinned()
+    huge = huge_mapping(size)
+    if huge:
+        address, _ = huge
+        unit, begin = 1 << 21, time.monotonic()
+        mr = MR(b.pd, size, ACCESS, address=address)
+    else:
+        # User Mode Linux cannot have mappings of as many pages: the same 128 MiB again and again, each a segment of its own.
+        part = 128 * MIB
+        address, _ = repeated_mapping(part, 1 << 24)
+        unit, begin = 1 << 24, time.monotonic()
+        mr = MR(b.pd, part, ACCESS, address=address)
+        for at in range(part, size, part):
+            state = add(b, mr, address, part, address + at)
+        assert (state["length"], state["bytes"]) == (size, size), state
     whole = time.monotonic() - begin
-    assert pinned() == before + size
+    assert pinned() == before + size, (pinned(), before, size)
+    small = MR(b.pd, 4 * MIB, ACCESS, address=page_buffer(1024))
     more = page_buffer(256)
     put(more, bytes(MIB))
-    begin = time.monotonic()
-    state = add(b, mr, more, MIB, address + size)
-    part = time.monotonic() - begin
-    assert pinned() == before + size + MIB and state["bytes"] == size + MIB
-    assert part < whole / 4, f"{part:.6f} s for 1 MiB, {whole:.6f} s for 128 MiB"
+    before, took = pinned(), {}
+    for region_, end in ((small, small.buf + 4 * MIB), (mr, address + size)):
+        took[region_] = []
+        for _ in range(10):
+            begin = time.monotonic()
+            state = add(b, region_, more, MIB, end)
+            middle = time.monotonic()
+            assert pinned() == before + MIB and state["length"] == end + MIB - state["start"], state
+            asked = time.monotonic()
+            remove(b, region_, handle=state["handle"])
+            took[region_].append((middle - begin, time.monotonic() - asked))
+            assert pinned() == before
+    print(f"4 GiB registered in {whole * 1e3:.0f} ms", *(f"{what} 4 MiB {min(times[n] for times in took[small]) * 1e6:.0f} µs, "
+          f"4 GiB {min(times[n] for times in took[mr]) * 1e6:.0f} µs" for n, what in enumerate(("1 MiB added to", "removed from"))), sep="; ")
+    for n in (0, 1):
+        few, many_ = (min(times[n] for times in took[region_]) for region_ in (small, mr))
+        assert many_ < 4 * few, f"{many_:.6f} s for 1 MiB of 4 GiB, {few:.6f} s for 1 MiB of 4 MiB"
+        assert many_ < whole / 20, f"{many_:.6f} s for 1 MiB, {whole:.6f} s for 4 GiB"
+    add(b, mr, more, MIB, address + size)
     data = write(a, address + size - 3000, mr.rkey, 6000)
-    assert os.pread(file, 3000, (1 << 24) - 3000) + get(more, 3000) == data
-    begin = time.monotonic()
-    remove(b, mr, handle=state["handle"])
-    gone = time.monotonic() - begin
-    assert pinned() == before + size
-    print(f"128 MiB registered in {whole * 1e3:.1f} ms, 1 MiB added in {part * 1e3:.3f} ms, removed in {gone * 1e3:.3f} ms")
+    assert get(more, 3000) == data[3000:] and read(a, address + size - 3000, mr.rkey, 6000) == data
+    assert read(a, address + unit - 3000, mr.rkey, 3000) == data[:3000], "not the same memory all over"
 
 
 def memlock(names):

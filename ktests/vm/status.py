@@ -367,15 +367,16 @@ def big_message(names):
     assert a.mr.read(size, 0) == data
 
 
-def repeated_mapping(size, unit):
+def repeated_mapping(size, unit, flags=0):
     """`size` bytes of address space over `unit` bytes of memory, repeated: lets a small machine register a large region."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    memory = os.memfd_create("region")
+    memory = os.memfd_create("region", flags)
     os.ftruncate(memory, unit)
     read_write = mmap.PROT_READ | mmap.PROT_WRITE
-    base = libc.mmap(None, size, read_write, mmap.MAP_SHARED, memory, 0)
+    # Addresses that every piece can begin at.
+    base = (libc.mmap(None, size + unit, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE, -1, 0) + unit - 1) & -unit
     for offset in range(0, size, unit):
         got = libc.mmap(base + offset, unit, read_write, mmap.MAP_SHARED | 0x10, memory, 0)
         assert got == base + offset
