@@ -175,31 +175,22 @@ def invalidated(names):
     """The key of a window that was invalidated, unbound, bound anew, or deallocated."""
     rights = WRITE | READ | ATOMIC
 
-    def by_request(b, size):
-        mw = MW(b.pd, e.IBV_MW_TYPE_2)
-        key = bind(b, mw, 0, 8 * PAGE, rights)
-        b.complete()
-        local_inv(b, key)
-        b.complete()
-        return b.mr.buf, key, mw
+    def window(kind, end_it):
+        """A window's key after `end_it(b, window, key)`, which returns true if it posted something."""
+        def make(b, size):
+            mw = MW(b.pd, kind)
+            key = (bind1 if kind == e.IBV_MW_TYPE_1 else bind)(b, mw, 0, 8 * PAGE, rights)
+            b.complete()
+            if end_it(b, mw, key):
+                b.complete()
+            return b.mr.buf, key, mw
 
-    def bound_anew(b, size):
-        mw = MW(b.pd, e.IBV_MW_TYPE_1)
-        key = bind1(b, mw, 0, 8 * PAGE, rights)
-        b.complete()
-        bind1(b, mw, 0, 8 * PAGE, rights)
-        b.complete()
-        return b.mr.buf, key, mw
+        return make
 
-    def deallocated(b, size):
-        mw = MW(b.pd, e.IBV_MW_TYPE_1)
-        key = bind1(b, mw, 0, 8 * PAGE, rights)
-        b.complete()
-        mw.close()
-        return b.mr.buf, key
-
-    for make in (by_request, bound_anew, deallocated):
-        untouched(names, make)
+    untouched(names, window(e.IBV_MW_TYPE_2, lambda b, mw, key: local_inv(b, key) or True))
+    untouched(names, window(e.IBV_MW_TYPE_1, lambda b, mw, key: bind1(b, mw, 0, 8 * PAGE, rights)))
+    untouched(names, window(e.IBV_MW_TYPE_1, lambda b, mw, key: bind1(b, mw, 0, 0, 0)))
+    untouched(names, window(e.IBV_MW_TYPE_1, lambda b, mw, key: mw.close()))
 
 
 def no_bytes(names):
