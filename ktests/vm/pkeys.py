@@ -295,7 +295,47 @@ def services(names):
         put(names[2], 31, 0)
 
 
-CASES = [services, edit, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
+# A request for a connection (IBTA vol1 12.6.5) to a service that nobody offers; all fields that need not be there are 0.
+REQUEST = bytes((1, 7, 2, 3)) + bytes(4) + b"anyone??" + b"\x00\x10" + bytes(6) + b"\x12\x34\x56\x78" + bytes(4) + b"no such." + bytes(216)
+
+
+def connection_requests(names):
+    """The connection manager of B takes a request of a partition of its own, and its answer reaches the one of A in that partition."""
+    def cm(device, kind, way):
+        with open(f"/sys/class/infiniband/{device}/ports/1/cm_{way}_msgs/{kind}", encoding="ascii") as file:
+            return int(file.read())
+
+    def seen():
+        return cm(names[2], "req", "rx"), cm(names[2], "rej", "tx"), cm(names[0], "rej", "rx")
+
+    for device, key in ((names[0], 0x8055), (names[2], 0x0055)):
+        put(device, 0, 0)
+        put(device, 33, key)
+    a, b = Member(names[0], int(names[1]), "UD", 33), Member(names[2], int(names[3]), "UD", 33)
+    try:
+        a.join(b, dest=1, qkey=GSI_KEY)
+        for _ in range(3):
+            before = seen()
+            a.send(REQUEST, qkey=GSI_KEY)
+            a.complete()
+            deadline = time.monotonic() + 5
+            while seen() != tuple(count + 1 for count in before) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert seen() == tuple(count + 1 for count in before), (before, seen())
+        # In another partition it is not even seen.
+        put(names[2], 33, 0x8056)
+        before, drops = seen(), b.drops()
+        a.send(REQUEST, qkey=GSI_KEY)
+        a.complete()
+        time.sleep(0.3)
+        assert seen() == before and b.drops() == drops + 1, (before, seen())
+    finally:
+        for device in (names[0], names[2]):
+            put(device, 33, 0)
+            put(device, 0, 0xFFFF)
+
+
+CASES = [services, connection_requests, edit, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
