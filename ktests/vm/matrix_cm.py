@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""As matrix.py, where librdmacm makes the connection: READs at once, multicast groups.
+"""As matrix.py, where librdmacm makes the connection: path MTU, READs at once, multicast groups.
 
 matrix_cm.py DEVICE-A GID-INDEX-A DEVICE-B ADDRESS-A ADDRESS-B CASE
 
@@ -8,6 +8,7 @@ Both sides are in this process, each in the network namespace of its name (a, b)
 """
 import errno
 import os
+import subprocess
 import sys
 from contextlib import contextmanager
 
@@ -52,7 +53,7 @@ class Side:
     """An identifier of the connection manager with a queue pair of its own, which it does not know but by number."""
 
     def __init__(self, place, space):
-        self.place = place
+        self.place, self.qp = place, None
         with namespace(place):
             self.channel = CMEventChannel()
             self.id = CMID(creator=self.channel, port_space=space)
@@ -70,6 +71,26 @@ class Side:
         cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
         self.qp = QP(self.id.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
         self.mr = MR(self.id.pd, SIZE, ACCESS)
+
+    def known_queue_pair(self):
+        """One that the identifier brings through its states itself."""
+        self.cq = CQ(self.id.context, 64)
+        cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
+        self.id.create_qp(QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
+        self.mr = self.id.reg_msgs(SIZE)
+
+    def passes(self, other):
+        """A message of several packets, whatever the path MTU is."""
+        other.id.post_recv(other.mr)
+        self.mr.write(pattern(10000, 9), 10000)
+        self.id.post_send(self.mr, length=10000)
+        assert self.poll().status == e.IBV_WC_SUCCESS and other.poll().byte_len == 10000
+        assert other.mr.read(10000, 0) == pattern(10000, 9)
+
+    def poll(self):
+        found = []
+        soon(lambda: found.extend(self.cq.poll(1)[1] or ()) or found)
+        return found[0]
 
     def to_rts(self, ignored_depth=None):
         """As the connection manager says; or with another number of READs at once than was agreed."""
@@ -106,8 +127,8 @@ class Side:
         return seen
 
 
-def connected(names, asked, granted, ignored_depth=None):
-    """A client in a and a server in b; `asked` and `granted` are (READs accepted, READs made) at once."""
+def asked(names, prepare, **param):
+    """A client in a that has asked, and a server in b that has heard it; `prepare` gives each its queue pair."""
     server, client, service = Side("b", ce.RDMA_PS_TCP), Side("a", ce.RDMA_PS_TCP), str(next(PORTS))
     with namespace("b"):
         server.id.bind_addr(AddrInfo(src=names[4], src_service=service, port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
@@ -117,12 +138,18 @@ def connected(names, asked, granted, ignored_depth=None):
         client.wait(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
         client.id.resolve_route()
         client.wait(ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
-    client.queue_pair()
-    client.id.connect(ConnParam(resources=asked[0], depth=asked[1], qp_num=client.qp.qp_num))
+    prepare(client)
+    client.id.connect(ConnParam(qp_num=client.qp.qp_num if client.qp else 0, **param))
     event = server.event(ce.RDMA_CM_EVENT_CONNECT_REQUEST)
     server.listening, server.id = server.id, CMID(creator=event, listen_id=server.id)
     event.ack_cm_event()
-    server.queue_pair()
+    prepare(server)
+    return client, server
+
+
+def connected(names, wanted, granted, ignored_depth=None):
+    """A connection; `wanted` by the client and `granted` by the server are (READs accepted, READs made) at once."""
+    client, server = asked(names, Side.queue_pair, resources=wanted[0], depth=wanted[1])
     # What is told to the peer is what the queue pair is to have: the kernel says so from then on.
     server.id.accept(ConnParam(resources=granted[0], depth=granted[1], qp_num=server.qp.qp_num))
     server.to_rts()
@@ -131,6 +158,41 @@ def connected(names, asked, granted, ignored_depth=None):
     client.id.establish()
     server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
     return client, server
+
+
+def path_mtu(names):
+    """The client's port says which path MTU both use. One that the server's port does not carry: accepting fails at the server (EINVAL),
+    and the client hears that it has been rejected."""
+    def mtu(node, size):
+        subprocess.run(["ip", "-n", node, "link", "set", f"v{node}", "mtu", str(size)], check=True)
+
+    def path_mtu_of(side):
+        attr, _ = side.id.query_qp(ALL)
+        return attr.path_mtu
+
+    try:
+        mtu("b", 4200)
+        for size, value in ((1500, e.IBV_MTU_1024), (4200, e.IBV_MTU_4096)):
+            mtu("a", size)
+            client, server = asked(names, Side.known_queue_pair)
+            server.id.accept(ConnParam())
+            client.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
+            server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
+            assert path_mtu_of(client) == path_mtu_of(server) == value, (path_mtu_of(client), path_mtu_of(server))
+            client.passes(server)
+        mtu("b", 1500)
+        client, server = asked(names, Side.known_queue_pair)
+        try:
+            server.id.accept(ConnParam())
+        except PyverbsRDMAError as error:
+            assert "Invalid argument" in str(error), error
+        else:
+            raise AssertionError("accepted with a path MTU of 4096 over 1500 bytes")
+        server.id.reject(b"no")
+        client.wait(ce.RDMA_CM_EVENT_REJECTED)
+    finally:
+        mtu("a", 1500)
+        mtu("b", 1500)
 
 
 def read_depth(names):
@@ -196,11 +258,6 @@ class Member(Side):
     def listen(self):
         self.id.post_recv(self.mr)
 
-    def poll(self):
-        found = []
-        soon(lambda: found.extend(self.cq.poll(1)[1] or ()) or found)
-        return found[0]
-
     def gets(self, text):
         wc = self.poll()
         assert wc.status == e.IBV_WC_SUCCESS and wc.byte_len == 40 + len(text), (wc.status, wc.byte_len)
@@ -259,7 +316,7 @@ def multicast(names):
     heard(b"and back", member, stranger)
 
 
-CASES = [read_depth, multicast]
+CASES = [path_mtu, read_depth, multicast]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[6]](sys.argv[1:6])
