@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 import threading
+import types
 
 from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
@@ -422,6 +423,48 @@ def rereg_translation(names):
     write(a, 0x10000 + 3 * PAGE, mr.rkey, 1, REFUSED)
 
 
+def rereg_mixes(names):
+    """Translation, domain and rights, each mix of them: what is named changes, what is not stays; after a failure all of it is as before."""
+    a, b = pair(names)
+
+    def probe(call, addr, mr, allowed):
+        result = call(a, addr, mr.rkey, status=e.IBV_WC_SUCCESS if allowed else REFUSED)
+        if not allowed:
+            for end in (a, b):
+                end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+            a.connect(b, 7, 8)
+            b.connect(a, 8, 7)
+        return result
+
+    for flags in range(1, 8):
+        old, new, foreign = page_buffer(1), page_buffer(1), PD(b.ctx)
+        for addr, seed in ((old, 1), (new, 2)):
+            ctypes.memmove(addr, pattern(PAGE, seed), PAGE)
+        # In the domain of the queue pair, so that it can be seen what failures leave.
+        mr = MR(b.pd, PAGE, LOCAL | READ, address=old)
+        nobody = types.SimpleNamespace(handle=0x7FFFFFFF)
+        for part, bad in ((TRANS, dict(addr=0x1000)), (TRANS, dict(length=1 << 60)), (PD_, dict(pd=nobody)), (ACCESS_, dict(access=WRITE)),
+                          (ACCESS_, dict(access=ATOMIC))):
+            if flags & part:
+                values = dict(pd=foreign, addr=new, length=PAGE, access=LOCAL | READ | WRITE) | bad
+                assert rereg(mr, b, flags, **values) != 0, (flags, bad)
+                assert probe(read, old, mr, True) == pattern(64, 1), f"{flags} {bad}"
+                probe(write, old, mr, False)
+        mr.close()
+        mr = MR(foreign if flags & PD_ else b.pd, PAGE, LOCAL | READ, address=old)
+        assert rereg(mr, b, flags, pd=b.pd, addr=new, length=PAGE, iova=0x5000, access=LOCAL | READ | WRITE) == 0, flags
+        at, real = (0x5000, new) if flags & TRANS else (old, old)
+        assert probe(read, at, mr, True) == ctypes.string_at(real, 64), flags
+        before = ctypes.string_at(old, PAGE), ctypes.string_at(new, PAGE)
+        data = probe(write, at, mr, bool(flags & ACCESS_))
+        if flags & ACCESS_:
+            assert ctypes.string_at(real, 64) == data
+        else:
+            assert (ctypes.string_at(old, PAGE), ctypes.string_at(new, PAGE)) == before
+        if flags & TRANS:
+            probe(read, old, mr, False)
+
+
 def rereg_under_traffic(names):
     """Registering anew, again and again, refuses no access that is allowed before and after."""
     a, b = pair(names, size=1 << 16)
@@ -559,7 +602,8 @@ def attributes(names):
 
 CASES = [window_type_1, window_type_2, window_bounds, window_zero_based, window_of_other_queue_pair, window_other_domain,
          bad_binds, unbound_window, send_with_invalidate, bad_invalidate, invalidate_in_order, region_with_windows,
-         rereg_access, rereg_read_only, rereg_domain, rereg_translation, rereg_under_traffic, process_killed, atomic_write, flush, attributes]
+         rereg_access, rereg_read_only, rereg_domain, rereg_translation, rereg_mixes,
+         rereg_under_traffic, process_killed, atomic_write, flush, attributes]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
