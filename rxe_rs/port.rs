@@ -18,6 +18,7 @@ use rxe_kapi::rdma::{
     event::PortEvent, //
 };
 use rxe_proto::{
+    drop::violations,
     ids::{
         Mtu,
         PKey, //
@@ -153,7 +154,6 @@ impl DeviceCtx {
 
     /// State of the port.
     pub(crate) fn port_attr(&self) -> PortAttr {
-        let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         PortAttr {
             up: self.netdev.is_up(),
             max_mtu: Mtu::Mtu4096.bytes(),
@@ -162,8 +162,8 @@ impl DeviceCtx {
             gid_tbl_len: GID_TABLE_LEN,
             pkey_tbl_len: u16::try_from(pkeys::LEN).unwrap_or(u16::MAX),
             max_msg_sz: MAX_MESSAGE,
-            bad_pkey_cntr: clamp(self.counters.bad_pkey()),
-            qkey_viol_cntr: clamp(self.counters.bad_qkey()),
+            bad_pkey_cntr: violations(self.counters.bad_pkey()),
+            qkey_viol_cntr: violations(self.counters.bad_qkey()),
             speed: self.netdev.speed(),
         }
     }

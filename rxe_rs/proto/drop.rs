@@ -66,3 +66,23 @@ drop_reasons! {
     /// The destination address belongs to no GID of the device.
     NoGid = "rx_no_gid",
 }
+
+/// A count of violations as verbs report it (`bad_pkey_cntr` and `qkey_viol_cntr` of
+/// `struct ib_port_attr`): it stays at its highest value, it does not start again.
+pub fn violations(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::violations;
+
+    #[test]
+    fn violations_saturate() {
+        assert_eq!(violations(0), 0);
+        assert_eq!(violations(0xffff_fffe), 0xffff_fffe);
+        assert_eq!(violations(0xffff_ffff), 0xffff_ffff);
+        assert_eq!(violations(0x1_0000_0000), 0xffff_ffff);
+        assert_eq!(violations(u64::MAX), 0xffff_ffff);
+    }
+}
