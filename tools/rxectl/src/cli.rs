@@ -31,7 +31,7 @@ pub enum Command {
     Pkey(Pkey),
     /// Show the counters of a device: traffic, protocol events, reasons of dropped packets.
     Counters(Counters),
-    /// List queue pairs. Needs iproute2.
+    /// List queue pairs: state, PSNs, window, retries left, round-trip time. Needs iproute2.
     Qp(Device),
     /// List memory regions; keys are shown to root only. Needs iproute2.
     Mr(Device),

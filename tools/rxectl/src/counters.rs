@@ -10,7 +10,7 @@ use rxe_proto::drop::DropReason;
 use rxe_proto::engine::ports::Count;
 use serde_json::{json, Map, Value};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What a counter is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,8 +135,13 @@ fn rows(now: &Reading, before: Option<&Reading>, all: bool) -> Vec<Row> {
     rows.filter(|row| all || row.value != 0).collect()
 }
 
-fn as_json(device: &Device, rows: &[Row]) -> Value {
+/// With `interval` when it ended (seconds of the Unix epoch) and how long it was.
+fn as_json(device: &Device, rows: &[Row], interval: Option<(f64, f64)>) -> Value {
     let mut object = Map::new();
+    if let Some((time, seconds)) = interval {
+        object.insert("time".into(), json!(time));
+        object.insert("seconds".into(), json!(seconds));
+    }
     object.insert("device".into(), json!(device.name));
     object.insert("driver".into(), json!(device.driver));
     for group in Group::ALL {
@@ -197,7 +202,7 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
             let all: Vec<Value> = devices
                 .iter()
                 .zip(shown)
-                .map(|(device, rows)| as_json(device, &rows))
+                .map(|(device, rows)| as_json(device, &rows, None))
                 .collect();
             return out.document(&all);
         }
@@ -211,10 +216,21 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
         left = left.saturating_sub(1);
         thread::sleep(Duration::from_secs_f64(seconds));
         let now = read_all()?;
+        let time = SystemTime::now().duration_since(UNIX_EPOCH);
+        let time = time.map_or(0.0, |since| since.as_secs_f64());
+        if !out.json {
+            // Rates of one interval stand together.
+            let clock = time as u64 % 86_400;
+            let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
+            writeln!(
+                out.to,
+                "--- {hour:02}:{minute:02}:{second:02} UTC, the last {seconds} s"
+            )?;
+        }
         for ((device, now), before) in devices.iter().zip(&now).zip(&readings) {
             let rows = rows(now, Some(before), args.all);
             if out.json {
-                out.line(&as_json(device, &rows))?;
+                out.line(&as_json(device, &rows, Some((time, seconds))))?;
             } else {
                 print(device, &rows, out)?;
             }

@@ -59,8 +59,24 @@ fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
     Ok(true)
 }
 
+/// The command line; if it makes no sense, that is said in the form that was asked for.
+fn command_line() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let json = std::env::args_os().any(|argument| argument == "--json");
+        if json && error.use_stderr() {
+            let text = error.to_string();
+            let what = text.lines().next().unwrap_or_default();
+            let what = what.trim_start_matches("error: ");
+            let fix = "see what there is: rxectl --help";
+            eprintln!("{}", serde_json::json!({ "error": what, "fix": fix }));
+            std::process::exit(2);
+        }
+        error.exit()
+    })
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = command_line();
     let mut stdout = output::stdout();
     let mut out = Out {
         json: cli.json,

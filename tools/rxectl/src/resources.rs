@@ -13,17 +13,70 @@ use serde_json::{Map, Value};
 /// Shown in the place of a key.
 const MASKED: &str = "masked";
 
+/// How the value of a column is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As it comes.
+    Plain,
+    /// 24 bits, hexadecimal as in captures and in what other programs print.
+    Hex,
+    /// Nanoseconds, written as microseconds.
+    Micros,
+}
+
+/// A column: its name in the kernel's answer, its heading, its form.
+type Column = (&'static str, &'static str, Form);
+
 /// Columns of a listing; whatever else there is follows as `name=value`.
-fn columns(kind: &str) -> &'static [&'static str] {
+fn columns(kind: &str) -> &'static [Column] {
+    use Form::{Hex, Micros, Plain};
     match kind {
         "qp" => &[
-            "ifname", "lqpn", "type", "state", "rqpn", "sq-psn", "rq-psn", "pid", "comm",
+            ("ifname", "DEVICE", Plain),
+            ("lqpn", "LQPN", Hex),
+            ("type", "TYPE", Plain),
+            ("state", "STATE", Plain),
+            ("rqpn", "RQPN", Hex),
+            ("sq-psn", "SQ-PSN", Hex),
+            ("rq-psn", "RQ-PSN", Hex),
+            ("drv_sends_unfinished", "SENDS", Plain),
+            ("drv_in_flight", "IN-FLIGHT", Plain),
+            ("drv_window", "WINDOW", Plain),
+            ("drv_retries_left", "RETRIES", Plain),
+            ("drv_rnr_retries_left", "RNR", Plain),
+            ("drv_rtt_ns", "RTT-US", Micros),
+            ("pid", "PID", Plain),
+            ("comm", "COMM", Plain),
         ],
         "mr" => &[
-            "ifname", "mrn", "mrlen", "rkey", "lkey", "pdn", "pid", "comm",
+            ("ifname", "DEVICE", Plain),
+            ("mrn", "MRN", Plain),
+            ("mrlen", "LENGTH", Plain),
+            ("drv_segments", "SEGMENTS", Plain),
+            ("rkey", "RKEY", Plain),
+            ("lkey", "LKEY", Plain),
+            ("pdn", "PDN", Plain),
+            ("pid", "PID", Plain),
+            ("comm", "COMM", Plain),
         ],
-        "cq" => &["ifname", "cqn", "cqe", "users", "poll-ctx", "pid", "comm"],
-        _ => &["ifname", "pdn", "users", "pid", "comm"],
+        "cq" => &[
+            ("ifname", "DEVICE", Plain),
+            ("cqn", "CQN", Plain),
+            ("cqe", "CQE", Plain),
+            ("drv_waiting", "WAITING", Plain),
+            ("drv_armed", "ARMED", Plain),
+            ("drv_overflowed", "OVERFLOWED", Plain),
+            ("users", "USERS", Plain),
+            ("pid", "PID", Plain),
+            ("comm", "COMM", Plain),
+        ],
+        _ => &[
+            ("ifname", "DEVICE", Plain),
+            ("pdn", "PDN", Plain),
+            ("users", "USERS", Plain),
+            ("pid", "PID", Plain),
+            ("comm", "COMM", Plain),
+        ],
     }
 }
 
@@ -51,8 +104,22 @@ fn mask(value: &mut Value) {
     }
 }
 
+/// Keys that the kernel has for an object of this kind, and tells to root only.
+fn keys_of(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "mr" => &["rkey", "lkey"],
+        "pd" => &["local_dma_lkey"],
+        _ => &[],
+    }
+}
+
 /// The objects of all devices that match. `rdma` prints a flat list.
-fn objects(answer: Value, device: Option<&str>, show_keys: bool) -> Vec<Map<String, Value>> {
+fn objects(
+    kind: &str,
+    answer: Value,
+    device: Option<&str>,
+    show_keys: bool,
+) -> Vec<Map<String, Value>> {
     let Value::Array(list) = answer else {
         return Vec::new();
     };
@@ -61,7 +128,12 @@ fn objects(answer: Value, device: Option<&str>, show_keys: bool) -> Vec<Map<Stri
             mask(&mut value);
         }
         match value {
-            Value::Object(map) => Some(map),
+            Value::Object(mut map) => {
+                for name in keys_of(kind).iter().filter(|_| !show_keys) {
+                    map.insert((*name).into(), Value::from(MASKED));
+                }
+                Some(map)
+            }
             _ => None,
         }
     });
@@ -79,19 +151,28 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
+fn cell(value: Option<&Value>, form: Form) -> String {
+    match (form, value.and_then(Value::as_u64)) {
+        (Form::Hex, Some(number)) => format!("{number:#08x}"),
+        (Form::Micros, Some(ns)) => format!("{}.{}", ns / 1000, ns % 1000 / 100),
+        _ => text(value),
+    }
+}
+
 fn print(kind: &str, list: &[Map<String, Value>], out: &mut Out<'_>) -> Result<()> {
-    let names = columns(kind);
-    let heading = names.iter().map(|name| match *name {
-        "ifname" => "DEVICE".to_string(),
-        name => name.to_uppercase(),
-    });
+    let columns = columns(kind);
+    let heading = columns.iter().map(|(_, heading, _)| (*heading).to_string());
     let mut rows = vec![heading.collect::<Vec<_>>()];
     for object in list {
-        let mut row: Vec<String> = names.iter().map(|name| text(object.get(*name))).collect();
+        let cells = columns
+            .iter()
+            .map(|(name, _, form)| cell(object.get(*name), *form));
+        let mut row: Vec<String> = cells.collect();
         let rest: Vec<String> = object
             .iter()
             .filter(|(name, _)| {
-                !names.contains(&name.as_str()) && !matches!(name.as_str(), "ifindex" | "port")
+                !columns.iter().any(|(column, _, _)| column == name)
+                    && !matches!(name.as_str(), "ifindex" | "port")
             })
             .map(|(name, value)| format!("{name}={}", text(Some(value))))
             .collect();
@@ -123,7 +204,7 @@ pub fn run(host: &Host, kind: &str, device: Option<&str>, out: &mut Out<'_>) -> 
                 "load the RDMA core (modprobe ib_core) and try again; rxectl doctor says more",
             ),
         })?;
-    let list = objects(answer, device, host.is_root());
+    let list = objects(kind, answer, device, host.is_root());
     if out.json {
         return out.document(&list);
     }
@@ -141,19 +222,30 @@ mod tests {
             { "ifname": "rxe0", "mrn": 3, "rkey": "0x1234", "lkey": "0x1234", "x": [{ "rkey": 7 }] },
             { "ifname": "rxe1", "mrn": 4 },
         ]);
-        let hidden = objects(answer.clone(), None, false);
+        let hidden = objects("mr", answer.clone(), None, false);
         assert_eq!(hidden.len(), 2);
         let shown = serde_json::to_string(&hidden).unwrap();
         assert!(!shown.contains("1234") && !shown.contains('7'), "{shown}");
-        let all = objects(answer, Some("rxe0"), true);
+        // The kernel hid these itself.
+        assert_eq!(hidden[1]["rkey"], MASKED);
+        let all = objects("mr", answer, Some("rxe0"), true);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0]["rkey"], "0x1234");
     }
 
     #[test]
+    fn forms() {
+        let number = json!(0x1a2b3);
+        assert_eq!(cell(Some(&number), Form::Hex), "0x01a2b3");
+        assert_eq!(cell(Some(&json!(68_619)), Form::Micros), "68.6");
+        assert_eq!(cell(Some(&json!("RTS")), Form::Hex), "RTS");
+        assert_eq!(cell(None, Form::Micros), "-");
+    }
+
+    #[test]
     fn odd_answers() {
         for odd in [json!({}), json!(null), json!([1, "x", []])] {
-            assert!(objects(odd, None, false).is_empty());
+            assert!(objects("mr", odd, None, false).is_empty());
         }
     }
 }

@@ -351,6 +351,9 @@ fn counters_in_groups() {
     assert_eq!(watched["traffic"]["sent_pkts"]["per_second"], 0.0);
     let twice = machine.good(&["counters", "--watch", "0.05", "--count", "2"]);
     assert_eq!(twice.matches("rxe0: rxe_rs").count(), 2, "{twice}");
+    assert_eq!(twice.matches("UTC, the last 0.05 s").count(), 2, "{twice}");
+    assert_eq!(watched["seconds"], 0.05);
+    assert!(watched["time"].as_f64().unwrap() > 1e9);
     assert!(machine.good(&["counters"]).contains("dropped packets"));
     machine.remove("/sys/class/infiniband/rxe0/ports/1/hw_counters");
     assert!(machine.bad(&["counters"]).contains("nsenter"));
@@ -363,16 +366,32 @@ fn resources_and_their_keys() {
         "rdma",
         r#"case "$*" in
 '-j -dd resource show mr') echo '[{"ifindex":0,"ifname":"rxe0","mrn":1,"rkey":"0xabcd","lkey":"0xabcd","mrlen":4096,"pid":7,"comm":"x"},{"ifname":"rxe9","mrn":2}]';;
-'-j -dd resource show qp') echo '[{"ifindex":0,"ifname":"rxe0","port":1,"lqpn":17,"type":"RC","state":"RTS","rq-psn":1,"sq-psn":2,"rtt_us":40}]';;
+'-j -dd resource show qp') echo '[{"ifindex":0,"ifname":"rxe0","port":1,"lqpn":17,"type":"RC","state":"RTS","rqpn":18,"rq-psn":1,"sq-psn":2,"pid":7,"comm":"x","drv_sends_unfinished":5,"drv_in_flight":3,"drv_window":64,"drv_retries_left":6,"drv_rnr_retries_left":4,"drv_rtt_ns":68619,"drv_other":9},{"ifname":"rxe0","lqpn":1,"type":"GSI","state":"RTS","sq-psn":0,"comm":"ib_core"}]';;
 *) exit 0;; esac"#,
     );
     assert_eq!(machine.json(&["mr", "rxe0"])[0]["rkey"], "0xabcd");
     assert_eq!(machine.json(&["mr"]).as_array().unwrap().len(), 2);
     let text = machine.good(&["qp"]);
-    assert!(
-        text.contains("LQPN") && text.contains("RTS") && text.contains("rtt_us=40"),
-        "{text}"
-    );
+    let row = |n: usize| -> Vec<&str> { text.lines().nth(n).unwrap().split_whitespace().collect() };
+    let (heading, reliable, services) = (row(0), row(1), row(2));
+    let under = |name: &str| heading.iter().position(|title| *title == name).unwrap();
+    for (name, value) in [
+        ("LQPN", "0x000011"),
+        ("RQPN", "0x000012"),
+        ("STATE", "RTS"),
+        ("SQ-PSN", "0x000002"),
+        ("SENDS", "5"),
+        ("IN-FLIGHT", "3"),
+        ("WINDOW", "64"),
+        ("RETRIES", "6"),
+        ("RNR", "4"),
+        ("RTT-US", "68.6"),
+        ("PID", "7"),
+    ] {
+        assert_eq!(reliable[under(name)], value, "{text}");
+    }
+    assert_eq!(reliable.last(), Some(&"drv_other=9"));
+    assert_eq!(services[under("WINDOW")], "-");
     assert!(machine.good(&["cq"]).contains("(none)"));
     machine.put(
         "/proc/self/status",
@@ -557,6 +576,12 @@ fn errors_as_json() {
     let error: Value = serde_json::from_str(&stderr).unwrap();
     assert!(error["error"].as_str().unwrap().contains("nosuch"));
     assert_eq!(error["fix"], "use one of: rxe0");
+    let (status, _, stderr) = machine.run(&["--json", "pkey", "add", "rxe0", "70000"]);
+    assert_eq!(status, 2);
+    let error: Value = serde_json::from_str(&stderr).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("70000"));
+    let (status, stdout, _) = machine.run(&["--json", "--version"]);
+    assert!(status == 0 && stdout.starts_with("rxectl "), "{stdout}");
     assert!(machine
         .bad(&["decode", "/nonexistent.pcap"])
         .contains("/nonexistent.pcap"));
