@@ -7,6 +7,10 @@ use std::path::PathBuf;
 /// Shows, checks and steers rxe_rs devices (RoCE v2 in software); decodes RoCE v2 captures.
 #[derive(Debug, Parser)]
 #[command(name = "rxectl", version, disable_help_subcommand = true)]
+#[command(
+    after_help = "Status: 0 fine; 1 doctor or decode --check found something wrong; 2 the command could \
+                  not be carried out, standard error says why and what to do."
+)]
 pub struct Cli {
     /// Print JSON: one document, or one per line where output goes on (--watch, decode).
     #[arg(long, global = true)]
@@ -101,7 +105,7 @@ pub enum Pkey {
 /// A P_Key as given on the command line.
 #[derive(Debug, Args)]
 pub struct Key {
-    /// The P_Key, decimal or 0x…; its top bit says full member unless an option does.
+    /// The P_Key, decimal or hexadecimal (0x8001); its top bit says full member unless an option does.
     #[arg(value_name = "KEY", value_parser = number16)]
     pub key: u16,
     /// Full member: may talk to every member of the partition.

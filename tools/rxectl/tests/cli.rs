@@ -563,6 +563,12 @@ fn pages_and_completions() {
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     assert!(read("man/rxectl.1").contains("rxectl\\-doctor"));
     assert!(read("man/rxectl-pkey-add.1").contains("Full member"));
+    assert!(read("man/rxectl.1").contains("could not be carried out"));
+    for page in fs::read_dir(folder.join("man")).unwrap() {
+        // What troff takes without being told an encoding.
+        let page = page.unwrap().path();
+        assert!(fs::read(&page).unwrap().is_ascii(), "{}", page.display());
+    }
     for name in ["rxectl.bash", "_rxectl", "rxectl.fish"] {
         assert!(read(&format!("completions/{name}")).contains("doctor"));
     }
