@@ -28,6 +28,7 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
 import keys
+from mcast import counter
 from status import ACCESS, End, pair, pattern
 
 DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
@@ -279,6 +280,33 @@ def unreliable(names):
             b.end.complete()
         check(b, data, 1000 * n)
         check(b, data, 500000)
+
+
+def too_many_wait(names):
+    """More packets than can wait for memory: they are lost and counted, and what comes afterwards arrives."""
+    a, b = sides(names, qp_type=e.IBV_QPT_UC)
+
+    def dropped():
+        return counter(names[2], "page_wait_dropped")
+
+    before = dropped()
+    for _ in range(30):
+        b.area.drop()
+        # 1024 packets, sent in one go.
+        a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(1 << 20), remote=b.remote())
+        a.end.complete()
+        if dropped() > before:
+            break
+    print(f"{dropped() - before} dropped")
+    assert dropped() > before
+    # Those that wait are not done with yet, perhaps: what comes too early is lost as well.
+    a.area.put(b"at last")
+    deadline = time.monotonic() + 20
+    while b.area.get(7, 999) != b"at last":
+        assert time.monotonic() < deadline, "nothing arrives any more"
+        a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(7), remote=b.remote(999))
+        a.end.complete()
+        time.sleep(0.05)
 
 
 def datagrams(names):
@@ -641,7 +669,7 @@ def process_killed(names):
         os.waitpid(child, 0)
 
 
-CASES = [capabilities, operations, offsets, other_address, shared_receives, unreliable, datagrams, pages_go_under_traffic, fork, not_mapped,
+CASES = [capabilities, operations, offsets, other_address, shared_receives, unreliable, too_many_wait, datagrams, pages_go_under_traffic, fork, not_mapped,
          read_only, mapped_anew, lazily_freed, large_and_empty, implicit, bad_registrations, windows, prefetch, bad_prefetch,
          torn_down_under_traffic, process_killed]
 

@@ -6,6 +6,7 @@ raw.py DEVICE NETNS-OF-PEER NETDEV-OF-PEER MAC-OF-DEVICE MAC-OF-PEER CASE
 
 The queue pair is on DEVICE; the packet socket in the network namespace of the peer. Case names are the functions below.
 """
+import ctypes
 import os
 import socket
 import sys
@@ -20,9 +21,12 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
+from mcast import counter
+
 ETHERTYPE = 0x88B5
 CLONE_NEWNET = 0x40000000
 SLOT = 16384
+DONTNEED = 4
 
 
 def mac(text):
@@ -32,14 +36,14 @@ def mac(text):
 class Raw:
     """A raw packet queue pair that is ready, with receive requests posted."""
 
-    def __init__(self, name, receives=8, room=SLOT, inline=0, ready=True):
+    def __init__(self, name, receives=8, room=SLOT, inline=0, ready=True, access=e.IBV_ACCESS_LOCAL_WRITE):
         self.ctx = Context(name=name)
         self.pd = PD(self.ctx)
         self.cq = CQ(self.ctx, 64)
         cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=4, max_recv_sge=1, max_inline_data=inline)
         init = QPInitAttr(qp_type=e.IBV_QPT_RAW_PACKET, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
         self.qp = QP(self.pd, init)
-        self.mr = MR(self.pd, 16 * SLOT, e.IBV_ACCESS_LOCAL_WRITE)
+        self.mr = MR(self.pd, 16 * SLOT, access)
         self.qp.modify(QPAttr(qp_state=e.IBV_QPS_INIT, port_num=1), e.IBV_QP_STATE | e.IBV_QP_PORT)
         for n in range(receives):
             self.qp.post_recv(RecvWR(num_sge=1, sg=[SGE(self.mr.buf + n * SLOT, room, self.mr.lkey)], wr_id=n))
@@ -203,6 +207,21 @@ def trains_are_cut(args):
     assert count >= 10, count
 
 
+def on_demand(args):
+    """A frame whose memory is not there is lost and counted, and fetches the memory for the next one."""
+    s = Setup(args, ready=False, access=e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_ON_DEMAND)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.madvise(ctypes.c_void_p(s.raw.mr.buf), ctypes.c_size_t(16 * SLOT), DONTNEED) == 0
+    before = counter(args[0], "page_wait_dropped")
+    s.raw.ready()
+    frame = s.frame(600, False)
+    deadline = time.monotonic() + 10
+    while not s.raw.poll(0.1):
+        assert time.monotonic() < deadline, "nothing arrives"
+        s.peer.socket.send(frame)
+    assert counter(args[0], "page_wait_dropped") > before, "the first frame was not lost, or not counted"
+
+
 def needs_privilege(args):
     os.setgid(65534)
     os.setuid(65534)
@@ -222,7 +241,7 @@ def stay(args):
 
 
 CASES = [send, send_inline, send_refused, receive, receive_by_all, receive_tagged, receive_too_long, not_before_ready,
-         trains_are_cut, needs_privilege, stay]
+         trains_are_cut, on_demand, needs_privilege, stay]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[6]](sys.argv[1:6])

@@ -189,14 +189,14 @@ impl QpCtx {
         meta: &UdMeta<'_>,
     ) {
         if core.paging.is_keeping() {
-            return core.paging.keep(packet, payload, meta);
+            return self.put_off(core, packet, payload, meta);
         }
         let (engine, mut ports, _) = core.split(self, mrs);
         let handled = engine.handle_packet(now, packet, payload, meta, &mut ports);
         core.extent = mrs.hint.get();
         if handled == Handled::Later {
             core.paging.note(mrs);
-            core.paging.keep(packet, payload, meta);
+            self.put_off(core, packet, payload, meta);
         }
     }
 

@@ -25,7 +25,10 @@ use kernel::{
 use rxe_kapi::time::now_ns;
 use rxe_proto::{
     engine::{
-        ports::Handled,
+        ports::{
+            Count,
+            Handled, //
+        },
         wc::NetKind,
         UdMeta, //
     },
@@ -35,7 +38,7 @@ use rxe_proto::{
     },
 };
 
-/// Packets kept; what comes on top is lost, as in any queue of a network.
+/// Packets kept; what comes on top is lost, as in any queue of a network, and counted.
 const MAX_KEPT: usize = 256;
 
 /// Most bytes got ahead of an access that goes on where the one before it ended.
@@ -125,21 +128,24 @@ impl Paging {
         !self.kept.is_empty()
     }
 
-    /// Keeps a packet, if there is room and memory.
-    #[cold]
-    pub(super) fn keep(&mut self, packet: &Packet<'_>, payload: &Payload<'_>, meta: &UdMeta<'_>) {
+    /// Keeps a packet, if there is room and memory; false if it is dropped.
+    #[must_use]
+    fn keep(&mut self, packet: &Packet<'_>, payload: &Payload<'_>, meta: &UdMeta<'_>) -> bool {
+        if self.kept.len() >= MAX_KEPT {
+            return false;
+        }
         let flags = GFP_ATOMIC | __GFP_NOWARN;
         if self.kept.capacity() == 0 {
             let Ok(room) = KVec::with_capacity(MAX_KEPT, flags) else {
-                return;
+                return false;
             };
             self.kept = room;
         }
         let kept = Kept::new(packet, payload, meta);
-        if let Ok(kept) = kept.and_then(|kept| Ok(KBox::new(kept, flags)?)) {
-            // Without room it is dropped.
-            let _ = self.kept.push_within_capacity(kept);
-        }
+        let Ok(kept) = kept.and_then(|kept| Ok(KBox::new(kept, flags)?)) else {
+            return false;
+        };
+        self.kept.push_within_capacity(kept).is_ok()
     }
 
     /// Takes note of what the engine's accesses have missed.
@@ -217,6 +223,21 @@ impl WorkItem<1> for QpCtx {
 }
 
 impl QpCtx {
+    /// Keeps a packet for later, or counts that it is dropped.
+    #[cold]
+    pub(super) fn put_off(
+        &self,
+        core: &mut QpCore,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        meta: &UdMeta<'_>,
+    ) {
+        if !core.paging.keep(packet, payload, meta) {
+            let tally = self.tally(core);
+            tally.each(|counters| counters.count(Count::MemoryNotThere));
+        }
+    }
+
     /// Gets what the QP waits for and lets it go on. Process context.
     fn page_in(self: &Arc<Self>) {
         let wanted = {

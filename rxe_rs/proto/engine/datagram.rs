@@ -157,7 +157,7 @@ impl Qp {
             Ok(()) => {}
             Err(LocalFault::NotPresent) => {
                 // Frames get lost; the next one will find the memory there.
-                ports.count(Count::NoReceive);
+                ports.count(Count::MemoryNotThere);
                 self.resp.recv = Some(wr);
                 return;
             }

@@ -130,11 +130,14 @@ pub enum Count {
     NoticeSent,
     /// A congestion notification arrived and was heeded.
     NoticeHandled,
+    /// A packet was dropped because its memory was still being got and no more could wait for that,
+    /// or a frame because its memory was not there: frames never wait.
+    MemoryNotThere,
 }
 
 impl Count {
     /// Number of counters.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     /// All of them, in index order.
     pub const ALL: [Count; Self::COUNT] = [
@@ -156,6 +159,7 @@ impl Count {
         Count::Marked,
         Count::NoticeSent,
         Count::NoticeHandled,
+        Count::MemoryNotThere,
     ];
 
     /// Position in an array of counters.
@@ -180,6 +184,7 @@ impl Count {
             Count::Marked => 15,
             Count::NoticeSent => 16,
             Count::NoticeHandled => 17,
+            Count::MemoryNotThere => 18,
         }
     }
 
@@ -204,6 +209,7 @@ impl Count {
             Count::Marked => "np_ecn_marked_roce_packets",
             Count::NoticeSent => "np_cnp_sent",
             Count::NoticeHandled => "rp_cnp_handled",
+            Count::MemoryNotThere => "page_wait_dropped",
         }
     }
 }

@@ -9,6 +9,7 @@ use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::Mtu;
 use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, PAGE};
+use rxe_proto::wire::packet::Payload;
 
 const MEMORY: usize = 1 << 20;
 const MESSAGE: u32 = 5000;
@@ -183,4 +184,26 @@ fn waiting_is_no_retry() {
     assert_eq!(pair.qps[0].state(), State::Rts);
     assert_eq!(pair.hosts[0].sent.len(), 3);
     assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+}
+
+/// A frame whose memory is not there is lost and counted, and leaves the receive request for the next one.
+#[test]
+fn frames_do_not_wait() {
+    let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    let (qp, host) = (&mut pair.qps[1], &mut pair.hosts[1]);
+    host.receives.push_back(RecvBuf {
+        wr_id: 7,
+        at: 0,
+        len: 1000,
+    });
+    host.absent.get_mut().insert(0);
+    qp.handle_frame(&Payload::from_slice(&[5; 60]), host);
+    assert_eq!(host.counts[Count::MemoryNotThere.index()], 1);
+    assert_eq!(host.counts[Count::NoReceive.index()], 0);
+    assert!(host.received.is_empty());
+    host.absent.get_mut().clear();
+    qp.handle_frame(&Payload::from_slice(&[6; 60]), host);
+    assert_eq!(host.received.len(), 1);
+    assert_eq!(host.received[0].0.wr_id, 7);
+    assert_eq!(host.counts[Count::MemoryNotThere.index()], 1);
 }

@@ -78,6 +78,9 @@ fn advice(name: &str) -> &'static str {
         "rx_no_gid" => "sent to an address that is no GID of the device",
         "rx_no_mcast_group" => "nobody here is attached to the multicast group",
         "rx_bad_psn" => "packets were lost or came out of order before",
+        "page_wait_dropped" => {
+            "memory on demand came too late: let programs prefetch or touch it before"
+        }
         "send_err" => "the network device or a route refused packets",
         _ => "",
     }
