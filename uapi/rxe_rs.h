@@ -31,6 +31,10 @@
  * its own; rights and domain change for all segments at once. Memory windows are bound where the
  * region has memory, open what it has at the time of each access, and lose what it loses.
  *
+ * A region of memory on demand (IBV_ACCESS_ON_DEMAND) has one segment and keeps it: its addresses are
+ * those of the process, and what the process maps there, unmaps or maps anew is what peers find.
+ * Reserve the addresses, register them once, and there is nothing to add or to remove.
+ *
  * Calls for one region exclude each other, re-registration and deregistration included: EBUSY for
  * the one that came later.
  */
@@ -69,7 +73,7 @@ enum rxe_rs_attr {
  * EFAULT	the memory or the answer is not mapped (as the region's rights need it)
  * ENOENT	no such region, or its key has been released
  * EBUSY	another call for the region is under way
- * EOPNOTSUPP	unknown fields, or not a region of user memory
+ * EOPNOTSUPP	unknown fields, or not a region of pinned user memory
  *
  * If it fails nothing has changed.
  */
@@ -95,7 +99,7 @@ struct rxe_rs_mr_add {
  *		for the region is under way
  * EFAULT	the answer cannot be written
  * ENOMEM	no memory for the new table
- * EOPNOTSUPP	unknown fields, or not a region of user memory
+ * EOPNOTSUPP	unknown fields, or not a region of pinned user memory
  *
  * If it fails nothing has changed.
  */

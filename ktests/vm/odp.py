@@ -28,6 +28,7 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
 import keys
+import segments
 from mcast import counter
 from status import ACCESS, End, pair, pattern
 
@@ -525,6 +526,132 @@ def implicit(names):
     keys.write(a.end, 1 << 47, b.mr.rkey, 64, e.IBV_WC_REM_ACCESS_ERR)
 
 
+def rereg(side, flags, **options):
+    return keys.rereg(side.mr, side.end, flags, **options)
+
+
+def rereg_by_ioctl(side, access):
+    """New rights, in a way that the core leaves open to other processes too."""
+    response = ctypes.create_string_buffer(8)
+    body = struct.pack("=QIIQQQII", 0, side.mr.handle, keys.ACCESS_, 0, 0, 0, 0, access)
+    body = ctypes.create_string_buffer(body, len(body))
+    attrs = [(0, len(body), ctypes.addressof(body)), (1, 8, ctypes.addressof(response)), (2, 8, keys.REREG_MR)]
+    attrs = b"".join(struct.pack("=HHHHQ", number, size, 1, 0, data) for number, size, data in attrs)
+    header = struct.pack("=HHHHQII", 24 + len(attrs), OBJECT_DEVICE, METHOD_INVOKE_WRITE, 3, 0, 14, 0)
+    try:
+        fcntl.ioctl(side.end.ctx.cmd_fd, ADVISE_IOCTL, bytearray(header + attrs))
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def rereg_translation(names):
+    """Other memory behind the same keys, of which no page is there either; the old is not to be had any more."""
+    a, b = sides(names)
+    other = Area(8 * PAGE)
+    assert rereg(b, keys.TRANS, addr=other.addr + PAGE, length=5 * PAGE, iova=0x10000) == 0
+    fresh(b)
+    data = keys.write(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE)
+    assert other.get(4 * PAGE, PAGE + 77) == data
+    assert keys.read(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE) == data
+    # As a local key too.
+    other.drop()
+    b.end.recv(SGE(0x10000, 100, b.mr.lkey))
+    a.end.post(e.IBV_WR_SEND, a.end.sge(100))
+    a.end.complete()
+    b.end.complete()
+    assert other.get(100, PAGE) == data[:100]
+    assert b.area.resident() == 0
+    keys.write(a.end, 0x10000 + 5 * PAGE - 1, b.mr.rkey, 2, e.IBV_WC_REM_ACCESS_ERR)
+    a, b = sides(names)
+    assert rereg(b, keys.TRANS, addr=other.addr, length=PAGE) == 0
+    keys.write(a.end, *b.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def rereg_rights(names):
+    reading = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND
+    a, b = pair(names)
+    side = Side(b, anonymous=True, access=reading)
+    # A page never touched is the common page of zeros when it is got for reading.
+    assert keys.read(a, *side.remote(), 64) == bytes(64)
+    assert rereg(side, keys.ACCESS_, access=DEMAND) == 0
+    data = keys.write(a, *side.remote(), 5000)
+    assert ctypes.string_at(side.area.addr, 5000) == data
+    assert ctypes.string_at(keys.page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+    assert rereg(side, keys.ACCESS_, access=reading) == 0
+    assert keys.read(a, *side.remote(), 5000) == data
+    keys.write(a, *side.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
+    # Only the process whose memory it is can get it for writing.
+    a, b = pair(names)
+    side = Side(b, access=reading)
+    child = os.fork()
+    if not child:
+        os._exit(rereg_by_ioctl(side, DEMAND))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == errno.EINVAL
+    assert rereg_by_ioctl(side, DEMAND) == 0
+    keys.write(a, *side.remote(), 10)
+
+
+def rereg_domain(names):
+    a, b = sides(names)
+    other = PD(b.end.ctx)
+    keys.write(a.end, *b.remote(), 10)
+    assert rereg(b, keys.PD_, pd=other) == 0
+    assert rereg(b, keys.PD_ | keys.ACCESS_ | keys.TRANS, pd=b.end.pd, access=DEMAND, addr=b.area.addr, length=b.area.size) == 0
+    write(a, b, 9000)
+    assert rereg(b, keys.PD_, pd=other) == 0
+    fresh(b)
+    keys.write(a.end, *b.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
+    assert b.area.resident() == 0
+    b.mr.close()
+
+
+def rereg_kind(names):
+    """Pinned memory becomes memory on demand and the other way round when it is named again, not otherwise."""
+    a, b = pair(names)
+    side = Side(b, access=ACCESS)
+    assert side.area.resident() == side.area.size // PAGE
+    assert rereg(side, keys.ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
+    where = dict(addr=side.area.addr, length=side.area.size)
+    assert rereg(side, keys.ACCESS_ | keys.TRANS, access=DEMAND, **where) == 0
+    fresh(side)
+    data = keys.write(a, *side.remote(), 3 * PAGE)
+    check(side, data)
+    assert 3 <= side.area.resident() < side.area.size // PAGE
+    assert rereg(side, keys.ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
+    assert rereg(side, keys.ACCESS_ | keys.TRANS, access=ACCESS, **where) == 0
+    assert side.area.resident() == side.area.size // PAGE
+    assert keys.read(a, *side.remote(), 3 * PAGE) == data
+
+
+def rereg_under_traffic(names):
+    """Registering anew, again and again while pages go, refuses no access that is allowed before and after."""
+    a, b = sides(names)
+    stop = threading.Event()
+    failures = []
+
+    def change():
+        n = 0
+        while not stop.is_set():
+            flags = (keys.TRANS, keys.ACCESS_, keys.TRANS | keys.ACCESS_)[n % 3]
+            error = rereg(b, flags, addr=b.area.addr, length=b.area.size, access=DEMAND)
+            if error:
+                failures.append(error)
+            n += 1
+        print(f"registered {n} times")
+
+    other = threading.Thread(target=change)
+    other.start()
+    try:
+        for n in range(15):
+            for operation in (write, read):
+                operation(a, b, 70000, 4321, seed=n)
+    finally:
+        stop.set()
+        other.join()
+    assert not failures, failures
+
+
 def bad_registrations(names):
     _, b = pair(names)
     for start, length in ((0, 0), (1 << 47, PAGE), ((1 << 47) - PAGE, 2 * PAGE), (2**64 - PAGE, PAGE)):
@@ -541,6 +668,8 @@ def bad_registrations(names):
     # Registering anew is for pinned memory.
     side = Side(b)
     assert keys.rereg(side.mr, b, keys.ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
+    segments.refused(errno.EOPNOTSUPP, segments.add, b, side.mr, side.area.addr, PAGE, side.area.addr + side.area.size)
+    segments.refused(errno.EOPNOTSUPP, segments.remove, b, side.mr, segments.FIRST)
     assert keys.rereg(b.mr, b, keys.ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
 
 
@@ -569,6 +698,7 @@ def windows(names):
 
 ADVISE_IOCTL = (3 << 30) | (24 << 16) | (0x1b << 8) | 1
 OBJECT_MR, METHOD_ADVISE = 7, 2
+OBJECT_DEVICE, METHOD_INVOKE_WRITE = 0, 0
 PREFETCH, PREFETCH_WRITE, NO_FAULT, FLUSH = 0, 1, 2, 1
 
 
@@ -670,7 +800,8 @@ def process_killed(names):
 
 
 CASES = [capabilities, operations, offsets, other_address, shared_receives, unreliable, too_many_wait, datagrams, pages_go_under_traffic, fork, not_mapped,
-         read_only, mapped_anew, lazily_freed, large_and_empty, implicit, bad_registrations, windows, prefetch, bad_prefetch,
+         read_only, mapped_anew, lazily_freed, large_and_empty, implicit, rereg_translation, rereg_rights, rereg_domain,
+         rereg_kind, rereg_under_traffic, bad_registrations, windows, prefetch, bad_prefetch,
          torn_down_under_traffic, process_killed]
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ struct rxe_odp_chunk;
 
 struct mm_struct *rxe_mm_grab(void);
 void rxe_mm_drop(struct mm_struct *mm);
+bool rxe_mm_is_current(const struct mm_struct *mm);
 bool rxe_mm_get(struct mm_struct *mm);
 void rxe_mm_put(struct mm_struct *mm);
 struct rxe_odp_chunk *rxe_odp_chunk_new(struct mm_struct *mm, u64 start, u32 pages);

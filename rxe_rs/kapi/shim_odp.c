@@ -44,6 +44,11 @@ void rxe_mm_drop(struct mm_struct *mm)
 	mmdrop(mm);
 }
 
+bool rxe_mm_is_current(const struct mm_struct *mm)
+{
+	return mm == current->mm;
+}
+
 bool rxe_mm_get(struct mm_struct *mm)
 {
 	return mmget_not_zero(mm);

@@ -142,7 +142,12 @@ impl Map {
         })
     }
 
-    /// Whether all of it is memory of a process.
+    /// Whether it is memory of a process that is got on demand.
+    pub(super) fn is_on_demand(&self) -> bool {
+        matches!(&self.pieces, Pieces::One(piece) if matches!(&*piece.memory, Memory::Demand(_)))
+    }
+
+    /// Whether all of it is pinned memory of a process.
     pub(super) fn is_user(&self) -> bool {
         match &self.pieces {
             Pieces::One(piece) => piece.umem().is_some(),

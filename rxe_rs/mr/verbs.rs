@@ -253,7 +253,7 @@ impl MemoryRegion for MrCtx {
             return Err(ENOENT);
         }
         let old = fixed.map.get();
-        if !old.is_user() {
+        if !old.is_user() && !old.is_on_demand() {
             return Err(unsupported());
         }
         let mut desc = old.desc;
@@ -263,10 +263,15 @@ impl MemoryRegion for MrCtx {
         if let Some(access) = change.access {
             desc.access = consistent(dev, access)?;
         }
+        // What is pinned stays so, and what is got on demand, unless it is named again.
+        let differs = desc.access.contains(Access::ON_DEMAND) != old.is_on_demand();
+        if change.range.is_none() && differs {
+            return Err(unsupported());
+        }
         let rights = desc.access.bits();
-        let pin = |start, length| {
-            let umem = change.pinner.pin(start, length, rights)?;
-            Ok::<_, Error>(Arc::new(Memory::User(umem), GFP_KERNEL)?)
+        let get = |start, length| {
+            let memory = change.pinner.memory(start, length, rights)?;
+            Ok::<_, Error>(Arc::new(memory, GFP_KERNEL)?)
         };
         let new = match change.range {
             // One segment takes the place of all.
@@ -274,19 +279,24 @@ impl MemoryRegion for MrCtx {
                 fits(dev, range.iova, range.length)?;
                 desc.iova = range.iova;
                 desc.length = range.length;
-                old.moved(desc, pin(range.start, range.length)?)
+                old.moved(desc, get(range.start, range.length)?)
             }
-            None => old.granting(desc, |piece| match piece.umem() {
-                // Pages pinned for reading may be shared with others, who must not see writes.
-                Some(umem) if rights & ACCESS_WRITABLE != 0 && !umem.is_writable() => {
-                    if !umem.is_of_current() {
-                        return Err(EINVAL);
-                    }
-                    let memory = pin(umem.start(), umem.len())?;
-                    let handle = piece.handle;
-                    Ok(Piece { memory, handle })
+            // Pages got for reading may be shared with others, who must not see writes.
+            None => old.granting(desc, |piece| {
+                let (start, length, writable, own) = match &*piece.memory {
+                    Memory::User(m) => (m.start(), m.len(), m.is_writable(), m.is_of_current()),
+                    Memory::Demand(m) => (m.start(), m.len(), m.is_writable(), m.is_of_current()),
+                    _ => return Ok(piece.clone()),
+                };
+                if writable || rights & ACCESS_WRITABLE == 0 {
+                    return Ok(piece.clone());
                 }
-                _ => Ok(piece.clone()),
+                if !own {
+                    return Err(EINVAL);
+                }
+                let memory = get(start, length)?;
+                let handle = piece.handle;
+                Ok(Piece { memory, handle })
             })?,
         };
         let new = Arc::new(new, GFP_KERNEL)?;

@@ -236,6 +236,17 @@ impl Demand {
         self.len
     }
 
+    /// Address of the first byte in the process.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Whether it is memory of the calling process.
+    pub fn is_of_current(&self) -> bool {
+        // SAFETY: Alive by the type invariant of the address space.
+        unsafe { bindings::rxe_mm_is_current(self.space.0.as_ptr()) }
+    }
+
     /// Whether it may be written to at all.
     pub fn is_writable(&self) -> bool {
         self.writable

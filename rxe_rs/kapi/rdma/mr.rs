@@ -92,6 +92,19 @@ impl Pinner<'_> {
         // SAFETY: By the promise made to `new`.
         unsafe { Umem::pin(self.dev, start, length, access) }
     }
+
+    /// Pins `length` bytes at `start`, or with [`ACCESS_ON_DEMAND`] takes note of where they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`pin`](Self::pin) and [`Demand::new`].
+    pub fn memory(&self, start: u64, length: u64, access: u32) -> Result<Memory> {
+        if access & ACCESS_ON_DEMAND != 0 {
+            let demand = Demand::new(start, length, access & ACCESS_WRITABLE != 0)?;
+            return Ok(Memory::Demand(demand));
+        }
+        Ok(Memory::User(self.pin(start, length, access)?))
+    }
 }
 
 /// What `rereg_user_mr` changes; everything else stays.
@@ -102,7 +115,7 @@ pub struct Rereg<'a, D: Device> {
     pub access: Option<u32>,
     /// The memory.
     pub range: Option<NewRange>,
-    /// Pins it.
+    /// Pins it, or gets it on demand.
     pub pinner: Pinner<'a>,
 }
 
@@ -190,7 +203,8 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// # Errors
     ///
     /// `EBUSY` while windows are bound to it, `EINVAL`, `ENOMEM`, `ENOENT` if its key has been
-    /// released; nothing has changed then.
+    /// released, `EOPNOTSUPP` if it is not memory of a process, or if its memory would change
+    /// between pinned and on demand without being named again; nothing has changed then.
     fn reregister(&self, dev: &Arc<Self::Device>, change: Rereg<'_, Self::Device>) -> Result;
 
     /// Adds memory to a user's region. Process context.
@@ -276,21 +290,17 @@ impl<D: Device> MrOps<D> {
                 (raw_dev, device::ctx::<D>(raw_dev), PdOps::<D>::ctx(pd))
             };
             let mut length = length;
-            let memory = if access & ACCESS_ON_DEMAND != 0 {
-                if start == 0 && length == u64::MAX {
-                    // All of the address space, which has pages of any size (see ibv_reg_mr(3)).
-                    if iova != 0 || access & ACCESS_HUGETLB != 0 {
-                        return Err(EINVAL);
-                    }
-                    length = USER_END;
+            if access & ACCESS_ON_DEMAND != 0 && start == 0 && length == u64::MAX {
+                // All of the address space, which has pages of any size (see ibv_reg_mr(3)).
+                if iova != 0 || access & ACCESS_HUGETLB != 0 {
+                    return Err(EINVAL);
                 }
-                Memory::Demand(Demand::new(start, length, access & ACCESS_WRITABLE != 0)?)
-            } else {
-                // SAFETY: The device is alive, and this is the registering process.
-                Memory::User(unsafe { Umem::pin(raw_dev, start, length, access)? })
-            };
+                length = USER_END;
+            }
+            // SAFETY: The device is alive, and this is the registering process.
+            let pinner = unsafe { Pinner::new(raw_dev) };
             let user = UserMr {
-                memory,
+                memory: pinner.memory(start, length, access)?,
                 length,
                 iova,
                 access,
@@ -448,9 +458,7 @@ impl<D: Device> MrOps<D> {
             let (raw_dev, ctx) = unsafe { ((*mr).device, Self::ctx(mr)) };
             // SAFETY: The region is alive, so its device is.
             let dev = unsafe { device::ctx::<D>(raw_dev) };
-            // What is pinned stays so.
-            let known = D::Mr::ACCESS & !ACCESS_ON_DEMAND;
-            if access.is_some_and(|access| access & !known != 0) {
+            if access.is_some_and(|access| access & !D::Mr::ACCESS != 0) {
                 return Err(unsupported());
             }
             let range = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS).then_some(NewRange {
