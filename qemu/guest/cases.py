@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Runs test programs in copies of a process that has loaded the interpreter and pyverbs, which an emulated machine takes seconds for.
+
+cases.py FIFO    serves requests of `python_case` (lib.sh), a line each: PROCESS FOLDER FILE [ARGUMENT …], quoted as a shell does.
+
+The copy takes over the requester's files, working directory and limits and runs FILE as a program; its exit status goes to the FIFO
+`status` in FOLDER. If the requester dies the copy is killed.
+"""
+import atexit
+import ctypes
+import importlib
+import os
+import resource
+import selectors
+import shlex
+import signal
+import sys
+import threading
+import traceback
+import types
+
+LOADED = ("addr", "cm_enums", "cmid", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "srq", "wr")
+PIDFD_GETFD = 438
+libc = ctypes.CDLL(None, use_errno=True)
+compiled = {}
+
+
+def code_of(path):
+    """The compiled program; compiled once, in the process that is copied."""
+    key = path, os.stat(path).st_mtime_ns
+    if key not in compiled:
+        with open(path, encoding="utf-8") as file:
+            compiled[key] = compile(file.read(), path, "exec")
+    return compiled[key]
+
+
+def take_over(pid, pidfd):
+    """Makes this process look as if the requester had started it."""
+    for number in (0, 1, 2):
+        fd = libc.syscall(PIDFD_GETFD, pidfd, number, 0)
+        if fd < 0:
+            raise OSError(ctypes.get_errno(), "pidfd_getfd")
+        os.dup2(fd, number)
+        os.close(fd)
+    os.chdir(f"/proc/{pid}/cwd")
+    for limit in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE):
+        resource.setrlimit(limit, resource.prlimit(pid, limit))
+
+
+def run(path, code, arguments):
+    """Runs a program to its end; returns its exit status."""
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    sys.modules["__main__"] = main
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(path))
+    status = 0
+    try:
+        exec(code, main.__dict__)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, (int, type(None))):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def tell(folder, status, selector):
+    """Says how a program ended, by a process of its own: the requester may not be listening yet."""
+    teller = os.fork()
+    if teller == 0:
+        try:
+            signal.alarm(10)
+            with open(f"{folder}/status", "w", encoding="ascii") as file:
+                file.write(f"{status}\n")
+        finally:
+            os._exit(0)
+    selector.register(os.pidfd_open(teller), selectors.EVENT_READ, ("told", teller, None, None))
+
+
+def begin(line, selector):
+    """Starts what a request asks for."""
+    pid, folder, path, *arguments = shlex.split(line)
+    pid = int(pid)
+    requester = os.pidfd_open(pid)
+    code = code_of(path)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.setpgid(0, 0)
+            take_over(pid, requester)
+            for key in list(selector.get_map().values()):
+                os.close(key.fd)
+            os.close(requester)
+            selector.close()
+            status = run(path, code, arguments)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    ended = os.pidfd_open(child)
+    selector.register(ended, selectors.EVENT_READ, ("ended", child, folder, requester))
+    selector.register(requester, selectors.EVENT_READ, ("gone", child, folder, ended))
+
+
+def serve(fifo):
+    for name in LOADED:
+        importlib.import_module(f"pyverbs.{name}")
+    os.mkfifo(fifo + ".new")
+    requests = os.open(fifo + ".new", os.O_RDWR | os.O_NONBLOCK)
+    # Found by its name from now on.
+    os.rename(fifo + ".new", fifo)
+    selector = selectors.DefaultSelector()
+    selector.register(requests, selectors.EVENT_READ, None)
+    text = b""
+    while True:
+        for key, _ in selector.select():
+            if key.data is None:
+                text += os.read(requests, 65536)
+                *lines, text = text.split(b"\n")
+                for line in lines:
+                    try:
+                        begin(line.decode(), selector)
+                    except (OSError, ValueError, SyntaxError):
+                        traceback.print_exc()
+                        tell(shlex.split(line.decode())[1], 1, selector)
+                continue
+            what, child, folder, other = key.data
+            if key.fd not in selector.get_map():
+                continue
+            for fd in (key.fd, other):
+                if fd is not None:
+                    selector.unregister(fd)
+                    os.close(fd)
+            if what == "gone":
+                try:
+                    os.killpg(child, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            _, status = os.waitpid(child, 0)
+            if what == "ended":
+                code = os.waitstatus_to_exitcode(status)
+                # As a shell says it.
+                tell(folder, code if code >= 0 else 128 - code, selector)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
