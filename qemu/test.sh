@@ -129,6 +129,9 @@ one_machine() {
 two_machines() {
 	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
 		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent'
+}
+
+kernel_users() {
 	machines vm-ulp "$main" two --test 'ulp.*'
 }
 
@@ -142,10 +145,15 @@ other_kernels() {
 	done
 }
 
-beside_one_machine() {
+# Two lanes that take about as long.
+first_lane() {
+	one_machine
+	other_kernels
+	kernel_users
+}
+second_lane() {
 	( without_machine )
 	two_machines
-	other_kernels
 }
 
 case $mode in
@@ -153,8 +161,8 @@ check)
 	without_machine
 	;;
 all)
-	lane one_machine
-	lane beside_one_machine
+	lane first_lane
+	lane second_lane
 	lanes
 	;;
 esac
