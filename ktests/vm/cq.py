@@ -10,7 +10,6 @@ import errno
 import os
 import random
 import re
-import signal
 import struct
 import subprocess
 import sys
@@ -18,10 +17,9 @@ import threading
 import time
 
 from pyverbs.device import Context
-from pyverbs.pyverbs_error import PyverbsRDMAError
 import pyverbs.enums as e
 
-from status import End, pair
+from status import End, notified, pair
 
 EXTENDED, MODIFY_CQ = 0x80000000, 57
 MODERATE = 1
@@ -49,20 +47,6 @@ def refused(code, *arguments, **more):
         assert error.errno == code, error
         return
     raise AssertionError(f"{arguments[1:]} {more} was accepted")
-
-
-def told(end, seconds):
-    """Whether an event comes in time. The signal that ends the waiting is repeated: it may come before the waiting begins."""
-    signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.02)
-    try:
-        end.channel.get_cq_event(end.cq)
-    except PyverbsRDMAError:
-        return False
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    end.cq.ack_events(1)
-    return True
 
 
 def drain(end):
@@ -112,13 +96,13 @@ def moderation_period(names):
         b.cq.req_notify(0)
         begin = time.monotonic()
         send(a, b)
-        assert told(b, 10), "no event"
+        assert notified(b, 10), "no event"
         elapsed = time.monotonic() - begin
         assert elapsed >= LONGEST / 1e6, f"told after {elapsed}"
         assert drain(b) == 1
     # And the queue must be armed again for the next.
     send(a, b)
-    assert not told(b, 0.3)
+    assert not notified(b, 0.3)
     assert drain(b) == 1
 
 
@@ -131,7 +115,7 @@ def moderation_count(names):
         b.cq.req_notify(0)
         begin = time.monotonic()
         send(a, b, 4)
-        assert told(b, 10), "no event"
+        assert notified(b, 10), "no event"
         elapsed = time.monotonic() - begin
         early += elapsed < LONGEST / 1e6
         assert drain(b) == 4
@@ -144,15 +128,15 @@ def moderation_solicited(names):
     moderate(b, 2, 20000)
     b.cq.req_notify(1)
     send(a, b, 4)
-    assert not told(b, 0.2), "told of what was not solicited"
+    assert not notified(b, 0.2), "told of what was not solicited"
     send(a, b, 1, e.IBV_SEND_SOLICITED)
-    assert told(b, 10), "no event for a solicited completion"
+    assert notified(b, 10), "no event for a solicited completion"
     assert drain(b) == 5
     # Armed for everything after that: one arming, one event.
     b.cq.req_notify(1)
     b.cq.req_notify(0)
     send(a, b)
-    assert told(b, 10) and not told(b, 0.2)
+    assert notified(b, 10) and not notified(b, 0.2)
     assert drain(b) == 1
 
 
@@ -164,13 +148,13 @@ def moderation_changed(names):
         b.cq.req_notify(0)
         send(a, b)
         change()
-        assert told(b, 10), "forgotten"
+        assert notified(b, 10), "forgotten"
         assert drain(b) == 1
     moderate(b, 0, 0)
     for _ in range(20):
         b.cq.req_notify(0)
         send(a, b)
-        assert told(b, 10)
+        assert notified(b, 10)
         drain(b)
 
 
@@ -185,11 +169,11 @@ def stream(a, b, bursts, alter=lambda: None):
         assert not got
         send(a, b, count)
         while got < count:
-            assert told(b, 10), f"{got} of {count} and no event"
+            assert notified(b, 10), f"{got} of {count} and no event"
             b.cq.req_notify(0)
             got += drain(b)
         # Told of what was taken already, perhaps: the time of the last ones.
-        while told(b, 0.005):
+        while notified(b, 0.005):
             pass
 
 
@@ -263,7 +247,7 @@ def vectors(names):
             for _ in range(3):
                 b.cq.req_notify(0)
                 send(a, b)
-                assert told(b, 10), "no event"
+                assert notified(b, 10), "no event"
                 assert drain(b) == 1
                 got = details_of(names, b)
                 assert got["drv_comp_vector"] == vector, got

@@ -428,9 +428,9 @@ def region_gone(names):
 
 
 def notified(end, seconds):
-    """Whether a completion event comes in time."""
+    """Whether a completion event comes in time. The signal that ends the waiting is repeated: it may come before the waiting begins."""
     signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.02)
     try:
         end.channel.get_cq_event(end.cq)
     except PyverbsRDMAError:
