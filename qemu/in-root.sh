@@ -30,7 +30,7 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh 
 	certs=/etc/ssl/certs/ca-certificates.crt
 	[ ! -s $certs ] || mount --bind $certs "$RXE_ROOT$certs"
 	exec chroot "$RXE_ROOT" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \
-		RXE_RS_CACHE="$RXE_RS_CACHE" RXE_IN_ROOT=1 CARGO_HOME="$RXE_RS_CACHE/cargo" \
+		RXE_RS_CACHE="$RXE_RS_CACHE" RXE_IN_ROOT=1 RXE_ACCEL="${RXE_ACCEL:-}" CARGO_HOME="$RXE_RS_CACHE/cargo" \
 		http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" \
 		/bin/sh -c '\''cd "$1" 2>/dev/null || cd /; shift; "$@"; exit $?'\'' sh "$RXE_CWD" "$@"
 ' sh "$@"
