@@ -10,16 +10,20 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 cd "$clone"
 [ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-tools.sh"
 export CARGO_TARGET_DIR="$cache/target/1.85"
+# One build at a time: cargo's results are shared by all clones, and by the machines of one that start together.
+mkdir -p "$cache/target"
+exec 9>"$cache/target/tools.lock"
+flock 9
 # With the crates that `make test` fetched no network is needed.
 build() { cargo build --quiet --release --locked --offline "$@" 2>/dev/null || cargo build --release --locked "$@"; }
 build -p rxectl -p librxe_rs
 build -p librxe_rs --example exercise
 build -p rxe_proto --features sim --example mutate
 mkdir -p out/tools/lib out/tools/include out/tools/examples
-# Another build may be reading the old one.
+# A machine may be reading the old one.
 put() {
-	install -m "$1" "$2" "out/tools/$3.$$"
-	mv "out/tools/$3.$$" "out/tools/$3"
+	install -m "$1" "$2" "out/tools/$3.new"
+	mv "out/tools/$3.new" "out/tools/$3"
 }
 put 755 "$CARGO_TARGET_DIR/release/rxectl" rxectl
 put 755 "$CARGO_TARGET_DIR/release/examples/mutate" mutate

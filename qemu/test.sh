@@ -165,6 +165,7 @@ check)
 	without_machine
 	;;
 all)
+	step tools "$here/build-tools.sh"
 	together one_machine one_more_machine two_machines without_machine kernel_users other_kernels
 	;;
 esac
