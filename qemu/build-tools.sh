@@ -23,13 +23,13 @@ mkdir -p out/tools/lib out/tools/include out/tools/examples
 # A machine may be reading the old one.
 put() {
 	install -m "$1" "$2" "out/tools/$3.new"
+	case $3 in lib/*) strip --strip-debug "out/tools/$3.new" ;; esac
 	mv "out/tools/$3.new" "out/tools/$3"
 }
 put 755 "$CARGO_TARGET_DIR/release/rxectl" rxectl
 put 755 "$CARGO_TARGET_DIR/release/examples/mutate" mutate
 for file in librxe_rs.so librxe_rs.a; do
 	put 644 "$CARGO_TARGET_DIR/release/$file" "lib/$file"
-	strip --strip-debug "out/tools/lib/$file"
 done
 put 644 uapi/rxe_rs.h include/rxe_rs.h
 put 644 tools/librxe_rs/include/rxe_rs_verbs.h include/rxe_rs_verbs.h
