@@ -1,17 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# build-module.sh [-u|-d] [-o OUT] [-k SERIES] [SOURCE] [make arguments …]: builds an external module folder (default: this clone)
-# against the prepared kernel tree of the cache, with Debian's own compilers; with -u for User Mode Linux, with -d for its debug
-# kernel. Results land in OUT (default: SOURCE/out/SERIES, with -u SOURCE/out/uml-SERIES, with -d SOURCE/out/debug-SERIES).
+# build-module.sh [-u|-d|-l] [-o OUT] [-k SERIES] [SOURCE] [make arguments …]: builds an external module folder (default: this clone)
+# against the prepared kernel tree of the cache, with Debian's own compilers; or against a kernel of kernel_build.py: -u User Mode
+# Linux, -d its debug kernel, -l the lockdep kernel. Results land in OUT (default: SOURCE/out/SERIES; uml-SERIES, debug-SERIES,
+# lockdep-SERIES).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
-out='' series='' uml='' debug=''
-while getopts udo:k: opt; do
+out='' series='' kind='' flag='' label=''
+while getopts udlo:k: opt; do
 	case $opt in
-	u) uml=1 ;;
-	d) uml=1 debug=1 ;;
+	u) flag=-u kind=uml label=uml- ;;
+	d) flag=-d kind=uml-debug label=debug- ;;
+	l) flag=-l kind=lockdep label=lockdep- ;;
 	o) out=$OPTARG ;;
 	k) series=$OPTARG ;;
 	*) exit 2 ;;
@@ -23,20 +25,21 @@ if [ $# -gt 0 ] && [ -d "$1" ]; then
 	source=$(cd "$1" && pwd -P)
 	shift
 fi
-[ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-module.sh" ${uml:+-u} ${debug:+-d} \
+[ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-module.sh" $flag \
 	${out:+-o "$out"} ${series:+-k "$series"} "$source" "$@"
 
-paths=$here/kernel.py
-[ -z "$uml" ] || paths=$here/uml/build.py
-TOOLS="CC=gcc-14 HOSTCC=gcc-14"
-vars=$("$paths" ${debug:+--debug} show $series) || exit 1
+TOOLS="CC=gcc-14 HOSTCC=gcc-14" ARCH='' RUSTFLAGS=''
+if [ -n "$kind" ]; then
+	vars=$("$here/kernel_build.py" show "$kind" $series) || exit 1
+else
+	vars=$("$here/kernel.py" show $series) || exit 1
+fi
 eval "$(printf '%s\n' "$vars" | sed "s/=\(.*\)/='\1'/")"
-kind=${uml:+uml-}
-out=${out:-$source/out/${debug:+debug-}${kind#${debug:+uml-}}$SERIES}
+out=${out:-$source/out/$label$SERIES}
 mkdir -p "$out"
 [ $# -gt 0 ] || set -- modules
-if [ -n "$uml" ]; then
-	set -- ARCH=um KRUSTFLAGS="$RUSTFLAGS" "$@"
+if [ -n "$kind" ]; then
+	set -- ARCH="$ARCH" ${RUSTFLAGS:+KRUSTFLAGS="$RUSTFLAGS"} "$@"
 else
 	set -- KERNELRELEASE="$RELEASE" "$@"
 fi

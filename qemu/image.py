@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import kernel  # noqa: E402
+import kernel_build  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 IMAGES = kernel.CACHE / "images"
@@ -89,6 +90,14 @@ def rootfs(suite):
     return target
 
 
+def built_modules_image(base, folder):
+    """The modules of a kernel of kernel_build.py, whose folder is `base`."""
+    target = base / "modules.ext4"
+    if not target.exists():
+        make_ext4(folder, target, 16)
+    return target
+
+
 def modules_image(info):
     base = kernel.KERNELS / info["release"]
     target = base / "modules.ext4"
@@ -118,13 +127,13 @@ def boot_modules(info):
     return files
 
 
-def initramfs(info):
-    files = boot_modules(info)
+def initramfs(base, files):
+    """In folder `base`: busybox, `guest-init` and these modules, in load order."""
     init = (HERE / "guest-init").read_bytes()
-    target = kernel.KERNELS / info["release"] / f"initramfs-{digest(RECIPE, init, *BOOT_MODULES)}.cpio.gz"
+    target = base / f"initramfs-{digest(RECIPE, init, *BOOT_MODULES)}.cpio.gz"
     if target.exists():
         return target
-    folder = target.parent / "initramfs.tmp.d"
+    folder = base / "initramfs.tmp.d"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "modules").mkdir(parents=True)
     (folder / "bin").mkdir()
@@ -148,14 +157,23 @@ def initramfs(info):
     return target
 
 
-def ensure(series, suite=DEBIAN):
-    """Everything a machine with the kernel of `series` and the programs of a Debian suite boots from."""
+def ensure(series, suite=DEBIAN, lockdep=False):
+    """Everything a machine with the kernel of `series` and the programs of a Debian suite boots from; `lockdep`: with the kernel of
+    that name of kernel_build.py in place of the stock one."""
     info = kernel.ensure(series)
+    if lockdep:
+        kernel_build.ensure(info["series"], "lockdep")
     IMAGES.mkdir(parents=True, exist_ok=True)
     with open(kernel.CACHE / ".lock-image", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.environ.setdefault("PATH", "/usr/sbin:/usr/bin")
-        return {**kernel.paths(info), "ROOTFS": rootfs(suite), "MODULES_IMAGE": modules_image(info), "INITRD": initramfs(info)}
+        boot = {**kernel.paths(info), "ROOTFS": rootfs(suite)}
+        if not lockdep:
+            files = boot_modules(info)
+            return {**boot, "MODULES_IMAGE": modules_image(info), "INITRD": initramfs(kernel.KERNELS / info["release"], files)}
+        base, paths = kernel_build.folder(info, "lockdep"), kernel_build.paths(info, "lockdep")
+        return {**boot, **paths, "VMLINUZ": paths["KERNEL"], "MODULES_IMAGE": built_modules_image(base, paths["MODULES"]),
+                "INITRD": initramfs(base, [])}
 
 
 if __name__ == "__main__":

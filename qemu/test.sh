@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # test.sh [check|suites|debug|transitions]: all tests, those that need no machine, other projects' suites (ktests/suites), those of the
-# machines on the debug kernel, or every change of a queue pair's state. Ends with `N passed, N failed`; status 0 if none failed.
+# machines on the debug kernels, or every change of a queue pair's state. Ends with `N passed, N failed`; status 0 if none failed.
 # Logs of every step: out/test/. SUITES names some suites, KERNEL chooses the series of the full machine tests; the other one gets a short run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -116,13 +116,6 @@ if [ "$mode" = suites ]; then
 		machines "suite-$suite" "$main" netns --suite "$suite"
 	done
 fi
-if [ "$mode" = debug ]; then
-	step module-debug "$here/build-module.sh" -d -k "$main"
-	# A gigabyte takes too long there; no device is slower than that kernel; marks on the way and reports of membership need options that this kernel lacks.
-	step vm-debug "$here/run" --uml --debug --kernel "$main" --ko "$clone/out/debug-$main/rxe_rs.ko" --test '*' \
-		--without netdev.macvlan status.huge_message 'slow.*' ecn.marked_on_the_way \
-		mcast.netdev_joins_and_leaves mcast.reports_are_sent mcast.no_member_is_counted
-fi
 if [ "$mode" = transitions ]; then
 	# System calls take microseconds there; where machines are emulated the same tests sample.
 	step module-uml "$here/build-module.sh" -u -k "$main"
@@ -160,9 +153,33 @@ other_kernels() {
 	done
 }
 
+# The debug kernels. A gigabyte takes too long there; no device is slower than those kernels.
+too_much='netdev.macvlan status.huge_message slow.*'
+memory_checked() (
+	step module-debug "$here/build-module.sh" -d -k "$main"
+	# Marks on the way and reports of membership need options that this kernel lacks.
+	set -f
+	step vm-debug "$here/run" --uml --debug --kernel "$main" --ko "$clone/out/debug-$main/rxe_rs.ko" --test '*' \
+		--without $too_much ecn.marked_on_the_way mcast.netdev_joins_and_leaves mcast.reports_are_sent mcast.no_member_is_counted
+)
+locks_checked() (
+	step module-lockdep "$here/build-module.sh" -l -k "$main"
+	set -f
+	step vm-lockdep "$here/run" --debug --kernel "$main" --ko "$clone/out/lockdep-$main/rxe_rs.ko" --test '*' --without $too_much
+	step vm-lockdep-ulp "$here/run" --debug --kernel "$main" --ko "$clone/out/lockdep-$main/rxe_rs.ko" --topology two --test 'ulp.*'
+)
+
 case $mode in
 check)
 	without_machine
+	;;
+debug)
+	# Both are built with all processors, one after the other.
+	for kind in uml-debug lockdep; do
+		step "kernel-$kind" "$here/in-root.sh" "$here/kernel_build.py" ensure $kind "$main"
+	done
+	step tools "$here/build-tools.sh"
+	together memory_checked locks_checked
 	;;
 all)
 	step tools "$here/build-tools.sh"

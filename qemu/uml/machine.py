@@ -13,20 +13,20 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-import build  # noqa: E402
+sys.path.insert(0, str(HERE.parent))
 import image  # noqa: E402
 import kernel  # noqa: E402
+import kernel_build  # noqa: E402
+
 
 def ensure(series, suite=image.DEBIAN, debug=False):
-    """Everything a machine boots from: what a QEMU machine of that series has, and the kernel of this folder."""
+    """Everything a machine boots from: what a QEMU machine of that series has, and a kernel for this one."""
     boot = image.ensure(series, suite)
-    info = build.ensure(boot["SERIES"], debug)
-    base = build.folder(info, debug)
-    release = (base / "src/include/config/kernel.release").read_text().strip()
+    kind = "uml-debug" if debug else "uml"
+    info = kernel_build.ensure(boot["SERIES"], kind)
     # Bad accesses are looked for where the kernel's memory has a shadow, which the faster way to run processes cannot work with.
     seccomp = "off" if debug else "on"
-    return {**boot, **build.paths(info, debug), "MODULES": base / "modules/lib/modules" / release, "SECCOMP": seccomp}
+    return {**boot, **kernel_build.paths(info, kind), "SECCOMP": seccomp}
 
 
 def host_mhz():
@@ -45,7 +45,7 @@ class Machine:
         shutil.copy(HERE / "guest-init", Path(share) / "guest/uml-init")
         first = f'"mount -t hostfs -o hostfs={share} share /share; exec busybox sh /share/guest/uml-init"'
         command = [
-            str(boot["UML"]), f"mem={memory_mib}M", f"ncpus={cpus}", f"ubd0r={boot['ROOTFS']}", "root=/dev/ubda", "ro", "rootfstype=ext4",
+            str(boot["KERNEL"]), f"mem={memory_mib}M", f"ncpus={cpus}", f"ubd0r={boot['ROOTFS']}", "root=/dev/ubda", "ro", "rootfstype=ext4",
             f"uml_dir={self.scratch}", "umid=m", "con=null", "con0=null,fd:1", "con1=null,fd:1", "console=tty0", f"seccomp={boot['SECCOMP']}",
             "quiet", "loglevel=4", "panic=-1", "oops=panic", "kunit.autorun=0", "sysrq_always_enabled", f"rxe.node={node}", f"rxe.share={share}",
             f"rxe.modules={boot['MODULES']}", f"rxe.mhz={host_mhz()}", *append.split(),
