@@ -57,10 +57,6 @@ drop_reasons! {
     BadPeer = "rx_bad_peer",
     /// The checksum is wrong.
     BadIcrc = "rx_bad_icrc",
-    /// Sequence number outside of what the queue pair expects.
-    BadPsn = "rx_bad_psn",
-    /// No receive work request for an unreliable message, or no memory.
-    NoBuffer = "rx_no_buffer",
     /// Nobody is attached to the multicast group.
     NoGroup = "rx_no_mcast_group",
     /// The destination address belongs to no GID of the device.

@@ -116,7 +116,7 @@ pub enum Count {
     RnrRetryExceeded,
     /// An acknowledgement outside the window was ignored.
     StrayAck,
-    /// A message was dropped because no receive was posted (UD, UC).
+    /// A message or frame was dropped because no receive was posted, or one too short (UD, UC, raw).
     NoReceive,
     /// A packet was dropped because the QP's state or transport does not accept it.
     Unexpected,

@@ -74,10 +74,10 @@ fn advice(name: &str) -> &'static str {
         "rx_no_qp" => "late packets of a closed queue pair, or a wrong number",
         "rx_bad_state" => "the queue pair is not ready to receive or in error",
         "rx_bad_peer" => "not from the address the queue pair is connected to",
-        "rx_no_buffer" => "no receive was posted in time",
         "rx_no_gid" => "sent to an address that is no GID of the device",
         "rx_no_mcast_group" => "nobody here is attached to the multicast group",
-        "rx_bad_psn" => "packets were lost or came out of order before",
+        "no_receive_buffer" => "a message had no receive, or one too short for it",
+        "out_of_seq_request" => "packets were lost or came out of order before",
         "page_wait_dropped" => {
             "memory on demand came too late: let programs prefetch or touch it before"
         }
