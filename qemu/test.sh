@@ -48,13 +48,13 @@ if [ ! -e "$fetched" ]; then
 		die "cargo cannot fetch the crates; check the network, then run the same command again"
 fi
 
-# together JOB…: two at a time, in this order; each job is a function. An emulated machine keeps little more than one processor busy.
-# Whoever gets to make the folder of a job does it.
+# together JOB…: two at a time, in this order; each job is a function, with an argument perhaps. An emulated machine keeps little more
+# than one processor busy. Whoever gets to make the folder of a job does it.
 lanes=
 lane() {
 	for job in "$@"; do
 		if mkdir "$logs/taken-$job" 2>/dev/null; then
-			"$job"
+			$job
 		fi
 	done
 }
@@ -110,12 +110,6 @@ machines() {
 	fi
 }
 
-if [ "$mode" = suites ]; then
-	for suite in ${SUITES:-$(cd ktests/suites && ls ./*.suite)}; do
-		suite=$(basename "$suite" .suite)
-		machines "suite-$suite" "$main" netns --suite "$suite"
-	done
-fi
 if [ "$mode" = transitions ]; then
 	# System calls take microseconds there; where machines are emulated the same tests sample.
 	step module-uml "$here/build-module.sh" -u -k "$main"
@@ -138,6 +132,8 @@ two_machines() {
 	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
 		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent'
 }
+
+suite() { machines "suite-$1" "$main" netns --suite "$1"; }
 
 kernel_users() {
 	machines vm-ulp "$main" two --test 'ulp.*'
@@ -172,6 +168,13 @@ locks_checked() (
 case $mode in
 check)
 	without_machine
+	;;
+suites)
+	set --
+	for suite in ${SUITES:-$(cd ktests/suites && ls ./*.suite)}; do
+		set -- "$@" "suite $(basename "$suite" .suite)"
+	done
+	together "$@"
 	;;
 debug)
 	# Both are built with all processors, one after the other.
