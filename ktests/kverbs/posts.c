@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Posting what is wrong, or when it is wrong, and destroying what is in use. */
+#include <linux/delay.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+#include "kverbs.h"
+
+/* More than the queues of the pair hold, twice. */
+#define MANY 200
+
+/* What no user in the kernel can have, in the middle of a chain: what is before it runs, what comes after does not. */
+static void opcodes(struct pair *p)
+{
+	const enum ib_wr_opcode ops[] = {
+		IB_WR_RDMA_READ_WITH_INV, IB_WR_MASKED_ATOMIC_CMP_AND_SWP, IB_WR_MASKED_ATOMIC_FETCH_AND_ADD, IB_WR_LSO,
+		IB_WR_BIND_MW, IB_WR_FLUSH, IB_WR_ATOMIC_WRITE, IB_WR_REG_MR_INTEGRITY, IB_WR_RESERVED1,
+	};
+	struct ib_rdma_wr chain[3] = {};
+	const struct ib_send_wr *bad;
+	struct ib_wc wc;
+	int i, n;
+
+	for (n = 0; n < 3; n++) {
+		chain[n].wr.next = n < 2 ? &chain[n + 1].wr : NULL;
+		chain[n].wr.wr_id = n;
+		chain[n].wr.opcode = IB_WR_RDMA_WRITE;
+		chain[n].wr.send_flags = IB_SEND_SIGNALED;
+	}
+	for (i = 0; i < ARRAY_SIZE(ops); i++) {
+		bad = NULL;
+		chain[1].wr.opcode = ops[i];
+		if (!is("post_send", ib_post_send(p->a.qp, &chain[0].wr, &bad), -EINVAL))
+			pr_info("# opcode %d\n", ops[i]);
+		is("bad_wr", bad == &chain[1].wr, true);
+		is("post_send", post_empty(&p->a, 9, 1), 0);
+		is("completion", take(&p->a, &wc), 0);
+		is("what was before it", wc.wr_id, 0);
+		is("status", wc.status, IB_WC_SUCCESS);
+		is("completion", take(&p->a, &wc), 0);
+		is("what was posted afterwards", wc.wr_id, 9);
+		is("status", wc.status, IB_WC_SUCCESS);
+	}
+}
+
+static void too_many_sges(struct pair *p)
+{
+	struct ib_sge *sges = kcalloc(64, sizeof(*sges), GFP_KERNEL);
+	const int counts[] = { 3, 32, 33, 64 };
+	const struct ib_recv_wr *bad_recv;
+	const struct ib_send_wr *bad_send;
+	struct ib_recv_wr recv = { .sg_list = sges };
+	struct ib_send_wr send = { .opcode = IB_WR_SEND, .sg_list = sges };
+	int i;
+
+	if (!is("memory", !sges, 0))
+		return;
+	for (i = 0; i < ARRAY_SIZE(counts); i++) {
+		recv.num_sge = counts[i];
+		send.num_sge = counts[i];
+		bad_recv = NULL;
+		bad_send = NULL;
+		is("post_recv", ib_post_recv(p->b.qp, &recv, &bad_recv), -EINVAL);
+		is("bad_wr", bad_recv == &recv, true);
+		is("post_send", ib_post_send(p->a.qp, &send, &bad_send), -EINVAL);
+		is("bad_wr", bad_send == &send, true);
+	}
+	/* Two are granted. */
+	recv.num_sge = 2;
+	send.num_sge = 2;
+	is("post_recv", ib_post_recv(p->b.qp, &recv, NULL), 0);
+	is("SEND", run(&p->a, &send), IB_WC_SUCCESS);
+	kfree(sges);
+}
+
+/* As many as the queue holds flush in the order they were posted in. */
+static void expect_flushed(struct end *e, u32 count)
+{
+	struct ib_wc wc;
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		if (!is("flushed", take(e, &wc), 0))
+			return;
+		is("status", wc.status, IB_WC_WR_FLUSH_ERR);
+		is("order", wc.wr_id, i);
+	}
+	is("no more", ib_poll_cq(e->cq, 1, &wc), 0);
+}
+
+static void full_queues(struct pair *p)
+{
+	struct ib_send_wr *sends = kcalloc(MANY, sizeof(*sends), GFP_KERNEL);
+	struct ib_recv_wr *recvs = kcalloc(MANY, sizeof(*recvs), GFP_KERNEL);
+	const struct ib_send_wr *bad_send = NULL;
+	const struct ib_recv_wr *bad_recv = NULL;
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+	int i, posted;
+
+	if (!is("memory", !sends || !recvs, 0))
+		goto free;
+	for (i = 0; i < MANY; i++) {
+		sends[i].wr_id = i;
+		sends[i].opcode = IB_WR_SEND;
+		recvs[i].wr_id = i;
+		if (i) {
+			sends[i - 1].next = &sends[i];
+			recvs[i - 1].next = &recvs[i];
+		}
+	}
+	is("query_qp", ib_query_qp(p->a.qp, &attr, IB_QP_CAP, &init), 0);
+	is("max_send_wr", attr.cap.max_send_wr >= 32, true);
+	is("max_recv_wr", attr.cap.max_recv_wr >= 32, true);
+
+	is("post_recv", ib_post_recv(p->a.qp, recvs, &bad_recv), -ENOMEM);
+	posted = bad_recv ? bad_recv - recvs : 0;
+	is("receives posted", posted, attr.cap.max_recv_wr);
+	is("ERR", set_state(&p->a, IB_QPS_ERR), 0);
+	expect_flushed(&p->a, posted);
+
+	is("connecting again", pair_connect(p), 0);
+	/* The peer has no receives. Some more may be taken than were asked for, but there is an end. */
+	is("post_send", ib_post_send(p->a.qp, sends, &bad_send), -ENOMEM);
+	posted = bad_send ? bad_send - sends : 0;
+	is("sends posted", posted >= attr.cap.max_send_wr, true);
+	is("ERR", set_state(&p->a, IB_QPS_ERR), 0);
+	expect_flushed(&p->a, posted);
+free:
+	kfree(recvs);
+	kfree(sends);
+}
+
+static void states(struct pair *p)
+{
+	struct ib_send_wr send = { .opcode = IB_WR_SEND, .wr_id = 1, .send_flags = IB_SEND_SIGNALED };
+	struct ib_recv_wr recv = { .wr_id = 2 };
+	const struct ib_send_wr *bad_send = NULL;
+	const struct ib_recv_wr *bad_recv = NULL;
+	struct ib_wc wc;
+
+	is("RESET", set_state(&p->a, IB_QPS_RESET), 0);
+	is("post_send in RESET", ib_post_send(p->a.qp, &send, &bad_send), -EINVAL);
+	is("bad_wr", bad_send == &send, true);
+	is("post_recv in RESET", ib_post_recv(p->a.qp, &recv, &bad_recv), -EINVAL);
+	is("bad_wr", bad_recv == &recv, true);
+	is("INIT", to_init(&p->a), 0);
+	bad_send = NULL;
+	is("post_send in INIT", ib_post_send(p->a.qp, &send, &bad_send), -EINVAL);
+	is("bad_wr", bad_send == &send, true);
+	is("post_recv in INIT", ib_post_recv(p->a.qp, &recv, NULL), 0);
+	is("completions in INIT", ib_poll_cq(p->a.cq, 1, &wc), 0);
+	is("ERR", set_state(&p->a, IB_QPS_ERR), 0);
+	is("flush of what was posted in INIT", take(&p->a, &wc), 0);
+	is("wr_id", wc.wr_id, 2);
+	is("status", wc.status, IB_WC_WR_FLUSH_ERR);
+	is("post_send in ERR", ib_post_send(p->a.qp, &send, NULL), 0);
+	is("flush", take(&p->a, &wc), 0);
+	is("wr_id", wc.wr_id, 1);
+	is("status", wc.status, IB_WC_WR_FLUSH_ERR);
+	is("post_recv in ERR", ib_post_recv(p->a.qp, &recv, NULL), 0);
+	is("flush", take(&p->a, &wc), 0);
+	is("wr_id", wc.wr_id, 2);
+	is("status", wc.status, IB_WC_WR_FLUSH_ERR);
+	/* Nothing of what was refused is executed later. */
+	is("connecting again", pair_connect(p), 0);
+	is("post_send", post_empty(&p->a, 3, 1), 0);
+	is("completion", take(&p->a, &wc), 0);
+	is("wr_id", wc.wr_id, 3);
+	is("status", wc.status, IB_WC_SUCCESS);
+}
+
+/* What a destroyed QP has not completed never completes, and what was not polled is gone. */
+static void destroy_busy(struct pair *p)
+{
+	struct ib_send_wr send = { .opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED };
+	struct ib_wc wc;
+	int i;
+
+	is("post_send", post_empty(&p->a, 0, 4), 0);
+	for (i = 0; i < 8; i++) {
+		is("post_recv", post_recv(&p->a, i), 0);
+		is("post_send", ib_post_send(p->a.qp, &send, NULL), 0);
+	}
+	is("one completion", take(&p->a, &wc), 0);
+	is("destroy_qp", ib_destroy_qp(p->a.qp), 0);
+	p->a.qp = NULL;
+	is("completions of what is gone", ib_poll_cq(p->a.cq, 1, &wc), 0);
+	/* Longer than a retry. */
+	msleep(200);
+	is("completions later", ib_poll_cq(p->a.cq, 1, &wc), 0);
+	is("a QP in its place", qp_make(&p->a), 0);
+	is("connecting", pair_connect(p), 0);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
+}
+
+/* Sends until that fails. */
+struct sender {
+	struct work_struct work;
+	struct end *e;
+	atomic_t sent;
+	int status;
+};
+
+static void send_on(struct work_struct *work)
+{
+	struct sender *s = container_of(work, struct sender, work);
+	struct ib_sge sge = { .addr = s->e->addr, .length = 8192, .lkey = s->e->pd->local_dma_lkey };
+	struct ib_send_wr wr = { .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1, .send_flags = IB_SEND_SIGNALED };
+	struct ib_wc wc;
+	int i, waiting = 0;
+
+	/* Sixteen are on their way all the time. */
+	for (i = 0; i < 1000000; i++) {
+		s->status = ib_post_send(s->e->qp, &wr, NULL);
+		if (s->status)
+			return;
+		if (++waiting < 16)
+			continue;
+		s->status = take(s->e, &wc) ?: wc.status;
+		waiting--;
+		if (s->status)
+			return;
+		atomic_inc(&s->sent);
+	}
+}
+
+/* The receiver is destroyed, in process context, while it gets packets. */
+static void destroy_under_traffic(struct pair *p)
+{
+	struct sender s = { .e = &p->a };
+	struct ib_wc wc;
+	u64 id = 0;
+	int round, i;
+
+	INIT_WORK_ONSTACK(&s.work, send_on);
+	for (round = 0; round < 6 && !failed(); round++) {
+		atomic_set(&s.sent, 0);
+		for (i = 0; i < 24; i++)
+			is("post_recv", post_recv(&p->b, id++), 0);
+		queue_work(system_dfl_wq, &s.work);
+		/* Each round ends somewhere else. */
+		while (atomic_read(&s.sent) < 20 * (round + 1) && !failed())
+			if (is("receive", take(&p->b, &wc), 0) && is("status", wc.status, IB_WC_SUCCESS))
+				is("post_recv", post_recv(&p->b, id++), 0);
+		is("destroy_qp", ib_destroy_qp(p->b.qp), 0);
+		p->b.qp = NULL;
+		flush_work(&s.work);
+		is("status of the sender", s.status, IB_WC_RETRY_EXC_ERR);
+		is("completions of what is gone", ib_poll_cq(p->b.cq, 1, &wc), 0);
+		if (is("a QP in its place", qp_make(&p->b), 0))
+			is("connecting", pair_connect(p), 0);
+	}
+	destroy_work_on_stack(&s.work);
+}
+
+const struct test post_tests[] = {
+	{ "post_opcodes", opcodes, { .context = POLLED } },
+	{ "post_too_many_sges", too_many_sges, { .context = POLLED } },
+	{ "post_full_queues", full_queues, { .context = POLLED } },
+	{ "post_states", states, { .context = POLLED } },
+	{ "destroy_busy", destroy_busy, { .context = POLLED } },
+	{ "destroy_under_traffic", destroy_under_traffic, { .context = POLLED } },
+	{}
+};

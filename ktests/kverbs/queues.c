@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Completion queues and shared receive queues of users in the kernel, and how these drain them. */
+#include <linux/hardirq.h>
+#include <linux/slab.h>
+#include "kverbs.h"
+
+/* What completions of a queue that the core polls report to. */
+struct counted {
+	struct ib_cqe cqe;
+	atomic_t good;
+	atomic_t flushed;
+	atomic_t other;
+	/* How many came in softirq. */
+	atomic_t softirq;
+};
+
+static void on_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct counted *c = container_of(wc->wr_cqe, struct counted, cqe);
+
+	if (in_serving_softirq())
+		atomic_inc(&c->softirq);
+	if (wc->status == IB_WC_SUCCESS)
+		atomic_inc(&c->good);
+	else if (wc->status == IB_WC_WR_FLUSH_ERR)
+		atomic_inc(&c->flushed);
+	else
+		atomic_inc(&c->other);
+}
+
+static int sum(struct counted *c)
+{
+	return atomic_read(&c->good) + atomic_read(&c->flushed) + atomic_read(&c->other);
+}
+
+static int peek(struct end *e, int count)
+{
+	/* There is no wrapper, though the operation is there. */
+	return e->dev->ops.peek_cq ? e->dev->ops.peek_cq(e->cq, count) : -EOPNOTSUPP;
+}
+
+static void poll_queue(struct pair *p)
+{
+	const int wanted[] = { 4, 4, 2, 0 };
+	struct ib_wc wc[4];
+	int i, n, id = 100;
+
+	is("peek of an empty queue", peek(&p->a, 16), 0);
+	is("poll of an empty queue", ib_poll_cq(p->a.cq, 4, wc), 0);
+	is("post_send", post_empty(&p->a, 100, 10), 0);
+	for (i = 0; i < 2000 && peek(&p->a, 16) < 10; i++)
+		usleep_range(500, 1000);
+	is("peek", peek(&p->a, 16), 10);
+	is("peek for four", peek(&p->a, 4), 4);
+	is("poll for none", ib_poll_cq(p->a.cq, 0, wc), 0);
+	for (i = 0; i < ARRAY_SIZE(wanted); i++) {
+		if (!is("ib_poll_cq", ib_poll_cq(p->a.cq, 4, wc), wanted[i]))
+			return;
+		for (n = 0; n < wanted[i]; n++) {
+			is("order", wc[n].wr_id, id++);
+			is("status", wc[n].status, IB_WC_SUCCESS);
+			is("opcode", wc[n].opcode, IB_WC_RDMA_WRITE);
+			is("QP", wc[n].qp == p->a.qp, true);
+		}
+	}
+	is("peek afterwards", peek(&p->a, 16), 0);
+}
+
+static void notify(struct pair *p)
+{
+	const enum ib_cq_notify_flags next = IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS;
+	struct ib_send_wr send = { .opcode = IB_WR_SEND };
+	struct ib_wc wc;
+
+	is("arming an empty queue", ib_req_notify_cq(p->a.cq, next), 0);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
+	await("calls once armed", &p->a.told, 1);
+	is("post_send", post_empty(&p->a, 1, 2), 0);
+	while (!failed() && peek(&p->a, 2) < 2)
+		usleep_range(100, 200);
+	is("calls when not armed", atomic_read(&p->a.told), 1);
+	is("missed events", ib_req_notify_cq(p->a.cq, next) > 0, true);
+	is("not asked for missed events", ib_req_notify_cq(p->a.cq, IB_CQ_NEXT_COMP), 0);
+	is("first", take(&p->a, &wc), 0);
+	is("one is still there", ib_req_notify_cq(p->a.cq, next) > 0, true);
+	is("second", take(&p->a, &wc), 0);
+	is("nothing is there", ib_req_notify_cq(p->a.cq, next), 0);
+	is("no call meanwhile", atomic_read(&p->a.told), 1);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
+	await("calls once armed again", &p->a.told, 2);
+
+	is("arming for solicited ones", ib_req_notify_cq(p->b.cq, IB_CQ_SOLICITED | IB_CQ_REPORT_MISSED_EVENTS), 0);
+	is("post_recv", post_recv(&p->b, 1), 0);
+	is("post_recv", post_recv(&p->b, 2), 0);
+	is("SEND", run(&p->a, &send), IB_WC_SUCCESS);
+	is("receive", take(&p->b, &wc), 0);
+	is("calls for what is not solicited", atomic_read(&p->b.told), 0);
+	send.send_flags |= IB_SEND_SOLICITED;
+	is("solicited SEND", run(&p->a, &send), IB_WC_SUCCESS);
+	await("calls for what is solicited", &p->b.told, 1);
+}
+
+/* Requests whose completions the core hands out, as most users in the kernel have it; then all queues are drained. */
+static void polled_by_core(struct pair *p)
+{
+	const int count = 16;
+	bool softirq = p->a.cq->poll_ctx == IB_POLL_SOFTIRQ;
+	struct counted sends = { .cqe.done = on_done }, receives = { .cqe.done = on_done };
+	struct ib_recv_wr recv = { .wr_cqe = &receives.cqe };
+	struct ib_send_wr send = { .wr_cqe = &sends.cqe, .opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED };
+	int i;
+
+	for (i = 0; i < count; i++)
+		is("post_recv", ib_post_recv(p->b.qp, &recv, NULL), 0);
+	for (i = 0; i < count; i++)
+		is("post_send", ib_post_send(p->a.qp, &send, NULL), 0);
+	await("sends", &sends.good, count);
+	await("receives", &receives.good, count);
+	is("sends told of in softirq", atomic_read(&sends.softirq), softirq ? count : 0);
+	is("receives told of in softirq", atomic_read(&receives.softirq), softirq ? count : 0);
+	ib_drain_qp(p->a.qp);
+	ib_drain_qp(p->b.qp);
+	is("sends afterwards", sum(&sends), count);
+	is("receives afterwards", sum(&receives), count);
+}
+
+/* All that was posted has completed when ib_drain_qp returns: what runs, what waits, and what is posted in ERR. */
+static void drain(struct pair *p)
+{
+	const int count = 8;
+	struct counted sends = { .cqe.done = on_done }, receives = { .cqe.done = on_done };
+	struct ib_recv_wr recv = { .wr_cqe = &receives.cqe };
+	struct ib_sge sge = { .addr = p->a.addr, .length = BUF_LEN, .lkey = p->a.pd->local_dma_lkey };
+	/* The peer has no receive for it. */
+	struct ib_send_wr send = {
+		.wr_cqe = &sends.cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
+	};
+	int i, round;
+
+	for (round = 1; round <= 2; round++) {
+		for (i = 0; i < count; i++) {
+			is("post_recv", ib_post_recv(p->a.qp, &recv, NULL), 0);
+			is("post_send", ib_post_send(p->a.qp, &send, NULL), 0);
+		}
+		ib_drain_qp(p->a.qp);
+		is("sends drained", atomic_read(&sends.flushed), 2 * count * round - count);
+		is("receives drained", atomic_read(&receives.flushed), 2 * count * round - count);
+		/* In ERR. */
+		for (i = 0; i < count; i++) {
+			is("post_recv in ERR", ib_post_recv(p->a.qp, &recv, NULL), 0);
+			is("post_send in ERR", ib_post_send(p->a.qp, &send, NULL), 0);
+		}
+		ib_drain_qp(p->a.qp);
+		is("sends drained in ERR", atomic_read(&sends.flushed), 2 * count * round);
+		is("receives drained in ERR", atomic_read(&receives.flushed), 2 * count * round);
+		is("connecting again", pair_connect(p), 0);
+	}
+	is("other statuses", sum(&sends) + sum(&receives), 8 * count);
+	ib_drain_qp(p->b.qp);
+}
+
+static void drain_shared(struct pair *p)
+{
+	unsigned long begun = jiffies;
+	struct counted receives = { .cqe.done = on_done };
+	struct ib_recv_wr recv = { .wr_cqe = &receives.cqe };
+
+	is("post_srq_recv", ib_post_srq_recv(p->b.srq, &recv, NULL), 0);
+	ib_drain_qp(p->b.qp);
+	/* The core waits a minute if it is not told that the last request has been reached. */
+	is("drained soon", time_before(jiffies, begun + 30 * HZ), true);
+	is("requests stay with the SRQ", sum(&receives), 0);
+	await("LAST_WQE_REACHED", &p->b.last_wqes, 1);
+}
+
+static void srq_receives(struct pair *p)
+{
+	struct ib_send_wr send = { .opcode = IB_WR_SEND_WITH_IMM };
+	struct ib_recv_wr recv = {};
+	struct ib_srq_attr attr;
+	struct ib_wc wc;
+	int i;
+
+	is("query_srq", ib_query_srq(p->b.srq, &attr), 0);
+	is("max_wr", attr.max_wr >= 32, true);
+	is("max_sge", attr.max_sge, 2);
+	is("limit", attr.srq_limit, 0);
+	is("post_recv on the QP", ib_post_recv(p->b.qp, &recv, NULL), -EINVAL);
+	is("destroying it in use", ib_destroy_srq_user(p->b.srq, NULL), -EBUSY);
+	for (i = 0; i < 8; i++)
+		is("post_srq_recv", post_recv(&p->b, 50 + i), 0);
+	/* Armed too late for the first ones: fewer than four are left after the fifth. */
+	attr.srq_limit = 4;
+	is("setting the limit", ib_modify_srq(p->b.srq, &attr, IB_SRQ_LIMIT), 0);
+	for (i = 0; i < 8; i++) {
+		send.ex.imm_data = cpu_to_be32(i);
+		is("SEND", run(&p->a, &send), IB_WC_SUCCESS);
+		if (!is("receive", take(&p->b, &wc), 0))
+			break;
+		is("status", wc.status, IB_WC_SUCCESS);
+		is("wr_id", wc.wr_id, 50 + i);
+		is("IB_WC_WITH_IMM", wc.wc_flags & IB_WC_WITH_IMM, IB_WC_WITH_IMM);
+		is("immediate data", be32_to_cpu(wc.ex.imm_data), i);
+		if (i == 3)
+			is("limit events above the limit", atomic_read(&p->b.srq_limits), 0);
+		if (i == 4)
+			await("limit events", &p->b.srq_limits, 1);
+	}
+	is("limit events afterwards", atomic_read(&p->b.srq_limits), 1);
+	is("query_srq", ib_query_srq(p->b.srq, &attr), 0);
+	is("limit afterwards", attr.srq_limit, 0);
+}
+
+static void srq_full(struct pair *p)
+{
+	const struct ib_recv_wr *bad = NULL;
+	struct ib_sge sges[3] = {};
+	struct ib_recv_wr chain[2] = {
+		{ .next = &chain[1], .wr_id = 1 },
+		{ .wr_id = 2, .sg_list = sges, .num_sge = ARRAY_SIZE(sges) },
+	};
+	struct ib_srq_attr attr;
+	u32 room, i;
+
+	is("too many SGEs", ib_post_srq_recv(p->b.srq, &chain[0], &bad), -EINVAL);
+	is("bad_wr", bad == &chain[1], true);
+	is("query_srq", ib_query_srq(p->b.srq, &attr), 0);
+	room = attr.max_wr;
+	for (i = 1; i < room; i++)
+		is("post_srq_recv", post_recv(&p->b, i), 0);
+	is("post_srq_recv to a full queue", post_recv(&p->b, 0), -ENOMEM);
+	chain[0].next = NULL;
+	is("the same", ib_post_srq_recv(p->b.srq, &chain[0], &bad), -ENOMEM);
+	is("bad_wr", bad == &chain[0], true);
+	attr.max_wr = 4 * room;
+	is("growing", ib_modify_srq(p->b.srq, &attr, IB_SRQ_MAX_WR), 0);
+	is("query_srq", ib_query_srq(p->b.srq, &attr), 0);
+	is("max_wr", attr.max_wr >= 4 * room, true);
+	is("post_srq_recv", post_recv(&p->b, i), 0);
+	attr.max_wr = 8;
+	is("shrinking below what is posted", ib_modify_srq(p->b.srq, &attr, IB_SRQ_MAX_WR), -EINVAL);
+}
+
+const struct test queue_tests[] = {
+	{ "cq_poll", poll_queue, { .context = POLLED } },
+	{ "cq_notify", notify, { .context = POLLED } },
+	{ "cq_softirq", polled_by_core, { .context = IB_POLL_SOFTIRQ } },
+	{ "cq_workqueue", polled_by_core, { .context = IB_POLL_WORKQUEUE } },
+	{ "drain_softirq", drain, { .context = IB_POLL_SOFTIRQ } },
+	{ "drain_workqueue", drain, { .context = IB_POLL_WORKQUEUE } },
+	{ "drain_direct", drain, { .context = IB_POLL_DIRECT } },
+	{ "drain_shared", drain_shared, { .context = IB_POLL_WORKQUEUE, .srq = true } },
+	{ "srq_receives", srq_receives, { .context = POLLED, .srq = true } },
+	{ "srq_full", srq_full, { .context = POLLED, .srq = true } },
+	{}
+};

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Fast registration: b registers, a is the peer that was told of the key. */
+#include <linux/slab.h>
+#include "kverbs.h"
+
+#define LOCAL IB_ACCESS_LOCAL_WRITE
+#define REMOTE (LOCAL | IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE)
+#define CHUNK_WORDS (BUF_LEN / 4)
+
+/* Memory in pieces of one size that do not follow each other. */
+struct area {
+	struct ib_device *dev;
+	struct scatterlist *sg;
+	u32 count;
+	u32 order;
+	bool mapped;
+};
+
+static void area_free(struct area *area)
+{
+	u32 i;
+
+	if (!area->sg)
+		return;
+	if (area->mapped)
+		ib_dma_unmap_sg(area->dev, area->sg, area->count, DMA_BIDIRECTIONAL);
+	for (i = 0; i < area->count; i++)
+		if (sg_page(&area->sg[i]))
+			__free_pages(sg_page(&area->sg[i]), area->order);
+	kvfree(area->sg);
+	area->sg = NULL;
+}
+
+static bool area_make(struct area *area, struct end *e, u32 count, u32 order)
+{
+	u32 i;
+
+	*area = (struct area){ .dev = e->dev, .count = count, .order = order };
+	/* In one piece: not every architecture can chain lists. */
+	area->sg = kvmalloc_array(count, sizeof(*area->sg), GFP_KERNEL);
+	if (!is("memory for a list", !area->sg, 0))
+		return false;
+	sg_init_table(area->sg, count);
+	/* Backwards, for the allocator gives out pages in ascending order. */
+	for (i = count; i-- > 0;) {
+		struct page *page = alloc_pages(GFP_KERNEL | __GFP_ZERO, order);
+
+		if (!is("memory for a page", !page, 0))
+			goto fail;
+		sg_set_page(&area->sg[i], page, PAGE_SIZE << order, 0);
+	}
+	area->mapped = ib_dma_map_sg(area->dev, area->sg, count, DMA_BIDIRECTIONAL) == count;
+	if (is("the list mapped", area->mapped, true))
+		return true;
+fail:
+	area_free(area);
+	return false;
+}
+
+/* Words of the page of an entry, whatever part of it the entry names. */
+static u32 *words_of(const struct area *area, u32 i)
+{
+	return page_address(sg_page(&area->sg[i]));
+}
+
+static void area_fill(const struct area *area, u32 seed)
+{
+	u32 i, words = (PAGE_SIZE << area->order) / 4;
+
+	for (i = 0; i < area->count; i++)
+		fill(words_of(area, i), words, seed, i * words);
+}
+
+static bool area_matches(const struct area *area, u32 seed)
+{
+	u32 i, words = (PAGE_SIZE << area->order) / 4;
+
+	for (i = 0; i < area->count; i++)
+		if (!matches(words_of(area, i), words, seed, i * words))
+			return false;
+	return true;
+}
+
+static struct ib_mr *mr_alloc(struct end *e, u32 pages)
+{
+	struct ib_mr *mr = ib_alloc_mr(e->pd, IB_MR_TYPE_MEM_REG, pages);
+
+	return is("alloc_mr", PTR_ERR_OR_ZERO(mr), 0) ? mr : NULL;
+}
+
+/* Registers what has been mapped: status of the request. */
+static int reg(struct end *e, struct ib_mr *mr, int access)
+{
+	struct ib_reg_wr wr = { .wr.opcode = IB_WR_REG_MR, .mr = mr, .key = mr->rkey, .access = access };
+
+	return run(e, &wr.wr);
+}
+
+static bool map_and_reg(struct end *e, struct ib_mr *mr, struct area *area, int access)
+{
+	return is("entries mapped", ib_map_mr_sg(mr, area->sg, area->count, NULL, PAGE_SIZE << area->order), area->count) &&
+	       is("REG_MR", reg(e, mr, access), IB_WC_SUCCESS);
+}
+
+static int invalidate(struct end *e, u32 key)
+{
+	struct ib_send_wr wr = { .opcode = IB_WR_LOCAL_INV, .ex.invalidate_rkey = key };
+
+	return run(e, &wr);
+}
+
+/* The peer accesses one word; an access that is refused costs the connection, which is made again. */
+static void expect(struct pair *p, const char *what, enum ib_wr_opcode op, u64 addr, u32 key, int status)
+{
+	is(what, rdma(&p->a, op, 0, 4, addr, key), status);
+	if (status != IB_WC_SUCCESS)
+		is("connecting again", pair_connect(p), 0);
+}
+
+/* The peer writes and reads all of a long list, in pieces that end anywhere in a page. */
+static void long_list(struct pair *p, u32 count, u32 order)
+{
+	u32 chunk = order ? CHUNK_WORDS : CHUNK_WORDS - 1;
+	u32 words = count * ((PAGE_SIZE << order) / 4);
+	struct area area;
+	struct ib_mr *mr;
+	u32 at, n;
+
+	if (!area_make(&area, &p->b, count, order))
+		return;
+	mr = mr_alloc(&p->b, count);
+	if (!mr)
+		goto free;
+	if (!map_and_reg(&p->b, mr, &area, REMOTE))
+		goto dereg;
+	is("bytes registered", mr->length, 4ull * words);
+	for (at = 0; at < words && !failed(); at += n) {
+		n = min(chunk, words - at);
+		fill(p->a.buf, n, 1, at);
+		is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4 * n, mr->iova + 4ull * at, mr->rkey), IB_WC_SUCCESS);
+	}
+	is("data written", area_matches(&area, 1), true);
+	area_fill(&area, 2);
+	for (at = 0; at < words && !failed(); at += n) {
+		n = min(chunk, words - at);
+		is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, 4 * n, mr->iova + 4ull * at, mr->rkey), IB_WC_SUCCESS);
+		is("data read", matches(p->a.buf, n, 2, at), true);
+	}
+	expect(p, "last word", IB_WR_RDMA_READ, mr->iova + 4ull * words - 4, mr->rkey, IB_WC_SUCCESS);
+	expect(p, "behind the last word", IB_WR_RDMA_READ, mr->iova + 4ull * words - 2, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	expect(p, "before the first word", IB_WR_RDMA_WRITE, mr->iova - 2, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	is("data at the end", area_matches(&area, 2), true);
+dereg:
+	is("dereg_mr", ib_dereg_mr(mr), 0);
+free:
+	area_free(&area);
+}
+
+static void many_pages(struct pair *p)
+{
+	long_list(p, 4096, 0);
+}
+
+static void most_pages(struct pair *p)
+{
+	u32 most = p->b.dev->attrs.max_fast_reg_page_list_len;
+
+	/* The bound that the kernel's users were limited to by rdma_rxe. */
+	if (is("a list longer than 512 pages is offered", most > 512, true))
+		long_list(p, most, 0);
+}
+
+static void large_pages(struct pair *p)
+{
+	long_list(p, 32, 4);
+}
+
+/* The same region for other memory, under another key and under the same one. */
+static void register_again(struct pair *p)
+{
+	struct area one, two = {};
+	struct ib_mr *mr = NULL;
+	u32 old;
+
+	if (!area_make(&one, &p->b, 3, 0) || !area_make(&two, &p->b, 2, 0))
+		goto free;
+	mr = mr_alloc(&p->b, 3);
+	if (!mr || !map_and_reg(&p->b, mr, &one, REMOTE))
+		goto free;
+	fill(p->a.buf, CHUNK_WORDS, 5, 0);
+	is("first WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, PAGE_SIZE, mr->iova, mr->rkey), IB_WC_SUCCESS);
+	old = mr->rkey;
+	is("LOCAL_INV", invalidate(&p->b, old), IB_WC_SUCCESS);
+	area_fill(&one, 7);
+	ib_update_fast_reg_key(mr, ib_inc_rkey(old));
+	is("another key", mr->rkey != old, true);
+	if (!map_and_reg(&p->b, mr, &two, REMOTE))
+		goto free;
+	is("bytes registered", mr->length, 2 * PAGE_SIZE);
+	is("second WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 2 * PAGE_SIZE, mr->iova, mr->rkey), IB_WC_SUCCESS);
+	is("new memory", area_matches(&two, 5), true);
+	expect(p, "old key", IB_WR_RDMA_WRITE, mr->iova, old, IB_WC_REM_ACCESS_ERR);
+	is("LOCAL_INV of the second", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
+	if (!map_and_reg(&p->b, mr, &one, REMOTE))
+		goto free;
+	is("old memory", area_matches(&one, 7), true);
+	is("third WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 3 * PAGE_SIZE, mr->iova, mr->rkey), IB_WC_SUCCESS);
+	is("memory registered again", area_matches(&one, 5), true);
+	is("REG_MR of a valid region", reg(&p->b, mr, REMOTE), IB_WC_MW_BIND_ERR);
+free:
+	if (mr)
+		is("dereg_mr", ib_dereg_mr(mr), 0);
+	area_free(&two);
+	area_free(&one);
+}
+
+/* A range that begins and ends within pages: nothing outside is touched, or may be. */
+static void offsets(struct pair *p)
+{
+	const u32 lead = 1000, tail = 24, count = 4;
+	u32 len = count * PAGE_SIZE - lead - tail;
+	unsigned int skip = lead - 200;
+	struct area area;
+	struct ib_mr *mr;
+	u32 i;
+
+	if (!area_make(&area, &p->b, count, 0))
+		return;
+	mr = mr_alloc(&p->b, count);
+	if (!mr)
+		goto free;
+	/* One part of the offset is the list's, the other one the call's. */
+	ib_dma_unmap_sg(area.dev, area.sg, count, DMA_BIDIRECTIONAL);
+	sg_set_page(&area.sg[0], sg_page(&area.sg[0]), PAGE_SIZE - 200, 200);
+	sg_set_page(&area.sg[count - 1], sg_page(&area.sg[count - 1]), PAGE_SIZE - tail, 0);
+	area.mapped = ib_dma_map_sg(area.dev, area.sg, count, DMA_BIDIRECTIONAL) == count;
+	area_fill(&area, 3);
+	is("entries mapped", ib_map_mr_sg(mr, area.sg, count, &skip, PAGE_SIZE), count);
+	is("bytes registered", mr->length, len);
+	is("offset in the page", mr->iova & ~PAGE_MASK, lead);
+	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
+	memset(p->a.buf, 0xa5, len);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, len, mr->iova, mr->rkey), IB_WC_SUCCESS);
+	is("before the range", matches(words_of(&area, 0), lead / 4, 3, 0), true);
+	is("behind the range",
+	   matches(words_of(&area, count - 1) + (PAGE_SIZE - tail) / 4, tail / 4, 3, (count * PAGE_SIZE - tail) / 4), true);
+	for (i = 0; i < count; i++) {
+		u8 *page = (u8 *)words_of(&area, i);
+		u32 from = i ? 0 : lead, to = i == count - 1 ? PAGE_SIZE - tail : PAGE_SIZE;
+
+		is("range", memchr_inv(page + from, 0xa5, to - from) != NULL, false);
+	}
+	/* Two bytes in each of two pages. */
+	is("WRITE across pages",
+	   rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4, mr->iova + PAGE_SIZE - lead - 2, mr->rkey), IB_WC_SUCCESS);
+	expect(p, "byte before", IB_WR_RDMA_READ, mr->iova - 1, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	expect(p, "byte behind", IB_WR_RDMA_WRITE, mr->iova + len - 3, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	is("behind the range", *(words_of(&area, count - 1) + (PAGE_SIZE - tail) / 4), pattern(3, (count * PAGE_SIZE - tail) / 4));
+	is("dereg_mr", ib_dereg_mr(mr), 0);
+free:
+	area_free(&area);
+}
+
+/* More than was allocated. */
+static void too_long(struct pair *p)
+{
+	u32 most = p->b.dev->attrs.max_fast_reg_page_list_len;
+	struct area area;
+	struct ib_mr *mr;
+
+	is("more than the device has", PTR_ERR_OR_ZERO(ib_alloc_mr(p->b.pd, IB_MR_TYPE_MEM_REG, most + 1)), -EINVAL);
+	is("none", PTR_ERR_OR_ZERO(ib_alloc_mr(p->b.pd, IB_MR_TYPE_MEM_REG, 0)), -EINVAL);
+	is("lists with gaps", PTR_ERR_OR_ZERO(ib_alloc_mr(p->b.pd, IB_MR_TYPE_SG_GAPS, 4)), -EOPNOTSUPP);
+	if (!area_make(&area, &p->b, 6, 0))
+		return;
+	mr = mr_alloc(&p->b, 4);
+	if (!mr)
+		goto free;
+	is("entries mapped", ib_map_mr_sg(mr, area.sg, 6, NULL, PAGE_SIZE), 4);
+	is("bytes mapped", mr->length, 4 * PAGE_SIZE);
+	is("page size 3000", ib_map_mr_sg(mr, area.sg, 4, NULL, 3000) < 0, true);
+	is("entries mapped", ib_map_mr_sg(mr, area.sg, 6, NULL, PAGE_SIZE), 4);
+	/* A user that believes it were all of them. */
+	mr->length = 6 * PAGE_SIZE;
+	is("REG_MR of more", reg(&p->b, mr, REMOTE), IB_WC_MW_BIND_ERR);
+	is("connecting again", pair_connect(p), 0);
+	mr->length = 4 * PAGE_SIZE;
+	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
+	expect(p, "fourth page", IB_WR_RDMA_WRITE, mr->iova + 4 * PAGE_SIZE - 4, mr->rkey, IB_WC_SUCCESS);
+	expect(p, "fifth page", IB_WR_RDMA_WRITE, mr->iova + 4 * PAGE_SIZE, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	is("dereg_mr", ib_dereg_mr(mr), 0);
+free:
+	area_free(&area);
+}
+
+/* No access by a key that is not registered, that was invalidated, or beyond its rights. */
+static void refused(struct pair *p)
+{
+	struct area area;
+	struct ib_mr *mr;
+
+	if (!area_make(&area, &p->b, 2, 0))
+		return;
+	mr = mr_alloc(&p->b, 2);
+	if (!mr)
+		goto free;
+	is("entries mapped", ib_map_mr_sg(mr, area.sg, 2, NULL, PAGE_SIZE), 2);
+	expect(p, "READ before REG_MR", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	is("REG_MR for reading", reg(&p->b, mr, IB_ACCESS_REMOTE_READ), IB_WC_SUCCESS);
+	expect(p, "READ", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_SUCCESS);
+	expect(p, "WRITE to what is for reading", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
+	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
+	area_fill(&area, 9);
+	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
+	expect(p, "WRITE after LOCAL_INV", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	expect(p, "READ after LOCAL_INV", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	is("memory", area_matches(&area, 9), true);
+	is("LOCAL_INV of another key", invalidate(&p->b, mr->rkey ^ 1) != IB_WC_SUCCESS, true);
+	is("dereg_mr", ib_dereg_mr(mr), 0);
+free:
+	area_free(&area);
+}
+
+/* The peer invalidates with a SEND, as storage targets do. */
+static void send_inv(struct pair *p)
+{
+	struct ib_send_wr wr = { .opcode = IB_WR_SEND_WITH_INV };
+	struct area area;
+	struct ib_mr *mr;
+	struct ib_wc wc;
+	int i;
+
+	if (!area_make(&area, &p->b, 2, 0))
+		return;
+	mr = mr_alloc(&p->b, 2);
+	if (!mr)
+		goto free;
+	for (i = 0; i < 3 && !failed(); i++) {
+		if (!map_and_reg(&p->b, mr, &area, REMOTE))
+			break;
+		expect(p, "WRITE", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_SUCCESS);
+		is("post_recv", post_recv(&p->b, 77), 0);
+		wr.ex.invalidate_rkey = mr->rkey;
+		is("SEND_WITH_INV", run(&p->a, &wr), IB_WC_SUCCESS);
+		is("receive completion", take(&p->b, &wc), 0);
+		is("receive status", wc.status, IB_WC_SUCCESS);
+		is("receive wr_id", wc.wr_id, 77);
+		is("IB_WC_WITH_INVALIDATE", wc.wc_flags & IB_WC_WITH_INVALIDATE, IB_WC_WITH_INVALIDATE);
+		is("key invalidated", wc.ex.invalidate_rkey, mr->rkey);
+		expect(p, "WRITE afterwards", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
+		ib_update_fast_reg_key(mr, ib_inc_rkey(mr->rkey));
+	}
+	/* What is not registered cannot be invalidated by a peer. */
+	is("post_recv", post_recv(&p->b, 78), 0);
+	wr.ex.invalidate_rkey = mr->rkey;
+	is("SEND_WITH_INV of nothing", run(&p->a, &wr) != IB_WC_SUCCESS, true);
+	is("dereg_mr", ib_dereg_mr(mr), 0);
+free:
+	area_free(&area);
+}
+
+/* A chain posted at once: what it registers it uses as local memory, then invalidates. */
+static void chain(struct pair *p)
+{
+	struct ib_sge sge = {};
+	struct ib_send_wr inv = { .opcode = IB_WR_LOCAL_INV, .send_flags = IB_SEND_SIGNALED, .wr_id = 3 };
+	struct ib_rdma_wr read = {
+		.wr = { .next = &inv, .opcode = IB_WR_RDMA_READ, .sg_list = &sge, .num_sge = 1, .wr_id = 2 },
+	};
+	struct ib_reg_wr reg_wr = { .wr = { .next = &read.wr, .opcode = IB_WR_REG_MR, .wr_id = 1 }, .access = LOCAL };
+	struct area source, sink = {};
+	struct ib_mr *from = NULL, *to = NULL;
+	struct ib_wc wc;
+
+	if (!area_make(&source, &p->b, 4, 0) || !area_make(&sink, &p->a, 4, 0))
+		goto free;
+	from = mr_alloc(&p->b, 4);
+	to = mr_alloc(&p->a, 4);
+	if (!from || !to || !map_and_reg(&p->b, from, &source, REMOTE))
+		goto free;
+	area_fill(&source, 11);
+	is("entries mapped", ib_map_mr_sg(to, sink.sg, 4, NULL, PAGE_SIZE), 4);
+	reg_wr.mr = to;
+	reg_wr.key = to->rkey;
+	sge = (struct ib_sge){ .addr = to->iova, .length = to->length, .lkey = to->lkey };
+	read.remote_addr = from->iova;
+	read.rkey = from->rkey;
+	inv.ex.invalidate_rkey = to->rkey;
+	/* The key must not go before the data has come. */
+	inv.send_flags |= IB_SEND_FENCE;
+	is("post_send", ib_post_send(p->a.qp, &reg_wr.wr, NULL), 0);
+	if (is("completion", take(&p->a, &wc), 0)) {
+		is("status", wc.status, IB_WC_SUCCESS);
+		is("wr_id", wc.wr_id, 3);
+		is("opcode", wc.opcode, IB_WC_LOCAL_INV);
+	}
+	is("data", area_matches(&sink, 11), true);
+free:
+	if (to)
+		is("dereg_mr", ib_dereg_mr(to), 0);
+	if (from)
+		is("dereg_mr", ib_dereg_mr(from), 0);
+	area_free(&sink);
+	area_free(&source);
+}
+
+static int atomic(struct end *e, enum ib_wr_opcode op, u64 compare_add, u64 swap, u64 remote, u32 rkey)
+{
+	struct ib_sge sge = { .addr = e->addr, .length = 8, .lkey = e->pd->local_dma_lkey };
+	struct ib_atomic_wr wr = {
+		.wr = { .opcode = op, .sg_list = &sge, .num_sge = 1 },
+		.remote_addr = remote,
+		.compare_add = compare_add,
+		.swap = swap,
+		.rkey = rkey,
+	};
+
+	return run(e, &wr.wr);
+}
+
+static void atomics(struct pair *p)
+{
+	u64 *word, *old = p->a.buf;
+	struct area area;
+	struct ib_mr *mr;
+
+	if (!area_make(&area, &p->b, 2, 0))
+		return;
+	mr = mr_alloc(&p->b, 2);
+	if (!mr)
+		goto free;
+	if (!map_and_reg(&p->b, mr, &area, REMOTE | IB_ACCESS_REMOTE_ATOMIC))
+		goto dereg;
+	/* The last one of the first page. */
+	word = (u64 *)words_of(&area, 0) + PAGE_SIZE / 8 - 1;
+	*word = 0xffffffff;
+	is("FETCH_ADD", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 7, 0, mr->iova + PAGE_SIZE - 8, mr->rkey), IB_WC_SUCCESS);
+	is("value before", *old, 0xffffffff);
+	is("sum", *word, 0x100000006);
+	is("CMP_SWP", atomic(&p->a, IB_WR_ATOMIC_CMP_AND_SWP, *word, 3, mr->iova + PAGE_SIZE - 8, mr->rkey), IB_WC_SUCCESS);
+	is("value before", *old, 0x100000006);
+	is("value swapped in", *word, 3);
+	is("CMP_SWP", atomic(&p->a, IB_WR_ATOMIC_CMP_AND_SWP, 4, 9, mr->iova + PAGE_SIZE - 8, mr->rkey), IB_WC_SUCCESS);
+	is("value before", *old, 3);
+	is("value not swapped", *word, 3);
+	is("in two pages", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 1, 0, mr->iova + PAGE_SIZE - 4, mr->rkey),
+	   IB_WC_REM_INV_REQ_ERR);
+	is("connecting again", pair_connect(p), 0);
+	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
+	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
+	is("without the right", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 1, 0, mr->iova + PAGE_SIZE - 8, mr->rkey),
+	   IB_WC_REM_ACCESS_ERR);
+	is("value at the end", *word, 3);
+dereg:
+	is("dereg_mr", ib_dereg_mr(mr), 0);
+free:
+	area_free(&area);
+}
+
+const struct test reg_tests[] = {
+	{ "reg_many_pages", many_pages, { .context = POLLED } },
+	{ "reg_most_pages", most_pages, { .context = POLLED } },
+	{ "reg_large_pages", large_pages, { .context = POLLED } },
+	{ "reg_again", register_again, { .context = POLLED } },
+	{ "reg_offsets", offsets, { .context = POLLED } },
+	{ "reg_too_long", too_long, { .context = POLLED } },
+	{ "reg_refused", refused, { .context = POLLED } },
+	{ "reg_invalidated_by_peer", send_inv, { .context = POLLED } },
+	{ "reg_chain", chain, { .context = POLLED } },
+	{ "reg_atomics", atomics, { .context = POLLED } },
+	{}
+};
