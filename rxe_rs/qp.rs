@@ -38,6 +38,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::Atomic,
         rcu,
         Arc,
         ArcBorrow,
@@ -129,6 +130,10 @@ pub(crate) struct KernelQueues {
     sends: SpinLockIrq<SendStore>,
     #[pin]
     receives: SpinLockIrq<RecvStore>,
+    /// The state takes what is posted: read with the queue locked, and written before the queue
+    /// is emptied, so that nothing is posted to RESET.
+    open_sends: Atomic<bool>,
+    open_receives: Atomic<bool>,
 }
 
 /// The engine's slots for responses.
@@ -406,6 +411,8 @@ impl QueuePair for QpCtx {
                     pin_init!(KernelQueues {
                         sends <- new_spinlock_irq!(posted, "KernelQueues::sends"),
                         receives <- new_spinlock_irq!(receives, "KernelQueues::receives"),
+                        open_sends: Atomic::new(false),
+                        open_receives: Atomic::new(false),
                     }),
                     GFP_KERNEL,
                 )?;

@@ -11,6 +11,7 @@ use crate::device::DeviceCtx;
 use kernel::{
     prelude::*,
     sync::{
+        atomic::Relaxed,
         rcu,
         Arc, //
     },
@@ -236,6 +237,11 @@ impl QpCtx {
     fn enter(&self, rcu: &rcu::Guard, core: &mut QpCore, current: QpState, next: QpState) {
         if next == current && next != QpState::Err && next != QpState::Reset {
             return;
+        }
+        if let Some(kernel) = &self.kernel {
+            let takes_sends = Self::takes_sends(engine_state(next));
+            kernel.open_sends.store(takes_sends, Relaxed);
+            kernel.open_receives.store(next != QpState::Reset, Relaxed);
         }
         if next == QpState::Reset {
             core.sends.discard(self.kernel.as_deref());

@@ -15,7 +15,10 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
     workqueue, //
 };
 use rxe_kapi::{
@@ -104,7 +107,7 @@ impl QpCtx {
         let (slot, used) = self.translate(wr, &mut area)?;
         let area = area.get(..used).ok_or(EINVAL)?;
         let mut posted = kernel.sends.lock();
-        if area.len() > posted.area_len() {
+        if !kernel.open_sends.load(Relaxed) || area.len() > posted.area_len() {
             return Err(EINVAL);
         }
         if posted.push(slot, area) {
@@ -221,6 +224,10 @@ impl QpCtx {
         }
         let result = {
             let mut posted = kernel.receives.lock();
+            if !kernel.open_receives.load(Relaxed) {
+                // In RESET there is nothing to post to (IBTA vol1 10.3.1).
+                return Err(EINVAL);
+            }
             let mut push = || {
                 while let Some(wr) = chain.current() {
                     let sges = wr.sges().map(|s| Sge {
