@@ -257,6 +257,7 @@ int take(struct end *e, struct ib_wc *wc)
 {
 	unsigned long end = jiffies + (failed() ? HZ / 10 : PATIENCE);
 
+	*wc = (struct ib_wc){};
 	for (;;) {
 		bool late = time_after(jiffies, end);
 

@@ -2,6 +2,7 @@
 /* Posting what is wrong, or when it is wrong, and destroying what is in use. */
 #include <linux/delay.h>
 #include <linux/slab.h>
+#include <linux/spinlock.h>
 #include <linux/workqueue.h>
 #include "kverbs.h"
 
@@ -169,6 +170,39 @@ static void states(struct pair *p)
 	is("status", wc.status, IB_WC_SUCCESS);
 }
 
+/* Verbs that any context may call, with interrupts off and a lock held (Documentation/infiniband/core_locking.rst). */
+static void interrupts_off(struct pair *p)
+{
+	static DEFINE_SPINLOCK(lock);
+	struct ib_send_wr send = { .opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED };
+	struct ib_wc wc;
+	unsigned long flags;
+	int i, posted, polled;
+
+	for (i = 0; i < 200 && !failed(); i++) {
+		spin_lock_irqsave(&lock, flags);
+		posted = post_recv(&p->b, i) ?: ib_post_send(p->a.qp, &send, NULL);
+		ib_req_notify_cq(p->a.cq, IB_CQ_NEXT_COMP);
+		polled = ib_poll_cq(p->b.cq, 1, &wc);
+		spin_unlock_irqrestore(&lock, flags);
+		is("posted", posted, 0);
+		is("receive", polled ? 0 : take(&p->b, &wc), 0);
+		is("status", wc.status, IB_WC_SUCCESS);
+		is("order", wc.wr_id, i);
+		is("SEND", take(&p->a, &wc), 0);
+		is("status", wc.status, IB_WC_SUCCESS);
+	}
+	is("ERR", set_state(&p->a, IB_QPS_ERR), 0);
+	spin_lock_irqsave(&lock, flags);
+	posted = post_recv(&p->a, 1) ?: ib_post_send(p->a.qp, &send, NULL);
+	spin_unlock_irqrestore(&lock, flags);
+	is("posted in ERR", posted, 0);
+	is("flush", take(&p->a, &wc), 0);
+	is("status", wc.status, IB_WC_WR_FLUSH_ERR);
+	is("flush", take(&p->a, &wc), 0);
+	is("status", wc.status, IB_WC_WR_FLUSH_ERR);
+}
+
 /* What a destroyed QP has not completed never completes, and what was not polled is gone. */
 static void destroy_busy(struct pair *p)
 {
@@ -258,6 +292,7 @@ const struct test post_tests[] = {
 	{ "post_too_many_sges", too_many_sges, { .context = POLLED } },
 	{ "post_full_queues", full_queues, { .context = POLLED } },
 	{ "post_states", states, { .context = POLLED } },
+	{ "post_interrupts_off", interrupts_off, { .context = POLLED } },
 	{ "destroy_busy", destroy_busy, { .context = POLLED } },
 	{ "destroy_under_traffic", destroy_under_traffic, { .context = POLLED } },
 	{}
