@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the harness itself: a gate that misses a kernel complaint would make every other test worthless."""
+"""Tests of the harness itself: a gate that misses a kernel complaint would make every other test worthless. And of the server of ulp.9p."""
+import errno
 import fnmatch
 import os
 import re
+import struct
 import sys
 import tempfile
 import unittest
@@ -214,6 +216,82 @@ class Runner(unittest.TestCase):
                 head = "\n".join(path.read_text(errors="replace").splitlines()[:4])
                 with self.subTest(path=path.name):
                     self.assertTrue(re.search(r"SPDX-License-Identifier: GPL-2\.0", head))
+
+
+class NineP(unittest.TestCase):
+    """The server of ulp.9p; the kernel's client sends nothing but good messages."""
+
+    def setUp(self):
+        loader = SourceFileLoader("ninep", str(HERE.parent / "ktests/vm/ninep.py"))
+        self.ninep = module_from_spec(spec_from_loader("ninep", loader))
+        loader.exec_module(self.ninep)
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        os.mkdir(f"{self.folder.name}/served")
+        self.session = self.ninep.Session(f"{self.folder.name}/served", 8192)
+        self.addCleanup(self.session.close)
+
+    def call(self, kind, form, *values):
+        body = struct.pack("<" + form, *values)
+        return self.answer(kind, body)
+
+    def answer(self, kind, body):
+        """An error's number, or what the answer holds."""
+        header = self.ninep.HEADER
+        answer = self.session.answer(header.pack(header.size + len(body), kind, 5) + body)
+        size, answered, tag = header.unpack_from(answer)
+        self.assertEqual((size, tag), (len(answer), 5))
+        self.assertLessEqual(len(answer), 8192)
+        if answered == self.ninep.RLERROR:
+            return struct.unpack("<I", answer[7:])[0]
+        self.assertEqual(answered, kind + 1)
+        return answer[7:]
+
+    def attach(self):
+        self.answer(100, struct.pack("<I", 8192) + self.ninep.text(b"9P2000.L"))
+        self.assertEqual(len(self.answer(104, struct.pack("<IIHHI", 0, self.ninep.NO_FID, 0, 0, 0))), 13)
+
+    def test_parts_of_messages_are_refused(self):
+        self.assertEqual(self.call(120, "I", 0), errno.EPROTO, "before the version is known")
+        self.attach()
+        name = self.ninep.text(b"name")
+        number = struct.pack("<I", 0)
+        for kind, body in ((110, struct.pack("<IIH", 0, 1, 1) + name), (14, number + name + bytes(12)), (116, bytes(16)),
+                           (118, struct.pack("<IQI", 0, 0, 4) + name[2:]), (26, bytes(60)), (72, number + name + bytes(8))):
+            for part in (*(body[:n] for n in range(len(body))), body + b"x"):
+                with self.subTest(kind=kind, part=part):
+                    self.assertEqual(self.answer(kind, part), errno.EPROTO)
+        self.assertEqual(self.call(110, "IIH34s", 0, 1, 17, b"\1\0a" * 17), errno.EPROTO)
+        self.assertEqual(self.call(30, "I", 0), errno.EOPNOTSUPP)
+        self.assertEqual(os.listdir(f"{self.folder.name}/served"), [])
+
+    def test_what_has_no_answer_ends_the_connection(self):
+        self.attach()
+        for message in (b"", bytes(6), bytes(7), struct.pack("<IBHI", 12, 120, 1, 0), struct.pack("<IBH", 8193, 118, 1) + bytes(8186)):
+            with self.subTest(message=message[:20]), self.assertRaises(self.ninep.Malformed):
+                self.session.answer(message)
+
+    def test_nothing_outside_is_reached(self):
+        self.attach()
+        Path(self.folder.name, "secret").write_text("secret")
+        os.symlink(self.folder.name, f"{self.folder.name}/served/link")
+        for name in (b"", b".", b"..", b"../secret", b"link/secret", b"a\0b"):
+            with self.subTest(name=name):
+                self.assertEqual(self.answer(110, struct.pack("<IIH", 0, 1, 1) + self.ninep.text(name)), errno.EINVAL)
+        both = self.ninep.text(b"link") + self.ninep.text(b"secret")
+        # It goes as far as the link itself, which names no fid then.
+        self.assertEqual(self.answer(110, struct.pack("<IIH", 0, 1, 2) + both)[:2], b"\1\0")
+        self.assertEqual(self.call(12, "II", 1, 0), errno.EBADF)
+        self.assertEqual(len(self.answer(110, struct.pack("<IIH", 0, 1, 1) + self.ninep.text(b"link"))), 15)
+        self.assertEqual(self.call(12, "II", 1, 0), errno.ELOOP)
+
+    def test_numbers_that_no_call_takes_are_refused(self):
+        self.attach()
+        self.assertEqual(self.answer(14, struct.pack("<I", 0) + self.ninep.text(b"file") + struct.pack("<III", 2, 0o600, 0))[0], 0)
+        for offset in (1 << 63, (1 << 64) - 1):
+            self.assertEqual(self.call(116, "IQI", 0, offset, 10), errno.EINVAL)
+        self.assertEqual(self.call(26, "IIIIIQQQQQ", 0, self.ninep.SET_SIZE, 0, 0, 0, 1 << 63, 0, 0, 0, 0), errno.EINVAL)
+        self.assertEqual(self.call(116, "IQI", 0, 0, 0xFFFFFFFF), bytes(4))
 
 
 if __name__ == "__main__":
