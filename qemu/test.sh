@@ -130,13 +130,13 @@ one_more_machine() (
 
 two_machines() {
 	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
-		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent'
+		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent' 'mcast.*'
 }
 
 suite() { machines "suite-$1" "$main" netns --suite "$1"; }
 
 kernel_users() {
-	machines vm-ulp "$main" two --test 'ulp.*'
+	machines vm-ulp "$main" two --test 'ulp.*' 'mcast.*'
 }
 
 other_kernels() {
