@@ -112,7 +112,7 @@ impl QpCtx {
             }
             let progress = self.fill(&rcu, &mut core, now, &mut batch);
             // A packet that is kept may be the one that the timer is about.
-            if !core.paging.is_keeping() {
+            if !core.paging.keeps_answers() {
                 if let Some(deadline) = core.engine.poll_timeout() {
                     self.timer.arm_at(deadline);
                 }
@@ -216,7 +216,7 @@ impl QpCtx {
             if core.dead {
                 return;
             }
-            if !core.paging.is_keeping() {
+            if !core.paging.keeps_answers() {
                 let mrs = self.memory(&rcu, &core);
                 let (engine, mut ports, _) = core.split(&self, &mrs);
                 engine.handle_timeout(now_ns(), &mut ports);

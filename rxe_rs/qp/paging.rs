@@ -14,6 +14,7 @@ use crate::mr::{
     Missing,
     MrAccess, //
 };
+use core::cell::Cell;
 use kernel::{
     prelude::*,
     sync::{
@@ -46,6 +47,8 @@ const MAX_AHEAD: u64 = 1 << 20;
 
 /// A packet that is kept.
 struct Kept {
+    /// It answers a request of this side.
+    answers: bool,
     /// Headers and payload.
     bytes: KVec<u8>,
     /// Bytes from BTH to ICRC.
@@ -71,6 +74,7 @@ impl Kept {
             *to = *from;
         }
         Ok(Self {
+            answers: packet.opcode().is_response(),
             bytes,
             len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
             net: meta.net,
@@ -99,10 +103,10 @@ pub(super) struct Paging {
     working: bool,
     /// What could not be got.
     denied: Option<Missing>,
-    /// Packets put off, oldest first.
-    kept: KVec<KBox<Kept>>,
-    /// Those of them that have been dealt with.
-    done: usize,
+    /// Packets put off, oldest first. None is empty but while they are fed again.
+    kept: KVec<Option<KBox<Kept>>>,
+    /// Those of them that answer requests of this side.
+    answers: usize,
     /// Where the next access begins if they follow each other.
     next: u64,
     /// Bytes got ahead last time.
@@ -116,7 +120,7 @@ impl Paging {
             working: false,
             denied: None,
             kept: KVec::new(),
-            done: 0,
+            answers: 0,
             next: 0,
             ahead: 0,
         }
@@ -126,6 +130,12 @@ impl Paging {
     #[inline]
     pub(super) fn is_keeping(&self) -> bool {
         !self.kept.is_empty()
+    }
+
+    /// Packets are kept that may be what the QP's timer is about.
+    #[inline]
+    pub(super) fn keeps_answers(&self) -> bool {
+        self.answers != 0
     }
 
     /// Keeps a packet, if there is room and memory; false if it is dropped.
@@ -145,7 +155,12 @@ impl Paging {
         let Ok(kept) = kept.and_then(|kept| Ok(KBox::new(kept, flags)?)) else {
             return false;
         };
-        self.kept.push_within_capacity(kept).is_ok()
+        let answers = usize::from(kept.answers);
+        let fits = self.kept.push_within_capacity(Some(kept)).is_ok();
+        if fits {
+            self.answers = self.answers.saturating_add(answers);
+        }
+        fits
     }
 
     /// Takes note of what the engine's accesses have missed.
@@ -186,7 +201,7 @@ impl Paging {
     /// Forgets everything: the connection is over.
     pub(super) fn reset(&mut self) {
         self.kept.clear();
-        self.done = 0;
+        self.answers = 0;
         self.wanted = None;
         self.denied = None;
     }
@@ -267,12 +282,15 @@ impl QpCtx {
 
     /// Feeds the packets that were put off, up to the first that must wait again.
     fn replay(&self, rcu: &rcu::Guard, core: &mut QpCore) {
-        let kept = core::mem::take(&mut core.paging.kept);
+        let mut kept = core::mem::take(&mut core.paging.kept);
         let now = now_ns();
         let mrs = self.memory(rcu, core);
         core.paging.warn(&mrs);
-        let mut done = core.paging.done;
-        while let Some(item) = kept.get(done) {
+        let mut done: usize = 0;
+        for slot in kept.iter_mut() {
+            let Some(item) = slot.take() else {
+                break;
+            };
             if let Ok(packet) = Packet::parse(&item.bytes, item.len) {
                 let body = Payload::from_slice(&item.bytes);
                 let payload = body.slice(packet.payload_offset(), packet.payload_len());
@@ -281,18 +299,27 @@ impl QpCtx {
                 let handled = engine.handle_packet(now, &packet, &payload, &meta, &mut ports);
                 if handled == Handled::Later {
                     core.paging.note(&mrs);
+                    *slot = Some(item);
                     break;
                 }
             }
+            let answers = usize::from(item.answers);
+            core.paging.answers = core.paging.answers.saturating_sub(answers);
             done = done.wrapping_add(1);
         }
         core.paging.denied = mrs.denied();
         core.extent = mrs.hint.get();
-        if done < kept.len() {
-            core.paging.kept = kept;
-            core.paging.done = done;
-        } else {
-            core.paging.done = 0;
+        let left = kept.len().saturating_sub(done);
+        if left == 0 {
+            return;
         }
+        if done != 0 {
+            let slots = Cell::from_mut(&mut kept[..]).as_slice_of_cells();
+            for (to, from) in slots.iter().zip(slots.iter().skip(done)) {
+                to.set(from.take());
+            }
+            kept.truncate(left);
+        }
+        core.paging.kept = kept;
     }
 }
