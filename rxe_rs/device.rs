@@ -55,6 +55,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
+    mem::persistence_supported,
     net::{
         netdev::NetDev,
         tx::ROCE_UDP_PORT,
@@ -247,6 +248,7 @@ impl Device for DeviceCtx {
             max_pkeys: u16::try_from(pkeys::LEN).unwrap_or(u16::MAX),
             local_ca_ack_delay: 15,
             atomics: true,
+            persistence: persistence_supported(),
             on_demand: ON_DEMAND,
         }
     }

@@ -8,6 +8,7 @@
 mod demand;
 mod keys;
 mod map;
+mod persist;
 mod segments;
 mod verbs;
 
@@ -173,6 +174,8 @@ pub(crate) struct MrAccess<'g> {
     missing: Cell<Option<Missing>>,
     /// Memory that cannot be got: an access that misses it is refused.
     denied: Cell<Option<Missing>>,
+    /// Bytes that may still be made persistent now.
+    persist_left: Cell<u64>,
 }
 
 /// What an engine is told of a refused access of its own.
@@ -212,6 +215,7 @@ impl<'g> MrAccess<'g> {
             hint: ExtentHint::new(hint),
             missing: Cell::new(None),
             denied: Cell::new(None),
+            persist_left: Cell::new(persist::AT_ONCE),
         }
     }
 

@@ -66,7 +66,8 @@ enum rxe_rs_attr {
  * Adds a segment: pins `length` bytes at `addr` of the calling process, which peers and work
  * requests find at `iova`. All three are multiples of the page size.
  *
- * EINVAL	misaligned, no bytes, addresses that wrap, a key that is not the region's
+ * EINVAL	misaligned, no bytes, addresses that wrap, a key that is not the region's, memory that is
+ *		not persistent for a region that peers may flush to persistence
  * EEXIST	overlaps another segment
  * ENOSPC	RXE_RS_MAX_SEGMENTS are there
  * ENOMEM	no memory, or more than RLIMIT_MEMLOCK allows to pin

@@ -16,7 +16,23 @@ pub use pages::PageList;
 pub use shared::SharedBuf;
 pub use umem::Umem;
 
+use crate::bindings;
 use core::cell::Cell;
+
+/// Whether memory can be persistent on this machine: its caches can be written back.
+pub fn persistence_supported() -> bool {
+    // SAFETY: No requirement.
+    unsafe { bindings::rxe_pmem_supported() }
+}
+
+/// Waits until all that this CPU has begun to write back ([`Memory::write_back`]) is persistent.
+///
+/// Context: bottom halves off since then, or the CPU could be another one.
+#[inline]
+pub fn persist() {
+    // SAFETY: No requirement.
+    unsafe { bindings::rxe_pmem_fence() };
+}
 
 /// An access outside a region, or misaligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +157,39 @@ impl Memory {
         Ok(())
     }
 
+    /// Whether it keeps what is in it when the power goes: pinned pages of a process, all of them
+    /// persistent memory that processors reach through their caches. Process context.
+    pub fn is_persistent(&self) -> bool {
+        match self {
+            Memory::User(m) => m.is_persistent(),
+            // Pages that may change afterwards, or belong to somebody who has not said so.
+            Memory::Dma(_) | Memory::Pages(_) | Memory::Demand(_) | Memory::Buffer(_) => false,
+        }
+    }
+
+    /// Begins to write the caches of `len` bytes at `offset` back to persistent memory;
+    /// [`persist`] ends it.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessFailure::OutOfBounds`], also for memory that is not
+    /// [`is_persistent`](Self::is_persistent).
+    pub fn write_back(
+        &self,
+        offset: u64,
+        len: usize,
+        hint: &ExtentHint,
+    ) -> Result<(), AccessFailure> {
+        let Memory::User(m) = self else {
+            return Err(AccessFailure::OutOfBounds);
+        };
+        m.for_each_run(offset, len, hint, |run| {
+            run.write_back();
+            Ok::<_, OutOfBounds>(())
+        })?;
+        Ok(())
+    }
+
     /// Adds to the word at `offset`, wrapping, and returns its value before. Atomic towards all
     /// CPUs.
     ///
@@ -151,7 +200,7 @@ impl Memory {
     pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, AccessFailure> {
         self.with_word(offset, |word| {
             // SAFETY: `word` is a valid aligned word during the call.
-            unsafe { crate::bindings::rxe_atomic64_fetch_add(word, add) }
+            unsafe { bindings::rxe_atomic64_fetch_add(word, add) }
         })
     }
 
@@ -164,7 +213,7 @@ impl Memory {
     pub fn cmpxchg(&self, offset: u64, old: u64, new: u64) -> Result<u64, AccessFailure> {
         self.with_word(offset, |word| {
             // SAFETY: `word` is a valid aligned word during the call.
-            unsafe { crate::bindings::rxe_atomic64_cmpxchg(word, old, new) }
+            unsafe { bindings::rxe_atomic64_cmpxchg(word, old, new) }
         })
     }
 
@@ -222,6 +271,13 @@ impl Run<'_> {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Begins to write its caches back.
+    #[inline]
+    fn write_back(&self) {
+        // SAFETY: By the type invariant; reads and changes nothing.
+        unsafe { bindings::rxe_pmem_write_back(self.addr.cast(), self.len) };
     }
 
     /// Copies the start of the run to `dst`, as much as both hold; returns the number of bytes.

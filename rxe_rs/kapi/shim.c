@@ -2,6 +2,8 @@
 /*
  * Static inlines for the kapi crate (RDMA part) and the layout table.
  */
+#include <linux/ioport.h>
+#include <linux/libnvdimm.h>
 #include "bindings_helper.h"
 
 /*
@@ -242,6 +244,39 @@ bool rxe_linear_range(u64 addr, size_t len)
 			break;
 	}
 	return true;
+}
+
+/* Whether the caches of this machine can be written back. */
+bool rxe_pmem_supported(void)
+{
+	return IS_ENABLED(CONFIG_ARCH_HAS_PMEM_API);
+}
+
+static bool rxe_pmem_all(phys_addr_t start, size_t len, unsigned long desc)
+{
+	return region_intersects(start, len, IORESOURCE_MEM, desc) == REGION_INTERSECTS;
+}
+
+/* Whether all of a range of consecutive addresses is persistent memory. Process context. */
+bool rxe_pmem_is(void *addr, size_t len)
+{
+	phys_addr_t start = virt_to_phys(addr);
+
+	cond_resched();
+	return rxe_pmem_supported() &&
+	       (rxe_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY) ||
+		rxe_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY_LEGACY));
+}
+
+/* Begins to write the caches back; they all have when rxe_pmem_fence() returns on this processor. */
+void rxe_pmem_write_back(void *addr, size_t len)
+{
+	arch_wb_cache_pmem(addr, len);
+}
+
+void rxe_pmem_fence(void)
+{
+	pmem_wmb();
 }
 
 u64 rxe_atomic64_fetch_add(u64 *p, u64 add)

@@ -103,6 +103,12 @@ void rxe_dmabuf_put(struct rxe_dmabuf *buf);
 
 bool rxe_linear_range(u64 addr, size_t len);
 
+/* Memory that keeps what is in it. */
+bool rxe_pmem_supported(void);
+bool rxe_pmem_is(void *addr, size_t len);
+void rxe_pmem_write_back(void *addr, size_t len);
+void rxe_pmem_fence(void);
+
 u64 rxe_atomic64_fetch_add(u64 *p, u64 add);
 u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new);
 

@@ -120,7 +120,9 @@ impl Fast {
             return Err(KeyFault);
         };
         let wraps = reg.iova.checked_add(reg.length).is_none();
-        if !access.is_consistent() || reg.length > pages.len() || wraps {
+        // What the pages are is not looked at here: they are ordinary memory.
+        let lasting = access.contains(Access::FLUSH_PERSISTENT);
+        if !access.is_consistent() || lasting || reg.length > pages.len() || wraps {
             return Err(KeyFault);
         }
         self.valid.change(|valid| {

@@ -155,6 +155,14 @@ impl Map {
         }
     }
 
+    /// Whether all of it is persistent memory. Process context.
+    pub(super) fn is_persistent(&self) -> bool {
+        match &self.pieces {
+            Pieces::One(piece) => piece.memory.is_persistent(),
+            Pieces::Many(table) => table.iter().all(|s| s.piece.memory.is_persistent()),
+        }
+    }
+
     /// Number of segments.
     pub(super) fn count(&self) -> usize {
         match &self.pieces {
@@ -248,6 +256,20 @@ impl Map {
         }
     }
 
+    /// Address and length of the first memory from address `at` on, up to where its segment ends.
+    pub(super) fn memory_from(&self, at: u64) -> Option<(u64, u64)> {
+        match &self.pieces {
+            Pieces::One(_) => {
+                let start = base(&self.desc);
+                let end = start.checked_add(self.desc.length)?;
+                let from = at.max(start);
+                let len = end.checked_sub(from)?;
+                (len != 0).then_some((from, len))
+            }
+            Pieces::Many(table) => segments::from(table, at),
+        }
+    }
+
     /// The memory at address `addr`, and the offset in it, if it is got on demand and holds `len`
     /// bytes there. Such memory is never one of several segments.
     pub(super) fn on_demand(&self, addr: u64, len: u64) -> Option<(Arc<Memory>, u64)> {
@@ -324,6 +346,16 @@ impl Place<'_> {
                 Ok(())
             }
             Place::Parts(parts) => parts.write(src),
+        }
+    }
+
+    /// Begins to write the caches of `len` bytes there back to persistent memory.
+    pub(super) fn write_back(&self, len: usize) -> Result<(), AccessFailure> {
+        match self {
+            Place::Whole(memory, at, hint) => memory.write_back(*at, len, hint),
+            Place::Parts(parts) => parts.each(parts.addr, len, |memory, at, part| {
+                memory.write_back(at, part, parts.hint)
+            }),
         }
     }
 

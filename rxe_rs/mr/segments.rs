@@ -9,6 +9,7 @@ use super::{
         Piece,
         Table, //
     },
+    verbs::lasting,
     Fixed,
     Kind,
     MrCtx,
@@ -156,6 +157,7 @@ impl MrCtx {
             return Err(ENOSPC);
         }
         let umem = pinner.pin(addr, length, old.desc.access.bits())?;
+        lasting(dev, old.desc.access, || umem.is_persistent())?;
         let handle = old.next_handle();
         let memory = Arc::new(Memory::User(umem), GFP_KERNEL)?;
         let segment = Segment::new(iova, length, Piece { memory, handle });

@@ -85,6 +85,21 @@ fn consistent(dev: &DeviceCtx, access: u32) -> Result<Access> {
     }
 }
 
+/// Whether a region may have these rights over memory that is, or is not, persistent.
+pub(super) fn lasting(
+    dev: &DeviceCtx,
+    access: Access,
+    is_persistent: impl FnOnce() -> bool,
+) -> Result {
+    if !access.contains(Access::FLUSH_PERSISTENT) || is_persistent() {
+        Ok(())
+    } else {
+        Err(dev
+            .handle
+            .refuse(c"flushing to persistence, of memory that is not persistent"))
+    }
+}
+
 /// Whether a user's region may lie there.
 fn fits(dev: &DeviceCtx, iova: u64, length: u64) -> Result {
     if length <= MAX_MR_SIZE && iova.checked_add(length).is_some() {
@@ -151,6 +166,7 @@ impl MrCtx {
 }
 
 fn register(dev: &DeviceCtx, desc: MrDesc, memory: Memory) -> Result<MrCreated<MrCtx>> {
+    lasting(dev, desc.access, || memory.is_persistent())?;
     let memory = Arc::new(memory, GFP_KERNEL)?;
     let room = UniqueArc::new_uninit(GFP_KERNEL)?;
     let make = |key| {
@@ -177,6 +193,7 @@ impl MemoryRegion for MrCtx {
         .union(Access::HUGETLB)
         .union(Access::ON_DEMAND)
         .union(Access::FLUSH_GLOBAL)
+        .union(Access::FLUSH_PERSISTENT)
         .bits();
 
     fn register(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, user: UserMr) -> Result<MrCreated<Self>> {
@@ -299,6 +316,7 @@ impl MemoryRegion for MrCtx {
                 Ok(Piece { memory, handle })
             })?,
         };
+        lasting(dev, new.desc.access, || new.is_persistent())?;
         let new = Arc::new(new, GFP_KERNEL)?;
         fixed.close()?;
         drop(old);

@@ -17,7 +17,8 @@ pub mod fuzz;
 pub mod mutate;
 
 use crate::engine::ports::{
-    AtomicOp, Count, Dest, Handled, LocalFault, Ports, RemoteFault, RemoteRight, Taken, Tx, TxFault,
+    AtomicOp, Count, Dest, Flushed, Handled, LocalFault, Ports, RemoteFault, RemoteRight, Taken,
+    Tx, TxFault,
 };
 use crate::engine::qp::{JOBS, RESOURCES};
 use crate::engine::wc::{NetKind, Wc, WcStatus};
@@ -28,6 +29,7 @@ use crate::wire::feth::Selectivity;
 use crate::wire::icrc::{icrc, SoftCrc};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
+use crate::wire::Feth;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::vec::Vec;
@@ -51,6 +53,9 @@ const KEPT: usize = 64;
 
 /// Time it takes to get pages, in nanoseconds.
 const PAGE_IN_NS: u64 = 40_000;
+
+/// Time between two pieces of a FLUSH, in nanoseconds.
+const PIECE_NS: u64 = 3_000;
 
 /// Key of each host's only region.
 pub const RKEY: RKey = RKey(0x1234_5678);
@@ -141,6 +146,14 @@ pub struct Host {
     pub key_ops: RefCell<Vec<(KeyOp, usize)>>,
     /// FLUSHes executed: address, length and kind.
     pub flushes: RefCell<Vec<(u64, u32, FlushKind)>>,
+    /// What a loss of power would leave; as long as the memory, or empty if nobody asks.
+    pub persistent: RefCell<Vec<u8>>,
+    /// Bytes that are made persistent at once.
+    pub piece: usize,
+    /// Pieces that have been made persistent.
+    pub pieces: Cell<usize>,
+    /// A FLUSH has begun and is not done.
+    flushing: Cell<bool>,
     /// Keys that no such request may name.
     pub bad_keys: Vec<RKey>,
     /// Send requests whose local buffers turn out to be unusable.
@@ -192,6 +205,22 @@ impl Host {
         } else {
             Err(RemoteFault::NotPresent)
         }
+    }
+
+    /// What comes behind a FLUSH waits for it.
+    fn change(&self) {
+        assert!(!self.flushing.get(), "a request has overtaken a FLUSH");
+    }
+
+    /// Makes a piece of `at..end` persistent and returns its end.
+    fn persist(&self, at: usize, end: usize) -> usize {
+        let to = end.min(at.saturating_add(self.piece));
+        let mut image = self.persistent.borrow_mut();
+        if let Some(image) = image.get_mut(at..to) {
+            image.copy_from_slice(&self.memory.borrow()[at..to]);
+        }
+        self.pieces.set(self.pieces.get() + 1);
+        to
     }
 
     fn remote(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
@@ -257,6 +286,7 @@ impl Ports for Host {
     }
 
     fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
+        self.change();
         let buf = self.current.expect("a receive is in use");
         assert!(offset as usize + src.len() <= buf.len as usize);
         let range = self.local(buf.at + offset as usize, src.len())?;
@@ -281,12 +311,14 @@ impl Ports for Host {
     }
 
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
+        self.change();
         let at = self.reach(rkey, addr, src.len())?;
         src.copy_to(&mut self.memory.borrow_mut()[at..at + src.len()]);
         Ok(())
     }
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
+        self.change();
         let at = self.reach(rkey, addr, 8)?;
         let word = &mut self.memory.borrow_mut()[at..at + 8];
         let old = u64::from_ne_bytes(word.try_into().unwrap());
@@ -306,13 +338,28 @@ impl Ports for Host {
         addr: u64,
         len: u32,
         kind: FlushKind,
-    ) -> Result<(), RemoteFault> {
-        match kind.selectivity {
-            Selectivity::Range => self.remote(rkey, addr, len as usize).map(|_| ())?,
-            Selectivity::Region => self.remote(rkey, self.grant_from as u64, 0).map(|_| ())?,
+        from: Option<u64>,
+    ) -> Result<Flushed, RemoteFault> {
+        let (start, len_all) = match kind.selectivity {
+            Selectivity::Range => (self.remote(rkey, addr, len as usize)?, len as usize),
+            Selectivity::Region => {
+                let start = self.remote(rkey, self.grant_from as u64, 0)?;
+                (start, self.memory.borrow().len() - start)
+            }
+        };
+        self.flushing.set(false);
+        if kind.placement & Feth::PERSISTENT != 0 {
+            let end = start + len_all;
+            let at = from.map_or(start, |at| at as usize);
+            assert!((start..=end).contains(&at), "a FLUSH goes on elsewhere");
+            let to = self.persist(at, end);
+            if to < end {
+                self.flushing.set(true);
+                return Ok(Flushed::UpTo(to as u64));
+            }
         }
         self.flushes.borrow_mut().push((addr, len, kind));
-        Ok(())
+        Ok(Flushed::All)
     }
 
     fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
@@ -515,6 +562,7 @@ impl Pair {
         for side in 0..2 {
             let fill = pair.rng.u8(..);
             pair.hosts[side].memory = RefCell::new(vec![fill; memory]);
+            pair.hosts[side].piece = usize::MAX;
             let qp = &mut pair.qps[side];
             let host = &mut pair.hosts[side];
             qp.set_state(State::Init, host);
@@ -678,7 +726,12 @@ impl Pair {
         }
     }
 
-    /// Lets pages go, and begins to get those that were missed.
+    /// Forgets the packets that were put off on one side.
+    pub fn forget(&mut self, side: usize) {
+        self.kept[side].clear();
+    }
+
+    /// Lets pages go, and begins to get those that were missed; a FLUSH goes on soon.
     fn page(&mut self) {
         for side in 0..2 {
             let host = &mut self.hosts[side];
@@ -688,6 +741,9 @@ impl Pair {
             }
             if !host.wanted.get_mut().is_empty() && self.page_in_at[side].is_none() {
                 self.page_in_at[side] = Some(self.now + PAGE_IN_NS);
+            }
+            if !self.kept[side].is_empty() && self.page_in_at[side].is_none() {
+                self.page_in_at[side] = Some(self.now + PIECE_NS);
             }
         }
     }
@@ -725,7 +781,10 @@ impl Pair {
         let mut timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
         for (timer, kept) in timers.iter_mut().zip(&self.kept) {
             // What has come and waits may be what the timer is about.
-            if !kept.is_empty() {
+            let answers = |udp: &Vec<u8>| {
+                Packet::parse(udp, udp.len()).is_ok_and(|p| p.opcode().is_response())
+            };
+            if kept.iter().any(answers) {
                 *timer = None;
             }
         }

@@ -53,7 +53,8 @@ enum Turn {
     Done,
     /// There is more to send.
     More,
-    /// Memory is to be got, and the caller is the one to see to it. There may be more to send.
+    /// Memory is to be got, or a FLUSH to go on, and the caller is the one to see to it. There may
+    /// be more to send.
     Page,
 }
 

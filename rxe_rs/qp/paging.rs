@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a QP does when memory it needs is not there.
+//! What a QP does when memory it needs is not there, or when a FLUSH is too much to do at once.
 //!
 //! The engine leaves everything as it is: a send request that cannot be gathered stays where it is,
 //! so does a response, and a packet whose data cannot be placed is kept, with those that come
 //! behind it, for UC and UD peers would not send them again. A work item gets the memory and lets
 //! the QP go on. What cannot be got is refused when it is asked for once more.
+//!
+//! A FLUSH is kept in the same way. The work item feeds it again until it is done, a piece each
+//! time: in process context others get the CPU in between, whoever is to pay for it.
 
 use super::{
     QpCore,
@@ -188,7 +191,8 @@ impl Paging {
     /// True if the work item is to be queued.
     #[inline]
     pub(super) fn start(&mut self) -> bool {
-        let start = self.wanted.is_some() && !self.working;
+        // What is kept and wants no memory is a FLUSH that is not done.
+        let start = (self.wanted.is_some() || self.is_keeping()) && !self.working;
         self.working |= start;
         start
     }

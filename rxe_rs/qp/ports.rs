@@ -39,6 +39,7 @@ use rxe_proto::{
         ports::{
             AtomicOp,
             Count,
+            Flushed,
             LocalFault,
             Ports,
             RemoteFault,
@@ -201,21 +202,26 @@ impl Ports for QpPorts<'_, '_> {
         addr: u64,
         len: u32,
         kind: FlushKind,
-    ) -> Result<(), RemoteFault> {
-        if kind.placement & Feth::PERSISTENT != 0 {
-            // No region has the right.
-            return Err(RemoteFault::Refused);
-        }
-        let rights = Access::FLUSH_GLOBAL;
-        match kind.selectivity {
-            Selectivity::Range => self.mrs.check(rkey.0, addr, len, rights),
-            Selectivity::Region => self.mrs.check_all(rkey.0, rights),
-        }
-        .map_err(remote_fault)?;
+        from: Option<u64>,
+    ) -> Result<Flushed, RemoteFault> {
+        let rights = flush_rights(kind.placement);
+        let lasts = rights.contains(Access::FLUSH_PERSISTENT);
+        let flushed = match (kind.selectivity, lasts) {
+            (Selectivity::Range, true) => self.mrs.persist_range(rkey.0, addr, len, rights, from),
+            (Selectivity::Region, true) => self.mrs.persist_all(rkey.0, rights, from),
+            (Selectivity::Range, false) => {
+                let checked = self.mrs.check(rkey.0, addr, len, rights);
+                checked.map(|()| Flushed::All)
+            }
+            (Selectivity::Region, false) => {
+                let checked = self.mrs.check_all(rkey.0, rights);
+                checked.map(|()| Flushed::All)
+            }
+        };
         // What earlier requests wrote is in the caches, where all processors and devices see it,
         // before the answer is.
         context::write_barrier();
-        Ok(())
+        flushed.map_err(remote_fault)
     }
 
     fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
@@ -257,6 +263,17 @@ impl Ports for QpPorts<'_, '_> {
         };
         tally.each(|counters| counters.count(what));
     }
+}
+
+/// Rights that a FLUSH with these placement bits needs.
+fn flush_rights(placement: u8) -> Access {
+    [
+        (Feth::GLOBAL, Access::FLUSH_GLOBAL),
+        (Feth::PERSISTENT, Access::FLUSH_PERSISTENT),
+    ]
+    .into_iter()
+    .filter(|(bit, _)| placement & bit != 0)
+    .fold(Access::NONE, |all, (_, right)| all.union(right))
 }
 
 fn rights(right: RemoteRight) -> Access {

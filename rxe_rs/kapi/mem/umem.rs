@@ -110,6 +110,15 @@ impl Umem {
         self.extents.len()
     }
 
+    /// Whether all of it is persistent memory. Process context.
+    pub fn is_persistent(&self) -> bool {
+        self.extents.iter().enumerate().all(|(index, extent)| {
+            let len = self.end_of(index).wrapping_sub(extent.offset);
+            // SAFETY: Only looks at what is known of the addresses.
+            unsafe { bindings::rxe_pmem_is(extent.addr, len as usize) }
+        })
+    }
+
     /// End of the extent at `index`, counted from the start of the region.
     fn end_of(&self, index: usize) -> u64 {
         self.extents

@@ -47,6 +47,8 @@ pub struct DeviceAttr {
     pub local_ca_ack_delay: u8,
     /// Atomic operations are atomic with respect to the CPUs as well as to this device.
     pub atomics: bool,
+    /// Peers may flush memory to persistence.
+    pub persistence: bool,
     /// What works on memory that is got on demand.
     pub on_demand: OnDemand,
 }
@@ -139,6 +141,9 @@ impl DeviceAttr {
             | bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE
             | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B)
             as u64;
+        if self.persistence {
+            to.device_cap_flags |= bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_PERSISTENT as u64;
+        }
         // Whatever fits: the core passes both in 16 bits.
         to.cq_caps.max_cq_moderation_count = u16::MAX;
         to.cq_caps.max_cq_moderation_period = u16::MAX;

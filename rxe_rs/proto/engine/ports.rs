@@ -38,9 +38,19 @@ pub enum RemoteFault {
 pub enum Handled {
     /// It is dealt with, whatever came of it.
     Done,
-    /// Memory it needs is not there. Nothing has happened: feed it again when the memory may be
-    /// there, and what came after it only then.
+    /// Memory it needs is not there, or it asks for more work than is done at once. The QP is as
+    /// if it had not come: feed it again when the memory may be there, or after a moment, and what
+    /// came after it only then.
     Later,
+}
+
+/// How far a FLUSH has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flushed {
+    /// It is done.
+    All,
+    /// Up to this address of the region. The rest, or all of it, was too much to do now.
+    UpTo(u64),
 }
 
 /// Rights that a remote operation asks of a region.
@@ -262,15 +272,17 @@ pub trait Ports {
     /// is a multiple of 8.
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
 
-    /// Makes what was written to `len` bytes at `addr`, or to the whole region, visible as far as
-    /// `kind` asks.
+    /// Makes what was written to `len` bytes at `addr`, or to the whole region, visible or
+    /// persistent as `kind` asks, or a part of that: what takes long is cut into pieces. `from` is
+    /// the address that the piece before ended at.
     fn remote_flush(
         &self,
         rkey: RKey,
         addr: u64,
         len: u32,
         kind: FlushKind,
-    ) -> Result<(), RemoteFault>;
+        from: Option<u64>,
+    ) -> Result<Flushed, RemoteFault>;
 
     /// Executes a request about keys. When it returns, what it ended is not used any more and what
     /// it began can be used.

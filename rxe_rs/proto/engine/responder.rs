@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Requests of an RC peer: sequence, execution, duplicates, NAKs.
 
-use super::ports::{AtomicOp, Count, Handled, LocalFault, Ports, RemoteFault, RemoteRight, Taken};
+use super::ports::{
+    AtomicOp, Count, Flushed, Handled, LocalFault, Ports, RemoteFault, RemoteRight, Taken,
+};
 use super::qp::Qp;
 use super::requester::packets;
 use super::response::{Answer, Job, JobQueue, NO_CREDITS};
@@ -61,6 +63,16 @@ enum Kept {
     },
 }
 
+/// A FLUSH that is done in pieces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Flushing {
+    psn: Psn,
+    rkey: RKey,
+    addr: u64,
+    len: u32,
+    kind: FlushKind,
+}
+
 /// Whether a NAK for the expected PSN is out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waiting {
@@ -92,6 +104,8 @@ pub(super) struct Responder {
     pub(super) ack: Option<(Psn, Syndrome)>,
     /// The QP is in error, but responses owed before still go out.
     pub(super) closing: bool,
+    /// The expected request if it is a FLUSH that has begun, and the address that it has reached.
+    flushing: Option<(Flushing, u64)>,
     next_resource: usize,
 }
 
@@ -99,7 +113,7 @@ pub(super) struct Responder {
 pub(super) enum Refusal {
     /// No receive is posted.
     Rnr,
-    /// Memory it needs is not there: as if it had not come.
+    /// Memory it needs is not there, or it takes long: as if it had not come.
     Later,
     /// The request is refused for good and the QP fails; a receive in use completes with the
     /// status.
@@ -132,6 +146,7 @@ impl Responder {
             jobs: JobQueue::new(),
             ack: None,
             closing: false,
+            flushing: None,
             next_resource: 0,
         }
     }
@@ -635,8 +650,25 @@ impl Qp {
             placement,
             selectivity,
         };
-        ports.remote_flush(reth.rkey(), reth.va(), reth.dma_len(), kind)?;
-        self.answer_done(ports);
+        let (rkey, addr, len) = (reth.rkey(), reth.va(), reth.dma_len());
+        let this = Flushing {
+            psn: self.resp.epsn,
+            rkey,
+            addr,
+            len,
+            kind,
+        };
+        // Another request may have come with this PSN before, and have been lost half-way.
+        let begun = self.resp.flushing.take().filter(|begun| begun.0 == this);
+        let from = begun.map(|(_, at)| at);
+        match ports.remote_flush(rkey, addr, len, kind, from)? {
+            Flushed::All => self.answer_done(ports),
+            Flushed::UpTo(at) => {
+                // What comes behind it waits, so nothing is executed before it is done.
+                self.resp.flushing = Some((this, at));
+                return Err(Refusal::Later);
+            }
+        }
         Ok(())
     }
 

@@ -111,6 +111,13 @@ pub fn exactly<P>(table: &[Segment<P>], start: u64, length: u64) -> Option<Range
     (last.end == end).then_some(first..stop)
 }
 
+/// Address and length of the first memory from `addr` on, up to where its segment ends.
+pub fn from<P>(table: &[Segment<P>], addr: u64) -> Option<(u64, u64)> {
+    let segment = table.get(table.partition_point(|s| s.end <= addr))?;
+    let start = segment.start.max(addr);
+    Some((start, segment.end.checked_sub(start)?))
+}
+
 /// Start and length of the smallest range that holds all segments, holes included.
 pub fn bounds<P>(table: &[Segment<P>]) -> Option<(u64, u64)> {
     let (first, last) = (table.first()?, table.last()?);

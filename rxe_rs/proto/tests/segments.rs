@@ -66,6 +66,23 @@ fn accesses_go_through_a_run_and_stop_at_a_hole() {
 }
 
 #[test]
+fn what_comes_next() {
+    let t = table(&[(0x1000, 0x1000), (0x2000, 0x2000), (0x5000, 0x1000)]);
+    for (addr, expected) in [
+        (0, Some((0x1000, 0x1000))),
+        (0x1fff, Some((0x1fff, 1))),
+        (0x2000, Some((0x2000, 0x2000))),
+        (0x4000, Some((0x5000, 0x1000))),
+        (0x5001, Some((0x5001, 0xfff))),
+        (0x6000, None),
+        (u64::MAX, None),
+    ] {
+        assert_eq!(from(&t, addr), expected, "{addr:#x}");
+    }
+    assert_eq!(from::<usize>(&[], 0), None);
+}
+
+#[test]
 fn a_wrong_guess_changes_nothing() {
     let t = table(&[(0, 10), (20, 10), (40, 10), (60, 10)]);
     for guess in [0, 1, 2, 3, 4, 99, usize::MAX - 1, usize::MAX] {

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+//! FLUSH to persistence: done in pieces, once, before it is answered and before what comes behind it.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::{FlushKind, SendOp, SendWr};
+use rxe_proto::engine::State;
+use rxe_proto::ids::Mtu;
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf};
+use rxe_proto::wire::feth::Selectivity;
+use rxe_proto::wire::Feth;
+
+const MEMORY: usize = 1 << 18;
+const PIECE: usize = 1024;
+const SECOND: u64 = 1_000_000_000;
+/// Bytes of a message, and of what it has of the memory.
+const MESSAGE: u32 = 5000;
+const SLOT: usize = 8192;
+const ROUNDS: usize = MEMORY / SLOT;
+
+fn pair(seed: u64, link: Link) -> Pair {
+    let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
+    for side in 0..2 {
+        pair.qps[side].attrs.remote_flush = Feth::GLOBAL | Feth::PERSISTENT;
+        let host = &mut pair.hosts[side];
+        host.piece = PIECE;
+        host.persistent = vec![0; MEMORY].into();
+    }
+    let mut state = seed as u32;
+    for byte in pair.hosts[0].memory.borrow_mut().iter_mut() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *byte = (state >> 24) as u8;
+    }
+    pair
+}
+
+fn flush(wr_id: u64, addr: usize, length: u32, selectivity: Selectivity) -> SendWr {
+    let mut request = wr(SendOp::Flush, wr_id, length);
+    request.remote_addr = addr as u64;
+    request.set_flush(FlushKind {
+        placement: Feth::PERSISTENT,
+        selectivity,
+    });
+    request
+}
+
+fn range(wr_id: u64, addr: usize, length: u32) -> SendWr {
+    flush(wr_id, addr, length, Selectivity::Range)
+}
+
+fn write(wr_id: u64, addr: usize, length: u32) -> SendWr {
+    let mut request = wr(SendOp::Write, wr_id, length);
+    request.remote_addr = addr as u64;
+    request
+}
+
+/// Pieces that `length` bytes are made persistent in.
+fn pieces(length: usize) -> usize {
+    length.div_ceil(PIECE)
+}
+
+/// WRITEs and FLUSHes of ranges and of the region, and behind them what must not overtake them: the simulator sees to
+/// that. When a FLUSH completes, what was written before it is persistent. Whatever happens on the wire, each is done once.
+fn traffic(seed: u64, link: Link) -> Pair {
+    let mut pair = pair(seed, link);
+    let mut expected = 0;
+    let mut flushes = Vec::new();
+    for n in 0..ROUNDS {
+        let (at, id) = (n * SLOT, 4 * n as u64);
+        pair.post(0, write(id, at, MESSAGE), at);
+        if n % 5 == 4 {
+            pair.post(0, flush(id + 1, 0, 0, Selectivity::Region), 0);
+            expected += pieces(MEMORY);
+        } else {
+            pair.post(0, range(id + 1, at, MESSAGE), 0);
+            expected += pieces(MESSAGE as usize);
+        }
+        flushes.push((id + 1, at));
+        // Behind the range that was flushed.
+        let mut word = wr(SendOp::AtomicWrite, id + 2, 8);
+        word.remote_addr = (at + SLOT - 8) as u64;
+        pair.post(0, word, at);
+        let mut other = wr(
+            [SendOp::Send, SendOp::Read, SendOp::FetchAdd][n % 3],
+            id + 3,
+            8,
+        );
+        other.remote_addr = (at + SLOT - 16) as u64;
+        if other.op == SendOp::Send {
+            pair.hosts[1].receives.push_back(RecvBuf {
+                wr_id: id,
+                at: at + SLOT - 24,
+                len: 8,
+            });
+        }
+        pair.post(0, other, at + MESSAGE as usize);
+    }
+    let mut seen = 0;
+    let end = pair.now + 1000 * SECOND;
+    while pair.now < end && pair.step() {
+        for wc in pair.hosts[0].sent.iter().skip(seen) {
+            let Some((_, at)) = flushes.iter().find(|(id, _)| *id == wc.wr_id) else {
+                continue;
+            };
+            let bytes = *at..at + MESSAGE as usize;
+            assert_eq!(
+                pair.hosts[1].persistent.borrow()[bytes.clone()],
+                pair.hosts[0].memory.borrow()[bytes],
+                "seed {seed}: {} is not persistent",
+                wc.wr_id
+            );
+        }
+        seen = pair.hosts[0].sent.len();
+    }
+    let all: Vec<_> = (0..4 * ROUNDS as u64)
+        .map(|id| (id, WcStatus::Success))
+        .collect();
+    assert_eq!(pair.statuses(0), all, "seed {seed}");
+    assert_eq!(
+        pair.hosts[1].flushes.borrow().len(),
+        ROUNDS,
+        "seed {seed}: lost or doubled"
+    );
+    assert_eq!(
+        pair.hosts[1].pieces.get(),
+        expected,
+        "seed {seed}: pieces lost or doubled"
+    );
+    pair
+}
+
+#[test]
+fn in_order_and_without_retries() {
+    for seed in seeds(20) {
+        let pair = traffic(seed, Link::PERFECT);
+        assert!(pair.put_off > 0);
+        for side in 0..2 {
+            for count in [
+                Count::Timeout,
+                Count::ImpliedNak,
+                Count::RnrNakSent,
+                Count::RemoteAccessError,
+            ] {
+                assert_eq!(
+                    pair.hosts[side].counts[count.index()],
+                    0,
+                    "seed {seed}: {count:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn once_on_a_bad_wire() {
+    for seed in seeds(60) {
+        let link = Link {
+            loss: 0.03,
+            duplicate: 0.1,
+            reorder: 0.05,
+            busy: 0.02,
+            ..Link::PERFECT
+        };
+        traffic(seed, link);
+    }
+}
+
+/// An answer that was lost is given again; the peer has asked only because of that.
+#[test]
+fn a_duplicate_is_answered_and_not_executed() {
+    let mut pair = pair(1, Link::PERFECT);
+    pair.post(0, range(0, 0, 10 * PIECE as u32), 0);
+    while pair.hosts[1].flushes.borrow().is_empty() {
+        assert!(pair.step());
+    }
+    pair.transmit(1);
+    pair.cut();
+    assert!(pair.hosts[0].sent.is_empty());
+    pair.run(100 * SECOND);
+    assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
+    assert_eq!(pair.hosts[1].pieces.get(), 10);
+    assert_eq!(pair.hosts[1].counts[Count::DuplicateRequest.index()], 1);
+}
+
+/// What was asked for before is answered while a FLUSH goes on.
+#[test]
+fn earlier_answers_do_not_wait() {
+    let mut pair = pair(2, Link::PERFECT);
+    pair.qps[0].attrs.timeout = 0;
+    pair.post(0, wr(SendOp::Read, 0, 8 * MESSAGE), 0);
+    pair.post(0, flush(1, 0, 0, Selectivity::Region), 0);
+    while pair.hosts[0].sent.is_empty() {
+        assert!(pair.step());
+    }
+    assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
+    assert!(pair.hosts[1].pieces.get() < pieces(MEMORY) / 2);
+    pair.run(100 * SECOND);
+    assert_eq!(pair.statuses(0)[1..], [(1, WcStatus::Success)]);
+}
+
+/// Lets a FLUSH of everything get half-way.
+fn half_way(pair: &mut Pair) {
+    pair.post(0, flush(0, 0, 0, Selectivity::Region), 0);
+    while pair.hosts[1].pieces.get() < pieces(MEMORY) / 2 {
+        assert!(pair.step());
+    }
+    assert!(pair.hosts[0].sent.is_empty());
+}
+
+/// A request of the side that flushes was lost: it is sent again before the FLUSH is done.
+#[test]
+fn own_requests_are_not_forgotten() {
+    let mut pair = pair(7, Link::PERFECT);
+    pair.qps[0].attrs.timeout = 0;
+    pair.qps[1].attrs.timeout = 4;
+    half_way(&mut pair);
+    pair.hosts[1].memory.borrow_mut()[..8].fill(0xa5);
+    pair.post(1, write(9, SLOT, 8), 0);
+    pair.transmit(1);
+    pair.cut();
+    while pair.hosts[0].memory.borrow()[SLOT..SLOT + 8] != [0xa5; 8] {
+        assert!(pair.step());
+    }
+    assert!(pair.hosts[0].sent.is_empty());
+    pair.run(100 * SECOND);
+    assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
+    assert_eq!(pair.statuses(1), [(9, WcStatus::Success)]);
+}
+
+/// The region goes while it is being flushed: the peer is told, and not that all is well.
+#[test]
+fn refused_half_way() {
+    let mut pair = pair(3, Link::PERFECT);
+    half_way(&mut pair);
+    pair.hosts[1].invalid.set(true);
+    pair.run(100 * SECOND);
+    assert_eq!(pair.statuses(0), [(0, WcStatus::RemAccessErr)]);
+    assert_eq!(pair.qps[1].state(), State::Err);
+    assert!(pair.hosts[1].flushes.borrow().is_empty());
+}
+
+/// There was no memory to keep the request in: it goes on when it comes again.
+#[test]
+fn lost_half_way() {
+    let mut pair = pair(4, Link::PERFECT);
+    half_way(&mut pair);
+    pair.forget(1);
+    let before = pair.packets_sent;
+    pair.run(100 * SECOND);
+    assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
+    assert_eq!(pair.hosts[1].pieces.get(), pieces(MEMORY));
+    assert!(
+        pair.packets_sent >= before + 2,
+        "the request, and its answer"
+    );
+}
+
+/// Another connection begins with the same sequence number and the same request: nothing of the old one counts.
+#[test]
+fn nothing_is_left_of_a_connection() {
+    let mut pair = pair(5, Link::PERFECT);
+    let (psn, attrs) = (pair.qps[1].rq_psn(), pair.qps[1].attrs);
+    half_way(&mut pair);
+    pair.forget(1);
+    let (qp, host) = (&mut pair.qps[1], &mut pair.hosts[1]);
+    qp.set_state(State::Reset, host);
+    qp.set_state(State::Init, host);
+    qp.attrs = attrs;
+    qp.set_rq_psn(psn);
+    qp.set_state(State::Rtr, host);
+    let before = host.pieces.replace(0);
+    assert!(before < pieces(MEMORY));
+    pair.run(100 * SECOND);
+    assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
+    assert_eq!(pair.hosts[1].pieces.get(), pieces(MEMORY));
+}
+
+/// The right to one kind is not the right to the other, and a bit that nobody knows is no right.
+#[test]
+fn placement() {
+    let (global, persistent) = (Feth::GLOBAL, Feth::PERSISTENT);
+    for (right, placement, status) in [
+        (global, persistent, WcStatus::RemAccessErr),
+        (global, global | persistent, WcStatus::RemAccessErr),
+        (persistent, global, WcStatus::RemAccessErr),
+        (persistent, persistent, WcStatus::Success),
+        (global | persistent, global | persistent, WcStatus::Success),
+        (global | persistent, persistent | 4, WcStatus::RemInvReqErr),
+    ] {
+        let mut pair = pair(6, Link::PERFECT);
+        pair.qps[1].attrs.remote_flush = right;
+        let mut request = range(0, 0, 100);
+        request.set_flush(FlushKind {
+            placement,
+            selectivity: Selectivity::Range,
+        });
+        pair.post(0, request, 0);
+        pair.run(SECOND);
+        assert_eq!(pair.statuses(0), [(0, status)], "{right} {placement}");
+    }
+}
