@@ -16,7 +16,7 @@ import types
 
 from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
-from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
@@ -550,48 +550,6 @@ def atomic_write(names):
         assert b.mr.read(64, 0) == pattern(64)
 
 
-def flush(names):
-    """A FLUSH after a WRITE, of a range and of the whole region; only with the right."""
-    def put(key, addr, length, kind, level, status=e.IBV_WC_SUCCESS):
-        a.qp.wr_start()
-        a.qp.wr_id = 4
-        a.qp.wr_flags = e.IBV_SEND_SIGNALED
-        a.qp.wr_flush(key, addr, length, kind, level)
-        a.qp.wr_complete()
-        return a.complete(status)
-
-    right = e.IBV_ACCESS_FLUSH_GLOBAL
-    ops = e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE
-    whole, part = e.IBV_FLUSH_MR, e.IBV_FLUSH_RANGE
-    a, b = extended(names, ops, ACCESS | right, ACCESS | right)
-    for level in (part, whole, part):
-        data = pattern(5000, level)
-        a.mr.write(data, 5000)
-        a.qp.wr_start()
-        a.qp.wr_id = 5
-        a.qp.wr_flags = e.IBV_SEND_SIGNALED
-        a.qp.wr_rdma_write(b.mr.rkey, b.mr.buf)
-        a.qp.wr_set_sge(a.sge(5000))
-        a.qp.wr_complete()
-        assert put(b.mr.rkey, b.mr.buf, 5000, e.IBV_FLUSH_GLOBAL, level).wr_id == 5
-        wc = a.complete()
-        assert wc.wr_id == 4 and wc.opcode == e.IBV_WC_FLUSH, wc
-        assert b.mr.read(5000, 0) == data
-    put(b.mr.rkey, b.mr.buf + 60000, 5537, e.IBV_FLUSH_GLOBAL, part, REFUSED)
-    persistent = e.IBV_ACCESS_FLUSH_PERSISTENT
-    for access, rights, kind in ((ACCESS, ACCESS | right, e.IBV_FLUSH_GLOBAL), (ACCESS | right, ACCESS, e.IBV_FLUSH_GLOBAL),
-                                 (ACCESS | right, ACCESS | right | persistent, e.IBV_FLUSH_PERSISTENT)):
-        for level in (part, whole):
-            a, b = extended(names, ops, access, rights)
-            put(b.mr.rkey, b.mr.buf, 100, kind, level, REFUSED)
-    # The memory of this machine does not persist.
-    try:
-        MR(b.pd, PAGE, ACCESS | persistent)
-        raise AssertionError("a region was registered for flushing to persistence")
-    except PyverbsRDMAError:
-        pass
-
-
 def attributes(names):
     ctx = End(names[0], int(names[1])).ctx
     attr = ctx.query_device()
@@ -603,7 +561,7 @@ def attributes(names):
 CASES = [window_type_1, window_type_2, window_bounds, window_zero_based, window_of_other_queue_pair, window_other_domain,
          bad_binds, unbound_window, send_with_invalidate, bad_invalidate, invalidate_in_order, region_with_windows,
          rereg_access, rereg_read_only, rereg_domain, rereg_translation, rereg_mixes,
-         rereg_under_traffic, process_killed, atomic_write, flush, attributes]
+         rereg_under_traffic, process_killed, atomic_write, attributes]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])

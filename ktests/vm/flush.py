@@ -1,0 +1,404 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""FLUSH to global visibility and to persistence, through pyverbs: both queue pairs in one process.
+
+flush.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Case names are the functions below. In all of them b has the memory and a uses it. Persistent memory is /dev/dax0.0.
+"""
+import ctypes
+import errno
+import os
+import sys
+import time
+
+from pyverbs.mr import MR
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QPAttr
+import pyverbs.enums as e
+
+from keys import ACCESS_, PAGE, REFUSED, TRANS, extended, page_buffer, rereg
+from mcast import counter
+from segments import Refused, add, pinned, remove
+from status import ACCESS, End, pair, pattern
+
+DAX = "/dev/dax0.0"
+GLOBAL, PERSISTENT = e.IBV_ACCESS_FLUSH_GLOBAL, e.IBV_ACCESS_FLUSH_PERSISTENT
+LASTING = ACCESS | PERSISTENT
+WHOLE, RANGE = e.IBV_FLUSH_MR, e.IBV_FLUSH_RANGE
+OPS = e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE | e.IBV_QP_EX_WITH_ATOMIC_WRITE | e.IBV_QP_EX_WITH_SEND
+DEVICE_PERSISTENT = 1 << 39
+TRACING = "/sys/kernel/tracing"
+MIB = 1 << 20
+# Most bytes that are written back at once.
+PIECE = 65536
+SHARED, FIXED, ANONYMOUS_PRIVATE = 0x01, 0x10, 0x22
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+
+
+def dax_size():
+    return int(open(f"/sys/bus/dax/devices/{os.path.basename(DAX)}/size").read())
+
+
+def map_dax(length, offset=0, at=None):
+    """Maps a part of the persistent memory, at any address or instead of what is at `at`; returns the address."""
+    fd = os.open(DAX, os.O_RDWR)
+    addr = libc.mmap(at, length, 3, SHARED | (FIXED if at else 0), fd, offset)
+    assert addr != ctypes.c_void_p(-1).value, os.strerror(ctypes.get_errno())
+    os.close(fd)
+    return addr
+
+
+def get(addr, length):
+    return ctypes.string_at(addr, length)
+
+
+def request(a, wr_id):
+    a.qp.wr_id = wr_id
+    a.qp.wr_flags = e.IBV_SEND_SIGNALED
+
+
+def write_wr(a, key, addr, length, offset=0, wr_id=5):
+    request(a, wr_id)
+    a.qp.wr_rdma_write(key, addr)
+    a.qp.wr_set_sge(a.sge(length, offset))
+
+
+def flush_wr(a, key, addr, length, kind, level, wr_id=4):
+    request(a, wr_id)
+    a.qp.wr_flush(key, addr, length, kind, level)
+
+
+def flush(a, key, addr, length, kind, level, status=e.IBV_WC_SUCCESS):
+    a.qp.wr_start()
+    flush_wr(a, key, addr, length, kind, level)
+    a.qp.wr_complete()
+    return a.complete(status)
+
+
+def lasting(a, mr, addr, length, level=RANGE, status=e.IBV_WC_SUCCESS):
+    return flush(a, mr.rkey, addr, length, e.IBV_FLUSH_PERSISTENT, level, status)
+
+
+def write_and_flush(a, key, addr, length, kind, level, seed):
+    """Both requests at once; what was written is there when the FLUSH is done."""
+    data = pattern(length, seed)
+    a.mr.write(data, length)
+    a.qp.wr_start()
+    write_wr(a, key, addr, length)
+    flush_wr(a, key, addr, length, kind, level)
+    a.qp.wr_complete()
+    assert a.complete().wr_id == 5
+    wc = a.complete()
+    assert wc.wr_id == 4 and wc.opcode == e.IBV_WC_FLUSH, wc
+    assert get(addr, length) == data
+
+
+def has_capability(ctx):
+    return bool(ctx.query_device_ex().device_cap_flags_ex & DEVICE_PERSISTENT)
+
+
+def not_registered(pd, length, access, addr, number=errno.EINVAL):
+    before = pinned()
+    try:
+        MR(pd, length, access, address=addr)
+        raise AssertionError(f"registered {length} bytes for {access:#x}")
+    except PyverbsRDMAError as error:
+        assert error.error_code == number, error
+    assert pinned() == before, "pages are still pinned"
+
+
+def visible(names):
+    """After a WRITE, of a range and of the whole region; only with the right, of the region and of the queue pair."""
+    a, b = extended(names, OPS, ACCESS | GLOBAL, ACCESS | GLOBAL)
+    for level in (RANGE, WHOLE, RANGE):
+        write_and_flush(a, b.mr.rkey, b.mr.buf, 5000, e.IBV_FLUSH_GLOBAL, level, level)
+    flush(a, b.mr.rkey, b.mr.buf + 60000, 5537, e.IBV_FLUSH_GLOBAL, RANGE, REFUSED)
+    for access, rights, kind in ((ACCESS, ACCESS | GLOBAL, e.IBV_FLUSH_GLOBAL), (ACCESS | GLOBAL, ACCESS, e.IBV_FLUSH_GLOBAL),
+                                 (ACCESS | GLOBAL, ACCESS | GLOBAL | PERSISTENT, e.IBV_FLUSH_PERSISTENT)):
+        for level in (RANGE, WHOLE):
+            a, b = extended(names, OPS, access, rights)
+            flush(a, b.mr.rkey, b.mr.buf, 100, kind, level, REFUSED)
+
+
+def ordinary_memory(names):
+    """What the power takes away cannot be registered as if it stayed, in no way; nothing is left pinned."""
+    _, b = pair(names)
+    addr = page_buffer(16)
+    # Without the capability it is the core that refuses.
+    number = errno.EINVAL if has_capability(b.ctx) else errno.EOPNOTSUPP
+    for access in (PERSISTENT, LASTING, LASTING | GLOBAL, LASTING | e.IBV_ACCESS_ON_DEMAND):
+        not_registered(b.pd, 16 * PAGE, access, addr, number)
+    mr = MR(b.pd, 16 * PAGE, ACCESS, address=addr)
+    before = pinned()
+    assert rereg(mr, b, ACCESS_, access=LASTING) == number
+    assert rereg(mr, b, ACCESS_ | TRANS, addr=page_buffer(2), length=2 * PAGE, access=LASTING) == number
+    assert pinned() == before
+    mr.close()
+
+
+def capability(names):
+    for name in (names[0], names[2]):
+        assert has_capability(End(name, 1).ctx), f"{name} does not say that it can"
+
+
+def dax_pair(names, size=8 * PAGE, access=LASTING, rights=LASTING | GLOBAL, offset=0):
+    """Two ends, and a region of b that is persistent memory."""
+    a, b = extended(names, OPS, ACCESS, rights)
+    addr = map_dax(size, offset)
+    return a, b, MR(b.pd, size, access, address=addr), addr
+
+
+def persistent(names):
+    """Of a range and of the whole region, alone and together with global visibility; the memory itself has the data."""
+    a, b, mr, addr = dax_pair(names, access=LASTING | GLOBAL)
+    both = e.IBV_FLUSH_PERSISTENT | e.IBV_FLUSH_GLOBAL
+    for n, (kind, level) in enumerate((k, l) for k in (e.IBV_FLUSH_PERSISTENT, both) for l in (RANGE, WHOLE)):
+        write_and_flush(a, mr.rkey, addr + 77 * n, 3 * PAGE + n, kind, level, n)
+        assert get(map_dax(8 * PAGE), 8 * PAGE) == get(addr, 8 * PAGE)
+    lasting(a, mr, addr + 8 * PAGE - 1, 1)
+    lasting(a, mr, addr, 0)
+    mr.close()
+
+
+def rights(names):
+    """Each right is one of its own, of the region and of the queue pair; nothing but what is in the region is flushed."""
+    everything = LASTING | GLOBAL
+    for access, allowed, kind in ((ACCESS, everything, e.IBV_FLUSH_PERSISTENT), (ACCESS | GLOBAL, everything, e.IBV_FLUSH_PERSISTENT),
+                                  (LASTING, everything, e.IBV_FLUSH_GLOBAL), (everything, ACCESS | GLOBAL, e.IBV_FLUSH_PERSISTENT),
+                                  (LASTING, everything, e.IBV_FLUSH_PERSISTENT | e.IBV_FLUSH_GLOBAL)):
+        for level in (RANGE, WHOLE):
+            a, b, mr, addr = dax_pair(names, access=access, rights=allowed)
+            flush(a, mr.rkey, addr, 100, kind, level, REFUSED)
+            assert b.state() == e.IBV_QPS_ERR
+            mr.close()
+    for at, length in ((-1, 2), (8 * PAGE - 1, 2), (8 * PAGE, 1), (0, 8 * PAGE + 1), (0, 1 << 30)):
+        a, b, mr, addr = dax_pair(names)
+        lasting(a, mr, addr + at, length, status=REFUSED)
+        mr.close()
+
+
+class Traced:
+    """Calls of the kernel's function that writes caches back: address and size of each."""
+
+    def __enter__(self):
+        self.put("kprobe_events", "p:written_back arch_wb_cache_pmem addr=%di size=%si")
+        self.put("trace", "")
+        self.put("events/kprobes/written_back/enable", "1")
+        return self
+
+    def __exit__(self, *_):
+        self.put("events/kprobes/written_back/enable", "0")
+        self.put("kprobe_events", "")
+
+    @staticmethod
+    def put(name, text):
+        with open(f"{TRACING}/{name}", "w") as file:
+            file.write(text)
+
+    def calls(self):
+        """Since this was asked last."""
+        lines = [line for line in open(f"{TRACING}/trace") if "written_back:" in line]
+        self.put("trace", "")
+        return [tuple(int(word.split("=")[1], 0) for word in line.split()[-2:]) for line in lines]
+
+
+def written_back(names):
+    """Exactly what was asked for, before the answer, and not too much at once."""
+    size = dax_size()
+    a, b, mr, addr = dax_pair(names, size=size)
+    with Traced() as traced:
+        lasting(a, mr, addr, size, WHOLE)
+        calls = traced.calls()
+        base = calls[0][0]
+        at = base
+        for start, length in calls:
+            assert start == at and 0 < length <= PIECE, f"{length} bytes at {start:#x} after {at:#x}"
+            at = start + length
+        assert at == base + size
+        print(f"{size} bytes in {len(calls)} pieces")
+        for offset, length in ((0, 1), (100, 5000), (PAGE - 1, 2), (3, PIECE), (12345, 3 * PIECE + 1), (size - 9, 9)):
+            lasting(a, mr, addr + offset, length)
+            calls = traced.calls()
+            assert calls[0][0] == base + offset and sum(n for _, n in calls) == length, (offset, length, calls)
+            assert len(calls) == -(-length // PIECE), calls
+        flush(a, mr.rkey, addr, 0, e.IBV_FLUSH_PERSISTENT, RANGE)
+        assert not traced.calls(), "there was nothing to write back"
+    mr.close()
+
+
+def mixed_memory(names):
+    """One page of ordinary memory among those of a region is enough to refuse it."""
+    _, b = pair(names)
+    for ordinary in (0, 3, 7):
+        addr = map_dax(8 * PAGE)
+        libc.mmap(addr + ordinary * PAGE, PAGE, 3, ANONYMOUS_PRIVATE | FIXED, -1, 0)
+        not_registered(b.pd, 8 * PAGE, LASTING, addr)
+    # Persistent all the same if it is mapped in pieces, in any order.
+    addr = page_buffer(8)
+    for n, page in enumerate((3, 2, 7, 9, 10, 11, 1, 0)):
+        map_dax(PAGE, page * PAGE, addr + n * PAGE)
+    a, b = extended(names, OPS, ACCESS, LASTING | GLOBAL)
+    mr = MR(b.pd, 8 * PAGE, LASTING, address=addr)
+    write_and_flush(a, mr.rkey, addr + 50, 6 * PAGE, e.IBV_FLUSH_PERSISTENT, RANGE, 9)
+    lasting(a, mr, addr, 0, WHOLE)
+    mr.close()
+
+
+def rereg_keeps_the_rule(names):
+    """Rights and memory that are exchanged later have to agree as at first; what is refused changes nothing."""
+    a, b, mr, addr = dax_pair(names, access=ACCESS)
+    ordinary, other = page_buffer(8), map_dax(8 * PAGE, 8 * PAGE)
+    assert rereg(mr, b, ACCESS_, access=LASTING) == 0
+    write_and_flush(a, mr.rkey, addr, 5000, e.IBV_FLUSH_PERSISTENT, RANGE, 1)
+    before = pinned()
+    assert rereg(mr, b, TRANS, addr=ordinary, length=8 * PAGE, iova=addr) == errno.EINVAL
+    assert rereg(mr, b, TRANS | ACCESS_, addr=ordinary, length=8 * PAGE, iova=addr, access=LASTING) == errno.EINVAL
+    assert pinned() == before
+    write_and_flush(a, mr.rkey, addr, 5000, e.IBV_FLUSH_PERSISTENT, WHOLE, 2)
+    assert rereg(mr, b, TRANS, addr=other, length=8 * PAGE) == 0
+    write_and_flush(a, mr.rkey, other, 5000, e.IBV_FLUSH_PERSISTENT, RANGE, 3)
+    # Without the right it may be anything, and then cannot have the right.
+    assert rereg(mr, b, TRANS | ACCESS_, addr=ordinary, length=8 * PAGE, access=ACCESS) == 0
+    assert rereg(mr, b, ACCESS_, access=LASTING) == errno.EINVAL
+    assert rereg(mr, b, TRANS | ACCESS_, addr=addr, length=8 * PAGE, access=LASTING) == 0
+    lasting(a, mr, addr, 100)
+    assert rereg(mr, b, ACCESS_, access=ACCESS) == 0
+    lasting(a, mr, addr, 100, status=REFUSED)
+    mr.close()
+
+
+def segments_keep_the_rule(names):
+    """Memory that is added later is persistent, too. A range may not go over a hole; of the whole region, holes are left out."""
+    size = 8 * PAGE
+    a, b, mr, addr = dax_pair(names)
+    before = pinned()
+    try:
+        add(b, mr, page_buffer(8), size, addr + size)
+        raise AssertionError("ordinary memory was added")
+    except Refused as refused:
+        assert refused.number == errno.EINVAL, refused
+    assert pinned() == before
+    more = map_dax(2 * size, 2 * size)
+    add(b, mr, more, size, addr + size)
+    far = add(b, mr, more + size, size, addr + 4 * size)
+    with Traced() as traced:
+        lasting(a, mr, addr + 100, 2 * size - 100)
+        assert sum(n for _, n in traced.calls()) == 2 * size - 100
+        lasting(a, mr, addr + 4 * size, size)
+        traced.calls()
+        lasting(a, mr, addr, 0, WHOLE)
+        calls = traced.calls()
+        assert len({start for start, _ in calls}) == len(calls) and sum(n for _, n in calls) == 3 * size, calls
+        remove(b, mr, handle=far["handle"])
+        lasting(a, mr, addr, 0, WHOLE)
+        assert sum(n for _, n in traced.calls()) == 2 * size
+        lasting(a, mr, addr + size, size + 1, status=REFUSED)
+        assert not traced.calls()
+    mr.close()
+    # A region without the right takes either.
+    _, b, mr, addr = dax_pair(names, access=ACCESS)
+    add(b, mr, page_buffer(8), size, addr + size)
+    assert rereg(mr, b, ACCESS_, access=LASTING) == errno.EINVAL
+    mr.close()
+
+
+def pipelined(names):
+    """WRITE, FLUSH of all, ATOMIC WRITE, SEND, posted at once, again and again: in order, and nothing is lost."""
+    size = dax_size()
+    a, b, mr, addr = dax_pair(names, size=size)
+    lost = ("local_ack_timeout_err", "retry_exceeded_err", "out_of_seq_request", "page_wait_dropped")
+    before = [counter(name, what) for name in (names[0], names[2]) for what in lost]
+    for n in range(5):
+        data = pattern(9000, n)
+        a.mr.write(data, 9000)
+        b.recv(b.sge(100))
+        a.qp.wr_start()
+        write_wr(a, mr.rkey, addr + 50 * n, 9000, wr_id=1)
+        flush_wr(a, mr.rkey, addr, size, e.IBV_FLUSH_PERSISTENT, WHOLE, wr_id=2)
+        request(a, 3)
+        a.qp.wr_atomic_write(mr.rkey, addr + size - 8, bytes([n + 1] * 8))
+        request(a, 4)
+        a.qp.wr_send()
+        a.qp.wr_set_sge(a.sge(100))
+        a.qp.wr_complete()
+        assert [a.complete().wr_id for _ in range(4)] == [1, 2, 3, 4]
+        b.complete()
+        assert b.mr.read(100, 0) == data[:100] and get(addr + 50 * n, 9000) == data
+        assert get(addr + size - 8, 8) == bytes([n + 1] * 8)
+    after = [counter(name, what) for name in (names[0], names[2]) for what in lost]
+    assert after == before, (before, after)
+    mr.close()
+
+
+def others_go_on(names):
+    """While a queue pair flushes all of the memory, again and again, others come between its pieces."""
+    size, total, words = dax_size(), 40, 0
+    a, b, mr, addr = dax_pair(names, size=size)
+    other_a, other_b, word, at = dax_pair(names, size=PAGE)
+    with Traced() as traced:
+        posted = done = 0
+        while done < total:
+            while posted < total and posted - done < 12:
+                a.qp.wr_start()
+                flush_wr(a, mr.rkey, addr, size, e.IBV_FLUSH_PERSISTENT, WHOLE)
+                a.qp.wr_complete()
+                posted += 1
+            write_and_flush(other_a, word.rkey, at, 8, e.IBV_FLUSH_PERSISTENT, RANGE, words)
+            words += 1
+            count, wcs = a.cq.poll(12)
+            assert all(wc.status == e.IBV_WC_SUCCESS for wc in wcs[:count])
+            done += count
+        calls = traced.calls()
+    base = calls[0][0] if calls[0][1] != 8 else calls[1][0]
+    between = sum(1 for before, call in zip(calls, calls[1:])
+                  if call[1] == 8 and before[1] != 8 and before[0] + before[1] != base + size)
+    print(f"{words} words beside {done} flushes, {between} between pieces of one of them")
+    assert between > 0 and sum(n for _, n in calls) == 8 * words + size * total
+    word.close()
+    mr.close()
+
+
+def torn_down(names):
+    """The queue pair goes, is reset or fails, and the region goes, in the middle of it."""
+    size = dax_size()
+    for n in range(12):
+        a, b, mr, addr = dax_pair(names, size=size)
+        a.qp.wr_start()
+        for _ in range(4):
+            flush_wr(a, mr.rkey, addr, size, e.IBV_FLUSH_PERSISTENT, WHOLE)
+        a.qp.wr_complete()
+        if n % 4 == 0:
+            b.qp.close()
+        elif n % 4 == 1:
+            b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+        elif n % 4 == 2:
+            b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+        else:
+            # The four, or as many as came before, and then the others are refused or flushed.
+            mr.close()
+            statuses = []
+            deadline = time.monotonic() + 20
+            while len(statuses) < 4:
+                assert time.monotonic() < deadline, statuses
+                count, wcs = a.cq.poll(4)
+                statuses += [wc.status for wc in wcs[:count]]
+            good = statuses.count(e.IBV_WC_SUCCESS)
+            print(f"{good} of them were done")
+            assert statuses == [e.IBV_WC_SUCCESS] * good + ([REFUSED] + [e.IBV_WC_WR_FLUSH_ERR] * 4)[:4 - good], statuses
+        a.qp.close()
+        mr.close()
+    a, b, mr, addr = dax_pair(names)
+    lasting(a, mr, addr, 100)
+    mr.close()
+
+
+CASES = [visible, ordinary_memory, capability, persistent, rights, written_back, mixed_memory, rereg_keeps_the_rule,
+         segments_keep_the_rule, pipelined, others_go_on, torn_down]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")
