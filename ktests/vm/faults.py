@@ -47,12 +47,23 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def injector(probability=0, atomic_only=False, one_in=1):
     """Sets up failing of slab and page allocations: by `fail-nth`, and by chance if `probability` (per cent) is not 0."""
     for name in ("failslab", "fail_page_alloc"):
-        for option, value in (("ignore-gfp-wait", "Y" if atomic_only else "N"), ("verbose", 0), ("times", -1), ("interval", one_in),
-                              ("probability", probability), ("min-order", 0), ("ignore-gfp-highmem", "N")):
+        for option, value in (("probability", 0), ("ignore-gfp-wait", "Y" if atomic_only else "N"), ("verbose", 0), ("times", -1),
+                              ("interval", one_in), ("min-order", 0), ("ignore-gfp-highmem", "N"), ("probability", probability)):
             path = f"{INJECTOR}/{name}/{option}"
             if os.path.exists(path):
-                with open(path, "w") as f:
-                    f.write(str(value))
+                write(path, value)
+
+
+def write(path, value):
+    """Writes to a file of the kernel, while allocations fail by chance, and opening a file makes some."""
+    for left in reversed(range(100)):
+        try:
+            with open(path, "w") as f:
+                f.write(str(value))
+            return
+        except OSError:
+            if not left:
+                raise
 
 
 class Nth:
