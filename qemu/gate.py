@@ -42,8 +42,8 @@ HARMLESS = tuple(re.compile(p) for p in (
 # A test that makes allocations fail says so. From then on the kernel's own reports of such failures are no faults: a line about it, and
 # the call trace within so many lines of it.
 FAILING_ALLOCATIONS = "rxe-test: allocations are made to fail"
-NO_MEMORY = re.compile(r"(vmalloc error: |page allocation failure: )")
-NO_MEMORY_LINES = 8
+NO_MEMORY = re.compile(r"(vmalloc error: |page allocation failure: |WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b)")
+NO_MEMORY_LINES = 12
 
 
 def check(text):
@@ -52,16 +52,19 @@ def check(text):
     failing, expected = False, 0
     for number, line in enumerate(text.splitlines(), 1):
         failing = failing or FAILING_ALLOCATIONS in line
-        expected = NO_MEMORY_LINES if failing and NO_MEMORY.search(line) else max(expected - 1, 0)
+        reported = failing and NO_MEMORY.search(line)
+        expected = NO_MEMORY_LINES if reported else max(expected - 1, 0)
         if any(p.search(line) for p in HARMLESS):
             continue
-        for kind, pattern in BAD:
-            if pattern.search(line):
-                if kind == "call trace" and expected:
-                    expected = 0
-                else:
-                    found.append((number, kind, line.strip()))
-                break
+        kind = next((kind for kind, pattern in BAD if pattern.search(line)), None)
+        if kind == "warning" and reported:
+            # The line before it is what begins a report.
+            if found and found[-1][:2] == (number - 1, "cut here"):
+                found.pop()
+        elif kind == "call trace" and expected:
+            expected = 0
+        elif kind:
+            found.append((number, kind, line.strip()))
     return found
 
 
