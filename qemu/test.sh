@@ -153,10 +153,10 @@ other_kernels() {
 too_much='netdev.macvlan status.huge_message slow.*'
 memory_checked() (
 	step module-debug "$here/build-module.sh" -d -k "$main"
-	# Marks on the way and reports of membership need options that this kernel lacks.
+	# Marks on the way need options that this kernel lacks.
 	set -f
 	step vm-debug "$here/run" --uml --debug --kernel "$main" --ko "$clone/out/debug-$main/rxe_rs.ko" --test '*' \
-		--without $too_much ecn.marked_on_the_way mcast.netdev_joins_and_leaves mcast.reports_are_sent mcast.no_member_is_counted
+		--without $too_much ecn.marked_on_the_way
 )
 locks_checked() (
 	step module-lockdep "$here/build-module.sh" -l -k "$main"

@@ -549,6 +549,7 @@ impl QueuePair for QpCtx {
 
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
         self.dev.demux.withdraw(self);
+        self.settle();
         self.core.lock().dead = true;
         self.timer.shutdown();
         if self.kernel.is_some() {

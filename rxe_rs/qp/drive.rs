@@ -18,6 +18,10 @@ use kernel::{
         Arc,
         ArcBorrow, //
     },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
     workqueue, //
 };
 use rxe_kapi::{
@@ -45,6 +49,11 @@ const TURNS: u32 = 32;
 /// Bytes that a QP may have in the queues below it, the device's among them: 8 ms of a link of
 /// 1 Gbit/s. More would only make the others wait, and be lost where a queue is full.
 const MAX_QUEUED: usize = 1 << 20;
+
+/// Times that [`QpCtx::settle`] waits for a turn on another CPU to end, and for how long: a turn
+/// takes microseconds, unless that CPU's virtual machine does not get the host's.
+const WAITS: u32 = 200;
+const WAIT: Delta = Delta::from_micros(50);
 
 /// What a turn ended with.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,6 +100,28 @@ impl QpCtx {
             }
         }
         self.timer.arm_at(now_ns());
+    }
+
+    /// Acknowledges what has come before the QP stops. Whoever sees a completion may destroy the QP
+    /// at once, or take it to ERR or RESET, while the CPU that received the message has not come to
+    /// answering yet; the peer would send it again to nobody until its retries run out.
+    ///
+    /// What waits for the rate limit or for the queues below is not waited for.
+    ///
+    /// Context: process, no lock of the QP held but its configuration's.
+    pub(super) fn settle(&self) {
+        let (mut turns, mut waits) = (TURNS, WAITS);
+        while turns != 0 && waits != 0 {
+            match self.turn() {
+                Turn::Done if !self.core.lock().busy => return,
+                Turn::Done => {
+                    fsleep(WAIT);
+                    waits -= 1;
+                }
+                Turn::More => turns -= 1,
+                Turn::Page => return self.core.lock().paging.postpone(),
+            }
+        }
     }
 
     fn turn(&self) -> Turn {

@@ -142,6 +142,9 @@ impl QpCtx {
             None if next == QpState::Init && !self.service.is_connected() => Some(dev.active_mtu()),
             None => None,
         };
+        if matches!(next, QpState::Err | QpState::Reset) {
+            self.settle();
+        }
         let old_flow;
         {
             let rcu = rcu::read_lock();
