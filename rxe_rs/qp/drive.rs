@@ -108,7 +108,7 @@ impl QpCtx {
     ///
     /// What waits for the rate limit or for the queues below is not waited for.
     ///
-    /// Context: process, no lock of the QP held but its configuration's.
+    /// Context: process, no lock of the QP held.
     pub(super) fn settle(&self) {
         let (mut turns, mut waits) = (TURNS, WAITS);
         while turns != 0 && waits != 0 {

@@ -109,6 +109,9 @@ impl QpCtx {
     }
 
     pub(super) fn change(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
+        if matches!(change.state()?, Some(QpState::Err | QpState::Reset)) {
+            self.settle();
+        }
         let mut config = self.config.lock();
         let current = state_of(self.core.lock().engine.state());
         if change
@@ -142,9 +145,6 @@ impl QpCtx {
             None if next == QpState::Init && !self.service.is_connected() => Some(dev.active_mtu()),
             None => None,
         };
-        if matches!(next, QpState::Err | QpState::Reset) {
-            self.settle();
-        }
         let old_flow;
         {
             let rcu = rcu::read_lock();
