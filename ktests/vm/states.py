@@ -462,7 +462,7 @@ def leaves_at_once(names, leave):
     for _ in range(rounds):
         a = End(names[0], int(names[1]))
         tell(here, a.qp.qp_num)
-        a.connect(Peer(names[2], int(names[3]), hear(there)), 77, 99, retries=2, timeout=12)
+        a.connect(Peer(names[2], int(names[3]), hear(there)), 77, 99, timeout=14)
         assert hear(there)
         # A list, because a request does not keep the next one alive.
         chain = [None]
