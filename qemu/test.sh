@@ -190,6 +190,14 @@ all)
 	;;
 esac
 
+# What failed, once more, with what was said of it: of a long run the end is all that is read.
+for log in $logs/*.log; do
+	[ "$(basename "$log")" != failed.log ] || continue
+	sed -n -e '/^not ok /{p;b more' -e '}' -e '/^\(FAIL\|ERROR\): /p' -e '/^test .* FAILED$/p' -e 'b' \
+		-e ':more' -e 'n' -e '/^ *#/{p;b more' -e '}' "$log" | head -n 40 | sed "s/^/$(basename "$log" .log): /"
+done >$logs/failed.log
+[ ! -s $logs/failed.log ] || { echo; echo "what failed:"; cat $logs/failed.log; }
+
 echo
 awk '{ printf "%-24s %5d passed %5d failed\n", $1, $2, $3 }' $logs/tally
 awk -v t=$(( $(date +%s) - start )) '{ p += $2; f += $3 } END { printf "took %d s\n%d passed, %d failed\n", t, p, f; exit f > 0 }' $logs/tally

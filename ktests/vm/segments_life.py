@@ -167,9 +167,8 @@ def cost(names):
           f"4 GiB {min(times[n] for times in took[mr]) * 1e6:.0f} µs" for n, what in enumerate(("1 MiB added to", "removed from"))), sep="; ")
     for n in (0, 1):
         few, many_ = (min(times[n] for times in took[region_]) for region_ in (small, mr))
-        # Both wait for a grace period, which takes what it takes; pinning 4 GiB again would be a thousand times the work.
-        assert many_ < 4 * few + 0.01, f"{many_:.6f} s for 1 MiB of 4 GiB, {few:.6f} s for 1 MiB of 4 MiB"
-        assert many_ < whole / 20, f"{many_:.6f} s for 1 MiB, {whole:.6f} s for 4 GiB"
+        # Both wait for a grace period, which may be a tick's or several; to pin all of it again would take as long as the registration.
+        assert many_ - few < whole / 4, f"{many_:.6f} s for 1 MiB of 4 GiB, {few:.6f} s for 1 MiB of 4 MiB, {whole:.6f} s for 4 GiB"
     add(b, mr, more, MIB, address + size)
     data = write(a, address + size - 3000, mr.rkey, 6000)
     assert get(more, 3000) == data[3000:] and read(a, address + size - 3000, mr.rkey, 6000) == data
