@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! ATOMICs and ATOMIC WRITE.
+
+use super::replay::Kept;
+use super::{Message, Refusal, INVALID, NO_ACCESS};
+use crate::engine::ports::{AtomicOp, Ports};
+use crate::engine::qp::Qp;
+use crate::engine::response::Answer;
+use crate::wire::opcode::Operation;
+use crate::wire::packet::{Packet, Payload};
+
+impl Qp {
+    pub(super) fn execute_atomic(
+        &mut self,
+        packet: &Packet<'_>,
+        ports: &mut impl Ports,
+    ) -> Result<(), Refusal> {
+        let between = matches!(self.resp.message, Message::None);
+        let Some(eth) = packet
+            .atomic_eth()
+            .filter(|_| between && self.resource_free())
+        else {
+            return Err(INVALID);
+        };
+        if eth.va() & 7 != 0 {
+            return Err(INVALID);
+        }
+        if !self.attrs.remote_atomic {
+            return Err(NO_ACCESS);
+        }
+        let op = match packet.opcode().operation() {
+            Operation::CmpSwap => AtomicOp::CmpSwp {
+                compare: eth.compare(),
+                swap: eth.swap_add(),
+            },
+            _ => AtomicOp::FetchAdd {
+                add: eth.swap_add(),
+            },
+        };
+        let original = ports.remote_atomic(eth.rkey(), eth.va(), op)?;
+        let (psn, msn) = (self.resp.epsn, self.resp.msn.next());
+        let kept = Kept::Atomic { psn, original, msn };
+        self.answer_once(Answer::Atomic { original }, kept, ports);
+        Ok(())
+    }
+
+    /// ATOMIC WRITE (IBTA vol1 annex A19): 8 aligned bytes, all at once.
+    pub(super) fn execute_atomic_write(
+        &mut self,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        ports: &mut impl Ports,
+    ) -> Result<(), Refusal> {
+        let between = matches!(self.resp.message, Message::None);
+        let Some(reth) = packet.reth().filter(|_| between && self.resource_free()) else {
+            return Err(INVALID);
+        };
+        let mut word = [0; 8];
+        let whole = payload.len() == word.len() && payload.copy_to(&mut word) == word.len();
+        if !whole || reth.dma_len() != 8 || reth.va() & 7 != 0 {
+            return Err(INVALID);
+        }
+        if !self.attrs.remote_write {
+            return Err(NO_ACCESS);
+        }
+        let value = u64::from_ne_bytes(word);
+        ports.remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })?;
+        self.answer_done(ports);
+        Ok(())
+    }
+}

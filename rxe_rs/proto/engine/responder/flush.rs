@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+//! FLUSH, which may be done in pieces.
+
+use super::{Message, Refusal, INVALID, NO_ACCESS};
+use crate::engine::ports::{Flushed, Ports};
+use crate::engine::qp::Qp;
+use crate::engine::wr::FlushKind;
+use crate::ids::{Psn, RKey};
+use crate::wire::packet::Packet;
+use crate::wire::Feth;
+
+/// A FLUSH that is done in pieces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Flushing {
+    psn: Psn,
+    rkey: RKey,
+    addr: u64,
+    len: u32,
+    kind: FlushKind,
+}
+
+impl Qp {
+    /// FLUSH (IBTA vol1 annex A19).
+    pub(super) fn execute_flush(
+        &mut self,
+        packet: &Packet<'_>,
+        ports: &mut impl Ports,
+    ) -> Result<(), Refusal> {
+        let between = matches!(self.resp.message, Message::None);
+        let (Some(reth), Some(feth), true) = (
+            packet.reth(),
+            packet.feth(),
+            between && self.resource_free(),
+        ) else {
+            return Err(INVALID);
+        };
+        let placement = feth.placement();
+        let known = placement & !(Feth::GLOBAL | Feth::PERSISTENT) == 0 && placement != 0;
+        let Some(selectivity) = feth.selectivity().filter(|_| known) else {
+            return Err(INVALID);
+        };
+        if placement & !self.attrs.remote_flush != 0 {
+            return Err(NO_ACCESS);
+        }
+        let kind = FlushKind {
+            placement,
+            selectivity,
+        };
+        let (rkey, addr, len) = (reth.rkey(), reth.va(), reth.dma_len());
+        let this = Flushing {
+            psn: self.resp.epsn,
+            rkey,
+            addr,
+            len,
+            kind,
+        };
+        // Another request may have come with this PSN before, and have been lost half-way.
+        let begun = self.resp.flushing.take().filter(|begun| begun.0 == this);
+        let from = begun.map(|(_, at)| at);
+        match ports.remote_flush(rkey, addr, len, kind, from)? {
+            Flushed::All => self.answer_done(ports),
+            Flushed::UpTo(at) => {
+                // What comes behind it waits, so nothing is executed before it is done.
+                self.resp.flushing = Some((this, at));
+                return Err(Refusal::Later);
+            }
+        }
+        Ok(())
+    }
+}

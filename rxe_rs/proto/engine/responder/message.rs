@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+//! SENDs and RDMA WRITEs, packet by packet; of RC and UC.
+
+use super::{Message, Refusal, BAD_INVALIDATE, INVALID, NO_ACCESS};
+use crate::engine::ports::{LocalFault, Ports, RemoteRight, Taken};
+use crate::engine::qp::Qp;
+use crate::engine::wc::{Wc, WcOpcode, WcStatus};
+use crate::engine::wr::{RecvWr, MAX_MESSAGE};
+use crate::wire::aeth::NakCode;
+use crate::wire::opcode::Operation;
+use crate::wire::packet::{Packet, Payload};
+
+impl Qp {
+    /// Executes a packet of a SEND or WRITE; shared with UC.
+    pub(in crate::engine) fn execute_payload(
+        &mut self,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        ports: &mut impl Ports,
+    ) -> Result<(), Refusal> {
+        use Operation as Op;
+        let mtu = self.attrs.mtu.bytes();
+        let Ok(len) = u32::try_from(payload.len()) else {
+            return Err(INVALID);
+        };
+        let (is_write, first, last) = match packet.opcode().operation() {
+            Op::SendFirst => (false, true, false),
+            Op::SendMiddle => (false, false, false),
+            Op::SendLast | Op::SendLastImm | Op::SendLastInv => (false, false, true),
+            Op::SendOnly | Op::SendOnlyImm | Op::SendOnlyInv => (false, true, true),
+            Op::WriteFirst => (true, true, false),
+            Op::WriteMiddle => (true, false, false),
+            Op::WriteLast | Op::WriteLastImm => (true, false, true),
+            Op::WriteOnly | Op::WriteOnlyImm => (true, true, true),
+            _ => return Err(INVALID),
+        };
+        // Sequence of opcodes and lengths (IBTA vol1 9.7.4.1, 9.7.4.1.3).
+        let in_place = match self.resp.message {
+            Message::None => first,
+            Message::Send { .. } => !first && !is_write,
+            Message::Write { .. } => !first && is_write,
+        };
+        let fits = match (first, last) {
+            (_, false) => len == mtu,
+            (false, true) => len >= 1 && len <= mtu,
+            (true, true) => len <= mtu,
+        };
+        if !in_place || !fits {
+            return Err(INVALID);
+        }
+        let imm = packet.imm();
+        if is_write {
+            self.execute_write(packet, payload, len, first, last, imm.is_some(), ports)?;
+        } else {
+            self.execute_send(payload, len, first, ports)?;
+        }
+        if let Some(ieth) = packet.ieth() {
+            // In order: after everything before it, and before anybody hears of the message.
+            ports
+                .remote_invalidate(ieth.rkey())
+                .map_err(|_| BAD_INVALIDATE)?;
+        }
+        self.resp.epsn = self.resp.epsn.next();
+        if last {
+            self.end_message(packet, imm, ports);
+        }
+        Ok(())
+    }
+
+    /// Makes sure a receive request is at hand.
+    fn need_recv(&mut self, ports: &mut impl Ports) -> Result<RecvWr, Refusal> {
+        if let Some(wr) = self.resp.recv {
+            return Ok(wr);
+        }
+        match ports.recv_take() {
+            Taken::Wr(wr) => {
+                self.resp.recv = Some(wr);
+                Ok(wr)
+            }
+            Taken::Empty => Err(Refusal::Rnr),
+            Taken::Invalid { wr_id } => {
+                self.resp.recv = Some(RecvWr { wr_id, length: 0 });
+                Err(Refusal::Nak(
+                    NakCode::RemoteOperational,
+                    WcStatus::LocQpOpErr,
+                ))
+            }
+        }
+    }
+
+    fn execute_send(
+        &mut self,
+        payload: &Payload<'_>,
+        len: u32,
+        first: bool,
+        ports: &mut impl Ports,
+    ) -> Result<(), Refusal> {
+        let wr = self.need_recv(ports)?;
+        let placed = match self.resp.message {
+            Message::Send { placed } if !first => placed,
+            _ => 0,
+        };
+        let end = placed.checked_add(len).filter(|end| *end <= wr.length);
+        let Some(end) = end else {
+            return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
+        };
+        if len > 0 {
+            ports
+                .recv_scatter(placed, payload)
+                .map_err(|fault| match fault {
+                    LocalFault::NotPresent => Refusal::Later,
+                    LocalFault::Refused => {
+                        Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr)
+                    }
+                })?;
+        }
+        self.resp.message = Message::Send { placed: end };
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn execute_write(
+        &mut self,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        len: u32,
+        first: bool,
+        last: bool,
+        with_imm: bool,
+        ports: &mut impl Ports,
+    ) -> Result<(), Refusal> {
+        let (rkey, addr, left, total) = if first {
+            let Some(reth) = packet.reth() else {
+                return Err(INVALID);
+            };
+            let total = reth.dma_len();
+            let (rkey, addr) = (reth.rkey(), reth.va());
+            if !self.attrs.remote_write {
+                return Err(NO_ACCESS);
+            }
+            if total > MAX_MESSAGE {
+                return Err(INVALID);
+            }
+            // A message of no bytes touches no memory and needs no key (IBTA C9-88).
+            if total > 0
+                && ports
+                    .remote_check(rkey, addr, total, RemoteRight::Write)
+                    .is_err()
+            {
+                return Err(NO_ACCESS);
+            }
+            (rkey, addr, total, total)
+        } else if let Message::Write {
+            rkey,
+            addr,
+            left,
+            total,
+        } = self.resp.message
+        {
+            (rkey, addr, left, total)
+        } else {
+            return Err(INVALID);
+        };
+        // The payloads add up to the announced length, no more and no less.
+        let agrees = if last { len == left } else { len < left };
+        if !agrees {
+            return Err(INVALID);
+        }
+        if with_imm {
+            self.need_recv(ports)?;
+        }
+        if len > 0 {
+            ports.remote_write(rkey, addr, payload)?;
+        }
+        self.resp.message = Message::Write {
+            rkey,
+            addr: addr.wrapping_add(u64::from(len)),
+            left: left.saturating_sub(len),
+            total,
+        };
+        Ok(())
+    }
+
+    fn end_message(&mut self, packet: &Packet<'_>, imm: Option<[u8; 4]>, ports: &mut impl Ports) {
+        self.resp.msn = self.resp.msn.next();
+        let (opcode, byte_len) = match core::mem::replace(&mut self.resp.message, Message::None) {
+            Message::Write { total, .. } => (WcOpcode::RecvRdmaWithImm, total),
+            Message::Send { placed } => (WcOpcode::Recv, placed),
+            Message::None => return,
+        };
+        if opcode == WcOpcode::RecvRdmaWithImm && imm.is_none() {
+            return;
+        }
+        if let Some(wr) = self.resp.recv.take() {
+            ports.complete_recv(&Wc {
+                wr_id: wr.wr_id,
+                status: WcStatus::Success,
+                opcode,
+                byte_len,
+                imm,
+                invalidated: packet.ieth().map(|ieth| ieth.rkey()),
+                qpn: self.attrs.qpn.get(),
+                src_qpn: self.attrs.dest_qpn.get(),
+                pkey_index: 0,
+                grh: None,
+                vlan: None,
+                solicited: packet.bth().se,
+            });
+        }
+    }
+}
