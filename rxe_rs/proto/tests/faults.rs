@@ -12,14 +12,10 @@ use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Payload, Sy
 
 const SECOND: u64 = 1_000_000_000;
 
-fn rc(seed: u64, link: Link) -> Pair {
-    Pair::new(seed, link, Mtu::Mtu1024, 1 << 16)
-}
-
 /// Draining finishes what was begun, in the time of a round trip and without a retry.
 #[test]
 fn drain_needs_no_timeout() {
-    let mut pair = rc(1, Link::PERFECT);
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     for id in 0..3 {
         pair.post(0, wr(SendOp::Write, id, 5000), 0);
     }
@@ -49,7 +45,7 @@ fn drain_needs_no_timeout() {
 #[test]
 fn drain_between_messages() {
     for packets in 1..16 {
-        let mut pair = rc(packets, Link::PERFECT);
+        let mut pair = Pair::small(Service::Rc, packets, Link::PERFECT);
         for id in 0..3 {
             pair.post(0, wr(SendOp::Write, id, 5000), 0);
         }
@@ -75,7 +71,7 @@ fn drain_between_messages() {
 #[test]
 fn invalid_request_after_good_ones() {
     for good in 0..5u64 {
-        let mut pair = rc(good, Link::PERFECT);
+        let mut pair = Pair::small(Service::Rc, good, Link::PERFECT);
         for id in 0..good {
             pair.post(0, wr(SendOp::Write, id, 3000), 0);
         }
@@ -98,7 +94,7 @@ fn invalid_request_after_good_ones() {
 #[test]
 fn unusable_buffer_after_good_ones() {
     for good in 0..5u64 {
-        let mut pair = rc(good, Link::PERFECT);
+        let mut pair = Pair::small(Service::Rc, good, Link::PERFECT);
         for id in 0..good {
             pair.post(0, wr(SendOp::Write, id, 3000), 0);
         }
@@ -132,7 +128,7 @@ fn one_failure_in_random_traffic() {
             ..Link::PERFECT
         };
         let link = if seed % 2 == 0 { Link::PERFECT } else { link };
-        let mut pair = rc(seed, link);
+        let mut pair = Pair::small(Service::Rc, seed, link);
         let count = pair.rng.u64(1..40);
         let bad = pair.rng.u64(0..count);
         let kind = pair.rng.u8(0..5);
@@ -351,7 +347,7 @@ fn datagrams() {
 #[test]
 fn long_datagrams_are_harmless() {
     for service in [Service::Ud, Service::Gsi] {
-        let mut pair = Pair::of(service, 1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(service, 1, Link::PERFECT);
         for (id, len) in [(0, 400), (1, 10)] {
             let mut request = wr(SendOp::Send, id, len);
             request.ud.qpn = Qpn::new(0x12);
@@ -377,7 +373,7 @@ fn long_datagrams_are_harmless() {
 #[test]
 fn partition_of_datagrams() {
     for (service, expected) in [(Service::Ud, 0xffff), (Service::Gsi, 0xfffc)] {
-        let mut pair = Pair::of(service, 1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(service, 1, Link::PERFECT);
         let mut request = wr(SendOp::Send, 0, 10);
         request.ud.qpn = Qpn::new(0x12);
         request.ud.pkey_index = 3;
@@ -394,7 +390,7 @@ fn partition_of_datagrams() {
 /// the queue pair is ready.
 #[test]
 fn frames() {
-    let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
     pair.hosts[0].memory.borrow_mut()[..14].copy_from_slice(b"to dst src typ");
     for (id, len) in [(0, 60), (1, 1518), (2, 600), (3, 14)] {
         pair.post(0, wr(SendOp::Send, id, len), 0);
@@ -435,7 +431,7 @@ fn frames_refused() {
         (SendOp::Send, 1519, WcStatus::LocLenErr),
         (SendOp::SendImm, 60, WcStatus::LocQpOpErr),
     ] {
-        let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
         pair.post(0, wr(op, 9, len), 0);
         pair.run(SECOND);
         assert_eq!(pair.hosts[0].sent[0].status, status);
@@ -446,7 +442,7 @@ fn frames_refused() {
 /// Packets of the protocol have no way into a raw queue pair.
 #[test]
 fn packets_are_no_frames() {
-    let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
     pair.hosts[1].receives.push_back(RecvBuf {
         wr_id: 1,
         at: 0,
@@ -461,7 +457,7 @@ fn packets_are_no_frames() {
 /// A congestion notification slows the sender and has no other effect.
 #[test]
 fn congestion_notification() {
-    let mut pair = rc(3, Link::PERFECT);
+    let mut pair = Pair::small(Service::Rc, 3, Link::PERFECT);
     let rq = pair.qps[0].rq_psn();
     assert_eq!(pair.qps[0].rate_limit(), None);
     let mut bth = Bth::new(Opcode::CNP, Qpn::new(0x11), rq);
@@ -476,7 +472,7 @@ fn congestion_notification() {
 /// Anybody could send one to a datagram queue pair: it is not heeded.
 #[test]
 fn congestion_notification_to_datagrams() {
-    let mut pair = Pair::of(Service::Ud, 3, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Ud, 3, Link::PERFECT);
     let bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
     pair.inject(0, Headers::new(bth), &[0; 16]);
     assert_eq!(pair.qps[0].rate_limit(), None);
@@ -554,7 +550,8 @@ fn full_speed_after_congestion() {
 fn acknowledgement_from_nowhere() {
     for syndrome in 0..=255u8 {
         for ahead in [0u32, 1, 5, 1000, 0x7f_ffff] {
-            let mut pair = rc(
+            let mut pair = Pair::small(
+                Service::Rc,
                 5,
                 Link {
                     loss: 1.0,
@@ -582,7 +579,7 @@ fn acknowledgement_from_nowhere() {
 #[test]
 fn hostile_peer() {
     for seed in seeds(3000) {
-        let mut pair = rc(seed, Link::PERFECT);
+        let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
         // Only the upper half is granted to the peer; the lower half is private.
         pair.hosts[0].grant_from = 0x8000;
         pair.hosts[0].memory.borrow_mut()[..0x8000].fill(0x5a);
@@ -703,7 +700,7 @@ fn hostile_peer() {
 /// A peer that keeps asking again for old READs must not crowd out new requests.
 #[test]
 fn replays_do_not_crowd_out_new_requests() {
-    let mut pair = rc(9, Link::PERFECT);
+    let mut pair = Pair::small(Service::Rc, 9, Link::PERFECT);
     let first = pair.qps[0].rq_psn();
     let read = |psn: Psn| {
         let bth = Bth::new(Opcode::rc(Operation::ReadRequest), Qpn::new(0x11), psn);

@@ -77,7 +77,7 @@ fn parameters() {
 /// Registering does not wait for what is under way; its completion does.
 #[test]
 fn registering_keeps_the_pipe_full() {
-    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     pair.post(0, wr(SendOp::Write, 0, 100), 0);
     pair.post(0, key(register(OTHER), 1), 0);
     pair.post(0, wr(SendOp::Write, 2, 100), 0);
@@ -96,7 +96,7 @@ fn registering_keeps_the_pipe_full() {
 #[test]
 fn no_packet_needed() {
     for service in [Service::Rc, Service::Uc] {
-        let mut pair = Pair::of(service, 3, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(service, 3, Link::PERFECT);
         for id in 0..5 {
             pair.post(0, key(KeyOp::Invalidate(OTHER), id), 0);
         }
@@ -111,7 +111,7 @@ fn no_packet_needed() {
 #[test]
 fn invalidating_waits_for_earlier_requests() {
     for (seed, op) in [(0, SendOp::Write), (1, SendOp::Send), (2, SendOp::Read)] {
-        let mut pair = Pair::new(seed, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
         pair.hosts[1].receives.push_back(RecvBuf {
             wr_id: 0,
             at: 0,
@@ -137,7 +137,7 @@ fn invalidating_waits_for_earlier_requests() {
 /// is outstanding and a fence is asked for.
 #[test]
 fn late_and_fenced() {
-    let mut pair = Pair::new(5, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Rc, 5, Link::PERFECT);
     pair.post(0, wr(SendOp::Read, 0, 3000), 0);
     pair.transmit(0);
     let mut fenced = key(register(OTHER), 1);
@@ -154,7 +154,7 @@ fn late_and_fenced() {
 #[test]
 fn send_with_invalidate() {
     for seed in seeds(40) {
-        let mut pair = Pair::new(seed, BAD, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(Service::Rc, seed, BAD);
         for (wr_id, len) in [(0, 3000), (1, 10)] {
             pair.hosts[1]
                 .receives
@@ -190,7 +190,7 @@ fn send_with_invalidate() {
 /// A key that cannot be invalidated: the sender learns of it, the receiver too.
 #[test]
 fn send_with_bad_invalidate() {
-    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     pair.hosts[1].receives.push_back(RecvBuf {
         wr_id: 7,
         at: 0,
@@ -211,7 +211,7 @@ fn send_with_bad_invalidate() {
 #[test]
 fn refused() {
     for good in 0..4u64 {
-        let mut pair = Pair::new(good, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(Service::Rc, good, Link::PERFECT);
         pair.hosts[0].bad_keys.push(OTHER);
         for id in 0..good {
             pair.post(0, wr(SendOp::Write, id, 3000), 0);
@@ -316,7 +316,7 @@ fn bad_atomic_writes_and_flushes() {
         (flush(4, range), invalid),
     ];
     for (n, (bad, status)) in cases.into_iter().enumerate() {
-        let mut pair = Pair::new(n as u64, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(Service::Rc, n as u64, Link::PERFECT);
         let before = pair.hosts[1].memory.borrow().clone();
         pair.hosts[0].memory.borrow_mut()[..8].fill(0xee);
         pair.post(0, bad, 0);
@@ -326,7 +326,7 @@ fn bad_atomic_writes_and_flushes() {
         assert!(pair.hosts[1].flushes.borrow().is_empty(), "case {n}");
     }
     for right in [false, true] {
-        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
         pair.qps[1].attrs.remote_write = right;
         pair.post(0, word, 0);
         pair.run(SECOND);

@@ -4,10 +4,10 @@
 
 use rxe_proto::engine::ports::Count;
 use rxe_proto::engine::wc::{WcOpcode, WcStatus};
-use rxe_proto::engine::wr::{FlushKind, SendFlags, SendOp, SendWr};
-use rxe_proto::engine::State;
+use rxe_proto::engine::wr::{FlushKind, SendOp, SendWr};
+use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{seeds, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf};
 use rxe_proto::wire::feth::Selectivity;
 
 /// Bytes of memory on each side; every request gets a part of its own.
@@ -21,19 +21,6 @@ struct Planned {
     local: usize,
     remote: usize,
     data: Vec<u8>,
-}
-
-fn send(op: SendOp, wr_id: u64, length: u32) -> SendWr {
-    let mut wr = SendWr::EMPTY;
-    wr.op = op;
-    wr.wr_id = wr_id;
-    wr.length = length;
-    wr.flags = SendFlags {
-        signaled: true,
-        ..SendFlags::default()
-    };
-    wr.rkey = RKEY;
-    wr
 }
 
 fn flush_kind(i: usize) -> FlushKind {
@@ -69,7 +56,7 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             (_, 2) => mtu.bytes() + 1,
             _ => pair.rng.u32(0..max_len),
         };
-        let mut wr = send(op, i as u64, len);
+        let mut wr = wr(op, i as u64, len);
         wr.imm = (i as u32).to_be_bytes();
         wr.flags.fence = pair.rng.u8(0..4) == 0;
         let mut place = |s: usize| {
@@ -310,11 +297,11 @@ fn large_messages_through_a_small_window() {
 #[test]
 fn refused_access_fails_the_request_and_touches_nothing() {
     for op in [SendOp::Write, SendOp::Read, SendOp::FetchAdd] {
-        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
         pair.hosts[1].no_access = true;
         let before = pair.hosts[1].memory.borrow().clone();
-        pair.post(0, send(op, 1, 8), 0);
-        pair.post(0, send(SendOp::Write, 2, 8), 0);
+        pair.post(0, wr(op, 1, 8), 0);
+        pair.post(0, wr(SendOp::Write, 2, 8), 0);
         pair.run(1_000_000_000);
         let statuses: Vec<_> = pair.hosts[0].sent.iter().map(|wc| wc.status).collect();
         assert_eq!(
@@ -331,7 +318,7 @@ fn refused_access_fails_the_request_and_touches_nothing() {
 
 #[test]
 fn message_longer_than_the_buffer() {
-    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     pair.hosts[1].receives.push_back(RecvBuf {
         wr_id: 7,
         at: 0,
@@ -342,7 +329,7 @@ fn message_longer_than_the_buffer() {
         at: 0,
         len: 4000,
     });
-    pair.post(0, send(SendOp::Send, 1, 4001), 0);
+    pair.post(0, wr(SendOp::Send, 1, 4001), 0);
     pair.run(1_000_000_000);
     assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RemInvReqErr);
     let statuses: Vec<_> = pair.hosts[1]
@@ -358,18 +345,14 @@ fn message_longer_than_the_buffer() {
 
 #[test]
 fn retries_run_out() {
-    let mut pair = Pair::new(
-        1,
-        Link {
-            loss: 1.0,
-            ..Link::PERFECT
-        },
-        Mtu::Mtu1024,
-        1 << 16,
-    );
+    let link = Link {
+        loss: 1.0,
+        ..Link::PERFECT
+    };
+    let mut pair = Pair::small(Service::Rc, 1, link);
     pair.qps[0].attrs.retry_cnt = 3;
     pair.qps[0].set_state(State::Rts, &mut pair.hosts[0]);
-    pair.post(0, send(SendOp::Send, 1, 10), 0);
+    pair.post(0, wr(SendOp::Send, 1, 10), 0);
     pair.run(10_000_000_000);
     assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RetryExcErr);
     // The first time, three retries, and two questions before the first of them.
@@ -378,10 +361,10 @@ fn retries_run_out() {
 
 #[test]
 fn receiver_not_ready_retries_run_out() {
-    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     pair.qps[0].attrs.rnr_retry = 2;
     pair.qps[0].set_state(State::Rts, &mut pair.hosts[0]);
-    pair.post(0, send(SendOp::Send, 1, 10), 0);
+    pair.post(0, wr(SendOp::Send, 1, 10), 0);
     pair.run(10_000_000_000);
     assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RnrRetryExcErr);
     assert_eq!(pair.hosts[1].counts[Count::RnrNakSent.index()], 3);
@@ -390,9 +373,9 @@ fn receiver_not_ready_retries_run_out() {
 
 #[test]
 fn error_state_flushes_in_order() {
-    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     for i in 0..5 {
-        pair.post(0, send(SendOp::Send, i, 10), 0);
+        pair.post(0, wr(SendOp::Send, i, 10), 0);
         pair.hosts[0].receives.push_back(RecvBuf {
             wr_id: 10 + i,
             at: 0,

@@ -3,28 +3,12 @@
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::{SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Events, Qp, Service, State};
-use rxe_proto::ids::{Mtu, Psn, Qpn};
-use rxe_proto::sim::{Link, Pair, RecvBuf};
+use rxe_proto::ids::{Mtu, Psn, Qpn, RKey};
+use rxe_proto::sim::{wr, Link, Pair, RecvBuf};
 
 const SECOND: u64 = 1_000_000_000;
-
-fn send(wr_id: u64, length: u32) -> SendWr {
-    let mut wr = SendWr::EMPTY;
-    wr.op = SendOp::Send;
-    wr.wr_id = wr_id;
-    wr.length = length;
-    wr.flags = SendFlags {
-        signaled: true,
-        ..SendFlags::default()
-    };
-    wr
-}
-
-fn rc() -> Pair {
-    Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16)
-}
 
 fn post_receives(pair: &mut Pair, side: usize, ids: core::ops::Range<u64>) {
     for wr_id in ids {
@@ -51,12 +35,12 @@ fn share(pair: &mut Pair, side: usize, psn: Psn) {
 /// it takes no more.
 #[test]
 fn shared_receives_are_not_flushed() {
-    let mut pair = rc();
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     let psn = pair.qps[1].rq_psn();
     share(&mut pair, 1, psn);
     post_receives(&mut pair, 1, 0..4);
-    pair.post(0, send(1, 100), 0);
-    pair.post(0, send(2, 5000), 0);
+    pair.post(0, wr(SendOp::Send, 1, 100), 0);
+    pair.post(0, wr(SendOp::Send, 2, 5000), 0);
     // The second message stays incomplete.
     pair.transmit_packets(0, 3);
     pair.hosts[0].receives.clear();
@@ -87,7 +71,7 @@ fn shared_receives_are_not_flushed() {
 /// A QP with a queue of its own flushes all of it, also what is posted later, and says nothing.
 #[test]
 fn own_receives_are_flushed() {
-    let mut pair = rc();
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     post_receives(&mut pair, 1, 0..3);
     let host = &mut pair.hosts[1];
     pair.qps[1].set_state(State::Err, host);
@@ -102,8 +86,8 @@ fn own_receives_are_flushed() {
 /// A QP that cannot report completions fails with an event, once, unless it has failed already.
 #[test]
 fn failure_without_a_completion() {
-    let mut pair = rc();
-    pair.post(0, send(1, 5000), 0);
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+    pair.post(0, wr(SendOp::Send, 1, 5000), 0);
     pair.transmit_packets(0, 2);
     let host = &mut pair.hosts[0];
     pair.qps[0].fail_locally(host);
@@ -123,7 +107,7 @@ fn failure_without_a_completion() {
 #[test]
 fn drain_notice() {
     for notice in [false, true] {
-        let mut pair = rc();
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
         pair.qps[0].attrs.drain_notice = notice;
         let host = &mut pair.hosts[0];
         pair.qps[0].set_state(State::Sqd, host);
@@ -135,27 +119,27 @@ fn drain_notice() {
 /// A refused request raises the event of its kind, unless a receive request tells of it.
 #[test]
 fn events_of_refused_requests() {
-    let mut pair = rc();
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     pair.hosts[1].no_access = true;
-    let mut write = send(1, 100);
-    write.op = SendOp::Write;
+    let mut write = wr(SendOp::Write, 1, 100);
     pair.post(0, write, 0);
     pair.run(SECOND);
     assert_eq!(pair.qps[1].state(), State::Err);
     let events = pair.qps[1].take_events();
     assert!(events.access_error && !events.request_error);
 
-    let mut pair = rc();
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     post_receives(&mut pair, 1, 0..1);
-    pair.post(0, send(1, 10_001), 0);
+    pair.post(0, wr(SendOp::Send, 1, 10_001), 0);
     pair.run(SECOND);
     assert_eq!(pair.qps[1].state(), State::Err);
     assert_eq!(pair.hosts[1].received[0].0.status, WcStatus::LocLenErr);
     assert!(pair.qps[1].take_events().is_empty());
 
-    let mut pair = rc();
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     pair.qps[1].attrs.mtu = Mtu::Mtu512;
     write.length = 5000;
+    write.rkey = RKey(0);
     pair.post(0, write, 0);
     pair.run(SECOND);
     let events = pair.qps[1].take_events();
@@ -165,7 +149,7 @@ fn events_of_refused_requests() {
 /// What a QP tells of its connection: packets in flight, the round trip time, the retries left.
 #[test]
 fn what_it_tells() {
-    let mut pair = rc();
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     assert_eq!(pair.qps[0].round_trip(), None);
     assert_eq!(
         (pair.qps[0].in_flight(), pair.qps[0].retries_left()),
@@ -173,7 +157,7 @@ fn what_it_tells() {
     );
     for wr_id in 0..4 {
         post_receives(&mut pair, 1, wr_id..wr_id + 1);
-        pair.post(0, send(wr_id, 3000), 0);
+        pair.post(0, wr(SendOp::Send, wr_id, 3000), 0);
     }
     pair.step();
     assert!(pair.qps[0].in_flight() > 0);
@@ -188,7 +172,7 @@ fn what_it_tells() {
     // The peer sent nothing that is answered.
     assert_eq!(pair.qps[1].round_trip(), None);
     // Nobody answers.
-    pair.post(0, send(9, 3000), 0);
+    pair.post(0, wr(SendOp::Send, 9, 3000), 0);
     pair.qps[1].set_state(State::Reset, &mut pair.hosts[1]);
     for _ in 0..1000 {
         if pair.qps[0].retries_left() != (7, 7) {

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What is around one engine in the simulator: memory, queues, completions, one region.
+
+use super::{PAGE, RKEY};
+use crate::engine::ports::{
+    AtomicOp, Count, Flushed, LocalFault, Ports, RemoteFault, RemoteRight, Taken,
+};
+use crate::engine::qp::{JOBS, RESOURCES};
+use crate::engine::wc::Wc;
+use crate::engine::wr::{FlushKind, KeyFault, KeyOp, RecvWr, SqSlot};
+use crate::engine::{Job, Resource};
+use crate::ids::{PKey, RKey};
+use crate::wire::feth::Selectivity;
+use crate::wire::packet::Payload;
+use crate::wire::Feth;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::vec::Vec;
+
+/// A receive buffer posted by the test: where it lies in the host's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvBuf {
+    pub wr_id: u64,
+    pub at: usize,
+    pub len: u32,
+}
+
+/// Everything around one engine.
+#[derive(Default)]
+pub struct Host {
+    pub memory: RefCell<Vec<u8>>,
+    pub(super) slots: Vec<SqSlot>,
+    /// Where the payload of each request lies in `memory`, by index.
+    pub(super) buffers: Vec<usize>,
+    retired: u32,
+    pub receives: VecDeque<RecvBuf>,
+    current: Option<RecvBuf>,
+    pub sent: Vec<Wc>,
+    pub received: Vec<(Wc, RecvBuf)>,
+    pub counts: [u64; Count::COUNT],
+    /// Number of remote accesses refused from now on (0: none).
+    pub no_access: bool,
+    /// Lowest address that the peer may access.
+    pub grant_from: usize,
+    /// The region's key is invalidated.
+    pub invalid: Cell<bool>,
+    /// Requests about keys that were executed, with the number of send completions before each.
+    pub key_ops: RefCell<Vec<(KeyOp, usize)>>,
+    /// FLUSHes executed: address, length and kind.
+    pub flushes: RefCell<Vec<(u64, u32, FlushKind)>>,
+    /// What a loss of power would leave; as long as the memory, or empty if nobody asks.
+    pub persistent: RefCell<Vec<u8>>,
+    /// Bytes that are made persistent at once.
+    pub piece: usize,
+    /// Pieces that have been made persistent.
+    pub pieces: Cell<usize>,
+    /// A FLUSH has begun and is not done.
+    flushing: Cell<bool>,
+    /// Keys that no such request may name.
+    pub bad_keys: Vec<RKey>,
+    /// Send requests whose local buffers turn out to be unusable.
+    pub bad_local: Vec<u32>,
+    /// Pages of [`PAGE`] bytes that are not there.
+    pub absent: RefCell<BTreeSet<usize>>,
+    /// Those of them that an access has missed.
+    pub(super) wanted: RefCell<BTreeSet<usize>>,
+    jobs: Vec<Job>,
+    resources: Vec<Resource>,
+}
+
+impl Host {
+    /// Send requests not retired.
+    pub fn outstanding(&self) -> usize {
+        self.slots.len() - self.retired as usize
+    }
+
+    fn range(&self, at: usize, len: usize) -> Option<core::ops::Range<usize>> {
+        let end = at.checked_add(len)?;
+        (end <= self.memory.borrow().len()).then_some(at..end)
+    }
+
+    /// Whether all of a range is there; notes what is not.
+    fn present(&self, at: usize, len: usize) -> bool {
+        let absent = self.absent.borrow();
+        let mut missed = (at / PAGE..(at + len).div_ceil(PAGE))
+            .filter(|page| absent.contains(page))
+            .peekable();
+        let all = missed.peek().is_none();
+        self.wanted.borrow_mut().extend(missed);
+        all
+    }
+
+    fn local(&self, at: usize, len: usize) -> Result<core::ops::Range<usize>, LocalFault> {
+        let range = self.range(at, len).ok_or(LocalFault::Refused)?;
+        if self.present(at, len) {
+            Ok(range)
+        } else {
+            Err(LocalFault::NotPresent)
+        }
+    }
+
+    /// As [`remote`](Self::remote), for an access that happens now.
+    fn reach(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
+        let at = self.remote(rkey, addr, len)?;
+        if self.present(at, len) {
+            Ok(at)
+        } else {
+            Err(RemoteFault::NotPresent)
+        }
+    }
+
+    /// What comes behind a FLUSH waits for it.
+    fn change(&self) {
+        assert!(!self.flushing.get(), "a request has overtaken a FLUSH");
+    }
+
+    /// Makes a piece of `at..end` persistent and returns its end.
+    fn persist(&self, at: usize, end: usize) -> usize {
+        let to = end.min(at.saturating_add(self.piece));
+        let mut image = self.persistent.borrow_mut();
+        if let Some(image) = image.get_mut(at..to) {
+            image.copy_from_slice(&self.memory.borrow()[at..to]);
+        }
+        self.pieces.set(self.pieces.get() + 1);
+        to
+    }
+
+    fn remote(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
+        let at = usize::try_from(addr).map_err(|_| RemoteFault::Refused)?;
+        let fits = self.range(at, len).is_some() && at >= self.grant_from;
+        if rkey == RKEY && fits && !self.no_access && !self.invalid.get() {
+            Ok(at)
+        } else {
+            Err(RemoteFault::Refused)
+        }
+    }
+}
+
+impl Ports for Host {
+    fn sq_produced(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    fn sq_slot(&mut self, index: u32) -> Option<&mut SqSlot> {
+        assert!(index >= self.retired, "the engine looked at a retired slot");
+        self.slots.get_mut(index as usize)
+    }
+
+    fn sq_retire(&mut self, index: u32) {
+        assert!(index >= self.retired && index <= self.slots.len() as u32);
+        self.retired = index;
+    }
+
+    fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {
+        if self.bad_local.contains(&index) {
+            return Err(LocalFault::Refused);
+        }
+        let at = self.buffers[index as usize] + offset as usize;
+        let range = self.local(at, dst.len())?;
+        dst.copy_from_slice(&self.memory.borrow()[range]);
+        Ok(())
+    }
+
+    fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
+        assert!(index >= self.retired, "response data for a retired request");
+        if self.bad_local.contains(&index) {
+            return Err(LocalFault::Refused);
+        }
+        let wr = &self.slots[index as usize].wr;
+        assert!(offset as usize + src.len() <= wr.length as usize);
+        let at = self.buffers[index as usize] + offset as usize;
+        let range = self.local(at, src.len())?;
+        src.copy_to(&mut self.memory.borrow_mut()[range]);
+        Ok(())
+    }
+
+    fn recv_take(&mut self) -> Taken {
+        match self.receives.pop_front() {
+            Some(buf) => {
+                self.current = Some(buf);
+                Taken::Wr(RecvWr {
+                    wr_id: buf.wr_id,
+                    length: buf.len,
+                })
+            }
+            None => Taken::Empty,
+        }
+    }
+
+    fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
+        self.change();
+        let buf = self.current.expect("a receive is in use");
+        assert!(offset as usize + src.len() <= buf.len as usize);
+        let range = self.local(buf.at + offset as usize, src.len())?;
+        src.copy_to(&mut self.memory.borrow_mut()[range]);
+        Ok(())
+    }
+
+    fn remote_check(
+        &self,
+        rkey: RKey,
+        addr: u64,
+        len: u32,
+        _right: RemoteRight,
+    ) -> Result<(), RemoteFault> {
+        self.remote(rkey, addr, len as usize).map(|_| ())
+    }
+
+    fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault> {
+        let at = self.reach(rkey, addr, dst.len())?;
+        dst.copy_from_slice(&self.memory.borrow()[at..at + dst.len()]);
+        Ok(())
+    }
+
+    fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
+        self.change();
+        let at = self.reach(rkey, addr, src.len())?;
+        src.copy_to(&mut self.memory.borrow_mut()[at..at + src.len()]);
+        Ok(())
+    }
+
+    fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
+        self.change();
+        let at = self.reach(rkey, addr, 8)?;
+        let word = &mut self.memory.borrow_mut()[at..at + 8];
+        let old = u64::from_ne_bytes(word.try_into().unwrap());
+        let new = match op {
+            AtomicOp::CmpSwp { compare, swap } if old == compare => swap,
+            AtomicOp::CmpSwp { .. } => old,
+            AtomicOp::FetchAdd { add } => old.wrapping_add(add),
+            AtomicOp::Write { value } => value,
+        };
+        word.copy_from_slice(&new.to_ne_bytes());
+        Ok(old)
+    }
+
+    fn remote_flush(
+        &self,
+        rkey: RKey,
+        addr: u64,
+        len: u32,
+        kind: FlushKind,
+        from: Option<u64>,
+    ) -> Result<Flushed, RemoteFault> {
+        let (start, len_all) = match kind.selectivity {
+            Selectivity::Range => (self.remote(rkey, addr, len as usize)?, len as usize),
+            Selectivity::Region => {
+                let start = self.remote(rkey, self.grant_from as u64, 0)?;
+                (start, self.memory.borrow().len() - start)
+            }
+        };
+        self.flushing.set(false);
+        if kind.placement & Feth::PERSISTENT != 0 {
+            let end = start + len_all;
+            let at = from.map_or(start, |at| at as usize);
+            assert!((start..=end).contains(&at), "a FLUSH goes on elsewhere");
+            let to = self.persist(at, end);
+            if to < end {
+                self.flushing.set(true);
+                return Ok(Flushed::UpTo(to as u64));
+            }
+        }
+        self.flushes.borrow_mut().push((addr, len, kind));
+        Ok(Flushed::All)
+    }
+
+    fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
+        let (key, ends) = match *op {
+            KeyOp::Invalidate(key) => (key, true),
+            KeyOp::Bind(bind) => (bind.key, false),
+            KeyOp::Register(reg) => (reg.key, false),
+        };
+        if self.bad_keys.contains(&key) {
+            return Err(KeyFault);
+        }
+        if key == RKEY {
+            self.invalid.set(ends);
+        }
+        self.key_ops.borrow_mut().push((*op, self.sent.len()));
+        Ok(())
+    }
+
+    fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault> {
+        if rkey != RKEY || self.invalid.replace(true) {
+            return Err(RemoteFault::Refused);
+        }
+        Ok(())
+    }
+
+    fn jobs(&mut self) -> &mut [Job] {
+        self.jobs.resize(JOBS, Job::EMPTY);
+        &mut self.jobs
+    }
+
+    fn resources(&mut self) -> &mut [Resource] {
+        self.resources.resize(RESOURCES, Resource::EMPTY);
+        &mut self.resources
+    }
+
+    fn complete_send(&mut self, wc: &Wc) {
+        self.sent.push(*wc);
+    }
+
+    fn complete_recv(&mut self, wc: &Wc) {
+        let buf = self.current.unwrap_or(RecvBuf {
+            wr_id: wc.wr_id,
+            at: 0,
+            len: 0,
+        });
+        self.received.push((*wc, buf));
+    }
+
+    fn pkey(&self) -> PKey {
+        self.pkey_at(0)
+    }
+
+    fn pkey_at(&self, index: u16) -> PKey {
+        PKey(PKey::DEFAULT.0.wrapping_sub(index))
+    }
+
+    fn count(&mut self, what: Count) {
+        self.counts[what.index()] += 1;
+    }
+}
