@@ -65,6 +65,7 @@ def rootfs(suite):
     target = IMAGES / f"rootfs-{digest(RECIPE, *([] if suite == DEBIAN else [suite]), *names)}.ext4"
     if target.exists():
         return target
+    kernel.need_space(IMAGES, 3)
     kernel.say(f"making the test machines' root file system (Debian {suite} with stock rdma-core, about a minute)")
     folder = IMAGES / "rootfs.tmp.d"
     shutil.rmtree(folder, ignore_errors=True)

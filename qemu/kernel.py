@@ -48,6 +48,12 @@ def run(*args, quiet=None, **kwargs):
         die(f"failed: {' '.join(map(str, args))} (all of its output: {quiet})")
 
 
+def need_space(folder, gigabytes):
+    free = shutil.disk_usage(folder).free >> 30
+    if free < gigabytes:
+        die(f"{folder} has {free} GB free, {gigabytes} GB are needed; free some or set RXE_RS_CACHE to another disk")
+
+
 def output(*args):
     return subprocess.run(args, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -136,7 +142,14 @@ def download(info, base):
     missing = [f"{n}={v}" for n, v in info["packages"].items() if not list(debs.glob(f"{n}_*.deb"))]
     if missing:
         say(f"downloading {len(missing)} packages of Linux {info['release']}")
-        run("apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", *missing, cwd=debs)
+    part = base / "debs.part"
+    for package in missing:
+        # A download that is cut off leaves a part of the file under its full name.
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        run("apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", package, cwd=part)
+        for deb in part.iterdir():
+            deb.rename(debs / deb.name)
     return debs
 
 
@@ -193,17 +206,13 @@ def prepare(info, base):
     log = base / "prepare.log"
     log.unlink(missing_ok=True)
     final = base / "src"
-    # Generated files hold absolute paths, so the tree takes its final name before it is prepared and loses it on failure.
+    # Generated files hold absolute paths, so the tree takes its final name before it is prepared.
     tree.rename(final)
-    try:
-        run("make", "-C", final, f"-j{os.cpu_count()}", "CC=gcc-14", "HOSTCC=gcc-14", f"LOCALVERSION={local}",
-            f"KERNELRELEASE={release}", "olddefconfig", "modules_prepare", quiet=log)
-        for need in ("rust/libkernel.rmeta", "include/generated/rustc_cfg", "rust/bindings/bindings_generated.rs"):
-            if not (final / need).exists():
-                die(f"the prepared tree lacks {need}: this kernel is not configured for Rust modules (see {log})")
-    except BaseException:
-        final.rename(tree)
-        raise
+    run("make", "-C", final, f"-j{os.cpu_count()}", "CC=gcc-14", "HOSTCC=gcc-14", f"LOCALVERSION={local}",
+        f"KERNELRELEASE={release}", "olddefconfig", "modules_prepare", quiet=log)
+    for need in ("rust/libkernel.rmeta", "include/generated/rustc_cfg", "rust/bindings/bindings_generated.rs"):
+        if not (final / need).exists():
+            die(f"the prepared tree lacks {need}: this kernel is not configured for Rust modules (see {log})")
 
 
 def ensure(series, refresh=False):
@@ -224,11 +233,10 @@ def ensure(series, refresh=False):
         base = KERNELS / info["release"]
         base.mkdir(parents=True, exist_ok=True)
         if not (base / "ready").exists():
-            free = shutil.disk_usage(base).free >> 30
-            if free < 6 and not (base / "src.unpacked").exists():
-                die(f"{base} has {free} GB free, 6 GB are needed; free some or set RXE_RS_CACHE to another disk")
+            if not (base / "src.unpacked").exists():
+                need_space(base, 6)
             say(f"Linux {info['release']}")
-            # A killed run may have left a half-prepared tree under the final name.
+            # A run that failed or was killed may have left a half-prepared tree under the final name.
             if (base / "src").exists():
                 (base / "src").rename(base / "src.unpacked")
             debs = download(info, base)

@@ -161,6 +161,7 @@ def ensure(series, name):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (base / "ready").exists():
             start = time.monotonic()
+            kernel.need_space(base, 4)
             kernel.say(f"building the {kind.title} {info['release']} (ten to twenty minutes on two processors, once; "
                        f"log: {base}/build.log)")
             build(info, base, kind)

@@ -84,6 +84,14 @@ if [ "$driver" = rxe_rs ] && [ "$mode" != debug ] && [ "$mode" != transitions ];
 	step module "$here/build-module.sh" -k "$main"
 fi
 
+# `make KDIR=`, with the prepared tree as anybody's; the module must say that it is for that kernel.
+kdir() {
+	tree=$("$here/in-root.sh" "$here/kernel.py" show "$main" | sed -n 's/^TREE=//p')
+	release=$(cat "$tree/include/config/kernel.release")
+	rm -rf out/kdir
+	"$here/in-root.sh" make KDIR="$tree" && "$here/in-root.sh" modinfo -F vermagic out/kdir/rxe_rs.ko | grep -F "$release "
+}
+
 # What needs no machine; the tests in one have the clock against them and go first.
 without_machine() (
 	[ -z "$in_lane" ] || renice -n 10 "$(sh -c 'echo $PPID')" >/dev/null
@@ -94,6 +102,7 @@ without_machine() (
 	fi
 	step fmt "$here/lint.sh" fmt-check
 	if [ "$driver" = rxe_rs ]; then
+		step kdir kdir
 		step audit env KERNEL="$main" "$here/lint.sh" audit
 		step clippy env KERNEL="$main" CARGO_FLAGS=--offline "$here/lint.sh" clippy
 		step checkpatch env KERNEL="$main" "$here/lint.sh" checkpatch
