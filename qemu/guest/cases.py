@@ -85,12 +85,10 @@ def tell(folder, status, selector):
     selector.register(os.pidfd_open(teller), selectors.EVENT_READ, ("told", teller, None, None))
 
 
-def begin(line, selector):
+def begin(pid, folder, path, arguments, selector):
     """Starts what a request asks for."""
-    pid, folder, path, *arguments = shlex.split(line)
-    pid = int(pid)
-    requester = os.pidfd_open(pid)
     code = code_of(path)
+    requester = os.pidfd_open(pid)
     child = os.fork()
     if child == 0:
         status = 1
@@ -112,8 +110,9 @@ def begin(line, selector):
     selector.register(requester, selectors.EVENT_READ, ("gone", child, folder, ended))
 
 
-def serve(fifo):
-    for name in LOADED:
+def serve(fifo, modules=LOADED):
+    """Serves for ever; `modules` of pyverbs are there for every program."""
+    for name in modules:
         importlib.import_module(f"pyverbs.{name}")
     os.mkfifo(fifo + ".new")
     requests = os.open(fifo + ".new", os.O_RDWR | os.O_NONBLOCK)
@@ -129,10 +128,17 @@ def serve(fifo):
                 *lines, text = text.split(b"\n")
                 for line in lines:
                     try:
-                        begin(line.decode(), selector)
+                        pid, folder, path, *arguments = shlex.split(line.decode())
+                        pid = int(pid)
+                    except ValueError:
+                        # No request: nobody waits for an answer to it.
+                        traceback.print_exc()
+                        continue
+                    try:
+                        begin(pid, folder, path, arguments, selector)
                     except (OSError, ValueError, SyntaxError):
                         traceback.print_exc()
-                        tell(shlex.split(line.decode())[1], 1, selector)
+                        tell(folder, 1, selector)
                 continue
             what, child, folder, other = key.data
             if key.fd not in selector.get_map():

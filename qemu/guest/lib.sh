@@ -200,10 +200,11 @@ client() {
 # python_case FILE ARGUMENT…: as `python3 FILE …`, by way of cases.py where that is at hand.
 python_case() {
 	[ -p /run/cases ] || { python3 "$@"; return; }
-	local folder status
+	local folder status requester=$BASHPID
 	folder=$(mktemp -d)
 	mkfifo "$folder/status"
-	printf '%s\n' "$BASHPID $folder ${*@Q}" >/run/cases
+	# In a shell of its own: what this one has as its output is what the program gets, at once.
+	(printf '%s\n' "$requester $folder ${*@Q}" >/run/cases)
 	read -r status <"$folder/status"
 	rm -r "$folder"
 	return "$status"
