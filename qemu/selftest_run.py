@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of what `run` makes of names and of what machines say: which tests are run, and which of them have passed."""
+import contextlib
+import io
+import json
+import tempfile
+import types
+import unittest
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from unittest import mock
+
+HERE = Path(__file__).resolve().parent
+loader = SourceFileLoader("runner", str(HERE / "run"))
+runner = module_from_spec(spec_from_loader("runner", loader))
+loader.exec_module(runner)
+
+BOOT = {"RELEASE": "7.3.4", "SERIES": "7.3"}
+
+
+def options(**said):
+    given = dict(topology="netns", test=None, without=[], debug=False, suite=None, kernel=None, driver="rxe_rs", driver_b=None, uml=False, ko=[])
+    return types.SimpleNamespace(**given | said)
+
+
+def tests_of(text, name="sample"):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.test"
+        path.write_text(text)
+        return runner.tests_of(path)
+
+
+class Chosen(unittest.TestCase):
+    TESTS = tests_of("test_one() { :; }\ntest_other() { :; }\n# topology: netns\ntest_near() { :; }\n# topology: two\ntest_far() { :; }\n")
+    TESTS += tests_of("test_one() { :; }\n", "samples")
+
+    def chosen(self, **said):
+        return [t.name for t in runner.choose(self.TESTS, options(**said))]
+
+    def test_patterns_select(self):
+        for patterns, names in ((["sample.one"], ["sample.one"]), (["sample.*"], ["sample.one", "sample.other", "sample.near"]),
+                                (["*.one"], ["sample.one", "samples.one"]), (["*.o*r", "samples.*"], ["sample.other", "samples.one"]),
+                                # In the order of the files, each of them once.
+                                (["samples.*", "*.one", "*"], ["sample.one", "sample.other", "sample.near", "samples.one"]),
+                                (["sample"], []), (["one"], []), (["sample.on"], []), (["SAMPLE.one"], []), (["sample.far"], [])):
+            with self.subTest(patterns=patterns):
+                self.assertEqual(self.chosen(test=patterns), names)
+
+    def test_without_leaves_out(self):
+        self.assertEqual(self.chosen(without=["*.o*"]), ["sample.near"])
+        self.assertEqual(self.chosen(test=["sample.*"], without=["*.one", "*.near", "nothing.*"]), ["sample.other"])
+        self.assertEqual(self.chosen(test=["sample.one"], without=["sample.one"]), [])
+
+    def test_topologies(self):
+        self.assertEqual(self.chosen(topology="two"), ["sample.one", "sample.other", "sample.far", "samples.one"])
+
+    def test_leaks_come_last_on_a_debug_kernel(self):
+        leaks = tests_of("test_memory() { :; }\n", "leaks")
+        with mock.patch.object(runner, "all_tests", lambda: leaks + self.TESTS):
+            found = [t.name for t in runner.choose(leaks + self.TESTS, options(debug=True))]
+            self.assertEqual(found, ["sample.one", "sample.other", "sample.near", "samples.one", "leaks.memory"])
+            self.assertEqual(self.chosen(test=["*.near"], debug=True), ["sample.near", "leaks.memory"])
+            self.assertEqual(self.chosen(test=["nothing"], debug=True), [])
+
+    def test_needs_are_of_what_follows(self):
+        tests = tests_of("test_one() { :; }\n# needs: tools\ntest_two() { :; }\n# needs: tools kverbs\ntest_three() { :; }\n")
+        self.assertEqual([t.needs for t in tests], [(), ("tools",), ("tools", "kverbs")])
+
+
+class Machine:
+    """A boot in which each test does what `happens` says of it."""
+    happens = {}
+    boots = []
+
+    def __init__(self, _options, _boot, _kvm, folder):
+        self.folder, self.results, self.machines = folder, folder / "results", []
+
+    def prepare(self, plan):
+        self.results.mkdir(parents=True)
+        self.plan = [name for name, *_ in plan]
+        self.boots.append(self.plan)
+
+    def start(self):
+        pass
+
+    def stop(self):
+        pass
+
+    def watch(self, limits, on_begin, on_end):
+        for name in self.plan:
+            on_begin(name)
+            status, said, kernel = self.happens[name]
+            (self.results / f"{name}.log").write_text(said)
+            (self.results / f"{name}.dmesg-a").write_text(kernel)
+            if status is None:
+                return "the machine died"
+            on_end(name, status, 0.5)
+        return None
+
+
+class Verdicts(unittest.TestCase):
+    GOOD, BAD = "[ 5.1] rxe_rs: loaded\n", "[ 5.1] kernel BUG at net/core/skbuff.c:200!\n"
+
+    def run_tests(self, happens, **said):
+        """Exit status, verdict of each test, what was printed."""
+        tests = tests_of("".join(f"test_{name}() {{ :; }}\n" for name in happens))
+        if "needs" in said:
+            tests[0].needs = said.pop("needs")
+        printed = io.StringIO()
+        Machine.happens = {f"sample.{name}": what for name, what in happens.items()}
+        Machine.boots = []
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(runner, "Session", Machine), \
+                mock.patch.object(runner, "all_tests", lambda: tests), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            status = runner.run_tests(options(**said), BOOT, True, Path(folder))
+            summary = Path(folder) / "summary.json"
+            verdicts = json.loads(summary.read_text()) if summary.exists() else {}
+        return status, {name.removeprefix("sample."): verdict for name, verdict in verdicts.items()}, printed.getvalue()
+
+    def test_statuses(self):
+        status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD), "skipped": (77, "SKIP: no such thing\n", self.GOOD),
+                                                 "bad": (1, "FAIL: unequal\n", self.GOOD), "slow": (124, "TIMEOUT\n", "")})
+        self.assertEqual(status, 1)
+        self.assertEqual(verdicts, {"good": "pass", "skipped": "skip", "bad": "fail", "slow": "fail"})
+        self.assertIn("1..4\n", text)
+        self.assertIn("\nok 2 sample.skipped # SKIP no such thing\n", text)
+        self.assertIn("\nnot ok 3 sample.bad ", text)
+        self.assertIn("# FAIL: unequal\n", text)
+        self.assertIn("# 1 passed, 2 failed, 1 skipped\n", text)
+
+    def test_passed_and_skipped_is_success(self):
+        self.assertEqual(self.run_tests({"good": (0, "", self.GOOD), "skipped": (77, "SKIP: no\n", self.GOOD)})[0], 0)
+
+    def test_complaints_of_the_kernel_fail_what_passed_or_was_skipped(self):
+        status, verdicts, _ = self.run_tests({"good": (0, "", self.BAD), "skipped": (77, "SKIP: no\n", self.BAD), "next": (0, "", "")})
+        self.assertEqual((status, verdicts), (1, {"good": "fail", "skipped": "fail", "next": "pass"}))
+
+    def test_others_go_on_in_another_machine(self):
+        status, verdicts, text = self.run_tests({"good": (0, "", ""), "deadly": (None, "", ""), "next": (0, "", "")})
+        self.assertEqual((status, verdicts), (1, {"good": "pass", "deadly": "fail", "next": "pass"}))
+        self.assertEqual(Machine.boots, [["sample.good", "sample.deadly", "sample.next"], ["sample.next"]])
+        self.assertIn("the machine died", text)
+
+    def test_what_did_not_run_has_failed(self):
+        deadly = {name: (None, "", "") for name in "abcdefghij"}
+        status, verdicts, text = self.run_tests(deadly)
+        self.assertEqual((status, verdicts), (1, dict.fromkeys(deadly, "fail")))
+        self.assertLess(len(Machine.boots), len(deadly))
+        self.assertEqual(text.count("# not run"), len(deadly) - len(Machine.boots))
+
+    def test_unknown_names_are_an_error(self):
+        status, verdicts, text = self.run_tests({"good": (0, "", "")}, test=["sample.god"])
+        self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
+        self.assertIn("error: no test of that name", text)
+
+    def test_what_tests_need_is_built(self):
+        """Without it they neither pass nor are skipped: it is an error, and no machine is started."""
+        good = {"good": (0, "", "")}
+        with mock.patch.object(runner.subprocess, "run", return_value=types.SimpleNamespace(returncode=1, stdout="")) as built:
+            self.assertEqual(self.run_tests(good)[0], 0)
+            built.assert_not_called()
+            status, verdicts, text = self.run_tests(good, needs=("tools",))
+            self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
+            self.assertIn("error: the tools do not build", text)
+            built.assert_called_once()
+        with mock.patch.object(runner, "build_kverbs", return_value="made/kverbs.ko") as built:
+            modules = ["rxe_rs.ko"]
+            self.assertEqual(self.run_tests(good, needs=("kverbs",), ko=modules)[0], 0)
+            built.assert_called_once()
+            self.assertEqual(modules, ["rxe_rs.ko", "made/kverbs.ko"])
+
+
+if __name__ == "__main__":
+    unittest.main()
