@@ -126,7 +126,6 @@ if [ "$mode" = transitions ]; then
 fi
 
 # The tests of one machine are shared out to two by the names of their files: the queue pairs' own, and the rest.
-# netdev.macvlan: see "What comes next" in rxe_rs/README.md.
 second_half='perf.* s*.* t*.* verbs.* w*.* netdev.*'
 one_machine() (
 	set -f
@@ -134,7 +133,7 @@ one_machine() (
 )
 one_more_machine() (
 	set -f
-	machines vm-netns-2 "$main" netns --test $second_half --without netdev.macvlan
+	machines vm-netns-2 "$main" netns --test $second_half
 )
 
 two_machines() {
@@ -159,7 +158,7 @@ other_kernels() {
 }
 
 # The debug kernels. A gigabyte takes too long there; no device is slower than those kernels.
-too_much='netdev.macvlan status.huge_message slow.*'
+too_much='status.huge_message slow.*'
 memory_checked() (
 	step module-debug "$here/build-module.sh" -d -k "$main"
 	# Marks on the way need options that this kernel lacks.
