@@ -147,6 +147,11 @@ kernel_users() {
 	machines vm-ulp "$main" two --test 'ulp.*' 'mcast.*'
 }
 
+# What a user sees first.
+demo() {
+	[ "$driver" != rxe_rs ] || step demo env KERNEL="$main" "$here/demo.sh"
+}
+
 other_kernels() {
 	for other in 7.3 7.2; do
 		[ "$other" != "$main" ] || continue
@@ -194,7 +199,7 @@ debug)
 	;;
 all)
 	step tools "$here/build-tools.sh"
-	together one_machine one_more_machine two_machines without_machine kernel_users other_kernels
+	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels
 	;;
 esac
 
