@@ -32,7 +32,8 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
-from keys import REREG_MR, bind, bind1, handle, local_inv
+from keys import bind, bind1, local_inv
+from keys_rereg import REREG_MR, handle
 from mcast import VERBS, pointer_of
 from states import datagram, datagram_pair
 from status import ACCESS, End, pair, pattern

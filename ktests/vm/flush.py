@@ -17,7 +17,8 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
-from keys import ACCESS_, PAGE, REFUSED, TRANS, extended, page_buffer, rereg
+from keys import PAGE, REFUSED, extended
+from keys_rereg import ACCESS_, TRANS, page_buffer, rereg
 from mcast import counter
 from segments import Refused, add, pinned, remove
 from status import ACCESS, End, pair, pattern

@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Memory that is got on demand, through pyverbs: both queue pairs in one process.
+"""Memory that is got on demand, and what is done with it, through pyverbs: both queue pairs in one process.
 
 odp.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 
 Case names are the functions below. Data are put into memory and looked at through a file, so that nothing but the device brings pages in.
 """
 import ctypes
-import errno
-import fcntl
-import mmap
 import os
 import random
 import signal
@@ -19,16 +16,13 @@ import threading
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
-from pyverbs.mr import MR, MW
-from pyverbs.pd import PD
-from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.mr import MR
 from pyverbs.qp import QP, QPAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
 import keys
-import segments
 from mcast import counter
 from status import ACCESS, End, pair, pattern
 
@@ -36,7 +30,7 @@ DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
 PAGE = 4096
 QKEY = 0x1234
 REG_MR, DEREG_MR = 9, 13
-DONTNEED, FREE, NOHUGEPAGE = 4, 8, 15
+DONTNEED, NOHUGEPAGE = 4, 15
 RW, SHARED, PRIVATE, FIXED, ANONYMOUS, NORESERVE = 3, 1, 2, 0x10, 0x20, 0x4000
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -380,397 +374,6 @@ def pages_go_under_traffic(names):
             assert word(b, 250000) == n + 1
 
 
-def fork(names):
-    """A copy of the process keeps what was there when it was made; the process gets what comes afterwards."""
-    a, b = pair(names)
-    side = Side(b, 16 * PAGE, anonymous=True)
-    old = pattern(10000, 1)
-    ctypes.memmove(side.area.addr, old, len(old))
-    for n in range(10):
-        keys.write(a, side.area.addr, side.mr.rkey, 64, seed=n)
-        ctypes.memmove(side.area.addr, old, len(old))
-        go, went = os.pipe()
-        child = os.fork()
-        if not child:
-            os.read(go, 1)
-            os._exit(0 if ctypes.string_at(side.area.addr, len(old)) == old else 1)
-        new = keys.write(a, side.area.addr, side.mr.rkey, 10000, seed=n + 2)
-        os.write(went, b"!")
-        _, status = os.waitpid(child, 0)
-        assert status == 0, "the copy of the process saw data that came later"
-        assert ctypes.string_at(side.area.addr, len(new)) == new, "the process does not see what was written"
-        # The processor writes, which may put another page in the place of the one that the device knows.
-        os.close(go), os.close(went)
-        child = os.fork()
-        if not child:
-            time.sleep(0.05)
-            os._exit(0)
-        mine = pattern(5000, n + 7)
-        ctypes.memmove(side.area.addr + 100, mine, len(mine))
-        assert keys.read(a, side.area.addr + 100, side.mr.rkey, len(mine)) == mine, "an old page was read"
-        os.waitpid(child, 0)
-
-
-def not_mapped(names):
-    """What is not mapped cannot be got: the access fails like one outside the region, and nothing else does."""
-    for operation in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ):
-        a, b = sides(names)
-        write(a, b, 10000)
-        ok(libc.munmap(b.area.addr + 4 * PAGE, PAGE))
-        a.end.post(operation, a.sge(100), remote=b.remote(4 * PAGE))
-        a.end.complete(e.IBV_WC_REM_ACCESS_ERR)
-    for kind in ("send", "read"):
-        a, b = sides(names)
-        ok(libc.munmap(a.area.addr + 4 * PAGE, PAGE))
-        b.end.recv(b.sge(100))
-        if kind == "send":
-            a.end.post(e.IBV_WR_SEND, a.sge(100, 5 * PAGE - 50))
-        else:
-            a.end.post(e.IBV_WR_RDMA_READ, a.sge(100, 5 * PAGE - 50), remote=b.remote())
-        a.end.complete(e.IBV_WC_LOC_PROT_ERR)
-    a, b = sides(names)
-    ok(libc.munmap(b.area.addr, PAGE))
-    b.end.recv(b.sge(100))
-    a.end.post(e.IBV_WR_SEND, a.sge(100))
-    b.end.complete(e.IBV_WC_LOC_PROT_ERR)
-    a.end.complete(e.IBV_WC_REM_OP_ERR)
-
-
-def read_only(names):
-    a, b = sides(names)
-    data = pattern(5000, 4)
-    b.area.put(data)
-    ok(libc.mprotect(b.area.addr, b.area.size, mmap.PROT_READ))
-    fresh(a, b)
-    a.end.post(e.IBV_WR_RDMA_READ, a.sge(5000), remote=b.remote())
-    a.end.complete()
-    check(a, data)
-    a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(100, 9000), remote=b.remote())
-    a.end.complete(e.IBV_WC_REM_ACCESS_ERR)
-    check(b, data)
-    # A page of a region without the right to write, and one that was read before it is written.
-    a, b = pair(names)
-    side = Side(b, anonymous=True)
-    assert keys.read(a, *side.remote(), 64) == bytes(64)
-    new = keys.write(a, *side.remote(), 64)
-    assert ctypes.string_at(side.area.addr, 64) == new
-    assert ctypes.string_at(Area(PAGE, anonymous=True).addr, PAGE) == bytes(PAGE), "the common page of zeros was written"
-    side = Side(b, access=e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND)
-    side.area.put(data)
-    assert keys.read(a, *side.remote(), 5000) == data
-    keys.write(a, *side.remote(), 64, e.IBV_WC_REM_ACCESS_ERR)
-
-
-def mapped_anew(names):
-    """Other memory at the same addresses: the region is about addresses, not about pages."""
-    a, b = sides(names)
-    write(a, b, 50000)
-    old = b.area
-    before = old.get(old.size)
-    b.area = Area(old.size, at=old.addr)
-    for operation in (send, write, read):
-        operation(a, b, 50000)
-    assert old.get(old.size) == before, "memory was written that the process has not got any more"
-
-
-def lazily_freed(names):
-    """Pages that the kernel may take (MADV_FREE) and that are then written to by a peer are not taken any more."""
-    a, b = pair(names)
-    side = Side(b, 64 * PAGE, anonymous=True)
-    for n in range(3):
-        for page in range(64):
-            ctypes.memset(side.area.addr + page * PAGE, n + 1, PAGE)
-        ok(libc.madvise(side.area.addr, side.area.size, FREE))
-        data = keys.write(a, *side.remote(), 60000, seed=n)
-        with open("/proc/sys/vm/drop_caches", "w") as drop:
-            drop.write("3\n")
-        try:
-            # MADV_PAGEOUT takes what may be taken.
-            libc.madvise(side.area.addr, side.area.size, 21)
-        except OSError:
-            pass
-        assert ctypes.string_at(side.area.addr, 60000) == data, "written data are gone"
-
-
-def large_and_empty(names):
-    """Regions cost nothing that is not used."""
-    a, b = pair(names)
-    side = Side(b, 64 << 30, anonymous=True)
-    begin = time.monotonic()
-    draw = random.Random(2)
-    for n in range(50):
-        at = draw.randrange(side.area.size - 10000)
-        data = keys.write(a, *side.remote(at), 9000, seed=n)
-        assert ctypes.string_at(side.area.addr + at, 9000) == data
-        assert keys.read(a, *side.remote(at), 9000) == data
-    side.mr.close()
-    print(f"{time.monotonic() - begin:.3f} s")
-
-
-def implicit(names):
-    """All of the address space, also what is mapped later."""
-    a, b = sides(names, implicit=True)
-    for operation in (send, write, read):
-        operation(a, b, 70000, 4321)
-    for n in range(3):
-        for side in (a, b):
-            side.area.close()
-            side.area = Area((n + 1) << 20)
-        write(a, b, 30000, 99, seed=n)
-    # Ever new addresses, one after the other.
-    for n in range(40):
-        area = Area(PAGE, anonymous=True, at=0x100000000000 + n * (32 << 20))
-        data = keys.write(a.end, area.addr, b.mr.rkey, 64, seed=n)
-        assert ctypes.string_at(area.addr, 64) == data
-        area.unmap()
-    keys.write(a.end, 1 << 47, b.mr.rkey, 64, e.IBV_WC_REM_ACCESS_ERR)
-
-
-def rereg(side, flags, **options):
-    return keys.rereg(side.mr, side.end, flags, **options)
-
-
-def rereg_by_ioctl(side, access):
-    """New rights, in a way that the core leaves open to other processes too."""
-    response = ctypes.create_string_buffer(8)
-    body = struct.pack("=QIIQQQII", 0, side.mr.handle, keys.ACCESS_, 0, 0, 0, 0, access)
-    body = ctypes.create_string_buffer(body, len(body))
-    attrs = [(0, len(body), ctypes.addressof(body)), (1, 8, ctypes.addressof(response)), (2, 8, keys.REREG_MR)]
-    attrs = b"".join(struct.pack("=HHHHQ", number, size, 1, 0, data) for number, size, data in attrs)
-    header = struct.pack("=HHHHQII", 24 + len(attrs), OBJECT_DEVICE, METHOD_INVOKE_WRITE, 3, 0, 14, 0)
-    try:
-        fcntl.ioctl(side.end.ctx.cmd_fd, ADVISE_IOCTL, bytearray(header + attrs))
-    except OSError as error:
-        return error.errno
-    return 0
-
-
-def rereg_translation(names):
-    """Other memory behind the same keys, of which no page is there either; the old is not to be had any more."""
-    a, b = sides(names)
-    other = Area(8 * PAGE)
-    assert rereg(b, keys.TRANS, addr=other.addr + PAGE, length=5 * PAGE, iova=0x10000) == 0
-    fresh(b)
-    data = keys.write(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE)
-    assert other.get(4 * PAGE, PAGE + 77) == data
-    assert keys.read(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE) == data
-    # As a local key too.
-    other.drop()
-    b.end.recv(SGE(0x10000, 100, b.mr.lkey))
-    a.end.post(e.IBV_WR_SEND, a.end.sge(100))
-    a.end.complete()
-    b.end.complete()
-    assert other.get(100, PAGE) == data[:100]
-    assert b.area.resident() == 0
-    keys.write(a.end, 0x10000 + 5 * PAGE - 1, b.mr.rkey, 2, e.IBV_WC_REM_ACCESS_ERR)
-    a, b = sides(names)
-    assert rereg(b, keys.TRANS, addr=other.addr, length=PAGE) == 0
-    keys.write(a.end, *b.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
-
-
-def rereg_rights(names):
-    reading = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND
-    a, b = pair(names)
-    side = Side(b, anonymous=True, access=reading)
-    # A page never touched is the common page of zeros when it is got for reading.
-    assert keys.read(a, *side.remote(), 64) == bytes(64)
-    assert rereg(side, keys.ACCESS_, access=DEMAND) == 0
-    data = keys.write(a, *side.remote(), 5000)
-    assert ctypes.string_at(side.area.addr, 5000) == data
-    assert ctypes.string_at(keys.page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
-    assert rereg(side, keys.ACCESS_, access=reading) == 0
-    assert keys.read(a, *side.remote(), 5000) == data
-    keys.write(a, *side.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
-    # Only the process whose memory it is can get it for writing.
-    a, b = pair(names)
-    side = Side(b, access=reading)
-    child = os.fork()
-    if not child:
-        os._exit(rereg_by_ioctl(side, DEMAND))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == errno.EINVAL
-    assert rereg_by_ioctl(side, DEMAND) == 0
-    keys.write(a, *side.remote(), 10)
-
-
-def rereg_domain(names):
-    a, b = sides(names)
-    other = PD(b.end.ctx)
-    keys.write(a.end, *b.remote(), 10)
-    assert rereg(b, keys.PD_, pd=other) == 0
-    assert rereg(b, keys.PD_ | keys.ACCESS_ | keys.TRANS, pd=b.end.pd, access=DEMAND, addr=b.area.addr, length=b.area.size) == 0
-    write(a, b, 9000)
-    assert rereg(b, keys.PD_, pd=other) == 0
-    fresh(b)
-    keys.write(a.end, *b.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
-    assert b.area.resident() == 0
-    b.mr.close()
-
-
-def rereg_kind(names):
-    """Pinned memory becomes memory on demand and the other way round when it is named again, not otherwise."""
-    a, b = pair(names)
-    side = Side(b, access=ACCESS)
-    assert side.area.resident() == side.area.size // PAGE
-    assert rereg(side, keys.ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
-    where = dict(addr=side.area.addr, length=side.area.size)
-    assert rereg(side, keys.ACCESS_ | keys.TRANS, access=DEMAND, **where) == 0
-    fresh(side)
-    data = keys.write(a, *side.remote(), 3 * PAGE)
-    check(side, data)
-    assert 3 <= side.area.resident() < side.area.size // PAGE
-    assert rereg(side, keys.ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
-    assert rereg(side, keys.ACCESS_ | keys.TRANS, access=ACCESS, **where) == 0
-    assert side.area.resident() == side.area.size // PAGE
-    assert keys.read(a, *side.remote(), 3 * PAGE) == data
-
-
-def rereg_under_traffic(names):
-    """Registering anew, again and again while pages go, refuses no access that is allowed before and after."""
-    a, b = sides(names)
-    stop = threading.Event()
-    failures = []
-
-    def change():
-        n = 0
-        while not stop.is_set():
-            flags = (keys.TRANS, keys.ACCESS_, keys.TRANS | keys.ACCESS_)[n % 3]
-            error = rereg(b, flags, addr=b.area.addr, length=b.area.size, access=DEMAND)
-            if error:
-                failures.append(error)
-            n += 1
-        print(f"registered {n} times")
-
-    other = threading.Thread(target=change)
-    other.start()
-    try:
-        for n in range(15):
-            for operation in (write, read):
-                operation(a, b, 70000, 4321, seed=n)
-    finally:
-        stop.set()
-        other.join()
-    assert not failures, failures
-
-
-def bad_registrations(names):
-    _, b = pair(names)
-    for start, length in ((0, 0), (1 << 47, PAGE), ((1 << 47) - PAGE, 2 * PAGE), (2**64 - PAGE, PAGE)):
-        try:
-            MR(b.pd, length, DEMAND, address=start).close()
-            raise AssertionError(f"registered {length:#x} bytes at {start:#x}")
-        except PyverbsError:
-            pass
-    try:
-        MR(b.pd, implicit=True, access=DEMAND | e.IBV_ACCESS_HUGETLB).close()
-        raise AssertionError("registered all memory as huge pages")
-    except PyverbsError:
-        pass
-    # Registering anew is for pinned memory.
-    side = Side(b)
-    assert keys.rereg(side.mr, b, keys.ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
-    segments.refused(errno.EOPNOTSUPP, segments.add, b, side.mr, side.area.addr, PAGE, side.area.addr + side.area.size)
-    segments.refused(errno.EOPNOTSUPP, segments.remove, b, side.mr, segments.FIRST)
-    assert keys.rereg(b.mr, b, keys.ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
-
-
-def windows(names):
-    a, b = pair(names, b_access=keys.BINDABLE)
-    side = Side(b, access=DEMAND | e.IBV_ACCESS_MW_BIND)
-    for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
-        mw = MW(b.pd, kind)
-        bound = keys.MWBindInfo(side.mr, side.area.addr + 100, 3 * PAGE, keys.WRITE | keys.READ)
-        if kind == e.IBV_MW_TYPE_1:
-            b.qp.bind_mw(mw, keys.MWBind(bound, e.IBV_SEND_SIGNALED))
-            key = mw.rkey
-        else:
-            wr = SendWR(wr_id=7, opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
-            wr.set_bind_wr(mw, bound)
-            key = wr.rkey
-            b.qp.post_send(wr)
-        b.complete()
-        fresh(side)
-        data = keys.write(a, side.area.addr + 100, key, 3 * PAGE, seed=kind)
-        check(side, data, 100)
-        fresh(side)
-        assert keys.read(a, side.area.addr + 100, key, 3 * PAGE) == data
-        mw.close()
-
-
-ADVISE_IOCTL = (3 << 30) | (24 << 16) | (0x1b << 8) | 1
-OBJECT_MR, METHOD_ADVISE = 7, 2
-OBJECT_DEVICE, METHOD_INVOKE_WRITE = 0, 0
-PREFETCH, PREFETCH_WRITE, NO_FAULT, FLUSH = 0, 1, 2, 1
-
-
-def advise(end, advice, flags, *ranges, pd=None):
-    """The verb itself, which the provider library lacks; returns the error number or 0."""
-    sges = b"".join(struct.pack("=QII", addr, length, key) for addr, length, key in ranges)
-    buffer = ctypes.create_string_buffer(sges, max(1, len(sges)))
-    attrs = struct.pack("=HHHHQ", 0, 0, 1, 0, (pd or end.pd).handle)
-    attrs += struct.pack("=HHHHQ", 1, 8, 1, 0, advice)
-    attrs += struct.pack("=HHHHQ", 2, 4, 1, 0, flags)
-    attrs += struct.pack("=HHHHQ", 3, len(sges), 1, 0, ctypes.addressof(buffer))
-    header = struct.pack("=HHHHQII", 24 + len(attrs), OBJECT_MR, METHOD_ADVISE, 4, 0, 14, 0)
-    try:
-        fcntl.ioctl(end.ctx.cmd_fd, ADVISE_IOCTL, bytearray(header + attrs))
-    except OSError as error:
-        return error.errno
-    return 0
-
-
-def prefetch(names):
-    for everything in (False, True):
-        a, b = sides(names, implicit=everything)
-        start, key = b.area.addr, b.mr.lkey
-        fresh(b)
-        # Nothing is there, and nothing is got.
-        assert advise(b.end, NO_FAULT, FLUSH, (start, 10 * PAGE, key)) == 0
-        assert b.area.resident() == 0
-        assert advise(b.end, PREFETCH, FLUSH, (start, 10 * PAGE, key)) == 0
-        assert b.area.resident() >= 10
-        fresh(b)
-        assert advise(b.end, PREFETCH_WRITE, FLUSH, (start + 100, 2 * PAGE, key), (start + 20 * PAGE, 1, key)) == 0
-        assert 4 <= b.area.resident() <= 40
-        fresh(b)
-        assert advise(b.end, PREFETCH_WRITE, 0, (start, b.area.size, key)) == 0
-        deadline = time.monotonic() + 10
-        while b.area.resident() < b.area.size // PAGE:
-            assert time.monotonic() < deadline, "not got in the background"
-            time.sleep(0.01)
-        for _ in range(300):
-            assert advise(b.end, PREFETCH, 0, (start, b.area.size, key)) == 0
-        for operation in (send, write, read):
-            operation(a, b, 70000, 4321)
-        if not everything:
-            b.mr.close()
-
-
-def bad_prefetch(names):
-    _, b = sides(names)
-    start, key, size = b.area.addr, b.mr.lkey, b.area.size
-    end = b.end
-    whole = (start, PAGE, key)
-    mw = MW(end.pd, e.IBV_MW_TYPE_2)
-    read_only = MR(end.pd, size, e.IBV_ACCESS_ON_DEMAND, address=start)
-    for flags in (0, FLUSH):
-        for expected, advice, ranges in ((errno.EFAULT, PREFETCH, [(start, size + 1, key)]),
-                                         (errno.EFAULT, PREFETCH, [(start - 1, 2, key)]),
-                                         (errno.EFAULT, PREFETCH, [whole, (2**64 - 1, 2, key)]),
-                                         (errno.EFAULT, PREFETCH, [(start, PAGE, key ^ 0x55)]),
-                                         (errno.EFAULT, PREFETCH, [(start, PAGE, key ^ 0x5500)]),
-                                         (errno.EFAULT, PREFETCH, [(end.mr.buf, 100, end.mr.lkey)]),
-                                         (errno.EFAULT, PREFETCH_WRITE, [(start, PAGE, read_only.lkey)]),
-                                         (errno.EINVAL, PREFETCH, [(start, PAGE, mw.rkey)])):
-            got = advise(end, advice, flags, *ranges)
-            assert got == expected, (got, expected, advice, flags, ranges)
-        assert advise(end, PREFETCH, flags, whole, pd=PD(end.ctx)) == errno.EFAULT
-        assert advise(end, 3, flags, whole) != 0
-    assert advise(end, PREFETCH, 2, whole) == errno.EINVAL
-    ok(libc.munmap(start, PAGE))
-    assert advise(end, PREFETCH, FLUSH, whole) == errno.EFAULT
-    assert advise(end, PREFETCH, 0, whole) == 0
-
-
 def torn_down_under_traffic(names):
     """Regions, queue pairs and mappings go while memory is being got for them."""
     draw = random.Random(3)
@@ -799,9 +402,7 @@ def process_killed(names):
         os.waitpid(child, 0)
 
 
-CASES = [capabilities, operations, offsets, other_address, shared_receives, unreliable, too_many_wait, datagrams, pages_go_under_traffic, fork, not_mapped,
-         read_only, mapped_anew, lazily_freed, large_and_empty, implicit, rereg_translation, rereg_rights, rereg_domain,
-         rereg_kind, rereg_under_traffic, bad_registrations, windows, prefetch, bad_prefetch,
+CASES = [capabilities, operations, offsets, other_address, shared_receives, unreliable, too_many_wait, datagrams, pages_go_under_traffic,
          torn_down_under_traffic, process_killed]
 
 if __name__ == "__main__":

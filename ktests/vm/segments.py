@@ -20,8 +20,8 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-from keys import ACCESS_, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE
-from keys import bind, bind1, page_buffer, read, rereg, write
+from keys import BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, read, write
+from keys_rereg import ACCESS_, PD_, TRANS, page_buffer, rereg
 from status import ACCESS, End, pair, pattern
 
 DRIVER_ID, OBJECT_MR, VERBS_IOCTL = 14, 7, 0xC0181B01

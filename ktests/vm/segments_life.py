@@ -16,7 +16,8 @@ import time
 from pyverbs.mr import MR
 import pyverbs.enums as e
 
-from keys import PAGE, REFUSED, page_buffer, read, write
+from keys import PAGE, REFUSED, read, write
+from keys_rereg import page_buffer
 from segments import FIRST, MAX, MIB, Refused, add, get, pinned, put, refused, region, remove
 from status import ACCESS, pair, pattern, repeated_mapping
 
