@@ -87,19 +87,31 @@ impl QpCtx {
         let _ = workqueue::system_bh().enqueue::<Arc<Self>, 0>(self.into());
     }
 
-    /// As [`drive`](Self::drive), for callers without a reference to share.
-    pub(super) fn kick(&self) {
+    /// Takes turns, for callers without a reference to share, until `done` agrees that there is
+    /// nothing left to do; it is asked each time that a turn finds nothing, and must agree in the
+    /// end. False if there is more to send, or memory to be got: nobody is at it then.
+    fn take_turns(&self, mut done: impl FnMut() -> bool) -> bool {
         for _ in 0..TURNS {
-            match self.turn() {
-                Turn::Done => return,
-                Turn::More => {}
-                Turn::Page => {
-                    self.core.lock().paging.postpone();
-                    break;
+            let mut turn = self.turn();
+            while turn == Turn::Done {
+                if done() {
+                    return true;
                 }
+                turn = self.turn();
+            }
+            if turn == Turn::Page {
+                self.core.lock().paging.postpone();
+                break;
             }
         }
-        self.timer.arm_at(now_ns());
+        false
+    }
+
+    /// As [`drive`](Self::drive), for callers without a reference to share.
+    pub(super) fn kick(&self) {
+        if !self.take_turns(|| true) {
+            self.timer.arm_at(now_ns());
+        }
     }
 
     /// Acknowledges what has come before the QP stops. Whoever sees a completion may destroy the QP
@@ -110,18 +122,15 @@ impl QpCtx {
     ///
     /// Context: process, no lock of the QP held.
     pub(super) fn settle(&self) {
-        let (mut turns, mut waits) = (TURNS, WAITS);
-        while turns != 0 && waits != 0 {
-            match self.turn() {
-                Turn::Done if !self.core.lock().busy => return,
-                Turn::Done => {
-                    fsleep(WAIT);
-                    waits -= 1;
-                }
-                Turn::More => turns -= 1,
-                Turn::Page => return self.core.lock().paging.postpone(),
+        let mut waits = WAITS;
+        self.take_turns(|| {
+            if !self.core.lock().busy {
+                return true;
             }
-        }
+            fsleep(WAIT);
+            waits -= 1;
+            waits == 0
+        });
     }
 
     fn turn(&self) -> Turn {
