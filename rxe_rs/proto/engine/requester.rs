@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Send queue to request packets: PSNs, segmentation, window, fences and going back.
+//! Send queue to request packets: order, PSNs, window, fences, completion. In files of their own:
+//! what the packets are made of (`build`), and sending once more (`again`).
 
-use super::ports::{Count, Dest, LocalFault, Ports, Tx, TxFault};
+mod again;
+mod build;
+
+use super::ports::{LocalFault, Ports, Tx, TxFault};
 use super::probe::Prober;
 use super::qp::{Attrs, Progress, Qp, Service, State};
 use super::wc::{Wc, WcStatus};
 use super::window::Window;
 use super::wr::{KeyOp, SendOp, SendWr, SqSlot};
 use crate::ids::Psn;
-use crate::wire::bth::Bth;
-use crate::wire::opcode::{Opcode, Operation, Transport};
-use crate::wire::repr::Headers;
-
-/// An acknowledgement is asked for at least once in this many packets.
-const ACK_EVERY: u32 = 32;
 
 /// PSNs between the oldest unacknowledged packet and the newest; keeps the 24-bit comparison
 /// meaningful whatever mix of large READs is outstanding.
@@ -22,11 +20,6 @@ const MAX_PSN_SPAN: u32 = 1 << 22;
 /// Shortest time after which a missing acknowledgement is taken for lost, in nanoseconds. The
 /// architecture allows up to four times the configured timeout (IBTA vol1 9.7.6.1.3).
 const MIN_TIMEOUT_NS: u64 = 8_000_000;
-
-/// Packets of a READ without any answer that may be asked for again before the timer expires.
-const MAX_ASKED: u32 = 256;
-/// The same before it is known how long a round trip takes.
-const MAX_ASKED_EARLY: u32 = 16;
 
 /// Send side of a connection.
 ///
@@ -435,146 +428,6 @@ impl Qp {
         }
     }
 
-    /// The base header of a packet to the connected peer, request or response.
-    pub(super) fn bth(&self, operation: Operation, psn: Psn, pad: u8, ports: &impl Ports) -> Bth {
-        let uc = if self.service == Service::Uc {
-            Opcode::new(Transport::Uc, operation)
-        } else {
-            None
-        };
-        let opcode = uc.unwrap_or(Opcode::rc(operation));
-        Bth {
-            pad,
-            pkey: ports.pkey(),
-            ..Bth::new(opcode, self.attrs.dest_qpn, psn)
-        }
-    }
-
-    fn send_payload(
-        &mut self,
-        slot: &SqSlot,
-        produced: u32,
-        ports: &mut impl Ports,
-        tx: &mut impl Tx,
-    ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &slot.wr;
-        let index = self.req.cur;
-        let offset = self.req.offset;
-        let mtu = self.attrs.mtu.bytes();
-        let left = wr.length.saturating_sub(offset);
-        let chunk = left.min(mtu);
-        let first = offset == 0;
-        let last = left <= mtu;
-        let mut bth = self.bth(
-            operation(wr.op, first, last),
-            self.req.psn,
-            pad_of(chunk),
-            ports,
-        );
-        if last {
-            bth.se = wr.flags.solicited && wr.op.is_solicitable();
-        }
-        let rc = self.service == Service::Rc;
-        let since = self.req.since_ack_req.saturating_add(1);
-        let next = index.wrapping_add(1);
-        let queue_ends = last && Self::pauses_at(next, produced, ports);
-        let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
-        bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
-        let ack_req = bth.ack_req;
-        let mut headers = Headers::new(bth);
-        if first && matches!(wr.op, SendOp::Write | SendOp::WriteImm) {
-            headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
-        }
-        if last && matches!(wr.op, SendOp::SendImm | SendOp::WriteImm) {
-            headers = headers.imm(wr.imm);
-        }
-        if last && wr.op == SendOp::SendInv {
-            headers = headers.ieth(wr.rkey);
-        }
-        let source = &*ports;
-        let size = usize::try_from(chunk).unwrap_or(0);
-        tx.packet(Dest::Peer, &headers, size, |dst| {
-            source.gather(index, offset, dst)
-        })?;
-        self.req.since_ack_req = if ack_req { 0 } else { since };
-        self.req.ack_now &= !ack_req;
-        self.req.psn = self.req.psn.next();
-        if last {
-            self.req.cur = next;
-            self.req.offset = 0;
-            if !rc {
-                // Unreliable: done once it is on its way.
-                self.finish(slot, WcStatus::Success, ports);
-                self.note_drained();
-            }
-        } else {
-            self.req.offset = offset.saturating_add(chunk);
-        }
-        Ok(())
-    }
-
-    /// Asks for at most `most` bytes of what is missing.
-    fn send_read(
-        &mut self,
-        slot: &SqSlot,
-        most: u32,
-        ports: &mut impl Ports,
-        tx: &mut impl Tx,
-    ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &slot.wr;
-        let placed = slot.run.placed;
-        let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
-        let psn = slot.run.first.wrapping_add(done);
-        let bth = self.bth(Operation::ReadRequest, psn, 0, ports);
-        let addr = wr.remote_addr.wrapping_add(u64::from(placed));
-        let length = wr.length.saturating_sub(placed).min(most);
-        let headers = Headers::new(bth).reth(addr, wr.rkey, length);
-        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))
-    }
-
-    fn send_atomic(
-        &mut self,
-        slot: &SqSlot,
-        ports: &mut impl Ports,
-        tx: &mut impl Tx,
-    ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &slot.wr;
-        let (operation, swap, compare) = match wr.op {
-            SendOp::CmpSwp => (Operation::CmpSwap, wr.swap, wr.compare_add),
-            _ => (Operation::FetchAdd, wr.compare_add, 0),
-        };
-        let bth = self.bth(operation, slot.run.first, 0, ports);
-        let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
-        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))
-    }
-
-    /// ATOMIC WRITE and FLUSH.
-    fn send_placed(
-        &mut self,
-        index: u32,
-        slot: &SqSlot,
-        ports: &mut impl Ports,
-        tx: &mut impl Tx,
-    ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &slot.wr;
-        let (headers, size) = match wr.op {
-            SendOp::AtomicWrite => {
-                let bth = self.bth(Operation::AtomicWrite, slot.run.first, 0, ports);
-                (Headers::new(bth), 8)
-            }
-            _ => {
-                let bth = self.bth(Operation::Flush, slot.run.first, 0, ports);
-                let kind = wr.flush();
-                (Headers::new(bth).feth(kind.selectivity, kind.placement), 0)
-            }
-        };
-        let headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
-        let source = &*ports;
-        tx.packet(Dest::Peer, &headers, size, |dst| {
-            source.gather(index, 0, dst)
-        })
-    }
-
     /// Moves the cursor to the request after `slot`.
     fn advance_past(&mut self, slot: &SqSlot) {
         self.req.psn = slot.run.last.next();
@@ -624,148 +477,5 @@ impl Qp {
         self.finish(slot, status, ports);
         self.resp.stop();
         self.enter_error(ports);
-    }
-
-    /// Puts the cursor on `psn`, which lies between `una_psn` and `top`.
-    pub(super) fn seek(&mut self, psn: Psn, ports: &mut impl Ports) {
-        let mtu = self.attrs.mtu.bytes();
-        let mut index = self.req.una;
-        while index_before(index, self.req.fresh) {
-            let Some(slot) = ports.sq_slot(index) else {
-                break;
-            };
-            let run = slot.run;
-            if !run.last.is_before(psn) {
-                self.req.cur = index;
-                let ahead = u32::try_from(psn.delta(run.first)).unwrap_or(0);
-                if slot.wr.op.needs_response() {
-                    self.req.offset = 0;
-                    let done = run.placed.checked_div(mtu).unwrap_or(0);
-                    self.req.psn = run.first.wrapping_add(done);
-                } else {
-                    self.req.offset = ahead.saturating_mul(mtu);
-                    self.req.psn = psn;
-                }
-                return;
-            }
-            index = index.wrapping_add(1);
-        }
-        self.req.cur = self.req.fresh;
-        self.req.offset = 0;
-        self.req.psn = self.req.top;
-    }
-
-    /// Sends again from the oldest unacknowledged packet, or gives up.
-    pub(super) fn retry(&mut self, now: u64, ports: &mut impl Ports) {
-        if self.req.retries == 0 {
-            ports.count(Count::RetryExceeded);
-            if let Some(slot) = ports.sq_slot(self.req.una).map(|s| *s) {
-                self.fail(&slot, WcStatus::RetryExcErr, ports);
-            }
-            return;
-        }
-        self.req.retries = self.req.retries.saturating_sub(1);
-        self.req.window.on_loss(self.req.top);
-        self.req.prober.on_repeat();
-        self.seek(self.req.una_psn, ports);
-        self.req.rearm(now, &self.attrs);
-    }
-
-    /// Nothing was heard for some round trips: asks again. For READs and ATOMICs see
-    /// [`ask`](Self::ask), of anything else the last packet is sent once more.
-    fn probe(&mut self, ports: &mut impl Ports) {
-        let idle = self.req.psn == self.req.una_psn || self.req.rnr_until.is_some();
-        if idle || !matches!(self.state, State::Rts | State::Sqd) {
-            return;
-        }
-        let oldest = ports.sq_slot(self.req.una).map(|slot| slot.wr.op);
-        if oldest.is_some_and(SendOp::needs_response) {
-            self.req.question = true;
-        } else {
-            self.req.ack_now = true;
-            self.seek(self.req.psn.prev(), ports);
-        }
-    }
-
-    /// Asks once more for the oldest request, a READ or ATOMIC, and leaves the cursor where it is.
-    ///
-    /// The peer may just be slow, with all responses on their way, and a READ asked for twice is
-    /// sent twice, so of a READ that has begun to arrive only the packet that is expected next is
-    /// asked for. A responder works in order: if that packet is still missing when this answer
-    /// comes, everything before the answer is lost, and only then all is asked for again. IBTA
-    /// vol1 9.7.5.1.3 lets a repeated READ ask for a part of the original; but if the original was
-    /// lost the part would take its place.
-    fn ask(&mut self, ports: &mut impl Ports, tx: &mut impl Tx) {
-        self.req.question = false;
-        let index = self.req.una;
-        let Some(slot) = ports.sq_slot(index).map(|s| *s) else {
-            return;
-        };
-        let mtu = self.attrs.mtu.bytes();
-        // If it cannot be sent now, the next question is soon enough.
-        let _ = match slot.wr.op {
-            SendOp::Read if slot.run.placed > 0 => {
-                self.req.asked_at = Some(self.req.una_psn);
-                self.send_read(&slot, mtu, ports, tx)
-            }
-            SendOp::Read => {
-                let most = match self.req.prober.round_trip() {
-                    Some(_) => MAX_ASKED,
-                    None => MAX_ASKED_EARLY,
-                };
-                if packets(slot.wr.length, mtu) > most {
-                    return;
-                }
-                self.send_read(&slot, u32::MAX, ports, tx)
-            }
-            SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(&slot, ports, tx),
-            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(index, &slot, ports, tx),
-            _ => Ok(()),
-        };
-    }
-
-    /// Acknowledgement and receiver-not-ready timers.
-    pub(super) fn request_timeout(&mut self, now: u64, ports: &mut impl Ports) {
-        if self.req.rnr_until.is_some_and(|at| at <= now) {
-            self.req.rnr_until = None;
-            self.req.rearm(now, &self.attrs);
-        }
-        if self.req.prober.expired(now) {
-            self.probe(ports);
-        }
-        if self.req.deadline.is_some_and(|at| at <= now) {
-            self.req.deadline = None;
-            if self.req.stalled {
-                // The peer is not to blame: it may have answered all there was to answer.
-                self.req.rearm(now, &self.attrs);
-                return;
-            }
-            if matches!(self.state, State::Rts | State::Sqd) && self.req.una_psn != self.req.top {
-                ports.count(Count::Timeout);
-                self.req.gap_at = None;
-                self.req.window.on_timeout(self.req.top);
-                self.retry(now, ports);
-            }
-        }
-    }
-}
-
-/// The operation of a packet of a message with payload.
-fn operation(op: SendOp, first: bool, last: bool) -> Operation {
-    match (op, first, last) {
-        (SendOp::Write | SendOp::WriteImm, true, false) => Operation::WriteFirst,
-        (SendOp::Write | SendOp::WriteImm, false, false) => Operation::WriteMiddle,
-        (SendOp::Write, false, true) => Operation::WriteLast,
-        (SendOp::Write, true, true) => Operation::WriteOnly,
-        (SendOp::WriteImm, false, true) => Operation::WriteLastImm,
-        (SendOp::WriteImm, true, true) => Operation::WriteOnlyImm,
-        (SendOp::SendImm, false, true) => Operation::SendLastImm,
-        (SendOp::SendImm, true, true) => Operation::SendOnlyImm,
-        (SendOp::SendInv, false, true) => Operation::SendLastInv,
-        (SendOp::SendInv, true, true) => Operation::SendOnlyInv,
-        (_, true, false) => Operation::SendFirst,
-        (_, false, false) => Operation::SendMiddle,
-        (_, false, true) => Operation::SendLast,
-        (_, true, true) => Operation::SendOnly,
     }
 }

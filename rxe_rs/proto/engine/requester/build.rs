@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The packets of requests: segmentation, headers, when an acknowledgement is asked for.
+
+use super::pad_of;
+use crate::engine::ports::{Dest, LocalFault, Ports, Tx, TxFault};
+use crate::engine::qp::{Qp, Service};
+use crate::engine::wc::WcStatus;
+use crate::engine::wr::{SendOp, SqSlot};
+use crate::ids::Psn;
+use crate::wire::bth::Bth;
+use crate::wire::opcode::{Opcode, Operation, Transport};
+use crate::wire::repr::Headers;
+
+/// An acknowledgement is asked for at least once in this many packets.
+const ACK_EVERY: u32 = 32;
+
+impl Qp {
+    /// The base header of a packet to the connected peer, request or response.
+    pub(in crate::engine) fn bth(
+        &self,
+        operation: Operation,
+        psn: Psn,
+        pad: u8,
+        ports: &impl Ports,
+    ) -> Bth {
+        let uc = if self.service == Service::Uc {
+            Opcode::new(Transport::Uc, operation)
+        } else {
+            None
+        };
+        let opcode = uc.unwrap_or(Opcode::rc(operation));
+        Bth {
+            pad,
+            pkey: ports.pkey(),
+            ..Bth::new(opcode, self.attrs.dest_qpn, psn)
+        }
+    }
+
+    pub(super) fn send_payload(
+        &mut self,
+        slot: &SqSlot,
+        produced: u32,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let wr = &slot.wr;
+        let index = self.req.cur;
+        let offset = self.req.offset;
+        let mtu = self.attrs.mtu.bytes();
+        let left = wr.length.saturating_sub(offset);
+        let chunk = left.min(mtu);
+        let first = offset == 0;
+        let last = left <= mtu;
+        let mut bth = self.bth(
+            operation(wr.op, first, last),
+            self.req.psn,
+            pad_of(chunk),
+            ports,
+        );
+        if last {
+            bth.se = wr.flags.solicited && wr.op.is_solicitable();
+        }
+        let rc = self.service == Service::Rc;
+        let since = self.req.since_ack_req.saturating_add(1);
+        let next = index.wrapping_add(1);
+        let queue_ends = last && Self::pauses_at(next, produced, ports);
+        let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
+        bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
+        let ack_req = bth.ack_req;
+        let mut headers = Headers::new(bth);
+        if first && matches!(wr.op, SendOp::Write | SendOp::WriteImm) {
+            headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
+        }
+        if last && matches!(wr.op, SendOp::SendImm | SendOp::WriteImm) {
+            headers = headers.imm(wr.imm);
+        }
+        if last && wr.op == SendOp::SendInv {
+            headers = headers.ieth(wr.rkey);
+        }
+        let source = &*ports;
+        let size = usize::try_from(chunk).unwrap_or(0);
+        tx.packet(Dest::Peer, &headers, size, |dst| {
+            source.gather(index, offset, dst)
+        })?;
+        self.req.since_ack_req = if ack_req { 0 } else { since };
+        self.req.ack_now &= !ack_req;
+        self.req.psn = self.req.psn.next();
+        if last {
+            self.req.cur = next;
+            self.req.offset = 0;
+            if !rc {
+                // Unreliable: done once it is on its way.
+                self.finish(slot, WcStatus::Success, ports);
+                self.note_drained();
+            }
+        } else {
+            self.req.offset = offset.saturating_add(chunk);
+        }
+        Ok(())
+    }
+
+    /// Asks for at most `most` bytes of what is missing.
+    pub(super) fn send_read(
+        &mut self,
+        slot: &SqSlot,
+        most: u32,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let wr = &slot.wr;
+        let placed = slot.run.placed;
+        let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
+        let psn = slot.run.first.wrapping_add(done);
+        let bth = self.bth(Operation::ReadRequest, psn, 0, ports);
+        let addr = wr.remote_addr.wrapping_add(u64::from(placed));
+        let length = wr.length.saturating_sub(placed).min(most);
+        let headers = Headers::new(bth).reth(addr, wr.rkey, length);
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))
+    }
+
+    pub(super) fn send_atomic(
+        &mut self,
+        slot: &SqSlot,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let wr = &slot.wr;
+        let (operation, swap, compare) = match wr.op {
+            SendOp::CmpSwp => (Operation::CmpSwap, wr.swap, wr.compare_add),
+            _ => (Operation::FetchAdd, wr.compare_add, 0),
+        };
+        let bth = self.bth(operation, slot.run.first, 0, ports);
+        let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))
+    }
+
+    /// ATOMIC WRITE and FLUSH.
+    pub(super) fn send_placed(
+        &mut self,
+        index: u32,
+        slot: &SqSlot,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let wr = &slot.wr;
+        let (headers, size) = match wr.op {
+            SendOp::AtomicWrite => {
+                let bth = self.bth(Operation::AtomicWrite, slot.run.first, 0, ports);
+                (Headers::new(bth), 8)
+            }
+            _ => {
+                let bth = self.bth(Operation::Flush, slot.run.first, 0, ports);
+                let kind = wr.flush();
+                (Headers::new(bth).feth(kind.selectivity, kind.placement), 0)
+            }
+        };
+        let headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
+        let source = &*ports;
+        tx.packet(Dest::Peer, &headers, size, |dst| {
+            source.gather(index, 0, dst)
+        })
+    }
+}
+
+/// The operation of a packet of a message with payload.
+fn operation(op: SendOp, first: bool, last: bool) -> Operation {
+    match (op, first, last) {
+        (SendOp::Write | SendOp::WriteImm, true, false) => Operation::WriteFirst,
+        (SendOp::Write | SendOp::WriteImm, false, false) => Operation::WriteMiddle,
+        (SendOp::Write, false, true) => Operation::WriteLast,
+        (SendOp::Write, true, true) => Operation::WriteOnly,
+        (SendOp::WriteImm, false, true) => Operation::WriteLastImm,
+        (SendOp::WriteImm, true, true) => Operation::WriteOnlyImm,
+        (SendOp::SendImm, false, true) => Operation::SendLastImm,
+        (SendOp::SendImm, true, true) => Operation::SendOnlyImm,
+        (SendOp::SendInv, false, true) => Operation::SendLastInv,
+        (SendOp::SendInv, true, true) => Operation::SendOnlyInv,
+        (_, true, false) => Operation::SendFirst,
+        (_, false, false) => Operation::SendMiddle,
+        (_, false, true) => Operation::SendLast,
+        (_, true, true) => Operation::SendOnly,
+    }
+}
