@@ -88,6 +88,24 @@ static struct ib_mr *mr_alloc(struct end *e, u32 pages)
 	return is("alloc_mr", PTR_ERR_OR_ZERO(mr), 0) ? mr : NULL;
 }
 
+typedef void (*body_fn)(struct pair *p, struct area *area, struct ib_mr *mr);
+
+/* Runs a test with memory of b, and with a region for `room` pieces of it that is not registered yet. Takes both back afterwards. */
+static void with_region(struct pair *p, u32 count, u32 order, u32 room, body_fn body)
+{
+	struct area area;
+	struct ib_mr *mr;
+
+	if (!area_make(&area, &p->b, count, order))
+		return;
+	mr = mr_alloc(&p->b, room);
+	if (mr) {
+		body(p, &area, mr);
+		is("dereg_mr", ib_dereg_mr(mr), 0);
+	}
+	area_free(&area);
+}
+
 /* Registers what has been mapped: status of the request. */
 static int reg(struct end *e, struct ib_mr *mr, int access)
 {
@@ -118,29 +136,22 @@ static void expect(struct pair *p, const char *what, enum ib_wr_opcode op, u64 a
 }
 
 /* The peer writes and reads all of a long list, in pieces that end anywhere in a page. */
-static void long_list(struct pair *p, u32 count, u32 order)
+static void long_list(struct pair *p, struct area *area, struct ib_mr *mr)
 {
-	u32 chunk = order ? CHUNK_WORDS : CHUNK_WORDS - 1;
-	u32 words = count * ((PAGE_SIZE << order) / 4);
-	struct area area;
-	struct ib_mr *mr;
+	u32 chunk = area->order ? CHUNK_WORDS : CHUNK_WORDS - 1;
+	u32 words = area->count * ((PAGE_SIZE << area->order) / 4);
 	u32 at, n;
 
-	if (!area_make(&area, &p->b, count, order))
+	if (!map_and_reg(&p->b, mr, area, REMOTE))
 		return;
-	mr = mr_alloc(&p->b, count);
-	if (!mr)
-		goto free;
-	if (!map_and_reg(&p->b, mr, &area, REMOTE))
-		goto dereg;
 	is("bytes registered", mr->length, 4ull * words);
 	for (at = 0; at < words && !failed(); at += n) {
 		n = min(chunk, words - at);
 		fill(p->a.buf, n, 1, at);
 		is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4 * n, mr->iova + 4ull * at, mr->rkey), IB_WC_SUCCESS);
 	}
-	is("data written", area_matches(&area, 1), true);
-	area_fill(&area, 2);
+	is("data written", area_matches(area, 1), true);
+	area_fill(area, 2);
 	for (at = 0; at < words && !failed(); at += n) {
 		n = min(chunk, words - at);
 		is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, 4 * n, mr->iova + 4ull * at, mr->rkey), IB_WC_SUCCESS);
@@ -149,16 +160,12 @@ static void long_list(struct pair *p, u32 count, u32 order)
 	expect(p, "last word", IB_WR_RDMA_READ, mr->iova + 4ull * words - 4, mr->rkey, IB_WC_SUCCESS);
 	expect(p, "behind the last word", IB_WR_RDMA_READ, mr->iova + 4ull * words - 2, mr->rkey, IB_WC_REM_ACCESS_ERR);
 	expect(p, "before the first word", IB_WR_RDMA_WRITE, mr->iova - 2, mr->rkey, IB_WC_REM_ACCESS_ERR);
-	is("data at the end", area_matches(&area, 2), true);
-dereg:
-	is("dereg_mr", ib_dereg_mr(mr), 0);
-free:
-	area_free(&area);
+	is("data at the end", area_matches(area, 2), true);
 }
 
 static void many_pages(struct pair *p)
 {
-	long_list(p, 4096, 0);
+	with_region(p, 4096, 0, 4096, long_list);
 }
 
 static void most_pages(struct pair *p)
@@ -167,31 +174,29 @@ static void most_pages(struct pair *p)
 
 	/* The bound that the kernel's users were limited to by rdma_rxe. */
 	if (is("a list longer than 512 pages is offered", most > 512, true))
-		long_list(p, most, 0);
+		with_region(p, most, 0, most, long_list);
 }
 
 static void large_pages(struct pair *p)
 {
-	long_list(p, 32, 4);
+	with_region(p, 32, 4, 32, long_list);
 }
 
 /* The same region for other memory, under another key and under the same one. */
-static void register_again(struct pair *p)
+static void two_memories(struct pair *p, struct area *one, struct ib_mr *mr)
 {
-	struct area one, two = {};
-	struct ib_mr *mr = NULL;
+	struct area two;
 	u32 old;
 
-	if (!area_make(&one, &p->b, 3, 0) || !area_make(&two, &p->b, 2, 0))
-		goto free;
-	mr = mr_alloc(&p->b, 3);
-	if (!mr || !map_and_reg(&p->b, mr, &one, REMOTE))
+	if (!area_make(&two, &p->b, 2, 0))
+		return;
+	if (!map_and_reg(&p->b, mr, one, REMOTE))
 		goto free;
 	fill(p->a.buf, CHUNK_WORDS, 5, 0);
 	is("first WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, PAGE_SIZE, mr->iova, mr->rkey), IB_WC_SUCCESS);
 	old = mr->rkey;
 	is("LOCAL_INV", invalidate(&p->b, old), IB_WC_SUCCESS);
-	area_fill(&one, 7);
+	area_fill(one, 7);
 	ib_update_fast_reg_key(mr, ib_inc_rkey(old));
 	is("another key", mr->rkey != old, true);
 	if (!map_and_reg(&p->b, mr, &two, REMOTE))
@@ -201,51 +206,46 @@ static void register_again(struct pair *p)
 	is("new memory", area_matches(&two, 5), true);
 	expect(p, "old key", IB_WR_RDMA_WRITE, mr->iova, old, IB_WC_REM_ACCESS_ERR);
 	is("LOCAL_INV of the second", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
-	if (!map_and_reg(&p->b, mr, &one, REMOTE))
+	if (!map_and_reg(&p->b, mr, one, REMOTE))
 		goto free;
-	is("old memory", area_matches(&one, 7), true);
+	is("old memory", area_matches(one, 7), true);
 	is("third WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 3 * PAGE_SIZE, mr->iova, mr->rkey), IB_WC_SUCCESS);
-	is("memory registered again", area_matches(&one, 5), true);
+	is("memory registered again", area_matches(one, 5), true);
 	is("REG_MR of a valid region", reg(&p->b, mr, REMOTE), IB_WC_MW_BIND_ERR);
 free:
-	if (mr)
-		is("dereg_mr", ib_dereg_mr(mr), 0);
 	area_free(&two);
-	area_free(&one);
+}
+
+static void register_again(struct pair *p)
+{
+	with_region(p, 3, 0, 3, two_memories);
 }
 
 /* A range that begins and ends within pages: nothing outside is touched, or may be. */
-static void offsets(struct pair *p)
+static void part_of_pages(struct pair *p, struct area *area, struct ib_mr *mr)
 {
-	const u32 lead = 1000, tail = 24, count = 4;
+	const u32 lead = 1000, tail = 24, count = area->count;
 	u32 len = count * PAGE_SIZE - lead - tail;
 	unsigned int skip = lead - 200;
-	struct area area;
-	struct ib_mr *mr;
 	u32 i;
 
-	if (!area_make(&area, &p->b, count, 0))
-		return;
-	mr = mr_alloc(&p->b, count);
-	if (!mr)
-		goto free;
 	/* One part of the offset is the list's, the other one the call's. */
-	ib_dma_unmap_sg(area.dev, area.sg, count, DMA_BIDIRECTIONAL);
-	sg_set_page(&area.sg[0], sg_page(&area.sg[0]), PAGE_SIZE - 200, 200);
-	sg_set_page(&area.sg[count - 1], sg_page(&area.sg[count - 1]), PAGE_SIZE - tail, 0);
-	area.mapped = ib_dma_map_sg(area.dev, area.sg, count, DMA_BIDIRECTIONAL) == count;
-	area_fill(&area, 3);
-	is("entries mapped", ib_map_mr_sg(mr, area.sg, count, &skip, PAGE_SIZE), count);
+	ib_dma_unmap_sg(area->dev, area->sg, count, DMA_BIDIRECTIONAL);
+	sg_set_page(&area->sg[0], sg_page(&area->sg[0]), PAGE_SIZE - 200, 200);
+	sg_set_page(&area->sg[count - 1], sg_page(&area->sg[count - 1]), PAGE_SIZE - tail, 0);
+	area->mapped = ib_dma_map_sg(area->dev, area->sg, count, DMA_BIDIRECTIONAL) == count;
+	area_fill(area, 3);
+	is("entries mapped", ib_map_mr_sg(mr, area->sg, count, &skip, PAGE_SIZE), count);
 	is("bytes registered", mr->length, len);
 	is("offset in the page", mr->iova & ~PAGE_MASK, lead);
 	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
 	memset(p->a.buf, 0xa5, len);
 	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, len, mr->iova, mr->rkey), IB_WC_SUCCESS);
-	is("before the range", matches(words_of(&area, 0), lead / 4, 3, 0), true);
+	is("before the range", matches(words_of(area, 0), lead / 4, 3, 0), true);
 	is("behind the range",
-	   matches(words_of(&area, count - 1) + (PAGE_SIZE - tail) / 4, tail / 4, 3, (count * PAGE_SIZE - tail) / 4), true);
+	   matches(words_of(area, count - 1) + (PAGE_SIZE - tail) / 4, tail / 4, 3, (count * PAGE_SIZE - tail) / 4), true);
 	for (i = 0; i < count; i++) {
-		u8 *page = (u8 *)words_of(&area, i);
+		u8 *page = (u8 *)words_of(area, i);
 		u32 from = i ? 0 : lead, to = i == count - 1 ? PAGE_SIZE - tail : PAGE_SIZE;
 
 		is("range", memchr_inv(page + from, 0xa5, to - from) != NULL, false);
@@ -255,10 +255,12 @@ static void offsets(struct pair *p)
 	   rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4, mr->iova + PAGE_SIZE - lead - 2, mr->rkey), IB_WC_SUCCESS);
 	expect(p, "byte before", IB_WR_RDMA_READ, mr->iova - 1, mr->rkey, IB_WC_REM_ACCESS_ERR);
 	expect(p, "byte behind", IB_WR_RDMA_WRITE, mr->iova + len - 3, mr->rkey, IB_WC_REM_ACCESS_ERR);
-	is("behind the range", *(words_of(&area, count - 1) + (PAGE_SIZE - tail) / 4), pattern(3, (count * PAGE_SIZE - tail) / 4));
-	is("dereg_mr", ib_dereg_mr(mr), 0);
-free:
-	area_free(&area);
+	is("behind the range", *(words_of(area, count - 1) + (PAGE_SIZE - tail) / 4), pattern(3, (count * PAGE_SIZE - tail) / 4));
+}
+
+static void offsets(struct pair *p)
+{
+	with_region(p, 4, 0, 4, part_of_pages);
 }
 
 static void expect_no_mr(struct end *e, const char *what, enum ib_mr_type type, u32 pages, int error)
@@ -271,24 +273,12 @@ static void expect_no_mr(struct end *e, const char *what, enum ib_mr_type type, 
 }
 
 /* More than was allocated. */
-static void too_long(struct pair *p)
+static void six_of_four(struct pair *p, struct area *area, struct ib_mr *mr)
 {
-	u32 most = p->b.dev->attrs.max_fast_reg_page_list_len;
-	struct area area;
-	struct ib_mr *mr;
-
-	expect_no_mr(&p->b, "more than the device has", IB_MR_TYPE_MEM_REG, most + 1, -EINVAL);
-	expect_no_mr(&p->b, "none", IB_MR_TYPE_MEM_REG, 0, -EINVAL);
-	expect_no_mr(&p->b, "lists with gaps", IB_MR_TYPE_SG_GAPS, 4, -EOPNOTSUPP);
-	if (!area_make(&area, &p->b, 6, 0))
-		return;
-	mr = mr_alloc(&p->b, 4);
-	if (!mr)
-		goto free;
-	is("entries mapped", ib_map_mr_sg(mr, area.sg, 6, NULL, PAGE_SIZE), 4);
+	is("entries mapped", ib_map_mr_sg(mr, area->sg, 6, NULL, PAGE_SIZE), 4);
 	is("bytes mapped", mr->length, 4 * PAGE_SIZE);
-	is("page size 3000", ib_map_mr_sg(mr, area.sg, 4, NULL, 3000) < 0, true);
-	is("entries mapped", ib_map_mr_sg(mr, area.sg, 6, NULL, PAGE_SIZE), 4);
+	is("page size 3000", ib_map_mr_sg(mr, area->sg, 4, NULL, 3000) < 0, true);
+	is("entries mapped", ib_map_mr_sg(mr, area->sg, 6, NULL, PAGE_SIZE), 4);
 	/* A user that believes it were all of them. */
 	mr->length = 6 * PAGE_SIZE;
 	is("REG_MR of more", reg(&p->b, mr, REMOTE), IB_WC_MW_BIND_ERR);
@@ -297,56 +287,50 @@ static void too_long(struct pair *p)
 	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
 	expect(p, "fourth page", IB_WR_RDMA_WRITE, mr->iova + 4 * PAGE_SIZE - 4, mr->rkey, IB_WC_SUCCESS);
 	expect(p, "fifth page", IB_WR_RDMA_WRITE, mr->iova + 4 * PAGE_SIZE, mr->rkey, IB_WC_REM_ACCESS_ERR);
-	is("dereg_mr", ib_dereg_mr(mr), 0);
-free:
-	area_free(&area);
+}
+
+static void too_long(struct pair *p)
+{
+	u32 most = p->b.dev->attrs.max_fast_reg_page_list_len;
+
+	expect_no_mr(&p->b, "more than the device has", IB_MR_TYPE_MEM_REG, most + 1, -EINVAL);
+	expect_no_mr(&p->b, "none", IB_MR_TYPE_MEM_REG, 0, -EINVAL);
+	expect_no_mr(&p->b, "lists with gaps", IB_MR_TYPE_SG_GAPS, 4, -EOPNOTSUPP);
+	with_region(p, 6, 0, 4, six_of_four);
 }
 
 /* No access by a key that is not registered, that was invalidated, or beyond its rights. */
-static void refused(struct pair *p)
+static void no_key(struct pair *p, struct area *area, struct ib_mr *mr)
 {
-	struct area area;
-	struct ib_mr *mr;
-
-	if (!area_make(&area, &p->b, 2, 0))
-		return;
-	mr = mr_alloc(&p->b, 2);
-	if (!mr)
-		goto free;
-	is("entries mapped", ib_map_mr_sg(mr, area.sg, 2, NULL, PAGE_SIZE), 2);
+	is("entries mapped", ib_map_mr_sg(mr, area->sg, 2, NULL, PAGE_SIZE), 2);
 	expect(p, "READ before REG_MR", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
 	is("REG_MR for reading", reg(&p->b, mr, IB_ACCESS_REMOTE_READ), IB_WC_SUCCESS);
 	expect(p, "READ", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_SUCCESS);
 	expect(p, "WRITE to what is for reading", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
 	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
 	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
-	area_fill(&area, 9);
+	area_fill(area, 9);
 	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
 	expect(p, "WRITE after LOCAL_INV", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
 	expect(p, "READ after LOCAL_INV", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
-	is("memory", area_matches(&area, 9), true);
+	is("memory", area_matches(area, 9), true);
 	is("LOCAL_INV of another key", invalidate(&p->b, mr->rkey ^ 1) != IB_WC_SUCCESS, true);
-	is("dereg_mr", ib_dereg_mr(mr), 0);
-free:
-	area_free(&area);
+}
+
+static void refused(struct pair *p)
+{
+	with_region(p, 2, 0, 2, no_key);
 }
 
 /* The peer invalidates with a SEND, as storage targets do. */
-static void send_inv(struct pair *p)
+static void three_turns(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	struct ib_send_wr wr = { .opcode = IB_WR_SEND_WITH_INV };
-	struct area area;
-	struct ib_mr *mr;
 	struct ib_wc wc;
 	int i;
 
-	if (!area_make(&area, &p->b, 2, 0))
-		return;
-	mr = mr_alloc(&p->b, 2);
-	if (!mr)
-		goto free;
 	for (i = 0; i < 3 && !failed(); i++) {
-		if (!map_and_reg(&p->b, mr, &area, REMOTE))
+		if (!map_and_reg(&p->b, mr, area, REMOTE))
 			break;
 		expect(p, "WRITE", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_SUCCESS);
 		is("post_recv", post_recv(&p->b, 77), 0);
@@ -364,9 +348,11 @@ static void send_inv(struct pair *p)
 	is("post_recv", post_recv(&p->b, 78), 0);
 	wr.ex.invalidate_rkey = mr->rkey;
 	is("SEND_WITH_INV of nothing", run(&p->a, &wr) != IB_WC_SUCCESS, true);
-	is("dereg_mr", ib_dereg_mr(mr), 0);
-free:
-	area_free(&area);
+}
+
+static void send_inv(struct pair *p)
+{
+	with_region(p, 2, 0, 2, three_turns);
 }
 
 /* A chain posted at once: what it registers it uses as local memory, then invalidates. */
@@ -428,21 +414,14 @@ static int atomic(struct end *e, enum ib_wr_opcode op, u64 compare_add, u64 swap
 	return run(e, &wr.wr);
 }
 
-static void atomics(struct pair *p)
+static void last_word(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	u64 *word, *old = p->a.buf;
-	struct area area;
-	struct ib_mr *mr;
 
-	if (!area_make(&area, &p->b, 2, 0))
+	if (!map_and_reg(&p->b, mr, area, REMOTE | IB_ACCESS_REMOTE_ATOMIC))
 		return;
-	mr = mr_alloc(&p->b, 2);
-	if (!mr)
-		goto free;
-	if (!map_and_reg(&p->b, mr, &area, REMOTE | IB_ACCESS_REMOTE_ATOMIC))
-		goto dereg;
 	/* The last one of the first page. */
-	word = (u64 *)words_of(&area, 0) + PAGE_SIZE / 8 - 1;
+	word = (u64 *)words_of(area, 0) + PAGE_SIZE / 8 - 1;
 	*word = 0xffffffff;
 	is("FETCH_ADD", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 7, 0, mr->iova + PAGE_SIZE - 8, mr->rkey), IB_WC_SUCCESS);
 	is("value before", *old, 0xffffffff);
@@ -461,10 +440,11 @@ static void atomics(struct pair *p)
 	is("without the right", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 1, 0, mr->iova + PAGE_SIZE - 8, mr->rkey),
 	   IB_WC_REM_ACCESS_ERR);
 	is("value at the end", *word, 3);
-dereg:
-	is("dereg_mr", ib_dereg_mr(mr), 0);
-free:
-	area_free(&area);
+}
+
+static void atomics(struct pair *p)
+{
+	with_region(p, 2, 0, 2, last_word);
 }
 
 const struct test reg_tests[] = {
