@@ -4,9 +4,7 @@
 
 faults.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [ARGUMENT …]
 
-Case names are the functions below. The kernel makes the N-th allocation of this thread's system calls fail if N is written to
-`fail-nth`; a sweep counts N up until a call no longer meets it. Calls that change something are undone after each turn. What undoing
-meets is swept too.
+Case names are the functions below. How allocations are made to fail: see sweeps.py.
 """
 import ctypes
 import errno
@@ -19,16 +17,15 @@ import subprocess
 import sys
 import time
 
-from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
+from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cmid import CMID, AddrInfo
 from pyverbs.cq import CQ, CompChannel, CQEX, CqInitAttrEx
 from pyverbs.device import Context
 from pyverbs.mr import MR, MW
 from pyverbs.pd import PD
-from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
-from pyverbs.wr import SGE, RecvWR, SendWR
+from pyverbs.wr import SGE, RecvWR
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
@@ -36,115 +33,10 @@ from keys import bind, bind1, local_inv
 from keys_rereg import REREG_MR, handle
 from mcast import VERBS, pointer_of
 from states import datagram, datagram_pair
-from status import ACCESS, End, pair, pattern
+from status import ACCESS, pair, pattern
+from sweeps import close, injector, sweep
 
-# What a call may say when there is no memory. EAGAIN: for pages; EINVAL: device queries that found no answer.
-SENSIBLE = {errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EFAULT, errno.ENOSPC, errno.EINVAL, errno.ENFILE}
-LIMIT = 3000
-INJECTOR = "/sys/kernel/debug"
 LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def injector(probability=0, atomic_only=False, one_in=1):
-    """Sets up failing of slab and page allocations: by `fail-nth`, and by chance if `probability` (per cent) is not 0."""
-    for name in ("failslab", "fail_page_alloc"):
-        for option, value in (("probability", 0), ("ignore-gfp-wait", "Y" if atomic_only else "N"), ("verbose", 0), ("times", -1),
-                              ("interval", one_in), ("min-order", 0), ("ignore-gfp-highmem", "N"), ("probability", probability)):
-            path = f"{INJECTOR}/{name}/{option}"
-            if os.path.exists(path):
-                write(path, value)
-
-
-def write(path, value):
-    """Writes to a file of the kernel, while allocations fail by chance, and opening a file makes some."""
-    for left in reversed(range(100)):
-        try:
-            with open(path, "w") as f:
-                f.write(str(value))
-            return
-        except OSError:
-            if not left:
-                raise
-
-
-class Nth:
-    """The failing of one allocation of this thread."""
-
-    def __init__(self):
-        self.fd = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
-
-    def arm(self, n):
-        os.pwrite(self.fd, str(n).encode(), 0)
-
-    def left(self):
-        return int(os.pread(self.fd, 16, 0))
-
-
-def error_of(error):
-    if isinstance(error, MemoryError):
-        return errno.ENOMEM
-    if isinstance(error, OSError):
-        return error.errno
-    if "find device" in str(error):
-        return errno.ENODEV
-    return abs(getattr(error, "error_code", None) or 0) or next(
-        (n for n in SENSIBLE if os.strerror(n).lower() in str(error).lower()), None)
-
-
-def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, seconds=None, failed=None, dense=LIMIT):
-    """`call(*prepare())` with each of its allocations failing; `undo(result, *prepared)` after calls that worked, `failed(*prepared)`
-    after others. Of what comes after the allocation number `dense` ever fewer are tried: sysfs makes thousands of files, all alike."""
-    nth = Nth()
-    errors = {}
-    deadline = time.monotonic() + (seconds or 1e9)
-    n = 0
-    while n < limit:
-        n += 1 + n // dense
-        state = prepare()
-        problem = result = None
-        nth.arm(n)
-        try:
-            result = call(*state)
-        except (PyverbsError, OSError, MemoryError) as error:
-            problem = error
-        met = nth.left() == 0
-        nth.arm(0)
-        if problem is not None:
-            code = error_of(problem)
-            assert met, f"{name}: fails with memory too: {problem}"
-            assert code in SENSIBLE or code in allowed, f"{name}: allocation {n}: {problem!r}"
-            errors[code] = errors.get(code, 0) + 1
-            # What the exception holds is to go now, not some turns later.
-            problem.__traceback__ = None
-            del problem
-            if failed:
-                failed(*state)
-        elif undo:
-            undo(result, *state)
-        del result, state
-        if not met or time.monotonic() > deadline:
-            break
-    else:
-        raise AssertionError(f"{name}: no end after {limit} allocations")
-    os.close(nth.fd)
-    said = " ".join(f"{errno.errorcode.get(c, c)} {count}" for c, count in sorted(errors.items(), key=str)) or "none"
-    print(f"{name}: {n - 1} allocations, errors: {said}{' (stopped by the clock)' if met else ''}", flush=True)
-
-
-def close(thing, *_):
-    """Closes it with each allocation failing; an error leaves the object, and the next call gets on."""
-    nth = Nth()
-    for n in range(1, LIMIT):
-        nth.arm(n)
-        try:
-            thing.close()
-        except (PyverbsError, OSError) as error:
-            assert nth.left() == 0, f"closing fails: {error}"
-            continue
-        finally:
-            nth.arm(0)
-        break
-    os.close(nth.fd)
 
 
 # --- the verbs -------------------------------------------------------------------------------------------------------------------
@@ -345,6 +237,7 @@ def posts(names):
 
         sweep(f"post {name}", lambda: a.post(code, a.sge(length), flags=e.IBV_SEND_SIGNALED | flags, remote=(b.mr.buf, b.mr.rkey),
                                              imm=imm), prepare=before, undo=after, failed=late)
+
     def later(window, *_):
         kick(b, a)
         assert finished(b) == e.IBV_WC_SUCCESS and finished(b) == e.IBV_WC_SUCCESS
