@@ -182,11 +182,6 @@ struct ib_umem *rxe_umem_get(struct ib_device *dev, u64 start, size_t len, int a
 	return IS_ERR_OR_NULL(umem) ? ERR_PTR(umem ? PTR_ERR(umem) : -ENOMEM) : umem;
 }
 
-bool rxe_umem_is_current(const struct ib_umem *umem)
-{
-	return umem->owning_mm == current->mm;
-}
-
 size_t rxe_umem_max_extents(struct ib_umem *umem)
 {
 	return umem->sgt_append.sgt.orig_nents;

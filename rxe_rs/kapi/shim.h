@@ -65,7 +65,6 @@ struct rxe_extent {
 };
 
 struct ib_umem *rxe_umem_get(struct ib_device *dev, u64 start, size_t len, int access);
-bool rxe_umem_is_current(const struct ib_umem *umem);
 size_t rxe_umem_max_extents(struct ib_umem *umem);
 size_t rxe_umem_extents(struct ib_umem *umem, struct rxe_extent *out, size_t room);
 

@@ -101,8 +101,8 @@ impl Umem {
 
     /// Whether the calling process pinned the pages.
     pub fn is_of_current(&self) -> bool {
-        // SAFETY: A live region.
-        unsafe { bindings::rxe_umem_is_current(self.raw.as_ptr()) }
+        // SAFETY: A live region; the address space is only compared.
+        unsafe { bindings::rxe_mm_is_current((*self.raw.as_ptr()).owning_mm) }
     }
 
     /// Runs of physically contiguous memory.

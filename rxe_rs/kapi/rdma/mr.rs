@@ -267,6 +267,31 @@ impl<D: Device> MrOps<D> {
         }
     }
 
+    /// The access bits asked for, without the optional ones, if all of them are `known` and there
+    /// are no hints about where the device may keep the data.
+    fn user_access(access: c_int, dmah: *mut bindings::ib_dmah, known: u32) -> Result<u32> {
+        let access = access as u32 & !ACCESS_OPTIONAL;
+        if !dmah.is_null() || access & !known != 0 {
+            return Err(unsupported());
+        }
+        Ok(access)
+    }
+
+    /// What a new region belongs to: the device, raw and as its context, and the domain.
+    ///
+    /// # Safety
+    ///
+    /// `pd` is a live PD of this driver, and stays so for `'a`.
+    unsafe fn parents<'a>(
+        pd: *mut bindings::ib_pd,
+    ) -> (*mut bindings::ib_device, &'a Arc<D>, &'a Arc<D::Pd>) {
+        // SAFETY: By the caller's promise; while the PD is alive its device is.
+        unsafe {
+            let raw_dev = (*pd).device;
+            (raw_dev, device::ctx::<D>(raw_dev), PdOps::<D>::ctx(pd))
+        }
+    }
+
     /// # Safety
     ///
     /// Called by the core with a live PD.
@@ -280,15 +305,9 @@ impl<D: Device> MrOps<D> {
         _udata: *mut bindings::ib_udata,
     ) -> *mut bindings::ib_mr {
         Self::shell(|| {
-            let access = access as u32 & !ACCESS_OPTIONAL;
-            if !dmah.is_null() || access & !D::Mr::ACCESS != 0 {
-                return Err(unsupported());
-            }
-            // SAFETY: The PD is alive, so its device is.
-            let (raw_dev, dev, ctx) = unsafe {
-                let raw_dev = (*pd).device;
-                (raw_dev, device::ctx::<D>(raw_dev), PdOps::<D>::ctx(pd))
-            };
+            let access = Self::user_access(access, dmah, D::Mr::ACCESS)?;
+            // SAFETY: By the caller's promise.
+            let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
             let mut length = length;
             if access & ACCESS_ON_DEMAND != 0 && start == 0 && length == u64::MAX {
                 // All of the address space, which has pages of any size (see ibv_reg_mr(3)).
@@ -324,15 +343,9 @@ impl<D: Device> MrOps<D> {
         _attrs: *mut bindings::uverbs_attr_bundle,
     ) -> *mut bindings::ib_mr {
         Self::shell(|| {
-            let access = access as u32 & !ACCESS_OPTIONAL;
-            if !dmah.is_null() || access & !(D::Mr::ACCESS & !ACCESS_ON_DEMAND) != 0 {
-                return Err(unsupported());
-            }
-            // SAFETY: The PD is alive, so its device is.
-            let (raw_dev, dev, ctx) = unsafe {
-                let raw_dev = (*pd).device;
-                (raw_dev, device::ctx::<D>(raw_dev), PdOps::<D>::ctx(pd))
-            };
+            let access = Self::user_access(access, dmah, D::Mr::ACCESS & !ACCESS_ON_DEMAND)?;
+            // SAFETY: By the caller's promise.
+            let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
             let memory = DmaBuf::map(fd, offset, length, |reason| {
                 // SAFETY: The device is alive.
                 unsafe { bindings::rxe_device_dbg(raw_dev, reason.as_char_ptr()) };
@@ -355,8 +368,8 @@ impl<D: Device> MrOps<D> {
         access: c_int,
     ) -> *mut bindings::ib_mr {
         Self::shell(|| {
-            // SAFETY: The PD is alive, so its device is.
-            let (dev, ctx) = unsafe { (device::ctx::<D>((*pd).device), PdOps::<D>::ctx(pd)) };
+            // SAFETY: By the caller's promise.
+            let (_, dev, ctx) = unsafe { Self::parents(pd) };
             // SAFETY: Only kernel consumers reach this operation.
             let memory = unsafe { DmaMemory::new() };
             D::Mr::register_dma(dev, ctx, memory, access as u32 & !ACCESS_OPTIONAL)
@@ -385,8 +398,8 @@ impl<D: Device> MrOps<D> {
             if mr_type != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
                 return Err(unsupported());
             }
-            // SAFETY: The PD is alive, so its device is.
-            let (dev, ctx) = unsafe { (device::ctx::<D>((*pd).device), PdOps::<D>::ctx(pd)) };
+            // SAFETY: By the caller's promise.
+            let (_, dev, ctx) = unsafe { Self::parents(pd) };
             if max_num_sg == 0 || max_num_sg > dev.attributes().max_fast_reg_pages {
                 return Err(EINVAL);
             }
