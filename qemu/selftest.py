@@ -211,7 +211,7 @@ class Runner(unittest.TestCase):
         names = [t.name for t in self.runner.all_tests()]
         for path in (HERE.parent / "ktests/suites").glob("*.suite"):
             names += [t.name for t in self.runner.Suite(path.stem).tests(None)]
-        operations = (HERE.parent / "rxe_rs/kapi/rdma/device.rs").read_text()
+        operations = (HERE.parent / "rxe_rs/kapi/rdma/device/ops.rs").read_text()
         for line in (HERE.parent / "rxe_rs/FEATURES.md").read_text().splitlines():
             cells = [c.strip() for c in line.strip("|").split("|")]
             if len(cells) == 3 and cells[1] == "Y":

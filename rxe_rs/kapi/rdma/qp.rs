@@ -7,7 +7,8 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::av::AddressVector;
+mod attr;
+
 use super::detail::Details;
 use super::device::Device;
 use super::event::QpEvents;
@@ -20,6 +21,9 @@ use core::ffi::c_int;
 use kernel::error::from_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
+
+pub(crate) use attr::mtu_to_raw;
+pub use attr::{QpCap, QpChange, QpReport, QpState};
 
 /// Transport of a QP; other types are refused before the driver is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,87 +38,6 @@ pub enum QpType {
     Ud,
     /// Ethernet frames; the core lets only privileged users have it.
     Raw,
-}
-
-/// State of a QP (IBTA vol1 10.3.1); the numbers are those of `enum ib_qp_state`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum QpState {
-    /// Reset.
-    Reset,
-    /// Initialised.
-    Init,
-    /// Ready to receive.
-    Rtr,
-    /// Ready to send.
-    Rts,
-    /// Send queue drained.
-    Sqd,
-    /// Send queue error.
-    Sqe,
-    /// Error.
-    Err,
-}
-
-impl QpState {
-    fn from_raw(raw: bindings::ib_qp_state) -> Option<Self> {
-        Some(match raw {
-            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
-            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
-            bindings::ib_qp_state_IB_QPS_RTR => Self::Rtr,
-            bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
-            bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
-            bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
-            bindings::ib_qp_state_IB_QPS_ERR => Self::Err,
-            _ => return None,
-        })
-    }
-
-    fn to_raw(self) -> bindings::ib_qp_state {
-        match self {
-            Self::Reset => bindings::ib_qp_state_IB_QPS_RESET,
-            Self::Init => bindings::ib_qp_state_IB_QPS_INIT,
-            Self::Rtr => bindings::ib_qp_state_IB_QPS_RTR,
-            Self::Rts => bindings::ib_qp_state_IB_QPS_RTS,
-            Self::Sqd => bindings::ib_qp_state_IB_QPS_SQD,
-            Self::Sqe => bindings::ib_qp_state_IB_QPS_SQE,
-            Self::Err => bindings::ib_qp_state_IB_QPS_ERR,
-        }
-    }
-}
-
-/// Sizes of a QP, as asked for and as granted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct QpCap {
-    /// Outstanding send requests.
-    pub max_send_wr: u32,
-    /// Outstanding receive requests.
-    pub max_recv_wr: u32,
-    /// Entries of a send scatter/gather list.
-    pub max_send_sge: u32,
-    /// Entries of a receive scatter list.
-    pub max_recv_sge: u32,
-    /// Bytes of inline data.
-    pub max_inline_data: u32,
-}
-
-impl QpCap {
-    fn from_raw(cap: &bindings::ib_qp_cap) -> Self {
-        Self {
-            max_send_wr: cap.max_send_wr,
-            max_recv_wr: cap.max_recv_wr,
-            max_send_sge: cap.max_send_sge,
-            max_recv_sge: cap.max_recv_sge,
-            max_inline_data: cap.max_inline_data,
-        }
-    }
-
-    fn store(&self, to: &mut bindings::ib_qp_cap) {
-        to.max_send_wr = self.max_send_wr;
-        to.max_recv_wr = self.max_recv_wr;
-        to.max_send_sge = self.max_send_sge;
-        to.max_recv_sge = self.max_recv_sge;
-        to.max_inline_data = self.max_inline_data;
-    }
 }
 
 /// Names a QP towards the consumer of its completions; carries no access.
@@ -169,214 +92,6 @@ pub struct QpCreated<T> {
     pub cap: QpCap,
     /// Ring mappings offered to user space; withdrawn when the QP is destroyed.
     pub maps: [Option<Mapping>; 2],
-}
-
-/// Arguments of `modify_qp`. Every getter returns `None` unless the attribute is to be changed.
-pub struct QpChange<'a> {
-    attr: &'a bindings::ib_qp_attr,
-    mask: u32,
-}
-
-impl QpChange<'_> {
-    fn has(&self, bit: bindings::ib_qp_attr_mask) -> Option<()> {
-        (self.mask & bit != 0).then_some(())
-    }
-
-    /// The raw mask, bits of `enum ib_qp_attr_mask`.
-    pub fn mask(&self) -> u32 {
-        self.mask
-    }
-
-    /// State to go to.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for an unknown state.
-    pub fn state(&self) -> Result<Option<QpState>> {
-        match self.has(bindings::ib_qp_attr_mask_IB_QP_STATE) {
-            Some(()) => Ok(Some(QpState::from_raw(self.attr.qp_state).ok_or(EINVAL)?)),
-            None => Ok(None),
-        }
-    }
-
-    /// State the consumer believes the QP to be in.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for an unknown state.
-    pub fn cur_state(&self) -> Result<Option<QpState>> {
-        match self.has(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE) {
-            Some(()) => Ok(Some(
-                QpState::from_raw(self.attr.cur_qp_state).ok_or(EINVAL)?,
-            )),
-            None => Ok(None),
-        }
-    }
-
-    /// Remote rights, bits of `enum ib_access_flags`.
-    pub fn access_flags(&self) -> Option<u32> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS)?;
-        u32::try_from(self.attr.qp_access_flags).ok()
-    }
-
-    /// Index into the P_Key table.
-    pub fn pkey_index(&self) -> Option<u16> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX)?;
-        Some(self.attr.pkey_index)
-    }
-
-    /// Port, checked by the core.
-    pub fn port(&self) -> Option<u32> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_PORT)?;
-        Some(self.attr.port_num)
-    }
-
-    /// Q_Key.
-    pub fn qkey(&self) -> Option<u32> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_QKEY)?;
-        Some(self.attr.qkey)
-    }
-
-    /// Primary path.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if it is not a RoCEv2 path.
-    pub fn av(&self) -> Result<Option<AddressVector>> {
-        if self.has(bindings::ib_qp_attr_mask_IB_QP_AV).is_none() {
-            return Ok(None);
-        }
-        // SAFETY: The attribute comes from the core in a running modify_qp.
-        unsafe { AddressVector::from_raw(&self.attr.ah_attr) }.map(Some)
-    }
-
-    /// Path MTU in bytes.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for an unknown code.
-    pub fn path_mtu(&self) -> Result<Option<u32>> {
-        if self.has(bindings::ib_qp_attr_mask_IB_QP_PATH_MTU).is_none() {
-            return Ok(None);
-        }
-        mtu_from_raw(self.attr.path_mtu).ok_or(EINVAL).map(Some)
-    }
-
-    /// Local ACK timeout, 4.096 µs times two to this power; 0 means none. 5 bits.
-    pub fn timeout(&self) -> Option<u8> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_TIMEOUT)?;
-        Some(self.attr.timeout)
-    }
-
-    /// Transport retries. 3 bits.
-    pub fn retry_cnt(&self) -> Option<u8> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT)?;
-        Some(self.attr.retry_cnt)
-    }
-
-    /// Receiver-not-ready retries; 7 means for ever. 3 bits.
-    pub fn rnr_retry(&self) -> Option<u8> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY)?;
-        Some(self.attr.rnr_retry)
-    }
-
-    /// Receive PSN.
-    pub fn rq_psn(&self) -> Option<u32> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_RQ_PSN)?;
-        Some(self.attr.rq_psn)
-    }
-
-    /// Send PSN.
-    pub fn sq_psn(&self) -> Option<u32> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_SQ_PSN)?;
-        Some(self.attr.sq_psn)
-    }
-
-    /// Outstanding READ and ATOMIC requests as initiator.
-    pub fn max_rd_atomic(&self) -> Option<u8> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC)?;
-        Some(self.attr.max_rd_atomic)
-    }
-
-    /// Outstanding READ and ATOMIC requests as target.
-    pub fn max_dest_rd_atomic(&self) -> Option<u8> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC)?;
-        Some(self.attr.max_dest_rd_atomic)
-    }
-
-    /// Code of the RNR NAK timer to send (IBTA vol1 table 45). 5 bits.
-    pub fn min_rnr_timer(&self) -> Option<u8> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER)?;
-        Some(self.attr.min_rnr_timer)
-    }
-
-    /// QP number of the peer.
-    pub fn dest_qpn(&self) -> Option<u32> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_DEST_QPN)?;
-        Some(self.attr.dest_qp_num)
-    }
-
-    /// Ask for an event when the send queue has drained.
-    pub fn sqd_notify(&self) -> Option<bool> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY)?;
-        Some(self.attr.en_sqd_async_notify != 0)
-    }
-
-    /// New sizes.
-    pub fn cap(&self) -> Option<QpCap> {
-        self.has(bindings::ib_qp_attr_mask_IB_QP_CAP)?;
-        Some(QpCap::from_raw(&self.attr.cap))
-    }
-
-    /// The change touches the alternate path or the migration state.
-    pub fn touches_migration(&self) -> bool {
-        let bits = bindings::ib_qp_attr_mask_IB_QP_ALT_PATH
-            | bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE;
-        self.mask & bits != 0
-    }
-}
-
-/// Answer to `query_qp`.
-#[derive(Clone, Copy, Debug)]
-pub struct QpReport {
-    /// State.
-    pub state: QpState,
-    /// The send queue is still draining on its way to [`QpState::Sqd`].
-    pub sq_draining: bool,
-    /// Path MTU in bytes, a power of two from 256 to 4096.
-    pub path_mtu: u32,
-    /// Q_Key.
-    pub qkey: u32,
-    /// Receive PSN.
-    pub rq_psn: u32,
-    /// Send PSN.
-    pub sq_psn: u32,
-    /// QP number of the peer.
-    pub dest_qpn: u32,
-    /// Remote rights.
-    pub access_flags: u32,
-    /// Sizes.
-    pub cap: QpCap,
-    /// Primary path.
-    pub av: Option<AddressVector>,
-    /// Index into the P_Key table.
-    pub pkey_index: u16,
-    /// Port.
-    pub port: u32,
-    /// Outstanding READ and ATOMIC requests as initiator.
-    pub max_rd_atomic: u8,
-    /// Outstanding READ and ATOMIC requests as target.
-    pub max_dest_rd_atomic: u8,
-    /// Code of the RNR NAK timer.
-    pub min_rnr_timer: u8,
-    /// Local ACK timeout code.
-    pub timeout: u8,
-    /// Transport retries.
-    pub retry_cnt: u8,
-    /// Receiver-not-ready retries.
-    pub rnr_retry: u8,
-    /// Every send request completes visibly.
-    pub signal_all: bool,
 }
 
 /// A queue pair of a driver. The context is shared: whoever needs it beyond a call clones the
@@ -593,30 +308,7 @@ impl<D: Device> QpOps<D> {
         let (slot, qp, attr, init) =
             unsafe { (QpShell::<D::Qp>::slot(qp), &*qp, &mut *attr, &mut *init) };
         let report = slot.ctx.query();
-        attr.qp_state = report.state.to_raw();
-        attr.cur_qp_state = report.state.to_raw();
-        attr.path_mtu = mtu_to_raw(report.path_mtu);
-        attr.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
-        attr.qkey = report.qkey;
-        attr.rq_psn = report.rq_psn;
-        attr.sq_psn = report.sq_psn;
-        attr.dest_qp_num = report.dest_qpn;
-        attr.qp_access_flags = report.access_flags as c_int;
-        report.cap.store(&mut attr.cap);
-        attr.ah_attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
-        attr.alt_ah_attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
-        if let Some(av) = &report.av {
-            av.store(&mut attr.ah_attr);
-        }
-        attr.pkey_index = report.pkey_index;
-        attr.sq_draining = u8::from(report.sq_draining);
-        attr.max_rd_atomic = report.max_rd_atomic;
-        attr.max_dest_rd_atomic = report.max_dest_rd_atomic;
-        attr.min_rnr_timer = report.min_rnr_timer;
-        attr.port_num = report.port;
-        attr.timeout = report.timeout;
-        attr.retry_cnt = report.retry_cnt;
-        attr.rnr_retry = report.rnr_retry;
+        report.store(attr);
         init.event_handler = qp.event_handler;
         init.qp_context = qp.qp_context;
         init.send_cq = qp.send_cq;
@@ -764,28 +456,5 @@ pub(crate) fn errno(result: Result) -> c_int {
     match result {
         Ok(()) => 0,
         Err(e) => e.to_errno(),
-    }
-}
-
-/// Bytes of `enum ib_mtu`.
-pub(crate) fn mtu_from_raw(raw: bindings::ib_mtu) -> Option<u32> {
-    match raw {
-        bindings::ib_mtu_IB_MTU_256 => Some(256),
-        bindings::ib_mtu_IB_MTU_512 => Some(512),
-        bindings::ib_mtu_IB_MTU_1024 => Some(1024),
-        bindings::ib_mtu_IB_MTU_2048 => Some(2048),
-        bindings::ib_mtu_IB_MTU_4096 => Some(4096),
-        _ => None,
-    }
-}
-
-/// The largest `enum ib_mtu` not above `bytes`.
-pub(crate) fn mtu_to_raw(bytes: u32) -> bindings::ib_mtu {
-    match bytes {
-        4096.. => bindings::ib_mtu_IB_MTU_4096,
-        2048.. => bindings::ib_mtu_IB_MTU_2048,
-        1024.. => bindings::ib_mtu_IB_MTU_1024,
-        512.. => bindings::ib_mtu_IB_MTU_512,
-        _ => bindings::ib_mtu_IB_MTU_256,
     }
 }
