@@ -42,8 +42,10 @@ HARMLESS = tuple(re.compile(p) for p in (
 # A test that makes allocations fail says so. From then on the kernel's own reports of such failures are no faults: a line about it, and
 # the call trace within so many lines of it.
 FAILING_ALLOCATIONS = "rxe-test: allocations are made to fail"
-NO_MEMORY = re.compile(r"(vmalloc error: |page allocation failure: |WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b)")
-NO_MEMORY_LINES = 12
+NO_MEMORY = re.compile(r"(vmalloc error: |page allocation failure: |"
+                       r"WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b|"
+                       r"WARNING: kernel/jump_label\.c:\d+ at jump_label_(module_notify|del_module)\b)")
+NO_MEMORY_LINES = 20
 
 
 def check(text):
@@ -58,8 +60,8 @@ def check(text):
             continue
         kind = next((kind for kind, pattern in BAD if pattern.search(line)), None)
         if kind == "warning" and reported:
-            # The line before it is what begins a report.
-            if found and found[-1][:2] == (number - 1, "cut here"):
+            # What begins a report is the line before it, or before the warning's own words.
+            if found and found[-1][1] == "cut here" and number - found[-1][0] <= 2:
                 found.pop()
         elif kind == "call trace" and expected:
             expected = 0

@@ -86,16 +86,22 @@ class Gate(unittest.TestCase):
         self.assertEqual(len(gate.check("\n".join(said + report[:2] + later + report[2:]))), 1)
 
     def test_failing_allocations_of_the_core(self):
-        """The core warns when a module's debug messages find no memory: no fault if the allocation was made to fail, otherwise one."""
-        report = ["[ 7.0] ------------[ cut here ]------------",
-                  "[ 7.0] WARNING: lib/dynamic_debug.c:1354 at ddebug_module_notify+0x78/0x14c, CPU#0: python3/3617",
-                  "[ 7.0] Failed to allocate memory: dyndbg may not work properly.", "[ 7.0] Call Trace:"]
+        """The core warns when what it keeps for a module finds no memory: no fault if the allocation was made to fail, otherwise one."""
+        cut, call = "[ 7.0] ------------[ cut here ]------------", "[ 7.0] Call Trace:"
+        registers = ["[ 7.0] RAX: 0000000000000000"] * 15
+        dyndbg = [cut, "[ 7.0] WARNING: lib/dynamic_debug.c:1354 at ddebug_module_notify+0x78/0x14c, CPU#0: python3/3617",
+                  "[ 7.0] Failed to allocate memory: dyndbg may not work properly.", call]
+        labels = [cut, "[ 7.0] Failed to allocate memory: jump_label may not work properly.",
+                  "[ 7.0] WARNING: kernel/jump_label.c:830 at jump_label_module_notify+0x3e7/0x450, CPU#1: python3/3367", *registers, call]
+        undone = [cut, "[ 7.0] WARNING: kernel/jump_label.c:796 at jump_label_del_module+0x102/0x1c0, CPU#1: python3/3367", *registers, call]
         said = [f"[ 6.9] {gate.FAILING_ALLOCATIONS}"]
-        self.assertEqual(len(gate.check("\n".join(report))), 3)
-        self.assertEqual(gate.check("\n".join(said + report * 2)), [])
-        other = [report[0], report[1].replace("lib/dynamic_debug.c", "mm/slub.c"), report[3]]
-        self.assertEqual(len(gate.check("\n".join(said + other))), 3)
-        self.assertEqual(len(gate.check("\n".join(said + report[:1] + other))), 4)
+        for report in (dyndbg, labels, undone):
+            with self.subTest(report=report[1]):
+                self.assertEqual(len(gate.check("\n".join(report))), 3)
+                self.assertEqual(gate.check("\n".join(said + report * 2)), [])
+                other = [re.sub(r"(WARNING: )\S+\.c", r"\1mm/slub.c", line) for line in report]
+                self.assertEqual(len(gate.check("\n".join(said + other))), 3)
+                self.assertEqual(len(gate.check("\n".join(said + report[:1] + other))), 4)
 
     def test_complaint_inside_a_long_log(self):
         log = "\n".join(GOOD_LINES + BAD_LINES[:1] + GOOD_LINES)
