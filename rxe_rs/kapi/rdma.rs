@@ -5,8 +5,7 @@
 //! allocates the objects; each holds an `Arc` of the driver's context (see `object.rs`), so that
 //! users in other contexts can keep what they work on alive.
 //!
-//! Not covered: memory windows, fast registration, work queues
-//! and flows.
+//! Not covered: XRC domains, receive work queues, flows, device memory and DMA handles.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
