@@ -103,6 +103,16 @@ class Gate(unittest.TestCase):
                 self.assertEqual(len(gate.check("\n".join(said + other))), 3)
                 self.assertEqual(len(gate.check("\n".join(said + report[:1] + other))), 4)
 
+    def test_leaks_are_for_their_test_to_judge(self):
+        leaks = "[ 9.0] kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)"
+        said = [f"[ 8.9] {gate.LEAKS_JUDGED}"]
+        self.assertEqual(len(gate.check("\n".join([leaks, *said]))), 1)
+        self.assertEqual(gate.check("\n".join([*said, leaks])), [])
+        for line in BAD_LINES:
+            if "new suspected" not in line:
+                with self.subTest(line=line):
+                    self.assertEqual(len(gate.check("\n".join([*said, line]))), 1)
+
     def test_complaint_inside_a_long_log(self):
         log = "\n".join(GOOD_LINES + BAD_LINES[:1] + GOOD_LINES)
         self.assertEqual([found[0] for found in gate.check(log)], [len(GOOD_LINES) + 1])

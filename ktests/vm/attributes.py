@@ -8,10 +8,10 @@ import errno
 import subprocess
 import sys
 
-from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
-from pyverbs.mr import MR
+from pyverbs.mr import MR, MW
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
@@ -20,6 +20,7 @@ import pyverbs.enums as e
 name, gid_index = sys.argv[1], int(sys.argv[2])
 ctx = Context(name=name)
 limits = ctx.query_device()
+limits_of_port = ctx.query_port(1)
 pd = PD(ctx)
 cq = CQ(ctx, 16, None, None, 0)
 FAR = 0x7FFFFFFF
@@ -62,6 +63,11 @@ def ready_to_send(**changes):
                e.IBV_QP_MAX_QP_RD_ATOMIC)
 
 
+def address(port=1, source=gid_index, is_global=1):
+    route = GlobalRoute(dgid=ctx.query_gid(1, gid_index), sgid_index=source, hop_limit=64)
+    return AH(pd, attr=AHAttr(gr=route, is_global=is_global, port_num=port))
+
+
 def skip_a_state():
     qp().modify(QPAttr(qp_state=e.IBV_QPS_RTS), e.IBV_QP_STATE)
 
@@ -75,6 +81,18 @@ CALLS = [
     ("too much inline data", lambda: qp(max_inline_data=1 << 20), errno.EINVAL, "SGEs or inline data"),
     ("too many completions", lambda: CQ(ctx, limits.max_cqe + 1, None, None, 0), errno.EINVAL, None),
     ("remote write alone", lambda: MR(pd, 4096, e.IBV_ACCESS_REMOTE_WRITE), errno.EINVAL, None),
+    ("an access that is none", lambda: MR(pd, 4096, 1 << 19), errno.EINVAL, None),
+    ("memory that is not there", lambda: MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 20), errno.EFAULT, None),
+    ("memory beyond all addresses", lambda: MR(pd, 1 << 62, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 63), errno.EINVAL, None),
+    ("a window of no type", lambda: MW(pd, 3), errno.EINVAL, None),
+    ("no such completion vector", lambda: CQ(ctx, 16, None, None, 1000), errno.EINVAL, None),
+    ("no completions", lambda: CQ(ctx, 0, None, None, 0), errno.EINVAL, None),
+    ("a queue pair of no type", lambda: qp(77), errno.EINVAL, None),
+    ("a queue pair of a type that is not there", lambda: qp(e.IBV_QPT_XRC_SEND), errno.EOPNOTSUPP, None),
+    ("an address by another port", lambda: address(port=2), errno.EINVAL, None),
+    ("an address of no GID", lambda: address(is_global=0), errno.EINVAL, None),
+    ("an address from beyond the GID table", lambda: address(source=255), errno.ENODATA, None),
+    ("an address from an empty GID", lambda: address(source=limits_of_port.gid_tbl_len - 1), errno.ENODATA, None),
     ("no such P_Key", lambda: init(pkey_index=5), errno.EINVAL, "names no P_Key"),
     ("P_Key beyond the table", lambda: init(pkey_index=limits.max_pkeys), errno.EINVAL, None),
     ("no such port", lambda: init(port_num=2), errno.EINVAL, None),

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Ends that nobody planned: processes killed at any moment, partners that vanish, objects destroyed twice or while they are in use.
+
+teardown.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B SEED SECONDS CASE
+
+Case names are the functions below.
+"""
+import ctypes
+import errno
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+from pyverbs.addr import AH
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR, MW
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+import pyverbs.enums as e
+
+from bystander import Bystander
+from keys import BINDABLE, WRITE, bind
+from odp import Disturber, sides
+from srq import connected
+from states import datagram, datagram_pair, way
+from status import ACCESS, End, pair
+
+# Longest life of a victim: long enough for all of its set-up in an emulated machine.
+LIFE = 1.2
+AT_ONCE = 2
+
+
+# --- victims: each does its work for ever --------------------------------------------------------------------------------------------
+
+def keep_going(rng, pairs, operations):
+    """Requests of all sizes, as many as fit, with receives for those that need one; what comes of them does not matter."""
+    while True:
+        a, b = rng.choice(pairs)[::rng.choice((1, -1))]
+        length = rng.choice((0, 8, 1000, 5000, a.size))
+        for _ in range(rng.randrange(1, 8)):
+            try:
+                b.recv(b.sge())
+                operation = rng.choice(operations)
+                a.post(operation, a.sge(length), remote=(b.mr.buf, b.mr.rkey), imm=1)
+            except PyverbsError:
+                break
+        for end in (a, b):
+            end.cq.poll(16)
+
+
+def connections(rng, names):
+    keep_going(rng, [pair(names, retries=7, timeout=12, rnr_retries=7) for _ in range(3)],
+               (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_IMM, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_RDMA_READ))
+
+
+def unreliable(rng, names):
+    keep_going(rng, [pair(names, qp_type=e.IBV_QPT_UC)], (e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_WRITE_WITH_IMM))
+
+
+def datagrams(_, names):
+    a, b, ah = datagram_pair(names)
+    while True:
+        try:
+            b.recv(b.sge(500))
+            datagram(a, b, ah, 1)
+        except PyverbsError:
+            a.cq.poll(16)
+            b.cq.poll(16)
+
+
+def shared_receives(rng, names):
+    pool, pairs = connected(names, members=3)
+    while True:
+        a, b = rng.choice(pairs)
+        try:
+            pool.recv(1)
+            a.post(e.IBV_WR_SEND, a.sge(900))
+        except PyverbsError:
+            a.cq.poll(16)
+            b.cq.poll(16)
+
+
+def on_demand(rng, names):
+    a, b = sides(names, retries=7, timeout=14)
+    with Disturber(a.area, b.area):
+        while True:
+            a.end.post(rng.choice((e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ)), a.sge(1 << 18), remote=b.remote())
+            a.end.complete()
+
+
+def windows(_, names):
+    a, b = pair(names)
+    while True:
+        mr, mw = MR(b.pd, 65536, BINDABLE), MW(b.pd, e.IBV_MW_TYPE_2)
+        key = bind(b, mw, 0, 65536, WRITE, mr)
+        b.complete()
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(60000), remote=(mr.buf, key))
+        a.complete()
+        mw.close()
+        mr.close()
+
+
+def all_sorts_of_objects(rng, names):
+    end = End(names[0], int(names[1]))
+    while True:
+        pd = PD(end.ctx)
+        cq = CQ(end.ctx, 100, None, None, 0)
+        made = [pd, cq, MR(pd, 1 << rng.randrange(12, 22), ACCESS), SRQ(pd, SrqInitAttr(SrqAttr(max_wr=50, max_sge=2))),
+                QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=60, max_recv_wr=60))), AH(pd, attr=way(end, end))]
+        for thing in reversed(made):
+            thing.close()
+
+
+VICTIMS = (connections, unreliable, datagrams, shared_receives, on_demand, windows, all_sorts_of_objects)
+
+
+def forked(work, *arguments):
+    """Another process that does this and, if it ever ends, says with its status how."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            work(*arguments)
+            status = 0
+        except BaseException as error:
+            print(f"{work.__name__}: {error!r}", flush=True)
+        finally:
+            os._exit(status)
+    return child
+
+
+def kill(child):
+    """True if it lived until now."""
+    died, _ = os.waitpid(child, os.WNOHANG)
+    if died:
+        return False
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def killed_at_any_moment(names, rng, seconds):
+    bystander = Bystander(names)
+    end, number, lived = time.monotonic() + seconds, 0, 0
+    while time.monotonic() < end or number < len(VICTIMS):
+        victims = [forked(VICTIMS[(number + n) % len(VICTIMS)], random.Random(rng.random()), names) for n in range(AT_ONCE)]
+        number += AT_ONCE
+        for child in victims:
+            time.sleep(rng.random() * LIFE)
+            lived += kill(child)
+    print(f"{number} processes, {lived} of them killed")
+    assert lived == number, "some died by themselves"
+    bystander.end(10)
+
+
+# --- partners that vanish ------------------------------------------------------------------------------------------------------------
+
+def remote(sock, gid):
+    """What one end has to know of the other, in another process."""
+    qpn, address, key = struct.unpack("=IQI", sock.recv(16))
+    return SimpleNamespace(ctx=SimpleNamespace(query_gid=lambda *_: gid), gid_index=0, qp=SimpleNamespace(qp_num=qpn), at=(address, key))
+
+
+def tell(sock, end):
+    sock.send(struct.pack("=IQI", end.qp.qp_num, end.mr.buf, end.mr.rkey))
+
+
+def partner(sock, names):
+    end = End(names[2], int(names[3]))
+    tell(sock, end)
+    peer = remote(sock, Context(name=names[0]).query_gid(1, int(names[1])))
+    end.connect(peer, 7, 9, retries=2, timeout=12)
+    for n in range(30):
+        end.recv(end.sge())
+    sock.send(b"ready")
+    while True:
+        for _ in range(end.cq.poll(16)[0]):
+            end.recv(end.sge())
+
+
+GONE = (e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_ACCESS_ERR)
+FIRST = {e.IBV_WR_SEND: (e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_OP_ERR), e.IBV_WR_RDMA_WRITE: GONE, e.IBV_WR_RDMA_READ: GONE}
+
+
+def partner_killed(names, rng, _):
+    """Whoever is left alone is told so by the statuses of its requests, and can go on with somebody else."""
+    alone = End(names[0], int(names[1]))
+    gid = Context(name=names[2]).query_gid(1, int(names[3]))
+    for n, operation in enumerate((e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_SEND)):
+        own, other = socket.socketpair()
+        child = forked(partner, other, names)
+        tell(own, alone)
+        peer = remote(own, gid)
+        if n:
+            alone.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+        alone.connect(peer, 9, 7, retries=2, timeout=12, rnr_retries=7)
+        assert own.recv(5) == b"ready"
+        killer = threading.Timer(0.1 + rng.random() * 0.3, kill, [child])
+        killer.start()
+        posted, ended, deadline = 0, [], time.monotonic() + 30
+        while len(ended) < posted or not ended or ended[-1].status == e.IBV_WC_SUCCESS:
+            # Eight are on their way until one fails.
+            while posted < len(ended) + 8 and (not ended or ended[-1].status == e.IBV_WC_SUCCESS):
+                alone.post(operation, alone.sge(), remote=peer.at, wr_id=posted)
+                posted += 1
+            ended += alone.cq.poll(16)[1]
+            assert time.monotonic() < deadline, f"{posted} requests, {len(ended)} completions"
+        killer.join()
+        good = sum(wc.status == e.IBV_WC_SUCCESS for wc in ended)
+        print(f"{operation}: {good} done before the end, {posted - good} not, the first with status {ended[good].status}")
+        assert [wc.wr_id for wc in ended] == list(range(posted)), [wc.wr_id for wc in ended]
+        # What a process had goes in the order that the kernel likes: its memory before the queue pair that stands for it, perhaps.
+        assert good > 0 and ended[good].status in FIRST[operation]
+        assert {wc.status for wc in ended[good + 1:]} <= {e.IBV_WC_WR_FLUSH_ERR}
+        assert alone.state() == e.IBV_QPS_ERR
+
+
+# --- objects destroyed twice ---------------------------------------------------------------------------------------------------------
+
+# Numbers of the calls, how many bytes of answer they have; `enum ib_uverbs_write_cmds` (rdma/ib_user_verbs.h).
+CALLS = {"QP": (27, 4), "MW": (16, 0), "MR": (13, 0), "AH": (8, 0), "SRQ": (35, 4), "CQ": (20, 8), "PD": (4, 0)}
+HANDLES = 24
+
+
+def destroy(ctx, kind, handle, answer):
+    number, size = CALLS[kind]
+    body = struct.pack("=QII", answer, handle, 0) if size else struct.pack("=II", handle, 0)[:4]
+    try:
+        os.write(ctx.cmd_fd, struct.pack("=IHH", number, (8 + len(body)) // 4, size // 4) + body)
+        return None
+    except OSError as error:
+        return error.errno
+
+
+def destroyed_twice(names, *_):
+    """Handles are numbers that a process makes up as it likes: of the wrong kind, of objects in use, of objects that are gone."""
+    end = End(names[0], int(names[1]))
+    pd = end.pd
+    end.others = [SRQ(pd, SrqInitAttr(SrqAttr(max_wr=10, max_sge=1))), MW(pd, e.IBV_MW_TYPE_2), AH(pd, attr=way(end, end))]
+    room = ctypes.create_string_buffer(16)
+    answer = ctypes.addressof(room)
+    attempts = {kind: [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)] for kind in ("CQ", "PD")}
+    for kind, got in attempts.items():
+        assert None not in got and got.count(errno.EBUSY) == 1, f"{kind} in use: {got}"
+    # In an order in which nothing uses what goes.
+    for kind in CALLS:
+        first = [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)]
+        again = [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)]
+        assert first.count(None) == 1, f"{kind}: {first}"
+        assert None not in again, f"{kind} twice: {again}"
+    for n in (HANDLES, 1 << 16, 0x7FFFFFFF, 0xFFFFFFFF):
+        for kind in CALLS:
+            assert destroy(end.ctx, kind, n, answer), (kind, n)
+    print("right", flush=True)
+    # The library still believes in its objects.
+    os._exit(0)
+
+
+CASES = [killed_at_any_moment, partner_killed, destroyed_twice]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[7]](sys.argv[1:5], random.Random(int(sys.argv[5])), float(sys.argv[6]))
+    print("right")
