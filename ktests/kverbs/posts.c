@@ -73,6 +73,43 @@ static void too_many_sges(struct pair *p)
 	kfree(sges);
 }
 
+struct odd {
+	char first;
+	struct ib_sge sges[2];
+} __packed;
+
+/* A list may lie anywhere: the iSER initiator keeps those of its receives in packed descriptors. */
+static void packed(struct pair *p)
+{
+	struct odd *odd = kcalloc(2, sizeof(*odd), GFP_KERNEL);
+	struct ib_recv_wr recv = { .num_sge = 2 };
+	struct ib_send_wr send = { .opcode = IB_WR_SEND, .num_sge = 2 };
+	struct end *ends[] = { &p->a, &p->b };
+	struct ib_wc wc;
+	int i, n;
+
+	if (!is("memory", !odd, 0))
+		return;
+	for (i = 0; i < 2; i++) {
+		for (n = 0; n < 2; n++) {
+			odd[i].sges[n].addr = ends[i]->addr + 4096 * n;
+			odd[i].sges[n].length = 4000;
+			odd[i].sges[n].lkey = ends[i]->pd->local_dma_lkey;
+		}
+	}
+	send.sg_list = (void *)&odd[0].sges;
+	recv.sg_list = (void *)&odd[1].sges;
+	fill(p->a.buf, 1000, 7, 0);
+	fill(p->a.buf + 4096, 1000, 7, 1000);
+	is("post_recv", ib_post_recv(p->b.qp, &recv, NULL), 0);
+	is("SEND", run(&p->a, &send), IB_WC_SUCCESS);
+	is("completion", take(&p->b, &wc), 0);
+	is("bytes", wc.byte_len, 8000);
+	is("first part", matches(p->b.buf, 1000, 7, 0), true);
+	is("second part", matches(p->b.buf + 4096, 1000, 7, 1000), true);
+	kfree(odd);
+}
+
 /* As many as the queue holds flush in the order they were posted in. */
 static void expect_flushed(struct end *e, u32 count)
 {
@@ -290,6 +327,7 @@ static void destroy_under_traffic(struct pair *p)
 const struct test post_tests[] = {
 	{ "post_opcodes", opcodes, { .context = POLLED } },
 	{ "post_too_many_sges", too_many_sges, { .context = POLLED } },
+	{ "post_packed", packed, { .context = POLLED } },
 	{ "post_full_queues", full_queues, { .context = POLLED } },
 	{ "post_states", states, { .context = POLLED } },
 	{ "post_interrupts_off", interrupts_off, { .context = POLLED } },

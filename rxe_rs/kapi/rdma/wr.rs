@@ -6,7 +6,6 @@
 use super::device::Device;
 use crate::bindings;
 use core::marker::PhantomData;
-use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -354,7 +353,8 @@ impl<'a> RecvChain<'a> {
     }
 }
 
-/// Iterates over a C scatter/gather list.
+/// Iterates over a C scatter/gather list, which may lie at any address: the iSER initiator keeps
+/// those of its receives in packed structures.
 ///
 /// # Safety
 ///
@@ -363,16 +363,14 @@ unsafe fn sges<'a>(
     list: *const bindings::ib_sge,
     count: core::ffi::c_int,
 ) -> impl ExactSizeIterator<Item = Sge> + 'a {
-    let slice: &'a [bindings::ib_sge] = match (NonNull::new(list.cast_mut()), count) {
-        (Some(list), 1..) => {
-            // SAFETY: By the caller's promise.
-            unsafe { core::slice::from_raw_parts(list.as_ptr(), count as usize) }
+    let count = if list.is_null() { 0 } else { count };
+    (0..usize::try_from(count).unwrap_or(0)).map(move |n| {
+        // SAFETY: By the caller's promise; no alignment is asked for.
+        let sge = unsafe { list.add(n).read_unaligned() };
+        Sge {
+            addr: sge.addr,
+            length: sge.length,
+            lkey: sge.lkey,
         }
-        _ => &[],
-    };
-    slice.iter().map(|sge| Sge {
-        addr: sge.addr,
-        length: sge.length,
-        lkey: sge.lkey,
     })
 }
