@@ -127,7 +127,8 @@ class Shell(Faked):
 
     def start(self, script="bootstrap.sh", *arguments, **options):
         environment = {"PATH": os.environ["PATH"], "RXE_RS_CACHE": str(self.cache)}
-        return subprocess.Popen(["/bin/sh", self.folder / "clone/qemu" / script, *(arguments or ["demo"])], env=environment, text=True,
+        # Jobs in the background of a shell, as these tests may be, ignore SIGINT, and their children do.
+        return subprocess.Popen(["env", "--default-signal=INT", "/bin/sh", self.folder / "clone/qemu" / script, *(arguments or ["demo"])], env=environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True, **options)
 
     def end(self, process):
