@@ -43,8 +43,10 @@ class Cases(unittest.TestCase):
         if path != program:
             path.write_text(program)
         script = f'{PYTHON_CASE}\n{before}\npython_case "$@"'
-        return subprocess.Popen(["bash", "-c", script, "test", path, *arguments], cwd=self.folder, text=True,
-                                env={**os.environ, "CASES": str(self.fifo)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # What a case that is not told its status leaves behind stays in the folder.
+        environment = {**os.environ, "CASES": str(self.fifo), "TMPDIR": str(self.folder)}
+        return subprocess.Popen(["bash", "-c", script, "test", path, *arguments], cwd=self.folder, text=True, env=environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run_case(self, program, *arguments, **options):
         """Status, output, errors."""
