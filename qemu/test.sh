@@ -172,10 +172,10 @@ memory_checked() (
 		--without $too_much ecn.marked_on_the_way
 )
 locks_checked() (
-	# RDS takes rds_trans_sem and the CM's locks in both orders, on any device: one report of its own, and no lock is checked from then on.
 	step module-lockdep "$here/build-module.sh" -l -k "$main"
 	set -f
 	step vm-lockdep "$here/run" --debug --kernel "$main" --ko "$clone/out/lockdep-$main/rxe_rs.ko" --test '*' --without $too_much
+	# RDS takes rds_trans_sem and the CM's locks in both orders, on any device: one report of its own, and no lock is checked from then on.
 	step vm-lockdep-ulp "$here/run" --debug --kernel "$main" --ko "$clone/out/lockdep-$main/rxe_rs.ko" --topology two --test 'ulp.*' \
 		--without ulp.rds
 )

@@ -250,3 +250,5 @@ is() { [ "$1" = "$2" ] || fail "${3:-value}: got '$1', expected '$2'"; }
 refused() { if "$@"; then fail "was accepted: $*"; fi; }
 # soon COMMAND…: it must succeed within ten seconds.
 soon() { local _; for _ in $(seq 50); do "$@" && return; sleep 0.2; done; fail "did not happen: $*"; }
+# seed: of this run, in SEED; shown so that it can be repeated.
+seed() { SEED=${RXE_SEED:-$RANDOM}; echo "RXE_SEED=$SEED"; }
