@@ -14,8 +14,12 @@ export CARGO_TARGET_DIR="$cache/target/1.85"
 mkdir -p "$cache/target"
 exec 9>"$cache/target/tools.lock"
 flock 9
-# With the crates that `make test` fetched no network is needed.
-build() { cargo build --quiet --release --locked --offline "$@" 2>/dev/null || cargo build --release --locked "$@"; }
+# With the crates that were fetched no network is needed.
+cargo fetch --quiet --locked --offline 2>/dev/null || {
+	say "fetching the crates of Cargo.lock"
+	cargo fetch --locked || die "cargo cannot fetch the crates; check the network, then run the same command again"
+}
+build() { cargo build --release --locked --offline "$@"; }
 build -p rxectl -p librxe_rs
 build -p librxe_rs --example exercise
 build -p rxe_proto --features sim --example mutate

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # in-root.sh [command …]: runs a command (default: a shell) inside the toolchain root, in the current folder. The clone, the
-# cache folder and /tmp are visible under the same names as outside; mounts are private and vanish with the command.
+# cache folder and /tmp are visible under the same names as outside; mounts are private and vanish with the command. What it keeps
+# for itself goes to TMPDIR and /dev/shm, which vanish too, however it ends.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -19,6 +20,7 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh 
 	mount --rbind /dev "$RXE_ROOT/dev"
 	mount --rbind /sys "$RXE_ROOT/sys"
 	mount -t proc proc "$RXE_ROOT/proc"
+	for d in /run /dev/shm; do mount -t tmpfs -o mode=1777 tmpfs "$RXE_ROOT$d"; done
 	into /tmp
 	here() { mkdir -p "$RXE_ROOT$1"; mount --bind "$1" "$RXE_ROOT$1"; }
 	case $RXE_RS_CACHE/ in /tmp/*) ;; *) here "$RXE_RS_CACHE" ;; esac
@@ -29,7 +31,7 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh 
 	# The root trusts what this machine trusts, or registries behind a local authority could not be reached.
 	certs=/etc/ssl/certs/ca-certificates.crt
 	[ ! -s $certs ] || mount --bind $certs "$RXE_ROOT$certs"
-	exec chroot "$RXE_ROOT" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \
+	exec chroot "$RXE_ROOT" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/run TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \
 		RXE_RS_CACHE="$RXE_RS_CACHE" RXE_IN_ROOT=1 RXE_ACCEL="${RXE_ACCEL:-}" CARGO_HOME="$RXE_RS_CACHE/cargo" \
 		http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" \
 		/bin/sh -c '\''cd "$1" 2>/dev/null || cd /; shift; "$@"; exit $?'\'' sh "$RXE_CWD" "$@"

@@ -17,10 +17,13 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 SUPPORTED = ("7.2", "7.3")
+# How often something is said of what takes long.
+PROGRESS_SECONDS = 15
 CACHE = Path(os.environ.get("RXE_RS_CACHE") or Path.home() / ".cache/rxe_rs")
 KERNELS = CACHE / "kernels"
 
@@ -34,14 +37,36 @@ def die(text):
     sys.exit(1)
 
 
-def run(*args, quiet=None, **kwargs):
-    """Runs a command; with `quiet` its output goes to that log file, whose end is shown when it fails."""
+class Progress:
+    """Says now and then how far a command is, by the lines of its log. Those that begin with a word in capitals are steps of kbuild,
+    `steps` of them about."""
+
+    def __init__(self, log, steps=None):
+        self.log, self.steps, self.start, self.done = log, steps, time.monotonic(), threading.Event()
+
+    def __enter__(self):
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def __exit__(self, *_):
+        self.done.set()
+
+    def watch(self):
+        while not self.done.wait(PROGRESS_SECONDS):
+            lines = [" ".join(line.split()[:3]) for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+            if self.steps:
+                lines = [line for line in lines if re.match(r"[A-Z]+ ", line)]
+            far = f", {len(lines)} of about {self.steps} steps" if self.steps else ""
+            say(f"  {time.monotonic() - self.start:.0f} s{far}, now {lines[-1] if lines else 'at the beginning'}")
+
+
+def run(*args, quiet=None, steps=None, **kwargs):
+    """Runs a command; with `quiet` its output goes to that log file, whose end is shown when it fails, and meanwhile how far it is."""
     if quiet is None:
         done = subprocess.run(args, stdout=sys.stderr, **kwargs)
         if done.returncode:
             die(f"failed: {' '.join(map(str, args))}")
         return
-    with open(quiet, "ab") as log:
+    with open(quiet, "ab") as log, Progress(Path(quiet), steps):
         done = subprocess.run(args, stdout=log, stderr=subprocess.STDOUT, **kwargs)
     if done.returncode:
         sys.stderr.write(Path(quiet).read_text(errors="replace")[-4000:])
@@ -136,7 +161,7 @@ def paths(info):
 
 
 def download(info, base):
-    """Fetches the packages; apt checks their signatures and shows its progress."""
+    """Fetches the packages; apt checks their signatures and shows its progress, on a terminal as percentages."""
     debs = base / "debs"
     debs.mkdir(parents=True, exist_ok=True)
     missing = [f"{n}={v}" for n, v in info["packages"].items() if not list(debs.glob(f"{n}_*.deb"))]
@@ -147,7 +172,7 @@ def download(info, base):
         # A download that is cut off leaves a part of the file under its full name.
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
-        run("apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", package, cwd=part)
+        run("apt-get", "download", "-o", "APT::Sandbox::User=root", package, cwd=part)
         for deb in part.iterdir():
             deb.rename(debs / deb.name)
     return debs

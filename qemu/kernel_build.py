@@ -13,11 +13,9 @@ next one.
 import fcntl
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,24 +91,6 @@ def paths(info, name):
             "TOOLS": " ".join(kind.tools)}
 
 
-class Progress:
-    """Says now and then how far a build is, by the lines of its log."""
-
-    def __init__(self, log, kind):
-        self.log, self.kind, self.done = log, kind, threading.Event()
-
-    def __enter__(self):
-        threading.Thread(target=self.watch, daemon=True).start()
-
-    def __exit__(self, *_):
-        self.done.set()
-
-    def watch(self):
-        while not self.done.wait(30):
-            lines = [line for line in self.log.read_text(errors="replace").splitlines() if re.match(r"  [A-Z]", line)] or [""]
-            kernel.say(f"{self.kind.title}: {len(lines)} of about {self.kind.steps} steps, now {' '.join(lines[-1].split()[:3])}")
-
-
 def copy_source(info, base, log, kind):
     """A clean copy of the stock source, patched."""
     if (base / "src").exists():
@@ -140,8 +120,7 @@ def build(info, base, kind):
     for need in kind.needed:
         if need not in (tree / ".config").read_text().splitlines():
             kernel.die(f"the configuration of the {kind.title} lacks {need}: see {tree}/.config and qemu/{kind.lists[-1]}")
-    with Progress(log, kind):
-        kernel.run("nice", *make, "-C", tree, jobs, "all", quiet=log)
+    kernel.run("nice", *make, "-C", tree, jobs, "all", quiet=log, steps=kind.steps)
     kernel.run(*make, "-C", tree, "INSTALL_MOD_PATH=" + str(base / "modules.tmp"), "modules_install", quiet=log)
     shutil.rmtree(base / "modules", ignore_errors=True)
     (base / "modules.tmp").rename(base / "modules")

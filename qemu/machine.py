@@ -5,13 +5,14 @@ import os
 import secrets
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
 import kernel
 
 PROBE_SECONDS = 20
-# Names of this run's sockets: process ids repeat, for every run has a process namespace of its own.
+# Tells runs apart: process ids repeat, for every run has a process namespace of its own.
 TOKEN = secrets.token_hex(4)
 QEMU = "qemu-system-x86_64"
 # Without the fast string instructions the kernel and libc use loops, which emulation is better at than at `rep movsb`; without the
@@ -50,15 +51,19 @@ def probe_kvm(boot):
     return works, why
 
 
+def socket_path(name):
+    """Where to put a socket. Their paths have a limit of 107 bytes, and clones may live deep."""
+    return Path(tempfile.gettempdir()) / f"rxe-{TOKEN}-{name}"
+
+
 class Machine:
     """A running virtual machine. `node` is its letter; `folder` receives its serial log and control socket."""
 
     def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append=""):
         self.node = node
         self.serial = folder / f"serial-{node}.log"
-        # Socket paths have a limit of 107 bytes, clones may live deep: keep sockets in a short private folder.
-        self.control = Path(f"/tmp/rxe-{TOKEN}-{node}.qmp")
-        self.console = Path(f"/tmp/rxe-{TOKEN}-{node}.con")
+        self.control = socket_path(f"{node}.qmp")
+        self.console = socket_path(f"{node}.con")
         accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", EMULATED_CPU]
         drive = "if=none,format=raw,readonly=on,file.locking=off"
         command = [

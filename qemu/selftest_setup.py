@@ -4,6 +4,7 @@ scripts and steps are the real ones, in a cache of their own; faked are what wou
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ import image  # noqa: E402
 import kernel  # noqa: E402
 import machine  # noqa: E402
 
-SCRIPTS = ("bootstrap.sh", "in-root.sh", "lib.sh", "check-kdir.sh", "root-recipe", "root-packages.txt")
+SCRIPTS = ("bootstrap.sh", "in-root.sh", "lib.sh", "check-kdir.sh", "build-tools.sh", "root-recipe", "root-packages.txt")
 NOBODY = 65534
 # Leaves what mmdebstrap leaves: a folder with apt's sources. Its name is the last argument, but for "-".
 MMDEBSTRAP = """
@@ -33,7 +34,7 @@ echo "deb http://mirror.invalid/debian trixie main" >"$target/etc/apt/sources.li
 
 
 # What tests fake or take away.
-CHANGEABLE = ("apt-get", "apt-cache", "mmdebstrap", "mkfs.ext4", machine.QEMU)
+CHANGEABLE = ("apt-get", "apt-cache", "mmdebstrap", "mkfs.ext4", "cargo", machine.QEMU)
 others = None
 
 
@@ -56,11 +57,15 @@ class Faked(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
+        self.disk(self.folder, "32g")
         self.folder.chmod(0o755)
         self.bin, self.cache = self.folder / "bin", self.folder / "cache"
         self.bin.mkdir()
         for name in CHANGEABLE:
             (self.bin / name).symlink_to(shutil.which(name))
+        often = mock.patch.object(kernel, "PROGRESS_SECONDS", 0.1)
+        often.start()
+        self.addCleanup(often.stop)
         path = mock.patch.dict(os.environ, PATH=f"{self.bin}:{others}")
         path.start()
         self.addCleanup(path.stop)
@@ -106,12 +111,16 @@ class Faked(unittest.TestCase):
         for word in words:
             self.assertIn(word, said[-1])
 
-    def small_disk(self):
-        self.cache.mkdir()
+    def disk(self, folder, size):
+        """Makes a folder a disk of its own."""
         # The toolchain root has no mount(8).
         libc = ctypes.CDLL(None, use_errno=True)
-        self.assertEqual(libc.mount(b"tmpfs", bytes(self.cache), b"tmpfs", 0, b"size=8m"), 0, os.strerror(ctypes.get_errno()))
-        self.addCleanup(lambda: self.assertEqual(libc.umount(bytes(self.cache)), 0))
+        self.assertEqual(libc.mount(b"tmpfs", bytes(folder), b"tmpfs", 0, f"size={size}".encode()), 0, os.strerror(ctypes.get_errno()))
+        self.addCleanup(lambda: self.assertEqual(libc.umount(bytes(folder)), 0))
+
+    def small_disk(self):
+        self.cache.mkdir()
+        self.disk(self.cache, "8m")
 
 
 class Shell(Faked):
@@ -126,7 +135,7 @@ class Shell(Faked):
         self.fake("mmdebstrap", MMDEBSTRAP)
 
     def start(self, script="bootstrap.sh", *arguments, **options):
-        environment = {"PATH": os.environ["PATH"], "RXE_RS_CACHE": str(self.cache)}
+        environment = {"PATH": os.environ["PATH"], "RXE_RS_CACHE": str(self.cache), **options.pop("environment", {})}
         # Jobs in the background of a shell, as these tests may be, ignore SIGINT, and their children do.
         return subprocess.Popen(["env", "--default-signal=INT", "/bin/sh", self.folder / "clone/qemu" / script, *(arguments or ["demo"])], env=environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True, **options)
@@ -200,6 +209,11 @@ class Bootstrap(Shell):
         self.fake("mmdebstrap", MMDEBSTRAP)
         self.succeeds()
 
+    def test_shows_progress(self):
+        self.fake("mmdebstrap", MMDEBSTRAP + "echo I: downloading; echo I: unpacking >&2")
+        said = self.succeeds()
+        self.assertLess(said.index("I: downloading"), said.index("I: unpacking"))
+
     def test_second_run_does_nothing(self):
         self.succeeds()
         for name in ("mmdebstrap", "apt-get"):
@@ -240,6 +254,33 @@ class Bootstrap(Shell):
         self.succeeds()
 
 
+class Tools(Shell):
+    """cargo's own words are shown, of downloads and builds; what was fetched is not asked for again."""
+    CARGO = """
+case "$*" in
+*--offline*) [ $1 != fetch ] || [ -e $state/fetched ] || exit 1 ;;
+*) [ ! -e $state/cut ] || { echo "error: no network" >&2; exit 1; }; echo " Downloading clap" >&2; touch $state/fetched ;;
+esac
+[ $1 != build ] || { echo "   Compiling rxectl" >&2; exit 1; }
+"""
+
+    def build(self):
+        status, said = self.end(self.start("build-tools.sh", environment={"RXE_IN_ROOT": "1"}))
+        self.assertNotEqual(status, 0)
+        return said
+
+    def test_shows_progress(self):
+        self.fake("cargo", self.CARGO)
+        self.assertEqual(self.build(), ["==> fetching the crates of Cargo.lock", " Downloading clap", "   Compiling rxectl"])
+        self.assertEqual(self.build(), ["   Compiling rxectl"])
+
+    def test_no_network(self):
+        self.fake("cargo", self.CARGO)
+        (self.folder / "cut").touch()
+        self.assertIn("check the network, then run the same command again", self.build()[-1])
+        self.assertEqual(self.calls("cargo build"), [])
+
+
 class Trees(Shell):
     """make KDIR=: a tree that Rust modules cannot be built in is named with what it lacks."""
 
@@ -263,6 +304,7 @@ class Trees(Shell):
 MAKEFILE = """
 olddefconfig modules_prepare:
 	test ! -e {state}/broken
+	test ! -e {state}/slow || {{ echo "  CC      one.o"; echo "  CC [M]  two.o"; sleep 0.5; }}
 	mkdir -p rust/bindings include/generated
 	touch rust/libkernel.rmeta include/generated/rustc_cfg rust/bindings/bindings_generated.rs
 """
@@ -303,6 +345,7 @@ class KernelSetUp(Faked):
 [ $1 = download ] || exit 0
 for p; do case $p in linux-*=*)
 	cp {self.debs}/${{p%%=*}}_* . || exit 1
+	echo "Get:1 $p"
 	[ ! -e $state/cut ] || [ $(grep -c " download " $state/calls) -lt 2 ] || {{ truncate -s 1000 ${{p%%=*}}_*; exit 1; }}
 esac; done""")
         state = mock.patch.dict(os.environ, STATE=str(self.folder))
@@ -346,6 +389,14 @@ esac; done""")
         self.ensure()
         # What had come whole is not asked for again, what had come in part is.
         self.assertEqual(len(self.calls("apt-get download")), len(PACKAGES) + 1)
+
+    def test_shows_progress(self):
+        (self.folder / "slow").touch()
+        with self.heard() as said:
+            kernel.ensure(None)
+        for name in PACKAGES:
+            self.assertIn(f"Get:1 {name}={VERSION}", said)
+        self.assertTrue(any(re.fullmatch(r"==>   \d+ s, now CC \[M\] two\.o", line) for line in said), said)
 
     def test_preparation_that_breaks_off(self):
         (self.folder / "broken").touch()
@@ -395,6 +446,12 @@ class Images(Faked):
         self.assertEqual(self.ensure(image.DEBIAN, image.rootfs), first)
         self.assertEqual(self.made(), [first.name])
 
+    def test_shows_progress(self):
+        self.fake("mmdebstrap", MMDEBSTRAP + "echo I: downloading packages with apt...; sleep 0.5")
+        with self.heard() as said:
+            image.rootfs(image.DEBIAN)
+        self.assertTrue(any(line.endswith(" s, now I: downloading packages") for line in said), said)
+
     def test_breaks_off(self):
         for name, text in (("mmdebstrap", MMDEBSTRAP + "echo rubbish >$target/rubbish; exit 1"), ("mkfs.ext4", "exit 1")):
             with self.subTest(program=name):
@@ -412,6 +469,20 @@ class Images(Faked):
         self.small_disk()
         image.IMAGES.mkdir()
         self.dies("has 0 GB free", "3 GB", "RXE_RS_CACHE", what=image.DEBIAN, call=image.rootfs)
+
+
+class Running(Faked):
+    def test_steps_of_builds_are_counted(self):
+        log = self.folder / "log"
+        with self.heard() as said:
+            kernel.run("sh", "-c", "echo make: entered; echo '  CC      one.o'; echo; echo '  LD [M]  two.ko'; echo warning: none; sleep 0.5",
+                       quiet=log, steps=7)
+        self.assertTrue(any(line.endswith(" s, 2 of about 7 steps, now LD [M] two.ko") for line in said), said)
+
+    def test_nothing_is_said_of_what_is_quick(self):
+        with self.heard() as said:
+            kernel.run("echo", "done", quiet=self.folder / "log")
+        self.assertEqual(said, [])
 
 
 class KvmTrial(Faked):

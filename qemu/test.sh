@@ -7,6 +7,8 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
+# Nothing but the clone and the cache folder is to be written to.
+[ -n "${RXE_CONFINED:-}" ] || exec "$here/confined.sh" "$here/test.sh" "$@"
 cd "$clone"
 mode=${1:-all}
 logs=out/test
@@ -44,7 +46,7 @@ host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$cache/target/host cargo
 fetched=$cache/cargo/fetched-$(sha256sum Cargo.lock | cut -c1-12)
 if [ ! -e "$fetched" ]; then
 	say "fetching the crates of Cargo.lock"
-	"$here/in-root.sh" cargo fetch --locked --quiet && touch "$fetched" ||
+	"$here/in-root.sh" cargo fetch --locked && touch "$fetched" ||
 		die "cargo cannot fetch the crates; check the network, then run the same command again"
 fi
 
