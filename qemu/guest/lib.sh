@@ -250,5 +250,7 @@ is() { [ "$1" = "$2" ] || fail "${3:-value}: got '$1', expected '$2'"; }
 refused() { if "$@"; then fail "was accepted: $*"; fi; }
 # soon COMMAND…: it must succeed within ten seconds.
 soon() { local _; for _ in $(seq 50); do "$@" && return; sleep 0.2; done; fail "did not happen: $*"; }
+# No process has a memory region any more; those of the kernel stay.
+no_regions_left() { [ -z "$(rdma resource show mr | grep -v kernel)" ] || fail "regions are left: $(rdma resource show mr)"; }
 # seed: of this run, in SEED; shown so that it can be repeated.
 seed() { SEED=${RXE_SEED:-$RANDOM}; echo "RXE_SEED=$SEED"; }
