@@ -170,8 +170,9 @@ def ensure(series, suite=DEBIAN, lockdep=False):
         os.environ.setdefault("PATH", "/usr/sbin:/usr/bin")
         boot = {**kernel.paths(info), "ROOTFS": rootfs(suite)}
         if not lockdep:
-            files = boot_modules(info)
-            return {**boot, "MODULES_IMAGE": modules_image(info), "INITRD": initramfs(kernel.KERNELS / info["release"], files)}
+            # The image first: it takes the list of what modules depend on, which what a machine boots with is found by.
+            modules = modules_image(info)
+            return {**boot, "MODULES_IMAGE": modules, "INITRD": initramfs(kernel.KERNELS / info["release"], boot_modules(info))}
         base, paths = kernel_build.folder(info, "lockdep"), kernel_build.paths(info, "lockdep")
         return {**boot, **paths, "VMLINUZ": paths["KERNEL"], "MODULES_IMAGE": built_modules_image(base, paths["MODULES"]),
                 "INITRD": initramfs(base, [])}

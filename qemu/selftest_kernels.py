@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of what makes kernels and images ready, where it cannot or is ended in the middle. The steps are the real ones, in a cache of their
+own; faked are what would download, packages and programs."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from faked import MMDEBSTRAP, Faked, setUpModule  # noqa: E402, F401
+import image  # noqa: E402
+import kernel  # noqa: E402
+
+# A source tree as far as kernel.py knows it; the file `broken` makes its preparation fail.
+MAKEFILE = """
+olddefconfig modules_prepare:
+	test ! -e {state}/broken
+	test ! -e {state}/slow || {{ echo "  CC      one.o"; echo "  CC [M]  two.o"; sleep 0.5; }}
+	mkdir -p rust/bindings include/generated
+	touch rust/libkernel.rmeta include/generated/rustc_cfg rust/bindings/bindings_generated.rs
+"""
+SERIES, VERSION, ABI = "7.2", "7.2.12-1", "7.2.12+deb13"
+PACKAGES = {name.format(abi=ABI): files for name, files in {
+    "linux-binary-{abi}-amd64": ("boot/vmlinuz-{abi}-amd64", "boot/System.map-{abi}-amd64"), "linux-headers-{abi}-common": (),
+    "linux-modules-{abi}-amd64": tuple(f"usr/lib/modules/{{abi}}-amd64/kernel/{name}.ko" for name in image.BOOT_MODULES),
+    "linux-headers-{abi}-amd64": ("usr/src/linux-headers-{abi}-amd64/.config", "usr/src/linux-headers-{abi}-amd64/Module.symvers"),
+    "linux-kbuild-{abi}": (), "linux-base-{abi}-amd64": (), f"linux-source-{SERIES}": ()}.items()}
+
+
+class Packages(Faked):
+    """A kernel's packages, and an apt that has them."""
+
+    @classmethod
+    def setUpClass(cls):
+        """Packages such as Debian's, with next to nothing inside."""
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.debs = Path(folder.name)
+        for name, files in PACKAGES.items():
+            tree = cls.debs / "tree" / name
+            (tree / "DEBIAN").mkdir(parents=True)
+            (tree / "DEBIAN/control").write_text(f"Package: {name}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: none\nDescription: none\n")
+            for file in (file.format(abi=ABI) for file in files):
+                (tree / file).parent.mkdir(parents=True, exist_ok=True)
+                (tree / file).write_text(file)
+            if name.startswith("linux-source"):
+                (tree / "usr/src").mkdir(parents=True)
+                (cls.debs / "source/linux").mkdir(parents=True)
+                (cls.debs / "source/linux/Makefile").write_text(MAKEFILE.format(state="$(STATE)"))
+                subprocess.run(["tar", "-C", cls.debs / "source", "-cJf", tree / f"usr/src/{name}.tar.xz", "linux"], check=True)
+            subprocess.run(["dpkg-deb", "-Znone", "-b", tree, cls.debs / f"{name}_{VERSION}_amd64.deb"], check=True, stdout=subprocess.DEVNULL)
+
+    def setUp(self):
+        super().setUp()
+        names = " ".join(PACKAGES)
+        self.fake("apt-cache", f'[ $1 = pkgnames ] && printf "%s\\n" {names} || for n in {names}; do echo "$n | {VERSION} | here"; done')
+        # With the file `cut` it breaks off within the second package.
+        self.fake("apt-get", f"""
+[ $1 = download ] || exit 0
+for p; do case $p in linux-*=*)
+	cp {self.debs}/${{p%%=*}}_* . || exit 1
+	echo "Get:1 $p"
+	[ ! -e $state/cut ] || [ $(grep -c " download " $state/calls) -lt 2 ] || {{ truncate -s 1000 ${{p%%=*}}_*; exit 1; }}
+esac; done""")
+        state = mock.patch.dict(os.environ, STATE=str(self.folder))
+        state.start()
+        self.addCleanup(state.stop)
+
+
+class KernelSetUp(Packages):
+    def ready(self):
+        return [path.parent.name for path in self.kernels.glob("*/ready")]
+
+    def test_second_run_needs_no_network(self):
+        first = self.ensure()
+        self.assertEqual(first["release"], f"{ABI}-amd64")
+        self.assertEqual(self.ready(), [f"{ABI}-amd64"])
+        for name in ("apt-get", "apt-cache"):
+            self.fake(name, "exit 1")
+        self.assertEqual(self.ensure(), first)
+        self.assertEqual(self.ensure(SERIES), first)
+        self.dies("check the network", "run the same command again", f"KERNEL={SERIES}", what="7.3")
+
+    def test_no_network_at_first(self):
+        self.fake("apt-get", "echo 'W: Failed to fetch' >&2")
+        self.dies("check the network", "run the same command again")
+
+    def test_missing_package(self):
+        self.fake("apt-cache", 'for n in linux-modules-7.3.4+deb13-amd64; do [ $1 = pkgnames ] && echo $n || echo "$n | 7.3.4-1 | here"; done')
+        self.dies("no complete 7.2 or 7.3 kernel", "qemu/kernel.py list")
+        self.dies("no complete 7.3 kernel", what="7.3")
+
+    def test_unknown_series(self):
+        self.dies("KERNEL=6.12", "7.2, 7.3", what="6.12")
+
+    def test_without_disk_space(self):
+        self.small_disk()
+        self.dies("has 0 GB free", "6 GB", "RXE_RS_CACHE")
+        self.assertEqual(self.calls("apt-get download"), [])
+
+    def test_download_that_breaks_off(self):
+        (self.folder / "cut").touch()
+        self.dies("apt-get download")
+        (self.folder / "cut").unlink()
+        self.ensure()
+        # What had come whole is not asked for again, what had come in part is.
+        self.assertEqual(len(self.calls("apt-get download")), len(PACKAGES) + 1)
+
+    def test_shows_progress(self):
+        (self.folder / "slow").touch()
+        with self.heard() as said:
+            kernel.ensure(None)
+        for name in PACKAGES:
+            self.assertIn(f"Get:1 {name}={VERSION}", said)
+        self.assertTrue(any(re.fullmatch(r"==>   \d+ s, now CC \[M\] two\.o", line) for line in said), said)
+
+    def test_preparation_that_breaks_off(self):
+        (self.folder / "broken").touch()
+        self.dies("make -C", "prepare.log")
+        self.assertEqual(self.ready(), [])
+        (self.folder / "broken").unlink()
+        self.ensure()
+        self.assertEqual(len(self.calls("apt-get download")), len(PACKAGES))
+
+    def test_killed_in_the_middle(self):
+        for step in ("unpack_source", "unpack_image", "prepare", "find_file"):
+            with self.subTest(before=step):
+                shutil.rmtree(self.kernels, ignore_errors=True)
+                with mock.patch.object(kernel, step, side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+                    self.ensure()
+                self.assertEqual(self.ready(), [])
+                self.ensure()
+                self.assertEqual(self.ready(), [f"{ABI}-amd64"])
+                self.assertTrue((kernel.paths(self.ensure())["TREE"] / "rust/libkernel.rmeta").exists())
+
+    def test_killed_while_preparing(self):
+        """A tree under its final name that is not ready is prepared again."""
+        base = self.kernels / f"{ABI}-amd64"
+        self.ensure()
+        (base / "ready").unlink()
+        (base / "src/rust/libkernel.rmeta").unlink()
+        self.ensure()
+        self.assertTrue((base / "src/rust/libkernel.rmeta").exists())
+
+
+class WholeSetUp(Packages):
+    """All that a machine boots from, from an empty cache."""
+
+    def setUp(self):
+        super().setUp()
+        self.fake("mmdebstrap", MMDEBSTRAP)
+        modules = self.kernels / f"{ABI}-amd64/image/usr/lib/modules/{ABI}-amd64"
+        self.fake("depmod", f"touch {modules}/modules.dep")
+        # As the real one: it knows only what depmod has found.
+        self.fake("modprobe", f"for last; do :; done; [ -e {modules}/modules.dep ] && echo insmod {modules}/kernel/$last.ko")
+        sources = mock.patch.object(image, "sources", return_value="deb http://mirror.invalid/debian trixie main\n")
+        sources.start()
+        self.addCleanup(sources.stop)
+
+    def test_everything_is_there(self):
+        boot = self.ensure(SERIES, image.ensure)
+        for name in ("VMLINUZ", "TREE", "MODULES", "ROOTFS", "MODULES_IMAGE", "INITRD"):
+            self.assertTrue(boot[name].exists(), name)
+        listed = subprocess.run(f"zcat {boot['INITRD']} | cpio -t --quiet", shell=True, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+        for name in image.BOOT_MODULES:
+            self.assertIn(f"modules/{name}.ko", listed)
+        for name in ("apt-get", "apt-cache", "mmdebstrap", "mkfs.ext4"):
+            self.fake(name, "exit 1")
+        self.assertEqual(self.ensure(SERIES, image.ensure), boot)
+
+
+class Images(Faked):
+    def setUp(self):
+        super().setUp()
+        image.IMAGES.mkdir(parents=True)
+        patch = mock.patch.object(image, "sources", return_value="deb http://mirror.invalid/debian trixie main\n")
+        patch.start()
+        self.addCleanup(patch.stop)
+        # Called with "SUITE FOLDER -".
+        self.fake("mmdebstrap", MMDEBSTRAP)
+
+    def made(self):
+        return sorted(path.name for path in image.IMAGES.glob("*.ext4"))
+
+    def test_second_run_uses_the_first(self):
+        first = self.ensure(image.DEBIAN, image.rootfs)
+        self.fake("mmdebstrap", "exit 1")
+        self.assertEqual(self.ensure(image.DEBIAN, image.rootfs), first)
+        self.assertEqual(self.made(), [first.name])
+
+    def test_shows_progress(self):
+        self.fake("mmdebstrap", MMDEBSTRAP + "echo I: downloading packages with apt...; sleep 0.5")
+        with self.heard() as said:
+            image.rootfs(image.DEBIAN)
+        self.assertTrue(any(line.endswith(" s, now I: downloading packages") for line in said), said)
+
+    def test_breaks_off(self):
+        for name, text in (("mmdebstrap", MMDEBSTRAP + "echo rubbish >$target/rubbish; exit 1"), ("mkfs.ext4", "exit 1")):
+            with self.subTest(program=name):
+                kept = (self.bin / name).rename(self.bin / "kept")
+                self.fake(name, text)
+                self.dies(name, "all of its output", what=image.DEBIAN, call=image.rootfs)
+                self.assertEqual(self.made(), [])
+                kept.rename(self.bin / name)
+        self.ensure(image.DEBIAN, image.rootfs)
+        self.assertEqual(len(self.made()), 1)
+        self.assertFalse((image.IMAGES / "rootfs.tmp.d").exists())
+
+    def test_without_disk_space(self):
+        shutil.rmtree(self.cache)
+        self.small_disk()
+        image.IMAGES.mkdir()
+        self.dies("has 0 GB free", "3 GB", "RXE_RS_CACHE", what=image.DEBIAN, call=image.rootfs)
+
+
+class Running(Faked):
+    def test_steps_of_builds_are_counted(self):
+        log = self.folder / "log"
+        with self.heard() as said:
+            kernel.run("sh", "-c", "echo make: entered; echo '  CC      one.o'; echo; echo '  LD [M]  two.ko'; echo warning: none; sleep 0.5",
+                       quiet=log, steps=7)
+        self.assertTrue(any(line.endswith(" s, 2 of about 7 steps, now LD [M] two.ko") for line in said), said)
+
+    def test_nothing_is_said_of_what_is_quick(self):
+        with self.heard() as said:
+            kernel.run("echo", "done", quiet=self.folder / "log")
+        self.assertEqual(said, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
