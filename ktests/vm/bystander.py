@@ -12,7 +12,7 @@ import sys
 
 import pyverbs.enums as e
 
-from status import ACCESS, pair, pattern
+from status import pair, pattern
 from states import datagram, datagram_pair
 
 SIZE = 12000

@@ -22,13 +22,12 @@ import pyverbs.enums as e
 import keys
 import keys_rereg
 import segments
-from odp import DEREG_MR
+import uverbs
 from status import ACCESS, pair, pattern
 
 UDMABUF_CREATE = (1 << 30) | (24 << 16) | (ord("u") << 8) | 0x42
 ADD_SEALS, SEAL_SHRINK = 1033, 2
-VERBS_IOCTL = (3 << 30) | (24 << 16) | (0x1B << 8) | 1
-OBJECT_MR, METHOD_REG_DMABUF, MANDATORY = 7, 4, 1
+REG_DMABUF = 4
 PAGE = 4096
 SIZE = 1 << 20
 
@@ -49,14 +48,11 @@ class Region:
         attrs = [(0, 0, 0), (1, 0, end.pd.handle), (2, 8, self.offset), (3, 8, self.length), (4, 8, self.iova),
                  (5, 4, self.buffer if fd is None else fd), (6, 4, access)]
         attrs += [(7 + n, 4, ctypes.addressof(key)) for n, key in enumerate(keys_at)]
-        body = b"".join(struct.pack("=HHHHQ", number, size, MANDATORY, 0, data) for number, size, data in attrs)
-        request = bytearray(struct.pack("=HHHHQII", 24 + len(body), OBJECT_MR, METHOD_REG_DMABUF, len(attrs), 0, 14, 0) + body)
         try:
-            fcntl.ioctl(end.ctx.cmd_fd, VERBS_IOCTL, request)
+            self.handle, *_ = uverbs.method(end.ctx.cmd_fd, uverbs.MR, REG_DMABUF, attrs)
         except OSError:
             self.forget()
             raise
-        self.handle = struct.unpack_from("=Q", request, 24 + 8)[0]
         self.lkey, self.rkey = (key.value for key in keys_at)
 
     def forget(self):
@@ -65,7 +61,7 @@ class Region:
         os.close(self.buffer)
 
     def deregister(self):
-        os.write(self.end.ctx.cmd_fd, struct.pack("=IHHI", DEREG_MR, 3, 0, self.handle))
+        uverbs.dereg_mr(self.end.ctx.cmd_fd, self.handle)
 
     def sge(self, length, at=0):
         return SGE(self.iova + at, length, self.lkey)

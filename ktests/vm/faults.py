@@ -29,8 +29,8 @@ from pyverbs.wr import SGE, RecvWR
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
+import uverbs
 from keys import bind, bind1, local_inv
-from keys_rereg import REREG_MR, handle
 from mcast import VERBS, pointer_of
 from states import datagram, datagram_pair
 from status import ACCESS, pair, pattern
@@ -163,9 +163,7 @@ def regions(names):
     spare = MR(pd, 1 << 20, ACCESS)
 
     def rereg(flags, domain, addr, length, access):
-        response = ctypes.create_string_buffer(8)
-        os.write(ctx.cmd_fd, struct.pack("=IHHQIIQQQII", REREG_MR, 14, 2, ctypes.addressof(response), handle(mr), flags, addr, length,
-                                         addr, handle(domain), access))
+        uverbs.rereg_mr(ctx.cmd_fd, mr.handle, flags, domain.handle, addr, length, addr, access)
 
     sweep("rereg_mr, translation", lambda: rereg(1, pd, spare.buf, 1 << 19, 0))
     sweep("rereg_mr, domain", lambda: rereg(2, other, 0, 0, 0), undo=lambda *_: rereg(2, pd, 0, 0, 0))

@@ -6,8 +6,6 @@ keys_rereg.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 """
 import contextlib
 import ctypes
-import os
-import struct
 import sys
 import threading
 import types
@@ -19,29 +17,21 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
+import uverbs
 from keys import ATOMIC, BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, read, write
 from status import ACCESS, pair, pattern
 
 TRANS, PD_, ACCESS_ = 1, 2, 4
-REREG_MR = 10 + 1
 
 
 def rereg(mr, end, flags, pd=None, addr=0, length=0, iova=None, access=0):
     """The verb itself, which the provider library lacks; returns the error number, or 0 if the keys have stayed the same."""
-    response = ctypes.create_string_buffer(8)
-    command = struct.pack("=IHHQIIQQQII", REREG_MR, 48 // 4 + 2, 8 // 4, ctypes.addressof(response), handle(mr), flags, addr, length,
-                          addr if iova is None else iova, handle(pd) if pd else 0, access)
     try:
-        os.write(end.ctx.cmd_fd, command)
+        keys = uverbs.rereg_mr(end.ctx.cmd_fd, mr.handle, flags, pd.handle if pd else 0, addr, length, addr if iova is None else iova, access)
     except OSError as error:
         return error.errno
-    keys = struct.unpack("=II", response.raw)
     assert keys == (mr.lkey, mr.rkey), f"keys have changed: {keys}"
     return 0
-
-
-def handle(thing):
-    return thing.handle
 
 
 def page_buffer(pages):

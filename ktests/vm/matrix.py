@@ -18,7 +18,7 @@ from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
 from states import soon
-from pkeys import QKEY, TYPES, Member, put
+from pkeys import TYPES, Member, put
 
 RETRY_EXC, INV_REQ = e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_INV_REQ_ERR
 

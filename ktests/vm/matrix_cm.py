@@ -17,7 +17,7 @@ from pyverbs.cmid import CMEvent, CMEventChannel, CMID, AddrInfo, ConnParam, UDP
 from pyverbs.cq import CQ
 from pyverbs.mr import MR
 from pyverbs.pyverbs_error import PyverbsRDMAError
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE, SendWR
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e

@@ -23,13 +23,13 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
 import keys
+import uverbs
 from mcast import counter
 from status import ACCESS, End, pair, pattern
 
 DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
 PAGE = 4096
 QKEY = 0x1234
-REG_MR, DEREG_MR = 9, 13
 DONTNEED, NOHUGEPAGE = 4, 15
 RW, SHARED, PRIVATE, FIXED, ANONYMOUS, NORESERVE = 3, 1, 2, 0x10, 0x20, 0x4000
 
@@ -226,15 +226,12 @@ def other_address(names):
     a, b = pair(names)
     area = Area(16 * PAGE)
     # The library's class cannot say it.
-    response = ctypes.create_string_buffer(12)
     iova = 0x70000010
-    os.write(b.ctx.cmd_fd, struct.pack("=IHHQQQQII", REG_MR, 12, 3, ctypes.addressof(response), area.addr + PAGE + 16, 10 * PAGE, iova,
-                                       b.pd.handle, DEMAND))
-    mr, _, rkey = struct.unpack("=III", response.raw)
+    mr, _, rkey = uverbs.reg_mr(b.ctx.cmd_fd, b.pd.handle, area.addr + PAGE + 16, 10 * PAGE, iova, DEMAND)
     data = keys.write(a, iova + 123, rkey, 9000)
     assert area.get(9000, PAGE + 16 + 123) == data
     keys.write(a, iova + 10 * PAGE - 1, rkey, 2, e.IBV_WC_REM_ACCESS_ERR)
-    os.write(b.ctx.cmd_fd, struct.pack("=IHHI", DEREG_MR, 3, 0, mr))
+    uverbs.dereg_mr(b.ctx.cmd_fd, mr)
 
 
 def shared_receives(names):

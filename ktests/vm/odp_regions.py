@@ -6,7 +6,6 @@ odp_regions.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 """
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import random
@@ -23,23 +22,20 @@ import pyverbs.enums as e
 import keys
 import keys_rereg
 import segments
+import uverbs
 from keys_rereg import ACCESS_, PD_, TRANS
 from odp import DEMAND, PAGE, Area, Side, check, fresh, libc, ok, read, send, sides, write
 from status import ACCESS, pair, pattern
 
 FREE, PAGEOUT = 8, 21
-VERBS_IOCTL, DRIVER_ID = (3 << 30) | (24 << 16) | (0x1b << 8) | 1, 14
-OBJECT_DEVICE, METHOD_INVOKE_WRITE = 0, 0
-OBJECT_MR, METHOD_ADVISE = 7, 2
+INVOKE_WRITE, ADVISE = 0, 2
 PREFETCH, PREFETCH_WRITE, NO_FAULT, FLUSH = 0, 1, 2, 1
 
 
 def invoke(end, thing, method, *attrs):
     """A method of the kernel's verbs with attributes (number, length, data or address); returns the error number or 0."""
-    body = b"".join(struct.pack("=HHHHQ", number, size, 1, 0, data) for number, size, data in attrs)
-    header = struct.pack("=HHHHQII", 24 + len(body), thing, method, len(attrs), 0, DRIVER_ID, 0)
     try:
-        fcntl.ioctl(end.ctx.cmd_fd, VERBS_IOCTL, bytearray(header + body))
+        uverbs.method(end.ctx.cmd_fd, thing, method, attrs)
     except OSError as error:
         return error.errno
     return 0
@@ -200,8 +196,8 @@ def rereg_by_ioctl(side, access):
     response = ctypes.create_string_buffer(8)
     body = struct.pack("=QIIQQQII", 0, side.mr.handle, ACCESS_, 0, 0, 0, 0, access)
     body = ctypes.create_string_buffer(body, len(body))
-    return invoke(side.end, OBJECT_DEVICE, METHOD_INVOKE_WRITE, (0, len(body), ctypes.addressof(body)),
-                  (1, 8, ctypes.addressof(response)), (2, 8, keys_rereg.REREG_MR))
+    return invoke(side.end, uverbs.DEVICE, INVOKE_WRITE, (0, len(body), ctypes.addressof(body)),
+                  (1, 8, ctypes.addressof(response)), (2, 8, uverbs.REREG_MR))
 
 
 def rereg_translation(names):
@@ -340,7 +336,7 @@ def advise(end, advice, flags, *ranges, pd=None):
     """The verb itself, which the provider library lacks; returns the error number or 0."""
     sges = b"".join(struct.pack("=QII", addr, length, key) for addr, length, key in ranges)
     buffer = ctypes.create_string_buffer(sges, max(1, len(sges)))
-    return invoke(end, OBJECT_MR, METHOD_ADVISE, (0, 0, (pd or end.pd).handle), (1, 8, advice), (2, 4, flags),
+    return invoke(end, uverbs.MR, ADVISE, (0, 0, (pd or end.pd).handle), (1, 8, advice), (2, 4, flags),
                   (3, len(sges), ctypes.addressof(buffer)))
 
 

@@ -7,7 +7,6 @@ rings.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B SECONDS SEED
 Attackers live for some seconds and are killed in the middle of it. A process with connections of its own must not notice.
 """
 import ctypes
-import os
 import random
 import struct
 import subprocess
@@ -19,6 +18,7 @@ from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
+import uverbs
 from bystander import Bystander
 from mcast import pointer_of
 from srq import Member, Pool
@@ -156,7 +156,7 @@ class Attacker:
 
     def command(self, fd, number, body, answer=0):
         try:
-            os.write(fd, struct.pack("=IHH", number, (8 + len(body)) // 4, answer // 4) + body)
+            uverbs.command(fd, number, body, answer)
             return True
         except OSError:
             return False

@@ -8,7 +8,6 @@ Case names are the functions below. In all of them b has the memory and a uses i
 """
 import ctypes
 import errno
-import fcntl
 import re
 import struct
 import sys
@@ -20,14 +19,13 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
+import uverbs
 from keys import BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, read, write
 from keys_rereg import ACCESS_, PD_, TRANS, page_buffer, rereg
 from status import ACCESS, End, pair, pattern
 
-DRIVER_ID, OBJECT_MR, VERBS_IOCTL = 14, 7, 0xC0181B01
 ADD, REMOVE = 0x1000, 0x1001
 ATTR_MR, ATTR_REQUEST, ATTR_STATE = 0x1000, 0x1001, 0x1002
-MANDATORY = 1
 BY_HANDLE, BY_RANGE, RELEASED = 1, 2, 1
 FIRST, MAX = 1, 4096
 MIB = 1 << 20
@@ -40,17 +38,15 @@ class Refused(Exception):
         self.number = number
 
 
-def call(fd, handle, method, request, room=64, answer=None, attrs=None, driver=DRIVER_ID):
+def call(fd, handle, method, request, room=64, answer=None, attrs=None, driver=uverbs.DRIVER_ID):
     """The ioctl itself; returns the answer's bytes."""
     request = ctypes.create_string_buffer(request, len(request))
     state = ctypes.create_string_buffer(b"\xAA" * max(room, 1), max(room, 1))
     if attrs is None:
         attrs = [(ATTR_MR, 0, handle), (ATTR_REQUEST, len(request), ctypes.addressof(request)),
                  (ATTR_STATE, room, ctypes.addressof(state) if answer is None else answer)]
-    body = b"".join(struct.pack("=HHHHQ", a, n, MANDATORY, 0, data) for a, n, data in attrs)
-    header = struct.pack("=HHHHQII", 24 + len(body), OBJECT_MR, method, len(attrs), 0, driver, 0)
     try:
-        fcntl.ioctl(fd, VERBS_IOCTL, bytearray(header + body))
+        uverbs.method(fd, uverbs.MR, method, attrs, driver)
     except OSError as error:
         raise Refused(error.errno) from None
     return state.raw

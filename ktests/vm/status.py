@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
 from pyverbs.mr import MR

@@ -28,6 +28,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 import pyverbs.enums as e
 
+import uverbs
 from bystander import Bystander
 from keys import BINDABLE, WRITE, bind
 from odp import Disturber, sides
@@ -236,7 +237,7 @@ def destroy(ctx, kind, handle, answer):
     number, size = CALLS[kind]
     body = struct.pack("=QII", answer, handle, 0) if size else struct.pack("=II", handle, 0)[:4]
     try:
-        os.write(ctx.cmd_fd, struct.pack("=IHH", number, (8 + len(body)) // 4, size // 4) + body)
+        uverbs.command(ctx.cmd_fd, number, body, size)
         return None
     except OSError as error:
         return error.errno

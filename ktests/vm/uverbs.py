@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Calls to the kernel's verbs as they are (include/uapi/rdma/ib_user_verbs.h and rdma_user_ioctl.h): for what the library has no call for,
+or would not let through. All raise OSError."""
+import ctypes
+import fcntl
+import os
+import struct
+
+REG_MR, REREG_MR, DEREG_MR = 9, 11, 13
+# Objects, and methods of theirs.
+DEVICE, MR = 0, 7
+DRIVER_ID = 14
+MANDATORY = 1
+IOCTL = (3 << 30) | (24 << 16) | (0x1B << 8) | 1
+
+
+def command(fd, number, body, answer=0):
+    """Writes a command; `answer` is how many bytes come back, to where the body says."""
+    os.write(fd, struct.pack("=IHH", number, (8 + len(body)) // 4, answer // 4) + body)
+
+
+def method(fd, thing, number, attrs, driver=DRIVER_ID):
+    """Calls a method with attributes (number, length, data or address); returns the data of each as the kernel left them."""
+    body = b"".join(struct.pack("=HHHHQ", attr, size, MANDATORY, 0, data) for attr, size, data in attrs)
+    request = bytearray(struct.pack("=HHHHQII", 24 + len(body), thing, number, len(attrs), 0, driver, 0) + body)
+    fcntl.ioctl(fd, IOCTL, request)
+    return [data for *_, data in struct.iter_unpack("=HHHHQ", request[24:])]
+
+
+def reg_mr(fd, pd, addr, length, iova, access):
+    """Returns handle, L_Key and R_Key."""
+    answer = ctypes.create_string_buffer(12)
+    command(fd, REG_MR, struct.pack("=QQQQII", ctypes.addressof(answer), addr, length, iova, pd, access), len(answer))
+    return struct.unpack("=III", answer.raw)
+
+
+def rereg_mr(fd, mr, flags, pd=0, addr=0, length=0, iova=0, access=0):
+    """Returns L_Key and R_Key. `flags` say what changes: memory 1, protection domain 2, rights 4."""
+    answer = ctypes.create_string_buffer(8)
+    command(fd, REREG_MR, struct.pack("=QIIQQQII", ctypes.addressof(answer), mr, flags, addr, length, iova, pd, access), len(answer))
+    return struct.unpack("=II", answer.raw)
+
+
+def dereg_mr(fd, mr):
+    command(fd, DEREG_MR, struct.pack("=I", mr))
