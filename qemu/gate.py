@@ -39,36 +39,34 @@ HARMLESS = tuple(re.compile(p) for p in (
     r"TSC doesn't count with P0 frequency",
 ))
 
-# A test that makes allocations fail says so. From then on the kernel's own reports of such failures are no faults: a line about it, and
-# the call trace within so many lines of it.
-FAILING_ALLOCATIONS = "rxe-test: allocations are made to fail"
-NO_MEMORY = re.compile(r"(vmalloc error: |page allocation failure: |"
-                       r"WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b|"
-                       r"WARNING: kernel/jump_label\.c:\d+ at jump_label_(module_notify|del_module)\b)")
-NO_MEMORY_LINES = 20
-# A test that searches for leaks and looks at each that is found says so: how many there are is no fault from then on.
-LEAKS_JUDGED = "rxe-test: leaks are judged one by one"
-LEAKS = re.compile(r"kmemleak: \d+ new suspected memory leaks")
+# A test that provokes such lines says so with a mark. From then on those of a pattern are no faults, nor is the call trace within so
+# many lines of one.
+EXCUSES = tuple((mark, re.compile(pattern), lines) for mark, pattern, lines in (
+    # The kernel's own reports of allocations that fail.
+    ("rxe-test: allocations are made to fail",
+     r"(vmalloc error: |page allocation failure: |WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b|"
+     r"WARNING: kernel/jump_label\.c:\d+ at jump_label_(module_notify|del_module)\b)", 20),
+    # How many leaks there are: the test looks at each of them.
+    ("rxe-test: leaks are judged one by one", r"kmemleak: \d+ new suspected memory leaks", 0),
+))
 
 
 def check(text):
     """All offending lines of a log: [(line number, kind, line), …]."""
-    found = []
-    failing, judged, expected = False, False, 0
+    found, excuses, trace = [], [], 0
     for number, line in enumerate(text.splitlines(), 1):
-        failing = failing or FAILING_ALLOCATIONS in line
-        reported = failing and NO_MEMORY.search(line)
-        expected = NO_MEMORY_LINES if reported else max(expected - 1, 0)
-        judged = judged or LEAKS_JUDGED in line
-        if any(p.search(line) for p in HARMLESS) or judged and LEAKS.search(line):
+        excuses += [excuse for excuse in EXCUSES if excuse[0] in line]
+        excused = next((lines for _, pattern, lines in excuses if pattern.search(line)), None)
+        trace = max(trace - 1, 0) if excused is None else excused
+        if any(p.search(line) for p in HARMLESS):
             continue
         kind = next((kind for kind, pattern in BAD if pattern.search(line)), None)
-        if kind == "warning" and reported:
+        if kind and excused is not None:
             # What begins a report is the line before it, or before the warning's own words.
             if found and found[-1][1] == "cut here" and number - found[-1][0] <= 2:
                 found.pop()
-        elif kind == "call trace" and expected:
-            expected = 0
+        elif kind == "call trace" and trace:
+            trace = 0
         elif kind:
             found.append((number, kind, line.strip()))
     return found
