@@ -14,7 +14,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    net::tx::Flow,
+    net::flow::Flow,
     rdma::{
         ah::AddressHandle,
         av::AddressVector,

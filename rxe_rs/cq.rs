@@ -34,13 +34,10 @@ use rxe_kapi::{
     rdma::{
         av::Network,
         cq::{
-            self,
             Arm,
             CompletionQueue,
             CqInit,
-            CqNotify,
-            WcExtra,
-            WcSink, //
+            CqNotify, //
         },
         detail::Details,
         qp::QpToken,
@@ -48,7 +45,12 @@ use rxe_kapi::{
             Mapping,
             UserCall, //
         },
-        unsupported, //
+        unsupported,
+        wc::{
+            self,
+            WcExtra,
+            WcSink, //
+        }, //
     },
     sync::SpinLockIrq,
     time::{
@@ -308,8 +310,8 @@ impl CqCtx {
 }
 
 /// A completion as kernel consumers see it.
-fn for_consumer(wc: &Wc, qp: QpToken) -> cq::Wc {
-    cq::Wc {
+fn for_consumer(wc: &Wc, qp: QpToken) -> wc::Wc {
+    wc::Wc {
         wr_id: wc.wr_id,
         status: wc.status.to_u32(),
         opcode: wc.opcode.to_u32(),

@@ -57,8 +57,8 @@ use kernel::{
 use rxe_kapi::{
     mem::persistence_supported,
     net::{
+        flow::ROCE_UDP_PORT,
         netdev::NetDev,
-        tx::ROCE_UDP_PORT,
         udp_tunnel::UdpEndpoint, //
     },
     rdma::{
@@ -81,7 +81,7 @@ use rxe_kapi::{
     sync::RcuTable,
 };
 use rxe_proto::{
-    engine::qp::MAX_RD_ATOMIC,
+    engine::MAX_RD_ATOMIC,
     ids::PKey,
     table::pkeys,
     wire::pma, //

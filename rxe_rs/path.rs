@@ -14,13 +14,13 @@ use kernel::{
 };
 use rxe_kapi::{
     net::{
+        flow::{
+            Flow,
+            FlowSpec, //
+        },
         skb::{
             RxSegment,
             RxSkb, //
-        },
-        tx::{
-            Flow,
-            FlowSpec, //
         },
         udp_tunnel::Receive, //
     },

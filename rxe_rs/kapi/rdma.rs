@@ -32,6 +32,7 @@ pub mod qp;
 pub mod segment;
 pub mod srq;
 pub mod udata;
+pub mod wc;
 pub mod wr;
 
 /// `EOPNOTSUPP`, which the kernel crate does not name.

@@ -10,3 +10,7 @@ pub mod window;
 #[cfg(test)]
 #[path = "tests/check.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "tests/admit.rs"]
+mod admit_tests;

@@ -2,12 +2,13 @@
 //! The queue pair engine: no I/O, no clock, no lock, no allocation.
 //!
 //! [`qp::Qp`] is a value that is fed packets, timer expiries and doorbells and is asked for
-//! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API),
+//! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API), [`attrs`] (its types),
 //! `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
 //! flight), `congestion` (marked packets, notifications, rate), [`transition`] (what the owner may change in which state), [`ports`] (what it
 //! needs from outside), [`wr`] and [`wc`] (work requests and completions), [`notify`] (when consumers are told of these).
 
+pub mod attrs;
 mod completer;
 mod congestion;
 mod datagram;
@@ -26,5 +27,5 @@ pub mod wr;
 pub use responder::Resource;
 pub use response::Job;
 
-pub use qp::MAX_RD_ATOMIC;
-pub use qp::{Attrs, Events, Progress, Qp, Service, State, UdMeta};
+pub use attrs::{Attrs, Events, Progress, Service, State, UdMeta, MAX_RD_ATOMIC};
+pub use qp::Qp;

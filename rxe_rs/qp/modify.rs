@@ -17,7 +17,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    net::tx::Flow,
+    net::flow::Flow,
     rdma::{
         av::AddressVector,
         qp::{

@@ -31,7 +31,7 @@ use crate::{
 };
 use kernel::sync::Arc;
 use rxe_kapi::{
-    net::tx::Flow,
+    net::flow::Flow,
     sync::context, //
 };
 use rxe_proto::{

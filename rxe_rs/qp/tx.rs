@@ -6,10 +6,12 @@ use crate::counters::Traffic;
 use kernel::sync::Arc;
 use rxe_kapi::{
     crc::crc32_le,
-    net::tx::{
-        Flow,
-        TxBatch,
-        TxError, //
+    net::{
+        flow::Flow,
+        tx::{
+            TxBatch,
+            TxError, //
+        }, //
     },
 };
 use rxe_proto::{

@@ -3,6 +3,7 @@
 
 use kernel::prelude::*;
 
+pub mod flow;
 pub mod multicast;
 pub mod netdev;
 pub mod notifier;

@@ -7,119 +7,15 @@ use super::deferred::{Deferred, Queue, Target};
 use super::detail::Details;
 use super::device::{self, Device};
 use super::object::Shell;
-use super::qp::{errno, QpToken};
+use super::qp::errno;
 use super::udata::UserCall;
+use super::wc::WcSink;
 use crate::bindings;
 use core::ffi::c_int;
 use kernel::error::from_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{rcu, Arc};
-
-/// What a completion carries besides its lengths.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WcExtra {
-    /// Nothing.
-    None,
-    /// Immediate data in wire order.
-    Imm([u8; 4]),
-    /// The local key that was invalidated.
-    Invalidated(u32),
-}
-
-/// IP version of the header in front of a datagram.
-pub use super::av::Network;
-
-/// A completion for a kernel consumer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wc {
-    /// The consumer's identifier.
-    pub wr_id: u64,
-    /// `enum ib_wc_status`.
-    pub status: u32,
-    /// `enum ib_wc_opcode`; meaningful on success.
-    pub opcode: u32,
-    /// Bytes moved.
-    pub byte_len: u32,
-    /// Immediate data or invalidated key.
-    pub extra: WcExtra,
-    /// The QP.
-    pub qp: QpToken,
-    /// QP number of the sender.
-    pub src_qp: u32,
-    /// Index of the P_Key (GSI).
-    pub pkey_index: u16,
-    /// Set if the network header stands in front of the data.
-    pub grh: Option<Network>,
-    /// Ethernet address of the sender, if known (GSI).
-    pub smac: Option<[u8; 6]>,
-    /// VLAN of the packet, if it had one (GSI).
-    pub vlan: Option<u16>,
-}
-
-/// Where [`CompletionQueue::poll`] puts completions.
-pub struct WcSink<'a> {
-    room: core::slice::IterMut<'a, core::mem::MaybeUninit<bindings::ib_wc>>,
-    filled: c_int,
-}
-
-impl WcSink<'_> {
-    /// Takes no more.
-    #[inline]
-    pub fn is_full(&self) -> bool {
-        self.room.len() == 0
-    }
-
-    /// Adds a completion; false if there is no room.
-    #[inline]
-    pub fn push(&mut self, wc: &Wc) -> bool {
-        let Some(to) = self.room.next() else {
-            return false;
-        };
-        let mut raw: bindings::ib_wc = pin_init::zeroed();
-        raw.__bindgen_anon_1.bindgen_union_field = wc.wr_id;
-        raw.status = wc.status;
-        raw.opcode = wc.opcode;
-        raw.byte_len = wc.byte_len;
-        raw.qp = wc.qp.0;
-        raw.src_qp = wc.src_qp;
-        raw.pkey_index = wc.pkey_index;
-        raw.port_num = 1;
-        let mut flags = 0;
-        match wc.extra {
-            WcExtra::None => {}
-            WcExtra::Imm(imm) => {
-                flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM;
-                raw.ex.bindgen_union_field = u32::from_ne_bytes(imm);
-            }
-            WcExtra::Invalidated(key) => {
-                flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
-                raw.ex.bindgen_union_field = key;
-            }
-        }
-        if let Some(network) = wc.grh {
-            flags |=
-                bindings::ib_wc_flags_IB_WC_GRH | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
-            raw.network_hdr_type = match network {
-                Network::V4 => bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8,
-                Network::V6 => bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
-            };
-        }
-        if let Some(smac) = wc.smac {
-            flags |= bindings::ib_wc_flags_IB_WC_WITH_SMAC;
-            raw.smac = smac;
-        }
-        raw.vlan_id = 0xffff;
-        if let Some(vlan) = wc.vlan {
-            flags |= bindings::ib_wc_flags_IB_WC_WITH_VLAN;
-            raw.vlan_id = vlan;
-        }
-        raw.wc_flags = flags as c_int;
-        to.write(raw);
-        self.filled += 1;
-        true
-    }
-}
 
 /// What a consumer wants to be told about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

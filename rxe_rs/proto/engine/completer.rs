@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Responses of the peer: acknowledgements, NAKs, READ and ATOMIC data.
 
+use super::attrs::State;
 use super::ports::{Count, Handled, LocalFault, Ports};
-use super::qp::{Qp, State};
+use super::qp::Qp;
 use super::requester::index_before;
 use super::wc::WcStatus;
 use super::window::Window;

@@ -8,8 +8,8 @@
 //! its way back up by itself: halfway to where it was at a time, then beyond, until it is free
 //! again. This is the shape of DCQCN (Zhu et al., SIGCOMM 2015).
 
+use super::attrs::UdMeta;
 use super::ports::{Dest, Tx, TxFault};
-use super::qp::UdMeta;
 use super::wc::NetKind;
 use crate::wire::repr::Headers;
 

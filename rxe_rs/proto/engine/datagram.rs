@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! UD and raw frames: one packet a message; and the receive side of UC.
 
+use super::attrs::{Progress, Service, State, UdMeta};
 use super::ports::{Count, Dest, Handled, LocalFault, Ports, Taken, Tx, TxFault};
-use super::qp::{Progress, Qp, Service, State, UdMeta};
+use super::qp::Qp;
 use super::requester::pad_of;
 use super::responder::{Message, Refusal};
 use super::wc::{NetKind, Wc, WcOpcode, WcStatus};

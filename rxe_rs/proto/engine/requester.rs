@@ -5,9 +5,10 @@
 mod again;
 mod build;
 
+use super::attrs::{Attrs, Progress, Service, State};
 use super::ports::{LocalFault, Ports, Tx, TxFault};
 use super::probe::Prober;
-use super::qp::{Attrs, Progress, Qp, Service, State};
+use super::qp::Qp;
 use super::wc::{Wc, WcStatus};
 use super::window::Window;
 use super::wr::{KeyOp, SendOp, SendWr, SqSlot};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Responses owed to the peer: READ data, ATOMIC results, acknowledgements and NAKs, in order.
 
+use super::attrs::{Progress, State, RESOURCES};
 use super::ports::{Count, Dest, Ports, RemoteFault, Tx, TxFault};
-use super::qp::{Progress, Qp, State, RESOURCES};
+use super::qp::Qp;
 use super::requester::pad_of;
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};

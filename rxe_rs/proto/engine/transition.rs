@@ -30,7 +30,7 @@
 //! Source: IBTA vol1 10.3.1 (figure 124), 11.2.5.2 (table of modifiers by transition), as
 //! `include/rdma/ib_verbs.h` and the core encode it for RoCE.
 
-use super::qp::{Service, State};
+use super::attrs::{Service, State};
 
 /// Bits that name attributes, those of `enum ib_qp_attr_mask` (`include/rdma/ib_verbs.h`).
 pub mod attr {

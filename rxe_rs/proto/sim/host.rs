@@ -2,10 +2,10 @@
 //! What is around one engine in the simulator: memory, queues, completions, one region.
 
 use super::{PAGE, RKEY};
+use crate::engine::attrs::{JOBS, RESOURCES};
 use crate::engine::ports::{
     AtomicOp, Count, Flushed, LocalFault, Ports, RemoteFault, RemoteRight, Taken,
 };
-use crate::engine::qp::{JOBS, RESOURCES};
 use crate::engine::wc::Wc;
 use crate::engine::wr::{FlushKind, KeyFault, KeyOp, RecvWr, SqSlot};
 use crate::engine::{Job, Resource};

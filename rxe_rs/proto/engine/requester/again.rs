@@ -2,8 +2,9 @@
 //! Sending once more: going back, timeouts, questions to a peer that is silent.
 
 use super::{index_before, packets};
+use crate::engine::attrs::State;
 use crate::engine::ports::{Count, Ports, Tx};
-use crate::engine::qp::{Qp, State};
+use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
 use crate::engine::wr::SendOp;
 use crate::ids::Psn;

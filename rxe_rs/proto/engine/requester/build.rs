@@ -2,8 +2,9 @@
 //! The packets of requests: segmentation, headers, when an acknowledgement is asked for.
 
 use super::pad_of;
+use crate::engine::attrs::Service;
 use crate::engine::ports::{Dest, LocalFault, Ports, Tx, TxFault};
-use crate::engine::qp::{Qp, Service};
+use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
 use crate::engine::wr::{SendOp, SqSlot};
 use crate::ids::Psn;

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Flows: where packets go, with a cached route.
+
+use super::netdev::NetDev;
+use super::{is_multicast, mapped_v4, set_ipv4_id, set_lengths, HEADERS_V4, HEADERS_V6};
+use crate::{bindings, rand};
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+
+/// UDP destination port of RoCEv2.
+pub const ROCE_UDP_PORT: u16 = 4791;
+
+/// Hop limit used when none is asked for.
+const DEFAULT_HOP_LIMIT: u8 = 64;
+
+/// Where the packets of a flow go.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowSpec {
+    /// Local address; an IPv4 address in its mapped form.
+    pub source: [u8; 16],
+    /// Peer's address, of the same family.
+    pub destination: [u8; 16],
+    /// UDP source port.
+    pub source_port: u16,
+    /// Traffic class or type of service.
+    pub traffic_class: u8,
+    /// Hop limit or time to live; 0 means 64, or 1 to a multicast group.
+    pub hop_limit: u8,
+    /// IPv6 flow label, 20 bits.
+    pub flow_label: u32,
+    /// Index of the device that packets leave by, one above the flow's own (a VLAN device, say);
+    /// 0 stands for that itself.
+    pub ifindex: u32,
+}
+
+/// All that packets from one local address to one peer have in common, with a cached route.
+///
+/// Packets leave by the given network device or one above it only, or over loopback if the destination is an
+/// address of this host. The route is looked up when it is first needed and again when the
+/// kernel's tables changed. A flow keeps its network device: drop it when the device goes.
+pub struct Flow {
+    pub(super) raw: NonNull<bindings::rxe_flow>,
+    dev: NetDev,
+    /// Never used again for another flow.
+    pub(super) id: u64,
+    /// IPv4 identification of the next packet.
+    next_id: Atomic<u32>,
+    /// IP header and UDP header without lengths.
+    headers: [u8; HEADERS_V6],
+    v4: bool,
+}
+
+// SAFETY: The C part has its own lock.
+unsafe impl Send for Flow {}
+// SAFETY: As above.
+unsafe impl Sync for Flow {}
+
+static NEXT_FLOW: Atomic<u64> = Atomic::new(1);
+
+impl Flow {
+    /// Makes a flow. Any context. Looks up nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the addresses are of different families, `ENOMEM`.
+    pub fn new(dev: &NetDev, spec: &FlowSpec) -> Result<Self> {
+        let (source, destination) = (mapped_v4(&spec.source), mapped_v4(&spec.destination));
+        if source.is_some() != destination.is_some() {
+            return Err(EINVAL);
+        }
+        let v4 = source.is_some();
+        let raw_spec = bindings::rxe_flow_spec {
+            saddr: spec.source,
+            daddr: spec.destination,
+            flow_label: spec.flow_label & 0xf_ffff,
+            ifindex: spec.ifindex,
+            sport: spec.source_port,
+            dport: ROCE_UDP_PORT,
+            tclass: spec.traffic_class,
+            v4,
+        };
+        // SAFETY: The device outlives the C flow: `self` holds it.
+        let raw = unsafe { bindings::rxe_flow_new(dev.as_ptr(), &raw_spec) };
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            dev: dev.clone(),
+            id: NEXT_FLOW.fetch_add(1, Relaxed),
+            next_id: Atomic::new(rand::random_u32()),
+            headers: Self::template(spec),
+            v4,
+        })
+    }
+
+    fn template(spec: &FlowSpec) -> [u8; HEADERS_V6] {
+        let hops = match spec.hop_limit {
+            // As sockets do: a group is not routed unless asked for.
+            0 if is_multicast(&spec.destination) => 1,
+            0 => DEFAULT_HOP_LIMIT,
+            hops => hops,
+        };
+        let tclass = spec.traffic_class;
+        let mut headers = [0; HEADERS_V6];
+        let ip_len = if let (Some(source), Some(destination)) =
+            (mapped_v4(&spec.source), mapped_v4(&spec.destination))
+        {
+            // Version and length, type of service, total length, identification, "do not
+            // fragment", time to live, UDP, checksum.
+            headers[..12].copy_from_slice(&[0x45, tclass, 0, 0, 0, 0, 0x40, 0, hops, 17, 0, 0]);
+            headers[12..16].copy_from_slice(&source);
+            headers[16..20].copy_from_slice(&destination);
+            20
+        } else {
+            let word = 6 << 28 | u32::from(tclass) << 20 | spec.flow_label & 0xf_ffff;
+            headers[..4].copy_from_slice(&word.to_be_bytes());
+            // Payload length, UDP, hop limit.
+            headers[4..8].copy_from_slice(&[0, 0, 17, hops]);
+            headers[8..24].copy_from_slice(&spec.source);
+            headers[24..40].copy_from_slice(&spec.destination);
+            40
+        };
+        headers[ip_len..ip_len + 2].copy_from_slice(&spec.source_port.to_be_bytes());
+        headers[ip_len + 2..ip_len + 4].copy_from_slice(&ROCE_UDP_PORT.to_be_bytes());
+        headers
+    }
+
+    /// The network device.
+    pub fn dev(&self) -> &NetDev {
+        &self.dev
+    }
+
+    /// True for IPv4, false for IPv6.
+    #[inline]
+    pub fn is_v4(&self) -> bool {
+        self.v4
+    }
+
+    /// Length of the IP header and the UDP header.
+    #[inline]
+    pub fn headers_len(&self) -> usize {
+        if self.v4 {
+            HEADERS_V4
+        } else {
+            HEADERS_V6
+        }
+    }
+
+    /// Largest IP packet that gets to the peer in one piece, in bytes, as far as the kernel
+    /// knows; `None` without a route.
+    pub fn path_mtu(&self) -> Option<u32> {
+        // SAFETY: The flow is alive.
+        Some(unsafe { bindings::rxe_flow_mtu(self.raw.as_ptr()) }).filter(|&mtu| mtu != 0)
+    }
+
+    /// IPv4 identification of the next packet.
+    #[inline]
+    pub(super) fn next_id(&self) -> u16 {
+        self.next_id.load(Relaxed) as u16
+    }
+
+    #[inline]
+    pub(super) fn set_next_id(&self, id: u16) {
+        self.next_id.store(id.into(), Relaxed);
+    }
+
+    /// The headers of a packet of this flow, as they are on the wire but for checksums.
+    #[inline]
+    pub(super) fn headers_of(&self, len: u16, id: u16) -> [u8; HEADERS_V6] {
+        let mut headers = self.headers;
+        set_lengths(&mut headers, self.v4, len);
+        if self.v4 {
+            set_ipv4_id(&mut headers, id);
+        }
+        headers
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        // SAFETY: The flow is alive and not used any more.
+        unsafe { bindings::rxe_flow_free(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Tests of the admission rules, exhaustive where that is possible.
+use super::admit::{admit, Path, QpFacts};
+use crate::drop::DropReason;
+use crate::ids::{Gid, PKey, Psn, QKey, Qpn};
+use crate::wire::{Bth, Headers, Opcode, Operation, Packet, Transport};
+
+const PEER: Gid = Gid::from_v4([10, 0, 0, 1]);
+const OWN: Gid = Gid::from_v4([10, 0, 0, 2]);
+
+fn facts(transport: Transport) -> QpFacts {
+    QpFacts {
+        transport,
+        qpn: Qpn::new(0x11),
+        pkey: PKey::DEFAULT,
+        qkey: QKey(0x1111),
+        peer: PEER,
+        own: OWN,
+    }
+}
+
+/// Outcome of admission and whether the checksum was asked for.
+fn run(bth: Bth, qkey: u32, qp: &QpFacts, source: Gid, icrc: bool) -> (Option<DropReason>, bool) {
+    run_to(OWN, bth, qkey, qp, source, icrc)
+}
+
+fn run_to(
+    destination: Gid,
+    bth: Bth,
+    qkey: u32,
+    qp: &QpFacts,
+    source: Gid,
+    icrc: bool,
+) -> (Option<DropReason>, bool) {
+    let mut headers = Headers::new(bth);
+    if bth.opcode.transport() == Transport::Ud {
+        headers = headers.deth(QKey(qkey), Qpn::new(5));
+    }
+    let mut bytes = headers.as_slice().to_vec();
+    bytes.extend([0; 4]);
+    let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+    let path = Path {
+        source,
+        destination,
+    };
+    let mut asked = false;
+    let result = admit(
+        packet,
+        qp,
+        &path,
+        |key| key == PKey(0x8002),
+        |_| {
+            asked = true;
+            icrc
+        },
+    );
+    (result.err(), asked)
+}
+
+fn send(transport: Transport) -> Bth {
+    let opcode = Opcode::new(transport, Operation::SendOnly).unwrap();
+    Bth::new(opcode, Qpn::new(0x11), Psn::new(0))
+}
+
+#[test]
+fn transports_must_agree() {
+    for packet in [Transport::Rc, Transport::Uc, Transport::Ud] {
+        for qp in [Transport::Rc, Transport::Uc, Transport::Ud] {
+            let (reason, asked) = run(send(packet), 0x1111, &facts(qp), PEER, true);
+            let expected = (packet != qp).then_some(DropReason::WrongTransport);
+            assert_eq!((reason, asked), (expected, expected.is_none()));
+        }
+    }
+}
+
+/// With every check failing at once, the first one names the reason; and so on down the list.
+#[test]
+fn order_of_the_checks() {
+    let mut bth = send(Transport::Ud);
+    bth.pkey = PKey(0x1234);
+    let stranger = Gid::from_v4([10, 9, 9, 9]);
+    let qp = facts(Transport::Ud);
+    let bad = |reason| (Some(reason), false);
+    assert_eq!(
+        run(bth, 0, &facts(Transport::Rc), PEER, false),
+        bad(DropReason::WrongTransport)
+    );
+    assert_eq!(run(bth, 0, &qp, PEER, false), bad(DropReason::BadPKey));
+    bth.pkey = PKey(0x7fff);
+    assert_eq!(run(bth, 0, &qp, PEER, false), bad(DropReason::BadQKey));
+    assert_eq!(
+        run(bth, 0x1111, &qp, stranger, false),
+        (Some(DropReason::BadIcrc), true)
+    );
+    assert_eq!(run(bth, 0x1111, &qp, stranger, true), (None, true));
+
+    let qp = facts(Transport::Rc);
+    let mut bth = send(Transport::Rc);
+    assert_eq!(run(bth, 0, &qp, stranger, false), bad(DropReason::BadPeer));
+    let moved = QpFacts {
+        own: stranger,
+        ..qp
+    };
+    assert_eq!(run(bth, 0, &moved, PEER, false), bad(DropReason::BadPeer));
+    assert_eq!(
+        run(bth, 0, &qp, PEER, false),
+        (Some(DropReason::BadIcrc), true)
+    );
+    assert_eq!(run(bth, 0, &qp, PEER, true), (None, true));
+    bth.pkey = PKey(0xfffe);
+    assert_eq!(run(bth, 0, &qp, PEER, true), bad(DropReason::BadPKey));
+}
+
+#[test]
+fn the_gsi_takes_any_key_of_the_table() {
+    let qp = QpFacts {
+        qpn: Qpn::GSI,
+        qkey: QKey::GSI,
+        ..facts(Transport::Ud)
+    };
+    let mut bth = send(Transport::Ud);
+    bth.pkey = PKey(0x8002);
+    assert_eq!(run(bth, QKey::GSI.0, &qp, PEER, true), (None, true));
+    bth.pkey = PKey(0x8003);
+    assert_eq!(
+        run(bth, QKey::GSI.0, &qp, PEER, true),
+        (Some(DropReason::BadPKey), false)
+    );
+}
+
+/// The multicast number and the address of a group go together; connections have neither.
+#[test]
+fn groups_have_their_own_number() {
+    let v6 = {
+        let mut bytes = [0; 16];
+        bytes[0] = 0xff;
+        bytes[15] = 1;
+        Gid(bytes)
+    };
+    let all = [
+        (OWN, false),
+        (Gid::from_v4([224, 0, 0, 1]), true),
+        (Gid::from_v4([239, 255, 1, 1]), true),
+        (Gid::from_v4([223, 0, 0, 1]), false),
+        (Gid::from_v4([240, 0, 0, 1]), false),
+        (v6, true),
+    ];
+    for (to, group) in all {
+        for qpn in [Qpn::new(0x11), Qpn::MULTICAST] {
+            let mut bth = send(Transport::Ud);
+            bth.dest_qpn = qpn;
+            let good = (qpn == Qpn::MULTICAST) == group;
+            let expected = (!good).then_some(DropReason::NoGid);
+            let qp = facts(Transport::Ud);
+            assert_eq!(
+                run_to(to, bth, 0x1111, &qp, PEER, true),
+                (expected, good),
+                "{to:?} {qpn:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn notifications_come_from_the_peer() {
+    let bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
+    assert_eq!(run(bth, 0, &facts(Transport::Rc), PEER, true), (None, true));
+    let (reason, _) = run(bth, 0, &facts(Transport::Uc), OWN, true);
+    assert_eq!(reason, Some(DropReason::BadPeer));
+}
+
+#[test]
+fn reasons_index_their_own_counters() {
+    for (index, reason) in DropReason::ALL.iter().enumerate() {
+        assert_eq!(reason.index(), index);
+    }
+    let mut names: Vec<_> = DropReason::ALL
+        .iter()
+        .map(|reason| reason.as_str())
+        .collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), DropReason::COUNT);
+}

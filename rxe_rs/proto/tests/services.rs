@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The services beside RC: unreliable connections, datagrams, frames; and congestion, which all of them meet.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::SendOp;
+use rxe_proto::engine::{Service, State};
+use rxe_proto::ids::{Mtu, Psn, QKey, Qpn};
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf};
+use rxe_proto::wire::{Bth, Headers, Opcode, Packet, Payload};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// UC over a bad wire: every send completes; what is delivered is whole and in order.
+#[test]
+fn unreliable_connection() {
+    for seed in seeds(400) {
+        let link = Link {
+            loss: [0.0, 0.01, 0.1][seed as usize % 3],
+            corrupt: if seed % 2 == 0 { 0.0 } else { 0.02 },
+            ..Link::PERFECT
+        };
+        let mut pair = Pair::of(Service::Uc, seed, link, Mtu::Mtu256, 1 << 20);
+        let count = 60u64;
+        let mut sizes = Vec::new();
+        for id in 0..count {
+            let len = pair.rng.u32(0..3000);
+            sizes.push(len);
+            let at = id as usize * 4096;
+            pair.hosts[0].memory.borrow_mut()[at..at + len as usize].fill(id as u8 + 1);
+            let op = [SendOp::Send, SendOp::SendImm, SendOp::WriteImm][pair.rng.usize(0..3)];
+            let mut request = wr(op, id, len);
+            request.imm = (id as u32).to_be_bytes();
+            request.remote_addr = 0x80000 + 4096 * id;
+            pair.post(0, request, at);
+            let buf = RecvBuf {
+                wr_id: id,
+                at,
+                len: 4096,
+            };
+            pair.hosts[1].receives.push_back(buf);
+        }
+        pair.run(SECOND);
+        let expected: Vec<_> = (0..count).map(|id| (id, WcStatus::Success)).collect();
+        assert_eq!(pair.statuses(0), expected, "seed {seed}");
+        assert_eq!(pair.qps[1].state(), State::Rts);
+        let received = &pair.hosts[1].received;
+        if link.loss == 0.0 && link.corrupt == 0.0 {
+            assert_eq!(received.len() as u64, count);
+        }
+        // A dozen packets a message and a tenth of them lost still leaves some.
+        assert!(!received.is_empty(), "seed {seed}: deaf");
+        let mut last = None;
+        for (wc, buf) in received {
+            assert_eq!(wc.status, WcStatus::Success);
+            let memory = pair.hosts[1].memory.borrow();
+            if let Some(imm) = wc.imm {
+                let id = u32::from_be_bytes(imm);
+                assert!(Some(id) > last, "seed {seed}: out of order");
+                last = Some(id);
+                assert_eq!(wc.byte_len, sizes[id as usize]);
+                let write = wc.opcode == rxe_proto::engine::wc::WcOpcode::RecvRdmaWithImm;
+                let at = if write {
+                    0x80000 + 4096 * id as usize
+                } else {
+                    buf.at
+                };
+                let got = &memory[at..at + wc.byte_len as usize];
+                assert!(
+                    got.iter().all(|byte| *byte == id as u8 + 1),
+                    "seed {seed}: mixed up"
+                );
+            } else {
+                let got = &memory[buf.at..buf.at + wc.byte_len as usize];
+                assert!(
+                    got.windows(2).all(|w| w[0] == w[1]),
+                    "seed {seed}: mixed up"
+                );
+            }
+        }
+    }
+}
+
+/// Datagrams: each is delivered whole, behind 40 bytes of network header, or not at all.
+#[test]
+fn datagrams() {
+    for seed in seeds(300) {
+        let link = Link {
+            loss: 0.1,
+            reorder: 0.1,
+            corrupt: 0.05,
+            ..Link::PERFECT
+        };
+        let link = if seed % 3 == 0 { Link::PERFECT } else { link };
+        let mut pair = Pair::of(Service::Ud, seed, link, Mtu::Mtu1024, 1 << 20);
+        for id in 0..50u64 {
+            let len = pair.rng.u32(0..=1024);
+            let at = id as usize * 2048;
+            pair.hosts[0].memory.borrow_mut()[at..at + len as usize].fill(id as u8 + 1);
+            let mut request = wr(SendOp::SendImm, id, len);
+            request.ud.qpn = Qpn::new(0x12);
+            request.ud.qkey = QKey(0);
+            request.ud.ah = 1;
+            request.imm = [id as u8 + 1, 0, 0, 0];
+            pair.post(0, request, at);
+            let buf = RecvBuf {
+                wr_id: id,
+                at,
+                len: 1024 + 40,
+            };
+            pair.hosts[1].receives.push_back(buf);
+        }
+        pair.run(SECOND);
+        assert_eq!(pair.hosts[0].sent.len(), 50, "seed {seed}");
+        let received = &pair.hosts[1].received;
+        if seed % 3 == 0 {
+            assert_eq!(received.len(), 50);
+        }
+        for (wc, buf) in received {
+            assert_eq!(wc.status, WcStatus::Success);
+            assert_eq!(wc.src_qpn, 0x11);
+            let memory = pair.hosts[1].memory.borrow();
+            let body = &memory[buf.at + 40..buf.at + wc.byte_len as usize];
+            assert!(
+                body.iter().all(|byte| *byte == wc.imm.unwrap()[0]),
+                "seed {seed}"
+            );
+            assert_eq!(memory[buf.at + 20], 0x45);
+        }
+    }
+}
+
+/// A datagram that does not fit its buffer must not take the queue pair down: anybody can send
+/// one.
+#[test]
+fn long_datagrams_are_harmless() {
+    for service in [Service::Ud, Service::Gsi] {
+        let mut pair = Pair::small(service, 1, Link::PERFECT);
+        for (id, len) in [(0, 400), (1, 10)] {
+            let mut request = wr(SendOp::Send, id, len);
+            request.ud.qpn = Qpn::new(0x12);
+            pair.post(0, request, 0);
+            pair.hosts[1].receives.push_back(RecvBuf {
+                wr_id: id,
+                at: 0,
+                len: 256,
+            });
+        }
+        pair.run(SECOND);
+        assert_eq!(pair.qps[1].state(), State::Rts, "{service:?}");
+        let received: Vec<_> = pair.hosts[1]
+            .received
+            .iter()
+            .map(|r| (r.0.wr_id, r.0.byte_len))
+            .collect();
+        assert_eq!(received, [(0, 50)], "{service:?}");
+    }
+}
+
+/// QP1 sends with the P_Key its request names, other queue pairs with their own.
+#[test]
+fn partition_of_datagrams() {
+    for (service, expected) in [(Service::Ud, 0xffff), (Service::Gsi, 0xfffc)] {
+        let mut pair = Pair::small(service, 1, Link::PERFECT);
+        let mut request = wr(SendOp::Send, 0, 10);
+        request.ud.qpn = Qpn::new(0x12);
+        request.ud.pkey_index = 3;
+        pair.post(0, request, 0);
+        pair.transmit(0);
+        let packets: Vec<_> = pair.under_way().collect();
+        assert_eq!(packets.len(), 1);
+        let bth = *Packet::parse(packets[0], packets[0].len()).unwrap().bth();
+        assert_eq!(bth.pkey.0, expected, "{service:?}");
+    }
+}
+
+/// Frames arrive as they were sent; one that does not fit is dropped, and so is what comes before
+/// the queue pair is ready.
+#[test]
+fn frames() {
+    let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
+    pair.hosts[0].memory.borrow_mut()[..14].copy_from_slice(b"to dst src typ");
+    for (id, len) in [(0, 60), (1, 1518), (2, 600), (3, 14)] {
+        pair.post(0, wr(SendOp::Send, id, len), 0);
+    }
+    for id in 0..4 {
+        pair.hosts[1].receives.push_back(RecvBuf {
+            wr_id: id,
+            at: 4096 * id as usize,
+            len: 1000,
+        });
+    }
+    pair.run(SECOND);
+    let sent = pair.hosts[0].sent.len();
+    assert_eq!(sent, 4);
+    let received: Vec<_> = pair.hosts[1]
+        .received
+        .iter()
+        .map(|(wc, _)| (wc.wr_id, wc.byte_len, wc.grh.is_none()))
+        .collect();
+    assert_eq!(received, [(0, 60, true), (1, 600, true), (2, 14, true)]);
+    assert_eq!(
+        &pair.hosts[1].memory.borrow()[8192..8206],
+        b"to dst src typ"
+    );
+
+    let host = &mut pair.hosts[1];
+    pair.qps[1].set_state(State::Reset, host);
+    pair.qps[1].set_state(State::Init, host);
+    pair.qps[1].handle_frame(&Payload::from_slice(&[0; 60]), host);
+    assert_eq!(pair.hosts[1].received.len(), 3);
+}
+
+/// A frame of a length that the network does not carry fails; immediate data has no place in one.
+#[test]
+fn frames_refused() {
+    for (op, len, status) in [
+        (SendOp::Send, 13, WcStatus::LocLenErr),
+        (SendOp::Send, 1519, WcStatus::LocLenErr),
+        (SendOp::SendImm, 60, WcStatus::LocQpOpErr),
+    ] {
+        let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
+        pair.post(0, wr(op, 9, len), 0);
+        pair.run(SECOND);
+        assert_eq!(pair.hosts[0].sent[0].status, status);
+        assert_eq!(pair.qps[0].state(), State::Sqe);
+    }
+}
+
+/// Packets of the protocol have no way into a raw queue pair.
+#[test]
+fn packets_are_no_frames() {
+    let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
+    pair.hosts[1].receives.push_back(RecvBuf {
+        wr_id: 1,
+        at: 0,
+        len: 1000,
+    });
+    let bth = Bth::new(Opcode::UD_SEND_ONLY, Qpn::new(0x12), Default::default());
+    let headers = Headers::new(bth).deth(QKey(0), Qpn::new(0x11));
+    pair.inject(1, headers, &[0; 16]);
+    assert!(pair.hosts[1].received.is_empty());
+}
+
+/// A congestion notification slows the sender and has no other effect.
+#[test]
+fn congestion_notification() {
+    let mut pair = Pair::small(Service::Rc, 3, Link::PERFECT);
+    let rq = pair.qps[0].rq_psn();
+    assert_eq!(pair.qps[0].rate_limit(), None);
+    let mut bth = Bth::new(Opcode::CNP, Qpn::new(0x11), rq);
+    bth.becn = true;
+    pair.inject(0, Headers::new(bth), &[0; 16]);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    assert_eq!(pair.qps[0].rq_psn(), rq);
+    assert!(pair.qps[0].rate_limit().is_some());
+    assert_eq!(pair.hosts[0].counts[Count::NoticeHandled.index()], 1);
+}
+
+/// Anybody could send one to a datagram queue pair: it is not heeded.
+#[test]
+fn congestion_notification_to_datagrams() {
+    let mut pair = Pair::small(Service::Ud, 3, Link::PERFECT);
+    let bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
+    pair.inject(0, Headers::new(bth), &[0; 16]);
+    assert_eq!(pair.qps[0].rate_limit(), None);
+}
+
+/// How long it takes to move data by an operation when a share of the packets is marked, and what
+/// was counted.
+fn marked(service: Service, op: SendOp, mark: f64) -> (u64, [u64; 3], Pair) {
+    let link = Link {
+        mark,
+        ..Link::PERFECT
+    };
+    let mut pair = Pair::of(service, 4, link, Mtu::Mtu1024, 1 << 18);
+    let start = pair.now;
+    for id in 0..32 {
+        pair.post(0, wr(op, id, 100_000), 0);
+    }
+    pair.run(60 * SECOND);
+    assert_eq!(pair.hosts[0].sent.len(), 32);
+    assert!(pair.hosts[0]
+        .sent
+        .iter()
+        .all(|wc| wc.status == WcStatus::Success));
+    let (source, sink) = match op {
+        SendOp::Read => (1, 0),
+        _ => (0, 1),
+    };
+    let count = |side: usize, what: Count| pair.hosts[side].counts[what.index()];
+    let counts = [
+        count(sink, Count::Marked),
+        count(sink, Count::NoticeSent),
+        count(source, Count::NoticeHandled),
+    ];
+    (pair.now - start, counts, pair)
+}
+
+/// Marked packets make the receiver notify and the sender slow down, whichever side asked for the
+/// data; without marks nothing of it happens.
+#[test]
+fn marked_packets_slow_the_sender() {
+    for (service, op) in [
+        (Service::Rc, SendOp::Write),
+        (Service::Rc, SendOp::Read),
+        (Service::Uc, SendOp::Write),
+    ] {
+        let (free, none, pair) = marked(service, op, 0.0);
+        assert_eq!(none, [0; 3], "{op:?}");
+        assert_eq!(pair.qps.each_ref().map(|qp| qp.rate_limit()), [None; 2]);
+        let (slowed, [seen, sent, handled], _) = marked(service, op, 1.0);
+        assert!(seen > sent && sent > 0 && handled > 0, "{op:?}");
+        assert!(handled <= sent, "{op:?}");
+        // The last packets of an UC sender are under way when its queue is empty.
+        if service == Service::Rc {
+            assert!(slowed > 2 * free, "{op:?} {free} {slowed}");
+        }
+    }
+}
+
+/// When the marks end the sender gets back to full speed.
+#[test]
+fn full_speed_after_congestion() {
+    let (_, _, mut pair) = marked(Service::Rc, SendOp::Write, 1.0);
+    assert!(pair.qps[0].rate_limit().is_some());
+    pair.link.mark = 0.0;
+    for _ in 0..100 {
+        pair.now += SECOND / 100;
+        pair.post(0, wr(SendOp::Write, 1, 1000), 0);
+        pair.run(SECOND / 100);
+    }
+    assert_eq!(pair.qps[0].rate_limit(), None);
+}

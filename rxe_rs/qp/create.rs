@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How a queue pair comes to be: sizes granted, queues made and mapped, a number, and then it is found by packets.
+
+use super::{
+    paging::Paging,
+    recv::{
+        Receives,
+        Source as ReceiveSource, //
+    },
+    send::{
+        Sends,
+        Source as SendSource, //
+    },
+    Answers,
+    Config,
+    Due,
+    Engine,
+    KernelQueues,
+    QpCore,
+    QpCtx,
+    MAX_INLINE,
+    MAX_WR, //
+};
+use crate::{
+    device::{
+        DeviceCtx,
+        RxeDevice, //
+    },
+    queue::{
+        map_info,
+        RecvList,
+        RecvStore,
+        SendStore,
+        MAX_SGE,
+        SGE_BYTES, //
+    },
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::Atomic,
+        Arc, //
+    },
+    workqueue::new_work, //
+};
+use rxe_kapi::{
+    mem::ring::UserRing,
+    net::tx::TxOwner,
+    new_spinlock_bh,
+    new_spinlock_irq,
+    rdma::{
+        qp::{
+            QpCap,
+            QpCreated,
+            QpInit,
+            QpType, //
+        },
+        udata::Mapping,
+        unsupported, //
+    },
+    time::SoftTimer, //
+};
+use rxe_proto::{
+    abi::{
+        layout::{
+            RECV_WQE_LEN,
+            SEND_WQE_LEN, //
+        },
+        SendLimits, //
+    },
+    engine::{
+        attrs::{
+            JOBS,
+            RESOURCES, //
+        },
+        Job,
+        Resource,
+        Service, //
+    },
+    ids::{
+        Gid,
+        Qpn, //
+    },
+};
+
+/// Slots of a ring for `wanted` requests; one slot always stays empty.
+fn ring_slots(wanted: u32) -> Result<u32> {
+    if wanted > MAX_WR {
+        return Err(EINVAL);
+    }
+    Ok((wanted.max(1) + 1).next_power_of_two())
+}
+
+impl QpCtx {
+    /// Makes a QP in RESET that packets find.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` and `EOPNOTSUPP` for what the device does not have, `ENOMEM`; `EFAULT` if a process cannot be told.
+    pub(super) fn make(
+        dev: &Arc<DeviceCtx>,
+        init: QpInit<'_, RxeDevice>,
+    ) -> Result<QpCreated<Self>> {
+        if init.create_flags != 0 {
+            return Err(unsupported());
+        }
+        let service = match init.qp_type {
+            QpType::Gsi => Service::Gsi,
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            QpType::Ud => Service::Ud,
+            // Kernel consumers have no use for it.
+            QpType::Raw if init.user.is_none() || !dev.netdev.has_frames() => {
+                return Err(unsupported());
+            }
+            QpType::Raw => Service::Raw,
+        };
+        let user = init.user.as_ref();
+        let mut asked = init.cap;
+        if init.srq.is_some() {
+            // There is no receive queue to size (IBTA vol1 11.2.4.1).
+            asked.max_recv_wr = 0;
+            asked.max_recv_sge = 0;
+        }
+        let (mut cap, area_len, sq_slots, rq_slots) = Self::grant(dev, &asked, user.is_some())?;
+        if init.srq.is_some() {
+            cap.max_recv_wr = 0;
+        }
+        let recv_sge = usize::try_from(asked.max_recv_sge)?;
+        let mut maps: [Option<Mapping>; 2] = [None, None];
+        if init.srq.is_some() && service == Service::Gsi {
+            return Err(EINVAL);
+        }
+        let store = SendStore::new(sq_slots, area_len)?;
+        let (sends, receives, kernel) = match user {
+            Some(user) => {
+                let sq_elem = SEND_WQE_LEN + area_len;
+                let rq_elem = RECV_WQE_LEN + recv_sge * SGE_BYTES;
+                let sq = UserRing::new(sq_slots, sq_elem.next_power_of_two())?;
+                let sq_map = user.map(sq.buffer())?;
+                let receives = match init.srq {
+                    Some(_) => ReceiveSource::Shared,
+                    None => {
+                        let ring = UserRing::new(rq_slots, rq_elem.next_power_of_two())?;
+                        maps[0] = Some(user.map(ring.buffer())?);
+                        ReceiveSource::User {
+                            ring,
+                            max_sge: u8::try_from(recv_sge)?,
+                            scratch: KVec::from_elem(0, rq_elem, GFP_KERNEL)?,
+                        }
+                    }
+                };
+                user.respond(&response(maps[0].as_ref(), &sq_map)?)?;
+                maps[1] = Some(sq_map);
+                let sends = SendSource::User {
+                    ring: sq,
+                    limits: SendLimits {
+                        service,
+                        max_sge: u8::try_from(cap.max_send_sge)?,
+                        max_inline: cap.max_inline_data,
+                        signal_all: init.signal_all,
+                    },
+                    scratch: KVec::from_elem(0, sq_elem, GFP_KERNEL)?,
+                };
+                (sends, receives, None)
+            }
+            None => {
+                let posted = SendStore::new(sq_slots, area_len)?;
+                let source = match init.srq {
+                    Some(_) => ReceiveSource::Shared,
+                    None => ReceiveSource::Kernel,
+                };
+                let receives = RecvStore::new(rq_slots, recv_sge)?;
+                let queues = KBox::pin_init(
+                    pin_init!(KernelQueues {
+                        sends <- new_spinlock_irq!(posted, "KernelQueues::sends"),
+                        receives <- new_spinlock_irq!(receives, "KernelQueues::receives"),
+                        open_sends: Atomic::new(false),
+                        open_receives: Atomic::new(false),
+                    }),
+                    GFP_KERNEL,
+                )?;
+                (SendSource::Kernel, source, Some(queues))
+            }
+        };
+        let demux = &dev.demux;
+        let reserved = match service {
+            Service::Gsi => None,
+            _ => Some(demux.reserve_qpn()?),
+        };
+        let qpn = reserved
+            .as_ref()
+            .map_or(Qpn::GSI.get(), |reserved| reserved.get());
+        let mut engine = Engine::new(service, Qpn::new(qpn));
+        if init.srq.is_some() {
+            engine = engine.with_shared_receives();
+        }
+        let core = QpCore {
+            engine,
+            sends: Sends {
+                store,
+                source: sends,
+            },
+            receives: Receives {
+                source: receives,
+                current: RecvList::new(),
+            },
+            answers: Answers {
+                jobs: KVec::from_elem(Job::EMPTY, JOBS, GFP_KERNEL)?,
+                resources: KVec::from_elem(Resource::EMPTY, RESOURCES, GFP_KERNEL)?,
+            },
+            due: Due::default(),
+            flow: None,
+            peer: Gid::ZERO,
+            own: Gid::ZERO,
+            pkey_index: 0,
+            extent: 0,
+            paging: Paging::new(),
+            bound: None,
+            busy: false,
+            again: false,
+            dead: false,
+        };
+        let config = Config {
+            access_flags: 0,
+            av: None,
+            port: 1,
+        };
+        let made = Arc::pin_init(
+            try_pin_init!(Self {
+                qpn,
+                service,
+                pd: init.pd.number(),
+                srq: init.srq.cloned(),
+                dev: dev.clone(),
+                token: init.token,
+                cap,
+                signal_all: init.signal_all,
+                events: init.events.clone(),
+                send_cq: init.send_cq.clone(),
+                recv_cq: init.recv_cq.clone(),
+                kernel,
+                config <- new_mutex!(config, "QpCtx::config"),
+                core <- new_spinlock_bh!(core, "QpCtx::core"),
+                queued: TxOwner::new()?,
+                timer <- SoftTimer::new(),
+                work <- new_work!("QpCtx::work"),
+                paging_work <- new_work!("QpCtx::paging_work"),
+            }),
+            GFP_KERNEL,
+        );
+        let ctx: Arc<Self> = made?;
+        ctx.timer.bind(&ctx);
+        if let Err(e) = demux.publish(&ctx) {
+            ctx.timer.shutdown();
+            return Err(e);
+        }
+        if let Some(reserved) = reserved {
+            reserved.keep();
+        }
+        Ok(QpCreated {
+            ctx,
+            qpn,
+            cap,
+            maps,
+        })
+    }
+
+    /// Checks the sizes asked for and grants at least as much.
+    fn grant(dev: &DeviceCtx, cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
+        let sge = u32::try_from(MAX_SGE)?;
+        if cap.max_send_sge > sge || cap.max_recv_sge > sge || cap.max_inline_data > MAX_INLINE {
+            return Err(dev
+                .handle
+                .refuse(c"more SGEs or inline data than the device's limit"));
+        }
+        if cap.max_send_wr > MAX_WR || cap.max_recv_wr > MAX_WR {
+            return Err(dev
+                .handle
+                .refuse(c"more work requests than the device's limit"));
+        }
+        let list = cap.max_send_sge.max(1) * 16;
+        let area = list.max(cap.max_inline_data.next_multiple_of(16));
+        let (sq, rq) = (ring_slots(cap.max_send_wr)?, ring_slots(cap.max_recv_wr)?);
+        let granted = QpCap {
+            max_send_wr: sq - 1,
+            max_recv_wr: rq - 1,
+            max_send_sge: if user { area / 16 } else { cap.max_send_sge },
+            max_recv_sge: cap.max_recv_sge,
+            max_inline_data: if user { area } else { cap.max_inline_data },
+        };
+        Ok((granted, usize::try_from(area)?, sq, rq))
+    }
+}
+
+/// `struct rxe_create_qp_resp`: how to map the receive ring, if the QP has one, and the send ring.
+fn response(rq: Option<&Mapping>, sq: &Mapping) -> Result<[u8; 32]> {
+    let mut bytes = [0u8; 32];
+    let (to_rq, to_sq) = bytes.split_at_mut(16);
+    if let Some(rq) = rq {
+        to_rq.copy_from_slice(&map_info(rq)?);
+    }
+    to_sq.copy_from_slice(&map_info(sq)?);
+    Ok(bytes)
+}

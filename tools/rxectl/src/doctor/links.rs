@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What may be wrong with a link: its driver, its port, its MTU, its addresses.
+
+use super::Report;
+use crate::device::{Device, Driver};
+use crate::host::Host;
+use crate::status::{self, Status};
+use rxe_proto::ids::Mtu;
+
+fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
+    let netdev = status.netdev.as_ref();
+    let name = netdev.map_or("NETDEV", |netdev| netdev.name.as_str());
+    let Some(mtu) = netdev.and_then(|netdev| netdev.mtu) else {
+        report.note(
+            about,
+            "the MTU of its network device cannot be seen from here",
+            "run rxectl doctor as root, in the namespace of the network device",
+        );
+        return;
+    };
+    let fitting = Mtu::largest_fitting(mtu);
+    let best = Mtu::Mtu4096.bytes().saturating_add(Mtu::HEADER_RESERVE);
+    let raise = format!(
+        "ip{scope} link set {name} mtu {best} or more, on both sides and on what is between them"
+    );
+    match (fitting, status.active_mtu) {
+        (None, _) => report.wrong(
+            about,
+            format!("the MTU of {name}, {mtu}, carries not even the smallest packets"),
+            raise,
+        ),
+        (Some(fits), Some(active)) if active != fits.bytes() => report.wrong(
+            about,
+            format!("active MTU {active}, but {name} with MTU {mtu} carries {}", fits.bytes()),
+            format!("ip{scope} link set {name} down; ip{scope} link set {name} up; if that does not help, make the RDMA link anew"),
+        ),
+        (Some(fits), active) => {
+            let found = match active {
+                Some(active) => format!("active MTU {active} over {name} with MTU {mtu}"),
+                None => format!("{name} with MTU {mtu} carries an active MTU of {}", fits.bytes()),
+            };
+            if fits == Mtu::Mtu4096 {
+                report.ok(about, found);
+            } else {
+                report.note(about, format!("{found}: larger ones are faster"), raise);
+            }
+        }
+    }
+}
+
+fn link(status: &Status, report: &mut Report) {
+    let about = status.device.as_str();
+    let name = match &status.netdev {
+        Some(netdev) => netdev.name.as_str(),
+        None => "NETDEV",
+    };
+    let scope = match status
+        .netdev
+        .as_ref()
+        .and_then(|netdev| netdev.namespace.as_deref())
+    {
+        Some("here") | None => String::new(),
+        Some(namespace) => format!(" -n {namespace}"),
+    };
+    match status.state.as_deref() {
+        Some("ACTIVE") => report.ok(about, "port ACTIVE"),
+        state => report.wrong(
+            about,
+            format!("port {}", state.unwrap_or("state unknown")),
+            format!("ip{scope} link set {name} up; then see that the cable or the peer interface is up: ip{scope} link show {name}"),
+        ),
+    }
+    link_mtu(status, about, &scope, report);
+    let v4 = status
+        .gids
+        .iter()
+        .any(|gid| gid.gid.to_ipv4_mapped().is_some());
+    let v6 = status
+        .gids
+        .iter()
+        .any(|gid| gid.gid.to_ipv4_mapped().is_none() && gid.is_routable());
+    let add = format!("ip{scope} address add ADDRESS/PREFIX dev {name}");
+    match (v4, v6, status.gids.is_empty()) {
+        (true, true, _) => report.ok(about, "GIDs for IPv4 and IPv6"),
+        (true, false, _) => report.note(
+            about,
+            "GIDs for IPv4, none for a routable IPv6 address",
+            add,
+        ),
+        (false, true, _) => report.note(about, "GIDs for IPv6, none for IPv4", add),
+        (false, false, false) => {
+            report.note(
+                about,
+                "only link-local GIDs: it reaches its neighbours, and not by RDMA CM",
+                add,
+            );
+        }
+        (false, false, true) => report.wrong(about, "no GID: nothing can be addressed", add),
+    }
+}
+
+/// Looks at every software RoCE device.
+pub(super) fn examine(host: &Host, report: &mut Report) {
+    let devices = Device::all(host);
+    if devices.is_empty() {
+        report.wrong(
+            "devices",
+            "there is no software RoCE device",
+            "rdma link add rxe0 type rxe_rs netdev eth0 (with the name of your network device)",
+        );
+    }
+    for device in &devices {
+        let status = status::collect(host, device);
+        if device.driver == Driver::RdmaRxe {
+            report.wrong(
+                &device.name,
+                "belongs to rdma_rxe",
+                format!(
+                    "rdma link del {}; then make it anew with type rxe_rs",
+                    device.name
+                ),
+            );
+        }
+        link(&status, report);
+    }
+}

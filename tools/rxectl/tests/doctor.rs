@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rxectl doctor`, over made-up machines with a fault each.
+
+mod machine;
+
+use machine::Machine;
+use std::fs;
+use std::os::unix::fs::symlink;
+
+#[test]
+fn doctor_on_a_healthy_machine() {
+    let machine = Machine::healthy("healthy");
+    assert_eq!(machine.wrong(&[]), []);
+    assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
+}
+
+/// What is done to a machine, what doctor calls it, and a part of the remedy.
+type Case = (fn(&Machine), &'static str, &'static str);
+
+#[test]
+fn doctor_finds_each_fault() {
+    let cases: &[Case] = &[
+        (
+            |m| m.put("/sys/module/rdma_rxe/x", ""),
+            "rdma_rxe",
+            "rmmod rdma_rxe",
+        ),
+        (|m| m.remove("/sys/module/rxe_rs"), "rxe_rs", "make"),
+        (
+            |m| {
+                m.remove("/sys/module/rxe_rs");
+                m.put("/lib/modules/7.3.4-test/updates/dkms/rxe_rs.ko.xz", "");
+            },
+            "rxe_rs",
+            "modprobe rxe_rs",
+        ),
+        (
+            |m| {
+                m.remove("/sys/module/rxe_rs");
+                m.put("/lib/modules/7.2.0-old/extra/rxe_rs.ko", "");
+            },
+            "rxe_rs",
+            "boot that kernel",
+        ),
+        (
+            |m| {
+                m.put("/proc/4711/comm", "squatter\n");
+                fs::create_dir_all(m.path("/proc/4711/fd")).unwrap();
+                symlink("socket:[77]", m.path("/proc/4711/fd/3")).unwrap();
+            },
+            "UDP port 4791",
+            "kill 4711",
+        ),
+        (
+            |m| m.remove("/sys/module/ib_uverbs/"),
+            "ib_uverbs",
+            "modprobe ib_uverbs",
+        ),
+        (
+            |m| m.remove("/sys/module/rdma_ucm"),
+            "rdma_ucm",
+            "modprobe rdma_ucm",
+        ),
+        (
+            |m| m.remove("/dev/infiniband/uverbs0"),
+            "/dev/infiniband/uverbs0",
+            "rdma-core",
+        ),
+        (
+            |m| m.remove("/dev/infiniband/rdma_cm"),
+            "/dev/infiniband/rdma_cm",
+            "rdma-core",
+        ),
+        (
+            |m| m.remove("/etc/libibverbs.d/rxe.driver"),
+            "librxe",
+            "ibverbs-providers",
+        ),
+        (
+            |m| m.remove("/usr/lib/x86_64-linux-gnu/libibverbs"),
+            "librxe",
+            "ibverbs-providers",
+        ),
+        (
+            |m| m.remove("/usr/bin/rdma"),
+            "iproute2",
+            "apt install iproute2",
+        ),
+        (
+            |m| {
+                m.put("/proc/self/status", "Uid:\t1\t1\t1\t1\nCapEff:\t0\n");
+                m.put(
+                    "/proc/self/limits",
+                    "Max locked memory   65536  65536  bytes\n",
+                );
+            },
+            "memory lock limit",
+            "memlock unlimited",
+        ),
+        (
+            |m| m.put("/sys/class/infiniband/rxe0/ports/1/state", "1: DOWN\n"),
+            "rxe0",
+            "link set eth0 up",
+        ),
+        (
+            |m| m.put("/sys/class/net/eth0/mtu", "300\n"),
+            "rxe0",
+            "mtu 4176",
+        ),
+        (
+            |m| m.put("/sys/class/net/eth0/mtu", "1500\n"),
+            "rxe0",
+            "link set eth0 down",
+        ),
+        (
+            |m| m.remove("/sys/class/infiniband/rxe0/ports/1/gids"),
+            "rxe0",
+            "address add",
+        ),
+        (
+            |m| m.remove("/sys/class/infiniband/rxe0"),
+            "devices",
+            "rdma link add",
+        ),
+    ];
+    for (number, (damage, about, fix)) in cases.iter().enumerate() {
+        let machine = Machine::healthy(&format!("fault-{number}"));
+        if *about == "ib_uverbs" {
+            machine.remove("/sys/class/infiniband_verbs");
+        }
+        damage(&machine);
+        let wrong = machine.wrong(&[]);
+        let found = wrong.iter().any(|(a, f)| a == about && f.contains(fix));
+        assert!(found, "case {number}, {about}: {wrong:?}");
+    }
+}
+
+#[test]
+fn doctor_reads_a_module_file() {
+    let machine = Machine::healthy("module");
+    machine.put("/good.ko", "\0vermagic=7.3.4-test SMP \0");
+    machine.put("/old.ko", "\0vermagic=7.2.0-old SMP \0");
+    machine.put("/none.ko", "nothing");
+    let file = |name: &str| machine.path(name).to_str().unwrap().to_string();
+    assert_eq!(machine.wrong(&["--module", &file("good.ko")]), []);
+    for name in ["old.ko", "none.ko"] {
+        let wrong = machine.wrong(&["--module", &file(name)]);
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        assert_eq!(wrong[0].0, "module file");
+    }
+    machine.bad(&["doctor", "--module", &file("absent.ko")]);
+}
