@@ -149,9 +149,16 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(text.count("# not run"), len(deadly) - len(Machine.boots))
 
     def test_unknown_names_are_an_error(self):
-        status, verdicts, text = self.run_tests({"good": (0, "", "")}, test=["sample.god"])
+        """All of them: tests that another name asks for do not run either."""
+        for patterns, strange in ((["sample.god"], "sample.god"), (["sample.*", "sample.god", "simple.*"], "sample.god simple.*")):
+            status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=patterns)
+            self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
+            self.assertIn(f"error: no test of that name: {strange};", text)
+
+    def test_leaving_out_all_is_an_error(self):
+        status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=["sample.*"], without=["*"])
         self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
-        self.assertIn("error: no test of that name", text)
+        self.assertIn("error: no test is left", text)
 
     def test_what_tests_need_is_built(self):
         """Without it they neither pass nor are skipped: it is an error, and no machine is started."""
