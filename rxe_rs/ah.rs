@@ -8,10 +8,7 @@ use crate::{
 use kernel::{
     alloc::Flags,
     prelude::*,
-    sync::{
-        Arc,
-        UniqueArc, //
-    },
+    sync::Arc, //
 };
 use rxe_kapi::{
     net::flow::Flow,
@@ -25,12 +22,10 @@ use rxe_kapi::{
 /// Most handles of a device. User space gets the number, which must not be 0.
 pub(crate) const MAX_AH: u32 = 1 << 20;
 
-/// An address handle.
+/// An address handle: where it leads is found by its number.
 pub(crate) struct AhCtx {
     number: u32,
     pd: u32,
-    av: AddressVector,
-    flow: Option<Arc<Flow>>,
 }
 
 impl AhCtx {
@@ -39,17 +34,27 @@ impl AhCtx {
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
+}
 
+/// Where an address handle leads. Another takes its place when the handle is modified.
+pub(crate) struct AhPath {
     /// Number of the protection domain.
-    #[inline]
-    pub(crate) fn pd(&self) -> u32 {
-        self.pd
-    }
+    pub(crate) pd: u32,
+    av: AddressVector,
+    /// The path that datagrams take.
+    pub(crate) flow: Arc<Flow>,
+}
 
-    /// The path its datagrams take.
-    #[inline]
-    pub(crate) fn flow(&self) -> Option<&Arc<Flow>> {
-        self.flow.as_ref()
+impl AhPath {
+    fn new(
+        dev: &DeviceCtx,
+        pd: u32,
+        number: u32,
+        av: AddressVector,
+        flags: Flags,
+    ) -> Result<Arc<Self>> {
+        let flow = dev.flow_for(&av, DeviceCtx::datagram_port(&av, number))?;
+        Ok(Arc::new(Self { pd, av, flow }, flags)?)
     }
 }
 
@@ -63,27 +68,12 @@ impl AddressHandle for AhCtx {
         user: Option<UserCall<'_>>,
         flags: Flags,
     ) -> Result<Arc<Self>> {
-        let mut ctx = UniqueArc::new(
-            Self {
-                number: 0,
-                pd: pd.number(),
-                av,
-                flow: None,
-            },
-            flags,
-        )?;
         let number = dev.ahs.reserve_random(1..=MAX_AH)?;
-        ctx.number = number;
-        match dev.flow_for(&av, DeviceCtx::datagram_port(&av, number)) {
-            Ok(flow) => ctx.flow = Some(flow),
-            Err(e) => {
-                dev.ahs.remove(number);
-                return Err(e);
-            }
-        }
-        let ctx: Arc<Self> = ctx.into();
         let run = || {
-            dev.ahs.publish(number, ctx.clone())?;
+            let pd = pd.number();
+            let ctx = Arc::new(Self { number, pd }, flags)?;
+            let path = AhPath::new(dev, pd, number, av, flags)?;
+            dev.ahs.publish(number, path)?;
             if let Some(user) = user {
                 // `struct rxe_create_ah_resp`: the number and a reserved word.
                 let mut response = [0; 8];
@@ -92,19 +82,20 @@ impl AddressHandle for AhCtx {
                 }
                 user.respond(&response)?;
             }
-            Ok(())
+            Ok(ctx)
         };
-        match run() {
-            Ok(()) => Ok(ctx),
-            Err(e) => {
-                dev.ahs.remove(number);
-                Err(e)
-            }
-        }
+        run().inspect_err(|_| {
+            dev.ahs.remove(number);
+        })
     }
 
-    fn query(&self) -> AddressVector {
-        self.av
+    fn modify(&self, dev: &Arc<DeviceCtx>, av: AddressVector) -> Result {
+        let path = AhPath::new(dev, self.pd, self.number, av, GFP_ATOMIC)?;
+        dev.ahs.replace(self.number, path)
+    }
+
+    fn query(&self, dev: &Arc<DeviceCtx>) -> Result<AddressVector> {
+        Ok(dev.ahs.get(self.number).ok_or(EINVAL)?.av)
     }
 
     fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {

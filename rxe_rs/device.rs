@@ -4,6 +4,7 @@
 use crate::{
     ah::{
         AhCtx,
+        AhPath,
         MAX_AH, //
     },
     counters::{
@@ -49,7 +50,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::Atomic,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     },
@@ -121,7 +125,8 @@ pub(crate) struct DeviceCtx {
     /// Keeps the RoCEv2 port of the namespace open; closing it sleeps.
     #[pin]
     endpoint: Mutex<Option<UdpEndpoint<Rx>>>,
-    guid: [u8; 8],
+    /// Identifier of the system, its bytes in wire order.
+    system_image: Atomic<u64>,
     /// State of the port that consumers were told of last.
     pub(crate) was_up: Atomic<bool>,
     /// How often the network device went down.
@@ -138,7 +143,7 @@ pub(crate) struct DeviceCtx {
     #[pin]
     pub(crate) mrs: Mrs,
     #[pin]
-    pub(crate) ahs: RcuTable<AhCtx>,
+    pub(crate) ahs: RcuTable<AhPath>,
     /// Members of multicast groups.
     #[pin]
     pub(crate) groups: Groups,
@@ -171,7 +176,7 @@ impl DeviceCtx {
                 handle,
                 netdev,
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
-                guid,
+                system_image: Atomic::new(u64::from_ne_bytes(guid)),
                 was_up: Atomic::new(was_up),
                 link_downed: Atomic::new(0),
                 demux,
@@ -214,7 +219,7 @@ impl Device for DeviceCtx {
         let sge = u32::try_from(MAX_SGE).unwrap_or(1);
         DeviceAttr {
             fw_ver: VERSION,
-            sys_image_guid: self.guid,
+            sys_image_guid: self.system_image.load(Relaxed).to_ne_bytes(),
             max_mr_size: MAX_MR_SIZE,
             // Every power of two from 4 KiB.
             page_size_cap: !0xfff,
@@ -264,6 +269,10 @@ impl Device for DeviceCtx {
 
     fn set_pkey(&self, index: u16, pkey: u16) -> Result {
         self.edit_pkeys(index, pkey)
+    }
+
+    fn set_system_image(&self, guid: [u8; 8]) {
+        self.system_image.store(u64::from_ne_bytes(guid), Relaxed);
     }
 
     fn firmware(&self) -> &'static CStr {

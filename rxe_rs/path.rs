@@ -77,8 +77,8 @@ impl DeviceCtx {
     pub(crate) fn flow_of_ah(&self, number: u32, pd: u32) -> Option<Arc<Flow>> {
         let guard = rcu::read_lock();
         self.ahs
-            .with(number, &guard, |ah| {
-                (ah.pd() == pd).then(|| ah.flow().cloned()).flatten()
+            .with(number, &guard, |path| {
+                (path.pd == pd).then(|| path.flow.clone())
             })
             .flatten()
     }

@@ -69,6 +69,8 @@ void pair_close(struct pair *p);
 int pair_connect(struct pair *p);
 int set_state(struct end *e, enum ib_qp_state state);
 int to_init(struct end *e);
+/* Fills in what a user in the kernel must find out by itself: the peer's Ethernet address. */
+int address_of(const struct end *from, const struct end *to, struct rdma_ah_attr *ah);
 /* Makes a QP in place of one that was destroyed. */
 int qp_make(struct end *e);
 /* Waits until the counter has the value, or for long. */
@@ -91,5 +93,6 @@ bool matches(const u32 *words, u32 count, u32 seed, u32 first);
 extern const struct test reg_tests[];
 extern const struct test queue_tests[];
 extern const struct test post_tests[];
+extern const struct test path_tests[];
 
 #endif

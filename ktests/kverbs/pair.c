@@ -176,8 +176,7 @@ int set_state(struct end *e, enum ib_qp_state state)
 	return ib_modify_qp(e->qp, &attr, IB_QP_STATE);
 }
 
-/* Fills in what a user in the kernel must find out by itself: the peer's Ethernet address. */
-static int address_of(const struct end *from, const struct end *to, struct rdma_ah_attr *ah)
+int address_of(const struct end *from, const struct end *to, struct rdma_ah_attr *ah)
 {
 	union ib_gid dgid = to->gid->gid;
 	struct net_device *ndev;

@@ -4,6 +4,7 @@
  */
 #include "bindings_helper.h"
 #include <linux/capability.h>
+#include <linux/netdevice.h>
 #include <linux/sysfs.h>
 
 static int (*rxe_set_pkey)(struct ib_device *dev, u16 index, u16 pkey);
@@ -50,7 +51,22 @@ static ssize_t pkey_table_store(struct device *device,
 }
 static DEVICE_ATTR_RW(pkey_table);
 
+/* Name of the network device, as rdma_rxe has it. */
+static ssize_t parent_show(struct device *device, struct device_attribute *attr, char *buf)
+{
+	struct net_device *netdev = ib_device_get_netdev(rdma_device_to_ibdev(device), 1);
+	ssize_t len;
+
+	if (!netdev)
+		return -ENODEV;
+	len = sysfs_emit(buf, "%s\n", netdev_name(netdev));
+	dev_put(netdev);
+	return len;
+}
+static DEVICE_ATTR_RO(parent);
+
 static struct attribute *rxe_sysfs_attrs[] = {
+	&dev_attr_parent.attr,
 	&dev_attr_pkey_table.attr,
 	NULL,
 };

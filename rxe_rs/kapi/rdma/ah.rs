@@ -33,8 +33,19 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
         flags: Flags,
     ) -> Result<Arc<Self>>;
 
-    /// The path it leads to.
-    fn query(&self) -> AddressVector;
+    /// Leads it elsewhere: what is posted from now on takes the new path. May be called in atomic context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the new path is refused with; nothing has changed then.
+    fn modify(&self, dev: &Arc<Self::Device>, av: AddressVector) -> Result;
+
+    /// The path it leads to. May be called in atomic context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is out of service.
+    fn query(&self, dev: &Arc<Self::Device>) -> Result<AddressVector>;
 
     /// Takes the handle out of service. May be called in atomic context.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
@@ -90,15 +101,39 @@ impl<D: Device> AhOps<D> {
 
     /// # Safety
     ///
+    /// Called by the core with a live handle and valid attributes.
+    pub(crate) unsafe extern "C" fn modify_ah(
+        ah: *mut bindings::ib_ah,
+        attr: *mut bindings::rdma_ah_attr,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: A live handle of this driver, its device, and valid attributes.
+            let (ctx, dev, av) = unsafe {
+                (
+                    Self::ctx(ah),
+                    device::ctx::<D>((*ah).device),
+                    AddressVector::from_raw(attr)?,
+                )
+            };
+            ctx.modify(dev, av)?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
     /// Called by the core with a live handle.
     pub(crate) unsafe extern "C" fn query_ah(
         ah: *mut bindings::ib_ah,
         attr: *mut bindings::rdma_ah_attr,
     ) -> c_int {
-        // SAFETY: A live handle of this driver and a valid place for the answer.
-        let (ctx, attr) = unsafe { (Self::ctx(ah), &mut *attr) };
-        ctx.query().store(attr);
-        0
+        // SAFETY: A live handle of this driver, its device, and a valid place for the answer.
+        let (ctx, dev, attr) =
+            unsafe { (Self::ctx(ah), device::ctx::<D>((*ah).device), &mut *attr) };
+        from_result(|| {
+            ctx.query(dev)?.store(attr);
+            Ok(0)
+        })
     }
 
     /// # Safety

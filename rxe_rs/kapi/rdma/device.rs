@@ -94,6 +94,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// `EINVAL` beyond the table or for an invalid key, `EEXIST` if another entry has the key.
     fn set_pkey(&self, index: u16, pkey: u16) -> Result;
 
+    /// Sets the identifier of the system that the device is part of, in wire order. Process context.
+    fn set_system_image(&self, guid: [u8; 8]);
+
     /// Version line for `rdma dev`, at most 31 bytes.
     fn firmware(&self) -> &'static CStr;
 

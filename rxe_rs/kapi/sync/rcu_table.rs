@@ -207,24 +207,31 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         Some(slot.value.clone())
     }
 
-    /// Puts `value` in the place of the object at `index` and waits until no look-up can still be
-    /// using the old one, of which the table's reference is returned. Look-ups find one or the
-    /// other at any time.
+    /// Puts `value` in the place of the object at `index`. Look-ups find one or the other at any
+    /// time. Any context.
+    ///
+    /// The table's reference to the old one is dropped as by [`remove`](Self::remove).
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there is none, `ENOMEM`; nothing has changed then.
+    pub fn replace(&self, index: u32, value: Arc<T>) -> Result {
+        let old = self.exchange(index, value)?;
+        // SAFETY: The slot has left the table and is ours to free, once; `rcu` is its first field.
+        unsafe { bindings::call_rcu(old.as_ptr().cast(), Some(Self::free_slot)) };
+        Ok(())
+    }
+
+    /// As [`replace`](Self::replace), and waits until no look-up can still be using the old one, of
+    /// which the table's reference is returned.
     ///
     /// Process context, sleeps (an expedited grace period).
     ///
     /// # Errors
     ///
-    /// `ENOENT` if there is none, `ENOMEM`; nothing has changed then.
+    /// As [`replace`](Self::replace).
     pub fn replace_sync(&self, index: u32, value: Arc<T>) -> Result<Arc<T>> {
-        let slot = Self::slot(value)?;
-        // SAFETY: The array is initialised; `slot` is a live allocation the array takes over
-        // unless null is returned.
-        let old = unsafe { bindings::rxe_table_replace(self.xa.get(), index, slot.cast()) };
-        let Some(old) = NonNull::new(old.cast::<Slot<T>>()) else {
-            self.stored(ENOENT.to_errno(), slot)?;
-            return Err(ENOENT);
-        };
+        let old = self.exchange(index, value)?;
         // SAFETY: No requirement but a context that may sleep.
         unsafe { bindings::synchronize_rcu_expedited() };
         // SAFETY: The slot came from a `KBox`, has left the table, and no reader is left.
@@ -263,6 +270,19 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         // SAFETY: As in `with`; the read side lock is held.
         let slot = unsafe { slot.cast::<Slot<T>>().as_ref() }?;
         Some((index, slot.value.clone()))
+    }
+
+    /// Returns what was at `index`.
+    fn exchange(&self, index: u32, value: Arc<T>) -> Result<NonNull<Slot<T>>> {
+        let slot = Self::slot(value)?;
+        // SAFETY: The array is initialised; `slot` is a live allocation the array takes over
+        // unless null is returned.
+        let old = unsafe { bindings::rxe_table_replace(self.xa.get(), index, slot.cast()) };
+        let Some(old) = NonNull::new(old.cast::<Slot<T>>()) else {
+            self.stored(ENOENT.to_errno(), slot)?;
+            return Err(ENOENT);
+        };
+        Ok(old)
     }
 
     fn slot(value: Arc<T>) -> Result<*mut Slot<T>> {

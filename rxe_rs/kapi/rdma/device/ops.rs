@@ -52,6 +52,7 @@ impl<D: Device> Ops<D> {
 
         ops.create_ah = Some(AhOps::<D>::create_ah);
         ops.create_user_ah = Some(AhOps::<D>::create_ah);
+        ops.modify_ah = Some(AhOps::<D>::modify_ah);
         ops.query_ah = Some(AhOps::<D>::query_ah);
         ops.destroy_ah = Some(AhOps::<D>::destroy_ah);
 
@@ -140,8 +141,17 @@ impl<D: Device> Ops<D> {
         modify: *mut bindings::ib_device_modify,
     ) -> c_int {
         let desc = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_NODE_DESC as c_int;
-        if mask & !desc != 0 {
+        let guid = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_SYS_IMAGE_GUID as c_int;
+        if mask & !(desc | guid) != 0 {
             return unsupported().to_errno();
+        }
+        if mask & guid != 0 {
+            // SAFETY: Both are valid. The core's copy is read without a lock by whoever shows it.
+            unsafe {
+                let new = (*modify).sys_image_guid.to_be_bytes();
+                ctx::<D>(dev).set_system_image(new);
+                (*dev).attrs.sys_image_guid = u64::from_ne_bytes(new);
+            }
         }
         if mask & desc != 0 {
             // SAFETY: Both are valid; the core serialises writers of the description.
