@@ -41,15 +41,18 @@ pub(crate) enum Traffic {
     RxBytes,
     /// Packets the network refused to send.
     TxErrors,
+    /// How often the network device went down.
+    LinkDowned,
 }
 
 impl Traffic {
-    const NAMES: [&'static str; 5] = [
+    const NAMES: [&'static str; 6] = [
         "sent_pkts",
         "sent_bytes",
         "rcvd_pkts",
         "rcvd_bytes",
         "send_err",
+        "link_downed",
     ];
 
     const fn index(self) -> usize {
@@ -59,6 +62,7 @@ impl Traffic {
             Self::RxPackets => 2,
             Self::RxBytes => 3,
             Self::TxErrors => 4,
+            Self::LinkDowned => 5,
         }
     }
 }

@@ -129,8 +129,6 @@ pub(crate) struct DeviceCtx {
     system_image: Atomic<u64>,
     /// State of the port that consumers were told of last.
     pub(crate) was_up: Atomic<bool>,
-    /// How often the network device went down.
-    pub(crate) link_downed: Atomic<u64>,
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
     pub(crate) counters: Counters,
@@ -178,7 +176,6 @@ impl DeviceCtx {
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 system_image: Atomic::new(u64::from_ne_bytes(guid)),
                 was_up: Atomic::new(was_up),
-                link_downed: Atomic::new(0),
                 demux,
                 counters,
                 bound,

@@ -3,11 +3,11 @@
 //!
 //! The RDMA core itself follows names, addresses (as GIDs) and the state of plain network devices.
 
-use crate::device::DeviceCtx;
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
+use crate::{
+    counters::Traffic,
+    device::DeviceCtx, //
 };
+use kernel::prelude::*;
 use rxe_kapi::{
     net::{
         netdev::NetDev,
@@ -42,7 +42,7 @@ impl NetdevEvents for Events {
 
 fn handle(dev: &DeviceCtx, event: NetdevEvent, netdev: &NetDev) {
     if event == NetdevEvent::Down {
-        dev.link_downed.add(1, Relaxed);
+        dev.counters.traffic(Traffic::LinkDowned, 1);
     }
     match event {
         // The core waits for all users; that must not happen under the lock held here.

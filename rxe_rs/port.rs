@@ -145,7 +145,7 @@ impl DeviceCtx {
             rcv_bytes: of(Traffic::RxBytes),
             xmit_packets: of(Traffic::TxPackets),
             rcv_packets: of(Traffic::RxPackets),
-            link_downed: self.link_downed.load(Relaxed),
+            link_downed: of(Traffic::LinkDowned),
             rcv_errors: self.counters.damaged(),
             xmit_discards: of(Traffic::TxErrors),
             rcv_constraint_errors: self.counters.bad_pkey(),

@@ -166,6 +166,7 @@ impl Qp {
                 return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
             }
         }
+        ports.count(Count::ReceiveCompleted);
         ports.complete_recv(&Wc {
             wr_id: wr.wr_id,
             status: WcStatus::Success,
@@ -238,6 +239,7 @@ impl Qp {
                 return Handled::Done;
             }
         }
+        ports.count(Count::ReceiveCompleted);
         ports.complete_recv(&Wc {
             wr_id: wr.wr_id,
             status: WcStatus::Success,

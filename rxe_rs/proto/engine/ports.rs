@@ -143,11 +143,17 @@ pub enum Count {
     /// A packet was dropped because its memory was still being got and no more could wait for that,
     /// or a frame because its memory was not there: frames never wait.
     MemoryNotThere,
+    /// A SEND request was done with, well or not.
+    SendCompleted,
+    /// A receive request completed with a message.
+    ReceiveCompleted,
+    /// Requests are sent again, which used up a retry.
+    Retry,
 }
 
 impl Count {
     /// Number of counters.
-    pub const COUNT: usize = 19;
+    pub const COUNT: usize = 22;
 
     /// All of them, in index order.
     pub const ALL: [Count; Self::COUNT] = [
@@ -170,6 +176,9 @@ impl Count {
         Count::NoticeSent,
         Count::NoticeHandled,
         Count::MemoryNotThere,
+        Count::SendCompleted,
+        Count::ReceiveCompleted,
+        Count::Retry,
     ];
 
     /// Position in an array of counters.
@@ -195,6 +204,9 @@ impl Count {
             Count::NoticeSent => 16,
             Count::NoticeHandled => 17,
             Count::MemoryNotThere => 18,
+            Count::SendCompleted => 19,
+            Count::ReceiveCompleted => 20,
+            Count::Retry => 21,
         }
     }
 
@@ -220,6 +232,9 @@ impl Count {
             Count::NoticeSent => "np_cnp_sent",
             Count::NoticeHandled => "rp_cnp_handled",
             Count::MemoryNotThere => "page_wait_dropped",
+            Count::SendCompleted => "rdma_sends",
+            Count::ReceiveCompleted => "rdma_recvs",
+            Count::Retry => "completer_retry_err",
         }
     }
 }

@@ -6,7 +6,7 @@ mod again;
 mod build;
 
 use super::attrs::{Attrs, Progress, Service, State};
-use super::ports::{LocalFault, Ports, Tx, TxFault};
+use super::ports::{Count, LocalFault, Ports, Tx, TxFault};
 use super::probe::Prober;
 use super::qp::Qp;
 use super::wc::{Wc, WcStatus};
@@ -441,6 +441,9 @@ impl Qp {
     /// Completes the oldest request with `status`.
     pub(super) fn finish(&mut self, slot: &SqSlot, status: WcStatus, ports: &mut impl Ports) {
         let wr = &slot.wr;
+        if matches!(wr.op, SendOp::Send | SendOp::SendImm | SendOp::SendInv) {
+            ports.count(Count::SendCompleted);
+        }
         if wr.flags.signaled || status != WcStatus::Success {
             let len = if status == WcStatus::Success {
                 wr.length

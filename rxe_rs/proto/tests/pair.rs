@@ -357,6 +357,33 @@ fn retries_run_out() {
     assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RetryExcErr);
     // The first time, three retries, and two questions before the first of them.
     assert_eq!(pair.packets_sent, 6);
+    assert_eq!(pair.hosts[0].counts[Count::Retry.index()], 3);
+}
+
+/// SENDs are counted when they are done with, signaled or not, and received messages, whatever they were sent by.
+#[test]
+fn messages_are_counted() {
+    for service in [Service::Rc, Service::Uc] {
+        let mut pair = Pair::small(service, 1, Link::PERFECT);
+        for wr_id in 0..3 {
+            pair.hosts[1].receives.push_back(RecvBuf {
+                wr_id,
+                at: 0x8000,
+                len: 1000,
+            });
+        }
+        let mut silent = wr(SendOp::Send, 1, 1000);
+        silent.flags.signaled = false;
+        pair.post(0, silent, 0);
+        pair.post(0, wr(SendOp::SendImm, 2, 0), 0);
+        pair.post(0, wr(SendOp::Write, 3, 500), 0);
+        pair.post(0, wr(SendOp::WriteImm, 4, 500), 0);
+        pair.run(1_000_000_000);
+        let counts = |side: usize, what: Count| pair.hosts[side].counts[what.index()];
+        assert_eq!(counts(0, Count::SendCompleted), 2, "{service:?}");
+        assert_eq!(counts(1, Count::ReceiveCompleted), 3, "{service:?}");
+        assert_eq!(counts(0, Count::Retry), 0, "{service:?}");
+    }
 }
 
 #[test]

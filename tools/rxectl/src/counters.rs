@@ -42,7 +42,7 @@ impl Group {
         }
     }
 
-    /// Packets and bytes are the driver's; rdma_rxe counts operations too.
+    /// Packets, bytes and messages; what happened to the protocol, or to the link.
     fn of(name: &str) -> Self {
         const TRAFFIC: [&str; 7] = [
             "sent_pkts",
@@ -57,7 +57,7 @@ impl Group {
             Self::Traffic
         } else if DropReason::ALL.iter().any(|drop| drop.as_str() == name) {
             Self::Drops
-        } else if Count::ALL.iter().any(|count| count.name() == name) {
+        } else if name == "link_downed" || Count::ALL.iter().any(|count| count.name() == name) {
             Self::Events
         } else {
             Self::Other
@@ -253,11 +253,17 @@ mod tests {
         for drop in DropReason::ALL {
             assert_eq!(Group::of(drop.as_str()), Group::Drops);
         }
+        let messages = [Count::SendCompleted, Count::ReceiveCompleted];
         for count in Count::ALL {
-            assert_eq!(Group::of(count.name()), Group::Events);
+            let group = match messages.contains(&count) {
+                true => Group::Traffic,
+                false => Group::Events,
+            };
+            assert_eq!(Group::of(count.name()), group);
         }
         assert_eq!(Group::of("sent_bytes"), Group::Traffic);
-        assert_eq!(Group::of("link_downed"), Group::Other);
+        assert_eq!(Group::of("link_downed"), Group::Events);
+        assert_eq!(Group::of("ack_deferred"), Group::Other);
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl Qp {
             }
             return;
         }
+        ports.count(Count::Retry);
         self.req.retries = self.req.retries.saturating_sub(1);
         self.req.window.on_loss(self.req.top);
         self.req.prober.on_repeat();

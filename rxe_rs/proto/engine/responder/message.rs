@@ -2,7 +2,7 @@
 //! SENDs and RDMA WRITEs, packet by packet; of RC and UC.
 
 use super::{Message, Refusal, BAD_INVALIDATE, INVALID, NO_ACCESS};
-use crate::engine::ports::{LocalFault, Ports, RemoteRight, Taken};
+use crate::engine::ports::{Count, LocalFault, Ports, RemoteRight, Taken};
 use crate::engine::qp::Qp;
 use crate::engine::wc::{Wc, WcOpcode, WcStatus};
 use crate::engine::wr::{RecvWr, MAX_MESSAGE};
@@ -192,6 +192,7 @@ impl Qp {
             return;
         }
         if let Some(wr) = self.resp.recv.take() {
+            ports.count(Count::ReceiveCompleted);
             ports.complete_recv(&Wc {
                 wr_id: wr.wr_id,
                 status: WcStatus::Success,
