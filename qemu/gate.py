@@ -39,15 +39,15 @@ HARMLESS = tuple(re.compile(p) for p in (
     r"TSC doesn't count with P0 frequency",
 ))
 
-# A test that provokes such lines says so with a mark. From then on those of a pattern are no faults, nor is the call trace within so
-# many lines of one.
-EXCUSES = tuple((mark, re.compile(pattern), lines) for mark, pattern, lines in (
+# A test that provokes lines of a kind says so with a mark. From then on those of a pattern are no faults, nor is the call trace within
+# so many lines of one.
+EXCUSES = tuple((mark, kind, re.compile(pattern), lines) for mark, kind, pattern, lines in (
     # The kernel's own reports of allocations that fail.
-    ("rxe-test: allocations are made to fail",
+    ("rxe-test: allocations are made to fail", "warning",
      r"(vmalloc error: |page allocation failure: |WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b|"
      r"WARNING: kernel/jump_label\.c:\d+ at jump_label_(module_notify|del_module)\b)", 20),
     # How many leaks there are: the test looks at each of them.
-    ("rxe-test: leaks are judged one by one", r"kmemleak: \d+ new suspected memory leaks", 0),
+    ("rxe-test: leaks are judged one by one", "memory", r"kmemleak: \d+ new suspected memory leaks", 0),
 ))
 
 
@@ -56,14 +56,14 @@ def check(text):
     found, excuses, trace = [], [], 0
     for number, line in enumerate(text.splitlines(), 1):
         excuses += [excuse for excuse in EXCUSES if excuse[0] in line]
-        excused = next((lines for _, pattern, lines in excuses if pattern.search(line)), None)
-        trace = max(trace - 1, 0) if excused is None else excused
+        excused, lines = next(((kind, lines) for _, kind, pattern, lines in excuses if pattern.search(line)), (None, trace - 1))
+        trace = max(lines, 0)
         if any(p.search(line) for p in HARMLESS):
             continue
         kind = next((kind for kind, pattern in BAD if pattern.search(line)), None)
-        if kind and excused is not None:
-            # What begins a report is the line before it, or before the warning's own words.
-            if found and found[-1][1] == "cut here" and number - found[-1][0] <= 2:
+        if kind and kind == excused:
+            # What begins a warning is the line before it, or before its own words.
+            if kind == "warning" and found and found[-1][1] == "cut here" and number - found[-1][0] <= 2:
                 found.pop()
         elif kind == "call trace" and trace:
             trace = 0

@@ -84,6 +84,8 @@ class Gate(unittest.TestCase):
         for bad in (BAD_LINES[:1], ["[ 6.1] Call Trace:"]):
             self.assertEqual(len(gate.check("\n".join(said + report + bad))), 1)
         self.assertEqual(len(gate.check("\n".join(said + report[:2] + later + report[2:]))), 1)
+        # Something worse in the same words.
+        self.assertEqual(len(gate.check("\n".join([*said, "[ 6.2] BUG: page allocation failure: order:0"]))), 1)
 
     def test_failing_allocations_of_the_core(self):
         """The core warns when what it keeps for a module finds no memory: no fault if the allocation was made to fail, otherwise one."""
@@ -108,6 +110,8 @@ class Gate(unittest.TestCase):
         said = ["[ 8.9] rxe-test: leaks are judged one by one"]
         self.assertEqual(len(gate.check("\n".join([leaks, *said]))), 1)
         self.assertEqual(gate.check("\n".join([*said, leaks])), [])
+        cut = "[ 8.9] ------------[ cut here ]------------"
+        self.assertEqual(len(gate.check("\n".join([*said, cut, leaks]))), 1)
         for line in BAD_LINES:
             if "new suspected" not in line:
                 with self.subTest(line=line):
