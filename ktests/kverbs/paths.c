@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Address handles that lead elsewhere, and what a user may set of a device. */
 #include <linux/bottom_half.h>
-#include <linux/delay.h>
 #include "kverbs.h"
 
 #define QKEY 0x1234
