@@ -14,11 +14,7 @@ export CARGO_TARGET_DIR="$cache/target/1.85"
 mkdir -p "$cache/target"
 exec 9>"$cache/target/tools.lock"
 flock 9
-# With the crates that were fetched no network is needed.
-cargo fetch --quiet --locked --offline 2>/dev/null || {
-	say "fetching the crates of Cargo.lock"
-	cargo fetch --locked || die "cargo cannot fetch the crates; check the network, then run the same command again"
-}
+"$here/fetch-crates.sh"
 build() { cargo build --release --locked --offline "$@"; }
 build -p rxectl -p librxe_rs
 build -p librxe_rs --example exercise

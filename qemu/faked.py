@@ -46,26 +46,18 @@ class Faked(unittest.TestCase):
     """A folder with a PATH of its own: this root's programs, some of them missing or faked. `calls` has what the fakes were called with."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.disk(self.folder, "32g")
         self.folder.chmod(0o755)
         self.bin, self.cache = self.folder / "bin", self.folder / "cache"
         self.bin.mkdir()
         for name in CHANGEABLE:
             (self.bin / name).symlink_to(shutil.which(name))
-        often = mock.patch.object(kernel, "PROGRESS_SECONDS", 0.1)
-        often.start()
-        self.addCleanup(often.stop)
-        path = mock.patch.dict(os.environ, PATH=f"{self.bin}:{others}")
-        path.start()
-        self.addCleanup(path.stop)
         self.kernels = self.cache / "kernels"
-        for target, value in ((kernel, {"CACHE": self.cache, "KERNELS": self.kernels}), (image, {"IMAGES": self.cache / "images"})):
-            patch = mock.patch.multiple(target, **value)
-            patch.start()
-            self.addCleanup(patch.stop)
+        for changed in (mock.patch.dict(os.environ, PATH=f"{self.bin}:{others}"),
+                        mock.patch.multiple(kernel, PROGRESS_SECONDS=0.1, CACHE=self.cache, KERNELS=self.kernels),
+                        mock.patch.multiple(image, IMAGES=self.cache / "images", sources=lambda _: "deb http://mirror.invalid/debian trixie main\n")):
+            self.enterContext(changed)
 
     def missing(self, name):
         (self.bin / name).unlink()

@@ -39,9 +39,7 @@ class Packages(Faked):
     @classmethod
     def setUpClass(cls):
         """Packages such as Debian's, with next to nothing inside."""
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.debs = Path(folder.name)
+        cls.debs = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         for name, files in PACKAGES.items():
             tree = cls.debs / "tree" / name
             (tree / "DEBIAN").mkdir(parents=True)
@@ -68,9 +66,7 @@ for p; do case $p in linux-*=*)
 	echo "Get:1 $p"
 	[ ! -e $state/cut ] || [ $(grep -c " download " $state/calls) -lt 2 ] || {{ truncate -s 1000 ${{p%%=*}}_*; exit 1; }}
 esac; done""")
-        state = mock.patch.dict(os.environ, STATE=str(self.folder))
-        state.start()
-        self.addCleanup(state.stop)
+        self.enterContext(mock.patch.dict(os.environ, STATE=str(self.folder)))
 
 
 class KernelSetUp(Packages):
@@ -159,9 +155,6 @@ class WholeSetUp(Packages):
         self.fake("depmod", f"touch {modules}/modules.dep")
         # As the real one: it knows only what depmod has found.
         self.fake("modprobe", f"for last; do :; done; [ -e {modules}/modules.dep ] && echo insmod {modules}/kernel/$last.ko")
-        sources = mock.patch.object(image, "sources", return_value="deb http://mirror.invalid/debian trixie main\n")
-        sources.start()
-        self.addCleanup(sources.stop)
 
     def test_everything_is_there(self):
         boot = self.ensure(SERIES, image.ensure)
@@ -179,9 +172,6 @@ class Images(Faked):
     def setUp(self):
         super().setUp()
         image.IMAGES.mkdir(parents=True)
-        patch = mock.patch.object(image, "sources", return_value="deb http://mirror.invalid/debian trixie main\n")
-        patch.start()
-        self.addCleanup(patch.stop)
         # Called with "SUITE FOLDER -".
         self.fake("mmdebstrap", MMDEBSTRAP)
 

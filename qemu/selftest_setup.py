@@ -16,7 +16,7 @@ sys.path.insert(0, str(HERE))
 from faked import MMDEBSTRAP, Faked, setUpModule  # noqa: E402, F401
 import machine  # noqa: E402
 
-SCRIPTS = ("bootstrap.sh", "in-root.sh", "lib.sh", "check-kdir.sh", "build-tools.sh", "root-recipe", "root-packages.txt")
+SCRIPTS = ("bootstrap.sh", "in-root.sh", "lib.sh", "check-kdir.sh", "build-tools.sh", "fetch-crates.sh", "root-recipe", "root-packages.txt")
 NOBODY = 65534
 
 
@@ -203,15 +203,9 @@ class KvmTrial(Faked):
     def setUp(self):
         super().setUp()
         self.cache.mkdir()
-        access = mock.patch.object(machine.os, "access", return_value=True)
-        self.usable = access.start()
-        self.addCleanup(access.stop)
-        chosen = mock.patch.dict(os.environ, RXE_ACCEL="")
-        chosen.start()
-        self.addCleanup(chosen.stop)
-        seconds = mock.patch.object(machine, "PROBE_SECONDS", 1)
-        seconds.start()
-        self.addCleanup(seconds.stop)
+        self.usable = self.enterContext(mock.patch.object(machine.os, "access", return_value=True))
+        self.enterContext(mock.patch.dict(os.environ, RXE_ACCEL=""))
+        self.enterContext(mock.patch.object(machine, "PROBE_SECONDS", 1))
 
     def trial(self):
         with self.heard():

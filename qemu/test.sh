@@ -43,12 +43,7 @@ step() {
 
 # Build results of the crates we depend on outlive the clone. The machine's own cargo, beside the 1.85 of the toolchain root; its registry copy stays in the cache folder too.
 host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$cache/target/host cargo "$@"; }
-fetched=$cache/cargo/fetched-$(sha256sum Cargo.lock | cut -c1-12)
-if [ ! -e "$fetched" ]; then
-	say "fetching the crates of Cargo.lock"
-	"$here/in-root.sh" cargo fetch --locked && touch "$fetched" ||
-		die "cargo cannot fetch the crates; check the network, then run the same command again"
-fi
+"$here/in-root.sh" "$here/fetch-crates.sh"
 
 # together JOB…: two at a time, in this order; each job is a function, with an argument perhaps. An emulated machine keeps little more
 # than one processor busy. Whoever gets to make the folder of a job does it.
