@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Fast registration: b registers, a is the peer that was told of the key. */
+#include <linux/kthread.h>
 #include <linux/slab.h>
 #include "kverbs.h"
 
@@ -447,6 +448,63 @@ static void atomics(struct pair *p)
 	with_region(p, 2, 0, 2, last_word);
 }
 
+/* A processor that adds to a word, one at a time. */
+struct adder {
+	atomic64_t *word;
+	u64 added;
+};
+
+static int add_until_stopped(void *context)
+{
+	struct adder *adder = context;
+	int i;
+
+	while (!kthread_should_stop()) {
+		for (i = 0; i < 4096; i++)
+			atomic64_inc(adder->word);
+		adder->added += i;
+		cond_resched();
+	}
+	return 0;
+}
+
+/* Neither what the device adds nor what a processor adds meanwhile is lost. */
+static void shared_word(struct pair *p, struct area *area, struct ib_mr *mr)
+{
+	struct adder adder = { .word = (atomic64_t *)words_of(area, 0) };
+	struct ib_sge sge = { .addr = p->a.addr, .length = 8, .lkey = p->a.pd->local_dma_lkey };
+	struct ib_atomic_wr wr = {
+		.wr = { .opcode = IB_WR_ATOMIC_FETCH_AND_ADD, .sg_list = &sge, .num_sge = 1 },
+		.compare_add = 1,
+	};
+	struct task_struct *thread;
+	int added = 0;
+
+	if (!map_and_reg(&p->b, mr, area, REMOTE | IB_ACCESS_REMOTE_ATOMIC))
+		return;
+	atomic64_set(adder.word, 0);
+	thread = kthread_run(add_until_stopped, &adder, "kverbs_add");
+	if (!is("starting a thread", PTR_ERR_OR_ZERO(thread), 0))
+		return;
+	wr.remote_addr = mr->iova;
+	wr.rkey = mr->rkey;
+	while (added < 8000 && !failed()) {
+		/* Sixteen at a time, of which the last is waited for. */
+		wr.wr.send_flags = 0;
+		for (; added % 16 != 15; added++)
+			is("posting", ib_post_send(p->a.qp, &wr.wr, NULL), 0);
+		is("FETCH_ADD", run(&p->a, &wr.wr), IB_WC_SUCCESS);
+		added++;
+	}
+	kthread_stop(thread);
+	is("sum", atomic64_read(adder.word), added + adder.added);
+}
+
+static void atomics_and_processors(struct pair *p)
+{
+	with_region(p, 1, 0, 1, shared_word);
+}
+
 const struct test reg_tests[] = {
 	{ "reg_many_pages", many_pages, { .context = POLLED } },
 	{ "reg_most_pages", most_pages, { .context = POLLED } },
@@ -458,5 +516,6 @@ const struct test reg_tests[] = {
 	{ "reg_invalidated_by_peer", send_inv, { .context = POLLED } },
 	{ "reg_chain", chain, { .context = POLLED } },
 	{ "reg_atomics", atomics, { .context = POLLED } },
+	{ "reg_atomics_and_processors", atomics_and_processors, { .context = POLLED } },
 	{}
 };

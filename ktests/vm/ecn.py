@@ -22,9 +22,9 @@ def counters(device):
     return [int(open(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{name}").read()) for name in names]
 
 
-def connect(end, other, traffic_class):
+def connect(end, other, traffic_class, flow_label=0):
     route = GlobalRoute(dgid=other.ctx.query_gid(1, other.gid_index), sgid_index=end.gid_index, hop_limit=64,
-                        traffic_class=traffic_class)
+                        traffic_class=traffic_class, flow_label=flow_label)
     attr = QPAttr(port_num=1)
     attr.qp_access_flags = ACCESS
     end.qp.to_init(attr)
