@@ -338,7 +338,8 @@ impl CompletionQueue for CqCtx {
 
     fn create(dev: &Arc<DeviceCtx>, init: CqInit<'_>) -> Result<(Arc<Self>, u32)> {
         if init.flags != 0 {
-            return Err(unsupported());
+            let reason = c"flags of completion queues are not supported";
+            return Err(dev.handle.refuse_with(unsupported(), reason));
         }
         if init.cqe == 0 || init.cqe > MAX_CQE {
             return Err(dev

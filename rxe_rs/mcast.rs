@@ -156,15 +156,20 @@ impl Groups {
             .iter()
             .fold(0u32, |sum, of| sum.wrapping_add(of.members));
         if total >= MAX_ATTACHED {
-            return Err(ENOMEM);
+            let reason = c"more queue pairs in multicast groups than the device's limit";
+            return Err(dev.handle.refuse_with(ENOMEM, reason));
         }
         if let Some(of) = joined.iter_mut().find(|of| of.group == group) {
-            self.add_row(group, qp)?;
+            self.add_row(group, qp).map_err(|error| {
+                let reason = c"more queue pairs in the group than the device's limit, or no memory";
+                dev.handle.refuse_with(error, reason)
+            })?;
             of.members = of.members.wrapping_add(1);
             return Ok(());
         }
         if joined.len() >= usize::try_from(MAX_GROUPS)? {
-            return Err(ENOMEM);
+            let reason = c"more multicast groups than the device's limit";
+            return Err(dev.handle.refuse_with(ENOMEM, reason));
         }
         joined.reserve(1, GFP_KERNEL)?;
         let membership = Membership::join(&dev.netdev, &group.0)?;
@@ -186,7 +191,11 @@ impl Groups {
     /// `EINVAL` if it is not attached.
     pub(crate) fn detach(&self, group: Gid, qp: &Arc<QpCtx>) -> Result {
         let mut joined = self.joined.lock();
-        let row = self.find(&group, qp).ok_or(EINVAL)?;
+        let row = self.find(&group, qp);
+        let row = row.ok_or_else(|| {
+            let reason = c"the queue pair is not attached to the group";
+            qp.dev.handle.refuse(reason)
+        })?;
         self.rows.remove(row);
         if let Some(at) = joined.iter().position(|of| of.group == group) {
             let left = match joined.get_mut(at) {

@@ -82,6 +82,7 @@ use rxe_kapi::{
 };
 use rxe_proto::{
     engine::{
+        wc::WcStatus,
         Job,
         Qp as Engine,
         Resource,
@@ -123,6 +124,22 @@ struct Answers {
 struct Due {
     send: bool,
     recv: bool,
+    /// The first work request that completed in error, for the debug log.
+    failed: Option<Failed>,
+}
+
+/// A work request that completed in error; those that were flushed because of it are not noted.
+#[derive(Clone, Copy)]
+struct Failed {
+    queue: &'static CStr,
+    status: WcStatus,
+}
+
+impl Failed {
+    fn of(queue: &'static CStr, status: WcStatus) -> Option<Self> {
+        let failed = !matches!(status, WcStatus::Success | WcStatus::WrFlushErr);
+        failed.then_some(Self { queue, status })
+    }
 }
 
 /// What the lock of a QP guards.
@@ -239,6 +256,9 @@ impl QpCtx {
         }
         if due.recv {
             self.recv_cq.tell(rcu);
+        }
+        if let Some(Failed { queue, status }) = due.failed {
+            self.dev.handle.failed(self.qpn, queue, status.to_u32());
         }
     }
 

@@ -190,7 +190,13 @@ impl SrqCtx {
 
     /// Moves the requests of a user queue to a ring of `slots`. The process does not post
     /// meanwhile: what it posts to the old ring during the call is lost.
-    fn resize_user(&self, slots: u32, user: &UserCall<'_>, held: &mut Option<Mapping>) -> Result {
+    fn resize_user(
+        &self,
+        dev: &DeviceCtx,
+        slots: u32,
+        user: &UserCall<'_>,
+        held: &mut Option<Mapping>,
+    ) -> Result {
         // `struct rxe_modify_srq_cmd`: where the process wants to read the new mapping.
         let mut address = [0u8; 8];
         user.request(&mut address)?;
@@ -200,7 +206,9 @@ impl SrqCtx {
             Store::Kernel(_) => return Err(EINVAL),
         };
         if !ring.adopt(&waiting) {
-            return Err(EINVAL);
+            return Err(dev
+                .handle
+                .refuse(c"more receive requests wait than would fit"));
         }
         // Nothing may fail once the process has been told.
         user.write_to(u64::from_ne_bytes(address), &info)?;
@@ -217,7 +225,7 @@ impl SrqCtx {
         Ok(())
     }
 
-    fn resize_kernel(&self, slots: u32) -> Result {
+    fn resize_kernel(&self, dev: &DeviceCtx, slots: u32) -> Result {
         let mut larger = RecvStore::new(slots, usize::from(self.max_sge))?;
         let old = {
             let mut queue = self.queue.lock();
@@ -225,7 +233,10 @@ impl SrqCtx {
                 return Err(EINVAL);
             };
             if current.len() > larger.capacity() {
-                return Err(EINVAL);
+                drop(queue);
+                return Err(dev
+                    .handle
+                    .refuse(c"more receive requests wait than would fit"));
             }
             current.move_to(&mut larger)?;
             core::mem::replace(current, larger)
@@ -307,8 +318,8 @@ impl SharedReceiveQueue for SrqCtx {
             }
         }
         match (slots, user) {
-            (Some(slots), Some(user)) => self.resize_user(slots, user, &mut map)?,
-            (Some(slots), None) => self.resize_kernel(slots)?,
+            (Some(slots), Some(user)) => self.resize_user(dev, slots, user, &mut map)?,
+            (Some(slots), None) => self.resize_kernel(dev, slots)?,
             (None, _) => {}
         }
         if let Some(limit) = change.limit {

@@ -11,10 +11,12 @@ import sys
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
-from pyverbs.mr import MR, MW
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
 name, gid_index = sys.argv[1], int(sys.argv[2])
@@ -61,11 +63,39 @@ def ready_to_send(**changes):
         setattr(attr, key, value)
     own.modify(attr, e.IBV_QP_STATE | e.IBV_QP_TIMEOUT | e.IBV_QP_RETRY_CNT | e.IBV_QP_RNR_RETRY | e.IBV_QP_SQ_PSN |
                e.IBV_QP_MAX_QP_RD_ATOMIC)
+    return own
 
 
 def address(port=1, source=gid_index, is_global=1):
     route = GlobalRoute(dgid=ctx.query_gid(1, gid_index), sgid_index=source, hop_limit=64)
     return AH(pd, attr=AHAttr(gr=route, is_global=is_global, port_num=port))
+
+
+def claim_another_state():
+    qp().modify(QPAttr(qp_state=e.IBV_QPS_INIT, cur_qp_state=e.IBV_QPS_RTS, port_num=1),
+                e.IBV_QP_STATE | e.IBV_QP_CUR_STATE | e.IBV_QP_PKEY_INDEX | e.IBV_QP_PORT | e.IBV_QP_ACCESS_FLAGS)
+
+
+def srq(max_wr=8, max_sge=1):
+    return SRQ(pd, SrqInitAttr(SrqAttr(max_wr=max_wr, max_sge=max_sge)))
+
+
+def shrink_a_full_queue():
+    queue = srq(60)
+    for n in range(60):
+        queue.post_recv(RecvWR(num_sge=1, sg=[SGE(4096, 0, 0)], wr_id=n))
+    queue.modify(SrqAttr(max_wr=5), e.IBV_SRQ_MAX_WR)
+
+
+def bound_region():
+    own, region = ready_to_send(), MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_MW_BIND)
+    window = MW(pd, e.IBV_MW_TYPE_1)
+    own.bind_mw(window, MWBind(MWBindInfo(region, region.buf, 4096, e.IBV_ACCESS_REMOTE_WRITE), 0))
+    try:
+        region.close()
+    finally:
+        window.close()
+        region.close()
 
 
 def skip_a_state():
@@ -82,13 +112,20 @@ CALLS = [
     ("too many completions", lambda: CQ(ctx, limits.max_cqe + 1, None, None, 0), errno.EINVAL, None),
     ("remote write alone", lambda: MR(pd, 4096, e.IBV_ACCESS_REMOTE_WRITE), errno.EINVAL, None),
     ("an access that is none", lambda: MR(pd, 4096, 1 << 19), errno.EINVAL, None),
-    ("memory that is not there", lambda: MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 20), errno.EFAULT, None),
+    ("memory that is not there", lambda: MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 20), errno.EFAULT, "reg_user_mr: -EFAULT"),
     ("memory beyond all addresses", lambda: MR(pd, 1 << 62, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 63), errno.EINVAL, None),
     ("a window of no type", lambda: MW(pd, 3), errno.EINVAL, None),
     ("no such completion vector", lambda: CQ(ctx, 16, None, None, 1000), errno.EINVAL, None),
     ("no completions", lambda: CQ(ctx, 0, None, None, 0), errno.EINVAL, None),
     ("a queue pair of no type", lambda: qp(77), errno.EINVAL, None),
     ("a queue pair of a type that is not there", lambda: qp(e.IBV_QPT_XRC_SEND), errno.EOPNOTSUPP, None),
+    ("the queue pair in another state than claimed", claim_another_state, errno.EINVAL, "cur_qp_state is not"),
+    ("a limit above the shared queue's size", lambda: srq().modify(SrqAttr(srq_limit=1000), e.IBV_SRQ_LIMIT), errno.EINVAL,
+     "limit above the size"),
+    ("a shared queue of too many requests", lambda: srq(limits.max_srq_wr + 1), errno.EINVAL, "more than the device's limit"),
+    ("a shared queue of too many SGEs", lambda: srq(1, limits.max_srq_sge + 1), errno.EINVAL, "more SGEs than"),
+    ("more waiting receives than would fit", shrink_a_full_queue, errno.EINVAL, "receive requests wait than would fit"),
+    ("a region with a window bound to it", bound_region, errno.EBUSY, "a memory window is bound"),
     ("an address by another port", lambda: address(port=2), errno.EINVAL, None),
     ("an address of no GID", lambda: address(is_global=0), errno.EINVAL, None),
     ("an address from beyond the GID table", lambda: address(source=255), errno.ENODATA, None),
@@ -130,5 +167,17 @@ for title, call, error, reason in CALLS:
     if reason and not any(reason in line for line in said):
         wrong.append(f"{title}: the log does not say '{reason}'")
 # What is in range still works after all that.
-ready_to_send()
+own = ready_to_send()
+
+# A request that is accepted and then fails says so in its completion, and the log in words.
+before = len(log())
+own.post_send(SendWR(wr_id=99, num_sge=1, sg=[SGE(4096, 16, 77)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED))
+polled = []
+while not any(wc.wr_id == 99 for wc in polled):
+    polled = cq.poll()[1]
+if polled[-1].status != e.IBV_WC_LOC_PROT_ERR:
+    wrong.append(f"a key that was never given: status {polled[-1].status}")
+said = [line for line in log()[before:] if name in line]
+if not any(f"QP {own.qp_num}: a send request completed in error: local protection error" in line for line in said):
+    wrong.append(f"the log does not tell of the request that failed: {said}")
 sys.exit("\n".join(wrong) or 0)

@@ -27,6 +27,7 @@ pub mod mad;
 pub mod mr;
 pub mod mw;
 mod object;
+mod operation;
 pub mod pd;
 pub mod qp;
 pub mod segment;

@@ -291,6 +291,19 @@ void rxe_device_dbg(const struct ib_device *dev, const char *reason)
 	ibdev_dbg(dev, "%s\n", reason);
 }
 
+void rxe_device_dbg_error(const struct ib_device *dev, const char *operation,
+			  int error)
+{
+	ibdev_dbg(dev, "%s: %pe\n", operation, ERR_PTR(error));
+}
+
+void rxe_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
+		       u32 status)
+{
+	ibdev_dbg(dev, "QP %u: a %s request completed in error: %s\n", qpn,
+		  queue, ib_wc_status_msg(status));
+}
+
 bool rxe_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);

@@ -112,6 +112,10 @@ u64 rxe_atomic64_fetch_add(u64 *p, u64 add);
 u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new);
 
 void rxe_device_dbg(const struct ib_device *dev, const char *reason);
+void rxe_device_dbg_error(const struct ib_device *dev, const char *operation,
+			  int error);
+void rxe_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
+		       u32 status);
 bool rxe_device_try_get(struct ib_device *dev);
 unsigned int rxe_num_vectors(void);
 unsigned int rxe_vector_cpu(unsigned int vector);

@@ -75,7 +75,8 @@ use rxe_proto::{
 
 /// Whether a user's region may have these rights.
 fn consistent(dev: &DeviceCtx, access: u32) -> Result<Access> {
-    let access = Access::from_bits(access).ok_or(EINVAL)?;
+    let access = Access::from_bits(access);
+    let access = access.ok_or_else(|| dev.handle.refuse(c"unknown access flags"))?;
     if access.is_consistent() {
         Ok(access)
     } else {
@@ -156,6 +157,17 @@ impl Fixed {
 }
 
 impl MrCtx {
+    /// No window may be bound to the region from now on.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if one is.
+    fn close(dev: &DeviceCtx, fixed: &Fixed) -> Result {
+        let reason = c"a memory window is bound to the region";
+        let closed = fixed.close();
+        closed.map_err(|error| dev.handle.refuse_with(error, reason))
+    }
+
     /// The region, if it is of the kind that verbs register.
     pub(crate) fn fixed(&self) -> Option<&Fixed> {
         match &self.kind {
@@ -267,7 +279,8 @@ impl MemoryRegion for MrCtx {
             return Err(unsupported());
         };
         if fixed.is_gone() {
-            return Err(ENOENT);
+            let reason = c"the keys of the region have been released";
+            return Err(dev.handle.refuse_with(ENOENT, reason));
         }
         let old = fixed.map.get();
         if !old.is_user() && !old.is_on_demand() {
@@ -283,7 +296,8 @@ impl MemoryRegion for MrCtx {
         // What is pinned stays so, and what is got on demand, unless it is named again.
         let differs = desc.access.contains(Access::ON_DEMAND) != old.is_on_demand();
         if change.range.is_none() && differs {
-            return Err(unsupported());
+            let reason = c"on-demand paging changes only together with the translation";
+            return Err(dev.handle.refuse_with(unsupported(), reason));
         }
         let rights = desc.access.bits();
         let get = |start, length| {
@@ -309,7 +323,8 @@ impl MemoryRegion for MrCtx {
                     return Ok(piece.clone());
                 }
                 if !own {
-                    return Err(EINVAL);
+                    let reason = c"write access to read-only memory of another process";
+                    return Err(dev.handle.refuse(reason));
                 }
                 let memory = get(start, length)?;
                 let handle = piece.handle;
@@ -318,7 +333,7 @@ impl MemoryRegion for MrCtx {
         };
         lasting(dev, new.desc.access, || new.is_persistent())?;
         let new = Arc::new(new, GFP_KERNEL)?;
-        fixed.close()?;
+        Self::close(dev, fixed)?;
         drop(old);
         drop(fixed.map.replace_sync(new));
         fixed.reopen();
@@ -365,7 +380,7 @@ impl MemoryRegion for MrCtx {
                 // The row may be another's.
                 return Ok(());
             }
-            fixed.close()?;
+            Self::close(dev, fixed)?;
         }
         drop(dev.mrs.table.remove_sync(self.row));
         Ok(())

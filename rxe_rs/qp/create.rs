@@ -103,7 +103,8 @@ impl QpCtx {
         init: QpInit<'_, RxeDevice>,
     ) -> Result<QpCreated<Self>> {
         if init.create_flags != 0 {
-            return Err(unsupported());
+            let reason = c"create_flags are not supported";
+            return Err(dev.handle.refuse_with(unsupported(), reason));
         }
         let service = match init.qp_type {
             QpType::Gsi => Service::Gsi,
@@ -112,7 +113,8 @@ impl QpCtx {
             QpType::Ud => Service::Ud,
             // Kernel consumers have no use for it.
             QpType::Raw if init.user.is_none() || !dev.netdev.has_frames() => {
-                return Err(unsupported());
+                let reason = c"no raw packet queue pairs here";
+                return Err(dev.handle.refuse_with(unsupported(), reason));
             }
             QpType::Raw => Service::Raw,
         };
@@ -130,7 +132,7 @@ impl QpCtx {
         let recv_sge = usize::try_from(asked.max_recv_sge)?;
         let mut maps: [Option<Mapping>; 2] = [None, None];
         if init.srq.is_some() && service == Service::Gsi {
-            return Err(EINVAL);
+            return Err(dev.handle.refuse(c"QP1 has no shared receive queue"));
         }
         let store = SendStore::new(sq_slots, area_len)?;
         let (sends, receives, kernel) = match user {

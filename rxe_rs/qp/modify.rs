@@ -118,7 +118,8 @@ impl QpCtx {
             .cur_state()?
             .is_some_and(|claimed| claimed != current)
         {
-            return Err(EINVAL);
+            let reason = c"cur_qp_state is not the queue pair's state";
+            return Err(dev.handle.refuse(reason));
         }
         let next = change.state()?.unwrap_or(current);
         let (from, to) = (engine_state(current), engine_state(next));
@@ -153,8 +154,8 @@ impl QpCtx {
             if state_of(core.engine.state()) != current
                 && !matches!(next, QpState::Reset | QpState::Err)
             {
-                // It failed in between.
-                return Err(EINVAL);
+                drop(guard);
+                return Err(dev.handle.refuse(c"the queue pair failed meanwhile"));
             }
             Self::store(core, change);
             if next == QpState::Sqd && current != next {

@@ -73,7 +73,9 @@ impl QpCtx {
             if !Self::takes_sends(core.engine.state()) {
                 // Refused for good: they must not run after a later transition.
                 core.sends.discard(None);
-                return Err(EINVAL);
+                drop(core);
+                let reason = c"the queue pair's state takes no send requests";
+                return Err(self.dev.handle.refuse(reason));
             }
         }
         self.as_arc_borrow().drive();

@@ -5,12 +5,12 @@
 
 use super::device::{self, Device};
 use super::mr::MemoryRegion;
+use super::operation::Operation;
 use super::pd::PdOps;
 use super::unsupported;
 use crate::bindings;
 use crate::mem::demand::{Effort, Use};
 use core::ffi::c_int;
-use kernel::error::from_result;
 use kernel::prelude::*;
 
 /// What is to be done to ranges of memory.
@@ -53,7 +53,9 @@ pub(crate) unsafe extern "C" fn advise_mr<D: Device>(
         ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH as FLUSH,
     };
 
-    from_result(|| {
+    // SAFETY: The PD is alive, so its device is.
+    let operation = unsafe { Operation::new((*pd).device, c"advise_mr") };
+    operation.run(|| {
         let (kind, effort) = match advice {
             READ => (Use::Read, Effort::Fault),
             WRITE => (Use::Write, Effort::Fault),

@@ -6,12 +6,12 @@
 use super::av::AddressVector;
 use super::device::{self, Device};
 use super::object::Shell;
+use super::operation::Operation;
 use super::pd::PdOps;
 use super::udata::UserCall;
 use crate::bindings;
 use core::ffi::c_int;
 use kernel::alloc::Flags;
-use kernel::error::from_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -75,7 +75,9 @@ impl<D: Device> AhOps<D> {
         init: *mut bindings::rdma_ah_init_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*ah).device, c"create_ah") };
+        operation.run(|| {
             // SAFETY: The core filled in the live device and PD and passes valid attributes.
             let (dev, pd, av, sleepable) = unsafe {
                 (
@@ -106,7 +108,9 @@ impl<D: Device> AhOps<D> {
         ah: *mut bindings::ib_ah,
         attr: *mut bindings::rdma_ah_attr,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*ah).device, c"modify_ah") };
+        operation.run(|| {
             // SAFETY: A live handle of this driver, its device, and valid attributes.
             let (ctx, dev, av) = unsafe {
                 (
@@ -130,7 +134,9 @@ impl<D: Device> AhOps<D> {
         // SAFETY: A live handle of this driver, its device, and a valid place for the answer.
         let (ctx, dev, attr) =
             unsafe { (Self::ctx(ah), device::ctx::<D>((*ah).device), &mut *attr) };
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*ah).device, c"query_ah") };
+        operation.run(|| {
             ctx.query(dev)?.store(attr);
             Ok(0)
         })

@@ -8,7 +8,8 @@
 
 use super::device::{self, Device, Ops};
 use super::object::Shell;
-use super::qp::{errno, QpShell, QueuePair};
+use super::operation::Operation;
+use super::qp::{QpShell, QueuePair};
 use crate::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -95,7 +96,8 @@ impl<D: Device> CounterOps<D> {
             }
             Ok(())
         };
-        errno(bind())
+        // SAFETY: A live QP has a live device.
+        unsafe { Operation::new((*qp).device, c"counter_bind_qp") }.errno(bind())
     }
 
     /// # Safety

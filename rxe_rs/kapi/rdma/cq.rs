@@ -7,12 +7,11 @@ use super::deferred::{Deferred, Queue, Target};
 use super::detail::Details;
 use super::device::{self, Device};
 use super::object::Shell;
-use super::qp::errno;
+use super::operation::Operation;
 use super::udata::UserCall;
 use super::wc::WcSink;
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::error::from_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::{rcu, Arc};
@@ -289,7 +288,9 @@ impl<D: Device> CqOps<D> {
         attr: *const bindings::ib_cq_init_attr,
         attrs: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*cq).device, c"create_cq") };
+        operation.run(|| {
             let udata = if attrs.is_null() {
                 core::ptr::null_mut()
             } else {
@@ -329,7 +330,9 @@ impl<D: Device> CqOps<D> {
         cqe: core::ffi::c_uint,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*cq).device, c"resize_user_cq") };
+        operation.run(|| {
             // SAFETY: A live CQ of this driver on a live device; `udata` is of this very call.
             let (ctx, dev, user) = unsafe {
                 (
@@ -392,10 +395,12 @@ impl<D: Device> CqOps<D> {
     ) -> c_int {
         // SAFETY: A live CQ of this driver.
         let ctx = unsafe { Self::ctx(cq) };
+        // SAFETY: A live object has a live device, which outlives the call.
+        let operation = unsafe { Operation::new((*cq).device, c"req_notify_cq") };
         let what = match flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK {
             bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => Arm::Solicited,
             bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP => Arm::Next,
-            _ => return errno(Err(EINVAL)),
+            _ => return operation.errno(Err(EINVAL)),
         };
         let waiting = ctx.arm(what);
         let report = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;

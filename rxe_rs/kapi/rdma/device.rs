@@ -153,9 +153,22 @@ impl DeviceHandle {
     /// Says at debug level why a request of a consumer is refused, and returns the error for it,
     /// `EINVAL`. Any context.
     pub fn refuse(&self, reason: &'static CStr) -> Error {
+        self.refuse_with(EINVAL, reason)
+    }
+
+    /// As [`refuse`](Self::refuse), with an error of the caller's choice. Any context.
+    pub fn refuse_with(&self, error: Error, reason: &'static CStr) -> Error {
         // SAFETY: The device is alive by the type invariant.
         unsafe { bindings::rxe_device_dbg(self.raw.as_ptr(), reason.as_char_ptr()) };
-        EINVAL
+        error
+    }
+
+    /// Says at debug level that a request of `queue` ("send" or "receive") of queue pair `qpn`
+    /// completed with `status` (`enum ib_wc_status`). Any context.
+    pub fn failed(&self, qpn: u32, queue: &'static CStr, status: u32) {
+        let queue = queue.as_char_ptr();
+        // SAFETY: The device is alive by the type invariant, and the name is a C string.
+        unsafe { bindings::rxe_device_dbg_wc(self.raw.as_ptr(), qpn, queue, status) };
     }
 
     /// Reports `event` of the port to all consumers. Any context.

@@ -8,6 +8,7 @@
 use super::advise::{Advice, Range};
 use super::detail::Details;
 use super::device::{self, Device};
+use super::operation::Operation;
 use super::pd::PdOps;
 use super::segment::{Addition, RegionState, Removal};
 use super::unsupported;
@@ -245,7 +246,10 @@ struct MrShell<T> {
 pub(crate) struct MrOps<D: Device>(PhantomData<D>);
 
 impl<D: Device> MrOps<D> {
-    fn shell(f: impl FnOnce() -> Result<MrCreated<D::Mr>>) -> *mut bindings::ib_mr {
+    fn shell(
+        operation: &Operation,
+        f: impl FnOnce() -> Result<MrCreated<D::Mr>>,
+    ) -> *mut bindings::ib_mr {
         let make = || {
             // Nothing needs to be undone if the context cannot be made afterwards.
             let room = KBox::<MrShell<D::Mr>>::new_uninit(GFP_KERNEL)?;
@@ -261,7 +265,7 @@ impl<D: Device> MrOps<D> {
                 },
             ))
         };
-        match make() {
+        match operation.checked(make()) {
             Ok(shell) => KBox::into_raw(shell).cast(),
             Err(e) => Error::to_ptr(e),
         }
@@ -304,7 +308,9 @@ impl<D: Device> MrOps<D> {
         dmah: *mut bindings::ib_dmah,
         _udata: *mut bindings::ib_udata,
     ) -> *mut bindings::ib_mr {
-        Self::shell(|| {
+        // SAFETY: The PD is alive, so its device is.
+        let operation = unsafe { Operation::new((*pd).device, c"reg_user_mr") };
+        Self::shell(&operation, || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS)?;
             // SAFETY: By the caller's promise.
             let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
@@ -342,7 +348,9 @@ impl<D: Device> MrOps<D> {
         dmah: *mut bindings::ib_dmah,
         _attrs: *mut bindings::uverbs_attr_bundle,
     ) -> *mut bindings::ib_mr {
-        Self::shell(|| {
+        // SAFETY: The PD is alive, so its device is.
+        let operation = unsafe { Operation::new((*pd).device, c"reg_user_mr_dmabuf") };
+        Self::shell(&operation, || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS & !ACCESS_ON_DEMAND)?;
             // SAFETY: By the caller's promise.
             let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
@@ -367,7 +375,9 @@ impl<D: Device> MrOps<D> {
         pd: *mut bindings::ib_pd,
         access: c_int,
     ) -> *mut bindings::ib_mr {
-        Self::shell(|| {
+        // SAFETY: The PD is alive, so its device is.
+        let operation = unsafe { Operation::new((*pd).device, c"get_dma_mr") };
+        Self::shell(&operation, || {
             // SAFETY: By the caller's promise.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
             // SAFETY: Only kernel consumers reach this operation.
@@ -394,7 +404,9 @@ impl<D: Device> MrOps<D> {
         mr_type: bindings::ib_mr_type,
         max_num_sg: u32,
     ) -> *mut bindings::ib_mr {
-        Self::shell(|| {
+        // SAFETY: The PD is alive, so its device is.
+        let operation = unsafe { Operation::new((*pd).device, c"alloc_mr") };
+        Self::shell(&operation, || {
             if mr_type != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
                 return Err(unsupported());
             }
@@ -419,14 +431,16 @@ impl<D: Device> MrOps<D> {
         sg_nents: c_int,
         sg_offset: *mut core::ffi::c_uint,
     ) -> c_int {
+        // SAFETY: A live region has a live device.
+        let operation = unsafe { Operation::new((*mr).device, c"map_mr_sg") };
         // SAFETY: A live region of this driver.
         let Some(pages) = (unsafe { Self::ctx(mr) }).pages() else {
-            return EINVAL.to_errno();
+            return operation.errno(Err(EINVAL));
         };
         // SAFETY: A field that the core has just set.
         let page_size = unsafe { (*mr).page_size };
         if !page_size.is_power_of_two() {
-            return EINVAL.to_errno();
+            return operation.errno(Err(EINVAL));
         }
         pages.clear();
         // SAFETY: By the caller's promise; the callback gets the same region.
@@ -492,7 +506,9 @@ impl<D: Device> MrOps<D> {
             };
             ctx.reregister(dev, change)
         };
-        match run() {
+        // SAFETY: The region is alive, so its device is.
+        let operation = unsafe { Operation::new((*mr).device, c"rereg_user_mr") };
+        match operation.checked(run()) {
             // In place.
             Ok(()) => core::ptr::null_mut(),
             Err(e) => e.to_ptr(),
@@ -509,7 +525,9 @@ impl<D: Device> MrOps<D> {
         {
             // SAFETY: The region is alive, so its device is.
             let (ctx, dev) = unsafe { (Self::ctx(mr), device::ctx::<D>((*mr).device)) };
-            if let Err(e) = ctx.deregister(dev) {
+            // SAFETY: As above.
+            let operation = unsafe { Operation::new((*mr).device, c"dereg_mr") };
+            if let Err(e) = operation.checked(ctx.deregister(dev)) {
                 return e.to_errno();
             }
         }

@@ -5,10 +5,10 @@
 
 use super::device::{self, Device};
 use super::object::Shell;
+use super::operation::Operation;
 use super::pd::PdOps;
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::error::from_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -56,7 +56,9 @@ impl<D: Device> MwOps<D> {
         mw: *mut bindings::ib_mw,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*mw).device, c"alloc_mw") };
+        operation.run(|| {
             // SAFETY: The core filled in the live device and domain, and the type.
             let (dev, pd, raw_type) = unsafe {
                 (

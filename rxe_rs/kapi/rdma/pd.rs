@@ -5,9 +5,9 @@
 
 use super::device::{self, Device};
 use super::object::Shell;
+use super::operation::Operation;
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::error::from_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -49,7 +49,9 @@ impl<D: Device> PdOps<D> {
         pd: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*pd).device, c"alloc_pd") };
+        operation.run(|| {
             // SAFETY: The core filled in the live device.
             let dev = unsafe { device::ctx::<D>((*pd).device) };
             let ctx = D::Pd::create(dev)?;

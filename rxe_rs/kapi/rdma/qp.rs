@@ -13,12 +13,12 @@ use super::detail::Details;
 use super::device::Device;
 use super::event::QpEvents;
 use super::object::Shell;
+use super::operation::Operation;
 use super::udata::{Mapping, UserCall};
 use super::unsupported;
 use super::wr::{RecvChain, SendChain};
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::error::from_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -199,7 +199,9 @@ impl<D: Device> QpOps<D> {
         attr: *mut bindings::ib_qp_init_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*qp).device, c"create_qp") };
+        operation.run(|| {
             // SAFETY: The core passes valid arguments and filled in `qp`.
             let (qp_ref, init) = unsafe { (&mut *qp, &mut *attr) };
             let qp_type = match init.qp_type {
@@ -269,7 +271,9 @@ impl<D: Device> QpOps<D> {
         mask: c_int,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*qp).device, c"modify_qp") };
+        operation.run(|| {
             // SAFETY: A live QP of this driver on a live device.
             let (slot, dev) = unsafe {
                 (
@@ -356,7 +360,9 @@ impl<D: Device> QpOps<D> {
         _lid: u16,
     ) -> c_int {
         // SAFETY: By the caller's promise.
-        errno(unsafe { Self::with_group(qp, gid, D::Qp::attach) })
+        let result = unsafe { Self::with_group(qp, gid, D::Qp::attach) };
+        // SAFETY: A live object has a live device, which outlives the call.
+        unsafe { Operation::new((*qp).device, c"attach_mcast") }.errno(result)
     }
 
     /// # Safety
@@ -368,7 +374,9 @@ impl<D: Device> QpOps<D> {
         _lid: u16,
     ) -> c_int {
         // SAFETY: By the caller's promise.
-        errno(unsafe { Self::with_group(qp, gid, D::Qp::detach) })
+        let result = unsafe { Self::with_group(qp, gid, D::Qp::detach) };
+        // SAFETY: A live object has a live device, which outlives the call.
+        unsafe { Operation::new((*qp).device, c"detach_mcast") }.errno(result)
     }
 
     /// # Safety
@@ -403,6 +411,8 @@ impl<D: Device> QpOps<D> {
         let slot = unsafe { QpShell::<D::Qp>::slot(qp) };
         // SAFETY: As above; these fields do not change.
         let (user, qp_type) = unsafe { (!(*qp).uobject.is_null(), (*qp).qp_type) };
+        // SAFETY: A live object has a live device, which outlives the call.
+        let operation = unsafe { Operation::new((*qp).device, c"post_send") };
         let result = if user {
             // The ring counts; requests passed through the system call are not looked at.
             slot.ctx.doorbell()
@@ -414,13 +424,13 @@ impl<D: Device> QpOps<D> {
                 // SAFETY: The core passes a valid place.
                 unsafe { *bad_wr = chain.as_ptr() };
             }
-            return errno(result);
+            return operation.errno(result);
         };
         if result.is_err() {
             // SAFETY: The core passes a valid place.
             unsafe { *bad_wr = wr };
         }
-        errno(result)
+        operation.errno(result)
     }
 
     /// # Safety
@@ -446,7 +456,8 @@ impl<D: Device> QpOps<D> {
             // SAFETY: The core passes a valid place.
             unsafe { *bad_wr = chain.as_ptr() };
         }
-        errno(result)
+        // SAFETY: A live object has a live device, which outlives the call.
+        unsafe { Operation::new((*qp).device, c"post_recv") }.errno(result)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::device::{self, Device};
 use super::mr::{MemoryRegion, MrOps, Pinner};
-use super::qp::errno;
+use super::operation::Operation;
 use crate::bindings;
 use core::ffi::c_int;
 use core::marker::PhantomData;
@@ -130,8 +130,10 @@ impl<D: Device> Methods<D> {
         let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
         // SAFETY: The device is alive, and is so during the call.
         let (dev, pinner) = unsafe { (device::ctx::<D>(raw_dev), Pinner::new(raw_dev)) };
+        // SAFETY: As above.
+        let operation = unsafe { Operation::new(raw_dev, c"mr_add") };
         if request.flags != 0 {
-            return EINVAL.to_errno();
+            return operation.errno(Err(EINVAL));
         }
         let addition = Addition {
             addr: request.addr,
@@ -139,7 +141,7 @@ impl<D: Device> Methods<D> {
             iova: request.iova,
             rkey: request.rkey,
         };
-        errno(ctx.add(dev, &addition, &pinner).map(|now| {
+        operation.errno(ctx.add(dev, &addition, &pinner).map(|now| {
             // SAFETY: By the caller's promise.
             unsafe { report(mr, &now, state) }
         }))
@@ -157,6 +159,8 @@ impl<D: Device> Methods<D> {
         let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
         // SAFETY: The device is alive, and is so during the call.
         let dev = unsafe { device::ctx::<D>(raw_dev) };
+        // SAFETY: As above.
+        let operation = unsafe { Operation::new(raw_dev, c"mr_remove") };
         let what = match request.flags {
             bindings::RXE_RS_BY_HANDLE if request.start == 0 && request.length == 0 => {
                 Which::Handle(request.handle)
@@ -164,13 +168,13 @@ impl<D: Device> Methods<D> {
             bindings::RXE_RS_BY_RANGE if request.handle == 0 => {
                 Which::Range(request.start, request.length)
             }
-            _ => return EINVAL.to_errno(),
+            _ => return operation.errno(Err(EINVAL)),
         };
         let removal = Removal {
             rkey: request.rkey,
             what,
         };
-        errno(ctx.remove(dev, &removal).map(|now| {
+        operation.errno(ctx.remove(dev, &removal).map(|now| {
             // SAFETY: By the caller's promise.
             unsafe { report(mr, &now, state) }
         }))

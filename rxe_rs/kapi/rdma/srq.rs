@@ -6,14 +6,13 @@
 use super::device::{self, Device};
 use super::event::SrqEvents;
 use super::object::Shell;
+use super::operation::Operation;
 use super::pd::PdOps;
-use super::qp::errno;
 use super::udata::UserCall;
 use super::unsupported;
 use super::wr::RecvChain;
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::error::from_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -123,7 +122,9 @@ impl<D: Device> SrqOps<D> {
         init: *mut bindings::ib_srq_init_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*srq).device, c"create_srq") };
+        operation.run(|| {
             // SAFETY: The core passes valid arguments.
             let attr = unsafe { &mut (*init).attr };
             // SAFETY: The core filled in the type, the live device and its live domain.
@@ -165,7 +166,9 @@ impl<D: Device> SrqOps<D> {
         mask: bindings::ib_srq_attr_mask,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core filled in the live device, which outlives the call.
+        let operation = unsafe { Operation::new((*srq).device, c"modify_srq") };
+        operation.run(|| {
             // SAFETY: A live SRQ of this driver on a live device; `attr` is valid.
             let (ctx, dev, attr) =
                 unsafe { (Self::ctx(srq), device::ctx::<D>((*srq).device), &*attr) };
@@ -245,7 +248,8 @@ impl<D: Device> SrqOps<D> {
             // SAFETY: The core passes a valid place.
             unsafe { *bad_wr = chain.as_ptr() };
         }
-        errno(result)
+        // SAFETY: A live object has a live device, which outlives the call.
+        unsafe { Operation::new((*srq).device, c"post_srq_recv") }.errno(result)
     }
 }
 

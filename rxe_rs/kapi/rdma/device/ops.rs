@@ -11,11 +11,11 @@ use crate::rdma::cq::{CqOps, CqShell};
 use crate::rdma::detail::DetailOps;
 use crate::rdma::mr::MrOps;
 use crate::rdma::mw::{MwOps, MwShell};
+use crate::rdma::operation::Operation;
 use crate::rdma::pd::{self, PdOps, PdShell};
 use crate::rdma::qp::{errno, QpOps, QpShell};
 use crate::rdma::srq::{SrqOps, SrqShell};
 use crate::rdma::{mad, udata, unsupported};
-use kernel::error::from_result;
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 
@@ -120,7 +120,9 @@ impl<D: Device> Ops<D> {
         attr: *mut bindings::ib_device_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core passes a live device.
+        let operation = unsafe { Operation::new(dev, c"query_device") };
+        operation.run(|| {
             // SAFETY: The core passes a live device; `udata` is null or valid.
             let (ctx, udata) = unsafe { (ctx::<D>(dev), udata.as_ref()) };
             if udata.is_some_and(|u| u.inlen != 0 || u.outlen != 0) {
@@ -143,7 +145,8 @@ impl<D: Device> Ops<D> {
         let desc = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_NODE_DESC as c_int;
         let guid = bindings::ib_device_modify_flags_IB_DEVICE_MODIFY_SYS_IMAGE_GUID as c_int;
         if mask & !(desc | guid) != 0 {
-            return unsupported().to_errno();
+            // SAFETY: The core passes a live device.
+            return unsafe { Operation::new(dev, c"modify_device") }.errno(Err(unsupported()));
         }
         if mask & guid != 0 {
             // SAFETY: Both are valid. The core's copy is read without a lock by whoever shows it.
@@ -203,11 +206,13 @@ impl<D: Device> Ops<D> {
         _modify: *mut bindings::ib_port_modify,
     ) -> c_int {
         let reset = bindings::ib_port_modify_flags_IB_PORT_RESET_QKEY_CNTR as c_int;
+        // SAFETY: The core passes a live device.
+        let operation = unsafe { Operation::new(dev, c"modify_port") };
         if port != PORT {
-            return EINVAL.to_errno();
+            return operation.errno(Err(EINVAL));
         }
         if mask & !reset != 0 {
-            return unsupported().to_errno();
+            return operation.errno(Err(unsupported()));
         }
         if mask & reset != 0 {
             // SAFETY: The core passes a live device.
@@ -256,7 +261,9 @@ impl<D: Device> Ops<D> {
         index: u16,
         pkey: *mut u16,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: The core passes a live device.
+        let operation = unsafe { Operation::new(dev, c"query_pkey") };
+        operation.run(|| {
             if port != PORT {
                 return Err(EINVAL);
             }
@@ -277,7 +284,9 @@ impl<D: Device> Ops<D> {
         pkey: u16,
     ) -> c_int {
         // SAFETY: By the caller's promise; attributes are there while the device is registered.
-        errno(unsafe { ctx::<D>(dev) }.set_pkey(index, pkey))
+        let operation = unsafe { Operation::new(dev, c"pkey_table") };
+        // SAFETY: As above.
+        operation.errno(unsafe { ctx::<D>(dev) }.set_pkey(index, pkey))
     }
 
     /// # Safety
