@@ -67,13 +67,19 @@ impl PortKeys {
     /// # Errors
     ///
     /// `EINVAL` beyond the table, and for keys of partition 0 but [`PKey::INVALID`], which empties
-    /// the entry; `EEXIST` if another entry holds the same key.
-    fn set(&self, index: u16, key: PKey) -> Result<bool> {
+    /// the entry; `EEXIST` if another entry holds the same key; `EBUSY` if the last valid entry
+    /// would be emptied. Each with words for the kernel log.
+    fn set(&self, index: u16, key: PKey) -> Result<bool, (Error, &'static CStr)> {
+        let no_entry = (EINVAL, c"no such entry of the P_Key table");
         pkeys::check_set(self.iter(), index, key).map_err(|refusal| match refusal {
-            pkeys::Refusal::Duplicate => EEXIST,
-            _ => EINVAL,
+            pkeys::Refusal::NoEntry => no_entry,
+            pkeys::Refusal::NoPartition => {
+                (EINVAL, c"a P_Key of partition 0, which does not exist")
+            }
+            pkeys::Refusal::Duplicate => (EEXIST, c"a P_Key that another entry holds"),
+            pkeys::Refusal::Last => (EBUSY, c"the last valid P_Key cannot be removed"),
         })?;
-        let entry = self.entries.get(usize::from(index)).ok_or(EINVAL)?;
+        let entry = self.entries.get(usize::from(index)).ok_or(no_entry)?;
         let old = entry.xchg(u32::from(key.0), Full);
         Ok(old != u32::from(key.0))
     }
@@ -114,8 +120,9 @@ impl DeviceCtx {
     pub(crate) fn edit_pkeys(&self, index: u16, key: u16) -> Result {
         let changed = {
             let _one_at_a_time = self.pkey_editor.lock();
-            self.pkeys.set(index, PKey(key))?
+            self.pkeys.set(index, PKey(key))
         };
+        let changed = changed.map_err(|(error, words)| self.handle.refuse_with(error, words))?;
         if changed {
             self.handle.dispatch(PortEvent::PkeyChange);
         }

@@ -5,6 +5,8 @@
 pkeys.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 """
 import errno
+import os
+import select
 import subprocess
 import sys
 import time
@@ -152,6 +154,32 @@ def edit(names):
     put(device, 127, 0)
     put(device, 3, 0)
     assert table(device) == {0: 0xFFFF}
+
+
+def last(names):
+    """A port stays in one partition at least: its last entry can be changed, not emptied."""
+    device = names[0]
+    ctx = Context(name=device)
+    descriptors = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")}
+    opened = next(int(fd) for fd, what in descriptors.items() if what == "anon_inode:[infinibandevent]")
+    refused(errno.EBUSY, device, 0, 0)
+    put(device, 44, 0)
+    put(device, 0, 0x0007)
+    refused(errno.EBUSY, device, 0, 0)
+    put(device, 90, 0xFFFF)
+    put(device, 0, 0)
+    refused(errno.EBUSY, device, 90, 0)
+    assert table(device) == {90: 0xFFFF}, table(device)
+    put(device, 0, 0x8008)
+    put(device, 90, 0)
+    put(device, 0, 0xFFFF)
+    assert table(device) == {0: 0xFFFF}, table(device)
+    # Consumers were told of each of the six changes, and of none that was refused.
+    for _ in range(6):
+        ctx.get_async_event().ack()
+    quiet = select.poll()
+    quiet.register(opened, select.POLLIN)
+    assert not quiet.poll(200), "an event for a change that was refused"
 
 
 KEYS = {"A": 0x8001, "B": 0x0001, "C": 0x0001, "D": 0x8002}
@@ -309,8 +337,8 @@ def connection_requests(names):
         return cm(names[2], "req", "rx"), cm(names[2], "rej", "tx"), cm(names[0], "rej", "rx")
 
     for device, key in ((names[0], 0x8055), (names[2], 0x0055)):
-        put(device, 0, 0)
         put(device, 33, key)
+        put(device, 0, 0)
     a, b = Member(names[0], int(names[1]), "UD", 33), Member(names[2], int(names[3]), "UD", 33)
     try:
         a.join(b, dest=1, qkey=GSI_KEY)
@@ -331,11 +359,11 @@ def connection_requests(names):
         assert seen() == before and b.drops() == drops + 1, (before, seen())
     finally:
         for device in (names[0], names[2]):
-            put(device, 33, 0)
             put(device, 0, 0xFFFF)
+            put(device, 33, 0)
 
 
-CASES = [services, connection_requests, edit, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
+CASES = [services, connection_requests, edit, last, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])

@@ -26,10 +26,14 @@ pub enum Refusal {
     NoPartition,
     /// Another entry holds this very key.
     Duplicate,
+    /// It is the last valid entry: a port is always a member of at least one partition (IBTA vol1
+    /// 10.9.2, 14.2.5.7).
+    Last,
 }
 
-/// Whether entry `index` may be set to `key`; [`PKey::INVALID`] empties it. To be a full and a
-/// limited member of a partition at once is allowed.
+/// Whether entry `index` may be set to `key`; [`PKey::INVALID`] empties it, which the last valid
+/// entry cannot be: to leave its partition, set it to another key, or add that one first. To be a
+/// full and a limited member of a partition at once is allowed.
 ///
 /// # Errors
 ///
@@ -43,7 +47,16 @@ pub fn check_set(
         return Err(Refusal::NoEntry);
     }
     if key == PKey::INVALID {
-        return Ok(());
+        let (mut emptied, mut others) = (false, false);
+        for (at, held) in entries {
+            let valid = held.key() != 0;
+            emptied |= valid && at == index;
+            others |= valid && at != index;
+        }
+        return match emptied && !others {
+            true => Err(Refusal::Last),
+            false => Ok(()),
+        };
     }
     if key.key() == 0 {
         return Err(Refusal::NoPartition);

@@ -4,6 +4,7 @@ use super::keygen;
 use super::pkeys;
 use super::region::Access;
 use crate::ids::{PKey, RKey};
+use proptest::prelude::*;
 
 #[test]
 fn pkey_table() {
@@ -31,6 +32,56 @@ fn pkey_table() {
     assert_eq!(find(0x0043), None);
     assert_eq!(find(0x0000), None);
     assert_eq!(find(0x8000), None);
+}
+
+fn check(table: &[PKey], index: u16, key: u16) -> Result<(), pkeys::Refusal> {
+    pkeys::check_set((0..).zip(table.iter().copied()), index, PKey(key))
+}
+
+#[test]
+fn last_valid_pkey_stays() {
+    let mut table: Vec<PKey> = (0..pkeys::LEN).map(pkeys::initial).collect();
+    assert_eq!(check(&table, 0, 0), Err(pkeys::Refusal::Last));
+    // Emptying empty entries, and moving to another partition, leaves one.
+    assert_eq!(check(&table, 1, 0), Ok(()));
+    assert_eq!(check(&table, 0, 0x0001), Ok(()));
+    table[127] = PKey(0x0001);
+    assert_eq!(check(&table, 0, 0), Ok(()));
+    table[0] = PKey::INVALID;
+    assert_eq!(check(&table, 127, 0), Err(pkeys::Refusal::Last));
+    assert_eq!(check(&table, 128, 0), Err(pkeys::Refusal::NoEntry));
+    // What has no partition in its lower 15 bits is no valid entry.
+    table[3] = PKey(0x8000);
+    assert_eq!(check(&table, 127, 0), Err(pkeys::Refusal::Last));
+    assert_eq!(check(&table, 3, 0), Ok(()));
+}
+
+proptest! {
+    /// Whatever is tried, a table keeps a valid entry, and only what the rules name is refused.
+    #[test]
+    fn a_partition_is_always_left(
+        edits in prop::collection::vec((0u16..6, prop_oneof![Just(0u16), 1u16..4, 0x8000u16..0x8004]), 1..80),
+    ) {
+        let mut table: Vec<PKey> = (0..pkeys::LEN).map(pkeys::initial).collect();
+        for (index, key) in edits {
+            let at = usize::from(index);
+            let rest = || table.iter().enumerate().filter(move |(n, _)| *n != at).map(|(_, key)| *key);
+            let wanted = if key == 0x8000 {
+                Err(pkeys::Refusal::NoPartition)
+            } else if key == 0 && table[at] != PKey::INVALID && rest().all(|key| key == PKey::INVALID) {
+                Err(pkeys::Refusal::Last)
+            } else if key != 0 && rest().any(|held| held == PKey(key)) {
+                Err(pkeys::Refusal::Duplicate)
+            } else {
+                Ok(())
+            };
+            prop_assert_eq!(check(&table, index, key), wanted);
+            if wanted.is_ok() {
+                table[at] = PKey(key);
+            }
+            prop_assert!(table.iter().any(|key| key.key() != 0));
+        }
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::io;
 /// Bit of a P_Key that tells a full member.
 const FULL: u16 = 0x8000;
 /// Errors of the driver's attribute, as Linux numbers them.
+const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
 
@@ -138,6 +139,10 @@ fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::E
         );
     }
     match error.raw_os_error() {
+        Some(EBUSY) => Error::new(
+            format!("entry {index} is the last valid one of {name}, and a port keeps at least one"),
+            format!("set it to another key: rxectl pkey set {name} {index} KEY; or add that one first: rxectl pkey add {name} KEY"),
+        ),
         Some(EEXIST) => Error::new(
             format!("another entry of {name} holds the partition of {key:#06x} already"),
             format!("find it and change it: rxectl pkey list {name}"),
@@ -271,6 +276,19 @@ mod tests {
         assert_eq!(same_partition(&entries, 0x0001).unwrap().index, 3);
         assert_eq!(same_partition(&entries, 0x7fff).unwrap().index, 0);
         assert!(same_partition(&entries, 0x8003).is_none());
+    }
+
+    #[test]
+    fn last_entry() {
+        let device = Device {
+            name: "rxe0".into(),
+            driver: Driver::RxeRs,
+        };
+        let error = io::Error::from_raw_os_error(EBUSY);
+        let said = format!("{:?}", explain(&device, 4, 0, 128, &error));
+        for part in ["entry 4", "last valid", "pkey set rxe0 4", "pkey add rxe0"] {
+            assert!(said.contains(part), "{part} is missing: {said}");
+        }
     }
 
     #[test]
