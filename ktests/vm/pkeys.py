@@ -28,6 +28,10 @@ def attribute(device):
     return f"/sys/class/infiniband/{device}/pkey_table"
 
 
+# enum ibv_device_cap_flags: the device counts packets of other partitions, and with other Q_Keys.
+BAD_PKEY_CNTR, BAD_QKEY_CNTR = 1 << 1, 1 << 2
+
+
 def put(device, index, key):
     with open(attribute(device), "w") as table:
         table.write(f"{index} {key:#x}\n")
@@ -180,6 +184,33 @@ def last(names):
     quiet = select.poll()
     quiet.register(opened, select.POLLIN)
     assert not quiet.poll(200), "an event for a change that was refused"
+
+
+def violations(names):
+    """The device says that it counts violations of both keys, and the counters move by what was sent."""
+    for device in (names[0], names[2]):
+        flags = Context(name=device).query_device().device_cap_flags
+        assert flags & BAD_PKEY_CNTR and flags & BAD_QKEY_CNTR, f"{device}: {flags:#x}"
+    put(names[0], 12, 0x8031)
+    a, b = two(names, "UD", 12, 0)
+    try:
+        port = b.ctx.query_port(1)
+        for _ in range(3):
+            a.send(b"of another partition")
+            a.complete()
+        b.quiet(0.1)
+        now = b.ctx.query_port(1)
+        assert (now.bad_pkey_cntr, now.qkey_viol_cntr) == (port.bad_pkey_cntr + 3, port.qkey_viol_cntr), now
+    finally:
+        put(names[0], 12, 0)
+    a, b = two(names, "UD", 0, 0)
+    port = b.ctx.query_port(1)
+    for _ in range(2):
+        a.send(b"with another key", qkey=QKEY + 1)
+        a.complete()
+    b.quiet(0.1)
+    now = b.ctx.query_port(1)
+    assert (now.bad_pkey_cntr, now.qkey_viol_cntr) == (port.bad_pkey_cntr, port.qkey_viol_cntr + 2), now
 
 
 KEYS = {"A": 0x8001, "B": 0x0001, "C": 0x0001, "D": 0x8002}
@@ -363,7 +394,7 @@ def connection_requests(names):
             put(device, 33, 0)
 
 
-CASES = [services, connection_requests, edit, last, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
+CASES = [services, connection_requests, edit, last, violations, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
