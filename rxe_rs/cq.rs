@@ -75,8 +75,9 @@ use rxe_proto::{
     ids::RKey,
 };
 
-/// Most completions of a queue.
-pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
+/// Most completions of a queue: what 512 queue pairs of 512 requests each can have, and 16 MiB of the
+/// process's memory. `rdma_rxe` offers 2^20 - 1, which no program is known to ask for.
+pub(crate) const MAX_CQE: u32 = (1 << 18) - 2;
 
 /// Bytes of an element in the user's ring: 48 are used.
 const CQE_BYTES: usize = 64;
@@ -235,6 +236,14 @@ impl CqRing {
             Store::Kernel(ring) => u32::try_from(ring.len).unwrap_or(u32::MAX),
         }
     }
+
+    /// Times that the process's index was one that it cannot have.
+    fn repairs(&self) -> u32 {
+        match &self.store {
+            Store::User(ring) => ring.repairs(),
+            Store::Kernel(_) => 0,
+        }
+    }
 }
 
 impl CqCtx {
@@ -302,8 +311,7 @@ impl CqCtx {
         if cqe == 0 || cqe > MAX_CQE {
             return Err(EINVAL);
         }
-        let slots = cqe.wrapping_add(1).next_power_of_two();
-        let ring = CompletionRing::new(slots, CQE_BYTES)?;
+        let ring = CompletionRing::new(cqe, CQE_BYTES)?;
         let map = user.map(ring.buffer())?;
         Ok((ring, map))
     }
@@ -381,16 +389,17 @@ impl CompletionQueue for CqCtx {
         let granted = ring.capacity();
         // Nothing may fail once the process has been told.
         user.respond(&map_info(&map)?)?;
-        let old = {
+        let (old, unread) = {
             let mut guard = self.ring.lock();
             let Store::User(current) = &mut guard.store else {
                 return Err(EINVAL);
             };
-            if current.len() > granted || !current.copy_to(&mut ring) {
-                return Err(EINVAL);
-            }
-            core::mem::replace(current, ring)
+            let unread = ring.succeed(current)?;
+            (core::mem::replace(current, ring), unread)
         };
+        // What completes meanwhile goes behind these. The process does not look before the call
+        // has returned, nor does another one change the size: `held` is locked.
+        unread.copy();
         let old_map = held.replace(map);
         drop(held);
         drop((old, old_map));
@@ -408,13 +417,17 @@ impl CompletionQueue for CqCtx {
     }
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
-        let (waiting, overflowed, notifier) = {
+        let (waiting, overflowed, repairs, notifier) = {
             let ring = self.ring.lock();
-            (ring.len(), ring.overflowed, ring.notifier.clone())
+            let notifier = ring.notifier.clone();
+            (ring.len(), ring.overflowed, ring.repairs(), notifier)
         };
         to.number(c"waiting", waiting)?;
         to.number(c"armed", u32::from(notifier.is_armed()))?;
         to.number(c"overflowed", u32::from(overflowed))?;
+        if repairs != 0 {
+            to.number(c"index_repairs", repairs)?;
+        }
         self.notify.describe(to)?;
         if let Some((count, period_us)) = notifier.moderation() {
             to.number(c"moderation_count", u32::from(count))?;
@@ -425,6 +438,10 @@ impl CompletionQueue for CqCtx {
 
     fn arm(&self, what: Arm) -> bool {
         let mut ring = self.ring.lock();
+        if let Store::User(user) = &mut ring.store {
+            // The process is about to look itself.
+            user.look();
+        }
         ring.notifier.arm(match what {
             Arm::Solicited => Wanted::Solicited,
             Arm::Next => Wanted::Any,

@@ -6,6 +6,7 @@ cq.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 
 Case names are the functions below. librxe has no call that moderates a queue: the command goes to the kernel as it is.
 """
+import ctypes
 import errno
 import os
 import random
@@ -19,6 +20,9 @@ import time
 from pyverbs.device import Context
 import pyverbs.enums as e
 
+import rings
+import uverbs
+from srq import async_event
 from status import End, notified, pair
 
 EXTENDED, MODIFY_CQ = 0x80000000, 57
@@ -47,6 +51,12 @@ def refused(code, *arguments, **more):
         assert error.errno == code, error
         return
     raise AssertionError(f"{arguments[1:]} {more} was accepted")
+
+
+def soon(true, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "not in time"
 
 
 def drain(end):
@@ -273,7 +283,134 @@ def vectors_torn_down(names):
             thing.close()
 
 
-CASES = [moderation_limits, moderation_bad, moderation_period, moderation_count, moderation_solicited, moderation_changed,
+def word(ring, offset):
+    return int.from_bytes(ctypes.string_at(ring.address + offset, 4), "little")
+
+
+def slot_id(ring, index):
+    """The number of the work request whose completion is in a slot."""
+    return int.from_bytes(ctypes.string_at(ring.address + rings.HEADER + ((index & ring.mask) << ring.log2), 8), "little")
+
+
+def ring_of(end):
+    """The mapped ring of an end's completion queue: no other one in the process is of that size."""
+    found = [ring for ring in rings.mapped() if ring.log2 == 6 and ring.mask >= end.cq.cqe and ring.mask // 2 < end.cq.cqe]
+    assert len(found) == 1, [(ring.log2, ring.mask) for ring in rings.mapped()]
+    return found[0]
+
+
+def drain_as_old(ring):
+    """Takes all completions as librxe 44 to 52 does in ibv_start_poll(), ibv_next_poll() until there is no more, ibv_end_poll(): the index is
+    one past the driver's then. Returns their numbers."""
+    index, got = word(ring, rings.CONSUMER), []
+    if index == word(ring, rings.PRODUCER):
+        return got
+    while True:
+        got.append(slot_id(ring, index))
+        index = index + 1 & ring.mask
+        if index == word(ring, rings.PRODUCER):
+            ring.number(rings.CONSUMER, index)
+            break
+    ring.number(rings.CONSUMER, index + 1 & ring.mask)
+    return got
+
+
+def old_library(names):
+    """Such a library gets every completion once, and its queue pairs live. A queue that is really full still fails."""
+    a, b = pair(names, depth=14, b_depth=64)
+    ring, rng = ring_of(a), random.Random(5)
+    capacity, number = a.cq.cqe, 0
+    remote = (b.mr.buf, b.mr.rkey)
+
+    def post(count):
+        nonlocal number
+        for _ in range(count):
+            number += 1
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(1), wr_id=number, remote=remote)
+        soon(lambda: slot_id(ring, word(ring, rings.PRODUCER) - 1) == number)
+
+    with open("/proc/cpuinfo") as info:
+        turns = 10000 if "User Mode Linux" in info.read() else 2500
+    for turn in range(turns):
+        if turn % 50 == 1:
+            # Who asks to be told is put right at once, for it looks next.
+            a.cq.req_notify(0)
+            assert word(ring, rings.CONSUMER) == word(ring, rings.PRODUCER), f"turn {turn}"
+        count = rng.choice((1, 1, 2)) if turn % 500 else capacity
+        first = number + 1
+        for part in range(0, count, 14):
+            post(min(14, count - part))
+        got = drain_as_old(ring)
+        assert got == list(range(first, first + count)), f"turn {turn}, {count} of them: {got}"
+    assert a.state() == b.state() == e.IBV_QPS_RTS
+    assert async_event(a.ctx, 0.2) is None, "an event"
+    repairs = re.findall(r"drv_index_repairs (\d+)", subprocess.run(["rdma", "-dd", "resource", "show", "cq"], capture_output=True, text=True,
+                                                                    check=True).stdout)
+    # What the last turn left has not been looked at yet.
+    assert repairs == [str(turns - 1)], repairs
+    for _ in range(capacity // 14):
+        post(14)
+    post(capacity % 14)
+    assert a.state() == e.IBV_QPS_RTS
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(1), remote=remote)
+    events = sorted(async_event(a.ctx, 5) for _ in range(2))
+    assert events == sorted((e.IBV_EVENT_CQ_ERR, e.IBV_EVENT_QP_FATAL)), events
+
+
+def resize_raw(end, size):
+    """Changes the size without the library's knowledge; returns the mapped ring."""
+    answer = ctypes.create_string_buffer(64)
+    command_of = struct.pack("=QII", ctypes.addressof(answer), handle_of(end.cq), size)
+    uverbs.command(end.ctx.cmd_fd, rings.RESIZE_CQ, command_of, 24)
+    offset, length = struct.unpack_from("=QI", answer.raw, 8)
+    return rings.Ring(rings.LIBC.mmap(None, length, 3, 1, end.ctx.cmd_fd, offset), length)
+
+
+def hostile_index(names):
+    """What a process says that it has not consumed decides nothing: a queue never holds more than was completed, whatever its index, and
+    changing its size moves that much."""
+    a, b = pair(names, depth=14, b_depth=64)
+    ring, rng, number = ring_of(a), random.Random(6), 0
+    remote = (b.mr.buf, b.mr.rkey)
+    sizes = (14, 100, 1000, a.ctx.query_device().max_cqe)
+    for turn in range(300):
+        count = rng.randrange(5)
+        before = word(ring, rings.PRODUCER)
+        for _ in range(count):
+            number += 1
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(1), wr_id=number, remote=remote)
+        soon(lambda: word(ring, rings.PRODUCER) == (before + count & ring.mask))
+        past = rng.choice((1, 2, ring.mask - count, rng.getrandbits(20)))
+        ring.number(rings.CONSUMER, before + count + past)
+        sane = (past & ring.mask) >= (ring.mask + 1 - count)
+        ring = resize_raw(a, sizes[turn % 4])
+        held = word(ring, rings.PRODUCER) - word(ring, rings.CONSUMER) & ring.mask
+        assert held <= count and (sane or held == 0), f"turn {turn}: {held} of {count}"
+        assert [slot_id(ring, n) for n in range(held)] == list(range(number + 1 - held, number + 1)), f"turn {turn}"
+        ring.number(rings.CONSUMER, word(ring, rings.PRODUCER))
+    assert a.state() == e.IBV_QPS_RTS
+    assert async_event(a.ctx, 0.2) is None, "an event"
+
+
+def resized_under_traffic(names):
+    """Completions that arise while the size changes are neither lost, doubled nor moved past others."""
+    a, b = pair(names, depth=60, size=1 << 20, b_depth=250)
+    rng, number, seen = random.Random(7), 0, 0
+    for turn in range(60):
+        posted = rng.randrange(20, 60)
+        for _ in range(posted):
+            number += 1
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(rng.choice((1, 5000))), wr_id=number, remote=(b.mr.buf, b.mr.rkey))
+        deadline = time.monotonic() + 20
+        while seen < number:
+            a.cq.resize(rng.choice((70, 200, 1000)))
+            for wc in a.cq.poll(rng.randrange(1, 70))[1] or []:
+                seen += 1
+                assert wc.status == e.IBV_WC_SUCCESS and wc.wr_id == seen, f"turn {turn}: {wc.wr_id} instead of {seen}, status {wc.status}"
+            assert time.monotonic() < deadline, f"turn {turn}: {seen} of {number}"
+
+
+CASES = [old_library, hostile_index, resized_under_traffic, moderation_limits, moderation_bad, moderation_period, moderation_count, moderation_solicited, moderation_changed,
          moderation_loses_nothing, moderation_under_traffic, moderation_torn_down, vectors, vectors_torn_down]
 
 if __name__ == "__main__":

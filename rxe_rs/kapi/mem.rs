@@ -4,6 +4,7 @@
 pub mod demand;
 mod dma;
 mod dmabuf;
+mod occupancy;
 mod pages;
 pub mod ring;
 mod shared;

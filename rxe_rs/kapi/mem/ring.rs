@@ -5,6 +5,7 @@
 //! element size are kept privately, the own index too, and the other side's index is masked each
 //! time it is read. Elements are copied exactly once.
 
+use super::occupancy::Occupancy;
 use super::SharedBuf;
 use crate::bindings;
 use core::mem::offset_of;
@@ -107,7 +108,8 @@ impl Ring {
     /// Copies a whole element from a ring with elements of the same size.
     fn copy_from(&self, index: u32, from: &Ring, from_index: u32) {
         let len = self.size().min(from.size());
-        // SAFETY: Both elements are in bounds, of different buffers: see `UserRing::adopt`.
+        // SAFETY: Both elements are in bounds, of different buffers: `UserRing::adopt` and
+        // `CompletionRing::succeed` see to that.
         unsafe { core::ptr::copy_nonoverlapping(from.slot(from_index), self.slot(index), len) };
     }
 
@@ -254,21 +256,34 @@ impl UserRing {
 /// A ring that the kernel fills and user space empties: completion queues.
 pub struct CompletionRing {
     ring: Ring,
-    produced: u32,
+    account: Occupancy,
+    /// Times that the process's index was one that it cannot have.
+    repairs: u32,
+}
+
+/// Elements that a ring which is not used any more holds for the one that took its place.
+#[must_use = "they are still to be copied"]
+pub struct Unread {
+    from: Ring,
+    first: u32,
+    to: Ring,
+    count: u32,
 }
 
 impl CompletionRing {
-    /// A ring of `slots` elements of `size` bytes; both are powers of two, `size` is at least 64.
-    ///
-    /// One slot always stays empty.
+    /// A ring for at least `count` elements of `size` bytes; `size` is a power of two and at least
+    /// 64.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for other numbers or beyond 1 GiB, `ENOMEM`.
-    pub fn new(slots: u32, size: usize) -> Result<Self> {
+    /// `EINVAL` for other sizes or beyond 1 GiB, `ENOMEM`.
+    pub fn new(count: u32, size: usize) -> Result<Self> {
+        let ring = Ring::new(Occupancy::slots_for(count).ok_or(EINVAL)?, size)?;
+        let account = Occupancy::new(ring.mask).ok_or(EINVAL)?;
         Ok(Self {
-            ring: Ring::new(slots, size)?,
-            produced: 0,
+            ring,
+            account,
+            repairs: 0,
         })
     }
 
@@ -279,13 +294,14 @@ impl CompletionRing {
 
     /// Elements the ring can hold.
     pub fn capacity(&self) -> u32 {
-        self.ring.mask
+        self.account.capacity()
     }
 
     /// Elements the process has not consumed.
     #[inline]
     pub fn len(&self) -> u32 {
-        self.produced.wrapping_sub(self.ring.load(Index::Consumer)) & self.ring.mask
+        let index = self.ring.load(Index::Consumer);
+        self.account.unread(index).unwrap_or(0)
     }
 
     /// Nothing waits.
@@ -293,31 +309,72 @@ impl CompletionRing {
         self.len() == 0
     }
 
+    /// Times that the process's index was one that it cannot have.
+    pub fn repairs(&self) -> u32 {
+        self.repairs
+    }
+
+    /// Reads the process's index. One that it cannot have is set right in the ring, before the next
+    /// element is published: the process finds that one then.
+    #[inline]
+    pub fn look(&mut self) {
+        if !self.account.consume(self.ring.load(Index::Consumer)) {
+            self.repair();
+        }
+    }
+
+    #[cold]
+    fn repair(&mut self) {
+        self.repairs = self.repairs.saturating_add(1);
+        self.ring.store(Index::Consumer, self.account.produced());
+    }
+
     /// Appends an element; false if the ring is full.
     #[inline]
     pub fn push(&mut self, element: &[u8]) -> bool {
-        if self.len() == self.ring.mask {
+        self.look();
+        let Some(slot) = self.account.produce() else {
             return false;
-        }
-        self.ring.write(self.produced, element);
-        self.produced = self.produced.wrapping_add(1) & self.ring.mask;
-        self.ring.store(Index::Producer, self.produced);
+        };
+        self.ring.write(slot, element);
+        self.ring.store(Index::Producer, self.account.produced());
         true
     }
 
-    /// Appends all elements not consumed to `to`, oldest first, as far as they fit; true if all
-    /// did.
-    pub fn copy_to(&self, to: &mut CompletionRing) -> bool {
-        let count = self.len();
-        let mut element = [0; 64];
-        let mut index = self.produced.wrapping_sub(count);
-        for _ in 0..count {
-            let len = self.ring.read(index, &mut element);
-            if !to.push(element.get(..len).unwrap_or(&element)) {
-                return false;
-            }
-            index = index.wrapping_add(1);
+    /// Makes room in this ring, which nobody has used yet, for what `old` holds: it can take the
+    /// place of `old` at once, and what is appended comes behind. [`Unread::copy`] fills the room,
+    /// before the process is let go on. Takes the same time whatever is held.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `old` holds more than fits, or is of other elements; nothing has changed then.
+    pub fn succeed(&mut self, old: &mut CompletionRing) -> Result<Unread> {
+        let same = Arc::ptr_eq(&self.ring.buf, &old.ring.buf);
+        if same || self.ring.size() != old.ring.size() {
+            return Err(EINVAL);
         }
-        true
+        old.look();
+        let count = old.len();
+        if !self.account.start_with(count) {
+            return Err(EINVAL);
+        }
+        self.repairs = old.repairs;
+        self.ring.store(Index::Producer, count);
+        Ok(Unread {
+            from: old.ring.clone(),
+            first: old.account.produced().wrapping_sub(count),
+            to: self.ring.clone(),
+            count,
+        })
+    }
+}
+
+impl Unread {
+    /// Copies the elements to where there is room for them. Process context, no lock held.
+    pub fn copy(self) {
+        for n in 0..self.count {
+            let index = self.first.wrapping_add(n);
+            self.to.copy_from(n, &self.from, index);
+        }
     }
 }
