@@ -43,16 +43,20 @@ pub(crate) enum Traffic {
     TxErrors,
     /// How often the network device went down.
     LinkDowned,
+    /// Datagrams to the RoCE port that processes of the namespace were not allowed to send. Counted
+    /// by the namespace's [endpoint](rxe_kapi::net::udp_tunnel::UdpEndpoint).
+    Refused,
 }
 
 impl Traffic {
-    const NAMES: [&'static str; 6] = [
+    const NAMES: [&'static str; 7] = [
         "sent_pkts",
         "sent_bytes",
         "rcvd_pkts",
         "rcvd_bytes",
         "send_err",
         "link_downed",
+        "egress_guard_drops",
     ];
 
     const fn index(self) -> usize {
@@ -63,6 +67,7 @@ impl Traffic {
             Self::RxBytes => 3,
             Self::TxErrors => 4,
             Self::LinkDowned => 5,
+            Self::Refused => 6,
         }
     }
 }
@@ -241,6 +246,14 @@ impl Counters {
     /// Traffic of one kind.
     pub(crate) fn total(&self, what: Traffic) -> u64 {
         self.sum(what.index())
+    }
+
+    /// Puts a number that is not counted here into what [`read_without`](Self::read_without) filled
+    /// in.
+    pub(crate) fn put(to: &mut [u64], what: Traffic, n: u64) {
+        if let Some(to) = to.get_mut(what.index()) {
+            *to = n;
+        }
     }
 
     /// Sums everything into `to` but what is in `others`, which is counted here first.

@@ -9,7 +9,8 @@ use crate::{
     },
     counters::{
         self,
-        Counters, //
+        Counters,
+        Traffic, //
     },
     cq::{
         CqCtx,
@@ -288,6 +289,9 @@ impl Device for DeviceCtx {
 
     fn counters(&self, to: &mut [u64]) {
         self.counters.read_without(&self.bound, to);
+        let endpoint = self.endpoint.lock();
+        let refused = endpoint.as_ref().map_or(0, |endpoint| endpoint.refused());
+        Counters::put(to, Traffic::Refused, refused);
     }
 
     fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> Answer {

@@ -68,6 +68,10 @@ module! {
             default: 0,
             description: "1: the link type is rxe, as that of rdma_rxe, instead of rxe_rs",
         },
+        egress_guard: u8 {
+            default: 1,
+            description: "0: processes without CAP_NET_RAW may send to the RoCE port, so forge packets (for RoCE stacks and generators in user space)",
+        },
     },
 }
 
@@ -85,6 +89,12 @@ fn link_type() -> &'static CStr {
         0 => c"rxe_rs",
         _ => c"rxe",
     }
+}
+
+/// Whether the RoCE port of a namespace with a link is out of reach of ordinary sockets.
+fn egress_guard() -> bool {
+    let value = module_parameters::egress_guard.value();
+    *Borrow::<u8>::borrow(&value) != 0
 }
 
 impl Link for RxeLink {
@@ -116,7 +126,7 @@ impl kernel::Module for RxeRs {
         let alone = Exclusion::new().inspect_err(|_| {
             pr_err!("rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
         })?;
-        let net = net::Registration::new()?;
+        let net = net::Registration::new(egress_guard())?;
         let (token, gone) = exit_pair()?;
         let demux = Arc::pin_init(Demux::new(token)?, GFP_KERNEL)?;
         let filled = DEMUX.set(demux.clone())?;

@@ -59,7 +59,7 @@ int rxe_dev_join(struct net_device *dev, const u8 *group);
 void rxe_dev_leave(struct net_device *dev, const u8 *group);
 
 /* The UDP port of a network namespace. `receive` takes over the buffer. */
-int rxe_net_init(void);
+int rxe_net_init(bool guarded);
 void rxe_net_exit(void);
 typedef void (*rxe_receive_t)(struct sk_buff *skb);
 struct rxe_endpoint;
@@ -67,6 +67,14 @@ struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
 				       rxe_receive_t receive);
 void rxe_endpoint_close(struct rxe_endpoint *ep);
 bool rxe_endpoint_has_ipv6(const struct rxe_endpoint *ep);
+u64 rxe_endpoint_refused(const struct rxe_endpoint *ep);
+
+/* Who may send to that port (shim_guard.c). Process context. */
+struct rxe_guard;
+struct rxe_guard *rxe_guard_start(struct net *net, u16 port);
+void rxe_guard_stop(struct rxe_guard *guard);
+void rxe_guard_free(struct rxe_guard *guard);
+u64 rxe_guard_refused(const struct rxe_guard *guard);
 
 /* Ethernet frames. `receive` gets what the device receives. */
 typedef void (*rxe_frame_t)(void *context, const u8 *frame, u32 len);

@@ -24,11 +24,13 @@ struct rxe_endpoint {
 	struct socket *sock6;
 	struct nf_hook_ops hooks[2];
 	bool hooked;
+	struct rxe_guard *guard;	/* null if it is switched off */
 };
 
 static LIST_HEAD(rxe_endpoints);
 static DEFINE_MUTEX(rxe_endpoints_lock);
 static bool rxe_net_ready;
+static bool rxe_net_guarded;
 
 /* Confirms a new connection's first packet nowhere but behind us: let it go the ordinary way. */
 static bool rxe_ct_wants(const struct sk_buff *skb)
@@ -136,6 +138,8 @@ static void rxe_endpoint_stop(struct rxe_endpoint *ep)
 	if (ep->hooked)
 		nf_unregister_net_hooks(ep->net, ep->hooks,
 					ARRAY_SIZE(ep->hooks));
+	if (ep->guard && ep->net)
+		rxe_guard_stop(ep->guard);
 	if (ep->sock6)
 		udp_tunnel_sock_release(ep->sock6->sk);
 	if (ep->sock4)
@@ -173,6 +177,15 @@ static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
 	if (err)
 		goto fail;
 	ep->hooked = true;
+	if (rxe_net_guarded) {
+		struct rxe_guard *guard = rxe_guard_start(net, ntohs(port));
+
+		if (IS_ERR(guard)) {
+			err = PTR_ERR(guard);
+			goto fail;
+		}
+		ep->guard = guard;
+	}
 	return ep;
 fail:
 	rxe_endpoint_stop(ep);
@@ -211,6 +224,7 @@ void rxe_endpoint_close(struct rxe_endpoint *ep)
 	if (!--ep->users) {
 		list_del(&ep->list);
 		rxe_endpoint_stop(ep);
+		rxe_guard_free(ep->guard);
 		kfree(ep);
 	}
 	mutex_unlock(&rxe_endpoints_lock);
@@ -233,7 +247,7 @@ static struct pernet_operations rxe_net_ops = {
 	.exit = rxe_net_end,
 };
 
-int rxe_net_init(void)
+int rxe_net_init(bool guarded)
 {
 	int err = register_pernet_subsys(&rxe_net_ops);
 
@@ -241,6 +255,7 @@ int rxe_net_init(void)
 		return err;
 	mutex_lock(&rxe_endpoints_lock);
 	rxe_net_ready = true;
+	rxe_net_guarded = guarded;
 	mutex_unlock(&rxe_endpoints_lock);
 	return 0;
 }
@@ -252,6 +267,12 @@ void rxe_net_exit(void)
 	mutex_unlock(&rxe_endpoints_lock);
 	unregister_pernet_subsys(&rxe_net_ops);
 	rxe_tx_release_pages();
+}
+
+/* Datagrams that the egress guard has refused since the port was opened. */
+u64 rxe_endpoint_refused(const struct rxe_endpoint *ep)
+{
+	return ep->guard ? rxe_guard_refused(ep->guard) : 0;
 }
 
 bool rxe_endpoint_has_ipv6(const struct rxe_endpoint *ep)

@@ -21,12 +21,15 @@ pub struct Registration(());
 impl Registration {
     /// Registers. Process context.
     ///
+    /// `guarded` says whether sending to the UDP port of an endpoint takes CAP_NET_RAW in its
+    /// network namespace.
+    ///
     /// # Errors
     ///
     /// What the kernel returns.
-    pub fn new() -> Result<Self> {
+    pub fn new(guarded: bool) -> Result<Self> {
         // SAFETY: No requirement; undone once, by `drop`.
-        kernel::error::to_result(unsafe { crate::bindings::rxe_net_init() })?;
+        kernel::error::to_result(unsafe { crate::bindings::rxe_net_init(guarded) })?;
         Ok(Self(()))
     }
 }

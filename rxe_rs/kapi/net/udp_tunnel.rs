@@ -58,6 +58,13 @@ impl<R: Receive> UdpEndpoint<R> {
         unsafe { bindings::rxe_endpoint_has_ipv6(self.raw.as_ptr()) }
     }
 
+    /// Datagrams to the port that processes of the namespace tried to send without the capability,
+    /// since it was opened.
+    pub fn refused(&self) -> u64 {
+        // SAFETY: The endpoint is open.
+        unsafe { bindings::rxe_endpoint_refused(self.raw.as_ptr()) }
+    }
+
     /// # Safety
     ///
     /// As of [`RxSkb::new`].

@@ -55,7 +55,7 @@ impl Group {
         ];
         if TRAFFIC.contains(&name) {
             Self::Traffic
-        } else if DropReason::ALL.iter().any(|drop| drop.as_str() == name) {
+        } else if name == GUARD || DropReason::ALL.iter().any(|drop| drop.as_str() == name) {
             Self::Drops
         } else if name == "link_downed" || Count::ALL.iter().any(|count| count.name() == name) {
             Self::Events
@@ -64,6 +64,9 @@ impl Group {
         }
     }
 }
+
+/// Datagrams to the RoCE port that processes of the device's namespace were not allowed to send.
+pub const GUARD: &str = "egress_guard_drops";
 
 /// What a reason of dropped packets usually means.
 fn advice(name: &str) -> &'static str {
@@ -81,6 +84,7 @@ fn advice(name: &str) -> &'static str {
         "page_wait_dropped" => {
             "memory on demand came too late: let programs prefetch or touch it before"
         }
+        GUARD => "a local process without CAP_NET_RAW sends to UDP port 4791: dmesg says which",
         "send_err" => "the network device or a route refused packets",
         _ => "",
     }
@@ -263,6 +267,7 @@ mod tests {
         }
         assert_eq!(Group::of("sent_bytes"), Group::Traffic);
         assert_eq!(Group::of("link_downed"), Group::Events);
+        assert_eq!(Group::of(GUARD), Group::Drops);
         assert_eq!(Group::of("ack_deferred"), Group::Other);
     }
 

@@ -136,6 +136,24 @@ fn doctor_finds_each_fault() {
 }
 
 #[test]
+fn doctor_tells_of_refused_datagrams() {
+    let machine = Machine::healthy("guard");
+    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/egress_guard_drops";
+    machine.put(counter, "0\n");
+    assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
+    machine.put(counter, "17\n");
+    let text = machine.good(&["doctor"]);
+    assert!(
+        text.contains("note  rxe0: 17 datagrams to UDP port 4791 refused"),
+        "{text}"
+    );
+    assert!(text.contains("egress_guard=0"), "{text}");
+    let counters = machine.good(&["counters"]);
+    assert!(counters.contains("egress_guard_drops"), "{counters}");
+    assert!(counters.contains("dmesg says which"), "{counters}");
+}
+
+#[test]
 fn doctor_reads_a_module_file() {
     let machine = Machine::healthy("module");
     machine.put("/good.ko", "\0vermagic=7.3.4-test SMP \0");

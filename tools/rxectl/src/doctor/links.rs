@@ -2,6 +2,7 @@
 //! What may be wrong with a link: its driver, its port, its MTU, its addresses.
 
 use super::Report;
+use crate::counters::GUARD;
 use crate::device::{Device, Driver};
 use crate::host::Host;
 use crate::status::{self, Status};
@@ -99,6 +100,21 @@ fn link(status: &Status, report: &mut Report) {
     }
 }
 
+/// Whether processes of the namespace have tried to make packets of their own.
+fn guard(host: &Host, device: &Device, report: &mut Report) {
+    if let Some(refused) = device.counter(host, GUARD).filter(|refused| *refused > 0) {
+        report.note(
+            &device.name,
+            format!(
+                "{refused} datagrams to UDP port 4791 refused, of local processes without CAP_NET_RAW: \
+                 forged packets, or a program that speaks RoCE by itself"
+            ),
+            "dmesg | grep 'UDP port 4791 refused' shows whose they are; \
+             such a program needs CAP_NET_RAW, or the module its parameter egress_guard=0",
+        );
+    }
+}
+
 /// Looks at every software RoCE device.
 pub(super) fn examine(host: &Host, report: &mut Report) {
     let devices = Device::all(host);
@@ -122,5 +138,6 @@ pub(super) fn examine(host: &Host, report: &mut Report) {
             );
         }
         link(&status, report);
+        guard(host, device, report);
     }
 }

@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The egress guard: who may send to the RoCE port out of a namespace with a link, by every way in which datagrams are sent.
+
+guard.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B FROM-ADDRESS TO-ADDRESS CASE
+
+The devices stand on va in namespace a and on vb in namespace b. A stranger is a process of user 65534 in namespace a; what gets out is
+seen by a packet socket where it would arrive. Everything is done by a process with CAP_NET_RAW too: that must get through.
+"""
+import ctypes
+import errno
+import json
+import os
+import socket
+import struct
+import sys
+import time
+import traceback
+import zlib
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import sending
+from status import pair, pattern
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+PR_SET_KEEPCAPS, CAPSET, CAP_NET_RAW = 8, 126, 13
+NOBODY = 65534
+PORT = 4791
+ETH_P_ALL = 3
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(netns):
+    with open(f"/run/netns/{netns}", "rb") as there:
+        os.setns(there.fileno(), CLONE_NEWNET)
+
+
+def within(netns, what):
+    """Runs `what` in a network namespace: the sockets that it makes stay there."""
+    with open("/proc/self/ns/net", "rb") as here:
+        enter(netns)
+        try:
+            return what()
+        finally:
+            os.setns(here.fileno(), CLONE_NEWNET)
+
+
+def become_nobody(capability=None):
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    assert libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    bits = 0 if capability is None else 1 << capability
+    header, data = struct.pack("=Ii", 0x20080522, 0), struct.pack("=6I", bits, bits, 0, 0, 0, 0)
+    assert libc.syscall(CAPSET, header, data) == 0, os.strerror(ctypes.get_errno())
+
+
+def stranger(what, capability=None, netns="a"):
+    """What `what` returns in a process of another user in the namespace, which has no capabilities, or only one."""
+    out, into = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            enter(netns)
+            become_nobody(capability)
+            answer = json.dumps(what())
+        except BaseException:
+            answer = json.dumps({"failed": traceback.format_exc()})
+        os.write(into, answer.encode())
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out, "rb") as file:
+        answer = json.loads(file.read())
+    os.waitpid(pid, 0)
+    if isinstance(answer, dict):
+        raise AssertionError(answer["failed"])
+    return answer
+
+
+def family_of(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def new_socket(address):
+    sock = socket.socket(family_of(address), socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    return sock
+
+
+class Tap:
+    """A packet socket where datagrams would arrive."""
+
+    def __init__(self, netns, netdev):
+        self.socket = within(netns, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        within(netns, lambda: self.socket.bind((netdev, ETH_P_ALL)))
+        self.socket.settimeout(10)
+
+    def saw(self, token, to):
+        """Whether a datagram with this in it came by. What is sent now comes after it, so that has been waited for."""
+        fence = os.urandom(16)
+        sock = within("a", lambda: new_socket(to[0]))
+        sock.sendto(fence, to)
+        sock.close()
+        seen = False
+        while True:
+            frame = self.socket.recv(1 << 17)
+            seen = seen or token in frame
+            if fence in frame:
+                return seen
+
+
+class Case:
+    def __init__(self, argv):
+        self.names = argv[:4]
+        self.device = argv[0]
+        self.source, self.target = argv[4], argv[5]
+        self.expected = self.counter()
+
+    def counter(self, name="egress_guard_drops", device=None):
+        with open(f"/sys/class/infiniband/{device or self.device}/ports/1/hw_counters/{name}", encoding="ascii") as file:
+            return int(file.read())
+
+    def counted(self, count=1):
+        """Waits for the counter to show so many more than when last asked, and no others. The core shows old values for some time."""
+        self.expected += count
+        deadline = time.monotonic() + 5
+        while (value := self.counter()) != self.expected:
+            assert time.monotonic() < deadline, f"egress_guard_drops is {value}, expected {self.expected}"
+            time.sleep(0.002)
+
+    def end(self):
+        time.sleep(0.05)
+        self.counted(0)
+
+    def barred(self, tap, to, send, label, **who):
+        """A stranger's datagram is refused, counted, and leaves by no way; that of a tool gets out."""
+        token = os.urandom(16)
+        error = stranger(lambda: send(new_socket(to[0]), token, to), **who)
+        assert error == errno.EPERM, f"{label} to {to}: {sending.NAMES.get(error, error)}"
+        assert not tap.saw(token, to), f"{label} to {to}: it was refused and got out"
+        self.counted()
+
+    def passes(self, tap, to, send, label, who=None):
+        token = os.urandom(16)
+        error = within("a", lambda: send(new_socket(to[0]), token, to)) if who is None else stranger(
+            lambda: send(new_socket(to[0]), token, to), **who)
+        assert error == 0, f"{label} to {to}: {sending.NAMES.get(error, error)}"
+        assert tap.saw(token, to), f"{label} to {to}: it did not arrive"
+
+    def every_way(self, tap, to):
+        for send in sending.ways(family_of(to[0])):
+            self.barred(tap, to, send, send.__name__)
+            self.passes(tap, to, send, send.__name__)
+
+
+def icrc(source, to, sport, data):
+    """The checksum of an RoCEv2 packet: what routers may change counts as ones (IBTA vol1 annex A17)."""
+    length = 8 + len(data) + 4
+    udp = struct.pack("!HHHH", sport, PORT, length, 0xFFFF)
+    if ":" in to:
+        ip = struct.pack("!IHBB", 0x6FFFFFFF, length, 17, 0xFF)
+        ip += socket.inet_pton(socket.AF_INET6, source) + socket.inet_pton(socket.AF_INET6, to)
+    else:
+        ip = struct.pack("!BBHHHBBH", 0x45, 0xFF, 20 + length, 0, 0x4000, 0xFF, 17, 0xFFFF)
+        ip += socket.inet_aton(source) + socket.inet_aton(to)
+    masked = data[:4] + b"\xff" + data[5:]
+    return struct.pack("<I", zlib.crc32(bytes(8 * [0xFF]) + ip + udp + masked))
+
+
+def forged(sock, source, to, qpn, psn, payload):
+    """A SEND of one packet as the connected peer would send it."""
+    sock.bind((source, 0))
+    if ":" not in to:
+        sock.setsockopt(socket.IPPROTO_IP, sending.IP_MTU_DISCOVER, sending.IP_PMTUDISC_DO)
+    data = struct.pack("!BBHII", 0x04, 0x40, 0xFFFF, qpn, psn) + payload
+    return data + icrc(source, to, sock.getsockname()[1], data)
+
+
+def attack(case, names, to):
+    """A forged SEND into a reliable connection of another user."""
+    a, b = pair(names)
+    b.recv(b.sge(4096))
+    b.mr.write(bytes(4096), 4096)
+
+    def send(payload):
+        sock = new_socket(to)
+        return sending.sendto(sock, forged(sock, case.source, to, b.qp.qp_num, 0xFFFFFE, payload), (to, PORT))
+
+    error = stranger(lambda: send(b"evil" * 16))
+    b.quiet()
+    assert b.mr.read(64, 0) == bytes(64), "a stranger wrote into the memory of a connection"
+    assert error == errno.EPERM, sending.NAMES.get(error, error)
+    case.counted()
+    # That the packet was right shows when somebody sends it who may.
+    assert within("a", lambda: send(b"tool" * 16)) == 0
+    assert b.complete().byte_len == 64
+    assert b.mr.read(64, 0) == b"tool" * 16
+
+
+def attack_peer(case):
+    attack(case, case.names, case.target)
+
+
+def attack_over_loopback(case):
+    attack(case, case.names[:2] * 2, case.source)
+
+
+def wire(case):
+    case.every_way(Tap("b", "vb"), (case.target, PORT))
+
+
+def loopback(case):
+    tap = Tap("a", "lo")
+    case.every_way(tap, (case.source, PORT))
+    for to in ("127.0.0.1", "::1"):
+        case.barred(tap, (to, PORT), sending.sendto, "sendto")
+        case.passes(tap, (to, PORT), sending.sendto, "sendto")
+
+
+def destinations(case):
+    """Groups, broadcasts, IPv4 by a socket of IPv6; other ports are nobody's business."""
+    tap = Tap("b", "vb")
+    index = within("a", lambda: socket.if_nametoindex("va"))
+
+    def grouped(sock, data, to):
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        else:
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(case.source))
+        return sending.sendto(sock, data, to)
+
+    for to in ("239.77.0.9", "ff02::77", "ff0e::77", "10.77.0.255", "::ffff:10.77.0.2"):
+        send = grouped if to[:3] in ("239", "ff0") else sending.sendto
+        token = os.urandom(16)
+        assert stranger(lambda: send(new_socket(to), token, (to, PORT))) == errno.EPERM, to
+        case.counted()
+        assert not tap.saw(token, (case.target, PORT)), to
+        assert within("a", lambda: send(new_socket(to), token, (to, PORT))) == 0, to
+        assert tap.saw(token, (case.target, PORT)), to
+    for port in (PORT - 1, PORT + 1, 53):
+        case.passes(tap, (case.target, port), sending.sendto, f"port {port}", who={})
+
+
+def who(case):
+    """The capability counts in the namespace that owns the network namespace, of who opened the socket and of who sends."""
+    tap, to = Tap("b", "vb"), (case.target, PORT)
+    case.barred(tap, to, sending.sendto, "with CAP_NET_ADMIN alone", capability=12)
+    case.passes(tap, to, sending.sendto, "with CAP_NET_RAW alone", who={"capability": CAP_NET_RAW})
+
+    inherited = within("a", lambda: new_socket(to[0]))
+    case.barred(tap, to, lambda sock, data, to: sending.sendto(inherited, data, to), "a privileged process's socket")
+
+    # A socket of a stranger, handed to a privileged process, such as its standard error.
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    def hand_over():
+        sock = new_socket(to[0])
+        socket.send_fds(one, [b"x"], [sock.fileno()])
+
+    stranger(hand_over)
+    lent = socket.socket(fileno=socket.recv_fds(other, 1, 1)[1][0])
+    token = os.urandom(16)
+    assert sending.sendto(lent, token, to) == errno.EPERM
+    assert not tap.saw(token, to)
+    case.counted()
+
+    def in_own_namespace(sock, data, to):
+        sock.close()
+        if libc.unshare(CLONE_NEWUSER) != 0:
+            return -1
+        return sending.sendto(new_socket(to[0]), data, to)
+
+    if os.path.exists("/proc/self/ns/user"):
+        case.barred(tap, to, in_own_namespace, "root of a user namespace")
+
+
+def kernel_socket(case):
+    """Users may have the kernel send by a socket of its own, by RxRPC: to other ports only."""
+    tap, token = Tap("b", "vb"), os.urandom(16)
+    assert stranger(lambda: sending.rxrpc(token, (case.target, PORT + 1))) == 0
+    deadline = time.monotonic() + 10
+    while not tap.saw(token, (case.target, PORT)):
+        assert time.monotonic() < deadline, "no call of RxRPC got out"
+    token, before = os.urandom(16), case.counter()
+    stranger(lambda: sending.rxrpc(token, (case.target, PORT)))
+    while case.counter() == before:
+        assert time.monotonic() < deadline, "a call of RxRPC was not counted"
+        time.sleep(0.01)
+    assert not tap.saw(token, (case.target, PORT))
+    # The kernel may have tried again.
+    case.expected = case.counter()
+
+
+def forwarded(case):
+    """What comes from another namespace and only passes through is the business of firewalls."""
+    tap, token = Tap("b", "vb"), os.urandom(16)
+    assert stranger(lambda: sending.sendto(new_socket(case.target), token, (case.target, PORT)), netns="c") == 0
+    deadline = time.monotonic() + 10
+    while not tap.saw(token, (case.target, PORT)):
+        assert time.monotonic() < deadline, "it was not forwarded"
+
+
+def switched_off(case):
+    tap = Tap("b", "vb")
+    case.passes(tap, (case.target, PORT), sending.sendto, "without the guard", who={})
+    assert case.expected == 0
+
+
+def flood(case):
+    """Each is counted, by every device of the namespace and no other."""
+    elsewhere = case.counter(device=case.names[2])
+    count = 2000
+
+    def send():
+        sock = new_socket(case.target)
+        return sum(sending.sendto(sock, b"x", (case.target, PORT)) == errno.EPERM for _ in range(count))
+
+    assert stranger(send) == count
+    case.counted(count)
+    assert case.counter(device=case.names[2]) == elsewhere, "counted in another namespace"
+
+
+if __name__ == "__main__":
+    asked = Case(sys.argv[1:7])
+    globals()[sys.argv[7]](asked)
+    asked.end()
