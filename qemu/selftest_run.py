@@ -170,7 +170,7 @@ class Verdicts(unittest.TestCase):
             self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
             self.assertIn("error: the tools do not build", text)
             built.assert_called_once()
-        with mock.patch.object(runner, "build_kverbs", return_value="made/kverbs.ko") as built:
+        with mock.patch.object(runner, "build_helper", return_value="made/kverbs.ko") as built:
             modules = ["rxe_rs.ko"]
             self.assertEqual(self.run_tests(good, needs=("kverbs",), ko=modules)[0], 0)
             built.assert_called_once()

@@ -290,6 +290,7 @@ impl<'g> MrAccess<'g> {
         match result {
             Ok(result) => Ok(result),
             Err(AccessFailure::OutOfBounds) => Err(AccessError::OutOfBounds),
+            Err(AccessFailure::Unreadable) => Err(AccessError::Unreadable),
             Err(AccessFailure::NotPresent) => Err(self.miss(Missing {
                 pd,
                 key,

@@ -46,11 +46,35 @@ pub enum AccessFailure {
     OutOfBounds,
     /// Some of the memory is not there now; see [`Demand::fault`].
     NotPresent,
+    /// The memory is the region's, but nobody can read or write it: it is damaged, or has been
+    /// taken out of the kernel's linear map.
+    Unreadable,
 }
 
 impl From<OutOfBounds> for AccessFailure {
     fn from(_: OutOfBounds) -> Self {
         Self::OutOfBounds
+    }
+}
+
+/// Copies to or from memory of a region.
+///
+/// # Errors
+///
+/// [`AccessFailure::Unreadable`]; a part may have been copied.
+///
+/// # Safety
+///
+/// `len` bytes at `src` and at `dst` are memory of a region or private, do not overlap, and stay
+/// so during the call. Memory of a region may change meanwhile, and accessing it may fail.
+#[inline]
+unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), AccessFailure> {
+    // SAFETY: By contract. The C side copies by instructions that the compiler does not see into:
+    // each byte is read and written once, whatever others do to it meanwhile.
+    if unsafe { bindings::rxe_copy(dst.cast(), src.cast(), len) } {
+        Ok(())
+    } else {
+        Err(AccessFailure::Unreadable)
     }
 }
 
@@ -132,13 +156,12 @@ impl Memory {
         hint: &ExtentHint,
     ) -> Result<(), AccessFailure> {
         match self {
-            Memory::User(m) => m.read(offset, dst, hint)?,
-            Memory::Dma(m) => m.read(offset, dst)?,
-            Memory::Pages(m) => m.read(offset, dst)?,
-            Memory::Demand(m) => m.read(offset, dst)?,
-            Memory::Buffer(m) => m.read(offset, dst)?,
+            Memory::User(m) => m.read(offset, dst, hint),
+            Memory::Dma(m) => m.read(offset, dst),
+            Memory::Pages(m) => m.read(offset, dst),
+            Memory::Demand(m) => m.read(offset, dst),
+            Memory::Buffer(m) => m.read(offset, dst),
         }
-        Ok(())
     }
 
     /// Copies into the region.
@@ -149,13 +172,12 @@ impl Memory {
     #[inline]
     pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
         match self {
-            Memory::User(m) => m.write(offset, src, hint)?,
-            Memory::Dma(m) => m.write(offset, src)?,
-            Memory::Pages(m) => m.write(offset, src)?,
-            Memory::Demand(m) => m.write(offset, src)?,
-            Memory::Buffer(m) => m.write(offset, src)?,
+            Memory::User(m) => m.write(offset, src, hint),
+            Memory::Dma(m) => m.write(offset, src),
+            Memory::Pages(m) => m.write(offset, src),
+            Memory::Demand(m) => m.write(offset, src),
+            Memory::Buffer(m) => m.write(offset, src),
         }
-        Ok(())
     }
 
     /// Whether it keeps what is in it when the power goes: pinned pages of a process, all of them
@@ -174,7 +196,7 @@ impl Memory {
     /// # Errors
     ///
     /// [`AccessFailure::OutOfBounds`], also for memory that is not
-    /// [`is_persistent`](Self::is_persistent).
+    /// [`is_persistent`](Self::is_persistent), [`AccessFailure::Unreadable`].
     pub fn write_back(
         &self,
         offset: u64,
@@ -184,11 +206,7 @@ impl Memory {
         let Memory::User(m) = self else {
             return Err(AccessFailure::OutOfBounds);
         };
-        m.for_each_run(offset, len, hint, |run| {
-            run.write_back();
-            Ok::<_, OutOfBounds>(())
-        })?;
-        Ok(())
+        m.for_each_run(offset, len, hint, |run| run.write_back())
     }
 
     /// Adds to the word at `offset`, wrapping, and returns its value before. Atomic towards all
@@ -197,11 +215,12 @@ impl Memory {
     /// # Errors
     ///
     /// [`AccessFailure::OutOfBounds`] if the word is outside or its address is no multiple of 8,
-    /// [`AccessFailure::NotPresent`].
+    /// [`AccessFailure::NotPresent`], [`AccessFailure::Unreadable`].
     pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, AccessFailure> {
         self.with_word(offset, |word| {
-            // SAFETY: `word` is a valid aligned word during the call.
-            unsafe { bindings::rxe_atomic64_fetch_add(word, add) }
+            let mut old = 0;
+            // SAFETY: `word` is an aligned word of the region during the call.
+            unsafe { bindings::rxe_fetch_add(word, add, &mut old) }.then_some(old)
         })
     }
 
@@ -213,8 +232,9 @@ impl Memory {
     /// As [`fetch_add`](Self::fetch_add).
     pub fn cmpxchg(&self, offset: u64, old: u64, new: u64) -> Result<u64, AccessFailure> {
         self.with_word(offset, |word| {
-            // SAFETY: `word` is a valid aligned word during the call.
-            unsafe { bindings::rxe_atomic64_cmpxchg(word, old, new) }
+            let mut found = 0;
+            // SAFETY: `word` is an aligned word of the region during the call.
+            unsafe { bindings::rxe_cmpxchg(word, old, new, &mut found) }.then_some(found)
         })
     }
 
@@ -225,13 +245,18 @@ impl Memory {
     /// As [`fetch_add`](Self::fetch_add).
     pub fn store(&self, offset: u64, value: u64) -> Result<(), AccessFailure> {
         self.with_word(offset, |word| {
-            // SAFETY: `word` is a valid aligned word during the call.
-            unsafe { word.write_volatile(value) }
+            // SAFETY: `word` is an aligned word of the region during the call.
+            unsafe { bindings::rxe_store(word, value) }.then_some(())
         })
     }
 
-    /// Calls `f` with the address of an aligned word, which is valid during the call.
-    fn with_word<R>(&self, offset: u64, f: impl FnOnce(*mut u64) -> R) -> Result<R, AccessFailure> {
+    /// Calls `f` with the address of an aligned word, which is the region's during the call. `f`
+    /// returns `None` if it could not access it.
+    fn with_word<R>(
+        &self,
+        offset: u64,
+        f: impl FnOnce(*mut u64) -> Option<R>,
+    ) -> Result<R, AccessFailure> {
         let mut found = Err(AccessFailure::OutOfBounds);
         let take = |run: Run<'_>| {
             if run.len == 8 && run.addr.cast::<u64>().is_aligned() {
@@ -243,18 +268,22 @@ impl Memory {
             Memory::User(m) => m.for_each_run(offset, 8, &ExtentHint::default(), take)?,
             Memory::Dma(m) => m.for_each_run(offset, 8, take)?,
             Memory::Pages(m) => m.for_each_run(offset, 8, take)?,
-            Memory::Demand(m) => return m.with_word(offset, f),
+            Memory::Demand(m) => {
+                let result = m.with_word(offset, f)?;
+                return result.ok_or(AccessFailure::Unreadable);
+            }
             Memory::Buffer(m) => m.for_each_run(offset, 8, take)?,
         }
-        found.map(f)
+        f(found?).ok_or(AccessFailure::Unreadable)
     }
 }
 
-/// A run of consecutive addresses in a region, which user space may change at any time.
+/// A run of consecutive addresses in a region, which user space may change at any time: there is
+/// no reference to it, all accesses are copies.
 ///
 /// # Invariants
 ///
-/// `len` bytes at `addr` are mapped and writable for `'a`.
+/// `len` bytes at `addr` are memory of the region for `'a`, by kernel addresses.
 pub struct Run<'a> {
     addr: *mut u8,
     len: usize,
@@ -276,27 +305,38 @@ impl Run<'_> {
 
     /// Begins to write its caches back.
     #[inline]
-    fn write_back(&self) {
-        // SAFETY: By the type invariant; reads and changes nothing.
-        unsafe { bindings::rxe_pmem_write_back(self.addr.cast(), self.len) };
+    fn write_back(&self) -> Result<(), AccessFailure> {
+        // SAFETY: By the type invariant; changes nothing.
+        if unsafe { bindings::rxe_pmem_write_back(self.addr.cast(), self.len) } {
+            Ok(())
+        } else {
+            Err(AccessFailure::Unreadable)
+        }
     }
 
     /// Copies the start of the run to `dst`, as much as both hold; returns the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessFailure::Unreadable`]; a part may have been copied.
     #[inline]
-    pub fn copy_to(&self, dst: &mut [u8]) -> usize {
+    pub fn copy_to(&self, dst: &mut [u8]) -> Result<usize, AccessFailure> {
         let len = self.len.min(dst.len());
-        // SAFETY: By the type invariant; `dst` is private, so the ranges do not overlap. Bytes
-        // that change meanwhile give either value.
-        unsafe { core::ptr::copy_nonoverlapping(self.addr, dst.as_mut_ptr(), len) };
-        len
+        // SAFETY: By the type invariant; `dst` is private, so the ranges do not overlap.
+        unsafe { copy(dst.as_mut_ptr(), self.addr, len) }?;
+        Ok(len)
     }
 
     /// Copies `src` to the start of the run, as much as both hold; returns the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_to`](Self::copy_to).
     #[inline]
-    pub fn copy_from(&self, src: &[u8]) -> usize {
+    pub fn copy_from(&self, src: &[u8]) -> Result<usize, AccessFailure> {
         let len = self.len.min(src.len());
         // SAFETY: By the type invariant; `src` is private, so the ranges do not overlap.
-        unsafe { core::ptr::copy_nonoverlapping(src.as_ptr(), self.addr, len) };
-        len
+        unsafe { copy(self.addr, src.as_ptr(), len) }?;
+        Ok(len)
     }
 }

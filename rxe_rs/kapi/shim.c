@@ -263,25 +263,9 @@ bool rxe_pmem_is(void *addr, size_t len)
 		rxe_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY_LEGACY));
 }
 
-/* Begins to write the caches back; they all have when rxe_pmem_fence() returns on this processor. */
-void rxe_pmem_write_back(void *addr, size_t len)
-{
-	arch_wb_cache_pmem(addr, len);
-}
-
 void rxe_pmem_fence(void)
 {
 	pmem_wmb();
-}
-
-u64 rxe_atomic64_fetch_add(u64 *p, u64 add)
-{
-	return atomic64_fetch_add(add, (atomic64_t *)p);
-}
-
-u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new)
-{
-	return atomic64_cmpxchg((atomic64_t *)p, old, new);
 }
 
 /* Devices. */

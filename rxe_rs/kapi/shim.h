@@ -105,11 +105,14 @@ bool rxe_linear_range(u64 addr, size_t len);
 /* Memory that keeps what is in it. */
 bool rxe_pmem_supported(void);
 bool rxe_pmem_is(void *addr, size_t len);
-void rxe_pmem_write_back(void *addr, size_t len);
+bool rxe_pmem_write_back(void *addr, size_t len);
 void rxe_pmem_fence(void);
 
-u64 rxe_atomic64_fetch_add(u64 *p, u64 add);
-u64 rxe_atomic64_cmpxchg(u64 *p, u64 old, u64 new);
+/* Accesses that may fail (shim_copy.c): false if the memory cannot be accessed. */
+bool rxe_copy(void *dst, const void *src, size_t len);
+bool rxe_fetch_add(u64 *p, u64 add, u64 *old);
+bool rxe_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old);
+bool rxe_store(u64 *p, u64 value);
 
 void rxe_device_dbg(const struct ib_device *dev, const char *reason);
 void rxe_device_dbg_error(const struct ib_device *dev, const char *operation,

@@ -152,6 +152,28 @@ static bool rxe_odp_make_dirty(struct rxe_odp_chunk *chunk, unsigned long seq,
 	return !mmu_interval_read_retry(&chunk->notifier, seq);
 }
 
+/*
+ * Whether the kernel may access the page, and can: HMM hands out whatever the process has mapped but PFN maps. The list
+ * of what that may be, and why one look is enough, is in shim_copy.c.
+ *
+ * The look is an access, not a test for memfd_secret, so it finds whatever has no place in the linear map. It comes
+ * after mmu_interval_read_begin(), with the lock held: what is taken out of the linear map afterwards is unmapped from
+ * the process before, and the entry with it.
+ */
+static bool rxe_odp_reachable(struct page *page)
+{
+	const struct folio *folio = page_folio(page);
+	u8 byte;
+
+	/* Memory of devices that processors may not reach like their own. */
+	if (is_zone_device_page(page) && !is_fsdax_page(page))
+		return false;
+	/* Only until it is unmapped. All of a huge page of hugetlbfs: which part is bad is not known here. */
+	if (PageHWPoison(page) || (folio_test_hugetlb(folio) && folio_test_hwpoison(folio)))
+		return false;
+	return rxe_copy(&byte, page_address(page), sizeof(byte));
+}
+
 static int rxe_odp_install(struct rxe_odp_chunk *chunk, unsigned long seq, u32 first, u32 count,
 			   const unsigned long *pfns, bool write)
 {
@@ -170,8 +192,7 @@ static int rxe_odp_install(struct rxe_odp_chunk *chunk, unsigned long seq, u32 f
 		if (!(pfns[i] & HMM_PFN_VALID))
 			continue;
 		page = hmm_pfn_to_page(pfns[i]);
-		/* Memory of devices that processors may not reach like their own. */
-		if (is_zone_device_page(page) && !is_fsdax_page(page)) {
+		if (!rxe_odp_reachable(page)) {
 			err = -EFAULT;
 			goto out;
 		}

@@ -9,7 +9,7 @@
 //! C headers: [`include/linux/hmm.h`](srctree/include/linux/hmm.h),
 //! [`include/linux/mmu_notifier.h`](srctree/include/linux/mmu_notifier.h)
 
-use super::AccessFailure;
+use super::{copy, AccessFailure};
 use crate::bindings;
 use crate::sync::RcuTable;
 use core::ptr::NonNull;
@@ -283,7 +283,7 @@ impl Demand {
         offset: u64,
         len: usize,
         kind: Use,
-        mut f: impl FnMut(*mut u8, usize),
+        mut f: impl FnMut(*mut u8, usize) -> Result<(), AccessFailure>,
     ) -> Result<(), AccessFailure> {
         let (mut at, end) = self
             .range(offset, len as u64)
@@ -306,7 +306,7 @@ impl Demand {
             while at < stop {
                 let (byte, room) = entries.byte(at).ok_or(AccessFailure::NotPresent)?;
                 let part = room.min(stop.wrapping_sub(at) as usize);
-                f(byte, part);
+                f(byte, part)?;
                 at = at.wrapping_add(part as u64);
             }
         }
@@ -322,10 +322,11 @@ impl Demand {
         self.each_piece(offset, len, Use::Read, |from, part| {
             if let Some((to, more)) = core::mem::take(&mut rest).split_at_mut_checked(part) {
                 // SAFETY: `part` bytes at `from` are in a page that stays while the chunk is
-                // locked; `to` is private. Bytes that change meanwhile give either value.
-                unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), part) };
+                // locked; `to` is private.
+                unsafe { copy(to.as_mut_ptr(), from, part) }?;
                 rest = more;
             }
+            Ok(())
         })
     }
 
@@ -337,13 +338,15 @@ impl Demand {
             if let Some((from, more)) = rest.split_at_checked(part) {
                 // SAFETY: `part` bytes at `to` are in a page that the process may write to and
                 // that stays while the chunk is locked; `from` is private.
-                unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, part) };
+                unsafe { copy(to, from.as_ptr(), part) }?;
                 rest = more;
             }
+            Ok(())
         })
     }
 
-    /// Calls `f` with the address of the aligned word at `offset`, which is valid during the call.
+    /// Calls `f` with the address of the aligned word at `offset`, which is the region's during
+    /// the call.
     pub(super) fn with_word<R>(
         &self,
         offset: u64,
@@ -358,6 +361,7 @@ impl Demand {
                     result = Ok(f(word));
                 }
             }
+            Ok(())
         })?;
         result
     }

@@ -4,7 +4,7 @@
 //! A device without a DMA device works on kernel virtual addresses, so "DMA addresses" are
 //! addresses in the kernel's linear map.
 
-use super::{OutOfBounds, Run};
+use super::{AccessFailure, OutOfBounds, Run};
 use crate::bindings;
 
 /// All of the kernel's linear map.
@@ -25,18 +25,18 @@ impl DmaMemory {
     }
 
     /// See [`Memory::read`](super::Memory::read).
-    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
         let len = dst.len();
         self.for_each_run(offset, len, |run| {
-            run.copy_to(dst);
+            run.copy_to(dst)?;
             Ok(())
         })
     }
 
     /// See [`Memory::write`](super::Memory::write).
-    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
         self.for_each_run(offset, src.len(), |run| {
-            run.copy_from(src);
+            run.copy_from(src)?;
             Ok(())
         })
     }

@@ -3,7 +3,7 @@
 //!
 //! C header: [`include/linux/dma-buf.h`](srctree/include/linux/dma-buf.h)
 
-use super::{OutOfBounds, Run};
+use super::{AccessFailure, OutOfBounds, Run};
 use crate::bindings;
 use core::ffi::c_int;
 use core::marker::PhantomData;
@@ -63,19 +63,19 @@ impl DmaBuf {
 
     /// See [`Memory::read`](super::Memory::read).
     #[inline]
-    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
         let len = dst.len();
         self.for_each_run(offset, len, |run| {
-            run.copy_to(dst);
+            run.copy_to(dst)?;
             Ok(())
         })
     }
 
     /// See [`Memory::write`](super::Memory::write).
     #[inline]
-    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
         self.for_each_run(offset, src.len(), |run| {
-            run.copy_from(src);
+            run.copy_from(src)?;
             Ok(())
         })
     }

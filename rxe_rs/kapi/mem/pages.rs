@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Pages that a kernel consumer lists for fast registration.
 
-use super::{DmaMemory, OutOfBounds, Run};
+use super::{AccessFailure, DmaMemory, OutOfBounds, Run};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
@@ -88,11 +88,11 @@ impl PageList {
     }
 
     /// See [`Memory::read`](super::Memory::read).
-    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), OutOfBounds> {
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
         let mut rest = &mut dst[..];
         let len = rest.len();
         self.for_each_run(offset, len, |run| {
-            let done = run.copy_to(rest);
+            let done = run.copy_to(rest)?;
             rest = core::mem::take(&mut rest)
                 .get_mut(done..)
                 .unwrap_or_default();
@@ -101,10 +101,10 @@ impl PageList {
     }
 
     /// See [`Memory::write`](super::Memory::write).
-    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), OutOfBounds> {
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
         let mut rest = src;
         self.for_each_run(offset, src.len(), |run| {
-            let done = run.copy_from(rest);
+            let done = run.copy_from(rest)?;
             rest = rest.get(done..).unwrap_or_default();
             Ok(())
         })

@@ -3,7 +3,7 @@
 //!
 //! C header: [`include/rdma/ib_umem.h`](srctree/include/rdma/ib_umem.h)
 
-use super::{ExtentHint, OutOfBounds, Run};
+use super::{AccessFailure, ExtentHint, OutOfBounds, Run};
 use crate::bindings;
 use core::ffi::c_int;
 use core::marker::PhantomData;
@@ -148,11 +148,16 @@ impl Umem {
 
     /// See [`Memory::read`](super::Memory::read).
     #[inline]
-    pub fn read(&self, offset: u64, dst: &mut [u8], hint: &ExtentHint) -> Result<(), OutOfBounds> {
+    pub fn read(
+        &self,
+        offset: u64,
+        dst: &mut [u8],
+        hint: &ExtentHint,
+    ) -> Result<(), AccessFailure> {
         let mut rest = &mut dst[..];
         let len = rest.len();
         self.for_each_run(offset, len, hint, |run| {
-            let done = run.copy_to(rest);
+            let done = run.copy_to(rest)?;
             rest = core::mem::take(&mut rest)
                 .get_mut(done..)
                 .unwrap_or_default();
@@ -162,10 +167,10 @@ impl Umem {
 
     /// See [`Memory::write`](super::Memory::write).
     #[inline]
-    pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), OutOfBounds> {
+    pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
         let mut rest = src;
         self.for_each_run(offset, src.len(), hint, |run| {
-            let done = run.copy_from(rest);
+            let done = run.copy_from(rest)?;
             rest = rest.get(done..).unwrap_or_default();
             Ok(())
         })

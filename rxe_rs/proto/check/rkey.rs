@@ -16,6 +16,8 @@ pub enum AccessError {
     OutOfBounds,
     /// The access is permitted, but memory taken on demand is not there at the moment.
     NotPresent,
+    /// The access is permitted, but the memory is damaged or out of the kernel's reach.
+    Unreadable,
 }
 
 /// Permission to access `len` bytes at `offset` of one region.

@@ -1,0 +1,456 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Memory that a process can map and the kernel cannot read, through pyverbs: all queue pairs in one process.
+
+memory_kinds.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Case names are the functions below. Exits with 77 if the kernel has no such memory. Nothing but the request that needs the memory fails;
+another pair of queue pairs carries data before, in between and afterwards.
+"""
+import ctypes
+import errno
+import glob
+import os
+import resource
+import signal
+import sys
+import threading
+
+from pyverbs.mr import MR
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.wr import SGE, SendWR
+import pyverbs.enums as e
+
+import keys
+import segments
+import uverbs
+from keys import PAGE
+from keys_rereg import TRANS, rereg
+from odp import DEMAND, FIXED, RW, SHARED, Area, libc, ok
+from odp_regions import FLUSH, PREFETCH, PREFETCH_WRITE, advise
+from status import ACCESS, pair, pattern
+
+libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
+LOCAL, REMOTE = e.IBV_WC_LOC_PROT_ERR, e.IBV_WC_REM_ACCESS_ERR
+MEMFD_SECRET, USERFAULTFD = 447, 323
+HWPOISON = 100
+HIDE, MOVE, LOSE = (ord("k") << 8 | n for n in (1, 2, 3))
+PAGES = 4
+SIZE = PAGES * PAGE
+
+
+def absent(why):
+    print(why)
+    sys.exit(77)
+
+
+def mapped(fd, length=SIZE, offset=0, at=None, protection=RW):
+    addr = libc.mmap(at, length, protection, SHARED | (FIXED if at else 0), fd, offset)
+    if addr == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "mmap")
+    return addr
+
+
+def secret_file(size=SIZE):
+    fd = libc.syscall(MEMFD_SECRET, 0)
+    if fd < 0:
+        absent("no memfd_secret")
+    os.ftruncate(fd, size)
+    return fd
+
+
+def kmemory(request, addr):
+    """What it does lasts until the file that is returned is closed."""
+    device = open("/dev/kmemory", "rb")
+    if libc.ioctl(device.fileno(), request, addr):
+        number = ctypes.get_errno()
+        if number == errno.EOPNOTSUPP:
+            absent("this kernel cannot")
+        raise OSError(number, os.strerror(number))
+    return device
+
+
+class Bystander:
+    """Two queue pairs of somebody else."""
+
+    def __init__(self, names):
+        self.ends = pair(names)
+        self.seed = 0
+
+    def well(self):
+        a, b = self.ends
+        self.seed += 1
+        assert keys.write(a, b.mr.buf, b.mr.rkey, 5000, seed=self.seed) == b.mr.read(5000, 0)
+
+
+def refused(what, *arguments):
+    """It fails with EFAULT."""
+    try:
+        what(*arguments)
+    except (PyverbsRDMAError, segments.Refused) as error:
+        number = error.number if isinstance(error, segments.Refused) else error.error_code
+        assert number == errno.EFAULT, f"{what.__name__}: {error}"
+        return
+    raise AssertionError(f"{what.__name__} took it")
+
+
+def region(end, addr, length=SIZE, access=DEMAND):
+    return MR(end.pd, length, access, address=addr)
+
+
+def accesses(names, addr, make=region):
+    """Each access that needs the page at `addr`, by a pair of its own, to which a region that `make` gives belongs: all fail."""
+    def post(end, opcode, *sges, remote=None, atomic=False):
+        wr = SendWR(wr_id=5, num_sge=len(sges), sg=list(sges), opcode=opcode, send_flags=e.IBV_SEND_SIGNALED)
+        if atomic:
+            wr.set_wr_atomic(remote[1], remote[0], 1, 2)
+        elif remote:
+            wr.set_wr_rdma(remote[1], remote[0])
+        end.qp.post_send(wr)
+
+    # The memory of the requester.
+    for opcode in (e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
+        a, b = pair(names)
+        mr = make(a, addr)
+        b.recv(b.sge())
+        atomic = opcode == e.IBV_WR_ATOMIC_FETCH_AND_ADD
+        remote = None if opcode == e.IBV_WR_SEND else (b.mr.buf, b.mr.rkey)
+        post(a, opcode, SGE(addr, 8 if atomic else 1000, mr.lkey), remote=remote, atomic=atomic)
+        a.complete(LOCAL)
+        mr.close()
+    # One piece of many, behind others that can be read.
+    a, b = pair(names)
+    mr = make(a, addr)
+    b.recv(b.sge())
+    post(a, e.IBV_WR_SEND, a.sge(3000), SGE(addr + 77, 300, mr.lkey), a.sge(10))
+    a.complete(LOCAL)
+    mr.close()
+    # That of the responder.
+    for opcode in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_ATOMIC_FETCH_AND_ADD, e.IBV_WR_ATOMIC_CMP_AND_SWP):
+        a, b = pair(names)
+        mr = make(b, addr)
+        atomic = opcode in (e.IBV_WR_ATOMIC_FETCH_AND_ADD, e.IBV_WR_ATOMIC_CMP_AND_SWP)
+        post(a, opcode, a.sge(8 if atomic else 1000), remote=(addr, mr.rkey), atomic=atomic)
+        a.complete(REMOTE)
+        mr.close()
+    a, b = pair(names)
+    mr = make(b, addr)
+    b.recv(SGE(addr, 1000, mr.lkey))
+    a.post(e.IBV_WR_SEND, a.sge(1000))
+    b.complete(LOCAL)
+    a.complete(e.IBV_WC_REM_OP_ERR)
+    mr.close()
+    # A datagram is not sent, one that comes is not taken; the queue pair that has it completes it in error.
+    a, b = pair(names, qp_type=e.IBV_QPT_UC)
+    mr = make(a, addr)
+    post(a, e.IBV_WR_SEND, SGE(addr, 1000, mr.lkey))
+    a.complete(LOCAL)
+    mr.close()
+
+
+def not_pinned(names, addr, size=SIZE):
+    """All ways to pin it, and to put it in the place of other memory; what was there stays."""
+    a, b = pair(names)
+    refused(region, b, addr, size, ACCESS)
+    refused(region, b, addr, size, e.IBV_ACCESS_REMOTE_READ)
+    spare = Area(2 * size)
+    mr = region(b, spare.addr, size, ACCESS)
+    refused(segments.add, b, mr, addr, size, spare.addr + size)
+    assert rereg(mr, b, TRANS, addr=addr, length=size) == errno.EFAULT
+    assert keys.write(a, spare.addr, mr.rkey, 1000) == spare.get(1000)
+    mr.close()
+
+
+def not_got(names, addr, size=SIZE):
+    """On demand, prefetched, and in the place of other memory on demand."""
+    a, b = pair(names)
+    mr = region(b, addr, size)
+    for advice in (PREFETCH, PREFETCH_WRITE):
+        assert advise(b, advice, FLUSH, (addr, size, mr.lkey)) == errno.EFAULT
+        assert advise(b, advice, 0, (addr, size, mr.lkey)) == 0
+    mr.close()
+    spare = Area(size)
+    mr = region(b, spare.addr, size)
+    assert rereg(mr, b, TRANS, addr=addr, length=size) == 0
+    keys.read(a, addr, mr.rkey, 100, REMOTE)
+    mr.close()
+    accesses(names, addr, lambda end, at: region(end, at, size))
+
+
+def secret(names):
+    """memfd_secret(2), which any process may use: pages of which the kernel has no mapping."""
+    others = Bystander(names)
+    addr = mapped(secret_file())
+    ctypes.memset(addr, 7, SIZE)
+    not_pinned(names, addr)
+    others.well()
+    not_got(names, addr)
+    others.well()
+    # Good pages, and a page of this kind among them: only what touches it fails.
+    area = Area(3 * PAGE)
+    mapped(secret_file(), PAGE, at=area.addr + PAGE)
+    ctypes.memset(area.addr + PAGE, 7, PAGE)
+    a, b = pair(names)
+    mr = region(b, area.addr, 3 * PAGE)
+    assert keys.write(a, area.addr, mr.rkey, PAGE) == ctypes.string_at(area.addr, PAGE)
+    assert keys.write(a, area.addr + 2 * PAGE, mr.rkey, PAGE) == ctypes.string_at(area.addr + 2 * PAGE, PAGE)
+    keys.write(a, area.addr + PAGE - 8, mr.rkey, 16, REMOTE)
+    assert ctypes.string_at(area.addr + PAGE, PAGE) == bytes([7]) * PAGE
+    # Where other memory has been used: the process maps it over that.
+    area = Area(PAGE)
+    a, b = pair(names)
+    mr = region(b, area.addr, PAGE)
+    keys.write(a, area.addr, mr.rkey, 64)
+    mapped(secret_file(), PAGE, at=area.addr)
+    ctypes.memset(area.addr, 7, PAGE)
+    keys.write(a, area.addr, mr.rkey, 64, REMOTE)
+    assert ctypes.string_at(area.addr, PAGE) == bytes([7]) * PAGE
+    others.well()
+
+
+def secret_in_turns(names):
+    """The same by a process without any right, a thread of which maps secret and ordinary memory over each other: whatever the peer hits."""
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 30, 1 << 30))
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+    others = Bystander(names)
+    area = Area(SIZE)
+    file = secret_file()
+    fds = [file, area.fd]
+    stop = threading.Event()
+
+    def remap():
+        turn = 0
+        while not stop.is_set():
+            mapped(fds[turn % 2], at=area.addr)
+            ctypes.memset(area.addr, turn & 255, SIZE)
+            turn += 1
+
+    a, b = pair(names)
+    mr = region(b, area.addr)
+    thread = threading.Thread(target=remap)
+    thread.start()
+    try:
+        for n in range(60):
+            a.post(e.IBV_WR_RDMA_WRITE if n % 2 else e.IBV_WR_RDMA_READ, a.sge(SIZE), remote=(area.addr, mr.rkey))
+            while True:
+                count, wcs = a.cq.poll(1)
+                if count:
+                    break
+            assert wcs[0].status in (e.IBV_WC_SUCCESS, REMOTE), wcs[0].status
+            if wcs[0].status != e.IBV_WC_SUCCESS:
+                mr.close()
+                a, b = pair(names)
+                mr = region(b, area.addr)
+    finally:
+        stop.set()
+        thread.join()
+    others.well()
+
+
+def page_frames(names):
+    """Mappings of page frames without a page, of RAM here, and an ordinary page that a driver has put into a mapping."""
+    others = Bystander(names)
+    with open("/dev/kmemory", "rb+", buffering=0) as device:
+        frames, page = mapped(device.fileno(), PAGE), mapped(device.fileno(), PAGE, offset=PAGE)
+        a, b = pair(names)
+        for access in (ACCESS, DEMAND):
+            mr = region(b, page, PAGE, access)
+            assert keys.write(a, page, mr.rkey, 1000, seed=3) == ctypes.string_at(page, 1000)
+            mr.close()
+        not_pinned(names, frames, PAGE)
+        not_got(names, frames, PAGE)
+    others.well()
+
+
+def device_registers(names):
+    """The same of a PCI device: no RAM at all."""
+    for path in glob.glob("/sys/bus/pci/devices/*/resource[0-9]"):
+        try:
+            with open(path, "rb+", buffering=0) as file:
+                addr = mapped(file.fileno(), PAGE)
+        except OSError:
+            continue
+        others = Bystander(names)
+        not_pinned(names, addr, PAGE)
+        not_got(names, addr, PAGE)
+        others.well()
+        return
+    absent("no PCI device that can be mapped")
+
+
+def device_private(names):
+    """Pages that are with a device: they come back when they are needed, or cannot be had."""
+    others = Bystander(names)
+    for access in (ACCESS, DEMAND):
+        a, b = pair(names)
+        addr = Area(PAGE, anonymous=True).addr
+        ctypes.memmove(addr, pattern(PAGE, 5), PAGE)
+        device = kmemory(MOVE, addr)
+        mr = region(b, addr, PAGE, access)
+        assert keys.read(a, addr, mr.rkey, PAGE) == pattern(PAGE, 5)
+        if access == DEMAND:
+            # It goes while it is known.
+            again = kmemory(MOVE, addr)
+            assert keys.read(a, addr, mr.rkey, PAGE) == pattern(PAGE, 5)
+            again.close()
+        mr.close()
+        device.close()
+        assert ctypes.string_at(addr, PAGE) == pattern(PAGE, 5)
+    area = Area(PAGE, anonymous=True)
+    ctypes.memset(area.addr, 7, PAGE)
+    with kmemory(LOSE, area.addr):
+        not_pinned(names, area.addr, PAGE)
+        not_got(names, area.addr, PAGE)
+        area.unmap()
+    others.well()
+
+
+def poison(addr):
+    # The process is told, as one that has consumed bad data is.
+    signal.signal(signal.SIGBUS, lambda *_: None)
+    if libc.madvise(addr, PAGE, HWPOISON):
+        absent(f"no poisoning: {os.strerror(ctypes.get_errno())}")
+
+
+def poisoned(names):
+    """A page that the kernel has found bad before anybody registered it."""
+    others = Bystander(names)
+    for anonymous in (True, False):
+        area = Area(SIZE, anonymous)
+        ctypes.memset(area.addr, 7, SIZE)
+        poison(area.addr)
+        not_pinned(names, area.addr)
+        not_got(names, area.addr)
+        others.well()
+
+
+def poisoned_afterwards(names):
+    """A page that is found bad while it is pinned, or known. What is pinned stays the region's, and other pages are not touched."""
+    others = Bystander(names)
+    for access, status in ((ACCESS, e.IBV_WC_SUCCESS), (DEMAND, REMOTE)):
+        a, b = pair(names)
+        area = Area(SIZE, anonymous=True)
+        ctypes.memset(area.addr, 7, SIZE)
+        mr = region(b, area.addr, access=access)
+        keys.write(a, area.addr, mr.rkey, SIZE)
+        poison(area.addr + PAGE)
+        assert keys.write(a, area.addr, mr.rkey, PAGE, seed=9) == ctypes.string_at(area.addr, PAGE)
+        # This page is bad by what the kernel has been told only: a pinned one can still be read.
+        keys.write(a, area.addr + PAGE, mr.rkey, 100, status)
+        mr.close()
+        others.well()
+
+
+def hidden_pinned(names):
+    """A pinned page that a machine check takes out of the linear map: its accesses fail, and nothing else."""
+    others = Bystander(names)
+    area = Area(SIZE, anonymous=True)
+    ctypes.memset(area.addr, 7, SIZE)
+    hidden = []
+
+    def make(end, addr):
+        mr = region(end, addr, access=ACCESS)
+        if not hidden:
+            hidden.append(kmemory(HIDE, addr))
+        return mr
+
+    accesses(names, area.addr, make)
+    others.well()
+    # Its neighbours can be used, up to its edges.
+    hidden.pop().close()
+    a, b = pair(names)
+    mr = region(b, area.addr, access=ACCESS)
+    with kmemory(HIDE, area.addr + PAGE):
+        for at, length in ((0, PAGE), (PAGE - 3, 3), (2 * PAGE, 2 * PAGE), (PAGE - 500, 500)):
+            data = keys.write(a, area.addr + at, mr.rkey, length, seed=at)
+            assert ctypes.string_at(area.addr + at, length) == data
+            assert keys.read(a, area.addr + at, mr.rkey, length) == data
+        keys.write(a, area.addr + PAGE - 1, mr.rkey, 2, REMOTE)
+        for at, length in ((PAGE - 500, 501), (2 * PAGE - 1, 1), (2 * PAGE - 7, 1000), (0, SIZE)):
+            mr.close()
+            a, b = pair(names)
+            mr = region(b, area.addr, access=ACCESS)
+            keys.read(a, area.addr + at, mr.rkey, length, REMOTE)
+    mr.close()
+    a, b = pair(names)
+    mr = region(b, area.addr, access=ACCESS)
+    assert keys.write(a, area.addr, mr.rkey, SIZE) == ctypes.string_at(area.addr, SIZE)
+    others.well()
+
+
+def hidden_on_demand(names):
+    """The same of a page that is known, before it is unmapped, and of one that is mapped but hidden."""
+    others = Bystander(names)
+    area = Area(SIZE)
+    ctypes.memset(area.addr, 7, SIZE)
+    a, b = pair(names)
+    mr = region(b, area.addr)
+    keys.write(a, area.addr, mr.rkey, SIZE)
+    with kmemory(HIDE, area.addr + PAGE):
+        assert keys.write(a, area.addr, mr.rkey, PAGE, seed=4) == ctypes.string_at(area.addr, PAGE)
+        keys.write(a, area.addr + PAGE, mr.rkey, 8, REMOTE)
+        mr.close()
+        assert advise(b, PREFETCH, FLUSH, (b.mr.buf, 8, b.mr.lkey)) == errno.EFAULT
+    with kmemory(HIDE, area.addr):
+        not_got(names, area.addr)
+    others.well()
+
+
+def hidden_segment(names):
+    """The same in a segment that was added, while the others go on."""
+    others = Bystander(names)
+    area = Area(2 * SIZE, anonymous=True)
+    ctypes.memset(area.addr, 7, 2 * SIZE)
+
+    def make(end):
+        mr = region(end, area.addr, access=ACCESS)
+        segments.add(end, mr, area.addr + SIZE, SIZE)
+        return mr
+
+    a, b = pair(names)
+    mr = make(b)
+    with kmemory(HIDE, area.addr + SIZE):
+        assert keys.write(a, area.addr, mr.rkey, SIZE) == ctypes.string_at(area.addr, SIZE)
+        keys.write(a, area.addr + SIZE - 100, mr.rkey, 200, REMOTE)
+        mr.close()
+        a, b = pair(names)
+        mr = make(b)
+        keys.read(a, area.addr + SIZE - 100, mr.rkey, 200, REMOTE)
+        mr.close()
+    others.well()
+
+
+def waits_for_program(names):
+    """userfaultfd(2): nobody can be waited for when the page is needed in the background; such pages are as good as not mapped."""
+    others = Bystander(names)
+    fd = libc.syscall(USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0:
+        absent("no userfaultfd")
+    area = Area(SIZE, anonymous=True)
+    api = (ctypes.c_uint64 * 3)(0xAA, 0, 0)
+    ok(libc.ioctl(fd, 3 << 30 | 24 << 16 | 0xAA << 8 | 0x3F, api))
+    # Pages that are missing.
+    register = (ctypes.c_uint64 * 4)(area.addr, SIZE, 1, 0)
+    ok(libc.ioctl(fd, 3 << 30 | 32 << 16 | 0xAA << 8, register))
+    not_got(names, area.addr)
+    # Once the program has given them they are like others.
+    source = Area(PAGE, anonymous=True)
+    ctypes.memmove(source.addr, pattern(PAGE, 8), PAGE)
+    for n in range(PAGES):
+        copy = (ctypes.c_uint64 * 5)(area.addr + n * PAGE, source.addr, PAGE, 0, 0)
+        ok(libc.ioctl(fd, 3 << 30 | 40 << 16 | 0xAA << 8 | 3, copy))
+    a, b = pair(names)
+    mr = region(b, area.addr)
+    assert keys.read(a, area.addr, mr.rkey, PAGE) == pattern(PAGE, 8)
+    mr.close()
+    os.close(fd)
+    others.well()
+
+
+CASES = [secret, secret_in_turns, page_frames, device_registers, device_private, poisoned, poisoned_afterwards, hidden_pinned,
+         hidden_on_demand, hidden_segment, waits_for_program]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")
