@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions and windows: keys to memory, checked on every access.
 //!
-//! They are only ever used under RCU, through the table; deregistration takes them out of the
-//! table and waits for a grace period, so that no access follows it. What queue pairs register,
-//! bind and invalidate lies behind a gate of each: it is taken away at once, in softirq.
+//! They are found through a table, under RCU, and what they grant is used by those alone whom they
+//! have let in: whoever deregisters a region or changes it turns everybody away and waits for those
+//! few who are inside, so that no access follows. What verbs register sleeps meanwhile
+//! ([`Replaceable`]); what queue pairs register, bind and invalidate lies behind a [`Gate`] of
+//! each, which is for softirq too.
 
 mod demand;
 mod keys;
@@ -25,7 +27,10 @@ use core::cell::Cell;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Atomic,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         rcu,
         Arc,
         UniqueArc, //
@@ -40,8 +45,9 @@ use rxe_kapi::{
     rand::random_u32,
     sync::{
         Gate,
-        RcuArc,
-        RcuTable, //
+        InUse,
+        RcuTable,
+        Replaceable, //
     },
 };
 use rxe_proto::{
@@ -95,8 +101,9 @@ pub(crate) enum Kind {
 
 /// A region that a verb registered.
 pub(crate) struct Fixed {
-    /// What it grants and the memory behind it, as long as no verb changes that.
-    pub(crate) map: RcuArc<Map>,
+    /// What it grants and the memory behind it, as long as no verb changes that; nothing once the
+    /// key is released.
+    pub(crate) map: Replaceable<Map>,
     /// Windows bound to it; [`GONE`] when none can be bound, for good once the key is released.
     windows: Atomic<u32>,
 }
@@ -112,6 +119,8 @@ pub(crate) struct Fast {
     key: Atomic<u32>,
     /// What is registered, if anything is.
     valid: Gate<MrDesc>,
+    /// Deregistered: nothing can be registered any more. Changed when nobody is inside the gate.
+    gone: Atomic<bool>,
 }
 
 /// A window that is bound, and to what.
@@ -142,33 +151,55 @@ impl Mrs {
     pub(crate) fn publish(
         &self,
         pd: u32,
-        make: impl FnOnce(u32) -> Kind,
+        make: impl FnOnce(u32) -> Result<Kind>,
     ) -> Result<(Arc<MrCtx>, u32)> {
         let room = UniqueArc::new_uninit(GFP_KERNEL)?;
         let row = self.table.reserve_random(ROWS)?;
         let [variant, ..] = random_u32().to_ne_bytes();
         let key = RKey::from_parts(row, variant).0;
-        let kind = make(key);
-        let ctx: Arc<MrCtx> = room.write(MrCtx { row, pd, kind }).into();
-        if let Err(e) = self.table.publish(row, ctx.clone()) {
+        let publish = || {
+            let kind = make(key)?;
+            let ctx: Arc<MrCtx> = room.write(MrCtx { row, pd, kind }).into();
+            self.table.publish(row, ctx.clone())?;
+            Ok((ctx, key))
+        };
+        publish().inspect_err(|_| {
             self.table.remove(row);
-            return Err(e);
+        })
+    }
+}
+
+/// A region or window that was found by its key, and what was let in to.
+struct Found<'g> {
+    mr: &'g MrCtx,
+    /// What it grants, if a verb registered it.
+    map: Option<InUse<'g, Map>>,
+}
+
+impl Found<'_> {
+    /// Whether it is as good as looking it up once more. If not, somebody may be waiting for us.
+    #[inline]
+    fn is_current(&self) -> bool {
+        match (&self.mr.kind, &self.map) {
+            (Kind::Fixed(_), Some(map)) => !map.is_awaited(),
+            (Kind::Fixed(_), None) => false,
+            (Kind::Fast(fast), _) => !fast.gone.load(Relaxed),
+            (Kind::Window(window), _) => !window.is_gone(),
         }
-        Ok((ctx, key))
     }
 }
 
 /// A QP's accesses to the regions of its device within one RCU read side section.
 ///
-/// Remembers the region used last: packets of a train mostly go to the same one. That is as good
-/// as looking it up, for deregistration waits until the section has ended, and what the region
-/// grants is checked on every access, behind its gate if that can change meanwhile.
+/// Remembers the region used last, and stays inside: packets of a train mostly go to the same one.
+/// Whoever waits for us to leave does so for one packet at most, for on every access it is asked
+/// whether somebody does.
 pub(crate) struct MrAccess<'g> {
     mrs: &'g Mrs,
     guard: &'g rcu::Guard,
     pd: u32,
     qpn: u32,
-    last: Cell<Option<(u32, &'g MrCtx)>>,
+    last: Cell<Option<Found<'g>>>,
     pub(crate) hint: ExtentHint,
     /// Memory that an access found not to be there.
     missing: Cell<Option<Missing>>,
@@ -235,19 +266,28 @@ impl<'g> MrAccess<'g> {
         self.missing.take()
     }
 
-    /// The region of `key`, valid or not.
+    /// The region of `key`, valid or not. [`keep`](Self::keep) it when the access is over.
     #[inline]
-    fn find(&self, key: u32) -> Result<&'g MrCtx, AccessError> {
+    fn find(&self, key: u32) -> Result<Found<'g>, AccessError> {
         let row = RKey(key).index();
-        if let Some((last, mr)) = self.last.get() {
-            if last == row {
-                return Ok(mr);
+        if let Some(last) = self.last.take() {
+            if last.mr.row == row && last.is_current() {
+                return Ok(last);
             }
         }
         let mr = self.mrs.table.borrow(row, self.guard);
         let mr = &**mr.ok_or(AccessError::BadKey)?;
-        self.last.set(Some((row, mr)));
-        Ok(mr)
+        let map = match &mr.kind {
+            Kind::Fixed(fixed) => Some(fixed.map.enter(self.guard).ok_or(AccessError::BadKey)?),
+            Kind::Fast(_) | Kind::Window(_) => None,
+        };
+        Ok(Found { mr, map })
+    }
+
+    /// The next access is likely to be to the same region.
+    #[inline]
+    fn keep(&self, found: Found<'g>) {
+        self.last.set(Some(found));
     }
 
     /// Calls `f` with the place in memory where the access begins that `key` permits to `pd`. It
@@ -262,31 +302,32 @@ impl<'g> MrAccess<'g> {
         rights: Access,
         f: impl FnOnce(Place<'_>) -> Result<R, AccessFailure>,
     ) -> Result<R, AccessError> {
-        let mr = self.find(key)?;
+        let found = self.find(key)?;
         let len = u64::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
-        let result = match &mr.kind {
-            Kind::Fixed(fixed) => {
-                let map = fixed.map.read(self.guard);
+        let result = match (&found.mr.kind, &found.map) {
+            (_, Some(map)) => {
                 let grant = map.desc.check(pd, key, addr, len, rights)?;
                 let place = map.place(grant.offset(), len, &self.hint);
                 place.map_err(AccessFailure::from).and_then(f)
             }
-            Kind::Fast(fast) => {
+            (Kind::Fixed(_), None) => return Err(AccessError::BadKey),
+            (Kind::Fast(fast), None) => {
                 let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
                 let grant = desc.check(pd, key, addr, len, rights)?;
                 f(Place::Whole(&fast.memory, grant.offset(), &self.hint))
             }
-            Kind::Window(window) => {
+            (Kind::Window(window), None) => {
                 let bound = window.bound.enter().ok_or(AccessError::BadKey)?;
                 let who = (pd, self.qpn);
                 let at = bound.window.check(who, key, addr, len, rights)?;
                 let region = bound.region.fixed().ok_or(AccessError::BadKey)?;
                 // What the region has lost since the window was bound, the window has lost too.
-                let map = region.map.read(self.guard);
+                let map = region.map.enter(self.guard).ok_or(AccessError::BadKey)?;
                 let place = map.place_at(at, len, &self.hint);
                 place.map_err(AccessFailure::from).and_then(f)
             }
         };
+        self.keep(found);
         match result {
             Ok(result) => Ok(result),
             Err(AccessFailure::OutOfBounds) => Err(AccessError::OutOfBounds),
@@ -392,16 +433,15 @@ impl<'g> MrAccess<'g> {
     ///
     /// Why it is refused.
     pub(crate) fn check_all(&self, key: u32, rights: Access) -> Result<(), AccessError> {
-        match &self.find(key)?.kind {
-            Kind::Fixed(fixed) => {
-                let map = fixed.map.read(self.guard);
-                map.desc.admit(self.pd, key, rights)
-            }
-            Kind::Fast(fast) => {
+        let found = self.find(key)?;
+        match (&found.mr.kind, &found.map) {
+            (_, Some(map)) => map.desc.admit(self.pd, key, rights),
+            (Kind::Fixed(_), None) => Err(AccessError::BadKey),
+            (Kind::Fast(fast), None) => {
                 let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
                 desc.admit(self.pd, key, rights)
             }
-            Kind::Window(_) => Err(AccessError::NoRight),
+            (Kind::Window(_), None) => Err(AccessError::NoRight),
         }
     }
 

@@ -60,12 +60,14 @@ pub(crate) struct WindowCtx {
     key: Atomic<u32>,
     /// What it is bound to, if it is.
     pub(crate) bound: Gate<Binding>,
+    /// Destroyed: it cannot be bound any more. Changed when nobody is inside the gate.
+    gone: Atomic<bool>,
 }
 
 /// A region that a window is bound to; it is not deregistered while this lives.
 ///
-/// Dropped in an RCU read side section: deregistration waits for that, so the last reference to
-/// pinned memory, whose release sleeps, is never one of these.
+/// May be the last reference to the region, dropped in softirq: the memory behind it, whose release
+/// sleeps, was taken out when it was deregistered.
 pub(crate) struct Bound(Arc<MrCtx>);
 
 impl Bound {
@@ -93,7 +95,7 @@ impl WindowCtx {
     /// Binds the window of domain `pd` for the queue pair `who` (domain and number) to a part of
     /// `region`, or unbinds it. What it granted before is over when this returns.
     ///
-    /// Context: the RCU read side section of `guard`.
+    /// Context: the RCU read side section of `guard`, in which the window was found.
     pub(crate) fn bind(
         &self,
         pd: u32,
@@ -103,6 +105,9 @@ impl WindowCtx {
         guard: &rcu::Guard,
     ) -> Result<(), KeyFault> {
         self.bound.change(|bound| {
+            if self.is_gone() {
+                return Err(KeyFault);
+            }
             let facts = WindowFacts {
                 kind: self.kind,
                 pd,
@@ -110,10 +115,10 @@ impl WindowCtx {
                 bound: bound.is_some(),
             };
             let map = region.and_then(|r| r.fixed());
-            let map = map.map(|fixed| fixed.map.read(guard));
+            let map = map.and_then(|fixed| fixed.map.enter(guard));
             // Where the region has no memory now there is nothing to open.
             let map = map.filter(|map| map.covers(bind.addr, bind.length));
-            let desc = map.map(|map| &map.desc);
+            let desc = map.as_ref().map(|map| &map.desc);
             let window = check_bind(&facts, desc, who.0, who.1, bind).map_err(|_| KeyFault)?;
             *bound = match (window, region) {
                 (None, _) => None,
@@ -126,6 +131,12 @@ impl WindowCtx {
             self.key.store(bind.key.0, Relaxed);
             Ok(())
         })
+    }
+
+    /// Whether the window has been destroyed.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Relaxed)
     }
 
     /// Unbinds a window of type 2.
@@ -154,22 +165,26 @@ impl MemoryWindow for MrCtx {
 
     fn create(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, kind: MwType) -> Result<(Arc<Self>, u32)> {
         dev.mrs.publish(pd.number(), |key| {
-            Kind::Window(WindowCtx {
+            Ok(Kind::Window(WindowCtx {
                 kind: match kind {
                     MwType::One => WindowType::One,
                     MwType::Two => WindowType::Two,
                 },
                 key: Atomic::new(key),
                 bound: Gate::new(None),
-            })
+                gone: Atomic::new(false),
+            }))
         })
     }
 
     fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
-        drop(dev.mrs.table.remove_sync(self.row()));
+        dev.mrs.table.remove(self.row());
         if let Kind::Window(window) = &self.kind {
-            let _rcu = rcu::read_lock();
-            window.bound.change(|bound| *bound = None);
+            // Whoever has found it is turned away from now on.
+            window.bound.change(|bound| {
+                *bound = None;
+                window.gone.store(true, Relaxed);
+            });
         }
     }
 }

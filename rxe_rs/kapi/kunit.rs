@@ -4,11 +4,11 @@
 
 use crate::bindings;
 use crate::mem::ring::{CompletionRing, UserRing};
-use crate::sync::{Gate, RcuTable};
+use crate::sync::{Gate, RcuTable, Replaceable, Users};
 use core::mem::offset_of;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::Arc;
+use kernel::sync::{rcu, Arc};
 
 const PRODUCER: usize = offset_of!(bindings::rxe_queue_buf, producer_index);
 const CONSUMER: usize = offset_of!(bindings::rxe_queue_buf, consumer_index);
@@ -152,7 +152,8 @@ mod sync {
             table.insert_random(10..=13, Arc::new(7, GFP_KERNEL)?)?;
         }
         assert!(table.reserve_random(10..=13) == Err(ENOSPC));
-        assert!(table.remove_sync(index).is_some_and(|value| *value == 5));
+        assert_eq!(table.remove_if_sync(|value| *value == 5), 1);
+        assert!(table.get(index).is_none());
         assert!(!table.remove(index));
         table.insert_at(index, Arc::new(8, GFP_KERNEL)?)?;
         let mut sum = 0;
@@ -167,14 +168,39 @@ mod sync {
     #[test]
     fn table_replaces() -> Result {
         let table = KBox::pin_init(RcuTable::<u32>::new(), GFP_KERNEL)?;
-        assert!(table.replace_sync(1, Arc::new(1, GFP_KERNEL)?).is_err());
+        assert!(table.replace(1, Arc::new(1, GFP_KERNEL)?).is_err());
         table.insert_at(1, Arc::new(1, GFP_KERNEL)?)?;
-        let old = table.replace_sync(1, Arc::new(2, GFP_KERNEL)?)?;
-        assert_eq!(*old, 1);
+        table.replace(1, Arc::new(2, GFP_KERNEL)?)?;
         assert!(table
             .next(0)
             .is_some_and(|(index, value)| index == 1 && *value == 2));
         Ok(())
+    }
+
+    #[test]
+    fn place_is_replaced_and_emptied() -> Result {
+        let place = Replaceable::new(Arc::new(1, GFP_KERNEL)?)?;
+        assert!(place.get().is_some_and(|value| *value == 1));
+        {
+            let rcu = rcu::read_lock();
+            let used = place.enter(&rcu);
+            assert!(used.is_some_and(|used| *used == 1 && !used.is_awaited()));
+        }
+        let old = place.replace_sync(Arc::new(2, GFP_KERNEL)?)?;
+        assert!(old.is_some_and(|value| *value == 1));
+        assert!(place.get().is_some_and(|value| *value == 2));
+        assert!(place.take_sync().is_some_and(|value| *value == 2));
+        assert!(place.get().is_none() && place.take_sync().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn users_are_turned_away() {
+        let users = Users::new();
+        assert!(users.enter().is_some_and(|user| !user.is_awaited()));
+        users.close();
+        assert!(users.is_closed() && users.enter().is_none());
+        users.close();
     }
 
     #[test]

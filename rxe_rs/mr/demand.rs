@@ -94,7 +94,8 @@ impl Mrs {
         let mr = self.table.get(RKey(key).index())?;
         match &mr.kind {
             Kind::Fixed(fixed) => {
-                let map = fixed.map.get();
+                let rcu = rcu::read_lock();
+                let map = fixed.map.enter(&rcu)?;
                 map.desc.check(pd, key, addr, len, rights).ok()?;
                 map.on_demand(addr, len)
             }
@@ -104,7 +105,8 @@ impl Mrs {
                 let rcu = rcu::read_lock();
                 let bound = window.bound.enter()?;
                 let at = bound.window.check((pd, qpn), key, addr, len, rights).ok()?;
-                bound.region.fixed()?.map.read(&rcu).on_demand(at, len)
+                let map = bound.region.fixed()?.map.enter(&rcu)?;
+                map.on_demand(at, len)
             }
         }
     }
@@ -188,9 +190,12 @@ pub(super) fn prefetch(
             Kind::Fast(_) => return Err(EFAULT),
         };
         let (pd, len) = (pd.number(), u64::from(length));
-        let map = fixed.map.get();
-        map.desc.admit(pd, lkey, rights).map_err(|_| EFAULT)?;
-        let (memory, at) = map.on_demand(addr, len).ok_or(EFAULT)?;
+        let (memory, at) = {
+            let rcu = rcu::read_lock();
+            let map = fixed.map.enter(&rcu).ok_or(EFAULT)?;
+            map.desc.admit(pd, lkey, rights).map_err(|_| EFAULT)?;
+            map.on_demand(addr, len).ok_or(EFAULT)?
+        };
         let part = (memory, at, len);
         parts.push_within_capacity(part).map_err(|_| EINVAL)?;
     }

@@ -65,16 +65,16 @@ impl MrAccess<'_> {
                     0 => None,
                     _ => self.mrs.table.borrow(RKey(bind.region).index(), self.guard),
                 };
-                match &window.kind {
+                match &window.mr.kind {
                     Kind::Window(own) => {
                         let who = (self.pd, self.qpn);
-                        own.bind(window.pd, region, who, bind, self.guard)
+                        own.bind(window.mr.pd, region, who, bind, self.guard)
                     }
                     _ => Err(KeyFault),
                 }
             }
             KeyOp::Register(reg) => {
-                let mr = self.find(reg.key.0).map_err(|_| KeyFault)?;
+                let mr = self.find(reg.key.0).map_err(|_| KeyFault)?.mr;
                 match &mr.kind {
                     Kind::Fast(fast) if mr.pd == self.pd => fast.register(self.pd, reg),
                     _ => Err(KeyFault),
@@ -91,7 +91,7 @@ impl MrAccess<'_> {
     /// If there is no such thing, not of this protection domain or queue pair, or if it cannot be
     /// invalidated.
     pub(crate) fn invalidate(&self, key: RKey, side: Side) -> Result<(), AccessError> {
-        let mr = self.find(key.0)?;
+        let mr = self.find(key.0)?.mr;
         if mr.pd != self.pd {
             return Err(AccessError::WrongPd);
         }
@@ -127,7 +127,7 @@ impl Fast {
         }
         self.valid.change(|valid| {
             // It must have been invalidated before.
-            if valid.is_some() {
+            if valid.is_some() || self.gone.load(Relaxed) {
                 return Err(KeyFault);
             }
             *valid = Some(MrDesc {
@@ -141,6 +141,14 @@ impl Fast {
             self.key.store(reg.key.0, Relaxed);
             Ok(())
         })
+    }
+
+    /// Ends what is registered, for good. When this returns, nobody uses it any more.
+    pub(super) fn retire(&self) {
+        self.valid.change(|valid| {
+            *valid = None;
+            self.gone.store(true, Relaxed);
+        });
     }
 
     fn invalidate(&self, key: RKey, side: Side) -> Result<(), AccessError> {

@@ -21,8 +21,7 @@ use rxe_proto::{
     table::{
         region::{
             Access,
-            MrDesc,
-            State, //
+            MrDesc, //
         },
         segments::{
             self,
@@ -85,18 +84,6 @@ impl Map {
             desc,
             pieces: Pieces::One(Piece { memory, handle }),
             next: FIRST_SEGMENT.wrapping_add(1),
-        }
-    }
-
-    /// What is left when the key has been released.
-    pub(super) fn released(&self) -> Self {
-        Self {
-            desc: MrDesc {
-                state: State::Invalid,
-                ..self.desc
-            },
-            pieces: Pieces::Many(KVVec::new()),
-            next: self.next,
         }
     }
 

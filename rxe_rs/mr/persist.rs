@@ -7,7 +7,6 @@
 //! is covered whoever wrote it: stores of other processors are in caches that are written back, too.
 
 use super::{
-    Kind,
     MrAccess, //
 };
 use rxe_kapi::mem::persist;
@@ -76,10 +75,10 @@ impl MrAccess<'_> {
         from: Option<u64>,
     ) -> Result<Flushed, AccessError> {
         self.check_all(key, rights)?;
-        let Kind::Fixed(fixed) = &self.find(key)?.kind else {
+        let found = self.find(key)?;
+        let Some(map) = &found.map else {
             return Err(AccessError::NoRight);
         };
-        let map = fixed.map.read(self.guard);
         let (mut at, mut left) = (from.unwrap_or(0), self.persist_left.get());
         let flushed = loop {
             let Some((start, len)) = map.memory_from(at) else {

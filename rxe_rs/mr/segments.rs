@@ -56,7 +56,7 @@ impl Fixed {
         if self.is_gone() {
             return Err(ENOENT);
         }
-        let map = self.map.get();
+        let map = self.map.get().ok_or(ENOENT)?;
         if !map.is_user() {
             return Err(unsupported());
         }
@@ -168,7 +168,7 @@ impl MrCtx {
             run: run.unwrap_or_default(),
             ..new.state()?
         };
-        drop(fixed.map.replace_sync(new));
+        drop(fixed.map.replace_sync(new)?);
         Ok(state)
     }
 
@@ -186,14 +186,13 @@ impl MrCtx {
             let state = new.state()?;
             drop(old);
             // Nobody uses the old map any more, and with it goes the memory.
-            drop(fixed.map.replace_sync(new));
+            drop(fixed.map.replace_sync(new)?);
             return Ok(state);
         }
-        let nothing = Arc::new(old.released(), GFP_KERNEL)?;
         drop(old);
         fixed.close()?;
-        drop(dev.mrs.table.remove_sync(self.row));
-        drop(fixed.map.replace_sync(nothing));
+        dev.mrs.table.remove(self.row);
+        drop(fixed.map.take_sync());
         Ok(RegionState::default())
     }
 }

@@ -61,7 +61,7 @@ use rxe_kapi::{
     },
     sync::{
         Gate,
-        RcuArc, //
+        Replaceable, //
     },
 };
 use rxe_proto::{
@@ -113,11 +113,11 @@ fn fits(dev: &DeviceCtx, iova: u64, length: u64) -> Result {
 }
 
 impl Fixed {
-    fn new(map: Arc<Map>) -> Self {
-        Self {
-            map: RcuArc::new(map),
+    fn new(map: Arc<Map>) -> Result<Self> {
+        Ok(Self {
+            map: Replaceable::new(map)?,
             windows: Atomic::new(0),
-        }
+        })
     }
 
     /// One more window is bound; false if the region is going away.
@@ -183,7 +183,7 @@ fn register(dev: &DeviceCtx, desc: MrDesc, memory: Memory) -> Result<MrCreated<M
     let room = UniqueArc::new_uninit(GFP_KERNEL)?;
     let make = |key| {
         let map = Map::new(MrDesc { key, ..desc }, memory);
-        Kind::Fixed(Fixed::new(room.write(map).into()))
+        Ok(Kind::Fixed(Fixed::new(room.write(map).into())?))
     };
     let (ctx, key) = dev.mrs.publish(desc.pd, make)?;
     Ok(MrCreated {
@@ -241,11 +241,12 @@ impl MemoryRegion for MrCtx {
 
     fn allocate(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, pages: PageList) -> Result<MrCreated<Self>> {
         let make = |key| {
-            Kind::Fast(Fast {
+            Ok(Kind::Fast(Fast {
                 memory: Memory::Pages(pages),
                 key: Atomic::new(key),
                 valid: Gate::new(None),
-            })
+                gone: Atomic::new(false),
+            }))
         };
         let (ctx, key) = dev.mrs.publish(pd.number(), make)?;
         Ok(MrCreated {
@@ -282,7 +283,7 @@ impl MemoryRegion for MrCtx {
             let reason = c"the keys of the region have been released";
             return Err(dev.handle.refuse_with(ENOENT, reason));
         }
-        let old = fixed.map.get();
+        let old = fixed.map.get().ok_or(ENOENT)?;
         if !old.is_user() && !old.is_on_demand() {
             return Err(unsupported());
         }
@@ -335,8 +336,9 @@ impl MemoryRegion for MrCtx {
         let new = Arc::new(new, GFP_KERNEL)?;
         Self::close(dev, fixed)?;
         drop(old);
-        drop(fixed.map.replace_sync(new));
+        let replaced = fixed.map.replace_sync(new);
         fixed.reopen();
+        drop(replaced?);
         Ok(())
     }
 
@@ -363,8 +365,8 @@ impl MemoryRegion for MrCtx {
                 // No reference: it would keep memory pinned that is being removed.
                 let (access, count) = {
                     let rcu = rcu::read_lock();
-                    let map = fixed.map.read(&rcu);
-                    (map.desc.access.bits(), map.count())
+                    let map = fixed.map.enter(&rcu);
+                    map.map_or((0, 0), |map| (map.desc.access.bits(), map.count()))
                 };
                 to.bits(c"access", access)?;
                 to.number(c"segments", u32::try_from(count).unwrap_or(u32::MAX))
@@ -375,14 +377,23 @@ impl MemoryRegion for MrCtx {
     }
 
     fn deregister(self: &Arc<Self>, dev: &Arc<DeviceCtx>) -> Result {
-        if let Kind::Fixed(fixed) = &self.kind {
-            if fixed.is_gone() {
-                // The row may be another's.
-                return Ok(());
+        match &self.kind {
+            Kind::Fixed(fixed) => {
+                if fixed.is_gone() {
+                    // The row may be another's.
+                    return Ok(());
+                }
+                Self::close(dev, fixed)?;
+                dev.mrs.table.remove(self.row);
+                // With the map goes the memory. Whoever finds the region still finds it empty.
+                drop(fixed.map.take_sync());
             }
-            Self::close(dev, fixed)?;
+            Kind::Fast(fast) => {
+                dev.mrs.table.remove(self.row);
+                fast.retire();
+            }
+            Kind::Window(_) => return Err(EINVAL),
         }
-        drop(dev.mrs.table.remove_sync(self.row));
         Ok(())
     }
 }

@@ -437,16 +437,8 @@ impl Demand {
     /// Gives up chunks that have no page: a process that uses ever new addresses must not make us
     /// keep what it has long given up itself.
     fn sweep(&self) {
-        let mut from = 0;
-        while let Some((index, chunk)) = self.chunks.next(from) {
-            if chunk.present() == 0 {
-                if let Some(gone) = self.chunks.remove_sync(index) {
-                    self.count.fetch_sub(1, Relaxed);
-                    drop(gone);
-                }
-            }
-            from = index.wrapping_add(1);
-        }
+        let gone = self.chunks.remove_if_sync(|chunk| chunk.present() == 0);
+        self.count.fetch_sub(gone, Relaxed);
         let kept = self.count.load(Relaxed);
         let limit = kept.saturating_mul(2).max(SWEEP_FROM);
         self.limit.store(limit, Relaxed);

@@ -19,7 +19,8 @@ use kernel::prelude::*;
 /// - `extents` covers `0..len` without gaps, sorted by offset; the first one starts at 0.
 pub struct Umem {
     raw: NonNull<bindings::ib_umem>,
-    extents: VVec<bindings::rxe_extent>,
+    /// Mostly one: then no address space of its own.
+    extents: KVVec<bindings::rxe_extent>,
     len: u64,
 }
 
@@ -56,7 +57,7 @@ impl Umem {
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         let mut umem = Self {
             raw,
-            extents: VVec::new(),
+            extents: KVVec::new(),
             len,
         };
         // From here on an error drops `umem`, which unpins.

@@ -11,6 +11,7 @@ use super::operation::Operation;
 use super::udata::UserCall;
 use super::wc::WcSink;
 use crate::bindings;
+use crate::sync::Users;
 use core::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
@@ -165,6 +166,8 @@ pub struct CqNotify {
     completion: Deferred<CompTarget>,
     #[pin]
     error: Deferred<ErrorTarget>,
+    /// Who is calling the handler, or having it called.
+    callers: Users,
 }
 
 impl CqNotify {
@@ -192,6 +195,7 @@ impl CqNotify {
                     c"CqNotify::error",
                     kernel::static_lock_class!(),
                 ),
+                callers: Users::new(),
             }),
             GFP_KERNEL,
         )
@@ -202,14 +206,17 @@ impl CqNotify {
     /// It is called here if this is the CPU of the CQ's vector, if that is offline, or if the
     /// consumer is a process that took vector 0; otherwise in softirq of that CPU.
     ///
-    /// Context: no lock held, for the handler may poll and post; in the RCU read side section in
-    /// which the completion was added.
+    /// Context: no lock held, for the handler may poll and post. The CQ may be gone by now.
     #[inline]
     pub fn completion(&self, _rcu: &rcu::Guard) {
         let target = self.completion.target();
         if target.pending.fetch_add(1, Full) != 0 {
             return;
         }
+        // A completion may have been added before the CQ was destroyed.
+        let Some(_caller) = self.callers.enter() else {
+            return;
+        };
         if self
             .cpu
             .is_some_and(|cpu| self.completion.kick_elsewhere(cpu))
@@ -243,10 +250,9 @@ impl CqNotify {
         self.error.kick(Queue::Process);
     }
 
-    /// Waits until no handler runs. Nothing may be told any more.
+    /// Waits until no handler runs; none is called afterwards. Process context.
     fn stop(&self) {
-        // SAFETY: No requirement but a context that may sleep.
-        unsafe { bindings::synchronize_rcu_expedited() };
+        self.callers.close();
         self.completion.stop();
         self.error.stop();
     }

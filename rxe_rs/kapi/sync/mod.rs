@@ -5,21 +5,23 @@ pub mod context;
 mod exit;
 mod gate;
 mod global;
-mod rcu_arc;
 mod rcu_table;
+mod replaceable;
 mod spinlock;
+mod users;
 
 pub use exit::{exit_pair, ExitToken, ExitWait};
 pub use gate::{Gate, Pass};
 pub use global::{Filled, Global};
-pub use rcu_arc::RcuArc;
 pub use rcu_table::RcuTable;
+pub use replaceable::{InUse, Replaceable};
 pub use spinlock::{
     SpinLockBh, SpinLockBhBackend, SpinLockBhGuard, SpinLockIrq, SpinLockIrqBackend,
     SpinLockIrqGuard,
 };
+pub use users::{User, Users};
 
-/// Waits until every callback queued by [`RcuTable::remove`] has run.
+/// Waits until every callback queued by [`RcuTable::remove`] and [`Replaceable`] has run.
 ///
 /// Process context, sleeps. Call it last at module exit: the callbacks are code of this module.
 pub fn rcu_barrier() {

@@ -27,12 +27,12 @@ struct Slot<T> {
 /// then [`publish`]): a reserved index is found by nobody and given to nobody else.
 ///
 /// A removed object may still be in use by look-ups that began earlier; the reference that the
-/// table held goes away after those have ended (see [`remove`] and [`remove_sync`]).
+/// table held goes away after those have ended (see [`remove`] and [`remove_if_sync`]).
 ///
 /// [`reserve_random`]: Self::reserve_random
 /// [`publish`]: Self::publish
 /// [`remove`]: Self::remove
-/// [`remove_sync`]: Self::remove_sync
+/// [`remove_if_sync`]: Self::remove_if_sync
 #[pin_data(PinnedDrop)]
 pub struct RcuTable<T: Send + Sync + 'static> {
     #[pin]
@@ -194,17 +194,46 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         }
     }
 
-    /// Empties `index` and waits until no look-up can still be using what it found there.
+    /// Removes the objects for which `gone` is true, waits for one grace period for all of them, and
+    /// drops the table's references; returns how many there were.
     ///
-    /// Process context, sleeps (an expedited grace period). Returns the table's reference, so
-    /// that the caller decides where `T` is dropped.
-    pub fn remove_sync(&self, index: u32) -> Option<Arc<T>> {
-        let slot = self.erase(index)?;
-        // SAFETY: No requirement but a context that may sleep.
-        unsafe { bindings::synchronize_rcu_expedited() };
-        // SAFETY: The slot came from a `KBox`, has left the table, and no reader is left.
-        let slot = unsafe { KBox::from_raw(slot.as_ptr()) };
-        Some(slot.value.clone())
+    /// Process context, sleeps. `gone` must not sleep.
+    pub fn remove_if_sync(&self, mut gone: impl FnMut(&T) -> bool) -> u32 {
+        let mut list: *mut Slot<T> = core::ptr::null_mut();
+        let (mut from, mut count) = (0u32, 0u32);
+        while let Some((index, value)) = self.next(from) {
+            if gone(&value) {
+                if let Some(slot) = self.erase(index) {
+                    // SAFETY: The slot has left the table; what look-ups use of it is the value
+                    // alone, so its first field can link it to the list.
+                    unsafe { (*slot.as_ptr()).rcu.get().write(Self::link(list)) };
+                    list = slot.as_ptr();
+                    count = count.wrapping_add(1);
+                }
+            }
+            let Some(next) = index.checked_add(1) else {
+                break;
+            };
+            from = next;
+        }
+        if count != 0 {
+            // SAFETY: No requirement but a context that may sleep.
+            unsafe { bindings::synchronize_rcu() };
+        }
+        while let Some(slot) = NonNull::new(list) {
+            // SAFETY: Linked above.
+            list = unsafe { (*(*slot.as_ptr()).rcu.get()).next.cast() };
+            // SAFETY: The slot came from a `KBox`, has left the table, and no reader is left.
+            drop(unsafe { KBox::from_raw(slot.as_ptr()) });
+        }
+        count
+    }
+
+    fn link(next: *mut Slot<T>) -> bindings::callback_head {
+        bindings::callback_head {
+            next: next.cast(),
+            func: None,
+        }
     }
 
     /// Puts `value` in the place of the object at `index`. Look-ups find one or the other at any
@@ -220,23 +249,6 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         // SAFETY: The slot has left the table and is ours to free, once; `rcu` is its first field.
         unsafe { bindings::call_rcu(old.as_ptr().cast(), Some(Self::free_slot)) };
         Ok(())
-    }
-
-    /// As [`replace`](Self::replace), and waits until no look-up can still be using the old one, of
-    /// which the table's reference is returned.
-    ///
-    /// Process context, sleeps (an expedited grace period).
-    ///
-    /// # Errors
-    ///
-    /// As [`replace`](Self::replace).
-    pub fn replace_sync(&self, index: u32, value: Arc<T>) -> Result<Arc<T>> {
-        let old = self.exchange(index, value)?;
-        // SAFETY: No requirement but a context that may sleep.
-        unsafe { bindings::synchronize_rcu_expedited() };
-        // SAFETY: The slot came from a `KBox`, has left the table, and no reader is left.
-        let old = unsafe { KBox::from_raw(old.as_ptr()) };
-        Ok(old.value.clone())
     }
 
     /// Calls `f` on all objects in the order of their indices, until it returns false.

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The end of regions and windows: nothing touches their memory when the call has returned, and it costs little.
+
+deregister.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Case names are the functions below.
+"""
+import ctypes
+import mmap
+import os
+import resource
+import signal
+import struct
+import sys
+import time
+
+from pyverbs.cq import CQ
+from pyverbs.mr import MR, MW
+from pyverbs.wr import SGE
+import pyverbs.enums as e
+
+import uverbs
+from keys import bind
+from status import ACCESS, End, pair, pattern
+
+MIB = 1 << 20
+LOCAL = e.IBV_ACCESS_LOCAL_WRITE
+UML = "User Mode Linux" in open("/proc/cpuinfo", encoding="ascii").read()
+
+
+def statuses(end, count, seconds=30):
+    found, deadline = [], time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < deadline:
+        found += [wc.status for wc in end.cq.poll(count)[1] or []]
+    assert len(found) == count, f"{len(found)} completions of {count}"
+    return found
+
+
+def ends_with(done, refusals):
+    """Some went well, one was refused, the rest was flushed."""
+    ok = done.count(e.IBV_WC_SUCCESS)
+    assert done[:ok] == [e.IBV_WC_SUCCESS] * ok, done
+    assert ok == len(done) or done[ok] in refusals and set(done[ok + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, done
+
+
+def written_by_peer(names):
+    """What a peer is writing to when it is deregistered is written before, or not at all."""
+    for turn in range(12):
+        a, b = pair(names, size=MIB)
+        target = mmap.mmap(-1, MIB)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(target))
+        mr = MR(b.pd, MIB, ACCESS, address=address)
+        a.mr.write(pattern(MIB, turn), MIB)
+        for _ in range(20):
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(address, mr.rkey))
+        time.sleep(0.002 * turn)
+        mr.close()
+        # Nobody but this process changes it now.
+        target[:] = bytes(MIB)
+        time.sleep(0.03)
+        assert target[:] == bytes(MIB), "written after it was deregistered"
+        ends_with(statuses(a, 20), {e.IBV_WC_REM_ACCESS_ERR})
+
+
+def received(names):
+    """The same for what the process receives to."""
+    for turn in range(12):
+        a, b = pair(names, size=MIB)
+        target = mmap.mmap(-1, MIB)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(target))
+        mr = MR(b.pd, MIB, LOCAL, address=address)
+        a.mr.write(pattern(MIB, turn), MIB)
+        for _ in range(20):
+            b.recv(SGE(address, MIB, mr.lkey))
+        for _ in range(20):
+            a.post(e.IBV_WR_SEND, a.sge())
+        time.sleep(0.002 * turn)
+        mr.close()
+        target[:] = bytes(MIB)
+        time.sleep(0.03)
+        assert target[:] == bytes(MIB), "received to after it was deregistered"
+        ends_with(statuses(a, 20), {e.IBV_WC_REM_OP_ERR})
+
+
+def through_window(names):
+    """The same for a window that is bound when it is deallocated, after which the region can be deregistered at once."""
+    for turn in range(12):
+        a, b = pair(names, size=MIB, access=ACCESS | e.IBV_ACCESS_MW_BIND)
+        mw = MW(b.pd, e.IBV_MW_TYPE_2)
+        key = bind(b, mw, 0, MIB, e.IBV_ACCESS_REMOTE_WRITE)
+        b.complete()
+        a.mr.write(pattern(MIB, turn), MIB)
+        for _ in range(20):
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(b.mr.buf, key))
+        time.sleep(0.002 * turn)
+        mw.close()
+        b.mr.write(bytes(MIB), MIB)
+        time.sleep(0.03)
+        assert b.mr.read(MIB, 0) == bytes(MIB), "written after the window was deallocated"
+        b.mr.close()
+        ends_with(statuses(a, 20), {e.IBV_WC_REM_ACCESS_ERR})
+
+
+def process_exit(names):
+    """A process that has very many regions ends in a moment: the price of each is its own, not that of a grace period."""
+    count, limit = (100000, 2) if UML else (5000, 5)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    ready, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        end = End(names[0], int(names[1]))
+        page = mmap.mmap(-1, mmap.PAGESIZE)
+        address, pd, fd = ctypes.addressof(ctypes.c_char.from_buffer(page)), end.pd.handle, end.ctx.cmd_fd
+        answer = ctypes.create_string_buffer(12)
+        request = struct.pack("=IHHQQQQII", uverbs.REG_MR, 12, 3, ctypes.addressof(answer), address, 4096, address, pd, ACCESS)
+        for _ in range(count):
+            os.write(fd, request)
+        os.write(tell, b"x")
+        signal.pause()
+    os.close(tell)
+    assert os.read(ready, 1) == b"x", "the process ended early"
+    begin = time.monotonic()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    elapsed = time.monotonic() - begin
+    print(f"{count} regions were gone after {elapsed:.2f} s")
+    assert elapsed < limit, f"{count} regions took {elapsed:.1f} s"
+
+
+def median(times):
+    return sorted(times)[len(times) // 2] * 1e6
+
+
+def costs(names):
+    """Prints what it takes to make and end objects, in microseconds: for comparing drivers."""
+    end = End(names[0], int(names[1]))
+    kinds = {
+        "region of 4 KiB": lambda: MR(end.pd, 4096, ACCESS),
+        "region of 1 MiB": lambda: MR(end.pd, MIB, ACCESS),
+        "window": lambda: MW(end.pd, e.IBV_MW_TYPE_2),
+        "completion queue": lambda: CQ(end.ctx, 100, None, None, 0),
+    }
+    for name, make in kinds.items():
+        made, ended = [], []
+        for _ in range(200):
+            times = [time.perf_counter()]
+            thing = make()
+            times.append(time.perf_counter())
+            thing.close()
+            times.append(time.perf_counter())
+            made.append(times[1] - times[0])
+            ended.append(times[2] - times[1])
+        print(f"{name}: {median(made):.0f} made, {median(ended):.0f} ended")
+
+
+CASES = [written_by_peer, received, through_window, process_exit, costs]
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    print("right")
