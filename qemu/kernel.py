@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Resolves, downloads and prepares a stock Debian kernel in the cache folder. Runs inside the toolchain root.
 
-kernel.py ensure [SERIES]    make the kernel of a series (7.2, 7.3) ready, print its release
+kernel.py ensure [SERIES]    make the kernel of a series (7.2, 7.3; 7.2-rt, 7.3-rt: Debian's PREEMPT_RT flavour) ready, print its release
 kernel.py show [SERIES]      print the paths of a ready kernel as NAME=VALUE lines
 kernel.py list               print the releases that backports offers, newest first, and what each lacks
 
@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 
 SUPPORTED = ("7.2", "7.3")
+# The same series with PREEMPT_RT: they are taken only when they are asked for by name.
+FLAVOURS = tuple(f"{series}-rt" for series in SUPPORTED)
 # How often something is said of what takes long.
 PROGRESS_SECONDS = 15
 CACHE = Path(os.environ.get("RXE_RS_CACHE") or Path.home() / ".cache/rxe_rs")
@@ -110,17 +112,18 @@ def candidates(table):
     """Every amd64 release of the supported series, newest first, with the packages it needs and those that are missing."""
     found = []
     for name in table:
-        match = re.fullmatch(r"linux-modules-((\d+\.\d+)\.\d+\+deb13)-amd64", name)
+        match = re.fullmatch(r"linux-modules-((\d+\.\d+)\.\d+\+deb13)(-rt)?-amd64", name)
         if not match or match[2] not in SUPPORTED:
             continue
-        abi, series = match[1], match[2]
-        release = f"{abi}-amd64"
+        abi, base, flavour = match[1], match[2], match[3] or ""
+        series = base + flavour
+        release = f"{abi}{flavour}-amd64"
         version = table[name][0]
         image = f"linux-binary-{release}"
         if image not in table:
             # A new version's signature can lag behind by days; the unsigned package holds the same kernel.
             image = f"linux-binary-unsigned-{release}"
-        source = f"linux-source-{series}"
+        source = f"linux-source-{base}"
         needed = {n: version for n in (
             image, name, f"linux-headers-{release}", f"linux-headers-{abi}-common", f"linux-kbuild-{abi}",
             f"linux-base-{release}", source)}
@@ -129,10 +132,15 @@ def candidates(table):
     return sorted(found, key=lambda c: version_key(c["release"]), reverse=True)
 
 
+def wanted(series, info):
+    """Whether a release is of `series`, or, if that is None, of the plain flavour."""
+    return info["series"] == series or series is None and info["series"] in SUPPORTED
+
+
 def resolve(series):
     """The newest complete release of `series`, or of the newest supported series that has one."""
     for c in candidates(package_table()):
-        if not c["missing"] and series in (None, c["series"]):
+        if not c["missing"] and wanted(series, c):
             return c
     die(f"Debian 13 backports hold no complete {series or '7.2 or 7.3'} kernel (image, modules, headers, source) today; "
         "`qemu/in-root.sh qemu/kernel.py list` shows what there is")
@@ -143,7 +151,7 @@ def cached(series):
     ready = []
     for mark in KERNELS.glob("*/ready"):
         info = json.loads(mark.read_text())
-        if series in (None, info["series"]):
+        if wanted(series, info):
             ready.append(info)
     default = KERNELS / "default"
     if series is None:
@@ -202,7 +210,7 @@ def unpack_source(info, debs, base):
     tmp = base / "src.tmp"
     shutil.rmtree(tmp, ignore_errors=True)
     tmp.mkdir()
-    deb = one_deb(debs, f"linux-source-{info['series']}")
+    deb = one_deb(debs, f"linux-source-{info['series'].removesuffix('-rt')}")
     run("bash", "-o", "pipefail", "-c",
         f"dpkg-deb --fsys-tarfile {deb} | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' | xz -dc -T0 "
         f"| tar -x -C {tmp} --strip-components=1")
@@ -241,8 +249,8 @@ def prepare(info, base):
 
 
 def ensure(series, refresh=False):
-    if series is not None and series not in SUPPORTED:
-        die(f"KERNEL={series} is not supported; choose one of {', '.join(SUPPORTED)} or leave it out")
+    if series is not None and series not in SUPPORTED + FLAVOURS:
+        die(f"KERNEL={series} is not supported; choose one of {', '.join(SUPPORTED + FLAVOURS)} or leave it out")
     KERNELS.mkdir(parents=True, exist_ok=True)
     info = None if refresh else cached(series)
     if info:
