@@ -28,6 +28,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
+    new_gate,
     rdma::mw::{
         MemoryWindow,
         MwType, //
@@ -146,6 +147,10 @@ impl WindowCtx {
         if self.kind == WindowType::One {
             return Err(AccessError::NoRight);
         }
+        // Who has the wrong key does not turn others away meanwhile.
+        if self.key.load(Relaxed) != key.0 {
+            return Err(AccessError::BadKey);
+        }
         self.bound.change(|bound| {
             if self.key.load(Relaxed) != key.0 {
                 return Err(AccessError::BadKey);
@@ -171,7 +176,7 @@ impl MemoryWindow for MrCtx {
                     MwType::Two => WindowType::Two,
                 },
                 key: Atomic::new(key),
-                bound: Gate::new(None),
+                bound: new_gate!(None, "WindowCtx::bound")?,
                 gone: Atomic::new(false),
             }))
         })

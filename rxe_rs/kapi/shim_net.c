@@ -37,6 +37,33 @@ void rxe_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags)
 	spin_unlock_irqrestore(lock, flags);
 }
 
+void rxe_rwlock_init(rwlock_t *lock, const char *name, struct lock_class_key *key)
+{
+	rwlock_init(lock);
+	/* Not the class of this line, but that of the caller. */
+	lockdep_set_class_and_name(lock, key, name);
+}
+
+bool rxe_read_trylock(rwlock_t *lock)
+{
+	return read_trylock(lock);
+}
+
+void rxe_read_unlock(rwlock_t *lock)
+{
+	read_unlock(lock);
+}
+
+void rxe_write_lock(rwlock_t *lock)
+{
+	write_lock(lock);
+}
+
+void rxe_write_unlock(rwlock_t *lock)
+{
+	write_unlock(lock);
+}
+
 void rxe_local_bh_disable(void)
 {
 	local_bh_disable();

@@ -25,6 +25,11 @@ bool rxe_spin_trylock_irqsave(struct spinlock *lock, unsigned long *flags);
 void rxe_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags);
 
 /* Context. */
+void rxe_rwlock_init(rwlock_t *lock, const char *name, struct lock_class_key *key);
+bool rxe_read_trylock(rwlock_t *lock);
+void rxe_read_unlock(rwlock_t *lock);
+void rxe_write_lock(rwlock_t *lock);
+void rxe_write_unlock(rwlock_t *lock);
 void rxe_local_bh_disable(void);
 void rxe_local_bh_enable(void);
 bool rxe_softirq_allowed(void);

@@ -152,6 +152,10 @@ impl Fast {
     }
 
     fn invalidate(&self, key: RKey, side: Side) -> Result<(), AccessError> {
+        // Who has the wrong key does not turn others away meanwhile.
+        if self.key.load(Relaxed) != key.0 {
+            return Err(AccessError::BadKey);
+        }
         self.valid.change(|valid| {
             let refused = match (&valid, side) {
                 _ if self.key.load(Relaxed) != key.0 => Some(AccessError::BadKey),

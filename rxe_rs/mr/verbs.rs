@@ -38,6 +38,7 @@ use rxe_kapi::{
         Memory,
         PageList, //
     },
+    new_gate,
     rdma::{
         advise::{
             Advice,
@@ -59,10 +60,7 @@ use rxe_kapi::{
         },
         unsupported, //
     },
-    sync::{
-        Gate,
-        Replaceable, //
-    },
+    sync::Replaceable, //
 };
 use rxe_proto::{
     ids::RKey,
@@ -244,7 +242,7 @@ impl MemoryRegion for MrCtx {
             Ok(Kind::Fast(Fast {
                 memory: Memory::Pages(pages),
                 key: Atomic::new(key),
-                valid: Gate::new(None),
+                valid: new_gate!(None, "Fast::valid")?,
                 gone: Atomic::new(false),
             }))
         };

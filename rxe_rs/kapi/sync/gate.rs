@@ -1,41 +1,76 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A value that many use and that anybody can take away at once, from any context.
+//!
+//! C header: [`include/linux/rwlock.h`](srctree/include/linux/rwlock.h)
 
-use super::context::disable_bh;
+use super::context::{disable_bh, BhDisabled};
+use crate::bindings;
 use core::cell::UnsafeCell;
-use core::hint::spin_loop;
+use core::marker::PhantomData;
 use core::ops::Deref;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
-
-/// The value can be used.
-const OPEN: u32 = 1 << 31;
-/// Somebody changes it.
-const CHANGING: u32 = 1 << 30;
-/// Number of users.
-const USERS: u32 = CHANGING - 1;
+use kernel::prelude::*;
+use kernel::sync::LockClassKey;
+use kernel::types::Opaque;
 
 /// Holds a value, or none. Users never wait: they get in or are turned away. Who changes it waits
 /// for the users, so that after [`change`](Self::change) nobody uses what was there before.
 ///
 /// Uses are short (a copy of one packet) and happen with bottom halves off, which bounds the wait.
-pub struct Gate<T> {
-    word: Atomic<u32>,
+/// With PREEMPT_RT a user can be preempted, even by who changes the value: that one sleeps then
+/// until the user has run, as with any lock there; a wait of our own would spin for ever.
+pub struct Gate<T>(Pin<KBox<Inner<T>>>);
+
+/// # Invariants
+///
+/// The lock is initialised; the value is reached shared by who holds it for reading, and
+/// exclusively by who holds it for writing.
+#[pin_data]
+struct Inner<T> {
+    #[pin]
+    lock: Opaque<bindings::rwlock_t>,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: The value is reached shared by users and exclusively by the one who changes it, on any
-// CPU.
-unsafe impl<T: Send> Send for Gate<T> {}
-// SAFETY: As above.
-unsafe impl<T: Send + Sync> Sync for Gate<T> {}
+// SAFETY: The value is guarded by the lock, which may be used from any thread.
+unsafe impl<T: Send> Send for Inner<T> {}
+// SAFETY: As above; users on several CPUs share the value.
+unsafe impl<T: Send + Sync> Sync for Inner<T> {}
+
+/// Makes a [`Gate`](crate::sync::Gate) with a lock class of its own: `new_gate!(value, "name")`.
+#[macro_export]
+macro_rules! new_gate {
+    ($value:expr, $name:literal $(,)?) => {
+        $crate::sync::Gate::new(
+            $value,
+            ::kernel::optional_name!($name),
+            ::kernel::static_lock_class!(),
+        )
+    };
+}
 
 impl<T> Gate<T> {
-    /// A gate with a value behind it, or none.
-    pub const fn new(value: Option<T>) -> Self {
-        Self {
-            word: Atomic::new(if value.is_some() { OPEN } else { 0 }),
-            value: UnsafeCell::new(value),
-        }
+    /// A gate with a value behind it, or none; see [`new_gate!`]. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(
+        value: Option<T>,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> Result<Self> {
+        let inner = KBox::pin_init(
+            // INVARIANT: The lock is initialised here.
+            pin_init!(Inner {
+                // SAFETY: The slot is pinned and valid for writes; name and key are static.
+                lock <- Opaque::ffi_init(|slot| unsafe {
+                    bindings::rxe_rwlock_init(slot, name.as_char_ptr(), key.as_ptr())
+                }),
+                value: UnsafeCell::new(value),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        Ok(Self(inner))
     }
 
     /// Uses the value; `None` if there is none or somebody is changing it.
@@ -44,44 +79,55 @@ impl<T> Gate<T> {
     /// [`change`](Self::change) of the same gate meanwhile.
     #[inline]
     pub fn enter(&self) -> Option<Pass<'_, T>> {
-        let before = self.word.fetch_add(1, Acquire);
-        let pass = Pass { gate: self };
-        if before & (OPEN | CHANGING) != OPEN {
-            // The pass was never used; dropping it takes the count back.
+        // SAFETY: The lock is initialised by the type invariant.
+        if !unsafe { bindings::rxe_read_trylock(self.0.lock.get()) } {
             return None;
         }
-        Some(pass)
+        let pass = Pass {
+            inner: &self.0,
+            _task: PhantomData,
+        };
+        // SAFETY: The lock is held for reading, so nobody changes the value.
+        unsafe { &*self.0.value.get() }.is_some().then_some(pass)
     }
 
-    /// Lets `f` change the value when nobody uses it. Any context but a hard interrupt; waits for
-    /// users on other CPUs, without sleeping.
+    /// Lets `f` change the value when nobody uses it. Any context but a hard interrupt, no pass of
+    /// the gate held; waits for users on other CPUs. `f` is short and changes no other gate.
     pub fn change<R>(&self, f: impl FnOnce(&mut Option<T>) -> R) -> R {
-        let _bh = disable_bh();
-        loop {
-            let word = self.word.load(Relaxed);
-            let wanted = (word & !OPEN) | CHANGING;
-            if word & CHANGING == 0 && self.word.cmpxchg(word, wanted, Acquire).is_ok() {
-                break;
-            }
-            spin_loop();
-        }
-        while self.word.load(Acquire) & USERS != 0 {
-            spin_loop();
-        }
-        // SAFETY: Nobody else changes the value, for `CHANGING` is ours; who used it has left,
-        // and everybody else is turned away. The acquiring load orders after their uses.
-        let value = unsafe { &mut *self.value.get() };
-        let result = f(value);
-        // Users being turned away may be counted just now.
-        let flip = if value.is_some() { OPEN } else { 0 };
-        self.word.fetch_add(flip.wrapping_sub(CHANGING), Release);
+        let change = Change::begin(&self.0);
+        // SAFETY: The lock is held for writing until `change` is dropped.
+        let result = f(unsafe { &mut *self.0.value.get() });
+        drop(change);
         result
     }
 }
 
-/// The value is in use.
+/// The lock is held for writing.
+struct Change<'a, T> {
+    inner: &'a Inner<T>,
+    _bh: BhDisabled,
+}
+
+impl<'a, T> Change<'a, T> {
+    fn begin(inner: &'a Inner<T>) -> Self {
+        let bh = disable_bh();
+        // SAFETY: The lock is initialised by the type invariant.
+        unsafe { bindings::rxe_write_lock(inner.lock.get()) };
+        Self { inner, _bh: bh }
+    }
+}
+
+impl<T> Drop for Change<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: Held since `begin`; bottom halves go on after it has been given back.
+        unsafe { bindings::rxe_write_unlock(self.inner.lock.get()) };
+    }
+}
+
+/// The value is in use. Stays in the task that got it.
 pub struct Pass<'a, T> {
-    gate: &'a Gate<T>,
+    inner: &'a Inner<T>,
+    _task: PhantomData<*mut ()>,
 }
 
 impl<T> Deref for Pass<'_, T> {
@@ -89,15 +135,16 @@ impl<T> Deref for Pass<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: The gate was open when the pass was given, and stays unchanged while it counts
-        // as a user; an open gate has a value.
-        unsafe { (*self.gate.value.get()).as_ref().unwrap_unchecked() }
+        // SAFETY: The lock is held for reading as long as the pass lives, and there was a value
+        // when it was given out.
+        unsafe { (*self.inner.value.get()).as_ref().unwrap_unchecked() }
     }
 }
 
 impl<T> Drop for Pass<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.gate.word.fetch_sub(1, Release);
+        // SAFETY: Held for reading since `enter`.
+        unsafe { bindings::rxe_read_unlock(self.inner.lock.get()) };
     }
 }
