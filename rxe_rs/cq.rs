@@ -9,11 +9,16 @@
 
 use crate::{
     device::DeviceCtx,
+    qp::QpCtx,
     queue::map_info, //
 };
 use kernel::{
     new_mutex,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
     sync::{
         rcu,
         Arc,
@@ -21,7 +26,6 @@ use kernel::{
         Mutex, //
     },
     workqueue::{
-        self,
         impl_has_work,
         new_work,
         Work,
@@ -92,6 +96,9 @@ pub(crate) struct CqCtx {
     /// The offer to map the user's ring.
     #[pin]
     map: Mutex<Option<Mapping>>,
+    /// The queue pairs that complete to it, by their addresses; each leaves when it is destroyed.
+    #[pin]
+    qps: Mutex<RBTree<usize, Arc<QpCtx>>>,
     /// Fails the queue pairs of a queue that has failed.
     #[pin]
     failure: Work<CqCtx>,
@@ -124,11 +131,11 @@ impl WorkItem for CqCtx {
     type Pointer = Arc<CqCtx>;
 
     fn run(this: Arc<CqCtx>) {
-        this.dev.demux.for_each(|qp| {
-            if qp.completes_to(&this) {
-                qp.fail();
-            }
-        });
+        let mut from = 0;
+        while let Some((at, qp)) = this.next_qp(from) {
+            qp.fail();
+            from = at.wrapping_add(1);
+        }
     }
 }
 
@@ -284,6 +291,32 @@ impl CqCtx {
         tell == Tell::Now
     }
 
+    /// A queue pair is made that completes to this queue. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn join(&self, qp: &Arc<QpCtx>) -> Result {
+        let node = RBTreeNode::new(address(qp), qp.clone(), GFP_KERNEL_ACCOUNT)?;
+        let old = self.qps.lock().insert(node);
+        drop(old);
+        Ok(())
+    }
+
+    /// A queue pair is destroyed. Process context.
+    pub(crate) fn leave(&self, qp: &Arc<QpCtx>) {
+        let node = self.qps.lock().remove_node(&address(qp));
+        drop(node);
+    }
+
+    /// The first queue pair at address `from` or above. Process context.
+    fn next_qp(&self, from: usize) -> Option<(usize, Arc<QpCtx>)> {
+        let qps = self.qps.lock();
+        let cursor = qps.cursor_lower_bound(&from)?;
+        let (at, qp) = cursor.current();
+        Some((*at, qp.clone()))
+    }
+
     /// A completion was lost, the first one or a further one. Every time the queue pairs are gone
     /// through, for some may have been made since. Any context.
     #[cold]
@@ -291,7 +324,7 @@ impl CqCtx {
         if first {
             self.notify.error();
         }
-        let _ = workqueue::system().enqueue(self.clone());
+        let _ = self.dev.demux.queues.local.enqueue(self.clone());
     }
 
     /// Tells the consumer of completions. No lock held.
@@ -315,6 +348,11 @@ impl CqCtx {
         let map = user.map(ring.buffer())?;
         Ok((ring, map))
     }
+}
+
+/// What a queue knows a queue pair by.
+fn address(qp: &Arc<QpCtx>) -> usize {
+    core::ptr::from_ref::<QpCtx>(qp).addr()
 }
 
 /// A completion as kernel consumers see it.
@@ -375,6 +413,7 @@ impl CompletionQueue for CqCtx {
                 ring <- new_spinlock_irq!(ring, "CqCtx::ring"),
                 notify: init.notify.clone(),
                 map <- new_mutex!(map, "CqCtx::map"),
+                qps <- new_mutex!(RBTree::new(), "CqCtx::qps"),
                 failure <- new_work!("CqCtx::failure"),
                 timer <- SoftTimer::new(),
             }),

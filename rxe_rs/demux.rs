@@ -3,6 +3,10 @@
 
 use crate::{
     device::DeviceCtx,
+    pager::{
+        Pager,
+        Queues, //
+    },
     qp::QpCtx,
     train::Train, //
 };
@@ -42,6 +46,10 @@ use rxe_proto::{
 /// first; that it came in by that device is checked afterwards.
 #[pin_data]
 pub(crate) struct Demux {
+    /// The module destroys them when all of this is gone.
+    pub(crate) queues: Arc<Queues>,
+    #[pin]
+    pub(crate) pager: Pager,
     #[pin]
     qps: RcuTable<QpCtx>,
     /// Numbers that packets may still be on the way to.
@@ -95,10 +103,12 @@ impl Demux {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(token: ExitToken) -> Result<impl PinInit<Self, Error>> {
+    pub(crate) fn new(queues: Arc<Queues>, token: ExitToken) -> Result<impl PinInit<Self, Error>> {
         let store = || VVec::from_elem(0, WORDS, GFP_KERNEL);
         let quarantine = Quarantine::new(store()?, store()?, now_ns());
         Ok(try_pin_init!(Self {
+            queues,
+            pager <- Pager::new(),
             qps <- RcuTable::new(),
             quarantine <- new_spinlock_bh!(quarantine, "Demux::quarantine"),
             _token: token,
@@ -167,24 +177,6 @@ impl Demux {
     #[inline]
     pub(crate) fn find<'g>(&'g self, guard: &'g rcu::Guard, qpn: Qpn) -> Option<&'g Arc<QpCtx>> {
         self.qps.borrow(qpn.get(), guard)
-    }
-
-    /// Calls `f` with every QP: for rare occasions. Process context, no lock held.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<QpCtx>)) {
-        let mut from = FIRST_QPN;
-        while let Some((qpn, qp)) = self.qps.next(from) {
-            f(&qp);
-            from = qpn.wrapping_add(1);
-        }
-        let mut nth = 0;
-        loop {
-            let qp = self.gsi.lock().get(nth).cloned();
-            let Some(qp) = qp else {
-                return;
-            };
-            f(&qp);
-            nth = nth.wrapping_add(1);
-        }
     }
 
     /// Counts a drop for the device that `segment` came in by.

@@ -36,6 +36,7 @@ use crate::{
     },
     port::PortKeys,
     qp::{
+        Backlog,
         QpCtx,
         MAX_WR, //
     },
@@ -146,6 +147,8 @@ pub(crate) struct DeviceCtx {
     /// Members of multicast groups.
     #[pin]
     pub(crate) groups: Groups,
+    /// Packets that wait for memory.
+    pub(crate) backlog: Arc<Backlog>,
     /// Who gets Ethernet frames.
     #[pin]
     pub(crate) raw: RawQps,
@@ -171,7 +174,7 @@ impl DeviceCtx {
         let was_up = netdev.is_up();
         let raw = RawQps::new()?;
         let dev = Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 handle,
                 netdev,
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
@@ -185,6 +188,7 @@ impl DeviceCtx {
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),
                 groups <- Groups::new(),
+                backlog: Backlog::new()?,
                 raw <- raw,
                 pds <- RcuTable::new(),
                 srqs <- RcuTable::new(),

@@ -7,7 +7,7 @@
 //! ([`Replaceable`]); what queue pairs register, bind and invalidate lies behind a [`Gate`] of
 //! each, which is for softirq too.
 
-mod demand;
+pub(crate) mod demand;
 mod keys;
 mod map;
 mod persist;
@@ -134,8 +134,6 @@ pub(crate) struct Binding {
 pub(crate) struct Mrs {
     #[pin]
     pub(crate) table: RcuTable<MrCtx>,
-    /// Advices being carried out in the background.
-    prefetching: Atomic<u32>,
 }
 
 impl Mrs {
@@ -143,7 +141,6 @@ impl Mrs {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             table <- RcuTable::new(),
-            prefetching: Atomic::new(0),
         })
     }
 

@@ -25,6 +25,7 @@ use crate::{
         RxeDevice, //
     },
     mr::MrAccess,
+    pager::PageIn,
     queue::{
         RecvStore,
         SendStore, //
@@ -92,6 +93,7 @@ use rxe_proto::{
     ids::Gid, //
 };
 
+pub(crate) use paging::Backlog;
 pub(crate) use tx::KernelCrc;
 
 /// Most outstanding requests of a queue.
@@ -202,13 +204,15 @@ pub(crate) struct QpCtx {
     timer: SoftTimer<QpCtx>,
     #[pin]
     work: Work<QpCtx>,
+    /// Goes on when memory is there, or with a FLUSH.
     #[pin]
-    paging_work: Work<QpCtx, 1>,
+    resume_work: Work<QpCtx, 1>,
+    page_in: Arc<PageIn>,
 }
 
 impl_has_work! {
     impl HasWork<Self> for QpCtx { self.work }
-    impl HasWork<Self, 1> for QpCtx { self.paging_work }
+    impl HasWork<Self, 1> for QpCtx { self.resume_work }
 }
 
 impl WorkItem for QpCtx {
@@ -268,9 +272,23 @@ impl QpCtx {
         self.tell(rcu, due);
     }
 
-    /// True if completions of the QP go to `cq`.
-    pub(crate) fn completes_to(&self, cq: &Arc<CqCtx>) -> bool {
-        Arc::ptr_eq(&self.send_cq, cq) || Arc::ptr_eq(&self.recv_cq, cq)
+    /// Joins its completion queues, which fail it if they do.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; the QP is to [leave](Self::leave) then as well.
+    fn join(self: &Arc<Self>) -> Result {
+        self.send_cq.join(self)?;
+        if Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            return Ok(());
+        }
+        self.recv_cq.join(self)
+    }
+
+    /// Leaves its completion queues. Process context.
+    fn leave(self: &Arc<Self>) {
+        self.send_cq.leave(self);
+        self.recv_cq.leave(self);
     }
 
     /// The QP cannot report completions any more: fails it. Process context, no lock held.
@@ -352,6 +370,9 @@ impl QueuePair for QpCtx {
         self.settle();
         self.core.lock().dead = true;
         self.timer.shutdown();
+        self.leave();
+        self.page_in.unbind();
+        self.dev.demux.pager.cancel(&self.page_in);
         if self.kernel.is_some() {
             // The consumer may not see a QP that is gone in its completions.
             self.send_cq.forget(self.token);

@@ -11,6 +11,7 @@ mod events;
 mod mcast;
 mod mr;
 mod mw;
+mod pager;
 mod path;
 mod pd;
 mod port;
@@ -24,6 +25,7 @@ use crate::{
     demux::Demux,
     device::DeviceCtx,
     events::Events,
+    pager::Queues,
     path::DEMUX, //
 };
 use core::borrow::Borrow;
@@ -115,6 +117,7 @@ struct RxeRs {
     links: Option<Pin<KBox<Registration<RxeLink>>>>,
     demux: Option<Filled<Demux>>,
     gone: Option<ExitWait>,
+    queues: Option<Arc<Queues>>,
     _events: Pin<KBox<NetdevNotifier<Events>>>,
     _net: net::Registration,
     _alone: Exclusion,
@@ -128,7 +131,8 @@ impl kernel::Module for RxeRs {
         })?;
         let net = net::Registration::new(egress_guard())?;
         let (token, gone) = exit_pair()?;
-        let demux = Arc::pin_init(Demux::new(token)?, GFP_KERNEL)?;
+        let queues = Arc::new(Queues::new()?, GFP_KERNEL)?;
+        let demux = Arc::pin_init(Demux::new(queues.clone(), token)?, GFP_KERNEL)?;
         let filled = DEMUX.set(demux.clone())?;
         let events = Events::new(module);
         let events = KBox::pin_init(NetdevNotifier::register(events), GFP_KERNEL)?;
@@ -140,6 +144,7 @@ impl kernel::Module for RxeRs {
             links: Some(links),
             demux: Some(filled),
             gone: Some(gone),
+            queues: Some(queues),
             _events: events,
             _net: net,
             _alone: alone,
@@ -157,5 +162,9 @@ impl Drop for RxeRs {
         if let Some(gone) = self.gone.take() {
             gone.wait();
         }
+        // A work item may still be about to return to the kernel, after it let go of the last of
+        // all that; and what it let go of may be freed after a grace period.
+        drop(self.queues.take());
+        rxe_kapi::sync::rcu_barrier();
     }
 }

@@ -12,7 +12,9 @@ import errno
 import glob
 import os
 import resource
+import select
 import signal
+import struct
 import sys
 import threading
 
@@ -422,7 +424,7 @@ def hidden_segment(names):
 
 
 def waits_for_program(names):
-    """userfaultfd(2): nobody can be waited for when the page is needed in the background; such pages are as good as not mapped."""
+    """userfaultfd(2): what needs a page waits until the program gives it, and others go on meanwhile."""
     others = Bystander(names)
     fd = libc.syscall(USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK)
     if fd < 0:
@@ -433,18 +435,44 @@ def waits_for_program(names):
     # Pages that are missing.
     register = (ctypes.c_uint64 * 4)(area.addr, SIZE, 1, 0)
     ok(libc.ioctl(fd, 3 << 30 | 32 << 16 | 0xAA << 8, register))
-    not_got(names, area.addr)
-    # Once the program has given them they are like others.
     source = Area(PAGE, anonymous=True)
     ctypes.memmove(source.addr, pattern(PAGE, 8), PAGE)
-    for n in range(PAGES):
-        copy = (ctypes.c_uint64 * 5)(area.addr + n * PAGE, source.addr, PAGE, 0, 0)
+
+    def give(page):
+        """Answers the page fault of that page, which must come."""
+        assert select.select([fd], [], [], 10)[0], "nobody asks for the page"
+        event, _, _, _, _, address, _, _ = struct.unpack("=BBHIQQII", os.read(fd, 32))
+        assert (event, address & ~(PAGE - 1)) == (0x12, area.addr + page * PAGE), (event, hex(address))
+        a.quiet(0.1)
+        copy = (ctypes.c_uint64 * 5)(area.addr + page * PAGE, source.addr, PAGE, 0, 0)
         ok(libc.ioctl(fd, 3 << 30 | 40 << 16 | 0xAA << 8 | 3, copy))
+
     a, b = pair(names)
-    mr = region(b, area.addr)
-    assert keys.read(a, area.addr, mr.rkey, PAGE) == pattern(PAGE, 8)
+    # Of the requester.
+    mr = region(a, area.addr)
+    b.recv(b.sge())
+    a.post(e.IBV_WR_SEND, SGE(area.addr, PAGE, mr.lkey))
+    others.well()
+    give(0)
+    a.complete()
+    b.complete()
+    assert b.mr.read(PAGE, 0) == pattern(PAGE, 8)
     mr.close()
+    # Of the responder.
+    mr = region(b, area.addr)
+    a.post(e.IBV_WR_RDMA_READ, a.sge(PAGE), remote=(area.addr + PAGE, mr.rkey))
+    give(1)
+    a.complete()
+    assert a.mr.read(PAGE, 0) == pattern(PAGE, 8)
+    mr.close()
+    # One that is never given: its program ends the wait by closing the file.
+    mr = region(a, area.addr)
+    a.post(e.IBV_WR_SEND, SGE(area.addr + 2 * PAGE, 100, mr.lkey))
+    assert select.select([fd], [], [], 10)[0], "nobody asks for the page"
+    b.recv(b.sge())
     os.close(fd)
+    a.complete()
+    mr.close()
     others.well()
 
 

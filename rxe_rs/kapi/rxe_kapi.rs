@@ -19,3 +19,4 @@ pub mod rand;
 pub mod rdma;
 pub mod sync;
 pub mod time;
+pub mod work;

@@ -332,6 +332,41 @@ bool rxe_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work)
 	return elsewhere;
 }
 
+struct workqueue_struct *rxe_workqueue_new(const char *name, u32 kind, int max_active)
+{
+	switch (kind) {
+	case RXE_WORK_SOFTIRQ:
+		return alloc_workqueue("%s", WQ_BH | WQ_PERCPU, 0, name);
+	case RXE_WORK_LOCAL:
+		return alloc_workqueue("%s", WQ_PERCPU, max_active, name);
+	default:
+		return alloc_workqueue("%s", WQ_UNBOUND, max_active, name);
+	}
+}
+
+/* An offline CPU would make the choice random; this one is as good. */
+bool rxe_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_struct *work)
+{
+	bool queued;
+
+	preempt_disable();
+	if (cpu >= nr_cpu_ids || !cpu_online(cpu))
+		cpu = smp_processor_id();
+	queued = queue_work_on(cpu, wq, work);
+	preempt_enable();
+	return queued;
+}
+
+bool rxe_module_get(void)
+{
+	return try_module_get(THIS_MODULE);
+}
+
+void rxe_module_put(void)
+{
+	module_put(THIS_MODULE);
+}
+
 void rxe_netdev_guid(const struct net_device *ndev, u8 *guid)
 {
 	addrconf_addr_eui48(guid, (const char *)ndev->dev_addr);

@@ -23,6 +23,7 @@ struct rxe_rs_mr_remove;
 struct rxe_rs_mr_state;
 struct uapi_definition;
 struct work_struct;
+struct workqueue_struct;
 
 struct rxe_layout_entry {
 	const char *name;
@@ -124,6 +125,18 @@ unsigned int rxe_num_vectors(void);
 unsigned int rxe_vector_cpu(unsigned int vector);
 unsigned int rxe_this_cpu(void);
 bool rxe_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work);
+
+/* Work queues of our own. */
+#define RXE_WORK_SOFTIRQ 0
+#define RXE_WORK_LOCAL 1
+#define RXE_WORK_UNBOUND 2
+
+struct workqueue_struct *rxe_workqueue_new(const char *name, u32 kind, int max_active);
+bool rxe_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_struct *work);
+
+bool rxe_module_get(void);
+void rxe_module_put(void);
+
 void rxe_netdev_guid(const struct net_device *ndev, u8 *guid);
 struct net *rxe_netdev_net(const struct net_device *ndev);
 struct nlattr *rxe_details_start(struct sk_buff *msg);

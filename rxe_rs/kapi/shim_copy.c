@@ -4,7 +4,7 @@
  *
  * A process can map memory that the kernel cannot read, and memory can become so. What happens to each kind:
  *
- * kind				pinned (ib_umem_get)	on demand (hmm_range_fault)
+ * kind				pinned (ib_umem_get)	on demand (rxe_odp_batch)
  * memfd_secret			EFAULT from GUP		EFAULT from rxe_odp_install()
  * PFN maps: VM_PFNMAP, VM_IO	EFAULT from GUP		EFAULT from HMM
  * device private		moved to RAM by fault	the same
@@ -15,7 +15,7 @@
  * poisoned before		EFAULT from GUP		EFAULT from HMM
  * poisoned afterwards		the access fails	unmapped first, so EFAULT when it is got again
  * guest_memfd			shared pages as other files' (GUEST_MEMFD_FLAG_MMAP); private ones cannot be mapped
- * userfaultfd			waits at registration	EFAULT: nobody to wait in the background
+ * userfaultfd			waits at registration	waits in the background (rxe_odp_fault_in)
  *
  * EFAULT on demand is LOC_PROT_ERR or a remote access error for the request that needs the page, or the errno of
  * ADVISE_MR. Segments and re-registration take their memory by the same two ways. DMA buffers are reached by the

@@ -221,11 +221,50 @@ out:
 	return err;
 }
 
+/*
+ * Makes one page present. Who provides it may take as long as he likes (FUSE, userfaultfd, NFS), so
+ * unlike hmm_range_fault() this does not keep the address space locked: the process, and whoever
+ * else has to do with its address space, could not go on, not even to take the device away.
+ */
+static int rxe_odp_fault_in(struct mm_struct *mm, unsigned long addr, bool write)
+{
+	unsigned int flags = FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0);
+	bool unlocked = false;
+	int err;
+
+	mmap_read_lock(mm);
+	err = fixup_user_fault(mm, addr, flags, &unlocked);
+	mmap_read_unlock(mm);
+	return err;
+}
+
+/* -EAGAIN if pages were missing, and are there now, unless they have gone again. */
+static int rxe_odp_fault_missing(struct mm_struct *mm, unsigned long start, u32 count,
+				 const unsigned long *pfns, bool write)
+{
+	unsigned long wanted = HMM_PFN_VALID | (write ? HMM_PFN_WRITE : 0);
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		if (pfns[i] & HMM_PFN_ERROR)
+			return -EFAULT;
+		if ((pfns[i] & wanted) == wanted)
+			continue;
+		err = rxe_odp_fault_in(mm, start + ((unsigned long)i << PAGE_SHIFT), write);
+		if (err)
+			return err;
+		err = -EAGAIN;
+	}
+	return err;
+}
+
 static int rxe_odp_batch(struct rxe_odp_chunk *chunk, u32 first, u32 count, u32 flags)
 {
 	unsigned long timeout = jiffies + msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT);
 	struct mm_struct *mm = chunk->notifier.mm;
 	unsigned long pfns[RXE_ODP_BATCH];
+	bool write = flags & RXE_ODP_WRITE;
 	struct hmm_range range = {};
 	int err;
 
@@ -233,22 +272,25 @@ static int rxe_odp_batch(struct rxe_odp_chunk *chunk, u32 first, u32 count, u32 
 	range.start = chunk->start + ((unsigned long)first << PAGE_SHIFT);
 	range.end = range.start + ((unsigned long)count << PAGE_SHIFT);
 	range.hmm_pfns = pfns;
-	if (flags & RXE_ODP_FAULT) {
-		range.default_flags = HMM_PFN_REQ_FAULT;
-		if (flags & RXE_ODP_WRITE)
-			range.default_flags |= HMM_PFN_REQ_WRITE;
-	}
 	do {
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		memset(pfns, 0, sizeof(pfns));
 		range.notifier_seq = mmu_interval_read_begin(&chunk->notifier);
 		mmap_read_lock(mm);
+		/* Only takes note of what is there. */
 		err = hmm_range_fault(&range);
 		mmap_read_unlock(mm);
+		if (!err && (flags & RXE_ODP_FAULT)) {
+			unsigned long begin = jiffies;
+
+			err = rxe_odp_fault_missing(mm, range.start, count, pfns, write);
+			/* The time that others take is not spent on trying. */
+			timeout += jiffies - begin;
+		}
 		if (!err)
 			err = rxe_odp_install(chunk, range.notifier_seq, first, count, pfns,
-					      flags & RXE_ODP_WRITE);
+					      write);
 		cond_resched();
 	} while ((err == -EBUSY || err == -EAGAIN) && time_before(jiffies, timeout));
 	return err;

@@ -5,6 +5,7 @@ use super::{
     Kind,
     Mrs, //
 };
+use crate::pager::Permit;
 use crate::{
     device::DeviceCtx,
     pd::PdCtx, //
@@ -12,15 +13,10 @@ use crate::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Full,
-            Relaxed, //
-        },
         rcu,
         Arc, //
     },
     workqueue::{
-        self,
         impl_has_work,
         new_work,
         Work,
@@ -31,6 +27,7 @@ use rxe_kapi::{
     mem::{
         demand::{
             Effort,
+            SpaceId,
             Use, //
         },
         Demand,
@@ -41,14 +38,12 @@ use rxe_kapi::{
         Range, //
     },
     sync::context::disable_bh,
+    work::ModuleRef, //
 };
 use rxe_proto::{
     ids::RKey,
     table::region::Access, //
 };
-
-/// Advices of a device that are carried out in the background; who gives more does it himself.
-const MAX_BACKGROUND: u32 = 64;
 
 /// An access that found memory not to be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,6 +78,8 @@ fn demand_of(memory: &Memory) -> Option<&Demand> {
 
 impl Mrs {
     /// The memory that queue pair `qpn` missed, and where in it, if the access is still permitted.
+    ///
+    /// No reference to it is dropped here: it might be the last one, and dropping that sleeps.
     fn locate(&self, qpn: u32, missing: &Missing) -> Option<(Arc<Memory>, u64)> {
         let Missing {
             pd,
@@ -91,18 +88,17 @@ impl Mrs {
             len,
             rights,
         } = *missing;
-        let mr = self.table.get(RKey(key).index())?;
+        let _bh = disable_bh();
+        let rcu = rcu::read_lock();
+        let mr = self.table.borrow(RKey(key).index(), &rcu)?;
         match &mr.kind {
             Kind::Fixed(fixed) => {
-                let rcu = rcu::read_lock();
                 let map = fixed.map.enter(&rcu)?;
                 map.desc.check(pd, key, addr, len, rights).ok()?;
                 map.on_demand(addr, len)
             }
             Kind::Fast(_) => None,
             Kind::Window(window) => {
-                let _bh = disable_bh();
-                let rcu = rcu::read_lock();
                 let bound = window.bound.enter()?;
                 let at = bound.window.check((pd, qpn), key, addr, len, rights).ok()?;
                 let map = bound.region.fixed()?.map.enter(&rcu)?;
@@ -111,37 +107,80 @@ impl Mrs {
         }
     }
 
-    /// Gets what queue pair `qpn` missed, and up to `ahead` bytes that follow. Process context.
+    /// What is to be done about memory that queue pair `qpn` missed, and up to `ahead` bytes that
+    /// follow it. Nothing if the access is not permitted any more: trying it again will tell.
+    ///
+    /// Context: any that may take bottom half locks. The result is dropped in process context.
+    pub(crate) fn fault(&self, qpn: u32, missing: Missing, ahead: u64) -> Option<Fault> {
+        // While queue pairs exist the module is not unloaded.
+        let module = ModuleRef::get()?;
+        let (memory, at) = self.locate(qpn, &missing)?;
+        Some(Fault {
+            missing,
+            memory,
+            at,
+            ahead,
+            module,
+        })
+    }
+}
+
+/// Memory that a queue pair missed and that is to be got.
+pub(crate) struct Fault {
+    pub(crate) missing: Missing,
+    /// Memory on demand, as [`Mrs::locate`] found it.
+    memory: Arc<Memory>,
+    at: u64,
+    ahead: u64,
+    module: ModuleRef,
+}
+
+impl Fault {
+    /// The address space that the memory is of.
+    pub(crate) fn space(&self) -> SpaceId {
+        match &*self.memory {
+            Memory::Demand(demand) => demand.space(),
+            _ => SpaceId::NONE,
+        }
+    }
+
+    /// Gets the memory. Process context; sleeps as long as it takes, perhaps for ever.
     ///
     /// # Errors
     ///
     /// The access will never succeed.
-    pub(crate) fn page_in(&self, qpn: u32, missing: &Missing, ahead: u64) -> Result {
-        // If it is not permitted any more, trying again will tell.
-        let Some((memory, at)) = self.locate(qpn, missing) else {
+    pub(crate) fn get(&self) -> Result {
+        let Some(demand) = demand_of(&self.memory) else {
             return Ok(());
         };
-        let Some(demand) = demand_of(&memory) else {
-            return Ok(());
-        };
-        demand.fault(at, missing.len, missing.kind(), Effort::Fault)?;
+        let Self {
+            missing, at, ahead, ..
+        } = self;
+        demand.fault(*at, missing.len, missing.kind(), Effort::Fault)?;
         let next = at.saturating_add(missing.len);
-        let ahead = ahead.min(demand.len().saturating_sub(next));
+        let ahead = (*ahead).min(demand.len().saturating_sub(next));
         if ahead != 0 {
             // They may not exist, and nobody has asked for them yet.
             let _ = demand.fault(next, ahead, missing.kind(), Effort::Fault);
         }
         Ok(())
     }
+
+    /// Lets go of the memory, but not of the module. Process context.
+    pub(crate) fn finish(self) -> ModuleRef {
+        drop(self.memory);
+        self.module
+    }
 }
 
 /// An advice that is carried out.
 #[pin_data]
-struct Prefetch {
-    dev: Arc<DeviceCtx>,
+pub(crate) struct Prefetch {
     parts: KVec<(Arc<Memory>, u64, u64)>,
     kind: Use,
     effort: Effort,
+    /// To work in the background.
+    permit: Option<Permit>,
     #[pin]
     work: Work<Prefetch>,
 }
@@ -151,11 +190,10 @@ impl_has_work! {
 }
 
 impl WorkItem for Prefetch {
-    type Pointer = Arc<Prefetch>;
+    type Pointer = Pin<KBox<Prefetch>>;
 
-    fn run(this: Arc<Prefetch>) {
+    fn run(this: Pin<KBox<Prefetch>>) {
         let _ = this.carry_out();
-        this.dev.mrs.prefetching.fetch_sub(1, Full);
     }
 }
 
@@ -199,24 +237,32 @@ pub(super) fn prefetch(
         let part = (memory, at, len);
         parts.push_within_capacity(part).map_err(|_| EINVAL)?;
     }
-    let work = Arc::pin_init(
+    let permit = match parts.first() {
+        // Without one the caller does it himself.
+        Some((memory, ..)) if !advice.wait => {
+            demand_of(memory).and_then(|demand| dev.demux.pager.permit(demand.space()))
+        }
+        _ => None,
+    };
+    let background = permit.is_some();
+    let work = KBox::pin_init(
         pin_init!(Prefetch {
-            dev: dev.clone(),
             parts,
             kind: advice.kind,
             effort: advice.effort,
+            permit,
             work <- new_work!("Prefetch::work"),
         }),
         GFP_KERNEL,
     )?;
-    if advice.wait {
-        return work.carry_out();
-    }
-    if dev.mrs.prefetching.load(Relaxed) >= MAX_BACKGROUND {
-        let _ = work.carry_out();
+    if background {
+        dev.demux.queues.prefetch(work);
         return Ok(());
     }
-    dev.mrs.prefetching.fetch_add(1, Full);
-    let _ = workqueue::system_unbound().enqueue(work);
-    Ok(())
+    let done = work.carry_out();
+    if advice.wait {
+        done
+    } else {
+        Ok(())
+    }
 }

@@ -26,6 +26,7 @@ use crate::{
         DeviceCtx,
         RxeDevice, //
     },
+    pager::PageIn,
     queue::{
         map_info,
         RecvList,
@@ -248,14 +249,18 @@ impl QpCtx {
                 queued: TxOwner::new()?,
                 timer <- SoftTimer::new(),
                 work <- new_work!("QpCtx::work"),
-                paging_work <- new_work!("QpCtx::paging_work"),
+                resume_work <- new_work!("QpCtx::resume_work"),
+                page_in: PageIn::new()?,
             }),
             GFP_KERNEL,
         );
         let ctx: Arc<Self> = made?;
         ctx.timer.bind(&ctx);
-        if let Err(e) = demux.publish(&ctx) {
+        ctx.page_in.bind(&ctx);
+        if let Err(e) = ctx.join().and_then(|()| demux.publish(&ctx)) {
+            ctx.leave();
             ctx.timer.shutdown();
+            ctx.page_in.unbind();
             return Err(e);
         }
         if let Some(reserved) = reserved {

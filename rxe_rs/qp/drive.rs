@@ -22,7 +22,6 @@ use kernel::{
         delay::fsleep,
         Delta, //
     },
-    workqueue, //
 };
 use rxe_kapi::{
     net::tx::TxBatch,
@@ -43,8 +42,11 @@ use rxe_proto::{
     },
 };
 
-/// Turns before the rest is left to the bottom half work queue.
+/// Turns before the rest is left to the bottom half work queue, and nanoseconds after which it is
+/// even if there were fewer. A turn may copy 512 KiB, and over loopback what it sent is not in the
+/// way of the next one.
 const TURNS: u32 = 32;
+const BUDGET_NS: u64 = 1_000_000;
 
 /// Bytes that a QP may have in the queues below it, the device's among them: 8 ms of a link of
 /// 1 Gbit/s. More would only make the others wait, and be lost where a queue is full.
@@ -72,19 +74,27 @@ impl QpCtx {
     ///
     /// Context: process or softirq, no QP lock held.
     pub(crate) fn drive(self: ArcBorrow<'_, Self>) {
+        let mut end = None;
         for _ in 0..TURNS {
             match self.turn() {
                 Turn::Done => return,
                 Turn::More => {}
-                Turn::Page => {
-                    let this: Arc<Self> = self.into();
-                    // Bound to this CPU: packets sent from another could overtake those just sent.
-                    let _ = workqueue::system().enqueue::<Arc<Self>, 1>(this);
-                }
+                Turn::Page => self.page(),
+            }
+            let now = now_ns();
+            if now >= *end.get_or_insert(now.saturating_add(BUDGET_NS)) {
+                break;
             }
         }
         // Leave the CPU to others for a moment.
-        let _ = workqueue::system_bh().enqueue::<Arc<Self>, 0>(self.into());
+        self.drive_later();
+    }
+
+    /// As [`drive`](Self::drive), soon, in softirq. Any context.
+    pub(super) fn drive_later(self: ArcBorrow<'_, Self>) {
+        let this: Arc<Self> = self.into();
+        // If it is queued already, that turn is still to come.
+        let _ = self.dev.demux.queues.softirq.enqueue::<_, 0>(this);
     }
 
     /// Takes turns, for callers without a reference to share, until `done` agrees that there is

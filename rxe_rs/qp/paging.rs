@@ -19,14 +19,23 @@ use crate::mr::{
 };
 use core::cell::Cell;
 use kernel::{
+    alloc::Flags,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         rcu,
-        Arc, //
+        Arc,
+        ArcBorrow, //
     },
     workqueue::WorkItem,
 };
-use rxe_kapi::time::now_ns;
+use rxe_kapi::{
+    time::now_ns,
+    work::this_cpu, //
+};
 use rxe_proto::{
     engine::{
         ports::{
@@ -45,6 +54,56 @@ use rxe_proto::{
 /// Packets kept; what comes on top is lost, as in any queue of a network, and counted.
 const MAX_KEPT: usize = 256;
 
+/// Bytes that packets kept for all QPs of a device may take.
+const MAX_BACKLOG: usize = 16 << 20;
+
+/// A QP may keep the `SHARE`th part of what is free of that.
+const SHARE: usize = 8;
+
+/// Peers decide how much is kept, and nobody is charged for it: no reserves are touched, and nobody
+/// waits.
+const FLAGS: Flags = GFP_NOWAIT;
+
+/// What the packets kept for the QPs of a device take.
+pub(crate) struct Backlog(Atomic<usize>);
+
+impl Backlog {
+    /// Nothing.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self(Atomic::new(0)), GFP_KERNEL)?)
+    }
+
+    /// Takes room for `bytes` for a QP that has `own` bytes there already, if it may have more.
+    fn take(this: &Arc<Self>, own: usize, bytes: usize) -> Option<Room> {
+        let free = MAX_BACKLOG.saturating_sub(this.0.load(Relaxed));
+        // Several CPUs may look at the same time: what is too much then is a packet each.
+        if own.saturating_add(bytes) > free / SHARE {
+            return None;
+        }
+        this.0.fetch_add(bytes, Relaxed);
+        Some(Room {
+            backlog: this.clone(),
+            bytes,
+        })
+    }
+}
+
+/// Room in a [`Backlog`].
+struct Room {
+    backlog: Arc<Backlog>,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.backlog.0.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
 /// Most bytes got ahead of an access that goes on where the one before it ended.
 const MAX_AHEAD: u64 = 1 << 20;
 
@@ -61,14 +120,23 @@ struct Kept {
     ip_len: usize,
     pkey_index: u16,
     vlan: Option<u16>,
+    room: Room,
 }
 
 impl Kept {
-    fn new(packet: &Packet<'_>, payload: &Payload<'_>, meta: &UdMeta<'_>) -> Result<Self> {
+    /// Copies a packet, if there is room for it: the QP has `own` bytes of the backlog.
+    fn new(
+        backlog: &Arc<Backlog>,
+        own: usize,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        meta: &UdMeta<'_>,
+    ) -> Result<Self> {
         let headers = packet.header_bytes();
-        let flags = GFP_ATOMIC | __GFP_NOWARN;
         let size = headers.len().checked_add(payload.len()).ok_or(ENOMEM)?;
-        let mut bytes = KVec::from_elem(0, size, flags)?;
+        let all = size.saturating_add(core::mem::size_of::<Self>());
+        let room = Backlog::take(backlog, own, all).ok_or(ENOMEM)?;
+        let mut bytes = KVec::from_elem(0, size, FLAGS)?;
         let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;
         front.copy_from_slice(headers);
         payload.copy_to(back);
@@ -85,6 +153,7 @@ impl Kept {
             ip_len: meta.ip_header.len(),
             pkey_index: meta.pkey_index,
             vlan: meta.vlan,
+            room,
         })
     }
 
@@ -104,12 +173,18 @@ pub(super) struct Paging {
     wanted: Option<Missing>,
     /// The work item is queued or runs.
     working: bool,
-    /// What could not be got.
+    /// Where the QP sent last when memory was missed.
+    cpu: u32,
+    /// What came of getting it: what could not be got.
+    answer: Option<Missing>,
+    /// What accesses are to be refused for that reason.
     denied: Option<Missing>,
     /// Packets put off, oldest first. None is empty but while they are fed again.
     kept: KVec<Option<KBox<Kept>>>,
     /// Those of them that answer requests of this side.
     answers: usize,
+    /// Bytes that they take.
+    bytes: usize,
     /// Where the next access begins if they follow each other.
     next: u64,
     /// Bytes got ahead last time.
@@ -121,9 +196,12 @@ impl Paging {
         Self {
             wanted: None,
             working: false,
+            cpu: 0,
+            answer: None,
             denied: None,
             kept: KVec::new(),
             answers: 0,
+            bytes: 0,
             next: 0,
             ahead: 0,
         }
@@ -143,25 +221,32 @@ impl Paging {
 
     /// Keeps a packet, if there is room and memory; false if it is dropped.
     #[must_use]
-    fn keep(&mut self, packet: &Packet<'_>, payload: &Payload<'_>, meta: &UdMeta<'_>) -> bool {
+    fn keep(
+        &mut self,
+        backlog: &Arc<Backlog>,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        meta: &UdMeta<'_>,
+    ) -> bool {
         if self.kept.len() >= MAX_KEPT {
             return false;
         }
-        let flags = GFP_ATOMIC | __GFP_NOWARN;
         if self.kept.capacity() == 0 {
-            let Ok(room) = KVec::with_capacity(MAX_KEPT, flags) else {
+            let Ok(room) = KVec::with_capacity(MAX_KEPT, FLAGS) else {
                 return false;
             };
             self.kept = room;
         }
-        let kept = Kept::new(packet, payload, meta);
-        let Ok(kept) = kept.and_then(|kept| Ok(KBox::new(kept, flags)?)) else {
+        let kept = Kept::new(backlog, self.bytes, packet, payload, meta);
+        let Ok(kept) = kept.and_then(|kept| Ok(KBox::new(kept, FLAGS)?)) else {
             return false;
         };
         let answers = usize::from(kept.answers);
+        let bytes = kept.room.bytes;
         let fits = self.kept.push_within_capacity(Some(kept)).is_ok();
         if fits {
             self.answers = self.answers.saturating_add(answers);
+            self.bytes = self.bytes.saturating_add(bytes);
         }
         fits
     }
@@ -206,6 +291,7 @@ impl Paging {
     pub(super) fn reset(&mut self) {
         self.kept.clear();
         self.answers = 0;
+        self.bytes = 0;
         self.wanted = None;
         self.denied = None;
     }
@@ -237,7 +323,7 @@ impl WorkItem<1> for QpCtx {
     type Pointer = Arc<QpCtx>;
 
     fn run(this: Arc<QpCtx>) {
-        this.page_in();
+        this.resume();
     }
 }
 
@@ -251,25 +337,57 @@ impl QpCtx {
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
     ) {
-        if !core.paging.keep(packet, payload, meta) {
+        let backlog = &self.dev.backlog;
+        if !core.paging.keep(backlog, packet, payload, meta) {
             let tally = self.tally(core);
             tally.each(|counters| counters.count(Count::MemoryNotThere));
         }
     }
 
-    /// Gets what the QP waits for and lets it go on. Process context.
-    fn page_in(self: &Arc<Self>) {
+    /// Has somebody get what the QP waits for; the caller saw [`Paging::start`] agree.
+    #[cold]
+    pub(super) fn page(self: ArcBorrow<'_, Self>) {
         let wanted = {
             let mut core = self.core.lock();
             if core.dead {
                 return;
             }
+            core.paging.cpu = this_cpu();
             core.paging.take()
         };
-        let denied = wanted.and_then(|(missing, ahead)| {
-            let got = self.dev.mrs.page_in(self.qpn, &missing, ahead);
-            got.is_err().then_some(missing)
+        let fault = wanted.and_then(|(missing, ahead)| {
+            let mrs = &self.dev.mrs;
+            mrs.fault(self.qpn, missing, ahead)
         });
+        let demux = &self.dev.demux;
+        match fault {
+            Some(fault) => {
+                let item = self.page_in.clone();
+                demux.pager.submit(&demux.queues, item, fault);
+            }
+            None => self.resume_on(this_cpu()),
+        }
+    }
+
+    /// The memory has been got, or cannot be. Process context.
+    pub(crate) fn paged(self: &Arc<Self>, denied: Option<Missing>) {
+        let cpu = {
+            let mut core = self.core.lock();
+            core.paging.answer = denied;
+            core.paging.cpu
+        };
+        self.as_arc_borrow().resume_on(cpu);
+    }
+
+    /// Lets the QP go on soon, in process context of `cpu`: packets sent from another one could
+    /// overtake those sent last.
+    fn resume_on(self: ArcBorrow<'_, Self>, cpu: u32) {
+        let this: Arc<Self> = self.into();
+        let _ = self.dev.demux.queues.local.enqueue_on::<_, 1>(cpu, this);
+    }
+
+    /// Lets the QP go on. Process context.
+    fn resume(self: &Arc<Self>) {
         {
             let rcu = rcu::read_lock();
             let mut core = self.core.lock();
@@ -277,7 +395,7 @@ impl QpCtx {
                 return;
             }
             core.paging.working = false;
-            core.paging.denied = denied;
+            core.paging.denied = core.paging.answer.take();
             self.replay(&rcu, &mut core);
             self.release(&rcu, core);
         }
@@ -307,6 +425,7 @@ impl QpCtx {
                     break;
                 }
             }
+            core.paging.bytes = core.paging.bytes.saturating_sub(item.room.bytes);
             let answers = usize::from(item.answers);
             core.paging.answers = core.paging.answers.saturating_sub(answers);
             done = done.wrapping_add(1);

@@ -19,7 +19,6 @@ use kernel::{
         atomic::Relaxed,
         Arc, //
     },
-    workqueue, //
 };
 use rxe_kapi::{
     rdma::wr::{
@@ -98,7 +97,7 @@ impl QpCtx {
             if context::softirq_allowed() {
                 self.as_arc_borrow().drive();
             } else {
-                let _ = workqueue::system_bh().enqueue::<Arc<Self>, 0>(self.clone());
+                self.as_arc_borrow().drive_later();
             }
         }
         result
@@ -246,7 +245,7 @@ impl QpCtx {
         };
         // A QP that has failed flushes what is posted to it: consumers wait for that.
         if !context::softirq_allowed() {
-            let _ = workqueue::system_bh().enqueue::<Arc<Self>, 0>(self.clone());
+            self.as_arc_borrow().drive_later();
         } else if self.core.lock().engine.state() == State::Err {
             self.as_arc_borrow().drive();
         }

@@ -52,6 +52,15 @@ pub enum Use {
     Write,
 }
 
+/// Tells address spaces apart for as long as memory of them is in use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SpaceId(usize);
+
+impl SpaceId {
+    /// No address space has it.
+    pub const NONE: Self = Self(0);
+}
+
 /// An address space, kept from being freed but not from being emptied.
 ///
 /// # Invariants
@@ -239,6 +248,11 @@ impl Demand {
     /// Address of the first byte in the process.
     pub fn start(&self) -> u64 {
         self.start
+    }
+
+    /// The address space that it is of.
+    pub fn space(&self) -> SpaceId {
+        SpaceId(self.space.0.as_ptr() as usize)
     }
 
     /// Whether it is memory of the calling process.

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Work queues of the module's own.
+//!
+//! The kernel crate hands out the system's work queues only. Work that may sleep for as long as a
+//! user likes must not take the place of other drivers' work there, and only a queue that is
+//! destroyed before the module goes proves that no work item still runs the module's code.
+//!
+//! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
+
+use crate::bindings;
+use core::ffi::c_int;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::workqueue::{Queue, RawWorkItem};
+
+/// Where the work items of a queue run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// In softirq context of the CPU that enqueued them.
+    Softirq,
+    /// In process context of the CPU that enqueued them, or of the one asked for. They sleep
+    /// briefly, if at all.
+    Local,
+    /// In process context of any CPU, so many at once at most. They may sleep for ever.
+    Unbound {
+        /// Work items that run at once.
+        max_active: u16,
+    },
+}
+
+/// A work queue.
+///
+/// Dropping it waits until all work items have returned, so the last owner drops it in process
+/// context, outside of the queue's own work items; no work item may be enqueued meanwhile.
+///
+/// # Invariants
+///
+/// The pointer is a live work queue that only `drop` destroys.
+pub struct WorkQueue(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: The queue functions may be called from any thread.
+unsafe impl Send for WorkQueue {}
+// SAFETY: As above; they synchronise among themselves.
+unsafe impl Sync for WorkQueue {}
+
+impl WorkQueue {
+    /// Makes a queue; the kernel shows `name`. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(name: &'static CStr, kind: Kind) -> Result<Self> {
+        let (kind, max_active) = match kind {
+            Kind::Softirq => (bindings::RXE_WORK_SOFTIRQ, 0),
+            Kind::Local => (bindings::RXE_WORK_LOCAL, 0),
+            Kind::Unbound { max_active } => (bindings::RXE_WORK_UNBOUND, max_active),
+        };
+        // SAFETY: The name is static; the function copies it.
+        let raw = unsafe {
+            bindings::rxe_workqueue_new(name.as_char_ptr(), kind, c_int::from(max_active))
+        };
+        // INVARIANT: Just made.
+        Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
+    }
+
+    /// Enqueues a work item on this CPU, or on any if the queue is unbound. Any context; fails as
+    /// [`Queue::enqueue`] does if the work item is in a queue already.
+    #[inline]
+    pub fn enqueue<W, const ID: u64>(&self, work: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        // SAFETY: Live by the type invariant, and the reference does not outlive `self`.
+        let queue: &Queue = unsafe { Queue::from_raw(self.0.as_ptr()) };
+        queue.enqueue(work)
+    }
+
+    /// As [`enqueue`](Self::enqueue) for `cpu`, or for this one if that is offline.
+    pub fn enqueue_on<W, const ID: u64>(&self, cpu: u32, work: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        let queue = self.0.as_ptr();
+        // SAFETY: The closure returns false only if the work item is in a queue already, and the
+        // kernel looks at it later only if it returned true. The item is `Send` and `'static`,
+        // and the queue is live by the type invariant.
+        unsafe { work.__enqueue(move |work| bindings::rxe_queue_on(cpu, queue, work)) }
+    }
+}
+
+impl Drop for WorkQueue {
+    fn drop(&mut self) {
+        // SAFETY: Live by the type invariant, and this is the last use.
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+    }
+}
+
+/// The CPU that this runs on; another one soon, unless preemption is off.
+#[inline]
+pub fn this_cpu() -> u32 {
+    // SAFETY: Reads a number.
+    unsafe { bindings::rxe_this_cpu() }
+}
+
+/// Keeps the module from being unloaded: for work that an `rmmod` should not have to wait for, and
+/// is refused (`EBUSY`) instead.
+///
+/// Giving it back lets the module go at once: what runs module code afterwards must be waited for
+/// by the module's exit, as the work items of a [`WorkQueue`] are.
+///
+/// # Invariants
+///
+/// Holds a reference on the module.
+pub struct ModuleRef(());
+
+impl ModuleRef {
+    /// `None` if the module is being unloaded. Any context.
+    pub fn get() -> Option<Self> {
+        // SAFETY: No requirement.
+        // INVARIANT: The reference was just taken.
+        unsafe { bindings::rxe_module_get() }.then_some(Self(()))
+    }
+}
+
+impl Drop for ModuleRef {
+    fn drop(&mut self) {
+        // SAFETY: Gives back the reference of the type invariant.
+        unsafe { bindings::rxe_module_put() };
+    }
+}
