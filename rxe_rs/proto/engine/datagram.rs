@@ -295,6 +295,23 @@ impl Qp {
                 ports.count(Count::Unexpected);
                 self.skip_message(psn);
             }
+            Err(Refusal::Nak(_, WcStatus::LocLenErr)) => {
+                // Whoever knows the number of the queue pair may send one that is too long. The message
+                // is dropped and the receive request takes the next (class D of IBTA vol1 9.9.3); if
+                // it came from a shared queue it completes in error, and nothing more (class E).
+                ports.count(Count::NoReceive);
+                if self.shared_receives {
+                    if let Some(wr) = self.resp.recv.take() {
+                        let status = WcStatus::LocLenErr;
+                        ports.complete_recv(&Wc::recv_error(
+                            wr.wr_id,
+                            status,
+                            self.attrs.qpn.get(),
+                        ));
+                    }
+                }
+                self.skip_message(psn);
+            }
             Err(Refusal::Nak(_, status)) => match self.resp.recv.take() {
                 Some(wr) => self.fail_receive(wr.wr_id, status, ports),
                 None => self.skip_message(psn),

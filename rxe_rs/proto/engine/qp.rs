@@ -41,7 +41,7 @@ pub struct Qp {
     notifier: Notifier,
     pacer: Pacer,
     seen_packet: bool,
-    shared_receives: bool,
+    pub(super) shared_receives: bool,
 }
 
 impl Qp {
