@@ -100,6 +100,12 @@ impl Msn {
     pub const fn delta(self, other: Self) -> i32 {
         Psn(self.0).delta(Psn(other.0))
     }
+
+    /// The number as far ahead of `self` as `to` is of `from`.
+    #[inline]
+    pub const fn ahead_by(self, to: Self, from: Self) -> Self {
+        Self::new(self.0.wrapping_add(to.0).wrapping_sub(from.0))
+    }
 }
 
 /// Queue pair number: 24 bits.

@@ -134,6 +134,8 @@ pub struct Pair {
     page_in_at: [Option<u64>; 2],
     /// Packets that were put off.
     pub put_off: u64,
+    /// Changes what side 1 sends, the ICRC aside, which is computed afterwards.
+    pub rewrite: Option<fn(&mut [u8])>,
 }
 
 impl Pair {
@@ -178,6 +180,7 @@ impl Pair {
             kept: Default::default(),
             page_in_at: [None; 2],
             put_off: 0,
+            rewrite: None,
         };
         for side in 0..2 {
             let fill = pair.rng.u8(..);
@@ -272,6 +275,12 @@ impl Pair {
 
     fn launch(&mut self, to: usize, mut packet: Vec<u8>) {
         self.packets_sent += 1;
+        if let Some(rewrite) = self.rewrite.filter(|_| to == 0) {
+            let end = packet.len() - 4;
+            rewrite(&mut packet[..end]);
+            let crc = icrc_of(&net_header(1 - to, packet.len()), &packet[..end]);
+            packet[end..].copy_from_slice(&crc);
+        }
         let copies = if self.rng.f64() < self.link.duplicate {
             2
         } else {

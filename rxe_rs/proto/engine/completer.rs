@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Responses of the peer: acknowledgements, NAKs, READ and ATOMIC data.
+//!
+//! What a stranger must know for one of them to be believed is in `evidence`.
+
+mod evidence;
 
 use super::attrs::State;
 use super::ports::{Count, Handled, LocalFault, Ports};
 use super::qp::Qp;
-use super::requester::index_before;
+use super::requester::{ack_deadline, index_before};
 use super::wc::WcStatus;
 use super::window::Window;
 use super::wr::{SendOp, SqSlot};
 use crate::ids::Psn;
-use crate::wire::aeth::{NakCode, Syndrome};
+use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::rnr::rnr_timer_ns;
 
 /// The memory for a response is not there.
 struct Absent;
+
+/// Responses that came before put the acknowledgement timer off for this many times its length at
+/// most: the time within which the architecture has it expire (IBTA vol1 9.7.6.1.3).
+const MAX_PATIENCE: u64 = 4;
 
 /// What acknowledging up to a PSN ran into.
 #[derive(PartialEq, Eq)]
@@ -49,20 +57,15 @@ impl Qp {
         let handled = match packet.opcode().operation() {
             Operation::Acknowledge => {
                 if let Some(aeth) = packet.aeth() {
-                    self.handle_ack(now, psn, aeth.syndrome(), ports);
+                    self.handle_ack(now, psn, aeth, ports);
                 }
                 Ok(())
             }
-            Operation::ReadRespFirst | Operation::ReadRespMiddle => {
-                self.handle_read_data(now, psn, false, payload, ports)
-            }
-            Operation::ReadRespLast | Operation::ReadRespOnly => {
-                self.handle_read_data(now, psn, true, payload, ports)
-            }
-            Operation::AtomicAck => match packet.atomic_ack() {
-                Some(value) => self.handle_atomic_data(now, psn, value.original(), ports),
-                None => Ok(()),
-            },
+            Operation::ReadRespFirst
+            | Operation::ReadRespMiddle
+            | Operation::ReadRespLast
+            | Operation::ReadRespOnly
+            | Operation::AtomicAck => self.handle_data(now, packet, payload, ports),
             _ => {
                 ports.count(Count::Unexpected);
                 Ok(())
@@ -78,18 +81,36 @@ impl Qp {
     }
 
     /// Data that has come already. The peer sends what it was asked for twice, and comes to what
-    /// is wanted only then: that is not silence. It cannot go on for ever.
+    /// is wanted only then: that is not silence. It cannot go on for ever, and what lies further
+    /// back than anything in flight does not come from there.
     fn stray(&mut self, now: u64, packet: &Packet<'_>) {
-        if packet.opcode().operation() == Operation::Acknowledge || self.req.deadline.is_none() {
+        let behind = u32::try_from(self.req.una_psn.delta(packet.bth().psn)).unwrap_or(0);
+        let recent = (1..=Window::MAX).contains(&behind);
+        let data = packet.opcode().operation() != Operation::Acknowledge;
+        if !recent || !data || self.req.deadline.is_none() {
             return;
         }
+        let Some(next) = ack_deadline(now, &self.attrs) else {
+            return;
+        };
         self.req.strays = self.req.strays.saturating_add(1);
-        if self.req.strays < Window::MAX {
+        let wait = next.saturating_sub(now);
+        let limit = now.saturating_add(wait.saturating_mul(MAX_PATIENCE));
+        let limit = *self.req.patience.get_or_insert(limit);
+        if self.req.strays < Window::MAX && next <= limit {
             self.req.rearm(now, &self.attrs);
         }
     }
 
-    fn handle_ack(&mut self, now: u64, psn: Psn, syndrome: Syndrome, ports: &mut impl Ports) {
+    fn handle_ack(&mut self, now: u64, psn: Psn, aeth: Aeth, ports: &mut impl Ports) {
+        let syndrome = aeth.syndrome();
+        let negative = matches!(syndrome, Syndrome::RnrNak { .. } | Syndrome::Nak(_));
+        if !self.is_vouched_for(psn, negative, aeth.msn(), ports) {
+            return ports.count(match negative {
+                true => Count::SuspectNak,
+                false => Count::SuspectAck,
+            });
+        }
         match syndrome {
             Syndrome::Ack { .. } => {
                 if self.acknowledge(now, psn.next(), ports) == Acked::Hole {
@@ -100,6 +121,10 @@ impl Qp {
                 ports.count(Count::RnrNakReceived);
                 if self.acknowledge(now, psn, ports) == Acked::Hole {
                     return self.response_missing(now, ports);
+                }
+                // A second one for what has not been sent since is a copy of the first.
+                if self.req.rnr_until.is_some() || self.req.psn == self.req.una_psn {
+                    return;
                 }
                 if self.attrs.rnr_retry != 7 {
                     if self.req.rnr_retries == 0 {
@@ -114,16 +139,20 @@ impl Qp {
                 self.req.prober.rearm(now, false);
                 self.req.rnr_until = Some(now.saturating_add(rnr_timer_ns(timer)));
             }
+            Syndrome::Nak(NakCode::PsnSequence) => {
+                ports.count(Count::SequenceNakReceived);
+                // What is asked for by READs before it has been executed, so its data is on the
+                // way.
+                self.acknowledge(now, psn, ports);
+                self.repeat(now, psn, ports);
+            }
             Syndrome::Nak(code) => {
                 if self.acknowledge(now, psn, ports) == Acked::Hole {
                     return self.response_missing(now, ports);
                 }
                 let status = match code {
-                    NakCode::PsnSequence => {
-                        ports.count(Count::SequenceNakReceived);
-                        return self.retry(now, ports);
-                    }
                     NakCode::InvalidRequest | NakCode::InvalidRd => WcStatus::RemInvReqErr,
+                    NakCode::PsnSequence => return,
                     NakCode::RemoteAccess => WcStatus::RemAccessErr,
                     NakCode::RemoteOperational => WcStatus::RemOpErr,
                 };
@@ -172,6 +201,8 @@ impl Qp {
         }
         self.req.refill_retries(&self.attrs);
         self.req.strays = 0;
+        self.req.patience = None;
+        self.req.gap_due = None;
         self.req.window.on_progress(moved, self.req.una_psn);
         self.req.prober.on_progress(self.req.una_psn, now);
         self.req.rearm(now, &self.attrs);
@@ -184,44 +215,67 @@ impl Qp {
 
     /// A response was lost on the way (IBTA vol1 9.7.5.2.8, implied NAK): ask again at once, but
     /// only once for a hole; the rest of the old responses is still under way.
-    fn response_missing(&mut self, now: u64, ports: &mut impl Ports) {
+    pub(super) fn response_missing(&mut self, now: u64, ports: &mut impl Ports) {
+        self.req.gap_due = None;
         let at = self.req.una_psn;
         if self.req.gap_at == Some(at) {
             // The peer is alive and busy with what it was asked before.
             self.req.rearm(now, &self.attrs);
             return;
         }
-        self.req.gap_at = Some(at);
-        ports.count(Count::ImpliedNak);
-        self.retry(now, ports);
+        if self.repeat(now, at, ports) {
+            self.req.gap_at = Some(at);
+            ports.count(Count::ImpliedNak);
+        }
     }
 
-    /// Completes what precedes the READ or ATOMIC that `psn` answers and returns that request.
-    fn answered_slot(&mut self, now: u64, psn: Psn, ports: &mut impl Ports) -> Option<SqSlot> {
-        // The response acknowledges all requests before its own; find where that one begins.
-        let mut index = self.req.una;
-        let first = loop {
-            if !index_before(index, self.req.fresh) {
-                return None;
-            }
-            let run = ports.sq_slot(index)?.run;
-            if !run.last.is_before(psn) {
-                break run.first;
-            }
-            index = index.wrapping_add(1);
-        };
-        if first.is_before(self.req.una_psn) || index == self.req.una {
-            // The oldest request itself.
-        } else if self.acknowledge(now, first, ports) == Acked::Hole {
-            self.response_missing(now, ports);
-            return None;
-        }
-        let slot = *ports.sq_slot(self.req.una)?;
-        if slot.wr.op.needs_response() {
-            Some(slot)
-        } else {
+    /// A packet that answers a READ, an ATOMIC or the like.
+    fn handle_data(
+        &mut self,
+        now: u64,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        ports: &mut impl Ports,
+    ) -> Result<(), Absent> {
+        let psn = packet.bth().psn;
+        // Responses come in order, so there is but one packet that can be next.
+        let Some((index, slot)) = self.oldest_asked(ports) else {
             ports.count(Count::Unexpected);
-            None
+            return Ok(());
+        };
+        let placed = slot.run.placed;
+        let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
+        let expected = slot.run.first.wrapping_add(done);
+        if psn.is_before(expected) {
+            if psn.is_before(slot.run.first) {
+                ports.count(Count::Unexpected);
+            }
+            return Ok(());
+        }
+        if psn != expected {
+            self.response_early(now, packet, expected, ports);
+            return Ok(());
+        }
+        if index != self.req.una {
+            // It acknowledges all requests before its own, none of which waits for data.
+            self.acknowledge(now, slot.run.first, ports);
+        }
+        match (slot.wr.op, packet.opcode().operation(), packet.atomic_ack()) {
+            (SendOp::CmpSwp | SendOp::FetchAdd, Operation::AtomicAck, Some(value)) => {
+                self.handle_atomic_data(now, &slot, value.original(), ports)
+            }
+            (_, Operation::AtomicAck, _) | (SendOp::CmpSwp | SendOp::FetchAdd, ..) => {
+                ports.count(Count::Unexpected);
+                Ok(())
+            }
+            (op, operation, _) => {
+                let last = matches!(operation, Operation::ReadRespLast | Operation::ReadRespOnly);
+                if op == SendOp::Read {
+                    return self.handle_read_data(now, psn, &slot, last, payload, ports);
+                }
+                self.handle_done(now, &slot, last && payload.is_empty(), ports);
+                Ok(())
+            }
         }
     }
 
@@ -229,52 +283,28 @@ impl Qp {
         &mut self,
         now: u64,
         psn: Psn,
+        slot: &SqSlot,
         last: bool,
         payload: &Payload<'_>,
         ports: &mut impl Ports,
     ) -> Result<(), Absent> {
-        let Some(slot) = self.answered_slot(now, psn, ports) else {
-            return Ok(());
-        };
-        match slot.wr.op {
-            SendOp::Read => {}
-            SendOp::AtomicWrite | SendOp::Flush => {
-                self.handle_done(now, psn, &slot, last && payload.is_empty(), ports);
-                return Ok(());
-            }
-            _ => {
-                ports.count(Count::Unexpected);
-                return Ok(());
-            }
-        }
         let mtu = self.attrs.mtu.bytes();
         let placed = slot.run.placed;
-        let expected = slot
-            .run
-            .first
-            .wrapping_add(placed.checked_div(mtu).unwrap_or(0));
-        if psn.is_before(expected) {
-            return Ok(());
-        }
-        if psn != expected {
-            self.response_missing(now, ports);
-            return Ok(());
-        }
         let left = slot.wr.length.saturating_sub(placed);
         let chunk = left.min(mtu);
         // The answer to a question for one packet ends there.
         let alone = last && left > mtu && self.req.asked_at == Some(psn);
         let ends = last && !alone;
         if usize::try_from(chunk).ok() != Some(payload.len()) || ends != (left <= mtu) {
-            self.fail(&slot, WcStatus::BadRespErr, ports);
+            self.fail(slot, WcStatus::BadRespErr, ports);
             return Ok(());
         }
-        if chunk > 0 && !self.place(&slot, placed, payload, ports)? {
+        if chunk > 0 && !self.place(slot, placed, payload, ports)? {
             return Ok(());
         }
         let before = self.req.una_psn;
         if ends {
-            self.finish(&slot, WcStatus::Success, ports);
+            self.finish(slot, WcStatus::Success, ports);
             self.finish_local(ports);
         } else {
             if let Some(slot) = ports.sq_slot(self.req.una) {
@@ -309,17 +339,7 @@ impl Qp {
     }
 
     /// The answer to ATOMIC WRITE and FLUSH: a READ response of nothing.
-    fn handle_done(
-        &mut self,
-        now: u64,
-        psn: Psn,
-        slot: &SqSlot,
-        fits: bool,
-        ports: &mut impl Ports,
-    ) {
-        if psn != slot.run.first {
-            return ports.count(Count::Unexpected);
-        }
+    fn handle_done(&mut self, now: u64, slot: &SqSlot, fits: bool, ports: &mut impl Ports) {
         if !fits {
             return self.fail(slot, WcStatus::BadRespErr, ports);
         }
@@ -332,23 +352,16 @@ impl Qp {
     fn handle_atomic_data(
         &mut self,
         now: u64,
-        psn: Psn,
+        slot: &SqSlot,
         value: u64,
         ports: &mut impl Ports,
     ) -> Result<(), Absent> {
-        let Some(slot) = self.answered_slot(now, psn, ports) else {
-            return Ok(());
-        };
-        if !matches!(slot.wr.op, SendOp::CmpSwp | SendOp::FetchAdd) || psn != slot.run.first {
-            ports.count(Count::Unexpected);
-            return Ok(());
-        }
         let bytes = value.to_ne_bytes();
-        if !self.place(&slot, 0, &Payload::from_slice(&bytes), ports)? {
+        if !self.place(slot, 0, &Payload::from_slice(&bytes), ports)? {
             return Ok(());
         }
         let before = self.req.una_psn;
-        self.finish(&slot, WcStatus::Success, ports);
+        self.finish(slot, WcStatus::Success, ports);
         self.finish_local(ports);
         self.progress(now, before, ports);
         Ok(())

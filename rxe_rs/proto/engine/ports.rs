@@ -149,11 +149,23 @@ pub enum Count {
     ReceiveCompleted,
     /// Requests are sent again, which used up a retry.
     Retry,
+    /// An acknowledgement within the window was ignored because its MSN does not go with its PSN.
+    SuspectAck,
+    /// A NAK within the window was ignored for the same reason.
+    SuspectNak,
+    /// The peer's MSN was learnt anew from an answer to the very packet that was sent last.
+    MsnLearnt,
+    /// A request was dropped whose PSN is further ahead than a peer can have sent.
+    ImplausiblePsn,
+    /// A sequence NAK turned out needless: the packet had not been lost.
+    NeedlessNak,
+    /// A duplicate of a READ or ATOMIC was dropped because it names something else than the original.
+    ForeignDuplicate,
 }
 
 impl Count {
     /// Number of counters.
-    pub const COUNT: usize = 22;
+    pub const COUNT: usize = 28;
 
     /// All of them, in index order.
     pub const ALL: [Count; Self::COUNT] = [
@@ -179,6 +191,12 @@ impl Count {
         Count::SendCompleted,
         Count::ReceiveCompleted,
         Count::Retry,
+        Count::SuspectAck,
+        Count::SuspectNak,
+        Count::MsnLearnt,
+        Count::ImplausiblePsn,
+        Count::NeedlessNak,
+        Count::ForeignDuplicate,
     ];
 
     /// Position in an array of counters.
@@ -207,6 +225,12 @@ impl Count {
             Count::SendCompleted => 19,
             Count::ReceiveCompleted => 20,
             Count::Retry => 21,
+            Count::SuspectAck => 22,
+            Count::SuspectNak => 23,
+            Count::MsnLearnt => 24,
+            Count::ImplausiblePsn => 25,
+            Count::NeedlessNak => 26,
+            Count::ForeignDuplicate => 27,
         }
     }
 
@@ -235,6 +259,12 @@ impl Count {
             Count::SendCompleted => "rdma_sends",
             Count::ReceiveCompleted => "rdma_recvs",
             Count::Retry => "completer_retry_err",
+            Count::SuspectAck => "suspect_ack",
+            Count::SuspectNak => "suspect_nak",
+            Count::MsnLearnt => "msn_learnt",
+            Count::ImplausiblePsn => "implausible_psn",
+            Count::NeedlessNak => "needless_nak",
+            Count::ForeignDuplicate => "foreign_duplicate",
         }
     }
 }

@@ -24,6 +24,10 @@ pub(super) struct Prober {
     /// Smoothed round trip time and its deviation; 0 before the first measurement.
     mean_ns: u64,
     deviation_ns: u64,
+    /// Shortest round trip so far; 0 before the first that was measured beyond doubt.
+    least_ns: u64,
+    /// What was sent has been sent again before the first measurement.
+    doubtful: bool,
     /// Packet whose answer is being waited for, and when it was sent.
     timed: Option<(Psn, u64)>,
     asked: u8,
@@ -36,6 +40,8 @@ impl Prober {
         Self {
             mean_ns: 0,
             deviation_ns: 0,
+            least_ns: 0,
+            doubtful: false,
             timed: None,
             asked: 0,
             at: None,
@@ -45,6 +51,11 @@ impl Prober {
     /// Smoothed round trip time in nanoseconds; `None` before the first measurement.
     pub(super) fn round_trip(&self) -> Option<u64> {
         Some(self.mean_ns).filter(|mean| *mean != 0)
+    }
+
+    /// Shortest round trip time measured, in nanoseconds; 0 before the first measurement.
+    pub(super) fn least_round_trip(&self) -> u64 {
+        self.least_ns
     }
 
     /// A packet that will be answered was sent for the first time.
@@ -67,6 +78,10 @@ impl Prober {
         }
         self.timed = None;
         let sample = now.saturating_sub(sent);
+        let doubtful = core::mem::take(&mut self.doubtful);
+        if !doubtful && (self.least_ns == 0 || sample < self.least_ns) {
+            self.least_ns = sample.max(1);
+        }
         if self.mean_ns == 0 {
             self.mean_ns = sample.max(1);
             self.deviation_ns = sample.wrapping_shr(1);
@@ -85,6 +100,7 @@ impl Prober {
     #[inline]
     pub(super) fn on_repeat(&mut self) {
         self.timed = None;
+        self.doubtful = false;
     }
 
     /// Starts the wait anew, or ends it if nothing is outstanding.
@@ -116,6 +132,7 @@ impl Prober {
         if self.mean_ns != 0 {
             self.timed = None;
         }
+        self.doubtful = self.timed.is_some();
         self.rearm(now, true);
         true
     }

@@ -127,7 +127,7 @@ impl Qp {
 
     /// Sets the PSN of the first request expected; while none has arrived.
     pub fn set_rq_psn(&mut self, psn: Psn) {
-        self.resp.epsn = psn;
+        self.resp.expect(psn);
     }
 
     /// True if the send queue is in SQD and everything begun has finished.
@@ -206,7 +206,7 @@ impl Qp {
                 return Handled::Done;
             }
         }
-        if !self.seen_packet {
+        if !self.seen_packet && self.proves_peer(packet) {
             self.seen_packet = true;
             self.events.comm_est = self.state == State::Rtr;
         }
@@ -226,7 +226,7 @@ impl Qp {
                 if packet.opcode().is_response() {
                     self.handle_response(now, packet, payload, ports)
                 } else {
-                    self.handle_request(packet, payload, ports)
+                    self.handle_request(now, packet, payload, ports)
                 }
             }
             Service::Uc => self.handle_uc(packet, payload, ports),
@@ -246,11 +246,20 @@ impl Qp {
         handled
     }
 
+    /// Whether a packet shows that the peer has begun to send (IBTA vol1 11.6.3.1, communication
+    /// established): on a reliable connection only one with the PSN that is expected, which a
+    /// stranger does not know.
+    fn proves_peer(&self, packet: &Packet<'_>) -> bool {
+        self.service != Service::Rc
+            || (!packet.opcode().is_response() && packet.bth().psn == self.resp.epsn)
+    }
+
     /// Feeds the passage of time.
     pub fn handle_timeout(&mut self, now: u64, ports: &mut impl Ports) {
         if self.tx_resume.is_some_and(|at| at <= now) {
             self.tx_resume = None;
         }
+        self.nak_timeout(now, ports);
         self.request_timeout(now, ports);
     }
 
@@ -260,6 +269,8 @@ impl Qp {
             self.req.deadline,
             self.req.prober.at,
             self.req.rnr_until,
+            self.req.gap_due,
+            self.nak_due(),
             self.tx_resume,
         ]
         .into_iter()
@@ -385,6 +396,7 @@ impl Qp {
         self.state = State::Err;
         self.req.deadline = None;
         self.req.rnr_until = None;
+        self.req.gap_due = None;
         self.req.prober.rearm(0, false);
         self.tx_resume = None;
         if let Some(wr) = self.resp.abort_message() {

@@ -12,11 +12,11 @@ use super::qp::Qp;
 use super::wc::{Wc, WcStatus};
 use super::window::Window;
 use super::wr::{KeyOp, SendOp, SendWr, SqSlot};
-use crate::ids::Psn;
+use crate::ids::{Msn, Psn};
 
 /// PSNs between the oldest unacknowledged packet and the newest; keeps the 24-bit comparison
 /// meaningful whatever mix of large READs is outstanding.
-const MAX_PSN_SPAN: u32 = 1 << 22;
+pub(super) const MAX_PSN_SPAN: u32 = 1 << 22;
 
 /// Shortest time after which a missing acknowledgement is taken for lost, in nanoseconds. The
 /// architecture allows up to four times the configured timeout (IBTA vol1 9.7.6.1.3).
@@ -64,6 +64,18 @@ pub(super) struct Requester {
     pub(super) asked_at: Option<Psn>,
     /// Responses to what was asked twice that have arrived since the last progress.
     pub(super) strays: u32,
+    /// Time after which they do not put the timer off any more.
+    pub(super) patience: Option<u64>,
+    /// When to send again what has not been answered by then, though something spoke of a loss.
+    pub(super) gap_due: Option<u64>,
+    /// When packets were last sent again.
+    pub(super) repeated: Option<u64>,
+    /// When that last used up a retry.
+    pub(super) paid: Option<u64>,
+    /// MSN of a peer that has executed everything before `una`.
+    pub(super) una_msn: Msn,
+    /// Times that the peer's MSN was learnt anew.
+    pub(super) resyncs: u8,
     pub(super) drained_told: bool,
     pub(super) prober: Prober,
 }
@@ -117,6 +129,12 @@ impl Requester {
             question: false,
             asked_at: None,
             strays: 0,
+            patience: None,
+            gap_due: None,
+            repeated: None,
+            paid: None,
+            una_msn: Msn::new(0),
+            resyncs: 0,
             drained_told: false,
             prober: Prober::new(),
         }
@@ -137,6 +155,10 @@ impl Requester {
         self.question = false;
         self.asked_at = None;
         self.strays = 0;
+        self.patience = None;
+        self.gap_due = None;
+        self.repeated = None;
+        self.paid = None;
         self.since_ack_req = 0;
         self.stalled = false;
         self.ack_now = false;
@@ -166,7 +188,7 @@ impl Requester {
     }
 }
 
-fn ack_deadline(now: u64, attrs: &Attrs) -> Option<u64> {
+pub(super) fn ack_deadline(now: u64, attrs: &Attrs) -> Option<u64> {
     let timeout = crate::wire::rnr::ack_timeout_ns(attrs.timeout)?;
     let wait = timeout.max(MIN_TIMEOUT_NS.min(timeout.saturating_mul(4)));
     Some(now.saturating_add(wait))
@@ -464,6 +486,9 @@ impl Qp {
                 self.req.rd_out = self.req.rd_out.saturating_sub(1);
             }
             self.req.una_psn = slot.run.last.next();
+            if !wr.op.is_local() {
+                self.req.una_msn = self.req.una_msn.next();
+            }
         } else {
             self.req.fresh = self.req.fresh.wrapping_add(1);
         }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Requests of an RC peer: sequence, NAKs, READs. In files of their own: SENDs and WRITEs
-//! (`message`), ATOMICs and ATOMIC WRITE (`atomic`), FLUSH (`flush`), duplicates (`replay`).
+//! (`message`), ATOMICs and ATOMIC WRITE (`atomic`), FLUSH (`flush`), duplicates (`replay`), packets that
+//! come too early (`gap`).
 
 mod atomic;
 mod flush;
+mod gap;
 mod message;
 mod replay;
 
@@ -18,6 +20,7 @@ use crate::wire::aeth::{NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 use flush::Flushing;
+use gap::{Gap, Wariness};
 pub use replay::Resource;
 use replay::{takes_resource, Kept};
 
@@ -42,12 +45,7 @@ pub(super) enum Message {
 enum Waiting {
     Nothing,
     /// A packet is missing.
-    Sequence {
-        /// The one after it has been seen since.
-        next_seen: bool,
-        /// The packet that arrived last.
-        newest: Psn,
-    },
+    Sequence(Gap),
     /// A receive was missing.
     Receive,
 }
@@ -55,11 +53,15 @@ enum Waiting {
 /// Receive side of a connection.
 #[derive(Debug)]
 pub(super) struct Responder {
-    /// PSN of the next request.
+    /// PSN of the next request; moved by [`advance`](Self::advance).
     pub(super) epsn: Psn,
+    /// The same counted in 64 bits from an arbitrary start, so that it never comes round: what is
+    /// kept for duplicates is found by it.
+    wide_psn: u64,
     pub(super) msn: Msn,
     /// What the last NAK asked for; say nothing more until `epsn` comes.
     waiting: Waiting,
+    wariness: Wariness,
     pub(super) message: Message,
     /// Receive request in use by the current message.
     pub(super) recv: Option<RecvWr>,
@@ -103,8 +105,10 @@ impl Responder {
     pub(super) fn new() -> Self {
         Self {
             epsn: Psn::new(0),
+            wide_psn: 0,
             msn: Msn::new(0),
             waiting: Waiting::Nothing,
+            wariness: Wariness::new(),
             message: Message::None,
             recv: None,
             jobs: JobQueue::new(),
@@ -113,6 +117,18 @@ impl Responder {
             flushing: None,
             next_resource: 0,
         }
+    }
+
+    /// Requests that take `count` PSNs have been executed.
+    pub(super) fn advance(&mut self, count: u32) {
+        self.epsn = self.epsn.wrapping_add(count);
+        self.wide_psn = self.wide_psn.wrapping_add(count.into());
+    }
+
+    /// The next request has this PSN.
+    pub(super) fn expect(&mut self, psn: Psn) {
+        let ahead = psn.wrapping_add(0u32.wrapping_sub(self.epsn.get()));
+        self.advance(ahead.get());
     }
 
     /// Drops everything owed to the peer.
@@ -133,6 +149,7 @@ impl Qp {
     /// Handles a request packet of an RC connection.
     pub(super) fn handle_request(
         &mut self,
+        now: u64,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         ports: &mut impl Ports,
@@ -142,29 +159,9 @@ impl Qp {
         if psn != self.resp.epsn {
             if psn.is_before(self.resp.epsn) {
                 ports.count(Count::DuplicateRequest);
-                self.duplicate(packet, ports);
+                self.duplicate(now, packet, ports);
             } else {
-                ports.count(Count::OutOfSequence);
-                // Once for a gap (IBTA vol1 9.7.5.1.2). But if the packet behind it comes again,
-                // the peer has gone back and the missing packet was lost once more; and if the
-                // same packet comes twice in a row, the peer has not heard us and asks.
-                let next = psn == self.resp.epsn.next();
-                let (tell, next_seen) = match self.resp.waiting {
-                    Waiting::Nothing => (true, next),
-                    Waiting::Sequence { next_seen, newest } => {
-                        ((next && next_seen) || psn == newest, next || next_seen)
-                    }
-                    Waiting::Receive => return Handled::Done,
-                };
-                self.resp.waiting = Waiting::Sequence {
-                    next_seen,
-                    newest: psn,
-                };
-                if tell {
-                    ports.count(Count::SequenceNakSent);
-                    let nak = Syndrome::Nak(NakCode::PsnSequence);
-                    self.resp.ack = Some((self.resp.epsn, nak));
-                }
+                self.early(now, psn, ports);
             }
             return Handled::Done;
         }
@@ -219,9 +216,11 @@ impl Qp {
         }
     }
 
-    /// Refuses at `psn` whatever else was owed: drops it, sends the NAK and fails.
-    pub(super) fn refuse(&mut self, psn: Psn, code: NakCode, ports: &mut impl Ports) {
+    /// Refuses at `psn` whatever else was owed: drops it, sends the NAK and fails. `msn` counts the
+    /// requests up to the one refused: the peer compares it (`completer/evidence.rs`).
+    pub(super) fn refuse(&mut self, psn: Psn, msn: Msn, code: NakCode, ports: &mut impl Ports) {
         self.resp.jobs.clear();
+        self.resp.msn = msn;
         self.resp.ack = Some((psn, Syndrome::Nak(code)));
         self.resp.closing = true;
         self.enter_error(ports);
@@ -254,7 +253,7 @@ impl Qp {
         };
         let (rkey, addr, len) = (reth.rkey(), reth.va(), reth.dma_len());
         if !self.attrs.remote_read {
-            return Err(NO_ACCESS);
+            return Err(INVALID);
         }
         if len > MAX_MESSAGE {
             return Err(INVALID);
@@ -285,7 +284,7 @@ impl Qp {
             return Err(INVALID);
         }
         let kept = Kept::Read {
-            first,
+            first: self.resp.wide_psn,
             count,
             rkey,
             addr,
@@ -295,15 +294,20 @@ impl Qp {
         self.resp
             .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;
-        self.resp.epsn = first.wrapping_add(count);
+        self.resp.advance(count);
         self.drop_ack();
         Ok(())
     }
 
     /// Answers the expected request with nothing but that it is done.
-    fn answer_done(&mut self, ports: &mut impl Ports) {
-        let (psn, msn) = (self.resp.epsn, self.resp.msn.next());
-        self.answer_once(Answer::Done, Kept::Done { psn, msn }, ports);
+    fn answer_done(&mut self, rkey: RKey, addr: u64, ports: &mut impl Ports) {
+        let kept = Kept::Done {
+            psn: self.resp.wide_psn,
+            rkey,
+            addr,
+            msn: self.resp.msn.next(),
+        };
+        self.answer_once(Answer::Done, kept, ports);
     }
 
     /// Owes a response of one packet to the expected request, and remembers it.
@@ -323,7 +327,7 @@ impl Qp {
         self.resp
             .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;
-        self.resp.epsn = psn.next();
+        self.resp.advance(1);
         self.drop_ack();
     }
 

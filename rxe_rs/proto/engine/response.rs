@@ -239,7 +239,7 @@ impl Qp {
                     };
                     ports.count(Count::RemoteAccessError);
                     self.events.access_error = true;
-                    self.refuse(psn, NakCode::RemoteAccess, ports);
+                    self.refuse(psn, job.msn, NakCode::RemoteAccess, ports);
                 }
             }
         }
@@ -247,6 +247,12 @@ impl Qp {
             if !tx.has_room() {
                 return Progress::More;
             }
+            // The newest request executed, not the one that asked for it: all responses up to there
+            // have left, and the MSN says the same (`completer/evidence.rs` insists on that).
+            let psn = match syndrome {
+                Syndrome::Ack { .. } => self.resp.epsn.prev(),
+                _ => psn,
+            };
             let bth = self.bth(Operation::Acknowledge, psn, 0, ports);
             let headers = Headers::new(bth).aeth(Aeth::new(syndrome, self.resp.msn));
             match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {

@@ -281,9 +281,9 @@ fn nothing_is_left_of_a_connection() {
 fn placement() {
     let (global, persistent) = (Feth::GLOBAL, Feth::PERSISTENT);
     for (right, placement, status) in [
-        (global, persistent, WcStatus::RemAccessErr),
-        (global, global | persistent, WcStatus::RemAccessErr),
-        (persistent, global, WcStatus::RemAccessErr),
+        (global, persistent, WcStatus::RemInvReqErr),
+        (global, global | persistent, WcStatus::RemInvReqErr),
+        (persistent, global, WcStatus::RemInvReqErr),
         (persistent, persistent, WcStatus::Success),
         (global | persistent, global | persistent, WcStatus::Success),
         (global | persistent, persistent | 4, WcStatus::RemInvReqErr),

@@ -309,9 +309,9 @@ fn bad_atomic_writes_and_flushes() {
             with(flush(1, Selectivity::Region), &|wr| wr.rkey = OTHER),
             no_access,
         ),
-        // The peer may flush to global visibility only.
-        (flush(2, range), no_access),
-        (flush(3, range), no_access),
+        // The queue pair allows flushes to global visibility only.
+        (flush(2, range), invalid),
+        (flush(3, range), invalid),
         (flush(0, range), invalid),
         (flush(4, range), invalid),
     ];
@@ -330,7 +330,7 @@ fn bad_atomic_writes_and_flushes() {
         pair.qps[1].attrs.remote_write = right;
         pair.post(0, word, 0);
         pair.run(SECOND);
-        let expected = if right { WcStatus::Success } else { no_access };
+        let expected = if right { WcStatus::Success } else { invalid };
         assert_eq!(pair.statuses(0), [(0, expected)]);
     }
 }

@@ -14,6 +14,9 @@ const MAX_ASKED: u32 = 256;
 /// The same before it is known how long a round trip takes.
 const MAX_ASKED_EARLY: u32 = 16;
 
+/// What is taken for a round trip as long as none has been measured, in nanoseconds.
+const EARLY_ROUND_TRIP_NS: u64 = 500_000;
+
 impl Qp {
     /// Puts the cursor on `psn`, which lies between `una_psn` and `top`.
     pub(in crate::engine) fn seek(&mut self, psn: Psn, ports: &mut impl Ports) {
@@ -44,20 +47,69 @@ impl Qp {
         self.req.psn = self.req.top;
     }
 
+    /// A NAK, or a hole in the responses, says that the packet `from` is lost.
+    ///
+    /// What is in flight from there on is sent again once for a round trip, however often it is said:
+    /// only a packet that has been sent since can have been lost since. False if nothing was sent
+    /// again now.
+    pub(in crate::engine) fn repeat(
+        &mut self,
+        now: u64,
+        from: Psn,
+        ports: &mut impl Ports,
+    ) -> bool {
+        if !from.is_before(self.req.psn) {
+            // It is about to be sent.
+            return false;
+        }
+        let least = self.req.prober.least_round_trip();
+        let recent = |at: &u64| now.saturating_sub(*at) < least.wrapping_shr(1);
+        if let Some(at) = self.req.repeated.filter(recent) {
+            // The peer said so before it had any of that. If round trips are shorter than they
+            // used to be it said so after all, and nothing will have come by then.
+            let mean = self.req.prober.round_trip().unwrap_or(least);
+            let due = at.saturating_add(mean.saturating_mul(2));
+            self.req.gap_due.get_or_insert(due);
+            return false;
+        }
+        // The packet may still be on its way in some queue: so long it costs nothing.
+        let mean = self.req.prober.round_trip().unwrap_or(EARLY_ROUND_TRIP_NS);
+        let paid = |at| now.saturating_sub(at) < mean;
+        if self.req.paid.is_some_and(paid) || self.pay(now, ports) {
+            self.go_back(now, from, ports);
+        }
+        true
+    }
+
     /// Sends again from the oldest unacknowledged packet, or gives up.
     pub(in crate::engine) fn retry(&mut self, now: u64, ports: &mut impl Ports) {
+        if self.pay(now, ports) {
+            self.go_back(now, self.req.una_psn, ports);
+        }
+    }
+
+    /// Uses up a retry. False if there is none: the oldest request has failed.
+    fn pay(&mut self, now: u64, ports: &mut impl Ports) -> bool {
         if self.req.retries == 0 {
             ports.count(Count::RetryExceeded);
             if let Some(slot) = ports.sq_slot(self.req.una).map(|s| *s) {
                 self.fail(&slot, WcStatus::RetryExcErr, ports);
             }
-            return;
+            return false;
         }
         ports.count(Count::Retry);
         self.req.retries = self.req.retries.saturating_sub(1);
+        self.req.paid = Some(now);
+        true
+    }
+
+    /// Sends again what is in flight from `from` on.
+    fn go_back(&mut self, now: u64, from: Psn, ports: &mut impl Ports) {
+        self.req.repeated = Some(now);
+        self.req.gap_due = None;
         self.req.window.on_loss(self.req.top);
         self.req.prober.on_repeat();
-        self.seek(self.req.una_psn, ports);
+        self.seek(from, ports);
         self.req.rearm(now, &self.attrs);
     }
 
@@ -122,6 +174,15 @@ impl Qp {
         }
         if self.req.prober.expired(now) {
             self.probe(ports);
+        }
+        if self.req.gap_due.is_some_and(|at| at <= now) {
+            self.req.gap_due = None;
+            let oldest = ports.sq_slot(self.req.una).map(|slot| slot.wr.op);
+            if oldest.is_some_and(SendOp::needs_response) {
+                self.response_missing(now, ports);
+            } else {
+                self.repeat(now, self.req.una_psn, ports);
+            }
         }
         if self.req.deadline.is_some_and(|at| at <= now) {
             self.req.deadline = None;

@@ -2,7 +2,7 @@
 //! ATOMICs and ATOMIC WRITE.
 
 use super::replay::Kept;
-use super::{Message, Refusal, INVALID, NO_ACCESS};
+use super::{Message, Refusal, INVALID};
 use crate::engine::ports::{AtomicOp, Ports};
 use crate::engine::qp::Qp;
 use crate::engine::response::Answer;
@@ -26,7 +26,7 @@ impl Qp {
             return Err(INVALID);
         }
         if !self.attrs.remote_atomic {
-            return Err(NO_ACCESS);
+            return Err(INVALID);
         }
         let op = match packet.opcode().operation() {
             Operation::CmpSwap => AtomicOp::CmpSwp {
@@ -38,8 +38,13 @@ impl Qp {
             },
         };
         let original = ports.remote_atomic(eth.rkey(), eth.va(), op)?;
-        let (psn, msn) = (self.resp.epsn, self.resp.msn.next());
-        let kept = Kept::Atomic { psn, original, msn };
+        let kept = Kept::Atomic {
+            psn: self.resp.wide_psn,
+            rkey: eth.rkey(),
+            addr: eth.va(),
+            original,
+            msn: self.resp.msn.next(),
+        };
         self.answer_once(Answer::Atomic { original }, kept, ports);
         Ok(())
     }
@@ -61,11 +66,11 @@ impl Qp {
             return Err(INVALID);
         }
         if !self.attrs.remote_write {
-            return Err(NO_ACCESS);
+            return Err(INVALID);
         }
         let value = u64::from_ne_bytes(word);
         ports.remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })?;
-        self.answer_done(ports);
+        self.answer_done(reth.rkey(), reth.va(), ports);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! FLUSH, which may be done in pieces.
 
-use super::{Message, Refusal, INVALID, NO_ACCESS};
+use super::{Message, Refusal, INVALID};
 use crate::engine::ports::{Flushed, Ports};
 use crate::engine::qp::Qp;
 use crate::engine::wr::FlushKind;
@@ -40,7 +40,7 @@ impl Qp {
             return Err(INVALID);
         };
         if placement & !self.attrs.remote_flush != 0 {
-            return Err(NO_ACCESS);
+            return Err(INVALID);
         }
         let kind = FlushKind {
             placement,
@@ -58,7 +58,7 @@ impl Qp {
         let begun = self.resp.flushing.take().filter(|begun| begun.0 == this);
         let from = begun.map(|(_, at)| at);
         match ports.remote_flush(rkey, addr, len, kind, from)? {
-            Flushed::All => self.answer_done(ports),
+            Flushed::All => self.answer_done(rkey, addr, ports),
             Flushed::UpTo(at) => {
                 // What comes behind it waits, so nothing is executed before it is done.
                 self.resp.flushing = Some((this, at));

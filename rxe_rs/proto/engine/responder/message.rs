@@ -60,7 +60,7 @@ impl Qp {
                 .remote_invalidate(ieth.rkey())
                 .map_err(|_| BAD_INVALIDATE)?;
         }
-        self.resp.epsn = self.resp.epsn.next();
+        self.resp.advance(1);
         if last {
             self.end_message(packet, imm, ports);
         }
@@ -136,7 +136,7 @@ impl Qp {
             let total = reth.dma_len();
             let (rkey, addr) = (reth.rkey(), reth.va());
             if !self.attrs.remote_write {
-                return Err(NO_ACCESS);
+                return Err(INVALID);
             }
             if total > MAX_MESSAGE {
                 return Err(INVALID);

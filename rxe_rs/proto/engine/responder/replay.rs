@@ -20,11 +20,12 @@ impl Resource {
     pub const EMPTY: Self = Self(Kept::Nothing);
 }
 
+/// PSNs are those of [`Responder::wide_psn`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kept {
     Nothing,
     Read {
-        first: Psn,
+        first: u64,
         count: u32,
         rkey: RKey,
         addr: u64,
@@ -32,13 +33,17 @@ pub(super) enum Kept {
         msn: Msn,
     },
     Atomic {
-        psn: Psn,
+        psn: u64,
+        rkey: RKey,
+        addr: u64,
         original: u64,
         msn: Msn,
     },
     /// ATOMIC WRITE or FLUSH.
     Done {
-        psn: Psn,
+        psn: u64,
+        rkey: RKey,
+        addr: u64,
         msn: Msn,
     },
 }
@@ -55,23 +60,19 @@ impl Responder {
         self.next_resource = self.next_resource.saturating_add(1);
     }
 
-    /// What answers a duplicate request at `psn`: PSN ranges within half the PSN space of the
-    /// expected one do not overlap.
-    fn recall(&self, slots: &[Resource], psn: Psn) -> Option<Kept> {
-        let epsn = self.epsn;
-        let recent = |first: Psn| {
-            let age = epsn.delta(first);
-            (0..1 << 23).contains(&age)
-        };
-        slots.iter().map(|slot| slot.0).find(|kept| match *kept {
-            Kept::Nothing => false,
-            Kept::Read { first, count, .. } => {
-                let at = psn.delta(first);
-                recent(first) && u32::try_from(at).is_ok_and(|at| at < count)
-            }
-            Kept::Atomic { psn: own, .. } | Kept::Done { psn: own, .. } => {
-                own == psn && recent(own)
-            }
+    /// What answers a duplicate request at `psn`, which lies before the expected one, and how many
+    /// PSNs into it that is.
+    fn recall(&self, slots: &[Resource], psn: Psn) -> Option<(Kept, u32)> {
+        let age = u32::try_from(self.epsn.delta(psn)).ok()?;
+        let wide = self.wide_psn.wrapping_sub(age.into());
+        slots.iter().find_map(|slot| {
+            let (first, count) = match slot.0 {
+                Kept::Nothing => return None,
+                Kept::Read { first, count, .. } => (first, count),
+                Kept::Atomic { psn, .. } | Kept::Done { psn, .. } => (psn, 1),
+            };
+            let at = u32::try_from(wide.wrapping_sub(first)).ok()?;
+            (at < count).then_some((slot.0, at))
         })
     }
 }
@@ -79,8 +80,12 @@ impl Responder {
 impl Qp {
     /// A request that was executed before (IBTA vol1 9.7.5.1.1 to 9.7.5.1.5): acknowledge again,
     /// answer again, never execute again.
-    pub(super) fn duplicate(&mut self, packet: &Packet<'_>, ports: &mut impl Ports) {
+    ///
+    /// What is answered again names the same key and address as the original: whoever does not know
+    /// them can neither fetch an answer nor move the queue of those that are owed.
+    pub(super) fn duplicate(&mut self, now: u64, packet: &Packet<'_>, ports: &mut impl Ports) {
         let psn = packet.bth().psn;
+        self.note_repeat(now, psn, ports);
         let operation = packet.opcode().operation();
         if !takes_resource(operation) {
             // One acknowledgement of the newest request says it all.
@@ -100,18 +105,18 @@ impl Qp {
         let job = match (operation, self.resp.recall(ports.resources(), psn)) {
             (
                 Operation::ReadRequest,
-                Some(Kept::Read {
-                    first,
-                    rkey,
-                    addr,
-                    len,
-                    msn,
-                    ..
-                }),
+                Some((
+                    Kept::Read {
+                        rkey,
+                        addr,
+                        len,
+                        msn,
+                        ..
+                    },
+                    at,
+                )),
             ) => {
-                let skipped = u32::try_from(psn.delta(first))
-                    .unwrap_or(0)
-                    .saturating_mul(self.attrs.mtu.bytes());
+                let skipped = at.saturating_mul(self.attrs.mtu.bytes());
                 let rest = len.saturating_sub(skipped);
                 let Some(reth) = packet.reth() else {
                     return;
@@ -121,7 +126,7 @@ impl Qp {
                     && reth.va() == addr.wrapping_add(u64::from(skipped))
                     && reth.dma_len() <= rest;
                 if !same {
-                    ports.count(Count::Unexpected);
+                    ports.count(Count::ForeignDuplicate);
                     return;
                 }
                 in_part = reth.dma_len() < rest;
@@ -140,21 +145,48 @@ impl Qp {
             }
             (
                 Operation::CmpSwap | Operation::FetchAdd,
-                Some(Kept::Atomic { original, msn, .. }),
-            ) => Job {
-                psn,
-                msn,
-                answer: Answer::Atomic { original },
-                first_time: false,
-            },
-            (Operation::AtomicWrite | Operation::Flush, Some(Kept::Done { msn, .. })) => Job {
-                psn,
-                msn,
-                answer: Answer::Done,
-                first_time: false,
-            },
+                Some((
+                    Kept::Atomic {
+                        rkey,
+                        addr,
+                        original,
+                        msn,
+                        ..
+                    },
+                    _,
+                )),
+            ) if packet
+                .atomic_eth()
+                .is_some_and(|eth| eth.rkey() == rkey && eth.va() == addr) =>
+            {
+                Job {
+                    psn,
+                    msn,
+                    answer: Answer::Atomic { original },
+                    first_time: false,
+                }
+            }
+            (
+                Operation::AtomicWrite | Operation::Flush,
+                Some((
+                    Kept::Done {
+                        rkey, addr, msn, ..
+                    },
+                    _,
+                )),
+            ) if packet
+                .reth()
+                .is_some_and(|reth| reth.rkey() == rkey && reth.va() == addr) =>
+            {
+                Job {
+                    psn,
+                    msn,
+                    answer: Answer::Done,
+                    first_time: false,
+                }
+            }
             _ => {
-                ports.count(Count::Unexpected);
+                ports.count(Count::ForeignDuplicate);
                 return;
             }
         };

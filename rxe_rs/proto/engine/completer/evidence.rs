@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What makes a response believable to somebody who may be answered by strangers.
+//!
+//! Whoever forges the peer's address must guess the number of the queue pair, 24 bits. Of the PSNs all
+//! those in flight are good for an acknowledgement, up to 2^22 of 2^24, so a PSN alone may be worth two
+//! bits only. But the MSN of an acknowledgement is no free choice: it counts the requests that the
+//! peer has executed from its first on (IBTA vol1 9.7.7.1), so it follows from the PSN. The rules:
+//!
+//! - An ACK or NAK is believed if its MSN is the one that goes with its PSN: one value of 2^24 for each
+//!   PSN in flight, 24 + 24 + 24 - 22 = 50 bits at the very least.
+//! - A peer whose MSN counts from another start, or that has lost count, must not be stopped. An
+//!   ACK for exactly the packet that was sent last, or a NAK for exactly the oldest one in flight, is
+//!   believed whatever its MSN, which is taken over: 24 + 24 = 48 bits. Since the window ends
+//!   somewhere and its last packet asks for an acknowledgement, such an answer comes. A peer that
+//!   is out of step again and again is not asked for its MSN any more.
+//! - READ data and results of ATOMICs are believed if their PSN is the one that comes next: 48 bits.
+//!   That later ones have arrived, so that a response was lost, is believed of the PSN after that
+//!   and of an MSN that fits. Anything else may be a stranger's, and if the data comes while traffic
+//!   runs nothing had been lost.
+//!
+//! What is not believed is counted and changes nothing. If it was from the peer after all, the next
+//! probe (`probe.rs`) brings another.
+
+use crate::engine::ports::{Count, Ports};
+use crate::engine::qp::Qp;
+use crate::engine::requester::index_before;
+use crate::engine::wr::SqSlot;
+use crate::ids::{Msn, Psn};
+use crate::wire::packet::Packet;
+
+/// How long responses are waited for of which later ones seem to have arrived, in nanoseconds.
+const GAP_WAIT_NS: u64 = 200_000;
+
+/// Times that a peer's MSN is learnt anew before it is given up on.
+const MAX_RESYNCS: u8 = 3;
+
+impl Qp {
+    /// The MSN of a peer that has executed everything before `upto`, and whether one more is as
+    /// good: a READ counts when its execution begins, before its last PSN.
+    fn msn_before(&self, upto: Psn, ports: &mut impl Ports) -> (Msn, bool) {
+        let mut msn = self.req.una_msn;
+        let mut index = self.req.una;
+        while index_before(index, self.req.fresh) {
+            let Some(slot) = ports.sq_slot(index) else {
+                break;
+            };
+            let local = slot.wr.op.is_local();
+            if !local && !slot.run.last.is_before(upto) {
+                let begun = !upto.is_before(slot.run.first);
+                return (msn, begun && slot.wr.op.needs_response());
+            }
+            if !local {
+                msn = msn.next();
+            }
+            index = index.wrapping_add(1);
+        }
+        (msn, false)
+    }
+
+    fn goes_with(&self, msn: Msn, upto: Psn, ports: &mut impl Ports) -> bool {
+        let (least, one_more) = self.msn_before(upto, ports);
+        msn == least || (one_more && msn == least.next())
+    }
+
+    /// Whether to believe an acknowledgement, positive or negative, for a PSN in flight.
+    pub(super) fn is_vouched_for(
+        &mut self,
+        psn: Psn,
+        negative: bool,
+        msn: Msn,
+        ports: &mut impl Ports,
+    ) -> bool {
+        let upto = if negative { psn } else { psn.next() };
+        if self.req.resyncs >= MAX_RESYNCS || self.goes_with(msn, upto, ports) {
+            return true;
+        }
+        let exact = if negative {
+            psn == self.req.una_psn
+        } else {
+            upto == self.req.psn
+        };
+        if exact {
+            ports.count(Count::MsnLearnt);
+            self.req.resyncs = self.req.resyncs.saturating_add(1);
+            let (least, _) = self.msn_before(upto, ports);
+            self.req.una_msn = self.req.una_msn.ahead_by(msn, least);
+        }
+        exact
+    }
+
+    /// The oldest request that is answered by data: it alone can be answered next.
+    pub(super) fn oldest_asked(&self, ports: &mut impl Ports) -> Option<(u32, SqSlot)> {
+        let mut index = self.req.una;
+        while index_before(index, self.req.fresh) {
+            let slot = *ports.sq_slot(index)?;
+            if slot.wr.op.needs_response() {
+                return Some((index, slot));
+            }
+            index = index.wrapping_add(1);
+        }
+        None
+    }
+
+    /// A response that is further on than the `expected` one.
+    pub(super) fn response_early(
+        &mut self,
+        now: u64,
+        packet: &Packet<'_>,
+        expected: Psn,
+        ports: &mut impl Ports,
+    ) {
+        let psn = packet.bth().psn;
+        let sure = psn == expected.next()
+            || packet
+                .aeth()
+                .is_some_and(|aeth| self.goes_with(aeth.msn(), psn.next(), ports));
+        if sure {
+            // What comes before the request that waits is acknowledged by this.
+            self.acknowledge(now, expected, ports);
+            self.response_missing(now, ports);
+        } else if self.req.gap_at != Some(self.req.una_psn) {
+            let due = now.saturating_add(GAP_WAIT_NS);
+            self.req.gap_due.get_or_insert(due);
+        }
+    }
+}

@@ -1,0 +1,690 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Strangers who know everything but some numbers: what they must guess to do harm, and what the
+//! rest of their packets costs.
+//!
+//! The attacker forges the peer's address and knows both ports, the queue pair's number where
+//! a test says so, keys and addresses where they matter, but not the PSNs. Each test sends what
+//! such an attacker can send into a live connection; `SECURITY.md` draws its table from them.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::SendOp;
+use rxe_proto::engine::{Service, State};
+use rxe_proto::ids::{Msn, Mtu, Psn, Qpn, RKey};
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, REMOTE, RKEY};
+use rxe_proto::wire::aeth::NakCode;
+use rxe_proto::wire::{Aeth, Bth, HeaderSet, Headers, Opcode, Operation, Syndrome, Transport};
+
+const SECOND: u64 = 1_000_000_000;
+const MICROSECOND: u64 = 1_000;
+const MTU: u32 = 1024;
+/// PSNs there are.
+const PSNS: u32 = 1 << 24;
+
+/// A packet to the queue pair of `side` that is right but for what the caller makes wrong.
+fn forged(side: usize, opcode: Opcode, psn: Psn, len: u32) -> Headers {
+    let mut bth = Bth::new(opcode, Qpn::new(0x11 + side as u32), psn);
+    bth.ack_req = true;
+    bth.pad = Bth::pad_for(len as usize);
+    let set = opcode.headers();
+    let mut headers = Headers::new(bth);
+    if set.contains(HeaderSet::FETH) {
+        headers = headers.feth(rxe_proto::wire::feth::Selectivity::Range, 1);
+    }
+    if set.contains(HeaderSet::RETH) {
+        let asked = match opcode.operation() {
+            Operation::WriteFirst => 2 * MTU,
+            Operation::ReadRequest | Operation::Flush => 64,
+            _ => len,
+        };
+        headers = headers.reth(REMOTE, RKEY, asked);
+    }
+    if set.contains(HeaderSet::ATOMIC_ETH) {
+        headers = headers.atomic_eth(REMOTE, RKEY, 1, 1);
+    }
+    if set.contains(HeaderSet::AETH) {
+        headers = headers.aeth(Aeth::new(Syndrome::ACK, Msn::new(0x5a_5a5a)));
+    }
+    if set.contains(HeaderSet::ATOMIC_ACK_ETH) {
+        headers = headers.atomic_ack(7);
+    }
+    if set.contains(HeaderSet::IMM) {
+        headers = headers.imm([1, 2, 3, 4]);
+    }
+    if set.contains(HeaderSet::IETH) {
+        headers = headers.ieth(RKEY);
+    }
+    headers
+}
+
+/// Bytes of payload that a packet of this kind may have.
+fn length(operation: Operation) -> u32 {
+    use Operation as Op;
+    match operation {
+        Op::SendFirst | Op::SendMiddle | Op::WriteFirst | Op::WriteMiddle => MTU,
+        Op::ReadRespFirst | Op::ReadRespMiddle => MTU,
+        Op::AtomicWrite => 8,
+        Op::ReadRequest | Op::Acknowledge | Op::AtomicAck | Op::CmpSwap => 0,
+        Op::FetchAdd | Op::Flush => 0,
+        _ => 100,
+    }
+}
+
+fn ack(psn: Psn, syndrome: Syndrome, msn: Msn) -> Headers {
+    let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
+    Headers::new(bth).aeth(Aeth::new(syndrome, msn))
+}
+
+fn requests() -> impl Iterator<Item = Opcode> {
+    let all = Operation::ALL
+        .iter()
+        .map(|operation| Opcode::rc(*operation));
+    all.filter(|opcode| !opcode.is_response() && opcode.operation() != Operation::Cnp)
+}
+
+fn answers_with_data() -> [Opcode; 5] {
+    [
+        Operation::ReadRespFirst,
+        Operation::ReadRespMiddle,
+        Operation::ReadRespLast,
+        Operation::ReadRespOnly,
+        Operation::AtomicAck,
+    ]
+    .map(Opcode::rc)
+}
+
+fn counts(pair: &Pair, side: usize, what: Count) -> u64 {
+    pair.hosts[side].counts[what.index()]
+}
+
+/// A connection in which side 0 has sent `count` messages of three packets, of which nothing has
+/// arrived yet. Returns the PSN of the first.
+fn in_flight(seed: u64, op: SendOp, count: u64) -> (Pair, Psn) {
+    let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
+    pair.qps[0].attrs.max_rd_atomic = 64;
+    pair.qps[1].attrs.max_dest_rd_atomic = 64;
+    let first = pair.qps[0].sq_psn();
+    for id in 0..count {
+        pair.post(0, wr(op, id, 3 * MTU), 0x4000);
+    }
+    pair.transmit(0);
+    assert_eq!(pair.qps[0].sq_psn(), first.wrapping_add(3 * count as u32));
+    (pair, first)
+}
+
+/// PSNs worth a look: all near `at`, and some of all the others.
+fn psns(pair: &mut Pair, at: Psn, others: u32) -> Vec<Psn> {
+    let mut list: Vec<Psn> = (0..1200).map(|n| at.wrapping_add(PSNS + n - 600)).collect();
+    list.extend((0..others).map(|_| Psn::new(pair.rng.u32(..))));
+    list.retain(|psn| *psn != at);
+    list
+}
+
+/// ACKs and NAKs of all kinds, for every PSN in flight, with MSNs that are not the one that goes
+/// with it: nothing completes, nothing fails, nothing is sent again, no timer is put off.
+///
+/// Of the pairs of PSN and MSN one for each PSN in flight is believed. With 2^22 PSNs in flight,
+/// the most there can be, that is 24 + 48 - 22 = 50 bits together with the queue pair's number.
+#[test]
+fn acknowledgements_need_the_msn() {
+    let count = 60;
+    let (mut pair, first) = in_flight(1, SendOp::Write, count);
+    let timer = pair.qps[0].poll_timeout();
+    let syndromes = [
+        Syndrome::ACK,
+        Syndrome::RnrNak { timer: 0 },
+        Syndrome::Nak(NakCode::PsnSequence),
+        Syndrome::Nak(NakCode::InvalidRequest),
+        Syndrome::Nak(NakCode::RemoteAccess),
+        Syndrome::Nak(NakCode::RemoteOperational),
+    ];
+    let mut sent = 0;
+    for ahead in 0..3 * count as u32 {
+        let psn = first.wrapping_add(ahead);
+        for syndrome in syndromes {
+            let positive = syndrome == Syndrome::ACK;
+            // These two are believed for their PSN, see `an_exact_psn_is_believed`.
+            if positive && ahead + 1 == 3 * count as u32 || !positive && ahead == 0 {
+                continue;
+            }
+            let right = if positive { (ahead + 1) / 3 } else { ahead / 3 };
+            let mut wrong = vec![right + 1, right + 2, right + 60, right + 0x80_0000];
+            wrong.extend((0..40).map(|_| pair.rng.u32(0..PSNS)));
+            wrong.extend(right.checked_sub(1));
+            for msn in wrong {
+                if Msn::new(msn) == Msn::new(right) {
+                    continue;
+                }
+                pair.inject(0, ack(psn, syndrome, Msn::new(msn)), &[]);
+                sent += 1;
+            }
+        }
+    }
+    assert!(pair.hosts[0].sent.is_empty());
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    assert_eq!(pair.qps[0].in_flight(), 3 * count as u32);
+    assert_eq!(pair.qps[0].poll_timeout(), timer);
+    let suspects = counts(&pair, 0, Count::SuspectAck) + counts(&pair, 0, Count::SuspectNak);
+    assert_eq!(suspects, sent);
+    pair.run(SECOND);
+    assert_eq!(pair.statuses(0).len(), count as usize);
+    assert_eq!(counts(&pair, 0, Count::Retry), 0);
+    assert_eq!(counts(&pair, 0, Count::MsnLearnt), 0);
+}
+
+/// Every MSN but one, in one place.
+#[test]
+fn all_msns_but_one() {
+    let (mut pair, first) = in_flight(2, SendOp::Write, 8);
+    let step = if seeds(1).end > 1 { 1 } else { 61 };
+    for msn in (0..PSNS).step_by(step).filter(|msn| *msn != 4) {
+        let fatal = Syndrome::Nak(NakCode::RemoteAccess);
+        pair.inject(0, ack(first.wrapping_add(12), fatal, Msn::new(msn)), &[]);
+    }
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    assert!(pair.hosts[0].sent.is_empty());
+    let fatal = Syndrome::Nak(NakCode::RemoteAccess);
+    pair.inject(0, ack(first.wrapping_add(12), fatal, Msn::new(4)), &[]);
+    assert_eq!(pair.qps[0].state(), State::Err);
+}
+
+/// A peer that counts otherwise is not stopped: an ACK of exactly the newest packet, a NAK of exactly
+/// the oldest are believed. That is one PSN each: 24 + 24 = 48 bits.
+#[test]
+fn an_exact_psn_is_believed() {
+    let (mut pair, first) = in_flight(3, SendOp::Write, 8);
+    let newest = first.wrapping_add(23);
+    pair.inject(0, ack(newest, Syndrome::ACK, Msn::new(0x1234)), &[]);
+    assert_eq!(pair.statuses(0).len(), 8);
+    assert_eq!(counts(&pair, 0, Count::MsnLearnt), 1);
+    let (mut pair, first) = in_flight(3, SendOp::Write, 8);
+    let fatal = Syndrome::Nak(NakCode::RemoteAccess);
+    pair.inject(0, ack(first, fatal, Msn::new(0x1234)), &[]);
+    assert_eq!(pair.qps[0].state(), State::Err);
+}
+
+fn msn_from_elsewhere(packet: &mut [u8]) {
+    if Opcode::parse(packet[0]).is_some_and(|o| o.headers().contains(HeaderSet::AETH)) {
+        packet[13] ^= 0x55;
+    }
+}
+
+fn msn_out_of_thin_air(packet: &mut [u8]) {
+    if Opcode::parse(packet[0]).is_some_and(|o| o.headers().contains(HeaderSet::AETH)) {
+        packet[14] = packet[11].wrapping_mul(37);
+    }
+}
+
+/// Peers whose MSN begins elsewhere, or means nothing: traffic runs without a timeout, and with losses
+/// once the first answers have shown how they count.
+#[test]
+fn peers_that_count_otherwise() {
+    for rewrite in [msn_from_elsewhere as fn(&mut [u8]), msn_out_of_thin_air] {
+        for seed in seeds(60) {
+            let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
+            pair.rewrite = Some(rewrite);
+            if seed % 2 == 1 {
+                for id in 0..4 {
+                    pair.post(0, wr(SendOp::Write, id, 5000), 0x4000);
+                    pair.run(SECOND);
+                }
+                assert_eq!(pair.statuses(0).len(), 4);
+                pair.hosts[0].sent.clear();
+                pair.link.loss = 0.02;
+            }
+            for id in 0..60 {
+                let op = [SendOp::Send, SendOp::Write, SendOp::Read, SendOp::FetchAdd]
+                    [pair.rng.usize(0..4)];
+                let len = match op {
+                    SendOp::FetchAdd => 8,
+                    _ => pair.rng.u32(0..9000),
+                };
+                let buf = RecvBuf {
+                    wr_id: id,
+                    at: 0,
+                    len: 9000,
+                };
+                if op == SendOp::Send {
+                    pair.hosts[1].receives.push_back(buf);
+                }
+                pair.post(0, wr(op, id, len), 0x4000);
+            }
+            pair.run(100 * SECOND);
+            let done = pair.statuses(0);
+            assert_eq!(done.len(), 60, "seed {seed}");
+            assert!(
+                done.iter().all(|(_, status)| *status == WcStatus::Success),
+                "seed {seed}: {done:?}"
+            );
+            assert!(counts(&pair, 0, Count::MsnLearnt) <= 3, "seed {seed}");
+            if seed % 2 == 0 {
+                assert_eq!(counts(&pair, 0, Count::Timeout), 0, "seed {seed}");
+            }
+        }
+    }
+}
+
+/// Responses with data at any PSN but the one that comes next: no byte of memory changes, nothing
+/// completes or fails, and what is asked again because of them is bounded.
+#[test]
+fn read_data_needs_the_next_psn() {
+    for op in [SendOp::Read, SendOp::Write] {
+        let (mut pair, first) = in_flight(4, op, 40);
+        pair.hosts[0].memory.borrow_mut().fill(0x5a);
+        for psn in psns(&mut pair, first, 3000) {
+            for opcode in answers_with_data() {
+                // The packet right behind the next one is believed to tell of a loss.
+                if psn == first.next() {
+                    continue;
+                }
+                let len = length(opcode.operation());
+                pair.inject(0, forged(0, opcode, psn, len), &vec![0xee; len as usize]);
+            }
+        }
+        assert!(pair.hosts[0].sent.is_empty(), "{op:?}");
+        assert_eq!(pair.qps[0].state(), State::Rts);
+        assert!(pair.hosts[0]
+            .memory
+            .borrow()
+            .iter()
+            .all(|byte| *byte == 0x5a));
+        assert_eq!(counts(&pair, 0, Count::Retry), 0, "{op:?}");
+        pair.run(SECOND);
+        assert_eq!(pair.statuses(0).len(), 40);
+        assert_eq!(counts(&pair, 0, Count::Retry), 0, "{op:?}");
+    }
+}
+
+/// Requests at any PSN but the expected one: nothing is executed, nothing fails, the application
+/// hears nothing, not even that somebody has begun to talk.
+#[test]
+fn requests_need_the_expected_psn() {
+    let mut pair = Pair::small(Service::Rc, 5, Link::PERFECT);
+    let expected = pair.qps[1].rq_psn();
+    pair.qps[1].set_state(State::Rtr, &mut pair.hosts[1]);
+    pair.hosts[1].memory.borrow_mut().fill(0x5a);
+    pair.hosts[1].receives.push_back(RecvBuf {
+        wr_id: 1,
+        at: 0,
+        len: 4096,
+    });
+    for psn in psns(&mut pair, expected, 6000) {
+        for opcode in requests() {
+            let len = length(opcode.operation());
+            pair.inject(1, forged(1, opcode, psn, len), &vec![0xee; len as usize]);
+        }
+    }
+    assert_eq!(pair.qps[1].state(), State::Rtr);
+    assert_eq!(pair.qps[1].rq_psn(), expected);
+    assert!(pair.hosts[1].received.is_empty());
+    assert!(pair.hosts[1].memory.borrow().iter().all(|b| *b == 0x5a));
+    assert!(pair.qps[1].take_events().is_empty());
+    assert!(counts(&pair, 1, Count::ImplausiblePsn) > 0);
+    // And the one that is right: 24 + 24 = 48 bits.
+    let opcode = Opcode::rc(Operation::SendOnly);
+    pair.inject(1, forged(1, opcode, expected, 100), &[0xee; 100]);
+    assert_eq!(pair.hosts[1].received.len(), 1);
+    assert!(pair.qps[1].take_events().comm_est);
+}
+
+/// Nobody who does not know the key gets an answer out of what is kept, or moves what is owed.
+#[test]
+fn duplicates_name_the_original() {
+    for op in [
+        SendOp::Read,
+        SendOp::FetchAdd,
+        SendOp::AtomicWrite,
+        SendOp::Flush,
+    ] {
+        let mut pair = Pair::small(Service::Rc, 6, Link::PERFECT);
+        let psn = pair.qps[0].sq_psn();
+        let mut request = wr(op, 1, 8);
+        if op == SendOp::Flush {
+            request.set_flush(rxe_proto::engine::wr::FlushKind {
+                placement: 1,
+                selectivity: rxe_proto::wire::feth::Selectivity::Range,
+            });
+        }
+        pair.post(0, request, 0);
+        pair.run(SECOND);
+        assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+        let opcode = Opcode::rc(match op {
+            SendOp::Read => Operation::ReadRequest,
+            SendOp::FetchAdd => Operation::FetchAdd,
+            SendOp::AtomicWrite => Operation::AtomicWrite,
+            _ => Operation::Flush,
+        });
+        let before = pair.packets_sent;
+        for (addr, key) in [(REMOTE, RKey(0xbad)), (REMOTE + 8, RKEY)] {
+            let bth = Bth::new(opcode, Qpn::new(0x12), psn);
+            let headers = Headers::new(bth);
+            let headers = match op {
+                SendOp::FetchAdd => headers.atomic_eth(addr, key, 1, 0),
+                SendOp::Flush => headers
+                    .feth(rxe_proto::wire::feth::Selectivity::Range, 1)
+                    .reth(addr, key, 8),
+                _ => headers.reth(addr, key, 8),
+            };
+            let payload = if op == SendOp::AtomicWrite { 8 } else { 0 };
+            pair.inject(1, headers, &vec![0; payload]);
+            pair.transmit(1);
+        }
+        assert_eq!(pair.packets_sent, before, "{op:?}");
+        assert_eq!(counts(&pair, 1, Count::ForeignDuplicate), 2, "{op:?}");
+        assert_eq!(pair.qps[1].state(), State::Rts);
+    }
+}
+
+/// PSNs come round after 2^24. What is kept of a request one round ago is not taken for what is kept
+/// of the new one with the same PSN.
+#[test]
+fn replays_after_the_psn_came_round() {
+    let mut pair = Pair::small(Service::Rc, 7, Link::PERFECT);
+    let psn = pair.qps[1].rq_psn();
+    let add = |psn| {
+        let bth = Bth::new(Opcode::rc(Operation::FetchAdd), Qpn::new(0x12), psn);
+        Headers::new(bth).atomic_eth(REMOTE, RKEY, 1, 0)
+    };
+    pair.hosts[1].memory.borrow_mut().fill(0);
+    pair.inject(1, add(psn), &[]);
+    pair.transmit(1);
+    pair.cut();
+    // A round of WRITEs, say.
+    for quarter in 1..=4u32 {
+        pair.qps[1].set_rq_psn(psn.wrapping_add(quarter << 22));
+    }
+    pair.inject(1, add(psn), &[]);
+    pair.transmit(1);
+    pair.cut();
+    assert_eq!(pair.qps[1].rq_psn(), psn.next());
+    pair.inject(1, add(psn), &[]);
+    pair.transmit(1);
+    let answer: Vec<Vec<u8>> = pair.under_way().map(<[u8]>::to_vec).collect();
+    assert_eq!(answer.len(), 1);
+    let original = u64::from_be_bytes(answer[0][16..24].try_into().unwrap());
+    assert_eq!(original, 1, "the answer of a round ago");
+    let word = pair.hosts[1].memory.borrow()[REMOTE as usize..][..8].to_vec();
+    assert_eq!(word, 2u64.to_ne_bytes());
+}
+
+/// What the attacker does to a connection each time that something happens on the wire.
+type Attack = fn(&mut Pair);
+
+fn future_request(pair: &mut Pair) {
+    let psn = pair.qps[1].rq_psn().wrapping_add(5000);
+    let opcode = Opcode::rc(Operation::SendOnly);
+    pair.inject(1, forged(1, opcode, psn, 100), &[0xee; 100]);
+}
+
+fn same_request(pair: &mut Pair) {
+    let opcode = Opcode::rc(Operation::SendOnly);
+    let psn = Psn::new(if pair.qps[1].rq_psn().get() < 1 << 23 {
+        0x70_0000
+    } else {
+        0xf0_0000
+    });
+    pair.inject(1, forged(1, opcode, psn, 100), &[0xee; 100]);
+}
+
+fn any_request(pair: &mut Pair) {
+    let opcodes: Vec<_> = requests().collect();
+    let opcode = *pair.rng.choice(&opcodes).unwrap();
+    let near = pair.qps[1].rq_psn().wrapping_add(2 + pair.rng.u32(0..300));
+    let psn = [Psn::new(pair.rng.u32(..)), near][pair.rng.usize(0..2)];
+    // Neither the expected packet nor the one behind it.
+    if (0..2).contains(&psn.delta(pair.qps[1].rq_psn())) {
+        return;
+    }
+    let len = length(opcode.operation());
+    pair.inject(1, forged(1, opcode, psn, len), &vec![0xee; len as usize]);
+}
+
+fn any_answer(pair: &mut Pair) {
+    let opcode = pair.rng.choice(answers_with_data()).unwrap();
+    let newest = pair.qps[0].sq_psn();
+    let near = newest.wrapping_add(PSNS - 1 - pair.rng.u32(0..300));
+    let psn = [Psn::new(pair.rng.u32(..)), near][pair.rng.usize(0..2)];
+    let oldest = newest.wrapping_add(PSNS - pair.qps[0].in_flight());
+    if (0..2).contains(&psn.delta(oldest)) {
+        return;
+    }
+    let len = length(opcode.operation());
+    pair.inject(0, forged(0, opcode, psn, len), &vec![0xee; len as usize]);
+}
+
+fn any_acknowledgement(pair: &mut Pair) {
+    let newest = pair.qps[0].sq_psn();
+    let psn = newest.wrapping_add(PSNS - 2 - pair.rng.u32(0..300));
+    if newest.delta(psn) >= pair.qps[0].in_flight() as i32 {
+        return;
+    }
+    let syndrome = Syndrome::decode(pair.rng.u8(..));
+    // High MSNs: the connection is young.
+    let msn = Msn::new(0x80_0000 + pair.rng.u32(0..1 << 20));
+    pair.inject(0, ack(psn, syndrome, msn), &[]);
+}
+
+/// 16 MiB under attack: virtual time, packets and the pair afterwards.
+fn transfer(op: SendOp, seed: u64, attack: Option<Attack>) -> (u64, u64, Pair) {
+    let link = Link {
+        latency_ns: 20 * MICROSECOND,
+        packet_ns: 3 * MICROSECOND,
+        ..Link::PERFECT
+    };
+    let mut pair = Pair::new(seed, link, Mtu::Mtu1024, 1 << 20);
+    pair.qps[0].attrs.timeout = 14;
+    for id in 0..256 {
+        pair.hosts[1].receives.push_back(RecvBuf {
+            wr_id: id,
+            at: 0,
+            len: 1 << 16,
+        });
+        pair.post(0, wr(op, id, 1 << 16), 0);
+    }
+    let begin = pair.now;
+    let mut next = begin;
+    while pair.hosts[0].sent.len() < 256 && pair.step() {
+        if let Some(attack) = attack.filter(|_| pair.now >= next) {
+            attack(&mut pair);
+            // The wire of the simulator takes a short packet for as long as any: the answers to
+            // duplicates shall not be what the connection loses.
+            next = pair.now + 4 * link.packet_ns;
+        }
+    }
+    (pair.now - begin, pair.packets_sent, pair)
+}
+
+/// An attacker who has found out the number of the queue pair sends a quarter as many packets as the
+/// peer: the connection lives, nothing is executed or completed, and it takes next to no longer.
+#[test]
+fn blind_packets_do_not_slow_a_connection() {
+    let attacks: [(&str, Attack); 5] = [
+        ("request ahead", future_request),
+        ("copies of one request", same_request),
+        ("any request", any_request),
+        ("any answer", any_answer),
+        ("any acknowledgement", any_acknowledgement),
+    ];
+    for (what, attack) in attacks {
+        for op in [SendOp::Send, SendOp::Write, SendOp::Read] {
+            for seed in seeds(2) {
+                let (time, packets, pair) = transfer(op, seed, None);
+                let needed = pair.hosts[1].received.len();
+                let (longer, more, pair) = transfer(op, seed, Some(attack));
+                let case = format!("{what}, {op:?}, seed {seed}");
+                let done = pair.statuses(0);
+                assert_eq!(done.len(), 256, "{case}");
+                assert!(
+                    done.iter().all(|(_, status)| *status == WcStatus::Success),
+                    "{case}: {done:?}"
+                );
+                assert_eq!(pair.hosts[1].received.len(), needed, "{case}");
+                assert_eq!(pair.qps[1].state(), State::Rts, "{case}");
+                let retries = counts(&pair, 0, Count::Retry);
+                assert!(retries <= 8, "{case}: {retries} go-backs");
+                assert!(longer <= time * 6 / 5, "{case}: {longer} for {time} ns");
+                // An acknowledgement for each duplicate is the most that comes on top.
+                assert!(more <= packets * 2, "{case}: {more} for {packets} packets");
+            }
+        }
+    }
+}
+
+/// The same packet again and again before anything could have been sent once more: one NAK, one
+/// retry, whatever the number of retries.
+#[test]
+fn copies_of_one_packet_cost_one_retry() {
+    let (mut pair, first) = in_flight(8, SendOp::Write, 20);
+    for _ in 0..50 {
+        future_request(&mut pair);
+    }
+    assert_eq!(counts(&pair, 1, Count::SequenceNakSent), 1);
+    // And on the other side, from a responder that sends one each time.
+    for _ in 0..50 {
+        let nak = Syndrome::Nak(NakCode::PsnSequence);
+        pair.inject(0, ack(first, nak, Msn::new(0)), &[]);
+    }
+    assert_eq!(counts(&pair, 0, Count::Retry), 1);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    pair.run(SECOND);
+    assert_eq!(pair.statuses(0).len(), 20);
+}
+
+/// Copies of a receiver-not-ready NAK neither use up retries nor make the wait longer.
+#[test]
+fn copies_of_an_rnr_nak_cost_one_retry() {
+    let (mut pair, first) = in_flight(9, SendOp::Send, 4);
+    pair.qps[0].attrs.rnr_retry = 3;
+    pair.qps[0].set_state(State::Rts, &mut pair.hosts[0]);
+    pair.cut();
+    let nak = Syndrome::RnrNak { timer: 20 };
+    pair.inject(0, ack(first, nak, Msn::new(0)), &[]);
+    let until = pair.qps[0].poll_timeout();
+    for _ in 0..20 {
+        pair.now += 100;
+        pair.inject(0, ack(first, nak, Msn::new(0)), &[]);
+    }
+    assert_eq!(pair.qps[0].retries_left().1, 2);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    assert_eq!(pair.qps[0].poll_timeout(), until);
+}
+
+/// Data that was had before keeps the timer waiting, but not for ever; and what lies further back
+/// than anything in flight does not at all.
+#[test]
+fn old_data_does_not_stop_the_clock() {
+    for behind in [1, 8, 9000, 0x40_0000] {
+        let (mut pair, first) = in_flight(10, SendOp::Read, 2);
+        pair.cut();
+        pair.link.loss = 1.0;
+        let old = first.wrapping_add(PSNS - behind);
+        let begin = pair.now;
+        let opcode = Opcode::rc(Operation::ReadRespMiddle);
+        while counts(&pair, 0, Count::Timeout) == 0 {
+            pair.now += MICROSECOND * 500;
+            pair.inject(0, forged(0, opcode, old, MTU), &[0xee; MTU as usize]);
+            let (now, host) = (pair.now, &mut pair.hosts[0]);
+            pair.qps[0].handle_timeout(now, host);
+            assert!(pair.now < begin + SECOND, "the timer never expires");
+        }
+        // 4.2 ms are configured; up to four times that may pass, and then once more.
+        let limit = if behind < 8192 { 60 } else { 20 };
+        let waited = (pair.now - begin) / 1_000_000;
+        assert!(waited <= limit, "{behind} back: {waited} ms");
+    }
+}
+
+/// A request that is further ahead than any peer can be is not answered.
+#[test]
+fn requests_far_ahead_are_not_answered() {
+    for (reads, far) in [(true, 1 << 22), (false, 1 << 16)] {
+        for (ahead, answered) in [(far, true), (far + 1, false), (0x7f_ffff, false)] {
+            let mut pair = Pair::small(Service::Rc, 11, Link::PERFECT);
+            pair.qps[1].attrs.remote_read = reads;
+            let psn = pair.qps[1].rq_psn().wrapping_add(ahead);
+            let opcode = Opcode::rc(Operation::SendOnly);
+            pair.inject(1, forged(1, opcode, psn, 100), &[0; 100]);
+            pair.transmit(1);
+            assert_eq!(pair.packets_sent, answered.into(), "{reads} {ahead:#x}");
+            let dropped = counts(&pair, 1, Count::ImplausiblePsn);
+            assert_eq!(dropped, (!answered).into(), "{reads} {ahead:#x}");
+        }
+    }
+}
+
+/// No packet puts an unreliable connection into error. A stranger who knows its number gets a message
+/// in, whatever the PSN: 24 bits. WRITEs need a key, an address and the right as well.
+#[test]
+fn unreliable_connections_live() {
+    for shared in [false, true] {
+        let mut pair = Pair::small(Service::Uc, 12, Link::PERFECT);
+        if shared {
+            let qp = rxe_proto::engine::Qp::new(Service::Uc, Qpn::new(0x12));
+            let mut qp = qp.with_shared_receives();
+            let host = &mut pair.hosts[1];
+            qp.set_state(State::Init, host);
+            qp.attrs = pair.qps[1].attrs;
+            qp.set_state(State::Rtr, host);
+            qp.set_state(State::Rts, host);
+            pair.qps[1] = qp;
+        }
+        for round in 0..20_000u64 {
+            if pair.hosts[1].receives.len() < 2 {
+                pair.hosts[1].receives.push_back(RecvBuf {
+                    wr_id: round,
+                    at: 0,
+                    len: 1500,
+                });
+            }
+            let operation = *pair.rng.choice(Operation::ALL).unwrap();
+            let Some(opcode) = Opcode::new(Transport::Uc, operation) else {
+                continue;
+            };
+            let len = match pair.rng.u8(0..4) {
+                0 => pair.rng.u32(0..4000),
+                _ => length(operation),
+            };
+            let psn = match pair.rng.bool() {
+                true => pair.qps[1].rq_psn(),
+                false => Psn::new(pair.rng.u32(..)),
+            };
+            pair.inject(1, forged(1, opcode, psn, len), &vec![0xee; len as usize]);
+            assert_eq!(pair.qps[1].state(), State::Rts, "{opcode:?} {len}");
+        }
+        let statuses = pair.hosts[1].received.iter().map(|r| r.0.status);
+        let (good, bad): (Vec<_>, Vec<_>) = statuses.partition(|s| *s == WcStatus::Success);
+        assert!(good.len() > 100);
+        // With a shared queue the receive of a message that is too long completes in error.
+        assert_eq!(shared, !bad.is_empty());
+        assert!(bad.iter().all(|status| *status == WcStatus::LocLenErr));
+        // The next message arrives.
+        pair.hosts[1].received.clear();
+        pair.post(0, wr(SendOp::Send, 1, 1500), 0);
+        pair.run(SECOND);
+        assert_eq!(pair.hosts[1].received.len(), 1);
+        assert_eq!(pair.hosts[1].received[0].0.status, WcStatus::Success);
+    }
+}
+
+/// An operation that the queue pair does not allow is an invalid request, as IBTA vol1 9.7.4.1.5 and
+/// `rdma_rxe` have it; a key that does not allow it is an access error.
+#[test]
+fn what_the_queue_pair_does_not_allow() {
+    for op in [
+        SendOp::Write,
+        SendOp::Read,
+        SendOp::FetchAdd,
+        SendOp::AtomicWrite,
+    ] {
+        let mut pair = Pair::small(Service::Rc, 13, Link::PERFECT);
+        pair.qps[1].attrs.remote_read = false;
+        pair.qps[1].attrs.remote_write = false;
+        pair.qps[1].attrs.remote_atomic = false;
+        pair.post(0, wr(op, 1, 8), 0);
+        pair.run(SECOND);
+        assert_eq!(pair.statuses(0), [(1, WcStatus::RemInvReqErr)], "{op:?}");
+        let events = pair.qps[1].take_events();
+        assert!(events.request_error && !events.access_error);
+    }
+}
