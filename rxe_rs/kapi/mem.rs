@@ -57,7 +57,7 @@ impl From<OutOfBounds> for AccessFailure {
     }
 }
 
-/// Copies to or from memory of a region.
+/// Copies to or from memory of a region, or of a ring.
 ///
 /// # Errors
 ///
@@ -65,8 +65,8 @@ impl From<OutOfBounds> for AccessFailure {
 ///
 /// # Safety
 ///
-/// `len` bytes at `src` and at `dst` are memory of a region or private, do not overlap, and stay
-/// so during the call. Memory of a region may change meanwhile, and accessing it may fail.
+/// `len` bytes at `src` and at `dst` are memory of a region or a ring, or private, do not overlap,
+/// and stay so during the call. What is not private may change meanwhile, and accessing it may fail.
 #[inline]
 unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), AccessFailure> {
     // SAFETY: By contract. The C side copies by instructions that the compiler does not see into:

@@ -56,8 +56,7 @@ static unsigned int rxe_take(struct rxe_endpoint *ep, struct sk_buff *skb,
 	if (!uh || uh->dest != ep->port || rxe_ct_wants(skb) ||
 	    !xfrm_policy_check(NULL, XFRM_POLICY_IN, skb, family))
 		return NF_ACCEPT;
-	if (!pskb_may_pull(skb, hlen + sizeof(*uh)) ||
-	    skb_orphan_frags_rx(skb, GFP_ATOMIC))
+	if (!pskb_may_pull(skb, hlen + sizeof(*uh)))
 		return NF_DROP;
 	nf_reset_ct(skb);
 	__skb_pull(skb, hlen);
@@ -372,13 +371,31 @@ static int rxe_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
 	return bad ? skb_linearize(skb) : 0;
 }
 
+/*
+ * Makes the buffer ours: nobody writes to its bytes any more, so what is checked is what is used. A sender on this host
+ * may have put its own pages into it, by MSG_ZEROCOPY or the ring of a packet socket (the first copies those), or by
+ * splice() and its like, pages of files included (SKBFL_SHARED_FRAG). Taps and clones only read.
+ */
+static int rxe_rx_own(struct sk_buff *skb)
+{
+	struct sk_buff *part;
+	bool shared;
+
+	if (skb_orphan_frags_rx(skb, GFP_ATOMIC))
+		return -ENOMEM;
+	shared = skb_has_shared_frag(skb);
+	skb_walk_frags(skb, part)
+		shared |= skb_has_shared_frag(part) || skb_zcopy(part);
+	return shared ? __skb_linearize(skb) : 0;
+}
+
 int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx)
 {
 	const struct udphdr *uh;
 	u32 step, hlen;
 	int err;
 
-	if (!skb->dev || !skb_frags_readable(skb) ||
+	if (!skb->dev || !skb_frags_readable(skb) || rxe_rx_own(skb) ||
 	    !pskb_may_pull(skb, sizeof(*uh)))
 		return -EINVAL;
 	rx->v4 = ip_hdr(skb)->version == 4;

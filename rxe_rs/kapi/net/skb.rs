@@ -23,7 +23,7 @@ const EMPTY_PIECE: bindings::rxe_piece = bindings::rxe_piece {
 ///
 /// # Invariants
 ///
-/// The buffer is alive and ours alone, and `rx` is what the C side found in it: its pointers are
+/// The buffer is alive and ours alone, its bytes too (clones of it only read them), and `rx` is what the C side found in it: its pointers are
 /// good as long as the buffer is, and every datagram is in at most [`MAX_PIECES`] pieces.
 pub struct RxSkb {
     skb: NonNull<bindings::sk_buff>,
@@ -203,8 +203,9 @@ impl<'a> RxSegment<'a> {
         };
         self.piece_count = (count as usize).min(MAX_PIECES);
         for (piece, raw) in self.pieces.iter_mut().zip(&raw).take(self.piece_count) {
-            // SAFETY: Memory of the buffer, which outlives `'a` and is only read. It is not
-            // changed by others either, but for misbehaving hardware.
+            // SAFETY: Memory of the buffer, which outlives `'a` and is only read. Others do not
+            // write to it either: `rxe_rx_parse` has copied pages that a sender on this host can
+            // still reach, and a device has handed the buffer over.
             *piece = unsafe { core::slice::from_raw_parts(raw.start, raw.len as usize) };
         }
         let want = MAX_HEAD.min(self.len as usize);

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Packets that are no copy of their sender's memory, which it changes while they are received. What is written to the memory of a queue
+pair has been checked, and is what was checked.
+
+spliced.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B ADDRESS-A ADDRESS-B CASE
+
+The sender is a socket in namespace a with the right to send to the RoCE port; its datagrams are RDMA WRITEs to an unreliable connection.
+Over IPv6, for headers of IPv4 have a number that the sender does not know.
+"""
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+
+import pyverbs.enums as e
+
+from guard import icrc
+from status import MTU, pair
+
+PORT = 4791
+WRITE_ONLY = 0x2A
+ROUNDS, SLOTS = 12, 48
+SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
+GOOD, BAD = b"\x11", b"\xEE"
+
+
+class Sender:
+    """A page of a file that goes out as datagrams, and a process that changes the first byte of the payload all the time."""
+
+    def __init__(self, source, to):
+        with open("/proc/self/ns/net", "rb") as here, open("/run/netns/a", "rb") as there:
+            os.setns(there.fileno(), os.CLONE_NEWNET)
+            self.socket = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            os.setns(here.fileno(), os.CLONE_NEWNET)
+        self.socket.bind((source, 0))
+        self.socket.connect((to, PORT))
+        self.source, self.to = source, to
+        self.file = os.memfd_create("page")
+        os.ftruncate(self.file, 4096)
+        self.memory = mmap.mmap(self.file, 4096)
+        self.pipe = os.pipe()
+
+    def changing(self, at):
+        child = os.fork()
+        if not child:
+            # mov byte [rdi], GOOD; mov byte [rdi], BAD; jmp to the first: Python is too slow to hit the moment.
+            code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+            code[:8] = b"\xC6\x07" + GOOD + b"\xC6\x07" + BAD + b"\xEB\xF8"
+            address = ctypes.addressof(ctypes.c_char.from_buffer(code))
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)(ctypes.addressof(ctypes.c_char.from_buffer(self.memory, at)))
+        return child
+
+    def packet(self, qpn, psn, addr, key, payload):
+        data = struct.pack(">BBHII", WRITE_ONLY, 0x40, 0xFFFF, qpn, psn) + struct.pack(">QII", addr, key, len(payload)) + payload
+        data += icrc(self.source, self.to, self.socket.getsockname()[1], data)
+        self.memory[:len(data)] = data
+        return len(data)
+
+    def splice(self, length):
+        assert os.splice(self.file, self.pipe[1], length, offset_src=0) == length
+        assert os.splice(self.pipe[0], self.socket.fileno(), length) == length
+
+    def zero_copy(self, length):
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+        self.socket.send(memoryview(self.memory)[:length], MSG_ZEROCOPY)
+
+
+def attack(names, source, to, way):
+    _, b = pair(names, qp_type=e.IBV_QPT_UC)
+    sender = Sender(source, to)
+    send = getattr(sender, way)
+    payload = GOOD * MTU
+    # Nobody changes it: it arrives. The others begin behind the headers.
+    send(sender.packet(b.qp.qp_num, 0xFFFFFE, b.mr.buf, b.mr.rkey, payload))
+    deadline = time.monotonic() + 5
+    while b.mr.read(MTU, 0) != payload:
+        assert time.monotonic() < deadline, "the sender's packets are wrong"
+    child = sender.changing(12 + 16)
+    arrived, psn = 0, 0xFFFFFF
+    try:
+        for _ in range(ROUNDS):
+            b.mr.write(bytes(SLOTS * MTU), SLOTS * MTU)
+            for slot in range(SLOTS):
+                send(sender.packet(b.qp.qp_num, psn, b.mr.buf + slot * MTU, b.mr.rkey, payload))
+                psn = psn + 1 & 0xFFFFFF
+            time.sleep(0.02)
+            for slot in range(SLOTS):
+                got = b.mr.read(MTU, slot * MTU)
+                assert got in (bytes(MTU), payload), f"unchecked bytes were written: {got[:4].hex()}… after {arrived} that were right"
+                arrived += got == payload
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    print(f"{arrived} of {ROUNDS * SLOTS} arrived")
+    assert 0 < arrived, "no packet was right at any time"
+
+
+if __name__ == "__main__":
+    attack(sys.argv[1:5], *sys.argv[5:7], sys.argv[7])
+    print("right")
