@@ -11,7 +11,7 @@ SUITES ?=
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools demo test test-suites test-debug test-transitions check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
+.PHONY: all module tools demo test test-suites test-security test-debug test-transitions check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
 
 all: module
 
@@ -45,6 +45,10 @@ test: setup
 # Other projects' suites (ktests/suites), all of them.
 test-suites: setup
 	@qemu/test.sh suites
+
+# What SECURITY.md promises: the tests that it names.
+test-security: setup
+	@qemu/test.sh security
 
 # Everything in machines again, on a kernel that checks locks, memory and contexts; failing allocations; long attacks.
 test-debug: setup

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# test.sh [check|suites|debug|transitions]: all tests, those that need no machine, other projects' suites (ktests/suites), those of the
-# machines on the debug kernels, or every change of a queue pair's state. Ends with `N passed, N failed`; status 0 if none failed.
+# test.sh [check|suites|security|debug|transitions]: all tests, those that need no machine, other projects' suites (ktests/suites), those
+# that SECURITY.md names, those of the machines on the debug kernels, or every change of a queue pair's state. Ends with
+# `N passed, N failed`; status 0 if none failed.
 # Logs of every step: out/test/. SUITES names some suites, KERNEL chooses the series of the full machine tests; the other one gets a short run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -144,6 +145,17 @@ kernel_users() {
 	machines vm-ulp "$main" two --test 'ulp.*' 'mcast.*'
 }
 
+# The tests that SECURITY.md names, and all of the protocol crate's.
+security_crate() {
+	step cargo-security "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test -p rxe_proto --locked --offline
+}
+security_one() {
+	machines vm-security "$main" netns --test $("$here/security.py" netns)
+}
+security_two() {
+	machines vm-security-two "$main" two --test $("$here/security.py" two)
+}
+
 # What a user sees first.
 demo() {
 	[ "$driver" != rxe_rs ] || step demo env KERNEL="$main" "$here/demo.sh"
@@ -187,6 +199,10 @@ suites)
 		set -- "$@" "suite $(basename "$suite" .suite)"
 	done
 	together "$@"
+	;;
+security)
+	step tools "$here/build-tools.sh"
+	together security_one security_crate security_two
 	;;
 debug)
 	# Both are built with all processors, one after the other.
