@@ -17,11 +17,17 @@
  * Segments: the memory behind a region that a user registered need not stay what it was. Each
  * region begins with one segment, what was registered (its handle is 1). More can be added, anywhere
  * in the region's address space, the addresses by which work requests and packets name its bytes;
- * each can be removed. L_Key and R_Key, protection domain and access rights stay and are those of
+ * each can be removed, and so can any range of pages. L_Key and R_Key, protection domain and access rights stay and are those of
  * the region. An access may go from one segment into one that touches it; where there is none it is
  * refused, by a remote access error if it came from the peer. When removing returns, no access to
  * what was removed is under way, and its pages are not pinned any more. Accesses to other segments
  * go on meanwhile.
+ *
+ * A range that is removed may cut segments. What is left of a segment then stays behind the keys
+ * where it was, as one segment or two that count as such (RXE_RS_MAX_SEGMENTS, the number in
+ * rxe_rs_mr_state), and keeps its handle: a handle names all that is left of what was added with it,
+ * until nothing is. It is the memory that was pinned, whatever the process has at its addresses by
+ * then, and a page of it stays pinned as long as a byte of it is left.
  *
  * Removing the last segment releases the key: it stands for nothing any more, and a later
  * registration may happen to get the same one. The region itself stays until it is deregistered
@@ -88,13 +94,18 @@ struct rxe_rs_mr_add {
 
 /* rxe_rs_mr_remove.flags: exactly one of them */
 #define RXE_RS_BY_HANDLE	(1U << 0)	/* the segment `handle`; `start` and `length` are 0 */
-#define RXE_RS_BY_RANGE		(1U << 1)	/* all of `length` bytes at `start`; `handle` is 0 */
+#define RXE_RS_BY_RANGE		(1U << 1)	/* all in `length` bytes at `start`; `handle` is 0 */
 
 /*
- * Removes a segment, or all segments that make up a range: memory goes as it came, so a range may
- * neither begin nor end within a segment, nor hold a hole.
+ * Removes a segment, all of it that is left, or all memory in a range, which may hold holes and reach
+ * beyond the region. Where the range begins or ends within a segment it does so at a multiple of the
+ * page size. Pages are unpinned at a cost that follows what is removed, not what is left.
  *
- * EINVAL	not a range of whole segments, a key that is not the region's, bad flags
+ * (Until this was added, a range that cut a segment or held a hole was EINVAL.)
+ *
+ * EINVAL	a range without memory, one that wraps or cuts a page of a segment, a key that is not
+ *		the region's, bad flags
+ * ENOSPC	it would cut a segment in two, and RXE_RS_MAX_SEGMENTS are there
  * ENOENT	no segment has the handle; no such region, or its key has been released
  * EBUSY	it would be the last one and memory windows are bound to the region, or another call
  *		for the region is under way

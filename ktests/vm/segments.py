@@ -212,20 +212,150 @@ def shrink(names):
 
 
 def ranges(names):
-    """A range is of whole segments, without a hole."""
-    a, b, mr, buffer = region(names)
+    """A range may span holes and cut segments, at pages; what lies outside of it stays as it was."""
+    a, b, mr, buffer = region(names, pages=8)
     start = buffer + 16 * PAGE
-    add(b, mr, start + 4 * PAGE, 4 * PAGE)
-    add(b, mr, start + 10 * PAGE, 2 * PAGE)
-    for at, length in ((0, 2 * PAGE), (PAGE, 3 * PAGE), (4 * PAGE, PAGE), (5 * PAGE, 3 * PAGE), (0, 5 * PAGE), (0, 12 * PAGE), (8 * PAGE, 2 * PAGE),
-                       (4 * PAGE, 8 * PAGE), (0, 0), (4 * PAGE, 0), (10 * PAGE, 3 * PAGE), (10 * PAGE, (1 << 64) - PAGE), (-PAGE, PAGE)):
+    last = add(b, mr, start + 10 * PAGE, 4 * PAGE)["handle"]
+    before = pinned()
+    for at, length in ((0, 0), (4 * PAGE, 0), (8 * PAGE, 2 * PAGE), (14 * PAGE, PAGE), (-PAGE, PAGE), (10 * PAGE, (1 << 64) - PAGE), (PAGE + 1, PAGE),
+                       (PAGE, PAGE - 1), (PAGE + 8, 9 * PAGE - 8), (-1, 2), (7 * PAGE + 100, 200), (0, 13 * PAGE + 1)):
         refused(errno.EINVAL, remove, b, mr, start=start + at, length=length)
     data = write(a, start, mr.rkey, 8 * PAGE, seed=2)
-    assert get(start, 8 * PAGE) == data
-    state = remove(b, mr, start=start, length=8 * PAGE)
-    assert (state["start"], state["length"], state["segments"]) == (start + 10 * PAGE, 2 * PAGE, 1), state
-    write(a, start + 10 * PAGE, mr.rkey, 2 * PAGE)
-    write(a, start, mr.rkey, status=REFUSED)
+    assert get(start, 8 * PAGE) == data and pinned() == before
+    # Out of the middle: two segments are left of the one.
+    state = remove(b, mr, start=start + 2 * PAGE, length=PAGE)
+    assert (state["start"], state["length"], state["bytes"], state["segments"]) == (start, 14 * PAGE, 11 * PAGE, 3), state
+    assert pinned() == before - PAGE
+    # Over a hole: the end of one segment and the beginning of another.
+    state = remove(b, mr, start=start + 6 * PAGE, length=6 * PAGE)
+    assert (state["start"], state["length"], state["bytes"], state["segments"]) == (start, 14 * PAGE, 7 * PAGE, 3), state
+    assert pinned() == before - 5 * PAGE
+    for at, length in ((0, 2), (3, 3), (12, 2)):
+        data = write(a, start + at * PAGE, mr.rkey, length * PAGE, seed=at)
+        assert get(start + at * PAGE, length * PAGE) == data and read(a, start + at * PAGE, mr.rkey, length * PAGE) == data
+    # The beginning of one, all of another, and more than there is on both sides.
+    state = remove(b, mr, start=start - 5 * PAGE, length=6 * PAGE)
+    assert (state["start"], state["bytes"], state["segments"]) == (start + PAGE, 6 * PAGE, 3), state
+    # What has been removed can be added again, and is a segment of its own.
+    again = add(b, mr, start + 2 * PAGE, PAGE)
+    assert again["handle"] > last and (again["run_start"], again["run_length"]) == (start + PAGE, 5 * PAGE), again
+    data = write(a, start + PAGE, mr.rkey, 5 * PAGE, seed=9)
+    assert get(start + PAGE, 5 * PAGE) == data
+    # A handle names what is left of what was added, in however many parts.
+    state = remove(b, mr, handle=FIRST)
+    assert (state["start"], state["length"], state["bytes"], state["segments"]) == (start + 2 * PAGE, 12 * PAGE, 3 * PAGE, 2), state
+    refused(errno.ENOENT, remove, b, mr, handle=FIRST)
+    assert pinned() == before - 9 * PAGE
+    # All of it, wherever it is.
+    state = remove(b, mr, start=0, length=(1 << 64) - 1)
+    assert state["flags"] == RELEASED and pinned() == before - 12 * PAGE, state
+    for at in (PAGE, 2 * PAGE - 1, 6 * PAGE - 1, 11 * PAGE):
+        a, b, mr, buffer = region(names, pages=8)
+        start = buffer + 16 * PAGE
+        add(b, mr, start + 10 * PAGE, 4 * PAGE)
+        remove(b, mr, start=start + PAGE, length=PAGE)
+        remove(b, mr, start=start + 6 * PAGE, length=6 * PAGE)
+        untouched = get(buffer, 64 * PAGE)
+        write(a, start + at, mr.rkey, 2, REFUSED)
+        assert get(buffer, 64 * PAGE) == untouched, "written where nothing is"
+
+
+def odd(names):
+    """Regions that neither begin nor end at pages, in the process or among the peer's addresses: a page is pinned while a byte of it is left."""
+    a, b = pair(names, size=65536)
+    buffer, zero = page_buffer(16), pinned()
+    mr = MR(b.pd, 5 * PAGE, ACCESS, address=buffer + 100)
+    assert pinned() == zero + 6 * PAGE
+    remove(b, mr, start=buffer + PAGE, length=PAGE)
+    assert pinned() == zero + 5 * PAGE
+    for at, length in ((100, PAGE - 100), (2 * PAGE, 3 * PAGE + 100)):
+        data = write(a, buffer + at, mr.rkey, length, seed=at & 0xFF)
+        assert get(buffer + at, length) == data
+    remove(b, mr, start=buffer, length=PAGE)
+    assert pinned() == zero + 4 * PAGE
+    # An end that cuts nothing may be anywhere.
+    remove(b, mr, start=buffer + 5 * PAGE, length=100)
+    remove(b, mr, start=buffer + 4 * PAGE, length=PAGE)
+    assert pinned() == zero + 2 * PAGE
+    mr.close()
+    assert pinned() == zero
+    # Other places in a page here than there (addresses from 0): a cut leaves both sides a part of one page.
+    mr = MR(b.pd, 4 * PAGE, ACCESS | e.IBV_ACCESS_ZERO_BASED, address=buffer + 0x800)
+    assert pinned() == zero + 5 * PAGE
+    remove(b, mr, start=PAGE, length=PAGE)
+    assert pinned() == zero + 5 * PAGE
+    remove(b, mr, start=2 * PAGE, length=PAGE)
+    assert pinned() == zero + 4 * PAGE
+    put(buffer, bytes(16 * PAGE))
+    for at, length in ((0, PAGE), (3 * PAGE, PAGE)):
+        data = write(a, at, mr.rkey, length, seed=5)
+        assert get(buffer + 0x800 + at, length) == data
+    assert get(buffer + 0x1800, 2 * PAGE) == bytes(2 * PAGE)
+    remove(b, mr, start=0, length=PAGE)
+    assert pinned() == zero + 2 * PAGE
+    mr.close()
+    assert pinned() == zero
+
+
+def unmapped(names):
+    """What is left of a segment is the memory that was pinned, though the process has something else there by now, or nothing."""
+    a, b, mr, buffer = region(names, pages=16)
+    start, before = buffer + 16 * PAGE, pinned()
+    data = write(a, start, mr.rkey, 15 * PAGE, seed=3)
+    libc = ctypes.CDLL(None)
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.munmap(start, 16 * PAGE)
+    remove(b, mr, start=start + 5 * PAGE, length=PAGE)
+    remove(b, mr, start=start + 10 * PAGE, length=PAGE)
+    assert pinned() == before - 2 * PAGE
+    for at, length in ((0, 5), (6, 4), (11, 4)):
+        assert read(a, start + at * PAGE, mr.rkey, length * PAGE) == data[at * PAGE:(at + length) * PAGE]
+    mr.close()
+    assert pinned() == before - 16 * PAGE
+
+
+def at_random(names):
+    """Ranges added and removed at random, against a model that knows the memory behind each page."""
+    import random
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    a, b, mr, buffer = region(names, pages=4)
+    space, zero = buffer + 16 * PAGE, pinned() - 4 * PAGE
+    # For each page of the key's addresses the page of the buffer, and the segment.
+    behind = {n: (16 + n, FIRST) for n in range(4)}
+    for _ in range(120):
+        at, length = rng.randrange(24), rng.randrange(1, 9)
+        inside = set(range(at, at + length))
+        what = rng.randrange(5)
+        if what < 2:
+            memory = rng.randrange(64 - length)
+            if inside & set(behind):
+                refused(errno.EEXIST, add, b, mr, buffer + memory * PAGE, length * PAGE, space + at * PAGE)
+                continue
+            state = add(b, mr, buffer + memory * PAGE, length * PAGE, space + at * PAGE)
+            behind |= {at + n: (memory + n, state["handle"]) for n in range(length)}
+        else:
+            if what == 2 and behind:
+                handle = rng.choice([handle for _, handle in behind.values()])
+                inside = {n for n, (_, of) in behind.items() if of == handle}
+                options = {"handle": handle}
+            else:
+                options = {"start": space + at * PAGE, "length": length * PAGE}
+            if not inside & set(behind):
+                refused(errno.EINVAL, remove, b, mr, **options)
+                continue
+            if not set(behind) - inside:
+                continue    # The last of it would take the key along.
+            state = remove(b, mr, **options)
+            behind = {n: page for n, page in behind.items() if n not in inside}
+        assert state["bytes"] == len(behind) * PAGE and pinned() == zero + len(behind) * PAGE, (state, behind)
+        assert (state["start"], state["length"]) == (space + min(behind) * PAGE, (max(behind) - min(behind) + 1) * PAGE), state
+        n = rng.choice(list(behind))
+        data = write(a, space + n * PAGE, mr.rkey, 100, seed=rng.randrange(256))
+        assert get(buffer + behind[n][0] * PAGE, 100) == data
+    holes = sorted(set(range(-1, 33)) - set(behind))
+    write(a, space + rng.choice(holes) * PAGE, mr.rkey, 1, REFUSED)
 
 
 def refusals(names):
@@ -366,6 +496,10 @@ def windows(names):
         add(b, mr, start + 8 * PAGE, PAGE)
         data = write(a, start + 3 * PAGE, key, 3 * PAGE, seed=2)
         assert get(start + 3 * PAGE, 3 * PAGE) == data
+        # Cut, but not where the window is.
+        remove(b, mr, start=start + PAGE, length=PAGE)
+        data = write(a, start + 3 * PAGE, key, 3 * PAGE, seed=6)
+        assert get(start + 3 * PAGE, 3 * PAGE) == data
         remove(b, mr, handle=FIRST)
         data = write(a, start + 4 * PAGE, key, 2 * PAGE, seed=3)
         assert get(start + 4 * PAGE, 2 * PAGE) == data
@@ -439,7 +573,7 @@ def reregistered(names):
     assert get(page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
 
 
-CASES = [grow, elsewhere, shrink, ranges, refusals, last, foreign, rights, windows, reregistered]
+CASES = [grow, elsewhere, shrink, ranges, odd, unmapped, at_random, refusals, last, foreign, rights, windows, reregistered]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])

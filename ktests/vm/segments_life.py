@@ -48,6 +48,14 @@ def many(names):
     state = remove(b, mr, start=base, length=PAGE)
     assert state["segments"] == MAX - 1, state
     write(a, space, mr.rkey, PAGE)
+    # To cut one in two takes room for one more.
+    state = add(b, mr, base, 3 * PAGE, 2 * space)
+    assert state["segments"] == MAX, state
+    refused(errno.ENOSPC, remove, b, mr, start=2 * space + PAGE, length=PAGE)
+    data = write(a, 2 * space, mr.rkey, 3 * PAGE)
+    assert get(base, 3 * PAGE) == data
+    state = remove(b, mr, start=2 * space, length=PAGE)
+    assert (state["segments"], state["bytes"]) == (MAX, size + PAGE), state
 
 
 def under_traffic(names):
@@ -176,6 +184,101 @@ def cost(names):
     assert read(a, address + unit - 3000, mr.rkey, 3000) == data[:3000], "not the same memory all over"
 
 
+def halved(names):
+    """A region of 1 GiB shrinks to its first half, page by page or at once: key and traffic stay, what is unpinned and what that takes follow the part."""
+    size, unit = 1 << 30, 1 << 26
+    half = size // 2
+    a, b = pair(names, size=1 << 16, timeout=18)
+    address, _ = repeated_mapping(size, unit)
+    zero, begin = pinned(), time.monotonic()
+    mr = MR(b.pd, size, ACCESS, address=address)
+    whole = time.monotonic() - begin
+    assert pinned() == zero + size
+    stop, failures, turns = threading.Event(), [], [0]
+
+    def traffic():
+        try:
+            while not stop.is_set():
+                at = address + half - (1 << 16) * (turns[0] % 64 + 1)
+                write(a, at, mr.rkey, 1 << 16, seed=turns[0] & 0xFF)
+                turns[0] += 1
+        except AssertionError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=traffic)
+    thread.start()
+    took = []
+    try:
+        for n in range(1, 9):
+            begin = time.monotonic()
+            state = remove(b, mr, start=address + size - n * PAGE, length=PAGE)
+            took.append(time.monotonic() - begin)
+            assert pinned() == zero + state["bytes"] == zero + size - n * PAGE, state
+        begin = time.monotonic()
+        state = remove(b, mr, start=address + half, length=half)
+        most = time.monotonic() - begin
+        assert (state["start"], state["length"], state["bytes"], state["segments"]) == (address, half, half, 1), state
+        assert pinned() == zero + half
+        before, deadline = turns[0], time.monotonic() + 20
+        while turns[0] < before + 3 and time.monotonic() < deadline and thread.is_alive():
+            time.sleep(0.01)
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures and turns[0] >= before + 3, (failures, turns)
+    data = write(a, address + half - 5000, mr.rkey, 5000, seed=1)
+    assert get(address + half - 5000, 5000) == data and read(a, address + half - 5000, mr.rkey, 5000) == data
+    print(f"1 GiB registered in {whole * 1e3:.1f} ms; a page of it removed in {min(took) * 1e3:.2f} ms, half of it in {most * 1e3:.1f} ms; "
+          f"{turns[0]} messages meanwhile")
+    assert min(took) < whole / 4, "to remove a page costs as much as the region is large"
+    write(a, address + half - 1, mr.rkey, 2, REFUSED)
+    mr.close()
+    assert pinned() == zero
+
+
+def cut_under_traffic(names):
+    """Threads cut and mend one region while a peer writes to a part that stays; nothing is written where nothing is."""
+    a, b, mr, buffer = region(names, pages=16, size=16 * PAGE)
+    start, zero = buffer + 16 * PAGE, pinned() - 16 * PAGE
+    stop = threading.Event()
+    failures, done = [], [0, 0]
+
+    def change(number):
+        try:
+            while not stop.is_set():
+                at = start + (2 + done[number] % 13) * PAGE
+                for call_, arguments in ((remove, {"start": at, "length": PAGE}), (add, {"addr": at, "length": PAGE})):
+                    try:
+                        call_(b, mr, **arguments)
+                        done[number] += 1
+                    except Refused as error:
+                        # Another one is at it, or was there before.
+                        if error.number not in (errno.EBUSY, errno.EINVAL, errno.EEXIST):
+                            raise
+        except (Refused, AssertionError) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        deadline, n = time.monotonic() + 20, 0
+        while (n < 60 or min(done) < 20) and time.monotonic() < deadline:
+            data = write(a, start, mr.rkey, 2 * PAGE, seed=n)
+            assert get(start, 2 * PAGE) == data
+            n += 1
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures and n >= 60 and min(done) >= 20, (failures, n, done)
+    state = add(b, mr, buffer, PAGE)
+    assert pinned() == zero + state["bytes"], state
+    mr.close()
+    assert pinned() == zero
+    print(f"{n} transfers; {sum(done)} changes")
+
+
 def memlock(names):
     """Added memory counts against RLIMIT_MEMLOCK; what does not fit leaves nothing behind."""
     a, b, mr, buffer = region(names)
@@ -258,7 +361,7 @@ def lent(names):
     write(a, at, mr.rkey, 8, REFUSED)
 
 
-CASES = [many, under_traffic, never_stale, cost, memlock, process_killed, device_gone, shown, lent]
+CASES = [many, under_traffic, never_stale, cost, halved, cut_under_traffic, memlock, process_killed, device_gone, shown, lent]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])

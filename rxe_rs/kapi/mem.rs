@@ -6,6 +6,7 @@ mod dma;
 mod dmabuf;
 mod occupancy;
 mod pages;
+mod pinned;
 pub mod ring;
 mod shared;
 mod umem;
@@ -18,7 +19,9 @@ pub use shared::SharedBuf;
 pub use umem::Umem;
 
 use crate::bindings;
+use crate::rdma::unsupported;
 use core::cell::Cell;
+use kernel::prelude::*;
 
 /// Whether memory can be persistent on this machine: its caches can be written back.
 pub fn persistence_supported() -> bool {
@@ -177,6 +180,20 @@ impl Memory {
             Memory::Pages(m) => m.write(offset, src),
             Memory::Demand(m) => m.write(offset, src),
             Memory::Buffer(m) => m.write(offset, src),
+        }
+    }
+
+    /// The `len` bytes at `offset` once more: they stay when the rest is dropped. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no bytes or bytes outside, `EOPNOTSUPP` for memory that has no parts (neither
+    /// pinned nor a DMA buffer), `ENOMEM`.
+    pub fn part(&self, offset: u64, len: u64) -> Result<Self> {
+        match self {
+            Memory::User(m) => m.part(offset, len).map(Memory::User),
+            Memory::Buffer(m) => m.part(offset, len).map(Memory::Buffer),
+            Memory::Dma(_) | Memory::Pages(_) | Memory::Demand(_) => Err(unsupported()),
         }
     }
 

@@ -69,9 +69,6 @@ const struct rxe_layout_entry rxe_layout[] = {
 	RXE_OFF(ib_mw, type),
 	RXE_SIZE(ib_reg_wr),
 	RXE_OFF(ib_reg_wr, mr),
-	RXE_OFF(ib_umem, owning_mm),
-	RXE_SIZE(ib_umem),
-	RXE_OFF(ib_umem, sgt_append),
 	RXE_SIZE(ib_gid_attr),
 	RXE_SIZE(rdma_ah_attr),
 	RXE_SIZE(ib_wc),
@@ -173,56 +170,6 @@ void *rxe_vmalloc_user(size_t len)
 void rxe_vfree(void *addr)
 {
 	vfree(addr);
-}
-
-struct ib_umem *rxe_umem_get(struct ib_device *dev, u64 start, size_t len, int access)
-{
-	struct ib_umem *umem = ib_umem_get_va(dev, start, len, access);
-
-	return IS_ERR_OR_NULL(umem) ? ERR_PTR(umem ? PTR_ERR(umem) : -ENOMEM) : umem;
-}
-
-size_t rxe_umem_max_extents(struct ib_umem *umem)
-{
-	return umem->sgt_append.sgt.orig_nents;
-}
-
-/*
- * Pinned pages are ordinary memory with a kernel address (x86-64 has no highmem), so runs of
- * physically consecutive pages are runs of consecutive addresses.
- */
-size_t rxe_umem_extents(struct ib_umem *umem, struct rxe_extent *out, size_t room)
-{
-	size_t skip = ib_umem_offset(umem), count = 0;
-	struct scatterlist *sg;
-	void *end = NULL;
-	u64 offset = 0;
-	unsigned int i;
-
-	for_each_sgtable_sg(&umem->sgt_append.sgt, sg, i) {
-		void *addr = sg_virt(sg);
-		size_t len = sg->length;
-
-		if (skip) {
-			size_t cut = min(skip, len);
-
-			addr += cut;
-			len -= cut;
-			skip -= cut;
-		}
-		if (!len)
-			continue;
-		if (!count || addr != end) {
-			if (count == room)
-				return 0;
-			out[count].offset = offset;
-			out[count].addr = addr;
-			count++;
-		}
-		end = addr + len;
-		offset += len;
-	}
-	return offset >= umem->length ? count : 0;
 }
 
 /* Whether all of the range lies in the kernel's linear map, on memory that exists. */

@@ -13,7 +13,6 @@ struct ib_device;
 struct ib_mr;
 struct ib_ucontext;
 struct ib_udata;
-struct ib_umem;
 struct net;
 struct net_device;
 struct rdma_ah_attr;
@@ -59,15 +58,14 @@ int rxe_copy_to_udata(struct ib_udata *udata, const void *src, size_t len);
 void *rxe_vmalloc_user(size_t len);
 void rxe_vfree(void *addr);
 
-/* A run of memory at consecutive kernel addresses; `offset` counts from the region's start. */
-struct rxe_extent {
-	u64 offset;
-	void *addr;
-};
+/* Memory that is pinned (shim_pin.c). */
 
-struct ib_umem *rxe_umem_get(struct ib_device *dev, u64 start, size_t len, int access);
-size_t rxe_umem_max_extents(struct ib_umem *umem);
-size_t rxe_umem_extents(struct ib_umem *umem, struct rxe_extent *out, size_t room);
+struct mm_struct;
+
+int rxe_pin_charge(u64 pages, struct mm_struct **mm);
+void rxe_pin_uncharge(struct mm_struct *mm, u64 pages);
+int rxe_pin_pages(u64 addr, u32 count, bool write, void **out);
+void rxe_unpin_range(void *addr, u64 len, bool dirty);
 
 /* Memory that is not pinned (shim_odp.c). */
 
@@ -79,7 +77,6 @@ size_t rxe_umem_extents(struct ib_umem *umem, struct rxe_extent *out, size_t roo
 #define RXE_ODP_FAULT 1
 #define RXE_ODP_WRITE 2
 
-struct mm_struct;
 struct rxe_odp_chunk;
 
 struct mm_struct *rxe_mm_grab(void);

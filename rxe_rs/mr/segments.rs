@@ -16,7 +16,6 @@ use super::{
     MAX_MR_SIZE, //
 };
 use crate::device::DeviceCtx;
-use core::ops::Range;
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
@@ -40,10 +39,6 @@ use rxe_proto::table::segments::{
     self,
     Segment, //
 };
-
-fn count_of(range: &Range<usize>) -> usize {
-    range.end.saturating_sub(range.start)
-}
 
 /// Puts `segment` at the end of a table that has room.
 fn push(table: &mut Table, segment: Segment<Piece>) -> Result {
@@ -97,32 +92,71 @@ impl Map {
         self.with_segments(table, next)
     }
 
-    /// This one without the segments at `gone` of the table, which are not all of them.
-    fn without(&self, gone: &Range<usize>) -> Result<Self> {
-        let table = self.with_table(|old| -> Result<Table> {
-            let left = old.len().saturating_sub(count_of(gone));
-            let mut new = KVVec::with_capacity(left, GFP_KERNEL)?;
-            for (index, s) in old.iter().enumerate() {
-                if !gone.contains(&index) {
-                    push(&mut new, s.clone())?;
-                }
-            }
-            Ok(new)
+    /// This one without what `what` names; `None` if nothing would be left. Of a segment that is cut
+    /// each part that is left has the handle of the whole.
+    fn without(&self, dev: &DeviceCtx, what: &Which) -> Result<Option<Self>> {
+        let table = self.with_table(|old| match *what {
+            Which::Handle(handle) => without_handle(dev, old, handle),
+            Which::Range(start, length) => without_range(dev, old, start, length),
         })??;
-        self.with_segments(table, self.next_handle())
+        if table.is_empty() {
+            return Ok(None);
+        }
+        if table.len() > MAX_SEGMENTS {
+            return Err(ENOSPC);
+        }
+        self.with_segments(table, self.next_handle()).map(Some)
     }
+}
 
-    /// The segments that `what` names.
-    fn chosen(&self, what: &Which) -> Result<Range<usize>> {
-        self.with_table(|table| match *what {
-            Which::Handle(handle) => table
-                .iter()
-                .position(|s| s.piece.handle == handle)
-                .map(|index| index..index.saturating_add(1))
-                .ok_or(ENOENT),
-            Which::Range(start, length) => segments::exactly(table, start, length).ok_or(EINVAL),
-        })?
+fn without_handle(dev: &DeviceCtx, old: &[Segment<Piece>], handle: u64) -> Result<Table> {
+    let mut new = KVVec::with_capacity(old.len(), GFP_KERNEL)?;
+    for s in old {
+        if s.piece.handle != handle {
+            push(&mut new, s.clone())?;
+        }
     }
+    if new.len() == old.len() {
+        let reason = c"no segment of the region has the handle";
+        return Err(dev.handle.refuse_with(ENOENT, reason));
+    }
+    Ok(new)
+}
+
+fn without_range(
+    dev: &DeviceCtx,
+    old: &[Segment<Piece>],
+    start: u64,
+    length: u64,
+) -> Result<Table> {
+    let in_page = u64::try_from(PAGE_SIZE)?.wrapping_sub(1);
+    let end = start.checked_add(length).filter(|end| *end != start);
+    let end = end.ok_or_else(|| dev.handle.refuse(c"a range that is empty, or wraps"))?;
+    let gone = segments::touched(old, start, end);
+    if gone.is_empty() {
+        return Err(dev.handle.refuse(c"a range without memory"));
+    }
+    // At most two parts more than before: the range cuts the first segment and the last one.
+    let mut new = KVVec::with_capacity(old.len().saturating_add(2), GFP_KERNEL)?;
+    for (index, s) in old.iter().enumerate() {
+        if !gone.contains(&index) {
+            push(&mut new, s.clone())?;
+            continue;
+        }
+        let odd = |at: u64| at & in_page != 0 && s.is_cut_at(at);
+        if odd(start) || odd(end) {
+            return Err(dev.handle.refuse(c"a range that cuts a page of a segment"));
+        }
+        for (offset, len) in s.without(start, end).into_iter().flatten() {
+            let piece = Piece {
+                memory: Arc::new(s.piece.memory.part(offset, len)?, GFP_KERNEL)?,
+                handle: s.piece.handle,
+            };
+            let at = s.start().checked_add(offset).ok_or(EINVAL)?;
+            push(&mut new, Segment::new(at, len, piece).ok_or(EINVAL)?)?;
+        }
+    }
+    Ok(new)
 }
 
 impl MrCtx {
@@ -172,7 +206,7 @@ impl MrCtx {
         Ok(state)
     }
 
-    /// Removes segments; the last one takes the key along.
+    /// Removes memory; the last of it takes the key along.
     pub(super) fn remove_segments(
         &self,
         dev: &DeviceCtx,
@@ -180,17 +214,16 @@ impl MrCtx {
     ) -> Result<RegionState> {
         let fixed = self.changing()?;
         let old = fixed.changeable(request.rkey)?;
-        let gone = old.chosen(&request.what)?;
-        if count_of(&gone) < old.count() {
-            let new = Arc::new(old.without(&gone)?, GFP_KERNEL)?;
+        if let Some(new) = old.without(dev, &request.what)? {
+            let new = Arc::new(new, GFP_KERNEL)?;
             let state = new.state()?;
             drop(old);
-            // Nobody uses the old map any more, and with it goes the memory.
+            // Nobody uses the old map any more, and with it goes the memory that only it had.
             drop(fixed.map.replace_sync(new)?);
             return Ok(state);
         }
         drop(old);
-        fixed.close()?;
+        Self::close(dev, fixed)?;
         dev.mrs.table.remove(self.row);
         drop(fixed.map.take_sync());
         Ok(RegionState::default())

@@ -160,7 +160,7 @@ impl MrCtx {
     /// # Errors
     ///
     /// `EBUSY` if one is.
-    fn close(dev: &DeviceCtx, fixed: &Fixed) -> Result {
+    pub(super) fn close(dev: &DeviceCtx, fixed: &Fixed) -> Result {
         let reason = c"a memory window is bound to the region";
         let closed = fixed.close();
         closed.map_err(|error| dev.handle.refuse_with(error, reason))

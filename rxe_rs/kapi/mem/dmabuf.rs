@@ -10,19 +10,40 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
-/// A part of a DMA buffer, mapped for the CPU. Dropping it lets go of the buffer and may sleep.
+/// The mapping of a DMA buffer. Dropping it lets go of the buffer and may sleep.
 ///
 /// # Invariants
 ///
-/// `len` bytes at `addr` are mapped and writable until `raw` is put.
+/// Held once.
+struct Mapping(NonNull<bindings::rxe_dmabuf>);
+
+// SAFETY: The mapping belongs to no thread; letting go of it may happen anywhere that may sleep.
+unsafe impl Send for Mapping {}
+// SAFETY: Nothing in it is reached by shared access.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; this is the last use.
+        unsafe { bindings::rxe_dmabuf_put(self.0.as_ptr()) };
+    }
+}
+
+/// A part of a DMA buffer, mapped for the CPU. Dropping the last part lets go of the buffer and may
+/// sleep: exporters map a buffer as a whole.
+///
+/// # Invariants
+///
+/// `len` bytes at `addr` are mapped and writable until `mapping` is dropped.
 pub struct DmaBuf {
-    raw: NonNull<bindings::rxe_dmabuf>,
+    mapping: Arc<Mapping>,
     addr: NonNull<u8>,
     len: u64,
 }
 
-// SAFETY: The mapping belongs to no thread; letting go of it may happen anywhere that may sleep.
+// SAFETY: As for the mapping.
 unsafe impl Send for DmaBuf {}
 // SAFETY: Shared access only copies bytes from and to memory that others may change anyway.
 unsafe impl Sync for DmaBuf {}
@@ -57,8 +78,33 @@ impl DmaBuf {
                 NonNull::new_unchecked(addr.cast()),
             )
         };
+        // INVARIANT: The shim has got it for us.
+        let mapping = Mapping(raw);
         // INVARIANT: The shim checked the range.
-        Ok(Self { raw, addr, len })
+        Ok(Self {
+            mapping: Arc::new(mapping, GFP_KERNEL)?,
+            addr,
+            len,
+        })
+    }
+
+    /// The `len` bytes at `offset` once more.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no bytes or bytes outside.
+    pub fn part(&self, offset: u64, len: u64) -> Result<Self> {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if len == 0 || end > self.len {
+            return Err(EINVAL);
+        }
+        // INVARIANT: In bounds of what is mapped.
+        Ok(Self {
+            mapping: self.mapping.clone(),
+            // SAFETY: As above.
+            addr: unsafe { self.addr.add(usize::try_from(offset)?) },
+            len,
+        })
     }
 
     /// See [`Memory::read`](super::Memory::read).
@@ -102,12 +148,5 @@ impl DmaBuf {
             len,
             _memory: PhantomData,
         })
-    }
-}
-
-impl Drop for DmaBuf {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant; this is the last use.
-        unsafe { bindings::rxe_dmabuf_put(self.raw.as_ptr()) };
     }
 }

@@ -1,33 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Pinned pages of a process as a list of extents.
-//!
-//! C header: [`include/rdma/ib_umem.h`](srctree/include/rdma/ib_umem.h)
+//! Memory of a process for regions: parts of what has been pinned.
 
+use super::pinned::Pinned;
 use super::{AccessFailure, ExtentHint, OutOfBounds, Run};
 use crate::bindings;
-use core::ffi::c_int;
-use core::marker::PhantomData;
-use core::ptr::NonNull;
-use kernel::error::from_err_ptr;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
-/// Pinned memory of a process. Dropping it unpins the pages and may sleep.
+/// Pinned memory of a process, or a part of it. Dropping it unpins the pages that no other part
+/// holds, and may sleep.
 ///
 /// # Invariants
 ///
-/// - `raw` is a live pinned region of `len` bytes.
-/// - `extents` covers `0..len` without gaps, sorted by offset; the first one starts at 0.
+/// The `len` bytes at `first` are a part of `pinned` that is given back when the value is dropped.
 pub struct Umem {
-    raw: NonNull<bindings::ib_umem>,
-    /// Mostly one: then no address space of its own.
-    extents: KVVec<bindings::rxe_extent>,
+    pinned: Arc<Pinned>,
+    first: u64,
     len: u64,
 }
-
-// SAFETY: Pinned pages belong to no thread; releasing them may happen anywhere that may sleep.
-unsafe impl Send for Umem {}
-// SAFETY: Shared access only copies bytes from and to memory that user space may change anyway.
-unsafe impl Sync for Umem {}
 
 impl Umem {
     /// Pins `len` bytes at `start` of the current process.
@@ -35,51 +25,38 @@ impl Umem {
     /// # Errors
     ///
     /// `EINVAL` for a range that wraps or is empty, `ENOMEM` (also beyond `RLIMIT_MEMLOCK`),
-    /// `EFAULT` if it is not mapped.
+    /// `EPERM` if that is 0, `EFAULT` if it is not mapped, `EINTR` if the process is being killed.
+    pub(crate) fn pin(start: u64, len: u64, writable: bool) -> Result<Self> {
+        let pinned = Pinned::new(start, len, writable)?;
+        let len = pinned.len();
+        // INVARIANT: All of it is one part.
+        Ok(Self {
+            pinned,
+            first: 0,
+            len,
+        })
+    }
+
+    /// The `len` bytes at `offset` once more: they stay pinned when the rest is dropped. Process
+    /// context; costs nothing per page.
     ///
-    /// # Safety
+    /// # Errors
     ///
-    /// `dev` is alive and registered.
-    pub(crate) unsafe fn pin(
-        dev: *mut bindings::ib_device,
-        start: u64,
-        len: u64,
-        access: u32,
-    ) -> Result<Self> {
-        if len == 0 {
+    /// `EINVAL` for no bytes or bytes outside, `ENOMEM`.
+    pub fn part(&self, offset: u64, len: u64) -> Result<Self> {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if end > self.len {
             return Err(EINVAL);
         }
-        start.checked_add(len).ok_or(EINVAL)?;
-        let size = usize::try_from(len)?;
-        // SAFETY: By the caller's promise.
-        let raw = unsafe { bindings::rxe_umem_get(dev, start, size, access as c_int) };
-        let raw = from_err_ptr(raw)?;
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        let mut umem = Self {
-            raw,
-            extents: KVVec::new(),
+        let first = self.first.checked_add(offset).ok_or(EINVAL)?;
+        // SAFETY: By the type invariant they are in this part.
+        unsafe { self.pinned.keep(first, len)? };
+        // INVARIANT: They are a part now.
+        Ok(Self {
+            pinned: self.pinned.clone(),
+            first,
             len,
-        };
-        // From here on an error drops `umem`, which unpins.
-        // SAFETY: A live region.
-        let room = unsafe { bindings::rxe_umem_max_extents(raw.as_ptr()) };
-        umem.extents.reserve(room, GFP_KERNEL)?;
-        // SAFETY: There is room for as many extents.
-        let count = unsafe {
-            bindings::rxe_umem_extents(
-                raw.as_ptr(),
-                umem.extents.spare_capacity_mut().as_mut_ptr().cast(),
-                room,
-            )
-        };
-        if count == 0 || count > room {
-            return Err(EFAULT);
-        }
-        // SAFETY: The function wrote `count` extents within the capacity.
-        unsafe { umem.extents.inc_len(count) };
-        // INVARIANT: The function checked that the extents cover the region, and they are in
-        // order of their offsets.
-        Ok(umem)
+        })
     }
 
     /// Bytes.
@@ -90,61 +67,30 @@ impl Umem {
 
     /// Address of the first byte in the process.
     pub fn start(&self) -> u64 {
-        // SAFETY: A live region.
-        unsafe { (*self.raw.as_ptr()).address as u64 }
+        self.pinned.address_of(self.first)
     }
 
     /// Whether the pages were pinned for writing.
     pub fn is_writable(&self) -> bool {
-        // SAFETY: A live region.
-        unsafe { (*self.raw.as_ptr()).writable() != 0 }
+        self.pinned.is_writable()
     }
 
     /// Whether the calling process pinned the pages.
     pub fn is_of_current(&self) -> bool {
-        // SAFETY: A live region; the address space is only compared.
-        unsafe { bindings::rxe_mm_is_current((*self.raw.as_ptr()).owning_mm) }
+        self.pinned.is_of_current()
     }
 
-    /// Runs of physically contiguous memory.
+    /// Runs of physically contiguous memory in all that was pinned together.
     pub fn extent_count(&self) -> usize {
-        self.extents.len()
+        self.pinned.extent_count()
     }
 
     /// Whether all of it is persistent memory. Process context.
     pub fn is_persistent(&self) -> bool {
-        self.extents.iter().enumerate().all(|(index, extent)| {
-            let len = self.end_of(index).wrapping_sub(extent.offset);
+        self.pinned.runs(self.first, self.len).all(|(addr, len)| {
             // SAFETY: Only looks at what is known of the addresses.
-            unsafe { bindings::rxe_pmem_is(extent.addr, len as usize) }
+            unsafe { bindings::rxe_pmem_is(addr, len as usize) }
         })
-    }
-
-    /// End of the extent at `index`, counted from the start of the region.
-    fn end_of(&self, index: usize) -> u64 {
-        self.extents
-            .get(index.wrapping_add(1))
-            .map_or(self.len, |next| next.offset)
-    }
-
-    /// The extent that holds `offset`, which must be below the length; `hint` is tried first.
-    #[inline]
-    fn find(&self, offset: u64, hint: &ExtentHint) -> usize {
-        let guess = hint.extent();
-        for index in [guess, guess.wrapping_add(1)] {
-            if let Some(extent) = self.extents.get(index) {
-                if extent.offset <= offset && offset < self.end_of(index) {
-                    hint.set(index);
-                    return index;
-                }
-            }
-        }
-        let index = self
-            .extents
-            .partition_point(|e| e.offset <= offset)
-            .wrapping_sub(1);
-        hint.set(index);
-        index
     }
 
     /// See [`Memory::read`](super::Memory::read).
@@ -184,35 +130,21 @@ impl Umem {
         offset: u64,
         len: usize,
         hint: &ExtentHint,
-        mut f: impl FnMut(Run<'_>) -> Result<(), E>,
+        f: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let end = offset.checked_add(len as u64).ok_or(OutOfBounds)?;
         if end > self.len {
             return Err(OutOfBounds.into());
         }
-        let mut at = offset;
-        let mut index = if len == 0 { 0 } else { self.find(offset, hint) };
-        while at < end {
-            let extent = self.extents.get(index).ok_or(OutOfBounds)?;
-            let stop = self.end_of(index).min(end);
-            let skip = at.wrapping_sub(extent.offset) as usize;
-            // INVARIANT: By the type invariant `at..stop` lies in this extent.
-            f(Run {
-                // SAFETY: In bounds of the extent.
-                addr: unsafe { extent.addr.cast::<u8>().add(skip) },
-                len: stop.wrapping_sub(at) as usize,
-                _memory: PhantomData,
-            })?;
-            at = stop;
-            index = index.wrapping_add(1);
-        }
-        Ok(())
+        let at = self.first.wrapping_add(offset);
+        // SAFETY: Inside of the part that this is.
+        unsafe { self.pinned.for_each_run(at, len, hint, f) }
     }
 }
 
 impl Drop for Umem {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; this is the last use.
-        unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
+        unsafe { self.pinned.give_back(self.first, self.len) };
     }
 }

@@ -67,20 +67,12 @@ pub struct NewRange {
 }
 
 /// Pins memory of the process that called the running operation.
-pub struct Pinner<'a> {
-    dev: *mut bindings::ib_device,
-    _call: PhantomData<&'a ()>,
-}
+pub struct Pinner<'a>(PhantomData<&'a ()>);
 
 impl Pinner<'_> {
-    /// # Safety
-    ///
-    /// `dev` is alive and registered for as long as the result lives.
-    pub(crate) unsafe fn new(dev: *mut bindings::ib_device) -> Self {
-        Self {
-            dev,
-            _call: PhantomData,
-        }
+    /// For the running operation, in the context of the process that called it.
+    pub(crate) fn new() -> Self {
+        Self(PhantomData)
     }
 
     /// Pins `length` bytes at `start` for `access` (`ACCESS_*` bits).
@@ -90,8 +82,7 @@ impl Pinner<'_> {
     /// `EINVAL` for a range that wraps or is empty, `ENOMEM` (also beyond `RLIMIT_MEMLOCK`),
     /// `EFAULT` if it is not mapped as the rights need it.
     pub fn pin(&self, start: u64, length: u64, access: u32) -> Result<Umem> {
-        // SAFETY: By the promise made to `new`.
-        unsafe { Umem::pin(self.dev, start, length, access) }
+        Umem::pin(start, length, access & ACCESS_WRITABLE != 0)
     }
 
     /// Pins `length` bytes at `start`, or with [`ACCESS_ON_DEMAND`] takes note of where they are.
@@ -313,7 +304,7 @@ impl<D: Device> MrOps<D> {
         Self::shell(&operation, || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS)?;
             // SAFETY: By the caller's promise.
-            let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
+            let (_, dev, ctx) = unsafe { Self::parents(pd) };
             let mut length = length;
             if access & ACCESS_ON_DEMAND != 0 && start == 0 && length == u64::MAX {
                 // All of the address space, which has pages of any size (see ibv_reg_mr(3)).
@@ -322,8 +313,7 @@ impl<D: Device> MrOps<D> {
                 }
                 length = USER_END;
             }
-            // SAFETY: The device is alive, and this is the registering process.
-            let pinner = unsafe { Pinner::new(raw_dev) };
+            let pinner = Pinner::new();
             let user = UserMr {
                 memory: pinner.memory(start, length, access)?,
                 length,
@@ -501,8 +491,7 @@ impl<D: Device> MrOps<D> {
                 pd,
                 access,
                 range,
-                // SAFETY: The device is alive during the call.
-                pinner: unsafe { Pinner::new(raw_dev) },
+                pinner: Pinner::new(),
             };
             ctx.reregister(dev, change)
         };

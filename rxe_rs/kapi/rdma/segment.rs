@@ -129,7 +129,7 @@ impl<D: Device> Methods<D> {
         // SAFETY: By the caller's promise; a live region has a live device.
         let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
         // SAFETY: The device is alive, and is so during the call.
-        let (dev, pinner) = unsafe { (device::ctx::<D>(raw_dev), Pinner::new(raw_dev)) };
+        let (dev, pinner) = unsafe { (device::ctx::<D>(raw_dev), Pinner::new()) };
         // SAFETY: As above.
         let operation = unsafe { Operation::new(raw_dev, c"mr_add") };
         if request.flags != 0 {

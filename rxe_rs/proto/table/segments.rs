@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A region made of segments: pieces of memory anywhere in the address space of one key, sorted,
-//! never overlapping. Segments that touch form a run, within which an access may go from one into
+//! never overlapping. What is left of one that has been cut is a segment again, or two of them. Segments that touch form a run, within which an access may go from one into
 //! the next.
 //!
 //! The functions work on slices that the caller keeps: sorted by address, and with their runs
@@ -50,6 +50,25 @@ impl<P> Segment<P> {
         self.end.wrapping_sub(self.start)
     }
 
+    /// What is left of it without `start..end`: offset in the segment and length of what lies before
+    /// the range, and of what lies behind it.
+    pub fn without(&self, start: u64, end: u64) -> [Option<(u64, u64)>; 2] {
+        let before = start.min(self.end).checked_sub(self.start);
+        let from = end.max(self.start);
+        let behind = self.end.checked_sub(from);
+        [
+            before.filter(|len| *len != 0).map(|len| (0, len)),
+            behind
+                .filter(|len| *len != 0)
+                .map(|len| (from.wrapping_sub(self.start), len)),
+        ]
+    }
+
+    /// Whether `addr` lies within it, with bytes before and behind.
+    pub fn is_cut_at(&self, addr: u64) -> bool {
+        self.start < addr && addr < self.end
+    }
+
     #[inline]
     fn holds(&self, addr: u64) -> bool {
         self.start <= addr && addr < self.end
@@ -97,18 +116,12 @@ pub fn room<P>(table: &[Segment<P>], start: u64, end: u64) -> Option<usize> {
     }
 }
 
-/// The segments that make up exactly the `length` bytes at `start`, without a hole; `None` if there
-/// are none such: nothing is cut.
-pub fn exactly<P>(table: &[Segment<P>], start: u64, length: u64) -> Option<Range<usize>> {
-    let end = start.checked_add(length)?;
-    let first = find(table, start, 0)?;
-    let segment = table.get(first)?;
-    if length == 0 || segment.start != start || end > segment.run_end {
-        return None;
-    }
-    let stop = table.partition_point(|s| s.end <= end);
-    let last = table.get(stop.checked_sub(1)?)?;
-    (last.end == end).then_some(first..stop)
+/// The segments that have bytes in `start..end`, whatever lies between them: none if there are none
+/// such.
+pub fn touched<P>(table: &[Segment<P>], start: u64, end: u64) -> Range<usize> {
+    let first = table.partition_point(|s| s.end <= start);
+    let stop = table.partition_point(|s| s.start < end);
+    first..stop.max(first)
 }
 
 /// Address and length of the first memory from `addr` on, up to where its segment ends.

@@ -108,25 +108,40 @@ fn neighbours_touch_but_never_overlap() {
 }
 
 #[test]
-fn ranges_name_whole_segments() {
+fn ranges_touch_what_has_bytes_in_them() {
     let t = table(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x4000, 0x1000)]);
-    assert_eq!(exactly(&t, 0x1000, 0x1000), Some(0..1));
-    assert_eq!(exactly(&t, 0x2000, 0x1000), Some(1..2));
-    assert_eq!(exactly(&t, 0x1000, 0x2000), Some(0..2));
-    assert_eq!(exactly(&t, 0x4000, 0x1000), Some(2..3));
-    for (start, length) in [
-        (0x1000, 0),
-        (0x1000, 0x800),
-        (0x1800, 0x800),
-        (0x1000, 0x1800),
-        (0x1000, 0x4000),
-        (0x3000, 0x1000),
-        (0x4000, 0x1001),
-        (0x4000, u64::MAX),
-        (0, 0x2000),
+    for (start, end, expected) in [
+        (0x1000, 0x2000, 0..1),
+        (0x1fff, 0x2001, 0..2),
+        (0x1000, 0x4001, 0..3),
+        (0, u64::MAX, 0..3),
+        (0x3000, 0x4000, 2..2),
+        (0x3000, 0x4001, 2..3),
+        (0, 0x1000, 0..0),
+        (0x5000, u64::MAX, 3..3),
+        (0x1800, 0x1800, 0..1),
+        (0x2000, 0x1000, 1..1),
     ] {
-        assert_eq!(exactly(&t, start, length), None, "{start:#x} {length:#x}");
+        assert_eq!(touched(&t, start, end), expected, "{start:#x} {end:#x}");
     }
+    assert_eq!(touched::<()>(&[], 0, u64::MAX), 0..0);
+}
+
+#[test]
+fn what_a_cut_leaves() {
+    let s = Segment::new(0x1000, 0x3000, ()).unwrap();
+    for (start, end, expected) in [
+        (0x1000, 0x4000, [None, None]),
+        (0, u64::MAX, [None, None]),
+        (0x1000, 0x2000, [None, Some((0x1000, 0x2000))]),
+        (0x3000, 0x4000, [Some((0, 0x2000)), None]),
+        (0x2000, 0x3000, [Some((0, 0x1000)), Some((0x2000, 0x1000))]),
+        (0x1001, 0x1002, [Some((0, 1)), Some((2, 0x2ffe))]),
+    ] {
+        assert_eq!(s.without(start, end), expected, "{start:#x} {end:#x}");
+    }
+    assert!(s.is_cut_at(0x1001) && s.is_cut_at(0x3fff));
+    assert!(!s.is_cut_at(0x1000) && !s.is_cut_at(0x4000) && !s.is_cut_at(0));
 }
 
 #[test]
@@ -166,11 +181,14 @@ proptest! {
     #[test]
     fn as_a_simple_model(steps in proptest::collection::vec(step(), 0..200)) {
         let mut owner = [None::<usize>; 2 * SPACE as usize];
-        let mut table: Vec<Segment<usize>> = Vec::new();
+        // Of each segment the number of the one it was cut from, and its offset in that.
+        let mut table: Vec<Segment<(usize, u64)>> = Vec::new();
+        let mut place = Vec::new();
         for (n, step) in steps.into_iter().enumerate() {
+            place.push(0);
             match step {
                 Step::Add(start, len) => {
-                    let Some(new) = Segment::new(start, len, n) else {
+                    let Some(new) = Segment::new(start, len, (n, 0)) else {
                         prop_assert_eq!(len, 0);
                         continue;
                     };
@@ -181,22 +199,29 @@ proptest! {
                     if let Some(at) = at {
                         table.insert(at, new);
                         owner[area].fill(Some(n));
+                        place[n] = start;
                     }
                 }
                 Step::Remove(start, len) => {
                     let area = start as usize..(start + len) as usize;
-                    let inside: Vec<_> = owner[area.clone()].to_vec();
-                    let cut = |a: usize| a > 0 && owner[a].is_some() && owner[a] == owner[a - 1];
-                    let whole = len > 0
-                        && inside.iter().all(Option::is_some)
-                        && !cut(area.start)
-                        && !cut(area.end);
-                    let found = exactly(&table, start, len);
-                    prop_assert_eq!(found.is_some(), whole);
-                    if let Some(found) = found {
-                        table.drain(found);
-                        owner[area].fill(None);
+                    let found = touched(&table, start, start + len);
+                    if len == 0 {
+                        continue;
                     }
+                    prop_assert_eq!(found.is_empty(), owner[area.clone()].iter().all(Option::is_none));
+                    let pieces: Vec<_> = table[found.clone()]
+                        .iter()
+                        .flat_map(|s| {
+                            let left = s.without(start, start + len);
+                            let base = s.start();
+                            let (owner, at) = s.piece;
+                            left.into_iter().flatten().map(move |(offset, len)| {
+                                Segment::new(base + offset, len, (owner, at + offset)).unwrap()
+                            })
+                        })
+                        .collect();
+                    table.splice(found, pieces);
+                    owner[area].fill(None);
                 }
                 Step::Access(addr, len, guess) => {
                     let area = addr as usize..(addr + len) as usize;
@@ -208,10 +233,9 @@ proptest! {
                         let mut at = addr;
                         for (piece, offset, part) in parts(&table, index, addr, len) {
                             for byte in 0..part {
-                                prop_assert_eq!(owner[(at + byte) as usize], Some(*piece));
+                                prop_assert_eq!(owner[(at + byte) as usize], Some(piece.0));
                             }
-                            let first = owner.iter().position(|o| *o == Some(*piece)).unwrap();
-                            prop_assert_eq!(first as u64 + offset, at);
+                            prop_assert_eq!(place[piece.0] + piece.1 + offset, at);
                             at += part;
                         }
                         prop_assert_eq!(at, addr + len);

@@ -35,7 +35,10 @@ int rxe_rs_add(int cmd_fd, uint32_t mr_handle, uint32_t rkey, void *addr, uint64
 int rxe_rs_remove(int cmd_fd, uint32_t mr_handle, uint32_t rkey, uint64_t handle,
 		  struct rxe_rs_mr_state *state);
 
-/* The same for all segments that make up the `length` bytes at `start` of the region. */
+/*
+ * The same for all memory in the `length` bytes at `start` of the region, which may hold holes and cut
+ * segments at multiples of the page size. What is left of a segment keeps its handle.
+ */
 int rxe_rs_remove_range(int cmd_fd, uint32_t mr_handle, uint32_t rkey, uint64_t start,
 			uint64_t length, struct rxe_rs_mr_state *state);
 

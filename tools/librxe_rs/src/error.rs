@@ -35,7 +35,7 @@ impl Error {
             14 => "the memory is not mapped as the region's rights need it",
             16 => "another call for the region is under way, or memory windows are bound to it",
             17 => "it overlaps another segment",
-            22 => "not of whole pages or whole segments, empty, wrapping, another region's key, or no rxe device",
+            22 => "not of whole pages, empty, wrapping, no memory there, another region's key, or no rxe device",
             28 => "the region has as many segments as there may be",
             93 => "the driver has no such calls: it is not rxe_rs, or an older one",
             95 => "not a region of user memory",

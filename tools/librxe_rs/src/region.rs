@@ -137,11 +137,13 @@ impl<'fd> Region<'fd> {
         sys::call(self.fd.as_raw_fd(), self.handle, &request).map(State::from)
     }
 
-    /// Removes all segments that make up the `length` bytes at `start` of the region.
+    /// Removes all memory in the `length` bytes at `start` of the region, which may hold holes and
+    /// cut segments at multiples of the page size. What is left of a segment keeps its handle.
     ///
     /// # Errors
     ///
-    /// As for [`remove`](Self::remove); `EINVAL` if the range cuts a segment or holds a hole.
+    /// As for [`remove`](Self::remove); `EINVAL` if there is no memory in the range, or if it cuts a
+    /// page of a segment; `ENOSPC` if it would cut one in two and there are as many as there may be.
     pub fn remove_range(&self, start: u64, length: u64) -> Result<State, Error> {
         let request = sys::Remove {
             start,

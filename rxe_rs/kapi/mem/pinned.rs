@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pages of a process that stay pinned as long as a part that holds them is in use.
+//!
+//! C header: [`include/linux/mm.h`](srctree/include/linux/mm.h) (`pin_user_pages_fast`)
+
+use super::{ExtentHint, OutOfBounds, Run};
+use crate::bindings;
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::ops::Range;
+use core::ptr::NonNull;
+use kernel::error::to_result;
+use kernel::new_mutex;
+use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex, UniqueArc};
+
+/// Pages pinned with one call: bounds the time and the memory between two points of rescheduling.
+const BATCH: u64 = 512;
+
+/// Capacity that is not given back however much of it is unused.
+const SPARE_EXTENTS: usize = 64;
+
+/// A run of consecutive kernel addresses up to the next extent's offset.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// Bytes from the start of the memory.
+    offset: u64,
+    addr: *mut c_void,
+}
+
+/// The process that pinned pages: they count against its limit.
+///
+/// # Invariants
+///
+/// A referenced address space.
+struct Account(NonNull<bindings::mm_struct>);
+
+// SAFETY: The reference belongs to no thread.
+unsafe impl Send for Account {}
+// SAFETY: Its counter is atomic.
+unsafe impl Sync for Account {}
+
+impl Account {
+    /// Counts `pages` that the current process is about to pin.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EPERM` if that is 0.
+    fn charge(pages: u64) -> Result<Self> {
+        let mut mm = core::ptr::null_mut();
+        // SAFETY: The place is valid.
+        to_result(unsafe { bindings::rxe_pin_charge(pages, &mut mm) })?;
+        // INVARIANT: The function took a reference.
+        NonNull::new(mm).map(Self).ok_or(EINVAL)
+    }
+
+    /// `pages` less.
+    fn uncharge(&self, pages: u64) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::rxe_pin_uncharge(self.0.as_ptr(), pages) };
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; this is the last use.
+        unsafe { bindings::rxe_mm_drop(self.0.as_ptr()) };
+    }
+}
+
+/// A range of memory of a process, as runs of consecutive kernel addresses.
+///
+/// # Invariants
+///
+/// `extents` covers `0..len` without gaps, sorted by offset; the first one starts at 0. The pages of
+/// an extent are consecutive.
+struct Pages {
+    account: Account,
+    start: u64,
+    len: u64,
+    writable: bool,
+    extents: KVVec<Extent>,
+}
+
+/// See [above](self).
+///
+/// # Invariants
+///
+/// Pages are pinned as long as one of `parts` holds them, and no others are.
+#[pin_data]
+pub(super) struct Pinned {
+    pages: Pages,
+    /// The pages of each part in use; parts may overlap.
+    #[pin]
+    parts: Mutex<KVVec<Range<u64>>>,
+}
+
+// SAFETY: Pinned pages belong to no thread.
+unsafe impl Send for Pages {}
+// SAFETY: Shared access only copies bytes from and to memory that user space may change anyway.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Bytes before `start` in its page.
+    fn lead(&self) -> u64 {
+        self.start & (PAGE_SIZE as u64).wrapping_sub(1)
+    }
+
+    /// The pages that hold the `len` bytes at `offset`, which are not none.
+    fn holding(&self, offset: u64, len: u64) -> Range<u64> {
+        let first = offset.wrapping_add(self.lead());
+        let last = first.wrapping_add(len).wrapping_sub(1);
+        first >> PAGE_SHIFT..(last >> PAGE_SHIFT).wrapping_add(1)
+    }
+
+    /// End of the extent at `index`.
+    #[inline]
+    fn end_of(&self, index: usize) -> u64 {
+        let next = self.extents.get(index.wrapping_add(1));
+        next.map_or(self.len, |next| next.offset)
+    }
+
+    /// Pins all pages, which are `count`, and takes down where they are; `done` says how many, from
+    /// the first one on, have been pinned.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if something is not mapped as it is needed, `ENOMEM`, `EINTR`.
+    fn fill(&mut self, count: u64, done: &mut u64) -> Result {
+        let base = self.start.wrapping_sub(self.lead());
+        let mut list: KVec<*mut c_void> =
+            KVec::with_capacity(BATCH.min(count) as usize, GFP_KERNEL)?;
+        // The address behind the last page.
+        let mut end = core::ptr::null_mut();
+        while *done < count {
+            let want = BATCH.min(count.wrapping_sub(*done));
+            // Every page may begin an extent.
+            self.extents.reserve(want as usize, GFP_KERNEL)?;
+            let at = base.wrapping_add(*done << PAGE_SHIFT);
+            list.clear();
+            // SAFETY: There is room for as many addresses.
+            let got = unsafe {
+                let room = list.spare_capacity_mut().as_mut_ptr().cast();
+                bindings::rxe_pin_pages(at, want as u32, self.writable, room)
+            };
+            to_result(got.min(0))?;
+            // SAFETY: The function wrote as many addresses, and not more than there is room for.
+            unsafe { list.inc_len((got as usize).min(want as usize)) };
+            for page in &list {
+                if *page != end {
+                    // The first page may hold bytes before the first one of the memory.
+                    let before = match *done {
+                        0 => self.lead(),
+                        _ => 0,
+                    };
+                    let offset = (*done << PAGE_SHIFT).wrapping_add(before);
+                    // There is room.
+                    let _ = self.extents.push_within_capacity(Extent {
+                        offset: offset.wrapping_sub(self.lead()),
+                        addr: page.wrapping_byte_add(before as usize),
+                    });
+                }
+                end = page.wrapping_byte_add(PAGE_SIZE);
+                *done = done.wrapping_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back room that was taken for more extents than there are.
+    fn trim(&mut self) {
+        let used = self.extents.len();
+        let enough = used.saturating_mul(2).saturating_add(SPARE_EXTENTS);
+        if self.extents.capacity() > enough {
+            let mut exact = KVVec::new();
+            if exact.extend_from_slice(&self.extents, GFP_KERNEL).is_ok() {
+                self.extents = exact;
+            }
+        }
+    }
+
+    /// Unpins pages.
+    ///
+    /// # Safety
+    ///
+    /// They are pinned, and nobody uses them any more.
+    unsafe fn unpin(&self, pages: Range<u64>) {
+        if pages.is_empty() {
+            return;
+        }
+        let from = (pages.start << PAGE_SHIFT).saturating_sub(self.lead());
+        let to = (pages.end << PAGE_SHIFT).wrapping_sub(self.lead());
+        let to = to.min(self.len);
+        let behind = self.extents.partition_point(|e| e.offset <= from);
+        let mut index = behind.wrapping_sub(1);
+        let mut at = from;
+        while at < to {
+            let Some(extent) = self.extents.get(index) else {
+                break;
+            };
+            let stop = self.end_of(index).min(to);
+            let skip = at.wrapping_sub(extent.offset) as usize;
+            let addr = extent.addr.wrapping_byte_add(skip);
+            let len = stop.wrapping_sub(at);
+            // SAFETY: By the caller's promise; an extent's pages are consecutive.
+            unsafe { bindings::rxe_unpin_range(addr, len, self.writable) };
+            at = stop;
+            index = index.wrapping_add(1);
+        }
+        self.account.uncharge(pages.end.wrapping_sub(pages.start));
+    }
+}
+
+impl Pinned {
+    /// Pins the pages of `len` bytes at `start` of the current process. All of them are one part,
+    /// which the caller [gives back](Self::give_back).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a range that wraps or is empty, `ENOMEM` (also beyond `RLIMIT_MEMLOCK`),
+    /// `EPERM` if that is 0, `EFAULT` if it is not mapped, `EINTR` if the process is being killed.
+    pub(super) fn new(start: u64, len: u64, writable: bool) -> Result<Arc<Self>> {
+        let in_page = (PAGE_SIZE as u64).wrapping_sub(1);
+        let end = start.checked_add(len).ok_or(EINVAL)?;
+        let end = end.checked_add(in_page).ok_or(EINVAL)? >> PAGE_SHIFT;
+        let count = end.wrapping_sub(start >> PAGE_SHIFT);
+        if len == 0 || count > u64::from(u32::MAX) {
+            return Err(EINVAL);
+        }
+        let room = UniqueArc::<Self>::new_uninit(GFP_KERNEL)?;
+        let mut parts = KVVec::with_capacity(1, GFP_KERNEL)?;
+        parts.push(0..count, GFP_KERNEL)?;
+        let mut pages = Pages {
+            account: Account::charge(count)?,
+            start,
+            len,
+            writable,
+            extents: KVVec::new(),
+        };
+        let mut done = 0;
+        // INVARIANT: The extents are of all pages, in their order, if this succeeds.
+        if let Err(e) = pages.fill(count, &mut done) {
+            // SAFETY: They are pinned, and nobody else has seen them.
+            unsafe { pages.unpin(0..done) };
+            pages.account.uncharge(count.wrapping_sub(done));
+            return Err(e);
+        }
+        pages.trim();
+        // INVARIANT: All pages are pinned, and the one part holds them.
+        let this = room.pin_init_with(pin_init!(Self {
+            pages,
+            parts <- new_mutex!(parts),
+        }))?;
+        Ok(this.into())
+    }
+
+    /// Address of the byte at `offset` in the process.
+    pub(super) fn address_of(&self, offset: u64) -> u64 {
+        self.pages.start.wrapping_add(offset)
+    }
+
+    /// Bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.pages.len
+    }
+
+    /// Whether the pages were pinned for writing.
+    pub(super) fn is_writable(&self) -> bool {
+        self.pages.writable
+    }
+
+    /// Whether the calling process pinned the pages.
+    pub(super) fn is_of_current(&self) -> bool {
+        // SAFETY: The address space is only compared.
+        unsafe { bindings::rxe_mm_is_current(self.pages.account.0.as_ptr()) }
+    }
+
+    /// Runs of physically contiguous memory.
+    pub(super) fn extent_count(&self) -> usize {
+        self.pages.extents.len()
+    }
+
+    /// The pages of `len` bytes at `offset` are one more part, until they are [given
+    /// back](Self::give_back). Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no bytes or bytes outside, `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// They are in another part, which is not given back before this returns.
+    pub(super) unsafe fn keep(&self, offset: u64, len: u64) -> Result {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if len == 0 || end > self.pages.len {
+            return Err(EINVAL);
+        }
+        let part = self.pages.holding(offset, len);
+        // INVARIANT: By the caller's promise they are pinned.
+        Ok(self.parts.lock().push(part, GFP_KERNEL)?)
+    }
+
+    /// Gives a part back: what no other part holds is unpinned, at a cost that follows the pages
+    /// unpinned and the number of parts. Process context, sleeps.
+    ///
+    /// # Safety
+    ///
+    /// There is such a part, of `len` bytes at `offset`, and the caller does not use it any more.
+    pub(super) unsafe fn give_back(&self, offset: u64, len: u64) {
+        let own = self.pages.holding(offset, len);
+        let mut parts = self.parts.lock();
+        let Some(index) = parts.iter().position(|part| *part == own) else {
+            return;
+        };
+        if let (Some(last), Some(place)) = (parts.last().cloned(), parts.get_mut(index)) {
+            *place = last;
+            parts.pop();
+        }
+        let mut at = own.start;
+        while at < own.end {
+            let around = parts.iter().filter(|part| part.contains(&at));
+            if let Some(end) = around.map(|part| part.end).max() {
+                at = end;
+                continue;
+            }
+            let behind = parts.iter().map(|part| part.start);
+            let next = behind.filter(|start| *start > at).min();
+            let stop = next.map_or(own.end, |next| next.min(own.end));
+            // SAFETY: Pinned by the type invariant until now, and no part holds them any more.
+            unsafe { self.pages.unpin(at..stop) };
+            at = stop;
+        }
+    }
+
+    /// The extents of `len` bytes at `offset`: address and length of each.
+    pub(super) fn runs(
+        &self,
+        offset: u64,
+        len: u64,
+    ) -> impl Iterator<Item = (*mut c_void, u64)> + '_ {
+        let end = offset.saturating_add(len).min(self.pages.len);
+        let behind = self.pages.extents.partition_point(|e| e.offset <= offset);
+        let mut at = offset;
+        (behind.wrapping_sub(1)..).map_while(move |index| {
+            let extent = self.pages.extents.get(index)?;
+            if at >= end {
+                return None;
+            }
+            let skip = at.wrapping_sub(extent.offset) as usize;
+            let len = self.pages.end_of(index).min(end).wrapping_sub(at);
+            at = at.wrapping_add(len);
+            Some((extent.addr.wrapping_byte_add(skip), len))
+        })
+    }
+
+    /// The extent that holds `offset`, which must be below the length; `hint` is tried first.
+    #[inline]
+    fn find(&self, offset: u64, hint: &ExtentHint) -> usize {
+        let guess = hint.extent();
+        for index in [guess, guess.wrapping_add(1)] {
+            if let Some(extent) = self.pages.extents.get(index) {
+                if extent.offset <= offset && offset < self.pages.end_of(index) {
+                    hint.set(index);
+                    return index;
+                }
+            }
+        }
+        let extents = &self.pages.extents;
+        let index = extents
+            .partition_point(|e| e.offset <= offset)
+            .wrapping_sub(1);
+        hint.set(index);
+        index
+    }
+
+    /// Calls `f` with each run of the `len` bytes at `offset`.
+    ///
+    /// # Safety
+    ///
+    /// They are in a part, which is not given back meanwhile.
+    #[inline]
+    pub(super) unsafe fn for_each_run<E: From<OutOfBounds>>(
+        &self,
+        offset: u64,
+        len: usize,
+        hint: &ExtentHint,
+        mut f: impl FnMut(Run<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let end = offset.checked_add(len as u64).ok_or(OutOfBounds)?;
+        if end > self.pages.len {
+            return Err(OutOfBounds.into());
+        }
+        let mut at = offset;
+        let mut index = if len == 0 { 0 } else { self.find(offset, hint) };
+        while at < end {
+            let extent = self.pages.extents.get(index).ok_or(OutOfBounds)?;
+            let stop = self.pages.end_of(index).min(end);
+            let skip = at.wrapping_sub(extent.offset) as usize;
+            // INVARIANT: `at..stop` lies in this extent, and is pinned by the caller's promise.
+            f(Run {
+                addr: extent.addr.cast::<u8>().wrapping_add(skip),
+                len: stop.wrapping_sub(at) as usize,
+                _memory: PhantomData,
+            })?;
+            at = stop;
+            index = index.wrapping_add(1);
+        }
+        Ok(())
+    }
+}
