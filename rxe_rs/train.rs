@@ -19,7 +19,10 @@ use kernel::sync::{
     Arc, //
 };
 use rxe_kapi::{
-    net::skb::RxSegment,
+    net::skb::{
+        RxSegment,
+        MAX_PIECES, //
+    },
     sync::SpinLockBhGuard,
     time::now_ns, //
 };
@@ -51,6 +54,10 @@ use rxe_proto::{
         Transport, //
     },
 };
+
+/// A datagram in more pieces would be dropped each time it is sent again; what has more than the
+/// buffer's side allows is put together there.
+const _: () = assert!(MAX_PIECES <= Payload::MAX_PIECES);
 
 /// Packets that came in one buffer: from one peer, at one time.
 pub(crate) struct Train<'g> {
@@ -247,6 +254,7 @@ impl<'g> Stop<'g> {
         let dev = &qp.dev;
         let mut all = Payload::from_slice(&[]);
         for piece in segment.pieces() {
+            // There is room: see above.
             if !all.push(piece) {
                 return Err(DropReason::BadLength);
             }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Packets that are no copy of their sender's memory, which it changes while they are received. What is written to the memory of a queue
-pair has been checked, and is what was checked.
+"""Packets that are no copy of their sender's memory, which it changes while they are received: what is written to the memory of a queue
+pair has been checked, and is what was checked. And packets that the network layer
+has put together in ways that a driver does not.
 
 spliced.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B ADDRESS-A ADDRESS-B CASE
 
@@ -100,6 +101,32 @@ def attack(names, source, to, way):
     assert 0 < arrived, "no packet was right at any time"
 
 
+def pieces(names, source, to):
+    """Datagrams of one to many pieces of memory arrive all the same. Another socket takes what lies between them."""
+    _, b = pair(names, qp_type=e.IBV_QPT_UC)
+    sender, other = Sender(source, to), Sender(source, to)
+    payload, psn = bytes(range(256)) * (MTU // 256), 0xFFFFFE
+    for count in range(1, 18):
+        b.mr.write(bytes(MTU), MTU)
+        length = sender.packet(b.qp.qp_num, psn, b.mr.buf, b.mr.rkey, payload)
+        step = -(-length // count)
+        for at in range(0, length, step):
+            last = at + step >= length
+            sender.socket.send(sender.memory[at:min(at + step, length)], 0 if last else socket.MSG_MORE)
+            other.socket.send(bytes(64), socket.MSG_MORE)
+        deadline = time.monotonic() + 5
+        while b.mr.read(MTU, 0) != payload:
+            assert time.monotonic() < deadline, f"a datagram of {count} pieces did not arrive"
+            time.sleep(0.001)
+        psn = psn + 1 & 0xFFFFFF
+        # What the other socket has gathered is too short to be a packet.
+        other.socket.close()
+        other = Sender(source, to)
+
+
 if __name__ == "__main__":
-    attack(sys.argv[1:5], *sys.argv[5:7], sys.argv[7])
+    if sys.argv[7] == "pieces":
+        pieces(sys.argv[1:5], *sys.argv[5:7])
+    else:
+        attack(sys.argv[1:5], *sys.argv[5:7], sys.argv[7])
     print("right")

@@ -110,7 +110,7 @@ struct rxe_piece {
 	u32 len;
 };
 
-#define RXE_RX_PIECES 8			/* at most, per datagram */
+#define RXE_RX_PIECES 6			/* at most, per datagram; train.rs compares */
 
 int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx);
 bool rxe_dev_same_net(const struct net_device *dev,
