@@ -154,8 +154,8 @@ impl<'g> Train<'g> {
         let group = Gid(segment.destination());
         dev.groups.each_member(&group, self.guard, |qp| {
             let taken = Stop::open(self.guard, segment, qp).and_then(|mut stop| {
-                let verify = |packet: &Packet<'_>, net: &[u8], all: &Payload<'_>| {
-                    *intact.get_or_insert_with(|| icrc_matches(packet, net, all))
+                let verify = |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
+                    *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
                 };
                 let taken = stop.feed(self.now, segment, packet, verify);
                 stop.close(self.guard);
@@ -248,7 +248,7 @@ impl<'g> Stop<'g> {
         now: u64,
         segment: &RxSegment<'_>,
         packet: Packet<'_>,
-        verify: impl FnOnce(&Packet<'_>, &[u8], &Payload<'_>) -> bool,
+        verify: impl FnOnce(&Packet<'_>, &RxSegment<'_>, &Payload<'_>) -> bool,
     ) -> Result<(), DropReason> {
         let (qp, core) = (self.qp, &mut *self.core);
         let dev = &qp.dev;
@@ -283,11 +283,12 @@ impl<'g> Stop<'g> {
             pkey_index = found.unwrap_or(pkey_index);
             found.is_some()
         };
-        let net = segment.net_hdr();
-        let good = |packet: &Packet<'_>| verify(packet, net, &all);
+        let good = |packet: &Packet<'_>| verify(packet, segment, &all);
         let admitted = admit(packet, &facts, &self.path, in_table, good)?;
         let packet = admitted.packet();
         let payload = all.slice(packet.payload_offset(), packet.payload_len());
+        let same_id = segment.same_id_hdr();
+        let net = same_id.as_ref().map_or(segment.net_hdr(), |net| net);
         let (kind, ip) = match net.len() {
             28 => (NetKind::V4, 20),
             _ => (NetKind::V6, 40),
@@ -304,7 +305,26 @@ impl<'g> Stop<'g> {
 }
 
 /// Verifies the ICRC over everything but itself.
-fn icrc_matches(packet: &Packet<'_>, net: &[u8], all: &Payload<'_>) -> bool {
+///
+/// What was put together to one buffer may have had identifications that count up or that are all
+/// the same, and the buffer does not say which. The second is looked for if the first is not
+/// right, once a packet at most, and stays for the packets that follow in the buffer.
+fn icrc_matches(packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>) -> bool {
+    if icrc_matches_with(packet, segment.net_hdr(), all) {
+        return true;
+    }
+    let Some(net) = segment.with_same_id() else {
+        return false;
+    };
+    let matches = icrc_matches_with(packet, &net, all);
+    if matches {
+        segment.set_same_id();
+    }
+    matches
+}
+
+/// Whether the ICRC is right if the packet came with the IP and the UDP header `net`.
+fn icrc_matches_with(packet: &Packet<'_>, net: &[u8], all: &Payload<'_>) -> bool {
     let end = packet.icrc_offset();
     let Some(bth) = packet.header_bytes().first_chunk::<{ Bth::LEN }>() else {
         return false;

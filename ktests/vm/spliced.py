@@ -20,13 +20,14 @@ import time
 
 import pyverbs.enums as e
 
-from guard import icrc
+from guard import icrc, within
 from status import MTU, pair
 
 PORT = 4791
 WRITE_ONLY = 0x2A
 ROUNDS, SLOTS = 12, 48
 SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
+IP_MTU_DISCOVER, IP_PMTUDISC_DO, UDP_SEGMENT = 10, 2, 103
 GOOD, BAD = b"\x11", b"\xEE"
 
 
@@ -124,9 +125,37 @@ def pieces(names, source, to):
         other = Sender(source, to)
 
 
+def same_id(names, source, to):
+    """Datagrams of IPv4 that all have the same identification, put together to one buffer: each arrives, in every such buffer."""
+    _, b = pair(names, qp_type=e.IBV_QPT_UC)
+    sock = within("a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    # No socket that is not connected counts them up in datagrams that may not be cut up.
+    sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+    sock.bind((source, 0))
+    psn = 0xFFFFFE
+    for count in (1, 2, 3, 16, 40):
+        train = b""
+        for n in range(count):
+            payload = bytes([n + 1]) * MTU
+            data = struct.pack(">BBHII", WRITE_ONLY, 0x40, 0xFFFF, b.qp.qp_num, psn)
+            data += struct.pack(">QII", b.mr.buf + n * MTU, b.mr.rkey, MTU) + payload
+            train += data + icrc(source, to, sock.getsockname()[1], data)
+            psn = psn + 1 & 0xFFFFFF
+        b.mr.write(bytes(count * MTU), count * MTU)
+        sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, len(train) // count)
+        sock.sendto(train, (to, PORT))
+        deadline = time.monotonic() + 5
+        while True:
+            got = [n for n in range(count) if b.mr.read(MTU, n * MTU) == bytes([n + 1]) * MTU]
+            if len(got) == count:
+                break
+            assert time.monotonic() < deadline, f"{got} of {count} datagrams arrived"
+            time.sleep(0.001)
+
+
 if __name__ == "__main__":
-    if sys.argv[7] == "pieces":
-        pieces(sys.argv[1:5], *sys.argv[5:7])
+    if sys.argv[7] in ("pieces", "same_id"):
+        {"pieces": pieces, "same_id": same_id}[sys.argv[7]](sys.argv[1:5], *sys.argv[5:7])
     else:
         attack(sys.argv[1:5], *sys.argv[5:7], sys.argv[7])
     print("right")

@@ -4,6 +4,7 @@
 use super::netdev::{DevId, NetDev};
 use super::{ipv4_id, set_ipv4_id, set_lengths, v4_mapped, HEADERS_V4, HEADERS_V6};
 use crate::bindings;
+use core::cell::Cell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::sync::rcu;
@@ -134,6 +135,8 @@ pub struct RxSegment<'a> {
     offset: u32,
     len: u32,
     headers: [u8; HEADERS_V6],
+    /// The datagrams have the same identification; else it counts up.
+    same_id: Cell<bool>,
     pieces: [&'a [u8]; MAX_PIECES],
     piece_count: usize,
     /// Copy of the first bytes, used if they are not contiguous.
@@ -153,6 +156,7 @@ impl<'a> RxSegment<'a> {
             offset: 0,
             len: 0,
             headers,
+            same_id: Cell::new(false),
             pieces: [&[]; MAX_PIECES],
             piece_count: 0,
             head: [0; MAX_HEAD],
@@ -172,7 +176,11 @@ impl<'a> RxSegment<'a> {
         self.offset = next;
         if self.skb.rx.v4 {
             // What segmentation does to the identification.
-            let id = ipv4_id(&self.headers).wrapping_add(1);
+            let id = if self.same_id.get() {
+                self.first_id()
+            } else {
+                ipv4_id(&self.headers).wrapping_add(1)
+            };
             set_ipv4_id(&mut self.headers, id);
         }
         self.load();
@@ -228,6 +236,49 @@ impl<'a> RxSegment<'a> {
             self.headers.first_chunk::<HEADERS_V4>().map_or(&[], |h| h)
         } else {
             &self.headers
+        }
+    }
+
+    /// Identification of the first datagram of the buffer.
+    fn first_id(&self) -> u16 {
+        let mut headers = [0; HEADERS_V6];
+        for (to, from) in headers.iter_mut().zip(self.skb.headers()) {
+            *to = *from;
+        }
+        ipv4_id(&headers)
+    }
+
+    /// The headers if the datagrams of this buffer all have the identification of the first one,
+    /// unless [`net_hdr`](Self::net_hdr) has them so: GRO puts such datagrams together, too, and
+    /// those of UDP leave no mark.
+    #[cold]
+    pub fn with_same_id(&self) -> Option<[u8; HEADERS_V4]> {
+        if !self.skb.rx.v4 || self.offset == 0 || self.same_id.get() {
+            return None;
+        }
+        self.first_hdr()
+    }
+
+    fn first_hdr(&self) -> Option<[u8; HEADERS_V4]> {
+        let mut headers = self.headers;
+        set_ipv4_id(&mut headers, self.first_id());
+        headers.first_chunk::<HEADERS_V4>().copied()
+    }
+
+    /// Notes that [`with_same_id`](Self::with_same_id) was right: the datagrams that follow in the
+    /// buffer have such headers at once.
+    #[cold]
+    pub fn set_same_id(&self) {
+        self.same_id.set(true);
+    }
+
+    /// The headers as they were on the wire, if [`set_same_id`](Self::set_same_id) was called.
+    #[inline]
+    pub fn same_id_hdr(&self) -> Option<[u8; HEADERS_V4]> {
+        if self.same_id.get() {
+            self.first_hdr()
+        } else {
+            None
         }
     }
 
