@@ -12,11 +12,13 @@ mod keys;
 mod map;
 mod persist;
 mod segments;
+mod ties;
 mod verbs;
 
 pub(crate) use demand::Missing;
 pub(crate) use keys::Side;
 pub(crate) use map::Map;
+pub(crate) use ties::Ties;
 
 use self::map::Place;
 use crate::mw::{
@@ -106,6 +108,8 @@ pub(crate) struct Fixed {
     pub(crate) map: Replaceable<Map>,
     /// Windows bound to it; [`GONE`] when none can be bound, for good once the key is released.
     windows: Atomic<u32>,
+    /// Where it is in the list of what is tied to its queue pair, if it is; guarded by that list.
+    place: Atomic<u32>,
 }
 
 /// Value of [`Fixed::windows`] of a region that is going away.
@@ -432,6 +436,7 @@ impl<'g> MrAccess<'g> {
     pub(crate) fn check_all(&self, key: u32, rights: Access) -> Result<(), AccessError> {
         let found = self.find(key)?;
         match (&found.mr.kind, &found.map) {
+            (_, Some(map)) if map.is_cut() => Err(AccessError::BadKey),
             (_, Some(map)) => map.desc.admit(self.pd, key, rights),
             (Kind::Fixed(_), None) => Err(AccessError::BadKey),
             (Kind::Fast(fast), None) => {

@@ -24,7 +24,10 @@ use crate::{
         DeviceCtx,
         RxeDevice, //
     },
-    mr::MrAccess,
+    mr::{
+        MrAccess,
+        Ties, //
+    },
     pager::PageIn,
     queue::{
         RecvStore,
@@ -160,6 +163,8 @@ pub(crate) struct QpCore {
     /// Where in a region the last access was.
     extent: usize,
     paging: paging::Paging,
+    /// Regions that end with it.
+    ties: Option<Arc<Ties>>,
     /// The counter the QP is bound to.
     bound: Option<Arc<Counters>>,
     /// A batch is on its way to the network.
@@ -248,7 +253,34 @@ impl QpCtx {
     #[inline]
     #[must_use]
     fn unlock(mut core: SpinLockBhGuard<'_, QpCore>) -> Due {
+        if core.ties.is_some() && core.engine.state() == State::Err {
+            if let Some(ties) = core.ties.take() {
+                ties.cut_and_release_later();
+            }
+        }
         core::mem::take(&mut core.due)
+    }
+
+    /// What regions that are to end with the QP are tied to.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it has failed, `ENOMEM`.
+    pub(crate) fn ties(&self) -> Result<Arc<Ties>> {
+        let fresh = Ties::new(&self.dev)?;
+        let mut core = self.core.lock();
+        if core.dead || core.engine.state() == State::Err {
+            drop(core);
+            let reason = c"the queue pair is in the error state";
+            return Err(self.dev.handle.refuse(reason));
+        }
+        match &core.ties {
+            Some(ties) => Ok(ties.clone()),
+            None => {
+                core.ties = Some(fresh.clone());
+                Ok(fresh)
+            }
+        }
     }
 
     /// Tells consumers of completions, in the RCU read side section in which the QP was locked: a
@@ -368,11 +400,19 @@ impl QueuePair for QpCtx {
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
         self.dev.demux.withdraw(self);
         self.settle();
-        self.core.lock().dead = true;
+        let ties = {
+            let mut core = self.core.lock();
+            core.dead = true;
+            core.ties.take()
+        };
         self.timer.shutdown();
         self.leave();
         self.page_in.unbind();
         self.dev.demux.pager.cancel(&self.page_in);
+        if let Some(ties) = ties {
+            ties.cut();
+            ties.release();
+        }
         if self.kernel.is_some() {
             // The consumer may not see a QP that is gone in its completions.
             self.send_cq.forget(self.token);

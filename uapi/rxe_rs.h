@@ -59,13 +59,15 @@
 enum rxe_rs_method {
 	RXE_RS_METHOD_MR_ADD = 0x1000,
 	RXE_RS_METHOD_MR_REMOVE = 0x1001,
+	RXE_RS_METHOD_MR_TIE = 0x1002,
 };
 
-/* Attributes of both methods; all of them must be there. */
+/* Attributes of the methods; all of a method's must be there. */
 enum rxe_rs_attr {
 	RXE_RS_ATTR_MR = 0x1000,	/* the region, an object handle */
-	RXE_RS_ATTR_REQUEST = 0x1001,	/* in: struct rxe_rs_mr_add or rxe_rs_mr_remove */
-	RXE_RS_ATTR_STATE = 0x1002,	/* out: struct rxe_rs_mr_state */
+	RXE_RS_ATTR_REQUEST = 0x1001,	/* in: struct rxe_rs_mr_add, rxe_rs_mr_remove or rxe_rs_mr_tie */
+	RXE_RS_ATTR_STATE = 0x1002,	/* out, of adding and removing: struct rxe_rs_mr_state */
+	RXE_RS_ATTR_QP = 0x1003,	/* of tying: the queue pair, an object handle of the same context */
 };
 
 /*
@@ -138,6 +140,36 @@ struct rxe_rs_mr_state {
 	__aligned_u64 bytes;	/* in all segments, without holes */
 	__u32 segments;
 	__u32 flags;
+};
+
+/*
+ * Ties a region to a queue pair, for good: call it between registering the region and telling
+ * anybody its key. The region ends when the queue pair goes to the error state (by itself or by
+ * ibv_modify_qp, so with rdma_disconnect too), is reset or is destroyed, and with the process. From
+ * then on its keys grant nothing, through whatever queue pair or window: an access is a remote access
+ * error, or a local protection error. Its memory is unpinned at once, without anybody's asking: when
+ * the verb that ended the queue pair returns, or by a work item if that failed by itself.
+ *
+ * The region itself stays until it is deregistered (ibv_dereg_mr, which succeeds as ever once no
+ * window is bound), and until then no other region has its keys. All other calls for it fail with
+ * ENOENT. Any region of a process can be tied, on demand or of a DMA buffer as well; what is added to
+ * it later ends with it, and registering it anew does not untie it. A region that is being changed
+ * when its queue pair ends may end by that change's failing with ENOENT.
+ *
+ * EINVAL	a key that is not the region's, a queue pair of another protection domain, or one that
+ *		is in the error state
+ * EEXIST	the region is tied to a queue pair already
+ * ENOMEM	no memory
+ * ENOENT	no such region or queue pair, its key has been released, or it has ended
+ * EBUSY	another call for the region is under way, or one that changes the queue pair's existence
+ * EOPNOTSUPP	unknown fields
+ *
+ * If it fails nothing has changed.
+ */
+struct rxe_rs_mr_tie {
+	__u32 rkey;		/* of the region */
+	__u32 flags;		/* 0 */
+	__aligned_u64 reserved;	/* 0 */
 };
 
 #endif /* RXE_RS_UAPI_H */

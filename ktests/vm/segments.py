@@ -389,7 +389,7 @@ def refusals(names):
         refused(errno.EINVAL, call, fd, mr.handle, method, request, attrs=[(ATTR_MR, 0, mr.handle)])
         for handle in (b.pd.handle + 12345, 0xFFFFFFFF, 1 << 40):
             refused(errno.ENOENT, call, fd, handle, method, request)
-    refused(errno.EPROTONOSUPPORT, call, fd, mr.handle, 0x1002, good)
+    refused(errno.EPROTONOSUPPORT, call, fd, mr.handle, 0x1FFF, good)
     refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey, spare, PAGE, at, flags=1))
     refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey ^ 1, spare, PAGE, at))
     refused(errno.EINVAL, call, fd, mr.handle, REMOVE, remove_request(b.mr.rkey, handle=FIRST))

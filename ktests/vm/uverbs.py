@@ -7,6 +7,7 @@ import os
 import struct
 
 REG_MR, REREG_MR, DEREG_MR = 9, 11, 13
+QUERY_QP = 25
 # Objects, and methods of theirs.
 DEVICE, MR = 0, 7
 DRIVER_ID = 14
@@ -43,3 +44,11 @@ def rereg_mr(fd, mr, flags, pd=0, addr=0, length=0, iova=0, access=0):
 
 def dereg_mr(fd, mr):
     command(fd, DEREG_MR, struct.pack("=I", mr))
+
+
+def query_qp(fd, qp):
+    """Some of the attributes of the queue pair with that handle."""
+    answer = ctypes.create_string_buffer(128)
+    command(fd, QUERY_QP, struct.pack("=QII", ctypes.addressof(answer), qp, 0), len(answer))
+    qkey, rq_psn, sq_psn, dest_qp_num = struct.unpack_from("=IIII", answer, 84)
+    return {"qkey": qkey, "rq_psn": rq_psn, "sq_psn": sq_psn, "dest_qp_num": dest_qp_num}

@@ -91,6 +91,7 @@ const LAYOUT: &[usize] = &rust_layout![
     rxe_rs_mr_add,
     rxe_rs_mr_remove,
     rxe_rs_mr_state,
+    rxe_rs_mr_tie,
 ];
 
 /// Checks that every structure this crate touches has the layout the kernel was built with.

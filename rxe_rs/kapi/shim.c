@@ -88,6 +88,7 @@ const struct rxe_layout_entry rxe_layout[] = {
 	RXE_SIZE(rxe_rs_mr_add),
 	RXE_SIZE(rxe_rs_mr_remove),
 	RXE_SIZE(rxe_rs_mr_state),
+	RXE_SIZE(rxe_rs_mr_tie),
 };
 
 const size_t rxe_layout_len = ARRAY_SIZE(rxe_layout);

@@ -11,6 +11,7 @@
 struct attribute_group;
 struct ib_device;
 struct ib_mr;
+struct ib_qp;
 struct ib_ucontext;
 struct ib_udata;
 struct net;
@@ -20,6 +21,7 @@ struct rdma_hw_stats;
 struct rxe_rs_mr_add;
 struct rxe_rs_mr_remove;
 struct rxe_rs_mr_state;
+struct rxe_rs_mr_tie;
 struct uapi_definition;
 struct work_struct;
 struct workqueue_struct;
@@ -152,6 +154,7 @@ struct rxe_mr_methods {
 		   struct rxe_rs_mr_state *state);
 	int (*remove)(struct ib_mr *mr, const struct rxe_rs_mr_remove *request,
 		      struct rxe_rs_mr_state *state);
+	int (*tie)(struct ib_mr *mr, struct ib_qp *qp, const struct rxe_rs_mr_tie *request);
 };
 
 extern const struct uapi_definition rxe_uverbs_methods[];

@@ -11,6 +11,7 @@
 static_assert(sizeof(struct rxe_rs_mr_add) == 32);
 static_assert(sizeof(struct rxe_rs_mr_remove) == 32);
 static_assert(sizeof(struct rxe_rs_mr_state) == 64);
+static_assert(sizeof(struct rxe_rs_mr_tie) == 16);
 
 static struct rxe_mr_methods rxe_mr_methods;
 
@@ -19,6 +20,7 @@ void rxe_uverbs_setup(const struct rxe_mr_methods *methods)
 {
 	WRITE_ONCE(rxe_mr_methods.add, methods->add);
 	WRITE_ONCE(rxe_mr_methods.remove, methods->remove);
+	WRITE_ONCE(rxe_mr_methods.tie, methods->tie);
 }
 
 /*
@@ -57,6 +59,16 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_REMOVE)(struct uverbs_attr_bundle *at
 	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state, sizeof(state));
 }
 
+static int UVERBS_HANDLER(RXE_RS_METHOD_MR_TIE)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_mr *mr = uverbs_attr_get_obj(attrs, RXE_RS_ATTR_MR);
+	struct ib_qp *qp = uverbs_attr_get_obj(attrs, RXE_RS_ATTR_QP);
+	struct rxe_rs_mr_tie request;
+
+	return _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
+	       READ_ONCE(rxe_mr_methods.tie)(mr, qp, &request);
+}
+
 DECLARE_UVERBS_NAMED_METHOD(
 	RXE_RS_METHOD_MR_ADD,
 	UVERBS_ATTR_IDR(RXE_RS_ATTR_MR, UVERBS_OBJECT_MR, UVERBS_ACCESS_WRITE, UA_MANDATORY),
@@ -73,9 +85,17 @@ DECLARE_UVERBS_NAMED_METHOD(
 	UVERBS_ATTR_PTR_OUT(RXE_RS_ATTR_STATE, UVERBS_ATTR_STRUCT(struct rxe_rs_mr_state, flags),
 			    UA_MANDATORY));
 
+DECLARE_UVERBS_NAMED_METHOD(
+	RXE_RS_METHOD_MR_TIE,
+	UVERBS_ATTR_IDR(RXE_RS_ATTR_MR, UVERBS_OBJECT_MR, UVERBS_ACCESS_WRITE, UA_MANDATORY),
+	UVERBS_ATTR_PTR_IN(RXE_RS_ATTR_REQUEST, UVERBS_ATTR_STRUCT(struct rxe_rs_mr_tie, reserved),
+			   UA_MANDATORY),
+	UVERBS_ATTR_IDR(RXE_RS_ATTR_QP, UVERBS_OBJECT_QP, UVERBS_ACCESS_READ, UA_MANDATORY));
+
 ADD_UVERBS_METHODS(rxe_mr_object, UVERBS_OBJECT_MR,
 		   &UVERBS_METHOD(RXE_RS_METHOD_MR_ADD),
-		   &UVERBS_METHOD(RXE_RS_METHOD_MR_REMOVE));
+		   &UVERBS_METHOD(RXE_RS_METHOD_MR_REMOVE),
+		   &UVERBS_METHOD(RXE_RS_METHOD_MR_TIE));
 
 const struct uapi_definition rxe_uverbs_methods[] = {
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_MR, &rxe_mr_object),

@@ -3,6 +3,7 @@
 //!
 //! A map never changes; another one takes its place while accesses go on.
 
+use super::Ties;
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -65,6 +66,8 @@ pub(crate) struct Map {
     pieces: Pieces,
     /// Handle for the next segment.
     next: u64,
+    /// What ends the region, if it is tied to a queue pair.
+    pub(super) ties: Option<Arc<Ties>>,
 }
 
 /// First address of a region: what those of work requests and packets are counted from.
@@ -84,6 +87,7 @@ impl Map {
             desc,
             pieces: Pieces::One(Piece { memory, handle }),
             next: FIRST_SEGMENT.wrapping_add(1),
+            ties: None,
         }
     }
 
@@ -94,6 +98,7 @@ impl Map {
             desc,
             pieces: Pieces::One(Piece { memory, handle }),
             next: self.next.wrapping_add(1),
+            ties: self.ties.clone(),
         }
     }
 
@@ -126,7 +131,21 @@ impl Map {
             desc,
             pieces,
             next: self.next,
+            ties: self.ties.clone(),
         })
+    }
+
+    /// This one, tied to a queue pair.
+    pub(super) fn tied(&self, ties: Arc<Ties>) -> Result<Self> {
+        let mut map = self.granting(self.desc, |piece| Ok(piece.clone()))?;
+        map.ties = Some(ties);
+        Ok(map)
+    }
+
+    /// Whether it has ended with the queue pair it is tied to: it grants nothing.
+    #[inline]
+    pub(super) fn is_cut(&self) -> bool {
+        self.ties.as_ref().is_some_and(|ties| ties.are_cut())
     }
 
     /// Whether it is memory of a process that is got on demand.
@@ -197,7 +216,12 @@ impl Map {
             }
             _ => Pieces::Many(table),
         };
-        Ok(Self { desc, pieces, next })
+        Ok(Self {
+            desc,
+            pieces,
+            next,
+            ties: self.ties.clone(),
+        })
     }
 
     /// The memory at `offset` of the region's bounds, where an access of `len` bytes begins that
@@ -209,6 +233,9 @@ impl Map {
         len: u64,
         hint: &'a ExtentHint,
     ) -> Result<Place<'a>, OutOfBounds> {
+        if self.is_cut() {
+            return Err(OutOfBounds);
+        }
         match &self.pieces {
             Pieces::One(piece) => Ok(Place::Whole(&piece.memory, offset, hint)),
             Pieces::Many(table) => {
@@ -230,6 +257,9 @@ impl Map {
         len: u64,
         hint: &'a ExtentHint,
     ) -> Result<Place<'a>, OutOfBounds> {
+        if self.is_cut() {
+            return Err(OutOfBounds);
+        }
         match &self.pieces {
             Pieces::One(piece) => {
                 let offset = addr.checked_sub(base(&self.desc)).ok_or(OutOfBounds)?;
@@ -260,6 +290,9 @@ impl Map {
     /// The memory at address `addr`, and the offset in it, if it is got on demand and holds `len`
     /// bytes there. Such memory is never one of several segments.
     pub(super) fn on_demand(&self, addr: u64, len: u64) -> Option<(Arc<Memory>, u64)> {
+        if self.is_cut() {
+            return None;
+        }
         let Pieces::One(piece) = &self.pieces else {
             return None;
         };

@@ -202,7 +202,7 @@ impl MrCtx {
             run: run.unwrap_or_default(),
             ..new.state()?
         };
-        drop(fixed.map.replace_sync(new)?);
+        fixed.put(new)?;
         Ok(state)
     }
 
@@ -219,13 +219,13 @@ impl MrCtx {
             let state = new.state()?;
             drop(old);
             // Nobody uses the old map any more, and with it goes the memory that only it had.
-            drop(fixed.map.replace_sync(new)?);
+            fixed.put(new)?;
             return Ok(state);
         }
         drop(old);
         Self::close(dev, fixed)?;
         dev.mrs.table.remove(self.row);
-        drop(fixed.map.take_sync());
+        self.empty(fixed);
         Ok(RegionState::default())
     }
 }

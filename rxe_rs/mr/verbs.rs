@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     device::DeviceCtx,
-    pd::PdCtx, //
+    pd::PdCtx,
+    qp::QpCtx, //
 };
 use kernel::{
     prelude::*,
@@ -115,6 +116,7 @@ impl Fixed {
         Ok(Self {
             map: Replaceable::new(map)?,
             windows: Atomic::new(0),
+            place: Atomic::new(0),
         })
     }
 
@@ -164,6 +166,14 @@ impl MrCtx {
         let reason = c"a memory window is bound to the region";
         let closed = fixed.close();
         closed.map_err(|error| dev.handle.refuse_with(error, reason))
+    }
+
+    /// Takes the map away, and with it the memory, for good.
+    pub(super) fn empty(&self, fixed: &Fixed) {
+        let map = fixed.map.take_sync();
+        if let Some(ties) = map.as_ref().and_then(|map| map.ties.as_ref()) {
+            ties.forget(self, fixed);
+        }
     }
 
     /// The region, if it is of the kind that verbs register.
@@ -334,10 +344,9 @@ impl MemoryRegion for MrCtx {
         let new = Arc::new(new, GFP_KERNEL)?;
         Self::close(dev, fixed)?;
         drop(old);
-        let replaced = fixed.map.replace_sync(new);
+        let put = fixed.put(new);
         fixed.reopen();
-        drop(replaced?);
-        Ok(())
+        put
     }
 
     fn add(
@@ -351,6 +360,10 @@ impl MemoryRegion for MrCtx {
 
     fn remove(&self, dev: &Arc<DeviceCtx>, request: &Removal) -> Result<RegionState> {
         self.remove_segments(dev, request)
+    }
+
+    fn tie(self: &Arc<Self>, dev: &Arc<DeviceCtx>, qp: &Arc<QpCtx>, rkey: u32) -> Result {
+        self.tie_to(dev, qp, rkey)
     }
 
     fn find(dev: &Arc<DeviceCtx>, lkey: u32) -> Option<Arc<Self>> {
@@ -383,8 +396,8 @@ impl MemoryRegion for MrCtx {
                 }
                 Self::close(dev, fixed)?;
                 dev.mrs.table.remove(self.row);
-                // With the map goes the memory. Whoever finds the region still finds it empty.
-                drop(fixed.map.take_sync());
+                // Whoever finds the region still finds it empty.
+                self.empty(fixed);
             }
             Kind::Fast(fast) => {
                 dev.mrs.table.remove(self.row);

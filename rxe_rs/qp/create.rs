@@ -220,6 +220,7 @@ impl QpCtx {
             pkey_index: 0,
             extent: 0,
             paging: Paging::new(),
+            ties: None,
             bound: None,
             busy: false,
             again: false,

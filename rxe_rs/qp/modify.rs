@@ -147,6 +147,7 @@ impl QpCtx {
             None => None,
         };
         let old_flow;
+        let mut ties = None;
         {
             let rcu = rcu::read_lock();
             let mut guard = self.core.lock();
@@ -173,6 +174,13 @@ impl QpCtx {
                 None => None,
             };
             self.enter(&rcu, core, current, next);
+            if next == QpState::Err || (next == QpState::Reset && current != QpState::Reset) {
+                ties = core.ties.take();
+                // Before anybody is told of flushed requests.
+                if let Some(ties) = &ties {
+                    ties.cut();
+                }
+            }
             self.release(&rcu, guard);
         }
         drop(old_flow);
@@ -190,6 +198,9 @@ impl QpCtx {
             config.access_flags = 0;
         }
         drop(config);
+        if let Some(ties) = ties {
+            ties.release();
+        }
         self.kick();
         Ok(())
     }

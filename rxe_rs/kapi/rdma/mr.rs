@@ -218,6 +218,19 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// As `struct rxe_rs_mr_remove` of `uapi/rxe_rs.h` says; nothing has changed then.
     fn remove(&self, dev: &Arc<Self::Device>, request: &Removal) -> Result<RegionState>;
 
+    /// Ties a user's region to a queue pair: it ends, key and memory, when that fails, is reset or is
+    /// destroyed. Process context.
+    ///
+    /// # Errors
+    ///
+    /// As `struct rxe_rs_mr_tie` of `uapi/rxe_rs.h` says; nothing has changed then.
+    fn tie(
+        self: &Arc<Self>,
+        dev: &Arc<Self::Device>,
+        qp: &Arc<<Self::Device as Device>::Qp>,
+        rkey: u32,
+    ) -> Result;
+
     /// Takes the region out of service: no access may happen afterwards. Process context.
     ///
     /// # Errors

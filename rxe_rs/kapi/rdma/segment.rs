@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Methods of our own on the uverbs ioctl: memory of registered regions that comes and goes.
+//! Methods of our own on the uverbs ioctl: memory of registered regions that comes and goes, and
+//! regions that end with a queue pair.
 //!
 //! C header: `uapi/rxe_rs.h`; the declarations for the core are in `shim_uverbs.c`.
 
 use super::device::{self, Device};
 use super::mr::{MemoryRegion, MrOps, Pinner};
 use super::operation::Operation;
+use super::qp::QpShell;
 use crate::bindings;
 use core::ffi::c_int;
 use core::marker::PhantomData;
@@ -72,6 +74,7 @@ pub(crate) fn setup<D: Device>() {
     let methods = bindings::rxe_mr_methods {
         add: Some(Methods::<D>::add),
         remove: Some(Methods::<D>::remove),
+        tie: Some(Methods::<D>::tie),
     };
     // SAFETY: The functions are good for all devices of this driver, which are the only ones with
     // the methods; the argument is copied.
@@ -178,5 +181,25 @@ impl<D: Device> Methods<D> {
             // SAFETY: By the caller's promise.
             unsafe { report(mr, &now, state) }
         }))
+    }
+    /// # Safety
+    ///
+    /// Called by the shim with a live region of a user, for which no other verb is called
+    /// meanwhile, a live queue pair of the same user and a structure of its own.
+    unsafe extern "C" fn tie(
+        mr: *mut bindings::ib_mr,
+        qp: *mut bindings::ib_qp,
+        request: *const bindings::rxe_rs_mr_tie,
+    ) -> c_int {
+        // SAFETY: By the caller's promise; a live region has a live device.
+        let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
+        // SAFETY: The device is alive, and is so during the call; so is the queue pair.
+        let (dev, qp) = unsafe { (device::ctx::<D>(raw_dev), QpShell::<D::Qp>::slot(qp).ctx()) };
+        // SAFETY: As above.
+        let operation = unsafe { Operation::new(raw_dev, c"mr_tie") };
+        if request.flags != 0 || request.reserved != 0 {
+            return operation.errno(Err(EINVAL));
+        }
+        operation.errno(ctx.tie(dev, qp, request.rkey))
     }
 }

@@ -42,6 +42,13 @@ int rxe_rs_remove(int cmd_fd, uint32_t mr_handle, uint32_t rkey, uint64_t handle
 int rxe_rs_remove_range(int cmd_fd, uint32_t mr_handle, uint32_t rkey, uint64_t start,
 			uint64_t length, struct rxe_rs_mr_state *state);
 
+/*
+ * Ties a region for good to a queue pair of the same context (qp_handle: handle of the ibv_qp): its
+ * keys grant nothing any more and its memory is unpinned when the queue pair goes to the error state,
+ * is reset or is destroyed. Call it before telling anybody the key. ibv_dereg_mr is still to be called.
+ */
+int rxe_rs_tie(int cmd_fd, uint32_t mr_handle, uint32_t rkey, uint32_t qp_handle);
+
 #ifdef INFINIBAND_VERBS_H
 static inline int rxe_rs_mr_add(struct ibv_mr *mr, void *addr, uint64_t length, uint64_t iova,
 				struct rxe_rs_mr_state *state)
@@ -58,6 +65,11 @@ static inline int rxe_rs_mr_remove_range(struct ibv_mr *mr, uint64_t start, uint
 					 struct rxe_rs_mr_state *state)
 {
 	return rxe_rs_remove_range(mr->context->cmd_fd, mr->handle, mr->rkey, start, length, state);
+}
+
+static inline int rxe_rs_mr_tie(struct ibv_mr *mr, struct ibv_qp *qp)
+{
+	return rxe_rs_tie(mr->context->cmd_fd, mr->handle, mr->rkey, qp->handle);
 }
 #endif
 

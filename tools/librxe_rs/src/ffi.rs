@@ -96,3 +96,16 @@ pub unsafe extern "C" fn rxe_rs_remove_range(
     // SAFETY: By the caller's promise.
     unsafe { run(cmd_fd, mr_handle, &request, state) }
 }
+
+/// See the header.
+#[no_mangle]
+pub extern "C" fn rxe_rs_tie(cmd_fd: c_int, mr_handle: u32, rkey: u32, qp_handle: u32) -> c_int {
+    let request = sys::Tie {
+        rkey,
+        ..sys::Tie::default()
+    };
+    match sys::tie(cmd_fd, mr_handle, qp_handle, &request) {
+        Ok(()) => 0,
+        Err(error) => error.errno(),
+    }
+}

@@ -154,4 +154,20 @@ impl<'fd> Region<'fd> {
         };
         sys::call(self.fd.as_raw_fd(), self.handle, &request).map(State::from)
     }
+
+    /// Ties the region for good to a queue pair of the same context, whose `ibv_qp` has the handle
+    /// `qp`: it ends when that fails, is reset or is destroyed. Its keys grant nothing then, its
+    /// memory is unpinned, and all calls here are `ENOENT`. It is still to be deregistered.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a queue pair of another protection domain or in the error state, `EEXIST` if the
+    /// region is tied already, `ENOENT` also for no such queue pair, `ENOMEM`, `EBUSY`.
+    pub fn tie(&self, qp: u32) -> Result<(), Error> {
+        let request = sys::Tie {
+            rkey: self.rkey,
+            ..sys::Tie::default()
+        };
+        sys::tie(self.fd.as_raw_fd(), self.handle, qp, &request)
+    }
 }

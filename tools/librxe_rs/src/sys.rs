@@ -18,6 +18,9 @@ const MANDATORY: u16 = 1;
 const ATTR_MR: u16 = 0x1000;
 const ATTR_REQUEST: u16 = 0x1001;
 const ATTR_STATE: u16 = 0x1002;
+const ATTR_QP: u16 = 0x1003;
+/// `RXE_RS_METHOD_MR_TIE`.
+const METHOD_TIE: u16 = 0x1002;
 
 /// `RXE_RS_BY_HANDLE`.
 pub(crate) const BY_HANDLE: u32 = 1;
@@ -46,6 +49,15 @@ pub(crate) struct Remove {
     pub(crate) length: u64,
     pub(crate) rkey: u32,
     pub(crate) flags: u32,
+}
+
+/// `struct rxe_rs_mr_tie`.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Tie {
+    pub(crate) rkey: u32,
+    pub(crate) flags: u32,
+    pub(crate) reserved: u64,
 }
 
 /// `struct rxe_rs_mr_state`.
@@ -88,7 +100,7 @@ struct Command {
 }
 
 const _: () = {
-    assert!(size_of::<Add>() == 32 && size_of::<Remove>() == 32);
+    assert!(size_of::<Add>() == 32 && size_of::<Remove>() == 32 && size_of::<Tie>() == 16);
     assert!(size_of::<RawState>() == 64 && size_of::<Command>() == 24 + 3 * 16);
 };
 
@@ -119,38 +131,63 @@ extern "C" {
     fn sysconf(name: c_int) -> c_long;
 }
 
-/// Makes the driver carry out a request for the region `mr` of the context `fd`.
-pub(crate) fn call<R: Request>(fd: c_int, mr: u32, request: &R) -> Result<RawState, Error> {
-    let mut state = RawState::default();
-    let attr = |id, len: usize, data| Attr {
+/// An attribute; `data` is an object's handle, or the address of `len` bytes.
+fn attr(id: u16, len: usize, data: u64) -> Attr {
+    Attr {
         id,
         len: len as u16,
         flags: MANDATORY,
         reserved: 0,
         data,
-    };
+    }
+}
+
+/// Calls a method of the region of the context `fd` that the first attribute names.
+///
+/// # Safety
+///
+/// What the attributes point to has the sizes they say, and is valid for what the method does.
+unsafe fn method(fd: c_int, method: u16, attr: [Attr; 3]) -> Result<(), Error> {
     let mut command = Command {
         length: size_of::<Command>() as u16,
         object: OBJECT_MR,
-        method: R::METHOD,
+        method,
         attrs: 3,
         reserved: 0,
         driver: DRIVER,
         reserved2: 0,
-        attr: [
-            attr(ATTR_MR, 0, u64::from(mr)),
-            attr(ATTR_REQUEST, size_of::<R>(), request as *const R as u64),
-            attr(ATTR_STATE, size_of::<RawState>(), &raw mut state as u64),
-        ],
+        attr,
     };
-    // SAFETY: The command and what its attributes point to have the sizes they say; the kernel
-    // writes to the answer, and to flags of attributes, only.
-    let result = unsafe { ioctl(fd, VERBS_IOCTL, &raw mut command) };
-    if result == 0 {
-        Ok(state)
-    } else {
-        Err(Error::last())
+    // SAFETY: The command has the size it says, and by the caller's promise so has what its
+    // attributes point to.
+    match unsafe { ioctl(fd, VERBS_IOCTL, &raw mut command) } {
+        0 => Ok(()),
+        _ => Err(Error::last()),
     }
+}
+
+/// Makes the driver carry out a request for the region `mr` of the context `fd`.
+pub(crate) fn call<R: Request>(fd: c_int, mr: u32, request: &R) -> Result<RawState, Error> {
+    let mut state = RawState::default();
+    let attrs = [
+        attr(ATTR_MR, 0, u64::from(mr)),
+        attr(ATTR_REQUEST, size_of::<R>(), request as *const R as u64),
+        attr(ATTR_STATE, size_of::<RawState>(), &raw mut state as u64),
+    ];
+    // SAFETY: The kernel reads the request and writes to the answer.
+    unsafe { method(fd, R::METHOD, attrs)? };
+    Ok(state)
+}
+
+/// Ties the region `mr` of the context `fd` to its queue pair `qp`.
+pub(crate) fn tie(fd: c_int, mr: u32, qp: u32, request: &Tie) -> Result<(), Error> {
+    let attrs = [
+        attr(ATTR_MR, 0, u64::from(mr)),
+        attr(ATTR_REQUEST, size_of::<Tie>(), request as *const Tie as u64),
+        attr(ATTR_QP, 0, u64::from(qp)),
+    ];
+    // SAFETY: The kernel reads the request.
+    unsafe { method(fd, METHOD_TIE, attrs) }
 }
 
 /// Bytes of a page.
