@@ -136,7 +136,7 @@ static bool rxe_copy_words(u8 *dst, const u8 *src, size_t len)
 /* False if one of the sides cannot be accessed; a part may have been copied then. Any context. */
 bool rxe_copy(void *dst, const void *src, size_t len)
 {
-	if (len >= RXE_COPY_LONG && static_cpu_has(X86_FEATURE_ERMS))
+	if (len >= RXE_COPY_LONG && cpu_feature_enabled(X86_FEATURE_ERMS))
 		return !copy_mc_to_kernel(dst, src, len);
 	return rxe_copy_words(dst, src, len);
 }
