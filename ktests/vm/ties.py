@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Regions that end with a queue pair (uapi/rxe_rs.h), through pyverbs: both sides in one process.
 
-ties.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+ties.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B ADDRESS-A ADDRESS-B CASE
 
 Case names are the functions below. In all of them b has the memory, tied to one of its queue pairs, and a uses it, through that one
 and through another.
@@ -16,13 +16,16 @@ import sys
 import threading
 import time
 
+from pyverbs.cmid import ConnParam
 from pyverbs.cq import CQ
 from pyverbs.mr import MR, MW
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
+import matrix_cm
 import uverbs
 from keys import BINDABLE, PAGE, READ, REFUSED, WRITE, bind, read, write
 from keys_rereg import ACCESS_, TRANS, page_buffer, rereg
@@ -53,11 +56,8 @@ def branches(a, b):
 def handle_of(end, peer):
     """The handle of an end's queue pair, which pyverbs does not tell: the one whose peer has that number."""
     for handle in range(4096):
-        try:
-            if uverbs.query_qp(end.ctx.cmd_fd, handle)["dest_qp_num"] == peer.qp.qp_num:
-                return handle
-        except OSError:
-            continue
+        if peer_of(end.ctx.cmd_fd, handle) == peer.qp.qp_num:
+            return handle
     raise AssertionError("no such queue pair")
 
 
@@ -340,8 +340,54 @@ def killed(names):
     assert status == 9, status
 
 
-CASES = [failed, modified, destroyed, again, windows, changed, refusals, many, race, killed]
+class CmBranch(Branch):
+    """A queue pair beside that of a connection, in its protection domain."""
+
+    def __init__(self, side, gid_index):
+        self.ctx, self.pd, self.mr, self.size, self.gid_index = side.id.context, side.id.pd, side.mr, PAGE, gid_index
+        super().__init__(self)
+
+
+def disconnected(names):
+    """A connection of the connection manager ends: by its owner, or by the peer, which the owner hears of and follows."""
+    sides, known = [], {None, 0}
+    for first in (0, 1):
+        client, server = matrix_cm.asked([names[0], names[1], names[2], *names[4:6]], matrix_cm.Side.known_queue_pair, resources=8, depth=8)
+        server.id.accept(ConnParam(resources=8, depth=8))
+        client.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
+        server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
+        a, b = End(names[0], int(names[1])), CmBranch(server, int(names[3]))
+        sides.append((a, b, client, server))
+        a.connect(b, 27, 29)
+        b.connect(a, 29, 27)
+        before = pinned()
+        mr = MR(b.pd, PAGE, ACCESS)
+        # The one queue pair of its context that has a peer, besides those made before, and the one just made.
+        known.add(a.qp.qp_num)
+        peers = {handle: peer_of(b.ctx.cmd_fd, handle) for handle in range(256)}
+        tie(b, mr, next(handle for handle, peer in peers.items() if peer not in known))
+        known.update(peers.values())
+        write(a, mr.buf, mr.rkey, 64)
+        (server, client)[first].id.disconnect()
+        if first:
+            server.wait(ce.RDMA_CM_EVENT_DISCONNECTED)
+            server.id.disconnect()
+        data = mr.read(64, 0)
+        write(a, mr.buf, mr.rkey, 64, REFUSED, seed=77)
+        assert mr.read(64, 0) == data and pinned() == before, pinned() - before
+        mr.close()
+
+
+def peer_of(fd, handle):
+    """The number of the queue pair that the one with this handle is connected to; None if there is none of this handle."""
+    try:
+        return uverbs.query_qp(fd, handle)["dest_qp_num"]
+    except OSError:
+        return None
+
+
+CASES = [disconnected, failed, modified, destroyed, again, windows, changed, refusals, many, race, killed]
 
 if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    {case.__name__: case for case in CASES}[sys.argv[7]](sys.argv[1:7])
     print("right")
