@@ -19,8 +19,9 @@ import traceback
 import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import pyverbs.enums as e
 import sending
-from status import pair, pattern
+from status import pair
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_KEEPCAPS, CAPSET, CAP_NET_RAW = 8, 126, 13
@@ -290,6 +291,25 @@ def kernel_socket(case):
     assert not tap.saw(token, (case.target, PORT))
     # The kernel may have tried again.
     case.expected = case.counter()
+
+
+def query(case):
+    """A process sees what its queue pair sends and expects, whatever it asks for; another one that was handed the queue pair asks."""
+    a, _ = pair(case.names)
+    psns = e.IBV_QP_SQ_PSN | e.IBV_QP_RQ_PSN | e.IBV_QP_DEST_QPN
+
+    def asked(mask):
+        attr, _ = a.qp.query(mask)
+        return [attr.sq_psn, attr.rq_psn, attr.dest_qp_num]
+
+    whole = asked(0)
+    assert whole[0] == 0xFFFFFE and whole[1] == 0x000123 and whole[2], whole
+    assert stranger(lambda: asked(psns)) == whole
+    assert stranger(lambda: asked(e.IBV_QP_SQ_PSN)) == [whole[0], 0, 0]
+    assert stranger(lambda: asked(e.IBV_QP_STATE)) == [0, 0, 0]
+    # As the owner again, without any privilege.
+    become_nobody()
+    assert asked(0) == asked(psns) == whole
 
 
 def forwarded(case):

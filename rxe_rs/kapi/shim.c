@@ -144,6 +144,15 @@ void rxe_path_put(struct rdma_ah_attr *attr, const struct rxe_path *path)
 	memcpy(attr->roce.dmac, path->dmac, sizeof(attr->roce.dmac));
 }
 
+/* Whether the caller is the process that made the queue pair, or may administer the network. */
+bool rxe_qp_asked_by_owner(const struct ib_qp *qp)
+{
+	struct task_struct *owner = qp->res.task;
+
+	return (owner && same_thread_group(owner, current)) ||
+	       ns_capable_noaudit(&init_user_ns, CAP_NET_ADMIN);
+}
+
 /* Driver bytes of user calls. */
 
 struct ib_ucontext *rxe_udata_ucontext(struct ib_udata *udata)

@@ -34,6 +34,8 @@ struct rxe_layout_entry {
 extern const struct rxe_layout_entry rxe_layout[];
 extern const size_t rxe_layout_len;
 
+bool rxe_qp_asked_by_owner(const struct ib_qp *qp);
+
 /* A resolved path, as plain data. */
 struct rxe_path {
 	u32 port;

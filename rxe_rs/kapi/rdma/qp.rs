@@ -293,13 +293,18 @@ impl<D: Device> QpOps<D> {
         })
     }
 
+    /// What lets others forge packets of the connection (PSNs, number of the peer's QP) is reported
+    /// to those who name it in `mask`, as programs and kernel consumers do, and to the owner. The
+    /// core's dump of all QPs (`rdma resource show qp`), which names nothing, is open to every user:
+    /// without CAP_NET_ADMIN it shows zeroes.
+    ///
     /// # Safety
     ///
     /// Called by the core with a live QP.
     pub(crate) unsafe extern "C" fn query_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
-        _mask: c_int,
+        mask: c_int,
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
         // The core hands out memory as it was freed and copies all of the answer to the user.
@@ -313,6 +318,10 @@ impl<D: Device> QpOps<D> {
             unsafe { (QpShell::<D::Qp>::slot(qp), &*qp, &mut *attr, &mut *init) };
         let report = slot.ctx.query();
         report.store(attr);
+        // SAFETY: A live QP; process context.
+        if !unsafe { bindings::rxe_qp_asked_by_owner(qp) } {
+            attr::hide_unasked(attr, mask as u32);
+        }
         init.event_handler = qp.event_handler;
         init.qp_context = qp.qp_context;
         init.send_cq = qp.send_cq;

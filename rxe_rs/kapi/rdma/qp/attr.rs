@@ -327,6 +327,20 @@ impl QpReport {
     }
 }
 
+/// Takes what identifies packets of the connection out of `attr` again, but for what `mask` (bits of
+/// `enum ib_qp_attr_mask`) names.
+pub(super) fn hide_unasked(attr: &mut bindings::ib_qp_attr, mask: u32) {
+    if mask & bindings::ib_qp_attr_mask_IB_QP_RQ_PSN == 0 {
+        attr.rq_psn = 0;
+    }
+    if mask & bindings::ib_qp_attr_mask_IB_QP_SQ_PSN == 0 {
+        attr.sq_psn = 0;
+    }
+    if mask & bindings::ib_qp_attr_mask_IB_QP_DEST_QPN == 0 {
+        attr.dest_qp_num = 0;
+    }
+}
+
 /// Bytes of `enum ib_mtu`.
 fn mtu_from_raw(raw: bindings::ib_mtu) -> Option<u32> {
     match raw {
