@@ -452,10 +452,10 @@ bool rxe_dev_has_address(struct net_device *dev, const u8 *gid)
 	return ipv6_chk_addr(dev_net(dev), &addr, dev, 1);
 }
 
-/* Whether what goes by `dev` goes by `base` below it. In an RCU read side section. */
+/* Whether what goes by `dev` goes by `base` below it, in one namespace. In an RCU read side section. */
 bool rxe_dev_is_above(const struct net_device *dev, struct net_device *base)
 {
-	return netdev_has_upper_dev_all_rcu(base, (struct net_device *)dev);
+	return rxe_dev_same_net(dev, base) && netdev_has_upper_dev_all_rcu(base, (struct net_device *)dev);
 }
 
 void rxe_skb_consume(struct sk_buff *skb)
