@@ -3,6 +3,7 @@
 
 use crate::{
     device::DeviceCtx,
+    ingress::ByNamespace,
     pager::{
         Pager,
         Queues, //
@@ -57,10 +58,10 @@ pub(crate) struct Demux {
     quarantine: SpinLockBh<Quarantine<VVec<u64>>>,
     /// QP1 of every device.
     #[pin]
-    gsi: SpinLockBh<KVec<Arc<QpCtx>>>,
+    gsi: ByNamespace<QpCtx>,
     /// All devices, for drops that belong to no QP.
     #[pin]
-    devices: SpinLockBh<KVec<Arc<DeviceCtx>>>,
+    devices: ByNamespace<DeviceCtx>,
     /// Devices and QPs hold the demultiplexer: when it goes, they are gone. Last.
     _token: ExitToken,
 }
@@ -112,8 +113,8 @@ impl Demux {
             qps <- RcuTable::new(),
             quarantine <- new_spinlock_bh!(quarantine, "Demux::quarantine"),
             _token: token,
-            gsi <- new_spinlock_bh!(KVec::new(), "Demux::gsi"),
-            devices <- new_spinlock_bh!(KVec::new(), "Demux::devices"),
+            gsi <- ByNamespace::new(),
+            devices <- ByNamespace::new(),
         }))
     }
 
@@ -136,7 +137,7 @@ impl Demux {
     /// Lets packets find `qp`.
     pub(crate) fn publish(&self, qp: &Arc<QpCtx>) -> Result {
         match qp.service {
-            Service::Gsi => add(&self.gsi, qp.clone()),
+            Service::Gsi => self.gsi.add(qp.dev.netdev.net(), qp.clone()),
             // Its number stays reserved: packets do not find it.
             Service::Raw => qp.dev.raw.add(&qp.dev, qp),
             _ => self.qps.publish(qp.qpn, qp.clone()),
@@ -146,7 +147,7 @@ impl Demux {
     /// Packets no longer find `qp`.
     pub(crate) fn withdraw(&self, qp: &Arc<QpCtx>) {
         match qp.service {
-            Service::Gsi => return remove(&self.gsi, qp),
+            Service::Gsi => return self.gsi.remove(qp),
             Service::Raw => qp.dev.raw.remove(qp),
             _ => {}
         }
@@ -156,12 +157,12 @@ impl Demux {
 
     /// Adds a device.
     pub(crate) fn add_device(&self, dev: &Arc<DeviceCtx>) -> Result {
-        add(&self.devices, dev.clone())
+        self.devices.add(dev.netdev.net(), dev.clone())
     }
 
-    /// Removes a device.
+    /// Removes a device. Process context.
     pub(crate) fn remove_device(&self, dev: &Arc<DeviceCtx>) {
-        remove(&self.devices, dev);
+        self.devices.remove_sync(dev);
     }
 
     /// Takes one received buffer: a packet or a train of them.
@@ -181,87 +182,26 @@ impl Demux {
 
     /// Counts a drop for the device that `segment` came in by.
     pub(crate) fn count_drop(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard, reason: DropReason) {
-        let devices = self.devices.lock();
-        if let Some(dev) = ingress(&devices, |dev| dev, segment, rcu) {
+        if let Some(dev) = self.device_of(segment, rcu) {
             dev.counters.drop(reason);
         }
     }
 
     /// The device that `segment` came in by.
-    pub(crate) fn device_of(
-        &self,
+    pub(crate) fn device_of<'g>(
+        &'g self,
         segment: &RxSegment<'_>,
-        rcu: &rcu::Guard,
-    ) -> Option<Arc<DeviceCtx>> {
-        let devices = self.devices.lock();
-        ingress(&devices, |dev| dev, segment, rcu).cloned()
+        rcu: &'g rcu::Guard,
+    ) -> Option<&'g Arc<DeviceCtx>> {
+        self.devices.of(segment, rcu, |dev| dev)
     }
 
     /// QP1 of the device that `segment` came in by.
-    pub(crate) fn find_gsi(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> Option<Arc<QpCtx>> {
-        let list = self.gsi.lock();
-        ingress(&list, |qp| &qp.dev, segment, rcu).cloned()
+    pub(crate) fn find_gsi<'g>(
+        &'g self,
+        segment: &RxSegment<'_>,
+        rcu: &'g rcu::Guard,
+    ) -> Option<&'g Arc<QpCtx>> {
+        self.gsi.of(segment, rcu, |qp| &qp.dev)
     }
-}
-
-/// The first of `list` whose device is on the very network device that `segment` came in by; else,
-/// since packets of a host to itself come by another one, on the one that has its destination
-/// address; else one that it may have come in by.
-fn ingress<'a, T>(
-    list: &'a [Arc<T>],
-    device: impl Fn(&T) -> &DeviceCtx,
-    segment: &RxSegment<'_>,
-    rcu: &rcu::Guard,
-) -> Option<&'a Arc<T>> {
-    let mut each = list.iter();
-    each.find(|item| device(item).netdev.id() == segment.netdev())
-        .or_else(|| {
-            let to = segment.destination();
-            let mut each = list.iter();
-            each.find(|item| {
-                let dev = device(item);
-                dev.is_ingress(segment, rcu) && dev.netdev.has_address(&to)
-            })
-        })
-        .or_else(|| {
-            let mut each = list.iter();
-            each.find(|item| device(item).is_ingress(segment, rcu))
-        })
-}
-
-/// Appends to a list; allocates outside the lock.
-fn add<T>(list: &SpinLockBh<KVec<Arc<T>>>, value: Arc<T>) -> Result {
-    loop {
-        let want = {
-            let mut list = list.lock();
-            if list.len() < list.capacity() {
-                let pushed = list.push_within_capacity(value);
-                return pushed.map_err(|_| ENOMEM);
-            }
-            list.len() + 8
-        };
-        let mut larger = KVec::with_capacity(want, GFP_KERNEL)?;
-        let old = {
-            let mut list = list.lock();
-            if larger.capacity() > list.len() {
-                for item in list.iter() {
-                    let _ = larger.push_within_capacity(item.clone());
-                }
-                core::mem::replace(&mut *list, larger)
-            } else {
-                larger
-            }
-        };
-        drop(old);
-    }
-}
-
-/// Removes from a list; drops outside the lock.
-fn remove<T>(list: &SpinLockBh<KVec<Arc<T>>>, value: &Arc<T>) {
-    let removed = {
-        let mut list = list.lock();
-        let at = list.iter().position(|item| Arc::ptr_eq(item, value));
-        at.and_then(|at| list.remove(at).ok())
-    };
-    drop(removed);
 }

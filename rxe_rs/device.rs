@@ -17,6 +17,7 @@ use crate::{
         MAX_CQE, //
     },
     demux::Demux,
+    gids::Gids,
     mcast::{
         self,
         Groups, //
@@ -144,6 +145,9 @@ pub(crate) struct DeviceCtx {
     pub(crate) mrs: Mrs,
     #[pin]
     pub(crate) ahs: RcuTable<AhPath>,
+    /// Its unicast addresses.
+    #[pin]
+    pub(crate) gids: Gids,
     /// Members of multicast groups.
     #[pin]
     pub(crate) groups: Groups,
@@ -187,6 +191,7 @@ impl DeviceCtx {
                 pkey_editor <- new_mutex!((), "DeviceCtx::pkey_editor"),
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),
+                gids <- Gids::new(),
                 groups <- Groups::new(),
                 backlog: Backlog::new()?,
                 raw <- raw,
@@ -281,11 +286,13 @@ impl Device for DeviceCtx {
         c"0.1.0"
     }
 
-    fn add_gid(&self, _gid: &GidEntry) -> Result {
-        Ok(())
+    fn add_gid(&self, gid: &GidEntry) -> Result {
+        self.gids.add(gid)
     }
 
-    fn del_gid(&self, _gid: &GidEntry) {}
+    fn del_gid(&self, gid: &GidEntry) {
+        self.gids.remove(gid);
+    }
 
     fn reset_qkey_violations(&self) {
         self.counters.reset_bad_qkey();

@@ -8,6 +8,7 @@
 
 use crate::{
     device::DeviceCtx,
+    gids::hash,
     qp::QpCtx, //
 };
 use kernel::{
@@ -61,11 +62,8 @@ pub(crate) struct Groups {
 
 /// First row of a group.
 fn first_row(group: &Gid) -> u32 {
-    // FNV-1a; the rows of a hash are numbered by the lowest bits.
-    let hash = group.0.iter().fold(0x811c_9dc5u32, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    });
-    (hash ^ hash.wrapping_shl(13)) & !(MAX_MEMBERS.wrapping_sub(1))
+    // The rows of a hash are numbered by the lowest bits.
+    hash(group) & !(MAX_MEMBERS.wrapping_sub(1))
 }
 
 impl Groups {

@@ -8,6 +8,8 @@ mod cq;
 mod demux;
 mod device;
 mod events;
+mod gids;
+mod ingress;
 mod mcast;
 mod mr;
 mod mw;

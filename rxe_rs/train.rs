@@ -130,7 +130,7 @@ impl<'g> Train<'g> {
         let Some(qp) = self.demux.find_gsi(segment, self.guard) else {
             return self.demux.count_drop(segment, self.guard, DropReason::NoQp);
         };
-        match Stop::open(self.guard, segment, &qp) {
+        match Stop::open(self.guard, segment, qp) {
             Ok(mut stop) => {
                 stop.take(self.now, segment, packet);
                 stop.close(self.guard);
@@ -191,6 +191,12 @@ impl<'g> Stop<'g> {
         if !qp.dev.is_ingress(segment, guard) {
             return Err(DropReason::BadPeer);
         }
+        // Connections compare it with their own (see `admit`); here any of the device's will do.
+        let destination = Gid(segment.destination());
+        let connected = matches!(qp.service, Service::Rc | Service::Uc);
+        if !connected && !destination.is_multicast() && !qp.dev.gids.holds(&destination, guard) {
+            return Err(DropReason::NoGid);
+        }
         let core = qp.core.lock();
         if core.dead {
             return Err(DropReason::NoQp);
@@ -201,7 +207,7 @@ impl<'g> Stop<'g> {
             core,
             path: Path {
                 source: Gid(segment.source()),
-                destination: Gid(segment.destination()),
+                destination,
             },
             packets: 0,
             bytes: 0,

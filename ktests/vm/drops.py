@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Bad packets against live queue pairs: every defect is dropped silently, counted under its own name, and harms nobody.
 
-drops.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B FROM-ADDRESS TO-ADDRESS CASE
+drops.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B FROM-ADDRESS TO-ADDRESS CASE [ARGUMENT …]
 
 The packets are UDP datagrams of an ordinary socket in network namespace a, written by hand; TO-ADDRESS belongs to DEVICE-B.
 """
@@ -187,6 +187,20 @@ def qkeys(target):
     target.expect("rx_bad_qkey", packet(UD_SEND_ONLY, b.qp.qp_num, deth))
 
 
+def addresses(target, *others):
+    """Datagrams to addresses of the host that are no GIDs of the device, and to everybody, are for no queue pair of it."""
+    _, b, _ = datagrams(target.names)
+    deth = struct.pack(">II", 0x0B0B0B0B, 7)
+    own = target.to
+    target.socket.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    for qpn in (b.qp.qp_num, 1):
+        for other in others:
+            target.to = (other, PORT)
+            target.expect("rx_no_gid", packet(UD_SEND_ONLY, qpn, deth + bytes(256)))
+    target.to = own
+    target.expect("rx_bad_icrc", packet(UD_SEND_ONLY, b.qp.qp_num, deth + bytes(256)))
+
+
 def checksums(target):
     """From the peer's own address, with the right keys, to the right queue pair: only the checksum is wrong."""
     a, b = pair(target.names)
@@ -225,4 +239,4 @@ def garbage(target):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[7]](Target(sys.argv[1:7]))
+    globals()[sys.argv[7]](Target(sys.argv[1:7]), *sys.argv[8:])

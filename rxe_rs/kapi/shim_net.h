@@ -115,7 +115,6 @@ struct rxe_piece {
 int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx);
 bool rxe_dev_same_net(const struct net_device *dev,
 		      const struct net_device *other);
-bool rxe_dev_has_address(struct net_device *dev, const u8 *gid);
 bool rxe_dev_is_above(const struct net_device *dev, struct net_device *base);
 u32 rxe_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
 		  struct rxe_piece *out);

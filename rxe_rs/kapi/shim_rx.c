@@ -440,18 +440,6 @@ bool rxe_dev_same_net(const struct net_device *dev,
 	return net_eq(dev_net(dev), dev_net(other));
 }
 
-/* Whether the address, an IPv4 one in its mapped form, is one of the device's own. */
-bool rxe_dev_has_address(struct net_device *dev, const u8 *gid)
-{
-	struct in6_addr addr;
-
-	memcpy(&addr, gid, sizeof(addr));
-	if (ipv6_addr_v4mapped(&addr))
-		return inet_dev_addr_type(dev_net(dev), dev,
-					  addr.s6_addr32[3]) == RTN_LOCAL;
-	return ipv6_chk_addr(dev_net(dev), &addr, dev, 1);
-}
-
 /* Whether what goes by `dev` goes by `base` below it, in one namespace. In an RCU read side section. */
 bool rxe_dev_is_above(const struct net_device *dev, struct net_device *base)
 {

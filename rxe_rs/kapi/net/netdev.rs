@@ -86,12 +86,6 @@ impl NetDev {
         unsafe { bindings::rxe_dev_type(self.as_ptr()) }
     }
 
-    /// True if `gid` is an address of this very device. Any context.
-    pub fn has_address(&self, gid: &[u8; 16]) -> bool {
-        // SAFETY: As in `net`; 16 bytes are read.
-        unsafe { bindings::rxe_dev_has_address(self.as_ptr(), gid.as_ptr()) }
-    }
-
     /// True for a VLAN device.
     pub fn is_vlan(&self) -> bool {
         // SAFETY: As in `net`.

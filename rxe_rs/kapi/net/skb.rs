@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Received buffers: one datagram, or a train of datagrams of one flow.
 
-use super::netdev::{DevId, NetDev};
+use super::netdev::{DevId, NetDev, NetId};
 use super::{ipv4_id, set_ipv4_id, set_lengths, v4_mapped, HEADERS_V4, HEADERS_V6};
 use crate::bindings;
 use core::cell::Cell;
@@ -341,7 +341,16 @@ impl<'a> RxSegment<'a> {
         self.skb.is_loopback()
     }
 
-    /// True if the network device it came in by is above `base`: a VLAN device, a bridge, a bond.
+    /// The network namespace that received it.
+    #[inline]
+    pub fn net(&self) -> NetId {
+        // SAFETY: The buffer keeps its device alive.
+        NetId(unsafe { bindings::rxe_dev_net_id(self.skb.rx.dev) })
+    }
+
+    /// True if the network device it came in by is above `base`, in the same namespace: a VLAN
+    /// device, a bridge, a bond. One that is in another namespace is not: what comes by it is that
+    /// namespace's, whose addresses and firewall are others.
     pub fn is_above(&self, base: &NetDev, _rcu: &rcu::Guard) -> bool {
         // SAFETY: The buffer keeps its device alive, the reference the other one; the guard shows
         // that this is a read side section.
