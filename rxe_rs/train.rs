@@ -275,8 +275,15 @@ impl<'g> Stop<'g> {
             Service::Ud | Service::Gsi => Transport::Ud,
             Service::Raw => return Err(DropReason::WrongTransport),
         };
+        let own = core.engine.attrs.mtu.bytes();
+        // The port may carry more by now than when a datagram queue pair was made ready.
+        let mtu = match transport {
+            Transport::Ud => own.max(dev.active_mtu().bytes()),
+            _ => own,
+        };
         let facts = QpFacts {
             transport,
+            mtu: usize::try_from(mtu).unwrap_or(0),
             qpn: Qpn::new(qp.qpn),
             pkey: dev.pkey(core.pkey_index),
             qkey: core.engine.attrs.qkey,

@@ -18,6 +18,8 @@ import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.qp import QPAttr
 from pyverbs.wr import SendWR
+import sending
+from guard import icrc
 from status import End, pair, pattern
 
 PORT = 4791
@@ -37,6 +39,9 @@ class Target:
             self.socket = socket.socket(family, socket.SOCK_DGRAM)
             os.setns(here.fileno(), os.CLONE_NEWNET)
         self.socket.bind((argv[4], 0))
+        self.source = argv[4]
+        if family == socket.AF_INET:
+            self.socket.setsockopt(socket.IPPROTO_IP, sending.IP_MTU_DISCOVER, sending.IP_PMTUDISC_DO)
         self.to = (argv[5], PORT)
 
     def counters(self):
@@ -47,6 +52,18 @@ class Target:
                 with open(f"{folder}/{name}", encoding="ascii") as file:
                     values[name] = int(file.read())
         return values
+
+    def intact(self, damaged):
+        """The packet with the right checksum."""
+        data = damaged[:-4]
+        return data + icrc(self.source, self.to[0], self.socket.getsockname()[1], data)
+
+    def soon(self, counter, value):
+        """Waits for a counter of protocol events. The core shows old values for some time."""
+        deadline = time.monotonic() + 5
+        while (seen := self.counters()[counter]) != value:
+            assert time.monotonic() < deadline, f"{counter} is {seen}, expected {value}"
+            time.sleep(0.01)
 
     def throw(self, *packets):
         """Sends packets; returns which drop counters rose, and by how much."""
@@ -93,6 +110,10 @@ def lengths(target):
     target.expect("rx_too_short", b"", b"x", bth(RC_SEND_ONLY, qpn)[:11], packet(0x0A, qpn, b"\0" * 12))
     # Padding that is longer than the payload, and a payload that is no multiple of four with it.
     target.expect("rx_bad_length", packet(RC_SEND_ONLY, qpn, b"", pad=3), packet(RC_SEND_ONLY, qpn, b"abcde", pad=1))
+    # Payload where there is none.
+    reth = struct.pack(">QII", b.mr.buf, b.mr.rkey, 64)
+    target.expect("rx_bad_length", packet(0x0C, qpn, reth + b"abcd"), packet(ACKNOWLEDGE, qpn, b"\x1f\0\0\1abcd"),
+                  packet(0x81, qpn, b"\0" * 12))
     works(a, b)
 
 
@@ -131,7 +152,11 @@ def pkeys(target):
     qpn = b.qp.qp_num
     before = b.ctx.query_port(1).bad_pkey_cntr
     wrong = (0x0000, 0x8000, 0x0001, 0x8001, 0x7FFE, 0xFFFE)
-    target.expect("rx_bad_pkey", *[packet(RC_SEND_ONLY, qpn, pkey=k) for k in wrong])
+    packets = [packet(RC_SEND_ONLY, qpn, pkey=k) for k in wrong]
+    target.expect("rx_bad_pkey", *[target.intact(one) for one in packets])
+    assert b.ctx.query_port(1).bad_pkey_cntr == before + len(wrong), "bad_pkey_cntr"
+    # What is damaged on the way, or made by somebody who does not know how, is no violation.
+    target.expect("rx_bad_icrc", *packets)
     assert b.ctx.query_port(1).bad_pkey_cntr == before + len(wrong), "bad_pkey_cntr"
     # A limited member of our partition passes this check and fails a later one.
     target.expect("rx_bad_icrc", packet(RC_SEND_ONLY, qpn, pkey=0x7FFF))
@@ -184,7 +209,39 @@ def qkeys(target):
     b.complete()
     assert b.mr.read(100, 40) == pattern(100, 4), "data differ"
     deth = struct.pack(">II", 0x0B0B0B0B, 7)
-    target.expect("rx_bad_qkey", packet(UD_SEND_ONLY, b.qp.qp_num, deth))
+    wrong = packet(UD_SEND_ONLY, b.qp.qp_num, deth)
+    before = violations()
+    target.expect("rx_bad_qkey", target.intact(wrong))
+    target.expect("rx_bad_icrc", wrong)
+    assert violations() == before + 1, "qkey_viol_cntr"
+    # Longer than what the port carries; it comes in pieces.
+    long = packet(UD_SEND_ONLY, b.qp.qp_num, struct.pack(">II", 0x0A0A0A0A, 7) + pattern(1400))
+    target.expect("rx_bad_length", target.intact(long))
+    b.quiet(0.1)
+
+
+def blind(target):
+    """Everything is right but the PSN. Far ahead nobody answers; somewhat ahead the first of many copies gets a NAK, which the peer
+    knows to have nothing to do with it, and the connection goes on."""
+    a, b = pair(target.names)
+    qpn = b.qp.qp_num
+    before = target.counters()
+    for psn in (0x500000, 0x7FFFFD):
+        target.socket.sendto(target.intact(packet(RC_SEND_ONLY, qpn, pattern(100), psn=psn)), target.to)
+    target.soon("implausible_psn", before["implausible_psn"] + 2)
+    works(a, b)
+    for _ in range(50):
+        target.socket.sendto(target.intact(packet(RC_SEND_ONLY, qpn, pattern(100), psn=0x000400)), target.to)
+    target.soon("out_of_seq_request", before["out_of_seq_request"] + 50)
+    naks = target.counters()["send_seq_err"] - before["send_seq_err"]
+    assert 1 <= naks <= 12, f"{naks} NAKs for 50 copies"
+    works(a, b)
+    # An answer that fits nothing.
+    for psn in (0xFFFFFD, 0x000123):
+        target.socket.sendto(target.intact(packet(ACKNOWLEDGE, qpn, b"\x62\0\0\1", psn=psn)), target.to)
+    target.soon("stray_ack", before["stray_ack"] + 2)
+    works(b, a)
+    assert a.state() == e.IBV_QPS_RTS and b.state() == e.IBV_QPS_RTS
 
 
 def addresses(target, *others):

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Admission of a packet to a queue pair: transport, partition, identity, checksum, in this
+//! Admission of a packet to a queue pair: transport, length, partition, identity, checksum, in this
 //! order, each failure with its own reason.
 //!
 //! The cheap comparisons come first; the checksum, which reads the whole packet, last. Nothing is
-//! queued before all of them have passed.
+//! queued before all of them have passed. A wrong P_Key or Q_Key is a violation that management
+//! hears of (IBTA vol1 10.9.4, 10.2.5), so it is one only in a packet whose checksum is right.
 
 use super::{pkey, qkey};
 use crate::drop::DropReason;
 use crate::ids::{Gid, PKey, QKey, Qpn};
-use crate::wire::{Packet, Transport};
+use crate::wire::opcode::PayloadRule;
+use crate::wire::{Operation, Packet, Transport};
 
 /// What a queue pair accepts; a copy of the few attributes that admission compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpFacts {
     /// Transport service of the queue pair.
     pub transport: Transport,
+    /// Greatest payload of a packet, in bytes.
+    pub mtu: usize,
     /// Its number: the GSI takes any key of the table, others only their own.
     pub qpn: Qpn,
     /// Its P_Key.
@@ -50,8 +54,20 @@ impl<'a> Admitted<'a> {
     }
 }
 
-/// The checks of [`admit`] except the checksum: for callers that verify one checksum for several
-/// queue pairs (multicast).
+/// Whether the payload is as long as the opcode allows (IBTA vol1 9.2.1). A request of a connection
+/// that is not is for the engine to answer: the peer hears of it.
+#[inline]
+fn fits(packet: &Packet<'_>, mtu: usize) -> bool {
+    let opcode = packet.opcode();
+    let rule = opcode.payload_rule();
+    let by_engine = match rule {
+        PayloadRule::Exactly(_) => opcode.operation() == Operation::AtomicWrite,
+        _ => opcode.transport() != Transport::Ud,
+    };
+    by_engine || rule.allows(packet.payload_len(), mtu)
+}
+
+/// The checks of [`admit`] except the checksum.
 ///
 /// # Errors
 ///
@@ -68,6 +84,9 @@ pub fn matches(
     let notice = matches!(bth.opcode.transport(), Transport::Cnp);
     if !notice && bth.opcode.transport() != qp.transport {
         return Err(DropReason::WrongTransport);
+    }
+    if !fits(packet, qp.mtu) {
+        return Err(DropReason::BadLength);
     }
     let pkey_good = if qp.qpn == Qpn::GSI {
         pkey_in_table(bth.pkey)
@@ -101,7 +120,8 @@ pub fn matches(
 
 /// Admits `packet` to the queue pair described by `qp`.
 ///
-/// `pkey_in_table` is asked only for the GSI; `icrc_good` only if everything else has passed.
+/// `pkey_in_table` is asked only for the GSI; `icrc_good` if everything else has passed, or if a
+/// violation is to be reported.
 ///
 /// # Errors
 ///
@@ -114,9 +134,14 @@ pub fn admit<'a>(
     pkey_in_table: impl FnOnce(PKey) -> bool,
     icrc_good: impl FnOnce(&Packet<'a>) -> bool,
 ) -> Result<Admitted<'a>, DropReason> {
-    matches(&packet, qp, path, pkey_in_table)?;
-    if !icrc_good(&packet) {
-        return Err(DropReason::BadIcrc);
+    let reason = match matches(&packet, qp, path, pkey_in_table) {
+        Ok(()) => None,
+        Err(reason @ (DropReason::BadPKey | DropReason::BadQKey)) => Some(reason),
+        Err(reason) => return Err(reason),
+    };
+    match reason {
+        _ if !icrc_good(&packet) => Err(DropReason::BadIcrc),
+        Some(reason) => Err(reason),
+        None => Ok(Admitted { packet }),
     }
-    Ok(Admitted { packet })
 }

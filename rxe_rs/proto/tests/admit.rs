@@ -11,6 +11,7 @@ const OWN: Gid = Gid::from_v4([10, 0, 0, 2]);
 fn facts(transport: Transport) -> QpFacts {
     QpFacts {
         transport,
+        mtu: 1024,
         qpn: Qpn::new(0x11),
         pkey: PKey::DEFAULT,
         qkey: QKey(0x1111),
@@ -37,6 +38,9 @@ fn run_to(
         headers = headers.deth(QKey(qkey), Qpn::new(5));
     }
     let mut bytes = headers.as_slice().to_vec();
+    if bth.opcode == Opcode::CNP {
+        bytes.extend([0; 16]);
+    }
     bytes.extend([0; 4]);
     let packet = Packet::parse(&bytes, bytes.len()).unwrap();
     let path = Path {
@@ -81,13 +85,18 @@ fn order_of_the_checks() {
     let stranger = Gid::from_v4([10, 9, 9, 9]);
     let qp = facts(Transport::Ud);
     let bad = |reason| (Some(reason), false);
+    // A violation is reported only of a packet that is intact.
+    let violation = |reason| (Some(reason), true);
+    let damaged = (Some(DropReason::BadIcrc), true);
     assert_eq!(
         run(bth, 0, &facts(Transport::Rc), PEER, false),
         bad(DropReason::WrongTransport)
     );
-    assert_eq!(run(bth, 0, &qp, PEER, false), bad(DropReason::BadPKey));
+    assert_eq!(run(bth, 0, &qp, PEER, false), damaged);
+    assert_eq!(run(bth, 0, &qp, PEER, true), violation(DropReason::BadPKey));
     bth.pkey = PKey(0x7fff);
-    assert_eq!(run(bth, 0, &qp, PEER, false), bad(DropReason::BadQKey));
+    assert_eq!(run(bth, 0, &qp, PEER, false), damaged);
+    assert_eq!(run(bth, 0, &qp, PEER, true), violation(DropReason::BadQKey));
     assert_eq!(
         run(bth, 0x1111, &qp, stranger, false),
         (Some(DropReason::BadIcrc), true)
@@ -108,7 +117,52 @@ fn order_of_the_checks() {
     );
     assert_eq!(run(bth, 0, &qp, PEER, true), (None, true));
     bth.pkey = PKey(0xfffe);
-    assert_eq!(run(bth, 0, &qp, PEER, true), bad(DropReason::BadPKey));
+    assert_eq!(run(bth, 0, &qp, PEER, true), violation(DropReason::BadPKey));
+}
+
+/// Every opcode with every length up to beyond the MTU: packets without payload have none, datagrams
+/// no more than the MTU; what else a connection's requests may have the engine says.
+#[test]
+fn payloads_have_their_length() {
+    for code in 0..=255u8 {
+        let Some(opcode) = Opcode::parse(code) else {
+            continue;
+        };
+        let transport = match opcode.transport() {
+            Transport::Cnp => Transport::Rc,
+            other => other,
+        };
+        let qp = facts(transport);
+        for len in (0..=1100usize).step_by(4) {
+            let bth = Bth::new(opcode, Qpn::new(0x11), Psn::new(0));
+            let mut bytes = bth.emit().to_vec();
+            bytes.resize(opcode.header_len(), 0);
+            if transport == Transport::Ud {
+                let headers = Headers::new(bth).deth(QKey(0x1111), Qpn::new(5));
+                bytes[..headers.as_slice().len()].copy_from_slice(headers.as_slice());
+            }
+            bytes.resize(bytes.len() + len + 4, 0);
+            let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+            let path = Path {
+                source: PEER,
+                destination: OWN,
+            };
+            let reason = admit(packet, &qp, &path, |_| false, |_| true).err();
+            let fits = match opcode.operation() {
+                Operation::AtomicWrite => true,
+                Operation::Cnp => len == 16,
+                Operation::ReadRequest
+                | Operation::CmpSwap
+                | Operation::FetchAdd
+                | Operation::Flush
+                | Operation::Acknowledge
+                | Operation::AtomicAck => len == 0,
+                _ => transport != Transport::Ud || len <= 1024,
+            };
+            let expected = (!fits).then_some(DropReason::BadLength);
+            assert_eq!(reason, expected, "{opcode:?} {len}");
+        }
+    }
 }
 
 #[test]
@@ -124,7 +178,7 @@ fn the_gsi_takes_any_key_of_the_table() {
     bth.pkey = PKey(0x8003);
     assert_eq!(
         run(bth, QKey::GSI.0, &qp, PEER, true),
-        (Some(DropReason::BadPKey), false)
+        (Some(DropReason::BadPKey), true)
     );
 }
 
