@@ -245,6 +245,20 @@ void rxe_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
 		  queue, ib_wc_status_msg(status));
 }
 
+/*
+ * Strangers decide how often this is called, so one line in a minute of the whole module has to do;
+ * the counters have the rest.
+ */
+void rxe_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter)
+{
+	static struct ratelimit_state limit =
+		RATELIMIT_STATE_INIT_FLAGS("rxe_suspect", 60 * HZ, 1, RATELIMIT_MSG_ON_RELEASE);
+
+	if (__ratelimit(&limit))
+		ibdev_notice(dev, "QP %u: packets that do not fit the connection (%s): see rxectl doctor\n",
+			     qpn, counter);
+}
+
 bool rxe_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);

@@ -121,6 +121,7 @@ void rxe_device_dbg_error(const struct ib_device *dev, const char *operation,
 			  int error);
 void rxe_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
 		       u32 status);
+void rxe_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter);
 bool rxe_device_try_get(struct ib_device *dev);
 unsigned int rxe_num_vectors(void);
 unsigned int rxe_vector_cpu(unsigned int vector);

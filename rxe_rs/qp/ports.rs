@@ -265,6 +265,13 @@ impl Ports for QpPorts<'_, '_> {
             bound: self.bound,
         };
         tally.each(|counters| counters.count(what));
+        let suspect = match what {
+            Count::SuspectAck => c"suspect_ack",
+            Count::SuspectNak => c"suspect_nak",
+            Count::ImplausiblePsn => c"implausible_psn",
+            _ => return,
+        };
+        self.dev().handle.suspect(self.ctx.qpn, suspect);
     }
 }
 

@@ -171,6 +171,13 @@ impl DeviceHandle {
         unsafe { bindings::rxe_device_dbg_wc(self.raw.as_ptr(), qpn, queue, status) };
     }
 
+    /// Logs that queue pair `qpn` gets packets which do not fit its connection, at most once a minute.
+    /// Any context.
+    pub fn suspect(&self, qpn: u32, counter: &'static CStr) {
+        // SAFETY: The device is alive by the type invariant, and the name is a C string.
+        unsafe { bindings::rxe_device_suspect(self.raw.as_ptr(), qpn, counter.as_char_ptr()) };
+    }
+
     /// Reports `event` of the port to all consumers. Any context.
     pub fn dispatch(&self, event: PortEvent) {
         let mut raw: bindings::ib_event = pin_init::zeroed();

@@ -81,6 +81,13 @@ fn advice(name: &str) -> &'static str {
         "rx_no_mcast_group" => "nobody here is attached to the multicast group",
         "no_receive_buffer" => "a message had no receive, or one too short for it",
         "out_of_seq_request" => "packets were lost or came out of order before",
+        "suspect_ack" | "suspect_nak" => {
+            "does not fit its connection: forged, or a peer that counts messages otherwise"
+        }
+        "msn_learnt" => "a peer that counts messages otherwise",
+        "implausible_psn" => "further ahead than a peer can be: forged",
+        "foreign_duplicate" => "repeats what was never asked, or long ago: forged, or very late",
+        "needless_nak" => "taken for lost: forged packets, or a network that changes the order",
         "page_wait_dropped" => {
             "memory on demand came too late: let programs prefetch or touch it before"
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rxectl doctor`: looks for what keeps RDMA from working, each finding with its remedy.
 
+mod attack;
 mod links;
 
 use crate::cli::Doctor;

@@ -153,6 +153,53 @@ fn doctor_tells_of_refused_datagrams() {
     assert!(counters.contains("dmesg says which"), "{counters}");
 }
 
+/// A counter that strangers move: growing it is an attack, standing still a note, unless it is one
+/// that moves without them, too.
+#[test]
+fn doctor_names_an_attack() {
+    let machine = Machine::healthy("attack");
+    let counter = |name: &str| format!("/sys/class/infiniband/rxe0/ports/1/hw_counters/{name}");
+    machine.put(&counter("suspect_ack"), "0\n");
+    machine.put(&counter("rx_no_qp"), "90000\n");
+    machine.put(&counter("needless_nak"), "7\n");
+    assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
+    machine.put(&counter("suspect_ack"), "3\n");
+    let text = machine.good(&["doctor"]);
+    assert!(
+        text.contains("suspect_ack is 3, and does not grow"),
+        "{text}"
+    );
+    let counters = machine.good(&["counters"]);
+    assert!(
+        counters.contains("forged, or a peer that counts"),
+        "{counters}"
+    );
+    for name in ["suspect_ack", "implausible_psn", "rx_no_qp", "rx_bad_qkey"] {
+        let machine = Machine::healthy(&format!("attack_{name}"));
+        let path = machine.path(counter(name).trim_start_matches('/'));
+        machine.put(&counter(name), "1\n");
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let attacker = std::thread::spawn(move || {
+            for value in 1u64.. {
+                // In one piece: half a number would be none.
+                let next = path.with_extension("next");
+                fs::write(&next, format!("{}\n", value * 100)).unwrap();
+                fs::rename(&next, &path).unwrap();
+                let wait = std::time::Duration::from_millis(5);
+                if stopped.recv_timeout(wait) != Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        });
+        let wrong = machine.wrong(&[]);
+        stop.send(()).unwrap();
+        attacker.join().unwrap();
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        assert_eq!(wrong[0].0, "rxe0");
+        assert!(wrong[0].1.contains("IPsec"), "{wrong:?}");
+    }
+}
+
 #[test]
 fn doctor_reads_a_module_file() {
     let machine = Machine::healthy("module");

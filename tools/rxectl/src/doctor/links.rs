@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What may be wrong with a link: its driver, its port, its MTU, its addresses.
 
-use super::Report;
+use super::{attack, Report};
 use crate::counters::GUARD;
 use crate::device::{Device, Driver};
 use crate::host::Host;
@@ -140,4 +140,5 @@ pub(super) fn examine(host: &Host, report: &mut Report) {
         link(&status, report);
         guard(host, device, report);
     }
+    attack::examine(host, &devices, report);
 }
