@@ -4,7 +4,7 @@
  *
  * A process can map memory that the kernel cannot read, and memory can become so. What happens to each kind:
  *
- * kind				pinned (ib_umem_get)	on demand (rxe_odp_batch)
+ * kind				pinned (rxe_pin_pages)	on demand (rxe_odp_batch)
  * memfd_secret			EFAULT from GUP		EFAULT from rxe_odp_install()
  * PFN maps: VM_PFNMAP, VM_IO	EFAULT from GUP		EFAULT from HMM
  * device private		moved to RAM by fault	the same
