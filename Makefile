@@ -11,7 +11,8 @@ SUITES ?=
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools demo test test-suites test-security test-debug test-transitions check fmt fmt-check clippy audit insmod-help clean distclean shell help bench setup
+.PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz check fmt fmt-check clippy audit insmod-help \
+	clean distclean shell help bench setup
 
 all: module
 
@@ -57,6 +58,10 @@ test-debug: setup
 # Every (state, next state, set of attributes) of queue pairs, in User Mode Linux; `make test` does so too where KVM works.
 test-transitions: setup
 	@qemu/test.sh transitions
+
+# Any calls, any packets, any histories of a queue pair, for SECONDS (ktests/fuzz/README.md).
+fuzz: setup
+	@FUZZ_SECONDS="$(SECONDS)" FUZZ_SEED="$(SEED)" qemu/test.sh fuzz
 
 check: setup
 	@qemu/test.sh check

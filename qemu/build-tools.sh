@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # build-tools.sh: builds tools/ for Debian 13 in the toolchain root, in out/tools/: rxectl with its manual pages (man) and shell
-# completions (completions); librxe_rs with its headers (lib, include) and its examples (examples); also mutate, which makes hostile
-# packets for the tests.
+# completions (completions); librxe_rs with its headers (lib, include) and its examples (examples); also what the tests use: mutate,
+# which makes hostile packets, and rxe_fuzz (ktests/fuzz).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -19,6 +19,7 @@ build() { cargo build --release --locked --offline "$@"; }
 build -p rxectl -p librxe_rs
 build -p librxe_rs --example exercise
 build -p rxe_proto --features sim --example mutate
+build -p rxe_fuzz
 mkdir -p out/tools/lib out/tools/include out/tools/examples
 # A machine may be reading the old one.
 put() {
@@ -28,6 +29,7 @@ put() {
 }
 put 755 "$CARGO_TARGET_DIR/release/rxectl" rxectl
 put 755 "$CARGO_TARGET_DIR/release/examples/mutate" mutate
+put 755 "$CARGO_TARGET_DIR/release/rxe_fuzz" rxe_fuzz
 for file in librxe_rs.so librxe_rs.a; do
 	put 644 "$CARGO_TARGET_DIR/release/$file" "lib/$file"
 done

@@ -20,7 +20,8 @@ BOOT = {"RELEASE": "7.3.4", "SERIES": "7.3"}
 
 
 def options(**said):
-    given = dict(topology="netns", test=None, without=[], debug=False, suite=None, kernel=None, driver="rxe_rs", driver_b=None, uml=False, ko=[])
+    given = dict(topology="netns", test=None, without=[], debug=False, suite=None, kernel=None, driver="rxe_rs", driver_b=None, uml=False, ko=[],
+                 limit=None)
     return types.SimpleNamespace(**given | said)
 
 
@@ -62,6 +63,11 @@ class Chosen(unittest.TestCase):
             self.assertEqual(found, ["sample.one", "sample.other", "sample.near", "samples.one", "leaks.memory"])
             self.assertEqual(self.chosen(test=["*.near"], debug=True), ["sample.near", "leaks.memory"])
             self.assertEqual(self.chosen(test=["nothing"], debug=True), [])
+
+    def test_a_limit_is_for_all(self):
+        tests = tests_of("test_one() { :; }\n# timeout: 5\ntest_two() { :; }\n")
+        self.assertEqual([t.seconds for t in runner.choose(tests, options())], [60, 5])
+        self.assertEqual([t.seconds for t in runner.choose(tests, options(limit=900))], [900, 900])
 
     def test_needs_are_of_what_follows(self):
         tests = tests_of("test_one() { :; }\n# needs: tools\ntest_two() { :; }\n# needs: tools kverbs\ntest_three() { :; }\n")

@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# test.sh [check|suites|security|debug|transitions]: all tests, those that need no machine, other projects' suites (ktests/suites), those
-# that SECURITY.md names, those of the machines on the debug kernels, or every change of a queue pair's state. Ends with
+# test.sh [check|suites|security|debug|transitions|fuzz]: all tests, those that need no machine, other projects' suites (ktests/suites),
+# those that SECURITY.md names, those of the machines on the debug kernels, every change of a queue pair's state, or the fuzzers. Ends with
 # `N passed, N failed`; status 0 if none failed.
-# Logs of every step: out/test/. SUITES names some suites, KERNEL chooses the series of the full machine tests; the other one gets a short run.
+# Logs of every step: out/test/. SUITES names some suites, KERNEL chooses the series of the full machine tests; the other one gets a short
+# run. FUZZ_SECONDS says how long each fuzzer goes on (default 300), FUZZ_SEED what it begins with; FUZZ_KERNEL=uml takes the kernel
+# without checks for bad accesses.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -78,7 +80,7 @@ trap 'for pid in $lanes; do kill_tree "$pid"; done; exit 130' INT TERM
 driver=${DRIVER:-rxe_rs}
 series_of() { "$here/in-root.sh" "$here/kernel.py" show $1 | sed -n 's/^SERIES=//p'; }
 main=$(series_of "${KERNEL:-}")
-if [ "$driver" = rxe_rs ] && [ "$mode" != debug ] && [ "$mode" != transitions ]; then
+if [ "$driver" = rxe_rs ] && [ "$mode" != debug ] && [ "$mode" != transitions ] && [ "$mode" != fuzz ]; then
 	step module "$here/build-module.sh" -k "$main"
 fi
 
@@ -189,7 +191,37 @@ locks_checked() (
 		--without ulp.rds
 )
 
+# The fuzzers, each for as long: of the user interface with feedback, of packets and rings in a machine, of the engine on the host.
+fuzz_seconds=${FUZZ_SECONDS:-300}
+fuzz_seed=${FUZZ_SEED:-$$}
+fuzz_interface() (
+	if [ "${FUZZ_KERNEL:-}" = uml ]; then
+		set -- -u uml ''
+	else
+		set -- -d debug --debug
+	fi
+	step module-fuzz "$here/build-module.sh" "$1" -k "$main" -o "$clone/out/fuzz-$2-$main" "$clone" RXE_COVERAGE=1 modules
+	set -f
+	# shellcheck disable=SC2086
+	step vm-fuzz "$here/run" --uml $3 --kernel "$main" --ko "$clone/out/fuzz-$2-$main/rxe_rs.ko" \
+		--ko "$clone/out/fuzz-$2-$main/ktests/fuzz/cover/rxe_cover.ko" --set RXE_SEED="$fuzz_seed" --set RXE_SECONDS="$fuzz_seconds" \
+		--set RXE_PACKETS=$((fuzz_seconds * 1000)) --limit $((fuzz_seconds * 4 + 300)) --test 'fuzz.*' hostile.packets hostile.rings
+)
+fuzz_engine() (
+	step fuzz-engine "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" RXE_FUZZ_SECS="$fuzz_seconds" RXE_FUZZ_SEED="$fuzz_seed" \
+		cargo test -p rxe_proto --locked --offline --test fuzz
+	# Cases of the simulator that chance chooses: about as many per second as are run there.
+	step fuzz-simulator "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" PROPTEST_CASES=$((fuzz_seconds * 10 + 256)) \
+		cargo test -p rxe_proto --locked --offline
+)
+
 case $mode in
+fuzz)
+	say "RXE_SEED=$fuzz_seed"
+	[ "${FUZZ_KERNEL:-}" = uml ] || step kernel-uml-debug "$here/in-root.sh" "$here/kernel_build.py" ensure uml-debug "$main"
+	step tools "$here/build-tools.sh"
+	together fuzz_interface fuzz_engine
+	;;
 check)
 	without_machine
 	;;

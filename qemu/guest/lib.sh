@@ -82,7 +82,9 @@ load_here() {
 	grep -q "^$1 " /proc/modules && return 0
 	if [ -e "/share/$1.ko" ]; then
 		local d
-		for d in $(modinfo -F depends "/share/$1.ko" | tr , ' '); do modprobe "$d" || return; done
+		for d in $(modinfo -F depends "/share/$1.ko" | tr , ' '); do
+			if [ -e "/share/$d.ko" ]; then load_here "$d"; else modprobe "$d"; fi || return
+		done
 		insmod "/share/$1.ko"
 	else
 		modprobe "$1"

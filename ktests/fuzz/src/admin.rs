@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What administrators do: attributes of sysfs, RDMA netlink, links, network devices; and what
+//! anybody may read of it.
+
+use crate::exec::{Body, Worker};
+use crate::sys;
+use crate::world::{Kind, X_QPN};
+
+type Args = [u32; 8];
+
+const NLDEV: u16 = 5 << 10;
+const REQUEST_ACK: u16 = 5;
+const REQUEST_DUMP: u16 = 0x301;
+
+/// Attributes of `rdma_netlink.h`.
+mod attr {
+    pub const DEV_INDEX: u16 = 1;
+    pub const DEV_NAME: u16 = 2;
+    pub const PORT_INDEX: u16 = 3;
+    pub const NDEV_NAME: u16 = 51;
+    pub const LINK_TYPE: u16 = 65;
+    pub const STAT_MODE: u16 = 74;
+    pub const STAT_RES: u16 = 75;
+    pub const STAT_AUTO_MASK: u16 = 76;
+    pub const STAT_COUNTER_ID: u16 = 79;
+    pub const RES_LQPN: u16 = 21;
+}
+
+fn attribute(kind: u16, data: &[u8]) -> Vec<u8> {
+    let mut out = Body::new()
+        .bytes(&((4 + data.len()) as u16).to_ne_bytes())
+        .bytes(&kind.to_ne_bytes())
+        .bytes(data)
+        .0;
+    out.resize(out.len().next_multiple_of(4), 0);
+    out
+}
+
+/// All files below a folder of sysfs that belong to a device, not to others.
+pub fn attributes(folder: &str, depth: u32, found: &mut Vec<String>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path().to_string_lossy().into_owned();
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_dir() && depth > 0 {
+            attributes(&path, depth - 1, found);
+        } else if kind.is_file() {
+            found.push(path);
+        }
+    }
+}
+
+impl Worker {
+    /// Reads an attribute.
+    pub fn sysfs(&self, a: &Args) -> Result<i64, i32> {
+        let path = self
+            .attributes
+            .get(a[0] as usize % self.attributes.len().max(1))
+            .ok_or(libc::ENOENT)?;
+        let fd = sys::open(path, libc::O_RDONLY)?;
+        let mut data = [0; 4096];
+        let result = sys::read(fd, &mut data[..[4096, 1, 7, 0][a[1] as usize % 4]]);
+        sys::close(fd);
+        result.map(|n| n as i64)
+    }
+
+    /// Writes an attribute: the P_Key table most of the time.
+    pub fn sysfs_write(&self, a: &Args) -> Result<i64, i32> {
+        let chosen: Vec<&String> = self
+            .attributes
+            .iter()
+            .filter(|path| {
+                path.starts_with("/sys/class/infiniband/")
+                    && (a[1] % 2 == 0) == path.ends_with("pkey_table")
+            })
+            .collect();
+        let path = chosen
+            .get(a[0] as usize % chosen.len().max(1))
+            .ok_or(libc::ENOENT)?;
+        // Names of devices are how others find them, and what is left over is looked for by name.
+        if path.ends_with("/uevent") {
+            return Err(libc::EPERM);
+        }
+        let text = match a[2] % 6 {
+            0 => format!("{} {:#x}\n", a[3] % 130, a[4] & 0xffff),
+            1 => format!("{} 0xffff\n", a[3] % 4),
+            2 => format!("{}\n", a[3]),
+            3 => "x".repeat(a[3] as usize % 5000),
+            4 => String::new(),
+            _ => format!("{} {} {}", a[3] as i32, a[4], a[5]),
+        };
+        let fd = sys::open(path, libc::O_WRONLY)?;
+        let result = sys::write(fd, text.as_bytes());
+        sys::close(fd);
+        result.map(|n| n as i64)
+    }
+
+    fn request(&self, command: u16, flags: u16, attrs: &[u8]) -> Result<i64, i32> {
+        let message = Body::new()
+            .u32s(&[16 + attrs.len() as u32])
+            .bytes(&(NLDEV | command).to_ne_bytes())
+            .bytes(&flags.to_ne_bytes())
+            .u32s(&[1, 0])
+            .bytes(attrs)
+            .0;
+        sys::write(self.netlink, &message)?;
+        let mut last = 0;
+        let mut answer = vec![0; 1 << 16];
+        // The answers are there when the request returns, as far as they fit.
+        while let Ok(len) = sys::read(self.netlink, &mut answer) {
+            if len >= 20 && answer[4..6] == 2u16.to_ne_bytes() {
+                last = answer[16..20].try_into().map_or(0, i32::from_ne_bytes);
+            }
+        }
+        if last < 0 {
+            Err(-last)
+        } else {
+            Ok(0)
+        }
+    }
+
+    fn index(arg: u32) -> Vec<u8> {
+        attribute(attr::DEV_INDEX, &(arg % 6).to_ne_bytes())
+    }
+
+    /// Asks for devices, ports, resources with the driver's details, statistics.
+    pub fn netlink_query(&self, a: &Args) -> Result<i64, i32> {
+        const QUERIES: [u16; 18] = [
+            1, 5, 6, 9, 10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 22, 23, 24, 25,
+        ];
+        let command = QUERIES[a[0] as usize % QUERIES.len()];
+        let mut attrs = Self::index(a[1]);
+        attrs.extend(attribute(attr::PORT_INDEX, &1u32.to_ne_bytes()));
+        if a[2] % 4 == 1 {
+            // The number of a queue pair, domain, completion queue, region, context, shared receive queue.
+            let kinds = [attr::RES_LQPN, 60, 61, 62, 63, 64, 90];
+            let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[3])).x[X_QPN] as u32;
+            let value = if a[4] % 2 == 0 { qp } else { a[4] };
+            attrs.extend(attribute(
+                kinds[a[5] as usize % kinds.len()],
+                &value.to_ne_bytes(),
+            ));
+        }
+        if command == 17 || command == 24 {
+            attrs.extend(attribute(attr::STAT_RES, &19u32.to_ne_bytes()));
+        }
+        self.request(
+            command,
+            if a[2] % 4 == 0 {
+                REQUEST_DUMP
+            } else {
+                REQUEST_ACK
+            },
+            &attrs,
+        )
+    }
+
+    /// Queue pairs to counters of their own and back, and requests with any attributes.
+    pub fn netlink_admin(&self, a: &Args) -> Result<i64, i32> {
+        let mut attrs = Self::index(a[1]);
+        attrs.extend(attribute(attr::PORT_INDEX, &1u32.to_ne_bytes()));
+        attrs.extend(attribute(attr::STAT_RES, &19u32.to_ne_bytes()));
+        let qpn = self.world.get(Kind::Qp, self.near(Kind::Qp, a[2])).x[X_QPN] as u32;
+        match a[0] % 4 {
+            0 => attrs.extend(attribute(attr::STAT_MODE, &2u32.to_ne_bytes())),
+            1 => {
+                attrs.extend(attribute(attr::STAT_MODE, &(a[3] % 4).to_ne_bytes()));
+                attrs.extend(attribute(attr::STAT_AUTO_MASK, &(a[4] % 8).to_ne_bytes()));
+                return self.request(16, REQUEST_ACK, &attrs);
+            }
+            2 => attrs.extend(attribute(attr::STAT_COUNTER_ID, &(a[3] % 16).to_ne_bytes())),
+            _ => attrs.extend(attribute(a[3] as u16 % 110, &a[4].to_ne_bytes())),
+        }
+        attrs.extend(attribute(attr::RES_LQPN, &qpn.to_ne_bytes()));
+        self.request(if a[0] % 4 == 2 { 18 } else { 16 }, REQUEST_ACK, &attrs)
+    }
+
+    /// A link that comes and goes while it is used: the last device.
+    pub fn link(&self, a: &Args) -> Result<i64, i32> {
+        let Some(device) = self.devices.get(2) else {
+            return Err(libc::ENODEV);
+        };
+        if a[0] % 2 == 0 {
+            let mut attrs = attribute(attr::DEV_NAME, format!("{}\0", device.name).as_bytes());
+            attrs.extend(attribute(attr::NDEV_NAME, b"fz0\0"));
+            attrs.extend(attribute(attr::LINK_TYPE, b"rxe_rs\0"));
+            return self.request(3, REQUEST_ACK, &attrs);
+        }
+        // It has another index each time.
+        let index = self.index_of(&device.name).ok_or(libc::ENODEV)?;
+        self.request(
+            4,
+            REQUEST_ACK,
+            &attribute(attr::DEV_INDEX, &u32::to_ne_bytes(index)),
+        )
+    }
+
+    /// The RDMA core's number of a device.
+    fn index_of(&self, name: &str) -> Option<u32> {
+        let message = Body::new()
+            .u32s(&[16])
+            .bytes(&(NLDEV | 1).to_ne_bytes())
+            .bytes(&REQUEST_DUMP.to_ne_bytes())
+            .u32s(&[1, 0])
+            .0;
+        sys::write(self.netlink, &message).ok()?;
+        let mut answer = vec![0; 1 << 16];
+        let mut found = None;
+        while let Ok(len) = sys::read(self.netlink, &mut answer) {
+            let mut at = 0;
+            while at + 16 <= len {
+                let size = u32::from_ne_bytes(answer[at..at + 4].try_into().ok()?) as usize;
+                let message = answer.get(at..at + size.max(16))?;
+                let mut index = None;
+                let mut attrs = 16;
+                while attrs + 4 <= message.len() {
+                    let len = usize::from(u16::from_ne_bytes([message[attrs], message[attrs + 1]]));
+                    let kind = u16::from_ne_bytes([message[attrs + 2], message[attrs + 3]]);
+                    let Some(data) = message.get(attrs + 4..attrs + len.max(4)) else {
+                        break;
+                    };
+                    if kind == attr::DEV_INDEX {
+                        index = data.try_into().ok().map(u32::from_ne_bytes);
+                    } else if kind == attr::DEV_NAME
+                        && data.strip_suffix(b"\0") == Some(name.as_bytes())
+                    {
+                        found = index;
+                    }
+                    attrs += len.max(4).next_multiple_of(4);
+                }
+                at += size.max(16).next_multiple_of(4);
+            }
+        }
+        found
+    }
+
+    /// Network devices go down and up, change their MTU.
+    pub fn netdev(&self, a: &Args) -> Result<i64, i32> {
+        let net = self
+            .nets
+            .get(a[0] as usize % self.nets.len().max(1))
+            .ok_or(libc::ENODEV)?;
+        let mut request = vec![0; 40];
+        request[..net.netdev.len()].copy_from_slice(net.netdev.as_bytes());
+        const UP: u16 = 1;
+        const SIOCSIFFLAGS: u64 = 0x8914;
+        const SIOCSIFMTU: u64 = 0x8922;
+        match a[1] % 4 {
+            0 => {
+                sys::ioctl(net.socket, SIOCSIFFLAGS, &mut request)?;
+                sys::pause(u64::from(a[2] % 4) * 1000);
+                request[16..18].copy_from_slice(&UP.to_ne_bytes());
+                sys::ioctl(net.socket, SIOCSIFFLAGS, &mut request)
+            }
+            1 => {
+                request[16..18].copy_from_slice(&UP.to_ne_bytes());
+                sys::ioctl(net.socket, SIOCSIFFLAGS, &mut request)
+            }
+            _ => {
+                let mtu = [1500u32, 9000, 4200, 1280, 576, 68, 65535, a[3]][a[2] as usize % 8];
+                request[16..20].copy_from_slice(&mtu.to_ne_bytes());
+                sys::ioctl(net.socket, SIOCSIFMTU, &mut request)
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Coverage: which basic blocks of the driver were visited, and about how often (`cover/rxe_cover.c`).
+
+use crate::sys::{self, Window};
+use std::collections::BTreeMap;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+const COUNTERS: usize = 1 << 22;
+const ENTRIES: usize = 1 << 16;
+const LOG: usize = 4096;
+const COUNTER_OFFSET: usize = LOG + 4 * ENTRIES;
+
+/// The map shared with the kernel and what was seen in it so far.
+pub struct Cover {
+    window: Option<Window>,
+    /// Entries of the log: the address's lower bits and the power of two reached.
+    seen: HashSet<u32>,
+    blocks: HashSet<u32>,
+    symbols: Vec<(u64, String)>,
+}
+
+impl Cover {
+    /// Maps the counters. Without the module that has them there is no feedback, and that is said.
+    pub fn open() -> Self {
+        let window = sys::open("/dev/rxe_cover", libc::O_RDWR)
+            .and_then(|fd| Window::map(0, COUNTER_OFFSET + COUNTERS, fd, 0));
+        if window.is_err() {
+            println!("no /dev/rxe_cover: random programs without feedback");
+        }
+        Self {
+            window: window.ok(),
+            seen: HashSet::new(),
+            blocks: HashSet::new(),
+            symbols: symbols(),
+        }
+    }
+
+    /// Whether there is feedback.
+    pub fn available(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Basic blocks visited so far.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Takes what the log has and starts a new one. Returns how many entries are new.
+    pub fn collect(&mut self) -> usize {
+        let Some(window) = self.window else { return 0 };
+        let words = window.words();
+        let count = (words[0].load(Relaxed) as usize).min(ENTRIES);
+        let counters = &window.bytes()[COUNTER_OFFSET..];
+        let mut new = 0;
+        for entry in words[LOG / 4..].iter().take(count) {
+            let entry = entry.load(Relaxed);
+            counters[entry as usize % COUNTERS].store(0, Relaxed);
+            // Of visits beyond 32 nothing is learnt: they depend on time.
+            if entry >> 24 <= 5 && self.seen.insert(entry) {
+                new += 1;
+                self.blocks.insert(entry % COUNTERS as u32);
+            }
+        }
+        if count == ENTRIES {
+            for counter in counters {
+                counter.store(0, Relaxed);
+            }
+        }
+        words[0].store(0, Relaxed);
+        new
+    }
+
+    /// Blocks visited per function of the driver, those never entered with 0.
+    pub fn functions(&self) -> BTreeMap<String, usize> {
+        let mut found: BTreeMap<String, usize> = self
+            .symbols
+            .iter()
+            .map(|(_, name)| (name.clone(), 0))
+            .collect();
+        let Some(first) = self.symbols.first().map(|symbol| symbol.0) else {
+            return found;
+        };
+        for block in &self.blocks {
+            let ahead = u64::from(*block).wrapping_sub(first) & (COUNTERS as u64 - 1);
+            let index = self
+                .symbols
+                .partition_point(|symbol| symbol.0 <= first + ahead);
+            if let Some(count) = index
+                .checked_sub(1)
+                .and_then(|n| found.get_mut(&self.symbols[n].1))
+            {
+                *count += 1;
+            }
+        }
+        found
+    }
+}
+
+/// Addresses and names of the driver's functions; without addresses for those who may not know.
+fn symbols() -> Vec<(u64, String)> {
+    let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let mut symbols: Vec<(u64, String)> = text
+        .lines()
+        .filter(|line| line.ends_with("[rxe_rs]"))
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let addr = u64::from_str_radix(words.next()?, 16).ok()?;
+            let kind = words.next()?;
+            let name = words.next()?;
+            (matches!(kind, "t" | "T") && !name.starts_with('.')).then(|| (addr, name.to_string()))
+        })
+        .collect();
+    symbols.sort();
+    symbols.dedup_by_key(|symbol| symbol.0);
+    symbols
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Commands and methods of any number with any content: what no library would send.
+
+use crate::exec::{Body, Worker};
+use crate::sys;
+use crate::world::{self, Kind};
+use fastrand::Rng;
+
+type Args = [u32; 8];
+
+/// What an attribute of a method is, roughly.
+#[derive(Clone, Copy)]
+enum Is {
+    /// An object there is.
+    Handle(Kind),
+    /// An object that is made.
+    New,
+    /// A number.
+    Small,
+    /// Bytes that are read.
+    In(u16),
+    /// Bytes that are written.
+    Out(u16),
+    /// A descriptor.
+    Fd,
+}
+
+/// Object, method, attributes.
+type Method = (u16, u16, &'static [(u16, Is)]);
+
+const DRIVER_IN: (u16, Is) = (0x1000, Is::In(16));
+const DRIVER_OUT: (u16, Is) = (0x1001, Is::Out(64));
+
+/// Methods of `ib_user_ioctl_cmds.h` and `uapi/rxe_rs.h`.
+const METHODS: &[Method] = &[
+    // Device: handles of objects, port, context, GIDs, port speed.
+    (0, 1, &[(0, Is::Small), (1, Is::Out(4)), (2, Is::Out(64))]),
+    (0, 2, &[(0, Is::Small), (1, Is::Out(64))]),
+    (
+        0,
+        3,
+        &[
+            (0, Is::Out(4)),
+            (1, Is::Out(8)),
+            (2, Is::Fd),
+            DRIVER_IN,
+            DRIVER_OUT,
+        ],
+    ),
+    (0, 4, &[(0, Is::Out(4)), (1, Is::Out(8))]),
+    (
+        0,
+        5,
+        &[
+            (0, Is::Small),
+            (1, Is::Small),
+            (2, Is::Out(512)),
+            (3, Is::Out(8)),
+        ],
+    ),
+    (
+        0,
+        6,
+        &[
+            (0, Is::Small),
+            (1, Is::Small),
+            (2, Is::Small),
+            (3, Is::Out(32)),
+        ],
+    ),
+    (0, 7, &[(0, Is::Small), (1, Is::Out(8))]),
+    (1, 0, &[(0, Is::Handle(Kind::Pd))]),
+    // Completion queue, with memory of the caller's too.
+    (
+        3,
+        0,
+        &[
+            (0, Is::New),
+            (1, Is::Small),
+            (2, Is::Small),
+            (4, Is::Small),
+            (5, Is::Small),
+            (6, Is::Out(4)),
+            DRIVER_IN,
+            DRIVER_OUT,
+        ],
+    ),
+    (
+        3,
+        0,
+        &[
+            (0, Is::New),
+            (1, Is::Small),
+            (2, Is::Small),
+            (4, Is::Small),
+            (6, Is::Out(4)),
+            (8, Is::Small),
+            (9, Is::Small),
+            DRIVER_OUT,
+        ],
+    ),
+    (
+        3,
+        0,
+        &[
+            (0, Is::New),
+            (1, Is::Small),
+            (2, Is::Small),
+            (6, Is::Out(4)),
+            (10, Is::Fd),
+            (11, Is::Small),
+            (9, Is::Small),
+            DRIVER_OUT,
+        ],
+    ),
+    (3, 1, &[(0, Is::Handle(Kind::Cq)), (1, Is::Out(8))]),
+    // Queue pair.
+    (
+        4,
+        0,
+        &[
+            (0, Is::New),
+            (1, Is::Small),
+            (2, Is::Handle(Kind::Pd)),
+            (4, Is::Handle(Kind::Cq)),
+            (5, Is::Handle(Kind::Cq)),
+            (7, Is::Small),
+            (8, Is::In(20)),
+            (9, Is::Small),
+            (10, Is::Small),
+            (11, Is::Small),
+            (12, Is::Fd),
+            (13, Is::Out(20)),
+            (14, Is::Out(4)),
+            DRIVER_OUT,
+        ],
+    ),
+    (4, 1, &[(0, Is::Handle(Kind::Qp)), (1, Is::Out(4))]),
+    // Shared receive queue.
+    (
+        5,
+        0,
+        &[
+            (0, Is::New),
+            (1, Is::Handle(Kind::Pd)),
+            (3, Is::Handle(Kind::Cq)),
+            (4, Is::Small),
+            (5, Is::Small),
+            (6, Is::Small),
+            (7, Is::Small),
+            (8, Is::Small),
+            (9, Is::Small),
+            (10, Is::Fd),
+            (11, Is::Out(4)),
+            (12, Is::Out(4)),
+            (13, Is::Out(4)),
+            DRIVER_OUT,
+        ],
+    ),
+    (5, 1, &[(0, Is::Handle(Kind::Srq)), (1, Is::Out(4))]),
+    (6, 0, &[(0, Is::Handle(Kind::Ah))]),
+    // Region.
+    (
+        7,
+        0,
+        &[
+            (0, Is::New),
+            (1, Is::Small),
+            (2, Is::Small),
+            (3, Is::Handle(Kind::Pd)),
+            (4, Is::Small),
+            (5, Is::Small),
+            (6, Is::Out(4)),
+            (7, Is::Out(4)),
+        ],
+    ),
+    (7, 1, &[(0, Is::Handle(Kind::Mr))]),
+    (
+        7,
+        2,
+        &[
+            (0, Is::Handle(Kind::Pd)),
+            (1, Is::Small),
+            (2, Is::Small),
+            (3, Is::In(64)),
+        ],
+    ),
+    (
+        7,
+        3,
+        &[
+            (0, Is::Handle(Kind::Mr)),
+            (1, Is::Out(4)),
+            (2, Is::Out(4)),
+            (3, Is::Out(8)),
+            (4, Is::Out(8)),
+        ],
+    ),
+    (
+        7,
+        4,
+        &[
+            (0, Is::New),
+            (1, Is::Handle(Kind::Pd)),
+            (2, Is::Small),
+            (3, Is::Small),
+            (4, Is::Small),
+            (5, Is::Fd),
+            (6, Is::Small),
+            (7, Is::Out(4)),
+            (8, Is::Out(4)),
+        ],
+    ),
+    (
+        7,
+        5,
+        &[
+            (0, Is::New),
+            (1, Is::Handle(Kind::Pd)),
+            (3, Is::Small),
+            (4, Is::Small),
+            (5, Is::Small),
+            (6, Is::Small),
+            (9, Is::Out(4)),
+            (10, Is::Out(4)),
+        ],
+    ),
+    (
+        7,
+        0x1000,
+        &[
+            (0x1000, Is::Handle(Kind::Mr)),
+            (0x1001, Is::In(32)),
+            (0x1002, Is::Out(80)),
+        ],
+    ),
+    (
+        7,
+        0x1001,
+        &[
+            (0x1000, Is::Handle(Kind::Mr)),
+            (0x1001, Is::In(32)),
+            (0x1002, Is::Out(80)),
+        ],
+    ),
+    (
+        7,
+        0x1002,
+        &[
+            (0x1000, Is::Handle(Kind::Mr)),
+            (0x1001, Is::In(32)),
+            (0x1002, Is::Out(80)),
+        ],
+    ),
+    (8, 0, &[(0, Is::Handle(Kind::Mw))]),
+    // Device memory, counters, events, DMA handles, DMA buffers of the device's own.
+    (14, 0, &[(0, Is::New), (1, Is::Small), (2, Is::Small)]),
+    (15, 0, &[(0, Is::New)]),
+    (16, 0, &[(0, Is::New)]),
+    (17, 0, &[(0, Is::New), (1, Is::Small)]),
+    (18, 0, &[(0, Is::New), (1, Is::Small)]),
+];
+
+impl Worker {
+    /// Words that may mean something: handles, keys, addresses, sizes.
+    fn word(&self, rng: &mut Rng) -> u32 {
+        match rng.u8(..12) {
+            0..=4 => rng.u32(..12),
+            5 => {
+                let kinds = [
+                    Kind::Pd,
+                    Kind::Cq,
+                    Kind::Srq,
+                    Kind::Qp,
+                    Kind::Mr,
+                    Kind::Mw,
+                    Kind::Ah,
+                ];
+                self.world
+                    .get(kinds[rng.usize(..kinds.len())], rng.usize(..16))
+                    .handle
+            }
+            6 => self.world.get(Kind::Mr, rng.usize(..16)).x[rng.usize(..2)] as u32,
+            7 => 1 << rng.u32(..32),
+            8 => u32::MAX - rng.u32(..4),
+            9 => (world::address(rng.u32(..)) >> if rng.bool() { 0 } else { 32 }) as u32,
+            _ => rng.u32(..),
+        }
+    }
+
+    /// A command of any number and length; or by the method that carries commands.
+    pub fn write_command(&self, a: &Args) -> Result<i64, i32> {
+        let fd = self.fd(Self::context(a[1]))?;
+        let mut rng = Rng::with_seed(u64::from(a[2]));
+        let number = a[0] % 64;
+        let words = a[3] as usize % 48;
+        let mut body = Body::new();
+        for _ in 0..words {
+            let word = self.word(&mut rng);
+            body = body.u32s(&[word]);
+        }
+        let out = [0, 4, 8, 16, 24, 64, 128, 512][a[4] as usize % 8];
+        match a[5] % 4 {
+            0 => {
+                // What comes back is a context of its own: it does not stay.
+                if number == 0 || number == 17 {
+                    return Err(libc::EPERM);
+                }
+                self.command(fd, number, &body.0, out)
+            }
+            1 => {
+                body.0.resize(body.0.len().next_multiple_of(8), 0);
+                self.command_ex(
+                    fd,
+                    number,
+                    &body.0,
+                    out.next_multiple_of(8),
+                    a[6] as usize % 5 * 16,
+                )
+            }
+            2 => {
+                // The header too.
+                let raw = Body::new()
+                    .u32s(&[number | a[7] & 0x8000_0000, a[6]])
+                    .bytes(&body.0)
+                    .0;
+                if matches!(number, 0 | 17) {
+                    return Err(libc::EPERM);
+                }
+                sys::write(fd, &raw).map(|n| n as i64)
+            }
+            _ => {
+                if matches!(number, 0 | 17) {
+                    return Err(libc::EPERM);
+                }
+                let attrs = [
+                    (0, body.0.len() as u16, body.0.as_ptr() as u64),
+                    (1, 512, self.answer.address()),
+                    (2, 8, u64::from(number | a[7] & 0x8000_0000)),
+                    (0x1000, 16, self.answer.address() + 4096),
+                    (0x1001, 64, self.answer.address() + 2048),
+                ];
+                self.method(fd, 0, 0, &attrs[..3 + a[6] as usize % 3])
+                    .map(|_| 0)
+            }
+        }
+    }
+
+    /// A method with attributes that are nearly right.
+    pub fn ioctl_method(&self, a: &Args) -> Result<i64, i32> {
+        let context = Self::context(a[1]);
+        let fd = self.fd(context)?;
+        let mut rng = Rng::with_seed(u64::from(a[2]));
+        let (object, method, attrs) = METHODS[a[0] as usize % METHODS.len()];
+        // What the kernel reads stays until the call has returned.
+        let mut input = Vec::new();
+        for _ in 0..32 {
+            let word = self.word(&mut rng);
+            input.extend(word.to_ne_bytes());
+        }
+        let out = self.answer.address();
+        let mut list: Vec<(u16, u16, u64)> = attrs
+            .iter()
+            .map(|(number, is)| {
+                let small = u64::from(self.word(&mut rng));
+                match is {
+                    Is::Handle(kind) => (
+                        *number,
+                        0,
+                        u64::from(self.handle(*kind, rng.u32(..16), context)),
+                    ),
+                    Is::New => (*number, 0, 0),
+                    Is::Small => (*number, if rng.bool() { 4 } else { 8 }, small),
+                    Is::In(len) => (*number, *len, input.as_ptr() as u64),
+                    Is::Out(len) => (*number, *len, out + 64 * rng.u64(..16)),
+                    Is::Fd => (*number, 0, u64::from(rng.u32(..20))),
+                }
+            })
+            .collect();
+        // Now and then one is missing, doubled, of another length or somewhere else.
+        if rng.u8(..3) == 0 {
+            let at = rng.usize(..list.len());
+            match rng.u8(..6) {
+                0 => {
+                    list.remove(at);
+                }
+                1 => list.push(list[at]),
+                2 => list[at].1 = (list[at].1).wrapping_add(rng.u16(..16)).wrapping_sub(8) % 128,
+                3 => list[at].0 ^= 1 << rng.u32(..13),
+                4 => list[at].2 = world::address(rng.u32(..)),
+                _ => list[at].2 = rng.u64(..1 << 40),
+            }
+        }
+        let (object, method) = match a[3] {
+            0xfff0.. => (a[4] as u16 % 32, a[5] as u16),
+            _ => (object, method),
+        };
+        self.method(fd, object, method, &list).map(|_| 0)
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Coverage-guided fuzzer of the user interface of `rxe_rs`. See `ktests/fuzz/README.md`.
+//!
+//! ```text
+//! rxe_fuzz --devices A,B[,C] [--seconds N] [--seed N] [--workers N] [--out DIR] [--corpus FILE]
+//!          [--user UID] [--admin] [--memlock BYTES] [--netns NAME:NETDEV]…
+//! rxe_fuzz --devices A,B --replay FILE [--verbose]
+//! ```
+
+mod admin;
+mod calls;
+mod cover;
+mod exec;
+mod generic;
+mod objects;
+mod pairs;
+mod regions;
+mod rings;
+mod session;
+mod setup;
+mod sys;
+mod world;
+
+use std::path::PathBuf;
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// RDMA devices: two that reach each other, and perhaps one that may come and go.
+    pub devices: Vec<String>,
+    /// How long to go on.
+    pub seconds: u64,
+    /// What everything random depends on.
+    pub seed: u64,
+    /// Processes that run calls at the same time.
+    pub workers: usize,
+    /// Where what is found is kept.
+    pub out: PathBuf,
+    /// Programs to begin with.
+    pub corpus: Option<PathBuf>,
+    /// Who the workers are.
+    pub user: Option<u32>,
+    /// Whether administrators' calls are among those made.
+    pub admin: bool,
+    /// What a worker may lock.
+    pub memlock: Option<u64>,
+    /// Network namespaces and devices in them, for administrators' calls.
+    pub nets: Vec<(String, String)>,
+    /// A log of a world to run once more.
+    pub replay: Option<PathBuf>,
+    /// Shows each call.
+    pub verbose: bool,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options {
+        devices: Vec::new(),
+        seconds: 30,
+        seed: 1,
+        workers: 3,
+        out: "/tmp/rxe_fuzz".into(),
+        corpus: None,
+        user: None,
+        admin: false,
+        memlock: None,
+        nets: Vec::new(),
+        replay: None,
+        verbose: false,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        let number = |text: String| {
+            text.parse::<u64>()
+                .map_err(|error| format!("{text}: {error}"))
+        };
+        match word.as_str() {
+            "--devices" => options.devices = value()?.split(',').map(String::from).collect(),
+            "--seconds" => options.seconds = number(value()?)?,
+            "--seed" => options.seed = number(value()?)?,
+            "--workers" => options.workers = number(value()?)?.clamp(1, 8) as usize,
+            "--out" => options.out = value()?.into(),
+            "--corpus" => options.corpus = Some(value()?.into()),
+            "--user" => options.user = Some(number(value()?)? as u32),
+            "--admin" => options.admin = true,
+            "--memlock" => options.memlock = Some(number(value()?)?),
+            "--netns" => {
+                let text = value()?;
+                let (name, netdev) = text.split_once(':').ok_or("--netns NAME:NETDEV")?;
+                options.nets.push((name.into(), netdev.into()));
+            }
+            "--replay" => options.replay = Some(value()?.into()),
+            "--verbose" => options.verbose = true,
+            _ => return Err(format!("unknown option {word}")),
+        }
+    }
+    if options.devices.len() < 2 {
+        return Err("--devices needs two devices that reach each other".into());
+    }
+    Ok(options)
+}
+
+fn main() {
+    let result = options().and_then(|options| session::run(&options));
+    match result {
+        Ok(()) => println!("nothing was found"),
+        Err(text) => {
+            eprintln!("rxe_fuzz: {text}");
+            std::process::exit(1);
+        }
+    }
+}
