@@ -139,16 +139,19 @@ impl Groups {
         Err(ENOMEM)
     }
 
-    /// Attaches `qp`; the first member makes the network device join. Attaching twice is the same
-    /// as once.
+    /// Attaches `qp`; the first member makes the network device join.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` without memory or beyond a limit, or why the network device cannot join.
+    /// `EEXIST` if it is attached already. The core counts what succeeds here, and a queue pair is
+    /// destroyed once as many calls of [`detach`](Self::detach) have succeeded: it asks twice for
+    /// one group only if a process names two LIDs, which mean nothing here. `ENOMEM` without memory
+    /// or beyond a limit, or why the network device cannot join.
     pub(crate) fn attach(&self, dev: &DeviceCtx, group: Gid, qp: &Arc<QpCtx>) -> Result {
         let mut joined = self.joined.lock();
         if self.find(&group, qp).is_some() {
-            return Ok(());
+            let reason = c"the queue pair is attached to the group, perhaps by another LID";
+            return Err(dev.handle.refuse_with(EEXIST, reason));
         }
         let total = joined
             .iter()

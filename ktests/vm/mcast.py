@@ -53,9 +53,9 @@ def pointer_of(qp):
     raise AssertionError("no pointer to the queue pair")
 
 
-def group_call(call, qp, group):
+def group_call(call, qp, group, lid=0):
     raw = bytes.fromhex(group.gid.replace(":", ""))
-    error = call(ctypes.c_void_p(pointer_of(qp)), ctypes.create_string_buffer(raw, 16), ctypes.c_uint16(0))
+    error = call(ctypes.c_void_p(pointer_of(qp)), ctypes.create_string_buffer(raw, 16), ctypes.c_uint16(lid))
     if error:
         raise OSError(error, os.strerror(error))
 
@@ -251,6 +251,12 @@ def arguments_are_checked(args):
     attach(end.qp, group)
     attach(end.qp, group)
     detach(end.qp, group)
+    # The core keeps an entry per LID, which means nothing here, and undoes each of them before the queue pair can be destroyed.
+    attach(end.qp, group)
+    refused(group_call, VERBS.ibv_attach_mcast, end.qp, group, 1)
+    detach(end.qp, group)
+    end.qp.close()
+    end = Endpoint(a)
     rc = QP(a.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=QPCap()))
     refused(attach, rc, group)
     limits = a.ctx.query_device()
