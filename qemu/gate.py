@@ -46,6 +46,8 @@ EXCUSES = tuple((mark, kind, re.compile(pattern), lines) for mark, kind, pattern
     ("rxe-test: allocations are made to fail", "warning",
      r"(vmalloc error: |page allocation failure: |WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b|"
      r"WARNING: kernel/jump_label\.c:\d+ at jump_label_(module_notify|del_module)\b)", 20),
+    # What the kernel says when a test uses up the memory of its cgroup.
+    ("rxe-test: a cgroup runs out of memory", "warning", r"(invoked oom-killer|vmalloc error: )", 20),
     # How many leaks there are: the test looks at each of them.
     ("rxe-test: leaks are judged one by one", "memory", r"kmemleak: \d+ new suspected memory leaks", 0),
 ))

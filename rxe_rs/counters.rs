@@ -122,7 +122,7 @@ impl QpCounter for Counters {
     type Device = RxeDevice;
 
     fn create(_dev: &Arc<DeviceCtx>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self::new()?, GFP_KERNEL)?)
+        Ok(Arc::new(Self::new()?, GFP_KERNEL_ACCOUNT)?)
     }
 
     fn read(&self, to: &mut [u64]) {
@@ -147,9 +147,9 @@ impl Counters {
     /// All zero.
     pub(crate) fn new() -> Result<Self> {
         let count = usize::try_from(nr_cpu_ids())?;
-        let mut shards = KVVec::with_capacity(count, GFP_KERNEL)?;
+        let mut shards = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..count {
-            shards.push(Shard([const { Atomic::new(0) }; LEN]), GFP_KERNEL)?;
+            shards.push(Shard([const { Atomic::new(0) }; LEN]), GFP_KERNEL_ACCOUNT)?;
         }
         Ok(Self {
             shards,

@@ -169,7 +169,7 @@ impl KernelRing {
     fn new(limit: u32) -> Result<Self> {
         let limit = usize::try_from(limit)?;
         Ok(Self {
-            entries: KVVec::with_capacity(limit, GFP_KERNEL)?,
+            entries: KVVec::with_capacity(limit, GFP_KERNEL_ACCOUNT)?,
             limit,
             head: 0,
             len: 0,
@@ -417,7 +417,7 @@ impl CompletionQueue for CqCtx {
                 failure <- new_work!("CqCtx::failure"),
                 timer <- SoftTimer::new(),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         Ok((ctx, cqe))
     }

@@ -198,7 +198,7 @@ impl DeviceCtx {
                 pds <- RcuTable::new(),
                 srqs <- RcuTable::new(),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         dev.demux.add_device(&dev)?;
         Ok(dev)

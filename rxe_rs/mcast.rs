@@ -127,7 +127,7 @@ impl Groups {
                 group,
                 qp: qp.clone(),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let first = first_row(&group);
         for row in first..=(first | MAX_MEMBERS.wrapping_sub(1)) {
@@ -172,7 +172,7 @@ impl Groups {
             let reason = c"more multicast groups than the device's limit";
             return Err(dev.handle.refuse_with(ENOMEM, reason));
         }
-        joined.reserve(1, GFP_KERNEL)?;
+        joined.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let membership = Membership::join(&dev.netdev, &group.0)?;
         self.add_row(group, qp)?;
         let of = Joined {

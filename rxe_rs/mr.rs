@@ -154,7 +154,7 @@ impl Mrs {
         pd: u32,
         make: impl FnOnce(u32) -> Result<Kind>,
     ) -> Result<(Arc<MrCtx>, u32)> {
-        let room = UniqueArc::new_uninit(GFP_KERNEL)?;
+        let room = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let row = self.table.reserve_random(ROWS)?;
         let [variant, ..] = random_u32().to_ne_bytes();
         let key = RKey::from_parts(row, variant).0;

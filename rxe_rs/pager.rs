@@ -231,7 +231,7 @@ impl Pager {
     /// can be had at once. Process context.
     pub(crate) fn permit(&self, id: SpaceId) -> Option<Permit> {
         let module = ModuleRef::get()?;
-        let mut node = Node::new(GFP_KERNEL).ok();
+        let mut node = Node::new(GFP_KERNEL_ACCOUNT).ok();
         let (account, admitted) = {
             let mut state = self.state.lock();
             let account = state.open(id, &mut node);

@@ -13,6 +13,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
+    mem::gfp_atomic_account,
     net::{
         flow::{
             Flow,
@@ -68,7 +69,8 @@ impl DeviceCtx {
             flow_label: av.flow_label,
             ifindex: av.ifindex,
         };
-        Ok(Arc::new(Flow::new(&self.netdev, &spec)?, GFP_ATOMIC)?)
+        let flow = Flow::new(&self.netdev, &spec)?;
+        Ok(Arc::new(flow, gfp_atomic_account())?)
     }
 
     /// The path of address handle `number`, if that is of protection domain `pd`.

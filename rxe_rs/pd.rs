@@ -29,7 +29,7 @@ impl ProtectionDomain for PdCtx {
 
     fn create(dev: &Arc<DeviceCtx>) -> Result<Arc<Self>> {
         let number = dev.pds.reserve_random(1..=MAX_PD)?;
-        match Arc::new(Self { number }, GFP_KERNEL) {
+        match Arc::new(Self { number }, GFP_KERNEL_ACCOUNT) {
             Ok(ctx) => Ok(ctx),
             Err(_) => {
                 dev.pds.remove(number);

@@ -155,9 +155,9 @@ impl SendStore {
             slots: KVVec::from_elem(
                 SqSlot::new(rxe_proto::engine::wr::SendWr::EMPTY),
                 count,
-                GFP_KERNEL,
+                GFP_KERNEL_ACCOUNT,
             )?,
-            area: KVVec::from_elem(0, bytes, GFP_KERNEL)?,
+            area: KVVec::from_elem(0, bytes, GFP_KERNEL_ACCOUNT)?,
             area_len,
             mask: slots.wrapping_sub(1),
             retired: 0,
@@ -257,9 +257,9 @@ impl RecvStore {
         let count = usize::try_from(slots)?;
         let entries = count.checked_mul(max_sge).ok_or(EINVAL)?;
         Ok(Self {
-            ids: KVVec::from_elem(0, count, GFP_KERNEL)?,
-            counts: KVVec::from_elem(0, count, GFP_KERNEL)?,
-            sges: KVVec::from_elem(Sge::default(), entries, GFP_KERNEL)?,
+            ids: KVVec::from_elem(0, count, GFP_KERNEL_ACCOUNT)?,
+            counts: KVVec::from_elem(0, count, GFP_KERNEL_ACCOUNT)?,
+            sges: KVVec::from_elem(Sge::default(), entries, GFP_KERNEL_ACCOUNT)?,
             max_sge,
             mask: slots.wrapping_sub(1),
             head: 0,

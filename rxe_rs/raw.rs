@@ -59,7 +59,7 @@ impl RawQps {
             pin_init!(Listeners {
                 qps <- RcuTable::new(),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         Ok(pin_init!(Self {
             listeners,

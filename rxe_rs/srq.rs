@@ -272,7 +272,7 @@ impl SharedReceiveQueue for SrqCtx {
                         *to = *from;
                     }
                     user.respond(&response)?;
-                    let scratch = KVec::from_elem(0, element_len(max_sge), GFP_KERNEL)?;
+                    let scratch = KVec::from_elem(0, element_len(max_sge), GFP_KERNEL_ACCOUNT)?;
                     (Store::User { ring, scratch }, Some(map))
                 }
                 None => {
@@ -290,7 +290,7 @@ impl SharedReceiveQueue for SrqCtx {
                     map <- new_mutex!(map, "SrqCtx::map"),
                     queue <- new_spinlock_irq!(queue, "SrqCtx::queue"),
                 }),
-                GFP_KERNEL,
+                GFP_KERNEL_ACCOUNT,
             )
         };
         make().inspect_err(|_| {

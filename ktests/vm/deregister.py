@@ -107,6 +107,7 @@ def process_exit(names):
     count, limit = (100000, 2) if UML else (5000, 5)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     ready, tell = os.pipe()
+    begin = time.monotonic()
     child = os.fork()
     if not child:
         end = End(names[0], int(names[1]))
@@ -120,12 +121,13 @@ def process_exit(names):
         signal.pause()
     os.close(tell)
     assert os.read(ready, 1) == b"x", "the process ended early"
-    begin = time.monotonic()
+    making, begin = time.monotonic() - begin, time.monotonic()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     elapsed = time.monotonic() - begin
-    print(f"{count} regions were gone after {elapsed:.2f} s")
-    assert elapsed < limit, f"{count} regions took {elapsed:.1f} s"
+    print(f"{count} regions were made in {making:.2f} s, and were gone after {elapsed:.2f} s")
+    # Where many share the processors, making them takes longer too.
+    assert elapsed < max(limit, making / 3), f"{count} regions took {elapsed:.1f} s"
 
 
 def median(times):

@@ -21,7 +21,15 @@ pub use umem::Umem;
 use crate::bindings;
 use crate::rdma::unsupported;
 use core::cell::Cell;
+use kernel::alloc::Flags;
 use kernel::prelude::*;
+
+/// As `GFP_ATOMIC`, and charged to the memory cgroup of the calling process, if there is one. Such a
+/// charge does not fail; the next one that may sleep makes up for it, or does.
+#[inline]
+pub fn gfp_atomic_account() -> Flags {
+    GFP_ATOMIC | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL)
+}
 
 /// Whether memory can be persistent on this machine: its caches can be written back.
 pub fn persistence_supported() -> bool {

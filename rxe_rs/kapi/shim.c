@@ -172,9 +172,30 @@ int rxe_copy_to_udata(struct ib_udata *udata, const void *src, size_t len)
 
 /* Memory. */
 
-void *rxe_vmalloc_user(size_t len)
+/*
+ * Zeroed pages for a ring, charged to the memory cgroup of the process, which vmalloc_user() does not do. They are many: where
+ * the cgroup has no room for them the call is refused and nobody is killed.
+ */
+void *rxe_ring_alloc(size_t len)
 {
-	return vmalloc_user(len);
+	return __vmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
+}
+
+/* Maps all of a ring; the core has checked that the mapping is shared and of that length. */
+int rxe_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len)
+{
+	size_t at;
+	int err;
+
+	if (vma->vm_end - vma->vm_start > len)
+		return -EINVAL;
+	for (at = 0; at < vma->vm_end - vma->vm_start; at += PAGE_SIZE) {
+		err = vm_insert_page(vma, vma->vm_start + at, vmalloc_to_page(addr + at));
+		if (err)
+			return err;
+	}
+	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
+	return 0;
 }
 
 void rxe_vfree(void *addr)

@@ -23,6 +23,7 @@ struct rxe_rs_mr_remove;
 struct rxe_rs_mr_state;
 struct rxe_rs_mr_tie;
 struct uapi_definition;
+struct vm_area_struct;
 struct work_struct;
 struct workqueue_struct;
 
@@ -59,7 +60,8 @@ struct ib_ucontext *rxe_udata_ucontext(struct ib_udata *udata);
 int rxe_copy_from_udata(struct ib_udata *udata, void *dst, size_t len);
 int rxe_copy_to_udata(struct ib_udata *udata, const void *src, size_t len);
 
-void *rxe_vmalloc_user(size_t len);
+void *rxe_ring_alloc(size_t len);
+int rxe_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len);
 void rxe_vfree(void *addr);
 
 /* Memory that is pinned (shim_pin.c). */

@@ -42,7 +42,7 @@ struct rxe_dmabuf *rxe_dmabuf_get(int fd, u64 offset, u64 len, void **addr, cons
 
 	err = -ENOMEM;
 	*reason = "no memory";
-	this = kzalloc_obj(*this);
+	this = kzalloc_obj(*this, GFP_KERNEL_ACCOUNT);
 	if (!this)
 		goto put;
 

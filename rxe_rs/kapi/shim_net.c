@@ -87,7 +87,7 @@ bool rxe_softirq_allowed(void)
 
 void rxe_table_init(struct xarray *xa)
 {
-	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ | XA_FLAGS_ACCOUNT);
 }
 
 void *rxe_table_load(struct xarray *xa, u32 index)

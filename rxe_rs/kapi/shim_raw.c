@@ -70,7 +70,7 @@ drop:
 struct rxe_tap *rxe_tap_open(struct net_device *dev, rxe_frame_t receive,
 			     void *context)
 {
-	struct rxe_tap *tap = kzalloc_obj(*tap);
+	struct rxe_tap *tap = kzalloc_obj(*tap, GFP_KERNEL_ACCOUNT);
 
 	if (!tap)
 		return NULL;

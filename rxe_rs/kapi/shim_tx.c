@@ -29,7 +29,7 @@ struct rxe_flow {
 struct rxe_flow *rxe_flow_new(struct net_device *dev,
 			      const struct rxe_flow_spec *spec)
 {
-	struct rxe_flow *flow = kzalloc_obj(*flow, GFP_ATOMIC);
+	struct rxe_flow *flow = kzalloc_obj(*flow, GFP_ATOMIC | __GFP_ACCOUNT);
 
 	if (!flow)
 		return NULL;
@@ -360,6 +360,8 @@ static int rxe_tx_one(struct sk_buff *skb)
 }
 
 /*
+ * The socket itself is charged to the memory cgroup of the process, as all of its slab are.
+ *
  * The stack charges a buffer to its socket until the device has sent it, through queueing
  * disciplines and segmentation. Code that may run when this module is gone does that, so no buffer
  * that is stuck somewhere keeps the module from being unloaded. The socket is never bound, and lives

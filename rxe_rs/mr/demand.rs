@@ -219,7 +219,7 @@ pub(super) fn prefetch(
         Use::Read => Access::NONE,
         Use::Write => Access::LOCAL_WRITE,
     };
-    let mut parts = KVec::with_capacity(ranges.len(), GFP_KERNEL)?;
+    let mut parts = KVec::with_capacity(ranges.len(), GFP_KERNEL_ACCOUNT)?;
     for Range { lkey, addr, length } in ranges {
         let mr = dev.mrs.table.get(RKey(lkey).index()).ok_or(EFAULT)?;
         let fixed = match &mr.kind {
@@ -253,7 +253,7 @@ pub(super) fn prefetch(
             permit,
             work <- new_work!("Prefetch::work"),
         }),
-        GFP_KERNEL,
+        GFP_KERNEL_ACCOUNT,
     )?;
     if background {
         dev.demux.queues.prefetch(work);

@@ -117,7 +117,7 @@ impl Map {
             Pieces::One(piece) => Pieces::One(renew(piece)?),
             Pieces::Many(_) if base(&desc) != base(&self.desc) => return Err(EINVAL),
             Pieces::Many(table) => {
-                let mut new = KVVec::with_capacity(table.len(), GFP_KERNEL)?;
+                let mut new = KVVec::with_capacity(table.len(), GFP_KERNEL_ACCOUNT)?;
                 for segment in table {
                     let mut segment = segment.clone();
                     segment.piece = renew(&segment.piece)?;

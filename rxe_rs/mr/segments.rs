@@ -78,7 +78,7 @@ impl Map {
     fn with(&self, index: usize, segment: Segment<Piece>) -> Result<Self> {
         let next = self.next_handle().wrapping_add(1);
         let table = self.with_table(|old| -> Result<Table> {
-            let mut new = KVVec::with_capacity(old.len().saturating_add(1), GFP_KERNEL)?;
+            let mut new = KVVec::with_capacity(old.len().saturating_add(1), GFP_KERNEL_ACCOUNT)?;
             let (before, behind) = old.split_at_checked(index).ok_or(EINVAL)?;
             for s in before {
                 push(&mut new, s.clone())?;
@@ -110,7 +110,7 @@ impl Map {
 }
 
 fn without_handle(dev: &DeviceCtx, old: &[Segment<Piece>], handle: u64) -> Result<Table> {
-    let mut new = KVVec::with_capacity(old.len(), GFP_KERNEL)?;
+    let mut new = KVVec::with_capacity(old.len(), GFP_KERNEL_ACCOUNT)?;
     for s in old {
         if s.piece.handle != handle {
             push(&mut new, s.clone())?;
@@ -137,7 +137,7 @@ fn without_range(
         return Err(dev.handle.refuse(c"a range without memory"));
     }
     // At most two parts more than before: the range cuts the first segment and the last one.
-    let mut new = KVVec::with_capacity(old.len().saturating_add(2), GFP_KERNEL)?;
+    let mut new = KVVec::with_capacity(old.len().saturating_add(2), GFP_KERNEL_ACCOUNT)?;
     for (index, s) in old.iter().enumerate() {
         if !gone.contains(&index) {
             push(&mut new, s.clone())?;
@@ -149,7 +149,7 @@ fn without_range(
         }
         for (offset, len) in s.without(start, end).into_iter().flatten() {
             let piece = Piece {
-                memory: Arc::new(s.piece.memory.part(offset, len)?, GFP_KERNEL)?,
+                memory: Arc::new(s.piece.memory.part(offset, len)?, GFP_KERNEL_ACCOUNT)?,
                 handle: s.piece.handle,
             };
             let at = s.start().checked_add(offset).ok_or(EINVAL)?;
@@ -193,9 +193,9 @@ impl MrCtx {
         let umem = pinner.pin(addr, length, old.desc.access.bits())?;
         lasting(dev, old.desc.access, || umem.is_persistent())?;
         let handle = old.next_handle();
-        let memory = Arc::new(Memory::User(umem), GFP_KERNEL)?;
+        let memory = Arc::new(Memory::User(umem), GFP_KERNEL_ACCOUNT)?;
         let segment = Segment::new(iova, length, Piece { memory, handle });
-        let new = Arc::new(old.with(index, segment.ok_or(EINVAL)?)?, GFP_KERNEL)?;
+        let new = Arc::new(old.with(index, segment.ok_or(EINVAL)?)?, GFP_KERNEL_ACCOUNT)?;
         let run = new.with_table(|table| segments::run(table, index))?;
         let state = RegionState {
             handle,
@@ -215,7 +215,7 @@ impl MrCtx {
         let fixed = self.changing()?;
         let old = fixed.changeable(request.rkey)?;
         if let Some(new) = old.without(dev, &request.what)? {
-            let new = Arc::new(new, GFP_KERNEL)?;
+            let new = Arc::new(new, GFP_KERNEL_ACCOUNT)?;
             let state = new.state()?;
             drop(old);
             // Nobody uses the old map any more, and with it goes the memory that only it had.

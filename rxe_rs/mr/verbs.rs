@@ -187,8 +187,8 @@ impl MrCtx {
 
 fn register(dev: &DeviceCtx, desc: MrDesc, memory: Memory) -> Result<MrCreated<MrCtx>> {
     lasting(dev, desc.access, || memory.is_persistent())?;
-    let memory = Arc::new(memory, GFP_KERNEL)?;
-    let room = UniqueArc::new_uninit(GFP_KERNEL)?;
+    let memory = Arc::new(memory, GFP_KERNEL_ACCOUNT)?;
+    let room = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
     let make = |key| {
         let map = Map::new(MrDesc { key, ..desc }, memory);
         Ok(Kind::Fixed(Fixed::new(room.write(map).into())?))
@@ -311,7 +311,7 @@ impl MemoryRegion for MrCtx {
         let rights = desc.access.bits();
         let get = |start, length| {
             let memory = change.pinner.memory(start, length, rights)?;
-            Ok::<_, Error>(Arc::new(memory, GFP_KERNEL)?)
+            Ok::<_, Error>(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
         };
         let new = match change.range {
             // One segment takes the place of all.
@@ -341,7 +341,7 @@ impl MemoryRegion for MrCtx {
             })?,
         };
         lasting(dev, new.desc.access, || new.is_persistent())?;
-        let new = Arc::new(new, GFP_KERNEL)?;
+        let new = Arc::new(new, GFP_KERNEL_ACCOUNT)?;
         Self::close(dev, fixed)?;
         drop(old);
         let put = fixed.put(new);

@@ -150,7 +150,7 @@ impl QpCtx {
                         ReceiveSource::User {
                             ring,
                             max_sge: u8::try_from(recv_sge)?,
-                            scratch: KVec::from_elem(0, rq_elem, GFP_KERNEL)?,
+                            scratch: KVec::from_elem(0, rq_elem, GFP_KERNEL_ACCOUNT)?,
                         }
                     }
                 };
@@ -164,7 +164,7 @@ impl QpCtx {
                         max_inline: cap.max_inline_data,
                         signal_all: init.signal_all,
                     },
-                    scratch: KVec::from_elem(0, sq_elem, GFP_KERNEL)?,
+                    scratch: KVec::from_elem(0, sq_elem, GFP_KERNEL_ACCOUNT)?,
                 };
                 (sends, receives, None)
             }
@@ -182,7 +182,7 @@ impl QpCtx {
                         open_sends: Atomic::new(false),
                         open_receives: Atomic::new(false),
                     }),
-                    GFP_KERNEL,
+                    GFP_KERNEL_ACCOUNT,
                 )?;
                 (SendSource::Kernel, source, Some(queues))
             }
@@ -210,8 +210,8 @@ impl QpCtx {
                 current: RecvList::new(),
             },
             answers: Answers {
-                jobs: KVec::from_elem(Job::EMPTY, JOBS, GFP_KERNEL)?,
-                resources: KVec::from_elem(Resource::EMPTY, RESOURCES, GFP_KERNEL)?,
+                jobs: KVec::from_elem(Job::EMPTY, JOBS, GFP_KERNEL_ACCOUNT)?,
+                resources: KVec::from_elem(Resource::EMPTY, RESOURCES, GFP_KERNEL_ACCOUNT)?,
             },
             due: Due::default(),
             flow: None,
@@ -253,7 +253,7 @@ impl QpCtx {
                 resume_work <- new_work!("QpCtx::resume_work"),
                 page_in: PageIn::new()?,
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         );
         let ctx: Arc<Self> = made?;
         ctx.timer.bind(&ctx);

@@ -74,7 +74,7 @@ impl Backlog {
     ///
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self(Atomic::new(0)), GFP_KERNEL)?)
+        Ok(Arc::new(Self(Atomic::new(0)), GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Takes room for `bytes` for a QP that has `own` bytes there already, if it may have more.

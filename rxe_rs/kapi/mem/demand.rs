@@ -229,7 +229,7 @@ impl Demand {
             return Err(EINVAL);
         }
         Ok(Self {
-            chunks: KBox::pin_init(RcuTable::new(), GFP_KERNEL)?,
+            chunks: KBox::pin_init(RcuTable::new(), GFP_KERNEL_ACCOUNT)?,
             count: Atomic::new(0),
             limit: Atomic::new(SWEEP_FROM),
             space: Space::of_current()?,
@@ -436,7 +436,7 @@ impl Demand {
             .min(self.start.wrapping_add(self.len));
         let end = end.wrapping_add(PAGE - 1) & !(PAGE - 1);
         let pages = (end.wrapping_sub(start) >> PAGE_SHIFT) as u32;
-        let chunk = Arc::new(Chunk::new(held, start, pages)?, GFP_KERNEL)?;
+        let chunk = Arc::new(Chunk::new(held, start, pages)?, GFP_KERNEL_ACCOUNT)?;
         match self.chunks.insert_at(index, chunk.clone()) {
             Ok(()) => {
                 self.count.fetch_add(1, Relaxed);

@@ -82,7 +82,7 @@ impl DmaBuf {
         let mapping = Mapping(raw);
         // INVARIANT: The shim checked the range.
         Ok(Self {
-            mapping: Arc::new(mapping, GFP_KERNEL)?,
+            mapping: Arc::new(mapping, GFP_KERNEL_ACCOUNT)?,
             addr,
             len,
         })

@@ -34,9 +34,9 @@ impl PageList {
     /// Only a kernel consumer fills and uses the list; pages it lists stay allocated until it has
     /// invalidated the registration.
     pub(crate) unsafe fn new(max: u32) -> Result<Self> {
-        let mut pages = KVVec::with_capacity(max as usize, GFP_KERNEL)?;
+        let mut pages = KVVec::with_capacity(max as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..max {
-            pages.push(Atomic::new(0), GFP_KERNEL)?;
+            pages.push(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
         }
         Ok(Self {
             pages,

@@ -130,13 +130,13 @@ impl Pages {
     fn fill(&mut self, count: u64, done: &mut u64) -> Result {
         let base = self.start.wrapping_sub(self.lead());
         let mut list: KVec<*mut c_void> =
-            KVec::with_capacity(BATCH.min(count) as usize, GFP_KERNEL)?;
+            KVec::with_capacity(BATCH.min(count) as usize, GFP_KERNEL_ACCOUNT)?;
         // The address behind the last page.
         let mut end = core::ptr::null_mut();
         while *done < count {
             let want = BATCH.min(count.wrapping_sub(*done));
             // Every page may begin an extent.
-            self.extents.reserve(want as usize, GFP_KERNEL)?;
+            self.extents.reserve(want as usize, GFP_KERNEL_ACCOUNT)?;
             let at = base.wrapping_add(*done << PAGE_SHIFT);
             list.clear();
             // SAFETY: There is room for as many addresses.
@@ -174,7 +174,10 @@ impl Pages {
         let enough = used.saturating_mul(2).saturating_add(SPARE_EXTENTS);
         if self.extents.capacity() > enough {
             let mut exact = KVVec::new();
-            if exact.extend_from_slice(&self.extents, GFP_KERNEL).is_ok() {
+            if exact
+                .extend_from_slice(&self.extents, GFP_KERNEL_ACCOUNT)
+                .is_ok()
+            {
                 self.extents = exact;
             }
         }
@@ -228,9 +231,9 @@ impl Pinned {
         if len == 0 || count > u64::from(u32::MAX) {
             return Err(EINVAL);
         }
-        let room = UniqueArc::<Self>::new_uninit(GFP_KERNEL)?;
-        let mut parts = KVVec::with_capacity(1, GFP_KERNEL)?;
-        parts.push(0..count, GFP_KERNEL)?;
+        let room = UniqueArc::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let mut parts = KVVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
+        parts.push(0..count, GFP_KERNEL_ACCOUNT)?;
         let mut pages = Pages {
             account: Account::charge(count)?,
             start,
@@ -298,7 +301,7 @@ impl Pinned {
         }
         let part = self.pages.holding(offset, len);
         // INVARIANT: By the caller's promise they are pinned.
-        Ok(self.parts.lock().push(part, GFP_KERNEL)?)
+        Ok(self.parts.lock().push(part, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Gives a part back: what no other part holds is unpinned, at a cost that follows the pages

@@ -7,12 +7,13 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Zeroed pages fit for a user mapping. Mappings hold the pages themselves, so the buffer may go
+/// Zeroed pages fit for a user mapping, charged to the memory cgroup of the process that has them
+/// made. Mappings hold the pages themselves, so the buffer may go
 /// before they do.
 ///
 /// # Invariants
 ///
-/// `addr` points to `len` bytes from `vmalloc_user`.
+/// `addr` points to `len` bytes from `rxe_ring_alloc`.
 pub struct SharedBuf {
     addr: NonNull<u8>,
     len: usize,
@@ -35,10 +36,10 @@ impl SharedBuf {
         }
         let len = len.next_multiple_of(PAGE_SIZE);
         // SAFETY: No preconditions.
-        let addr = unsafe { bindings::rxe_vmalloc_user(len) };
+        let addr = unsafe { bindings::rxe_ring_alloc(len) };
         let addr = NonNull::new(addr.cast::<u8>()).ok_or(ENOMEM)?;
         // INVARIANT: Just allocated. On failure of the `Arc` the value is dropped, which frees.
-        Ok(Arc::new(Self { addr, len }, GFP_KERNEL)?)
+        Ok(Arc::new(Self { addr, len }, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Bytes, a multiple of the page size.

@@ -90,7 +90,7 @@ impl<D: Device> AhOps<D> {
             // SAFETY: The argument of this very call.
             let user = unsafe { UserCall::from_raw(udata) };
             let flags = if sleepable || user.is_some() {
-                GFP_KERNEL
+                GFP_KERNEL_ACCOUNT
             } else {
                 GFP_ATOMIC
             };

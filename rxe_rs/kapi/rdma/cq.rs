@@ -197,7 +197,7 @@ impl CqNotify {
                 ),
                 callers: Users::new(),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

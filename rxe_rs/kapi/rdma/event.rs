@@ -94,7 +94,7 @@ impl QpEvents {
             pin_init!(Self {
                 deferred <- Deferred::new(target, c"QpEvents", kernel::static_lock_class!()),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -158,7 +158,7 @@ impl SrqEvents {
                     kernel::static_lock_class!(),
                 ),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

@@ -256,7 +256,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         let make = || {
             // Nothing needs to be undone if the context cannot be made afterwards.
-            let room = KBox::<MrShell<D::Mr>>::new_uninit(GFP_KERNEL)?;
+            let room = KBox::<MrShell<D::Mr>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             let created = f()?;
             let mut c: bindings::ib_mr = pin_init::zeroed();
             c.lkey = created.lkey;

@@ -106,7 +106,7 @@ impl UserCall<'_> {
                 c: pin_init::zeroed(),
                 buf: buf.clone(),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let len = buf.len();
         let entry = KBox::into_raw(entry);
@@ -189,8 +189,8 @@ pub(crate) unsafe extern "C" fn mmap_callback(
     // SAFETY: All entries of this driver's contexts are `Entry` values, whose first member is
     // the C entry; the reference just taken keeps it alive.
     let buf = unsafe { &(*entry.cast::<Entry>()).buf };
-    // SAFETY: The buffer was made by vmalloc_user(); the VMA is the caller's.
-    let ret = unsafe { bindings::remap_vmalloc_range(vma, buf.as_ptr().cast(), 0) };
+    // SAFETY: The buffer is of whole pages from rxe_ring_alloc(); the VMA is the caller's.
+    let ret = unsafe { bindings::rxe_ring_mmap(vma, buf.as_ptr().cast(), buf.len()) };
     // SAFETY: Balances the get above.
     unsafe { bindings::rdma_user_mmap_entry_put(entry) };
     ret

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A table from small numbers to shared objects whose look-ups take no lock.
 
+use crate::mem::gfp_atomic_account;
 use crate::{bindings, rand};
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -302,7 +303,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
             rcu: Opaque::uninit(),
             value,
         };
-        Ok(KBox::into_raw(KBox::new(slot, GFP_ATOMIC)?))
+        Ok(KBox::into_raw(KBox::new(slot, gfp_atomic_account())?))
     }
 
     /// Takes the slot back if storing it failed.

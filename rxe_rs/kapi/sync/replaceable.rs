@@ -68,7 +68,7 @@ impl<T: Send + Sync + 'static> Replaceable<T> {
             users: Users::new(),
             value: UnsafeCell::new(Some(value)),
         };
-        Ok(KBox::into_raw(KBox::new(version, GFP_KERNEL)?))
+        Ok(KBox::into_raw(KBox::new(version, GFP_KERNEL_ACCOUNT)?))
     }
 
     /// Uses the value; `None` if there is none any more. Any context.

@@ -69,6 +69,12 @@ impl Users {
     }
 }
 
+impl Default for Users {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A user of a thing that counts its [`Users`].
 pub struct User<'a>(&'a Users);
 

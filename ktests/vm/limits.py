@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""What objects cost is charged to the cgroup of the process that makes them, kind by kind.
+
+limits.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Case names are the functions below, and `use_up_KIND` and `charged_KIND` for the kinds of objects in BIG and SMALL: of the first ones a process
+in a cgroup of 64 MiB makes as many as it gets; of the others it makes some, and the cgroup must have been charged for each.
+"""
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import signal
+import struct
+import sys
+import time
+
+from pyverbs.addr import AHAttr, AH, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR, MW
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
+from pyverbs.qp import QP, QPCap, QPInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+import pyverbs.enums as e
+
+import mcast
+import segments
+import uverbs
+from bystander import Bystander
+from odp_regions import advise
+from status import ACCESS, End
+
+MIB = 1 << 20
+ROOM = 64 * MIB
+# What the process itself, the core's part of each object and the rest of the machine may do to the numbers.
+SLACK = 48 * MIB
+MOUNT = "/run/limits"
+FEW = 1500
+
+
+class Group:
+    """A cgroup of its own below the root that the caller has mounted."""
+
+    def __init__(self, controller):
+        with open(f"{MOUNT}/cgroup.subtree_control", "w", encoding="ascii") as file:
+            file.write(f"+{controller}")
+        self.path = f"{MOUNT}/limits-{os.getpid()}"
+        os.mkdir(self.path)
+
+    def set(self, name, value):
+        with open(f"{self.path}/{name}", "w", encoding="ascii") as file:
+            file.write(str(value))
+
+    def get(self, name):
+        with open(f"{self.path}/{name}", encoding="ascii") as file:
+            return file.read()
+
+    def kernel(self):
+        """Bytes of the kernel's memory that it is charged for."""
+        return int(dict(line.split() for line in self.get("memory.stat").splitlines())["kernel"])
+
+    def event(self, name):
+        return int(dict(line.split() for line in self.get("memory.events").splitlines())[name])
+
+    def end(self):
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                return os.rmdir(self.path)
+            time.sleep(0.1)
+        raise AssertionError("the cgroup is not empty")
+
+
+def available():
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+
+
+# --- kinds: each takes an end and returns a function that makes one more object ---------------------------------------------------------
+
+def queue_pair(end, depth, sges):
+    cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sges, max_recv_sge=sges)
+    return lambda: QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=cap))
+
+
+def on_demand(end):
+    """Chunks of a region over many addresses; one page in each of them is touched."""
+    span, at = 1 << 21, 0
+    area = mmap.mmap(-1, 40000 * span, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(len(area)), 15)
+    mr = MR(end.pd, len(area), ACCESS | e.IBV_ACCESS_ON_DEMAND, address=address)
+
+    def make():
+        nonlocal at
+        # PREFETCH, for writing the page; FLUSH: at once.
+        error = advise(end, 0, 1, (address + at, 1, mr.lkey))
+        if error:
+            raise OSError(error, os.strerror(error))
+        at += span
+        return area, mr
+    return make
+
+
+def resized(end):
+    """A queue that is made large after it was made."""
+    def make():
+        cq = CQ(end.ctx, 1, None, None, 0)
+        cq.resize(30000)
+        return cq
+    return make
+
+
+def page():
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def region(end):
+    memory, address = page()
+    return lambda: (memory, uverbs.reg_mr(end.ctx.cmd_fd, end.pd.handle, address, 4096, address, ACCESS))
+
+
+def region_on_demand(end):
+    memory, address = page()
+    return lambda: (memory, uverbs.reg_mr(end.ctx.cmd_fd, end.pd.handle, address, 4096, address, ACCESS | e.IBV_ACCESS_ON_DEMAND))
+
+
+def segment(end):
+    memory, address = page()
+    mr, at = MR(end.pd, 4096, ACCESS, address=address), 1 << 40
+
+    def make():
+        nonlocal at
+        at += 8192
+        return memory, segments.add(end, mr, address, 4096, at)
+    return make
+
+
+def address_handle(end):
+    gid = end.ctx.query_gid(1, end.gid_index)
+    attr = AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=end.gid_index, hop_limit=64), is_global=1, port_num=1)
+    return lambda: AH(end.pd, attr=attr)
+
+
+def attachment(end):
+    group = mcast.gid_of("239.7.7.7")
+    cap = QPCap(max_send_wr=1, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
+
+    def make():
+        qp = QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_UD, scq=end.cq, rcq=end.cq, cap=cap))
+        mcast.attach(qp, group)
+        return qp
+    return make
+
+
+BIG = {
+    "queue": lambda end: lambda: CQ(end.ctx, 4000, None, None, 0),
+    "largest_queue": lambda end: lambda: CQ(end.ctx, end.ctx.query_device().max_cqe, None, None, 0),
+    "resized_queue": resized,
+    "queue_pair": lambda end: queue_pair(end, 60, 4),
+    "largest_queue_pair": lambda end: queue_pair(end, 16000, 32),
+    "shared_queue": lambda end: lambda: SRQ(end.pd, SrqInitAttr(SrqAttr(max_wr=4000, max_sge=4))),
+    "on_demand": on_demand,
+}
+
+
+# And the least bytes that each must be charged: the driver's own part.
+SMALL = {
+    "domain": (lambda end: lambda: PD(end.ctx), 48),
+    "region": (region, 512),
+    "region_on_demand": (region_on_demand, 512),
+    "segment": (segment, 100),
+    "window": (lambda end: lambda: MW(end.pd, e.IBV_MW_TYPE_2), 128),
+    "address_handle": (address_handle, 300),
+    "attachment": (attachment, 10000),
+}
+
+
+def child(names, group, make_of, count):
+    """Makes objects in the cgroup; says how many there were and what ended it, and stays."""
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(tell)
+        return pid, ready
+    try:
+        end = End(names[0], int(names[1]))
+        make = make_of(end)
+        kept = [make()]
+        group.set("cgroup.procs", os.getpid())
+        before, error = group.kernel(), 0
+        while len(kept) < count:
+            try:
+                kept.append(make())
+            except (OSError, PyverbsError) as problem:
+                error = getattr(problem, "error_code", None) or getattr(problem, "errno", None) or -1
+                break
+        os.write(tell, struct.pack("=QqQ", len(kept), error, group.kernel() - before))
+        signal.pause()
+    finally:
+        os._exit(1)
+
+
+def run(names, make_of, count, seconds=60):
+    group = Group("memory")
+    group.set("memory.max", ROOM)
+    with contextlib.suppress(OSError):
+        group.set("memory.swap.max", 0)
+    with open("/dev/kmsg", "w", encoding="ascii") as log:
+        log.write("rxe-test: a cgroup runs out of memory\n")
+    bystander = Bystander(names)
+    before = least = available()
+    pid, ready = child(names, group, make_of, count)
+    os.set_blocking(ready, False)
+    said, deadline = None, time.monotonic() + seconds
+    try:
+        while said is None:
+            assert time.monotonic() < deadline, "neither refused nor killed in time"
+            time.sleep(0.02)
+            least = min(least, available())
+            assert before - least < ROOM + SLACK, f"the machine has lost {(before - least) // MIB} MiB, the cgroup was charged {group.get('memory.current')}"
+            with contextlib.suppress(BlockingIOError):
+                said = os.read(ready, 24)
+        peak, kills = int(group.get("memory.current")), group.event("oom_kill")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    bystander.end(3)
+    reached = group.event("max")
+    group.end()
+    number, error, charged = struct.unpack("=QqQ", said) if said else (0, 0, 0)
+    print(f"{number} objects, error {error}, {charged} bytes charged, {peak} in all; killed: {kills}, limit met: {reached}, "
+          f"the machine lost {(before - least) // MIB} MiB")
+    assert said or kills, "the process ended by itself"
+    return number, error, charged, kills, reached
+
+
+def use_up(names, kind):
+    number, error, _, kills, reached = run(names, BIG[kind], 1 << 30)
+    assert kills or error in (errno.ENOMEM, errno.EAGAIN), f"refused with {error} after {number}"
+    assert reached, "its cgroup was not what limited it"
+
+
+def charged(names, kind):
+    make_of, least = SMALL[kind]
+    number, error, bytes_charged, kills, _ = run(names, make_of, FEW)
+    if kind == "attachment":
+        # One group takes no more.
+        assert number >= 100, number
+    else:
+        assert not error and not kills and number == FEW, (error, kills, number)
+    assert bytes_charged >= least * (number - 1), f"{bytes_charged} bytes for {number}"
+
+
+def rdma_controller(names):
+    """The core's own limits hold for our devices."""
+    group = Group("rdma")
+    group.set("rdma.max", f"{names[0]} hca_handle=2 hca_object=6")
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            group.set("cgroup.procs", os.getpid())
+            first = Context(name=names[0])
+            domains = [PD(first) for _ in range(6)]
+            for more in (lambda: PD(first), lambda: CQ(first, 10, None, None, 0)):
+                try:
+                    more()
+                    raise AssertionError("more objects than permitted")
+                except PyverbsError as problem:
+                    assert problem.error_code == errno.EAGAIN, problem
+            domains.pop().close()
+            queue = CQ(first, 10, None, None, 0)
+            assert "hca_handle=1 hca_object=6" in group.get("rdma.current"), group.get("rdma.current")
+            queue.close()
+            second = Context(name=names[0])
+            try:
+                Context(name=names[0])
+                raise AssertionError("more contexts than permitted")
+            except PyverbsError:
+                pass
+            second.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0, "see above"
+    group.end()
+
+
+if __name__ == "__main__":
+    case, names = sys.argv[5], sys.argv[1:5]
+    if case == "rdma_controller":
+        rdma_controller(names)
+    else:
+        kind = {f"use_up_{kind}": (use_up, kind) for kind in BIG} | {f"charged_{kind}": (charged, kind) for kind in SMALL}
+        kind[case][0](names, kind[case][1])
+    print("right")
