@@ -5,7 +5,7 @@
 //! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API), [`attrs`] (its types),
 //! `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
-//! flight), `congestion` (marked packets, notifications, rate), [`transition`] (what the owner may change in which state), [`ports`] (what it
+//! flight), `congestion` (marked packets, notifications), `pacer` (the rate that these lead to), [`transition`] (what the owner may change in which state), [`ports`] (what it
 //! needs from outside), [`wr`] and [`wc`] (work requests and completions), [`notify`] (when consumers are told of these).
 
 pub mod attrs;
@@ -13,6 +13,7 @@ mod completer;
 mod congestion;
 mod datagram;
 pub mod notify;
+mod pacer;
 pub mod ports;
 mod probe;
 pub mod qp;

@@ -16,6 +16,7 @@
 pub mod fuzz;
 mod host;
 pub mod mutate;
+mod queue;
 mod sink;
 
 use crate::engine::ports::Handled;
@@ -26,10 +27,12 @@ use crate::ids::{Mtu, Psn, Qpn, RKey};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
 pub use host::{Host, RecvBuf};
+pub use queue::{run_together, Queue};
 pub use sink::FRAME_LEN;
 use sink::{icrc_of, net_header, Sink};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::vec::Vec;
 
 /// The seeds of a test: `0..count`, or `RXE_SIM_SCALE` times as many from `RXE_SIM_SEED` on.
@@ -120,8 +123,10 @@ pub struct Pair {
     pub rng: fastrand::Rng,
     pub qps: [Qp; 2],
     pub hosts: [Host; 2],
-    /// Packets under way, by arrival time and a tie breaker.
-    wire: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    /// Packets under way, by arrival time and a tie breaker: where to, contents, marked or not.
+    wire: BTreeMap<(u64, u64), (usize, Vec<u8>, bool)>,
+    /// What the packets to each side pass besides the wire.
+    pub queues: [Option<Rc<RefCell<Queue>>>; 2],
     serial: u64,
     /// When the wire to each side has sent what it has been given.
     wire_free: [u64; 2],
@@ -136,6 +141,8 @@ pub struct Pair {
     pub put_off: u64,
     /// Changes what side 1 sends, the ICRC aside, which is computed afterwards.
     pub rewrite: Option<fn(&mut [u8])>,
+    /// The packet being delivered is marked.
+    marked: bool,
 }
 
 impl Pair {
@@ -173,6 +180,7 @@ impl Pair {
             ],
             hosts: [Host::default(), Host::default()],
             wire: BTreeMap::new(),
+            queues: [None, None],
             serial: 0,
             wire_free: [0; 2],
             packets_sent: 0,
@@ -181,6 +189,7 @@ impl Pair {
             page_in_at: [None; 2],
             put_off: 0,
             rewrite: None,
+            marked: false,
         };
         for side in 0..2 {
             let fill = pair.rng.u8(..);
@@ -224,7 +233,7 @@ impl Pair {
 
     /// The packets under way.
     pub fn under_way(&self) -> impl Iterator<Item = &[u8]> {
-        self.wire.values().map(|(_, packet)| &packet[..])
+        self.wire.values().map(|(_, packet, _)| &packet[..])
     }
 
     /// Lets one side send what it can.
@@ -293,6 +302,13 @@ impl Pair {
             let Some(waits) = self.queue_up(to) else {
                 continue;
             };
+            let (waits, marked) = match &self.queues[to] {
+                None => (waits, false),
+                Some(queue) => match queue.borrow_mut().pass(self.now + waits, packet.len()) {
+                    None => continue,
+                    Some((at, marked)) => (at - self.now, marked),
+                },
+            };
             let mut delay = waits + self.link.latency_ns;
             if self.rng.f64() < self.link.reorder {
                 delay += self.rng.u64(0..10 * self.link.latency_ns.max(1));
@@ -302,8 +318,10 @@ impl Pair {
                 packet[at] ^= 1 << self.rng.u8(0..8);
             }
             self.serial += 1;
-            self.wire
-                .insert((self.now + delay, self.serial), (to, packet.clone()));
+            self.wire.insert(
+                (self.now + delay, self.serial),
+                (to, packet.clone(), marked),
+            );
         }
     }
 
@@ -324,11 +342,13 @@ impl Pair {
         Some(self.wire_free[to] - self.now)
     }
 
-    fn deliver(&mut self, to: usize, udp: &[u8]) {
+    fn deliver(&mut self, to: usize, udp: &[u8], marked: bool) {
         if self.qps[to].service() == Service::Raw {
             return self.qps[to].handle_frame(&Payload::from_slice(udp), &mut self.hosts[to]);
         }
+        self.marked = marked;
         self.feed(to, udp);
+        self.marked = false;
     }
 
     fn feed(&mut self, to: usize, udp: &[u8]) {
@@ -391,6 +411,9 @@ impl Pair {
         if self.link.mark > 0.0 && self.rng.f64() < self.link.mark {
             ip_header[1] = 3;
         }
+        if self.marked {
+            ip_header[1] = 3;
+        }
         let meta = UdMeta {
             net: NetKind::V4,
             ip_header: &ip_header[..20],
@@ -402,11 +425,28 @@ impl Pair {
 
     /// Advances to the next arrival or timer; false if nothing will ever happen again.
     pub fn step(&mut self) -> bool {
+        let Some(next) = self.next_event() else {
+            return false;
+        };
+        self.advance(next);
+        true
+    }
+
+    /// Lets both sides send what they can; when the next packet arrives or the next timer expires.
+    fn next_event(&mut self) -> Option<u64> {
         for side in 0..2 {
             self.transmit(side);
         }
         self.page();
         let arrival = self.wire.keys().next().map(|k| k.0);
+        let timers = self.timers();
+        let pages = self.page_in_at;
+        let next = [arrival, timers[0], timers[1], pages[0], pages[1]];
+        next.into_iter().flatten().min()
+    }
+
+    /// When the timer of each side expires.
+    fn timers(&self) -> [Option<u64>; 2] {
         let mut timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
         for (timer, kept) in timers.iter_mut().zip(&self.kept) {
             // What has come and waits may be what the timer is about.
@@ -417,12 +457,12 @@ impl Pair {
                 *timer = None;
             }
         }
-        let pages = self.page_in_at;
-        let next = [arrival, timers[0], timers[1], pages[0], pages[1]];
-        let next = next.into_iter().flatten().min();
-        let Some(next) = next else {
-            return false;
-        };
+        timers
+    }
+
+    /// Lets everything happen that does until `next`.
+    fn advance(&mut self, next: u64) {
+        let (timers, pages) = (self.timers(), self.page_in_at);
         self.now = self.now.max(next);
         for (side, timer) in timers.into_iter().enumerate() {
             if timer.is_some_and(|t| t <= self.now) {
@@ -439,10 +479,9 @@ impl Pair {
             if entry.key().0 > self.now {
                 break;
             }
-            let (to, packet) = entry.remove();
-            self.deliver(to, &packet);
+            let (to, packet, marked) = entry.remove();
+            self.deliver(to, &packet, marked);
         }
-        true
     }
 
     /// Runs until nothing is left to do or `limit_ns` of virtual time have passed.

@@ -90,6 +90,10 @@ pub fn matches(
     }
     let pkey_good = if qp.qpn == Qpn::GSI {
         pkey_in_table(bth.pkey)
+    } else if notice {
+        // It carries the P_Key of the packet that was marked, that is one of ours and not the peer's:
+        // where we are a limited member it says so, too.
+        bth.pkey.key() == qp.pkey.key() && qp.pkey.key() != 0
     } else {
         pkey::matches(bth.pkey, qp.pkey)
     };

@@ -205,6 +205,8 @@ impl Qp {
         self.req.gap_due = None;
         self.req.window.on_progress(moved, self.req.una_psn);
         self.req.prober.on_progress(self.req.una_psn, now);
+        let bytes = u64::from(moved).saturating_mul(self.attrs.mtu.bytes().into());
+        self.pacer.on_acknowledged(now, bytes);
         self.req.rearm(now, &self.attrs);
         self.req.rnr_until = None;
         if self.req.psn.is_before(self.req.una_psn) {

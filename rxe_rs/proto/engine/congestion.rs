@@ -3,14 +3,17 @@
 //! slows down.
 //!
 //! A router whose queue grows marks packets in the IP header. The [`Notifier`] of the receiving
-//! queue pair asks for a notification (CNP) then, not too often. The [`Pacer`] of the sending one
-//! cuts its rate when a notification comes, by more the more of them have come lately, and finds
-//! its way back up by itself: halfway to where it was at a time, then beyond, until it is free
-//! again. This is the shape of DCQCN (Zhu et al., SIGCOMM 2015).
+//! queue pair asks for a notification (CNP) then, not too often. The [`Pacer`](super::pacer::Pacer)
+//! of the sending one cuts its rate when a notification comes that [`Trust`] believes, and the
+//! [`Meter`] keeps what is sent within that rate. Acknowledgements are not limited: holding them
+//! back would slow the peer, whose packets may take another way.
 
 use super::attrs::UdMeta;
 use super::ports::{Dest, Tx, TxFault};
 use super::wc::NetKind;
+use crate::ids::{PKey, Psn, Qpn};
+use crate::wire::bth::Bth;
+use crate::wire::opcode::Opcode;
 use crate::wire::repr::Headers;
 
 /// True if a router on the way marked the packet: "congestion experienced" (RFC 3168).
@@ -24,243 +27,131 @@ pub(super) fn is_marked(meta: &UdMeta<'_>) -> bool {
     ecn & 3 == 3
 }
 
-/// Least time between two notifications of a queue pair, in nanoseconds.
+/// Payload bytes of a congestion notification: reserved, zero (RoCEv2 annex A17.9.3).
+pub(super) const NOTICE_BYTES: usize = 16;
+
+/// Headers of a congestion notification, with all flags clear but BECN (RoCEv2 annex A17.9.3, and
+/// what ConnectX adapters send): no migration state, PSN 0, no acknowledgement wanted, and the
+/// P_Key of the packet that was marked.
+pub(super) fn notice(dest_qpn: Qpn, pkey: PKey) -> Headers {
+    Headers::new(Bth {
+        becn: true,
+        migreq: false,
+        pkey,
+        ..Bth::new(Opcode::CNP, dest_qpn, Psn::new(0))
+    })
+}
+
+/// Least time between two notifications of a queue pair, in nanoseconds: the interval of DCQCN
+/// (Zhu et al., SIGCOMM 2015, section 5.2).
 pub(super) const NOTIFY_NS: u64 = 50_000;
 
 /// When the peer is to be notified.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notifier {
-    /// A notification is to be sent.
-    pub(super) due: bool,
+    /// A notification is to be sent, with the P_Key of the packet that was marked.
+    pub(super) due: Option<PKey>,
     last: Option<u64>,
 }
 
 impl Notifier {
-    /// A marked packet arrived.
-    pub(super) fn on_marked(&mut self, now: u64) {
+    /// A marked packet with this P_Key arrived.
+    pub(super) fn on_marked(&mut self, now: u64, pkey: PKey) {
         let wait = self
             .last
             .is_some_and(|at| now.saturating_sub(at) < NOTIFY_NS);
         if !wait {
             self.last = Some(now);
-            self.due = true;
+            self.due = Some(pkey);
         }
     }
 }
 
-/// Full scale of [`Limit::alpha`].
-const ALPHA_ONE: u64 = 1024;
+/// Time after the last packet in which a notification can be about it, in nanoseconds: more than
+/// packets wait in the queues of a network.
+const MEMORY_NS: u64 = 200_000_000;
 
-/// By how much of the distance the estimate moves at a time: a sixteenth.
-const ALPHA_SHIFT: u32 = 4;
+/// Notifications that may come in excess of the packets sent, as a network may duplicate some.
+const SLACK: u32 = 64;
 
-/// Least time between two cuts, in nanoseconds.
-const CUT_NS: u64 = 50_000;
+/// Time in which no notification is believed after too many of them have come, in nanoseconds.
+const DISTRUST_NS: u64 = 4_000_000_000;
 
-/// Time of one step of the recovery, in nanoseconds.
-const STEP_NS: u64 = 300_000;
-
-/// Steps that lead back to the rate before the cut, each half of the way.
-const FAST_STEPS: u32 = 5;
-
-/// Steps without a notification after which nothing is limited any more.
-const FREE_STEPS: u32 = 64;
-
-/// Least rate, in bytes per millisecond: 10 Mbit/s.
-const MIN_RATE: u64 = 1250;
-
-/// Greatest rate, in bytes per millisecond: 400 Gbit/s. Keeps the products small.
-const MAX_RATE: u64 = 50_000_000;
-
-/// Time over which the rate of an unlimited sender is measured, in nanoseconds.
-const MEASURE_NS: u64 = 1_000_000;
-
-/// Least number of bytes saved up while nothing is sent.
-const MIN_BURST: i64 = 16 * 1024;
-
-/// Longest pause, in nanoseconds.
-const MAX_WAIT_NS: u64 = 10_000_000;
-
-/// Shortest pause: a timer has its cost.
-const MIN_WAIT_NS: u64 = 20_000;
-
-const NS_PER_MS: u64 = 1_000_000;
-
-/// How fast a queue pair may send.
+/// Whether a notification can be true.
+///
+/// Nothing in a notification proves where it comes from, beyond the addresses, the number of the
+/// queue pair and its P_Key. But each is the answer to a packet: none comes while nothing is sent,
+/// nor do more come than packets are sent. Whoever makes them up and sends more is not believed for
+/// a while, in which losses alone limit the queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pacer {
-    limit: Option<Limit>,
-    /// Bytes sent since `since`.
-    sent: u64,
+pub(super) struct Trust {
+    /// When a packet that can be marked was sent last.
+    last_sent: Option<u64>,
+    /// Begin of the current interval of [`MEMORY_NS`].
     since: u64,
-    /// Rate of the measurement before, in bytes per millisecond.
-    measured: u64,
+    /// Packets sent and notifications received in the current interval and the one before.
+    packets: [u32; 2],
+    notices: [u32; 2],
+    distrust_until: u64,
 }
 
-/// Rates in bytes per millisecond, times in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Limit {
-    rate: u64,
-    target: u64,
-    /// Estimate of how many of the packets are marked, of [`ALPHA_ONE`].
-    alpha: u64,
-    cut_at: u64,
-    step_at: u64,
-    steps: u32,
-    /// Bytes that may be sent; below zero after a packet that was longer.
-    tokens: i64,
-    refilled: u64,
-}
-
-fn bytes_in(rate: u64, ns: u64) -> u64 {
-    // Both are bounded, so the product is.
-    rate.saturating_mul(ns.min(MAX_WAIT_NS))
-        .checked_div(NS_PER_MS)
-        .unwrap_or(0)
-}
-
-impl Limit {
-    fn new(now: u64, rate: u64) -> Self {
-        Self {
-            rate,
-            target: rate,
-            alpha: ALPHA_ONE,
-            cut_at: 0,
-            step_at: now,
-            steps: 0,
-            tokens: 0,
-            refilled: now,
-        }
-    }
-
-    fn cut(&mut self, now: u64) {
-        self.target = self.rate;
-        let share = self.rate.saturating_mul(self.alpha) / (2 * ALPHA_ONE);
-        self.rate = self.rate.saturating_sub(share).max(MIN_RATE);
-        let rest = ALPHA_ONE.saturating_sub(self.alpha);
-        self.alpha = self.alpha.saturating_add(rest >> ALPHA_SHIFT);
-        self.cut_at = now;
-        self.step_at = now;
-        self.steps = 0;
-    }
-
-    /// Catches up with the steps of the recovery; false when it is over.
-    fn recover(&mut self, now: u64) -> bool {
-        for _ in 0..FREE_STEPS {
-            if now.saturating_sub(self.step_at) < STEP_NS {
-                break;
-            }
-            self.step_at = self.step_at.saturating_add(STEP_NS);
-            self.steps = self.steps.saturating_add(1);
-            self.alpha = self.alpha.saturating_sub(self.alpha >> ALPHA_SHIFT);
-            if self.steps > FAST_STEPS {
-                let more = (self.target >> 4).max(MIN_RATE);
-                self.target = self.target.saturating_add(more).min(MAX_RATE);
-            }
-            self.rate = self.rate.saturating_add(self.target) >> 1;
-        }
-        self.steps < FREE_STEPS
-    }
-
-    fn burst(&self) -> i64 {
-        i64::try_from(bytes_in(self.rate, NOTIFY_NS))
-            .unwrap_or(MIN_BURST)
-            .max(MIN_BURST)
-    }
-
-    fn refill(&mut self, now: u64) {
-        let gained = bytes_in(self.rate, now.saturating_sub(self.refilled));
-        // What is less than a byte is kept for the next time.
-        if gained > 0 {
-            self.refilled = now;
-            let gained = i64::try_from(gained).unwrap_or(i64::MAX);
-            self.tokens = self.tokens.saturating_add(gained).min(self.burst());
-        }
-    }
-}
-
-impl Pacer {
+impl Trust {
     pub(super) const fn new() -> Self {
         Self {
-            limit: None,
-            sent: 0,
+            last_sent: None,
             since: 0,
-            measured: 0,
+            packets: [0; 2],
+            notices: [0; 2],
+            distrust_until: 0,
         }
     }
 
-    /// Rate in bytes per millisecond; `None` without a limit.
-    pub(super) fn rate(&self) -> Option<u64> {
-        self.limit.map(|limit| limit.rate)
-    }
-
-    /// A notification arrived.
-    pub(super) fn on_notice(&mut self, now: u64) {
-        let rate = self.current(now);
-        let limit = self.limit.get_or_insert(Limit::new(now, rate));
-        if !limit.recover(now) {
-            *limit = Limit::new(now, rate);
-        }
-        if now.saturating_sub(limit.cut_at) >= CUT_NS || limit.cut_at == 0 {
-            limit.cut(now);
-        }
-    }
-
-    /// The rate of an unlimited sender.
-    fn current(&self, now: u64) -> u64 {
+    fn turn(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.since);
-        let recent = self.sent.saturating_mul(NS_PER_MS);
-        // Not from a moment: a burst is no rate.
-        let recent = recent.checked_div(elapsed.max(MEASURE_NS / 4)).unwrap_or(0);
-        recent.max(self.measured).clamp(MIN_RATE, MAX_RATE)
-    }
-
-    /// Bytes that may be sent now; [`u64::MAX`] without a limit, 0 during a pause.
-    #[inline]
-    pub(super) fn budget(&mut self, now: u64) -> u64 {
-        let Some(limit) = &mut self.limit else {
-            return u64::MAX;
-        };
-        if !limit.recover(now) {
-            self.limit = None;
-            return u64::MAX;
-        }
-        limit.refill(now);
-        u64::try_from(limit.tokens).unwrap_or(0)
-    }
-
-    /// `bytes` were sent.
-    #[inline]
-    pub(super) fn spend(&mut self, now: u64, bytes: u64) {
-        if bytes == 0 {
+        if elapsed < MEMORY_NS {
             return;
         }
-        if let Some(limit) = &mut self.limit {
-            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-            limit.tokens = limit.tokens.saturating_sub(bytes);
-            return;
-        }
-        let elapsed = now.saturating_sub(self.since);
-        if elapsed >= MEASURE_NS {
-            let rate = self.sent.saturating_mul(NS_PER_MS).checked_div(elapsed);
-            self.measured = rate.unwrap_or(0);
-            self.sent = 0;
-            self.since = now;
-        }
-        self.sent = self.sent.saturating_add(bytes);
+        let recent = elapsed < MEMORY_NS.saturating_mul(2);
+        let keep = |[now, _]: [u32; 2]| [0, if recent { now } else { 0 }];
+        self.packets = keep(self.packets);
+        self.notices = keep(self.notices);
+        self.since = now;
     }
 
-    /// When to go on after the budget has been spent.
-    pub(super) fn resume_at(&self, now: u64) -> u64 {
-        let Some(limit) = &self.limit else {
-            return now;
-        };
-        // Until half a burst has been saved up: packets go in trains.
-        let missing = (limit.burst() >> 1).saturating_sub(limit.tokens);
-        let missing = u64::try_from(missing).unwrap_or(0);
-        let wait = missing.saturating_mul(NS_PER_MS).checked_div(limit.rate);
-        let wait = wait.unwrap_or(MAX_WAIT_NS);
-        now.saturating_add(wait.clamp(MIN_WAIT_NS, MAX_WAIT_NS))
+    /// `packets` that can be marked were sent.
+    #[inline]
+    pub(super) fn on_sent(&mut self, now: u64, packets: u32) {
+        self.turn(now);
+        self.last_sent = Some(now);
+        let [count, _] = &mut self.packets;
+        *count = count.saturating_add(packets);
+    }
+
+    /// True if the notification that has just arrived is to be believed.
+    pub(super) fn believes(&mut self, now: u64) -> bool {
+        self.turn(now);
+        let [count, before] = &mut self.notices;
+        *count = count.saturating_add(1);
+        let notices = count.saturating_add(*before);
+        let [count, before] = self.packets;
+        let packets = count.saturating_add(before);
+        let lately = self
+            .last_sent
+            .is_some_and(|at| now.saturating_sub(at) <= MEMORY_NS);
+        if !lately || now < self.distrust_until {
+            return false;
+        }
+        if notices > packets.saturating_add(SLACK) {
+            self.distrust_until = now.saturating_add(DISTRUST_NS);
+            return false;
+        }
+        true
+    }
+
+    /// True while no notification is believed.
+    #[inline]
+    pub(super) fn is_off(&self, now: u64) -> bool {
+        now < self.distrust_until
     }
 }
 
@@ -269,6 +160,7 @@ pub(super) struct Meter<'a, T> {
     tx: &'a mut T,
     budget: u64,
     pub(super) sent: u64,
+    pub(super) packets: u32,
 }
 
 impl<'a, T: Tx> Meter<'a, T> {
@@ -277,26 +169,34 @@ impl<'a, T: Tx> Meter<'a, T> {
             tx,
             budget,
             sent: 0,
+            packets: 0,
         }
     }
 
-    /// True if it was the budget that ended.
+    /// True if it was the budget that ended, and not the room.
     #[inline]
     pub(super) fn is_spent(&self) -> bool {
-        self.sent >= self.budget
+        self.sent >= self.budget && self.tx.has_room()
+    }
+
+    /// The sink itself, for packets outside the budget.
+    #[inline]
+    pub(super) fn unlimited(&mut self) -> &mut T {
+        self.tx
     }
 
     #[inline]
     fn add(&mut self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.sent = self.sent.saturating_add(bytes);
+        self.packets = self.packets.saturating_add(1);
     }
 }
 
 impl<T: Tx> Tx for Meter<'_, T> {
     #[inline]
     fn has_room(&self) -> bool {
-        !self.is_spent() && self.tx.has_room()
+        self.sent < self.budget && self.tx.has_room()
     }
 
     #[inline]
@@ -328,103 +228,19 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const KEY: PKey = PKey(0x8001);
 
-    /// Sends as much as it may for `ns`, in packets of 1000 bytes; returns bytes per millisecond.
-    fn run(pacer: &mut Pacer, now: &mut u64, ns: u64, line: u64) -> u64 {
-        let (start, mut sent) = (*now, 0);
-        while *now < start + ns {
-            if pacer.budget(*now) > 0 {
-                pacer.spend(*now, 1000);
-                sent += 1000;
-                *now += 1000 * MS / line;
-            } else {
-                let at = pacer.resume_at(*now);
-                assert!(at > *now);
-                *now = at;
-            }
-        }
-        sent * MS / (*now - start)
-    }
-
+    /// The headers of the notification that the vendor of ConnectX adapters publishes as an example
+    /// ("RoCEv2 CNP Packet Format Example", 2018), with its P_Key.
     #[test]
-    fn unlimited_until_told() {
-        let mut pacer = Pacer::new();
-        assert_eq!(pacer.budget(5), u64::MAX);
-        assert_eq!(pacer.rate(), None);
-    }
-
-    /// The first notification halves the rate that was measured.
-    #[test]
-    fn halves_what_was_sent() {
-        let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
-        let line = 1_000_000;
-        let free = run(&mut pacer, &mut now, 10 * MS, line);
-        assert!((900_000..=1_010_000).contains(&free), "{free}");
-        pacer.on_notice(now);
-        let rate = pacer.rate().unwrap();
-        assert!((400_000..=600_000).contains(&rate), "{rate}");
-        let limited = run(&mut pacer, &mut now, STEP_NS - 1, line);
-        assert!((300_000..=650_000).contains(&limited), "{limited}");
-    }
-
-    #[test]
-    fn cuts_are_bounded_in_time_and_depth() {
-        let (mut pacer, mut now) = (Pacer::new(), MS);
-        run(&mut pacer, &mut now, 10 * MS, 1_000_000);
-        pacer.on_notice(now);
-        let once = pacer.rate();
-        pacer.on_notice(now + CUT_NS - 1);
-        assert_eq!(pacer.rate(), once);
-        for _ in 0..100 {
-            now += CUT_NS;
-            pacer.on_notice(now);
-        }
-        assert_eq!(pacer.rate(), Some(MIN_RATE));
-        assert!(pacer.resume_at(now) <= now + MAX_WAIT_NS);
-    }
-
-    /// Without further notifications it is soon as fast as before and then free.
-    #[test]
-    fn recovers() {
-        let (mut pacer, mut now) = (Pacer::new(), MS);
-        run(&mut pacer, &mut now, 10 * MS, 1_000_000);
-        for _ in 0..3 {
-            pacer.on_notice(now);
-            now += CUT_NS;
-        }
-        let low = pacer.rate().unwrap();
-        run(&mut pacer, &mut now, 6 * STEP_NS, 1_000_000);
-        let back = pacer.rate().unwrap();
-        assert!(back > low * 3 / 2, "{low} {back}");
-        run(&mut pacer, &mut now, 70 * STEP_NS, 1_000_000);
-        assert_eq!(pacer.rate(), None);
-    }
-
-    /// Seldom marks cost little in the long run, for the estimate follows their share.
-    #[test]
-    fn few_marks_cut_less() {
-        let (mut pacer, mut now) = (Pacer::new(), MS);
-        run(&mut pacer, &mut now, 10 * MS, 1_000_000);
-        pacer.on_notice(now);
-        now += 30 * STEP_NS;
-        pacer.budget(now);
-        let before = pacer.rate().unwrap();
-        pacer.on_notice(now);
-        let after = pacer.rate().unwrap();
-        assert!(after > before * 3 / 4, "{before} {after}");
-    }
-
-    /// A clock that jumps and sizes at the limits do no harm.
-    #[test]
-    fn extremes() {
-        let mut pacer = Pacer::new();
-        pacer.spend(0, u64::MAX);
-        pacer.on_notice(u64::MAX);
-        pacer.on_notice(0);
-        pacer.spend(3, u64::MAX);
-        assert_eq!(pacer.budget(1), 0);
-        assert!(pacer.resume_at(1) <= 1 + MAX_WAIT_NS);
-        pacer.budget(u64::MAX);
+    fn as_hardware_sends_it() {
+        let headers = notice(Qpn::new(0xd2), PKey::DEFAULT);
+        let bytes = [0x81, 0, 0xff, 0xff, 0x40, 0, 0, 0xd2, 0, 0, 0, 0];
+        assert_eq!(headers.as_slice(), bytes);
+        assert_eq!(
+            notice(Qpn::new(2), KEY).as_slice().get(2..4),
+            Some(&[0x80, 1][..])
+        );
     }
 
     #[test]
@@ -432,8 +248,8 @@ mod tests {
         let mut notifier = Notifier::default();
         let mut sent = 0;
         for now in (0..MS).step_by(1000) {
-            notifier.on_marked(now);
-            sent += u64::from(core::mem::take(&mut notifier.due));
+            notifier.on_marked(now, KEY);
+            sent += u64::from(notifier.due.take().is_some());
         }
         assert_eq!(sent, MS / NOTIFY_NS);
     }
@@ -452,5 +268,51 @@ mod tests {
                 assert_eq!(is_marked(&meta), (byte >> shift) & 3 == 3);
             }
         }
+    }
+
+    /// Whoever has sent nothing lately has caused no congestion.
+    #[test]
+    fn nothing_sent_nothing_believed() {
+        let mut trust = Trust::new();
+        assert!(!trust.believes(5 * MS));
+        trust.on_sent(6 * MS, 1);
+        assert!(trust.believes(7 * MS));
+        assert!(trust.believes(6 * MS + MEMORY_NS));
+        assert!(!trust.believes(7 * MS + MEMORY_NS));
+    }
+
+    /// One for each packet can be true, more cannot. Then none is believed for a while.
+    #[test]
+    fn no_more_notices_than_packets() {
+        let mut trust = Trust::new();
+        let mut now = MS;
+        for _ in 0..100_000 {
+            trust.on_sent(now, 1);
+            assert!(trust.believes(now));
+            now += NOTIFY_NS;
+        }
+        let mut believed = 0;
+        while trust.believes(now) {
+            now += NOTIFY_NS;
+            believed += 1;
+        }
+        // What was sent in the last two intervals at most.
+        assert!(believed <= 2 * MEMORY_NS / NOTIFY_NS, "{believed}");
+        let end = now + DISTRUST_NS;
+        while now < end {
+            assert!(trust.is_off(now) && !trust.believes(now));
+            trust.on_sent(now, 1);
+            now += NOTIFY_NS;
+        }
+        assert!(trust.believes(now + MEMORY_NS / 2));
+    }
+
+    #[test]
+    fn a_clock_that_jumps() {
+        let mut trust = Trust::new();
+        trust.on_sent(u64::MAX, u32::MAX);
+        trust.on_sent(0, u32::MAX);
+        assert!(trust.believes(3));
+        assert!(!trust.believes(u64::MAX));
     }
 }

@@ -140,6 +140,9 @@ pub enum Count {
     NoticeSent,
     /// A congestion notification arrived and was heeded.
     NoticeHandled,
+    /// A congestion notification arrived that cannot be true: it does not say what it is, nothing was
+    /// sent that could have been marked, or more of them came than packets were sent.
+    NoticeIgnored,
     /// A packet was dropped because its memory was still being got and no more could wait for that,
     /// or a frame because its memory was not there: frames never wait.
     MemoryNotThere,
@@ -165,7 +168,7 @@ pub enum Count {
 
 impl Count {
     /// Number of counters.
-    pub const COUNT: usize = 28;
+    pub const COUNT: usize = 29;
 
     /// All of them, in index order.
     pub const ALL: [Count; Self::COUNT] = [
@@ -197,6 +200,7 @@ impl Count {
         Count::ImplausiblePsn,
         Count::NeedlessNak,
         Count::ForeignDuplicate,
+        Count::NoticeIgnored,
     ];
 
     /// Position in an array of counters.
@@ -231,6 +235,7 @@ impl Count {
             Count::ImplausiblePsn => 25,
             Count::NeedlessNak => 26,
             Count::ForeignDuplicate => 27,
+            Count::NoticeIgnored => 28,
         }
     }
 
@@ -265,6 +270,7 @@ impl Count {
             Count::ImplausiblePsn => "implausible_psn",
             Count::NeedlessNak => "needless_nak",
             Count::ForeignDuplicate => "foreign_duplicate",
+            Count::NoticeIgnored => "rp_cnp_ignored",
         }
     }
 }

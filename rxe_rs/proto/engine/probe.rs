@@ -28,6 +28,8 @@ pub(super) struct Prober {
     least_ns: u64,
     /// What was sent has been sent again before the first measurement.
     doubtful: bool,
+    /// The latest measurement.
+    latest_ns: u64,
     /// Packet whose answer is being waited for, and when it was sent.
     timed: Option<(Psn, u64)>,
     asked: u8,
@@ -42,6 +44,7 @@ impl Prober {
             deviation_ns: 0,
             least_ns: 0,
             doubtful: false,
+            latest_ns: 0,
             timed: None,
             asked: 0,
             at: None,
@@ -56,6 +59,11 @@ impl Prober {
     /// Shortest round trip time measured, in nanoseconds; 0 before the first measurement.
     pub(super) fn least_round_trip(&self) -> u64 {
         self.least_ns
+    }
+
+    /// The round trip time as it is now: it grows with a queue at once and shrinks slowly.
+    pub(super) fn recent(&self) -> Option<u64> {
+        self.round_trip().map(|mean| mean.max(self.latest_ns))
     }
 
     /// A packet that will be answered was sent for the first time.
@@ -82,6 +90,7 @@ impl Prober {
         if !doubtful && (self.least_ns == 0 || sample < self.least_ns) {
             self.least_ns = sample.max(1);
         }
+        self.latest_ns = sample;
         if self.mean_ns == 0 {
             self.mean_ns = sample.max(1);
             self.deviation_ns = sample.wrapping_shr(1);

@@ -6,19 +6,15 @@
 //! Times are nanoseconds of one monotonic clock; spurious timeouts are harmless.
 
 use super::attrs::{Attrs, Events, Progress, Service, State, UdMeta};
-use super::congestion::{is_marked, Meter, Notifier, Pacer};
+use super::congestion::{is_marked, notice, Meter, Notifier, Trust, NOTICE_BYTES};
+use super::pacer::{Pacer, PathFacts};
 use super::ports::{Count, Dest, Handled, Ports, Taken, Tx};
 use super::requester::Requester;
 use super::responder::{Resource, Responder};
 use super::wc::{Wc, WcStatus};
-use crate::ids::{Psn, Qpn};
-use crate::wire::bth::Bth;
+use crate::ids::{PKey, Psn, Qpn};
 use crate::wire::opcode::Opcode;
 use crate::wire::packet::{Packet, Payload};
-use crate::wire::repr::Headers;
-
-/// Payload of a congestion notification: reserved, zero (RoCEv2 annex A17.9.3).
-const NOTICE_BYTES: usize = 16;
 
 /// Pause after a local transmit failure, in nanoseconds.
 const TX_PAUSE_NS: u64 = 100_000;
@@ -38,8 +34,11 @@ pub struct Qp {
     pub(super) resp: Responder,
     pub(super) events: Events,
     pub(super) tx_resume: Option<u64>,
+    /// End of a pause that the sending rate asks for.
+    pub(super) paced_until: Option<u64>,
     notifier: Notifier,
-    pacer: Pacer,
+    trust: Trust,
+    pub(super) pacer: Pacer,
     seen_packet: bool,
     pub(super) shared_receives: bool,
 }
@@ -55,7 +54,9 @@ impl Qp {
             resp: Responder::new(),
             events: Events::default(),
             tx_resume: None,
+            paced_until: None,
             notifier: Notifier::default(),
+            trust: Trust::new(),
             pacer: Pacer::new(),
             seen_packet: false,
             shared_receives: false,
@@ -151,7 +152,9 @@ impl Qp {
                 ports.resources().fill(Resource::EMPTY);
                 self.events = Events::default();
                 self.tx_resume = None;
+                self.paced_until = None;
                 self.notifier = Notifier::default();
+                self.trust = Trust::new();
                 self.pacer = Pacer::new();
                 self.seen_packet = false;
                 self.state = State::Reset;
@@ -211,14 +214,7 @@ impl Qp {
             self.events.comm_est = self.state == State::Rtr;
         }
         if packet.opcode() == Opcode::CNP {
-            // Some router on our way is congested (RoCEv2 annex A17.9.3). A datagram QP has no
-            // peer that could be believed.
-            if self.service.is_connected() {
-                ports.count(Count::NoticeHandled);
-                self.pacer.on_notice(now);
-            } else {
-                ports.count(Count::Unexpected);
-            }
+            self.handle_notice(now, packet, ports);
             return Handled::Done;
         }
         let handled = match self.service {
@@ -239,8 +235,9 @@ impl Qp {
         // Once for a packet, however often it is fed.
         if handled == Handled::Done && is_marked(meta) {
             ports.count(Count::Marked);
-            if self.service.is_connected() {
-                self.notifier.on_marked(now);
+            // The sender of acknowledgements has no rate that could be less.
+            if self.service.is_connected() && !packet.opcode().is_acknowledgement() {
+                self.notifier.on_marked(now, packet.bth().pkey);
             }
         }
         handled
@@ -254,12 +251,43 @@ impl Qp {
             || (!packet.opcode().is_response() && packet.bth().psn == self.resp.epsn)
     }
 
+    /// Some router on our way is congested (RoCEv2 annex A17.9.3), or somebody says so. A datagram
+    /// QP has no peer that could be believed.
+    fn handle_notice(&mut self, now: u64, packet: &Packet<'_>, ports: &mut impl Ports) {
+        if !self.service.is_connected() {
+            return ports.count(Count::Unexpected);
+        }
+        if !packet.bth().becn || !self.trust.believes(now) {
+            ports.count(Count::NoticeIgnored);
+            if self.trust.is_off(now) {
+                self.pacer.release();
+            }
+            return;
+        }
+        ports.count(Count::NoticeHandled);
+        if self.pacer.on_notice(now, self.path_facts()) {
+            // What is in flight is enough for the path.
+            self.req.window.on_congestion();
+        }
+    }
+
+    fn path_facts(&self) -> PathFacts {
+        PathFacts {
+            least_round_trip: Some(self.req.prober.least_round_trip()).filter(|ns| *ns != 0),
+            round_trip: self.req.prober.recent(),
+            mtu: self.attrs.mtu.bytes(),
+        }
+    }
+
     /// Feeds the passage of time.
     pub fn handle_timeout(&mut self, now: u64, ports: &mut impl Ports) {
         if self.tx_resume.is_some_and(|at| at <= now) {
             self.tx_resume = None;
         }
         self.nak_timeout(now, ports);
+        if self.paced_until.is_some_and(|at| at <= now) {
+            self.paced_until = None;
+        }
         self.request_timeout(now, ports);
     }
 
@@ -272,6 +300,7 @@ impl Qp {
             self.req.gap_due,
             self.nak_due(),
             self.tx_resume,
+            self.paced_until,
         ]
         .into_iter()
         .flatten()
@@ -285,48 +314,60 @@ impl Qp {
         ports: &mut impl Ports,
         tx: &mut impl Tx,
     ) -> Progress {
-        if self.notifier.due {
-            self.notify(ports, tx);
+        if let Some(pkey) = self.notifier.due.take() {
+            self.notify(pkey, ports, tx);
         }
         if self.tx_resume.is_some() {
             return Progress::Idle;
         }
-        let mut tx = Meter::new(tx, self.pacer.budget(now));
+        let path = self.path_facts();
+        let budget = match self.paced_until {
+            Some(at) if at > now => 0,
+            _ => self.pacer.budget(now, path),
+        };
+        let mut tx = Meter::new(tx, budget);
         let progress = self.transmit(now, ports, &mut tx);
-        self.pacer.spend(now, tx.sent);
-        if progress == Progress::More && tx.is_spent() {
-            self.tx_resume = Some(self.pacer.resume_at(now));
-            return Progress::Idle;
+        let limited = progress == Progress::More && tx.is_spent();
+        if tx.packets > 0 {
+            self.pacer.spend(now, tx.sent);
+            self.trust.on_sent(now, tx.packets);
         }
-        progress
+        if !limited {
+            return progress;
+        }
+        if self.paced_until.is_none_or(|at| at <= now) {
+            let resume = self.pacer.resume_at(now);
+            self.paced_until = Some(resume);
+            // Each train of a slow sender is acknowledged, and the time in which nothing may be sent
+            // is not counted, or the timer would take packets for lost that are still here.
+            self.req.ack_now = true;
+            self.req.postpone(resume, &self.attrs);
+        }
+        Progress::Idle
     }
 
     /// Tells the peer that its packets come through a congested router. If that cannot be sent
     /// the next marked packet is reason enough for another.
-    fn notify(&mut self, ports: &mut impl Ports, tx: &mut impl Tx) {
-        self.notifier.due = false;
+    fn notify(&mut self, pkey: PKey, ports: &mut impl Ports, tx: &mut impl Tx) {
         if matches!(self.state, State::Reset | State::Init | State::Err) {
             return;
         }
-        let bth = Bth {
-            becn: true,
-            pkey: ports.pkey(),
-            ..Bth::new(Opcode::CNP, self.attrs.dest_qpn, Psn::new(0))
-        };
+        let headers = notice(self.attrs.dest_qpn, pkey);
         let fill = |dst: &mut [u8]| {
             dst.fill(0);
             Ok::<(), core::convert::Infallible>(())
         };
-        if tx.has_room()
-            && tx
-                .packet(Dest::Peer, &Headers::new(bth), NOTICE_BYTES, fill)
-                .is_ok()
-        {
+        if tx.has_room() && tx.packet(Dest::Peer, &headers, NOTICE_BYTES, fill).is_ok() {
             ports.count(Count::NoticeSent);
         }
     }
 
-    fn transmit(&mut self, now: u64, ports: &mut impl Ports, tx: &mut impl Tx) -> Progress {
+    fn transmit<T: Tx>(
+        &mut self,
+        now: u64,
+        ports: &mut impl Ports,
+        tx: &mut Meter<'_, T>,
+    ) -> Progress {
         if self.service == Service::Rc && self.transmit_responses(now, ports, tx) == Progress::More
         {
             return Progress::More;
@@ -399,6 +440,7 @@ impl Qp {
         self.req.gap_due = None;
         self.req.prober.rearm(0, false);
         self.tx_resume = None;
+        self.paced_until = None;
         if let Some(wr) = self.resp.abort_message() {
             let wc = Wc::recv_error(wr.wr_id, WcStatus::WrFlushErr, self.attrs.qpn.get());
             ports.complete_recv(&wc);

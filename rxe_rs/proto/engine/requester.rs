@@ -54,7 +54,7 @@ pub(super) struct Requester {
     /// The next packet waits for memory that is not there.
     stalled: bool,
     /// The next packet asks for an acknowledgement in any case.
-    ack_now: bool,
+    pub(super) ack_now: bool,
     pub(super) window: Window,
     /// PSN for which a hole in the responses has been acted upon already.
     pub(super) gap_at: Option<Psn>,
@@ -185,6 +185,15 @@ impl Requester {
             None
         };
         self.prober.rearm(now, outstanding);
+    }
+}
+
+impl Requester {
+    /// Nothing is sent before `at`: the acknowledgement timer, if it runs, expires later.
+    pub(super) fn postpone(&mut self, at: u64, attrs: &Attrs) {
+        if let (Some(old), Some(new)) = (self.deadline, ack_deadline(at, attrs)) {
+            self.deadline = Some(old.max(new));
+        }
     }
 }
 
@@ -432,7 +441,8 @@ impl Qp {
                     }
                     // Each packet sent is a reason to wait a little longer for an answer.
                     self.req.prober.rearm(now, true);
-                    if self.req.since_ack_req == 0 && self.req.psn == self.req.top {
+                    let fresh = self.req.psn == self.req.top || !self.req.window.is_recovering();
+                    if self.req.since_ack_req == 0 && fresh {
                         self.req.prober.on_question(self.req.psn.prev(), now);
                     }
                 }

@@ -2,6 +2,7 @@
 //! Responses owed to the peer: READ data, ATOMIC results, acknowledgements and NAKs, in order.
 
 use super::attrs::{Progress, State, RESOURCES};
+use super::congestion::Meter;
 use super::ports::{Count, Dest, Ports, RemoteFault, Tx, TxFault};
 use super::qp::Qp;
 use super::requester::pad_of;
@@ -207,12 +208,13 @@ enum Sent {
 }
 
 impl Qp {
-    /// Sends responses owed.
-    pub(super) fn transmit_responses(
+    /// Sends responses owed. The sending rate limits READ data alone: what acknowledges only waits
+    /// for the data that comes before it.
+    pub(super) fn transmit_responses<T: Tx>(
         &mut self,
         now: u64,
         ports: &mut impl Ports,
-        tx: &mut impl Tx,
+        tx: &mut Meter<'_, T>,
     ) -> Progress {
         let open = matches!(self.state, State::Rtr | State::Rts | State::Sqd)
             || (self.state == State::Err && self.resp.closing);
@@ -220,10 +222,23 @@ impl Qp {
             return Progress::Idle;
         }
         while let Some(job) = self.resp.jobs.front(ports.jobs()).map(|j| *j) {
-            if !tx.has_room() {
-                return Progress::More;
-            }
-            match self.send_job(&job, ports, tx) {
+            let is_data = matches!(job.answer, Answer::Read { .. });
+            let sent = if is_data {
+                if !tx.has_room() {
+                    if tx.is_spent() {
+                        self.send_ack_before(now, &job, ports, tx.unlimited());
+                    }
+                    return Progress::More;
+                }
+                self.send_job(&job, ports, tx)
+            } else {
+                let tx = tx.unlimited();
+                if !tx.has_room() {
+                    return Progress::More;
+                }
+                self.send_job(&job, ports, tx)
+            };
+            match sent {
                 Sent::Yes => {}
                 Sent::Busy => {
                     self.pause(now);
@@ -243,30 +258,64 @@ impl Qp {
                 }
             }
         }
-        if let Some((psn, syndrome)) = self.resp.ack {
-            if !tx.has_room() {
-                return Progress::More;
-            }
-            // The newest request executed, not the one that asked for it: all responses up to there
-            // have left, and the MSN says the same (`completer/evidence.rs` insists on that).
-            let psn = match syndrome {
-                Syndrome::Ack { .. } => self.resp.epsn.prev(),
-                _ => psn,
-            };
-            let bth = self.bth(Operation::Acknowledge, psn, 0, ports);
-            let headers = Headers::new(bth).aeth(Aeth::new(syndrome, self.resp.msn));
-            match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
-                Ok(()) => self.resp.ack = None,
-                Err(TxFault::Busy) => {
-                    self.pause(now);
-                    return Progress::Idle;
-                }
-                // The peer cannot be told; its timer will.
-                Err(_) => self.resp.ack = None,
-            }
+        let tx = tx.unlimited();
+        if self.resp.ack.is_some() && !tx.has_room() {
+            return Progress::More;
         }
-        self.resp.closing = false;
+        if self.send_ack(now, ports, tx) {
+            self.resp.closing = false;
+        }
         Progress::Idle
+    }
+
+    /// Sends the acknowledgement or NAK owed, if any. False if that is to be tried again.
+    fn send_ack(&mut self, now: u64, ports: &mut impl Ports, tx: &mut impl Tx) -> bool {
+        let Some((psn, syndrome)) = self.resp.ack else {
+            return true;
+        };
+        // The newest request executed, not the one that asked for it: all responses up to there
+        // have left, and the MSN says the same (`completer/evidence.rs` insists on that).
+        let psn = match syndrome {
+            Syndrome::Ack { .. } => self.resp.epsn.prev(),
+            _ => psn,
+        };
+        self.put_ack(now, psn, syndrome, self.resp.msn, ports, tx)
+    }
+
+    /// The sending rate holds back the data of a READ: sends the acknowledgement owed for what comes
+    /// before it, with the MSN of that, unless some of the data has left and says the same.
+    fn send_ack_before(&mut self, now: u64, job: &Job, ports: &mut impl Ports, tx: &mut impl Tx) {
+        let begun = !matches!(job.answer, Answer::Read { sent: 0, .. });
+        let Some((psn, syndrome @ Syndrome::Ack { .. })) = self.resp.ack else {
+            return;
+        };
+        if job.first_time && !begun && psn.is_before(job.psn) {
+            let msn = Msn::new(job.msn.get().wrapping_sub(1));
+            self.put_ack(now, job.psn.prev(), syndrome, msn, ports, tx);
+        }
+    }
+
+    /// Sends what is owed and nothing else; as [`send_ack`](Self::send_ack).
+    fn put_ack(
+        &mut self,
+        now: u64,
+        psn: Psn,
+        syndrome: Syndrome,
+        msn: Msn,
+        ports: &mut impl Ports,
+        tx: &mut impl Tx,
+    ) -> bool {
+        let bth = self.bth(Operation::Acknowledge, psn, 0, ports);
+        let headers = Headers::new(bth).aeth(Aeth::new(syndrome, msn));
+        match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
+            Err(TxFault::Busy) => {
+                self.pause(now);
+                return false;
+            }
+            // If it cannot be sent at all the peer's timer will expire.
+            Ok(()) | Err(_) => self.resp.ack = None,
+        }
+        true
     }
 
     fn read_psn(&self, first: Psn, sent: u32) -> Psn {

@@ -39,6 +39,12 @@ impl Window {
         self.limit
     }
 
+    /// True from a loss until everything sent before is acknowledged: packets are sent twice.
+    #[inline]
+    pub const fn is_recovering(&self) -> bool {
+        self.recover.is_some()
+    }
+
     /// `packets` more have been acknowledged; everything before `una` is.
     #[inline]
     pub fn on_progress(&mut self, packets: u32, una: Psn) {
@@ -70,6 +76,11 @@ impl Window {
         self.threshold = self.limit.wrapping_shr(1).max(Self::MIN);
         self.limit = self.threshold;
         self.credit = 0;
+    }
+
+    /// A queue on the way grows longer than it should: the end of doubling.
+    pub fn on_congestion(&mut self) {
+        self.threshold = self.threshold.min(self.limit);
     }
 
     /// Nothing was heard of the peer for a whole timeout while everything before `top` had been

@@ -249,6 +249,8 @@ fn congestion_notification() {
     let mut pair = Pair::small(Service::Rc, 3, Link::PERFECT);
     let rq = pair.qps[0].rq_psn();
     assert_eq!(pair.qps[0].rate_limit(), None);
+    pair.post(0, wr(SendOp::Write, 1, 1000), 0);
+    pair.run(SECOND / 1000);
     let mut bth = Bth::new(Opcode::CNP, Qpn::new(0x11), rq);
     bth.becn = true;
     pair.inject(0, Headers::new(bth), &[0; 16]);

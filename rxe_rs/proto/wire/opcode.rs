@@ -431,6 +431,15 @@ impl Opcode {
         matches!(self.direction(), Direction::Response)
     }
 
+    /// Whether this acknowledges and carries no data of a region: ACK, NAK, the result of an ATOMIC.
+    #[inline]
+    pub const fn is_acknowledgement(self) -> bool {
+        matches!(
+            self.operation(),
+            Operation::Acknowledge | Operation::AtomicAck
+        )
+    }
+
     /// Whether this is the first of several packets.
     #[inline]
     pub const fn is_first(self) -> bool {

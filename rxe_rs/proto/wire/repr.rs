@@ -2,7 +2,7 @@
 //! Builds the headers of an outgoing packet.
 
 use super::feth::Selectivity;
-use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth};
+use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, Reth};
 use crate::ids::{PKey, QKey, Qpn, RKey};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -38,6 +38,12 @@ impl Headers {
     pub fn pkey(&self) -> PKey {
         let field = self.bytes.get(2..).and_then(|rest| rest.first_chunk());
         PKey(field.map_or(0, |key| u16::from_be_bytes(*key)))
+    }
+
+    /// True for a congestion notification.
+    #[inline]
+    pub fn is_notice(&self) -> bool {
+        self.bytes.first().copied() == Some(Opcode::CNP.to_u8())
     }
 
     #[inline]

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The rate of a queue pair that congestion notifications limit.
+//!
+//! The shape is that of DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts the rate, by more the
+//! more of them have come lately; without any the rate goes halfway back to where it was at a time,
+//! then beyond. What DCQCN states in absolute numbers, made for adapters of 40 Gbit/s and round trips
+//! of microseconds, is relative here, so that the same constants serve links of 50 Mbit/s and of
+//! 10 Gbit/s. Cuts and steps follow the round trip as it is with the queue. What is added in a step
+//! grows with the root of the rate: more slowly than what is cut, which makes shares equal in the long
+//! run (binomial control, Bansal and Balakrishnan, INFOCOM 2001), and is neither too much for a slow
+//! link nor too little for a fast one. Never less is left than two packets a round trip, so nobody
+//! who makes up notifications can get below that.
+
+/// Full scale of [`Limit::alpha`].
+const ALPHA_ONE: u64 = 1024;
+
+/// By how much of the distance the estimate moves in a period: a sixteenth (RFC 8257, 4.2).
+const ALPHA_SHIFT: u32 = 4;
+
+/// Shortest and longest period, in nanoseconds. The shortest is some times that of ConnectX adapters
+/// (`rpg_time_reset`, 300 µs): until a cut shows a queue of about that time has to pass by, and
+/// software answers late.
+const MIN_PERIOD_NS: u64 = 1_000_000;
+const MAX_PERIOD_NS: u64 = 20_000_000;
+
+/// Packets that a period has room for at least, for the marks in it to say something, unless it would
+/// take too long then to get back from a rate that is too low.
+const PERIOD_PACKETS: u64 = 4;
+const MAX_PACKETS_NS: u64 = 5_000_000;
+
+/// Periods that lead back to the rate before the cut, each half of the way (F of DCQCN).
+const FAST_STEPS: u32 = 5;
+
+/// Periods without a notification after which the rate grows by an eighth in each: the congestion
+/// is over (the hyper increase of QCN).
+const QUIET_STEPS: u32 = 24;
+
+/// Periods without a notification after which nothing is limited any more.
+const FREE_STEPS: u32 = 96;
+
+/// Times the root of the rate in bytes per millisecond are added to it in a period: 7 per cent of
+/// 25 Mbit/s, 3.6 of 100 Mbit/s, 0.5 of 5 Gbit/s.
+const MORE: u64 = 4;
+
+/// Packets that may be sent in a round trip, or in a millisecond if that is longer, in any case. It
+/// is the least window of TCP (RFC 5681, 3.1).
+const LEAST_PACKETS: u64 = 2;
+const LEAST_NS: u64 = 1_000_000;
+
+/// Least rate in bytes per millisecond: 1 Mbit/s, as ConnectX adapters have it (`rpg_min_rate`), and
+/// 10 Mbit/s for a queue pair whose round trip is not known.
+const MIN_RATE: u64 = 125;
+const MIN_RATE_UNKNOWN: u64 = 1250;
+
+/// Greatest rate, in bytes per millisecond: 400 Gbit/s. Keeps the products small.
+const MAX_RATE: u64 = 50_000_000;
+
+/// Time over which a rate is measured, in nanoseconds.
+const MEASURE_NS: u64 = 4_000_000;
+
+/// Least number of bytes that a pause ends with: packets go in trains.
+const TRAIN: i64 = 8 * 1024;
+
+/// Bytes saved up at least while nothing is sent, and the time whose bytes are: a timer that fires
+/// late costs nothing up to here.
+const MIN_BURST: i64 = 2 * TRAIN;
+const BURST_NS: u64 = 2_000_000;
+
+/// Time between two trains of a fast sender, in nanoseconds.
+const TRAIN_NS: u64 = 25_000;
+
+/// Longest pause, in nanoseconds.
+const MAX_WAIT_NS: u64 = 10_000_000;
+
+/// Shortest pause: a timer has its cost.
+const MIN_WAIT_NS: u64 = 20_000;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What the path of a queue pair is like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PathFacts {
+    /// Least round trip so far in nanoseconds, once one has been measured: that without a queue.
+    pub(super) least_round_trip: Option<u64>,
+    /// The round trip as it is, likewise.
+    pub(super) round_trip: Option<u64>,
+    /// Longest payload of a packet.
+    pub(super) mtu: u32,
+}
+
+/// Measures bytes per millisecond.
+#[derive(Clone, Copy, Debug)]
+struct Gauge {
+    /// Bytes since `since`.
+    bytes: u64,
+    since: u64,
+    /// Rate of the measurement before.
+    measured: u64,
+}
+
+impl Gauge {
+    const fn new() -> Self {
+        Self {
+            bytes: 0,
+            since: 0,
+            measured: 0,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, now: u64, bytes: u64) {
+        let elapsed = now.saturating_sub(self.since);
+        if elapsed >= MEASURE_NS {
+            let rate = self.bytes.saturating_mul(NS_PER_MS).checked_div(elapsed);
+            self.measured = rate.unwrap_or(0);
+            self.bytes = 0;
+            self.since = now;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn rate(&self, now: u64) -> u64 {
+        let elapsed = now.saturating_sub(self.since);
+        let recent = self.bytes.saturating_mul(NS_PER_MS);
+        // Not from a moment: a burst is no rate.
+        let recent = recent.checked_div(elapsed.max(MEASURE_NS / 2)).unwrap_or(0);
+        recent.max(self.measured)
+    }
+}
+
+/// How fast a queue pair may send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pacer {
+    limit: Option<Limit>,
+    /// What was sent and what the peer acknowledged, without a limit.
+    sent: Gauge,
+    acknowledged: Gauge,
+}
+
+/// Rates in bytes per millisecond, times in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    rate: u64,
+    target: u64,
+    /// Never less than this.
+    floor: u64,
+    /// Estimate of the share of the periods in which a notification comes, of [`ALPHA_ONE`].
+    alpha: u64,
+    /// Time of a cut's effect, and of a step of the recovery.
+    period: u64,
+    cut_at: u64,
+    /// Something was sent since.
+    sent_since_cut: bool,
+    step_at: u64,
+    steps: u32,
+    /// Bytes that may be sent; below zero after a packet that was longer.
+    tokens: i64,
+    refilled: u64,
+}
+
+fn bytes_in(rate: u64, ns: u64) -> u64 {
+    // Both are bounded, so the product is.
+    rate.saturating_mul(ns.min(MAX_WAIT_NS))
+        .checked_div(NS_PER_MS)
+        .unwrap_or(0)
+}
+
+/// Rate of so many bytes in so much time.
+fn rate_of(bytes: u64, ns: u64) -> u64 {
+    bytes
+        .saturating_mul(NS_PER_MS)
+        .checked_div(ns)
+        .unwrap_or(MAX_RATE)
+}
+
+/// The integer part of the square root of a number below 2^32.
+fn root(of: u64) -> u64 {
+    let mut root = 0u64;
+    for bit in (0..16).rev() {
+        let more = root | 1u64.wrapping_shl(bit);
+        if more.saturating_mul(more) <= of {
+            root = more;
+        }
+    }
+    root
+}
+
+impl Limit {
+    fn new(now: u64, rate: u64, path: PathFacts) -> Self {
+        let mut limit = Self {
+            rate,
+            target: rate,
+            floor: MIN_RATE_UNKNOWN,
+            alpha: ALPHA_ONE,
+            period: MIN_PERIOD_NS,
+            cut_at: now,
+            sent_since_cut: true,
+            step_at: now,
+            steps: 0,
+            tokens: 0,
+            refilled: now,
+        };
+        limit.measure(path);
+        limit
+    }
+
+    /// Adjusts to the path as it is now.
+    fn measure(&mut self, path: PathFacts) {
+        let packet = u64::from(path.mtu);
+        let least = path.least_round_trip.unwrap_or(0);
+        let packets = packet
+            .saturating_mul(PERIOD_PACKETS * NS_PER_MS)
+            .checked_div(self.rate)
+            .unwrap_or(0);
+        let packets = packets.min(MAX_PACKETS_NS);
+        self.period = least.max(packets).clamp(MIN_PERIOD_NS, MAX_PERIOD_NS);
+        self.floor = match path.round_trip {
+            Some(ns) => rate_of(packet.saturating_mul(LEAST_PACKETS), ns.max(LEAST_NS)),
+            None => MIN_RATE_UNKNOWN,
+        }
+        .clamp(MIN_RATE, MAX_RATE);
+        self.rate = self.rate.max(self.floor);
+        self.target = self.target.max(self.rate);
+    }
+
+    /// Cuts the rate, once for what is under way.
+    fn cut(&mut self, now: u64) {
+        self.target = self.rate;
+        let share = self.rate.saturating_mul(self.alpha) / (2 * ALPHA_ONE);
+        self.rate = self.rate.saturating_sub(share).max(self.floor);
+        // What is too much under way leaves the queue before anything is added to it.
+        let less = self.target.saturating_sub(self.rate);
+        let excess = i64::try_from(bytes_in(less, self.period)).unwrap_or(0);
+        self.tokens = self.tokens.saturating_sub(excess);
+        self.target = self.target.max(self.rate);
+        let rest = ALPHA_ONE.saturating_sub(self.alpha);
+        self.alpha = self.alpha.saturating_add(rest >> ALPHA_SHIFT);
+        self.cut_at = now;
+        self.sent_since_cut = false;
+    }
+
+    /// A notification arrived.
+    fn on_notice(&mut self, now: u64, path: PathFacts) {
+        let settled = now.saturating_sub(self.cut_at) >= self.period;
+        if self.sent_since_cut && settled {
+            self.measure(path);
+            self.cut(now);
+        }
+        // Nothing is added as long as they come.
+        self.step_at = now;
+        self.steps = 0;
+    }
+
+    /// Catches up with the steps of the recovery; false when it is over.
+    fn recover(&mut self, now: u64, path: PathFacts) -> bool {
+        if now.saturating_sub(self.step_at) >= self.period {
+            self.measure(path);
+        }
+        for _ in 0..FREE_STEPS {
+            if now.saturating_sub(self.step_at) < self.period {
+                break;
+            }
+            self.step_at = self.step_at.saturating_add(self.period);
+            self.steps = self.steps.saturating_add(1);
+            self.alpha = self.alpha.saturating_sub(self.alpha >> ALPHA_SHIFT);
+            if self.steps > FAST_STEPS {
+                let mut more = root(self.target).saturating_mul(MORE);
+                if self.steps > QUIET_STEPS {
+                    more = more.max(self.target >> 4);
+                }
+                self.target = self.target.saturating_add(more).min(MAX_RATE);
+            }
+            self.rate = self.rate.saturating_add(self.target) >> 1;
+        }
+        self.steps < FREE_STEPS
+    }
+
+    fn burst(&self) -> i64 {
+        i64::try_from(bytes_in(self.rate, BURST_NS))
+            .unwrap_or(MIN_BURST)
+            .max(MIN_BURST)
+    }
+
+    fn refill(&mut self, now: u64) {
+        let gained = bytes_in(self.rate, now.saturating_sub(self.refilled));
+        // What is less than a byte is kept for the next time.
+        if gained > 0 {
+            self.refilled = now;
+            let gained = i64::try_from(gained).unwrap_or(i64::MAX);
+            self.tokens = self.tokens.saturating_add(gained).min(self.burst());
+        }
+    }
+}
+
+impl Pacer {
+    pub(super) const fn new() -> Self {
+        Self {
+            limit: None,
+            sent: Gauge::new(),
+            acknowledged: Gauge::new(),
+        }
+    }
+
+    /// Rate in bytes per millisecond; `None` without a limit.
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.rate)
+    }
+
+    /// A notification arrived that is believed. True if there was no limit before.
+    pub(super) fn on_notice(&mut self, now: u64, path: PathFacts) -> bool {
+        if let Some(limit) = &mut self.limit {
+            if limit.recover(now, path) {
+                limit.on_notice(now, path);
+                return false;
+            }
+        }
+        let mut limit = Limit::new(now, self.current(now), path);
+        limit.cut(now);
+        self.limit = Some(limit);
+        true
+    }
+
+    /// Limits nothing any more.
+    pub(super) fn release(&mut self) {
+        self.limit = None;
+    }
+
+    /// The rate of an unlimited sender: what gets through, as far as that is known.
+    fn current(&self, now: u64) -> u64 {
+        let sent = self.sent.rate(now);
+        let rate = match self.acknowledged.rate(now) {
+            0 => sent,
+            rate => rate.min(sent),
+        };
+        rate.clamp(MIN_RATE, MAX_RATE)
+    }
+
+    /// Bytes that may be sent now; [`u64::MAX`] without a limit, 0 during a pause.
+    #[inline]
+    pub(super) fn budget(&mut self, now: u64, path: PathFacts) -> u64 {
+        let Some(limit) = &mut self.limit else {
+            return u64::MAX;
+        };
+        limit.refill(now);
+        if !limit.recover(now, path) {
+            self.limit = None;
+            return u64::MAX;
+        }
+        u64::try_from(limit.tokens).unwrap_or(0)
+    }
+
+    /// `bytes` were sent.
+    #[inline]
+    pub(super) fn spend(&mut self, now: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        if let Some(limit) = &mut self.limit {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            limit.tokens = limit.tokens.saturating_sub(bytes);
+            limit.sent_since_cut = true;
+        } else {
+            self.sent.add(now, bytes);
+        }
+    }
+
+    /// The peer acknowledged `bytes`.
+    #[inline]
+    pub(super) fn on_acknowledged(&mut self, now: u64, bytes: u64) {
+        if self.limit.is_none() {
+            self.acknowledged.add(now, bytes);
+        }
+    }
+
+    /// When to go on after the budget has been spent.
+    pub(super) fn resume_at(&self, now: u64) -> u64 {
+        let Some(limit) = &self.limit else {
+            return now;
+        };
+        let train = i64::try_from(bytes_in(limit.rate, TRAIN_NS)).unwrap_or(TRAIN);
+        let missing = train.max(TRAIN).saturating_sub(limit.tokens);
+        let missing = u64::try_from(missing).unwrap_or(0);
+        let wait = missing.saturating_mul(NS_PER_MS).checked_div(limit.rate);
+        let wait = wait.unwrap_or(MAX_WAIT_NS);
+        now.saturating_add(wait.clamp(MIN_WAIT_NS, MAX_WAIT_NS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A path of this round trip, with packets of 1024 bytes.
+    fn path(ns: u64) -> PathFacts {
+        PathFacts {
+            least_round_trip: Some(ns),
+            round_trip: Some(ns),
+            mtu: 1024,
+        }
+    }
+
+    const UNKNOWN: PathFacts = PathFacts {
+        least_round_trip: None,
+        round_trip: None,
+        mtu: 1024,
+    };
+
+    /// Sends as much as it may for `ns`, in packets of 1000 bytes; returns bytes per millisecond.
+    fn run(pacer: &mut Pacer, now: &mut u64, ns: u64, line: u64, path: PathFacts) -> u64 {
+        let (start, mut sent) = (*now, 0);
+        while *now < start + ns {
+            if pacer.budget(*now, path) > 0 {
+                pacer.spend(*now, 1000);
+                sent += 1000;
+                *now += 1000 * MS / line;
+            } else {
+                let at = pacer.resume_at(*now);
+                assert!(at > *now);
+                *now = at;
+            }
+        }
+        sent * MS / (*now - start)
+    }
+
+    #[test]
+    fn unlimited_without_notices() {
+        let mut pacer = Pacer::new();
+        assert_eq!(pacer.budget(5, UNKNOWN), u64::MAX);
+        assert_eq!(pacer.rate(), None);
+    }
+
+    #[test]
+    fn roots() {
+        for of in (0..100_000).chain([MAX_RATE, u32::MAX.into(), u64::MAX]) {
+            let of_32 = of.min(u32::MAX.into());
+            let root = root(of);
+            assert!(root * root <= of && (root + 1) * (root + 1) > of_32, "{of}");
+        }
+    }
+
+    /// The first notification halves the rate that was measured.
+    #[test]
+    fn halves_what_was_sent() {
+        let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
+        let line = 1_000_000;
+        let free = run(&mut pacer, &mut now, 10 * MS, line, UNKNOWN);
+        assert!((900_000..=1_010_000).contains(&free), "{free}");
+        assert!(pacer.on_notice(now, path(MS)));
+        let rate = pacer.rate().unwrap();
+        assert!((400_000..=600_000).contains(&rate), "{rate}");
+        // What is too much under way leaves the network first.
+        let paused = run(&mut pacer, &mut now, MS - 1, line, path(MS));
+        assert!(paused < 100_000, "{paused}");
+        let limited = run(&mut pacer, &mut now, MS, line, path(MS));
+        assert!((300_000..=850_000).contains(&limited), "{limited}");
+    }
+
+    /// What gets through counts, where that is known, and not what piles up in a queue.
+    #[test]
+    fn halves_what_got_through() {
+        let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
+        for _ in 0..10_000 {
+            pacer.spend(now, 1000);
+            pacer.on_acknowledged(now, 10);
+            now += 1000;
+        }
+        pacer.on_notice(now, path(MS));
+        let rate = pacer.rate().unwrap();
+        assert!((4_000..=6_000).contains(&rate), "{rate}");
+    }
+
+    /// One cut in a round trip, and only if something has been sent since the cut before; never
+    /// below two packets in a round trip.
+    #[test]
+    fn cuts_are_bounded_in_time_and_depth() {
+        for round_trip in [MS, 2 * MS, 8 * MS] {
+            let (mut pacer, mut now) = (Pacer::new(), MS);
+            run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
+            pacer.on_notice(now, path(round_trip));
+            let once = pacer.rate();
+            pacer.on_notice(now + round_trip - 1, path(round_trip));
+            assert_eq!(pacer.rate(), once);
+            pacer.on_notice(now + round_trip, path(round_trip));
+            let idle = pacer.rate();
+            assert!(idle >= once, "nothing was sent");
+            for _ in 0..1000 {
+                now += MIN_PERIOD_NS;
+                pacer.spend(now, 1);
+                pacer.on_notice(now, path(round_trip));
+                let least = 2 * 1024 * MS / round_trip.max(MS);
+                assert!(pacer.rate().unwrap() >= least);
+            }
+            assert!(pacer.rate() < once);
+            assert!(pacer.resume_at(now) <= now + MAX_WAIT_NS);
+        }
+    }
+
+    /// Where no round trip is known the least rate is an absolute one.
+    #[test]
+    fn least_rate_without_a_round_trip() {
+        let (mut pacer, mut now) = (Pacer::new(), MS);
+        run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
+        for _ in 0..10_000 {
+            now += MS;
+            pacer.spend(now, 1);
+            pacer.on_notice(now, UNKNOWN);
+            assert!(pacer.rate().unwrap() >= MIN_RATE_UNKNOWN);
+        }
+        assert!(pacer.rate().unwrap() < 4 * MIN_RATE_UNKNOWN);
+    }
+
+    /// Without further notifications it is soon as fast as before and then free.
+    #[test]
+    fn recovers() {
+        let (mut pacer, mut now) = (Pacer::new(), MS);
+        run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
+        for _ in 0..3 {
+            pacer.on_notice(now, path(MS));
+            run(&mut pacer, &mut now, MS, 1_000_000, path(MS));
+        }
+        let low = pacer.rate().unwrap();
+        run(&mut pacer, &mut now, 6 * MS, 1_000_000, path(MS));
+        let back = pacer.rate().unwrap();
+        assert!(back > low * 3 / 2, "{low} {back}");
+        run(&mut pacer, &mut now, 100 * MS, 1_000_000, path(MS));
+        assert_eq!(pacer.rate(), None);
+    }
+
+    /// Seldom marks cost little in the long run, for the estimate follows their share.
+    #[test]
+    fn few_marks_cut_less() {
+        let (mut pacer, mut now) = (Pacer::new(), MS);
+        run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
+        pacer.on_notice(now, path(MS));
+        run(&mut pacer, &mut now, 30 * MS, 1_000_000, path(MS));
+        let before = pacer.rate().unwrap();
+        pacer.on_notice(now, path(MS));
+        let after = pacer.rate().unwrap();
+        assert!(after > before * 3 / 4, "{before} {after}");
+    }
+
+    /// A clock that jumps, sizes and round trips at the limits do no harm.
+    #[test]
+    fn extremes() {
+        for round_trip in [None, Some(0), Some(u64::MAX)] {
+            for mtu in [0, u32::MAX] {
+                let path = PathFacts {
+                    least_round_trip: round_trip,
+                    round_trip,
+                    mtu,
+                };
+                let mut pacer = Pacer::new();
+                pacer.spend(0, u64::MAX);
+                pacer.on_acknowledged(0, u64::MAX);
+                pacer.on_notice(u64::MAX, path);
+                pacer.on_notice(0, path);
+                pacer.spend(3, u64::MAX);
+                assert_eq!(pacer.budget(1, path), 0);
+                assert!(pacer.resume_at(1) <= 1 + MAX_WAIT_NS);
+                pacer.budget(u64::MAX, path);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A router's queue in front of a slow link that several pairs share, which marks packets as RED
+//! with `ecn` does (RFC 2309, RFC 3168), but by the queue as it is instead of its average.
+
+use super::Pair;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::vec::Vec;
+
+/// Bytes of the Ethernet, IP and UDP headers of a packet, and its checksum.
+const OVERHEAD: u64 = 14 + 20 + 8 + 4;
+
+/// A queue of packets.
+pub struct Queue {
+    /// Bytes per millisecond that leave it.
+    pub rate: u64,
+    /// Bytes that it holds; what comes on top of them is lost.
+    pub limit: u64,
+    /// Bytes from which on some packets are marked, and from which on all are; equal for a step.
+    pub mark_from: u64,
+    pub mark_all: u64,
+    free_at: u64,
+    rng: fastrand::Rng,
+    /// Packets lost, marked and passed.
+    pub lost: u64,
+    pub marked: u64,
+    pub passed: u64,
+    /// Bytes found by each packet, for averages and quantiles.
+    pub found: Vec<u64>,
+}
+
+impl Queue {
+    /// An empty one that marks nothing.
+    pub fn new(seed: u64, rate: u64, limit: u64) -> Self {
+        Self {
+            rate,
+            limit,
+            mark_from: u64::MAX,
+            mark_all: u64::MAX,
+            free_at: 0,
+            rng: fastrand::Rng::with_seed(seed),
+            lost: 0,
+            marked: 0,
+            passed: 0,
+            found: Vec::new(),
+        }
+    }
+
+    /// Marks between these numbers of bytes.
+    pub fn marking(mut self, from: u64, all: u64) -> Self {
+        (self.mark_from, self.mark_all) = (from, all);
+        self
+    }
+
+    /// Shared by several pairs.
+    pub fn shared(self) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(self))
+    }
+
+    /// A packet of `len` bytes in UDP comes: when it has left, and whether it is marked; `None` if
+    /// it finds the queue full.
+    pub(super) fn pass(&mut self, now: u64, len: usize) -> Option<(u64, bool)> {
+        let begin = self.free_at.max(now);
+        let waiting = (begin - now) * self.rate / 1_000_000;
+        let len = len as u64 + OVERHEAD;
+        self.found.push(waiting);
+        if waiting + len > self.limit {
+            self.lost += 1;
+            return None;
+        }
+        let marked = if waiting >= self.mark_all {
+            true
+        } else if waiting >= self.mark_from {
+            self.rng.u64(self.mark_from..self.mark_all) < waiting
+        } else {
+            false
+        };
+        self.passed += 1;
+        self.marked += u64::from(marked);
+        self.free_at = begin + len * 1_000_000 / self.rate;
+        Some((self.free_at, marked))
+    }
+
+    /// The number of bytes that this share of the packets (per cent) did not find exceeded.
+    pub fn quantile(&self, percent: usize) -> u64 {
+        let mut found = self.found.clone();
+        found.sort_unstable();
+        let at = (found.len() * percent / 100).min(found.len().saturating_sub(1));
+        found.get(at).copied().unwrap_or(0)
+    }
+}
+
+/// Lets pairs that share queues run until `until` in one order of time; `each` is called for each pair
+/// before it sends.
+pub fn run_together(pairs: &mut [Pair], until: u64, mut each: impl FnMut(usize, &mut Pair)) {
+    loop {
+        let mut next = until;
+        for (index, pair) in pairs.iter_mut().enumerate() {
+            each(index, pair);
+            next = pair.next_event().map_or(next, |at| next.min(at));
+        }
+        for pair in pairs.iter_mut() {
+            pair.advance(next);
+        }
+        if next >= until {
+            return;
+        }
+    }
+}

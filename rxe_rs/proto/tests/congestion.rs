@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Congestion control: senders that share the queue of a slow link, and notifications made up.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::SendOp;
+use rxe_proto::engine::Service;
+use rxe_proto::ids::{Mtu, PKey, Psn, Qpn};
+use rxe_proto::sim::{run_together, seeds, wr, Link, Pair, Queue};
+use rxe_proto::wire::{Bth, Headers, Opcode};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const MESSAGE: u32 = 65_536;
+
+/// What senders through one queue came to.
+#[derive(Debug)]
+struct Outcome {
+    /// Share of the link that they used, in per cent.
+    used: u64,
+    /// Jain's index of fairness, in thousandths.
+    jain: u64,
+    /// Queueing delay that half of the packets and that 99 in 100 did not exceed, in microseconds.
+    median_us: u64,
+    high_us: u64,
+    lost: u64,
+}
+
+/// One of the senders.
+#[derive(Clone, Copy)]
+struct Sender {
+    service: Service,
+    op: SendOp,
+    mtu: Mtu,
+    starts_at: u64,
+}
+
+const RC: Sender = Sender {
+    service: Service::Rc,
+    op: SendOp::Write,
+    mtu: Mtu::Mtu1024,
+    starts_at: 0,
+};
+
+/// Lets senders share a link of `mbit` for `time`, of which the last half is measured. The queue
+/// holds 40 ms and, with `marking`, marks from 1 ms to 3 ms or from ten packets on.
+fn share(senders: &[Sender], mbit: u64, time: u64, marking: bool, seed: u64) -> Outcome {
+    let rate = mbit * 125;
+    // Always enough to fill the queue if nothing limits them.
+    let depth = 8 + rate as usize * 20 / MESSAGE as usize;
+    let mut queue = Queue::new(seed, rate, (40 * rate).max(600_000));
+    if marking {
+        queue = queue.marking(rate.max(10_000), (3 * rate).max(40_000));
+    }
+    let queue = queue.shared();
+    let mut pairs: Vec<Pair> = senders
+        .iter()
+        .enumerate()
+        .map(|(index, sender)| {
+            let link = Link {
+                latency_ns: 15_000,
+                ..Link::PERFECT
+            };
+            let seed = seed * 100 + index as u64;
+            let mut pair = Pair::of(sender.service, seed, link, sender.mtu, 1 << 17);
+            let to = usize::from(sender.op != SendOp::Read);
+            pair.queues[to] = Some(queue.clone());
+            // As librxe's users do, about 67 ms.
+            pair.qps.iter_mut().for_each(|qp| qp.attrs.timeout = 14);
+            pair
+        })
+        .collect();
+    let mut done = vec![0; senders.len()];
+    let post = |index: usize, pair: &mut Pair| {
+        let sender = &senders[index];
+        if pair.now < sender.starts_at {
+            return;
+        }
+        while pair.hosts[0].outstanding() < depth {
+            pair.post(0, wr(sender.op, 1, MESSAGE), 0);
+        }
+    };
+    run_together(&mut pairs, time / 2, post);
+    let counts = |pairs: &[Pair], done: &mut Vec<u64>| {
+        for (done, pair) in done.iter_mut().zip(pairs) {
+            assert!(pair.hosts[0]
+                .sent
+                .iter()
+                .all(|wc| wc.status == WcStatus::Success));
+            *done = pair.hosts[0].sent.len() as u64 * u64::from(MESSAGE);
+        }
+    };
+    counts(&pairs, &mut done);
+    let before = done.clone();
+    queue.borrow_mut().found.clear();
+    run_together(&mut pairs, time, post);
+    counts(&pairs, &mut done);
+    let bytes: Vec<u64> = done.iter().zip(&before).map(|(a, b)| a - b).collect();
+    let sum: u64 = bytes.iter().sum();
+    let squares: u64 = bytes.iter().map(|b| (b >> 10) * (b >> 10)).sum();
+    let queue = queue.borrow();
+    let delay = |percent| queue.quantile(percent) * 1000 / rate;
+    Outcome {
+        used: sum * 100 / (rate * (time / 2 / MS)),
+        jain: (sum >> 10).pow(2) * 1000 / (squares * senders.len() as u64).max(1),
+        median_us: delay(50),
+        high_us: delay(99),
+        lost: queue.lost,
+    }
+}
+
+/// Checks the shares, the use and the queue of senders that are alike.
+fn check(what: &str, outcome: &Outcome, used: u64, high_us: u64) {
+    assert!(outcome.jain >= 950, "{what}: {outcome:?}");
+    assert!(outcome.used >= used, "{what}: {outcome:?}");
+    assert!(outcome.high_us <= high_us, "{what}: {outcome:?}");
+}
+
+/// Two senders get equal shares of a slow link, use it, keep its queue short and lose nothing: at
+/// any rate from 50 Mbit/s to 10 Gbit/s, with the same constants. Of the bits on the wire at most 94
+/// in 100 are payload.
+#[test]
+fn two_share_a_link() {
+    for (mbit, time) in [(50, 4000), (200, 2000), (1000, 400), (10_000, 80)] {
+        for seed in seeds(2) {
+            let outcome = share(&[RC, RC], mbit, time * MS, true, seed);
+            println!("{mbit} Mbit/s: {outcome:?}");
+            check("RC", &outcome, 65, 12_000);
+            assert_eq!(outcome.lost, 0, "{mbit} Mbit/s: {outcome:?}");
+        }
+    }
+}
+
+/// Without marks the same two fill the queue and lose packets.
+#[test]
+fn without_marks_the_queue_is_long() {
+    for mbit in [50, 200] {
+        let outcome = share(&[RC, RC], mbit, 2000 * MS, false, 0);
+        println!("{mbit} Mbit/s without marks: {outcome:?}");
+        assert!(
+            outcome.median_us > 20_000 && outcome.lost > 0,
+            "{outcome:?}"
+        );
+    }
+}
+
+/// The same for the peers that send what is READ, who know no round trip.
+#[test]
+fn two_readers_share_a_link() {
+    let read = Sender {
+        op: SendOp::Read,
+        ..RC
+    };
+    for mbit in [50, 200, 1000] {
+        let outcome = share(&[read, read], mbit, 2000 * MS, true, 1);
+        println!("READ, {mbit} Mbit/s: {outcome:?}");
+        check("READ", &outcome, 65, 15_000);
+        assert_eq!(outcome.lost, 0, "{outcome:?}");
+    }
+}
+
+/// Who comes later gets its share, eight get theirs, long packets do no harm, and one alone uses
+/// the link.
+#[test]
+fn others_share_a_link() {
+    let late = Sender {
+        starts_at: 500 * MS,
+        ..RC
+    };
+    let big = Sender {
+        mtu: Mtu::Mtu4096,
+        ..RC
+    };
+    for (what, senders, mbit) in [
+        ("one", &[RC][..], 200),
+        ("late", &[RC, late], 200),
+        ("eight", &[RC; 8], 200),
+        ("long packets", &[big, big], 200),
+        ("long packets, slow", &[big, big], 50),
+    ] {
+        let outcome = share(senders, mbit, 3000 * MS, true, 1);
+        println!("{what}: {outcome:?}");
+        check(what, &outcome, 65, 25_000);
+    }
+}
+
+/// A notification that nobody with a connection has sent; all that is guessed is right.
+fn forge(pair: &mut Pair, becn: bool) {
+    let bth = Bth {
+        becn,
+        migreq: false,
+        pkey: PKey::DEFAULT,
+        ..Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0))
+    };
+    pair.inject(0, Headers::new(bth), &[0; 16]);
+}
+
+/// What a sender moves in a second while somebody makes up notifications at a rate, as a share of
+/// what it moves without them, in per cent; and how many of these it has heeded.
+fn forged(service: Service, per_second: u64) -> (u64, u64) {
+    let run = |per_second: u64| {
+        let link = Link {
+            latency_ns: 15_000,
+            packet_ns: 10_000,
+            ..Link::PERFECT
+        };
+        let mut pair = Pair::of(service, 1, link, Mtu::Mtu1024, 1 << 17);
+        let every = SECOND.checked_div(per_second).unwrap_or(u64::MAX);
+        let (mut next, end) = (every, 3 * SECOND);
+        while pair.now < end {
+            // The messages of an unreliable sender are done at once: one each 10 ms.
+            let ready = match service {
+                Service::Uc => pair.hosts[0].sent.len() as u64 <= pair.now / (10 * MS),
+                _ => pair.hosts[0].outstanding() < 4,
+            };
+            if ready && pair.hosts[0].outstanding() < 4 {
+                pair.post(0, wr(SendOp::Write, 1, 65_536), 0);
+            }
+            let before = pair.now;
+            if !pair.step() {
+                pair.now = before + 100_000;
+            }
+            while next <= pair.now {
+                forge(&mut pair, true);
+                next += every;
+            }
+        }
+        let handled = pair.hosts[0].counts[Count::NoticeHandled.index()];
+        (pair.hosts[0].sent.len() as u64, handled)
+    };
+    let (free, none) = run(0);
+    assert_eq!(none, 0);
+    let (moved, handled) = run(per_second);
+    (moved * 100 / free, handled)
+}
+
+/// Notifications made up, more of them than packets are sent, are soon not believed.
+#[test]
+fn a_flood_of_notices_does_not_hold_a_connection_down() {
+    for service in [Service::Rc, Service::Uc] {
+        let (share, handled) = forged(service, 20_000);
+        println!("{service:?}: {share} per cent, {handled} heeded");
+        assert!(share >= 75, "{service:?}: {share} per cent");
+        assert!(handled < 40_000);
+    }
+}
+
+/// As many as there are packets, or less, leave two packets a round trip or a millisecond.
+#[test]
+fn plausible_notices_leave_a_share() {
+    let (share, handled) = forged(Service::Rc, 1000);
+    println!("{share} per cent, {handled} heeded");
+    // 2048 bytes a millisecond of 100,000.
+    assert!(share >= 1, "{share} per cent");
+}
+
+/// Without BECN it is none, and without packets that could be marked it is not true.
+#[test]
+fn notices_that_are_ignored() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
+    let ignored = |pair: &Pair| pair.hosts[0].counts[Count::NoticeIgnored.index()];
+    forge(&mut pair, true);
+    assert_eq!((pair.qps[0].rate_limit(), ignored(&pair)), (None, 1));
+    pair.post(0, wr(SendOp::Write, 1, 65_536), 0);
+    pair.run(MS);
+    forge(&mut pair, false);
+    assert_eq!((pair.qps[0].rate_limit(), ignored(&pair)), (None, 2));
+    forge(&mut pair, true);
+    assert!(pair.qps[0].rate_limit().is_some());
+    assert_eq!(ignored(&pair), 2);
+}
+
+/// A connection that is slowed down acknowledges at once what it receives.
+#[test]
+fn acknowledgements_are_not_held_back() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
+    for _ in 0..64 {
+        pair.post(0, wr(SendOp::Write, 1, 65_536), 0);
+    }
+    while pair.qps[0].rate_limit().is_none_or(|rate| rate > 2_100) {
+        pair.step();
+        forge(&mut pair, true);
+        assert!(pair.hosts[0].outstanding() > 0);
+    }
+    let mut longest = 0;
+    for id in 0..20 {
+        let (start, done) = (pair.now, pair.hosts[1].sent.len());
+        pair.post(1, wr(SendOp::Write, id, 100), 0);
+        while pair.hosts[1].sent.len() == done {
+            assert!(pair.step());
+        }
+        longest = longest.max(pair.now - start);
+    }
+    assert!(pair.hosts[0].outstanding() > 0, "nothing was held back");
+    assert!(longest < 100_000, "{longest} ns");
+}
