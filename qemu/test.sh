@@ -177,10 +177,9 @@ other_kernels() {
 too_much='status.huge_message slow.*'
 memory_checked() (
 	step module-debug "$here/build-module.sh" -d -k "$main"
-	# Marks on the way need options that this kernel lacks.
 	set -f
 	step vm-debug "$here/run" --uml --debug --kernel "$main" --ko "$clone/out/debug-$main/rxe_rs.ko" --test '*' \
-		--without $too_much ecn.marked_on_the_way
+		--without $too_much
 )
 locks_checked() (
 	step module-lockdep "$here/build-module.sh" -l -k "$main"

@@ -53,7 +53,7 @@ impl AhPath {
         av: AddressVector,
         flags: Flags,
     ) -> Result<Arc<Self>> {
-        let flow = dev.flow_for(&av, DeviceCtx::datagram_port(&av, number))?;
+        let flow = dev.flow_for(&av, DeviceCtx::datagram_port(&av, number), false)?;
         Ok(Arc::new(Self { pd, av, flow }, flags)?)
     }
 }

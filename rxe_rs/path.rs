@@ -58,13 +58,20 @@ impl DeviceCtx {
             || segment.is_above(&self.netdev, rcu)
     }
 
-    /// The path to `av`, with `sport` as UDP source port.
-    pub(crate) fn flow_for(&self, av: &AddressVector, sport: u16) -> Result<Arc<Flow>> {
+    /// The path to `av`, with `sport` as UDP source port. Routers may mark packets of connections,
+    /// which heed that (RFC 3168); datagrams have no sending rate, and nobody tells their sender.
+    pub(crate) fn flow_for(
+        &self,
+        av: &AddressVector,
+        sport: u16,
+        connected: bool,
+    ) -> Result<Arc<Flow>> {
         let spec = FlowSpec {
             source: av.sgid,
             destination: av.dgid,
             source_port: sport,
             traffic_class: av.traffic_class,
+            ecn: connected && crate::uses_ecn(),
             hop_limit: av.hop_limit,
             flow_label: av.flow_label,
             ifindex: av.ifindex,

@@ -76,6 +76,10 @@ module! {
             default: 1,
             description: "0: processes without CAP_NET_RAW may send to the RoCE port, so forge packets (for RoCE stacks and generators in user space)",
         },
+        ecn: u8 {
+            default: 1,
+            description: "0: packets of connections are not marked as ECN-capable (ECT(0))",
+        },
     },
 }
 
@@ -98,6 +102,12 @@ fn link_type() -> &'static CStr {
 /// Whether the RoCE port of a namespace with a link is out of reach of ordinary sockets.
 fn egress_guard() -> bool {
     let value = module_parameters::egress_guard.value();
+    *Borrow::<u8>::borrow(&value) != 0
+}
+
+/// True if routers may mark packets of connections instead of dropping them.
+pub(crate) fn uses_ecn() -> bool {
+    let value = module_parameters::ecn.value();
     *Borrow::<u8>::borrow(&value) != 0
 }
 

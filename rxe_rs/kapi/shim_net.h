@@ -141,8 +141,8 @@ struct dst_entry *rxe_flow_route(struct rxe_flow *flow);
 u32 rxe_flow_mtu(struct rxe_flow *flow);
 
 /* Sending. `max_len` and `max_segs` bound a run of datagrams in one buffer. */
-struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u32 room, u32 *max_len,
-			   u32 *max_segs);
+struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u8 tclass, u32 room,
+			   u32 *max_len, u32 *max_segs);
 void *rxe_tx_put(struct sk_buff *skb, u32 len);
 void rxe_tx_undo(struct sk_buff *skb, u32 len);
 void rxe_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,

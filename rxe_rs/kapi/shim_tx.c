@@ -184,8 +184,8 @@ static void rxe_tx_limits(const struct dst_entry *dst,
 }
 
 /* An empty buffer with `room` bytes for payload besides the pages; null without memory. */
-struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u32 room, u32 *max_len,
-			   u32 *max_segs)
+struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u8 tclass, u32 room,
+			   u32 *max_len, u32 *max_segs)
 {
 	struct dst_entry *dst = rxe_flow_route(flow);
 	struct net_device *dev;
@@ -203,7 +203,7 @@ struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u32 room, u32 *max_len,
 		skb_reserve(skb, reserve);
 		skb->dev = dev;
 		skb->protocol = flow->v4 ? htons(ETH_P_IP) : htons(ETH_P_IPV6);
-		skb->priority = rt_tos2priority(flow->tclass);
+		skb->priority = rt_tos2priority(tclass);
 		skb_dst_set(skb, dst);
 		rxe_tx_limits(dst, dev, flow->v4, max_len, max_segs);
 	} else {

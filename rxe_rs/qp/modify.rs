@@ -105,7 +105,7 @@ impl QpCtx {
     /// The path that packets to `av` take.
     fn flow_to(&self, dev: &DeviceCtx, av: &AddressVector, dest_qpn: u32) -> Result<Arc<Flow>> {
         let sport = source_port(av.flow_label, Qpn::new(self.qpn), Qpn::new(dest_qpn));
-        dev.flow_for(av, sport)
+        dev.flow_for(av, sport, true)
     }
 
     pub(super) fn change(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {

@@ -7,7 +7,10 @@ use kernel::sync::Arc;
 use rxe_kapi::{
     crc::crc32_le,
     net::{
-        flow::Flow,
+        flow::{
+            Flow,
+            NOTICE_CLASS, //
+        },
         tx::{
             TxBatch,
             TxError, //
@@ -98,9 +101,10 @@ impl Tx for BatchTx<'_, '_> {
                 .ok_or(None)
                 .map(|to| *to = crc)
         };
+        let class = headers.is_notice().then_some(NOTICE_CLASS);
         match self
             .batch
-            .packet(flow, padded.wrapping_add(ICRC_BYTES), write)
+            .packet(flow, class, padded.wrapping_add(ICRC_BYTES), write)
         {
             Ok(()) => Ok(()),
             Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),

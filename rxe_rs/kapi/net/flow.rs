@@ -2,7 +2,7 @@
 //! Flows: where packets go, with a cached route.
 
 use super::netdev::NetDev;
-use super::{is_multicast, mapped_v4, set_ipv4_id, set_lengths, HEADERS_V4, HEADERS_V6};
+use super::{is_multicast, mapped_v4, set_class, set_ipv4_id, set_lengths, HEADERS_V4, HEADERS_V6};
 use crate::{bindings, rand};
 use core::ptr::NonNull;
 use kernel::prelude::*;
@@ -10,6 +10,15 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 
 /// UDP destination port of RoCEv2.
 pub const ROCE_UDP_PORT: u16 = 4791;
+
+/// ECN bits of the traffic class (RFC 3168, 5) and their value ECT(0): routers may mark the packet
+/// instead of dropping it.
+const ECN_MASK: u8 = 3;
+const ECN_CAPABLE: u8 = 2;
+
+/// Traffic class of congestion notifications: DSCP 48 (CS6, network control), the default of
+/// ConnectX adapters (`cnp_dscp`), and not to be marked, for nobody would answer that.
+pub const NOTICE_CLASS: u8 = 48 << 2;
 
 /// Hop limit used when none is asked for.
 const DEFAULT_HOP_LIMIT: u8 = 64;
@@ -23,8 +32,10 @@ pub struct FlowSpec {
     pub destination: [u8; 16],
     /// UDP source port.
     pub source_port: u16,
-    /// Traffic class or type of service.
+    /// Traffic class or type of service. Its ECN bits are ignored.
     pub traffic_class: u8,
+    /// Routers may mark the packets: their receiver reports marks, and their sender slows down.
+    pub ecn: bool,
     /// Hop limit or time to live; 0 means 64, or 1 to a multicast group.
     pub hop_limit: u8,
     /// IPv6 flow label, 20 bits.
@@ -49,6 +60,7 @@ pub struct Flow {
     /// IP header and UDP header without lengths.
     headers: [u8; HEADERS_V6],
     v4: bool,
+    class: u8,
 }
 
 // SAFETY: The C part has its own lock.
@@ -70,6 +82,7 @@ impl Flow {
             return Err(EINVAL);
         }
         let v4 = source.is_some();
+        let class = Self::class_of(spec);
         let raw_spec = bindings::rxe_flow_spec {
             saddr: spec.source,
             daddr: spec.destination,
@@ -77,7 +90,7 @@ impl Flow {
             ifindex: spec.ifindex,
             sport: spec.source_port,
             dport: ROCE_UDP_PORT,
-            tclass: spec.traffic_class,
+            tclass: class,
             v4,
         };
         // SAFETY: The device outlives the C flow: `self` holds it.
@@ -87,19 +100,27 @@ impl Flow {
             dev: dev.clone(),
             id: NEXT_FLOW.fetch_add(1, Relaxed),
             next_id: Atomic::new(rand::random_u32()),
-            headers: Self::template(spec),
+            headers: Self::template(spec, class),
             v4,
+            class,
         })
     }
 
-    fn template(spec: &FlowSpec) -> [u8; HEADERS_V6] {
+    /// Traffic class on the wire. Who marks packets as if they had met congestion would slow down the
+    /// sender of whatever shares their QP, and who claims to heed marks without doing so would get
+    /// more than a fair share: the owner of the flow decides on the ECN bits, and nobody else.
+    fn class_of(spec: &FlowSpec) -> u8 {
+        let ecn = if spec.ecn { ECN_CAPABLE } else { 0 };
+        spec.traffic_class & !ECN_MASK | ecn
+    }
+
+    fn template(spec: &FlowSpec, tclass: u8) -> [u8; HEADERS_V6] {
         let hops = match spec.hop_limit {
             // As sockets do: a group is not routed unless asked for.
             0 if is_multicast(&spec.destination) => 1,
             0 => DEFAULT_HOP_LIMIT,
             hops => hops,
         };
-        let tclass = spec.traffic_class;
         let mut headers = [0; HEADERS_V6];
         let ip_len = if let (Some(source), Some(destination)) =
             (mapped_v4(&spec.source), mapped_v4(&spec.destination))
@@ -163,10 +184,20 @@ impl Flow {
         self.next_id.store(id.into(), Relaxed);
     }
 
-    /// The headers of a packet of this flow, as they are on the wire but for checksums.
+    /// The traffic class of a packet for which `own` is asked for.
     #[inline]
-    pub(super) fn headers_of(&self, len: u16, id: u16) -> [u8; HEADERS_V6] {
+    pub(super) fn class(&self, own: Option<u8>) -> u8 {
+        own.unwrap_or(self.class)
+    }
+
+    /// The headers of a packet of this flow, as they are on the wire but for checksums, with a
+    /// traffic class of their own if asked for.
+    #[inline]
+    pub(super) fn headers_of(&self, len: u16, id: u16, class: Option<u8>) -> [u8; HEADERS_V6] {
         let mut headers = self.headers;
+        if let Some(class) = class {
+            set_class(&mut headers, self.v4, class);
+        }
         set_lengths(&mut headers, self.v4, len);
         if self.v4 {
             set_ipv4_id(&mut headers, id);

@@ -91,6 +91,17 @@ fn ipv4_id(headers: &[u8; HEADERS_V6]) -> u16 {
     u16::from_be_bytes([headers[4], headers[5]])
 }
 
+/// Writes the type of service into an IPv4 header, or the traffic class into an IPv6 header.
+#[inline]
+fn set_class(headers: &mut [u8; HEADERS_V6], v4: bool, class: u8) {
+    if v4 {
+        headers[1] = class;
+    } else {
+        headers[0] = headers[0] & 0xf0 | class >> 4;
+        headers[1] = headers[1] & 0x0f | class << 4;
+    }
+}
+
 /// Writes the identification into an IPv4 header.
 #[inline]
 fn set_ipv4_id(headers: &mut [u8; HEADERS_V6], id: u16) {

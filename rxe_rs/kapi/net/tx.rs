@@ -106,6 +106,7 @@ pub struct TxBatch<'a> {
 struct Run {
     skb: NonNull<bindings::sk_buff>,
     flow: u64,
+    class: Option<u8>,
     headers: [u8; HEADERS_V6],
     headers_len: usize,
     /// Length of all packets but perhaps the last.
@@ -156,7 +157,8 @@ impl<'a> TxBatch<'a> {
         self.packets >= MAX_PACKETS || self.bytes >= MAX_BYTES
     }
 
-    /// Adds a packet with `len` bytes behind the UDP header.
+    /// Adds a packet with `len` bytes behind the UDP header, and with the flow's traffic class or
+    /// `class`.
     ///
     /// `fill` gets the IP and the UDP header of this very packet as they will be on the wire
     /// (28 or 48 bytes; the checksums are not filled in, the ICRC does not cover them) and `len`
@@ -169,6 +171,7 @@ impl<'a> TxBatch<'a> {
     pub fn packet<E>(
         &mut self,
         flow: &Flow,
+        class: Option<u8>,
         len: usize,
         fill: impl FnOnce(&[u8], &mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxError<E>> {
@@ -182,20 +185,20 @@ impl<'a> TxBatch<'a> {
         let len32 = u32::from(short);
         let mut place = None;
         if let Some(run) = &self.run {
-            if run.takes(flow, len32) {
+            if run.takes(flow, class, len32) {
                 // SAFETY: The buffer is ours, and bottom halves are off.
                 place = NonNull::new(unsafe { bindings::rxe_tx_put(run.skb.as_ptr(), len32) });
             }
         }
         let place = match place {
             Some(place) => place,
-            None => self.start_run(flow, len32)?,
+            None => self.start_run(flow, class, len32)?,
         };
         let Some(run) = &mut self.run else {
             return Err(TxError::NoMemory);
         };
         let id = run.first_id.wrapping_add(run.count as u16);
-        let headers = flow.headers_of(short, id);
+        let headers = flow.headers_of(short, id, class);
         // SAFETY: `rxe_tx_put` returned that many contiguous bytes of a buffer that is ours.
         let payload = unsafe { core::slice::from_raw_parts_mut(place.cast::<u8>().as_ptr(), len) };
         if let Err(e) = fill(headers.get(..run.headers_len).unwrap_or(&[]), payload) {
@@ -272,14 +275,22 @@ impl<'a> TxBatch<'a> {
     fn start_run<E>(
         &mut self,
         flow: &Flow,
+        class: Option<u8>,
         len: u32,
     ) -> Result<NonNull<core::ffi::c_void>, TxError<E>> {
         self.end_run();
         let room = if len <= SMALL { SMALL } else { 0 };
         let (mut max_len, mut max_count) = (0, 0);
         // SAFETY: The flow is alive; the numbers are ours.
-        let skb =
-            unsafe { bindings::rxe_tx_new(flow.raw.as_ptr(), room, &mut max_len, &mut max_count) };
+        let skb = unsafe {
+            bindings::rxe_tx_new(
+                flow.raw.as_ptr(),
+                flow.class(class),
+                room,
+                &mut max_len,
+                &mut max_count,
+            )
+        };
         let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::NoRoute)?;
         let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
         // SAFETY: The buffer is ours, and bottom halves are off.
@@ -292,6 +303,7 @@ impl<'a> TxBatch<'a> {
         self.run = Some(Run {
             skb,
             flow: flow.id,
+            class,
             headers: [0; HEADERS_V6],
             headers_len: flow.headers_len(),
             size: len,
@@ -365,8 +377,9 @@ impl Drop for TxBatch<'_> {
 impl Run {
     /// True if a packet of `len` bytes of `flow` may follow in the same buffer.
     #[inline]
-    fn takes(&self, flow: &Flow, len: u32) -> bool {
+    fn takes(&self, flow: &Flow, class: Option<u8>, len: u32) -> bool {
         self.flow == flow.id
+            && self.class == class
             && !self.closed
             && len <= self.size
             && len != 0
