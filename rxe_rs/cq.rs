@@ -41,7 +41,8 @@ use rxe_kapi::{
             Arm,
             CompletionQueue,
             CqInit,
-            CqNotify, //
+            CqNotify,
+            Origin, //
         },
         detail::Details,
         qp::QpToken,
@@ -118,7 +119,7 @@ impl TimerTarget for CqCtx {
             ring.notifier.expired(now_ns())
         };
         if this.heed(tell) {
-            this.tell(&rcu);
+            this.tell(&rcu, Origin::Event);
         }
     }
 }
@@ -328,8 +329,8 @@ impl CqCtx {
     }
 
     /// Tells the consumer of completions. No lock held.
-    pub(crate) fn tell(&self, rcu: &rcu::Guard) {
-        self.notify.completion(rcu);
+    pub(crate) fn tell(&self, rcu: &rcu::Guard, origin: Origin) {
+        self.notify.completion(rcu, origin);
     }
 
     /// Drops the completions of a kernel consumer's QP that goes away.

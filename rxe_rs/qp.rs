@@ -57,6 +57,7 @@ use rxe_kapi::{
     },
     rdma::{
         av::AddressVector,
+        cq::Origin,
         detail::Details,
         event::QpEvents,
         qp::{
@@ -224,7 +225,7 @@ impl WorkItem for QpCtx {
     type Pointer = Arc<QpCtx>;
 
     fn run(this: Arc<QpCtx>) {
-        this.as_arc_borrow().drive();
+        this.as_arc_borrow().drive(Origin::Event);
     }
 }
 
@@ -286,12 +287,12 @@ impl QpCtx {
     /// Tells consumers of completions, in the RCU read side section in which the QP was locked: a
     /// CQ is destroyed after its QPs, and waits for such sections.
     #[inline]
-    fn tell(&self, rcu: &rcu::Guard, due: Due) {
+    fn tell(&self, rcu: &rcu::Guard, due: Due, origin: Origin) {
         if due.send {
-            self.send_cq.tell(rcu);
+            self.send_cq.tell(rcu, origin);
         }
         if due.recv {
-            self.recv_cq.tell(rcu);
+            self.recv_cq.tell(rcu, origin);
         }
         if let Some(Failed { queue, status }) = due.failed {
             self.dev.handle.failed(self.qpn, queue, status.to_u32());
@@ -299,9 +300,14 @@ impl QpCtx {
     }
 
     /// Unlocks the QP and tells consumers what happened.
-    pub(crate) fn release(&self, rcu: &rcu::Guard, core: SpinLockBhGuard<'_, QpCore>) {
+    pub(crate) fn release(
+        &self,
+        rcu: &rcu::Guard,
+        core: SpinLockBhGuard<'_, QpCore>,
+        origin: Origin,
+    ) {
         let due = Self::unlock(core);
-        self.tell(rcu, due);
+        self.tell(rcu, due, origin);
     }
 
     /// Joins its completion queues, which fail it if they do.
@@ -339,9 +345,9 @@ impl QpCtx {
             let mrs = self.memory(&rcu, &core);
             let (engine, mut ports, _) = core.split(self, &mrs);
             engine.fail_locally(&mut ports);
-            self.release(&rcu, core);
+            self.release(&rcu, core, Origin::Event);
         }
-        self.kick();
+        self.kick(Origin::Event);
     }
 }
 

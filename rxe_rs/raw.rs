@@ -22,6 +22,7 @@ use rxe_kapi::{
         Listen,
         Tap, //
     },
+    rdma::cq::Origin,
     sync::RcuTable, //
 };
 use rxe_proto::wire::packet::Payload;
@@ -115,9 +116,9 @@ impl QpCtx {
         let mrs = self.memory(rcu, &core);
         self.take_frame(&mut core, &mrs, &Payload::from_slice(frame));
         let wants_memory = core.waits_for_memory();
-        self.release(rcu, core);
+        self.release(rcu, core, Origin::Event);
         if wants_memory {
-            self.as_arc_borrow().drive();
+            self.as_arc_borrow().drive(Origin::Event);
         }
     }
 }

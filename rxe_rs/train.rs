@@ -23,6 +23,7 @@ use rxe_kapi::{
         RxSegment,
         MAX_PIECES, //
     },
+    rdma::cq::Origin,
     sync::SpinLockBhGuard,
     time::now_ns, //
 };
@@ -232,9 +233,9 @@ impl<'g> Stop<'g> {
         } = self;
         qp.tally(&core)
             .each(|counters| counters.received(packets, bytes));
-        qp.release(rcu, core);
+        qp.release(rcu, core, Origin::Event);
         if packets != 0 {
-            qp.as_arc_borrow().drive();
+            qp.as_arc_borrow().drive(Origin::Event);
         }
     }
 

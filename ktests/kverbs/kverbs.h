@@ -29,6 +29,8 @@ struct end {
 	u64 addr;
 	/* Calls of the completion handler; events of the SRQ and the QP. */
 	atomic_t told;
+	/* Calls of it in process context, as from a verb that the same task has called. */
+	atomic_t told_in_task;
 	atomic_t srq_limits;
 	atomic_t last_wqes;
 	struct ib_qp_init_attr qp_attr;

@@ -207,6 +207,36 @@ static void states(struct pair *p)
 	is("status", wc.status, IB_WC_SUCCESS);
 }
 
+/*
+ * A verb does not call its caller back (Documentation/infiniband/core_locking.rst), who may hold what the handler takes:
+ * not modify_qp, which flushes, nor the posts that are flushed at once.
+ */
+static void calls_nobody(struct pair *p)
+{
+	struct ib_send_wr send = { .opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED };
+	struct ib_wc wc;
+	int round;
+
+	is("post_recv", post_recv(&p->a, 0), 0);
+	for (round = 0; round < 3 && !failed(); round++) {
+		is("arming", ib_req_notify_cq(p->a.cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS), 0);
+		switch (round) {
+		case 0:
+			is("ERR", set_state(&p->a, IB_QPS_ERR), 0);
+			break;
+		case 1:
+			is("post_send in ERR", ib_post_send(p->a.qp, &send, NULL), 0);
+			break;
+		default:
+			is("post_recv in ERR", post_recv(&p->a, 0), 0);
+		}
+		await("calls", &p->a.told, round + 1);
+		is("calls by who called", atomic_read(&p->a.told_in_task), 0);
+		is("flush", take(&p->a, &wc), 0);
+		is("status", wc.status, IB_WC_WR_FLUSH_ERR);
+	}
+}
+
 /* Verbs that any context may call, with interrupts off and a lock held (Documentation/infiniband/core_locking.rst). */
 static void interrupts_off(struct pair *p)
 {
@@ -330,6 +360,7 @@ const struct test post_tests[] = {
 	{ "post_packed", packed, { .context = POLLED } },
 	{ "post_full_queues", full_queues, { .context = POLLED } },
 	{ "post_states", states, { .context = POLLED } },
+	{ "post_calls_nobody", calls_nobody, { .context = POLLED } },
 	{ "post_interrupts_off", interrupts_off, { .context = POLLED } },
 	{ "destroy_busy", destroy_busy, { .context = POLLED } },
 	{ "destroy_under_traffic", destroy_under_traffic, { .context = POLLED } },

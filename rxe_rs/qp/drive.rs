@@ -25,7 +25,10 @@ use kernel::{
 };
 use rxe_kapi::{
     net::tx::TxBatch,
-    rdma::event::QpEvent,
+    rdma::{
+        cq::Origin,
+        event::QpEvent, //
+    },
     sync::context::disable_bh,
     time::now_ns, //
 };
@@ -70,13 +73,13 @@ enum Turn {
 }
 
 impl QpCtx {
-    /// Sends what the QP has to send, within a budget.
+    /// Sends what the QP has to send, within a budget, in a call of a consumer or not.
     ///
     /// Context: process or softirq, no QP lock held.
-    pub(crate) fn drive(self: ArcBorrow<'_, Self>) {
+    pub(crate) fn drive(self: ArcBorrow<'_, Self>, origin: Origin) {
         let mut end = None;
         for _ in 0..TURNS {
-            match self.turn() {
+            match self.turn(origin) {
                 Turn::Done => return,
                 Turn::More => {}
                 Turn::Page => self.page(),
@@ -100,14 +103,14 @@ impl QpCtx {
     /// Takes turns, for callers without a reference to share, until `done` agrees that there is
     /// nothing left to do; it is asked each time that a turn finds nothing, and must agree in the
     /// end. False if there is more to send, or memory to be got: nobody is at it then.
-    fn take_turns(&self, mut done: impl FnMut() -> bool) -> bool {
+    fn take_turns(&self, origin: Origin, mut done: impl FnMut() -> bool) -> bool {
         for _ in 0..TURNS {
-            let mut turn = self.turn();
+            let mut turn = self.turn(origin);
             while turn == Turn::Done {
                 if done() {
                     return true;
                 }
-                turn = self.turn();
+                turn = self.turn(origin);
             }
             if turn == Turn::Page {
                 self.core.lock().paging.postpone();
@@ -118,8 +121,8 @@ impl QpCtx {
     }
 
     /// As [`drive`](Self::drive), for callers without a reference to share.
-    pub(super) fn kick(&self) {
-        if !self.take_turns(|| true) {
+    pub(super) fn kick(&self, origin: Origin) {
+        if !self.take_turns(origin, || true) {
             self.timer.arm_at(now_ns());
         }
     }
@@ -133,7 +136,7 @@ impl QpCtx {
     /// Context: process, no lock of the QP held.
     pub(super) fn settle(&self) {
         let mut waits = WAITS;
-        self.take_turns(|| {
+        self.take_turns(Origin::Verb, || {
             if !self.core.lock().busy {
                 return true;
             }
@@ -143,7 +146,7 @@ impl QpCtx {
         });
     }
 
-    fn turn(&self) -> Turn {
+    fn turn(&self, origin: Origin) -> Turn {
         let bh = disable_bh();
         let mut batch = TxBatch::new(&bh);
         let now = now_ns();
@@ -181,11 +184,11 @@ impl QpCtx {
         };
         self.raise(events);
         if batch.is_empty() {
-            self.tell(&rcu, due);
+            self.tell(&rcu, due, origin);
             return turn;
         }
         let outcome = batch.send(&self.queued);
-        self.tell(&rcu, due);
+        self.tell(&rcu, due, origin);
         let mut core = self.core.lock();
         self.tally(&core).each(|counters| counters.sent(&outcome));
         core.busy = false;
@@ -272,9 +275,9 @@ impl QpCtx {
                 let (engine, mut ports, _) = core.split(&self, &mrs);
                 engine.handle_timeout(now_ns(), &mut ports);
             }
-            self.release(&rcu, core);
+            self.release(&rcu, core, Origin::Event);
         }
-        self.drive();
+        self.drive(Origin::Event);
     }
 
     /// Raises asynchronous events.

@@ -20,6 +20,7 @@ use rxe_kapi::{
     net::flow::Flow,
     rdma::{
         av::AddressVector,
+        cq::Origin,
         qp::{
             QpChange,
             QpReport,
@@ -181,7 +182,7 @@ impl QpCtx {
                     ties.cut();
                 }
             }
-            self.release(&rcu, guard);
+            self.release(&rcu, guard, Origin::Verb);
         }
         drop(old_flow);
         if let Some(av) = path {
@@ -201,7 +202,7 @@ impl QpCtx {
         if let Some(ties) = ties {
             ties.release();
         }
-        self.kick();
+        self.kick(Origin::Verb);
         Ok(())
     }
 

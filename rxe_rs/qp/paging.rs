@@ -33,6 +33,7 @@ use kernel::{
     workqueue::WorkItem,
 };
 use rxe_kapi::{
+    rdma::cq::Origin,
     time::now_ns,
     work::this_cpu, //
 };
@@ -397,9 +398,9 @@ impl QpCtx {
             core.paging.working = false;
             core.paging.denied = core.paging.answer.take();
             self.replay(&rcu, &mut core);
-            self.release(&rcu, core);
+            self.release(&rcu, core, Origin::Event);
         }
-        self.as_arc_borrow().drive();
+        self.as_arc_borrow().drive(Origin::Event);
     }
 
     /// Feeds the packets that were put off, up to the first that must wait again.

@@ -21,6 +21,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
+    rdma::cq::Origin,
     rdma::wr::{
         RecvChain,
         SendChain,
@@ -77,7 +78,7 @@ impl QpCtx {
                 return Err(self.dev.handle.refuse(reason));
             }
         }
-        self.as_arc_borrow().drive();
+        self.as_arc_borrow().drive(Origin::Verb);
         Ok(())
     }
 
@@ -95,7 +96,7 @@ impl QpCtx {
         }
         if any {
             if context::softirq_allowed() {
-                self.as_arc_borrow().drive();
+                self.as_arc_borrow().drive(Origin::Verb);
             } else {
                 self.as_arc_borrow().drive_later();
             }
@@ -247,7 +248,7 @@ impl QpCtx {
         if !context::softirq_allowed() {
             self.as_arc_borrow().drive_later();
         } else if self.core.lock().engine.state() == State::Err {
-            self.as_arc_borrow().drive();
+            self.as_arc_borrow().drive(Origin::Verb);
         }
         result
     }

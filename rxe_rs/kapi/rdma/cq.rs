@@ -84,6 +84,16 @@ pub trait CompletionQueue: Sized + Send + Sync + 'static {
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 }
 
+/// What a completion arose from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A verb that a consumer called and that has not returned: the consumer may hold locks that
+    /// its completion handler takes (Documentation/infiniband/core_locking.rst).
+    Verb,
+    /// Anything else: a received packet, a timer, a work item.
+    Event,
+}
+
 /// Calls the completion handler of one CQ.
 struct CompTarget {
     cq: *mut bindings::ib_cq,
@@ -162,6 +172,8 @@ pub struct CqNotify {
     vector: u32,
     /// The CPU on which the consumer is told; `None` for wherever a completion arises.
     cpu: Option<u32>,
+    /// The consumer is a process, whose handler wakes it up and takes no lock of a caller.
+    user: bool,
     #[pin]
     completion: Deferred<CompTarget>,
     #[pin]
@@ -181,6 +193,7 @@ impl CqNotify {
             pin_init!(Self {
                 vector,
                 cpu,
+                user,
                 completion <- Deferred::new(
                     CompTarget {
                         cq,
@@ -204,11 +217,12 @@ impl CqNotify {
     /// Calls the completion handler, unless it is running: then it is called once more.
     ///
     /// It is called here if this is the CPU of the CQ's vector, if that is offline, or if the
-    /// consumer is a process that took vector 0; otherwise in softirq of that CPU.
+    /// consumer is a process that took vector 0; otherwise in softirq of that CPU. A consumer in the
+    /// kernel is never called from its own verbs, but in softirq later.
     ///
     /// Context: no lock held, for the handler may poll and post. The CQ may be gone by now.
     #[inline]
-    pub fn completion(&self, _rcu: &rcu::Guard) {
+    pub fn completion(&self, _rcu: &rcu::Guard, origin: Origin) {
         let target = self.completion.target();
         if target.pending.fetch_add(1, Full) != 0 {
             return;
@@ -223,7 +237,7 @@ impl CqNotify {
         {
             return;
         }
-        if !target.call() {
+        if origin == Origin::Verb && !self.user || !target.call() {
             self.completion.kick(Queue::Bh);
         }
     }
