@@ -158,6 +158,17 @@ class Kernels(unittest.TestCase):
         newest = next(c for c in kernel.candidates(self.TABLE) if c["release"].startswith("7.2.12"))
         self.assertIn("linux-binary-unsigned-7.2.12+deb13-amd64", newest["packages"])
 
+    def test_real_time_flavour_only_by_name(self):
+        names = ("linux-binary-{r}-rt-amd64", "linux-modules-{r}-rt-amd64", "linux-headers-{r}-rt-amd64", "linux-base-{r}-rt-amd64")
+        table = {**self.TABLE, **{name.format(r="7.2.12+deb13"): ["7.2.12-1"] for name in names}}
+        found = {c["release"]: c for c in kernel.candidates(table)}
+        flavour = found["7.2.12+deb13-rt-amd64"]
+        self.assertEqual((flavour["series"], flavour["missing"]), ("7.2-rt", []))
+        self.assertIn("linux-source-7.2", flavour["packages"])
+        self.assertTrue(kernel.wanted("7.2-rt", flavour))
+        self.assertFalse(kernel.wanted("7.2", flavour) or kernel.wanted(None, flavour))
+        self.assertTrue(kernel.wanted(None, found["7.2.12+deb13-amd64"]))
+
 
 class Wire(unittest.TestCase):
     """The packet check against packets that Scapy made, whole and damaged."""
@@ -241,6 +252,22 @@ class Runner(unittest.TestCase):
                 for pattern in re.findall(r"`([\w*]+\.[\w*.]+)`", cells[2]):
                     with self.subTest(line=line, pattern=pattern):
                         self.assertTrue(fnmatch.filter(names, pattern))
+
+    def test_contexts_name_operations_and_tests(self):
+        """Every operation that the core may call is in one row of the table of contexts, and every row has tests, which exist."""
+        section = (HERE.parent / "rxe_rs/README.md").read_text().split("\n## Contexts\n")[1].split("\n## ")[0]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")][2:]
+        self.assertGreater(len(rows), 20)
+        names = {test.name for test in self.runner.all_tests()}
+        for entry, _, _, _, tests in rows:
+            named = re.findall(r"`(\w+\.\w+)`", tests)
+            self.assertTrue(named, entry)
+            self.assertEqual([name for name in named if name not in names], [], entry)
+        table = (HERE.parent / "rxe_rs/kapi/rdma/device/ops.rs").read_text()
+        operations = set(re.findall(r"ops\.(\w+) = Some", table))
+        self.assertGreater(len(operations), 50)
+        entries = " ".join(entry for entry, *_ in rows)
+        self.assertEqual(operations - set(re.findall(r"`(\w+)`", entries)), set())
 
     def test_sources_carry_a_licence(self):
         for path in [*HERE.rglob("*"), *(HERE.parent / "ktests").rglob("*")]:
