@@ -8,6 +8,7 @@ mod occupancy;
 mod pages;
 mod pinned;
 pub mod ring;
+mod room;
 mod shared;
 mod umem;
 
@@ -15,6 +16,7 @@ pub use demand::Demand;
 pub use dma::DmaMemory;
 pub use dmabuf::DmaBuf;
 pub use pages::PageList;
+pub use room::append;
 pub use shared::SharedBuf;
 pub use umem::Umem;
 

@@ -29,14 +29,16 @@ use kernel::{
         Mutex, //
     },
     workqueue::{
-        self,
         impl_has_work,
         new_work,
         Work,
         WorkItem, //
     },
 };
-use rxe_kapi::rdma::unsupported;
+use rxe_kapi::{
+    mem::append,
+    rdma::unsupported, //
+};
 
 /// The regions that are tied to a queue pair until it fails, is reset or is destroyed. If it is used
 /// once more after that, others may be tied to it.
@@ -96,7 +98,8 @@ impl Ties {
     pub(crate) fn cut_and_release_later(self: Arc<Self>) {
         self.cut();
         // It is not queued yet: this is done once.
-        let _ = workqueue::system_unbound().enqueue(self);
+        let dev = self.dev.clone();
+        let _ = dev.demux.queues.local.enqueue(self);
     }
 
     /// Gives up the memory of all regions, after [`cut`](Self::cut). Process context, sleeps.
@@ -115,7 +118,7 @@ impl Ties {
     fn add(&self, region: &Arc<MrCtx>, fixed: &Fixed) -> Result {
         let mut regions = self.regions.lock();
         let place = u32::try_from(regions.len())?;
-        regions.push(region.clone(), GFP_KERNEL_ACCOUNT)?;
+        append(&mut regions, region.clone(), GFP_KERNEL_ACCOUNT)?;
         fixed.place.store(place, Relaxed);
         Ok(())
     }

@@ -3,6 +3,7 @@
 //!
 //! C header: [`include/linux/mm.h`](srctree/include/linux/mm.h) (`pin_user_pages_fast`)
 
+use super::room::{append, make_room};
 use super::{ExtentHint, OutOfBounds, Run};
 use crate::bindings;
 use core::ffi::c_void;
@@ -136,7 +137,7 @@ impl Pages {
         while *done < count {
             let want = BATCH.min(count.wrapping_sub(*done));
             // Every page may begin an extent.
-            self.extents.reserve(want as usize, GFP_KERNEL_ACCOUNT)?;
+            make_room(&mut self.extents, want as usize, GFP_KERNEL_ACCOUNT)?;
             let at = base.wrapping_add(*done << PAGE_SHIFT);
             list.clear();
             // SAFETY: There is room for as many addresses.
@@ -233,7 +234,7 @@ impl Pinned {
         }
         let room = UniqueArc::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let mut parts = KVVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
-        parts.push(0..count, GFP_KERNEL_ACCOUNT)?;
+        append(&mut parts, 0..count, GFP_KERNEL_ACCOUNT)?;
         let mut pages = Pages {
             account: Account::charge(count)?,
             start,
@@ -301,7 +302,7 @@ impl Pinned {
         }
         let part = self.pages.holding(offset, len);
         // INVARIANT: By the caller's promise they are pinned.
-        Ok(self.parts.lock().push(part, GFP_KERNEL_ACCOUNT)?)
+        append(&mut self.parts.lock(), part, GFP_KERNEL_ACCOUNT)
     }
 
     /// Gives a part back: what no other part holds is unpinned, at a cost that follows the pages

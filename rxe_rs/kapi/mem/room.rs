@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Vectors that grow without a panic in the object file.
+
+use kernel::alloc::{kvec::Vec, Allocator, Flags};
+use kernel::prelude::*;
+
+/// Makes room in `vec` for `additional` more elements. The context that `flags` allow.
+///
+/// The kernel crate's `reserve` doubles the capacity and checks that for overflow, which ends in a
+/// panic. It cannot happen, but the compiler sees that only if the capacity has been compared.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+#[inline(always)]
+pub(super) fn make_room<T, A: Allocator>(
+    vec: &mut Vec<T, A>,
+    additional: usize,
+    flags: Flags,
+) -> Result {
+    if vec.spare_capacity_mut().len() >= additional {
+        return Ok(());
+    }
+    let len = vec.len();
+    if vec.capacity() > usize::MAX / 2 || len > vec.capacity() {
+        return Err(ENOMEM);
+    }
+    vec.reserve(additional, flags)?;
+    Ok(())
+}
+
+/// Appends `value`. The context that `flags` allow.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+#[inline(always)]
+pub fn append<T, A: Allocator>(vec: &mut Vec<T, A>, value: T, flags: Flags) -> Result {
+    make_room(vec, 1, flags)?;
+    vec.push_within_capacity(value).map_err(|_| ENOMEM)
+}
