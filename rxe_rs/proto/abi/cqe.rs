@@ -2,7 +2,7 @@
 //! Completions into a user's ring.
 
 use super::layout::CQE_LEN;
-use crate::engine::wc::{Wc, WcStatus};
+use crate::engine::wc::{NetKind, Wc, WcStatus};
 use crate::ids::RKey;
 use zerocopy::byteorder::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes;
@@ -12,6 +12,13 @@ const GRH: u32 = 1 << 0;
 const WITH_IMM: u32 = 1 << 1;
 /// Of `enum ibv_wc_flags`, into which the library copies; the kernel's own bit is another.
 const WITH_INV: u32 = 1 << 3;
+
+/// RoCE has no service level on the wire. Hardware (ConnectX) reports the kind of packet in its
+/// place, and programs read it to find the source's address in the header that precedes a
+/// datagram: UCX, for which a 0 is RoCE v1 and an IPv4 peer unreachable.
+const PACKET_HAS_UDP: u8 = 1 << 3;
+const PACKET_IPV6: u8 = 1;
+const PACKET_IPV4: u8 = 2;
 
 /// `struct ib_uverbs_wc`.
 #[derive(IntoBytes, Immutable)]
@@ -72,8 +79,13 @@ pub fn encode_cqe(wc: &Wc) -> [u8; CQE_LEN] {
             cqe.ex = key.to_ne_bytes();
             flags |= WITH_INV;
         }
-        if wc.grh.is_some() {
+        if let Some(kind) = wc.grh {
             flags |= GRH;
+            cqe.sl = PACKET_HAS_UDP
+                | match kind {
+                    NetKind::V6 => PACKET_IPV6,
+                    NetKind::V4 => PACKET_IPV4,
+                };
         }
         cqe.wc_flags = U32::new(flags);
     }

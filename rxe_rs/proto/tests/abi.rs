@@ -433,6 +433,15 @@ fn completions() {
     assert_eq!(bytes[46], 1);
 }
 
+/// As ConnectX reports it: UDP and the version of IP for datagrams, nothing for connections.
+#[test]
+fn service_level_tells_the_kind_of_packet() {
+    let service_level = |grh| encode_cqe(&Wc { grh, ..wc() })[44];
+    assert_eq!(service_level(Some(NetKind::V4)), 0b1010);
+    assert_eq!(service_level(Some(NetKind::V6)), 0b1001);
+    assert_eq!(service_level(None), 0);
+}
+
 #[test]
 fn failed_completions_carry_the_minimum() {
     let bytes = encode_cqe(&Wc {
