@@ -16,6 +16,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/vmalloc.h>
+#include "rxe_cover.h"
 
 /* Addresses differ in their lower 22 bits: the driver's code is smaller than that. */
 #define COUNTERS	(1U << 22)
@@ -27,7 +28,6 @@
 static void *area;
 
 /* Called at the beginning of each basic block, in any context. */
-void __sanitizer_cov_trace_pc(void);
 notrace void __sanitizer_cov_trace_pc(void)
 {
 	u32 at = _RET_IP_ & (COUNTERS - 1);

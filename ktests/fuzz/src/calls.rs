@@ -250,7 +250,7 @@ impl Program {
                     let arg = &mut call.args[rng.usize(..ARGS)];
                     *arg = match rng.u8(..4) {
                         0 => arg.wrapping_add(rng.u32(..8)).wrapping_sub(4),
-                        1 => *arg ^ 1 << rng.u32(..32),
+                        1 => *arg ^ (1 << rng.u32(..32)),
                         _ => number(rng),
                     };
                 }

@@ -412,7 +412,7 @@ impl Worker {
             data.extend(0u16.to_ne_bytes());
             data.extend(value.to_ne_bytes());
         }
-        const VERBS_IOCTL: u64 = 3 << 30 | 24 << 16 | 0x1b << 8 | 1;
+        const VERBS_IOCTL: u64 = (3 << 30) | (24 << 16) | (0x1b << 8) | 1;
         sys::ioctl(fd, VERBS_IOCTL, &mut data)?;
         Ok(data[24..]
             .chunks(16)

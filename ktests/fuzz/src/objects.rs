@@ -292,7 +292,7 @@ impl Worker {
     pub fn modify_cq(&self, a: &Args) -> Result<i64, i32> {
         let cq = self.world.get(Kind::Cq, self.near(Kind::Cq, a[0]));
         let mask = if a[3] == 15 { a[4] } else { 1 };
-        let body = Body::new().u32s(&[cq.handle, mask, a[1] & 0xff | a[2] << 16, 0]);
+        let body = Body::new().u32s(&[cq.handle, mask, a[1] & 0xff | (a[2] << 16), 0]);
         self.command_ex(self.fd(cq.context)?, 57, &body.0, 0, 0)
     }
 
@@ -465,7 +465,7 @@ impl Worker {
     /// Steering of flows, which the driver does not have.
     pub fn create_flow(&self, a: &Args) -> Result<i64, i32> {
         let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[0]));
-        let body = Body::new().u32s(&[0, qp.handle, a[1] % 4, 16 | a[2] << 16, 1 << 24, 0]);
+        let body = Body::new().u32s(&[0, qp.handle, a[1] % 4, 16 | (a[2] << 16), 1 << 24, 0]);
         self.command_ex(self.fd(qp.context)?, 50, &body.0, 8, 0)
     }
 

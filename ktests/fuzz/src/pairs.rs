@@ -82,7 +82,7 @@ impl Worker {
             8..=10 => 3,
             11..=13 => UD,
             14 => RAW_PACKET,
-            _ => arg >> 4 & 0xf,
+            _ => (arg >> 4) & 0xf,
         }
     }
 
@@ -326,7 +326,7 @@ impl Worker {
             access: a[7],
             pkey_index: if a[5] == 14 { a[6] as u16 } else { 0 },
             state: if a[4] < 8 { 3 } else { (a[4] % 8) as u8 },
-            current: if a[4] < 8 { 3 } else { (a[4] >> 4 & 7) as u8 },
+            current: if a[4] < 8 { 3 } else { ((a[4] >> 4) & 7) as u8 },
             path_mtu: (a[7] % 7) as u8,
             rd_atomic: a[7] as u8,
             min_rnr: a[7] as u8 % 40,
@@ -336,7 +336,7 @@ impl Worker {
             rnr_retries: (a[5] >> 4) as u8,
         };
         let mask = match a[2] % 8 {
-            0 | 1 => STATE | 1 << (a[2] >> 3 & 31),
+            0 | 1 => STATE | (1 << ((a[2] >> 3) & 31)),
             2 => ACCESS,
             3 => ACCESS | MIN_RNR,
             4 => QKEY,
@@ -445,11 +445,11 @@ impl Worker {
         let rkey = match a[6] % 16 {
             0..=11 => remote.x[X_RKEY] as u32,
             12 | 13 => peers_window.x[X_LKEY] as u32,
-            14 => remote.x[X_RKEY] as u32 ^ 1 << (a[6] >> 4 & 31),
+            14 => remote.x[X_RKEY] as u32 ^ (1 << ((a[6] >> 4) & 31)),
             _ => a[6],
         };
         let opcode = if a[1] & 0xf0 == 0xf0 { a[1] } else { a[1] % 16 };
-        let mut addr = remote.x[X_IOVA].wrapping_add(u64::from(a[5] >> 16 & 0xfff8));
+        let mut addr = remote.x[X_IOVA].wrapping_add(u64::from((a[5] >> 16) & 0xfff8));
         if a[5] & 0xf000_0000 == 0xf000_0000 {
             addr = addr.wrapping_add(u64::from(a[6]) << 8);
         }
@@ -493,7 +493,7 @@ impl Worker {
             }
         };
         let flags = 2
-            | (a[1] >> 8 & 0x1d)
+            | ((a[1] >> 8) & 0x1d)
             | if a[1] & 0xf000_0000 == 0xf000_0000 {
                 a[1] & 0xffff
             } else {

@@ -16,7 +16,7 @@ fn access(arg: u32) -> u32 {
         0..=3 => 0x1f,
         4 => 0x1f | 0x40,
         5 => 0x30f,
-        6 => arg >> 4 & 0x3ff,
+        6 => (arg >> 4) & 0x3ff,
         _ => arg >> 3,
     }
 }
@@ -27,7 +27,7 @@ impl Worker {
         let context = Self::context(a[1]);
         let (addr, len) = (world::address(a[3]), world::length(a[4]));
         let iova = if a[6] > 13 {
-            u64::from(a[6]) << 12 | addr & 0xfff
+            (u64::from(a[6]) << 12) | addr & 0xfff
         } else {
             addr
         };
@@ -96,7 +96,7 @@ impl Worker {
         // _IOW('u', 0x42, struct udmabuf_create)
         let fd = sys::ioctl(
             self.files.udmabuf,
-            1 << 30 | 24 << 16 | 0x75 << 8 | 0x42,
+            (1 << 30) | (24 << 16) | (0x75 << 8) | 0x42,
             &mut create,
         )?;
         let out = self.answer.address();

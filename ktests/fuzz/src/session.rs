@@ -344,12 +344,12 @@ impl Session<'_> {
         world::unmap_rings();
         let mut byte = [0; 64];
         while sys::read(self.done.read, &mut byte).is_ok_and(|n| n > 0) {}
-        let result = result.and_then(|()| {
+
+        result.and_then(|()| {
             self.kmsg.report().map_or(Ok(()), |report| {
                 Err(format!("the kernel reports: {report}"))
             })
-        });
-        result
+        })
     }
 
     fn start(&self, index: usize, contexts: &[Option<Context>]) -> Result<Slave, String> {
@@ -462,10 +462,10 @@ impl Session<'_> {
         let _ = sys::write(self.calls, text.as_bytes());
         let functions = self.cover.functions();
         if !functions.is_empty() {
-            let text: String = functions
-                .iter()
-                .map(|(name, blocks)| format!("{blocks} {name}\n"))
-                .collect();
+            let mut text = String::new();
+            for (name, blocks) in &functions {
+                text += &format!("{blocks} {name}\n");
+            }
             let _ = sys::write(self.functions, text.as_bytes());
             let reached = functions.values().filter(|blocks| **blocks > 0).count();
             println!("{reached} of {} functions reached", functions.len());

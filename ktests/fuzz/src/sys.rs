@@ -108,7 +108,7 @@ impl Answer {
 
     /// The 64 bits at byte `offset`.
     pub fn u64(&self, offset: usize) -> u64 {
-        u64::from(self.u32(offset)) | u64::from(self.u32(offset + 4)) << 32
+        u64::from(self.u32(offset)) | (u64::from(self.u32(offset + 4)) << 32)
     }
 
     /// Zeroes the first bytes.

@@ -310,9 +310,9 @@ impl Files {
 
 /// An address in some area.
 pub fn address(arg: u32) -> u64 {
-    let pages = u64::from(arg >> 4 & 0xff) << 12;
-    let bytes = if arg >> 24 & 3 == 1 {
-        u64::from(arg >> 12 & 0xfff)
+    let pages = u64::from((arg >> 4) & 0xff) << 12;
+    let bytes = if (arg >> 24) & 3 == 1 {
+        u64::from((arg >> 12) & 0xfff)
     } else {
         0
     };
@@ -341,7 +341,7 @@ pub fn length(arg: u32) -> u64 {
         u64::MAX - 4095,
         65535,
     ];
-    match arg >> 4 & 15 {
+    match (arg >> 4) & 15 {
         15 => u64::from(arg >> 8),
         _ => LENGTHS[arg as usize % if arg & 0x70 == 0 { 16 } else { 8 }],
     }
