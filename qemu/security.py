@@ -5,7 +5,7 @@
 qemu/security.py netns|two    the tests in machines of that topology, a line each
 
 A name in backticks is `file.test` for a test in a machine (ktests/vm), also as a pattern, or `file::test` for a test of the
-protocol crate (rxe_rs/proto/tests/file.rs). A line that starts with `- ` or `| ` below a heading of PROMISES must name one.
+protocol crate (rxe_rs/proto/tests/file.rs) or of rxectl (tools/rxectl/tests/file.rs). A line that starts with `- ` or `| ` below a heading of PROMISES must name one.
 """
 import fnmatch
 import re
@@ -36,7 +36,7 @@ def patterns(text):
 
 
 def host_tests(text):
-    """Pairs of a file of rxe_rs/proto/tests and a test in it."""
+    """Pairs of a file of tests for the host and a test in it."""
     return list(dict.fromkeys(ON_HOST.findall(text)))
 
 
@@ -54,8 +54,9 @@ def promises(text):
 
 
 def exists_on_host(file, test):
-    folder = CLONE / "rxe_rs/proto/tests"
-    sources = [folder / f"{file}.rs", *(folder / file).glob("*.rs")]
+    sources = []
+    for folder in (CLONE / "rxe_rs/proto/tests", CLONE / "tools/rxectl/tests"):
+        sources += [folder / f"{file}.rs", *(folder / file).glob("*.rs")]
     return any(re.search(rf"\bfn {test}\b", path.read_text()) for path in sources if path.exists())
 
 
