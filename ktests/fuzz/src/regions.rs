@@ -21,6 +21,10 @@ fn access(arg: u32) -> u32 {
     }
 }
 
+/// Longest buffer that udmabuf is asked for: 7.3 warns of its own allocation where the list of pages
+/// gets too long, before it looks at its limit of 64 MiB.
+const MAX_UDMABUF: u64 = 128 << 20;
+
 impl Worker {
     /// Registers memory.
     pub fn reg_mr(&self, a: &Args) -> Result<i64, i32> {
@@ -91,7 +95,7 @@ impl Worker {
         let context = Self::context(a[1]);
         let mut create = Body::new()
             .u32s(&[self.files.shared() as u32, 1])
-            .u64s(&[0, world::length(a[4])])
+            .u64s(&[0, world::length(a[4]).min(MAX_UDMABUF)])
             .0;
         // _IOW('u', 0x42, struct udmabuf_create)
         let fd = sys::ioctl(
