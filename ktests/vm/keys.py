@@ -343,11 +343,13 @@ def atomic_write(names):
         assert put(b.mr.buf + 8 * n, b.mr.rkey, value).opcode == e.IBV_WC_ATOMIC_WRITE
         assert b.mr.read(8, 8 * n) == value
     put(b.mr.buf + 4, b.mr.rkey, bytes(8), e.IBV_WC_LOC_QP_OP_ERR)
-    for key, access, rights, addr in ((None, ACCESS & ~WRITE, ACCESS, 0), (None, ACCESS, ACCESS & ~WRITE, 0),
-                                      (1, ACCESS, ACCESS, 0), (None, ACCESS, ACCESS, 65536)):
+    # What the queue pair does not allow is an invalid request (IBTA vol1 9.7.4.1.5).
+    for key, access, rights, addr, status in ((None, ACCESS & ~WRITE, ACCESS, 0, REFUSED),
+                                              (None, ACCESS, ACCESS & ~WRITE, 0, e.IBV_WC_REM_INV_REQ_ERR),
+                                              (1, ACCESS, ACCESS, 0, REFUSED), (None, ACCESS, ACCESS, 65536, REFUSED)):
         a, b = extended(names, e.IBV_QP_EX_WITH_ATOMIC_WRITE, access, rights)
         b.mr.write(pattern(64), 64)
-        put(b.mr.buf + addr, b.mr.rkey if key is None else key, bytes(8), REFUSED)
+        put(b.mr.buf + addr, b.mr.rkey if key is None else key, bytes(8), status)
         assert b.mr.read(64, 0) == pattern(64)
 
 
