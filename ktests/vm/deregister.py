@@ -127,7 +127,8 @@ def process_exit(names):
     elapsed = time.monotonic() - begin
     print(f"{count} regions were made in {making:.2f} s, and were gone after {elapsed:.2f} s")
     # Where many share the processors, making them takes longer too.
-    assert elapsed < max(limit, making / 3), f"{count} regions took {elapsed:.1f} s"
+    # An emulated machine may be slow at everything.
+    assert elapsed < (limit if UML else max(limit, making / 3)), f"{count} regions took {elapsed:.1f} s"
 
 
 def median(times):
