@@ -126,8 +126,7 @@ def process_exit(names):
     os.waitpid(child, 0)
     elapsed = time.monotonic() - begin
     print(f"{count} regions were made in {making:.2f} s, and were gone after {elapsed:.2f} s")
-    # Where many share the processors, making them takes longer too.
-    # An emulated machine may be slow at everything.
+    # An emulated machine may be slow at everything, so making them takes longer, too.
     assert elapsed < (limit if UML else max(limit, making / 3)), f"{count} regions took {elapsed:.1f} s"
 
 
