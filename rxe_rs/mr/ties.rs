@@ -80,7 +80,7 @@ impl Ties {
             regions <- new_mutex!(KVVec::new(), "Ties::regions"),
             work <- new_work!("Ties::work"),
         });
-        Arc::pin_init(made, GFP_KERNEL)
+        Arc::pin_init(made, GFP_KERNEL_ACCOUNT)
     }
 
     /// Whether the regions grant nothing any more. Any context.
@@ -194,7 +194,7 @@ impl MrCtx {
             return Err(dev.handle.refuse_with(EEXIST, reason));
         }
         let ties = qp.ties()?;
-        let new = Arc::new(old.tied(ties.clone())?, GFP_KERNEL)?;
+        let new = Arc::new(old.tied(ties.clone())?, GFP_KERNEL_ACCOUNT)?;
         drop(old);
         ties.add(self, fixed)?;
         fixed.put(new).inspect_err(|_| ties.forget(self, fixed))
