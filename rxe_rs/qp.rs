@@ -141,10 +141,13 @@ struct Failed {
     status: WcStatus,
 }
 
-impl Failed {
-    fn of(queue: &'static CStr, status: WcStatus) -> Option<Self> {
-        let failed = !matches!(status, WcStatus::Success | WcStatus::WrFlushErr);
-        failed.then_some(Self { queue, status })
+impl Due {
+    /// Notes that a work request of `queue` completed with `status`.
+    #[inline]
+    fn note(&mut self, queue: &'static CStr, status: WcStatus) {
+        if !matches!(status, WcStatus::Success | WcStatus::WrFlushErr) {
+            self.failed.get_or_insert(Failed { queue, status });
+        }
     }
 }
 

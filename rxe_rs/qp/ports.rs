@@ -9,7 +9,6 @@ use super::{
     send::Sends,
     Answers,
     Due,
-    Failed,
     QpCore,
     QpCtx, //
 };
@@ -243,12 +242,12 @@ impl Ports for QpPorts<'_, '_> {
 
     fn complete_send(&mut self, wc: &Wc) {
         self.due.send |= self.ctx.send_cq.push(wc, self.ctx.token);
-        self.due.failed = self.due.failed.or(Failed::of(c"send", wc.status));
+        self.due.note(c"send", wc.status);
     }
 
     fn complete_recv(&mut self, wc: &Wc) {
         self.due.recv |= self.ctx.recv_cq.push(wc, self.ctx.token);
-        self.due.failed = self.due.failed.or(Failed::of(c"receive", wc.status));
+        self.due.note(c"receive", wc.status);
     }
 
     fn pkey(&self) -> PKey {
