@@ -17,6 +17,7 @@ import time
 
 from pyverbs.cq import CQ
 from pyverbs.mr import MR, MW
+from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
@@ -142,6 +143,9 @@ def costs(names):
         "region of 1 MiB": lambda: MR(end.pd, MIB, ACCESS),
         "window": lambda: MW(end.pd, e.IBV_MW_TYPE_2),
         "completion queue": lambda: CQ(end.ctx, 100, None, None, 0),
+        "queue pair of depth 16": lambda: QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=QPCap(16, 16, 1, 1, 0))),
+        "queue pair of depth 128": lambda: QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=QPCap(128, 128, 1, 1, 0))),
+        "datagram queue pair": lambda: QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_UD, scq=end.cq, rcq=end.cq, cap=QPCap(16, 16, 1, 1, 0))),
     }
     for name, make in kinds.items():
         made, ended = [], []
