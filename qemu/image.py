@@ -60,8 +60,9 @@ def sources(suite):
     return "".join(" ".join([*words[:2], suite, *words[3:]]) + "\n" for words in lines if words[2:3] == [DEBIAN])
 
 
-def rootfs(suite):
-    names = packages()
+def rootfs(suite, more=()):
+    """The root file system with the programs of a Debian suite; `more`: packages beside those of the list."""
+    names = sorted({*packages(), *more})
     target = IMAGES / f"rootfs-{digest(RECIPE, *([] if suite == DEBIAN else [suite]), *names)}.ext4"
     if target.exists():
         return target
@@ -158,8 +159,8 @@ def initramfs(base, files):
     return target
 
 
-def ensure(series, suite=DEBIAN, lockdep=False):
-    """Everything a machine with the kernel of `series` and the programs of a Debian suite boots from; `lockdep`: with the kernel of
+def ensure(series, suite=DEBIAN, lockdep=False, more=()):
+    """Everything a machine with the kernel of `series` and the programs of a Debian suite (and `more` packages) boots from; `lockdep`: with the kernel of
     that name of kernel_build.py in place of the stock one."""
     info = kernel.ensure(series)
     if lockdep:
@@ -168,7 +169,7 @@ def ensure(series, suite=DEBIAN, lockdep=False):
     with open(kernel.CACHE / ".lock-image", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.environ.setdefault("PATH", "/usr/sbin:/usr/bin")
-        boot = {**kernel.paths(info), "ROOTFS": rootfs(suite)}
+        boot = {**kernel.paths(info), "ROOTFS": rootfs(suite, more)}
         if not lockdep:
             # The image first: it takes the list of what modules depend on, which what a machine boots with is found by.
             modules = modules_image(info)

@@ -19,9 +19,9 @@ import kernel  # noqa: E402
 import kernel_build  # noqa: E402
 
 
-def ensure(series, suite=image.DEBIAN, debug=False):
+def ensure(series, suite=image.DEBIAN, debug=False, more=()):
     """Everything a machine boots from: what a QEMU machine of that series has, and a kernel for this one."""
-    boot = image.ensure(series, suite)
+    boot = image.ensure(series, suite, more=more)
     kind = "uml-debug" if debug else "uml"
     info = kernel_build.ensure(boot["SERIES"], kind)
     # Bad accesses are looked for where the kernel's memory has a shadow, which the faster way to run processes cannot work with.
