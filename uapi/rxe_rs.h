@@ -15,7 +15,8 @@
  * not RDMA_DRIVER_RXE, EINVAL.
  *
  * Segments: the memory behind a region that a user registered need not stay what it was. Each
- * region begins with one segment, what was registered (its handle is 1). More can be added, anywhere
+ * region begins with one segment, what was registered (its handle is 1). More can be added, memory of
+ * the process or ranges of DMA buffers, whichever the region was registered with, anywhere
  * in the region's address space, the addresses by which work requests and packets name its bytes;
  * each can be removed, and so can any range of pages. L_Key and R_Key, protection domain and access rights stay and are those of
  * the region. An access may go from one segment into one that touches it; where there is none it is
@@ -33,8 +34,8 @@
  * registration may happen to get the same one. The region itself stays until it is deregistered
  * (ibv_dereg_mr), which succeeds as ever; whatever else is done to it fails with ENOENT.
  *
- * Registering anew with another translation leaves one segment in place of all, with a handle of
- * its own; rights and domain change for all segments at once. Memory windows are bound where the
+ * Registering anew with another translation leaves one segment in place of all, memory of the process
+ * with a handle of its own; rights and domain change for all segments at once. Memory windows are bound where the
  * region has memory, open what it has at the time of each access, and lose what it loses.
  *
  * A region of memory on demand (IBV_ACCESS_ON_DEMAND) has one segment and keeps it: its addresses are
@@ -74,25 +75,38 @@ enum rxe_rs_attr {
  * Adds a segment: pins `length` bytes at `addr` of the calling process, which peers and work
  * requests find at `iova`. All three are multiples of the page size.
  *
+ * With RXE_RS_ADD_DMABUF the segment is `length` bytes at offset `addr` of the DMA buffer whose file
+ * the process has open as `fd`; the process may close it afterwards. The exporter keeps the buffer
+ * where it is until the last segment of it has been removed, as for a region that was registered of
+ * it (ibv_reg_dmabuf_mr), and nothing counts as pinned by the process.
+ *
  * EINVAL	misaligned, no bytes, addresses that wrap, a key that is not the region's, memory that is
- *		not persistent for a region that peers may flush to persistence
+ *		not persistent for a region that peers may flush to persistence; no DMA buffer, or bytes
+ *		outside of it
+ * EBADF	no open file `fd`
  * EEXIST	overlaps another segment
  * ENOSPC	RXE_RS_MAX_SEGMENTS are there
  * ENOMEM	no memory, or more than RLIMIT_MEMLOCK allows to pin
  * EFAULT	the memory or the answer is not mapped (as the region's rights need it)
  * ENOENT	no such region, or its key has been released
  * EBUSY	another call for the region is under way
- * EOPNOTSUPP	unknown fields, or not a region of pinned user memory
+ * EOPNOTSUPP	unknown fields, a region of memory on demand, or a DMA buffer that the CPU cannot reach
  *
- * If it fails nothing has changed.
+ * If it fails nothing has changed. (A driver before RXE_RS_ADD_DMABUF refuses it with EINVAL, or with
+ * EOPNOTSUPP if `fd` is not 0.)
  */
 struct rxe_rs_mr_add {
 	__aligned_u64 addr;
 	__aligned_u64 length;
 	__aligned_u64 iova;
 	__u32 rkey;		/* of the region, so that a stale object handle does no harm */
-	__u32 flags;		/* 0 */
+	__u32 flags;		/* RXE_RS_ADD_* */
+	__s32 fd;		/* with RXE_RS_ADD_DMABUF, else 0 */
+	__u32 reserved;		/* 0 */
 };
+
+/* rxe_rs_mr_add.flags */
+#define RXE_RS_ADD_DMABUF	(1U << 0)	/* a range of a DMA buffer */
 
 /* rxe_rs_mr_remove.flags: exactly one of them */
 #define RXE_RS_BY_HANDLE	(1U << 0)	/* the segment `handle`; `start` and `length` are 0 */
@@ -113,7 +127,7 @@ struct rxe_rs_mr_add {
  *		for the region is under way
  * EFAULT	the answer cannot be written
  * ENOMEM	no memory for the new table
- * EOPNOTSUPP	unknown fields, or not a region of pinned user memory
+ * EOPNOTSUPP	unknown fields, or a region of memory on demand
  *
  * If it fails nothing has changed.
  */

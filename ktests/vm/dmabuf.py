@@ -11,11 +11,13 @@ import ctypes
 import errno
 import fcntl
 import os
+import random
 import signal
 import struct
 import sys
 import time
 
+from pyverbs.mr import MR
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
@@ -28,20 +30,40 @@ from status import ACCESS, pair, pattern
 UDMABUF_CREATE = (1 << 30) | (24 << 16) | (ord("u") << 8) | 0x42
 ADD_SEALS, SEAL_SHRINK = 1033, 2
 REG_DMABUF = 4
+ADD_DMABUF = 1
 PAGE = 4096
 SIZE = 1 << 20
 
 
-class Region:
-    """A buffer of SIZE bytes and the region that is `length` bytes at `offset` of it."""
+class Buffer:
+    """A DMA buffer of SIZE bytes, and the file that they are."""
 
-    def __init__(self, end, offset=0, length=None, iova=None, access=ACCESS, fd=None):
-        self.end = end
+    def __init__(self):
         self.file = os.memfd_create("buffer", os.MFD_ALLOW_SEALING)
         os.ftruncate(self.file, SIZE)
         fcntl.fcntl(self.file, ADD_SEALS, SEAL_SHRINK)
         with open("/dev/udmabuf", "rb") as maker:
             self.buffer = fcntl.ioctl(maker, UDMABUF_CREATE, bytearray(struct.pack("=IIQQ", self.file, 1, 0, SIZE)))
+        self.offset = 0
+
+    def forget(self):
+        """The process gives the files up; who uses the buffer needs neither."""
+        os.close(self.file)
+        os.close(self.buffer)
+
+    def put(self, data, at=0):
+        os.pwrite(self.file, data, self.offset + at)
+
+    def get(self, length, at=0):
+        return os.pread(self.file, length, self.offset + at)
+
+
+class Region(Buffer):
+    """A buffer of SIZE bytes and the region that is `length` bytes at `offset` of it."""
+
+    def __init__(self, end, offset=0, length=None, iova=None, access=ACCESS, fd=None):
+        super().__init__()
+        self.end = end
         self.offset, self.length = offset, SIZE - offset if length is None else length
         self.iova = 0x7000_0000_0000 + offset % PAGE if iova is None else iova
         keys_at = [ctypes.c_uint32(), ctypes.c_uint32()]
@@ -55,22 +77,11 @@ class Region:
             raise
         self.lkey, self.rkey = (key.value for key in keys_at)
 
-    def forget(self):
-        """The process gives the files up; the region needs neither."""
-        os.close(self.file)
-        os.close(self.buffer)
-
     def deregister(self):
         uverbs.dereg_mr(self.end.ctx.cmd_fd, self.handle)
 
     def sge(self, length, at=0):
         return SGE(self.iova + at, length, self.lkey)
-
-    def put(self, data, at=0):
-        os.pwrite(self.file, data, self.offset + at)
-
-    def get(self, length, at=0):
-        return os.pread(self.file, length, self.offset + at)
 
 
 def operations(names):
@@ -150,15 +161,6 @@ def bad(names):
     refused(errno.EINVAL, b, iova=(1 << 64) - PAGE, length=2 * PAGE)
     refused(errno.EINVAL, b, access=e.IBV_ACCESS_REMOTE_WRITE)
     refused(errno.EINVAL, b, access=ACCESS | e.IBV_ACCESS_ON_DEMAND)
-    # It stays what it is.
-    region = Region(b)
-    region.buf = region.iova
-    assert keys_rereg.rereg(region, b, keys_rereg.ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
-    try:
-        segments.add(b, region, b.mr.buf, PAGE, region.iova + SIZE)
-        raise AssertionError("a segment was added")
-    except segments.Refused as refusal:
-        assert refusal.number == errno.EOPNOTSUPP, refusal
 
 
 def torn_down(names):
@@ -192,7 +194,167 @@ def torn_down(names):
     os.waitpid(child, 0)
 
 
-CASES = [operations, rights, buffer_closed, bad, torn_down]
+def lend(end, mr, buffer, offset, length, iova, fd=None, flags=ADD_DMABUF):
+    """A range of a buffer becomes a segment of a region."""
+    request = struct.pack("=QQQIIiI", offset, length, iova, mr.rkey, flags, buffer.buffer if fd is None else fd, 0)
+    return segments.decode(segments.call(end.ctx.cmd_fd, mr.handle, segments.ADD, request))
+
+
+def segments_of_both(names):
+    """Memory of the process and ranges of two buffers behind one key: accesses go from one into the other, and what is removed is gone."""
+    a, b, mr, buffer = segments.region(names)
+    start, before = buffer + 16 * PAGE, segments.pinned()
+    one, two = Buffer(), Buffer()
+    first = lend(b, mr, one, 8 * PAGE, 4 * PAGE, start + 4 * PAGE)
+    assert first["handle"] > segments.FIRST and (first["run_start"], first["run_length"]) == (start, 8 * PAGE), first
+    segments.add(b, mr, buffer, PAGE, start + 8 * PAGE)
+    lend(b, mr, two, SIZE - 2 * PAGE, 2 * PAGE, start + 9 * PAGE)
+    # The same pages once more, at another address.
+    again = lend(b, mr, one, 9 * PAGE, PAGE, start + 11 * PAGE)
+    assert (again["run_length"], again["bytes"], again["segments"]) == (12 * PAGE, 12 * PAGE, 5), again
+    assert segments.pinned() == before + PAGE
+    two.forget()
+    data = keys.write(a, start, mr.rkey, 11 * PAGE)
+    assert segments.get(start, 4 * PAGE) + one.get(4 * PAGE, 8 * PAGE) + segments.get(buffer, PAGE) == data[:9 * PAGE]
+    assert keys.read(a, start, mr.rkey, 12 * PAGE) == data + data[5 * PAGE:6 * PAGE]
+    b.recv(SGE(start + 7 * PAGE - 99, 3 * PAGE, mr.lkey))
+    a.post(e.IBV_WR_SEND, a.sge(3 * PAGE))
+    a.complete()
+    b.complete()
+    assert one.get(99, 12 * PAGE - 99) == a.mr.read(99, 0)
+    one.put(struct.pack("=Q", 40), 12 * PAGE - 8)
+    wr = SendWR(wr_id=5, num_sge=1, sg=[a.sge(8)], opcode=e.IBV_WR_ATOMIC_FETCH_AND_ADD, send_flags=e.IBV_SEND_SIGNALED)
+    wr.set_wr_atomic(mr.rkey, start + 8 * PAGE - 8, 2, 0)
+    a.qp.post_send(wr)
+    a.complete()
+    assert one.get(8, 12 * PAGE - 8) == struct.pack("=Q", 42)
+    # Over the end of the process's memory into the buffer, and out of its middle.
+    state = segments.remove(b, mr, start=start + 3 * PAGE, length=2 * PAGE)
+    assert (state["bytes"], state["segments"]) == (10 * PAGE, 5) and segments.pinned() == before, state
+    state = segments.remove(b, mr, start=start + 6 * PAGE, length=PAGE)
+    assert (state["bytes"], state["segments"]) == (9 * PAGE, 6), state
+    one.put(bytes(SIZE))
+    data = keys.write(a, start + 5 * PAGE, mr.rkey, PAGE, seed=9)
+    assert one.get(PAGE, 9 * PAGE) == data == keys.read(a, start + 11 * PAGE, mr.rkey, PAGE)
+    data = keys.write(a, start + 7 * PAGE, mr.rkey, PAGE, seed=10)
+    assert one.get(PAGE, 11 * PAGE) == data
+    state = segments.remove(b, mr, handle=first["handle"])
+    assert (state["bytes"], state["segments"]) == (7 * PAGE, 4), state
+    one.put(bytes(SIZE))
+    keys.write(a, start + 7 * PAGE, mr.rkey, 1, e.IBV_WC_REM_ACCESS_ERR)
+    assert one.get(SIZE) == bytes(SIZE)
+
+
+def region_takes_segments(names):
+    """A region of a buffer grows, shrinks to none of what it was, and gets other memory, under its keys."""
+    a, b = pair(names)
+    region, more = Region(b, 2 * PAGE, 4 * PAGE), keys_rereg.page_buffer(4)
+    region.buf, before = region.iova, segments.pinned()
+    segments.add(b, region, more, 2 * PAGE, region.iova + 4 * PAGE)
+    data = keys.write(a, region.iova, region.rkey, 6 * PAGE)
+    assert region.get(4 * PAGE) + segments.get(more, 2 * PAGE) == data
+    lend(b, region, region, 10 * PAGE, PAGE, region.iova + 6 * PAGE)
+    segments.remove(b, region, handle=segments.FIRST)
+    data = keys.write(a, region.iova + 4 * PAGE, region.rkey, 3 * PAGE, seed=4)
+    assert segments.get(more, 2 * PAGE) + region.get(PAGE, 8 * PAGE) == data
+    # Rights of all segments; then memory of the process in place of all.
+    assert keys_rereg.rereg(region, b, keys_rereg.ACCESS_, access=e.IBV_ACCESS_REMOTE_READ) == 0
+    assert keys.read(a, region.iova + 4 * PAGE, region.rkey, 3 * PAGE) == data
+    assert keys_rereg.rereg(region, b, keys_rereg.TRANS | keys_rereg.ACCESS_, addr=more, length=4 * PAGE, iova=0x10000, access=ACCESS) == 0
+    assert segments.pinned() == before + 4 * PAGE
+    data = keys.write(a, 0x10000, region.rkey, 4 * PAGE, seed=5)
+    assert segments.get(more, 4 * PAGE) == data
+    state = segments.remove(b, region, start=0, length=(1 << 64) - 1)
+    assert state["flags"] == segments.RELEASED and segments.pinned() == before, state
+    region.deregister()
+
+
+def segments_at_random(names):
+    """Ranges of memory and of buffers added and removed at random, against a model that knows what is behind each page."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    a, b, mr, memory = segments.region(names, pages=4)
+    space, zero = memory + 16 * PAGE, segments.pinned() - 4 * PAGE
+    stores = [None, Buffer(), Buffer()]
+    behind = {n: (None, 16 + n) for n in range(4)}
+    for _ in range(100):
+        at, length = rng.randrange(24), rng.randrange(1, 9)
+        inside = set(range(at, at + length))
+        if rng.randrange(5) < 3:
+            store, page = rng.choice(stores), rng.randrange(64 - length)
+            add = (lambda: lend(b, mr, store, page * PAGE, length * PAGE, space + at * PAGE)) if store else \
+                (lambda: segments.add(b, mr, memory + page * PAGE, length * PAGE, space + at * PAGE))
+            if inside & set(behind):
+                segments.refused(errno.EEXIST, add)
+                continue
+            state = add()
+            behind |= {at + n: (store, page + n) for n in range(length)}
+        elif inside & set(behind) and set(behind) - inside:
+            state = segments.remove(b, mr, start=space + at * PAGE, length=length * PAGE)
+            behind = {n: page for n, page in behind.items() if n not in inside}
+        else:
+            continue
+        pinned = sum(store is None for store, _ in behind.values())
+        assert state["bytes"] == len(behind) * PAGE and segments.pinned() == zero + pinned * PAGE, (state, behind)
+        n = rng.choice(list(behind))
+        store, page = behind[n]
+        data = keys.write(a, space + n * PAGE, mr.rkey, 100, seed=rng.randrange(256))
+        found = store.get(100, page * PAGE) if store else segments.get(memory + page * PAGE, 100)
+        assert found == data, (n, page)
+    holes = sorted(set(range(-1, 33)) - set(behind))
+    keys.write(a, space + rng.choice(holes) * PAGE, mr.rkey, 1, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def bad_segments(names):
+    """Each refusal has its error, and nothing changes."""
+    a, b, mr, memory = segments.region(names)
+    at, buffer = memory + 32 * PAGE, Buffer()
+    plain, refused = os.memfd_create("no buffer"), segments.refused
+    for code, offset, length, iova, more in (
+            (errno.EBADF, 0, PAGE, at, {"fd": 999}), (errno.EBADF, 0, PAGE, at, {"fd": -1}), (errno.EINVAL, 0, PAGE, at, {"fd": plain}),
+            (errno.EINVAL, 1, PAGE, at, {}), (errno.EINVAL, 0, PAGE - 1, at, {}), (errno.EINVAL, 0, PAGE, at + 1, {}),
+            (errno.EINVAL, 0, 0, at, {}), (errno.EINVAL, SIZE, PAGE, at, {}), (errno.EINVAL, 0, SIZE + PAGE, at, {}),
+            (errno.EINVAL, (1 << 64) - PAGE, 2 * PAGE, at, {}), (errno.EINVAL, 0, PAGE, (1 << 64) - PAGE, {}),
+            (errno.EEXIST, 0, PAGE, memory + 16 * PAGE, {}), (errno.EINVAL, 0, PAGE, at, {"flags": 3}), (errno.EINVAL, 0, PAGE, at, {"flags": 0})):
+        refused(code, lend, b, mr, buffer, offset, length, iova, **more)
+    request = struct.pack("=QQQIIi", 0, PAGE, at, mr.rkey, ADD_DMABUF, buffer.buffer)
+    refused(errno.EINVAL, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + struct.pack("=I", 1))
+    refused(errno.EOPNOTSUPP, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + bytes(4) + b"\1")
+    # Without the file descriptor it is 0, which is no buffer here.
+    refused(errno.EINVAL, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request[:32])
+    state = segments.decode(segments.call(b.ctx.cmd_fd, mr.handle, segments.ADD, request + bytes(12)))
+    assert (state["bytes"], state["segments"]) == (5 * PAGE, 2), state
+    data = keys.write(a, at, mr.rkey, PAGE)
+    assert buffer.get(PAGE) == data
+    demand = MR(b.pd, 4 * PAGE, ACCESS | e.IBV_ACCESS_ON_DEMAND, address=memory)
+    refused(errno.EOPNOTSUPP, lend, b, demand, buffer, 0, PAGE, at)
+
+
+def segments_under_traffic(names):
+    """A range of a buffer comes and goes under a peer's writes: when removing has returned nothing is written to it any more."""
+    buffer = Buffer()
+    for turn in range(6):
+        a, b, mr, memory = segments.region(names, size=1 << 20)
+        at = memory + 20 * PAGE
+        a.mr.write(pattern(1 << 20, turn), 1 << 20)
+        lend(b, mr, buffer, 0, SIZE, at)
+        for _ in range(20):
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(at, mr.rkey))
+        time.sleep(0.002 * turn)
+        segments.remove(b, mr, start=at + 64 * PAGE, length=SIZE - 64 * PAGE)
+        buffer.put(bytes(SIZE))
+        statuses = []
+        deadline = time.monotonic() + 20
+        while len(statuses) < 20:
+            assert time.monotonic() < deadline
+            statuses += [wc.status for wc in a.cq.poll(20)[1]]
+        assert set(statuses) <= {e.IBV_WC_SUCCESS, e.IBV_WC_REM_ACCESS_ERR, e.IBV_WC_WR_FLUSH_ERR}, statuses
+        assert buffer.get(SIZE - 64 * PAGE, 64 * PAGE) == bytes(SIZE - 64 * PAGE), "written after it was removed"
+
+
+CASES = [operations, rights, buffer_closed, bad, torn_down, segments_of_both, region_takes_segments, segments_at_random, bad_segments,
+         segments_under_traffic]
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])

@@ -384,13 +384,14 @@ def refusals(names):
         refused(errno.EFAULT, call, fd, mr.handle, method, request, answer=0x1000)
         refused(errno.EINVAL, call, fd, mr.handle, method, request[:-4])
         refused(errno.EINVAL, call, fd, mr.handle, method, request, room=60)
-        refused(errno.EOPNOTSUPP, call, fd, mr.handle, method, request + b"\1")
+        refused(errno.EOPNOTSUPP, call, fd, mr.handle, method, request + bytes(8 if method == ADD else 0) + b"\1")
         refused(errno.EINVAL, call, fd, mr.handle, method, request, driver=15)
         refused(errno.EINVAL, call, fd, mr.handle, method, request, attrs=[(ATTR_MR, 0, mr.handle)])
         for handle in (b.pd.handle + 12345, 0xFFFFFFFF, 1 << 40):
             refused(errno.ENOENT, call, fd, handle, method, request)
     refused(errno.EPROTONOSUPPORT, call, fd, mr.handle, 0x1FFF, good)
-    refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey, spare, PAGE, at, flags=1))
+    refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey, spare, PAGE, at, flags=2))
+    refused(errno.EINVAL, call, fd, mr.handle, ADD, good + b"\1")
     refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey ^ 1, spare, PAGE, at))
     refused(errno.EINVAL, call, fd, mr.handle, REMOVE, remove_request(b.mr.rkey, handle=FIRST))
     for flags, handle, where, length in ((0, 1, 0, 0), (3, 1, 0, 0), (4, 1, 0, 0), (BY_HANDLE, 1, start, 0), (BY_HANDLE, 1, 0, 1),

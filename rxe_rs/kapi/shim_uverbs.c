@@ -8,7 +8,7 @@
 #include <rdma/uverbs_named_ioctl.h>
 
 /* Users depend on them. */
-static_assert(sizeof(struct rxe_rs_mr_add) == 32);
+static_assert(sizeof(struct rxe_rs_mr_add) == 40);
 static_assert(sizeof(struct rxe_rs_mr_remove) == 32);
 static_assert(sizeof(struct rxe_rs_mr_state) == 64);
 static_assert(sizeof(struct rxe_rs_mr_tie) == 16);

@@ -13,8 +13,7 @@ use rxe_kapi::{
         AccessFailure,
         ExtentHint,
         Memory,
-        OutOfBounds,
-        Umem, //
+        OutOfBounds, //
     },
     rdma::segment::FIRST_SEGMENT,
 };
@@ -40,12 +39,9 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The pinned pages, if it is memory of a process.
-    pub(super) fn umem(&self) -> Option<&Umem> {
-        match &*self.memory {
-            Memory::User(umem) => Some(umem),
-            _ => None,
-        }
+    /// Whether it is memory of which a region may have any number of segments.
+    fn is_segment(&self) -> bool {
+        matches!(&*self.memory, Memory::User(_) | Memory::Buffer(_))
     }
 }
 
@@ -153,11 +149,12 @@ impl Map {
         matches!(&self.pieces, Pieces::One(piece) if matches!(&*piece.memory, Memory::Demand(_)))
     }
 
-    /// Whether all of it is pinned memory of a process.
-    pub(super) fn is_user(&self) -> bool {
+    /// Whether segments may be added to it and removed: it is pinned memory of a process and DMA
+    /// buffers.
+    pub(super) fn has_segments(&self) -> bool {
         match &self.pieces {
-            Pieces::One(piece) => piece.umem().is_some(),
-            Pieces::Many(table) => table.iter().all(|s| s.piece.umem().is_some()),
+            Pieces::One(piece) => piece.is_segment(),
+            Pieces::Many(table) => table.iter().all(|s| s.piece.is_segment()),
         }
     }
 

@@ -21,19 +21,16 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use rxe_kapi::{
-    mem::Memory,
-    rdma::{
-        mr::Pinner,
-        segment::{
-            Addition,
-            RegionState,
-            Removal,
-            Which,
-            MAX_SEGMENTS, //
-        },
-        unsupported, //
+use rxe_kapi::rdma::{
+    mr::Pinner,
+    segment::{
+        Addition,
+        RegionState,
+        Removal,
+        Which,
+        MAX_SEGMENTS, //
     },
+    unsupported, //
 };
 use rxe_proto::table::segments::{
     self,
@@ -46,13 +43,13 @@ fn push(table: &mut Table, segment: Segment<Piece>) -> Result {
 }
 
 impl Fixed {
-    /// The map of a region of user memory whose key is `rkey`.
+    /// The map of a region that has segments and whose key is `rkey`.
     fn changeable(&self, rkey: u32) -> Result<Arc<Map>> {
         if self.is_gone() {
             return Err(ENOENT);
         }
         let map = self.map.get().ok_or(ENOENT)?;
-        if !map.is_user() {
+        if !map.has_segments() {
             return Err(unsupported());
         }
         if map.desc.key != rkey {
@@ -176,9 +173,9 @@ impl MrCtx {
     ) -> Result<RegionState> {
         let fixed = self.changing()?;
         let old = fixed.changeable(request.rkey)?;
-        let (addr, length, iova) = (request.addr, request.length, request.iova);
+        let (start, length, iova) = (request.source.start(), request.length, request.iova);
         let in_page = u64::try_from(PAGE_SIZE)?.wrapping_sub(1);
-        if (addr | length | iova) & in_page != 0 {
+        if (start | length | iova) & in_page != 0 {
             return Err(dev.handle.refuse(c"a segment that is not of whole pages"));
         }
         let end = iova.checked_add(length);
@@ -190,10 +187,13 @@ impl MrCtx {
         if old.count() >= MAX_SEGMENTS {
             return Err(ENOSPC);
         }
-        let umem = pinner.pin(addr, length, old.desc.access.bits())?;
-        lasting(dev, old.desc.access, || umem.is_persistent())?;
+        let rights = old.desc.access.bits();
+        let memory = request.source.get(pinner, length, rights, |reason| {
+            dev.handle.refuse(reason);
+        })?;
+        lasting(dev, old.desc.access, || memory.is_persistent())?;
         let handle = old.next_handle();
-        let memory = Arc::new(Memory::User(umem), GFP_KERNEL_ACCOUNT)?;
+        let memory = Arc::new(memory, GFP_KERNEL_ACCOUNT)?;
         let segment = Segment::new(iova, length, Piece { memory, handle });
         let new = Arc::new(old.with(index, segment.ok_or(EINVAL)?)?, GFP_KERNEL_ACCOUNT)?;
         let run = new.with_table(|table| segments::run(table, index))?;

@@ -292,7 +292,7 @@ impl MemoryRegion for MrCtx {
             return Err(dev.handle.refuse_with(ENOENT, reason));
         }
         let old = fixed.map.get().ok_or(ENOENT)?;
-        if !old.is_user() && !old.is_on_demand() {
+        if !old.has_segments() && !old.is_on_demand() {
             return Err(unsupported());
         }
         let mut desc = old.desc;

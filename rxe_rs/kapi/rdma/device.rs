@@ -152,12 +152,12 @@ impl DeviceHandle {
 
     /// Says at debug level why a request of a consumer is refused, and returns the error for it,
     /// `EINVAL`. Any context.
-    pub fn refuse(&self, reason: &'static CStr) -> Error {
+    pub fn refuse(&self, reason: &CStr) -> Error {
         self.refuse_with(EINVAL, reason)
     }
 
     /// As [`refuse`](Self::refuse), with an error of the caller's choice. Any context.
-    pub fn refuse_with(&self, error: Error, reason: &'static CStr) -> Error {
+    pub fn refuse_with(&self, error: Error, reason: &CStr) -> Error {
         // SAFETY: The device is alive by the type invariant.
         unsafe { bindings::rxe_device_dbg(self.raw.as_ptr(), reason.as_char_ptr()) };
         error

@@ -85,6 +85,21 @@ impl Pinner<'_> {
         Umem::pin(start, length, access & ACCESS_WRITABLE != 0)
     }
 
+    /// Maps `length` bytes at `offset` of the DMA buffer that is file `fd` of the calling process.
+    ///
+    /// # Errors
+    ///
+    /// As `DmaBuf::map`, which tells `reason` why in words.
+    pub(crate) fn buffer(
+        &self,
+        fd: c_int,
+        offset: u64,
+        length: u64,
+        reason: impl FnOnce(&CStr),
+    ) -> Result<Memory> {
+        Ok(Memory::Buffer(DmaBuf::map(fd, offset, length, reason)?))
+    }
+
     /// Pins `length` bytes at `start`, or with [`ACCESS_ON_DEMAND`] takes note of where they are.
     ///
     /// # Errors
@@ -357,12 +372,12 @@ impl<D: Device> MrOps<D> {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS & !ACCESS_ON_DEMAND)?;
             // SAFETY: By the caller's promise.
             let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
-            let memory = DmaBuf::map(fd, offset, length, |reason| {
+            let memory = Pinner::new().buffer(fd, offset, length, |reason| {
                 // SAFETY: The device is alive.
                 unsafe { bindings::rxe_device_dbg(raw_dev, reason.as_char_ptr()) };
             })?;
             let user = UserMr {
-                memory: Memory::Buffer(memory),
+                memory,
                 length,
                 iova,
                 access,

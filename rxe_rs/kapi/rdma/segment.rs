@@ -9,6 +9,7 @@ use super::mr::{MemoryRegion, MrOps, Pinner};
 use super::operation::Operation;
 use super::qp::QpShell;
 use crate::bindings;
+use crate::mem::Memory;
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -19,10 +20,47 @@ pub const MAX_SEGMENTS: usize = bindings::RXE_RS_MAX_SEGMENTS as usize;
 /// Handle of the segment that a region is registered with.
 pub const FIRST_SEGMENT: u64 = bindings::RXE_RS_FIRST_SEGMENT as u64;
 
+/// Where the memory of a new segment is. Nothing of it has been checked.
+pub enum Source {
+    /// In the calling process, at this address.
+    Process(u64),
+    /// In the DMA buffer that is this file of the calling process, at this offset.
+    Buffer(c_int, u64),
+}
+
+impl Source {
+    /// The address or offset.
+    pub fn start(&self) -> u64 {
+        match *self {
+            Source::Process(addr) => addr,
+            Source::Buffer(_, offset) => offset,
+        }
+    }
+
+    /// Gets `length` bytes there for `access` (`ACCESS_*` bits): pins them, or has the exporter map
+    /// the buffer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pinner::pin`] and `DmaBuf::map`; `reason` is called with the latter's words.
+    pub fn get(
+        &self,
+        pinner: &Pinner<'_>,
+        length: u64,
+        access: u32,
+        reason: impl FnOnce(&CStr),
+    ) -> Result<Memory> {
+        match *self {
+            Source::Process(addr) => Ok(Memory::User(pinner.pin(addr, length, access)?)),
+            Source::Buffer(fd, offset) => pinner.buffer(fd, offset, length, reason),
+        }
+    }
+}
+
 /// What is to be added to a region. Nothing of it has been checked.
 pub struct Addition {
-    /// Address of the first byte in the calling process.
-    pub addr: u64,
+    /// The memory.
+    pub source: Source,
     /// Bytes.
     pub length: u64,
     /// Address of the first byte in the region.
@@ -135,11 +173,16 @@ impl<D: Device> Methods<D> {
         let (dev, pinner) = unsafe { (device::ctx::<D>(raw_dev), Pinner::new()) };
         // SAFETY: As above.
         let operation = unsafe { Operation::new(raw_dev, c"mr_add") };
-        if request.flags != 0 {
+        let source = match request.flags {
+            0 if request.fd == 0 => Source::Process(request.addr),
+            bindings::RXE_RS_ADD_DMABUF => Source::Buffer(request.fd, request.addr),
+            _ => return operation.errno(Err(EINVAL)),
+        };
+        if request.reserved != 0 {
             return operation.errno(Err(EINVAL));
         }
         let addition = Addition {
-            addr: request.addr,
+            source,
             length: request.length,
             iova: request.iova,
             rkey: request.rkey,

@@ -28,6 +28,13 @@ int rxe_rs_add(int cmd_fd, uint32_t mr_handle, uint32_t rkey, void *addr, uint64
 	       uint64_t iova, struct rxe_rs_mr_state *state);
 
 /*
+ * The same for `length` bytes at `offset` of the DMA buffer that is open as `dmabuf_fd`, which may be
+ * closed afterwards. A driver that does not know of such segments answers EINVAL or EOPNOTSUPP.
+ */
+int rxe_rs_add_dmabuf(int cmd_fd, uint32_t mr_handle, uint32_t rkey, int dmabuf_fd, uint64_t offset,
+		      uint64_t length, uint64_t iova, struct rxe_rs_mr_state *state);
+
+/*
  * Takes the segment `handle` away (RXE_RS_FIRST_SEGMENT: what was registered). When this returns
  * no access to it is under way, and its memory can be used for something else. With the last segment
  * the keys go (RXE_RS_RELEASED in state->flags); ibv_dereg_mr is still to be called.
@@ -54,6 +61,13 @@ static inline int rxe_rs_mr_add(struct ibv_mr *mr, void *addr, uint64_t length, 
 				struct rxe_rs_mr_state *state)
 {
 	return rxe_rs_add(mr->context->cmd_fd, mr->handle, mr->rkey, addr, length, iova, state);
+}
+
+static inline int rxe_rs_mr_add_dmabuf(struct ibv_mr *mr, int dmabuf_fd, uint64_t offset,
+				       uint64_t length, uint64_t iova, struct rxe_rs_mr_state *state)
+{
+	return rxe_rs_add_dmabuf(mr->context->cmd_fd, mr->handle, mr->rkey, dmabuf_fd, offset, length,
+				 iova, state);
 }
 
 static inline int rxe_rs_mr_remove(struct ibv_mr *mr, uint64_t handle, struct rxe_rs_mr_state *state)

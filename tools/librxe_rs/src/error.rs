@@ -31,14 +31,15 @@ impl Error {
         Some(match self.errno {
             2 => "no such region, segment or queue pair, or the region's key has been released, or it has ended",
             5 => "the device is gone",
+            9 => "the DMA buffer is no open file",
             12 => "no memory, or more than RLIMIT_MEMLOCK allows to pin",
             14 => "the memory is not mapped as the region's rights need it",
             16 => "another call for the region is under way, or memory windows are bound to it",
             17 => "it overlaps another segment, or the region is tied already",
-            22 => "not of whole pages, empty, wrapping, no memory there, another region's key, or no rxe device",
+            22 => "not of whole pages, empty, wrapping, no memory there, another region's key, no DMA buffer, or no rxe device",
             28 => "the region has as many segments as there may be",
             93 => "the driver has no such calls: it is not rxe_rs, or an older one",
-            95 => "not a region of user memory",
+            95 => "a region of memory on demand, or a DMA buffer that the CPU cannot reach",
             _ => return None,
         })
     }

@@ -43,7 +43,38 @@ pub unsafe extern "C" fn rxe_rs_add(
         length,
         iova,
         rkey,
-        flags: 0,
+        ..sys::Add::default()
+    };
+    // SAFETY: By the caller's promise.
+    unsafe { run(cmd_fd, mr_handle, &request, state) }
+}
+
+/// See the header.
+///
+/// # Safety
+///
+/// `state` is null or valid for writes. Until they are removed peers may read and write the
+/// `length` bytes at `offset` of the buffer at any time, as far as the region's rights go.
+#[no_mangle]
+#[allow(clippy::too_many_arguments)] // The header's.
+pub unsafe extern "C" fn rxe_rs_add_dmabuf(
+    cmd_fd: c_int,
+    mr_handle: u32,
+    rkey: u32,
+    dmabuf_fd: c_int,
+    offset: u64,
+    length: u64,
+    iova: u64,
+    state: *mut RawState,
+) -> c_int {
+    let request = sys::Add {
+        addr: offset,
+        length,
+        iova,
+        rkey,
+        flags: sys::ADD_DMABUF,
+        fd: dmabuf_fd,
+        ..sys::Add::default()
     };
     // SAFETY: By the caller's promise.
     unsafe { run(cmd_fd, mr_handle, &request, state) }

@@ -102,7 +102,40 @@ impl<'fd> Region<'fd> {
             length,
             iova,
             rkey: self.rkey,
-            flags: 0,
+            ..sys::Add::default()
+        };
+        let state = sys::call(self.fd.as_raw_fd(), self.handle, &request)?;
+        Ok((state.handle, state.into()))
+    }
+
+    /// Puts `length` bytes at `offset` of a DMA buffer behind the region's keys at address `iova`; all
+    /// three are multiples of the page size. The exporter keeps the buffer until they are removed,
+    /// and `buffer` may be closed. Returns the handle.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Self::add); also `EINVAL` if it is no DMA buffer, or a smaller one, and
+    /// `EOPNOTSUPP` if the CPU cannot reach it.
+    ///
+    /// # Safety
+    ///
+    /// Until they are removed peers may read and write these bytes at any time, as far as the region's
+    /// rights go, wherever the buffer is mapped.
+    pub unsafe fn add_dmabuf(
+        &self,
+        buffer: BorrowedFd<'_>,
+        offset: u64,
+        length: u64,
+        iova: u64,
+    ) -> Result<(u64, State), Error> {
+        let request = sys::Add {
+            addr: offset,
+            length,
+            iova,
+            rkey: self.rkey,
+            flags: sys::ADD_DMABUF,
+            fd: buffer.as_raw_fd(),
+            ..sys::Add::default()
         };
         let state = sys::call(self.fd.as_raw_fd(), self.handle, &request)?;
         Ok((state.handle, state.into()))

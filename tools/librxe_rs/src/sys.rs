@@ -22,6 +22,8 @@ const ATTR_QP: u16 = 0x1003;
 /// `RXE_RS_METHOD_MR_TIE`.
 const METHOD_TIE: u16 = 0x1002;
 
+/// `RXE_RS_ADD_DMABUF`.
+pub(crate) const ADD_DMABUF: u32 = 1;
 /// `RXE_RS_BY_HANDLE`.
 pub(crate) const BY_HANDLE: u32 = 1;
 /// `RXE_RS_BY_RANGE`.
@@ -38,6 +40,8 @@ pub(crate) struct Add {
     pub(crate) iova: u64,
     pub(crate) rkey: u32,
     pub(crate) flags: u32,
+    pub(crate) fd: i32,
+    pub(crate) reserved: u32,
 }
 
 /// `struct rxe_rs_mr_remove`.
@@ -100,7 +104,7 @@ struct Command {
 }
 
 const _: () = {
-    assert!(size_of::<Add>() == 32 && size_of::<Remove>() == 32 && size_of::<Tie>() == 16);
+    assert!(size_of::<Add>() == 40 && size_of::<Remove>() == 32 && size_of::<Tie>() == 16);
     assert!(size_of::<RawState>() == 64 && size_of::<Command>() == 24 + 3 * 16);
 };
 

@@ -62,7 +62,7 @@ fn constants_are_those_of_the_header() {
 fn headers_compile() {
     let root = root();
     let code = "#include <rxe_rs_verbs.h>\n\
-        _Static_assert(sizeof(struct rxe_rs_mr_add) == 32, \"add\");\n\
+        _Static_assert(sizeof(struct rxe_rs_mr_add) == 40, \"add\");\n\
         _Static_assert(sizeof(struct rxe_rs_mr_remove) == 32, \"remove\");\n\
         _Static_assert(sizeof(struct rxe_rs_mr_state) == 64, \"state\");\n\
         _Static_assert(sizeof(struct rxe_rs_mr_tie) == 16, \"tie\");\n\
@@ -92,6 +92,9 @@ fn what_is_no_device_says_so() {
     let (error, storage) = region.add(Storage::new(1).unwrap(), 0).unwrap_err();
     assert_eq!(error.errno(), ENOTTY);
     assert!(storage.as_slice().iter().all(|byte| *byte == 0));
+    // SAFETY: It is no buffer, so nothing is lent.
+    let refused = unsafe { region.add_dmabuf(null.as_fd(), 0, 4096, 0) };
+    assert_eq!(refused.unwrap_err().errno(), ENOTTY);
     assert_eq!(region.remove_handle(1).unwrap_err().errno(), ENOTTY);
     assert_eq!(region.remove_range(0, 1).unwrap_err().errno(), ENOTTY);
 }
