@@ -92,7 +92,25 @@ u32 pattern(u32 seed, u32 index);
 void fill(u32 *to, u32 words, u32 seed, u32 first);
 bool matches(const u32 *words, u32 count, u32 seed, u32 first);
 
+/* area.c */
+/* Memory in pieces of one size that do not follow each other. */
+struct area {
+	struct ib_device *dev;
+	struct scatterlist *sg;
+	u32 count;
+	u32 order;
+	bool mapped;
+};
+
+bool area_make(struct area *area, struct end *e, u32 count, u32 order);
+void area_free(struct area *area);
+/* Words of the page of an entry, whatever part of it the entry names. */
+u32 *words_of(const struct area *area, u32 i);
+void area_fill(const struct area *area, u32 seed);
+bool area_matches(const struct area *area, u32 seed);
+
 extern const struct test reg_tests[];
+extern const struct test segment_tests[];
 extern const struct test queue_tests[];
 extern const struct test post_tests[];
 extern const struct test path_tests[];

@@ -20,7 +20,7 @@ static char *only;
 module_param(only, charp, 0444);
 MODULE_PARM_DESC(only, "name of the one test to run");
 
-static const struct test *const groups[] = { reg_tests, queue_tests, post_tests, path_tests };
+static const struct test *const groups[] = { reg_tests, segment_tests, queue_tests, post_tests, path_tests };
 
 /* Why the running test has failed; empty if it has not. */
 static char why[160];

@@ -1,86 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Fast registration: b registers, a is the peer that was told of the key. */
 #include <linux/kthread.h>
-#include <linux/slab.h>
 #include "kverbs.h"
 
 #define LOCAL IB_ACCESS_LOCAL_WRITE
 #define REMOTE (LOCAL | IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE)
 #define CHUNK_WORDS (BUF_LEN / 4)
-
-/* Memory in pieces of one size that do not follow each other. */
-struct area {
-	struct ib_device *dev;
-	struct scatterlist *sg;
-	u32 count;
-	u32 order;
-	bool mapped;
-};
-
-static void area_free(struct area *area)
-{
-	u32 i;
-
-	if (!area->sg)
-		return;
-	if (area->mapped)
-		ib_dma_unmap_sg(area->dev, area->sg, area->count, DMA_BIDIRECTIONAL);
-	for (i = 0; i < area->count; i++)
-		if (sg_page(&area->sg[i]))
-			__free_pages(sg_page(&area->sg[i]), area->order);
-	kvfree(area->sg);
-	area->sg = NULL;
-}
-
-static bool area_make(struct area *area, struct end *e, u32 count, u32 order)
-{
-	u32 i;
-
-	*area = (struct area){ .dev = e->dev, .count = count, .order = order };
-	/* In one piece: not every architecture can chain lists. */
-	area->sg = kvmalloc_array(count, sizeof(*area->sg), GFP_KERNEL);
-	if (!is("memory for a list", !area->sg, 0))
-		return false;
-	sg_init_table(area->sg, count);
-	/* Backwards, for the allocator gives out pages in ascending order. */
-	for (i = count; i-- > 0;) {
-		struct page *page = alloc_pages(GFP_KERNEL | __GFP_ZERO, order);
-
-		if (!is("memory for a page", !page, 0))
-			goto fail;
-		sg_set_page(&area->sg[i], page, PAGE_SIZE << order, 0);
-	}
-	area->mapped = ib_dma_map_sg(area->dev, area->sg, count, DMA_BIDIRECTIONAL) == count;
-	if (is("the list mapped", area->mapped, true))
-		return true;
-fail:
-	area_free(area);
-	return false;
-}
-
-/* Words of the page of an entry, whatever part of it the entry names. */
-static u32 *words_of(const struct area *area, u32 i)
-{
-	return page_address(sg_page(&area->sg[i]));
-}
-
-static void area_fill(const struct area *area, u32 seed)
-{
-	u32 i, words = (PAGE_SIZE << area->order) / 4;
-
-	for (i = 0; i < area->count; i++)
-		fill(words_of(area, i), words, seed, i * words);
-}
-
-static bool area_matches(const struct area *area, u32 seed)
-{
-	u32 i, words = (PAGE_SIZE << area->order) / 4;
-
-	for (i = 0; i < area->count; i++)
-		if (!matches(words_of(area, i), words, seed, i * words))
-			return false;
-	return true;
-}
 
 static struct ib_mr *mr_alloc(struct end *e, u32 pages)
 {

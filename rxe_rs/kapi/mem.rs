@@ -4,6 +4,8 @@
 pub mod demand;
 mod dma;
 mod dmabuf;
+mod extents;
+mod listed;
 mod occupancy;
 mod pages;
 mod pinned;
@@ -15,6 +17,7 @@ mod umem;
 pub use demand::Demand;
 pub use dma::DmaMemory;
 pub use dmabuf::DmaBuf;
+pub use listed::Listed;
 pub use pages::PageList;
 pub use room::append;
 pub use shared::SharedBuf;
@@ -153,6 +156,8 @@ pub enum Memory {
     Demand(Demand),
     /// A DMA buffer of another driver; offsets count from the start of the region.
     Buffer(DmaBuf),
+    /// Memory that a kernel consumer listed for a segment; offsets count from its start.
+    Listed(Listed),
 }
 
 impl Memory {
@@ -174,6 +179,7 @@ impl Memory {
             Memory::Pages(m) => m.read(offset, dst),
             Memory::Demand(m) => m.read(offset, dst),
             Memory::Buffer(m) => m.read(offset, dst),
+            Memory::Listed(m) => m.read(offset, dst, hint),
         }
     }
 
@@ -190,6 +196,7 @@ impl Memory {
             Memory::Pages(m) => m.write(offset, src),
             Memory::Demand(m) => m.write(offset, src),
             Memory::Buffer(m) => m.write(offset, src),
+            Memory::Listed(m) => m.write(offset, src, hint),
         }
     }
 
@@ -198,11 +205,12 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` for no bytes or bytes outside, `EOPNOTSUPP` for memory that has no parts (neither
-    /// pinned nor a DMA buffer), `ENOMEM`.
+    /// pinned, nor a DMA buffer, nor listed for a segment), `ENOMEM`.
     pub fn part(&self, offset: u64, len: u64) -> Result<Self> {
         match self {
             Memory::User(m) => m.part(offset, len).map(Memory::User),
             Memory::Buffer(m) => m.part(offset, len).map(Memory::Buffer),
+            Memory::Listed(m) => m.part(offset, len).map(Memory::Listed),
             Memory::Dma(_) | Memory::Pages(_) | Memory::Demand(_) => Err(unsupported()),
         }
     }
@@ -213,7 +221,11 @@ impl Memory {
         match self {
             Memory::User(m) => m.is_persistent(),
             // Pages that may change afterwards, or belong to somebody who has not said so.
-            Memory::Dma(_) | Memory::Pages(_) | Memory::Demand(_) | Memory::Buffer(_) => false,
+            Memory::Dma(_)
+            | Memory::Pages(_)
+            | Memory::Demand(_)
+            | Memory::Buffer(_)
+            | Memory::Listed(_) => false,
         }
     }
 
@@ -300,6 +312,7 @@ impl Memory {
                 return result.ok_or(AccessFailure::Unreadable);
             }
             Memory::Buffer(m) => m.for_each_run(offset, 8, take)?,
+            Memory::Listed(m) => m.for_each_run(offset, 8, &ExtentHint::default(), take)?,
         }
         f(found?).ok_or(AccessFailure::Unreadable)
     }

@@ -22,6 +22,7 @@ struct rxe_rs_mr_add;
 struct rxe_rs_mr_remove;
 struct rxe_rs_mr_state;
 struct rxe_rs_mr_tie;
+struct scatterlist;
 struct uapi_definition;
 struct vm_area_struct;
 struct work_struct;
@@ -164,6 +165,32 @@ struct rxe_mr_methods {
 
 extern const struct uapi_definition rxe_uverbs_methods[];
 void rxe_uverbs_setup(const struct rxe_mr_methods *methods);
+
+/*
+ * Segments of regions for users in the kernel (shim_segments.c); negative errors. A region of this
+ * type, which is not one of the core's, has no memory until it is filled.
+ */
+#define RXE_MR_TYPE_SEGMENTS 0x7278
+
+struct rxe_segment_ops {
+	int (*fill)(struct ib_mr *mr, struct scatterlist *sg, int nents, u64 iova, int access,
+		    struct rxe_rs_mr_state *state);
+	int (*add)(struct ib_mr *mr, struct scatterlist *sg, int nents, u64 iova,
+		   struct rxe_rs_mr_state *state);
+	int (*remove)(struct ib_mr *mr, const struct rxe_rs_mr_remove *request,
+		      struct rxe_rs_mr_state *state);
+	int (*move)(struct ib_mr *mr, u64 handle, u64 iova, struct rxe_rs_mr_state *state);
+};
+
+void rxe_segments_setup(const struct rxe_segment_ops *ops);
+
+/* A run of consecutive kernel addresses, `offset` bytes from the start of its memory. */
+struct rxe_extent {
+	u64 offset;
+	void *addr;
+};
+
+u64 rxe_sg_extents(struct scatterlist *sg, u32 nents, struct rxe_extent *to);
 
 int rxe_exclusion_start(void);
 void rxe_exclusion_stop(void);

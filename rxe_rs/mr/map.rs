@@ -41,7 +41,10 @@ pub(crate) struct Piece {
 impl Piece {
     /// Whether it is memory of which a region may have any number of segments.
     fn is_segment(&self) -> bool {
-        matches!(&*self.memory, Memory::User(_) | Memory::Buffer(_))
+        matches!(
+            &*self.memory,
+            Memory::User(_) | Memory::Buffer(_) | Memory::Listed(_)
+        )
     }
 }
 
@@ -83,6 +86,16 @@ impl Map {
             desc,
             pieces: Pieces::One(Piece { memory, handle }),
             next: FIRST_SEGMENT.wrapping_add(1),
+            ties: None,
+        }
+    }
+
+    /// A region without memory.
+    pub(super) fn empty(desc: MrDesc) -> Self {
+        Self {
+            desc,
+            pieces: Pieces::Many(KVVec::new()),
+            next: FIRST_SEGMENT,
             ties: None,
         }
     }
@@ -150,7 +163,7 @@ impl Map {
     }
 
     /// Whether segments may be added to it and removed: it is pinned memory of a process and DMA
-    /// buffers.
+    /// buffers, or memory that a kernel consumer listed.
     pub(super) fn has_segments(&self) -> bool {
         match &self.pieces {
             Pieces::One(piece) => piece.is_segment(),

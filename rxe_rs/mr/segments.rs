@@ -21,20 +21,33 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use rxe_kapi::rdma::{
-    mr::Pinner,
-    segment::{
-        Addition,
-        RegionState,
-        Removal,
-        Which,
-        MAX_SEGMENTS, //
+use rxe_kapi::{
+    mem::{
+        Listed,
+        Memory, //
     },
-    unsupported, //
+    rdma::{
+        mr::Pinner,
+        segment::{
+            Addition,
+            RegionState,
+            Removal,
+            Which,
+            FIRST_SEGMENT,
+            MAX_SEGMENTS, //
+        },
+        unsupported, //
+    },
 };
-use rxe_proto::table::segments::{
-    self,
-    Segment, //
+use rxe_proto::table::{
+    region::{
+        Access,
+        MrDesc, //
+    },
+    segments::{
+        self,
+        Segment, //
+    },
 };
 
 /// Puts `segment` at the end of a table that has room.
@@ -104,6 +117,25 @@ impl Map {
         }
         self.with_segments(table, self.next_handle()).map(Some)
     }
+}
+
+/// A table of what `old` has, in which what is left of segment `handle` begins at `iova`.
+fn moved(old: &[Segment<Piece>], handle: u64, iova: u64) -> Result<Table> {
+    let is_it = |s: &&Segment<Piece>| s.piece.handle == handle;
+    let first = old.iter().find(is_it).ok_or(ENOENT)?.start();
+    let mut new = KVVec::with_capacity(old.len(), GFP_KERNEL_ACCOUNT)?;
+    for s in old.iter().filter(|s| !is_it(s)) {
+        push(&mut new, s.clone())?;
+    }
+    for s in old.iter().filter(is_it) {
+        let distance = s.start().checked_sub(first).ok_or(EINVAL)?;
+        let start = iova.checked_add(distance).ok_or(EINVAL)?;
+        let s = Segment::new(start, s.len(), s.piece.clone()).ok_or(EINVAL)?;
+        let index = segments::room(&new, start, s.end()).ok_or(EEXIST)?;
+        let entered = new.insert_within_capacity(index, s);
+        entered.map_err(|_| ENOMEM)?;
+    }
+    Ok(new)
 }
 
 fn without_handle(dev: &DeviceCtx, old: &[Segment<Piece>], handle: u64) -> Result<Table> {
@@ -196,6 +228,74 @@ impl MrCtx {
         let memory = Arc::new(memory, GFP_KERNEL_ACCOUNT)?;
         let segment = Segment::new(iova, length, Piece { memory, handle });
         let new = Arc::new(old.with(index, segment.ok_or(EINVAL)?)?, GFP_KERNEL_ACCOUNT)?;
+        let run = new.with_table(|table| segments::run(table, index))?;
+        let state = RegionState {
+            handle,
+            run: run.unwrap_or_default(),
+            ..new.state()?
+        };
+        fixed.put(new)?;
+        Ok(state)
+    }
+
+    /// Gives a region without memory its first segment, and its rights.
+    pub(super) fn fill_empty(
+        &self,
+        dev: &DeviceCtx,
+        memory: Listed,
+        iova: u64,
+        access: Access,
+    ) -> Result<RegionState> {
+        let fixed = self.changing()?;
+        let old = fixed.map.get().ok_or(ENOENT)?;
+        if old.count() != 0 {
+            return Err(EEXIST);
+        }
+        let length = memory.len();
+        let in_page = u64::try_from(PAGE_SIZE)?.wrapping_sub(1);
+        if (length | iova) & in_page != 0 {
+            return Err(dev.handle.refuse(c"a segment that is not of whole pages"));
+        }
+        if length > MAX_MR_SIZE || iova.checked_add(length).is_none() {
+            return Err(dev.handle.refuse(c"a segment too large, or addresses wrap"));
+        }
+        let desc = MrDesc {
+            iova,
+            length,
+            access,
+            ..old.desc
+        };
+        drop(old);
+        let memory = Arc::new(Memory::Listed(memory), GFP_KERNEL_ACCOUNT)?;
+        let new = Arc::new(Map::new(desc, memory), GFP_KERNEL_ACCOUNT)?;
+        let state = RegionState {
+            handle: FIRST_SEGMENT,
+            run: (iova, length),
+            ..new.state()?
+        };
+        fixed.put(new)?;
+        Ok(state)
+    }
+
+    /// Moves what is left of a segment to another address.
+    pub(super) fn move_segment(
+        &self,
+        dev: &DeviceCtx,
+        rkey: u32,
+        handle: u64,
+        iova: u64,
+    ) -> Result<RegionState> {
+        let fixed = self.changing()?;
+        let old = fixed.changeable(rkey)?;
+        let in_page = u64::try_from(PAGE_SIZE)?.wrapping_sub(1);
+        if iova & in_page != 0 {
+            return Err(dev.handle.refuse(c"a segment that is not of whole pages"));
+        }
+        let table = old.with_table(|table| moved(table, handle, iova))??;
+        let index = segments::find(&table, iova, 0).ok_or(EINVAL)?;
+        let new = old.with_segments(table, old.next_handle())?;
+        drop(old);
+        let new = Arc::new(new, GFP_KERNEL_ACCOUNT)?;
         let run = new.with_table(|table| segments::run(table, index))?;
         let state = RegionState {
             handle,

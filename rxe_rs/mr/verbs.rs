@@ -36,6 +36,7 @@ use kernel::{
 use rxe_kapi::{
     mem::{
         DmaMemory,
+        Listed,
         Memory,
         PageList, //
     },
@@ -262,6 +263,47 @@ impl MemoryRegion for MrCtx {
             lkey: key,
             rkey: key,
         })
+    }
+
+    fn allocate_empty(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>) -> Result<MrCreated<Self>> {
+        let room = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let make = |key| {
+            let map = Map::empty(MrDesc {
+                pd: pd.number(),
+                key,
+                iova: 0,
+                length: 0,
+                access: Access::NONE,
+                state: State::Valid,
+            });
+            Ok(Kind::Fixed(Fixed::new(room.write(map).into())?))
+        };
+        let (ctx, key) = dev.mrs.publish(pd.number(), make)?;
+        Ok(MrCreated {
+            ctx,
+            lkey: key,
+            rkey: key,
+        })
+    }
+
+    fn fill(
+        &self,
+        dev: &Arc<DeviceCtx>,
+        memory: Listed,
+        iova: u64,
+        access: u32,
+    ) -> Result<RegionState> {
+        self.fill_empty(dev, memory, iova, consistent(dev, access)?)
+    }
+
+    fn relocate(
+        &self,
+        dev: &Arc<DeviceCtx>,
+        rkey: u32,
+        handle: u64,
+        iova: u64,
+    ) -> Result<RegionState> {
+        self.move_segment(dev, rkey, handle, iova)
     }
 
     fn prefetch(

@@ -3,11 +3,11 @@
 //!
 //! C header: [`include/linux/mm.h`](srctree/include/linux/mm.h) (`pin_user_pages_fast`)
 
+use super::extents::{Extent, Extents};
 use super::room::{append, make_room};
 use super::{ExtentHint, OutOfBounds, Run};
 use crate::bindings;
 use core::ffi::c_void;
-use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
 use kernel::error::to_result;
@@ -18,17 +18,6 @@ use kernel::sync::{Arc, Mutex, UniqueArc};
 
 /// Pages pinned with one call: bounds the time and the memory between two points of rescheduling.
 const BATCH: u64 = 512;
-
-/// Capacity that is not given back however much of it is unused.
-const SPARE_EXTENTS: usize = 64;
-
-/// A run of consecutive kernel addresses up to the next extent's offset.
-#[derive(Clone, Copy)]
-struct Extent {
-    /// Bytes from the start of the memory.
-    offset: u64,
-    addr: *mut c_void,
-}
 
 /// The process that pinned pages: they count against its limit.
 ///
@@ -74,14 +63,12 @@ impl Drop for Account {
 ///
 /// # Invariants
 ///
-/// `extents` covers `0..len` without gaps, sorted by offset; the first one starts at 0. The pages of
-/// an extent are consecutive.
+/// The pages of an extent are consecutive.
 struct Pages {
     account: Account,
     start: u64,
-    len: u64,
     writable: bool,
-    extents: KVVec<Extent>,
+    extents: Extents,
 }
 
 /// See [above](self).
@@ -115,13 +102,6 @@ impl Pages {
         first >> PAGE_SHIFT..(last >> PAGE_SHIFT).wrapping_add(1)
     }
 
-    /// End of the extent at `index`.
-    #[inline]
-    fn end_of(&self, index: usize) -> u64 {
-        let next = self.extents.get(index.wrapping_add(1));
-        next.map_or(self.len, |next| next.offset)
-    }
-
     /// Pins all pages, which are `count`, and takes down where they are; `done` says how many, from
     /// the first one on, have been pinned.
     ///
@@ -137,7 +117,7 @@ impl Pages {
         while *done < count {
             let want = BATCH.min(count.wrapping_sub(*done));
             // Every page may begin an extent.
-            make_room(&mut self.extents, want as usize, GFP_KERNEL_ACCOUNT)?;
+            make_room(&mut self.extents.list, want as usize, GFP_KERNEL_ACCOUNT)?;
             let at = base.wrapping_add(*done << PAGE_SHIFT);
             list.clear();
             // SAFETY: There is room for as many addresses.
@@ -157,7 +137,7 @@ impl Pages {
                     };
                     let offset = (*done << PAGE_SHIFT).wrapping_add(before);
                     // There is room.
-                    let _ = self.extents.push_within_capacity(Extent {
+                    let _ = self.extents.list.push_within_capacity(Extent {
                         offset: offset.wrapping_sub(self.lead()),
                         addr: page.wrapping_byte_add(before as usize),
                     });
@@ -167,21 +147,6 @@ impl Pages {
             }
         }
         Ok(())
-    }
-
-    /// Gives back room that was taken for more extents than there are.
-    fn trim(&mut self) {
-        let used = self.extents.len();
-        let enough = used.saturating_mul(2).saturating_add(SPARE_EXTENTS);
-        if self.extents.capacity() > enough {
-            let mut exact = KVVec::new();
-            if exact
-                .extend_from_slice(&self.extents, GFP_KERNEL_ACCOUNT)
-                .is_ok()
-            {
-                self.extents = exact;
-            }
-        }
     }
 
     /// Unpins pages.
@@ -195,22 +160,9 @@ impl Pages {
         }
         let from = (pages.start << PAGE_SHIFT).saturating_sub(self.lead());
         let to = (pages.end << PAGE_SHIFT).wrapping_sub(self.lead());
-        let to = to.min(self.len);
-        let behind = self.extents.partition_point(|e| e.offset <= from);
-        let mut index = behind.wrapping_sub(1);
-        let mut at = from;
-        while at < to {
-            let Some(extent) = self.extents.get(index) else {
-                break;
-            };
-            let stop = self.end_of(index).min(to);
-            let skip = at.wrapping_sub(extent.offset) as usize;
-            let addr = extent.addr.wrapping_byte_add(skip);
-            let len = stop.wrapping_sub(at);
+        for (addr, len) in self.extents.runs(from, to.saturating_sub(from)) {
             // SAFETY: By the caller's promise; an extent's pages are consecutive.
             unsafe { bindings::rxe_unpin_range(addr, len, self.writable) };
-            at = stop;
-            index = index.wrapping_add(1);
         }
         self.account.uncharge(pages.end.wrapping_sub(pages.start));
     }
@@ -238,9 +190,11 @@ impl Pinned {
         let mut pages = Pages {
             account: Account::charge(count)?,
             start,
-            len,
             writable,
-            extents: KVVec::new(),
+            extents: Extents {
+                list: KVVec::new(),
+                len,
+            },
         };
         let mut done = 0;
         // INVARIANT: The extents are of all pages, in their order, if this succeeds.
@@ -250,7 +204,7 @@ impl Pinned {
             pages.account.uncharge(count.wrapping_sub(done));
             return Err(e);
         }
-        pages.trim();
+        pages.extents.trim();
         // INVARIANT: All pages are pinned, and the one part holds them.
         let this = room.pin_init_with(pin_init!(Self {
             pages,
@@ -266,7 +220,7 @@ impl Pinned {
 
     /// Bytes.
     pub(super) fn len(&self) -> u64 {
-        self.pages.len
+        self.pages.extents.len
     }
 
     /// Whether the pages were pinned for writing.
@@ -282,7 +236,7 @@ impl Pinned {
 
     /// Runs of physically contiguous memory.
     pub(super) fn extent_count(&self) -> usize {
-        self.pages.extents.len()
+        self.pages.extents.list.len()
     }
 
     /// The pages of `len` bytes at `offset` are one more part, until they are [given
@@ -297,7 +251,7 @@ impl Pinned {
     /// They are in another part, which is not given back before this returns.
     pub(super) unsafe fn keep(&self, offset: u64, len: u64) -> Result {
         let end = offset.checked_add(len).ok_or(EINVAL)?;
-        if len == 0 || end > self.pages.len {
+        if len == 0 || end > self.pages.extents.len {
             return Err(EINVAL);
         }
         let part = self.pages.holding(offset, len);
@@ -343,39 +297,7 @@ impl Pinned {
         offset: u64,
         len: u64,
     ) -> impl Iterator<Item = (*mut c_void, u64)> + '_ {
-        let end = offset.saturating_add(len).min(self.pages.len);
-        let behind = self.pages.extents.partition_point(|e| e.offset <= offset);
-        let mut at = offset;
-        (behind.wrapping_sub(1)..).map_while(move |index| {
-            let extent = self.pages.extents.get(index)?;
-            if at >= end {
-                return None;
-            }
-            let skip = at.wrapping_sub(extent.offset) as usize;
-            let len = self.pages.end_of(index).min(end).wrapping_sub(at);
-            at = at.wrapping_add(len);
-            Some((extent.addr.wrapping_byte_add(skip), len))
-        })
-    }
-
-    /// The extent that holds `offset`, which must be below the length; `hint` is tried first.
-    #[inline]
-    fn find(&self, offset: u64, hint: &ExtentHint) -> usize {
-        let guess = hint.extent();
-        for index in [guess, guess.wrapping_add(1)] {
-            if let Some(extent) = self.pages.extents.get(index) {
-                if extent.offset <= offset && offset < self.pages.end_of(index) {
-                    hint.set(index);
-                    return index;
-                }
-            }
-        }
-        let extents = &self.pages.extents;
-        let index = extents
-            .partition_point(|e| e.offset <= offset)
-            .wrapping_sub(1);
-        hint.set(index);
-        index
+        self.pages.extents.runs(offset, len)
     }
 
     /// Calls `f` with each run of the `len` bytes at `offset`.
@@ -389,27 +311,9 @@ impl Pinned {
         offset: u64,
         len: usize,
         hint: &ExtentHint,
-        mut f: impl FnMut(Run<'_>) -> Result<(), E>,
+        f: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let end = offset.checked_add(len as u64).ok_or(OutOfBounds)?;
-        if end > self.pages.len {
-            return Err(OutOfBounds.into());
-        }
-        let mut at = offset;
-        let mut index = if len == 0 { 0 } else { self.find(offset, hint) };
-        while at < end {
-            let extent = self.pages.extents.get(index).ok_or(OutOfBounds)?;
-            let stop = self.pages.end_of(index).min(end);
-            let skip = at.wrapping_sub(extent.offset) as usize;
-            // INVARIANT: `at..stop` lies in this extent, and is pinned by the caller's promise.
-            f(Run {
-                addr: extent.addr.cast::<u8>().wrapping_add(skip),
-                len: stop.wrapping_sub(at) as usize,
-                _memory: PhantomData,
-            })?;
-            at = stop;
-            index = index.wrapping_add(1);
-        }
-        Ok(())
+        // SAFETY: By the caller's promise they are pinned.
+        unsafe { self.pages.extents.for_each_run(offset, len, hint, f) }
     }
 }

@@ -14,7 +14,7 @@ use super::segment::{Addition, RegionState, Removal};
 use super::unsupported;
 use crate::bindings;
 use crate::mem::demand::USER_END;
-use crate::mem::{Demand, DmaBuf, DmaMemory, Memory, PageList, Umem};
+use crate::mem::{Demand, DmaBuf, DmaMemory, Listed, Memory, PageList, Umem};
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -36,6 +36,8 @@ pub const ACCESS_ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED;
 pub const ACCESS_ON_DEMAND: u32 = bindings::ib_access_flags_IB_ACCESS_ON_DEMAND;
 /// The memory is of huge pages.
 pub const ACCESS_HUGETLB: u32 = bindings::ib_access_flags_IB_ACCESS_HUGETLB;
+/// FLUSH to global visibility.
+pub const ACCESS_FLUSH_GLOBAL: u32 = bindings::ib_access_flags_IB_ACCESS_FLUSH_GLOBAL;
 /// Rights for which pages are pinned for writing.
 pub const ACCESS_WRITABLE: u32 =
     ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC | ACCESS_MW_BIND;
@@ -201,6 +203,44 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         pages: PageList,
     ) -> Result<MrCreated<Self>>;
 
+    /// Makes a region of a kernel consumer that has no memory, and grants nothing, until it is
+    /// [filled](Self::fill). Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn allocate_empty(
+        dev: &Arc<Self::Device>,
+        pd: &Arc<<Self::Device as Device>::Pd>,
+    ) -> Result<MrCreated<Self>>;
+
+    /// Gives such a region its first segment, `memory` at `iova`, and its rights (`ACCESS_*` bits).
+    /// Process context.
+    ///
+    /// # Errors
+    ///
+    /// As `rxe_rs_mr_reg_sg` of `include/rdma/rxe_rs.h` says; nothing has changed then.
+    fn fill(
+        &self,
+        dev: &Arc<Self::Device>,
+        memory: Listed,
+        iova: u64,
+        access: u32,
+    ) -> Result<RegionState>;
+
+    /// Moves a segment to another address. Process context.
+    ///
+    /// # Errors
+    ///
+    /// As `rxe_rs_mr_move` of `include/rdma/rxe_rs.h` says; nothing has changed then.
+    fn relocate(
+        &self,
+        dev: &Arc<Self::Device>,
+        rkey: u32,
+        handle: u64,
+        iova: u64,
+    ) -> Result<RegionState>;
+
     /// The pages of a region for fast registration.
     fn pages(&self) -> Option<&PageList>;
 
@@ -214,7 +254,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// between pinned and on demand without being named again; nothing has changed then.
     fn reregister(&self, dev: &Arc<Self::Device>, change: Rereg<'_, Self::Device>) -> Result;
 
-    /// Adds memory to a user's region. Process context.
+    /// Adds memory to a region. Process context.
     ///
     /// # Errors
     ///
@@ -226,7 +266,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         pinner: &Pinner<'_>,
     ) -> Result<RegionState>;
 
-    /// Takes memory away from a user's region: no access to it happens afterwards. Process context.
+    /// Takes memory away from a region: no access to it happens afterwards. Process context.
     ///
     /// # Errors
     ///
@@ -425,11 +465,14 @@ impl<D: Device> MrOps<D> {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"alloc_mr") };
         Self::shell(&operation, || {
+            // SAFETY: By the caller's promise.
+            let (_, dev, ctx) = unsafe { Self::parents(pd) };
+            if mr_type == bindings::RXE_MR_TYPE_SEGMENTS {
+                return D::Mr::allocate_empty(dev, ctx);
+            }
             if mr_type != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
                 return Err(unsupported());
             }
-            // SAFETY: By the caller's promise.
-            let (_, dev, ctx) = unsafe { Self::parents(pd) };
             if max_num_sg == 0 || max_num_sg > dev.attributes().max_fast_reg_pages {
                 return Err(EINVAL);
             }

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Methods of our own on the uverbs ioctl: memory of registered regions that comes and goes, and
-//! regions that end with a queue pair.
+//! regions that end with a queue pair. The former also as functions for kernel consumers.
 //!
-//! C header: `uapi/rxe_rs.h`; the declarations for the core are in `shim_uverbs.c`.
+//! C headers: `uapi/rxe_rs.h`; the declarations for the core are in `shim_uverbs.c`.
+//! `include/rdma/rxe_rs.h`; the functions are in `shim_segments.c`.
 
 use super::device::{self, Device};
-use super::mr::{MemoryRegion, MrOps, Pinner};
+use super::mr::{
+    MemoryRegion, MrOps, Pinner, ACCESS_FLUSH_GLOBAL, ACCESS_LOCAL_WRITE, ACCESS_OPTIONAL,
+    ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE,
+};
 use super::operation::Operation;
 use super::qp::QpShell;
+use super::unsupported;
 use crate::bindings;
-use crate::mem::Memory;
+use crate::mem::{Listed, Memory};
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -26,6 +31,8 @@ pub enum Source {
     Process(u64),
     /// In the DMA buffer that is this file of the calling process, at this offset.
     Buffer(c_int, u64),
+    /// What a kernel consumer has listed.
+    Listed(Listed),
 }
 
 impl Source {
@@ -34,6 +41,8 @@ impl Source {
         match *self {
             Source::Process(addr) => addr,
             Source::Buffer(_, offset) => offset,
+            // Lists may begin anywhere in a page.
+            Source::Listed(_) => 0,
         }
     }
 
@@ -50,12 +59,20 @@ impl Source {
         access: u32,
         reason: impl FnOnce(&CStr),
     ) -> Result<Memory> {
-        match *self {
-            Source::Process(addr) => Ok(Memory::User(pinner.pin(addr, length, access)?)),
-            Source::Buffer(fd, offset) => pinner.buffer(fd, offset, length, reason),
+        match self {
+            Source::Process(addr) => Ok(Memory::User(pinner.pin(*addr, length, access)?)),
+            Source::Buffer(fd, offset) => pinner.buffer(*fd, *offset, length, reason),
+            Source::Listed(list) => Ok(Memory::Listed(list.part(0, length)?)),
         }
     }
 }
+
+/// Rights that regions of segments of a kernel consumer may have, besides the optional ones.
+const LISTED_ACCESS: u32 = ACCESS_LOCAL_WRITE
+    | ACCESS_REMOTE_WRITE
+    | ACCESS_REMOTE_READ
+    | ACCESS_REMOTE_ATOMIC
+    | ACCESS_FLUSH_GLOBAL;
 
 /// What is to be added to a region. Nothing of it has been checked.
 pub struct Addition {
@@ -114,9 +131,18 @@ pub(crate) fn setup<D: Device>() {
         remove: Some(Methods::<D>::remove),
         tie: Some(Methods::<D>::tie),
     };
+    let ops = bindings::rxe_segment_ops {
+        fill: Some(Methods::<D>::fill),
+        add: Some(Methods::<D>::add_sg),
+        remove: Some(Methods::<D>::remove),
+        move_: Some(Methods::<D>::relocate),
+    };
     // SAFETY: The functions are good for all devices of this driver, which are the only ones with
-    // the methods; the argument is copied.
-    unsafe { bindings::rxe_uverbs_setup(&methods) };
+    // the methods; the arguments are copied.
+    unsafe {
+        bindings::rxe_uverbs_setup(&methods);
+        bindings::rxe_segments_setup(&ops);
+    }
 }
 
 /// Tells the core and the caller what has become of a region.
@@ -195,7 +221,95 @@ impl<D: Device> Methods<D> {
 
     /// # Safety
     ///
-    /// As [`add`](Self::add).
+    /// Called by the shim with a live region of a kernel consumer, for which no other verb is called
+    /// meanwhile, a list of the consumer's memory, which stays until it is removed, and a place for
+    /// the answer.
+    unsafe extern "C" fn fill(
+        mr: *mut bindings::ib_mr,
+        sg: *mut bindings::scatterlist,
+        nents: c_int,
+        iova: u64,
+        access: c_int,
+        state: *mut bindings::rxe_rs_mr_state,
+    ) -> c_int {
+        // SAFETY: By the caller's promise; a live region has a live device.
+        let (raw_dev, ctx) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr)) };
+        // SAFETY: The device is alive, and is so during the call.
+        let dev = unsafe { device::ctx::<D>(raw_dev) };
+        // SAFETY: As above.
+        let operation = unsafe { Operation::new(raw_dev, c"mr_reg_sg") };
+        let fill = || {
+            let access = access as u32 & !ACCESS_OPTIONAL;
+            if access & !LISTED_ACCESS != 0 {
+                return Err(unsupported());
+            }
+            // SAFETY: By the caller's promise.
+            let list = unsafe { Listed::new(sg, nents)? };
+            let now = ctx.fill(dev, list, iova, access)?;
+            // SAFETY: By the caller's promise.
+            unsafe { report(mr, &now, state) };
+            Ok(())
+        };
+        operation.errno(fill())
+    }
+
+    /// # Safety
+    ///
+    /// As [`fill`](Self::fill).
+    unsafe extern "C" fn add_sg(
+        mr: *mut bindings::ib_mr,
+        sg: *mut bindings::scatterlist,
+        nents: c_int,
+        iova: u64,
+        state: *mut bindings::rxe_rs_mr_state,
+    ) -> c_int {
+        // SAFETY: By the caller's promise; a live region has a live device.
+        let (raw_dev, ctx, rkey) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), (*mr).rkey) };
+        // SAFETY: The device is alive, and is so during the call.
+        let dev = unsafe { device::ctx::<D>(raw_dev) };
+        // SAFETY: As above.
+        let operation = unsafe { Operation::new(raw_dev, c"mr_add_sg") };
+        let add = || {
+            // SAFETY: By the caller's promise.
+            let list = unsafe { Listed::new(sg, nents)? };
+            let addition = Addition {
+                length: list.len(),
+                source: Source::Listed(list),
+                iova,
+                rkey,
+            };
+            let now = ctx.add(dev, &addition, &Pinner::new())?;
+            // SAFETY: By the caller's promise.
+            unsafe { report(mr, &now, state) };
+            Ok(())
+        };
+        operation.errno(add())
+    }
+
+    /// # Safety
+    ///
+    /// As [`fill`](Self::fill), without a list.
+    unsafe extern "C" fn relocate(
+        mr: *mut bindings::ib_mr,
+        handle: u64,
+        iova: u64,
+        state: *mut bindings::rxe_rs_mr_state,
+    ) -> c_int {
+        // SAFETY: By the caller's promise; a live region has a live device.
+        let (raw_dev, ctx, rkey) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), (*mr).rkey) };
+        // SAFETY: The device is alive, and is so during the call.
+        let dev = unsafe { device::ctx::<D>(raw_dev) };
+        // SAFETY: As above.
+        let operation = unsafe { Operation::new(raw_dev, c"mr_move") };
+        operation.errno(ctx.relocate(dev, rkey, handle, iova).map(|now| {
+            // SAFETY: By the caller's promise.
+            unsafe { report(mr, &now, state) }
+        }))
+    }
+
+    /// # Safety
+    ///
+    /// As [`add`](Self::add), or as [`fill`](Self::fill).
     unsafe extern "C" fn remove(
         mr: *mut bindings::ib_mr,
         request: *const bindings::rxe_rs_mr_remove,
@@ -225,6 +339,7 @@ impl<D: Device> Methods<D> {
             unsafe { report(mr, &now, state) }
         }))
     }
+
     /// # Safety
     ///
     /// Called by the shim with a live region of a user, for which no other verb is called

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory of the kernel that a kernel consumer listed, for segments of regions.
+//!
+//! C header: [`include/linux/scatterlist.h`](srctree/include/linux/scatterlist.h)
+
+use super::extents::{Extent, Extents};
+use super::{AccessFailure, ExtentHint, OutOfBounds, Run};
+use crate::bindings;
+use core::ffi::c_int;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// All that one list named.
+///
+/// # Invariants
+///
+/// The extents are memory in the kernel's linear map, which the consumer keeps as long as a part of
+/// the list is in use.
+struct List(Extents);
+
+// SAFETY: Addresses that belong to no thread.
+unsafe impl Send for List {}
+// SAFETY: Shared access only copies bytes from and to memory that others may change anyway.
+unsafe impl Sync for List {}
+
+/// A part of the memory of a list. It holds no reference to pages: that they stay is the consumer's
+/// duty.
+///
+/// # Invariants
+///
+/// `first + len` is no more than the bytes of the list.
+pub struct Listed {
+    list: Arc<List>,
+    first: u64,
+    len: u64,
+}
+
+impl Listed {
+    /// The memory of the `nents` entries of `sg`. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an empty list, one that is shorter, or memory that the CPU cannot use; `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// `sg` is a well-formed list, or null. The memory stays allocated as long as the value or a
+    /// [`part`](Self::part) of it is there, and belongs to a kernel consumer.
+    pub(crate) unsafe fn new(sg: *mut bindings::scatterlist, nents: c_int) -> Result<Self> {
+        let count = u32::try_from(nents)
+            .ok()
+            .filter(|n| *n != 0 && !sg.is_null());
+        let count = count.ok_or(EINVAL)?;
+        let mut list: KVVec<Extent> = KVVec::with_capacity(count as usize, GFP_KERNEL_ACCOUNT)?;
+        // SAFETY: There is room for as many extents, whose layout is C's.
+        let len = unsafe {
+            let room = list.spare_capacity_mut().as_mut_ptr().cast();
+            bindings::rxe_sg_extents(sg, count, room)
+        };
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: The function wrote all of them.
+        unsafe { list.inc_len(count as usize) };
+        // INVARIANT: Each begins where the one before it ends, none is empty, and the shim found
+        // them in the linear map; the rest is the caller's promise.
+        let list = List(Extents { list, len });
+        Ok(Self {
+            list: Arc::new(list, GFP_KERNEL_ACCOUNT)?,
+            first: 0,
+            len,
+        })
+    }
+
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty)] // Never empty.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The `len` bytes at `offset` once more.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no bytes or bytes outside.
+    pub fn part(&self, offset: u64, len: u64) -> Result<Self> {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if len == 0 || end > self.len {
+            return Err(EINVAL);
+        }
+        // INVARIANT: Inside of this part.
+        Ok(Self {
+            list: self.list.clone(),
+            first: self.first.checked_add(offset).ok_or(EINVAL)?,
+            len,
+        })
+    }
+
+    /// See [`Memory::read`](super::Memory::read).
+    #[inline]
+    pub fn read(
+        &self,
+        offset: u64,
+        dst: &mut [u8],
+        hint: &ExtentHint,
+    ) -> Result<(), AccessFailure> {
+        let mut rest = &mut dst[..];
+        let len = rest.len();
+        self.for_each_run(offset, len, hint, |run| {
+            let done = run.copy_to(rest)?;
+            rest = core::mem::take(&mut rest)
+                .get_mut(done..)
+                .unwrap_or_default();
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::write`](super::Memory::write).
+    #[inline]
+    pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
+        let mut rest = src;
+        self.for_each_run(offset, src.len(), hint, |run| {
+            let done = run.copy_from(rest)?;
+            rest = rest.get(done..).unwrap_or_default();
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    #[inline]
+    pub fn for_each_run<E: From<OutOfBounds>>(
+        &self,
+        offset: u64,
+        len: usize,
+        hint: &ExtentHint,
+        f: impl FnMut(Run<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let end = offset.checked_add(len as u64).ok_or(OutOfBounds)?;
+        if end > self.len {
+            return Err(OutOfBounds.into());
+        }
+        let at = self.first.wrapping_add(offset);
+        // SAFETY: Inside of the part that this is, which the consumer keeps.
+        unsafe { self.list.0.for_each_run(at, len, hint, f) }
+    }
+}
