@@ -174,6 +174,12 @@ impl Demux {
         train.end();
     }
 
+    /// Counts and drops one received buffer that IPsec policies do not let in. Called as
+    /// [`receive`](Self::receive).
+    pub(crate) fn refuse(&self, guard: &rcu::Guard, skb: RxSkb) {
+        skb.for_each_segment(|segment| self.count_drop(segment, guard, DropReason::Policy));
+    }
+
     /// The QP that packets to `qpn` are for.
     #[inline]
     pub(crate) fn find<'g>(&'g self, guard: &'g rcu::Guard, qpn: Qpn) -> Option<&'g Arc<QpCtx>> {

@@ -45,6 +45,11 @@ impl Receive for Rx {
         let guard = rcu::read_lock();
         DEMUX.with(&guard, |demux| demux.receive(&guard, skb));
     }
+
+    fn refuse(skb: RxSkb) {
+        let guard = rcu::read_lock();
+        DEMUX.with(&guard, |demux| demux.refuse(&guard, skb));
+    }
 }
 
 impl DeviceCtx {

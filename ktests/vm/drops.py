@@ -135,6 +135,19 @@ def unknown_queue_pairs(target):
     works(a, b)
 
 
+def unprotected(target):
+    """IPsec policies of the receiver refuse what comes without ESP, whatever it is, as one datagram or as a train of them."""
+    refused = "rx_policy_refused"
+    qpn = End(target.names[2], int(target.names[3])).qp.qp_num
+    deth = struct.pack(">II", 0x11111111, 7)
+    whole = [packet(RC_SEND_ONLY, qpn, pattern(200)), packet(UC_SEND_ONLY, qpn, pattern(20)), packet(UD_SEND_ONLY, 1, deth + bytes(256))]
+    target.expect(refused, *[target.intact(one) for one in whole])
+    target.expect(refused, *whole, packet(RC_SEND_ONLY, 0), bth(RC_SEND_ONLY, qpn)[:11], b"")
+    before = target.counters()[refused]
+    assert sending.segmented(target.socket, whole[0], target.to) == 0, "a train was not sent"
+    target.soon(refused, before + 3)
+
+
 def states(target):
     """Before RTR and after an error nothing is taken."""
     b = End(target.names[2], int(target.names[3]))

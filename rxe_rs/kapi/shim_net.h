@@ -63,13 +63,17 @@ struct net_device *rxe_notifier_dev(void *info);
 int rxe_dev_join(struct net_device *dev, const u8 *group);
 void rxe_dev_leave(struct net_device *dev, const u8 *group);
 
-/* The UDP port of a network namespace. `receive` takes over the buffer. */
+/*
+ * The UDP port of a network namespace. `receive` takes over the buffer; `refuse` takes over what IPsec
+ * policies do not let in, to count it.
+ */
 int rxe_net_init(bool guarded);
 void rxe_net_exit(void);
 typedef void (*rxe_receive_t)(struct sk_buff *skb);
 struct rxe_endpoint;
 struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
-				       rxe_receive_t receive);
+				       rxe_receive_t receive,
+				       rxe_receive_t refuse);
 void rxe_endpoint_close(struct rxe_endpoint *ep);
 bool rxe_endpoint_has_ipv6(const struct rxe_endpoint *ep);
 u64 rxe_endpoint_refused(const struct rxe_endpoint *ep);

@@ -19,6 +19,7 @@ struct rxe_endpoint {
 	struct net *net;
 	unsigned int users;
 	rxe_receive_t receive;
+	rxe_receive_t refuse;
 	__be16 port;
 	struct socket *sock4;
 	struct socket *sock6;
@@ -49,19 +50,27 @@ static bool rxe_ct_wants(const struct sk_buff *skb)
 static unsigned int rxe_take(struct rxe_endpoint *ep, struct sk_buff *skb,
 			     unsigned int hlen, unsigned short family)
 {
+	rxe_receive_t receive = ep->receive;
 	const struct udphdr *uh;
 	struct udphdr buf;
 
 	uh = skb_header_pointer(skb, hlen, sizeof(buf), &buf);
-	if (!uh || uh->dest != ep->port || rxe_ct_wants(skb) ||
-	    !xfrm_policy_check(NULL, XFRM_POLICY_IN, skb, family))
+	if (!uh || uh->dest != ep->port)
+		return NF_ACCEPT;
+	/*
+	 * UDP would drop what the namespace's IPsec policies do not let in, without a word to us. A
+	 * packet that goes on to UDP all the same is checked there again.
+	 */
+	if (!xfrm_policy_check(NULL, XFRM_POLICY_IN, skb, family))
+		receive = ep->refuse;
+	else if (rxe_ct_wants(skb))
 		return NF_ACCEPT;
 	if (!pskb_may_pull(skb, hlen + sizeof(*uh)))
 		return NF_DROP;
 	nf_reset_ct(skb);
 	__skb_pull(skb, hlen);
 	skb_reset_transport_header(skb);
-	ep->receive(skb);
+	receive(skb);
 	return NF_STOLEN;
 }
 
@@ -151,7 +160,8 @@ static void rxe_endpoint_stop(struct rxe_endpoint *ep)
 }
 
 static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
-						rxe_receive_t receive)
+						rxe_receive_t receive,
+						rxe_receive_t refuse)
 {
 	struct rxe_endpoint *ep;
 	int err;
@@ -162,6 +172,7 @@ static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
 	ep->net = net;
 	ep->users = 1;
 	ep->receive = receive;
+	ep->refuse = refuse;
 	ep->port = port;
 	err = rxe_socket_open(ep, false, &ep->sock4);
 	if (err)
@@ -193,7 +204,8 @@ fail:
 }
 
 struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
-				       rxe_receive_t receive)
+				       rxe_receive_t receive,
+				       rxe_receive_t refuse)
 {
 	struct net *net = dev_net(dev);
 	struct rxe_endpoint *ep;
@@ -209,7 +221,7 @@ struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
 			goto out;
 		}
 	}
-	ep = rxe_endpoint_create(net, htons(port), receive);
+	ep = rxe_endpoint_create(net, htons(port), receive, refuse);
 	if (!IS_ERR(ep))
 		list_add(&ep->list, &rxe_endpoints);
 out:

@@ -61,6 +61,8 @@ drop_reasons! {
     NoGroup = "rx_no_mcast_group",
     /// The destination address belongs to no GID of the device.
     NoGid = "rx_no_gid",
+    /// It came without the protection that an IPsec policy requires (RFC 4301, 5.2).
+    Policy = "rx_policy_refused",
 }
 
 /// A count of violations as verbs report it (`bad_pkey_cntr` and `qkey_viol_cntr` of

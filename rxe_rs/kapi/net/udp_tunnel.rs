@@ -17,6 +17,12 @@ pub trait Receive: 'static {
     /// Softirq context, in an RCU read side section: must not sleep. Several CPUs may call at
     /// the same time. All devices of a namespace come here.
     fn receive(skb: RxSkb);
+
+    /// Counts and drops a datagram, or a train of them, that the IPsec policies of the namespace do
+    /// not let in: it came without the protection that they require.
+    ///
+    /// Context as of [`receive`](Self::receive).
+    fn refuse(skb: RxSkb);
 }
 
 /// A use of the UDP port in a network namespace.
@@ -44,7 +50,14 @@ impl<R: Receive> UdpEndpoint<R> {
     /// `ENODEV` without a [`Registration`](super::Registration), `EADDRINUSE` if another socket has the port, `ENOMEM`, or what the stack returns.
     pub fn open(dev: &NetDev, port: u16) -> Result<Self> {
         // SAFETY: The device is alive.
-        let raw = unsafe { bindings::rxe_endpoint_open(dev.as_ptr(), port, Some(Self::take)) };
+        let raw = unsafe {
+            bindings::rxe_endpoint_open(
+                dev.as_ptr(),
+                port,
+                Some(Self::take),
+                Some(Self::drop_refused),
+            )
+        };
         let raw = NonNull::new(kernel::error::from_err_ptr(raw)?).ok_or(ENOMEM)?;
         Ok(Self {
             raw,
@@ -72,6 +85,16 @@ impl<R: Receive> UdpEndpoint<R> {
         // SAFETY: The C side passes a live buffer and gives it up, with `data` at the UDP header.
         if let Some(skb) = unsafe { RxSkb::new(skb) } {
             R::receive(skb);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As of [`RxSkb::new`].
+    unsafe extern "C" fn drop_refused(skb: *mut bindings::sk_buff) {
+        // SAFETY: As in `take`.
+        if let Some(skb) = unsafe { RxSkb::new(skb) } {
+            R::refuse(skb);
         }
     }
 }

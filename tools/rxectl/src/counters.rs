@@ -77,6 +77,9 @@ fn advice(name: &str) -> &'static str {
         "rx_no_qp" => "late packets of a closed queue pair, or a wrong number",
         "rx_bad_state" => "the queue pair is not ready to receive or in error",
         "rx_bad_peer" => "not from the address the queue pair is connected to",
+        "rx_policy_refused" => {
+            "came unprotected where an IPsec policy requires ESP: rxectl doctor says what to do"
+        }
         "rx_no_gid" => "sent to an address that is no GID of the device",
         "rx_no_mcast_group" => "nobody here is attached to the multicast group",
         "no_receive_buffer" => "a message had no receive, or one too short for it",

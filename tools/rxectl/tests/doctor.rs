@@ -200,6 +200,26 @@ fn doctor_names_an_attack() {
     }
 }
 
+/// Packets that came without the protection that IPsec policies require: what happened, and what to do.
+#[test]
+fn doctor_tells_of_unprotected_packets() {
+    let machine = Machine::healthy("plain");
+    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/rx_policy_refused";
+    machine.put(counter, "0\n");
+    assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
+    machine.put(counter, "9\n");
+    let text = machine.good(&["doctor"]);
+    assert!(
+        text.contains("note  rxe0: rx_policy_refused is 9, and does not grow now"),
+        "{text}"
+    );
+    assert!(text.contains("requires ESP"), "{text}");
+    assert!(text.contains("ip xfrm policy"), "{text}");
+    let counters = machine.good(&["counters"]);
+    assert!(counters.contains("dropped packets"), "{counters}");
+    assert!(counters.contains("rxectl doctor says"), "{counters}");
+}
+
 #[test]
 fn doctor_reads_a_module_file() {
     let machine = Machine::healthy("module");

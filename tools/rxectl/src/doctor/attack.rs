@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Whether somebody is trying numbers: which counters grow while doctor looks on.
+//! Whether somebody is trying numbers or sends what IPsec should protect: which counters grow while
+//! doctor looks on.
 
 use super::Report;
 use crate::device::Device;
@@ -17,9 +18,17 @@ const FIX: &str = "rxectl capture shows the packets: if they carry a peer's addr
     have the network drop forged source addresses (BCP 38), or protect the traffic between the two hosts \
     by IPsec; what an attacker would have to guess is in SECURITY.md";
 
+/// What to do about packets that came without the protection of IPsec.
+const FIX_PLAIN: &str = "rxectl capture shows their addresses: if they are a peer's, the two hosts do not agree on \
+    what IPsec protects, or the peer has no key yet, and connections between them time out: compare ip xfrm policy \
+    and ip xfrm state on both, and the log of the IKE daemon; if not, nothing has to be done: IPsec keeps them out";
+
 /// A counter that packets from strangers move.
 struct Sign {
     counter: &'static str,
+    /// Put before what is found while it grows.
+    suspicion: &'static str,
+    fix: &'static str,
     /// Growth in a second from which it is a sign.
     least: f64,
     /// Whether it is worth a word if it has stopped growing.
@@ -27,15 +36,21 @@ struct Sign {
     means: &'static str,
 }
 
-fn signs() -> [Sign; 8] {
+const ATTACK: &str = "under attack? ";
+
+fn signs() -> [Sign; 9] {
     let sure = |count: Count, means| Sign {
         counter: count.name(),
+        suspicion: ATTACK,
+        fix: FIX,
         least: 1.0,
         lasting: true,
         means,
     };
     let scan = |drop: DropReason, means| Sign {
         counter: drop.as_str(),
+        suspicion: ATTACK,
+        fix: FIX,
         least: 200.0,
         lasting: false,
         means,
@@ -59,6 +74,8 @@ fn signs() -> [Sign; 8] {
         ),
         Sign {
             counter: Count::NeedlessNak.name(),
+            suspicion: ATTACK,
+            fix: FIX,
             least: 5.0,
             lasting: false,
             means: "packets ahead of others that were not lost: guessed PSNs, or a network that changes the order",
@@ -75,6 +92,14 @@ fn signs() -> [Sign; 8] {
             DropReason::BadQKey,
             "datagrams with wrong Q_Keys: somebody tries them",
         ),
+        Sign {
+            counter: DropReason::Policy.as_str(),
+            suspicion: "",
+            fix: FIX_PLAIN,
+            least: 1.0,
+            lasting: true,
+            means: "packets that came unprotected where an IPsec policy requires ESP were dropped",
+        },
     ]
 }
 
@@ -100,18 +125,24 @@ pub(super) fn examine(host: &Host, devices: &[Device], report: &mut Report) {
                 continue;
             };
             let rate = now.saturating_sub(before) as f64 / seconds;
-            let Sign { counter, means, .. } = sign;
+            let Sign {
+                counter,
+                suspicion,
+                means,
+                fix,
+                ..
+            } = sign;
             if rate >= sign.least {
                 report.wrong(
                     &device.name,
-                    format!("under attack? {counter} grows by {rate:.0}/s: {means}"),
-                    FIX,
+                    format!("{suspicion}{counter} grows by {rate:.0}/s: {means}"),
+                    *fix,
                 );
             } else if sign.lasting && now > 0 {
                 report.note(
                     &device.name,
                     format!("{counter} is {now}, and does not grow now: {means}"),
-                    FIX,
+                    *fix,
                 );
             }
         }
