@@ -36,7 +36,7 @@ audit)
 	done
 	;;
 checkpatch)
-	find rxe_rs include uapi ktests -name '*.[ch]' 2>/dev/null |
+	find rxe_rs uapi ktests -name '*.[ch]' 2>/dev/null |
 		xargs -r perl "$TREE/scripts/checkpatch.pl" --no-tree --terse --show-types --max-line-length=120 -f \
 			--ignore LINUX_VERSION_CODE,SPDX_LICENSE_TAG,CONST_CONST
 	;;

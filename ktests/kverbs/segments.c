@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Regions of segments (include/rdma/rxe_rs.h): b has the memory, a is the peer that was told of the key. */
+/* Regions of segments (rxe_rs/include/rdma/rxe_rs.h): b has the memory, a is the peer that was told of the key. */
 #include <linux/kthread.h>
 #include <linux/module.h>
 #include <rdma/rxe_rs.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: segments of regions for users in the kernel (include/rdma/rxe_rs.h).
+ * C side of the kapi crate: segments of regions for users in the kernel (rxe_rs/include/rdma/rxe_rs.h).
  */
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include "bindings_helper.h"
-#include "../../include/rdma/rxe_rs.h"
+#include "../include/rdma/rxe_rs.h"
 
 static struct rxe_segment_ops rxe_segment_ops;
 

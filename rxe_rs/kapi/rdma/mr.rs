@@ -219,7 +219,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As `rxe_rs_mr_reg_sg` of `include/rdma/rxe_rs.h` says; nothing has changed then.
+    /// As `rxe_rs_mr_reg_sg` of `rxe_rs/include/rdma/rxe_rs.h` says; nothing has changed then.
     fn fill(
         &self,
         dev: &Arc<Self::Device>,
@@ -232,7 +232,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As `rxe_rs_mr_move` of `include/rdma/rxe_rs.h` says; nothing has changed then.
+    /// As `rxe_rs_mr_move` of `rxe_rs/include/rdma/rxe_rs.h` says; nothing has changed then.
     fn relocate(
         &self,
         dev: &Arc<Self::Device>,

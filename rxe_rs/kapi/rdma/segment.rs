@@ -3,7 +3,7 @@
 //! regions that end with a queue pair. The former also as functions for kernel consumers.
 //!
 //! C headers: `uapi/rxe_rs.h`; the declarations for the core are in `shim_uverbs.c`.
-//! `include/rdma/rxe_rs.h`; the functions are in `shim_segments.c`.
+//! `rxe_rs/include/rdma/rxe_rs.h`; the functions are in `shim_segments.c`.
 
 use super::device::{self, Device};
 use super::mr::{

@@ -34,7 +34,7 @@
 
 #include <linux/scatterlist.h>
 #include <rdma/ib_verbs.h>
-#include "../../uapi/rxe_rs.h"
+#include "../../../uapi/rxe_rs.h"
 
 /**
  * rxe_rs_mr_reg_sg - register a region of segments
