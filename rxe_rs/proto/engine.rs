@@ -5,7 +5,7 @@
 //! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API), [`attrs`] (its types),
 //! `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
-//! flight), `congestion` (marked packets, notifications), `pacer` (the rate that these lead to), [`transition`] (what the owner may change in which state), [`ports`] (what it
+//! flight), `congestion` (marked packets, notifications), `pacer` (the rate that these lead to), `trains` (whether packets may share a buffer), [`transition`] (what the owner may change in which state), [`ports`] (what it
 //! needs from outside), [`wr`] and [`wc`] (work requests and completions), [`notify`] (when consumers are told of these).
 
 pub mod attrs;
@@ -20,6 +20,7 @@ pub mod qp;
 mod requester;
 mod responder;
 mod response;
+mod trains;
 pub mod transition;
 pub mod wc;
 pub mod window;

@@ -52,6 +52,9 @@ pub const PAGE: usize = 1024;
 /// Packets kept while a page is being got; what comes on top of them is lost.
 const KEPT: usize = 64;
 
+/// Packets of the same length that a device takes as one train at most.
+const TRAIN: u32 = 15;
+
 /// Time it takes to get pages, in nanoseconds.
 const PAGE_IN_NS: u64 = 40_000;
 
@@ -141,6 +144,10 @@ pub struct Pair {
     pub put_off: u64,
     /// Changes what side 1 sends, the ICRC aside, which is computed afterwards.
     pub rewrite: Option<fn(&mut [u8])>,
+    /// The device of each side gives all packets of a train the same identification.
+    pub cuts_badly: [bool; 2],
+    /// Packets that were sent behind others of a train.
+    pub behind: u64,
     /// The packet being delivered is marked.
     marked: bool,
 }
@@ -189,6 +196,8 @@ impl Pair {
             page_in_at: [None; 2],
             put_off: 0,
             rewrite: None,
+            cuts_badly: [false; 2],
+            behind: 0,
             marked: false,
         };
         for side in 0..2 {
@@ -253,13 +262,23 @@ impl Pair {
             room,
             net: net_header(side, 0),
             fails_at: usize::MAX,
+            train: TRAIN,
+            places: Vec::new(),
+            open: None,
+            alone: false,
         };
         if self.link.busy > 0.0 && self.rng.f64() < self.link.busy {
             sink.fails_at = self.rng.usize(0..room);
         }
         let qp = &mut self.qps[side];
         let progress = qp.poll_transmit(self.now, &mut self.hosts[side], &mut sink);
-        for packet in sink.packets {
+        for (mut packet, place) in sink.packets.into_iter().zip(sink.places) {
+            self.behind += u64::from(place > 0);
+            if place > 0 && self.cuts_badly[side] {
+                // The ICRC is one for another identification.
+                let end = packet.len() - 4;
+                packet[end..].iter_mut().for_each(|byte| *byte ^= 0x5a);
+            }
             self.launch(1 - side, packet);
         }
         progress

@@ -115,6 +115,15 @@ impl Tx for BatchTx<'_, '_> {
         }
     }
 
+    #[inline]
+    fn place(&self) -> u32 {
+        self.batch.place()
+    }
+
+    fn end_trains(&mut self) {
+        self.batch.end_trains();
+    }
+
     fn frame<E>(
         &mut self,
         len: usize,

@@ -3,7 +3,7 @@
 
 use super::flow::Flow;
 use super::netdev::NetDev;
-use super::HEADERS_V6;
+use super::{HEADERS_V4, HEADERS_V6};
 use crate::bindings;
 use crate::sync::context::BhDisabled;
 use core::marker::PhantomData;
@@ -99,6 +99,8 @@ pub struct TxBatch<'a> {
     run: Option<Run>,
     packets: usize,
     bytes: usize,
+    /// Each packet gets a buffer of its own.
+    alone: bool,
     _bh: PhantomData<&'a BhDisabled>,
 }
 
@@ -129,6 +131,7 @@ impl<'a> TxBatch<'a> {
             run: None,
             packets: 0,
             bytes: 0,
+            alone: false,
             _bh: PhantomData,
         }
     }
@@ -155,6 +158,22 @@ impl<'a> TxBatch<'a> {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.packets >= MAX_PACKETS || self.bytes >= MAX_BYTES
+    }
+
+    /// Packets ahead of the one added last in its buffer, if the device gives them IPv4
+    /// identifications; else 0.
+    #[inline]
+    pub fn place(&self) -> u32 {
+        self.run
+            .as_ref()
+            .filter(|run| run.headers_len == HEADERS_V4)
+            .map_or(0, |run| run.count.saturating_sub(1))
+    }
+
+    /// From now on each packet gets a buffer of its own.
+    #[inline]
+    pub fn end_trains(&mut self) {
+        self.alone = true;
     }
 
     /// Adds a packet with `len` bytes behind the UDP header, and with the flow's traffic class or
@@ -185,7 +204,7 @@ impl<'a> TxBatch<'a> {
         let len32 = u32::from(short);
         let mut place = None;
         if let Some(run) = &self.run {
-            if run.takes(flow, class, len32) {
+            if !self.alone && run.takes(flow, class, len32) {
                 // SAFETY: The buffer is ours, and bottom halves are off.
                 place = NonNull::new(unsafe { bindings::rxe_tx_put(run.skb.as_ptr(), len32) });
             }

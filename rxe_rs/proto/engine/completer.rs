@@ -203,6 +203,7 @@ impl Qp {
         self.req.strays = 0;
         self.req.patience = None;
         self.req.gap_due = None;
+        self.trains.on_acknowledged(self.req.una_psn);
         self.req.window.on_progress(moved, self.req.una_psn);
         self.req.prober.on_progress(self.req.una_psn, now);
         let bytes = u64::from(moved).saturating_mul(self.attrs.mtu.bytes().into());

@@ -212,6 +212,15 @@ impl<T: Tx> Tx for Meter<'_, T> {
         Ok(())
     }
 
+    #[inline]
+    fn place(&self) -> u32 {
+        self.tx.place()
+    }
+
+    fn end_trains(&mut self) {
+        self.tx.end_trains();
+    }
+
     fn frame<E>(
         &mut self,
         len: usize,

@@ -164,11 +164,13 @@ pub enum Count {
     NeedlessNak,
     /// A duplicate of a READ or ATOMIC was dropped because it names something else than the original.
     ForeignDuplicate,
+    /// Nothing but the first packets of trains arrived: packets are sent one by one for a while.
+    TrainsEnded,
 }
 
 impl Count {
     /// Number of counters.
-    pub const COUNT: usize = 29;
+    pub const COUNT: usize = 30;
 
     /// All of them, in index order.
     pub const ALL: [Count; Self::COUNT] = [
@@ -201,6 +203,7 @@ impl Count {
         Count::NeedlessNak,
         Count::ForeignDuplicate,
         Count::NoticeIgnored,
+        Count::TrainsEnded,
     ];
 
     /// Position in an array of counters.
@@ -236,6 +239,7 @@ impl Count {
             Count::NeedlessNak => 26,
             Count::ForeignDuplicate => 27,
             Count::NoticeIgnored => 28,
+            Count::TrainsEnded => 29,
         }
     }
 
@@ -271,6 +275,7 @@ impl Count {
             Count::NeedlessNak => "needless_nak",
             Count::ForeignDuplicate => "foreign_duplicate",
             Count::NoticeIgnored => "rp_cnp_ignored",
+            Count::TrainsEnded => "tx_segmentation_fallback",
         }
     }
 }
@@ -401,6 +406,14 @@ pub trait Tx {
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>>;
+
+    /// Packets ahead of the one added last in the train that it is a part of: IPv4 packets in one
+    /// buffer that the device cuts, to which it gives identifications. 0 for the first one, and for what
+    /// no device changes.
+    fn place(&self) -> u32;
+
+    /// Each packet added from now on gets a buffer of its own.
+    fn end_trains(&mut self);
 
     /// Adds an Ethernet frame of `len` bytes written by `fill`.
     ///

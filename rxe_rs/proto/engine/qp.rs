@@ -11,6 +11,7 @@ use super::pacer::{Pacer, PathFacts};
 use super::ports::{Count, Dest, Handled, Ports, Taken, Tx};
 use super::requester::Requester;
 use super::responder::{Resource, Responder};
+use super::trains::Trains;
 use super::wc::{Wc, WcStatus};
 use crate::ids::{PKey, Psn, Qpn};
 use crate::wire::opcode::Opcode;
@@ -39,6 +40,7 @@ pub struct Qp {
     notifier: Notifier,
     trust: Trust,
     pub(super) pacer: Pacer,
+    pub(super) trains: Trains,
     seen_packet: bool,
     pub(super) shared_receives: bool,
 }
@@ -58,6 +60,7 @@ impl Qp {
             notifier: Notifier::default(),
             trust: Trust::new(),
             pacer: Pacer::new(),
+            trains: Trains::new(),
             seen_packet: false,
             shared_receives: false,
         }
@@ -156,6 +159,7 @@ impl Qp {
                 self.notifier = Notifier::default();
                 self.trust = Trust::new();
                 self.pacer = Pacer::new();
+                self.trains = Trains::new();
                 self.seen_packet = false;
                 self.state = State::Reset;
             }
@@ -314,6 +318,9 @@ impl Qp {
         ports: &mut impl Ports,
         tx: &mut impl Tx,
     ) -> Progress {
+        if !self.trains.are_allowed(now) {
+            tx.end_trains();
+        }
         if let Some(pkey) = self.notifier.due.take() {
             self.notify(pkey, ports, tx);
         }

@@ -291,6 +291,7 @@ impl Qp {
             len,
             msn,
         };
+        self.trains.on_asked(self.attrs.max_dest_rd_atomic);
         self.resp
             .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;
@@ -324,6 +325,7 @@ impl Qp {
                 first_time: true,
             },
         );
+        self.trains.on_asked(self.attrs.max_dest_rd_atomic);
         self.resp
             .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
         self.resp.msn = msn;

@@ -377,7 +377,7 @@ impl Qp {
                     source.remote_read(rkey, from, dst)
                 };
                 match tx.packet(Dest::Peer, &headers, size, fill) {
-                    Ok(()) => {}
+                    Ok(()) => self.trains.on_response(psn, tx.place()),
                     Err(TxFault::Busy) => return Sent::Busy,
                     Err(TxFault::Fill(RemoteFault::NotPresent)) => return Sent::Waits,
                     Err(TxFault::Fill(RemoteFault::Refused)) => return Sent::Refused,

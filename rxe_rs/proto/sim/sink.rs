@@ -13,6 +13,33 @@ pub(super) struct Sink {
     pub(super) net: Vec<u8>,
     /// Number of packets after which there is no memory.
     pub(super) fails_at: usize,
+    /// Packets that the device takes as one train at most.
+    pub(super) train: u32,
+    /// How many packets of its train are ahead of each packet.
+    pub(super) places: Vec<u32>,
+    /// The train to which the next packet may be added: length of its packets, and whether a
+    /// shorter one has ended it.
+    pub(super) open: Option<(usize, bool)>,
+    pub(super) alone: bool,
+}
+
+impl Sink {
+    fn add(&mut self, packet: Vec<u8>) {
+        let place = match self.open {
+            Some((size, false)) if !self.alone && packet.len() <= size => {
+                self.open = Some((size, packet.len() < size));
+                self.place() + 1
+            }
+            _ => 0,
+        };
+        if place == 0 || place >= self.train {
+            self.open = Some((packet.len(), false));
+            self.places.push(0);
+        } else {
+            self.places.push(place);
+        }
+        self.packets.push(packet);
+    }
 }
 
 /// IPv4 and UDP header of a simulated packet; only what the ICRC covers matters.
@@ -57,8 +84,16 @@ impl Tx for Sink {
         let net = net_header(side, udp.len() + 4);
         let crc = icrc_of(&net, &udp);
         udp.extend(crc);
-        self.packets.push(udp);
+        self.add(udp);
         Ok(())
+    }
+
+    fn place(&self) -> u32 {
+        self.places.last().copied().unwrap_or(0)
+    }
+
+    fn end_trains(&mut self) {
+        self.alone = true;
     }
 
     fn frame<E>(
@@ -76,6 +111,8 @@ impl Tx for Sink {
         let mut frame = vec![0; len];
         fill(&mut frame).map_err(TxFault::Fill)?;
         self.packets.push(frame);
+        self.places.push(0);
+        self.open = None;
         Ok(())
     }
 }

@@ -91,6 +91,9 @@ fn advice(name: &str) -> &'static str {
         "implausible_psn" => "further ahead than a peer can be: forged",
         "foreign_duplicate" => "repeats what was never asked, or long ago: forged, or very late",
         "needless_nak" => "taken for lost: forged packets, or a network that changes the order",
+        "tx_segmentation_fallback" => {
+            "of segmented buffers only the first packets arrived: ethtool -K NETDEV tx-udp-segmentation off"
+        }
         "page_wait_dropped" => {
             "memory on demand came too late: let programs prefetch or touch it before"
         }

@@ -153,6 +153,25 @@ fn doctor_tells_of_refused_datagrams() {
     assert!(counters.contains("dmesg says which"), "{counters}");
 }
 
+/// A device that segments badly is named, with the command that stops it.
+#[test]
+fn doctor_names_a_device_that_segments_badly() {
+    let machine = Machine::healthy("segmentation");
+    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/tx_segmentation_fallback";
+    machine.put(counter, "0\n");
+    assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
+    machine.put(counter, "2\n");
+    let text = machine.good(&["doctor"]);
+    assert!(text.ends_with("0 wrong, 1 to note\n"), "{text}");
+    assert!(text.contains("tx_segmentation_fallback is 2"), "{text}");
+    assert!(
+        text.contains("fix: ethtool -K eth0 tx-udp-segmentation off"),
+        "{text}"
+    );
+    let counters = machine.good(&["counters"]);
+    assert!(counters.contains("tx-udp-segmentation off"), "{counters}");
+}
+
 /// A counter that strangers move: growing it is an attack, standing still a note, unless it is one
 /// that moves without them, too.
 #[test]

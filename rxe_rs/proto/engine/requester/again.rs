@@ -84,6 +84,9 @@ impl Qp {
     /// Sends again from the oldest unacknowledged packet, or gives up.
     pub(in crate::engine) fn retry(&mut self, now: u64, ports: &mut impl Ports) {
         if self.pay(now, ports) {
+            if self.trains.on_timeout(now, self.req.una_psn) {
+                ports.count(Count::TrainsEnded);
+            }
             self.go_back(now, self.req.una_psn, ports);
         }
     }
@@ -105,6 +108,9 @@ impl Qp {
 
     /// Sends again what is in flight from `from` on.
     fn go_back(&mut self, now: u64, from: Psn, ports: &mut impl Ports) {
+        if self.trains.on_go_back(now, from) {
+            ports.count(Count::TrainsEnded);
+        }
         self.req.repeated = Some(now);
         self.req.gap_due = None;
         self.req.window.on_loss(self.req.top);
@@ -115,7 +121,7 @@ impl Qp {
 
     /// Nothing was heard for some round trips: asks again. For READs and ATOMICs see
     /// [`ask`](Self::ask), of anything else the last packet is sent once more.
-    fn probe(&mut self, ports: &mut impl Ports) {
+    fn probe(&mut self, now: u64, ports: &mut impl Ports) {
         let idle = self.req.psn == self.req.una_psn || self.req.rnr_until.is_some();
         if idle || !matches!(self.state, State::Rts | State::Sqd) {
             return;
@@ -124,8 +130,12 @@ impl Qp {
         if oldest.is_some_and(SendOp::needs_response) {
             self.req.question = true;
         } else {
+            let last = self.req.psn.prev();
+            if self.trains.on_silence(now, self.req.una_psn, last) {
+                ports.count(Count::TrainsEnded);
+            }
             self.req.ack_now = true;
-            self.seek(self.req.psn.prev(), ports);
+            self.seek(last, ports);
         }
     }
 
@@ -173,7 +183,7 @@ impl Qp {
             self.req.rearm(now, &self.attrs);
         }
         if self.req.prober.expired(now) {
-            self.probe(ports);
+            self.probe(now, ports);
         }
         if self.req.gap_due.is_some_and(|at| at <= now) {
             self.req.gap_due = None;

@@ -83,6 +83,7 @@ impl Qp {
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, offset, dst)
         })?;
+        self.trains.on_request(self.req.psn, tx.place());
         self.req.since_ack_req = if ack_req { 0 } else { since };
         self.req.ack_now &= !ack_req;
         self.req.psn = self.req.psn.next();
@@ -116,7 +117,9 @@ impl Qp {
         let addr = wr.remote_addr.wrapping_add(u64::from(placed));
         let length = wr.length.saturating_sub(placed).min(most);
         let headers = Headers::new(bth).reth(addr, wr.rkey, length);
-        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
+        self.trains.on_request(psn, tx.place());
+        Ok(())
     }
 
     pub(super) fn send_atomic(
@@ -132,7 +135,9 @@ impl Qp {
         };
         let bth = self.bth(operation, slot.run.first, 0, ports);
         let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
-        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
+        self.trains.on_request(slot.run.first, tx.place());
+        Ok(())
     }
 
     /// ATOMIC WRITE and FLUSH.
@@ -159,7 +164,9 @@ impl Qp {
         let source = &*ports;
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, 0, dst)
-        })
+        })?;
+        self.trains.on_request(slot.run.first, tx.place());
+        Ok(())
     }
 }
 

@@ -129,6 +129,9 @@ impl Qp {
                     ports.count(Count::ForeignDuplicate);
                     return;
                 }
+                if self.trains.on_asked_again(now, psn) {
+                    ports.count(Count::TrainsEnded);
+                }
                 in_part = reth.dma_len() < rest;
                 let answer = Answer::Read {
                     rkey,

@@ -6,6 +6,7 @@ use crate::counters::GUARD;
 use crate::device::{Device, Driver};
 use crate::host::Host;
 use crate::status::{self, Status};
+use rxe_proto::engine::ports::Count;
 use rxe_proto::ids::Mtu;
 
 fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
@@ -115,6 +116,29 @@ fn guard(host: &Host, device: &Device, report: &mut Report) {
     }
 }
 
+/// Whether the network device spoils what it cuts into packets.
+fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Report) {
+    let name = Count::TrainsEnded.name();
+    let Some(times) = device.counter(host, name).filter(|times| *times > 0) else {
+        return;
+    };
+    let netdev = status.netdev.as_ref();
+    let in_namespace = match netdev.and_then(|netdev| netdev.namespace.as_deref()) {
+        Some("here") | None => String::new(),
+        Some(namespace) => format!("ip netns exec {namespace} "),
+    };
+    let netdev = netdev.map_or("NETDEV", |netdev| netdev.name.as_str());
+    report.note(
+        &device.name,
+        format!(
+            "{name} is {times}: of the buffers that {netdev} was given to segment only the first packet of each \
+             arrived, again and again. It seems not to count the IPv4 identification up, which the ICRC covers; \
+             or something on the way lets no two packets pass in a row. Connections send single packets for a while"
+        ),
+        format!("{in_namespace}ethtool -K {netdev} tx-udp-segmentation off"),
+    );
+}
+
 /// Looks at every software RoCE device.
 pub(super) fn examine(host: &Host, report: &mut Report) {
     let devices = Device::all(host);
@@ -139,6 +163,7 @@ pub(super) fn examine(host: &Host, report: &mut Report) {
         }
         link(&status, report);
         guard(host, device, report);
+        segmentation(host, &status, device, report);
     }
     attack::examine(host, &devices, report);
 }

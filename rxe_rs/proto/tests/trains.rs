@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Devices that cut trains of packets without counting their identifications up, so that only the
+//! first packet of each arrives whole.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::SendOp;
+use rxe_proto::ids::Mtu;
+use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const MINUTE: u64 = 60 * SECOND;
+const MEMORY: usize = 1 << 18;
+
+fn fallbacks(pair: &Pair) -> [u64; 2] {
+    [0, 1].map(|side| pair.hosts[side].counts[Count::TrainsEnded.index()])
+}
+
+/// Posts `count` messages of `length` bytes, `depth` of them at a time, and waits for all of them.
+fn move_messages(pair: &mut Pair, op: SendOp, length: u32, count: usize, depth: usize) {
+    let before = pair.hosts[0].sent.len();
+    let mut posted = 0;
+    while pair.hosts[0].sent.len() < before + count {
+        while posted < count && pair.hosts[0].outstanding() < depth {
+            if op == SendOp::Send {
+                let buf = RecvBuf {
+                    wr_id: 0,
+                    at: 0x8000,
+                    len: length,
+                };
+                pair.hosts[1].receives.push_back(buf);
+            }
+            pair.post(0, wr(op, 0, length), 0);
+            posted += 1;
+        }
+        assert!(pair.step(), "it stands still");
+    }
+    let done = &pair.hosts[0].sent[before..];
+    assert!(
+        done.iter().all(|wc| wc.status == WcStatus::Success),
+        "{:?} {:?} {:?}",
+        done,
+        pair.hosts[0].counts,
+        pair.hosts[1].counts
+    );
+}
+
+/// Each way of sending falls back within a few round trips, and the data is right. A train of two
+/// packets at a time is told by silence alone, which takes longer.
+#[test]
+fn falls_back() {
+    for (op, faulty) in [(SendOp::Write, 0), (SendOp::Send, 0), (SendOp::Read, 1)] {
+        for (length, depth, most_ms) in [
+            (65_536, 4, 20),
+            (65_536, 1, 20),
+            (2048, 8, 100),
+            (2048, 1, 400),
+        ] {
+            for mtu in [Mtu::Mtu1024, Mtu::Mtu256] {
+                for seed in seeds(4) {
+                    let link = Link {
+                        latency_ns: 50_000,
+                        ..Link::PERFECT
+                    };
+                    let what =
+                        format!("{op:?} of {length} by {mtu:?}, {depth} at once, seed {seed}");
+                    let mut pair = Pair::new(seed, link, mtu, MEMORY);
+                    pair.cuts_badly[faulty] = true;
+                    pair.hosts[faulty].memory.borrow_mut()[..MEMORY / 2].fill(1);
+                    let start = pair.now;
+                    while fallbacks(&pair)[faulty] == 0 {
+                        move_messages(&mut pair, op, length, 1.max(depth * 2), depth);
+                        let ms = (pair.now - start) / MS;
+                        assert!(ms < most_ms, "{what}: {ms} ms");
+                    }
+                    let ms = (pair.now - start) / MS;
+                    println!("{what}: {ms} ms");
+                    // From now on nothing is lost.
+                    let (start, behind) = (pair.now, pair.behind);
+                    move_messages(&mut pair, op, length, 8 * depth, depth);
+                    if faulty == 0 {
+                        assert_eq!(pair.behind, behind, "{what}");
+                    }
+                    let us = (pair.now - start) / 1000 / 8;
+                    assert!(us < 1000, "{what}: {us} us for each round");
+                    assert_eq!(fallbacks(&pair)[faulty], 1, "{what}");
+                    assert_eq!(fallbacks(&pair)[1 - faulty], 0, "{what}");
+                    let at = 0x8000..0x8000 + length as usize;
+                    assert!(pair.hosts[1].memory.borrow()[at]
+                        .iter()
+                        .any(|byte| *byte == 1));
+                }
+            }
+        }
+    }
+}
+
+/// What networks do to packets at random is not taken for that.
+#[test]
+fn random_loss_is_none_of_it() {
+    for (loss, reorder, count) in [(0.01, 0.0, 60), (0.05, 0.02, 60), (0.2, 0.0, 30)] {
+        for (length, depth) in [(65_536, 4), (2048, 8), (2048, 1), (8192, 1)] {
+            for (op, seed) in [SendOp::Write, SendOp::Send, SendOp::Read]
+                .into_iter()
+                .flat_map(|op| seeds(2).map(move |seed| (op, seed)))
+            {
+                let link = Link {
+                    loss,
+                    reorder,
+                    latency_ns: 50_000,
+                    ..Link::PERFECT
+                };
+                let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
+                pair.qps.iter_mut().for_each(|qp| qp.attrs.retry_cnt = 100);
+                move_messages(&mut pair, op, length, count * depth, depth);
+                assert!(pair.behind > 0);
+                assert_eq!(fallbacks(&pair), [0, 0], "{op:?} of {length}, seed {seed}");
+            }
+        }
+    }
+}
+
+/// Trains are tried again after a minute, then after two; a device that has been mended or set
+/// otherwise is used as before.
+#[test]
+fn tries_again() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    pair.cuts_badly[0] = true;
+    let turn = |pair: &mut Pair| {
+        let behind = pair.behind;
+        move_messages(pair, SendOp::Write, 65_536, 8, 4);
+        (fallbacks(pair)[0], pair.behind > behind)
+    };
+    assert_eq!(turn(&mut pair).0, 1);
+    let mut ended = pair.now;
+    for (minutes, count) in [(1, 2), (2, 3), (4, 4)] {
+        pair.now = ended + minutes * MINUTE - SECOND;
+        assert_eq!(turn(&mut pair), (count - 1, false));
+        pair.now = ended + minutes * MINUTE;
+        assert_eq!(turn(&mut pair), (count, true));
+        ended = pair.now;
+    }
+    pair.cuts_badly[0] = false;
+    pair.now += 8 * MINUTE;
+    for _ in 0..100 {
+        assert_eq!(turn(&mut pair), (4, true));
+    }
+    // Forgotten: the next time it is a minute again.
+    pair.cuts_badly[0] = true;
+    assert_eq!(turn(&mut pair).0, 5);
+    pair.now += MINUTE;
+    pair.cuts_badly[0] = false;
+    assert_eq!(turn(&mut pair), (5, true));
+}
+
+/// On a host that stands still now and then, timers expire though nothing is lost. What is sent alone because of
+/// that, and arrives, does not speak for the device.
+#[test]
+fn falls_back_on_a_slow_host() {
+    for op in [SendOp::Write, SendOp::Send] {
+        let mut longest = 0;
+        for seed in seeds(20) {
+            let link = Link {
+                latency_ns: 50_000,
+                packet_ns: 5_000,
+                stall: 0.02,
+                stall_ns: 40 * MS,
+                ..Link::PERFECT
+            };
+            let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
+            pair.cuts_badly[0] = true;
+            pair.qps.iter_mut().for_each(|qp| qp.attrs.retry_cnt = 100);
+            let mut messages = 0;
+            while fallbacks(&pair)[0] == 0 {
+                move_messages(&mut pair, op, 65_536, 4, 4);
+                messages += 4;
+                assert!(
+                    messages <= 16,
+                    "{op:?}, seed {seed}: {:?}",
+                    pair.hosts[0].counts
+                );
+            }
+            longest = longest.max(messages);
+        }
+        println!("{op:?}: {longest} messages");
+    }
+}
