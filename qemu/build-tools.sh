@@ -3,7 +3,7 @@
 #
 # build-tools.sh: builds tools/ for Debian 13 in the toolchain root, in out/tools/: rxectl with its manual pages (man) and shell
 # completions (completions); librxe_rs with its headers (lib, include) and its examples (examples); also what the tests use: mutate,
-# which makes hostile packets, and rxe_fuzz (ktests/fuzz).
+# which makes hostile packets, rxe_fuzz (ktests/fuzz) and the first librxe_rs (ktests/old_library).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -20,6 +20,7 @@ build -p rxectl -p librxe_rs
 build -p librxe_rs --example exercise
 build -p rxe_proto --features sim --example mutate
 build -p rxe_fuzz
+build -p old_library
 mkdir -p out/tools/lib out/tools/include out/tools/examples
 # A machine may be reading the old one.
 put() {
@@ -33,6 +34,7 @@ put 755 "$CARGO_TARGET_DIR/release/rxe_fuzz" rxe_fuzz
 for file in librxe_rs.so librxe_rs.a; do
 	put 644 "$CARGO_TARGET_DIR/release/$file" "lib/$file"
 done
+put 644 "$CARGO_TARGET_DIR/release/librxe_rs_old.so" lib/librxe_rs_old.so
 put 644 uapi/rxe_rs.h include/rxe_rs.h
 put 644 tools/librxe_rs/include/rxe_rs_verbs.h include/rxe_rs_verbs.h
 put 755 "$CARGO_TARGET_DIR/release/examples/exercise" examples/exercise
