@@ -39,4 +39,5 @@ put 644 uapi/rxe_rs.h include/rxe_rs.h
 put 644 tools/librxe_rs/include/rxe_rs_verbs.h include/rxe_rs_verbs.h
 put 755 "$CARGO_TARGET_DIR/release/examples/exercise" examples/exercise
 put 755 tools/librxe_rs/examples/sliding_window.py examples/sliding_window.py
+put 755 tools/examples/send_fallback.py examples/send_fallback.py
 out/tools/rxectl generate out/tools
