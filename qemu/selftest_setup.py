@@ -195,6 +195,13 @@ class Trees(Shell):
             (tree / part).parent.mkdir(parents=True, exist_ok=True)
             (tree / part).write_text(text)
         self.assertEqual(self.check(), (0, []))
+        # A module would be built, and refuse to load.
+        (tree / "include/config/auto.conf").write_text("CONFIG_RUST=y\nCONFIG_RDMA_RXE=y\n")
+        status, said = self.check()
+        self.assertEqual((status, len(said)), (1, 1), said)
+        self.assertIn("CONFIG_RDMA_RXE=m", said[0])
+        (tree / "include/config/auto.conf").write_text("CONFIG_RUST=y\nCONFIG_RDMA_RXE=m\n")
+        self.assertEqual(self.check(), (0, []))
 
 
 class KvmTrial(Faked):

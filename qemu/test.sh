@@ -95,7 +95,7 @@ kdir() {
 # What needs no machine; the tests in one have the clock against them and go first.
 without_machine() (
 	[ -z "$in_lane" ] || renice -n 10 "$(sh -c 'echo $PPID')" >/dev/null
-	step harness "$here/in-root.sh" python3 -m unittest discover -s qemu -p 'selftest*.py'
+	step harness "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -s qemu -p 'selftest*.py'
 	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
 	if command -v cargo >/dev/null; then
 		step cargo-host host_cargo test --workspace --locked --offline

@@ -138,9 +138,7 @@ struct RxeRs {
 impl kernel::Module for RxeRs {
     fn init(module: &'static ThisModule) -> Result<Self> {
         rxe_kapi::layout::check()?;
-        let alone = Exclusion::new().inspect_err(|_| {
-            pr_err!("rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
-        })?;
+        let alone = Exclusion::new()?;
         let net = net::Registration::new(egress_guard())?;
         let (token, gone) = exit_pair()?;
         let queues = Arc::new(Queues::new()?, GFP_KERNEL)?;

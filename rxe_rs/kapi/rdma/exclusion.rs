@@ -18,7 +18,7 @@ impl Exclusion {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is loaded.
+    /// `EBUSY` if it is loaded, `EOPNOTSUPP` if it is built into this kernel; the log says which.
     pub fn new() -> Result<Self> {
         // SAFETY: Called once per module load, from its initialisation.
         to_result(unsafe { bindings::rxe_exclusion_start() })?;
