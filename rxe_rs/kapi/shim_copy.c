@@ -47,37 +47,22 @@
 /* A failure of the instruction at a label of the assembly goes on at label 9, with `failed` still set. */
 #define RXE_MAY_FAIL(at) _ASM_EXTABLE_TYPE(at, 9b, EX_TYPE_DEFAULT_MCE_SAFE)
 
-static __always_inline bool rxe_copy_1(void *dst, const void *src)
-{
-	u32 failed = 1;
-	u8 one;
-
-	asm volatile("1:	movb (%[src]), %[one]\n"
-		     "2:	movb %[one], (%[dst])\n"
-		     "	xorl %[failed], %[failed]\n"
-		     "9:\n"
-		     RXE_MAY_FAIL(1b) RXE_MAY_FAIL(2b)
-		     : [failed] "+r" (failed), [one] "=&q" (one)
-		     : [dst] "r" (dst), [src] "r" (src)
-		     : "memory", "cc");
-	return !failed;
-}
-
-static __always_inline bool rxe_copy_8(void *dst, const void *src)
-{
-	u32 failed = 1;
-	u64 one;
-
-	asm volatile("1:	movq (%[src]), %[one]\n"
-		     "2:	movq %[one], (%[dst])\n"
-		     "	xorl %[failed], %[failed]\n"
-		     "9:\n"
-		     RXE_MAY_FAIL(1b) RXE_MAY_FAIL(2b)
-		     : [failed] "+r" (failed), [one] "=&r" (one)
-		     : [dst] "r" (dst), [src] "r" (src)
-		     : "memory", "cc");
-	return !failed;
-}
+/* Copies one value of a type that `move` moves; false if it cannot be accessed. */
+#define rxe_copy_one(move, type, dst, src)						\
+({											\
+	u32 failed_ = 1;								\
+	type one_;									\
+											\
+	asm volatile("1:	" move " (%[from]), %[one]\n"				\
+		     "2:	" move " %[one], (%[to])\n"				\
+		     "	xorl %[failed], %[failed]\n"					\
+		     "9:\n"								\
+		     RXE_MAY_FAIL(1b) RXE_MAY_FAIL(2b)					\
+		     : [failed] "+r" (failed_), [one] "=&q" (one_)			\
+		     : [to] "r" (dst), [from] "r" (src)					\
+		     : "memory", "cc");							\
+	!failed_;									\
+})
 
 static __always_inline bool rxe_copy_32(void *dst, const void *src)
 {
@@ -106,7 +91,7 @@ static __always_inline bool rxe_copy_32(void *dst, const void *src)
 static bool rxe_copy_bytes(u8 *dst, const u8 *src, size_t len)
 {
 	for (; len; dst++, src++, len--)
-		if (!rxe_copy_1(dst, src))
+		if (!rxe_copy_one("movb", u8, dst, src))
 			return false;
 	return true;
 }
@@ -128,7 +113,7 @@ static bool rxe_copy_words(u8 *dst, const u8 *src, size_t len)
 		if (!rxe_copy_32(dst, src))
 			return false;
 	for (; len >= 8; dst += 8, src += 8, len -= 8)
-		if (!rxe_copy_8(dst, src))
+		if (!rxe_copy_one("movq", u64, dst, src))
 			return false;
 	return rxe_copy_bytes(dst, src, len);
 }
@@ -174,7 +159,7 @@ bool rxe_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old)
 
 bool rxe_store(u64 *p, u64 value)
 {
-	return rxe_copy_8(p, &value);
+	return rxe_copy_one("movq", u64, p, &value);
 }
 
 #else /* User Mode Linux: nothing takes pages out of its linear map. */
