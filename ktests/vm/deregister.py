@@ -45,62 +45,69 @@ def ends_with(done, refusals):
     assert ok == len(done) or done[ok] in refusals and set(done[ok + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, done
 
 
+def ended_while_used(names, begin, refusal, access=ACCESS):
+    """Ends what 20 messages go to while they do, sooner or later: it gets them before, or not at all.
+
+    `begin` sends them and returns how to put data into the memory, how to look at it, and what is closed in turn.
+    """
+    for turn in range(12):
+        a, b = pair(names, size=MIB, access=access)
+        a.mr.write(pattern(MIB, turn), MIB)
+        put, get, *close = begin(a, b)
+        time.sleep(0.002 * turn)
+        close.pop(0)()
+        # Nobody but this process changes it now.
+        put(bytes(MIB))
+        time.sleep(0.03)
+        assert get() == bytes(MIB), "written after its end"
+        for rest in close:
+            rest()
+        ends_with(statuses(a, 20), {refusal})
+
+
+def memory():
+    """Memory, and its address."""
+    target = mmap.mmap(-1, MIB)
+    return target, ctypes.addressof(ctypes.c_char.from_buffer(target))
+
+
 def written_by_peer(names):
     """What a peer is writing to when it is deregistered is written before, or not at all."""
-    for turn in range(12):
-        a, b = pair(names, size=MIB)
-        target = mmap.mmap(-1, MIB)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(target))
+    def begin(a, b):
+        target, address = memory()
         mr = MR(b.pd, MIB, ACCESS, address=address)
-        a.mr.write(pattern(MIB, turn), MIB)
         for _ in range(20):
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(address, mr.rkey))
-        time.sleep(0.002 * turn)
-        mr.close()
-        # Nobody but this process changes it now.
-        target[:] = bytes(MIB)
-        time.sleep(0.03)
-        assert target[:] == bytes(MIB), "written after it was deregistered"
-        ends_with(statuses(a, 20), {e.IBV_WC_REM_ACCESS_ERR})
+        return lambda data: target.__setitem__(slice(None), data), lambda: target[:], mr.close
+
+    ended_while_used(names, begin, e.IBV_WC_REM_ACCESS_ERR)
 
 
 def received(names):
     """The same for what the process receives to."""
-    for turn in range(12):
-        a, b = pair(names, size=MIB)
-        target = mmap.mmap(-1, MIB)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(target))
+    def begin(a, b):
+        target, address = memory()
         mr = MR(b.pd, MIB, LOCAL, address=address)
-        a.mr.write(pattern(MIB, turn), MIB)
         for _ in range(20):
             b.recv(SGE(address, MIB, mr.lkey))
         for _ in range(20):
             a.post(e.IBV_WR_SEND, a.sge())
-        time.sleep(0.002 * turn)
-        mr.close()
-        target[:] = bytes(MIB)
-        time.sleep(0.03)
-        assert target[:] == bytes(MIB), "received to after it was deregistered"
-        ends_with(statuses(a, 20), {e.IBV_WC_REM_OP_ERR})
+        return lambda data: target.__setitem__(slice(None), data), lambda: target[:], mr.close
+
+    ended_while_used(names, begin, e.IBV_WC_REM_OP_ERR)
 
 
 def through_window(names):
     """The same for a window that is bound when it is deallocated, after which the region can be deregistered at once."""
-    for turn in range(12):
-        a, b = pair(names, size=MIB, access=ACCESS | e.IBV_ACCESS_MW_BIND)
+    def begin(a, b):
         mw = MW(b.pd, e.IBV_MW_TYPE_2)
         key = bind(b, mw, 0, MIB, e.IBV_ACCESS_REMOTE_WRITE)
         b.complete()
-        a.mr.write(pattern(MIB, turn), MIB)
         for _ in range(20):
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(b.mr.buf, key))
-        time.sleep(0.002 * turn)
-        mw.close()
-        b.mr.write(bytes(MIB), MIB)
-        time.sleep(0.03)
-        assert b.mr.read(MIB, 0) == bytes(MIB), "written after the window was deallocated"
-        b.mr.close()
-        ends_with(statuses(a, 20), {e.IBV_WC_REM_ACCESS_ERR})
+        return lambda data: b.mr.write(data, MIB), lambda: b.mr.read(MIB, 0), mw.close, b.mr.close
+
+    ended_while_used(names, begin, e.IBV_WC_REM_ACCESS_ERR, ACCESS | e.IBV_ACCESS_MW_BIND)
 
 
 def process_exit(names):
