@@ -77,6 +77,7 @@ ops! {
     AdviseMr 8 Anyone,
     AddSegment 10 Anyone,
     RemoveSegment 8 Anyone,
+    TieMr 6 Anyone,
     AllocMw 6 Anyone,
     DeallocMw 4 Anyone,
     CreateAh 5 Anyone,

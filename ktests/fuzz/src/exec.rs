@@ -169,6 +169,7 @@ impl Worker {
             Op::AdviseMr => self.advise_mr(a),
             Op::AddSegment => self.add_segment(a),
             Op::RemoveSegment => self.remove_segment(a),
+            Op::TieMr => self.tie_mr(a),
             Op::AllocMw => self.alloc_mw(a),
             Op::DeallocMw => self.destroy(Kind::Mw, a),
             Op::CreateAh => self.create_ah(a),

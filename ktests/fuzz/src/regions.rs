@@ -90,19 +90,24 @@ impl Worker {
         Ok(0)
     }
 
-    /// Registers a DMA buffer made of shared memory, where the kernel has what makes one.
-    pub fn reg_dmabuf(&self, a: &Args) -> Result<i64, i32> {
-        let context = Self::context(a[1]);
+    /// A DMA buffer made of shared memory, where the kernel has what makes one.
+    fn dmabuf(&self, len: u64) -> Result<i64, i32> {
         let mut create = Body::new()
             .u32s(&[self.files.shared() as u32, 1])
-            .u64s(&[0, world::length(a[4]).min(MAX_UDMABUF)])
+            .u64s(&[0, len.min(MAX_UDMABUF)])
             .0;
         // _IOW('u', 0x42, struct udmabuf_create)
-        let fd = sys::ioctl(
+        sys::ioctl(
             self.files.udmabuf,
             (1 << 30) | (24 << 16) | (0x75 << 8) | 0x42,
             &mut create,
-        )?;
+        )
+    }
+
+    /// Registers a DMA buffer.
+    pub fn reg_dmabuf(&self, a: &Args) -> Result<i64, i32> {
+        let context = Self::context(a[1]);
+        let fd = self.dmabuf(world::length(a[4]))?;
         let out = self.answer.address();
         let len = if a[6] == 15 {
             u64::from(a[7])
@@ -216,21 +221,59 @@ impl Worker {
             .map(|_| 0)
     }
 
-    /// Adds memory to a region (`uapi/rxe_rs.h`).
+    /// Adds memory to a region (`uapi/rxe_rs.h`), that of a DMA buffer now and then.
     pub fn add_segment(&self, a: &Args) -> Result<i64, i32> {
         let mr = self.world.get(Kind::Mr, self.near(Kind::Mr, a[0]));
         let addr = world::address(a[1]) & !0xfff;
-        let len = world::length(a[2]);
+        // Segments are of whole pages.
+        let pages = |n: u64| n.wrapping_add(0xfff) & !0xfff;
+        let len = match a[2] % 16 {
+            13 => world::length(a[2]),
+            _ => pages(world::length(a[2])).min(AREA_LEN as u64),
+        };
         let iova = match a[3] % 4 {
-            0 => mr.x[2].wrapping_add(mr.x[3]),
-            1 => mr.x[2].wrapping_sub(len),
-            2 => mr.x[2].wrapping_add(u64::from(a[4] & 0xfff) << 12),
+            0 => pages(mr.x[2].wrapping_add(mr.x[3])),
+            1 => (mr.x[2] & !0xfff).wrapping_sub(len),
+            2 => (mr.x[2] & !0xfff).wrapping_add(u64::from(a[4] & 0xfff) << 12),
             _ => u64::from(a[4]) << 12,
         };
         let key = if a[5] == 15 { a[6] } else { mr.x[1] as u32 };
-        let flags = if a[7] == 15 { a[6] } else { 0 };
-        let request = Body::new().u64s(&[addr, len, iova]).u32s(&[key, flags]).0;
-        self.segments(0x1000, &mr, &request, a[7])
+        let buffer = if a[7] % 4 == 3 { self.dmabuf(len)? } else { 0 };
+        let (addr, flags) = match a[7] {
+            15 => (addr, a[6]),
+            _ if buffer != 0 => (u64::from(a[6] & 7) << 12, 1),
+            _ => (addr, 0),
+        };
+        let mut request = Body::new().u64s(&[addr, len, iova]).u32s(&[key, flags]);
+        // What programs of a release passed that did not know of buffers is shorter.
+        if a[7] != 1 {
+            let fd = if a[7] == 12 { a[6] } else { buffer as u32 };
+            request = request.u32s(&[fd, 0]);
+        }
+        let result = self.segments(0x1000, &mr, &request.0, a[7]);
+        if buffer != 0 {
+            sys::close(buffer as i32);
+        }
+        result
+    }
+
+    /// Ties a region to a queue pair, with which it ends.
+    pub fn tie_mr(&self, a: &Args) -> Result<i64, i32> {
+        let mr = self.world.get(Kind::Mr, self.near(Kind::Mr, a[0]));
+        let key = if a[2] == 15 { a[3] } else { mr.x[1] as u32 };
+        let flags = if a[4] == 15 { a[3] } else { 0 };
+        let request = Body::new().u32s(&[key, flags]).u64s(&[0]).0;
+        let attrs = [
+            (0x1000, 0, u64::from(mr.handle)),
+            (0x1001, request.len() as u16, request.as_ptr() as u64),
+            (
+                0x1003,
+                0,
+                u64::from(self.handle(Kind::Qp, a[1], mr.context)),
+            ),
+        ];
+        self.method(self.fd(mr.context)?, MR_OBJECT, 0x1002, &attrs)
+            .map(|_| 0)
     }
 
     /// Removes memory from a region: a segment or a range.
