@@ -41,6 +41,8 @@ pub(crate) enum Traffic {
     RxBytes,
     /// Packets the network refused to send.
     TxErrors,
+    /// Of these, packets longer than the path takes, with what IPsec adds to them.
+    TxTooLong,
     /// How often the network device went down.
     LinkDowned,
     /// Datagrams to the RoCE port that processes of the namespace were not allowed to send. Counted
@@ -49,12 +51,13 @@ pub(crate) enum Traffic {
 }
 
 impl Traffic {
-    const NAMES: [&'static str; 7] = [
+    const NAMES: [&'static str; 8] = [
         "sent_pkts",
         "sent_bytes",
         "rcvd_pkts",
         "rcvd_bytes",
         "send_err",
+        "tx_too_long",
         "link_downed",
         "egress_guard_drops",
     ];
@@ -66,8 +69,9 @@ impl Traffic {
             Self::RxPackets => 2,
             Self::RxBytes => 3,
             Self::TxErrors => 4,
-            Self::LinkDowned => 5,
-            Self::Refused => 6,
+            Self::TxTooLong => 5,
+            Self::LinkDowned => 6,
+            Self::Refused => 7,
         }
     }
 }
@@ -198,6 +202,7 @@ impl Counters {
         self.traffic(Traffic::TxPackets, wide(outcome.packets));
         self.traffic(Traffic::TxBytes, wide(outcome.bytes));
         self.traffic(Traffic::TxErrors, wide(outcome.dropped));
+        self.traffic(Traffic::TxTooLong, wide(outcome.too_long));
     }
 
     /// Counts packets of `bytes` in all that were admitted.

@@ -13,9 +13,12 @@ use kernel::{
         Relaxed, //
     },
 };
-use rxe_kapi::rdma::{
-    attr::PortAttr,
-    event::PortEvent, //
+use rxe_kapi::{
+    net::flow::ROCE_UDP_PORT,
+    rdma::{
+        attr::PortAttr,
+        event::PortEvent, //
+    },
 };
 use rxe_proto::{
     drop::violations,
@@ -130,8 +133,18 @@ impl DeviceCtx {
     }
 
     /// The largest path MTU the network device carries.
-    pub(crate) fn active_mtu(&self) -> Mtu {
+    pub(crate) fn link_mtu(&self) -> Mtu {
         Mtu::largest_fitting(self.netdev.mtu()).unwrap_or(Mtu::Mtu256)
+    }
+
+    /// The largest path MTU to any peer: what the network device carries, less what the IPsec policies
+    /// that are in force now may add. Process context.
+    pub(crate) fn active_mtu(&self) -> Mtu {
+        let room = self
+            .netdev
+            .ipsec_room(ROCE_UDP_PORT, Mtu::IPSEC_RESERVE, Mtu::TUNNEL_RESERVE);
+        let left = self.netdev.mtu().saturating_sub(room);
+        Mtu::largest_fitting(left).unwrap_or(Mtu::Mtu256)
     }
 
     /// What to tell consumers if the port went up or down since they were told last.

@@ -279,7 +279,7 @@ impl<'g> Stop<'g> {
         let own = core.engine.attrs.mtu.bytes();
         // The port may carry more by now than when a datagram queue pair was made ready.
         let mtu = match transport {
-            Transport::Ud => own.max(dev.active_mtu().bytes()),
+            Transport::Ud => own.max(dev.link_mtu().bytes()),
             _ => own,
         };
         let facts = QpFacts {

@@ -43,7 +43,7 @@ class End:
         self.mr = MR(self.pd, size, access)
         self.size = size
 
-    def connect(self, other, psn, other_psn, retries=6, timeout=16, rnr_retries=6):
+    def connect(self, other, psn, other_psn, retries=6, timeout=16, rnr_retries=6, mtu=e.IBV_MTU_1024):
         gid = other.ctx.query_gid(1, other.gid_index)
         route = GlobalRoute(dgid=gid, sgid_index=self.gid_index, hop_limit=64)
         attr = QPAttr(port_num=1)
@@ -51,7 +51,7 @@ class End:
         self.qp.to_init(attr)
         attr = QPAttr(port_num=1)
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
-        attr.path_mtu = e.IBV_MTU_1024
+        attr.path_mtu = mtu
         attr.dest_qp_num = other.qp.qp_num
         attr.rq_psn = other_psn
         attr.min_rnr_timer = 12
@@ -106,7 +106,7 @@ def pattern(length, seed=1):
 
 
 def pair(names, **options):
-    retry = {k: options.pop(k) for k in ("retries", "timeout", "rnr_retries") if k in options}
+    retry = {k: options.pop(k) for k in ("retries", "timeout", "rnr_retries", "mtu") if k in options}
     b_options = {k[2:]: options.pop(k) for k in list(options) if k.startswith("b_")}
     a = End(names[0], int(names[1]), **options)
     b = End(names[2], int(names[3]), **{**options, **b_options})

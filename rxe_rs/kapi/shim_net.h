@@ -142,7 +142,12 @@ struct rxe_flow *rxe_flow_new(struct net_device *dev,
 			      const struct rxe_flow_spec *spec);
 void rxe_flow_free(struct rxe_flow *flow);
 struct dst_entry *rxe_flow_route(struct rxe_flow *flow);
-u32 rxe_flow_mtu(struct rxe_flow *flow);
+const struct net_device *rxe_flow_dev(const struct rxe_flow *flow);
+
+/* IPsec (shim_xfrm.c). */
+u32 rxe_dev_ipsec_room(const struct net_device *dev, u16 port,
+		       u32 per_transform, u32 per_tunnel);
+u32 rxe_flow_ipsec_mtu(struct rxe_flow *flow);
 
 /* Sending. `max_len` and `max_segs` bound a run of datagrams in one buffer. */
 struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u8 tclass, u32 room,
@@ -157,6 +162,7 @@ void rxe_tx_link(struct sk_buff *last, struct sk_buff *skb);
 struct rxe_tx_result {
 	u32 sent;			/* datagrams the stack took */
 	u32 dropped;			/* datagrams it did not take */
+	u32 too_long;			/* of these: longer than the path takes */
 	bool congested;
 };
 

@@ -141,17 +141,9 @@ struct dst_entry *rxe_flow_route(struct rxe_flow *flow)
 	return dst;
 }
 
-/* 0 without a route. */
-u32 rxe_flow_mtu(struct rxe_flow *flow)
+const struct net_device *rxe_flow_dev(const struct rxe_flow *flow)
 {
-	struct dst_entry *dst = rxe_flow_route(flow);
-	u32 mtu;
-
-	if (IS_ERR(dst))
-		return 0;
-	mtu = dst_mtu(dst);
-	dst_release(dst);
-	return mtu;
+	return flow->dev;
 }
 
 /*
@@ -346,13 +338,34 @@ void rxe_tx_link(struct sk_buff *last, struct sk_buff *skb)
 	last->next = skb;
 }
 
+/*
+ * What the stack would lose and say nothing. A policy whose keys are not there yet leads to a route that
+ * discards. What ESP makes too long for the device is dropped behind it, perhaps later, on another
+ * processor: "do not fragment" is set.
+ */
+static int rxe_tx_hopeless(const struct sk_buff *skb, const struct dst_entry *dst)
+{
+	if (READ_ONCE(dst->output) == dst_discard_out)
+		return -EHOSTUNREACH;
+	if (dst_xfrm(dst) && skb->len > dst_mtu(dst))
+		return -EMSGSIZE;
+	return 0;
+}
+
 static int rxe_tx_one(struct sk_buff *skb)
 {
+	const struct dst_entry *dst = skb_dst(skb);
 	struct net *net;
+	int err;
 
 	/* A frame of rxe_frame_new(). */
-	if (!skb_dst(skb))
+	if (!dst)
 		return dev_queue_xmit(skb);
+	err = rxe_tx_hopeless(skb, dst);
+	if (unlikely(err)) {
+		kfree_skb(skb);
+		return err;
+	}
 	net = dev_net_rcu(skb_dst_dev_rcu(skb));
 	if (skb->protocol == htons(ETH_P_IP))
 		return ip_local_out(net, NULL, skb);
@@ -409,6 +422,8 @@ void rxe_tx_send(struct sk_buff *list, struct sock *owner,
 			result->dropped += segs;
 		else
 			result->sent += segs;
+		if (unlikely(err == -EMSGSIZE))
+			result->too_long += segs;
 	}
 	rcu_read_unlock();
 	local_bh_enable();

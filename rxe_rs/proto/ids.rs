@@ -298,6 +298,17 @@ impl Mtu {
     /// peer driver reserves the same, so both ends arrive at the same path MTU.
     pub const HEADER_RESERVE: u32 = 80;
 
+    /// Bytes kept free besides for each transformation that an IPsec policy asks for. The most that
+    /// ESP in transport mode takes (RFC 4303): header 8, initialization vector 16, padding and trailer
+    /// 17, integrity check value 32; in UDP 8 more (RFC 3948).
+    pub const IPSEC_RESERVE: u32 = 84;
+
+    /// Bytes kept free besides for the outer header of a tunnel.
+    pub const TUNNEL_RESERVE: u32 = 40;
+
+    /// Most bytes of a packet besides IP header, UDP header and payload: BTH, RETH, ImmDt and ICRC.
+    const LONGEST_HEADERS: u32 = 12 + 16 + 4 + 4;
+
     const ALL_DESCENDING: [Self; 5] = [
         Self::Mtu4096,
         Self::Mtu2048,
@@ -366,6 +377,13 @@ impl Mtu {
         Self::ALL_DESCENDING
             .into_iter()
             .find(|mtu| mtu.bytes() <= room)
+    }
+
+    /// True if every packet of this path MTU is an IP packet of at most `longest` bytes, with IP and UDP
+    /// headers of `headers` bytes.
+    pub const fn fits(self, longest: u32, headers: u32) -> bool {
+        let around = headers.saturating_add(Self::LONGEST_HEADERS);
+        self.bytes().saturating_add(around) <= longest
     }
 }
 

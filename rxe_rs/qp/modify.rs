@@ -61,7 +61,7 @@ impl QpCtx {
     /// Refuses values that the device does not support.
     fn validate(&self, dev: &DeviceCtx, change: &QpChange<'_>) -> Result {
         let within = |value: Option<u8>, max: u8| value.is_none_or(|v| v <= max);
-        let limit = dev.active_mtu().bytes();
+        let limit = dev.link_mtu().bytes();
         let rules = [
             (
                 within(change.max_rd_atomic(), MAX_RD_ATOMIC),
@@ -109,6 +109,13 @@ impl QpCtx {
         dev.flow_for(av, sport, true)
     }
 
+    /// False if packets of path MTU `mtu` do not fit the path with what IPsec adds to them now.
+    fn ipsec_leaves_room(flow: &Flow, mtu: Mtu) -> bool {
+        let headers = u32::try_from(flow.headers_len()).unwrap_or(u32::MAX);
+        flow.ipsec_mtu()
+            .is_none_or(|longest| mtu.fits(longest, headers))
+    }
+
     pub(super) fn change(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
         if matches!(change.state()?, Some(QpState::Err | QpState::Reset)) {
             self.settle();
@@ -147,6 +154,13 @@ impl QpCtx {
             None if next == QpState::Init && !self.service.is_connected() => Some(dev.active_mtu()),
             None => None,
         };
+        if let Some(flow) = &flow {
+            let mtu = mtu.unwrap_or_else(|| self.core.lock().engine.attrs.mtu);
+            if !Self::ipsec_leaves_room(flow, mtu) {
+                let reason = c"path_mtu above what IPsec leaves room for on this path";
+                return Err(dev.handle.refuse(reason));
+            }
+        }
         let old_flow;
         let mut ties = None;
         {

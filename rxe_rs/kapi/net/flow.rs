@@ -166,11 +166,13 @@ impl Flow {
         }
     }
 
-    /// Largest IP packet that gets to the peer in one piece, in bytes, as far as the kernel
-    /// knows; `None` without a route.
-    pub fn path_mtu(&self) -> Option<u32> {
+    /// Largest IP packet that IPsec leaves room for on the path, in bytes; `None` if nothing
+    /// protects the packets of the flow, without a route, and as long as there are no keys.
+    ///
+    /// Any context that may take locks with bottom halves off.
+    pub fn ipsec_mtu(&self) -> Option<u32> {
         // SAFETY: The flow is alive.
-        Some(unsafe { bindings::rxe_flow_mtu(self.raw.as_ptr()) }).filter(|&mtu| mtu != 0)
+        Some(unsafe { bindings::rxe_flow_ipsec_mtu(self.raw.as_ptr()) }).filter(|&mtu| mtu != 0)
     }
 
     /// IPv4 identification of the next packet.

@@ -66,6 +66,14 @@ impl NetDev {
         unsafe { bindings::rxe_dev_mtu(self.as_ptr()) }
     }
 
+    /// The most that IPsec policies of the namespace may add to a datagram that leaves by the device
+    /// for UDP port `port`, in bytes, at `per_transform` for each transformation that a policy asks for and
+    /// `per_tunnel` more if that is a tunnel. 0 without policies. Process context.
+    pub fn ipsec_room(&self, port: u16, per_transform: u32, per_tunnel: u32) -> u32 {
+        // SAFETY: As in `net`.
+        unsafe { bindings::rxe_dev_ipsec_room(self.as_ptr(), port, per_transform, per_tunnel) }
+    }
+
     /// Index in its namespace.
     pub fn ifindex(&self) -> u32 {
         // SAFETY: As in `net`.

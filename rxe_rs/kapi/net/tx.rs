@@ -71,6 +71,8 @@ pub struct TxOutcome {
     pub bytes: usize,
     /// Packets the stack dropped: full queue, firewall, no neighbour.
     pub dropped: usize,
+    /// Of these, packets longer than the path takes.
+    pub too_long: usize,
     /// A queue on the way is full or about to be: send less for a while.
     pub congested: bool,
 }
@@ -377,6 +379,7 @@ impl<'a> TxBatch<'a> {
             unsafe { bindings::rxe_tx_send(first.as_ptr(), owner.0.as_ptr(), &mut raw) };
             outcome.packets = raw.sent as usize;
             outcome.dropped = raw.dropped as usize;
+            outcome.too_long = raw.too_long as usize;
             outcome.congested = raw.congested;
         }
         outcome

@@ -87,3 +87,15 @@ fn mtu_fits_below_the_reserve() {
     assert_eq!(Mtu::largest_fitting(65536), Some(Mtu::Mtu4096));
     assert_eq!(Mtu::largest_fitting(u32::MAX), Some(Mtu::Mtu4096));
 }
+
+/// Over IPv4 (28 bytes of headers) and IPv6 (48); a WRITE with immediate data of one packet is the longest there is.
+#[test]
+fn packets_that_fit_a_path() {
+    assert!(Mtu::Mtu4096.fits(4096 + 28 + 36, 28));
+    assert!(!Mtu::Mtu4096.fits(4096 + 28 + 35, 28));
+    assert!(!Mtu::Mtu4096.fits(4096 + 28 + 36, 48));
+    assert!(Mtu::Mtu4096.fits(4096 + 48 + 36, 48));
+    assert!(Mtu::Mtu256.fits(u32::MAX, 48));
+    assert!(!Mtu::Mtu256.fits(u32::MAX - 1, u32::MAX));
+    assert!(!Mtu::Mtu256.fits(0, 48));
+}

@@ -44,12 +44,13 @@ impl Group {
 
     /// Packets, bytes and messages; what happened to the protocol, or to the link.
     fn of(name: &str) -> Self {
-        const TRAFFIC: [&str; 7] = [
+        const TRAFFIC: [&str; 8] = [
             "sent_pkts",
             "sent_bytes",
             "rcvd_pkts",
             "rcvd_bytes",
             "send_err",
+            TOO_LONG,
             "rdma_sends",
             "rdma_recvs",
         ];
@@ -67,6 +68,9 @@ impl Group {
 
 /// Datagrams to the RoCE port that processes of the device's namespace were not allowed to send.
 pub const GUARD: &str = "egress_guard_drops";
+
+/// Packets that were not sent because the path takes none so long.
+pub const TOO_LONG: &str = "tx_too_long";
 
 /// What a reason of dropped packets usually means.
 fn advice(name: &str) -> &'static str {
@@ -98,7 +102,12 @@ fn advice(name: &str) -> &'static str {
             "memory on demand came too late: let programs prefetch or touch it before"
         }
         GUARD => "a local process without CAP_NET_RAW sends to UDP port 4791: dmesg says which",
-        "send_err" => "the network device or a route refused packets",
+        "send_err" => {
+            "the network device or a route refused packets, or an IPsec policy waits for its keys"
+        }
+        TOO_LONG => {
+            "longer than the path takes with what IPsec adds: rxectl doctor says what to do"
+        }
         _ => "",
     }
 }

@@ -239,6 +239,38 @@ fn doctor_tells_of_unprotected_packets() {
     assert!(counters.contains("rxectl doctor says"), "{counters}");
 }
 
+/// IPsec takes room: a smaller active MTU is as it should be, and packets that are too long have a remedy.
+#[test]
+fn doctor_knows_what_ipsec_takes() {
+    let machine = Machine::healthy("room");
+    machine.put("/sys/class/net/eth0/mtu", "4200\n");
+    assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
+    machine.program(
+        "ibv_devinfo",
+        "printf '\\t\\t\\tactive_mtu:\\t\\t2048 (4)\\n'",
+    );
+    let text = machine.good(&["doctor"]);
+    assert!(
+        text.contains("note  rxe0: active MTU 2048, where eth0"),
+        "{text}"
+    );
+    assert!(text.contains("link set eth0 mtu 4260 or more"), "{text}");
+    machine.put(
+        "/sys/class/infiniband/rxe0/ports/1/hw_counters/tx_too_long",
+        "5\n",
+    );
+    let text = machine.good(&["doctor"]);
+    assert!(
+        text.contains("note  rxe0: 5 packets were not sent"),
+        "{text}"
+    );
+    machine.program(
+        "ibv_devinfo",
+        "printf '\\t\\t\\tactive_mtu:\\t\\t1024 (3)\\n'",
+    );
+    assert_eq!(machine.wrong(&[]).len(), 1);
+}
+
 #[test]
 fn doctor_reads_a_module_file() {
     let machine = Machine::healthy("module");

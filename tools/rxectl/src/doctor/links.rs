@@ -2,7 +2,7 @@
 //! What may be wrong with a link: its driver, its port, its MTU, its addresses.
 
 use super::{attack, Report};
-use crate::counters::GUARD;
+use crate::counters::{GUARD, TOO_LONG};
 use crate::device::{Device, Driver};
 use crate::host::Host;
 use crate::status::{self, Status};
@@ -25,12 +25,33 @@ fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
     let raise = format!(
         "ip{scope} link set {name} mtu {best} or more, on both sides and on what is between them"
     );
+    // What is left by policies for ESP, and for ESP in a tunnel.
+    let left = [0, Mtu::TUNNEL_RESERVE].map(|tunnel| {
+        let room = Mtu::IPSEC_RESERVE.saturating_add(tunnel);
+        let left = Mtu::largest_fitting(mtu.saturating_sub(room));
+        (room, left.map(Mtu::bytes))
+    });
     match (fitting, status.active_mtu) {
         (None, _) => report.wrong(
             about,
             format!("the MTU of {name}, {mtu}, carries not even the smallest packets"),
             raise,
         ),
+        (Some(fits), Some(active)) if active < fits.bytes() && left.iter().any(|(_, l)| *l == Some(active)) => {
+            let room = left.iter().find(|(_, l)| *l == Some(active)).map_or(0, |(room, _)| *room);
+            report.note(
+                about,
+                format!(
+                    "active MTU {active}, where {name} with MTU {mtu} carries {} without IPsec: policies protect \
+                     RoCE packets (ip{scope} xfrm policy), and RDMA CM, which does not know, cannot connect",
+                    fits.bytes()
+                ),
+                format!(
+                    "ip{scope} link set {name} mtu {} or more, on both sides and on what is between them",
+                    fits.bytes().saturating_add(Mtu::HEADER_RESERVE).saturating_add(room)
+                ),
+            );
+        }
         (Some(fits), Some(active)) if active != fits.bytes() => report.wrong(
             about,
             format!("active MTU {active}, but {name} with MTU {mtu} carries {}", fits.bytes()),
@@ -139,6 +160,21 @@ fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Repo
     );
 }
 
+/// Whether packets were longer than their path takes.
+fn too_long(host: &Host, device: &Device, report: &mut Report) {
+    if let Some(count) = device.counter(host, TOO_LONG).filter(|count| *count > 0) {
+        report.note(
+            &device.name,
+            format!(
+                "{count} packets were not sent because their path takes none so long: connections with \
+                 this path MTU were made before IPsec policies or keys that leave less room"
+            ),
+            "let programs connect again with the active MTU, or raise the MTU of the network device: \
+             84 bytes more are room for ESP, 124 in a tunnel",
+        );
+    }
+}
+
 /// Looks at every software RoCE device.
 pub(super) fn examine(host: &Host, report: &mut Report) {
     let devices = Device::all(host);
@@ -164,6 +200,7 @@ pub(super) fn examine(host: &Host, report: &mut Report) {
         link(&status, report);
         guard(host, device, report);
         segmentation(host, &status, device, report);
+        too_long(host, device, report);
     }
     attack::examine(host, &devices, report);
 }

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Queue pairs over paths that IPsec protects: what fits, what becomes too long, what waits for its keys.
+
+ipsec.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+
+Who calls says in between what IPsec does: a case prints `ready` and goes on when a line comes in.
+"""
+import errno
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import pyverbs.enums as e
+from srq import refused
+from status import pair, pattern
+
+
+def call():
+    print("ready", flush=True)
+    assert sys.stdin.readline(), "the caller has gone"
+
+
+def works(a, b):
+    """Messages of one packet, the longest there is, and of several, in both directions."""
+    size = 3 * 4096
+    for one, other in ((a, b), (b, a)):
+        for seed, length in enumerate((2048, 4096, size)):
+            data = pattern(length, seed)
+            one.mr.write(data, length)
+            other.recv(other.sge(size, size))
+            one.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, one.sge(length), remote=(other.mr.buf, other.mr.rkey), imm=seed)
+            one.complete()
+            other.complete()
+            assert other.mr.read(length, 0) == data, f"wrong data in a WRITE of {length} bytes"
+
+
+def fits_4096(names):
+    works(*pair(names, mtu=e.IBV_MTU_4096))
+
+
+def fits_2048(names):
+    refused(errno.EINVAL, pair, names, mtu=e.IBV_MTU_4096)
+    works(*pair(names, mtu=e.IBV_MTU_2048))
+
+
+def too_long(names):
+    """The connection was made before: it ends with an error, and what fits still gets through meanwhile."""
+    a, b = pair(names, mtu=e.IBV_MTU_4096, retries=2, timeout=15)
+    works(a, b)
+    call()
+    b.recv(b.sge())
+    a.post(e.IBV_WR_SEND, a.sge(100))
+    a.complete()
+    b.complete()
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(4096), remote=(b.mr.buf, b.mr.rkey))
+    a.complete(e.IBV_WC_RETRY_EXC_ERR)
+
+
+def late_keys(names):
+    """Nothing gets out without keys; nothing is lost when they come in time."""
+    a, b = pair(names, retries=7, timeout=19)
+    works(a, b)
+    call()
+    data = pattern(9000, 5)
+    a.mr.write(data, len(data))
+    b.recv(b.sge())
+    a.post(e.IBV_WR_SEND, a.sge(len(data)))
+    call()
+    a.complete(seconds=60)
+    b.complete(seconds=60)
+    assert b.mr.read(len(data), 0) == data, "wrong data"
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[5]](sys.argv[1:5])
