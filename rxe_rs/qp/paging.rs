@@ -396,6 +396,9 @@ impl QpCtx {
                 return;
             }
             core.paging.working = false;
+            // All that waits is tried again now. What was missed while the memory was being got, the
+            // same memory perhaps, would be got once more otherwise, whether it is missed or not.
+            core.paging.wanted = None;
             core.paging.denied = core.paging.answer.take();
             self.replay(&rcu, &mut core);
             self.release(&rcu, core, Origin::Event);
