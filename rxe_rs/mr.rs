@@ -21,9 +21,13 @@ pub(crate) use map::Map;
 pub(crate) use ties::Ties;
 
 use self::map::Place;
-use crate::mw::{
-    Bound,
-    WindowCtx, //
+use crate::{
+    counters::Counters,
+    device::DeviceCtx,
+    mw::{
+        Bound,
+        WindowCtx, //
+    },
 };
 use core::cell::Cell;
 use kernel::{
@@ -59,6 +63,7 @@ use rxe_proto::{
     },
     engine::ports::{
         AtomicOp,
+        Count,
         LocalFault,
         RemoteFault, //
     },
@@ -197,6 +202,7 @@ impl Found<'_> {
 /// whether somebody does.
 pub(crate) struct MrAccess<'g> {
     mrs: &'g Mrs,
+    counters: &'g Counters,
     guard: &'g rcu::Guard,
     pd: u32,
     qpn: u32,
@@ -229,17 +235,18 @@ pub(crate) fn remote_fault(error: AccessError) -> RemoteFault {
 }
 
 impl<'g> MrAccess<'g> {
-    /// Accesses of queue pair `qpn` in protection domain `pd`; `hint` is what an earlier one ended
-    /// with. Bottom halves are off whenever one is made.
+    /// Accesses to memory of `dev` of queue pair `qpn` in protection domain `pd`; `hint` is what an
+    /// earlier one ended with. Bottom halves are off whenever one is made.
     #[inline]
     pub(crate) fn new(
-        mrs: &'g Mrs,
+        dev: &'g DeviceCtx,
         guard: &'g rcu::Guard,
         (pd, qpn): (u32, u32),
         hint: usize,
     ) -> Self {
         Self {
-            mrs,
+            mrs: &dev.mrs,
+            counters: &dev.counters,
             guard,
             pd,
             qpn,
@@ -332,7 +339,10 @@ impl<'g> MrAccess<'g> {
         match result {
             Ok(result) => Ok(result),
             Err(AccessFailure::OutOfBounds) => Err(AccessError::OutOfBounds),
-            Err(AccessFailure::Unreadable) => Err(AccessError::Unreadable),
+            Err(AccessFailure::Unreadable) => {
+                self.counters.count(Count::UnreadableMemory);
+                Err(AccessError::Unreadable)
+            }
             Err(AccessFailure::NotPresent) => Err(self.miss(Missing {
                 pd,
                 key,

@@ -241,7 +241,7 @@ impl TimerTarget for QpCtx {
 impl QpCtx {
     /// What the QP may access, for as long as `guard` lives.
     pub(crate) fn memory<'g>(&'g self, guard: &'g rcu::Guard, core: &QpCore) -> MrAccess<'g> {
-        MrAccess::new(&self.dev.mrs, guard, (self.pd, self.qpn), core.extent)
+        MrAccess::new(&self.dev, guard, (self.pd, self.qpn), core.extent)
     }
 
     /// Where to count what this QP does.

@@ -28,6 +28,7 @@ import segments
 import uverbs
 from keys import PAGE
 from keys_rereg import TRANS, rereg
+from mcast import counter
 from odp import DEMAND, FIXED, RW, SHARED, Area, libc, ok
 from odp_regions import FLUSH, PREFETCH, PREFETCH_WRITE, advise
 from status import ACCESS, pair, pattern
@@ -70,6 +71,11 @@ def kmemory(request, addr):
             absent("this kernel cannot")
         raise OSError(number, os.strerror(number))
     return device
+
+
+def unreadable(names):
+    """Accesses so far that found memory which cannot be read, of each device."""
+    return [counter(name, "unreadable_memory") for name in (names[0], names[2])]
 
 
 class Bystander:
@@ -357,8 +363,14 @@ def hidden_pinned(names):
             hidden.append(kmemory(HIDE, addr))
         return mr
 
+    before = unreadable(names)
     accesses(names, area.addr, make)
+    # Five requests of each device's memory; one that tries again counts again. What others do is not counted.
+    counted = unreadable(names)
+    found = [now - then for now, then in zip(counted, before)]
+    assert all(5 <= n <= 10 for n in found), f"unreadable_memory grew by {found}"
     others.well()
+    assert unreadable(names) == counted
     # Its neighbours can be used, up to its edges.
     hidden.pop().close()
     a, b = pair(names)

@@ -166,11 +166,14 @@ pub enum Count {
     ForeignDuplicate,
     /// Nothing but the first packets of trains arrived: packets are sent one by one for a while.
     TrainsEnded,
+    /// An access found memory of a region that cannot be read or written: it is damaged, or has been
+    /// taken out of the kernel's linear map. Counted by who owns the memory, not by the engine.
+    UnreadableMemory,
 }
 
 impl Count {
     /// Number of counters.
-    pub const COUNT: usize = 30;
+    pub const COUNT: usize = 31;
 
     /// All of them, in index order.
     pub const ALL: [Count; Self::COUNT] = [
@@ -204,6 +207,7 @@ impl Count {
         Count::ForeignDuplicate,
         Count::NoticeIgnored,
         Count::TrainsEnded,
+        Count::UnreadableMemory,
     ];
 
     /// Position in an array of counters.
@@ -240,6 +244,7 @@ impl Count {
             Count::ForeignDuplicate => 27,
             Count::NoticeIgnored => 28,
             Count::TrainsEnded => 29,
+            Count::UnreadableMemory => 30,
         }
     }
 
@@ -276,6 +281,7 @@ impl Count {
             Count::ForeignDuplicate => "foreign_duplicate",
             Count::NoticeIgnored => "rp_cnp_ignored",
             Count::TrainsEnded => "tx_segmentation_fallback",
+            Count::UnreadableMemory => "unreadable_memory",
         }
     }
 }

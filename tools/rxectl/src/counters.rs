@@ -98,6 +98,9 @@ fn advice(name: &str) -> &'static str {
         "tx_segmentation_fallback" => {
             "of segmented buffers only the first packets arrived: ethtool -K NETDEV tx-udp-segmentation off"
         }
+        "unreadable_memory" => {
+            "damaged memory: dmesg says which page; or memory that no kernel code may read"
+        }
         "page_wait_dropped" => {
             "memory on demand came too late: let programs prefetch or touch it before"
         }
