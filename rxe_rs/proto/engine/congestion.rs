@@ -89,9 +89,10 @@ pub(super) struct Trust {
     last_sent: Option<u64>,
     /// Begin of the current interval of [`MEMORY_NS`].
     since: u64,
-    /// Packets sent and notifications received in the current interval and the one before.
-    packets: [u32; 2],
+    /// Notifications received in the current interval and the one before, and the packets that they can be
+    /// about: those sent in these two and the one before them.
     notices: [u32; 2],
+    packets: [u32; 3],
     distrust_until: u64,
 }
 
@@ -100,8 +101,8 @@ impl Trust {
         Self {
             last_sent: None,
             since: 0,
-            packets: [0; 2],
             notices: [0; 2],
+            packets: [0; 3],
             distrust_until: 0,
         }
     }
@@ -112,9 +113,11 @@ impl Trust {
             return;
         }
         let recent = elapsed < MEMORY_NS.saturating_mul(2);
-        let keep = |[now, _]: [u32; 2]| [0, if recent { now } else { 0 }];
-        self.packets = keep(self.packets);
-        self.notices = keep(self.notices);
+        let ([packets, before, _], [notices, _]) = (self.packets, self.notices);
+        (self.packets, self.notices) = match recent {
+            true => ([0, packets, before], [0, notices]),
+            false => ([0; 3], [0; 2]),
+        };
         self.since = now;
     }
 
@@ -123,7 +126,7 @@ impl Trust {
     pub(super) fn on_sent(&mut self, now: u64, packets: u32) {
         self.turn(now);
         self.last_sent = Some(now);
-        let [count, _] = &mut self.packets;
+        let [count, ..] = &mut self.packets;
         *count = count.saturating_add(packets);
     }
 
@@ -133,8 +136,8 @@ impl Trust {
         let [count, before] = &mut self.notices;
         *count = count.saturating_add(1);
         let notices = count.saturating_add(*before);
-        let [count, before] = self.packets;
-        let packets = count.saturating_add(before);
+        let [count, before, earlier] = self.packets;
+        let packets = count.saturating_add(before).saturating_add(earlier);
         let lately = self
             .last_sent
             .is_some_and(|at| now.saturating_sub(at) <= MEMORY_NS);
@@ -302,11 +305,11 @@ mod tests {
         }
         let mut believed = 0;
         while trust.believes(now) {
-            now += NOTIFY_NS;
+            now += NOTIFY_NS / 8;
             believed += 1;
         }
-        // What was sent in the last two intervals at most.
-        assert!(believed <= 2 * MEMORY_NS / NOTIFY_NS, "{believed}");
+        // What was sent in the last three intervals at most.
+        assert!(believed <= 3 * MEMORY_NS / NOTIFY_NS, "{believed}");
         let end = now + DISTRUST_NS;
         while now < end {
             assert!(trust.is_off(now) && !trust.believes(now));
@@ -314,6 +317,24 @@ mod tests {
             now += NOTIFY_NS;
         }
         assert!(trust.believes(now + MEMORY_NS / 2));
+    }
+
+    /// Packets wait in the network, and each may cause a notification when it leaves: those for what was sent in
+    /// a burst come when little is sent any more.
+    #[test]
+    fn notices_about_packets_that_waited() {
+        for offset in (0..MEMORY_NS).step_by(7 * MS as usize) {
+            let mut trust = Trust::new();
+            trust.on_sent(offset, 4000);
+            let delay = MEMORY_NS - MS;
+            for count in 0..4000 {
+                let now = offset + 10 * MS + count * (delay - 10 * MS) / 4000;
+                if count % 100 == 0 {
+                    trust.on_sent(now, 1);
+                }
+                assert!(trust.believes(now), "{count} of {offset}");
+            }
+        }
     }
 
     #[test]
