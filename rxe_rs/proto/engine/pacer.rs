@@ -5,11 +5,15 @@
 //! more of them have come lately; without any the rate goes halfway back to where it was at a time,
 //! then beyond. What DCQCN states in absolute numbers, made for adapters of 40 Gbit/s and round trips
 //! of microseconds, is relative here, so that the same constants serve links of 50 Mbit/s and of
-//! 10 Gbit/s. Cuts and steps follow the round trip as it is with the queue. What is added in a step
+//! 10 Gbit/s. Cuts follow the round trip without a queue, for what is too much has to leave the queue soon, however
+//! long that has become; but no step is taken before the peer has acknowledged what was sent before the step or the
+//! notification ahead of it: behind a long queue no news is not good news. What is added in a step
 //! grows with the root of the rate: more slowly than what is cut, which makes shares equal in the long
 //! run (binomial control, Bansal and Balakrishnan, INFOCOM 2001), and is neither too much for a slow
 //! link nor too little for a fast one. Never less is left than two packets a round trip, so nobody
 //! who makes up notifications can get below that.
+
+use crate::ids::Psn;
 
 /// Full scale of [`Limit::alpha`].
 const ALPHA_ONE: u64 = 1024;
@@ -86,6 +90,10 @@ pub(super) struct PathFacts {
     pub(super) round_trip: Option<u64>,
     /// Longest payload of a packet.
     pub(super) mtu: u32,
+    /// PSN of the packet that is sent next, and of the oldest that is not acknowledged; the same for services without
+    /// acknowledgements.
+    pub(super) next: Psn,
+    pub(super) oldest: Psn,
 }
 
 /// Measures bytes per millisecond.
@@ -153,6 +161,9 @@ struct Limit {
     sent_since_cut: bool,
     step_at: u64,
     steps: u32,
+    /// The next step waits until all packets before this one are acknowledged, and has waited for that.
+    heard: Psn,
+    waited: bool,
     /// Bytes that may be sent; below zero after a packet that was longer.
     tokens: i64,
     refilled: u64,
@@ -197,6 +208,8 @@ impl Limit {
             sent_since_cut: true,
             step_at: now,
             steps: 0,
+            heard: path.next,
+            waited: false,
             tokens: 0,
             refilled: now,
         };
@@ -249,12 +262,23 @@ impl Limit {
         // Nothing is added as long as they come.
         self.step_at = now;
         self.steps = 0;
+        self.heard = path.next;
     }
 
     /// Catches up with the steps of the recovery; false when it is over.
     fn recover(&mut self, now: u64, path: PathFacts) -> bool {
         if now.saturating_sub(self.step_at) >= self.period {
+            if path.oldest.is_before(self.heard) {
+                self.waited = true;
+                return true;
+            }
             self.measure(path);
+            if core::mem::take(&mut self.waited) {
+                // As many steps as a round trip without a queue has room for.
+                let room = path.least_round_trip.unwrap_or(0).max(self.period);
+                self.step_at = self.step_at.max(now.saturating_sub(room));
+            }
+            self.heard = path.next;
         }
         for _ in 0..FREE_STEPS {
             if now.saturating_sub(self.step_at) < self.period {
@@ -389,6 +413,7 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    const NONE: Psn = Psn::new(0);
 
     const MS: u64 = 1_000_000;
 
@@ -398,6 +423,8 @@ mod tests {
             least_round_trip: Some(ns),
             round_trip: Some(ns),
             mtu: 1024,
+            next: NONE,
+            oldest: NONE,
         }
     }
 
@@ -405,6 +432,8 @@ mod tests {
         least_round_trip: None,
         round_trip: None,
         mtu: 1024,
+        next: NONE,
+        oldest: NONE,
     };
 
     /// Sends as much as it may for `ns`, in packets of 1000 bytes; returns bytes per millisecond.
@@ -528,6 +557,35 @@ mod tests {
         assert_eq!(pacer.rate(), None);
     }
 
+    /// Nothing is added as long as the peer has not acknowledged what was sent before, and one step after that.
+    #[test]
+    fn waits_for_acknowledgements() {
+        let (mut pacer, mut now) = (Pacer::new(), MS);
+        run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
+        let mut facts = path(MS);
+        facts.next = Psn::new(100);
+        facts.oldest = Psn::new(90);
+        pacer.on_notice(now, facts);
+        let low = pacer.rate();
+        for _ in 0..100 {
+            now += MS;
+            pacer.budget(now, facts);
+            assert_eq!(pacer.rate(), low);
+        }
+        facts.oldest = Psn::new(100);
+        facts.next = Psn::new(110);
+        pacer.budget(now, facts);
+        let more = pacer.rate();
+        assert!(more > low);
+        now += 100 * MS;
+        pacer.budget(now, facts);
+        assert_eq!(pacer.rate(), more);
+        facts.oldest = Psn::new(110);
+        pacer.budget(now, facts);
+        let yet_more = pacer.rate().unwrap();
+        assert!(yet_more > more.unwrap() && yet_more < 2 * more.unwrap());
+    }
+
     /// Seldom marks cost little in the long run, for the estimate follows their share.
     #[test]
     fn few_marks_cut_less() {
@@ -550,6 +608,8 @@ mod tests {
                     least_round_trip: round_trip,
                     round_trip,
                     mtu,
+                    next: NONE,
+                    oldest: NONE,
                 };
                 let mut pacer = Pacer::new();
                 pacer.spend(0, u64::MAX);

@@ -280,6 +280,11 @@ impl Qp {
             least_round_trip: Some(self.req.prober.least_round_trip()).filter(|ns| *ns != 0),
             round_trip: self.req.prober.recent(),
             mtu: self.attrs.mtu.bytes(),
+            next: self.req.psn,
+            oldest: match self.service {
+                Service::Rc => self.req.una_psn,
+                _ => self.req.psn,
+            },
         }
     }
 

@@ -185,6 +185,66 @@ fn others_share_a_link() {
     }
 }
 
+/// Two senders that were free find 1.5 MB of their own packets in the queue of a link that has become slow. The
+/// notifications come for each packet that leaves it, while hardly anything is sent: they are true. Soon the two share as
+/// others do.
+#[test]
+fn a_link_that_becomes_slow() {
+    for mbit in [50, 100, 400] {
+        let rate = mbit * 125;
+        let queue = Queue::new(1, 1_250_000, 16_000_000).shared();
+        let mut pairs: Vec<Pair> = (0..2)
+            .map(|seed| {
+                let link = Link {
+                    latency_ns: 15_000,
+                    ..Link::PERFECT
+                };
+                let mut pair = Pair::new(seed, link, Mtu::Mtu1024, 1 << 17);
+                pair.queues[1] = Some(queue.clone());
+                pair.qps.iter_mut().for_each(|qp| qp.attrs.timeout = 18);
+                pair
+            })
+            .collect();
+        let post = |_, pair: &mut Pair| {
+            while pair.hosts[0].outstanding() < 12 {
+                pair.post(0, wr(SendOp::Write, 1, MESSAGE), 0);
+            }
+        };
+        run_together(&mut pairs, 100 * MS, post);
+        {
+            let queue = &mut *queue.borrow_mut();
+            queue.rate = rate;
+            queue.mark_from = (2 * rate).max(12_000);
+            queue.mark_all = queue.mark_from + 1;
+        }
+        run_together(&mut pairs, 2000 * MS, post);
+        queue.borrow_mut().found.clear();
+        let done = |pairs: &[Pair]| [0, 1].map(|at| pairs[at].hosts[0].sent.len() as u64);
+        let before = done(&pairs);
+        run_together(&mut pairs, 4000 * MS, post);
+        let [one, two] = {
+            let now = done(&pairs);
+            [now[0] - before[0], now[1] - before[1]]
+        };
+        let jain = (one + two).pow(2) * 1000 / (2 * (one * one + two * two)).max(1);
+        let used = (one + two) * u64::from(MESSAGE) * 100 / (rate * 2000);
+        let delay = queue.borrow().quantile(99) * 1000 / rate;
+        let count = |what: Count| [0, 1].map(|at| pairs[at].hosts[0].counts[what.index()]);
+        let what = format!(
+            "{mbit} Mbit/s: Jain {jain}, used {used}, 99 in 100 find {delay} us; heeded {:?}, ignored {:?}, \
+             NAKs {:?}, timeouts {:?}",
+            count(Count::NoticeHandled),
+            count(Count::NoticeIgnored),
+            count(Count::SequenceNakReceived),
+            count(Count::Timeout)
+        );
+        println!("{what}");
+        assert_eq!(count(Count::NoticeIgnored), [0, 0], "{what}");
+        assert!(jain >= 950 && used >= 60 && delay < 12_000, "{what}");
+        assert_eq!(queue.borrow().lost, 0, "{what}");
+    }
+}
+
 /// A notification that nobody with a connection has sent; all that is guessed is right.
 fn forge(pair: &mut Pair, becn: bool) {
     let bth = Bth {
