@@ -135,7 +135,7 @@ impl Qp {
                 }
                 self.seek(psn, ports);
                 self.req.deadline = None;
-                self.req.prober.on_repeat();
+                self.req.prober.on_repeat(now);
                 self.req.prober.rearm(now, false);
                 self.req.rnr_until = Some(now.saturating_add(rnr_timer_ns(timer)));
             }

@@ -105,11 +105,19 @@ impl Prober {
             .max(1);
     }
 
-    /// Something is sent again: its answer would say nothing about the time it took.
+    /// Something is sent again: its answer would say nothing about the time it took, but that there is none yet
+    /// says that a round trip takes no less.
     #[inline]
-    pub(super) fn on_repeat(&mut self) {
-        self.timed = None;
+    pub(super) fn on_repeat(&mut self, now: u64) {
+        self.give_up(now);
         self.doubtful = false;
+    }
+
+    /// The answer to the packet that is timed will say nothing. But it takes at least so long.
+    fn give_up(&mut self, now: u64) {
+        if let Some((_, sent)) = self.timed.take() {
+            self.latest_ns = self.latest_ns.max(now.saturating_sub(sent));
+        }
     }
 
     /// Starts the wait anew, or ends it if nothing is outstanding.
@@ -119,7 +127,8 @@ impl Prober {
         if outstanding && self.asked < MAX_PROBES {
             let usual = self
                 .mean_ns
-                .saturating_add(self.deviation_ns.saturating_mul(4));
+                .saturating_add(self.deviation_ns.saturating_mul(4))
+                .max(self.latest_ns);
             let least = if self.mean_ns == 0 {
                 FIRST_WAIT_NS
             } else {
@@ -139,7 +148,7 @@ impl Prober {
         // The answer may be one to the question. As long as nothing else is known an estimate that
         // is too high is better than to go on asking a peer that is slow.
         if self.mean_ns != 0 {
-            self.timed = None;
+            self.give_up(now);
         }
         self.doubtful = self.timed.is_some();
         self.rearm(now, true);

@@ -8,7 +8,7 @@ use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn};
-use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, REMOTE};
+use rxe_proto::sim::{run_together, seeds, wr, Link, Pair, Queue, RecvBuf, REMOTE};
 
 const MEMORY: usize = 1 << 20;
 
@@ -302,5 +302,57 @@ fn reset_and_reuse() {
             );
         }
         assert_eq!(pair.hosts[1].received.len(), 20, "seed {seed}");
+    }
+}
+
+/// A link becomes slow, so that a round trip takes a hundred times as long as before, and packets are lost behind the queue. Nothing
+/// measured tells that yet, but what is in flight is old: it is sent again about once in a round trip as it is, and does not use
+/// the retries up.
+#[test]
+fn losses_behind_a_queue_that_has_grown() {
+    for (loss, reorder) in [(0.001, 0.0), (0.01, 0.0), (0.0, 0.02)] {
+        for seed in seeds(2) {
+            let queue = Queue::new(seed, 1_250_000, 16_000_000).shared();
+            let mut pair = Pair::new(
+                seed,
+                Link {
+                    latency_ns: 15_000,
+                    ..Link::PERFECT
+                },
+                Mtu::Mtu1024,
+                1 << 17,
+            );
+            pair.queues[1] = Some(queue.clone());
+            for qp in &mut pair.qps {
+                qp.attrs.timeout = 18;
+                qp.attrs.retry_cnt = 6;
+            }
+            let mut run = |pair: &mut Pair, until: u64| {
+                run_together(core::slice::from_mut(pair), until, |_, pair| {
+                    while pair.hosts[0].outstanding() < 12 && pair.qps[0].state() == State::Rts {
+                        pair.post(0, wr(SendOp::Write, 1, 65_536), 0);
+                    }
+                });
+            };
+            run(&mut pair, 100_000_000);
+            queue.borrow_mut().rate = 12_500;
+            (pair.link.loss, pair.link.reorder) = (loss, reorder);
+            let (sent, done) = (pair.packets_sent, pair.hosts[0].sent.len());
+            run(&mut pair, 1_500_000_000);
+            let statuses = pair.statuses(0);
+            let what = format!(
+                "loss {loss}, reorder {reorder}, seed {seed}: {} messages in {} packets, {} retries",
+                statuses.len() - done,
+                pair.packets_sent - sent,
+                pair.hosts[0].counts[Count::Retry.index()]
+            );
+            println!("{what}");
+            assert!(
+                statuses
+                    .iter()
+                    .all(|(_, status)| *status == WcStatus::Success),
+                "{what}"
+            );
+        }
     }
 }

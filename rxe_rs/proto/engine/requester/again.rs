@@ -67,14 +67,14 @@ impl Qp {
         if let Some(at) = self.req.repeated.filter(recent) {
             // The peer said so before it had any of that. If round trips are shorter than they
             // used to be it said so after all, and nothing will have come by then.
-            let mean = self.req.prober.round_trip().unwrap_or(least);
-            let due = at.saturating_add(mean.saturating_mul(2));
+            let usual = self.req.prober.recent().unwrap_or(least);
+            let due = at.saturating_add(usual.saturating_mul(2));
             self.req.gap_due.get_or_insert(due);
             return false;
         }
         // The packet may still be on its way in some queue: so long it costs nothing.
-        let mean = self.req.prober.round_trip().unwrap_or(EARLY_ROUND_TRIP_NS);
-        let paid = |at| now.saturating_sub(at) < mean;
+        let usual = self.req.prober.recent().unwrap_or(EARLY_ROUND_TRIP_NS);
+        let paid = |at| now.saturating_sub(at) < usual;
         if self.req.paid.is_some_and(paid) || self.pay(now, ports) {
             self.go_back(now, from, ports);
         }
@@ -114,7 +114,7 @@ impl Qp {
         self.req.repeated = Some(now);
         self.req.gap_due = None;
         self.req.window.on_loss(self.req.top);
-        self.req.prober.on_repeat();
+        self.req.prober.on_repeat(now);
         self.seek(from, ports);
         self.req.rearm(now, &self.attrs);
     }
