@@ -11,10 +11,10 @@ use super::operation::Operation;
 use super::udata::UserCall;
 use super::wc::WcSink;
 use crate::bindings;
-use crate::sync::Users;
+use crate::sync::{Pending, Users};
 use core::ffi::c_int;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{rcu, Arc};
 
 /// What a consumer wants to be told about.
@@ -97,8 +97,8 @@ pub enum Origin {
 /// Calls the completion handler of one CQ.
 struct CompTarget {
     cq: *mut bindings::ib_cq,
-    /// Completions to tell of; whoever makes it other than zero sees to it that the handler is called.
-    pending: Atomic<u32>,
+    /// Completions to tell of; whoever adds the first sees to it that the handler is called.
+    pending: Pending,
     /// Where the handler was called last; `u32::MAX` if it never was.
     told_on: Atomic<u32>,
 }
@@ -118,8 +118,7 @@ impl CompTarget {
         // SAFETY: Reads a number.
         let cpu = unsafe { bindings::rxe_this_cpu() };
         self.told_on.store(cpu, Relaxed);
-        for _ in 0..CALLS {
-            let seen = self.pending.load(Acquire);
+        self.pending.deliver(CALLS, || {
             // SAFETY: `destroy_cq` makes sure that this is over before the core frees the CQ, and
             // the handler and its context do not change in between.
             unsafe {
@@ -127,11 +126,7 @@ impl CompTarget {
                     handler(self.cq, (*self.cq).cq_context);
                 }
             }
-            if self.pending.cmpxchg(seen, 0, Full).is_ok() {
-                return true;
-            }
-        }
-        false
+        })
     }
 }
 
@@ -197,7 +192,7 @@ impl CqNotify {
                 completion <- Deferred::new(
                     CompTarget {
                         cq,
-                        pending: Atomic::new(0),
+                        pending: Pending::new(),
                         told_on: Atomic::new(u32::MAX),
                     },
                     c"CqNotify::completion",
@@ -224,7 +219,7 @@ impl CqNotify {
     #[inline]
     pub fn completion(&self, _rcu: &rcu::Guard, origin: Origin) {
         let target = self.completion.target();
-        if target.pending.fetch_add(1, Full) != 0 {
+        if !target.pending.add() {
             return;
         }
         // A completion may have been added before the CQ was destroyed.

@@ -8,8 +8,8 @@
 
 use super::deferred::{Deferred, Queue, Target};
 use crate::bindings;
+use crate::sync::PendingSet;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 
 /// Asynchronous event of a QP.
@@ -44,7 +44,7 @@ impl QpEvent {
 
 /// Delivers the pending events of one QP.
 struct QpTarget {
-    pending: Atomic<u32>,
+    pending: PendingSet,
     qp: *mut bindings::ib_qp,
 }
 
@@ -55,7 +55,7 @@ unsafe impl Sync for QpTarget {}
 
 impl Target for QpTarget {
     fn run(&self) -> bool {
-        let pending = self.pending.xchg(0, Full);
+        let pending = self.pending.take();
         for event in 0..u32::BITS {
             if pending & (1 << event) == 0 {
                 continue;
@@ -87,7 +87,7 @@ pub struct QpEvents {
 impl QpEvents {
     pub(crate) fn new(qp: *mut bindings::ib_qp) -> Result<Arc<Self>> {
         let target = QpTarget {
-            pending: Atomic::new(0),
+            pending: PendingSet::new(),
             qp,
         };
         Arc::pin_init(
@@ -100,12 +100,7 @@ impl QpEvents {
 
     /// Raises `event`; events of one kind that were not delivered yet are merged. Any context.
     pub fn raise(&self, event: QpEvent) {
-        let bit = 1u32 << event.raw();
-        let pending = &self.deferred.target().pending;
-        let mut old = pending.load(Relaxed);
-        while let Err(now) = pending.cmpxchg(old, old | bit, Full) {
-            old = now;
-        }
+        self.deferred.target().pending.raise(1 << event.raw());
         self.deferred.kick(Queue::Process);
     }
 

@@ -27,6 +27,16 @@ impl Drop for BhDisabled {
     }
 }
 
+/// How often a loop that waits for another CPU looks before it sleeps between two looks: some
+/// microseconds, which is what a copy of a packet takes.
+pub const SPINS: u32 = 500;
+
+/// To be called in each turn of such a loop.
+#[inline]
+pub fn relax() {
+    core::hint::spin_loop();
+}
+
 /// Everything written before is seen before anything written afterwards, by devices as well.
 #[inline]
 pub fn write_barrier() {

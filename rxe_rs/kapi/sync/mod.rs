@@ -5,6 +5,7 @@ pub mod context;
 mod exit;
 mod gate;
 mod global;
+mod pending;
 mod rcu_table;
 mod replaceable;
 mod spinlock;
@@ -13,6 +14,7 @@ mod users;
 pub use exit::{exit_pair, ExitToken, ExitWait};
 pub use gate::{Gate, Pass};
 pub use global::{Filled, Global};
+pub use pending::{Pending, PendingSet};
 pub use rcu_table::RcuTable;
 pub use replaceable::{InUse, Replaceable};
 pub use spinlock::{

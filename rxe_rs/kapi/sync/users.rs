@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counting the users of something that is going to be taken away.
 
-use core::hint::spin_loop;
+use super::context::{relax, SPINS};
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::time::{delay::fsleep, Delta};
 
 /// Nobody gets in any more.
 const CLOSED: u32 = 1 << 31;
 
-/// How often the count is read before the caller sleeps between two looks: some microseconds, which
-/// is what a copy of a packet takes.
-const SPINS: u32 = 500;
-
-/// Time between two looks then.
+/// Time between two looks at the count, once the caller sleeps.
 const NAP_US: i64 = 50;
 
 /// The users of a thing: they never wait, they get in or are turned away. Who takes the thing away
@@ -61,7 +57,7 @@ impl Users {
             if self.0.load(Acquire) == CLOSED {
                 return;
             }
-            spin_loop();
+            relax();
         }
         while self.0.load(Acquire) != CLOSED {
             fsleep(Delta::from_micros(NAP_US));
