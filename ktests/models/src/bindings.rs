@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What bindgen makes of the headers of the kernel and of the driver's C code, as far as the shipped
+//! files need it here.
+#![allow(non_camel_case_types, missing_docs)]
+
+use crate::backend::Mutex;
+use crate::prelude::{EBUSY, ENOENT};
+use crate::sync::atomic::{Acquire, Atomic, Release};
+use crate::sync::rcu;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+#[repr(C)]
+pub struct callback_head {
+    pub next: *mut callback_head,
+    pub func: Option<unsafe extern "C" fn(*mut callback_head)>,
+}
+
+/// Calls `func` after a grace period.
+///
+/// # Safety
+///
+/// As the kernel's: `head` stays valid until then.
+pub unsafe fn call_rcu(
+    head: *mut callback_head,
+    func: Option<unsafe extern "C" fn(*mut callback_head)>,
+) {
+    if let Some(func) = func {
+        rcu::call(head, func);
+    }
+}
+
+/// Waits for a grace period.
+///
+/// # Safety
+///
+/// As the kernel's: in a context that may sleep.
+pub unsafe fn synchronize_rcu() {
+    rcu::synchronize();
+}
+
+/// `struct rxe_queue_buf` of `rdma_user_rxe.h`.
+#[repr(C)]
+pub struct rxe_queue_buf {
+    pub log2_elem_size: u32,
+    pub index_mask: u32,
+    pub pad_1: [u32; 30],
+    pub producer_index: u32,
+    pub pad_2: [u32; 31],
+    pub consumer_index: u32,
+    pub pad_3: [u32; 31],
+    pub data: [u8; 0],
+}
+
+/// Entries of an array here.
+const ENTRIES: usize = 4;
+
+/// An array of the kernel: look-ups take no lock, changes take the array's.
+pub struct xarray(Box<Entries>);
+
+struct Entries {
+    lock: Mutex<()>,
+    entries: [Atomic<*mut c_void>; ENTRIES],
+}
+
+/// What a reserved entry holds.
+fn reserved() -> *mut c_void {
+    static ZERO: u64 = 0;
+    (&raw const ZERO).cast_mut().cast()
+}
+
+impl xarray {
+    fn change<R>(&self, index: u32, f: impl FnOnce(&Atomic<*mut c_void>) -> R) -> R {
+        let _lock = self.0.lock.lock().unwrap();
+        f(&self.0.entries[index as usize])
+    }
+
+    fn load(&self, index: usize) -> *mut c_void {
+        let entry = self.0.entries[index].load(Acquire);
+        if entry == reserved() {
+            null_mut()
+        } else {
+            entry
+        }
+    }
+}
+
+/// # Safety
+///
+/// `xa` is valid for writes.
+pub unsafe fn rxe_table_init(xa: *mut xarray) {
+    let made = xarray(Box::new(Entries {
+        lock: Mutex::new(()),
+        entries: [const { Atomic::new(null_mut()) }; ENTRIES],
+    }));
+    // SAFETY: By the caller's promise.
+    unsafe { xa.write(made) };
+}
+
+/// # Safety
+///
+/// `xa` is initialised.
+pub unsafe fn rxe_table_load(xa: *mut xarray, index: u32) -> *mut c_void {
+    // SAFETY: By the caller's promise.
+    unsafe { &*xa }.load(index as usize)
+}
+
+/// # Safety
+///
+/// `xa` is initialised.
+pub unsafe fn rxe_table_next(xa: *mut xarray, index: &mut u32) -> *mut c_void {
+    // SAFETY: By the caller's promise.
+    let xa = unsafe { &*xa };
+    for at in *index as usize..ENTRIES {
+        let entry = xa.load(at);
+        if !entry.is_null() {
+            *index = at as u32;
+            return entry;
+        }
+    }
+    null_mut()
+}
+
+/// # Safety
+///
+/// `xa` is initialised. A null pointer reserves.
+pub unsafe fn rxe_table_insert(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
+    // SAFETY: By the caller's promise.
+    unsafe { &*xa }.change(index, |place| {
+        if !place.load(Acquire).is_null() {
+            return EBUSY.to_errno();
+        }
+        let entry = if entry.is_null() { reserved() } else { entry };
+        place.store(entry, Release);
+        0
+    })
+}
+
+/// # Safety
+///
+/// `xa` is initialised.
+pub unsafe fn rxe_table_publish(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
+    // SAFETY: By the caller's promise.
+    unsafe { &*xa }.change(index, |place| {
+        if place.load(Acquire) != reserved() {
+            return ENOENT.to_errno();
+        }
+        place.store(entry, Release);
+        0
+    })
+}
+
+/// # Safety
+///
+/// `xa` is initialised.
+pub unsafe fn rxe_table_replace(xa: *mut xarray, index: u32, entry: *mut c_void) -> *mut c_void {
+    // SAFETY: By the caller's promise.
+    unsafe { &*xa }.change(index, |place| {
+        let old = place.load(Acquire);
+        if old.is_null() || old == reserved() {
+            return null_mut();
+        }
+        place.store(entry, Release);
+        old
+    })
+}
+
+/// # Safety
+///
+/// `xa` is initialised.
+pub unsafe fn rxe_table_erase(xa: *mut xarray, index: u32) -> *mut c_void {
+    // SAFETY: By the caller's promise.
+    unsafe { &*xa }.change(index, |place| {
+        let old = place.load(Acquire);
+        place.store(null_mut(), Release);
+        if old == reserved() {
+            null_mut()
+        } else {
+            old
+        }
+    })
+}
+
+/// # Safety
+///
+/// `xa` is initialised and not used any more.
+pub unsafe fn rxe_table_destroy(xa: *mut xarray) {
+    // SAFETY: By the caller's promise.
+    unsafe { xa.drop_in_place() };
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kernel::error`.
+
+use crate::prelude::{Error, Result};
+
+/// What a C function returned.
+///
+/// # Errors
+///
+/// The errno, if it is one.
+pub fn to_result(err: i32) -> Result {
+    if err < 0 {
+        Err(Error::from_errno(err))
+    } else {
+        Ok(())
+    }
+}

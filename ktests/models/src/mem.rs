@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The shipped files of `rxe_rs/kapi/mem`, and what they call the rest of that folder.
+
+use crate::prelude::Flags;
+
+#[path = "../../../rxe_rs/kapi/mem/occupancy.rs"]
+mod occupancy;
+#[path = "../../../rxe_rs/kapi/mem/ring.rs"]
+pub mod ring;
+mod shared;
+
+use shared::copy;
+pub use shared::SharedBuf;
+
+/// How to allocate in any context.
+pub fn gfp_atomic_account() -> Flags {
+    Flags
+}

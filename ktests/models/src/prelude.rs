@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kernel::prelude`.
+
+pub use crate::pin_init;
+pub use rxe_models_macros::{pin_data, pinned_drop};
+pub use std::convert::Infallible;
+pub use std::pin::Pin;
+
+/// An errno.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Error(i32);
+
+impl Error {
+    /// From its negative number.
+    pub fn from_errno(errno: i32) -> Self {
+        Self(errno)
+    }
+
+    /// Its negative number.
+    pub fn to_errno(self) -> i32 {
+        self.0
+    }
+}
+
+impl From<std::num::TryFromIntError> for Error {
+    fn from(_: std::num::TryFromIntError) -> Self {
+        EINVAL
+    }
+}
+
+/// What may fail.
+pub type Result<T = (), E = Error> = std::result::Result<T, E>;
+
+/// No such entry.
+pub const ENOENT: Error = Error(-2);
+/// Busy.
+pub const EBUSY: Error = Error(-16);
+/// Invalid argument.
+pub const EINVAL: Error = Error(-22);
+/// No space.
+pub const ENOSPC: Error = Error(-28);
+
+/// How to allocate: this never fails.
+#[derive(Clone, Copy)]
+pub struct Flags;
+
+/// In process context.
+pub const GFP_KERNEL_ACCOUNT: Flags = Flags;
+
+/// How to initialise a pinned value: it is there already.
+pub trait PinInit<T> {
+    /// The value.
+    fn made(self) -> T;
+}
+
+impl<T> PinInit<T> for T {
+    fn made(self) -> T {
+        self
+    }
+}
+
+/// A box of the kernel's.
+pub struct KBox<T>(*mut T);
+
+impl<T> KBox<T> {
+    /// Allocates.
+    ///
+    /// # Errors
+    ///
+    /// Never.
+    pub fn new(value: T, _: Flags) -> Result<Self> {
+        Ok(Self(Box::into_raw(Box::new(value))))
+    }
+
+    /// Gives up ownership.
+    pub fn into_raw(this: Self) -> *mut T {
+        std::mem::ManuallyDrop::new(this).0
+    }
+
+    /// Takes ownership.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is from [`into_raw`](Self::into_raw), and nobody else uses it.
+    pub unsafe fn from_raw(at: *mut T) -> Self {
+        Self(at)
+    }
+}
+
+#[cfg(not(feature = "loom"))]
+impl<T> Drop for KBox<T> {
+    fn drop(&mut self) {
+        // SAFETY: From a box, and owned.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+#[cfg(feature = "loom")]
+mod freed {
+    use std::alloc::{dealloc, Layout};
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// Loom's threads are one thread of the host.
+        static FREED: RefCell<Vec<(usize, Layout)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    // The memory stays until the run is over, so that an access to a freed atomic is found and does
+    // no harm.
+    impl<T> Drop for super::KBox<T> {
+        fn drop(&mut self) {
+            // SAFETY: From a box, and owned.
+            unsafe { self.0.drop_in_place() };
+            FREED.with(|freed| {
+                freed
+                    .borrow_mut()
+                    .push((self.0 as usize, Layout::new::<T>()))
+            });
+        }
+    }
+
+    /// Frees what was freed in the last run.
+    pub(crate) fn release() {
+        FREED.with(|freed| {
+            for (at, layout) in freed.take() {
+                // SAFETY: From a box with that layout, whose value has been dropped.
+                unsafe { dealloc(at as *mut u8, layout) };
+            }
+        });
+    }
+}
+
+#[cfg(feature = "loom")]
+pub(crate) use freed::release;

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kernel::sync::atomic`, on loom's atomics or those of `std`.
+
+use std::sync::atomic::Ordering;
+
+/// An order that a type names.
+pub trait Order {
+    /// Of what loads and stores at once.
+    const BOTH: Ordering;
+}
+
+/// An order that a load may have.
+pub trait LoadOrder {
+    /// That of C11.
+    const LOAD: Ordering;
+}
+
+/// An order that a store may have.
+pub trait StoreOrder {
+    /// That of C11.
+    const STORE: Ordering;
+}
+
+/// None.
+pub struct Relaxed;
+/// What comes later is not done before it.
+pub struct Acquire;
+/// What came earlier is done before it.
+pub struct Release;
+/// Both. The kernel's is a full barrier besides, which nothing modelled here depends on.
+pub struct Full;
+
+impl Order for Relaxed {
+    const BOTH: Ordering = Ordering::Relaxed;
+}
+impl Order for Acquire {
+    const BOTH: Ordering = Ordering::Acquire;
+}
+impl Order for Release {
+    const BOTH: Ordering = Ordering::Release;
+}
+impl Order for Full {
+    const BOTH: Ordering = Ordering::AcqRel;
+}
+impl LoadOrder for Relaxed {
+    const LOAD: Ordering = Ordering::Relaxed;
+}
+impl LoadOrder for Acquire {
+    const LOAD: Ordering = Ordering::Acquire;
+}
+impl StoreOrder for Relaxed {
+    const STORE: Ordering = Ordering::Relaxed;
+}
+impl StoreOrder for Release {
+    const STORE: Ordering = Ordering::Release;
+}
+
+#[cfg(feature = "loom")]
+mod on_loom;
+#[cfg(feature = "loom")]
+pub(crate) use on_loom::{forget, start};
+#[cfg(feature = "loom")]
+pub use on_loom::{Place, Repr};
+
+#[cfg(not(feature = "loom"))]
+mod on_std;
+#[cfg(not(feature = "loom"))]
+pub use on_std::{Place, Repr};
+
+/// An atomic.
+#[repr(transparent)]
+pub struct Atomic<T: Repr>(Place<T>);
+
+// SAFETY: Accessed atomically; loom changes to another thread in its own primitives only.
+unsafe impl<T: Repr> Sync for Atomic<T> {}
+// SAFETY: As above.
+unsafe impl<T: Repr> Send for Atomic<T> {}
+
+impl Atomic<u32> {
+    /// The atomic at an address.
+    ///
+    /// # Safety
+    ///
+    /// As the kernel's.
+    pub unsafe fn from_ptr<'a>(at: *mut u32) -> &'a Self {
+        // SAFETY: By the caller's promise.
+        unsafe { Place::at(at) }
+    }
+
+    /// Adds; returns what was there.
+    pub fn fetch_add<O: Order>(&self, value: u32, _: O) -> u32 {
+        self.0.add(value, O::BOTH)
+    }
+
+    /// Subtracts; returns what was there.
+    pub fn fetch_sub<O: Order>(&self, value: u32, _: O) -> u32 {
+        self.0.add(value.wrapping_neg(), O::BOTH)
+    }
+}
+
+impl<T: Repr> Atomic<T> {
+    /// With that value.
+    pub const fn new(value: T) -> Self {
+        Self(Place::new(value))
+    }
+
+    /// Loads.
+    pub fn load<O: LoadOrder>(&self, _: O) -> T {
+        T::load(&self.0, O::LOAD)
+    }
+
+    /// Stores.
+    pub fn store<O: StoreOrder>(&self, value: T, _: O) {
+        T::store(&self.0, value, O::STORE);
+    }
+
+    /// Exchanges.
+    pub fn xchg<O: Order>(&self, value: T, _: O) -> T {
+        T::swap(&self.0, value, O::BOTH)
+    }
+
+    /// Exchanges if it is what is expected. One of the kernel's that fails orders nothing.
+    ///
+    /// # Errors
+    ///
+    /// What it is instead.
+    pub fn cmpxchg<O: Order>(&self, old: T, new: T, _: O) -> Result<T, T> {
+        T::cmpxchg(&self.0, old, new, O::BOTH)
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Atomics of loom. The kernel's can be made in constants, loom's only while a model runs, and
+//! whoever makes one is ordered before all who use it. So some are made before a model starts its
+//! threads, all zero, and an atomic takes one of them when it is first used: it holds the distance
+//! from the first value.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use loom::sync::atomic::{AtomicU32, AtomicUsize};
+
+/// Most atomics of a kind in a model.
+const MOST: usize = 24;
+
+thread_local! {
+    /// Loom's threads are one thread of the host.
+    static WORDS: RefCell<Vec<Rc<AtomicU32>>> = const { RefCell::new(Vec::new()) };
+    static POINTERS: RefCell<Vec<Rc<AtomicUsize>>> = const { RefCell::new(Vec::new()) };
+    /// Atomics that lie in memory which is shared as bytes.
+    static IN_MEMORY: RefCell<HashMap<usize, &'static super::Atomic<u32>>> = RefCell::new(HashMap::new());
+}
+
+/// To be called before a model starts threads.
+pub(crate) fn start() {
+    let words = (0..MOST).map(|_| Rc::new(AtomicU32::new(0))).collect();
+    let pointers = (0..MOST).map(|_| Rc::new(AtomicUsize::new(0))).collect();
+    WORDS.with(|pool| *pool.borrow_mut() = words);
+    POINTERS.with(|pool| *pool.borrow_mut() = pointers);
+}
+
+/// What was at these addresses is gone.
+pub(crate) fn forget(from: usize, len: usize) {
+    IN_MEMORY.with(|map| {
+        map.borrow_mut()
+            .retain(|at, _| !(from..from + len).contains(at))
+    });
+}
+
+/// What can be atomic.
+pub trait Repr: Copy + 'static {
+    /// Loom's type.
+    type Native;
+    /// Loads.
+    fn load(place: &Place<Self>, order: Ordering) -> Self;
+    /// Stores.
+    fn store(place: &Place<Self>, value: Self, order: Ordering);
+    /// Exchanges.
+    fn swap(place: &Place<Self>, value: Self, order: Ordering) -> Self;
+    /// Exchanges if it is what is expected.
+    ///
+    /// # Errors
+    ///
+    /// What it is instead.
+    fn cmpxchg(place: &Place<Self>, old: Self, new: Self, order: Ordering) -> Result<Self, Self>;
+}
+
+/// Where one is.
+pub struct Place<T: Repr> {
+    first: T,
+    native: OnceCell<Rc<T::Native>>,
+    freed: Cell<bool>,
+}
+
+impl<T: Repr> Place<T> {
+    /// With that value.
+    pub const fn new(first: T) -> Self {
+        Self {
+            first,
+            native: OnceCell::new(),
+            freed: Cell::new(false),
+        }
+    }
+}
+
+impl<T: Repr> Drop for Place<T> {
+    fn drop(&mut self) {
+        self.freed.set(true);
+    }
+}
+
+impl Place<u32> {
+    /// At that address.
+    ///
+    /// # Safety
+    ///
+    /// As of the kernel's `Atomic::from_ptr`.
+    pub unsafe fn at<'a>(at: *mut u32) -> &'a super::Atomic<u32> {
+        // SAFETY: By the caller's promise.
+        let first = unsafe { at.read() };
+        // It lives as long as one run of a model, or longer.
+        IN_MEMORY.with(|map| {
+            *map.borrow_mut()
+                .entry(at as usize)
+                .or_insert_with(|| Box::leak(Box::new(super::Atomic::new(first))))
+        })
+    }
+
+    /// Adds; returns what was there.
+    pub fn add(&self, value: u32, order: Ordering) -> u32 {
+        self.value(self.native().fetch_add(value, order))
+    }
+}
+
+macro_rules! repr {
+    ([$($generic:ident)?] $type:ty, $native:ty, $pool:ident, $word:ty, $into:expr, $from:expr) => {
+        impl<$($generic: 'static)?> Place<$type> {
+            fn native(&self) -> &$native {
+                assert!(!self.freed.get(), "an atomic is used after it was freed");
+                self.native.get_or_init(|| {
+                    $pool
+                        .with(|pool| pool.borrow_mut().pop())
+                        .expect("a model with more atomics than MOST")
+                })
+            }
+
+            fn word(&self, value: $type) -> $word {
+                $into(value).wrapping_sub($into(self.first))
+            }
+
+            fn value(&self, word: $word) -> $type {
+                $from(word.wrapping_add($into(self.first)))
+            }
+        }
+
+        impl<$($generic: 'static)?> Repr for $type {
+            type Native = $native;
+
+            fn load(place: &Place<Self>, order: Ordering) -> Self {
+                place.value(place.native().load(order))
+            }
+
+            fn store(place: &Place<Self>, value: Self, order: Ordering) {
+                place.native().store(place.word(value), order);
+            }
+
+            fn swap(place: &Place<Self>, value: Self, order: Ordering) -> Self {
+                place.value(place.native().swap(place.word(value), order))
+            }
+
+            fn cmpxchg(place: &Place<Self>, old: Self, new: Self, order: Ordering) -> Result<Self, Self> {
+                let (old, new) = (place.word(old), place.word(new));
+                match place.native().compare_exchange(old, new, order, Ordering::Relaxed) {
+                    Ok(word) => Ok(place.value(word)),
+                    Err(word) => Err(place.value(word)),
+                }
+            }
+        }
+    };
+}
+
+repr!([] u32, AtomicU32, WORDS, u32, |value: u32| value, |word: u32| word);
+repr!([] bool, AtomicU32, WORDS, u32, u32::from, |word: u32| word != 0);
+repr!([T] *mut T, AtomicUsize, POINTERS, usize, |value: *mut T| value as usize, |word: usize| word as *mut T);

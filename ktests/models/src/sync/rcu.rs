@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kernel::sync::rcu`. One counter of read side sections: a grace period is over when it has been
+//! zero. That a section which begins later sees what was done before the grace period, and that what
+//! a section did is seen after it, is what the kernel promises; nothing more is ordered here.
+
+use crate::backend::Counter;
+use crate::bindings::callback_head;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+#[cfg(feature = "loom")]
+mod state {
+    use super::{callback_head, Counter};
+    use std::cell::RefCell;
+    use std::sync::atomic::Ordering::AcqRel;
+
+    type Callback = (usize, unsafe extern "C" fn(*mut callback_head));
+
+    loom::lazy_static! {
+        static ref SECTIONS: Counter = Counter::new(0);
+    }
+
+    thread_local! {
+        /// Loom's threads are one thread of the host.
+        static WAITING: RefCell<Vec<Callback>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// To be called before a model starts threads.
+    pub(crate) fn start() {
+        WAITING.with(|waiting| waiting.borrow_mut().clear());
+        let _ = &*SECTIONS;
+    }
+
+    pub(super) fn with<R>(f: impl FnOnce(&Counter) -> R) -> R {
+        f(&SECTIONS)
+    }
+
+    /// Calls `func` at once, or when the last section has ended.
+    pub(crate) fn call(head: *mut callback_head, func: unsafe extern "C" fn(*mut callback_head)) {
+        if with(|sections| sections.fetch_add(0, AcqRel)) == 0 {
+            // SAFETY: By the promise of whoever called `call_rcu`.
+            unsafe { func(head) };
+        } else {
+            // Loom changes to another thread in its own primitives only: no section has ended since.
+            WAITING.with(|waiting| waiting.borrow_mut().push((head as usize, func)));
+        }
+    }
+
+    /// No section is under way.
+    pub(super) fn quiet() {
+        for (head, func) in WAITING.with(RefCell::take) {
+            // SAFETY: As above.
+            unsafe { func(head as *mut _) };
+        }
+    }
+}
+
+#[cfg(not(feature = "loom"))]
+mod state {
+    use super::{callback_head, Counter};
+
+    static SECTIONS: Counter = Counter::new(0);
+
+    pub(super) fn with<R>(f: impl FnOnce(&Counter) -> R) -> R {
+        f(&SECTIONS)
+    }
+
+    /// Calls `func` after a grace period. Nobody does so in a section of its own here.
+    pub(crate) fn call(head: *mut callback_head, func: unsafe extern "C" fn(*mut callback_head)) {
+        super::synchronize();
+        // SAFETY: By the promise of whoever called `call_rcu`.
+        unsafe { func(head) };
+    }
+
+    pub(super) fn quiet() {}
+}
+
+pub(crate) use state::call;
+#[cfg(feature = "loom")]
+pub(crate) use state::start;
+
+/// A read side section, of the thread that began it.
+pub struct Guard(PhantomData<*mut ()>);
+
+/// Begins one.
+pub fn read_lock() -> Guard {
+    state::with(|sections| sections.fetch_add(1, Acquire));
+    Guard(PhantomData)
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if state::with(|sections| sections.fetch_sub(1, AcqRel)) == 1 {
+            state::quiet();
+        }
+    }
+}
+
+/// Waits until no section is under way.
+pub(crate) fn synchronize() {
+    while state::with(|sections| sections.fetch_add(0, AcqRel)) != 0 {
+        crate::pause();
+    }
+}

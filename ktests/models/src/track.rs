@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Data whose accesses loom watches.
+
+use crate::backend::UnsafeCell;
+
+/// A number that may be read by many or written by one, never both at once: a model in which two
+/// accesses are not ordered fails.
+pub struct Tracked(UnsafeCell<u32>);
+
+// SAFETY: Loom watches over accesses, and runs one thread at a time.
+unsafe impl Sync for Tracked {}
+// SAFETY: As above.
+unsafe impl Send for Tracked {}
+
+impl Tracked {
+    /// That number.
+    pub fn new(value: u32) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Reads it.
+    pub fn read(&self) -> u32 {
+        // SAFETY: Not written meanwhile: loom would have said so.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    /// Writes it; whoever does so must be alone.
+    pub fn write(&self, value: u32) {
+        // SAFETY: As above.
+        self.0.with_mut(|at| unsafe { *at = value });
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `kernel::types`.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+
+/// Memory that C code uses.
+#[repr(transparent)]
+pub struct Opaque<T>(UnsafeCell<MaybeUninit<T>>);
+
+impl<T> Opaque<T> {
+    /// Of no value yet.
+    pub const fn uninit() -> Self {
+        Self(UnsafeCell::new(MaybeUninit::uninit()))
+    }
+
+    /// What `init` writes, which may be moved afterwards.
+    pub fn ffi_init(init: impl FnOnce(*mut T)) -> Self {
+        let this = Self::uninit();
+        init(this.get());
+        this
+    }
+
+    /// Where it is.
+    pub const fn get(&self) -> *mut T {
+        UnsafeCell::raw_get(&raw const self.0).cast()
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `RcuTable` and `Global`: who looks something up without a lock finds the whole of it, and what
+//! was found stays until the section ends, whoever takes it out meanwhile.
+
+use rxe_models::lockfree::{Global, RcuTable};
+use rxe_models::prelude::{EBUSY, ENOENT, ENOSPC};
+use rxe_models::sync::{rcu, Arc};
+use rxe_models::track::Tracked;
+use rxe_models::{explore, spawn};
+
+/// Something whose end is an access, too.
+struct Object(Tracked);
+
+impl Object {
+    fn new(value: u32) -> Arc<Self> {
+        Arc::new(Self(Tracked::new(value)))
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        self.0.write(u32::MAX);
+    }
+}
+
+type Table = RcuTable<Object>;
+
+fn table() -> Arc<Table> {
+    use rxe_models::prelude::PinInit;
+    Arc::new(Table::new().made())
+}
+
+#[test]
+fn what_was_found_stays_while_it_is_removed() {
+    explore(3, || {
+        let table = table();
+        table.insert_at(1, Object::new(1)).unwrap();
+        let readers: Vec<_> = (0..2)
+            .map(|n| {
+                let table = table.clone();
+                spawn(move || {
+                    let rcu = rcu::read_lock();
+                    let found = match n {
+                        0 => table.borrow(1, &rcu),
+                        _ => table.borrow_next(0, &rcu).map(|(_, value)| value),
+                    };
+                    assert!(found.is_none_or(|object| object.0.read() == 1));
+                })
+            })
+            .collect();
+        assert!(table.remove(1));
+        assert!(table.get(1).is_none() && !table.remove(1));
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_reference_outlives_the_entry() {
+    explore(3, || {
+        let table = table();
+        table.insert_at(1, Object::new(1)).unwrap();
+        let reader = {
+            let table = table.clone();
+            spawn(move || table.get(1).map(|object| object.0.read()))
+        };
+        assert_eq!(table.remove_if_sync(|object| object.0.read() == 1), 1);
+        let read = reader.join().unwrap();
+        assert!(read.is_none_or(|value| value == 1));
+    });
+}
+
+#[test]
+fn a_dump_keeps_what_it_has_found() {
+    explore(3, || {
+        let table = table();
+        for index in 0..2 {
+            table.insert_at(index, Object::new(index)).unwrap();
+        }
+        let dump = {
+            let table = table.clone();
+            spawn(move || {
+                let mut seen = Vec::new();
+                while let Some((index, object)) = table.next(seen.len() as u32) {
+                    assert_eq!(object.0.read(), index);
+                    seen.resize(index as usize + 1, ());
+                }
+                table.for_each(|index, object| object.0.read() == index);
+            })
+        };
+        table.remove(0);
+        table.remove(1);
+        dump.join().unwrap();
+        assert!(table.next(0).is_none());
+    });
+}
+
+#[test]
+fn removing_many_waits_once_for_those_who_found_them() {
+    explore(3, || {
+        let table = table();
+        for index in 0..3 {
+            table.insert_at(index, Object::new(index)).unwrap();
+        }
+        let reader = {
+            let table = table.clone();
+            spawn(move || {
+                let rcu = rcu::read_lock();
+                // Those that stay are found in any case.
+                assert!(table.with(1, &rcu, |object| object.0.read()).is_some());
+                let found = table.borrow(2, &rcu);
+                assert!(found.is_none_or(|object| object.0.read() == 2));
+            })
+        };
+        assert_eq!(table.remove_if_sync(|object| object.0.read() != 1), 2);
+        reader.join().unwrap();
+        let mut left = Vec::new();
+        table.for_each(|index, object| {
+            left.push((index, object.0.read()));
+            true
+        });
+        assert_eq!(left, [(1, 1)]);
+    });
+}
+
+#[test]
+fn what_is_found_is_whole() {
+    explore(3, || {
+        let table = table();
+        let reader = {
+            let table = table.clone();
+            spawn(move || table.get(2).map(|object| object.0.read()))
+        };
+        table.reserve(2).unwrap();
+        assert_eq!(table.reserve(2).err(), Some(EBUSY));
+        assert!(table.get(2).is_none());
+        table.publish(2, Object::new(7)).unwrap();
+        assert!(matches!(reader.join().unwrap(), None | Some(7)));
+        assert_eq!(table.publish(2, Object::new(8)).err(), Some(ENOENT));
+    });
+}
+
+#[test]
+fn one_of_two_gets_an_index() {
+    explore(3, || {
+        let table = table();
+        let other = {
+            let table = table.clone();
+            spawn(move || table.insert_random(1..=2, Object::new(5)).unwrap())
+        };
+        let mine = table.insert_random(1..=2, Object::new(6)).unwrap();
+        let theirs = other.join().unwrap();
+        assert_eq!(mine + theirs, 3);
+        assert_eq!(table.get(mine).map(|object| object.0.read()), Some(6));
+        assert_eq!(table.get(theirs).map(|object| object.0.read()), Some(5));
+        let more = table.insert_random(1..=2, Object::new(7));
+        assert_eq!(more.err(), Some(ENOSPC));
+    });
+}
+
+#[test]
+fn a_replaced_object_is_there_at_any_time() {
+    explore(3, || {
+        let table = table();
+        table.insert_at(1, Object::new(1)).unwrap();
+        let reader = {
+            let table = table.clone();
+            spawn(move || {
+                let rcu = rcu::read_lock();
+                let first = table.borrow(1, &rcu).expect("never empty").0.read();
+                let second = table.borrow(1, &rcu).expect("never empty").0.read();
+                assert!(first <= second, "the old one came back");
+            })
+        };
+        table.replace(1, Object::new(2)).unwrap();
+        assert_eq!(table.replace(0, Object::new(3)).err(), Some(ENOENT));
+        reader.join().unwrap();
+        assert_eq!(table.get(1).map(|object| object.0.read()), Some(2));
+    });
+}
+
+#[test]
+fn a_global_goes_after_those_who_use_it() {
+    explore(3, || {
+        let place = Box::into_raw(Box::new(Global::new()));
+        // SAFETY: Freed below, when nobody uses it any more.
+        let global: &'static Global<Object> = unsafe { &*place };
+        let reader = spawn(move || {
+            let rcu = rcu::read_lock();
+            let read = global.with(&rcu, |object| object.0.read());
+            assert!(read.is_none_or(|value| value == 1));
+        });
+        let filled = global.set(Object::new(1)).unwrap();
+        assert_eq!(global.set(Object::new(2)).err(), Some(EBUSY));
+        drop(filled);
+        drop(global.set(Object::new(1)).unwrap());
+        reader.join().unwrap();
+        // SAFETY: From a box; the other thread has ended.
+        drop(unsafe { Box::from_raw(place) });
+    });
+}
