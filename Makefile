@@ -11,7 +11,7 @@ SUITES ?=
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz check fmt fmt-check clippy audit insmod-help \
+.PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz sanitize check fmt fmt-check clippy audit insmod-help \
 	clean distclean shell help bench setup
 
 all: module
@@ -62,6 +62,10 @@ test-transitions: setup
 # Any calls, any packets, any histories of a queue pair, for SECONDS (ktests/fuzz/README.md).
 fuzz: setup
 	@FUZZ_SECONDS="$(SECONDS)" FUZZ_SEED="$(SEED)" qemu/test.sh fuzz
+
+# Host tests again with every access to memory checked.
+sanitize: setup
+	@qemu/sanitize.sh
 
 check: setup
 	@qemu/test.sh check
