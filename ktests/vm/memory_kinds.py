@@ -435,18 +435,24 @@ def hidden_segment(names):
     others.well()
 
 
-def waits_for_program(names):
-    """userfaultfd(2): what needs a page waits until the program gives it, and others go on meanwhile."""
-    others = Bystander(names)
+def provide(area):
+    """userfaultfd(2): pages of the area that are missing come from this process, until it closes the file that is returned."""
     fd = libc.syscall(USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK)
     if fd < 0:
         absent("no userfaultfd")
-    area = Area(SIZE, anonymous=True)
     api = (ctypes.c_uint64 * 3)(0xAA, 0, 0)
     ok(libc.ioctl(fd, 3 << 30 | 24 << 16 | 0xAA << 8 | 0x3F, api))
     # Pages that are missing.
-    register = (ctypes.c_uint64 * 4)(area.addr, SIZE, 1, 0)
+    register = (ctypes.c_uint64 * 4)(area.addr, area.size, 1, 0)
     ok(libc.ioctl(fd, 3 << 30 | 32 << 16 | 0xAA << 8, register))
+    return fd
+
+
+def waits_for_program(names):
+    """What needs a page waits until the program gives it, and others go on meanwhile."""
+    others = Bystander(names)
+    area = Area(SIZE, anonymous=True)
+    fd = provide(area)
     source = Area(PAGE, anonymous=True)
     ctypes.memmove(source.addr, pattern(PAGE, 8), PAGE)
 

@@ -55,7 +55,7 @@ use rxe_proto::{
 /// Packets kept; what comes on top is lost, as in any queue of a network, and counted.
 const MAX_KEPT: usize = 256;
 
-/// Bytes that packets kept for all QPs of a device may take.
+/// Bytes that packets kept for all QPs of a device may take, with what the allocator rounds up.
 const MAX_BACKLOG: usize = 16 << 20;
 
 /// A QP may keep the `SHARE`th part of what is free of that.
@@ -91,6 +91,11 @@ impl Backlog {
             bytes,
         })
     }
+}
+
+/// What the allocator takes for `size` bytes, at most.
+fn allocated(size: usize) -> usize {
+    size.checked_next_power_of_two().unwrap_or(usize::MAX)
 }
 
 /// Room in a [`Backlog`].
@@ -135,7 +140,7 @@ impl Kept {
     ) -> Result<Self> {
         let headers = packet.header_bytes();
         let size = headers.len().checked_add(payload.len()).ok_or(ENOMEM)?;
-        let all = size.saturating_add(core::mem::size_of::<Self>());
+        let all = allocated(size).saturating_add(allocated(core::mem::size_of::<Self>()));
         let room = Backlog::take(backlog, own, all).ok_or(ENOMEM)?;
         let mut bytes = KVec::from_elem(0, size, FLAGS)?;
         let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;

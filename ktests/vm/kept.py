@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Packets for many queue pairs that all wait for a page fault which does not end: how much memory the device keeps for them.
+
+kept.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B
+
+Exits with 77 if the kernel has no userfaultfd.
+"""
+import os
+import re
+import sys
+import time
+
+from pyverbs.mr import MR
+from pyverbs.wr import SGE
+import pyverbs.enums as e
+
+from mcast import counter
+from memory_kinds import provide
+from odp import DEMAND, Area
+from status import ACCESS, pair, pattern
+
+PAIRS = 64
+# 512 packets, twice of what one queue pair keeps.
+SIZE = 512 << 10
+LIMIT = 16 << 20
+# What the allocator keeps for itself, and what others allocate meanwhile.
+SLACK = 2 << 20
+
+
+def allocated():
+    """Bytes that kmalloc() has given out, not counting what processes are charged for."""
+    with open("/proc/slabinfo") as slabinfo:
+        found = re.findall(r"^kmalloc-(?:rnd-\d+-)?\d+k?\s+(\d+)\s+\d+\s+(\d+)", slabinfo.read(), re.MULTILINE)
+    assert found
+    return sum(int(objects) * int(size) for objects, size in found)
+
+
+def soon(condition, what, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def main(names):
+    area = Area(PAIRS * SIZE, anonymous=True)
+    fd = provide(area)
+    ends = [pair(names, size=4096, depth=4, qp_type=e.IBV_QPT_UC) for _ in range(PAIRS)]
+    source, _ = others = pair(names, size=SIZE)
+    from_mrs = [MR(a.pd, SIZE, ACCESS, address=source.mr.buf) for a, _ in ends]
+    to_mrs = [MR(b.pd, SIZE, DEMAND, address=area.addr + n * SIZE) for n, (_, b) in enumerate(ends)]
+    # One that is not lost: its peer sends again what was dropped.
+    a, b = reliable = pair(names, size=SIZE, timeout=20, retries=7)
+    reliable_mr = MR(b.pd, SIZE, DEMAND, address=area.addr)
+
+    def dropped():
+        return counter(names[2], "page_wait_dropped")
+
+    lost, before = dropped(), allocated()
+    for n, (end, _) in enumerate(ends):
+        end.post(e.IBV_WR_RDMA_WRITE, SGE(source.mr.buf, SIZE, from_mrs[n].lkey), remote=(area.addr + n * SIZE, to_mrs[n].rkey))
+        end.complete()
+    lost = dropped() - lost
+    kept = allocated() - before
+    print(f"{PAIRS} queue pairs: {kept >> 10} KiB kept, {lost} packets lost")
+    assert LIMIT // 2 < kept < LIMIT + SLACK, kept
+    assert PAIRS * 256 < lost < PAIRS * 512, lost
+    reliable[0].mr.write(b"reliable", 8)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), remote=(area.addr + 100, reliable_mr.rkey))
+    # Nobody else notices.
+    one, other = others
+    one.mr.write(pattern(SIZE, 3), SIZE)
+    one.post(e.IBV_WR_RDMA_WRITE, one.sge(), remote=(other.mr.buf, other.mr.rkey))
+    one.complete()
+    assert other.mr.read(SIZE, 0) == pattern(SIZE, 3)
+    a.quiet(0)
+    # Nobody answers the page faults any more, so they end.
+    os.close(fd)
+    a.complete()
+    # Each connection works. What waits is not done with yet, perhaps, and what comes too early is lost as well.
+    for n, (end, peer) in enumerate(ends):
+        word = b"word %4d" % n
+        end.mr.write(word, len(word))
+        peer.recv(peer.sge(0))
+
+        def arrived():
+            end.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, end.sge(len(word)), remote=(area.addr + n * SIZE, to_mrs[n].rkey), imm=n)
+            end.complete()
+            return peer.cq.poll(1)[0]
+
+        soon(arrived, f"nothing arrives at queue pair {n}")
+    soon(lambda: allocated() - before < SLACK, "packets are still kept")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:5])
+    print("right")
