@@ -405,6 +405,26 @@ def huge_message(names):
     assert count and wcs[0].status != e.IBV_WC_SUCCESS
 
 
+def post_returns_soon(names):
+    """Posting a long message takes the caller about a millisecond, then somebody else goes on with it; a turn cannot be cut short."""
+    unit, size = 512 << 10, 64 << 20
+    a, b = pair(names, size=size, qp_type=e.IBV_QPT_UC)
+
+    def post(length):
+        # Of this thread, not of what the processor does besides.
+        before = time.thread_time()
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(length), remote=(b.mr.buf, b.mr.rkey))
+        taken = time.thread_time() - before
+        a.complete(seconds=120)
+        return taken
+
+    post(unit)
+    turn = min(post(unit) for _ in range(5))
+    whole = min(post(size) for _ in range(3))
+    print(f"{turn * 1e3:.2f} ms for {unit >> 10} KiB, {whole * 1e3:.2f} ms for {size >> 20} MiB")
+    assert whole < 3 * turn + 0.002, "the caller does all of it"
+
+
 def many_queue_pairs(names):
     ends = [pair(names, size=4096, depth=8) for _ in range(30)]
     for n, (a, b) in enumerate(ends):
@@ -488,7 +508,7 @@ def device_attributes(names):
 CASES = [send_sizes, send_with_immediate, write_sizes, write_with_immediate, read_sizes, scatter_gather, inline_data,
          receive_too_small, receive_too_small_many_packets, bad_rkey_write, bad_rkey_read, outside_region, address_wraps,
          no_remote_right, bad_lkey_send, bad_lkey_receive, no_receive, late_receive, nobody_there, flush, flush_after_error,
-         completions_in_order, reset_and_reuse, big_message, huge_message, many_queue_pairs, region_gone, events,
+         completions_in_order, reset_and_reuse, big_message, huge_message, post_returns_soon, many_queue_pairs, region_gone, events,
          device_attributes]
 
 if __name__ == "__main__":
