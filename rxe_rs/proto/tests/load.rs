@@ -327,7 +327,7 @@ fn losses_behind_a_queue_that_has_grown() {
                 qp.attrs.timeout = 18;
                 qp.attrs.retry_cnt = 6;
             }
-            let mut run = |pair: &mut Pair, until: u64| {
+            let run = |pair: &mut Pair, until: u64| {
                 run_together(core::slice::from_mut(pair), until, |_, pair| {
                     while pair.hosts[0].outstanding() < 12 && pair.qps[0].state() == State::Rts {
                         pair.post(0, wr(SendOp::Write, 1, 65_536), 0);
