@@ -294,9 +294,10 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// Bytes kept free of a netdev's MTU for IP, UDP, the longest RoCE headers and the ICRC. The
-    /// peer driver reserves the same, so both ends arrive at the same path MTU.
-    pub const HEADER_RESERVE: u32 = 80;
+    /// Bytes kept free of a netdev's MTU for the headers of IPv6 and UDP, the longest RoCE headers and the
+    /// ICRC. `rdma_rxe` reserves 80, which leaves out the immediate data of a WRITE; the path MTU is
+    /// the same but for the four MTUs below 340, 596, 1108, 2132 and 4180 bytes.
+    pub const HEADER_RESERVE: u32 = 40 + 8 + Self::LONGEST_HEADERS;
 
     /// Bytes kept free besides for each transformation that an IPsec policy asks for. The most that
     /// ESP in transport mode takes (RFC 4303): header 8, initialization vector 16, padding and trailer

@@ -79,13 +79,23 @@ fn mtu_table() {
 #[test]
 fn mtu_fits_below_the_reserve() {
     assert_eq!(Mtu::largest_fitting(0), None);
-    assert_eq!(Mtu::largest_fitting(335), None);
-    assert_eq!(Mtu::largest_fitting(336), Some(Mtu::Mtu256));
+    assert_eq!(Mtu::largest_fitting(339), None);
+    assert_eq!(Mtu::largest_fitting(340), Some(Mtu::Mtu256));
     assert_eq!(Mtu::largest_fitting(1500), Some(Mtu::Mtu1024));
-    assert_eq!(Mtu::largest_fitting(4175), Some(Mtu::Mtu2048));
-    assert_eq!(Mtu::largest_fitting(4176), Some(Mtu::Mtu4096));
+    assert_eq!(Mtu::largest_fitting(4179), Some(Mtu::Mtu2048));
+    assert_eq!(Mtu::largest_fitting(4180), Some(Mtu::Mtu4096));
     assert_eq!(Mtu::largest_fitting(65536), Some(Mtu::Mtu4096));
     assert_eq!(Mtu::largest_fitting(u32::MAX), Some(Mtu::Mtu4096));
+}
+
+/// At the active MTU of any netdev every packet fits, also over IPv6.
+#[test]
+fn active_mtu_fits() {
+    for netdev_mtu in 0..10_000 {
+        if let Some(mtu) = Mtu::largest_fitting(netdev_mtu) {
+            assert!(mtu.fits(netdev_mtu, 48), "{netdev_mtu}");
+        }
+    }
 }
 
 /// Over IPv4 (28 bytes of headers) and IPv6 (48); a WRITE with immediate data of one packet is the longest there is.

@@ -65,7 +65,7 @@ fn status_in_a_namespace_without_ibverbs_utils() {
     // Remedies are for the namespace where the network device is.
     assert!(machine
         .good(&["doctor"])
-        .contains("ip -n red link set eth0 mtu 4176"));
+        .contains("ip -n red link set eth0 mtu 4180"));
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn doctor_finds_each_fault() {
         (
             |m| m.put("/sys/class/net/eth0/mtu", "300\n"),
             "rxe0",
-            "mtu 4176",
+            "mtu 4180",
         ),
         (
             |m| m.put("/sys/class/net/eth0/mtu", "1500\n"),
@@ -254,7 +254,7 @@ fn doctor_knows_what_ipsec_takes() {
         text.contains("note  rxe0: active MTU 2048, where eth0"),
         "{text}"
     );
-    assert!(text.contains("link set eth0 mtu 4260 or more"), "{text}");
+    assert!(text.contains("link set eth0 mtu 4264 or more"), "{text}");
     machine.put(
         "/sys/class/infiniband/rxe0/ports/1/hw_counters/tx_too_long",
         "5\n",
