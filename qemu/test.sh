@@ -144,7 +144,7 @@ two_machines() {
 suite() { machines "suite-$1" "$main" netns --suite "$1"; }
 
 kernel_users() {
-	machines vm-ulp "$main" two --test 'ulp.*' 'mcast.*' 'ipsec.send'
+	machines vm-ulp "$main" two --test 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
 }
 
 # The tests that SECURITY.md names, and all of the protocol crate's.
