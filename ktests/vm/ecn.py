@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Congestion control. Marks come from queues that the caller has set up.
 
-ecn.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+ecn.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [ARGUMENT…]
 """
+import json
+import statistics
+import subprocess
 import sys
 import time
 
@@ -127,8 +130,79 @@ def nothing_is_marked(args):
     assert change(args, lambda: moved_and_slowed(a, e.IBV_WR_RDMA_WRITE, b)) == [[0, 0, 0], [0, 0, 0]]
 
 
-CASES = [write_is_slowed, read_is_slowed, unreliable_is_slowed, datagrams_are_not_marked, users_mark_nothing, nothing_is_marked]
+class Sender:
+    """Keeps eight WRITEs of 64 KiB on their way, always."""
+    LENGTH = 65536
+
+    def __init__(self, args):
+        self.a, self.b = pair(args, 0, 0)
+        self.done = 0
+        for _ in range(8):
+            self.post()
+
+    def post(self):
+        self.a.post(e.IBV_WR_RDMA_WRITE, self.a.sge(self.LENGTH), remote=(self.b.mr.buf, self.b.mr.rkey))
+
+    def go_on(self):
+        count, wcs = self.a.cq.poll(8)
+        for wc in wcs[:count]:
+            assert wc.status == e.IBV_WC_SUCCESS, wc.status
+            self.done += self.LENGTH
+            self.post()
+
+
+def queue_of(device):
+    """Bytes in the queue of a device in namespace a now, packets that it has dropped and marked."""
+    out = subprocess.run(["ip", "netns", "exec", "a", "tc", "-s", "-j", "qdisc", "show", "dev", device], check=True,
+                         stdout=subprocess.PIPE).stdout
+    codel, = (qdisc for qdisc in json.loads(out) if qdisc["kind"] == "fq_codel")
+    return codel["backlog"], codel["drops"], codel["ecn_mark"] + codel.get("ce_mark", 0)
+
+
+def shared(args, other_family, device, mbit):
+    """Two senders for six seconds through the queue of a device, of which the last four are measured: their rates in Mbit/s of
+    payload, the backlogs seen in ms, and how many packets were dropped and marked then."""
+    senders = [Sender(args), Sender([args[0], other_family[0], args[2], other_family[1]])]
+    start = time.monotonic()
+    before, backlogs, turn = None, [], 0
+    while True:
+        for sender in senders:
+            sender.go_on()
+        time.sleep(0.002)
+        elapsed = time.monotonic() - start
+        if before is None and elapsed >= 2:
+            before = elapsed, [sender.done for sender in senders], queue_of(device)
+        if elapsed >= 6:
+            break
+        if before and elapsed > 2 + turn / 10:
+            backlogs.append(queue_of(device)[0] * 8 / 1000 / mbit)
+            turn += 1
+    since, done, (_, dropped, marked) = before
+    rates = [(sender.done - before) * 8 / 1e6 / (elapsed - since) for sender, before in zip(senders, done)]
+    _, all_dropped, all_marked = queue_of(device)
+    jain = sum(rates) ** 2 / (2 * sum(rate ** 2 for rate in rates) or 1)
+    result = rates, jain, backlogs, all_dropped - dropped, all_marked - marked
+    print(f"{rates[0]:.1f} and {rates[1]:.1f} of {mbit} Mbit/s, Jain {jain:.3f}, backlog {statistics.median(backlogs):.1f} ms in the median,"
+          f" {max(backlogs):.1f} at most; {result[3]} packets dropped, {result[4]} marked")
+    return result
+
+
+def two_share_a_link(args, index_a, index_b, device, mbit):
+    rates, jain, backlogs, dropped, marked = shared(args, (index_a, index_b), device, int(mbit))
+    assert marked and not dropped
+    assert jain > 0.95
+    assert sum(rates) > 0.4 * int(mbit)
+    assert statistics.median(backlogs) < 10
+
+
+def nobody_slows_down(args, index_a, index_b, device, mbit):
+    _, _, backlogs, dropped, marked = shared(args, (index_a, index_b), device, int(mbit))
+    assert not marked
+    assert dropped or statistics.median(backlogs) > 20
+
+
+CASES = [two_share_a_link, nobody_slows_down, write_is_slowed, read_is_slowed, unreliable_is_slowed, datagrams_are_not_marked, users_mark_nothing, nothing_is_marked]
 
 if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
+    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5], *sys.argv[6:])
     print("right")
