@@ -25,7 +25,7 @@ use rxe_kapi::{
 };
 use rxe_proto::{
     drop::DropReason,
-    engine::ports::Count, //
+    engine::backend::Count, //
 };
 
 /// Traffic of a device.

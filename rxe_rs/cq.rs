@@ -68,7 +68,7 @@ use rxe_proto::{
     abi::encode_cqe,
     engine::{
         notify::{
-            Notifier,
+            CqArm,
             Tell,
             Wanted, //
         },
@@ -143,7 +143,7 @@ impl WorkItem for CqCtx {
 /// What the lock guards.
 struct CqRing {
     store: Store,
-    notifier: Notifier,
+    notifier: CqArm,
     /// A completion was lost: the queue has failed. Reported once.
     overflowed: bool,
     dead: bool,
@@ -404,7 +404,7 @@ impl CompletionQueue for CqCtx {
         };
         let ring = CqRing {
             store,
-            notifier: Notifier::default(),
+            notifier: CqArm::default(),
             overflowed: false,
             dead: false,
         };

@@ -9,7 +9,7 @@ use crate::{
         Queues, //
     },
     qp::QpCtx,
-    train::Train, //
+    rx::RxBatch, //
 };
 use kernel::{
     prelude::*,
@@ -169,9 +169,9 @@ impl Demux {
     ///
     /// Called in an RCU read side section: what the tables hand out stays valid.
     pub(crate) fn receive<'g>(&'g self, guard: &'g rcu::Guard, skb: RxSkb) {
-        let mut train = Train::new(self, guard);
-        skb.for_each_segment(|segment| train.packet(segment));
-        train.end();
+        let mut batch = RxBatch::new(self, guard);
+        skb.for_each_segment(|segment| batch.packet(segment));
+        batch.end();
     }
 
     /// Counts and drops one received buffer that IPsec policies do not let in. Called as

@@ -15,7 +15,7 @@ mod segments;
 mod ties;
 mod verbs;
 
-pub(crate) use demand::Missing;
+pub(crate) use demand::PageFault;
 pub(crate) use keys::Side;
 pub(crate) use map::Map;
 pub(crate) use ties::Ties;
@@ -61,7 +61,7 @@ use rxe_proto::{
         rkey::AccessError,
         window::Window, //
     },
-    engine::ports::{
+    engine::backend::{
         AtomicOp,
         Count,
         LocalFault,
@@ -209,9 +209,9 @@ pub(crate) struct MrAccess<'g> {
     last: Cell<Option<Found<'g>>>,
     pub(crate) hint: ExtentHint,
     /// Memory that an access found not to be there.
-    missing: Cell<Option<Missing>>,
+    page_fault: Cell<Option<PageFault>>,
     /// Memory that cannot be got: an access that misses it is refused.
-    denied: Cell<Option<Missing>>,
+    denied: Cell<Option<PageFault>>,
     /// Bytes that may still be made persistent now.
     persist_left: Cell<u64>,
 }
@@ -252,26 +252,26 @@ impl<'g> MrAccess<'g> {
             qpn,
             last: Cell::new(None),
             hint: ExtentHint::new(hint),
-            missing: Cell::new(None),
+            page_fault: Cell::new(None),
             denied: Cell::new(None),
             persist_left: Cell::new(persist::AT_ONCE),
         }
     }
 
     /// The next access that misses `denied` is refused instead of put off.
-    pub(crate) fn deny(&self, denied: Option<Missing>) {
+    pub(crate) fn deny(&self, denied: Option<PageFault>) {
         self.denied.set(denied);
     }
 
     /// What is left of that.
-    pub(crate) fn denied(&self) -> Option<Missing> {
+    pub(crate) fn denied(&self) -> Option<PageFault> {
         self.denied.get()
     }
 
     /// What an access has missed since this was asked last.
     #[inline]
-    pub(crate) fn take_missing(&self) -> Option<Missing> {
-        self.missing.take()
+    pub(crate) fn take_page_fault(&self) -> Option<PageFault> {
+        self.page_fault.take()
     }
 
     /// The region of `key`, valid or not. [`keep`](Self::keep) it when the access is over.
@@ -343,7 +343,7 @@ impl<'g> MrAccess<'g> {
                 self.counters.count(Count::UnreadableMemory);
                 Err(AccessError::Unreadable)
             }
-            Err(AccessFailure::NotPresent) => Err(self.miss(Missing {
+            Err(AccessFailure::NotPresent) => Err(self.miss(PageFault {
                 pd,
                 key,
                 addr,
@@ -355,12 +355,12 @@ impl<'g> MrAccess<'g> {
 
     /// Takes note of memory that is not there.
     #[cold]
-    fn miss(&self, missing: Missing) -> AccessError {
-        if self.denied.get() == Some(missing) {
+    fn miss(&self, page_fault: PageFault) -> AccessError {
+        if self.denied.get() == Some(page_fault) {
             self.denied.set(None);
             return AccessError::OutOfBounds;
         }
-        self.missing.set(Some(missing));
+        self.page_fault.set(Some(page_fault));
         AccessError::NotPresent
     }
 

@@ -46,7 +46,7 @@ use rxe_proto::{
     },
     engine::wr::{
         Bind,
-        KeyFault, //
+        LocalOpFault, //
     },
     ids::RKey,
 };
@@ -104,10 +104,10 @@ impl WindowCtx {
         who: (u32, u32),
         bind: &Bind,
         guard: &rcu::Guard,
-    ) -> Result<(), KeyFault> {
+    ) -> Result<(), LocalOpFault> {
         self.bound.change(|bound| {
             if self.is_gone() {
-                return Err(KeyFault);
+                return Err(LocalOpFault);
             }
             let facts = WindowFacts {
                 kind: self.kind,
@@ -120,14 +120,14 @@ impl WindowCtx {
             // Where the region has no memory now there is nothing to open.
             let map = map.filter(|map| map.covers(bind.addr, bind.length));
             let desc = map.as_ref().map(|map| &map.desc);
-            let window = check_bind(&facts, desc, who.0, who.1, bind).map_err(|_| KeyFault)?;
+            let window = check_bind(&facts, desc, who.0, who.1, bind).map_err(|_| LocalOpFault)?;
             *bound = match (window, region) {
                 (None, _) => None,
                 (Some(window), Some(region)) => Some(Binding {
                     window,
-                    region: Bound::new(region).ok_or(KeyFault)?,
+                    region: Bound::new(region).ok_or(LocalOpFault)?,
                 }),
-                (Some(_), None) => return Err(KeyFault),
+                (Some(_), None) => return Err(LocalOpFault),
             };
             self.key.store(bind.key.0, Relaxed);
             Ok(())

@@ -373,7 +373,7 @@ impl WorkItem for PageIn {
         let Some(fault) = fault else {
             return;
         };
-        let denied = fault.get().is_err().then_some(fault.missing);
+        let denied = fault.get().is_err().then_some(fault.page_fault);
         let module = fault.finish();
         let node = ended(account).or_else(|| Node::new(GFP_KERNEL_ACCOUNT).ok());
         let spare = {

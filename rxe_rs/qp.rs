@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs: the verbs on one side, the engine on the other.
 //!
-//! Lock order: `config` (sleeping), `core` (bottom halves off), the kernel consumer's queues and
+//! Lock order: `config` (sleeping), `inner` (bottom halves off), the kernel consumer's queues and
 //! the completion queue's ring (interrupts off). See `README.md`.
 
+mod backend;
 mod create;
 mod drive;
 mod modify;
 mod paging;
-mod ports;
 mod post;
 mod recv;
 mod send;
@@ -88,9 +88,9 @@ use rxe_kapi::{
 use rxe_proto::{
     engine::{
         wc::WcStatus,
-        Job,
+        PendingResponse,
         Qp as Engine,
-        Resource,
+        ReplayEntry,
         Service,
         State, //
     },
@@ -120,14 +120,14 @@ pub(crate) struct KernelQueues {
 }
 
 /// The engine's slots for responses.
-struct Answers {
-    jobs: KVec<Job>,
-    resources: KVec<Resource>,
+struct Responses {
+    pending: KVec<PendingResponse>,
+    replay: KVec<ReplayEntry>,
 }
 
 /// Consumers to tell of completions when the QP is unlocked.
 #[derive(Clone, Copy, Default)]
-struct Due {
+struct PendingNotify {
     send: bool,
     recv: bool,
     /// The first work request that completed in error, for the debug log.
@@ -141,7 +141,7 @@ struct Failed {
     status: WcStatus,
 }
 
-impl Due {
+impl PendingNotify {
     /// Notes that a work request of `queue` completed with `status`.
     #[inline]
     fn note(&mut self, queue: &'static CStr, status: WcStatus) {
@@ -152,12 +152,12 @@ impl Due {
 }
 
 /// What the lock of a QP guards.
-pub(crate) struct QpCore {
+pub(crate) struct QpInner {
     pub(crate) engine: Engine,
     sends: send::Sends,
     receives: recv::Receives,
-    answers: Answers,
-    due: Due,
+    responses: Responses,
+    notify: PendingNotify,
     /// Path to the peer of a connected QP.
     flow: Option<Arc<Flow>>,
     /// Addresses of the peer and of ourselves that packets of a connected QP must carry.
@@ -206,7 +206,7 @@ pub(crate) struct QpCtx {
     #[pin]
     config: Mutex<Config>,
     #[pin]
-    pub(crate) core: SpinLockBh<QpCore>,
+    pub(crate) inner: SpinLockBh<QpInner>,
     /// What the QP has in the queues below it.
     queued: TxOwner,
     #[pin]
@@ -240,29 +240,29 @@ impl TimerTarget for QpCtx {
 
 impl QpCtx {
     /// What the QP may access, for as long as `guard` lives.
-    pub(crate) fn memory<'g>(&'g self, guard: &'g rcu::Guard, core: &QpCore) -> MrAccess<'g> {
-        MrAccess::new(&self.dev, guard, (self.pd, self.qpn), core.extent)
+    pub(crate) fn memory<'g>(&'g self, guard: &'g rcu::Guard, inner: &QpInner) -> MrAccess<'g> {
+        MrAccess::new(&self.dev, guard, (self.pd, self.qpn), inner.extent)
     }
 
     /// Where to count what this QP does.
     #[inline]
-    pub(crate) fn tally<'a>(&'a self, core: &'a QpCore) -> Tally<'a> {
+    pub(crate) fn tally<'a>(&'a self, inner: &'a QpInner) -> Tally<'a> {
         Tally {
             dev: &self.dev,
-            bound: core.bound.as_deref(),
+            bound: inner.bound.as_deref(),
         }
     }
 
     /// Unlocks the QP; returns whom to [`tell`](Self::tell) afterwards.
     #[inline]
     #[must_use]
-    fn unlock(mut core: SpinLockBhGuard<'_, QpCore>) -> Due {
-        if core.ties.is_some() && core.engine.state() == State::Err {
-            if let Some(ties) = core.ties.take() {
+    fn unlock(mut inner: SpinLockBhGuard<'_, QpInner>) -> PendingNotify {
+        if inner.ties.is_some() && inner.engine.state() == State::Err {
+            if let Some(ties) = inner.ties.take() {
                 ties.cut_and_release_later();
             }
         }
-        core::mem::take(&mut core.due)
+        core::mem::take(&mut inner.notify)
     }
 
     /// What regions that are to end with the QP are tied to.
@@ -272,16 +272,16 @@ impl QpCtx {
     /// `EINVAL` if it has failed, `ENOMEM`.
     pub(crate) fn ties(&self) -> Result<Arc<Ties>> {
         let fresh = Ties::new(&self.dev)?;
-        let mut core = self.core.lock();
-        if core.dead || core.engine.state() == State::Err {
-            drop(core);
+        let mut inner = self.inner.lock();
+        if inner.dead || inner.engine.state() == State::Err {
+            drop(inner);
             let reason = c"the queue pair is in the error state";
             return Err(self.dev.handle.refuse(reason));
         }
-        match &core.ties {
+        match &inner.ties {
             Some(ties) => Ok(ties.clone()),
             None => {
-                core.ties = Some(fresh.clone());
+                inner.ties = Some(fresh.clone());
                 Ok(fresh)
             }
         }
@@ -290,14 +290,14 @@ impl QpCtx {
     /// Tells consumers of completions, in the RCU read side section in which the QP was locked: a
     /// CQ is destroyed after its QPs, and waits for such sections.
     #[inline]
-    fn tell(&self, rcu: &rcu::Guard, due: Due, origin: Origin) {
-        if due.send {
+    fn tell(&self, rcu: &rcu::Guard, notify: PendingNotify, origin: Origin) {
+        if notify.send {
             self.send_cq.tell(rcu, origin);
         }
-        if due.recv {
+        if notify.recv {
             self.recv_cq.tell(rcu, origin);
         }
-        if let Some(Failed { queue, status }) = due.failed {
+        if let Some(Failed { queue, status }) = notify.failed {
             self.dev.handle.failed(self.qpn, queue, status.to_u32());
         }
     }
@@ -306,11 +306,11 @@ impl QpCtx {
     pub(crate) fn release(
         &self,
         rcu: &rcu::Guard,
-        core: SpinLockBhGuard<'_, QpCore>,
+        inner: SpinLockBhGuard<'_, QpInner>,
         origin: Origin,
     ) {
-        let due = Self::unlock(core);
-        self.tell(rcu, due, origin);
+        let notify = Self::unlock(inner);
+        self.tell(rcu, notify, origin);
     }
 
     /// Joins its completion queues, which fail it if they do.
@@ -336,19 +336,19 @@ impl QpCtx {
     pub(crate) fn fail(&self) {
         {
             let rcu = rcu::read_lock();
-            let mut core = self.core.lock();
+            let mut inner = self.inner.lock();
             // One that has failed is not looked at again: what a process goes on posting could
             // keep the caller here.
-            if core.dead || matches!(core.engine.state(), State::Reset | State::Err) {
+            if inner.dead || matches!(inner.engine.state(), State::Reset | State::Err) {
                 return;
             }
-            if Self::takes_sends(core.engine.state()) {
-                core.sends.pull(self.kernel.as_deref());
+            if Self::takes_sends(inner.engine.state()) {
+                inner.sends.pull(self.kernel.as_deref());
             }
-            let mrs = self.memory(&rcu, &core);
-            let (engine, mut ports, _) = core.split(self, &mrs);
-            engine.fail_locally(&mut ports);
-            self.release(&rcu, core, Origin::Event);
+            let mrs = self.memory(&rcu, &inner);
+            let (engine, mut backend, _) = inner.split(self, &mrs);
+            engine.fail_locally(&mut backend);
+            self.release(&rcu, inner, Origin::Event);
         }
         self.kick(Origin::Event);
     }
@@ -371,16 +371,16 @@ impl QueuePair for QpCtx {
 
     fn bind_counter(&self, counter: Option<Arc<Counters>>) {
         // The lock is given back first: what was bound may be freed here.
-        let old = core::mem::replace(&mut self.core.lock().bound, counter);
+        let old = core::mem::replace(&mut self.inner.lock().bound, counter);
         drop(old);
     }
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
         let (unfinished, in_flight, window, (retries, rnr_retries), round_trip, rate) = {
-            let core = self.core.lock();
-            let engine = &core.engine;
+            let inner = self.inner.lock();
+            let engine = &inner.engine;
             (
-                core.sends.unfinished(),
+                inner.sends.unfinished(),
                 engine.in_flight(),
                 engine.window(),
                 engine.retries_left(),
@@ -408,11 +408,11 @@ impl QueuePair for QpCtx {
 
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
         self.dev.demux.withdraw(self);
-        self.settle();
+        self.quiesce();
         let ties = {
-            let mut core = self.core.lock();
-            core.dead = true;
-            core.ties.take()
+            let mut inner = self.inner.lock();
+            inner.dead = true;
+            inner.ties.take()
         };
         self.timer.shutdown();
         self.leave();

@@ -5,8 +5,8 @@
 use kernel::prelude::*;
 use rxe_kapi::rdma::udata::Mapping;
 use rxe_proto::engine::{
-    ports::LocalFault,
-    wr::SqSlot, //
+    backend::LocalFault,
+    wr::SendWqe, //
 };
 
 /// Most entries of a scatter/gather list, of sends and of receives.
@@ -134,7 +134,7 @@ pub(crate) fn for_each_span(
 
 /// Send requests in kernel memory; index arithmetic runs freely over `u32`.
 pub(crate) struct SendStore {
-    slots: KVVec<SqSlot>,
+    slots: KVVec<SendWqe>,
     area: KVVec<u8>,
     area_len: usize,
     mask: u32,
@@ -153,7 +153,7 @@ impl SendStore {
         let bytes = count.checked_mul(area_len).ok_or(EINVAL)?;
         Ok(Self {
             slots: KVVec::from_elem(
-                SqSlot::new(rxe_proto::engine::wr::SendWr::EMPTY),
+                SendWqe::new(rxe_proto::engine::wr::SendWr::EMPTY),
                 count,
                 GFP_KERNEL_ACCOUNT,
             )?,
@@ -195,13 +195,13 @@ impl SendStore {
     }
 
     /// The request at `index`, if it is live.
-    pub(crate) fn slot(&mut self, index: u32) -> Option<&mut SqSlot> {
+    pub(crate) fn slot(&mut self, index: u32) -> Option<&mut SendWqe> {
         let at = self.position(index)?;
         self.slots.get_mut(at)
     }
 
     /// The request at `index` with its area, if it is live.
-    pub(crate) fn with_area(&self, index: u32) -> Option<(&SqSlot, &[u8])> {
+    pub(crate) fn with_area(&self, index: u32) -> Option<(&SendWqe, &[u8])> {
         let at = self.position(index)?;
         let start = at.checked_mul(self.area_len)?;
         let area = self.area.get(start..start.checked_add(self.area_len)?)?;
@@ -209,7 +209,7 @@ impl SendStore {
     }
 
     /// Appends a request; false if there is no room or `area` is too long.
-    pub(crate) fn push(&mut self, slot: SqSlot, area: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, slot: SendWqe, area: &[u8]) -> bool {
         if self.room() == 0 || area.len() > self.area_len {
             return false;
         }

@@ -109,14 +109,14 @@ impl RawQps {
 impl QpCtx {
     /// Takes a frame if there is a receive request for it.
     fn receive_frame(self: &Arc<Self>, rcu: &rcu::Guard, frame: &[u8]) {
-        let mut core = self.core.lock();
-        if core.dead {
+        let mut inner = self.inner.lock();
+        if inner.dead {
             return;
         }
-        let mrs = self.memory(rcu, &core);
-        self.take_frame(&mut core, &mrs, &Payload::from_slice(frame));
-        let wants_memory = core.waits_for_memory();
-        self.release(rcu, core, Origin::Event);
+        let mrs = self.memory(rcu, &inner);
+        self.take_frame(&mut inner, &mrs, &Payload::from_slice(frame));
+        let wants_memory = inner.waits_for_memory();
+        self.release(rcu, inner, Origin::Event);
         if wants_memory {
             self.as_arc_borrow().drive(Origin::Event);
         }

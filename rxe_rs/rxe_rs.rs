@@ -20,8 +20,8 @@ mod port;
 mod qp;
 mod queue;
 mod raw;
+mod rx;
 mod srq;
-mod train;
 
 use crate::{
     demux::Demux,

@@ -53,7 +53,7 @@ use rxe_proto::{
         layout::RECV_WQE_LEN, //
     },
     engine::{
-        ports::Taken,
+        backend::Taken,
         wr::RecvWr, //
     },
 };

@@ -47,7 +47,7 @@ use rxe_proto::{
 
 /// An access that found memory not to be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct PageFault {
     /// The protection domain that accesses it.
     pub(crate) pd: u32,
     pub(crate) key: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Missing {
     pub(crate) rights: Access,
 }
 
-impl Missing {
+impl PageFault {
     fn kind(&self) -> Use {
         let writes = Access::LOCAL_WRITE
             .union(Access::REMOTE_WRITE)
@@ -80,14 +80,14 @@ impl Mrs {
     /// The memory that queue pair `qpn` missed, and where in it, if the access is still permitted.
     ///
     /// No reference to it is dropped here: it might be the last one, and dropping that sleeps.
-    fn locate(&self, qpn: u32, missing: &Missing) -> Option<(Arc<Memory>, u64)> {
-        let Missing {
+    fn locate(&self, qpn: u32, page_fault: &PageFault) -> Option<(Arc<Memory>, u64)> {
+        let PageFault {
             pd,
             key,
             addr,
             len,
             rights,
-        } = *missing;
+        } = *page_fault;
         let _bh = disable_bh();
         let rcu = rcu::read_lock();
         let mr = self.table.borrow(RKey(key).index(), &rcu)?;
@@ -111,12 +111,12 @@ impl Mrs {
     /// follow it. Nothing if the access is not permitted any more: trying it again will tell.
     ///
     /// Context: any that may take bottom half locks. The result is dropped in process context.
-    pub(crate) fn fault(&self, qpn: u32, missing: Missing, ahead: u64) -> Option<Fault> {
+    pub(crate) fn fault(&self, qpn: u32, page_fault: PageFault, ahead: u64) -> Option<Fault> {
         // While queue pairs exist the module is not unloaded.
         let module = ModuleRef::get()?;
-        let (memory, at) = self.locate(qpn, &missing)?;
+        let (memory, at) = self.locate(qpn, &page_fault)?;
         Some(Fault {
-            missing,
+            page_fault,
             memory,
             at,
             ahead,
@@ -127,7 +127,7 @@ impl Mrs {
 
 /// Memory that a queue pair missed and that is to be got.
 pub(crate) struct Fault {
-    pub(crate) missing: Missing,
+    pub(crate) page_fault: PageFault,
     /// Memory on demand, as [`Mrs::locate`] found it.
     memory: Arc<Memory>,
     at: u64,
@@ -154,14 +154,17 @@ impl Fault {
             return Ok(());
         };
         let Self {
-            missing, at, ahead, ..
+            page_fault,
+            at,
+            ahead,
+            ..
         } = self;
-        demand.fault(*at, missing.len, missing.kind(), Effort::Fault)?;
-        let next = at.saturating_add(missing.len);
+        demand.fault(*at, page_fault.len, page_fault.kind(), Effort::Fault)?;
+        let next = at.saturating_add(page_fault.len);
         let ahead = (*ahead).min(demand.len().saturating_sub(next));
         if ahead != 0 {
             // They may not exist, and nobody has asked for them yet.
-            let _ = demand.fault(next, ahead, missing.kind(), Effort::Fault);
+            let _ = demand.fault(next, ahead, page_fault.kind(), Effort::Fault);
         }
         Ok(())
     }

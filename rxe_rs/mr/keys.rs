@@ -16,8 +16,8 @@ use rxe_kapi::{
 use rxe_proto::{
     check::rkey::AccessError,
     engine::wr::{
-        KeyFault,
-        KeyOp,
+        LocalOp,
+        LocalOpFault,
         Register, //
     },
     ids::RKey,
@@ -54,12 +54,14 @@ impl MrAccess<'_> {
     ///
     /// # Errors
     ///
-    /// [`KeyFault`]; nothing has changed then.
-    pub(crate) fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
+    /// [`LocalOpFault`]; nothing has changed then.
+    pub(crate) fn local_op(&self, op: &LocalOp) -> Result<(), LocalOpFault> {
         match op {
-            KeyOp::Invalidate(key) => self.invalidate(*key, Side::Owner).map_err(|_| KeyFault),
-            KeyOp::Bind(bind) => {
-                let window = self.find(bind.window.0).map_err(|_| KeyFault)?;
+            LocalOp::Invalidate(key) => {
+                self.invalidate(*key, Side::Owner).map_err(|_| LocalOpFault)
+            }
+            LocalOp::Bind(bind) => {
+                let window = self.find(bind.window.0).map_err(|_| LocalOpFault)?;
                 // No region is needed to unbind.
                 let region = match bind.length {
                     0 => None,
@@ -70,14 +72,14 @@ impl MrAccess<'_> {
                         let who = (self.pd, self.qpn);
                         own.bind(window.mr.pd, region, who, bind, self.guard)
                     }
-                    _ => Err(KeyFault),
+                    _ => Err(LocalOpFault),
                 }
             }
-            KeyOp::Register(reg) => {
-                let mr = self.find(reg.key.0).map_err(|_| KeyFault)?.mr;
+            LocalOp::Register(reg) => {
+                let mr = self.find(reg.key.0).map_err(|_| LocalOpFault)?.mr;
                 match &mr.kind {
                     Kind::Fast(fast) if mr.pd == self.pd => fast.register(self.pd, reg),
-                    _ => Err(KeyFault),
+                    _ => Err(LocalOpFault),
                 }
             }
         }
@@ -114,21 +116,21 @@ impl Fast {
     }
 
     /// Registers the pages listed.
-    fn register(&self, pd: u32, reg: &Register) -> Result<(), KeyFault> {
-        let access = Access::from_bits(reg.access).ok_or(KeyFault)?;
+    fn register(&self, pd: u32, reg: &Register) -> Result<(), LocalOpFault> {
+        let access = Access::from_bits(reg.access).ok_or(LocalOpFault)?;
         let Memory::Pages(pages) = &self.memory else {
-            return Err(KeyFault);
+            return Err(LocalOpFault);
         };
         let wraps = reg.iova.checked_add(reg.length).is_none();
         // What the pages are is not looked at here: they are ordinary memory.
         let lasting = access.contains(Access::FLUSH_PERSISTENT);
         if !access.is_consistent() || lasting || reg.length > pages.len() || wraps {
-            return Err(KeyFault);
+            return Err(LocalOpFault);
         }
         self.valid.change(|valid| {
             // It must have been invalidated before.
             if valid.is_some() || self.gone.load(Relaxed) {
-                return Err(KeyFault);
+                return Err(LocalOpFault);
             }
             *valid = Some(MrDesc {
                 pd,

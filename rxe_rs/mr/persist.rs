@@ -12,7 +12,7 @@ use super::{
 use rxe_kapi::mem::persist;
 use rxe_proto::{
     check::rkey::AccessError,
-    engine::ports::Flushed,
+    engine::backend::Flushed,
     table::region::Access, //
 };
 

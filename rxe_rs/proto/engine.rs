@@ -5,16 +5,16 @@
 //! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API), [`attrs`] (its types),
 //! `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
-//! flight), `congestion` (marked packets, notifications), `pacer` (the rate that these lead to), `trains` (whether packets may share a buffer), [`transition`] (what the owner may change in which state), [`ports`] (what it
+//! flight), `congestion` (marked packets, notifications), `pacer` (the rate that these lead to), `trains` (whether packets may share a buffer), [`transition`] (what the owner may change in which state), [`backend`] (what it
 //! needs from outside), [`wr`] and [`wc`] (work requests and completions), [`notify`] (when consumers are told of these).
 
 pub mod attrs;
+pub mod backend;
 mod completer;
 mod congestion;
 mod datagram;
 pub mod notify;
 mod pacer;
-pub mod ports;
 mod probe;
 pub mod qp;
 mod requester;
@@ -26,8 +26,8 @@ pub mod wc;
 pub mod window;
 pub mod wr;
 
-pub use responder::Resource;
-pub use response::Job;
+pub use responder::ReplayEntry;
+pub use response::PendingResponse;
 
 pub use attrs::{Attrs, Events, Progress, Service, State, UdMeta, MAX_RD_ATOMIC};
 pub use qp::Qp;

@@ -4,7 +4,7 @@
 //! The same file is built twice: as an object of the kernel module by Kbuild and as an ordinary
 //! library by cargo, where it is tested. It never allocates, never reads a clock and holds no
 //! lock; everything it needs from outside comes in as an argument or through the traits of
-//! [`engine::ports`].
+//! [`engine::backend`].
 //!
 //! Layers, lowest first: [`ids`] (number types), [`wire`] (bytes to values and back), [`check`]
 //! (admission of packets and memory accesses), [`table`] (plain rows: P_Keys, regions),

@@ -19,9 +19,9 @@ pub mod mutate;
 mod queue;
 mod sink;
 
-use crate::engine::ports::Handled;
+use crate::engine::backend::Handled;
 use crate::engine::wc::{NetKind, WcStatus};
-use crate::engine::wr::{SendOp, SendWr, SqSlot};
+use crate::engine::wr::{SendOp, SendWqe, SendWr};
 use crate::engine::{Progress, Qp, Service, State, UdMeta};
 use crate::ids::{Mtu, Psn, Qpn, RKey};
 use crate::wire::packet::{Packet, Payload};
@@ -230,13 +230,13 @@ impl Pair {
 
     /// Posts a send request whose payload lies at `at` of the side's memory.
     pub fn post(&mut self, side: usize, wr: SendWr, at: usize) {
-        self.hosts[side].slots.push(SqSlot::new(wr));
+        self.hosts[side].slots.push(SendWqe::new(wr));
         self.hosts[side].buffers.push(at);
     }
 
     /// Posts a send request that was found invalid when it was copied from the ring.
     pub fn post_invalid(&mut self, side: usize, wr: SendWr, status: WcStatus) {
-        self.hosts[side].slots.push(SqSlot::invalid(wr, status));
+        self.hosts[side].slots.push(SendWqe::invalid(wr, status));
         self.hosts[side].buffers.push(0);
     }
 
@@ -371,7 +371,7 @@ impl Pair {
     }
 
     fn feed(&mut self, to: usize, udp: &[u8]) {
-        if !self.kept[to].is_empty() || self.packet(to, udp) == Handled::Later {
+        if !self.kept[to].is_empty() || self.packet(to, udp) == Handled::Deferred {
             self.put_off += 1;
             if self.kept[to].len() < KEPT {
                 self.kept[to].push_back(udp.to_vec());
@@ -387,7 +387,7 @@ impl Pair {
             self.hosts[side].absent.get_mut().remove(&page);
         }
         while let Some(udp) = self.kept[side].pop_front() {
-            if self.packet(side, &udp) == Handled::Later {
+            if self.packet(side, &udp) == Handled::Deferred {
                 self.kept[side].push_front(udp);
                 return;
             }

@@ -11,13 +11,13 @@ use super::{
         Sends,
         Source as SendSource, //
     },
-    Answers,
     Config,
-    Due,
     Engine,
     KernelQueues,
-    QpCore,
+    PendingNotify,
     QpCtx,
+    QpInner,
+    Responses,
     MAX_INLINE,
     MAX_WR, //
 };
@@ -72,11 +72,11 @@ use rxe_proto::{
     },
     engine::{
         attrs::{
-            JOBS,
+            PENDING_RESPONSES,
             RESOURCES, //
         },
-        Job,
-        Resource,
+        PendingResponse,
+        ReplayEntry,
         Service, //
     },
     ids::{
@@ -199,7 +199,7 @@ impl QpCtx {
         if init.srq.is_some() {
             engine = engine.with_shared_receives();
         }
-        let core = QpCore {
+        let inner = QpInner {
             engine,
             sends: Sends {
                 store,
@@ -209,11 +209,15 @@ impl QpCtx {
                 source: receives,
                 current: RecvList::new(),
             },
-            answers: Answers {
-                jobs: KVec::from_elem(Job::EMPTY, JOBS, GFP_KERNEL_ACCOUNT)?,
-                resources: KVec::from_elem(Resource::EMPTY, RESOURCES, GFP_KERNEL_ACCOUNT)?,
+            responses: Responses {
+                pending: KVec::from_elem(
+                    PendingResponse::EMPTY,
+                    PENDING_RESPONSES,
+                    GFP_KERNEL_ACCOUNT,
+                )?,
+                replay: KVec::from_elem(ReplayEntry::EMPTY, RESOURCES, GFP_KERNEL_ACCOUNT)?,
             },
-            due: Due::default(),
+            notify: PendingNotify::default(),
             flow: None,
             peer: Gid::ZERO,
             own: Gid::ZERO,
@@ -246,7 +250,7 @@ impl QpCtx {
                 recv_cq: init.recv_cq.clone(),
                 kernel,
                 config <- new_mutex!(config, "QpCtx::config"),
-                core <- new_spinlock_bh!(core, "QpCtx::core"),
+                inner <- new_spinlock_bh!(inner, "QpCtx::inner"),
                 queued: TxOwner::new()?,
                 timer <- SoftTimer::new(),
                 work <- new_work!("QpCtx::work"),

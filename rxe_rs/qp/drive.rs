@@ -8,8 +8,8 @@
 
 use super::{
     tx::BatchTx,
-    QpCore,
     QpCtx, //
+    QpInner,
 };
 use crate::mr::MrAccess;
 use kernel::{
@@ -34,7 +34,7 @@ use rxe_kapi::{
 };
 use rxe_proto::{
     engine::{
-        ports::Handled,
+        backend::Handled,
         Events,
         Progress,
         UdMeta, //
@@ -48,21 +48,21 @@ use rxe_proto::{
 /// Turns before the rest is left to the bottom half work queue, and nanoseconds after which it is
 /// even if there were fewer. A turn may copy 512 KiB, and over loopback what it sent is not in the
 /// way of the next one.
-const TURNS: u32 = 32;
+const ROUNDS: u32 = 32;
 const BUDGET_NS: u64 = 1_000_000;
 
 /// Bytes that a QP may have in the queues below it, the device's among them: 8 ms of a link of
 /// 1 Gbit/s. More would only make the others wait, and be lost where a queue is full.
 const MAX_QUEUED: usize = 1 << 20;
 
-/// Times that [`QpCtx::settle`] waits for a turn on another CPU to end, and for how long: a turn
+/// Times that [`QpCtx::quiesce`] waits for a turn on another CPU to end, and for how long: a turn
 /// takes microseconds, unless that CPU's virtual machine does not get the host's.
 const WAITS: u32 = 200;
 const WAIT: Delta = Delta::from_micros(50);
 
 /// What a turn ended with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum Round {
     /// Nothing left to do, or somebody else is at it.
     Done,
     /// There is more to send.
@@ -78,11 +78,11 @@ impl QpCtx {
     /// Context: process or softirq, no QP lock held.
     pub(crate) fn drive(self: ArcBorrow<'_, Self>, origin: Origin) {
         let mut end = None;
-        for _ in 0..TURNS {
-            match self.turn(origin) {
-                Turn::Done => return,
-                Turn::More => {}
-                Turn::Page => self.page(),
+        for _ in 0..ROUNDS {
+            match self.tx_round(origin) {
+                Round::Done => return,
+                Round::More => {}
+                Round::Page => self.page(),
             }
             let now = now_ns();
             if now >= *end.get_or_insert(now.saturating_add(BUDGET_NS)) {
@@ -103,17 +103,17 @@ impl QpCtx {
     /// Takes turns, for callers without a reference to share, until `done` agrees that there is
     /// nothing left to do; it is asked each time that a turn finds nothing, and must agree in the
     /// end. False if there is more to send, or memory to be got: nobody is at it then.
-    fn take_turns(&self, origin: Origin, mut done: impl FnMut() -> bool) -> bool {
-        for _ in 0..TURNS {
-            let mut turn = self.turn(origin);
-            while turn == Turn::Done {
+    fn run_rounds(&self, origin: Origin, mut done: impl FnMut() -> bool) -> bool {
+        for _ in 0..ROUNDS {
+            let mut round = self.tx_round(origin);
+            while round == Round::Done {
                 if done() {
                     return true;
                 }
-                turn = self.turn(origin);
+                round = self.tx_round(origin);
             }
-            if turn == Turn::Page {
-                self.core.lock().paging.postpone();
+            if round == Round::Page {
+                self.inner.lock().paging.postpone();
                 break;
             }
         }
@@ -122,7 +122,7 @@ impl QpCtx {
 
     /// As [`drive`](Self::drive), for callers without a reference to share.
     pub(super) fn kick(&self, origin: Origin) {
-        if !self.take_turns(origin, || true) {
+        if !self.run_rounds(origin, || true) {
             self.timer.arm_at(now_ns());
         }
     }
@@ -134,10 +134,10 @@ impl QpCtx {
     /// What waits for the rate limit or for the queues below is not waited for.
     ///
     /// Context: process, no lock of the QP held.
-    pub(super) fn settle(&self) {
+    pub(super) fn quiesce(&self) {
         let mut waits = WAITS;
-        self.take_turns(Origin::Verb, || {
-            if !self.core.lock().busy {
+        self.run_rounds(Origin::Verb, || {
+            if !self.inner.lock().busy {
                 return true;
             }
             fsleep(WAIT);
@@ -146,136 +146,136 @@ impl QpCtx {
         });
     }
 
-    fn turn(&self, origin: Origin) -> Turn {
+    fn tx_round(&self, origin: Origin) -> Round {
         let bh = disable_bh();
         let mut batch = TxBatch::new(&bh);
         let now = now_ns();
         let rcu = rcu::read_lock();
-        let (turn, events, due) = {
-            let mut core = self.core.lock();
-            if core.dead {
-                return Turn::Done;
+        let (round, events, notify) = {
+            let mut inner = self.inner.lock();
+            if inner.dead {
+                return Round::Done;
             }
-            if core.busy {
-                core.again = true;
-                return Turn::Done;
+            if inner.busy {
+                inner.again = true;
+                return Round::Done;
             }
-            core.again = false;
-            if Self::takes_sends(core.engine.state()) {
-                core.sends.pull(self.kernel.as_deref());
+            inner.again = false;
+            if Self::takes_sends(inner.engine.state()) {
+                inner.sends.pull(self.kernel.as_deref());
             }
-            let progress = self.fill(&rcu, &mut core, now, &mut batch);
+            let progress = self.fill(&rcu, &mut inner, now, &mut batch);
             // A packet that is kept may be the one that the timer is about.
-            if !core.paging.keeps_answers() {
-                if let Some(deadline) = core.engine.poll_timeout() {
+            if !inner.paging.defers_responses() {
+                if let Some(deadline) = inner.engine.poll_timeout() {
                     self.timer.arm_at(deadline);
                 }
             }
-            core.busy = !batch.is_empty();
-            let events = core.engine.take_events();
-            let turn = if core.paging.start() {
-                Turn::Page
+            inner.busy = !batch.is_empty();
+            let events = inner.engine.take_events();
+            let round = if inner.paging.start() {
+                Round::Page
             } else if progress == Progress::More {
-                Turn::More
+                Round::More
             } else {
-                Turn::Done
+                Round::Done
             };
-            (turn, events, Self::unlock(core))
+            (round, events, Self::unlock(inner))
         };
         self.raise(events);
         if batch.is_empty() {
-            self.tell(&rcu, due, origin);
-            return turn;
+            self.tell(&rcu, notify, origin);
+            return round;
         }
         let outcome = batch.send(&self.queued);
-        self.tell(&rcu, due, origin);
-        let mut core = self.core.lock();
-        self.tally(&core).each(|counters| counters.sent(&outcome));
-        core.busy = false;
-        if outcome.congested && !core.dead {
-            core.engine.on_congestion(now);
-            if let Some(deadline) = core.engine.poll_timeout() {
+        self.tell(&rcu, notify, origin);
+        let mut inner = self.inner.lock();
+        self.tally(&inner).each(|counters| counters.sent(&outcome));
+        inner.busy = false;
+        if outcome.congested && !inner.dead {
+            inner.engine.on_congestion(now);
+            if let Some(deadline) = inner.engine.poll_timeout() {
                 self.timer.arm_at(deadline);
             }
         }
-        if turn == Turn::Done && core.again {
-            Turn::More
+        if round == Round::Done && inner.again {
+            Round::More
         } else {
-            turn
+            round
         }
     }
 
     fn fill(
         &self,
         rcu: &rcu::Guard,
-        core: &mut QpCore,
+        inner: &mut QpInner,
         now: u64,
         batch: &mut TxBatch<'_>,
     ) -> Progress {
-        let mrs = self.memory(rcu, core);
-        core.paging.warn(&mrs);
-        let (engine, mut ports, flow) = core.split(self, &mrs);
+        let mrs = self.memory(rcu, inner);
+        inner.paging.warn(&mrs);
+        let (engine, mut backend, flow) = inner.split(self, &mrs);
         let mut tx = BatchTx {
             ctx: self,
             batch,
             room: MAX_QUEUED.saturating_sub(self.queued.bytes()),
             flow,
         };
-        let mut progress = engine.poll_transmit(now, &mut ports, &mut tx);
+        let mut progress = engine.poll_transmit(now, &mut backend, &mut tx);
         if progress == Progress::More && !tx.batch.is_full() {
             engine.wait_for_queue(now);
             progress = Progress::Idle;
         }
-        core.extent = mrs.hint.get();
-        core.paging.note(&mrs);
-        core.paging.tried();
+        inner.extent = mrs.hint.get();
+        inner.paging.note(&mrs);
+        inner.paging.tried();
         progress
     }
 
     /// Feeds one admitted packet; the caller drives the QP when its train has ended.
     pub(crate) fn receive(
         &self,
-        core: &mut QpCore,
+        inner: &mut QpInner,
         mrs: &MrAccess<'_>,
         now: u64,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
     ) {
-        if core.paging.is_keeping() {
-            return self.put_off(core, packet, payload, meta);
+        if inner.paging.is_deferring() {
+            return self.defer(inner, packet, payload, meta);
         }
-        let (engine, mut ports, _) = core.split(self, mrs);
-        let handled = engine.handle_packet(now, packet, payload, meta, &mut ports);
-        core.extent = mrs.hint.get();
-        if handled == Handled::Later {
-            core.paging.note(mrs);
-            self.put_off(core, packet, payload, meta);
+        let (engine, mut backend, _) = inner.split(self, mrs);
+        let handled = engine.handle_packet(now, packet, payload, meta, &mut backend);
+        inner.extent = mrs.hint.get();
+        if handled == Handled::Deferred {
+            inner.paging.note(mrs);
+            self.defer(inner, packet, payload, meta);
         }
     }
 
     /// Feeds one Ethernet frame.
-    pub(crate) fn take_frame(&self, core: &mut QpCore, mrs: &MrAccess<'_>, frame: &Payload<'_>) {
-        let (engine, mut ports, _) = core.split(self, mrs);
-        engine.handle_frame(frame, &mut ports);
-        core.extent = mrs.hint.get();
-        core.paging.note(mrs);
+    pub(crate) fn take_frame(&self, inner: &mut QpInner, mrs: &MrAccess<'_>, frame: &Payload<'_>) {
+        let (engine, mut backend, _) = inner.split(self, mrs);
+        engine.handle_frame(frame, &mut backend);
+        inner.extent = mrs.hint.get();
+        inner.paging.note(mrs);
     }
 
     /// The QP's timer expired.
     pub(crate) fn expire(self: ArcBorrow<'_, Self>) {
         {
             let rcu = rcu::read_lock();
-            let mut core = self.core.lock();
-            if core.dead {
+            let mut inner = self.inner.lock();
+            if inner.dead {
                 return;
             }
-            if !core.paging.keeps_answers() {
-                let mrs = self.memory(&rcu, &core);
-                let (engine, mut ports, _) = core.split(&self, &mrs);
-                engine.handle_timeout(now_ns(), &mut ports);
+            if !inner.paging.defers_responses() {
+                let mrs = self.memory(&rcu, &inner);
+                let (engine, mut backend, _) = inner.split(&self, &mrs);
+                engine.handle_timeout(now_ns(), &mut backend);
             }
-            self.release(&rcu, core, Origin::Event);
+            self.release(&rcu, inner, Origin::Event);
         }
         self.drive(Origin::Event);
     }

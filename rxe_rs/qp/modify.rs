@@ -4,8 +4,8 @@
 use super::{
     engine_state,
     state_of,
-    QpCore,
     QpCtx, //
+    QpInner,
 };
 use crate::device::DeviceCtx;
 use kernel::{
@@ -118,10 +118,10 @@ impl QpCtx {
 
     pub(super) fn change(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
         if matches!(change.state()?, Some(QpState::Err | QpState::Reset)) {
-            self.settle();
+            self.quiesce();
         }
         let mut config = self.config.lock();
-        let current = state_of(self.core.lock().engine.state());
+        let current = state_of(self.inner.lock().engine.state());
         if change
             .cur_state()?
             .is_some_and(|claimed| claimed != current)
@@ -143,7 +143,7 @@ impl QpCtx {
         let flow = match (&path, self.service.is_connected()) {
             (Some(av), true) => {
                 let dest = change.dest_qpn();
-                let dest = dest.unwrap_or_else(|| self.core.lock().engine.attrs.dest_qpn.get());
+                let dest = dest.unwrap_or_else(|| self.inner.lock().engine.attrs.dest_qpn.get());
                 Some(self.flow_to(dev, av, dest)?)
             }
             _ => None,
@@ -155,7 +155,7 @@ impl QpCtx {
             None => None,
         };
         if let Some(flow) = &flow {
-            let mtu = mtu.unwrap_or_else(|| self.core.lock().engine.attrs.mtu);
+            let mtu = mtu.unwrap_or_else(|| self.inner.lock().engine.attrs.mtu);
             if !Self::ipsec_leaves_room(flow, mtu) {
                 let reason = c"path_mtu above what IPsec leaves room for on this path";
                 return Err(dev.handle.refuse(reason));
@@ -165,32 +165,32 @@ impl QpCtx {
         let mut ties = None;
         {
             let rcu = rcu::read_lock();
-            let mut guard = self.core.lock();
-            let core = &mut *guard;
-            if state_of(core.engine.state()) != current
+            let mut guard = self.inner.lock();
+            let inner = &mut *guard;
+            if state_of(inner.engine.state()) != current
                 && !matches!(next, QpState::Reset | QpState::Err)
             {
                 drop(guard);
                 return Err(dev.handle.refuse(c"the queue pair failed meanwhile"));
             }
-            Self::store(core, change);
+            Self::store(inner, change);
             if next == QpState::Sqd && current != next {
-                core.engine.attrs.drain_notice = change.sqd_notify().unwrap_or(false);
+                inner.engine.attrs.drain_notice = change.sqd_notify().unwrap_or(false);
             }
             if let Some(mtu) = mtu {
-                core.engine.attrs.mtu = mtu;
+                inner.engine.attrs.mtu = mtu;
             }
             if let Some(av) = &path {
-                core.peer = Gid(av.dgid);
-                core.own = Gid(av.sgid);
+                inner.peer = Gid(av.dgid);
+                inner.own = Gid(av.sgid);
             }
             old_flow = match flow {
-                Some(flow) => core.flow.replace(flow),
+                Some(flow) => inner.flow.replace(flow),
                 None => None,
             };
-            self.enter(&rcu, core, current, next);
+            self.enter(&rcu, inner, current, next);
             if next == QpState::Err || (next == QpState::Reset && current != QpState::Reset) {
-                ties = core.ties.take();
+                ties = inner.ties.take();
                 // Before anybody is told of flushed requests.
                 if let Some(ties) = &ties {
                     ties.cut();
@@ -220,8 +220,8 @@ impl QpCtx {
         Ok(())
     }
 
-    fn store(core: &mut QpCore, change: &QpChange<'_>) {
-        let attrs = &mut core.engine.attrs;
+    fn store(inner: &mut QpInner, change: &QpChange<'_>) {
+        let attrs = &mut inner.engine.attrs;
         if let Some(flags) = change.access_flags() {
             attrs.remote_write = flags & REMOTE_WRITE != 0;
             attrs.remote_read = flags & REMOTE_READ != 0;
@@ -254,17 +254,17 @@ impl QpCtx {
             }
         }
         if let Some(psn) = change.rq_psn() {
-            core.engine.set_rq_psn(Psn::new(psn));
+            inner.engine.set_rq_psn(Psn::new(psn));
         }
         if let Some(psn) = change.sq_psn() {
-            core.engine.set_sq_psn(Psn::new(psn));
+            inner.engine.set_sq_psn(Psn::new(psn));
         }
         if let Some(index) = change.pkey_index() {
-            core.pkey_index = index;
+            inner.pkey_index = index;
         }
     }
 
-    fn enter(&self, rcu: &rcu::Guard, core: &mut QpCore, current: QpState, next: QpState) {
+    fn enter(&self, rcu: &rcu::Guard, inner: &mut QpInner, current: QpState, next: QpState) {
         if next == current && next != QpState::Err && next != QpState::Reset {
             return;
         }
@@ -274,37 +274,37 @@ impl QpCtx {
             kernel.open_receives.store(next != QpState::Reset, Relaxed);
         }
         if next == QpState::Reset {
-            core.sends.discard(self.kernel.as_deref());
-            core.receives.discard(self.kernel.as_deref());
-            core.flow = None;
-            core.paging.reset();
-            core.pkey_index = 0;
+            inner.sends.discard(self.kernel.as_deref());
+            inner.receives.discard(self.kernel.as_deref());
+            inner.flow = None;
+            inner.paging.reset();
+            inner.pkey_index = 0;
         }
         if matches!(next, QpState::Err | QpState::Sqe) {
-            core.sends.pull(self.kernel.as_deref());
+            inner.sends.pull(self.kernel.as_deref());
         }
-        let mrs = self.memory(rcu, core);
-        let (engine, mut ports, _) = core.split(self, &mrs);
-        engine.set_state(engine_state(next), &mut ports);
+        let mrs = self.memory(rcu, inner);
+        let (engine, mut backend, _) = inner.split(self, &mrs);
+        engine.set_state(engine_state(next), &mut backend);
     }
 
     pub(super) fn report(&self) -> QpReport {
         let config = self.config.lock();
-        let core = self.core.lock();
-        let attrs = &core.engine.attrs;
-        let state = core.engine.state();
+        let inner = self.inner.lock();
+        let attrs = &inner.engine.attrs;
+        let state = inner.engine.state();
         QpReport {
             state: state_of(state),
-            sq_draining: state == State::Sqd && !core.engine.is_drained(),
+            sq_draining: state == State::Sqd && !inner.engine.is_drained(),
             path_mtu: attrs.mtu.bytes(),
             qkey: attrs.qkey.0,
-            rq_psn: core.engine.rq_psn().get(),
-            sq_psn: core.engine.sq_psn().get(),
+            rq_psn: inner.engine.rq_psn().get(),
+            sq_psn: inner.engine.sq_psn().get(),
             dest_qpn: attrs.dest_qpn.get(),
             access_flags: config.access_flags,
             cap: self.cap,
             av: config.av,
-            pkey_index: core.pkey_index,
+            pkey_index: inner.pkey_index,
             port: config.port,
             max_rd_atomic: attrs.max_rd_atomic,
             max_dest_rd_atomic: attrs.max_dest_rd_atomic,

@@ -10,12 +10,12 @@
 //! time: in process context others get the CPU in between, whoever is to pay for it.
 
 use super::{
-    QpCore,
     QpCtx, //
+    QpInner,
 };
 use crate::mr::{
-    Missing,
     MrAccess, //
+    PageFault,
 };
 use core::cell::Cell;
 use kernel::{
@@ -39,7 +39,7 @@ use rxe_kapi::{
 };
 use rxe_proto::{
     engine::{
-        ports::{
+        backend::{
             Count,
             Handled, //
         },
@@ -114,9 +114,9 @@ impl Drop for Room {
 const MAX_AHEAD: u64 = 1 << 20;
 
 /// A packet that is kept.
-struct Kept {
-    /// It answers a request of this side.
-    answers: bool,
+struct DeferredPacket {
+    /// It responses a request of this side.
+    responses: bool,
     /// Headers and payload.
     bytes: KVec<u8>,
     /// Bytes from BTH to ICRC.
@@ -129,7 +129,7 @@ struct Kept {
     room: Room,
 }
 
-impl Kept {
+impl DeferredPacket {
     /// Copies a packet, if there is room for it: the QP has `own` bytes of the backlog.
     fn new(
         backlog: &Arc<Backlog>,
@@ -151,7 +151,7 @@ impl Kept {
             *to = *from;
         }
         Ok(Self {
-            answers: packet.opcode().is_response(),
+            responses: packet.opcode().is_response(),
             bytes,
             len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
             net: meta.net,
@@ -176,19 +176,19 @@ impl Kept {
 /// State of a QP that waits for memory.
 pub(super) struct Paging {
     /// What an access has missed.
-    wanted: Option<Missing>,
+    wanted: Option<PageFault>,
     /// The work item is queued or runs.
     working: bool,
     /// Where the QP sent last when memory was missed.
     cpu: u32,
     /// What came of getting it: what could not be got.
-    answer: Option<Missing>,
+    answer: Option<PageFault>,
     /// What accesses are to be refused for that reason.
-    denied: Option<Missing>,
+    denied: Option<PageFault>,
     /// Packets put off, oldest first. None is empty but while they are fed again.
-    kept: KVec<Option<KBox<Kept>>>,
+    kept: KVec<Option<KBox<DeferredPacket>>>,
     /// Those of them that answer requests of this side.
-    answers: usize,
+    responses: usize,
     /// Bytes that they take.
     bytes: usize,
     /// Where the next access begins if they follow each other.
@@ -206,7 +206,7 @@ impl Paging {
             answer: None,
             denied: None,
             kept: KVec::new(),
-            answers: 0,
+            responses: 0,
             bytes: 0,
             next: 0,
             ahead: 0,
@@ -215,14 +215,14 @@ impl Paging {
 
     /// Packets are kept.
     #[inline]
-    pub(super) fn is_keeping(&self) -> bool {
+    pub(super) fn is_deferring(&self) -> bool {
         !self.kept.is_empty()
     }
 
     /// Packets are kept that may be what the QP's timer is about.
     #[inline]
-    pub(super) fn keeps_answers(&self) -> bool {
-        self.answers != 0
+    pub(super) fn defers_responses(&self) -> bool {
+        self.responses != 0
     }
 
     /// Keeps a packet, if there is room and memory; false if it is dropped.
@@ -243,15 +243,15 @@ impl Paging {
             };
             self.kept = room;
         }
-        let kept = Kept::new(backlog, self.bytes, packet, payload, meta);
+        let kept = DeferredPacket::new(backlog, self.bytes, packet, payload, meta);
         let Ok(kept) = kept.and_then(|kept| Ok(KBox::new(kept, FLAGS)?)) else {
             return false;
         };
-        let answers = usize::from(kept.answers);
+        let responses = usize::from(kept.responses);
         let bytes = kept.room.bytes;
         let fits = self.kept.push_within_capacity(Some(kept)).is_ok();
         if fits {
-            self.answers = self.answers.saturating_add(answers);
+            self.responses = self.responses.saturating_add(responses);
             self.bytes = self.bytes.saturating_add(bytes);
         }
         fits
@@ -260,8 +260,8 @@ impl Paging {
     /// Takes note of what the engine's accesses have missed.
     #[inline]
     pub(super) fn note(&mut self, mrs: &MrAccess<'_>) {
-        if let Some(missing) = mrs.take_missing() {
-            self.wanted = Some(missing);
+        if let Some(page_fault) = mrs.take_page_fault() {
+            self.wanted = Some(page_fault);
         }
     }
 
@@ -283,7 +283,7 @@ impl Paging {
     #[inline]
     pub(super) fn start(&mut self) -> bool {
         // What is kept and wants no memory is a FLUSH that is not done.
-        let start = (self.wanted.is_some() || self.is_keeping()) && !self.working;
+        let start = (self.wanted.is_some() || self.is_deferring()) && !self.working;
         self.working |= start;
         start
     }
@@ -296,29 +296,32 @@ impl Paging {
     /// Forgets everything: the connection is over.
     pub(super) fn reset(&mut self) {
         self.kept.clear();
-        self.answers = 0;
+        self.responses = 0;
         self.bytes = 0;
         self.wanted = None;
         self.denied = None;
     }
 
     /// What to get, and how much behind it.
-    fn take(&mut self) -> Option<(Missing, u64)> {
-        let missing = self.wanted.take()?;
+    fn take(&mut self) -> Option<(PageFault, u64)> {
+        let page_fault = self.wanted.take()?;
         // Twice as much each time, as long as accesses follow each other.
-        let ahead = if missing.addr == self.next {
+        let ahead = if page_fault.addr == self.next {
             let twice = self.ahead.saturating_mul(2);
-            twice.max(missing.len).min(MAX_AHEAD)
+            twice.max(page_fault.len).min(MAX_AHEAD)
         } else {
             0
         };
         self.ahead = ahead;
-        self.next = missing.addr.wrapping_add(missing.len).wrapping_add(ahead);
-        Some((missing, ahead))
+        self.next = page_fault
+            .addr
+            .wrapping_add(page_fault.len)
+            .wrapping_add(ahead);
+        Some((page_fault, ahead))
     }
 }
 
-impl QpCore {
+impl QpInner {
     /// An access has missed memory, and nobody gets it yet.
     pub(crate) fn waits_for_memory(&self) -> bool {
         self.paging.wanted.is_some() && !self.paging.working
@@ -336,16 +339,16 @@ impl WorkItem<1> for QpCtx {
 impl QpCtx {
     /// Keeps a packet for later, or counts that it is dropped.
     #[cold]
-    pub(super) fn put_off(
+    pub(super) fn defer(
         &self,
-        core: &mut QpCore,
+        inner: &mut QpInner,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
     ) {
         let backlog = &self.dev.backlog;
-        if !core.paging.keep(backlog, packet, payload, meta) {
-            let tally = self.tally(core);
+        if !inner.paging.keep(backlog, packet, payload, meta) {
+            let tally = self.tally(inner);
             tally.each(|counters| counters.count(Count::MemoryNotThere));
         }
     }
@@ -354,16 +357,16 @@ impl QpCtx {
     #[cold]
     pub(super) fn page(self: ArcBorrow<'_, Self>) {
         let wanted = {
-            let mut core = self.core.lock();
-            if core.dead {
+            let mut inner = self.inner.lock();
+            if inner.dead {
                 return;
             }
-            core.paging.cpu = this_cpu();
-            core.paging.take()
+            inner.paging.cpu = this_cpu();
+            inner.paging.take()
         };
-        let fault = wanted.and_then(|(missing, ahead)| {
+        let fault = wanted.and_then(|(page_fault, ahead)| {
             let mrs = &self.dev.mrs;
-            mrs.fault(self.qpn, missing, ahead)
+            mrs.fault(self.qpn, page_fault, ahead)
         });
         let demux = &self.dev.demux;
         match fault {
@@ -376,11 +379,11 @@ impl QpCtx {
     }
 
     /// The memory has been got, or cannot be. Process context.
-    pub(crate) fn paged(self: &Arc<Self>, denied: Option<Missing>) {
+    pub(crate) fn paged(self: &Arc<Self>, denied: Option<PageFault>) {
         let cpu = {
-            let mut core = self.core.lock();
-            core.paging.answer = denied;
-            core.paging.cpu
+            let mut inner = self.inner.lock();
+            inner.paging.answer = denied;
+            inner.paging.cpu
         };
         self.as_arc_borrow().resume_on(cpu);
     }
@@ -396,27 +399,27 @@ impl QpCtx {
     fn resume(self: &Arc<Self>) {
         {
             let rcu = rcu::read_lock();
-            let mut core = self.core.lock();
-            if core.dead {
+            let mut inner = self.inner.lock();
+            if inner.dead {
                 return;
             }
-            core.paging.working = false;
+            inner.paging.working = false;
             // All that waits is tried again now. What was missed while the memory was being got, the
             // same memory perhaps, would be got once more otherwise, whether it is missed or not.
-            core.paging.wanted = None;
-            core.paging.denied = core.paging.answer.take();
-            self.replay(&rcu, &mut core);
-            self.release(&rcu, core, Origin::Event);
+            inner.paging.wanted = None;
+            inner.paging.denied = inner.paging.answer.take();
+            self.replay(&rcu, &mut inner);
+            self.release(&rcu, inner, Origin::Event);
         }
         self.as_arc_borrow().drive(Origin::Event);
     }
 
     /// Feeds the packets that were put off, up to the first that must wait again.
-    fn replay(&self, rcu: &rcu::Guard, core: &mut QpCore) {
-        let mut kept = core::mem::take(&mut core.paging.kept);
+    fn replay(&self, rcu: &rcu::Guard, inner: &mut QpInner) {
+        let mut kept = core::mem::take(&mut inner.paging.kept);
         let now = now_ns();
-        let mrs = self.memory(rcu, core);
-        core.paging.warn(&mrs);
+        let mrs = self.memory(rcu, inner);
+        inner.paging.warn(&mrs);
         let mut done: usize = 0;
         for slot in kept.iter_mut() {
             let Some(item) = slot.take() else {
@@ -425,22 +428,22 @@ impl QpCtx {
             if let Ok(packet) = Packet::parse(&item.bytes, item.len) {
                 let body = Payload::from_slice(&item.bytes);
                 let payload = body.slice(packet.payload_offset(), packet.payload_len());
-                let (engine, mut ports, _) = core.split(self, &mrs);
+                let (engine, mut backend, _) = inner.split(self, &mrs);
                 let meta = item.meta();
-                let handled = engine.handle_packet(now, &packet, &payload, &meta, &mut ports);
-                if handled == Handled::Later {
-                    core.paging.note(&mrs);
+                let handled = engine.handle_packet(now, &packet, &payload, &meta, &mut backend);
+                if handled == Handled::Deferred {
+                    inner.paging.note(&mrs);
                     *slot = Some(item);
                     break;
                 }
             }
-            core.paging.bytes = core.paging.bytes.saturating_sub(item.room.bytes);
-            let answers = usize::from(item.answers);
-            core.paging.answers = core.paging.answers.saturating_sub(answers);
+            inner.paging.bytes = inner.paging.bytes.saturating_sub(item.room.bytes);
+            let responses = usize::from(item.responses);
+            inner.paging.responses = inner.paging.responses.saturating_sub(responses);
             done = done.wrapping_add(1);
         }
-        core.paging.denied = mrs.denied();
-        core.extent = mrs.hint.get();
+        inner.paging.denied = mrs.denied();
+        inner.extent = mrs.hint.get();
         let left = kept.len().saturating_sub(done);
         if left == 0 {
             return;
@@ -452,6 +455,6 @@ impl QpCtx {
             }
             kept.truncate(left);
         }
-        core.paging.kept = kept;
+        inner.paging.kept = kept;
     }
 }

@@ -39,12 +39,12 @@ use rxe_proto::{
     engine::{
         wc::WcStatus,
         wr::{
-            KeyOp,
+            LocalOp,
             Register,
             SendFlags,
             SendOp,
+            SendWqe,
             SendWr,
-            SqSlot,
             UdDest, //
         },
         Service,
@@ -69,11 +69,11 @@ impl QpCtx {
     /// The user's doorbell.
     pub(super) fn ring(self: &Arc<Self>) -> Result {
         {
-            let mut core = self.core.lock();
-            if !Self::takes_sends(core.engine.state()) {
+            let mut inner = self.inner.lock();
+            if !Self::takes_sends(inner.engine.state()) {
                 // Refused for good: they must not run after a later transition.
-                core.sends.discard(None);
-                drop(core);
+                inner.sends.discard(None);
+                drop(inner);
                 let reason = c"the queue pair's state takes no send requests";
                 return Err(self.dev.handle.refuse(reason));
             }
@@ -124,7 +124,7 @@ impl QpCtx {
         &self,
         wr: &KernelWr<'_, RxeDevice>,
         area: &mut [u8; AREA_BYTES],
-    ) -> Result<(SqSlot, usize)> {
+    ) -> Result<(SendWqe, usize)> {
         let rc = self.service == Service::Rc;
         let connected = self.service.is_connected();
         let op = match wr.opcode() {
@@ -154,21 +154,21 @@ impl QpCtx {
         match op {
             SendOp::SendInv => out.rkey = RKey(wr.invalidate_rkey()),
             SendOp::LocalInv => {
-                out.set_key_op(&KeyOp::Invalidate(RKey(wr.invalidate_rkey())));
-                return Ok((SqSlot::new(out), 0));
+                out.set_local_op(&LocalOp::Invalidate(RKey(wr.invalidate_rkey())));
+                return Ok((SendWqe::new(out), 0));
             }
             SendOp::RegMr => {
                 let reg = wr.reg().ok_or(EINVAL)?;
                 if !reg.region.has_key(RKey(reg.key)) {
                     return Err(EINVAL);
                 }
-                out.set_key_op(&KeyOp::Register(Register {
+                out.set_local_op(&LocalOp::Register(Register {
                     key: RKey(reg.key),
                     iova: reg.iova,
                     length: reg.length,
                     access: reg.access,
                 }));
-                return Ok((SqSlot::new(out), 0));
+                return Ok((SendWqe::new(out), 0));
             }
             _ => {}
         }
@@ -213,9 +213,9 @@ impl QpCtx {
             out.length = length;
         }
         if out.length > MAX_MESSAGE {
-            return Ok((SqSlot::invalid(out, WcStatus::LocLenErr), used));
+            return Ok((SendWqe::invalid(out, WcStatus::LocLenErr), used));
         }
-        Ok((SqSlot::new(out), used))
+        Ok((SendWqe::new(out), used))
     }
 
     pub(super) fn post_receives(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
@@ -247,7 +247,7 @@ impl QpCtx {
         // A QP that has failed flushes what is posted to it: consumers wait for that.
         if !context::softirq_allowed() {
             self.as_arc_borrow().drive_later();
-        } else if self.core.lock().engine.state() == State::Err {
+        } else if self.inner.lock().engine.state() == State::Err {
             self.as_arc_borrow().drive(Origin::Verb);
         }
         result

@@ -22,7 +22,7 @@ use rxe_kapi::mem::ring::UserRing;
 use rxe_proto::{
     abi,
     engine::{
-        ports::{
+        backend::{
             LocalFault,
             Taken, //
         },

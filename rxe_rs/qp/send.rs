@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use rxe_kapi::mem::ring::UserRing;
 use rxe_proto::{
     abi,
-    engine::wr::SqSlot, //
+    engine::wr::SendWqe, //
 };
 
 /// The send queue as its consumer fills it.
@@ -94,7 +94,7 @@ impl Sends {
     }
 
     /// A slot by index, if it is live.
-    pub(super) fn slot(&mut self, index: u32) -> Option<&mut SqSlot> {
+    pub(super) fn slot(&mut self, index: u32) -> Option<&mut SendWqe> {
         self.store.slot(index)
     }
 }

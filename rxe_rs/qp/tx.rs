@@ -18,7 +18,7 @@ use rxe_kapi::{
     },
 };
 use rxe_proto::{
-    engine::ports::{
+    engine::backend::{
         Dest,
         Tx,
         TxFault, //

@@ -19,9 +19,9 @@ pub mod queue {
 }
 
 /// Bytes of a send request before its scatter/gather list or inline data.
-pub const SEND_WQE_LEN: usize = size_of::<SendWqe>();
+pub const SEND_WQE_LEN: usize = size_of::<RingSendWqe>();
 /// Bytes of a receive request before its scatter list.
-pub const RECV_WQE_LEN: usize = size_of::<RecvWqe>();
+pub const RECV_WQE_LEN: usize = size_of::<RingRecvWqe>();
 /// Bytes of a scatter/gather entry.
 pub const SGE_LEN: usize = size_of::<Sge>();
 /// Bytes of a completion, `struct ib_uverbs_wc`.
@@ -55,7 +55,7 @@ pub struct DmaInfo {
 /// Send request, `struct rxe_send_wqe`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct SendWqe {
+pub struct RingSendWqe {
     /// The consumer's identifier.
     pub wr_id: U64,
     reserved: U32,
@@ -147,7 +147,7 @@ pub struct UdWr {
 /// Receive request, `struct rxe_recv_wqe`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct RecvWqe {
+pub struct RingRecvWqe {
     /// The consumer's identifier.
     pub wr_id: U64,
     reserved: [U32; 2],

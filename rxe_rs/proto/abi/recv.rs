@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Receive requests out of a user's ring.
 
-use super::layout::{RecvWqe, SGE_LEN};
+use super::layout::{RingRecvWqe, SGE_LEN};
 use super::send::list_length;
 use crate::engine::wr::RecvWr;
 use zerocopy::FromBytes;
@@ -28,7 +28,7 @@ pub struct BadRecv {
 ///
 /// [`BadRecv`] if the list has more than `max_sge` entries or more than `element` holds.
 pub fn decode_recv(element: &[u8], max_sge: u8) -> Result<RecvEntry<'_>, BadRecv> {
-    let Ok((wqe, area)) = RecvWqe::ref_from_prefix(element) else {
+    let Ok((wqe, area)) = RingRecvWqe::ref_from_prefix(element) else {
         return Err(BadRecv { wr_id: 0 });
     };
     let wr_id = wqe.wr_id.get();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Send requests out of a user's ring.
 
-use super::layout::{AtomicWr, FlushWr, MwWr, RdmaWr, SendWqe, Sge, UdWr, SGE_LEN};
+use super::layout::{AtomicWr, FlushWr, MwWr, RdmaWr, RingSendWqe, Sge, UdWr, SGE_LEN};
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::{Bind, FlushKind, KeyOp, SendFlags, SendOp, SendWr, SqSlot, UdDest};
+use crate::engine::wr::{Bind, FlushKind, LocalOp, SendFlags, SendOp, SendWqe, SendWr, UdDest};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use crate::wire::feth::{Feth, Selectivity};
@@ -32,8 +32,8 @@ pub struct SendLimits {
 /// A decoded send request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendEntry<'a> {
-    /// The request; [`SqSlot::invalid`] is set if it must fail in its turn.
-    pub slot: SqSlot,
+    /// The request; [`SendWqe::invalid`] is set if it must fail in its turn.
+    pub slot: SendWqe,
     /// Its scatter/gather list ([`SendWr::num_sge`] entries of 16 bytes) or, if
     /// [`SendFlags::inline`] is set, its payload of [`SendWr::length`] bytes.
     pub area: &'a [u8],
@@ -46,8 +46,8 @@ pub struct SendEntry<'a> {
 /// therefore taken as inline data. Unknown flags are ignored, unknown and misplaced operations
 /// complete with [`WcStatus::LocQpOpErr`].
 pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> {
-    let Ok((wqe, area)) = SendWqe::ref_from_prefix(element) else {
-        let slot = SqSlot::invalid(SendWr::EMPTY, WcStatus::LocQpOpErr);
+    let Ok((wqe, area)) = RingSendWqe::ref_from_prefix(element) else {
+        let slot = SendWqe::invalid(SendWr::EMPTY, WcStatus::LocQpOpErr);
         return SendEntry { slot, area: &[] };
     };
     let flags = wqe.send_flags.get();
@@ -62,7 +62,7 @@ pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> 
     wr.imm = wqe.ex;
     match fill(&mut wr, wqe, area, limits) {
         Ok(area) => SendEntry {
-            slot: SqSlot::new(wr),
+            slot: SendWqe::new(wr),
             area,
         },
         Err(status) => {
@@ -70,7 +70,7 @@ pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> 
             wr.num_sge = 0;
             wr.flags.inline = false;
             SendEntry {
-                slot: SqSlot::invalid(wr, status),
+                slot: SendWqe::invalid(wr, status),
                 area: &[],
             }
         }
@@ -106,7 +106,7 @@ fn operation(opcode: u32, service: Service) -> Option<SendOp> {
 /// Fills in everything that depends on the operation and returns the part of `area` in use.
 fn fill<'a>(
     wr: &mut SendWr,
-    wqe: &SendWqe,
+    wqe: &RingSendWqe,
     area: &'a [u8],
     limits: &SendLimits,
 ) -> Result<&'a [u8], WcStatus> {
@@ -177,12 +177,12 @@ fn fill<'a>(
             return Ok(&[]);
         }
         SendOp::LocalInv => {
-            wr.set_key_op(&KeyOp::Invalidate(invalidated(wqe)));
+            wr.set_local_op(&LocalOp::Invalidate(invalidated(wqe)));
             return Ok(&[]);
         }
         SendOp::BindMw => {
             let (own, _) = MwWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
-            wr.set_key_op(&KeyOp::Bind(Bind {
+            wr.set_local_op(&LocalOp::Bind(Bind {
                 window: RKey(own.window.get()),
                 key: RKey(own.key.get()),
                 region: own.region.get(),
@@ -228,7 +228,7 @@ fn fill<'a>(
 }
 
 /// The key to invalidate, which lies where immediate data would, but in the machine's byte order.
-fn invalidated(wqe: &SendWqe) -> RKey {
+fn invalidated(wqe: &RingSendWqe) -> RKey {
     RKey(u32::from_ne_bytes(wqe.ex))
 }
 

@@ -90,10 +90,10 @@ pub struct Attrs {
 /// Greatest number of READ and ATOMIC requests in flight in one direction.
 pub const MAX_RD_ATOMIC: u8 = 128;
 
-/// Slots that [`Ports::jobs`](super::ports::Ports::jobs) must provide: all responder resources and some replays.
-pub const JOBS: usize = 160;
+/// Slots that [`Backend::jobs`](super::backend::Backend::jobs) must provide: all responder resources and some replays.
+pub const PENDING_RESPONSES: usize = 160;
 
-/// Slots that [`Ports::resources`](super::ports::Ports::resources) must provide.
+/// Slots that [`Backend::resources`](super::backend::Backend::resources) must provide.
 pub const RESOURCES: usize = 128;
 
 impl Attrs {

@@ -6,12 +6,12 @@
 mod evidence;
 
 use super::attrs::State;
-use super::ports::{Count, Handled, LocalFault, Ports};
+use super::backend::{Backend, Count, Handled, LocalFault};
 use super::qp::Qp;
 use super::requester::{ack_deadline, index_before};
 use super::wc::WcStatus;
 use super::window::Window;
-use super::wr::{SendOp, SqSlot};
+use super::wr::{SendOp, SendWqe};
 use crate::ids::Psn;
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::opcode::Operation;
@@ -41,23 +41,23 @@ impl Qp {
         now: u64,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Handled {
         if !matches!(self.state, State::Rts | State::Sqd) {
-            ports.count(Count::Unexpected);
+            backend.count(Count::Unexpected);
             return Handled::Done;
         }
         let psn = packet.bth().psn;
         // What was never sent, or is acknowledged already, cannot be answered.
         if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.top) {
-            ports.count(Count::StrayAck);
+            backend.count(Count::StrayAck);
             self.stray(now, packet);
             return Handled::Done;
         }
         let handled = match packet.opcode().operation() {
             Operation::Acknowledge => {
                 if let Some(aeth) = packet.aeth() {
-                    self.handle_ack(now, psn, aeth, ports);
+                    self.handle_ack(now, psn, aeth, backend);
                 }
                 Ok(())
             }
@@ -65,9 +65,9 @@ impl Qp {
             | Operation::ReadRespMiddle
             | Operation::ReadRespLast
             | Operation::ReadRespOnly
-            | Operation::AtomicAck => self.handle_data(now, packet, payload, ports),
+            | Operation::AtomicAck => self.handle_data(now, packet, payload, backend),
             _ => {
-                ports.count(Count::Unexpected);
+                backend.count(Count::Unexpected);
                 Ok(())
             }
         };
@@ -76,7 +76,7 @@ impl Qp {
         }
         match handled {
             Ok(()) => Handled::Done,
-            Err(Absent) => Handled::Later,
+            Err(Absent) => Handled::Deferred,
         }
     }
 
@@ -102,25 +102,25 @@ impl Qp {
         }
     }
 
-    fn handle_ack(&mut self, now: u64, psn: Psn, aeth: Aeth, ports: &mut impl Ports) {
+    fn handle_ack(&mut self, now: u64, psn: Psn, aeth: Aeth, backend: &mut impl Backend) {
         let syndrome = aeth.syndrome();
         let negative = matches!(syndrome, Syndrome::RnrNak { .. } | Syndrome::Nak(_));
-        if !self.is_vouched_for(psn, negative, aeth.msn(), ports) {
-            return ports.count(match negative {
+        if !self.is_vouched_for(psn, negative, aeth.msn(), backend) {
+            return backend.count(match negative {
                 true => Count::SuspectNak,
                 false => Count::SuspectAck,
             });
         }
         match syndrome {
             Syndrome::Ack { .. } => {
-                if self.acknowledge(now, psn.next(), ports) == Acked::Hole {
-                    self.response_missing(now, ports);
+                if self.acknowledge(now, psn.next(), backend) == Acked::Hole {
+                    self.response_missing(now, backend);
                 }
             }
             Syndrome::RnrNak { timer } => {
-                ports.count(Count::RnrNakReceived);
-                if self.acknowledge(now, psn, ports) == Acked::Hole {
-                    return self.response_missing(now, ports);
+                backend.count(Count::RnrNakReceived);
+                if self.acknowledge(now, psn, backend) == Acked::Hole {
+                    return self.response_missing(now, backend);
                 }
                 // A second one for what has not been sent since is a copy of the first.
                 if self.req.rnr_until.is_some() || self.req.psn == self.req.una_psn {
@@ -128,27 +128,27 @@ impl Qp {
                 }
                 if self.attrs.rnr_retry != 7 {
                     if self.req.rnr_retries == 0 {
-                        ports.count(Count::RnrRetryExceeded);
-                        return self.fail_oldest(WcStatus::RnrRetryExcErr, ports);
+                        backend.count(Count::RnrRetryExceeded);
+                        return self.fail_oldest(WcStatus::RnrRetryExcErr, backend);
                     }
                     self.req.rnr_retries = self.req.rnr_retries.saturating_sub(1);
                 }
-                self.seek(psn, ports);
+                self.seek(psn, backend);
                 self.req.deadline = None;
                 self.req.prober.on_repeat(now);
                 self.req.prober.rearm(now, false);
                 self.req.rnr_until = Some(now.saturating_add(rnr_timer_ns(timer)));
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
-                ports.count(Count::SequenceNakReceived);
+                backend.count(Count::SequenceNakReceived);
                 // What is asked for by READs before it has been executed, so its data is on the
                 // way.
-                self.acknowledge(now, psn, ports);
-                self.repeat(now, psn, ports);
+                self.acknowledge(now, psn, backend);
+                self.repeat(now, psn, backend);
             }
             Syndrome::Nak(code) => {
-                if self.acknowledge(now, psn, ports) == Acked::Hole {
-                    return self.response_missing(now, ports);
+                if self.acknowledge(now, psn, backend) == Acked::Hole {
+                    return self.response_missing(now, backend);
                 }
                 let status = match code {
                     NakCode::InvalidRequest | NakCode::InvalidRd => WcStatus::RemInvReqErr,
@@ -156,45 +156,45 @@ impl Qp {
                     NakCode::RemoteAccess => WcStatus::RemAccessErr,
                     NakCode::RemoteOperational => WcStatus::RemOpErr,
                 };
-                self.fail_oldest(status, ports);
+                self.fail_oldest(status, backend);
             }
-            Syndrome::Reserved => ports.count(Count::Unexpected),
+            Syndrome::Reserved => backend.count(Count::Unexpected),
         }
     }
 
-    fn fail_oldest(&mut self, status: WcStatus, ports: &mut impl Ports) {
-        if let Some(slot) = ports.sq_slot(self.req.una).map(|s| *s) {
-            self.fail(&slot, status, ports);
+    fn fail_oldest(&mut self, status: WcStatus, backend: &mut impl Backend) {
+        if let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) {
+            self.fail(&wqe, status, backend);
         }
     }
 
     /// Completes all requests whose last PSN is before `upto` and notes how far the one that
     /// holds `upto` has come.
-    fn acknowledge(&mut self, now: u64, upto: Psn, ports: &mut impl Ports) -> Acked {
+    fn acknowledge(&mut self, now: u64, upto: Psn, backend: &mut impl Backend) -> Acked {
         let before = self.req.una_psn;
         let mut result = Acked::Clean;
         while index_before(self.req.una, self.req.fresh) && self.req.una_psn.is_before(upto) {
-            let Some(slot) = ports.sq_slot(self.req.una).map(|s| *s) else {
+            let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) else {
                 break;
             };
-            if slot.wr.op.needs_response() {
+            if wqe.wr.op.needs_response() {
                 result = Acked::Hole;
                 break;
             }
-            if slot.run.last.is_before(upto) {
-                self.finish(&slot, WcStatus::Success, ports);
+            if wqe.psns.last.is_before(upto) {
+                self.finish(&wqe, WcStatus::Success, backend);
             } else {
                 self.req.una_psn = upto;
                 break;
             }
         }
-        self.finish_local(ports);
-        self.progress(now, before, ports);
+        self.finish_local(backend);
+        self.progress(now, before, backend);
         result
     }
 
     /// Book-keeping after `una_psn` may have moved from `before`.
-    fn progress(&mut self, now: u64, before: Psn, ports: &mut impl Ports) {
+    fn progress(&mut self, now: u64, before: Psn, backend: &mut impl Backend) {
         let moved = u32::try_from(self.req.una_psn.delta(before)).unwrap_or(0);
         if moved == 0 {
             return;
@@ -212,13 +212,13 @@ impl Qp {
         self.req.rnr_until = None;
         if self.req.psn.is_before(self.req.una_psn) {
             // Acknowledged after all while we were going back.
-            self.seek(self.req.una_psn, ports);
+            self.seek(self.req.una_psn, backend);
         }
     }
 
     /// A response was lost on the way (IBTA vol1 9.7.5.2.8, implied NAK): ask again at once, but
     /// only once for a hole; the rest of the old responses is still under way.
-    pub(super) fn response_missing(&mut self, now: u64, ports: &mut impl Ports) {
+    pub(super) fn response_missing(&mut self, now: u64, backend: &mut impl Backend) {
         self.req.gap_due = None;
         let at = self.req.una_psn;
         if self.req.gap_at == Some(at) {
@@ -226,9 +226,9 @@ impl Qp {
             self.req.rearm(now, &self.attrs);
             return;
         }
-        if self.repeat(now, at, ports) {
+        if self.repeat(now, at, backend) {
             self.req.gap_at = Some(at);
-            ports.count(Count::ImpliedNak);
+            backend.count(Count::ImpliedNak);
         }
     }
 
@@ -238,45 +238,45 @@ impl Qp {
         now: u64,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Absent> {
         let psn = packet.bth().psn;
         // Responses come in order, so there is but one packet that can be next.
-        let Some((index, slot)) = self.oldest_asked(ports) else {
-            ports.count(Count::Unexpected);
+        let Some((index, wqe)) = self.oldest_asked(backend) else {
+            backend.count(Count::Unexpected);
             return Ok(());
         };
-        let placed = slot.run.placed;
+        let placed = wqe.placed;
         let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
-        let expected = slot.run.first.wrapping_add(done);
+        let expected = wqe.psns.first.wrapping_add(done);
         if psn.is_before(expected) {
-            if psn.is_before(slot.run.first) {
-                ports.count(Count::Unexpected);
+            if psn.is_before(wqe.psns.first) {
+                backend.count(Count::Unexpected);
             }
             return Ok(());
         }
         if psn != expected {
-            self.response_early(now, packet, expected, ports);
+            self.response_early(now, packet, expected, backend);
             return Ok(());
         }
         if index != self.req.una {
             // It acknowledges all requests before its own, none of which waits for data.
-            self.acknowledge(now, slot.run.first, ports);
+            self.acknowledge(now, wqe.psns.first, backend);
         }
-        match (slot.wr.op, packet.opcode().operation(), packet.atomic_ack()) {
+        match (wqe.wr.op, packet.opcode().operation(), packet.atomic_ack()) {
             (SendOp::CmpSwp | SendOp::FetchAdd, Operation::AtomicAck, Some(value)) => {
-                self.handle_atomic_data(now, &slot, value.original(), ports)
+                self.handle_atomic_data(now, &wqe, value.original(), backend)
             }
             (_, Operation::AtomicAck, _) | (SendOp::CmpSwp | SendOp::FetchAdd, ..) => {
-                ports.count(Count::Unexpected);
+                backend.count(Count::Unexpected);
                 Ok(())
             }
             (op, operation, _) => {
                 let last = matches!(operation, Operation::ReadRespLast | Operation::ReadRespOnly);
                 if op == SendOp::Read {
-                    return self.handle_read_data(now, psn, &slot, last, payload, ports);
+                    return self.handle_read_data(now, psn, &wqe, last, payload, backend);
                 }
-                self.handle_done(now, &slot, last && payload.is_empty(), ports);
+                self.handle_done(now, &wqe, last && payload.is_empty(), backend);
                 Ok(())
             }
         }
@@ -286,39 +286,39 @@ impl Qp {
         &mut self,
         now: u64,
         psn: Psn,
-        slot: &SqSlot,
+        wqe: &SendWqe,
         last: bool,
         payload: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Absent> {
         let mtu = self.attrs.mtu.bytes();
-        let placed = slot.run.placed;
-        let left = slot.wr.length.saturating_sub(placed);
+        let placed = wqe.placed;
+        let left = wqe.wr.length.saturating_sub(placed);
         let chunk = left.min(mtu);
         // The answer to a question for one packet ends there.
-        let alone = last && left > mtu && self.req.asked_at == Some(psn);
+        let alone = last && left > mtu && self.req.probed_at == Some(psn);
         let ends = last && !alone;
         if usize::try_from(chunk).ok() != Some(payload.len()) || ends != (left <= mtu) {
-            self.fail(slot, WcStatus::BadRespErr, ports);
+            self.fail(wqe, WcStatus::BadRespErr, backend);
             return Ok(());
         }
-        if chunk > 0 && !self.place(slot, placed, payload, ports)? {
+        if chunk > 0 && !self.place(wqe, placed, payload, backend)? {
             return Ok(());
         }
         let before = self.req.una_psn;
         if ends {
-            self.finish(slot, WcStatus::Success, ports);
-            self.finish_local(ports);
+            self.finish(wqe, WcStatus::Success, backend);
+            self.finish_local(backend);
         } else {
-            if let Some(slot) = ports.sq_slot(self.req.una) {
-                slot.run.placed = placed.saturating_add(chunk);
+            if let Some(wqe) = backend.send_wqe(self.req.una) {
+                wqe.placed = placed.saturating_add(chunk);
             }
             self.req.una_psn = psn.next();
         }
-        self.progress(now, before, ports);
+        self.progress(now, before, backend);
         if alone {
             // All that was sent before it is lost.
-            self.response_missing(now, ports);
+            self.response_missing(now, backend);
         }
         Ok(())
     }
@@ -326,47 +326,47 @@ impl Qp {
     /// Places response data of the oldest request; false if that failed and the QP with it.
     fn place(
         &mut self,
-        slot: &SqSlot,
+        wqe: &SendWqe,
         offset: u32,
         data: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<bool, Absent> {
-        match ports.scatter(self.req.una, offset, data) {
+        match backend.scatter(self.req.una, offset, data) {
             Ok(()) => Ok(true),
             Err(LocalFault::NotPresent) => Err(Absent),
             Err(LocalFault::Refused) => {
-                self.fail(slot, WcStatus::LocProtErr, ports);
+                self.fail(wqe, WcStatus::LocProtErr, backend);
                 Ok(false)
             }
         }
     }
 
     /// The answer to ATOMIC WRITE and FLUSH: a READ response of nothing.
-    fn handle_done(&mut self, now: u64, slot: &SqSlot, fits: bool, ports: &mut impl Ports) {
+    fn handle_done(&mut self, now: u64, wqe: &SendWqe, fits: bool, backend: &mut impl Backend) {
         if !fits {
-            return self.fail(slot, WcStatus::BadRespErr, ports);
+            return self.fail(wqe, WcStatus::BadRespErr, backend);
         }
         let before = self.req.una_psn;
-        self.finish(slot, WcStatus::Success, ports);
-        self.finish_local(ports);
-        self.progress(now, before, ports);
+        self.finish(wqe, WcStatus::Success, backend);
+        self.finish_local(backend);
+        self.progress(now, before, backend);
     }
 
     fn handle_atomic_data(
         &mut self,
         now: u64,
-        slot: &SqSlot,
+        wqe: &SendWqe,
         value: u64,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Absent> {
         let bytes = value.to_ne_bytes();
-        if !self.place(slot, 0, &Payload::from_slice(&bytes), ports)? {
+        if !self.place(wqe, 0, &Payload::from_slice(&bytes), backend)? {
             return Ok(());
         }
         let before = self.req.una_psn;
-        self.finish(slot, WcStatus::Success, ports);
-        self.finish_local(ports);
-        self.progress(now, before, ports);
+        self.finish(wqe, WcStatus::Success, backend);
+        self.finish_local(backend);
+        self.progress(now, before, backend);
         Ok(())
     }
 }

@@ -2,14 +2,14 @@
 //! Congestion control of connections (IBTA vol1 annex A17.9): the receiver notifies, the sender
 //! slows down.
 //!
-//! A router whose queue grows marks packets in the IP header. The [`Notifier`] of the receiving
+//! A router whose queue grows marks packets in the IP header. The [`CnpGenerator`] of the receiving
 //! queue pair asks for a notification (CNP) then, not too often. The [`Pacer`](super::pacer::Pacer)
 //! of the sending one cuts its rate when a notification comes that [`Trust`] believes, and the
 //! [`Meter`] keeps what is sent within that rate. Acknowledgements are not limited: holding them
 //! back would slow the peer, whose packets may take another way.
 
 use super::attrs::UdMeta;
-use super::ports::{Dest, Tx, TxFault};
+use super::backend::{Dest, Tx, TxFault};
 use super::wc::NetKind;
 use crate::ids::{PKey, Psn, Qpn};
 use crate::wire::bth::Bth;
@@ -48,13 +48,13 @@ pub(super) const NOTIFY_NS: u64 = 50_000;
 
 /// When the peer is to be notified.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Notifier {
+pub(super) struct CnpGenerator {
     /// A notification is to be sent, with the P_Key of the packet that was marked.
     pub(super) due: Option<PKey>,
     last: Option<u64>,
 }
 
-impl Notifier {
+impl CnpGenerator {
     /// A marked packet with this P_Key arrived.
     pub(super) fn on_marked(&mut self, now: u64, pkey: PKey) {
         let wait = self
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn notifications_are_spaced() {
-        let mut notifier = Notifier::default();
+        let mut notifier = CnpGenerator::default();
         let mut sent = 0;
         for now in (0..MS).step_by(1000) {
             notifier.on_marked(now, KEY);

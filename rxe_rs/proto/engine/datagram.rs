@@ -2,12 +2,12 @@
 //! UD and raw frames: one packet a message; and the receive side of UC.
 
 use super::attrs::{Progress, Service, State, UdMeta};
-use super::ports::{Count, Dest, Handled, LocalFault, Ports, Taken, Tx, TxFault};
+use super::backend::{Backend, Count, Dest, Handled, LocalFault, Taken, Tx, TxFault};
 use super::qp::Qp;
 use super::requester::pad_of;
 use super::responder::{Message, Refusal};
 use super::wc::{NetKind, Wc, WcOpcode, WcStatus};
-use super::wr::{RecvWr, SendOp, SqSlot};
+use super::wr::{RecvWr, SendOp, SendWqe};
 use crate::check::qkey;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation};
@@ -43,20 +43,20 @@ impl Qp {
     pub(super) fn transmit_datagrams(
         &mut self,
         now: u64,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
         loop {
-            if self.req.cur == ports.sq_produced() || self.state != State::Rts {
+            if self.req.cur == backend.sends_posted() || self.state != State::Rts {
                 return Progress::Idle;
             }
             if !tx.has_room() {
                 return Progress::More;
             }
-            let Some(slot) = ports.sq_slot(self.req.cur).map(|s| *s) else {
+            let Some(slot) = backend.send_wqe(self.req.cur).map(|s| *s) else {
                 return Progress::Idle;
             };
-            let status = match self.send_datagram(&slot, ports, tx) {
+            let status = match self.send_datagram(&slot, backend, tx) {
                 Ok(()) => WcStatus::Success,
                 Err(Unsent::Fail(status)) => status,
                 Err(Unsent::Busy) => {
@@ -65,9 +65,9 @@ impl Qp {
                 }
                 Err(Unsent::Waits) => return Progress::Idle,
             };
-            self.finish(&slot, status, ports);
+            self.finish(&slot, status, backend);
             if status != WcStatus::Success {
-                self.enter_sqe(ports);
+                self.enter_sqe(backend);
                 return Progress::Idle;
             }
         }
@@ -75,15 +75,15 @@ impl Qp {
 
     fn send_datagram(
         &mut self,
-        slot: &SqSlot,
-        ports: &mut impl Ports,
+        slot: &SendWqe,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), Unsent> {
         if let Some(status) = slot.invalid {
             return Err(Unsent::Fail(status));
         }
         if self.service == Service::Raw {
-            return self.send_frame(slot, ports, tx);
+            return self.send_frame(slot, backend, tx);
         }
         let wr = &slot.wr;
         let opcode = match wr.op {
@@ -98,8 +98,8 @@ impl Qp {
             se: wr.flags.solicited,
             pad: pad_of(wr.length),
             pkey: match self.service {
-                Service::Gsi => ports.pkey_at(wr.ud.pkey_index),
-                _ => ports.pkey(),
+                Service::Gsi => backend.pkey_at(wr.ud.pkey_index),
+                _ => backend.pkey(),
             },
             ..Bth::new(opcode, wr.ud.qpn, self.req.top)
         };
@@ -109,7 +109,7 @@ impl Qp {
             headers = headers.imm(wr.imm);
         }
         let index = self.req.cur;
-        let source = &*ports;
+        let source = &*backend;
         let size = usize::try_from(wr.length).unwrap_or(0);
         let fill = |dst: &mut [u8]| source.gather(index, 0, dst);
         tx.packet(Dest::Ah(wr.ud.ah), &headers, size, fill)?;
@@ -119,15 +119,15 @@ impl Qp {
 
     fn send_frame(
         &mut self,
-        slot: &SqSlot,
-        ports: &mut impl Ports,
+        slot: &SendWqe,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), Unsent> {
         if slot.wr.op != SendOp::Send {
             return Err(Unsent::Fail(WcStatus::LocQpOpErr));
         }
         let index = self.req.cur;
-        let source = &*ports;
+        let source = &*backend;
         let size = usize::try_from(slot.wr.length).unwrap_or(0);
         match tx.frame(size, |dst| source.gather(index, 0, dst)) {
             Err(TxFault::Unreachable) => Err(Unsent::Fail(WcStatus::LocLenErr)),
@@ -137,7 +137,7 @@ impl Qp {
 
     /// Feeds one Ethernet frame to a raw QP. Like a datagram, it is dropped if there is no room
     /// for it.
-    pub fn handle_frame(&mut self, frame: &Payload<'_>, ports: &mut impl Ports) {
+    pub fn handle_frame(&mut self, frame: &Payload<'_>, backend: &mut impl Backend) {
         let ready = matches!(
             self.state,
             State::Rtr | State::Rts | State::Sqd | State::Sqe
@@ -145,29 +145,29 @@ impl Qp {
         if !ready || self.service != Service::Raw {
             return;
         }
-        let Some(wr) = self.take_receive(ports) else {
+        let Some(wr) = self.take_receive(backend) else {
             return;
         };
         let len = u32::try_from(frame.len()).ok();
         let Some(byte_len) = len.filter(|len| *len <= wr.length) else {
-            ports.count(Count::NoReceive);
+            backend.count(Count::NoReceive);
             self.resp.recv = Some(wr);
             return;
         };
-        match ports.recv_scatter(0, frame) {
+        match backend.scatter_recv(0, frame) {
             Ok(()) => {}
             Err(LocalFault::NotPresent) => {
                 // Frames get lost; the next one will find the memory there.
-                ports.count(Count::MemoryNotThere);
+                backend.count(Count::MemoryNotThere);
                 self.resp.recv = Some(wr);
                 return;
             }
             Err(LocalFault::Refused) => {
-                return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
+                return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, backend);
             }
         }
-        ports.count(Count::ReceiveCompleted);
-        ports.complete_recv(&Wc {
+        backend.count(Count::ReceiveCompleted);
+        backend.complete_recv(&Wc {
             wr_id: wr.wr_id,
             status: WcStatus::Success,
             opcode: WcOpcode::Recv,
@@ -184,16 +184,16 @@ impl Qp {
     }
 
     /// The receive request for a message that comes in one packet.
-    fn take_receive(&mut self, ports: &mut impl Ports) -> Option<RecvWr> {
+    fn take_receive(&mut self, backend: &mut impl Backend) -> Option<RecvWr> {
         let taken = self.resp.recv.take();
-        match taken.map_or_else(|| ports.recv_take(), Taken::Wr) {
+        match taken.map_or_else(|| backend.take_recv(), Taken::Wr) {
             Taken::Wr(wr) => Some(wr),
             Taken::Empty => {
-                ports.count(Count::NoReceive);
+                backend.count(Count::NoReceive);
                 None
             }
             Taken::Invalid { wr_id } => {
-                self.fail_receive(wr_id, WcStatus::LocQpOpErr, ports);
+                self.fail_receive(wr_id, WcStatus::LocQpOpErr, backend);
                 None
             }
         }
@@ -205,17 +205,17 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Handled {
         let only = matches!(
             packet.opcode().operation(),
             Operation::SendOnly | Operation::SendOnlyImm
         );
         let (Some(deth), true) = (packet.deth(), only) else {
-            ports.count(Count::Unexpected);
+            backend.count(Count::Unexpected);
             return Handled::Done;
         };
-        let Some(wr) = self.take_receive(ports) else {
+        let Some(wr) = self.take_receive(backend) else {
             return Handled::Done;
         };
         let len = u32::try_from(payload.len())
@@ -224,23 +224,23 @@ impl Qp {
         let Some(byte_len) = len.filter(|len| *len <= wr.length) else {
             // Anybody may send one that is too long: it is dropped, and the receive request stays
             // for the next. A remote stranger shall not be able to stop the queue pair.
-            ports.count(Count::NoReceive);
+            backend.count(Count::NoReceive);
             self.resp.recv = Some(wr);
             return Handled::Done;
         };
-        match place(meta, payload, ports) {
+        match place(meta, payload, backend) {
             Ok(()) => {}
             Err(LocalFault::NotPresent) => {
                 self.resp.recv = Some(wr);
-                return Handled::Later;
+                return Handled::Deferred;
             }
             Err(LocalFault::Refused) => {
-                self.fail_receive(wr.wr_id, WcStatus::LocProtErr, ports);
+                self.fail_receive(wr.wr_id, WcStatus::LocProtErr, backend);
                 return Handled::Done;
             }
         }
-        ports.count(Count::ReceiveCompleted);
-        ports.complete_recv(&Wc {
+        backend.count(Count::ReceiveCompleted);
+        backend.complete_recv(&Wc {
             wr_id: wr.wr_id,
             status: WcStatus::Success,
             opcode: WcOpcode::Recv,
@@ -257,9 +257,9 @@ impl Qp {
         Handled::Done
     }
 
-    fn fail_receive(&mut self, wr_id: u64, status: WcStatus, ports: &mut impl Ports) {
-        ports.complete_recv(&Wc::recv_error(wr_id, status, self.attrs.qpn.get()));
-        self.enter_error(ports);
+    fn fail_receive(&mut self, wr_id: u64, status: WcStatus, backend: &mut impl Backend) {
+        backend.complete_recv(&Wc::recv_error(wr_id, status, self.attrs.qpn.get()));
+        self.enter_error(backend);
     }
 
     /// Receives a packet of an UC connection. Nothing is ever answered: after a gap the damaged
@@ -268,11 +268,11 @@ impl Qp {
         &mut self,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Handled {
         let psn = packet.bth().psn;
         if psn != self.resp.epsn {
-            ports.count(Count::OutOfSequence);
+            backend.count(Count::OutOfSequence);
             self.resp.epsn = psn;
             // The receive request stays ours and takes the next message.
             self.resp.message = Message::None;
@@ -280,30 +280,30 @@ impl Qp {
         if packet.opcode().starts_message() {
             self.resp.message = Message::None;
         } else if matches!(self.resp.message, Message::None) {
-            ports.count(Count::Unexpected);
+            backend.count(Count::Unexpected);
             self.resp.epsn = psn.next();
             return Handled::Done;
         }
-        match self.execute_payload(packet, payload, ports) {
+        match self.execute_payload(packet, payload, backend) {
             Ok(()) => {}
-            Err(Refusal::Later) => return Handled::Later,
+            Err(Refusal::Deferred) => return Handled::Deferred,
             Err(Refusal::Rnr) => {
-                ports.count(Count::NoReceive);
+                backend.count(Count::NoReceive);
                 self.skip_message(psn);
             }
             Err(Refusal::Nak(_, WcStatus::WrFlushErr | WcStatus::LocAccessErr)) => {
-                ports.count(Count::Unexpected);
+                backend.count(Count::Unexpected);
                 self.skip_message(psn);
             }
             Err(Refusal::Nak(_, WcStatus::LocLenErr)) => {
                 // Whoever knows the number of the queue pair may send one that is too long. The message
                 // is dropped and the receive request takes the next (class D of IBTA vol1 9.9.3); if
                 // it came from a shared queue it completes in error, and nothing more (class E).
-                ports.count(Count::NoReceive);
+                backend.count(Count::NoReceive);
                 if self.shared_receives {
                     if let Some(wr) = self.resp.recv.take() {
                         let status = WcStatus::LocLenErr;
-                        ports.complete_recv(&Wc::recv_error(
+                        backend.complete_recv(&Wc::recv_error(
                             wr.wr_id,
                             status,
                             self.attrs.qpn.get(),
@@ -313,7 +313,7 @@ impl Qp {
                 self.skip_message(psn);
             }
             Err(Refusal::Nak(_, status)) => match self.resp.recv.take() {
-                Some(wr) => self.fail_receive(wr.wr_id, status, ports),
+                Some(wr) => self.fail_receive(wr.wr_id, status, backend),
                 None => self.skip_message(psn),
             },
         }
@@ -330,7 +330,7 @@ impl Qp {
 fn place(
     meta: &UdMeta<'_>,
     payload: &Payload<'_>,
-    ports: &mut impl Ports,
+    backend: &mut impl Backend,
 ) -> Result<(), LocalFault> {
     let mut grh = [0u8; 40];
     // An IPv4 header stands in the second half (IBTA annex A17.4.5.1).
@@ -343,9 +343,9 @@ fn place(
             *to = *from;
         }
     }
-    ports.recv_scatter(0, &Payload::from_slice(&grh))?;
+    backend.scatter_recv(0, &Payload::from_slice(&grh))?;
     if !payload.is_empty() {
-        ports.recv_scatter(GRH_BYTES, payload)?;
+        backend.scatter_recv(GRH_BYTES, payload)?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub enum Tell {
     No,
     /// Tell it.
     Now,
-    /// See to it that [`Notifier::expired`] is called at this time, in nanoseconds.
+    /// See to it that [`CqArm::expired`] is called at this time, in nanoseconds.
     At(u64),
 }
 
@@ -35,7 +35,7 @@ struct Moderation {
 /// Decides for one completion queue when its consumer is told. Whoever calls it holds the queue's
 /// lock; times are nanoseconds of one monotonic clock.
 #[derive(Clone, Debug, Default)]
-pub struct Notifier {
+pub struct CqArm {
     armed: Option<Wanted>,
     moderation: Option<Moderation>,
     /// Completions that the consumer waits for and has not been told of.
@@ -44,7 +44,7 @@ pub struct Notifier {
     deadline: u64,
 }
 
-impl Notifier {
+impl CqArm {
     /// Arms the queue. One that is armed for everything stays so, and what it holds back is told
     /// of when that is due.
     pub fn arm(&mut self, wanted: Wanted) {

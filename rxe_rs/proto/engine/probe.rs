@@ -68,7 +68,7 @@ impl Prober {
 
     /// A packet that will be answered was sent for the first time.
     #[inline]
-    pub(super) fn on_question(&mut self, psn: Psn, now: u64) {
+    pub(super) fn on_request_sent(&mut self, psn: Psn, now: u64) {
         if self.timed.is_none() {
             self.timed = Some((psn, now));
         }

@@ -6,11 +6,11 @@
 //! Times are nanoseconds of one monotonic clock; spurious timeouts are harmless.
 
 use super::attrs::{Attrs, Events, Progress, Service, State, UdMeta};
-use super::congestion::{is_marked, notice, Meter, Notifier, Trust, NOTICE_BYTES};
+use super::backend::{Backend, Count, Dest, Handled, Taken, Tx};
+use super::congestion::{is_marked, notice, CnpGenerator, Meter, Trust, NOTICE_BYTES};
 use super::pacer::{Pacer, PathFacts};
-use super::ports::{Count, Dest, Handled, Ports, Taken, Tx};
 use super::requester::Requester;
-use super::responder::{Resource, Responder};
+use super::responder::{ReplayEntry, Responder};
 use super::trains::Trains;
 use super::wc::{Wc, WcStatus};
 use crate::ids::{PKey, Psn, Qpn};
@@ -37,7 +37,7 @@ pub struct Qp {
     pub(super) tx_resume: Option<u64>,
     /// End of a pause that the sending rate asks for.
     pub(super) paced_until: Option<u64>,
-    notifier: Notifier,
+    cnp: CnpGenerator,
     trust: Trust,
     pub(super) pacer: Pacer,
     pub(super) trains: Trains,
@@ -57,7 +57,7 @@ impl Qp {
             events: Events::default(),
             tx_resume: None,
             paced_until: None,
-            notifier: Notifier::default(),
+            cnp: CnpGenerator::default(),
             trust: Trust::new(),
             pacer: Pacer::new(),
             trains: Trains::new(),
@@ -141,22 +141,22 @@ impl Qp {
 
     /// Enters `state`; the caller has checked that the transition is allowed (IBTA vol1
     /// 10.3.1, `transition::check`) and has stored the attributes.
-    pub fn set_state(&mut self, state: State, ports: &mut impl Ports) {
+    pub fn set_state(&mut self, state: State, backend: &mut impl Backend) {
         match state {
             State::Reset => {
-                let produced = ports.sq_produced();
+                let produced = backend.sends_posted();
                 let qpn = self.attrs.qpn;
                 self.attrs = Attrs::new(qpn);
                 self.req = Requester::new();
                 self.req.reset_to(produced);
-                ports.sq_retire(produced);
+                backend.retire_sends(produced);
                 self.resp = Responder::new();
                 // Nothing of the old connection may be replayed to a new peer.
-                ports.resources().fill(Resource::EMPTY);
+                backend.storage().replay.fill(ReplayEntry::EMPTY);
                 self.events = Events::default();
                 self.tx_resume = None;
                 self.paced_until = None;
-                self.notifier = Notifier::default();
+                self.cnp = CnpGenerator::default();
                 self.trust = Trust::new();
                 self.pacer = Pacer::new();
                 self.trains = Trains::new();
@@ -165,7 +165,7 @@ impl Qp {
             }
             State::Err => {
                 self.resp.stop();
-                self.enter_error(ports);
+                self.enter_error(backend);
             }
             State::Rts => {
                 self.req.refill_retries(&self.attrs);
@@ -176,24 +176,24 @@ impl Qp {
                 self.req.drained_told = false;
                 self.note_drained();
             }
-            State::Sqe => self.enter_sqe(ports),
+            State::Sqe => self.enter_sqe(backend),
             State::Init | State::Rtr => self.state = state,
         }
     }
 
     /// The QP cannot go on for a reason on this side that no completion can report (IBTA vol1
     /// 11.6.3.2, local work queue catastrophic error). Does nothing to a QP in RESET or ERR.
-    pub fn fail_locally(&mut self, ports: &mut impl Ports) {
+    pub fn fail_locally(&mut self, backend: &mut impl Backend) {
         if !matches!(self.state, State::Reset | State::Err) {
             self.events.fatal = true;
             self.resp.stop();
-            self.enter_error(ports);
+            self.enter_error(backend);
         }
     }
 
     /// Feeds one admitted packet. `meta` is needed for the datagram services.
     ///
-    /// Packets that come while one is put off ([`Handled::Later`]) are to be kept behind it, or
+    /// Packets that come while one is put off ([`Handled::Deferred`]) are to be kept behind it, or
     /// to be dropped.
     ///
     /// Whatever it causes to be sent is fetched with [`Qp::poll_transmit`], which the caller does
@@ -204,12 +204,12 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Handled {
         match self.state {
             State::Rtr | State::Rts | State::Sqd | State::Sqe => {}
             State::Reset | State::Init | State::Err => {
-                ports.count(Count::Unexpected);
+                backend.count(Count::Unexpected);
                 return Handled::Done;
             }
         }
@@ -218,30 +218,30 @@ impl Qp {
             self.events.comm_est = self.state == State::Rtr;
         }
         if packet.opcode() == Opcode::CNP {
-            self.handle_notice(now, packet, ports);
+            self.handle_notice(now, packet, backend);
             return Handled::Done;
         }
         let handled = match self.service {
             Service::Rc => {
                 if packet.opcode().is_response() {
-                    self.handle_response(now, packet, payload, ports)
+                    self.handle_response(now, packet, payload, backend)
                 } else {
-                    self.handle_request(now, packet, payload, ports)
+                    self.handle_request(now, packet, payload, backend)
                 }
             }
-            Service::Uc => self.handle_uc(packet, payload, ports),
-            Service::Ud | Service::Gsi => self.handle_datagram(packet, payload, meta, ports),
+            Service::Uc => self.handle_uc(packet, payload, backend),
+            Service::Ud | Service::Gsi => self.handle_datagram(packet, payload, meta, backend),
             Service::Raw => {
-                ports.count(Count::Unexpected);
+                backend.count(Count::Unexpected);
                 Handled::Done
             }
         };
         // Once for a packet, however often it is fed.
         if handled == Handled::Done && is_marked(meta) {
-            ports.count(Count::Marked);
+            backend.count(Count::Marked);
             // The sender of acknowledgements has no rate that could be less.
             if self.service.is_connected() && !packet.opcode().is_acknowledgement() {
-                self.notifier.on_marked(now, packet.bth().pkey);
+                self.cnp.on_marked(now, packet.bth().pkey);
             }
         }
         handled
@@ -257,18 +257,18 @@ impl Qp {
 
     /// Some router on our way is congested (RoCEv2 annex A17.9.3), or somebody says so. A datagram
     /// QP has no peer that could be believed.
-    fn handle_notice(&mut self, now: u64, packet: &Packet<'_>, ports: &mut impl Ports) {
+    fn handle_notice(&mut self, now: u64, packet: &Packet<'_>, backend: &mut impl Backend) {
         if !self.service.is_connected() {
-            return ports.count(Count::Unexpected);
+            return backend.count(Count::Unexpected);
         }
         if !packet.bth().becn || !self.trust.believes(now) {
-            ports.count(Count::NoticeIgnored);
+            backend.count(Count::NoticeIgnored);
             if self.trust.is_off(now) {
                 self.pacer.release();
             }
             return;
         }
-        ports.count(Count::NoticeHandled);
+        backend.count(Count::NoticeHandled);
         if self.pacer.on_notice(now, self.path_facts()) {
             // What is in flight is enough for the path.
             self.req.window.on_congestion();
@@ -289,15 +289,15 @@ impl Qp {
     }
 
     /// Feeds the passage of time.
-    pub fn handle_timeout(&mut self, now: u64, ports: &mut impl Ports) {
+    pub fn handle_timeout(&mut self, now: u64, backend: &mut impl Backend) {
         if self.tx_resume.is_some_and(|at| at <= now) {
             self.tx_resume = None;
         }
-        self.nak_timeout(now, ports);
+        self.nak_timeout(now, backend);
         if self.paced_until.is_some_and(|at| at <= now) {
             self.paced_until = None;
         }
-        self.request_timeout(now, ports);
+        self.request_timeout(now, backend);
     }
 
     /// When [`Qp::handle_timeout`] (and then [`Qp::poll_transmit`]) wants to be called next.
@@ -320,14 +320,14 @@ impl Qp {
     pub fn poll_transmit(
         &mut self,
         now: u64,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
         if !self.trains.are_allowed(now) {
             tx.end_trains();
         }
-        if let Some(pkey) = self.notifier.due.take() {
-            self.notify(pkey, ports, tx);
+        if let Some(pkey) = self.cnp.due.take() {
+            self.notify(pkey, backend, tx);
         }
         if self.tx_resume.is_some() {
             return Progress::Idle;
@@ -338,7 +338,7 @@ impl Qp {
             _ => self.pacer.budget(now, path),
         };
         let mut tx = Meter::new(tx, budget);
-        let progress = self.transmit(now, ports, &mut tx);
+        let progress = self.transmit(now, backend, &mut tx);
         let limited = progress == Progress::More && tx.is_spent();
         if tx.packets > 0 {
             self.pacer.spend(now, tx.sent);
@@ -360,7 +360,7 @@ impl Qp {
 
     /// Tells the peer that its packets come through a congested router. If that cannot be sent
     /// the next marked packet is reason enough for another.
-    fn notify(&mut self, pkey: PKey, ports: &mut impl Ports, tx: &mut impl Tx) {
+    fn notify(&mut self, pkey: PKey, backend: &mut impl Backend, tx: &mut impl Tx) {
         if matches!(self.state, State::Reset | State::Init | State::Err) {
             return;
         }
@@ -370,29 +370,30 @@ impl Qp {
             Ok::<(), core::convert::Infallible>(())
         };
         if tx.has_room() && tx.packet(Dest::Peer, &headers, NOTICE_BYTES, fill).is_ok() {
-            ports.count(Count::NoticeSent);
+            backend.count(Count::NoticeSent);
         }
     }
 
     fn transmit<T: Tx>(
         &mut self,
         now: u64,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut Meter<'_, T>,
     ) -> Progress {
-        if self.service == Service::Rc && self.transmit_responses(now, ports, tx) == Progress::More
+        if self.service == Service::Rc
+            && self.transmit_responses(now, backend, tx) == Progress::More
         {
             return Progress::More;
         }
         match self.state {
             State::Rts | State::Sqd => match self.service {
-                Service::Rc | Service::Uc => self.transmit_requests(now, ports, tx),
+                Service::Rc | Service::Uc => self.transmit_requests(now, backend, tx),
                 Service::Ud | Service::Gsi | Service::Raw => {
-                    self.transmit_datagrams(now, ports, tx)
+                    self.transmit_datagrams(now, backend, tx)
                 }
             },
             State::Err | State::Sqe => {
-                self.flush_posted(ports);
+                self.flush_posted(backend);
                 Progress::Idle
             }
             _ => Progress::Idle,
@@ -400,13 +401,13 @@ impl Qp {
     }
 
     /// Flushes requests posted since the QP entered ERR (or SQE, for sends).
-    pub fn flush_posted(&mut self, ports: &mut impl Ports) {
+    pub fn flush_posted(&mut self, backend: &mut impl Backend) {
         match self.state {
             State::Err => {
-                self.flush_sends(ports);
-                self.flush_receives(ports);
+                self.flush_sends(backend);
+                self.flush_receives(backend);
             }
-            State::Sqe => self.flush_sends(ports),
+            State::Sqe => self.flush_sends(backend),
             _ => {}
         }
     }
@@ -443,7 +444,7 @@ impl Qp {
 
     /// Moves the QP to ERR and flushes both queues. Responses already owed, among them the NAK
     /// that explains the error, still go out if the responder was told to close.
-    pub(super) fn enter_error(&mut self, ports: &mut impl Ports) {
+    pub(super) fn enter_error(&mut self, backend: &mut impl Backend) {
         // Once, however often the state is entered (IBTA vol1 11.6.3.1).
         self.events.last_wqe |= self.shared_receives && self.state != State::Err;
         self.state = State::Err;
@@ -455,48 +456,48 @@ impl Qp {
         self.paced_until = None;
         if let Some(wr) = self.resp.abort_message() {
             let wc = Wc::recv_error(wr.wr_id, WcStatus::WrFlushErr, self.attrs.qpn.get());
-            ports.complete_recv(&wc);
+            backend.complete_recv(&wc);
         }
-        self.flush_sends(ports);
-        self.flush_receives(ports);
+        self.flush_sends(backend);
+        self.flush_receives(backend);
     }
 
     /// Moves an UC or UD QP to SQE and flushes its send queue.
-    pub(super) fn enter_sqe(&mut self, ports: &mut impl Ports) {
+    pub(super) fn enter_sqe(&mut self, backend: &mut impl Backend) {
         self.state = State::Sqe;
         self.req.deadline = None;
-        self.flush_sends(ports);
+        self.flush_sends(backend);
     }
 
-    fn flush_sends(&mut self, ports: &mut impl Ports) {
-        let produced = ports.sq_produced();
+    fn flush_sends(&mut self, backend: &mut impl Backend) {
+        let produced = backend.sends_posted();
         let qpn = self.attrs.qpn.get();
         while self.req.una != produced {
-            let Some(slot) = ports.sq_slot(self.req.una) else {
+            let Some(wqe) = backend.send_wqe(self.req.una) else {
                 break;
             };
-            let wr = slot.wr;
+            let wr = wqe.wr;
             let wc = Wc::send(wr.wr_id, wr.op, WcStatus::WrFlushErr, 0, qpn);
-            ports.complete_send(&wc);
+            backend.complete_send(&wc);
             self.req.una = self.req.una.wrapping_add(1);
-            ports.sq_retire(self.req.una);
+            backend.retire_sends(self.req.una);
         }
         let una = self.req.una;
         self.req.reset_to(una);
     }
 
-    fn flush_receives(&mut self, ports: &mut impl Ports) {
+    fn flush_receives(&mut self, backend: &mut impl Backend) {
         if self.shared_receives {
             return;
         }
         // Bounded: a process that posts as fast as we flush must not keep us here.
         for _ in 0..FLUSH_BOUND {
-            let wr_id = match ports.recv_take() {
+            let wr_id = match backend.take_recv() {
                 Taken::Wr(wr) => wr.wr_id,
                 Taken::Invalid { wr_id } => wr_id,
                 Taken::Empty => return,
             };
-            ports.complete_recv(&Wc::recv_error(
+            backend.complete_recv(&Wc::recv_error(
                 wr_id,
                 WcStatus::WrFlushErr,
                 self.attrs.qpn.get(),

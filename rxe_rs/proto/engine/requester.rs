@@ -2,16 +2,16 @@
 //! Send queue to request packets: order, PSNs, window, fences, completion. In files of their own:
 //! what the packets are made of (`build`), and sending once more (`again`).
 
-mod again;
 mod build;
+mod retransmit;
 
 use super::attrs::{Attrs, Progress, Service, State};
-use super::ports::{Count, LocalFault, Ports, Tx, TxFault};
+use super::backend::{Backend, Count, LocalFault, Tx, TxFault};
 use super::probe::Prober;
 use super::qp::Qp;
 use super::wc::{Wc, WcStatus};
 use super::window::Window;
-use super::wr::{KeyOp, SendOp, SendWr, SqSlot};
+use super::wr::{LocalOp, SendOp, SendWqe, SendWr};
 use crate::ids::{Msn, Psn};
 
 /// PSNs between the oldest unacknowledged packet and the newest; keeps the 24-bit comparison
@@ -24,7 +24,7 @@ const MIN_TIMEOUT_NS: u64 = 8_000_000;
 
 /// Send side of a connection.
 ///
-/// Indices run freely: `una <= cur <= fresh <= sq_produced()`. PSNs: `una_psn <= psn <= top`.
+/// Indices run freely: `una <= cur <= fresh <= sends_posted()`. PSNs: `una_psn <= psn <= top`.
 #[derive(Debug)]
 pub(super) struct Requester {
     /// Oldest request not completed.
@@ -59,9 +59,9 @@ pub(super) struct Requester {
     /// PSN for which a hole in the responses has been acted upon already.
     pub(super) gap_at: Option<Psn>,
     /// The oldest request, a READ or ATOMIC, is to be asked for once more.
-    question: bool,
+    probe_pending: bool,
     /// PSN of the response packet that was asked for alone.
-    pub(super) asked_at: Option<Psn>,
+    pub(super) probed_at: Option<Psn>,
     /// Responses to what was asked twice that have arrived since the last progress.
     pub(super) strays: u32,
     /// Time after which they do not put the timer off any more.
@@ -126,8 +126,8 @@ impl Requester {
             ack_now: false,
             window: Window::new(),
             gap_at: None,
-            question: false,
-            asked_at: None,
+            probe_pending: false,
+            probed_at: None,
             strays: 0,
             patience: None,
             gap_due: None,
@@ -152,8 +152,8 @@ impl Requester {
         self.deadline = None;
         self.rnr_until = None;
         self.gap_at = None;
-        self.question = false;
-        self.asked_at = None;
+        self.probe_pending = false;
+        self.probed_at = None;
         self.strays = 0;
         self.patience = None;
         self.gap_due = None;
@@ -226,20 +226,20 @@ impl Qp {
     pub(super) fn transmit_requests(
         &mut self,
         now: u64,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
         if self.req.rnr_until.is_some() {
             return Progress::Idle;
         }
-        if self.req.question {
+        if self.req.probe_pending {
             if !tx.has_room() {
                 return Progress::More;
             }
-            self.ask(ports, tx);
+            self.probe_oldest(backend, tx);
         }
         loop {
-            let produced = ports.sq_produced();
+            let produced = backend.sends_posted();
             if self.req.cur == produced || !matches!(self.state, State::Rts | State::Sqd) {
                 return Progress::Idle;
             }
@@ -248,29 +248,29 @@ impl Qp {
                 return Progress::More;
             }
             if !begun && self.state == State::Sqd {
-                return self.solicit(now, produced, ports, tx);
+                return self.solicit(now, produced, backend, tx);
             }
             // Nothing acknowledges unreliable packets, so nothing would open their window.
             if self.service == Service::Rc && self.req.in_flight() >= self.req.window.limit() {
-                return self.solicit(now, produced, ports, tx);
+                return self.solicit(now, produced, backend, tx);
             }
-            let Some(slot) = ports.sq_slot(self.req.cur).map(|s| *s) else {
+            let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) else {
                 return Progress::Idle;
             };
-            let outcome = match slot.invalid {
+            let outcome = match wqe.invalid {
                 Some(status) => Sent::Fail(status),
-                None if slot.wr.op.is_local() => match self.execute_local(&slot, begun, ports) {
+                None if wqe.wr.op.is_local() => match self.execute_local(&wqe, begun, backend) {
                     Local::Done => continue,
-                    Local::Wait => return self.solicit(now, produced, ports, tx),
+                    Local::Wait => return self.solicit(now, produced, backend, tx),
                     Local::Fail(status) => Sent::Fail(status),
                 },
-                None if !begun => match self.begin(&slot.wr, ports) {
-                    Some(begun) => self.send_next(now, &begun, produced, ports, tx),
+                None if !begun => match self.begin(&wqe.wr, backend) {
+                    Some(begun) => self.send_next(now, &begun, produced, backend, tx),
                     // Responses are under way, and with them the queue moves on.
                     None if self.req.rd_out > 0 => return Progress::Idle,
-                    None => return self.solicit(now, produced, ports, tx),
+                    None => return self.solicit(now, produced, backend, tx),
                 },
-                None => self.send_next(now, &slot, produced, ports, tx),
+                None => self.send_next(now, &wqe, produced, backend, tx),
             };
             match outcome {
                 Sent::Yes => {}
@@ -278,13 +278,13 @@ impl Qp {
                 Sent::Fail(status) => {
                     // Completions keep their order: requests before this one come first.
                     if self.req.cur != self.req.una {
-                        return self.solicit(now, produced, ports, tx);
+                        return self.solicit(now, produced, backend, tx);
                     }
                     if self.service == Service::Uc {
-                        self.finish(&slot, status, ports);
-                        self.enter_sqe(ports);
+                        self.finish(&wqe, status, backend);
+                        self.enter_sqe(backend);
                     } else {
-                        self.fail(&slot, status, ports);
+                        self.fail(&wqe, status, backend);
                     }
                     return Progress::Idle;
                 }
@@ -298,56 +298,58 @@ impl Qp {
     /// Registering and binding affects no request before it and does not wait for their
     /// completion. Invalidating does: requests before it may have to be sent again, from memory
     /// that the key makes known (IBTA vol1 10.8.3.3 lets it wait).
-    fn execute_local(&mut self, slot: &SqSlot, begun: bool, ports: &mut impl Ports) -> Local {
+    fn execute_local(&mut self, wqe: &SendWqe, begun: bool, backend: &mut impl Backend) -> Local {
         if !begun {
-            let Some(op) = slot.wr.key_op() else {
+            let Some(op) = wqe.wr.local_op() else {
                 return Local::Fail(WcStatus::LocQpOpErr);
             };
             let waits = match op {
-                KeyOp::Invalidate(_) => self.req.cur != self.req.una,
-                KeyOp::Bind(_) | KeyOp::Register(_) => slot.wr.flags.fence && self.req.rd_out > 0,
+                LocalOp::Invalidate(_) => self.req.cur != self.req.una,
+                LocalOp::Bind(_) | LocalOp::Register(_) => {
+                    wqe.wr.flags.fence && self.req.rd_out > 0
+                }
             };
             if waits {
                 return Local::Wait;
             }
-            let result = ports.key_op(&op);
-            let Some(slot) = ports.sq_slot(self.req.cur) else {
+            let result = backend.local_op(&op);
+            let Some(wqe) = backend.send_wqe(self.req.cur) else {
                 return Local::Wait;
             };
             if result.is_err() {
                 // It fails in its turn and is not tried again.
-                slot.invalid = Some(WcStatus::MwBindErr);
+                wqe.invalid = Some(WcStatus::MwBindErr);
                 return Local::Fail(WcStatus::MwBindErr);
             }
             // No packet: the last one is that before the first.
-            slot.run.first = self.req.top;
-            slot.run.last = self.req.top.prev();
+            wqe.psns.first = self.req.top;
+            wqe.psns.last = self.req.top.prev();
             self.req.fresh = self.req.fresh.wrapping_add(1);
         }
         self.req.cur = self.req.cur.wrapping_add(1);
         self.req.offset = 0;
-        self.finish_local(ports);
+        self.finish_local(backend);
         Local::Done
     }
 
     /// Completes the oldest requests as long as they are of the kind that takes no packet and are
     /// executed.
-    pub(super) fn finish_local(&mut self, ports: &mut impl Ports) {
+    pub(super) fn finish_local(&mut self, backend: &mut impl Backend) {
         while index_before(self.req.una, self.req.fresh) {
-            let Some(slot) = ports.sq_slot(self.req.una).map(|s| *s) else {
+            let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) else {
                 return;
             };
-            if !slot.wr.op.is_local() || slot.invalid.is_some() {
+            if !wqe.wr.op.is_local() || wqe.invalid.is_some() {
                 return;
             }
-            self.finish(&slot, WcStatus::Success, ports);
+            self.finish(&wqe, WcStatus::Success, backend);
         }
     }
 
     /// True if no packet follows the request before `next` for now: that is the end of the queue,
     /// or a request that may wait for what comes before it.
-    fn pauses_at(next: u32, produced: u32, ports: &mut impl Ports) -> bool {
-        next == produced || ports.sq_slot(next).is_some_and(|s| s.wr.op.is_local())
+    fn pauses_at(next: u32, produced: u32, backend: &mut impl Backend) -> bool {
+        next == produced || backend.send_wqe(next).is_some_and(|s| s.wr.op.is_local())
     }
 
     /// The queue stops here. If the packet sent last did not ask for an acknowledgement, because
@@ -356,7 +358,7 @@ impl Qp {
         &mut self,
         now: u64,
         produced: u32,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
         let asked = self.req.since_ack_req == 0 || self.req.psn == self.req.una_psn;
@@ -364,18 +366,18 @@ impl Qp {
             return Progress::Idle;
         }
         let last = self.req.psn.prev();
-        self.seek(last, ports);
+        self.seek(last, backend);
         self.req.ack_now = true;
-        if let Some(slot) = ports.sq_slot(self.req.cur).map(|s| *s) {
+        if let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) {
             // If it cannot be sent now, the cursor stays on it and it is sent later.
-            let _ = self.send_next(now, &slot, produced, ports, tx);
+            let _ = self.send_next(now, &wqe, produced, backend, tx);
         }
         Progress::Idle
     }
 
     /// Gives the request at the cursor its PSNs, unless a fence, the READ limit or the PSN span
     /// holds it back.
-    fn begin(&mut self, wr: &SendWr, ports: &mut impl Ports) -> Option<SqSlot> {
+    fn begin(&mut self, wr: &SendWr, backend: &mut impl Backend) -> Option<SendWqe> {
         let read = wr.op.needs_response();
         if wr.flags.fence && self.req.rd_out > 0 {
             return None;
@@ -392,16 +394,16 @@ impl Qp {
         if span > 0 && span.saturating_add(count) > MAX_PSN_SPAN {
             return None;
         }
-        let slot = ports.sq_slot(self.req.cur)?;
+        let wqe = backend.send_wqe(self.req.cur)?;
         if read && (self.attrs.max_rd_atomic == 0 || self.service != Service::Rc) {
-            slot.invalid = Some(WcStatus::LocQpOpErr);
-            return Some(*slot);
+            wqe.invalid = Some(WcStatus::LocQpOpErr);
+            return Some(*wqe);
         }
-        slot.run.first = self.req.top;
-        slot.run.last = self.req.top.wrapping_add(count.wrapping_sub(1));
-        slot.run.placed = 0;
-        slot.run.answered = false;
-        let slot = *slot;
+        wqe.psns.first = self.req.top;
+        wqe.psns.last = self.req.top.wrapping_add(count.wrapping_sub(1));
+        wqe.placed = 0;
+        wqe.responded = false;
+        let wqe = *wqe;
         if read {
             self.req.rd_out = self.req.rd_out.saturating_add(1);
         }
@@ -409,28 +411,28 @@ impl Qp {
         self.req.top = top;
         self.req.offset = 0;
         self.req.fresh = self.req.fresh.wrapping_add(1);
-        Some(slot)
+        Some(wqe)
     }
 
     fn send_next(
         &mut self,
         now: u64,
-        slot: &SqSlot,
+        wqe: &SendWqe,
         produced: u32,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Sent {
-        if let Some(status) = slot.invalid {
+        if let Some(status) = wqe.invalid {
             return Sent::Fail(status);
         }
-        let result = match slot.wr.op {
-            SendOp::Read => self.send_read(slot, u32::MAX, ports, tx),
-            SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(slot, ports, tx),
-            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(self.req.cur, slot, ports, tx),
-            _ => self.send_payload(slot, produced, ports, tx),
+        let result = match wqe.wr.op {
+            SendOp::Read => self.send_read(wqe, u32::MAX, backend, tx),
+            SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(wqe, backend, tx),
+            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(self.req.cur, wqe, backend, tx),
+            _ => self.send_payload(wqe, produced, backend, tx),
         };
-        if result.is_ok() && slot.wr.op.needs_response() {
-            self.advance_past(slot);
+        if result.is_ok() && wqe.wr.op.needs_response() {
+            self.advance_past(wqe);
         }
         self.req.stalled = false;
         match result {
@@ -443,7 +445,7 @@ impl Qp {
                     self.req.prober.rearm(now, true);
                     let fresh = self.req.psn == self.req.top || !self.req.window.is_recovering();
                     if self.req.since_ack_req == 0 && fresh {
-                        self.req.prober.on_question(self.req.psn.prev(), now);
+                        self.req.prober.on_request_sent(self.req.psn.prev(), now);
                     }
                 }
                 Sent::Yes
@@ -462,8 +464,8 @@ impl Qp {
     }
 
     /// Moves the cursor to the request after `slot`.
-    fn advance_past(&mut self, slot: &SqSlot) {
-        self.req.psn = slot.run.last.next();
+    fn advance_past(&mut self, wqe: &SendWqe) {
+        self.req.psn = wqe.psns.last.next();
         self.req.cur = self.req.cur.wrapping_add(1);
         self.req.offset = 0;
         self.req.since_ack_req = 0;
@@ -471,10 +473,10 @@ impl Qp {
     }
 
     /// Completes the oldest request with `status`.
-    pub(super) fn finish(&mut self, slot: &SqSlot, status: WcStatus, ports: &mut impl Ports) {
-        let wr = &slot.wr;
+    pub(super) fn finish(&mut self, wqe: &SendWqe, status: WcStatus, backend: &mut impl Backend) {
+        let wr = &wqe.wr;
         if matches!(wr.op, SendOp::Send | SendOp::SendImm | SendOp::SendInv) {
-            ports.count(Count::SendCompleted);
+            backend.count(Count::SendCompleted);
         }
         if wr.flags.signaled || status != WcStatus::Success {
             let len = if status == WcStatus::Success {
@@ -482,7 +484,7 @@ impl Qp {
             } else {
                 0
             };
-            ports.complete_send(&Wc::send(
+            backend.complete_send(&Wc::send(
                 wr.wr_id,
                 wr.op,
                 status,
@@ -495,7 +497,7 @@ impl Qp {
             if wr.op.needs_response() {
                 self.req.rd_out = self.req.rd_out.saturating_sub(1);
             }
-            self.req.una_psn = slot.run.last.next();
+            self.req.una_psn = wqe.psns.last.next();
             if !wr.op.is_local() {
                 self.req.una_msn = self.req.una_msn.next();
             }
@@ -508,13 +510,13 @@ impl Qp {
             self.req.offset = 0;
             self.req.psn = self.req.una_psn;
         }
-        ports.sq_retire(self.req.una);
+        backend.retire_sends(self.req.una);
     }
 
     /// Fails the oldest request and moves the QP to ERR.
-    pub(super) fn fail(&mut self, slot: &SqSlot, status: WcStatus, ports: &mut impl Ports) {
-        self.finish(slot, status, ports);
+    pub(super) fn fail(&mut self, wqe: &SendWqe, status: WcStatus, backend: &mut impl Backend) {
+        self.finish(wqe, status, backend);
         self.resp.stop();
-        self.enter_error(ports);
+        self.enter_error(backend);
     }
 }

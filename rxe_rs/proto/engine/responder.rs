@@ -9,10 +9,10 @@ mod gap;
 mod message;
 mod replay;
 
-use super::ports::{Count, Handled, Ports, RemoteFault, RemoteRight};
+use super::backend::{Backend, Count, Handled, RemoteFault, RemoteRight};
 use super::qp::Qp;
 use super::requester::packets;
-use super::response::{Answer, Job, JobQueue, NO_CREDITS};
+use super::response::{PendingResponse, ResponseBody, ResponseQueue, NO_CREDITS};
 use super::wc::{Wc, WcStatus};
 use super::wr::{RecvWr, MAX_MESSAGE};
 use crate::ids::{Msn, Psn, RKey};
@@ -21,8 +21,8 @@ use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 use flush::Flushing;
 use gap::{Gap, Wariness};
-pub use replay::Resource;
-use replay::{takes_resource, Kept};
+pub use replay::ReplayEntry;
+use replay::{takes_resource, Replayed};
 
 /// The message that is being received.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub(super) struct Responder {
     pub(super) message: Message,
     /// Receive request in use by the current message.
     pub(super) recv: Option<RecvWr>,
-    pub(super) jobs: JobQueue,
+    pub(super) pending: ResponseQueue,
     /// Acknowledgement or NAK to be sent after all jobs.
     pub(super) ack: Option<(Psn, Syndrome)>,
     /// The QP is in error, but responses owed before still go out.
@@ -80,7 +80,7 @@ pub(super) enum Refusal {
     /// No receive is posted.
     Rnr,
     /// Memory it needs is not there, or it takes long: as if it had not come.
-    Later,
+    Deferred,
     /// The request is refused for good and the QP fails; a receive in use completes with the
     /// status.
     Nak(NakCode, WcStatus),
@@ -96,7 +96,7 @@ impl From<RemoteFault> for Refusal {
     fn from(fault: RemoteFault) -> Self {
         match fault {
             RemoteFault::Refused => NO_ACCESS,
-            RemoteFault::NotPresent => Self::Later,
+            RemoteFault::NotPresent => Self::Deferred,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Responder {
             wariness: Wariness::new(),
             message: Message::None,
             recv: None,
-            jobs: JobQueue::new(),
+            pending: ResponseQueue::new(),
             ack: None,
             closing: false,
             flushing: None,
@@ -133,7 +133,7 @@ impl Responder {
 
     /// Drops everything owed to the peer.
     pub(super) fn stop(&mut self) {
-        self.jobs.clear();
+        self.pending.clear();
         self.ack = None;
         self.closing = false;
     }
@@ -152,20 +152,20 @@ impl Qp {
         now: u64,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Handled {
         let bth = packet.bth();
         let psn = bth.psn;
         if psn != self.resp.epsn {
             if psn.is_before(self.resp.epsn) {
-                ports.count(Count::DuplicateRequest);
-                self.duplicate(now, packet, ports);
+                backend.count(Count::DuplicateRequest);
+                self.duplicate(now, packet, backend);
             } else {
-                self.early(now, psn, ports);
+                self.early(now, psn, backend);
             }
             return Handled::Done;
         }
-        match self.execute(packet, payload, ports) {
+        match self.execute(packet, payload, backend) {
             Ok(()) => {
                 self.resp.waiting = Waiting::Nothing;
                 if bth.ack_req && !takes_resource(packet.opcode().operation()) {
@@ -179,28 +179,28 @@ impl Qp {
                     self.resp.ack = None;
                 }
             }
-            Err(Refusal::Later) => return Handled::Later,
+            Err(Refusal::Deferred) => return Handled::Deferred,
             Err(Refusal::Rnr) => {
-                ports.count(Count::RnrNakSent);
+                backend.count(Count::RnrNakSent);
                 self.resp.waiting = Waiting::Receive;
                 let timer = self.attrs.min_rnr_timer;
                 self.resp.ack = Some((psn, Syndrome::RnrNak { timer }));
             }
             Err(Refusal::Nak(code, status)) => {
                 match code {
-                    NakCode::RemoteAccess => ports.count(Count::RemoteAccessError),
-                    NakCode::InvalidRequest => ports.count(Count::RemoteInvalidRequest),
+                    NakCode::RemoteAccess => backend.count(Count::RemoteAccessError),
+                    NakCode::InvalidRequest => backend.count(Count::RemoteInvalidRequest),
                     _ => {}
                 }
                 if let Some(wr) = self.resp.recv.take() {
                     let wc = Wc::recv_error(wr.wr_id, status, self.attrs.qpn.get());
-                    ports.complete_recv(&wc);
+                    backend.complete_recv(&wc);
                 } else {
                     self.report_refusal(code);
                 }
                 self.resp.closing = true;
                 self.resp.ack = Some((psn, Syndrome::Nak(code)));
-                self.enter_error(ports);
+                self.enter_error(backend);
             }
         }
         Handled::Done
@@ -218,35 +218,39 @@ impl Qp {
 
     /// Refuses at `psn` whatever else was owed: drops it, sends the NAK and fails. `msn` counts the
     /// requests up to the one refused: the peer compares it (`completer/evidence.rs`).
-    pub(super) fn refuse(&mut self, psn: Psn, msn: Msn, code: NakCode, ports: &mut impl Ports) {
-        self.resp.jobs.clear();
+    pub(super) fn refuse(&mut self, psn: Psn, msn: Msn, code: NakCode, backend: &mut impl Backend) {
+        self.resp.pending.clear();
         self.resp.msn = msn;
         self.resp.ack = Some((psn, Syndrome::Nak(code)));
         self.resp.closing = true;
-        self.enter_error(ports);
+        self.enter_error(backend);
     }
 
     fn execute(
         &mut self,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
         match packet.opcode().operation() {
-            Operation::ReadRequest => self.execute_read(packet, ports),
-            Operation::CmpSwap | Operation::FetchAdd => self.execute_atomic(packet, ports),
-            Operation::AtomicWrite => self.execute_atomic_write(packet, payload, ports),
-            Operation::Flush => self.execute_flush(packet, ports),
-            _ => self.execute_payload(packet, payload, ports),
+            Operation::ReadRequest => self.execute_read(packet, backend),
+            Operation::CmpSwap | Operation::FetchAdd => self.execute_atomic(packet, backend),
+            Operation::AtomicWrite => self.execute_atomic_write(packet, payload, backend),
+            Operation::Flush => self.execute_flush(packet, backend),
+            _ => self.execute_payload(packet, payload, backend),
         }
     }
 
     /// Room for one more READ or ATOMIC (IBTA vol1 9.7.4.1.2: too many are an invalid request).
     fn resource_free(&self) -> bool {
-        self.resp.jobs.first_time < u32::from(self.attrs.max_dest_rd_atomic)
+        self.resp.pending.first_time < u32::from(self.attrs.max_dest_rd_atomic)
     }
 
-    fn execute_read(&mut self, packet: &Packet<'_>, ports: &mut impl Ports) -> Result<(), Refusal> {
+    fn execute_read(
+        &mut self,
+        packet: &Packet<'_>,
+        backend: &mut impl Backend,
+    ) -> Result<(), Refusal> {
         let between = matches!(self.resp.message, Message::None);
         let Some(reth) = packet.reth().filter(|_| between && self.resource_free()) else {
             return Err(INVALID);
@@ -259,7 +263,7 @@ impl Qp {
             return Err(INVALID);
         }
         if len > 0
-            && ports
+            && backend
                 .remote_check(rkey, addr, len, RemoteRight::Read)
                 .is_err()
         {
@@ -268,22 +272,22 @@ impl Qp {
         let first = self.resp.epsn;
         let count = packets(len, self.attrs.mtu.bytes());
         let msn = self.resp.msn.next();
-        let answer = Answer::Read {
+        let body = ResponseBody::Read {
             rkey,
             addr,
             len,
             sent: 0,
         };
-        let job = Job {
+        let response = PendingResponse {
             psn: first,
             msn,
-            answer,
+            body,
             first_time: true,
         };
-        if !self.resp.jobs.push(ports.jobs(), job) {
+        if !self.resp.pending.push(backend.storage().pending, response) {
             return Err(INVALID);
         }
-        let kept = Kept::Read {
+        let kept = Replayed::Read {
             first: self.resp.wide_psn,
             count,
             rkey,
@@ -292,8 +296,11 @@ impl Qp {
             msn,
         };
         self.trains.on_asked(self.attrs.max_dest_rd_atomic);
-        self.resp
-            .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
+        self.resp.remember(
+            backend.storage().replay,
+            kept,
+            self.attrs.max_dest_rd_atomic,
+        );
         self.resp.msn = msn;
         self.resp.advance(count);
         self.drop_ack();
@@ -301,33 +308,36 @@ impl Qp {
     }
 
     /// Answers the expected request with nothing but that it is done.
-    fn answer_done(&mut self, rkey: RKey, addr: u64, ports: &mut impl Ports) {
-        let kept = Kept::Done {
+    fn answer_done(&mut self, rkey: RKey, addr: u64, backend: &mut impl Backend) {
+        let kept = Replayed::Done {
             psn: self.resp.wide_psn,
             rkey,
             addr,
             msn: self.resp.msn.next(),
         };
-        self.answer_once(Answer::Done, kept, ports);
+        self.answer_once(ResponseBody::Done, kept, backend);
     }
 
     /// Owes a response of one packet to the expected request, and remembers it.
-    fn answer_once(&mut self, answer: Answer, kept: Kept, ports: &mut impl Ports) {
+    fn answer_once(&mut self, body: ResponseBody, kept: Replayed, backend: &mut impl Backend) {
         let psn = self.resp.epsn;
         let msn = self.resp.msn.next();
         // Room is certain: fewer jobs are pending than there are resources.
-        self.resp.jobs.push(
-            ports.jobs(),
-            Job {
+        self.resp.pending.push(
+            backend.storage().pending,
+            PendingResponse {
                 psn,
                 msn,
-                answer,
+                body,
                 first_time: true,
             },
         );
         self.trains.on_asked(self.attrs.max_dest_rd_atomic);
-        self.resp
-            .remember(ports.resources(), kept, self.attrs.max_dest_rd_atomic);
+        self.resp.remember(
+            backend.storage().replay,
+            kept,
+            self.attrs.max_dest_rd_atomic,
+        );
         self.resp.msn = msn;
         self.resp.advance(1);
         self.drop_ack();

@@ -2,8 +2,8 @@
 //! Responses owed to the peer: READ data, ATOMIC results, acknowledgements and NAKs, in order.
 
 use super::attrs::{Progress, State, RESOURCES};
+use super::backend::{Backend, Count, Dest, RemoteFault, Tx, TxFault};
 use super::congestion::Meter;
-use super::ports::{Count, Dest, Ports, RemoteFault, Tx, TxFault};
 use super::qp::Qp;
 use super::requester::pad_of;
 use crate::ids::{Msn, Psn, RKey};
@@ -16,7 +16,7 @@ pub(super) const NO_CREDITS: u8 = 0x1f;
 
 /// Data a response carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum ResponseBody {
     /// `len - sent` bytes of READ data remain.
     Read {
         /// Key of the region read.
@@ -39,55 +39,57 @@ pub(super) enum Answer {
 
 /// A response to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Job {
+pub struct PendingResponse {
     pub(super) psn: Psn,
     pub(super) msn: Msn,
-    pub(super) answer: Answer,
+    pub(super) body: ResponseBody,
     /// Counted against the responder resources; replays are not.
     pub(super) first_time: bool,
 }
 
-impl Job {
+impl PendingResponse {
     /// What slots hold that were never used.
     pub const EMPTY: Self = Self {
         psn: Psn::new(0),
         msn: Msn::new(0),
-        answer: Answer::Atomic { original: 0 },
+        body: ResponseBody::Atomic { original: 0 },
         first_time: false,
     };
 }
 
-impl Job {
+impl PendingResponse {
     /// PSN of the next packet of the response.
     fn next(&self, mtu: u32) -> Psn {
-        match self.answer {
-            Answer::Read { sent, .. } => self.psn.wrapping_add(sent.checked_div(mtu).unwrap_or(0)),
-            Answer::Atomic { .. } | Answer::Done => self.psn,
+        match self.body {
+            ResponseBody::Read { sent, .. } => {
+                self.psn.wrapping_add(sent.checked_div(mtu).unwrap_or(0))
+            }
+            ResponseBody::Atomic { .. } | ResponseBody::Done => self.psn,
         }
     }
 
     /// PSN of the last packet of the response.
     fn last(&self, mtu: u32) -> Psn {
-        match self.answer {
-            Answer::Read { len, .. } => {
+        match self.body {
+            ResponseBody::Read { len, .. } => {
                 let more = len.saturating_sub(1).checked_div(mtu).unwrap_or(0);
                 self.psn.wrapping_add(more)
             }
-            Answer::Atomic { .. } | Answer::Done => self.psn,
+            ResponseBody::Atomic { .. } | ResponseBody::Done => self.psn,
         }
     }
 }
 
 /// First-in first-out queue of jobs in slots that the owner of the QP provides.
 #[derive(Debug)]
-pub(super) struct JobQueue {
+pub(super) struct ResponseQueue {
     head: usize,
     len: usize,
     /// Jobs in the queue that are not replays.
     pub(super) first_time: u32,
 }
 
-impl JobQueue {
+impl ResponseQueue {
     pub(super) const fn new() -> Self {
         Self {
             head: 0,
@@ -101,14 +103,18 @@ impl JobQueue {
     }
 
     /// Appends `job`; false if there is no room.
-    pub(super) fn push(&mut self, slots: &mut [Job], job: Job) -> bool {
+    pub(super) fn push(
+        &mut self,
+        slots: &mut [PendingResponse],
+        response: PendingResponse,
+    ) -> bool {
         if self.len >= slots.len() {
             return false;
         }
         // Replays may not take the room of first answers, of which the resources bound the number.
         let first_time = usize::try_from(self.first_time).unwrap_or(usize::MAX);
         let replays = self.len.saturating_sub(first_time);
-        if !job.first_time && replays >= slots.len().saturating_sub(RESOURCES) {
+        if !response.first_time && replays >= slots.len().saturating_sub(RESOURCES) {
             return false;
         }
         let mut at = self.head.saturating_add(self.len);
@@ -118,26 +124,29 @@ impl JobQueue {
         let Some(slot) = slots.get_mut(at) else {
             return false;
         };
-        *slot = job;
+        *slot = response;
         self.len = self.len.saturating_add(1);
-        if job.first_time {
+        if response.first_time {
             self.first_time = self.first_time.saturating_add(1);
         }
         true
     }
 
-    pub(super) fn front<'a>(&self, slots: &'a mut [Job]) -> Option<&'a mut Job> {
+    pub(super) fn front<'a>(
+        &self,
+        slots: &'a mut [PendingResponse],
+    ) -> Option<&'a mut PendingResponse> {
         if self.is_empty() {
             return None;
         }
         slots.get_mut(self.head)
     }
 
-    pub(super) fn pop(&mut self, slots: &mut [Job]) {
-        let Some(job) = self.front(slots) else {
+    pub(super) fn pop(&mut self, slots: &mut [PendingResponse]) {
+        let Some(response) = self.front(slots) else {
             return;
         };
-        if job.first_time {
+        if response.first_time {
             self.first_time = self.first_time.saturating_sub(1);
         }
         self.len = self.len.saturating_sub(1);
@@ -148,7 +157,7 @@ impl JobQueue {
     }
 
     /// The job `back` places before the end.
-    fn nth_back(&self, slots: &[Job], back: usize) -> Option<Job> {
+    fn nth_back(&self, slots: &[PendingResponse], back: usize) -> Option<PendingResponse> {
         let ahead = self.len.checked_sub(back)?.checked_sub(1)?;
         let mut at = self.head.saturating_add(ahead);
         if at >= slots.len() {
@@ -158,13 +167,13 @@ impl JobQueue {
     }
 
     /// True if the response at `psn` is still to be sent.
-    pub(super) fn owes(&self, slots: &[Job], psn: Psn, mtu: u32) -> bool {
+    pub(super) fn owes(&self, slots: &[PendingResponse], psn: Psn, mtu: u32) -> bool {
         let mut back = 0;
-        while let Some(job) = self.nth_back(slots, back) {
-            if job.last(mtu).is_before(psn) {
+        while let Some(response) = self.nth_back(slots, back) {
+            if response.last(mtu).is_before(psn) {
                 return false;
             }
-            if !psn.is_before(job.next(mtu)) {
+            if !psn.is_before(response.next(mtu)) {
                 return true;
             }
             back = usize::saturating_add(back, 1);
@@ -173,19 +182,19 @@ impl JobQueue {
     }
 
     /// True if no job answers `psn` or what follows it.
-    pub(super) fn ends_before(&self, slots: &[Job], psn: Psn, mtu: u32) -> bool {
+    pub(super) fn ends_before(&self, slots: &[PendingResponse], psn: Psn, mtu: u32) -> bool {
         self.nth_back(slots, 0)
             .is_none_or(|newest| newest.last(mtu).is_before(psn))
     }
 
     /// Drops the jobs that answer `psn` and what follows it. The jobs are in the order of their
     /// PSNs, for a replay comes here first.
-    pub(super) fn drop_from(&mut self, slots: &[Job], psn: Psn, mtu: u32) {
-        while let Some(job) = self.nth_back(slots, 0) {
+    pub(super) fn drop_from(&mut self, slots: &[PendingResponse], psn: Psn, mtu: u32) {
+        while let Some(response) = self.nth_back(slots, 0) {
             if self.ends_before(slots, psn, mtu) {
                 break;
             }
-            if job.first_time {
+            if response.first_time {
                 self.first_time = self.first_time.saturating_sub(1);
             }
             self.len = self.len.saturating_sub(1);
@@ -213,7 +222,7 @@ impl Qp {
     pub(super) fn transmit_responses<T: Tx>(
         &mut self,
         now: u64,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut Meter<'_, T>,
     ) -> Progress {
         let open = matches!(self.state, State::Rtr | State::Rts | State::Sqd)
@@ -221,22 +230,27 @@ impl Qp {
         if !open {
             return Progress::Idle;
         }
-        while let Some(job) = self.resp.jobs.front(ports.jobs()).map(|j| *j) {
-            let is_data = matches!(job.answer, Answer::Read { .. });
+        while let Some(response) = self
+            .resp
+            .pending
+            .front(backend.storage().pending)
+            .map(|j| *j)
+        {
+            let is_data = matches!(response.body, ResponseBody::Read { .. });
             let sent = if is_data {
                 if !tx.has_room() {
                     if tx.is_spent() {
-                        self.send_ack_before(now, &job, ports, tx.unlimited());
+                        self.send_ack_before(now, &response, backend, tx.unlimited());
                     }
                     return Progress::More;
                 }
-                self.send_job(&job, ports, tx)
+                self.send_response(&response, backend, tx)
             } else {
                 let tx = tx.unlimited();
                 if !tx.has_room() {
                     return Progress::More;
                 }
-                self.send_job(&job, ports, tx)
+                self.send_response(&response, backend, tx)
             };
             match sent {
                 Sent::Yes => {}
@@ -248,13 +262,13 @@ impl Qp {
                 Sent::Waits => return Progress::Idle,
                 Sent::Refused => {
                     // The region went away after the request had been accepted.
-                    let psn = match job.answer {
-                        Answer::Read { sent, .. } => self.read_psn(job.psn, sent),
-                        Answer::Atomic { .. } | Answer::Done => job.psn,
+                    let psn = match response.body {
+                        ResponseBody::Read { sent, .. } => self.read_psn(response.psn, sent),
+                        ResponseBody::Atomic { .. } | ResponseBody::Done => response.psn,
                     };
-                    ports.count(Count::RemoteAccessError);
+                    backend.count(Count::RemoteAccessError);
                     self.events.access_error = true;
-                    self.refuse(psn, job.msn, NakCode::RemoteAccess, ports);
+                    self.refuse(psn, response.msn, NakCode::RemoteAccess, backend);
                 }
             }
         }
@@ -262,14 +276,14 @@ impl Qp {
         if self.resp.ack.is_some() && !tx.has_room() {
             return Progress::More;
         }
-        if self.send_ack(now, ports, tx) {
+        if self.send_ack(now, backend, tx) {
             self.resp.closing = false;
         }
         Progress::Idle
     }
 
     /// Sends the acknowledgement or NAK owed, if any. False if that is to be tried again.
-    fn send_ack(&mut self, now: u64, ports: &mut impl Ports, tx: &mut impl Tx) -> bool {
+    fn send_ack(&mut self, now: u64, backend: &mut impl Backend, tx: &mut impl Tx) -> bool {
         let Some((psn, syndrome)) = self.resp.ack else {
             return true;
         };
@@ -279,19 +293,25 @@ impl Qp {
             Syndrome::Ack { .. } => self.resp.epsn.prev(),
             _ => psn,
         };
-        self.put_ack(now, psn, syndrome, self.resp.msn, ports, tx)
+        self.put_ack(now, psn, syndrome, self.resp.msn, backend, tx)
     }
 
     /// The sending rate holds back the data of a READ: sends the acknowledgement owed for what comes
     /// before it, with the MSN of that, unless some of the data has left and says the same.
-    fn send_ack_before(&mut self, now: u64, job: &Job, ports: &mut impl Ports, tx: &mut impl Tx) {
-        let begun = !matches!(job.answer, Answer::Read { sent: 0, .. });
+    fn send_ack_before(
+        &mut self,
+        now: u64,
+        response: &PendingResponse,
+        backend: &mut impl Backend,
+        tx: &mut impl Tx,
+    ) {
+        let begun = !matches!(response.body, ResponseBody::Read { sent: 0, .. });
         let Some((psn, syndrome @ Syndrome::Ack { .. })) = self.resp.ack else {
             return;
         };
-        if job.first_time && !begun && psn.is_before(job.psn) {
-            let msn = Msn::new(job.msn.get().wrapping_sub(1));
-            self.put_ack(now, job.psn.prev(), syndrome, msn, ports, tx);
+        if response.first_time && !begun && psn.is_before(response.psn) {
+            let msn = Msn::new(response.msn.get().wrapping_sub(1));
+            self.put_ack(now, response.psn.prev(), syndrome, msn, backend, tx);
         }
     }
 
@@ -302,10 +322,10 @@ impl Qp {
         psn: Psn,
         syndrome: Syndrome,
         msn: Msn,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> bool {
-        let bth = self.bth(Operation::Acknowledge, psn, 0, ports);
+        let bth = self.bth(Operation::Acknowledge, psn, 0, backend);
         let headers = Headers::new(bth).aeth(Aeth::new(syndrome, msn));
         match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
             Err(TxFault::Busy) => {
@@ -322,31 +342,36 @@ impl Qp {
         first.wrapping_add(sent.checked_div(self.attrs.mtu.bytes()).unwrap_or(0))
     }
 
-    fn send_job(&mut self, job: &Job, ports: &mut impl Ports, tx: &mut impl Tx) -> Sent {
+    fn send_response(
+        &mut self,
+        response: &PendingResponse,
+        backend: &mut impl Backend,
+        tx: &mut impl Tx,
+    ) -> Sent {
         let ack = Aeth::new(
             Syndrome::Ack {
                 credits: NO_CREDITS,
             },
-            job.msn,
+            response.msn,
         );
-        match job.answer {
-            Answer::Atomic { .. } | Answer::Done => {
-                let headers = match job.answer {
-                    Answer::Atomic { original } => {
-                        let bth = self.bth(Operation::AtomicAck, job.psn, 0, ports);
+        match response.body {
+            ResponseBody::Atomic { .. } | ResponseBody::Done => {
+                let headers = match response.body {
+                    ResponseBody::Atomic { original } => {
+                        let bth = self.bth(Operation::AtomicAck, response.psn, 0, backend);
                         Headers::new(bth).aeth(ack).atomic_ack(original)
                     }
                     _ => {
-                        let bth = self.bth(Operation::ReadRespOnly, job.psn, 0, ports);
+                        let bth = self.bth(Operation::ReadRespOnly, response.psn, 0, backend);
                         Headers::new(bth).aeth(ack)
                     }
                 };
                 match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
                     Err(TxFault::Busy) => return Sent::Busy,
-                    Ok(()) | Err(_) => self.resp.jobs.pop(ports.jobs()),
+                    Ok(()) | Err(_) => self.resp.pending.pop(backend.storage().pending),
                 }
             }
-            Answer::Read {
+            ResponseBody::Read {
                 rkey,
                 addr,
                 len,
@@ -361,14 +386,14 @@ impl Qp {
                     (false, false) => Operation::ReadRespMiddle,
                     (false, true) => Operation::ReadRespLast,
                 };
-                let psn = self.read_psn(job.psn, sent);
-                let bth = self.bth(operation, psn, pad_of(chunk), ports);
+                let psn = self.read_psn(response.psn, sent);
+                let bth = self.bth(operation, psn, pad_of(chunk), backend);
                 let mut headers = Headers::new(bth);
                 if operation != Operation::ReadRespMiddle {
                     headers = headers.aeth(ack);
                 }
                 let from = addr.wrapping_add(u64::from(sent));
-                let source = &*ports;
+                let source = &*backend;
                 let size = usize::try_from(chunk).unwrap_or(0);
                 let fill = |dst: &mut [u8]| {
                     if dst.is_empty() {
@@ -382,15 +407,15 @@ impl Qp {
                     Err(TxFault::Fill(RemoteFault::NotPresent)) => return Sent::Waits,
                     Err(TxFault::Fill(RemoteFault::Refused)) => return Sent::Refused,
                     Err(TxFault::Unreachable) => {
-                        self.resp.jobs.pop(ports.jobs());
+                        self.resp.pending.pop(backend.storage().pending);
                         return Sent::Yes;
                     }
                 }
                 if left <= mtu {
-                    self.resp.jobs.pop(ports.jobs());
-                } else if let Some(job) = self.resp.jobs.front(ports.jobs()) {
+                    self.resp.pending.pop(backend.storage().pending);
+                } else if let Some(response) = self.resp.pending.front(backend.storage().pending) {
                     let sent = sent.saturating_add(chunk);
-                    job.answer = Answer::Read {
+                    response.body = ResponseBody::Read {
                         rkey,
                         addr,
                         len,

@@ -200,7 +200,7 @@ pub struct Register {
 
 /// A request about keys, which is executed without a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeyOp {
+pub enum LocalOp {
     /// End what the key grants.
     Invalidate(RKey),
     /// Bind a window.
@@ -211,7 +211,7 @@ pub enum KeyOp {
 
 /// The request about keys is refused: key, domain, state, rights or bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeyFault;
+pub struct LocalOpFault;
 
 impl SendWr {
     /// What a FLUSH asks for. It carries no immediate data, so this lies there.
@@ -236,12 +236,12 @@ impl SendWr {
     /// What a request about keys asks for; `None` for all others.
     ///
     /// Such a request has no message, so its parameters lie in fields that describe one.
-    pub fn key_op(&self) -> Option<KeyOp> {
+    pub fn local_op(&self) -> Option<LocalOp> {
         match self.op {
-            SendOp::LocalInv => Some(KeyOp::Invalidate(self.rkey)),
+            SendOp::LocalInv => Some(LocalOp::Invalidate(self.rkey)),
             SendOp::BindMw => {
                 let [a, b, c, d, e, f, g, h] = self.swap.to_ne_bytes();
-                Some(KeyOp::Bind(Bind {
+                Some(LocalOp::Bind(Bind {
                     window: RKey(u32::from_ne_bytes([a, b, c, d])),
                     key: self.rkey,
                     region: u32::from_ne_bytes([e, f, g, h]),
@@ -250,7 +250,7 @@ impl SendWr {
                     access: u32::from_ne_bytes(self.imm),
                 }))
             }
-            SendOp::RegMr => Some(KeyOp::Register(Register {
+            SendOp::RegMr => Some(LocalOp::Register(Register {
                 key: self.rkey,
                 iova: self.remote_addr,
                 length: self.compare_add,
@@ -261,13 +261,13 @@ impl SendWr {
     }
 
     /// Makes this a request about keys.
-    pub fn set_key_op(&mut self, op: &KeyOp) {
+    pub fn set_local_op(&mut self, op: &LocalOp) {
         match *op {
-            KeyOp::Invalidate(key) => {
+            LocalOp::Invalidate(key) => {
                 self.op = SendOp::LocalInv;
                 self.rkey = key;
             }
-            KeyOp::Bind(bind) => {
+            LocalOp::Bind(bind) => {
                 let [a, b, c, d] = bind.window.0.to_ne_bytes();
                 let [e, f, g, h] = bind.region.to_ne_bytes();
                 self.op = SendOp::BindMw;
@@ -277,7 +277,7 @@ impl SendWr {
                 self.compare_add = bind.length;
                 self.imm = bind.access.to_ne_bytes();
             }
-            KeyOp::Register(reg) => {
+            LocalOp::Register(reg) => {
                 self.op = SendOp::RegMr;
                 self.rkey = reg.key;
                 self.remote_addr = reg.iova;
@@ -288,56 +288,56 @@ impl SendWr {
     }
 }
 
-/// Engine-private progress of a send work request.
+/// PSNs of the packets of a send work request, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct PsnRange {
     /// PSN of its first packet.
     pub first: Psn,
-    /// PSN of its last packet (for READ: of the last response).
+    /// PSN of its last packet; for READ, of the last response.
     pub last: Psn,
-    /// Response bytes already placed (READ, ATOMIC).
-    pub placed: u32,
-    /// All response data has arrived (READ, ATOMIC).
-    pub answered: bool,
 }
 
-/// A slot of the private send queue.
+/// An entry of the private send queue: a work request and how far it has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SqSlot {
+pub struct SendWqe {
     /// The request.
     pub wr: SendWr,
-    /// Its progress; written by the engine alone.
-    pub run: Run,
+    /// PSNs of its packets, once the first one has been sent. Written by the engine alone.
+    pub psns: PsnRange,
+    /// Response bytes already placed (READ, ATOMIC). Written by the engine alone.
+    pub placed: u32,
+    /// All response data has arrived (READ, ATOMIC). Written by the engine alone.
+    pub responded: bool,
     /// If set, the request was found invalid when it was copied from the ring; it completes with
     /// this status in its turn and is never sent.
     pub invalid: Option<super::wc::WcStatus>,
 }
 
-impl SqSlot {
-    /// A slot for `wr` that has not been sent yet.
+impl SendWqe {
+    /// An entry for `wr`, which has not been sent yet.
     pub const fn new(wr: SendWr) -> Self {
         Self {
             wr,
-            run: Run {
+            psns: PsnRange {
                 first: Psn::new(0),
                 last: Psn::new(0),
-                placed: 0,
-                answered: false,
             },
+            placed: 0,
+            responded: false,
             invalid: None,
         }
     }
 
-    /// A slot for a request that failed validation.
+    /// An entry for a request that failed validation.
     pub const fn invalid(wr: SendWr, status: super::wc::WcStatus) -> Self {
-        let mut slot = Self::new(wr);
-        slot.invalid = Some(status);
-        slot
+        let mut wqe = Self::new(wr);
+        wqe.invalid = Some(status);
+        wqe
     }
 }
 
 /// A receive work request, as far as the engine needs to know it; its scatter list stays with the
-/// implementor of [`Ports`](super::ports::Ports) until the next one is taken.
+/// implementor of [`Backend`](super::backend::Backend) until the next one is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvWr {
     /// The consumer's identifier, returned in the completion.

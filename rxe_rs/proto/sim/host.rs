@@ -2,13 +2,14 @@
 //! What is around one engine in the simulator: memory, queues, completions, one region.
 
 use super::{PAGE, RKEY};
-use crate::engine::attrs::{JOBS, RESOURCES};
-use crate::engine::ports::{
-    AtomicOp, Count, Flushed, LocalFault, Ports, RemoteFault, RemoteRight, Taken,
+use crate::engine::attrs::{PENDING_RESPONSES, RESOURCES};
+use crate::engine::backend::{
+    AtomicOp, Backend, Completions, Count, Flushed, LocalFault, RecvQueue, RemoteFault,
+    RemoteMemory, RemoteRight, SendQueue, Storage, Taken,
 };
 use crate::engine::wc::Wc;
-use crate::engine::wr::{FlushKind, KeyFault, KeyOp, RecvWr, SqSlot};
-use crate::engine::{Job, Resource};
+use crate::engine::wr::{FlushKind, LocalOp, LocalOpFault, RecvWr, SendWqe};
+use crate::engine::{PendingResponse, ReplayEntry};
 use crate::ids::{PKey, RKey};
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::Payload;
@@ -29,7 +30,7 @@ pub struct RecvBuf {
 #[derive(Default)]
 pub struct Host {
     pub memory: RefCell<Vec<u8>>,
-    pub(super) slots: Vec<SqSlot>,
+    pub(super) slots: Vec<SendWqe>,
     /// Where the payload of each request lies in `memory`, by index.
     pub(super) buffers: Vec<usize>,
     retired: u32,
@@ -45,7 +46,7 @@ pub struct Host {
     /// The region's key is invalidated.
     pub invalid: Cell<bool>,
     /// Requests about keys that were executed, with the number of send completions before each.
-    pub key_ops: RefCell<Vec<(KeyOp, usize)>>,
+    pub local_ops: RefCell<Vec<(LocalOp, usize)>>,
     /// FLUSHes executed: address, length and kind.
     pub flushes: RefCell<Vec<(u64, u32, FlushKind)>>,
     /// What a loss of power would leave; as long as the memory, or empty if nobody asks.
@@ -64,8 +65,8 @@ pub struct Host {
     pub absent: RefCell<BTreeSet<usize>>,
     /// Those of them that an access has missed.
     pub(super) wanted: RefCell<BTreeSet<usize>>,
-    jobs: Vec<Job>,
-    resources: Vec<Resource>,
+    responses: Vec<PendingResponse>,
+    replay: Vec<ReplayEntry>,
 }
 
 impl Host {
@@ -136,17 +137,17 @@ impl Host {
     }
 }
 
-impl Ports for Host {
-    fn sq_produced(&self) -> u32 {
+impl SendQueue for Host {
+    fn sends_posted(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    fn sq_slot(&mut self, index: u32) -> Option<&mut SqSlot> {
+    fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe> {
         assert!(index >= self.retired, "the engine looked at a retired slot");
         self.slots.get_mut(index as usize)
     }
 
-    fn sq_retire(&mut self, index: u32) {
+    fn retire_sends(&mut self, index: u32) {
         assert!(index >= self.retired && index <= self.slots.len() as u32);
         self.retired = index;
     }
@@ -173,8 +174,10 @@ impl Ports for Host {
         src.copy_to(&mut self.memory.borrow_mut()[range]);
         Ok(())
     }
+}
 
-    fn recv_take(&mut self) -> Taken {
+impl RecvQueue for Host {
+    fn take_recv(&mut self) -> Taken {
         match self.receives.pop_front() {
             Some(buf) => {
                 self.current = Some(buf);
@@ -187,7 +190,7 @@ impl Ports for Host {
         }
     }
 
-    fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
+    fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         self.change();
         let buf = self.current.expect("a receive is in use");
         assert!(offset as usize + src.len() <= buf.len as usize);
@@ -195,7 +198,9 @@ impl Ports for Host {
         src.copy_to(&mut self.memory.borrow_mut()[range]);
         Ok(())
     }
+}
 
+impl RemoteMemory for Host {
     fn remote_check(
         &self,
         rkey: RKey,
@@ -264,22 +269,6 @@ impl Ports for Host {
         Ok(Flushed::All)
     }
 
-    fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
-        let (key, ends) = match *op {
-            KeyOp::Invalidate(key) => (key, true),
-            KeyOp::Bind(bind) => (bind.key, false),
-            KeyOp::Register(reg) => (reg.key, false),
-        };
-        if self.bad_keys.contains(&key) {
-            return Err(KeyFault);
-        }
-        if key == RKEY {
-            self.invalid.set(ends);
-        }
-        self.key_ops.borrow_mut().push((*op, self.sent.len()));
-        Ok(())
-    }
-
     fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault> {
         if rkey != RKEY || self.invalid.replace(true) {
             return Err(RemoteFault::Refused);
@@ -287,16 +276,24 @@ impl Ports for Host {
         Ok(())
     }
 
-    fn jobs(&mut self) -> &mut [Job] {
-        self.jobs.resize(JOBS, Job::EMPTY);
-        &mut self.jobs
+    fn local_op(&self, op: &LocalOp) -> Result<(), LocalOpFault> {
+        let (key, ends) = match *op {
+            LocalOp::Invalidate(key) => (key, true),
+            LocalOp::Bind(bind) => (bind.key, false),
+            LocalOp::Register(reg) => (reg.key, false),
+        };
+        if self.bad_keys.contains(&key) {
+            return Err(LocalOpFault);
+        }
+        if key == RKEY {
+            self.invalid.set(ends);
+        }
+        self.local_ops.borrow_mut().push((*op, self.sent.len()));
+        Ok(())
     }
+}
 
-    fn resources(&mut self) -> &mut [Resource] {
-        self.resources.resize(RESOURCES, Resource::EMPTY);
-        &mut self.resources
-    }
-
+impl Completions for Host {
     fn complete_send(&mut self, wc: &Wc) {
         self.sent.push(*wc);
     }
@@ -308,6 +305,18 @@ impl Ports for Host {
             len: 0,
         });
         self.received.push((*wc, buf));
+    }
+}
+
+impl Backend for Host {
+    fn storage(&mut self) -> Storage<'_> {
+        self.responses
+            .resize(PENDING_RESPONSES, PendingResponse::EMPTY);
+        self.replay.resize(RESOURCES, ReplayEntry::EMPTY);
+        Storage {
+            pending: &mut self.responses,
+            replay: &mut self.replay,
+        }
     }
 
     fn pkey(&self) -> PKey {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Where engines of the simulator put their packets, and what the network adds to these.
 
-use crate::engine::ports::{Dest, Tx, TxFault};
+use crate::engine::backend::{Dest, Tx, TxFault};
 use crate::wire::icrc::{icrc, SoftCrc};
 use crate::wire::repr::Headers;
 use std::vec::Vec;

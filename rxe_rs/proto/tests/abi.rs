@@ -3,7 +3,7 @@
 use super::layout::*;
 use super::*;
 use crate::engine::wc::{NetKind, Wc, WcOpcode, WcStatus};
-use crate::engine::wr::{Bind, FlushKind, KeyOp, SendOp};
+use crate::engine::wr::{Bind, FlushKind, LocalOp, SendOp};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;
@@ -20,12 +20,12 @@ fn uapi_layout() {
     assert_eq!(size_of::<DmaInfo>(), 24);
     assert_eq!(offset_of!(DmaInfo, length), 0);
     assert_eq!(offset_of!(DmaInfo, num_sge), 12);
-    assert_eq!(offset_of!(SendWqe, wr_id), 0);
-    assert_eq!(offset_of!(SendWqe, opcode), 12);
-    assert_eq!(offset_of!(SendWqe, send_flags), 16);
-    assert_eq!(offset_of!(SendWqe, ex), 20);
-    assert_eq!(offset_of!(SendWqe, wr), 24);
-    assert_eq!(offset_of!(SendWqe, dma), 184);
+    assert_eq!(offset_of!(RingSendWqe, wr_id), 0);
+    assert_eq!(offset_of!(RingSendWqe, opcode), 12);
+    assert_eq!(offset_of!(RingSendWqe, send_flags), 16);
+    assert_eq!(offset_of!(RingSendWqe, ex), 20);
+    assert_eq!(offset_of!(RingSendWqe, wr), 24);
+    assert_eq!(offset_of!(RingSendWqe, dma), 184);
     assert_eq!(offset_of!(RdmaWr, rkey), 32 - 24);
     assert_eq!(offset_of!(AtomicWr, compare_add), 32 - 24);
     assert_eq!(offset_of!(AtomicWr, swap), 40 - 24);
@@ -39,8 +39,8 @@ fn uapi_layout() {
     assert_eq!(offset_of!(UdWr, remote_qpn), 24 - 24);
     assert_eq!(offset_of!(UdWr, remote_qkey), 28 - 24);
     assert_eq!(offset_of!(UdWr, ah_num), 36 - 24);
-    assert_eq!(offset_of!(RecvWqe, wr_id), 0);
-    assert_eq!(offset_of!(RecvWqe, dma), 16);
+    assert_eq!(offset_of!(RingRecvWqe, wr_id), 0);
+    assert_eq!(offset_of!(RingRecvWqe, dma), 16);
     assert_eq!(offset_of!(Sge, length), 8);
     assert_eq!(offset_of!(Sge, lkey), 12);
     assert_eq!(queue::HEADER_LEN, 384);
@@ -190,7 +190,7 @@ fn requests_about_keys() {
     element.sges(&[8]);
     let entry = decode_send(&element.0, &LIMITS);
     let wr = entry.slot.wr;
-    assert_eq!(wr.key_op(), Some(KeyOp::Invalidate(RKey(0x1234_5678))));
+    assert_eq!(wr.local_op(), Some(LocalOp::Invalidate(RKey(0x1234_5678))));
     assert!(entry.area.is_empty() && wr.num_sge == 0 && wr.length == 0);
     assert!(wr.flags.fence && wr.flags.signaled);
 
@@ -210,7 +210,7 @@ fn requests_about_keys() {
     };
     for service in [Service::Rc, Service::Uc] {
         let wr = decode_send(&element.0, &on(service)).slot.wr;
-        assert_eq!(wr.key_op(), Some(KeyOp::Bind(bind)));
+        assert_eq!(wr.local_op(), Some(LocalOp::Bind(bind)));
     }
 
     let mut element = Element::new(9, 0);

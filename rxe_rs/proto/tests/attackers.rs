@@ -7,7 +7,7 @@
 //! such an attacker can send into a live connection; `SECURITY.md` draws its table from them.
 #![cfg(feature = "sim")]
 
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};

@@ -2,7 +2,7 @@
 //! Congestion control: senders that share the queue of a slow link, and notifications made up.
 #![cfg(feature = "sim")]
 
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::Service;

@@ -2,7 +2,7 @@
 //! FLUSH to persistence: done in pieces, once, before it is answered and before what comes behind it.
 #![cfg(feature = "sim")]
 
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::{FlushKind, SendOp, SendWr};
 use rxe_proto::engine::State;

@@ -2,9 +2,9 @@
 //! Requests about keys: executed in order, completed in order, seen by the peer in order.
 #![cfg(feature = "sim")]
 
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::{WcOpcode, WcStatus};
-use rxe_proto::engine::wr::{Bind, FlushKind, KeyOp, Register, SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::{Bind, FlushKind, LocalOp, Register, SendFlags, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, RKey};
 use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, RKEY};
@@ -30,16 +30,16 @@ fn signaled() -> SendFlags {
     }
 }
 
-fn key(op: KeyOp, wr_id: u64) -> SendWr {
+fn key(op: LocalOp, wr_id: u64) -> SendWr {
     let mut wr = SendWr::EMPTY;
     wr.wr_id = wr_id;
     wr.flags = signaled();
-    wr.set_key_op(&op);
+    wr.set_local_op(&op);
     wr
 }
 
-fn register(key: RKey) -> KeyOp {
-    KeyOp::Register(Register {
+fn register(key: RKey) -> LocalOp {
+    LocalOp::Register(Register {
         key,
         iova: 0x1_0000_0000,
         length: 1 << 33,
@@ -55,8 +55,8 @@ fn ids(pair: &Pair, side: usize) -> Vec<u64> {
 #[test]
 fn parameters() {
     let ops = [
-        KeyOp::Invalidate(RKey(0x8765_4321)),
-        KeyOp::Bind(Bind {
+        LocalOp::Invalidate(RKey(0x8765_4321)),
+        LocalOp::Bind(Bind {
             window: RKey(0x8765_4321),
             key: RKey(0x8765_4322),
             region: 0xfedc_ba98,
@@ -68,10 +68,10 @@ fn parameters() {
     ];
     for op in ops {
         let wr = key(op, 1);
-        assert_eq!(wr.key_op(), Some(op));
+        assert_eq!(wr.local_op(), Some(op));
         assert!(wr.op.is_local() && !wr.op.carries_payload() && !wr.op.needs_response());
     }
-    assert_eq!(wr(SendOp::SendInv, 0, 0).key_op(), None);
+    assert_eq!(wr(SendOp::SendInv, 0, 0).local_op(), None);
 }
 
 /// Registering does not wait for what is under way; its completion does.
@@ -83,7 +83,7 @@ fn registering_keeps_the_pipe_full() {
     pair.post(0, wr(SendOp::Write, 2, 100), 0);
     pair.transmit(0);
     assert_eq!(pair.packets_sent, 2, "both messages leave at once");
-    assert_eq!(pair.hosts[0].key_ops.borrow().len(), 1);
+    assert_eq!(pair.hosts[0].local_ops.borrow().len(), 1);
     assert!(pair.hosts[0].sent.is_empty(), "nothing is acknowledged yet");
     pair.run(SECOND);
     let expected: Vec<_> = (0..3).map(|id| (id, WcStatus::Success)).collect();
@@ -98,7 +98,7 @@ fn no_packet_needed() {
     for service in [Service::Rc, Service::Uc] {
         let mut pair = Pair::small(service, 3, Link::PERFECT);
         for id in 0..5 {
-            pair.post(0, key(KeyOp::Invalidate(OTHER), id), 0);
+            pair.post(0, key(LocalOp::Invalidate(OTHER), id), 0);
         }
         pair.transmit(0);
         assert_eq!(ids(&pair, 0), [0, 1, 2, 3, 4]);
@@ -118,15 +118,15 @@ fn invalidating_waits_for_earlier_requests() {
             len: 8000,
         });
         pair.post(0, wr(op, 0, 8000), 0);
-        pair.post(0, key(KeyOp::Invalidate(OTHER), 1), 0);
+        pair.post(0, key(LocalOp::Invalidate(OTHER), 1), 0);
         pair.post(0, wr(SendOp::Write, 2, 100), 0);
         pair.transmit(0);
-        assert!(pair.hosts[0].key_ops.borrow().is_empty(), "{op:?}");
+        assert!(pair.hosts[0].local_ops.borrow().is_empty(), "{op:?}");
         pair.run(SECOND);
         assert_eq!(ids(&pair, 0), [0, 1, 2], "{op:?}");
         assert_eq!(
-            *pair.hosts[0].key_ops.borrow(),
-            [(KeyOp::Invalidate(OTHER), 1)]
+            *pair.hosts[0].local_ops.borrow(),
+            [(LocalOp::Invalidate(OTHER), 1)]
         );
         let counts = &pair.hosts[0].counts;
         assert_eq!(counts[Count::Timeout.index()], 0, "{op:?}");
@@ -144,9 +144,9 @@ fn late_and_fenced() {
     fenced.flags.fence = true;
     pair.post(0, fenced, 0);
     pair.transmit(0);
-    assert!(pair.hosts[0].key_ops.borrow().is_empty());
+    assert!(pair.hosts[0].local_ops.borrow().is_empty());
     pair.run(SECOND);
-    assert_eq!(*pair.hosts[0].key_ops.borrow(), [(register(OTHER), 1)]);
+    assert_eq!(*pair.hosts[0].local_ops.borrow(), [(register(OTHER), 1)]);
     assert_eq!(ids(&pair, 0), [0, 1]);
 }
 
@@ -242,7 +242,7 @@ fn mixed_over_a_bad_wire() {
                 1 => wr(SendOp::Read, id, len),
                 2 => wr(SendOp::FetchAdd, id, 8),
                 3 => wr(SendOp::Send, id, len),
-                4 => key(KeyOp::Invalidate(RKey(id as u32)), id),
+                4 => key(LocalOp::Invalidate(RKey(id as u32)), id),
                 _ => key(register(RKey(id as u32)), id),
             };
             if next.op == SendOp::Send {
@@ -253,7 +253,7 @@ fn mixed_over_a_bad_wire() {
                 });
             }
             next.flags.fence = pair.rng.u8(0..4) == 0;
-            ops.extend(next.key_op());
+            ops.extend(next.local_op());
             pair.post(0, next, 0);
             if pair.rng.u8(0..3) == 0 {
                 pair.step();
@@ -262,10 +262,15 @@ fn mixed_over_a_bad_wire() {
         pair.run(1000 * SECOND);
         let expected: Vec<_> = (0..count).map(|id| (id, WcStatus::Success)).collect();
         assert_eq!(pair.statuses(0), expected, "seed {seed}");
-        let done: Vec<_> = pair.hosts[0].key_ops.borrow().iter().map(|o| o.0).collect();
+        let done: Vec<_> = pair.hosts[0]
+            .local_ops
+            .borrow()
+            .iter()
+            .map(|o| o.0)
+            .collect();
         assert_eq!(done, ops, "seed {seed}");
-        for (op, before) in pair.hosts[0].key_ops.borrow().iter() {
-            if let KeyOp::Invalidate(RKey(id)) = op {
+        for (op, before) in pair.hosts[0].local_ops.borrow().iter() {
+            if let LocalOp::Invalidate(RKey(id)) = op {
                 assert_eq!(
                     *before, *id as usize,
                     "seed {seed}: waits for all before it"

@@ -10,7 +10,7 @@ fn no_clock() -> u64 {
 
 #[test]
 fn told_once_and_only_when_armed() {
-    let mut n = Notifier::default();
+    let mut n = CqArm::default();
     assert_eq!(n.added(true, no_clock), Tell::No);
     n.arm(Wanted::Any);
     assert!(n.is_armed());
@@ -21,7 +21,7 @@ fn told_once_and_only_when_armed() {
 
 #[test]
 fn armed_for_solicited() {
-    let mut n = Notifier::default();
+    let mut n = CqArm::default();
     n.arm(Wanted::Solicited);
     assert_eq!(n.added(false, no_clock), Tell::No);
     assert_eq!(n.added(true, no_clock), Tell::Now);
@@ -33,7 +33,7 @@ fn armed_for_solicited() {
 
 #[test]
 fn moderated_by_count() {
-    let mut n = Notifier::default();
+    let mut n = CqArm::default();
     assert_eq!(n.moderate(3, 50, 0), Tell::No);
     assert_eq!(n.moderation(), Some((3, 50)));
     // What nobody waits for does not count.
@@ -54,7 +54,7 @@ fn moderated_by_count() {
 
 #[test]
 fn moderated_and_solicited() {
-    let mut n = Notifier::default();
+    let mut n = CqArm::default();
     n.moderate(2, 1, 0);
     n.arm(Wanted::Solicited);
     for _ in 0..5 {
@@ -70,7 +70,7 @@ fn moderated_and_solicited() {
 #[test]
 fn no_moderation() {
     for (count, period) in [(0, 0), (0, 5), (1, 5), (5, 0), (u16::MAX, 0), (1, u16::MAX)] {
-        let mut n = Notifier::default();
+        let mut n = CqArm::default();
         n.moderate(count, period, 0);
         assert_eq!(n.moderation(), None);
         n.arm(Wanted::Any);
@@ -81,7 +81,7 @@ fn no_moderation() {
 #[test]
 fn changed_while_held() {
     for (count, period) in [(0, 0), (1000, u16::MAX)] {
-        let mut n = Notifier::default();
+        let mut n = CqArm::default();
         n.moderate(u16::MAX, u16::MAX, 0);
         n.arm(Wanted::Any);
         assert_eq!(n.added(false, || 7), Tell::At(65_535_007));
@@ -92,7 +92,7 @@ fn changed_while_held() {
 
 #[test]
 fn a_loss_is_told_of_at_once() {
-    let mut n = Notifier::default();
+    let mut n = CqArm::default();
     n.moderate(9, 9, 0);
     assert_eq!(n.lost(), Tell::No);
     n.arm(Wanted::Solicited);
@@ -105,7 +105,7 @@ fn a_loss_is_told_of_at_once() {
 
 #[test]
 fn end_of_time() {
-    let mut n = Notifier::default();
+    let mut n = CqArm::default();
     n.moderate(2, 5, 0);
     n.arm(Wanted::Any);
     assert_eq!(n.added(true, || u64::MAX - 1), Tell::At(u64::MAX));
@@ -134,7 +134,7 @@ proptest! {
     /// that was waited for stays untold for longer than the longest period, and none is told of twice.
     #[test]
     fn nothing_is_forgotten(steps in proptest::collection::vec(step(), 1..200)) {
-        let mut n = Notifier::default();
+        let mut n = CqArm::default();
         let (mut now, mut timer) = (0u64, None::<u64>);
         // When the oldest completion came that a consumer waits for.
         let (mut oldest, mut armed) = (None::<u64>, None::<Wanted>);

@@ -2,7 +2,7 @@
 //! Two engines over a bad wire: data byte-exact, completions in order, nothing stuck.
 #![cfg(feature = "sim")]
 
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::{WcOpcode, WcStatus};
 use rxe_proto::engine::wr::{FlushKind, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};

@@ -2,7 +2,7 @@
 //! READs that are answered late or not at all: what is asked for again, and how much of it.
 #![cfg(feature = "sim")]
 
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::ids::Mtu;

@@ -2,7 +2,7 @@
 //! The services beside RC: unreliable connections, datagrams, frames; and congestion, which all of them meet.
 #![cfg(feature = "sim")]
 
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};

@@ -21,10 +21,10 @@
 //! What is not believed is counted and changes nothing. If it was from the peer after all, the next
 //! probe (`probe.rs`) brings another.
 
-use crate::engine::ports::{Count, Ports};
+use crate::engine::backend::{Backend, Count};
 use crate::engine::qp::Qp;
 use crate::engine::requester::index_before;
-use crate::engine::wr::SqSlot;
+use crate::engine::wr::SendWqe;
 use crate::ids::{Msn, Psn};
 use crate::wire::packet::Packet;
 
@@ -37,17 +37,17 @@ const MAX_RESYNCS: u8 = 3;
 impl Qp {
     /// The MSN of a peer that has executed everything before `upto`, and whether one more is as
     /// good: a READ counts when its execution begins, before its last PSN.
-    fn msn_before(&self, upto: Psn, ports: &mut impl Ports) -> (Msn, bool) {
+    fn msn_before(&self, upto: Psn, backend: &mut impl Backend) -> (Msn, bool) {
         let mut msn = self.req.una_msn;
         let mut index = self.req.una;
         while index_before(index, self.req.fresh) {
-            let Some(slot) = ports.sq_slot(index) else {
+            let Some(wqe) = backend.send_wqe(index) else {
                 break;
             };
-            let local = slot.wr.op.is_local();
-            if !local && !slot.run.last.is_before(upto) {
-                let begun = !upto.is_before(slot.run.first);
-                return (msn, begun && slot.wr.op.needs_response());
+            let local = wqe.wr.op.is_local();
+            if !local && !wqe.psns.last.is_before(upto) {
+                let begun = !upto.is_before(wqe.psns.first);
+                return (msn, begun && wqe.wr.op.needs_response());
             }
             if !local {
                 msn = msn.next();
@@ -57,8 +57,8 @@ impl Qp {
         (msn, false)
     }
 
-    fn goes_with(&self, msn: Msn, upto: Psn, ports: &mut impl Ports) -> bool {
-        let (least, one_more) = self.msn_before(upto, ports);
+    fn goes_with(&self, msn: Msn, upto: Psn, backend: &mut impl Backend) -> bool {
+        let (least, one_more) = self.msn_before(upto, backend);
         msn == least || (one_more && msn == least.next())
     }
 
@@ -68,10 +68,10 @@ impl Qp {
         psn: Psn,
         negative: bool,
         msn: Msn,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> bool {
         let upto = if negative { psn } else { psn.next() };
-        if self.req.resyncs >= MAX_RESYNCS || self.goes_with(msn, upto, ports) {
+        if self.req.resyncs >= MAX_RESYNCS || self.goes_with(msn, upto, backend) {
             return true;
         }
         let exact = if negative {
@@ -80,21 +80,21 @@ impl Qp {
             upto == self.req.psn
         };
         if exact {
-            ports.count(Count::MsnLearnt);
+            backend.count(Count::MsnLearnt);
             self.req.resyncs = self.req.resyncs.saturating_add(1);
-            let (least, _) = self.msn_before(upto, ports);
+            let (least, _) = self.msn_before(upto, backend);
             self.req.una_msn = self.req.una_msn.ahead_by(msn, least);
         }
         exact
     }
 
     /// The oldest request that is answered by data: it alone can be answered next.
-    pub(super) fn oldest_asked(&self, ports: &mut impl Ports) -> Option<(u32, SqSlot)> {
+    pub(super) fn oldest_asked(&self, backend: &mut impl Backend) -> Option<(u32, SendWqe)> {
         let mut index = self.req.una;
         while index_before(index, self.req.fresh) {
-            let slot = *ports.sq_slot(index)?;
-            if slot.wr.op.needs_response() {
-                return Some((index, slot));
+            let wqe = *backend.send_wqe(index)?;
+            if wqe.wr.op.needs_response() {
+                return Some((index, wqe));
             }
             index = index.wrapping_add(1);
         }
@@ -107,17 +107,17 @@ impl Qp {
         now: u64,
         packet: &Packet<'_>,
         expected: Psn,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) {
         let psn = packet.bth().psn;
         let sure = psn == expected.next()
             || packet
                 .aeth()
-                .is_some_and(|aeth| self.goes_with(aeth.msn(), psn.next(), ports));
+                .is_some_and(|aeth| self.goes_with(aeth.msn(), psn.next(), backend));
         if sure {
             // What comes before the request that waits is acknowledged by this.
-            self.acknowledge(now, expected, ports);
-            self.response_missing(now, ports);
+            self.acknowledge(now, expected, backend);
+            self.response_missing(now, backend);
         } else if self.req.gap_at != Some(self.req.una_psn) {
             let due = now.saturating_add(GAP_WAIT_NS);
             self.req.gap_due.get_or_insert(due);

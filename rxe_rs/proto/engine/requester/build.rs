@@ -3,10 +3,10 @@
 
 use super::pad_of;
 use crate::engine::attrs::Service;
-use crate::engine::ports::{Dest, LocalFault, Ports, Tx, TxFault};
+use crate::engine::backend::{Backend, Dest, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::{SendOp, SqSlot};
+use crate::engine::wr::{SendOp, SendWqe};
 use crate::ids::Psn;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation, Transport};
@@ -22,7 +22,7 @@ impl Qp {
         operation: Operation,
         psn: Psn,
         pad: u8,
-        ports: &impl Ports,
+        backend: &impl Backend,
     ) -> Bth {
         let uc = if self.service == Service::Uc {
             Opcode::new(Transport::Uc, operation)
@@ -32,19 +32,19 @@ impl Qp {
         let opcode = uc.unwrap_or(Opcode::rc(operation));
         Bth {
             pad,
-            pkey: ports.pkey(),
+            pkey: backend.pkey(),
             ..Bth::new(opcode, self.attrs.dest_qpn, psn)
         }
     }
 
     pub(super) fn send_payload(
         &mut self,
-        slot: &SqSlot,
+        wqe: &SendWqe,
         produced: u32,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &slot.wr;
+        let wr = &wqe.wr;
         let index = self.req.cur;
         let offset = self.req.offset;
         let mtu = self.attrs.mtu.bytes();
@@ -56,7 +56,7 @@ impl Qp {
             operation(wr.op, first, last),
             self.req.psn,
             pad_of(chunk),
-            ports,
+            backend,
         );
         if last {
             bth.se = wr.flags.solicited && wr.op.is_solicitable();
@@ -64,7 +64,7 @@ impl Qp {
         let rc = self.service == Service::Rc;
         let since = self.req.since_ack_req.saturating_add(1);
         let next = index.wrapping_add(1);
-        let queue_ends = last && Self::pauses_at(next, produced, ports);
+        let queue_ends = last && Self::pauses_at(next, produced, backend);
         let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
         bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
         let ack_req = bth.ack_req;
@@ -78,7 +78,7 @@ impl Qp {
         if last && wr.op == SendOp::SendInv {
             headers = headers.ieth(wr.rkey);
         }
-        let source = &*ports;
+        let source = &*backend;
         let size = usize::try_from(chunk).unwrap_or(0);
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, offset, dst)
@@ -92,7 +92,7 @@ impl Qp {
             self.req.offset = 0;
             if !rc {
                 // Unreliable: done once it is on its way.
-                self.finish(slot, WcStatus::Success, ports);
+                self.finish(wqe, WcStatus::Success, backend);
                 self.note_drained();
             }
         } else {
@@ -104,16 +104,16 @@ impl Qp {
     /// Asks for at most `most` bytes of what is missing.
     pub(super) fn send_read(
         &mut self,
-        slot: &SqSlot,
+        wqe: &SendWqe,
         most: u32,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &slot.wr;
-        let placed = slot.run.placed;
+        let wr = &wqe.wr;
+        let placed = wqe.placed;
         let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
-        let psn = slot.run.first.wrapping_add(done);
-        let bth = self.bth(Operation::ReadRequest, psn, 0, ports);
+        let psn = wqe.psns.first.wrapping_add(done);
+        let bth = self.bth(Operation::ReadRequest, psn, 0, backend);
         let addr = wr.remote_addr.wrapping_add(u64::from(placed));
         let length = wr.length.saturating_sub(placed).min(most);
         let headers = Headers::new(bth).reth(addr, wr.rkey, length);
@@ -124,19 +124,19 @@ impl Qp {
 
     pub(super) fn send_atomic(
         &mut self,
-        slot: &SqSlot,
-        ports: &mut impl Ports,
+        wqe: &SendWqe,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &slot.wr;
+        let wr = &wqe.wr;
         let (operation, swap, compare) = match wr.op {
             SendOp::CmpSwp => (Operation::CmpSwap, wr.swap, wr.compare_add),
             _ => (Operation::FetchAdd, wr.compare_add, 0),
         };
-        let bth = self.bth(operation, slot.run.first, 0, ports);
+        let bth = self.bth(operation, wqe.psns.first, 0, backend);
         let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
         tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
-        self.trains.on_request(slot.run.first, tx.place());
+        self.trains.on_request(wqe.psns.first, tx.place());
         Ok(())
     }
 
@@ -144,28 +144,28 @@ impl Qp {
     pub(super) fn send_placed(
         &mut self,
         index: u32,
-        slot: &SqSlot,
-        ports: &mut impl Ports,
+        wqe: &SendWqe,
+        backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &slot.wr;
+        let wr = &wqe.wr;
         let (headers, size) = match wr.op {
             SendOp::AtomicWrite => {
-                let bth = self.bth(Operation::AtomicWrite, slot.run.first, 0, ports);
+                let bth = self.bth(Operation::AtomicWrite, wqe.psns.first, 0, backend);
                 (Headers::new(bth), 8)
             }
             _ => {
-                let bth = self.bth(Operation::Flush, slot.run.first, 0, ports);
+                let bth = self.bth(Operation::Flush, wqe.psns.first, 0, backend);
                 let kind = wr.flush();
                 (Headers::new(bth).feth(kind.selectivity, kind.placement), 0)
             }
         };
         let headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
-        let source = &*ports;
+        let source = &*backend;
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, 0, dst)
         })?;
-        self.trains.on_request(slot.run.first, tx.place());
+        self.trains.on_request(wqe.psns.first, tx.place());
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! ATOMICs and ATOMIC WRITE.
 
-use super::replay::Kept;
+use super::replay::Replayed;
 use super::{Message, Refusal, INVALID};
-use crate::engine::ports::{AtomicOp, Ports};
+use crate::engine::backend::{AtomicOp, Backend};
 use crate::engine::qp::Qp;
-use crate::engine::response::Answer;
+use crate::engine::response::ResponseBody;
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 
@@ -13,7 +13,7 @@ impl Qp {
     pub(super) fn execute_atomic(
         &mut self,
         packet: &Packet<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
         let between = matches!(self.resp.message, Message::None);
         let Some(eth) = packet
@@ -37,15 +37,15 @@ impl Qp {
                 add: eth.swap_add(),
             },
         };
-        let original = ports.remote_atomic(eth.rkey(), eth.va(), op)?;
-        let kept = Kept::Atomic {
+        let original = backend.remote_atomic(eth.rkey(), eth.va(), op)?;
+        let kept = Replayed::Atomic {
             psn: self.resp.wide_psn,
             rkey: eth.rkey(),
             addr: eth.va(),
             original,
             msn: self.resp.msn.next(),
         };
-        self.answer_once(Answer::Atomic { original }, kept, ports);
+        self.answer_once(ResponseBody::Atomic { original }, kept, backend);
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl Qp {
         &mut self,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
         let between = matches!(self.resp.message, Message::None);
         let Some(reth) = packet.reth().filter(|_| between && self.resource_free()) else {
@@ -69,8 +69,8 @@ impl Qp {
             return Err(INVALID);
         }
         let value = u64::from_ne_bytes(word);
-        ports.remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })?;
-        self.answer_done(reth.rkey(), reth.va(), ports);
+        backend.remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })?;
+        self.answer_done(reth.rkey(), reth.va(), backend);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! FLUSH, which may be done in pieces.
 
 use super::{Message, Refusal, INVALID};
-use crate::engine::ports::{Flushed, Ports};
+use crate::engine::backend::{Backend, Flushed};
 use crate::engine::qp::Qp;
 use crate::engine::wr::FlushKind;
 use crate::ids::{Psn, RKey};
@@ -24,7 +24,7 @@ impl Qp {
     pub(super) fn execute_flush(
         &mut self,
         packet: &Packet<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
         let between = matches!(self.resp.message, Message::None);
         let (Some(reth), Some(feth), true) = (
@@ -57,12 +57,12 @@ impl Qp {
         // Another request may have come with this PSN before, and have been lost half-way.
         let begun = self.resp.flushing.take().filter(|begun| begun.0 == this);
         let from = begun.map(|(_, at)| at);
-        match ports.remote_flush(rkey, addr, len, kind, from)? {
-            Flushed::All => self.answer_done(rkey, addr, ports),
+        match backend.remote_flush(rkey, addr, len, kind, from)? {
+            Flushed::All => self.answer_done(rkey, addr, backend),
             Flushed::UpTo(at) => {
                 // What comes behind it waits, so nothing is executed before it is done.
                 self.resp.flushing = Some((this, at));
-                return Err(Refusal::Later);
+                return Err(Refusal::Deferred);
             }
         }
         Ok(())

@@ -17,7 +17,7 @@
 
 use super::Waiting;
 use crate::engine::attrs::State;
-use crate::engine::ports::{Count, Ports};
+use crate::engine::backend::{Backend, Count};
 use crate::engine::qp::Qp;
 use crate::engine::requester::{packets, MAX_PSN_SPAN};
 use crate::engine::wr::MAX_MESSAGE;
@@ -121,12 +121,12 @@ impl Qp {
     }
 
     /// A request that is ahead of the expected one.
-    pub(super) fn early(&mut self, now: u64, psn: Psn, ports: &mut impl Ports) {
+    pub(super) fn early(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
         let ahead = u32::try_from(psn.delta(self.resp.epsn)).unwrap_or(u32::MAX);
         if ahead > self.reach() {
-            return ports.count(Count::ImplausiblePsn);
+            return backend.count(Count::ImplausiblePsn);
         }
-        ports.count(Count::OutOfSequence);
+        backend.count(Count::OutOfSequence);
         let next = ahead == 1;
         let before = match self.resp.waiting {
             Waiting::Receive => return,
@@ -166,24 +166,24 @@ impl Qp {
             copies,
         });
         if tell {
-            self.send_sequence_nak(now, next, ports);
+            self.send_sequence_nak(now, next, backend);
         }
     }
 
     /// Asks for the expected packet, for a reason that is `sure` or not.
-    fn send_sequence_nak(&mut self, now: u64, sure: bool, ports: &mut impl Ports) {
+    fn send_sequence_nak(&mut self, now: u64, sure: bool, backend: &mut impl Backend) {
         if !sure {
             self.resp.wariness.asked = Some(self.resp.epsn);
             self.resp.wariness.repeat_at = Some(now);
         }
-        ports.count(Count::SequenceNakSent);
+        backend.count(Count::SequenceNakSent);
         let nak = Syndrome::Nak(NakCode::PsnSequence);
         self.resp.ack = Some((self.resp.epsn, nak));
     }
 
     /// A duplicate at `psn` arrived. If that was asked for, it had not been lost; and if more is
     /// missing, that comes behind it.
-    pub(super) fn note_repeat(&mut self, now: u64, psn: Psn, ports: &mut impl Ports) {
+    pub(super) fn note_repeat(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
         let wariness = &mut self.resp.wariness;
         wariness.repeat_at = Some(now);
         if wariness.asked == Some(psn) {
@@ -193,7 +193,7 @@ impl Qp {
                 false => 0,
             };
             wariness.until = now.saturating_add(WARY_NS);
-            ports.count(Count::NeedlessNak);
+            backend.count(Count::NeedlessNak);
         }
         if let Waiting::Sequence(gap) = &mut self.resp.waiting {
             if now.saturating_sub(gap.since) < REPEATS_NS {
@@ -217,13 +217,13 @@ impl Qp {
     }
 
     /// Sends the NAK that was put off if its time has come.
-    pub(in crate::engine) fn nak_timeout(&mut self, now: u64, ports: &mut impl Ports) {
+    pub(in crate::engine) fn nak_timeout(&mut self, now: u64, backend: &mut impl Backend) {
         if self.nak_due().is_none_or(|at| at > now) {
             return;
         }
         if let Waiting::Sequence(gap) = &mut self.resp.waiting {
             gap.nak = Nak::Sent(now);
-            self.send_sequence_nak(now, false, ports);
+            self.send_sequence_nak(now, false, backend);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! SENDs and RDMA WRITEs, packet by packet; of RC and UC.
 
 use super::{Message, Refusal, BAD_INVALIDATE, INVALID, NO_ACCESS};
-use crate::engine::ports::{Count, LocalFault, Ports, RemoteRight, Taken};
+use crate::engine::backend::{Backend, Count, LocalFault, RemoteRight, Taken};
 use crate::engine::qp::Qp;
 use crate::engine::wc::{Wc, WcOpcode, WcStatus};
 use crate::engine::wr::{RecvWr, MAX_MESSAGE};
@@ -16,7 +16,7 @@ impl Qp {
         &mut self,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
         use Operation as Op;
         let mtu = self.attrs.mtu.bytes();
@@ -50,29 +50,29 @@ impl Qp {
         }
         let imm = packet.imm();
         if is_write {
-            self.execute_write(packet, payload, len, first, last, imm.is_some(), ports)?;
+            self.execute_write(packet, payload, len, first, last, imm.is_some(), backend)?;
         } else {
-            self.execute_send(payload, len, first, ports)?;
+            self.execute_send(payload, len, first, backend)?;
         }
         if let Some(ieth) = packet.ieth() {
             // In order: after everything before it, and before anybody hears of the message.
-            ports
+            backend
                 .remote_invalidate(ieth.rkey())
                 .map_err(|_| BAD_INVALIDATE)?;
         }
         self.resp.advance(1);
         if last {
-            self.end_message(packet, imm, ports);
+            self.end_message(packet, imm, backend);
         }
         Ok(())
     }
 
     /// Makes sure a receive request is at hand.
-    fn need_recv(&mut self, ports: &mut impl Ports) -> Result<RecvWr, Refusal> {
+    fn need_recv(&mut self, backend: &mut impl Backend) -> Result<RecvWr, Refusal> {
         if let Some(wr) = self.resp.recv {
             return Ok(wr);
         }
-        match ports.recv_take() {
+        match backend.take_recv() {
             Taken::Wr(wr) => {
                 self.resp.recv = Some(wr);
                 Ok(wr)
@@ -93,9 +93,9 @@ impl Qp {
         payload: &Payload<'_>,
         len: u32,
         first: bool,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
-        let wr = self.need_recv(ports)?;
+        let wr = self.need_recv(backend)?;
         let placed = match self.resp.message {
             Message::Send { placed } if !first => placed,
             _ => 0,
@@ -105,10 +105,10 @@ impl Qp {
             return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
         };
         if len > 0 {
-            ports
-                .recv_scatter(placed, payload)
+            backend
+                .scatter_recv(placed, payload)
                 .map_err(|fault| match fault {
-                    LocalFault::NotPresent => Refusal::Later,
+                    LocalFault::NotPresent => Refusal::Deferred,
                     LocalFault::Refused => {
                         Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr)
                     }
@@ -127,7 +127,7 @@ impl Qp {
         first: bool,
         last: bool,
         with_imm: bool,
-        ports: &mut impl Ports,
+        backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
         let (rkey, addr, left, total) = if first {
             let Some(reth) = packet.reth() else {
@@ -143,7 +143,7 @@ impl Qp {
             }
             // A message of no bytes touches no memory and needs no key (IBTA C9-88).
             if total > 0
-                && ports
+                && backend
                     .remote_check(rkey, addr, total, RemoteRight::Write)
                     .is_err()
             {
@@ -167,10 +167,10 @@ impl Qp {
             return Err(INVALID);
         }
         if with_imm {
-            self.need_recv(ports)?;
+            self.need_recv(backend)?;
         }
         if len > 0 {
-            ports.remote_write(rkey, addr, payload)?;
+            backend.remote_write(rkey, addr, payload)?;
         }
         self.resp.message = Message::Write {
             rkey,
@@ -181,7 +181,12 @@ impl Qp {
         Ok(())
     }
 
-    fn end_message(&mut self, packet: &Packet<'_>, imm: Option<[u8; 4]>, ports: &mut impl Ports) {
+    fn end_message(
+        &mut self,
+        packet: &Packet<'_>,
+        imm: Option<[u8; 4]>,
+        backend: &mut impl Backend,
+    ) {
         self.resp.msn = self.resp.msn.next();
         let (opcode, byte_len) = match core::mem::replace(&mut self.resp.message, Message::None) {
             Message::Write { total, .. } => (WcOpcode::RecvRdmaWithImm, total),
@@ -192,8 +197,8 @@ impl Qp {
             return;
         }
         if let Some(wr) = self.resp.recv.take() {
-            ports.count(Count::ReceiveCompleted);
-            ports.complete_recv(&Wc {
+            backend.count(Count::ReceiveCompleted);
+            backend.complete_recv(&Wc {
                 wr_id: wr.wr_id,
                 status: WcStatus::Success,
                 opcode,

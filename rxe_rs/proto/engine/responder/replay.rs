@@ -3,9 +3,9 @@
 //! answered from it.
 
 use super::Responder;
-use crate::engine::ports::{Count, Ports};
+use crate::engine::backend::{Backend, Count};
 use crate::engine::qp::Qp;
-use crate::engine::response::{Answer, Job, NO_CREDITS};
+use crate::engine::response::{PendingResponse, ResponseBody, NO_CREDITS};
 use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::Syndrome;
 use crate::wire::opcode::Operation;
@@ -13,16 +13,16 @@ use crate::wire::packet::Packet;
 
 /// What is remembered of a READ or ATOMIC so that it can be answered again (IBTA vol1 9.7.5.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Resource(Kept);
+pub struct ReplayEntry(Replayed);
 
-impl Resource {
+impl ReplayEntry {
     /// What slots hold that were never used.
-    pub const EMPTY: Self = Self(Kept::Nothing);
+    pub const EMPTY: Self = Self(Replayed::Nothing);
 }
 
 /// PSNs are those of [`Responder::wide_psn`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kept {
+pub(super) enum Replayed {
     Nothing,
     Read {
         first: u64,
@@ -49,27 +49,27 @@ pub(super) enum Kept {
 }
 
 impl Responder {
-    pub(super) fn remember(&mut self, slots: &mut [Resource], kept: Kept, limit: u8) {
+    pub(super) fn remember(&mut self, slots: &mut [ReplayEntry], kept: Replayed, limit: u8) {
         let limit = usize::from(limit).min(slots.len()).max(1);
         if self.next_resource >= limit {
             self.next_resource = 0;
         }
         if let Some(slot) = slots.get_mut(self.next_resource) {
-            *slot = Resource(kept);
+            *slot = ReplayEntry(kept);
         }
         self.next_resource = self.next_resource.saturating_add(1);
     }
 
     /// What answers a duplicate request at `psn`, which lies before the expected one, and how many
     /// PSNs into it that is.
-    fn recall(&self, slots: &[Resource], psn: Psn) -> Option<(Kept, u32)> {
+    fn recall(&self, slots: &[ReplayEntry], psn: Psn) -> Option<(Replayed, u32)> {
         let age = u32::try_from(self.epsn.delta(psn)).ok()?;
         let wide = self.wide_psn.wrapping_sub(age.into());
         slots.iter().find_map(|slot| {
             let (first, count) = match slot.0 {
-                Kept::Nothing => return None,
-                Kept::Read { first, count, .. } => (first, count),
-                Kept::Atomic { psn, .. } | Kept::Done { psn, .. } => (psn, 1),
+                Replayed::Nothing => return None,
+                Replayed::Read { first, count, .. } => (first, count),
+                Replayed::Atomic { psn, .. } | Replayed::Done { psn, .. } => (psn, 1),
             };
             let at = u32::try_from(wide.wrapping_sub(first)).ok()?;
             (at < count).then_some((slot.0, at))
@@ -83,9 +83,9 @@ impl Qp {
     ///
     /// What is answered again names the same key and address as the original: whoever does not know
     /// them can neither fetch an answer nor move the queue of those that are owed.
-    pub(super) fn duplicate(&mut self, now: u64, packet: &Packet<'_>, ports: &mut impl Ports) {
+    pub(super) fn duplicate(&mut self, now: u64, packet: &Packet<'_>, backend: &mut impl Backend) {
         let psn = packet.bth().psn;
-        self.note_repeat(now, psn, ports);
+        self.note_repeat(now, psn, backend);
         let operation = packet.opcode().operation();
         if !takes_resource(operation) {
             // One acknowledgement of the newest request says it all.
@@ -102,11 +102,11 @@ impl Qp {
             return;
         }
         let mut in_part = false;
-        let job = match (operation, self.resp.recall(ports.resources(), psn)) {
+        let response = match (operation, self.resp.recall(backend.storage().replay, psn)) {
             (
                 Operation::ReadRequest,
                 Some((
-                    Kept::Read {
+                    Replayed::Read {
                         rkey,
                         addr,
                         len,
@@ -126,30 +126,30 @@ impl Qp {
                     && reth.va() == addr.wrapping_add(u64::from(skipped))
                     && reth.dma_len() <= rest;
                 if !same {
-                    ports.count(Count::ForeignDuplicate);
+                    backend.count(Count::ForeignDuplicate);
                     return;
                 }
                 if self.trains.on_asked_again(now, psn) {
-                    ports.count(Count::TrainsEnded);
+                    backend.count(Count::TrainsEnded);
                 }
                 in_part = reth.dma_len() < rest;
-                let answer = Answer::Read {
+                let body = ResponseBody::Read {
                     rkey,
                     addr: reth.va(),
                     len: reth.dma_len(),
                     sent: 0,
                 };
-                Job {
+                PendingResponse {
                     psn,
                     msn,
-                    answer,
+                    body,
                     first_time: false,
                 }
             }
             (
                 Operation::CmpSwap | Operation::FetchAdd,
                 Some((
-                    Kept::Atomic {
+                    Replayed::Atomic {
                         rkey,
                         addr,
                         original,
@@ -162,17 +162,17 @@ impl Qp {
                 .atomic_eth()
                 .is_some_and(|eth| eth.rkey() == rkey && eth.va() == addr) =>
             {
-                Job {
+                PendingResponse {
                     psn,
                     msn,
-                    answer: Answer::Atomic { original },
+                    body: ResponseBody::Atomic { original },
                     first_time: false,
                 }
             }
             (
                 Operation::AtomicWrite | Operation::Flush,
                 Some((
-                    Kept::Done {
+                    Replayed::Done {
                         rkey, addr, msn, ..
                     },
                     _,
@@ -181,15 +181,15 @@ impl Qp {
                 .reth()
                 .is_some_and(|reth| reth.rkey() == rkey && reth.va() == addr) =>
             {
-                Job {
+                PendingResponse {
                     psn,
                     msn,
-                    answer: Answer::Done,
+                    body: ResponseBody::Done,
                     first_time: false,
                 }
             }
             _ => {
-                ports.count(Count::ForeignDuplicate);
+                backend.count(Count::ForeignDuplicate);
                 return;
             }
         };
@@ -197,16 +197,23 @@ impl Qp {
         // what is owed from here on would be sent twice, and the wanted responses would wait behind
         // those that the peer throws away. If this response is still to come, it needs no other.
         let mtu = self.attrs.mtu.bytes();
-        if self.resp.jobs.owes(ports.jobs(), psn, mtu) {
+        if self.resp.pending.owes(backend.storage().pending, psn, mtu) {
             return;
         }
-        if in_part && !self.resp.jobs.ends_before(ports.jobs(), psn, mtu) {
+        if in_part
+            && !self
+                .resp
+                .pending
+                .ends_before(backend.storage().pending, psn, mtu)
+        {
             // It asks for a part only, to learn whether the rest is still to come. It is.
             return;
         }
-        self.resp.jobs.drop_from(ports.jobs(), psn, mtu);
+        self.resp
+            .pending
+            .drop_from(backend.storage().pending, psn, mtu);
         // If there is no room the peer asks again.
-        self.resp.jobs.push(ports.jobs(), job);
+        self.resp.pending.push(backend.storage().pending, response);
     }
 }
 

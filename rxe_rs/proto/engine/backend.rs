@@ -4,10 +4,10 @@
 //! The kernel driver implements these over rings, pinned pages and socket buffers, the simulator
 //! over plain vectors. All methods are called with the QP locked and must not block.
 
-use super::responder::Resource;
-use super::response::Job;
+use super::responder::ReplayEntry;
+use super::response::PendingResponse;
 use super::wc::Wc;
-use super::wr::{FlushKind, KeyFault, KeyOp, RecvWr, SqSlot};
+use super::wr::{FlushKind, LocalOp, LocalOpFault, RecvWr, SendWqe};
 use crate::ids::{PKey, RKey};
 use crate::wire::packet::Payload;
 use crate::wire::repr::Headers;
@@ -19,7 +19,7 @@ pub enum LocalFault {
     Refused,
     /// The memory is permitted but not there now. Whoever implements the ports is getting it, and
     /// then calls [`Qp::poll_transmit`](super::Qp::poll_transmit) and feeds packets again for
-    /// which [`Qp::handle_packet`](super::Qp::handle_packet) said [`Handled::Later`].
+    /// which [`Qp::handle_packet`](super::Qp::handle_packet) said [`Handled::Deferred`].
     NotPresent,
 }
 
@@ -41,7 +41,7 @@ pub enum Handled {
     /// Memory it needs is not there, or it asks for more work than is done at once. The QP is as
     /// if it had not come: feed it again when the memory may be there, or after a moment, and what
     /// came after it only then.
-    Later,
+    Deferred,
 }
 
 /// How far a FLUSH has come.
@@ -100,7 +100,7 @@ pub enum Taken {
     },
 }
 
-/// Things the engine counts through [`Ports::count`].
+/// Things the engine counts through [`Backend::count`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Count {
@@ -286,35 +286,56 @@ impl Count {
     }
 }
 
-/// Queues, memory and completions of one QP.
-///
-/// Send queue indices run freely over `u32` and wrap; the implementor masks them.
-pub trait Ports {
+/// The send queue of one QP. Its indices run freely over `u32` and wrap; the implementor masks
+/// them.
+pub trait SendQueue {
     /// Index one past the newest send request. At most the ring's size ahead of the oldest one
     /// not retired.
-    fn sq_produced(&self) -> u32;
+    fn sends_posted(&self) -> u32;
 
-    /// The slot of `index`; `None` only if `index` is not between the oldest slot not retired and
-    /// [`sq_produced`](Self::sq_produced).
-    fn sq_slot(&mut self, index: u32) -> Option<&mut SqSlot>;
+    /// The WQE of `index`; `None` only if `index` is not between the oldest one not retired and
+    /// [`sends_posted`](Self::sends_posted).
+    fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe>;
 
-    /// All slots before `index` are finished and may be used again.
-    fn sq_retire(&mut self, index: u32);
+    /// All WQEs before `index` are finished and may be used again.
+    fn retire_sends(&mut self, index: u32);
 
     /// Copies `dst.len()` bytes from `offset` of the payload of send request `index`.
+    ///
+    /// # Errors
+    ///
+    /// [`LocalFault`], of the scatter/gather entry that the bytes belong to.
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault>;
 
     /// Places response data at `offset` of the scatter list of send request `index`. May have
     /// placed a part of it if it fails.
+    ///
+    /// # Errors
+    ///
+    /// As [`gather`](Self::gather).
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault>;
+}
 
+/// The receive queue of one QP, or the shared one that it takes its receive requests from.
+pub trait RecvQueue {
     /// Takes the next receive work request.
-    fn recv_take(&mut self) -> Taken;
+    fn take_recv(&mut self) -> Taken;
 
     /// Places received data at `offset` of the scatter list taken last.
-    fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault>;
+    ///
+    /// # Errors
+    ///
+    /// [`LocalFault`], of the scatter/gather entry that the bytes belong to.
+    fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault>;
+}
 
+/// Memory that keys lead to: the peer's accesses, and local requests that change what keys grant.
+pub trait RemoteMemory {
     /// Checks a whole remote access before its first byte moves.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteFault::Refused`].
     fn remote_check(
         &self,
         rkey: RKey,
@@ -324,19 +345,35 @@ pub trait Ports {
     ) -> Result<(), RemoteFault>;
 
     /// Copies from local memory on behalf of the peer.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteFault`].
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault>;
 
     /// Copies into local memory on behalf of the peer. May have copied a part if the memory is
     /// not all there.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteFault`].
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault>;
 
     /// Executes an atomic operation on behalf of the peer and returns the value before it; `addr`
     /// is a multiple of 8.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteFault`].
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
 
     /// Makes what was written to `len` bytes at `addr`, or to the whole region, visible or
     /// persistent as `kind` asks, or a part of that: what takes long is cut into pieces. `from` is
     /// the address that the piece before ended at.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteFault`].
     fn remote_flush(
         &self,
         rkey: RKey,
@@ -346,27 +383,46 @@ pub trait Ports {
         from: Option<u64>,
     ) -> Result<Flushed, RemoteFault>;
 
-    /// Executes a request about keys. When it returns, what it ended is not used any more and what
-    /// it began can be used.
-    fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault>;
-
     /// Invalidates `rkey` on behalf of the peer: a window of type 2 or a region for fast
     /// registration that grants rights to peers (IBTA vol1 9.4.1.1.3).
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteFault::Refused`].
     fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault>;
 
-    /// The [`JOBS`](super::qp::JOBS) slots for responses owed to the peer; written by the engine
-    /// alone. They are outside of it because of their size: kernel stacks are small.
-    fn jobs(&mut self) -> &mut [Job];
+    /// Executes a local operation on keys. When it returns, what it ended is not used any more and
+    /// what it began can be used.
+    ///
+    /// # Errors
+    ///
+    /// [`LocalOpFault`].
+    fn local_op(&self, op: &LocalOp) -> Result<(), LocalOpFault>;
+}
 
-    /// The [`RESOURCES`](super::qp::RESOURCES) slots for requests that may have to be answered
-    /// again; as above.
-    fn resources(&mut self) -> &mut [Resource];
-
+/// The completion queues of one QP.
+pub trait Completions {
     /// Reports a completion of the send queue.
     fn complete_send(&mut self, wc: &Wc);
 
     /// Reports a completion of the receive queue.
     fn complete_recv(&mut self, wc: &Wc);
+}
+
+/// Memory in which the engine keeps the responses of one QP. It is outside of the engine because of
+/// its size: kernel stacks are small. Written by the engine alone.
+pub struct Storage<'a> {
+    /// Responses owed to the peer, [`PENDING_RESPONSES`](super::attrs::PENDING_RESPONSES) of them.
+    pub pending: &'a mut [PendingResponse],
+    /// Requests that may have to be answered again, [`RESOURCES`](super::attrs::RESOURCES) of
+    /// them.
+    pub replay: &'a mut [ReplayEntry],
+}
+
+/// All that the engine works on for one QP.
+pub trait Backend: SendQueue + RecvQueue + RemoteMemory + Completions {
+    /// The engine's own memory for this QP, always the same.
+    fn storage(&mut self) -> Storage<'_>;
 
     /// The P_Key that outgoing packets carry now.
     fn pkey(&self) -> PKey;

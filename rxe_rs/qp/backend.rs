@@ -7,10 +7,10 @@ use super::{
         Receives, //
     },
     send::Sends,
-    Answers,
-    Due,
-    QpCore,
+    PendingNotify,
     QpCtx, //
+    QpInner,
+    Responses,
 };
 use crate::{
     counters::{
@@ -36,26 +36,29 @@ use rxe_kapi::{
 };
 use rxe_proto::{
     engine::{
-        ports::{
+        backend::{
             AtomicOp,
+            Backend,
+            Completions,
             Count,
             Flushed,
             LocalFault,
-            Ports,
+            RecvQueue,
             RemoteFault,
+            RemoteMemory,
             RemoteRight,
+            SendQueue,
+            Storage,
             Taken, //
         },
         wc::Wc,
         wr::{
             FlushKind,
-            KeyFault,
-            KeyOp,
-            SqSlot, //
+            LocalOp,
+            LocalOpFault,
+            SendWqe, //
         },
-        Job,
-        Qp as Engine,
-        Resource, //
+        Qp as Engine, //
     },
     ids::{
         PKey,
@@ -70,55 +73,55 @@ use rxe_proto::{
 };
 
 /// What the engine works on, borrowed from a locked QP.
-pub(super) struct QpPorts<'a, 'g> {
+pub(super) struct QpBackend<'a, 'g> {
     ctx: &'a QpCtx,
     mrs: &'a MrAccess<'g>,
     sends: &'a mut Sends,
     receives: &'a mut Receives,
-    answers: &'a mut Answers,
-    due: &'a mut Due,
+    responses: &'a mut Responses,
+    notify: &'a mut PendingNotify,
     pkey_index: u16,
     bound: Option<&'a Counters>,
 }
 
-impl QpCore {
+impl QpInner {
     /// The engine, what it works on, and the path to the peer.
     #[inline]
     pub(super) fn split<'a, 'g>(
         &'a mut self,
         ctx: &'a QpCtx,
         mrs: &'a MrAccess<'g>,
-    ) -> (&'a mut Engine, QpPorts<'a, 'g>, Option<&'a Arc<Flow>>) {
-        let ports = QpPorts {
+    ) -> (&'a mut Engine, QpBackend<'a, 'g>, Option<&'a Arc<Flow>>) {
+        let backend = QpBackend {
             ctx,
             mrs,
             sends: &mut self.sends,
             receives: &mut self.receives,
-            answers: &mut self.answers,
-            due: &mut self.due,
+            responses: &mut self.responses,
+            notify: &mut self.notify,
             pkey_index: self.pkey_index,
             bound: self.bound.as_deref(),
         };
-        (&mut self.engine, ports, self.flow.as_ref())
+        (&mut self.engine, backend, self.flow.as_ref())
     }
 }
 
-impl QpPorts<'_, '_> {
+impl QpBackend<'_, '_> {
     fn dev(&self) -> &DeviceCtx {
         &self.ctx.dev
     }
 }
 
-impl Ports for QpPorts<'_, '_> {
-    fn sq_produced(&self) -> u32 {
+impl SendQueue for QpBackend<'_, '_> {
+    fn sends_posted(&self) -> u32 {
         self.sends.store.produced()
     }
 
-    fn sq_slot(&mut self, index: u32) -> Option<&mut SqSlot> {
+    fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe> {
         self.sends.slot(index)
     }
 
-    fn sq_retire(&mut self, index: u32) {
+    fn retire_sends(&mut self, index: u32) {
         self.sends.retire(index);
     }
 
@@ -157,17 +160,21 @@ impl Ports for QpPorts<'_, '_> {
         let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
         scatter(self.mrs, self.ctx.pd, sges, offset, src)
     }
+}
 
-    fn recv_take(&mut self) -> Taken {
+impl RecvQueue for QpBackend<'_, '_> {
+    fn take_recv(&mut self) -> Taken {
         self.receives.take(self.ctx)
     }
 
-    fn recv_scatter(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
+    fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         // Requests of a shared queue name regions of that queue's domain (IBTA vol1 10.2.3).
         let pd = self.ctx.srq.as_ref().map_or(self.ctx.pd, |srq| srq.pd);
         scatter(self.mrs, pd, self.receives.current.iter(), offset, src)
     }
+}
 
+impl RemoteMemory for QpBackend<'_, '_> {
     fn remote_check(
         &self,
         rkey: RKey,
@@ -224,30 +231,33 @@ impl Ports for QpPorts<'_, '_> {
         flushed.map_err(remote_fault)
     }
 
-    fn key_op(&self, op: &KeyOp) -> Result<(), KeyFault> {
-        self.mrs.key_op(op)
-    }
-
     fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault> {
         self.mrs.invalidate(rkey, Side::Peer).map_err(remote_fault)
     }
 
-    fn jobs(&mut self) -> &mut [Job] {
-        &mut self.answers.jobs
+    fn local_op(&self, op: &LocalOp) -> Result<(), LocalOpFault> {
+        self.mrs.local_op(op)
     }
+}
 
-    fn resources(&mut self) -> &mut [Resource] {
-        &mut self.answers.resources
-    }
-
+impl Completions for QpBackend<'_, '_> {
     fn complete_send(&mut self, wc: &Wc) {
-        self.due.send |= self.ctx.send_cq.push(wc, self.ctx.token);
-        self.due.note(c"send", wc.status);
+        self.notify.send |= self.ctx.send_cq.push(wc, self.ctx.token);
+        self.notify.note(c"send", wc.status);
     }
 
     fn complete_recv(&mut self, wc: &Wc) {
-        self.due.recv |= self.ctx.recv_cq.push(wc, self.ctx.token);
-        self.due.note(c"receive", wc.status);
+        self.notify.recv |= self.ctx.recv_cq.push(wc, self.ctx.token);
+        self.notify.note(c"receive", wc.status);
+    }
+}
+
+impl Backend for QpBackend<'_, '_> {
+    fn storage(&mut self) -> Storage<'_> {
+        Storage {
+            pending: &mut self.responses.pending,
+            replay: &mut self.responses.replay,
+        }
     }
 
     fn pkey(&self) -> PKey {

@@ -10,8 +10,8 @@ use crate::{
     mr::MrAccess,
     qp::{
         KernelCrc,
-        QpCore,
         QpCtx, //
+        QpInner,
     },
 };
 use kernel::sync::{
@@ -61,24 +61,24 @@ use rxe_proto::{
 const _: () = assert!(MAX_PIECES <= Payload::MAX_PIECES);
 
 /// Packets that came in one buffer: from one peer, at one time.
-pub(crate) struct Train<'g> {
+pub(crate) struct RxBatch<'g> {
     demux: &'g Demux,
     guard: &'g rcu::Guard,
     now: u64,
-    open: Option<Stop<'g>>,
+    open: Option<LockedQp<'g>>,
 }
 
 /// A QP that packets of a train are for, locked.
-struct Stop<'g> {
+struct LockedQp<'g> {
     qp: &'g Arc<QpCtx>,
-    core: SpinLockBhGuard<'g, QpCore>,
+    inner: SpinLockBhGuard<'g, QpInner>,
     mrs: MrAccess<'g>,
     path: Path,
     packets: usize,
     bytes: usize,
 }
 
-impl<'g> Train<'g> {
+impl<'g> RxBatch<'g> {
     /// A train of which no packet has been seen yet.
     pub(crate) fn new(demux: &'g Demux, guard: &'g rcu::Guard) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl<'g> Train<'g> {
         let now = self.now;
         let dropped = match Packet::parse(segment.head(), segment.len()) {
             Ok(packet) => match self.route(segment, packet.bth().dest_qpn) {
-                Ok(Some(stop)) => return stop.take(now, segment, packet),
+                Ok(Some(locked)) => return locked.take(now, segment, packet),
                 Ok(None) if packet.bth().dest_qpn == Qpn::GSI => return self.gsi(segment, packet),
                 Ok(None) => return self.multicast(segment, packet),
                 Err(reason) => reason,
@@ -102,7 +102,7 @@ impl<'g> Train<'g> {
             Err(reason) => reason,
         };
         match &self.open {
-            Some(stop) => stop.drop_one(dropped),
+            Some(locked) => locked.drop_one(dropped),
             None => self.demux.count_drop(segment, self.guard, dropped),
         }
     }
@@ -113,7 +113,7 @@ impl<'g> Train<'g> {
         &mut self,
         segment: &RxSegment<'_>,
         qpn: Qpn,
-    ) -> Result<Option<&mut Stop<'g>>, DropReason> {
+    ) -> Result<Option<&mut LockedQp<'g>>, DropReason> {
         let known = self.open.as_ref().is_some_and(|s| s.qp.qpn == qpn.get());
         if !known {
             self.end();
@@ -121,7 +121,7 @@ impl<'g> Train<'g> {
                 return Ok(None);
             }
             let qp = self.demux.find(self.guard, qpn).ok_or(DropReason::NoQp)?;
-            self.open = Some(Stop::open(self.guard, segment, qp)?);
+            self.open = Some(LockedQp::open(self.guard, segment, qp)?);
         }
         Ok(self.open.as_mut())
     }
@@ -131,10 +131,10 @@ impl<'g> Train<'g> {
         let Some(qp) = self.demux.find_gsi(segment, self.guard) else {
             return self.demux.count_drop(segment, self.guard, DropReason::NoQp);
         };
-        match Stop::open(self.guard, segment, qp) {
-            Ok(mut stop) => {
-                stop.take(self.now, segment, packet);
-                stop.close(self.guard);
+        match LockedQp::open(self.guard, segment, qp) {
+            Ok(mut locked) => {
+                locked.take(self.now, segment, packet);
+                locked.close(self.guard);
             }
             Err(reason) => qp.dev.counters.drop(reason),
         };
@@ -154,12 +154,12 @@ impl<'g> Train<'g> {
         let mut refused = DropReason::NoGroup;
         let group = Gid(segment.destination());
         dev.groups.each_member(&group, self.guard, |qp| {
-            let taken = Stop::open(self.guard, segment, qp).and_then(|mut stop| {
+            let taken = LockedQp::open(self.guard, segment, qp).and_then(|mut locked| {
                 let verify = |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
                     *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
                 };
-                let taken = stop.feed(self.now, segment, packet, verify);
-                stop.close(self.guard);
+                let taken = locked.feed(self.now, segment, packet, verify);
+                locked.close(self.guard);
                 taken
             });
             match taken {
@@ -176,13 +176,13 @@ impl<'g> Train<'g> {
 
     /// Lets the QP go that the last packets were for, and sends what they caused to be sent.
     pub(crate) fn end(&mut self) {
-        if let Some(stop) = self.open.take() {
-            stop.close(self.guard);
+        if let Some(locked) = self.open.take() {
+            locked.close(self.guard);
         }
     }
 }
 
-impl<'g> Stop<'g> {
+impl<'g> LockedQp<'g> {
     fn open(
         guard: &'g rcu::Guard,
         segment: &RxSegment<'_>,
@@ -198,14 +198,14 @@ impl<'g> Stop<'g> {
         if !connected && !destination.is_multicast() && !qp.dev.gids.holds(&destination, guard) {
             return Err(DropReason::NoGid);
         }
-        let core = qp.core.lock();
-        if core.dead {
+        let inner = qp.inner.lock();
+        if inner.dead {
             return Err(DropReason::NoQp);
         }
         Ok(Self {
-            mrs: qp.memory(guard, &core),
+            mrs: qp.memory(guard, &inner),
             qp,
-            core,
+            inner,
             path: Path {
                 source: Gid(segment.source()),
                 destination,
@@ -218,7 +218,7 @@ impl<'g> Stop<'g> {
     /// Counts a dropped packet.
     fn drop_one(&self, reason: DropReason) {
         self.qp
-            .tally(&self.core)
+            .tally(&self.inner)
             .each(|counters| counters.drop(reason));
     }
 
@@ -226,14 +226,14 @@ impl<'g> Stop<'g> {
     fn close(self, rcu: &rcu::Guard) {
         let Self {
             qp,
-            core,
+            inner,
             packets,
             bytes,
             ..
         } = self;
-        qp.tally(&core)
+        qp.tally(&inner)
             .each(|counters| counters.received(packets, bytes));
-        qp.release(rcu, core, Origin::Event);
+        qp.release(rcu, inner, Origin::Event);
         if packets != 0 {
             qp.as_arc_borrow().drive(Origin::Event);
         }
@@ -257,7 +257,7 @@ impl<'g> Stop<'g> {
         packet: Packet<'_>,
         verify: impl FnOnce(&Packet<'_>, &RxSegment<'_>, &Payload<'_>) -> bool,
     ) -> Result<(), DropReason> {
-        let (qp, core) = (self.qp, &mut *self.core);
+        let (qp, inner) = (self.qp, &mut *self.inner);
         let dev = &qp.dev;
         let mut all = Payload::from_slice(&[]);
         for piece in segment.pieces() {
@@ -266,7 +266,7 @@ impl<'g> Stop<'g> {
                 return Err(DropReason::BadLength);
             }
         }
-        match core.engine.state() {
+        match inner.engine.state() {
             State::Rtr | State::Rts | State::Sqd | State::Sqe => {}
             State::Reset | State::Init | State::Err => return Err(DropReason::BadState),
         }
@@ -276,7 +276,7 @@ impl<'g> Stop<'g> {
             Service::Ud | Service::Gsi => Transport::Ud,
             Service::Raw => return Err(DropReason::WrongTransport),
         };
-        let own = core.engine.attrs.mtu.bytes();
+        let own = inner.engine.attrs.mtu.bytes();
         // The port may carry more by now than when a datagram queue pair was made ready.
         let mtu = match transport {
             Transport::Ud => own.max(dev.link_mtu().bytes()),
@@ -286,12 +286,12 @@ impl<'g> Stop<'g> {
             transport,
             mtu: usize::try_from(mtu).unwrap_or(0),
             qpn: Qpn::new(qp.qpn),
-            pkey: dev.pkey(core.pkey_index),
-            qkey: core.engine.attrs.qkey,
-            peer: core.peer,
-            own: core.own,
+            pkey: dev.pkey(inner.pkey_index),
+            qkey: inner.engine.attrs.qkey,
+            peer: inner.peer,
+            own: inner.own,
         };
-        let mut pkey_index = core.pkey_index;
+        let mut pkey_index = inner.pkey_index;
         let in_table = |pkey: PKey| {
             let found = dev.find_pkey(pkey);
             pkey_index = found.unwrap_or(pkey_index);
@@ -313,7 +313,7 @@ impl<'g> Stop<'g> {
             pkey_index,
             vlan: segment.vlan(),
         };
-        qp.receive(core, &self.mrs, now, packet, &payload, &meta);
+        qp.receive(inner, &self.mrs, now, packet, &payload, &meta);
         Ok(())
     }
 }
