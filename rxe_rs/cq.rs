@@ -69,7 +69,7 @@ use rxe_proto::{
     engine::{
         notify::{
             CqArm,
-            Tell,
+            Notify,
             Wanted, //
         },
         wc::{
@@ -96,7 +96,7 @@ pub(crate) struct CqCtx {
     notify: Arc<CqNotify>,
     /// The offer to map the user's ring.
     #[pin]
-    map: Mutex<Option<Mapping>>,
+    mmap_entry: Mutex<Option<Mapping>>,
     /// The queue pairs that complete to it, by their addresses; each leaves when it is destroyed.
     #[pin]
     qps: Mutex<RBTree<usize, Arc<QpCtx>>>,
@@ -111,15 +111,15 @@ pub(crate) struct CqCtx {
 impl TimerTarget for CqCtx {
     fn fire(this: ArcBorrow<'_, Self>) {
         let rcu = rcu::read_lock();
-        let tell = {
+        let when = {
             let mut ring = this.ring.lock();
             if ring.dead {
                 return;
             }
-            ring.notifier.expired(now_ns())
+            ring.arm.expired(now_ns())
         };
-        if this.heed(tell) {
-            this.tell(&rcu, Origin::Event);
+        if this.arm_timer(when) {
+            this.notify(&rcu, Origin::Event);
         }
     }
 }
@@ -143,7 +143,7 @@ impl WorkItem for CqCtx {
 /// What the lock guards.
 struct CqRing {
     store: Store,
-    notifier: CqArm,
+    arm: CqArm,
     /// A completion was lost: the queue has failed. Reported once.
     overflowed: bool,
     dead: bool,
@@ -255,11 +255,11 @@ impl CqRing {
 }
 
 impl CqCtx {
-    /// Adds a completion of `qp`. True if the consumer is to be told, with [`tell`](Self::tell),
+    /// Adds a completion of `qp`. True if the consumer is to be told, with [`tell`](Self::when),
     /// in the same RCU read side section. Any context.
     #[must_use]
     pub(crate) fn push(self: &Arc<Self>, wc: &Wc, qp: QpToken) -> bool {
-        let (tell, lost) = {
+        let (when, lost) = {
             let mut guard = self.ring.lock();
             let ring = &mut *guard;
             if ring.dead {
@@ -269,27 +269,27 @@ impl CqCtx {
                 Store::User(user) => user.push(&encode_cqe(wc)),
                 Store::Kernel(kernel) => kernel.push(wc, qp),
             };
-            let tell = if stored {
-                ring.notifier.added(wc.solicited, now_ns)
+            let when = if stored {
+                ring.arm.added(wc.solicited, now_ns)
             } else {
-                ring.notifier.lost()
+                ring.arm.lost()
             };
             let lost = (!stored).then(|| !core::mem::replace(&mut ring.overflowed, true));
-            (tell, lost)
+            (when, lost)
         };
         if let Some(first) = lost {
             self.overflow(first);
         }
-        self.heed(tell)
+        self.arm_timer(when)
     }
 
     /// True if the consumer is to be told now; sets the timer if later. Ring not locked.
     #[inline]
-    fn heed(&self, tell: Tell) -> bool {
-        if let Tell::At(deadline) = tell {
+    fn arm_timer(&self, when: Notify) -> bool {
+        if let Notify::At(deadline) = when {
             self.timer.arm_at(deadline);
         }
-        tell == Tell::Now
+        when == Notify::Now
     }
 
     /// A queue pair is made that completes to this queue. Process context.
@@ -329,7 +329,7 @@ impl CqCtx {
     }
 
     /// Tells the consumer of completions. No lock held.
-    pub(crate) fn tell(&self, rcu: &rcu::Guard, origin: Origin) {
+    pub(crate) fn notify(&self, rcu: &rcu::Guard, origin: Origin) {
         self.notify.completion(rcu, origin);
     }
 
@@ -346,8 +346,8 @@ impl CqCtx {
             return Err(EINVAL);
         }
         let ring = CompletionRing::new(cqe, CQE_BYTES)?;
-        let map = user.map(ring.buffer())?;
-        Ok((ring, map))
+        let mmap_entry = user.map(ring.buffer())?;
+        Ok((ring, mmap_entry))
     }
 }
 
@@ -393,18 +393,18 @@ impl CompletionQueue for CqCtx {
                 .handle
                 .refuse(c"no completions, or more than the device's limit"));
         }
-        let (store, map, cqe) = match &init.user {
+        let (store, mmap_entry, cqe) = match &init.user {
             Some(user) => {
-                let (ring, map) = Self::user_ring(init.cqe, user)?;
-                user.respond(&map_info(&map)?)?;
+                let (ring, mmap_entry) = Self::user_ring(init.cqe, user)?;
+                user.respond(&map_info(&mmap_entry)?)?;
                 let cqe = ring.capacity();
-                (Store::User(ring), Some(map), cqe)
+                (Store::User(ring), Some(mmap_entry), cqe)
             }
             None => (Store::Kernel(KernelRing::new(init.cqe)?), None, init.cqe),
         };
         let ring = CqRing {
             store,
-            notifier: CqArm::default(),
+            arm: CqArm::default(),
             overflowed: false,
             dead: false,
         };
@@ -413,7 +413,7 @@ impl CompletionQueue for CqCtx {
                 dev: dev.clone(),
                 ring <- new_spinlock_irq!(ring, "CqCtx::ring"),
                 notify: init.notify.clone(),
-                map <- new_mutex!(map, "CqCtx::map"),
+                mmap_entry <- new_mutex!(mmap_entry, "CqCtx::mmap_entry"),
                 qps <- new_mutex!(RBTree::new(), "CqCtx::qps"),
                 failure <- new_work!("CqCtx::failure"),
                 timer <- SoftTimer::new(),
@@ -424,11 +424,11 @@ impl CompletionQueue for CqCtx {
     }
 
     fn resize(&self, _dev: &Arc<DeviceCtx>, cqe: u32, user: &UserCall<'_>) -> Result<u32> {
-        let mut held = self.map.lock();
-        let (mut ring, map) = Self::user_ring(cqe, user)?;
+        let mut held = self.mmap_entry.lock();
+        let (mut ring, mmap_entry) = Self::user_ring(cqe, user)?;
         let granted = ring.capacity();
         // Nothing may fail once the process has been told.
-        user.respond(&map_info(&map)?)?;
+        user.respond(&map_info(&mmap_entry)?)?;
         let (old, unread) = {
             let mut guard = self.ring.lock();
             let Store::User(current) = &mut guard.store else {
@@ -440,7 +440,7 @@ impl CompletionQueue for CqCtx {
         // What completes meanwhile goes behind these. The process does not look before the call
         // has returned, nor does another one change the size: `held` is locked.
         unread.copy();
-        let old_map = held.replace(map);
+        let old_map = held.replace(mmap_entry);
         drop(held);
         drop((old, old_map));
         Ok(granted)
@@ -457,19 +457,19 @@ impl CompletionQueue for CqCtx {
     }
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
-        let (waiting, overflowed, repairs, notifier) = {
+        let (waiting, overflowed, repairs, arm) = {
             let ring = self.ring.lock();
-            let notifier = ring.notifier.clone();
-            (ring.len(), ring.overflowed, ring.repairs(), notifier)
+            let arm = ring.arm.clone();
+            (ring.len(), ring.overflowed, ring.repairs(), arm)
         };
         to.number(c"waiting", waiting)?;
-        to.number(c"armed", u32::from(notifier.is_armed()))?;
+        to.number(c"armed", u32::from(arm.is_armed()))?;
         to.number(c"overflowed", u32::from(overflowed))?;
         if repairs != 0 {
             to.number(c"index_repairs", repairs)?;
         }
         self.notify.describe(to)?;
-        if let Some((count, period_us)) = notifier.moderation() {
+        if let Some((count, period_us)) = arm.moderation() {
             to.number(c"moderation_count", u32::from(count))?;
             to.number(c"moderation_period_us", u32::try_from(period_us)?)?;
         }
@@ -482,7 +482,7 @@ impl CompletionQueue for CqCtx {
             // The process is about to look itself.
             user.look();
         }
-        ring.notifier.arm(match what {
+        ring.arm.arm(match what {
             Arm::Solicited => Wanted::Solicited,
             Arm::Next => Wanted::Any,
         });
@@ -492,17 +492,13 @@ impl CompletionQueue for CqCtx {
     fn moderate(self: &Arc<Self>, count: u16, period_us: u16) {
         self.timer.bind(self);
         // What is held back goes through the timer: consumers must not be called from here.
-        let tell = self
-            .ring
-            .lock()
-            .notifier
-            .moderate(count, period_us, now_ns());
-        self.heed(tell);
+        let when = self.ring.lock().arm.moderate(count, period_us, now_ns());
+        self.arm_timer(when);
     }
 
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
         self.ring.lock().dead = true;
         self.timer.shutdown();
-        drop(self.map.lock().take());
+        drop(self.mmap_entry.lock().take());
     }
 }

@@ -4,12 +4,12 @@
 //! They are found through a table, under RCU, and what they grant is used by those alone whom they
 //! have let in: whoever deregisters a region or changes it turns everybody away and waits for those
 //! few who are inside, so that no access follows. What verbs register sleeps meanwhile
-//! ([`Replaceable`]); what queue pairs register, bind and invalidate lies behind a [`Gate`] of
+//! ([`Replaceable`]); what queue pairs register, bind and invalidate lies behind a [`Rearmable`] of
 //! each, which is for softirq too.
 
 pub(crate) mod demand;
 mod keys;
-mod map;
+mod layout;
 mod persist;
 mod segments;
 mod ties;
@@ -17,10 +17,10 @@ mod verbs;
 
 pub(crate) use demand::PageFault;
 pub(crate) use keys::Side;
-pub(crate) use map::Map;
+pub(crate) use layout::MrLayout;
 pub(crate) use ties::Ties;
 
-use self::map::Place;
+use self::layout::MemCursor;
 use crate::{
     counters::Counters,
     device::DeviceCtx,
@@ -50,9 +50,9 @@ use rxe_kapi::{
     },
     rand::random_u32,
     sync::{
-        Gate,
         InUse,
         RcuTable,
+        Rearmable,
         Replaceable, //
     },
 };
@@ -99,35 +99,35 @@ pub(crate) struct MrCtx {
 /// The kinds of things that have keys.
 pub(crate) enum Kind {
     /// A region that verbs register and change.
-    Fixed(Fixed),
+    VerbsMr(VerbsMr),
     /// A region for fast registration.
-    Fast(Fast),
+    Frwr(Frwr),
     /// A memory window.
     Window(WindowCtx),
 }
 
 /// A region that a verb registered.
-pub(crate) struct Fixed {
+pub(crate) struct VerbsMr {
     /// What it grants and the memory behind it, as long as no verb changes that; nothing once the
     /// key is released.
-    pub(crate) map: Replaceable<Map>,
+    pub(crate) layout: Replaceable<MrLayout>,
     /// Windows bound to it; [`GONE`] when none can be bound, for good once the key is released.
     windows: Atomic<u32>,
     /// Where it is in the list of what is tied to its queue pair, if it is; guarded by that list.
     place: Atomic<u32>,
 }
 
-/// Value of [`Fixed::windows`] of a region that is going away.
+/// Value of [`VerbsMr::windows`] of a region that is going away.
 const GONE: u32 = u32::MAX;
 
 /// A region that queue pairs register and invalidate.
-pub(crate) struct Fast {
+pub(crate) struct Frwr {
     /// A list of pages.
     memory: Memory,
     /// The key it has, or had last.
     key: Atomic<u32>,
     /// What is registered, if anything is.
-    valid: Gate<MrDesc>,
+    valid: Rearmable<MrDesc>,
     /// Deregistered: nothing can be registered any more. Changed when nobody is inside the gate.
     gone: Atomic<bool>,
 }
@@ -179,17 +179,17 @@ impl Mrs {
 struct Found<'g> {
     mr: &'g MrCtx,
     /// What it grants, if a verb registered it.
-    map: Option<InUse<'g, Map>>,
+    layout: Option<InUse<'g, MrLayout>>,
 }
 
 impl Found<'_> {
     /// Whether it is as good as looking it up once more. If not, somebody may be waiting for us.
     #[inline]
     fn is_current(&self) -> bool {
-        match (&self.mr.kind, &self.map) {
-            (Kind::Fixed(_), Some(map)) => !map.is_awaited(),
-            (Kind::Fixed(_), None) => false,
-            (Kind::Fast(fast), _) => !fast.gone.load(Relaxed),
+        match (&self.mr.kind, &self.layout) {
+            (Kind::VerbsMr(_), Some(layout)) => !layout.is_awaited(),
+            (Kind::VerbsMr(_), None) => false,
+            (Kind::Frwr(fast), _) => !fast.gone.load(Relaxed),
             (Kind::Window(window), _) => !window.is_gone(),
         }
     }
@@ -285,11 +285,13 @@ impl<'g> MrAccess<'g> {
         }
         let mr = self.mrs.table.borrow(row, self.guard);
         let mr = &**mr.ok_or(AccessError::BadKey)?;
-        let map = match &mr.kind {
-            Kind::Fixed(fixed) => Some(fixed.map.enter(self.guard).ok_or(AccessError::BadKey)?),
-            Kind::Fast(_) | Kind::Window(_) => None,
+        let layout = match &mr.kind {
+            Kind::VerbsMr(fixed) => {
+                Some(fixed.layout.enter(self.guard).ok_or(AccessError::BadKey)?)
+            }
+            Kind::Frwr(_) | Kind::Window(_) => None,
         };
-        Ok(Found { mr, map })
+        Ok(Found { mr, layout })
     }
 
     /// The next access is likely to be to the same region.
@@ -301,37 +303,37 @@ impl<'g> MrAccess<'g> {
     /// Calls `f` with the place in memory where the access begins that `key` permits to `pd`. It
     /// stays so during the call.
     #[inline]
-    fn reach<R>(
+    fn with_access<R>(
         &self,
         pd: u32,
         key: u32,
         addr: u64,
         len: usize,
         rights: Access,
-        f: impl FnOnce(Place<'_>) -> Result<R, AccessFailure>,
+        f: impl FnOnce(MemCursor<'_>) -> Result<R, AccessFailure>,
     ) -> Result<R, AccessError> {
         let found = self.find(key)?;
         let len = u64::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
-        let result = match (&found.mr.kind, &found.map) {
-            (_, Some(map)) => {
-                let grant = map.desc.check(pd, key, addr, len, rights)?;
-                let place = map.place(grant.offset(), len, &self.hint);
+        let result = match (&found.mr.kind, &found.layout) {
+            (_, Some(layout)) => {
+                let grant = layout.desc.check(pd, key, addr, len, rights)?;
+                let place = layout.place(grant.offset(), len, &self.hint);
                 place.map_err(AccessFailure::from).and_then(f)
             }
-            (Kind::Fixed(_), None) => return Err(AccessError::BadKey),
-            (Kind::Fast(fast), None) => {
-                let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
+            (Kind::VerbsMr(_), None) => return Err(AccessError::BadKey),
+            (Kind::Frwr(fast), None) => {
+                let desc = fast.valid.try_access().ok_or(AccessError::BadKey)?;
                 let grant = desc.check(pd, key, addr, len, rights)?;
-                f(Place::Whole(&fast.memory, grant.offset(), &self.hint))
+                f(MemCursor::Whole(&fast.memory, grant.offset(), &self.hint))
             }
             (Kind::Window(window), None) => {
-                let bound = window.bound.enter().ok_or(AccessError::BadKey)?;
+                let bound = window.bound.try_access().ok_or(AccessError::BadKey)?;
                 let who = (pd, self.qpn);
                 let at = bound.window.check(who, key, addr, len, rights)?;
                 let region = bound.region.fixed().ok_or(AccessError::BadKey)?;
                 // What the region has lost since the window was bound, the window has lost too.
-                let map = region.map.enter(self.guard).ok_or(AccessError::BadKey)?;
-                let place = map.place_at(at, len, &self.hint);
+                let layout = region.layout.enter(self.guard).ok_or(AccessError::BadKey)?;
+                let place = layout.place_at(at, len, &self.hint);
                 place.map_err(AccessFailure::from).and_then(f)
             }
         };
@@ -382,7 +384,7 @@ impl<'g> MrAccess<'g> {
             return Ok(());
         }
         let len = dst.len();
-        self.reach(self.pd, key, addr, len, rights, |place| place.read(dst))
+        self.with_access(self.pd, key, addr, len, rights, |place| place.read(dst))
     }
 
     /// Copies `src` to `addr` of the region `key`.
@@ -415,7 +417,7 @@ impl<'g> MrAccess<'g> {
         if src.is_empty() {
             return Ok(());
         }
-        self.reach(pd, key, addr, src.len(), rights, |place| place.write(src))
+        self.with_access(pd, key, addr, src.len(), rights, |place| place.write(src))
     }
 
     /// Checks an access without doing it.
@@ -435,7 +437,7 @@ impl<'g> MrAccess<'g> {
             return Ok(());
         }
         let len = usize::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
-        self.reach(self.pd, key, addr, len, rights, |_| Ok(()))
+        self.with_access(self.pd, key, addr, len, rights, |_| Ok(()))
     }
 
     /// Checks an access to all that `key` stands for. Windows grant no such thing.
@@ -445,12 +447,12 @@ impl<'g> MrAccess<'g> {
     /// Why it is refused.
     pub(crate) fn check_all(&self, key: u32, rights: Access) -> Result<(), AccessError> {
         let found = self.find(key)?;
-        match (&found.mr.kind, &found.map) {
-            (_, Some(map)) if map.is_cut() => Err(AccessError::BadKey),
-            (_, Some(map)) => map.desc.admit(self.pd, key, rights),
-            (Kind::Fixed(_), None) => Err(AccessError::BadKey),
-            (Kind::Fast(fast), None) => {
-                let desc = fast.valid.enter().ok_or(AccessError::BadKey)?;
+        match (&found.mr.kind, &found.layout) {
+            (_, Some(layout)) if layout.is_cut() => Err(AccessError::BadKey),
+            (_, Some(layout)) => layout.desc.admit(self.pd, key, rights),
+            (Kind::VerbsMr(_), None) => Err(AccessError::BadKey),
+            (Kind::Frwr(fast), None) => {
+                let desc = fast.valid.try_access().ok_or(AccessError::BadKey)?;
                 desc.admit(self.pd, key, rights)
             }
             (Kind::Window(_), None) => Err(AccessError::NoRight),
@@ -468,7 +470,7 @@ impl<'g> MrAccess<'g> {
             AtomicOp::Write { .. } => Access::REMOTE_WRITE,
             AtomicOp::CmpSwp { .. } | AtomicOp::FetchAdd { .. } => Access::REMOTE_ATOMIC,
         };
-        self.reach(self.pd, key, addr, 8, rights, |place| {
+        self.with_access(self.pd, key, addr, 8, rights, |place| {
             let (memory, at) = place.word()?;
             match op {
                 AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),

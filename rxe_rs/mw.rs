@@ -9,10 +9,10 @@ use crate::{
     device::DeviceCtx,
     mr::{
         Binding,
-        Fixed,
         Kind,
         MrCtx,
         Side, //
+        VerbsMr,
     },
     pd::PdCtx,
 };
@@ -28,12 +28,12 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    new_gate,
+    new_rearmable,
     rdma::mw::{
         MemoryWindow,
         MwType, //
     },
-    sync::Gate,
+    sync::Rearmable,
 };
 use rxe_proto::{
     check::{
@@ -60,7 +60,7 @@ pub(crate) struct WindowCtx {
     /// The key it has, bound or not.
     key: Atomic<u32>,
     /// What it is bound to, if it is.
-    pub(crate) bound: Gate<Binding>,
+    pub(crate) bound: Rearmable<Binding>,
     /// Destroyed: it cannot be bound any more. Changed when nobody is inside the gate.
     gone: Atomic<bool>,
 }
@@ -79,7 +79,7 @@ impl Bound {
 
     /// The region.
     #[inline]
-    pub(crate) fn fixed(&self) -> Option<&Fixed> {
+    pub(crate) fn fixed(&self) -> Option<&VerbsMr> {
         self.0.fixed()
     }
 }
@@ -105,7 +105,7 @@ impl WindowCtx {
         bind: &Bind,
         guard: &rcu::Guard,
     ) -> Result<(), LocalOpFault> {
-        self.bound.change(|bound| {
+        self.bound.update(|bound| {
             if self.is_gone() {
                 return Err(LocalOpFault);
             }
@@ -115,11 +115,11 @@ impl WindowCtx {
                 key: RKey(self.key.load(Relaxed)),
                 bound: bound.is_some(),
             };
-            let map = region.and_then(|r| r.fixed());
-            let map = map.and_then(|fixed| fixed.map.enter(guard));
+            let layout = region.and_then(|r| r.fixed());
+            let layout = layout.and_then(|fixed| fixed.layout.enter(guard));
             // Where the region has no memory now there is nothing to open.
-            let map = map.filter(|map| map.covers(bind.addr, bind.length));
-            let desc = map.as_ref().map(|map| &map.desc);
+            let layout = layout.filter(|layout| layout.covers(bind.addr, bind.length));
+            let desc = layout.as_ref().map(|layout| &layout.desc);
             let window = check_bind(&facts, desc, who.0, who.1, bind).map_err(|_| LocalOpFault)?;
             *bound = match (window, region) {
                 (None, _) => None,
@@ -151,7 +151,7 @@ impl WindowCtx {
         if self.key.load(Relaxed) != key.0 {
             return Err(AccessError::BadKey);
         }
-        self.bound.change(|bound| {
+        self.bound.update(|bound| {
             if self.key.load(Relaxed) != key.0 {
                 return Err(AccessError::BadKey);
             }
@@ -176,7 +176,7 @@ impl MemoryWindow for MrCtx {
                     MwType::Two => WindowType::Two,
                 },
                 key: Atomic::new(key),
-                bound: new_gate!(None, "WindowCtx::bound")?,
+                bound: new_rearmable!(None, "WindowCtx::bound")?,
                 gone: Atomic::new(false),
             }))
         })
@@ -186,7 +186,7 @@ impl MemoryWindow for MrCtx {
         dev.mrs.table.remove(self.row());
         if let Kind::Window(window) = &self.kind {
             // Whoever has found it is turned away from now on.
-            window.bound.change(|bound| {
+            window.bound.update(|bound| {
                 *bound = None;
                 window.gone.store(true, Relaxed);
             });

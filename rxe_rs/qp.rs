@@ -253,7 +253,7 @@ impl QpCtx {
         }
     }
 
-    /// Unlocks the QP; returns whom to [`tell`](Self::tell) afterwards.
+    /// Unlocks the QP; returns whom to [`notify_cqs`](Self::notify_cqs) afterwards.
     #[inline]
     #[must_use]
     fn unlock(mut inner: SpinLockBhGuard<'_, QpInner>) -> PendingNotify {
@@ -290,12 +290,12 @@ impl QpCtx {
     /// Tells consumers of completions, in the RCU read side section in which the QP was locked: a
     /// CQ is destroyed after its QPs, and waits for such sections.
     #[inline]
-    fn tell(&self, rcu: &rcu::Guard, notify: PendingNotify, origin: Origin) {
+    fn notify_cqs(&self, rcu: &rcu::Guard, notify: PendingNotify, origin: Origin) {
         if notify.send {
-            self.send_cq.tell(rcu, origin);
+            self.send_cq.notify(rcu, origin);
         }
         if notify.recv {
-            self.recv_cq.tell(rcu, origin);
+            self.recv_cq.notify(rcu, origin);
         }
         if let Some(Failed { queue, status }) = notify.failed {
             self.dev.handle.failed(self.qpn, queue, status.to_u32());
@@ -310,7 +310,7 @@ impl QpCtx {
         origin: Origin,
     ) {
         let notify = Self::unlock(inner);
-        self.tell(rcu, notify, origin);
+        self.notify_cqs(rcu, notify, origin);
     }
 
     /// Joins its completion queues, which fail it if they do.

@@ -76,7 +76,7 @@ pub(crate) struct SrqCtx {
     events: Arc<SrqEvents>,
     /// The offer to map the user's ring. Held while attributes change.
     #[pin]
-    map: Mutex<Option<Mapping>>,
+    mmap_entry: Mutex<Option<Mapping>>,
     #[pin]
     queue: SpinLockIrq<SrqQueue>,
 }
@@ -183,9 +183,9 @@ impl SrqCtx {
     ) -> Result<(UserRing, Mapping, [u8; 16])> {
         let element = element_len(max_sge).next_power_of_two();
         let ring = UserRing::new(slots, element)?;
-        let map = user.map(ring.buffer())?;
-        let info = map_info(&map)?;
-        Ok((ring, map, info))
+        let mmap_entry = user.map(ring.buffer())?;
+        let info = map_info(&mmap_entry)?;
+        Ok((ring, mmap_entry, info))
     }
 
     /// Moves the requests of a user queue to a ring of `slots`. The process does not post
@@ -200,7 +200,7 @@ impl SrqCtx {
         // `struct rxe_modify_srq_cmd`: where the process wants to read the new mapping.
         let mut address = [0u8; 8];
         user.request(&mut address)?;
-        let (mut ring, map, info) = Self::user_ring(slots, self.max_sge, user)?;
+        let (mut ring, mmap_entry, info) = Self::user_ring(slots, self.max_sge, user)?;
         let waiting = match &self.queue.lock().store {
             Store::User { ring, .. } => ring.backlog(),
             Store::Kernel(_) => return Err(EINVAL),
@@ -221,7 +221,7 @@ impl SrqCtx {
             ring.skip(current.taken_since(&waiting));
             core::mem::replace(current, ring)
         };
-        drop((old, held.replace(map), waiting));
+        drop((old, held.replace(mmap_entry), waiting));
         Ok(())
     }
 
@@ -262,9 +262,9 @@ impl SharedReceiveQueue for SrqCtx {
         let max_sge = u8::try_from(init.max_sge)?.max(1);
         let number = dev.srqs.reserve_random(1..=MAX_SRQ)?;
         let make = || {
-            let (store, map) = match &init.user {
+            let (store, mmap_entry) = match &init.user {
                 Some(user) => {
-                    let (ring, map, info) = Self::user_ring(slots, max_sge, user)?;
+                    let (ring, mmap_entry, info) = Self::user_ring(slots, max_sge, user)?;
                     // `struct rxe_create_srq_resp`.
                     let mut response = [0u8; 24];
                     let fields = [&info[..], &number.to_ne_bytes()[..]];
@@ -273,7 +273,7 @@ impl SharedReceiveQueue for SrqCtx {
                     }
                     user.respond(&response)?;
                     let scratch = KVec::from_elem(0, element_len(max_sge), GFP_KERNEL_ACCOUNT)?;
-                    (Store::User { ring, scratch }, Some(map))
+                    (Store::User { ring, scratch }, Some(mmap_entry))
                 }
                 None => {
                     let store = RecvStore::new(slots, usize::from(max_sge))?;
@@ -287,7 +287,7 @@ impl SharedReceiveQueue for SrqCtx {
                     number,
                     max_sge,
                     events: init.events.clone(),
-                    map <- new_mutex!(map, "SrqCtx::map"),
+                    mmap_entry <- new_mutex!(mmap_entry, "SrqCtx::mmap_entry"),
                     queue <- new_spinlock_irq!(queue, "SrqCtx::queue"),
                 }),
                 GFP_KERNEL_ACCOUNT,
@@ -308,7 +308,7 @@ impl SharedReceiveQueue for SrqCtx {
             Some(max_wr) => Some(Self::slots(dev, max_wr)?),
             None => None,
         };
-        let mut map = self.map.lock();
+        let mut mmap_entry = self.mmap_entry.lock();
         {
             let queue = self.queue.lock();
             let capacity = slots.map_or(queue.store.capacity(), |slots| slots.wrapping_sub(1));
@@ -318,7 +318,7 @@ impl SharedReceiveQueue for SrqCtx {
             }
         }
         match (slots, user) {
-            (Some(slots), Some(user)) => self.resize_user(dev, slots, user, &mut map)?,
+            (Some(slots), Some(user)) => self.resize_user(dev, slots, user, &mut mmap_entry)?,
             (Some(slots), None) => self.resize_kernel(dev, slots)?,
             (None, _) => {}
         }
@@ -338,7 +338,7 @@ impl SharedReceiveQueue for SrqCtx {
     }
 
     fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
-        drop(self.map.lock().take());
+        drop(self.mmap_entry.lock().take());
         dev.srqs.remove(self.number);
     }
 

@@ -4,8 +4,8 @@
 
 use crate::bindings;
 use crate::mem::ring::{CompletionRing, UserRing};
-use crate::new_gate;
-use crate::sync::{context::disable_bh, Gate, RcuTable, Replaceable, Users};
+use crate::new_rearmable;
+use crate::sync::{context::disable_bh, RcuTable, Rearmable, Replaceable, Users};
 use core::mem::offset_of;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -206,13 +206,13 @@ mod sync {
 
     #[test]
     fn gate_opens_and_closes() -> Result {
-        let gate: Gate<u32> = new_gate!(Some(3), "kunit::gate")?;
-        assert!(gate.enter().is_some_and(|value| *value == 3));
-        assert_eq!(gate.change(|value| value.take()), Some(3));
-        assert!(gate.enter().is_none());
-        gate.change(|value| *value = Some(4));
+        let rearmable: Rearmable<u32> = new_rearmable!(Some(3), "kunit::rearmable")?;
+        assert!(rearmable.try_access().is_some_and(|value| *value == 3));
+        assert_eq!(rearmable.update(|value| value.take()), Some(3));
+        assert!(rearmable.try_access().is_none());
+        rearmable.update(|value| *value = Some(4));
         let _bh = disable_bh();
-        let users = (gate.enter(), gate.enter());
+        let users = (rearmable.try_access(), rearmable.try_access());
         assert!(users.0.is_some_and(|value| *value == 4) && users.1.is_some());
         Ok(())
     }

@@ -26,7 +26,7 @@ use kernel::{
 use rxe_kapi::{
     mem::{
         demand::{
-            Effort,
+            FaultMode,
             SpaceId,
             Use, //
         },
@@ -92,17 +92,17 @@ impl Mrs {
         let rcu = rcu::read_lock();
         let mr = self.table.borrow(RKey(key).index(), &rcu)?;
         match &mr.kind {
-            Kind::Fixed(fixed) => {
-                let map = fixed.map.enter(&rcu)?;
-                map.desc.check(pd, key, addr, len, rights).ok()?;
-                map.on_demand(addr, len)
+            Kind::VerbsMr(fixed) => {
+                let layout = fixed.layout.enter(&rcu)?;
+                layout.desc.check(pd, key, addr, len, rights).ok()?;
+                layout.on_demand(addr, len)
             }
-            Kind::Fast(_) => None,
+            Kind::Frwr(_) => None,
             Kind::Window(window) => {
-                let bound = window.bound.enter()?;
+                let bound = window.bound.try_access()?;
                 let at = bound.window.check((pd, qpn), key, addr, len, rights).ok()?;
-                let map = bound.region.fixed()?.map.enter(&rcu)?;
-                map.on_demand(at, len)
+                let layout = bound.region.fixed()?.layout.enter(&rcu)?;
+                layout.on_demand(at, len)
             }
         }
     }
@@ -159,12 +159,12 @@ impl Fault {
             ahead,
             ..
         } = self;
-        demand.fault(*at, page_fault.len, page_fault.kind(), Effort::Fault)?;
+        demand.fault(*at, page_fault.len, page_fault.kind(), FaultMode::Fault)?;
         let next = at.saturating_add(page_fault.len);
         let ahead = (*ahead).min(demand.len().saturating_sub(next));
         if ahead != 0 {
             // They may not exist, and nobody has asked for them yet.
-            let _ = demand.fault(next, ahead, page_fault.kind(), Effort::Fault);
+            let _ = demand.fault(next, ahead, page_fault.kind(), FaultMode::Fault);
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Fault {
 pub(crate) struct Prefetch {
     parts: KVec<(Arc<Memory>, u64, u64)>,
     kind: Use,
-    effort: Effort,
+    effort: FaultMode,
     /// To work in the background.
     permit: Option<Permit>,
     #[pin]
@@ -226,16 +226,16 @@ pub(super) fn prefetch(
     for Range { lkey, addr, length } in ranges {
         let mr = dev.mrs.table.get(RKey(lkey).index()).ok_or(EFAULT)?;
         let fixed = match &mr.kind {
-            Kind::Fixed(fixed) => fixed,
+            Kind::VerbsMr(fixed) => fixed,
             Kind::Window(_) => return Err(EINVAL),
-            Kind::Fast(_) => return Err(EFAULT),
+            Kind::Frwr(_) => return Err(EFAULT),
         };
         let (pd, len) = (pd.number(), u64::from(length));
         let (memory, at) = {
             let rcu = rcu::read_lock();
-            let map = fixed.map.enter(&rcu).ok_or(EFAULT)?;
-            map.desc.admit(pd, lkey, rights).map_err(|_| EFAULT)?;
-            map.on_demand(addr, len).ok_or(EFAULT)?
+            let layout = fixed.layout.enter(&rcu).ok_or(EFAULT)?;
+            layout.desc.admit(pd, lkey, rights).map_err(|_| EFAULT)?;
+            layout.on_demand(addr, len).ok_or(EFAULT)?
         };
         let part = (memory, at, len);
         parts.push_within_capacity(part).map_err(|_| EINVAL)?;

@@ -3,7 +3,7 @@
 //! context, with the queue pair locked.
 
 use super::{
-    Fast,
+    Frwr,
     Kind,
     MrAccess,
     MrCtx, //
@@ -78,7 +78,7 @@ impl MrAccess<'_> {
             LocalOp::Register(reg) => {
                 let mr = self.find(reg.key.0).map_err(|_| LocalOpFault)?.mr;
                 match &mr.kind {
-                    Kind::Fast(fast) if mr.pd == self.pd => fast.register(self.pd, reg),
+                    Kind::Frwr(fast) if mr.pd == self.pd => fast.register(self.pd, reg),
                     _ => Err(LocalOpFault),
                 }
             }
@@ -98,19 +98,19 @@ impl MrAccess<'_> {
             return Err(AccessError::WrongPd);
         }
         match &mr.kind {
-            Kind::Fixed(_) => Err(AccessError::NoRight),
-            Kind::Fast(fast) => fast.invalidate(key, side),
+            Kind::VerbsMr(_) => Err(AccessError::NoRight),
+            Kind::Frwr(fast) => fast.invalidate(key, side),
             Kind::Window(window) => window.invalidate(key, side, self.qpn),
         }
     }
 }
 
-impl Fast {
+impl Frwr {
     /// Rights of what is registered now.
     pub(crate) fn access(&self) -> u32 {
         let _bh = disable_bh();
         self.valid
-            .enter()
+            .try_access()
             .map_or(Access::NONE, |desc| desc.access)
             .bits()
     }
@@ -123,11 +123,11 @@ impl Fast {
         };
         let wraps = reg.iova.checked_add(reg.length).is_none();
         // What the pages are is not looked at here: they are ordinary memory.
-        let lasting = access.contains(Access::FLUSH_PERSISTENT);
-        if !access.is_consistent() || lasting || reg.length > pages.len() || wraps {
+        let check_pmem_access = access.contains(Access::FLUSH_PERSISTENT);
+        if !access.is_consistent() || check_pmem_access || reg.length > pages.len() || wraps {
             return Err(LocalOpFault);
         }
-        self.valid.change(|valid| {
+        self.valid.update(|valid| {
             // It must have been invalidated before.
             if valid.is_some() || self.gone.load(Relaxed) {
                 return Err(LocalOpFault);
@@ -147,7 +147,7 @@ impl Fast {
 
     /// Ends what is registered, for good. When this returns, nobody uses it any more.
     pub(super) fn retire(&self) {
-        self.valid.change(|valid| {
+        self.valid.update(|valid| {
             *valid = None;
             self.gone.store(true, Relaxed);
         });
@@ -158,7 +158,7 @@ impl Fast {
         if self.key.load(Relaxed) != key.0 {
             return Err(AccessError::BadKey);
         }
-        self.valid.change(|valid| {
+        self.valid.update(|valid| {
             let refused = match (&valid, side) {
                 _ if self.key.load(Relaxed) != key.0 => Some(AccessError::BadKey),
                 (_, Side::Owner) => None,

@@ -48,7 +48,7 @@ impl MrAccess<'_> {
         let piece = end.saturating_sub(at).min(left);
         if piece != 0 {
             let bytes = size(piece)?;
-            self.reach(self.pd, key, at, bytes, rights, |place| {
+            self.with_access(self.pd, key, at, bytes, rights, |place| {
                 place.write_back(bytes)
             })?;
             persist();
@@ -76,19 +76,20 @@ impl MrAccess<'_> {
     ) -> Result<Flushed, AccessError> {
         self.check_all(key, rights)?;
         let found = self.find(key)?;
-        let Some(map) = &found.map else {
+        let Some(layout) = &found.layout else {
             return Err(AccessError::NoRight);
         };
         let (mut at, mut left) = (from.unwrap_or(0), self.persist_left.get());
         let flushed = loop {
-            let Some((start, len)) = map.memory_from(at) else {
+            let Some((start, len)) = layout.memory_from(at) else {
                 break Flushed::All;
             };
             if left == 0 {
                 break Flushed::UpTo(at);
             }
             let piece = len.min(left);
-            map.place_at(start, piece, &self.hint)
+            layout
+                .place_at(start, piece, &self.hint)
                 .map_err(|_| AccessError::OutOfBounds)?
                 .write_back(size(piece)?)
                 .map_err(|_| AccessError::OutOfBounds)?;

@@ -4,15 +4,15 @@
 //! The core keeps calls for one region apart, so its map is changed by one at a time.
 
 use super::{
-    map::{
-        Map,
-        Piece,
+    layout::{
+        MrLayout,
+        MrSegment,
         Table, //
     },
-    verbs::lasting,
-    Fixed,
+    verbs::check_pmem_access,
     Kind,
     MrCtx,
+    VerbsMr,
     MAX_MR_SIZE, //
 };
 use crate::device::DeviceCtx;
@@ -51,28 +51,28 @@ use rxe_proto::table::{
 };
 
 /// Puts `segment` at the end of a table that has room.
-fn push(table: &mut Table, segment: Segment<Piece>) -> Result {
+fn push(table: &mut Table, segment: Segment<MrSegment>) -> Result {
     table.push_within_capacity(segment).map_err(|_| ENOMEM)
 }
 
-impl Fixed {
+impl VerbsMr {
     /// The map of a region that has segments and whose key is `rkey`.
-    fn changeable(&self, rkey: u32) -> Result<Arc<Map>> {
+    fn changeable(&self, rkey: u32) -> Result<Arc<MrLayout>> {
         if self.is_gone() {
             return Err(ENOENT);
         }
-        let map = self.map.get().ok_or(ENOENT)?;
-        if !map.has_segments() {
+        let layout = self.layout.get().ok_or(ENOENT)?;
+        if !layout.has_segments() {
             return Err(unsupported());
         }
-        if map.desc.key != rkey {
+        if layout.desc.key != rkey {
             return Err(EINVAL);
         }
-        Ok(map)
+        Ok(layout)
     }
 }
 
-impl Map {
+impl MrLayout {
     /// What it is, as callers are told.
     fn state(&self) -> Result<RegionState> {
         self.with_table(|table| RegionState {
@@ -85,7 +85,7 @@ impl Map {
     }
 
     /// This one with `segment` at `index` of the table.
-    fn with(&self, index: usize, segment: Segment<Piece>) -> Result<Self> {
+    fn with(&self, index: usize, segment: Segment<MrSegment>) -> Result<Self> {
         let next = self.next_handle().wrapping_add(1);
         let table = self.with_table(|old| -> Result<Table> {
             let mut new = KVVec::with_capacity(old.len().saturating_add(1), GFP_KERNEL_ACCOUNT)?;
@@ -120,8 +120,8 @@ impl Map {
 }
 
 /// A table of what `old` has, in which what is left of segment `handle` begins at `iova`.
-fn moved(old: &[Segment<Piece>], handle: u64, iova: u64) -> Result<Table> {
-    let is_it = |s: &&Segment<Piece>| s.piece.handle == handle;
+fn moved(old: &[Segment<MrSegment>], handle: u64, iova: u64) -> Result<Table> {
+    let is_it = |s: &&Segment<MrSegment>| s.piece.handle == handle;
     let first = old.iter().find(is_it).ok_or(ENOENT)?.start();
     let mut new = KVVec::with_capacity(old.len(), GFP_KERNEL_ACCOUNT)?;
     for s in old.iter().filter(|s| !is_it(s)) {
@@ -138,7 +138,7 @@ fn moved(old: &[Segment<Piece>], handle: u64, iova: u64) -> Result<Table> {
     Ok(new)
 }
 
-fn without_handle(dev: &DeviceCtx, old: &[Segment<Piece>], handle: u64) -> Result<Table> {
+fn without_handle(dev: &DeviceCtx, old: &[Segment<MrSegment>], handle: u64) -> Result<Table> {
     let mut new = KVVec::with_capacity(old.len(), GFP_KERNEL_ACCOUNT)?;
     for s in old {
         if s.piece.handle != handle {
@@ -154,7 +154,7 @@ fn without_handle(dev: &DeviceCtx, old: &[Segment<Piece>], handle: u64) -> Resul
 
 fn without_range(
     dev: &DeviceCtx,
-    old: &[Segment<Piece>],
+    old: &[Segment<MrSegment>],
     start: u64,
     length: u64,
 ) -> Result<Table> {
@@ -177,7 +177,7 @@ fn without_range(
             return Err(dev.handle.refuse(c"a range that cuts a page of a segment"));
         }
         for (offset, len) in s.without(start, end).into_iter().flatten() {
-            let piece = Piece {
+            let piece = MrSegment {
                 memory: Arc::new(s.piece.memory.part(offset, len)?, GFP_KERNEL_ACCOUNT)?,
                 handle: s.piece.handle,
             };
@@ -189,9 +189,9 @@ fn without_range(
 }
 
 impl MrCtx {
-    fn changing(&self) -> Result<&Fixed> {
+    fn changing(&self) -> Result<&VerbsMr> {
         match &self.kind {
-            Kind::Fixed(fixed) => Ok(fixed),
+            Kind::VerbsMr(fixed) => Ok(fixed),
             _ => Err(unsupported()),
         }
     }
@@ -223,10 +223,10 @@ impl MrCtx {
         let memory = request.source.get(pinner, length, rights, |reason| {
             dev.handle.refuse(reason);
         })?;
-        lasting(dev, old.desc.access, || memory.is_persistent())?;
+        check_pmem_access(dev, old.desc.access, || memory.is_persistent())?;
         let handle = old.next_handle();
         let memory = Arc::new(memory, GFP_KERNEL_ACCOUNT)?;
-        let segment = Segment::new(iova, length, Piece { memory, handle });
+        let segment = Segment::new(iova, length, MrSegment { memory, handle });
         let new = Arc::new(old.with(index, segment.ok_or(EINVAL)?)?, GFP_KERNEL_ACCOUNT)?;
         let run = new.with_table(|table| segments::run(table, index))?;
         let state = RegionState {
@@ -247,7 +247,7 @@ impl MrCtx {
         access: Access,
     ) -> Result<RegionState> {
         let fixed = self.changing()?;
-        let old = fixed.map.get().ok_or(ENOENT)?;
+        let old = fixed.layout.get().ok_or(ENOENT)?;
         if old.count() != 0 {
             return Err(EEXIST);
         }
@@ -267,7 +267,7 @@ impl MrCtx {
         };
         drop(old);
         let memory = Arc::new(Memory::Listed(memory), GFP_KERNEL_ACCOUNT)?;
-        let new = Arc::new(Map::new(desc, memory), GFP_KERNEL_ACCOUNT)?;
+        let new = Arc::new(MrLayout::new(desc, memory), GFP_KERNEL_ACCOUNT)?;
         let state = RegionState {
             handle: FIRST_SEGMENT,
             run: (iova, length),

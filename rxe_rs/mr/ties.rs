@@ -6,10 +6,10 @@
 //! more; the memory goes in process context, by the verb that ended the queue pair or a work item.
 
 use super::{
-    Fixed,
     Kind,
-    Map,
     MrCtx, //
+    MrLayout,
+    VerbsMr,
 };
 use crate::{
     device::DeviceCtx,
@@ -105,8 +105,8 @@ impl Ties {
     /// Gives up the memory of all regions, after [`cut`](Self::cut). Process context, sleeps.
     pub(crate) fn release(&self) {
         while let Some(region) = self.next() {
-            if let Kind::Fixed(fixed) = &region.kind {
-                drop(fixed.map.take_sync());
+            if let Kind::VerbsMr(fixed) = &region.kind {
+                drop(fixed.layout.take_sync());
             }
         }
     }
@@ -115,7 +115,7 @@ impl Ties {
         self.regions.lock().pop()
     }
 
-    fn add(&self, region: &Arc<MrCtx>, fixed: &Fixed) -> Result {
+    fn add(&self, region: &Arc<MrCtx>, fixed: &VerbsMr) -> Result {
         let mut regions = self.regions.lock();
         let place = u32::try_from(regions.len())?;
         append(&mut regions, region.clone(), GFP_KERNEL_ACCOUNT)?;
@@ -124,7 +124,7 @@ impl Ties {
     }
 
     /// The region is being deregistered, or its key has been released.
-    pub(super) fn forget(&self, region: &MrCtx, fixed: &Fixed) {
+    pub(super) fn forget(&self, region: &MrCtx, fixed: &VerbsMr) {
         let mut regions = self.regions.lock();
         let place = fixed.place.load(Relaxed);
         let Ok(index) = usize::try_from(place) else {
@@ -138,7 +138,7 @@ impl Ties {
         }
         if let Some(last) = regions.pop() {
             if let Some(gap) = regions.get_mut(index) {
-                if let Kind::Fixed(moved) = &last.kind {
+                if let Kind::VerbsMr(moved) = &last.kind {
                     moved.place.store(place, Relaxed);
                 }
                 *gap = last;
@@ -147,19 +147,19 @@ impl Ties {
     }
 }
 
-impl Fixed {
+impl VerbsMr {
     /// Puts `map` in the place of the old one, and waits until nobody uses that.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; `ENOENT` if the queue pair that the region is tied to has ended meanwhile, and the
     /// region with it.
-    pub(super) fn put(&self, map: Arc<Map>) -> Result {
-        let ties = map.ties.clone();
-        drop(self.map.replace_sync(map)?);
+    pub(super) fn put(&self, layout: Arc<MrLayout>) -> Result {
+        let ties = layout.ties.clone();
+        drop(self.layout.replace_sync(layout)?);
         if ties.is_some_and(|ties| ties.are_cut()) {
             // The other one may have been here before.
-            drop(self.map.take_sync());
+            drop(self.layout.take_sync());
             return Err(ENOENT);
         }
         Ok(())
@@ -174,13 +174,13 @@ impl MrCtx {
         qp: &Arc<QpCtx>,
         rkey: u32,
     ) -> Result {
-        let Kind::Fixed(fixed) = &self.kind else {
+        let Kind::VerbsMr(fixed) = &self.kind else {
             return Err(unsupported());
         };
         if fixed.is_gone() {
             return Err(ENOENT);
         }
-        let old = fixed.map.get().ok_or(ENOENT)?;
+        let old = fixed.layout.get().ok_or(ENOENT)?;
         if old.desc.key != rkey {
             return Err(dev.handle.refuse(c"not the key of the region"));
         }

@@ -3,14 +3,14 @@
 
 use super::{
     demand,
-    map::{
-        Map,
-        Piece, //
+    layout::{
+        MrLayout,
+        MrSegment, //
     },
-    Fast,
-    Fixed,
+    Frwr,
     Kind,
     MrCtx,
+    VerbsMr,
     GONE,
     MAX_MR_SIZE, //
 };
@@ -40,7 +40,7 @@ use rxe_kapi::{
         Memory,
         PageList, //
     },
-    new_gate,
+    new_rearmable,
     rdma::{
         advise::{
             Advice,
@@ -87,7 +87,7 @@ fn consistent(dev: &DeviceCtx, access: u32) -> Result<Access> {
 }
 
 /// Whether a region may have these rights over memory that is, or is not, persistent.
-pub(super) fn lasting(
+pub(super) fn check_pmem_access(
     dev: &DeviceCtx,
     access: Access,
     is_persistent: impl FnOnce() -> bool,
@@ -112,10 +112,10 @@ fn fits(dev: &DeviceCtx, iova: u64, length: u64) -> Result {
     }
 }
 
-impl Fixed {
-    fn new(map: Arc<Map>) -> Result<Self> {
+impl VerbsMr {
+    fn new(layout: Arc<MrLayout>) -> Result<Self> {
         Ok(Self {
-            map: Replaceable::new(map)?,
+            layout: Replaceable::new(layout)?,
             windows: Atomic::new(0),
             place: Atomic::new(0),
         })
@@ -163,36 +163,36 @@ impl MrCtx {
     /// # Errors
     ///
     /// `EBUSY` if one is.
-    pub(super) fn close(dev: &DeviceCtx, fixed: &Fixed) -> Result {
+    pub(super) fn close(dev: &DeviceCtx, fixed: &VerbsMr) -> Result {
         let reason = c"a memory window is bound to the region";
         let closed = fixed.close();
         closed.map_err(|error| dev.handle.refuse_with(error, reason))
     }
 
     /// Takes the map away, and with it the memory, for good.
-    pub(super) fn empty(&self, fixed: &Fixed) {
-        let map = fixed.map.take_sync();
-        if let Some(ties) = map.as_ref().and_then(|map| map.ties.as_ref()) {
+    pub(super) fn empty(&self, fixed: &VerbsMr) {
+        let layout = fixed.layout.take_sync();
+        if let Some(ties) = layout.as_ref().and_then(|layout| layout.ties.as_ref()) {
             ties.forget(self, fixed);
         }
     }
 
     /// The region, if it is of the kind that verbs register.
-    pub(crate) fn fixed(&self) -> Option<&Fixed> {
+    pub(crate) fn fixed(&self) -> Option<&VerbsMr> {
         match &self.kind {
-            Kind::Fixed(fixed) => Some(fixed),
+            Kind::VerbsMr(fixed) => Some(fixed),
             _ => None,
         }
     }
 }
 
 fn register(dev: &DeviceCtx, desc: MrDesc, memory: Memory) -> Result<MrCreated<MrCtx>> {
-    lasting(dev, desc.access, || memory.is_persistent())?;
+    check_pmem_access(dev, desc.access, || memory.is_persistent())?;
     let memory = Arc::new(memory, GFP_KERNEL_ACCOUNT)?;
     let room = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
     let make = |key| {
-        let map = Map::new(MrDesc { key, ..desc }, memory);
-        Ok(Kind::Fixed(Fixed::new(room.write(map).into())?))
+        let layout = MrLayout::new(MrDesc { key, ..desc }, memory);
+        Ok(Kind::VerbsMr(VerbsMr::new(room.write(layout).into())?))
     };
     let (ctx, key) = dev.mrs.publish(desc.pd, make)?;
     Ok(MrCreated {
@@ -250,10 +250,10 @@ impl MemoryRegion for MrCtx {
 
     fn allocate(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, pages: PageList) -> Result<MrCreated<Self>> {
         let make = |key| {
-            Ok(Kind::Fast(Fast {
+            Ok(Kind::Frwr(Frwr {
                 memory: Memory::Pages(pages),
                 key: Atomic::new(key),
-                valid: new_gate!(None, "Fast::valid")?,
+                valid: new_rearmable!(None, "Frwr::valid")?,
                 gone: Atomic::new(false),
             }))
         };
@@ -268,7 +268,7 @@ impl MemoryRegion for MrCtx {
     fn allocate_empty(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>) -> Result<MrCreated<Self>> {
         let room = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let make = |key| {
-            let map = Map::empty(MrDesc {
+            let layout = MrLayout::empty(MrDesc {
                 pd: pd.number(),
                 key,
                 iova: 0,
@@ -276,7 +276,7 @@ impl MemoryRegion for MrCtx {
                 access: Access::NONE,
                 state: State::Valid,
             });
-            Ok(Kind::Fixed(Fixed::new(room.write(map).into())?))
+            Ok(Kind::VerbsMr(VerbsMr::new(room.write(layout).into())?))
         };
         let (ctx, key) = dev.mrs.publish(pd.number(), make)?;
         Ok(MrCreated {
@@ -317,7 +317,7 @@ impl MemoryRegion for MrCtx {
 
     fn pages(&self) -> Option<&PageList> {
         match &self.kind {
-            Kind::Fast(Fast {
+            Kind::Frwr(Frwr {
                 memory: Memory::Pages(pages),
                 ..
             }) => Some(pages),
@@ -326,14 +326,14 @@ impl MemoryRegion for MrCtx {
     }
 
     fn reregister(&self, dev: &Arc<DeviceCtx>, change: Rereg<'_, DeviceCtx>) -> Result {
-        let Kind::Fixed(fixed) = &self.kind else {
+        let Kind::VerbsMr(fixed) = &self.kind else {
             return Err(unsupported());
         };
         if fixed.is_gone() {
             let reason = c"the keys of the region have been released";
             return Err(dev.handle.refuse_with(ENOENT, reason));
         }
-        let old = fixed.map.get().ok_or(ENOENT)?;
+        let old = fixed.layout.get().ok_or(ENOENT)?;
         if !old.has_segments() && !old.is_on_demand() {
             return Err(unsupported());
         }
@@ -379,10 +379,10 @@ impl MemoryRegion for MrCtx {
                 }
                 let memory = get(start, length)?;
                 let handle = piece.handle;
-                Ok(Piece { memory, handle })
+                Ok(MrSegment { memory, handle })
             })?,
         };
-        lasting(dev, new.desc.access, || new.is_persistent())?;
+        check_pmem_access(dev, new.desc.access, || new.is_persistent())?;
         let new = Arc::new(new, GFP_KERNEL_ACCOUNT)?;
         Self::close(dev, fixed)?;
         drop(old);
@@ -414,24 +414,24 @@ impl MemoryRegion for MrCtx {
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
         match &self.kind {
-            Kind::Fixed(fixed) => {
+            Kind::VerbsMr(fixed) => {
                 // No reference: it would keep memory pinned that is being removed.
                 let (access, count) = {
                     let rcu = rcu::read_lock();
-                    let map = fixed.map.enter(&rcu);
-                    map.map_or((0, 0), |map| (map.desc.access.bits(), map.count()))
+                    let layout = fixed.layout.enter(&rcu);
+                    layout.map_or((0, 0), |layout| (layout.desc.access.bits(), layout.count()))
                 };
                 to.bits(c"access", access)?;
                 to.number(c"segments", u32::try_from(count).unwrap_or(u32::MAX))
             }
-            Kind::Fast(fast) => to.bits(c"access", fast.access()),
+            Kind::Frwr(fast) => to.bits(c"access", fast.access()),
             Kind::Window(_) => Ok(()),
         }
     }
 
     fn deregister(self: &Arc<Self>, dev: &Arc<DeviceCtx>) -> Result {
         match &self.kind {
-            Kind::Fixed(fixed) => {
+            Kind::VerbsMr(fixed) => {
                 if fixed.is_gone() {
                     // The row may be another's.
                     return Ok(());
@@ -441,7 +441,7 @@ impl MemoryRegion for MrCtx {
                 // Whoever finds the region still finds it empty.
                 self.empty(fixed);
             }
-            Kind::Fast(fast) => {
+            Kind::Frwr(fast) => {
                 dev.mrs.table.remove(self.row);
                 fast.retire();
             }

@@ -184,11 +184,11 @@ impl QpCtx {
         };
         self.raise(events);
         if batch.is_empty() {
-            self.tell(&rcu, notify, origin);
+            self.notify_cqs(&rcu, notify, origin);
             return round;
         }
         let outcome = batch.send(&self.queued);
-        self.tell(&rcu, notify, origin);
+        self.notify_cqs(&rcu, notify, origin);
         let mut inner = self.inner.lock();
         self.tally(&inner).each(|counters| counters.sent(&outcome));
         inner.busy = false;

@@ -36,7 +36,7 @@ const WRITABLE: u64 = bindings::RXE_ODP_WRITABLE as u64;
 
 /// What is done about pages that are not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effort {
+pub enum FaultMode {
     /// They are got.
     Fault,
     /// Nothing: only those that the process has are taken note of.
@@ -388,7 +388,7 @@ impl Demand {
     ///
     /// `EFAULT` if the range is not inside or not mapped or the process has ended, `EPERM` if it
     /// may not be written to, `EBUSY` if the page tables do not stop changing, `ENOMEM`, `EINTR`.
-    pub fn fault(&self, offset: u64, len: u64, kind: Use, effort: Effort) -> Result {
+    pub fn fault(&self, offset: u64, len: u64, kind: Use, effort: FaultMode) -> Result {
         let (mut at, end) = self.range(offset, len).ok_or(EFAULT)?;
         if kind == Use::Write && !self.writable {
             return Err(EPERM);
@@ -398,7 +398,7 @@ impl Demand {
         if kind == Use::Write {
             flags |= bindings::RXE_ODP_WRITE;
         }
-        if effort == Effort::Fault {
+        if effort == FaultMode::Fault {
             flags |= bindings::RXE_ODP_FAULT;
         }
         while at < end {

@@ -9,7 +9,7 @@ use super::operation::Operation;
 use super::pd::PdOps;
 use super::unsupported;
 use crate::bindings;
-use crate::mem::demand::{Effort, Use};
+use crate::mem::demand::{FaultMode, Use};
 use core::ffi::c_int;
 use kernel::prelude::*;
 
@@ -19,7 +19,7 @@ pub struct Advice {
     /// What the pages will be used for.
     pub kind: Use,
     /// Whether pages are got that the process does not have now.
-    pub effort: Effort,
+    pub effort: FaultMode,
     /// The caller waits until it is done and is told how it went.
     pub wait: bool,
 }
@@ -57,9 +57,9 @@ pub(crate) unsafe extern "C" fn advise_mr<D: Device>(
     let operation = unsafe { Operation::new((*pd).device, c"advise_mr") };
     operation.run(|| {
         let (kind, effort) = match advice {
-            READ => (Use::Read, Effort::Fault),
-            WRITE => (Use::Write, Effort::Fault),
-            NO_FAULT => (Use::Read, Effort::Snapshot),
+            READ => (Use::Read, FaultMode::Fault),
+            WRITE => (Use::Write, FaultMode::Fault),
+            NO_FAULT => (Use::Read, FaultMode::Snapshot),
             _ => return Err(unsupported()),
         };
         if flags & !FLUSH != 0 || sg_list.is_null() {

@@ -100,7 +100,7 @@ struct CompTarget {
     /// Completions to tell of; whoever adds the first sees to it that the handler is called.
     pending: Pending,
     /// Where the handler was called last; `u32::MAX` if it never was.
-    told_on: Atomic<u32>,
+    last_comp_cpu: Atomic<u32>,
 }
 
 // SAFETY: The pointer is followed only while the handler may be called, which is over before the
@@ -117,7 +117,7 @@ impl CompTarget {
     fn call(&self) -> bool {
         // SAFETY: Reads a number.
         let cpu = unsafe { bindings::rxe_this_cpu() };
-        self.told_on.store(cpu, Relaxed);
+        self.last_comp_cpu.store(cpu, Relaxed);
         self.pending.deliver(CALLS, || {
             // SAFETY: `destroy_cq` makes sure that this is over before the core frees the CQ, and
             // the handler and its context do not change in between.
@@ -193,7 +193,7 @@ impl CqNotify {
                     CompTarget {
                         cq,
                         pending: Pending::new(),
-                        told_on: Atomic::new(u32::MAX),
+                        last_comp_cpu: Atomic::new(u32::MAX),
                     },
                     c"CqNotify::completion",
                     kernel::static_lock_class!(),
@@ -248,7 +248,7 @@ impl CqNotify {
         if let Some(cpu) = self.cpu {
             to.number(c"vector_cpu", cpu)?;
         }
-        match self.completion.target().told_on.load(Relaxed) {
+        match self.completion.target().last_comp_cpu.load(Relaxed) {
             u32::MAX => Ok(()),
             cpu => to.number(c"told_on_cpu", cpu),
         }

@@ -3,19 +3,19 @@
 
 pub mod context;
 mod exit;
-mod gate;
 mod global;
 mod pending;
 mod rcu_table;
+mod rearmable;
 mod replaceable;
 mod spinlock;
 mod users;
 
 pub use exit::{exit_pair, ExitToken, ExitWait};
-pub use gate::{Gate, Pass};
 pub use global::{Filled, Global};
 pub use pending::{Pending, PendingSet};
 pub use rcu_table::RcuTable;
+pub use rearmable::{Guard as RearmableGuard, Rearmable};
 pub use replaceable::{InUse, Replaceable};
 pub use spinlock::{
     SpinLockBh, SpinLockBhBackend, SpinLockBhGuard, SpinLockIrq, SpinLockIrqBackend,

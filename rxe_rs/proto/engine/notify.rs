@@ -16,10 +16,10 @@ pub enum Wanted {
 
 /// What to do about the consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tell {
+pub enum Notify {
     /// Nothing.
     No,
-    /// Tell it.
+    /// Notify it.
     Now,
     /// See to it that [`CqArm::expired`] is called at this time, in nanoseconds.
     At(u64),
@@ -67,65 +67,65 @@ impl CqArm {
     /// after it. A count below 2 or a period of 0 tells of each at once.
     ///
     /// What is held back already is due at once.
-    pub fn moderate(&mut self, count: u16, period_us: u16, now: u64) -> Tell {
+    pub fn moderate(&mut self, count: u16, period_us: u16, now: u64) -> Notify {
         self.moderation = (count > 1 && period_us > 0).then(|| Moderation {
             count,
             period_ns: u64::from(period_us).saturating_mul(1000),
         });
         if self.held == 0 {
-            return Tell::No;
+            return Notify::No;
         }
         self.deadline = now;
-        Tell::At(now)
+        Notify::At(now)
     }
 
     /// A completion was added. The clock is read only if it is the first one to wait.
     #[inline]
-    pub fn added(&mut self, solicited: bool, clock: impl FnOnce() -> u64) -> Tell {
+    pub fn added(&mut self, solicited: bool, clock: impl FnOnce() -> u64) -> Notify {
         match self.armed {
             Some(Wanted::Any) => {}
             Some(Wanted::Solicited) if solicited => {}
-            _ => return Tell::No,
+            _ => return Notify::No,
         }
         let Some(moderation) = self.moderation else {
-            return self.tell();
+            return self.notify();
         };
         self.held = self.held.saturating_add(1);
         if self.held >= moderation.count {
-            return self.tell();
+            return self.notify();
         }
         if self.held > 1 {
-            return Tell::No;
+            return Notify::No;
         }
         self.deadline = clock().saturating_add(moderation.period_ns);
-        Tell::At(self.deadline)
+        Notify::At(self.deadline)
     }
 
     /// A completion was lost: whoever waits for something shall see that nothing more comes.
     #[cold]
-    pub fn lost(&mut self) -> Tell {
+    pub fn lost(&mut self) -> Notify {
         if self.armed.is_some() {
-            return self.tell();
+            return self.notify();
         }
-        Tell::No
+        Notify::No
     }
 
     /// The time asked for has come, or an earlier one.
-    pub fn expired(&mut self, now: u64) -> Tell {
+    pub fn expired(&mut self, now: u64) -> Notify {
         if self.held == 0 {
-            return Tell::No;
+            return Notify::No;
         }
         if now < self.deadline {
-            return Tell::At(self.deadline);
+            return Notify::At(self.deadline);
         }
-        self.tell()
+        self.notify()
     }
 
     #[inline]
-    fn tell(&mut self) -> Tell {
+    fn notify(&mut self) -> Notify {
         self.armed = None;
         self.held = 0;
-        Tell::Now
+        Notify::Now
     }
 }
 

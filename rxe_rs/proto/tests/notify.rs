@@ -11,44 +11,44 @@ fn no_clock() -> u64 {
 #[test]
 fn told_once_and_only_when_armed() {
     let mut n = CqArm::default();
-    assert_eq!(n.added(true, no_clock), Tell::No);
+    assert_eq!(n.added(true, no_clock), Notify::No);
     n.arm(Wanted::Any);
     assert!(n.is_armed());
-    assert_eq!(n.added(false, no_clock), Tell::Now);
+    assert_eq!(n.added(false, no_clock), Notify::Now);
     assert!(!n.is_armed());
-    assert_eq!(n.added(true, no_clock), Tell::No);
+    assert_eq!(n.added(true, no_clock), Notify::No);
 }
 
 #[test]
 fn armed_for_solicited() {
     let mut n = CqArm::default();
     n.arm(Wanted::Solicited);
-    assert_eq!(n.added(false, no_clock), Tell::No);
-    assert_eq!(n.added(true, no_clock), Tell::Now);
+    assert_eq!(n.added(false, no_clock), Notify::No);
+    assert_eq!(n.added(true, no_clock), Notify::Now);
     // More may be asked for, never less.
     n.arm(Wanted::Any);
     n.arm(Wanted::Solicited);
-    assert_eq!(n.added(false, no_clock), Tell::Now);
+    assert_eq!(n.added(false, no_clock), Notify::Now);
 }
 
 #[test]
 fn moderated_by_count() {
     let mut n = CqArm::default();
-    assert_eq!(n.moderate(3, 50, 0), Tell::No);
+    assert_eq!(n.moderate(3, 50, 0), Notify::No);
     assert_eq!(n.moderation(), Some((3, 50)));
     // What nobody waits for does not count.
-    assert_eq!(n.added(true, no_clock), Tell::No);
+    assert_eq!(n.added(true, no_clock), Notify::No);
     n.arm(Wanted::Any);
-    assert_eq!(n.added(false, || 1000), Tell::At(51_000));
-    assert_eq!(n.added(false, no_clock), Tell::No);
-    assert_eq!(n.added(false, no_clock), Tell::Now);
-    assert_eq!(n.expired(51_000), Tell::No);
+    assert_eq!(n.added(false, || 1000), Notify::At(51_000));
+    assert_eq!(n.added(false, no_clock), Notify::No);
+    assert_eq!(n.added(false, no_clock), Notify::Now);
+    assert_eq!(n.expired(51_000), Notify::No);
     // The next ones have a time of their own; the timer of the last ones comes too early for it.
     n.arm(Wanted::Any);
-    assert_eq!(n.added(false, || 40_000), Tell::At(90_000));
-    assert_eq!(n.expired(51_000), Tell::At(90_000));
-    assert_eq!(n.expired(90_000), Tell::Now);
-    assert_eq!(n.expired(90_000), Tell::No);
+    assert_eq!(n.added(false, || 40_000), Notify::At(90_000));
+    assert_eq!(n.expired(51_000), Notify::At(90_000));
+    assert_eq!(n.expired(90_000), Notify::Now);
+    assert_eq!(n.expired(90_000), Notify::No);
     assert!(!n.is_armed());
 }
 
@@ -58,13 +58,13 @@ fn moderated_and_solicited() {
     n.moderate(2, 1, 0);
     n.arm(Wanted::Solicited);
     for _ in 0..5 {
-        assert_eq!(n.added(false, no_clock), Tell::No);
+        assert_eq!(n.added(false, no_clock), Notify::No);
     }
-    assert_eq!(n.added(true, || 0), Tell::At(1000));
-    assert_eq!(n.added(false, no_clock), Tell::No);
+    assert_eq!(n.added(true, || 0), Notify::At(1000));
+    assert_eq!(n.added(false, no_clock), Notify::No);
     // Armed for everything while one waits: from now on all count.
     n.arm(Wanted::Any);
-    assert_eq!(n.added(false, no_clock), Tell::Now);
+    assert_eq!(n.added(false, no_clock), Notify::Now);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn no_moderation() {
         n.moderate(count, period, 0);
         assert_eq!(n.moderation(), None);
         n.arm(Wanted::Any);
-        assert_eq!(n.added(false, no_clock), Tell::Now);
+        assert_eq!(n.added(false, no_clock), Notify::Now);
     }
 }
 
@@ -84,9 +84,9 @@ fn changed_while_held() {
         let mut n = CqArm::default();
         n.moderate(u16::MAX, u16::MAX, 0);
         n.arm(Wanted::Any);
-        assert_eq!(n.added(false, || 7), Tell::At(65_535_007));
-        assert_eq!(n.moderate(count, period, 9), Tell::At(9));
-        assert_eq!(n.expired(9), Tell::Now);
+        assert_eq!(n.added(false, || 7), Notify::At(65_535_007));
+        assert_eq!(n.moderate(count, period, 9), Notify::At(9));
+        assert_eq!(n.expired(9), Notify::Now);
     }
 }
 
@@ -94,13 +94,13 @@ fn changed_while_held() {
 fn a_loss_is_told_of_at_once() {
     let mut n = CqArm::default();
     n.moderate(9, 9, 0);
-    assert_eq!(n.lost(), Tell::No);
+    assert_eq!(n.lost(), Notify::No);
     n.arm(Wanted::Solicited);
-    assert_eq!(n.lost(), Tell::Now);
+    assert_eq!(n.lost(), Notify::Now);
     n.arm(Wanted::Any);
-    assert_eq!(n.added(true, || 0), Tell::At(9000));
-    assert_eq!(n.lost(), Tell::Now);
-    assert_eq!(n.expired(u64::MAX), Tell::No);
+    assert_eq!(n.added(true, || 0), Notify::At(9000));
+    assert_eq!(n.lost(), Notify::Now);
+    assert_eq!(n.expired(u64::MAX), Notify::No);
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn end_of_time() {
     let mut n = CqArm::default();
     n.moderate(2, 5, 0);
     n.arm(Wanted::Any);
-    assert_eq!(n.added(true, || u64::MAX - 1), Tell::At(u64::MAX));
-    assert_eq!(n.expired(u64::MAX), Tell::Now);
+    assert_eq!(n.added(true, || u64::MAX - 1), Notify::At(u64::MAX));
+    assert_eq!(n.expired(u64::MAX), Notify::Now);
 }
 
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ proptest! {
                         armed = Some(wanted);
                     }
                     n.arm(wanted);
-                    Tell::No
+                    Notify::No
                 }
                 Step::Add(solicited) => {
                     if armed == Some(Wanted::Any) || armed.is_some() && solicited {
@@ -161,18 +161,18 @@ proptest! {
                 }
                 Step::Wait(time) => {
                     now += time;
-                    Tell::No
+                    Notify::No
                 }
             };
             let mut tell = tell;
             loop {
                 match tell {
-                    Tell::No => {}
-                    Tell::Now => {
+                    Notify::No => {}
+                    Notify::Now => {
                         prop_assert!(oldest.take().is_some());
                         armed = None;
                     }
-                    Tell::At(at) => timer = Some(timer.map_or(at, |set: u64| set.min(at))),
+                    Notify::At(at) => timer = Some(timer.map_or(at, |set: u64| set.min(at))),
                 }
                 match timer {
                     Some(at) if at <= now => {

@@ -13,12 +13,12 @@ use kernel::sync::LockClassKey;
 use kernel::types::Opaque;
 
 /// Holds a value, or none. Users never wait: they get in or are turned away. Who changes it waits
-/// for the users, so that after [`change`](Self::change) nobody uses what was there before.
+/// for the users, so that after [`update`](Self::update) nobody uses what was there before.
 ///
 /// Uses are short (a copy of one packet) and happen with bottom halves off, which bounds the wait.
 /// With PREEMPT_RT a user can be preempted, even by who changes the value: that one sleeps then
 /// until the user has run, as with any lock there; a wait of our own would spin for ever.
-pub struct Gate<T>(Pin<KBox<Inner<T>>>);
+pub struct Rearmable<T>(Pin<KBox<Inner<T>>>);
 
 /// # Invariants
 ///
@@ -36,11 +36,11 @@ unsafe impl<T: Send> Send for Inner<T> {}
 // SAFETY: As above; users on several CPUs share the value.
 unsafe impl<T: Send + Sync> Sync for Inner<T> {}
 
-/// Makes a [`Gate`](crate::sync::Gate) with a lock class of its own: `new_gate!(value, "name")`.
+/// Makes a [`Rearmable`](crate::sync::Rearmable) with a lock class of its own: `new_rearmable!(value, "name")`.
 #[macro_export]
-macro_rules! new_gate {
+macro_rules! new_rearmable {
     ($value:expr, $name:literal $(,)?) => {
-        $crate::sync::Gate::new(
+        $crate::sync::Rearmable::new(
             $value,
             ::kernel::optional_name!($name),
             ::kernel::static_lock_class!(),
@@ -48,8 +48,8 @@ macro_rules! new_gate {
     };
 }
 
-impl<T> Gate<T> {
-    /// A gate with a value behind it, or none; see [`new_gate!`]. Process context.
+impl<T> Rearmable<T> {
+    /// A gate with a value behind it, or none; see [`new_rearmable!`]. Process context.
     ///
     /// # Errors
     ///
@@ -76,39 +76,39 @@ impl<T> Gate<T> {
     /// Uses the value; `None` if there is none or somebody is changing it.
     ///
     /// Context: bottom halves off until the guard is dropped. The user does not call
-    /// [`change`](Self::change) of the same gate meanwhile.
+    /// [`update`](Self::update) of the same gate meanwhile.
     #[inline]
-    pub fn enter(&self) -> Option<Pass<'_, T>> {
+    pub fn try_access(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised by the type invariant.
         if !unsafe { bindings::rxe_read_trylock(self.0.lock.get()) } {
             return None;
         }
-        let pass = Pass {
+        let guard = Guard {
             inner: &self.0,
             _task: PhantomData,
         };
         // SAFETY: The lock is held for reading, so nobody changes the value.
-        unsafe { &*self.0.value.get() }.is_some().then_some(pass)
+        unsafe { &*self.0.value.get() }.is_some().then_some(guard)
     }
 
-    /// Lets `f` change the value when nobody uses it. Any context but a hard interrupt, no pass of
+    /// Lets `f` change the value when nobody uses it. Any context but a hard interrupt, no guard of
     /// the gate held; waits for users on other CPUs. `f` is short and changes no other gate.
-    pub fn change<R>(&self, f: impl FnOnce(&mut Option<T>) -> R) -> R {
-        let change = Change::begin(&self.0);
-        // SAFETY: The lock is held for writing until `change` is dropped.
+    pub fn update<R>(&self, f: impl FnOnce(&mut Option<T>) -> R) -> R {
+        let update = Update::begin(&self.0);
+        // SAFETY: The lock is held for writing until `update` is dropped.
         let result = f(unsafe { &mut *self.0.value.get() });
-        drop(change);
+        drop(update);
         result
     }
 }
 
 /// The lock is held for writing.
-struct Change<'a, T> {
+struct Update<'a, T> {
     inner: &'a Inner<T>,
     _bh: BhDisabled,
 }
 
-impl<'a, T> Change<'a, T> {
+impl<'a, T> Update<'a, T> {
     fn begin(inner: &'a Inner<T>) -> Self {
         let bh = disable_bh();
         // SAFETY: The lock is initialised by the type invariant.
@@ -117,7 +117,7 @@ impl<'a, T> Change<'a, T> {
     }
 }
 
-impl<T> Drop for Change<'_, T> {
+impl<T> Drop for Update<'_, T> {
     fn drop(&mut self) {
         // SAFETY: Held since `begin`; bottom halves go on after it has been given back.
         unsafe { bindings::rxe_write_unlock(self.inner.lock.get()) };
@@ -125,26 +125,26 @@ impl<T> Drop for Change<'_, T> {
 }
 
 /// The value is in use. Stays in the task that got it.
-pub struct Pass<'a, T> {
+pub struct Guard<'a, T> {
     inner: &'a Inner<T>,
     _task: PhantomData<*mut ()>,
 }
 
-impl<T> Deref for Pass<'_, T> {
+impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: The lock is held for reading as long as the pass lives, and there was a value
+        // SAFETY: The lock is held for reading as long as the guard lives, and there was a value
         // when it was given out.
         unsafe { (*self.inner.value.get()).as_ref().unwrap_unchecked() }
     }
 }
 
-impl<T> Drop for Pass<'_, T> {
+impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Held for reading since `enter`.
+        // SAFETY: Held for reading since `try_access`.
         unsafe { bindings::rxe_read_unlock(self.inner.lock.get()) };
     }
 }

@@ -33,12 +33,12 @@ use rxe_proto::{
 
 /// The memory of a segment, and its handle.
 #[derive(Clone)]
-pub(crate) struct Piece {
+pub(crate) struct MrSegment {
     pub(super) memory: Arc<Memory>,
     pub(super) handle: u64,
 }
 
-impl Piece {
+impl MrSegment {
     /// Whether it is memory of which a region may have any number of segments.
     fn is_segment(&self) -> bool {
         matches!(
@@ -49,20 +49,20 @@ impl Piece {
 }
 
 /// The segments of a region by address.
-pub(super) type Table = KVVec<Segment<Piece>>;
+pub(super) type Table = KVVec<Segment<MrSegment>>;
 
-enum Pieces {
+enum MrSegments {
     /// One segment, which begins and ends where the region does.
-    One(Piece),
+    One(MrSegment),
     /// Any number of them anywhere.
     Many(Table),
 }
 
 /// See above.
-pub(crate) struct Map {
+pub(crate) struct MrLayout {
     /// Key, domain and rights; bounds that hold all segments.
     pub(crate) desc: MrDesc,
-    pieces: Pieces,
+    pieces: MrSegments,
     /// Handle for the next segment.
     next: u64,
     /// What ends the region, if it is tied to a queue pair.
@@ -78,13 +78,13 @@ fn base(desc: &MrDesc) -> u64 {
     }
 }
 
-impl Map {
+impl MrLayout {
     /// A region of one segment, which is `memory`.
     pub(super) fn new(desc: MrDesc, memory: Arc<Memory>) -> Self {
         let handle = FIRST_SEGMENT;
         Self {
             desc,
-            pieces: Pieces::One(Piece { memory, handle }),
+            pieces: MrSegments::One(MrSegment { memory, handle }),
             next: FIRST_SEGMENT.wrapping_add(1),
             ties: None,
         }
@@ -94,7 +94,7 @@ impl Map {
     pub(super) fn empty(desc: MrDesc) -> Self {
         Self {
             desc,
-            pieces: Pieces::Many(KVVec::new()),
+            pieces: MrSegments::Many(KVVec::new()),
             next: FIRST_SEGMENT,
             ties: None,
         }
@@ -105,7 +105,7 @@ impl Map {
         let handle = self.next;
         Self {
             desc,
-            pieces: Pieces::One(Piece { memory, handle }),
+            pieces: MrSegments::One(MrSegment { memory, handle }),
             next: self.next.wrapping_add(1),
             ties: self.ties.clone(),
         }
@@ -120,12 +120,12 @@ impl Map {
     pub(super) fn granting(
         &self,
         desc: MrDesc,
-        renew: impl Fn(&Piece) -> Result<Piece>,
+        renew: impl Fn(&MrSegment) -> Result<MrSegment>,
     ) -> Result<Self> {
         let pieces = match &self.pieces {
-            Pieces::One(piece) => Pieces::One(renew(piece)?),
-            Pieces::Many(_) if base(&desc) != base(&self.desc) => return Err(EINVAL),
-            Pieces::Many(table) => {
+            MrSegments::One(piece) => MrSegments::One(renew(piece)?),
+            MrSegments::Many(_) if base(&desc) != base(&self.desc) => return Err(EINVAL),
+            MrSegments::Many(table) => {
                 let mut new = KVVec::with_capacity(table.len(), GFP_KERNEL_ACCOUNT)?;
                 for segment in table {
                     let mut segment = segment.clone();
@@ -133,7 +133,7 @@ impl Map {
                     new.push_within_capacity(segment).map_err(|_| ENOMEM)?;
                 }
                 segments::link(&mut new);
-                Pieces::Many(new)
+                MrSegments::Many(new)
             }
         };
         Ok(Self {
@@ -146,9 +146,9 @@ impl Map {
 
     /// This one, tied to a queue pair.
     pub(super) fn tied(&self, ties: Arc<Ties>) -> Result<Self> {
-        let mut map = self.granting(self.desc, |piece| Ok(piece.clone()))?;
-        map.ties = Some(ties);
-        Ok(map)
+        let mut layout = self.granting(self.desc, |piece| Ok(piece.clone()))?;
+        layout.ties = Some(ties);
+        Ok(layout)
     }
 
     /// Whether it has ended with the queue pair it is tied to: it grants nothing.
@@ -159,31 +159,31 @@ impl Map {
 
     /// Whether it is memory of a process that is got on demand.
     pub(super) fn is_on_demand(&self) -> bool {
-        matches!(&self.pieces, Pieces::One(piece) if matches!(&*piece.memory, Memory::Demand(_)))
+        matches!(&self.pieces, MrSegments::One(piece) if matches!(&*piece.memory, Memory::Demand(_)))
     }
 
     /// Whether segments may be added to it and removed: it is pinned memory of a process and DMA
     /// buffers, or memory that a kernel consumer listed.
     pub(super) fn has_segments(&self) -> bool {
         match &self.pieces {
-            Pieces::One(piece) => piece.is_segment(),
-            Pieces::Many(table) => table.iter().all(|s| s.piece.is_segment()),
+            MrSegments::One(piece) => piece.is_segment(),
+            MrSegments::Many(table) => table.iter().all(|s| s.piece.is_segment()),
         }
     }
 
     /// Whether all of it is persistent memory. Process context.
     pub(super) fn is_persistent(&self) -> bool {
         match &self.pieces {
-            Pieces::One(piece) => piece.memory.is_persistent(),
-            Pieces::Many(table) => table.iter().all(|s| s.piece.memory.is_persistent()),
+            MrSegments::One(piece) => piece.memory.is_persistent(),
+            MrSegments::Many(table) => table.iter().all(|s| s.piece.memory.is_persistent()),
         }
     }
 
     /// Number of segments.
     pub(super) fn count(&self) -> usize {
         match &self.pieces {
-            Pieces::One(_) => 1,
-            Pieces::Many(table) => table.len(),
+            MrSegments::One(_) => 1,
+            MrSegments::Many(table) => table.len(),
         }
     }
 
@@ -197,14 +197,14 @@ impl Map {
     /// # Errors
     ///
     /// `EINVAL` if the region is no part of an address space.
-    pub(super) fn with_table<R>(&self, f: impl FnOnce(&[Segment<Piece>]) -> R) -> Result<R> {
+    pub(super) fn with_table<R>(&self, f: impl FnOnce(&[Segment<MrSegment>]) -> R) -> Result<R> {
         match &self.pieces {
-            Pieces::One(piece) => {
+            MrSegments::One(piece) => {
                 let length = self.desc.length;
                 let only = Segment::new(base(&self.desc), length, piece.clone());
                 Ok(f(&[only.ok_or(EINVAL)?]))
             }
-            Pieces::Many(table) => Ok(f(table)),
+            MrSegments::Many(table) => Ok(f(table)),
         }
     }
 
@@ -222,9 +222,9 @@ impl Map {
         }
         let pieces = match table.first() {
             Some(only) if table.len() == 1 && start == base(&desc) => {
-                Pieces::One(only.piece.clone())
+                MrSegments::One(only.piece.clone())
             }
-            _ => Pieces::Many(table),
+            _ => MrSegments::Many(table),
         };
         Ok(Self {
             desc,
@@ -242,13 +242,13 @@ impl Map {
         offset: u64,
         len: u64,
         hint: &'a ExtentHint,
-    ) -> Result<Place<'a>, OutOfBounds> {
+    ) -> Result<MemCursor<'a>, OutOfBounds> {
         if self.is_cut() {
             return Err(OutOfBounds);
         }
         match &self.pieces {
-            Pieces::One(piece) => Ok(Place::Whole(&piece.memory, offset, hint)),
-            Pieces::Many(table) => {
+            MrSegments::One(piece) => Ok(MemCursor::Whole(&piece.memory, offset, hint)),
+            MrSegments::Many(table) => {
                 let addr = base(&self.desc).checked_add(offset).ok_or(OutOfBounds)?;
                 parts(table, addr, len, hint)
             }
@@ -266,34 +266,34 @@ impl Map {
         addr: u64,
         len: u64,
         hint: &'a ExtentHint,
-    ) -> Result<Place<'a>, OutOfBounds> {
+    ) -> Result<MemCursor<'a>, OutOfBounds> {
         if self.is_cut() {
             return Err(OutOfBounds);
         }
         match &self.pieces {
-            Pieces::One(piece) => {
+            MrSegments::One(piece) => {
                 let offset = addr.checked_sub(base(&self.desc)).ok_or(OutOfBounds)?;
                 let end = offset.checked_add(len).ok_or(OutOfBounds)?;
                 if end > self.desc.length {
                     return Err(OutOfBounds);
                 }
-                Ok(Place::Whole(&piece.memory, offset, hint))
+                Ok(MemCursor::Whole(&piece.memory, offset, hint))
             }
-            Pieces::Many(table) => parts(table, addr, len, hint),
+            MrSegments::Many(table) => parts(table, addr, len, hint),
         }
     }
 
     /// Address and length of the first memory from address `at` on, up to where its segment ends.
     pub(super) fn memory_from(&self, at: u64) -> Option<(u64, u64)> {
         match &self.pieces {
-            Pieces::One(_) => {
+            MrSegments::One(_) => {
                 let start = base(&self.desc);
                 let end = start.checked_add(self.desc.length)?;
                 let from = at.max(start);
                 let len = end.checked_sub(from)?;
                 (len != 0).then_some((from, len))
             }
-            Pieces::Many(table) => segments::from(table, at),
+            MrSegments::Many(table) => segments::from(table, at),
         }
     }
 
@@ -303,7 +303,7 @@ impl Map {
         if self.is_cut() {
             return None;
         }
-        let Pieces::One(piece) = &self.pieces else {
+        let MrSegments::One(piece) = &self.pieces else {
             return None;
         };
         let Memory::Demand(demand) = &*piece.memory else {
@@ -322,14 +322,14 @@ impl Map {
 
 #[inline(never)]
 fn parts<'a>(
-    table: &'a [Segment<Piece>],
+    table: &'a [Segment<MrSegment>],
     addr: u64,
     len: u64,
     hint: &'a ExtentHint,
-) -> Result<Place<'a>, OutOfBounds> {
+) -> Result<MemCursor<'a>, OutOfBounds> {
     let index = segments::reach(table, addr, len, hint.segment()).ok_or(OutOfBounds)?;
     hint.set_segment(index);
-    Ok(Place::Parts(Parts {
+    Ok(MemCursor::Parts(Parts {
         table,
         index,
         addr,
@@ -338,7 +338,7 @@ fn parts<'a>(
 }
 
 /// Where an access begins that has been permitted.
-pub(crate) enum Place<'a> {
+pub(crate) enum MemCursor<'a> {
     /// At an offset of memory that holds all of it.
     Whole(&'a Memory, u64, &'a ExtentHint),
     /// In one of several segments.
@@ -347,19 +347,19 @@ pub(crate) enum Place<'a> {
 
 /// Where in a table of segments an access begins.
 pub(crate) struct Parts<'a> {
-    table: &'a [Segment<Piece>],
+    table: &'a [Segment<MrSegment>],
     index: usize,
     addr: u64,
     hint: &'a ExtentHint,
 }
 
-impl Place<'_> {
+impl MemCursor<'_> {
     /// Copies `dst.len()` bytes from there.
     #[inline]
     pub(super) fn read(&self, dst: &mut [u8]) -> Result<(), AccessFailure> {
         match self {
-            Place::Whole(memory, at, hint) => memory.read(*at, dst, hint),
-            Place::Parts(parts) => parts.read(dst),
+            MemCursor::Whole(memory, at, hint) => memory.read(*at, dst, hint),
+            MemCursor::Parts(parts) => parts.read(dst),
         }
     }
 
@@ -367,7 +367,7 @@ impl Place<'_> {
     #[inline]
     pub(super) fn write(&self, src: &Payload<'_>) -> Result<(), AccessFailure> {
         match self {
-            Place::Whole(memory, at, hint) => {
+            MemCursor::Whole(memory, at, hint) => {
                 let mut at = *at;
                 for piece in src.pieces() {
                     memory.write(at, piece, hint)?;
@@ -375,15 +375,15 @@ impl Place<'_> {
                 }
                 Ok(())
             }
-            Place::Parts(parts) => parts.write(src),
+            MemCursor::Parts(parts) => parts.write(src),
         }
     }
 
     /// Begins to write the caches of `len` bytes there back to persistent memory.
     pub(super) fn write_back(&self, len: usize) -> Result<(), AccessFailure> {
         match self {
-            Place::Whole(memory, at, hint) => memory.write_back(*at, len, hint),
-            Place::Parts(parts) => parts.each(parts.addr, len, |memory, at, part| {
+            MemCursor::Whole(memory, at, hint) => memory.write_back(*at, len, hint),
+            MemCursor::Parts(parts) => parts.each(parts.addr, len, |memory, at, part| {
                 memory.write_back(at, part, parts.hint)
             }),
         }
@@ -393,8 +393,8 @@ impl Place<'_> {
     #[inline]
     pub(super) fn word(&self) -> Result<(&Memory, u64), OutOfBounds> {
         match self {
-            Place::Whole(memory, at, _) => Ok((memory, *at)),
-            Place::Parts(parts) => {
+            MemCursor::Whole(memory, at, _) => Ok((memory, *at)),
+            MemCursor::Parts(parts) => {
                 // An aligned word lies in one page, so in one segment.
                 let mut found = segments::parts(parts.table, parts.index, parts.addr, 8);
                 let (piece, at, _) = found.next().ok_or(OutOfBounds)?;
