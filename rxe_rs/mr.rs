@@ -14,6 +14,7 @@ mod persist;
 mod segments;
 mod ties;
 mod verbs;
+pub(crate) mod window;
 
 pub(crate) use demand::PageFault;
 pub(crate) use keys::Side;
@@ -22,9 +23,9 @@ pub(crate) use ties::Ties;
 
 use self::layout::MemCursor;
 use crate::{
-    counters::Counters,
+    device::counters::Counters,
     device::DeviceCtx,
-    mw::{
+    mr::window::{
         Bound,
         WindowCtx, //
     },
@@ -77,15 +78,6 @@ use rxe_proto::{
 
 /// Rows of the table; row 0 stays empty.
 const ROWS: core::ops::RangeInclusive<u32> = 1..=0xff_ffff;
-
-/// Most regions of a device.
-pub(crate) const MAX_MR: u32 = 0xff_ffff;
-
-/// Most pages of a region for fast registration: 64 MiB of the smallest.
-pub(crate) const MAX_FAST_REG_PAGES: u32 = 1 << 14;
-
-/// Largest region in bytes: more than a process can map.
-pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
 
 /// What a key stands for.
 pub(crate) struct MrCtx {

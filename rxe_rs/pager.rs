@@ -15,8 +15,8 @@ use crate::{
         Fault,
         Prefetch, //
     },
-    path::DEMUX,
     qp::QpCtx, //
+    rx::DEMUX,
 };
 use kernel::{
     list::{

@@ -10,16 +10,15 @@ mod drive;
 mod modify;
 mod paging;
 mod post;
-mod recv;
-mod send;
+mod rq;
+mod sq;
 mod tx;
 
 use crate::{
-    counters::{
+    device::counters::{
         Counters,
         Tally, //
     },
-    cq::CqCtx,
     device::{
         DeviceCtx,
         RxeDevice, //
@@ -33,7 +32,8 @@ use crate::{
         RecvStore,
         SendStore, //
     },
-    srq::SrqCtx,
+    verbs::cq::CqCtx,
+    verbs::srq::SrqCtx,
 };
 use kernel::{
     prelude::*,
@@ -100,12 +100,6 @@ use rxe_proto::{
 pub(crate) use paging::Backlog;
 pub(crate) use tx::KernelCrc;
 
-/// Most outstanding requests of a queue.
-pub(crate) const MAX_WR: u32 = 1 << 14;
-
-/// Most bytes of inline data.
-pub(crate) const MAX_INLINE: u32 = 512;
-
 /// Queues a kernel consumer posts to from any context.
 #[pin_data]
 pub(crate) struct KernelQueues {
@@ -154,8 +148,8 @@ impl PendingNotify {
 /// What the lock of a QP guards.
 pub(crate) struct QpInner {
     pub(crate) engine: Engine,
-    sends: send::Sends,
-    receives: recv::Receives,
+    sends: sq::Sends,
+    receives: rq::Receives,
     responses: Responses,
     notify: PendingNotify,
     /// Path to the peer of a connected QP.

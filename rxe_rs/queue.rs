@@ -2,15 +2,13 @@
 //! The private side of work queues: requests copied out of their rings once, with their
 //! scatter/gather lists or inline data, where nobody but the driver can change them.
 
+use crate::limits::MAX_SGE;
 use kernel::prelude::*;
 use rxe_kapi::rdma::udata::Mapping;
 use rxe_proto::engine::{
     backend::LocalFault,
     wr::SendWqe, //
 };
-
-/// Most entries of a scatter/gather list, of sends and of receives.
-pub(crate) const MAX_SGE: usize = 32;
 
 /// Bytes of a scatter/gather entry in a ring (`struct rxe_sge`).
 pub(crate) const SGE_BYTES: usize = 16;

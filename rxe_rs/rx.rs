@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Received packets to QPs, a train at a time.
+//! The receive path: from the buffer that the network stack hands over to the engine of a queue pair.
 //!
 //! Runs in softirq, straight from UDP. Everything that can be refused is refused here or in
 //! [`admit`], before anything is queued, and counted by reason. Consecutive packets for one QP are
 //! fed under one hold of its lock; what they cause to be sent leaves when the lock is dropped.
+//!
+//! A reader follows a packet from [`Rx::receive`] to [`RxBatch::packet`], `LockedQp::feed` and
+//! [`QpCtx::receive`], which calls the engine. Beside them in the folder are the tables that lead to
+//! queue pairs and devices, multicast groups, and the tap of raw packet queue pairs.
 
+pub(crate) mod multicast;
+pub(crate) mod raw;
+pub(crate) mod tables;
+
+mod ingress;
+
+use self::tables::Demux;
 use crate::{
-    demux::Demux,
     mr::MrAccess,
     qp::{
         KernelCrc,
@@ -19,12 +29,19 @@ use kernel::sync::{
     Arc, //
 };
 use rxe_kapi::{
-    net::skb::{
-        RxSegment,
-        MAX_PIECES, //
+    net::{
+        skb::{
+            RxSegment,
+            RxSkb,
+            MAX_PIECES, //
+        },
+        udp_tunnel::Receive, //
     },
     rdma::cq::Origin,
-    sync::SpinLockBhGuard,
+    sync::{
+        Global,
+        SpinLockBhGuard, //
+    },
     time::now_ns, //
 };
 use rxe_proto::{
@@ -55,6 +72,31 @@ use rxe_proto::{
         Transport, //
     },
 };
+
+/// Where received packets go; the network stack's callback carries no context.
+pub(crate) static DEMUX: Global<Demux> = Global::new();
+
+/// The receiver of the RoCEv2 port.
+pub(crate) struct Rx;
+
+impl Receive for Rx {
+    #[inline]
+    fn receive(skb: RxSkb) {
+        let guard = rcu::read_lock();
+        DEMUX.with(&guard, |demux| {
+            let mut batch = RxBatch::new(demux, &guard);
+            skb.for_each_segment(|segment| batch.packet(segment));
+            batch.end();
+        });
+    }
+
+    fn refuse(skb: RxSkb) {
+        let guard = rcu::read_lock();
+        DEMUX.with(&guard, |demux| {
+            skb.for_each_segment(|segment| demux.count_drop(segment, &guard, DropReason::Policy));
+        });
+    }
+}
 
 /// A datagram in more pieces would be dropped each time it is sent again; what has more than the
 /// buffer's side allows is put together there.

@@ -2,33 +2,26 @@
 //! RoCEv2 RDMA device on top of any network device, compatible with stock `librxe`.
 #![forbid(unsafe_code)]
 
-mod ah;
-mod counters;
-mod cq;
-mod demux;
 mod device;
-mod events;
-mod gids;
-mod ingress;
-mod mcast;
+mod limits;
 mod mr;
-mod mw;
 mod pager;
-mod path;
-mod pd;
-mod port;
 mod qp;
 mod queue;
-mod raw;
+mod route;
 mod rx;
-mod srq;
+mod verbs;
 
 use crate::{
-    demux::Demux,
-    device::DeviceCtx,
-    events::Events,
+    device::{
+        netdev_events::Events,
+        DeviceCtx, //
+    },
     pager::Queues,
-    path::DEMUX, //
+    rx::{
+        tables::Demux,
+        DEMUX, //
+    }, //
 };
 use core::borrow::Borrow;
 use kernel::{

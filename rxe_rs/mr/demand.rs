@@ -8,7 +8,7 @@ use super::{
 use crate::pager::Permit;
 use crate::{
     device::DeviceCtx,
-    pd::PdCtx, //
+    verbs::pd::PdCtx, //
 };
 use kernel::{
     prelude::*,

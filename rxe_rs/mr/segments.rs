@@ -10,12 +10,10 @@ use super::{
         Table, //
     },
     verbs::check_pmem_access,
-    Kind,
-    MrCtx,
-    VerbsMr,
-    MAX_MR_SIZE, //
+    Kind, MrCtx, VerbsMr,
 };
 use crate::device::DeviceCtx;
+use crate::limits::MAX_MR_SIZE;
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,

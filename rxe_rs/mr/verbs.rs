@@ -7,17 +7,13 @@ use super::{
         MrLayout,
         MrSegment, //
     },
-    Frwr,
-    Kind,
-    MrCtx,
-    VerbsMr,
-    GONE,
-    MAX_MR_SIZE, //
+    Frwr, Kind, MrCtx, VerbsMr, GONE,
 };
 use crate::{
     device::DeviceCtx,
-    pd::PdCtx,
+    limits::MAX_MR_SIZE,
     qp::QpCtx, //
+    verbs::pd::PdCtx,
 };
 use kernel::{
     prelude::*,

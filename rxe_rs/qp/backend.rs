@@ -2,18 +2,18 @@
 //! The engine's ports over rings, pinned memory and completion queues.
 
 use super::{
-    recv::{
+    rq::{
         scatter,
         Receives, //
     },
-    send::Sends,
+    sq::Sends,
     PendingNotify,
     QpCtx, //
     QpInner,
     Responses,
 };
 use crate::{
-    counters::{
+    device::counters::{
         Counters,
         Tally, //
     },

@@ -3,28 +3,25 @@
 
 use super::{
     paging::Paging,
-    recv::{
+    rq::{
         Receives,
         Source as ReceiveSource, //
     },
-    send::{
+    sq::{
         Sends,
         Source as SendSource, //
     },
-    Config,
-    Engine,
-    KernelQueues,
-    PendingNotify,
-    QpCtx,
-    QpInner,
-    Responses,
-    MAX_INLINE,
-    MAX_WR, //
+    Config, Engine, KernelQueues, PendingNotify, QpCtx, QpInner, Responses,
 };
 use crate::{
     device::{
         DeviceCtx,
         RxeDevice, //
+    },
+    limits::{
+        MAX_INLINE,
+        MAX_SGE,
+        MAX_WR, //
     },
     pager::PageIn,
     queue::{
@@ -32,7 +29,6 @@ use crate::{
         RecvList,
         RecvStore,
         SendStore,
-        MAX_SGE,
         SGE_BYTES, //
     },
 };

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::{
     device::RxeDevice,
+    limits::MAX_SGE,
     queue::{
         Sge,
-        MAX_SGE,
         SGE_BYTES, //
     },
 };

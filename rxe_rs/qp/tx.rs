@@ -2,7 +2,7 @@
 //! The engine's packet sink over a batch of socket buffers.
 
 use super::QpCtx;
-use crate::counters::Traffic;
+use crate::device::counters::Traffic;
 use kernel::sync::Arc;
 use rxe_kapi::{
     crc::crc32_le,

@@ -9,6 +9,7 @@
 
 use crate::{
     device::DeviceCtx,
+    limits::MAX_CQE,
     qp::QpCtx,
     queue::map_info, //
 };
@@ -79,10 +80,6 @@ use rxe_proto::{
     },
     ids::RKey,
 };
-
-/// Most completions of a queue: what 512 queue pairs of 512 requests each can have, and 16 MiB of the
-/// process's memory. `rdma_rxe` offers 2^20 - 1, which no program is known to ask for.
-pub(crate) const MAX_CQE: u32 = (1 << 18) - 2;
 
 /// Bytes of an element in the user's ring: 48 are used.
 const CQE_BYTES: usize = 64;

@@ -134,3 +134,15 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         owner.or(any)
     }
 }
+
+impl DeviceCtx {
+    /// True if a packet for this device may come in the way `segment` did: by its network device,
+    /// over loopback, or by a network device above its own, whose addresses are GIDs of this
+    /// device too.
+    #[inline]
+    pub(crate) fn is_ingress(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> bool {
+        segment.netdev() == self.netdev.id()
+            || segment.is_loopback_of(&self.netdev)
+            || segment.is_above(&self.netdev, rcu)
+    }
+}

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs by number: where received packets find theirs.
 
+use super::ingress::ByNamespace;
 use crate::{
     device::DeviceCtx,
-    ingress::ByNamespace,
     pager::{
         Pager,
         Queues, //
     },
     qp::QpCtx,
-    rx::RxBatch, //
 };
 use kernel::{
     prelude::*,
@@ -19,10 +18,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    net::skb::{
-        RxSegment,
-        RxSkb, //
-    },
+    net::skb::RxSegment,
     new_spinlock_bh,
     sync::{
         ExitToken,
@@ -163,21 +159,6 @@ impl Demux {
     /// Removes a device. Process context.
     pub(crate) fn remove_device(&self, dev: &Arc<DeviceCtx>) {
         self.devices.remove_sync(dev);
-    }
-
-    /// Takes one received buffer: a packet or a train of them.
-    ///
-    /// Called in an RCU read side section: what the tables hand out stays valid.
-    pub(crate) fn receive<'g>(&'g self, guard: &'g rcu::Guard, skb: RxSkb) {
-        let mut batch = RxBatch::new(self, guard);
-        skb.for_each_segment(|segment| batch.packet(segment));
-        batch.end();
-    }
-
-    /// Counts and drops one received buffer that IPsec policies do not let in. Called as
-    /// [`receive`](Self::receive).
-    pub(crate) fn refuse(&self, guard: &rcu::Guard, skb: RxSkb) {
-        skb.for_each_segment(|segment| self.count_drop(segment, guard, DropReason::Policy));
     }
 
     /// The QP that packets to `qpn` are for.

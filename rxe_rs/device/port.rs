@@ -2,8 +2,12 @@
 //! The port of a device: its state and its P_Key table.
 
 use crate::{
-    counters::Traffic,
+    device::counters::Traffic,
     device::DeviceCtx, //
+    limits::{
+        GID_TABLE_LEN,
+        MAX_MESSAGE, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -29,12 +33,6 @@ use rxe_proto::{
     table::pkeys,
     wire::pma::PortCounters, //
 };
-
-/// Entries of the GID table: an address vector names them by a byte.
-pub(crate) const GID_TABLE_LEN: u32 = 256;
-
-/// Largest message in bytes.
-pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
 
 /// The P_Key table, read for every packet: single entries change atomically.
 pub(crate) struct PortKeys {

@@ -7,8 +7,13 @@
 //! own.
 
 use crate::{
+    device::gids::hash,
     device::DeviceCtx,
-    gids::hash,
+    limits::{
+        MAX_ATTACHED,
+        MAX_GROUPS,
+        MAX_MEMBERS, //
+    },
     qp::QpCtx, //
 };
 use kernel::{
@@ -25,15 +30,6 @@ use rxe_kapi::{
     sync::RcuTable, //
 };
 use rxe_proto::ids::Gid;
-
-/// Most groups of a device that have members.
-pub(crate) const MAX_GROUPS: u32 = 8192;
-
-/// Most queue pairs in a group: the rows that belong to a hash.
-pub(crate) const MAX_MEMBERS: u32 = 256;
-
-/// Most rows.
-pub(crate) const MAX_ATTACHED: u32 = 1 << 16;
 
 /// A queue pair in a group.
 struct Member {

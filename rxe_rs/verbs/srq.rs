@@ -10,13 +10,17 @@ use crate::{
         DeviceCtx,
         RxeDevice, //
     },
+    limits::{
+        MAX_SGE,
+        MAX_SRQ,
+        MAX_SRQ_WR, //
+    },
     queue::{
         map_info,
         sges_of,
         RecvList,
         RecvStore,
         Sge,
-        MAX_SGE,
         SGE_BYTES, //
     },
 };
@@ -57,12 +61,6 @@ use rxe_proto::{
         wr::RecvWr, //
     },
 };
-
-/// Most shared receive queues of a device.
-pub(crate) const MAX_SRQ: u32 = 1 << 20;
-
-/// Most outstanding requests of a queue.
-pub(crate) const MAX_SRQ_WR: u32 = (1 << 16) - 1;
 
 /// A shared receive queue.
 #[pin_data]

@@ -2,14 +2,12 @@
 //! Protection domains: a number that keys, queue pairs and address handles must share.
 
 use crate::device::DeviceCtx;
+use crate::limits::MAX_PD;
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 use rxe_kapi::rdma::pd::ProtectionDomain;
-
-/// Most domains of a device.
-pub(crate) const MAX_PD: u32 = 1 << 20;
 
 /// A protection domain.
 pub(crate) struct PdCtx {

@@ -14,7 +14,7 @@ use crate::{
         Side, //
         VerbsMr,
     },
-    pd::PdCtx,
+    verbs::pd::PdCtx,
 };
 use kernel::{
     prelude::*,
@@ -50,9 +50,6 @@ use rxe_proto::{
     },
     ids::RKey,
 };
-
-/// Most windows of a device; they share the table of regions.
-pub(crate) const MAX_MW: u32 = crate::mr::MAX_MR;
 
 /// A memory window.
 pub(crate) struct WindowCtx {

@@ -4,7 +4,7 @@
 //! The RDMA core itself follows names, addresses (as GIDs) and the state of plain network devices.
 
 use crate::{
-    counters::Traffic,
+    device::counters::Traffic,
     device::DeviceCtx, //
 };
 use kernel::prelude::*;

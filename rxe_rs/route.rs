@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Paths between addresses: which packets belong to a device, and where its packets go.
+//! Routes: where the packets to an address vector or an address handle go.
 
-use crate::{
-    demux::Demux, //
-    device::DeviceCtx,
-};
+use crate::device::DeviceCtx;
 use kernel::{
     prelude::*,
     sync::{
@@ -14,55 +11,18 @@ use kernel::{
 };
 use rxe_kapi::{
     mem::gfp_atomic_account,
-    net::{
-        flow::{
-            Flow,
-            FlowSpec, //
-        },
-        skb::{
-            RxSegment,
-            RxSkb, //
-        },
-        udp_tunnel::Receive, //
+    net::flow::{
+        Flow,
+        FlowSpec, //
     },
-    rdma::av::AddressVector,
-    sync::Global, //
+    rdma::av::AddressVector, //
 };
 use rxe_proto::{
     ids::Qpn,
     wire::sport::source_port, //
 };
 
-/// Where received packets go; the network stack's callback carries no context.
-pub(crate) static DEMUX: Global<Demux> = Global::new();
-
-/// The receiver of the RoCEv2 port.
-pub(crate) struct Rx;
-
-impl Receive for Rx {
-    #[inline]
-    fn receive(skb: RxSkb) {
-        let guard = rcu::read_lock();
-        DEMUX.with(&guard, |demux| demux.receive(&guard, skb));
-    }
-
-    fn refuse(skb: RxSkb) {
-        let guard = rcu::read_lock();
-        DEMUX.with(&guard, |demux| demux.refuse(&guard, skb));
-    }
-}
-
 impl DeviceCtx {
-    /// True if a packet for this device may come in the way `segment` did: by its network device,
-    /// over loopback, or by a network device above its own, whose addresses are GIDs of this
-    /// device too.
-    #[inline]
-    pub(crate) fn is_ingress(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> bool {
-        segment.netdev() == self.netdev.id()
-            || segment.is_loopback_of(&self.netdev)
-            || segment.is_above(&self.netdev, rcu)
-    }
-
     /// The path to `av`, with `sport` as UDP source port. Routers may mark packets of connections,
     /// which heed that (RFC 3168); datagrams have no sending rate, and nobody tells their sender.
     pub(crate) fn flow_for(

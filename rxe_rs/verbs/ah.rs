@@ -3,7 +3,8 @@
 
 use crate::{
     device::DeviceCtx,
-    pd::PdCtx, //
+    limits::MAX_AH,
+    verbs::pd::PdCtx, //
 };
 use kernel::{
     alloc::Flags,
@@ -18,9 +19,6 @@ use rxe_kapi::{
         udata::UserCall, //
     },
 };
-
-/// Most handles of a device. User space gets the number, which must not be 0.
-pub(crate) const MAX_AH: u32 = 1 << 20;
 
 /// An address handle: where it leads is found by its number.
 pub(crate) struct AhCtx {

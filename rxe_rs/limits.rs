@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the device advertises as its limits (`ib_device_attr`, `ib_port_attr`), and refuses beyond.
+
+use rxe_kapi::rdma::attr::OnDemand;
+
+/// Most queue pairs, and most completion queues, of a device.
+pub(crate) const MAX_QUEUES: u32 = 1 << 20;
+
+/// Most outstanding requests of a send queue or of a receive queue.
+pub(crate) const MAX_WR: u32 = 1 << 14;
+
+/// Most entries of a scatter/gather list, of sends and of receives.
+pub(crate) const MAX_SGE: usize = 32;
+
+/// Most bytes of inline data.
+pub(crate) const MAX_INLINE: u32 = 512;
+
+/// Most completions of a queue: what 512 queue pairs of 512 requests each can have, and 16 MiB of the
+/// process's memory. `rdma_rxe` offers 2^20 - 1, which no program is known to ask for.
+pub(crate) const MAX_CQE: u32 = (1 << 18) - 2;
+
+/// Most shared receive queues of a device.
+pub(crate) const MAX_SRQ: u32 = 1 << 20;
+
+/// Most outstanding requests of a shared receive queue.
+pub(crate) const MAX_SRQ_WR: u32 = (1 << 16) - 1;
+
+/// Most protection domains of a device.
+pub(crate) const MAX_PD: u32 = 1 << 20;
+
+/// Most address handles of a device. User space gets the number, which must not be 0.
+pub(crate) const MAX_AH: u32 = 1 << 20;
+
+/// Most memory regions of a device: their keys are told apart by 24 bits.
+pub(crate) const MAX_MR: u32 = 0xff_ffff;
+
+/// Most memory windows of a device; they share the table of regions.
+pub(crate) const MAX_MW: u32 = MAX_MR;
+
+/// Largest region in bytes: more than a process can map.
+pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
+
+/// Most pages of a region for fast registration: 64 MiB of the smallest.
+pub(crate) const MAX_FAST_REG_PAGES: u32 = 1 << 14;
+
+/// Most multicast groups of a device that have members.
+pub(crate) const MAX_GROUPS: u32 = 8192;
+
+/// Most queue pairs in a multicast group: the rows of the table that belong to a hash.
+pub(crate) const MAX_MEMBERS: u32 = 256;
+
+/// Most memberships of multicast groups of a device: the rows of the table.
+pub(crate) const MAX_ATTACHED: u32 = 1 << 16;
+
+/// Entries of the GID table: an address vector names them by a byte.
+pub(crate) const GID_TABLE_LEN: u32 = 256;
+
+/// Largest message in bytes.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
+
+/// Operations that may use memory regions with on-demand paging: all that work on memory, but not the
+/// frames of raw packet queue pairs.
+pub(crate) const ON_DEMAND: OnDemand = OnDemand {
+    rc: OnDemand::SEND
+        | OnDemand::RECV
+        | OnDemand::WRITE
+        | OnDemand::READ
+        | OnDemand::ATOMIC
+        | OnDemand::SRQ_RECV
+        | OnDemand::FLUSH
+        | OnDemand::ATOMIC_WRITE,
+    uc: OnDemand::SEND | OnDemand::RECV | OnDemand::WRITE | OnDemand::SRQ_RECV,
+    ud: OnDemand::SEND | OnDemand::RECV | OnDemand::SRQ_RECV,
+};
