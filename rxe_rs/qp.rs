@@ -6,7 +6,6 @@
 
 mod backend;
 mod create;
-mod drive;
 mod modify;
 mod paging;
 mod post;
@@ -159,8 +158,8 @@ pub(crate) struct QpInner {
     pub(crate) own: Gid,
     pub(crate) pkey_index: u16,
     /// Where in a region the last access was.
-    extent: usize,
-    paging: paging::Paging,
+    pub(crate) extent: usize,
+    pub(crate) paging: paging::Paging,
     /// Regions that end with it.
     ties: Option<Arc<Ties>>,
     /// The counter the QP is bound to.

@@ -52,6 +52,7 @@ use rxe_proto::{
     },
     drop::DropReason,
     engine::{
+        backend::Handled,
         wc::NetKind,
         Service,
         State,
@@ -357,6 +358,30 @@ impl<'g> LockedQp<'g> {
         };
         qp.receive(inner, &self.mrs, now, packet, &payload, &meta);
         Ok(())
+    }
+}
+
+impl QpCtx {
+    /// Feeds one admitted packet to the engine; the caller runs rounds of sending when the batch has ended.
+    fn receive(
+        &self,
+        inner: &mut QpInner,
+        mrs: &MrAccess<'_>,
+        now: u64,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        meta: &UdMeta<'_>,
+    ) {
+        if inner.paging.is_deferring() {
+            return self.defer(inner, packet, payload, meta);
+        }
+        let (engine, mut backend, _) = inner.split(self, mrs);
+        let handled = engine.handle_packet(now, packet, payload, meta, &mut backend);
+        inner.extent = mrs.hint.get();
+        if handled == Handled::Deferred {
+            inner.paging.note(mrs);
+            self.defer(inner, packet, payload, meta);
+        }
     }
 }
 

@@ -73,7 +73,7 @@ use rxe_proto::{
 };
 
 /// What the engine works on, borrowed from a locked QP.
-pub(super) struct QpBackend<'a, 'g> {
+pub(crate) struct QpBackend<'a, 'g> {
     ctx: &'a QpCtx,
     mrs: &'a MrAccess<'g>,
     sends: &'a mut Sends,
@@ -87,7 +87,7 @@ pub(super) struct QpBackend<'a, 'g> {
 impl QpInner {
     /// The engine, what it works on, and the path to the peer.
     #[inline]
-    pub(super) fn split<'a, 'g>(
+    pub(crate) fn split<'a, 'g>(
         &'a mut self,
         ctx: &'a QpCtx,
         mrs: &'a MrAccess<'g>,

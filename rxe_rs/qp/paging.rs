@@ -174,7 +174,7 @@ impl DeferredPacket {
 }
 
 /// State of a QP that waits for memory.
-pub(super) struct Paging {
+pub(crate) struct Paging {
     /// What an access has missed.
     wanted: Option<PageFault>,
     /// The work item is queued or runs.
@@ -215,7 +215,7 @@ impl Paging {
 
     /// Packets are kept.
     #[inline]
-    pub(super) fn is_deferring(&self) -> bool {
+    pub(crate) fn is_deferring(&self) -> bool {
         !self.kept.is_empty()
     }
 
@@ -259,7 +259,7 @@ impl Paging {
 
     /// Takes note of what the engine's accesses have missed.
     #[inline]
-    pub(super) fn note(&mut self, mrs: &MrAccess<'_>) {
+    pub(crate) fn note(&mut self, mrs: &MrAccess<'_>) {
         if let Some(page_fault) = mrs.take_page_fault() {
             self.wanted = Some(page_fault);
         }
@@ -339,7 +339,7 @@ impl WorkItem<1> for QpCtx {
 impl QpCtx {
     /// Keeps a packet for later, or counts that it is dropped.
     #[cold]
-    pub(super) fn defer(
+    pub(crate) fn defer(
         &self,
         inner: &mut QpInner,
         packet: &Packet<'_>,

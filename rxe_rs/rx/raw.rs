@@ -6,7 +6,11 @@
 
 use crate::{
     device::DeviceCtx,
-    qp::QpCtx, //
+    mr::MrAccess,
+    qp::{
+        QpCtx,
+        QpInner, //
+    },
 };
 use kernel::{
     new_mutex,
@@ -120,5 +124,15 @@ impl QpCtx {
         if wants_memory {
             self.as_arc_borrow().drive(Origin::Event);
         }
+    }
+}
+
+impl QpCtx {
+    /// Feeds one Ethernet frame.
+    fn take_frame(&self, inner: &mut QpInner, mrs: &MrAccess<'_>, frame: &Payload<'_>) {
+        let (engine, mut backend, _) = inner.split(self, mrs);
+        engine.handle_frame(frame, &mut backend);
+        inner.extent = mrs.hint.get();
+        inner.paging.note(mrs);
     }
 }
