@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-OBJECT = "rxe_rs/kapi/shim_exclusion.o"
+OBJECT = "rxe_rs/kapi/exclusion.o"
 
 
 class BuiltIn(unittest.TestCase):

@@ -35,5 +35,5 @@
 #include <uapi/rdma/rdma_user_rxe.h>
 
 #include "../../uapi/rxe_rs.h"
-#include "shim.h"
-#include "shim_net.h"
+#include "kapi.h"
+#include "kapi_net.h"

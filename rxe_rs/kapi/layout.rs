@@ -2,7 +2,7 @@
 //! Compares the layout of C structures as gcc and as bindgen see them.
 //!
 //! The kernel is built by gcc; the bindings come from clang's view of the same headers. The C
-//! shim exports a table of sizes and offsets, this file holds the Rust twin in the same order.
+//! side exports a table of sizes and offsets, this file holds the Rust twin in the same order.
 
 use crate::bindings;
 use core::mem::{offset_of, size_of};
@@ -100,8 +100,8 @@ const LAYOUT: &[usize] = &rust_layout![
 ///
 /// `EINVAL`, with one line in the log per difference: the module must not be loaded.
 pub fn check() -> Result {
-    // SAFETY: `rxe_layout_len` is a constant of the C shim.
-    let c_len = unsafe { bindings::rxe_layout_len };
+    // SAFETY: `rxe_rs_layout_len` is a constant of the C side.
+    let c_len = unsafe { bindings::rxe_rs_layout_len };
     if c_len != LAYOUT.len() {
         pr_err!(
             "layout tables differ in length: {} and {}\n",
@@ -114,8 +114,8 @@ pub fn check() -> Result {
     for (i, &rust) in LAYOUT.iter().enumerate() {
         // SAFETY: `i` is below the length of the C array, whose names are string literals.
         let (name, c) = unsafe {
-            let entry = &raw const bindings::rxe_layout;
-            let entry = &*entry.cast::<bindings::rxe_layout_entry>().add(i);
+            let entry = &raw const bindings::rxe_rs_layout;
+            let entry = &*entry.cast::<bindings::rxe_rs_layout_entry>().add(i);
             (CStr::from_char_ptr(entry.name), entry.value)
         };
         if c != rust {

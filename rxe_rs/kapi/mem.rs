@@ -39,7 +39,7 @@ pub fn gfp_atomic_account() -> Flags {
 /// Whether memory can be persistent on this machine: its caches can be written back.
 pub fn persistence_supported() -> bool {
     // SAFETY: No requirement.
-    unsafe { bindings::rxe_pmem_supported() }
+    unsafe { bindings::rxe_rs_pmem_supported() }
 }
 
 /// Waits until all that this CPU has begun to write back ([`Memory::write_back`]) is persistent.
@@ -48,7 +48,7 @@ pub fn persistence_supported() -> bool {
 #[inline]
 pub fn persist() {
     // SAFETY: No requirement.
-    unsafe { bindings::rxe_pmem_fence() };
+    unsafe { bindings::rxe_rs_pmem_fence() };
 }
 
 /// An access outside a region, or misaligned.
@@ -87,7 +87,7 @@ impl From<OutOfBounds> for AccessFailure {
 unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), AccessFailure> {
     // SAFETY: By contract. The C side copies by instructions that the compiler does not see into:
     // each byte is read and written once, whatever others do to it meanwhile.
-    if unsafe { bindings::rxe_copy(dst.cast(), src.cast(), len) } {
+    if unsafe { bindings::rxe_rs_copy(dst.cast(), src.cast(), len) } {
         Ok(())
     } else {
         Err(AccessFailure::Unreadable)
@@ -259,7 +259,7 @@ impl Memory {
         self.with_word(offset, |word| {
             let mut old = 0;
             // SAFETY: `word` is an aligned word of the region during the call.
-            unsafe { bindings::rxe_fetch_add(word, add, &mut old) }.then_some(old)
+            unsafe { bindings::rxe_rs_fetch_add(word, add, &mut old) }.then_some(old)
         })
     }
 
@@ -273,7 +273,7 @@ impl Memory {
         self.with_word(offset, |word| {
             let mut found = 0;
             // SAFETY: `word` is an aligned word of the region during the call.
-            unsafe { bindings::rxe_cmpxchg(word, old, new, &mut found) }.then_some(found)
+            unsafe { bindings::rxe_rs_cmpxchg(word, old, new, &mut found) }.then_some(found)
         })
     }
 
@@ -285,7 +285,7 @@ impl Memory {
     pub fn store(&self, offset: u64, value: u64) -> Result<(), AccessFailure> {
         self.with_word(offset, |word| {
             // SAFETY: `word` is an aligned word of the region during the call.
-            unsafe { bindings::rxe_store(word, value) }.then_some(())
+            unsafe { bindings::rxe_rs_store(word, value) }.then_some(())
         })
     }
 
@@ -347,7 +347,7 @@ impl Run<'_> {
     #[inline]
     fn write_back(&self) -> Result<(), AccessFailure> {
         // SAFETY: By the type invariant; changes nothing.
-        if unsafe { bindings::rxe_pmem_write_back(self.addr.cast(), self.len) } {
+        if unsafe { bindings::rxe_rs_pmem_write_back(self.addr.cast(), self.len) } {
             Ok(())
         } else {
             Err(AccessFailure::Unreadable)

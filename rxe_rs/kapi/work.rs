@@ -51,13 +51,13 @@ impl WorkQueue {
     /// `ENOMEM`.
     pub fn new(name: &'static CStr, kind: Kind) -> Result<Self> {
         let (kind, max_active) = match kind {
-            Kind::Softirq => (bindings::RXE_WORK_SOFTIRQ, 0),
-            Kind::Local => (bindings::RXE_WORK_LOCAL, 0),
-            Kind::Unbound { max_active } => (bindings::RXE_WORK_UNBOUND, max_active),
+            Kind::Softirq => (bindings::RXE_RS_WORK_SOFTIRQ, 0),
+            Kind::Local => (bindings::RXE_RS_WORK_LOCAL, 0),
+            Kind::Unbound { max_active } => (bindings::RXE_RS_WORK_UNBOUND, max_active),
         };
         // SAFETY: The name is static; the function copies it.
         let raw = unsafe {
-            bindings::rxe_workqueue_new(name.as_char_ptr(), kind, c_int::from(max_active))
+            bindings::rxe_rs_workqueue_new(name.as_char_ptr(), kind, c_int::from(max_active))
         };
         // INVARIANT: Just made.
         Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
@@ -84,7 +84,7 @@ impl WorkQueue {
         // SAFETY: The closure returns false only if the work item is in a queue already, and the
         // kernel looks at it later only if it returned true. The item is `Send` and `'static`,
         // and the queue is live by the type invariant.
-        unsafe { work.__enqueue(move |work| bindings::rxe_queue_on(cpu, queue, work)) }
+        unsafe { work.__enqueue(move |work| bindings::rxe_rs_queue_on(cpu, queue, work)) }
     }
 }
 
@@ -99,7 +99,7 @@ impl Drop for WorkQueue {
 #[inline]
 pub fn this_cpu() -> u32 {
     // SAFETY: Reads a number.
-    unsafe { bindings::rxe_this_cpu() }
+    unsafe { bindings::rxe_rs_this_cpu() }
 }
 
 /// Keeps the module from being unloaded: for work that an `rmmod` should not have to wait for, and
@@ -118,13 +118,13 @@ impl ModuleRef {
     pub fn get() -> Option<Self> {
         // SAFETY: No requirement.
         // INVARIANT: The reference was just taken.
-        unsafe { bindings::rxe_module_get() }.then_some(Self(()))
+        unsafe { bindings::rxe_rs_module_get() }.then_some(Self(()))
     }
 }
 
 impl Drop for ModuleRef {
     fn drop(&mut self) {
         // SAFETY: Gives back the reference of the type invariant.
-        unsafe { bindings::rxe_module_put() };
+        unsafe { bindings::rxe_rs_module_put() };
     }
 }

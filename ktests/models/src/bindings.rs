@@ -88,7 +88,7 @@ impl xarray {
 /// # Safety
 ///
 /// `xa` is valid for writes.
-pub unsafe fn rxe_table_init(xa: *mut xarray) {
+pub unsafe fn rxe_rs_table_init(xa: *mut xarray) {
     let made = xarray(Box::new(Entries {
         lock: Mutex::new(()),
         entries: [const { Atomic::new(null_mut()) }; ENTRIES],
@@ -100,7 +100,7 @@ pub unsafe fn rxe_table_init(xa: *mut xarray) {
 /// # Safety
 ///
 /// `xa` is initialised.
-pub unsafe fn rxe_table_load(xa: *mut xarray, index: u32) -> *mut c_void {
+pub unsafe fn rxe_rs_table_load(xa: *mut xarray, index: u32) -> *mut c_void {
     // SAFETY: By the caller's promise.
     unsafe { &*xa }.load(index as usize)
 }
@@ -108,7 +108,7 @@ pub unsafe fn rxe_table_load(xa: *mut xarray, index: u32) -> *mut c_void {
 /// # Safety
 ///
 /// `xa` is initialised.
-pub unsafe fn rxe_table_next(xa: *mut xarray, index: &mut u32) -> *mut c_void {
+pub unsafe fn rxe_rs_table_next(xa: *mut xarray, index: &mut u32) -> *mut c_void {
     // SAFETY: By the caller's promise.
     let xa = unsafe { &*xa };
     for at in *index as usize..ENTRIES {
@@ -124,7 +124,7 @@ pub unsafe fn rxe_table_next(xa: *mut xarray, index: &mut u32) -> *mut c_void {
 /// # Safety
 ///
 /// `xa` is initialised. A null pointer reserves.
-pub unsafe fn rxe_table_insert(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
+pub unsafe fn rxe_rs_table_insert(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
     // SAFETY: By the caller's promise.
     unsafe { &*xa }.change(index, |place| {
         if !place.load(Acquire).is_null() {
@@ -139,7 +139,7 @@ pub unsafe fn rxe_table_insert(xa: *mut xarray, index: u32, entry: *mut c_void) 
 /// # Safety
 ///
 /// `xa` is initialised.
-pub unsafe fn rxe_table_publish(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
+pub unsafe fn rxe_rs_table_publish(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
     // SAFETY: By the caller's promise.
     unsafe { &*xa }.change(index, |place| {
         if place.load(Acquire) != reserved() {
@@ -153,7 +153,7 @@ pub unsafe fn rxe_table_publish(xa: *mut xarray, index: u32, entry: *mut c_void)
 /// # Safety
 ///
 /// `xa` is initialised.
-pub unsafe fn rxe_table_replace(xa: *mut xarray, index: u32, entry: *mut c_void) -> *mut c_void {
+pub unsafe fn rxe_rs_table_replace(xa: *mut xarray, index: u32, entry: *mut c_void) -> *mut c_void {
     // SAFETY: By the caller's promise.
     unsafe { &*xa }.change(index, |place| {
         let old = place.load(Acquire);
@@ -168,7 +168,7 @@ pub unsafe fn rxe_table_replace(xa: *mut xarray, index: u32, entry: *mut c_void)
 /// # Safety
 ///
 /// `xa` is initialised.
-pub unsafe fn rxe_table_erase(xa: *mut xarray, index: u32) -> *mut c_void {
+pub unsafe fn rxe_rs_table_erase(xa: *mut xarray, index: u32) -> *mut c_void {
     // SAFETY: By the caller's promise.
     unsafe { &*xa }.change(index, |place| {
         let old = place.load(Acquire);
@@ -184,7 +184,7 @@ pub unsafe fn rxe_table_erase(xa: *mut xarray, index: u32) -> *mut c_void {
 /// # Safety
 ///
 /// `xa` is initialised and not used any more.
-pub unsafe fn rxe_table_destroy(xa: *mut xarray) {
+pub unsafe fn rxe_rs_table_destroy(xa: *mut xarray) {
     // SAFETY: By the caller's promise.
     unsafe { xa.drop_in_place() };
 }

@@ -31,8 +31,8 @@ const SWEEP_FROM: u32 = 1024;
 /// End of the addresses that a process has unless it asks for more.
 pub const USER_END: u64 = 1 << 47;
 
-const PRESENT: u64 = bindings::RXE_ODP_PRESENT as u64;
-const WRITABLE: u64 = bindings::RXE_ODP_WRITABLE as u64;
+const PRESENT: u64 = bindings::RXE_RS_ODP_PRESENT as u64;
+const WRITABLE: u64 = bindings::RXE_RS_ODP_WRITABLE as u64;
 
 /// What is done about pages that are not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +79,7 @@ struct Held<'a>(&'a Space);
 impl Space {
     fn of_current() -> Result<Self> {
         // SAFETY: No requirement.
-        let mm = NonNull::new(unsafe { bindings::rxe_mm_grab() }).ok_or(EINVAL)?;
+        let mm = NonNull::new(unsafe { bindings::rxe_rs_mm_grab() }).ok_or(EINVAL)?;
         // INVARIANT: The reference was just taken.
         Ok(Self(mm))
     }
@@ -87,7 +87,7 @@ impl Space {
     /// `EFAULT` if the process has ended.
     fn hold(&self) -> Result<Held<'_>> {
         // SAFETY: Alive by the type invariant.
-        if unsafe { bindings::rxe_mm_get(self.0.as_ptr()) } {
+        if unsafe { bindings::rxe_rs_mm_get(self.0.as_ptr()) } {
             Ok(Held(self))
         } else {
             Err(EFAULT)
@@ -98,14 +98,14 @@ impl Space {
 impl Drop for Space {
     fn drop(&mut self) {
         // SAFETY: Gives back the reference of the type invariant.
-        unsafe { bindings::rxe_mm_drop(self.0.as_ptr()) };
+        unsafe { bindings::rxe_rs_mm_drop(self.0.as_ptr()) };
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // SAFETY: Balances the successful `rxe_mm_get`.
-        unsafe { bindings::rxe_mm_put(self.0 .0.as_ptr()) };
+        // SAFETY: Balances the successful `rxe_rs_mm_get`.
+        unsafe { bindings::rxe_rs_mm_put(self.0 .0.as_ptr()) };
     }
 }
 
@@ -115,7 +115,7 @@ impl Drop for Held<'_> {
 ///
 /// `raw` is a live chunk of `pages` entries for the pages from `start` on.
 struct Chunk {
-    raw: NonNull<bindings::rxe_odp_chunk>,
+    raw: NonNull<bindings::rxe_rs_odp_chunk>,
     /// Address of the first page in the process.
     start: u64,
     pages: u32,
@@ -135,7 +135,7 @@ struct Entries<'a> {
 impl Chunk {
     fn new(space: &Held<'_>, start: u64, pages: u32) -> Result<Self> {
         // SAFETY: The address space is held.
-        let raw = unsafe { bindings::rxe_odp_chunk_new(space.0 .0.as_ptr(), start, pages) };
+        let raw = unsafe { bindings::rxe_rs_odp_chunk_new(space.0 .0.as_ptr(), start, pages) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         // INVARIANT: Just made.
         Ok(Self { raw, start, pages })
@@ -145,7 +145,7 @@ impl Chunk {
     #[inline]
     fn lock(&self) -> Entries<'_> {
         // SAFETY: Alive by the type invariant.
-        let list = unsafe { bindings::rxe_odp_chunk_lock(self.raw.as_ptr()) };
+        let list = unsafe { bindings::rxe_rs_odp_chunk_lock(self.raw.as_ptr()) };
         // SAFETY: By the type invariant there are as many entries, which live as long as the
         // chunk and do not change before it is unlocked.
         let list = unsafe { core::slice::from_raw_parts(list, self.pages as usize) };
@@ -155,7 +155,7 @@ impl Chunk {
     /// Pages that are there.
     fn present(&self) -> u32 {
         // SAFETY: Alive by the type invariant.
-        unsafe { bindings::rxe_odp_chunk_present(self.raw.as_ptr()) }
+        unsafe { bindings::rxe_rs_odp_chunk_present(self.raw.as_ptr()) }
     }
 
     /// Index of the page that `addr`, which is not before the chunk, lies in.
@@ -168,7 +168,7 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         // SAFETY: Alive by the type invariant, and this is the last use.
-        unsafe { bindings::rxe_odp_chunk_free(self.raw.as_ptr()) };
+        unsafe { bindings::rxe_rs_odp_chunk_free(self.raw.as_ptr()) };
     }
 }
 
@@ -198,7 +198,7 @@ impl Entries<'_> {
 impl Drop for Entries<'_> {
     fn drop(&mut self) {
         // SAFETY: Locked when this was made.
-        unsafe { bindings::rxe_odp_chunk_unlock(self.chunk.raw.as_ptr()) };
+        unsafe { bindings::rxe_rs_odp_chunk_unlock(self.chunk.raw.as_ptr()) };
     }
 }
 
@@ -258,7 +258,7 @@ impl Demand {
     /// Whether it is memory of the calling process.
     pub fn is_of_current(&self) -> bool {
         // SAFETY: Alive by the type invariant of the address space.
-        unsafe { bindings::rxe_mm_is_current(self.space.0.as_ptr()) }
+        unsafe { bindings::rxe_rs_mm_is_current(self.space.0.as_ptr()) }
     }
 
     /// Whether it may be written to at all.
@@ -396,10 +396,10 @@ impl Demand {
         let held = self.space.hold()?;
         let mut flags = 0;
         if kind == Use::Write {
-            flags |= bindings::RXE_ODP_WRITE;
+            flags |= bindings::RXE_RS_ODP_WRITE;
         }
         if effort == FaultMode::Fault {
-            flags |= bindings::RXE_ODP_FAULT;
+            flags |= bindings::RXE_RS_ODP_FAULT;
         }
         while at < end {
             let stop = (at | (CHUNK - 1)).wrapping_add(1).min(end);
@@ -409,7 +409,7 @@ impl Demand {
             // SAFETY: The chunk is alive, the address space is held, and the pages are the
             // chunk's: `at` and `stop` are inside of it.
             to_result(unsafe {
-                bindings::rxe_odp_chunk_fault(
+                bindings::rxe_rs_odp_chunk_fault(
                     chunk.raw.as_ptr(),
                     first as u32,
                     count.wrapping_add(1),

@@ -54,7 +54,7 @@ impl DmaMemory {
         // A consumer may have given the peer a key for everything; whatever address comes, only
         // memory in the linear map is touched.
         // SAFETY: Only looks at page tables' metadata.
-        if !unsafe { bindings::rxe_linear_range(offset, len) } {
+        if !unsafe { bindings::rxe_rs_linear_range(offset, len) } {
             return Err(OutOfBounds.into());
         }
         // INVARIANT: The range is mapped, and the consumer keeps it for the request.

@@ -17,7 +17,7 @@ use kernel::sync::Arc;
 /// # Invariants
 ///
 /// Held once.
-struct Mapping(NonNull<bindings::rxe_dmabuf>);
+struct Mapping(NonNull<bindings::rxe_rs_dmabuf>);
 
 // SAFETY: The mapping belongs to no thread; letting go of it may happen anywhere that may sleep.
 unsafe impl Send for Mapping {}
@@ -27,7 +27,7 @@ unsafe impl Sync for Mapping {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; this is the last use.
-        unsafe { bindings::rxe_dmabuf_put(self.0.as_ptr()) };
+        unsafe { bindings::rxe_rs_dmabuf_put(self.0.as_ptr()) };
     }
 }
 
@@ -66,21 +66,21 @@ impl DmaBuf {
         let mut addr = core::ptr::null_mut();
         let mut words = core::ptr::null();
         // SAFETY: Both places are valid.
-        let raw = unsafe { bindings::rxe_dmabuf_get(fd, offset, len, &mut addr, &mut words) };
+        let raw = unsafe { bindings::rxe_rs_dmabuf_get(fd, offset, len, &mut addr, &mut words) };
         let raw = from_err_ptr(raw).inspect_err(|_| {
-            // SAFETY: A string literal of the shim.
+            // SAFETY: A string literal of the C side.
             reason(unsafe { CStr::from_char_ptr(words) });
         })?;
-        // SAFETY: The shim returns no null but as an error, and an address with it.
+        // SAFETY: The C side returns no null but as an error, and an address with it.
         let (raw, addr) = unsafe {
             (
                 NonNull::new_unchecked(raw),
                 NonNull::new_unchecked(addr.cast()),
             )
         };
-        // INVARIANT: The shim has got it for us.
+        // INVARIANT: The C side has got it for us.
         let mapping = Mapping(raw);
-        // INVARIANT: The shim checked the range.
+        // INVARIANT: The C side checked the range.
         Ok(Self {
             mapping: Arc::new(mapping, GFP_KERNEL_ACCOUNT)?,
             addr,

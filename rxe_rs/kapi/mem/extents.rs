@@ -10,7 +10,7 @@ use kernel::prelude::*;
 /// Capacity that is not given back however much of it is unused.
 const SPARE: usize = 64;
 
-/// A run of consecutive kernel addresses up to the next extent's offset: `struct rxe_extent`.
+/// A run of consecutive kernel addresses up to the next extent's offset: `struct rxe_rs_extent`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Extent {
@@ -20,8 +20,9 @@ pub(super) struct Extent {
 }
 
 const _: () = assert!(
-    size_of::<Extent>() == size_of::<bindings::rxe_extent>()
-        && core::mem::offset_of!(Extent, addr) == core::mem::offset_of!(bindings::rxe_extent, addr)
+    size_of::<Extent>() == size_of::<bindings::rxe_rs_extent>()
+        && core::mem::offset_of!(Extent, addr)
+            == core::mem::offset_of!(bindings::rxe_rs_extent, addr)
 );
 
 /// All runs of some memory. Who makes it sees to it that they are what they should be.

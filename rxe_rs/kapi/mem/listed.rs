@@ -55,14 +55,14 @@ impl Listed {
         // SAFETY: There is room for as many extents, whose layout is C's.
         let len = unsafe {
             let room = list.spare_capacity_mut().as_mut_ptr().cast();
-            bindings::rxe_sg_extents(sg, count, room)
+            bindings::rxe_rs_sg_extents(sg, count, room)
         };
         if len == 0 {
             return Err(EINVAL);
         }
         // SAFETY: The function wrote all of them.
         unsafe { list.inc_len(count as usize) };
-        // INVARIANT: Each begins where the one before it ends, none is empty, and the shim found
+        // INVARIANT: Each begins where the one before it ends, none is empty, and the C side found
         // them in the linear map; the rest is the caller's promise.
         let list = List(Extents { list, len });
         Ok(Self {

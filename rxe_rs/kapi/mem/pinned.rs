@@ -40,7 +40,7 @@ impl Account {
     fn charge(pages: u64) -> Result<Self> {
         let mut mm = core::ptr::null_mut();
         // SAFETY: The place is valid.
-        to_result(unsafe { bindings::rxe_pin_charge(pages, &mut mm) })?;
+        to_result(unsafe { bindings::rxe_rs_pin_charge(pages, &mut mm) })?;
         // INVARIANT: The function took a reference.
         NonNull::new(mm).map(Self).ok_or(EINVAL)
     }
@@ -48,14 +48,14 @@ impl Account {
     /// `pages` less.
     fn uncharge(&self, pages: u64) {
         // SAFETY: By the type invariant.
-        unsafe { bindings::rxe_pin_uncharge(self.0.as_ptr(), pages) };
+        unsafe { bindings::rxe_rs_pin_uncharge(self.0.as_ptr(), pages) };
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; this is the last use.
-        unsafe { bindings::rxe_mm_drop(self.0.as_ptr()) };
+        unsafe { bindings::rxe_rs_mm_drop(self.0.as_ptr()) };
     }
 }
 
@@ -123,7 +123,7 @@ impl Pages {
             // SAFETY: There is room for as many addresses.
             let got = unsafe {
                 let room = list.spare_capacity_mut().as_mut_ptr().cast();
-                bindings::rxe_pin_pages(at, want as u32, self.writable, room)
+                bindings::rxe_rs_pin_pages(at, want as u32, self.writable, room)
             };
             to_result(got.min(0))?;
             // SAFETY: The function wrote as many addresses, and not more than there is room for.
@@ -162,7 +162,7 @@ impl Pages {
         let to = (pages.end << PAGE_SHIFT).wrapping_sub(self.lead());
         for (addr, len) in self.extents.runs(from, to.saturating_sub(from)) {
             // SAFETY: By the caller's promise; an extent's pages are consecutive.
-            unsafe { bindings::rxe_unpin_range(addr, len, self.writable) };
+            unsafe { bindings::rxe_rs_unpin_range(addr, len, self.writable) };
         }
         self.account.uncharge(pages.end.wrapping_sub(pages.start));
     }
@@ -231,7 +231,7 @@ impl Pinned {
     /// Whether the calling process pinned the pages.
     pub(super) fn is_of_current(&self) -> bool {
         // SAFETY: The address space is only compared.
-        unsafe { bindings::rxe_mm_is_current(self.pages.account.0.as_ptr()) }
+        unsafe { bindings::rxe_rs_mm_is_current(self.pages.account.0.as_ptr()) }
     }
 
     /// Runs of physically contiguous memory.

@@ -13,7 +13,7 @@ use kernel::sync::Arc;
 ///
 /// # Invariants
 ///
-/// `addr` points to `len` bytes from `rxe_ring_alloc`.
+/// `addr` points to `len` bytes from `rxe_rs_ring_alloc`.
 pub struct SharedBuf {
     addr: NonNull<u8>,
     len: usize,
@@ -36,7 +36,7 @@ impl SharedBuf {
         }
         let len = len.next_multiple_of(PAGE_SIZE);
         // SAFETY: No preconditions.
-        let addr = unsafe { bindings::rxe_ring_alloc(len) };
+        let addr = unsafe { bindings::rxe_rs_ring_alloc(len) };
         let addr = NonNull::new(addr.cast::<u8>()).ok_or(ENOMEM)?;
         // INVARIANT: Just allocated. On failure of the `Arc` the value is dropped, which frees.
         Ok(Arc::new(Self { addr, len }, GFP_KERNEL_ACCOUNT)?)
@@ -56,6 +56,6 @@ impl SharedBuf {
 impl Drop for SharedBuf {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; may be called in softirq context.
-        unsafe { bindings::rxe_vfree(self.addr.as_ptr().cast()) };
+        unsafe { bindings::rxe_rs_vfree(self.addr.as_ptr().cast()) };
     }
 }

@@ -51,7 +51,7 @@ pub struct FlowSpec {
 /// address of this host. The route is looked up when it is first needed and again when the
 /// kernel's tables changed. A flow keeps its network device: drop it when the device goes.
 pub struct Flow {
-    pub(super) raw: NonNull<bindings::rxe_flow>,
+    pub(super) raw: NonNull<bindings::rxe_rs_flow>,
     dev: NetDev,
     /// Never used again for another flow.
     pub(super) id: u64,
@@ -83,7 +83,7 @@ impl Flow {
         }
         let v4 = source.is_some();
         let class = Self::class_of(spec);
-        let raw_spec = bindings::rxe_flow_spec {
+        let raw_spec = bindings::rxe_rs_flow_spec {
             saddr: spec.source,
             daddr: spec.destination,
             flow_label: spec.flow_label & 0xf_ffff,
@@ -94,7 +94,7 @@ impl Flow {
             v4,
         };
         // SAFETY: The device outlives the C flow: `self` holds it.
-        let raw = unsafe { bindings::rxe_flow_new(dev.as_ptr(), &raw_spec) };
+        let raw = unsafe { bindings::rxe_rs_flow_new(dev.as_ptr(), &raw_spec) };
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             dev: dev.clone(),
@@ -172,7 +172,7 @@ impl Flow {
     /// Any context that may take locks with bottom halves off.
     pub fn ipsec_mtu(&self) -> Option<u32> {
         // SAFETY: The flow is alive.
-        Some(unsafe { bindings::rxe_flow_ipsec_mtu(self.raw.as_ptr()) }).filter(|&mtu| mtu != 0)
+        Some(unsafe { bindings::rxe_rs_flow_ipsec_mtu(self.raw.as_ptr()) }).filter(|&mtu| mtu != 0)
     }
 
     /// IPv4 identification of the next packet.
@@ -211,6 +211,6 @@ impl Flow {
 impl Drop for Flow {
     fn drop(&mut self) {
         // SAFETY: The flow is alive and not used any more.
-        unsafe { bindings::rxe_flow_free(self.raw.as_ptr()) };
+        unsafe { bindings::rxe_rs_flow_free(self.raw.as_ptr()) };
     }
 }

@@ -29,7 +29,7 @@ impl Registration {
     /// What the kernel returns.
     pub fn new(guarded: bool) -> Result<Self> {
         // SAFETY: No requirement; undone once, by `drop`.
-        kernel::error::to_result(unsafe { crate::bindings::rxe_net_init(guarded) })?;
+        kernel::error::to_result(unsafe { crate::bindings::rxe_rs_net_init(guarded) })?;
         Ok(Self(()))
     }
 }
@@ -37,7 +37,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         // SAFETY: Undoes `new`.
-        unsafe { crate::bindings::rxe_net_exit() };
+        unsafe { crate::bindings::rxe_rs_net_exit() };
     }
 }
 

@@ -28,7 +28,7 @@ impl Membership {
     /// `ENODEV` if the device is going or has no IPv4, `EINVAL` if it has no IPv6, `ENOMEM`.
     pub fn join(dev: &NetDev, group: &[u8; 16]) -> Result<Self> {
         // SAFETY: The reference keeps the device alive; 16 bytes are read.
-        to_result(unsafe { bindings::rxe_dev_join(dev.as_ptr(), group.as_ptr()) })?;
+        to_result(unsafe { bindings::rxe_rs_dev_join(dev.as_ptr(), group.as_ptr()) })?;
         Ok(Self {
             dev: dev.clone(),
             group: *group,
@@ -39,6 +39,6 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         // SAFETY: As in `join`, which this undoes.
-        unsafe { bindings::rxe_dev_leave(self.dev.as_ptr(), self.group.as_ptr()) };
+        unsafe { bindings::rxe_rs_dev_leave(self.dev.as_ptr(), self.group.as_ptr()) };
     }
 }

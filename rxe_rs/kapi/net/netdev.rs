@@ -40,7 +40,7 @@ impl NetDev {
     /// `dev` is alive.
     pub(crate) unsafe fn get(dev: NonNull<bindings::net_device>) -> Self {
         // SAFETY: By contract.
-        unsafe { bindings::rxe_dev_hold(dev.as_ptr()) };
+        unsafe { bindings::rxe_rs_dev_hold(dev.as_ptr()) };
         Self(dev)
     }
 
@@ -57,13 +57,13 @@ impl NetDev {
     /// The namespace the device is in.
     pub fn net(&self) -> NetId {
         // SAFETY: The reference keeps the device alive; the same for all below.
-        NetId(unsafe { bindings::rxe_dev_net_id(self.as_ptr()) })
+        NetId(unsafe { bindings::rxe_rs_dev_net_id(self.as_ptr()) })
     }
 
     /// Largest IP packet, in bytes.
     pub fn mtu(&self) -> u32 {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_mtu(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_mtu(self.as_ptr()) }
     }
 
     /// The most that IPsec policies of the namespace may add to a datagram that leaves by the device
@@ -71,70 +71,70 @@ impl NetDev {
     /// `per_tunnel` more if that is a tunnel. 0 without policies. Process context.
     pub fn ipsec_room(&self, port: u16, per_transform: u32, per_tunnel: u32) -> u32 {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_ipsec_room(self.as_ptr(), port, per_transform, per_tunnel) }
+        unsafe { bindings::rxe_rs_dev_ipsec_room(self.as_ptr(), port, per_transform, per_tunnel) }
     }
 
     /// Index in its namespace.
     pub fn ifindex(&self) -> u32 {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_ifindex(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_ifindex(self.as_ptr()) }
     }
 
     /// Ethernet address; zeroes if it has none.
     pub fn mac(&self) -> [u8; 6] {
         let mut mac = [0; 6];
         // SAFETY: As in `net`; six bytes are written.
-        unsafe { bindings::rxe_dev_mac(self.as_ptr(), mac.as_mut_ptr()) };
+        unsafe { bindings::rxe_rs_dev_mac(self.as_ptr(), mac.as_mut_ptr()) };
         mac
     }
 
     /// Hardware type, an `ARPHRD_` number.
     pub fn hardware_type(&self) -> u16 {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_type(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_type(self.as_ptr()) }
     }
 
     /// True for a VLAN device.
     pub fn is_vlan(&self) -> bool {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_is_vlan(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_is_vlan(self.as_ptr()) }
     }
 
     /// True for a loopback device.
     pub fn is_loopback(&self) -> bool {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_is_loopback(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_is_loopback(self.as_ptr()) }
     }
 
     /// True if the device carries Ethernet frames.
     pub fn has_frames(&self) -> bool {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_has_frames(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_has_frames(self.as_ptr()) }
     }
 
     /// True if the device is up and has a carrier.
     pub fn is_up(&self) -> bool {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_is_up(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_is_up(self.as_ptr()) }
     }
 
     /// True for a bond or a team, or a member of one.
     pub fn is_aggregate(&self) -> bool {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_dev_is_aggregate(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_is_aggregate(self.as_ptr()) }
     }
 
     /// Mbit/s, 0 if unknown. Process context; takes the RTNL lock.
     pub fn speed(&self) -> u32 {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_netdev_speed(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_netdev_speed(self.as_ptr()) }
     }
 
     /// Name, as it is now.
     pub fn name(&self) -> DevName {
         let mut name = [0; 16];
         // SAFETY: As in `net`; `IFNAMSIZ` (16) bytes are written.
-        unsafe { bindings::rxe_dev_name(self.as_ptr(), name.as_mut_ptr()) };
+        unsafe { bindings::rxe_rs_dev_name(self.as_ptr(), name.as_mut_ptr()) };
         DevName(name)
     }
 }
@@ -157,7 +157,7 @@ impl Eq for NetDev {}
 impl Drop for NetDev {
     fn drop(&mut self) {
         // SAFETY: Gives up the reference of `self`.
-        unsafe { bindings::rxe_dev_put(self.as_ptr()) };
+        unsafe { bindings::rxe_rs_dev_put(self.as_ptr()) };
     }
 }
 

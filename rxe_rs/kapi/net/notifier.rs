@@ -122,7 +122,7 @@ impl<T: NetdevEvents> NetdevNotifier<T> {
         let this = unsafe { &*block.cast::<Self>() };
         if let Some(event) = NetdevEvent::from_raw(event) {
             // SAFETY: `info` is what the netdev chain passes; its device is alive.
-            let dev = unsafe { NonNull::new(bindings::rxe_notifier_dev(info)) };
+            let dev = unsafe { NonNull::new(bindings::rxe_rs_notifier_dev(info)) };
             if let Some(dev) = dev {
                 // SAFETY: The device is alive during the call.
                 this.listener.event(event, &unsafe { NetDev::get(dev) });

@@ -10,12 +10,12 @@ use core::ptr::NonNull;
 use kernel::sync::rcu;
 
 /// Most contiguous pieces a datagram is in.
-pub const MAX_PIECES: usize = bindings::RXE_RX_PIECES as usize;
+pub const MAX_PIECES: usize = bindings::RXE_RS_RX_PIECES as usize;
 
 /// Most bytes that [`RxSegment::head`] returns.
 pub const MAX_HEAD: usize = 64;
 
-const EMPTY_PIECE: bindings::rxe_piece = bindings::rxe_piece {
+const EMPTY_PIECE: bindings::rxe_rs_piece = bindings::rxe_rs_piece {
     start: core::ptr::null(),
     len: 0,
 };
@@ -28,7 +28,7 @@ const EMPTY_PIECE: bindings::rxe_piece = bindings::rxe_piece {
 /// good as long as the buffer is, and every datagram is in at most [`MAX_PIECES`] pieces.
 pub struct RxSkb {
     skb: NonNull<bindings::sk_buff>,
-    rx: bindings::rxe_rx,
+    rx: bindings::rxe_rs_rx,
 }
 
 // SAFETY: The buffer is ours alone; its contents are only read.
@@ -44,11 +44,11 @@ impl RxSkb {
     /// offset of the network header.
     pub(crate) unsafe fn new(skb: *mut bindings::sk_buff) -> Option<Self> {
         let skb = NonNull::new(skb)?;
-        let mut rx = bindings::rxe_rx::default();
+        let mut rx = bindings::rxe_rs_rx::default();
         // SAFETY: By contract; `rx` is ours.
-        if unsafe { bindings::rxe_rx_parse(skb.as_ptr(), &mut rx) } != 0 {
+        if unsafe { bindings::rxe_rs_rx_parse(skb.as_ptr(), &mut rx) } != 0 {
             // SAFETY: By contract.
-            unsafe { bindings::rxe_skb_drop(skb.as_ptr()) };
+            unsafe { bindings::rxe_rs_skb_drop(skb.as_ptr()) };
             return None;
         }
         // INVARIANT: Just parsed.
@@ -124,7 +124,7 @@ impl RxSkb {
 impl Drop for RxSkb {
     fn drop(&mut self) {
         // SAFETY: The buffer is ours.
-        unsafe { bindings::rxe_skb_consume(self.skb.as_ptr()) };
+        unsafe { bindings::rxe_rs_skb_consume(self.skb.as_ptr()) };
     }
 }
 
@@ -200,9 +200,9 @@ impl<'a> RxSegment<'a> {
             set_lengths(&mut self.headers, rx.v4, self.len as u16);
         }
         let mut raw = [const { EMPTY_PIECE }; MAX_PIECES];
-        // SAFETY: The buffer is alive, and there is room for `RXE_RX_PIECES` pieces.
+        // SAFETY: The buffer is alive, and there is room for `RXE_RS_RX_PIECES` pieces.
         let count = unsafe {
-            bindings::rxe_rx_pieces(
+            bindings::rxe_rs_rx_pieces(
                 self.skb.skb.as_ptr(),
                 self.offset,
                 self.len,
@@ -212,7 +212,7 @@ impl<'a> RxSegment<'a> {
         self.piece_count = (count as usize).min(MAX_PIECES);
         for (piece, raw) in self.pieces.iter_mut().zip(&raw).take(self.piece_count) {
             // SAFETY: Memory of the buffer, which outlives `'a` and is only read. Others do not
-            // write to it either: `rxe_rx_parse` has copied pages that a sender on this host can
+            // write to it either: `rxe_rs_rx_parse` has copied pages that a sender on this host can
             // still reach, and a device has handed the buffer over.
             *piece = unsafe { core::slice::from_raw_parts(raw.start, raw.len as usize) };
         }
@@ -345,7 +345,7 @@ impl<'a> RxSegment<'a> {
     #[inline]
     pub fn net(&self) -> NetId {
         // SAFETY: The buffer keeps its device alive.
-        NetId(unsafe { bindings::rxe_dev_net_id(self.skb.rx.dev) })
+        NetId(unsafe { bindings::rxe_rs_dev_net_id(self.skb.rx.dev) })
     }
 
     /// True if the network device it came in by is above `base`, in the same namespace: a VLAN
@@ -354,20 +354,21 @@ impl<'a> RxSegment<'a> {
     pub fn is_above(&self, base: &NetDev, _rcu: &rcu::Guard) -> bool {
         // SAFETY: The buffer keeps its device alive, the reference the other one; the guard shows
         // that this is a read side section.
-        unsafe { bindings::rxe_dev_is_above(self.skb.rx.dev, base.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_is_above(self.skb.rx.dev, base.as_ptr()) }
     }
 
     /// True if it came over the loopback device of the namespace that `dev` is in.
     #[inline]
     pub fn is_loopback_of(&self, dev: &NetDev) -> bool {
         // SAFETY: The buffer keeps its device alive, the reference the other one.
-        self.is_loopback() && unsafe { bindings::rxe_dev_same_net(self.skb.rx.dev, dev.as_ptr()) }
+        self.is_loopback()
+            && unsafe { bindings::rxe_rs_dev_same_net(self.skb.rx.dev, dev.as_ptr()) }
     }
 
     /// Number of the VLAN whose device it came in by.
     #[inline]
     pub fn vlan(&self) -> Option<u16> {
-        (u32::from(self.skb.rx.vlan) != bindings::RXE_NO_VLAN).then_some(self.skb.rx.vlan)
+        (u32::from(self.skb.rx.vlan) != bindings::RXE_RS_NO_VLAN).then_some(self.skb.rx.vlan)
     }
 
     /// True for IPv4, false for IPv6.

@@ -21,7 +21,7 @@ pub trait Listen: Send + Sync + 'static {
 
 /// A tap: open as long as it lives. Dropping it sleeps, until the listener is left alone.
 pub struct Tap<T: Listen> {
-    raw: NonNull<bindings::rxe_tap>,
+    raw: NonNull<bindings::rxe_rs_tap>,
     _listener: Arc<T>,
     _dev: NetDev,
 }
@@ -41,7 +41,7 @@ impl<T: Listen> Tap<T> {
         let listener = listener.clone();
         let context = (&raw const *listener).cast_mut().cast();
         // SAFETY: Device and listener live as long as `self`, which closes the tap first.
-        let raw = unsafe { bindings::rxe_tap_open(dev.as_ptr(), Some(Self::take), context) };
+        let raw = unsafe { bindings::rxe_rs_tap_open(dev.as_ptr(), Some(Self::take), context) };
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             _listener: listener,
@@ -63,6 +63,6 @@ impl<T: Listen> Tap<T> {
 impl<T: Listen> Drop for Tap<T> {
     fn drop(&mut self) {
         // SAFETY: Closes what `open` opened, once.
-        unsafe { bindings::rxe_tap_close(self.raw.as_ptr()) };
+        unsafe { bindings::rxe_rs_tap_close(self.raw.as_ptr()) };
     }
 }

@@ -27,7 +27,7 @@ impl TxOwner {
     /// `ENOMEM`.
     pub fn new() -> Result<Self> {
         // SAFETY: No requirements.
-        NonNull::new(unsafe { bindings::rxe_tx_owner_new() })
+        NonNull::new(unsafe { bindings::rxe_rs_tx_owner_new() })
             .map(Self)
             .ok_or(ENOMEM)
     }
@@ -36,14 +36,14 @@ impl TxOwner {
     #[inline]
     pub fn bytes(&self) -> usize {
         // SAFETY: We hold a reference.
-        unsafe { bindings::rxe_tx_owner_bytes(self.0.as_ptr()) as usize }
+        unsafe { bindings::rxe_rs_tx_owner_bytes(self.0.as_ptr()) as usize }
     }
 }
 
 impl Drop for TxOwner {
     fn drop(&mut self) {
         // SAFETY: Our reference. The buffers under way keep the socket's memory.
-        unsafe { bindings::rxe_tx_owner_free(self.0.as_ptr()) };
+        unsafe { bindings::rxe_rs_tx_owner_free(self.0.as_ptr()) };
     }
 }
 
@@ -208,7 +208,7 @@ impl<'a> TxBatch<'a> {
         if let Some(run) = &self.run {
             if !self.alone && run.takes(flow, class, len32) {
                 // SAFETY: The buffer is ours, and bottom halves are off.
-                place = NonNull::new(unsafe { bindings::rxe_tx_put(run.skb.as_ptr(), len32) });
+                place = NonNull::new(unsafe { bindings::rxe_rs_tx_put(run.skb.as_ptr(), len32) });
             }
         }
         let place = match place {
@@ -220,11 +220,11 @@ impl<'a> TxBatch<'a> {
         };
         let id = run.first_id.wrapping_add(run.count as u16);
         let headers = flow.headers_of(short, id, class);
-        // SAFETY: `rxe_tx_put` returned that many contiguous bytes of a buffer that is ours.
+        // SAFETY: `rxe_rs_tx_put` returned that many contiguous bytes of a buffer that is ours.
         let payload = unsafe { core::slice::from_raw_parts_mut(place.cast::<u8>().as_ptr(), len) };
         if let Err(e) = fill(headers.get(..run.headers_len).unwrap_or(&[]), payload) {
             // SAFETY: Takes back the bytes of just now; bottom halves are off.
-            unsafe { bindings::rxe_tx_undo(run.skb.as_ptr(), len32) };
+            unsafe { bindings::rxe_rs_tx_undo(run.skb.as_ptr(), len32) };
             if run.count == 0 {
                 self.drop_run();
             }
@@ -262,18 +262,18 @@ impl<'a> TxBatch<'a> {
         self.end_run();
         let mut data = core::ptr::null_mut();
         // SAFETY: The device is alive; `data` is ours.
-        let skb = unsafe { bindings::rxe_frame_new(dev.as_ptr(), len32, &mut data) };
+        let skb = unsafe { bindings::rxe_rs_frame_new(dev.as_ptr(), len32, &mut data) };
         let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::TooLong)?;
         let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
-        // SAFETY: `rxe_frame_new` points at that many contiguous bytes of a buffer that is ours.
+        // SAFETY: `rxe_rs_frame_new` points at that many contiguous bytes of a buffer that is ours.
         let bytes = unsafe { core::slice::from_raw_parts_mut(data.cast::<u8>(), len) };
         if let Err(e) = fill(bytes) {
             // SAFETY: The buffer is ours and in no list.
-            unsafe { bindings::rxe_tx_discard(skb.as_ptr()) };
+            unsafe { bindings::rxe_rs_tx_discard(skb.as_ptr()) };
             return Err(TxError::Fill(e));
         }
         // SAFETY: The buffer is ours.
-        unsafe { bindings::rxe_frame_finish(skb.as_ptr()) };
+        unsafe { bindings::rxe_rs_frame_finish(skb.as_ptr()) };
         self.link(skb);
         self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(len);
@@ -286,7 +286,7 @@ impl<'a> TxBatch<'a> {
             None => Some((skb, skb)),
             Some((first, last)) => {
                 // SAFETY: The last buffer of our own list.
-                unsafe { bindings::rxe_tx_link(last.as_ptr(), skb.as_ptr()) };
+                unsafe { bindings::rxe_rs_tx_link(last.as_ptr(), skb.as_ptr()) };
                 Some((first, skb))
             }
         };
@@ -304,7 +304,7 @@ impl<'a> TxBatch<'a> {
         let (mut max_len, mut max_count) = (0, 0);
         // SAFETY: The flow is alive; the numbers are ours.
         let skb = unsafe {
-            bindings::rxe_tx_new(
+            bindings::rxe_rs_tx_new(
                 flow.raw.as_ptr(),
                 flow.class(class),
                 room,
@@ -315,10 +315,10 @@ impl<'a> TxBatch<'a> {
         let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::NoRoute)?;
         let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
         // SAFETY: The buffer is ours, and bottom halves are off.
-        let place = NonNull::new(unsafe { bindings::rxe_tx_put(skb.as_ptr(), len) });
+        let place = NonNull::new(unsafe { bindings::rxe_rs_tx_put(skb.as_ptr(), len) });
         let Some(place) = place else {
             // SAFETY: The buffer is ours and in no list.
-            unsafe { bindings::rxe_tx_discard(skb.as_ptr()) };
+            unsafe { bindings::rxe_rs_tx_discard(skb.as_ptr()) };
             return Err(TxError::NoMemory);
         };
         self.run = Some(Run {
@@ -347,7 +347,7 @@ impl<'a> TxBatch<'a> {
         // SAFETY: The buffer is ours, has room for the headers, and `headers_len` bytes of them
         // are valid.
         unsafe {
-            bindings::rxe_tx_finish(
+            bindings::rxe_rs_tx_finish(
                 skb,
                 run.headers.as_ptr(),
                 run.headers_len as u32,
@@ -361,7 +361,7 @@ impl<'a> TxBatch<'a> {
     fn drop_run(&mut self) {
         if let Some(run) = self.run.take() {
             // SAFETY: The buffer is ours and in no list.
-            unsafe { bindings::rxe_tx_discard(run.skb.as_ptr()) };
+            unsafe { bindings::rxe_rs_tx_discard(run.skb.as_ptr()) };
         }
     }
 
@@ -374,9 +374,9 @@ impl<'a> TxBatch<'a> {
             ..TxOutcome::default()
         };
         if let Some((first, _)) = self.list.take() {
-            let mut raw = bindings::rxe_tx_result::default();
+            let mut raw = bindings::rxe_rs_tx_result::default();
             // SAFETY: The list is ours and given up; all its buffers are finished.
-            unsafe { bindings::rxe_tx_send(first.as_ptr(), owner.0.as_ptr(), &mut raw) };
+            unsafe { bindings::rxe_rs_tx_send(first.as_ptr(), owner.0.as_ptr(), &mut raw) };
             outcome.packets = raw.sent as usize;
             outcome.dropped = raw.dropped as usize;
             outcome.too_long = raw.too_long as usize;
@@ -391,7 +391,7 @@ impl Drop for TxBatch<'_> {
         self.drop_run();
         if let Some((first, _)) = self.list.take() {
             // SAFETY: The list is ours.
-            unsafe { bindings::rxe_tx_discard(first.as_ptr()) };
+            unsafe { bindings::rxe_rs_tx_discard(first.as_ptr()) };
         }
     }
 }

@@ -33,7 +33,7 @@ pub trait Receive: 'static {
 ///
 /// One receiver per port: the one of the first use serves all later uses too.
 pub struct UdpEndpoint<R: Receive> {
-    raw: NonNull<bindings::rxe_endpoint>,
+    raw: NonNull<bindings::rxe_rs_endpoint>,
     _receiver: PhantomData<fn(R)>,
 }
 
@@ -51,7 +51,7 @@ impl<R: Receive> UdpEndpoint<R> {
     pub fn open(dev: &NetDev, port: u16) -> Result<Self> {
         // SAFETY: The device is alive.
         let raw = unsafe {
-            bindings::rxe_endpoint_open(
+            bindings::rxe_rs_endpoint_open(
                 dev.as_ptr(),
                 port,
                 Some(Self::take),
@@ -68,14 +68,14 @@ impl<R: Receive> UdpEndpoint<R> {
     /// True if IPv6 is received too.
     pub fn has_ipv6(&self) -> bool {
         // SAFETY: The endpoint is open.
-        unsafe { bindings::rxe_endpoint_has_ipv6(self.raw.as_ptr()) }
+        unsafe { bindings::rxe_rs_endpoint_has_ipv6(self.raw.as_ptr()) }
     }
 
     /// Datagrams to the port that processes of the namespace tried to send without the capability,
     /// since it was opened.
     pub fn refused(&self) -> u64 {
         // SAFETY: The endpoint is open.
-        unsafe { bindings::rxe_endpoint_refused(self.raw.as_ptr()) }
+        unsafe { bindings::rxe_rs_endpoint_refused(self.raw.as_ptr()) }
     }
 
     /// # Safety
@@ -102,6 +102,6 @@ impl<R: Receive> UdpEndpoint<R> {
 impl<R: Receive> Drop for UdpEndpoint<R> {
     fn drop(&mut self) {
         // SAFETY: Closes what `open` opened, once.
-        unsafe { bindings::rxe_endpoint_close(self.raw.as_ptr()) };
+        unsafe { bindings::rxe_rs_endpoint_close(self.raw.as_ptr()) };
     }
 }

@@ -56,9 +56,9 @@ impl AddressVector {
     ///
     /// `attr` is an address handle attribute the core passed to a running operation.
     pub(crate) unsafe fn from_raw(attr: *const bindings::rdma_ah_attr) -> Result<Self> {
-        let mut raw = bindings::rxe_path::default();
+        let mut raw = bindings::rxe_rs_path::default();
         // SAFETY: By the caller's promise; `raw` is valid for writes.
-        kernel::error::to_result(unsafe { bindings::rxe_path_get(attr, &mut raw) })?;
+        kernel::error::to_result(unsafe { bindings::rxe_rs_path_get(attr, &mut raw) })?;
         Ok(Self {
             port: raw.port,
             sl: raw.sl,
@@ -83,7 +83,7 @@ impl AddressVector {
 impl AddressVector {
     /// Writes the path back for a query.
     pub(crate) fn store(&self, to: &mut bindings::rdma_ah_attr) {
-        let mut raw: bindings::rxe_path = pin_init::zeroed();
+        let mut raw: bindings::rxe_rs_path = pin_init::zeroed();
         raw.port = self.port;
         raw.flow_label = self.flow_label;
         raw.sl = self.sl;
@@ -94,6 +94,6 @@ impl AddressVector {
         raw.dgid = self.dgid;
         raw.dmac = self.dmac;
         // SAFETY: Both are valid; the function writes plain fields only.
-        unsafe { bindings::rxe_path_put(to, &raw) };
+        unsafe { bindings::rxe_rs_path_put(to, &raw) };
     }
 }

@@ -136,7 +136,7 @@ impl<D: Device> CounterOps<D> {
         // SAFETY: The slot is initialised; the values were allocated for this many counters and
         // are guarded by the lock of the counter.
         let (ctx, values) = unsafe {
-            let values = bindings::rxe_hw_stats_values((*counter).stats);
+            let values = bindings::rxe_rs_hw_stats_values((*counter).stats);
             (
                 CounterShell::<D::Counter>::slot(counter),
                 core::slice::from_raw_parts_mut(values, D::COUNTERS.len()),

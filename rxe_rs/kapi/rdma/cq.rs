@@ -116,7 +116,7 @@ impl CompTarget {
     /// Calls the handler until it has been told of everything; false if that would take too long.
     fn call(&self) -> bool {
         // SAFETY: Reads a number.
-        let cpu = unsafe { bindings::rxe_this_cpu() };
+        let cpu = unsafe { bindings::rxe_rs_this_cpu() };
         self.last_comp_cpu.store(cpu, Relaxed);
         self.pending.deliver(CALLS, || {
             // SAFETY: `destroy_cq` makes sure that this is over before the core frees the CQ, and
@@ -183,7 +183,7 @@ impl CqNotify {
         // the process that is woken would be lost time (4 µs of 36 were measured).
         let steered = vector != 0 || !user;
         // SAFETY: Process context.
-        let cpu = steered.then(|| unsafe { bindings::rxe_vector_cpu(vector) });
+        let cpu = steered.then(|| unsafe { bindings::rxe_rs_vector_cpu(vector) });
         Arc::pin_init(
             pin_init!(Self {
                 vector,

@@ -100,7 +100,7 @@ impl<T: Target> Deferred<T> {
     /// the calling CPU or offline. Any context.
     pub(crate) fn kick_elsewhere(&self, cpu: u32) -> bool {
         // SAFETY: As in `kick`.
-        unsafe { bindings::rxe_queue_bh_elsewhere(cpu, self.work.get()) }
+        unsafe { bindings::rxe_rs_queue_bh_elsewhere(cpu, self.work.get()) }
     }
 
     /// Waits for a running callback; afterwards it never runs again. Process context.

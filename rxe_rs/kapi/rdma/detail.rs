@@ -60,7 +60,7 @@ impl Details<'_> {
 /// `msg` is a live message that nobody else has.
 unsafe fn nested(msg: *mut bindings::sk_buff, f: impl FnOnce(&mut Details<'_>) -> Result) -> c_int {
     // SAFETY: By the caller's promise.
-    let nest = unsafe { bindings::rxe_details_start(msg) };
+    let nest = unsafe { bindings::rxe_rs_details_start(msg) };
     if nest.is_null() {
         return EMSGSIZE.to_errno();
     }
@@ -69,7 +69,7 @@ unsafe fn nested(msg: *mut bindings::sk_buff, f: impl FnOnce(&mut Details<'_>) -
         _msg: PhantomData,
     });
     // SAFETY: The nest was opened in this message just now.
-    unsafe { bindings::rxe_details_end(msg, nest, result.is_ok()) };
+    unsafe { bindings::rxe_rs_details_end(msg, nest, result.is_ok()) };
     errno(result)
 }
 

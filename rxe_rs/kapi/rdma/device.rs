@@ -159,7 +159,7 @@ impl DeviceHandle {
     /// As [`refuse`](Self::refuse), with an error of the caller's choice. Any context.
     pub fn refuse_with(&self, error: Error, reason: &CStr) -> Error {
         // SAFETY: The device is alive by the type invariant.
-        unsafe { bindings::rxe_device_dbg(self.raw.as_ptr(), reason.as_char_ptr()) };
+        unsafe { bindings::rxe_rs_device_dbg(self.raw.as_ptr(), reason.as_char_ptr()) };
         error
     }
 
@@ -168,14 +168,14 @@ impl DeviceHandle {
     pub fn failed(&self, qpn: u32, queue: &'static CStr, status: u32) {
         let queue = queue.as_char_ptr();
         // SAFETY: The device is alive by the type invariant, and the name is a C string.
-        unsafe { bindings::rxe_device_dbg_wc(self.raw.as_ptr(), qpn, queue, status) };
+        unsafe { bindings::rxe_rs_device_dbg_wc(self.raw.as_ptr(), qpn, queue, status) };
     }
 
     /// Logs that queue pair `qpn` gets packets which do not fit its connection, at most once a minute.
     /// Any context.
     pub fn suspect(&self, qpn: u32, counter: &'static CStr) {
         // SAFETY: The device is alive by the type invariant, and the name is a C string.
-        unsafe { bindings::rxe_device_suspect(self.raw.as_ptr(), qpn, counter.as_char_ptr()) };
+        unsafe { bindings::rxe_rs_device_suspect(self.raw.as_ptr(), qpn, counter.as_char_ptr()) };
     }
 
     /// Reports `event` of the port to all consumers. Any context.
@@ -204,7 +204,7 @@ impl DeviceHandle {
     fn while_registered(&self, f: impl FnOnce(*mut bindings::ib_device)) {
         let dev = self.raw.as_ptr();
         // SAFETY: The memory is alive by the type invariant.
-        if unsafe { bindings::rxe_device_try_get(dev) } {
+        if unsafe { bindings::rxe_rs_device_try_get(dev) } {
             f(dev);
             // SAFETY: Balances the successful get.
             unsafe { bindings::ib_device_put(dev) };
@@ -263,7 +263,7 @@ pub fn register<D: Device>(
     }
     // SAFETY: The network namespace lives as long as its device.
     let raw = unsafe {
-        bindings::_ib_alloc_device(DeviceShell::<D>::SIZE, bindings::rxe_netdev_net(ndev))
+        bindings::_ib_alloc_device(DeviceShell::<D>::SIZE, bindings::rxe_rs_netdev_net(ndev))
     };
     let raw = NonNull::new(raw).ok_or(ENOMEM)?;
     let dev = raw.as_ptr();
@@ -271,7 +271,7 @@ pub fn register<D: Device>(
     unsafe { DeviceShell::<D>::init(dev, None) };
     // SAFETY: The function is good for all devices of this driver, which are the only ones with the
     // attribute.
-    unsafe { bindings::rxe_sysfs_setup(Some(Ops::<D>::set_pkey)) };
+    unsafe { bindings::rxe_rs_sysfs_setup(Some(Ops::<D>::set_pkey)) };
     segment::setup::<D>();
     // SAFETY: A fresh device that nobody knows; the operations are static.
     unsafe {
@@ -282,7 +282,7 @@ pub fn register<D: Device>(
         (*dev).driver_def = segment::methods();
         (*dev).node_type = bindings::RDMA_NODE_IB_CA as u8;
         (*dev).phys_port_cnt = PORT;
-        (*dev).num_comp_vectors = c_int::try_from(bindings::rxe_num_vectors()).unwrap_or(1);
+        (*dev).num_comp_vectors = c_int::try_from(bindings::rxe_rs_num_vectors()).unwrap_or(1);
         (*dev).local_dma_lkey = 0;
         (*dev).node_guid = u64::from_ne_bytes(link.guid());
         (*dev).uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND

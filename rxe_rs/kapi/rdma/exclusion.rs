@@ -21,7 +21,7 @@ impl Exclusion {
     /// `EBUSY` if it is loaded, `EOPNOTSUPP` if it is built into this kernel; the log says which.
     pub fn new() -> Result<Self> {
         // SAFETY: Called once per module load, from its initialisation.
-        to_result(unsafe { bindings::rxe_exclusion_start() })?;
+        to_result(unsafe { bindings::rxe_rs_exclusion_start() })?;
         Ok(Self(()))
     }
 }
@@ -29,6 +29,6 @@ impl Exclusion {
 impl Drop for Exclusion {
     fn drop(&mut self) {
         // SAFETY: Started in `new`.
-        unsafe { bindings::rxe_exclusion_stop() };
+        unsafe { bindings::rxe_rs_exclusion_stop() };
     }
 }

@@ -36,7 +36,7 @@ impl NewLink<'_> {
     pub fn guid(&self) -> [u8; 8] {
         let mut guid = [0; 8];
         // SAFETY: The network device is alive by the type invariant; there is room for 8 bytes.
-        unsafe { bindings::rxe_netdev_guid(self.ndev, guid.as_mut_ptr()) };
+        unsafe { bindings::rxe_rs_netdev_guid(self.ndev, guid.as_mut_ptr()) };
         guid
     }
 }

@@ -414,7 +414,7 @@ impl<D: Device> MrOps<D> {
             let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
             let memory = Pinner::new().buffer(fd, offset, length, |reason| {
                 // SAFETY: The device is alive.
-                unsafe { bindings::rxe_device_dbg(raw_dev, reason.as_char_ptr()) };
+                unsafe { bindings::rxe_rs_device_dbg(raw_dev, reason.as_char_ptr()) };
             })?;
             let user = UserMr {
                 memory,
@@ -467,7 +467,7 @@ impl<D: Device> MrOps<D> {
         Self::shell(&operation, || {
             // SAFETY: By the caller's promise.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
-            if mr_type == bindings::RXE_MR_TYPE_SEGMENTS {
+            if mr_type == bindings::RXE_RS_MR_TYPE_SEGMENTS {
                 return D::Mr::allocate_empty(dev, ctx);
             }
             if mr_type != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {

@@ -62,7 +62,7 @@ impl Operation {
     fn log(&self, error: Error) {
         // SAFETY: The device is alive by the type invariant, and the name is a C string.
         unsafe {
-            bindings::rxe_device_dbg_error(self.dev, self.name.as_char_ptr(), error.to_errno());
+            bindings::rxe_rs_device_dbg_error(self.dev, self.name.as_char_ptr(), error.to_errno());
         }
     }
 }

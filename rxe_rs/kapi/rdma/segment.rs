@@ -2,8 +2,8 @@
 //! Methods of our own on the uverbs ioctl: memory of registered regions that comes and goes, and
 //! regions that end with a queue pair. The former also as functions for kernel consumers.
 //!
-//! C headers: `uapi/rxe_rs.h`; the declarations for the core are in `shim_uverbs.c`.
-//! `rxe_rs/include/rdma/rxe_rs.h`; the functions are in `shim_segments.c`.
+//! C headers: `uapi/rxe_rs.h`; the declarations for the core are in `uverbs.c`.
+//! `rxe_rs/include/rdma/rxe_rs.h`; the functions are in `segments.c`.
 
 use super::device::{self, Device};
 use super::mr::{
@@ -121,17 +121,17 @@ pub struct RegionState {
 
 /// What the core is told of the methods.
 pub(crate) fn methods() -> *const bindings::uapi_definition {
-    (&raw const bindings::rxe_uverbs_methods).cast()
+    (&raw const bindings::rxe_rs_uverbs_methods).cast()
 }
 
 /// Lets the methods reach the driver.
 pub(crate) fn setup<D: Device>() {
-    let methods = bindings::rxe_mr_methods {
+    let methods = bindings::rxe_rs_mr_methods {
         add: Some(Methods::<D>::add),
         remove: Some(Methods::<D>::remove),
         tie: Some(Methods::<D>::tie),
     };
-    let ops = bindings::rxe_segment_ops {
+    let ops = bindings::rxe_rs_segment_ops {
         fill: Some(Methods::<D>::fill),
         add: Some(Methods::<D>::add_sg),
         remove: Some(Methods::<D>::remove),
@@ -140,8 +140,8 @@ pub(crate) fn setup<D: Device>() {
     // SAFETY: The functions are good for all devices of this driver, which are the only ones with
     // the methods; the arguments are copied.
     unsafe {
-        bindings::rxe_uverbs_setup(&methods);
-        bindings::rxe_segments_setup(&ops);
+        bindings::rxe_rs_uverbs_setup(&methods);
+        bindings::rxe_rs_segments_setup(&ops);
     }
 }
 
@@ -186,7 +186,7 @@ struct Methods<D: Device>(PhantomData<D>);
 impl<D: Device> Methods<D> {
     /// # Safety
     ///
-    /// Called by the shim with a live region of a user, for which no other verb is called
+    /// Called by the C side with a live region of a user, for which no other verb is called
     /// meanwhile, and two structures of its own.
     unsafe extern "C" fn add(
         mr: *mut bindings::ib_mr,
@@ -221,7 +221,7 @@ impl<D: Device> Methods<D> {
 
     /// # Safety
     ///
-    /// Called by the shim with a live region of a kernel consumer, for which no other verb is called
+    /// Called by the C side with a live region of a kernel consumer, for which no other verb is called
     /// meanwhile, a list of the consumer's memory, which stays until it is removed, and a place for
     /// the answer.
     unsafe extern "C" fn fill(
@@ -342,7 +342,7 @@ impl<D: Device> Methods<D> {
 
     /// # Safety
     ///
-    /// Called by the shim with a live region of a user, for which no other verb is called
+    /// Called by the C side with a live region of a user, for which no other verb is called
     /// meanwhile, a live queue pair of the same user and a structure of its own.
     unsafe extern "C" fn tie(
         mr: *mut bindings::ib_mr,

@@ -31,7 +31,7 @@ impl UserCall<'_> {
     pub(crate) unsafe fn from_raw(udata: *mut bindings::ib_udata) -> Option<Self> {
         let udata = NonNull::new(udata)?;
         // SAFETY: A non-null `ib_udata` of the core is embedded in its attribute bundle.
-        let ucontext = NonNull::new(unsafe { bindings::rxe_udata_ucontext(udata.as_ptr()) })?;
+        let ucontext = NonNull::new(unsafe { bindings::rxe_rs_udata_ucontext(udata.as_ptr()) })?;
         // INVARIANT: By the caller's promise and the check above.
         Some(Self {
             udata,
@@ -63,7 +63,11 @@ impl UserCall<'_> {
         }
         // SAFETY: By the type invariant; `dst` is valid for its length.
         to_result(unsafe {
-            bindings::rxe_copy_from_udata(self.udata.as_ptr(), dst.as_mut_ptr().cast(), dst.len())
+            bindings::rxe_rs_copy_from_udata(
+                self.udata.as_ptr(),
+                dst.as_mut_ptr().cast(),
+                dst.len(),
+            )
         })
     }
 
@@ -78,7 +82,7 @@ impl UserCall<'_> {
         }
         // SAFETY: By the type invariant; `src` is valid for its length.
         to_result(unsafe {
-            bindings::rxe_copy_to_udata(self.udata.as_ptr(), src.as_ptr().cast(), src.len())
+            bindings::rxe_rs_copy_to_udata(self.udata.as_ptr(), src.as_ptr().cast(), src.len())
         })
     }
 
@@ -189,8 +193,8 @@ pub(crate) unsafe extern "C" fn mmap_callback(
     // SAFETY: All entries of this driver's contexts are `Entry` values, whose first member is
     // the C entry; the reference just taken keeps it alive.
     let buf = unsafe { &(*entry.cast::<Entry>()).buf };
-    // SAFETY: The buffer is of whole pages from rxe_ring_alloc(); the VMA is the caller's.
-    let ret = unsafe { bindings::rxe_ring_mmap(vma, buf.as_ptr().cast(), buf.len()) };
+    // SAFETY: The buffer is of whole pages from rxe_rs_ring_alloc(); the VMA is the caller's.
+    let ret = unsafe { bindings::rxe_rs_ring_mmap(vma, buf.as_ptr().cast(), buf.len()) };
     // SAFETY: Balances the get above.
     unsafe { bindings::rdma_user_mmap_entry_put(entry) };
     ret

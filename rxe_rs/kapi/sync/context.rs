@@ -15,7 +15,7 @@ pub struct BhDisabled(PhantomData<*mut ()>);
 #[inline]
 pub fn disable_bh() -> BhDisabled {
     // SAFETY: No requirement; undone by the guard, which cannot leave the task.
-    unsafe { bindings::rxe_local_bh_disable() };
+    unsafe { bindings::rxe_rs_local_bh_disable() };
     BhDisabled(PhantomData)
 }
 
@@ -23,7 +23,7 @@ impl Drop for BhDisabled {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: Pairs with `disable_bh` in the same task.
-        unsafe { bindings::rxe_local_bh_enable() };
+        unsafe { bindings::rxe_rs_local_bh_enable() };
     }
 }
 
@@ -41,7 +41,7 @@ pub fn relax() {
 #[inline]
 pub fn write_barrier() {
     // SAFETY: No requirement.
-    unsafe { bindings::rxe_wmb() };
+    unsafe { bindings::rxe_rs_wmb() };
 }
 
 /// True if locks that turn bottom halves off may be taken: not in a hard interrupt and not with
@@ -49,5 +49,5 @@ pub fn write_barrier() {
 #[inline]
 pub fn softirq_allowed() -> bool {
     // SAFETY: Reads the state of the CPU.
-    unsafe { bindings::rxe_softirq_allowed() }
+    unsafe { bindings::rxe_rs_softirq_allowed() }
 }

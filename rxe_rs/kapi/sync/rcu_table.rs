@@ -52,7 +52,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             // SAFETY: `xa` is valid for writes.
-            xa <- Opaque::ffi_init(|xa| unsafe { bindings::rxe_table_init(xa) }),
+            xa <- Opaque::ffi_init(|xa| unsafe { bindings::rxe_rs_table_init(xa) }),
             _slots: PhantomData,
         })
     }
@@ -111,7 +111,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     pub fn publish(&self, index: u32, value: Arc<T>) -> Result {
         let slot = Self::slot(value)?;
         // SAFETY: The array is initialised; `slot` is a live allocation the array takes over.
-        let err = unsafe { bindings::rxe_table_publish(self.xa.get(), index, slot.cast()) };
+        let err = unsafe { bindings::rxe_rs_table_publish(self.xa.get(), index, slot.cast()) };
         self.stored(err, slot)
     }
 
@@ -137,7 +137,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     pub fn insert_at(&self, index: u32, value: Arc<T>) -> Result {
         let slot = Self::slot(value)?;
         // SAFETY: The array is initialised; `slot` is a live allocation the array takes over.
-        let err = unsafe { bindings::rxe_table_insert(self.xa.get(), index, slot.cast()) };
+        let err = unsafe { bindings::rxe_rs_table_insert(self.xa.get(), index, slot.cast()) };
         self.stored(err, slot)
     }
 
@@ -145,7 +145,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     #[inline]
     pub fn borrow<'g>(&'g self, index: u32, _rcu: &'g rcu::Guard) -> Option<&'g Arc<T>> {
         // SAFETY: The array is initialised.
-        let slot = unsafe { bindings::rxe_table_load(self.xa.get(), index) };
+        let slot = unsafe { bindings::rxe_rs_table_load(self.xa.get(), index) };
         // SAFETY: Only `Slot<T>`s are stored, and one that was found is freed after a grace
         // period at the earliest, which the guard holds up.
         unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| &slot.value)
@@ -161,7 +161,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     ) -> Option<(u32, &'g Arc<T>)> {
         let mut index = index;
         // SAFETY: The array is initialised and `index` is ours.
-        let slot = unsafe { bindings::rxe_table_next(self.xa.get(), &mut index) };
+        let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
         // SAFETY: As in `borrow`.
         unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| (index, &slot.value))
     }
@@ -261,7 +261,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         let mut next: u64 = 0;
         while let Ok(mut index) = u32::try_from(next) {
             // SAFETY: The array is initialised and `index` is ours.
-            let slot = unsafe { bindings::rxe_table_next(self.xa.get(), &mut index) };
+            let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
             // SAFETY: As in `with`; the read side lock is held.
             let Some(slot) = (unsafe { slot.cast::<Slot<T>>().as_ref() }) else {
                 break;
@@ -279,7 +279,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         let _rcu = rcu::read_lock();
         let mut index = index;
         // SAFETY: The array is initialised and `index` is ours.
-        let slot = unsafe { bindings::rxe_table_next(self.xa.get(), &mut index) };
+        let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
         // SAFETY: As in `with`; the read side lock is held.
         let slot = unsafe { slot.cast::<Slot<T>>().as_ref() }?;
         Some((index, slot.value.clone()))
@@ -290,7 +290,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         let slot = Self::slot(value)?;
         // SAFETY: The array is initialised; `slot` is a live allocation the array takes over
         // unless null is returned.
-        let old = unsafe { bindings::rxe_table_replace(self.xa.get(), index, slot.cast()) };
+        let old = unsafe { bindings::rxe_rs_table_replace(self.xa.get(), index, slot.cast()) };
         let Some(old) = NonNull::new(old.cast::<Slot<T>>()) else {
             self.stored(ENOENT.to_errno(), slot)?;
             return Err(ENOENT);
@@ -316,13 +316,13 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
 
     fn insert_raw(&self, index: u32, slot: *mut Slot<T>) -> Result {
         // SAFETY: The array is initialised; a null pointer reserves.
-        let err = unsafe { bindings::rxe_table_insert(self.xa.get(), index, slot.cast()) };
+        let err = unsafe { bindings::rxe_rs_table_insert(self.xa.get(), index, slot.cast()) };
         kernel::error::to_result(err)
     }
 
     fn erase(&self, index: u32) -> Option<NonNull<Slot<T>>> {
         // SAFETY: The array is initialised.
-        NonNull::new(unsafe { bindings::rxe_table_erase(self.xa.get(), index) }.cast())
+        NonNull::new(unsafe { bindings::rxe_rs_table_erase(self.xa.get(), index) }.cast())
     }
 
     /// # Safety
@@ -342,16 +342,16 @@ impl<T: Send + Sync + 'static> PinnedDrop for RcuTable<T> {
         loop {
             // Nobody else has the table any more, so there are no readers to wait for.
             // SAFETY: The array is initialised.
-            let slot = unsafe { bindings::rxe_table_next(self.xa.get(), &mut index) };
+            let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
             if slot.is_null() {
                 break;
             }
             // SAFETY: The array is initialised.
-            unsafe { bindings::rxe_table_erase(self.xa.get(), index) };
+            unsafe { bindings::rxe_rs_table_erase(self.xa.get(), index) };
             // SAFETY: Every entry is a slot that came from a `KBox`.
             drop(unsafe { KBox::from_raw(slot.cast::<Slot<T>>()) });
         }
         // SAFETY: The array is initialised and not used any more; this also ends reservations.
-        unsafe { bindings::rxe_table_destroy(self.xa.get()) };
+        unsafe { bindings::rxe_rs_table_destroy(self.xa.get()) };
     }
 }

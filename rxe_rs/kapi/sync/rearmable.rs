@@ -64,7 +64,7 @@ impl<T> Rearmable<T> {
             pin_init!(Inner {
                 // SAFETY: The slot is pinned and valid for writes; name and key are static.
                 lock <- Opaque::ffi_init(|slot| unsafe {
-                    bindings::rxe_rwlock_init(slot, name.as_char_ptr(), key.as_ptr())
+                    bindings::rxe_rs_rwlock_init(slot, name.as_char_ptr(), key.as_ptr())
                 }),
                 value: UnsafeCell::new(value),
             }),
@@ -80,7 +80,7 @@ impl<T> Rearmable<T> {
     #[inline]
     pub fn try_access(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised by the type invariant.
-        if !unsafe { bindings::rxe_read_trylock(self.0.lock.get()) } {
+        if !unsafe { bindings::rxe_rs_read_trylock(self.0.lock.get()) } {
             return None;
         }
         let guard = Guard {
@@ -112,7 +112,7 @@ impl<'a, T> Update<'a, T> {
     fn begin(inner: &'a Inner<T>) -> Self {
         let bh = disable_bh();
         // SAFETY: The lock is initialised by the type invariant.
-        unsafe { bindings::rxe_write_lock(inner.lock.get()) };
+        unsafe { bindings::rxe_rs_write_lock(inner.lock.get()) };
         Self { inner, _bh: bh }
     }
 }
@@ -120,7 +120,7 @@ impl<'a, T> Update<'a, T> {
 impl<T> Drop for Update<'_, T> {
     fn drop(&mut self) {
         // SAFETY: Held since `begin`; bottom halves go on after it has been given back.
-        unsafe { bindings::rxe_write_unlock(self.inner.lock.get()) };
+        unsafe { bindings::rxe_rs_write_unlock(self.inner.lock.get()) };
     }
 }
 
@@ -145,6 +145,6 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: Held for reading since `try_access`.
-        unsafe { bindings::rxe_read_unlock(self.inner.lock.get()) };
+        unsafe { bindings::rxe_rs_read_unlock(self.inner.lock.get()) };
     }
 }

@@ -63,19 +63,19 @@ unsafe impl Backend for SpinLockBhBackend {
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: The lock is initialised, by contract.
-        unsafe { bindings::rxe_spin_lock_bh(ptr) }
+        unsafe { bindings::rxe_rs_spin_lock_bh(ptr) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         // SAFETY: The lock is initialised, by contract.
-        unsafe { bindings::rxe_spin_trylock_bh(ptr) }.then_some(())
+        unsafe { bindings::rxe_rs_spin_trylock_bh(ptr) }.then_some(())
     }
 
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
         // SAFETY: The caller owns the lock, by contract.
-        unsafe { bindings::rxe_spin_unlock_bh(ptr) }
+        unsafe { bindings::rxe_rs_spin_unlock_bh(ptr) }
     }
 
     #[inline]
@@ -99,20 +99,20 @@ unsafe impl Backend for SpinLockIrqBackend {
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: The lock is initialised, by contract.
-        unsafe { bindings::rxe_spin_lock_irqsave(ptr) }
+        unsafe { bindings::rxe_rs_spin_lock_irqsave(ptr) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         let mut flags: c_ulong = 0;
         // SAFETY: The lock is initialised, by contract, and `flags` is ours.
-        unsafe { bindings::rxe_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
+        unsafe { bindings::rxe_rs_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
     }
 
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
         // SAFETY: The caller owns the lock and got `guard_state` with it, by contract.
-        unsafe { bindings::rxe_spin_unlock_irqrestore(ptr, *guard_state) }
+        unsafe { bindings::rxe_rs_spin_unlock_irqrestore(ptr, *guard_state) }
     }
 
     #[inline]

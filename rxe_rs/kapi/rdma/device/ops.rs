@@ -33,7 +33,7 @@ impl<D: Device> Ops<D> {
         ops.get_port_immutable = Some(Self::get_port_immutable);
         ops.get_link_layer = Some(Self::get_link_layer);
         ops.query_pkey = Some(Self::query_pkey);
-        ops.device_group = &raw const bindings::rxe_sysfs_group;
+        ops.device_group = &raw const bindings::rxe_rs_sysfs_group;
         ops.add_gid = Some(Self::add_gid);
         ops.del_gid = Some(Self::del_gid);
         ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);

@@ -87,7 +87,7 @@ impl<D: Device> Ops<D> {
         // SAFETY: The core passes a live device; the values were allocated for this many
         // counters, and the core holds their lock.
         let (ctx, values) = unsafe {
-            let values = bindings::rxe_hw_stats_values(stats);
+            let values = bindings::rxe_rs_hw_stats_values(stats);
             (
                 ctx::<D>(dev),
                 core::slice::from_raw_parts_mut(values, D::COUNTERS.len()),

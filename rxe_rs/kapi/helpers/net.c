@@ -2,24 +2,24 @@
 /*
  * C side of the kapi crate: locks, the RCU table, network.
  */
-#include "bindings_helper.h"
+#include "../bindings_helper.h"
 
-void rxe_spin_lock_bh(struct spinlock *lock)
+void rxe_rs_spin_lock_bh(struct spinlock *lock)
 {
 	spin_lock_bh(lock);
 }
 
-bool rxe_spin_trylock_bh(struct spinlock *lock)
+bool rxe_rs_spin_trylock_bh(struct spinlock *lock)
 {
 	return spin_trylock_bh(lock);
 }
 
-void rxe_spin_unlock_bh(struct spinlock *lock)
+void rxe_rs_spin_unlock_bh(struct spinlock *lock)
 {
 	spin_unlock_bh(lock);
 }
 
-unsigned long rxe_spin_lock_irqsave(struct spinlock *lock)
+unsigned long rxe_rs_spin_lock_irqsave(struct spinlock *lock)
 {
 	unsigned long flags;
 
@@ -27,75 +27,75 @@ unsigned long rxe_spin_lock_irqsave(struct spinlock *lock)
 	return flags;
 }
 
-bool rxe_spin_trylock_irqsave(struct spinlock *lock, unsigned long *flags)
+bool rxe_rs_spin_trylock_irqsave(struct spinlock *lock, unsigned long *flags)
 {
 	return spin_trylock_irqsave(lock, *flags);
 }
 
-void rxe_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags)
+void rxe_rs_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags)
 {
 	spin_unlock_irqrestore(lock, flags);
 }
 
-void rxe_rwlock_init(rwlock_t *lock, const char *name, struct lock_class_key *key)
+void rxe_rs_rwlock_init(rwlock_t *lock, const char *name, struct lock_class_key *key)
 {
 	rwlock_init(lock);
 	/* Not the class of this line, but that of the caller. */
 	lockdep_set_class_and_name(lock, key, name);
 }
 
-bool rxe_read_trylock(rwlock_t *lock)
+bool rxe_rs_read_trylock(rwlock_t *lock)
 {
 	return read_trylock(lock);
 }
 
-void rxe_read_unlock(rwlock_t *lock)
+void rxe_rs_read_unlock(rwlock_t *lock)
 {
 	read_unlock(lock);
 }
 
-void rxe_write_lock(rwlock_t *lock)
+void rxe_rs_write_lock(rwlock_t *lock)
 {
 	write_lock(lock);
 }
 
-void rxe_write_unlock(rwlock_t *lock)
+void rxe_rs_write_unlock(rwlock_t *lock)
 {
 	write_unlock(lock);
 }
 
-void rxe_local_bh_disable(void)
+void rxe_rs_local_bh_disable(void)
 {
 	local_bh_disable();
 }
 
-void rxe_local_bh_enable(void)
+void rxe_rs_local_bh_enable(void)
 {
 	local_bh_enable();
 }
 
-void rxe_wmb(void)
+void rxe_rs_wmb(void)
 {
 	/* What was placed for the peer before is visible before the answer. */
 	wmb();
 }
 
-bool rxe_softirq_allowed(void)
+bool rxe_rs_softirq_allowed(void)
 {
 	return !in_hardirq() && !in_nmi() && !irqs_disabled();
 }
 
-void rxe_table_init(struct xarray *xa)
+void rxe_rs_table_init(struct xarray *xa)
 {
 	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ | XA_FLAGS_ACCOUNT);
 }
 
-void *rxe_table_load(struct xarray *xa, u32 index)
+void *rxe_rs_table_load(struct xarray *xa, u32 index)
 {
 	return xa_load(xa, index);
 }
 
-int rxe_table_insert(struct xarray *xa, u32 index, void *entry)
+int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry)
 {
 	unsigned long flags;
 	int err;
@@ -106,7 +106,7 @@ int rxe_table_insert(struct xarray *xa, u32 index, void *entry)
 	return err;
 }
 
-int rxe_table_publish(struct xarray *xa, u32 index, void *entry)
+int rxe_rs_table_publish(struct xarray *xa, u32 index, void *entry)
 {
 	XA_STATE(xas, xa, index);
 	unsigned long flags;
@@ -124,7 +124,7 @@ int rxe_table_publish(struct xarray *xa, u32 index, void *entry)
 }
 
 /* What was there; NULL if nothing was, and nothing is then. Never allocates. */
-void *rxe_table_replace(struct xarray *xa, u32 index, void *entry)
+void *rxe_rs_table_replace(struct xarray *xa, u32 index, void *entry)
 {
 	XA_STATE(xas, xa, index);
 	unsigned long flags;
@@ -140,7 +140,7 @@ void *rxe_table_replace(struct xarray *xa, u32 index, void *entry)
 	return old;
 }
 
-void *rxe_table_erase(struct xarray *xa, u32 index)
+void *rxe_rs_table_erase(struct xarray *xa, u32 index)
 {
 	unsigned long flags;
 	void *entry;
@@ -151,7 +151,7 @@ void *rxe_table_erase(struct xarray *xa, u32 index)
 	return entry;
 }
 
-void *rxe_table_next(struct xarray *xa, u32 *index)
+void *rxe_rs_table_next(struct xarray *xa, u32 *index)
 {
 	unsigned long at = *index;
 	void *entry;
@@ -161,58 +161,58 @@ void *rxe_table_next(struct xarray *xa, u32 *index)
 	return entry;
 }
 
-void rxe_table_destroy(struct xarray *xa)
+void rxe_rs_table_destroy(struct xarray *xa)
 {
 	xa_destroy(xa);
 }
 
-void rxe_dev_hold(struct net_device *dev)
+void rxe_rs_dev_hold(struct net_device *dev)
 {
 	dev_hold(dev);
 }
 
-void rxe_dev_put(struct net_device *dev)
+void rxe_rs_dev_put(struct net_device *dev)
 {
 	dev_put(dev);
 }
 
-u64 rxe_dev_net_id(const struct net_device *dev)
+u64 rxe_rs_dev_net_id(const struct net_device *dev)
 {
 	return dev_net(dev)->net_cookie;
 }
 
-bool rxe_dev_is_loopback(const struct net_device *dev)
+bool rxe_rs_dev_is_loopback(const struct net_device *dev)
 {
 	return dev->flags & IFF_LOOPBACK;
 }
 
-bool rxe_dev_is_up(const struct net_device *dev)
+bool rxe_rs_dev_is_up(const struct net_device *dev)
 {
 	return netif_running(dev) && netif_carrier_ok(dev);
 }
 
-u32 rxe_dev_mtu(const struct net_device *dev)
+u32 rxe_rs_dev_mtu(const struct net_device *dev)
 {
 	return READ_ONCE(dev->mtu);
 }
 
-u32 rxe_dev_ifindex(const struct net_device *dev)
+u32 rxe_rs_dev_ifindex(const struct net_device *dev)
 {
 	return READ_ONCE(dev->ifindex);
 }
 
-u16 rxe_dev_type(const struct net_device *dev)
+u16 rxe_rs_dev_type(const struct net_device *dev)
 {
 	return dev->type;
 }
 
-bool rxe_dev_is_vlan(const struct net_device *dev)
+bool rxe_rs_dev_is_vlan(const struct net_device *dev)
 {
 	return is_vlan_dev(dev);
 }
 
 /* Six bytes, zeroes if the device has no Ethernet address. */
-void rxe_dev_mac(const struct net_device *dev, u8 *mac)
+void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac)
 {
 	if (dev->addr_len == ETH_ALEN)
 		memcpy(mac, dev->dev_addr, ETH_ALEN);
@@ -221,12 +221,12 @@ void rxe_dev_mac(const struct net_device *dev, u8 *mac)
 }
 
 /* IFNAMSIZ bytes, ended by a zero. */
-void rxe_dev_name(const struct net_device *dev, u8 *name)
+void rxe_rs_dev_name(const struct net_device *dev, u8 *name)
 {
 	strscpy_pad((char *)name, dev->name, IFNAMSIZ);
 }
 
-struct net_device *rxe_notifier_dev(void *info)
+struct net_device *rxe_rs_notifier_dev(void *info)
 {
 	return netdev_notifier_info_to_dev(info);
 }

@@ -19,7 +19,7 @@
 #include <linux/ratelimit.h>
 #include <net/sock.h>
 
-struct rxe_guard {
+struct rxe_rs_guard {
 	struct net *net;
 	__be16 port;
 	struct nf_hook_ops hooks[2];
@@ -33,7 +33,7 @@ struct rxe_guard {
  * process left behind a way out, nor a privileged process to which one is handed. Where something
  * other than the sender's own call sends, only the first is known.
  */
-static bool rxe_guard_may(const struct net *net, struct sock *sk)
+static bool rxe_rs_guard_may(const struct net *net, struct sock *sk)
 {
 	bool may = false;
 
@@ -53,7 +53,7 @@ static bool rxe_guard_may(const struct net *net, struct sock *sk)
 	return may;
 }
 
-static void rxe_guard_log(struct rxe_guard *guard, const struct sock *sk)
+static void rxe_rs_guard_log(struct rxe_rs_guard *guard, const struct sock *sk)
 {
 	uid_t uid = from_kuid_munged(&init_user_ns, sk_uid(sk));
 	char comm[TASK_COMM_LEN] = "-";
@@ -67,7 +67,7 @@ static void rxe_guard_log(struct rxe_guard *guard, const struct sock *sk)
 }
 
 /* A datagram whose UDP header is at an offset. */
-static unsigned int rxe_guard_judge(struct rxe_guard *guard, struct sk_buff *skb, int offset,
+static unsigned int rxe_rs_guard_judge(struct rxe_rs_guard *guard, struct sk_buff *skb, int offset,
 				    const struct nf_hook_state *state)
 {
 	const struct udphdr *uh;
@@ -76,33 +76,33 @@ static unsigned int rxe_guard_judge(struct rxe_guard *guard, struct sk_buff *skb
 	uh = skb_header_pointer(skb, offset, sizeof(buf), &buf);
 	if (!uh || uh->dest != guard->port)
 		return NF_ACCEPT;
-	if (sk_fullsock(state->sk) && rxe_guard_may(guard->net, state->sk))
+	if (sk_fullsock(state->sk) && rxe_rs_guard_may(guard->net, state->sk))
 		return NF_ACCEPT;
 	atomic64_inc(&guard->refused);
-	rxe_guard_log(guard, state->sk);
+	rxe_rs_guard_log(guard, state->sk);
 	return NF_DROP;
 }
 
-static unsigned int rxe_guard4(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+static unsigned int rxe_rs_guard4(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	const struct iphdr *iph = ip_hdr(skb);
 
 	if (!state->sk || iph->protocol != IPPROTO_UDP || iph->frag_off & htons(IP_OFFSET))
 		return NF_ACCEPT;
-	return rxe_guard_judge(priv, skb, skb_network_offset(skb) + iph->ihl * 4, state);
+	return rxe_rs_guard_judge(priv, skb, skb_network_offset(skb) + iph->ihl * 4, state);
 }
 
-static unsigned int rxe_guard6(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+static unsigned int rxe_rs_guard6(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	unsigned int offset = 0;
 
 	/* Finds no header in fragments other than the first. */
 	if (!state->sk || ipv6_find_hdr(skb, &offset, IPPROTO_UDP, NULL, NULL) < 0)
 		return NF_ACCEPT;
-	return rxe_guard_judge(priv, skb, offset, state);
+	return rxe_rs_guard_judge(priv, skb, offset, state);
 }
 
-static void rxe_guard_hook(struct rxe_guard *guard, struct nf_hook_ops *ops, nf_hookfn *hook, u8 family)
+static void rxe_rs_guard_hook(struct rxe_rs_guard *guard, struct nf_hook_ops *ops, nf_hookfn *hook, u8 family)
 {
 	ops->hook = hook;
 	ops->priv = guard;
@@ -112,9 +112,9 @@ static void rxe_guard_hook(struct rxe_guard *guard, struct nf_hook_ops *ops, nf_
 }
 
 /* Keeps a port of a namespace. */
-struct rxe_guard *rxe_guard_start(struct net *net, u16 port)
+struct rxe_rs_guard *rxe_rs_guard_start(struct net *net, u16 port)
 {
-	struct rxe_guard *guard;
+	struct rxe_rs_guard *guard;
 	int err;
 
 	guard = kzalloc_obj(*guard);
@@ -124,8 +124,8 @@ struct rxe_guard *rxe_guard_start(struct net *net, u16 port)
 	guard->port = htons(port);
 	/* Whoever is refused again and again fills no log. */
 	ratelimit_state_init(&guard->log, 60 * HZ, 5);
-	rxe_guard_hook(guard, &guard->hooks[0], rxe_guard4, NFPROTO_IPV4);
-	rxe_guard_hook(guard, &guard->hooks[1], rxe_guard6, NFPROTO_IPV6);
+	rxe_rs_guard_hook(guard, &guard->hooks[0], rxe_rs_guard4, NFPROTO_IPV4);
+	rxe_rs_guard_hook(guard, &guard->hooks[1], rxe_rs_guard6, NFPROTO_IPV6);
 	err = nf_register_net_hooks(net, guard->hooks, ARRAY_SIZE(guard->hooks));
 	if (err) {
 		kfree(guard);
@@ -134,19 +134,19 @@ struct rxe_guard *rxe_guard_start(struct net *net, u16 port)
 	return guard;
 }
 
-/* Afterwards a grace period must pass before rxe_guard_free(). */
-void rxe_guard_stop(struct rxe_guard *guard)
+/* Afterwards a grace period must pass before rxe_rs_guard_free(). */
+void rxe_rs_guard_stop(struct rxe_rs_guard *guard)
 {
 	nf_unregister_net_hooks(guard->net, guard->hooks, ARRAY_SIZE(guard->hooks));
 	guard->net = NULL;
 }
 
-void rxe_guard_free(struct rxe_guard *guard)
+void rxe_rs_guard_free(struct rxe_rs_guard *guard)
 {
 	kfree(guard);
 }
 
-u64 rxe_guard_refused(const struct rxe_guard *guard)
+u64 rxe_rs_guard_refused(const struct rxe_rs_guard *guard)
 {
 	return atomic64_read(&guard->refused);
 }

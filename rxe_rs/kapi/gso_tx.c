@@ -9,7 +9,7 @@
 #include <net/ip6_checksum.h>
 #include <net/udp.h>
 
-struct rxe_flow {
+struct rxe_rs_flow {
 	struct net_device *dev;		/* the owner holds it */
 	struct in6_addr saddr6;
 	struct in6_addr daddr6;
@@ -26,10 +26,10 @@ struct rxe_flow {
 	u32 cookie;
 };
 
-struct rxe_flow *rxe_flow_new(struct net_device *dev,
-			      const struct rxe_flow_spec *spec)
+struct rxe_rs_flow *rxe_rs_flow_new(struct net_device *dev,
+			      const struct rxe_rs_flow_spec *spec)
 {
-	struct rxe_flow *flow = kzalloc_obj(*flow, GFP_ATOMIC | __GFP_ACCOUNT);
+	struct rxe_rs_flow *flow = kzalloc_obj(*flow, GFP_ATOMIC | __GFP_ACCOUNT);
 
 	if (!flow)
 		return NULL;
@@ -48,7 +48,7 @@ struct rxe_flow *rxe_flow_new(struct net_device *dev,
 	return flow;
 }
 
-void rxe_flow_free(struct rxe_flow *flow)
+void rxe_rs_flow_free(struct rxe_rs_flow *flow)
 {
 	dst_release(flow->dst);
 	kfree(flow);
@@ -58,15 +58,15 @@ void rxe_flow_free(struct rxe_flow *flow)
  * Out by the flow's own device or the one above it that has the source address, unless the
  * destination is this host: then over loopback, by whatever device has the address.
  */
-static int rxe_flow_oif(const struct rxe_flow *flow)
+static int rxe_rs_flow_oif(const struct rxe_rs_flow *flow)
 {
 	return flow->ifindex ?: READ_ONCE(flow->dev->ifindex);
 }
 
-static struct dst_entry *rxe_route4(struct rxe_flow *flow, struct net *net)
+static struct dst_entry *rxe_rs_route4(struct rxe_rs_flow *flow, struct net *net)
 {
 	struct flowi4 fl4 = {
-		.flowi4_oif = rxe_flow_oif(flow),
+		.flowi4_oif = rxe_rs_flow_oif(flow),
 		.flowi4_dscp = inet_dsfield_to_dscp(flow->tclass),
 		.flowi4_proto = IPPROTO_UDP,
 		.flowi4_uid = sock_net_uid(net, NULL),
@@ -83,10 +83,10 @@ static struct dst_entry *rxe_route4(struct rxe_flow *flow, struct net *net)
 	return IS_ERR(rt) ? ERR_CAST(rt) : &rt->dst;
 }
 
-static struct dst_entry *rxe_route6(struct rxe_flow *flow, struct net *net)
+static struct dst_entry *rxe_rs_route6(struct rxe_rs_flow *flow, struct net *net)
 {
 	struct flowi6 fl6 = {
-		.flowi6_oif = rxe_flow_oif(flow),
+		.flowi6_oif = rxe_rs_flow_oif(flow),
 		.flowi6_proto = IPPROTO_UDP,
 		.flowi6_uid = sock_net_uid(net, NULL),
 		.flowlabel = ip6_make_flowinfo(flow->tclass,
@@ -106,7 +106,7 @@ static struct dst_entry *rxe_route6(struct rxe_flow *flow, struct net *net)
 /* Returns a reference to the flow's route, looked up again if it is stale. Any softirq-safe
  * context.
  */
-struct dst_entry *rxe_flow_route(struct rxe_flow *flow)
+struct dst_entry *rxe_rs_flow_route(struct rxe_rs_flow *flow)
 {
 	struct dst_entry *dst, *old;
 	u32 cookie = 0;
@@ -122,9 +122,9 @@ struct dst_entry *rxe_flow_route(struct rxe_flow *flow)
 
 	rcu_read_lock();
 	if (flow->v4)
-		dst = rxe_route4(flow, dev_net_rcu(flow->dev));
+		dst = rxe_rs_route4(flow, dev_net_rcu(flow->dev));
 	else
-		dst = rxe_route6(flow, dev_net_rcu(flow->dev));
+		dst = rxe_rs_route6(flow, dev_net_rcu(flow->dev));
 	rcu_read_unlock();
 	if (IS_ERR(dst))
 		return dst;
@@ -141,7 +141,7 @@ struct dst_entry *rxe_flow_route(struct rxe_flow *flow)
 	return dst;
 }
 
-const struct net_device *rxe_flow_dev(const struct rxe_flow *flow)
+const struct net_device *rxe_rs_flow_dev(const struct rxe_rs_flow *flow)
 {
 	return flow->dev;
 }
@@ -150,7 +150,7 @@ const struct net_device *rxe_flow_dev(const struct rxe_flow *flow)
  * Whether the device takes a run of datagrams as one buffer and computes their checksums. If it
  * does not, the stack would have to touch the payload again, and a run costs more than it saves.
  */
-static void rxe_tx_limits(const struct dst_entry *dst,
+static void rxe_rs_tx_limits(const struct dst_entry *dst,
 			  const struct net_device *dev, bool v4, u32 *max_len,
 			  u32 *max_segs)
 {
@@ -176,10 +176,10 @@ static void rxe_tx_limits(const struct dst_entry *dst,
 }
 
 /* An empty buffer with `room` bytes for payload besides the pages; null without memory. */
-struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u8 tclass, u32 room,
+struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 room,
 			   u32 *max_len, u32 *max_segs)
 {
-	struct dst_entry *dst = rxe_flow_route(flow);
+	struct dst_entry *dst = rxe_rs_flow_route(flow);
 	struct net_device *dev;
 	struct sk_buff *skb;
 	u32 reserve;
@@ -197,7 +197,7 @@ struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u8 tclass, u32 room,
 		skb->protocol = flow->v4 ? htons(ETH_P_IP) : htons(ETH_P_IPV6);
 		skb->priority = rt_tos2priority(tclass);
 		skb_dst_set(skb, dst);
-		rxe_tx_limits(dst, dev, flow->v4, max_len, max_segs);
+		rxe_rs_tx_limits(dst, dev, flow->v4, max_len, max_segs);
 	} else {
 		dst_release(dst);
 	}
@@ -208,23 +208,23 @@ struct sk_buff *rxe_tx_new(struct rxe_flow *flow, u8 tclass, u32 room,
 /* Payload pages, cut up from the front: consecutive datagrams touch, so that a run needs few
  * fragments.
  */
-struct rxe_tx_pages {
+struct rxe_rs_tx_pages {
 	local_lock_t lock;
 	struct page_frag frag;
 };
 
-static DEFINE_PER_CPU(struct rxe_tx_pages, rxe_tx_pages) = {
+static DEFINE_PER_CPU(struct rxe_rs_tx_pages, rxe_rs_tx_pages) = {
 	.lock = INIT_LOCAL_LOCK(lock),
 };
 
-static void *rxe_tx_put_frag(struct sk_buff *skb, u32 len)
+static void *rxe_rs_tx_put_frag(struct sk_buff *skb, u32 len)
 {
 	const gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
 	struct skb_shared_info *info = skb_shinfo(skb);
 	struct page_frag own = {}, *frag;
 	int i = info->nr_frags;
 
-	frag = this_cpu_ptr(&rxe_tx_pages.frag);
+	frag = this_cpu_ptr(&rxe_rs_tx_pages.frag);
 	if (!skb_page_frag_refill(len, frag, gfp) ||
 	    frag->offset + len > frag->size) {
 		/* Only single pages to be had, or an unusually long datagram. */
@@ -254,33 +254,33 @@ static void *rxe_tx_put_frag(struct sk_buff *skb, u32 len)
 /* Adds `len` contiguous bytes and returns where they are; null if there is no room. Bottom halves
  * are off.
  */
-void *rxe_tx_put(struct sk_buff *skb, u32 len)
+void *rxe_rs_tx_put(struct sk_buff *skb, u32 len)
 {
 	void *start;
 
 	if (!skb->data_len && skb_tailroom(skb) >= len)
 		return skb_put(skb, len);
-	local_lock_nested_bh(&rxe_tx_pages.lock);
-	start = rxe_tx_put_frag(skb, len);
-	local_unlock_nested_bh(&rxe_tx_pages.lock);
+	local_lock_nested_bh(&rxe_rs_tx_pages.lock);
+	start = rxe_rs_tx_put_frag(skb, len);
+	local_unlock_nested_bh(&rxe_rs_tx_pages.lock);
 	return start;
 }
 
 /* Gives bytes back to the pages if nobody took any since. */
-static void rxe_tx_unput_frag(const skb_frag_t *last, u32 len)
+static void rxe_rs_tx_unput_frag(const skb_frag_t *last, u32 len)
 {
 	struct page_frag *frag;
 
-	local_lock_nested_bh(&rxe_tx_pages.lock);
-	frag = this_cpu_ptr(&rxe_tx_pages.frag);
+	local_lock_nested_bh(&rxe_rs_tx_pages.lock);
+	frag = this_cpu_ptr(&rxe_rs_tx_pages.frag);
 	if (frag->page == skb_frag_page(last) &&
 	    frag->offset == skb_frag_off(last) + skb_frag_size(last))
 		frag->offset -= len;
-	local_unlock_nested_bh(&rxe_tx_pages.lock);
+	local_unlock_nested_bh(&rxe_rs_tx_pages.lock);
 }
 
-/* Takes back the last rxe_tx_put(), of `len` bytes. Bottom halves are off. */
-void rxe_tx_undo(struct sk_buff *skb, u32 len)
+/* Takes back the last rxe_rs_tx_put(), of `len` bytes. Bottom halves are off. */
+void rxe_rs_tx_undo(struct sk_buff *skb, u32 len)
 {
 	struct skb_shared_info *info = skb_shinfo(skb);
 	skb_frag_t *last;
@@ -290,7 +290,7 @@ void rxe_tx_undo(struct sk_buff *skb, u32 len)
 		return;
 	}
 	last = &info->frags[info->nr_frags - 1];
-	rxe_tx_unput_frag(last, len);
+	rxe_rs_tx_unput_frag(last, len);
 	skb_frag_size_sub(last, len);
 	if (!skb_frag_size(last)) {
 		put_page(skb_frag_page(last));
@@ -302,7 +302,7 @@ void rxe_tx_undo(struct sk_buff *skb, u32 len)
 }
 
 /* Puts the headers, with the UDP header last, in front of what was put. */
-void rxe_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,
+void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,
 		   u32 gso_size, u32 gso_segs)
 {
 	struct skb_shared_info *info = skb_shinfo(skb);
@@ -333,7 +333,7 @@ void rxe_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,
 					  &ipv6_hdr(skb)->daddr, 0);
 }
 
-void rxe_tx_link(struct sk_buff *last, struct sk_buff *skb)
+void rxe_rs_tx_link(struct sk_buff *last, struct sk_buff *skb)
 {
 	last->next = skb;
 }
@@ -343,7 +343,7 @@ void rxe_tx_link(struct sk_buff *last, struct sk_buff *skb)
  * discards. What ESP makes too long for the device is dropped behind it, perhaps later, on another
  * processor: "do not fragment" is set.
  */
-static int rxe_tx_hopeless(const struct sk_buff *skb, const struct dst_entry *dst)
+static int rxe_rs_tx_hopeless(const struct sk_buff *skb, const struct dst_entry *dst)
 {
 	if (READ_ONCE(dst->output) == dst_discard_out)
 		return -EHOSTUNREACH;
@@ -352,16 +352,16 @@ static int rxe_tx_hopeless(const struct sk_buff *skb, const struct dst_entry *ds
 	return 0;
 }
 
-static int rxe_tx_one(struct sk_buff *skb)
+static int rxe_rs_tx_one(struct sk_buff *skb)
 {
 	const struct dst_entry *dst = skb_dst(skb);
 	struct net *net;
 	int err;
 
-	/* A frame of rxe_frame_new(). */
+	/* A frame of rxe_rs_frame_new(). */
 	if (!dst)
 		return dev_queue_xmit(skb);
-	err = rxe_tx_hopeless(skb, dst);
+	err = rxe_rs_tx_hopeless(skb, dst);
 	if (unlikely(err)) {
 		kfree_skb(skb);
 		return err;
@@ -380,7 +380,7 @@ static int rxe_tx_one(struct sk_buff *skb)
  * that is stuck somewhere keeps the module from being unloaded. The socket is never bound, and lives
  * in the first namespace because the device may move to another one.
  */
-struct sock *rxe_tx_owner_new(void)
+struct sock *rxe_rs_tx_owner_new(void)
 {
 	struct sock *sk;
 
@@ -392,19 +392,19 @@ struct sock *rxe_tx_owner_new(void)
 	return sk;
 }
 
-void rxe_tx_owner_free(struct sock *owner)
+void rxe_rs_tx_owner_free(struct sock *owner)
 {
 	sock_put(owner);
 }
 
-u32 rxe_tx_owner_bytes(const struct sock *owner)
+u32 rxe_rs_tx_owner_bytes(const struct sock *owner)
 {
 	return sk_wmem_alloc_get(owner);
 }
 
 /* Sends a list linked by `next`. What comes back over loopback is handled after the last one. */
-void rxe_tx_send(struct sk_buff *list, struct sock *owner,
-		 struct rxe_tx_result *result)
+void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner,
+		 struct rxe_rs_tx_result *result)
 {
 	struct sk_buff *skb, *next;
 
@@ -416,7 +416,7 @@ void rxe_tx_send(struct sk_buff *list, struct sock *owner,
 
 		skb_mark_not_on_list(skb);
 		skb_set_owner_w(skb, owner);
-		err = rxe_tx_one(skb);
+		err = rxe_rs_tx_one(skb);
 		result->congested |= err > 0;
 		if (net_xmit_eval(err))
 			result->dropped += segs;
@@ -429,18 +429,18 @@ void rxe_tx_send(struct sk_buff *list, struct sock *owner,
 	local_bh_enable();
 }
 
-void rxe_tx_discard(struct sk_buff *list)
+void rxe_rs_tx_discard(struct sk_buff *list)
 {
 	kfree_skb_list(list);
 }
 
 /* At module exit, when nothing is sent any more. */
-void rxe_tx_release_pages(void)
+void rxe_rs_tx_release_pages(void)
 {
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
-		struct page_frag *frag = &per_cpu(rxe_tx_pages, cpu).frag;
+		struct page_frag *frag = &per_cpu(rxe_rs_tx_pages, cpu).frag;
 
 		if (frag->page)
 			put_page(frag->page);

@@ -9,7 +9,7 @@
 #include "bindings_helper.h"
 #include <linux/igmp.h>
 
-int rxe_dev_join(struct net_device *dev, const u8 *group)
+int rxe_rs_dev_join(struct net_device *dev, const u8 *group)
 {
 	struct in6_addr addr;
 	struct in_device *in_dev;
@@ -34,7 +34,7 @@ out:
 }
 
 /* The device forgets its groups by itself when it loses its addresses for good. */
-void rxe_dev_leave(struct net_device *dev, const u8 *group)
+void rxe_rs_dev_leave(struct net_device *dev, const u8 *group)
 {
 	struct in6_addr addr;
 	struct in_device *in_dev;

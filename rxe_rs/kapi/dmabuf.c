@@ -13,14 +13,14 @@
 
 MODULE_IMPORT_NS("DMA_BUF");
 
-struct rxe_dmabuf {
+struct rxe_rs_dmabuf {
 	struct dma_buf *buf;
 	struct iosys_map map;
 };
 
-struct rxe_dmabuf *rxe_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason)
+struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason)
 {
-	struct rxe_dmabuf *this;
+	struct rxe_rs_dmabuf *this;
 	struct dma_buf *buf;
 	u64 end;
 	int err;
@@ -75,7 +75,7 @@ put:
 	return ERR_PTR(err);
 }
 
-void rxe_dmabuf_put(struct rxe_dmabuf *this)
+void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *this)
 {
 	dma_buf_vunmap_unlocked(this->buf, &this->map);
 	dma_buf_end_cpu_access(this->buf, DMA_BIDIRECTIONAL);
@@ -85,13 +85,13 @@ void rxe_dmabuf_put(struct rxe_dmabuf *this)
 
 #else
 
-struct rxe_dmabuf *rxe_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason)
+struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason)
 {
 	*reason = "this kernel has no DMA buffers";
 	return ERR_PTR(-EOPNOTSUPP);
 }
 
-void rxe_dmabuf_put(struct rxe_dmabuf *this)
+void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *this)
 {
 }
 

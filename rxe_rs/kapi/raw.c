@@ -11,13 +11,13 @@
 #include <linux/if_arp.h>
 #include <net/gso.h>
 
-struct rxe_tap {
+struct rxe_rs_tap {
 	struct packet_type pt;
-	rxe_frame_t receive;
+	rxe_rs_frame_t receive;
 	void *context;
 };
 
-static void rxe_tap_frame(const struct rxe_tap *tap, struct sk_buff *skb)
+static void rxe_rs_tap_frame(const struct rxe_rs_tap *tap, struct sk_buff *skb)
 {
 	if (!skb_linearize(skb))
 		tap->receive(tap->context, skb->data, skb->len);
@@ -25,10 +25,10 @@ static void rxe_tap_frame(const struct rxe_tap *tap, struct sk_buff *skb)
 }
 
 /* data is at the network header; the reference to the buffer is ours. */
-static int rxe_tap_receive(struct sk_buff *skb, struct net_device *dev,
+static int rxe_rs_tap_receive(struct sk_buff *skb, struct net_device *dev,
 			   struct packet_type *pt, struct net_device *orig_dev)
 {
-	const struct rxe_tap *tap = container_of(pt, struct rxe_tap, pt);
+	const struct rxe_rs_tap *tap = container_of(pt, struct rxe_rs_tap, pt);
 	struct sk_buff *next;
 
 	skb = skb_share_check(skb, GFP_ATOMIC);
@@ -53,13 +53,13 @@ static int rxe_tap_receive(struct sk_buff *skb, struct net_device *dev,
 		consume_skb(skb);
 		skb_list_walk_safe(segs, skb, next) {
 			skb_mark_not_on_list(skb);
-			rxe_tap_frame(tap, skb);
+			rxe_rs_tap_frame(tap, skb);
 		}
 		return NET_RX_SUCCESS;
 	}
 	if (skb->ip_summed == CHECKSUM_PARTIAL && skb_checksum_help(skb))
 		goto drop;
-	rxe_tap_frame(tap, skb);
+	rxe_rs_tap_frame(tap, skb);
 	return NET_RX_SUCCESS;
 drop:
 	kfree_skb(skb);
@@ -67,10 +67,10 @@ drop:
 }
 
 /* Process context. The device outlives the tap. */
-struct rxe_tap *rxe_tap_open(struct net_device *dev, rxe_frame_t receive,
+struct rxe_rs_tap *rxe_rs_tap_open(struct net_device *dev, rxe_rs_frame_t receive,
 			     void *context)
 {
-	struct rxe_tap *tap = kzalloc_obj(*tap, GFP_KERNEL_ACCOUNT);
+	struct rxe_rs_tap *tap = kzalloc_obj(*tap, GFP_KERNEL_ACCOUNT);
 
 	if (!tap)
 		return NULL;
@@ -78,20 +78,20 @@ struct rxe_tap *rxe_tap_open(struct net_device *dev, rxe_frame_t receive,
 	tap->context = context;
 	tap->pt.type = htons(ETH_P_ALL);
 	tap->pt.dev = dev;
-	tap->pt.func = rxe_tap_receive;
+	tap->pt.func = rxe_rs_tap_receive;
 	tap->pt.ignore_outgoing = true;
 	dev_add_pack(&tap->pt);
 	return tap;
 }
 
 /* Process context; waits for the receiver. */
-void rxe_tap_close(struct rxe_tap *tap)
+void rxe_rs_tap_close(struct rxe_rs_tap *tap)
 {
 	dev_remove_pack(&tap->pt);
 	kfree(tap);
 }
 
-bool rxe_dev_has_frames(const struct net_device *dev)
+bool rxe_rs_dev_has_frames(const struct net_device *dev)
 {
 	return dev->type == ARPHRD_ETHER;
 }
@@ -99,7 +99,7 @@ bool rxe_dev_has_frames(const struct net_device *dev)
 /* An empty frame of `len` bytes to be filled in; null without memory or if it is not as long as
  * the device's frames are.
  */
-struct sk_buff *rxe_frame_new(struct net_device *dev, u32 len, void **data)
+struct sk_buff *rxe_rs_frame_new(struct net_device *dev, u32 len, void **data)
 {
 	u32 reserve = LL_RESERVED_SPACE(dev);
 	struct sk_buff *skb;
@@ -117,8 +117,8 @@ struct sk_buff *rxe_frame_new(struct net_device *dev, u32 len, void **data)
 	return skb;
 }
 
-/* The frame is complete. Without a route, rxe_tx_send() gives it to the device. */
-void rxe_frame_finish(struct sk_buff *skb)
+/* The frame is complete. Without a route, rxe_rs_tx_send() gives it to the device. */
+void rxe_rs_frame_finish(struct sk_buff *skb)
 {
 	skb_reset_mac_header(skb);
 	skb_set_network_header(skb, ETH_HLEN);

@@ -13,21 +13,21 @@ static_assert(sizeof(struct rxe_rs_mr_remove) == 32);
 static_assert(sizeof(struct rxe_rs_mr_state) == 64);
 static_assert(sizeof(struct rxe_rs_mr_tie) == 16);
 
-static struct rxe_mr_methods rxe_mr_methods;
+static struct rxe_rs_mr_methods rxe_rs_mr_methods;
 
 /* The same functions for all devices. */
-void rxe_uverbs_setup(const struct rxe_mr_methods *methods)
+void rxe_rs_uverbs_setup(const struct rxe_rs_mr_methods *methods)
 {
-	WRITE_ONCE(rxe_mr_methods.add, methods->add);
-	WRITE_ONCE(rxe_mr_methods.remove, methods->remove);
-	WRITE_ONCE(rxe_mr_methods.tie, methods->tie);
+	WRITE_ONCE(rxe_rs_mr_methods.add, methods->add);
+	WRITE_ONCE(rxe_rs_mr_methods.remove, methods->remove);
+	WRITE_ONCE(rxe_rs_mr_methods.tie, methods->tie);
 }
 
 /*
  * What the caller cannot be told must not happen: the answer is written once before anything
  * changes. The region is locked for this call, so it is neither registered anew nor deregistered.
  */
-static int rxe_mr_begin(struct uverbs_attr_bundle *attrs, struct rxe_rs_mr_state *state)
+static int rxe_rs_mr_begin(struct uverbs_attr_bundle *attrs, struct rxe_rs_mr_state *state)
 {
 	memset(state, 0, sizeof(*state));
 	return uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, state, sizeof(*state));
@@ -41,8 +41,8 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_ADD)(struct uverbs_attr_bundle *attrs
 	int err;
 
 	err = _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
-	      rxe_mr_begin(attrs, &state) ?:
-	      READ_ONCE(rxe_mr_methods.add)(mr, &request, &state);
+	      rxe_rs_mr_begin(attrs, &state) ?:
+	      READ_ONCE(rxe_rs_mr_methods.add)(mr, &request, &state);
 	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state, sizeof(state));
 }
 
@@ -54,8 +54,8 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_REMOVE)(struct uverbs_attr_bundle *at
 	int err;
 
 	err = _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
-	      rxe_mr_begin(attrs, &state) ?:
-	      READ_ONCE(rxe_mr_methods.remove)(mr, &request, &state);
+	      rxe_rs_mr_begin(attrs, &state) ?:
+	      READ_ONCE(rxe_rs_mr_methods.remove)(mr, &request, &state);
 	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state, sizeof(state));
 }
 
@@ -66,7 +66,7 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_TIE)(struct uverbs_attr_bundle *attrs
 	struct rxe_rs_mr_tie request;
 
 	return _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
-	       READ_ONCE(rxe_mr_methods.tie)(mr, qp, &request);
+	       READ_ONCE(rxe_rs_mr_methods.tie)(mr, qp, &request);
 }
 
 DECLARE_UVERBS_NAMED_METHOD(
@@ -92,12 +92,12 @@ DECLARE_UVERBS_NAMED_METHOD(
 			   UA_MANDATORY),
 	UVERBS_ATTR_IDR(RXE_RS_ATTR_QP, UVERBS_OBJECT_QP, UVERBS_ACCESS_READ, UA_MANDATORY));
 
-ADD_UVERBS_METHODS(rxe_mr_object, UVERBS_OBJECT_MR,
+ADD_UVERBS_METHODS(rxe_rs_mr_object, UVERBS_OBJECT_MR,
 		   &UVERBS_METHOD(RXE_RS_METHOD_MR_ADD),
 		   &UVERBS_METHOD(RXE_RS_METHOD_MR_REMOVE),
 		   &UVERBS_METHOD(RXE_RS_METHOD_MR_TIE));
 
-const struct uapi_definition rxe_uverbs_methods[] = {
-	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_MR, &rxe_mr_object),
+const struct uapi_definition rxe_rs_uverbs_methods[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_MR, &rxe_rs_mr_object),
 	{},
 };

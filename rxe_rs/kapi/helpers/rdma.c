@@ -4,98 +4,98 @@
  */
 #include <linux/ioport.h>
 #include <linux/libnvdimm.h>
-#include "bindings_helper.h"
+#include "../bindings_helper.h"
 
 /*
  * The kernel was built by gcc, the bindings were made by clang: compare what matters.
  * The order is that of `layout.rs`.
  */
-#define RXE_SIZE(t) { "sizeof " #t, sizeof(struct t) }
-#define RXE_OFF(t, f) { #t "." #f, offsetof(struct t, f) }
+#define RXE_RS_SIZE(t) { "sizeof " #t, sizeof(struct t) }
+#define RXE_RS_OFF(t, f) { #t "." #f, offsetof(struct t, f) }
 
-const struct rxe_layout_entry rxe_layout[] = {
-	RXE_SIZE(ib_device),
-	RXE_OFF(ib_device, ops),
-	RXE_OFF(ib_device, num_comp_vectors),
-	RXE_OFF(ib_device, dev),
-	RXE_OFF(ib_device, uverbs_cmd_mask),
-	RXE_OFF(ib_device, node_desc),
-	RXE_OFF(ib_device, node_guid),
-	RXE_OFF(ib_device, local_dma_lkey),
-	RXE_OFF(ib_device, node_type),
-	RXE_OFF(ib_device, phys_port_cnt),
-	RXE_OFF(ib_device, attrs),
-	RXE_OFF(ib_device, driver_def),
-	RXE_SIZE(ib_device_ops),
-	RXE_OFF(ib_device_ops, post_send),
-	RXE_OFF(ib_device_ops, query_device),
-	RXE_OFF(ib_device_ops, create_qp),
-	RXE_OFF(ib_device_ops, reg_user_mr),
-	RXE_OFF(ib_device_ops, dealloc_driver),
-	RXE_OFF(ib_device_ops, size_ib_ah),
-	RXE_OFF(ib_device_ops, size_ib_cq),
-	RXE_OFF(ib_device_ops, size_ib_pd),
-	RXE_OFF(ib_device_ops, size_ib_qp),
-	RXE_OFF(ib_device_ops, size_ib_ucontext),
-	RXE_SIZE(ib_device_attr),
-	RXE_OFF(ib_device_attr, max_pkeys),
-	RXE_SIZE(ib_port_attr),
-	RXE_OFF(ib_port_attr, active_speed),
-	RXE_SIZE(ib_port_immutable),
-	RXE_SIZE(ib_ucontext),
-	RXE_SIZE(ib_pd),
-	RXE_SIZE(ib_ah),
-	RXE_OFF(ib_ah, pd),
-	RXE_SIZE(ib_cq),
-	RXE_OFF(ib_cq, comp_handler),
-	RXE_OFF(ib_cq, cq_context),
-	RXE_SIZE(ib_qp),
-	RXE_OFF(ib_qp, uobject),
-	RXE_OFF(ib_qp, event_handler),
-	RXE_OFF(ib_qp, qp_num),
-	RXE_OFF(ib_qp, qp_type),
-	RXE_SIZE(ib_qp_init_attr),
-	RXE_OFF(ib_qp_init_attr, qp_type),
-	RXE_SIZE(ib_qp_attr),
-	RXE_OFF(ib_qp_attr, ah_attr),
-	RXE_OFF(ib_qp_attr, timeout),
-	RXE_SIZE(ib_mr),
-	RXE_OFF(ib_mr, lkey),
-	RXE_OFF(ib_mr, iova),
-	RXE_OFF(ib_mr, length),
-	RXE_OFF(ib_mr, page_size),
-	RXE_SIZE(ib_mw),
-	RXE_OFF(ib_mw, rkey),
-	RXE_OFF(ib_mw, type),
-	RXE_SIZE(ib_reg_wr),
-	RXE_OFF(ib_reg_wr, mr),
-	RXE_SIZE(ib_gid_attr),
-	RXE_SIZE(rdma_ah_attr),
-	RXE_SIZE(ib_wc),
-	RXE_SIZE(ib_send_wr),
-	RXE_SIZE(ib_rdma_wr),
-	RXE_SIZE(ib_ud_wr),
-	RXE_SIZE(ib_recv_wr),
-	RXE_SIZE(ib_event),
-	RXE_SIZE(ib_udata),
-	RXE_SIZE(rdma_user_mmap_entry),
-	RXE_SIZE(rdma_hw_stats),
-	RXE_OFF(rdma_hw_stats, value),
-	RXE_SIZE(rdma_link_ops),
-	RXE_SIZE(scatterlist),
-	RXE_SIZE(work_struct),
-	RXE_SIZE(sk_buff),
-	RXE_SIZE(rxe_rs_mr_add),
-	RXE_SIZE(rxe_rs_mr_remove),
-	RXE_SIZE(rxe_rs_mr_state),
-	RXE_SIZE(rxe_rs_mr_tie),
+const struct rxe_rs_layout_entry rxe_rs_layout[] = {
+	RXE_RS_SIZE(ib_device),
+	RXE_RS_OFF(ib_device, ops),
+	RXE_RS_OFF(ib_device, num_comp_vectors),
+	RXE_RS_OFF(ib_device, dev),
+	RXE_RS_OFF(ib_device, uverbs_cmd_mask),
+	RXE_RS_OFF(ib_device, node_desc),
+	RXE_RS_OFF(ib_device, node_guid),
+	RXE_RS_OFF(ib_device, local_dma_lkey),
+	RXE_RS_OFF(ib_device, node_type),
+	RXE_RS_OFF(ib_device, phys_port_cnt),
+	RXE_RS_OFF(ib_device, attrs),
+	RXE_RS_OFF(ib_device, driver_def),
+	RXE_RS_SIZE(ib_device_ops),
+	RXE_RS_OFF(ib_device_ops, post_send),
+	RXE_RS_OFF(ib_device_ops, query_device),
+	RXE_RS_OFF(ib_device_ops, create_qp),
+	RXE_RS_OFF(ib_device_ops, reg_user_mr),
+	RXE_RS_OFF(ib_device_ops, dealloc_driver),
+	RXE_RS_OFF(ib_device_ops, size_ib_ah),
+	RXE_RS_OFF(ib_device_ops, size_ib_cq),
+	RXE_RS_OFF(ib_device_ops, size_ib_pd),
+	RXE_RS_OFF(ib_device_ops, size_ib_qp),
+	RXE_RS_OFF(ib_device_ops, size_ib_ucontext),
+	RXE_RS_SIZE(ib_device_attr),
+	RXE_RS_OFF(ib_device_attr, max_pkeys),
+	RXE_RS_SIZE(ib_port_attr),
+	RXE_RS_OFF(ib_port_attr, active_speed),
+	RXE_RS_SIZE(ib_port_immutable),
+	RXE_RS_SIZE(ib_ucontext),
+	RXE_RS_SIZE(ib_pd),
+	RXE_RS_SIZE(ib_ah),
+	RXE_RS_OFF(ib_ah, pd),
+	RXE_RS_SIZE(ib_cq),
+	RXE_RS_OFF(ib_cq, comp_handler),
+	RXE_RS_OFF(ib_cq, cq_context),
+	RXE_RS_SIZE(ib_qp),
+	RXE_RS_OFF(ib_qp, uobject),
+	RXE_RS_OFF(ib_qp, event_handler),
+	RXE_RS_OFF(ib_qp, qp_num),
+	RXE_RS_OFF(ib_qp, qp_type),
+	RXE_RS_SIZE(ib_qp_init_attr),
+	RXE_RS_OFF(ib_qp_init_attr, qp_type),
+	RXE_RS_SIZE(ib_qp_attr),
+	RXE_RS_OFF(ib_qp_attr, ah_attr),
+	RXE_RS_OFF(ib_qp_attr, timeout),
+	RXE_RS_SIZE(ib_mr),
+	RXE_RS_OFF(ib_mr, lkey),
+	RXE_RS_OFF(ib_mr, iova),
+	RXE_RS_OFF(ib_mr, length),
+	RXE_RS_OFF(ib_mr, page_size),
+	RXE_RS_SIZE(ib_mw),
+	RXE_RS_OFF(ib_mw, rkey),
+	RXE_RS_OFF(ib_mw, type),
+	RXE_RS_SIZE(ib_reg_wr),
+	RXE_RS_OFF(ib_reg_wr, mr),
+	RXE_RS_SIZE(ib_gid_attr),
+	RXE_RS_SIZE(rdma_ah_attr),
+	RXE_RS_SIZE(ib_wc),
+	RXE_RS_SIZE(ib_send_wr),
+	RXE_RS_SIZE(ib_rdma_wr),
+	RXE_RS_SIZE(ib_ud_wr),
+	RXE_RS_SIZE(ib_recv_wr),
+	RXE_RS_SIZE(ib_event),
+	RXE_RS_SIZE(ib_udata),
+	RXE_RS_SIZE(rdma_user_mmap_entry),
+	RXE_RS_SIZE(rdma_hw_stats),
+	RXE_RS_OFF(rdma_hw_stats, value),
+	RXE_RS_SIZE(rdma_link_ops),
+	RXE_RS_SIZE(scatterlist),
+	RXE_RS_SIZE(work_struct),
+	RXE_RS_SIZE(sk_buff),
+	RXE_RS_SIZE(rxe_rs_mr_add),
+	RXE_RS_SIZE(rxe_rs_mr_remove),
+	RXE_RS_SIZE(rxe_rs_mr_state),
+	RXE_RS_SIZE(rxe_rs_mr_tie),
 };
 
-const size_t rxe_layout_len = ARRAY_SIZE(rxe_layout);
+const size_t rxe_rs_layout_len = ARRAY_SIZE(rxe_rs_layout);
 
 /* Address vectors. */
 
-int rxe_path_get(const struct rdma_ah_attr *attr, struct rxe_path *path)
+int rxe_rs_path_get(const struct rdma_ah_attr *attr, struct rxe_rs_path *path)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(attr);
 	const struct ib_gid_attr *sgid_attr;
@@ -132,7 +132,7 @@ int rxe_path_get(const struct rdma_ah_attr *attr, struct rxe_path *path)
 	return 0;
 }
 
-void rxe_path_put(struct rdma_ah_attr *attr, const struct rxe_path *path)
+void rxe_rs_path_put(struct rdma_ah_attr *attr, const struct rxe_rs_path *path)
 {
 	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
 	rdma_ah_set_port_num(attr, path->port);
@@ -145,7 +145,7 @@ void rxe_path_put(struct rdma_ah_attr *attr, const struct rxe_path *path)
 }
 
 /* Whether the caller is the process that made the queue pair, or may administer the network. */
-bool rxe_qp_asked_by_owner(const struct ib_qp *qp)
+bool rxe_rs_qp_asked_by_owner(const struct ib_qp *qp)
 {
 	struct task_struct *owner = qp->res.task;
 
@@ -155,17 +155,17 @@ bool rxe_qp_asked_by_owner(const struct ib_qp *qp)
 
 /* Driver bytes of user calls. */
 
-struct ib_ucontext *rxe_udata_ucontext(struct ib_udata *udata)
+struct ib_ucontext *rxe_rs_udata_ucontext(struct ib_udata *udata)
 {
 	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
 }
 
-int rxe_copy_from_udata(struct ib_udata *udata, void *dst, size_t len)
+int rxe_rs_copy_from_udata(struct ib_udata *udata, void *dst, size_t len)
 {
 	return ib_copy_from_udata(dst, udata, len);
 }
 
-int rxe_copy_to_udata(struct ib_udata *udata, const void *src, size_t len)
+int rxe_rs_copy_to_udata(struct ib_udata *udata, const void *src, size_t len)
 {
 	return ib_copy_to_udata(udata, (void *)src, len);
 }
@@ -176,13 +176,13 @@ int rxe_copy_to_udata(struct ib_udata *udata, const void *src, size_t len)
  * Zeroed pages for a ring, charged to the memory cgroup of the process, which vmalloc_user() does not do. They are many: where
  * the cgroup has no room for them the call is refused and nobody is killed.
  */
-void *rxe_ring_alloc(size_t len)
+void *rxe_rs_ring_alloc(size_t len)
 {
 	return __vmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 }
 
 /* Maps all of a ring; the core has checked that the mapping is shared and of that length. */
-int rxe_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len)
+int rxe_rs_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len)
 {
 	size_t at;
 	int err;
@@ -198,13 +198,13 @@ int rxe_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len)
 	return 0;
 }
 
-void rxe_vfree(void *addr)
+void rxe_rs_vfree(void *addr)
 {
 	vfree(addr);
 }
 
 /* Whether all of the range lies in the kernel's linear map, on memory that exists. */
-bool rxe_linear_range(u64 addr, size_t len)
+bool rxe_rs_linear_range(u64 addr, size_t len)
 {
 	u64 end, at;
 
@@ -220,46 +220,46 @@ bool rxe_linear_range(u64 addr, size_t len)
 }
 
 /* Whether the caches of this machine can be written back. */
-bool rxe_pmem_supported(void)
+bool rxe_rs_pmem_supported(void)
 {
 	return IS_ENABLED(CONFIG_ARCH_HAS_PMEM_API);
 }
 
-static bool rxe_pmem_all(phys_addr_t start, size_t len, unsigned long desc)
+static bool rxe_rs_pmem_all(phys_addr_t start, size_t len, unsigned long desc)
 {
 	return region_intersects(start, len, IORESOURCE_MEM, desc) == REGION_INTERSECTS;
 }
 
 /* Whether all of a range of consecutive addresses is persistent memory. Process context. */
-bool rxe_pmem_is(void *addr, size_t len)
+bool rxe_rs_pmem_is(void *addr, size_t len)
 {
 	phys_addr_t start = virt_to_phys(addr);
 
 	cond_resched();
-	return rxe_pmem_supported() &&
-	       (rxe_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY) ||
-		rxe_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY_LEGACY));
+	return rxe_rs_pmem_supported() &&
+	       (rxe_rs_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY) ||
+		rxe_rs_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY_LEGACY));
 }
 
-void rxe_pmem_fence(void)
+void rxe_rs_pmem_fence(void)
 {
 	pmem_wmb();
 }
 
 /* Devices. */
 
-void rxe_device_dbg(const struct ib_device *dev, const char *reason)
+void rxe_rs_device_dbg(const struct ib_device *dev, const char *reason)
 {
 	ibdev_dbg(dev, "%s\n", reason);
 }
 
-void rxe_device_dbg_error(const struct ib_device *dev, const char *operation,
+void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation,
 			  int error)
 {
 	ibdev_dbg(dev, "%s: %pe\n", operation, ERR_PTR(error));
 }
 
-void rxe_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
+void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
 		       u32 status)
 {
 	ibdev_dbg(dev, "QP %u: a %s request completed in error: %s\n", qpn,
@@ -270,30 +270,30 @@ void rxe_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
  * Strangers decide how often this is called, so one line in a minute of the whole module has to do;
  * the counters have the rest.
  */
-void rxe_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter)
+void rxe_rs_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter)
 {
 	static struct ratelimit_state limit =
-		RATELIMIT_STATE_INIT_FLAGS("rxe_suspect", 60 * HZ, 1, RATELIMIT_MSG_ON_RELEASE);
+		RATELIMIT_STATE_INIT_FLAGS("rxe_rs_suspect", 60 * HZ, 1, RATELIMIT_MSG_ON_RELEASE);
 
 	if (__ratelimit(&limit))
 		ibdev_notice(dev, "QP %u: packets that do not fit the connection (%s): see rxectl doctor\n",
 			     qpn, counter);
 }
 
-bool rxe_device_try_get(struct ib_device *dev)
+bool rxe_rs_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);
 }
 
 /* Completion vectors. */
 
-unsigned int rxe_num_vectors(void)
+unsigned int rxe_rs_num_vectors(void)
 {
 	return num_online_cpus();
 }
 
 /* The CPU of a vector: they are counted through the ones that are online now. */
-unsigned int rxe_vector_cpu(unsigned int vector)
+unsigned int rxe_rs_vector_cpu(unsigned int vector)
 {
 	unsigned int cpu;
 
@@ -303,7 +303,7 @@ unsigned int rxe_vector_cpu(unsigned int vector)
 	return cpu;
 }
 
-unsigned int rxe_this_cpu(void)
+unsigned int rxe_rs_this_cpu(void)
 {
 	return raw_smp_processor_id();
 }
@@ -312,7 +312,7 @@ unsigned int rxe_this_cpu(void)
  * Runs a work item in softirq of another CPU. False if that is this one or offline; it stays online while preemption is
  * off here.
  */
-bool rxe_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work)
+bool rxe_rs_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work)
 {
 	bool elsewhere;
 
@@ -324,12 +324,12 @@ bool rxe_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work)
 	return elsewhere;
 }
 
-struct workqueue_struct *rxe_workqueue_new(const char *name, u32 kind, int max_active)
+struct workqueue_struct *rxe_rs_workqueue_new(const char *name, u32 kind, int max_active)
 {
 	switch (kind) {
-	case RXE_WORK_SOFTIRQ:
+	case RXE_RS_WORK_SOFTIRQ:
 		return alloc_workqueue("%s", WQ_BH | WQ_PERCPU, 0, name);
-	case RXE_WORK_LOCAL:
+	case RXE_RS_WORK_LOCAL:
 		return alloc_workqueue("%s", WQ_PERCPU, max_active, name);
 	default:
 		return alloc_workqueue("%s", WQ_UNBOUND, max_active, name);
@@ -337,7 +337,7 @@ struct workqueue_struct *rxe_workqueue_new(const char *name, u32 kind, int max_a
 }
 
 /* An offline CPU would make the choice random; this one is as good. */
-bool rxe_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_struct *work)
+bool rxe_rs_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_struct *work)
 {
 	bool queued;
 
@@ -349,39 +349,39 @@ bool rxe_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_str
 	return queued;
 }
 
-bool rxe_module_get(void)
+bool rxe_rs_module_get(void)
 {
 	return try_module_get(THIS_MODULE);
 }
 
-void rxe_module_put(void)
+void rxe_rs_module_put(void)
 {
 	module_put(THIS_MODULE);
 }
 
-void rxe_netdev_guid(const struct net_device *ndev, u8 *guid)
+void rxe_rs_netdev_guid(const struct net_device *ndev, u8 *guid)
 {
 	addrconf_addr_eui48(guid, (const char *)ndev->dev_addr);
 }
 
-struct net *rxe_netdev_net(const struct net_device *ndev)
+struct net *rxe_rs_netdev_net(const struct net_device *ndev)
 {
 	return dev_net(ndev);
 }
 
-u64 *rxe_hw_stats_values(struct rdma_hw_stats *stats)
+u64 *rxe_rs_hw_stats_values(struct rdma_hw_stats *stats)
 {
 	return stats->value;
 }
 
 /* The part of an answer of `rdma resource` that is the driver's. */
 
-struct nlattr *rxe_details_start(struct sk_buff *msg)
+struct nlattr *rxe_rs_details_start(struct sk_buff *msg)
 {
 	return nla_nest_start(msg, RDMA_NLDEV_ATTR_DRIVER);
 }
 
-void rxe_details_end(struct sk_buff *msg, struct nlattr *nest, bool keep)
+void rxe_rs_details_end(struct sk_buff *msg, struct nlattr *nest, bool keep)
 {
 	if (keep)
 		nla_nest_end(msg, nest);
@@ -389,13 +389,13 @@ void rxe_details_end(struct sk_buff *msg, struct nlattr *nest, bool keep)
 		nla_nest_cancel(msg, nest);
 }
 
-bool rxe_dev_is_aggregate(const struct net_device *ndev)
+bool rxe_rs_dev_is_aggregate(const struct net_device *ndev)
 {
 	return netif_is_lag_master(ndev) || netif_is_lag_port(ndev);
 }
 
 /* Mbit/s, 0 if unknown. */
-u32 rxe_netdev_speed(struct net_device *ndev)
+u32 rxe_rs_netdev_speed(struct net_device *ndev)
 {
 	struct ethtool_link_ksettings settings = {};
 	u32 speed = 0;

@@ -16,13 +16,13 @@
 #endif
 
 /* Pages looked up in one go: their numbers are on the stack. */
-#define RXE_ODP_BATCH 32
+#define RXE_RS_ODP_BATCH 32
 
 /*
  * Consecutive pages of a process. Entries change, and seq of the notifier with them, with the
  * lock held for writing; whoever copies holds it for reading, bottom halves off.
  */
-struct rxe_odp_chunk {
+struct rxe_rs_odp_chunk {
 	struct mmu_interval_notifier notifier;
 	rwlock_t lock;
 	unsigned long start;
@@ -31,7 +31,7 @@ struct rxe_odp_chunk {
 	u64 entries[];
 };
 
-struct mm_struct *rxe_mm_grab(void)
+struct mm_struct *rxe_rs_mm_grab(void)
 {
 	if (!current->mm)
 		return NULL;
@@ -39,31 +39,31 @@ struct mm_struct *rxe_mm_grab(void)
 	return current->mm;
 }
 
-void rxe_mm_drop(struct mm_struct *mm)
+void rxe_rs_mm_drop(struct mm_struct *mm)
 {
 	mmdrop(mm);
 }
 
-bool rxe_mm_is_current(const struct mm_struct *mm)
+bool rxe_rs_mm_is_current(const struct mm_struct *mm)
 {
 	return mm == current->mm;
 }
 
-bool rxe_mm_get(struct mm_struct *mm)
+bool rxe_rs_mm_get(struct mm_struct *mm)
 {
 	return mmget_not_zero(mm);
 }
 
-void rxe_mm_put(struct mm_struct *mm)
+void rxe_rs_mm_put(struct mm_struct *mm)
 {
 	/* The last user may be this one: taking the address space down is not for this context. */
 	mmput_async(mm);
 }
 
-static bool rxe_odp_invalidate(struct mmu_interval_notifier *notifier,
+static bool rxe_rs_odp_invalidate(struct mmu_interval_notifier *notifier,
 			       const struct mmu_notifier_range *range, unsigned long seq)
 {
-	struct rxe_odp_chunk *chunk = container_of(notifier, struct rxe_odp_chunk, notifier);
+	struct rxe_rs_odp_chunk *chunk = container_of(notifier, struct rxe_rs_odp_chunk, notifier);
 	unsigned long end = chunk->start + ((unsigned long)chunk->pages << PAGE_SHIFT);
 	unsigned long at = max(range->start, chunk->start) & PAGE_MASK;
 
@@ -81,14 +81,14 @@ static bool rxe_odp_invalidate(struct mmu_interval_notifier *notifier,
 	return true;
 }
 
-static const struct mmu_interval_notifier_ops rxe_odp_ops = {
-	.invalidate = rxe_odp_invalidate,
+static const struct mmu_interval_notifier_ops rxe_rs_odp_ops = {
+	.invalidate = rxe_rs_odp_invalidate,
 };
 
-/* The caller holds the address space (rxe_mm_get). */
-struct rxe_odp_chunk *rxe_odp_chunk_new(struct mm_struct *mm, u64 start, u32 pages)
+/* The caller holds the address space (rxe_rs_mm_get). */
+struct rxe_rs_odp_chunk *rxe_rs_odp_chunk_new(struct mm_struct *mm, u64 start, u32 pages)
 {
-	struct rxe_odp_chunk *chunk;
+	struct rxe_rs_odp_chunk *chunk;
 	int err;
 
 	chunk = kvzalloc(struct_size(chunk, entries, pages), GFP_KERNEL_ACCOUNT);
@@ -98,7 +98,7 @@ struct rxe_odp_chunk *rxe_odp_chunk_new(struct mm_struct *mm, u64 start, u32 pag
 	chunk->start = start;
 	chunk->pages = pages;
 	err = mmu_interval_notifier_insert(&chunk->notifier, mm, start,
-					   (unsigned long)pages << PAGE_SHIFT, &rxe_odp_ops);
+					   (unsigned long)pages << PAGE_SHIFT, &rxe_rs_odp_ops);
 	if (err) {
 		kvfree(chunk);
 		return ERR_PTR(err);
@@ -107,24 +107,24 @@ struct rxe_odp_chunk *rxe_odp_chunk_new(struct mm_struct *mm, u64 start, u32 pag
 }
 
 /* Nobody looks at it any more. Sleeps until no invalidation does either. */
-void rxe_odp_chunk_free(struct rxe_odp_chunk *chunk)
+void rxe_rs_odp_chunk_free(struct rxe_rs_odp_chunk *chunk)
 {
 	mmu_interval_notifier_remove(&chunk->notifier);
 	kvfree(chunk);
 }
 
-u32 rxe_odp_chunk_present(const struct rxe_odp_chunk *chunk)
+u32 rxe_rs_odp_chunk_present(const struct rxe_rs_odp_chunk *chunk)
 {
 	return READ_ONCE(chunk->present);
 }
 
-const u64 *rxe_odp_chunk_lock(struct rxe_odp_chunk *chunk)
+const u64 *rxe_rs_odp_chunk_lock(struct rxe_rs_odp_chunk *chunk)
 {
 	read_lock(&chunk->lock);
 	return chunk->entries;
 }
 
-void rxe_odp_chunk_unlock(struct rxe_odp_chunk *chunk)
+void rxe_rs_odp_chunk_unlock(struct rxe_rs_odp_chunk *chunk)
 {
 	read_unlock(&chunk->lock);
 }
@@ -136,7 +136,7 @@ void rxe_odp_chunk_unlock(struct rxe_odp_chunk *chunk)
  *
  * The lock is held, and given up meanwhile; false if the pages may have gone.
  */
-static bool rxe_odp_make_dirty(struct rxe_odp_chunk *chunk, unsigned long seq,
+static bool rxe_rs_odp_make_dirty(struct rxe_rs_odp_chunk *chunk, unsigned long seq,
 			       struct page **pages, u32 count)
 {
 	u32 i;
@@ -154,13 +154,13 @@ static bool rxe_odp_make_dirty(struct rxe_odp_chunk *chunk, unsigned long seq,
 
 /*
  * Whether the kernel may access the page, and can: HMM hands out whatever the process has mapped but PFN maps. The list
- * of what that may be, and why one look is enough, is in shim_copy.c.
+ * of what that may be, and why one look is enough, is in copy.c.
  *
  * The look is an access, not a test for memfd_secret, so it finds whatever has no place in the linear map. It comes
  * after mmu_interval_read_begin(), with the lock held: what is taken out of the linear map afterwards is unmapped from
  * the process before, and the entry with it.
  */
-static bool rxe_odp_reachable(struct page *page)
+static bool rxe_rs_odp_reachable(struct page *page)
 {
 	const struct folio *folio = page_folio(page);
 	u8 byte;
@@ -171,13 +171,13 @@ static bool rxe_odp_reachable(struct page *page)
 	/* Only until it is unmapped. All of a huge page of hugetlbfs: which part is bad is not known here. */
 	if (PageHWPoison(page) || (folio_test_hugetlb(folio) && folio_test_hwpoison(folio)))
 		return false;
-	return rxe_copy(&byte, page_address(page), sizeof(byte));
+	return rxe_rs_copy(&byte, page_address(page), sizeof(byte));
 }
 
-static int rxe_odp_install(struct rxe_odp_chunk *chunk, unsigned long seq, u32 first, u32 count,
+static int rxe_rs_odp_install(struct rxe_rs_odp_chunk *chunk, unsigned long seq, u32 first, u32 count,
 			   const unsigned long *pfns, bool write)
 {
-	struct page *clean[RXE_ODP_BATCH];
+	struct page *clean[RXE_RS_ODP_BATCH];
 	u32 i, dirtied = 0;
 	int err = 0;
 
@@ -192,14 +192,14 @@ static int rxe_odp_install(struct rxe_odp_chunk *chunk, unsigned long seq, u32 f
 		if (!(pfns[i] & HMM_PFN_VALID))
 			continue;
 		page = hmm_pfn_to_page(pfns[i]);
-		if (!rxe_odp_reachable(page)) {
+		if (!rxe_rs_odp_reachable(page)) {
 			err = -EFAULT;
 			goto out;
 		}
 		if (write && (pfns[i] & HMM_PFN_WRITE) && !PageDirty(page))
 			clean[dirtied++] = page;
 	}
-	if (dirtied && !rxe_odp_make_dirty(chunk, seq, clean, dirtied)) {
+	if (dirtied && !rxe_rs_odp_make_dirty(chunk, seq, clean, dirtied)) {
 		err = -EAGAIN;
 		goto out;
 	}
@@ -209,12 +209,12 @@ static int rxe_odp_install(struct rxe_odp_chunk *chunk, unsigned long seq, u32 f
 
 		if (!(pfns[i] & HMM_PFN_VALID))
 			continue;
-		new = (u64)(uintptr_t)page_address(hmm_pfn_to_page(pfns[i])) | RXE_ODP_PRESENT;
+		new = (u64)(uintptr_t)page_address(hmm_pfn_to_page(pfns[i])) | RXE_RS_ODP_PRESENT;
 		if (write && (pfns[i] & HMM_PFN_WRITE))
-			new |= RXE_ODP_WRITABLE;
+			new |= RXE_RS_ODP_WRITABLE;
 		chunk->present += !*entry;
 		/* A page that can be written to already stays so. */
-		*entry = new | (*entry & RXE_ODP_WRITABLE);
+		*entry = new | (*entry & RXE_RS_ODP_WRITABLE);
 	}
 out:
 	write_unlock_bh(&chunk->lock);
@@ -226,7 +226,7 @@ out:
  * unlike hmm_range_fault() this does not keep the address space locked: the process, and whoever
  * else has to do with its address space, could not go on, not even to take the device away.
  */
-static int rxe_odp_fault_in(struct mm_struct *mm, unsigned long addr, bool write)
+static int rxe_rs_odp_fault_in(struct mm_struct *mm, unsigned long addr, bool write)
 {
 	unsigned int flags = FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0);
 	bool unlocked = false;
@@ -239,7 +239,7 @@ static int rxe_odp_fault_in(struct mm_struct *mm, unsigned long addr, bool write
 }
 
 /* -EAGAIN if pages were missing, and are there now, unless they have gone again. */
-static int rxe_odp_fault_missing(struct mm_struct *mm, unsigned long start, u32 count,
+static int rxe_rs_odp_fault_missing(struct mm_struct *mm, unsigned long start, u32 count,
 				 const unsigned long *pfns, bool write)
 {
 	unsigned long wanted = HMM_PFN_VALID | (write ? HMM_PFN_WRITE : 0);
@@ -251,7 +251,7 @@ static int rxe_odp_fault_missing(struct mm_struct *mm, unsigned long start, u32 
 			return -EFAULT;
 		if ((pfns[i] & wanted) == wanted)
 			continue;
-		err = rxe_odp_fault_in(mm, start + ((unsigned long)i << PAGE_SHIFT), write);
+		err = rxe_rs_odp_fault_in(mm, start + ((unsigned long)i << PAGE_SHIFT), write);
 		if (err)
 			return err;
 		err = -EAGAIN;
@@ -259,12 +259,12 @@ static int rxe_odp_fault_missing(struct mm_struct *mm, unsigned long start, u32 
 	return err;
 }
 
-static int rxe_odp_batch(struct rxe_odp_chunk *chunk, u32 first, u32 count, u32 flags)
+static int rxe_rs_odp_batch(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count, u32 flags)
 {
 	unsigned long timeout = jiffies + msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT);
 	struct mm_struct *mm = chunk->notifier.mm;
-	unsigned long pfns[RXE_ODP_BATCH];
-	bool write = flags & RXE_ODP_WRITE;
+	unsigned long pfns[RXE_RS_ODP_BATCH];
+	bool write = flags & RXE_RS_ODP_WRITE;
 	struct hmm_range range = {};
 	int err;
 
@@ -281,15 +281,15 @@ static int rxe_odp_batch(struct rxe_odp_chunk *chunk, u32 first, u32 count, u32 
 		/* Only takes note of what is there. */
 		err = hmm_range_fault(&range);
 		mmap_read_unlock(mm);
-		if (!err && (flags & RXE_ODP_FAULT)) {
+		if (!err && (flags & RXE_RS_ODP_FAULT)) {
 			unsigned long begin = jiffies;
 
-			err = rxe_odp_fault_missing(mm, range.start, count, pfns, write);
+			err = rxe_rs_odp_fault_missing(mm, range.start, count, pfns, write);
 			/* The time that others take is not spent on trying. */
 			timeout += jiffies - begin;
 		}
 		if (!err)
-			err = rxe_odp_install(chunk, range.notifier_seq, first, count, pfns,
+			err = rxe_rs_odp_install(chunk, range.notifier_seq, first, count, pfns,
 					      write);
 		cond_resched();
 	} while ((err == -EBUSY || err == -EAGAIN) && time_before(jiffies, timeout));
@@ -297,14 +297,14 @@ static int rxe_odp_batch(struct rxe_odp_chunk *chunk, u32 first, u32 count, u32 
 }
 
 /*
- * Gets pages, or takes note of those that are there (without RXE_ODP_FAULT). The caller holds the
+ * Gets pages, or takes note of those that are there (without RXE_RS_ODP_FAULT). The caller holds the
  * address space.
  */
-int rxe_odp_chunk_fault(struct rxe_odp_chunk *chunk, u32 first, u32 count, u32 flags)
+int rxe_rs_odp_chunk_fault(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count, u32 flags)
 {
 	while (count) {
-		u32 some = min_t(u32, count, RXE_ODP_BATCH);
-		int err = rxe_odp_batch(chunk, first, some, flags);
+		u32 some = min_t(u32, count, RXE_RS_ODP_BATCH);
+		int err = rxe_rs_odp_batch(chunk, first, some, flags);
 
 		if (err)
 			return err;

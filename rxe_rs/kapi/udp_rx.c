@@ -14,27 +14,27 @@
 #include <net/netfilter/nf_conntrack.h>
 #include <net/xfrm.h>
 
-struct rxe_endpoint {
+struct rxe_rs_endpoint {
 	struct list_head list;
 	struct net *net;
 	unsigned int users;
-	rxe_receive_t receive;
-	rxe_receive_t refuse;
+	rxe_rs_receive_t receive;
+	rxe_rs_receive_t refuse;
 	__be16 port;
 	struct socket *sock4;
 	struct socket *sock6;
 	struct nf_hook_ops hooks[2];
 	bool hooked;
-	struct rxe_guard *guard;	/* null if it is switched off */
+	struct rxe_rs_guard *guard;	/* null if it is switched off */
 };
 
-static LIST_HEAD(rxe_endpoints);
-static DEFINE_MUTEX(rxe_endpoints_lock);
-static bool rxe_net_ready;
-static bool rxe_net_guarded;
+static LIST_HEAD(rxe_rs_endpoints);
+static DEFINE_MUTEX(rxe_rs_endpoints_lock);
+static bool rxe_rs_net_ready;
+static bool rxe_rs_net_guarded;
 
 /* Confirms a new connection's first packet nowhere but behind us: let it go the ordinary way. */
-static bool rxe_ct_wants(const struct sk_buff *skb)
+static bool rxe_rs_ct_wants(const struct sk_buff *skb)
 {
 #if IS_ENABLED(CONFIG_NF_CONNTRACK)
 	enum ip_conntrack_info ctinfo;
@@ -47,10 +47,10 @@ static bool rxe_ct_wants(const struct sk_buff *skb)
 }
 
 /* data is at the IP header, of hlen bytes. */
-static unsigned int rxe_take(struct rxe_endpoint *ep, struct sk_buff *skb,
+static unsigned int rxe_rs_take(struct rxe_rs_endpoint *ep, struct sk_buff *skb,
 			     unsigned int hlen, unsigned short family)
 {
-	rxe_receive_t receive = ep->receive;
+	rxe_rs_receive_t receive = ep->receive;
 	const struct udphdr *uh;
 	struct udphdr buf;
 
@@ -63,7 +63,7 @@ static unsigned int rxe_take(struct rxe_endpoint *ep, struct sk_buff *skb,
 	 */
 	if (!xfrm_policy_check(NULL, XFRM_POLICY_IN, skb, family))
 		receive = ep->refuse;
-	else if (rxe_ct_wants(skb))
+	else if (rxe_rs_ct_wants(skb))
 		return NF_ACCEPT;
 	if (!pskb_may_pull(skb, hlen + sizeof(*uh)))
 		return NF_DROP;
@@ -74,7 +74,7 @@ static unsigned int rxe_take(struct rxe_endpoint *ep, struct sk_buff *skb,
 	return NF_STOLEN;
 }
 
-static unsigned int rxe_hook4(void *priv, struct sk_buff *skb,
+static unsigned int rxe_rs_hook4(void *priv, struct sk_buff *skb,
 			      const struct nf_hook_state *state)
 {
 	const struct iphdr *iph = ip_hdr(skb);
@@ -82,22 +82,22 @@ static unsigned int rxe_hook4(void *priv, struct sk_buff *skb,
 	if (iph->protocol != IPPROTO_UDP || iph->ihl != 5 ||
 	    ip_is_fragment(iph))
 		return NF_ACCEPT;
-	return rxe_take(priv, skb, sizeof(*iph), AF_INET);
+	return rxe_rs_take(priv, skb, sizeof(*iph), AF_INET);
 }
 
-static unsigned int rxe_hook6(void *priv, struct sk_buff *skb,
+static unsigned int rxe_rs_hook6(void *priv, struct sk_buff *skb,
 			      const struct nf_hook_state *state)
 {
 	const struct ipv6hdr *iph = ipv6_hdr(skb);
 
 	if (iph->nexthdr != IPPROTO_UDP)
 		return NF_ACCEPT;
-	return rxe_take(priv, skb, sizeof(*iph), AF_INET6);
+	return rxe_rs_take(priv, skb, sizeof(*iph), AF_INET6);
 }
 
-static int rxe_encap_rcv(struct sock *sk, struct sk_buff *skb)
+static int rxe_rs_encap_rcv(struct sock *sk, struct sk_buff *skb)
 {
-	struct rxe_endpoint *ep = rcu_dereference_sk_user_data(sk);
+	struct rxe_rs_endpoint *ep = rcu_dereference_sk_user_data(sk);
 
 	if (ep)
 		ep->receive(skb);
@@ -106,13 +106,13 @@ static int rxe_encap_rcv(struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
-static int rxe_socket_open(struct rxe_endpoint *ep, bool v6,
+static int rxe_rs_socket_open(struct rxe_rs_endpoint *ep, bool v6,
 			   struct socket **sock)
 {
 	struct udp_tunnel_sock_cfg tunnel = {
 		.sk_user_data = ep,
 		.encap_type = 1,
-		.encap_rcv = rxe_encap_rcv,
+		.encap_rcv = rxe_rs_encap_rcv,
 	};
 	struct udp_port_cfg cfg = {
 		.family = v6 ? AF_INET6 : AF_INET,
@@ -130,7 +130,7 @@ static int rxe_socket_open(struct rxe_endpoint *ep, bool v6,
 	return 0;
 }
 
-static void rxe_hook_init(struct rxe_endpoint *ep, struct nf_hook_ops *ops,
+static void rxe_rs_hook_init(struct rxe_rs_endpoint *ep, struct nf_hook_ops *ops,
 			  nf_hookfn *hook, u8 family)
 {
 	ops->hook = hook;
@@ -141,13 +141,13 @@ static void rxe_hook_init(struct rxe_endpoint *ep, struct nf_hook_ops *ops,
 }
 
 /* Waits for the receivers. */
-static void rxe_endpoint_stop(struct rxe_endpoint *ep)
+static void rxe_rs_endpoint_stop(struct rxe_rs_endpoint *ep)
 {
 	if (ep->hooked)
 		nf_unregister_net_hooks(ep->net, ep->hooks,
 					ARRAY_SIZE(ep->hooks));
 	if (ep->guard && ep->net)
-		rxe_guard_stop(ep->guard);
+		rxe_rs_guard_stop(ep->guard);
 	if (ep->sock6)
 		udp_tunnel_sock_release(ep->sock6->sk);
 	if (ep->sock4)
@@ -159,11 +159,11 @@ static void rxe_endpoint_stop(struct rxe_endpoint *ep)
 	ep->net = NULL;
 }
 
-static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
-						rxe_receive_t receive,
-						rxe_receive_t refuse)
+static struct rxe_rs_endpoint *rxe_rs_endpoint_create(struct net *net, __be16 port,
+						rxe_rs_receive_t receive,
+						rxe_rs_receive_t refuse)
 {
-	struct rxe_endpoint *ep;
+	struct rxe_rs_endpoint *ep;
 	int err;
 
 	ep = kzalloc_obj(*ep);
@@ -174,21 +174,21 @@ static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
 	ep->receive = receive;
 	ep->refuse = refuse;
 	ep->port = port;
-	err = rxe_socket_open(ep, false, &ep->sock4);
+	err = rxe_rs_socket_open(ep, false, &ep->sock4);
 	if (err)
 		goto fail;
 	/* A host may have IPv6 switched off. */
-	err = rxe_socket_open(ep, true, &ep->sock6);
+	err = rxe_rs_socket_open(ep, true, &ep->sock6);
 	if (err && err != -EAFNOSUPPORT && err != -EPFNOSUPPORT)
 		goto fail;
-	rxe_hook_init(ep, &ep->hooks[0], rxe_hook4, NFPROTO_IPV4);
-	rxe_hook_init(ep, &ep->hooks[1], rxe_hook6, NFPROTO_IPV6);
+	rxe_rs_hook_init(ep, &ep->hooks[0], rxe_rs_hook4, NFPROTO_IPV4);
+	rxe_rs_hook_init(ep, &ep->hooks[1], rxe_rs_hook6, NFPROTO_IPV6);
 	err = nf_register_net_hooks(net, ep->hooks, ARRAY_SIZE(ep->hooks));
 	if (err)
 		goto fail;
 	ep->hooked = true;
-	if (rxe_net_guarded) {
-		struct rxe_guard *guard = rxe_guard_start(net, ntohs(port));
+	if (rxe_rs_net_guarded) {
+		struct rxe_rs_guard *guard = rxe_rs_guard_start(net, ntohs(port));
 
 		if (IS_ERR(guard)) {
 			err = PTR_ERR(guard);
@@ -198,108 +198,108 @@ static struct rxe_endpoint *rxe_endpoint_create(struct net *net, __be16 port,
 	}
 	return ep;
 fail:
-	rxe_endpoint_stop(ep);
+	rxe_rs_endpoint_stop(ep);
 	kfree(ep);
 	return ERR_PTR(err);
 }
 
-struct rxe_endpoint *rxe_endpoint_open(const struct net_device *dev, u16 port,
-				       rxe_receive_t receive,
-				       rxe_receive_t refuse)
+struct rxe_rs_endpoint *rxe_rs_endpoint_open(const struct net_device *dev, u16 port,
+				       rxe_rs_receive_t receive,
+				       rxe_rs_receive_t refuse)
 {
 	struct net *net = dev_net(dev);
-	struct rxe_endpoint *ep;
+	struct rxe_rs_endpoint *ep;
 
-	mutex_lock(&rxe_endpoints_lock);
-	if (!rxe_net_ready) {
+	mutex_lock(&rxe_rs_endpoints_lock);
+	if (!rxe_rs_net_ready) {
 		ep = ERR_PTR(-ENODEV);
 		goto out;
 	}
-	list_for_each_entry(ep, &rxe_endpoints, list) {
+	list_for_each_entry(ep, &rxe_rs_endpoints, list) {
 		if (ep->net == net && ep->port == htons(port)) {
 			ep->users++;
 			goto out;
 		}
 	}
-	ep = rxe_endpoint_create(net, htons(port), receive, refuse);
+	ep = rxe_rs_endpoint_create(net, htons(port), receive, refuse);
 	if (!IS_ERR(ep))
-		list_add(&ep->list, &rxe_endpoints);
+		list_add(&ep->list, &rxe_rs_endpoints);
 out:
-	mutex_unlock(&rxe_endpoints_lock);
+	mutex_unlock(&rxe_rs_endpoints_lock);
 	return ep;
 }
 
-void rxe_endpoint_close(struct rxe_endpoint *ep)
+void rxe_rs_endpoint_close(struct rxe_rs_endpoint *ep)
 {
-	mutex_lock(&rxe_endpoints_lock);
+	mutex_lock(&rxe_rs_endpoints_lock);
 	if (!--ep->users) {
 		list_del(&ep->list);
-		rxe_endpoint_stop(ep);
-		rxe_guard_free(ep->guard);
+		rxe_rs_endpoint_stop(ep);
+		rxe_rs_guard_free(ep->guard);
 		kfree(ep);
 	}
-	mutex_unlock(&rxe_endpoints_lock);
+	mutex_unlock(&rxe_rs_endpoints_lock);
 }
 
 /* The namespace ends, perhaps while a device that has left it still uses the port. */
-static void rxe_net_end(struct net *net)
+static void rxe_rs_net_end(struct net *net)
 {
-	struct rxe_endpoint *ep;
+	struct rxe_rs_endpoint *ep;
 
-	mutex_lock(&rxe_endpoints_lock);
-	list_for_each_entry(ep, &rxe_endpoints, list) {
+	mutex_lock(&rxe_rs_endpoints_lock);
+	list_for_each_entry(ep, &rxe_rs_endpoints, list) {
 		if (ep->net == net)
-			rxe_endpoint_stop(ep);
+			rxe_rs_endpoint_stop(ep);
 	}
-	mutex_unlock(&rxe_endpoints_lock);
+	mutex_unlock(&rxe_rs_endpoints_lock);
 }
 
-static struct pernet_operations rxe_net_ops = {
-	.exit = rxe_net_end,
+static struct pernet_operations rxe_rs_net_ops = {
+	.exit = rxe_rs_net_end,
 };
 
-int rxe_net_init(bool guarded)
+int rxe_rs_net_init(bool guarded)
 {
-	int err = register_pernet_subsys(&rxe_net_ops);
+	int err = register_pernet_subsys(&rxe_rs_net_ops);
 
 	if (err)
 		return err;
-	mutex_lock(&rxe_endpoints_lock);
-	rxe_net_ready = true;
-	rxe_net_guarded = guarded;
-	mutex_unlock(&rxe_endpoints_lock);
+	mutex_lock(&rxe_rs_endpoints_lock);
+	rxe_rs_net_ready = true;
+	rxe_rs_net_guarded = guarded;
+	mutex_unlock(&rxe_rs_endpoints_lock);
 	return 0;
 }
 
-void rxe_net_exit(void)
+void rxe_rs_net_exit(void)
 {
-	mutex_lock(&rxe_endpoints_lock);
-	rxe_net_ready = false;
-	mutex_unlock(&rxe_endpoints_lock);
-	unregister_pernet_subsys(&rxe_net_ops);
-	rxe_tx_release_pages();
+	mutex_lock(&rxe_rs_endpoints_lock);
+	rxe_rs_net_ready = false;
+	mutex_unlock(&rxe_rs_endpoints_lock);
+	unregister_pernet_subsys(&rxe_rs_net_ops);
+	rxe_rs_tx_release_pages();
 }
 
 /* Datagrams that the egress guard has refused since the port was opened. */
-u64 rxe_endpoint_refused(const struct rxe_endpoint *ep)
+u64 rxe_rs_endpoint_refused(const struct rxe_rs_endpoint *ep)
 {
-	return ep->guard ? rxe_guard_refused(ep->guard) : 0;
+	return ep->guard ? rxe_rs_guard_refused(ep->guard) : 0;
 }
 
-bool rxe_endpoint_has_ipv6(const struct rxe_endpoint *ep)
+bool rxe_rs_endpoint_has_ipv6(const struct rxe_rs_endpoint *ep)
 {
 	return ep->sock6;
 }
 
-/* Calls of rxe_walk() for one contiguous piece each; stops when it returns false. */
-struct rxe_walk {
-	struct rxe_piece *out;	/* null to only count */
+/* Calls of rxe_rs_walk() for one contiguous piece each; stops when it returns false. */
+struct rxe_rs_walk {
+	struct rxe_rs_piece *out;	/* null to only count */
 	u32 offset;		/* bytes still to skip */
 	u32 len;		/* bytes still wanted */
 	u32 count;
 };
 
-static void rxe_walk_piece(struct rxe_walk *walk, const u8 *start, u32 len)
+static void rxe_rs_walk_piece(struct rxe_rs_walk *walk, const u8 *start, u32 len)
 {
 	if (walk->offset >= len) {
 		walk->offset -= len;
@@ -311,32 +311,32 @@ static void rxe_walk_piece(struct rxe_walk *walk, const u8 *start, u32 len)
 	walk->len -= len;
 	if (!len)
 		return;
-	if (walk->out && walk->count < RXE_RX_PIECES) {
+	if (walk->out && walk->count < RXE_RS_RX_PIECES) {
 		walk->out[walk->count].start = start;
 		walk->out[walk->count].len = len;
 	}
 	walk->count++;
 }
 
-static void rxe_walk_one(struct rxe_walk *walk, const struct sk_buff *skb)
+static void rxe_rs_walk_one(struct rxe_rs_walk *walk, const struct sk_buff *skb)
 {
 	const struct skb_shared_info *info = skb_shinfo(skb);
 	unsigned int i;
 
-	rxe_walk_piece(walk, skb->data, skb_headlen(skb));
+	rxe_rs_walk_piece(walk, skb->data, skb_headlen(skb));
 	for (i = 0; i < info->nr_frags && walk->len; i++)
-		rxe_walk_piece(walk, skb_frag_address(&info->frags[i]),
+		rxe_rs_walk_piece(walk, skb_frag_address(&info->frags[i]),
 			       skb_frag_size(&info->frags[i]));
 }
 
-static u32 rxe_walk(struct rxe_walk *walk, const struct sk_buff *skb)
+static u32 rxe_rs_walk(struct rxe_rs_walk *walk, const struct sk_buff *skb)
 {
 	const struct sk_buff *part;
 
-	rxe_walk_one(walk, skb);
+	rxe_rs_walk_one(walk, skb);
 	if (walk->len) {
 		skb_walk_frags(skb, part) {
-			rxe_walk_one(walk, part);
+			rxe_rs_walk_one(walk, part);
 			if (!walk->len)
 				break;
 		}
@@ -344,24 +344,24 @@ static u32 rxe_walk(struct rxe_walk *walk, const struct sk_buff *skb)
 	return walk->count;
 }
 
-/* Lists all bytes of a range, in at most RXE_RX_PIECES pieces: see rxe_rx_parse(). */
-u32 rxe_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
-		  struct rxe_piece *out)
+/* Lists all bytes of a range, in at most RXE_RS_RX_PIECES pieces: see rxe_rs_rx_parse(). */
+u32 rxe_rs_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
+		  struct rxe_rs_piece *out)
 {
-	struct rxe_walk walk = {
+	struct rxe_rs_walk walk = {
 		.out = out,
 		.offset = offset + sizeof(struct udphdr),
 		.len = len,
 	};
 
-	return min(rxe_walk(&walk, skb), RXE_RX_PIECES);
+	return min(rxe_rs_walk(&walk, skb), RXE_RS_RX_PIECES);
 }
 
 /* The shortest datagrams of a train: base header and checksum. */
-#define RXE_RX_MIN 16
+#define RXE_RS_RX_MIN 16
 
 /* Makes every datagram consist of few readable pieces. */
-static int rxe_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
+static int rxe_rs_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
 {
 	const struct sk_buff *part;
 	bool bad = false;
@@ -370,15 +370,15 @@ static int rxe_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
 	skb_walk_frags(skb, part)
 		bad |= skb_has_frag_list(part);
 	if (!bad && !skb_has_frag_list(skb) &&
-	    skb_shinfo(skb)->nr_frags < RXE_RX_PIECES)
+	    skb_shinfo(skb)->nr_frags < RXE_RS_RX_PIECES)
 		return 0;
 	for (at = 0; !bad && at < len; at += step) {
-		struct rxe_walk walk = {
+		struct rxe_rs_walk walk = {
 			.offset = at + sizeof(struct udphdr),
 			.len = min(step, len - at),
 		};
 
-		bad = rxe_walk(&walk, skb) > RXE_RX_PIECES;
+		bad = rxe_rs_walk(&walk, skb) > RXE_RS_RX_PIECES;
 	}
 	return bad ? skb_linearize(skb) : 0;
 }
@@ -388,7 +388,7 @@ static int rxe_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
  * may have put its own pages into it, by MSG_ZEROCOPY or the ring of a packet socket (the first copies those), or by
  * splice() and its like, pages of files included (SKBFL_SHARED_FRAG). Taps and clones only read.
  */
-static int rxe_rx_own(struct sk_buff *skb)
+static int rxe_rs_rx_own(struct sk_buff *skb)
 {
 	struct sk_buff *part;
 	bool shared;
@@ -401,13 +401,13 @@ static int rxe_rx_own(struct sk_buff *skb)
 	return shared ? __skb_linearize(skb) : 0;
 }
 
-int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx)
+int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 {
 	const struct udphdr *uh;
 	u32 step, hlen;
 	int err;
 
-	if (!skb->dev || !skb_frags_readable(skb) || rxe_rx_own(skb) ||
+	if (!skb->dev || !skb_frags_readable(skb) || rxe_rs_rx_own(skb) ||
 	    !pskb_may_pull(skb, sizeof(*uh)))
 		return -EINVAL;
 	rx->v4 = ip_hdr(skb)->version == 4;
@@ -421,7 +421,7 @@ int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx)
 	rx->gso_size = 0;
 	if (skb_is_gso(skb) && skb_shinfo(skb)->gso_type & SKB_GSO_UDP_L4) {
 		rx->gso_size = skb_shinfo(skb)->gso_size;
-		if (rx->gso_size < RXE_RX_MIN)
+		if (rx->gso_size < RXE_RS_RX_MIN)
 			return -EINVAL;
 	} else {
 		if (ntohs(uh->len) < sizeof(*uh) || ntohs(uh->len) > skb->len)
@@ -434,7 +434,7 @@ int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx)
 		}
 	}
 	step = rx->gso_size ?: max(rx->len, 1U);
-	err = rxe_rx_flatten(skb, rx->len, step);
+	err = rxe_rs_rx_flatten(skb, rx->len, step);
 	if (err)
 		return err;
 	rx->iph = skb_network_header(skb);
@@ -442,28 +442,28 @@ int rxe_rx_parse(struct sk_buff *skb, struct rxe_rx *rx)
 	rx->ifindex = READ_ONCE(skb->dev->ifindex);
 	rx->loopback = skb->dev->flags & IFF_LOOPBACK;
 	rx->vlan = is_vlan_dev(skb->dev) ? vlan_dev_vlan_id(skb->dev) :
-					   RXE_NO_VLAN;
+					   RXE_RS_NO_VLAN;
 	return 0;
 }
 
-bool rxe_dev_same_net(const struct net_device *dev,
+bool rxe_rs_dev_same_net(const struct net_device *dev,
 		      const struct net_device *other)
 {
 	return net_eq(dev_net(dev), dev_net(other));
 }
 
 /* Whether what goes by `dev` goes by `base` below it, in one namespace. In an RCU read side section. */
-bool rxe_dev_is_above(const struct net_device *dev, struct net_device *base)
+bool rxe_rs_dev_is_above(const struct net_device *dev, struct net_device *base)
 {
-	return rxe_dev_same_net(dev, base) && netdev_has_upper_dev_all_rcu(base, (struct net_device *)dev);
+	return rxe_rs_dev_same_net(dev, base) && netdev_has_upper_dev_all_rcu(base, (struct net_device *)dev);
 }
 
-void rxe_skb_consume(struct sk_buff *skb)
+void rxe_rs_skb_consume(struct sk_buff *skb)
 {
 	consume_skb(skb);
 }
 
-void rxe_skb_drop(struct sk_buff *skb)
+void rxe_rs_skb_drop(struct sk_buff *skb)
 {
 	kfree_skb(skb);
 }

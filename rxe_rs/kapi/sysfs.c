@@ -7,12 +7,12 @@
 #include <linux/netdevice.h>
 #include <linux/sysfs.h>
 
-static int (*rxe_set_pkey)(struct ib_device *dev, u16 index, u16 pkey);
+static int (*rxe_rs_set_pkey)(struct ib_device *dev, u16 index, u16 pkey);
 
 /* The same function for all devices. */
-void rxe_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey))
+void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey))
 {
-	WRITE_ONCE(rxe_set_pkey, set_pkey);
+	WRITE_ONCE(rxe_rs_set_pkey, set_pkey);
 }
 
 /* One line "INDEX 0xKEY" for each entry in use. */
@@ -46,7 +46,7 @@ static ssize_t pkey_table_store(struct device *device,
 	if (sscanf(buf, "%i %i %c", &index, &pkey, &junk) != 2 || index < 0 ||
 	    index > U16_MAX || pkey < 0 || pkey > U16_MAX)
 		return -EINVAL;
-	err = READ_ONCE(rxe_set_pkey)(dev, index, pkey);
+	err = READ_ONCE(rxe_rs_set_pkey)(dev, index, pkey);
 	return err ?: count;
 }
 static DEVICE_ATTR_RW(pkey_table);
@@ -65,12 +65,12 @@ static ssize_t parent_show(struct device *device, struct device_attribute *attr,
 }
 static DEVICE_ATTR_RO(parent);
 
-static struct attribute *rxe_sysfs_attrs[] = {
+static struct attribute *rxe_rs_sysfs_attrs[] = {
 	&dev_attr_parent.attr,
 	&dev_attr_pkey_table.attr,
 	NULL,
 };
 
-const struct attribute_group rxe_sysfs_group = {
-	.attrs = rxe_sysfs_attrs,
+const struct attribute_group rxe_rs_sysfs_group = {
+	.attrs = rxe_rs_sysfs_attrs,
 };

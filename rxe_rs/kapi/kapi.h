@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C side of the kapi crate, RDMA part: static inlines of the kernel's headers that Rust cannot
+ * call, and the layout table. bindgen reads this file, so both sides share the prototypes.
+ */
+#ifndef RXE_RS_KAPI_H
+#define RXE_RS_KAPI_H
+
+#include <linux/types.h>
+
+struct attribute_group;
+struct ib_device;
+struct ib_mr;
+struct ib_qp;
+struct ib_ucontext;
+struct ib_udata;
+struct net;
+struct net_device;
+struct rdma_ah_attr;
+struct rdma_hw_stats;
+struct rxe_rs_mr_add;
+struct rxe_rs_mr_remove;
+struct rxe_rs_mr_state;
+struct rxe_rs_mr_tie;
+struct scatterlist;
+struct uapi_definition;
+struct vm_area_struct;
+struct work_struct;
+struct workqueue_struct;
+
+struct rxe_rs_layout_entry {
+	const char *name;
+	size_t value;
+};
+
+extern const struct rxe_rs_layout_entry rxe_rs_layout[];
+extern const size_t rxe_rs_layout_len;
+
+bool rxe_rs_qp_asked_by_owner(const struct ib_qp *qp);
+
+/* A resolved path, as plain data. */
+struct rxe_rs_path {
+	u32 port;
+	u32 flow_label;
+	u32 ifindex;
+	u8 sl;
+	u8 static_rate;
+	u8 sgid_index;
+	u8 traffic_class;
+	u8 hop_limit;
+	u8 ipv6;
+	u8 sgid[16];
+	u8 dgid[16];
+	u8 dmac[6];
+};
+
+int rxe_rs_path_get(const struct rdma_ah_attr *attr, struct rxe_rs_path *path);
+void rxe_rs_path_put(struct rdma_ah_attr *attr, const struct rxe_rs_path *path);
+
+struct ib_ucontext *rxe_rs_udata_ucontext(struct ib_udata *udata);
+int rxe_rs_copy_from_udata(struct ib_udata *udata, void *dst, size_t len);
+int rxe_rs_copy_to_udata(struct ib_udata *udata, const void *src, size_t len);
+
+void *rxe_rs_ring_alloc(size_t len);
+int rxe_rs_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len);
+void rxe_rs_vfree(void *addr);
+
+/* Memory that is pinned (pin.c). */
+
+struct mm_struct;
+
+int rxe_rs_pin_charge(u64 pages, struct mm_struct **mm);
+void rxe_rs_pin_uncharge(struct mm_struct *mm, u64 pages);
+int rxe_rs_pin_pages(u64 addr, u32 count, bool write, void **out);
+void rxe_rs_unpin_range(void *addr, u64 len, bool dirty);
+
+/* Memory that is not pinned (odp.c). */
+
+/* Bits of an entry beside the kernel address of a page; 0 for none. */
+#define RXE_RS_ODP_PRESENT 1
+#define RXE_RS_ODP_WRITABLE 2
+
+/* What to do about pages that are not there, and what they are for. */
+#define RXE_RS_ODP_FAULT 1
+#define RXE_RS_ODP_WRITE 2
+
+struct rxe_rs_odp_chunk;
+
+struct mm_struct *rxe_rs_mm_grab(void);
+void rxe_rs_mm_drop(struct mm_struct *mm);
+bool rxe_rs_mm_is_current(const struct mm_struct *mm);
+bool rxe_rs_mm_get(struct mm_struct *mm);
+void rxe_rs_mm_put(struct mm_struct *mm);
+struct rxe_rs_odp_chunk *rxe_rs_odp_chunk_new(struct mm_struct *mm, u64 start, u32 pages);
+void rxe_rs_odp_chunk_free(struct rxe_rs_odp_chunk *chunk);
+int rxe_rs_odp_chunk_fault(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count, u32 flags);
+u32 rxe_rs_odp_chunk_present(const struct rxe_rs_odp_chunk *chunk);
+const u64 *rxe_rs_odp_chunk_lock(struct rxe_rs_odp_chunk *chunk);
+void rxe_rs_odp_chunk_unlock(struct rxe_rs_odp_chunk *chunk);
+
+/* Memory of other drivers (dmabuf.c); the error comes with a reason in words. */
+
+struct rxe_rs_dmabuf;
+
+struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason);
+void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *buf);
+
+bool rxe_rs_linear_range(u64 addr, size_t len);
+
+/* Memory that keeps what is in it. */
+bool rxe_rs_pmem_supported(void);
+bool rxe_rs_pmem_is(void *addr, size_t len);
+bool rxe_rs_pmem_write_back(void *addr, size_t len);
+void rxe_rs_pmem_fence(void);
+
+/* Accesses that may fail (copy.c): false if the memory cannot be accessed. */
+bool rxe_rs_copy(void *dst, const void *src, size_t len);
+bool rxe_rs_fetch_add(u64 *p, u64 add, u64 *old);
+bool rxe_rs_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old);
+bool rxe_rs_store(u64 *p, u64 value);
+
+void rxe_rs_device_dbg(const struct ib_device *dev, const char *reason);
+void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation,
+			  int error);
+void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
+		       u32 status);
+void rxe_rs_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter);
+bool rxe_rs_device_try_get(struct ib_device *dev);
+unsigned int rxe_rs_num_vectors(void);
+unsigned int rxe_rs_vector_cpu(unsigned int vector);
+unsigned int rxe_rs_this_cpu(void);
+bool rxe_rs_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work);
+
+/* Work queues of our own. */
+#define RXE_RS_WORK_SOFTIRQ 0
+#define RXE_RS_WORK_LOCAL 1
+#define RXE_RS_WORK_UNBOUND 2
+
+struct workqueue_struct *rxe_rs_workqueue_new(const char *name, u32 kind, int max_active);
+bool rxe_rs_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_struct *work);
+
+bool rxe_rs_module_get(void);
+void rxe_rs_module_put(void);
+
+void rxe_rs_netdev_guid(const struct net_device *ndev, u8 *guid);
+struct net *rxe_rs_netdev_net(const struct net_device *ndev);
+struct nlattr *rxe_rs_details_start(struct sk_buff *msg);
+void rxe_rs_details_end(struct sk_buff *msg, struct nlattr *nest, bool keep);
+u64 *rxe_rs_hw_stats_values(struct rdma_hw_stats *stats);
+u32 rxe_rs_netdev_speed(struct net_device *ndev);
+bool rxe_rs_dev_is_aggregate(const struct net_device *ndev);
+
+/* Attributes of a device in sysfs. */
+extern const struct attribute_group rxe_rs_sysfs_group;
+void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey));
+
+/* Methods of our own on the uverbs ioctl; negative errors. */
+struct rxe_rs_mr_methods {
+	int (*add)(struct ib_mr *mr, const struct rxe_rs_mr_add *request,
+		   struct rxe_rs_mr_state *state);
+	int (*remove)(struct ib_mr *mr, const struct rxe_rs_mr_remove *request,
+		      struct rxe_rs_mr_state *state);
+	int (*tie)(struct ib_mr *mr, struct ib_qp *qp, const struct rxe_rs_mr_tie *request);
+};
+
+extern const struct uapi_definition rxe_rs_uverbs_methods[];
+void rxe_rs_uverbs_setup(const struct rxe_rs_mr_methods *methods);
+
+/*
+ * Segments of regions for users in the kernel (segments.c); negative errors. A region of this
+ * type, which is not one of the core's, has no memory until it is filled.
+ */
+#define RXE_RS_MR_TYPE_SEGMENTS 0x7278
+
+struct rxe_rs_segment_ops {
+	int (*fill)(struct ib_mr *mr, struct scatterlist *sg, int nents, u64 iova, int access,
+		    struct rxe_rs_mr_state *state);
+	int (*add)(struct ib_mr *mr, struct scatterlist *sg, int nents, u64 iova,
+		   struct rxe_rs_mr_state *state);
+	int (*remove)(struct ib_mr *mr, const struct rxe_rs_mr_remove *request,
+		      struct rxe_rs_mr_state *state);
+	int (*move)(struct ib_mr *mr, u64 handle, u64 iova, struct rxe_rs_mr_state *state);
+};
+
+void rxe_rs_segments_setup(const struct rxe_rs_segment_ops *ops);
+
+/* A run of consecutive kernel addresses, `offset` bytes from the start of its memory. */
+struct rxe_rs_extent {
+	u64 offset;
+	void *addr;
+};
+
+u64 rxe_rs_sg_extents(struct scatterlist *sg, u32 nents, struct rxe_rs_extent *to);
+
+int rxe_rs_exclusion_start(void);
+void rxe_rs_exclusion_stop(void);
+
+#endif /* RXE_RS_KAPI_H */
