@@ -114,7 +114,7 @@ struct rxe_rs_piece {
 	u32 len;
 };
 
-#define RXE_RS_RX_PIECES 6			/* at most, per datagram; train.rs compares */
+#define RXE_RS_RX_PIECES 6			/* at most, per datagram; rx.rs compares */
 
 int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx);
 bool rxe_rs_dev_same_net(const struct net_device *dev,
