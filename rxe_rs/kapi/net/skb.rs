@@ -360,9 +360,11 @@ impl<'a> RxSegment<'a> {
     /// True if it came over the loopback device of the namespace that `dev` is in.
     #[inline]
     pub fn is_loopback_of(&self, dev: &NetDev) -> bool {
+        if !self.is_loopback() {
+            return false;
+        }
         // SAFETY: The buffer keeps its device alive, the reference the other one.
-        self.is_loopback()
-            && unsafe { bindings::rxe_rs_dev_same_net(self.skb.rx.dev, dev.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_same_net(self.skb.rx.dev, dev.as_ptr()) }
     }
 
     /// Number of the VLAN whose device it came in by.
