@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::output::Out;
 use rxe_proto::drop::DropReason;
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use serde_json::{json, Map, Value};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -6,7 +6,7 @@ use super::Report;
 use crate::device::Device;
 use crate::host::Host;
 use rxe_proto::drop::DropReason;
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use std::thread;
 use std::time::{Duration, Instant};
 

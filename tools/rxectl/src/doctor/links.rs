@@ -6,7 +6,7 @@ use crate::counters::{GUARD, TOO_LONG};
 use crate::device::{Device, Driver};
 use crate::host::Host;
 use crate::status::{self, Status};
-use rxe_proto::engine::ports::Count;
+use rxe_proto::engine::backend::Count;
 use rxe_proto::ids::Mtu;
 
 fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
