@@ -34,6 +34,12 @@ audit)
 		fi
 		say "no index, slice or unwrap panic is reachable in $(basename "$object")"
 	done
+	# Other modules and a kernel that all is built into share one space of names.
+	foreign=$(nm -A -g --defined-only "$clone/out/$SERIES"/rxe_rs/kapi/*.o "$clone/out/$SERIES"/rxe_rs/kapi/helpers/*.o |
+		awk '$NF !~ /^(rxe_rs_|_R|__(cfi|pfx)_(rxe_rs_|_R))/ { print $NF }')
+	[ -z "$foreign" ] || die "global symbols without the prefix rxe_rs_:
+$foreign"
+	say "global symbols of C files begin with rxe_rs_"
 	;;
 checkpatch)
 	find rxe_rs uapi ktests -name '*.[ch]' 2>/dev/null |

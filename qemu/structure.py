@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The structure of the driver, as far as a program can check it.
+
+qemu/structure.py    prints what is wrong, a line each; status 1 if there is anything
+
+Files of the driver crate (rxe_rs/, without kapi/ and proto/) stand on floors and import downwards or from their own floor. What
+does not is in UPWARDS, with the reason. Names that the project has given up are in RETIRED. Symbols of the C files that others can
+see are prefixed: see `lint.sh audit`.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CLONE = Path(__file__).resolve().parent.parent
+
+# From the bottom. A file belongs to the longest name that it begins with.
+FLOORS = (
+    ("limits",),
+    ("device", "device/counters", "device/gids", "device/port"),
+    ("route", "verbs/pd", "verbs/ah"),
+    ("mr", "queue"),
+    ("verbs/cq", "verbs/srq"),
+    ("qp", "pager"),
+    ("rx",),
+    ("verbs", "device/netdev_events"),
+    ("rxe_rs",),
+)
+
+# The module that imports, what it imports, why.
+UPWARDS = (
+    ("device", "verbs/ah", "a device owns the table of its address handles, which names what lies in it"),
+    ("device", "verbs/pd", "the same for protection domains"),
+    ("device", "verbs/srq", "the same for shared receive queues"),
+    ("device", "mr", "the same for memory regions and windows"),
+    ("device", "qp", "a device bounds the packets that wait for page faults of its queue pairs"),
+    ("device", "rx", "a device owns its multicast groups and raw packet queue pairs, and is found by received packets"),
+    ("mr", "pager", "an access to a region with on-demand paging makes a page fault, which the pager runs"),
+    ("mr", "qp", "a region may be made to end with a queue pair"),
+    ("verbs/cq", "qp", "a completion queue that fails takes its queue pairs to the error state"),
+    ("pager", "rx", "a page fault holds no reference to its queue pair, and finds it by number afterwards"),
+)
+
+# Whole words in code and comments, with what replaced them. Each was the project's own word for something that has a name.
+RETIRED = {
+    "SqSlot": "SendWqe", "KeyOp": "LocalOp", "KeyFault": "LocalOpFault", "QpPorts": "QpBackend", "QpCore": "QpInner",
+    "JobQueue": "ResponseQueue", "take_turns": "run_rounds", "told_on": "last_comp_cpu",
+    "new_gate": "new_rearmable", "recv_take": "take_recv", "recv_scatter": "scatter_recv", "sq_slot": "send_wqe",
+    "sq_retire": "retire_sends", "sq_produced": "sends_posted",
+}
+RETIRED_IN = ("rxe_rs", "ktests", "tools", "uapi", "README.md", "SECURITY.md")
+
+
+def floor_of(module):
+    """Floor and name of the entry of FLOORS that a module, as `qp/tx`, belongs to."""
+    matches = [(name, number) for number, names in enumerate(FLOORS) for name in names
+               if module == name or module.startswith(name + "/")]
+    name, number = max(matches, key=lambda match: len(match[0]))
+    return number, name
+
+
+def paths_of(tree, prefix=()):
+    """The paths that a tree of a `use` declaration names, as tuples."""
+    tree = tree.strip()
+    group = re.match(r"^([\w:]*?)(?:::)?\{(.*)\}$", tree, re.DOTALL)
+    if not group:
+        if tree:
+            yield (*prefix, *re.sub(r"\s+as\s+\w+$", "", tree).split("::"))
+        return
+    prefix = (*prefix, *(part for part in group[1].split("::") if part))
+    depth, part = 0, ""
+    for letter in group[2] + ",":
+        depth += (letter == "{") - (letter == "}")
+        if letter == "," and depth == 0:
+            yield from paths_of(part, prefix)
+            part = ""
+        else:
+            part += letter
+
+
+def imports(text, modules):
+    """Modules of the driver that a file imports by `use crate::…`."""
+    text = re.sub(r"//[^\n]*", "", text)
+    for declaration in re.findall(r"\buse\s+(crate\b[^;]*);", text):
+        for path in paths_of(declaration):
+            names = path[1:]
+            for length in range(len(names), 0, -1):
+                if "/".join(names[:length]) in modules:
+                    yield "/".join(names[:length])
+                    break
+
+
+def driver_files():
+    root = CLONE / "rxe_rs"
+    return {str(path.relative_to(root).with_suffix("")): path.read_text() for path in sorted(root.rglob("*.rs"))
+            if path.relative_to(root).parts[0] not in ("kapi", "proto")}
+
+
+def wrong_layers(files):
+    """Imports that go upwards without a reason, and reasons for none."""
+    used = set()
+    for module, text in files.items():
+        number, name = floor_of(module)
+        for other in sorted(set(imports(text, files))):
+            above, above_name = floor_of(other)
+            if above <= number:
+                continue
+            pairs = [(low, high) for low, high, _ in UPWARDS if (low, high) == (name, above_name)]
+            used.update(pairs)
+            if not pairs:
+                yield f"rxe_rs/{module}.rs imports {other}, which is above it"
+    for low, high, _ in UPWARDS:
+        if (low, high) not in used:
+            yield f"qemu/structure.py: nothing of {low} imports {high} any more"
+
+
+def retired_words(texts):
+    """Where a word is used that the project has given up."""
+    words = re.compile(r"\b(" + "|".join(RETIRED) + r")\b")
+    for name, text in texts.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            for word in words.findall(line):
+                yield f"{name}:{number}: {word} is called {RETIRED[word]}"
+
+
+def tracked():
+    """Text of the files that git knows where RETIRED holds."""
+    out = subprocess.run(["git", "-C", CLONE, "ls-files", "-z", *RETIRED_IN], check=True, stdout=subprocess.PIPE, text=True).stdout
+    for name in filter(None, out.split("\0")):
+        path = CLONE / name
+        if path.suffix in (".rs", ".c", ".h", ".py", ".sh", ".test", ".md") and path.exists():
+            yield name, path.read_text()
+
+
+def main():
+    wrong = [*wrong_layers(driver_files()), *retired_words(dict(tracked()))]
+    print("\n".join(wrong))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
