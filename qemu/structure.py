@@ -17,7 +17,7 @@ CLONE = Path(__file__).resolve().parent.parent
 
 # From the bottom. A file belongs to the longest name that it begins with.
 FLOORS = (
-    ("limits",),
+    ("limits", "version"),
     ("device", "device/counters", "device/gids", "device/port"),
     ("route", "verbs/pd", "verbs/ah"),
     ("mr", "queue"),

@@ -11,6 +11,7 @@ mod queue;
 mod route;
 mod rx;
 mod verbs;
+mod version;
 
 use crate::{
     device::{

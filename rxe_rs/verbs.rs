@@ -24,7 +24,8 @@ use crate::{
     },
     limits,
     mr::MrCtx,
-    qp::QpCtx, //
+    qp::QpCtx,
+    version, //
 };
 use kernel::{
     prelude::*,
@@ -54,9 +55,6 @@ use rxe_proto::{
     wire::pma, //
 };
 
-/// Version of the driver, shown as that of the firmware.
-const VERSION: (u32, u16, u16) = (0, 1, 0);
-
 /// Number of the only port, as performance management names it.
 const PORT: u8 = 1;
 
@@ -79,8 +77,9 @@ impl Device for DeviceCtx {
 
     fn attributes(&self) -> DeviceAttr {
         let sge = u32::try_from(limits::MAX_SGE).unwrap_or(1);
+        let [major, minor, patch] = version::NUMBERS;
         DeviceAttr {
-            fw_ver: VERSION,
+            fw_ver: (major.into(), minor, patch),
             sys_image_guid: self.system_image(),
             max_mr_size: limits::MAX_MR_SIZE,
             // Every power of two from 4 KiB.
@@ -138,7 +137,7 @@ impl Device for DeviceCtx {
     }
 
     fn firmware(&self) -> &'static CStr {
-        c"0.1.0"
+        version::TEXT
     }
 
     fn add_gid(&self, gid: &GidEntry) -> Result {

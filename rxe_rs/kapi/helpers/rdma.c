@@ -6,6 +6,9 @@
 #include <linux/libnvdimm.h>
 #include "../bindings_helper.h"
 
+/* The `module!` macro has no field for it. */
+MODULE_VERSION(RXE_RS_VERSION);
+
 /*
  * The kernel was built by gcc, the bindings were made by clang: compare what matters.
  * The order is that of `layout.rs`.

@@ -273,7 +273,8 @@ fn errors_as_json() {
     let error: Value = serde_json::from_str(&stderr).unwrap();
     assert!(error["error"].as_str().unwrap().contains("70000"));
     let (status, stdout, _) = machine.run(&["--json", "--version"]);
-    assert!(status == 0 && stdout.starts_with("rxectl "), "{stdout}");
+    let version = concat!("rxectl ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!((status, stdout.as_str()), (0, version));
     assert!(machine
         .bad(&["decode", "/nonexistent.pcap"])
         .contains("/nonexistent.pcap"));

@@ -31,7 +31,10 @@ impl Machine {
             "  sl\n  1: 00000000:12B7 00000000:0000 07 00:0 00:0 0 0 0 77 2 x 0\n",
         );
         machine.put("/proc/sys/kernel/osrelease", "7.3.4-test\n");
-        machine.put("/sys/module/rxe_rs/version", "0.1.0\n");
+        machine.put(
+            "/sys/module/rxe_rs/version",
+            concat!(env!("CARGO_PKG_VERSION"), "\n"),
+        );
         machine.put("/sys/module/ib_uverbs/x", "");
         machine.put("/sys/module/rdma_ucm/x", "");
         machine.put("/sys/class/infiniband_verbs/uverbs0/ibdev", "rxe0\n");

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The version is in Cargo.toml, and everything that shows it takes it from there or agrees with it."""
+import os
+import re
+import subprocess
+import tempfile
+import tomllib
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parent
+WORKSPACE = tomllib.loads((TOP / "Cargo.toml").read_text())["workspace"]
+VERSION = WORKSPACE["package"]["version"]
+# A copy of what was once built, with the version that it had.
+FROZEN = "ktests/old_library"
+
+
+def changelog(text):
+    """Versions that a change log has, newest first."""
+    return re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (?:unreleased|\d{4}-\d\d-\d\d)$", text, re.M)
+
+
+class Version(unittest.TestCase):
+    def test_form(self):
+        self.assertRegex(VERSION, r"^\d+\.\d+\.\d+$")
+
+    def test_crates_inherit_it(self):
+        names = {}
+        for member in WORKSPACE["members"]:
+            package = tomllib.loads((TOP / member / "Cargo.toml").read_text())["package"]
+            names[package["name"]] = member
+            if member != FROZEN:
+                with self.subTest(member):
+                    self.assertEqual(package["version"], {"workspace": True})
+        self.assertIn("tools/rxectl", names.values())
+        locked = {package["name"]: package["version"] for package in tomllib.loads((TOP / "Cargo.lock").read_text())["package"] if "source" not in package}
+        self.assertEqual(set(locked), set(names))
+        self.assertEqual({version for name, version in locked.items() if names[name] != FROZEN}, {VERSION})
+
+    def test_tools_show_that_of_their_crate(self):
+        self.assertRegex((TOP / "tools/rxectl/src/cli.rs").read_text(), r"#\[command\(name = \"rxectl\", version,")
+
+    def test_no_source_has_it_written_down(self):
+        """A second place would be forgotten."""
+        written = re.compile(rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])")
+        places = []
+        for folder in ("rxe_rs", "tools", "uapi", "qemu", "ktests"):
+            for path in (TOP / folder).rglob("*"):
+                if path.suffix in (".rs", ".c", ".h", ".py", ".sh", ".test", ".toml", ".txt") and path.is_file() and FROZEN not in str(path):
+                    if written.search(path.read_text()):
+                        places.append(str(path.relative_to(TOP)))
+        self.assertEqual(places, [])
+
+    def test_documents_name_it(self):
+        self.assertEqual(re.findall(r"version (\d+\.\d+\.\d+)", (TOP / "rxe_rs/FEATURES.md").read_text()), [VERSION])
+        self.assertEqual(changelog((TOP / "CHANGELOG.md").read_text())[:1], [VERSION])
+
+    def test_headings_of_the_change_log_are_read(self):
+        self.assertEqual(changelog("## [9.2.0] - unreleased\n### Added\n## [9.1.0] - 2026-01-31\n## [9.0.1]\n"), ["9.2.0", "9.1.0"])
+
+    def test_kbuild_passes_it_on(self):
+        """The same for the C file with MODULE_VERSION, and for the crate that devices report it from."""
+        show = "show: ; @echo $(CFLAGS_rxe_rs/kapi/shim.o)\nrxe_rs/rxe_rs.o: ; @echo $$RXE_RS_VERSION\nFORCE:\n"
+        with tempfile.TemporaryDirectory() as folder:
+            makefile = Path(folder) / "Makefile"
+            makefile.write_text(f"obj := .\nsrc := {TOP}\nif_changed_dep =\ninclude {TOP}/Kbuild\n{show}")
+            said = []
+            for goal in ("show", "./rxe_rs/rxe_rs.o"):
+                done = subprocess.run(["make", "-s", "-f", makefile, goal, "-o", f"{TOP}/Cargo.toml", "-o", "./rxe_rs/proto/rxe_proto.o",
+                                       "-o", "./rxe_rs/kapi/rxe_kapi.o"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                said.append(done.stdout.strip())
+        self.assertEqual(said, [f'-DRXE_RS_VERSION="{VERSION}"', VERSION])
+
+
+class Module(unittest.TestCase):
+    """What modinfo shows."""
+
+    def compile(self, *flags):
+        """The version in the object that carries it."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        series = ["-k", os.environ["KERNEL"]] if os.environ.get("KERNEL") else []
+        glue = "rxe_rs/kapi/shim.o"
+        done = subprocess.run([HERE / "build-module.sh", "-o", folder, *series, TOP, *flags, glue], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return re.findall(rb"\0version=([^\0]*)\0", b"\0" + (folder / glue).read_bytes())
+
+    def test_version(self):
+        self.assertEqual(self.compile(), [VERSION.encode()])
+
+    def test_it_is_the_one_that_kbuild_passes(self):
+        self.assertEqual(self.compile("rxe-version=9.8.7"), [b"9.8.7"])
+
+
+if __name__ == "__main__":
+    unittest.main()
