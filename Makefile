@@ -12,7 +12,7 @@ export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
 .PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz sanitize check fmt fmt-check clippy audit insmod-help \
-	clean distclean shell help bench setup
+	clean distclean shell help bench setup hooks
 
 all: module
 
@@ -84,6 +84,12 @@ audit: module
 
 bench: setup
 	@qemu/bench/bench $(if $(KERNEL),--kernel $(KERNEL)) $(BENCH)
+
+# Quick checks before each commit (qemu/hooks/pre-commit); `git config --unset core.hooksPath` takes them away.
+hooks: setup
+	@$(ROOT) qemu/fetch-crates.sh
+	@git config core.hooksPath qemu/hooks
+	@echo "==> qemu/hooks/pre-commit runs before each commit; git commit --no-verify skips it"
 
 insmod-help:
 	@cat qemu/insmod-help.txt
