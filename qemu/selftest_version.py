@@ -61,7 +61,7 @@ class Version(unittest.TestCase):
 
     def test_kbuild_passes_it_on(self):
         """The same for the C file with MODULE_VERSION, and for the crate that devices report it from."""
-        show = "show: ; @echo $(CFLAGS_rxe_rs/kapi/shim.o)\nrxe_rs/rxe_rs.o: ; @echo $$RXE_RS_VERSION\nFORCE:\n"
+        show = "show: ; @echo $(CFLAGS_rxe_rs/kapi/helpers/rdma.o)\nrxe_rs/rxe_rs.o: ; @echo $$RXE_RS_VERSION\nFORCE:\n"
         with tempfile.TemporaryDirectory() as folder:
             makefile = Path(folder) / "Makefile"
             makefile.write_text(f"obj := .\nsrc := {TOP}\nif_changed_dep =\ninclude {TOP}/Kbuild\n{show}")
@@ -80,7 +80,7 @@ class Module(unittest.TestCase):
         """The version in the object that carries it."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         series = ["-k", os.environ["KERNEL"]] if os.environ.get("KERNEL") else []
-        glue = "rxe_rs/kapi/shim.o"
+        glue = "rxe_rs/kapi/helpers/rdma.o"
         done = subprocess.run([HERE / "build-module.sh", "-o", folder, *series, TOP, *flags, glue], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
         return re.findall(rb"\0version=([^\0]*)\0", b"\0" + (folder / glue).read_bytes())
