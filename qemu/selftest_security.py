@@ -27,6 +27,8 @@ class Promises(unittest.TestCase):
     def test_each_promise_names_a_test(self):
         lines = list(security.promises(TEXT))
         self.assertGreater(len(lines), 15)
+        readme = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+        self.assertIn(f"makes {len(lines)} promises", readme)
         for line in lines:
             with self.subTest(line=line):
                 self.assertTrue(security.patterns(line) or security.host_tests(line))
