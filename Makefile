@@ -11,7 +11,7 @@ SUITES ?=
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz sanitize check fmt fmt-check clippy audit insmod-help \
+.PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz sanitize check fmt fmt-check doc clippy audit insmod-help \
 	clean distclean shell help bench setup hooks
 
 all: module
@@ -75,6 +75,10 @@ fmt: setup
 
 fmt-check: setup
 	@qemu/lint.sh fmt-check
+
+# Documentation of the crates that cargo can build.
+doc: setup
+	@qemu/lint.sh doc
 
 clippy: setup
 	@qemu/lint.sh clippy

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# lint.sh fmt | fmt-check | clippy | clippy-host | audit | checkpatch: one static check; works in the toolchain root.
+# lint.sh fmt | fmt-check | doc | clippy | clippy-host | audit | checkpatch: one static check; works in the toolchain root.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -45,10 +45,16 @@ audit)
 $foreign"
 	say "global symbols of C files begin with rxe_rs_"
 	;;
+doc)
+	# The crates that cargo can build; a link that leads nowhere is an error.
+	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$cache/target/1.85 cargo doc --quiet --locked --no-deps -p rxe_proto -p rxectl \
+		${CARGO_FLAGS:-}
+	say "documentation: $cache/target/1.85/doc/rxe_proto/index.html"
+	;;
 checkpatch)
 	find rxe_rs uapi ktests -name '*.[ch]' 2>/dev/null |
 		xargs -r perl "$TREE/scripts/checkpatch.pl" --no-tree --terse --show-types --max-line-length=120 -f \
 			--ignore LINUX_VERSION_CODE,SPDX_LICENSE_TAG,CONST_CONST
 	;;
-*) die "lint.sh fmt | fmt-check | clippy | clippy-host | audit | checkpatch" ;;
+*) die "lint.sh fmt | fmt-check | doc | clippy | clippy-host | audit | checkpatch" ;;
 esac

@@ -101,6 +101,7 @@ without_machine() (
 		step cargo-host host_cargo test --workspace --locked --offline
 	fi
 	step fmt "$here/lint.sh" fmt-check
+	step doc env KERNEL="$main" CARGO_FLAGS=--offline "$here/lint.sh" doc
 	if [ "$driver" = rxe_rs ]; then
 		step kdir kdir
 		step audit env KERNEL="$main" "$here/lint.sh" audit

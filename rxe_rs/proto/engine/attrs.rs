@@ -90,10 +90,10 @@ pub struct Attrs {
 /// Greatest number of READ and ATOMIC requests in flight in one direction.
 pub const MAX_RD_ATOMIC: u8 = 128;
 
-/// Slots that [`Backend::jobs`](super::backend::Backend::jobs) must provide: all responder resources and some replays.
+/// Slots that [`Storage::pending`](super::backend::Storage::pending) must provide: all responder resources and some replays.
 pub const PENDING_RESPONSES: usize = 160;
 
-/// Slots that [`Backend::resources`](super::backend::Backend::resources) must provide.
+/// Slots that [`Storage::replay`](super::backend::Storage::replay) must provide.
 pub const RESOURCES: usize = 128;
 
 impl Attrs {
