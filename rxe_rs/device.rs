@@ -51,10 +51,10 @@ use rxe_kapi::{
     sync::RcuTable,
 };
 
-/// The device as `rxe_kapi` names it.
+/// The name under which `rxe_kapi`'s types are instantiated.
 pub(crate) type RxeDevice = DeviceCtx;
 
-/// Everything the driver knows of a device.
+/// The state of a device.
 #[pin_data]
 pub(crate) struct DeviceCtx {
     pub(crate) handle: DeviceHandle,
@@ -62,35 +62,35 @@ pub(crate) struct DeviceCtx {
     /// Keeps the RoCEv2 port of the namespace open; closing it sleeps.
     #[pin]
     endpoint: Mutex<Option<UdpEndpoint<Rx>>>,
-    /// Identifier of the system, its bytes in wire order.
+    /// System image GUID, in wire byte order.
     system_image: Atomic<u64>,
-    /// State of the port that consumers were told of last.
-    pub(crate) was_up: Atomic<bool>,
+    /// State of the port in the last event that was dispatched.
+    pub(crate) last_up: Atomic<bool>,
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
     pub(crate) counters: Counters,
-    /// What of that queue pairs bound to counters of their own have counted.
+    /// The part of that counted by queue pairs that are bound to counters of their own.
     pub(crate) bound: Counters,
     pub(crate) pkeys: PortKeys,
-    /// Held by who changes the P_Key table.
+    /// Serializes changes of the P_Key table.
     #[pin]
-    pub(crate) pkey_editor: Mutex<()>,
+    pub(crate) pkey_lock: Mutex<()>,
     #[pin]
     pub(crate) mrs: Mrs,
     #[pin]
     pub(crate) ahs: RcuTable<AhPath>,
-    /// Its unicast addresses.
+    /// Its unicast GIDs.
     #[pin]
     pub(crate) gids: Gids,
     /// Members of multicast groups.
     #[pin]
     pub(crate) groups: Groups,
-    /// Packets that wait for memory.
+    /// Deferred packets of its queue pairs.
     pub(crate) backlog: Arc<Backlog>,
-    /// Who gets Ethernet frames.
+    /// Raw packet queue pairs, which receive Ethernet frames.
     #[pin]
     pub(crate) raw: RawQps,
-    /// Numbers in use; the rows stay empty.
+    /// Numbers in use; the table has no entries.
     #[pin]
     pub(crate) pds: RcuTable<PdCtx>,
     /// As above.
@@ -99,7 +99,7 @@ pub(crate) struct DeviceCtx {
 }
 
 impl DeviceCtx {
-    /// Makes the context of a device that is about to be registered.
+    /// Creates the context of a device that is about to be registered.
     pub(crate) fn new(
         handle: DeviceHandle,
         link: &NewLink<'_>,
@@ -109,7 +109,7 @@ impl DeviceCtx {
         let netdev = NetDev::of_link(link);
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
-        let was_up = netdev.is_up();
+        let last_up = netdev.is_up();
         let raw = RawQps::new()?;
         let dev = Arc::pin_init(
             try_pin_init!(Self {
@@ -117,12 +117,12 @@ impl DeviceCtx {
                 netdev,
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 system_image: Atomic::new(u64::from_ne_bytes(guid)),
-                was_up: Atomic::new(was_up),
+                last_up: Atomic::new(last_up),
                 demux,
                 counters,
                 bound,
                 pkeys: PortKeys::new(),
-                pkey_editor <- new_mutex!((), "DeviceCtx::pkey_editor"),
+                pkey_lock <- new_mutex!((), "DeviceCtx::pkey_lock"),
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),
                 gids <- Gids::new(),
@@ -138,25 +138,32 @@ impl DeviceCtx {
         Ok(dev)
     }
 
-    /// Identifier of the system, its bytes in wire order.
+    /// Returns the system image GUID, in wire byte order.
     pub(crate) fn system_image(&self) -> [u8; 8] {
         self.system_image.load(Relaxed).to_ne_bytes()
     }
 
-    /// Replaces the identifier of the system.
+    /// Replaces the system image GUID.
     pub(crate) fn set_system_image(&self, guid: [u8; 8]) {
         self.system_image.store(u64::from_ne_bytes(guid), Relaxed);
     }
 
-    /// Datagrams that the guard of the RoCE port has refused in the device's namespace. Process
-    /// context.
+    /// Returns the number of datagrams that the guard of the RoCE port has dropped in the device's
+    /// namespace.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn refused_datagrams(&self) -> u64 {
         let endpoint = self.endpoint.lock();
         endpoint.as_ref().map_or(0, |endpoint| endpoint.refused())
     }
 
-    /// Closes the RoCE port, once nothing is received for the device any more. Process context,
-    /// sleeps.
+    /// Closes the RoCE port, after the device can no longer receive packets.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn close_endpoint(&self) {
         let endpoint = self.endpoint.lock().take();
         drop(endpoint);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the device advertises as its limits (`ib_device_attr`, `ib_port_attr`), and refuses beyond.
+//! Limits that the device advertises (`ib_device_attr`, `ib_port_attr`) and enforces.
 
 use rxe_kapi::rdma::attr::OnDemand;
 
@@ -15,8 +15,8 @@ pub(crate) const MAX_SGE: usize = 32;
 /// Most bytes of inline data.
 pub(crate) const MAX_INLINE: u32 = 512;
 
-/// Most completions of a queue: what 512 queue pairs of 512 requests each can have, and 16 MiB of the
-/// process's memory. `rdma_rxe` offers 2^20 - 1, which no program is known to ask for.
+/// Most CQEs of a CQ: what 512 queue pairs of 512 requests each can have, and 16 MiB of the
+/// process's memory. `rdma_rxe` offers 2^20 - 1, which no known program requests.
 pub(crate) const MAX_CQE: u32 = (1 << 18) - 2;
 
 /// Most shared receive queues of a device.
@@ -31,7 +31,7 @@ pub(crate) const MAX_PD: u32 = 1 << 20;
 /// Most address handles of a device. User space gets the number, which must not be 0.
 pub(crate) const MAX_AH: u32 = 1 << 20;
 
-/// Most memory regions of a device: their keys are told apart by 24 bits.
+/// Most memory regions of a device: 24 bits of their keys distinguish them.
 pub(crate) const MAX_MR: u32 = 0xff_ffff;
 
 /// Most memory windows of a device; they share the table of regions.
@@ -40,25 +40,25 @@ pub(crate) const MAX_MW: u32 = MAX_MR;
 /// Largest region in bytes: more than a process can map.
 pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
 
-/// Most pages of a region for fast registration: 64 MiB of the smallest.
+/// Most pages of a fast registration (`REG_MR`): 64 MiB of the smallest.
 pub(crate) const MAX_FAST_REG_PAGES: u32 = 1 << 14;
 
 /// Most multicast groups of a device that have members.
 pub(crate) const MAX_GROUPS: u32 = 8192;
 
-/// Most queue pairs in a multicast group: the rows of the table that belong to a hash.
+/// Most queue pairs in a multicast group: the rows of the table per hash value.
 pub(crate) const MAX_MEMBERS: u32 = 256;
 
 /// Most memberships of multicast groups of a device: the rows of the table.
 pub(crate) const MAX_ATTACHED: u32 = 1 << 16;
 
-/// Entries of the GID table: an address vector names them by a byte.
+/// Entries of the GID table: an address vector has a one-byte index.
 pub(crate) const GID_TABLE_LEN: u32 = 256;
 
 /// Largest message in bytes.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
 
-/// Operations that may use memory regions with on-demand paging: all that work on memory, but not the
+/// Operations that may use memory regions with on-demand paging: all that access memory, except the
 /// frames of raw packet queue pairs.
 pub(crate) const ON_DEMAND: OnDemand = OnDemand {
     rc: OnDemand::SEND

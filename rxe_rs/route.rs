@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Routes: where the packets to an address vector or an address handle go.
+//! Routing: from an address vector or an address handle to a flow.
 
 use crate::device::DeviceCtx;
 use kernel::{
@@ -23,8 +23,13 @@ use rxe_proto::{
 };
 
 impl DeviceCtx {
-    /// The path to `av`, with `sport` as UDP source port. Routers may mark packets of connections,
-    /// which heed that (RFC 3168); datagrams have no sending rate, and nobody tells their sender.
+    /// Returns the path to `av`, with `sport` as UDP source port. Only connected QPs use
+    /// ECN-capable packets, as they respond to marks (RFC 3168); datagrams have no sending rate,
+    /// and their sender gets no congestion notification.
+    ///
+    /// # Errors
+    ///
+    /// As [`Flow::new`], `ENOMEM`.
     pub(crate) fn flow_for(
         &self,
         av: &AddressVector,
@@ -45,9 +50,11 @@ impl DeviceCtx {
         Ok(Arc::new(flow, gfp_atomic_account())?)
     }
 
-    /// The path of address handle `number`, if that is of protection domain `pd`.
+    /// Returns the path of address handle `number`, if that belongs to protection domain `pd`.
     ///
-    /// Any context that may take locks with bottom halves off.
+    /// # Context
+    ///
+    /// Any context that may take locks with bottom halves disabled.
     pub(crate) fn flow_of_ah(&self, number: u32, pd: u32) -> Option<Arc<Flow>> {
         let guard = rcu::read_lock();
         self.ahs
@@ -57,8 +64,8 @@ impl DeviceCtx {
             .flatten()
     }
 
-    /// UDP source port of datagrams to `av`, which are of no connection: by the flow label, or
-    /// else by the number of the handle.
+    /// Returns the UDP source port of datagrams to `av`, which belong to no connection: from the
+    /// flow label, or else from the number of the handle.
     pub(crate) fn datagram_port(av: &AddressVector, number: u32) -> u16 {
         source_port(
             av.flow_label,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The verbs of a device: which type implements which object, and the operations of the device
-//! itself. Those of an object are beside it.
+//! itself. The operations of an object are in its file.
 
 pub(crate) mod ah;
 pub(crate) mod cq;
@@ -55,7 +55,7 @@ use rxe_proto::{
     wire::pma, //
 };
 
-/// Number of the only port, as performance management names it.
+/// Number of the only port, as used in performance management.
 const PORT: u8 = 1;
 
 impl Device for DeviceCtx {
@@ -68,7 +68,7 @@ impl Device for DeviceCtx {
     type Mr = MrCtx;
     type Mw = MrCtx;
 
-    /// `RDMA_DRIVER_RXE`: what `librxe` looks for.
+    /// `RDMA_DRIVER_RXE`, which `librxe` matches.
     const DRIVER_ID: u32 = 14;
     /// Version of `rdma_user_rxe.h`.
     const ABI_VERSION: u32 = 2;

@@ -39,14 +39,14 @@ pub(crate) enum Traffic {
     RxPackets,
     /// Bytes received and admitted.
     RxBytes,
-    /// Packets the network refused to send.
+    /// Packets that the network stack failed to send.
     TxErrors,
-    /// Of these, packets longer than the path takes, with what IPsec adds to them.
+    /// Of these, packets longer than the path MTU, including what IPsec adds.
     TxTooLong,
     /// How often the network device went down.
     LinkDowned,
-    /// Datagrams to the RoCE port that processes of the namespace were not allowed to send. Counted
-    /// by the namespace's [endpoint](rxe_kapi::net::udp_tunnel::UdpEndpoint).
+    /// Datagrams to the RoCE port that the guard dropped because the sender lacks permission.
+    /// Counted by the namespace's [endpoint](rxe_kapi::net::udp_tunnel::UdpEndpoint).
     Refused,
 }
 
@@ -102,8 +102,8 @@ pub(crate) const NAMES: [&str; LEN] = {
     names
 };
 
-/// Where the packets of a queue pair are counted: with the device, and with the counter it is bound
-/// to, if it is.
+/// The counters that the packets of a queue pair are added to: the device's and, if it is bound to
+/// one, that counter.
 #[derive(Clone, Copy)]
 pub(crate) struct Tally<'a> {
     pub(crate) dev: &'a DeviceCtx,
@@ -111,7 +111,7 @@ pub(crate) struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// Runs `f` on all counters there are.
+    /// Runs `f` on each of them.
     #[inline]
     pub(crate) fn each(&self, f: impl Fn(&Counters)) {
         f(&self.dev.counters);
@@ -148,7 +148,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// All zero.
+    /// Creates counters that are all zero.
     pub(crate) fn new() -> Result<Self> {
         let count = usize::try_from(nr_cpu_ids())?;
         let mut shards = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
@@ -163,7 +163,7 @@ impl Counters {
 
     #[inline]
     fn add(&self, index: usize, n: u64) {
-        // A change of CPU in between only moves the count to another shard.
+        // If the task migrates in between, the count only goes to another shard.
         let cpu = usize::try_from(CpuId::current().as_u32()).unwrap_or(0);
         if let Some(counter) = self.shards.get(cpu).and_then(|shard| shard.0.get(index)) {
             counter.add(n, Relaxed);
@@ -195,7 +195,7 @@ impl Counters {
         }
     }
 
-    /// Counts a batch handed to the network.
+    /// Counts a batch passed to the network stack.
     #[inline]
     pub(crate) fn sent(&self, outcome: &TxOutcome) {
         let wide = |n: usize| u64::try_from(n).unwrap_or(0);
@@ -205,7 +205,7 @@ impl Counters {
         self.traffic(Traffic::TxTooLong, wide(outcome.too_long));
     }
 
-    /// Counts packets of `bytes` in all that were admitted.
+    /// Counts admitted packets of `bytes` in all.
     #[inline]
     pub(crate) fn received(&self, packets: usize, bytes: usize) {
         let wide = |n: usize| u64::try_from(n).unwrap_or(0);
@@ -213,18 +213,18 @@ impl Counters {
         self.traffic(Traffic::RxBytes, wide(bytes));
     }
 
-    /// Packets refused for their P_Key.
+    /// Returns the number of packets dropped for their P_Key.
     pub(crate) fn bad_pkey(&self) -> u64 {
         self.sum(TRAFFIC + EVENTS + DropReason::BadPKey.index())
     }
 
-    /// Packets refused for their Q_Key since the last reset.
+    /// Returns the number of packets dropped for their Q_Key since the last reset.
     pub(crate) fn bad_qkey(&self) -> u64 {
         let all = self.sum(TRAFFIC + EVENTS + DropReason::BadQKey.index());
         all.wrapping_sub(self.qkey_base.load(Relaxed))
     }
 
-    /// Starts counting Q_Key violations from zero.
+    /// Resets the count of Q_Key violations.
     pub(crate) fn reset_bad_qkey(&self) {
         self.qkey_base.store(
             self.sum(TRAFFIC + EVENTS + DropReason::BadQKey.index()),
@@ -232,7 +232,7 @@ impl Counters {
         );
     }
 
-    /// Packets that were damaged: what parsing and the checksum refused.
+    /// Returns the number of damaged packets, which failed parsing or the ICRC check.
     pub(crate) fn damaged(&self) -> u64 {
         use DropReason::{
             BadIcrc,
@@ -248,20 +248,20 @@ impl Counters {
             })
     }
 
-    /// Traffic of one kind.
+    /// Returns the total of one kind of traffic.
     pub(crate) fn total(&self, what: Traffic) -> u64 {
         self.sum(what.index())
     }
 
-    /// Puts a number that is not counted here into what [`read_without`](Self::read_without) filled
-    /// in.
+    /// Stores a value that is counted elsewhere into what [`read_without`](Self::read_without)
+    /// filled in.
     pub(crate) fn put(to: &mut [u64], what: Traffic, n: u64) {
         if let Some(to) = to.get_mut(what.index()) {
             *to = n;
         }
     }
 
-    /// Sums everything into `to` but what is in `others`, which is counted here first.
+    /// Writes all sums to `to`, less those of `others`, whose counts are included here.
     pub(crate) fn read_without(&self, others: &Self, to: &mut [u64]) {
         for (index, to) in to.iter_mut().enumerate().take(LEN) {
             let others = others.sum(index);

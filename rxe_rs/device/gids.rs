@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Addresses that a device has: the GIDs of its table, for look-ups by received packets.
+//! The GID table of a device, for look-ups by received packets.
 //!
-//! A row of the table is one entry. The rows of an address begin where a hash of it says and are
-//! told apart by the entry's index, so every entry has a row of its own, whatever the hashes are.
+//! A row of the RCU table is one entry. The rows of an address begin at its hash and are numbered
+//! by the entry's index, so every entry has a row of its own, whatever the hashes are.
 
 use kernel::{
     prelude::*,
@@ -20,7 +20,7 @@ use rxe_proto::ids::Gid;
 /// Most entries of a GID table, a power of two.
 const ENTRIES: u32 = 1 << 12;
 
-/// FNV-1a of an address, whose lowest bits depend on all of it.
+/// FNV-1a hash of an address, whose lowest bits depend on all of it.
 pub(crate) fn hash(gid: &Gid) -> u32 {
     let hash = gid.0.iter().fold(0x811c_9dc5u32, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
@@ -28,17 +28,17 @@ pub(crate) fn hash(gid: &Gid) -> u32 {
     hash ^ hash.wrapping_shl(13)
 }
 
-/// First row of an address.
+/// Returns the first row of an address.
 fn first_row(gid: &Gid) -> u32 {
     hash(gid) & !(ENTRIES.wrapping_sub(1))
 }
 
-/// Row of an entry.
+/// Returns the row of an entry.
 fn row_of(entry: &GidEntry) -> u32 {
     first_row(&Gid(entry.gid)) | (u32::from(entry.index) & ENTRIES.wrapping_sub(1))
 }
 
-/// The unicast addresses of a device. The core keeps changes apart.
+/// The unicast addresses of a device. The core serializes changes.
 #[pin_data]
 pub(crate) struct Gids {
     #[pin]
@@ -46,14 +46,14 @@ pub(crate) struct Gids {
 }
 
 impl Gids {
-    /// Without addresses.
+    /// Creates an empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             rows <- RcuTable::new(),
         })
     }
 
-    /// The device has an address from now on.
+    /// Adds an entry.
     ///
     /// # Errors
     ///
@@ -63,20 +63,20 @@ impl Gids {
         self.rows.insert_at(row_of(entry), gid)
     }
 
-    /// An entry has gone; another one may have the same address.
+    /// Removes an entry; another one may have the same address.
     pub(crate) fn remove(&self, entry: &GidEntry) {
         self.rows.remove(row_of(entry));
     }
 
-    /// True if the device has this address. Takes no lock.
+    /// Returns true if the device has this address. Takes no lock.
     pub(crate) fn holds(&self, gid: &Gid, rcu: &rcu::Guard) -> bool {
         let last = first_row(gid) | ENTRIES.wrapping_sub(1);
         let mut next = first_row(gid);
-        while let Some((row, held)) = self.rows.borrow_next(next, rcu) {
+        while let Some((row, entry)) = self.rows.borrow_next(next, rcu) {
             if row > last {
                 return false;
             }
-            if **held == *gid {
+            if **entry == *gid {
                 return true;
             }
             if row == last {

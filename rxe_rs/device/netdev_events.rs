@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What happens to a network device happens to the RDMA device on top of it.
+//! Forwards events of a network device to the RDMA device on top of it.
 //!
 //! The RDMA core itself follows names, addresses (as GIDs) and the state of plain network devices.
 
@@ -22,13 +22,13 @@ use rxe_kapi::{
     },
 };
 
-/// Listens to all network devices.
+/// The receiver of the events of all network devices.
 pub(crate) struct Events {
     module: &'static ThisModule,
 }
 
 impl Events {
-    /// A listener that cares for the devices of `module`.
+    /// Creates a receiver that handles the devices of `module`.
     pub(crate) fn new(module: &'static ThisModule) -> Self {
         Self { module }
     }
@@ -45,9 +45,9 @@ fn handle(dev: &DeviceCtx, event: NetdevEvent, netdev: &NetDev) {
         dev.counters.traffic(Traffic::LinkDowned, 1);
     }
     match event {
-        // The core waits for all users; that must not happen under the lock held here.
+        // Unregistering waits for all users, which must not happen under RTNL.
         NetdevEvent::Unregister => dev.handle.unregister(),
-        // Consumers query the port again on this one.
+        // Consumers query the port again on this event.
         NetdevEvent::ChangeMtu => dev.handle.dispatch(PortEvent::ClientReregister),
         // The core leaves the state of bonds and teams to the driver.
         NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change if netdev.is_aggregate() => {

@@ -34,13 +34,13 @@ use rxe_proto::{
     wire::pma::PortCounters, //
 };
 
-/// The P_Key table, read for every packet: single entries change atomically.
+/// The P_Key table, read for every packet: each entry is updated atomically.
 pub(crate) struct PortKeys {
     entries: [Atomic<u32>; pkeys::LEN],
 }
 
 impl PortKeys {
-    /// As a P_Key table starts.
+    /// Creates a table with its initial entries.
     pub(crate) fn new() -> Self {
         Self {
             entries: core::array::from_fn(|index| Atomic::new(u32::from(pkeys::initial(index).0))),
@@ -52,7 +52,7 @@ impl PortKeys {
         (0..).zip(self.entries.iter().map(Self::load))
     }
 
-    /// Entry `index`.
+    /// Returns entry `index`.
     #[inline]
     pub(crate) fn get(&self, index: u16) -> Option<PKey> {
         self.entries.get(usize::from(index)).map(Self::load)
@@ -63,13 +63,13 @@ impl PortKeys {
         u16::try_from(entry.load(Relaxed)).map_or(PKey::INVALID, PKey)
     }
 
-    /// Replaces entry `index`; true if that changed something. The caller serialises writers.
+    /// Replaces entry `index`; returns true if that changed it. The caller serializes writers.
     ///
     /// # Errors
     ///
     /// `EINVAL` beyond the table, and for keys of partition 0 but [`PKey::INVALID`], which empties
     /// the entry; `EEXIST` if another entry holds the same key; `EBUSY` if the last valid entry
-    /// would be emptied. Each with words for the kernel log.
+    /// would be emptied. Each comes with a reason for the kernel log.
     fn set(&self, index: u16, key: PKey) -> Result<bool, (Error, &'static CStr)> {
         let no_entry = (EINVAL, c"no such entry of the P_Key table");
         pkeys::check_set(self.iter(), index, key).map_err(|refusal| match refusal {
@@ -85,7 +85,7 @@ impl PortKeys {
         Ok(old != u32::from(key.0))
     }
 
-    /// First entry whose member may talk to one with `key`.
+    /// Returns the first entry that matches `key`.
     #[inline]
     pub(crate) fn find_matching(&self, key: PKey) -> Option<u16> {
         pkeys::find_matching(self.iter(), key)
@@ -93,69 +93,77 @@ impl PortKeys {
 }
 
 impl DeviceCtx {
-    /// P_Key at `index`; one that matches nothing beyond the table.
+    /// Returns the P_Key at `index`, or the invalid one beyond the table.
     #[inline]
     pub(crate) fn pkey(&self, index: u16) -> PKey {
         self.pkeys.get(index).unwrap_or(PKey::INVALID)
     }
 
-    /// Index of the first P_Key that lets in packets with `key`.
+    /// Returns the index of the first P_Key that admits packets with `key`.
     #[inline]
     pub(crate) fn find_pkey(&self, key: PKey) -> Option<u16> {
         self.pkeys.find_matching(key)
     }
 
-    /// True if `index` is in the table and its entry is in use.
+    /// Returns true if `index` is in the table and its entry is in use.
     pub(crate) fn pkey_is_valid(&self, index: u16) -> bool {
         self.pkeys
             .get(index)
             .is_some_and(|key| key != PKey::INVALID)
     }
 
-    /// Changes the P_Key table for the administrator; packets are checked by the new table from now
-    /// on, and consumers are told. Process context.
+    /// Changes an entry of the P_Key table. Packets are checked against the new table at once, and
+    /// a `PKEY_CHANGE` event is dispatched.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// As [`PortKeys::set`].
     pub(crate) fn edit_pkeys(&self, index: u16, key: u16) -> Result {
         let changed = {
-            let _one_at_a_time = self.pkey_editor.lock();
+            let _guard = self.pkey_lock.lock();
             self.pkeys.set(index, PKey(key))
         };
-        let changed = changed.map_err(|(error, words)| self.handle.refuse_with(error, words))?;
+        let changed = changed.map_err(|(error, reason)| self.handle.refuse_with(error, reason))?;
         if changed {
             self.handle.dispatch(PortEvent::PkeyChange);
         }
         Ok(())
     }
 
-    /// The largest path MTU the network device carries.
+    /// Returns the largest path MTU that the network device carries.
     pub(crate) fn link_mtu(&self) -> Mtu {
         Mtu::largest_fitting(self.netdev.mtu()).unwrap_or(Mtu::Mtu256)
     }
 
-    /// The largest path MTU to any peer: what the network device carries, less what the IPsec policies
-    /// that are in force now may add. Process context.
+    /// Returns the largest path MTU to any peer: what the network device carries, less the overhead
+    /// of the IPsec policies in force now.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn active_mtu(&self) -> Mtu {
-        let room = self
-            .netdev
-            .ipsec_room(ROCE_UDP_PORT, Mtu::IPSEC_RESERVE, Mtu::TUNNEL_RESERVE);
-        let left = self.netdev.mtu().saturating_sub(room);
+        let overhead =
+            self.netdev
+                .ipsec_room(ROCE_UDP_PORT, Mtu::IPSEC_RESERVE, Mtu::TUNNEL_RESERVE);
+        let left = self.netdev.mtu().saturating_sub(overhead);
         Mtu::largest_fitting(left).unwrap_or(Mtu::Mtu256)
     }
 
-    /// What to tell consumers if the port went up or down since they were told last.
+    /// Returns the event to dispatch if the port went up or down since the last one.
     pub(crate) fn port_changed(&self) -> Option<PortEvent> {
         let up = self.netdev.is_up();
-        match (self.was_up.xchg(up, Full), up) {
+        match (self.last_up.xchg(up, Full), up) {
             (false, true) => Some(PortEvent::Active),
             (true, false) => Some(PortEvent::Error),
             _ => None,
         }
     }
 
-    /// What performance management tells of the port.
+    /// Returns the counters that performance management reports.
     pub(crate) fn totals(&self) -> PortCounters {
         let of = |what| self.counters.total(what);
         PortCounters {
@@ -170,7 +178,7 @@ impl DeviceCtx {
         }
     }
 
-    /// State of the port.
+    /// Returns the attributes of the port.
     pub(crate) fn port_attr(&self) -> PortAttr {
         PortAttr {
             up: self.netdev.is_up(),

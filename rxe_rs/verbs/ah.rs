@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address handles, found by number when a datagram is sent.
+//! Address handles, looked up by number when a datagram is sent.
 
 use crate::{
     device::DeviceCtx,
@@ -20,21 +20,21 @@ use rxe_kapi::{
     },
 };
 
-/// An address handle: where it leads is found by its number.
+/// An address handle; its number leads to its [`AhPath`].
 pub(crate) struct AhCtx {
     number: u32,
     pd: u32,
 }
 
 impl AhCtx {
-    /// Number of the handle, unique on the device and not 0.
+    /// Returns the number of the handle, unique on the device and not 0.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 }
 
-/// Where an address handle leads. Another takes its place when the handle is modified.
+/// The destination of an address handle. `modify_ah` replaces it.
 pub(crate) struct AhPath {
     /// Number of the protection domain.
     pub(crate) pd: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Protection domains: a number that keys, queue pairs and address handles must share.
+//! Protection domains: a number that memory keys, queue pairs and address handles must share.
 
 use crate::device::DeviceCtx;
 use crate::limits::MAX_PD;
@@ -15,7 +15,7 @@ pub(crate) struct PdCtx {
 }
 
 impl PdCtx {
-    /// The number, unique on the device and not 0.
+    /// Returns the number, unique on the device and not 0.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.number
