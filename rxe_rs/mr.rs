@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory regions and windows: keys to memory, checked on every access.
+//! Memory regions and windows: the table of keys, and the checks of every access.
 //!
-//! They are found through a table, under RCU, and what they grant is used by those alone whom they
-//! have let in: whoever deregisters a region or changes it turns everybody away and waits for those
-//! few who are inside, so that no access follows. What verbs register sleeps meanwhile
-//! ([`Replaceable`]); what queue pairs register, bind and invalidate lies behind a [`Rearmable`] of
-//! each, which is for softirq too.
+//! Regions are looked up by key under RCU. A verb that deregisters or changes one makes further
+//! accesses fail and waits for those in progress, so that none follows. Verbs MRs are changed in
+//! process context, where waiting sleeps ([`Replaceable`]); FRWR regions and windows, which work
+//! requests register, bind and invalidate, have a [`Rearmable`] each, which also works in softirq.
 
 pub(crate) mod demand;
 mod keys;
@@ -19,7 +18,7 @@ pub(crate) mod window;
 pub(crate) use demand::PageFault;
 pub(crate) use keys::Side;
 pub(crate) use layout::MrLayout;
-pub(crate) use ties::Ties;
+pub(crate) use ties::TiedMrs;
 
 use self::layout::MemCursor;
 use crate::{
@@ -76,23 +75,23 @@ use rxe_proto::{
     wire::payload::Payload, //
 };
 
-/// Rows of the table; row 0 stays empty.
+/// Indices of the table; index 0 stays unused.
 const ROWS: core::ops::RangeInclusive<u32> = 1..=0xff_ffff;
 
-/// What a key stands for.
+/// The object that a key refers to.
 pub(crate) struct MrCtx {
     /// Upper 24 bits of the key.
     row: u32,
-    /// Number of the protection domain; what verbs registered says it itself.
+    /// Number of the protection domain; a verbs MR has its own in its layout.
     pd: u32,
     pub(crate) kind: Kind,
 }
 
-/// The kinds of things that have keys.
+/// The kinds of objects that have keys.
 pub(crate) enum Kind {
     /// A region that verbs register and change.
     VerbsMr(VerbsMr),
-    /// A region for fast registration.
+    /// A region for fast registration work requests (FRWR).
     Frwr(Frwr),
     /// A memory window.
     Window(WindowCtx),
@@ -100,31 +99,32 @@ pub(crate) enum Kind {
 
 /// A region that a verb registered.
 pub(crate) struct VerbsMr {
-    /// What it grants and the memory behind it, as long as no verb changes that; nothing once the
-    /// key is released.
+    /// Its attributes and memory, until a verb changes them; empty after the key has been released.
     pub(crate) layout: Replaceable<MrLayout>,
-    /// Windows bound to it; [`GONE`] when none can be bound, for good once the key is released.
+    /// Number of windows bound to it; [`BIND_BLOCKED`] if none can be bound, for good after the key
+    /// has been released.
     windows: Atomic<u32>,
-    /// Where it is in the list of what is tied to its queue pair, if it is; guarded by that list.
-    place: Atomic<u32>,
+    /// Its index in the list of MRs tied to its queue pair, if it is tied; protected by that list's
+    /// lock.
+    tied_index: Atomic<u32>,
 }
 
-/// Value of [`VerbsMr::windows`] of a region that is going away.
-const GONE: u32 = u32::MAX;
+/// Value of [`VerbsMr::windows`] of a region that is being deregistered or changed.
+const BIND_BLOCKED: u32 = u32::MAX;
 
-/// A region that queue pairs register and invalidate.
+/// A region that work requests register and invalidate.
 pub(crate) struct Frwr {
-    /// A list of pages.
+    /// The page list.
     memory: Memory,
-    /// The key it has, or had last.
+    /// The current key, or the last one.
     key: Atomic<u32>,
-    /// What is registered, if anything is.
+    /// What is registered, if anything.
     valid: Rearmable<MrDesc>,
-    /// Deregistered: nothing can be registered any more. Changed when nobody is inside the gate.
-    gone: Atomic<bool>,
+    /// Deregistered: it can no longer be registered. Changed only within [`Rearmable::update`].
+    deregistered: Atomic<bool>,
 }
 
-/// A window that is bound, and to what.
+/// A bound window and its region.
 pub(crate) struct Binding {
     pub(crate) window: Window,
     pub(crate) region: Bound,
@@ -138,26 +138,26 @@ pub(crate) struct Mrs {
 }
 
 impl Mrs {
-    /// No regions.
+    /// Creates an empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             table <- RcuTable::new(),
         })
     }
 
-    /// Gives what `make` makes a key and lets accesses find it.
+    /// Allocates a key for the object that `make` creates, and makes it visible to accesses.
     pub(crate) fn publish(
         &self,
         pd: u32,
         make: impl FnOnce(u32) -> Result<Kind>,
     ) -> Result<(Arc<MrCtx>, u32)> {
-        let room = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let row = self.table.reserve_random(ROWS)?;
         let [variant, ..] = random_u32().to_ne_bytes();
         let key = RKey::from_parts(row, variant).0;
         let publish = || {
             let kind = make(key)?;
-            let ctx: Arc<MrCtx> = room.write(MrCtx { row, pd, kind }).into();
+            let ctx: Arc<MrCtx> = uninit.write(MrCtx { row, pd, kind }).into();
             self.table.publish(row, ctx.clone())?;
             Ok((ctx, key))
         };
@@ -167,31 +167,32 @@ impl Mrs {
     }
 }
 
-/// A region or window that was found by its key, and what was let in to.
+/// The result of looking up a key, with the access that was granted.
 struct Found<'g> {
     mr: &'g MrCtx,
-    /// What it grants, if a verb registered it.
+    /// The layout, if it is a verbs MR.
     layout: Option<InUse<'g, MrLayout>>,
 }
 
 impl Found<'_> {
-    /// Whether it is as good as looking it up once more. If not, somebody may be waiting for us.
+    /// Returns true if another look-up would find the same. If not, a writer may be waiting for
+    /// this user.
     #[inline]
     fn is_current(&self) -> bool {
         match (&self.mr.kind, &self.layout) {
-            (Kind::VerbsMr(_), Some(layout)) => !layout.is_awaited(),
+            (Kind::VerbsMr(_), Some(layout)) => !layout.is_closing(),
             (Kind::VerbsMr(_), None) => false,
-            (Kind::Frwr(fast), _) => !fast.gone.load(Relaxed),
-            (Kind::Window(window), _) => !window.is_gone(),
+            (Kind::Frwr(frwr), _) => !frwr.deregistered.load(Relaxed),
+            (Kind::Window(window), _) => !window.is_deallocated(),
         }
     }
 }
 
-/// A QP's accesses to the regions of its device within one RCU read side section.
+/// A QP's accesses to the regions of its device within one RCU read-side critical section.
 ///
-/// Remembers the region used last, and stays inside: packets of a train mostly go to the same one.
-/// Whoever waits for us to leave does so for one packet at most, for on every access it is asked
-/// whether somebody does.
+/// Caches the region used last, and stays its user, as the packets of a batch mostly access the
+/// same one. A writer that waits for it waits for one packet at most, because every access checks
+/// whether one does.
 pub(crate) struct MrAccess<'g> {
     mrs: &'g Mrs,
     counters: &'g Counters,
@@ -200,15 +201,15 @@ pub(crate) struct MrAccess<'g> {
     qpn: u32,
     last: Cell<Option<Found<'g>>>,
     pub(crate) hint: ExtentHint,
-    /// Memory that an access found not to be there.
+    /// The page fault that an access caused.
     page_fault: Cell<Option<PageFault>>,
-    /// Memory that cannot be got: an access that misses it is refused.
+    /// The page fault that could not be resolved: an access that causes it again is refused.
     denied: Cell<Option<PageFault>>,
-    /// Bytes that may still be made persistent now.
+    /// Bytes that may still be written back to persistent memory in this context.
     persist_left: Cell<u64>,
 }
 
-/// What an engine is told of a refused access of its own.
+/// Converts the error of an access to local memory for the engine.
 #[inline]
 pub(crate) fn local_fault(error: AccessError) -> LocalFault {
     match error {
@@ -217,7 +218,7 @@ pub(crate) fn local_fault(error: AccessError) -> LocalFault {
     }
 }
 
-/// What an engine is told of a refused access of its peer.
+/// Converts the error of an access of the peer for the engine.
 #[inline]
 pub(crate) fn remote_fault(error: AccessError) -> RemoteFault {
     match error {
@@ -227,8 +228,9 @@ pub(crate) fn remote_fault(error: AccessError) -> RemoteFault {
 }
 
 impl<'g> MrAccess<'g> {
-    /// Accesses to memory of `dev` of queue pair `qpn` in protection domain `pd`; `hint` is what an
-    /// earlier one ended with. Bottom halves are off whenever one is made.
+    /// Creates the accesses of queue pair `qpn` in protection domain `pd` to memory of `dev`;
+    /// `hint` is the hint that an earlier one ended with. Bottom halves must be disabled during
+    /// each access.
     #[inline]
     pub(crate) fn new(
         dev: &'g DeviceCtx,
@@ -246,27 +248,27 @@ impl<'g> MrAccess<'g> {
             hint: ExtentHint::new(hint),
             page_fault: Cell::new(None),
             denied: Cell::new(None),
-            persist_left: Cell::new(persist::AT_ONCE),
+            persist_left: Cell::new(persist::MAX_WRITE_BACK),
         }
     }
 
-    /// The next access that misses `denied` is refused instead of put off.
+    /// Makes the next access that causes page fault `denied` fail instead of being deferred.
     pub(crate) fn deny(&self, denied: Option<PageFault>) {
         self.denied.set(denied);
     }
 
-    /// What is left of that.
+    /// Returns the page fault set by that, if no access has caused it.
     pub(crate) fn denied(&self) -> Option<PageFault> {
         self.denied.get()
     }
 
-    /// What an access has missed since this was asked last.
+    /// Returns the page fault that an access has caused since the last call.
     #[inline]
     pub(crate) fn take_page_fault(&self) -> Option<PageFault> {
         self.page_fault.take()
     }
 
-    /// The region of `key`, valid or not. [`keep`](Self::keep) it when the access is over.
+    /// Looks up `key`, valid or not. Call [`cache`](Self::cache) when the access has ended.
     #[inline]
     fn find(&self, key: u32) -> Result<Found<'g>, AccessError> {
         let row = RKey(key).index();
@@ -278,22 +280,25 @@ impl<'g> MrAccess<'g> {
         let mr = self.mrs.table.borrow(row, self.guard);
         let mr = &**mr.ok_or(AccessError::BadKey)?;
         let layout = match &mr.kind {
-            Kind::VerbsMr(fixed) => {
-                Some(fixed.layout.enter(self.guard).ok_or(AccessError::BadKey)?)
-            }
+            Kind::VerbsMr(verbs_mr) => Some(
+                verbs_mr
+                    .layout
+                    .try_access(self.guard)
+                    .ok_or(AccessError::BadKey)?,
+            ),
             Kind::Frwr(_) | Kind::Window(_) => None,
         };
         Ok(Found { mr, layout })
     }
 
-    /// The next access is likely to be to the same region.
+    /// Caches the region for the next access.
     #[inline]
-    fn keep(&self, found: Found<'g>) {
+    fn cache(&self, found: Found<'g>) {
         self.last.set(Some(found));
     }
 
-    /// Calls `f` with the place in memory where the access begins that `key` permits to `pd`. It
-    /// stays so during the call.
+    /// Calls `f` with a cursor at the start of the access, if `key` permits it to `pd`. The memory
+    /// stays valid during the call.
     #[inline]
     fn with_access<R>(
         &self,
@@ -309,27 +314,30 @@ impl<'g> MrAccess<'g> {
         let result = match (&found.mr.kind, &found.layout) {
             (_, Some(layout)) => {
                 let grant = layout.desc.check(pd, key, addr, len, rights)?;
-                let place = layout.place(grant.offset(), len, &self.hint);
-                place.map_err(AccessFailure::from).and_then(f)
+                let cursor = layout.cursor(grant.offset(), len, &self.hint);
+                cursor.map_err(AccessFailure::from).and_then(f)
             }
             (Kind::VerbsMr(_), None) => return Err(AccessError::BadKey),
-            (Kind::Frwr(fast), None) => {
-                let desc = fast.valid.try_access().ok_or(AccessError::BadKey)?;
+            (Kind::Frwr(frwr), None) => {
+                let desc = frwr.valid.try_access().ok_or(AccessError::BadKey)?;
                 let grant = desc.check(pd, key, addr, len, rights)?;
-                f(MemCursor::Whole(&fast.memory, grant.offset(), &self.hint))
+                f(MemCursor::Whole(&frwr.memory, grant.offset(), &self.hint))
             }
             (Kind::Window(window), None) => {
                 let bound = window.bound.try_access().ok_or(AccessError::BadKey)?;
                 let who = (pd, self.qpn);
                 let at = bound.window.check(who, key, addr, len, rights)?;
-                let region = bound.region.fixed().ok_or(AccessError::BadKey)?;
-                // What the region has lost since the window was bound, the window has lost too.
-                let layout = region.layout.enter(self.guard).ok_or(AccessError::BadKey)?;
-                let place = layout.place_at(at, len, &self.hint);
-                place.map_err(AccessFailure::from).and_then(f)
+                let region = bound.region.verbs_mr().ok_or(AccessError::BadKey)?;
+                // A window also loses what its region has lost since it was bound.
+                let layout = region
+                    .layout
+                    .try_access(self.guard)
+                    .ok_or(AccessError::BadKey)?;
+                let cursor = layout.cursor_at(at, len, &self.hint);
+                cursor.map_err(AccessFailure::from).and_then(f)
             }
         };
-        self.keep(found);
+        self.cache(found);
         match result {
             Ok(result) => Ok(result),
             Err(AccessFailure::OutOfBounds) => Err(AccessError::OutOfBounds),
@@ -337,7 +345,7 @@ impl<'g> MrAccess<'g> {
                 self.counters.count(Count::UnreadableMemory);
                 Err(AccessError::Unreadable)
             }
-            Err(AccessFailure::NotPresent) => Err(self.miss(PageFault {
+            Err(AccessFailure::NotPresent) => Err(self.record_fault(PageFault {
                 pd,
                 key,
                 addr,
@@ -347,9 +355,9 @@ impl<'g> MrAccess<'g> {
         }
     }
 
-    /// Takes note of memory that is not there.
+    /// Records a page fault.
     #[cold]
-    fn miss(&self, page_fault: PageFault) -> AccessError {
+    fn record_fault(&self, page_fault: PageFault) -> AccessError {
         if self.denied.get() == Some(page_fault) {
             self.denied.set(None);
             return AccessError::OutOfBounds;
@@ -362,8 +370,8 @@ impl<'g> MrAccess<'g> {
     ///
     /// # Errors
     ///
-    /// Why the access is refused; `dst` is untouched then, unless the region is shorter than it
-    /// says.
+    /// Why the access is refused; `dst` is unchanged then, unless the memory is shorter than the
+    /// region.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -376,15 +384,15 @@ impl<'g> MrAccess<'g> {
             return Ok(());
         }
         let len = dst.len();
-        self.with_access(self.pd, key, addr, len, rights, |place| place.read(dst))
+        self.with_access(self.pd, key, addr, len, rights, |cursor| cursor.read(dst))
     }
 
     /// Copies `src` to `addr` of the region `key`.
     ///
     /// # Errors
     ///
-    /// Why the access is refused; nothing is written then, but for
-    /// [`AccessError::NotPresent`], when a part may have been.
+    /// Why the access is refused; nothing has been written then, except that a part may have been
+    /// for [`AccessError::NotPresent`].
     #[inline]
     pub(crate) fn write(
         &self,
@@ -396,7 +404,7 @@ impl<'g> MrAccess<'g> {
         self.write_in(self.pd, key, addr, src, rights)
     }
 
-    /// As [`write`](Self::write), on behalf of protection domain `pd`.
+    /// As [`write`](Self::write), with protection domain `pd`.
     #[inline]
     pub(crate) fn write_in(
         &self,
@@ -409,10 +417,10 @@ impl<'g> MrAccess<'g> {
         if src.is_empty() {
             return Ok(());
         }
-        self.with_access(pd, key, addr, src.len(), rights, |place| place.write(src))
+        self.with_access(pd, key, addr, src.len(), rights, |cursor| cursor.write(src))
     }
 
-    /// Checks an access without doing it.
+    /// Checks an access without copying.
     ///
     /// # Errors
     ///
@@ -432,7 +440,7 @@ impl<'g> MrAccess<'g> {
         self.with_access(self.pd, key, addr, len, rights, |_| Ok(()))
     }
 
-    /// Checks an access to all that `key` stands for. Windows grant no such thing.
+    /// Checks an access to the whole region of `key`. Windows do not grant it.
     ///
     /// # Errors
     ///
@@ -440,19 +448,19 @@ impl<'g> MrAccess<'g> {
     pub(crate) fn check_all(&self, key: u32, rights: Access) -> Result<(), AccessError> {
         let found = self.find(key)?;
         match (&found.mr.kind, &found.layout) {
-            (_, Some(layout)) if layout.is_cut() => Err(AccessError::BadKey),
+            (_, Some(layout)) if layout.is_revoked() => Err(AccessError::BadKey),
             (_, Some(layout)) => layout.desc.admit(self.pd, key, rights),
             (Kind::VerbsMr(_), None) => Err(AccessError::BadKey),
-            (Kind::Frwr(fast), None) => {
-                let desc = fast.valid.try_access().ok_or(AccessError::BadKey)?;
+            (Kind::Frwr(frwr), None) => {
+                let desc = frwr.valid.try_access().ok_or(AccessError::BadKey)?;
                 desc.admit(self.pd, key, rights)
             }
             (Kind::Window(_), None) => Err(AccessError::NoRight),
         }
     }
 
-    /// Executes an atomic operation of the peer on the word at `addr` and returns its value
-    /// before.
+    /// Executes an atomic operation of the peer on the word at `addr` and returns its previous
+    /// value.
     ///
     /// # Errors
     ///
@@ -462,8 +470,8 @@ impl<'g> MrAccess<'g> {
             AtomicOp::Write { .. } => Access::REMOTE_WRITE,
             AtomicOp::CmpSwp { .. } | AtomicOp::FetchAdd { .. } => Access::REMOTE_ATOMIC,
         };
-        self.with_access(self.pd, key, addr, 8, rights, |place| {
-            let (memory, at) = place.word()?;
+        self.with_access(self.pd, key, addr, 8, rights, |cursor| {
+            let (memory, at) = cursor.word()?;
             match op {
                 AtomicOp::CmpSwp { compare, swap } => memory.cmpxchg(at, compare, swap),
                 AtomicOp::FetchAdd { add } => memory.fetch_add(at, add),

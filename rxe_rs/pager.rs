@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who gets memory on demand when.
+//! Scheduling of page faults among address spaces.
 //!
-//! A page fault may take as long as whoever provides the page likes: the server of a FUSE file
-//! system need not answer, an NFS server may be gone. So page faults run on a work queue of their
-//! own, and what waits there has no reference to a queue pair, a device or a network device: those
-//! can go meanwhile. Only the module cannot be unloaded (`EBUSY`).
+//! A page fault may take arbitrarily long, as a FUSE server need not answer and an NFS server may
+//! be unreachable. Page faults therefore run on a work queue of their own, and work items queued
+//! there hold no reference to a queue pair, a device or a network device, so that those can be
+//! destroyed meanwhile. Only the module cannot be unloaded (`EBUSY`).
 //!
-//! Each page fault that waits occupies a thread of the kernel. There may be [`MAX_RUNNING`] of
-//! them, and an address space gets a part of those that are free ([`SHARE`]), but always one: a
-//! process whose page faults never end makes itself wait, and leaves others most of what was free.
+//! Each page fault that sleeps occupies a kernel thread. At most [`MAX_RUNNING`] of them run, and
+//! an address space may use a share of those that are free ([`SHARE`]), but always one: a process
+//! whose page faults never end delays itself, and leaves most of what was free to others.
 
 use crate::{
     mr::demand::{
-        Fault,
+        FaultRequest,
         Prefetch, //
     },
     qp::QpCtx, //
@@ -45,7 +45,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    mem::demand::SpaceId,
+    mem::demand::MmId,
     new_spinlock_bh,
     sync::SpinLockBh,
     work::{
@@ -55,24 +55,29 @@ use rxe_kapi::{
     },
 };
 
-/// Page faults that run at once, of all processes and devices: they sleep, and occupy 16 KiB each.
+/// Page faults that run at a time, of all processes and devices: they sleep, and occupy 16 KiB
+/// each.
 const MAX_RUNNING: u16 = 1024;
 
-/// An address space may have the `SHARE`th part of what is free running.
+/// An address space may run one `SHARE`th of what is free.
 const SHARE: u32 = 8;
 
 /// The work queues of the module.
 pub(crate) struct Queues {
-    /// Turns of queue pairs that are left for later, in softirq.
+    /// Transmission rounds of queue pairs that are continued in softirq.
     pub(crate) softirq: WorkQueue,
-    /// What needs process context, and no memory of a process.
+    /// Work that needs process context and does not access memory of a process.
     pub(crate) local: WorkQueue,
     /// Page faults.
     faults: WorkQueue,
 }
 
 impl Queues {
-    /// Makes them. Process context.
+    /// Creates the work queues.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -86,7 +91,7 @@ impl Queues {
         })
     }
 
-    /// Gets memory ahead, with a [`Permit`].
+    /// Queues a prefetch, which has a [`Permit`].
     pub(crate) fn prefetch(&self, work: Pin<KBox<Prefetch>>) {
         self.faults.enqueue(work);
     }
@@ -95,7 +100,7 @@ impl Queues {
 /// The page faults of an address space.
 struct Space {
     running: u32,
-    /// Those that wait for others to end, in their order.
+    /// Page faults that wait for others to end, in FIFO order.
     waiting: List<PageIn>,
 }
 
@@ -108,36 +113,36 @@ impl Space {
     }
 }
 
-/// What a page fault is counted with.
+/// The counter that a page fault is charged to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Account {
-    /// Those of its address space.
-    Own(SpaceId),
-    /// Those of address spaces that no memory was found to count for.
-    Rest,
+    /// That of its address space.
+    Own(MmId),
+    /// A shared one, for address spaces that no memory could be allocated for.
+    Shared,
 }
 
-type Node = RBTreeNodeReservation<SpaceId, Space>;
+type Node = RBTreeNodeReservation<MmId, Space>;
 
 struct State {
     running: u32,
     /// Address spaces with page faults that run or wait.
-    spaces: RBTree<SpaceId, Space>,
-    rest: Space,
+    spaces: RBTree<MmId, Space>,
+    shared: Space,
 }
 
 impl State {
-    /// How many page faults an address space may have running.
+    /// Returns how many page faults an address space may run.
     fn limit(running: u32) -> u32 {
         let free = u32::from(MAX_RUNNING).saturating_sub(running);
         (free / SHARE).max(1)
     }
 
-    /// The account of an address space, made of `node` if it has none.
-    fn open(&mut self, id: SpaceId, node: &mut Option<Node>) -> Account {
+    /// Returns the account of an address space, which is created from `node` if it has none.
+    fn open(&mut self, id: MmId, node: &mut Option<Node>) -> Account {
         if self.spaces.get(&id).is_none() {
             let Some(node) = node.take() else {
-                return Account::Rest;
+                return Account::Shared;
             };
             self.spaces.insert(node.into_node(id, Space::new()));
         }
@@ -146,12 +151,12 @@ impl State {
 
     fn space(&mut self, account: Account) -> &mut Space {
         match account {
-            Account::Own(id) => self.spaces.get_mut(&id).unwrap_or(&mut self.rest),
-            Account::Rest => &mut self.rest,
+            Account::Own(id) => self.spaces.get_mut(&id).unwrap_or(&mut self.shared),
+            Account::Shared => &mut self.shared,
         }
     }
 
-    /// Counts another one that runs, if it may.
+    /// Counts one more running page fault, if the limit allows it.
     fn admit(&mut self, account: Account) -> bool {
         let limit = Self::limit(self.running);
         let space = self.space(account);
@@ -164,7 +169,7 @@ impl State {
     }
 }
 
-/// Lets page faults run, shared out among address spaces.
+/// Runs page faults, shared among address spaces.
 #[pin_data]
 pub(crate) struct Pager {
     #[pin]
@@ -172,21 +177,25 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// Nothing runs.
+    /// Creates a pager without page faults.
     pub(crate) fn new() -> impl PinInit<Self> {
         let state = State {
             running: 0,
             spaces: RBTree::new(),
-            rest: Space::new(),
+            shared: Space::new(),
         };
         pin_init!(Self {
             state <- new_spinlock_bh!(state, "Pager::state"),
         })
     }
 
-    /// Lets `item` get what `fault` says, at once or when others of its address space have ended.
-    /// Any context that may take bottom half locks; `item` is not in use.
-    pub(crate) fn submit(&self, queues: &Queues, item: Arc<PageIn>, fault: Fault) {
+    /// Runs page fault `fault` with `item`, at once or after others of its address space have
+    /// ended. `item` must not be in use.
+    ///
+    /// # Context
+    ///
+    /// Any context that may take locks with bottom halves disabled.
+    pub(crate) fn submit(&self, queues: &Queues, item: Arc<PageIn>, fault: FaultRequest) {
         let id = fault.space();
         let mut state = self.state.lock();
         let account = {
@@ -203,9 +212,13 @@ impl Pager {
         }
     }
 
-    /// Takes `item` back if it still waits: its queue pair is gone. Process context.
+    /// Dequeues `item` if it still waits: its queue pair is being destroyed.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn cancel(&self, item: &Arc<PageIn>) {
-        let taken = {
+        let dequeued = {
             let mut state = self.state.lock();
             let account = item.request.lock().account;
             let mut cursor = state.space(account).waiting.cursor_front();
@@ -220,16 +233,20 @@ impl Pager {
                 cursor.move_next();
             }
         };
-        if taken.is_some() {
-            // What it was to get may be the last reference to memory: not under a lock.
+        if dequeued.is_some() {
+            // This may drop the last reference to memory, which must not happen under a lock.
             let fault = item.request.lock().fault.take();
             drop(fault);
         }
     }
 
-    /// A permit for work that gets memory of `id` and is not a page fault of a queue pair, if one
-    /// can be had at once. Process context.
-    pub(crate) fn permit(&self, id: SpaceId) -> Option<Permit> {
+    /// Returns a permit to fault in memory of `id` outside of a queue pair's page fault, if the
+    /// limit allows it at once.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn permit(&self, id: MmId) -> Option<Permit> {
         let module = ModuleRef::get()?;
         let mut node = Node::new(GFP_KERNEL_ACCOUNT).ok();
         let (account, admitted) = {
@@ -243,8 +260,8 @@ impl Pager {
         })
     }
 
-    /// One that ran has ended: others may run. Returns a node that is not needed any more.
-    fn ended(&self, queues: &Queues, account: Account) -> Option<Node> {
+    /// Ends a running page fault, so that others may run. Returns a node that is no longer used.
+    fn fault_ended(&self, queues: &Queues, account: Account) -> Option<Node> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.running = state.running.saturating_sub(1);
@@ -258,7 +275,7 @@ impl Pager {
                 let _ = queues.faults.enqueue(next.into_arc());
             }
         }
-        // With one that waits there is one that runs.
+        // Page faults wait only while another one runs.
         let idle = state.space(account).running == 0;
         let Account::Own(id) = account else {
             return None;
@@ -269,35 +286,37 @@ impl Pager {
     }
 }
 
-/// Says that a page fault is over.
-fn ended(account: Account) -> Option<Node> {
+/// Reports the end of a page fault to the pager.
+fn fault_ended(account: Account) -> Option<Node> {
     let rcu = rcu::read_lock();
-    // It is there: what runs keeps the module from being unloaded.
+    // The table exists: what runs keeps the module from being unloaded.
     DEMUX
-        .with(&rcu, |demux| demux.pager.ended(&demux.queues, account))
+        .with(&rcu, |demux| {
+            demux.pager.fault_ended(&demux.queues, account)
+        })
         .flatten()
 }
 
-/// Counts as a page fault that runs.
+/// Permission to run, which counts as a running page fault.
 pub(crate) struct Permit {
     account: Account,
-    /// After the rest: what frees the module comes last.
+    /// Dropped last, as it may free the module.
     _module: ModuleRef,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        drop(ended(self.account));
+        drop(fault_ended(self.account));
     }
 }
 
-/// What a page fault of a queue pair needs, made with the queue pair: nothing can fail when memory
-/// is missed.
+/// What a page fault of a queue pair needs. It is allocated with the queue pair, so that handling a
+/// page fault cannot fail.
 #[pin_data]
 pub(crate) struct PageIn {
     #[pin]
     request: SpinLockBh<Request>,
-    /// Who waits, until it is destroyed.
+    /// The queue pair that waits, until it is destroyed.
     #[pin]
     owner: SpinLockBh<Option<Arc<QpCtx>>>,
     #[pin]
@@ -309,10 +328,10 @@ pub(crate) struct PageIn {
 }
 
 struct Request {
-    /// What to get.
-    fault: Option<Fault>,
+    /// The page fault to resolve.
+    fault: Option<FaultRequest>,
     account: Account,
-    /// To count with, if the address space is not counted yet.
+    /// Used to create the account of the address space, if it has none.
     node: Option<Node>,
 }
 
@@ -327,7 +346,7 @@ impl_list_item! {
 }
 
 impl PageIn {
-    /// For a queue pair that is being made.
+    /// Creates one for a queue pair that is being created.
     ///
     /// # Errors
     ///
@@ -335,7 +354,7 @@ impl PageIn {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let request = Request {
             fault: None,
-            account: Account::Rest,
+            account: Account::Shared,
             node: Some(Node::new(GFP_KERNEL_ACCOUNT)?),
         };
         Arc::pin_init(
@@ -350,12 +369,16 @@ impl PageIn {
         )
     }
 
-    /// Who is to go on when memory has been got.
+    /// Sets the queue pair to resume after a page fault.
     pub(crate) fn bind(&self, owner: &Arc<QpCtx>) {
         *self.owner.lock() = Some(owner.clone());
     }
 
-    /// Nobody is. Process context.
+    /// Clears the queue pair.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn unbind(&self) {
         let owner = self.owner.lock().take();
         drop(owner);
@@ -373,9 +396,9 @@ impl WorkItem for PageIn {
         let Some(fault) = fault else {
             return;
         };
-        let denied = fault.get().is_err().then_some(fault.page_fault);
+        let denied = fault.resolve().is_err().then_some(fault.page_fault);
         let module = fault.finish();
-        let node = ended(account).or_else(|| Node::new(GFP_KERNEL_ACCOUNT).ok());
+        let node = fault_ended(account).or_else(|| Node::new(GFP_KERNEL_ACCOUNT).ok());
         let spare = {
             let mut request = this.request.lock();
             if request.node.is_none() {
@@ -388,7 +411,7 @@ impl WorkItem for PageIn {
         drop(spare);
         let owner = this.owner.lock().clone();
         if let Some(qp) = owner {
-            qp.paged(denied);
+            qp.page_in_done(denied);
         }
         drop(this);
         drop(module);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs: the verbs on one side, the engine on the other.
+//! Queue pairs: the implementation of the verbs over the engine.
 //!
 //! Lock order: `config` (sleeping), `inner` (bottom halves off), the kernel consumer's queues and
 //! the completion queue's ring (interrupts off). See `README.md`.
@@ -24,7 +24,7 @@ use crate::{
     },
     mr::{
         MrAccess,
-        Ties, //
+        TiedMrs, //
     },
     pager::PageIn,
     queue::{
@@ -99,26 +99,26 @@ use rxe_proto::{
 pub(crate) use paging::Backlog;
 pub(crate) use tx::KernelCrc;
 
-/// Queues a kernel consumer posts to from any context.
+/// Work queues that a kernel consumer posts to from any context.
 #[pin_data]
 pub(crate) struct KernelQueues {
     #[pin]
     sends: SpinLockIrq<SendStore>,
     #[pin]
     receives: SpinLockIrq<RecvStore>,
-    /// The state takes what is posted: read with the queue locked, and written before the queue
-    /// is emptied, so that nothing is posted to RESET.
+    /// True while the state accepts posted requests. Read with the queue locked, and written before
+    /// the queue is emptied, so that nothing is posted to a QP in RESET.
     open_sends: Atomic<bool>,
     open_receives: Atomic<bool>,
 }
 
-/// The engine's slots for responses.
+/// The engine's storage for responses.
 struct Responses {
     pending: KVec<PendingResponse>,
     replay: KVec<ReplayEntry>,
 }
 
-/// Consumers to tell of completions when the QP is unlocked.
+/// CQs whose consumers are notified when the QP is unlocked.
 #[derive(Clone, Copy, Default)]
 struct PendingNotify {
     send: bool,
@@ -127,7 +127,7 @@ struct PendingNotify {
     failed: Option<Failed>,
 }
 
-/// A work request that completed in error; those that were flushed because of it are not noted.
+/// A work request that completed in error; flushed ones are not recorded.
 #[derive(Clone, Copy)]
 struct Failed {
     queue: &'static CStr,
@@ -135,7 +135,7 @@ struct Failed {
 }
 
 impl PendingNotify {
-    /// Notes that a work request of `queue` completed with `status`.
+    /// Records that a work request of `queue` completed with `status`.
     #[inline]
     fn note(&mut self, queue: &'static CStr, status: WcStatus) {
         if !matches!(status, WcStatus::Success | WcStatus::WrFlushErr) {
@@ -144,7 +144,7 @@ impl PendingNotify {
     }
 }
 
-/// What the lock of a QP guards.
+/// The state that the lock of a QP protects.
 pub(crate) struct QpInner {
     pub(crate) engine: Engine,
     sends: sq::Sends,
@@ -153,26 +153,26 @@ pub(crate) struct QpInner {
     notify: PendingNotify,
     /// Path to the peer of a connected QP.
     flow: Option<Arc<Flow>>,
-    /// Addresses of the peer and of ourselves that packets of a connected QP must carry.
+    /// Addresses of the peer and of this side that packets of a connected QP must carry.
     pub(crate) peer: Gid,
     pub(crate) own: Gid,
     pub(crate) pkey_index: u16,
-    /// Where in a region the last access was.
+    /// Index of the extent in its region that the last access used.
     pub(crate) extent: usize,
     pub(crate) paging: paging::Paging,
     /// Regions that end with it.
-    ties: Option<Arc<Ties>>,
+    tied_mrs: Option<Arc<TiedMrs>>,
     /// The counter the QP is bound to.
-    bound: Option<Arc<Counters>>,
-    /// A batch is on its way to the network.
+    counter: Option<Arc<Counters>>,
+    /// A batch of packets is being transmitted without the lock.
     busy: bool,
-    /// Something happened meanwhile.
+    /// A round was requested while the QP was busy.
     again: bool,
-    /// Destroyed: nothing may be done any more.
+    /// Destroyed: no operation is allowed any more.
     pub(crate) dead: bool,
 }
 
-/// Attributes that only the verbs need.
+/// Attributes that only the verbs use.
 struct Config {
     access_flags: u32,
     av: Option<AddressVector>,
@@ -186,7 +186,7 @@ pub(crate) struct QpCtx {
     pub(crate) service: Service,
     /// Number of the protection domain.
     pub(crate) pd: u32,
-    /// Where receives come from that the QP shares with others.
+    /// The shared receive queue, if the QP uses one.
     srq: Option<Arc<SrqCtx>>,
     pub(crate) dev: Arc<DeviceCtx>,
     token: QpToken,
@@ -200,13 +200,13 @@ pub(crate) struct QpCtx {
     config: Mutex<Config>,
     #[pin]
     pub(crate) inner: SpinLockBh<QpInner>,
-    /// What the QP has in the queues below it.
+    /// Accounts the QP's packets in the queues of the network stack.
     queued: TxOwner,
     #[pin]
     timer: SoftTimer<QpCtx>,
     #[pin]
     work: Work<QpCtx>,
-    /// Goes on when memory is there, or with a FLUSH.
+    /// Resumes the QP after a page fault, or a FLUSH.
     #[pin]
     resume_work: Work<QpCtx, 1>,
     page_in: Arc<PageIn>,
@@ -227,32 +227,32 @@ impl WorkItem for QpCtx {
 
 impl TimerTarget for QpCtx {
     fn fire(this: ArcBorrow<'_, Self>) {
-        this.expire();
+        this.handle_timer();
     }
 }
 
 impl QpCtx {
-    /// What the QP may access, for as long as `guard` lives.
-    pub(crate) fn memory<'g>(&'g self, guard: &'g rcu::Guard, inner: &QpInner) -> MrAccess<'g> {
+    /// Returns access to the memory regions that the QP may use, for the lifetime of `guard`.
+    pub(crate) fn mr_access<'g>(&'g self, guard: &'g rcu::Guard, inner: &QpInner) -> MrAccess<'g> {
         MrAccess::new(&self.dev, guard, (self.pd, self.qpn), inner.extent)
     }
 
-    /// Where to count what this QP does.
+    /// Returns the counters that this QP's traffic is added to.
     #[inline]
     pub(crate) fn tally<'a>(&'a self, inner: &'a QpInner) -> Tally<'a> {
         Tally {
             dev: &self.dev,
-            bound: inner.bound.as_deref(),
+            bound: inner.counter.as_deref(),
         }
     }
 
-    /// Unlocks the QP; returns whom to [`notify_cqs`](Self::notify_cqs) afterwards.
+    /// Unlocks the QP; returns what to pass to [`notify_cqs`](Self::notify_cqs) afterwards.
     #[inline]
     #[must_use]
     fn unlock(mut inner: SpinLockBhGuard<'_, QpInner>) -> PendingNotify {
-        if inner.ties.is_some() && inner.engine.state() == State::Err {
-            if let Some(ties) = inner.ties.take() {
-                ties.cut_and_release_later();
+        if inner.tied_mrs.is_some() && inner.engine.state() == State::Err {
+            if let Some(tied_mrs) = inner.tied_mrs.take() {
+                tied_mrs.revoke_and_release_later();
             }
         }
         core::mem::take(&mut inner.notify)
@@ -263,25 +263,25 @@ impl QpCtx {
     /// # Errors
     ///
     /// `EINVAL` if it has failed, `ENOMEM`.
-    pub(crate) fn ties(&self) -> Result<Arc<Ties>> {
-        let fresh = Ties::new(&self.dev)?;
+    pub(crate) fn tied_mrs(&self) -> Result<Arc<TiedMrs>> {
+        let fresh = TiedMrs::new(&self.dev)?;
         let mut inner = self.inner.lock();
         if inner.dead || inner.engine.state() == State::Err {
             drop(inner);
             let reason = c"the queue pair is in the error state";
             return Err(self.dev.handle.refuse(reason));
         }
-        match &inner.ties {
-            Some(ties) => Ok(ties.clone()),
+        match &inner.tied_mrs {
+            Some(tied_mrs) => Ok(tied_mrs.clone()),
             None => {
-                inner.ties = Some(fresh.clone());
+                inner.tied_mrs = Some(fresh.clone());
                 Ok(fresh)
             }
         }
     }
 
-    /// Tells consumers of completions, in the RCU read side section in which the QP was locked: a
-    /// CQ is destroyed after its QPs, and waits for such sections.
+    /// Notifies the consumers of completions, in the RCU read-side critical section in which the QP
+    /// was locked: a CQ is destroyed after its QPs, and waits for such sections.
     #[inline]
     fn notify_cqs(&self, rcu: &rcu::Guard, notify: PendingNotify, origin: Origin) {
         if notify.send {
@@ -295,8 +295,8 @@ impl QpCtx {
         }
     }
 
-    /// Unlocks the QP and tells consumers what happened.
-    pub(crate) fn release(
+    /// Unlocks the QP and notifies the consumers of its completions.
+    pub(crate) fn unlock_and_notify(
         &self,
         rcu: &rcu::Guard,
         inner: SpinLockBhGuard<'_, QpInner>,
@@ -306,42 +306,51 @@ impl QpCtx {
         self.notify_cqs(rcu, notify, origin);
     }
 
-    /// Joins its completion queues, which fail it if they do.
+    /// Adds the QP to the lists of its completion queues, which move it to the error state if they
+    /// overflow.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; the QP is to [leave](Self::leave) then as well.
-    fn join(self: &Arc<Self>) -> Result {
-        self.send_cq.join(self)?;
+    /// `ENOMEM`; the caller must then call [`leave_cqs`](Self::leave_cqs) as well.
+    fn join_cqs(self: &Arc<Self>) -> Result {
+        self.send_cq.add_qp(self)?;
         if Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
             return Ok(());
         }
-        self.recv_cq.join(self)
+        self.recv_cq.add_qp(self)
     }
 
-    /// Leaves its completion queues. Process context.
-    fn leave(self: &Arc<Self>) {
-        self.send_cq.leave(self);
-        self.recv_cq.leave(self);
+    /// Removes the QP from the lists of its completion queues.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    fn leave_cqs(self: &Arc<Self>) {
+        self.send_cq.remove_qp(self);
+        self.recv_cq.remove_qp(self);
     }
 
-    /// The QP cannot report completions any more: fails it. Process context, no lock held.
+    /// Moves the QP to the error state because a CQ can take no more of its completions.
+    ///
+    /// # Context
+    ///
+    /// Process context, no lock held.
     pub(crate) fn fail(&self) {
         {
             let rcu = rcu::read_lock();
             let mut inner = self.inner.lock();
-            // One that has failed is not looked at again: what a process goes on posting could
-            // keep the caller here.
+            // A QP that has failed is skipped: a process that keeps posting requests could
+            // otherwise keep the caller here.
             if inner.dead || matches!(inner.engine.state(), State::Reset | State::Err) {
                 return;
             }
-            if Self::takes_sends(inner.engine.state()) {
-                inner.sends.pull(self.kernel.as_deref());
+            if Self::accepts_sends(inner.engine.state()) {
+                inner.sends.fetch(self.kernel.as_deref());
             }
-            let mrs = self.memory(&rcu, &inner);
+            let mrs = self.mr_access(&rcu, &inner);
             let (engine, mut backend, _) = inner.split(self, &mrs);
             engine.fail_locally(&mut backend);
-            self.release(&rcu, inner, Origin::Event);
+            self.unlock_and_notify(&rcu, inner, Origin::Event);
         }
         self.kick(Origin::Event);
     }
@@ -351,20 +360,20 @@ impl QueuePair for QpCtx {
     type Device = RxeDevice;
 
     fn create(dev: &Arc<DeviceCtx>, init: QpInit<'_, RxeDevice>) -> Result<QpCreated<Self>> {
-        Self::make(dev, init)
+        Self::create_qp(dev, init)
     }
 
     fn modify(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
-        self.change(dev, change)
+        self.modify_qp(dev, change)
     }
 
     fn query(&self) -> QpReport {
-        self.report()
+        self.query_qp()
     }
 
     fn bind_counter(&self, counter: Option<Arc<Counters>>) {
-        // The lock is given back first: what was bound may be freed here.
-        let old = core::mem::replace(&mut self.inner.lock().bound, counter);
+        // The lock is released first: dropping the old counter may free it.
+        let old = core::mem::replace(&mut self.inner.lock().counter, counter);
         drop(old);
     }
 
@@ -402,28 +411,28 @@ impl QueuePair for QpCtx {
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
         self.dev.demux.withdraw(self);
         self.quiesce();
-        let ties = {
+        let tied_mrs = {
             let mut inner = self.inner.lock();
             inner.dead = true;
-            inner.ties.take()
+            inner.tied_mrs.take()
         };
         self.timer.shutdown();
-        self.leave();
+        self.leave_cqs();
         self.page_in.unbind();
         self.dev.demux.pager.cancel(&self.page_in);
-        if let Some(ties) = ties {
-            ties.cut();
-            ties.release();
+        if let Some(tied_mrs) = tied_mrs {
+            tied_mrs.revoke();
+            tied_mrs.release_memory();
         }
         if self.kernel.is_some() {
-            // The consumer may not see a QP that is gone in its completions.
-            self.send_cq.forget(self.token);
-            self.recv_cq.forget(self.token);
+            // The completions of a consumer must not name a QP that no longer exists.
+            self.send_cq.purge_qp(self.token);
+            self.recv_cq.purge_qp(self.token);
         }
     }
 
     fn doorbell(self: &Arc<Self>) -> Result {
-        self.ring()
+        self.ring_doorbell()
     }
 
     fn post_send(self: &Arc<Self>, chain: &mut SendChain<'_, RxeDevice>) -> Result {
@@ -443,7 +452,7 @@ impl QueuePair for QpCtx {
     }
 }
 
-/// The verbs' name of an engine state.
+/// Converts an engine state to the verbs' state.
 fn state_of(state: State) -> QpState {
     match state {
         State::Reset => QpState::Reset,
@@ -456,7 +465,7 @@ fn state_of(state: State) -> QpState {
     }
 }
 
-/// The engine's name of a state.
+/// Converts the verbs' state to an engine state.
 fn engine_state(state: QpState) -> State {
     match state {
         QpState::Reset => State::Reset,

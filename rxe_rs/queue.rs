@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The private side of work queues: requests copied out of their rings once, with their
-//! scatter/gather lists or inline data, where nobody but the driver can change them.
+//! Private copies of work queues: WQEs are copied out of the shared rings once, with their
+//! scatter/gather lists or inline data, so that only the driver can change them.
 
 use crate::limits::MAX_SGE;
 use kernel::prelude::*;
@@ -41,7 +41,7 @@ impl Sge {
         }
     }
 
-    /// As it stands in a ring.
+    /// Converts it to its form in a ring.
     pub(crate) fn to_bytes(self) -> [u8; SGE_BYTES] {
         let mut bytes = [0; SGE_BYTES];
         let parts = [
@@ -57,7 +57,7 @@ impl Sge {
     }
 }
 
-/// `struct mminfo`: where a process maps a ring.
+/// `struct mminfo`: the mmap offset and size of a ring.
 ///
 /// # Errors
 ///
@@ -72,12 +72,12 @@ pub(crate) fn map_info(map: &Mapping) -> Result<[u8; 16]> {
     Ok(info)
 }
 
-/// The entries of a scatter/gather list in the bytes of a ring.
+/// Returns the entries of a scatter/gather list in the bytes of a ring.
 pub(crate) fn sges_of(list: &[u8]) -> impl Iterator<Item = Sge> + '_ {
     list.chunks_exact(SGE_BYTES).map(Sge::from_bytes)
 }
 
-/// A contiguous part of one scatter/gather entry and what it corresponds to.
+/// A contiguous part of one scatter/gather entry, and the bytes of the access that it holds.
 pub(crate) struct Span {
     /// Key of the region.
     pub(crate) lkey: u32,
@@ -113,8 +113,8 @@ pub(crate) fn for_each_span(
             continue;
         }
         // `skip` is below `length` and `done` below `len`.
-        let room = usize::try_from(length.wrapping_sub(skip)).map_err(|_| short)?;
-        let take = room.min(len.wrapping_sub(done));
+        let left = usize::try_from(length.wrapping_sub(skip)).map_err(|_| short)?;
+        let take = left.min(len.wrapping_sub(done));
         f(Span {
             lkey: sge.lkey,
             addr: sge.addr.checked_add(skip).ok_or(short)?,
@@ -130,7 +130,7 @@ pub(crate) fn for_each_span(
     Ok(())
 }
 
-/// Send requests in kernel memory; index arithmetic runs freely over `u32`.
+/// Send WQEs in kernel memory; indices wrap around at `u32`.
 pub(crate) struct SendStore {
     slots: KVVec<SendWqe>,
     area: KVVec<u8>,
@@ -141,8 +141,8 @@ pub(crate) struct SendStore {
 }
 
 impl SendStore {
-    /// Room for `slots` requests, a power of two, with `area_len` bytes of scatter/gather list or
-    /// inline data each.
+    /// Allocates a queue of `slots` WQEs, a power of two, with `area_len` bytes of scatter/gather
+    /// list or inline data each.
     pub(crate) fn new(slots: u32, area_len: usize) -> Result<Self> {
         if !slots.is_power_of_two() {
             return Err(EINVAL);
@@ -163,23 +163,23 @@ impl SendStore {
         })
     }
 
-    /// Bytes of scatter/gather list or inline data of one request.
+    /// Returns the bytes of scatter/gather list or inline data per WQE.
     pub(crate) fn area_len(&self) -> usize {
         self.area_len
     }
 
-    /// One past the newest request.
+    /// Returns the index after the newest WQE.
     pub(crate) fn produced(&self) -> u32 {
         self.produced
     }
 
-    /// The oldest request.
+    /// Returns the index of the oldest WQE.
     pub(crate) fn retired(&self) -> u32 {
         self.retired
     }
 
-    /// Requests that fit now; one slot of the ring always stays empty.
-    pub(crate) fn room(&self) -> u32 {
+    /// Returns the number of WQEs that fit; one slot of the ring always stays empty.
+    pub(crate) fn free_slots(&self) -> u32 {
         self.mask
             .wrapping_sub(self.produced.wrapping_sub(self.retired))
     }
@@ -192,13 +192,13 @@ impl SendStore {
         usize::try_from(index & self.mask).ok()
     }
 
-    /// The request at `index`, if it is live.
+    /// Returns the WQE at `index`, if it is posted and not retired.
     pub(crate) fn slot(&mut self, index: u32) -> Option<&mut SendWqe> {
         let at = self.position(index)?;
         self.slots.get_mut(at)
     }
 
-    /// The request at `index` with its area, if it is live.
+    /// Returns the WQE at `index` with its area, if it is posted and not retired.
     pub(crate) fn with_area(&self, index: u32) -> Option<(&SendWqe, &[u8])> {
         let at = self.position(index)?;
         let start = at.checked_mul(self.area_len)?;
@@ -206,9 +206,9 @@ impl SendStore {
         Some((self.slots.get(at)?, area))
     }
 
-    /// Appends a request; false if there is no room or `area` is too long.
+    /// Appends a WQE; returns false if the queue is full or `area` is too long.
     pub(crate) fn push(&mut self, slot: SendWqe, area: &[u8]) -> bool {
-        if self.room() == 0 || area.len() > self.area_len {
+        if self.free_slots() == 0 || area.len() > self.area_len {
             return false;
         }
         let Ok(at) = usize::try_from(self.produced & self.mask) else {
@@ -227,7 +227,7 @@ impl SendStore {
         true
     }
 
-    /// Forgets everything before `index`.
+    /// Retires everything before `index`.
     pub(crate) fn retire(&mut self, index: u32) {
         if index.wrapping_sub(self.retired) <= self.produced.wrapping_sub(self.retired) {
             self.retired = index;
@@ -247,7 +247,7 @@ pub(crate) struct RecvStore {
 }
 
 impl RecvStore {
-    /// Room for `slots` requests, a power of two, of `max_sge` entries each.
+    /// Allocates a queue of `slots` WQEs, a power of two, with `max_sge` entries each.
     pub(crate) fn new(slots: u32, max_sge: usize) -> Result<Self> {
         if !slots.is_power_of_two() || max_sge > MAX_SGE {
             return Err(EINVAL);
@@ -265,7 +265,7 @@ impl RecvStore {
         })
     }
 
-    /// Appends a request.
+    /// Appends a WQE.
     ///
     /// # Errors
     ///
@@ -276,12 +276,12 @@ impl RecvStore {
         }
         let at = usize::try_from(self.tail & self.mask)?;
         let start = at.wrapping_mul(self.max_sge);
-        let room = self
+        let entries = self
             .sges
             .get_mut(start..start.wrapping_add(self.max_sge))
             .ok_or(EINVAL)?;
         let mut count = 0u8;
-        let mut slots = room.iter_mut();
+        let mut slots = entries.iter_mut();
         for sge in sges {
             *slots.next().ok_or(EINVAL)? = sge;
             count = count.wrapping_add(1);
@@ -292,7 +292,7 @@ impl RecvStore {
         Ok(())
     }
 
-    /// Takes the oldest request into `to`.
+    /// Takes the oldest WQE; its scatter list is copied to `to`.
     pub(crate) fn pop(&mut self, to: &mut RecvList) -> Option<u64> {
         if self.head == self.tail {
             return None;
@@ -305,21 +305,21 @@ impl RecvStore {
         self.ids.get(at).copied()
     }
 
-    /// Requests posted and not taken.
+    /// Returns the number of WQEs posted and not taken.
     pub(crate) fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Requests that fit.
+    /// Returns the number of WQEs that fit.
     pub(crate) fn capacity(&self) -> u32 {
         self.mask
     }
 
-    /// Moves all requests to `to`, in order.
+    /// Moves all WQEs to `to`, in order.
     ///
     /// # Errors
     ///
-    /// As [`push`](Self::push): what could not be moved stays.
+    /// As [`push`](Self::push): what was not moved stays.
     pub(crate) fn move_to(&mut self, to: &mut RecvStore) -> Result {
         while self.head != self.tail {
             let at = usize::try_from(self.head & self.mask)?;
@@ -333,20 +333,20 @@ impl RecvStore {
         Ok(())
     }
 
-    /// Drops everything posted.
+    /// Discards everything posted.
     pub(crate) fn clear(&mut self) {
         self.head = self.tail;
     }
 }
 
-/// The scatter list of the receive request in use.
+/// The scatter list of the receive WQE in use.
 pub(crate) struct RecvList {
     sges: [Sge; MAX_SGE],
     count: usize,
 }
 
 impl RecvList {
-    /// An empty list.
+    /// Creates an empty list.
     pub(crate) fn new() -> Self {
         Self {
             sges: [Sge::default(); MAX_SGE],
@@ -363,12 +363,12 @@ impl RecvList {
         }
     }
 
-    /// The entries.
+    /// Returns the entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Sge> + '_ {
         self.sges.iter().take(self.count).copied()
     }
 
-    /// Bytes in all entries; `None` if they exceed `u32`.
+    /// Returns the sum of their lengths; `None` if it exceeds `u32`.
     pub(crate) fn length(&self) -> Option<u32> {
         self.iter()
             .try_fold(0u32, |sum, sge| sum.checked_add(sge.length))

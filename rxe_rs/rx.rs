@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The receive path: from the buffer that the network stack hands over to the engine of a queue pair.
+//! The receive path, from the buffer that the network stack delivers to the engine of a queue pair.
 //!
-//! Runs in softirq, straight from UDP. Everything that can be refused is refused here or in
-//! [`admit`], before anything is queued, and counted by reason. Consecutive packets for one QP are
-//! fed under one hold of its lock; what they cause to be sent leaves when the lock is dropped.
+//! It runs in softirq, directly in UDP's receive path. [`LockedQp::feed`] and [`admit`] make every
+//! check that can drop a packet, before anything is queued, and drops are counted by reason.
+//! Consecutive packets for one QP are handled under one acquisition of its lock; the responses that
+//! they cause are transmitted after the lock is released.
 //!
-//! A reader follows a packet from [`Rx::receive`] to [`RxBatch::packet`], `LockedQp::feed` and
-//! [`QpCtx::receive`], which calls the engine. Beside them in the folder are the tables that lead to
-//! queue pairs and devices, multicast groups, and the tap of raw packet queue pairs.
+//! Follow a packet from [`Rx::receive`] to [`RxBatch::packet`], `LockedQp::feed` and
+//! [`QpCtx::receive`], which calls the engine. The folder also holds the tables of queue pairs and
+//! devices, the multicast groups, and the tap of raw packet queue pairs.
 
 pub(crate) mod multicast;
 pub(crate) mod raw;
@@ -33,7 +34,7 @@ use rxe_kapi::{
         skb::{
             RxSegment,
             RxSkb,
-            MAX_PIECES, //
+            MAX_FRAGS, //
         },
         udp_tunnel::Receive, //
     },
@@ -74,7 +75,7 @@ use rxe_proto::{
     },
 };
 
-/// Where received packets go; the network stack's callback carries no context.
+/// Tables that route received packets; the network stack's callback carries no context pointer.
 pub(crate) static DEMUX: Global<Demux> = Global::new();
 
 /// The receiver of the RoCEv2 port.
@@ -99,19 +100,19 @@ impl Receive for Rx {
     }
 }
 
-/// A datagram in more pieces would be dropped each time it is sent again; what has more than the
-/// buffer's side allows is put together there.
-const _: () = assert!(MAX_PIECES <= Payload::MAX_PIECES);
+/// A datagram in more fragments would be dropped on every retransmission; the C side linearizes a
+/// buffer with more fragments than it allows.
+const _: () = assert!(MAX_FRAGS <= Payload::MAX_PIECES);
 
-/// Packets that came in one buffer: from one peer, at one time.
+/// Packets that arrived in one buffer, from one peer and with one timestamp.
 pub(crate) struct RxBatch<'g> {
     demux: &'g Demux,
     guard: &'g rcu::Guard,
     now: u64,
-    open: Option<LockedQp<'g>>,
+    current: Option<LockedQp<'g>>,
 }
 
-/// A QP that packets of a train are for, locked.
+/// The locked QP that consecutive packets of a batch are addressed to.
 struct LockedQp<'g> {
     qp: &'g Arc<QpCtx>,
     inner: SpinLockBhGuard<'g, QpInner>,
@@ -122,90 +123,92 @@ struct LockedQp<'g> {
 }
 
 impl<'g> RxBatch<'g> {
-    /// A train of which no packet has been seen yet.
+    /// Creates a batch of which no packet has been handled yet.
     pub(crate) fn new(demux: &'g Demux, guard: &'g rcu::Guard) -> Self {
         Self {
             demux,
             guard,
             now: now_ns(),
-            open: None,
+            current: None,
         }
     }
 
-    /// Takes the next packet.
+    /// Handles the next packet.
     pub(crate) fn packet(&mut self, segment: &RxSegment<'_>) {
         let now = self.now;
         let dropped = match Packet::parse(segment.head(), segment.len()) {
-            Ok(packet) => match self.route(segment, packet.bth().dest_qpn) {
-                Ok(Some(locked)) => return locked.take(now, segment, packet),
+            Ok(packet) => match self.lock_qp(segment, packet.bth().dest_qpn) {
+                Ok(Some(locked)) => return locked.handle(now, segment, packet),
                 Ok(None) if packet.bth().dest_qpn == Qpn::GSI => return self.gsi(segment, packet),
                 Ok(None) => return self.multicast(segment, packet),
                 Err(reason) => reason,
             },
             Err(reason) => reason,
         };
-        match &self.open {
-            Some(locked) => locked.drop_one(dropped),
+        match &self.current {
+            Some(locked) => locked.count_drop(dropped),
             None => self.demux.count_drop(segment, self.guard, dropped),
         }
     }
 
-    /// The QP of a packet, locked; `None` for QP1 and for groups.
+    /// Returns the locked QP that a packet is addressed to; `None` for QP1 and for multicast
+    /// groups.
     #[inline]
-    fn route(
+    fn lock_qp(
         &mut self,
         segment: &RxSegment<'_>,
         qpn: Qpn,
     ) -> Result<Option<&mut LockedQp<'g>>, DropReason> {
-        let known = self.open.as_ref().is_some_and(|s| s.qp.qpn == qpn.get());
-        if !known {
+        let is_current = self.current.as_ref().is_some_and(|s| s.qp.qpn == qpn.get());
+        if !is_current {
             self.end();
             if qpn == Qpn::GSI || qpn == Qpn::MULTICAST {
                 return Ok(None);
             }
             let qp = self.demux.find(self.guard, qpn).ok_or(DropReason::NoQp)?;
-            self.open = Some(LockedQp::open(self.guard, segment, qp)?);
+            self.current = Some(LockedQp::lock(self.guard, segment, qp)?);
         }
-        Ok(self.open.as_mut())
+        Ok(self.current.as_mut())
     }
 
-    /// A packet for QP1, of which every device has its own.
+    /// Handles a packet for QP1, of which every device has its own.
     fn gsi(&self, segment: &RxSegment<'_>, packet: Packet<'_>) {
         let Some(qp) = self.demux.find_gsi(segment, self.guard) else {
             return self.demux.count_drop(segment, self.guard, DropReason::NoQp);
         };
-        match LockedQp::open(self.guard, segment, qp) {
+        match LockedQp::lock(self.guard, segment, qp) {
             Ok(mut locked) => {
-                locked.take(self.now, segment, packet);
-                locked.close(self.guard);
+                locked.handle(self.now, segment, packet);
+                locked.finish(self.guard);
             }
             Err(reason) => qp.dev.counters.drop(reason),
         };
     }
 
-    /// A packet for all QPs of the device that are attached to its group, one after the other.
+    /// Delivers a packet to every QP of the device that is attached to its group, one after the
+    /// other.
     ///
-    /// The sender's own QP is no exception if the packet came back to this host (IBTA vol1
+    /// The sender's own QP also receives it if the packet is looped back to this host (IBTA vol1
     /// 10.5.2.3).
     fn multicast(&self, segment: &RxSegment<'_>, packet: Packet<'_>) {
         let Some(dev) = self.demux.device_of(segment, self.guard) else {
             return;
         };
-        // One look at the checksum is enough for all of them.
+        // The ICRC is verified once for all members.
         let mut intact = None;
         let mut delivered = false;
         let mut refused = DropReason::NoGroup;
         let group = Gid(segment.destination());
         dev.groups.each_member(&group, self.guard, |qp| {
-            let taken = LockedQp::open(self.guard, segment, qp).and_then(|mut locked| {
+            let result = LockedQp::lock(self.guard, segment, qp).and_then(|mut locked| {
                 let verify = |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
                     *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
                 };
-                let taken = locked.feed(self.now, segment, packet, verify);
-                locked.close(self.guard);
-                taken
+                let result = locked.feed(self.now, segment, packet, verify);
+                locked.finish(self.guard);
+                result
             });
-            match taken {
+            match result {
                 Ok(()) => delivered = true,
                 Err(reason) => refused = reason,
             }
@@ -217,25 +220,26 @@ impl<'g> RxBatch<'g> {
         }
     }
 
-    /// Lets the QP go that the last packets were for, and sends what they caused to be sent.
+    /// Unlocks the QP of the last packets and transmits what they caused to be sent.
     pub(crate) fn end(&mut self) {
-        if let Some(locked) = self.open.take() {
-            locked.close(self.guard);
+        if let Some(locked) = self.current.take() {
+            locked.finish(self.guard);
         }
     }
 }
 
 impl<'g> LockedQp<'g> {
-    fn open(
+    fn lock(
         guard: &'g rcu::Guard,
         segment: &RxSegment<'_>,
         qp: &'g Arc<QpCtx>,
     ) -> Result<Self, DropReason> {
-        // Numbers are unique in the module, so a packet finds its QP before its device is known.
+        // QP numbers are unique in the module, so a packet finds its QP before its device is known.
         if !qp.dev.is_ingress(segment, guard) {
             return Err(DropReason::BadPeer);
         }
-        // Connections compare it with their own (see `admit`); here any of the device's will do.
+        // Connected QPs compare it with their own address (see `admit`); others accept any GID of
+        // the device.
         let destination = Gid(segment.destination());
         let connected = matches!(qp.service, Service::Rc | Service::Uc);
         if !connected && !destination.is_multicast() && !qp.dev.gids.holds(&destination, guard) {
@@ -246,7 +250,7 @@ impl<'g> LockedQp<'g> {
             return Err(DropReason::NoQp);
         }
         Ok(Self {
-            mrs: qp.memory(guard, &inner),
+            mrs: qp.mr_access(guard, &inner),
             qp,
             inner,
             path: Path {
@@ -259,14 +263,15 @@ impl<'g> LockedQp<'g> {
     }
 
     /// Counts a dropped packet.
-    fn drop_one(&self, reason: DropReason) {
+    fn count_drop(&self, reason: DropReason) {
         self.qp
             .tally(&self.inner)
             .each(|counters| counters.drop(reason));
     }
 
-    /// Unlocks the QP, tells of completions and sends what the packets caused to be sent.
-    fn close(self, rcu: &rcu::Guard) {
+    /// Unlocks the QP, notifies the consumers of completions and transmits what the packets caused
+    /// to be sent.
+    fn finish(self, rcu: &rcu::Guard) {
         let Self {
             qp,
             inner,
@@ -276,17 +281,17 @@ impl<'g> LockedQp<'g> {
         } = self;
         qp.tally(&inner)
             .each(|counters| counters.received(packets, bytes));
-        qp.release(rcu, inner, Origin::Event);
+        qp.unlock_and_notify(rcu, inner, Origin::Event);
         if packets != 0 {
             qp.as_arc_borrow().drive(Origin::Event);
         }
     }
 
-    /// Admits and feeds one packet.
+    /// Checks one packet, passes it to the engine and counts it.
     #[inline]
-    fn take(&mut self, now: u64, segment: &RxSegment<'_>, packet: Packet<'_>) {
+    fn handle(&mut self, now: u64, segment: &RxSegment<'_>, packet: Packet<'_>) {
         if let Err(reason) = self.feed(now, segment, packet, icrc_matches) {
-            self.drop_one(reason);
+            self.count_drop(reason);
             return;
         }
         self.packets = self.packets.wrapping_add(1);
@@ -303,9 +308,9 @@ impl<'g> LockedQp<'g> {
         let (qp, inner) = (self.qp, &mut *self.inner);
         let dev = &qp.dev;
         let mut all = Payload::from_slice(&[]);
-        for piece in segment.pieces() {
-            // There is room: see above.
-            if !all.push(piece) {
+        for frag in segment.frags() {
+            // It fits: see the assertion above.
+            if !all.push(frag) {
                 return Err(DropReason::BadLength);
             }
         }
@@ -320,7 +325,7 @@ impl<'g> LockedQp<'g> {
             Service::Raw => return Err(DropReason::WrongTransport),
         };
         let own = inner.engine.attrs.mtu.bytes();
-        // The port may carry more by now than when a datagram queue pair was made ready.
+        // The port's MTU may have grown since a datagram QP was set up.
         let mtu = match transport {
             Transport::Ud => own.max(dev.link_mtu().bytes()),
             _ => own,
@@ -340,8 +345,8 @@ impl<'g> LockedQp<'g> {
             pkey_index = found.unwrap_or(pkey_index);
             found.is_some()
         };
-        let good = |packet: &Packet<'_>| verify(packet, segment, &all);
-        let admitted = admit(packet, &facts, &self.path, in_table, good)?;
+        let icrc_ok = |packet: &Packet<'_>| verify(packet, segment, &all);
+        let admitted = admit(packet, &facts, &self.path, in_table, icrc_ok)?;
         let packet = admitted.packet();
         let payload = all.slice(packet.payload_offset(), packet.payload_len());
         let same_id = segment.same_id_hdr();
@@ -362,7 +367,8 @@ impl<'g> LockedQp<'g> {
 }
 
 impl QpCtx {
-    /// Feeds one admitted packet to the engine; the caller runs rounds of sending when the batch has ended.
+    /// Passes one admitted packet to the engine; the caller runs transmission rounds after the
+    /// batch.
     fn receive(
         &self,
         inner: &mut QpInner,
@@ -379,17 +385,17 @@ impl QpCtx {
         let handled = engine.handle_packet(now, packet, payload, meta, &mut backend);
         inner.extent = mrs.hint.get();
         if handled == Handled::Deferred {
-            inner.paging.note(mrs);
+            inner.paging.note_fault(mrs);
             self.defer(inner, packet, payload, meta);
         }
     }
 }
 
-/// Verifies the ICRC over everything but itself.
+/// Verifies the ICRC, which covers the whole packet but the ICRC itself.
 ///
-/// What was put together to one buffer may have had identifications that count up or that are all
-/// the same, and the buffer does not say which. The second is looked for if the first is not
-/// right, once a packet at most, and stays for the packets that follow in the buffer.
+/// The datagrams of a GRO buffer may have had identifications that increment or that are all equal,
+/// and the buffer does not record which. If the ICRC does not match with the first, the second is
+/// tried, at most once per packet, and kept for the rest of the buffer if it matches.
 fn icrc_matches(packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>) -> bool {
     if icrc_matches_with(packet, segment.net_hdr(), all) {
         return true;
@@ -404,7 +410,7 @@ fn icrc_matches(packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>)
     matches
 }
 
-/// Whether the ICRC is right if the packet came with the IP and the UDP header `net`.
+/// Returns true if the ICRC matches with the IP and UDP header `net`.
 fn icrc_matches_with(packet: &Packet<'_>, net: &[u8], all: &Payload<'_>) -> bool {
     let end = packet.icrc_offset();
     let Some(bth) = packet.header_bytes().first_chunk::<{ Bth::LEN }>() else {

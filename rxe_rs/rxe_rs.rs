@@ -77,13 +77,13 @@ module! {
     },
 }
 
-/// Makes devices for `rdma link add NAME type rxe_rs netdev DEV`.
+/// Creates devices for `rdma link add NAME type rxe_rs netdev DEV`.
 struct RxeLink {
     demux: Arc<Demux>,
     module: &'static ThisModule,
 }
 
-/// The link type the user asked for.
+/// Returns the link type that the module parameter selects.
 fn link_type() -> &'static CStr {
     // Linux 7.2 returns a reference here, 7.3 a value.
     let value = module_parameters::link_type_rxe.value();
@@ -93,13 +93,13 @@ fn link_type() -> &'static CStr {
     }
 }
 
-/// Whether the RoCE port of a namespace with a link is out of reach of ordinary sockets.
+/// Returns true if ordinary sockets may not send to the RoCE port of a namespace with a link.
 fn egress_guard() -> bool {
     let value = module_parameters::egress_guard.value();
     *Borrow::<u8>::borrow(&value) != 0
 }
 
-/// True if routers may mark packets of connections instead of dropping them.
+/// Returns true if packets of connected QPs are sent as ECN-capable.
 pub(crate) fn uses_ecn() -> bool {
     let value = module_parameters::ecn.value();
     *Borrow::<u8>::borrow(&value) != 0
@@ -108,7 +108,8 @@ pub(crate) fn uses_ecn() -> bool {
 impl Link for RxeLink {
     fn new_link(&self, link: &NewLink<'_>) -> Result {
         if NetDev::of_link(link).is_vlan() {
-            // The RDMA core makes GIDs of the addresses of VLAN devices for the link below them.
+            // The RDMA core adds the addresses of VLAN devices to the GID table of the link below
+            // them.
             pr_err!("a link on a VLAN device has no addresses: make one on the device below\n");
             return Err(EINVAL);
         }
@@ -118,7 +119,7 @@ impl Link for RxeLink {
     }
 }
 
-/// The loaded module; its parts go in the order of their declaration.
+/// The loaded module; its fields are dropped in the order of their declaration.
 struct RxeRs {
     links: Option<Pin<KBox<Registration<RxeLink>>>>,
     demux: Option<Filled<Demux>>,
@@ -158,7 +159,8 @@ impl kernel::Module for RxeRs {
 
 impl Drop for RxeRs {
     fn drop(&mut self) {
-        // No new devices, then no devices, then nothing of theirs that is still being freed.
+        // First no new devices, then no devices, then none of their memory that is still to be
+        // freed.
         drop(self.links.take());
         unregister_all::<DeviceCtx>();
         drop(self.demux.take());
@@ -166,8 +168,8 @@ impl Drop for RxeRs {
         if let Some(gone) = self.gone.take() {
             gone.wait();
         }
-        // A work item may still be about to return to the kernel, after it let go of the last of
-        // all that; and what it let go of may be freed after a grace period.
+        // A work item may not have returned yet after it dropped the last reference to one of
+        // these, and what it dropped may be freed after a grace period.
         drop(self.queues.take());
         rxe_kapi::sync::rcu_barrier();
     }

@@ -64,9 +64,9 @@ mod rings {
             poke(&buf, 384 + 64 * slot as usize, n);
             poke(&buf, PRODUCER, (n + 1) & 3);
             let mut element = [0u8; 64];
-            assert!(ring.peek_next(&mut element));
+            assert!(ring.fetch(&mut element));
             assert_eq!(element[..4], n.to_ne_bytes());
-            assert!(!ring.peek_next(&mut element));
+            assert!(!ring.fetch(&mut element));
             ring.release(n + 1);
             assert_eq!(peek(&buf, CONSUMER), (n + 1) & 3);
         }
@@ -81,11 +81,11 @@ mod rings {
             poke(old.buffer(), 384 + 64 * n as usize, 100 + n);
         }
         poke(old.buffer(), PRODUCER, 5);
-        let backlog = old.backlog();
-        assert!(!UserRing::new(4, 64)?.adopt(&backlog));
-        assert!(!UserRing::new(16, 128)?.adopt(&backlog));
+        let snapshot = old.snapshot();
+        assert!(!UserRing::new(4, 64)?.fill_from(&snapshot));
+        assert!(!UserRing::new(16, 128)?.fill_from(&snapshot));
         let mut new = UserRing::new(16, 64)?;
-        assert!(new.adopt(&backlog));
+        assert!(new.fill_from(&snapshot));
         new.skip(2);
         let mut element = [0u8; 64];
         for n in 2..5u32 {
@@ -110,7 +110,7 @@ mod rings {
             assert!(ring.len() <= 2);
             ring.push(&[7; 48]);
             let mut other = CompletionRing::new(6, 64)?;
-            other.succeed(&mut ring)?.copy();
+            other.take_over(&mut ring)?.copy();
             assert_eq!(ring.len(), other.len());
             assert!(peek(&buf, PRODUCER) < 4);
         }
@@ -184,8 +184,8 @@ mod sync {
         assert!(place.get().is_some_and(|value| *value == 1));
         {
             let rcu = rcu::read_lock();
-            let used = place.enter(&rcu);
-            assert!(used.is_some_and(|used| *used == 1 && !used.is_awaited()));
+            let used = place.try_access(&rcu);
+            assert!(used.is_some_and(|used| *used == 1 && !used.is_closing()));
         }
         let old = place.replace_sync(Arc::new(2, GFP_KERNEL)?)?;
         assert!(old.is_some_and(|value| *value == 1));
@@ -198,9 +198,9 @@ mod sync {
     #[test]
     fn users_are_turned_away() {
         let users = Users::new();
-        assert!(users.enter().is_some_and(|user| !user.is_awaited()));
+        assert!(users.try_get().is_some_and(|user| !user.is_closing()));
         users.close();
-        assert!(users.is_closed() && users.enter().is_none());
+        assert!(users.is_closed() && users.try_get().is_none());
         users.close();
     }
 

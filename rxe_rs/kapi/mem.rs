@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory shared with user space: rings the process maps, and pages of the process.
+//! Memory shared with user space (rings that the process maps) and memory of regions.
+//!
+//! C header: [`include/linux/mm.h`](srctree/include/linux/mm.h)
 
 pub mod demand;
 mod dma;
@@ -14,10 +16,10 @@ mod room;
 mod shared;
 mod umem;
 
-pub use demand::Demand;
+pub use demand::OdpMem;
 pub use dma::DmaMemory;
 pub use dmabuf::DmaBuf;
-pub use listed::Listed;
+pub use listed::SgMem;
 pub use pages::PageList;
 pub use room::append;
 pub use shared::SharedBuf;
@@ -29,22 +31,29 @@ use core::cell::Cell;
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 
-/// As `GFP_ATOMIC`, and charged to the memory cgroup of the calling process, if there is one. Such a
-/// charge does not fail; the next one that may sleep makes up for it, or does.
+/// `GFP_ATOMIC`, charged to the memory cgroup of the calling process, if there is one. Such a
+/// charge does not fail; the next one that may sleep reclaims memory for it, or fails.
 #[inline]
 pub fn gfp_atomic_account() -> Flags {
     GFP_ATOMIC | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL)
 }
 
-/// Whether memory can be persistent on this machine: its caches can be written back.
+/// Returns true if this machine can have persistent memory, whose CPU caches can be written back.
+///
+/// # Context
+///
+/// Any context.
 pub fn persistence_supported() -> bool {
     // SAFETY: No requirement.
     unsafe { bindings::rxe_rs_pmem_supported() }
 }
 
-/// Waits until all that this CPU has begun to write back ([`Memory::write_back`]) is persistent.
+/// Waits until all write-back that this CPU has started ([`Memory::write_back`]) is persistent.
 ///
-/// Context: bottom halves off since then, or the CPU could be another one.
+/// # Context
+///
+/// Any context; bottom halves must have been disabled since the write-back, so that the CPU is the
+/// same.
 #[inline]
 pub fn persist() {
     // SAFETY: No requirement.
@@ -55,15 +64,15 @@ pub fn persist() {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfBounds;
 
-/// Why an access to a region was not done.
+/// Why an access to a region failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessFailure {
     /// Outside the region, or misaligned.
     OutOfBounds,
-    /// Some of the memory is not there now; see [`Demand::fault`].
+    /// Some of the pages are not present; see [`OdpMem::fault`].
     NotPresent,
-    /// The memory is the region's, but nobody can read or write it: it is damaged, or has been
-    /// taken out of the kernel's linear map.
+    /// The memory belongs to the region, but cannot be read or written: it is damaged, or has been
+    /// removed from the kernel's linear map.
     Unreadable,
 }
 
@@ -82,11 +91,12 @@ impl From<OutOfBounds> for AccessFailure {
 /// # Safety
 ///
 /// `len` bytes at `src` and at `dst` are memory of a region or a ring, or private, do not overlap,
-/// and stay so during the call. What is not private may change meanwhile, and accessing it may fail.
+/// and stay so during the call. Memory that is not private may change meanwhile, and accessing it
+/// may fail.
 #[inline]
 unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), AccessFailure> {
-    // SAFETY: By contract. The C side copies by instructions that the compiler does not see into:
-    // each byte is read and written once, whatever others do to it meanwhile.
+    // SAFETY: By contract. The C side copies with instructions opaque to the compiler: each byte is
+    // read and written once, whatever other writers do meanwhile.
     if unsafe { bindings::rxe_rs_copy(dst.cast(), src.cast(), len) } {
         Ok(())
     } else {
@@ -94,10 +104,10 @@ unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), AccessFai
     }
 }
 
-/// Where in a region the last access was: the next one is likely to be there or right behind.
+/// The position of the last access in a region; the next one is likely to be there or right after.
 ///
-/// Only a guess; it may come from another region. Keep one per user, so that users of a region do
-/// not spoil each other's.
+/// It is only a hint, and may come from another region. Use one per QP, so that users of a region
+/// do not overwrite each other's.
 #[derive(Default)]
 pub struct ExtentHint {
     extent: Cell<u32>,
@@ -105,7 +115,7 @@ pub struct ExtentHint {
 }
 
 impl ExtentHint {
-    /// A hint that was [`get`](Self::get) before.
+    /// Creates a hint from a value of [`get`](Self::get).
     #[inline]
     pub const fn new(hint: usize) -> Self {
         let hint = hint as u64;
@@ -115,19 +125,19 @@ impl ExtentHint {
         }
     }
 
-    /// The guess, as a number to keep.
+    /// Returns the hint as a number to store.
     #[inline]
     pub fn get(&self) -> usize {
         (u64::from(self.segment.get()) << 32 | u64::from(self.extent.get())) as usize
     }
 
-    /// Which of the segments of a region it was.
+    /// Returns the index of the segment of the region.
     #[inline]
     pub fn segment(&self) -> usize {
         self.segment.get() as usize
     }
 
-    /// Remembers which of the segments of a region it is.
+    /// Sets the index of the segment of the region.
     #[inline]
     pub fn set_segment(&self, index: usize) {
         self.segment.set(index as u32);
@@ -152,16 +162,20 @@ pub enum Memory {
     Dma(DmaMemory),
     /// Pages that a kernel consumer listed; offsets count from the start of the region.
     Pages(PageList),
-    /// Memory of a process that is got on demand; offsets count from the start of the region.
-    Demand(Demand),
+    /// On-demand paging memory of a process; offsets count from the start of the region.
+    Odp(OdpMem),
     /// A DMA buffer of another driver; offsets count from the start of the region.
     Buffer(DmaBuf),
     /// Memory that a kernel consumer listed for a segment; offsets count from its start.
-    Listed(Listed),
+    Sg(SgMem),
 }
 
 impl Memory {
     /// Copies from the region.
+    ///
+    /// # Context
+    ///
+    /// Process context or softirq, bottom halves disabled; does not sleep.
     ///
     /// # Errors
     ///
@@ -177,13 +191,17 @@ impl Memory {
             Memory::User(m) => m.read(offset, dst, hint),
             Memory::Dma(m) => m.read(offset, dst),
             Memory::Pages(m) => m.read(offset, dst),
-            Memory::Demand(m) => m.read(offset, dst),
+            Memory::Odp(m) => m.read(offset, dst),
             Memory::Buffer(m) => m.read(offset, dst),
-            Memory::Listed(m) => m.read(offset, dst, hint),
+            Memory::Sg(m) => m.read(offset, dst, hint),
         }
     }
 
     /// Copies into the region.
+    ///
+    /// # Context
+    ///
+    /// Process context or softirq, bottom halves disabled; does not sleep.
     ///
     /// # Errors
     ///
@@ -194,43 +212,56 @@ impl Memory {
             Memory::User(m) => m.write(offset, src, hint),
             Memory::Dma(m) => m.write(offset, src),
             Memory::Pages(m) => m.write(offset, src),
-            Memory::Demand(m) => m.write(offset, src),
+            Memory::Odp(m) => m.write(offset, src),
             Memory::Buffer(m) => m.write(offset, src),
-            Memory::Listed(m) => m.write(offset, src, hint),
+            Memory::Sg(m) => m.write(offset, src, hint),
         }
     }
 
-    /// The `len` bytes at `offset` once more: they stay when the rest is dropped. Process context.
+    /// Returns the `len` bytes at `offset` as memory of their own: they stay valid when the rest is
+    /// dropped.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes or bytes outside, `EOPNOTSUPP` for memory that has no parts (neither
-    /// pinned, nor a DMA buffer, nor listed for a segment), `ENOMEM`.
+    /// `EINVAL` for an empty range or one outside, `EOPNOTSUPP` for memory that cannot be split
+    /// (neither pinned, nor a DMA buffer, nor a scatterlist), `ENOMEM`.
     pub fn part(&self, offset: u64, len: u64) -> Result<Self> {
         match self {
             Memory::User(m) => m.part(offset, len).map(Memory::User),
             Memory::Buffer(m) => m.part(offset, len).map(Memory::Buffer),
-            Memory::Listed(m) => m.part(offset, len).map(Memory::Listed),
-            Memory::Dma(_) | Memory::Pages(_) | Memory::Demand(_) => Err(unsupported()),
+            Memory::Sg(m) => m.part(offset, len).map(Memory::Sg),
+            Memory::Dma(_) | Memory::Pages(_) | Memory::Odp(_) => Err(unsupported()),
         }
     }
 
-    /// Whether it keeps what is in it when the power goes: pinned pages of a process, all of them
-    /// persistent memory that processors reach through their caches. Process context.
+    /// Returns true if it keeps its contents without power: pinned pages of a process that all are
+    /// persistent memory which CPUs access through their caches.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub fn is_persistent(&self) -> bool {
         match self {
             Memory::User(m) => m.is_persistent(),
-            // Pages that may change afterwards, or belong to somebody who has not said so.
+            // Pages that may change afterwards, or whose owner has not declared them persistent.
             Memory::Dma(_)
             | Memory::Pages(_)
-            | Memory::Demand(_)
+            | Memory::Odp(_)
             | Memory::Buffer(_)
-            | Memory::Listed(_) => false,
+            | Memory::Sg(_) => false,
         }
     }
 
-    /// Begins to write the caches of `len` bytes at `offset` back to persistent memory;
-    /// [`persist`] ends it.
+    /// Starts writing the caches of `len` bytes at `offset` back to persistent memory; [`persist`]
+    /// waits for it.
+    ///
+    /// # Context
+    ///
+    /// Bottom halves disabled; does not sleep.
     ///
     /// # Errors
     ///
@@ -248,8 +279,12 @@ impl Memory {
         m.for_each_run(offset, len, hint, |run| run.write_back())
     }
 
-    /// Adds to the word at `offset`, wrapping, and returns its value before. Atomic towards all
-    /// CPUs.
+    /// Adds to the word at `offset`, wrapping, and returns its previous value. Atomic with respect
+    /// to all CPUs.
+    ///
+    /// # Context
+    ///
+    /// As [`write`](Self::write).
     ///
     /// # Errors
     ///
@@ -263,8 +298,12 @@ impl Memory {
         })
     }
 
-    /// Stores `new` in the word at `offset` if it equals `old`, and returns its value before.
-    /// Atomic towards all CPUs.
+    /// Stores `new` in the word at `offset` if it equals `old`, and returns its previous value.
+    /// Atomic with respect to all CPUs.
+    ///
+    /// # Context
+    ///
+    /// As [`write`](Self::write).
     ///
     /// # Errors
     ///
@@ -277,7 +316,11 @@ impl Memory {
         })
     }
 
-    /// Stores `value` in the word at `offset` in one piece.
+    /// Stores `value` in the word at `offset` with a single access.
+    ///
+    /// # Context
+    ///
+    /// As [`write`](Self::write).
     ///
     /// # Errors
     ///
@@ -289,8 +332,8 @@ impl Memory {
         })
     }
 
-    /// Calls `f` with the address of an aligned word, which is the region's during the call. `f`
-    /// returns `None` if it could not access it.
+    /// Calls `f` with the address of an aligned word, which belongs to the region during the call.
+    /// `f` returns `None` if it could not access it.
     fn with_word<R>(
         &self,
         offset: u64,
@@ -307,19 +350,19 @@ impl Memory {
             Memory::User(m) => m.for_each_run(offset, 8, &ExtentHint::default(), take)?,
             Memory::Dma(m) => m.for_each_run(offset, 8, take)?,
             Memory::Pages(m) => m.for_each_run(offset, 8, take)?,
-            Memory::Demand(m) => {
+            Memory::Odp(m) => {
                 let result = m.with_word(offset, f)?;
                 return result.ok_or(AccessFailure::Unreadable);
             }
             Memory::Buffer(m) => m.for_each_run(offset, 8, take)?,
-            Memory::Listed(m) => m.for_each_run(offset, 8, &ExtentHint::default(), take)?,
+            Memory::Sg(m) => m.for_each_run(offset, 8, &ExtentHint::default(), take)?,
         }
         f(found?).ok_or(AccessFailure::Unreadable)
     }
 }
 
-/// A run of consecutive addresses in a region, which user space may change at any time: there is
-/// no reference to it, all accesses are copies.
+/// A run of contiguous addresses in a region, which user space may change at any time: no reference
+/// to it is created, all accesses are copies.
 ///
 /// # Invariants
 ///
@@ -331,19 +374,19 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True for no bytes.
+    /// Returns true if it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Begins to write its caches back.
+    /// Starts writing its caches back.
     #[inline]
     fn write_back(&self) -> Result<(), AccessFailure> {
         // SAFETY: By the type invariant; changes nothing.
@@ -355,6 +398,10 @@ impl Run<'_> {
     }
 
     /// Copies the start of the run to `dst`, as much as both hold; returns the number of bytes.
+    ///
+    /// # Context
+    ///
+    /// As [`Memory::read`].
     ///
     /// # Errors
     ///
@@ -368,6 +415,10 @@ impl Run<'_> {
     }
 
     /// Copies `src` to the start of the run, as much as both hold; returns the number of bytes.
+    ///
+    /// # Context
+    ///
+    /// As [`Memory::read`].
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Getting memory that is not pinned: because an access missed it, or because its owner said so.
+//! On-demand paging: page faults of accesses, and prefetch (`ADVISE_MR`).
 
 use super::{
     Kind,
@@ -26,12 +26,12 @@ use kernel::{
 use rxe_kapi::{
     mem::{
         demand::{
+            AccessKind, //
             FaultMode,
-            SpaceId,
-            Use, //
+            MmId,
         },
-        Demand,
         Memory, //
+        OdpMem,
     },
     rdma::advise::{
         Advice,
@@ -45,10 +45,10 @@ use rxe_proto::{
     table::region::Access, //
 };
 
-/// An access that found memory not to be there.
+/// An access to pages that are not present.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageFault {
-    /// The protection domain that accesses it.
+    /// The protection domain of the access.
     pub(crate) pd: u32,
     pub(crate) key: u32,
     pub(crate) addr: u64,
@@ -57,29 +57,30 @@ pub(crate) struct PageFault {
 }
 
 impl PageFault {
-    fn kind(&self) -> Use {
+    fn kind(&self) -> AccessKind {
         let writes = Access::LOCAL_WRITE
             .union(Access::REMOTE_WRITE)
             .union(Access::REMOTE_ATOMIC);
         if self.rights.intersects(writes) {
-            Use::Write
+            AccessKind::Write
         } else {
-            Use::Read
+            AccessKind::Read
         }
     }
 }
 
-fn demand_of(memory: &Memory) -> Option<&Demand> {
+fn odp_of(memory: &Memory) -> Option<&OdpMem> {
     match memory {
-        Memory::Demand(demand) => Some(demand),
+        Memory::Odp(odp) => Some(odp),
         _ => None,
     }
 }
 
 impl Mrs {
-    /// The memory that queue pair `qpn` missed, and where in it, if the access is still permitted.
+    /// Returns the memory of a page fault of queue pair `qpn` and the offset in it, if the access
+    /// is still permitted.
     ///
-    /// No reference to it is dropped here: it might be the last one, and dropping that sleeps.
+    /// No reference to it is dropped here: that could be the last one, and dropping it sleeps.
     fn locate(&self, qpn: u32, page_fault: &PageFault) -> Option<(Arc<Memory>, u64)> {
         let PageFault {
             pd,
@@ -92,8 +93,8 @@ impl Mrs {
         let rcu = rcu::read_lock();
         let mr = self.table.borrow(RKey(key).index(), &rcu)?;
         match &mr.kind {
-            Kind::VerbsMr(fixed) => {
-                let layout = fixed.layout.enter(&rcu)?;
+            Kind::VerbsMr(verbs_mr) => {
+                let layout = verbs_mr.layout.try_access(&rcu)?;
                 layout.desc.check(pd, key, addr, len, rights).ok()?;
                 layout.on_demand(addr, len)
             }
@@ -101,21 +102,29 @@ impl Mrs {
             Kind::Window(window) => {
                 let bound = window.bound.try_access()?;
                 let at = bound.window.check((pd, qpn), key, addr, len, rights).ok()?;
-                let layout = bound.region.fixed()?.layout.enter(&rcu)?;
+                let layout = bound.region.verbs_mr()?.layout.try_access(&rcu)?;
                 layout.on_demand(at, len)
             }
         }
     }
 
-    /// What is to be done about memory that queue pair `qpn` missed, and up to `ahead` bytes that
-    /// follow it. Nothing if the access is not permitted any more: trying it again will tell.
+    /// Returns the request to resolve a page fault of queue pair `qpn`, with up to `ahead` bytes of
+    /// readahead; `None` if the access is no longer permitted, which trying it again will report.
     ///
-    /// Context: any that may take bottom half locks. The result is dropped in process context.
-    pub(crate) fn fault(&self, qpn: u32, page_fault: PageFault, ahead: u64) -> Option<Fault> {
-        // While queue pairs exist the module is not unloaded.
+    /// # Context
+    ///
+    /// Any context that may take locks with bottom halves disabled. The result must be dropped in
+    /// process context.
+    pub(crate) fn fault(
+        &self,
+        qpn: u32,
+        page_fault: PageFault,
+        ahead: u64,
+    ) -> Option<FaultRequest> {
+        // The module is not unloaded while queue pairs exist.
         let module = ModuleRef::get()?;
         let (memory, at) = self.locate(qpn, &page_fault)?;
-        Some(Fault {
+        Some(FaultRequest {
             page_fault,
             memory,
             at,
@@ -125,32 +134,36 @@ impl Mrs {
     }
 }
 
-/// Memory that a queue pair missed and that is to be got.
-pub(crate) struct Fault {
+/// A page fault of a queue pair that is to be resolved.
+pub(crate) struct FaultRequest {
     pub(crate) page_fault: PageFault,
-    /// Memory on demand, as [`Mrs::locate`] found it.
+    /// ODP memory, as [`Mrs::locate`] found it.
     memory: Arc<Memory>,
     at: u64,
     ahead: u64,
     module: ModuleRef,
 }
 
-impl Fault {
-    /// The address space that the memory is of.
-    pub(crate) fn space(&self) -> SpaceId {
+impl FaultRequest {
+    /// Returns the address space of the memory.
+    pub(crate) fn space(&self) -> MmId {
         match &*self.memory {
-            Memory::Demand(demand) => demand.space(),
-            _ => SpaceId::NONE,
+            Memory::Odp(odp) => odp.space(),
+            _ => MmId::NONE,
         }
     }
 
-    /// Gets the memory. Process context; sleeps as long as it takes, perhaps for ever.
+    /// Faults the pages in.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps, possibly forever.
     ///
     /// # Errors
     ///
     /// The access will never succeed.
-    pub(crate) fn get(&self) -> Result {
-        let Some(demand) = demand_of(&self.memory) else {
+    pub(crate) fn resolve(&self) -> Result {
+        let Some(odp) = odp_of(&self.memory) else {
             return Ok(());
         };
         let Self {
@@ -159,30 +172,34 @@ impl Fault {
             ahead,
             ..
         } = self;
-        demand.fault(*at, page_fault.len, page_fault.kind(), FaultMode::Fault)?;
+        odp.fault(*at, page_fault.len, page_fault.kind(), FaultMode::Fault)?;
         let next = at.saturating_add(page_fault.len);
-        let ahead = (*ahead).min(demand.len().saturating_sub(next));
+        let ahead = (*ahead).min(odp.len().saturating_sub(next));
         if ahead != 0 {
-            // They may not exist, and nobody has asked for them yet.
-            let _ = demand.fault(next, ahead, page_fault.kind(), FaultMode::Fault);
+            // The pages may not exist, and no access has needed them yet.
+            let _ = odp.fault(next, ahead, page_fault.kind(), FaultMode::Fault);
         }
         Ok(())
     }
 
-    /// Lets go of the memory, but not of the module. Process context.
+    /// Releases the memory but not the module.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn finish(self) -> ModuleRef {
         drop(self.memory);
         self.module
     }
 }
 
-/// An advice that is carried out.
+/// A prefetch that is carried out.
 #[pin_data]
 pub(crate) struct Prefetch {
     parts: KVec<(Arc<Memory>, u64, u64)>,
-    kind: Use,
-    effort: FaultMode,
-    /// To work in the background.
+    kind: AccessKind,
+    mode: FaultMode,
+    /// Set if it runs in the background.
     permit: Option<Permit>,
     #[pin]
     work: Work<Prefetch>,
@@ -196,15 +213,15 @@ impl WorkItem for Prefetch {
     type Pointer = Pin<KBox<Prefetch>>;
 
     fn run(this: Pin<KBox<Prefetch>>) {
-        let _ = this.carry_out();
+        let _ = this.prefetch();
     }
 }
 
 impl Prefetch {
-    fn carry_out(&self) -> Result {
+    fn prefetch(&self) -> Result {
         for (memory, at, len) in self.parts.iter() {
-            if let Some(demand) = demand_of(memory) {
-                demand.fault(*at, *len, self.kind, self.effort)?;
+            if let Some(odp) = odp_of(memory) {
+                odp.fault(*at, *len, self.kind, self.mode)?;
             }
         }
         Ok(())
@@ -219,21 +236,21 @@ pub(super) fn prefetch(
     ranges: impl ExactSizeIterator<Item = Range>,
 ) -> Result {
     let rights = match advice.kind {
-        Use::Read => Access::NONE,
-        Use::Write => Access::LOCAL_WRITE,
+        AccessKind::Read => Access::NONE,
+        AccessKind::Write => Access::LOCAL_WRITE,
     };
     let mut parts = KVec::with_capacity(ranges.len(), GFP_KERNEL_ACCOUNT)?;
     for Range { lkey, addr, length } in ranges {
         let mr = dev.mrs.table.get(RKey(lkey).index()).ok_or(EFAULT)?;
-        let fixed = match &mr.kind {
-            Kind::VerbsMr(fixed) => fixed,
+        let verbs_mr = match &mr.kind {
+            Kind::VerbsMr(verbs_mr) => verbs_mr,
             Kind::Window(_) => return Err(EINVAL),
             Kind::Frwr(_) => return Err(EFAULT),
         };
         let (pd, len) = (pd.number(), u64::from(length));
         let (memory, at) = {
             let rcu = rcu::read_lock();
-            let layout = fixed.layout.enter(&rcu).ok_or(EFAULT)?;
+            let layout = verbs_mr.layout.try_access(&rcu).ok_or(EFAULT)?;
             layout.desc.admit(pd, lkey, rights).map_err(|_| EFAULT)?;
             layout.on_demand(addr, len).ok_or(EFAULT)?
         };
@@ -241,9 +258,9 @@ pub(super) fn prefetch(
         parts.push_within_capacity(part).map_err(|_| EINVAL)?;
     }
     let permit = match parts.first() {
-        // Without one the caller does it himself.
+        // Without a permit, the caller faults the pages in itself.
         Some((memory, ..)) if !advice.wait => {
-            demand_of(memory).and_then(|demand| dev.demux.pager.permit(demand.space()))
+            odp_of(memory).and_then(|odp| dev.demux.pager.permit(odp.space()))
         }
         _ => None,
     };
@@ -252,7 +269,7 @@ pub(super) fn prefetch(
         pin_init!(Prefetch {
             parts,
             kind: advice.kind,
-            effort: advice.effort,
+            mode: advice.mode,
             permit,
             work <- new_work!("Prefetch::work"),
         }),
@@ -262,9 +279,9 @@ pub(super) fn prefetch(
         dev.demux.queues.prefetch(work);
         return Ok(());
     }
-    let done = work.carry_out();
+    let result = work.prefetch();
     if advice.wait {
-        done
+        result
     } else {
         Ok(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What queue pairs do to keys: registering, binding and invalidating, in softirq or process
-//! context, with the queue pair locked.
+//! Work requests that change keys (REG_MR, BIND_MW, LOCAL_INV) and remote invalidation, in softirq
+//! or process context with the queue pair locked.
 
 use super::{
     Frwr,
@@ -28,29 +28,29 @@ use rxe_proto::{
     },
 };
 
-/// Who wants a key invalidated.
+/// Which side invalidates a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The owner: what is invalid already stays so.
+    /// This side: invalidating what is already invalid succeeds.
     Owner,
-    /// The peer: only what grants it something.
+    /// The peer: only what grants it access can be invalidated.
     Peer,
 }
 
 impl MrCtx {
-    /// Upper 24 bits of the key.
+    /// Returns the upper 24 bits of the key.
     pub(crate) fn row(&self) -> u32 {
         self.row
     }
 
-    /// Whether `key` is or may become this one's: it names the same row.
+    /// Returns true if `key` has this object's index, so that it is or may become its key.
     pub(crate) fn has_key(&self, key: RKey) -> bool {
         key.index() == self.row
     }
 }
 
 impl MrAccess<'_> {
-    /// Executes a request about keys.
+    /// Executes a local operation (REG_MR, BIND_MW, LOCAL_INV).
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl MrAccess<'_> {
             }
             LocalOp::Bind(bind) => {
                 let window = self.find(bind.window.0).map_err(|_| LocalOpFault)?;
-                // No region is needed to unbind.
+                // Unbinding needs no region.
                 let region = match bind.length {
                     0 => None,
                     _ => self.mrs.table.borrow(RKey(bind.region).index(), self.guard),
@@ -78,19 +78,19 @@ impl MrAccess<'_> {
             LocalOp::Register(reg) => {
                 let mr = self.find(reg.key.0).map_err(|_| LocalOpFault)?.mr;
                 match &mr.kind {
-                    Kind::Frwr(fast) if mr.pd == self.pd => fast.register(self.pd, reg),
+                    Kind::Frwr(frwr) if mr.pd == self.pd => frwr.register(self.pd, reg),
                     _ => Err(LocalOpFault),
                 }
             }
         }
     }
 
-    /// Ends what `key` grants: a window of type 2 or a region for fast registration. When this
-    /// returns, nobody uses it any more.
+    /// Invalidates `key`, which is that of a type 2 window or an FRWR region. Nobody uses it any
+    /// more when this returns.
     ///
     /// # Errors
     ///
-    /// If there is no such thing, not of this protection domain or queue pair, or if it cannot be
+    /// If there is no such key in this protection domain or queue pair, or if it cannot be
     /// invalidated.
     pub(crate) fn invalidate(&self, key: RKey, side: Side) -> Result<(), AccessError> {
         let mr = self.find(key.0)?.mr;
@@ -99,14 +99,14 @@ impl MrAccess<'_> {
         }
         match &mr.kind {
             Kind::VerbsMr(_) => Err(AccessError::NoRight),
-            Kind::Frwr(fast) => fast.invalidate(key, side),
+            Kind::Frwr(frwr) => frwr.invalidate(key, side),
             Kind::Window(window) => window.invalidate(key, side, self.qpn),
         }
     }
 }
 
 impl Frwr {
-    /// Rights of what is registered now.
+    /// Returns the access rights of the current registration.
     pub(crate) fn access(&self) -> u32 {
         let _bh = disable_bh();
         self.valid
@@ -115,21 +115,21 @@ impl Frwr {
             .bits()
     }
 
-    /// Registers the pages listed.
+    /// Registers the page list.
     fn register(&self, pd: u32, reg: &Register) -> Result<(), LocalOpFault> {
         let access = Access::from_bits(reg.access).ok_or(LocalOpFault)?;
         let Memory::Pages(pages) = &self.memory else {
             return Err(LocalOpFault);
         };
         let wraps = reg.iova.checked_add(reg.length).is_none();
-        // What the pages are is not looked at here: they are ordinary memory.
-        let check_pmem_access = access.contains(Access::FLUSH_PERSISTENT);
-        if !access.is_consistent() || check_pmem_access || reg.length > pages.len() || wraps {
+        // The pages are not checked for persistence here: they are ordinary memory.
+        let persistent = access.contains(Access::FLUSH_PERSISTENT);
+        if !access.is_consistent() || persistent || reg.length > pages.len() || wraps {
             return Err(LocalOpFault);
         }
         self.valid.update(|valid| {
             // It must have been invalidated before.
-            if valid.is_some() || self.gone.load(Relaxed) {
+            if valid.is_some() || self.deregistered.load(Relaxed) {
                 return Err(LocalOpFault);
             }
             *valid = Some(MrDesc {
@@ -145,16 +145,16 @@ impl Frwr {
         })
     }
 
-    /// Ends what is registered, for good. When this returns, nobody uses it any more.
+    /// Ends the registration for good. Nobody uses it any more when this returns.
     pub(super) fn retire(&self) {
         self.valid.update(|valid| {
             *valid = None;
-            self.gone.store(true, Relaxed);
+            self.deregistered.store(true, Relaxed);
         });
     }
 
     fn invalidate(&self, key: RKey, side: Side) -> Result<(), AccessError> {
-        // Who has the wrong key does not turn others away meanwhile.
+        // A wrong key must not make other accesses fail meanwhile.
         if self.key.load(Relaxed) != key.0 {
             return Err(AccessError::BadKey);
         }

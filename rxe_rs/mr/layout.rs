@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a region is at one time: what its key grants, and the memory behind its addresses.
+//! The layout of a region: the access that its key grants, and the memory behind its addresses.
 //!
-//! A map never changes; another one takes its place while accesses go on.
+//! A layout is immutable; a verb replaces it while accesses continue.
 
-use super::Ties;
+use super::TiedMrs;
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -39,11 +39,11 @@ pub(crate) struct MrSegment {
 }
 
 impl MrSegment {
-    /// Whether it is memory of which a region may have any number of segments.
+    /// Returns true if a region may have several segments of this kind of memory.
     fn is_segment(&self) -> bool {
         matches!(
             &*self.memory,
-            Memory::User(_) | Memory::Buffer(_) | Memory::Listed(_)
+            Memory::User(_) | Memory::Buffer(_) | Memory::Sg(_)
         )
     }
 }
@@ -52,24 +52,24 @@ impl MrSegment {
 pub(super) type Table = KVVec<Segment<MrSegment>>;
 
 enum MrSegments {
-    /// One segment, which begins and ends where the region does.
+    /// One segment, with the bounds of the region.
     One(MrSegment),
-    /// Any number of them anywhere.
+    /// Any number of segments with holes between them.
     Many(Table),
 }
 
-/// See above.
+/// The layout of a region.
 pub(crate) struct MrLayout {
-    /// Key, domain and rights; bounds that hold all segments.
+    /// Key, protection domain and rights; the bounds enclose all segments.
     pub(crate) desc: MrDesc,
-    pieces: MrSegments,
+    segments: MrSegments,
     /// Handle for the next segment.
     next: u64,
-    /// What ends the region, if it is tied to a queue pair.
-    pub(super) ties: Option<Arc<Ties>>,
+    /// The queue pair's list, if the region is tied to one.
+    pub(super) tied_mrs: Option<Arc<TiedMrs>>,
 }
 
-/// First address of a region: what those of work requests and packets are counted from.
+/// Returns the first address of a region, in the numbering of work requests and packets.
 fn base(desc: &MrDesc) -> u64 {
     if desc.access.contains(Access::ZERO_BASED) {
         0
@@ -79,51 +79,51 @@ fn base(desc: &MrDesc) -> u64 {
 }
 
 impl MrLayout {
-    /// A region of one segment, which is `memory`.
+    /// Creates a layout of one segment, which is `memory`.
     pub(super) fn new(desc: MrDesc, memory: Arc<Memory>) -> Self {
         let handle = FIRST_SEGMENT;
         Self {
             desc,
-            pieces: MrSegments::One(MrSegment { memory, handle }),
+            segments: MrSegments::One(MrSegment { memory, handle }),
             next: FIRST_SEGMENT.wrapping_add(1),
-            ties: None,
+            tied_mrs: None,
         }
     }
 
-    /// A region without memory.
+    /// Creates a layout without memory.
     pub(super) fn empty(desc: MrDesc) -> Self {
         Self {
             desc,
-            pieces: MrSegments::Many(KVVec::new()),
+            segments: MrSegments::Many(KVVec::new()),
             next: FIRST_SEGMENT,
-            ties: None,
+            tied_mrs: None,
         }
     }
 
-    /// This one with other rights, and all of its memory in another place.
-    pub(super) fn moved(&self, desc: MrDesc, memory: Arc<Memory>) -> Self {
+    /// Returns a copy with other rights, and with `memory` in place of all segments.
+    pub(super) fn with_memory(&self, desc: MrDesc, memory: Arc<Memory>) -> Self {
         let handle = self.next;
         Self {
             desc,
-            pieces: MrSegments::One(MrSegment { memory, handle }),
+            segments: MrSegments::One(MrSegment { memory, handle }),
             next: self.next.wrapping_add(1),
-            ties: self.ties.clone(),
+            tied_mrs: self.tied_mrs.clone(),
         }
     }
 
-    /// This one with other rights, and memory that `renew` may replace.
+    /// Returns a copy with other rights, and with memory that `renew` may replace.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the addresses of several segments would count from elsewhere, `ENOMEM`, and
-    /// what `renew` returns.
-    pub(super) fn granting(
+    /// `EINVAL` if the base address of several segments would change, `ENOMEM`, and what `renew`
+    /// returns.
+    pub(super) fn with_desc(
         &self,
         desc: MrDesc,
         renew: impl Fn(&MrSegment) -> Result<MrSegment>,
     ) -> Result<Self> {
-        let pieces = match &self.pieces {
-            MrSegments::One(piece) => MrSegments::One(renew(piece)?),
+        let segments = match &self.segments {
+            MrSegments::One(segment) => MrSegments::One(renew(segment)?),
             MrSegments::Many(_) if base(&desc) != base(&self.desc) => return Err(EINVAL),
             MrSegments::Many(table) => {
                 let mut new = KVVec::with_capacity(table.len(), GFP_KERNEL_ACCOUNT)?;
@@ -138,56 +138,63 @@ impl MrLayout {
         };
         Ok(Self {
             desc,
-            pieces,
+            segments,
             next: self.next,
-            ties: self.ties.clone(),
+            tied_mrs: self.tied_mrs.clone(),
         })
     }
 
-    /// This one, tied to a queue pair.
-    pub(super) fn tied(&self, ties: Arc<Ties>) -> Result<Self> {
-        let mut layout = self.granting(self.desc, |piece| Ok(piece.clone()))?;
-        layout.ties = Some(ties);
+    /// Returns a copy that is tied to a queue pair.
+    pub(super) fn with_tied_mrs(&self, tied_mrs: Arc<TiedMrs>) -> Result<Self> {
+        let mut layout = self.with_desc(self.desc, |piece| Ok(piece.clone()))?;
+        layout.tied_mrs = Some(tied_mrs);
         Ok(layout)
     }
 
-    /// Whether it has ended with the queue pair it is tied to: it grants nothing.
+    /// Returns true if it has been revoked with the queue pair that it is tied to: it grants no
+    /// access.
     #[inline]
-    pub(super) fn is_cut(&self) -> bool {
-        self.ties.as_ref().is_some_and(|ties| ties.are_cut())
+    pub(super) fn is_revoked(&self) -> bool {
+        self.tied_mrs
+            .as_ref()
+            .is_some_and(|tied_mrs| tied_mrs.is_revoked())
     }
 
-    /// Whether it is memory of a process that is got on demand.
+    /// Returns true if it uses on-demand paging.
     pub(super) fn is_on_demand(&self) -> bool {
-        matches!(&self.pieces, MrSegments::One(piece) if matches!(&*piece.memory, Memory::Demand(_)))
+        matches!(&self.segments, MrSegments::One(segment) if matches!(&*segment.memory, Memory::Odp(_)))
     }
 
-    /// Whether segments may be added to it and removed: it is pinned memory of a process and DMA
-    /// buffers, or memory that a kernel consumer listed.
+    /// Returns true if segments may be added and removed: its memory is pinned memory of a process
+    /// and DMA buffers, or listed by a kernel consumer.
     pub(super) fn has_segments(&self) -> bool {
-        match &self.pieces {
-            MrSegments::One(piece) => piece.is_segment(),
+        match &self.segments {
+            MrSegments::One(segment) => segment.is_segment(),
             MrSegments::Many(table) => table.iter().all(|s| s.piece.is_segment()),
         }
     }
 
-    /// Whether all of it is persistent memory. Process context.
+    /// Returns true if all of its memory is persistent.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(super) fn is_persistent(&self) -> bool {
-        match &self.pieces {
-            MrSegments::One(piece) => piece.memory.is_persistent(),
+        match &self.segments {
+            MrSegments::One(segment) => segment.memory.is_persistent(),
             MrSegments::Many(table) => table.iter().all(|s| s.piece.memory.is_persistent()),
         }
     }
 
-    /// Number of segments.
+    /// Returns the number of segments.
     pub(super) fn count(&self) -> usize {
-        match &self.pieces {
+        match &self.segments {
             MrSegments::One(_) => 1,
             MrSegments::Many(table) => table.len(),
         }
     }
 
-    /// Handle for the next segment.
+    /// Returns the handle for the next segment.
     pub(super) fn next_handle(&self) -> u64 {
         self.next
     }
@@ -196,20 +203,20 @@ impl MrLayout {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the region is no part of an address space.
+    /// `EINVAL` if the bounds are not a valid range of addresses.
     pub(super) fn with_table<R>(&self, f: impl FnOnce(&[Segment<MrSegment>]) -> R) -> Result<R> {
-        match &self.pieces {
-            MrSegments::One(piece) => {
+        match &self.segments {
+            MrSegments::One(segment) => {
                 let length = self.desc.length;
-                let only = Segment::new(base(&self.desc), length, piece.clone());
+                let only = Segment::new(base(&self.desc), length, segment.clone());
                 Ok(f(&[only.ok_or(EINVAL)?]))
             }
             MrSegments::Many(table) => Ok(f(table)),
         }
     }
 
-    /// This one with other segments, of which there is at least one; `next` is the handle for one
-    /// more.
+    /// Returns a copy with other segments, of which there is at least one; `next` is the handle for
+    /// the next one.
     pub(super) fn with_segments(&self, mut table: Table, next: u64) -> Result<Self> {
         segments::link(&mut table);
         let (start, span) = segments::bounds(&table).ok_or(EINVAL)?;
@@ -220,7 +227,7 @@ impl MrLayout {
             desc.iova = start;
             desc.length = span;
         }
-        let pieces = match table.first() {
+        let segments = match table.first() {
             Some(only) if table.len() == 1 && start == base(&desc) => {
                 MrSegments::One(only.piece.clone())
             }
@@ -228,64 +235,65 @@ impl MrLayout {
         };
         Ok(Self {
             desc,
-            pieces,
+            segments,
             next,
-            ties: self.ties.clone(),
+            tied_mrs: self.tied_mrs.clone(),
         })
     }
 
-    /// The memory at `offset` of the region's bounds, where an access of `len` bytes begins that
-    /// they hold.
+    /// Returns a cursor at `offset` of the region, for an access of `len` bytes that the caller has
+    /// checked against the bounds.
     #[inline]
-    pub(super) fn place<'a>(
+    pub(super) fn cursor<'a>(
         &'a self,
         offset: u64,
         len: u64,
         hint: &'a ExtentHint,
     ) -> Result<MemCursor<'a>, OutOfBounds> {
-        if self.is_cut() {
+        if self.is_revoked() {
             return Err(OutOfBounds);
         }
-        match &self.pieces {
-            MrSegments::One(piece) => Ok(MemCursor::Whole(&piece.memory, offset, hint)),
+        match &self.segments {
+            MrSegments::One(segment) => Ok(MemCursor::Whole(&segment.memory, offset, hint)),
             MrSegments::Many(table) => {
                 let addr = base(&self.desc).checked_add(offset).ok_or(OutOfBounds)?;
-                parts(table, addr, len, hint)
+                segment_cursor(table, addr, len, hint)
             }
         }
     }
 
-    /// The memory where an access of `len` bytes at address `addr` begins.
+    /// Returns a cursor at address `addr`, for an access of `len` bytes.
     ///
     /// # Errors
     ///
-    /// [`OutOfBounds`] if they are not all there.
+    /// [`OutOfBounds`] if segments do not cover the whole access.
     #[inline]
-    pub(super) fn place_at<'a>(
+    pub(super) fn cursor_at<'a>(
         &'a self,
         addr: u64,
         len: u64,
         hint: &'a ExtentHint,
     ) -> Result<MemCursor<'a>, OutOfBounds> {
-        if self.is_cut() {
+        if self.is_revoked() {
             return Err(OutOfBounds);
         }
-        match &self.pieces {
-            MrSegments::One(piece) => {
+        match &self.segments {
+            MrSegments::One(segment) => {
                 let offset = addr.checked_sub(base(&self.desc)).ok_or(OutOfBounds)?;
                 let end = offset.checked_add(len).ok_or(OutOfBounds)?;
                 if end > self.desc.length {
                     return Err(OutOfBounds);
                 }
-                Ok(MemCursor::Whole(&piece.memory, offset, hint))
+                Ok(MemCursor::Whole(&segment.memory, offset, hint))
             }
-            MrSegments::Many(table) => parts(table, addr, len, hint),
+            MrSegments::Many(table) => segment_cursor(table, addr, len, hint),
         }
     }
 
-    /// Address and length of the first memory from address `at` on, up to where its segment ends.
+    /// Returns address and length of the first memory at or after address `at`, up to the end of
+    /// its segment.
     pub(super) fn memory_from(&self, at: u64) -> Option<(u64, u64)> {
-        match &self.pieces {
+        match &self.segments {
             MrSegments::One(_) => {
                 let start = base(&self.desc);
                 let end = start.checked_add(self.desc.length)?;
@@ -297,31 +305,31 @@ impl MrLayout {
         }
     }
 
-    /// The memory at address `addr`, and the offset in it, if it is got on demand and holds `len`
-    /// bytes there. Such memory is never one of several segments.
+    /// Returns the ODP memory at address `addr` and the offset in it, if the region uses on-demand
+    /// paging and holds `len` bytes there. Such memory is never one of several segments.
     pub(super) fn on_demand(&self, addr: u64, len: u64) -> Option<(Arc<Memory>, u64)> {
-        if self.is_cut() {
+        if self.is_revoked() {
             return None;
         }
-        let MrSegments::One(piece) = &self.pieces else {
+        let MrSegments::One(segment) = &self.segments else {
             return None;
         };
-        let Memory::Demand(demand) = &*piece.memory else {
+        let Memory::Odp(odp) = &*segment.memory else {
             return None;
         };
         let offset = addr.checked_sub(base(&self.desc))?;
         let end = offset.checked_add(len)?;
-        (end <= demand.len()).then(|| (piece.memory.clone(), offset))
+        (end <= odp.len()).then(|| (segment.memory.clone(), offset))
     }
 
-    /// Whether there is memory behind all of `len` bytes at `addr`.
+    /// Returns true if segments cover all of the `len` bytes at `addr`.
     pub(crate) fn covers(&self, addr: u64, len: u64) -> bool {
-        self.place_at(addr, len, &ExtentHint::default()).is_ok()
+        self.cursor_at(addr, len, &ExtentHint::default()).is_ok()
     }
 }
 
 #[inline(never)]
-fn parts<'a>(
+fn segment_cursor<'a>(
     table: &'a [Segment<MrSegment>],
     addr: u64,
     len: u64,
@@ -329,7 +337,7 @@ fn parts<'a>(
 ) -> Result<MemCursor<'a>, OutOfBounds> {
     let index = segments::reach(table, addr, len, hint.segment()).ok_or(OutOfBounds)?;
     hint.set_segment(index);
-    Ok(MemCursor::Parts(Parts {
+    Ok(MemCursor::Segments(SegmentCursor {
         table,
         index,
         addr,
@@ -337,16 +345,16 @@ fn parts<'a>(
     }))
 }
 
-/// Where an access begins that has been permitted.
+/// The start of a permitted access.
 pub(crate) enum MemCursor<'a> {
-    /// At an offset of memory that holds all of it.
+    /// At an offset of memory that holds the whole access.
     Whole(&'a Memory, u64, &'a ExtentHint),
     /// In one of several segments.
-    Parts(Parts<'a>),
+    Segments(SegmentCursor<'a>),
 }
 
-/// Where in a table of segments an access begins.
-pub(crate) struct Parts<'a> {
+/// A position in a table of segments.
+pub(crate) struct SegmentCursor<'a> {
     table: &'a [Segment<MrSegment>],
     index: usize,
     addr: u64,
@@ -359,7 +367,7 @@ impl MemCursor<'_> {
     pub(super) fn read(&self, dst: &mut [u8]) -> Result<(), AccessFailure> {
         match self {
             MemCursor::Whole(memory, at, hint) => memory.read(*at, dst, hint),
-            MemCursor::Parts(parts) => parts.read(dst),
+            MemCursor::Segments(parts) => parts.read(dst),
         }
     }
 
@@ -369,32 +377,32 @@ impl MemCursor<'_> {
         match self {
             MemCursor::Whole(memory, at, hint) => {
                 let mut at = *at;
-                for piece in src.pieces() {
-                    memory.write(at, piece, hint)?;
-                    at = behind(at, piece)?;
+                for frag in src.pieces() {
+                    memory.write(at, frag, hint)?;
+                    at = after(at, frag)?;
                 }
                 Ok(())
             }
-            MemCursor::Parts(parts) => parts.write(src),
+            MemCursor::Segments(parts) => parts.write(src),
         }
     }
 
-    /// Begins to write the caches of `len` bytes there back to persistent memory.
+    /// Starts writing `len` bytes there back to persistent memory.
     pub(super) fn write_back(&self, len: usize) -> Result<(), AccessFailure> {
         match self {
             MemCursor::Whole(memory, at, hint) => memory.write_back(*at, len, hint),
-            MemCursor::Parts(parts) => parts.each(parts.addr, len, |memory, at, part| {
+            MemCursor::Segments(parts) => parts.each(parts.addr, len, |memory, at, part| {
                 memory.write_back(at, part, parts.hint)
             }),
         }
     }
 
-    /// The memory of the word there, and its offset.
+    /// Returns the memory of the word there, and its offset.
     #[inline]
     pub(super) fn word(&self) -> Result<(&Memory, u64), OutOfBounds> {
         match self {
             MemCursor::Whole(memory, at, _) => Ok((memory, *at)),
-            MemCursor::Parts(parts) => {
+            MemCursor::Segments(parts) => {
                 // An aligned word lies in one page, so in one segment.
                 let mut found = segments::parts(parts.table, parts.index, parts.addr, 8);
                 let (piece, at, _) = found.next().ok_or(OutOfBounds)?;
@@ -404,14 +412,14 @@ impl MemCursor<'_> {
     }
 }
 
-/// The address behind `piece` at `at`.
+/// Returns the address after `frag`, which is at `at`.
 #[inline]
-fn behind(at: u64, piece: &[u8]) -> Result<u64, OutOfBounds> {
-    let len = u64::try_from(piece.len()).map_err(|_| OutOfBounds)?;
+fn after(at: u64, frag: &[u8]) -> Result<u64, OutOfBounds> {
+    let len = u64::try_from(frag.len()).map_err(|_| OutOfBounds)?;
     at.checked_add(len).ok_or(OutOfBounds)
 }
 
-impl Parts<'_> {
+impl SegmentCursor<'_> {
     /// Calls `f` with the memory, offset and number of bytes of each part of the `len` bytes at
     /// `addr`.
     #[inline]
@@ -446,14 +454,14 @@ impl Parts<'_> {
     #[inline(never)]
     fn write(&self, src: &Payload<'_>) -> Result<(), AccessFailure> {
         let mut addr = self.addr;
-        for piece in src.pieces() {
-            let mut rest = piece;
-            self.each(addr, piece.len(), |memory, at, part| {
+        for frag in src.pieces() {
+            let mut rest = frag;
+            self.each(addr, frag.len(), |memory, at, part| {
                 let (from, behind) = rest.split_at_checked(part).ok_or(OutOfBounds)?;
                 rest = behind;
                 memory.write(at, from, self.hint)
             })?;
-            addr = behind(addr, piece)?;
+            addr = after(addr, frag)?;
         }
         Ok(())
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Flushing to persistence: the caches of a range, or of all of a region, are written back to the
-//! memory before the peer hears that it is done.
+//! FLUSH to persistence: the CPU caches of a range, or of a whole region, are written back to
+//! persistent memory before the response is sent.
 //!
-//! That is as much work as the peer says, with the queue pair locked and bottom halves off, so no
-//! more than a piece is done at once, be it of one request or of several. What was written before
-//! is covered whoever wrote it: stores of other processors are in caches that are written back, too.
+//! The peer determines the amount of work, and the queue pair is locked with bottom halves
+//! disabled. At most [`MAX_WRITE_BACK`] bytes are therefore written back at once, of one request or
+//! of several. Earlier writes are covered whichever CPU made them: write-back includes the caches
+//! of other CPUs.
 
 use super::{
     MrAccess, //
@@ -16,16 +17,16 @@ use rxe_proto::{
     table::region::Access, //
 };
 
-/// Most bytes at once: 32 us where memory takes 2 GB/s.
-pub(super) const AT_ONCE: u64 = 1 << 16;
+/// Most bytes written back at once: 32 us with memory of 2 GB/s.
+pub(super) const MAX_WRITE_BACK: u64 = 1 << 16;
 
 fn size(len: u64) -> Result<usize, AccessError> {
     usize::try_from(len).map_err(|_| AccessError::OutOfBounds)
 }
 
 impl MrAccess<'_> {
-    /// Makes a piece of `len` bytes at `addr` persistent, the first one or the one from `from` on;
-    /// nothing if enough has been done already.
+    /// Writes back a chunk of the `len` bytes at `addr`, from the start or from address `from` on;
+    /// nothing if the budget is used up.
     ///
     /// # Errors
     ///
@@ -38,7 +39,7 @@ impl MrAccess<'_> {
         rights: Access,
         from: Option<u64>,
     ) -> Result<Flushed, AccessError> {
-        // All of it, every time: it may have changed since the last piece.
+        // The whole range is checked every time: it may have changed since the last chunk.
         self.check(key, addr, len, rights)?;
         let end = addr
             .checked_add(u64::from(len))
@@ -48,8 +49,8 @@ impl MrAccess<'_> {
         let piece = end.saturating_sub(at).min(left);
         if piece != 0 {
             let bytes = size(piece)?;
-            self.with_access(self.pd, key, at, bytes, rights, |place| {
-                place.write_back(bytes)
+            self.with_access(self.pd, key, at, bytes, rights, |cursor| {
+                cursor.write_back(bytes)
             })?;
             persist();
             self.persist_left.set(left.saturating_sub(piece));
@@ -62,8 +63,8 @@ impl MrAccess<'_> {
         })
     }
 
-    /// Makes a piece of the region `key` persistent, the first one or the one from address `from`
-    /// on; nothing if enough has been done already. Windows grant no such thing.
+    /// Writes back a chunk of the region of `key`, from the start or from address `from` on;
+    /// nothing if the budget is used up. Windows do not grant it.
     ///
     /// # Errors
     ///
@@ -89,7 +90,7 @@ impl MrAccess<'_> {
             }
             let piece = len.min(left);
             layout
-                .place_at(start, piece, &self.hint)
+                .cursor_at(start, piece, &self.hint)
                 .map_err(|_| AccessError::OutOfBounds)?
                 .write_back(size(piece)?)
                 .map_err(|_| AccessError::OutOfBounds)?;

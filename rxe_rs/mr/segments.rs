@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that is added to a region and removed from it while its key is in use.
+//! Segments: memory that is added to a region and removed from it while its key is in use.
 //!
-//! The core keeps calls for one region apart, so its map is changed by one at a time.
+//! The core serializes calls for one region, so one call at a time changes its layout.
 
 use super::{
     layout::{
@@ -21,8 +21,8 @@ use kernel::{
 };
 use rxe_kapi::{
     mem::{
-        Listed,
         Memory, //
+        SgMem,
     },
     rdma::{
         mr::Pinner,
@@ -48,15 +48,15 @@ use rxe_proto::table::{
     },
 };
 
-/// Puts `segment` at the end of a table that has room.
+/// Appends `segment` to a table that has the capacity.
 fn push(table: &mut Table, segment: Segment<MrSegment>) -> Result {
     table.push_within_capacity(segment).map_err(|_| ENOMEM)
 }
 
 impl VerbsMr {
-    /// The map of a region that has segments and whose key is `rkey`.
-    fn changeable(&self, rkey: u32) -> Result<Arc<MrLayout>> {
-        if self.is_gone() {
+    /// Returns the layout of a region that has segments and whose key is `rkey`.
+    fn layout_for_change(&self, rkey: u32) -> Result<Arc<MrLayout>> {
+        if self.is_released() {
             return Err(ENOENT);
         }
         let layout = self.layout.get().ok_or(ENOENT)?;
@@ -71,7 +71,7 @@ impl VerbsMr {
 }
 
 impl MrLayout {
-    /// What it is, as callers are told.
+    /// Returns the state that callers get.
     fn state(&self) -> Result<RegionState> {
         self.with_table(|table| RegionState {
             key: self.desc.key,
@@ -82,7 +82,7 @@ impl MrLayout {
         })
     }
 
-    /// This one with `segment` at `index` of the table.
+    /// Returns a copy with `segment` at `index` of the table.
     fn with(&self, index: usize, segment: Segment<MrSegment>) -> Result<Self> {
         let next = self.next_handle().wrapping_add(1);
         let table = self.with_table(|old| -> Result<Table> {
@@ -100,8 +100,8 @@ impl MrLayout {
         self.with_segments(table, next)
     }
 
-    /// This one without what `what` names; `None` if nothing would be left. Of a segment that is cut
-    /// each part that is left has the handle of the whole.
+    /// Returns a copy without what `what` selects; `None` if nothing would be left. Each part that
+    /// is left of a segment keeps its handle.
     fn without(&self, dev: &DeviceCtx, what: &Which) -> Result<Option<Self>> {
         let table = self.with_table(|old| match *what {
             Which::Handle(handle) => without_handle(dev, old, handle),
@@ -117,7 +117,7 @@ impl MrLayout {
     }
 }
 
-/// A table of what `old` has, in which what is left of segment `handle` begins at `iova`.
+/// Returns a copy of `old` in which the rest of segment `handle` begins at `iova`.
 fn moved(old: &[Segment<MrSegment>], handle: u64, iova: u64) -> Result<Table> {
     let is_it = |s: &&Segment<MrSegment>| s.piece.handle == handle;
     let first = old.iter().find(is_it).ok_or(ENOENT)?.start();
@@ -163,7 +163,7 @@ fn without_range(
     if gone.is_empty() {
         return Err(dev.handle.refuse(c"a range without memory"));
     }
-    // At most two parts more than before: the range cuts the first segment and the last one.
+    // At most two parts more than before: the range splits the first segment and the last one.
     let mut new = KVVec::with_capacity(old.len().saturating_add(2), GFP_KERNEL_ACCOUNT)?;
     for (index, s) in old.iter().enumerate() {
         if !gone.contains(&index) {
@@ -187,9 +187,9 @@ fn without_range(
 }
 
 impl MrCtx {
-    fn changing(&self) -> Result<&VerbsMr> {
+    fn as_verbs_mr(&self) -> Result<&VerbsMr> {
         match &self.kind {
-            Kind::VerbsMr(fixed) => Ok(fixed),
+            Kind::VerbsMr(verbs_mr) => Ok(verbs_mr),
             _ => Err(unsupported()),
         }
     }
@@ -201,8 +201,8 @@ impl MrCtx {
         request: &Addition,
         pinner: &Pinner<'_>,
     ) -> Result<RegionState> {
-        let fixed = self.changing()?;
-        let old = fixed.changeable(request.rkey)?;
+        let verbs_mr = self.as_verbs_mr()?;
+        let old = verbs_mr.layout_for_change(request.rkey)?;
         let (start, length, iova) = (request.source.start(), request.length, request.iova);
         let in_page = u64::try_from(PAGE_SIZE)?.wrapping_sub(1);
         if (start | length | iova) & in_page != 0 {
@@ -232,20 +232,20 @@ impl MrCtx {
             run: run.unwrap_or_default(),
             ..new.state()?
         };
-        fixed.put(new)?;
+        verbs_mr.replace_layout(new)?;
         Ok(state)
     }
 
-    /// Gives a region without memory its first segment, and its rights.
+    /// Adds the first segment to a region without memory, and sets its rights.
     pub(super) fn fill_empty(
         &self,
         dev: &DeviceCtx,
-        memory: Listed,
+        memory: SgMem,
         iova: u64,
         access: Access,
     ) -> Result<RegionState> {
-        let fixed = self.changing()?;
-        let old = fixed.layout.get().ok_or(ENOENT)?;
+        let verbs_mr = self.as_verbs_mr()?;
+        let old = verbs_mr.layout.get().ok_or(ENOENT)?;
         if old.count() != 0 {
             return Err(EEXIST);
         }
@@ -264,18 +264,18 @@ impl MrCtx {
             ..old.desc
         };
         drop(old);
-        let memory = Arc::new(Memory::Listed(memory), GFP_KERNEL_ACCOUNT)?;
+        let memory = Arc::new(Memory::Sg(memory), GFP_KERNEL_ACCOUNT)?;
         let new = Arc::new(MrLayout::new(desc, memory), GFP_KERNEL_ACCOUNT)?;
         let state = RegionState {
             handle: FIRST_SEGMENT,
             run: (iova, length),
             ..new.state()?
         };
-        fixed.put(new)?;
+        verbs_mr.replace_layout(new)?;
         Ok(state)
     }
 
-    /// Moves what is left of a segment to another address.
+    /// Moves the rest of a segment to another address.
     pub(super) fn move_segment(
         &self,
         dev: &DeviceCtx,
@@ -283,8 +283,8 @@ impl MrCtx {
         handle: u64,
         iova: u64,
     ) -> Result<RegionState> {
-        let fixed = self.changing()?;
-        let old = fixed.changeable(rkey)?;
+        let verbs_mr = self.as_verbs_mr()?;
+        let old = verbs_mr.layout_for_change(rkey)?;
         let in_page = u64::try_from(PAGE_SIZE)?.wrapping_sub(1);
         if iova & in_page != 0 {
             return Err(dev.handle.refuse(c"a segment that is not of whole pages"));
@@ -300,30 +300,30 @@ impl MrCtx {
             run: run.unwrap_or_default(),
             ..new.state()?
         };
-        fixed.put(new)?;
+        verbs_mr.replace_layout(new)?;
         Ok(state)
     }
 
-    /// Removes memory; the last of it takes the key along.
+    /// Removes memory; removing the last of it also releases the key.
     pub(super) fn remove_segments(
         &self,
         dev: &DeviceCtx,
         request: &Removal,
     ) -> Result<RegionState> {
-        let fixed = self.changing()?;
-        let old = fixed.changeable(request.rkey)?;
+        let verbs_mr = self.as_verbs_mr()?;
+        let old = verbs_mr.layout_for_change(request.rkey)?;
         if let Some(new) = old.without(dev, &request.what)? {
             let new = Arc::new(new, GFP_KERNEL_ACCOUNT)?;
             let state = new.state()?;
             drop(old);
-            // Nobody uses the old map any more, and with it goes the memory that only it had.
-            fixed.put(new)?;
+            // The old layout is no longer used, and memory that only it referred to is released.
+            verbs_mr.replace_layout(new)?;
             return Ok(state);
         }
         drop(old);
-        Self::close(dev, fixed)?;
+        Self::block_windows(dev, verbs_mr)?;
         dev.mrs.table.remove(self.row);
-        self.empty(fixed);
+        self.remove_layout(verbs_mr);
         Ok(RegionState::default())
     }
 }

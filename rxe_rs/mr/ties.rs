@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Regions that end with a queue pair: what a peer was told ends with the connection.
+//! Memory regions tied to a queue pair: the keys that its peer has learnt are revoked with the
+//! connection.
 //!
-//! A queue pair that fails does so in softirq, where memory cannot be unpinned. So its regions end in
-//! two steps: from the first one on, a flag that each of their maps leads to, they grant nothing any
-//! more; the memory goes in process context, by the verb that ended the queue pair or a work item.
+//! A queue pair fails in softirq, where memory cannot be unpinned. Its regions are therefore
+//! revoked in two steps: first a flag is set that each of their layouts refers to, after which they
+//! grant no access; then the memory is released in process context, by the verb that ended the
+//! queue pair or by a work item.
 
 use super::{
     Kind,
@@ -40,94 +42,110 @@ use rxe_kapi::{
     rdma::unsupported, //
 };
 
-/// The regions that are tied to a queue pair until it fails, is reset or is destroyed. If it is used
-/// once more after that, others may be tied to it.
+/// The regions that are tied to a queue pair until it fails, is reset or is destroyed. If it is
+/// used again afterwards, other regions may be tied to it.
 #[pin_data]
-pub(crate) struct Ties {
-    /// Kept for the work item.
+pub(crate) struct TiedMrs {
+    /// Needed by the work item.
     dev: Arc<DeviceCtx>,
-    /// The regions grant nothing any more.
-    cut: Atomic<bool>,
-    /// Those that have memory yet. Each knows its place here.
+    /// The regions grant no access any more.
+    revoked: Atomic<bool>,
+    /// Those that still have memory. Each knows its index here.
     #[pin]
     regions: Mutex<KVVec<Arc<MrCtx>>>,
     #[pin]
-    work: Work<Ties>,
+    work: Work<TiedMrs>,
 }
 
 impl_has_work! {
-    impl HasWork<Self> for Ties { self.work }
+    impl HasWork<Self> for TiedMrs { self.work }
 }
 
-impl WorkItem for Ties {
-    type Pointer = Arc<Ties>;
+impl WorkItem for TiedMrs {
+    type Pointer = Arc<TiedMrs>;
 
-    fn run(this: Arc<Ties>) {
-        this.release();
+    fn run(this: Arc<TiedMrs>) {
+        this.release_memory();
     }
 }
 
-impl Ties {
-    /// Ties of a queue pair of `dev` to no region.
+impl TiedMrs {
+    /// Creates an empty list for a queue pair of `dev`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn new(dev: &Arc<DeviceCtx>) -> Result<Arc<Self>> {
-        let made = pin_init!(Self {
+        let init = pin_init!(Self {
             dev: dev.clone(),
-            cut: Atomic::new(false),
-            regions <- new_mutex!(KVVec::new(), "Ties::regions"),
-            work <- new_work!("Ties::work"),
+            revoked: Atomic::new(false),
+            regions <- new_mutex!(KVVec::new(), "TiedMrs::regions"),
+            work <- new_work!("TiedMrs::work"),
         });
-        Arc::pin_init(made, GFP_KERNEL_ACCOUNT)
+        Arc::pin_init(init, GFP_KERNEL_ACCOUNT)
     }
 
-    /// Whether the regions grant nothing any more. Any context.
+    /// Returns true if the regions have been revoked.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
-    pub(crate) fn are_cut(&self) -> bool {
-        self.cut.load(Acquire)
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked.load(Acquire)
     }
 
-    /// From now on the regions grant nothing. Any context.
-    pub(crate) fn cut(&self) {
-        self.cut.store(true, Release);
+    /// Revokes the regions: they grant no access from now on.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn revoke(&self) {
+        self.revoked.store(true, Release);
     }
 
-    /// As [`cut`](Self::cut), and a work item sees to the memory. Any context.
-    pub(crate) fn cut_and_release_later(self: Arc<Self>) {
-        self.cut();
-        // It is not queued yet: this is done once.
+    /// As [`revoke`](Self::revoke), and queues a work item that releases the memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn revoke_and_release_later(self: Arc<Self>) {
+        self.revoke();
+        // It is not queued yet: this is called once.
         let dev = self.dev.clone();
         let _ = dev.demux.queues.local.enqueue(self);
     }
 
-    /// Gives up the memory of all regions, after [`cut`](Self::cut). Process context, sleeps.
-    pub(crate) fn release(&self) {
-        while let Some(region) = self.next() {
-            if let Kind::VerbsMr(fixed) = &region.kind {
-                drop(fixed.layout.take_sync());
+    /// Releases the memory of all regions, after [`revoke`](Self::revoke).
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    pub(crate) fn release_memory(&self) {
+        while let Some(region) = self.pop() {
+            if let Kind::VerbsMr(verbs_mr) = &region.kind {
+                drop(verbs_mr.layout.take_sync());
             }
         }
     }
 
-    fn next(&self) -> Option<Arc<MrCtx>> {
+    fn pop(&self) -> Option<Arc<MrCtx>> {
         self.regions.lock().pop()
     }
 
-    fn add(&self, region: &Arc<MrCtx>, fixed: &VerbsMr) -> Result {
+    fn add(&self, region: &Arc<MrCtx>, verbs_mr: &VerbsMr) -> Result {
         let mut regions = self.regions.lock();
-        let place = u32::try_from(regions.len())?;
+        let at = u32::try_from(regions.len())?;
         append(&mut regions, region.clone(), GFP_KERNEL_ACCOUNT)?;
-        fixed.place.store(place, Relaxed);
+        verbs_mr.tied_index.store(at, Relaxed);
         Ok(())
     }
 
-    /// The region is being deregistered, or its key has been released.
-    pub(super) fn forget(&self, region: &MrCtx, fixed: &VerbsMr) {
+    /// Removes a region that is being deregistered, or whose key has been released.
+    pub(super) fn remove(&self, region: &MrCtx, verbs_mr: &VerbsMr) {
         let mut regions = self.regions.lock();
-        let place = fixed.place.load(Relaxed);
-        let Ok(index) = usize::try_from(place) else {
+        let at = verbs_mr.tied_index.load(Relaxed);
+        let Ok(index) = usize::try_from(at) else {
             return;
         };
         if !regions
@@ -139,7 +157,7 @@ impl Ties {
         if let Some(last) = regions.pop() {
             if let Some(gap) = regions.get_mut(index) {
                 if let Kind::VerbsMr(moved) = &last.kind {
-                    moved.place.store(place, Relaxed);
+                    moved.tied_index.store(at, Relaxed);
                 }
                 *gap = last;
             }
@@ -148,17 +166,17 @@ impl Ties {
 }
 
 impl VerbsMr {
-    /// Puts `map` in the place of the old one, and waits until nobody uses that.
+    /// Replaces the layout, and waits until the old one is no longer used.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `ENOENT` if the queue pair that the region is tied to has ended meanwhile, and the
-    /// region with it.
-    pub(super) fn put(&self, layout: Arc<MrLayout>) -> Result {
-        let ties = layout.ties.clone();
+    /// `ENOMEM`; `ENOENT` if the queue pair that the region is tied to has failed meanwhile, and
+    /// the region has been revoked.
+    pub(super) fn replace_layout(&self, layout: Arc<MrLayout>) -> Result {
+        let tied_mrs = layout.tied_mrs.clone();
         drop(self.layout.replace_sync(layout)?);
-        if ties.is_some_and(|ties| ties.are_cut()) {
-            // The other one may have been here before.
+        if tied_mrs.is_some_and(|tied_mrs| tied_mrs.is_revoked()) {
+            // The release of the memory may have come before the replacement.
             drop(self.layout.take_sync());
             return Err(ENOENT);
         }
@@ -174,13 +192,13 @@ impl MrCtx {
         qp: &Arc<QpCtx>,
         rkey: u32,
     ) -> Result {
-        let Kind::VerbsMr(fixed) = &self.kind else {
+        let Kind::VerbsMr(verbs_mr) = &self.kind else {
             return Err(unsupported());
         };
-        if fixed.is_gone() {
+        if verbs_mr.is_released() {
             return Err(ENOENT);
         }
-        let old = fixed.layout.get().ok_or(ENOENT)?;
+        let old = verbs_mr.layout.get().ok_or(ENOENT)?;
         if old.desc.key != rkey {
             return Err(dev.handle.refuse(c"not the key of the region"));
         }
@@ -189,14 +207,16 @@ impl MrCtx {
                 .handle
                 .refuse(c"a queue pair of another protection domain"));
         }
-        if old.ties.is_some() {
+        if old.tied_mrs.is_some() {
             let reason = c"the region is tied to a queue pair already";
             return Err(dev.handle.refuse_with(EEXIST, reason));
         }
-        let ties = qp.ties()?;
-        let new = Arc::new(old.tied(ties.clone())?, GFP_KERNEL_ACCOUNT)?;
+        let tied_mrs = qp.tied_mrs()?;
+        let new = Arc::new(old.with_tied_mrs(tied_mrs.clone())?, GFP_KERNEL_ACCOUNT)?;
         drop(old);
-        ties.add(self, fixed)?;
-        fixed.put(new).inspect_err(|_| ties.forget(self, fixed))
+        tied_mrs.add(self, verbs_mr)?;
+        verbs_mr
+            .replace_layout(new)
+            .inspect_err(|_| tied_mrs.remove(self, verbs_mr))
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Registering regions, changing them and taking them out of service.
+//! Registration, re-registration and deregistration of memory regions.
 
 use super::{
     demand,
@@ -7,7 +7,7 @@ use super::{
         MrLayout,
         MrSegment, //
     },
-    Frwr, Kind, MrCtx, VerbsMr, GONE,
+    Frwr, Kind, MrCtx, VerbsMr, BIND_BLOCKED,
 };
 use crate::{
     device::DeviceCtx,
@@ -32,9 +32,9 @@ use kernel::{
 use rxe_kapi::{
     mem::{
         DmaMemory,
-        Listed,
         Memory,
         PageList, //
+        SgMem,
     },
     new_rearmable,
     rdma::{
@@ -69,8 +69,8 @@ use rxe_proto::{
     },
 };
 
-/// Whether a user's region may have these rights.
-fn consistent(dev: &DeviceCtx, access: u32) -> Result<Access> {
+/// Checks the access rights of a user's region.
+fn check_access(dev: &DeviceCtx, access: u32) -> Result<Access> {
     let access = Access::from_bits(access);
     let access = access.ok_or_else(|| dev.handle.refuse(c"unknown access flags"))?;
     if access.is_consistent() {
@@ -82,7 +82,7 @@ fn consistent(dev: &DeviceCtx, access: u32) -> Result<Access> {
     }
 }
 
-/// Whether a region may have these rights over memory that is, or is not, persistent.
+/// Checks the right to flush to persistence against the memory, which is persistent or not.
 pub(super) fn check_pmem_access(
     dev: &DeviceCtx,
     access: Access,
@@ -97,8 +97,8 @@ pub(super) fn check_pmem_access(
     }
 }
 
-/// Whether a user's region may lie there.
-fn fits(dev: &DeviceCtx, iova: u64, length: u64) -> Result {
+/// Checks the bounds of a user's region.
+fn check_bounds(dev: &DeviceCtx, iova: u64, length: u64) -> Result {
     if length <= MAX_MR_SIZE && iova.checked_add(length).is_some() {
         Ok(())
     } else {
@@ -113,15 +113,15 @@ impl VerbsMr {
         Ok(Self {
             layout: Replaceable::new(layout)?,
             windows: Atomic::new(0),
-            place: Atomic::new(0),
+            tied_index: Atomic::new(0),
         })
     }
 
-    /// One more window is bound; false if the region is going away.
-    pub(crate) fn hold(&self) -> bool {
+    /// Counts one more bound window; returns false if the region is being deregistered or changed.
+    pub(crate) fn get_window(&self) -> bool {
         loop {
             let windows = self.windows.load(Relaxed);
-            if windows >= GONE - 1 {
+            if windows >= BIND_BLOCKED - 1 {
                 return false;
             }
             let more = windows.wrapping_add(1);
@@ -131,52 +131,55 @@ impl VerbsMr {
         }
     }
 
-    /// One window less.
-    pub(crate) fn release(&self) {
+    /// Counts one bound window less.
+    pub(crate) fn put_window(&self) {
         self.windows.fetch_sub(1, Full);
     }
 
-    /// No window may be bound from now on.
-    pub(super) fn close(&self) -> Result {
-        self.windows.cmpxchg(0, GONE, Full).map_err(|_| EBUSY)?;
+    /// Blocks binding of windows; fails if one is bound.
+    pub(super) fn block_windows(&self) -> Result {
+        self.windows
+            .cmpxchg(0, BIND_BLOCKED, Full)
+            .map_err(|_| EBUSY)?;
         Ok(())
     }
 
-    /// Windows may be bound again.
-    fn reopen(&self) {
+    /// Allows binding of windows again.
+    fn allow_windows(&self) {
         self.windows.store(0, Release);
     }
 
-    /// The key has been released. Only a verb may ask, which has the region for itself.
-    pub(super) fn is_gone(&self) -> bool {
-        self.windows.load(Relaxed) == GONE
+    /// Returns true if the key has been released. Only for verbs, which have exclusive access to
+    /// the region.
+    pub(super) fn is_released(&self) -> bool {
+        self.windows.load(Relaxed) == BIND_BLOCKED
     }
 }
 
 impl MrCtx {
-    /// No window may be bound to the region from now on.
+    /// Blocks binding of windows to the region.
     ///
     /// # Errors
     ///
     /// `EBUSY` if one is.
-    pub(super) fn close(dev: &DeviceCtx, fixed: &VerbsMr) -> Result {
+    pub(super) fn block_windows(dev: &DeviceCtx, verbs_mr: &VerbsMr) -> Result {
         let reason = c"a memory window is bound to the region";
-        let closed = fixed.close();
+        let closed = verbs_mr.block_windows();
         closed.map_err(|error| dev.handle.refuse_with(error, reason))
     }
 
-    /// Takes the map away, and with it the memory, for good.
-    pub(super) fn empty(&self, fixed: &VerbsMr) {
-        let layout = fixed.layout.take_sync();
-        if let Some(ties) = layout.as_ref().and_then(|layout| layout.ties.as_ref()) {
-            ties.forget(self, fixed);
+    /// Removes the layout, and with it the memory, for good.
+    pub(super) fn remove_layout(&self, verbs_mr: &VerbsMr) {
+        let layout = verbs_mr.layout.take_sync();
+        if let Some(tied_mrs) = layout.as_ref().and_then(|layout| layout.tied_mrs.as_ref()) {
+            tied_mrs.remove(self, verbs_mr);
         }
     }
 
-    /// The region, if it is of the kind that verbs register.
-    pub(crate) fn fixed(&self) -> Option<&VerbsMr> {
+    /// Returns the verbs MR, if it is one.
+    pub(crate) fn verbs_mr(&self) -> Option<&VerbsMr> {
         match &self.kind {
-            Kind::VerbsMr(fixed) => Some(fixed),
+            Kind::VerbsMr(verbs_mr) => Some(verbs_mr),
             _ => None,
         }
     }
@@ -185,10 +188,10 @@ impl MrCtx {
 fn register(dev: &DeviceCtx, desc: MrDesc, memory: Memory) -> Result<MrCreated<MrCtx>> {
     check_pmem_access(dev, desc.access, || memory.is_persistent())?;
     let memory = Arc::new(memory, GFP_KERNEL_ACCOUNT)?;
-    let room = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
+    let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
     let make = |key| {
         let layout = MrLayout::new(MrDesc { key, ..desc }, memory);
-        Ok(Kind::VerbsMr(VerbsMr::new(room.write(layout).into())?))
+        Ok(Kind::VerbsMr(VerbsMr::new(uninit.write(layout).into())?))
     };
     let (ctx, key) = dev.mrs.publish(desc.pd, make)?;
     Ok(MrCreated {
@@ -214,8 +217,8 @@ impl MemoryRegion for MrCtx {
         .bits();
 
     fn register(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, user: UserMr) -> Result<MrCreated<Self>> {
-        let access = consistent(dev, user.access)?;
-        fits(dev, user.iova, user.length)?;
+        let access = check_access(dev, user.access)?;
+        check_bounds(dev, user.iova, user.length)?;
         let desc = MrDesc {
             pd: pd.number(),
             key: 0,
@@ -250,7 +253,7 @@ impl MemoryRegion for MrCtx {
                 memory: Memory::Pages(pages),
                 key: Atomic::new(key),
                 valid: new_rearmable!(None, "Frwr::valid")?,
-                gone: Atomic::new(false),
+                deregistered: Atomic::new(false),
             }))
         };
         let (ctx, key) = dev.mrs.publish(pd.number(), make)?;
@@ -262,7 +265,7 @@ impl MemoryRegion for MrCtx {
     }
 
     fn allocate_empty(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>) -> Result<MrCreated<Self>> {
-        let room = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let make = |key| {
             let layout = MrLayout::empty(MrDesc {
                 pd: pd.number(),
@@ -272,7 +275,7 @@ impl MemoryRegion for MrCtx {
                 access: Access::NONE,
                 state: State::Valid,
             });
-            Ok(Kind::VerbsMr(VerbsMr::new(room.write(layout).into())?))
+            Ok(Kind::VerbsMr(VerbsMr::new(uninit.write(layout).into())?))
         };
         let (ctx, key) = dev.mrs.publish(pd.number(), make)?;
         Ok(MrCreated {
@@ -285,11 +288,11 @@ impl MemoryRegion for MrCtx {
     fn fill(
         &self,
         dev: &Arc<DeviceCtx>,
-        memory: Listed,
+        memory: SgMem,
         iova: u64,
         access: u32,
     ) -> Result<RegionState> {
-        self.fill_empty(dev, memory, iova, consistent(dev, access)?)
+        self.fill_empty(dev, memory, iova, check_access(dev, access)?)
     }
 
     fn relocate(
@@ -322,14 +325,14 @@ impl MemoryRegion for MrCtx {
     }
 
     fn reregister(&self, dev: &Arc<DeviceCtx>, change: Rereg<'_, DeviceCtx>) -> Result {
-        let Kind::VerbsMr(fixed) = &self.kind else {
+        let Kind::VerbsMr(verbs_mr) = &self.kind else {
             return Err(unsupported());
         };
-        if fixed.is_gone() {
+        if verbs_mr.is_released() {
             let reason = c"the keys of the region have been released";
             return Err(dev.handle.refuse_with(ENOENT, reason));
         }
-        let old = fixed.layout.get().ok_or(ENOENT)?;
+        let old = verbs_mr.layout.get().ok_or(ENOENT)?;
         if !old.has_segments() && !old.is_on_demand() {
             return Err(unsupported());
         }
@@ -338,32 +341,33 @@ impl MemoryRegion for MrCtx {
             desc.pd = pd.number();
         }
         if let Some(access) = change.access {
-            desc.access = consistent(dev, access)?;
+            desc.access = check_access(dev, access)?;
         }
-        // What is pinned stays so, and what is got on demand, unless it is named again.
+        // Pinned memory stays pinned, and ODP memory stays ODP, unless the range is given again.
         let differs = desc.access.contains(Access::ON_DEMAND) != old.is_on_demand();
         if change.range.is_none() && differs {
             let reason = c"on-demand paging changes only together with the translation";
             return Err(dev.handle.refuse_with(unsupported(), reason));
         }
         let rights = desc.access.bits();
-        let get = |start, length| {
+        let get_memory = |start, length| {
             let memory = change.pinner.memory(start, length, rights)?;
             Ok::<_, Error>(Arc::new(memory, GFP_KERNEL_ACCOUNT)?)
         };
         let new = match change.range {
-            // One segment takes the place of all.
+            // One segment replaces all.
             Some(range) => {
-                fits(dev, range.iova, range.length)?;
+                check_bounds(dev, range.iova, range.length)?;
                 desc.iova = range.iova;
                 desc.length = range.length;
-                old.moved(desc, get(range.start, range.length)?)
+                old.with_memory(desc, get_memory(range.start, range.length)?)
             }
-            // Pages got for reading may be shared with others, who must not see writes.
-            None => old.granting(desc, |piece| {
+            // Pages faulted in for reading may be shared with other processes, which must not see
+            // writes.
+            None => old.with_desc(desc, |piece| {
                 let (start, length, writable, own) = match &*piece.memory {
                     Memory::User(m) => (m.start(), m.len(), m.is_writable(), m.is_of_current()),
-                    Memory::Demand(m) => (m.start(), m.len(), m.is_writable(), m.is_of_current()),
+                    Memory::Odp(m) => (m.start(), m.len(), m.is_writable(), m.is_of_current()),
                     _ => return Ok(piece.clone()),
                 };
                 if writable || rights & ACCESS_WRITABLE == 0 {
@@ -373,18 +377,18 @@ impl MemoryRegion for MrCtx {
                     let reason = c"write access to read-only memory of another process";
                     return Err(dev.handle.refuse(reason));
                 }
-                let memory = get(start, length)?;
+                let memory = get_memory(start, length)?;
                 let handle = piece.handle;
                 Ok(MrSegment { memory, handle })
             })?,
         };
         check_pmem_access(dev, new.desc.access, || new.is_persistent())?;
         let new = Arc::new(new, GFP_KERNEL_ACCOUNT)?;
-        Self::close(dev, fixed)?;
+        Self::block_windows(dev, verbs_mr)?;
         drop(old);
-        let put = fixed.put(new);
-        fixed.reopen();
-        put
+        let replaced = verbs_mr.replace_layout(new);
+        verbs_mr.allow_windows();
+        replaced
     }
 
     fn add(
@@ -410,36 +414,36 @@ impl MemoryRegion for MrCtx {
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
         match &self.kind {
-            Kind::VerbsMr(fixed) => {
-                // No reference: it would keep memory pinned that is being removed.
+            Kind::VerbsMr(verbs_mr) => {
+                // No reference is taken: it would keep memory pinned that is being removed.
                 let (access, count) = {
                     let rcu = rcu::read_lock();
-                    let layout = fixed.layout.enter(&rcu);
+                    let layout = verbs_mr.layout.try_access(&rcu);
                     layout.map_or((0, 0), |layout| (layout.desc.access.bits(), layout.count()))
                 };
                 to.bits(c"access", access)?;
                 to.number(c"segments", u32::try_from(count).unwrap_or(u32::MAX))
             }
-            Kind::Frwr(fast) => to.bits(c"access", fast.access()),
+            Kind::Frwr(frwr) => to.bits(c"access", frwr.access()),
             Kind::Window(_) => Ok(()),
         }
     }
 
     fn deregister(self: &Arc<Self>, dev: &Arc<DeviceCtx>) -> Result {
         match &self.kind {
-            Kind::VerbsMr(fixed) => {
-                if fixed.is_gone() {
-                    // The row may be another's.
+            Kind::VerbsMr(verbs_mr) => {
+                if verbs_mr.is_released() {
+                    // The index may belong to another object now.
                     return Ok(());
                 }
-                Self::close(dev, fixed)?;
+                Self::block_windows(dev, verbs_mr)?;
                 dev.mrs.table.remove(self.row);
-                // Whoever finds the region still finds it empty.
-                self.empty(fixed);
+                // A look-up that still finds the region finds it without a layout.
+                self.remove_layout(verbs_mr);
             }
-            Kind::Frwr(fast) => {
+            Kind::Frwr(frwr) => {
                 dev.mrs.table.remove(self.row);
-                fast.retire();
+                frwr.retire();
             }
             Kind::Window(_) => return Err(EINVAL),
         }

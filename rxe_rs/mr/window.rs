@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory windows, types 1 and 2B: parts of regions that queue pairs open to peers and close
-//! again.
+//! Memory windows of types 1 and 2B: parts of regions that queue pairs make accessible to peers.
 //!
-//! A bound window keeps its region from being deregistered. Windows share the table and the keys
-//! of regions.
+//! A region with a bound window cannot be deregistered. Windows share the table and the keys of
+//! regions.
 
 use crate::{
     device::DeviceCtx,
@@ -54,46 +53,52 @@ use rxe_proto::{
 /// A memory window.
 pub(crate) struct WindowCtx {
     kind: WindowType,
-    /// The key it has, bound or not.
+    /// The current key, bound or not.
     key: Atomic<u32>,
-    /// What it is bound to, if it is.
+    /// The binding, if it is bound.
     pub(crate) bound: Rearmable<Binding>,
-    /// Destroyed: it cannot be bound any more. Changed when nobody is inside the gate.
-    gone: Atomic<bool>,
+    /// Deallocated: it can no longer be bound. Changed only within [`Rearmable::update`].
+    deallocated: Atomic<bool>,
 }
 
-/// A region that a window is bound to; it is not deregistered while this lives.
+/// A region that a window is bound to; it cannot be deregistered while this exists.
 ///
-/// May be the last reference to the region, dropped in softirq: the memory behind it, whose release
-/// sleeps, was taken out when it was deregistered.
+/// This may be the last reference to the region, and is dropped in softirq: the memory, whose
+/// release sleeps, was removed when the region was deregistered.
 pub(crate) struct Bound(Arc<MrCtx>);
 
 impl Bound {
-    /// `None` if nothing can be bound to the region.
+    /// Returns `None` if no window can be bound to the region.
     fn new(region: &Arc<MrCtx>) -> Option<Self> {
-        region.fixed()?.hold().then(|| Self(region.clone()))
+        region
+            .verbs_mr()?
+            .get_window()
+            .then(|| Self(region.clone()))
     }
 
-    /// The region.
+    /// Returns the region.
     #[inline]
-    pub(crate) fn fixed(&self) -> Option<&VerbsMr> {
-        self.0.fixed()
+    pub(crate) fn verbs_mr(&self) -> Option<&VerbsMr> {
+        self.0.verbs_mr()
     }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if let Some(fixed) = self.0.fixed() {
-            fixed.release();
+        if let Some(verbs_mr) = self.0.verbs_mr() {
+            verbs_mr.put_window();
         }
     }
 }
 
 impl WindowCtx {
-    /// Binds the window of domain `pd` for the queue pair `who` (domain and number) to a part of
-    /// `region`, or unbinds it. What it granted before is over when this returns.
+    /// Binds the window of protection domain `pd` for the queue pair `who` (protection domain and
+    /// number) to a part of `region`, or unbinds it. What it granted before has ended when this
+    /// returns.
     ///
-    /// Context: the RCU read side section of `guard`, in which the window was found.
+    /// # Context
+    ///
+    /// The RCU read-side critical section of `guard`, in which the window was looked up.
     pub(crate) fn bind(
         &self,
         pd: u32,
@@ -103,7 +108,7 @@ impl WindowCtx {
         guard: &rcu::Guard,
     ) -> Result<(), LocalOpFault> {
         self.bound.update(|bound| {
-            if self.is_gone() {
+            if self.is_deallocated() {
                 return Err(LocalOpFault);
             }
             let facts = WindowFacts {
@@ -112,9 +117,9 @@ impl WindowCtx {
                 key: RKey(self.key.load(Relaxed)),
                 bound: bound.is_some(),
             };
-            let layout = region.and_then(|r| r.fixed());
-            let layout = layout.and_then(|fixed| fixed.layout.enter(guard));
-            // Where the region has no memory now there is nothing to open.
+            let layout = region.and_then(|r| r.verbs_mr());
+            let layout = layout.and_then(|verbs_mr| verbs_mr.layout.try_access(guard));
+            // A window cannot be bound where the region has no memory.
             let layout = layout.filter(|layout| layout.covers(bind.addr, bind.length));
             let desc = layout.as_ref().map(|layout| &layout.desc);
             let window = check_bind(&facts, desc, who.0, who.1, bind).map_err(|_| LocalOpFault)?;
@@ -131,20 +136,22 @@ impl WindowCtx {
         })
     }
 
-    /// Whether the window has been destroyed.
+    /// Returns true if the window has been deallocated.
     #[inline]
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Relaxed)
+    pub(crate) fn is_deallocated(&self) -> bool {
+        self.deallocated.load(Relaxed)
     }
 
-    /// Unbinds a window of type 2.
+    /// Unbinds a type 2 window.
     ///
-    /// Context: RCU read side section.
+    /// # Context
+    ///
+    /// RCU read-side critical section.
     pub(crate) fn invalidate(&self, key: RKey, side: Side, qpn: u32) -> Result<(), AccessError> {
         if self.kind == WindowType::One {
             return Err(AccessError::NoRight);
         }
-        // Who has the wrong key does not turn others away meanwhile.
+        // A wrong key must not make other accesses fail meanwhile.
         if self.key.load(Relaxed) != key.0 {
             return Err(AccessError::BadKey);
         }
@@ -174,7 +181,7 @@ impl MemoryWindow for MrCtx {
                 },
                 key: Atomic::new(key),
                 bound: new_rearmable!(None, "WindowCtx::bound")?,
-                gone: Atomic::new(false),
+                deallocated: Atomic::new(false),
             }))
         })
     }
@@ -182,10 +189,10 @@ impl MemoryWindow for MrCtx {
     fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
         dev.mrs.table.remove(self.row());
         if let Kind::Window(window) = &self.kind {
-            // Whoever has found it is turned away from now on.
+            // Accesses that still find it fail from now on.
             window.bound.update(|bound| {
                 *bound = None;
-                window.gone.store(true, Relaxed);
+                window.deallocated.store(true, Relaxed);
             });
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The engine's ports over rings, pinned memory and completion queues.
+//! The engine's backend traits over rings, memory regions and completion queues.
 
 use super::{
     rq::{
@@ -72,7 +72,7 @@ use rxe_proto::{
     },
 };
 
-/// What the engine works on, borrowed from a locked QP.
+/// The engine's backend, borrowed from a locked QP.
 pub(crate) struct QpBackend<'a, 'g> {
     ctx: &'a QpCtx,
     mrs: &'a MrAccess<'g>,
@@ -85,7 +85,7 @@ pub(crate) struct QpBackend<'a, 'g> {
 }
 
 impl QpInner {
-    /// The engine, what it works on, and the path to the peer.
+    /// Splits into the engine, its backend and the path to the peer.
     #[inline]
     pub(crate) fn split<'a, 'g>(
         &'a mut self,
@@ -100,7 +100,7 @@ impl QpInner {
             responses: &mut self.responses,
             notify: &mut self.notify,
             pkey_index: self.pkey_index,
-            bound: self.bound.as_deref(),
+            bound: self.counter.as_deref(),
         };
         (&mut self.engine, backend, self.flow.as_ref())
     }
@@ -168,7 +168,8 @@ impl RecvQueue for QpBackend<'_, '_> {
     }
 
     fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
-        // Requests of a shared queue name regions of that queue's domain (IBTA vol1 10.2.3).
+        // WQEs of a shared receive queue use regions of that queue's protection domain (IBTA vol1
+        // 10.2.3).
         let pd = self.ctx.srq.as_ref().map_or(self.ctx.pd, |srq| srq.pd);
         scatter(self.mrs, pd, self.receives.current.iter(), offset, src)
     }
@@ -225,8 +226,8 @@ impl RemoteMemory for QpBackend<'_, '_> {
                 checked.map(|()| Flushed::All)
             }
         };
-        // What earlier requests wrote is in the caches, where all processors and devices see it,
-        // before the answer is.
+        // Data of earlier requests must be in the caches, visible to all CPUs and devices, before
+        // the response is.
         context::write_barrier();
         flushed.map_err(remote_fault)
     }
@@ -284,7 +285,7 @@ impl Backend for QpBackend<'_, '_> {
     }
 }
 
-/// Rights that a FLUSH with these placement bits needs.
+/// Returns the access rights that a FLUSH with these placement bits needs.
 fn flush_rights(placement: u8) -> Access {
     [
         (Feth::GLOBAL, Access::FLUSH_GLOBAL),

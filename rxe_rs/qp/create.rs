@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How a queue pair comes to be: sizes granted, queues made and mapped, a number, and then it is found by packets.
+//! Creation of a queue pair: sizes are granted, queues allocated and mapped, a number reserved, and
+//! the QP entered into the tables that received packets are routed by.
 
 use super::{
     paging::Paging,
@@ -81,7 +82,7 @@ use rxe_proto::{
     },
 };
 
-/// Slots of a ring for `wanted` requests; one slot always stays empty.
+/// Returns the slots of a ring for `wanted` requests; one slot always stays empty.
 fn ring_slots(wanted: u32) -> Result<u32> {
     if wanted > MAX_WR {
         return Err(EINVAL);
@@ -90,12 +91,13 @@ fn ring_slots(wanted: u32) -> Result<u32> {
 }
 
 impl QpCtx {
-    /// Makes a QP in RESET that packets find.
+    /// Creates a QP in RESET that packets find.
     ///
     /// # Errors
     ///
-    /// `EINVAL` and `EOPNOTSUPP` for what the device does not have, `ENOMEM`; `EFAULT` if a process cannot be told.
-    pub(super) fn make(
+    /// `EINVAL` and `EOPNOTSUPP` for what the device does not support, `ENOMEM`; `EFAULT` if the
+    /// response to the process cannot be written.
+    pub(super) fn create_qp(
         dev: &Arc<DeviceCtx>,
         init: QpInit<'_, RxeDevice>,
     ) -> Result<QpCreated<Self>> {
@@ -108,7 +110,7 @@ impl QpCtx {
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
-            // Kernel consumers have no use for it.
+            // Raw packet QPs are for user space only.
             QpType::Raw if init.user.is_none() || !dev.netdev.has_frames() => {
                 let reason = c"no raw packet queue pairs here";
                 return Err(dev.handle.refuse_with(unsupported(), reason));
@@ -116,17 +118,18 @@ impl QpCtx {
             QpType::Raw => Service::Raw,
         };
         let user = init.user.as_ref();
-        let mut asked = init.cap;
+        let mut requested = init.cap;
         if init.srq.is_some() {
             // There is no receive queue to size (IBTA vol1 11.2.4.1).
-            asked.max_recv_wr = 0;
-            asked.max_recv_sge = 0;
+            requested.max_recv_wr = 0;
+            requested.max_recv_sge = 0;
         }
-        let (mut cap, area_len, sq_slots, rq_slots) = Self::grant(dev, &asked, user.is_some())?;
+        let (mut cap, area_len, sq_slots, rq_slots) =
+            Self::grant_caps(dev, &requested, user.is_some())?;
         if init.srq.is_some() {
             cap.max_recv_wr = 0;
         }
-        let recv_sge = usize::try_from(asked.max_recv_sge)?;
+        let recv_sge = usize::try_from(requested.max_recv_sge)?;
         let mut maps: [Option<Mapping>; 2] = [None, None];
         if init.srq.is_some() && service == Service::Gsi {
             return Err(dev.handle.refuse(c"QP1 has no shared receive queue"));
@@ -220,8 +223,8 @@ impl QpCtx {
             pkey_index: 0,
             extent: 0,
             paging: Paging::new(),
-            ties: None,
-            bound: None,
+            tied_mrs: None,
+            counter: None,
             busy: false,
             again: false,
             dead: false,
@@ -231,7 +234,7 @@ impl QpCtx {
             av: None,
             port: 1,
         };
-        let made = Arc::pin_init(
+        let ctx = Arc::pin_init(
             try_pin_init!(Self {
                 qpn,
                 service,
@@ -255,11 +258,11 @@ impl QpCtx {
             }),
             GFP_KERNEL_ACCOUNT,
         );
-        let ctx: Arc<Self> = made?;
+        let ctx: Arc<Self> = ctx?;
         ctx.timer.bind(&ctx);
         ctx.page_in.bind(&ctx);
-        if let Err(e) = ctx.join().and_then(|()| demux.publish(&ctx)) {
-            ctx.leave();
+        if let Err(e) = ctx.join_cqs().and_then(|()| demux.publish(&ctx)) {
+            ctx.leave_cqs();
             ctx.timer.shutdown();
             ctx.page_in.unbind();
             return Err(e);
@@ -275,8 +278,8 @@ impl QpCtx {
         })
     }
 
-    /// Checks the sizes asked for and grants at least as much.
-    fn grant(dev: &DeviceCtx, cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
+    /// Checks the requested sizes and grants at least as much.
+    fn grant_caps(dev: &DeviceCtx, cap: &QpCap, user: bool) -> Result<(QpCap, usize, u32, u32)> {
         let sge = u32::try_from(MAX_SGE)?;
         if cap.max_send_sge > sge || cap.max_recv_sge > sge || cap.max_inline_data > MAX_INLINE {
             return Err(dev
@@ -302,7 +305,8 @@ impl QpCtx {
     }
 }
 
-/// `struct rxe_create_qp_resp`: how to map the receive ring, if the QP has one, and the send ring.
+/// `struct rxe_create_qp_resp`: mmap offsets of the receive ring, if the QP has one, and of the
+/// send ring.
 fn response(rq: Option<&Mapping>, sq: &Mapping) -> Result<[u8; 32]> {
     let mut bytes = [0u8; 32];
     let (to_rq, to_sq) = bytes.split_at_mut(16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `modify_qp` and `query_qp`: attributes checked first, then stored all at once.
+//! `modify_qp` and `query_qp`: all attributes are checked before any is stored.
 
 use super::{
     engine_state,
@@ -103,20 +103,21 @@ impl QpCtx {
         }
     }
 
-    /// The path that packets to `av` take.
+    /// Returns the path that packets to `av` take.
     fn flow_to(&self, dev: &DeviceCtx, av: &AddressVector, dest_qpn: u32) -> Result<Arc<Flow>> {
         let sport = source_port(av.flow_label, Qpn::new(self.qpn), Qpn::new(dest_qpn));
         dev.flow_for(av, sport, true)
     }
 
-    /// False if packets of path MTU `mtu` do not fit the path with what IPsec adds to them now.
+    /// Returns false if packets of path MTU `mtu` do not fit the path with what IPsec adds to them
+    /// now.
     fn ipsec_leaves_room(flow: &Flow, mtu: Mtu) -> bool {
         let headers = u32::try_from(flow.headers_len()).unwrap_or(u32::MAX);
         flow.ipsec_mtu()
             .is_none_or(|longest| mtu.fits(longest, headers))
     }
 
-    pub(super) fn change(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
+    pub(super) fn modify_qp(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
         if matches!(change.state()?, Some(QpState::Err | QpState::Reset)) {
             self.quiesce();
         }
@@ -150,7 +151,7 @@ impl QpCtx {
         };
         let mtu = match change.path_mtu()? {
             Some(bytes) => Some(Mtu::from_bytes(bytes).ok_or(EINVAL)?),
-            // Datagrams are bounded by the port.
+            // The MTU of datagrams is that of the port.
             None if next == QpState::Init && !self.service.is_connected() => Some(dev.active_mtu()),
             None => None,
         };
@@ -162,7 +163,7 @@ impl QpCtx {
             }
         }
         let old_flow;
-        let mut ties = None;
+        let mut tied_mrs = None;
         {
             let rcu = rcu::read_lock();
             let mut guard = self.inner.lock();
@@ -190,13 +191,13 @@ impl QpCtx {
             };
             self.enter(&rcu, inner, current, next);
             if next == QpState::Err || (next == QpState::Reset && current != QpState::Reset) {
-                ties = inner.ties.take();
-                // Before anybody is told of flushed requests.
-                if let Some(ties) = &ties {
-                    ties.cut();
+                tied_mrs = inner.tied_mrs.take();
+                // Before the consumer is notified of flushed requests.
+                if let Some(tied_mrs) = &tied_mrs {
+                    tied_mrs.revoke();
                 }
             }
-            self.release(&rcu, guard, Origin::Verb);
+            self.unlock_and_notify(&rcu, guard, Origin::Verb);
         }
         drop(old_flow);
         if let Some(av) = path {
@@ -213,8 +214,8 @@ impl QpCtx {
             config.access_flags = 0;
         }
         drop(config);
-        if let Some(ties) = ties {
-            ties.release();
+        if let Some(tied_mrs) = tied_mrs {
+            tied_mrs.release_memory();
         }
         self.kick(Origin::Verb);
         Ok(())
@@ -269,8 +270,8 @@ impl QpCtx {
             return;
         }
         if let Some(kernel) = &self.kernel {
-            let takes_sends = Self::takes_sends(engine_state(next));
-            kernel.open_sends.store(takes_sends, Relaxed);
+            let accepts_sends = Self::accepts_sends(engine_state(next));
+            kernel.open_sends.store(accepts_sends, Relaxed);
             kernel.open_receives.store(next != QpState::Reset, Relaxed);
         }
         if next == QpState::Reset {
@@ -281,14 +282,14 @@ impl QpCtx {
             inner.pkey_index = 0;
         }
         if matches!(next, QpState::Err | QpState::Sqe) {
-            inner.sends.pull(self.kernel.as_deref());
+            inner.sends.fetch(self.kernel.as_deref());
         }
-        let mrs = self.memory(rcu, inner);
+        let mrs = self.mr_access(rcu, inner);
         let (engine, mut backend, _) = inner.split(self, &mrs);
         engine.set_state(engine_state(next), &mut backend);
     }
 
-    pub(super) fn report(&self) -> QpReport {
+    pub(super) fn query_qp(&self) -> QpReport {
         let config = self.config.lock();
         let inner = self.inner.lock();
         let attrs = &inner.engine.attrs;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a QP does when memory it needs is not there, or when a FLUSH is too much to do at once.
+//! Page faults of a QP's accesses, and FLUSHes that are done in steps.
 //!
-//! The engine leaves everything as it is: a send request that cannot be gathered stays where it is,
-//! so does a response, and a packet whose data cannot be placed is kept, with those that come
-//! behind it, for UC and UD peers would not send them again. A work item gets the memory and lets
-//! the QP go on. What cannot be got is refused when it is asked for once more.
+//! The engine keeps its state: a send WQE that cannot be gathered stays at the head of its queue,
+//! and so does a response. A packet whose payload cannot be placed is deferred together with those
+//! that follow it, as UC and UD peers would not retransmit them. A work item faults the pages in
+//! and resumes the QP. An access to pages that cannot be faulted in is refused when it is tried
+//! again.
 //!
-//! A FLUSH is kept in the same way. The work item feeds it again until it is done, a piece each
-//! time: in process context others get the CPU in between, whoever is to pay for it.
+//! A FLUSH is deferred in the same way. The work item passes it to the engine again until it is
+//! complete, one chunk at a time: it runs in process context, so other tasks get the CPU in
+//! between.
 
 use super::{
     QpCtx, //
@@ -52,24 +54,24 @@ use rxe_proto::{
     },
 };
 
-/// Packets kept; what comes on top is lost, as in any queue of a network, and counted.
-const MAX_KEPT: usize = 256;
+/// Deferred packets per QP; further ones are dropped, as by any queue of a network, and counted.
+const MAX_DEFERRED: usize = 256;
 
-/// Bytes that packets kept for all QPs of a device may take, with what the allocator rounds up.
+/// Bytes of all deferred packets of a device, including what the allocator rounds up.
 const MAX_BACKLOG: usize = 16 << 20;
 
-/// A QP may keep the `SHARE`th part of what is free of that.
+/// A QP may use one `SHARE`th of the free part of that.
 const SHARE: usize = 8;
 
-/// Peers decide how much is kept, and nobody is charged for it: no reserves are touched, and nobody
-/// waits.
+/// Peers determine how much is deferred, and no process is charged for it: allocations use no
+/// reserves and do not sleep.
 const FLAGS: Flags = GFP_NOWAIT;
 
-/// What the packets kept for the QPs of a device take.
+/// Bytes of all deferred packets of the QPs of a device.
 pub(crate) struct Backlog(Atomic<usize>);
 
 impl Backlog {
-    /// Nothing.
+    /// Creates an empty backlog.
     ///
     /// # Errors
     ///
@@ -78,45 +80,46 @@ impl Backlog {
         Ok(Arc::new(Self(Atomic::new(0)), GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Takes room for `bytes` for a QP that has `own` bytes there already, if it may have more.
-    fn take(this: &Arc<Self>, own: usize, bytes: usize) -> Option<Room> {
+    /// Charges `bytes` to the backlog for a QP that has `own` bytes there already, within its
+    /// share.
+    fn charge(this: &Arc<Self>, own: usize, bytes: usize) -> Option<BacklogCharge> {
         let free = MAX_BACKLOG.saturating_sub(this.0.load(Relaxed));
-        // Several CPUs may look at the same time: what is too much then is a packet each.
+        // CPUs may read this concurrently: each may then exceed the limit by a packet.
         if own.saturating_add(bytes) > free / SHARE {
             return None;
         }
         this.0.fetch_add(bytes, Relaxed);
-        Some(Room {
+        Some(BacklogCharge {
             backlog: this.clone(),
             bytes,
         })
     }
 }
 
-/// What the allocator takes for `size` bytes, at most.
+/// Returns the most that the allocator uses for `size` bytes.
 fn allocated(size: usize) -> usize {
     size.checked_next_power_of_two().unwrap_or(usize::MAX)
 }
 
-/// Room in a [`Backlog`].
-struct Room {
+/// Bytes charged to a [`Backlog`].
+struct BacklogCharge {
     backlog: Arc<Backlog>,
     bytes: usize,
 }
 
-impl Drop for Room {
+impl Drop for BacklogCharge {
     fn drop(&mut self) {
         self.backlog.0.fetch_sub(self.bytes, Relaxed);
     }
 }
 
-/// Most bytes got ahead of an access that goes on where the one before it ended.
-const MAX_AHEAD: u64 = 1 << 20;
+/// Most bytes faulted in ahead of an access that continues where the previous one ended.
+const MAX_READAHEAD: u64 = 1 << 20;
 
-/// A packet that is kept.
+/// A deferred packet.
 struct DeferredPacket {
-    /// It responses a request of this side.
-    responses: bool,
+    /// It is a response to a request of this side.
+    is_response: bool,
     /// Headers and payload.
     bytes: KVec<u8>,
     /// Bytes from BTH to ICRC.
@@ -126,11 +129,11 @@ struct DeferredPacket {
     ip_len: usize,
     pkey_index: u16,
     vlan: Option<u16>,
-    room: Room,
+    charge: BacklogCharge,
 }
 
 impl DeferredPacket {
-    /// Copies a packet, if there is room for it: the QP has `own` bytes of the backlog.
+    /// Copies a packet if the backlog allows it; the QP has `own` bytes there.
     fn new(
         backlog: &Arc<Backlog>,
         own: usize,
@@ -141,7 +144,7 @@ impl DeferredPacket {
         let headers = packet.header_bytes();
         let size = headers.len().checked_add(payload.len()).ok_or(ENOMEM)?;
         let all = allocated(size).saturating_add(allocated(core::mem::size_of::<Self>()));
-        let room = Backlog::take(backlog, own, all).ok_or(ENOMEM)?;
+        let charge = Backlog::charge(backlog, own, all).ok_or(ENOMEM)?;
         let mut bytes = KVec::from_elem(0, size, FLAGS)?;
         let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;
         front.copy_from_slice(headers);
@@ -151,7 +154,7 @@ impl DeferredPacket {
             *to = *from;
         }
         Ok(Self {
-            responses: packet.opcode().is_response(),
+            is_response: packet.opcode().is_response(),
             bytes,
             len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
             net: meta.net,
@@ -159,7 +162,7 @@ impl DeferredPacket {
             ip_len: meta.ip_header.len(),
             pkey_index: meta.pkey_index,
             vlan: meta.vlan,
-            room,
+            charge,
         })
     }
 
@@ -173,83 +176,84 @@ impl DeferredPacket {
     }
 }
 
-/// State of a QP that waits for memory.
+/// Page faults and deferred packets of a QP.
 pub(crate) struct Paging {
-    /// What an access has missed.
-    wanted: Option<PageFault>,
+    /// The page fault to handle next.
+    fault: Option<PageFault>,
     /// The work item is queued or runs.
-    working: bool,
-    /// Where the QP sent last when memory was missed.
+    work_queued: bool,
+    /// The CPU that the QP last transmitted from when the page fault occurred.
     cpu: u32,
-    /// What came of getting it: what could not be got.
-    answer: Option<PageFault>,
-    /// What accesses are to be refused for that reason.
+    /// The page fault that the work item could not resolve.
+    unresolved: Option<PageFault>,
+    /// The page fault for which accesses are refused.
     denied: Option<PageFault>,
-    /// Packets put off, oldest first. None is empty but while they are fed again.
-    kept: KVec<Option<KBox<DeferredPacket>>>,
-    /// Those of them that answer requests of this side.
+    /// Deferred packets, oldest first. Entries are `None` only while they are passed to the engine
+    /// again.
+    deferred: KVec<Option<KBox<DeferredPacket>>>,
+    /// How many of them are responses to requests of this side.
     responses: usize,
-    /// Bytes that they take.
+    /// Bytes charged for them.
     bytes: usize,
-    /// Where the next access begins if they follow each other.
-    next: u64,
-    /// Bytes got ahead last time.
-    ahead: u64,
+    /// Address of the next access if accesses are sequential.
+    next_addr: u64,
+    /// Bytes faulted in ahead last time.
+    readahead: u64,
 }
 
 impl Paging {
     pub(super) fn new() -> Self {
         Self {
-            wanted: None,
-            working: false,
+            fault: None,
+            work_queued: false,
             cpu: 0,
-            answer: None,
+            unresolved: None,
             denied: None,
-            kept: KVec::new(),
+            deferred: KVec::new(),
             responses: 0,
             bytes: 0,
-            next: 0,
-            ahead: 0,
+            next_addr: 0,
+            readahead: 0,
         }
     }
 
-    /// Packets are kept.
+    /// Returns true if packets are deferred.
     #[inline]
     pub(crate) fn is_deferring(&self) -> bool {
-        !self.kept.is_empty()
+        !self.deferred.is_empty()
     }
 
-    /// Packets are kept that may be what the QP's timer is about.
+    /// Returns true if responses are deferred, one of which may be what the QP's timer waits for.
     #[inline]
     pub(super) fn defers_responses(&self) -> bool {
         self.responses != 0
     }
 
-    /// Keeps a packet, if there is room and memory; false if it is dropped.
+    /// Defers a packet if the limits and memory allow it; returns false if it is to be dropped.
     #[must_use]
-    fn keep(
+    fn defer(
         &mut self,
         backlog: &Arc<Backlog>,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         meta: &UdMeta<'_>,
     ) -> bool {
-        if self.kept.len() >= MAX_KEPT {
+        if self.deferred.len() >= MAX_DEFERRED {
             return false;
         }
-        if self.kept.capacity() == 0 {
-            let Ok(room) = KVec::with_capacity(MAX_KEPT, FLAGS) else {
+        if self.deferred.capacity() == 0 {
+            let Ok(slots) = KVec::with_capacity(MAX_DEFERRED, FLAGS) else {
                 return false;
             };
-            self.kept = room;
+            self.deferred = slots;
         }
-        let kept = DeferredPacket::new(backlog, self.bytes, packet, payload, meta);
-        let Ok(kept) = kept.and_then(|kept| Ok(KBox::new(kept, FLAGS)?)) else {
+        let deferred = DeferredPacket::new(backlog, self.bytes, packet, payload, meta);
+        let Ok(deferred) = deferred.and_then(|deferred| Ok(KBox::new(deferred, FLAGS)?)) else {
             return false;
         };
-        let responses = usize::from(kept.responses);
-        let bytes = kept.room.bytes;
-        let fits = self.kept.push_within_capacity(Some(kept)).is_ok();
+        let responses = usize::from(deferred.is_response);
+        let bytes = deferred.charge.bytes;
+        let fits = self.deferred.push_within_capacity(Some(deferred)).is_ok();
         if fits {
             self.responses = self.responses.saturating_add(responses);
             self.bytes = self.bytes.saturating_add(bytes);
@@ -257,74 +261,74 @@ impl Paging {
         fits
     }
 
-    /// Takes note of what the engine's accesses have missed.
+    /// Records the page fault of the engine's accesses.
     #[inline]
-    pub(crate) fn note(&mut self, mrs: &MrAccess<'_>) {
+    pub(crate) fn note_fault(&mut self, mrs: &MrAccess<'_>) {
         if let Some(page_fault) = mrs.take_page_fault() {
-            self.wanted = Some(page_fault);
+            self.fault = Some(page_fault);
         }
     }
 
-    /// Tells the next accesses what could not be got.
+    /// Makes accesses to pages that could not be faulted in fail.
     #[inline]
-    pub(super) fn warn(&self, mrs: &MrAccess<'_>) {
+    pub(super) fn apply_denied(&self, mrs: &MrAccess<'_>) {
         if self.denied.is_some() {
             mrs.deny(self.denied);
         }
     }
 
-    /// All that waited has been tried again.
+    /// Forgets the refused page fault, after everything that waited has been tried again.
     #[inline]
-    pub(super) fn tried(&mut self) {
+    pub(super) fn clear_denied(&mut self) {
         self.denied = None;
     }
 
-    /// True if the work item is to be queued.
+    /// Returns true if the caller must queue the work item.
     #[inline]
-    pub(super) fn start(&mut self) -> bool {
-        // What is kept and wants no memory is a FLUSH that is not done.
-        let start = (self.wanted.is_some() || self.is_deferring()) && !self.working;
-        self.working |= start;
+    pub(super) fn start_work(&mut self) -> bool {
+        // Without a page fault, the first deferred packet is a FLUSH that is not complete.
+        let start = (self.fault.is_some() || self.is_deferring()) && !self.work_queued;
+        self.work_queued |= start;
         start
     }
 
-    /// The work item could not be queued: somebody else will.
-    pub(super) fn postpone(&mut self) {
-        self.working = false;
+    /// The caller could not queue the work item; another context will.
+    pub(super) fn postpone_work(&mut self) {
+        self.work_queued = false;
     }
 
-    /// Forgets everything: the connection is over.
+    /// Drops all deferred packets and page faults: the connection has ended.
     pub(super) fn reset(&mut self) {
-        self.kept.clear();
+        self.deferred.clear();
         self.responses = 0;
         self.bytes = 0;
-        self.wanted = None;
+        self.fault = None;
         self.denied = None;
     }
 
-    /// What to get, and how much behind it.
-    fn take(&mut self) -> Option<(PageFault, u64)> {
-        let page_fault = self.wanted.take()?;
-        // Twice as much each time, as long as accesses follow each other.
-        let ahead = if page_fault.addr == self.next {
-            let twice = self.ahead.saturating_mul(2);
-            twice.max(page_fault.len).min(MAX_AHEAD)
+    /// Takes the page fault, with the number of bytes to fault in behind it.
+    fn take_fault(&mut self) -> Option<(PageFault, u64)> {
+        let page_fault = self.fault.take()?;
+        // Doubles each time as long as accesses are sequential.
+        let readahead = if page_fault.addr == self.next_addr {
+            let twice = self.readahead.saturating_mul(2);
+            twice.max(page_fault.len).min(MAX_READAHEAD)
         } else {
             0
         };
-        self.ahead = ahead;
-        self.next = page_fault
+        self.readahead = readahead;
+        self.next_addr = page_fault
             .addr
             .wrapping_add(page_fault.len)
-            .wrapping_add(ahead);
-        Some((page_fault, ahead))
+            .wrapping_add(readahead);
+        Some((page_fault, readahead))
     }
 }
 
 impl QpInner {
-    /// An access has missed memory, and nobody gets it yet.
-    pub(crate) fn waits_for_memory(&self) -> bool {
-        self.paging.wanted.is_some() && !self.paging.working
+    /// Returns true if an access caused a page fault that no work item handles yet.
+    pub(crate) fn has_unhandled_fault(&self) -> bool {
+        self.paging.fault.is_some() && !self.paging.work_queued
     }
 }
 
@@ -337,7 +341,7 @@ impl WorkItem<1> for QpCtx {
 }
 
 impl QpCtx {
-    /// Keeps a packet for later, or counts that it is dropped.
+    /// Defers a packet, or counts that it is dropped.
     #[cold]
     pub(crate) fn defer(
         &self,
@@ -347,26 +351,26 @@ impl QpCtx {
         meta: &UdMeta<'_>,
     ) {
         let backlog = &self.dev.backlog;
-        if !inner.paging.keep(backlog, packet, payload, meta) {
+        if !inner.paging.defer(backlog, packet, payload, meta) {
             let tally = self.tally(inner);
             tally.each(|counters| counters.count(Count::MemoryNotThere));
         }
     }
 
-    /// Has somebody get what the QP waits for; the caller saw [`Paging::start`] agree.
+    /// Starts handling of the page fault; [`Paging::start_work`] has returned true for the caller.
     #[cold]
-    pub(super) fn page(self: ArcBorrow<'_, Self>) {
-        let wanted = {
+    pub(super) fn start_page_in(self: ArcBorrow<'_, Self>) {
+        let fault = {
             let mut inner = self.inner.lock();
             if inner.dead {
                 return;
             }
             inner.paging.cpu = this_cpu();
-            inner.paging.take()
+            inner.paging.take_fault()
         };
-        let fault = wanted.and_then(|(page_fault, ahead)| {
+        let fault = fault.and_then(|(page_fault, readahead)| {
             let mrs = &self.dev.mrs;
-            mrs.fault(self.qpn, page_fault, ahead)
+            mrs.fault(self.qpn, page_fault, readahead)
         });
         let demux = &self.dev.demux;
         match fault {
@@ -378,24 +382,32 @@ impl QpCtx {
         }
     }
 
-    /// The memory has been got, or cannot be. Process context.
-    pub(crate) fn paged(self: &Arc<Self>, denied: Option<PageFault>) {
+    /// The page fault has been handled; `denied` is set if it could not be resolved.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn page_in_done(self: &Arc<Self>, denied: Option<PageFault>) {
         let cpu = {
             let mut inner = self.inner.lock();
-            inner.paging.answer = denied;
+            inner.paging.unresolved = denied;
             inner.paging.cpu
         };
         self.as_arc_borrow().resume_on(cpu);
     }
 
-    /// Lets the QP go on soon, in process context of `cpu`: packets sent from another one could
-    /// overtake those sent last.
+    /// Queues the work item that resumes the QP in process context on `cpu`: packets sent from
+    /// another CPU could overtake those sent last.
     fn resume_on(self: ArcBorrow<'_, Self>, cpu: u32) {
         let this: Arc<Self> = self.into();
         let _ = self.dev.demux.queues.local.enqueue_on::<_, 1>(cpu, this);
     }
 
-    /// Lets the QP go on. Process context.
+    /// Resumes the QP.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn resume(self: &Arc<Self>) {
         {
             let rcu = rcu::read_lock();
@@ -403,25 +415,26 @@ impl QpCtx {
             if inner.dead {
                 return;
             }
-            inner.paging.working = false;
-            // All that waits is tried again now. What was missed while the memory was being got, the
-            // same memory perhaps, would be got once more otherwise, whether it is missed or not.
-            inner.paging.wanted = None;
-            inner.paging.denied = inner.paging.answer.take();
-            self.replay(&rcu, &mut inner);
-            self.release(&rcu, inner, Origin::Event);
+            inner.paging.work_queued = false;
+            // Everything that waits is tried again now. A page fault recorded in the meantime,
+            // perhaps for the same pages, would otherwise be handled once more, whether it still
+            // occurs or not.
+            inner.paging.fault = None;
+            inner.paging.denied = inner.paging.unresolved.take();
+            self.replay_deferred(&rcu, &mut inner);
+            self.unlock_and_notify(&rcu, inner, Origin::Event);
         }
         self.as_arc_borrow().drive(Origin::Event);
     }
 
-    /// Feeds the packets that were put off, up to the first that must wait again.
-    fn replay(&self, rcu: &rcu::Guard, inner: &mut QpInner) {
-        let mut kept = core::mem::take(&mut inner.paging.kept);
+    /// Passes the deferred packets to the engine, up to the first that must be deferred again.
+    fn replay_deferred(&self, rcu: &rcu::Guard, inner: &mut QpInner) {
+        let mut deferred = core::mem::take(&mut inner.paging.deferred);
         let now = now_ns();
-        let mrs = self.memory(rcu, inner);
-        inner.paging.warn(&mrs);
+        let mrs = self.mr_access(rcu, inner);
+        inner.paging.apply_denied(&mrs);
         let mut done: usize = 0;
-        for slot in kept.iter_mut() {
+        for slot in deferred.iter_mut() {
             let Some(item) = slot.take() else {
                 break;
             };
@@ -432,29 +445,29 @@ impl QpCtx {
                 let meta = item.meta();
                 let handled = engine.handle_packet(now, &packet, &payload, &meta, &mut backend);
                 if handled == Handled::Deferred {
-                    inner.paging.note(&mrs);
+                    inner.paging.note_fault(&mrs);
                     *slot = Some(item);
                     break;
                 }
             }
-            inner.paging.bytes = inner.paging.bytes.saturating_sub(item.room.bytes);
-            let responses = usize::from(item.responses);
+            inner.paging.bytes = inner.paging.bytes.saturating_sub(item.charge.bytes);
+            let responses = usize::from(item.is_response);
             inner.paging.responses = inner.paging.responses.saturating_sub(responses);
             done = done.wrapping_add(1);
         }
         inner.paging.denied = mrs.denied();
         inner.extent = mrs.hint.get();
-        let left = kept.len().saturating_sub(done);
+        let left = deferred.len().saturating_sub(done);
         if left == 0 {
             return;
         }
         if done != 0 {
-            let slots = Cell::from_mut(&mut kept[..]).as_slice_of_cells();
+            let slots = Cell::from_mut(&mut deferred[..]).as_slice_of_cells();
             for (to, from) in slots.iter().zip(slots.iter().skip(done)) {
                 to.set(from.take());
             }
-            kept.truncate(left);
+            deferred.truncate(left);
         }
-        inner.paging.kept = kept;
+        inner.paging.deferred = deferred;
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Posting: the doorbell of user space and the calls of kernel consumers.
+//! Posting of work requests: the doorbell of user space and the calls of kernel consumers.
 
 use super::{
     KernelQueues,
@@ -61,17 +61,17 @@ use rxe_proto::{
 const AREA_BYTES: usize = MAX_SGE * SGE_BYTES;
 
 impl QpCtx {
-    /// True if the state takes send requests; they are flushed in some.
-    pub(super) fn takes_sends(state: State) -> bool {
+    /// Returns true if the state accepts send requests; some states flush them.
+    pub(super) fn accepts_sends(state: State) -> bool {
         matches!(state, State::Rts | State::Sqd | State::Sqe | State::Err)
     }
 
-    /// The user's doorbell.
-    pub(super) fn ring(self: &Arc<Self>) -> Result {
+    /// Handles the doorbell of a process.
+    pub(super) fn ring_doorbell(self: &Arc<Self>) -> Result {
         {
             let mut inner = self.inner.lock();
-            if !Self::takes_sends(inner.engine.state()) {
-                // Refused for good: they must not run after a later transition.
+            if !Self::accepts_sends(inner.engine.state()) {
+                // They are discarded: they must not be executed after a later transition.
                 inner.sends.discard(None);
                 drop(inner);
                 let reason = c"the queue pair's state takes no send requests";
@@ -119,7 +119,7 @@ impl QpCtx {
         }
     }
 
-    /// Copies a kernel consumer's request; returns the bytes of `area` in use.
+    /// Translates a kernel consumer's request; returns the number of bytes of `area` in use.
     fn translate(
         &self,
         wr: &KernelWr<'_, RxeDevice>,
@@ -227,7 +227,7 @@ impl QpCtx {
         let result = {
             let mut posted = kernel.receives.lock();
             if !kernel.open_receives.load(Relaxed) {
-                // In RESET there is nothing to post to (IBTA vol1 10.3.1).
+                // Nothing may be posted in RESET (IBTA vol1 10.3.1).
                 return Err(EINVAL);
             }
             let mut push = || {
@@ -244,7 +244,7 @@ impl QpCtx {
             };
             push()
         };
-        // A QP that has failed flushes what is posted to it: consumers wait for that.
+        // A QP in the error state flushes what is posted to it: consumers wait for the completions.
         if !context::softirq_allowed() {
             self.as_arc_borrow().drive_later();
         } else if self.inner.lock().engine.state() == State::Err {

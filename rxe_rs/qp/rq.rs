@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where receive requests come from, and how data gets into their buffers.
+//! Receive queue: where receive WQEs come from, and how payload is scattered to their buffers.
 
 use super::{
     KernelQueues,
@@ -38,23 +38,23 @@ pub(super) enum Source {
     User {
         ring: UserRing,
         max_sge: u8,
-        /// One slot of the ring, copied.
+        /// Copy of one slot of the ring.
         scratch: KVec<u8>,
     },
     /// Requests posted by a kernel consumer, in [`QpCtx::kernel`].
     Kernel,
-    /// Requests of a queue that other QPs take from, too, in [`QpCtx::srq`].
+    /// Requests of a shared receive queue, in [`QpCtx::srq`].
     Shared,
 }
 
-/// The receive queue and the request in use.
+/// The receive queue and the WQE in use.
 pub(super) struct Receives {
     pub(super) source: Source,
     pub(super) current: RecvList,
 }
 
 impl Receives {
-    /// Takes the next request and makes its scatter list the current one.
+    /// Takes the next WQE and makes its scatter list the current one.
     pub(super) fn take(&mut self, ctx: &QpCtx) -> Taken {
         let wr_id = match &mut self.source {
             Source::Shared => {
@@ -97,7 +97,7 @@ impl Receives {
 }
 
 impl Receives {
-    /// Drops everything posted to this QP.
+    /// Discards everything posted to this QP.
     pub(super) fn discard(&mut self, kernel: Option<&KernelQueues>) {
         match &mut self.source {
             Source::Kernel => {
@@ -111,7 +111,7 @@ impl Receives {
     }
 }
 
-/// Places `src` at `offset` of a scatter list whose keys are of protection domain `pd`.
+/// Copies `src` to `offset` of a scatter list whose keys are of protection domain `pd`.
 pub(super) fn scatter(
     mrs: &MrAccess<'_>,
     pd: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where send requests come from: the user's ring or a kernel consumer's calls.
+//! Send queue: where send WQEs come from, the user's ring or a kernel consumer's calls.
 
 use super::KernelQueues;
 use crate::queue::SendStore;
@@ -16,27 +16,27 @@ pub(super) enum Source {
     User {
         ring: UserRing,
         limits: abi::SendLimits,
-        /// One slot of the ring, copied.
+        /// Copy of one slot of the ring.
         scratch: KVec<u8>,
     },
     /// Requests posted by a kernel consumer, in [`KernelQueues`].
     Kernel,
 }
 
-/// The send queue: requests taken over and the place new ones come from.
+/// The send queue: WQEs that the driver has fetched, and where it fetches new ones.
 pub(super) struct Sends {
     pub(super) store: SendStore,
     pub(super) source: Source,
 }
 
 impl Sends {
-    /// Requests taken over that have not completed.
+    /// Returns the number of fetched WQEs that have not completed.
     pub(super) fn unfinished(&self) -> u32 {
         self.store.produced().wrapping_sub(self.store.retired())
     }
 
-    /// Takes over what was posted since, as far as it fits.
-    pub(super) fn pull(&mut self, kernel: Option<&KernelQueues>) {
+    /// Fetches newly posted WQEs, as far as they fit.
+    pub(super) fn fetch(&mut self, kernel: Option<&KernelQueues>) {
         let Self { store, source } = self;
         match source {
             Source::User {
@@ -44,7 +44,7 @@ impl Sends {
                 limits,
                 scratch,
             } => {
-                while store.room() > 0 && ring.peek_next(scratch) {
+                while store.free_slots() > 0 && ring.fetch(scratch) {
                     let wqe = abi::decode_send(scratch, limits);
                     if !store.push(wqe.slot, wqe.area) {
                         return;
@@ -56,7 +56,7 @@ impl Sends {
                     return;
                 };
                 let mut posted = kernel.sends.lock();
-                while store.room() > 0 && posted.retired() != posted.produced() {
+                while store.free_slots() > 0 && posted.retired() != posted.produced() {
                     let index = posted.retired();
                     let moved = match posted.with_area(index) {
                         Some((slot, area)) => store.push(*slot, area),
@@ -71,7 +71,7 @@ impl Sends {
         }
     }
 
-    /// Drops what was posted and not taken over.
+    /// Discards what was posted and not fetched.
     pub(super) fn discard(&mut self, kernel: Option<&KernelQueues>) {
         match &mut self.source {
             Source::User { ring, .. } => ring.discard(),
@@ -85,7 +85,7 @@ impl Sends {
         }
     }
 
-    /// Everything before `index` is finished: the consumer may use the slots again.
+    /// Frees the slots of everything before `index` for the consumer, as it is finished.
     pub(super) fn retire(&mut self, index: u32) {
         self.store.retire(index);
         if let Source::User { ring, .. } = &mut self.source {
@@ -93,7 +93,7 @@ impl Sends {
         }
     }
 
-    /// A slot by index, if it is live.
+    /// Returns a WQE by index, if it has not been retired.
     pub(super) fn slot(&mut self, index: u32) -> Option<&mut SendWqe> {
         self.store.slot(index)
     }

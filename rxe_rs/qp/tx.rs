@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Transmission: doorbells, timers and received packets end here, and packets leave.
+//! Transmission: doorbells, timers and received packets lead here, and packets leave from here.
 //!
-//! One round fills a batch of packets under the QP's lock ([`BatchTx`] is the engine's sink) and sends it
-//! after unlocking, so that a packet that comes straight back (loopback, veth) finds the QP unlocked.
-//! Rounds of one QP never overlap: packets leave in the order of their PSNs. Bottom halves stay off for a
-//! round, so that nobody is preempted between filling and sending.
+//! One transmission round fills a batch of packets under the QP's lock ([`BatchTx`] is the engine's
+//! sink) and sends it after unlocking, so that a packet that is looped back at once (loopback,
+//! veth) finds the QP unlocked. Rounds of one QP never overlap: packets leave in the order of their
+//! PSNs. Bottom halves stay disabled for a round, so that it is not preempted between filling and
+//! sending.
 
 use super::{
     QpCtx,
@@ -61,66 +62,73 @@ use rxe_proto::{
     },
 };
 
-/// Turns before the rest is left to the bottom half work queue, and nanoseconds after which it is
-/// even if there were fewer. A turn may copy 512 KiB, and over loopback what it sent is not in the
-/// way of the next one.
-const ROUNDS: u32 = 32;
+/// Rounds before the rest is left to the bottom half work queue, and nanoseconds after which it is
+/// even if there were fewer. A round may copy 512 KiB; over loopback its packets have already been
+/// received when it ends.
+const MAX_ROUNDS: u32 = 32;
 const BUDGET_NS: u64 = 1_000_000;
 
-/// Bytes that a QP may have in the queues below it, the device's among them: 8 ms of a link of
-/// 1 Gbit/s. More would only make the others wait, and be lost where a queue is full.
+/// Bytes that a QP may have in the queues of the network stack, the device's included: 8 ms of a
+/// link of 1 Gbit/s. More would only delay other traffic, and be dropped where a queue is full.
 const MAX_QUEUED: usize = 1 << 20;
 
-/// Times that [`QpCtx::quiesce`] waits for a turn on another CPU to end, and for how long: a turn
-/// takes microseconds, unless that CPU's virtual machine does not get the host's.
-const WAITS: u32 = 200;
-const WAIT: Delta = Delta::from_micros(50);
+/// How often and how long [`QpCtx::quiesce`] sleeps for a round on another CPU to end: a round
+/// takes microseconds, unless the host does not schedule that CPU of a virtual machine.
+const QUIESCE_POLLS: u32 = 200;
+const QUIESCE_POLL: Delta = Delta::from_micros(50);
 
-/// What a turn ended with.
+/// Result of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
-    /// Nothing left to do, or somebody else is at it.
+    /// Nothing is left to do, or another context runs a round.
     Done,
     /// There is more to send.
     More,
-    /// Memory is to be got, or a FLUSH to go on, and the caller is the one to see to it. There may
-    /// be more to send.
-    Page,
+    /// A page fault must be handled or a FLUSH resumed, and the caller must start it. There may be
+    /// more to send.
+    PageIn,
 }
 
 impl QpCtx {
-    /// Sends what the QP has to send, within a budget, in a call of a consumer or not.
+    /// Transmits what the QP has to send, within a budget. `origin` says whether a verb of the
+    /// consumer is the caller.
     ///
-    /// Context: process or softirq, no QP lock held.
+    /// # Context
+    ///
+    /// Process context or softirq, no QP lock held.
     pub(crate) fn drive(self: ArcBorrow<'_, Self>, origin: Origin) {
         let mut end = None;
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             match self.tx_round(origin) {
                 Round::Done => return,
                 Round::More => {}
-                Round::Page => self.page(),
+                Round::PageIn => self.start_page_in(),
             }
             let now = now_ns();
             if now >= *end.get_or_insert(now.saturating_add(BUDGET_NS)) {
                 break;
             }
         }
-        // Leave the CPU to others for a moment.
+        // The budget is used up: let other tasks run.
         self.drive_later();
     }
 
-    /// As [`drive`](Self::drive), soon, in softirq. Any context.
+    /// Schedules [`drive`](Self::drive) on the bottom half work queue.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(super) fn drive_later(self: ArcBorrow<'_, Self>) {
         let this: Arc<Self> = self.into();
-        // If it is queued already, that turn is still to come.
+        // If the work item is queued already, its round is still to come.
         let _ = self.dev.demux.queues.softirq.enqueue::<_, 0>(this);
     }
 
-    /// Takes turns, for callers without a reference to share, until `done` agrees that there is
-    /// nothing left to do; it is asked each time that a turn finds nothing, and must agree in the
-    /// end. False if there is more to send, or memory to be got: nobody is at it then.
+    /// Runs rounds, for callers that hold no `Arc`, until `done` returns true; it is called after
+    /// each round that finds nothing to do, and must return true eventually. Returns false if there
+    /// is more to send or a page fault to handle, and no context does it.
     fn run_rounds(&self, origin: Origin, mut done: impl FnMut() -> bool) -> bool {
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let mut round = self.tx_round(origin);
             while round == Round::Done {
                 if done() {
@@ -128,35 +136,37 @@ impl QpCtx {
                 }
                 round = self.tx_round(origin);
             }
-            if round == Round::Page {
-                self.inner.lock().paging.postpone();
+            if round == Round::PageIn {
+                self.inner.lock().paging.postpone_work();
                 break;
             }
         }
         false
     }
 
-    /// As [`drive`](Self::drive), for callers without a reference to share.
+    /// As [`drive`](Self::drive), for callers that hold no `Arc`.
     pub(super) fn kick(&self, origin: Origin) {
         if !self.run_rounds(origin, || true) {
             self.timer.arm_at(now_ns());
         }
     }
 
-    /// Acknowledges what has come before the QP stops. Whoever sees a completion may destroy the QP
-    /// at once, or take it to ERR or RESET, while the CPU that received the message has not come to
-    /// answering yet; the peer would send it again to nobody until its retries run out.
+    /// Transmits pending acknowledgements before the QP stops. A consumer that sees a completion
+    /// may at once destroy the QP, or move it to ERR or RESET, while the CPU that received the
+    /// message has not sent the ACK yet; the peer would retransmit until its retries are exhausted.
     ///
-    /// What waits for the rate limit or for the queues below is not waited for.
+    /// Does not wait for packets held back by the rate limit or by full queues.
     ///
-    /// Context: process, no lock of the QP held.
+    /// # Context
+    ///
+    /// Process context, no lock of the QP held; may sleep.
     pub(super) fn quiesce(&self) {
-        let mut waits = WAITS;
+        let mut waits = QUIESCE_POLLS;
         self.run_rounds(Origin::Verb, || {
             if !self.inner.lock().busy {
                 return true;
             }
-            fsleep(WAIT);
+            fsleep(QUIESCE_POLL);
             waits -= 1;
             waits == 0
         });
@@ -177,11 +187,11 @@ impl QpCtx {
                 return Round::Done;
             }
             inner.again = false;
-            if Self::takes_sends(inner.engine.state()) {
-                inner.sends.pull(self.kernel.as_deref());
+            if Self::accepts_sends(inner.engine.state()) {
+                inner.sends.fetch(self.kernel.as_deref());
             }
-            let progress = self.fill(&rcu, &mut inner, now, &mut batch);
-            // A packet that is kept may be the one that the timer is about.
+            let progress = self.fill_batch(&rcu, &mut inner, now, &mut batch);
+            // The response that the timer waits for may be among the deferred packets.
             if !inner.paging.defers_responses() {
                 if let Some(deadline) = inner.engine.poll_timeout() {
                     self.timer.arm_at(deadline);
@@ -189,8 +199,8 @@ impl QpCtx {
             }
             inner.busy = !batch.is_empty();
             let events = inner.engine.take_events();
-            let round = if inner.paging.start() {
-                Round::Page
+            let round = if inner.paging.start_work() {
+                Round::PageIn
             } else if progress == Progress::More {
                 Round::More
             } else {
@@ -198,7 +208,7 @@ impl QpCtx {
             };
             (round, events, Self::unlock(inner))
         };
-        self.raise(events);
+        self.raise_events(events);
         if batch.is_empty() {
             self.notify_cqs(&rcu, notify, origin);
             return round;
@@ -221,20 +231,20 @@ impl QpCtx {
         }
     }
 
-    fn fill(
+    fn fill_batch(
         &self,
         rcu: &rcu::Guard,
         inner: &mut QpInner,
         now: u64,
         batch: &mut TxBatch<'_>,
     ) -> Progress {
-        let mrs = self.memory(rcu, inner);
-        inner.paging.warn(&mrs);
+        let mrs = self.mr_access(rcu, inner);
+        inner.paging.apply_denied(&mrs);
         let (engine, mut backend, flow) = inner.split(self, &mrs);
         let mut tx = BatchTx {
             ctx: self,
             batch,
-            room: MAX_QUEUED.saturating_sub(self.queued.bytes()),
+            quota: MAX_QUEUED.saturating_sub(self.queued.bytes()),
             flow,
         };
         let mut progress = engine.poll_transmit(now, &mut backend, &mut tx);
@@ -243,13 +253,13 @@ impl QpCtx {
             progress = Progress::Idle;
         }
         inner.extent = mrs.hint.get();
-        inner.paging.note(&mrs);
-        inner.paging.tried();
+        inner.paging.note_fault(&mrs);
+        inner.paging.clear_denied();
         progress
     }
 
     /// The QP's timer expired.
-    pub(crate) fn expire(self: ArcBorrow<'_, Self>) {
+    pub(crate) fn handle_timer(self: ArcBorrow<'_, Self>) {
         {
             let rcu = rcu::read_lock();
             let mut inner = self.inner.lock();
@@ -257,17 +267,17 @@ impl QpCtx {
                 return;
             }
             if !inner.paging.defers_responses() {
-                let mrs = self.memory(&rcu, &inner);
+                let mrs = self.mr_access(&rcu, &inner);
                 let (engine, mut backend, _) = inner.split(&self, &mrs);
                 engine.handle_timeout(now_ns(), &mut backend);
             }
-            self.release(&rcu, inner, Origin::Event);
+            self.unlock_and_notify(&rcu, inner, Origin::Event);
         }
         self.drive(Origin::Event);
     }
 
     /// Raises asynchronous events.
-    fn raise(&self, events: Events) {
+    fn raise_events(&self, events: Events) {
         if events.is_empty() {
             return;
         }
@@ -295,22 +305,22 @@ impl Crc for KernelCrc {
     }
 }
 
-/// Bytes of the ICRC.
+/// Length of the ICRC.
 const ICRC_BYTES: usize = 4;
 
-/// Fills a batch.
+/// The engine's sink, which fills a batch.
 struct BatchTx<'a, 'b> {
     pub(super) ctx: &'a QpCtx,
     pub(super) batch: &'a mut TxBatch<'b>,
-    /// Bytes that the queues below may take.
-    pub(super) room: usize,
+    /// Bytes that the QP may still queue in the network stack.
+    pub(super) quota: usize,
     /// Path to the connected peer.
     pub(super) flow: Option<&'a Arc<Flow>>,
 }
 
 impl Tx for BatchTx<'_, '_> {
     fn has_room(&self) -> bool {
-        !self.batch.is_full() && self.batch.bytes() < self.room
+        !self.batch.is_full() && self.batch.bytes() < self.quota
     }
 
     fn packet<E>(
@@ -321,21 +331,22 @@ impl Tx for BatchTx<'_, '_> {
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>> {
         if headers.pkey() == PKey::INVALID {
-            // The partition was taken away: to the protocol the packet is lost, until it is back.
+            // The P_Key was removed from the table: to the protocol the packets are lost until it
+            // is back.
             self.ctx.dev.counters.traffic(Traffic::TxErrors, 1);
             return Ok(());
         }
-        let of_ah;
+        let ah_flow;
         let flow = match to {
             Dest::Peer => self.flow,
             Dest::Ah(number) => {
-                of_ah = self.ctx.dev.flow_of_ah(number, self.ctx.pd);
-                of_ah.as_ref()
+                ah_flow = self.ctx.dev.flow_of_ah(number, self.ctx.pd);
+                ah_flow.as_ref()
             }
         };
         let flow = flow.ok_or(TxFault::Unreachable)?;
         let head = headers.as_slice();
-        // A packet is at most a path MTU long, so nothing here comes near an overflow.
+        // A packet is at most a path MTU long, so these sums do not overflow.
         let body = head.len().wrapping_add(payload_len);
         let padded = body.wrapping_add(3) & !3;
         let write = |net: &[u8], dst: &mut [u8]| -> Result<(), Option<E>> {
@@ -361,7 +372,7 @@ impl Tx for BatchTx<'_, '_> {
             Ok(()) => Ok(()),
             Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
             Err(TxError::Fill(None)) => Err(TxFault::Unreachable),
-            // A route may come back: to the protocol this is a lost packet.
+            // The route may come back: to the protocol this is a lost packet.
             Err(TxError::NoMemory | TxError::NoRoute | TxError::Full) => Err(TxFault::Busy),
             Err(TxError::TooLong) => Err(TxFault::Unreachable),
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which device a received packet belongs to, if its queue pair does not say so.
+//! The device that a received packet belongs to, when no queue pair determines it.
 //!
-//! Anybody on the network can send packets to queue pairs that are not there. Each is counted by a
-//! device, so finding it takes no lock: no processor and no namespace waits for another.
+//! Anybody on the network can send packets to queue pairs that do not exist. Each is counted for a
+//! device, so this look-up takes no lock: no CPU and no namespace waits for another.
 
 use crate::device::DeviceCtx;
 use kernel::{
@@ -21,48 +21,48 @@ use rxe_kapi::{
 };
 use rxe_proto::ids::Gid;
 
-/// Rows of a namespace, a power of two; namespaces may share them.
+/// Rows per namespace, a power of two; namespaces whose hashes collide share rows.
 const ROWS: u32 = 1 << 20;
 
-/// Devices, or things of which each device has one, by network namespace.
+/// Devices, or objects of which each device has one, by network namespace.
 #[pin_data]
 pub(crate) struct ByNamespace<T: Send + Sync + 'static> {
     #[pin]
     rows: RcuTable<T>,
 }
 
-/// First row of a namespace.
+/// Returns the first row of a namespace.
 fn first_row(net: NetId) -> u32 {
-    // The highest bits of the product depend on all of the number (2^64 by the golden ratio).
+    // The highest bits of the product depend on all bits of the number (2^64 by the golden ratio).
     let [a, b, c, d, ..] = net.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     u32::from_be_bytes([a, b, c, d]) & !(ROWS.wrapping_sub(1))
 }
 
-/// Last row of a namespace.
+/// Returns the last row of a namespace.
 fn last_row(net: NetId) -> u32 {
     first_row(net) | ROWS.wrapping_sub(1)
 }
 
 impl<T: Send + Sync + 'static> ByNamespace<T> {
-    /// An empty list.
+    /// Creates an empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             rows <- RcuTable::new(),
         })
     }
 
-    /// Adds what belongs to a device of namespace `net`.
+    /// Adds the object of a device of namespace `net`.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the namespace is full, `ENOMEM`.
+    /// `ENOSPC` if all rows of the namespace are used, `ENOMEM`.
     pub(crate) fn add(&self, net: NetId, item: Arc<T>) -> Result {
         let rows = first_row(net)..=last_row(net);
         self.rows.insert_random(rows, item).map(|_| ())
     }
 
-    /// Removes `item`, whose device may be in another namespace meanwhile. The reference is dropped
-    /// in softirq once nobody can still be using what was found here.
+    /// Removes `item`, whose device may have moved to another namespace. The reference is dropped
+    /// in softirq after a grace period.
     pub(crate) fn remove(&self, item: &Arc<T>) {
         let mut found = None;
         self.rows.for_each(|row, other| {
@@ -74,15 +74,18 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         }
     }
 
-    /// As [`remove`](Self::remove), and waits until the reference has been dropped. Process context,
-    /// sleeps.
+    /// As [`remove`](Self::remove), and waits until the reference has been dropped.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn remove_sync(&self, item: &Arc<T>) {
         self.rows
             .remove_if_sync(|other| core::ptr::eq(other, &**item));
     }
 
-    /// The first item of a namespace for which `wanted` is true. Namespaces that share rows are
-    /// seen, too.
+    /// Returns the first item of a namespace for which `wanted` returns true. Items of namespaces
+    /// that share its rows are passed to it as well.
     fn find<'g>(
         &'g self,
         net: NetId,
@@ -105,9 +108,9 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         None
     }
 
-    /// The item whose device is on the very network device that `segment` came in by; else, since
-    /// packets of a host to itself come by another one, the one whose device has its destination
-    /// address; else one whose device it may have come in by. Takes no lock.
+    /// Returns the item whose device is on the network device that received `segment`; otherwise,
+    /// as loopback packets of a host arrive on another one, the item whose device owns the
+    /// destination address; otherwise any item whose device may have received it. Takes no lock.
     pub(crate) fn of<'g>(
         &'g self,
         segment: &RxSegment<'_>,
@@ -136,9 +139,9 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
 }
 
 impl DeviceCtx {
-    /// True if a packet for this device may come in the way `segment` did: by its network device,
-    /// over loopback, or by a network device above its own, whose addresses are GIDs of this
-    /// device too.
+    /// Returns true if a packet for this device may arrive the way `segment` did: on its network
+    /// device, over loopback, or on a network device above its own, whose addresses are GIDs of
+    /// this device as well.
     #[inline]
     pub(crate) fn is_ingress(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> bool {
         segment.netdev() == self.netdev.id()

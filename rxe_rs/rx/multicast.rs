@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Multicast groups of a device and the queue pairs attached to them.
 //!
-//! A row of the table is one queue pair in one group. The rows of a group have neighbouring
-//! numbers, which begin where a hash of its address says: a received packet walks them without a
-//! lock, and detaching needs no memory. Two groups may share their numbers; every row names its
-//! own.
+//! A row of the table is one queue pair in one group. The rows of a group have consecutive numbers,
+//! which begin at a hash of its address: a received packet walks them without a lock, and detaching
+//! allocates nothing. Two groups may share rows; every row records its group.
 
 use crate::{
     device::gids::hash,
@@ -31,7 +30,7 @@ use rxe_kapi::{
 };
 use rxe_proto::ids::Gid;
 
-/// A queue pair in a group.
+/// A queue pair attached to a group.
 struct Member {
     group: Gid,
     qp: Arc<QpCtx>,
@@ -46,8 +45,8 @@ struct Joined {
 
 /// The groups of a device.
 ///
-/// A member keeps its queue pair, which keeps the device: the core detaches all before it destroys
-/// a queue pair, so this ends.
+/// A member holds a reference to its queue pair, which holds one to the device. The cycle ends
+/// because the core detaches a queue pair from all groups before it destroys it.
 #[pin_data]
 pub(crate) struct Groups {
     #[pin]
@@ -56,14 +55,14 @@ pub(crate) struct Groups {
     joined: Mutex<KVec<Joined>>,
 }
 
-/// First row of a group.
+/// Returns the first row of a group.
 fn first_row(group: &Gid) -> u32 {
-    // The rows of a hash are numbered by the lowest bits.
+    // The lowest bits number the rows of one hash value.
     hash(group) & !(MAX_MEMBERS.wrapping_sub(1))
 }
 
 impl Groups {
-    /// Without members.
+    /// Creates a set without groups.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             rows <- RcuTable::new(),
@@ -103,7 +102,7 @@ impl Groups {
         });
     }
 
-    /// The row of `qp` in `group`.
+    /// Returns the row of `qp` in `group`.
     fn find(&self, group: &Gid, qp: &Arc<QpCtx>) -> Option<u32> {
         let rcu = rcu::read_lock();
         let mut found = None;
@@ -116,7 +115,7 @@ impl Groups {
         found
     }
 
-    /// Puts `qp` into a free row of `group`.
+    /// Inserts `qp` into a free row of `group`.
     fn add_row(&self, group: Gid, qp: &Arc<QpCtx>) -> Result {
         let member = Arc::new(
             Member {
@@ -135,14 +134,14 @@ impl Groups {
         Err(ENOMEM)
     }
 
-    /// Attaches `qp`; the first member makes the network device join.
+    /// Attaches `qp`; the network device joins the group with its first member.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if it is attached already. The core counts what succeeds here, and a queue pair is
-    /// destroyed once as many calls of [`detach`](Self::detach) have succeeded: it asks twice for
-    /// one group only if a process names two LIDs, which mean nothing here. `ENOMEM` without memory
-    /// or beyond a limit, or why the network device cannot join.
+    /// `EEXIST` if it is attached already. The core counts the calls that succeed here and destroys
+    /// a queue pair only after as many calls of [`detach`](Self::detach); it calls twice for one
+    /// group only if a process passes two LIDs, which have no meaning here. `ENOMEM` without memory
+    /// or beyond a limit, or the error of joining the group on the network device.
     pub(crate) fn attach(&self, dev: &DeviceCtx, group: Gid, qp: &Arc<QpCtx>) -> Result {
         let mut joined = self.joined.lock();
         if self.find(&group, qp).is_some() {
@@ -176,12 +175,12 @@ impl Groups {
             members: 1,
             _membership: membership,
         };
-        // There is room: it was made above.
+        // It fits: the capacity was reserved above.
         let _ = joined.push_within_capacity(of);
         Ok(())
     }
 
-    /// Detaches `qp`; the network device leaves with the last member.
+    /// Detaches `qp`; the network device leaves the group with its last member.
     ///
     /// # Errors
     ///

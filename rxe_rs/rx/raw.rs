@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Raw packet queue pairs of a device: Ethernet frames of its network device.
+//! Raw packet queue pairs of a device, which receive Ethernet frames of its network device.
 //!
-//! Every one of them that is ready to receive gets a copy of each frame that the network device
-//! receives; nothing is taken from the network stack. Without such queue pairs nobody listens.
+//! Every one that is ready to receive gets a copy of each frame that the network device receives;
+//! the network stack still receives all of them. The tap is open only while such queue pairs exist.
 
 use crate::{
     device::DeviceCtx,
@@ -49,7 +49,7 @@ impl Listen for Listeners {
     }
 }
 
-/// The tap and who listens.
+/// The tap and the queue pairs that it delivers to.
 #[pin_data]
 pub(crate) struct RawQps {
     listeners: Arc<Listeners>,
@@ -58,7 +58,7 @@ pub(crate) struct RawQps {
 }
 
 impl RawQps {
-    /// Without queue pairs.
+    /// Creates a set without queue pairs.
     pub(crate) fn new() -> Result<impl PinInit<Self>> {
         let listeners = Arc::pin_init(
             pin_init!(Listeners {
@@ -72,7 +72,11 @@ impl RawQps {
         }))
     }
 
-    /// `qp` gets frames from now on. Process context.
+    /// Starts delivery of frames to `qp`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -93,7 +97,11 @@ impl RawQps {
         Ok(())
     }
 
-    /// `qp` gets no more frames. Process context.
+    /// Stops delivery of frames to `qp`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn remove(&self, qp: &Arc<QpCtx>) {
         let mut tap = self.tap.lock();
         if !self.listeners.qps.remove(qp.qpn) {
@@ -111,28 +119,28 @@ impl RawQps {
 }
 
 impl QpCtx {
-    /// Takes a frame if there is a receive request for it.
+    /// Receives a frame if a receive WQE is posted for it.
     fn receive_frame(self: &Arc<Self>, rcu: &rcu::Guard, frame: &[u8]) {
         let mut inner = self.inner.lock();
         if inner.dead {
             return;
         }
-        let mrs = self.memory(rcu, &inner);
+        let mrs = self.mr_access(rcu, &inner);
         self.take_frame(&mut inner, &mrs, &Payload::from_slice(frame));
-        let wants_memory = inner.waits_for_memory();
-        self.release(rcu, inner, Origin::Event);
-        if wants_memory {
+        let has_fault = inner.has_unhandled_fault();
+        self.unlock_and_notify(rcu, inner, Origin::Event);
+        if has_fault {
             self.as_arc_borrow().drive(Origin::Event);
         }
     }
 }
 
 impl QpCtx {
-    /// Feeds one Ethernet frame.
+    /// Passes one Ethernet frame to the engine.
     fn take_frame(&self, inner: &mut QpInner, mrs: &MrAccess<'_>, frame: &Payload<'_>) {
         let (engine, mut backend, _) = inner.split(self, mrs);
         engine.handle_frame(frame, &mut backend);
         inner.extent = mrs.hint.get();
-        inner.paging.note(mrs);
+        inner.paging.note_fault(mrs);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs by number: where received packets find theirs.
+//! Tables that lead received packets to queue pairs and devices.
 
 use super::ingress::ByNamespace;
 use crate::{
@@ -39,17 +39,17 @@ use rxe_proto::{
 
 /// Queue pairs by number, and the devices they are on.
 ///
-/// Numbers are unique in the module, so that a packet finds its QP without knowing its device
-/// first; that it came in by that device is checked afterwards.
+/// Numbers are unique in the module, so that a packet finds its QP before its device is known; that
+/// it arrived on that device is checked afterwards.
 #[pin_data]
 pub(crate) struct Demux {
-    /// The module destroys them when all of this is gone.
+    /// The work queues, which the module destroys after this table has been dropped.
     pub(crate) queues: Arc<Queues>,
     #[pin]
     pub(crate) pager: Pager,
     #[pin]
     qps: RcuTable<QpCtx>,
-    /// Numbers that packets may still be on the way to.
+    /// Numbers that packets in the network may still be addressed to.
     #[pin]
     quarantine: SpinLockBh<Quarantine<VVec<u64>>>,
     /// QP1 of every device.
@@ -58,18 +58,19 @@ pub(crate) struct Demux {
     /// All devices, for drops that belong to no QP.
     #[pin]
     devices: ByNamespace<DeviceCtx>,
-    /// Devices and QPs hold the demultiplexer: when it goes, they are gone. Last.
+    /// Must be last: devices and QPs hold references to this table, so all of them are gone when it
+    /// is dropped.
     _token: ExitToken,
 }
 
-/// QP numbers given to consumers: 0 and 1 are reserved, the last one means multicast.
+/// QP numbers given to consumers: 0 and 1 are reserved, the last one denotes multicast.
 const FIRST_QPN: u32 = 2;
 const LAST_QPN: u32 = 0xff_fffe;
 
-/// Random numbers tried. Half of all being held back would make one call in 2^64 fail.
+/// Random numbers tried. Even with half of all numbers in quarantine, one call in 2^64 fails.
 const QPN_TRIES: u32 = 64;
 
-/// A QP number that is taken and leads to no QP yet; free again when it is dropped.
+/// A reserved QP number that leads to no QP yet; dropping it frees the number.
 pub(crate) struct ReservedQpn<'a> {
     demux: &'a Demux,
     qpn: u32,
@@ -81,8 +82,7 @@ impl ReservedQpn<'_> {
         self.qpn
     }
 
-    /// The number belongs to a QP from now on, which gives it back when it is
-    /// [withdrawn](Demux::withdraw).
+    /// Passes the number to a QP, which returns it when it is [withdrawn](Demux::withdraw).
     pub(crate) fn keep(self) {
         core::mem::forget(self);
     }
@@ -114,11 +114,11 @@ impl Demux {
         }))
     }
 
-    /// Takes a random QP number that is free and has been for a while.
+    /// Reserves a random QP number that is free and no longer in quarantine.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if (next to) all numbers are in use or were so lately, `ENOMEM`.
+    /// `ENOSPC` if (almost) all numbers are in use or in quarantine, `ENOMEM`.
     pub(crate) fn reserve_qpn(&self) -> Result<ReservedQpn<'_>> {
         for _ in 0..QPN_TRIES {
             let qpn = self.qps.reserve_random(FIRST_QPN..=LAST_QPN)?;
@@ -130,17 +130,17 @@ impl Demux {
         Err(ENOSPC)
     }
 
-    /// Lets packets find `qp`.
+    /// Enters `qp` into the tables, so that packets find it.
     pub(crate) fn publish(&self, qp: &Arc<QpCtx>) -> Result {
         match qp.service {
             Service::Gsi => self.gsi.add(qp.dev.netdev.net(), qp.clone()),
-            // Its number stays reserved: packets do not find it.
+            // Its number stays reserved without an entry: packets do not find it.
             Service::Raw => qp.dev.raw.add(&qp.dev, qp),
             _ => self.qps.publish(qp.qpn, qp.clone()),
         }
     }
 
-    /// Packets no longer find `qp`.
+    /// Removes `qp` from the tables; packets no longer find it.
     pub(crate) fn withdraw(&self, qp: &Arc<QpCtx>) {
         match qp.service {
             Service::Gsi => return self.gsi.remove(qp),
@@ -156,25 +156,29 @@ impl Demux {
         self.devices.add(dev.netdev.net(), dev.clone())
     }
 
-    /// Removes a device. Process context.
+    /// Removes a device.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     pub(crate) fn remove_device(&self, dev: &Arc<DeviceCtx>) {
         self.devices.remove_sync(dev);
     }
 
-    /// The QP that packets to `qpn` are for.
+    /// Returns the QP with number `qpn`.
     #[inline]
     pub(crate) fn find<'g>(&'g self, guard: &'g rcu::Guard, qpn: Qpn) -> Option<&'g Arc<QpCtx>> {
         self.qps.borrow(qpn.get(), guard)
     }
 
-    /// Counts a drop for the device that `segment` came in by.
+    /// Counts a drop for the device that received `segment`.
     pub(crate) fn count_drop(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard, reason: DropReason) {
         if let Some(dev) = self.device_of(segment, rcu) {
             dev.counters.drop(reason);
         }
     }
 
-    /// The device that `segment` came in by.
+    /// Returns the device that received `segment`.
     pub(crate) fn device_of<'g>(
         &'g self,
         segment: &RxSegment<'_>,
@@ -183,7 +187,7 @@ impl Demux {
         self.devices.of(segment, rcu, |dev| dev)
     }
 
-    /// QP1 of the device that `segment` came in by.
+    /// Returns QP1 of the device that received `segment`.
     pub(crate) fn find_gsi<'g>(
         &'g self,
         segment: &RxSegment<'_>,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues, filled from softirq and process context.
 //!
-//! The ring's lock is the innermost one. Consumers are told when the QP is unlocked again.
+//! The ring's lock is the innermost one. Consumers are notified after the QP is unlocked.
 //!
-//! A completion that finds no room is lost, and the queue has failed (IBTA vol1 11.6.3.1): that is
-//! reported once, and all queue pairs that complete to it go to ERR. What is in it can still be
-//! polled, and while there is room flushed requests are added, for consumers wait for those.
+//! A completion that finds the queue full is lost, and the queue is in error (IBTA vol1 11.6.3.1):
+//! a CQ_ERR event is raised once, and all queue pairs that complete to the CQ go to ERR. Its CQEs
+//! can still be polled, and flushed requests are added while there is space, because consumers wait
+//! for those.
 
 use crate::{
     device::DeviceCtx,
@@ -81,7 +82,7 @@ use rxe_proto::{
     ids::RKey,
 };
 
-/// Bytes of an element in the user's ring: 48 are used.
+/// Bytes of a CQE in the user's ring, of which 48 are used.
 const CQE_BYTES: usize = 64;
 
 /// A completion queue.
@@ -91,16 +92,17 @@ pub(crate) struct CqCtx {
     #[pin]
     ring: SpinLockIrq<CqRing>,
     notify: Arc<CqNotify>,
-    /// The offer to map the user's ring.
+    /// Allows the process to mmap the user's ring.
     #[pin]
     mmap_entry: Mutex<Option<Mapping>>,
-    /// The queue pairs that complete to it, by their addresses; each leaves when it is destroyed.
+    /// The queue pairs that complete to this CQ, keyed by address; each is removed when it is
+    /// destroyed.
     #[pin]
     qps: Mutex<RBTree<usize, Arc<QpCtx>>>,
-    /// Fails the queue pairs of a queue that has failed.
+    /// Moves the queue pairs of a CQ in error to the error state.
     #[pin]
-    failure: Work<CqCtx>,
-    /// Tells of completions that moderation holds back. Bound when the queue is moderated first.
+    error_work: Work<CqCtx>,
+    /// Delivers notifications that moderation delays. Bound when the CQ is first moderated.
     #[pin]
     timer: SoftTimer<CqCtx>,
 }
@@ -122,7 +124,7 @@ impl TimerTarget for CqCtx {
 }
 
 impl_has_work! {
-    impl HasWork<Self> for CqCtx { self.failure }
+    impl HasWork<Self> for CqCtx { self.error_work }
 }
 
 impl WorkItem for CqCtx {
@@ -137,16 +139,16 @@ impl WorkItem for CqCtx {
     }
 }
 
-/// What the lock guards.
+/// The state that the lock protects.
 struct CqRing {
     store: Store,
     arm: CqArm,
-    /// A completion was lost: the queue has failed. Reported once.
+    /// A completion was lost: the CQ is in error. Reported once.
     overflowed: bool,
     dead: bool,
 }
 
-/// Where completions wait.
+/// Storage of the CQEs.
 enum Store {
     /// In a ring shared with a user process.
     User(CompletionRing),
@@ -158,7 +160,7 @@ enum Store {
 struct KernelRing {
     entries: KVVec<(Wc, QpToken)>,
     limit: usize,
-    /// Position of the oldest one.
+    /// Position of the oldest CQE.
     head: usize,
     len: usize,
 }
@@ -174,7 +176,7 @@ impl KernelRing {
         })
     }
 
-    /// Position of the entry `n` after the oldest one.
+    /// Returns the position of the CQE `n` after the oldest one.
     fn position(&self, n: usize) -> usize {
         let at = self.head.wrapping_add(n);
         if at >= self.limit {
@@ -191,7 +193,7 @@ impl KernelRing {
         let at = self.position(self.len);
         match self.entries.get_mut(at) {
             Some(entry) => *entry = (*wc, qp),
-            // Filled for the first time: positions come in order then.
+            // Appended the first time: positions are used in order then.
             None => {
                 if self.entries.push_within_capacity((*wc, qp)).is_err() {
                     return false;
@@ -214,8 +216,8 @@ impl KernelRing {
         true
     }
 
-    /// Drops the completions of one QP.
-    fn forget(&mut self, qp: QpToken) {
+    /// Removes the CQEs of one QP.
+    fn purge_qp(&mut self, qp: QpToken) {
         let mut kept = 0usize;
         for n in 0..self.len {
             let Some(entry) = self.entries.get(self.position(n)).copied() else {
@@ -242,7 +244,7 @@ impl CqRing {
         }
     }
 
-    /// Times that the process's index was one that it cannot have.
+    /// Returns how often the process's index had an impossible value and was repaired.
     fn repairs(&self) -> u32 {
         match &self.store {
             Store::User(ring) => ring.repairs(),
@@ -252,8 +254,12 @@ impl CqRing {
 }
 
 impl CqCtx {
-    /// Adds a completion of `qp`. True if the consumer is to be told, with [`tell`](Self::when),
-    /// in the same RCU read side section. Any context.
+    /// Adds a completion of `qp`. Returns true if the caller must [`notify`](Self::notify) the
+    /// consumer, in the same RCU read-side critical section.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[must_use]
     pub(crate) fn push(self: &Arc<Self>, wc: &Wc, qp: QpToken) -> bool {
         let (when, lost) = {
@@ -280,7 +286,8 @@ impl CqCtx {
         self.arm_timer(when)
     }
 
-    /// True if the consumer is to be told now; sets the timer if later. Ring not locked.
+    /// Returns true if the consumer is to be notified now; arms the timer if later. The ring must
+    /// not be locked.
     #[inline]
     fn arm_timer(&self, when: Notify) -> bool {
         if let Notify::At(deadline) = when {
@@ -289,25 +296,37 @@ impl CqCtx {
         when == Notify::Now
     }
 
-    /// A queue pair is made that completes to this queue. Process context.
+    /// Adds a queue pair that completes to this CQ.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn join(&self, qp: &Arc<QpCtx>) -> Result {
+    pub(crate) fn add_qp(&self, qp: &Arc<QpCtx>) -> Result {
         let node = RBTreeNode::new(address(qp), qp.clone(), GFP_KERNEL_ACCOUNT)?;
         let old = self.qps.lock().insert(node);
         drop(old);
         Ok(())
     }
 
-    /// A queue pair is destroyed. Process context.
-    pub(crate) fn leave(&self, qp: &Arc<QpCtx>) {
+    /// Removes a queue pair that is being destroyed.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    pub(crate) fn remove_qp(&self, qp: &Arc<QpCtx>) {
         let node = self.qps.lock().remove_node(&address(qp));
         drop(node);
     }
 
-    /// The first queue pair at address `from` or above. Process context.
+    /// Returns the first queue pair at address `from` or above.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn next_qp(&self, from: usize) -> Option<(usize, Arc<QpCtx>)> {
         let qps = self.qps.lock();
         let cursor = qps.cursor_lower_bound(&from)?;
@@ -315,8 +334,12 @@ impl CqCtx {
         Some((*at, qp.clone()))
     }
 
-    /// A completion was lost, the first one or a further one. Every time the queue pairs are gone
-    /// through, for some may have been made since. Any context.
+    /// Handles a lost completion, the first one or a further one. The queue pairs are iterated each
+    /// time, as some may have been created since.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[cold]
     fn overflow(self: &Arc<Self>, first: bool) {
         if first {
@@ -325,19 +348,19 @@ impl CqCtx {
         let _ = self.dev.demux.queues.local.enqueue(self.clone());
     }
 
-    /// Tells the consumer of completions. No lock held.
+    /// Notifies the consumer of completions. No lock may be held.
     pub(crate) fn notify(&self, rcu: &rcu::Guard, origin: Origin) {
         self.notify.completion(rcu, origin);
     }
 
-    /// Drops the completions of a kernel consumer's QP that goes away.
-    pub(crate) fn forget(&self, qp: QpToken) {
+    /// Removes the CQEs of a kernel consumer's QP that is being destroyed.
+    pub(crate) fn purge_qp(&self, qp: QpToken) {
         if let Store::Kernel(kernel) = &mut self.ring.lock().store {
-            kernel.forget(qp);
+            kernel.purge_qp(qp);
         }
     }
 
-    /// A ring for at least `cqe` completions and the bytes that tell the process where it is.
+    /// Creates a ring for at least `cqe` completions, and its mmap entry.
     fn user_ring(cqe: u32, user: &UserCall<'_>) -> Result<(CompletionRing, Mapping)> {
         if cqe == 0 || cqe > MAX_CQE {
             return Err(EINVAL);
@@ -348,12 +371,12 @@ impl CqCtx {
     }
 }
 
-/// What a queue knows a queue pair by.
+/// Returns the key of a queue pair in the CQ's tree.
 fn address(qp: &Arc<QpCtx>) -> usize {
     core::ptr::from_ref::<QpCtx>(qp).addr()
 }
 
-/// A completion as kernel consumers see it.
+/// Converts a completion to the form that kernel consumers get.
 fn for_consumer(wc: &Wc, qp: QpToken) -> wc::Wc {
     wc::Wc {
         wr_id: wc.wr_id,
@@ -412,7 +435,7 @@ impl CompletionQueue for CqCtx {
                 notify: init.notify.clone(),
                 mmap_entry <- new_mutex!(mmap_entry, "CqCtx::mmap_entry"),
                 qps <- new_mutex!(RBTree::new(), "CqCtx::qps"),
-                failure <- new_work!("CqCtx::failure"),
+                error_work <- new_work!("CqCtx::error_work"),
                 timer <- SoftTimer::new(),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -421,24 +444,24 @@ impl CompletionQueue for CqCtx {
     }
 
     fn resize(&self, _dev: &Arc<DeviceCtx>, cqe: u32, user: &UserCall<'_>) -> Result<u32> {
-        let mut held = self.mmap_entry.lock();
+        let mut entry = self.mmap_entry.lock();
         let (mut ring, mmap_entry) = Self::user_ring(cqe, user)?;
         let granted = ring.capacity();
-        // Nothing may fail once the process has been told.
+        // Nothing may fail after the process has got its response.
         user.respond(&map_info(&mmap_entry)?)?;
         let (old, unread) = {
             let mut guard = self.ring.lock();
             let Store::User(current) = &mut guard.store else {
                 return Err(EINVAL);
             };
-            let unread = ring.succeed(current)?;
+            let unread = ring.take_over(current)?;
             (core::mem::replace(current, ring), unread)
         };
-        // What completes meanwhile goes behind these. The process does not look before the call
-        // has returned, nor does another one change the size: `held` is locked.
+        // Completions that arrive meanwhile are added behind these. The process reads the new ring
+        // only after the call has returned, and no other call resizes the CQ, as `entry` is locked.
         unread.copy();
-        let old_map = held.replace(mmap_entry);
-        drop(held);
+        let old_map = entry.replace(mmap_entry);
+        drop(entry);
         drop((old, old_map));
         Ok(granted)
     }
@@ -476,8 +499,8 @@ impl CompletionQueue for CqCtx {
     fn arm(&self, what: Arm) -> bool {
         let mut ring = self.ring.lock();
         if let Store::User(user) = &mut ring.store {
-            // The process is about to look itself.
-            user.look();
+            // The process is about to poll the ring itself.
+            user.sync_consumer();
         }
         ring.arm.arm(match what {
             Arm::Solicited => Wanted::Solicited,
@@ -488,7 +511,7 @@ impl CompletionQueue for CqCtx {
 
     fn moderate(self: &Arc<Self>, count: u16, period_us: u16) {
         self.timer.bind(self);
-        // What is held back goes through the timer: consumers must not be called from here.
+        // A delayed notification goes through the timer: consumers must not be called from here.
         let when = self.ring.lock().arm.moderate(count, period_us, now_ns());
         self.arm_timer(when);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Shared receive queues: one supply of receive requests for many QPs.
+//! Shared receive queues: one queue of receive WQEs for many QPs.
 //!
-//! The queue's lock is taken within that of a QP, and nothing is taken within it. A request leaves
-//! the queue whole: its scatter list is copied into the QP that takes it, and what other QPs, the
-//! process or a resize do afterwards does not touch it.
+//! The queue's lock is taken within that of a QP, and no lock is taken within it. A WQE leaves the
+//! queue whole: its scatter list is copied into the QP that takes it, so that other QPs, the
+//! process and a resize no longer affect it.
 
 use crate::{
     device::{
@@ -65,33 +65,33 @@ use rxe_proto::{
 /// A shared receive queue.
 #[pin_data]
 pub(crate) struct SrqCtx {
-    /// Number of the protection domain: that of the scatter lists, whatever the QP's is (IBTA vol1
-    /// 10.2.3).
+    /// Number of the protection domain that the keys of scatter lists belong to, whatever the QP's
+    /// is (IBTA vol1 10.2.3).
     pub(crate) pd: u32,
     /// Number of the queue, unique on the device and not 0.
     number: u32,
     max_sge: u8,
     events: Arc<SrqEvents>,
-    /// The offer to map the user's ring. Held while attributes change.
+    /// Allows the process to mmap the user's ring. Locked while attributes change.
     #[pin]
     mmap_entry: Mutex<Option<Mapping>>,
     #[pin]
     queue: SpinLockIrq<SrqQueue>,
 }
 
-/// What the lock guards.
+/// The state that the lock protects.
 struct SrqQueue {
     store: Store,
-    /// Tell the consumer once when fewer requests are left; 0 if not armed.
+    /// Raise the limit event once when fewer WQEs are left; 0 if not armed.
     limit: u32,
 }
 
-/// Where requests wait.
+/// Storage of the WQEs.
 enum Store {
     /// In a ring shared with a user process.
     User {
         ring: UserRing,
-        /// One slot of the ring, copied.
+        /// Copy of one slot of the ring.
         scratch: KVec<u8>,
     },
     /// In kernel memory.
@@ -99,7 +99,7 @@ enum Store {
 }
 
 impl Store {
-    /// Requests waiting.
+    /// Returns the number of posted WQEs.
     fn len(&self) -> u32 {
         match self {
             Store::User { ring, .. } => ring.pending(),
@@ -107,7 +107,7 @@ impl Store {
         }
     }
 
-    /// Requests that fit.
+    /// Returns the number of WQEs that fit.
     fn capacity(&self) -> u32 {
         match self {
             Store::User { ring, .. } => ring.capacity(),
@@ -115,7 +115,7 @@ impl Store {
         }
     }
 
-    /// Takes the oldest request; its scatter list goes to `to`.
+    /// Takes the oldest WQE; its scatter list is copied to `to`.
     fn take(&mut self, max_sge: u8, to: &mut RecvList) -> Taken {
         match self {
             Store::User { ring, scratch } => {
@@ -142,28 +142,32 @@ impl Store {
 }
 
 impl SrqCtx {
-    /// Takes the oldest request for a QP; its scatter list goes to `to`. Any context.
+    /// Takes the oldest WQE for a QP; its scatter list is copied to `to`.
     ///
-    /// Fewer requests than the limit raise the event, and so does an attempt to take one where
-    /// there is none: a limit armed too late would never be told of otherwise.
+    /// The limit event is raised if fewer WQEs than the limit are left, and also if the queue is
+    /// empty: a limit armed too late would otherwise never raise it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn take(&self, to: &mut RecvList) -> Taken {
-        let (taken, scarce) = {
+        let (taken, below_limit) = {
             let mut guard = self.queue.lock();
             let queue = &mut *guard;
             let taken = queue.store.take(self.max_sge, to);
-            let scarce = queue.limit != 0 && queue.store.len() < queue.limit;
-            if scarce {
+            let below_limit = queue.limit != 0 && queue.store.len() < queue.limit;
+            if below_limit {
                 queue.limit = 0;
             }
-            (taken, scarce)
+            (taken, below_limit)
         };
-        if scarce {
+        if below_limit {
             self.events.limit_reached();
         }
         taken
     }
 
-    /// Slots for `max_wr` requests, of which one always stays empty.
+    /// Returns the slots for `max_wr` WQEs, of which one always stays empty.
     fn slots(dev: &DeviceCtx, max_wr: u32) -> Result<u32> {
         if max_wr == 0 || max_wr > MAX_SRQ_WR {
             return Err(dev
@@ -173,7 +177,7 @@ impl SrqCtx {
         Ok(max_wr.wrapping_add(1).next_power_of_two())
     }
 
-    /// A user ring for `slots` requests, the offer to map it and what tells the process where.
+    /// Creates a user ring of `slots`, its mmap entry and the response that describes it.
     fn user_ring(
         slots: u32,
         max_sge: u8,
@@ -186,40 +190,41 @@ impl SrqCtx {
         Ok((ring, mmap_entry, info))
     }
 
-    /// Moves the requests of a user queue to a ring of `slots`. The process does not post
-    /// meanwhile: what it posts to the old ring during the call is lost.
+    /// Moves the WQEs of a user queue to a ring of `slots`. The process must not post meanwhile:
+    /// what it posts to the old ring during the call is lost.
     fn resize_user(
         &self,
         dev: &DeviceCtx,
         slots: u32,
         user: &UserCall<'_>,
-        held: &mut Option<Mapping>,
+        entry: &mut Option<Mapping>,
     ) -> Result {
-        // `struct rxe_modify_srq_cmd`: where the process wants to read the new mapping.
+        // `struct rxe_modify_srq_cmd`: the address to which the process wants the new mmap offset
+        // written.
         let mut address = [0u8; 8];
         user.request(&mut address)?;
         let (mut ring, mmap_entry, info) = Self::user_ring(slots, self.max_sge, user)?;
         let waiting = match &self.queue.lock().store {
-            Store::User { ring, .. } => ring.backlog(),
+            Store::User { ring, .. } => ring.snapshot(),
             Store::Kernel(_) => return Err(EINVAL),
         };
-        if !ring.adopt(&waiting) {
+        if !ring.fill_from(&waiting) {
             return Err(dev
                 .handle
                 .refuse(c"more receive requests wait than would fit"));
         }
-        // Nothing may fail once the process has been told.
+        // Nothing may fail after the process has got its response.
         user.write_to(u64::from_ne_bytes(address), &info)?;
         let old = {
             let mut queue = self.queue.lock();
             let Store::User { ring: current, .. } = &mut queue.store else {
                 return Err(EINVAL);
             };
-            // QPs went on taking requests while they were copied.
+            // QPs went on taking WQEs while they were copied.
             ring.skip(current.taken_since(&waiting));
             core::mem::replace(current, ring)
         };
-        drop((old, held.replace(mmap_entry), waiting));
+        drop((old, entry.replace(mmap_entry), waiting));
         Ok(())
     }
 
@@ -244,7 +249,7 @@ impl SrqCtx {
     }
 }
 
-/// Bytes of a request in a user's ring.
+/// Returns the bytes of a WQE in a user's ring.
 fn element_len(max_sge: u8) -> usize {
     RECV_WQE_LEN + usize::from(max_sge) * SGE_BYTES
 }

@@ -74,7 +74,7 @@ fn slots_that_were_released_may_be_written() {
         process.index(false).store(1, Release);
         let mut element = [0; SIZE];
         // Taken, not yet released: sends keep their slot until they are complete.
-        assert!(ring.peek_next(&mut element));
+        assert!(ring.fetch(&mut element));
         let poster = spawn(move || {
             while process.index(true).load(Acquire) != 1 {
                 pause();

@@ -17,20 +17,20 @@ fn closing_waits_for_users() {
             .map(|_| {
                 let (users, value) = (users.clone(), value.clone());
                 spawn(move || {
-                    if let Some(user) = users.enter() {
+                    if let Some(user) = users.try_get() {
                         assert_eq!(value.read(), 1);
-                        let _ = user.is_awaited();
+                        let _ = user.is_closing();
                     }
                 })
             })
             .collect();
         users.close();
         value.write(2);
-        assert!(users.is_closed() && users.enter().is_none());
+        assert!(users.is_closed() && users.try_get().is_none());
         for thread in threads {
             thread.join().unwrap();
         }
-        assert!(users.enter().is_none());
+        assert!(users.try_get().is_none());
     });
 }
 
@@ -42,7 +42,7 @@ fn closing_twice_at_once_is_closing() {
         let thread = spawn(move || other.close());
         users.close();
         thread.join().unwrap();
-        assert!(users.enter().is_none());
+        assert!(users.try_get().is_none());
     });
 }
 
@@ -54,7 +54,7 @@ fn what_was_replaced_is_the_callers_alone() {
             let place = place.clone();
             spawn(move || {
                 let rcu = rcu::read_lock();
-                let used = place.enter(&rcu).expect("never empty");
+                let used = place.try_access(&rcu).expect("never empty");
                 assert!(matches!(used.read(), 1 | 2));
             })
         };
@@ -77,7 +77,7 @@ fn what_was_taken_is_gone_for_all() {
             let place = place.clone();
             spawn(move || {
                 let rcu = rcu::read_lock();
-                let used = place.enter(&rcu);
+                let used = place.try_access(&rcu);
                 assert!(used.is_none_or(|used| used.read() == 1));
             })
         };
@@ -107,7 +107,7 @@ fn who_is_turned_away_sees_why() {
                 users.close();
             })
         };
-        if users.enter().is_none() {
+        if users.try_get().is_none() {
             assert_eq!(reason.read(), 7);
         }
         closer.join().unwrap();
@@ -123,7 +123,7 @@ fn what_users_did_is_seen_by_who_closes() {
             .map(|n| {
                 let (users, work) = (users.clone(), work.clone());
                 spawn(move || {
-                    if let Some(_user) = users.enter() {
+                    if let Some(_user) = users.try_get() {
                         work[n].write(1);
                     }
                 })

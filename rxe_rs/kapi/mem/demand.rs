@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory of a process that is not pinned.
+//! On-demand paging: memory of a process that is not pinned.
 //!
-//! The range is cut into chunks, made when they are first needed. A chunk mirrors the process's
-//! page tables: entries are filled in by [`Demand::fault`], in process context, and taken away
-//! when the kernel changes the page tables. Whoever copies holds the chunk's lock, so a page does
-//! not go during a copy; one that is not there is reported and got by somebody who may sleep.
+//! The range is split into chunks, which are allocated when first used. A chunk mirrors the
+//! process's page tables: [`OdpMem::fault`] fills entries in process context, and an MMU notifier
+//! invalidates them when the kernel changes the page tables. A copy holds the chunk's lock, so that
+//! no page is invalidated during a copy; a page that is not present is reported, and faulted in by
+//! a work item that may sleep.
 //!
 //! C headers: [`include/linux/hmm.h`](srctree/include/linux/hmm.h),
 //! [`include/linux/mmu_notifier.h`](srctree/include/linux/mmu_notifier.h)
@@ -21,62 +22,63 @@ use kernel::sync::{rcu, Arc};
 const PAGE_SHIFT: u32 = 12;
 const PAGE: u64 = 1 << PAGE_SHIFT;
 
-/// Binary logarithm of the bytes of a chunk.
+/// Binary logarithm of the size of a chunk in bytes.
 const CHUNK_SHIFT: u32 = 21;
 const CHUNK: u64 = 1 << CHUNK_SHIFT;
 
-/// Chunks from which on those without a page are given up before another is made.
-const SWEEP_FROM: u32 = 1024;
+/// Number of chunks above which chunks without a page are freed before another is allocated.
+const MIN_CHUNK_LIMIT: u32 = 1024;
 
-/// End of the addresses that a process has unless it asks for more.
+/// End of the addresses that a process has unless it requests more.
 pub const USER_END: u64 = 1 << 47;
 
 const PRESENT: u64 = bindings::RXE_RS_ODP_PRESENT as u64;
 const WRITABLE: u64 = bindings::RXE_RS_ODP_WRITABLE as u64;
 
-/// What is done about pages that are not there.
+/// How pages that are not present are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultMode {
-    /// They are got.
+    /// They are faulted in.
     Fault,
-    /// Nothing: only those that the process has are taken note of.
+    /// They are skipped: only pages in the process's page tables are mirrored.
     Snapshot,
 }
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Use {
-    /// Reads.
+pub enum AccessKind {
+    /// Read access.
     Read,
-    /// Writes.
+    /// Write access.
     Write,
 }
 
-/// Tells address spaces apart for as long as memory of them is in use.
+/// Identifies an address space as long as memory of it is in use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SpaceId(usize);
+pub struct MmId(usize);
 
-impl SpaceId {
-    /// No address space has it.
+impl MmId {
+    /// The ID of no address space.
     pub const NONE: Self = Self(0);
 }
 
-/// An address space, kept from being freed but not from being emptied.
+/// A reference to an address space (`mmgrab`), which keeps it allocated but does not keep its
+/// pages.
 ///
 /// # Invariants
 ///
 /// Holds a reference (`mmgrab`).
-struct Space(NonNull<bindings::mm_struct>);
+struct MmRef(NonNull<bindings::mm_struct>);
 
 // SAFETY: The functions used may be called from any thread.
-unsafe impl Send for Space {}
+unsafe impl Send for MmRef {}
 // SAFETY: As above.
-unsafe impl Sync for Space {}
+unsafe impl Sync for MmRef {}
 
-/// An address space that is in use: it is not emptied while this lives.
-struct Held<'a>(&'a Space);
+/// An address space in use (`mmget`): its pages are not torn down while this exists.
+struct MmUser<'a>(&'a MmRef);
 
-impl Space {
+impl MmRef {
     fn of_current() -> Result<Self> {
         // SAFETY: No requirement.
         let mm = NonNull::new(unsafe { bindings::rxe_rs_mm_grab() }).ok_or(EINVAL)?;
@@ -84,32 +86,32 @@ impl Space {
         Ok(Self(mm))
     }
 
-    /// `EFAULT` if the process has ended.
-    fn hold(&self) -> Result<Held<'_>> {
+    /// Returns `EFAULT` if the process has exited.
+    fn get_user(&self) -> Result<MmUser<'_>> {
         // SAFETY: Alive by the type invariant.
         if unsafe { bindings::rxe_rs_mm_get(self.0.as_ptr()) } {
-            Ok(Held(self))
+            Ok(MmUser(self))
         } else {
             Err(EFAULT)
         }
     }
 }
 
-impl Drop for Space {
+impl Drop for MmRef {
     fn drop(&mut self) {
-        // SAFETY: Gives back the reference of the type invariant.
+        // SAFETY: Drops the reference of the type invariant.
         unsafe { bindings::rxe_rs_mm_drop(self.0.as_ptr()) };
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for MmUser<'_> {
     fn drop(&mut self) {
         // SAFETY: Balances the successful `rxe_rs_mm_get`.
         unsafe { bindings::rxe_rs_mm_put(self.0 .0.as_ptr()) };
     }
 }
 
-/// Consecutive pages.
+/// Consecutive pages of the process.
 ///
 /// # Invariants
 ///
@@ -126,39 +128,39 @@ unsafe impl Send for Chunk {}
 // SAFETY: As above.
 unsafe impl Sync for Chunk {}
 
-/// The entries of a chunk, which do not change meanwhile.
+/// The locked entries of a chunk, which do not change.
 struct Entries<'a> {
     chunk: &'a Chunk,
     list: &'a [u64],
 }
 
 impl Chunk {
-    fn new(space: &Held<'_>, start: u64, pages: u32) -> Result<Self> {
-        // SAFETY: The address space is held.
+    fn new(space: &MmUser<'_>, start: u64, pages: u32) -> Result<Self> {
+        // SAFETY: The address space is in use.
         let raw = unsafe { bindings::rxe_rs_odp_chunk_new(space.0 .0.as_ptr(), start, pages) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
-        // INVARIANT: Just made.
+        // INVARIANT: Just allocated.
         Ok(Self { raw, start, pages })
     }
 
-    /// Context: bottom halves off.
+    /// Locks the entries. Bottom halves must be disabled.
     #[inline]
     fn lock(&self) -> Entries<'_> {
         // SAFETY: Alive by the type invariant.
         let list = unsafe { bindings::rxe_rs_odp_chunk_lock(self.raw.as_ptr()) };
-        // SAFETY: By the type invariant there are as many entries, which live as long as the
-        // chunk and do not change before it is unlocked.
+        // SAFETY: By the type invariant there are as many entries, which live as long as the chunk
+        // and do not change before it is unlocked.
         let list = unsafe { core::slice::from_raw_parts(list, self.pages as usize) };
         Entries { chunk: self, list }
     }
 
-    /// Pages that are there.
+    /// Returns the number of pages that are present.
     fn present(&self) -> u32 {
         // SAFETY: Alive by the type invariant.
         unsafe { bindings::rxe_rs_odp_chunk_present(self.raw.as_ptr()) }
     }
 
-    /// Index of the page that `addr`, which is not before the chunk, lies in.
+    /// Returns the index of the page of `addr`, which is not before the chunk.
     #[inline]
     fn page_of(&self, addr: u64) -> usize {
         (addr.wrapping_sub(self.start) >> PAGE_SHIFT) as usize
@@ -173,14 +175,15 @@ impl Drop for Chunk {
 }
 
 impl Entries<'_> {
-    /// Whether the pages from `first` to `last` can be used.
+    /// Returns true if the pages from `first` to `last` have the flags `wanted`.
     #[inline]
     fn all(&self, first: usize, last: usize, wanted: u64) -> bool {
         let pages = self.list.get(first..=last);
         pages.is_some_and(|pages| pages.iter().all(|entry| entry & wanted == wanted))
     }
 
-    /// Address of a byte of the process, and how many follow it in its page.
+    /// Returns the kernel address of a byte of the process, and the number of bytes up to the end
+    /// of its page.
     #[inline]
     fn byte(&self, addr: u64) -> Option<(*mut u8, usize)> {
         let entry = self.list.get(self.chunk.page_of(addr))?;
@@ -197,28 +200,32 @@ impl Entries<'_> {
 
 impl Drop for Entries<'_> {
     fn drop(&mut self) {
-        // SAFETY: Locked when this was made.
+        // SAFETY: Locked when this was created.
         unsafe { bindings::rxe_rs_odp_chunk_unlock(self.chunk.raw.as_ptr()) };
     }
 }
 
-/// Memory of a process that is got on demand. Dropping it sleeps.
-pub struct Demand {
-    /// Before the address space: chunks belong to it.
+/// Memory of a process with on-demand paging. Dropping it sleeps.
+pub struct OdpMem {
+    /// Dropped before the address space, to which the chunks belong.
     chunks: Pin<KBox<RcuTable<Chunk>>>,
-    /// Chunks in the table, about.
+    /// Approximate number of chunks in the table.
     count: Atomic<u32>,
-    /// How many there may be before empty ones are looked for.
+    /// Number of chunks above which empty ones are searched for.
     limit: Atomic<u32>,
-    space: Space,
+    space: MmRef,
     /// Address of the first byte in the process.
     start: u64,
     len: u64,
     writable: bool,
 }
 
-impl Demand {
-    /// `len` bytes at `start` of the current process, whether they are mapped or not.
+impl OdpMem {
+    /// Mirrors `len` bytes at `start` of the current process, whether they are mapped or not.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -231,42 +238,42 @@ impl Demand {
         Ok(Self {
             chunks: KBox::pin_init(RcuTable::new(), GFP_KERNEL_ACCOUNT)?,
             count: Atomic::new(0),
-            limit: Atomic::new(SWEEP_FROM),
-            space: Space::of_current()?,
+            limit: Atomic::new(MIN_CHUNK_LIMIT),
+            space: MmRef::of_current()?,
             start,
             len,
             writable,
         })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Address of the first byte in the process.
+    /// Returns the address of the first byte in the process.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// The address space that it is of.
-    pub fn space(&self) -> SpaceId {
-        SpaceId(self.space.0.as_ptr() as usize)
+    /// Returns the ID of its address space.
+    pub fn space(&self) -> MmId {
+        MmId(self.space.0.as_ptr() as usize)
     }
 
-    /// Whether it is memory of the calling process.
+    /// Returns true if it is memory of the calling process.
     pub fn is_of_current(&self) -> bool {
         // SAFETY: Alive by the type invariant of the address space.
         unsafe { bindings::rxe_rs_mm_is_current(self.space.0.as_ptr()) }
     }
 
-    /// Whether it may be written to at all.
+    /// Returns true if write access is allowed at all.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Index of the chunk of an address; the first one has the start in it.
+    /// Returns the index of the chunk of an address; the first one contains the start.
     #[inline]
     fn index_of(&self, addr: u64) -> u32 {
         let first = self.start >> CHUNK_SHIFT;
@@ -274,7 +281,7 @@ impl Demand {
         (addr >> CHUNK_SHIFT).wrapping_sub(first) as u32
     }
 
-    /// The addresses from `offset` on, if all of them are in the range.
+    /// Returns the addresses of the range at `offset`, if all of it is inside.
     #[inline]
     fn range(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
         let end = offset.checked_add(len)?;
@@ -287,25 +294,23 @@ impl Demand {
         })
     }
 
-    /// Calls `f` with the pieces of kernel memory that make up `len` bytes at `offset`, in order.
-    /// A chunk is locked during the call.
-    ///
-    /// Context: bottom halves off.
+    /// Calls `f` with the runs of kernel memory that make up `len` bytes at `offset`, in order. A
+    /// chunk is locked during the call. Bottom halves must be disabled.
     #[inline]
-    fn each_piece(
+    fn for_each_run(
         &self,
         offset: u64,
         len: usize,
-        kind: Use,
+        kind: AccessKind,
         mut f: impl FnMut(*mut u8, usize) -> Result<(), AccessFailure>,
     ) -> Result<(), AccessFailure> {
         let (mut at, end) = self
             .range(offset, len as u64)
             .ok_or(AccessFailure::OutOfBounds)?;
         let wanted = match kind {
-            Use::Read => PRESENT,
-            Use::Write if self.writable => PRESENT | WRITABLE,
-            Use::Write => return Err(AccessFailure::OutOfBounds),
+            AccessKind::Read => PRESENT,
+            AccessKind::Write if self.writable => PRESENT | WRITABLE,
+            AccessKind::Write => return Err(AccessFailure::OutOfBounds),
         };
         let rcu = rcu::read_lock();
         while at < end {
@@ -318,8 +323,8 @@ impl Demand {
                 return Err(AccessFailure::NotPresent);
             }
             while at < stop {
-                let (byte, room) = entries.byte(at).ok_or(AccessFailure::NotPresent)?;
-                let part = room.min(stop.wrapping_sub(at) as usize);
+                let (byte, left) = entries.byte(at).ok_or(AccessFailure::NotPresent)?;
+                let part = left.min(stop.wrapping_sub(at) as usize);
                 f(byte, part)?;
                 at = at.wrapping_add(part as u64);
             }
@@ -327,16 +332,16 @@ impl Demand {
         Ok(())
     }
 
-    /// See [`Memory::read`](super::Memory::read). What lies in one chunk is copied whole or not
+    /// See [`Memory::read`](super::Memory::read). The part in one chunk is copied as a whole or not
     /// at all.
     #[inline]
     pub(super) fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
         let mut rest = &mut dst[..];
         let len = rest.len();
-        self.each_piece(offset, len, Use::Read, |from, part| {
+        self.for_each_run(offset, len, AccessKind::Read, |from, part| {
             if let Some((to, more)) = core::mem::take(&mut rest).split_at_mut_checked(part) {
-                // SAFETY: `part` bytes at `from` are in a page that stays while the chunk is
-                // locked; `to` is private.
+                // SAFETY: `part` bytes at `from` are in a page that stays present while the chunk
+                // is locked; `to` is private.
                 unsafe { copy(to.as_mut_ptr(), from, part) }?;
                 rest = more;
             }
@@ -348,10 +353,10 @@ impl Demand {
     #[inline]
     pub(super) fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
         let mut rest = src;
-        self.each_piece(offset, src.len(), Use::Write, |to, part| {
+        self.for_each_run(offset, src.len(), AccessKind::Write, |to, part| {
             if let Some((from, more)) = rest.split_at_checked(part) {
-                // SAFETY: `part` bytes at `to` are in a page that the process may write to and
-                // that stays while the chunk is locked; `from` is private.
+                // SAFETY: `part` bytes at `to` are in a page that the process may write to and that
+                // stays present while the chunk is locked; `from` is private.
                 unsafe { copy(to, from.as_ptr(), part) }?;
                 rest = more;
             }
@@ -359,8 +364,8 @@ impl Demand {
         })
     }
 
-    /// Calls `f` with the address of the aligned word at `offset`, which is the region's during
-    /// the call.
+    /// Calls `f` with the address of the aligned word at `offset`, which belongs to the region
+    /// during the call.
     pub(super) fn with_word<R>(
         &self,
         offset: u64,
@@ -368,7 +373,7 @@ impl Demand {
     ) -> Result<R, AccessFailure> {
         let mut f = Some(f);
         let mut result = Err(AccessFailure::OutOfBounds);
-        self.each_piece(offset, 8, Use::Write, |at, part| {
+        self.for_each_run(offset, 8, AccessKind::Write, |at, part| {
             let word = at.cast::<u64>();
             if part == 8 && word.is_aligned() {
                 if let Some(f) = f.take() {
@@ -380,33 +385,36 @@ impl Demand {
         result
     }
 
-    /// Makes `len` bytes at `offset` available, all or those before the first that cannot be.
-    /// They may be gone again at any time. Process context, sleeps; ends early if the calling
-    /// process is killed.
+    /// Faults in `len` bytes at `offset`, all or those before the first that fails. They may be
+    /// invalidated again at any time. Ends early if the calling process is killed.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// `EFAULT` if the range is not inside or not mapped or the process has ended, `EPERM` if it
-    /// may not be written to, `EBUSY` if the page tables do not stop changing, `ENOMEM`, `EINTR`.
-    pub fn fault(&self, offset: u64, len: u64, kind: Use, effort: FaultMode) -> Result {
+    /// `EFAULT` if the range is not inside or not mapped or the process has exited, `EPERM` if it
+    /// is not writable, `EBUSY` if the page tables keep changing, `ENOMEM`, `EINTR`.
+    pub fn fault(&self, offset: u64, len: u64, kind: AccessKind, mode: FaultMode) -> Result {
         let (mut at, end) = self.range(offset, len).ok_or(EFAULT)?;
-        if kind == Use::Write && !self.writable {
+        if kind == AccessKind::Write && !self.writable {
             return Err(EPERM);
         }
-        let held = self.space.hold()?;
+        let user = self.space.get_user()?;
         let mut flags = 0;
-        if kind == Use::Write {
+        if kind == AccessKind::Write {
             flags |= bindings::RXE_RS_ODP_WRITE;
         }
-        if effort == FaultMode::Fault {
+        if mode == FaultMode::Fault {
             flags |= bindings::RXE_RS_ODP_FAULT;
         }
         while at < end {
             let stop = (at | (CHUNK - 1)).wrapping_add(1).min(end);
-            let chunk = self.chunk_at(&held, at)?;
+            let chunk = self.chunk_at(&user, at)?;
             let first = chunk.page_of(at);
             let count = chunk.page_of(stop.wrapping_sub(1)).wrapping_sub(first) as u32;
-            // SAFETY: The chunk is alive, the address space is held, and the pages are the
+            // SAFETY: The chunk is alive, the address space is in use, and the pages are the
             // chunk's: `at` and `stop` are inside of it.
             to_result(unsafe {
                 bindings::rxe_rs_odp_chunk_fault(
@@ -421,14 +429,14 @@ impl Demand {
         Ok(())
     }
 
-    /// The chunk that `addr`, an address in the range, lies in.
-    fn chunk_at(&self, held: &Held<'_>, addr: u64) -> Result<Arc<Chunk>> {
+    /// Returns the chunk of `addr`, which is in the range.
+    fn chunk_at(&self, user: &MmUser<'_>, addr: u64) -> Result<Arc<Chunk>> {
         let index = self.index_of(addr);
         if let Some(chunk) = self.chunks.get(index) {
             return Ok(chunk);
         }
         if self.count.load(Relaxed) >= self.limit.load(Relaxed) {
-            self.sweep();
+            self.free_empty_chunks();
         }
         let start = (addr & !(CHUNK - 1)).max(self.start & !(PAGE - 1));
         let end = (addr | (CHUNK - 1))
@@ -436,25 +444,25 @@ impl Demand {
             .min(self.start.wrapping_add(self.len));
         let end = end.wrapping_add(PAGE - 1) & !(PAGE - 1);
         let pages = (end.wrapping_sub(start) >> PAGE_SHIFT) as u32;
-        let chunk = Arc::new(Chunk::new(held, start, pages)?, GFP_KERNEL_ACCOUNT)?;
+        let chunk = Arc::new(Chunk::new(user, start, pages)?, GFP_KERNEL_ACCOUNT)?;
         match self.chunks.insert_at(index, chunk.clone()) {
             Ok(()) => {
                 self.count.fetch_add(1, Relaxed);
                 Ok(chunk)
             }
-            // Somebody else was faster.
+            // Another task has inserted it meanwhile.
             Err(e) if e == EBUSY => self.chunks.get(index).ok_or(EBUSY),
             Err(e) => Err(e),
         }
     }
 
-    /// Gives up chunks that have no page: a process that uses ever new addresses must not make us
-    /// keep what it has long given up itself.
-    fn sweep(&self) {
+    /// Frees chunks without a page, so that a process that keeps using new addresses does not make
+    /// the kernel keep chunks for what it has unmapped.
+    fn free_empty_chunks(&self) {
         let gone = self.chunks.remove_if_sync(|chunk| chunk.present() == 0);
         self.count.fetch_sub(gone, Relaxed);
-        let kept = self.count.load(Relaxed);
-        let limit = kept.saturating_mul(2).max(SWEEP_FROM);
+        let left = self.count.load(Relaxed);
+        let limit = left.saturating_mul(2).max(MIN_CHUNK_LIMIT);
         self.limit.store(limit, Relaxed);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Kernel memory named by kernel consumers.
+//! Kernel memory that kernel consumers address directly.
 //!
 //! A device without a DMA device works on kernel virtual addresses, so "DMA addresses" are
 //! addresses in the kernel's linear map.
@@ -11,14 +11,14 @@ use crate::bindings;
 ///
 /// # Invariants
 ///
-/// Made only for a protection domain of a kernel consumer, which promises to name only memory it
-/// owns for the duration of its requests.
+/// Created only for a protection domain of a kernel consumer, which guarantees that its requests
+/// only use memory that it owns for their duration.
 pub struct DmaMemory(());
 
 impl DmaMemory {
     /// # Safety
     ///
-    /// The value is used for requests of a kernel consumer only.
+    /// The value is only used for requests of a kernel consumer.
     pub(crate) unsafe fn new() -> Self {
         // INVARIANT: By the caller's promise.
         Self(())
@@ -51,13 +51,13 @@ impl DmaMemory {
         if len == 0 {
             return Ok(());
         }
-        // A consumer may have given the peer a key for everything; whatever address comes, only
-        // memory in the linear map is touched.
-        // SAFETY: Only looks at page tables' metadata.
+        // A consumer may have given the peer a key to all memory; whatever the address is, only
+        // memory in the linear map is accessed.
+        // SAFETY: Only reads the metadata of page tables.
         if !unsafe { bindings::rxe_rs_linear_range(offset, len) } {
             return Err(OutOfBounds.into());
         }
-        // INVARIANT: The range is mapped, and the consumer keeps it for the request.
+        // INVARIANT: The range is mapped, and the consumer keeps it allocated for the request.
         f(Run {
             addr: offset as usize as *mut u8,
             len,

@@ -12,16 +12,16 @@ use kernel::error::from_err_ptr;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// The mapping of a DMA buffer. Dropping it lets go of the buffer and may sleep.
+/// The mapping of a DMA buffer. Dropping it releases the buffer and may sleep.
 ///
 /// # Invariants
 ///
 /// Held once.
 struct Mapping(NonNull<bindings::rxe_rs_dmabuf>);
 
-// SAFETY: The mapping belongs to no thread; letting go of it may happen anywhere that may sleep.
+// SAFETY: The mapping is not bound to a thread; it may be released in any context that may sleep.
 unsafe impl Send for Mapping {}
-// SAFETY: Nothing in it is reached by shared access.
+// SAFETY: Shared access does not use its contents.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
@@ -31,7 +31,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A part of a DMA buffer, mapped for the CPU. Dropping the last part lets go of the buffer and may
+/// A part of a DMA buffer, mapped for the CPU. Dropping the last part releases the buffer and may
 /// sleep: exporters map a buffer as a whole.
 ///
 /// # Invariants
@@ -50,13 +50,17 @@ unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
     /// Maps `len` bytes at `offset` of the buffer that is file `fd` of the calling process. The
-    /// exporter maps all of it, and keeps it in its place until the value is dropped. As for any
-    /// other device, it does not matter how the file was opened.
+    /// exporter maps and pins all of it until the value is dropped. As for any other device, it
+    /// does not matter how the file was opened.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// `EBADF`, `EINVAL` if it is no DMA buffer or smaller, `EOPNOTSUPP` if the CPU cannot reach
-    /// it, `ENOMEM`; what the exporter returns. `reason` is told in words.
+    /// `EBADF`, `EINVAL` if it is no DMA buffer or smaller, `EOPNOTSUPP` if the CPU cannot access
+    /// it, `ENOMEM`; what the exporter returns. `reason` is called with a description.
     pub(crate) fn map(
         fd: c_int,
         offset: u64,
@@ -78,7 +82,7 @@ impl DmaBuf {
                 NonNull::new_unchecked(addr.cast()),
             )
         };
-        // INVARIANT: The C side has got it for us.
+        // INVARIANT: The C side has taken the reference.
         let mapping = Mapping(raw);
         // INVARIANT: The C side checked the range.
         Ok(Self {
@@ -88,11 +92,15 @@ impl DmaBuf {
         })
     }
 
-    /// The `len` bytes at `offset` once more.
+    /// Returns the `len` bytes at `offset` as another part.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes or bytes outside.
+    /// `EINVAL` for an empty range or one outside.
     pub fn part(&self, offset: u64, len: u64) -> Result<Self> {
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         if len == 0 || end > self.len {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory as runs of consecutive kernel addresses.
+//! Memory as runs of contiguous kernel addresses.
 
 use super::{ExtentHint, OutOfBounds, Run};
 use crate::bindings;
@@ -7,10 +7,10 @@ use core::ffi::c_void;
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
-/// Capacity that is not given back however much of it is unused.
+/// Unused capacity that is never freed.
 const SPARE: usize = 64;
 
-/// A run of consecutive kernel addresses up to the next extent's offset: `struct rxe_rs_extent`.
+/// A run of contiguous kernel addresses up to the next extent's offset: `struct rxe_rs_extent`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Extent {
@@ -25,7 +25,7 @@ const _: () = assert!(
             == core::mem::offset_of!(bindings::rxe_rs_extent, addr)
 );
 
-/// All runs of some memory. Who makes it sees to it that they are what they should be.
+/// All runs of some memory. Whoever creates it is responsible for its contents.
 ///
 /// # Invariants
 ///
@@ -37,14 +37,14 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// End of the extent at `index`.
+    /// Returns the end of the extent at `index`.
     #[inline]
     fn end_of(&self, index: usize) -> u64 {
         let next = self.list.get(index.wrapping_add(1));
         next.map_or(self.len, |next| next.offset)
     }
 
-    /// Gives back room that was taken for more extents than there are.
+    /// Frees capacity that was reserved for more extents than there are.
     pub(super) fn trim(&mut self) {
         let used = self.list.len();
         let enough = used.saturating_mul(2).saturating_add(SPARE);
@@ -59,7 +59,7 @@ impl Extents {
         }
     }
 
-    /// The extents of `len` bytes at `offset`: address and length of each.
+    /// Returns address and length of each extent of the `len` bytes at `offset`.
     pub(super) fn runs(
         &self,
         offset: u64,
@@ -80,7 +80,7 @@ impl Extents {
         })
     }
 
-    /// The extent that holds `offset`, which must be below the length; `hint` is tried first.
+    /// Returns the extent of `offset`, which must be below the length; `hint` is tried first.
     #[inline]
     fn find(&self, offset: u64, hint: &ExtentHint) -> usize {
         let guess = hint.extent();
@@ -104,7 +104,7 @@ impl Extents {
     ///
     /// # Safety
     ///
-    /// They are memory, and stay so meanwhile.
+    /// They are memory, and stay so during the call.
     #[inline]
     pub(super) unsafe fn for_each_run<E: From<OutOfBounds>>(
         &self,
@@ -123,7 +123,7 @@ impl Extents {
             let extent = self.list.get(index).ok_or(OutOfBounds)?;
             let stop = self.end_of(index).min(end);
             let skip = at.wrapping_sub(extent.offset) as usize;
-            // INVARIANT: `at..stop` lies in this extent, and is memory by the caller's promise.
+            // INVARIANT: `at..stop` lies in this extent, and is memory by the caller's guarantee.
             f(Run {
                 addr: extent.addr.cast::<u8>().wrapping_add(skip),
                 len: stop.wrapping_sub(at) as usize,

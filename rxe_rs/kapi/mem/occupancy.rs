@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How many completions a ring holds that its process has not consumed.
+//! The number of CQEs in a ring that its process has not consumed.
 //!
-//! Nothing here but arithmetic on numbers: this file is tested on the host as well
+//! This file contains arithmetic only, so that it is tested on the host as well
 //! (`proto/tests/occupancy.rs`).
 
-/// The kernel's account of a ring that it fills and a process empties, with what the process says
-/// of its own index checked against it.
+/// The kernel's view of a ring that it fills and a process empties, against which it checks the
+/// process's consumer index.
 ///
-/// The process may move its index from where it was seen last up to the kernel's, and nowhere
-/// else. Indices are masked, so one more than the kernel's would look the same as an index that
-/// has not moved in a ring that is full to its last slot but one: two slots stay empty.
+/// The process may advance its index from where it was seen last up to the kernel's producer index,
+/// and no further. Indices are masked, so one past the kernel's would look the same as an index
+/// that has not moved in a ring that is full to its last slot but one: two slots stay empty.
 ///
 /// # Invariants
 ///
@@ -23,7 +23,7 @@ pub(super) struct Occupancy {
 }
 
 impl Occupancy {
-    /// An empty ring of `mask + 1` slots; `None` if that is no power of two or less than 4.
+    /// Creates an empty ring of `mask + 1` slots; `None` if that is no power of two or less than 4.
     pub(super) const fn new(mask: u32) -> Option<Self> {
         if mask < 3 || mask & mask.wrapping_add(1) != 0 {
             return None;
@@ -35,7 +35,8 @@ impl Occupancy {
         })
     }
 
-    /// Slots of a ring that holds `count` elements; `None` beyond what an index can tell apart.
+    /// Returns the slots of a ring that holds `count` elements; `None` beyond what an index can
+    /// distinguish.
     pub(super) const fn slots_for(count: u32) -> Option<u32> {
         let Some(least) = count.checked_add(2) else {
             return None;
@@ -44,29 +45,31 @@ impl Occupancy {
         least.checked_next_power_of_two()
     }
 
-    /// Most elements not consumed.
+    /// Returns the capacity of the ring.
     pub(super) const fn capacity(&self) -> u32 {
         self.mask.wrapping_sub(1)
     }
 
-    /// The index of the slot that is filled next.
+    /// Returns the index of the slot that is filled next.
     pub(super) const fn produced(&self) -> u32 {
         self.produced
     }
 
-    /// Elements that may not have been consumed, as far as the kernel has seen.
+    /// Returns the number of elements that may not have been consumed, as far as the kernel has
+    /// seen.
     const fn held(&self) -> u32 {
         self.produced.wrapping_sub(self.consumed) & self.mask
     }
 
-    /// Elements not consumed if the process's index is `index`; `None` if it cannot be that.
+    /// Returns the number of unread elements if the process's index is `index`; `None` if that is
+    /// impossible.
     pub(super) const fn unread(&self, index: u32) -> Option<u32> {
         let taken = index.wrapping_sub(self.consumed) & self.mask;
         self.held().checked_sub(taken)
     }
 
-    /// Takes note that the process's index is `index`. False if it cannot be that: then the process
-    /// counts as having consumed everything, and is to be told so.
+    /// Records the process's index. Returns false if it is impossible: the process then counts as
+    /// having consumed everything, and its index must be corrected.
     ///
     /// librxe up to version 52 leaves its index one past the kernel's when it has consumed
     /// everything.
@@ -90,7 +93,7 @@ impl Occupancy {
         Some(slot)
     }
 
-    /// Fills the first `count` slots of a ring that nobody has used; false if they are too many.
+    /// Fills the first `count` slots of an unused ring; returns false if they are too many.
     pub(super) fn start_with(&mut self, count: u32) -> bool {
         if count > self.capacity() {
             return false;

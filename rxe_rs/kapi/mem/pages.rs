@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Pages that a kernel consumer lists for fast registration.
+//! The page list of an FRWR region, which a kernel consumer sets (`ib_map_mr_sg`).
 
 use super::{AccessFailure, DmaMemory, OutOfBounds, Run};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// A list of pages of one size, a power of two, that looks like one range.
+/// A list of pages of one size, a power of two, that form one range.
 ///
-/// The consumer changes the list while the region is not registered, and the region's state, which
-/// is not known here, keeps accesses away meanwhile. Should a consumer break that rule, an access
-/// finds old or new pages, all of which it listed.
+/// The consumer changes the list while the region is not registered, when the region's state, which
+/// is not known here, refuses accesses. If a consumer violates that rule, an access finds old or
+/// new pages, all of which it listed.
 pub struct PageList {
     /// Addresses in the kernel's linear map.
     pages: KVVec<Atomic<u64>>,
@@ -17,13 +17,17 @@ pub struct PageList {
     count: Atomic<u32>,
     /// Binary logarithm of the page size.
     shift: Atomic<u32>,
-    /// First byte of the range in the first page.
+    /// Offset of the first byte of the range in the first page.
     lead: Atomic<u64>,
     memory: DmaMemory,
 }
 
 impl PageList {
-    /// An empty list with room for `max` pages.
+    /// Allocates an empty list with capacity for `max` pages.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -43,23 +47,23 @@ impl PageList {
             count: Atomic::new(0),
             shift: Atomic::new(0),
             lead: Atomic::new(0),
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             memory: unsafe { DmaMemory::new() },
         })
     }
 
-    /// Most pages.
+    /// Returns the capacity in pages.
     pub fn max(&self) -> u32 {
         u32::try_from(self.pages.len()).unwrap_or(u32::MAX)
     }
 
-    /// Bytes behind the list as it is now, counted from the first byte of the range.
+    /// Returns the length of the list as it is now, in bytes from the first byte of the range.
     pub fn len(&self) -> u64 {
         let all = u64::from(self.count.load(Relaxed)) << (self.shift.load(Relaxed) & 63);
         all.saturating_sub(self.lead.load(Relaxed))
     }
 
-    /// Whether nothing is listed.
+    /// Returns true if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -69,7 +73,7 @@ impl PageList {
         self.count.store(0, Relaxed);
     }
 
-    /// Appends the page at `addr`; false if there is no room.
+    /// Appends the page at `addr`; returns false if the list is full.
     pub(crate) fn push(&self, addr: u64) -> bool {
         let count = self.count.load(Relaxed);
         let Some(slot) = self.pages.get(count as usize) else {
@@ -80,7 +84,7 @@ impl PageList {
         true
     }
 
-    /// States the size of the pages listed, a power of two, and the address of the first byte.
+    /// Sets the size of the pages, a power of two, and the address of the first byte.
     pub(crate) fn describe(&self, page_size: u32, start: u64) {
         self.shift.store(page_size.trailing_zeros() & 31, Relaxed);
         let mask = u64::from(page_size).wrapping_sub(1);

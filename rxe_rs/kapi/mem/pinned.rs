@@ -4,7 +4,7 @@
 //! C header: [`include/linux/mm.h`](srctree/include/linux/mm.h) (`pin_user_pages_fast`)
 
 use super::extents::{Extent, Extents};
-use super::room::{append, make_room};
+use super::room::{append, reserve_more};
 use super::{ExtentHint, OutOfBounds, Run};
 use crate::bindings;
 use core::ffi::c_void;
@@ -16,17 +16,17 @@ use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 
-/// Pages pinned with one call: bounds the time and the memory between two points of rescheduling.
+/// Pages pinned per call: bounds the time and the memory between two points of rescheduling.
 const BATCH: u64 = 512;
 
-/// The process that pinned pages: they count against its limit.
+/// The process that pinned pages: they count towards its limit.
 ///
 /// # Invariants
 ///
 /// A referenced address space.
 struct Account(NonNull<bindings::mm_struct>);
 
-// SAFETY: The reference belongs to no thread.
+// SAFETY: The reference is not bound to a thread.
 unsafe impl Send for Account {}
 // SAFETY: Its counter is atomic.
 unsafe impl Sync for Account {}
@@ -45,7 +45,7 @@ impl Account {
         NonNull::new(mm).map(Self).ok_or(EINVAL)
     }
 
-    /// `pages` less.
+    /// Subtracts `pages`.
     fn uncharge(&self, pages: u64) {
         // SAFETY: By the type invariant.
         unsafe { bindings::rxe_rs_pin_uncharge(self.0.as_ptr(), pages) };
@@ -59,7 +59,7 @@ impl Drop for Account {
     }
 }
 
-/// A range of memory of a process, as runs of consecutive kernel addresses.
+/// A range of memory of a process, as runs of contiguous kernel addresses.
 ///
 /// # Invariants
 ///
@@ -71,7 +71,7 @@ struct Pages {
     extents: Extents,
 }
 
-/// See [above](self).
+/// Pinned pages, and the parts of them in use.
 ///
 /// # Invariants
 ///
@@ -84,59 +84,59 @@ pub(super) struct Pinned {
     parts: Mutex<KVVec<Range<u64>>>,
 }
 
-// SAFETY: Pinned pages belong to no thread.
+// SAFETY: Pinned pages are not bound to a thread.
 unsafe impl Send for Pages {}
 // SAFETY: Shared access only copies bytes from and to memory that user space may change anyway.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Bytes before `start` in its page.
+    /// Returns the offset of `start` in its page.
     fn lead(&self) -> u64 {
         self.start & (PAGE_SIZE as u64).wrapping_sub(1)
     }
 
-    /// The pages that hold the `len` bytes at `offset`, which are not none.
-    fn holding(&self, offset: u64, len: u64) -> Range<u64> {
+    /// Returns the pages of the `len` bytes at `offset`; `len` is not 0.
+    fn pages_of(&self, offset: u64, len: u64) -> Range<u64> {
         let first = offset.wrapping_add(self.lead());
         let last = first.wrapping_add(len).wrapping_sub(1);
         first >> PAGE_SHIFT..(last >> PAGE_SHIFT).wrapping_add(1)
     }
 
-    /// Pins all pages, which are `count`, and takes down where they are; `done` says how many, from
-    /// the first one on, have been pinned.
+    /// Pins all `count` pages and records their addresses; `done` is set to the number of pages,
+    /// from the first one on, that have been pinned.
     ///
     /// # Errors
     ///
-    /// `EFAULT` if something is not mapped as it is needed, `ENOMEM`, `EINTR`.
+    /// `EFAULT` if a page is not mapped with the required access, `ENOMEM`, `EINTR`.
     fn fill(&mut self, count: u64, done: &mut u64) -> Result {
         let base = self.start.wrapping_sub(self.lead());
         let mut list: KVec<*mut c_void> =
             KVec::with_capacity(BATCH.min(count) as usize, GFP_KERNEL_ACCOUNT)?;
-        // The address behind the last page.
+        // The address after the last page.
         let mut end = core::ptr::null_mut();
         while *done < count {
             let want = BATCH.min(count.wrapping_sub(*done));
             // Every page may begin an extent.
-            make_room(&mut self.extents.list, want as usize, GFP_KERNEL_ACCOUNT)?;
+            reserve_more(&mut self.extents.list, want as usize, GFP_KERNEL_ACCOUNT)?;
             let at = base.wrapping_add(*done << PAGE_SHIFT);
             list.clear();
-            // SAFETY: There is room for as many addresses.
+            // SAFETY: The capacity suffices for as many addresses.
             let got = unsafe {
-                let room = list.spare_capacity_mut().as_mut_ptr().cast();
-                bindings::rxe_rs_pin_pages(at, want as u32, self.writable, room)
+                let addrs = list.spare_capacity_mut().as_mut_ptr().cast();
+                bindings::rxe_rs_pin_pages(at, want as u32, self.writable, addrs)
             };
             to_result(got.min(0))?;
-            // SAFETY: The function wrote as many addresses, and not more than there is room for.
+            // SAFETY: The function wrote as many addresses, and no more than the capacity.
             unsafe { list.inc_len((got as usize).min(want as usize)) };
             for page in &list {
                 if *page != end {
-                    // The first page may hold bytes before the first one of the memory.
+                    // The first page may contain bytes before the start of the memory.
                     let before = match *done {
                         0 => self.lead(),
                         _ => 0,
                     };
                     let offset = (*done << PAGE_SHIFT).wrapping_add(before);
-                    // There is room.
+                    // The capacity was reserved above.
                     let _ = self.extents.list.push_within_capacity(Extent {
                         offset: offset.wrapping_sub(self.lead()),
                         addr: page.wrapping_byte_add(before as usize),
@@ -153,7 +153,7 @@ impl Pages {
     ///
     /// # Safety
     ///
-    /// They are pinned, and nobody uses them any more.
+    /// They are pinned, and no longer used.
     unsafe fn unpin(&self, pages: Range<u64>) {
         if pages.is_empty() {
             return;
@@ -161,7 +161,7 @@ impl Pages {
         let from = (pages.start << PAGE_SHIFT).saturating_sub(self.lead());
         let to = (pages.end << PAGE_SHIFT).wrapping_sub(self.lead());
         for (addr, len) in self.extents.runs(from, to.saturating_sub(from)) {
-            // SAFETY: By the caller's promise; an extent's pages are consecutive.
+            // SAFETY: By the caller's guarantee; an extent's pages are consecutive.
             unsafe { bindings::rxe_rs_unpin_range(addr, len, self.writable) };
         }
         self.account.uncharge(pages.end.wrapping_sub(pages.start));
@@ -170,7 +170,11 @@ impl Pages {
 
 impl Pinned {
     /// Pins the pages of `len` bytes at `start` of the current process. All of them are one part,
-    /// which the caller [gives back](Self::give_back).
+    /// which the caller [releases](Self::put_part).
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
@@ -184,7 +188,7 @@ impl Pinned {
         if len == 0 || count > u64::from(u32::MAX) {
             return Err(EINVAL);
         }
-        let room = UniqueArc::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let uninit = UniqueArc::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let mut parts = KVVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
         append(&mut parts, 0..count, GFP_KERNEL_ACCOUNT)?;
         let mut pages = Pages {
@@ -197,76 +201,84 @@ impl Pinned {
             },
         };
         let mut done = 0;
-        // INVARIANT: The extents are of all pages, in their order, if this succeeds.
+        // INVARIANT: The extents cover all pages, in order, if this succeeds.
         if let Err(e) = pages.fill(count, &mut done) {
-            // SAFETY: They are pinned, and nobody else has seen them.
+            // SAFETY: They are pinned, and have not been shared.
             unsafe { pages.unpin(0..done) };
             pages.account.uncharge(count.wrapping_sub(done));
             return Err(e);
         }
         pages.extents.trim();
         // INVARIANT: All pages are pinned, and the one part holds them.
-        let this = room.pin_init_with(pin_init!(Self {
+        let this = uninit.pin_init_with(pin_init!(Self {
             pages,
             parts <- new_mutex!(parts),
         }))?;
         Ok(this.into())
     }
 
-    /// Address of the byte at `offset` in the process.
+    /// Returns the address of the byte at `offset` in the process.
     pub(super) fn address_of(&self, offset: u64) -> u64 {
         self.pages.start.wrapping_add(offset)
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(super) fn len(&self) -> u64 {
         self.pages.extents.len
     }
 
-    /// Whether the pages were pinned for writing.
+    /// Returns true if the pages were pinned for writing.
     pub(super) fn is_writable(&self) -> bool {
         self.pages.writable
     }
 
-    /// Whether the calling process pinned the pages.
+    /// Returns true if the calling process pinned the pages.
     pub(super) fn is_of_current(&self) -> bool {
         // SAFETY: The address space is only compared.
         unsafe { bindings::rxe_rs_mm_is_current(self.pages.account.0.as_ptr()) }
     }
 
-    /// Runs of physically contiguous memory.
+    /// Returns the number of runs of physically contiguous memory.
     pub(super) fn extent_count(&self) -> usize {
         self.pages.extents.list.len()
     }
 
-    /// The pages of `len` bytes at `offset` are one more part, until they are [given
-    /// back](Self::give_back). Process context.
+    /// Adds a part that holds the pages of `len` bytes at `offset`, until it is
+    /// [released](Self::put_part).
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes or bytes outside, `ENOMEM`.
+    /// `EINVAL` for an empty range or one outside, `ENOMEM`.
     ///
     /// # Safety
     ///
-    /// They are in another part, which is not given back before this returns.
-    pub(super) unsafe fn keep(&self, offset: u64, len: u64) -> Result {
+    /// They are in another part, which is not released before this returns.
+    pub(super) unsafe fn get_part(&self, offset: u64, len: u64) -> Result {
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         if len == 0 || end > self.pages.extents.len {
             return Err(EINVAL);
         }
-        let part = self.pages.holding(offset, len);
-        // INVARIANT: By the caller's promise they are pinned.
+        let part = self.pages.pages_of(offset, len);
+        // INVARIANT: By the caller's guarantee they are pinned.
         append(&mut self.parts.lock(), part, GFP_KERNEL_ACCOUNT)
     }
 
-    /// Gives a part back: what no other part holds is unpinned, at a cost that follows the pages
-    /// unpinned and the number of parts. Process context, sleeps.
+    /// Releases a part and unpins pages that no other part holds, at a cost proportional to the
+    /// pages unpinned and the number of parts.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Safety
     ///
-    /// There is such a part, of `len` bytes at `offset`, and the caller does not use it any more.
-    pub(super) unsafe fn give_back(&self, offset: u64, len: u64) {
-        let own = self.pages.holding(offset, len);
+    /// There is such a part, of `len` bytes at `offset`, and the caller no longer uses it.
+    pub(super) unsafe fn put_part(&self, offset: u64, len: u64) {
+        let own = self.pages.pages_of(offset, len);
         let mut parts = self.parts.lock();
         let Some(index) = parts.iter().position(|part| *part == own) else {
             return;
@@ -277,13 +289,13 @@ impl Pinned {
         }
         let mut at = own.start;
         while at < own.end {
-            let around = parts.iter().filter(|part| part.contains(&at));
-            if let Some(end) = around.map(|part| part.end).max() {
+            let holders = parts.iter().filter(|part| part.contains(&at));
+            if let Some(end) = holders.map(|part| part.end).max() {
                 at = end;
                 continue;
             }
-            let behind = parts.iter().map(|part| part.start);
-            let next = behind.filter(|start| *start > at).min();
+            let starts = parts.iter().map(|part| part.start);
+            let next = starts.filter(|start| *start > at).min();
             let stop = next.map_or(own.end, |next| next.min(own.end));
             // SAFETY: Pinned by the type invariant until now, and no part holds them any more.
             unsafe { self.pages.unpin(at..stop) };
@@ -291,7 +303,7 @@ impl Pinned {
         }
     }
 
-    /// The extents of `len` bytes at `offset`: address and length of each.
+    /// Returns address and length of each extent of the `len` bytes at `offset`.
     pub(super) fn runs(
         &self,
         offset: u64,
@@ -304,7 +316,7 @@ impl Pinned {
     ///
     /// # Safety
     ///
-    /// They are in a part, which is not given back meanwhile.
+    /// They are in a part that is not released during the call.
     #[inline]
     pub(super) unsafe fn for_each_run<E: From<OutOfBounds>>(
         &self,
@@ -313,7 +325,7 @@ impl Pinned {
         hint: &ExtentHint,
         f: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        // SAFETY: By the caller's promise they are pinned.
+        // SAFETY: By the caller's guarantee they are pinned.
         unsafe { self.pages.extents.for_each_run(offset, len, hint, f) }
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Rings shared with user space: the queue layout of `rdma_user_rxe.h`.
 //!
-//! The header is shared and writable by the process, so nothing in it is trusted: mask and
-//! element size are kept privately, the own index too, and the other side's index is masked each
-//! time it is read. Elements are copied exactly once, by code that the compiler does not see into,
-//! so it cannot read them again.
+//! The header is shared and writable by the process, so it is not trusted: mask and element size
+//! are stored privately, the own index too, and the other side's index is masked each time it is
+//! read. Elements are copied exactly once, by code that is opaque to the compiler, so that it
+//! cannot read them again.
 
 use super::occupancy::Occupancy;
 use super::{copy, SharedBuf};
@@ -26,7 +26,7 @@ struct Ring {
 }
 
 impl Clone for Ring {
-    /// Another name for the same memory.
+    /// Creates another reference to the same memory.
     fn clone(&self) -> Self {
         Self {
             buf: self.buf.clone(),
@@ -36,7 +36,7 @@ impl Clone for Ring {
     }
 }
 
-/// Which index of the header.
+/// Selects an index of the header.
 #[derive(Clone, Copy)]
 enum Index {
     Producer,
@@ -46,7 +46,7 @@ enum Index {
 impl Ring {
     const DATA: usize = offset_of!(bindings::rxe_queue_buf, data);
 
-    /// A ring of `slots` elements of `size` bytes, both powers of two.
+    /// Allocates a ring of `slots` elements of `size` bytes, both powers of two.
     fn new(slots: u32, size: usize) -> Result<Self> {
         if !slots.is_power_of_two() || !size.is_power_of_two() || size < 64 {
             return Err(EINVAL);
@@ -55,12 +55,12 @@ impl Ring {
         let buf = SharedBuf::new(bytes.checked_add(Self::DATA).ok_or(EINVAL)?)?;
         let (mask, log2_size) = (slots - 1, size.trailing_zeros());
         let header = buf.as_ptr().cast::<bindings::rxe_queue_buf>();
-        // SAFETY: The buffer holds a header and nobody else knows it yet.
+        // SAFETY: The buffer holds a header and has not been shared yet.
         unsafe {
             (*header).log2_elem_size = log2_size;
             (*header).index_mask = mask;
         }
-        // INVARIANT: The buffer was made for these numbers.
+        // INVARIANT: The buffer was allocated for these numbers.
         Ok(Self {
             buf,
             mask,
@@ -82,12 +82,12 @@ impl Ring {
         unsafe { Atomic::from_ptr(self.buf.as_ptr().add(offset).cast()) }
     }
 
-    /// What the other side wrote, masked.
+    /// Reads the other side's index, masked.
     fn load(&self, which: Index) -> u32 {
         self.index(which).load(Acquire) & self.mask
     }
 
-    /// Tells the other side.
+    /// Publishes an index to the other side.
     fn store(&self, which: Index, index: u32) {
         self.index(which).store(index & self.mask, Release);
     }
@@ -101,7 +101,7 @@ impl Ring {
     /// Copies the start of an element; returns the number of bytes.
     fn read(&self, index: u32, dst: &mut [u8]) -> usize {
         let len = dst.len().min(self.size());
-        // Memory that is damaged gives old bytes, as good as any that the process could write.
+        // Damaged memory yields old bytes, which the process could have written as well.
         // SAFETY: An element is in bounds; `dst` is private memory.
         let _ = unsafe { copy(dst.as_mut_ptr(), self.slot(index), len) };
         len
@@ -110,8 +110,8 @@ impl Ring {
     /// Copies a whole element from a ring with elements of the same size.
     fn copy_from(&self, index: u32, from: &Ring, from_index: u32) {
         let len = self.size().min(from.size());
-        // SAFETY: Both elements are in bounds, of different buffers: `UserRing::adopt` and
-        // `CompletionRing::succeed` see to that.
+        // SAFETY: Both elements are in bounds, of different buffers: `UserRing::fill_from` and
+        // `CompletionRing::take_over` check that.
         let _ = unsafe { copy(self.slot(index), from.slot(from_index), len) };
     }
 
@@ -125,20 +125,23 @@ impl Ring {
 
 /// A ring that user space fills and the kernel empties: send and receive queues.
 ///
-/// Taking an element and giving its slot back are separate steps for sends. Elements are counted
-/// from 0, wrapping, in the order they were taken; elements that were discarded do not count.
+/// Fetching an element and freeing its slot are separate steps for sends. Elements are counted from
+/// 0, wrapping, in the order they were fetched; elements that were discarded do not count.
 pub struct UserRing {
     ring: Ring,
-    /// Count of elements taken.
+    /// Number of elements fetched.
     taken: u32,
-    /// Slot of element 0: moves when elements are discarded.
+    /// Slot of element 0: advances when elements are discarded.
     base: u32,
 }
 
 impl UserRing {
-    /// A ring of `slots` elements of `size` bytes; both are powers of two, `size` is at least 64.
+    /// Allocates a ring of `slots` elements of `size` bytes; both are powers of two, `size` is at
+    /// least 64. One slot always stays empty.
     ///
-    /// One slot always stays empty.
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -151,29 +154,37 @@ impl UserRing {
         })
     }
 
-    /// The memory to map.
+    /// Returns the memory to map.
     pub fn buffer(&self) -> &Arc<SharedBuf> {
         &self.ring.buf
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn element_size(&self) -> usize {
         self.ring.size()
     }
 
-    /// The slot that is taken next.
+    /// Returns the slot that is fetched next.
     fn next(&self) -> u32 {
         self.base.wrapping_add(self.taken)
     }
 
-    /// Elements the process has posted and nobody has taken.
+    /// Returns the number of elements that the process has posted and that have not been fetched.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn pending(&self) -> u32 {
         self.ring.load(Index::Producer).wrapping_sub(self.next()) & self.ring.mask
     }
 
-    /// Copies the next element to `dst`, as much as both hold, and counts it as taken; false if
-    /// none is pending. Its slot stays occupied until [`release`](Self::release).
-    pub fn peek_next(&mut self, dst: &mut [u8]) -> bool {
+    /// Fetches the next element: copies it to `dst`, as much as both hold; returns false if none is
+    /// pending. Its slot stays occupied until [`release`](Self::release).
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub fn fetch(&mut self, dst: &mut [u8]) -> bool {
         if self.pending() == 0 {
             return false;
         }
@@ -182,30 +193,30 @@ impl UserRing {
         true
     }
 
-    /// Gives the slots of all elements before number `index` back to the process.
+    /// Frees the slots of all elements before number `index` for the process.
     pub fn release(&mut self, index: u32) {
         self.ring
             .store(Index::Consumer, self.base.wrapping_add(index));
     }
 
-    /// Takes the next element as [`peek_next`](Self::peek_next) and gives its slot back at once.
+    /// Fetches the next element as [`fetch`](Self::fetch) and frees its slot at once.
     pub fn take(&mut self, dst: &mut [u8]) -> bool {
-        if !self.peek_next(dst) {
+        if !self.fetch(dst) {
             return false;
         }
         self.release(self.taken);
         true
     }
 
-    /// Drops what is pending and gives its slots back, and those of all elements taken.
+    /// Discards what is pending and frees its slots, and those of all elements fetched.
     pub fn discard(&mut self) {
         self.base = self.base.wrapping_add(self.pending());
         self.ring.store(Index::Consumer, self.next());
     }
 }
 
-/// What waited in a [`UserRing`] at some time, for moving it to another one.
-pub struct Backlog {
+/// The pending elements of a [`UserRing`] at some time, for moving them to another one.
+pub struct RingSnapshot {
     ring: Ring,
     taken: u32,
     next: u32,
@@ -213,14 +224,15 @@ pub struct Backlog {
 }
 
 impl UserRing {
-    /// Elements the ring can hold.
+    /// Returns the number of elements that the ring can hold.
     pub fn capacity(&self) -> u32 {
         self.ring.mask
     }
 
-    /// What waits now. Whoever has it can copy it while others go on taking elements.
-    pub fn backlog(&self) -> Backlog {
-        Backlog {
+    /// Returns the elements that are pending now. They can be copied while others go on fetching
+    /// elements.
+    pub fn snapshot(&self) -> RingSnapshot {
+        RingSnapshot {
             ring: self.ring.clone(),
             taken: self.taken,
             next: self.next(),
@@ -228,27 +240,27 @@ impl UserRing {
         }
     }
 
-    /// Elements taken since `backlog` was noted.
-    pub fn taken_since(&self, backlog: &Backlog) -> u32 {
-        self.taken.wrapping_sub(backlog.taken)
+    /// Returns the number of elements fetched since `snapshot` was taken.
+    pub fn taken_since(&self, snapshot: &RingSnapshot) -> u32 {
+        self.taken.wrapping_sub(snapshot.taken)
     }
 
-    /// Fills this ring, which nobody has used yet, with copies; false if they do not fit, or are
+    /// Fills this ring, which must be unused, with copies; returns false if they do not fit, or are
     /// of this ring itself.
-    pub fn adopt(&mut self, backlog: &Backlog) -> bool {
-        let same = Arc::ptr_eq(&self.ring.buf, &backlog.ring.buf);
-        if same || backlog.count > self.ring.mask || backlog.ring.size() != self.ring.size() {
+    pub fn fill_from(&mut self, snapshot: &RingSnapshot) -> bool {
+        let same = Arc::ptr_eq(&self.ring.buf, &snapshot.ring.buf);
+        if same || snapshot.count > self.ring.mask || snapshot.ring.size() != self.ring.size() {
             return false;
         }
-        for n in 0..backlog.count {
+        for n in 0..snapshot.count {
             self.ring
-                .copy_from(n, &backlog.ring, backlog.next.wrapping_add(n));
+                .copy_from(n, &snapshot.ring, snapshot.next.wrapping_add(n));
         }
-        self.ring.store(Index::Producer, backlog.count);
+        self.ring.store(Index::Producer, snapshot.count);
         true
     }
 
-    /// Drops the oldest elements, as far as there are that many, and gives their slots back.
+    /// Drops the oldest `count` elements, or all if there are fewer, and frees their slots.
     pub fn skip(&mut self, count: u32) {
         self.taken = self.taken.wrapping_add(count.min(self.pending()));
         self.release(self.taken);
@@ -259,11 +271,11 @@ impl UserRing {
 pub struct CompletionRing {
     ring: Ring,
     account: Occupancy,
-    /// Times that the process's index was one that it cannot have.
+    /// How often the process's index was impossible and has been repaired.
     repairs: u32,
 }
 
-/// Elements that a ring which is not used any more holds for the one that took its place.
+/// Unread elements of an old ring, to be copied to the one that replaces it.
 #[must_use = "they are still to be copied"]
 pub struct Unread {
     from: Ring,
@@ -273,8 +285,12 @@ pub struct Unread {
 }
 
 impl CompletionRing {
-    /// A ring for at least `count` elements of `size` bytes; `size` is a power of two and at least
-    /// 64.
+    /// Allocates a ring for at least `count` elements of `size` bytes; `size` is a power of two and
+    /// at least 64.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -289,37 +305,41 @@ impl CompletionRing {
         })
     }
 
-    /// The memory to map.
+    /// Returns the memory to map.
     pub fn buffer(&self) -> &Arc<SharedBuf> {
         &self.ring.buf
     }
 
-    /// Elements the ring can hold.
+    /// Returns the number of elements that the ring can hold.
     pub fn capacity(&self) -> u32 {
         self.account.capacity()
     }
 
-    /// Elements the process has not consumed.
+    /// Returns the number of elements that the process has not consumed.
     #[inline]
     pub fn len(&self) -> u32 {
         let index = self.ring.load(Index::Consumer);
         self.account.unread(index).unwrap_or(0)
     }
 
-    /// Nothing waits.
+    /// Returns true if all have been consumed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Times that the process's index was one that it cannot have.
+    /// Returns how often the process's index was impossible and has been repaired.
     pub fn repairs(&self) -> u32 {
         self.repairs
     }
 
-    /// Reads the process's index. One that it cannot have is set right in the ring, before the next
-    /// element is published: the process finds that one then.
+    /// Reads the process's index. An impossible one is corrected in the ring before the next
+    /// element is published, so that the process finds that element.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
-    pub fn look(&mut self) {
+    pub fn sync_consumer(&mut self) {
         if !self.account.consume(self.ring.load(Index::Consumer)) {
             self.repair();
         }
@@ -331,10 +351,14 @@ impl CompletionRing {
         self.ring.store(Index::Consumer, self.account.produced());
     }
 
-    /// Appends an element; false if the ring is full.
+    /// Appends an element; returns false if the ring is full.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn push(&mut self, element: &[u8]) -> bool {
-        self.look();
+        self.sync_consumer();
         let Some(slot) = self.account.produce() else {
             return false;
         };
@@ -343,19 +367,24 @@ impl CompletionRing {
         true
     }
 
-    /// Makes room in this ring, which nobody has used yet, for what `old` holds: it can take the
-    /// place of `old` at once, and what is appended comes behind. [`Unread::copy`] fills the room,
-    /// before the process is let go on. Takes the same time whatever is held.
+    /// Reserves the first slots of this ring, which must be unused, for the unread elements of
+    /// `old`: it can replace `old` at once, and new elements are appended after them.
+    /// [`Unread::copy`] must copy them before the process continues. Takes constant time.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `old` holds more than fits, or is of other elements; nothing has changed then.
-    pub fn succeed(&mut self, old: &mut CompletionRing) -> Result<Unread> {
+    /// `EINVAL` if `old` holds more than fits, or has elements of another size; nothing has changed
+    /// then.
+    pub fn take_over(&mut self, old: &mut CompletionRing) -> Result<Unread> {
         let same = Arc::ptr_eq(&self.ring.buf, &old.ring.buf);
         if same || self.ring.size() != old.ring.size() {
             return Err(EINVAL);
         }
-        old.look();
+        old.sync_consumer();
         let count = old.len();
         if !self.account.start_with(count) {
             return Err(EINVAL);
@@ -372,7 +401,11 @@ impl CompletionRing {
 }
 
 impl Unread {
-    /// Copies the elements to where there is room for them. Process context, no lock held.
+    /// Copies the elements to their reserved slots.
+    ///
+    /// # Context
+    ///
+    /// Process context, no lock held.
     pub fn copy(self) {
         for n in 0..self.count {
             let index = self.first.wrapping_add(n);

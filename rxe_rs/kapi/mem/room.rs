@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Vectors that grow without a panic in the object file.
+//! Growing vectors without a panic in the object file.
 
 use kernel::alloc::{kvec::Vec, Allocator, Flags};
 use kernel::prelude::*;
 
-/// Makes room in `vec` for `additional` more elements. The context that `flags` allow.
+/// Reserves capacity for `additional` more elements.
 ///
 /// The kernel crate's `reserve` doubles the capacity and checks that for overflow, which ends in a
-/// panic. It cannot happen, but the compiler sees that only if the capacity has been compared.
+/// panic. It cannot happen, but the compiler only sees that if the capacity has been compared.
+///
+/// # Context
+///
+/// The context that `flags` allow.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
 #[inline(always)]
-pub(super) fn make_room<T, A: Allocator>(
+pub(super) fn reserve_more<T, A: Allocator>(
     vec: &mut Vec<T, A>,
     additional: usize,
     flags: Flags,
@@ -29,13 +33,17 @@ pub(super) fn make_room<T, A: Allocator>(
     Ok(())
 }
 
-/// Appends `value`. The context that `flags` allow.
+/// Appends `value`.
+///
+/// # Context
+///
+/// The context that `flags` allow.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
 #[inline(always)]
 pub fn append<T, A: Allocator>(vec: &mut Vec<T, A>, value: T, flags: Flags) -> Result {
-    make_room(vec, 1, flags)?;
+    reserve_more(vec, 1, flags)?;
     vec.push_within_capacity(value).map_err(|_| ENOMEM)
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Kernel memory that user space can map.
+//!
+//! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
 use crate::bindings;
 use core::ptr::NonNull;
@@ -7,9 +9,9 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Zeroed pages fit for a user mapping, charged to the memory cgroup of the process that has them
-/// made. Mappings hold the pages themselves, so the buffer may go
-/// before they do.
+/// Zeroed pages for a user mapping, charged to the memory cgroup of the process that allocates
+/// them. Mappings hold references to the pages themselves, so the buffer may be dropped before they
+/// are unmapped.
 ///
 /// # Invariants
 ///
@@ -19,17 +21,22 @@ pub struct SharedBuf {
     len: usize,
 }
 
-// SAFETY: The buffer belongs to no thread.
+// SAFETY: The buffer is not bound to a thread.
 unsafe impl Send for SharedBuf {}
-// SAFETY: The safe interface of this type accesses nothing; `ring.rs` uses atomics and copies.
+// SAFETY: The safe interface of this type does not access the memory; `ring.rs` uses atomics and
+// copies.
 unsafe impl Sync for SharedBuf {}
 
 impl SharedBuf {
     /// Allocates at least `len` bytes, rounded up to pages.
     ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes or more than 1 GiB, `ENOMEM`.
+    /// `EINVAL` for 0 bytes or more than 1 GiB, `ENOMEM`.
     pub fn new(len: usize) -> Result<Arc<Self>> {
         if len == 0 || len > 1 << 30 {
             return Err(EINVAL);
@@ -42,7 +49,7 @@ impl SharedBuf {
         Ok(Arc::new(Self { addr, len }, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Bytes, a multiple of the page size.
+    /// Returns the length in bytes, a multiple of the page size.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         self.len

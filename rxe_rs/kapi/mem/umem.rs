@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory of a process for regions: parts of what has been pinned.
+//! Pinned memory of a process for regions, and parts of it.
 
 use super::pinned::Pinned;
 use super::{AccessFailure, ExtentHint, OutOfBounds, Run};
@@ -12,7 +12,7 @@ use kernel::sync::Arc;
 ///
 /// # Invariants
 ///
-/// The `len` bytes at `first` are a part of `pinned` that is given back when the value is dropped.
+/// The `len` bytes at `first` are a part of `pinned` that is released when the value is dropped.
 pub struct Umem {
     pinned: Arc<Pinned>,
     first: u64,
@@ -21,6 +21,10 @@ pub struct Umem {
 
 impl Umem {
     /// Pins `len` bytes at `start` of the current process.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
@@ -37,12 +41,16 @@ impl Umem {
         })
     }
 
-    /// The `len` bytes at `offset` once more: they stay pinned when the rest is dropped. Process
-    /// context; costs nothing per page.
+    /// Returns the `len` bytes at `offset` as another part: they stay pinned when the rest is
+    /// dropped. Costs nothing per page.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes or bytes outside, `ENOMEM`.
+    /// `EINVAL` for an empty range or one outside, `ENOMEM`.
     pub fn part(&self, offset: u64, len: u64) -> Result<Self> {
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         if end > self.len {
@@ -50,7 +58,7 @@ impl Umem {
         }
         let first = self.first.checked_add(offset).ok_or(EINVAL)?;
         // SAFETY: By the type invariant they are in this part.
-        unsafe { self.pinned.keep(first, len)? };
+        unsafe { self.pinned.get_part(first, len)? };
         // INVARIANT: They are a part now.
         Ok(Self {
             pinned: self.pinned.clone(),
@@ -59,36 +67,40 @@ impl Umem {
         })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Address of the first byte in the process.
+    /// Returns the address of the first byte in the process.
     pub fn start(&self) -> u64 {
         self.pinned.address_of(self.first)
     }
 
-    /// Whether the pages were pinned for writing.
+    /// Returns true if the pages were pinned for writing.
     pub fn is_writable(&self) -> bool {
         self.pinned.is_writable()
     }
 
-    /// Whether the calling process pinned the pages.
+    /// Returns true if the calling process pinned the pages.
     pub fn is_of_current(&self) -> bool {
         self.pinned.is_of_current()
     }
 
-    /// Runs of physically contiguous memory in all that was pinned together.
+    /// Returns the number of runs of physically contiguous memory in all that was pinned together.
     pub fn extent_count(&self) -> usize {
         self.pinned.extent_count()
     }
 
-    /// Whether all of it is persistent memory. Process context.
+    /// Returns true if all of it is persistent memory.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub fn is_persistent(&self) -> bool {
         self.pinned.runs(self.first, self.len).all(|(addr, len)| {
-            // SAFETY: Only looks at what is known of the addresses.
+            // SAFETY: Only looks up the type of the addresses.
             unsafe { bindings::rxe_rs_pmem_is(addr, len as usize) }
         })
     }
@@ -137,7 +149,7 @@ impl Umem {
             return Err(OutOfBounds.into());
         }
         let at = self.first.wrapping_add(offset);
-        // SAFETY: Inside of the part that this is.
+        // SAFETY: Inside of this part.
         unsafe { self.pinned.for_each_run(at, len, hint, f) }
     }
 }
@@ -145,6 +157,6 @@ impl Umem {
 impl Drop for Umem {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; this is the last use.
-        unsafe { self.pinned.give_back(self.first, self.len) };
+        unsafe { self.pinned.put_part(self.first, self.len) };
     }
 }

@@ -9,13 +9,13 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::sync::rcu;
 
-/// Most contiguous pieces a datagram is in.
-pub const MAX_PIECES: usize = bindings::RXE_RS_RX_PIECES as usize;
+/// Most contiguous fragments of a datagram.
+pub const MAX_FRAGS: usize = bindings::RXE_RS_RX_PIECES as usize;
 
 /// Most bytes that [`RxSegment::head`] returns.
 pub const MAX_HEAD: usize = 64;
 
-const EMPTY_PIECE: bindings::rxe_rs_piece = bindings::rxe_rs_piece {
+const EMPTY_FRAG: bindings::rxe_rs_piece = bindings::rxe_rs_piece {
     start: core::ptr::null(),
     len: 0,
 };
@@ -25,7 +25,7 @@ const EMPTY_PIECE: bindings::rxe_rs_piece = bindings::rxe_rs_piece {
 /// # Invariants
 ///
 /// The buffer is alive and ours alone, its bytes too (clones of it only read them), and `rx` is what the C side found in it: its pointers are
-/// good as long as the buffer is, and every datagram is in at most [`MAX_PIECES`] pieces.
+/// good as long as the buffer is, and every datagram is in at most [`MAX_FRAGS`] fragments.
 pub struct RxSkb {
     skb: NonNull<bindings::sk_buff>,
     rx: bindings::rxe_rs_rx,
@@ -137,8 +137,8 @@ pub struct RxSegment<'a> {
     headers: [u8; HEADERS_V6],
     /// The datagrams have the same identification; else it counts up.
     same_id: Cell<bool>,
-    pieces: [&'a [u8]; MAX_PIECES],
-    piece_count: usize,
+    frags: [&'a [u8]; MAX_FRAGS],
+    frag_count: usize,
     /// Copy of the first bytes, used if they are not contiguous.
     head: [u8; MAX_HEAD],
     _not_send: PhantomData<*const ()>,
@@ -157,8 +157,8 @@ impl<'a> RxSegment<'a> {
             len: 0,
             headers,
             same_id: Cell::new(false),
-            pieces: [&[]; MAX_PIECES],
-            piece_count: 0,
+            frags: [&[]; MAX_FRAGS],
+            frag_count: 0,
             head: [0; MAX_HEAD],
             _not_send: PhantomData,
         };
@@ -199,8 +199,8 @@ impl<'a> RxSegment<'a> {
             // A datagram of a train is shorter than 64 KiB.
             set_lengths(&mut self.headers, rx.v4, self.len as u16);
         }
-        let mut raw = [const { EMPTY_PIECE }; MAX_PIECES];
-        // SAFETY: The buffer is alive, and there is room for `RXE_RS_RX_PIECES` pieces.
+        let mut raw = [const { EMPTY_FRAG }; MAX_FRAGS];
+        // SAFETY: The buffer is alive, and there is room for `RXE_RS_RX_PIECES` fragments.
         let count = unsafe {
             bindings::rxe_rs_rx_pieces(
                 self.skb.skb.as_ptr(),
@@ -209,17 +209,17 @@ impl<'a> RxSegment<'a> {
                 raw.as_mut_ptr(),
             )
         };
-        self.piece_count = (count as usize).min(MAX_PIECES);
-        for (piece, raw) in self.pieces.iter_mut().zip(&raw).take(self.piece_count) {
+        self.frag_count = (count as usize).min(MAX_FRAGS);
+        for (frag, raw) in self.frags.iter_mut().zip(&raw).take(self.frag_count) {
             // SAFETY: Memory of the buffer, which outlives `'a` and is only read. Others do not
             // write to it either: `rxe_rs_rx_parse` has copied pages that a sender on this host can
             // still reach, and a device has handed the buffer over.
-            *piece = unsafe { core::slice::from_raw_parts(raw.start, raw.len as usize) };
+            *frag = unsafe { core::slice::from_raw_parts(raw.start, raw.len as usize) };
         }
         let want = MAX_HEAD.min(self.len as usize);
-        if self.pieces().next().map_or(0, <[u8]>::len) < want {
+        if self.frags().next().map_or(0, <[u8]>::len) < want {
             let mut head = [0; MAX_HEAD];
-            let bytes = self.pieces().flat_map(|piece| piece.iter());
+            let bytes = self.frags().flat_map(|frag| frag.iter());
             for (to, from) in head.iter_mut().zip(bytes) {
                 *to = *from;
             }
@@ -298,25 +298,25 @@ impl<'a> RxSegment<'a> {
     #[inline]
     pub fn head(&self) -> &[u8] {
         let want = MAX_HEAD.min(self.len());
-        let first = self.pieces.first().copied().unwrap_or(&[]);
+        let first = self.frags.first().copied().unwrap_or(&[]);
         first.get(..want).or(self.head.get(..want)).unwrap_or(&[])
     }
 
-    /// All bytes after the UDP header, in at most [`MAX_PIECES`] pieces.
+    /// All bytes after the UDP header, in at most [`MAX_FRAGS`] fragments.
     #[inline]
-    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
-        self.pieces.iter().copied().take(self.piece_count)
+    pub fn frags(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+        self.frags.iter().copied().take(self.frag_count)
     }
 
-    /// `len` bytes from `offset` after the UDP header, in at most [`MAX_PIECES`] pieces. Shorter
+    /// `len` bytes from `offset` after the UDP header, in at most [`MAX_FRAGS`] fragments. Shorter
     /// if the datagram is.
     #[inline]
-    pub fn pieces_in(&self, offset: usize, len: usize) -> impl Iterator<Item = &'a [u8]> + '_ {
+    pub fn frags_in(&self, offset: usize, len: usize) -> impl Iterator<Item = &'a [u8]> + '_ {
         let (mut skip, mut want) = (offset, len);
-        self.pieces().filter_map(move |piece| {
-            let from = skip.min(piece.len());
+        self.frags().filter_map(move |frag| {
+            let from = skip.min(frag.len());
             skip -= from;
-            let rest = piece.get(from..).unwrap_or(&[]);
+            let rest = frag.get(from..).unwrap_or(&[]);
             let part = rest.get(..want.min(rest.len())).unwrap_or(&[]);
             want -= part.len();
             (!part.is_empty()).then_some(part)

@@ -9,7 +9,7 @@ use super::operation::Operation;
 use super::pd::PdOps;
 use super::unsupported;
 use crate::bindings;
-use crate::mem::demand::{FaultMode, Use};
+use crate::mem::demand::{AccessKind, FaultMode};
 use core::ffi::c_int;
 use kernel::prelude::*;
 
@@ -17,9 +17,9 @@ use kernel::prelude::*;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Advice {
     /// What the pages will be used for.
-    pub kind: Use,
+    pub kind: AccessKind,
     /// Whether pages are got that the process does not have now.
-    pub effort: FaultMode,
+    pub mode: FaultMode,
     /// The caller waits until it is done and is told how it went.
     pub wait: bool,
 }
@@ -56,10 +56,10 @@ pub(crate) unsafe extern "C" fn advise_mr<D: Device>(
     // SAFETY: The PD is alive, so its device is.
     let operation = unsafe { Operation::new((*pd).device, c"advise_mr") };
     operation.run(|| {
-        let (kind, effort) = match advice {
-            READ => (Use::Read, FaultMode::Fault),
-            WRITE => (Use::Write, FaultMode::Fault),
-            NO_FAULT => (Use::Read, FaultMode::Snapshot),
+        let (kind, mode) = match advice {
+            READ => (AccessKind::Read, FaultMode::Fault),
+            WRITE => (AccessKind::Write, FaultMode::Fault),
+            NO_FAULT => (AccessKind::Read, FaultMode::Snapshot),
             _ => return Err(unsupported()),
         };
         if flags & !FLUSH != 0 || sg_list.is_null() {
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn advise_mr<D: Device>(
         }
         let advice = Advice {
             kind,
-            effort,
+            mode,
             wait: flags & FLUSH != 0,
         };
         // SAFETY: By the caller's promise.

@@ -223,7 +223,7 @@ impl CqNotify {
             return;
         }
         // A completion may have been added before the CQ was destroyed.
-        let Some(_caller) = self.callers.enter() else {
+        let Some(_caller) = self.callers.try_get() else {
             return;
         };
         if self

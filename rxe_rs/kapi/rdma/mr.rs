@@ -14,7 +14,7 @@ use super::segment::{Addition, RegionState, Removal};
 use super::unsupported;
 use crate::bindings;
 use crate::mem::demand::USER_END;
-use crate::mem::{Demand, DmaBuf, DmaMemory, Listed, Memory, PageList, Umem};
+use crate::mem::{DmaBuf, DmaMemory, Memory, OdpMem, PageList, SgMem, Umem};
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -46,7 +46,7 @@ pub const ACCESS_OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
 
 /// Arguments of `reg_user_mr` and `reg_user_mr_dmabuf`.
 pub struct UserMr {
-    /// The memory: pinned ([`Memory::User`]), [`Memory::Demand`] if `access` says so, or
+    /// The memory: pinned ([`Memory::User`]), [`Memory::Odp`] if `access` says so, or
     /// [`Memory::Buffer`].
     pub memory: Memory,
     /// Bytes; fewer than asked for if that was the whole address space.
@@ -106,11 +106,11 @@ impl Pinner<'_> {
     ///
     /// # Errors
     ///
-    /// As [`pin`](Self::pin) and [`Demand::new`].
+    /// As [`pin`](Self::pin) and [`OdpMem::new`].
     pub fn memory(&self, start: u64, length: u64, access: u32) -> Result<Memory> {
         if access & ACCESS_ON_DEMAND != 0 {
-            let demand = Demand::new(start, length, access & ACCESS_WRITABLE != 0)?;
-            return Ok(Memory::Demand(demand));
+            let demand = OdpMem::new(start, length, access & ACCESS_WRITABLE != 0)?;
+            return Ok(Memory::Odp(demand));
         }
         Ok(Memory::User(self.pin(start, length, access)?))
     }
@@ -223,7 +223,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     fn fill(
         &self,
         dev: &Arc<Self::Device>,
-        memory: Listed,
+        memory: SgMem,
         iova: u64,
         access: u32,
     ) -> Result<RegionState>;

@@ -14,7 +14,7 @@ use super::operation::Operation;
 use super::qp::QpShell;
 use super::unsupported;
 use crate::bindings;
-use crate::mem::{Listed, Memory};
+use crate::mem::{Memory, SgMem};
 use core::ffi::c_int;
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -32,7 +32,7 @@ pub enum Source {
     /// In the DMA buffer that is this file of the calling process, at this offset.
     Buffer(c_int, u64),
     /// What a kernel consumer has listed.
-    Listed(Listed),
+    Sg(SgMem),
 }
 
 impl Source {
@@ -42,7 +42,7 @@ impl Source {
             Source::Process(addr) => addr,
             Source::Buffer(_, offset) => offset,
             // Lists may begin anywhere in a page.
-            Source::Listed(_) => 0,
+            Source::Sg(_) => 0,
         }
     }
 
@@ -62,7 +62,7 @@ impl Source {
         match self {
             Source::Process(addr) => Ok(Memory::User(pinner.pin(*addr, length, access)?)),
             Source::Buffer(fd, offset) => pinner.buffer(*fd, *offset, length, reason),
-            Source::Listed(list) => Ok(Memory::Listed(list.part(0, length)?)),
+            Source::Sg(list) => Ok(Memory::Sg(list.part(0, length)?)),
         }
     }
 }
@@ -244,7 +244,7 @@ impl<D: Device> Methods<D> {
                 return Err(unsupported());
             }
             // SAFETY: By the caller's promise.
-            let list = unsafe { Listed::new(sg, nents)? };
+            let list = unsafe { SgMem::new(sg, nents)? };
             let now = ctx.fill(dev, list, iova, access)?;
             // SAFETY: By the caller's promise.
             unsafe { report(mr, &now, state) };
@@ -271,10 +271,10 @@ impl<D: Device> Methods<D> {
         let operation = unsafe { Operation::new(raw_dev, c"mr_add_sg") };
         let add = || {
             // SAFETY: By the caller's promise.
-            let list = unsafe { Listed::new(sg, nents)? };
+            let list = unsafe { SgMem::new(sg, nents)? };
             let addition = Addition {
                 length: list.len(),
-                source: Source::Listed(list),
+                source: Source::Sg(list),
                 iova,
                 rkey,
             };

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the calling context allows.
+//! Execution contexts and what they allow.
 //!
 //! C header: [`include/linux/preempt.h`](srctree/include/linux/preempt.h)
 
 use crate::bindings;
 use core::marker::PhantomData;
 
-/// Bottom halves are off, and the task stays on its CPU, while this lives.
+/// Bottom halves are disabled, and the task stays on its CPU, while this exists.
 pub struct BhDisabled(PhantomData<*mut ()>);
 
-/// Turns bottom halves off; they nest.
+/// Disables bottom halves; calls nest.
 ///
-/// Context: process or softirq, interrupts on.
+/// # Context
+///
+/// Process context or softirq, interrupts enabled.
 #[inline]
 pub fn disable_bh() -> BhDisabled {
     // SAFETY: No requirement; undone by the guard, which cannot leave the task.
@@ -27,25 +29,25 @@ impl Drop for BhDisabled {
     }
 }
 
-/// How often a loop that waits for another CPU looks before it sleeps between two looks: some
-/// microseconds, which is what a copy of a packet takes.
+/// How often a loop that waits for another CPU polls before it sleeps between polls: some
+/// microseconds, which is the time of copying a packet.
 pub const SPINS: u32 = 500;
 
-/// To be called in each turn of such a loop.
+/// Relaxes the CPU in each iteration of such a loop.
 #[inline]
 pub fn relax() {
     core::hint::spin_loop();
 }
 
-/// Everything written before is seen before anything written afterwards, by devices as well.
+/// Orders earlier writes before later ones, also as seen by devices (`wmb`).
 #[inline]
 pub fn write_barrier() {
     // SAFETY: No requirement.
     unsafe { bindings::rxe_rs_wmb() };
 }
 
-/// True if locks that turn bottom halves off may be taken: not in a hard interrupt and not with
-/// interrupts off.
+/// Returns true if locks that disable bottom halves may be taken: not in a hard interrupt and not
+/// with interrupts disabled.
 #[inline]
 pub fn softirq_allowed() -> bool {
     // SAFETY: Reads the state of the CPU.

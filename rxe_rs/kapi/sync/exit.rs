@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Waiting, at module exit, for the last user of something that is freed wherever its last
-//! reference happens to go.
+//! Waiting, at module exit, for an object whose last reference may be dropped in any context.
 
 use crate::bindings;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Completion};
 
-/// Lives in the object that everything else refers to.
+/// Part of the object to wait for.
 pub struct ExitToken(Arc<Completion>);
 
 /// Waits for its token to be dropped.
 pub struct ExitWait(Arc<Completion>);
 
-/// Makes a token and the one who waits for it.
+/// Creates a token and its waiter.
+///
+/// # Context
+///
+/// Process context; may sleep.
 ///
 /// # Errors
 ///
@@ -29,8 +32,12 @@ impl Drop for ExitToken {
 }
 
 impl ExitWait {
-    /// Waits until the token is gone and the softirq or RCU section that dropped it has ended, so
-    /// that its code may go. Process context.
+    /// Waits until the token has been dropped and the softirq or RCU read-side critical section
+    /// that dropped it has ended, so that its code may be unloaded.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     pub fn wait(self) {
         self.0.wait_for_completion();
         // SAFETY: No requirement but a context that may sleep.

@@ -7,22 +7,26 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full};
 use kernel::sync::{rcu, Arc};
 
-/// A place for one `Arc<T>`, to be put in a `static`.
+/// Holds an optional `Arc<T>`, for use in a `static`.
 ///
-/// Readers take no lock; the value goes after a grace period.
+/// Readers take no lock; the value is dropped after a grace period.
 pub struct Global<T: Send + Sync + 'static>(Atomic<*mut T>);
 
 impl<T: Send + Sync + 'static> Global<T> {
-    /// An empty place.
+    /// Creates an empty one.
     pub const fn new() -> Self {
         Self(Atomic::new(ptr::null_mut()))
     }
 
-    /// Fills the place until the result is dropped.
+    /// Sets the value until the result is dropped.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is filled.
+    /// `EBUSY` if it has a value.
     pub fn set(&'static self, value: Arc<T>) -> Result<Filled<T>> {
         let raw = Arc::into_raw(value).cast_mut();
         match self.0.cmpxchg(ptr::null_mut(), raw, Full) {
@@ -36,14 +40,18 @@ impl<T: Send + Sync + 'static> Global<T> {
     }
 
     /// Runs `f` on the value, if there is one.
+    ///
+    /// # Context
+    ///
+    /// Any context; `f` must not sleep.
     #[inline]
     pub fn with<R>(&self, _rcu: &rcu::Guard, f: impl FnOnce(&T) -> R) -> Option<R> {
         let raw = self.0.load(Acquire);
         if raw.is_null() {
             return None;
         }
-        // SAFETY: The place owned a reference when it was read, and drops it after a grace
-        // period; `_rcu` says that we are in a read side section.
+        // SAFETY: `self` owned a reference when the pointer was read, and drops it after a grace
+        // period; `_rcu` proves that we are in a read-side critical section.
         Some(f(unsafe { &*raw }))
     }
 }
@@ -54,7 +62,7 @@ impl<T: Send + Sync + 'static> Default for Global<T> {
     }
 }
 
-/// A filled [`Global`]; empties it when dropped, in process context.
+/// Keeps the value of a [`Global`] set; clears it when dropped, in process context.
 pub struct Filled<T: Send + Sync + 'static>(&'static Global<T>);
 
 impl<T: Send + Sync + 'static> Drop for Filled<T> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Locks and tables the kernel crate lacks.
+//! Locks and tables that the kernel crate does not have.
 
 pub mod context;
 mod exit;
@@ -23,9 +23,12 @@ pub use spinlock::{
 };
 pub use users::{User, Users};
 
-/// Waits until every callback queued by [`RcuTable::remove`] and [`Replaceable`] has run.
+/// Waits until every RCU callback queued by [`RcuTable::remove`] and [`Replaceable`] has run. Must
+/// be called last at module exit: the callbacks are code of this module.
 ///
-/// Process context, sleeps. Call it last at module exit: the callbacks are code of this module.
+/// # Context
+///
+/// Process context; sleeps.
 pub fn rcu_barrier() {
     // SAFETY: No requirement but a context that may sleep.
     unsafe { crate::bindings::rcu_barrier() }

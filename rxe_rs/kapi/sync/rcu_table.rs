@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A table from small numbers to shared objects whose look-ups take no lock.
+//! A table from small numbers to shared objects with lock-free look-ups.
+//!
+//! C header: [`include/linux/xarray.h`](srctree/include/linux/xarray.h)
 
 use crate::mem::gfp_atomic_account;
 use crate::{bindings, rand};
@@ -10,25 +12,25 @@ use kernel::prelude::*;
 use kernel::sync::{rcu, Arc};
 use kernel::types::Opaque;
 
-/// How many random indices are tried before the range is searched in order.
+/// Random indices tried before the range is searched in order.
 const RANDOM_TRIES: u32 = 16;
 
-/// What the table points at: the object's reference and what freeing it later needs.
+/// An entry of the table: the reference to the object and what freeing it later needs.
 #[repr(C)]
 struct Slot<T> {
-    /// Used once the slot has left the table.
+    /// Used after the slot has been removed from the table.
     rcu: Opaque<bindings::callback_head>,
     value: Arc<T>,
 }
 
 /// A sparse table of `Arc<T>` indexed by `u32`, read under RCU.
 ///
-/// Look-ups are lock-free and allowed in every context. Changes take the table's own
-/// irq-safe lock. An index can be reserved before its object exists ([`reserve_random`],
-/// then [`publish`]): a reserved index is found by nobody and given to nobody else.
+/// Look-ups are lock-free and allowed in any context. Changes take the table's own irq-safe lock.
+/// An index can be reserved before its object exists ([`reserve_random`], then [`publish`]):
+/// look-ups do not find a reserved index, and it is not allocated again.
 ///
-/// A removed object may still be in use by look-ups that began earlier; the reference that the
-/// table held goes away after those have ended (see [`remove`] and [`remove_if_sync`]).
+/// A removed object may still be in use by look-ups that began earlier; the table drops its
+/// reference after those have ended (see [`remove`] and [`remove_if_sync`]).
 ///
 /// [`reserve_random`]: Self::reserve_random
 /// [`publish`]: Self::publish
@@ -48,7 +50,7 @@ unsafe impl<T: Send + Sync + 'static> Send for RcuTable<T> {}
 unsafe impl<T: Send + Sync + 'static> Sync for RcuTable<T> {}
 
 impl<T: Send + Sync + 'static> RcuTable<T> {
-    /// Makes an empty table.
+    /// Creates an empty table.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             // SAFETY: `xa` is valid for writes.
@@ -57,10 +59,12 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         })
     }
 
-    /// Reserves a random free index of `range`.
-    ///
-    /// Any context. Use the index with [`publish`](Self::publish), or give it back
+    /// Reserves a random free index of `range`. Use it with [`publish`](Self::publish), or free it
     /// with [`remove`](Self::remove).
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
@@ -94,7 +98,11 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         }
     }
 
-    /// Reserves this very index.
+    /// Reserves `index`.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
@@ -103,19 +111,27 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         self.insert_raw(index, core::ptr::null_mut())
     }
 
-    /// Puts `value` at a reserved index: from now on it is found.
+    /// Stores `value` at a reserved index, so that look-ups find it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
     /// `ENOENT` if the index is not reserved, `ENOMEM`.
     pub fn publish(&self, index: u32, value: Arc<T>) -> Result {
         let slot = Self::slot(value)?;
-        // SAFETY: The array is initialised; `slot` is a live allocation the array takes over.
+        // SAFETY: The array is initialised; `slot` is a live allocation that the array takes over.
         let err = unsafe { bindings::rxe_rs_table_publish(self.xa.get(), index, slot.cast()) };
         self.stored(err, slot)
     }
 
-    /// Puts `value` at a random free index of `range` and returns the index.
+    /// Stores `value` at a random free index of `range` and returns the index.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
@@ -129,30 +145,42 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         Ok(index)
     }
 
-    /// Puts `value` at `index`.
+    /// Stores `value` at `index`.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
     /// `EBUSY` if the index is in use or reserved, `ENOMEM`.
     pub fn insert_at(&self, index: u32, value: Arc<T>) -> Result {
         let slot = Self::slot(value)?;
-        // SAFETY: The array is initialised; `slot` is a live allocation the array takes over.
+        // SAFETY: The array is initialised; `slot` is a live allocation that the array takes over.
         let err = unsafe { bindings::rxe_rs_table_insert(self.xa.get(), index, slot.cast()) };
         self.stored(err, slot)
     }
 
-    /// The object at `index`, if there is one, for as long as the read side section lasts.
+    /// Returns the object at `index`, if there is one, for the read-side critical section.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn borrow<'g>(&'g self, index: u32, _rcu: &'g rcu::Guard) -> Option<&'g Arc<T>> {
         // SAFETY: The array is initialised.
         let slot = unsafe { bindings::rxe_rs_table_load(self.xa.get(), index) };
-        // SAFETY: Only `Slot<T>`s are stored, and one that was found is freed after a grace
-        // period at the earliest, which the guard holds up.
+        // SAFETY: Only `Slot<T>`s are stored, and one that was found is freed after a grace period
+        // at the earliest, which the guard prevents from ending.
         unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| &slot.value)
     }
 
-    /// The first object at `index` or after it, with its index, for as long as the read side
-    /// section lasts.
+    /// Returns the first object at or after `index`, with its index, for the read-side critical
+    /// section.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn borrow_next<'g>(
         &'g self,
@@ -167,46 +195,60 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     }
 
     /// Runs `f` on the object at `index`, if there is one. Takes no reference.
+    ///
+    /// # Context
+    ///
+    /// Any context; `f` must not sleep.
     #[inline]
     pub fn with<R>(&self, index: u32, rcu: &rcu::Guard, f: impl FnOnce(&T) -> R) -> Option<R> {
         self.borrow(index, rcu).map(|value| f(value))
     }
 
     /// Returns a reference to the object at `index`.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn get(&self, index: u32) -> Option<Arc<T>> {
         let rcu = rcu::read_lock();
         self.borrow(index, &rcu).cloned()
     }
 
-    /// Empties `index` (or ends its reservation). Any context. True if an object was there.
+    /// Clears `index` (or ends its reservation). Returns true if an object was there.
     ///
     /// The table's reference is dropped after a grace period, in softirq: if it is the last one,
     /// `T` is dropped there and must not sleep.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn remove(&self, index: u32) -> bool {
         match self.erase(index) {
             Some(slot) => {
                 // SAFETY: The slot has left the table and is ours to free, once; `rcu` is its
                 // first field.
-                unsafe { bindings::call_rcu(slot.as_ptr().cast(), Some(Self::free_slot)) };
+                unsafe { bindings::call_rcu(slot.as_ptr().cast(), Some(Self::free_slot_callback)) };
                 true
             }
             None => false,
         }
     }
 
-    /// Removes the objects for which `gone` is true, waits for one grace period for all of them, and
-    /// drops the table's references; returns how many there were.
+    /// Removes the objects for which `gone` returns true, waits for one grace period for all of
+    /// them, and drops the table's references; returns their number.
     ///
-    /// Process context, sleeps. `gone` must not sleep.
+    /// # Context
+    ///
+    /// Process context; sleeps. `gone` must not sleep.
     pub fn remove_if_sync(&self, mut gone: impl FnMut(&T) -> bool) -> u32 {
         let mut list: *mut Slot<T> = core::ptr::null_mut();
         let (mut from, mut count) = (0u32, 0u32);
         while let Some((index, value)) = self.next(from) {
             if gone(&value) {
                 if let Some(slot) = self.erase(index) {
-                    // SAFETY: The slot has left the table; what look-ups use of it is the value
-                    // alone, so its first field can link it to the list.
+                    // SAFETY: The slot has been removed from the table; look-ups only use its
+                    // value, so its first field can link it to the list.
                     unsafe { (*slot.as_ptr()).rcu.get().write(Self::link(list)) };
                     list = slot.as_ptr();
                     count = count.wrapping_add(1);
@@ -237,25 +279,30 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         }
     }
 
-    /// Puts `value` in the place of the object at `index`. Look-ups find one or the other at any
-    /// time. Any context.
-    ///
+    /// Replaces the object at `index`. A look-up finds either the old or the new one at any time.
     /// The table's reference to the old one is dropped as by [`remove`](Self::remove).
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
     /// `ENOENT` if there is none, `ENOMEM`; nothing has changed then.
     pub fn replace(&self, index: u32, value: Arc<T>) -> Result {
         let old = self.exchange(index, value)?;
-        // SAFETY: The slot has left the table and is ours to free, once; `rcu` is its first field.
-        unsafe { bindings::call_rcu(old.as_ptr().cast(), Some(Self::free_slot)) };
+        // SAFETY: The slot has been removed from the table and is ours to free, once; `rcu` is its
+        // first field.
+        unsafe { bindings::call_rcu(old.as_ptr().cast(), Some(Self::free_slot_callback)) };
         Ok(())
     }
 
-    /// Calls `f` on all objects in the order of their indices, until it returns false.
+    /// Calls `f` on all objects in the order of their indices, until it returns false. Objects that
+    /// are added or removed meanwhile may or may not be included.
     ///
-    /// For dumps: objects that come or go meanwhile may or may not be seen. `f` runs under RCU
-    /// and must not sleep.
+    /// # Context
+    ///
+    /// Any context; `f` must not sleep.
     pub fn for_each(&self, mut f: impl FnMut(u32, &T) -> bool) {
         let _rcu = rcu::read_lock();
         let mut next: u64 = 0;
@@ -273,8 +320,12 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         }
     }
 
-    /// Returns the first object at or after `index`, with its index: for dumps that must sleep
+    /// Returns the first object at or after `index`, with its index, for iterations that sleep
     /// between objects.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn next(&self, index: u32) -> Option<(u32, Arc<T>)> {
         let _rcu = rcu::read_lock();
         let mut index = index;
@@ -285,10 +336,10 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         Some((index, slot.value.clone()))
     }
 
-    /// Returns what was at `index`.
+    /// Stores `value` at `index` and returns the previous slot.
     fn exchange(&self, index: u32, value: Arc<T>) -> Result<NonNull<Slot<T>>> {
         let slot = Self::slot(value)?;
-        // SAFETY: The array is initialised; `slot` is a live allocation the array takes over
+        // SAFETY: The array is initialised; `slot` is a live allocation that the array takes over
         // unless null is returned.
         let old = unsafe { bindings::rxe_rs_table_replace(self.xa.get(), index, slot.cast()) };
         let Some(old) = NonNull::new(old.cast::<Slot<T>>()) else {
@@ -306,7 +357,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         Ok(KBox::into_raw(KBox::new(slot, gfp_atomic_account())?))
     }
 
-    /// Takes the slot back if storing it failed.
+    /// Frees the slot if storing it failed.
     fn stored(&self, err: i32, slot: *mut Slot<T>) -> Result {
         kernel::error::to_result(err).inspect_err(|_| {
             // SAFETY: It came from `KBox::into_raw` and the table did not take it.
@@ -327,10 +378,10 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
 
     /// # Safety
     ///
-    /// `head` is the first field of a slot that came from a `KBox` and that nobody can reach.
-    unsafe extern "C" fn free_slot(head: *mut bindings::callback_head) {
-        // SAFETY: `remove` passed the first field of a slot that came from a `KBox` and that
-        // nobody else can reach any more.
+    /// `head` is the first field of a slot that came from a `KBox` and that nobody can access.
+    unsafe extern "C" fn free_slot_callback(head: *mut bindings::callback_head) {
+        // SAFETY: `remove` passed the first field of a slot that came from a `KBox` and that nobody
+        // else can access any more.
         drop(unsafe { KBox::from_raw(head.cast::<Slot<T>>()) });
     }
 }
@@ -340,7 +391,7 @@ impl<T: Send + Sync + 'static> PinnedDrop for RcuTable<T> {
     fn drop(self: Pin<&mut Self>) {
         let mut index = 0;
         loop {
-            // Nobody else has the table any more, so there are no readers to wait for.
+            // Nobody else can access the table any more, so there are no readers to wait for.
             // SAFETY: The array is initialised.
             let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
             if slot.is_null() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A value that many use and that anybody can take away at once, from any context.
+//! A value that many read concurrently and that any context can replace or revoke at once.
 //!
 //! C header: [`include/linux/rwlock.h`](srctree/include/linux/rwlock.h)
 
@@ -12,18 +12,19 @@ use kernel::prelude::*;
 use kernel::sync::LockClassKey;
 use kernel::types::Opaque;
 
-/// Holds a value, or none. Users never wait: they get in or are turned away. Who changes it waits
-/// for the users, so that after [`update`](Self::update) nobody uses what was there before.
+/// Holds a value, or none. Readers never wait: they get access or fail. A writer waits for the
+/// readers, so that nobody uses the old value after [`update`](Self::update).
 ///
-/// Uses are short (a copy of one packet) and happen with bottom halves off, which bounds the wait.
-/// With PREEMPT_RT a user can be preempted, even by who changes the value: that one sleeps then
-/// until the user has run, as with any lock there; a wait of our own would spin for ever.
+/// In contrast to `kernel::revocable::Revocable` it can be filled again, and it may be updated in
+/// softirq. Accesses are short (a copy of one packet) and happen with bottom halves disabled, which
+/// bounds the wait. With PREEMPT_RT a reader can be preempted, even by the writer: the lock then
+/// sleeps until the reader has finished, where a busy-wait would spin forever.
 pub struct Rearmable<T>(Pin<KBox<Inner<T>>>);
 
 /// # Invariants
 ///
-/// The lock is initialised; the value is reached shared by who holds it for reading, and
-/// exclusively by who holds it for writing.
+/// The lock is initialised; the value is accessed shared while the lock is held for reading, and
+/// exclusively while it is held for writing.
 #[pin_data]
 struct Inner<T> {
     #[pin]
@@ -31,12 +32,13 @@ struct Inner<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: The value is guarded by the lock, which may be used from any thread.
+// SAFETY: The value is protected by the lock, which may be used from any thread.
 unsafe impl<T: Send> Send for Inner<T> {}
-// SAFETY: As above; users on several CPUs share the value.
+// SAFETY: As above; readers on several CPUs share the value.
 unsafe impl<T: Send + Sync> Sync for Inner<T> {}
 
-/// Makes a [`Rearmable`](crate::sync::Rearmable) with a lock class of its own: `new_rearmable!(value, "name")`.
+/// Creates a [`Rearmable`](crate::sync::Rearmable) with its own lock class: `new_rearmable!(value,
+/// "name")`.
 #[macro_export]
 macro_rules! new_rearmable {
     ($value:expr, $name:literal $(,)?) => {
@@ -49,7 +51,11 @@ macro_rules! new_rearmable {
 }
 
 impl<T> Rearmable<T> {
-    /// A gate with a value behind it, or none; see [`new_rearmable!`]. Process context.
+    /// Creates one with a value or none; see [`new_rearmable!`].
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -73,10 +79,12 @@ impl<T> Rearmable<T> {
         Ok(Self(inner))
     }
 
-    /// Uses the value; `None` if there is none or somebody is changing it.
+    /// Accesses the value; `None` if there is none or a writer is changing it.
     ///
-    /// Context: bottom halves off until the guard is dropped. The user does not call
-    /// [`update`](Self::update) of the same gate meanwhile.
+    /// # Context
+    ///
+    /// Bottom halves must be disabled until the guard is dropped, and the caller must not call
+    /// [`update`](Self::update) of the same value meanwhile.
     #[inline]
     pub fn try_access(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised by the type invariant.
@@ -87,12 +95,17 @@ impl<T> Rearmable<T> {
             inner: &self.0,
             _task: PhantomData,
         };
-        // SAFETY: The lock is held for reading, so nobody changes the value.
+        // SAFETY: The lock is held for reading, so no writer changes the value.
         unsafe { &*self.0.value.get() }.is_some().then_some(guard)
     }
 
-    /// Lets `f` change the value when nobody uses it. Any context but a hard interrupt, no guard of
-    /// the gate held; waits for users on other CPUs. `f` is short and changes no other gate.
+    /// Calls `f` to change the value, with no reader. `f` must be short and update no other
+    /// `Rearmable`.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt, without a guard of this value; waits for readers on other
+    /// CPUs.
     pub fn update<R>(&self, f: impl FnOnce(&mut Option<T>) -> R) -> R {
         let update = Update::begin(&self.0);
         // SAFETY: The lock is held for writing until `update` is dropped.
@@ -102,7 +115,7 @@ impl<T> Rearmable<T> {
     }
 }
 
-/// The lock is held for writing.
+/// Holds the lock for writing.
 struct Update<'a, T> {
     inner: &'a Inner<T>,
     _bh: BhDisabled,
@@ -119,12 +132,12 @@ impl<'a, T> Update<'a, T> {
 
 impl<T> Drop for Update<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: Held since `begin`; bottom halves go on after it has been given back.
+        // SAFETY: Held since `begin`; bottom halves are enabled after it has been released.
         unsafe { bindings::rxe_rs_write_unlock(self.inner.lock.get()) };
     }
 }
 
-/// The value is in use. Stays in the task that got it.
+/// Access to the value. Must stay in the task that created it.
 pub struct Guard<'a, T> {
     inner: &'a Inner<T>,
     _task: PhantomData<*mut ()>,
@@ -135,8 +148,8 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: The lock is held for reading as long as the guard lives, and there was a value
-        // when it was given out.
+        // SAFETY: The lock is held for reading as long as the guard exists, and `try_access` found
+        // a value.
         unsafe { (*self.inner.value.get()).as_ref().unwrap_unchecked() }
     }
 }

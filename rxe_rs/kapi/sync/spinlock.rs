@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Spinlocks that keep softirqs or interrupts out.
+//! Spinlocks that disable softirqs or interrupts.
 //!
 //! The kernel crate only has the plain `spin_lock`, which deadlocks when a softirq (or an
-//! interrupt) takes the same lock on the same CPU. Both kinds here are back-ends of the kernel
+//! interrupt) takes the same lock on the same CPU. Both kinds here are backends of the kernel
 //! crate's own [`Lock`], so guards, pinning and lockdep classes are the usual ones.
+//!
+//! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
 
 use crate::bindings;
 use kernel::ffi::{c_char, c_ulong};
 use kernel::sync::lock::{Backend, Guard, Lock};
 
-/// A spinlock that disables softirqs while held: data shared by process context and softirq.
+/// A spinlock that disables softirqs while held, for data shared by process context and softirq.
 pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
 
 /// Guard of a [`SpinLockBh`].
 pub type SpinLockBhGuard<'a, T> = Guard<'a, T, SpinLockBhBackend>;
 
-/// A spinlock that disables interrupts while held and restores their state: any context.
+/// A spinlock that disables interrupts while held and restores their state, for any context.
 pub type SpinLockIrq<T> = Lock<T, SpinLockIrqBackend>;
 
 /// Guard of a [`SpinLockIrq`].
 pub type SpinLockIrqGuard<'a, T> = Guard<'a, T, SpinLockIrqBackend>;
 
-/// Back-end of [`SpinLockBh`]: `spin_lock_bh`.
+/// Backend of [`SpinLockBh`]: `spin_lock_bh`.
 pub struct SpinLockBhBackend;
 
-/// Back-end of [`SpinLockIrq`]: `spin_lock_irqsave`.
+/// Backend of [`SpinLockIrq`]: `spin_lock_irqsave`.
 pub struct SpinLockIrqBackend;
 
-/// Makes an initialiser of a [`SpinLockBh`](crate::sync::SpinLockBh) with a lock class of its own.
+/// Creates an initialiser of a [`SpinLockBh`](crate::sync::SpinLockBh) with its own lock class.
 ///
 /// `new_spinlock_bh!(value)` or `new_spinlock_bh!(value, "name")`.
 #[macro_export]
@@ -38,7 +40,7 @@ macro_rules! new_spinlock_bh {
     };
 }
 
-/// Makes an initialiser of a [`SpinLockIrq`](crate::sync::SpinLockIrq) with a lock class of its own.
+/// Creates an initialiser of a [`SpinLockIrq`](crate::sync::SpinLockIrq) with its own lock class.
 ///
 /// `new_spinlock_irq!(value)` or `new_spinlock_irq!(value, "name")`.
 #[macro_export]
@@ -56,7 +58,7 @@ unsafe impl Backend for SpinLockBhBackend {
 
     #[inline]
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
-        // SAFETY: `ptr` is valid for writes, `name` and `key` live for ever, by contract.
+        // SAFETY: `ptr` is valid for writes, `name` and `key` are static, by contract.
         unsafe { bindings::__spin_lock_init(ptr, name, key) }
     }
 
@@ -92,7 +94,7 @@ unsafe impl Backend for SpinLockIrqBackend {
 
     #[inline]
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
-        // SAFETY: `ptr` is valid for writes, `name` and `key` live for ever, by contract.
+        // SAFETY: `ptr` is valid for writes, `name` and `key` are static, by contract.
         unsafe { bindings::__spin_lock_init(ptr, name, key) }
     }
 

@@ -1,54 +1,62 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counting the users of something that is going to be taken away.
+//! Counting the users of an object that is going to be removed.
 
 use super::context::{relax, SPINS};
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::time::{delay::fsleep, Delta};
 
-/// Nobody gets in any more.
+/// Set when no further user is admitted.
 const CLOSED: u32 = 1 << 31;
 
-/// Time between two looks at the count, once the caller sleeps.
+/// Time between two reads of the count, once the caller sleeps.
 const NAP_US: i64 = 50;
 
-/// The users of a thing: they never wait, they get in or are turned away. Who takes the thing away
-/// closes it, and sleeps until everybody has left.
+/// The users of an object: they never wait, they are admitted or not. Whoever removes the object
+/// closes it, and sleeps until all users have left.
 ///
-/// In contrast to an RCU grace period this waits for those alone who use this very thing, and
-/// disturbs no other CPU. In contrast to a [`Gate`](super::Gate) it is closed for good, and waiting
+/// In contrast to an RCU grace period this waits for the users of this object only, and disturbs no
+/// other CPU. In contrast to [`Rearmable`](super::Rearmable) it is closed for good, and waiting
 /// sleeps, so that users may be preempted.
 pub struct Users(Atomic<u32>);
 
 impl Users {
-    /// Nobody, and not closed.
+    /// Creates a count without users, which is not closed.
     pub const fn new() -> Self {
         Self(Atomic::new(0))
     }
 
-    /// One more user, until the guard is dropped; `None` once it is closed. Any context.
+    /// Counts one more user, until the guard is dropped; `None` once it is closed.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
-    pub fn enter(&self) -> Option<User<'_>> {
+    pub fn try_get(&self) -> Option<User<'_>> {
         let user = User(self);
-        // Orders what the user reads after it has been counted.
+        // Orders the user's reads after the count.
         if self.0.fetch_add(1, Acquire) & CLOSED != 0 {
-            // It was counted, so dropping it takes it back.
+            // It was counted, so dropping it decrements the count.
             return None;
         }
         Some(user)
     }
 
-    /// Whether it is closed already. A user who finds it so does well to leave soon.
+    /// Returns true if it is closed. A user that finds it closed should leave soon.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.0.load(Relaxed) & CLOSED != 0
     }
 
-    /// Turns away everybody from now on and waits until all users have left: what they did is
-    /// seen by the caller. Process context, sleeps. Not to be called by a user.
+    /// Admits no further users and waits until all have left; their effects are visible to the
+    /// caller.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps. Must not be called by a user.
     pub fn close(&self) {
         loop {
             let word = self.0.load(Relaxed);
-            // What the caller did before is seen by whoever is turned away.
+            // The caller's earlier writes are visible to whoever is not admitted.
             if self.0.cmpxchg(word, word | CLOSED, Full).is_ok() {
                 break;
             }
@@ -71,13 +79,13 @@ impl Default for Users {
     }
 }
 
-/// A user of a thing that counts its [`Users`].
+/// A user of an object that counts its [`Users`].
 pub struct User<'a>(&'a Users);
 
 impl User<'_> {
-    /// Whether somebody waits for this user to leave.
+    /// Returns true if a writer waits for this user to leave.
     #[inline]
-    pub fn is_awaited(&self) -> bool {
+    pub fn is_closing(&self) -> bool {
         self.0.is_closed()
     }
 }
