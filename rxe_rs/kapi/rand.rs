@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Random numbers.
 
-/// A random number from the kernel's generator. Any context.
+/// A random number from the kernel's generator.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn random_u32() -> u32 {
     // SAFETY: No requirements.

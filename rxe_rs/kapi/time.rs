@@ -8,7 +8,11 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::types::Opaque;
 
-/// Nanoseconds of the monotonic clock. Any context.
+/// Nanoseconds of the monotonic clock.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn now_ns() -> u64 {
     // SAFETY: No requirements. The monotonic clock is never negative.
@@ -17,9 +21,13 @@ pub fn now_ns() -> u64 {
 
 /// An object with a [`SoftTimer`].
 pub trait TimerTarget: Send + Sync + 'static {
-    /// The timer expired. Softirq context: must not sleep.
+    /// The timer expired.
     ///
     /// The timer is not armed any more; the callback may arm it again.
+    ///
+    /// # Context
+    ///
+    /// Softirq context: must not sleep.
     fn fire(this: ArcBorrow<'_, Self>);
 }
 
@@ -60,7 +68,7 @@ unsafe impl<T: TimerTarget> Send for SoftTimer<T> {}
 unsafe impl<T: TimerTarget> Sync for SoftTimer<T> {}
 
 impl<T: TimerTarget> SoftTimer<T> {
-    /// Makes a timer that is neither bound nor armed.
+    /// Creates a timer that is neither bound nor armed.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             timer <- Opaque::ffi_init(|timer| {

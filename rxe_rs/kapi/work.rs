@@ -21,7 +21,7 @@ pub enum Kind {
     /// In process context of the CPU that enqueued them, or of the one asked for. They sleep
     /// briefly, if at all.
     Local,
-    /// In process context of any CPU, so many at once at most. They may sleep for ever.
+    /// In process context of any CPU, so many at once at most. They may sleep forever.
     Unbound {
         /// Work items that run at once.
         max_active: u16,
@@ -44,7 +44,11 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    /// Makes a queue; the kernel shows `name`. Process context.
+    /// Creates a queue; the kernel shows `name`.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///
@@ -63,8 +67,11 @@ impl WorkQueue {
         Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
     }
 
-    /// Enqueues a work item on this CPU, or on any if the queue is unbound. Any context; fails as
-    /// [`Queue::enqueue`] does if the work item is in a queue already.
+    /// Enqueues a work item on this CPU, or on any if the queue is unbound.
+    ///
+    /// # Context
+    ///
+    /// Any context; fails as [`Queue::enqueue`] does if the work item is in a queue already.
     #[inline]
     pub fn enqueue<W, const ID: u64>(&self, work: W) -> W::EnqueueOutput
     where
@@ -114,7 +121,11 @@ pub fn this_cpu() -> u32 {
 pub struct ModuleRef(());
 
 impl ModuleRef {
-    /// `None` if the module is being unloaded. Any context.
+    /// `None` if the module is being unloaded.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn get() -> Option<Self> {
         // SAFETY: No requirement.
         // INVARIANT: The reference was just taken.
@@ -124,7 +135,7 @@ impl ModuleRef {
 
 impl Drop for ModuleRef {
     fn drop(&mut self) {
-        // SAFETY: Gives back the reference of the type invariant.
+        // SAFETY: Drops the reference of the type invariant.
         unsafe { bindings::rxe_rs_module_put() };
     }
 }

@@ -20,7 +20,7 @@ impl DmaMemory {
     ///
     /// The value is only used for requests of a kernel consumer.
     pub(crate) unsafe fn new() -> Self {
-        // INVARIANT: By the caller's promise.
+        // INVARIANT: By the caller's guarantee.
         Self(())
     }
 

@@ -71,7 +71,7 @@ unsafe impl Sync for Flow {}
 static NEXT_FLOW: Atomic<u64> = Atomic::new(1);
 
 impl Flow {
-    /// Makes a flow. Any context. Looks up nothing yet.
+    /// Creates a flow. Any context. Looks up nothing yet.
     ///
     /// # Errors
     ///
@@ -166,10 +166,12 @@ impl Flow {
         }
     }
 
-    /// Largest IP packet that IPsec leaves room for on the path, in bytes; `None` if nothing
+    /// Largest IP packet that IPsec allows on the path, in bytes; `None` if nothing
     /// protects the packets of the flow, without a route, and as long as there are no keys.
     ///
-    /// Any context that may take locks with bottom halves off.
+    /// # Context
+    ///
+    /// Any context that may take locks with bottom halves disabled.
     pub fn ipsec_mtu(&self) -> Option<u32> {
         // SAFETY: The flow is alive.
         Some(unsafe { bindings::rxe_rs_flow_ipsec_mtu(self.raw.as_ptr()) }).filter(|&mtu| mtu != 0)

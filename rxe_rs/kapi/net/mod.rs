@@ -19,10 +19,14 @@ pub mod udp_tunnel;
 pub struct Registration(());
 
 impl Registration {
-    /// Registers. Process context.
+    /// Registers.
     ///
     /// `guarded` says whether sending to the UDP port of an endpoint takes CAP_NET_RAW in its
     /// network namespace.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///

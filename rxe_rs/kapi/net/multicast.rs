@@ -9,7 +9,7 @@ use crate::bindings;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-/// Makes a network device a member of a group for as long as it lives.
+/// Creates a network device a member of a group for as long as it lives.
 ///
 /// The device lets frames to the group in, IGMP or MLD reports it, and datagrams to it are
 /// delivered to this host. Memberships are counted by the kernel: others of the same group are not
@@ -20,8 +20,11 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins `group`, a multicast address; an IPv4 one in its mapped form. Process context; takes
-    /// the RTNL lock.
+    /// Joins `group`, a multicast address; an IPv4 one in its mapped form.
+    ///
+    /// # Context
+    ///
+    /// Process context; takes the RTNL lock.
     ///
     /// # Errors
     ///

@@ -66,9 +66,13 @@ impl NetDev {
         unsafe { bindings::rxe_rs_dev_mtu(self.as_ptr()) }
     }
 
-    /// The most that IPsec policies of the namespace may add to a datagram that leaves by the device
-    /// for UDP port `port`, in bytes, at `per_transform` for each transformation that a policy asks for and
-    /// `per_tunnel` more if that is a tunnel. 0 without policies. Process context.
+    /// The most that IPsec policies of the namespace may add to a datagram that leaves by the
+    /// device for UDP port `port`, in bytes, at `per_transform` for each transformation that a
+    /// policy asks for and `per_tunnel` more if that is a tunnel. 0 without policies.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub fn ipsec_room(&self, port: u16, per_transform: u32, per_tunnel: u32) -> u32 {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_ipsec_room(self.as_ptr(), port, per_transform, per_tunnel) }
@@ -124,7 +128,11 @@ impl NetDev {
         unsafe { bindings::rxe_rs_dev_is_aggregate(self.as_ptr()) }
     }
 
-    /// Mbit/s, 0 if unknown. Process context; takes the RTNL lock.
+    /// Mbit/s, 0 if unknown.
+    ///
+    /// # Context
+    ///
+    /// Process context; takes the RTNL lock.
     pub fn speed(&self) -> u32 {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_netdev_speed(self.as_ptr()) }

@@ -58,14 +58,18 @@ impl NetdevEvent {
 
 /// Who is told of events.
 pub trait NetdevEvents: Send + Sync + 'static {
-    /// `dev` had `event`. Process context, with the RTNL lock held.
+    /// `dev` had `event`.
     ///
     /// Devices of all namespaces. Registration replays [`NetdevEvent::Register`] and
     /// [`NetdevEvent::Up`] for what exists already; deregistration replays the reverse.
+    ///
+    /// # Context
+    ///
+    /// Process context, with the RTNL lock held.
     fn event(&self, event: NetdevEvent, dev: &NetDev);
 }
 
-/// A registered listener; events come until it is dropped.
+/// A registered receiver; events come until it is dropped.
 #[pin_data(PinnedDrop)]
 #[repr(C)]
 pub struct NetdevNotifier<T: NetdevEvents> {
@@ -81,7 +85,11 @@ unsafe impl<T: NetdevEvents> Send for NetdevNotifier<T> {}
 unsafe impl<T: NetdevEvents> Sync for NetdevNotifier<T> {}
 
 impl<T: NetdevEvents> NetdevNotifier<T> {
-    /// Registers `listener`. Process context, without the RTNL lock.
+    /// Registers `listener`.
+    ///
+    /// # Context
+    ///
+    /// Process context, without the RTNL lock.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Received buffers: one datagram, or a train of datagrams of one flow.
+//! Received buffers: one datagram, or a GRO buffer of datagrams of one flow.
 
 use super::netdev::{DevId, NetDev, NetId};
 use super::{ipv4_id, set_ipv4_id, set_lengths, v4_mapped, HEADERS_V4, HEADERS_V6};
@@ -24,8 +24,9 @@ const EMPTY_FRAG: bindings::rxe_rs_piece = bindings::rxe_rs_piece {
 ///
 /// # Invariants
 ///
-/// The buffer is alive and ours alone, its bytes too (clones of it only read them), and `rx` is what the C side found in it: its pointers are
-/// good as long as the buffer is, and every datagram is in at most [`MAX_FRAGS`] fragments.
+/// The buffer is alive and owned, its bytes too (clones of it only read them), and `rx` is what the
+/// C side found in it: its pointers are valid as long as the buffer is, and every datagram has at
+/// most [`MAX_FRAGS`] fragments.
 pub struct RxSkb {
     skb: NonNull<bindings::sk_buff>,
     rx: bindings::rxe_rs_rx,
@@ -35,7 +36,7 @@ pub struct RxSkb {
 unsafe impl Send for RxSkb {}
 
 impl RxSkb {
-    /// Takes over a buffer; frees it and returns `None` if it is malformed: UDP length at odds
+    /// Takes over a buffer; frees it and returns `None` if it is malformed: UDP length inconsistent
     /// with the buffer, IP options, unreadable memory.
     ///
     /// # Safety
@@ -55,19 +56,19 @@ impl RxSkb {
         Some(Self { skb, rx })
     }
 
-    /// Bytes after the UDP header, of all datagrams.
+    /// Returns the bytes after the UDP header, of all datagrams.
     #[inline]
     pub fn len(&self) -> usize {
         self.rx.len as usize
     }
 
-    /// True if there is nothing after the UDP header.
+    /// Returns true if there is nothing after the UDP header.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.rx.len == 0
     }
 
-    /// Number of datagrams.
+    /// Returns the number of datagrams.
     #[inline]
     pub fn segment_count(&self) -> usize {
         match self.rx.gso_size {
@@ -76,25 +77,25 @@ impl RxSkb {
         }
     }
 
-    /// Index of the network device it came in by.
+    /// Returns the index of the receiving network device.
     #[inline]
     pub fn ifindex(&self) -> u32 {
         self.rx.ifindex
     }
 
-    /// Identity of the network device it came in by.
+    /// Returns the identity of the receiving network device.
     #[inline]
     pub fn netdev(&self) -> DevId {
         DevId(self.rx.dev as usize)
     }
 
-    /// True if it came over a loopback device, so was sent by this host.
+    /// Returns true if it was received on a loopback device, so was sent by this host.
     #[inline]
     pub fn is_loopback(&self) -> bool {
         self.rx.loopback
     }
 
-    /// True for IPv4, false for IPv6.
+    /// Returns true for IPv4, false for IPv6.
     #[inline]
     pub fn is_v4(&self) -> bool {
         self.rx.v4
@@ -131,11 +132,11 @@ impl Drop for RxSkb {
 /// One datagram of a received buffer.
 pub struct RxSegment<'a> {
     skb: &'a RxSkb,
-    /// Offset behind the UDP header.
+    /// Offset after the UDP header.
     offset: u32,
     len: u32,
     headers: [u8; HEADERS_V6],
-    /// The datagrams have the same identification; else it counts up.
+    /// All datagrams have the same IPv4 identification; otherwise it increments.
     same_id: Cell<bool>,
     frags: [&'a [u8]; MAX_FRAGS],
     frag_count: usize,
@@ -166,7 +167,7 @@ impl<'a> RxSegment<'a> {
         segment
     }
 
-    /// Goes on to the next datagram, if there is one.
+    /// Advances to the next datagram, if there is one.
     #[inline]
     fn advance(&mut self) -> bool {
         let next = self.offset.saturating_add(self.skb.rx.gso_size);
@@ -175,7 +176,7 @@ impl<'a> RxSegment<'a> {
         }
         self.offset = next;
         if self.skb.rx.v4 {
-            // What segmentation does to the identification.
+            // As segmentation sets the identification.
             let id = if self.same_id.get() {
                 self.first_id()
             } else {
@@ -187,7 +188,7 @@ impl<'a> RxSegment<'a> {
         true
     }
 
-    /// Fills in all that depends on the offset.
+    /// Sets everything that depends on the offset.
     fn load(&mut self) {
         let rx = &self.skb.rx;
         let rest = rx.len.saturating_sub(self.offset);
@@ -196,7 +197,7 @@ impl<'a> RxSegment<'a> {
             size => rest.min(size),
         };
         if rx.gso_size != 0 {
-            // A datagram of a train is shorter than 64 KiB.
+            // A datagram of a GSO buffer is shorter than 64 KiB.
             set_lengths(&mut self.headers, rx.v4, self.len as u16);
         }
         let mut raw = [const { EMPTY_FRAG }; MAX_FRAGS];
@@ -211,9 +212,9 @@ impl<'a> RxSegment<'a> {
         };
         self.frag_count = (count as usize).min(MAX_FRAGS);
         for (frag, raw) in self.frags.iter_mut().zip(&raw).take(self.frag_count) {
-            // SAFETY: Memory of the buffer, which outlives `'a` and is only read. Others do not
-            // write to it either: `rxe_rs_rx_parse` has copied pages that a sender on this host can
-            // still reach, and a device has handed the buffer over.
+            // SAFETY: Memory of the buffer, which outlives `'a` and is only read. Nobody else
+            // writes to it: `rxe_rs_rx_parse` has copied pages that a sender on this host can still
+            // access, and a device has passed the buffer on.
             *frag = unsafe { core::slice::from_raw_parts(raw.start, raw.len as usize) };
         }
         let want = MAX_HEAD.min(self.len as usize);
@@ -227,9 +228,9 @@ impl<'a> RxSegment<'a> {
         }
     }
 
-    /// IP header and UDP header as they are on the wire: 28 bytes (IPv4) or 48 (IPv6).
+    /// Returns the IP header and UDP header as on the wire: 28 bytes (IPv4) or 48 (IPv6).
     ///
-    /// Checksums may be those of the whole train.
+    /// Checksums may be those of the whole GSO buffer.
     #[inline]
     pub fn net_hdr(&self) -> &[u8] {
         if self.skb.rx.v4 {
@@ -239,7 +240,7 @@ impl<'a> RxSegment<'a> {
         }
     }
 
-    /// Identification of the first datagram of the buffer.
+    /// Returns the identification of the first datagram of the buffer.
     fn first_id(&self) -> u16 {
         let mut headers = [0; HEADERS_V6];
         for (to, from) in headers.iter_mut().zip(self.skb.headers()) {
@@ -248,9 +249,9 @@ impl<'a> RxSegment<'a> {
         ipv4_id(&headers)
     }
 
-    /// The headers if the datagrams of this buffer all have the identification of the first one,
-    /// unless [`net_hdr`](Self::net_hdr) has them so: GRO puts such datagrams together, too, and
-    /// those of UDP leave no mark.
+    /// Returns the headers with the identification of the first datagram, unless
+    /// [`net_hdr`](Self::net_hdr) has it already: GRO also merges datagrams with equal
+    /// identifications, and does not mark those of UDP.
     #[cold]
     pub fn with_same_id(&self) -> Option<[u8; HEADERS_V4]> {
         if !self.skb.rx.v4 || self.offset == 0 || self.same_id.get() {
@@ -265,14 +266,14 @@ impl<'a> RxSegment<'a> {
         headers.first_chunk::<HEADERS_V4>().copied()
     }
 
-    /// Notes that [`with_same_id`](Self::with_same_id) was right: the datagrams that follow in the
-    /// buffer have such headers at once.
+    /// Records that [`with_same_id`](Self::with_same_id) matched, so that the following datagrams
+    /// of the buffer use such headers at once.
     #[cold]
     pub fn set_same_id(&self) {
         self.same_id.set(true);
     }
 
-    /// The headers as they were on the wire, if [`set_same_id`](Self::set_same_id) was called.
+    /// Returns the headers as on the wire, if [`set_same_id`](Self::set_same_id) was called.
     #[inline]
     pub fn same_id_hdr(&self) -> Option<[u8; HEADERS_V4]> {
         if self.same_id.get() {
@@ -282,19 +283,19 @@ impl<'a> RxSegment<'a> {
         }
     }
 
-    /// Bytes after the UDP header.
+    /// Returns the bytes after the UDP header.
     #[inline]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// True if there is nothing after the UDP header.
+    /// Returns true if there is nothing after the UDP header.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first [`MAX_HEAD`] bytes after the UDP header, or all if there are fewer.
+    /// Returns the first [`MAX_HEAD`] bytes after the UDP header, or all if there are fewer.
     #[inline]
     pub fn head(&self) -> &[u8] {
         let want = MAX_HEAD.min(self.len());
@@ -302,14 +303,14 @@ impl<'a> RxSegment<'a> {
         first.get(..want).or(self.head.get(..want)).unwrap_or(&[])
     }
 
-    /// All bytes after the UDP header, in at most [`MAX_FRAGS`] fragments.
+    /// Returns all bytes after the UDP header, in at most [`MAX_FRAGS`] fragments.
     #[inline]
     pub fn frags(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         self.frags.iter().copied().take(self.frag_count)
     }
 
-    /// `len` bytes from `offset` after the UDP header, in at most [`MAX_FRAGS`] fragments. Shorter
-    /// if the datagram is.
+    /// Returns `len` bytes from `offset` after the UDP header, in at most [`MAX_FRAGS`] fragments.
+    /// Shorter if the datagram is.
     #[inline]
     pub fn frags_in(&self, offset: usize, len: usize) -> impl Iterator<Item = &'a [u8]> + '_ {
         let (mut skip, mut want) = (offset, len);
@@ -323,41 +324,41 @@ impl<'a> RxSegment<'a> {
         })
     }
 
-    /// Index of the network device it came in by.
+    /// Returns the index of the receiving network device.
     #[inline]
     pub fn ifindex(&self) -> u32 {
         self.skb.ifindex()
     }
 
-    /// Identity of the network device it came in by.
+    /// Returns the identity of the receiving network device.
     #[inline]
     pub fn netdev(&self) -> DevId {
         self.skb.netdev()
     }
 
-    /// True if it came over a loopback device, so was sent by this host.
+    /// Returns true if it was received on a loopback device, so was sent by this host.
     #[inline]
     pub fn is_loopback(&self) -> bool {
         self.skb.is_loopback()
     }
 
-    /// The network namespace that received it.
+    /// Returns the network namespace that received it.
     #[inline]
     pub fn net(&self) -> NetId {
         // SAFETY: The buffer keeps its device alive.
         NetId(unsafe { bindings::rxe_rs_dev_net_id(self.skb.rx.dev) })
     }
 
-    /// True if the network device it came in by is above `base`, in the same namespace: a VLAN
-    /// device, a bridge, a bond. One that is in another namespace is not: what comes by it is that
-    /// namespace's, whose addresses and firewall are others.
+    /// Returns true if the receiving network device is above `base`, in the same namespace: a VLAN
+    /// device, a bridge, a bond. One in another namespace is not: its packets belong to that
+    /// namespace, which has other addresses and another firewall.
     pub fn is_above(&self, base: &NetDev, _rcu: &rcu::Guard) -> bool {
         // SAFETY: The buffer keeps its device alive, the reference the other one; the guard shows
-        // that this is a read side section.
+        // that this is a read-side critical section.
         unsafe { bindings::rxe_rs_dev_is_above(self.skb.rx.dev, base.as_ptr()) }
     }
 
-    /// True if it came over the loopback device of the namespace that `dev` is in.
+    /// Returns true if it was received on the loopback device of `dev`'s namespace.
     #[inline]
     pub fn is_loopback_of(&self, dev: &NetDev) -> bool {
         if !self.is_loopback() {
@@ -367,25 +368,25 @@ impl<'a> RxSegment<'a> {
         unsafe { bindings::rxe_rs_dev_same_net(self.skb.rx.dev, dev.as_ptr()) }
     }
 
-    /// Number of the VLAN whose device it came in by.
+    /// Returns the VLAN ID, if the receiving device is a VLAN device.
     #[inline]
     pub fn vlan(&self) -> Option<u16> {
         (u32::from(self.skb.rx.vlan) != bindings::RXE_RS_NO_VLAN).then_some(self.skb.rx.vlan)
     }
 
-    /// True for IPv4, false for IPv6.
+    /// Returns true for IPv4, false for IPv6.
     #[inline]
     pub fn is_v4(&self) -> bool {
         self.skb.is_v4()
     }
 
-    /// Source address in the form of a GID.
+    /// Returns the source address as a GID.
     #[inline]
     pub fn source(&self) -> [u8; 16] {
         self.address(12, 8)
     }
 
-    /// Destination address in the form of a GID.
+    /// Returns the destination address as a GID.
     #[inline]
     pub fn destination(&self) -> [u8; 16] {
         self.address(16, 24)

@@ -14,7 +14,7 @@ use kernel::sync::Arc;
 pub trait Listen: Send + Sync + 'static {
     /// Takes a frame, from its destination address on and without a checksum at the end.
     ///
-    /// Softirq context, in an RCU read side section: must not sleep. Several CPUs may call at the
+    /// Softirq context, in an RCU read-side critical section: must not sleep. Several CPUs may call at the
     /// same time.
     fn frame(&self, frame: &[u8]);
 }
@@ -32,7 +32,11 @@ unsafe impl<T: Listen> Send for Tap<T> {}
 unsafe impl<T: Listen> Sync for Tap<T> {}
 
 impl<T: Listen> Tap<T> {
-    /// Opens a tap on `dev`. Process context.
+    /// Opens a tap on `dev`.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///

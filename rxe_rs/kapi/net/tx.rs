@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sending: batches of packets.
+//! Transmission: batches of packets.
 
 use super::flow::Flow;
 use super::netdev::NetDev;
@@ -10,8 +10,9 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// Counts the bytes that are in the queues below their sender: queueing disciplines, the device's
-/// ring. What is handed to another device or namespace of this host counts no longer.
+/// A socket that accounts a sender's bytes in the queues of the network stack: queueing disciplines
+/// and the device's ring. Packets delivered to another device or namespace of this host are no
+/// longer counted.
 pub struct TxOwner(NonNull<bindings::sock>);
 
 // SAFETY: A reference counted socket; the calls below are allowed on any CPU.
@@ -20,7 +21,11 @@ unsafe impl Send for TxOwner {}
 unsafe impl Sync for TxOwner {}
 
 impl TxOwner {
-    /// Makes one that has sent nothing. Process context.
+    /// Creates one that has sent nothing.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -32,7 +37,11 @@ impl TxOwner {
             .ok_or(ENOMEM)
     }
 
-    /// Bytes of buffers, with the memory that they take beside their contents.
+    /// Returns the bytes of queued buffers (truesize).
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn bytes(&self) -> usize {
         // SAFETY: We hold a reference.
@@ -42,7 +51,7 @@ impl TxOwner {
 
 impl Drop for TxOwner {
     fn drop(&mut self) {
-        // SAFETY: Our reference. The buffers under way keep the socket's memory.
+        // SAFETY: Our reference. Buffers in flight keep the socket's memory.
         unsafe { bindings::rxe_rs_tx_owner_free(self.0.as_ptr()) };
     }
 }
@@ -50,7 +59,7 @@ impl Drop for TxOwner {
 /// Why a packet was not added to a batch.
 #[derive(Debug)]
 pub enum TxError<E> {
-    /// No route to the peer by the flow's device, at the moment.
+    /// There is no route to the peer on the flow's device at the moment.
     NoRoute,
     /// The batch is full: send it first.
     Full,
@@ -58,22 +67,22 @@ pub enum TxError<E> {
     NoMemory,
     /// Longer than an IP packet can be.
     TooLong,
-    /// `fill` refused.
+    /// `fill` failed.
     Fill(E),
 }
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct TxOutcome {
-    /// Packets the stack took.
+    /// Packets that the stack accepted.
     pub packets: usize,
-    /// Bytes behind the UDP headers of all packets, taken or not.
+    /// Bytes after the UDP headers of all packets, accepted or not.
     pub bytes: usize,
-    /// Packets the stack dropped: full queue, firewall, no neighbour.
+    /// Packets that the stack dropped: full queue, firewall, no neighbour.
     pub dropped: usize,
-    /// Of these, packets longer than the path takes.
+    /// Of these, packets longer than the path MTU.
     pub too_long: usize,
-    /// A queue on the way is full or about to be: send less for a while.
+    /// A queue is full or almost full: the sender should slow down.
     pub congested: bool,
 }
 
@@ -82,26 +91,25 @@ pub const MAX_PACKETS: usize = 256;
 /// A batch of this many bytes is full.
 pub const MAX_BYTES: usize = 512 * 1024;
 
-/// Room for small packets beside the headers, without pages: most acknowledgements and small
-/// messages. With the headers it stays within the size that the kernel keeps a cache for.
+/// Linear space for small packets after the headers, without pages: most acknowledgements and small
+/// messages. With the headers it fits a size that the kernel has a slab cache for.
 const SMALL: u32 = 128;
 
 /// Packets to be sent, in order.
 ///
-/// Built with bottom halves off, under the lock of a QP: takes no lock but that of a flow's route,
-/// does not sleep and calls nothing that could send. [`send`](Self::send) it after unlocking. Dropping it discards
-/// the packets.
+/// Built with bottom halves disabled, under the lock of a QP: takes no lock but that of a flow's
+/// route, does not sleep and transmits nothing. [`send`](Self::send) it after unlocking. Dropping
+/// it discards the packets.
 ///
-/// Consecutive packets of a flow that have the same length travel through the stack as one
-/// buffer, if the device can take it apart; a shorter one may be the last. That is not visible on
-/// the wire.
+/// Consecutive packets of a flow that have the same length form one GSO buffer, if the device can
+/// segment it; a shorter one may be the last. That is not visible on the wire.
 pub struct TxBatch<'a> {
     /// First and last finished buffer, linked by `next`.
     list: Option<(NonNull<bindings::sk_buff>, NonNull<bindings::sk_buff>)>,
     run: Option<Run>,
     packets: usize,
     bytes: usize,
-    /// Each packet gets a buffer of its own.
+    /// GSO is disabled: each packet gets a buffer of its own.
     alone: bool,
     _bh: PhantomData<&'a BhDisabled>,
 }
@@ -125,7 +133,7 @@ struct Run {
 }
 
 impl<'a> TxBatch<'a> {
-    /// An empty batch. Allocates nothing.
+    /// Creates an empty batch. Allocates nothing.
     #[inline]
     pub const fn new(_bh: &'a BhDisabled) -> Self {
         Self {
@@ -138,32 +146,32 @@ impl<'a> TxBatch<'a> {
         }
     }
 
-    /// Number of packets.
+    /// Returns the number of packets.
     #[inline]
     pub fn len(&self) -> usize {
         self.packets
     }
 
-    /// True without packets.
+    /// Returns true if it has no packets.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.packets == 0
     }
 
-    /// Bytes behind the UDP headers of all packets.
+    /// Returns the bytes after the UDP headers of all packets.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// True if it is time to send: nothing can be added any more.
+    /// Returns true if no packet can be added any more and it is time to send.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.packets >= MAX_PACKETS || self.bytes >= MAX_BYTES
     }
 
-    /// Packets ahead of the one added last in its buffer, if the device gives them IPv4
-    /// identifications; else 0.
+    /// Returns the number of packets before the last one in its GSO buffer, if the device
+    /// increments IPv4 identifications; else 0.
     #[inline]
     pub fn place(&self) -> u32 {
         self.run
@@ -172,18 +180,18 @@ impl<'a> TxBatch<'a> {
             .map_or(0, |run| run.count.saturating_sub(1))
     }
 
-    /// From now on each packet gets a buffer of its own.
+    /// Disables GSO: from now on each packet gets a buffer of its own.
     #[inline]
     pub fn end_trains(&mut self) {
         self.alone = true;
     }
 
-    /// Adds a packet with `len` bytes behind the UDP header, and with the flow's traffic class or
+    /// Adds a packet with `len` bytes after the UDP header, and with the flow's traffic class or
     /// `class`.
     ///
-    /// `fill` gets the IP and the UDP header of this very packet as they will be on the wire
-    /// (28 or 48 bytes; the checksums are not filled in, the ICRC does not cover them) and `len`
-    /// contiguous bytes, all of which it must write: they hold old data.
+    /// `fill` gets the IP and the UDP header of this packet as they will be on the wire (28 or 48
+    /// bytes; the checksums are not filled in, the ICRC does not cover them) and `len` contiguous
+    /// bytes, all of which it must write: they contain old data.
     ///
     /// # Errors
     ///
@@ -207,7 +215,7 @@ impl<'a> TxBatch<'a> {
         let mut place = None;
         if let Some(run) = &self.run {
             if !self.alone && run.takes(flow, class, len32) {
-                // SAFETY: The buffer is ours, and bottom halves are off.
+                // SAFETY: The buffer is ours, and bottom halves are disabled.
                 place = NonNull::new(unsafe { bindings::rxe_rs_tx_put(run.skb.as_ptr(), len32) });
             }
         }
@@ -223,7 +231,7 @@ impl<'a> TxBatch<'a> {
         // SAFETY: `rxe_rs_tx_put` returned that many contiguous bytes of a buffer that is ours.
         let payload = unsafe { core::slice::from_raw_parts_mut(place.cast::<u8>().as_ptr(), len) };
         if let Err(e) = fill(headers.get(..run.headers_len).unwrap_or(&[]), payload) {
-            // SAFETY: Takes back the bytes of just now; bottom halves are off.
+            // SAFETY: Takes back the bytes of just now; bottom halves are disabled.
             unsafe { bindings::rxe_rs_tx_undo(run.skb.as_ptr(), len32) };
             if run.count == 0 {
                 self.drop_run();
@@ -242,7 +250,7 @@ impl<'a> TxBatch<'a> {
         Ok(())
     }
 
-    /// Adds an Ethernet frame of `len` bytes that leaves by `dev` as it is.
+    /// Adds an Ethernet frame of `len` bytes that is sent by `dev` unchanged.
     ///
     /// `fill` gets the bytes, all of which it must write.
     ///
@@ -292,7 +300,8 @@ impl<'a> TxBatch<'a> {
         };
     }
 
-    /// Ends the current run and starts one for a packet of `len` bytes; returns its place.
+    /// Finishes the current buffer and starts one for a packet of `len` bytes; returns the packet's
+    /// memory.
     fn start_run<E>(
         &mut self,
         flow: &Flow,
@@ -314,7 +323,7 @@ impl<'a> TxBatch<'a> {
         };
         let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::NoRoute)?;
         let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
-        // SAFETY: The buffer is ours, and bottom halves are off.
+        // SAFETY: The buffer is ours, and bottom halves are disabled.
         let place = NonNull::new(unsafe { bindings::rxe_rs_tx_put(skb.as_ptr(), len) });
         let Some(place) = place else {
             // SAFETY: The buffer is ours and in no list.
@@ -344,7 +353,7 @@ impl<'a> TxBatch<'a> {
             return;
         };
         let skb = run.skb.as_ptr();
-        // SAFETY: The buffer is ours, has room for the headers, and `headers_len` bytes of them
+        // SAFETY: The buffer is ours, has headroom for the headers, and `headers_len` bytes of them
         // are valid.
         unsafe {
             bindings::rxe_rs_tx_finish(
@@ -365,8 +374,12 @@ impl<'a> TxBatch<'a> {
         }
     }
 
-    /// Sends all packets on behalf of `owner`. Process or softirq context, without any lock that receiving takes:
-    /// what goes over loopback may be received before this returns.
+    /// Sends all packets on behalf of `owner`.
+    ///
+    /// # Context
+    ///
+    /// Process context or softirq, without any lock that the receive path takes: loopback packets
+    /// may be received before this returns.
     pub fn send(mut self, owner: &TxOwner) -> TxOutcome {
         self.end_run();
         let mut outcome = TxOutcome {

@@ -12,13 +12,13 @@ use kernel::prelude::*;
 
 /// Who gets the datagrams.
 pub trait Receive: 'static {
-    /// Takes a datagram, or a train of datagrams of one flow.
+    /// Takes a datagram, or a GSO buffer of datagrams of one flow.
     ///
-    /// Softirq context, in an RCU read side section: must not sleep. Several CPUs may call at
+    /// Softirq context, in an RCU read-side critical section: must not sleep. Several CPUs may call at
     /// the same time. All devices of a namespace come here.
     fn receive(skb: RxSkb);
 
-    /// Counts and drops a datagram, or a train of them, that the IPsec policies of the namespace do
+    /// Counts and drops a datagram, or a GSO buffer of them, that the IPsec policies of the namespace do
     /// not let in: it came without the protection that they require.
     ///
     /// Context as of [`receive`](Self::receive).
@@ -43,7 +43,11 @@ unsafe impl<R: Receive> Send for UdpEndpoint<R> {}
 unsafe impl<R: Receive> Sync for UdpEndpoint<R> {}
 
 impl<R: Receive> UdpEndpoint<R> {
-    /// Opens `port` in the namespace of `dev`. Process context.
+    /// Opens `port` in the namespace of `dev`.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Advice about memory that is got on demand (`ibv_advise_mr(3)`).
+//! Advice about memory with on-demand paging (`ibv_advise_mr(3)`).
 //!
 //! C header: [`include/uapi/rdma/ib_user_ioctl_verbs.h`](srctree/include/uapi/rdma/ib_user_ioctl_verbs.h)
 
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn advise_mr<D: Device>(
             mode,
             wait: flags & FLUSH != 0,
         };
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let list = unsafe { core::slice::from_raw_parts(sg_list, num_sge as usize) };
         let ranges = list.iter().map(|sge| Range {
             lkey: sge.lkey,

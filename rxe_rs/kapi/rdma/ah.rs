@@ -20,7 +20,11 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Ah = Self>;
 
-    /// Creates a handle. Any context the allocation `flags` allow.
+    /// Creates a handle.
+    ///
+    /// # Context
+    ///
+    /// Any context the allocation `flags` allow.
     ///
     /// # Errors
     ///
@@ -33,28 +37,40 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
         flags: Flags,
     ) -> Result<Arc<Self>>;
 
-    /// Leads it elsewhere: what is posted from now on takes the new path. May be called in atomic context.
+    /// Leads it elsewhere: what is posted from now on takes the new path.
+    ///
+    /// # Context
+    ///
+    /// May be called in atomic context.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, or what the new path is refused with; nothing has changed then.
     fn modify(&self, dev: &Arc<Self::Device>, av: AddressVector) -> Result;
 
-    /// The path it leads to. May be called in atomic context.
+    /// The path it leads to.
+    ///
+    /// # Context
+    ///
+    /// May be called in atomic context.
     ///
     /// # Errors
     ///
     /// `EINVAL` if it is out of service.
     fn query(&self, dev: &Arc<Self::Device>) -> Result<AddressVector>;
 
-    /// Takes the handle out of service. May be called in atomic context.
+    /// Takes the handle out of service.
+    ///
+    /// # Context
+    ///
+    /// May be called in atomic context.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 }
 
-/// The object the core allocates.
+/// The object that the core allocates.
 pub(crate) type AhShell<T> = Shell<bindings::ib_ah, Arc<T>>;
 
-/// Trampolines of [`AddressHandle`].
+/// Callbacks of [`AddressHandle`].
 pub(crate) struct AhOps<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> AhOps<D> {
@@ -63,7 +79,7 @@ impl<D: Device> AhOps<D> {
     /// `ah` is a live handle of this driver, and stays so for `'a`.
     #[inline]
     pub(crate) unsafe fn ctx<'a>(ah: *mut bindings::ib_ah) -> &'a Arc<D::Ah> {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         unsafe { AhShell::<D::Ah>::slot(ah) }
     }
 
@@ -95,7 +111,7 @@ impl<D: Device> AhOps<D> {
                 GFP_ATOMIC
             };
             let ctx = D::Ah::create(dev, pd, av, user, flags)?;
-            // SAFETY: The core allocated `AhShell::SIZE` bytes and nobody knows `ah` yet.
+            // SAFETY: The core allocated `AhShell::SIZE` bytes and `ah` is not shared yet.
             unsafe { AhShell::<D::Ah>::init(ah, ctx) };
             Ok(0)
         })
@@ -131,7 +147,7 @@ impl<D: Device> AhOps<D> {
         ah: *mut bindings::ib_ah,
         attr: *mut bindings::rdma_ah_attr,
     ) -> c_int {
-        // SAFETY: A live handle of this driver, its device, and a valid place for the answer.
+        // SAFETY: A live handle of this driver, its device, and a valid place for the response.
         let (ctx, dev, attr) =
             unsafe { (Self::ctx(ah), device::ctx::<D>((*ah).device), &mut *attr) };
         // SAFETY: The core filled in the live device, which outlives the call.

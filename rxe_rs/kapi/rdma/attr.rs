@@ -33,7 +33,7 @@ pub struct DeviceAttr {
     pub max_srq_sge: u32,
     pub max_mr: u32,
     pub max_mw: u32,
-    /// Pages of a region for fast registration.
+    /// Pages of a region for fast registration (FRWR).
     pub max_fast_reg_pages: u32,
     pub max_pd: u32,
     pub max_ah: u32,
@@ -49,11 +49,11 @@ pub struct DeviceAttr {
     pub atomics: bool,
     /// Peers may flush memory to persistence.
     pub persistence: bool,
-    /// What works on memory that is got on demand.
+    /// What works on memory with on-demand paging.
     pub on_demand: OnDemand,
 }
 
-/// Accesses to memory that is got on demand, by transport: bits of [`OnDemand::SEND`] and so on.
+/// Accesses to memory with on-demand paging, by transport: bits of [`OnDemand::SEND`] and so on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct OnDemand {
@@ -144,7 +144,7 @@ impl DeviceAttr {
         if self.persistence {
             to.device_cap_flags |= bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_PERSISTENT as u64;
         }
-        // Whatever fits: the core passes both in 16 bits.
+        // Any value that fits: the core passes both in 16 bits.
         to.cq_caps.max_cq_moderation_count = u16::MAX;
         to.cq_caps.max_cq_moderation_period = u16::MAX;
         to.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG);

@@ -57,7 +57,7 @@ impl AddressVector {
     /// `attr` is an address handle attribute the core passed to a running operation.
     pub(crate) unsafe fn from_raw(attr: *const bindings::rdma_ah_attr) -> Result<Self> {
         let mut raw = bindings::rxe_rs_path::default();
-        // SAFETY: By the caller's promise; `raw` is valid for writes.
+        // SAFETY: By the caller's guarantee; `raw` is valid for writes.
         kernel::error::to_result(unsafe { bindings::rxe_rs_path_get(attr, &mut raw) })?;
         Ok(Self {
             port: raw.port,

@@ -21,25 +21,33 @@ pub trait QpCounter: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Counter = Self>;
 
-    /// Makes one; all values are zero. Process context.
+    /// Creates one; all values are zero.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     fn create(dev: &Arc<Self::Device>) -> Result<Arc<Self>>;
 
-    /// Fills in the values, in the order of [`Device::COUNTERS`]. Process context.
+    /// Fills in the values, in the order of [`Device::COUNTERS`].
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn read(&self, to: &mut [u64]);
 }
 
-/// The object the core allocates. It may free one that was never bound without telling, so the slot
+/// The object that the core allocates. It may free one that was never bound without telling, so the slot
 /// is empty until then.
 pub(crate) type CounterShell<T> = Shell<bindings::rdma_counter, Option<Arc<T>>>;
 
 /// The number of the counter made last; the core wants them distinct.
 static LAST_ID: Atomic<u32> = Atomic::new(0);
 
-/// Trampolines of [`QpCounter`].
+/// Callbacks of [`QpCounter`].
 pub(crate) struct CounterOps<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> CounterOps<D> {
@@ -47,7 +55,7 @@ impl<D: Device> CounterOps<D> {
     ///
     /// Called by the core with a fresh shell.
     pub(crate) unsafe extern "C" fn counter_init(counter: *mut bindings::rdma_counter) {
-        // SAFETY: The core allocated `CounterShell::SIZE` bytes and nobody knows them yet.
+        // SAFETY: The core allocated `CounterShell::SIZE` bytes and nobody else accesses them yet.
         unsafe { CounterShell::<D::Counter>::init(counter, None) };
     }
 

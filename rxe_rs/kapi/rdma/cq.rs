@@ -17,7 +17,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{rcu, Arc};
 
-/// What a consumer wants to be told about.
+/// Completions that a consumer requests notification for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arm {
     /// The next solicited completion or error.
@@ -28,11 +28,11 @@ pub enum Arm {
 
 /// Arguments of CQ creation.
 pub struct CqInit<'a> {
-    /// Completions to hold, at least; not zero.
+    /// Requested number of CQEs; not zero.
     pub cqe: u32,
     /// Bits of `enum ib_uverbs_ex_create_cq_flags`.
     pub flags: u32,
-    /// Tells the consumer; keeps no reference to the driver's context.
+    /// Notifies the consumer; holds no reference to the driver's context.
     pub notify: &'a Arc<CqNotify>,
     /// The calling process; `None` for a kernel consumer.
     pub user: Option<UserCall<'a>>,
@@ -43,52 +43,82 @@ pub trait CompletionQueue: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Cq = Self>;
 
-    /// Creates a queue and returns it with the number of completions it holds. Process context.
+    /// Creates a CQ and returns it with its capacity in CQEs.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// `EINVAL` beyond the device's limit, `EOPNOTSUPP` for flags not supported, `ENOMEM`.
     fn create(dev: &Arc<Self::Device>, init: CqInit<'_>) -> Result<(Arc<Self>, u32)>;
 
-    /// Changes the size of a user queue, keeping what it holds, and returns the size it has now.
-    /// Process context; calls may be concurrent.
+    /// Resizes a user CQ, keeping its CQEs, and returns the new capacity.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Calls may be concurrent.
     ///
     /// # Errors
     ///
-    /// `EINVAL` beyond the device's limit or below the number of completions held, `ENOMEM`.
+    /// `EINVAL` beyond the device's limit or below the number of unread CQEs, `ENOMEM`.
     fn resize(&self, dev: &Arc<Self::Device>, cqe: u32, user: &UserCall<'_>) -> Result<u32>;
 
-    /// Moves completions of a kernel queue to `to`. Any context.
+    /// Moves CQEs of a kernel CQ to `to`.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn poll(&self, to: &mut WcSink<'_>);
 
-    /// Completions waiting, at most `limit`. Any context.
+    /// Returns the number of unread CQEs, at most `limit`.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn peek(&self, limit: u32) -> u32;
 
-    /// Says for `rdma resource` what the attributes do not. Process context.
+    /// Adds driver-specific attributes for `rdma resource`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// Those of `to`.
     fn describe(&self, to: &mut Details<'_>) -> Result;
 
-    /// Arms the queue; returns whether completions are waiting now. Any context.
+    /// Arms the CQ (`ib_req_notify_cq`); returns true if it has unread CQEs.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     fn arm(&self, what: Arm) -> bool;
 
-    /// Tells of completions `count` at a time, at the latest `period_us` microseconds after the
-    /// first of them; a count below 2 or a period of 0 turns that off. Nothing that the consumer
-    /// waits for may be lost by the change. Process context; calls may be concurrent.
+    /// Sets moderation: notifies the consumer after `count` completions, or at the latest
+    /// `period_us` microseconds after the first of them; a count below 2 or a period of 0 disables
+    /// it. No pending notification may be lost by the change.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Calls may be concurrent.
     fn moderate(self: &Arc<Self>, count: u16, period_us: u16);
 
-    /// Takes the queue out of service: it must raise nothing afterwards and withdraw its
-    /// mappings. Process context.
+    /// Stops the CQ: it must raise no event afterwards and must remove its mmap entries.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 }
 
-/// What a completion arose from.
+/// The origin of a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// A verb that a consumer called and that has not returned: the consumer may hold locks that
-    /// its completion handler takes (Documentation/infiniband/core_locking.rst).
+    /// A verb that a consumer has called and that has not returned: the consumer may hold locks
+    /// that its completion handler takes (Documentation/infiniband/core_locking.rst).
     Verb,
     /// Anything else: a received packet, a timer, a work item.
     Event,
@@ -97,30 +127,31 @@ pub enum Origin {
 /// Calls the completion handler of one CQ.
 struct CompTarget {
     cq: *mut bindings::ib_cq,
-    /// Completions to tell of; whoever adds the first sees to it that the handler is called.
+    /// Undelivered completions; whoever adds the first must make sure that the handler is called.
     pending: Pending,
-    /// Where the handler was called last; `u32::MAX` if it never was.
+    /// The CPU on which the handler was called last; `u32::MAX` if it never was.
     last_comp_cpu: Atomic<u32>,
 }
 
-// SAFETY: The pointer is followed only while the handler may be called, which is over before the
-// CQ is freed.
+// SAFETY: The pointer is dereferenced only while the handler may be called, which has ended before
+// the CQ is freed.
 unsafe impl Send for CompTarget {}
 // SAFETY: As above.
 unsafe impl Sync for CompTarget {}
 
-/// Times in a row that the handler is called before others get the CPU.
+/// Consecutive calls of the handler before the CPU is yielded.
 const CALLS: u32 = 4;
 
 impl CompTarget {
-    /// Calls the handler until it has been told of everything; false if that would take too long.
+    /// Calls the handler until all completions have been notified; returns false if that takes too
+    /// long.
     fn call(&self) -> bool {
         // SAFETY: Reads a number.
         let cpu = unsafe { bindings::rxe_rs_this_cpu() };
         self.last_comp_cpu.store(cpu, Relaxed);
         self.pending.deliver(CALLS, || {
-            // SAFETY: `destroy_cq` makes sure that this is over before the core frees the CQ, and
-            // the handler and its context do not change in between.
+            // SAFETY: `destroy_cq` makes sure that this has ended before the core frees the CQ, and
+            // the handler and its context do not change before.
             unsafe {
                 if let Some(handler) = (*self.cq).comp_handler {
                     handler(self.cq, (*self.cq).cq_context);
@@ -136,7 +167,7 @@ impl Target for CompTarget {
     }
 }
 
-/// Reports a failed CQ.
+/// Reports a CQ in error.
 struct ErrorTarget(*mut bindings::ib_cq);
 
 // SAFETY: As for `CompTarget`.
@@ -160,12 +191,13 @@ impl Target for ErrorTarget {
     }
 }
 
-/// Tells the consumer of one CQ. Completion callbacks of one CQ never overlap, and run on the CPU of
-/// its vector (see [`completion`](Self::completion)); error callbacks run in process context.
+/// Notifies the consumer of one CQ. Calls of the completion handler of one CQ never overlap, and
+/// run on the CPU of its vector (see [`completion`](Self::completion)); error events are raised in
+/// process context.
 #[pin_data]
 pub struct CqNotify {
     vector: u32,
-    /// The CPU on which the consumer is told; `None` for wherever a completion arises.
+    /// The CPU on which the consumer is notified; `None` for the CPU of the completion.
     cpu: Option<u32>,
     /// The consumer is a process, whose handler wakes it up and takes no lock of a caller.
     user: bool,
@@ -173,14 +205,14 @@ pub struct CqNotify {
     completion: Deferred<CompTarget>,
     #[pin]
     error: Deferred<ErrorTarget>,
-    /// Who is calling the handler, or having it called.
+    /// Callers of the handler.
     callers: Users,
 }
 
 impl CqNotify {
     fn new(cq: *mut bindings::ib_cq, vector: u32, user: bool) -> Result<Arc<Self>> {
-        // Vector 0 is what programs take that do not care: another CPU between the completion and
-        // the process that is woken would be lost time (4 µs of 36 were measured).
+        // Programs that do not care use vector 0: another CPU between the completion and the
+        // process that is woken would cost time (4 µs of 36 were measured).
         let steered = vector != 0 || !user;
         // SAFETY: Process context.
         let cpu = steered.then(|| unsafe { bindings::rxe_rs_vector_cpu(vector) });
@@ -209,13 +241,16 @@ impl CqNotify {
         )
     }
 
-    /// Calls the completion handler, unless it is running: then it is called once more.
+    /// Calls the completion handler, unless it is running: then it is called again.
     ///
     /// It is called here if this is the CPU of the CQ's vector, if that is offline, or if the
-    /// consumer is a process that took vector 0; otherwise in softirq of that CPU. A consumer in the
-    /// kernel is never called from its own verbs, but in softirq later.
+    /// consumer is a process that uses vector 0; otherwise in softirq on that CPU. A consumer in
+    /// the kernel is never called from its own verbs, but in softirq later.
     ///
-    /// Context: no lock held, for the handler may poll and post. The CQ may be gone by now.
+    /// # Context
+    ///
+    /// Process context or softirq, no lock held, as the handler may poll and post. The CQ may have
+    /// been destroyed.
     #[inline]
     pub fn completion(&self, _rcu: &rcu::Guard, origin: Origin) {
         let target = self.completion.target();
@@ -237,8 +272,11 @@ impl CqNotify {
         }
     }
 
-    /// Says for `rdma resource` which vector the CQ has and on which CPU the consumer was told
-    /// last. Process context.
+    /// Adds the vector of the CQ and the CPU of the last notification for `rdma resource`.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///
@@ -254,12 +292,20 @@ impl CqNotify {
         }
     }
 
-    /// Reports that the CQ overflowed or failed otherwise. Any context.
+    /// Reports that the CQ has overflowed or failed otherwise.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn error(&self) {
         self.error.kick(Queue::Process);
     }
 
-    /// Waits until no handler runs; none is called afterwards. Process context.
+    /// Waits until no handler runs; none is called afterwards.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn stop(&self) {
         self.callers.close();
         self.completion.stop();
@@ -267,7 +313,7 @@ impl CqNotify {
     }
 }
 
-/// What the shell of a CQ holds.
+/// Contents of the shell of a CQ.
 pub(crate) struct CqSlot<T> {
     ctx: Arc<T>,
     notify: Arc<CqNotify>,
@@ -280,10 +326,10 @@ impl<T> CqSlot<T> {
     }
 }
 
-/// The object the core allocates.
+/// The object that the core allocates.
 pub(crate) type CqShell<T> = Shell<bindings::ib_cq, CqSlot<T>>;
 
-/// Trampolines of [`CompletionQueue`].
+/// Callbacks of [`CompletionQueue`].
 pub(crate) struct CqOps<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> CqOps<D> {
@@ -291,7 +337,7 @@ impl<D: Device> CqOps<D> {
     ///
     /// `cq` is a live CQ of this driver, and stays so for `'a`.
     pub(crate) unsafe fn ctx<'a>(cq: *mut bindings::ib_cq) -> &'a Arc<D::Cq> {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         unsafe { &CqShell::<D::Cq>::slot(cq).ctx }
     }
 
@@ -314,7 +360,7 @@ impl<D: Device> CqOps<D> {
             };
             // SAFETY: The core passes valid arguments and filled in the live device.
             let (attr, dev) = unsafe { (&*attr, device::ctx::<D>((*cq).device)) };
-            // The core checks what processes ask for, not what kernel consumers do.
+            // The core checks the vector of processes, not that of kernel consumers.
             // SAFETY: A plain field that does not change.
             let vectors = unsafe { (*(*cq).device).num_comp_vectors };
             if !u32::try_from(vectors).is_ok_and(|vectors| attr.comp_vector < vectors) {
@@ -329,9 +375,9 @@ impl<D: Device> CqOps<D> {
                 user: unsafe { UserCall::from_raw(udata) },
             };
             let (ctx, cqe) = D::Cq::create(dev, init)?;
-            // SAFETY: Nobody else knows `cq` yet.
+            // SAFETY: `cq` is not shared yet.
             unsafe { (*cq).cqe = c_int::try_from(cqe)? };
-            // SAFETY: The core allocated `CqShell::SIZE` bytes and nobody knows `cq` yet.
+            // SAFETY: The core allocated `CqShell::SIZE` bytes and `cq` is not shared yet.
             unsafe { CqShell::<D::Cq>::init(cq, CqSlot { ctx, notify }) };
             Ok(0)
         })
@@ -365,7 +411,7 @@ impl<D: Device> CqOps<D> {
 
     /// # Safety
     ///
-    /// Called by the core with a live CQ and room for `count` completions.
+    /// Called by the core with a live CQ and an array of `count` completions.
     pub(crate) unsafe extern "C" fn poll_cq(
         cq: *mut bindings::ib_cq,
         count: c_int,
@@ -377,7 +423,7 @@ impl<D: Device> CqOps<D> {
         if count == 0 || wc.is_null() {
             return 0;
         }
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let (ctx, room) = unsafe {
             (
                 Self::ctx(cq),

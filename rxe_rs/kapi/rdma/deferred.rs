@@ -53,7 +53,7 @@ unsafe impl<T: Target> Send for Deferred<T> {}
 unsafe impl<T: Target> Sync for Deferred<T> {}
 
 impl<T: Target> Deferred<T> {
-    /// Makes one; `name` and `key` are for lockdep.
+    /// Creates one; `name` and `key` are for lockdep.
     pub(crate) fn new(
         target: T,
         name: &'static CStr,
@@ -81,10 +81,14 @@ impl<T: Target> Deferred<T> {
         &self.target
     }
 
-    /// Queues the callback unless it is queued already or has been stopped. Any context.
+    /// Queues the callback unless it is queued already or has been stopped.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn kick(&self, queue: Queue) {
         let cpu = bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int;
-        // SAFETY: The system queues live for ever.
+        // SAFETY: The system queues are static.
         let wq = unsafe {
             match queue {
                 Queue::Bh => bindings::system_bh_wq,
@@ -97,13 +101,21 @@ impl<T: Target> Deferred<T> {
     }
 
     /// As [`kick`](Self::kick), for softirq context of `cpu`; false, and nothing done, if that is
-    /// the calling CPU or offline. Any context.
+    /// the calling CPU or offline.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn kick_elsewhere(&self, cpu: u32) -> bool {
         // SAFETY: As in `kick`.
         unsafe { bindings::rxe_rs_queue_bh_elsewhere(cpu, self.work.get()) }
     }
 
-    /// Waits for a running callback; afterwards it never runs again. Process context.
+    /// Waits for a running callback; afterwards it never runs again.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub(crate) fn stop(&self) {
         // SAFETY: The work item is initialised.
         unsafe { bindings::disable_work_sync(self.work.get()) };
@@ -117,7 +129,7 @@ impl<T: Target> Deferred<T> {
     /// Called by the work queue with the `work` member of a live `Self`.
     unsafe extern "C" fn trampoline(work: *mut bindings::work_struct) {
         let work = Opaque::cast_from(work);
-        // SAFETY: By the caller's promise `work` is the member of a `Self`, which by the type
+        // SAFETY: By the caller's guarantee `work` is the member of a `Self`, which by the type
         // invariant lives until `stop`, and `stop` waits for this function.
         let this = unsafe { &*kernel::container_of!(work, Self, work) };
         if !this.target.run() {

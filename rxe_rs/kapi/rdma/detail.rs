@@ -59,7 +59,7 @@ impl Details<'_> {
 ///
 /// `msg` is a live message that nobody else has.
 unsafe fn nested(msg: *mut bindings::sk_buff, f: impl FnOnce(&mut Details<'_>) -> Result) -> c_int {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the caller's guarantee.
     let nest = unsafe { bindings::rxe_rs_details_start(msg) };
     if nest.is_null() {
         return EMSGSIZE.to_errno();
@@ -73,7 +73,7 @@ unsafe fn nested(msg: *mut bindings::sk_buff, f: impl FnOnce(&mut Details<'_>) -
     errno(result)
 }
 
-/// Trampolines that describe objects.
+/// Callbacks that describe objects.
 pub(crate) struct DetailOps<D: Device>(PhantomData<D>);
 
 impl<D: Device> DetailOps<D> {
@@ -84,7 +84,7 @@ impl<D: Device> DetailOps<D> {
         msg: *mut bindings::sk_buff,
         qp: *mut bindings::ib_qp,
     ) -> c_int {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         unsafe { nested(msg, |to| QpShell::<D::Qp>::slot(qp).ctx().describe(to)) }
     }
 
@@ -95,7 +95,7 @@ impl<D: Device> DetailOps<D> {
         msg: *mut bindings::sk_buff,
         cq: *mut bindings::ib_cq,
     ) -> c_int {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         unsafe { nested(msg, |to| CqShell::<D::Cq>::slot(cq).ctx().describe(to)) }
     }
 
@@ -107,10 +107,10 @@ impl<D: Device> DetailOps<D> {
         mr: *mut bindings::ib_mr,
     ) -> c_int {
         // The core does not keep deregistration away: the driver finds the context by its key.
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let (dev, lkey) = unsafe { (device::ctx::<D>((*mr).device), (*mr).lkey) };
         let found = D::Mr::find(dev, lkey);
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         unsafe {
             nested(msg, |to| match &found {
                 Some(ctx) => ctx.describe(to),

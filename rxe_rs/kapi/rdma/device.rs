@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! RDMA devices.
 //!
-//! A driver implements [`Device`] and registers one with [`register`]. The core owns the device
-//! from then on; the driver's context lives until the core has unregistered it and nobody holds
-//! it any more.
+//! A driver implements [`Device`] and registers one with [`register`]. The core then owns the
+//! device; the driver's context is freed after the core has unregistered it and the last reference
+//! has been dropped.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -64,64 +64,96 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Memory windows.
     type Mw: MemoryWindow<Device = Self>;
 
-    /// Number that ties the device to its user space provider, `enum rdma_driver_id`.
+    /// ID that selects the user space provider, `enum rdma_driver_id`.
     const DRIVER_ID: u32;
-    /// Version of the ABI spoken with the provider.
+    /// Version of the ABI with the provider.
     const ABI_VERSION: u32;
-    /// Description of the node as long as nobody sets one.
+    /// Default description of the node.
     const NODE_DESC: &'static [u8];
     /// Names of the counters of the port, in the order of [`counters`](Self::counters).
     const COUNTERS: &'static [&'static str];
 
-    /// Limits and properties.
+    /// Returns limits and properties.
     fn attributes(&self) -> DeviceAttr;
 
-    /// State of the port. Process context.
+    /// Returns the state of the port.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn port(&self) -> PortAttr;
 
-    /// P_Key at `index`.
+    /// Returns the P_Key at `index`.
     ///
     /// # Errors
     ///
     /// `EINVAL` beyond the table.
     fn pkey(&self, index: u16) -> Result<u16>;
 
-    /// Sets the P_Key at `index`; 0 empties the entry. For the administrator, who writes to the
-    /// device's sysfs attribute `pkey_table`. Process context.
+    /// Sets the P_Key at `index`; 0 clears the entry. For the administrator, who writes to the
+    /// device's sysfs attribute `pkey_table`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// `EINVAL` beyond the table or for an invalid key, `EEXIST` if another entry has the key.
     fn set_pkey(&self, index: u16, pkey: u16) -> Result;
 
-    /// Sets the identifier of the system that the device is part of, in wire order. Process context.
+    /// Sets the system image GUID, in wire order.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn set_system_image(&self, guid: [u8; 8]);
 
-    /// Version line for `rdma dev`, at most 31 bytes.
+    /// Returns the version string for `rdma dev`, at most 31 bytes.
     fn firmware(&self) -> &'static CStr;
 
-    /// A GID was added. Process context.
+    /// Adds an entry of the GID table.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// Refuses the GID.
+    /// The GID is rejected.
     fn add_gid(&self, gid: &GidEntry) -> Result;
 
-    /// A GID was removed.
+    /// Removes an entry of the GID table.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn del_gid(&self, gid: &GidEntry);
 
-    /// Sets the Q_Key violation counter to zero.
+    /// Resets the Q_Key violation counter.
     fn reset_qkey_violations(&self);
 
-    /// Fills in the counters, without what is counted in a [`Counter`](Self::Counter). Process context.
+    /// Reads the counters, without what is counted in a [`Counter`](Self::Counter).
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn counters(&self, to: &mut [u64]);
 
-    /// Answers a management datagram that came to the port, or that the core made to read the
-    /// counters of sysfs. Process context. `reply` counts only if it says so.
+    /// Processes a MAD received on the port, or created by the core to read the counters of sysfs.
+    /// `reply` is valid only if the result says so.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> Answer;
 
-    /// The core has unregistered the device: no call comes any more. Stop everything that runs
-    /// on its behalf. Process context.
+    /// Called after the core has unregistered the device, when no other call follows. Must stop
+    /// everything that runs on its behalf.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     fn unregistered(self: &Arc<Self>);
 }
 
@@ -144,41 +176,61 @@ impl DeviceHandle {
     ///
     /// `raw` is alive.
     unsafe fn new(raw: NonNull<bindings::ib_device>) -> Self {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         unsafe { bindings::get_device(raw_device(raw)) };
         // INVARIANT: The reference was just taken.
         Self { raw }
     }
 
-    /// Says at debug level why a request of a consumer is refused, and returns the error for it,
-    /// `EINVAL`. Any context.
+    /// Logs at debug level why a request of a consumer is refused, and returns the error for it,
+    /// `EINVAL`.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn refuse(&self, reason: &CStr) -> Error {
         self.refuse_with(EINVAL, reason)
     }
 
-    /// As [`refuse`](Self::refuse), with an error of the caller's choice. Any context.
+    /// As [`refuse`](Self::refuse), with an error of the caller's choice.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn refuse_with(&self, error: Error, reason: &CStr) -> Error {
         // SAFETY: The device is alive by the type invariant.
         unsafe { bindings::rxe_rs_device_dbg(self.raw.as_ptr(), reason.as_char_ptr()) };
         error
     }
 
-    /// Says at debug level that a request of `queue` ("send" or "receive") of queue pair `qpn`
-    /// completed with `status` (`enum ib_wc_status`). Any context.
+    /// Logs at debug level that a request of `queue` ("send" or "receive") of queue pair `qpn`
+    /// completed with `status` (`enum ib_wc_status`).
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn failed(&self, qpn: u32, queue: &'static CStr, status: u32) {
         let queue = queue.as_char_ptr();
         // SAFETY: The device is alive by the type invariant, and the name is a C string.
         unsafe { bindings::rxe_rs_device_dbg_wc(self.raw.as_ptr(), qpn, queue, status) };
     }
 
-    /// Logs that queue pair `qpn` gets packets which do not fit its connection, at most once a minute.
+    /// Logs that queue pair `qpn` receives packets which do not fit its connection, at most once a
+    /// minute.
+    ///
+    /// # Context
+    ///
     /// Any context.
     pub fn suspect(&self, qpn: u32, counter: &'static CStr) {
         // SAFETY: The device is alive by the type invariant, and the name is a C string.
         unsafe { bindings::rxe_rs_device_suspect(self.raw.as_ptr(), qpn, counter.as_char_ptr()) };
     }
 
-    /// Reports `event` of the port to all consumers. Any context.
+    /// Dispatches `event` of the port to all consumers.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn dispatch(&self, event: PortEvent) {
         let mut raw: bindings::ib_event = pin_init::zeroed();
         raw.device = self.raw.as_ptr();
@@ -192,8 +244,11 @@ impl DeviceHandle {
         });
     }
 
-    /// Starts the unregistration of the device in the background, if it is registered. Any
-    /// process context, locks held or not.
+    /// Starts unregistration of the device in the background, if it is registered.
+    ///
+    /// # Context
+    ///
+    /// Process context, locks held or not.
     pub fn unregister(&self) {
         self.while_registered(|dev| {
             // SAFETY: The device is registered during the call, and has `dealloc_driver`.
@@ -214,35 +269,39 @@ impl DeviceHandle {
 
 impl Drop for DeviceHandle {
     fn drop(&mut self) {
-        // SAFETY: Gives back the reference of the type invariant.
+        // SAFETY: Drops the reference of the type invariant.
         unsafe { bindings::put_device(raw_device(self.raw)) };
     }
 }
 
-/// The `struct device` in an `ib_device`.
+/// Returns the `struct device` in an `ib_device`.
 fn raw_device(dev: NonNull<bindings::ib_device>) -> *mut bindings::device {
     // SAFETY: Only computes the address of a field of a live object.
     unsafe { (&raw mut (*dev.as_ptr()).__bindgen_anon_1).cast() }
 }
 
-/// The object the core allocates for a device.
+/// The object that the core allocates for a device.
 type DeviceShell<D> = Shell<bindings::ib_device, Option<Arc<D>>>;
 
-/// The context of a device.
+/// Returns the context of a device.
 ///
 /// # Safety
 ///
 /// `dev` is a device registered by [`register`] for `D`, and stays alive for `'a`.
 #[inline]
 pub(crate) unsafe fn ctx<'a, D: Device>(dev: *mut bindings::ib_device) -> &'a Arc<D> {
-    // SAFETY: By the caller's promise; the slot is filled before the device is registered and
-    // emptied when all calls are over.
+    // SAFETY: By the caller's guarantee; the slot is set before the device is registered and
+    // cleared after all calls have ended.
     unsafe { DeviceShell::<D>::slot(dev).as_ref().unwrap_unchecked() }
 }
 
-/// Makes a device on top of a network device and registers it.
+/// Creates a device on top of a network device and registers it.
 ///
-/// `make` is called once with a handle that may be kept in the context.
+/// `make` is called once with a handle that may be stored in the context.
+///
+/// # Context
+///
+/// Process context; sleeps.
 ///
 /// # Errors
 ///
@@ -315,7 +374,11 @@ pub fn register<D: Device>(
     result
 }
 
-/// Unregisters all devices of a driver and waits until that is done. Process context.
+/// Unregisters all devices of a driver and waits until that has finished.
+///
+/// # Context
+///
+/// Process context; sleeps.
 pub fn unregister_all<D: Device>() {
     // SAFETY: All devices of this driver id have `dealloc_driver`: see `refuse_other_driver`.
     unsafe { bindings::ib_unregister_driver(D::DRIVER_ID) };
@@ -333,7 +396,7 @@ pub fn with_netdev<D: Device, R>(
     if dev.is_null() {
         return None;
     }
-    // A foreign driver may use the same number.
+    // A foreign driver may use the same ID.
     // SAFETY: The device is registered while the reference is held.
     let ours = unsafe { (*dev).ops.owner == module.as_ptr() };
     // SAFETY: The device is of this driver, registered and alive.

@@ -98,7 +98,11 @@ impl QpEvents {
         )
     }
 
-    /// Raises `event`; events of one kind that were not delivered yet are merged. Any context.
+    /// Raises `event`; events of one kind that were not delivered yet are merged.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn raise(&self, event: QpEvent) {
         self.deferred.target().pending.raise(1 << event.raw());
         self.deferred.kick(Queue::Process);
@@ -157,7 +161,11 @@ impl SrqEvents {
         )
     }
 
-    /// Tells the consumer that fewer requests are left than it set as the limit. Any context.
+    /// Tells the consumer that fewer requests are left than it set as the limit.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn limit_reached(&self) {
         self.deferred.kick(Queue::Process);
     }

@@ -35,7 +35,7 @@ impl NewLink<'_> {
     /// Globally unique identifier made from the Ethernet address.
     pub fn guid(&self) -> [u8; 8] {
         let mut guid = [0; 8];
-        // SAFETY: The network device is alive by the type invariant; there is room for 8 bytes.
+        // SAFETY: The network device is alive by the type invariant; the buffer holds 8 bytes.
         unsafe { bindings::rxe_rs_netdev_guid(self.ndev, guid.as_mut_ptr()) };
         guid
     }
@@ -43,7 +43,11 @@ impl NewLink<'_> {
 
 /// A kind of link.
 pub trait Link: Send + Sync + 'static {
-    /// Makes a device. Process context.
+    /// Creates a device.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///
@@ -106,7 +110,7 @@ impl<T: Link> Registration<T> {
         let Some(this) = (unsafe { CURRENT.load(Acquire).cast::<T>().as_ref() }) else {
             return ENODEV.to_errno();
         };
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let name = unsafe { CStr::from_char_ptr(name) };
         // INVARIANT: The core holds a reference during the call.
         let link = NewLink { name, ndev };

@@ -23,7 +23,7 @@ pub enum Answer {
 ///
 /// # Safety
 ///
-/// Called by the core with a live device, a datagram and room for another.
+/// Called by the core with a live device, and two datagrams.
 pub(crate) unsafe extern "C" fn process_mad<D: Device>(
     dev: *mut bindings::ib_device,
     _flags: c_int,

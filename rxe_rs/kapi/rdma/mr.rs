@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions.
 //!
-//! The driver allocates `ib_mr` itself, so the shell is a box of this file.
+//! The driver allocates `ib_mr` itself, so the shell is allocated in this file.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -20,21 +20,21 @@ use core::marker::PhantomData;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Right of a region: local write. Reading locally needs no right.
+/// Access right: local write. Local read needs no right.
 pub const ACCESS_LOCAL_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE;
-/// Right of a region: RDMA WRITE.
+/// Access right: RDMA WRITE.
 pub const ACCESS_REMOTE_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE;
-/// Right of a region: RDMA READ.
+/// Access right: RDMA READ.
 pub const ACCESS_REMOTE_READ: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ;
-/// Right of a region: ATOMIC.
+/// Access right: ATOMIC.
 pub const ACCESS_REMOTE_ATOMIC: u32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
-/// Right of a region: binding memory windows.
+/// Access right: binding memory windows.
 pub const ACCESS_MW_BIND: u32 = bindings::ib_access_flags_IB_ACCESS_MW_BIND;
-/// Addresses in the region count from its start.
+/// Addresses in the region start at 0.
 pub const ACCESS_ZERO_BASED: u32 = bindings::ib_access_flags_IB_ZERO_BASED;
-/// Pages are taken on demand instead of pinned.
+/// On-demand paging instead of pinned pages.
 pub const ACCESS_ON_DEMAND: u32 = bindings::ib_access_flags_IB_ACCESS_ON_DEMAND;
-/// The memory is of huge pages.
+/// The memory consists of huge pages.
 pub const ACCESS_HUGETLB: u32 = bindings::ib_access_flags_IB_ACCESS_HUGETLB;
 /// FLUSH to global visibility.
 pub const ACCESS_FLUSH_GLOBAL: u32 = bindings::ib_access_flags_IB_ACCESS_FLUSH_GLOBAL;
@@ -49,7 +49,7 @@ pub struct UserMr {
     /// The memory: pinned ([`Memory::User`]), [`Memory::Odp`] if `access` says so, or
     /// [`Memory::Buffer`].
     pub memory: Memory,
-    /// Bytes; fewer than asked for if that was the whole address space.
+    /// Bytes; less than requested if the request was the whole address space.
     pub length: u64,
     /// Address of the first byte in the region.
     pub iova: u64,
@@ -68,11 +68,11 @@ pub struct NewRange {
     pub iova: u64,
 }
 
-/// Pins memory of the process that called the running operation.
+/// Pins memory of the process that called the running verb.
 pub struct Pinner<'a>(PhantomData<&'a ()>);
 
 impl Pinner<'_> {
-    /// For the running operation, in the context of the process that called it.
+    /// For the running verb, in the context of its caller.
     pub(crate) fn new() -> Self {
         Self(PhantomData)
     }
@@ -82,7 +82,7 @@ impl Pinner<'_> {
     /// # Errors
     ///
     /// `EINVAL` for a range that wraps or is empty, `ENOMEM` (also beyond `RLIMIT_MEMLOCK`),
-    /// `EFAULT` if it is not mapped as the rights need it.
+    /// `EFAULT` if it is not mapped with the required access.
     pub fn pin(&self, start: u64, length: u64, access: u32) -> Result<Umem> {
         Umem::pin(start, length, access & ACCESS_WRITABLE != 0)
     }
@@ -91,7 +91,7 @@ impl Pinner<'_> {
     ///
     /// # Errors
     ///
-    /// As `DmaBuf::map`, which tells `reason` why in words.
+    /// As `DmaBuf::map`, which calls `reason` with a description.
     pub(crate) fn buffer(
         &self,
         fd: c_int,
@@ -102,7 +102,7 @@ impl Pinner<'_> {
         Ok(Memory::Buffer(DmaBuf::map(fd, offset, length, reason)?))
     }
 
-    /// Pins `length` bytes at `start`, or with [`ACCESS_ON_DEMAND`] takes note of where they are.
+    /// Pins `length` bytes at `start`, or mirrors them with [`ACCESS_ON_DEMAND`].
     ///
     /// # Errors
     ///
@@ -116,19 +116,19 @@ impl Pinner<'_> {
     }
 }
 
-/// What `rereg_user_mr` changes; everything else stays.
+/// Changes of `rereg_user_mr`; everything else stays.
 pub struct Rereg<'a, D: Device> {
-    /// The domain.
+    /// The protection domain.
     pub pd: Option<&'a Arc<D::Pd>>,
     /// `ACCESS_*` bits without the optional ones.
     pub access: Option<u32>,
     /// The memory.
     pub range: Option<NewRange>,
-    /// Pins it, or gets it on demand.
+    /// Pins it, or mirrors it for on-demand paging.
     pub pinner: Pinner<'a>,
 }
 
-/// What a registration made.
+/// Result of a registration.
 pub struct MrCreated<T> {
     /// The context.
     pub ctx: Arc<T>,
@@ -146,7 +146,11 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// Access bits the driver understands, besides the optional ones.
     const ACCESS: u32;
 
-    /// Registers user memory. Process context.
+    /// Registers user memory.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -157,7 +161,11 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         user: UserMr,
     ) -> Result<MrCreated<Self>>;
 
-    /// Registers all kernel memory for a kernel consumer's domain. Process context.
+    /// Registers all kernel memory for a kernel consumer's protection domain.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -169,12 +177,16 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         access: u32,
     ) -> Result<MrCreated<Self>>;
 
-    /// Prefetches parts of regions of memory that is got on demand. Process context.
+    /// Prefetches parts of regions with on-demand paging.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// `EFAULT` for keys of no such region of the domain, ranges outside or not mapped, or rights
-    /// that the region does not have; `EINVAL` for keys of windows; `ENOMEM`, `EINTR`.
+    /// `EFAULT` for keys of no such region of the protection domain, ranges outside or not mapped,
+    /// or rights that the region does not have; `EINVAL` for keys of windows; `ENOMEM`, `EINTR`.
     fn prefetch(
         dev: &Arc<Self::Device>,
         pd: &Arc<<Self::Device as Device>::Pd>,
@@ -182,29 +194,41 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         ranges: impl ExactSizeIterator<Item = Range>,
     ) -> Result;
 
-    /// The region that has the key now.
+    /// Returns the region that has the key now.
     fn find(dev: &Arc<Self::Device>, lkey: u32) -> Option<Arc<Self>>;
 
-    /// Says for `rdma resource` what the attributes do not. Process context.
+    /// Adds driver-specific attributes for `rdma resource`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// Those of `to`.
     fn describe(&self, to: &mut Details<'_>) -> Result;
 
-    /// Makes a region for fast registration, which grants nothing yet. Process context.
+    /// Allocates an FRWR region, which is not registered yet.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EINVAL` if the list has more room than the device says.
+    /// `ENOMEM`, `EINVAL` if the list is longer than the device's limit.
     fn allocate(
         dev: &Arc<Self::Device>,
         pd: &Arc<<Self::Device as Device>::Pd>,
         pages: PageList,
     ) -> Result<MrCreated<Self>>;
 
-    /// Makes a region of a kernel consumer that has no memory, and grants nothing, until it is
-    /// [filled](Self::fill). Process context.
+    /// Allocates a region of a kernel consumer that has no memory, and grants no access, until it
+    /// is [filled](Self::fill).
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -214,12 +238,16 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         pd: &Arc<<Self::Device as Device>::Pd>,
     ) -> Result<MrCreated<Self>>;
 
-    /// Gives such a region its first segment, `memory` at `iova`, and its rights (`ACCESS_*` bits).
-    /// Process context.
+    /// Sets the first segment of such a region, `memory` at `iova`, and its rights (`ACCESS_*`
+    /// bits).
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// As `rxe_rs_mr_reg_sg` of `rxe_rs/include/rdma/rxe_rs.h` says; nothing has changed then.
+    /// As `rxe_rs_mr_reg_sg` of `rxe_rs/include/rdma/rxe_rs.h` documents; nothing has changed then.
     fn fill(
         &self,
         dev: &Arc<Self::Device>,
@@ -228,11 +256,15 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         access: u32,
     ) -> Result<RegionState>;
 
-    /// Moves a segment to another address. Process context.
+    /// Moves a segment to another address.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// As `rxe_rs_mr_move` of `rxe_rs/include/rdma/rxe_rs.h` says; nothing has changed then.
+    /// As `rxe_rs_mr_move` of `rxe_rs/include/rdma/rxe_rs.h` documents; nothing has changed then.
     fn relocate(
         &self,
         dev: &Arc<Self::Device>,
@@ -241,24 +273,32 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         iova: u64,
     ) -> Result<RegionState>;
 
-    /// The pages of a region for fast registration.
+    /// Returns the page list of an FRWR region.
     fn pages(&self) -> Option<&PageList>;
 
-    /// Changes a user's region; its keys stay. Accesses find either what it was or what it will
-    /// be, and none what it was when this returns. Process context.
+    /// Changes a user's region; its keys stay. Accesses find either the old or the new
+    /// registration, and only the new one after this returns.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
     /// `EBUSY` while windows are bound to it, `EINVAL`, `ENOMEM`, `ENOENT` if its key has been
-    /// released, `EOPNOTSUPP` if it is not memory of a process, or if its memory would change
-    /// between pinned and on demand without being named again; nothing has changed then.
+    /// released, `EOPNOTSUPP` if it is not memory of a process, or if it would change between
+    /// pinning and on-demand paging without a new translation; nothing has changed then.
     fn reregister(&self, dev: &Arc<Self::Device>, change: Rereg<'_, Self::Device>) -> Result;
 
-    /// Adds memory to a region. Process context.
+    /// Adds a segment to a region.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// As `struct rxe_rs_mr_add` of `uapi/rxe_rs.h` says; nothing has changed then.
+    /// As `struct rxe_rs_mr_add` of `uapi/rxe_rs.h` documents; nothing has changed then.
     fn add(
         &self,
         dev: &Arc<Self::Device>,
@@ -266,19 +306,27 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         pinner: &Pinner<'_>,
     ) -> Result<RegionState>;
 
-    /// Takes memory away from a region: no access to it happens afterwards. Process context.
+    /// Removes memory from a region: it is not accessed afterwards.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// As `struct rxe_rs_mr_remove` of `uapi/rxe_rs.h` says; nothing has changed then.
+    /// As `struct rxe_rs_mr_remove` of `uapi/rxe_rs.h` documents; nothing has changed then.
     fn remove(&self, dev: &Arc<Self::Device>, request: &Removal) -> Result<RegionState>;
 
-    /// Ties a user's region to a queue pair: it ends, key and memory, when that fails, is reset or is
-    /// destroyed. Process context.
+    /// Ties a user's region to a queue pair: key and memory are revoked when that fails, is reset
+    /// or is destroyed.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// As `struct rxe_rs_mr_tie` of `uapi/rxe_rs.h` says; nothing has changed then.
+    /// As `struct rxe_rs_mr_tie` of `uapi/rxe_rs.h` documents; nothing has changed then.
     fn tie(
         self: &Arc<Self>,
         dev: &Arc<Self::Device>,
@@ -286,7 +334,11 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
         rkey: u32,
     ) -> Result;
 
-    /// Takes the region out of service: no access may happen afterwards. Process context.
+    /// Deregisters the region: it is not accessed afterwards.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
@@ -301,7 +353,7 @@ struct MrShell<T> {
     ctx: Arc<T>,
 }
 
-/// Trampolines of [`MemoryRegion`].
+/// Callbacks of [`MemoryRegion`].
 pub(crate) struct MrOps<D: Device>(PhantomData<D>);
 
 impl<D: Device> MrOps<D> {
@@ -310,7 +362,7 @@ impl<D: Device> MrOps<D> {
         f: impl FnOnce() -> Result<MrCreated<D::Mr>>,
     ) -> *mut bindings::ib_mr {
         let make = || {
-            // Nothing needs to be undone if the context cannot be made afterwards.
+            // Nothing must be undone if the context cannot be created afterwards.
             let room = KBox::<MrShell<D::Mr>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             let created = f()?;
             let mut c: bindings::ib_mr = pin_init::zeroed();
@@ -330,8 +382,8 @@ impl<D: Device> MrOps<D> {
         }
     }
 
-    /// The access bits asked for, without the optional ones, if all of them are `known` and there
-    /// are no hints about where the device may keep the data.
+    /// Returns the requested access bits, without the optional ones, if all of them are `known` and
+    /// there are no TPH hints for the placement of data (`dmah`).
     fn user_access(access: c_int, dmah: *mut bindings::ib_dmah, known: u32) -> Result<u32> {
         let access = access as u32 & !ACCESS_OPTIONAL;
         if !dmah.is_null() || access & !known != 0 {
@@ -340,7 +392,8 @@ impl<D: Device> MrOps<D> {
         Ok(access)
     }
 
-    /// What a new region belongs to: the device, raw and as its context, and the domain.
+    /// Returns the parents of a new region: the device, raw and as its context, and the protection
+    /// domain.
     ///
     /// # Safety
     ///
@@ -348,7 +401,7 @@ impl<D: Device> MrOps<D> {
     unsafe fn parents<'a>(
         pd: *mut bindings::ib_pd,
     ) -> (*mut bindings::ib_device, &'a Arc<D>, &'a Arc<D::Pd>) {
-        // SAFETY: By the caller's promise; while the PD is alive its device is.
+        // SAFETY: By the caller's guarantee; while the PD is alive its device is.
         unsafe {
             let raw_dev = (*pd).device;
             (raw_dev, device::ctx::<D>(raw_dev), PdOps::<D>::ctx(pd))
@@ -371,11 +424,11 @@ impl<D: Device> MrOps<D> {
         let operation = unsafe { Operation::new((*pd).device, c"reg_user_mr") };
         Self::shell(&operation, || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS)?;
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
             let mut length = length;
             if access & ACCESS_ON_DEMAND != 0 && start == 0 && length == u64::MAX {
-                // All of the address space, which has pages of any size (see ibv_reg_mr(3)).
+                // The whole address space, which has pages of any size (see ibv_reg_mr(3)).
                 if iova != 0 || access & ACCESS_HUGETLB != 0 {
                     return Err(EINVAL);
                 }
@@ -410,7 +463,7 @@ impl<D: Device> MrOps<D> {
         let operation = unsafe { Operation::new((*pd).device, c"reg_user_mr_dmabuf") };
         Self::shell(&operation, || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS & !ACCESS_ON_DEMAND)?;
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
             let memory = Pinner::new().buffer(fd, offset, length, |reason| {
                 // SAFETY: The device is alive.
@@ -436,15 +489,15 @@ impl<D: Device> MrOps<D> {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"get_dma_mr") };
         Self::shell(&operation, || {
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
-            // SAFETY: Only kernel consumers reach this operation.
+            // SAFETY: Only kernel consumers can call this verb.
             let memory = unsafe { DmaMemory::new() };
             D::Mr::register_dma(dev, ctx, memory, access as u32 & !ACCESS_OPTIONAL)
         })
     }
 
-    /// The context of a region.
+    /// Returns the context of a region.
     ///
     /// # Safety
     ///
@@ -465,7 +518,7 @@ impl<D: Device> MrOps<D> {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"alloc_mr") };
         Self::shell(&operation, || {
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
             if mr_type == bindings::RXE_RS_MR_TYPE_SEGMENTS {
                 return D::Mr::allocate_empty(dev, ctx);
@@ -504,7 +557,7 @@ impl<D: Device> MrOps<D> {
             return operation.errno(Err(EINVAL));
         }
         pages.clear();
-        // SAFETY: By the caller's promise; the callback gets the same region.
+        // SAFETY: By the caller's guarantee; the callback gets the same region.
         let mapped =
             unsafe { bindings::ib_sg_to_pages(mr, sg, sg_nents, sg_offset, Some(Self::set_page)) };
         // SAFETY: A field that the call above has set.
@@ -542,7 +595,7 @@ impl<D: Device> MrOps<D> {
         let access = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS)
             .then_some(access as u32 & !ACCESS_OPTIONAL);
         let run = || {
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             let (raw_dev, ctx) = unsafe { ((*mr).device, Self::ctx(mr)) };
             // SAFETY: The region is alive, so its device is.
             let dev = unsafe { device::ctx::<D>(raw_dev) };
@@ -555,7 +608,7 @@ impl<D: Device> MrOps<D> {
                 iova,
             });
             let pd = has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| {
-                // SAFETY: By the caller's promise.
+                // SAFETY: By the caller's guarantee.
                 unsafe { PdOps::<D>::ctx(pd) }
             });
             let change = Rereg {

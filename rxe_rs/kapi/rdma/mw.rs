@@ -26,7 +26,11 @@ pub trait MemoryWindow: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Mw = Self>;
 
-    /// Makes a window that is not bound, and its key. Process context.
+    /// Creates a window that is not bound, and its key.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///
@@ -37,15 +41,18 @@ pub trait MemoryWindow: Sized + Send + Sync + 'static {
         kind: MwType,
     ) -> Result<(Arc<Self>, u32)>;
 
-    /// Takes the window out of service, bound or not: no access may happen afterwards. Process
-    /// context.
+    /// Takes the window out of service, bound or not: no access may happen afterwards.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 }
 
-/// The object the core allocates.
+/// The object that the core allocates.
 pub(crate) type MwShell<T> = Shell<bindings::ib_mw, Arc<T>>;
 
-/// Trampolines of [`MemoryWindow`].
+/// Callbacks of [`MemoryWindow`].
 pub(crate) struct MwOps<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> MwOps<D> {
@@ -75,7 +82,7 @@ impl<D: Device> MwOps<D> {
             let (ctx, key) = D::Mw::create(dev, pd, kind)?;
             // SAFETY: A field of a fresh object.
             unsafe { (*mw).rkey = key };
-            // SAFETY: The core allocated `MwShell::SIZE` bytes and nobody knows `mw` yet.
+            // SAFETY: The core allocated `MwShell::SIZE` bytes and `mw` is not shared yet.
             unsafe { MwShell::<D::Mw>::init(mw, ctx) };
             Ok(0)
         })

@@ -3,7 +3,7 @@
 //!
 //! The core allocates and frees verbs objects itself, zeroed and with the size the driver names
 //! (`size_ib_qp` and its like), and frees them as soon as `destroy_*` returns. A [`Shell`] is
-//! such an object: the C structure at offset 0, then a slot that holds whatever the trampolines
+//! such an object: the C structure at offset 0, then a slot that holds whatever the callbacks
 //! need, usually an `Arc` of the driver's context. Whoever still uses the context after the
 //! destruction holds a reference of its own; nobody keeps a pointer into the shell.
 
@@ -36,7 +36,7 @@ impl<C, S> Shell<C, S> {
     /// `c` is the start of an allocation of at least [`Self::SIZE`] bytes, and the slot is not
     /// initialised. Nobody else accesses the slot during the call.
     pub(crate) unsafe fn init(c: *mut C, slot: S) {
-        // SAFETY: The allocation is large enough by the caller's promise.
+        // SAFETY: The allocation is large enough by the caller's guarantee.
         // INVARIANT: The slot is initialised from here on.
         unsafe { (&raw mut (*c.cast::<Self>()).slot).write(MaybeUninit::new(slot)) };
     }
@@ -48,7 +48,7 @@ impl<C, S> Shell<C, S> {
     /// `c` is a shell whose slot is initialised and stays so for `'a`.
     #[inline]
     pub(crate) unsafe fn slot<'a>(c: *mut C) -> &'a S {
-        // SAFETY: By the caller's promise and the type invariant. Only the slot is borrowed, so
+        // SAFETY: By the caller's guarantee and the type invariant. Only the slot is borrowed, so
         // C may write its part at the same time.
         unsafe { (*c.cast::<Self>()).slot.assume_init_ref() }
     }
@@ -59,7 +59,7 @@ impl<C, S> Shell<C, S> {
     ///
     /// `c` is a shell whose slot is initialised, and nobody borrows it.
     pub(crate) unsafe fn take(c: *mut C) -> S {
-        // SAFETY: By the caller's promise; the slot counts as uninitialised afterwards.
+        // SAFETY: By the caller's guarantee; the slot counts as uninitialised afterwards.
         unsafe { (&raw const (*c.cast::<Self>()).slot).read().assume_init() }
     }
 }

@@ -23,18 +23,26 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// The call of operation `name` on `dev`. Any context.
+    /// The call of operation `name` on `dev`.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Safety
     ///
     /// `dev` is alive until the value is dropped.
     #[inline]
     pub(crate) unsafe fn new(dev: *const bindings::ib_device, name: &'static CStr) -> Self {
-        // INVARIANT: By the caller's promise.
+        // INVARIANT: By the caller's guarantee.
         Self { dev, name }
     }
 
-    /// Passes `result` on, after a debug line if it is an error. Any context.
+    /// Passes `result` on, after a debug line if it is an error.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub(crate) fn checked<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {

@@ -16,7 +16,11 @@ pub trait ProtectionDomain: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Pd = Self>;
 
-    /// Creates a domain. Process context.
+    /// Creates a domain.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///
@@ -27,10 +31,10 @@ pub trait ProtectionDomain: Sized + Send + Sync + 'static {
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 }
 
-/// The object the core allocates.
+/// The object that the core allocates.
 pub(crate) type PdShell<T> = Shell<bindings::ib_pd, Arc<T>>;
 
-/// Trampolines of [`ProtectionDomain`].
+/// Callbacks of [`ProtectionDomain`].
 pub(crate) struct PdOps<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> PdOps<D> {
@@ -38,7 +42,7 @@ impl<D: Device> PdOps<D> {
     ///
     /// `pd` is a live domain of this driver, and stays so for `'a`.
     pub(crate) unsafe fn ctx<'a>(pd: *mut bindings::ib_pd) -> &'a Arc<D::Pd> {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         unsafe { PdShell::<D::Pd>::slot(pd) }
     }
 
@@ -55,7 +59,7 @@ impl<D: Device> PdOps<D> {
             // SAFETY: The core filled in the live device.
             let dev = unsafe { device::ctx::<D>((*pd).device) };
             let ctx = D::Pd::create(dev)?;
-            // SAFETY: The core allocated `PdShell::SIZE` bytes and nobody knows `pd` yet.
+            // SAFETY: The core allocated `PdShell::SIZE` bytes and `pd` is not shared yet.
             unsafe { PdShell::<D::Pd>::init(pd, ctx) };
             Ok(0)
         })

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs.
 //!
-//! A driver implements [`QueuePair`]; the trampolines translate the core's calls. Work requests
-//! of kernel consumers come as chains ([`SendChain`], [`RecvChain`]); those of user space stay in
-//! rings the driver reads itself, and only ring the [`doorbell`](QueuePair::doorbell).
+//! A driver implements [`QueuePair`]; the callbacks translate the core's calls. Work requests of
+//! kernel consumers are passed as chains ([`SendChain`], [`RecvChain`]); those of user space are in
+//! rings that the driver reads itself, and are announced by the [`doorbell`](QueuePair::doorbell).
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -25,7 +25,7 @@ use kernel::sync::Arc;
 pub(crate) use attr::mtu_to_raw;
 pub use attr::{QpCap, QpChange, QpReport, QpState};
 
-/// Transport of a QP; other types are refused before the driver is asked.
+/// Transport of a QP; other types are refused before the driver is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpType {
     /// The general services interface, QP1.
@@ -36,43 +36,43 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Ethernet frames; the core lets only privileged users have it.
+    /// Ethernet frames; the core restricts it to privileged users.
     Raw,
 }
 
-/// Names a QP towards the consumer of its completions; carries no access.
+/// Identifies a QP to the consumer of its completions; grants no access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpToken(pub(crate) *mut bindings::ib_qp);
 
-// SAFETY: The pointer is only handed back to the core, never followed here.
+// SAFETY: The pointer is only returned to the core, never dereferenced here.
 unsafe impl Send for QpToken {}
 // SAFETY: As above.
 unsafe impl Sync for QpToken {}
 
 impl QpToken {
-    /// Names no QP.
+    /// Identifies no QP.
     pub const NONE: Self = Self(core::ptr::null_mut());
 }
 
-/// Everything `create_qp` is given.
+/// Arguments of `create_qp`.
 pub struct QpInit<'a, D: Device> {
     /// Transport.
     pub qp_type: QpType,
-    /// Sizes asked for, unchecked.
+    /// Requested sizes, unchecked.
     pub cap: QpCap,
-    /// Every send request completes visibly, whatever its flags say.
+    /// Every send request generates a completion, whatever its flags are.
     pub signal_all: bool,
     /// Flags of `enum ib_qp_create_flags`.
     pub create_flags: u32,
-    /// Port the consumer asked for; only meaningful for [`QpType::Gsi`].
+    /// Requested port; only meaningful for [`QpType::Gsi`].
     pub port: u32,
     /// Protection domain.
     pub pd: &'a Arc<D::Pd>,
-    /// Where sends complete.
+    /// The CQ of send completions.
     pub send_cq: &'a Arc<D::Cq>,
-    /// Where receives complete.
+    /// The CQ of receive completions.
     pub recv_cq: &'a Arc<D::Cq>,
-    /// Where receives come from, instead of a queue of the QP's own.
+    /// The shared receive queue, instead of a receive queue of the QP's own.
     pub srq: Option<&'a Arc<D::Srq>>,
     /// For [`Wc::qp`](super::cq::Wc::qp).
     pub token: QpToken,
@@ -82,25 +82,28 @@ pub struct QpInit<'a, D: Device> {
     pub user: Option<UserCall<'a>>,
 }
 
-/// What `create_qp` made.
+/// Result of `create_qp`.
 pub struct QpCreated<T> {
     /// The context.
     pub ctx: Arc<T>,
     /// Number of the QP.
     pub qpn: u32,
-    /// Sizes granted, at least those asked for.
+    /// Granted sizes, at least those requested.
     pub cap: QpCap,
-    /// Ring mappings offered to user space; withdrawn when the QP is destroyed.
+    /// Mmap entries of the rings; removed when the QP is destroyed.
     pub maps: [Option<Mapping>; 2],
 }
 
-/// A queue pair of a driver. The context is shared: whoever needs it beyond a call clones the
-/// `Arc`.
+/// A queue pair of a driver. The context is shared: whoever needs it after a call clones the `Arc`.
 pub trait QueuePair: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Qp = Self>;
 
-    /// Creates a QP in state [`QpState::Reset`]. Process context.
+    /// Creates a QP in state [`QpState::Reset`].
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -108,61 +111,101 @@ pub trait QueuePair: Sized + Send + Sync + 'static {
     /// `ENOMEM`. Nothing may remain published.
     fn create(dev: &Arc<Self::Device>, init: QpInit<'_, Self::Device>) -> Result<QpCreated<Self>>;
 
-    /// Changes attributes, all or none. Process context; calls for one QP may come concurrently.
+    /// Changes attributes, all or none.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Calls for one QP may be concurrent.
     ///
     /// # Errors
     ///
     /// `EINVAL` for a transition or value that is not allowed.
     fn modify(&self, dev: &Arc<Self::Device>, change: &QpChange<'_>) -> Result;
 
-    /// Reports all attributes. Process context.
+    /// Reports all attributes.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn query(&self) -> QpReport;
 
-    /// Counts in `counter` too from now on, or only with the device. Process context.
+    /// Counts in `counter` as well from now on, or only in the device's counters.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn bind_counter(&self, counter: Option<Arc<<Self::Device as Device>::Counter>>);
 
-    /// Says for `rdma resource` what the attributes do not. Process context.
+    /// Adds driver-specific attributes for `rdma resource`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// Those of `to`.
     fn describe(&self, to: &mut Details<'_>) -> Result;
 
-    /// Takes the QP out of service: afterwards it raises no event and makes no completion. Others
-    /// may still hold the context. Process context, never concurrent with other calls.
+    /// Stops the QP: afterwards it raises no event and generates no completion. Others may still
+    /// have references to the context.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Never concurrent with other calls.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 
-    /// User space has posted sends to its ring. Process context.
+    /// Handles sends that user space has posted to its ring.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     ///
     /// # Errors
     ///
-    /// `EINVAL` in a state that takes no sends.
+    /// `EINVAL` in a state that accepts no sends.
     fn doorbell(self: &Arc<Self>) -> Result;
 
-    /// A kernel consumer posts sends: take requests with [`SendChain::current`] and
-    /// [`SendChain::advance`] until there is none. Any context.
+    /// Posts sends of a kernel consumer: take requests with [`SendChain::current`] and
+    /// [`SendChain::advance`] until there is none.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
     /// The request current at the time is reported as the bad one.
     fn post_send(self: &Arc<Self>, chain: &mut SendChain<'_, Self::Device>) -> Result;
 
-    /// A kernel consumer posts receives, as [`post_send`](Self::post_send). Any context.
+    /// Posts receives of a kernel consumer, as [`post_send`](Self::post_send).
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
     /// The request current at the time is reported as the bad one.
     fn post_recv(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result;
 
-    /// Messages to the multicast `group`, a GID, are to be delivered to this QP too. The core asks
-    /// for datagram QPs only, and detaches every group before it destroys a QP. Process context.
+    /// Attaches the QP to the multicast `group`, a GID, whose messages it then receives as well.
+    /// The core calls it for datagram QPs only, and detaches every group before it destroys a QP.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM` beyond the device's limits, or why the network device cannot join.
     fn attach(self: &Arc<Self>, dev: &Arc<Self::Device>, group: &[u8; 16]) -> Result;
 
-    /// Undoes [`attach`](Self::attach). Process context.
+    /// Reverts [`attach`](Self::attach).
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -170,7 +213,7 @@ pub trait QueuePair: Sized + Send + Sync + 'static {
     fn detach(self: &Arc<Self>, dev: &Arc<Self::Device>, group: &[u8; 16]) -> Result;
 }
 
-/// What the shell of a QP holds.
+/// Contents of the shell of a QP.
 pub(crate) struct QpSlot<T> {
     ctx: Arc<T>,
     events: Arc<QpEvents>,
@@ -184,10 +227,10 @@ impl<T> QpSlot<T> {
     }
 }
 
-/// The object the core allocates.
+/// The object that the core allocates.
 pub(crate) type QpShell<T> = Shell<bindings::ib_qp, QpSlot<T>>;
 
-/// Trampolines of [`QueuePair`].
+/// Callbacks of [`QueuePair`].
 pub(crate) struct QpOps<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> QpOps<D> {
@@ -256,7 +299,7 @@ impl<D: Device> QpOps<D> {
                 events,
                 _maps: created.maps,
             };
-            // SAFETY: The core allocated `QpShell::SIZE` bytes and nobody knows `qp` yet.
+            // SAFETY: The core allocated `QpShell::SIZE` bytes and `qp` is not shared yet.
             unsafe { QpShell::<D::Qp>::init(qp, slot) };
             Ok(0)
         })
@@ -293,10 +336,10 @@ impl<D: Device> QpOps<D> {
         })
     }
 
-    /// What lets others forge packets of the connection (PSNs, number of the peer's QP) is reported
-    /// to those who name it in `mask`, as programs and kernel consumers do, and to the owner. The
-    /// core's dump of all QPs (`rdma resource show qp`), which names nothing, is open to every user:
-    /// without CAP_NET_ADMIN it shows zeroes.
+    /// Attributes that would let others forge packets of the connection (PSNs, number of the peer's
+    /// QP) are reported to callers that request them in `mask`, as programs and kernel consumers
+    /// do, and to the owner. The core's dump of all QPs (`rdma resource show qp`), which requests
+    /// none, is open to every user: without CAP_NET_ADMIN it shows zeroes.
     ///
     /// # Safety
     ///
@@ -307,13 +350,13 @@ impl<D: Device> QpOps<D> {
         mask: c_int,
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
-        // The core hands out memory as it was freed and copies all of the answer to the user.
+        // The core does not clear the memory and copies the whole response to user space.
         // SAFETY: Valid places for the answer; both structures may be all zeroes.
         unsafe {
             attr.write_bytes(0, 1);
             init.write_bytes(0, 1);
         }
-        // SAFETY: A live QP of this driver and valid places for the answer.
+        // SAFETY: A live QP of this driver and valid places for the response.
         let (slot, qp, attr, init) =
             unsafe { (QpShell::<D::Qp>::slot(qp), &*qp, &mut *attr, &mut *init) };
         let report = slot.ctx.query();
@@ -368,7 +411,7 @@ impl<D: Device> QpOps<D> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let result = unsafe { Self::with_group(qp, gid, D::Qp::attach) };
         // SAFETY: A live object has a live device, which outlives the call.
         unsafe { Operation::new((*qp).device, c"attach_mcast") }.errno(result)
@@ -382,7 +425,7 @@ impl<D: Device> QpOps<D> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let result = unsafe { Self::with_group(qp, gid, D::Qp::detach) };
         // SAFETY: A live object has a live device, which outlives the call.
         unsafe { Operation::new((*qp).device, c"detach_mcast") }.errno(result)
@@ -396,7 +439,7 @@ impl<D: Device> QpOps<D> {
         gid: *mut bindings::ib_gid,
         f: impl FnOnce(&Arc<D::Qp>, &Arc<D>, &[u8; 16]) -> Result,
     ) -> Result {
-        // SAFETY: By the caller's promise; all members of the union are plain bytes.
+        // SAFETY: By the caller's guarantee; all members of the union are plain bytes.
         let (slot, dev, group) = unsafe {
             (
                 QpShell::<D::Qp>::slot(qp),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Methods of our own on the uverbs ioctl: memory of registered regions that comes and goes, and
-//! regions that end with a queue pair. The former also as functions for kernel consumers.
+//! Driver-specific methods of the uverbs ioctl: adding and removing memory of registered regions,
+//! and tying regions to a queue pair. The former are also exported to kernel consumers.
 //!
 //! C headers: `uapi/rxe_rs.h`; the declarations for the core are in `uverbs.c`.
 //! `rxe_rs/include/rdma/rxe_rs.h`; the functions are in `segments.c`.
@@ -25,33 +25,37 @@ pub const MAX_SEGMENTS: usize = bindings::RXE_RS_MAX_SEGMENTS as usize;
 /// Handle of the segment that a region is registered with.
 pub const FIRST_SEGMENT: u64 = bindings::RXE_RS_FIRST_SEGMENT as u64;
 
-/// Where the memory of a new segment is. Nothing of it has been checked.
+/// The memory of a new segment, unchecked.
 pub enum Source {
     /// In the calling process, at this address.
     Process(u64),
     /// In the DMA buffer that is this file of the calling process, at this offset.
     Buffer(c_int, u64),
-    /// What a kernel consumer has listed.
+    /// A scatterlist of a kernel consumer.
     Sg(SgMem),
 }
 
 impl Source {
-    /// The address or offset.
+    /// Returns the address or offset.
     pub fn start(&self) -> u64 {
         match *self {
             Source::Process(addr) => addr,
             Source::Buffer(_, offset) => offset,
-            // Lists may begin anywhere in a page.
+            // Scatterlists may begin anywhere in a page.
             Source::Sg(_) => 0,
         }
     }
 
-    /// Gets `length` bytes there for `access` (`ACCESS_*` bits): pins them, or has the exporter map
-    /// the buffer.
+    /// Pins `length` bytes of it for `access` (`ACCESS_*` bits), or has the exporter map the
+    /// buffer.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// As [`Pinner::pin`] and `DmaBuf::map`; `reason` is called with the latter's words.
+    /// As [`Pinner::pin`] and `DmaBuf::map`; `reason` is called with the latter's description.
     pub fn get(
         &self,
         pinner: &Pinner<'_>,
@@ -67,14 +71,15 @@ impl Source {
     }
 }
 
-/// Rights that regions of segments of a kernel consumer may have, besides the optional ones.
+/// Access rights that regions with segments of a kernel consumer may have, besides the optional
+/// ones.
 const LISTED_ACCESS: u32 = ACCESS_LOCAL_WRITE
     | ACCESS_REMOTE_WRITE
     | ACCESS_REMOTE_READ
     | ACCESS_REMOTE_ATOMIC
     | ACCESS_FLUSH_GLOBAL;
 
-/// What is to be added to a region. Nothing of it has been checked.
+/// A request to add a segment, unchecked.
 pub struct Addition {
     /// The memory.
     pub source: Source,
@@ -82,36 +87,37 @@ pub struct Addition {
     pub length: u64,
     /// Address of the first byte in the region.
     pub iova: u64,
-    /// Key of the region, as the caller believes.
+    /// Key of the region, as given by the caller.
     pub rkey: u32,
 }
 
-/// Which segments are to be removed. Nothing of it has been checked.
+/// A request to remove segments, unchecked.
 pub struct Removal {
-    /// Key of the region, as the caller believes.
+    /// Key of the region, as given by the caller.
     pub rkey: u32,
-    /// Which ones.
+    /// The segments.
     pub what: Which,
 }
 
-/// Names segments of a region.
+/// Selects segments of a region.
 pub enum Which {
-    /// The one of this handle.
+    /// The one with this handle.
     Handle(u64),
-    /// Those that make up these bytes: the address of the first one in the region, and how many.
+    /// Those that contain these bytes: the address of the first one in the region, and their
+    /// number.
     Range(u64, u64),
 }
 
-/// What a region has become.
+/// The state of a region after a change.
 #[derive(Default)]
 pub struct RegionState {
     /// L_Key and R_Key; 0 if they have been released.
     pub key: u32,
-    /// Handle of what was added.
+    /// Handle of the added segment.
     pub handle: u64,
     /// Address of the first byte of all segments, and bytes from there to the last one.
     pub bounds: (u64, u64),
-    /// The same of those segments that can be reached from what was added without a hole.
+    /// The same for the segments that are contiguous with the added one.
     pub run: (u64, u64),
     /// Bytes of all segments.
     pub bytes: u64,
@@ -119,12 +125,12 @@ pub struct RegionState {
     pub segments: u32,
 }
 
-/// What the core is told of the methods.
+/// Returns the definition of the methods for the core.
 pub(crate) fn methods() -> *const bindings::uapi_definition {
     (&raw const bindings::rxe_rs_uverbs_methods).cast()
 }
 
-/// Lets the methods reach the driver.
+/// Sets the driver's callbacks of the methods.
 pub(crate) fn setup<D: Device>() {
     let methods = bindings::rxe_rs_mr_methods {
         add: Some(Methods::<D>::add),
@@ -145,7 +151,7 @@ pub(crate) fn setup<D: Device>() {
     }
 }
 
-/// Tells the core and the caller what has become of a region.
+/// Reports the new state of a region to the core and the caller.
 ///
 /// # Safety
 ///
@@ -168,7 +174,7 @@ unsafe fn report(mr: *mut bindings::ib_mr, now: &RegionState, to: *mut bindings:
             0
         },
     };
-    // SAFETY: By the caller's promise. Dumps may read these fields meanwhile.
+    // SAFETY: By the caller's guarantee. Dumps may read these fields meanwhile.
     unsafe {
         (&raw mut (*mr).length).write_volatile(now.bytes);
         (&raw mut (*mr).iova).write_volatile(now.bounds.0);
@@ -180,7 +186,7 @@ unsafe fn report(mr: *mut bindings::ib_mr, now: &RegionState, to: *mut bindings:
     }
 }
 
-/// Trampolines of the methods.
+/// Callbacks of the methods.
 struct Methods<D: Device>(PhantomData<D>);
 
 impl<D: Device> Methods<D> {
@@ -193,7 +199,7 @@ impl<D: Device> Methods<D> {
         request: *const bindings::rxe_rs_mr_add,
         state: *mut bindings::rxe_rs_mr_state,
     ) -> c_int {
-        // SAFETY: By the caller's promise; a live region has a live device.
+        // SAFETY: By the caller's guarantee; a live region has a live device.
         let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
         // SAFETY: The device is alive, and is so during the call.
         let (dev, pinner) = unsafe { (device::ctx::<D>(raw_dev), Pinner::new()) };
@@ -214,7 +220,7 @@ impl<D: Device> Methods<D> {
             rkey: request.rkey,
         };
         operation.errno(ctx.add(dev, &addition, &pinner).map(|now| {
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             unsafe { report(mr, &now, state) }
         }))
     }
@@ -232,7 +238,7 @@ impl<D: Device> Methods<D> {
         access: c_int,
         state: *mut bindings::rxe_rs_mr_state,
     ) -> c_int {
-        // SAFETY: By the caller's promise; a live region has a live device.
+        // SAFETY: By the caller's guarantee; a live region has a live device.
         let (raw_dev, ctx) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr)) };
         // SAFETY: The device is alive, and is so during the call.
         let dev = unsafe { device::ctx::<D>(raw_dev) };
@@ -243,10 +249,10 @@ impl<D: Device> Methods<D> {
             if access & !LISTED_ACCESS != 0 {
                 return Err(unsupported());
             }
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             let list = unsafe { SgMem::new(sg, nents)? };
             let now = ctx.fill(dev, list, iova, access)?;
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             unsafe { report(mr, &now, state) };
             Ok(())
         };
@@ -263,14 +269,14 @@ impl<D: Device> Methods<D> {
         iova: u64,
         state: *mut bindings::rxe_rs_mr_state,
     ) -> c_int {
-        // SAFETY: By the caller's promise; a live region has a live device.
+        // SAFETY: By the caller's guarantee; a live region has a live device.
         let (raw_dev, ctx, rkey) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), (*mr).rkey) };
         // SAFETY: The device is alive, and is so during the call.
         let dev = unsafe { device::ctx::<D>(raw_dev) };
         // SAFETY: As above.
         let operation = unsafe { Operation::new(raw_dev, c"mr_add_sg") };
         let add = || {
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             let list = unsafe { SgMem::new(sg, nents)? };
             let addition = Addition {
                 length: list.len(),
@@ -279,7 +285,7 @@ impl<D: Device> Methods<D> {
                 rkey,
             };
             let now = ctx.add(dev, &addition, &Pinner::new())?;
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             unsafe { report(mr, &now, state) };
             Ok(())
         };
@@ -295,14 +301,14 @@ impl<D: Device> Methods<D> {
         iova: u64,
         state: *mut bindings::rxe_rs_mr_state,
     ) -> c_int {
-        // SAFETY: By the caller's promise; a live region has a live device.
+        // SAFETY: By the caller's guarantee; a live region has a live device.
         let (raw_dev, ctx, rkey) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), (*mr).rkey) };
         // SAFETY: The device is alive, and is so during the call.
         let dev = unsafe { device::ctx::<D>(raw_dev) };
         // SAFETY: As above.
         let operation = unsafe { Operation::new(raw_dev, c"mr_move") };
         operation.errno(ctx.relocate(dev, rkey, handle, iova).map(|now| {
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             unsafe { report(mr, &now, state) }
         }))
     }
@@ -315,7 +321,7 @@ impl<D: Device> Methods<D> {
         request: *const bindings::rxe_rs_mr_remove,
         state: *mut bindings::rxe_rs_mr_state,
     ) -> c_int {
-        // SAFETY: By the caller's promise; a live region has a live device.
+        // SAFETY: By the caller's guarantee; a live region has a live device.
         let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
         // SAFETY: The device is alive, and is so during the call.
         let dev = unsafe { device::ctx::<D>(raw_dev) };
@@ -335,7 +341,7 @@ impl<D: Device> Methods<D> {
             what,
         };
         operation.errno(ctx.remove(dev, &removal).map(|now| {
-            // SAFETY: By the caller's promise.
+            // SAFETY: By the caller's guarantee.
             unsafe { report(mr, &now, state) }
         }))
     }
@@ -349,7 +355,7 @@ impl<D: Device> Methods<D> {
         qp: *mut bindings::ib_qp,
         request: *const bindings::rxe_rs_mr_tie,
     ) -> c_int {
-        // SAFETY: By the caller's promise; a live region has a live device.
+        // SAFETY: By the caller's guarantee; a live region has a live device.
         let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
         // SAFETY: The device is alive, and is so during the call; so is the queue pair.
         let (dev, qp) = unsafe { (device::ctx::<D>(raw_dev), QpShell::<D::Qp>::slot(qp).ctx()) };

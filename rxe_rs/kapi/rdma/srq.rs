@@ -16,16 +16,16 @@ use core::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Arguments of SRQ creation; the limit is not among them, for it is armed by a modification
-/// (IBTA vol1 11.2.3.1).
+/// Arguments of SRQ creation; the limit is not among them, as it is armed by `modify_srq` (IBTA
+/// vol1 11.2.3.1).
 pub struct SrqInit<'a, D: Device> {
-    /// Outstanding requests, at least; unchecked.
+    /// Requested number of outstanding WQEs; unchecked.
     pub max_wr: u32,
-    /// Entries of a scatter list, at least; unchecked.
+    /// Requested entries of a scatter list; unchecked.
     pub max_sge: u32,
     /// Protection domain of the keys in the scatter lists.
     pub pd: &'a Arc<D::Pd>,
-    /// Raises asynchronous events of this queue; keeps no reference to the driver's context.
+    /// Raises asynchronous events of this queue; holds no reference to the driver's context.
     pub events: &'a Arc<SrqEvents>,
     /// The calling process; `None` for a kernel consumer.
     pub user: Option<UserCall<'a>>,
@@ -56,15 +56,22 @@ pub trait SharedReceiveQueue: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Srq = Self>;
 
-    /// Creates a queue. Process context.
+    /// Creates a queue.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
     /// `EINVAL` beyond the device's limits, `ENOMEM`.
     fn create(dev: &Arc<Self::Device>, init: SrqInit<'_, Self::Device>) -> Result<Arc<Self>>;
 
-    /// Changes attributes, all or none. `user` is the calling process of a user queue. Process
-    /// context; calls may be concurrent.
+    /// Changes attributes, all or none. `user` is the calling process of a user queue.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. Calls may be concurrent.
     ///
     /// # Errors
     ///
@@ -77,15 +84,27 @@ pub trait SharedReceiveQueue: Sized + Send + Sync + 'static {
         user: Option<&UserCall<'_>>,
     ) -> Result;
 
-    /// Reports all attributes. Process context.
+    /// Reports all attributes.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn query(&self) -> SrqReport;
 
-    /// Takes the queue out of service: it must raise nothing afterwards and withdraw its
-    /// mappings. The core has seen to it that no QP uses it any more. Process context.
+    /// Stops the queue: it must raise no event afterwards and must remove its mmap entries. The
+    /// core makes sure that no QP uses it any more.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 
-    /// A kernel consumer posts receives: take requests with [`RecvChain::current`] and
-    /// [`RecvChain::advance`] until there is none. Any context.
+    /// Posts receives of a kernel consumer: take requests with [`RecvChain::current`] and
+    /// [`RecvChain::advance`] until there is none.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
@@ -93,16 +112,16 @@ pub trait SharedReceiveQueue: Sized + Send + Sync + 'static {
     fn post_recv(&self, chain: &mut RecvChain<'_>) -> Result;
 }
 
-/// What the shell of an SRQ holds.
+/// Contents of the shell of an SRQ.
 pub(crate) struct SrqSlot<T> {
     ctx: Arc<T>,
     events: Arc<SrqEvents>,
 }
 
-/// The object the core allocates.
+/// The object that the core allocates.
 pub(crate) type SrqShell<T> = Shell<bindings::ib_srq, SrqSlot<T>>;
 
-/// Trampolines of [`SharedReceiveQueue`].
+/// Callbacks of [`SharedReceiveQueue`].
 pub(crate) struct SrqOps<D: Device>(core::marker::PhantomData<D>);
 
 impl<D: Device> SrqOps<D> {
@@ -110,7 +129,7 @@ impl<D: Device> SrqOps<D> {
     ///
     /// `srq` is a live SRQ of this driver, and stays so for `'a`.
     pub(crate) unsafe fn ctx<'a>(srq: *mut bindings::ib_srq) -> &'a Arc<D::Srq> {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         unsafe { &SrqShell::<D::Srq>::slot(srq).ctx }
     }
 
@@ -151,7 +170,7 @@ impl<D: Device> SrqOps<D> {
                 },
             )?;
             store(&ctx.query(), attr);
-            // SAFETY: The core allocated `SrqShell::SIZE` bytes and nobody knows `srq` yet.
+            // SAFETY: The core allocated `SrqShell::SIZE` bytes and `srq` is not shared yet.
             unsafe { SrqShell::<D::Srq>::init(srq, SrqSlot { ctx, events }) };
             Ok(0)
         })
@@ -197,7 +216,7 @@ impl<D: Device> SrqOps<D> {
         srq: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
     ) -> c_int {
-        // SAFETY: A live SRQ of this driver and a valid place for the answer.
+        // SAFETY: A live SRQ of this driver and a valid place for the response.
         let (ctx, attr) = unsafe { (Self::ctx(srq), &mut *attr) };
         store(&ctx.query(), attr);
         0

@@ -32,7 +32,7 @@ impl UserCall<'_> {
         let udata = NonNull::new(udata)?;
         // SAFETY: A non-null `ib_udata` of the core is embedded in its attribute bundle.
         let ucontext = NonNull::new(unsafe { bindings::rxe_rs_udata_ucontext(udata.as_ptr()) })?;
-        // INVARIANT: By the caller's promise and the check above.
+        // INVARIANT: By the caller's guarantee and the check above.
         Some(Self {
             udata,
             ucontext,
@@ -40,13 +40,13 @@ impl UserCall<'_> {
         })
     }
 
-    /// Bytes the caller passed in.
+    /// Returns the number of bytes that the caller passed.
     pub fn in_len(&self) -> usize {
         // SAFETY: By the type invariant.
         unsafe { (*self.udata.as_ptr()).inlen }
     }
 
-    /// Bytes the caller has room for.
+    /// Returns the size of the response buffer in bytes.
     pub fn out_len(&self) -> usize {
         // SAFETY: By the type invariant.
         unsafe { (*self.udata.as_ptr()).outlen }
@@ -75,7 +75,7 @@ impl UserCall<'_> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no room for all of it, `EFAULT` if the memory cannot be written.
+    /// `EINVAL` if the buffer is too small, `EFAULT` if the memory cannot be written.
     pub fn respond(&self, src: &[u8]) -> Result {
         if src.len() > self.out_len() {
             return Err(EINVAL);
@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn mmap_callback(
     ucontext: *mut bindings::ib_ucontext,
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
-    // SAFETY: By the caller's promise. The core checks offset, length and sharing.
+    // SAFETY: By the caller's guarantee. The core checks offset, length and sharing.
     let entry = unsafe { bindings::rdma_user_mmap_entry_get(ucontext, vma) };
     if entry.is_null() {
         return EINVAL.to_errno();

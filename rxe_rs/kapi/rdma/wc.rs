@@ -53,13 +53,13 @@ pub struct WcSink<'a> {
 }
 
 impl WcSink<'_> {
-    /// Takes no more.
+    /// Returns true if it is full.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.room.len() == 0
     }
 
-    /// Adds a completion; false if there is no room.
+    /// Adds a completion; returns false if it is full.
     #[inline]
     pub fn push(&mut self, wc: &Wc) -> bool {
         let Some(to) = self.room.next() else {

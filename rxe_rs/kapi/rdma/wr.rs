@@ -270,7 +270,7 @@ impl<'a, D: Device> SendChain<'a, D> {
         wr: *const bindings::ib_send_wr,
         qp_type: bindings::ib_qp_type,
     ) -> Self {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let next = unsafe { wr.as_ref() };
         Self {
             next,
@@ -330,7 +330,7 @@ impl<'a> RecvChain<'a> {
     ///
     /// `wr` is null or the head of a well-formed chain that lives for `'a`.
     pub(crate) unsafe fn new(wr: *const bindings::ib_recv_wr) -> Self {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let next = unsafe { wr.as_ref() };
         Self { next }
     }
@@ -365,7 +365,7 @@ unsafe fn sges<'a>(
 ) -> impl ExactSizeIterator<Item = Sge> + 'a {
     let count = if list.is_null() { 0 } else { count };
     (0..usize::try_from(count).unwrap_or(0)).map(move |n| {
-        // SAFETY: By the caller's promise; no alignment is asked for.
+        // SAFETY: By the caller's guarantee; no alignment is asked for.
         let sge = unsafe { list.add(n).read_unaligned() };
         Sge {
             addr: sge.addr,

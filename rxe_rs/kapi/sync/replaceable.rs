@@ -154,7 +154,7 @@ impl<T: Send + Sync + 'static> Replaceable<T> {
     ///
     /// `head` is the first field of a version that came from a `KBox` and that nobody can access.
     unsafe extern "C" fn free_callback(head: *mut bindings::callback_head) {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         drop(unsafe { KBox::from_raw(head.cast::<Version<T>>()) });
     }
 }

@@ -128,7 +128,7 @@ impl<D: Device> Ops<D> {
             if udata.is_some_and(|u| u.inlen != 0 || u.outlen != 0) {
                 return Err(EINVAL);
             }
-            // SAFETY: A valid place for the answer.
+            // SAFETY: A valid place for the response.
             ctx.attributes().store(unsafe { &mut *attr });
             Ok(0)
         })
@@ -165,7 +165,7 @@ impl<D: Device> Ops<D> {
 
     /// # Safety
     ///
-    /// Called by the core with a live device and room for `IB_FW_VERSION_NAME_MAX` bytes.
+    /// Called by the core with a live device and a buffer of `IB_FW_VERSION_NAME_MAX` bytes.
     unsafe extern "C" fn get_dev_fw_str(dev: *mut bindings::ib_device, to: *mut c_char) {
         // SAFETY: The core passes a live device.
         let ctx = unsafe { ctx::<D>(dev) };
@@ -190,7 +190,7 @@ impl<D: Device> Ops<D> {
         if port != PORT {
             return EINVAL.to_errno();
         }
-        // SAFETY: The core passes a live device and a valid place for the answer.
+        // SAFETY: The core passes a live device and a valid place for the response.
         let (ctx, attr) = unsafe { (ctx::<D>(dev), &mut *attr) };
         ctx.port().store(attr);
         0
@@ -232,7 +232,7 @@ impl<D: Device> Ops<D> {
         if port != PORT {
             return EINVAL.to_errno();
         }
-        // SAFETY: The core passes a live device and a valid place for the answer.
+        // SAFETY: The core passes a live device and a valid place for the response.
         let (ctx, immutable) = unsafe { (ctx::<D>(dev), &mut *immutable) };
         let attr = ctx.port();
         immutable.pkey_tbl_len = c_int::from(attr.pkey_tbl_len);
@@ -269,7 +269,7 @@ impl<D: Device> Ops<D> {
             }
             // SAFETY: The core passes a live device.
             let value = unsafe { ctx::<D>(dev) }.pkey(index)?;
-            // SAFETY: A valid place for the answer.
+            // SAFETY: A valid place for the response.
             unsafe { *pkey = value };
             Ok(0)
         })
@@ -283,7 +283,7 @@ impl<D: Device> Ops<D> {
         index: u16,
         pkey: u16,
     ) -> c_int {
-        // SAFETY: By the caller's promise; attributes are there while the device is registered.
+        // SAFETY: By the caller's guarantee; attributes are there while the device is registered.
         let operation = unsafe { Operation::new(dev, c"pkey_table") };
         // SAFETY: As above.
         operation.errno(unsafe { ctx::<D>(dev) }.set_pkey(index, pkey))
@@ -296,7 +296,7 @@ impl<D: Device> Ops<D> {
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut core::ffi::c_void,
     ) -> c_int {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let (ctx, attr) = unsafe { (ctx::<D>((*attr).device), &*attr) };
         errno(ctx.add_gid(&gid_entry(attr)))
     }
@@ -308,7 +308,7 @@ impl<D: Device> Ops<D> {
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut core::ffi::c_void,
     ) -> c_int {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the caller's guarantee.
         let (ctx, attr) = unsafe { (ctx::<D>((*attr).device), &*attr) };
         ctx.del_gid(&gid_entry(attr));
         0

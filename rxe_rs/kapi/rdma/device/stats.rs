@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counters of the port: their names, and room for their values.
+//! Counters of the port: their names, and memory for their values.
 
 use super::{ctx, Device, Ops, PORT};
 use crate::bindings;
@@ -12,7 +12,7 @@ const STATS_LIFESPAN_MS: usize = 10;
 /// Most counters of a device.
 const MAX_COUNTERS: usize = 96;
 
-/// Room for the name of a counter and its terminator.
+/// Space for the name of a counter and its terminator.
 const MAX_NAME: usize = 48;
 
 const EMPTY_DESC: bindings::rdma_stat_desc = bindings::rdma_stat_desc {
@@ -60,7 +60,7 @@ impl<D: Device> Ops<D> {
         Self::new_stats()
     }
 
-    /// Room for the values of all counters; null without memory.
+    /// Space for the values of all counters; null without memory.
     pub(crate) fn new_stats() -> *mut bindings::rdma_hw_stats {
         // SAFETY: The descriptions are static and at least as many as stated.
         unsafe {

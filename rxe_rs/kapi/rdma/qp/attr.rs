@@ -54,7 +54,7 @@ impl QpState {
     }
 }
 
-/// Sizes of a QP, as asked for and as granted.
+/// Sizes of a QP, requested and granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QpCap {
     /// Outstanding send requests.
@@ -105,7 +105,7 @@ impl QpChange<'_> {
         self.mask
     }
 
-    /// State to go to.
+    /// The new state.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl QpChange<'_> {
         Some(self.attr.retry_cnt)
     }
 
-    /// Receiver-not-ready retries; 7 means for ever. 3 bits.
+    /// Receiver-not-ready retries; 7 means forever. 3 bits.
     pub fn rnr_retry(&self) -> Option<u8> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY)?;
         Some(self.attr.rnr_retry)
@@ -254,7 +254,7 @@ impl QpChange<'_> {
     }
 }
 
-/// Answer to `query_qp`.
+/// Response of `query_qp`.
 #[derive(Clone, Copy, Debug)]
 pub struct QpReport {
     /// State.
@@ -293,7 +293,7 @@ pub struct QpReport {
     pub retry_cnt: u8,
     /// Receiver-not-ready retries.
     pub rnr_retry: u8,
-    /// Every send request completes visibly.
+    /// Every send request generates a completion.
     pub signal_all: bool,
 }
 
