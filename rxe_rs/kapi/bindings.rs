@@ -22,7 +22,10 @@
 
 pub(crate) use kernel::bindings::*;
 use kernel::ffi;
-use pin_init::{MaybeZeroable, Zeroable};
+use pin_init::{
+    MaybeZeroable,
+    Zeroable, //
+};
 
 // SAFETY: A newtype around `Storage`, which may be all zeroes.
 unsafe impl<Storage: Zeroable> Zeroable for __BindgenBitfieldUnit<Storage> {}

@@ -2,14 +2,33 @@
 //! KUnit suites, compiled for kernels with `CONFIG_KUNIT` only: what cannot be tested outside a
 //! kernel and is awkward to reach through verbs.
 
-use crate::bindings;
-use crate::mem::ring::{CompletionRing, UserRing};
-use crate::new_rearmable;
-use crate::sync::{context::disable_bh, RcuTable, Rearmable, Replaceable, Users};
+use crate::{
+    bindings,
+    mem::ring::{
+        CompletionRing,
+        UserRing, //
+    },
+    new_rearmable,
+    sync::{
+        context::disable_bh,
+        RcuTable,
+        Rearmable,
+        Replaceable,
+        Users, //
+    },
+};
 use core::mem::offset_of;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{rcu, Arc};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        rcu,
+        Arc, //
+    },
+};
 
 const PRODUCER: usize = offset_of!(bindings::rxe_queue_buf, producer_index);
 const CONSUMER: usize = offset_of!(bindings::rxe_queue_buf, consumer_index);

@@ -5,7 +5,10 @@
 //! side exports a table of sizes and offsets, this file holds the Rust twin in the same order.
 
 use crate::bindings;
-use core::mem::{offset_of, size_of};
+use core::mem::{
+    offset_of,
+    size_of, //
+};
 use kernel::prelude::*;
 
 macro_rules! rust_layout {

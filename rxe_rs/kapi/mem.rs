@@ -25,11 +25,15 @@ pub use room::append;
 pub use shared::SharedBuf;
 pub use umem::Umem;
 
-use crate::bindings;
-use crate::rdma::unsupported;
+use crate::{
+    bindings,
+    rdma::unsupported, //
+};
 use core::cell::Cell;
-use kernel::alloc::Flags;
-use kernel::prelude::*;
+use kernel::{
+    alloc::Flags,
+    prelude::*, //
+};
 
 /// `GFP_ATOMIC`, charged to the memory cgroup of the calling process, if there is one. Such a
 /// charge does not fail; the next one that may sleep reclaims memory for it, or fails.

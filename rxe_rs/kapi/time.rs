@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The clock of the driver and its timer.
 
-use crate::bindings;
-use crate::sync::SpinLockIrq;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, ArcBorrow};
-use kernel::types::Opaque;
+use crate::{
+    bindings,
+    sync::SpinLockIrq, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        ArcBorrow, //
+    },
+    types::Opaque, //
+};
 
 /// Nanoseconds of the monotonic clock.
 ///

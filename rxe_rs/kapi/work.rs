@@ -8,10 +8,17 @@
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
 use crate::bindings;
-use core::ffi::c_int;
-use core::ptr::NonNull;
-use kernel::prelude::*;
-use kernel::workqueue::{Queue, RawWorkItem};
+use core::{
+    ffi::c_int,
+    ptr::NonNull, //
+};
+use kernel::{
+    prelude::*,
+    workqueue::{
+        Queue,
+        RawWorkItem, //
+    },
+};
 
 /// Where the work items of a queue run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

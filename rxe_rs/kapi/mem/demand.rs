@@ -10,14 +10,30 @@
 //! C headers: [`include/linux/hmm.h`](srctree/include/linux/hmm.h),
 //! [`include/linux/mmu_notifier.h`](srctree/include/linux/mmu_notifier.h)
 
-use super::{copy, AccessFailure};
-use crate::bindings;
-use crate::sync::RcuTable;
+use super::{
+    copy,
+    AccessFailure, //
+};
+use crate::{
+    bindings,
+    sync::RcuTable, //
+};
 use core::ptr::NonNull;
-use kernel::error::{from_err_ptr, to_result};
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{rcu, Arc};
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        rcu,
+        Arc, //
+    },
+};
 
 const PAGE_SHIFT: u32 = 12;
 const PAGE: u64 = 1 << PAGE_SHIFT;

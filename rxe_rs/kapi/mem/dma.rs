@@ -4,7 +4,11 @@
 //! A device without a DMA device works on kernel virtual addresses, so "DMA addresses" are
 //! addresses in the kernel's linear map.
 
-use super::{AccessFailure, OutOfBounds, Run};
+use super::{
+    AccessFailure,
+    OutOfBounds,
+    Run, //
+};
 use crate::bindings;
 
 /// All of the kernel's linear map.

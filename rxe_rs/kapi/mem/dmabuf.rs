@@ -3,14 +3,22 @@
 //!
 //! C header: [`include/linux/dma-buf.h`](srctree/include/linux/dma-buf.h)
 
-use super::{AccessFailure, OutOfBounds, Run};
+use super::{
+    AccessFailure,
+    OutOfBounds,
+    Run, //
+};
 use crate::bindings;
-use core::ffi::c_int;
-use core::marker::PhantomData;
-use core::ptr::NonNull;
-use kernel::error::from_err_ptr;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use core::{
+    ffi::c_int,
+    marker::PhantomData,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The mapping of a DMA buffer. Dropping it releases the buffer and may sleep.
 ///

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory as runs of contiguous kernel addresses.
 
-use super::{ExtentHint, OutOfBounds, Run};
+use super::{
+    ExtentHint,
+    OutOfBounds,
+    Run, //
+};
 use crate::bindings;
-use core::ffi::c_void;
-use core::marker::PhantomData;
+use core::{
+    ffi::c_void,
+    marker::PhantomData, //
+};
 use kernel::prelude::*;
 
 /// Unused capacity that is never freed.

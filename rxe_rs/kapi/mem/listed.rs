@@ -3,12 +3,22 @@
 //!
 //! C header: [`include/linux/scatterlist.h`](srctree/include/linux/scatterlist.h)
 
-use super::extents::{Extent, Extents};
-use super::{AccessFailure, ExtentHint, OutOfBounds, Run};
+use super::{
+    extents::{
+        Extent,
+        Extents, //
+    },
+    AccessFailure,
+    ExtentHint,
+    OutOfBounds,
+    Run, //
+};
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// All memory of one scatterlist.
 ///

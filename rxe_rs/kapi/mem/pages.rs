@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The page list of an FRWR region, which a kernel consumer sets (`ib_map_mr_sg`).
 
-use super::{AccessFailure, DmaMemory, OutOfBounds, Run};
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use super::{
+    AccessFailure,
+    DmaMemory,
+    OutOfBounds,
+    Run, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
 
 /// A list of pages of one size, a power of two, that form one range.
 ///

@@ -3,18 +3,39 @@
 //!
 //! C header: [`include/linux/mm.h`](srctree/include/linux/mm.h) (`pin_user_pages_fast`)
 
-use super::extents::{Extent, Extents};
-use super::room::{append, reserve_more};
-use super::{ExtentHint, OutOfBounds, Run};
+use super::{
+    extents::{
+        Extent,
+        Extents, //
+    },
+    room::{
+        append,
+        reserve_more, //
+    },
+    ExtentHint,
+    OutOfBounds,
+    Run, //
+};
 use crate::bindings;
-use core::ffi::c_void;
-use core::ops::Range;
-use core::ptr::NonNull;
-use kernel::error::to_result;
-use kernel::new_mutex;
-use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
-use kernel::prelude::*;
-use kernel::sync::{Arc, Mutex, UniqueArc};
+use core::{
+    ffi::c_void,
+    ops::Range,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::to_result,
+    new_mutex,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        UniqueArc, //
+    },
+};
 
 /// Pages pinned per call: bounds the time and the memory between two points of rescheduling.
 const BATCH: u64 = 512;

@@ -6,13 +6,24 @@
 //! read. Elements are copied exactly once, by code that is opaque to the compiler, so that it
 //! cannot read them again.
 
-use super::occupancy::Occupancy;
-use super::{copy, SharedBuf};
+use super::{
+    copy,
+    occupancy::Occupancy,
+    SharedBuf, //
+};
 use crate::bindings;
 use core::mem::offset_of;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc, //
+    },
+};
 
 /// A ring of elements of a power-of-two size.
 ///

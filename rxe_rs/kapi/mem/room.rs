@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Growing vectors without a panic in the object file.
 
-use kernel::alloc::{kvec::Vec, Allocator, Flags};
-use kernel::prelude::*;
+use kernel::{
+    alloc::{
+        kvec::Vec,
+        Allocator,
+        Flags, //
+    },
+    prelude::*, //
+};
 
 /// Reserves capacity for `additional` more elements.
 ///

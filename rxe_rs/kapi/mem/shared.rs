@@ -5,9 +5,11 @@
 
 use crate::bindings;
 use core::ptr::NonNull;
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Zeroed pages for a user mapping, charged to the memory cgroup of the process that allocates
 /// them. Mappings hold references to the pages themselves, so the buffer may be dropped before they

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Pinned memory of a process for regions, and parts of it.
 
-use super::pinned::Pinned;
-use super::{AccessFailure, ExtentHint, OutOfBounds, Run};
+use super::{
+    pinned::Pinned,
+    AccessFailure,
+    ExtentHint,
+    OutOfBounds,
+    Run, //
+};
 use crate::bindings;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Pinned memory of a process, or a part of it. Dropping it unpins the pages that no other part
 /// holds, and may sleep.

@@ -1,12 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Flows: where packets go, with a cached route.
 
-use super::netdev::NetDev;
-use super::{is_multicast, mapped_v4, set_class, set_ipv4_id, set_lengths, HEADERS_V4, HEADERS_V6};
-use crate::{bindings, rand};
+use super::{
+    is_multicast,
+    mapped_v4,
+    netdev::NetDev,
+    set_class,
+    set_ipv4_id,
+    set_lengths,
+    HEADERS_V4,
+    HEADERS_V6, //
+};
+use crate::{
+    bindings,
+    rand, //
+};
 use core::ptr::NonNull;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
 
 /// UDP destination port of RoCEv2.
 pub const ROCE_UDP_PORT: u16 = 4791;

@@ -6,8 +6,10 @@
 
 use super::netdev::NetDev;
 use crate::bindings;
-use kernel::error::to_result;
-use kernel::prelude::*;
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
 
 /// Creates a network device a member of a group for as long as it lives.
 ///

@@ -3,8 +3,10 @@
 //!
 //! C header: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
 
-use crate::bindings;
-use crate::rdma::link::NewLink;
+use crate::{
+    bindings,
+    rdma::link::NewLink, //
+};
 use core::ptr::NonNull;
 
 /// Identity of a network namespace: never used again for another one.

@@ -6,9 +6,15 @@
 use super::netdev::NetDev;
 use crate::bindings;
 use core::ptr::NonNull;
-use kernel::ffi::{c_int, c_ulong, c_void};
-use kernel::prelude::*;
-use kernel::types::Opaque;
+use kernel::{
+    ffi::{
+        c_int,
+        c_ulong,
+        c_void, //
+    },
+    prelude::*,
+    types::Opaque, //
+};
 
 /// What happened to a network device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

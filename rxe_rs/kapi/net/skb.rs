@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Received buffers: one datagram, or a GRO buffer of datagrams of one flow.
 
-use super::netdev::{DevId, NetDev, NetId};
-use super::{ipv4_id, set_ipv4_id, set_lengths, v4_mapped, HEADERS_V4, HEADERS_V6};
+use super::{
+    ipv4_id,
+    netdev::{
+        DevId,
+        NetDev,
+        NetId, //
+    },
+    set_ipv4_id,
+    set_lengths,
+    v4_mapped,
+    HEADERS_V4,
+    HEADERS_V6, //
+};
 use crate::bindings;
-use core::cell::Cell;
-use core::marker::PhantomData;
-use core::ptr::NonNull;
+use core::{
+    cell::Cell,
+    marker::PhantomData,
+    ptr::NonNull, //
+};
 use kernel::sync::rcu;
 
 /// Most contiguous fragments of a datagram.

@@ -5,10 +5,14 @@
 
 use super::netdev::NetDev;
 use crate::bindings;
-use core::ffi::c_void;
-use core::ptr::NonNull;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use core::{
+    ffi::c_void,
+    ptr::NonNull, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Who gets the frames.
 pub trait Listen: Send + Sync + 'static {

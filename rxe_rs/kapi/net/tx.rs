@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Transmission: batches of packets.
 
-use super::flow::Flow;
-use super::netdev::NetDev;
-use super::{HEADERS_V4, HEADERS_V6};
-use crate::bindings;
-use crate::sync::context::BhDisabled;
-use core::marker::PhantomData;
-use core::ptr::NonNull;
+use super::{
+    flow::Flow,
+    netdev::NetDev,
+    HEADERS_V4,
+    HEADERS_V6, //
+};
+use crate::{
+    bindings,
+    sync::context::BhDisabled, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
 use kernel::prelude::*;
 
 /// A socket that accounts a sender's bytes in the queues of the network stack: queueing disciplines

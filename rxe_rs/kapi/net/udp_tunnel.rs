@@ -3,11 +3,15 @@
 //!
 //! C header: [`include/net/udp_tunnel.h`](srctree/include/net/udp_tunnel.h)
 
-use super::netdev::NetDev;
-use super::skb::RxSkb;
+use super::{
+    netdev::NetDev,
+    skb::RxSkb, //
+};
 use crate::bindings;
-use core::marker::PhantomData;
-use core::ptr::NonNull;
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
 use kernel::prelude::*;
 
 /// Who gets the datagrams.

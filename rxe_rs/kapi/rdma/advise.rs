@@ -3,13 +3,23 @@
 //!
 //! C header: [`include/uapi/rdma/ib_user_ioctl_verbs.h`](srctree/include/uapi/rdma/ib_user_ioctl_verbs.h)
 
-use super::device::{self, Device};
-use super::mr::MemoryRegion;
-use super::operation::Operation;
-use super::pd::PdOps;
-use super::unsupported;
-use crate::bindings;
-use crate::mem::demand::{AccessKind, FaultMode};
+use super::{
+    device::{
+        self,
+        Device, //
+    },
+    mr::MemoryRegion,
+    operation::Operation,
+    pd::PdOps,
+    unsupported, //
+};
+use crate::{
+    bindings,
+    mem::demand::{
+        AccessKind,
+        FaultMode, //
+    },
+};
 use core::ffi::c_int;
 use kernel::prelude::*;
 

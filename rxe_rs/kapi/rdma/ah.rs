@@ -3,17 +3,24 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::av::AddressVector;
-use super::device::{self, Device};
-use super::object::Shell;
-use super::operation::Operation;
-use super::pd::PdOps;
-use super::udata::UserCall;
+use super::{
+    av::AddressVector,
+    device::{
+        self,
+        Device, //
+    },
+    object::Shell,
+    operation::Operation,
+    pd::PdOps,
+    udata::UserCall, //
+};
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::alloc::Flags;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    alloc::Flags,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// An address handle of a driver.
 pub trait AddressHandle: Sized + Send + Sync + 'static {

@@ -6,15 +6,31 @@
 //!
 //! C header: [`include/rdma/rdma_counter.h`](srctree/include/rdma/rdma_counter.h)
 
-use super::device::{self, Device, Ops};
-use super::object::Shell;
-use super::operation::Operation;
-use super::qp::{QpShell, QueuePair};
+use super::{
+    device::{
+        self,
+        Device,
+        Ops, //
+    },
+    object::Shell,
+    operation::Operation,
+    qp::{
+        QpShell,
+        QueuePair, //
+    },
+};
 use crate::bindings;
-use kernel::ffi::c_int;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::Arc;
+use kernel::{
+    ffi::c_int,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
 
 /// A set of counters like that of the port, for some queue pairs.
 pub trait QpCounter: Sized + Send + Sync + 'static {

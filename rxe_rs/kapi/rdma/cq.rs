@@ -3,19 +3,41 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::deferred::{Deferred, Queue, Target};
-use super::detail::Details;
-use super::device::{self, Device};
-use super::object::Shell;
-use super::operation::Operation;
-use super::udata::UserCall;
-use super::wc::WcSink;
-use crate::bindings;
-use crate::sync::{Pending, Users};
+use super::{
+    deferred::{
+        Deferred,
+        Queue,
+        Target, //
+    },
+    detail::Details,
+    device::{
+        self,
+        Device, //
+    },
+    object::Shell,
+    operation::Operation,
+    udata::UserCall,
+    wc::WcSink, //
+};
+use crate::{
+    bindings,
+    sync::{
+        Pending,
+        Users, //
+    },
+};
 use core::ffi::c_int;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{rcu, Arc};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        rcu,
+        Arc, //
+    },
+};
 
 /// Completions that a consumer requests notification for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

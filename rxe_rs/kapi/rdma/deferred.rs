@@ -8,12 +8,21 @@
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
 use crate::bindings;
-use core::ffi::c_int;
-use core::marker::PhantomPinned;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::LockClassKey;
-use kernel::types::Opaque;
+use core::{
+    ffi::c_int,
+    marker::PhantomPinned, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        LockClassKey, //
+    },
+    types::Opaque, //
+};
 
 /// What a [`Deferred`] does when it runs.
 pub(crate) trait Target: Send + Sync {

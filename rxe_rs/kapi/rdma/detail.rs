@@ -3,15 +3,29 @@
 //!
 //! C header: [`include/rdma/restrack.h`](srctree/include/rdma/restrack.h)
 
-use super::cq::{CompletionQueue, CqShell};
-use super::device::{self, Device};
-use super::mr::MemoryRegion;
-use super::qp::{errno, QpShell, QueuePair};
+use super::{
+    cq::{
+        CompletionQueue,
+        CqShell, //
+    },
+    device::{
+        self,
+        Device, //
+    },
+    mr::MemoryRegion,
+    qp::{
+        errno,
+        QpShell,
+        QueuePair, //
+    },
+};
 use crate::bindings;
 use core::marker::PhantomData;
-use kernel::error::to_result;
-use kernel::ffi::c_int;
-use kernel::prelude::*;
+use kernel::{
+    error::to_result,
+    ffi::c_int,
+    prelude::*, //
+};
 
 /// Takes the details of one object.
 pub struct Details<'a> {

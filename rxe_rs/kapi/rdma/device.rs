@@ -10,27 +10,42 @@
 mod ops;
 mod stats;
 
-use super::ah::AddressHandle;
-use super::attr::{DeviceAttr, PortAttr};
-use super::counter::QpCounter;
-use super::cq::CompletionQueue;
-use super::event::PortEvent;
-use super::link::NewLink;
-use super::mad::{Answer, MAD_LEN};
-use super::mr::MemoryRegion;
-use super::mw::MemoryWindow;
-use super::object::Shell;
-use super::pd::ProtectionDomain;
-use super::qp::QueuePair;
-use super::segment;
-use super::srq::SharedReceiveQueue;
-use crate::bindings;
-use crate::net::netdev::NetDev;
+use super::{
+    ah::AddressHandle,
+    attr::{
+        DeviceAttr,
+        PortAttr, //
+    },
+    counter::QpCounter,
+    cq::CompletionQueue,
+    event::PortEvent,
+    link::NewLink,
+    mad::{
+        Answer,
+        MAD_LEN, //
+    },
+    mr::MemoryRegion,
+    mw::MemoryWindow,
+    object::Shell,
+    pd::ProtectionDomain,
+    qp::QueuePair,
+    segment,
+    srq::SharedReceiveQueue, //
+};
+use crate::{
+    bindings,
+    net::netdev::NetDev, //
+};
 use core::ptr::NonNull;
-use kernel::error::to_result;
-use kernel::ffi::{c_char, c_int};
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    error::to_result,
+    ffi::{
+        c_char,
+        c_int, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
 pub(crate) use ops::Ops;
 
 /// Number of the only port.

@@ -6,11 +6,19 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::deferred::{Deferred, Queue, Target};
-use crate::bindings;
-use crate::sync::PendingSet;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use super::deferred::{
+    Deferred,
+    Queue,
+    Target, //
+};
+use crate::{
+    bindings,
+    sync::PendingSet, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Asynchronous event of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

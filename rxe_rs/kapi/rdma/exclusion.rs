@@ -7,8 +7,10 @@
 //! C header: [`include/linux/module.h`](srctree/include/linux/module.h)
 
 use crate::bindings;
-use kernel::error::to_result;
-use kernel::prelude::*;
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
 
 /// While it lives, the other module cannot be loaded.
 pub struct Exclusion(());

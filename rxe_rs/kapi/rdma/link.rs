@@ -6,10 +6,21 @@
 use super::qp::errno;
 use crate::bindings;
 use core::marker::PhantomPinned;
-use kernel::ffi::{c_char, c_int, c_void};
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
-use kernel::types::Opaque;
+use kernel::{
+    ffi::{
+        c_char,
+        c_int,
+        c_void, //
+    },
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Release, //
+    },
+    types::Opaque, //
+};
 
 /// A request to put an RDMA device on a network device.
 ///

@@ -3,7 +3,11 @@
 //!
 //! C header: [`include/rdma/ib_mad.h`](srctree/include/rdma/ib_mad.h)
 
-use super::device::{ctx, Device, PORT};
+use super::device::{
+    ctx,
+    Device,
+    PORT, //
+};
 use crate::bindings;
 use kernel::ffi::c_int;
 

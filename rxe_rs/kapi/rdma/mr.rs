@@ -5,20 +5,46 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::advise::{Advice, Range};
-use super::detail::Details;
-use super::device::{self, Device};
-use super::operation::Operation;
-use super::pd::PdOps;
-use super::segment::{Addition, RegionState, Removal};
-use super::unsupported;
-use crate::bindings;
-use crate::mem::demand::USER_END;
-use crate::mem::{DmaBuf, DmaMemory, Memory, OdpMem, PageList, SgMem, Umem};
-use core::ffi::c_int;
-use core::marker::PhantomData;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use super::{
+    advise::{
+        Advice,
+        Range, //
+    },
+    detail::Details,
+    device::{
+        self,
+        Device, //
+    },
+    operation::Operation,
+    pd::PdOps,
+    segment::{
+        Addition,
+        RegionState,
+        Removal, //
+    },
+    unsupported, //
+};
+use crate::{
+    bindings,
+    mem::{
+        demand::USER_END,
+        DmaBuf,
+        DmaMemory,
+        Memory,
+        OdpMem,
+        PageList,
+        SgMem,
+        Umem, //
+    },
+};
+use core::{
+    ffi::c_int,
+    marker::PhantomData, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Access right: local write. Local read needs no right.
 pub const ACCESS_LOCAL_WRITE: u32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE;

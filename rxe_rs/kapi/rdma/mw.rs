@@ -3,14 +3,21 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::device::{self, Device};
-use super::object::Shell;
-use super::operation::Operation;
-use super::pd::PdOps;
+use super::{
+    device::{
+        self,
+        Device, //
+    },
+    object::Shell,
+    operation::Operation,
+    pd::PdOps, //
+};
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Type of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,13 +3,20 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::device::{self, Device};
-use super::object::Shell;
-use super::operation::Operation;
+use super::{
+    device::{
+        self,
+        Device, //
+    },
+    object::Shell,
+    operation::Operation, //
+};
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// A protection domain of a driver.
 pub trait ProtectionDomain: Sized + Send + Sync + 'static {

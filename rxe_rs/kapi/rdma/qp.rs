@@ -9,21 +9,36 @@
 
 mod attr;
 
-use super::detail::Details;
-use super::device::Device;
-use super::event::QpEvents;
-use super::object::Shell;
-use super::operation::Operation;
-use super::udata::{Mapping, UserCall};
-use super::unsupported;
-use super::wr::{RecvChain, SendChain};
+use super::{
+    detail::Details,
+    device::Device,
+    event::QpEvents,
+    object::Shell,
+    operation::Operation,
+    udata::{
+        Mapping,
+        UserCall, //
+    },
+    unsupported,
+    wr::{
+        RecvChain,
+        SendChain, //
+    },
+};
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 pub(crate) use attr::mtu_to_raw;
-pub use attr::{QpCap, QpChange, QpReport, QpState};
+pub use attr::{
+    QpCap,
+    QpChange,
+    QpReport,
+    QpState, //
+};
 
 /// Transport of a QP; other types are refused before the driver is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,18 +5,37 @@
 //! C headers: `uapi/rxe_rs.h`; the declarations for the core are in `uverbs.c`.
 //! `rxe_rs/include/rdma/rxe_rs.h`; the functions are in `segments.c`.
 
-use super::device::{self, Device};
-use super::mr::{
-    MemoryRegion, MrOps, Pinner, ACCESS_FLUSH_GLOBAL, ACCESS_LOCAL_WRITE, ACCESS_OPTIONAL,
-    ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE,
+use super::{
+    device::{
+        self,
+        Device, //
+    },
+    mr::{
+        MemoryRegion,
+        MrOps,
+        Pinner,
+        ACCESS_FLUSH_GLOBAL,
+        ACCESS_LOCAL_WRITE,
+        ACCESS_OPTIONAL,
+        ACCESS_REMOTE_ATOMIC,
+        ACCESS_REMOTE_READ,
+        ACCESS_REMOTE_WRITE, //
+    },
+    operation::Operation,
+    qp::QpShell,
+    unsupported, //
 };
-use super::operation::Operation;
-use super::qp::QpShell;
-use super::unsupported;
-use crate::bindings;
-use crate::mem::{Memory, SgMem};
-use core::ffi::c_int;
-use core::marker::PhantomData;
+use crate::{
+    bindings,
+    mem::{
+        Memory,
+        SgMem, //
+    },
+};
+use core::{
+    ffi::c_int,
+    marker::PhantomData, //
+};
 use kernel::prelude::*;
 
 /// Most segments of a region.

@@ -3,18 +3,25 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::device::{self, Device};
-use super::event::SrqEvents;
-use super::object::Shell;
-use super::operation::Operation;
-use super::pd::PdOps;
-use super::udata::UserCall;
-use super::unsupported;
-use super::wr::RecvChain;
+use super::{
+    device::{
+        self,
+        Device, //
+    },
+    event::SrqEvents,
+    object::Shell,
+    operation::Operation,
+    pd::PdOps,
+    udata::UserCall,
+    unsupported,
+    wr::RecvChain, //
+};
 use crate::bindings;
 use core::ffi::c_int;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Arguments of SRQ creation; the limit is not among them, as it is armed by `modify_srq` (IBTA
 /// vol1 11.2.3.1).

@@ -3,12 +3,18 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use crate::bindings;
-use crate::mem::SharedBuf;
-use core::marker::PhantomData;
-use core::ptr::NonNull;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use crate::{
+    bindings,
+    mem::SharedBuf, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// A verbs call on behalf of user space.
 ///

@@ -3,8 +3,10 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::av::Network;
-use super::qp::QpToken;
+use super::{
+    av::Network,
+    qp::QpToken, //
+};
 use crate::bindings;
 use core::ffi::c_int;
 

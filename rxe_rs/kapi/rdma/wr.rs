@@ -6,8 +6,10 @@
 use super::device::Device;
 use crate::bindings;
 use core::marker::PhantomData;
-use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// A scatter/gather entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

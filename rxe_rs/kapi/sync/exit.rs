@@ -2,8 +2,13 @@
 //! Waiting, at module exit, for an object whose last reference may be dropped in any context.
 
 use crate::bindings;
-use kernel::prelude::*;
-use kernel::sync::{Arc, Completion};
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        Completion, //
+    },
+};
 
 /// Part of the object to wait for.
 pub struct ExitToken(Arc<Completion>);

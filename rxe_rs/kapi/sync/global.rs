@@ -3,9 +3,18 @@
 
 use crate::bindings;
 use core::ptr;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full};
-use kernel::sync::{rcu, Arc};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        rcu,
+        Arc, //
+    },
+};
 
 /// Holds an optional `Arc<T>`, for use in a `static`.
 ///

@@ -11,17 +11,40 @@ mod replaceable;
 mod spinlock;
 mod users;
 
-pub use exit::{exit_pair, ExitToken, ExitWait};
-pub use global::{Filled, Global};
-pub use pending::{Pending, PendingSet};
-pub use rcu_table::RcuTable;
-pub use rearmable::{Guard as RearmableGuard, Rearmable};
-pub use replaceable::{InUse, Replaceable};
-pub use spinlock::{
-    SpinLockBh, SpinLockBhBackend, SpinLockBhGuard, SpinLockIrq, SpinLockIrqBackend,
-    SpinLockIrqGuard,
+pub use exit::{
+    exit_pair,
+    ExitToken,
+    ExitWait, //
 };
-pub use users::{User, Users};
+pub use global::{
+    Filled,
+    Global, //
+};
+pub use pending::{
+    Pending,
+    PendingSet, //
+};
+pub use rcu_table::RcuTable;
+pub use rearmable::{
+    Guard as RearmableGuard,
+    Rearmable, //
+};
+pub use replaceable::{
+    InUse,
+    Replaceable, //
+};
+pub use spinlock::{
+    SpinLockBh,
+    SpinLockBhBackend,
+    SpinLockBhGuard,
+    SpinLockIrq,
+    SpinLockIrqBackend,
+    SpinLockIrqGuard, //
+};
+pub use users::{
+    User,
+    Users, //
+};
 
 /// Waits until every RCU callback queued by [`RcuTable::remove`] and [`Replaceable`] has run. Must
 /// be called last at module exit: the callbacks are code of this module.

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Events that are delivered by calls that do not overlap.
 
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Full,
+    Relaxed, //
+};
 
 /// Counts events that have not been delivered to a consumer.
 ///

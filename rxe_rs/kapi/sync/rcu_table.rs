@@ -3,14 +3,24 @@
 //!
 //! C header: [`include/linux/xarray.h`](srctree/include/linux/xarray.h)
 
-use crate::mem::gfp_atomic_account;
-use crate::{bindings, rand};
-use core::marker::PhantomData;
-use core::ops::RangeInclusive;
-use core::ptr::NonNull;
-use kernel::prelude::*;
-use kernel::sync::{rcu, Arc};
-use kernel::types::Opaque;
+use crate::{
+    bindings,
+    mem::gfp_atomic_account,
+    rand, //
+};
+use core::{
+    marker::PhantomData,
+    ops::RangeInclusive,
+    ptr::NonNull, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        rcu,
+        Arc, //
+    },
+    types::Opaque, //
+};
 
 /// Random indices tried before the range is searched in order.
 const RANDOM_TRIES: u32 = 16;

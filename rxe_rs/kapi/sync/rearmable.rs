@@ -3,14 +3,21 @@
 //!
 //! C header: [`include/linux/rwlock.h`](srctree/include/linux/rwlock.h)
 
-use super::context::{disable_bh, BhDisabled};
+use super::context::{
+    disable_bh,
+    BhDisabled, //
+};
 use crate::bindings;
-use core::cell::UnsafeCell;
-use core::marker::PhantomData;
-use core::ops::Deref;
-use kernel::prelude::*;
-use kernel::sync::LockClassKey;
-use kernel::types::Opaque;
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    ops::Deref, //
+};
+use kernel::{
+    prelude::*,
+    sync::LockClassKey,
+    types::Opaque, //
+};
 
 /// Holds a value, or none. Readers never wait: they get access or fail. A writer waits for the
 /// readers, so that nobody uses the old value after [`update`](Self::update).

@@ -1,16 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A shared value that is replaced as a whole, or removed, while others use it.
 
-use super::users::{User, Users};
+use super::users::{
+    User,
+    Users, //
+};
 use crate::bindings;
-use core::cell::UnsafeCell;
-use core::marker::PhantomData;
-use core::ops::Deref;
-use core::ptr::{null_mut, NonNull};
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full};
-use kernel::sync::{rcu, Arc};
-use kernel::types::Opaque;
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    ops::Deref,
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        rcu,
+        Arc, //
+    },
+    types::Opaque, //
+};
 
 /// One value that is or was current, and its users.
 #[repr(C)]

@@ -8,8 +8,17 @@
 //! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
 
 use crate::bindings;
-use kernel::ffi::{c_char, c_ulong};
-use kernel::sync::lock::{Backend, Guard, Lock};
+use kernel::{
+    ffi::{
+        c_char,
+        c_ulong, //
+    },
+    sync::lock::{
+        Backend,
+        Guard,
+        Lock, //
+    },
+};
 
 /// A spinlock that disables softirqs while held, for data shared by process context and softirq.
 pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;

@@ -1,9 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counting the users of an object that is going to be removed.
 
-use super::context::{relax, SPINS};
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
-use kernel::time::{delay::fsleep, Delta};
+use super::context::{
+    relax,
+    SPINS, //
+};
+use kernel::{
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Relaxed,
+        Release, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
+};
 
 /// Set when no further user is admitted.
 const CLOSED: u32 = 1 << 31;

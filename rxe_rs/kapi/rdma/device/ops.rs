@@ -2,22 +2,62 @@
 //! The table of operations that the core calls, and those of them that are about the device or
 //! its port.
 
-use super::{ctx, Device, DeviceShell, GidEntry, PORT};
-use crate::bindings;
-use crate::rdma::advise::advise_mr;
-use crate::rdma::ah::{AhOps, AhShell};
-use crate::rdma::counter::{CounterOps, CounterShell};
-use crate::rdma::cq::{CqOps, CqShell};
-use crate::rdma::detail::DetailOps;
-use crate::rdma::mr::MrOps;
-use crate::rdma::mw::{MwOps, MwShell};
-use crate::rdma::operation::Operation;
-use crate::rdma::pd::{self, PdOps, PdShell};
-use crate::rdma::qp::{errno, QpOps, QpShell};
-use crate::rdma::srq::{SrqOps, SrqShell};
-use crate::rdma::{mad, udata, unsupported};
-use kernel::ffi::{c_char, c_int};
-use kernel::prelude::*;
+use super::{
+    ctx,
+    Device,
+    DeviceShell,
+    GidEntry,
+    PORT, //
+};
+use crate::{
+    bindings,
+    rdma::{
+        advise::advise_mr,
+        ah::{
+            AhOps,
+            AhShell, //
+        },
+        counter::{
+            CounterOps,
+            CounterShell, //
+        },
+        cq::{
+            CqOps,
+            CqShell, //
+        },
+        detail::DetailOps,
+        mad,
+        mr::MrOps,
+        mw::{
+            MwOps,
+            MwShell, //
+        },
+        operation::Operation,
+        pd::{
+            self,
+            PdOps,
+            PdShell, //
+        },
+        qp::{
+            errno,
+            QpOps,
+            QpShell, //
+        },
+        srq::{
+            SrqOps,
+            SrqShell, //
+        },
+        udata,
+        unsupported, //
+    },
+};
+use kernel::{
+    ffi::{
+        c_char,
+        c_int, //
+    },
+    prelude::*, //
+};
 
 /// The operations of a driver.
 pub(crate) struct Ops<D: Device>(core::marker::PhantomData<D>);

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counters of the port: their names, and memory for their values.
 
-use super::{ctx, Device, Ops, PORT};
+use super::{
+    ctx,
+    Device,
+    Ops,
+    PORT, //
+};
 use crate::bindings;
-use kernel::ffi::c_int;
-use kernel::prelude::*;
+use kernel::{
+    ffi::c_int,
+    prelude::*, //
+};
 
 /// How long the core may show cached counters, in milliseconds.
 const STATS_LIFESPAN_MS: usize = 10;

@@ -3,8 +3,10 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use crate::bindings;
-use crate::rdma::av::AddressVector;
+use crate::{
+    bindings,
+    rdma::av::AddressVector, //
+};
 use core::ffi::c_int;
 use kernel::prelude::*;
 
