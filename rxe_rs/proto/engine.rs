@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The queue pair engine: no I/O, no clock, no lock, no allocation.
 //!
-//! [`qp::Qp`] is a value that is fed packets, timer expiries and doorbells and is asked for
-//! packets to send, for its next deadline and for events. Files by concern: [`qp`] (the API), [`attrs`] (its types),
-//! `requester` (send queue to packets), `completer` (responses to completions), `responder`
-//! (requests of the peer), `datagram` (UD and UC receive), [`window`] (how much may be in
-//! flight), `congestion` (marked packets, notifications), `pacer` (the rate that these lead to), `trains` (whether packets may share a buffer), [`transition`] (what the owner may change in which state), [`backend`] (what it
-//! needs from outside), [`wr`] and [`wc`] (work requests and completions), [`notify`] (when consumers are told of these).
+//! [`qp::Qp`] takes packets, timer expiries and doorbells as input and returns packets to
+//! transmit, its next deadline and asynchronous events. Files by concern: [`qp`] (the API),
+//! [`attrs`] (its types), `requester` (send queue to packets), `completer` (responses to
+//! completions), `responder` (requests of the peer), `datagram` (UD and UC receive), [`window`]
+//! (congestion window), `congestion` (ECN marks and CNPs), `pacer` (the sending rate after CNPs),
+//! `gso` (whether packets may share a GSO buffer), [`transition`] (attributes by state
+//! transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`] (work
+//! requests and completions), [`notify`] (CQ arming and moderation).
 
 pub mod attrs;
 pub mod backend;
 mod completer;
 mod congestion;
 mod datagram;
+mod gso;
 pub mod notify;
 mod pacer;
 mod probe;
@@ -20,7 +23,6 @@ pub mod qp;
 mod requester;
 mod responder;
 mod response;
-mod trains;
 pub mod transition;
 pub mod wc;
 pub mod window;

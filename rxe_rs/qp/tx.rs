@@ -379,11 +379,11 @@ impl Tx for BatchTx<'_, '_> {
     }
 
     #[inline]
-    fn place(&self) -> u32 {
+    fn gso_index(&self) -> u32 {
         self.batch.place()
     }
 
-    fn end_trains(&mut self) {
+    fn disable_gso(&mut self) {
         self.batch.end_trains();
     }
 

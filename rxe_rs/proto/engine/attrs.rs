@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a queue pair is told, and what it tells: service, state, attributes, events, progress.
+//! Types of the QP interface: service, state, attributes, events, progress.
 
 use super::wc::NetKind;
 use crate::ids::{Mtu, QKey, Qpn};
@@ -13,14 +13,15 @@ pub enum Service {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// The general services interface, QP1: an unreliable datagram QP that takes any P_Key.
+    /// The general services interface, QP1: an unreliable datagram QP that accepts any P_Key of the
+    /// port.
     Gsi,
     /// Whole Ethernet frames, sent and received as they are (`IB_QPT_RAW_PACKET`).
     Raw,
 }
 
 impl Service {
-    /// True for services whose messages name their destination in the request.
+    /// True for services whose work requests name the destination.
     #[inline]
     pub const fn is_datagram(self) -> bool {
         matches!(self, Service::Ud | Service::Gsi)
@@ -36,44 +37,44 @@ impl Service {
 /// State of a QP (IBTA vol1 10.3.1, figure 124).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Created or reset; nothing is posted, nothing arrives.
+    /// Created or reset; no work request is accepted, arriving packets are dropped.
     Reset,
     /// Receives may be posted; arriving packets are dropped.
     Init,
-    /// Ready to receive: requests of the peer are executed, nothing is sent on our own.
+    /// Ready to receive: requests of the peer are executed, no requests are sent.
     Rtr,
     /// Ready to send: fully operational.
     Rts,
-    /// Send queue draining: begun requests finish, new ones wait.
+    /// Send queue drained: started requests complete, new ones wait.
     Sqd,
-    /// Send queue error: sends are flushed, receives go on (UD, UC).
+    /// Send queue error: sends are flushed, the receive queue keeps working (UD, UC).
     Sqe,
-    /// Error: everything posted is flushed.
+    /// Error: all work requests are flushed.
     Err,
 }
 
 /// Attributes of a QP, set by the owner before the state transition that needs them.
 #[derive(Clone, Copy, Debug)]
 pub struct Attrs {
-    /// Own number.
+    /// QP number.
     pub qpn: Qpn,
-    /// The peer's number (connected services).
+    /// QP number of the peer (connected services).
     pub dest_qpn: Qpn,
-    /// Path MTU; for UD the greatest message.
+    /// Path MTU; for UD also the maximum message size.
     pub mtu: Mtu,
-    /// Own Q_Key (UD).
+    /// Q_Key of the QP (UD).
     pub qkey: QKey,
-    /// Acknowledgement timeout code, 0..=31; 0 waits forever (IBTA vol1 9.7.6.1.3).
+    /// Local ACK timeout code, 0..=31; 0 disables the timer (IBTA vol1 9.7.6.1.3).
     pub timeout: u8,
     /// Transport retries, 0..=7.
     pub retry_cnt: u8,
-    /// Receiver-not-ready retries, 0..=7; 7 retries forever.
+    /// RNR retries, 0..=7; 7 retries forever.
     pub rnr_retry: u8,
-    /// Timer code that our receiver-not-ready NAKs carry, 0..=31.
+    /// Timer code of the RNR NAKs that this QP sends, 0..=31.
     pub min_rnr_timer: u8,
-    /// READ and ATOMIC requests we may have outstanding at the peer, 0..=128.
+    /// READ and ATOMIC requests that may be outstanding at the peer, 0..=128.
     pub max_rd_atomic: u8,
-    /// READ and ATOMIC requests of the peer we keep resources for, 0..=128.
+    /// Responder resources for READ and ATOMIC requests of the peer, 0..=128.
     pub max_dest_rd_atomic: u8,
     /// The peer may READ.
     pub remote_read: bool,
@@ -81,19 +82,20 @@ pub struct Attrs {
     pub remote_write: bool,
     /// The peer may execute ATOMICs.
     pub remote_atomic: bool,
-    /// Raise an event when the send queue has drained in SQD.
+    /// Raise an event when the send queue is drained in SQD.
     pub drain_notice: bool,
-    /// Placement bits that the peer's FLUSHes may have.
+    /// Placement type bits that FLUSH requests of the peer may set.
     pub remote_flush: u8,
 }
 
 /// Greatest number of READ and ATOMIC requests in flight in one direction.
 pub const MAX_RD_ATOMIC: u8 = 128;
 
-/// Slots that [`Storage::pending`](super::backend::Storage::pending) must provide: all responder resources and some replays.
+/// Length of [`Storage::pending`](super::backend::Storage::pending): a response for each responder
+/// resource, and some replays.
 pub const PENDING_RESPONSES: usize = 160;
 
-/// Slots that [`Storage::replay`](super::backend::Storage::replay) must provide.
+/// Length of [`Storage::replay`](super::backend::Storage::replay).
 pub const RESOURCES: usize = 128;
 
 impl Attrs {
@@ -119,10 +121,11 @@ impl Attrs {
     }
 }
 
-/// Asynchronous events the QP raised since they were last taken (IBTA vol1 11.6.3).
+/// Asynchronous events raised since the last [`Qp::take_events`](super::qp::Qp::take_events)
+/// (IBTA vol1 11.6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Events {
-    /// The first packet arrived while ready to receive.
+    /// The first packet arrived in RTR.
     pub comm_est: bool,
     /// The QP failed for a local reason that no completion reports.
     pub fatal: bool,
@@ -132,7 +135,7 @@ pub struct Events {
     pub access_error: bool,
     /// The send queue is drained.
     pub sq_drained: bool,
-    /// The QP failed and takes nothing more from its shared receive queue.
+    /// The QP entered ERR and takes no more WQEs from its shared receive queue.
     pub last_wqe: bool,
 }
 
@@ -144,16 +147,16 @@ impl Events {
     }
 }
 
-/// What a turn of [`Qp::poll_transmit`](super::qp::Qp::poll_transmit) left behind.
+/// Result of [`Qp::poll_transmit`](super::qp::Qp::poll_transmit).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Nothing more to send until something happens.
+    /// Nothing to send until the next input.
     Idle,
-    /// The sink ran full; there is more to send.
+    /// The sink is full; there is more to send.
     More,
 }
 
-/// What the engine must know of an UD packet beside the packet.
+/// Metadata of a received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct UdMeta<'a> {
     /// IP version.
@@ -162,6 +165,6 @@ pub struct UdMeta<'a> {
     pub ip_header: &'a [u8],
     /// Index of the packet's P_Key in the port's table.
     pub pkey_index: u16,
-    /// VLAN it came by.
+    /// VLAN that it arrived on.
     pub vlan: Option<u16>,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the engine needs from outside: queues, memory, completions and a place for packets.
+//! The traits that the owner of a QP implements: queues, memory, completions, packet transmission.
 //!
-//! The kernel driver implements these over rings, pinned pages and socket buffers, the simulator
-//! over plain vectors. All methods are called with the QP locked and must not block.
+//! The kernel driver implements them over rings, pinned pages and socket buffers, the simulator
+//! over plain vectors. The engine calls all methods with the QP locked; they must not block.
 
 use super::responder::ReplayEntry;
 use super::response::PendingResponse;
@@ -17,13 +17,14 @@ use crate::wire::repr::Headers;
 pub enum LocalFault {
     /// Unknown key, foreign PD, bounds or rights.
     Refused,
-    /// The memory is permitted but not there now. Whoever implements the ports is getting it, and
-    /// then calls [`Qp::poll_transmit`](super::Qp::poll_transmit) and feeds packets again for
-    /// which [`Qp::handle_packet`](super::Qp::handle_packet) said [`Handled::Deferred`].
+    /// The access is permitted but causes a page fault. The implementor of the backend handles
+    /// the fault, then calls [`Qp::poll_transmit`](super::Qp::poll_transmit) and passes the packets
+    /// for which [`Qp::handle_packet`](super::Qp::handle_packet) returned [`Handled::Deferred`] to
+    /// it again.
     NotPresent,
 }
 
-/// Why a remote access was not done.
+/// Why a remote access was not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteFault {
     /// Unknown key, foreign PD, bounds or rights (IBTA vol1 9.7.5.2.4).
@@ -32,28 +33,28 @@ pub enum RemoteFault {
     NotPresent,
 }
 
-/// What became of a packet.
+/// Result of handling a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Handled {
-    /// It is dealt with, whatever came of it.
+    /// The packet has been consumed: executed, answered or dropped.
     Done,
-    /// Memory it needs is not there, or it asks for more work than is done at once. The QP is as
-    /// if it had not come: feed it again when the memory may be there, or after a moment, and what
-    /// came after it only then.
+    /// The packet causes a page fault, or needs more work than one call may do. The state of the
+    /// QP is unchanged: pass the packet again after the page fault or after a short delay, and
+    /// later packets only after it.
     Deferred,
 }
 
-/// How far a FLUSH has come.
+/// Progress of a FLUSH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
-    /// It is done.
+    /// The FLUSH is complete.
     All,
-    /// Up to this address of the region. The rest, or all of it, was too much to do now.
+    /// The range is flushed up to this address of the region; the rest needs another call.
     UpTo(u64),
 }
 
-/// Rights that a remote operation asks of a region.
+/// Right that a remote operation needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteRight {
     /// RDMA READ.
@@ -79,95 +80,98 @@ pub enum AtomicOp {
         /// Addend.
         add: u64,
     },
-    /// Store the word; needs the right to write.
+    /// Store the word; needs [`RemoteRight::Write`].
     Write {
         /// Value stored.
         value: u64,
     },
 }
 
-/// Result of asking for a receive work request.
+/// Result of [`RecvQueue::take_recv`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// Here it is; its scatter list is now the current one.
+    /// The next receive work request; its scatter list is now the current one.
     Wr(RecvWr),
     /// None is posted.
     Empty,
-    /// One was posted, but its content is invalid; it has been consumed.
+    /// The next receive work request is invalid; it has been consumed.
     Invalid {
-        /// Identifier as far as it could be read.
+        /// Its identifier, as far as it could be read.
         wr_id: u64,
     },
 }
 
-/// Things the engine counts through [`Backend::count`].
+/// Events that the engine counts through [`Backend::count`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Count {
-    /// A request arrived out of order and was answered with a sequence NAK or dropped.
+    /// A request arrived out of sequence; it was dropped or caused a sequence error NAK.
     OutOfSequence,
     /// A duplicate request arrived.
     DuplicateRequest,
-    /// A receiver-not-ready NAK was sent.
+    /// An RNR NAK was sent.
     RnrNakSent,
-    /// A receiver-not-ready NAK arrived.
+    /// An RNR NAK arrived.
     RnrNakReceived,
-    /// A sequence NAK was sent.
+    /// A PSN sequence error NAK was sent.
     SequenceNakSent,
-    /// A sequence NAK arrived.
+    /// A PSN sequence error NAK arrived.
     SequenceNakReceived,
-    /// A hole in the responses was taken as a NAK.
+    /// A missing response implied a NAK (IBTA vol1 9.7.5.2.8).
     ImpliedNak,
-    /// The acknowledgement timer expired and packets were sent again.
+    /// The acknowledgement timer expired and packets were retransmitted.
     Timeout,
-    /// The transport retries were exhausted.
+    /// The transport retry counter was exceeded.
     RetryExceeded,
-    /// The receiver-not-ready retries were exhausted.
+    /// The RNR retry counter was exceeded.
     RnrRetryExceeded,
-    /// An acknowledgement outside the window was ignored.
+    /// A response outside the PSNs in flight was ignored.
     StrayAck,
-    /// A message or frame was dropped because no receive was posted, or one too short (UD, UC, raw).
+    /// A message or frame was dropped because no receive, or one too short, was posted (UD, UC,
+    /// raw).
     NoReceive,
-    /// A packet was dropped because the QP's state or transport does not accept it.
+    /// A packet was dropped because the state or transport of the QP does not accept it.
     Unexpected,
     /// A remote access was refused.
     RemoteAccessError,
     /// A request was refused as invalid.
     RemoteInvalidRequest,
-    /// A packet arrived that a router had marked for congestion.
+    /// A packet with the ECN codepoint CE (congestion experienced) arrived.
     Marked,
-    /// A congestion notification was sent.
-    NoticeSent,
-    /// A congestion notification arrived and was heeded.
-    NoticeHandled,
-    /// A congestion notification arrived that cannot be true: it does not say what it is, nothing was
-    /// sent that could have been marked, or more of them came than packets were sent.
-    NoticeIgnored,
-    /// A packet was dropped because its memory was still being got and no more could wait for that,
-    /// or a frame because its memory was not there: frames never wait.
-    MemoryNotThere,
-    /// A SEND request was done with, well or not.
+    /// A CNP was sent.
+    CnpSent,
+    /// A CNP arrived and limited the sending rate.
+    CnpHandled,
+    /// A CNP was ignored as forged: BECN is not set, no recent packet could have been marked, or
+    /// more CNPs arrived than packets were sent.
+    CnpIgnored,
+    /// A packet was dropped because too many already waited for page faults, or a raw frame because
+    /// its receive buffer caused a page fault: frames are never deferred.
+    PageWaitDropped,
+    /// A SEND request completed, successfully or in error.
     SendCompleted,
-    /// A receive request completed with a message.
+    /// A receive request completed successfully.
     ReceiveCompleted,
-    /// Requests are sent again, which used up a retry.
+    /// A retransmission decremented the transport retry counter.
     Retry,
-    /// An acknowledgement within the window was ignored because its MSN does not go with its PSN.
+    /// An ACK for a PSN in flight was ignored because its MSN does not match its PSN.
     SuspectAck,
-    /// A NAK within the window was ignored for the same reason.
+    /// A NAK for a PSN in flight was ignored for the same reason.
     SuspectNak,
-    /// The peer's MSN was learnt anew from an answer to the very packet that was sent last.
+    /// The peer's MSN was resynchronized from an ACK of exactly the newest packet, or a NAK of
+    /// exactly the oldest one, in flight.
     MsnLearnt,
-    /// A request was dropped whose PSN is further ahead than a peer can have sent.
+    /// A request was dropped because its PSN is further ahead than the peer can have sent.
     ImplausiblePsn,
-    /// A sequence NAK turned out needless: the packet had not been lost.
+    /// A sequence NAK was spurious: a duplicate showed that the packet had not been lost.
     NeedlessNak,
-    /// A duplicate of a READ or ATOMIC was dropped because it names something else than the original.
+    /// A duplicate READ or ATOMIC was dropped because its key, address or length does not match the
+    /// original.
     ForeignDuplicate,
-    /// Nothing but the first packets of trains arrived: packets are sent one by one for a while.
-    TrainsEnded,
-    /// An access found memory of a region that cannot be read or written: it is damaged, or has been
-    /// taken out of the kernel's linear map. Counted by who owns the memory, not by the engine.
+    /// Only the first packets of GSO batches arrived: the QP sends single packets for some time.
+    SegmentationFallback,
+    /// An access hit memory that cannot be read or written: it is poisoned, or removed from the
+    /// kernel's linear map. Counted by the owner of the memory, not by the engine.
     UnreadableMemory,
 }
 
@@ -193,9 +197,9 @@ impl Count {
         Count::RemoteAccessError,
         Count::RemoteInvalidRequest,
         Count::Marked,
-        Count::NoticeSent,
-        Count::NoticeHandled,
-        Count::MemoryNotThere,
+        Count::CnpSent,
+        Count::CnpHandled,
+        Count::PageWaitDropped,
         Count::SendCompleted,
         Count::ReceiveCompleted,
         Count::Retry,
@@ -205,8 +209,8 @@ impl Count {
         Count::ImplausiblePsn,
         Count::NeedlessNak,
         Count::ForeignDuplicate,
-        Count::NoticeIgnored,
-        Count::TrainsEnded,
+        Count::CnpIgnored,
+        Count::SegmentationFallback,
         Count::UnreadableMemory,
     ];
 
@@ -230,9 +234,9 @@ impl Count {
             Count::RemoteAccessError => 13,
             Count::RemoteInvalidRequest => 14,
             Count::Marked => 15,
-            Count::NoticeSent => 16,
-            Count::NoticeHandled => 17,
-            Count::MemoryNotThere => 18,
+            Count::CnpSent => 16,
+            Count::CnpHandled => 17,
+            Count::PageWaitDropped => 18,
             Count::SendCompleted => 19,
             Count::ReceiveCompleted => 20,
             Count::Retry => 21,
@@ -242,8 +246,8 @@ impl Count {
             Count::ImplausiblePsn => 25,
             Count::NeedlessNak => 26,
             Count::ForeignDuplicate => 27,
-            Count::NoticeIgnored => 28,
-            Count::TrainsEnded => 29,
+            Count::CnpIgnored => 28,
+            Count::SegmentationFallback => 29,
             Count::UnreadableMemory => 30,
         }
     }
@@ -267,9 +271,9 @@ impl Count {
             Count::RemoteAccessError => "resp_remote_access_err",
             Count::RemoteInvalidRequest => "resp_invalid_request_err",
             Count::Marked => "np_ecn_marked_roce_packets",
-            Count::NoticeSent => "np_cnp_sent",
-            Count::NoticeHandled => "rp_cnp_handled",
-            Count::MemoryNotThere => "page_wait_dropped",
+            Count::CnpSent => "np_cnp_sent",
+            Count::CnpHandled => "rp_cnp_handled",
+            Count::PageWaitDropped => "page_wait_dropped",
             Count::SendCompleted => "rdma_sends",
             Count::ReceiveCompleted => "rdma_recvs",
             Count::Retry => "completer_retry_err",
@@ -279,36 +283,36 @@ impl Count {
             Count::ImplausiblePsn => "implausible_psn",
             Count::NeedlessNak => "needless_nak",
             Count::ForeignDuplicate => "foreign_duplicate",
-            Count::NoticeIgnored => "rp_cnp_ignored",
-            Count::TrainsEnded => "tx_segmentation_fallback",
+            Count::CnpIgnored => "rp_cnp_ignored",
+            Count::SegmentationFallback => "tx_segmentation_fallback",
             Count::UnreadableMemory => "unreadable_memory",
         }
     }
 }
 
-/// The send queue of one QP. Its indices run freely over `u32` and wrap; the implementor masks
+/// The send queue of one QP. Its indices are free-running `u32` that wrap; the implementor masks
 /// them.
 pub trait SendQueue {
-    /// Index one past the newest send request. At most the ring's size ahead of the oldest one
-    /// not retired.
+    /// Index one past the newest WQE, at most the size of the ring ahead of the oldest WQE not
+    /// retired.
     fn sends_posted(&self) -> u32;
 
-    /// The WQE of `index`; `None` only if `index` is not between the oldest one not retired and
+    /// The WQE at `index`; `None` only if `index` is not between the oldest WQE not retired and
     /// [`sends_posted`](Self::sends_posted).
     fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe>;
 
-    /// All WQEs before `index` are finished and may be used again.
+    /// Retires all WQEs before `index`: they have completed and may be reused.
     fn retire_sends(&mut self, index: u32);
 
-    /// Copies `dst.len()` bytes from `offset` of the payload of send request `index`.
+    /// Copies `dst.len()` bytes from `offset` of the payload of the WQE at `index`.
     ///
     /// # Errors
     ///
     /// [`LocalFault`], of the scatter/gather entry that the bytes belong to.
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault>;
 
-    /// Places response data at `offset` of the scatter list of send request `index`. May have
-    /// placed a part of it if it fails.
+    /// Copies response data to `offset` of the scatter list of the WQE at `index`. May have copied
+    /// a part of it on failure.
     ///
     /// # Errors
     ///
@@ -316,12 +320,12 @@ pub trait SendQueue {
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault>;
 }
 
-/// The receive queue of one QP, or the shared one that it takes its receive requests from.
+/// The receive queue of one QP, or the shared receive queue that it is attached to.
 pub trait RecvQueue {
-    /// Takes the next receive work request.
+    /// Takes the next receive work request from the queue.
     fn take_recv(&mut self) -> Taken;
 
-    /// Places received data at `offset` of the scatter list taken last.
+    /// Copies received data to `offset` of the current scatter list.
     ///
     /// # Errors
     ///
@@ -329,9 +333,9 @@ pub trait RecvQueue {
     fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault>;
 }
 
-/// Memory that keys lead to: the peer's accesses, and local requests that change what keys grant.
+/// Memory regions and windows: accesses of the peer, and local operations on keys.
 pub trait RemoteMemory {
-    /// Checks a whole remote access before its first byte moves.
+    /// Checks a whole remote access before its first byte is copied.
     ///
     /// # Errors
     ///
@@ -351,8 +355,8 @@ pub trait RemoteMemory {
     /// [`RemoteFault`].
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault>;
 
-    /// Copies into local memory on behalf of the peer. May have copied a part if the memory is
-    /// not all there.
+    /// Copies into local memory on behalf of the peer. May have copied a part if a page fault
+    /// occurs.
     ///
     /// # Errors
     ///
@@ -367,9 +371,9 @@ pub trait RemoteMemory {
     /// [`RemoteFault`].
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
 
-    /// Makes what was written to `len` bytes at `addr`, or to the whole region, visible or
-    /// persistent as `kind` asks, or a part of that: what takes long is cut into pieces. `from` is
-    /// the address that the piece before ended at.
+    /// Makes previous writes to `len` bytes at `addr`, or to the whole region, visible or
+    /// persistent according to `kind`. One call may do a part of a long range only; `from` is then
+    /// the address that the previous call returned.
     ///
     /// # Errors
     ///
@@ -383,16 +387,16 @@ pub trait RemoteMemory {
         from: Option<u64>,
     ) -> Result<Flushed, RemoteFault>;
 
-    /// Invalidates `rkey` on behalf of the peer: a window of type 2 or a region for fast
-    /// registration that grants rights to peers (IBTA vol1 9.4.1.1.3).
+    /// Invalidates `rkey` on behalf of the peer: a type 2 window, or a fast registration region
+    /// with remote rights (IBTA vol1 9.4.1.1.3).
     ///
     /// # Errors
     ///
     /// [`RemoteFault::Refused`].
     fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault>;
 
-    /// Executes a local operation on keys. When it returns, what it ended is not used any more and
-    /// what it began can be used.
+    /// Executes a local operation on keys. On return no access under an invalidated key is in
+    /// progress, and a registered or bound key may be used.
     ///
     /// # Errors
     ///
@@ -409,58 +413,62 @@ pub trait Completions {
     fn complete_recv(&mut self, wc: &Wc);
 }
 
-/// Memory in which the engine keeps the responses of one QP. It is outside of the engine because of
-/// its size: kernel stacks are small. Written by the engine alone.
+/// Memory in which the engine keeps the responses of one QP. It is outside of [`Qp`](super::Qp)
+/// because of its size: kernel stacks are small. Only the engine writes to it.
 pub struct Storage<'a> {
     /// Responses owed to the peer, [`PENDING_RESPONSES`](super::attrs::PENDING_RESPONSES) of them.
     pub pending: &'a mut [PendingResponse],
-    /// Requests that may have to be answered again, [`RESOURCES`](super::attrs::RESOURCES) of
-    /// them.
+    /// Responder resources: executed requests whose duplicates must be answered,
+    /// [`RESOURCES`](super::attrs::RESOURCES) of them.
     pub replay: &'a mut [ReplayEntry],
 }
 
-/// All that the engine works on for one QP.
+/// Everything that the engine uses of its owner for one QP.
 pub trait Backend: SendQueue + RecvQueue + RemoteMemory + Completions {
-    /// The engine's own memory for this QP, always the same.
+    /// The engine's memory for this QP, the same on every call.
     fn storage(&mut self) -> Storage<'_>;
 
     /// The P_Key that outgoing packets carry now.
     fn pkey(&self) -> PKey;
 
-    /// The P_Key at `index` of the port's table; one that matches nothing beyond it.
+    /// The P_Key at `index` of the port's P_Key table; beyond its end a P_Key that matches none.
     fn pkey_at(&self, index: u16) -> PKey;
 
-    /// Counts an occurrence.
+    /// Increments a counter.
     fn count(&mut self, what: Count);
 }
 
-/// Where a packet goes.
+/// Destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dest {
-    /// To the connected peer.
+    /// The connected peer.
     Peer,
-    /// To the address handle with this number.
+    /// The address handle with this number.
     Ah(u32),
 }
 
-/// Why a packet was not taken.
+/// Why a packet was not queued for transmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxFault<E> {
-    /// No memory or no room now; try again later.
+    /// No memory or no room in the queue at the moment; try again later.
     Busy,
-    /// The destination cannot be used at all (address handle gone, of another PD).
+    /// The destination cannot be used (address handle destroyed or of another PD).
     Unreachable,
-    /// The closure that fills the payload failed; the packet was not added.
+    /// The closure that fills the payload failed; the packet was not queued.
     Fill(E),
 }
 
-/// Takes outgoing packets. They leave after the QP has been unlocked, in the order given.
+/// Sink for outgoing packets. They are sent in order after the QP is unlocked.
 pub trait Tx {
-    /// There is room for at least one more packet in this turn.
+    /// True if there is room for at least one more packet in this round.
     fn has_room(&self) -> bool;
 
-    /// Adds a packet: `headers`, `payload_len` bytes written by `fill`, padding to a multiple of
-    /// four (counted in the BTH already) and the ICRC, which the implementor computes.
+    /// Queues a packet: `headers`, `payload_len` bytes written by `fill`, padding to a multiple of
+    /// four (already in the BTH) and the ICRC, which the implementor computes.
+    ///
+    /// # Errors
+    ///
+    /// See [`TxFault`].
     fn packet<E>(
         &mut self,
         to: Dest,
@@ -469,19 +477,20 @@ pub trait Tx {
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>>;
 
-    /// Packets ahead of the one added last in the train that it is a part of: IPv4 packets in one
-    /// buffer that the device cuts, to which it gives identifications. 0 for the first one, and for what
-    /// no device changes.
-    fn place(&self) -> u32;
+    /// Index of the packet queued last within its GSO batch: IPv4 packets in one buffer, whose
+    /// identifications the device assigns when it segments the buffer. 0 for the first segment and
+    /// for packets that no device segments.
+    fn gso_index(&self) -> u32;
 
-    /// Each packet added from now on gets a buffer of its own.
-    fn end_trains(&mut self);
+    /// Disables GSO for this round: each further packet gets a buffer of its own.
+    fn disable_gso(&mut self);
 
-    /// Adds an Ethernet frame of `len` bytes written by `fill`.
+    /// Queues an Ethernet frame of `len` bytes written by `fill`.
     ///
     /// # Errors
     ///
-    /// [`TxFault::Unreachable`] for a length that the network's frames do not have.
+    /// [`TxFault::Unreachable`] for a length that is not valid on this network; else see
+    /// [`TxFault`].
     fn frame<E>(
         &mut self,
         len: usize,

@@ -3,7 +3,7 @@
 //!
 //! What a stranger must know for one of them to be believed is in `evidence`.
 
-mod evidence;
+mod validate;
 
 use super::attrs::State;
 use super::backend::{Backend, Count, Handled, LocalFault};
@@ -19,19 +19,19 @@ use crate::wire::packet::{Packet, Payload};
 use crate::wire::rnr::rnr_timer_ns;
 
 /// The memory for a response is not there.
-struct Absent;
+struct PageFault;
 
 /// Responses that came before put the acknowledgement timer off for this many times its length at
 /// most: the time within which the architecture has it expire (IBTA vol1 9.7.6.1.3).
-const MAX_PATIENCE: u64 = 4;
+const MAX_TIMER_EXTENSION: u64 = 4;
 
 /// What acknowledging up to a PSN ran into.
 #[derive(PartialEq, Eq)]
 enum Acked {
     /// All of it is acknowledged.
-    Clean,
+    Complete,
     /// A READ or ATOMIC before that PSN has not been answered: its response was lost.
-    Hole,
+    ResponseMissing,
 }
 
 impl Qp {
@@ -49,9 +49,9 @@ impl Qp {
         }
         let psn = packet.bth().psn;
         // What was never sent, or is acknowledged already, cannot be answered.
-        if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.top) {
+        if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.max_psn) {
             backend.count(Count::StrayAck);
-            self.stray(now, packet);
+            self.duplicate_response(now, packet);
             return Handled::Done;
         }
         let handled = match packet.opcode().operation() {
@@ -76,14 +76,14 @@ impl Qp {
         }
         match handled {
             Ok(()) => Handled::Done,
-            Err(Absent) => Handled::Deferred,
+            Err(PageFault) => Handled::Deferred,
         }
     }
 
     /// Data that has come already. The peer sends what it was asked for twice, and comes to what
     /// is wanted only then: that is not silence. It cannot go on for ever, and what lies further
     /// back than anything in flight does not come from there.
-    fn stray(&mut self, now: u64, packet: &Packet<'_>) {
+    fn duplicate_response(&mut self, now: u64, packet: &Packet<'_>) {
         let behind = u32::try_from(self.req.una_psn.delta(packet.bth().psn)).unwrap_or(0);
         let recent = (1..=Window::MAX).contains(&behind);
         let data = packet.opcode().operation() != Operation::Acknowledge;
@@ -93,11 +93,11 @@ impl Qp {
         let Some(next) = ack_deadline(now, &self.attrs) else {
             return;
         };
-        self.req.strays = self.req.strays.saturating_add(1);
+        self.req.duplicate_responses = self.req.duplicate_responses.saturating_add(1);
         let wait = next.saturating_sub(now);
-        let limit = now.saturating_add(wait.saturating_mul(MAX_PATIENCE));
-        let limit = *self.req.patience.get_or_insert(limit);
-        if self.req.strays < Window::MAX && next <= limit {
+        let limit = now.saturating_add(wait.saturating_mul(MAX_TIMER_EXTENSION));
+        let limit = *self.req.rearm_limit.get_or_insert(limit);
+        if self.req.duplicate_responses < Window::MAX && next <= limit {
             self.req.rearm(now, &self.attrs);
         }
     }
@@ -105,7 +105,7 @@ impl Qp {
     fn handle_ack(&mut self, now: u64, psn: Psn, aeth: Aeth, backend: &mut impl Backend) {
         let syndrome = aeth.syndrome();
         let negative = matches!(syndrome, Syndrome::RnrNak { .. } | Syndrome::Nak(_));
-        if !self.is_vouched_for(psn, negative, aeth.msn(), backend) {
+        if !self.is_plausible(psn, negative, aeth.msn(), backend) {
             return backend.count(match negative {
                 true => Count::SuspectNak,
                 false => Count::SuspectAck,
@@ -113,14 +113,14 @@ impl Qp {
         }
         match syndrome {
             Syndrome::Ack { .. } => {
-                if self.acknowledge(now, psn.next(), backend) == Acked::Hole {
-                    self.response_missing(now, backend);
+                if self.acknowledge(now, psn.next(), backend) == Acked::ResponseMissing {
+                    self.implied_nak(now, backend);
                 }
             }
             Syndrome::RnrNak { timer } => {
                 backend.count(Count::RnrNakReceived);
-                if self.acknowledge(now, psn, backend) == Acked::Hole {
-                    return self.response_missing(now, backend);
+                if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
+                    return self.implied_nak(now, backend);
                 }
                 // A second one for what has not been sent since is a copy of the first.
                 if self.req.rnr_until.is_some() || self.req.psn == self.req.una_psn {
@@ -129,13 +129,13 @@ impl Qp {
                 if self.attrs.rnr_retry != 7 {
                     if self.req.rnr_retries == 0 {
                         backend.count(Count::RnrRetryExceeded);
-                        return self.fail_oldest(WcStatus::RnrRetryExcErr, backend);
+                        return self.fail_with(WcStatus::RnrRetryExcErr, backend);
                     }
                     self.req.rnr_retries = self.req.rnr_retries.saturating_sub(1);
                 }
-                self.seek(psn, backend);
+                self.move_cursor(psn, backend);
                 self.req.deadline = None;
-                self.req.prober.on_repeat(now);
+                self.req.prober.on_retransmit(now);
                 self.req.prober.rearm(now, false);
                 self.req.rnr_until = Some(now.saturating_add(rnr_timer_ns(timer)));
             }
@@ -144,11 +144,11 @@ impl Qp {
                 // What is asked for by READs before it has been executed, so its data is on the
                 // way.
                 self.acknowledge(now, psn, backend);
-                self.repeat(now, psn, backend);
+                self.handle_loss(now, psn, backend);
             }
             Syndrome::Nak(code) => {
-                if self.acknowledge(now, psn, backend) == Acked::Hole {
-                    return self.response_missing(now, backend);
+                if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
+                    return self.implied_nak(now, backend);
                 }
                 let status = match code {
                     NakCode::InvalidRequest | NakCode::InvalidRd => WcStatus::RemInvReqErr,
@@ -156,15 +156,15 @@ impl Qp {
                     NakCode::RemoteAccess => WcStatus::RemAccessErr,
                     NakCode::RemoteOperational => WcStatus::RemOpErr,
                 };
-                self.fail_oldest(status, backend);
+                self.fail_with(status, backend);
             }
             Syndrome::Reserved => backend.count(Count::Unexpected),
         }
     }
 
-    fn fail_oldest(&mut self, status: WcStatus, backend: &mut impl Backend) {
+    fn fail_with(&mut self, status: WcStatus, backend: &mut impl Backend) {
         if let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) {
-            self.fail(&wqe, status, backend);
+            self.fail_oldest(&wqe, status, backend);
         }
     }
 
@@ -172,38 +172,38 @@ impl Qp {
     /// holds `upto` has come.
     fn acknowledge(&mut self, now: u64, upto: Psn, backend: &mut impl Backend) -> Acked {
         let before = self.req.una_psn;
-        let mut result = Acked::Clean;
-        while index_before(self.req.una, self.req.fresh) && self.req.una_psn.is_before(upto) {
+        let mut result = Acked::Complete;
+        while index_before(self.req.una, self.req.unsent) && self.req.una_psn.is_before(upto) {
             let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) else {
                 break;
             };
             if wqe.wr.op.needs_response() {
-                result = Acked::Hole;
+                result = Acked::ResponseMissing;
                 break;
             }
             if wqe.psns.last.is_before(upto) {
-                self.finish(&wqe, WcStatus::Success, backend);
+                self.complete_oldest(&wqe, WcStatus::Success, backend);
             } else {
                 self.req.una_psn = upto;
                 break;
             }
         }
-        self.finish_local(backend);
-        self.progress(now, before, backend);
+        self.complete_local(backend);
+        self.on_ack_progress(now, before, backend);
         result
     }
 
     /// Book-keeping after `una_psn` may have moved from `before`.
-    fn progress(&mut self, now: u64, before: Psn, backend: &mut impl Backend) {
+    fn on_ack_progress(&mut self, now: u64, before: Psn, backend: &mut impl Backend) {
         let moved = u32::try_from(self.req.una_psn.delta(before)).unwrap_or(0);
         if moved == 0 {
             return;
         }
         self.req.refill_retries(&self.attrs);
-        self.req.strays = 0;
-        self.req.patience = None;
-        self.req.gap_due = None;
-        self.trains.on_acknowledged(self.req.una_psn);
+        self.req.duplicate_responses = 0;
+        self.req.rearm_limit = None;
+        self.req.loss_deadline = None;
+        self.gso.on_acknowledged(self.req.una_psn);
         self.req.window.on_progress(moved, self.req.una_psn);
         self.req.prober.on_progress(self.req.una_psn, now);
         let bytes = u64::from(moved).saturating_mul(self.attrs.mtu.bytes().into());
@@ -212,22 +212,22 @@ impl Qp {
         self.req.rnr_until = None;
         if self.req.psn.is_before(self.req.una_psn) {
             // Acknowledged after all while we were going back.
-            self.seek(self.req.una_psn, backend);
+            self.move_cursor(self.req.una_psn, backend);
         }
     }
 
     /// A response was lost on the way (IBTA vol1 9.7.5.2.8, implied NAK): ask again at once, but
     /// only once for a hole; the rest of the old responses is still under way.
-    pub(super) fn response_missing(&mut self, now: u64, backend: &mut impl Backend) {
-        self.req.gap_due = None;
+    pub(super) fn implied_nak(&mut self, now: u64, backend: &mut impl Backend) {
+        self.req.loss_deadline = None;
         let at = self.req.una_psn;
-        if self.req.gap_at == Some(at) {
+        if self.req.implied_nak_psn == Some(at) {
             // The peer is alive and busy with what it was asked before.
             self.req.rearm(now, &self.attrs);
             return;
         }
-        if self.repeat(now, at, backend) {
-            self.req.gap_at = Some(at);
+        if self.handle_loss(now, at, backend) {
+            self.req.implied_nak_psn = Some(at);
             backend.count(Count::ImpliedNak);
         }
     }
@@ -239,10 +239,10 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), Absent> {
+    ) -> Result<(), PageFault> {
         let psn = packet.bth().psn;
         // Responses come in order, so there is but one packet that can be next.
-        let Some((index, wqe)) = self.oldest_asked(backend) else {
+        let Some((index, wqe)) = self.oldest_awaiting_response(backend) else {
             backend.count(Count::Unexpected);
             return Ok(());
         };
@@ -256,7 +256,7 @@ impl Qp {
             return Ok(());
         }
         if psn != expected {
-            self.response_early(now, packet, expected, backend);
+            self.response_out_of_order(now, packet, expected, backend);
             return Ok(());
         }
         if index != self.req.una {
@@ -276,7 +276,7 @@ impl Qp {
                 if op == SendOp::Read {
                     return self.handle_read_data(now, psn, &wqe, last, payload, backend);
                 }
-                self.handle_done(now, &wqe, last && payload.is_empty(), backend);
+                self.handle_empty_response(now, &wqe, last && payload.is_empty(), backend);
                 Ok(())
             }
         }
@@ -290,66 +290,72 @@ impl Qp {
         last: bool,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), Absent> {
+    ) -> Result<(), PageFault> {
         let mtu = self.attrs.mtu.bytes();
         let placed = wqe.placed;
         let left = wqe.wr.length.saturating_sub(placed);
         let chunk = left.min(mtu);
         // The answer to a question for one packet ends there.
-        let alone = last && left > mtu && self.req.probed_at == Some(psn);
-        let ends = last && !alone;
+        let probe_reply = last && left > mtu && self.req.probed_psn == Some(psn);
+        let ends = last && !probe_reply;
         if usize::try_from(chunk).ok() != Some(payload.len()) || ends != (left <= mtu) {
-            self.fail(wqe, WcStatus::BadRespErr, backend);
+            self.fail_oldest(wqe, WcStatus::BadRespErr, backend);
             return Ok(());
         }
-        if chunk > 0 && !self.place(wqe, placed, payload, backend)? {
+        if chunk > 0 && !self.scatter_response(wqe, placed, payload, backend)? {
             return Ok(());
         }
         let before = self.req.una_psn;
         if ends {
-            self.finish(wqe, WcStatus::Success, backend);
-            self.finish_local(backend);
+            self.complete_oldest(wqe, WcStatus::Success, backend);
+            self.complete_local(backend);
         } else {
             if let Some(wqe) = backend.send_wqe(self.req.una) {
                 wqe.placed = placed.saturating_add(chunk);
             }
             self.req.una_psn = psn.next();
         }
-        self.progress(now, before, backend);
-        if alone {
+        self.on_ack_progress(now, before, backend);
+        if probe_reply {
             // All that was sent before it is lost.
-            self.response_missing(now, backend);
+            self.implied_nak(now, backend);
         }
         Ok(())
     }
 
     /// Places response data of the oldest request; false if that failed and the QP with it.
-    fn place(
+    fn scatter_response(
         &mut self,
         wqe: &SendWqe,
         offset: u32,
         data: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<bool, Absent> {
+    ) -> Result<bool, PageFault> {
         match backend.scatter(self.req.una, offset, data) {
             Ok(()) => Ok(true),
-            Err(LocalFault::NotPresent) => Err(Absent),
+            Err(LocalFault::NotPresent) => Err(PageFault),
             Err(LocalFault::Refused) => {
-                self.fail(wqe, WcStatus::LocProtErr, backend);
+                self.fail_oldest(wqe, WcStatus::LocProtErr, backend);
                 Ok(false)
             }
         }
     }
 
     /// The answer to ATOMIC WRITE and FLUSH: a READ response of nothing.
-    fn handle_done(&mut self, now: u64, wqe: &SendWqe, fits: bool, backend: &mut impl Backend) {
+    fn handle_empty_response(
+        &mut self,
+        now: u64,
+        wqe: &SendWqe,
+        fits: bool,
+        backend: &mut impl Backend,
+    ) {
         if !fits {
-            return self.fail(wqe, WcStatus::BadRespErr, backend);
+            return self.fail_oldest(wqe, WcStatus::BadRespErr, backend);
         }
         let before = self.req.una_psn;
-        self.finish(wqe, WcStatus::Success, backend);
-        self.finish_local(backend);
-        self.progress(now, before, backend);
+        self.complete_oldest(wqe, WcStatus::Success, backend);
+        self.complete_local(backend);
+        self.on_ack_progress(now, before, backend);
     }
 
     fn handle_atomic_data(
@@ -358,15 +364,15 @@ impl Qp {
         wqe: &SendWqe,
         value: u64,
         backend: &mut impl Backend,
-    ) -> Result<(), Absent> {
+    ) -> Result<(), PageFault> {
         let bytes = value.to_ne_bytes();
-        if !self.place(wqe, 0, &Payload::from_slice(&bytes), backend)? {
+        if !self.scatter_response(wqe, 0, &Payload::from_slice(&bytes), backend)? {
             return Ok(());
         }
         let before = self.req.una_psn;
-        self.finish(wqe, WcStatus::Success, backend);
-        self.finish_local(backend);
-        self.progress(now, before, backend);
+        self.complete_oldest(wqe, WcStatus::Success, backend);
+        self.complete_local(backend);
+        self.on_ack_progress(now, before, backend);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! A router whose queue grows marks packets in the IP header. The [`CnpGenerator`] of the receiving
 //! queue pair asks for a notification (CNP) then, not too often. The [`Pacer`](super::pacer::Pacer)
-//! of the sending one cuts its rate when a notification comes that [`Trust`] believes, and the
+//! of the sending one cuts its rate when a notification comes that [`CnpFilter`] believes, and the
 //! [`Meter`] keeps what is sent within that rate. Acknowledgements are not limited: holding them
 //! back would slow the peer, whose packets may take another way.
 
@@ -28,12 +28,12 @@ pub(super) fn is_marked(meta: &UdMeta<'_>) -> bool {
 }
 
 /// Payload bytes of a congestion notification: reserved, zero (RoCEv2 annex A17.9.3).
-pub(super) const NOTICE_BYTES: usize = 16;
+pub(super) const CNP_PAYLOAD_BYTES: usize = 16;
 
 /// Headers of a congestion notification, with all flags clear but BECN (RoCEv2 annex A17.9.3, and
 /// what ConnectX adapters send): no migration state, PSN 0, no acknowledgement wanted, and the
 /// P_Key of the packet that was marked.
-pub(super) fn notice(dest_qpn: Qpn, pkey: PKey) -> Headers {
+pub(super) fn cnp_headers(dest_qpn: Qpn, pkey: PKey) -> Headers {
     Headers::new(Bth {
         becn: true,
         migreq: false,
@@ -44,7 +44,7 @@ pub(super) fn notice(dest_qpn: Qpn, pkey: PKey) -> Headers {
 
 /// Least time between two notifications of a queue pair, in nanoseconds: the interval of DCQCN
 /// (Zhu et al., SIGCOMM 2015, section 5.2).
-pub(super) const NOTIFY_NS: u64 = 50_000;
+pub(super) const CNP_INTERVAL_NS: u64 = 50_000;
 
 /// When the peer is to be notified.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +59,7 @@ impl CnpGenerator {
     pub(super) fn on_marked(&mut self, now: u64, pkey: PKey) {
         let wait = self
             .last
-            .is_some_and(|at| now.saturating_sub(at) < NOTIFY_NS);
+            .is_some_and(|at| now.saturating_sub(at) < CNP_INTERVAL_NS);
         if !wait {
             self.last = Some(now);
             self.due = Some(pkey);
@@ -69,13 +69,13 @@ impl CnpGenerator {
 
 /// Time after the last packet in which a notification can be about it, in nanoseconds: more than
 /// packets wait in the queues of a network.
-const MEMORY_NS: u64 = 200_000_000;
+const CNP_WINDOW_NS: u64 = 200_000_000;
 
 /// Notifications that may come in excess of the packets sent, as a network may duplicate some.
-const SLACK: u32 = 64;
+const CNP_SLACK: u32 = 64;
 
 /// Time in which no notification is believed after too many of them have come, in nanoseconds.
-const DISTRUST_NS: u64 = 4_000_000_000;
+const REJECT_NS: u64 = 4_000_000_000;
 
 /// Whether a notification can be true.
 ///
@@ -84,38 +84,38 @@ const DISTRUST_NS: u64 = 4_000_000_000;
 /// nor do more come than packets are sent. Whoever makes them up and sends more is not believed for
 /// a while, in which losses alone limit the queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trust {
+pub(super) struct CnpFilter {
     /// When a packet that can be marked was sent last.
     last_sent: Option<u64>,
-    /// Begin of the current interval of [`MEMORY_NS`].
+    /// Begin of the current interval of [`CNP_WINDOW_NS`].
     since: u64,
     /// Notifications received in the current interval and the one before, and the packets that they can be
     /// about: those sent in these two and the one before them.
-    notices: [u32; 2],
+    cnps: [u32; 2],
     packets: [u32; 3],
-    distrust_until: u64,
+    reject_until: u64,
 }
 
-impl Trust {
+impl CnpFilter {
     pub(super) const fn new() -> Self {
         Self {
             last_sent: None,
             since: 0,
-            notices: [0; 2],
+            cnps: [0; 2],
             packets: [0; 3],
-            distrust_until: 0,
+            reject_until: 0,
         }
     }
 
-    fn turn(&mut self, now: u64) {
+    fn rotate(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.since);
-        if elapsed < MEMORY_NS {
+        if elapsed < CNP_WINDOW_NS {
             return;
         }
-        let recent = elapsed < MEMORY_NS.saturating_mul(2);
-        let ([packets, before, _], [notices, _]) = (self.packets, self.notices);
-        (self.packets, self.notices) = match recent {
-            true => ([0, packets, before], [0, notices]),
+        let recent = elapsed < CNP_WINDOW_NS.saturating_mul(2);
+        let ([packets, before, _], [cnps, _]) = (self.packets, self.cnps);
+        (self.packets, self.cnps) = match recent {
+            true => ([0, packets, before], [0, cnps]),
             false => ([0; 3], [0; 2]),
         };
         self.since = now;
@@ -124,28 +124,28 @@ impl Trust {
     /// `packets` that can be marked were sent.
     #[inline]
     pub(super) fn on_sent(&mut self, now: u64, packets: u32) {
-        self.turn(now);
+        self.rotate(now);
         self.last_sent = Some(now);
         let [count, ..] = &mut self.packets;
         *count = count.saturating_add(packets);
     }
 
     /// True if the notification that has just arrived is to be believed.
-    pub(super) fn believes(&mut self, now: u64) -> bool {
-        self.turn(now);
-        let [count, before] = &mut self.notices;
+    pub(super) fn accepts(&mut self, now: u64) -> bool {
+        self.rotate(now);
+        let [count, before] = &mut self.cnps;
         *count = count.saturating_add(1);
-        let notices = count.saturating_add(*before);
+        let cnps = count.saturating_add(*before);
         let [count, before, earlier] = self.packets;
         let packets = count.saturating_add(before).saturating_add(earlier);
-        let lately = self
+        let recently_sent = self
             .last_sent
-            .is_some_and(|at| now.saturating_sub(at) <= MEMORY_NS);
-        if !lately || now < self.distrust_until {
+            .is_some_and(|at| now.saturating_sub(at) <= CNP_WINDOW_NS);
+        if !recently_sent || now < self.reject_until {
             return false;
         }
-        if notices > packets.saturating_add(SLACK) {
-            self.distrust_until = now.saturating_add(DISTRUST_NS);
+        if cnps > packets.saturating_add(CNP_SLACK) {
+            self.reject_until = now.saturating_add(REJECT_NS);
             return false;
         }
         true
@@ -153,8 +153,8 @@ impl Trust {
 
     /// True while no notification is believed.
     #[inline]
-    pub(super) fn is_off(&self, now: u64) -> bool {
-        now < self.distrust_until
+    pub(super) fn is_rejecting(&self, now: u64) -> bool {
+        now < self.reject_until
     }
 }
 
@@ -216,12 +216,12 @@ impl<T: Tx> Tx for Meter<'_, T> {
     }
 
     #[inline]
-    fn place(&self) -> u32 {
-        self.tx.place()
+    fn gso_index(&self) -> u32 {
+        self.tx.gso_index()
     }
 
-    fn end_trains(&mut self) {
-        self.tx.end_trains();
+    fn disable_gso(&mut self) {
+        self.tx.disable_gso();
     }
 
     fn frame<E>(
@@ -245,29 +245,29 @@ mod tests {
     /// The headers of the notification that the vendor of ConnectX adapters publishes as an example
     /// ("RoCEv2 CNP Packet Format Example", 2018), with its P_Key.
     #[test]
-    fn as_hardware_sends_it() {
-        let headers = notice(Qpn::new(0xd2), PKey::DEFAULT);
+    fn cnp_matches_hardware() {
+        let headers = cnp_headers(Qpn::new(0xd2), PKey::DEFAULT);
         let bytes = [0x81, 0, 0xff, 0xff, 0x40, 0, 0, 0xd2, 0, 0, 0, 0];
         assert_eq!(headers.as_slice(), bytes);
         assert_eq!(
-            notice(Qpn::new(2), KEY).as_slice().get(2..4),
+            cnp_headers(Qpn::new(2), KEY).as_slice().get(2..4),
             Some(&[0x80, 1][..])
         );
     }
 
     #[test]
-    fn notifications_are_spaced() {
-        let mut notifier = CnpGenerator::default();
+    fn cnps_are_rate_limited() {
+        let mut generator = CnpGenerator::default();
         let mut sent = 0;
         for now in (0..MS).step_by(1000) {
-            notifier.on_marked(now, KEY);
-            sent += u64::from(notifier.due.take().is_some());
+            generator.on_marked(now, KEY);
+            sent += u64::from(generator.due.take().is_some());
         }
-        assert_eq!(sent, MS / NOTIFY_NS);
+        assert_eq!(sent, MS / CNP_INTERVAL_NS);
     }
 
     #[test]
-    fn marks() {
+    fn ce_codepoint() {
         for (net, shift) in [(NetKind::V4, 0), (NetKind::V6, 4)] {
             for byte in 0..=255u8 {
                 let header = [0x45, byte, 0, 0];
@@ -284,65 +284,68 @@ mod tests {
 
     /// Whoever has sent nothing lately has caused no congestion.
     #[test]
-    fn nothing_sent_nothing_believed() {
-        let mut trust = Trust::new();
-        assert!(!trust.believes(5 * MS));
-        trust.on_sent(6 * MS, 1);
-        assert!(trust.believes(7 * MS));
-        assert!(trust.believes(6 * MS + MEMORY_NS));
-        assert!(!trust.believes(7 * MS + MEMORY_NS));
+    fn idle_sender_ignores_cnps() {
+        let mut filter = CnpFilter::new();
+        assert!(!filter.accepts(5 * MS));
+        filter.on_sent(6 * MS, 1);
+        assert!(filter.accepts(7 * MS));
+        assert!(filter.accepts(6 * MS + CNP_WINDOW_NS));
+        assert!(!filter.accepts(7 * MS + CNP_WINDOW_NS));
     }
 
     /// One for each packet can be true, more cannot. Then none is believed for a while.
     #[test]
-    fn no_more_notices_than_packets() {
-        let mut trust = Trust::new();
+    fn no_more_cnps_than_packets() {
+        let mut filter = CnpFilter::new();
         let mut now = MS;
         for _ in 0..100_000 {
-            trust.on_sent(now, 1);
-            assert!(trust.believes(now));
-            now += NOTIFY_NS;
+            filter.on_sent(now, 1);
+            assert!(filter.accepts(now));
+            now += CNP_INTERVAL_NS;
         }
-        let mut believed = 0;
-        while trust.believes(now) {
-            now += NOTIFY_NS / 8;
-            believed += 1;
+        let mut accepted = 0;
+        while filter.accepts(now) {
+            now += CNP_INTERVAL_NS / 8;
+            accepted += 1;
         }
         // What was sent in the last three intervals at most.
-        assert!(believed <= 3 * MEMORY_NS / NOTIFY_NS, "{believed}");
-        let end = now + DISTRUST_NS;
+        assert!(
+            accepted <= 3 * CNP_WINDOW_NS / CNP_INTERVAL_NS,
+            "{accepted}"
+        );
+        let end = now + REJECT_NS;
         while now < end {
-            assert!(trust.is_off(now) && !trust.believes(now));
-            trust.on_sent(now, 1);
-            now += NOTIFY_NS;
+            assert!(filter.is_rejecting(now) && !filter.accepts(now));
+            filter.on_sent(now, 1);
+            now += CNP_INTERVAL_NS;
         }
-        assert!(trust.believes(now + MEMORY_NS / 2));
+        assert!(filter.accepts(now + CNP_WINDOW_NS / 2));
     }
 
     /// Packets wait in the network, and each may cause a notification when it leaves: those for what was sent in
     /// a burst come when little is sent any more.
     #[test]
-    fn notices_about_packets_that_waited() {
-        for offset in (0..MEMORY_NS).step_by(7 * MS as usize) {
-            let mut trust = Trust::new();
-            trust.on_sent(offset, 4000);
-            let delay = MEMORY_NS - MS;
+    fn cnps_for_queued_packets() {
+        for offset in (0..CNP_WINDOW_NS).step_by(7 * MS as usize) {
+            let mut filter = CnpFilter::new();
+            filter.on_sent(offset, 4000);
+            let delay = CNP_WINDOW_NS - MS;
             for count in 0..4000 {
                 let now = offset + 10 * MS + count * (delay - 10 * MS) / 4000;
                 if count % 100 == 0 {
-                    trust.on_sent(now, 1);
+                    filter.on_sent(now, 1);
                 }
-                assert!(trust.believes(now), "{count} of {offset}");
+                assert!(filter.accepts(now), "{count} of {offset}");
             }
         }
     }
 
     #[test]
-    fn a_clock_that_jumps() {
-        let mut trust = Trust::new();
-        trust.on_sent(u64::MAX, u32::MAX);
-        trust.on_sent(0, u32::MAX);
-        assert!(trust.believes(3));
-        assert!(!trust.believes(u64::MAX));
+    fn clock_jumps() {
+        let mut filter = CnpFilter::new();
+        filter.on_sent(u64::MAX, u32::MAX);
+        filter.on_sent(0, u32::MAX);
+        assert!(filter.accepts(3));
+        assert!(!filter.accepts(u64::MAX));
     }
 }

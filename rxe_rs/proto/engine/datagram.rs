@@ -18,20 +18,20 @@ use crate::wire::repr::Headers;
 const GRH_BYTES: u32 = 40;
 
 /// Why a message was not sent.
-enum Unsent {
+enum SendError {
     /// No room now.
     Busy,
     /// Its memory is not there.
-    Waits,
+    PageFault,
     /// It fails.
     Fail(WcStatus),
 }
 
-impl From<TxFault<LocalFault>> for Unsent {
+impl From<TxFault<LocalFault>> for SendError {
     fn from(fault: TxFault<LocalFault>) -> Self {
         match fault {
             TxFault::Busy => Self::Busy,
-            TxFault::Fill(LocalFault::NotPresent) => Self::Waits,
+            TxFault::Fill(LocalFault::NotPresent) => Self::PageFault,
             TxFault::Fill(LocalFault::Refused) => Self::Fail(WcStatus::LocProtErr),
             TxFault::Unreachable => Self::Fail(WcStatus::LocQpOpErr),
         }
@@ -53,19 +53,19 @@ impl Qp {
             if !tx.has_room() {
                 return Progress::More;
             }
-            let Some(slot) = backend.send_wqe(self.req.cur).map(|s| *s) else {
+            let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) else {
                 return Progress::Idle;
             };
-            let status = match self.send_datagram(&slot, backend, tx) {
+            let status = match self.send_datagram(&wqe, backend, tx) {
                 Ok(()) => WcStatus::Success,
-                Err(Unsent::Fail(status)) => status,
-                Err(Unsent::Busy) => {
+                Err(SendError::Fail(status)) => status,
+                Err(SendError::Busy) => {
                     self.pause(now);
                     return Progress::Idle;
                 }
-                Err(Unsent::Waits) => return Progress::Idle,
+                Err(SendError::PageFault) => return Progress::Idle,
             };
-            self.finish(&slot, status, backend);
+            self.complete_oldest(&wqe, status, backend);
             if status != WcStatus::Success {
                 self.enter_sqe(backend);
                 return Progress::Idle;
@@ -75,24 +75,24 @@ impl Qp {
 
     fn send_datagram(
         &mut self,
-        slot: &SendWqe,
+        wqe: &SendWqe,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
-    ) -> Result<(), Unsent> {
-        if let Some(status) = slot.invalid {
-            return Err(Unsent::Fail(status));
+    ) -> Result<(), SendError> {
+        if let Some(status) = wqe.invalid {
+            return Err(SendError::Fail(status));
         }
         if self.service == Service::Raw {
-            return self.send_frame(slot, backend, tx);
+            return self.send_frame(wqe, backend, tx);
         }
-        let wr = &slot.wr;
+        let wr = &wqe.wr;
         let opcode = match wr.op {
             SendOp::Send => Opcode::UD_SEND_ONLY,
             SendOp::SendImm => Opcode::UD_SEND_ONLY_IMM,
-            _ => return Err(Unsent::Fail(WcStatus::LocQpOpErr)),
+            _ => return Err(SendError::Fail(WcStatus::LocQpOpErr)),
         };
         if wr.length > self.attrs.mtu.bytes() {
-            return Err(Unsent::Fail(WcStatus::LocLenErr));
+            return Err(SendError::Fail(WcStatus::LocLenErr));
         }
         let bth = Bth {
             se: wr.flags.solicited,
@@ -101,7 +101,7 @@ impl Qp {
                 Service::Gsi => backend.pkey_at(wr.ud.pkey_index),
                 _ => backend.pkey(),
             },
-            ..Bth::new(opcode, wr.ud.qpn, self.req.top)
+            ..Bth::new(opcode, wr.ud.qpn, self.req.max_psn)
         };
         let key = qkey::outgoing(wr.ud.qkey, self.attrs.qkey);
         let mut headers = Headers::new(bth).deth(key, self.attrs.qpn);
@@ -113,24 +113,24 @@ impl Qp {
         let size = usize::try_from(wr.length).unwrap_or(0);
         let fill = |dst: &mut [u8]| source.gather(index, 0, dst);
         tx.packet(Dest::Ah(wr.ud.ah), &headers, size, fill)?;
-        self.req.top = self.req.top.next();
+        self.req.max_psn = self.req.max_psn.next();
         Ok(())
     }
 
     fn send_frame(
         &mut self,
-        slot: &SendWqe,
+        wqe: &SendWqe,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
-    ) -> Result<(), Unsent> {
-        if slot.wr.op != SendOp::Send {
-            return Err(Unsent::Fail(WcStatus::LocQpOpErr));
+    ) -> Result<(), SendError> {
+        if wqe.wr.op != SendOp::Send {
+            return Err(SendError::Fail(WcStatus::LocQpOpErr));
         }
         let index = self.req.cur;
         let source = &*backend;
-        let size = usize::try_from(slot.wr.length).unwrap_or(0);
+        let size = usize::try_from(wqe.wr.length).unwrap_or(0);
         match tx.frame(size, |dst| source.gather(index, 0, dst)) {
-            Err(TxFault::Unreachable) => Err(Unsent::Fail(WcStatus::LocLenErr)),
+            Err(TxFault::Unreachable) => Err(SendError::Fail(WcStatus::LocLenErr)),
             done => Ok(done?),
         }
     }
@@ -158,7 +158,7 @@ impl Qp {
             Ok(()) => {}
             Err(LocalFault::NotPresent) => {
                 // Frames get lost; the next one will find the memory there.
-                backend.count(Count::MemoryNotThere);
+                backend.count(Count::PageWaitDropped);
                 self.resp.recv = Some(wr);
                 return;
             }
@@ -228,7 +228,7 @@ impl Qp {
             self.resp.recv = Some(wr);
             return Handled::Done;
         };
-        match place(meta, payload, backend) {
+        match scatter_datagram(meta, payload, backend) {
             Ok(()) => {}
             Err(LocalFault::NotPresent) => {
                 self.resp.recv = Some(wr);
@@ -327,7 +327,7 @@ impl Qp {
 }
 
 /// Places the network header and the payload in the receive buffer.
-fn place(
+fn scatter_datagram(
     meta: &UdMeta<'_>,
     payload: &Payload<'_>,
     backend: &mut impl Backend,

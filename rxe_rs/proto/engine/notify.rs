@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! When the consumer of a completion queue is told: arming (IBTA vol1 11.4.2.2) and moderation.
+//! Completion notification: arming of CQs (IBTA vol1 11.4.2.2) and moderation.
 //!
-//! A queue that is armed tells of the next completion that it was armed for, once. A moderated one
-//! waits for more of them: until there are as many as set, or until a time has passed since the
-//! first of them. So the last completions are told of late, never not at all.
+//! An armed CQ notifies its consumer once, of the next completion that it is armed for. A
+//! moderated CQ delays the notification until the set number of such completions has been added,
+//! or until the period since the first of them is over. So the last completions are notified
+//! late, but always.
 
-/// What an armed queue waits for.
+/// What a CQ is armed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// A solicited completion, or an error.
@@ -14,59 +15,59 @@ pub enum Wanted {
     Any,
 }
 
-/// What to do about the consumer.
+/// What the caller must do about the consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notify {
     /// Nothing.
     No,
     /// Notify it.
     Now,
-    /// See to it that [`CqArm::expired`] is called at this time, in nanoseconds.
+    /// Call [`CqArm::expired`] at this time, in nanoseconds.
     At(u64),
 }
 
-/// The completions to tell of together.
+/// Moderation parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Moderation {
     count: u16,
     period_ns: u64,
 }
 
-/// Decides for one completion queue when its consumer is told. Whoever calls it holds the queue's
-/// lock; times are nanoseconds of one monotonic clock.
+/// Decides when to notify the consumer of one CQ. The caller holds the lock of the CQ; times are
+/// nanoseconds of one monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct CqArm {
     armed: Option<Wanted>,
     moderation: Option<Moderation>,
-    /// Completions that the consumer waits for and has not been told of.
+    /// Completions whose notification is delayed.
     held: u16,
-    /// When it is told of them, if there are any.
+    /// When to notify of them, if there are any.
     deadline: u64,
 }
 
 impl CqArm {
-    /// Arms the queue. One that is armed for everything stays so, and what it holds back is told
-    /// of when that is due.
+    /// Arms the CQ. A CQ that is armed for all completions stays so, and a delayed notification
+    /// stays due at its deadline.
     pub fn arm(&mut self, wanted: Wanted) {
         if self.armed != Some(Wanted::Any) {
             self.armed = Some(wanted);
         }
     }
 
-    /// The consumer waits to be told.
+    /// True if the CQ is armed.
     pub fn is_armed(&self) -> bool {
         self.armed.is_some()
     }
 
-    /// Completions to wait for and microseconds to wait for them, if the queue is moderated.
+    /// Number of completions and period in microseconds, if the CQ is moderated.
     pub fn moderation(&self) -> Option<(u16, u64)> {
         self.moderation.map(|m| (m.count, m.period_ns / 1000))
     }
 
-    /// Tells of `count` completions together, but of the first of them no later than `period_us`
-    /// after it. A count below 2 or a period of 0 tells of each at once.
+    /// Sets moderation: notify after `count` completions, but at most `period_us` microseconds
+    /// after the first of them. A count below 2 or a period of 0 disables moderation.
     ///
-    /// What is held back already is due at once.
+    /// A notification that is already delayed becomes due at once.
     pub fn moderate(&mut self, count: u16, period_us: u16, now: u64) -> Notify {
         self.moderation = (count > 1 && period_us > 0).then(|| Moderation {
             count,
@@ -79,7 +80,7 @@ impl CqArm {
         Notify::At(now)
     }
 
-    /// A completion was added. The clock is read only if it is the first one to wait.
+    /// A completion was added. Reads the clock only if this is the first delayed one.
     #[inline]
     pub fn added(&mut self, solicited: bool, clock: impl FnOnce() -> u64) -> Notify {
         match self.armed {
@@ -101,7 +102,8 @@ impl CqArm {
         Notify::At(self.deadline)
     }
 
-    /// A completion was lost: whoever waits for something shall see that nothing more comes.
+    /// A completion was lost (CQ overflow): notifies an armed consumer at once, so that it sees the
+    /// failed CQ.
     #[cold]
     pub fn lost(&mut self) -> Notify {
         if self.armed.is_some() {
@@ -110,7 +112,7 @@ impl CqArm {
         Notify::No
     }
 
-    /// The time asked for has come, or an earlier one.
+    /// The deadline has passed, or the timer fired early.
     pub fn expired(&mut self, now: u64) -> Notify {
         if self.held == 0 {
             return Notify::No;

@@ -37,19 +37,19 @@ const FAST_STEPS: u32 = 5;
 
 /// Periods without a notification after which the rate grows by an eighth in each: the congestion
 /// is over (the hyper increase of QCN).
-const QUIET_STEPS: u32 = 24;
+const HYPER_STEPS: u32 = 24;
 
 /// Periods without a notification after which nothing is limited any more.
-const FREE_STEPS: u32 = 96;
+const RELEASE_STEPS: u32 = 96;
 
 /// Times the root of the rate in bytes per millisecond are added to it in a period: 7 per cent of
 /// 25 Mbit/s, 3.6 of 100 Mbit/s, 0.5 of 5 Gbit/s.
-const MORE: u64 = 4;
+const ADDITIVE_FACTOR: u64 = 4;
 
 /// Packets that may be sent in a round trip, or in a millisecond if that is longer, in any case. It
 /// is the least window of TCP (RFC 5681, 3.1).
-const LEAST_PACKETS: u64 = 2;
-const LEAST_NS: u64 = 1_000_000;
+const MIN_WINDOW_PACKETS: u64 = 2;
+const MIN_RTT_NS: u64 = 1_000_000;
 
 /// Least rate in bytes per millisecond: 1 Mbit/s, as ConnectX adapters have it (`rpg_min_rate`), and
 /// 10 Mbit/s for a queue pair whose round trip is not known.
@@ -63,15 +63,15 @@ const MAX_RATE: u64 = 50_000_000;
 const MEASURE_NS: u64 = 4_000_000;
 
 /// Least number of bytes that a pause ends with: packets go in trains.
-const TRAIN: i64 = 8 * 1024;
+const QUANTUM: i64 = 8 * 1024;
 
 /// Bytes saved up at least while nothing is sent, and the time whose bytes are: a timer that fires
 /// late costs nothing up to here.
-const MIN_BURST: i64 = 2 * TRAIN;
+const MIN_BURST: i64 = 2 * QUANTUM;
 const BURST_NS: u64 = 2_000_000;
 
 /// Time between two trains of a fast sender, in nanoseconds.
-const TRAIN_NS: u64 = 25_000;
+const QUANTUM_NS: u64 = 25_000;
 
 /// Longest pause, in nanoseconds.
 const MAX_WAIT_NS: u64 = 10_000_000;
@@ -83,11 +83,11 @@ const NS_PER_MS: u64 = 1_000_000;
 
 /// What the path of a queue pair is like.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PathFacts {
+pub(super) struct PathState {
     /// Least round trip so far in nanoseconds, once one has been measured: that without a queue.
-    pub(super) least_round_trip: Option<u64>,
+    pub(super) min_rtt: Option<u64>,
     /// The round trip as it is, likewise.
-    pub(super) round_trip: Option<u64>,
+    pub(super) rtt: Option<u64>,
     /// Longest payload of a packet.
     pub(super) mtu: u32,
     /// PSN of the packet that is sent next, and of the oldest that is not acknowledged; the same for services without
@@ -98,7 +98,7 @@ pub(super) struct PathFacts {
 
 /// Measures bytes per millisecond.
 #[derive(Clone, Copy, Debug)]
-struct Gauge {
+struct RateEstimator {
     /// Bytes since `since`.
     bytes: u64,
     since: u64,
@@ -106,7 +106,7 @@ struct Gauge {
     measured: u64,
 }
 
-impl Gauge {
+impl RateEstimator {
     const fn new() -> Self {
         Self {
             bytes: 0,
@@ -141,8 +141,8 @@ impl Gauge {
 pub(super) struct Pacer {
     limit: Option<Limit>,
     /// What was sent and what the peer acknowledged, without a limit.
-    sent: Gauge,
-    acknowledged: Gauge,
+    sent: RateEstimator,
+    acknowledged: RateEstimator,
 }
 
 /// Rates in bytes per millisecond, times in nanoseconds.
@@ -162,8 +162,8 @@ struct Limit {
     step_at: u64,
     steps: u32,
     /// The next step waits until all packets before this one are acknowledged, and has waited for that.
-    heard: Psn,
-    waited: bool,
+    step_psn: Psn,
+    step_delayed: bool,
     /// Bytes that may be sent; below zero after a packet that was longer.
     tokens: i64,
     refilled: u64,
@@ -185,19 +185,19 @@ fn rate_of(bytes: u64, ns: u64) -> u64 {
 }
 
 /// The integer part of the square root of a number below 2^32.
-fn root(of: u64) -> u64 {
-    let mut root = 0u64;
+fn sqrt(of: u64) -> u64 {
+    let mut sqrt = 0u64;
     for bit in (0..16).rev() {
-        let more = root | 1u64.wrapping_shl(bit);
+        let more = sqrt | 1u64.wrapping_shl(bit);
         if more.saturating_mul(more) <= of {
-            root = more;
+            sqrt = more;
         }
     }
-    root
+    sqrt
 }
 
 impl Limit {
-    fn new(now: u64, rate: u64, path: PathFacts) -> Self {
+    fn new(now: u64, rate: u64, path: PathState) -> Self {
         let mut limit = Self {
             rate,
             target: rate,
@@ -208,8 +208,8 @@ impl Limit {
             sent_since_cut: true,
             step_at: now,
             steps: 0,
-            heard: path.next,
-            waited: false,
+            step_psn: path.next,
+            step_delayed: false,
             tokens: 0,
             refilled: now,
         };
@@ -218,17 +218,20 @@ impl Limit {
     }
 
     /// Adjusts to the path as it is now.
-    fn measure(&mut self, path: PathFacts) {
+    fn measure(&mut self, path: PathState) {
         let packet = u64::from(path.mtu);
-        let least = path.least_round_trip.unwrap_or(0);
+        let least = path.min_rtt.unwrap_or(0);
         let packets = packet
             .saturating_mul(PERIOD_PACKETS * NS_PER_MS)
             .checked_div(self.rate)
             .unwrap_or(0);
         let packets = packets.min(MAX_PACKETS_NS);
         self.period = least.max(packets).clamp(MIN_PERIOD_NS, MAX_PERIOD_NS);
-        self.floor = match path.round_trip {
-            Some(ns) => rate_of(packet.saturating_mul(LEAST_PACKETS), ns.max(LEAST_NS)),
+        self.floor = match path.rtt {
+            Some(ns) => rate_of(
+                packet.saturating_mul(MIN_WINDOW_PACKETS),
+                ns.max(MIN_RTT_NS),
+            ),
             None => MIN_RATE_UNKNOWN,
         }
         .clamp(MIN_RATE, MAX_RATE);
@@ -253,34 +256,34 @@ impl Limit {
     }
 
     /// A notification arrived.
-    fn on_notice(&mut self, now: u64, path: PathFacts) {
-        let settled = now.saturating_sub(self.cut_at) >= self.period;
-        if self.sent_since_cut && settled {
+    fn on_cnp(&mut self, now: u64, path: PathState) {
+        let period_over = now.saturating_sub(self.cut_at) >= self.period;
+        if self.sent_since_cut && period_over {
             self.measure(path);
             self.cut(now);
         }
         // Nothing is added as long as they come.
         self.step_at = now;
         self.steps = 0;
-        self.heard = path.next;
+        self.step_psn = path.next;
     }
 
     /// Catches up with the steps of the recovery; false when it is over.
-    fn recover(&mut self, now: u64, path: PathFacts) -> bool {
+    fn recover(&mut self, now: u64, path: PathState) -> bool {
         if now.saturating_sub(self.step_at) >= self.period {
-            if path.oldest.is_before(self.heard) {
-                self.waited = true;
+            if path.oldest.is_before(self.step_psn) {
+                self.step_delayed = true;
                 return true;
             }
             self.measure(path);
-            if core::mem::take(&mut self.waited) {
+            if core::mem::take(&mut self.step_delayed) {
                 // As many steps as a round trip without a queue has room for.
-                let room = path.least_round_trip.unwrap_or(0).max(self.period);
+                let room = path.min_rtt.unwrap_or(0).max(self.period);
                 self.step_at = self.step_at.max(now.saturating_sub(room));
             }
-            self.heard = path.next;
+            self.step_psn = path.next;
         }
-        for _ in 0..FREE_STEPS {
+        for _ in 0..RELEASE_STEPS {
             if now.saturating_sub(self.step_at) < self.period {
                 break;
             }
@@ -288,15 +291,15 @@ impl Limit {
             self.steps = self.steps.saturating_add(1);
             self.alpha = self.alpha.saturating_sub(self.alpha >> ALPHA_SHIFT);
             if self.steps > FAST_STEPS {
-                let mut more = root(self.target).saturating_mul(MORE);
-                if self.steps > QUIET_STEPS {
+                let mut more = sqrt(self.target).saturating_mul(ADDITIVE_FACTOR);
+                if self.steps > HYPER_STEPS {
                     more = more.max(self.target >> 4);
                 }
                 self.target = self.target.saturating_add(more).min(MAX_RATE);
             }
             self.rate = self.rate.saturating_add(self.target) >> 1;
         }
-        self.steps < FREE_STEPS
+        self.steps < RELEASE_STEPS
     }
 
     fn burst(&self) -> i64 {
@@ -306,12 +309,12 @@ impl Limit {
     }
 
     fn refill(&mut self, now: u64) {
-        let gained = bytes_in(self.rate, now.saturating_sub(self.refilled));
+        let refilled_bytes = bytes_in(self.rate, now.saturating_sub(self.refilled));
         // What is less than a byte is kept for the next time.
-        if gained > 0 {
+        if refilled_bytes > 0 {
             self.refilled = now;
-            let gained = i64::try_from(gained).unwrap_or(i64::MAX);
-            self.tokens = self.tokens.saturating_add(gained).min(self.burst());
+            let refilled_bytes = i64::try_from(refilled_bytes).unwrap_or(i64::MAX);
+            self.tokens = self.tokens.saturating_add(refilled_bytes).min(self.burst());
         }
     }
 }
@@ -320,8 +323,8 @@ impl Pacer {
     pub(super) const fn new() -> Self {
         Self {
             limit: None,
-            sent: Gauge::new(),
-            acknowledged: Gauge::new(),
+            sent: RateEstimator::new(),
+            acknowledged: RateEstimator::new(),
         }
     }
 
@@ -331,10 +334,10 @@ impl Pacer {
     }
 
     /// A notification arrived that is believed. True if there was no limit before.
-    pub(super) fn on_notice(&mut self, now: u64, path: PathFacts) -> bool {
+    pub(super) fn on_cnp(&mut self, now: u64, path: PathState) -> bool {
         if let Some(limit) = &mut self.limit {
             if limit.recover(now, path) {
-                limit.on_notice(now, path);
+                limit.on_cnp(now, path);
                 return false;
             }
         }
@@ -361,7 +364,7 @@ impl Pacer {
 
     /// Bytes that may be sent now; [`u64::MAX`] without a limit, 0 during a pause.
     #[inline]
-    pub(super) fn budget(&mut self, now: u64, path: PathFacts) -> u64 {
+    pub(super) fn budget(&mut self, now: u64, path: PathState) -> u64 {
         let Some(limit) = &mut self.limit else {
             return u64::MAX;
         };
@@ -401,8 +404,8 @@ impl Pacer {
         let Some(limit) = &self.limit else {
             return now;
         };
-        let train = i64::try_from(bytes_in(limit.rate, TRAIN_NS)).unwrap_or(TRAIN);
-        let missing = train.max(TRAIN).saturating_sub(limit.tokens);
+        let quantum = i64::try_from(bytes_in(limit.rate, QUANTUM_NS)).unwrap_or(QUANTUM);
+        let missing = quantum.max(QUANTUM).saturating_sub(limit.tokens);
         let missing = u64::try_from(missing).unwrap_or(0);
         let wait = missing.saturating_mul(NS_PER_MS).checked_div(limit.rate);
         let wait = wait.unwrap_or(MAX_WAIT_NS);
@@ -418,26 +421,26 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// A path of this round trip, with packets of 1024 bytes.
-    fn path(ns: u64) -> PathFacts {
-        PathFacts {
-            least_round_trip: Some(ns),
-            round_trip: Some(ns),
+    fn path(ns: u64) -> PathState {
+        PathState {
+            min_rtt: Some(ns),
+            rtt: Some(ns),
             mtu: 1024,
             next: NONE,
             oldest: NONE,
         }
     }
 
-    const UNKNOWN: PathFacts = PathFacts {
-        least_round_trip: None,
-        round_trip: None,
+    const UNKNOWN: PathState = PathState {
+        min_rtt: None,
+        rtt: None,
         mtu: 1024,
         next: NONE,
         oldest: NONE,
     };
 
     /// Sends as much as it may for `ns`, in packets of 1000 bytes; returns bytes per millisecond.
-    fn run(pacer: &mut Pacer, now: &mut u64, ns: u64, line: u64, path: PathFacts) -> u64 {
+    fn run(pacer: &mut Pacer, now: &mut u64, ns: u64, line: u64, path: PathState) -> u64 {
         let (start, mut sent) = (*now, 0);
         while *now < start + ns {
             if pacer.budget(*now, path) > 0 {
@@ -454,29 +457,29 @@ mod tests {
     }
 
     #[test]
-    fn unlimited_without_notices() {
+    fn unlimited_without_cnps() {
         let mut pacer = Pacer::new();
         assert_eq!(pacer.budget(5, UNKNOWN), u64::MAX);
         assert_eq!(pacer.rate(), None);
     }
 
     #[test]
-    fn roots() {
+    fn square_roots() {
         for of in (0..100_000).chain([MAX_RATE, u32::MAX.into(), u64::MAX]) {
             let of_32 = of.min(u32::MAX.into());
-            let root = root(of);
-            assert!(root * root <= of && (root + 1) * (root + 1) > of_32, "{of}");
+            let sqrt = sqrt(of);
+            assert!(sqrt * sqrt <= of && (sqrt + 1) * (sqrt + 1) > of_32, "{of}");
         }
     }
 
     /// The first notification halves the rate that was measured.
     #[test]
-    fn halves_what_was_sent() {
+    fn first_cnp_halves_the_send_rate() {
         let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
         let line = 1_000_000;
         let free = run(&mut pacer, &mut now, 10 * MS, line, UNKNOWN);
         assert!((900_000..=1_010_000).contains(&free), "{free}");
-        assert!(pacer.on_notice(now, path(MS)));
+        assert!(pacer.on_cnp(now, path(MS)));
         let rate = pacer.rate().unwrap();
         assert!((400_000..=600_000).contains(&rate), "{rate}");
         // What is too much under way leaves the network first.
@@ -488,14 +491,14 @@ mod tests {
 
     /// What gets through counts, where that is known, and not what piles up in a queue.
     #[test]
-    fn halves_what_got_through() {
+    fn first_cnp_halves_the_delivery_rate() {
         let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
         for _ in 0..10_000 {
             pacer.spend(now, 1000);
             pacer.on_acknowledged(now, 10);
             now += 1000;
         }
-        pacer.on_notice(now, path(MS));
+        pacer.on_cnp(now, path(MS));
         let rate = pacer.rate().unwrap();
         assert!((4_000..=6_000).contains(&rate), "{rate}");
     }
@@ -503,22 +506,22 @@ mod tests {
     /// One cut in a round trip, and only if something has been sent since the cut before; never
     /// below two packets in a round trip.
     #[test]
-    fn cuts_are_bounded_in_time_and_depth() {
-        for round_trip in [MS, 2 * MS, 8 * MS] {
+    fn cuts_are_bounded() {
+        for rtt in [MS, 2 * MS, 8 * MS] {
             let (mut pacer, mut now) = (Pacer::new(), MS);
             run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
-            pacer.on_notice(now, path(round_trip));
+            pacer.on_cnp(now, path(rtt));
             let once = pacer.rate();
-            pacer.on_notice(now + round_trip - 1, path(round_trip));
+            pacer.on_cnp(now + rtt - 1, path(rtt));
             assert_eq!(pacer.rate(), once);
-            pacer.on_notice(now + round_trip, path(round_trip));
+            pacer.on_cnp(now + rtt, path(rtt));
             let idle = pacer.rate();
             assert!(idle >= once, "nothing was sent");
             for _ in 0..1000 {
                 now += MIN_PERIOD_NS;
                 pacer.spend(now, 1);
-                pacer.on_notice(now, path(round_trip));
-                let least = 2 * 1024 * MS / round_trip.max(MS);
+                pacer.on_cnp(now, path(rtt));
+                let least = 2 * 1024 * MS / rtt.max(MS);
                 assert!(pacer.rate().unwrap() >= least);
             }
             assert!(pacer.rate() < once);
@@ -528,13 +531,13 @@ mod tests {
 
     /// Where no round trip is known the least rate is an absolute one.
     #[test]
-    fn least_rate_without_a_round_trip() {
+    fn min_rate_without_rtt() {
         let (mut pacer, mut now) = (Pacer::new(), MS);
         run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
         for _ in 0..10_000 {
             now += MS;
             pacer.spend(now, 1);
-            pacer.on_notice(now, UNKNOWN);
+            pacer.on_cnp(now, UNKNOWN);
             assert!(pacer.rate().unwrap() >= MIN_RATE_UNKNOWN);
         }
         assert!(pacer.rate().unwrap() < 4 * MIN_RATE_UNKNOWN);
@@ -546,7 +549,7 @@ mod tests {
         let (mut pacer, mut now) = (Pacer::new(), MS);
         run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
         for _ in 0..3 {
-            pacer.on_notice(now, path(MS));
+            pacer.on_cnp(now, path(MS));
             run(&mut pacer, &mut now, MS, 1_000_000, path(MS));
         }
         let low = pacer.rate().unwrap();
@@ -559,54 +562,54 @@ mod tests {
 
     /// Nothing is added as long as the peer has not acknowledged what was sent before, and one step after that.
     #[test]
-    fn waits_for_acknowledgements() {
+    fn recovery_waits_for_acks() {
         let (mut pacer, mut now) = (Pacer::new(), MS);
         run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
-        let mut facts = path(MS);
-        facts.next = Psn::new(100);
-        facts.oldest = Psn::new(90);
-        pacer.on_notice(now, facts);
+        let mut state = path(MS);
+        state.next = Psn::new(100);
+        state.oldest = Psn::new(90);
+        pacer.on_cnp(now, state);
         let low = pacer.rate();
         for _ in 0..100 {
             now += MS;
-            pacer.budget(now, facts);
+            pacer.budget(now, state);
             assert_eq!(pacer.rate(), low);
         }
-        facts.oldest = Psn::new(100);
-        facts.next = Psn::new(110);
-        pacer.budget(now, facts);
+        state.oldest = Psn::new(100);
+        state.next = Psn::new(110);
+        pacer.budget(now, state);
         let more = pacer.rate();
         assert!(more > low);
         now += 100 * MS;
-        pacer.budget(now, facts);
+        pacer.budget(now, state);
         assert_eq!(pacer.rate(), more);
-        facts.oldest = Psn::new(110);
-        pacer.budget(now, facts);
+        state.oldest = Psn::new(110);
+        pacer.budget(now, state);
         let yet_more = pacer.rate().unwrap();
         assert!(yet_more > more.unwrap() && yet_more < 2 * more.unwrap());
     }
 
     /// Seldom marks cost little in the long run, for the estimate follows their share.
     #[test]
-    fn few_marks_cut_less() {
+    fn rare_marks_cut_less() {
         let (mut pacer, mut now) = (Pacer::new(), MS);
         run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
-        pacer.on_notice(now, path(MS));
+        pacer.on_cnp(now, path(MS));
         run(&mut pacer, &mut now, 30 * MS, 1_000_000, path(MS));
         let before = pacer.rate().unwrap();
-        pacer.on_notice(now, path(MS));
+        pacer.on_cnp(now, path(MS));
         let after = pacer.rate().unwrap();
         assert!(after > before * 3 / 4, "{before} {after}");
     }
 
     /// A clock that jumps, sizes and round trips at the limits do no harm.
     #[test]
-    fn extremes() {
-        for round_trip in [None, Some(0), Some(u64::MAX)] {
+    fn extreme_inputs() {
+        for rtt in [None, Some(0), Some(u64::MAX)] {
             for mtu in [0, u32::MAX] {
-                let path = PathFacts {
-                    least_round_trip: round_trip,
-                    round_trip,
+                let path = PathState {
+                    min_rtt: rtt,
+                    rtt,
                     mtu,
                     next: NONE,
                     oldest: NONE,
@@ -614,8 +617,8 @@ mod tests {
                 let mut pacer = Pacer::new();
                 pacer.spend(0, u64::MAX);
                 pacer.on_acknowledged(0, u64::MAX);
-                pacer.on_notice(u64::MAX, path);
-                pacer.on_notice(0, path);
+                pacer.on_cnp(u64::MAX, path);
+                pacer.on_cnp(0, path);
                 pacer.spend(3, u64::MAX);
                 assert_eq!(pacer.budget(1, path), 0);
                 assert!(pacer.resume_at(1) <= 1 + MAX_WAIT_NS);

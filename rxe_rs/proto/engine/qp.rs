@@ -7,20 +7,22 @@
 
 use super::attrs::{Attrs, Events, Progress, Service, State, UdMeta};
 use super::backend::{Backend, Count, Dest, Handled, Taken, Tx};
-use super::congestion::{is_marked, notice, CnpGenerator, Meter, Trust, NOTICE_BYTES};
-use super::pacer::{Pacer, PathFacts};
+use super::congestion::{
+    cnp_headers, is_marked, CnpFilter, CnpGenerator, Meter, CNP_PAYLOAD_BYTES,
+};
+use super::gso::GsoPolicy;
+use super::pacer::{Pacer, PathState};
 use super::requester::Requester;
 use super::responder::{ReplayEntry, Responder};
-use super::trains::Trains;
 use super::wc::{Wc, WcStatus};
 use crate::ids::{PKey, Psn, Qpn};
 use crate::wire::opcode::Opcode;
 use crate::wire::packet::{Packet, Payload};
 
-/// Pause after a local transmit failure, in nanoseconds.
+/// Transmission pause after a local transmit failure, in nanoseconds.
 const TX_PAUSE_NS: u64 = 100_000;
 
-/// Pause while enough is queued below the QP, in nanoseconds.
+/// Transmission pause while the queues below the QP hold enough of its packets, in nanoseconds.
 const QUEUE_PAUSE_NS: u64 = 250_000;
 
 /// A queue pair.
@@ -28,19 +30,18 @@ const QUEUE_PAUSE_NS: u64 = 250_000;
 pub struct Qp {
     pub(super) service: Service,
     pub(super) state: State,
-    /// The attributes; write them only while no packet can be in between, that is under the lock
-    /// that guards the QP.
+    /// The attributes; write them only under the lock of the QP.
     pub attrs: Attrs,
     pub(super) req: Requester,
     pub(super) resp: Responder,
     pub(super) events: Events,
     pub(super) tx_resume: Option<u64>,
-    /// End of a pause that the sending rate asks for.
+    /// End of a pause for pacing.
     pub(super) paced_until: Option<u64>,
     cnp: CnpGenerator,
-    trust: Trust,
+    cnp_filter: CnpFilter,
     pub(super) pacer: Pacer,
-    pub(super) trains: Trains,
+    pub(super) gso: GsoPolicy,
     seen_packet: bool,
     pub(super) shared_receives: bool,
 }
@@ -58,15 +59,15 @@ impl Qp {
             tx_resume: None,
             paced_until: None,
             cnp: CnpGenerator::default(),
-            trust: Trust::new(),
+            cnp_filter: CnpFilter::new(),
             pacer: Pacer::new(),
-            trains: Trains::new(),
+            gso: GsoPolicy::new(),
             seen_packet: false,
             shared_receives: false,
         }
     }
 
-    /// Receives come from a queue that other QPs use, too: it is not flushed with this QP.
+    /// Attaches the QP to a shared receive queue, which is not flushed when the QP enters ERR.
     #[must_use]
     pub fn with_shared_receives(mut self) -> Self {
         self.shared_receives = true;
@@ -85,9 +86,9 @@ impl Qp {
         self.state
     }
 
-    /// PSN of the next packet that has never been sent.
+    /// PSN of the next new packet; retransmissions have lower PSNs.
     pub fn sq_psn(&self) -> Psn {
-        self.req.top
+        self.req.max_psn
     }
 
     /// PSN of the next request expected from the peer.
@@ -95,48 +96,47 @@ impl Qp {
         self.resp.epsn
     }
 
-    /// Packets that may be in flight now.
+    /// Congestion window in packets.
     pub fn window(&self) -> u32 {
         self.req.window.limit()
     }
 
-    /// Packets sent and not answered yet.
+    /// Packets in flight: sent and not acknowledged.
     pub fn in_flight(&self) -> u32 {
         let sent = self.req.psn.delta(self.req.una_psn);
         u32::try_from(sent).unwrap_or(0)
     }
 
-    /// Smoothed round trip time of an RC QP, in nanoseconds, once it has been measured.
+    /// Smoothed round trip time of an RC QP, in nanoseconds; `None` before the first sample.
     pub fn round_trip(&self) -> Option<u64> {
-        self.req.prober.round_trip()
+        self.req.prober.srtt()
     }
 
-    /// Retries left before an RC QP gives up: after timeouts and sequence errors, and while the
-    /// peer has no receive posted.
+    /// Retries left before an RC QP fails: transport retries and RNR retries.
     pub fn retries_left(&self) -> (u8, u8) {
         (self.req.retries, self.req.rnr_retries)
     }
 
-    /// The rate that congestion notifications limit the QP to, in bytes per millisecond.
+    /// The rate that CNPs limit the QP to, in bytes per millisecond; `None` without a limit.
     pub fn rate_limit(&self) -> Option<u64> {
         self.pacer.rate()
     }
 
-    /// Sets the PSN of the first request to be sent; while nothing has been sent.
+    /// Sets the PSN of the first request to be sent. Call it before anything is sent.
     pub fn set_sq_psn(&mut self, psn: Psn) {
         self.req.una_psn = psn;
         self.req.psn = psn;
-        self.req.top = psn;
+        self.req.max_psn = psn;
     }
 
-    /// Sets the PSN of the first request expected; while none has arrived.
+    /// Sets the expected PSN. Call it before any request arrives.
     pub fn set_rq_psn(&mut self, psn: Psn) {
         self.resp.expect(psn);
     }
 
-    /// True if the send queue is in SQD and everything begun has finished.
+    /// True if the QP is in SQD and all started send requests have completed.
     pub fn is_drained(&self) -> bool {
-        self.state == State::Sqd && self.req.una == self.req.fresh
+        self.state == State::Sqd && self.req.una == self.req.unsent
     }
 
     /// Enters `state`; the caller has checked that the transition is allowed (IBTA vol1
@@ -151,15 +151,15 @@ impl Qp {
                 self.req.reset_to(produced);
                 backend.retire_sends(produced);
                 self.resp = Responder::new();
-                // Nothing of the old connection may be replayed to a new peer.
+                // No response of the old connection may be replayed to a new peer.
                 backend.storage().replay.fill(ReplayEntry::EMPTY);
                 self.events = Events::default();
                 self.tx_resume = None;
                 self.paced_until = None;
                 self.cnp = CnpGenerator::default();
-                self.trust = Trust::new();
+                self.cnp_filter = CnpFilter::new();
                 self.pacer = Pacer::new();
-                self.trains = Trains::new();
+                self.gso = GsoPolicy::new();
                 self.seen_packet = false;
                 self.state = State::Reset;
             }
@@ -173,7 +173,7 @@ impl Qp {
             }
             State::Sqd => {
                 self.state = State::Sqd;
-                self.req.drained_told = false;
+                self.req.drained_reported = false;
                 self.note_drained();
             }
             State::Sqe => self.enter_sqe(backend),
@@ -181,8 +181,8 @@ impl Qp {
         }
     }
 
-    /// The QP cannot go on for a reason on this side that no completion can report (IBTA vol1
-    /// 11.6.3.2, local work queue catastrophic error). Does nothing to a QP in RESET or ERR.
+    /// Moves the QP to ERR for a local failure that no completion can report (IBTA vol1 11.6.3.2,
+    /// local work queue catastrophic error). No-op in RESET and ERR.
     pub fn fail_locally(&mut self, backend: &mut impl Backend) {
         if !matches!(self.state, State::Reset | State::Err) {
             self.events.fatal = true;
@@ -191,13 +191,12 @@ impl Qp {
         }
     }
 
-    /// Feeds one admitted packet. `meta` is needed for the datagram services.
+    /// Processes one admitted packet. `now` is in nanoseconds.
     ///
-    /// Packets that come while one is put off ([`Handled::Deferred`]) are to be kept behind it, or
-    /// to be dropped.
+    /// While a packet is deferred ([`Handled::Deferred`]), the caller queues later packets behind
+    /// it, or drops them.
     ///
-    /// Whatever it causes to be sent is fetched with [`Qp::poll_transmit`], which the caller does
-    /// once after a train of packets.
+    /// Call [`Qp::poll_transmit`] afterwards for the packets to send, once per receive batch.
     pub fn handle_packet(
         &mut self,
         now: u64,
@@ -218,7 +217,7 @@ impl Qp {
             self.events.comm_est = self.state == State::Rtr;
         }
         if packet.opcode() == Opcode::CNP {
-            self.handle_notice(now, packet, backend);
+            self.handle_cnp(now, packet, backend);
             return Handled::Done;
         }
         let handled = match self.service {
@@ -236,10 +235,10 @@ impl Qp {
                 Handled::Done
             }
         };
-        // Once for a packet, however often it is fed.
+        // Counted once per packet, even if it was deferred before.
         if handled == Handled::Done && is_marked(meta) {
             backend.count(Count::Marked);
-            // The sender of acknowledgements has no rate that could be less.
+            // Acknowledgements are not paced, so a CNP for one has no effect.
             if self.service.is_connected() && !packet.opcode().is_acknowledgement() {
                 self.cnp.on_marked(now, packet.bth().pkey);
             }
@@ -247,38 +246,38 @@ impl Qp {
         handled
     }
 
-    /// Whether a packet shows that the peer has begun to send (IBTA vol1 11.6.3.1, communication
-    /// established): on a reliable connection only one with the PSN that is expected, which a
-    /// stranger does not know.
+    /// True if a packet proves that the peer has started to send (IBTA vol1 11.6.3.1, communication
+    /// established): on a reliable connection only a packet with the expected PSN, which an
+    /// off-path attacker does not know.
     fn proves_peer(&self, packet: &Packet<'_>) -> bool {
         self.service != Service::Rc
             || (!packet.opcode().is_response() && packet.bth().psn == self.resp.epsn)
     }
 
-    /// Some router on our way is congested (RoCEv2 annex A17.9.3), or somebody says so. A datagram
-    /// QP has no peer that could be believed.
-    fn handle_notice(&mut self, now: u64, packet: &Packet<'_>, backend: &mut impl Backend) {
+    /// Handles a CNP: a router on the path is congested (RoCEv2 annex A17.9.3), unless the CNP is
+    /// forged. A datagram QP has no peer to compare a CNP with and drops it.
+    fn handle_cnp(&mut self, now: u64, packet: &Packet<'_>, backend: &mut impl Backend) {
         if !self.service.is_connected() {
             return backend.count(Count::Unexpected);
         }
-        if !packet.bth().becn || !self.trust.believes(now) {
-            backend.count(Count::NoticeIgnored);
-            if self.trust.is_off(now) {
+        if !packet.bth().becn || !self.cnp_filter.accepts(now) {
+            backend.count(Count::CnpIgnored);
+            if self.cnp_filter.is_rejecting(now) {
                 self.pacer.release();
             }
             return;
         }
-        backend.count(Count::NoticeHandled);
-        if self.pacer.on_notice(now, self.path_facts()) {
-            // What is in flight is enough for the path.
+        backend.count(Count::CnpHandled);
+        if self.pacer.on_cnp(now, self.path_state()) {
+            // The packets in flight fill the path: end slow start.
             self.req.window.on_congestion();
         }
     }
 
-    fn path_facts(&self) -> PathFacts {
-        PathFacts {
-            least_round_trip: Some(self.req.prober.least_round_trip()).filter(|ns| *ns != 0),
-            round_trip: self.req.prober.recent(),
+    fn path_state(&self) -> PathState {
+        PathState {
+            min_rtt: Some(self.req.prober.min_rtt()).filter(|ns| *ns != 0),
+            rtt: self.req.prober.current_rtt(),
             mtu: self.attrs.mtu.bytes(),
             next: self.req.psn,
             oldest: match self.service {
@@ -288,7 +287,7 @@ impl Qp {
         }
     }
 
-    /// Feeds the passage of time.
+    /// Processes all timers that have expired at `now`, in nanoseconds.
     pub fn handle_timeout(&mut self, now: u64, backend: &mut impl Backend) {
         if self.tx_resume.is_some_and(|at| at <= now) {
             self.tx_resume = None;
@@ -300,14 +299,15 @@ impl Qp {
         self.request_timeout(now, backend);
     }
 
-    /// When [`Qp::handle_timeout`] (and then [`Qp::poll_transmit`]) wants to be called next.
+    /// The next deadline in nanoseconds: when to call [`Qp::handle_timeout`] and then
+    /// [`Qp::poll_transmit`].
     pub fn poll_timeout(&self) -> Option<u64> {
         [
             self.req.deadline,
-            self.req.prober.at,
+            self.req.prober.deadline,
             self.req.rnr_until,
-            self.req.gap_due,
-            self.nak_due(),
+            self.req.loss_deadline,
+            self.nak_deadline(),
             self.tx_resume,
             self.paced_until,
         ]
@@ -316,61 +316,64 @@ impl Qp {
         .min()
     }
 
-    /// Hands packets to `tx` until there is nothing to send or no room. Responses go first.
+    /// Queues packets on `tx` until there is nothing to send or no room. Responses go first.
     pub fn poll_transmit(
         &mut self,
         now: u64,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
-        if !self.trains.are_allowed(now) {
-            tx.end_trains();
+        if !self.gso.is_allowed(now) {
+            tx.disable_gso();
         }
         if let Some(pkey) = self.cnp.due.take() {
-            self.notify(pkey, backend, tx);
+            self.send_cnp(pkey, backend, tx);
         }
         if self.tx_resume.is_some() {
             return Progress::Idle;
         }
-        let path = self.path_facts();
+        let path = self.path_state();
         let budget = match self.paced_until {
             Some(at) if at > now => 0,
             _ => self.pacer.budget(now, path),
         };
         let mut tx = Meter::new(tx, budget);
         let progress = self.transmit(now, backend, &mut tx);
-        let limited = progress == Progress::More && tx.is_spent();
+        let rate_limited = progress == Progress::More && tx.is_spent();
         if tx.packets > 0 {
             self.pacer.spend(now, tx.sent);
-            self.trust.on_sent(now, tx.packets);
+            self.cnp_filter.on_sent(now, tx.packets);
         }
-        if !limited {
+        if !rate_limited {
             return progress;
         }
         if self.paced_until.is_none_or(|at| at <= now) {
             let resume = self.pacer.resume_at(now);
             self.paced_until = Some(resume);
-            // Each train of a slow sender is acknowledged, and the time in which nothing may be sent
-            // is not counted, or the timer would take packets for lost that are still here.
+            // A paced sender requests an acknowledgement for each burst, and the pause does not count
+            // towards the acknowledgement timer, or it would expire for packets not sent yet.
             self.req.ack_now = true;
             self.req.postpone(resume, &self.attrs);
         }
         Progress::Idle
     }
 
-    /// Tells the peer that its packets come through a congested router. If that cannot be sent
-    /// the next marked packet is reason enough for another.
-    fn notify(&mut self, pkey: PKey, backend: &mut impl Backend, tx: &mut impl Tx) {
+    /// Sends a CNP to the peer. If it cannot be sent, the next packet marked CE causes another.
+    fn send_cnp(&mut self, pkey: PKey, backend: &mut impl Backend, tx: &mut impl Tx) {
         if matches!(self.state, State::Reset | State::Init | State::Err) {
             return;
         }
-        let headers = notice(self.attrs.dest_qpn, pkey);
+        let headers = cnp_headers(self.attrs.dest_qpn, pkey);
         let fill = |dst: &mut [u8]| {
             dst.fill(0);
             Ok::<(), core::convert::Infallible>(())
         };
-        if tx.has_room() && tx.packet(Dest::Peer, &headers, NOTICE_BYTES, fill).is_ok() {
-            backend.count(Count::NoticeSent);
+        if tx.has_room()
+            && tx
+                .packet(Dest::Peer, &headers, CNP_PAYLOAD_BYTES, fill)
+                .is_ok()
+        {
+            backend.count(Count::CnpSent);
         }
     }
 
@@ -400,7 +403,7 @@ impl Qp {
         }
     }
 
-    /// Flushes requests posted since the QP entered ERR (or SQE, for sends).
+    /// Flushes work requests posted after the QP entered ERR (or SQE, for sends).
     pub fn flush_posted(&mut self, backend: &mut impl Backend) {
         match self.state {
             State::Err => {
@@ -412,20 +415,20 @@ impl Qp {
         }
     }
 
-    /// The path could not take what [`Qp::poll_transmit`] produced (queue full, no memory): what
-    /// was lost is sent again in time, and nothing is sent for a moment.
+    /// Reports that packets of [`Qp::poll_transmit`] were dropped locally (queue full, no memory):
+    /// pauses transmission for a short time; the lost packets are retransmitted later.
     pub fn on_congestion(&mut self, now: u64) {
-        self.req.window.on_loss(self.req.top);
+        self.req.window.on_loss(self.req.max_psn);
         self.pause(now);
     }
 
-    /// What the QP has sent is still in the queues below it, and there is more to send: waits for
-    /// a moment.
+    /// Reports that the queues below the QP still hold its packets while it has more to send:
+    /// pauses transmission for a short time.
     pub fn wait_for_queue(&mut self, now: u64) {
         self.tx_resume = Some(now.saturating_add(QUEUE_PAUSE_NS));
     }
 
-    /// Takes the events raised so far.
+    /// Returns and clears the asynchronous events raised so far.
     #[inline]
     pub fn take_events(&mut self) -> Events {
         core::mem::take(&mut self.events)
@@ -436,21 +439,21 @@ impl Qp {
     }
 
     pub(super) fn note_drained(&mut self) {
-        if self.is_drained() && !self.req.drained_told {
-            self.req.drained_told = true;
+        if self.is_drained() && !self.req.drained_reported {
+            self.req.drained_reported = true;
             self.events.sq_drained = self.attrs.drain_notice;
         }
     }
 
-    /// Moves the QP to ERR and flushes both queues. Responses already owed, among them the NAK
-    /// that explains the error, still go out if the responder was told to close.
+    /// Moves the QP to ERR and flushes both queues. Pending responses, among them the NAK for the
+    /// error, are still sent if `Responder::closing` is set.
     pub(super) fn enter_error(&mut self, backend: &mut impl Backend) {
-        // Once, however often the state is entered (IBTA vol1 11.6.3.1).
+        // Raised once, even if ERR is entered again (IBTA vol1 11.6.3.1).
         self.events.last_wqe |= self.shared_receives && self.state != State::Err;
         self.state = State::Err;
         self.req.deadline = None;
         self.req.rnr_until = None;
-        self.req.gap_due = None;
+        self.req.loss_deadline = None;
         self.req.prober.rearm(0, false);
         self.tx_resume = None;
         self.paced_until = None;
@@ -462,7 +465,7 @@ impl Qp {
         self.flush_receives(backend);
     }
 
-    /// Moves an UC or UD QP to SQE and flushes its send queue.
+    /// Moves a UC or UD QP to SQE and flushes its send queue.
     pub(super) fn enter_sqe(&mut self, backend: &mut impl Backend) {
         self.state = State::Sqe;
         self.req.deadline = None;
@@ -490,7 +493,7 @@ impl Qp {
         if self.shared_receives {
             return;
         }
-        // Bounded: a process that posts as fast as we flush must not keep us here.
+        // Bounded: a process that posts as fast as this loop flushes must not keep it running.
         for _ in 0..FLUSH_BOUND {
             let wr_id = match backend.take_recv() {
                 Taken::Wr(wr) => wr.wr_id,
@@ -506,5 +509,5 @@ impl Qp {
     }
 }
 
-/// Receives flushed in one go; no ring is longer.
+/// Maximum number of receives flushed per call; no ring is longer.
 const FLUSH_BOUND: u32 = 1 << 16;

@@ -30,7 +30,7 @@ pub(super) struct Requester {
     /// Oldest request not completed.
     pub(super) una: u32,
     /// Oldest request never begun.
-    pub(super) fresh: u32,
+    pub(super) unsent: u32,
     /// Request the next packet belongs to.
     pub(super) cur: u32,
     /// Payload bytes of `cur` that precede the next packet.
@@ -40,7 +40,7 @@ pub(super) struct Requester {
     /// PSN of the next packet.
     pub(super) psn: Psn,
     /// One past the newest PSN in use.
-    pub(super) top: Psn,
+    pub(super) max_psn: Psn,
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
     /// Expiry of the acknowledgement timer.
@@ -48,35 +48,35 @@ pub(super) struct Requester {
     /// End of a receiver-not-ready wait.
     pub(super) rnr_until: Option<u64>,
     /// READ and ATOMIC requests begun and not answered.
-    pub(super) rd_out: u32,
+    pub(super) rd_atomic_outstanding: u32,
     /// Packets sent since the last one that asked for an acknowledgement.
     since_ack_req: u32,
     /// The next packet waits for memory that is not there.
-    stalled: bool,
+    fault_pending: bool,
     /// The next packet asks for an acknowledgement in any case.
     pub(super) ack_now: bool,
     pub(super) window: Window,
     /// PSN for which a hole in the responses has been acted upon already.
-    pub(super) gap_at: Option<Psn>,
+    pub(super) implied_nak_psn: Option<Psn>,
     /// The oldest request, a READ or ATOMIC, is to be asked for once more.
     probe_pending: bool,
     /// PSN of the response packet that was asked for alone.
-    pub(super) probed_at: Option<Psn>,
+    pub(super) probed_psn: Option<Psn>,
     /// Responses to what was asked twice that have arrived since the last progress.
-    pub(super) strays: u32,
+    pub(super) duplicate_responses: u32,
     /// Time after which they do not put the timer off any more.
-    pub(super) patience: Option<u64>,
+    pub(super) rearm_limit: Option<u64>,
     /// When to send again what has not been answered by then, though something spoke of a loss.
-    pub(super) gap_due: Option<u64>,
+    pub(super) loss_deadline: Option<u64>,
     /// When packets were last sent again.
-    pub(super) repeated: Option<u64>,
+    pub(super) retransmitted_at: Option<u64>,
     /// When that last used up a retry.
-    pub(super) paid: Option<u64>,
+    pub(super) retry_used_at: Option<u64>,
     /// MSN of a peer that has executed everything before `una`.
     pub(super) una_msn: Msn,
     /// Times that the peer's MSN was learnt anew.
-    pub(super) resyncs: u8,
-    pub(super) drained_told: bool,
+    pub(super) msn_resyncs: u8,
+    pub(super) drained_reported: bool,
     pub(super) prober: Prober,
 }
 
@@ -110,32 +110,32 @@ impl Requester {
     pub(super) fn new() -> Self {
         Self {
             una: 0,
-            fresh: 0,
+            unsent: 0,
             cur: 0,
             offset: 0,
             una_psn: Psn::new(0),
             psn: Psn::new(0),
-            top: Psn::new(0),
+            max_psn: Psn::new(0),
             retries: 0,
             rnr_retries: 0,
             deadline: None,
             rnr_until: None,
-            rd_out: 0,
+            rd_atomic_outstanding: 0,
             since_ack_req: 0,
-            stalled: false,
+            fault_pending: false,
             ack_now: false,
             window: Window::new(),
-            gap_at: None,
+            implied_nak_psn: None,
             probe_pending: false,
-            probed_at: None,
-            strays: 0,
-            patience: None,
-            gap_due: None,
-            repeated: None,
-            paid: None,
+            probed_psn: None,
+            duplicate_responses: 0,
+            rearm_limit: None,
+            loss_deadline: None,
+            retransmitted_at: None,
+            retry_used_at: None,
             una_msn: Msn::new(0),
-            resyncs: 0,
-            drained_told: false,
+            msn_resyncs: 0,
+            drained_reported: false,
             prober: Prober::new(),
         }
     }
@@ -143,24 +143,24 @@ impl Requester {
     /// Forgets everything before request `index`, the next to be begun.
     pub(super) fn reset_to(&mut self, index: u32) {
         self.una = index;
-        self.fresh = index;
+        self.unsent = index;
         self.cur = index;
         self.offset = 0;
-        self.una_psn = self.top;
-        self.psn = self.top;
-        self.rd_out = 0;
+        self.una_psn = self.max_psn;
+        self.psn = self.max_psn;
+        self.rd_atomic_outstanding = 0;
         self.deadline = None;
         self.rnr_until = None;
-        self.gap_at = None;
+        self.implied_nak_psn = None;
         self.probe_pending = false;
-        self.probed_at = None;
-        self.strays = 0;
-        self.patience = None;
-        self.gap_due = None;
-        self.repeated = None;
-        self.paid = None;
+        self.probed_psn = None;
+        self.duplicate_responses = 0;
+        self.rearm_limit = None;
+        self.loss_deadline = None;
+        self.retransmitted_at = None;
+        self.retry_used_at = None;
         self.since_ack_req = 0;
-        self.stalled = false;
+        self.fault_pending = false;
         self.ack_now = false;
         self.prober = Prober::new();
     }
@@ -178,7 +178,7 @@ impl Requester {
 
     /// Starts the acknowledgement timer anew if anything is outstanding.
     pub(super) fn rearm(&mut self, now: u64, attrs: &Attrs) {
-        let outstanding = self.una_psn != self.top;
+        let outstanding = self.una_psn != self.max_psn;
         self.deadline = if outstanding {
             ack_deadline(now, attrs)
         } else {
@@ -204,16 +204,16 @@ pub(super) fn ack_deadline(now: u64, attrs: &Attrs) -> Option<u64> {
 }
 
 /// What became of an attempt to send one packet.
-enum Sent {
-    Yes,
+enum SendOutcome {
+    Sent,
     /// Not now.
-    No,
+    Blocked,
     /// The request at the cursor fails with this status.
     Fail(WcStatus),
 }
 
 /// What became of a request that sends nothing.
-enum Local {
+enum LocalOutcome {
     /// Executed; the cursor is behind it.
     Done,
     /// Others come first.
@@ -243,48 +243,48 @@ impl Qp {
             if self.req.cur == produced || !matches!(self.state, State::Rts | State::Sqd) {
                 return Progress::Idle;
             }
-            let begun = index_before(self.req.cur, self.req.fresh);
+            let begun = index_before(self.req.cur, self.req.unsent);
             if !tx.has_room() {
                 return Progress::More;
             }
             if !begun && self.state == State::Sqd {
-                return self.solicit(now, produced, backend, tx);
+                return self.request_ack(now, produced, backend, tx);
             }
             // Nothing acknowledges unreliable packets, so nothing would open their window.
             if self.service == Service::Rc && self.req.in_flight() >= self.req.window.limit() {
-                return self.solicit(now, produced, backend, tx);
+                return self.request_ack(now, produced, backend, tx);
             }
             let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) else {
                 return Progress::Idle;
             };
             let outcome = match wqe.invalid {
-                Some(status) => Sent::Fail(status),
+                Some(status) => SendOutcome::Fail(status),
                 None if wqe.wr.op.is_local() => match self.execute_local(&wqe, begun, backend) {
-                    Local::Done => continue,
-                    Local::Wait => return self.solicit(now, produced, backend, tx),
-                    Local::Fail(status) => Sent::Fail(status),
+                    LocalOutcome::Done => continue,
+                    LocalOutcome::Wait => return self.request_ack(now, produced, backend, tx),
+                    LocalOutcome::Fail(status) => SendOutcome::Fail(status),
                 },
-                None if !begun => match self.begin(&wqe.wr, backend) {
+                None if !begun => match self.assign_psns(&wqe.wr, backend) {
                     Some(begun) => self.send_next(now, &begun, produced, backend, tx),
                     // Responses are under way, and with them the queue moves on.
-                    None if self.req.rd_out > 0 => return Progress::Idle,
-                    None => return self.solicit(now, produced, backend, tx),
+                    None if self.req.rd_atomic_outstanding > 0 => return Progress::Idle,
+                    None => return self.request_ack(now, produced, backend, tx),
                 },
                 None => self.send_next(now, &wqe, produced, backend, tx),
             };
             match outcome {
-                Sent::Yes => {}
-                Sent::No => return Progress::Idle,
-                Sent::Fail(status) => {
+                SendOutcome::Sent => {}
+                SendOutcome::Blocked => return Progress::Idle,
+                SendOutcome::Fail(status) => {
                     // Completions keep their order: requests before this one come first.
                     if self.req.cur != self.req.una {
-                        return self.solicit(now, produced, backend, tx);
+                        return self.request_ack(now, produced, backend, tx);
                     }
                     if self.service == Service::Uc {
-                        self.finish(&wqe, status, backend);
+                        self.complete_oldest(&wqe, status, backend);
                         self.enter_sqe(backend);
                     } else {
-                        self.fail(&wqe, status, backend);
+                        self.fail_oldest(&wqe, status, backend);
                     }
                     return Progress::Idle;
                 }
@@ -298,63 +298,68 @@ impl Qp {
     /// Registering and binding affects no request before it and does not wait for their
     /// completion. Invalidating does: requests before it may have to be sent again, from memory
     /// that the key makes known (IBTA vol1 10.8.3.3 lets it wait).
-    fn execute_local(&mut self, wqe: &SendWqe, begun: bool, backend: &mut impl Backend) -> Local {
+    fn execute_local(
+        &mut self,
+        wqe: &SendWqe,
+        begun: bool,
+        backend: &mut impl Backend,
+    ) -> LocalOutcome {
         if !begun {
             let Some(op) = wqe.wr.local_op() else {
-                return Local::Fail(WcStatus::LocQpOpErr);
+                return LocalOutcome::Fail(WcStatus::LocQpOpErr);
             };
             let waits = match op {
                 LocalOp::Invalidate(_) => self.req.cur != self.req.una,
                 LocalOp::Bind(_) | LocalOp::Register(_) => {
-                    wqe.wr.flags.fence && self.req.rd_out > 0
+                    wqe.wr.flags.fence && self.req.rd_atomic_outstanding > 0
                 }
             };
             if waits {
-                return Local::Wait;
+                return LocalOutcome::Wait;
             }
             let result = backend.local_op(&op);
             let Some(wqe) = backend.send_wqe(self.req.cur) else {
-                return Local::Wait;
+                return LocalOutcome::Wait;
             };
             if result.is_err() {
                 // It fails in its turn and is not tried again.
                 wqe.invalid = Some(WcStatus::MwBindErr);
-                return Local::Fail(WcStatus::MwBindErr);
+                return LocalOutcome::Fail(WcStatus::MwBindErr);
             }
             // No packet: the last one is that before the first.
-            wqe.psns.first = self.req.top;
-            wqe.psns.last = self.req.top.prev();
-            self.req.fresh = self.req.fresh.wrapping_add(1);
+            wqe.psns.first = self.req.max_psn;
+            wqe.psns.last = self.req.max_psn.prev();
+            self.req.unsent = self.req.unsent.wrapping_add(1);
         }
         self.req.cur = self.req.cur.wrapping_add(1);
         self.req.offset = 0;
-        self.finish_local(backend);
-        Local::Done
+        self.complete_local(backend);
+        LocalOutcome::Done
     }
 
     /// Completes the oldest requests as long as they are of the kind that takes no packet and are
     /// executed.
-    pub(super) fn finish_local(&mut self, backend: &mut impl Backend) {
-        while index_before(self.req.una, self.req.fresh) {
+    pub(super) fn complete_local(&mut self, backend: &mut impl Backend) {
+        while index_before(self.req.una, self.req.unsent) {
             let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) else {
                 return;
             };
             if !wqe.wr.op.is_local() || wqe.invalid.is_some() {
                 return;
             }
-            self.finish(&wqe, WcStatus::Success, backend);
+            self.complete_oldest(&wqe, WcStatus::Success, backend);
         }
     }
 
     /// True if no packet follows the request before `next` for now: that is the end of the queue,
     /// or a request that may wait for what comes before it.
-    fn pauses_at(next: u32, produced: u32, backend: &mut impl Backend) -> bool {
+    fn ends_at(next: u32, produced: u32, backend: &mut impl Backend) -> bool {
         next == produced || backend.send_wqe(next).is_some_and(|s| s.wr.op.is_local())
     }
 
     /// The queue stops here. If the packet sent last did not ask for an acknowledgement, because
     /// another was to follow, nobody would ever answer it: sends it again and asks.
-    fn solicit(
+    fn request_ack(
         &mut self,
         now: u64,
         produced: u32,
@@ -366,7 +371,7 @@ impl Qp {
             return Progress::Idle;
         }
         let last = self.req.psn.prev();
-        self.seek(last, backend);
+        self.move_cursor(last, backend);
         self.req.ack_now = true;
         if let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) {
             // If it cannot be sent now, the cursor stays on it and it is sent later.
@@ -377,20 +382,23 @@ impl Qp {
 
     /// Gives the request at the cursor its PSNs, unless a fence, the READ limit or the PSN span
     /// holds it back.
-    fn begin(&mut self, wr: &SendWr, backend: &mut impl Backend) -> Option<SendWqe> {
+    fn assign_psns(&mut self, wr: &SendWr, backend: &mut impl Backend) -> Option<SendWqe> {
         let read = wr.op.needs_response();
-        if wr.flags.fence && self.req.rd_out > 0 {
+        if wr.flags.fence && self.req.rd_atomic_outstanding > 0 {
             return None;
         }
-        if read && self.req.rd_out >= u32::from(self.attrs.max_rd_atomic) && self.req.rd_out > 0 {
+        if read
+            && self.req.rd_atomic_outstanding >= u32::from(self.attrs.max_rd_atomic)
+            && self.req.rd_atomic_outstanding > 0
+        {
             return None;
         }
         let count = match wr.op {
             op if op.is_single() => 1,
             _ => packets(wr.length, self.attrs.mtu.bytes()),
         };
-        let top = self.req.top.wrapping_add(count);
-        let span = u32::try_from(self.req.top.delta(self.req.una_psn)).unwrap_or(0);
+        let top = self.req.max_psn.wrapping_add(count);
+        let span = u32::try_from(self.req.max_psn.delta(self.req.una_psn)).unwrap_or(0);
         if span > 0 && span.saturating_add(count) > MAX_PSN_SPAN {
             return None;
         }
@@ -399,18 +407,18 @@ impl Qp {
             wqe.invalid = Some(WcStatus::LocQpOpErr);
             return Some(*wqe);
         }
-        wqe.psns.first = self.req.top;
-        wqe.psns.last = self.req.top.wrapping_add(count.wrapping_sub(1));
+        wqe.psns.first = self.req.max_psn;
+        wqe.psns.last = self.req.max_psn.wrapping_add(count.wrapping_sub(1));
         wqe.placed = 0;
         wqe.responded = false;
         let wqe = *wqe;
         if read {
-            self.req.rd_out = self.req.rd_out.saturating_add(1);
+            self.req.rd_atomic_outstanding = self.req.rd_atomic_outstanding.saturating_add(1);
         }
-        self.req.psn = self.req.top;
-        self.req.top = top;
+        self.req.psn = self.req.max_psn;
+        self.req.max_psn = top;
         self.req.offset = 0;
-        self.req.fresh = self.req.fresh.wrapping_add(1);
+        self.req.unsent = self.req.unsent.wrapping_add(1);
         Some(wqe)
     }
 
@@ -421,20 +429,22 @@ impl Qp {
         produced: u32,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
-    ) -> Sent {
+    ) -> SendOutcome {
         if let Some(status) = wqe.invalid {
-            return Sent::Fail(status);
+            return SendOutcome::Fail(status);
         }
         let result = match wqe.wr.op {
             SendOp::Read => self.send_read(wqe, u32::MAX, backend, tx),
             SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(wqe, backend, tx),
-            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(self.req.cur, wqe, backend, tx),
+            SendOp::AtomicWrite | SendOp::Flush => {
+                self.send_placement(self.req.cur, wqe, backend, tx)
+            }
             _ => self.send_payload(wqe, produced, backend, tx),
         };
         if result.is_ok() && wqe.wr.op.needs_response() {
             self.advance_past(wqe);
         }
-        self.req.stalled = false;
+        self.req.fault_pending = false;
         match result {
             Ok(()) => {
                 if self.service == Service::Rc {
@@ -443,23 +453,24 @@ impl Qp {
                     }
                     // Each packet sent is a reason to wait a little longer for an answer.
                     self.req.prober.rearm(now, true);
-                    let fresh = self.req.psn == self.req.top || !self.req.window.is_recovering();
-                    if self.req.since_ack_req == 0 && fresh {
+                    let first_sent =
+                        self.req.psn == self.req.max_psn || !self.req.window.is_recovering();
+                    if self.req.since_ack_req == 0 && first_sent {
                         self.req.prober.on_request_sent(self.req.psn.prev(), now);
                     }
                 }
-                Sent::Yes
+                SendOutcome::Sent
             }
             Err(TxFault::Busy) => {
                 self.pause(now);
-                Sent::No
+                SendOutcome::Blocked
             }
-            Err(TxFault::Unreachable) => Sent::Fail(WcStatus::LocQpOpErr),
+            Err(TxFault::Unreachable) => SendOutcome::Fail(WcStatus::LocQpOpErr),
             Err(TxFault::Fill(LocalFault::NotPresent)) => {
-                self.req.stalled = true;
-                Sent::No
+                self.req.fault_pending = true;
+                SendOutcome::Blocked
             }
-            Err(TxFault::Fill(LocalFault::Refused)) => Sent::Fail(WcStatus::LocProtErr),
+            Err(TxFault::Fill(LocalFault::Refused)) => SendOutcome::Fail(WcStatus::LocProtErr),
         }
     }
 
@@ -473,7 +484,12 @@ impl Qp {
     }
 
     /// Completes the oldest request with `status`.
-    pub(super) fn finish(&mut self, wqe: &SendWqe, status: WcStatus, backend: &mut impl Backend) {
+    pub(super) fn complete_oldest(
+        &mut self,
+        wqe: &SendWqe,
+        status: WcStatus,
+        backend: &mut impl Backend,
+    ) {
         let wr = &wqe.wr;
         if matches!(wr.op, SendOp::Send | SendOp::SendImm | SendOp::SendInv) {
             backend.count(Count::SendCompleted);
@@ -492,17 +508,17 @@ impl Qp {
                 self.attrs.qpn.get(),
             ));
         }
-        let begun = index_before(self.req.una, self.req.fresh);
+        let begun = index_before(self.req.una, self.req.unsent);
         if begun {
             if wr.op.needs_response() {
-                self.req.rd_out = self.req.rd_out.saturating_sub(1);
+                self.req.rd_atomic_outstanding = self.req.rd_atomic_outstanding.saturating_sub(1);
             }
             self.req.una_psn = wqe.psns.last.next();
             if !wr.op.is_local() {
                 self.req.una_msn = self.req.una_msn.next();
             }
         } else {
-            self.req.fresh = self.req.fresh.wrapping_add(1);
+            self.req.unsent = self.req.unsent.wrapping_add(1);
         }
         self.req.una = self.req.una.wrapping_add(1);
         if index_before(self.req.cur, self.req.una) {
@@ -514,8 +530,13 @@ impl Qp {
     }
 
     /// Fails the oldest request and moves the QP to ERR.
-    pub(super) fn fail(&mut self, wqe: &SendWqe, status: WcStatus, backend: &mut impl Backend) {
-        self.finish(wqe, status, backend);
+    pub(super) fn fail_oldest(
+        &mut self,
+        wqe: &SendWqe,
+        status: WcStatus,
+        backend: &mut impl Backend,
+    ) {
+        self.complete_oldest(wqe, status, backend);
         self.resp.stop();
         self.enter_error(backend);
     }

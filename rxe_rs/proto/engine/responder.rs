@@ -19,8 +19,8 @@ use crate::ids::{Msn, Psn, RKey};
 use crate::wire::aeth::{NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
-use flush::Flushing;
-use gap::{Gap, Wariness};
+use flush::PartialFlush;
+use gap::{Gap, NakSuppression};
 pub use replay::ReplayEntry;
 use replay::{takes_resource, Replayed};
 
@@ -42,12 +42,12 @@ pub(super) enum Message {
 
 /// Whether a NAK for the expected PSN is out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Waiting {
-    Nothing,
+enum NakState {
+    None,
     /// A packet is missing.
     Sequence(Gap),
     /// A receive was missing.
-    Receive,
+    Rnr,
 }
 
 /// Receive side of a connection.
@@ -57,11 +57,11 @@ pub(super) struct Responder {
     pub(super) epsn: Psn,
     /// The same counted in 64 bits from an arbitrary start, so that it never comes round: what is
     /// kept for duplicates is found by it.
-    wide_psn: u64,
+    extended_psn: u64,
     pub(super) msn: Msn,
     /// What the last NAK asked for; say nothing more until `epsn` comes.
-    waiting: Waiting,
-    wariness: Wariness,
+    nak_state: NakState,
+    nak_suppression: NakSuppression,
     pub(super) message: Message,
     /// Receive request in use by the current message.
     pub(super) recv: Option<RecvWr>,
@@ -71,8 +71,8 @@ pub(super) struct Responder {
     /// The QP is in error, but responses owed before still go out.
     pub(super) closing: bool,
     /// The expected request if it is a FLUSH that has begun, and the address that it has reached.
-    flushing: Option<(Flushing, u64)>,
-    next_resource: usize,
+    partial_flush: Option<(PartialFlush, u64)>,
+    next_replay: usize,
 }
 
 /// Why a request was not executed.
@@ -105,24 +105,24 @@ impl Responder {
     pub(super) fn new() -> Self {
         Self {
             epsn: Psn::new(0),
-            wide_psn: 0,
+            extended_psn: 0,
             msn: Msn::new(0),
-            waiting: Waiting::Nothing,
-            wariness: Wariness::new(),
+            nak_state: NakState::None,
+            nak_suppression: NakSuppression::new(),
             message: Message::None,
             recv: None,
             pending: ResponseQueue::new(),
             ack: None,
             closing: false,
-            flushing: None,
-            next_resource: 0,
+            partial_flush: None,
+            next_replay: 0,
         }
     }
 
     /// Requests that take `count` PSNs have been executed.
     pub(super) fn advance(&mut self, count: u32) {
         self.epsn = self.epsn.wrapping_add(count);
-        self.wide_psn = self.wide_psn.wrapping_add(count.into());
+        self.extended_psn = self.extended_psn.wrapping_add(count.into());
     }
 
     /// The next request has this PSN.
@@ -159,15 +159,15 @@ impl Qp {
         if psn != self.resp.epsn {
             if psn.is_before(self.resp.epsn) {
                 backend.count(Count::DuplicateRequest);
-                self.duplicate(now, packet, backend);
+                self.handle_duplicate(now, packet, backend);
             } else {
-                self.early(now, psn, backend);
+                self.out_of_sequence(now, psn, backend);
             }
             return Handled::Done;
         }
         match self.execute(packet, payload, backend) {
             Ok(()) => {
-                self.resp.waiting = Waiting::Nothing;
+                self.resp.nak_state = NakState::None;
                 if bth.ack_req && !takes_resource(packet.opcode().operation()) {
                     let ack = Syndrome::Ack {
                         credits: NO_CREDITS,
@@ -182,7 +182,7 @@ impl Qp {
             Err(Refusal::Deferred) => return Handled::Deferred,
             Err(Refusal::Rnr) => {
                 backend.count(Count::RnrNakSent);
-                self.resp.waiting = Waiting::Receive;
+                self.resp.nak_state = NakState::Rnr;
                 let timer = self.attrs.min_rnr_timer;
                 self.resp.ack = Some((psn, Syndrome::RnrNak { timer }));
             }
@@ -196,7 +196,7 @@ impl Qp {
                     let wc = Wc::recv_error(wr.wr_id, status, self.attrs.qpn.get());
                     backend.complete_recv(&wc);
                 } else {
-                    self.report_refusal(code);
+                    self.raise_refusal_event(code);
                 }
                 self.resp.closing = true;
                 self.resp.ack = Some((psn, Syndrome::Nak(code)));
@@ -208,7 +208,7 @@ impl Qp {
 
     /// Raises the event for a request refused for good, if there is no receive request that could
     /// tell of it (IBTA vol1 11.6.3.2).
-    fn report_refusal(&mut self, code: NakCode) {
+    fn raise_refusal_event(&mut self, code: NakCode) {
         match code {
             NakCode::RemoteAccess => self.events.access_error = true,
             NakCode::InvalidRequest => self.events.request_error = true,
@@ -218,7 +218,13 @@ impl Qp {
 
     /// Refuses at `psn` whatever else was owed: drops it, sends the NAK and fails. `msn` counts the
     /// requests up to the one refused: the peer compares it (`completer/evidence.rs`).
-    pub(super) fn refuse(&mut self, psn: Psn, msn: Msn, code: NakCode, backend: &mut impl Backend) {
+    pub(super) fn nak_and_fail(
+        &mut self,
+        psn: Psn,
+        msn: Msn,
+        code: NakCode,
+        backend: &mut impl Backend,
+    ) {
         self.resp.pending.clear();
         self.resp.msn = msn;
         self.resp.ack = Some((psn, Syndrome::Nak(code)));
@@ -242,7 +248,7 @@ impl Qp {
     }
 
     /// Room for one more READ or ATOMIC (IBTA vol1 9.7.4.1.2: too many are an invalid request).
-    fn resource_free(&self) -> bool {
+    fn has_free_resource(&self) -> bool {
         self.resp.pending.first_time < u32::from(self.attrs.max_dest_rd_atomic)
     }
 
@@ -252,7 +258,10 @@ impl Qp {
         backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
         let between = matches!(self.resp.message, Message::None);
-        let Some(reth) = packet.reth().filter(|_| between && self.resource_free()) else {
+        let Some(reth) = packet
+            .reth()
+            .filter(|_| between && self.has_free_resource())
+        else {
             return Err(INVALID);
         };
         let (rkey, addr, len) = (reth.rkey(), reth.va(), reth.dma_len());
@@ -287,18 +296,18 @@ impl Qp {
         if !self.resp.pending.push(backend.storage().pending, response) {
             return Err(INVALID);
         }
-        let kept = Replayed::Read {
-            first: self.resp.wide_psn,
+        let entry = Replayed::Read {
+            first: self.resp.extended_psn,
             count,
             rkey,
             addr,
             len,
             msn,
         };
-        self.trains.on_asked(self.attrs.max_dest_rd_atomic);
-        self.resp.remember(
+        self.gso.on_new_request(self.attrs.max_dest_rd_atomic);
+        self.resp.store_replay(
             backend.storage().replay,
-            kept,
+            entry,
             self.attrs.max_dest_rd_atomic,
         );
         self.resp.msn = msn;
@@ -308,18 +317,18 @@ impl Qp {
     }
 
     /// Answers the expected request with nothing but that it is done.
-    fn answer_done(&mut self, rkey: RKey, addr: u64, backend: &mut impl Backend) {
-        let kept = Replayed::Done {
-            psn: self.resp.wide_psn,
+    fn respond_empty(&mut self, rkey: RKey, addr: u64, backend: &mut impl Backend) {
+        let entry = Replayed::Done {
+            psn: self.resp.extended_psn,
             rkey,
             addr,
             msn: self.resp.msn.next(),
         };
-        self.answer_once(ResponseBody::Done, kept, backend);
+        self.respond_single(ResponseBody::Done, entry, backend);
     }
 
     /// Owes a response of one packet to the expected request, and remembers it.
-    fn answer_once(&mut self, body: ResponseBody, kept: Replayed, backend: &mut impl Backend) {
+    fn respond_single(&mut self, body: ResponseBody, entry: Replayed, backend: &mut impl Backend) {
         let psn = self.resp.epsn;
         let msn = self.resp.msn.next();
         // Room is certain: fewer jobs are pending than there are resources.
@@ -332,10 +341,10 @@ impl Qp {
                 first_time: true,
             },
         );
-        self.trains.on_asked(self.attrs.max_dest_rd_atomic);
-        self.resp.remember(
+        self.gso.on_new_request(self.attrs.max_dest_rd_atomic);
+        self.resp.store_replay(
             backend.storage().replay,
-            kept,
+            entry,
             self.attrs.max_dest_rd_atomic,
         );
         self.resp.msn = msn;

@@ -167,7 +167,7 @@ impl ResponseQueue {
     }
 
     /// True if the response at `psn` is still to be sent.
-    pub(super) fn owes(&self, slots: &[PendingResponse], psn: Psn, mtu: u32) -> bool {
+    pub(super) fn is_pending(&self, slots: &[PendingResponse], psn: Psn, mtu: u32) -> bool {
         let mut back = 0;
         while let Some(response) = self.nth_back(slots, back) {
             if response.last(mtu).is_before(psn) {
@@ -207,11 +207,11 @@ impl ResponseQueue {
 }
 
 /// What became of an attempt to send one response.
-enum Sent {
-    Yes,
+enum SendOutcome {
+    Sent,
     Busy,
     /// The memory behind a READ is not there now.
-    Waits,
+    PageFault,
     /// The memory behind a READ is gone.
     Refused,
 }
@@ -225,16 +225,16 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut Meter<'_, T>,
     ) -> Progress {
-        let open = matches!(self.state, State::Rtr | State::Rts | State::Sqd)
+        let may_respond = matches!(self.state, State::Rtr | State::Rts | State::Sqd)
             || (self.state == State::Err && self.resp.closing);
-        if !open {
+        if !may_respond {
             return Progress::Idle;
         }
         while let Some(response) = self
             .resp
             .pending
             .front(backend.storage().pending)
-            .map(|j| *j)
+            .map(|response| *response)
         {
             let is_data = matches!(response.body, ResponseBody::Read { .. });
             let sent = if is_data {
@@ -253,14 +253,14 @@ impl Qp {
                 self.send_response(&response, backend, tx)
             };
             match sent {
-                Sent::Yes => {}
-                Sent::Busy => {
+                SendOutcome::Sent => {}
+                SendOutcome::Busy => {
                     self.pause(now);
                     return Progress::Idle;
                 }
                 // Nothing may overtake it.
-                Sent::Waits => return Progress::Idle,
-                Sent::Refused => {
+                SendOutcome::PageFault => return Progress::Idle,
+                SendOutcome::Refused => {
                     // The region went away after the request had been accepted.
                     let psn = match response.body {
                         ResponseBody::Read { sent, .. } => self.read_psn(response.psn, sent),
@@ -268,7 +268,7 @@ impl Qp {
                     };
                     backend.count(Count::RemoteAccessError);
                     self.events.access_error = true;
-                    self.refuse(psn, response.msn, NakCode::RemoteAccess, backend);
+                    self.nak_and_fail(psn, response.msn, NakCode::RemoteAccess, backend);
                 }
             }
         }
@@ -293,7 +293,7 @@ impl Qp {
             Syndrome::Ack { .. } => self.resp.epsn.prev(),
             _ => psn,
         };
-        self.put_ack(now, psn, syndrome, self.resp.msn, backend, tx)
+        self.transmit_ack(now, psn, syndrome, self.resp.msn, backend, tx)
     }
 
     /// The sending rate holds back the data of a READ: sends the acknowledgement owed for what comes
@@ -311,12 +311,12 @@ impl Qp {
         };
         if response.first_time && !begun && psn.is_before(response.psn) {
             let msn = Msn::new(response.msn.get().wrapping_sub(1));
-            self.put_ack(now, response.psn.prev(), syndrome, msn, backend, tx);
+            self.transmit_ack(now, response.psn.prev(), syndrome, msn, backend, tx);
         }
     }
 
     /// Sends what is owed and nothing else; as [`send_ack`](Self::send_ack).
-    fn put_ack(
+    fn transmit_ack(
         &mut self,
         now: u64,
         psn: Psn,
@@ -347,7 +347,7 @@ impl Qp {
         response: &PendingResponse,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
-    ) -> Sent {
+    ) -> SendOutcome {
         let ack = Aeth::new(
             Syndrome::Ack {
                 credits: NO_CREDITS,
@@ -367,7 +367,7 @@ impl Qp {
                     }
                 };
                 match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
-                    Err(TxFault::Busy) => return Sent::Busy,
+                    Err(TxFault::Busy) => return SendOutcome::Busy,
                     Ok(()) | Err(_) => self.resp.pending.pop(backend.storage().pending),
                 }
             }
@@ -402,13 +402,13 @@ impl Qp {
                     source.remote_read(rkey, from, dst)
                 };
                 match tx.packet(Dest::Peer, &headers, size, fill) {
-                    Ok(()) => self.trains.on_response(psn, tx.place()),
-                    Err(TxFault::Busy) => return Sent::Busy,
-                    Err(TxFault::Fill(RemoteFault::NotPresent)) => return Sent::Waits,
-                    Err(TxFault::Fill(RemoteFault::Refused)) => return Sent::Refused,
+                    Ok(()) => self.gso.on_response(psn, tx.gso_index()),
+                    Err(TxFault::Busy) => return SendOutcome::Busy,
+                    Err(TxFault::Fill(RemoteFault::NotPresent)) => return SendOutcome::PageFault,
+                    Err(TxFault::Fill(RemoteFault::Refused)) => return SendOutcome::Refused,
                     Err(TxFault::Unreachable) => {
                         self.resp.pending.pop(backend.storage().pending);
-                        return Sent::Yes;
+                        return SendOutcome::Sent;
                     }
                 }
                 if left <= mtu {
@@ -424,6 +424,6 @@ impl Qp {
                 }
             }
         }
-        Sent::Yes
+        SendOutcome::Sent
     }
 }

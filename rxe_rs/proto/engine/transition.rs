@@ -1,46 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The state machine of a QP as its owner drives it: which changes are allowed, and with which attributes.
+//! The QP state machine as driven by modify QP: which transitions are allowed, and with which
+//! attributes.
 //!
 //! ```text
-//!             INIT attributes     peer, path        own PSN, retries
+//!             INIT attributes     peer, path        SQ PSN, retries
 //!   RESET ───────────────▶ INIT ──────────▶ RTR ──────────────────▶ RTS ◀────────┐
 //!                          ↺                                        ↺│ ▲         │
 //!                                                                    ▼ │         │
 //!                                                                   SQD          │
 //!                                                                    ↺           │
-//!                            a send of UC, UD or raw frames fails: RTS ──▶ SQE ──┘
+//!                     a send request of UC, UD or raw packet fails: RTS ──▶ SQE ──┘
 //!
-//!   Every state but RESET may go to ERR; every state may go to RESET. ↺ marks where attributes
-//!   can change without a change of state. A failure of an RC, or a receive that fails, leads to
-//!   ERR by itself; SQE is never entered by request.
+//!   Every state but RESET may go to ERR; every state may go to RESET. ↺ marks states in which
+//!   attributes can change without a transition. An error of an RC QP, or of a receive, moves the
+//!   QP to ERR by itself; modify QP never enters SQE.
 //! ```
 //!
-//! What a QP does in each state:
+//! Behaviour in each state:
 //!
 //! | state | receives posted | packets arriving | sends posted |
 //! |---|---|---|---|
-//! | RESET | kept by librxe, which asks nobody | dropped, counted | refused |
-//! | INIT | kept | dropped, counted | refused |
-//! | RTR | kept | executed and answered | refused |
-//! | RTS | kept | executed and answered | executed |
-//! | SQD | kept | executed and answered | kept; those begun are finished |
-//! | SQE | kept | executed and answered | flushed |
+//! | RESET | queued by librxe without a system call | dropped, counted | refused |
+//! | INIT | queued | dropped, counted | refused |
+//! | RTR | queued | executed and answered | refused |
+//! | RTS | queued | executed and answered | executed |
+//! | SQD | queued | executed and answered | queued; started ones complete |
+//! | SQE | queued | executed and answered | flushed |
 //! | ERR | flushed | dropped, counted | flushed |
 //!
 //! Source: IBTA vol1 10.3.1 (figure 124), 11.2.5.2 (table of modifiers by transition), as
-//! `include/rdma/ib_verbs.h` and the core encode it for RoCE.
+//! `include/rdma/ib_verbs.h` and ib_core encode it for RoCE.
 
 use super::attrs::{Service, State};
 
-/// Bits that name attributes, those of `enum ib_qp_attr_mask` (`include/rdma/ib_verbs.h`).
+/// Attribute mask bits, those of `enum ib_qp_attr_mask` (`include/rdma/ib_verbs.h`).
 pub mod attr {
-    /// The state itself: never required, the state stays the same without it.
+    /// The state: never required, without it the state stays the same.
     pub const STATE: u32 = 1;
-    /// The state that the owner believes the QP to be in.
+    /// The current state as assumed by the caller.
     pub const CUR_STATE: u32 = 1 << 1;
-    /// Ask for an event when the send queue has drained.
+    /// Request an event when the send queue is drained.
     pub const SQD_NOTIFY: u32 = 1 << 2;
-    /// Rights of the peer.
+    /// Remote access rights.
     pub const ACCESS: u32 = 1 << 3;
     /// Index into the P_Key table.
     pub const PKEY_INDEX: u32 = 1 << 4;
@@ -48,7 +49,7 @@ pub mod attr {
     pub const PORT: u32 = 1 << 5;
     /// Q_Key.
     pub const QKEY: u32 = 1 << 6;
-    /// Path to the peer.
+    /// Primary path (address vector).
     pub const AV: u32 = 1 << 7;
     /// Path MTU.
     pub const PATH_MTU: u32 = 1 << 8;
@@ -58,32 +59,32 @@ pub mod attr {
     pub const RETRY_CNT: u32 = 1 << 10;
     /// Receiver-not-ready retries.
     pub const RNR_RETRY: u32 = 1 << 11;
-    /// First PSN expected.
+    /// Expected PSN of the receive queue.
     pub const RQ_PSN: u32 = 1 << 12;
-    /// READs and ATOMICs outstanding at the peer.
+    /// Maximum READs and ATOMICs outstanding at the peer.
     pub const MAX_RD_ATOMIC: u32 = 1 << 13;
     /// Alternate path.
     pub const ALT_PATH: u32 = 1 << 14;
     /// Timer code of receiver-not-ready NAKs.
     pub const MIN_RNR_TIMER: u32 = 1 << 15;
-    /// First PSN sent.
+    /// First PSN of the send queue.
     pub const SQ_PSN: u32 = 1 << 16;
-    /// READs and ATOMICs of the peer outstanding here.
+    /// Responder resources for READs and ATOMICs of the peer.
     pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
     /// Path migration state.
     pub const PATH_MIG_STATE: u32 = 1 << 18;
-    /// The peer's number.
+    /// QP number of the peer.
     pub const DEST_QPN: u32 = 1 << 20;
 }
 
 use attr::*;
 
-/// Attributes by transport service.
+/// Attribute masks by transport service.
 #[derive(Clone, Copy)]
 struct Masks {
     rc: u32,
     uc: u32,
-    /// UD, and GSI but for the port, which its creation fixed.
+    /// UD; also GSI except for the port, which is fixed at creation.
     ud: u32,
     raw: u32,
 }
@@ -107,7 +108,7 @@ impl Masks {
     }
 }
 
-/// A transition with attributes; those to RESET and ERR have none.
+/// A transition and its attributes; transitions to RESET and ERR have none.
 struct Rule {
     from: State,
     to: State,
@@ -115,7 +116,7 @@ struct Rule {
     optional: Masks,
 }
 
-/// What may change while the QP works.
+/// Attributes that may change in RTS.
 const LIVE: Masks = Masks {
     rc: CUR_STATE | ACCESS | MIN_RNR_TIMER | ALT_PATH | PATH_MIG_STATE,
     uc: CUR_STATE | ACCESS | ALT_PATH | PATH_MIG_STATE,
@@ -123,7 +124,7 @@ const LIVE: Masks = Masks {
     raw: 0,
 };
 
-/// What makes a QP belong to a port and a partition.
+/// Attributes of RESET to INIT: port, partition and access rights.
 const PLACE: Masks = Masks {
     rc: PKEY_INDEX | PORT | ACCESS,
     uc: PKEY_INDEX | PORT | ACCESS,
@@ -229,22 +230,22 @@ const RULES: [Rule; 9] = [
     },
 ];
 
-/// Why a change is refused.
+/// Why a transition is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// No such transition.
     Transition,
-    /// These attributes must be given, too.
+    /// These required attributes are missing from the mask.
     Missing(u32),
-    /// These attributes cannot be given with this transition.
+    /// These attributes are not allowed with this transition.
     Foreign(u32),
 }
 
-/// Checks a change from state `from` to `to` that names the attributes of `mask`.
+/// Checks a transition from state `from` to `to` with the attributes of `mask`.
 ///
 /// # Errors
 ///
-/// See [`Refusal`]; the first that applies, in the order transition, missing, foreign.
+/// The first [`Refusal`] that applies, in the order transition, missing, foreign.
 pub fn check(service: Service, from: State, to: State, mask: u32) -> Result<(), Refusal> {
     let (required, optional) = match (from, to) {
         (_, State::Reset) => (0, 0),

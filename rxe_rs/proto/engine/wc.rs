@@ -8,9 +8,9 @@ use crate::ids::RKey;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum WcStatus {
-    /// The request completed.
+    /// The request completed successfully.
     Success = 0,
-    /// A message was longer than the receive buffer or the path allows.
+    /// A message was longer than the receive buffer or the path MTU allows.
     LocLenErr = 1,
     /// The request itself was malformed.
     LocQpOpErr = 2,
@@ -18,10 +18,9 @@ pub enum WcStatus {
     LocProtErr = 4,
     /// The QP entered the error state before the request was executed.
     WrFlushErr = 5,
-    /// A window could not be bound, a key not be invalidated or a region not be registered: a
-    /// memory management operation error.
+    /// Memory management operation error: a bind, an invalidation or a registration failed.
     MwBindErr = 6,
-    /// The peer's response did not fit the request.
+    /// The response of the peer did not match the request.
     BadRespErr = 7,
     /// A protection error on a local data buffer while receiving an RDMA WRITE with immediate.
     LocAccessErr = 8,
@@ -129,10 +128,10 @@ impl WcOpcode {
     }
 }
 
-/// IP version of the network header that came before an UD message.
+/// IP version of the network header of a UD message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetKind {
-    /// IPv4: the 20 byte header stands in the second half of the 40 bytes.
+    /// IPv4: the 20 byte header is in the second half of the 40 bytes.
     V4,
     /// IPv6.
     V6,
@@ -141,7 +140,7 @@ pub enum NetKind {
 /// One completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wc {
-    /// Identifier of the request.
+    /// Identifier of the work request.
     pub wr_id: u64,
     /// Outcome.
     pub status: WcStatus,
@@ -149,22 +148,22 @@ pub struct Wc {
     pub opcode: WcOpcode,
     /// Bytes moved.
     pub byte_len: u32,
-    /// Immediate data in wire order, if any came.
+    /// Immediate data in wire order, if any.
     pub imm: Option<[u8; 4]>,
-    /// Our key that the message invalidated.
+    /// Local key that the message invalidated.
     pub invalidated: Option<RKey>,
-    /// Own QP number.
+    /// Local QP number.
     pub qpn: u32,
-    /// QP number of the sender (UD; the connected peer's otherwise).
+    /// QP number of the sender (UD) or of the connected peer.
     pub src_qpn: u32,
-    /// Index of the P_Key the message came with (QP1).
+    /// Index of the P_Key of the message (QP1).
     pub pkey_index: u16,
     /// Set if the first 40 bytes of the receive buffer hold the network header.
     pub grh: Option<NetKind>,
-    /// VLAN that a datagram came by.
+    /// VLAN that a datagram arrived on.
     pub vlan: Option<u16>,
-    /// The completion counts as solicited for an armed CQ: the sender asked for it, or it is an
-    /// error (IBTA vol1 11.4.2.2).
+    /// The completion is solicited for an armed CQ: the sender set the solicited event bit, or the
+    /// completion is an error (IBTA vol1 11.4.2.2).
     pub solicited: bool,
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How many packets of a connection may be unacknowledged.
+//! Congestion window: how many packets of a connection may be in flight.
 //!
-//! Grows with acknowledged packets (doubling each round trip, then by one packet a round trip
-//! after the first loss) and halves at most once a round trip when packets are lost.
+//! The window grows with acknowledged packets (slow start: doubling each round trip; after the
+//! first loss congestion avoidance: one packet per round trip) and halves at most once per round
+//! trip when packets are lost.
 
 use crate::ids::Psn;
 
@@ -16,14 +17,14 @@ pub struct Window {
 }
 
 impl Window {
-    /// Packets in flight that a new connection starts with.
+    /// Initial window, in packets.
     pub const START: u32 = 256;
-    /// Least number of packets in flight.
+    /// Minimum window, in packets.
     pub const MIN: u32 = 16;
-    /// Greatest number of packets in flight; 32 MiB at a path MTU of 4096.
+    /// Maximum window, in packets; 32 MiB at a path MTU of 4096.
     pub const MAX: u32 = 8192;
 
-    /// A window that has seen neither progress nor loss.
+    /// The window of a new connection.
     pub const fn new() -> Self {
         Self {
             limit: Self::START,
@@ -39,13 +40,14 @@ impl Window {
         self.limit
     }
 
-    /// True from a loss until everything sent before is acknowledged: packets are sent twice.
+    /// True during loss recovery, that is until everything sent before the loss is acknowledged:
+    /// packets are being retransmitted.
     #[inline]
     pub const fn is_recovering(&self) -> bool {
         self.recover.is_some()
     }
 
-    /// `packets` more have been acknowledged; everything before `una` is.
+    /// The peer acknowledged `packets` more packets, everything before `una`.
     #[inline]
     pub fn on_progress(&mut self, packets: u32, una: Psn) {
         if let Some(recover) = self.recover {
@@ -67,30 +69,30 @@ impl Window {
         }
     }
 
-    /// Packets were lost while everything before `top` had been sent.
-    pub fn on_loss(&mut self, top: Psn) {
+    /// Packets were lost; everything before `max_psn` had been sent.
+    pub fn on_loss(&mut self, max_psn: Psn) {
         if self.recover.is_some() {
             return;
         }
-        self.recover = Some(top);
+        self.recover = Some(max_psn);
         self.threshold = self.limit.wrapping_shr(1).max(Self::MIN);
         self.limit = self.threshold;
         self.credit = 0;
     }
 
-    /// A queue on the way grows longer than it should: the end of doubling.
+    /// A queue on the path grows: ends slow start.
     pub fn on_congestion(&mut self) {
         self.threshold = self.threshold.min(self.limit);
     }
 
-    /// Nothing was heard of the peer for a whole timeout while everything before `top` had been
-    /// sent. Whatever queue that sits in, sending as much again only makes it longer: starts over
-    /// from the least window, and grows back by doubling to half of what was too much.
-    pub fn on_timeout(&mut self, top: Psn) {
+    /// The acknowledgement timer expired; everything before `max_psn` had been sent. Whatever queue
+    /// the packets are in, retransmitting them all would only make it longer: restarts from the
+    /// minimum window with slow start up to half of the previous one.
+    pub fn on_timeout(&mut self, max_psn: Psn) {
         self.threshold = self.limit.wrapping_shr(1).max(Self::MIN);
         self.limit = Self::MIN;
         self.credit = 0;
-        self.recover = Some(top);
+        self.recover = Some(max_psn);
     }
 }
 
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_to_the_limit_and_no_further() {
+    fn grows_up_to_the_maximum() {
         let mut w = Window::new();
         for _ in 0..1000 {
             w.on_progress(64, Psn::new(0));
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_once_a_round_trip() {
+    fn halves_once_per_round_trip() {
         let mut w = Window::new();
         w.on_loss(Psn::new(100));
         w.on_loss(Psn::new(100));
@@ -133,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn starts_over_after_a_timeout() {
+    fn restarts_after_a_timeout() {
         let mut w = Window::new();
         w.on_timeout(Psn::new(256));
         assert_eq!(w.limit(), Window::MIN);
-        // The loss that the timeout found is not counted twice.
+        // The loss that the timeout detected is not counted twice.
         w.on_loss(Psn::new(256));
         w.on_progress(Window::MIN, Psn::new(16));
         assert_eq!(w.limit(), 2 * Window::MIN);

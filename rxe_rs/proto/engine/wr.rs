@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work requests as the engine sees them: copied out of the ring once and already validated.
+//! Work requests as the engine sees them: copied from the ring once and already validated.
 
 use crate::ids::{Psn, QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;
@@ -7,7 +7,7 @@ use crate::wire::feth::Selectivity;
 /// Longest message in bytes, 1 GiB: what the device advertises as `max_msg_sz`.
 pub const MAX_MESSAGE: u32 = 1 << 30;
 
-/// What a send work request asks for (IBTA vol1 10.8.2, `enum ib_wr_opcode`).
+/// Operation of a send work request (IBTA vol1 10.8.2, `enum ib_wr_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
     /// SEND.
@@ -26,21 +26,21 @@ pub enum SendOp {
     FetchAdd,
     /// ATOMIC WRITE of 8 bytes.
     AtomicWrite,
-    /// FLUSH of memory that was written.
+    /// FLUSH of previously written memory.
     Flush,
-    /// SEND that also invalidates a key of the peer.
+    /// SEND with invalidate of a key of the peer.
     SendInv,
-    /// Invalidate a key of our own; no packet.
+    /// Invalidate a local key; no packet.
     LocalInv,
     /// Bind a memory window; no packet.
     BindMw,
-    /// Register the pages of a region for fast registration; no packet. Kernel consumers only.
+    /// Fast registration of a region; no packet. Kernel consumers only.
     RegMr,
 }
 
 impl SendOp {
-    /// True if the request is answered by a response of its own and so takes one of the peer's
-    /// RDMA READ/ATOMIC resources (IBTA vol1 9.7.3.3).
+    /// True if the request has a response of its own and so takes one of the peer's RDMA
+    /// READ/ATOMIC resources (IBTA vol1 9.7.3.3).
     #[inline]
     pub const fn needs_response(self) -> bool {
         matches!(
@@ -49,7 +49,7 @@ impl SendOp {
         )
     }
 
-    /// True if the request is of one packet and its response too.
+    /// True if the request and its response are one packet each.
     #[inline]
     pub const fn is_single(self) -> bool {
         self.needs_response() && !matches!(self, SendOp::Read)
@@ -61,13 +61,13 @@ impl SendOp {
         !self.needs_response() && !self.is_local()
     }
 
-    /// True if the request is executed here and sends nothing.
+    /// True if the request is executed locally and sends no packet.
     #[inline]
     pub const fn is_local(self) -> bool {
         matches!(self, SendOp::LocalInv | SendOp::BindMw | SendOp::RegMr)
     }
 
-    /// True if the receiver of the message takes a receive request and may be told by an event.
+    /// True if the message consumes a receive request, so that it may carry the solicited event bit.
     #[inline]
     pub const fn is_solicitable(self) -> bool {
         matches!(
@@ -80,7 +80,7 @@ impl SendOp {
 /// Modifiers of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SendFlags {
-    /// Report success with a completion.
+    /// Generate a completion on success.
     pub signaled: bool,
     /// Raise a solicited event at the receiver.
     pub solicited: bool,
@@ -90,16 +90,16 @@ pub struct SendFlags {
     pub inline: bool,
 }
 
-/// Where an UD message goes.
+/// Destination of a UD message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdDest {
     /// Destination QP.
     pub qpn: Qpn,
-    /// Q_Key of the request; its top bit selects the QP's own (IBTA vol1 10.2.5).
+    /// Q_Key of the request; its most significant bit selects that of the QP (IBTA vol1 10.2.5).
     pub qkey: QKey,
-    /// Address handle number; resolved outside the engine.
+    /// Address handle number; resolved by the implementor of [`Tx`](super::backend::Tx).
     pub ah: u32,
-    /// Index of the P_Key; used by the general services interface alone, other QPs send their own.
+    /// Index of the P_Key; used only by QP1, other QPs send their own P_Key.
     pub pkey_index: u16,
 }
 
@@ -108,7 +108,7 @@ pub struct UdDest {
 pub struct SendWr {
     /// The consumer's identifier, returned in the completion.
     pub wr_id: u64,
-    /// What to do.
+    /// Operation.
     pub op: SendOp,
     /// Modifiers.
     pub flags: SendFlags,
@@ -116,8 +116,8 @@ pub struct SendWr {
     pub imm: [u8; 4],
     /// Remote virtual address of WRITE, READ, ATOMIC and FLUSH.
     pub remote_addr: u64,
-    /// Remote key of WRITE, READ, ATOMIC and FLUSH; the key to invalidate of SEND with invalidate and of
-    /// local invalidate.
+    /// Remote key of WRITE, READ, ATOMIC and FLUSH; the key to invalidate of SEND with invalidate
+    /// and of local invalidate.
     pub rkey: RKey,
     /// Bytes of the message: the sum of the scatter/gather entries or of the inline data;
     /// 0..=2^30, and 8 for ATOMIC. Bytes of the range to flush.
@@ -133,7 +133,7 @@ pub struct SendWr {
 }
 
 impl SendWr {
-    /// A SEND of nothing; the value of slots that were never filled.
+    /// A SEND without payload; the initial value of unused WQEs.
     pub const EMPTY: Self = Self {
         wr_id: 0,
         op: SendOp::Send,
@@ -159,38 +159,40 @@ impl SendWr {
     };
 }
 
-/// What a FLUSH asks for (IBTA vol1 annex A19).
+/// Parameters of a FLUSH (IBTA vol1 annex A19).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlushKind {
-    /// Placement bits, [`Feth::GLOBAL`](crate::wire::Feth::GLOBAL) and the like; not 0.
+    /// Placement type bits, [`Feth::GLOBAL`](crate::wire::Feth::GLOBAL) or
+    /// [`Feth::PERSISTENT`](crate::wire::Feth::PERSISTENT) or both; not 0.
     pub placement: u8,
-    /// A range, or all of the region.
+    /// A range or the whole region.
     pub selectivity: Selectivity,
 }
 
-/// Binding of a memory window (IBTA vol1 10.6.7.2).
+/// Parameters of a memory window bind (IBTA vol1 10.6.7.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bind {
-    /// The window's key until now.
+    /// Current key of the window.
     pub window: RKey,
-    /// Its key from now on; of the same row.
+    /// New key of the window, with the same index.
     pub key: RKey,
     /// Local key of the region.
     pub region: u32,
-    /// First byte, in the region's addresses.
+    /// Address of the first byte in the region.
     pub addr: u64,
-    /// Bytes; 0 unbinds a window of type 1.
+    /// Bytes; 0 unbinds a type 1 window.
     pub length: u64,
     /// Rights, as `enum ib_access_flags`.
     pub access: u32,
 }
 
-/// Fast registration of a region whose pages are known already (IBTA vol1 10.6.3.4).
+/// Parameters of a fast registration, of a region whose pages are already mapped (IBTA vol1
+/// 10.6.3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Register {
-    /// The region's key from now on; of the same row.
+    /// New key of the region, with the same index.
     pub key: RKey,
-    /// Address of the first byte as requests and packets will name it.
+    /// Address of the first byte in work requests and packets.
     pub iova: u64,
     /// Bytes.
     pub length: u64,
@@ -198,23 +200,23 @@ pub struct Register {
     pub access: u32,
 }
 
-/// A request about keys, which is executed without a packet.
+/// A local operation on keys; sends no packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalOp {
-    /// End what the key grants.
+    /// Invalidate the key.
     Invalidate(RKey),
-    /// Bind a window.
+    /// Bind a memory window.
     Bind(Bind),
     /// Register a region.
     Register(Register),
 }
 
-/// The request about keys is refused: key, domain, state, rights or bounds.
+/// A local operation was refused: key, protection domain, state, rights or bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalOpFault;
 
 impl SendWr {
-    /// What a FLUSH asks for. It carries no immediate data, so this lies there.
+    /// The parameters of a FLUSH. They are stored in `imm`, which a FLUSH does not use.
     pub fn flush(&self) -> FlushKind {
         let [placement, all, ..] = self.imm;
         FlushKind {
@@ -226,16 +228,16 @@ impl SendWr {
         }
     }
 
-    /// Makes this a FLUSH.
+    /// Turns this into a FLUSH with these parameters.
     pub fn set_flush(&mut self, kind: FlushKind) {
         let all = u8::from(kind.selectivity == Selectivity::Region);
         self.op = SendOp::Flush;
         self.imm = [kind.placement, all, 0, 0];
     }
 
-    /// What a request about keys asks for; `None` for all others.
+    /// The parameters of a local operation; `None` for all other work requests.
     ///
-    /// Such a request has no message, so its parameters lie in fields that describe one.
+    /// A local operation has no message, so its parameters are stored in the fields of one.
     pub fn local_op(&self) -> Option<LocalOp> {
         match self.op {
             SendOp::LocalInv => Some(LocalOp::Invalidate(self.rkey)),
@@ -260,7 +262,7 @@ impl SendWr {
         }
     }
 
-    /// Makes this a request about keys.
+    /// Turns this into a local operation.
     pub fn set_local_op(&mut self, op: &LocalOp) {
         match *op {
             LocalOp::Invalidate(key) => {
@@ -288,7 +290,7 @@ impl SendWr {
     }
 }
 
-/// PSNs of the packets of a send work request, both ends included.
+/// PSNs of the packets of a send work request, inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PsnRange {
     /// PSN of its first packet.
@@ -297,24 +299,24 @@ pub struct PsnRange {
     pub last: Psn,
 }
 
-/// An entry of the private send queue: a work request and how far it has come.
+/// Send WQE: an entry of the engine's copy of the send queue, a work request and its progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendWqe {
     /// The request.
     pub wr: SendWr,
-    /// PSNs of its packets, once the first one has been sent. Written by the engine alone.
+    /// PSNs of its packets, valid after the first one has been sent. Only the engine writes it.
     pub psns: PsnRange,
-    /// Response bytes already placed (READ, ATOMIC). Written by the engine alone.
+    /// Response bytes already scattered (READ, ATOMIC). Only the engine writes it.
     pub placed: u32,
-    /// All response data has arrived (READ, ATOMIC). Written by the engine alone.
+    /// All response data has arrived (READ, ATOMIC). Only the engine writes it.
     pub responded: bool,
-    /// If set, the request was found invalid when it was copied from the ring; it completes with
-    /// this status in its turn and is never sent.
+    /// If set, the request failed validation when it was copied from the ring; it completes with
+    /// this status in order and is never sent.
     pub invalid: Option<super::wc::WcStatus>,
 }
 
 impl SendWqe {
-    /// An entry for `wr`, which has not been sent yet.
+    /// A WQE for `wr`, which has not been sent yet.
     pub const fn new(wr: SendWr) -> Self {
         Self {
             wr,
@@ -328,7 +330,7 @@ impl SendWqe {
         }
     }
 
-    /// An entry for a request that failed validation.
+    /// A WQE for a request that failed validation.
     pub const fn invalid(wr: SendWr, status: super::wc::WcStatus) -> Self {
         let mut wqe = Self::new(wr);
         wqe.invalid = Some(status);
@@ -336,12 +338,12 @@ impl SendWqe {
     }
 }
 
-/// A receive work request, as far as the engine needs to know it; its scatter list stays with the
-/// implementor of [`Backend`](super::backend::Backend) until the next one is taken.
+/// A receive work request as the engine sees it; the implementor of
+/// [`Backend`](super::backend::Backend) keeps its scatter list until the next one is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvWr {
     /// The consumer's identifier, returned in the completion.
     pub wr_id: u64,
-    /// Room in the scatter list in bytes.
+    /// Total length of the scatter list in bytes.
     pub length: u32,
 }

@@ -28,7 +28,7 @@ impl Sink {
         let place = match self.open {
             Some((size, false)) if !self.alone && packet.len() <= size => {
                 self.open = Some((size, packet.len() < size));
-                self.place() + 1
+                self.gso_index() + 1
             }
             _ => 0,
         };
@@ -88,11 +88,11 @@ impl Tx for Sink {
         Ok(())
     }
 
-    fn place(&self) -> u32 {
+    fn gso_index(&self) -> u32 {
         self.places.last().copied().unwrap_or(0)
     }
 
-    fn end_trains(&mut self) {
+    fn disable_gso(&mut self) {
         self.alone = true;
     }
 

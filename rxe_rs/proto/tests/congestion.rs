@@ -233,13 +233,13 @@ fn a_link_that_becomes_slow() {
         let what = format!(
             "{mbit} Mbit/s: Jain {jain}, used {used}, 99 in 100 find {delay} us; heeded {:?}, ignored {:?}, \
              NAKs {:?}, timeouts {:?}",
-            count(Count::NoticeHandled),
-            count(Count::NoticeIgnored),
+            count(Count::CnpHandled),
+            count(Count::CnpIgnored),
             count(Count::SequenceNakReceived),
             count(Count::Timeout)
         );
         println!("{what}");
-        assert_eq!(count(Count::NoticeIgnored), [0, 0], "{what}");
+        assert_eq!(count(Count::CnpIgnored), [0, 0], "{what}");
         assert!(jain >= 950 && used >= 60 && delay < 12_000, "{what}");
         assert_eq!(queue.borrow().lost, 0, "{what}");
     }
@@ -286,7 +286,7 @@ fn forged(service: Service, per_second: u64) -> (u64, u64) {
                 next += every;
             }
         }
-        let handled = pair.hosts[0].counts[Count::NoticeHandled.index()];
+        let handled = pair.hosts[0].counts[Count::CnpHandled.index()];
         (pair.hosts[0].sent.len() as u64, handled)
     };
     let (free, none) = run(0);
@@ -319,7 +319,7 @@ fn plausible_notices_leave_a_share() {
 #[test]
 fn notices_that_are_ignored() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
-    let ignored = |pair: &Pair| pair.hosts[0].counts[Count::NoticeIgnored.index()];
+    let ignored = |pair: &Pair| pair.hosts[0].counts[Count::CnpIgnored.index()];
     forge(&mut pair, true);
     assert_eq!((pair.qps[0].rate_limit(), ignored(&pair)), (None, 1));
     pair.post(0, wr(SendOp::Write, 1, 65_536), 0);

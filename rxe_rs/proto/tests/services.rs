@@ -257,7 +257,7 @@ fn congestion_notification() {
     assert_eq!(pair.qps[0].state(), State::Rts);
     assert_eq!(pair.qps[0].rq_psn(), rq);
     assert!(pair.qps[0].rate_limit().is_some());
-    assert_eq!(pair.hosts[0].counts[Count::NoticeHandled.index()], 1);
+    assert_eq!(pair.hosts[0].counts[Count::CnpHandled.index()], 1);
 }
 
 /// Anybody could send one to a datagram queue pair: it is not heeded.
@@ -294,8 +294,8 @@ fn marked(service: Service, op: SendOp, mark: f64) -> (u64, [u64; 3], Pair) {
     let count = |side: usize, what: Count| pair.hosts[side].counts[what.index()];
     let counts = [
         count(sink, Count::Marked),
-        count(sink, Count::NoticeSent),
-        count(source, Count::NoticeHandled),
+        count(sink, Count::CnpSent),
+        count(source, Count::CnpHandled),
     ];
     (pair.now - start, counts, pair)
 }

@@ -64,7 +64,7 @@ impl Qp {
         let rc = self.service == Service::Rc;
         let since = self.req.since_ack_req.saturating_add(1);
         let next = index.wrapping_add(1);
-        let queue_ends = last && Self::pauses_at(next, produced, backend);
+        let queue_ends = last && Self::ends_at(next, produced, backend);
         let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
         bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
         let ack_req = bth.ack_req;
@@ -83,7 +83,7 @@ impl Qp {
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, offset, dst)
         })?;
-        self.trains.on_request(self.req.psn, tx.place());
+        self.gso.on_request(self.req.psn, tx.gso_index());
         self.req.since_ack_req = if ack_req { 0 } else { since };
         self.req.ack_now &= !ack_req;
         self.req.psn = self.req.psn.next();
@@ -92,7 +92,7 @@ impl Qp {
             self.req.offset = 0;
             if !rc {
                 // Unreliable: done once it is on its way.
-                self.finish(wqe, WcStatus::Success, backend);
+                self.complete_oldest(wqe, WcStatus::Success, backend);
                 self.note_drained();
             }
         } else {
@@ -118,7 +118,7 @@ impl Qp {
         let length = wr.length.saturating_sub(placed).min(most);
         let headers = Headers::new(bth).reth(addr, wr.rkey, length);
         tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
-        self.trains.on_request(psn, tx.place());
+        self.gso.on_request(psn, tx.gso_index());
         Ok(())
     }
 
@@ -136,12 +136,12 @@ impl Qp {
         let bth = self.bth(operation, wqe.psns.first, 0, backend);
         let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
         tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
-        self.trains.on_request(wqe.psns.first, tx.place());
+        self.gso.on_request(wqe.psns.first, tx.gso_index());
         Ok(())
     }
 
     /// ATOMIC WRITE and FLUSH.
-    pub(super) fn send_placed(
+    pub(super) fn send_placement(
         &mut self,
         index: u32,
         wqe: &SendWqe,
@@ -165,7 +165,7 @@ impl Qp {
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, 0, dst)
         })?;
-        self.trains.on_request(wqe.psns.first, tx.place());
+        self.gso.on_request(wqe.psns.first, tx.gso_index());
         Ok(())
     }
 }

@@ -10,19 +10,19 @@ use crate::engine::wr::SendOp;
 use crate::ids::Psn;
 
 /// Packets of a READ without any answer that may be asked for again before the timer expires.
-const MAX_PROBED: u32 = 256;
+const MAX_PROBE_PACKETS: u32 = 256;
 /// The same before it is known how long a round trip takes.
-const MAX_PROBED_EARLY: u32 = 16;
+const MAX_PROBE_PACKETS_INITIAL: u32 = 16;
 
 /// What is taken for a round trip as long as none has been measured, in nanoseconds.
-const EARLY_ROUND_TRIP_NS: u64 = 500_000;
+const INITIAL_RTT_NS: u64 = 500_000;
 
 impl Qp {
     /// Puts the cursor on `psn`, which lies between `una_psn` and `top`.
-    pub(in crate::engine) fn seek(&mut self, psn: Psn, backend: &mut impl Backend) {
+    pub(in crate::engine) fn move_cursor(&mut self, psn: Psn, backend: &mut impl Backend) {
         let mtu = self.attrs.mtu.bytes();
         let mut index = self.req.una;
-        while index_before(index, self.req.fresh) {
+        while index_before(index, self.req.unsent) {
             let Some(wqe) = backend.send_wqe(index) else {
                 break;
             };
@@ -42,9 +42,9 @@ impl Qp {
             }
             index = index.wrapping_add(1);
         }
-        self.req.cur = self.req.fresh;
+        self.req.cur = self.req.unsent;
         self.req.offset = 0;
-        self.req.psn = self.req.top;
+        self.req.psn = self.req.max_psn;
     }
 
     /// A NAK, or a hole in the responses, says that the packet `from` is lost.
@@ -52,7 +52,7 @@ impl Qp {
     /// What is in flight from there on is sent again once for a round trip, however often it is said:
     /// only a packet that has been sent since can have been lost since. False if nothing was sent
     /// again now.
-    pub(in crate::engine) fn repeat(
+    pub(in crate::engine) fn handle_loss(
         &mut self,
         now: u64,
         from: Psn,
@@ -62,20 +62,20 @@ impl Qp {
             // It is about to be sent.
             return false;
         }
-        let least = self.req.prober.least_round_trip();
+        let least = self.req.prober.min_rtt();
         let recent = |at: &u64| now.saturating_sub(*at) < least.wrapping_shr(1);
-        if let Some(at) = self.req.repeated.filter(recent) {
+        if let Some(at) = self.req.retransmitted_at.filter(recent) {
             // The peer said so before it had any of that. If round trips are shorter than they
             // used to be it said so after all, and nothing will have come by then.
-            let usual = self.req.prober.recent().unwrap_or(least);
+            let usual = self.req.prober.current_rtt().unwrap_or(least);
             let due = at.saturating_add(usual.saturating_mul(2));
-            self.req.gap_due.get_or_insert(due);
+            self.req.loss_deadline.get_or_insert(due);
             return false;
         }
         // The packet may still be on its way in some queue: so long it costs nothing.
-        let usual = self.req.prober.recent().unwrap_or(EARLY_ROUND_TRIP_NS);
-        let paid = |at| now.saturating_sub(at) < usual;
-        if self.req.paid.is_some_and(paid) || self.pay(now, backend) {
+        let usual = self.req.prober.current_rtt().unwrap_or(INITIAL_RTT_NS);
+        let covered = |at| now.saturating_sub(at) < usual;
+        if self.req.retry_used_at.is_some_and(covered) || self.use_retry(now, backend) {
             self.go_back(now, from, backend);
         }
         true
@@ -83,39 +83,39 @@ impl Qp {
 
     /// Sends again from the oldest unacknowledged packet, or gives up.
     pub(in crate::engine) fn retry(&mut self, now: u64, backend: &mut impl Backend) {
-        if self.pay(now, backend) {
-            if self.trains.on_timeout(now, self.req.una_psn) {
-                backend.count(Count::TrainsEnded);
+        if self.use_retry(now, backend) {
+            if self.gso.on_timeout(now, self.req.una_psn) {
+                backend.count(Count::SegmentationFallback);
             }
             self.go_back(now, self.req.una_psn, backend);
         }
     }
 
     /// Uses up a retry. False if there is none: the oldest request has failed.
-    fn pay(&mut self, now: u64, backend: &mut impl Backend) -> bool {
+    fn use_retry(&mut self, now: u64, backend: &mut impl Backend) -> bool {
         if self.req.retries == 0 {
             backend.count(Count::RetryExceeded);
             if let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) {
-                self.fail(&wqe, WcStatus::RetryExcErr, backend);
+                self.fail_oldest(&wqe, WcStatus::RetryExcErr, backend);
             }
             return false;
         }
         backend.count(Count::Retry);
         self.req.retries = self.req.retries.saturating_sub(1);
-        self.req.paid = Some(now);
+        self.req.retry_used_at = Some(now);
         true
     }
 
     /// Sends again what is in flight from `from` on.
     fn go_back(&mut self, now: u64, from: Psn, backend: &mut impl Backend) {
-        if self.trains.on_go_back(now, from) {
-            backend.count(Count::TrainsEnded);
+        if self.gso.on_go_back(now, from) {
+            backend.count(Count::SegmentationFallback);
         }
-        self.req.repeated = Some(now);
-        self.req.gap_due = None;
-        self.req.window.on_loss(self.req.top);
-        self.req.prober.on_repeat(now);
-        self.seek(from, backend);
+        self.req.retransmitted_at = Some(now);
+        self.req.loss_deadline = None;
+        self.req.window.on_loss(self.req.max_psn);
+        self.req.prober.on_retransmit(now);
+        self.move_cursor(from, backend);
         self.req.rearm(now, &self.attrs);
     }
 
@@ -131,11 +131,11 @@ impl Qp {
             self.req.probe_pending = true;
         } else {
             let last = self.req.psn.prev();
-            if self.trains.on_silence(now, self.req.una_psn, last) {
-                backend.count(Count::TrainsEnded);
+            if self.gso.on_probe(now, self.req.una_psn, last) {
+                backend.count(Count::SegmentationFallback);
             }
             self.req.ack_now = true;
-            self.seek(last, backend);
+            self.move_cursor(last, backend);
         }
     }
 
@@ -157,13 +157,13 @@ impl Qp {
         // If it cannot be sent now, the next question is soon enough.
         let _ = match wqe.wr.op {
             SendOp::Read if wqe.placed > 0 => {
-                self.req.probed_at = Some(self.req.una_psn);
+                self.req.probed_psn = Some(self.req.una_psn);
                 self.send_read(&wqe, mtu, backend, tx)
             }
             SendOp::Read => {
-                let most = match self.req.prober.round_trip() {
-                    Some(_) => MAX_PROBED,
-                    None => MAX_PROBED_EARLY,
+                let most = match self.req.prober.srtt() {
+                    Some(_) => MAX_PROBE_PACKETS,
+                    None => MAX_PROBE_PACKETS_INITIAL,
                 };
                 if packets(wqe.wr.length, mtu) > most {
                     return;
@@ -171,7 +171,7 @@ impl Qp {
                 self.send_read(&wqe, u32::MAX, backend, tx)
             }
             SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(&wqe, backend, tx),
-            SendOp::AtomicWrite | SendOp::Flush => self.send_placed(index, &wqe, backend, tx),
+            SendOp::AtomicWrite | SendOp::Flush => self.send_placement(index, &wqe, backend, tx),
             _ => Ok(()),
         };
     }
@@ -185,26 +185,27 @@ impl Qp {
         if self.req.prober.expired(now) {
             self.probe(now, backend);
         }
-        if self.req.gap_due.is_some_and(|at| at <= now) {
-            self.req.gap_due = None;
+        if self.req.loss_deadline.is_some_and(|at| at <= now) {
+            self.req.loss_deadline = None;
             let oldest = backend.send_wqe(self.req.una).map(|wqe| wqe.wr.op);
             if oldest.is_some_and(SendOp::needs_response) {
-                self.response_missing(now, backend);
+                self.implied_nak(now, backend);
             } else {
-                self.repeat(now, self.req.una_psn, backend);
+                self.handle_loss(now, self.req.una_psn, backend);
             }
         }
         if self.req.deadline.is_some_and(|at| at <= now) {
             self.req.deadline = None;
-            if self.req.stalled {
+            if self.req.fault_pending {
                 // The peer is not to blame: it may have answered all there was to answer.
                 self.req.rearm(now, &self.attrs);
                 return;
             }
-            if matches!(self.state, State::Rts | State::Sqd) && self.req.una_psn != self.req.top {
+            if matches!(self.state, State::Rts | State::Sqd) && self.req.una_psn != self.req.max_psn
+            {
                 backend.count(Count::Timeout);
-                self.req.gap_at = None;
-                self.req.window.on_timeout(self.req.top);
+                self.req.implied_nak_psn = None;
+                self.req.window.on_timeout(self.req.max_psn);
                 self.retry(now, backend);
             }
         }

@@ -18,7 +18,7 @@ impl Qp {
         let between = matches!(self.resp.message, Message::None);
         let Some(eth) = packet
             .atomic_eth()
-            .filter(|_| between && self.resource_free())
+            .filter(|_| between && self.has_free_resource())
         else {
             return Err(INVALID);
         };
@@ -38,14 +38,14 @@ impl Qp {
             },
         };
         let original = backend.remote_atomic(eth.rkey(), eth.va(), op)?;
-        let kept = Replayed::Atomic {
-            psn: self.resp.wide_psn,
+        let entry = Replayed::Atomic {
+            psn: self.resp.extended_psn,
             rkey: eth.rkey(),
             addr: eth.va(),
             original,
             msn: self.resp.msn.next(),
         };
-        self.answer_once(ResponseBody::Atomic { original }, kept, backend);
+        self.respond_single(ResponseBody::Atomic { original }, entry, backend);
         Ok(())
     }
 
@@ -57,7 +57,10 @@ impl Qp {
         backend: &mut impl Backend,
     ) -> Result<(), Refusal> {
         let between = matches!(self.resp.message, Message::None);
-        let Some(reth) = packet.reth().filter(|_| between && self.resource_free()) else {
+        let Some(reth) = packet
+            .reth()
+            .filter(|_| between && self.has_free_resource())
+        else {
             return Err(INVALID);
         };
         let mut word = [0; 8];
@@ -70,7 +73,7 @@ impl Qp {
         }
         let value = u64::from_ne_bytes(word);
         backend.remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })?;
-        self.answer_done(reth.rkey(), reth.va(), backend);
+        self.respond_empty(reth.rkey(), reth.va(), backend);
         Ok(())
     }
 }

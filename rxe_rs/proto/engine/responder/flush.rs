@@ -11,7 +11,7 @@ use crate::wire::Feth;
 
 /// A FLUSH that is done in pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Flushing {
+pub(super) struct PartialFlush {
     psn: Psn,
     rkey: RKey,
     addr: u64,
@@ -30,7 +30,7 @@ impl Qp {
         let (Some(reth), Some(feth), true) = (
             packet.reth(),
             packet.feth(),
-            between && self.resource_free(),
+            between && self.has_free_resource(),
         ) else {
             return Err(INVALID);
         };
@@ -47,7 +47,7 @@ impl Qp {
             selectivity,
         };
         let (rkey, addr, len) = (reth.rkey(), reth.va(), reth.dma_len());
-        let this = Flushing {
+        let this = PartialFlush {
             psn: self.resp.epsn,
             rkey,
             addr,
@@ -55,13 +55,17 @@ impl Qp {
             kind,
         };
         // Another request may have come with this PSN before, and have been lost half-way.
-        let begun = self.resp.flushing.take().filter(|begun| begun.0 == this);
+        let begun = self
+            .resp
+            .partial_flush
+            .take()
+            .filter(|begun| begun.0 == this);
         let from = begun.map(|(_, at)| at);
         match backend.remote_flush(rkey, addr, len, kind, from)? {
-            Flushed::All => self.answer_done(rkey, addr, backend),
+            Flushed::All => self.respond_empty(rkey, addr, backend),
             Flushed::UpTo(at) => {
                 // What comes behind it waits, so nothing is executed before it is done.
-                self.resp.flushing = Some((this, at));
+                self.resp.partial_flush = Some((this, at));
                 return Err(Refusal::Deferred);
             }
         }

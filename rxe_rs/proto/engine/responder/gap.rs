@@ -15,7 +15,7 @@
 //! - Copies of a packet do not make more of it: what asks for another NAK that way is heard ever
 //!   less often.
 
-use super::Waiting;
+use super::NakState;
 use crate::engine::attrs::State;
 use crate::engine::backend::{Backend, Count};
 use crate::engine::qp::Qp;
@@ -26,23 +26,23 @@ use crate::wire::aeth::{NakCode, Syndrome};
 
 /// Least time between two NAKs for a gap that packets which anybody may have sent ask for, and how
 /// long a NAK is put off, in nanoseconds.
-const PAUSE_NS: u64 = 200_000;
+const NAK_INTERVAL_NS: u64 = 200_000;
 
 /// Longest time that duplicates put a NAK off, in nanoseconds.
-const REPEATS_NS: u64 = 10_000_000;
+const MAX_DUPLICATE_DELAY_NS: u64 = 10_000_000;
 
 /// Times that the pause between two NAKs doubles.
 const MAX_BACKOFF: u32 = 9;
 
 /// Times that the time doubles for which a NAK is put off.
-const MAX_LEVEL: u32 = 7;
+const MAX_SUPPRESS_BACKOFF: u32 = 7;
 
 /// Time after which a gap that has not been closed is taken for a new one, in nanoseconds: what
 /// opened it while nothing was in flight says nothing about what is lost later.
-const STALE_NS: u64 = 1_000_000_000;
+const GAP_EXPIRY_NS: u64 = 1_000_000_000;
 
 /// For how long NAKs are put off after one turned out needless, in nanoseconds.
-const WARY_NS: u64 = 1_000_000_000;
+const SUPPRESS_NS: u64 = 1_000_000_000;
 
 /// Packets that may be in flight in front of the expected one, READ responses aside.
 const MAX_IN_FLIGHT: u32 = 1 << 16;
@@ -67,48 +67,48 @@ pub(super) struct Gap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nak {
     Sent(u64),
-    Due(u64),
+    Scheduled(u64),
 }
 
 /// How far packets ahead of the expected one are to be believed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wariness {
+pub(super) struct NakSuppression {
     /// PSN that was asked for by a NAK which a stranger may have caused.
-    asked: Option<Psn>,
+    nak_psn: Option<Psn>,
     /// Until when NAKs are put off.
     until: u64,
     /// When the last duplicate arrived, or a NAK left that a stranger may have caused.
-    repeat_at: Option<u64>,
+    duplicate_at: Option<u64>,
     /// NAKs that turned out needless since there was a reason to put them off.
-    level: u32,
+    backoff: u32,
 }
 
-impl Wariness {
+impl NakSuppression {
     pub(super) const fn new() -> Self {
         Self {
-            asked: None,
+            nak_psn: None,
             until: 0,
-            repeat_at: None,
-            level: 0,
+            duplicate_at: None,
+            backoff: 0,
         }
     }
 
     /// Whether a packet that anybody may have sent is to be doubted for now.
-    fn doubts(&self, now: u64) -> bool {
-        let repeating = |at| now.saturating_sub(at) < PAUSE_NS;
-        now < self.until || self.repeat_at.is_some_and(repeating)
+    fn is_active(&self, now: u64) -> bool {
+        let recent = |at| now.saturating_sub(at) < NAK_INTERVAL_NS;
+        now < self.until || self.duplicate_at.is_some_and(recent)
     }
 
     /// When to send a NAK that is put off now.
-    fn due(&self, now: u64) -> u64 {
-        now.saturating_add(PAUSE_NS.wrapping_shl(self.level))
+    fn deadline(&self, now: u64) -> u64 {
+        now.saturating_add(NAK_INTERVAL_NS.wrapping_shl(self.backoff))
     }
 }
 
 impl Qp {
     /// Greatest distance of a request from the expected one that a peer can cause: a READ takes as
     /// many PSNs as its response has packets.
-    fn reach(&self) -> u32 {
+    fn max_psns_ahead(&self) -> u32 {
         let reads = match self.attrs.remote_read {
             true => u32::from(self.attrs.max_dest_rd_atomic),
             false => 0,
@@ -121,43 +121,47 @@ impl Qp {
     }
 
     /// A request that is ahead of the expected one.
-    pub(super) fn early(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
+    pub(super) fn out_of_sequence(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
         let ahead = u32::try_from(psn.delta(self.resp.epsn)).unwrap_or(u32::MAX);
-        if ahead > self.reach() {
+        if ahead > self.max_psns_ahead() {
             return backend.count(Count::ImplausiblePsn);
         }
         backend.count(Count::OutOfSequence);
         let next = ahead == 1;
-        let before = match self.resp.waiting {
-            Waiting::Receive => return,
-            Waiting::Nothing => None,
-            Waiting::Sequence(gap) => Some(gap).filter(|gap| now.saturating_sub(gap.at) < STALE_NS),
+        let before = match self.resp.nak_state {
+            NakState::Rnr => return,
+            NakState::None => None,
+            NakState::Sequence(gap) => {
+                Some(gap).filter(|gap| now.saturating_sub(gap.at) < GAP_EXPIRY_NS)
+            }
         };
-        let pause = before.map_or(PAUSE_NS, |gap| PAUSE_NS.wrapping_shl(gap.copies));
+        let interval = before.map_or(NAK_INTERVAL_NS, |gap| {
+            NAK_INTERVAL_NS.wrapping_shl(gap.copies)
+        });
         let mut copies = before.map_or(0, |gap| gap.copies);
-        let tell = match before {
-            None => next || !self.resp.wariness.doubts(now),
+        let send_nak = match before {
+            None => next || !self.resp.nak_suppression.is_active(now),
             // If the packet behind it comes again, the peer has gone back and the missing packet
             // was lost once more; and if the same packet comes twice in a row, the peer has not
             // heard us and asks.
             Some(gap) => match gap.nak {
-                Nak::Due(_) => next,
+                Nak::Scheduled(_) => next,
                 Nak::Sent(at) => {
-                    let paused = now.saturating_sub(at) >= pause;
-                    let copy = psn == gap.newest && paused;
+                    let interval_over = now.saturating_sub(at) >= interval;
+                    let copy = psn == gap.newest && interval_over;
                     if copy && !next {
                         copies = copies.saturating_add(1).min(MAX_BACKOFF);
                     }
-                    copy || (next && (gap.next_seen || paused))
+                    copy || (next && (gap.next_seen || interval_over))
                 }
             },
         };
         let nak = match before {
-            _ if tell => Nak::Sent(now),
+            _ if send_nak => Nak::Sent(now),
             Some(gap) => gap.nak,
-            None => Nak::Due(self.resp.wariness.due(now)),
+            None => Nak::Scheduled(self.resp.nak_suppression.deadline(now)),
         };
-        self.resp.waiting = Waiting::Sequence(Gap {
+        self.resp.nak_state = NakState::Sequence(Gap {
             next_seen: next || before.is_some_and(|gap| gap.next_seen),
             newest: psn,
             at: now,
@@ -165,16 +169,16 @@ impl Qp {
             since: before.map_or(now, |gap| gap.since),
             copies,
         });
-        if tell {
+        if send_nak {
             self.send_sequence_nak(now, next, backend);
         }
     }
 
     /// Asks for the expected packet, for a reason that is `sure` or not.
-    fn send_sequence_nak(&mut self, now: u64, sure: bool, backend: &mut impl Backend) {
-        if !sure {
-            self.resp.wariness.asked = Some(self.resp.epsn);
-            self.resp.wariness.repeat_at = Some(now);
+    fn send_sequence_nak(&mut self, now: u64, certain: bool, backend: &mut impl Backend) {
+        if !certain {
+            self.resp.nak_suppression.nak_psn = Some(self.resp.epsn);
+            self.resp.nak_suppression.duplicate_at = Some(now);
         }
         backend.count(Count::SequenceNakSent);
         let nak = Syndrome::Nak(NakCode::PsnSequence);
@@ -183,22 +187,25 @@ impl Qp {
 
     /// A duplicate at `psn` arrived. If that was asked for, it had not been lost; and if more is
     /// missing, that comes behind it.
-    pub(super) fn note_repeat(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
-        let wariness = &mut self.resp.wariness;
-        wariness.repeat_at = Some(now);
-        if wariness.asked == Some(psn) {
-            wariness.asked = None;
-            wariness.level = match now < wariness.until {
-                true => wariness.level.saturating_add(1).min(MAX_LEVEL),
+    pub(super) fn note_duplicate(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
+        let suppression = &mut self.resp.nak_suppression;
+        suppression.duplicate_at = Some(now);
+        if suppression.nak_psn == Some(psn) {
+            suppression.nak_psn = None;
+            suppression.backoff = match now < suppression.until {
+                true => suppression
+                    .backoff
+                    .saturating_add(1)
+                    .min(MAX_SUPPRESS_BACKOFF),
                 false => 0,
             };
-            wariness.until = now.saturating_add(WARY_NS);
+            suppression.until = now.saturating_add(SUPPRESS_NS);
             backend.count(Count::NeedlessNak);
         }
-        if let Waiting::Sequence(gap) = &mut self.resp.waiting {
-            if now.saturating_sub(gap.since) < REPEATS_NS {
+        if let NakState::Sequence(gap) = &mut self.resp.nak_state {
+            if now.saturating_sub(gap.since) < MAX_DUPLICATE_DELAY_NS {
                 gap.nak = match gap.nak {
-                    Nak::Due(_) => Nak::Due(wariness.due(now)),
+                    Nak::Scheduled(_) => Nak::Scheduled(suppression.deadline(now)),
                     Nak::Sent(_) => Nak::Sent(now),
                 };
             }
@@ -206,22 +213,23 @@ impl Qp {
     }
 
     /// When a NAK that was put off is to be sent.
-    pub(in crate::engine) fn nak_due(&self) -> Option<u64> {
-        let open = matches!(self.state, State::Rtr | State::Rts | State::Sqd);
-        match self.resp.waiting {
-            Waiting::Sequence(Gap {
-                nak: Nak::Due(at), ..
-            }) if open => Some(at),
+    pub(in crate::engine) fn nak_deadline(&self) -> Option<u64> {
+        let receiving = matches!(self.state, State::Rtr | State::Rts | State::Sqd);
+        match self.resp.nak_state {
+            NakState::Sequence(Gap {
+                nak: Nak::Scheduled(at),
+                ..
+            }) if receiving => Some(at),
             _ => None,
         }
     }
 
     /// Sends the NAK that was put off if its time has come.
     pub(in crate::engine) fn nak_timeout(&mut self, now: u64, backend: &mut impl Backend) {
-        if self.nak_due().is_none_or(|at| at > now) {
+        if self.nak_deadline().is_none_or(|at| at > now) {
             return;
         }
-        if let Waiting::Sequence(gap) = &mut self.resp.waiting {
+        if let NakState::Sequence(gap) = &mut self.resp.nak_state {
             gap.nak = Nak::Sent(now);
             self.send_sequence_nak(now, false, backend);
         }

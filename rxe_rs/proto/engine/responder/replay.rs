@@ -20,7 +20,7 @@ impl ReplayEntry {
     pub const EMPTY: Self = Self(Replayed::Nothing);
 }
 
-/// PSNs are those of [`Responder::wide_psn`].
+/// PSNs are those of [`Responder::extended_psn`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Replayed {
     Nothing,
@@ -49,22 +49,22 @@ pub(super) enum Replayed {
 }
 
 impl Responder {
-    pub(super) fn remember(&mut self, slots: &mut [ReplayEntry], kept: Replayed, limit: u8) {
+    pub(super) fn store_replay(&mut self, slots: &mut [ReplayEntry], entry: Replayed, limit: u8) {
         let limit = usize::from(limit).min(slots.len()).max(1);
-        if self.next_resource >= limit {
-            self.next_resource = 0;
+        if self.next_replay >= limit {
+            self.next_replay = 0;
         }
-        if let Some(slot) = slots.get_mut(self.next_resource) {
-            *slot = ReplayEntry(kept);
+        if let Some(slot) = slots.get_mut(self.next_replay) {
+            *slot = ReplayEntry(entry);
         }
-        self.next_resource = self.next_resource.saturating_add(1);
+        self.next_replay = self.next_replay.saturating_add(1);
     }
 
     /// What answers a duplicate request at `psn`, which lies before the expected one, and how many
     /// PSNs into it that is.
-    fn recall(&self, slots: &[ReplayEntry], psn: Psn) -> Option<(Replayed, u32)> {
+    fn find_replay(&self, slots: &[ReplayEntry], psn: Psn) -> Option<(Replayed, u32)> {
         let age = u32::try_from(self.epsn.delta(psn)).ok()?;
-        let wide = self.wide_psn.wrapping_sub(age.into());
+        let wide = self.extended_psn.wrapping_sub(age.into());
         slots.iter().find_map(|slot| {
             let (first, count) = match slot.0 {
                 Replayed::Nothing => return None,
@@ -83,9 +83,14 @@ impl Qp {
     ///
     /// What is answered again names the same key and address as the original: whoever does not know
     /// them can neither fetch an answer nor move the queue of those that are owed.
-    pub(super) fn duplicate(&mut self, now: u64, packet: &Packet<'_>, backend: &mut impl Backend) {
+    pub(super) fn handle_duplicate(
+        &mut self,
+        now: u64,
+        packet: &Packet<'_>,
+        backend: &mut impl Backend,
+    ) {
         let psn = packet.bth().psn;
-        self.note_repeat(now, psn, backend);
+        self.note_duplicate(now, psn, backend);
         let operation = packet.opcode().operation();
         if !takes_resource(operation) {
             // One acknowledgement of the newest request says it all.
@@ -101,8 +106,11 @@ impl Qp {
             }
             return;
         }
-        let mut in_part = false;
-        let response = match (operation, self.resp.recall(backend.storage().replay, psn)) {
+        let mut partial = false;
+        let response = match (
+            operation,
+            self.resp.find_replay(backend.storage().replay, psn),
+        ) {
             (
                 Operation::ReadRequest,
                 Some((
@@ -129,10 +137,10 @@ impl Qp {
                     backend.count(Count::ForeignDuplicate);
                     return;
                 }
-                if self.trains.on_asked_again(now, psn) {
-                    backend.count(Count::TrainsEnded);
+                if self.gso.on_duplicate_request(now, psn) {
+                    backend.count(Count::SegmentationFallback);
                 }
-                in_part = reth.dma_len() < rest;
+                partial = reth.dma_len() < rest;
                 let body = ResponseBody::Read {
                     rkey,
                     addr: reth.va(),
@@ -197,10 +205,14 @@ impl Qp {
         // what is owed from here on would be sent twice, and the wanted responses would wait behind
         // those that the peer throws away. If this response is still to come, it needs no other.
         let mtu = self.attrs.mtu.bytes();
-        if self.resp.pending.owes(backend.storage().pending, psn, mtu) {
+        if self
+            .resp
+            .pending
+            .is_pending(backend.storage().pending, psn, mtu)
+        {
             return;
         }
-        if in_part
+        if partial
             && !self
                 .resp
                 .pending

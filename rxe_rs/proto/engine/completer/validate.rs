@@ -40,7 +40,7 @@ impl Qp {
     fn msn_before(&self, upto: Psn, backend: &mut impl Backend) -> (Msn, bool) {
         let mut msn = self.req.una_msn;
         let mut index = self.req.una;
-        while index_before(index, self.req.fresh) {
+        while index_before(index, self.req.unsent) {
             let Some(wqe) = backend.send_wqe(index) else {
                 break;
             };
@@ -57,13 +57,13 @@ impl Qp {
         (msn, false)
     }
 
-    fn goes_with(&self, msn: Msn, upto: Psn, backend: &mut impl Backend) -> bool {
+    fn msn_matches(&self, msn: Msn, upto: Psn, backend: &mut impl Backend) -> bool {
         let (least, one_more) = self.msn_before(upto, backend);
         msn == least || (one_more && msn == least.next())
     }
 
     /// Whether to believe an acknowledgement, positive or negative, for a PSN in flight.
-    pub(super) fn is_vouched_for(
+    pub(super) fn is_plausible(
         &mut self,
         psn: Psn,
         negative: bool,
@@ -71,7 +71,7 @@ impl Qp {
         backend: &mut impl Backend,
     ) -> bool {
         let upto = if negative { psn } else { psn.next() };
-        if self.req.resyncs >= MAX_RESYNCS || self.goes_with(msn, upto, backend) {
+        if self.req.msn_resyncs >= MAX_RESYNCS || self.msn_matches(msn, upto, backend) {
             return true;
         }
         let exact = if negative {
@@ -81,7 +81,7 @@ impl Qp {
         };
         if exact {
             backend.count(Count::MsnLearnt);
-            self.req.resyncs = self.req.resyncs.saturating_add(1);
+            self.req.msn_resyncs = self.req.msn_resyncs.saturating_add(1);
             let (least, _) = self.msn_before(upto, backend);
             self.req.una_msn = self.req.una_msn.ahead_by(msn, least);
         }
@@ -89,9 +89,12 @@ impl Qp {
     }
 
     /// The oldest request that is answered by data: it alone can be answered next.
-    pub(super) fn oldest_asked(&self, backend: &mut impl Backend) -> Option<(u32, SendWqe)> {
+    pub(super) fn oldest_awaiting_response(
+        &self,
+        backend: &mut impl Backend,
+    ) -> Option<(u32, SendWqe)> {
         let mut index = self.req.una;
-        while index_before(index, self.req.fresh) {
+        while index_before(index, self.req.unsent) {
             let wqe = *backend.send_wqe(index)?;
             if wqe.wr.op.needs_response() {
                 return Some((index, wqe));
@@ -102,7 +105,7 @@ impl Qp {
     }
 
     /// A response that is further on than the `expected` one.
-    pub(super) fn response_early(
+    pub(super) fn response_out_of_order(
         &mut self,
         now: u64,
         packet: &Packet<'_>,
@@ -110,17 +113,17 @@ impl Qp {
         backend: &mut impl Backend,
     ) {
         let psn = packet.bth().psn;
-        let sure = psn == expected.next()
+        let certain = psn == expected.next()
             || packet
                 .aeth()
-                .is_some_and(|aeth| self.goes_with(aeth.msn(), psn.next(), backend));
-        if sure {
+                .is_some_and(|aeth| self.msn_matches(aeth.msn(), psn.next(), backend));
+        if certain {
             // What comes before the request that waits is acknowledged by this.
             self.acknowledge(now, expected, backend);
-            self.response_missing(now, backend);
-        } else if self.req.gap_at != Some(self.req.una_psn) {
+            self.implied_nak(now, backend);
+        } else if self.req.implied_nak_psn != Some(self.req.una_psn) {
             let due = now.saturating_add(GAP_WAIT_NS);
-            self.req.gap_due.get_or_insert(due);
+            self.req.loss_deadline.get_or_insert(due);
         }
     }
 }

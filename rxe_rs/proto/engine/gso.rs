@@ -21,73 +21,73 @@
 use crate::ids::Psn;
 
 /// Doubt after which no trains are sent.
-const LIMIT: u8 = 60;
+const FALLBACK_SCORE: u8 = 60;
 
 /// Doubt when trains are tried again: less is needed then.
-const LASTING: u8 = LIMIT - 3 * MISSING;
+const RETRY_SCORE: u8 = FALLBACK_SCORE - 3 * SCORE_LOST;
 
 /// What a second packet counts that is known to be missing.
-const MISSING: u8 = 5;
+const SCORE_LOST: u8 = 5;
 
 /// What one counts of which nothing has been heard for some round trips: the acknowledgement may
 /// be lost just as well.
-const SILENT: u8 = 2;
+const SCORE_UNACKED: u8 = 2;
 
 /// How long packets are sent one by one at first, in nanoseconds.
-const FIRST_PAUSE_NS: u64 = 60_000_000_000;
+const MIN_FALLBACK_NS: u64 = 60_000_000_000;
 
 /// The same at last: each time that trains do not arrive doubles it.
-const LONGEST_PAUSE_NS: u64 = 64 * FIRST_PAUSE_NS;
+const MAX_FALLBACK_NS: u64 = 64 * MIN_FALLBACK_NS;
 
 /// What is known of the trains of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trains {
-    requests: Watch,
-    responses: Watch,
+pub(super) struct GsoPolicy {
+    requests: Direction,
+    responses: Direction,
     /// Requests for responses that have come since that train left.
-    asked: u8,
-    doubt: u8,
+    new_requests: u8,
+    score: u8,
     /// When trains are tried again.
     resume: Option<u64>,
-    pause_ns: u64,
+    fallback_ns: u64,
     /// The peer has not been heard since a timer expired.
-    silent: bool,
+    timed_out: bool,
     /// Trains are sent now.
     allowed: bool,
 }
 
 /// What is watched of the trains that go one way.
 #[derive(Clone, Copy, Debug)]
-struct Watch {
+struct Direction {
     /// Second packet of the train that is watched.
     second: Option<Psn>,
     /// Packets before this one have been sent without trains: that one of them arrives says nothing.
-    alone_before: Option<Psn>,
+    single_before: Option<Psn>,
 }
 
-impl Watch {
+impl Direction {
     const fn new() -> Self {
         Self {
             second: None,
-            alone_before: None,
+            single_before: None,
         }
     }
 
-    /// The packet `psn` was sent behind `place` others of its train. If it is the second one, and no train is watched, that one
+    /// The packet `psn` was sent behind `index` others of its train. If it is the second one, and no train is watched, that one
     /// is from now on. A train whose second packet is sent again alone is watched no more. True if a new one is watched.
     #[inline]
-    fn on_sent(&mut self, psn: Psn, place: u32, allowed: bool) -> bool {
+    fn on_sent(&mut self, psn: Psn, index: u32, allowed: bool) -> bool {
         if !allowed {
-            self.on_sent_alone(psn);
+            self.on_sent_single(psn);
             return false;
         }
         match self.second {
-            Some(second) if second == psn && place != 1 => self.second = None,
-            None if place == 1 => {
-                if self.alone_before.is_some_and(|end| psn.is_before(end)) {
+            Some(second) if second == psn && index != 1 => self.second = None,
+            None if index == 1 => {
+                if self.single_before.is_some_and(|end| psn.is_before(end)) {
                     return false;
                 }
-                self.alone_before = None;
+                self.single_before = None;
                 self.second = Some(psn);
                 return true;
             }
@@ -96,63 +96,63 @@ impl Watch {
         false
     }
 
-    fn on_sent_alone(&mut self, psn: Psn) {
+    fn on_sent_single(&mut self, psn: Psn) {
         self.second = None;
-        if self.alone_before.is_none_or(|end| !psn.is_before(end)) {
-            self.alone_before = Some(psn.next());
+        if self.single_before.is_none_or(|end| !psn.is_before(end)) {
+            self.single_before = Some(psn.next());
         }
     }
 }
 
-impl Trains {
+impl GsoPolicy {
     pub(super) const fn new() -> Self {
         Self {
-            requests: Watch::new(),
-            responses: Watch::new(),
-            asked: 0,
-            doubt: 0,
+            requests: Direction::new(),
+            responses: Direction::new(),
+            new_requests: 0,
+            score: 0,
             resume: None,
-            pause_ns: FIRST_PAUSE_NS,
-            silent: false,
+            fallback_ns: MIN_FALLBACK_NS,
+            timed_out: false,
             allowed: true,
         }
     }
 
     /// Whether trains may be sent in this turn.
     #[inline]
-    pub(super) fn are_allowed(&mut self, now: u64) -> bool {
+    pub(super) fn is_allowed(&mut self, now: u64) -> bool {
         if self.resume.is_some_and(|at| at <= now) {
             self.resume = None;
         }
-        self.allowed = self.resume.is_none() && !self.silent;
+        self.allowed = self.resume.is_none() && !self.timed_out;
         self.allowed
     }
 
-    /// The request packet `psn` was sent, behind `place` others of its train.
+    /// The request packet `psn` was sent, behind `index` others of its train.
     #[inline]
-    pub(super) fn on_request(&mut self, psn: Psn, place: u32) {
-        self.requests.on_sent(psn, place, self.allowed);
+    pub(super) fn on_request(&mut self, psn: Psn, index: u32) {
+        self.requests.on_sent(psn, index, self.allowed);
     }
 
-    /// The packet `psn` of a READ response was sent, behind `place` others of its train.
+    /// The packet `psn` of a READ response was sent, behind `index` others of its train.
     #[inline]
-    pub(super) fn on_response(&mut self, psn: Psn, place: u32) {
-        if self.responses.on_sent(psn, place, self.allowed) {
-            self.asked = 0;
+    pub(super) fn on_response(&mut self, psn: Psn, index: u32) {
+        if self.responses.on_sent(psn, index, self.allowed) {
+            self.new_requests = 0;
         }
     }
 
     /// The peer has acknowledged more requests, now all before `una`.
     #[inline]
     pub(super) fn on_acknowledged(&mut self, una: Psn) {
-        self.silent = false;
+        self.timed_out = false;
         if self
             .requests
             .second
             .is_some_and(|second| second.is_before(una))
         {
             self.requests.second = None;
-            self.clear();
+            self.reset_score();
         }
     }
 
@@ -160,7 +160,7 @@ impl Trains {
     /// are given up.
     pub(super) fn on_go_back(&mut self, now: u64, from: Psn) -> bool {
         match self.requests.second.take() {
-            Some(second) if second == from => self.suspect(now, MISSING),
+            Some(second) if second == from => self.add_score(now, SCORE_LOST),
             _ => false,
         }
     }
@@ -168,11 +168,11 @@ impl Trains {
     /// Nothing was heard until the timer expired: requests are sent again from `una` on, the oldest in flight. True if
     /// trains are given up.
     pub(super) fn on_timeout(&mut self, now: u64, una: Psn) -> bool {
-        self.silent = true;
+        self.timed_out = true;
         match self.requests.second {
             Some(second) if second == una.next() => {
                 self.requests.second = None;
-                self.suspect(now, SILENT)
+                self.add_score(now, SCORE_UNACKED)
             }
             _ => self.on_go_back(now, una),
         }
@@ -180,55 +180,55 @@ impl Trains {
 
     /// Nothing has been heard since `una` was the oldest packet in flight, and only `last`, the newest, is sent
     /// once more. True if trains are given up.
-    pub(super) fn on_silence(&mut self, now: u64, una: Psn, last: Psn) -> bool {
+    pub(super) fn on_probe(&mut self, now: u64, una: Psn, last: Psn) -> bool {
         if self.requests.second != Some(last) {
             return false;
         }
         self.requests.second = None;
         // The train was all that was in flight.
-        una.next() == last && self.suspect(now, SILENT)
+        una.next() == last && self.add_score(now, SCORE_UNACKED)
     }
 
     /// The peer asks again for a response from `psn` on; everything before has arrived. True if
     /// trains are given up.
-    pub(super) fn on_asked_again(&mut self, now: u64, psn: Psn) -> bool {
+    pub(super) fn on_duplicate_request(&mut self, now: u64, psn: Psn) -> bool {
         match self.responses.second.take() {
-            Some(second) if second == psn => return self.suspect(now, MISSING),
-            Some(second) if second.is_before(psn) => self.clear(),
+            Some(second) if second == psn => return self.add_score(now, SCORE_LOST),
+            Some(second) if second.is_before(psn) => self.reset_score(),
             _ => {}
         }
         false
     }
 
     /// The peer asks for a response for the first time, of which it may await `limit` at once.
-    pub(super) fn on_asked(&mut self, limit: u8) {
+    pub(super) fn on_new_request(&mut self, limit: u8) {
         if self.responses.second.is_none() {
             return;
         }
-        self.asked = self.asked.saturating_add(1);
-        if self.asked >= limit {
+        self.new_requests = self.new_requests.saturating_add(1);
+        if self.new_requests >= limit {
             // It has what it asked for before.
             self.responses.second = None;
-            self.clear();
+            self.reset_score();
         }
     }
 
     /// The second packet of a train has arrived.
-    fn clear(&mut self) {
-        self.doubt = 0;
-        self.pause_ns = FIRST_PAUSE_NS;
+    fn reset_score(&mut self) {
+        self.score = 0;
+        self.fallback_ns = MIN_FALLBACK_NS;
     }
 
-    fn suspect(&mut self, now: u64, weight: u8) -> bool {
-        self.doubt = self.doubt.saturating_add(weight);
-        if self.doubt < LIMIT {
+    fn add_score(&mut self, now: u64, weight: u8) -> bool {
+        self.score = self.score.saturating_add(weight);
+        if self.score < FALLBACK_SCORE {
             return false;
         }
-        self.doubt = LASTING;
+        self.score = RETRY_SCORE;
         self.requests.second = None;
         self.responses.second = None;
-        self.resume = Some(now.saturating_add(self.pause_ns));
-        self.pause_ns = self.pause_ns.saturating_mul(2).min(LONGEST_PAUSE_NS);
+        self.resume = Some(now.saturating_add(self.fallback_ns));
+        self.fallback_ns = self.fallback_ns.saturating_mul(2).min(MAX_FALLBACK_NS);
         true
     }
 }
@@ -239,14 +239,14 @@ mod tests {
 
     /// One train of requests after the other, of which a share of the packets is lost at random: how often
     /// that is taken for a device's doing.
-    fn false_alarms(loss: f64, trains: u32) -> u32 {
+    fn false_fallbacks(loss: f64, batches: u32) -> u32 {
         let mut rng = fastrand::Rng::with_seed(7);
-        let (mut state, mut alarms) = (Trains::new(), 0);
-        for _ in 0..trains {
+        let (mut state, mut fallbacks) = (GsoPolicy::new(), 0);
+        for _ in 0..batches {
             state.on_request(Psn::new(2), 1);
             let first = rng.f64() >= loss;
             let second = rng.f64() >= loss;
-            alarms += u32::from(match (first, second) {
+            fallbacks += u32::from(match (first, second) {
                 (true, true) => {
                     state.on_acknowledged(Psn::new(3));
                     false
@@ -255,41 +255,44 @@ mod tests {
                 (false, _) => state.on_go_back(0, Psn::new(1)),
             });
         }
-        alarms
+        fallbacks
     }
 
     #[test]
-    fn random_loss_raises_no_alarm() {
+    fn random_loss_causes_no_fallback() {
         for loss in [0.0, 0.01, 0.05, 0.2] {
-            assert_eq!(false_alarms(loss, 5_000_000), 0, "{loss}");
+            assert_eq!(false_fallbacks(loss, 5_000_000), 0, "{loss}");
         }
         // It is lost, always.
-        assert!(false_alarms(1.0, 1000) == 0, "the first packets are, too");
+        assert!(
+            false_fallbacks(1.0, 1000) == 0,
+            "the first packets are, too"
+        );
     }
 
     #[test]
-    fn twelve_trains_are_enough() {
-        let mut state = Trains::new();
+    fn twelve_batches_cause_fallback() {
+        let mut state = GsoPolicy::new();
         for count in 1..=12 {
-            assert!(state.are_allowed(0));
+            assert!(state.is_allowed(0));
             state.on_request(Psn::new(count), 1);
             assert_eq!(state.on_go_back(0, Psn::new(count)), count == 12);
         }
-        assert!(!state.are_allowed(FIRST_PAUSE_NS - 1));
-        assert!(state.are_allowed(FIRST_PAUSE_NS));
+        assert!(!state.is_allowed(MIN_FALLBACK_NS - 1));
+        assert!(state.is_allowed(MIN_FALLBACK_NS));
         // Then three are.
         for count in 1..=3 {
             state.on_request(Psn::new(count), 1);
             assert_eq!(state.on_go_back(0, Psn::new(count)), count == 3);
         }
-        assert!(!state.are_allowed(2 * FIRST_PAUSE_NS - 1));
-        assert!(state.are_allowed(2 * FIRST_PAUSE_NS));
+        assert!(!state.is_allowed(2 * MIN_FALLBACK_NS - 1));
+        assert!(state.is_allowed(2 * MIN_FALLBACK_NS));
     }
 
     /// A packet that is sent again alone says nothing about the train.
     #[test]
-    fn sent_again_alone() {
-        let mut state = Trains::new();
+    fn retransmitted_singly() {
+        let mut state = GsoPolicy::new();
         for _ in 0..100 {
             state.on_request(Psn::new(2), 1);
             state.on_request(Psn::new(2), 0);
@@ -309,35 +312,35 @@ mod tests {
     /// Of responses the peer shows by what it asks for next that it has them.
     #[test]
     fn responses() {
-        let mut state = Trains::new();
+        let mut state = GsoPolicy::new();
         for count in 1..=11 {
             state.on_response(Psn::new(2), 1);
-            state.on_asked(2);
-            assert!(!state.on_asked_again(0, Psn::new(2)), "{count}");
+            state.on_new_request(2);
+            assert!(!state.on_duplicate_request(0, Psn::new(2)), "{count}");
         }
         state.on_response(Psn::new(2), 1);
-        state.on_asked(2);
-        state.on_asked(2);
-        assert_eq!(state.doubt, 0);
+        state.on_new_request(2);
+        state.on_new_request(2);
+        assert_eq!(state.score, 0);
         state.on_response(Psn::new(2), 1);
-        assert!(!state.on_asked_again(0, Psn::new(2)));
+        assert!(!state.on_duplicate_request(0, Psn::new(2)));
         state.on_response(Psn::new(2), 1);
-        assert!(!state.on_asked_again(0, Psn::new(3)));
-        assert_eq!(state.doubt, 0);
+        assert!(!state.on_duplicate_request(0, Psn::new(3)));
+        assert_eq!(state.score, 0);
     }
 
     #[test]
-    fn extremes() {
-        let mut state = Trains::new();
+    fn extreme_inputs() {
+        let mut state = GsoPolicy::new();
         for now in [0, u64::MAX, 5] {
             for _ in 0..1000 {
                 state.on_request(Psn::new(0xff_ffff), u32::MAX);
                 state.on_request(Psn::new(0xff_ffff), 1);
-                state.on_silence(now, Psn::new(0xff_fffe), Psn::new(0xff_ffff));
+                state.on_probe(now, Psn::new(0xff_fffe), Psn::new(0xff_ffff));
                 state.on_request(Psn::new(0), 1);
                 state.on_timeout(now, Psn::new(0xff_ffff));
             }
-            assert!(!state.are_allowed(now) || now == u64::MAX);
+            assert!(!state.is_allowed(now) || now == u64::MAX);
         }
     }
 }
