@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Responses of the peer: acknowledgements, NAKs, READ and ATOMIC data.
+//! Completer: responses of the peer (acknowledgements, NAKs, READ and ATOMIC data).
 //!
-//! What a stranger must know for one of them to be believed is in `evidence`.
+//! `validate` decides which of them are plausible and what an off-path attacker must guess.
 
 mod validate;
 
@@ -18,19 +18,19 @@ use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::rnr::rnr_timer_ns;
 
-/// The memory for a response is not there.
+/// The response data caused a page fault.
 struct PageFault;
 
-/// Responses that came before put the acknowledgement timer off for this many times its length at
-/// most: the time within which the architecture has it expire (IBTA vol1 9.7.6.1.3).
+/// Duplicate responses extend the acknowledgement timer to this multiple of its interval at most:
+/// the time within which it must expire (IBTA vol1 9.7.6.1.3).
 const MAX_TIMER_EXTENSION: u64 = 4;
 
-/// What acknowledging up to a PSN ran into.
+/// Result of acknowledging up to a PSN.
 #[derive(PartialEq, Eq)]
 enum Acked {
-    /// All of it is acknowledged.
+    /// All requests before the PSN are acknowledged.
     Complete,
-    /// A READ or ATOMIC before that PSN has not been answered: its response was lost.
+    /// A READ or ATOMIC before the PSN has no response yet: the response was lost.
     ResponseMissing,
 }
 
@@ -48,7 +48,7 @@ impl Qp {
             return Handled::Done;
         }
         let psn = packet.bth().psn;
-        // What was never sent, or is acknowledged already, cannot be answered.
+        // Only PSNs in flight can be acknowledged.
         if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.max_psn) {
             backend.count(Count::StrayAck);
             self.duplicate_response(now, packet);
@@ -80,9 +80,9 @@ impl Qp {
         }
     }
 
-    /// Data that has come already. The peer sends what it was asked for twice, and comes to what
-    /// is wanted only then: that is not silence. It cannot go on for ever, and what lies further
-    /// back than anything in flight does not come from there.
+    /// A response outside the PSNs in flight. If it is duplicate data, the peer is still answering
+    /// a retransmitted request before it sends the expected response, so the acknowledgement timer
+    /// is extended, within limits. Data further back than the maximum window is ignored.
     fn duplicate_response(&mut self, now: u64, packet: &Packet<'_>) {
         let behind = u32::try_from(self.req.una_psn.delta(packet.bth().psn)).unwrap_or(0);
         let recent = (1..=Window::MAX).contains(&behind);
@@ -122,7 +122,7 @@ impl Qp {
                 if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
                     return self.implied_nak(now, backend);
                 }
-                // A second one for what has not been sent since is a copy of the first.
+                // An RNR NAK for a packet not retransmitted since the previous one is a duplicate.
                 if self.req.rnr_until.is_some() || self.req.psn == self.req.una_psn {
                     return;
                 }
@@ -141,8 +141,7 @@ impl Qp {
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
                 backend.count(Count::SequenceNakReceived);
-                // What is asked for by READs before it has been executed, so its data is on the
-                // way.
+                // The responder has executed all READs before the PSN, so their data is in flight.
                 self.acknowledge(now, psn, backend);
                 self.handle_loss(now, psn, backend);
             }
@@ -168,8 +167,8 @@ impl Qp {
         }
     }
 
-    /// Completes all requests whose last PSN is before `upto` and notes how far the one that
-    /// holds `upto` has come.
+    /// Completes all requests whose last PSN is before `upto` and records the progress of the
+    /// request that contains `upto`.
     fn acknowledge(&mut self, now: u64, upto: Psn, backend: &mut impl Backend) -> Acked {
         let before = self.req.una_psn;
         let mut result = Acked::Complete;
@@ -193,7 +192,7 @@ impl Qp {
         result
     }
 
-    /// Book-keeping after `una_psn` may have moved from `before`.
+    /// Updates retries, window, timers and pacing after `una_psn` may have advanced from `before`.
     fn on_ack_progress(&mut self, now: u64, before: Psn, backend: &mut impl Backend) {
         let moved = u32::try_from(self.req.una_psn.delta(before)).unwrap_or(0);
         if moved == 0 {
@@ -211,18 +210,18 @@ impl Qp {
         self.req.rearm(now, &self.attrs);
         self.req.rnr_until = None;
         if self.req.psn.is_before(self.req.una_psn) {
-            // Acknowledged after all while we were going back.
+            // Acknowledged after all during go-back-N.
             self.move_cursor(self.req.una_psn, backend);
         }
     }
 
-    /// A response was lost on the way (IBTA vol1 9.7.5.2.8, implied NAK): ask again at once, but
-    /// only once for a hole; the rest of the old responses is still under way.
+    /// A response was lost (IBTA vol1 9.7.5.2.8, implied NAK): retransmits the request at once, but
+    /// only once per missing response; the remaining old responses are still in flight.
     pub(super) fn implied_nak(&mut self, now: u64, backend: &mut impl Backend) {
         self.req.loss_deadline = None;
         let at = self.req.una_psn;
         if self.req.implied_nak_psn == Some(at) {
-            // The peer is alive and busy with what it was asked before.
+            // The peer is alive and still sends the responses of earlier requests.
             self.req.rearm(now, &self.attrs);
             return;
         }
@@ -232,7 +231,7 @@ impl Qp {
         }
     }
 
-    /// A packet that answers a READ, an ATOMIC or the like.
+    /// Handles a response of a READ, ATOMIC, ATOMIC WRITE or FLUSH.
     fn handle_data(
         &mut self,
         now: u64,
@@ -241,7 +240,7 @@ impl Qp {
         backend: &mut impl Backend,
     ) -> Result<(), PageFault> {
         let psn = packet.bth().psn;
-        // Responses come in order, so there is but one packet that can be next.
+        // Responses arrive in order, so only one PSN can be next.
         let Some((index, wqe)) = self.oldest_awaiting_response(backend) else {
             backend.count(Count::Unexpected);
             return Ok(());
@@ -260,7 +259,7 @@ impl Qp {
             return Ok(());
         }
         if index != self.req.una {
-            // It acknowledges all requests before its own, none of which waits for data.
+            // It acknowledges all requests before its own, none of which awaits a response.
             self.acknowledge(now, wqe.psns.first, backend);
         }
         match (wqe.wr.op, packet.opcode().operation(), packet.atomic_ack()) {
@@ -295,7 +294,7 @@ impl Qp {
         let placed = wqe.placed;
         let left = wqe.wr.length.saturating_sub(placed);
         let chunk = left.min(mtu);
-        // The answer to a question for one packet ends there.
+        // The response to a probe READ of one packet ends there.
         let probe_reply = last && left > mtu && self.req.probed_psn == Some(psn);
         let ends = last && !probe_reply;
         if usize::try_from(chunk).ok() != Some(payload.len()) || ends != (left <= mtu) {
@@ -317,13 +316,13 @@ impl Qp {
         }
         self.on_ack_progress(now, before, backend);
         if probe_reply {
-            // All that was sent before it is lost.
+            // The responses still missing when the probe is answered are lost.
             self.implied_nak(now, backend);
         }
         Ok(())
     }
 
-    /// Places response data of the oldest request; false if that failed and the QP with it.
+    /// Scatters response data of the oldest request; false if that failed the request and the QP.
     fn scatter_response(
         &mut self,
         wqe: &SendWqe,
@@ -341,7 +340,7 @@ impl Qp {
         }
     }
 
-    /// The answer to ATOMIC WRITE and FLUSH: a READ response of nothing.
+    /// Handles the response of ATOMIC WRITE and FLUSH: a READ response without payload.
     fn handle_empty_response(
         &mut self,
         now: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! UD and raw frames: one packet a message; and the receive side of UC.
+//! UD and raw packet QPs, with one packet per message, and the receive side of UC.
 
 use super::attrs::{Progress, Service, State, UdMeta};
 use super::backend::{Backend, Count, Dest, Handled, LocalFault, Taken, Tx, TxFault};
@@ -14,16 +14,16 @@ use crate::wire::opcode::{Opcode, Operation};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
 
-/// Bytes that the network header takes in an UD receive buffer (IBTA vol1 11.4.1.2).
+/// Bytes of the GRH area at the start of a UD receive buffer (IBTA vol1 11.4.1.2).
 const GRH_BYTES: u32 = 40;
 
 /// Why a message was not sent.
 enum SendError {
     /// No room now.
     Busy,
-    /// Its memory is not there.
+    /// Its payload caused a page fault.
     PageFault,
-    /// It fails.
+    /// It completes in error.
     Fail(WcStatus),
 }
 
@@ -135,8 +135,8 @@ impl Qp {
         }
     }
 
-    /// Feeds one Ethernet frame to a raw QP. Like a datagram, it is dropped if there is no room
-    /// for it.
+    /// Processes one Ethernet frame received by a raw packet QP. Like a datagram, it is dropped if
+    /// no receive, or one too short, is posted.
     pub fn handle_frame(&mut self, frame: &Payload<'_>, backend: &mut impl Backend) {
         let ready = matches!(
             self.state,
@@ -157,7 +157,7 @@ impl Qp {
         match backend.scatter_recv(0, frame) {
             Ok(()) => {}
             Err(LocalFault::NotPresent) => {
-                // Frames get lost; the next one will find the memory there.
+                // Frames are unreliable: drop this one, the next will find the page present.
                 backend.count(Count::PageWaitDropped);
                 self.resp.recv = Some(wr);
                 return;
@@ -183,7 +183,7 @@ impl Qp {
         });
     }
 
-    /// The receive request for a message that comes in one packet.
+    /// Takes the receive WQE for a message of one packet.
     fn take_receive(&mut self, backend: &mut impl Backend) -> Option<RecvWr> {
         let taken = self.resp.recv.take();
         match taken.map_or_else(|| backend.take_recv(), Taken::Wr) {
@@ -222,8 +222,8 @@ impl Qp {
             .ok()
             .and_then(|len| len.checked_add(GRH_BYTES));
         let Some(byte_len) = len.filter(|len| *len <= wr.length) else {
-            // Anybody may send one that is too long: it is dropped, and the receive request stays
-            // for the next. A remote stranger shall not be able to stop the queue pair.
+            // Any host may send a datagram that is too long: it is dropped, and the next one uses the
+            // receive WQE. A remote attacker must not be able to stop the QP.
             backend.count(Count::NoReceive);
             self.resp.recv = Some(wr);
             return Handled::Done;
@@ -262,8 +262,8 @@ impl Qp {
         self.enter_error(backend);
     }
 
-    /// Receives a packet of an UC connection. Nothing is ever answered: after a gap the damaged
-    /// message is dropped and the next one accepted (IBTA vol1 9.8.2.2).
+    /// Receives a packet of a UC connection, which is never acknowledged: after a gap the
+    /// incomplete message is dropped and the next one accepted (IBTA vol1 9.8.2.2).
     pub(super) fn handle_uc(
         &mut self,
         packet: &Packet<'_>,
@@ -274,7 +274,7 @@ impl Qp {
         if psn != self.resp.epsn {
             backend.count(Count::OutOfSequence);
             self.resp.epsn = psn;
-            // The receive request stays ours and takes the next message.
+            // The next message uses the receive WQE.
             self.resp.message = Message::None;
         }
         if packet.opcode().starts_message() {
@@ -296,9 +296,9 @@ impl Qp {
                 self.skip_message(psn);
             }
             Err(Refusal::Nak(_, WcStatus::LocLenErr)) => {
-                // Whoever knows the number of the queue pair may send one that is too long. The message
-                // is dropped and the receive request takes the next (class D of IBTA vol1 9.9.3); if
-                // it came from a shared queue it completes in error, and nothing more (class E).
+                // Any host that knows the QP number may send a message that is too long. It is dropped,
+                // and the next one uses the receive WQE (class D of IBTA vol1 9.9.3); a WQE of a shared
+                // receive queue completes in error without affecting the QP (class E).
                 backend.count(Count::NoReceive);
                 if self.shared_receives {
                     if let Some(wr) = self.resp.recv.take() {
@@ -326,14 +326,14 @@ impl Qp {
     }
 }
 
-/// Places the network header and the payload in the receive buffer.
+/// Scatters the network header and the payload to the receive buffer.
 fn scatter_datagram(
     meta: &UdMeta<'_>,
     payload: &Payload<'_>,
     backend: &mut impl Backend,
 ) -> Result<(), LocalFault> {
     let mut grh = [0u8; 40];
-    // An IPv4 header stands in the second half (IBTA annex A17.4.5.1).
+    // An IPv4 header is in the second half (IBTA annex A17.4.5.1).
     let room = match meta.net {
         NetKind::V4 => grh.get_mut(20..40),
         NetKind::V6 => grh.get_mut(0..40),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Send queue to request packets: order, PSNs, window, fences, completion. In files of their own:
-//! what the packets are made of (`build`), and sending once more (`again`).
+//! Requester: send queue to request packets (order, PSNs, window, fences, completion).
+//! `build` builds the packets, `retransmit` handles retransmission.
 
 mod build;
 mod retransmit;
@@ -14,79 +14,80 @@ use super::window::Window;
 use super::wr::{LocalOp, SendOp, SendWqe, SendWr};
 use crate::ids::{Msn, Psn};
 
-/// PSNs between the oldest unacknowledged packet and the newest; keeps the 24-bit comparison
-/// meaningful whatever mix of large READs is outstanding.
+/// Maximum number of PSNs between the oldest unacknowledged packet and the newest; keeps the
+/// 24-bit comparison of PSNs valid for any mix of outstanding large READs.
 pub(super) const MAX_PSN_SPAN: u32 = 1 << 22;
 
-/// Shortest time after which a missing acknowledgement is taken for lost, in nanoseconds. The
-/// architecture allows up to four times the configured timeout (IBTA vol1 9.7.6.1.3).
+/// Minimum acknowledgement timeout, in nanoseconds. The architecture allows up to four times the
+/// configured timeout (IBTA vol1 9.7.6.1.3).
 const MIN_TIMEOUT_NS: u64 = 8_000_000;
 
-/// Send side of a connection.
+/// Requester state of a QP.
 ///
-/// Indices run freely: `una <= cur <= fresh <= sends_posted()`. PSNs: `una_psn <= psn <= top`.
+/// Indices are free-running: `una <= cur <= unsent <= sends_posted()`. PSNs:
+/// `una_psn <= psn <= max_psn`.
 #[derive(Debug)]
 pub(super) struct Requester {
-    /// Oldest request not completed.
+    /// Index of the oldest WQE that has not completed.
     pub(super) una: u32,
-    /// Oldest request never begun.
+    /// Index of the oldest WQE that has not been started.
     pub(super) unsent: u32,
-    /// Request the next packet belongs to.
+    /// Cursor: index of the WQE of the next packet.
     pub(super) cur: u32,
     /// Payload bytes of `cur` that precede the next packet.
     pub(super) offset: u32,
     /// Oldest PSN not acknowledged.
     pub(super) una_psn: Psn,
-    /// PSN of the next packet.
+    /// PSN of the next packet to send.
     pub(super) psn: Psn,
-    /// One past the newest PSN in use.
+    /// One past the highest PSN in use.
     pub(super) max_psn: Psn,
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
     /// Expiry of the acknowledgement timer.
     pub(super) deadline: Option<u64>,
-    /// End of a receiver-not-ready wait.
+    /// Expiry of the RNR NAK timer.
     pub(super) rnr_until: Option<u64>,
-    /// READ and ATOMIC requests begun and not answered.
+    /// READ and ATOMIC requests outstanding.
     pub(super) rd_atomic_outstanding: u32,
-    /// Packets sent since the last one that asked for an acknowledgement.
+    /// Packets sent since the last one with the AckReq bit.
     since_ack_req: u32,
-    /// The next packet waits for memory that is not there.
+    /// The next packet waits for a page fault.
     fault_pending: bool,
-    /// The next packet asks for an acknowledgement in any case.
+    /// Set the AckReq bit in the next packet.
     pub(super) ack_now: bool,
     pub(super) window: Window,
-    /// PSN for which a hole in the responses has been acted upon already.
+    /// PSN of the missing response that the last implied NAK was for.
     pub(super) implied_nak_psn: Option<Psn>,
-    /// The oldest request, a READ or ATOMIC, is to be asked for once more.
+    /// Retransmit the oldest request, a READ or ATOMIC, as a probe.
     probe_pending: bool,
-    /// PSN of the response packet that was asked for alone.
+    /// PSN of the response packet that a probe READ requested.
     pub(super) probed_psn: Option<Psn>,
-    /// Responses to what was asked twice that have arrived since the last progress.
+    /// Duplicate responses since the last progress.
     pub(super) duplicate_responses: u32,
-    /// Time after which they do not put the timer off any more.
+    /// Time up to which they may extend the acknowledgement timer.
     pub(super) rearm_limit: Option<u64>,
-    /// When to send again what has not been answered by then, though something spoke of a loss.
+    /// Loss timer: when to retransmit the oldest request after an unproven or early sign of loss.
     pub(super) loss_deadline: Option<u64>,
-    /// When packets were last sent again.
+    /// When packets were last retransmitted.
     pub(super) retransmitted_at: Option<u64>,
-    /// When that last used up a retry.
+    /// When a retransmission last used a retry.
     pub(super) retry_used_at: Option<u64>,
     /// MSN of a peer that has executed everything before `una`.
     pub(super) una_msn: Msn,
-    /// Times that the peer's MSN was learnt anew.
+    /// Resyncs of the peer's MSN.
     pub(super) msn_resyncs: u8,
     pub(super) drained_reported: bool,
     pub(super) prober: Prober,
 }
 
-/// True if free-running index `a` comes before `b`.
+/// True if free-running index `a` is before `b`.
 #[inline]
 pub(super) fn index_before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) > u32::MAX / 2
 }
 
-/// Packets that a message of `len` bytes takes, at least one.
+/// Number of packets of a message of `len` bytes, at least one.
 #[inline]
 pub(super) fn packets(len: u32, mtu: u32) -> u32 {
     // Not `div_ceil`, whose sum is checked for overflow: a panic in the object's symbols.
@@ -95,7 +96,7 @@ pub(super) fn packets(len: u32, mtu: u32) -> u32 {
     whole.saturating_add(u32::from(rest != 0)).max(1)
 }
 
-/// Payload bytes plus padding, and the padding, for the BTH.
+/// Pad count of the BTH for `len` bytes of payload.
 #[inline]
 pub(super) fn pad_of(len: u32) -> u8 {
     match len & 3 {
@@ -140,7 +141,7 @@ impl Requester {
         }
     }
 
-    /// Forgets everything before request `index`, the next to be begun.
+    /// Drops all state of WQEs before `index`, which is the next to start.
     pub(super) fn reset_to(&mut self, index: u32) {
         self.una = index;
         self.unsent = index;
@@ -170,13 +171,12 @@ impl Requester {
         self.rnr_retries = attrs.rnr_retry;
     }
 
-    /// Packets in flight: requests, and responses asked for, which cross the same network and
-    /// overflow the same queues if there are too many of them.
+    /// Packets in flight: requests and expected READ responses, which load the same network.
     fn in_flight(&self) -> u32 {
         u32::try_from(self.psn.delta(self.una_psn)).unwrap_or(0)
     }
 
-    /// Starts the acknowledgement timer anew if anything is outstanding.
+    /// Restarts the acknowledgement timer if anything is outstanding, else stops it.
     pub(super) fn rearm(&mut self, now: u64, attrs: &Attrs) {
         let outstanding = self.una_psn != self.max_psn;
         self.deadline = if outstanding {
@@ -189,7 +189,7 @@ impl Requester {
 }
 
 impl Requester {
-    /// Nothing is sent before `at`: the acknowledgement timer, if it runs, expires later.
+    /// Transmission pauses until `at`: postpones the acknowledgement timer if it runs.
     pub(super) fn postpone(&mut self, at: u64, attrs: &Attrs) {
         if let (Some(old), Some(new)) = (self.deadline, ack_deadline(at, attrs)) {
             self.deadline = Some(old.max(new));
@@ -203,20 +203,20 @@ pub(super) fn ack_deadline(now: u64, attrs: &Attrs) -> Option<u64> {
     Some(now.saturating_add(wait))
 }
 
-/// What became of an attempt to send one packet.
+/// Result of sending one packet.
 enum SendOutcome {
     Sent,
-    /// Not now.
+    /// Not sent: no room or a page fault.
     Blocked,
-    /// The request at the cursor fails with this status.
+    /// The WQE at the cursor fails with this status.
     Fail(WcStatus),
 }
 
-/// What became of a request that sends nothing.
+/// Result of executing a local operation.
 enum LocalOutcome {
-    /// Executed; the cursor is behind it.
+    /// Executed; the cursor is past it.
     Done,
-    /// Others come first.
+    /// It must wait for earlier requests.
     Wait,
     Fail(WcStatus),
 }
@@ -250,7 +250,7 @@ impl Qp {
             if !begun && self.state == State::Sqd {
                 return self.request_ack(now, produced, backend, tx);
             }
-            // Nothing acknowledges unreliable packets, so nothing would open their window.
+            // UC has no acknowledgements that would open a window.
             if self.service == Service::Rc && self.req.in_flight() >= self.req.window.limit() {
                 return self.request_ack(now, produced, backend, tx);
             }
@@ -266,7 +266,7 @@ impl Qp {
                 },
                 None if !begun => match self.assign_psns(&wqe.wr, backend) {
                     Some(begun) => self.send_next(now, &begun, produced, backend, tx),
-                    // Responses are under way, and with them the queue moves on.
+                    // The outstanding responses will make progress.
                     None if self.req.rd_atomic_outstanding > 0 => return Progress::Idle,
                     None => return self.request_ack(now, produced, backend, tx),
                 },
@@ -276,7 +276,7 @@ impl Qp {
                 SendOutcome::Sent => {}
                 SendOutcome::Blocked => return Progress::Idle,
                 SendOutcome::Fail(status) => {
-                    // Completions keep their order: requests before this one come first.
+                    // Completions are in order: earlier requests complete first.
                     if self.req.cur != self.req.una {
                         return self.request_ack(now, produced, backend, tx);
                     }
@@ -292,12 +292,11 @@ impl Qp {
         }
     }
 
-    /// Executes the request about keys at the cursor, unless it was executed before and the
-    /// cursor has gone back.
+    /// Executes the local operation at the cursor, unless it was executed before a go-back-N.
     ///
-    /// Registering and binding affects no request before it and does not wait for their
-    /// completion. Invalidating does: requests before it may have to be sent again, from memory
-    /// that the key makes known (IBTA vol1 10.8.3.3 lets it wait).
+    /// A registration or bind does not affect earlier requests and does not wait for their
+    /// completion. An invalidation does: earlier requests may have to be retransmitted from memory
+    /// under the key (IBTA vol1 10.8.3.3 allows it to wait).
     fn execute_local(
         &mut self,
         wqe: &SendWqe,
@@ -322,11 +321,11 @@ impl Qp {
                 return LocalOutcome::Wait;
             };
             if result.is_err() {
-                // It fails in its turn and is not tried again.
+                // It fails in order and is not executed again.
                 wqe.invalid = Some(WcStatus::MwBindErr);
                 return LocalOutcome::Fail(WcStatus::MwBindErr);
             }
-            // No packet: the last one is that before the first.
+            // No packet: an empty PSN range.
             wqe.psns.first = self.req.max_psn;
             wqe.psns.last = self.req.max_psn.prev();
             self.req.unsent = self.req.unsent.wrapping_add(1);
@@ -337,8 +336,7 @@ impl Qp {
         LocalOutcome::Done
     }
 
-    /// Completes the oldest requests as long as they are of the kind that takes no packet and are
-    /// executed.
+    /// Completes the oldest WQEs while they are executed local operations.
     pub(super) fn complete_local(&mut self, backend: &mut impl Backend) {
         while index_before(self.req.una, self.req.unsent) {
             let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) else {
@@ -351,14 +349,14 @@ impl Qp {
         }
     }
 
-    /// True if no packet follows the request before `next` for now: that is the end of the queue,
-    /// or a request that may wait for what comes before it.
+    /// True if no packet follows the WQE before `next` for now: the queue ends there, or with a
+    /// local operation, which may wait for earlier requests.
     fn ends_at(next: u32, produced: u32, backend: &mut impl Backend) -> bool {
         next == produced || backend.send_wqe(next).is_some_and(|s| s.wr.op.is_local())
     }
 
-    /// The queue stops here. If the packet sent last did not ask for an acknowledgement, because
-    /// another was to follow, nobody would ever answer it: sends it again and asks.
+    /// The requester stops here. If the last packet has no AckReq bit, because another packet was
+    /// to follow, the peer would never acknowledge it: retransmits it with the bit set.
     fn request_ack(
         &mut self,
         now: u64,
@@ -374,14 +372,14 @@ impl Qp {
         self.move_cursor(last, backend);
         self.req.ack_now = true;
         if let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) {
-            // If it cannot be sent now, the cursor stays on it and it is sent later.
+            // If it cannot be sent now, the cursor stays at it and it is sent later.
             let _ = self.send_next(now, &wqe, produced, backend, tx);
         }
         Progress::Idle
     }
 
-    /// Gives the request at the cursor its PSNs, unless a fence, the READ limit or the PSN span
-    /// holds it back.
+    /// Starts the WQE at the cursor: assigns its PSNs. `None` if a fence, the READ limit or the
+    /// PSN span blocks it.
     fn assign_psns(&mut self, wr: &SendWr, backend: &mut impl Backend) -> Option<SendWqe> {
         let read = wr.op.needs_response();
         if wr.flags.fence && self.req.rd_atomic_outstanding > 0 {
@@ -451,7 +449,7 @@ impl Qp {
                     if self.req.deadline.is_none() {
                         self.req.deadline = ack_deadline(now, &self.attrs);
                     }
-                    // Each packet sent is a reason to wait a little longer for an answer.
+                    // Each packet sent restarts the probe timer.
                     self.req.prober.rearm(now, true);
                     let first_sent =
                         self.req.psn == self.req.max_psn || !self.req.window.is_recovering();
@@ -474,7 +472,7 @@ impl Qp {
         }
     }
 
-    /// Moves the cursor to the request after `slot`.
+    /// Moves the cursor to the WQE after `wqe`.
     fn advance_past(&mut self, wqe: &SendWqe) {
         self.req.psn = wqe.psns.last.next();
         self.req.cur = self.req.cur.wrapping_add(1);
@@ -483,7 +481,7 @@ impl Qp {
         self.req.ack_now = false;
     }
 
-    /// Completes the oldest request with `status`.
+    /// Completes the oldest WQE with `status`.
     pub(super) fn complete_oldest(
         &mut self,
         wqe: &SendWqe,
@@ -529,7 +527,7 @@ impl Qp {
         backend.retire_sends(self.req.una);
     }
 
-    /// Fails the oldest request and moves the QP to ERR.
+    /// Completes the oldest WQE in error and moves the QP to ERR.
     pub(super) fn fail_oldest(
         &mut self,
         wqe: &SendWqe,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Requests of an RC peer: sequence, NAKs, READs. In files of their own: SENDs and WRITEs
-//! (`message`), ATOMICs and ATOMIC WRITE (`atomic`), FLUSH (`flush`), duplicates (`replay`), packets that
-//! come too early (`gap`).
+//! Responder: requests of an RC peer (sequence, NAKs, READs). Submodules: SENDs and WRITEs
+//! (`message`), ATOMICs and ATOMIC WRITE (`atomic`), FLUSH (`flush`), duplicate requests
+//! (`replay`), requests ahead of the expected PSN (`gap`).
 
 mod atomic;
 mod flush;
@@ -24,12 +24,12 @@ use gap::{Gap, NakSuppression};
 pub use replay::ReplayEntry;
 use replay::{takes_resource, Replayed};
 
-/// The message that is being received.
+/// The message being received.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     /// Between messages.
     None,
-    /// A SEND of which this many bytes have been placed.
+    /// A SEND; `placed` bytes have been scattered.
     Send { placed: u32 },
     /// An RDMA WRITE.
     Write {
@@ -40,37 +40,37 @@ pub(super) enum Message {
     },
 }
 
-/// Whether a NAK for the expected PSN is out.
+/// The outstanding NAK for the expected PSN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NakState {
     None,
-    /// A packet is missing.
+    /// PSN sequence error: the expected packet is missing.
     Sequence(Gap),
-    /// A receive was missing.
+    /// RNR: no receive was posted.
     Rnr,
 }
 
-/// Receive side of a connection.
+/// Responder state of a QP.
 #[derive(Debug)]
 pub(super) struct Responder {
-    /// PSN of the next request; moved by [`advance`](Self::advance).
+    /// Expected PSN; [`advance`](Self::advance) moves it.
     pub(super) epsn: Psn,
-    /// The same counted in 64 bits from an arbitrary start, so that it never comes round: what is
-    /// kept for duplicates is found by it.
+    /// Expected PSN extended to 64 bits from an arbitrary start, so that it never wraps: replay
+    /// entries are found by it.
     extended_psn: u64,
     pub(super) msn: Msn,
-    /// What the last NAK asked for; say nothing more until `epsn` comes.
+    /// The outstanding NAK; no other is sent for `epsn`.
     nak_state: NakState,
     nak_suppression: NakSuppression,
     pub(super) message: Message,
-    /// Receive request in use by the current message.
+    /// Receive WQE of the current message.
     pub(super) recv: Option<RecvWr>,
     pub(super) pending: ResponseQueue,
-    /// Acknowledgement or NAK to be sent after all jobs.
+    /// ACK or NAK to send after all pending responses.
     pub(super) ack: Option<(Psn, Syndrome)>,
-    /// The QP is in error, but responses owed before still go out.
+    /// The QP is in ERR, but the pending responses and the NAK are still sent.
     pub(super) closing: bool,
-    /// The expected request if it is a FLUSH that has begun, and the address that it has reached.
+    /// The expected request if it is a FLUSH in progress, and the address up to which it is done.
     partial_flush: Option<(PartialFlush, u64)>,
     next_replay: usize,
 }
@@ -79,16 +79,16 @@ pub(super) struct Responder {
 pub(super) enum Refusal {
     /// No receive is posted.
     Rnr,
-    /// Memory it needs is not there, or it takes long: as if it had not come.
+    /// It causes a page fault or takes long; the state is unchanged.
     Deferred,
-    /// The request is refused for good and the QP fails; a receive in use completes with the
-    /// status.
+    /// The request is refused with a NAK and the QP enters ERR; a receive WQE in use completes
+    /// with the status.
     Nak(NakCode, WcStatus),
 }
 
 const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, WcStatus::WrFlushErr);
-/// A key that cannot be invalidated: a fault of class J (IBTA vol1 9.9.3), which is told here as
-/// an invalid request and there as an access that was refused.
+/// A key that cannot be invalidated: a class J fault (IBTA vol1 9.9.3), which completes locally as
+/// an invalid request error and at the peer as a remote access error.
 const BAD_INVALIDATE: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::RemInvReqErr);
 const NO_ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::LocAccessErr);
 
@@ -119,26 +119,26 @@ impl Responder {
         }
     }
 
-    /// Requests that take `count` PSNs have been executed.
+    /// Advances the expected PSN by `count`.
     pub(super) fn advance(&mut self, count: u32) {
         self.epsn = self.epsn.wrapping_add(count);
         self.extended_psn = self.extended_psn.wrapping_add(count.into());
     }
 
-    /// The next request has this PSN.
+    /// Sets the expected PSN.
     pub(super) fn expect(&mut self, psn: Psn) {
         let ahead = psn.wrapping_add(0u32.wrapping_sub(self.epsn.get()));
         self.advance(ahead.get());
     }
 
-    /// Drops everything owed to the peer.
+    /// Drops all pending responses, ACKs and NAKs.
     pub(super) fn stop(&mut self) {
         self.pending.clear();
         self.ack = None;
         self.closing = false;
     }
 
-    /// Gives up the current message; returns the receive request it was using.
+    /// Aborts the current message; returns its receive WQE.
     pub(super) fn abort_message(&mut self) -> Option<RecvWr> {
         self.message = Message::None;
         self.recv.take()
@@ -175,7 +175,7 @@ impl Qp {
                     self.resp.ack = Some((psn, ack));
                 } else if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.resp.ack
                 {
-                    // The request it complained about has arrived.
+                    // The NAK is obsolete: the expected request has arrived.
                     self.resp.ack = None;
                 }
             }
@@ -206,8 +206,8 @@ impl Qp {
         Handled::Done
     }
 
-    /// Raises the event for a request refused for good, if there is no receive request that could
-    /// tell of it (IBTA vol1 11.6.3.2).
+    /// Raises the asynchronous event for a refused request that no receive completion reports (IBTA
+    /// vol1 11.6.3.2).
     fn raise_refusal_event(&mut self, code: NakCode) {
         match code {
             NakCode::RemoteAccess => self.events.access_error = true,
@@ -216,8 +216,8 @@ impl Qp {
         }
     }
 
-    /// Refuses at `psn` whatever else was owed: drops it, sends the NAK and fails. `msn` counts the
-    /// requests up to the one refused: the peer compares it (`completer/evidence.rs`).
+    /// Drops all pending responses, sends a NAK for `psn` and moves the QP to ERR. `msn` counts the
+    /// requests up to the refused one: the peer validates it (`completer/validate.rs`).
     pub(super) fn nak_and_fail(
         &mut self,
         psn: Psn,
@@ -247,7 +247,8 @@ impl Qp {
         }
     }
 
-    /// Room for one more READ or ATOMIC (IBTA vol1 9.7.4.1.2: too many are an invalid request).
+    /// True if a responder resource is free for one more READ or ATOMIC (IBTA vol1 9.7.4.1.2: too
+    /// many are an invalid request).
     fn has_free_resource(&self) -> bool {
         self.resp.pending.first_time < u32::from(self.attrs.max_dest_rd_atomic)
     }
@@ -316,7 +317,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Answers the expected request with nothing but that it is done.
+    /// Queues the empty response to the expected request, an ATOMIC WRITE or FLUSH.
     fn respond_empty(&mut self, rkey: RKey, addr: u64, backend: &mut impl Backend) {
         let entry = Replayed::Done {
             psn: self.resp.extended_psn,
@@ -327,11 +328,11 @@ impl Qp {
         self.respond_single(ResponseBody::Done, entry, backend);
     }
 
-    /// Owes a response of one packet to the expected request, and remembers it.
+    /// Queues a response of one packet to the expected request and stores its replay entry.
     fn respond_single(&mut self, body: ResponseBody, entry: Replayed, backend: &mut impl Backend) {
         let psn = self.resp.epsn;
         let msn = self.resp.msn.next();
-        // Room is certain: fewer jobs are pending than there are resources.
+        // There is room: fewer responses are pending than there are responder resources.
         self.resp.pending.push(
             backend.storage().pending,
             PendingResponse {
@@ -352,7 +353,7 @@ impl Qp {
         self.drop_ack();
     }
 
-    /// The response to be sent acknowledges everything before it.
+    /// Drops the pending ACK: the response just queued acknowledges everything before it.
     fn drop_ack(&mut self) {
         self.resp.ack = None;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Responses owed to the peer: READ data, ATOMIC results, acknowledgements and NAKs, in order.
+//! Pending responses: READ data, ATOMIC results, ACKs and NAKs, in order.
 
 use super::attrs::{Progress, State, RESOURCES};
 use super::backend::{Backend, Count, Dest, RemoteFault, Tx, TxFault};
@@ -11,10 +11,10 @@ use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::repr::Headers;
 
-/// Credit code that says nothing about receive credits (IBTA vol1 9.7.7.2).
+/// Credit count code without flow control information (IBTA vol1 9.7.7.2).
 pub(super) const NO_CREDITS: u8 = 0x1f;
 
-/// Data a response carries.
+/// Payload of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ResponseBody {
     /// `len - sent` bytes of READ data remain.
@@ -23,32 +23,32 @@ pub(super) enum ResponseBody {
         rkey: RKey,
         /// Start of the data.
         addr: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         len: u32,
         /// Bytes sent.
         sent: u32,
     },
     /// The value before an ATOMIC.
     Atomic {
-        /// That value.
+        /// The value before the operation.
         original: u64,
     },
-    /// Nothing but that it is done: ATOMIC WRITE and FLUSH.
+    /// No payload: ATOMIC WRITE and FLUSH.
     Done,
 }
 
-/// A response to be sent.
+/// A response to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PendingResponse {
     pub(super) psn: Psn,
     pub(super) msn: Msn,
     pub(super) body: ResponseBody,
-    /// Counted against the responder resources; replays are not.
+    /// Counts against the responder resources; responses to duplicates do not.
     pub(super) first_time: bool,
 }
 
 impl PendingResponse {
-    /// What slots hold that were never used.
+    /// The value of unused slots.
     pub const EMPTY: Self = Self {
         psn: Psn::new(0),
         msn: Msn::new(0),
@@ -80,12 +80,12 @@ impl PendingResponse {
     }
 }
 
-/// First-in first-out queue of jobs in slots that the owner of the QP provides.
+/// FIFO of pending responses, a ring over slots that the owner of the QP provides.
 #[derive(Debug)]
 pub(super) struct ResponseQueue {
     head: usize,
     len: usize,
-    /// Jobs in the queue that are not replays.
+    /// Responses in the queue that do not answer duplicates.
     pub(super) first_time: u32,
 }
 
@@ -102,7 +102,7 @@ impl ResponseQueue {
         self.len == 0
     }
 
-    /// Appends `job`; false if there is no room.
+    /// Appends `response`; false if there is no room.
     pub(super) fn push(
         &mut self,
         slots: &mut [PendingResponse],
@@ -111,7 +111,8 @@ impl ResponseQueue {
         if self.len >= slots.len() {
             return false;
         }
-        // Replays may not take the room of first answers, of which the resources bound the number.
+        // Responses to duplicates may not take the room of first responses, whose number the
+        // responder resources limit.
         let first_time = usize::try_from(self.first_time).unwrap_or(usize::MAX);
         let replays = self.len.saturating_sub(first_time);
         if !response.first_time && replays >= slots.len().saturating_sub(RESOURCES) {
@@ -156,7 +157,7 @@ impl ResponseQueue {
         }
     }
 
-    /// The job `back` places before the end.
+    /// The response `back` positions before the newest.
     fn nth_back(&self, slots: &[PendingResponse], back: usize) -> Option<PendingResponse> {
         let ahead = self.len.checked_sub(back)?.checked_sub(1)?;
         let mut at = self.head.saturating_add(ahead);
@@ -166,7 +167,7 @@ impl ResponseQueue {
         slots.get(at).copied()
     }
 
-    /// True if the response at `psn` is still to be sent.
+    /// True if the response packet `psn` has not been sent yet.
     pub(super) fn is_pending(&self, slots: &[PendingResponse], psn: Psn, mtu: u32) -> bool {
         let mut back = 0;
         while let Some(response) = self.nth_back(slots, back) {
@@ -181,14 +182,14 @@ impl ResponseQueue {
         false
     }
 
-    /// True if no job answers `psn` or what follows it.
+    /// True if no pending response reaches `psn`.
     pub(super) fn ends_before(&self, slots: &[PendingResponse], psn: Psn, mtu: u32) -> bool {
         self.nth_back(slots, 0)
             .is_none_or(|newest| newest.last(mtu).is_before(psn))
     }
 
-    /// Drops the jobs that answer `psn` and what follows it. The jobs are in the order of their
-    /// PSNs, for a replay comes here first.
+    /// Drops the pending responses that reach `psn` or are after it. Responses are in the order of
+    /// their PSNs, because each response to a duplicate calls this first.
     pub(super) fn drop_from(&mut self, slots: &[PendingResponse], psn: Psn, mtu: u32) {
         while let Some(response) = self.nth_back(slots, 0) {
             if self.ends_before(slots, psn, mtu) {
@@ -206,19 +207,19 @@ impl ResponseQueue {
     }
 }
 
-/// What became of an attempt to send one response.
+/// Result of sending one response packet.
 enum SendOutcome {
     Sent,
     Busy,
-    /// The memory behind a READ is not there now.
+    /// The memory of a READ caused a page fault.
     PageFault,
-    /// The memory behind a READ is gone.
+    /// The memory of a READ is no longer accessible.
     Refused,
 }
 
 impl Qp {
-    /// Sends responses owed. The sending rate limits READ data alone: what acknowledges only waits
-    /// for the data that comes before it.
+    /// Sends pending responses. Pacing applies to READ data only; ACKs and NAKs wait only for the
+    /// READ data before them.
     pub(super) fn transmit_responses<T: Tx>(
         &mut self,
         now: u64,
@@ -258,10 +259,10 @@ impl Qp {
                     self.pause(now);
                     return Progress::Idle;
                 }
-                // Nothing may overtake it.
+                // Responses stay in order.
                 SendOutcome::PageFault => return Progress::Idle,
                 SendOutcome::Refused => {
-                    // The region went away after the request had been accepted.
+                    // The region was invalidated after the request had been accepted.
                     let psn = match response.body {
                         ResponseBody::Read { sent, .. } => self.read_psn(response.psn, sent),
                         ResponseBody::Atomic { .. } | ResponseBody::Done => response.psn,
@@ -282,13 +283,13 @@ impl Qp {
         Progress::Idle
     }
 
-    /// Sends the acknowledgement or NAK owed, if any. False if that is to be tried again.
+    /// Sends the pending ACK or NAK, if any. False if it must be retried.
     fn send_ack(&mut self, now: u64, backend: &mut impl Backend, tx: &mut impl Tx) -> bool {
         let Some((psn, syndrome)) = self.resp.ack else {
             return true;
         };
-        // The newest request executed, not the one that asked for it: all responses up to there
-        // have left, and the MSN says the same (`completer/evidence.rs` insists on that).
+        // An ACK names the newest executed request, not the one with the AckReq bit: all responses
+        // up to it have been sent, and the MSN must match (`completer/validate.rs` checks it).
         let psn = match syndrome {
             Syndrome::Ack { .. } => self.resp.epsn.prev(),
             _ => psn,
@@ -296,8 +297,8 @@ impl Qp {
         self.transmit_ack(now, psn, syndrome, self.resp.msn, backend, tx)
     }
 
-    /// The sending rate holds back the data of a READ: sends the acknowledgement owed for what comes
-    /// before it, with the MSN of that, unless some of the data has left and says the same.
+    /// Sends the pending ACK for the requests before a READ whose data waits for pacing, with the
+    /// MSN of those. Not needed once the first data is sent, which acknowledges the same.
     fn send_ack_before(
         &mut self,
         now: u64,
@@ -315,7 +316,7 @@ impl Qp {
         }
     }
 
-    /// Sends what is owed and nothing else; as [`send_ack`](Self::send_ack).
+    /// Sends an acknowledge packet; returns as [`send_ack`](Self::send_ack).
     fn transmit_ack(
         &mut self,
         now: u64,
@@ -332,7 +333,7 @@ impl Qp {
                 self.pause(now);
                 return false;
             }
-            // If it cannot be sent at all the peer's timer will expire.
+            // If it cannot be sent at all, the timer of the peer expires.
             Ok(()) | Err(_) => self.resp.ack = None,
         }
         true

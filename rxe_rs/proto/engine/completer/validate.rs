@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What makes a response believable to somebody who may be answered by strangers.
+//! Validation of responses against off-path attackers.
 //!
-//! Whoever forges the peer's address must guess the number of the queue pair, 24 bits. Of the PSNs all
-//! those in flight are good for an acknowledgement, up to 2^22 of 2^24, so a PSN alone may be worth two
-//! bits only. But the MSN of an acknowledgement is no free choice: it counts the requests that the
-//! peer has executed from its first on (IBTA vol1 9.7.7.1), so it follows from the PSN. The rules:
+//! An attacker who spoofs the peer's address must guess the QP number, 24 bits. Any PSN in flight
+//! is valid in an acknowledgement, up to 2^22 of 2^24, so the PSN alone may be worth only two bits.
+//! But the MSN of an acknowledgement counts the requests that the peer has executed (IBTA vol1
+//! 9.7.7.1), so the PSN determines it. The rules:
 //!
-//! - An ACK or NAK is believed if its MSN is the one that goes with its PSN: one value of 2^24 for each
-//!   PSN in flight, 24 + 24 + 24 - 22 = 50 bits at the very least.
-//! - A peer whose MSN counts from another start, or that has lost count, must not be stopped. An
-//!   ACK for exactly the packet that was sent last, or a NAK for exactly the oldest one in flight, is
-//!   believed whatever its MSN, which is taken over: 24 + 24 = 48 bits. Since the window ends
-//!   somewhere and its last packet asks for an acknowledgement, such an answer comes. A peer that
-//!   is out of step again and again is not asked for its MSN any more.
-//! - READ data and results of ATOMICs are believed if their PSN is the one that comes next: 48 bits.
-//!   That later ones have arrived, so that a response was lost, is believed of the PSN after that
-//!   and of an MSN that fits. Anything else may be a stranger's, and if the data comes while traffic
-//!   runs nothing had been lost.
+//! - An ACK or NAK is accepted if its MSN matches its PSN: one value of 2^24 for each PSN in flight,
+//!   24 + 24 + 24 - 22 = 50 bits at least.
+//! - A peer whose MSN starts elsewhere or is out of step must not be cut off. An ACK for exactly
+//!   the newest packet sent, or a NAK for exactly the oldest one in flight, is accepted with any
+//!   MSN, which the requester then adopts (MSN resync): 24 + 24 = 48 bits. Such an acknowledgement
+//!   always arrives, because the last packet of a window requests one. After
+//!   `MAX_RESYNCS` resyncs the MSN of the peer is no longer checked.
+//! - READ data and ATOMIC results are accepted if their PSN is the expected one: 48 bits. A later
+//!   response implies a NAK if it has the PSN right after the expected one, or an MSN that matches.
+//!   Any other may be forged, and only starts a timer: if the expected data arrives while traffic
+//!   runs, nothing was lost.
 //!
-//! What is not believed is counted and changes nothing. If it was from the peer after all, the next
-//! probe (`probe.rs`) brings another.
+//! A rejected response is counted and changes nothing. If it was genuine, the next probe
+//! (`probe.rs`) causes another.
 
 use crate::engine::backend::{Backend, Count};
 use crate::engine::qp::Qp;
@@ -28,15 +28,15 @@ use crate::engine::wr::SendWqe;
 use crate::ids::{Msn, Psn};
 use crate::wire::packet::Packet;
 
-/// How long responses are waited for of which later ones seem to have arrived, in nanoseconds.
+/// How long to wait for the expected response after an unproven later one, in nanoseconds.
 const GAP_WAIT_NS: u64 = 200_000;
 
-/// Times that a peer's MSN is learnt anew before it is given up on.
+/// MSN resyncs after which the MSN of the peer is no longer checked.
 const MAX_RESYNCS: u8 = 3;
 
 impl Qp {
-    /// The MSN of a peer that has executed everything before `upto`, and whether one more is as
-    /// good: a READ counts when its execution begins, before its last PSN.
+    /// The MSN of a peer that has executed everything before `upto`, and whether the next MSN is
+    /// valid as well: a READ counts when its execution starts, before its last PSN.
     fn msn_before(&self, upto: Psn, backend: &mut impl Backend) -> (Msn, bool) {
         let mut msn = self.req.una_msn;
         let mut index = self.req.una;
@@ -62,7 +62,7 @@ impl Qp {
         msn == least || (one_more && msn == least.next())
     }
 
-    /// Whether to believe an acknowledgement, positive or negative, for a PSN in flight.
+    /// True if an ACK, or a `negative` acknowledgement, for a PSN in flight is to be accepted.
     pub(super) fn is_plausible(
         &mut self,
         psn: Psn,
@@ -88,7 +88,7 @@ impl Qp {
         exact
     }
 
-    /// The oldest request that is answered by data: it alone can be answered next.
+    /// The oldest request that awaits a response, to which the next response must belong.
     pub(super) fn oldest_awaiting_response(
         &self,
         backend: &mut impl Backend,
@@ -104,7 +104,7 @@ impl Qp {
         None
     }
 
-    /// A response that is further on than the `expected` one.
+    /// A response with a PSN after the `expected` one.
     pub(super) fn response_out_of_order(
         &mut self,
         now: u64,
@@ -118,7 +118,7 @@ impl Qp {
                 .aeth()
                 .is_some_and(|aeth| self.msn_matches(aeth.msn(), psn.next(), backend));
         if certain {
-            // What comes before the request that waits is acknowledged by this.
+            // It acknowledges everything before the request that awaits its response.
             self.acknowledge(now, expected, backend);
             self.implied_nak(now, backend);
         } else if self.req.implied_nak_psn != Some(self.req.una_psn) {

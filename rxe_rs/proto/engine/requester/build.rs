@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The packets of requests: segmentation, headers, when an acknowledgement is asked for.
+//! Request packets: segmentation, headers, the AckReq bit.
 
 use super::pad_of;
 use crate::engine::attrs::Service;
@@ -12,11 +12,11 @@ use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation, Transport};
 use crate::wire::repr::Headers;
 
-/// An acknowledgement is asked for at least once in this many packets.
+/// At least one of this many packets requests an acknowledgement.
 const ACK_EVERY: u32 = 32;
 
 impl Qp {
-    /// The base header of a packet to the connected peer, request or response.
+    /// The BTH of a packet to the connected peer, request or response.
     pub(in crate::engine) fn bth(
         &self,
         operation: Operation,
@@ -91,7 +91,7 @@ impl Qp {
             self.req.cur = next;
             self.req.offset = 0;
             if !rc {
-                // Unreliable: done once it is on its way.
+                // UC: complete when it is sent.
                 self.complete_oldest(wqe, WcStatus::Success, backend);
                 self.note_drained();
             }
@@ -101,7 +101,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Asks for at most `most` bytes of what is missing.
+    /// Requests the missing data of a READ, at most `most` bytes.
     pub(super) fn send_read(
         &mut self,
         wqe: &SendWqe,
@@ -140,7 +140,7 @@ impl Qp {
         Ok(())
     }
 
-    /// ATOMIC WRITE and FLUSH.
+    /// Sends an ATOMIC WRITE or FLUSH.
     pub(super) fn send_placement(
         &mut self,
         index: u32,
@@ -170,7 +170,7 @@ impl Qp {
     }
 }
 
-/// The operation of a packet of a message with payload.
+/// The BTH operation of a packet of a SEND or WRITE.
 fn operation(op: SendOp, first: bool, last: bool) -> Operation {
     match (op, first, last) {
         (SendOp::Write | SendOp::WriteImm, true, false) => Operation::WriteFirst,

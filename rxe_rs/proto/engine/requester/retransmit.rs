@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sending once more: going back, timeouts, questions to a peer that is silent.
+//! Retransmission: go-back-N, timeouts, probes.
 
 use super::{index_before, packets};
 use crate::engine::attrs::State;
@@ -9,16 +9,16 @@ use crate::engine::wc::WcStatus;
 use crate::engine::wr::SendOp;
 use crate::ids::Psn;
 
-/// Packets of a READ without any answer that may be asked for again before the timer expires.
+/// Maximum response packets of a READ without any response that a probe may request again.
 const MAX_PROBE_PACKETS: u32 = 256;
-/// The same before it is known how long a round trip takes.
+/// The same before the first round trip sample.
 const MAX_PROBE_PACKETS_INITIAL: u32 = 16;
 
-/// What is taken for a round trip as long as none has been measured, in nanoseconds.
+/// Assumed round trip time before the first sample, in nanoseconds.
 const INITIAL_RTT_NS: u64 = 500_000;
 
 impl Qp {
-    /// Puts the cursor on `psn`, which lies between `una_psn` and `top`.
+    /// Moves the cursor to `psn`, which is between `una_psn` and `max_psn`.
     pub(in crate::engine) fn move_cursor(&mut self, psn: Psn, backend: &mut impl Backend) {
         let mtu = self.attrs.mtu.bytes();
         let mut index = self.req.una;
@@ -47,11 +47,10 @@ impl Qp {
         self.req.psn = self.req.max_psn;
     }
 
-    /// A NAK, or a hole in the responses, says that the packet `from` is lost.
+    /// Handles a NAK, or an implied NAK, for the packet `from`.
     ///
-    /// What is in flight from there on is sent again once for a round trip, however often it is said:
-    /// only a packet that has been sent since can have been lost since. False if nothing was sent
-    /// again now.
+    /// Retransmits the packets in flight from there on, at most once per round trip: later NAKs in
+    /// that time were caused by the same loss. False if it does not go back now.
     pub(in crate::engine) fn handle_loss(
         &mut self,
         now: u64,
@@ -59,20 +58,20 @@ impl Qp {
         backend: &mut impl Backend,
     ) -> bool {
         if !from.is_before(self.req.psn) {
-            // It is about to be sent.
+            // Its retransmission is already pending.
             return false;
         }
         let least = self.req.prober.min_rtt();
         let recent = |at: &u64| now.saturating_sub(*at) < least.wrapping_shr(1);
         if let Some(at) = self.req.retransmitted_at.filter(recent) {
-            // The peer said so before it had any of that. If round trips are shorter than they
-            // used to be it said so after all, and nothing will have come by then.
+            // The peer sent this NAK before any retransmitted packet arrived. If the round trip has
+            // become shorter, it did not, and the loss timer will expire.
             let usual = self.req.prober.current_rtt().unwrap_or(least);
             let due = at.saturating_add(usual.saturating_mul(2));
             self.req.loss_deadline.get_or_insert(due);
             return false;
         }
-        // The packet may still be on its way in some queue: so long it costs nothing.
+        // The packet may still be in a queue: one retry covers one round trip.
         let usual = self.req.prober.current_rtt().unwrap_or(INITIAL_RTT_NS);
         let covered = |at| now.saturating_sub(at) < usual;
         if self.req.retry_used_at.is_some_and(covered) || self.use_retry(now, backend) {
@@ -81,7 +80,7 @@ impl Qp {
         true
     }
 
-    /// Sends again from the oldest unacknowledged packet, or gives up.
+    /// Retransmits from the oldest unacknowledged packet, or fails the QP if no retry is left.
     pub(in crate::engine) fn retry(&mut self, now: u64, backend: &mut impl Backend) {
         if self.use_retry(now, backend) {
             if self.gso.on_timeout(now, self.req.una_psn) {
@@ -91,7 +90,7 @@ impl Qp {
         }
     }
 
-    /// Uses up a retry. False if there is none: the oldest request has failed.
+    /// Decrements the transport retry counter. False if it was zero: the oldest WQE has failed.
     fn use_retry(&mut self, now: u64, backend: &mut impl Backend) -> bool {
         if self.req.retries == 0 {
             backend.count(Count::RetryExceeded);
@@ -106,7 +105,7 @@ impl Qp {
         true
     }
 
-    /// Sends again what is in flight from `from` on.
+    /// Go-back-N: retransmits the packets in flight from `from` on.
     fn go_back(&mut self, now: u64, from: Psn, backend: &mut impl Backend) {
         if self.gso.on_go_back(now, from) {
             backend.count(Count::SegmentationFallback);
@@ -119,8 +118,8 @@ impl Qp {
         self.req.rearm(now, &self.attrs);
     }
 
-    /// Nothing was heard for some round trips: asks again. For READs and ATOMICs see
-    /// [`ask`](Self::ask), of anything else the last packet is sent once more.
+    /// The probe timer expired. Retransmits the last packet, or a READ or ATOMIC as
+    /// [`probe_oldest`](Self::probe_oldest) describes.
     fn probe(&mut self, now: u64, backend: &mut impl Backend) {
         let idle = self.req.psn == self.req.una_psn || self.req.rnr_until.is_some();
         if idle || !matches!(self.state, State::Rts | State::Sqd) {
@@ -139,14 +138,14 @@ impl Qp {
         }
     }
 
-    /// Asks once more for the oldest request, a READ or ATOMIC, and leaves the cursor where it is.
+    /// Retransmits the oldest request, a READ or ATOMIC, without moving the cursor.
     ///
-    /// The peer may just be slow, with all responses on their way, and a READ asked for twice is
-    /// sent twice, so of a READ that has begun to arrive only the packet that is expected next is
-    /// asked for. A responder works in order: if that packet is still missing when this answer
-    /// comes, everything before the answer is lost, and only then all is asked for again. IBTA
-    /// vol1 9.7.5.1.3 lets a repeated READ ask for a part of the original; but if the original was
-    /// lost the part would take its place.
+    /// The peer may just be slow with all responses in flight, and answers a duplicate READ with a
+    /// second copy of the data. So once a READ has begun to arrive, the probe requests only the
+    /// next expected packet. A responder works in order: if earlier responses are still missing
+    /// when the probe is answered they are lost, and only then the requester retransmits all.
+    /// IBTA vol1 9.7.5.1.3 allows a duplicate READ to request a part of the original; but if the
+    /// original was lost, the part would be executed in its place.
     pub(super) fn probe_oldest(&mut self, backend: &mut impl Backend, tx: &mut impl Tx) {
         self.req.probe_pending = false;
         let index = self.req.una;
@@ -154,7 +153,7 @@ impl Qp {
             return;
         };
         let mtu = self.attrs.mtu.bytes();
-        // If it cannot be sent now, the next question is soon enough.
+        // If it cannot be sent now, the next probe is soon enough.
         let _ = match wqe.wr.op {
             SendOp::Read if wqe.placed > 0 => {
                 self.req.probed_psn = Some(self.req.una_psn);
@@ -176,7 +175,7 @@ impl Qp {
         };
     }
 
-    /// Acknowledgement and receiver-not-ready timers.
+    /// Handles the acknowledgement, RNR NAK, probe and loss timers.
     pub(in crate::engine) fn request_timeout(&mut self, now: u64, backend: &mut impl Backend) {
         if self.req.rnr_until.is_some_and(|at| at <= now) {
             self.req.rnr_until = None;
@@ -197,7 +196,7 @@ impl Qp {
         if self.req.deadline.is_some_and(|at| at <= now) {
             self.req.deadline = None;
             if self.req.fault_pending {
-                // The peer is not to blame: it may have answered all there was to answer.
+                // Transmission waits for a local page fault, the peer may have answered everything.
                 self.req.rearm(now, &self.attrs);
                 return;
             }

@@ -49,7 +49,7 @@ impl Qp {
         Ok(())
     }
 
-    /// ATOMIC WRITE (IBTA vol1 annex A19): 8 aligned bytes, all at once.
+    /// Executes an ATOMIC WRITE (IBTA vol1 annex A19): 8 aligned bytes, written atomically.
     pub(super) fn execute_atomic_write(
         &mut self,
         packet: &Packet<'_>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! FLUSH, which may be done in pieces.
+//! FLUSH, which may take several calls.
 
 use super::{Message, Refusal, INVALID};
 use crate::engine::backend::{Backend, Flushed};
@@ -9,7 +9,7 @@ use crate::ids::{Psn, RKey};
 use crate::wire::packet::Packet;
 use crate::wire::Feth;
 
-/// A FLUSH that is done in pieces.
+/// A FLUSH in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PartialFlush {
     psn: Psn,
@@ -20,7 +20,7 @@ pub(super) struct PartialFlush {
 }
 
 impl Qp {
-    /// FLUSH (IBTA vol1 annex A19).
+    /// Executes a FLUSH (IBTA vol1 annex A19).
     pub(super) fn execute_flush(
         &mut self,
         packet: &Packet<'_>,
@@ -54,7 +54,7 @@ impl Qp {
             len,
             kind,
         };
-        // Another request may have come with this PSN before, and have been lost half-way.
+        // A different request with this PSN may have been started and dropped before.
         let begun = self
             .resp
             .partial_flush
@@ -64,7 +64,7 @@ impl Qp {
         match backend.remote_flush(rkey, addr, len, kind, from)? {
             Flushed::All => self.respond_empty(rkey, addr, backend),
             Flushed::UpTo(at) => {
-                // What comes behind it waits, so nothing is executed before it is done.
+                // Later packets wait behind it, so no request overtakes the FLUSH.
                 self.resp.partial_flush = Some((this, at));
                 return Err(Refusal::Deferred);
             }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Requests that come before the expected one: when to send a sequence NAK.
+//! Requests ahead of the expected PSN: when to send a PSN sequence error NAK.
 //!
-//! One NAK a gap is enough (IBTA vol1 9.7.5.1.2), and a NAK makes the peer send again all that is in
-//! flight. A packet from a stranger who guessed the number of the queue pair (24 bits) but not the
-//! PSN lands ahead of the expected PSN every other time and looks like a gap, so:
+//! One NAK per gap is enough (IBTA vol1 9.7.5.1.2), and a NAK makes the peer retransmit everything in
+//! flight. A packet from an off-path attacker who guessed the QP number (24 bits) but not the PSN is
+//! ahead of the expected PSN in half of the cases and looks like a gap, so:
 //!
-//! - A PSN further ahead than a peer can have sent is dropped.
-//! - The packet right behind the expected one is believed at once: a stranger does not hit it.
-//! - Any other is believed until that turned out wrong: a duplicate of the packet that a NAK asked for
-//!   means that it had not been lost. For a while then a NAK is put off for a moment, in which
-//!   the expected packet arrives if traffic runs, and for longer if that turns out needless, too. The
-//!   same helps where the network changes the order.
-//!   So it is while duplicates arrive: the peer has gone back, and what is expected comes behind them.
-//! - Copies of a packet do not make more of it: what asks for another NAK that way is heard ever
-//!   less often.
+//! - A PSN further ahead than the peer can have sent is dropped.
+//! - The packet right after the expected one causes a NAK at once: an attacker does not hit it.
+//! - Any other causes a NAK at once until one was spurious: a duplicate of the packet that a NAK
+//!   requested means that it had not been lost. For some time the responder then delays NAKs, so that
+//!   the expected packet can arrive if traffic runs, and for longer after each further spurious NAK.
+//!   This also helps where the network reorders packets. NAKs are delayed as well while duplicates
+//!   arrive: the peer has gone back, and the expected packet follows them.
+//! - Copies of one packet cause further NAKs at exponentially growing intervals.
 
 use super::NakState;
 use crate::engine::attrs::State;
@@ -24,43 +23,43 @@ use crate::engine::wr::MAX_MESSAGE;
 use crate::ids::Psn;
 use crate::wire::aeth::{NakCode, Syndrome};
 
-/// Least time between two NAKs for a gap that packets which anybody may have sent ask for, and how
-/// long a NAK is put off, in nanoseconds.
+/// Minimum time between two NAKs for a gap if the packets that cause them may be forged, and initial
+/// delay of a suppressed NAK, in nanoseconds.
 const NAK_INTERVAL_NS: u64 = 200_000;
 
-/// Longest time that duplicates put a NAK off, in nanoseconds.
+/// Longest time that duplicates delay a NAK, in nanoseconds.
 const MAX_DUPLICATE_DELAY_NS: u64 = 10_000_000;
 
-/// Times that the pause between two NAKs doubles.
+/// How often the interval between two NAKs doubles.
 const MAX_BACKOFF: u32 = 9;
 
-/// Times that the time doubles for which a NAK is put off.
+/// How often the delay of a NAK doubles.
 const MAX_SUPPRESS_BACKOFF: u32 = 7;
 
-/// Time after which a gap that has not been closed is taken for a new one, in nanoseconds: what
-/// opened it while nothing was in flight says nothing about what is lost later.
+/// Time after which an open gap is treated as a new one, in nanoseconds: a packet that opened it
+/// while nothing was in flight is not related to later loss.
 const GAP_EXPIRY_NS: u64 = 1_000_000_000;
 
-/// For how long NAKs are put off after one turned out needless, in nanoseconds.
+/// How long NAKs are delayed after a spurious one, in nanoseconds.
 const SUPPRESS_NS: u64 = 1_000_000_000;
 
-/// Packets that may be in flight in front of the expected one, READ responses aside.
+/// Maximum distance of a request from the expected PSN, apart from PSNs of READ responses.
 const MAX_IN_FLIGHT: u32 = 1 << 16;
 
-/// The expected packet is missing.
+/// Packets have arrived ahead of the expected one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gap {
-    /// The packet right behind it has been seen since.
+    /// The packet right after the expected one has arrived.
     next_seen: bool,
-    /// The packet that arrived last.
+    /// PSN of the latest packet.
     newest: Psn,
-    /// When that was.
+    /// When the latest packet arrived.
     at: u64,
-    /// When the last NAK was sent, or is to be sent.
+    /// When the last NAK was sent, or when the delayed one is due.
     nak: Nak,
-    /// When the gap was found.
+    /// When the gap was detected.
     since: u64,
-    /// NAKs that copies asked for.
+    /// NAKs caused by copies of a packet.
     copies: u32,
 }
 
@@ -70,16 +69,17 @@ enum Nak {
     Scheduled(u64),
 }
 
-/// How far packets ahead of the expected one are to be believed.
+/// Delays NAKs after a spurious one and while duplicates arrive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NakSuppression {
-    /// PSN that was asked for by a NAK which a stranger may have caused.
+    /// PSN of the last NAK that a forged packet may have caused.
     nak_psn: Option<Psn>,
-    /// Until when NAKs are put off.
+    /// Until when NAKs are delayed.
     until: u64,
-    /// When the last duplicate arrived, or a NAK left that a stranger may have caused.
+    /// When the last duplicate arrived, or the last NAK was sent that a forged packet may have
+    /// caused.
     duplicate_at: Option<u64>,
-    /// NAKs that turned out needless since there was a reason to put them off.
+    /// Spurious NAKs since NAKs are delayed.
     backoff: u32,
 }
 
@@ -93,21 +93,21 @@ impl NakSuppression {
         }
     }
 
-    /// Whether a packet that anybody may have sent is to be doubted for now.
+    /// True if a NAK for a packet that may be forged is to be delayed at the moment.
     fn is_active(&self, now: u64) -> bool {
         let recent = |at| now.saturating_sub(at) < NAK_INTERVAL_NS;
         now < self.until || self.duplicate_at.is_some_and(recent)
     }
 
-    /// When to send a NAK that is put off now.
+    /// When to send a NAK that is delayed now.
     fn deadline(&self, now: u64) -> u64 {
         now.saturating_add(NAK_INTERVAL_NS.wrapping_shl(self.backoff))
     }
 }
 
 impl Qp {
-    /// Greatest distance of a request from the expected one that a peer can cause: a READ takes as
-    /// many PSNs as its response has packets.
+    /// Maximum distance of a valid request from the expected PSN: a READ takes as many PSNs as its
+    /// response has packets.
     fn max_psns_ahead(&self) -> u32 {
         let reads = match self.attrs.remote_read {
             true => u32::from(self.attrs.max_dest_rd_atomic),
@@ -120,7 +120,7 @@ impl Qp {
             .min(MAX_PSN_SPAN)
     }
 
-    /// A request that is ahead of the expected one.
+    /// Handles a request ahead of the expected PSN.
     pub(super) fn out_of_sequence(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
         let ahead = u32::try_from(psn.delta(self.resp.epsn)).unwrap_or(u32::MAX);
         if ahead > self.max_psns_ahead() {
@@ -141,9 +141,9 @@ impl Qp {
         let mut copies = before.map_or(0, |gap| gap.copies);
         let send_nak = match before {
             None => next || !self.resp.nak_suppression.is_active(now),
-            // If the packet behind it comes again, the peer has gone back and the missing packet
-            // was lost once more; and if the same packet comes twice in a row, the peer has not
-            // heard us and asks.
+            // If the packet after the expected one arrives again, the peer has gone back and the
+            // expected packet was lost again; if the same packet arrives twice in a row, the NAK
+            // was lost and the peer probes.
             Some(gap) => match gap.nak {
                 Nak::Scheduled(_) => next,
                 Nak::Sent(at) => {
@@ -174,7 +174,7 @@ impl Qp {
         }
     }
 
-    /// Asks for the expected packet, for a reason that is `sure` or not.
+    /// Sends a NAK for the expected packet; `certain` if no forged packet can have caused it.
     fn send_sequence_nak(&mut self, now: u64, certain: bool, backend: &mut impl Backend) {
         if !certain {
             self.resp.nak_suppression.nak_psn = Some(self.resp.epsn);
@@ -185,8 +185,8 @@ impl Qp {
         self.resp.ack = Some((self.resp.epsn, nak));
     }
 
-    /// A duplicate at `psn` arrived. If that was asked for, it had not been lost; and if more is
-    /// missing, that comes behind it.
+    /// A duplicate request at `psn` arrived. If a NAK requested it, that NAK was spurious; if
+    /// packets are missing, they follow the duplicate.
     pub(super) fn note_duplicate(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
         let suppression = &mut self.resp.nak_suppression;
         suppression.duplicate_at = Some(now);
@@ -212,7 +212,7 @@ impl Qp {
         }
     }
 
-    /// When a NAK that was put off is to be sent.
+    /// When the delayed NAK is due.
     pub(in crate::engine) fn nak_deadline(&self) -> Option<u64> {
         let receiving = matches!(self.state, State::Rtr | State::Rts | State::Sqd);
         match self.resp.nak_state {
@@ -224,7 +224,7 @@ impl Qp {
         }
     }
 
-    /// Sends the NAK that was put off if its time has come.
+    /// Sends the delayed NAK if it is due.
     pub(in crate::engine) fn nak_timeout(&mut self, now: u64, backend: &mut impl Backend) {
         if self.nak_deadline().is_none_or(|at| at > now) {
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SENDs and RDMA WRITEs, packet by packet; of RC and UC.
+//! SENDs and RDMA WRITEs of RC and UC, packet by packet.
 
 use super::{Message, Refusal, BAD_INVALIDATE, INVALID, NO_ACCESS};
 use crate::engine::backend::{Backend, Count, LocalFault, RemoteRight, Taken};
@@ -55,7 +55,7 @@ impl Qp {
             self.execute_send(payload, len, first, backend)?;
         }
         if let Some(ieth) = packet.ieth() {
-            // In order: after everything before it, and before anybody hears of the message.
+            // In order: after all earlier packets and before the completion of the message.
             backend
                 .remote_invalidate(ieth.rkey())
                 .map_err(|_| BAD_INVALIDATE)?;
@@ -67,7 +67,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Makes sure a receive request is at hand.
+    /// Returns the receive WQE of the current message; takes one from the queue if needed.
     fn need_recv(&mut self, backend: &mut impl Backend) -> Result<RecvWr, Refusal> {
         if let Some(wr) = self.resp.recv {
             return Ok(wr);
@@ -141,7 +141,7 @@ impl Qp {
             if total > MAX_MESSAGE {
                 return Err(INVALID);
             }
-            // A message of no bytes touches no memory and needs no key (IBTA C9-88).
+            // A message of zero length accesses no memory and needs no key (IBTA C9-88).
             if total > 0
                 && backend
                     .remote_check(rkey, addr, total, RemoteRight::Write)
@@ -161,7 +161,7 @@ impl Qp {
         } else {
             return Err(INVALID);
         };
-        // The payloads add up to the announced length, no more and no less.
+        // The payloads must add up to the DMA length of the RETH exactly.
         let agrees = if last { len == left } else { len < left };
         if !agrees {
             return Err(INVALID);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is kept of executed READs, ATOMICs and the like, and the duplicates of requests that are
-//! answered from it.
+//! Responder resources of executed READs, ATOMICs and the like, and the duplicate requests that
+//! are answered from them.
 
 use super::Responder;
 use crate::engine::backend::{Backend, Count};
@@ -11,12 +11,12 @@ use crate::wire::aeth::Syndrome;
 use crate::wire::opcode::Operation;
 use crate::wire::packet::Packet;
 
-/// What is remembered of a READ or ATOMIC so that it can be answered again (IBTA vol1 9.7.5.1.1).
+/// An executed READ or ATOMIC, stored to answer duplicates (IBTA vol1 9.7.5.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplayEntry(Replayed);
 
 impl ReplayEntry {
-    /// What slots hold that were never used.
+    /// The value of unused entries.
     pub const EMPTY: Self = Self(Replayed::Nothing);
 }
 
@@ -60,8 +60,8 @@ impl Responder {
         self.next_replay = self.next_replay.saturating_add(1);
     }
 
-    /// What answers a duplicate request at `psn`, which lies before the expected one, and how many
-    /// PSNs into it that is.
+    /// The replay entry that contains `psn`, which is before the expected PSN, and the offset of
+    /// `psn` in it.
     fn find_replay(&self, slots: &[ReplayEntry], psn: Psn) -> Option<(Replayed, u32)> {
         let age = u32::try_from(self.epsn.delta(psn)).ok()?;
         let wide = self.extended_psn.wrapping_sub(age.into());
@@ -78,11 +78,11 @@ impl Responder {
 }
 
 impl Qp {
-    /// A request that was executed before (IBTA vol1 9.7.5.1.1 to 9.7.5.1.5): acknowledge again,
-    /// answer again, never execute again.
+    /// Handles a duplicate request (IBTA vol1 9.7.5.1.1 to 9.7.5.1.5): acknowledges or answers it
+    /// again, but never executes it again.
     ///
-    /// What is answered again names the same key and address as the original: whoever does not know
-    /// them can neither fetch an answer nor move the queue of those that are owed.
+    /// The duplicate must have the key and address of the original: an attacker who does not know
+    /// them can neither obtain a response nor disturb the queue of pending responses.
     pub(super) fn handle_duplicate(
         &mut self,
         now: u64,
@@ -93,7 +93,7 @@ impl Qp {
         self.note_duplicate(now, psn, backend);
         let operation = packet.opcode().operation();
         if !takes_resource(operation) {
-            // One acknowledgement of the newest request says it all.
+            // One ACK of the newest request acknowledges all before it.
             let wanted = packet.bth().ack_req || packet.opcode().ends_message();
             if wanted && self.resp.ack.is_none() {
                 let newest = Psn::new(self.resp.epsn.get().wrapping_sub(1));
@@ -201,9 +201,9 @@ impl Qp {
                 return;
             }
         };
-        // A peer that asks again goes on with all requests that follow (IBTA vol1 9.7.3.1), so
-        // what is owed from here on would be sent twice, and the wanted responses would wait behind
-        // those that the peer throws away. If this response is still to come, it needs no other.
+        // A peer that retransmits a request also retransmits all later ones (IBTA vol1 9.7.3.1), so
+        // the pending responses from here on would be sent twice, and the expected response would
+        // wait behind those that the peer drops. If this response is pending, no other is needed.
         let mtu = self.attrs.mtu.bytes();
         if self
             .resp
@@ -218,18 +218,18 @@ impl Qp {
                 .pending
                 .ends_before(backend.storage().pending, psn, mtu)
         {
-            // It asks for a part only, to learn whether the rest is still to come. It is.
+            // A probe: the peer requests a part only. The remaining responses are still pending.
             return;
         }
         self.resp
             .pending
             .drop_from(backend.storage().pending, psn, mtu);
-        // If there is no room the peer asks again.
+        // If there is no room, the peer retransmits the request.
         self.resp.pending.push(backend.storage().pending, response);
     }
 }
 
-/// True for requests that are answered by data and remembered until the peer has it.
+/// True for requests that take a responder resource.
 pub(super) fn takes_resource(operation: Operation) -> bool {
     matches!(
         operation,
