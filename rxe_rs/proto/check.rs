@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Admission: which packets and which memory accesses are let in. Pure comparisons.
+//! Admission checks of packets and memory accesses: pure comparisons.
 
 pub mod admit;
 pub mod pkey;

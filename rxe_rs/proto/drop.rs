@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Why a packet was not delivered. Every reason is counted by itself.
+//! Drop reasons of received packets, each with its own counter.
 
 macro_rules! drop_reasons {
     ($( $(#[$meta:meta])* $name:ident = $text:literal, )*) => {
-        /// Why a received packet was dropped without an answer.
+        /// Why a received packet was dropped silently.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub enum DropReason {
@@ -41,32 +41,32 @@ drop_reasons! {
     BadVersion = "rx_bad_version",
     /// Payload and pad are not a multiple of four, or more pad than payload.
     BadLength = "rx_bad_length",
-    /// Reserved opcode, or one of a transport that does not exist here.
+    /// Reserved opcode, or one of an unsupported transport.
     UnknownOpcode = "rx_unknown_opcode",
-    /// Opcode of another transport than the queue pair's.
+    /// Opcode of another transport than that of the QP.
     WrongTransport = "rx_wrong_transport",
-    /// No queue pair of that number.
+    /// No QP with that number.
     NoQp = "rx_no_qp",
-    /// The queue pair's state does not accept packets.
+    /// The state of the QP does not accept packets.
     BadState = "rx_bad_state",
     /// P_Key does not match.
     BadPKey = "rx_bad_pkey",
     /// Q_Key does not match.
     BadQKey = "rx_bad_qkey",
-    /// Not from the address that the queue pair is connected to.
+    /// Source or destination address is not that of the connection.
     BadPeer = "rx_bad_peer",
-    /// The checksum is wrong.
+    /// The ICRC is wrong.
     BadIcrc = "rx_bad_icrc",
-    /// Nobody is attached to the multicast group.
+    /// No QP is attached to the multicast group.
     NoGroup = "rx_no_mcast_group",
-    /// The destination address belongs to no GID of the device.
+    /// The destination address is not a GID of the device.
     NoGid = "rx_no_gid",
-    /// It came without the protection that an IPsec policy requires (RFC 4301, 5.2).
+    /// It arrived without the protection that an IPsec policy requires (RFC 4301, 5.2).
     Policy = "rx_policy_refused",
 }
 
-/// A count of violations as verbs report it (`bad_pkey_cntr` and `qkey_viol_cntr` of
-/// `struct ib_port_attr`): it stays at its highest value, it does not start again.
+/// A violation counter as verbs report it (`bad_pkey_cntr` and `qkey_viol_cntr` of
+/// `struct ib_port_attr`): it saturates instead of wrapping.
 pub fn violations(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Plain rows: partition keys, memory regions and their segments, how keys change, numbers not to be used again yet. No locks, no
-//! pointers.
+//! Plain tables: P_Keys, memory regions and their segments, key variants, QP numbers in quarantine.
+//! No locks, no pointers.
 
 pub mod keygen;
 pub mod pkeys;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Admission of a packet to a queue pair: transport, length, partition, identity, checksum, in this
-//! order, each failure with its own reason.
+//! Admission of a packet to a QP: transport, length, P_Key, Q_Key or peer address, ICRC, in this
+//! order, each failure with its own drop reason.
 //!
-//! The cheap comparisons come first; the checksum, which reads the whole packet, last. Nothing is
-//! queued before all of them have passed. A wrong P_Key or Q_Key is a violation that management
-//! hears of (IBTA vol1 10.9.4, 10.2.5), so it is one only in a packet whose checksum is right.
+//! The cheap comparisons come first; the ICRC, which reads the whole packet, last. No packet is
+//! processed or queued before all checks have passed. A wrong P_Key or Q_Key is a violation that is
+//! reported to management (IBTA vol1 10.9.4, 10.2.5), so it is counted only if the ICRC is valid.
 
 use super::{pkey, qkey};
 use crate::drop::DropReason;
@@ -12,26 +12,26 @@ use crate::ids::{Gid, PKey, QKey, Qpn};
 use crate::wire::opcode::PayloadRule;
 use crate::wire::{Operation, Packet, Transport};
 
-/// What a queue pair accepts; a copy of the few attributes that admission compares.
+/// What a QP accepts: a copy of the attributes that admission compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpFacts {
-    /// Transport service of the queue pair.
+    /// Transport service of the QP.
     pub transport: Transport,
-    /// Greatest payload of a packet, in bytes.
+    /// Path MTU: maximum payload of a packet, in bytes.
     pub mtu: usize,
-    /// Its number: the GSI takes any key of the table, others only their own.
+    /// QP number: the GSI accepts any P_Key of the table, other QPs only their own.
     pub qpn: Qpn,
     /// Its P_Key.
     pub pkey: PKey,
     /// Its Q_Key (datagrams only).
     pub qkey: QKey,
-    /// Address of the connected peer (connections only).
+    /// GID of the connected peer (connections only).
     pub peer: Gid,
-    /// Own address of the connection (connections only).
+    /// Local GID of the connection (connections only).
     pub own: Gid,
 }
 
-/// Where a packet came from and went to, by its IP header.
+/// Source and destination of a packet, from its IP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
     /// Source address.
@@ -40,7 +40,7 @@ pub struct Path {
     pub destination: Gid,
 }
 
-/// A packet that its queue pair may process. Only [`admit`] makes one.
+/// A packet that its QP may process. Only [`admit`] creates one.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
     packet: Packet<'a>,
@@ -54,8 +54,8 @@ impl<'a> Admitted<'a> {
     }
 }
 
-/// Whether the payload is as long as the opcode allows (IBTA vol1 9.2.1). A request of a connection
-/// that is not is for the engine to answer: the peer hears of it.
+/// True if the payload length is valid for the opcode (IBTA vol1 9.2.1). For requests of a
+/// connection the engine checks it, because it must send a NAK.
 #[inline]
 fn fits(packet: &Packet<'_>, mtu: usize) -> bool {
     let opcode = packet.opcode();
@@ -80,7 +80,7 @@ pub fn matches(
     pkey_in_table: impl FnOnce(PKey) -> bool,
 ) -> Result<(), DropReason> {
     let bth = packet.bth();
-    // A notification has its own transport and is for connections of both kinds.
+    // A CNP has its own transport and is accepted by RC and UC.
     let notice = matches!(bth.opcode.transport(), Transport::Cnp);
     if !notice && bth.opcode.transport() != qp.transport {
         return Err(DropReason::WrongTransport);
@@ -91,8 +91,8 @@ pub fn matches(
     let pkey_good = if qp.qpn == Qpn::GSI {
         pkey_in_table(bth.pkey)
     } else if notice {
-        // It carries the P_Key of the packet that was marked, that is one of ours and not the peer's:
-        // where we are a limited member it says so, too.
+        // A CNP carries the P_Key of the marked packet, that is the local one and not the peer's, with
+        // the membership bit of the local port.
         bth.pkey.key() == qp.pkey.key() && qp.pkey.key() != 0
     } else {
         pkey::matches(bth.pkey, qp.pkey)
@@ -102,8 +102,7 @@ pub fn matches(
     }
     match packet.deth() {
         Some(deth) => {
-            // IBTA vol1 9.6.1: the number of all members goes with the address of a group, and
-            // no other does.
+            // IBTA vol1 9.6.1: the multicast QPN is used with a multicast GID, and only with that.
             let to_group = bth.dest_qpn == Qpn::MULTICAST;
             if path.destination.is_multicast() != to_group {
                 return Err(DropReason::NoGid);
@@ -122,9 +121,9 @@ pub fn matches(
     Ok(())
 }
 
-/// Admits `packet` to the queue pair described by `qp`.
+/// Admits `packet` to the QP described by `qp`.
 ///
-/// `pkey_in_table` is asked only for the GSI; `icrc_good` if everything else has passed, or if a
+/// Calls `pkey_in_table` only for the GSI, and `icrc_good` if everything else has passed or if a
 /// violation is to be reported.
 ///
 /// # Errors

@@ -3,8 +3,8 @@
 
 use crate::ids::PKey;
 
-/// Whether members with keys `a` and `b` may talk: same partition, which is not 0, and at least
-/// one of them a full member.
+/// True if ports with P_Keys `a` and `b` may communicate: same partition, which is not 0, and at
+/// least one of them a full member.
 #[inline]
 pub const fn matches(a: PKey, b: PKey) -> bool {
     a.key() == b.key() && a.key() != 0 && (a.is_full() || b.is_full())

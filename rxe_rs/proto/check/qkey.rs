@@ -3,8 +3,8 @@
 
 use crate::ids::QKey;
 
-/// The key that a datagram carries: a work request key with the top bit set stands for that of
-/// the queue pair, so that ordinary users cannot send with a privileged key.
+/// The Q_Key of an outgoing datagram: a work request Q_Key with the most significant bit set
+/// selects the Q_Key of the QP, so that unprivileged users cannot send with a controlled Q_Key.
 #[inline]
 pub const fn outgoing(request: QKey, own: QKey) -> QKey {
     if request.is_controlled() {
@@ -14,7 +14,7 @@ pub const fn outgoing(request: QKey, own: QKey) -> QKey {
     }
 }
 
-/// Whether a received datagram may be delivered.
+/// True if a datagram with Q_Key `packet` may be delivered to a QP with Q_Key `own`.
 #[inline]
 pub const fn accepts(packet: QKey, own: QKey) -> bool {
     packet.0 == own.0

@@ -6,7 +6,7 @@ use crate::table::region::{Access, MrDesc, State};
 /// Why a memory access is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessError {
-    /// No such key, or the region or window is not valid now.
+    /// No such key, or the region or window is not valid.
     BadKey,
     /// The region belongs to another protection domain, or the window to another queue pair.
     WrongPd,
@@ -14,15 +14,15 @@ pub enum AccessError {
     NoRight,
     /// The range is not inside the region, or wraps.
     OutOfBounds,
-    /// The access is permitted, but memory taken on demand is not there at the moment.
+    /// The access is permitted, but causes a page fault (on-demand paging).
     NotPresent,
-    /// The access is permitted, but the memory is damaged or out of the kernel's reach.
+    /// The access is permitted, but the memory is poisoned or not in the kernel's linear map.
     Unreadable,
 }
 
 /// Permission to access `len` bytes at `offset` of one region.
 ///
-/// Only [`MrDesc::check`] makes one, so holding it proves the check.
+/// Only [`MrDesc::check`] creates one, so it proves that the check has passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
     offset: u64,
@@ -30,7 +30,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// First byte, counted from the start of the region.
+    /// Offset of the first byte from the start of the region.
     #[inline]
     pub const fn offset(&self) -> u64 {
         self.offset
@@ -42,13 +42,13 @@ impl Grant {
         self.len
     }
 
-    /// Whether the access touches no memory at all.
+    /// True if the access has zero length.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Permission for `len` bytes at `from` of this one; `None` if that is not inside.
+    /// Permission for `len` bytes at offset `from` of this one; `None` if out of its bounds.
     #[inline]
     pub const fn part(&self, from: u64, len: u64) -> Option<Self> {
         let Some(end) = from.checked_add(len) else {
@@ -65,11 +65,11 @@ impl Grant {
 }
 
 impl MrDesc {
-    /// Checks an access to the region as a whole: key, domain and rights.
+    /// Checks an access to the region as a whole: key, protection domain and rights.
     ///
     /// # Errors
     ///
-    /// The first that applies of [`AccessError`], in that order.
+    /// The first [`AccessError`] that applies, in that order.
     #[inline]
     pub const fn admit(&self, pd: u32, key: u32, rights: Access) -> Result<(), AccessError> {
         if !matches!(self.state, State::Valid) || self.key != key {
@@ -87,11 +87,11 @@ impl MrDesc {
     /// Checks an access of `len` bytes at `addr` with key `key` from protection domain `pd` that
     /// needs all of `rights`.
     ///
-    /// An access of zero bytes touches nothing and is granted whatever the key (C9-88).
+    /// An access of zero length is granted with any key (IBTA C9-88).
     ///
     /// # Errors
     ///
-    /// The first that applies of [`AccessError`], in the order key, domain, rights, bounds.
+    /// The first [`AccessError`] that applies, in the order key, domain, rights, bounds.
     #[inline]
     pub const fn check(
         &self,
@@ -115,7 +115,7 @@ impl MrDesc {
         let Some(offset) = addr.checked_sub(base) else {
             return Err(AccessError::OutOfBounds);
         };
-        // Both sums: the addresses of the access may not wrap either, even if the offsets do not.
+        // Check both sums: neither the offsets nor the addresses of the access may wrap.
         let (Some(end), Some(_)) = (offset.checked_add(len), addr.checked_add(len)) else {
             return Err(AccessError::OutOfBounds);
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory windows: who may bind what, and what a bound one grants (IBTA vol. 1, 10.6.7.2).
+//! Memory windows: checks of bind operations and of accesses (IBTA vol. 1, 10.6.7.2).
 
 use super::rkey::AccessError;
 use crate::engine::wr::Bind;
@@ -10,37 +10,37 @@ use crate::table::region::{Access, MrDesc};
 /// Type of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowType {
-    /// Of the protection domain; bound anew while it is bound, never invalidated.
+    /// Belongs to the protection domain; may be bound again while it is bound, never invalidated.
     One,
-    /// Of the queue pair that bound it (type 2B); invalidated before it is bound anew.
+    /// Belongs to the QP that bound it (type 2B); must be invalidated before it is bound again.
     Two,
 }
 
-/// What a window is before a request binds it.
+/// State of a window before a bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowFacts {
     /// Type.
     pub kind: WindowType,
     /// Protection domain.
     pub pd: u32,
-    /// Key; its last byte changes with each binding.
+    /// R_Key; its least significant byte changes with each bind.
     pub key: RKey,
-    /// It grants something now.
+    /// True if it is bound.
     pub bound: bool,
 }
 
-/// Why a window cannot be bound.
+/// Why a bind is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BindError {
-    /// The window has another key, or cannot get the new one.
+    /// The current key does not match, or the new one has another index.
     BadKey,
-    /// Window, region and queue pair are not of one protection domain.
+    /// Window, region and QP are not in one protection domain.
     WrongPd,
-    /// A window of type 2 must be invalidated first, and cannot be bound to nothing.
+    /// A type 2 window must be invalidated first, and cannot be bound with zero length.
     BadState,
-    /// The region does not let windows be bound to it, is not valid, or may not grant the rights.
+    /// The region does not allow binds, is not valid, or may not grant the rights.
     NoRight,
-    /// Not inside the region.
+    /// The range is not inside the region.
     OutOfBounds,
 }
 
@@ -48,22 +48,22 @@ pub enum BindError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     desc: MrDesc,
-    /// Address of the first byte as the region counts.
+    /// Address of the first byte in the region.
     at: u64,
-    /// The only queue pair that may be used, for type 2.
+    /// The only QP that may use it, for type 2.
     qpn: Option<u32>,
 }
 
-/// Rights that may be asked for. Local write is what programs add out of habit, for regions want
-/// it; nobody gains anything by it here.
+/// Rights that a bind may request. Programs often add local write, because regions need it; it
+/// grants nothing here.
 const ACCEPTED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
-/// Checks that a queue pair (`pd`, `qpn`) may bind a window to `region` as `bind` says, and returns
-/// the bound window; `None` to unbind. That the region has memory everywhere within its bounds is
-/// not known here.
+/// Checks that a QP (`pd`, `qpn`) may bind a window to `region` according to `bind`, and returns the
+/// bound window; `None` to unbind. Does not check that the region has memory everywhere within
+/// its bounds.
 ///
 /// # Errors
 ///
@@ -75,8 +75,8 @@ pub fn check_bind(
     qpn: u32,
     bind: &Bind,
 ) -> Result<Option<Window>, BindError> {
-    // Programs say the key that a window had first whenever they bind one of type 2: the library
-    // does not keep it for them, and nothing can be done with the old key of an unbound window.
+    // Programs pass the first key of a type 2 window with every bind: libibverbs does not update
+    // it, and the old key of an unbound window is of no use.
     let named = match facts.kind {
         WindowType::One => facts.key == bind.window,
         WindowType::Two => renew(facts.key, bind.window).is_some(),
@@ -101,7 +101,7 @@ pub fn check_bind(
     let Some(region) = region.filter(|_| allowed.contains(access)) else {
         return Err(BindError::NoRight);
     };
-    // What the peer may change, the owner must be allowed to change as well.
+    // Remote write and atomic need local write on the region.
     let writes = access.intersects(Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC));
     if writes && !region.access.contains(Access::LOCAL_WRITE) {
         return Err(BindError::NoRight);
@@ -131,7 +131,7 @@ pub fn check_bind(
 }
 
 impl Window {
-    /// Whether queue pair `qpn` may use the window.
+    /// True if QP `qpn` may use the window.
     #[inline]
     pub fn is_of(&self, qpn: u32) -> bool {
         self.qpn.is_none_or(|own| own == qpn)
@@ -139,8 +139,7 @@ impl Window {
 
     /// Checks an access through the window and returns its address in the region.
     ///
-    /// A window is for peers: an access that needs none of their rights is a local one, for which
-    /// the key is not valid.
+    /// A window grants remote access only: for local accesses its key is not valid.
     ///
     /// # Errors
     ///

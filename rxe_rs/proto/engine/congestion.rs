@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Congestion control of connections (IBTA vol1 annex A17.9): the receiver notifies, the sender
-//! slows down.
+//! Congestion control of connections (IBTA vol1 annex A17.9): the notification point sends CNPs,
+//! the reaction point cuts its rate.
 //!
-//! A router whose queue grows marks packets in the IP header. The [`CnpGenerator`] of the receiving
-//! queue pair asks for a notification (CNP) then, not too often. The [`Pacer`](super::pacer::Pacer)
-//! of the sending one cuts its rate when a notification comes that [`CnpFilter`] believes, and the
-//! [`Meter`] keeps what is sent within that rate. Acknowledgements are not limited: holding them
-//! back would slow the peer, whose packets may take another way.
+//! A router whose queue grows sets the ECN codepoint CE in the IP header. The [`CnpGenerator`] of the
+//! receiving QP then requests a congestion notification packet (CNP) at a limited rate. When a CNP
+//! passes the [`CnpFilter`] of the sending QP, its [`Pacer`](super::pacer::Pacer) cuts the rate, and
+//! the [`Meter`] limits transmission to it. Acknowledgements are not paced: that would slow the
+//! peer, whose packets may take another path.
 
 use super::attrs::UdMeta;
 use super::backend::{Dest, Tx, TxFault};
@@ -16,7 +16,7 @@ use crate::wire::bth::Bth;
 use crate::wire::opcode::Opcode;
 use crate::wire::repr::Headers;
 
-/// True if a router on the way marked the packet: "congestion experienced" (RFC 3168).
+/// True if a router on the path marked the packet CE, "congestion experienced" (RFC 3168).
 #[inline]
 pub(super) fn is_marked(meta: &UdMeta<'_>) -> bool {
     let byte = meta.ip_header.get(1).copied().unwrap_or(0);
@@ -27,12 +27,11 @@ pub(super) fn is_marked(meta: &UdMeta<'_>) -> bool {
     ecn & 3 == 3
 }
 
-/// Payload bytes of a congestion notification: reserved, zero (RoCEv2 annex A17.9.3).
+/// Payload bytes of a CNP: reserved, zero (RoCEv2 annex A17.9.3).
 pub(super) const CNP_PAYLOAD_BYTES: usize = 16;
 
-/// Headers of a congestion notification, with all flags clear but BECN (RoCEv2 annex A17.9.3, and
-/// what ConnectX adapters send): no migration state, PSN 0, no acknowledgement wanted, and the
-/// P_Key of the packet that was marked.
+/// Headers of a CNP, with all flags clear but BECN (RoCEv2 annex A17.9.3, and as ConnectX adapters
+/// send it): MigReq 0, PSN 0, AckReq 0, and the P_Key of the marked packet.
 pub(super) fn cnp_headers(dest_qpn: Qpn, pkey: PKey) -> Headers {
     Headers::new(Bth {
         becn: true,
@@ -42,20 +41,20 @@ pub(super) fn cnp_headers(dest_qpn: Qpn, pkey: PKey) -> Headers {
     })
 }
 
-/// Least time between two notifications of a queue pair, in nanoseconds: the interval of DCQCN
-/// (Zhu et al., SIGCOMM 2015, section 5.2).
+/// Minimum time between two CNPs of a QP, in nanoseconds: the interval of DCQCN (Zhu et al.,
+/// SIGCOMM 2015, section 5.2).
 pub(super) const CNP_INTERVAL_NS: u64 = 50_000;
 
-/// When the peer is to be notified.
+/// Decides when to send a CNP.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CnpGenerator {
-    /// A notification is to be sent, with the P_Key of the packet that was marked.
+    /// A CNP is due, with the P_Key of the marked packet.
     pub(super) due: Option<PKey>,
     last: Option<u64>,
 }
 
 impl CnpGenerator {
-    /// A marked packet with this P_Key arrived.
+    /// A packet marked CE with this P_Key arrived.
     pub(super) fn on_marked(&mut self, now: u64, pkey: PKey) {
         let wait = self
             .last
@@ -67,30 +66,30 @@ impl CnpGenerator {
     }
 }
 
-/// Time after the last packet in which a notification can be about it, in nanoseconds: more than
-/// packets wait in the queues of a network.
+/// Time after a packet was sent in which a CNP can refer to it, in nanoseconds: longer than packets
+/// stay in the queues of a network.
 const CNP_WINDOW_NS: u64 = 200_000_000;
 
-/// Notifications that may come in excess of the packets sent, as a network may duplicate some.
+/// CNPs that may arrive in excess of the packets sent, because a network may duplicate some.
 const CNP_SLACK: u32 = 64;
 
-/// Time in which no notification is believed after too many of them have come, in nanoseconds.
+/// Time in which all CNPs are rejected after too many have arrived, in nanoseconds.
 const REJECT_NS: u64 = 4_000_000_000;
 
-/// Whether a notification can be true.
+/// Rejects forged CNPs.
 ///
-/// Nothing in a notification proves where it comes from, beyond the addresses, the number of the
-/// queue pair and its P_Key. But each is the answer to a packet: none comes while nothing is sent,
-/// nor do more come than packets are sent. Whoever makes them up and sends more is not believed for
-/// a while, in which losses alone limit the queue pair.
+/// A CNP has no proof of origin beyond the addresses, the QP number and the P_Key. But each CNP
+/// responds to a packet: none arrives while nothing is sent, nor do more arrive than packets are
+/// sent. If more arrive, all CNPs are rejected for some time, in which only packet loss limits the
+/// QP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CnpFilter {
-    /// When a packet that can be marked was sent last.
+    /// When the last ECN-capable packet was sent.
     last_sent: Option<u64>,
-    /// Begin of the current interval of [`CNP_WINDOW_NS`].
+    /// Start of the current interval of [`CNP_WINDOW_NS`].
     since: u64,
-    /// Notifications received in the current interval and the one before, and the packets that they can be
-    /// about: those sent in these two and the one before them.
+    /// CNPs received in the current interval and the previous one, and the packets that they can
+    /// refer to: those sent in these two intervals and the one before.
     cnps: [u32; 2],
     packets: [u32; 3],
     reject_until: u64,
@@ -121,7 +120,7 @@ impl CnpFilter {
         self.since = now;
     }
 
-    /// `packets` that can be marked were sent.
+    /// `packets` ECN-capable packets were sent.
     #[inline]
     pub(super) fn on_sent(&mut self, now: u64, packets: u32) {
         self.rotate(now);
@@ -130,7 +129,7 @@ impl CnpFilter {
         *count = count.saturating_add(packets);
     }
 
-    /// True if the notification that has just arrived is to be believed.
+    /// True if the CNP that has just arrived is to be accepted.
     pub(super) fn accepts(&mut self, now: u64) -> bool {
         self.rotate(now);
         let [count, before] = &mut self.cnps;
@@ -151,14 +150,14 @@ impl CnpFilter {
         true
     }
 
-    /// True while no notification is believed.
+    /// True while all CNPs are rejected.
     #[inline]
     pub(super) fn is_rejecting(&self, now: u64) -> bool {
         now < self.reject_until
     }
 }
 
-/// Counts what goes to a sink, which is full when the budget is spent.
+/// A sink with a budget of bytes: it counts what is sent and is full when the budget is spent.
 pub(super) struct Meter<'a, T> {
     tx: &'a mut T,
     budget: u64,
@@ -176,13 +175,13 @@ impl<'a, T: Tx> Meter<'a, T> {
         }
     }
 
-    /// True if it was the budget that ended, and not the room.
+    /// True if the budget is spent while the sink has room.
     #[inline]
     pub(super) fn is_spent(&self) -> bool {
         self.sent >= self.budget && self.tx.has_room()
     }
 
-    /// The sink itself, for packets outside the budget.
+    /// The sink itself, for packets that do not count towards the budget.
     #[inline]
     pub(super) fn unlimited(&mut self) -> &mut T {
         self.tx
@@ -242,8 +241,8 @@ mod tests {
     const MS: u64 = 1_000_000;
     const KEY: PKey = PKey(0x8001);
 
-    /// The headers of the notification that the vendor of ConnectX adapters publishes as an example
-    /// ("RoCEv2 CNP Packet Format Example", 2018), with its P_Key.
+    /// The headers of the CNP that the vendor of ConnectX adapters publishes as an example ("RoCEv2
+    /// CNP Packet Format Example", 2018), with its P_Key.
     #[test]
     fn cnp_matches_hardware() {
         let headers = cnp_headers(Qpn::new(0xd2), PKey::DEFAULT);
@@ -282,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Whoever has sent nothing lately has caused no congestion.
+    /// A QP that has not sent recently has caused no congestion.
     #[test]
     fn idle_sender_ignores_cnps() {
         let mut filter = CnpFilter::new();
@@ -293,7 +292,7 @@ mod tests {
         assert!(!filter.accepts(7 * MS + CNP_WINDOW_NS));
     }
 
-    /// One for each packet can be true, more cannot. Then none is believed for a while.
+    /// One CNP per packet is accepted. If more arrive, all are rejected for some time.
     #[test]
     fn no_more_cnps_than_packets() {
         let mut filter = CnpFilter::new();
@@ -308,7 +307,7 @@ mod tests {
             now += CNP_INTERVAL_NS / 8;
             accepted += 1;
         }
-        // What was sent in the last three intervals at most.
+        // At most the packets of the last three intervals.
         assert!(
             accepted <= 3 * CNP_WINDOW_NS / CNP_INTERVAL_NS,
             "{accepted}"
@@ -322,8 +321,8 @@ mod tests {
         assert!(filter.accepts(now + CNP_WINDOW_NS / 2));
     }
 
-    /// Packets wait in the network, and each may cause a notification when it leaves: those for what was sent in
-    /// a burst come when little is sent any more.
+    /// Packets queue in the network, and each may cause a CNP when it leaves: the CNPs of a burst
+    /// arrive when few packets are sent any more.
     #[test]
     fn cnps_for_queued_packets() {
         for offset in (0..CNP_WINDOW_NS).step_by(7 * MS as usize) {

@@ -1,67 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Whether more than the first packet of a train arrives.
+//! GSO fallback: detects devices that damage all but the first packet of a GSO batch.
 //!
-//! Packets that leave in one buffer, a train, get their IP headers from the device that cuts it
-//! (segmentation offload). The ICRC covers the IPv4 identification, so it was computed for
-//! identifications that count up; a device that gives all packets of a train the same one spoils
-//! all but the first, and the connection moves by one packet in a round trip for ever.
+//! Packets sent in one GSO buffer, a GSO batch, get their IP headers from the device that segments
+//! it. The ICRC covers the IPv4 identification and was computed for incrementing identifications; a
+//! device that gives all segments the same one damages all but the first, and the connection would
+//! progress by one packet per round trip.
 //!
-//! That the second packet of a train is missing says little: under random loss each packet is
-//! missing as often. What no working device does is to lose the second packet of *every* train.
-//! So one train at a time is watched until it is known what became of its second packet. If it
-//! arrived, the device is all right, and all doubt is gone. If the first one arrived and the second one did
-//! not, there is more doubt. That a fraction `p` of the packets is lost brings the doubt to its limit
-//! with a probability of `p` to the power of 12 per train: 4e-9 at 20 per cent.
+//! The loss of the second packet of one batch proves little: under random loss any packet may be
+//! lost. But no working device loses the second packet of *every* batch. So one batch at a time is
+//! tracked until the fate of its second packet is known. If it arrived, the device works, and the
+//! score is reset. If the first one arrived and the second one did not, the score grows. Random loss
+//! of a fraction `p` of the packets reaches the fallback score with a probability of `p` to the power
+//! of 12 per batch: 4e-9 at 20 per cent.
 //!
-//! A connection in such doubt sends its packets one by one for a while, and tries trains again. So does,
-//! until the peer is heard, one whose acknowledgement timer has expired: if the train were all that is in flight, nothing
-//! behind it would tell which packets are missing, and it would be sent until the retries are used up.
-//! Datagrams and UC have no acknowledgements that could tell.
+//! A connection that has reached the score sends single packets for some time, then tries GSO again.
+//! After an acknowledgement timeout it also sends single packets, until the next acknowledgement: if
+//! the batch were all that is in flight, no later packet would show which ones are missing, and the
+//! same batch would be retransmitted until the retries are exhausted. UD and UC have no
+//! acknowledgements and no fallback.
 
 use crate::ids::Psn;
 
-/// Doubt after which no trains are sent.
+/// Score at which GSO is disabled.
 const FALLBACK_SCORE: u8 = 60;
 
-/// Doubt when trains are tried again: less is needed then.
+/// Score when GSO is tried again: the next fallback needs less.
 const RETRY_SCORE: u8 = FALLBACK_SCORE - 3 * SCORE_LOST;
 
-/// What a second packet counts that is known to be missing.
+/// Score of a second packet that is known to be lost.
 const SCORE_LOST: u8 = 5;
 
-/// What one counts of which nothing has been heard for some round trips: the acknowledgement may
-/// be lost just as well.
+/// Score of a second packet without an acknowledgement for some round trips: the acknowledgement
+/// may be lost instead.
 const SCORE_UNACKED: u8 = 2;
 
-/// How long packets are sent one by one at first, in nanoseconds.
+/// Duration of the first fallback, in nanoseconds.
 const MIN_FALLBACK_NS: u64 = 60_000_000_000;
 
-/// The same at last: each time that trains do not arrive doubles it.
+/// Maximum duration of a fallback: each further one is twice as long.
 const MAX_FALLBACK_NS: u64 = 64 * MIN_FALLBACK_NS;
 
-/// What is known of the trains of a connection.
+/// GSO state of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GsoPolicy {
     requests: Direction,
     responses: Direction,
-    /// Requests for responses that have come since that train left.
+    /// New requests for responses since the tracked batch of responses was sent.
     new_requests: u8,
     score: u8,
-    /// When trains are tried again.
+    /// When GSO is tried again.
     resume: Option<u64>,
     fallback_ns: u64,
-    /// The peer has not been heard since a timer expired.
+    /// No acknowledgement has arrived since the acknowledgement timer expired.
     timed_out: bool,
-    /// Trains are sent now.
+    /// GSO is allowed in this round.
     allowed: bool,
 }
 
-/// What is watched of the trains that go one way.
+/// The tracked batch of requests or of responses.
 #[derive(Clone, Copy, Debug)]
 struct Direction {
-    /// Second packet of the train that is watched.
+    /// PSN of the second packet of the tracked batch.
     second: Option<Psn>,
-    /// Packets before this one have been sent without trains: that one of them arrives says nothing.
+    /// Packets before this PSN have also been sent singly: their arrival proves nothing.
     single_before: Option<Psn>,
 }
 
@@ -73,8 +74,9 @@ impl Direction {
         }
     }
 
-    /// The packet `psn` was sent behind `index` others of its train. If it is the second one, and no train is watched, that one
-    /// is from now on. A train whose second packet is sent again alone is watched no more. True if a new one is watched.
+    /// The packet `psn` was sent as segment `index` of its batch. If it is the second one and no
+    /// batch is tracked, tracking starts; true in this case. Tracking ends if the second packet is
+    /// retransmitted singly.
     #[inline]
     fn on_sent(&mut self, psn: Psn, index: u32, allowed: bool) -> bool {
         if !allowed {
@@ -118,7 +120,7 @@ impl GsoPolicy {
         }
     }
 
-    /// Whether trains may be sent in this turn.
+    /// True if GSO may be used in this round.
     #[inline]
     pub(super) fn is_allowed(&mut self, now: u64) -> bool {
         if self.resume.is_some_and(|at| at <= now) {
@@ -128,13 +130,13 @@ impl GsoPolicy {
         self.allowed
     }
 
-    /// The request packet `psn` was sent, behind `index` others of its train.
+    /// The request packet `psn` was sent as segment `index` of its batch.
     #[inline]
     pub(super) fn on_request(&mut self, psn: Psn, index: u32) {
         self.requests.on_sent(psn, index, self.allowed);
     }
 
-    /// The packet `psn` of a READ response was sent, behind `index` others of its train.
+    /// The READ response packet `psn` was sent as segment `index` of its batch.
     #[inline]
     pub(super) fn on_response(&mut self, psn: Psn, index: u32) {
         if self.responses.on_sent(psn, index, self.allowed) {
@@ -142,7 +144,7 @@ impl GsoPolicy {
         }
     }
 
-    /// The peer has acknowledged more requests, now all before `una`.
+    /// The peer has acknowledged all request packets before `una`.
     #[inline]
     pub(super) fn on_acknowledged(&mut self, una: Psn) {
         self.timed_out = false;
@@ -156,8 +158,8 @@ impl GsoPolicy {
         }
     }
 
-    /// Requests are sent again from `from` on, which is missing; everything before has arrived. True if trains
-    /// are given up.
+    /// Go-back-N from the lost request packet `from`; everything before has arrived. True if GSO is
+    /// disabled.
     pub(super) fn on_go_back(&mut self, now: u64, from: Psn) -> bool {
         match self.requests.second.take() {
             Some(second) if second == from => self.add_score(now, SCORE_LOST),
@@ -165,8 +167,8 @@ impl GsoPolicy {
         }
     }
 
-    /// Nothing was heard until the timer expired: requests are sent again from `una` on, the oldest in flight. True if
-    /// trains are given up.
+    /// The acknowledgement timer expired: go-back-N from `una`, the oldest packet in flight. True if
+    /// GSO is disabled.
     pub(super) fn on_timeout(&mut self, now: u64, una: Psn) -> bool {
         self.timed_out = true;
         match self.requests.second {
@@ -178,19 +180,19 @@ impl GsoPolicy {
         }
     }
 
-    /// Nothing has been heard since `una` was the oldest packet in flight, and only `last`, the newest, is sent
-    /// once more. True if trains are given up.
+    /// A probe retransmits `last`, the newest packet in flight; `una` is the oldest. True if GSO is
+    /// disabled.
     pub(super) fn on_probe(&mut self, now: u64, una: Psn, last: Psn) -> bool {
         if self.requests.second != Some(last) {
             return false;
         }
         self.requests.second = None;
-        // The train was all that was in flight.
+        // Only this batch was in flight.
         una.next() == last && self.add_score(now, SCORE_UNACKED)
     }
 
-    /// The peer asks again for a response from `psn` on; everything before has arrived. True if
-    /// trains are given up.
+    /// A duplicate READ requests data from `psn` on; everything before has arrived. True if GSO is
+    /// disabled.
     pub(super) fn on_duplicate_request(&mut self, now: u64, psn: Psn) -> bool {
         match self.responses.second.take() {
             Some(second) if second == psn => return self.add_score(now, SCORE_LOST),
@@ -200,20 +202,20 @@ impl GsoPolicy {
         false
     }
 
-    /// The peer asks for a response for the first time, of which it may await `limit` at once.
+    /// A new request for a response arrived, of which the peer may have `limit` outstanding.
     pub(super) fn on_new_request(&mut self, limit: u8) {
         if self.responses.second.is_none() {
             return;
         }
         self.new_requests = self.new_requests.saturating_add(1);
         if self.new_requests >= limit {
-            // It has what it asked for before.
+            // The peer has received the earlier responses.
             self.responses.second = None;
             self.reset_score();
         }
     }
 
-    /// The second packet of a train has arrived.
+    /// The second packet of a batch has arrived.
     fn reset_score(&mut self) {
         self.score = 0;
         self.fallback_ns = MIN_FALLBACK_NS;
@@ -237,8 +239,7 @@ impl GsoPolicy {
 mod tests {
     use super::*;
 
-    /// One train of requests after the other, of which a share of the packets is lost at random: how often
-    /// that is taken for a device's doing.
+    /// Sends request batches with random loss; returns the number of false fallbacks.
     fn false_fallbacks(loss: f64, batches: u32) -> u32 {
         let mut rng = fastrand::Rng::with_seed(7);
         let (mut state, mut fallbacks) = (GsoPolicy::new(), 0);
@@ -263,10 +264,10 @@ mod tests {
         for loss in [0.0, 0.01, 0.05, 0.2] {
             assert_eq!(false_fallbacks(loss, 5_000_000), 0, "{loss}");
         }
-        // It is lost, always.
+        // With total loss the first packets are lost as well.
         assert!(
             false_fallbacks(1.0, 1000) == 0,
-            "the first packets are, too"
+            "first packets are lost as well"
         );
     }
 
@@ -280,7 +281,7 @@ mod tests {
         }
         assert!(!state.is_allowed(MIN_FALLBACK_NS - 1));
         assert!(state.is_allowed(MIN_FALLBACK_NS));
-        // Then three are.
+        // After a retry three are enough.
         for count in 1..=3 {
             state.on_request(Psn::new(count), 1);
             assert_eq!(state.on_go_back(0, Psn::new(count)), count == 3);
@@ -289,7 +290,7 @@ mod tests {
         assert!(state.is_allowed(2 * MIN_FALLBACK_NS));
     }
 
-    /// A packet that is sent again alone says nothing about the train.
+    /// A packet that is retransmitted singly proves nothing about the batch.
     #[test]
     fn retransmitted_singly() {
         let mut state = GsoPolicy::new();
@@ -309,7 +310,7 @@ mod tests {
         assert!(state.on_go_back(0, Psn::new(4)));
     }
 
-    /// Of responses the peer shows by what it asks for next that it has them.
+    /// New requests of the peer show that it has received earlier responses.
     #[test]
     fn responses() {
         let mut state = GsoPolicy::new();

@@ -1,108 +1,109 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The rate of a queue pair that congestion notifications limit.
+//! Pacing: the sending rate of a QP after CNPs.
 //!
-//! The shape is that of DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts the rate, by more the
-//! more of them have come lately; without any the rate goes halfway back to where it was at a time,
-//! then beyond. What DCQCN states in absolute numbers, made for adapters of 40 Gbit/s and round trips
-//! of microseconds, is relative here, so that the same constants serve links of 50 Mbit/s and of
-//! 10 Gbit/s. Cuts follow the round trip without a queue, for what is too much has to leave the queue soon, however
-//! long that has become; but no step is taken before the peer has acknowledged what was sent before the step or the
-//! notification ahead of it: behind a long queue no news is not good news. What is added in a step
-//! grows with the root of the rate: more slowly than what is cut, which makes shares equal in the long
-//! run (binomial control, Bansal and Balakrishnan, INFOCOM 2001), and is neither too much for a slow
-//! link nor too little for a fast one. Never less is left than two packets a round trip, so nobody
-//! who makes up notifications can get below that.
+//! The algorithm follows DCQCN (Zhu et al., SIGCOMM 2015): a CNP cuts the rate, by more the more
+//! CNPs have arrived recently; without CNPs each step recovers half of the way to the rate before the
+//! cut (fast recovery), later steps go beyond it. The parameters of DCQCN are absolute, for adapters
+//! of 40 Gbit/s and round trips of microseconds; here they are relative, so that the same constants
+//! serve links of 50 Mbit/s and of 10 Gbit/s. The interval of cuts follows the minimum round trip
+//! time, because the excess must leave the queue soon, however long the queue has become. A recovery
+//! step waits until the peer has acknowledged everything sent before the previous step or CNP:
+//! behind a long queue the absence of CNPs proves nothing. The increment of a step grows with
+//! the square root of the rate: more slowly than a cut, which makes shares equal in the long run
+//! (binomial control, Bansal and Balakrishnan, INFOCOM 2001), and fits slow and fast links. The rate
+//! never falls below two packets per round trip, also with forged CNPs.
 
 use crate::ids::Psn;
 
 /// Full scale of [`Limit::alpha`].
 const ALPHA_ONE: u64 = 1024;
 
-/// By how much of the distance the estimate moves in a period: a sixteenth (RFC 8257, 4.2).
+/// Gain of the estimate per period: 1/16 (RFC 8257, 4.2).
 const ALPHA_SHIFT: u32 = 4;
 
-/// Shortest and longest period, in nanoseconds. The shortest is some times that of ConnectX adapters
-/// (`rpg_time_reset`, 300 µs): until a cut shows a queue of about that time has to pass by, and
-/// software answers late.
+/// Minimum and maximum period, in nanoseconds. The minimum is a few times that of ConnectX adapters
+/// (`rpg_time_reset`, 300 µs): a cut takes effect only after a queue of about that length has
+/// drained, and software responds late.
 const MIN_PERIOD_NS: u64 = 1_000_000;
 const MAX_PERIOD_NS: u64 = 20_000_000;
 
-/// Packets that a period has room for at least, for the marks in it to say something, unless it would
-/// take too long then to get back from a rate that is too low.
+/// Minimum number of packets per period, so that its CE marks are significant, up to a maximum
+/// time, so that recovery from a low rate does not take too long.
 const PERIOD_PACKETS: u64 = 4;
 const MAX_PACKETS_NS: u64 = 5_000_000;
 
-/// Periods that lead back to the rate before the cut, each half of the way (F of DCQCN).
+/// Periods of fast recovery, each half of the way to the rate before the cut (F of DCQCN).
 const FAST_STEPS: u32 = 5;
 
-/// Periods without a notification after which the rate grows by an eighth in each: the congestion
-/// is over (the hyper increase of QCN).
+/// Periods without a CNP after which the rate grows by an eighth in each: the congestion is over
+/// (hyper increase of QCN).
 const HYPER_STEPS: u32 = 24;
 
-/// Periods without a notification after which nothing is limited any more.
+/// Periods without a CNP after which the limit is released.
 const RELEASE_STEPS: u32 = 96;
 
-/// Times the root of the rate in bytes per millisecond are added to it in a period: 7 per cent of
-/// 25 Mbit/s, 3.6 of 100 Mbit/s, 0.5 of 5 Gbit/s.
+/// Additive increase per period, in multiples of the square root of the rate in bytes per
+/// millisecond: 7 per cent of 25 Mbit/s, 3.6 of 100 Mbit/s, 0.5 of 5 Gbit/s.
 const ADDITIVE_FACTOR: u64 = 4;
 
-/// Packets that may be sent in a round trip, or in a millisecond if that is longer, in any case. It
-/// is the least window of TCP (RFC 5681, 3.1).
+/// Packets that may always be sent per round trip, or per millisecond if that is longer: the
+/// minimum window of TCP (RFC 5681, 3.1).
 const MIN_WINDOW_PACKETS: u64 = 2;
 const MIN_RTT_NS: u64 = 1_000_000;
 
-/// Least rate in bytes per millisecond: 1 Mbit/s, as ConnectX adapters have it (`rpg_min_rate`), and
-/// 10 Mbit/s for a queue pair whose round trip is not known.
+/// Minimum rate in bytes per millisecond: 1 Mbit/s, as in ConnectX adapters (`rpg_min_rate`), and
+/// 10 Mbit/s for a QP without round trip samples.
 const MIN_RATE: u64 = 125;
 const MIN_RATE_UNKNOWN: u64 = 1250;
 
-/// Greatest rate, in bytes per millisecond: 400 Gbit/s. Keeps the products small.
+/// Maximum rate, in bytes per millisecond: 400 Gbit/s. Keeps the products small.
 const MAX_RATE: u64 = 50_000_000;
 
 /// Time over which a rate is measured, in nanoseconds.
 const MEASURE_NS: u64 = 4_000_000;
 
-/// Least number of bytes that a pause ends with: packets go in trains.
+/// Minimum number of bytes available at the end of a pause, for a GSO batch.
 const QUANTUM: i64 = 8 * 1024;
 
-/// Bytes saved up at least while nothing is sent, and the time whose bytes are: a timer that fires
-/// late costs nothing up to here.
+/// Depth of the token bucket: minimum in bytes, and in nanoseconds at the current rate. A timer that
+/// fires up to this late costs no throughput.
 const MIN_BURST: i64 = 2 * QUANTUM;
 const BURST_NS: u64 = 2_000_000;
 
-/// Time between two trains of a fast sender, in nanoseconds.
+/// Time between two GSO batches of a fast sender, in nanoseconds.
 const QUANTUM_NS: u64 = 25_000;
 
-/// Longest pause, in nanoseconds.
+/// Maximum pause, in nanoseconds.
 const MAX_WAIT_NS: u64 = 10_000_000;
 
-/// Shortest pause: a timer has its cost.
+/// Minimum pause, in nanoseconds: a timer has a cost.
 const MIN_WAIT_NS: u64 = 20_000;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What the path of a queue pair is like.
+/// State of the path of a QP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathState {
-    /// Least round trip so far in nanoseconds, once one has been measured: that without a queue.
+    /// Minimum round trip time so far in nanoseconds, that is without queueing; `None` before the
+    /// first sample.
     pub(super) min_rtt: Option<u64>,
-    /// The round trip as it is, likewise.
+    /// Current round trip time, likewise.
     pub(super) rtt: Option<u64>,
-    /// Longest payload of a packet.
+    /// Maximum payload of a packet, in bytes.
     pub(super) mtu: u32,
-    /// PSN of the packet that is sent next, and of the oldest that is not acknowledged; the same for services without
-    /// acknowledgements.
+    /// PSN of the next packet to send, and of the oldest unacknowledged packet; equal for services
+    /// without acknowledgements.
     pub(super) next: Psn,
     pub(super) oldest: Psn,
 }
 
-/// Measures bytes per millisecond.
+/// Measures a rate in bytes per millisecond.
 #[derive(Clone, Copy, Debug)]
 struct RateEstimator {
     /// Bytes since `since`.
     bytes: u64,
     since: u64,
-    /// Rate of the measurement before.
+    /// Rate of the previous measurement.
     measured: u64,
 }
 
@@ -130,17 +131,17 @@ impl RateEstimator {
     fn rate(&self, now: u64) -> u64 {
         let elapsed = now.saturating_sub(self.since);
         let recent = self.bytes.saturating_mul(NS_PER_MS);
-        // Not from a moment: a burst is no rate.
+        // Not over a shorter time: a burst is not a rate.
         let recent = recent.checked_div(elapsed.max(MEASURE_NS / 2)).unwrap_or(0);
         recent.max(self.measured)
     }
 }
 
-/// How fast a queue pair may send.
+/// Limits the sending rate of a QP after CNPs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
     limit: Option<Limit>,
-    /// What was sent and what the peer acknowledged, without a limit.
+    /// Rates of sending and of acknowledgement while there is no limit.
     sent: RateEstimator,
     acknowledged: RateEstimator,
 }
@@ -150,21 +151,22 @@ pub(super) struct Pacer {
 struct Limit {
     rate: u64,
     target: u64,
-    /// Never less than this.
+    /// Minimum rate.
     floor: u64,
-    /// Estimate of the share of the periods in which a notification comes, of [`ALPHA_ONE`].
+    /// Estimate of the fraction of periods with a CNP, in units of 1/[`ALPHA_ONE`].
     alpha: u64,
-    /// Time of a cut's effect, and of a step of the recovery.
+    /// Interval of cuts and of recovery steps.
     period: u64,
     cut_at: u64,
-    /// Something was sent since.
+    /// A packet was sent after the last cut.
     sent_since_cut: bool,
     step_at: u64,
     steps: u32,
-    /// The next step waits until all packets before this one are acknowledged, and has waited for that.
+    /// The next step waits until all packets before this PSN are acknowledged; true if it was
+    /// delayed by that.
     step_psn: Psn,
     step_delayed: bool,
-    /// Bytes that may be sent; below zero after a packet that was longer.
+    /// Token bucket in bytes; negative after a packet that was longer.
     tokens: i64,
     refilled: u64,
 }
@@ -176,7 +178,7 @@ fn bytes_in(rate: u64, ns: u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// Rate of so many bytes in so much time.
+/// Rate in bytes per millisecond of `bytes` in `ns`.
 fn rate_of(bytes: u64, ns: u64) -> u64 {
     bytes
         .saturating_mul(NS_PER_MS)
@@ -184,7 +186,7 @@ fn rate_of(bytes: u64, ns: u64) -> u64 {
         .unwrap_or(MAX_RATE)
 }
 
-/// The integer part of the square root of a number below 2^32.
+/// Integer square root of a number below 2^32.
 fn sqrt(of: u64) -> u64 {
     let mut sqrt = 0u64;
     for bit in (0..16).rev() {
@@ -217,7 +219,7 @@ impl Limit {
         limit
     }
 
-    /// Adjusts to the path as it is now.
+    /// Updates period and minimum rate from the state of the path.
     fn measure(&mut self, path: PathState) {
         let packet = u64::from(path.mtu);
         let least = path.min_rtt.unwrap_or(0);
@@ -239,12 +241,12 @@ impl Limit {
         self.target = self.target.max(self.rate);
     }
 
-    /// Cuts the rate, once for what is under way.
+    /// Cuts the rate, at most once for the packets in flight.
     fn cut(&mut self, now: u64) {
         self.target = self.rate;
         let share = self.rate.saturating_mul(self.alpha) / (2 * ALPHA_ONE);
         self.rate = self.rate.saturating_sub(share).max(self.floor);
-        // What is too much under way leaves the queue before anything is added to it.
+        // The excess in flight leaves the queue before more is sent.
         let less = self.target.saturating_sub(self.rate);
         let excess = i64::try_from(bytes_in(less, self.period)).unwrap_or(0);
         self.tokens = self.tokens.saturating_sub(excess);
@@ -255,20 +257,20 @@ impl Limit {
         self.sent_since_cut = false;
     }
 
-    /// A notification arrived.
+    /// A CNP arrived.
     fn on_cnp(&mut self, now: u64, path: PathState) {
         let period_over = now.saturating_sub(self.cut_at) >= self.period;
         if self.sent_since_cut && period_over {
             self.measure(path);
             self.cut(now);
         }
-        // Nothing is added as long as they come.
+        // The rate does not recover while CNPs arrive.
         self.step_at = now;
         self.steps = 0;
         self.step_psn = path.next;
     }
 
-    /// Catches up with the steps of the recovery; false when it is over.
+    /// Does the recovery steps that are due; false when the recovery is complete.
     fn recover(&mut self, now: u64, path: PathState) -> bool {
         if now.saturating_sub(self.step_at) >= self.period {
             if path.oldest.is_before(self.step_psn) {
@@ -277,7 +279,7 @@ impl Limit {
             }
             self.measure(path);
             if core::mem::take(&mut self.step_delayed) {
-                // As many steps as a round trip without a queue has room for.
+                // At most the steps of one minimum round trip time.
                 let room = path.min_rtt.unwrap_or(0).max(self.period);
                 self.step_at = self.step_at.max(now.saturating_sub(room));
             }
@@ -310,7 +312,7 @@ impl Limit {
 
     fn refill(&mut self, now: u64) {
         let refilled_bytes = bytes_in(self.rate, now.saturating_sub(self.refilled));
-        // What is less than a byte is kept for the next time.
+        // Fractions of a byte are carried over to the next refill.
         if refilled_bytes > 0 {
             self.refilled = now;
             let refilled_bytes = i64::try_from(refilled_bytes).unwrap_or(i64::MAX);
@@ -333,7 +335,7 @@ impl Pacer {
         self.limit.map(|limit| limit.rate)
     }
 
-    /// A notification arrived that is believed. True if there was no limit before.
+    /// An accepted CNP arrived. True if there was no limit before.
     pub(super) fn on_cnp(&mut self, now: u64, path: PathState) -> bool {
         if let Some(limit) = &mut self.limit {
             if limit.recover(now, path) {
@@ -347,12 +349,12 @@ impl Pacer {
         true
     }
 
-    /// Limits nothing any more.
+    /// Releases the limit.
     pub(super) fn release(&mut self) {
         self.limit = None;
     }
 
-    /// The rate of an unlimited sender: what gets through, as far as that is known.
+    /// The rate of an unlimited sender: the delivery rate if known, else the send rate.
     fn current(&self, now: u64) -> u64 {
         let sent = self.sent.rate(now);
         let rate = match self.acknowledged.rate(now) {
@@ -399,7 +401,7 @@ impl Pacer {
         }
     }
 
-    /// When to go on after the budget has been spent.
+    /// When to resume transmission after the budget is spent.
     pub(super) fn resume_at(&self, now: u64) -> u64 {
         let Some(limit) = &self.limit else {
             return now;
@@ -420,7 +422,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A path of this round trip, with packets of 1024 bytes.
+    /// A path with this round trip time and packets of 1024 bytes.
     fn path(ns: u64) -> PathState {
         PathState {
             min_rtt: Some(ns),
@@ -439,7 +441,8 @@ mod tests {
         oldest: NONE,
     };
 
-    /// Sends as much as it may for `ns`, in packets of 1000 bytes; returns bytes per millisecond.
+    /// Sends as much as the pacer allows for `ns`, in packets of 1000 bytes; returns bytes per
+    /// millisecond.
     fn run(pacer: &mut Pacer, now: &mut u64, ns: u64, line: u64, path: PathState) -> u64 {
         let (start, mut sent) = (*now, 0);
         while *now < start + ns {
@@ -472,7 +475,7 @@ mod tests {
         }
     }
 
-    /// The first notification halves the rate that was measured.
+    /// The first CNP halves the measured rate.
     #[test]
     fn first_cnp_halves_the_send_rate() {
         let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
@@ -482,14 +485,14 @@ mod tests {
         assert!(pacer.on_cnp(now, path(MS)));
         let rate = pacer.rate().unwrap();
         assert!((400_000..=600_000).contains(&rate), "{rate}");
-        // What is too much under way leaves the network first.
+        // The excess in flight leaves the network first.
         let paused = run(&mut pacer, &mut now, MS - 1, line, path(MS));
         assert!(paused < 100_000, "{paused}");
         let limited = run(&mut pacer, &mut now, MS, line, path(MS));
         assert!((300_000..=850_000).contains(&limited), "{limited}");
     }
 
-    /// What gets through counts, where that is known, and not what piles up in a queue.
+    /// The delivery rate counts if it is known, not the rate at which a queue fills.
     #[test]
     fn first_cnp_halves_the_delivery_rate() {
         let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
@@ -503,8 +506,8 @@ mod tests {
         assert!((4_000..=6_000).contains(&rate), "{rate}");
     }
 
-    /// One cut in a round trip, and only if something has been sent since the cut before; never
-    /// below two packets in a round trip.
+    /// One cut per round trip, and only if a packet was sent after the previous cut; never below
+    /// two packets per round trip.
     #[test]
     fn cuts_are_bounded() {
         for rtt in [MS, 2 * MS, 8 * MS] {
@@ -529,7 +532,7 @@ mod tests {
         }
     }
 
-    /// Where no round trip is known the least rate is an absolute one.
+    /// Without round trip samples the minimum rate is absolute.
     #[test]
     fn min_rate_without_rtt() {
         let (mut pacer, mut now) = (Pacer::new(), MS);
@@ -543,7 +546,7 @@ mod tests {
         assert!(pacer.rate().unwrap() < 4 * MIN_RATE_UNKNOWN);
     }
 
-    /// Without further notifications it is soon as fast as before and then free.
+    /// Without further CNPs the rate soon recovers, and then the limit is released.
     #[test]
     fn recovers() {
         let (mut pacer, mut now) = (Pacer::new(), MS);
@@ -560,7 +563,8 @@ mod tests {
         assert_eq!(pacer.rate(), None);
     }
 
-    /// Nothing is added as long as the peer has not acknowledged what was sent before, and one step after that.
+    /// The rate does not recover before the peer has acknowledged what was sent before, and then by
+    /// one step.
     #[test]
     fn recovery_waits_for_acks() {
         let (mut pacer, mut now) = (Pacer::new(), MS);
@@ -589,7 +593,7 @@ mod tests {
         assert!(yet_more > more.unwrap() && yet_more < 2 * more.unwrap());
     }
 
-    /// Seldom marks cost little in the long run, for the estimate follows their share.
+    /// Rare marks cost little in the long run, because the estimate follows their share.
     #[test]
     fn rare_marks_cut_less() {
         let (mut pacer, mut now) = (Pacer::new(), MS);
@@ -602,7 +606,7 @@ mod tests {
         assert!(after > before * 3 / 4, "{before} {after}");
     }
 
-    /// A clock that jumps, sizes and round trips at the limits do no harm.
+    /// Clock jumps and extreme sizes and round trip times are harmless.
     #[test]
     fn extreme_inputs() {
         for rtt in [None, Some(0), Some(u64::MAX)] {

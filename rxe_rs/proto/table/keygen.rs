@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How the key of a memory window or region changes while its row stays.
+//! Key changes of a memory window or fast registration region: the index stays, the variant changes.
 
 use crate::ids::RKey;
 
-/// The same row under the key byte `variant`, which the owner of a window or of a region for fast
-/// registration chooses. `None` if `wanted` names another row.
+/// The key `wanted` if it has the same index as `current`; its variant byte is chosen by the
+/// consumer. `None` if the index differs.
 #[inline]
 pub fn renew(current: RKey, wanted: RKey) -> Option<RKey> {
     (current.index() == wanted.index()).then_some(wanted)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Partition table of a port: the rules. The entries themselves, which packets read while others
-//! change them, are kept by the driver and come in as (index, key) pairs in the order of indices.
+//! Rules of the P_Key table of a port. The driver keeps the entries, which the receive path reads
+//! concurrently, and passes them as (index, key) pairs in the order of indices.
 
 use crate::check::pkey;
 use crate::ids::PKey;
@@ -8,7 +8,7 @@ use crate::ids::PKey;
 /// Number of entries; `pkey_tbl_len` of the port.
 pub const LEN: usize = 128;
 
-/// What entry `index` starts with: the default partition first, the others empty (IBTA vol1 10.9.2).
+/// Initial value of entry `index`: the default P_Key first, the others invalid (IBTA vol1 10.9.2).
 pub const fn initial(index: usize) -> PKey {
     if index == 0 {
         PKey::DEFAULT
@@ -24,16 +24,16 @@ pub enum Refusal {
     NoEntry,
     /// Partition 0 does not exist (IBTA vol1 10.9.1.1).
     NoPartition,
-    /// Another entry holds this very key.
+    /// Another entry has the same P_Key.
     Duplicate,
     /// It is the last valid entry: a port is always a member of at least one partition (IBTA vol1
     /// 10.9.2, 14.2.5.7).
     Last,
 }
 
-/// Whether entry `index` may be set to `key`; [`PKey::INVALID`] empties it, which the last valid
-/// entry cannot be: to leave its partition, set it to another key, or add that one first. To be a
-/// full and a limited member of a partition at once is allowed.
+/// Checks whether entry `index` may be set to `key`. [`PKey::INVALID`] clears an entry, but not the
+/// last valid one: to leave its partition, set it to another key, or add that one first. A port may
+/// be a full and a limited member of a partition at once.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub fn check_set(
     }
 }
 
-/// Index of the first entry whose member may talk to one with `key`.
+/// Index of the first entry that matches `key` ([`pkey::matches`]).
 #[inline]
 pub fn find_matching(mut entries: impl Iterator<Item = (u16, PKey)>, key: PKey) -> Option<u16> {
     entries.find_map(|(index, own)| pkey::matches(own, key).then_some(index))

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pair numbers that were in use not long ago.
+//! Quarantine of QP numbers after the QP is destroyed.
 //!
-//! A packet to a queue pair that is gone must not reach one that was made since. Packets stay on
-//! the way for as long as queues, switches and the peer's retries keep them: retries are over after
-//! 8 timeouts of 4.096 µs · 2^timeout, that is 2 s with the usual timeout of 14 and 18 s with 17.
-//! Numbers are therefore held back for [`HOLD_NS`] at least. What a peer still sends later, with a
-//! longer timeout or by intent, meets a random number and a random PSN.
+//! A packet for a destroyed QP must not reach a new one. Packets are in flight for as long as queues,
+//! switches and the retries of the peer last: retries end after 8 timeouts of 4.096 µs · 2^timeout,
+//! that is 2 s with the usual timeout of 14 and 18 s with 17. QP numbers are therefore not reused for
+//! at least [`HOLD_NS`]. Later packets of a peer, because of a longer timeout or an attack, must
+//! match a random QP number and a random PSN.
 
 use core::ops::DerefMut;
 
-/// Time for which a number is held back, in nanoseconds; twice as long at most, if numbers are
-/// given back meanwhile.
+/// Minimum time in quarantine, in nanoseconds; the maximum is twice as long, if numbers are freed
+/// in the meantime.
 pub const HOLD_NS: u64 = 30_000_000_000;
 
-/// Bits of a number that are looked at: numbers that agree in them are held back together.
+/// Significant bits of a number: numbers that agree in them share one quarantine entry.
 const BITS: u32 = 20;
 
-/// Length of each of the two stores, in words.
+/// Length of each of the two bitmaps, in words.
 pub const WORDS: usize = 1 << (BITS - 6);
 
-/// Two generations of numbers; both bounded and of constant size, however many come and go.
+/// Two generations of numbers, each a bitmap of constant size.
 #[derive(Debug)]
 pub struct Quarantine<S> {
     young: S,
     old: S,
-    /// When `young` was begun.
+    /// When `young` was started.
     since: u64,
 }
 
 impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
-    /// With two stores of [`WORDS`] words, all zero. Shorter ones hold back fewer numbers.
+    /// A quarantine over two bitmaps of [`WORDS`] words, all zero. Numbers beyond the end of a shorter
+    /// bitmap are not held.
     pub fn new(young: S, old: S, now: u64) -> Self {
         Self {
             young,
@@ -38,7 +39,7 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
         }
     }
 
-    /// Holds back `number` from now on. `now` are nanoseconds of a monotonic clock.
+    /// Puts `number` into quarantine. `now` is in nanoseconds of a monotonic clock.
     pub fn hold(&mut self, now: u64, number: u32) {
         self.turn(now);
         let (word, bit) = Self::place(number);
@@ -47,7 +48,7 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
         }
     }
 
-    /// True if `number` may not be given out yet.
+    /// True if `number` may not be allocated yet.
     pub fn holds(&mut self, now: u64, number: u32) -> bool {
         self.turn(now);
         let (word, bit) = Self::place(number);
@@ -61,7 +62,8 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
         (word, 1 << (number & 63))
     }
 
-    /// Forgets what is old. What is in `young` came within [`HOLD_NS`] of its beginning.
+    /// Rotates the generations and drops the old one. The entries of `young` were added within
+    /// [`HOLD_NS`] of its start.
     fn turn(&mut self, now: u64) {
         let age = now.saturating_sub(self.since);
         if age < HOLD_NS {

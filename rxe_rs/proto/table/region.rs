@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Description of a memory region or window; its check is in [`crate::check::rkey`].
+//! Descriptor of a memory region or window; [`crate::check::rkey`] checks accesses.
 
-/// Set of access rights and modes; the bits are those of `enum ib_access_flags`.
+/// Access flags; the bits are those of `enum ib_access_flags`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Access(u32);
 
@@ -18,26 +18,26 @@ impl Access {
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
     /// Windows may be bound to the region.
     pub const MW_BIND: Self = Self(1 << 4);
-    /// Addresses count from 0 instead of the virtual address.
+    /// Addresses start at 0 instead of the virtual address.
     pub const ZERO_BASED: Self = Self(1 << 5);
     /// Pages are faulted in on access.
     pub const ON_DEMAND: Self = Self(1 << 6);
-    /// Huge pages were promised.
+    /// The memory consists of huge pages.
     pub const HUGETLB: Self = Self(1 << 7);
     /// The peer may flush to global visibility.
     pub const FLUSH_GLOBAL: Self = Self(1 << 8);
     /// The peer may flush to persistence.
     pub const FLUSH_PERSISTENT: Self = Self(1 << 9);
 
-    /// Everything this driver knows.
+    /// All supported flags.
     pub const KNOWN: Self = Self(0x3ff);
-    /// Every right of the peer.
+    /// All remote rights.
     pub const REMOTE: Self = Self(0x30e);
 
-    /// Bits that may be ignored by a driver that does not know them (`IB_ACCESS_OPTIONAL`).
+    /// Optional flags, which a driver may ignore (`IB_ACCESS_OPTIONAL`).
     const OPTIONAL: u32 = 0x3ff0_0000;
 
-    /// The set of `bits`; optional bits are dropped, `None` if any other bit is unknown.
+    /// The flags of `bits` without optional ones; `None` if any other bit is unknown.
     #[inline]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         let required = bits & !Self::OPTIONAL;
@@ -54,26 +54,26 @@ impl Access {
         self.0
     }
 
-    /// Whether all of `other` is in the set.
+    /// True if all of `other` is in the set.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is in the set.
+    /// True if any of `other` is in the set.
     #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Both sets together.
+    /// Union of both sets.
     #[inline]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether a region may be registered with these rights: what the peer may change, the owner
-    /// must be allowed to change as well (IBTA vol. 1, 10.6.3.4).
+    /// True if a region may be registered with these rights: remote write and atomic need local
+    /// write (IBTA vol. 1, 10.6.3.4).
     #[inline]
     pub const fn is_consistent(self) -> bool {
         self.contains(Self::LOCAL_WRITE)
@@ -81,14 +81,14 @@ impl Access {
     }
 }
 
-/// Life of a region or window.
+/// State of a region or window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// The key is in use and grants access.
+    /// The key is valid and grants access.
     Valid,
     /// Allocated, nothing registered or bound.
     Free,
-    /// Deregistered or damaged: nothing will ever be granted.
+    /// Deregistered or unusable: grants no access any more.
     Invalid,
 }
 
@@ -97,20 +97,20 @@ pub enum State {
 pub struct MrDesc {
     /// Protection domain.
     pub pd: u32,
-    /// The whole key, variant included.
+    /// The key, including its variant byte.
     pub key: u32,
-    /// Address of the first byte as work requests and packets name it.
+    /// Address of the first byte in work requests and packets.
     pub iova: u64,
     /// Bytes.
     pub length: u64,
-    /// Rights and modes.
+    /// Access flags.
     pub access: Access,
-    /// Whether it is in use.
+    /// State.
     pub state: State,
 }
 
 impl MrDesc {
-    /// A row that grants nothing.
+    /// A descriptor that grants no access.
     pub const EMPTY: Self = Self {
         pd: 0,
         key: 0,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A region made of segments: pieces of memory anywhere in the address space of one key, sorted,
-//! never overlapping. What is left of one that has been cut is a segment again, or two of them. Segments that touch form a run, within which an access may go from one into
-//! the next.
+//! Regions made of segments: pieces of memory anywhere in the address space of one key, sorted,
+//! never overlapping. Removing a range from a segment leaves one or two smaller segments. Adjacent
+//! segments form a run, within which an access may span several segments.
 //!
-//! The functions work on slices that the caller keeps: sorted by address, and with their runs
-//! ([`link`]) up to date.
+//! The functions work on slices that the caller keeps sorted by address, with the ends of their runs
+//! up to date ([`link`]).
 
 use core::ops::Range;
 
@@ -19,7 +19,7 @@ pub struct Segment<P> {
 }
 
 impl<P> Segment<P> {
-    /// `length` bytes at address `start`; `None` if there are none or they wrap.
+    /// `length` bytes at address `start`; `None` if the length is zero or the range wraps.
     #[inline]
     pub fn new(start: u64, length: u64, piece: P) -> Option<Self> {
         let end = start.checked_add(length)?;
@@ -37,7 +37,7 @@ impl<P> Segment<P> {
         self.start
     }
 
-    /// Address behind the last byte.
+    /// Address after the last byte.
     #[inline]
     pub fn end(&self) -> u64 {
         self.end
@@ -50,8 +50,8 @@ impl<P> Segment<P> {
         self.end.wrapping_sub(self.start)
     }
 
-    /// What is left of it without `start..end`: offset in the segment and length of what lies before
-    /// the range, and of what lies behind it.
+    /// The remainders of the segment without `start..end`: offset in the segment and length of the
+    /// part before the range and of the part after it.
     pub fn without(&self, start: u64, end: u64) -> [Option<(u64, u64)>; 2] {
         let before = start.min(self.end).checked_sub(self.start);
         let from = end.max(self.start);
@@ -64,7 +64,7 @@ impl<P> Segment<P> {
         ]
     }
 
-    /// Whether `addr` lies within it, with bytes before and behind.
+    /// True if `addr` splits the segment into two parts that are not empty.
     pub fn is_cut_at(&self, addr: u64) -> bool {
         self.start < addr && addr < self.end
     }
@@ -75,7 +75,7 @@ impl<P> Segment<P> {
     }
 }
 
-/// Says of each segment of a sorted table where its run ends. Call it after every change.
+/// Computes where the run of each segment of a sorted table ends. Call it after every change.
 pub fn link<P>(table: &mut [Segment<P>]) {
     let mut behind: Option<(u64, u64)> = None;
     for segment in table.iter_mut().rev() {
@@ -87,7 +87,7 @@ pub fn link<P>(table: &mut [Segment<P>]) {
     }
 }
 
-/// Index of the segment that holds `addr`; `guess` and what follows it are tried first.
+/// Index of the segment that contains `addr`; tries `guess` and the one after it first.
 #[inline]
 pub fn find<P>(table: &[Segment<P>], addr: u64, guess: usize) -> Option<usize> {
     for index in [guess, guess.wrapping_add(1)] {
@@ -99,7 +99,7 @@ pub fn find<P>(table: &[Segment<P>], addr: u64, guess: usize) -> Option<usize> {
     table.get(index)?.holds(addr).then_some(index)
 }
 
-/// As [`find`], if all of the `len` bytes at `addr` belong to one run.
+/// As [`find`], but `None` unless all `len` bytes at `addr` belong to one run.
 #[inline]
 pub fn reach<P>(table: &[Segment<P>], addr: u64, len: u64, guess: usize) -> Option<usize> {
     let index = find(table, addr, guess)?;
@@ -107,7 +107,7 @@ pub fn reach<P>(table: &[Segment<P>], addr: u64, len: u64, guess: usize) -> Opti
     (addr.checked_add(len)? <= run_end).then_some(index)
 }
 
-/// Where in the table a segment `start..end` belongs; `None` if it overlaps another.
+/// Index at which to insert a segment `start..end`; `None` if it overlaps another.
 pub fn room<P>(table: &[Segment<P>], start: u64, end: u64) -> Option<usize> {
     let index = table.partition_point(|s| s.end <= start);
     match table.get(index) {
@@ -116,35 +116,34 @@ pub fn room<P>(table: &[Segment<P>], start: u64, end: u64) -> Option<usize> {
     }
 }
 
-/// The segments that have bytes in `start..end`, whatever lies between them: none if there are none
-/// such.
+/// Index range of the segments that overlap `start..end`; empty if there are none.
 pub fn touched<P>(table: &[Segment<P>], start: u64, end: u64) -> Range<usize> {
     let first = table.partition_point(|s| s.end <= start);
     let stop = table.partition_point(|s| s.start < end);
     first..stop.max(first)
 }
 
-/// Address and length of the first memory from `addr` on, up to where its segment ends.
+/// Address and length of the first memory at or after `addr`, up to the end of its segment.
 pub fn from<P>(table: &[Segment<P>], addr: u64) -> Option<(u64, u64)> {
     let segment = table.get(table.partition_point(|s| s.end <= addr))?;
     let start = segment.start.max(addr);
     Some((start, segment.end.checked_sub(start)?))
 }
 
-/// Start and length of the smallest range that holds all segments, holes included.
+/// Start and length of the smallest range that contains all segments, including holes.
 pub fn bounds<P>(table: &[Segment<P>]) -> Option<(u64, u64)> {
     let (first, last) = (table.first()?, table.last()?);
     Some((first.start, last.end.checked_sub(first.start)?))
 }
 
-/// Bytes of all segments together.
+/// Total bytes of all segments.
 pub fn bytes<P>(table: &[Segment<P>]) -> u64 {
     table
         .iter()
         .fold(0, |sum: u64, s| sum.saturating_add(s.len()))
 }
 
-/// Start and length of the run to which the segment at `index` belongs.
+/// Start and length of the run of the segment at `index`.
 pub fn run<P>(table: &[Segment<P>], index: usize) -> Option<(u64, u64)> {
     let (before, _) = table.split_at_checked(index)?;
     let segment = table.get(index)?;
@@ -158,8 +157,8 @@ pub fn run<P>(table: &[Segment<P>], index: usize) -> Option<(u64, u64)> {
     Some((start, segment.run_end.checked_sub(start)?))
 }
 
-/// The parts of the `len` bytes at `addr`, which [`reach`] has found to begin in the segment at
-/// `index`: the memory, the offset in it and the number of bytes of each.
+/// The parts of the `len` bytes at `addr`, which start in the segment at `index` as returned by
+/// [`reach`]: the memory, the offset in it and the number of bytes of each.
 #[inline]
 pub fn parts<P>(
     table: &[Segment<P>],
