@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The rings shared with user space: layout of `rdma_user_rxe.h` and what the driver believes of
-//! it.
+//! The rings shared with user space: layout of `rdma_user_rxe.h`, validation of its content.
 //!
-//! Everything in a ring was written by a program that may be wrong or hostile, and may still be
-//! writing. The driver copies an element once; the functions here look at the copy only. They are
-//! total: whatever the bytes are, the result is a request that is safe to execute, or one that
-//! completes with an error in its turn.
+//! The content of a ring is untrusted, and the program may modify it at any time. The driver copies
+//! an element once; the functions here read the copy only. They are defined for all inputs: the
+//! result is a work request that is safe to execute, or one that completes in error in order.
 //!
-//! All integers are of the machine's byte order, except immediate data.
+//! All integers are in native byte order, except immediate data.
 
 mod cqe;
 pub mod layout;

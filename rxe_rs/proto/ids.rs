@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Number types of the InfiniBand architecture, each with its own arithmetic.
+//! Number types of the InfiniBand architecture, each with its arithmetic.
 //!
-//! Numbers that wrap, share a width or share a meaning only by accident must not mix: every one is
-//! a newtype, construction masks to the width on the wire, and the only arithmetic offered is the
-//! one that cannot overflow.
+//! Numbers of different meaning must not be mixed: each is a newtype, construction masks it to its
+//! width on the wire, and the only arithmetic is modular and cannot overflow.
 
 const MASK_24: u32 = 0x00ff_ffff;
 
 /// Packet sequence number: 24 bits, modulo 2^24.
 ///
-/// There is deliberately no `Ord`: the order of two numbers on a circle depends on where one
-/// stands, see [`Psn::delta`].
+/// There is deliberately no `Ord`: serial numbers have no total order, see [`Psn::delta`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Psn(u32);
 
@@ -39,7 +37,7 @@ impl Psn {
         self.wrapping_add(MASK_24)
     }
 
-    /// The number `count` steps ahead.
+    /// The number plus `count`, modulo 2^24.
     #[inline]
     pub const fn wrapping_add(self, count: u32) -> Self {
         Self::new(self.0.wrapping_add(count))
@@ -52,7 +50,7 @@ impl Psn {
         i32::from_ne_bytes(distance.to_ne_bytes()) >> 8
     }
 
-    /// Whether `self` comes before `other`, that is lies in the half circle behind it.
+    /// True if `self` is before `other`, that is [`Psn::delta`] is negative.
     #[inline]
     pub const fn is_before(self, other: Self) -> bool {
         self.delta(other) < 0
@@ -161,7 +159,7 @@ impl PKey {
         self.0 & 0x7fff
     }
 
-    /// Whether this is a full member; two limited members may not talk to each other.
+    /// True for a full member; two limited members may not communicate.
     #[inline]
     pub const fn is_full(self) -> bool {
         self.0 & 0x8000 != 0
@@ -176,8 +174,8 @@ impl QKey {
     /// The well-known key of the general services interface.
     pub const GSI: Self = Self(0x8001_0000);
 
-    /// Whether the top bit is set: only privileged users may set such a key, and in a work
-    /// request it means "use the key of the QP".
+    /// True if the most significant bit is set (controlled Q_Key): only privileged users may set
+    /// it, and in a work request it selects the Q_Key of the QP.
     #[inline]
     pub const fn is_controlled(self) -> bool {
         self.0 & 0x8000_0000 != 0
@@ -191,20 +189,20 @@ macro_rules! memory_key {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The key of table row `index` (24 bits are used) with the key byte `variant`.
+            /// The key with this `index` (24 bits are used) and key byte `variant`.
             #[inline]
             pub const fn from_parts(index: u32, variant: u8) -> Self {
                 let [_, a, b, c] = index.to_be_bytes();
                 Self(u32::from_be_bytes([a, b, c, variant]))
             }
 
-            /// The table row: the upper 24 bits.
+            /// The index: the upper 24 bits.
             #[inline]
             pub const fn index(self) -> u32 {
                 self.0 >> 8
             }
 
-            /// The key byte, which the owner may choose anew: the low 8 bits.
+            /// The variant (key byte), which the consumer may change: the low 8 bits.
             #[inline]
             pub const fn variant(self) -> u8 {
                 let [.., variant] = self.0.to_be_bytes();
@@ -294,20 +292,20 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// Bytes kept free of a netdev's MTU for the headers of IPv6 and UDP, the longest RoCE headers and the
+    /// Bytes of the MTU of a netdev that are reserved for the headers of IPv6 and UDP, the longest RoCE headers and the
     /// ICRC. `rdma_rxe` reserves 80, which leaves out the immediate data of a WRITE; the path MTU is
     /// the same but for the four MTUs below 340, 596, 1108, 2132 and 4180 bytes.
     pub const HEADER_RESERVE: u32 = 40 + 8 + Self::LONGEST_HEADERS;
 
-    /// Bytes kept free besides for each transformation that an IPsec policy asks for. The most that
+    /// Additional bytes reserved for each transformation of an IPsec policy: the maximum that
     /// ESP in transport mode takes (RFC 4303): header 8, initialization vector 16, padding and trailer
     /// 17, integrity check value 32; in UDP 8 more (RFC 3948).
     pub const IPSEC_RESERVE: u32 = 84;
 
-    /// Bytes kept free besides for the outer header of a tunnel.
+    /// Additional bytes reserved for the outer header of a tunnel.
     pub const TUNNEL_RESERVE: u32 = 40;
 
-    /// Most bytes of a packet besides IP header, UDP header and payload: BTH, RETH, ImmDt and ICRC.
+    /// Maximum bytes of a packet besides IP header, UDP header and payload: BTH, RETH, ImmDt and ICRC.
     const LONGEST_HEADERS: u32 = 12 + 16 + 4 + 4;
 
     const ALL_DESCENDING: [Self; 5] = [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Completions into a user's ring.
+//! Encoding of CQEs for the ring of a user.
 
 use super::layout::CQE_LEN;
 use crate::engine::wc::{NetKind, Wc, WcStatus};
@@ -10,7 +10,7 @@ use zerocopy_derive::{Immutable, IntoBytes};
 
 const GRH: u32 = 1 << 0;
 const WITH_IMM: u32 = 1 << 1;
-/// Of `enum ibv_wc_flags`, into which the library copies; the kernel's own bit is another.
+/// Of `enum ibv_wc_flags`, to which librxe copies it; the bit of the kernel is different.
 const WITH_INV: u32 = 1 << 3;
 
 /// RoCE has no service level on the wire. Hardware (ConnectX) reports the kind of packet in its
@@ -43,9 +43,9 @@ struct Cqe {
 
 const _: () = assert!(size_of::<Cqe>() == CQE_LEN);
 
-/// The 48 bytes of a completion as the library copies them to the application.
+/// The 48 bytes of a CQE as librxe copies them to the application.
 ///
-/// Of a failed request only identifier, status and QP number mean anything (IBTA vol. 1,
+/// In an error completion only identifier, status and QP number are valid (IBTA vol. 1,
 /// 11.4.2.1); the rest is zero.
 pub fn encode_cqe(wc: &Wc) -> [u8; CQE_LEN] {
     let mut cqe = Cqe {

@@ -39,12 +39,12 @@ pub struct Sge {
     pub lkey: U32,
 }
 
-/// Buffer part of a request, `struct rxe_dma_info`; what is not listed is the peer driver's own
-/// progress and means nothing here.
+/// Buffer part of a request, `struct rxe_dma_info`; fields not listed are private
+/// progress state of `rdma_rxe` and unused here.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct DmaInfo {
-    /// Bytes of the message as the library computed them; believed for inline data only.
+    /// Bytes of the message as computed by librxe; used for inline data only.
     pub length: U32,
     unused: [U32; 2],
     /// Scatter/gather entries that follow, unless the data is inline.
@@ -65,14 +65,14 @@ pub struct RingSendWqe {
     pub send_flags: U32,
     /// Immediate data in wire order, or the key to invalidate.
     pub ex: [u8; 4],
-    /// Union of the operations' own fields.
+    /// Union of the fields by operation.
     pub wr: [u8; 120],
     scratch: [u8; 40],
     /// Buffer.
     pub dma: DmaInfo,
 }
 
-/// Own fields of WRITE and READ.
+/// Fields of WRITE and READ.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RdmaWr {
@@ -82,7 +82,7 @@ pub struct RdmaWr {
     pub rkey: U32,
 }
 
-/// Own fields of the atomic operations.
+/// Fields of the atomic operations.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AtomicWr {
@@ -96,7 +96,7 @@ pub struct AtomicWr {
     pub rkey: U32,
 }
 
-/// Own fields of FLUSH.
+/// Fields of FLUSH.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct FlushWr {
@@ -112,35 +112,35 @@ pub struct FlushWr {
     pub level: u8,
 }
 
-/// Own fields of binding a memory window.
+/// Fields of a memory window bind.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct MwWr {
-    /// First byte, in the region's addresses.
+    /// Address of the first byte in the region.
     pub addr: U64,
     /// Bytes.
     pub length: U64,
     /// Local key of the region.
     pub region: U32,
-    /// The window's key until now.
+    /// Current key of the window.
     pub window: U32,
-    /// Its key from now on.
+    /// New key of the window.
     pub key: U32,
     /// Rights, `enum ib_access_flags`.
     pub access: U32,
 }
 
-/// Own fields of datagrams.
+/// Fields of datagrams.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct UdWr {
-    /// Destination queue pair.
+    /// Destination QP.
     pub remote_qpn: U32,
-    /// Queue key.
+    /// Q_Key.
     pub remote_qkey: U32,
     /// P_Key index and reserved: never set.
     unused: U32,
-    /// Number of the address handle; 0 if the library wrote out the address instead.
+    /// Number of the address handle; 0 if librxe passes the address vector instead.
     pub ah_num: U32,
 }
 

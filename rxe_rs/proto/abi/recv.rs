@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receive requests out of a user's ring.
+//! Decoding of receive WQEs from the ring of a user.
 
 use super::layout::{RingRecvWqe, SGE_LEN};
 use super::send::list_length;
@@ -9,20 +9,20 @@ use zerocopy::FromBytes;
 /// A decoded receive request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvEntry<'a> {
-    /// The request; its length saturates, which is more than any message has.
+    /// The request; its length saturates at more than the longest message.
     pub wr: RecvWr,
-    /// Its scatter list, 16 bytes an entry.
+    /// Its scatter list, 16 bytes per entry.
     pub list: &'a [u8],
 }
 
 /// A receive request that cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadRecv {
-    /// The consumer's identifier, 0 if not even that could be read.
+    /// The identifier of the consumer, 0 if it could not be read.
     pub wr_id: u64,
 }
 
-/// Reads a receive request from the copy of a ring element: 40 bytes and the scatter list.
+/// Decodes a receive WQE from the copy of a ring element: 40 bytes and the scatter list.
 ///
 /// # Errors
 ///

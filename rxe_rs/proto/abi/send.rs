@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Send requests out of a user's ring.
+//! Decoding of send WQEs from the ring of a user.
 
 use super::layout::{AtomicWr, FlushWr, MwWr, RdmaWr, RingSendWqe, Sge, UdWr, SGE_LEN};
 use crate::engine::wc::WcStatus;
@@ -16,34 +16,34 @@ const SIGNALED: u32 = 1 << 1;
 const SOLICITED: u32 = 1 << 2;
 const INLINE: u32 = 1 << 3;
 
-/// What the queue pair was created for.
+/// Creation attributes of the QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendLimits {
-    /// Transport service; decides which operations exist.
+    /// Transport service; determines the valid operations.
     pub service: Service,
-    /// Most scatter/gather entries of a request.
+    /// Maximum number of scatter/gather entries.
     pub max_sge: u8,
-    /// Most bytes of inline data.
+    /// Maximum bytes of inline data.
     pub max_inline: u32,
-    /// Every request reports success, not only those that ask.
+    /// All requests are signaled (`IB_SIGNAL_ALL_WR`).
     pub signal_all: bool,
 }
 
 /// A decoded send request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendEntry<'a> {
-    /// The request; [`SendWqe::invalid`] is set if it must fail in its turn.
+    /// The request; [`SendWqe::invalid`] is set if it must fail in order.
     pub slot: SendWqe,
     /// Its scatter/gather list ([`SendWr::num_sge`] entries of 16 bytes) or, if
     /// [`SendFlags::inline`] is set, its payload of [`SendWr::length`] bytes.
     pub area: &'a [u8],
 }
 
-/// Reads a send request from the copy of a ring element: 208 bytes and what follows them.
+/// Decodes a send WQE from the copy of a ring element: 208 bytes and the data after them.
 ///
-/// The length of a message is recomputed from its scatter/gather list. Old versions of the
-/// library leave the inline flag out; a list without entries and a length that is not 0 is
-/// therefore taken as inline data. Unknown flags are ignored, unknown and misplaced operations
+/// The length of a message is recomputed from its scatter/gather list. Old versions of
+/// librxe do not set the inline flag; a list without entries and a length that is not 0 is
+/// therefore treated as inline data. Unknown flags are ignored, unknown and misplaced operations
 /// complete with [`WcStatus::LocQpOpErr`].
 pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> {
     let Ok((wqe, area)) = RingSendWqe::ref_from_prefix(element) else {
@@ -77,7 +77,7 @@ pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> 
     }
 }
 
-/// Which operation the number stands for on this transport.
+/// The operation of an opcode number on this transport.
 fn operation(opcode: u32, service: Service) -> Option<SendOp> {
     let op = match opcode {
         0 => SendOp::Write,
@@ -103,7 +103,7 @@ fn operation(opcode: u32, service: Service) -> Option<SendOp> {
     exists.then_some(op)
 }
 
-/// Fills in everything that depends on the operation and returns the part of `area` in use.
+/// Fills in the fields that depend on the operation and returns the used part of `area`.
 fn fill<'a>(
     wr: &mut SendWr,
     wqe: &RingSendWqe,
@@ -192,7 +192,7 @@ fn fill<'a>(
             }));
             return Ok(&[]);
         }
-        // Its parameters are kernel pointers: no number in a ring stands for it.
+        // Its parameters are kernel pointers, so it has no opcode in a user ring.
         SendOp::RegMr => return Err(MALFORMED),
     }
     let num_sge = wqe.dma.num_sge.get();
@@ -218,7 +218,7 @@ fn fill<'a>(
         .filter(|len| *len <= MAX_MESSAGE)
         .ok_or(WcStatus::LocLenErr)?;
     if matches!(wr.op, SendOp::CmpSwp | SendOp::FetchAdd) {
-        // A longer buffer is no error, but only its first word is written.
+        // A longer buffer is valid, but only its first word is written.
         if wr.length < 8 {
             return Err(WcStatus::LocLenErr);
         }
@@ -227,7 +227,7 @@ fn fill<'a>(
     Ok(list)
 }
 
-/// The key to invalidate, which lies where immediate data would, but in the machine's byte order.
+/// The key to invalidate, stored in place of immediate data, but in native byte order.
 fn invalidated(wqe: &RingSendWqe) -> RKey {
     RKey(u32::from_ne_bytes(wqe.ex))
 }

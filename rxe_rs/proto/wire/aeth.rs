@@ -8,13 +8,13 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Reason of a negative acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NakCode {
-    /// A packet is missing; asks for it again.
+    /// PSN sequence error: a packet is missing; requests its retransmission.
     PsnSequence,
-    /// The request is malformed or not allowed here.
+    /// The request is malformed or not allowed on this QP.
     InvalidRequest,
     /// The key does not grant the access.
     RemoteAccess,
-    /// The responder failed for a reason of its own.
+    /// The responder failed for a local reason.
     RemoteOperational,
     /// Reliable datagrams only.
     InvalidRd,
@@ -32,7 +32,7 @@ impl NakCode {
     }
 }
 
-/// The verdict in an acknowledgement.
+/// Syndrome of an AETH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
     /// Everything up to the PSN has arrived.
@@ -40,7 +40,7 @@ pub enum Syndrome {
         /// Credit code, 0 to 31; see [`Syndrome::NO_CREDITS`] and [`credit_count`].
         credits: u8,
     },
-    /// No receive work request was posted: ask again after a while.
+    /// RNR NAK: no receive was posted; the requester retries after the timer.
     RnrNak {
         /// Timer code, 0 to 31; see [`super::rnr`].
         timer: u8,
@@ -52,7 +52,7 @@ pub enum Syndrome {
 }
 
 impl Syndrome {
-    /// Credit code that says nothing about receive work requests.
+    /// Credit code without flow control information.
     pub const NO_CREDITS: u8 = 0x1f;
 
     /// A positive acknowledgement without credits.
@@ -60,7 +60,7 @@ impl Syndrome {
         credits: Self::NO_CREDITS,
     };
 
-    /// Reads the syndrome byte; total.
+    /// Decodes the syndrome byte; defined for all values.
     #[inline]
     pub const fn decode(byte: u8) -> Self {
         let low = byte & 0x1f;
@@ -88,7 +88,7 @@ impl Syndrome {
     }
 }
 
-/// Receive work requests that a credit code stands for (IBTA vol. 1, 9.7.7.2, table 47): 0 to
+/// Number of receive work requests for a credit code (IBTA vol. 1, 9.7.7.2, table 47): 0 to
 /// 32768; `None` for the code without credits and above.
 pub const fn credit_count(code: u8) -> Option<u16> {
     Some(match code {
@@ -127,7 +127,7 @@ pub const fn credit_count(code: u8) -> Option<u16> {
     })
 }
 
-/// Header of acknowledgements and of the outer packets of READ responses, 4 bytes.
+/// AETH of acknowledgements and of first, last and only READ responses, 4 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -137,7 +137,7 @@ pub struct Aeth {
 }
 
 impl Aeth {
-    /// A header with `syndrome` and the responder's message count.
+    /// An AETH with `syndrome` and the MSN of the responder.
     #[inline]
     pub const fn new(syndrome: Syndrome, msn: Msn) -> Self {
         let [_, a, b, c] = msn.get().to_be_bytes();
@@ -146,14 +146,14 @@ impl Aeth {
         }
     }
 
-    /// The verdict.
+    /// The syndrome.
     #[inline]
     pub const fn syndrome(&self) -> Syndrome {
         let [syndrome, ..] = self.bits.get().to_be_bytes();
         Syndrome::decode(syndrome)
     }
 
-    /// The responder's message count.
+    /// The MSN of the responder.
     #[inline]
     pub const fn msn(&self) -> Msn {
         Msn::new(self.bits.get())

@@ -30,7 +30,7 @@ impl AtomicEth {
         }
     }
 
-    /// Address at the responder; legal if a multiple of 8.
+    /// Address at the responder; must be a multiple of 8.
     #[inline]
     pub const fn va(&self) -> u64 {
         self.va.get()

@@ -8,23 +8,23 @@ use crate::ids::{PKey, Psn, Qpn};
 /// Base transport header, the first 12 bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bth {
-    /// What the packet is.
+    /// Opcode.
     pub opcode: Opcode,
-    /// Solicited event: the receiver's completion counts for a CQ armed for such only.
+    /// Solicited event: the completion at the receiver notifies a CQ armed for solicited events.
     pub se: bool,
     /// Migration state; 1 (migrated) while automatic path migration is not in use.
     pub migreq: bool,
     /// Pad bytes after the payload, 0 to 3.
     pub pad: u8,
-    /// Partition.
+    /// P_Key.
     pub pkey: PKey,
     /// Forward congestion notification.
     pub fecn: bool,
     /// Backward congestion notification.
     pub becn: bool,
-    /// Destination queue pair.
+    /// Destination QP.
     pub dest_qpn: Qpn,
-    /// The sender wants an acknowledgement.
+    /// AckReq: the sender requests an acknowledgement.
     pub ack_req: bool,
     /// Packet sequence number.
     pub psn: Psn,

@@ -16,7 +16,7 @@ pub struct Deth {
 }
 
 impl Deth {
-    /// A header from queue pair `src_qpn`.
+    /// A DETH with source QP `src_qpn`.
     #[inline]
     pub const fn new(qkey: QKey, src_qpn: Qpn) -> Self {
         Self {
@@ -25,13 +25,13 @@ impl Deth {
         }
     }
 
-    /// Queue key; must be that of the destination.
+    /// Q_Key; must match that of the destination QP.
     #[inline]
     pub const fn qkey(&self) -> QKey {
         QKey(self.qkey.get())
     }
 
-    /// Sender's queue pair.
+    /// Source QP.
     #[inline]
     pub const fn src_qpn(&self) -> Qpn {
         Qpn::new(self.src_qpn.get())

@@ -4,7 +4,7 @@
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a FLUSH covers.
+/// Selectivity level of a FLUSH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Selectivity {
     /// The address range of the RETH.
@@ -23,9 +23,9 @@ pub struct Feth {
 }
 
 impl Feth {
-    /// Placement: visible to every observer of the responder's memory.
+    /// Placement type: global visibility.
     pub const GLOBAL: u8 = 1;
-    /// Placement: safe against loss of power.
+    /// Placement type: persistence.
     pub const PERSISTENT: u8 = 2;
 
     /// A header with the placement bits of `placement`.
@@ -40,7 +40,7 @@ impl Feth {
         }
     }
 
-    /// What is covered; `None` for reserved values.
+    /// Selectivity level; `None` for reserved values.
     #[inline]
     pub const fn selectivity(&self) -> Option<Selectivity> {
         match (self.bits.get() >> 4) & 3 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Invariant CRC: covers all that no router may change (RoCEv2 annex A17.3.3).
+//! Invariant CRC: covers all fields that routers do not change (RoCEv2 annex A17.3.3).
 //!
 //! The sum is the Ethernet CRC-32 over eight bytes of ones (in place of the InfiniBand link
-//! header), the IP and UDP headers with the fields masked that change on the way, the BTH with
+//! header), the IP and UDP headers with their variant fields masked, the BTH with
 //! its congestion byte masked, the other headers, the payload and the pad. It is sent least
 //! significant byte first.
 
@@ -15,7 +15,7 @@ const PREFIX_STATE: u32 = 0xdebb_20e3;
 const MAX_NET_LEN: usize = 40 + 8;
 const SCRATCH: usize = MAX_NET_LEN + Headers::CAPACITY;
 
-/// CRC-32 engine: the kernel's library in the driver, a table on the host.
+/// CRC-32 implementation: the kernel's library in the driver, a table on the host.
 pub trait Crc {
     /// Continues the reflected CRC-32 (polynomial 0xEDB88320) from state `seed` over `data`, with
     /// no inversion on either side: the kernel's `crc32_le`.
@@ -66,8 +66,8 @@ impl Crc for SoftCrc {
 /// State of the sum after the network headers and the first headers of the packet.
 ///
 /// `net_hdr` is the IP and UDP header exactly as on the wire: 20 + 8 bytes of IPv4 (without
-/// options: RoCEv2 has none) or 40 + 8 of IPv6. Anything else gives a sum that matches nothing.
-/// `headers` is the BTH and whatever follows it in the same piece of memory.
+/// options: RoCEv2 has none) or 40 + 8 of IPv6. Any other length gives a CRC that does not match.
+/// `headers` is the BTH and the bytes that follow it in the same piece of memory.
 #[inline]
 pub fn prefix<C: Crc>(crc: &C, net_hdr: &[u8], headers: &[u8]) -> u32 {
     let mut scratch = [0u8; SCRATCH];
@@ -117,14 +117,14 @@ fn mask_net(header: &mut [u8]) {
 /// Offset in the BTH of FECN, BECN and six reserved bits.
 const CONGESTION_BYTE: usize = 4;
 
-/// The four bytes on the wire of a sum in state `state`.
+/// The four bytes on the wire of a CRC in state `state`.
 #[inline]
 pub const fn finish(state: u32) -> [u8; 4] {
     (!state).to_le_bytes()
 }
 
 /// The ICRC of a packet: `net_hdr` and `headers` as for [`prefix`], and `pieces`, the rest in
-/// order, pad included and ICRC not. One call of the engine for the headers and one for each
+/// order, including the pad, without the ICRC. One CRC call for the headers and one for each
 /// piece.
 #[inline]
 pub fn icrc<'p, C: Crc>(

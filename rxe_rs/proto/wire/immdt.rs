@@ -3,7 +3,7 @@
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Four bytes for the receiver's completion, never interpreted on the way.
+/// Four bytes for the completion at the receiver, never interpreted.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

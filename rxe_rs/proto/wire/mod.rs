@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Bytes to values and back; knows nothing of queue pairs.
+//! Wire formats: parsing and emission of packets, independent of QPs.
 //!
 //! One header per file. On the wire everything is big-endian but the ICRC.
 

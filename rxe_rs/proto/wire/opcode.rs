@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! BTH opcodes: transport × operation, and everything an opcode decides about its packet.
+//! BTH opcodes: transport × operation, and the packet properties that an opcode determines.
 //!
 //! The single table is the `operations!` call below (IBTA vol. 1, 9.2, table 38; RoCEv2 annex
 //! A17 for the CNP). Look-ups are `match`es over it, which compile to small constant tables.
@@ -13,7 +13,7 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram, `0x60`.
     Ud,
-    /// Congestion notification, `0x80`; belongs to no queue pair type.
+    /// Congestion notification, `0x80`; not the transport of any QP type.
     Cnp,
 }
 
@@ -49,7 +49,7 @@ impl HeaderSet {
     pub const NONE: Self = Self(0);
     /// Datagram header, 8 bytes.
     pub const DETH: Self = Self(1 << 0);
-    /// Flush header, 4 bytes; stands before the RETH.
+    /// Flush header, 4 bytes; precedes the RETH.
     pub const FETH: Self = Self(1 << 1);
     /// RDMA header, 16 bytes.
     pub const RETH: Self = Self(1 << 2);
@@ -114,10 +114,10 @@ impl HeaderSet {
     }
 }
 
-/// What payload lengths an operation allows (pad bytes not counted).
+/// Valid payload lengths of an operation, without pad bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PayloadRule {
-    /// Exactly so many bytes, whatever the MTU; 0 for packets without payload.
+    /// Exactly this many bytes with any MTU; 0 for packets without payload.
     Exactly(u8),
     /// Exactly the path MTU: all packets of a message but the last.
     PathMtu,
@@ -140,7 +140,7 @@ impl PayloadRule {
     }
 }
 
-/// Where in its message a packet stands.
+/// Position of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     /// First of several packets.
@@ -153,12 +153,12 @@ pub enum Position {
     Only,
 }
 
-/// Which side of a connection a packet is addressed to.
+/// Direction of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// Goes to the responder.
+    /// To the responder.
     Request,
-    /// Goes back to the requester.
+    /// To the requester.
     Response,
     /// Neither: congestion notification.
     Notice,
@@ -182,7 +182,7 @@ struct Row {
 macro_rules! operations {
     ($( $(#[$meta:meta])* $name:ident = $code:literal:
         $position:ident $direction:ident [$($header:ident)*] $payload:expr, $transports:ident; )*) => {
-        /// What a packet does: the lower five bits of the opcode.
+        /// Operation: the lower five bits of the opcode.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Operation {
             $( $(#[$meta])* $name, )*
@@ -201,7 +201,7 @@ macro_rules! operations {
             }
 
             /// `code` is the lower five bits, with bit 7 set for the operations of the CNP
-            /// transport, whose codes mean something else.
+            /// transport, whose codes have another meaning.
             #[inline]
             const fn parse(code: u8) -> Option<Self> {
                 Some(match code {
@@ -227,7 +227,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Name for people.
+            /// Human-readable name.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $( Self::$name => stringify!($name), )*
@@ -274,7 +274,7 @@ operations! {
     ReadRespOnly = 0x10: Only Response [AETH] PayloadRule::ZeroToMtu, RC;
     /// Acknowledgement, positive or negative.
     Acknowledge = 0x11: Only Response [AETH] PayloadRule::Exactly(0), RC;
-    /// Answer to an atomic operation.
+    /// Response to an atomic operation.
     AtomicAck = 0x12: Only Response [AETH ATOMIC_ACK_ETH] PayloadRule::Exactly(0), RC;
     /// Atomic compare and swap.
     CmpSwap = 0x13: Only Request [ATOMIC_ETH] PayloadRule::Exactly(0), RC;
@@ -413,25 +413,25 @@ impl Opcode {
         self.operation.row().position
     }
 
-    /// Which side the packet is addressed to.
+    /// Direction.
     #[inline]
     pub const fn direction(self) -> Direction {
         self.operation.row().direction
     }
 
-    /// Whether the packet goes to the responder.
+    /// True if the packet is a request.
     #[inline]
     pub const fn is_request(self) -> bool {
         matches!(self.direction(), Direction::Request)
     }
 
-    /// Whether the packet goes back to the requester.
+    /// True if the packet is a response.
     #[inline]
     pub const fn is_response(self) -> bool {
         matches!(self.direction(), Direction::Response)
     }
 
-    /// Whether this acknowledges and carries no data of a region: ACK, NAK, the result of an ATOMIC.
+    /// True for acknowledge packets without READ data: ACK, NAK, ATOMIC acknowledge.
     #[inline]
     pub const fn is_acknowledgement(self) -> bool {
         matches!(
@@ -518,7 +518,7 @@ impl Opcode {
         )
     }
 
-    /// Whether the message uses up a receive work request when this packet arrives: the packet
+    /// True if this packet consumes a receive work request: the packet
     /// that starts a SEND does, and the one that ends a WRITE with immediate data.
     #[inline]
     pub const fn consumes_receive(self) -> bool {

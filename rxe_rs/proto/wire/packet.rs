@@ -7,9 +7,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 pub use super::payload::Payload;
 
-/// Headers of a packet and where its payload lies.
+/// Headers of a packet and the position of its payload.
 ///
-/// Holding one means: the version is 0, the opcode is in the table, all its headers are there,
+/// Invariant: the version is 0, the opcode is defined, all its headers are present,
 /// and payload, pad and ICRC fill the rest exactly.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
@@ -19,10 +19,10 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Bytes of the checksum at the end of every packet.
+    /// Bytes of the ICRC at the end of every packet.
     pub const ICRC_LEN: usize = 4;
 
-    /// No packet has more header bytes than this.
+    /// Maximum header bytes of any packet.
     pub const MAX_HEADER_LEN: usize = 64;
 
     /// Checks the lengths of a packet of `udp_payload_len` bytes from BTH to ICRC.
@@ -82,7 +82,7 @@ impl<'a> Packet<'a> {
         self.headers
     }
 
-    /// Where the payload begins, counted from the BTH.
+    /// Offset of the payload from the BTH.
     #[inline]
     pub const fn payload_offset(&self) -> usize {
         self.headers.len()
@@ -100,7 +100,7 @@ impl<'a> Packet<'a> {
         usize::from(self.bth.pad)
     }
 
-    /// Where the ICRC lies, counted from the BTH.
+    /// Offset of the ICRC from the BTH.
     #[inline]
     pub fn icrc_offset(&self) -> usize {
         self.headers

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Payload of a received packet: one run of bytes in a few pieces of memory.
+//! Payload of a received packet: contiguous bytes in several pieces of memory.
 
 const MAX_PIECES: usize = 6;
 
@@ -12,17 +12,17 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Most pieces; a linear packet has one, each fragment adds one.
+    /// Maximum number of pieces; a linear packet has one, each fragment adds one.
     pub const MAX_PIECES: usize = MAX_PIECES;
 
-    /// No bytes.
+    /// An empty payload.
     pub const EMPTY: Self = Self {
         pieces: [&[]; Self::MAX_PIECES],
         count: 0,
         len: 0,
     };
 
-    /// No bytes yet.
+    /// An empty payload to append to.
     #[inline]
     pub const fn new() -> Self {
         Self::EMPTY
@@ -38,8 +38,8 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Appends a piece; `false`, and no change, if there are too many already. Empty pieces take
-    /// no place.
+    /// Appends a piece; `false` without a change if there are too many. Empty pieces are not
+    /// stored.
     #[must_use]
     #[inline]
     pub fn push(&mut self, piece: &'a [u8]) -> bool {
@@ -64,7 +64,7 @@ impl<'a> Payload<'a> {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -76,7 +76,7 @@ impl<'a> Payload<'a> {
         self.pieces.iter().take(self.count).copied()
     }
 
-    /// The bytes `from .. from + len`, cut off at the end of the payload.
+    /// The bytes `from .. from + len`, truncated at the end of the payload.
     #[inline]
     pub fn slice(&self, from: usize, len: usize) -> Self {
         let mut result = Self::EMPTY;
@@ -97,7 +97,7 @@ impl<'a> Payload<'a> {
         result
     }
 
-    /// Copies as many bytes as both sides have and returns their number.
+    /// Copies as many bytes as both slices have and returns their number.
     #[inline]
     pub fn copy_to(&self, dst: &mut [u8]) -> usize {
         let mut rest = dst;

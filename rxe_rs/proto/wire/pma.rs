@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Performance management: what a port answers to who asks for its counters (IBTA vol. 1, 13.4 and
-//! 16.1).
+//! Performance management agent (PMA): responses to queries of port counters (IBTA vol. 1, 13.4
+//! and 16.1).
 //!
-//! Requests come from the network as well as from the RDMA core of this kernel. Only reading is
-//! offered: whoever sent a datagram may not set a port's counters to zero.
+//! MADs come from the network as well as from ib_core of this kernel. Only PerformanceGet is
+//! supported: a sender of datagrams may not reset the counters of a port.
 
 /// Bytes of a management datagram.
 pub const MAD_LEN: usize = 256;
 
-/// Where the attribute starts behind header and reserved bytes.
+/// Offset of the attribute after header and reserved bytes.
 const ATTRIBUTE: usize = 64;
 
 /// Management class of performance management.
@@ -25,14 +25,14 @@ const ATTR_PORT_COUNTERS_EXT: u16 = 0x001d;
 /// `CapabilityMask` of class port info: there are 64 bit counters, all of them.
 const CAP_EXTENDED_WIDTH: u16 = 0x0200;
 
-/// `RespTimeValue`: an answer takes at most 4.096 us * 2^18, a second.
+/// `RespTimeValue`: a response takes at most 4.096 us * 2^18, a second.
 const RESPONSE_TIME: u8 = 18;
 
 const STATUS_BAD_VERSION: u16 = 0x0004;
 const STATUS_BAD_METHOD_ATTRIBUTE: u16 = 0x000c;
 const STATUS_BAD_VALUE: u16 = 0x001c;
 
-/// The counters of a port since it was made.
+/// The counters of a port since its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounters {
     /// Bytes sent.
@@ -43,13 +43,13 @@ pub struct PortCounters {
     pub xmit_packets: u64,
     /// Packets received.
     pub rcv_packets: u64,
-    /// How often the link went down.
+    /// Number of times the link went down.
     pub link_downed: u64,
-    /// Packets received that were damaged.
+    /// Damaged packets received.
     pub rcv_errors: u64,
     /// Packets that could not be sent.
     pub xmit_discards: u64,
-    /// Packets received that their P_Key forbade.
+    /// Packets received with a wrong P_Key.
     pub rcv_constraint_errors: u64,
 }
 
@@ -59,8 +59,8 @@ fn put<const N: usize>(to: &mut [u8], at: usize, bytes: [u8; N]) -> Option<()> {
     Some(())
 }
 
-/// Answers the request to port `port`, if it is one. `None` leaves it to others; `reply` may have been
-/// written to even then.
+/// Answers a query of port `port`. `None` if the MAD is not one, then `reply` may still have been
+/// written to.
 pub fn answer(
     request: &[u8; MAD_LEN],
     port: u8,
@@ -72,7 +72,7 @@ pub fn answer(
         return None;
     }
     reply.fill(0);
-    // The header with its transaction number comes back.
+    // The response has the header of the request with its transaction ID.
     reply.get_mut(..24)?.copy_from_slice(request.get(..24)?);
     *reply.get_mut(3)? = METHOD_GET_RESP;
     let status = if class_version != 1 {
@@ -110,7 +110,7 @@ fn fill(
         return Some(STATUS_BAD_VALUE);
     }
     put(to, 0, asked)?;
-    // Data is counted in words of four bytes.
+    // Data counters are in words of four bytes.
     let (sent, received) = (counters.xmit_bytes >> 2, counters.rcv_bytes >> 2);
     if attribute == ATTR_PORT_COUNTERS_EXT {
         for (at, value) in [
@@ -125,7 +125,7 @@ fn fill(
         }
         return Some(0);
     }
-    // These stop at their largest value.
+    // These counters saturate.
     let byte = |value: u64| u8::try_from(value).unwrap_or(u8::MAX).to_be_bytes();
     let half = |value: u64| u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
     let word = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes();

@@ -8,7 +8,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 /// BTH and extension headers of one packet, in a buffer of fixed size.
 ///
-/// The caller appends what its opcode asks for, in wire order; the tests check every opcode
+/// The caller appends the headers of its opcode in wire order; the tests check every opcode
 /// against [`super::Opcode::headers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headers {
@@ -40,7 +40,7 @@ impl Headers {
         PKey(field.map_or(0, |key| u16::from_be_bytes(*key)))
     }
 
-    /// True for a congestion notification.
+    /// True for a CNP.
     #[inline]
     pub fn is_notice(&self) -> bool {
         self.bytes.first().copied() == Some(Opcode::CNP.to_u8())
@@ -112,7 +112,7 @@ impl Headers {
         self.append(&Ieth::new(rkey))
     }
 
-    /// The headers as they go on the wire.
+    /// The headers in wire format.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&self.bytes)
@@ -124,13 +124,13 @@ impl Headers {
         self.len
     }
 
-    /// Never true: there is always a BTH.
+    /// Always false: there is always a BTH.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Pad bytes that the BTH announces, 0 to 3.
+    /// Pad count of the BTH, 0 to 3.
     #[inline]
     pub fn pad_len(&self) -> usize {
         let [_, flags, ..] = self.bytes;

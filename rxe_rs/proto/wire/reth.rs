@@ -5,7 +5,7 @@ use crate::ids::RKey;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Header that names remote memory, 16 bytes.
+/// RETH: address, key and length of remote memory, 16 bytes.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

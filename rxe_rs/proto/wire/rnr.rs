@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Timer codes to nanoseconds and back (IBTA vol. 1, 9.7.5.2.8 and 9.7.6.1.3).
 
-/// Delay of each receiver-not-ready timer code, in units of 10 microseconds.
+/// Delay of each RNR NAK timer code, in units of 10 microseconds.
 const RNR_UNITS: [u64; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -9,8 +9,8 @@ const RNR_UNITS: [u64; 32] = [
 
 const UNIT_NS: u64 = 10_000;
 
-/// Nanoseconds that the requester waits after a receiver-not-ready NAK with timer code `code`, of
-/// which the low five bits count: 10 us to 655.36 ms.
+/// Nanoseconds that the requester waits after an RNR NAK with timer code `code`, of which the
+/// low five bits are used: 10 us to 655.36 ms.
 #[inline]
 pub fn rnr_timer_ns(code: u8) -> u64 {
     RNR_UNITS
@@ -27,8 +27,8 @@ pub fn rnr_timer_code(ns: u64) -> u8 {
         .unwrap_or(0)
 }
 
-/// Nanoseconds of the acknowledgement timeout `exponent`, of which the low five bits count:
-/// 4.096 us * 2^exponent; `None` for 0, which is no timeout at all.
+/// Nanoseconds of the acknowledgement timeout `exponent`, of which the low five bits are used:
+/// 4.096 us * 2^exponent; `None` for 0, which disables the timer.
 #[inline]
 pub fn ack_timeout_ns(exponent: u8) -> Option<u64> {
     match exponent & 0x1f {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! UDP source port of a flow: what switches and receive-side scaling spread flows by.
+//! UDP source port of a flow, by which switches (ECMP) and receive-side scaling spread flows.
 //!
-//! RoCEv2 annex A17.9.2 leaves the value to the sender; this is the mapping that the kernel's
-//! RDMA core documents for all RoCE devices (`include/rdma/ib_verbs.h`), so that captures of
+//! RoCEv2 annex A17.9.2 leaves the value to the sender; this is the mapping that
+//! ib_core documents for all RoCE devices (`include/rdma/ib_verbs.h`), so that captures of
 //! different devices look alike.
 
 use crate::ids::Qpn;
