@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Pair simulator: two engines, a virtual clock and a lossy wire, all from one seed.
 //!
-//! A failing run is repeated exactly by its seed. The wire carries real packets, bytes and ICRC
-//! included, so corruption is found the way a receiver finds it.
+//! The seed of a failing run reproduces it exactly. The wire carries real packets with ICRC, so
+//! the receiver detects corruption as on a real network.
 #![allow(
     missing_docs,
     clippy::indexing_slicing,
@@ -46,28 +46,28 @@ pub fn seeds(count: u64) -> core::ops::Range<u64> {
     first..first + count * number("RXE_SIM_SCALE").unwrap_or(1)
 }
 
-/// Bytes of a page that comes and goes.
+/// Bytes of a page of on-demand memory.
 pub const PAGE: usize = 1024;
 
-/// Packets kept while a page is being got; what comes on top of them is lost.
+/// Maximum number of deferred packets; further packets are dropped.
 const KEPT: usize = 64;
 
-/// Packets of the same length that a device takes as one train at most.
+/// Maximum number of packets in a GSO batch.
 const TRAIN: u32 = 15;
 
-/// Time it takes to get pages, in nanoseconds.
+/// Time to handle a page fault, in nanoseconds.
 const PAGE_IN_NS: u64 = 40_000;
 
-/// Time between two pieces of a FLUSH, in nanoseconds.
+/// Time between two calls for one FLUSH, in nanoseconds.
 const PIECE_NS: u64 = 3_000;
 
-/// Key of each host's only region.
+/// R_Key of the only region of each host.
 pub const RKEY: RKey = RKey(0x1234_5678);
 
-/// Where in the peer's memory [`wr`] reads and writes.
+/// Remote address that [`wr`] reads and writes.
 pub const REMOTE: u64 = 0x8000;
 
-/// A signaled request that names the peer's region.
+/// A signaled request that accesses the region of the peer.
 pub fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
     let mut wr = SendWr::EMPTY;
     wr.op = op;
@@ -79,7 +79,7 @@ pub fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
     wr
 }
 
-/// What the wire does to packets; probabilities are per packet, 0.0..=1.0.
+/// Impairments of the wire; probabilities are per packet, 0.0..=1.0.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub loss: f64,
@@ -88,18 +88,18 @@ pub struct Link {
     /// Probability of being delayed by up to ten times the latency.
     pub reorder: f64,
     pub latency_ns: u64,
-    /// Probability that the sender has no room or memory for a packet just now.
+    /// Probability that the sender has no room or memory for a packet.
     pub busy: f64,
-    /// Probability that a router marks it for congestion.
+    /// Probability that a router marks the packet CE.
     pub mark: f64,
-    /// Time a packet takes on the wire, one after the other; 0: none.
+    /// Serialization time of a packet, in nanoseconds; 0: none.
     pub packet_ns: u64,
-    /// Packets that wait for the wire at most; what comes on top of them is lost.
+    /// Maximum number of packets queued for the wire; further packets are dropped.
     pub queue: u64,
-    /// Probability that the wire stands still before a packet, as when a virtual machine does
-    /// not get the processor.
+    /// Probability that the wire stalls before a packet, as when a virtual machine is not
+    /// scheduled.
     pub stall: f64,
-    /// For how long at most, in nanoseconds.
+    /// Maximum duration of a stall, in nanoseconds.
     pub stall_ns: u64,
 }
 
@@ -126,40 +126,40 @@ pub struct Pair {
     pub rng: fastrand::Rng,
     pub qps: [Qp; 2],
     pub hosts: [Host; 2],
-    /// Packets under way, by arrival time and a tie breaker: where to, contents, marked or not.
+    /// Packets in flight, by arrival time and a tie breaker: destination, contents, marked CE.
     wire: BTreeMap<(u64, u64), (usize, Vec<u8>, bool)>,
-    /// What the packets to each side pass besides the wire.
+    /// Queue that the packets to each side pass besides the wire.
     pub queues: [Option<Rc<RefCell<Queue>>>; 2],
     serial: u64,
-    /// When the wire to each side has sent what it has been given.
+    /// When the wire to each side becomes idle.
     wire_free: [u64; 2],
     pub packets_sent: u64,
-    /// Probability that a page goes in a step.
+    /// Probability that a page is invalidated in a step.
     pub evict: f64,
-    /// Packets put off on each side, oldest first.
+    /// Deferred packets of each side, oldest first.
     kept: [VecDeque<Vec<u8>>; 2],
-    /// When the pages wanted will be there.
+    /// When the page faults in progress are handled.
     page_in_at: [Option<u64>; 2],
-    /// Packets that were put off.
+    /// Number of deferred packets.
     pub put_off: u64,
-    /// Changes what side 1 sends, the ICRC aside, which is computed afterwards.
+    /// Modifies the packets of side 1 before their ICRC is computed.
     pub rewrite: Option<fn(&mut [u8])>,
-    /// The device of each side gives all packets of a train the same identification.
+    /// The device of each side gives all segments of a GSO batch the same IPv4 identification.
     pub cuts_badly: [bool; 2],
-    /// Packets that were sent behind others of a train.
+    /// Number of packets that were not the first of a GSO batch.
     pub behind: u64,
-    /// The packet being delivered is marked.
+    /// The packet being delivered is marked CE.
     marked: bool,
 }
 
 impl Pair {
-    /// Send completions of a side so far: request and status.
+    /// Send completions of a side so far: `wr_id` and status.
     pub fn statuses(&self, side: usize) -> Vec<(u64, WcStatus)> {
         let sent = self.hosts[side].sent.iter();
         sent.map(|wc| (wc.wr_id, wc.status)).collect()
     }
 
-    /// What most tests need: packets of 1024 bytes, and 64 KiB of memory on each side.
+    /// The pair of most tests: path MTU 1024, and 64 KiB of memory on each side.
     pub fn small(service: Service, seed: u64, link: Link) -> Self {
         Self::of(service, seed, link, Mtu::Mtu1024, 1 << 16)
     }
@@ -169,10 +169,10 @@ impl Pair {
         Self::of(Service::Rc, seed, link, mtu, memory)
     }
 
-    /// A pair of any service, connected if it is that kind.
+    /// A pair of any service.
     pub fn of(service: Service, seed: u64, link: Link, mtu: Mtu, memory: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        // Every other time soon to wrap.
+        // Every second pair starts close to the wrap.
         let psn = [(); 2].map(|()| match rng.bool() {
             true => Psn::new(0u32.wrapping_sub(rng.u32(0..300))),
             false => Psn::new(rng.u32(..)),
@@ -228,24 +228,24 @@ impl Pair {
         pair
     }
 
-    /// Posts a send request whose payload lies at `at` of the side's memory.
+    /// Posts a send request with its payload at offset `at` of the memory of the side.
     pub fn post(&mut self, side: usize, wr: SendWr, at: usize) {
         self.hosts[side].slots.push(SendWqe::new(wr));
         self.hosts[side].buffers.push(at);
     }
 
-    /// Posts a send request that was found invalid when it was copied from the ring.
+    /// Posts a send request that failed validation.
     pub fn post_invalid(&mut self, side: usize, wr: SendWr, status: WcStatus) {
         self.hosts[side].slots.push(SendWqe::invalid(wr, status));
         self.hosts[side].buffers.push(0);
     }
 
-    /// The packets under way.
+    /// The packets in flight.
     pub fn under_way(&self) -> impl Iterator<Item = &[u8]> {
         self.wire.values().map(|(_, packet, _)| &packet[..])
     }
 
-    /// Lets one side send what it can.
+    /// Runs one transmission round of a side.
     pub fn transmit(&mut self, side: usize) {
         loop {
             let room = self.rng.usize(1..20);
@@ -255,7 +255,7 @@ impl Pair {
         }
     }
 
-    /// Lets one side send up to `room` packets.
+    /// Runs one transmission round of a side of up to `room` packets.
     pub fn transmit_packets(&mut self, side: usize, room: usize) -> Progress {
         let mut sink = Sink {
             packets: Vec::new(),
@@ -275,7 +275,7 @@ impl Pair {
         for (mut packet, place) in sink.packets.into_iter().zip(sink.places) {
             self.behind += u64::from(place > 0);
             if place > 0 && self.cuts_badly[side] {
-                // The ICRC is one for another identification.
+                // The ICRC was computed for another identification.
                 let end = packet.len() - 4;
                 packet[end..].iter_mut().for_each(|byte| *byte ^= 0x5a);
             }
@@ -284,12 +284,12 @@ impl Pair {
         progress
     }
 
-    /// Loses everything that is under way.
+    /// Drops all packets in flight.
     pub fn cut(&mut self) {
         self.wire.clear();
     }
 
-    /// Delivers to one side a packet that nobody sent.
+    /// Injects a forged packet.
     pub fn inject(&mut self, to: usize, headers: Headers, payload: &[u8]) {
         let mut udp = headers.as_slice().to_vec();
         udp.extend(payload);
@@ -344,7 +344,7 @@ impl Pair {
         }
     }
 
-    /// How long a packet waits until it has passed the wire; `None` if it finds the queue full.
+    /// When a packet has passed the wire; `None` if the queue is full.
     fn queue_up(&mut self, to: usize) -> Option<u64> {
         if self.link.packet_ns == 0 {
             return Some(0);
@@ -379,7 +379,7 @@ impl Pair {
         }
     }
 
-    /// The pages wanted are there: feeds what was put off.
+    /// Completes the page faults and processes the deferred packets.
     fn page_in(&mut self, side: usize) {
         self.page_in_at[side] = None;
         let wanted = core::mem::take(self.hosts[side].wanted.get_mut());
@@ -394,12 +394,12 @@ impl Pair {
         }
     }
 
-    /// Forgets the packets that were put off on one side.
+    /// Drops the deferred packets of one side.
     pub fn forget(&mut self, side: usize) {
         self.kept[side].clear();
     }
 
-    /// Lets pages go, and begins to get those that were missed; a FLUSH goes on soon.
+    /// Invalidates pages at random, and starts to handle page faults and FLUSHes in progress.
     fn page(&mut self) {
         for side in 0..2 {
             let host = &mut self.hosts[side];
@@ -442,7 +442,7 @@ impl Pair {
         self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to])
     }
 
-    /// Advances to the next arrival or timer; false if nothing will ever happen again.
+    /// Advances to the next arrival or timer; false if there is none.
     pub fn step(&mut self) -> bool {
         let Some(next) = self.next_event() else {
             return false;
@@ -451,7 +451,7 @@ impl Pair {
         true
     }
 
-    /// Lets both sides send what they can; when the next packet arrives or the next timer expires.
+    /// Runs a transmission round of both sides; returns the time of the next arrival or timer.
     fn next_event(&mut self) -> Option<u64> {
         for side in 0..2 {
             self.transmit(side);
@@ -468,7 +468,7 @@ impl Pair {
     fn timers(&self) -> [Option<u64>; 2] {
         let mut timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
         for (timer, kept) in timers.iter_mut().zip(&self.kept) {
-            // What has come and waits may be what the timer is about.
+            // A deferred packet may be the one that the timer waits for.
             let answers = |udp: &Vec<u8>| {
                 Packet::parse(udp, udp.len()).is_ok_and(|p| p.opcode().is_response())
             };
@@ -479,7 +479,7 @@ impl Pair {
         timers
     }
 
-    /// Lets everything happen that does until `next`.
+    /// Processes all arrivals and timers up to `next`.
     fn advance(&mut self, next: u64) {
         let (timers, pages) = (self.timers(), self.page_in_at);
         self.now = self.now.max(next);
@@ -493,7 +493,7 @@ impl Pair {
                 self.page_in(side);
             }
         }
-        // A train: everything that arrives now, before anybody answers.
+        // A receive batch: all packets that arrive now, before any response.
         while let Some(entry) = self.wire.first_entry() {
             if entry.key().0 > self.now {
                 break;
@@ -503,7 +503,7 @@ impl Pair {
         }
     }
 
-    /// Runs until nothing is left to do or `limit_ns` of virtual time have passed.
+    /// Runs until there is no event left or `limit_ns` of virtual time have passed.
     pub fn run(&mut self, limit_ns: u64) {
         let end = self.now + limit_ns;
         while self.now < end && self.step() {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What fuzzers call: any bytes at all, made into packets, ring elements or a history of a queue
-//! pair. Each function panics if something is wrong and returns otherwise.
+//! Fuzz targets: turn arbitrary bytes into packets, ring elements or a history of a QP. Each
+//! function panics if an invariant is violated and returns otherwise.
 
 use super::{Link, Pair, RecvBuf, RKEY};
 use crate::abi::{decode_recv, decode_send, SendLimits, MAX_MESSAGE};
@@ -12,7 +12,7 @@ use crate::wire::{Aeth, Bth, HeaderSet, Headers, Opcode, Packet, Syndrome};
 use std::string::ToString;
 use std::vec::Vec;
 
-/// Reads a packet, all its headers and its dump.
+/// Parses a packet, all its headers and its dump.
 pub fn packet(data: &[u8]) {
     for len in [data.len(), data.len().wrapping_mul(3)] {
         let Ok(packet) = Packet::parse(data, len) else {
@@ -21,13 +21,13 @@ pub fn packet(data: &[u8]) {
         assert_eq!(packet.icrc_offset() + Packet::ICRC_LEN, len);
         assert_eq!(packet.header_bytes().len(), packet.opcode().header_len());
         let _ = packet.to_string();
-        // What was read can be written, reserved bits aside.
+        // A parsed packet can be emitted again, except for reserved bits.
         let bth = packet.bth().emit();
         assert_eq!(Bth::parse(&bth), Ok(*packet.bth()));
     }
 }
 
-/// Reads ring elements; the first byte chooses the queue pair's service.
+/// Decodes ring elements; the first byte selects the service of the QP.
 pub fn rings(data: &[u8]) {
     let Some((&choice, element)) = data.split_first() else {
         return;
@@ -62,7 +62,7 @@ pub fn rings(data: &[u8]) {
     }
 }
 
-/// Bytes taken from the front; zeros when there are no more.
+/// Bytes consumed from the front; zeros at the end.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -99,11 +99,11 @@ impl Bytes<'_> {
 const PRIVATE: usize = 0x4000;
 const MEMORY: usize = 0x10000;
 
-/// Plays a history: the bytes say what the application posts, what the peer sends, what time it
-/// is. The first byte chooses the service.
+/// Plays a history: the bytes select what the application posts, what the peer sends and how time
+/// passes. The first byte selects the service.
 ///
-/// Whatever happens: nothing is written where no right was given, every request completes once
-/// and in order, and at the end everything does complete.
+/// Invariants: no memory is written without the right, every request completes exactly once and in
+/// order, and all requests have completed at the end.
 pub fn engine(data: &[u8]) {
     let mut bytes = Bytes(data);
     let service = [Service::Rc, Service::Rc, Service::Uc, Service::Ud][usize::from(bytes.u8()) % 4];
@@ -165,7 +165,7 @@ pub fn engine(data: &[u8]) {
             .all(|byte| *byte == 0x5a),
         "wrote where it may not"
     );
-    // The peer is gone: everything runs out of retries, or is flushed.
+    // The peer is gone: all requests exceed their retries, or are flushed.
     if pair.qps[0].state() != State::Err {
         pair.run(1 << 42);
         let host = &mut pair.hosts[0];
@@ -222,7 +222,7 @@ fn request(bytes: &mut Bytes<'_>, wr_id: u64) -> SendWr {
     wr
 }
 
-/// Sends the queue pair a packet that is nearly right.
+/// Sends an almost valid packet to the QP.
 fn forge(bytes: &mut Bytes<'_>, service: Service, pair: &mut Pair) {
     let space = match service {
         Service::Rc => 0x00,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is around one engine in the simulator: memory, queues, completions, one region.
+//! The backend of one engine in the simulator: memory, queues, completions, one region.
 
 use super::{PAGE, RKEY};
 use crate::engine::attrs::{PENDING_RESPONSES, RESOURCES};
@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::vec::Vec;
 
-/// A receive buffer posted by the test: where it lies in the host's memory.
+/// A receive buffer posted by the test: a range of the memory of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvBuf {
     pub wr_id: u64,
@@ -26,12 +26,12 @@ pub struct RecvBuf {
     pub len: u32,
 }
 
-/// Everything around one engine.
+/// The backend of one engine.
 #[derive(Default)]
 pub struct Host {
     pub memory: RefCell<Vec<u8>>,
     pub(super) slots: Vec<SendWqe>,
-    /// Where the payload of each request lies in `memory`, by index.
+    /// Offset in `memory` of the payload of each request, by index.
     pub(super) buffers: Vec<usize>,
     retired: u32,
     pub receives: VecDeque<RecvBuf>,
@@ -39,31 +39,31 @@ pub struct Host {
     pub sent: Vec<Wc>,
     pub received: Vec<(Wc, RecvBuf)>,
     pub counts: [u64; Count::COUNT],
-    /// Number of remote accesses refused from now on (0: none).
+    /// Number of remote accesses to refuse (0: none).
     pub no_access: bool,
     /// Lowest address that the peer may access.
     pub grant_from: usize,
-    /// The region's key is invalidated.
+    /// The key of the region is invalidated.
     pub invalid: Cell<bool>,
-    /// Requests about keys that were executed, with the number of send completions before each.
+    /// Executed local operations, with the number of send completions before each.
     pub local_ops: RefCell<Vec<(LocalOp, usize)>>,
-    /// FLUSHes executed: address, length and kind.
+    /// Executed FLUSHes: address, length and kind.
     pub flushes: RefCell<Vec<(u64, u32, FlushKind)>>,
-    /// What a loss of power would leave; as long as the memory, or empty if nobody asks.
+    /// Persistent content of the memory; as long as the memory, or empty if not used.
     pub persistent: RefCell<Vec<u8>>,
-    /// Bytes that are made persistent at once.
+    /// Bytes that one FLUSH call makes persistent.
     pub piece: usize,
-    /// Pieces that have been made persistent.
+    /// Number of calls that made memory persistent.
     pub pieces: Cell<usize>,
-    /// A FLUSH has begun and is not done.
+    /// A FLUSH is in progress.
     flushing: Cell<bool>,
-    /// Keys that no such request may name.
+    /// Keys whose local operations are refused.
     pub bad_keys: Vec<RKey>,
-    /// Send requests whose local buffers turn out to be unusable.
+    /// Send requests whose local buffers fail the access check.
     pub bad_local: Vec<u32>,
-    /// Pages of [`PAGE`] bytes that are not there.
+    /// Pages of [`PAGE`] bytes that are not present.
     pub absent: RefCell<BTreeSet<usize>>,
-    /// Those of them that an access has missed.
+    /// Those of them with a pending page fault.
     pub(super) wanted: RefCell<BTreeSet<usize>>,
     responses: Vec<PendingResponse>,
     replay: Vec<ReplayEntry>,
@@ -80,7 +80,7 @@ impl Host {
         (end <= self.memory.borrow().len()).then_some(at..end)
     }
 
-    /// Whether all of a range is there; notes what is not.
+    /// True if all pages of a range are present; records page faults for the others.
     fn present(&self, at: usize, len: usize) -> bool {
         let absent = self.absent.borrow();
         let mut missed = (at / PAGE..(at + len).div_ceil(PAGE))
@@ -100,7 +100,7 @@ impl Host {
         }
     }
 
-    /// As [`remote`](Self::remote), for an access that happens now.
+    /// As [`remote`](Self::remote), for an access that is executed now.
     fn reach(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
         let at = self.remote(rkey, addr, len)?;
         if self.present(at, len) {
@@ -110,7 +110,7 @@ impl Host {
         }
     }
 
-    /// What comes behind a FLUSH waits for it.
+    /// Asserts that no access overtakes a FLUSH.
     fn change(&self) {
         assert!(!self.flushing.get(), "a request has overtaken a FLUSH");
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Packets that are nearly right: frames of live connections with a few things changed, lengths
-//! and checksums mostly made right again so that what is behind those checks is reached.
+//! Packet mutator: changes a few fields of frames of live connections, and mostly corrects lengths
+//! and checksums, so that the packets pass those checks.
 
 use crate::wire::icrc::{icrc, SoftCrc};
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
-/// Frames remembered: sequence numbers of older ones are out of date.
+/// Number of frames stored: the PSNs of older ones are out of date.
 const KEEP: usize = 64;
-/// Bytes of the longest frame made, headers included: an Ethernet of MTU 1500.
+/// Maximum bytes of a generated frame with headers: Ethernet of MTU 1500.
 const LONGEST: usize = 1514;
 const ETHERNET: usize = 14;
 const UDP: usize = 8;
@@ -37,7 +37,7 @@ fn qpn_of(frame: &[u8], bth: usize) -> Option<u32> {
     }
 }
 
-/// Makes lengths, the IPv4 header's checksum and the ICRC right.
+/// Corrects lengths, the IPv4 header checksum and the ICRC.
 fn repair(frame: &mut [u8], bth: usize) {
     let udp_len = ((frame.len() - bth + UDP) as u16).to_be_bytes();
     frame[bth - 4..bth - 2].copy_from_slice(&udp_len);
@@ -64,7 +64,7 @@ fn repair(frame: &mut [u8], bth: usize) {
     }
 }
 
-/// Learns frames and makes others out of them. The same calls with the same seed give the same.
+/// Learns frames and generates mutations of them. Deterministic for a seed.
 pub struct Mutator {
     rng: fastrand::Rng,
     seen: Vec<Vec<u8>>,
@@ -73,7 +73,7 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// Never makes a packet for one of the queue pairs `spared`.
+    /// A mutator that never generates a packet for one of the QPs `spared`.
     pub fn new(seed: u64, spared: impl IntoIterator<Item = u32>) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
@@ -89,7 +89,7 @@ impl Mutator {
             .is_none_or(|qpn| !self.spared.contains(&qpn))
     }
 
-    /// Remembers a frame; what is no RoCE packet, too long or for a spared queue pair is ignored.
+    /// Learns a frame; ignores other than RoCE packets, too long frames and spared QPs.
     pub fn learn(&mut self, frame: &[u8]) {
         let whole = |bth: usize| frame.len() >= bth + BTH + ICRC && frame.len() <= LONGEST;
         if !bth_offset(frame).is_some_and(whole) || !self.may_go(frame) {
@@ -103,7 +103,7 @@ impl Mutator {
         }
     }
 
-    /// A packet; none before anything was learnt.
+    /// A mutated packet; `None` before a frame was learnt.
     pub fn packet(&mut self) -> Option<Vec<u8>> {
         loop {
             let frame = self.attempt()?;
@@ -127,7 +127,7 @@ impl Mutator {
             let last = frame.len() - 1;
             frame[last] ^= 1 << self.rng.u8(0..8);
         }
-        // After the repair: the outer lengths lie.
+        // After the correction: wrong outer lengths.
         if care == 2 {
             frame[bth - 3] ^= 1 << self.rng.u8(0..8);
         }
@@ -150,10 +150,10 @@ impl Mutator {
         *self.rng.choice(&chosen).unwrap_or(&any) ^ if self.rng.bool() { 0 } else { any }
     }
 
-    /// Changes one thing of the packet whose BTH is at `bth`, which stays there.
+    /// Changes one field of the packet with its BTH at `bth`, without moving the BTH.
     fn change(&mut self, frame: &mut Vec<u8>, bth: usize) {
         let body = bth + BTH..frame.len().max(bth + BTH + ICRC) - ICRC;
-        // Enough is left of every frame for its BTH to be changed.
+        // Every frame keeps its BTH.
         if frame.len() < bth + BTH + ICRC {
             frame.resize(bth + BTH + ICRC, 0);
         }
@@ -198,7 +198,7 @@ impl Mutator {
                 };
                 frame[bth + 5..bth + 8].copy_from_slice(&qpn.to_be_bytes()[1..]);
             }
-            // Words of the headers behind the BTH: addresses, keys, lengths, syndromes.
+            // Words of the headers after the BTH: addresses, keys, lengths, syndromes.
             7..=9 if !body.is_empty() => {
                 let room = body.len().min(28) / 4;
                 if room > 0 {
@@ -213,7 +213,7 @@ impl Mutator {
                 let len = (frame.len() + more).min(LONGEST);
                 frame.resize(len, self.rng.u8(..));
             }
-            // Congestion marks in both headers, time to live.
+            // ECN codepoint, FECN and BECN, time to live.
             12 => {
                 if frame[ETHERNET] >> 4 == 4 {
                     frame[ETHERNET + 1] = self.rng.u8(..);
@@ -244,9 +244,9 @@ impl Mutator {
     }
 }
 
-/// Reads requests, writes answers, until the end: `L`, a length of two bytes and a frame are
-/// learnt; `G` and a count of four bytes are answered by so many frames, each behind its length
-/// (0 for none). All numbers are big-endian.
+/// Serves commands until the end of input: `L`, a length of two bytes and a frame: learn the frame;
+/// `G` and a count of four bytes: write this many frames, each after its length (0 for none). All
+/// numbers are big-endian.
 pub fn serve(
     mutator: &mut Mutator,
     input: &mut impl std::io::Read,

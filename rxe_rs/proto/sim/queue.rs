@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A router's queue in front of a slow link that several pairs share, which marks packets as RED
-//! with `ecn` does (RFC 2309, RFC 3168), but by the queue as it is instead of its average.
+//! The queue of a router in front of a slow link that several pairs share. It marks packets as RED
+//! with `ecn` (RFC 2309, RFC 3168), but by the instantaneous queue length instead of the average.
 
 use super::Pair;
 use std::cell::RefCell;
@@ -12,25 +12,25 @@ const OVERHEAD: u64 = 14 + 20 + 8 + 4;
 
 /// A queue of packets.
 pub struct Queue {
-    /// Bytes per millisecond that leave it.
+    /// Rate of the link in bytes per millisecond.
     pub rate: u64,
-    /// Bytes that it holds; what comes on top of them is lost.
+    /// Capacity in bytes; further packets are dropped.
     pub limit: u64,
-    /// Bytes from which on some packets are marked, and from which on all are; equal for a step.
+    /// Thresholds in bytes from which some and all packets are marked; equal for a step.
     pub mark_from: u64,
     pub mark_all: u64,
     free_at: u64,
     rng: fastrand::Rng,
-    /// Packets lost, marked and passed.
+    /// Packets dropped, marked and forwarded.
     pub lost: u64,
     pub marked: u64,
     pub passed: u64,
-    /// Bytes found by each packet, for averages and quantiles.
+    /// Queue length in bytes seen by each packet, for averages and quantiles.
     pub found: Vec<u64>,
 }
 
 impl Queue {
-    /// An empty one that marks nothing.
+    /// An empty queue without marking.
     pub fn new(seed: u64, rate: u64, limit: u64) -> Self {
         Self {
             rate,
@@ -46,19 +46,19 @@ impl Queue {
         }
     }
 
-    /// Marks between these numbers of bytes.
+    /// Sets the marking thresholds in bytes.
     pub fn marking(mut self, from: u64, all: u64) -> Self {
         (self.mark_from, self.mark_all) = (from, all);
         self
     }
 
-    /// Shared by several pairs.
+    /// Wraps the queue to share it between pairs.
     pub fn shared(self) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(self))
     }
 
-    /// A packet of `len` bytes in UDP comes: when it has left, and whether it is marked; `None` if
-    /// it finds the queue full.
+    /// Enqueues a packet with `len` bytes of UDP payload: when it has left, and whether it is marked;
+    /// `None` if the queue is full.
     pub(super) fn pass(&mut self, now: u64, len: usize) -> Option<(u64, bool)> {
         let begin = self.free_at.max(now);
         let waiting = (begin - now) * self.rate / 1_000_000;
@@ -81,7 +81,7 @@ impl Queue {
         Some((self.free_at, marked))
     }
 
-    /// The number of bytes that this share of the packets (per cent) did not find exceeded.
+    /// Quantile of the queue length in bytes, in per cent of the packets.
     pub fn quantile(&self, percent: usize) -> u64 {
         let mut found = self.found.clone();
         found.sort_unstable();
@@ -90,7 +90,7 @@ impl Queue {
     }
 }
 
-/// Lets pairs that share queues run until `until` in one order of time; `each` is called for each pair
+/// Runs pairs that share queues until `until` in one order of time; calls `each` for each pair
 /// before it sends.
 pub fn run_together(pairs: &mut [Pair], until: u64, mut each: impl FnMut(usize, &mut Pair)) {
     loop {

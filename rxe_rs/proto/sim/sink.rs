@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where engines of the simulator put their packets, and what the network adds to these.
+//! Packet sink of the simulator's engines, and the network headers.
 
 use crate::engine::backend::{Dest, Tx, TxFault};
 use crate::wire::icrc::{icrc, SoftCrc};
 use crate::wire::repr::Headers;
 use std::vec::Vec;
 
-/// Takes the packets of one turn.
+/// Collects the packets of one round.
 pub(super) struct Sink {
     pub(super) packets: Vec<Vec<u8>>,
     pub(super) room: usize,
     pub(super) net: Vec<u8>,
-    /// Number of packets after which there is no memory.
+    /// Number of packets after which the sink is out of memory.
     pub(super) fails_at: usize,
-    /// Packets that the device takes as one train at most.
+    /// Maximum number of packets in a GSO batch.
     pub(super) train: u32,
-    /// How many packets of its train are ahead of each packet.
+    /// Index of each packet in its GSO batch.
     pub(super) places: Vec<u32>,
-    /// The train to which the next packet may be added: length of its packets, and whether a
+    /// The GSO batch to which the next packet may be added: length of its segments, and whether a
     /// shorter one has ended it.
     pub(super) open: Option<(usize, bool)>,
     pub(super) alone: bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Packets of any bytes.
+//! Packets of arbitrary bytes.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| rxe_proto::sim::fuzz::packet(data));
