@@ -292,8 +292,8 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// Bytes of the MTU of a netdev that are reserved for the headers of IPv6 and UDP, the longest RoCE headers and the
-    /// ICRC. `rdma_rxe` reserves 80, which leaves out the immediate data of a WRITE; the path MTU is
+    /// Bytes of the MTU of a netdev that are reserved for the headers of IPv6 and UDP, the longest
+    /// RoCE headers and the ICRC. `rdma_rxe` reserves 80, which leaves out the immediate data of a WRITE; the path MTU is
     /// the same but for the four MTUs below 340, 596, 1108, 2132 and 4180 bytes.
     pub const HEADER_RESERVE: u32 = 40 + 8 + Self::LONGEST_HEADERS;
 

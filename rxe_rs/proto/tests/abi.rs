@@ -455,7 +455,7 @@ fn failed_completions_carry_the_minimum() {
 }
 
 proptest! {
-    /// Whatever is in the ring: bounds hold for everything that is not refused.
+    /// For any ring content, all accepted requests are within bounds.
     #[test]
     fn any_bytes_decode_within_bounds(
         mut element in proptest::collection::vec(any::<u8>(), 0..300),

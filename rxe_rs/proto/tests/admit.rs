@@ -20,7 +20,7 @@ fn facts(transport: Transport) -> QpFacts {
     }
 }
 
-/// Outcome of admission and whether the checksum was asked for.
+/// Result of admission, and whether the ICRC was computed.
 fn run(bth: Bth, qkey: u32, qp: &QpFacts, source: Gid, icrc: bool) -> (Option<DropReason>, bool) {
     run_to(OWN, bth, qkey, qp, source, icrc)
 }
@@ -77,7 +77,7 @@ fn transports_must_agree() {
     }
 }
 
-/// With every check failing at once, the first one names the reason; and so on down the list.
+/// If several checks fail, the first one determines the reason.
 #[test]
 fn order_of_the_checks() {
     let mut bth = send(Transport::Ud);
@@ -121,7 +121,7 @@ fn order_of_the_checks() {
 }
 
 /// Every opcode with every length up to beyond the MTU: packets without payload have none, datagrams
-/// no more than the MTU; what else a connection's requests may have the engine says.
+/// no more than the MTU; the engine checks other requests of connections.
 #[test]
 fn payloads_have_their_length() {
     for code in 0..=255u8 {
@@ -182,7 +182,7 @@ fn the_gsi_takes_any_key_of_the_table() {
     );
 }
 
-/// The multicast number and the address of a group go together; connections have neither.
+/// The multicast QPN needs a multicast GID and vice versa; connections have neither.
 #[test]
 fn groups_have_their_own_number() {
     let v6 = {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Strangers who know everything but some numbers: what they must guess to do harm, and what the
-//! rest of their packets costs.
+//! Off-path attackers: which numbers they must guess to do harm, and what the packets with wrong
+//! guesses cost.
 //!
-//! The attacker forges the peer's address and knows both ports, the queue pair's number where
-//! a test says so, keys and addresses where they matter, but not the PSNs. Each test sends what
+//! The attacker spoofs the address of the peer and knows both ports, the QP number where a test
+//! says so, keys and addresses where they matter, but not the PSNs. Each test sends what
 //! such an attacker can send into a live connection; `SECURITY.md` draws its table from them.
 #![cfg(feature = "sim")]
 
@@ -19,10 +19,10 @@ use rxe_proto::wire::{Aeth, Bth, HeaderSet, Headers, Opcode, Operation, Syndrome
 const SECOND: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1_000;
 const MTU: u32 = 1024;
-/// PSNs there are.
+/// Number of PSNs.
 const PSNS: u32 = 1 << 24;
 
-/// A packet to the queue pair of `side` that is right but for what the caller makes wrong.
+/// A valid packet to the QP of `side` except for what the caller changes.
 fn forged(side: usize, opcode: Opcode, psn: Psn, len: u32) -> Headers {
     let mut bth = Bth::new(opcode, Qpn::new(0x11 + side as u32), psn);
     bth.ack_req = true;
@@ -58,7 +58,7 @@ fn forged(side: usize, opcode: Opcode, psn: Psn, len: u32) -> Headers {
     headers
 }
 
-/// Bytes of payload that a packet of this kind may have.
+/// A valid payload length of the operation.
 fn length(operation: Operation) -> u32 {
     use Operation as Op;
     match operation {
@@ -98,8 +98,7 @@ fn counts(pair: &Pair, side: usize, what: Count) -> u64 {
     pair.hosts[side].counts[what.index()]
 }
 
-/// A connection in which side 0 has sent `count` messages of three packets, of which nothing has
-/// arrived yet. Returns the PSN of the first.
+/// A connection in which side 0 has sent `count` messages of three packets, all still in flight. Returns the PSN of the first.
 fn in_flight(seed: u64, op: SendOp, count: u64) -> (Pair, Psn) {
     let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
     pair.qps[0].attrs.max_rd_atomic = 64;
@@ -113,7 +112,7 @@ fn in_flight(seed: u64, op: SendOp, count: u64) -> (Pair, Psn) {
     (pair, first)
 }
 
-/// PSNs worth a look: all near `at`, and some of all the others.
+/// PSNs to test: all near `at`, and `others` random ones.
 fn psns(pair: &mut Pair, at: Psn, others: u32) -> Vec<Psn> {
     let mut list: Vec<Psn> = (0..1200).map(|n| at.wrapping_add(PSNS + n - 600)).collect();
     list.extend((0..others).map(|_| Psn::new(pair.rng.u32(..))));
@@ -121,11 +120,11 @@ fn psns(pair: &mut Pair, at: Psn, others: u32) -> Vec<Psn> {
     list
 }
 
-/// ACKs and NAKs of all kinds, for every PSN in flight, with MSNs that are not the one that goes
-/// with it: nothing completes, nothing fails, nothing is sent again, no timer is put off.
+/// ACKs and NAKs of all kinds, for every PSN in flight, with MSNs that do not match it: nothing
+/// completes, nothing fails, nothing is retransmitted, no timer is extended.
 ///
-/// Of the pairs of PSN and MSN one for each PSN in flight is believed. With 2^22 PSNs in flight,
-/// the most there can be, that is 24 + 48 - 22 = 50 bits together with the queue pair's number.
+/// One pair of PSN and MSN is accepted for each PSN in flight. With 2^22 PSNs in flight, the
+/// maximum, that is 24 + 48 - 22 = 50 bits together with the QP number.
 #[test]
 fn acknowledgements_need_the_msn() {
     let count = 60;
@@ -173,7 +172,7 @@ fn acknowledgements_need_the_msn() {
     assert_eq!(counts(&pair, 0, Count::MsnLearnt), 0);
 }
 
-/// Every MSN but one, in one place.
+/// Every MSN but one for one PSN.
 #[test]
 fn all_msns_but_one() {
     let (mut pair, first) = in_flight(2, SendOp::Write, 8);
@@ -189,8 +188,8 @@ fn all_msns_but_one() {
     assert_eq!(pair.qps[0].state(), State::Err);
 }
 
-/// A peer that counts otherwise is not stopped: an ACK of exactly the newest packet, a NAK of exactly
-/// the oldest are believed. That is one PSN each: 24 + 24 = 48 bits.
+/// A peer with another MSN is not cut off: an ACK of exactly the newest packet and a NAK of exactly
+/// the oldest one are accepted. That is one PSN each: 24 + 24 = 48 bits.
 #[test]
 fn an_exact_psn_is_believed() {
     let (mut pair, first) = in_flight(3, SendOp::Write, 8);
@@ -216,8 +215,8 @@ fn msn_out_of_thin_air(packet: &mut [u8]) {
     }
 }
 
-/// Peers whose MSN begins elsewhere, or means nothing: traffic runs without a timeout, and with losses
-/// once the first answers have shown how they count.
+/// Peers whose MSN starts elsewhere, or is meaningless: traffic runs without a timeout, and with loss
+/// after the first MSN resync.
 #[test]
 fn peers_that_count_otherwise() {
     for rewrite in [msn_from_elsewhere as fn(&mut [u8]), msn_out_of_thin_air] {
@@ -265,8 +264,8 @@ fn peers_that_count_otherwise() {
     }
 }
 
-/// Responses with data at any PSN but the one that comes next: no byte of memory changes, nothing
-/// completes or fails, and what is asked again because of them is bounded.
+/// Responses with data at any PSN but the expected one: no memory changes, nothing completes or
+/// fails, and the retransmissions that they cause are bounded.
 #[test]
 fn read_data_needs_the_next_psn() {
     for op in [SendOp::Read, SendOp::Write] {
@@ -296,8 +295,8 @@ fn read_data_needs_the_next_psn() {
     }
 }
 
-/// Requests at any PSN but the expected one: nothing is executed, nothing fails, the application
-/// hears nothing, not even that somebody has begun to talk.
+/// Requests at any PSN but the expected one: nothing is executed, nothing fails, no completion and
+/// no event is raised, not even COMM_EST.
 #[test]
 fn requests_need_the_expected_psn() {
     let mut pair = Pair::small(Service::Rc, 5, Link::PERFECT);
@@ -328,7 +327,8 @@ fn requests_need_the_expected_psn() {
     assert!(pair.qps[1].take_events().comm_est);
 }
 
-/// Nobody who does not know the key gets an answer out of what is kept, or moves what is owed.
+/// Without the key an attacker gets no response from a replay entry and does not disturb pending
+/// responses.
 #[test]
 fn duplicates_name_the_original() {
     for op in [
@@ -376,8 +376,8 @@ fn duplicates_name_the_original() {
     }
 }
 
-/// PSNs come round after 2^24. What is kept of a request one round ago is not taken for what is kept
-/// of the new one with the same PSN.
+/// PSNs wrap after 2^24. The replay entry of a request before the wrap is not used for the new
+/// request with the same PSN.
 #[test]
 fn replays_after_the_psn_came_round() {
     let mut pair = Pair::small(Service::Rc, 7, Link::PERFECT);
@@ -408,7 +408,7 @@ fn replays_after_the_psn_came_round() {
     assert_eq!(word, 2u64.to_ne_bytes());
 }
 
-/// What the attacker does to a connection each time that something happens on the wire.
+/// Attack on a connection at each event on the wire.
 type Attack = fn(&mut Pair);
 
 fn future_request(pair: &mut Pair) {
@@ -465,7 +465,7 @@ fn any_acknowledgement(pair: &mut Pair) {
     pair.inject(0, ack(psn, syndrome, msn), &[]);
 }
 
-/// 16 MiB under attack: virtual time, packets and the pair afterwards.
+/// Transfers 16 MiB under attack: virtual time, packets and the pair afterwards.
 fn transfer(op: SendOp, seed: u64, attack: Option<Attack>) -> (u64, u64, Pair) {
     let link = Link {
         latency_ns: 20 * MICROSECOND,
@@ -495,8 +495,8 @@ fn transfer(op: SendOp, seed: u64, attack: Option<Attack>) -> (u64, u64, Pair) {
     (pair.now - begin, pair.packets_sent, pair)
 }
 
-/// An attacker who has found out the number of the queue pair sends a quarter as many packets as the
-/// peer: the connection lives, nothing is executed or completed, and it takes next to no longer.
+/// An attacker who knows the QP number sends a quarter as many packets as the peer: the connection
+/// survives, nothing is executed or completed, and the transfer takes hardly longer.
 #[test]
 fn blind_packets_do_not_slow_a_connection() {
     let attacks: [(&str, Attack); 5] = [
@@ -531,8 +531,8 @@ fn blind_packets_do_not_slow_a_connection() {
     }
 }
 
-/// The same packet again and again before anything could have been sent once more: one NAK, one
-/// retry, whatever the number of retries.
+/// Copies of one packet before anything could have been retransmitted: one NAK, one retry, with any
+/// number of retries.
 #[test]
 fn copies_of_one_packet_cost_one_retry() {
     let (mut pair, first) = in_flight(8, SendOp::Write, 20);
@@ -551,7 +551,7 @@ fn copies_of_one_packet_cost_one_retry() {
     assert_eq!(pair.statuses(0).len(), 20);
 }
 
-/// Copies of a receiver-not-ready NAK neither use up retries nor make the wait longer.
+/// Copies of an RNR NAK neither use retries nor extend the RNR timer.
 #[test]
 fn copies_of_an_rnr_nak_cost_one_retry() {
     let (mut pair, first) = in_flight(9, SendOp::Send, 4);
@@ -570,8 +570,8 @@ fn copies_of_an_rnr_nak_cost_one_retry() {
     assert_eq!(pair.qps[0].poll_timeout(), until);
 }
 
-/// Data that was had before keeps the timer waiting, but not for ever; and what lies further back
-/// than anything in flight does not at all.
+/// Duplicate data extends the acknowledgement timer, but not without limit; data further back than
+/// the maximum window does not extend it.
 #[test]
 fn old_data_does_not_stop_the_clock() {
     for behind in [1, 8, 9000, 0x40_0000] {
@@ -595,7 +595,7 @@ fn old_data_does_not_stop_the_clock() {
     }
 }
 
-/// A request that is further ahead than any peer can be is not answered.
+/// A request further ahead than the peer can have sent causes no NAK.
 #[test]
 fn requests_far_ahead_are_not_answered() {
     for (reads, far) in [(true, 1 << 22), (false, 1 << 16)] {
@@ -613,8 +613,8 @@ fn requests_far_ahead_are_not_answered() {
     }
 }
 
-/// No packet puts an unreliable connection into error. A stranger who knows its number gets a message
-/// in, whatever the PSN: 24 bits. WRITEs need a key, an address and the right as well.
+/// No packet moves an unreliable connection to ERR. An attacker who knows its QP number can inject a
+/// message with any PSN: 24 bits. WRITEs need a key, an address and the right as well.
 #[test]
 fn unreliable_connections_live() {
     for shared in [false, true] {
@@ -667,8 +667,8 @@ fn unreliable_connections_live() {
     }
 }
 
-/// An operation that the queue pair does not allow is an invalid request, as IBTA vol1 9.7.4.1.5 and
-/// `rdma_rxe` have it; a key that does not allow it is an access error.
+/// An operation that the QP does not allow is an invalid request, as in IBTA vol1 9.7.4.1.5 and
+/// `rdma_rxe`; a key that does not allow it is an access error.
 #[test]
 fn what_the_queue_pair_does_not_allow() {
     for op in [

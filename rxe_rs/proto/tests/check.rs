@@ -255,7 +255,7 @@ fn keys_and_domains() {
     assert!(MrDesc::EMPTY.check(0, 0, 0, 1, Access::NONE).is_err());
 }
 
-/// Every set of granted rights against every set asked for.
+/// Every set of granted rights against every set of requested rights.
 #[test]
 fn rights() {
     for granted in 0..0x400u32 {

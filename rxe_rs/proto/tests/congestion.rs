@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Congestion control: senders that share the queue of a slow link, and notifications made up.
+//! Congestion control: senders that share the queue of a slow link, and forged CNPs.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -14,10 +14,10 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 const MESSAGE: u32 = 65_536;
 
-/// What senders through one queue came to.
+/// Results of senders through one queue.
 #[derive(Debug)]
 struct Outcome {
-    /// Share of the link that they used, in per cent.
+    /// Utilization of the link, in per cent.
     used: u64,
     /// Jain's index of fairness, in thousandths.
     jain: u64,
@@ -160,8 +160,8 @@ fn two_readers_share_a_link() {
     }
 }
 
-/// Who comes later gets its share, eight get theirs, long packets do no harm, and one alone uses
-/// the link.
+/// A late sender gets its share, eight senders get theirs, long packets are harmless, and a single
+/// sender uses the link.
 #[test]
 fn others_share_a_link() {
     let late = Sender {
@@ -185,9 +185,9 @@ fn others_share_a_link() {
     }
 }
 
-/// Two senders that were free find 1.5 MB of their own packets in the queue of a link that has become slow. The
-/// notifications come for each packet that leaves it, while hardly anything is sent: they are true. Soon the two share as
-/// others do.
+/// Two unlimited senders have 1.5 MB of packets in the queue of a link that has become slow. A CNP
+/// arrives for each packet that leaves it, while hardly anything is sent: these CNPs are genuine and
+/// accepted. Soon the two share as others do.
 #[test]
 fn a_link_that_becomes_slow() {
     for mbit in [50, 100, 400] {
@@ -245,7 +245,7 @@ fn a_link_that_becomes_slow() {
     }
 }
 
-/// A notification that nobody with a connection has sent; all that is guessed is right.
+/// A forged CNP with all numbers guessed correctly.
 fn forge(pair: &mut Pair, becn: bool) {
     let bth = Bth {
         becn,
@@ -256,8 +256,8 @@ fn forge(pair: &mut Pair, becn: bool) {
     pair.inject(0, Headers::new(bth), &[0; 16]);
 }
 
-/// What a sender moves in a second while somebody makes up notifications at a rate, as a share of
-/// what it moves without them, in per cent; and how many of these it has heeded.
+/// Throughput of a sender in one second while an attacker forges CNPs at a rate, in per cent of the
+/// throughput without them; and how many CNPs it has accepted.
 fn forged(service: Service, per_second: u64) -> (u64, u64) {
     let run = |per_second: u64| {
         let link = Link {
@@ -295,7 +295,7 @@ fn forged(service: Service, per_second: u64) -> (u64, u64) {
     (moved * 100 / free, handled)
 }
 
-/// Notifications made up, more of them than packets are sent, are soon not believed.
+/// More forged CNPs than packets are sent are soon rejected.
 #[test]
 fn a_flood_of_notices_does_not_hold_a_connection_down() {
     for service in [Service::Rc, Service::Uc] {
@@ -306,7 +306,7 @@ fn a_flood_of_notices_does_not_hold_a_connection_down() {
     }
 }
 
-/// As many as there are packets, or less, leave two packets a round trip or a millisecond.
+/// At most one forged CNP per packet leaves two packets per round trip or millisecond.
 #[test]
 fn plausible_notices_leave_a_share() {
     let (share, handled) = forged(Service::Rc, 1000);
@@ -315,7 +315,7 @@ fn plausible_notices_leave_a_share() {
     assert!(share >= 1, "{share} per cent");
 }
 
-/// Without BECN it is none, and without packets that could be marked it is not true.
+/// CNPs without BECN, or without recent packets that could have been marked, are ignored.
 #[test]
 fn notices_that_are_ignored() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
@@ -331,7 +331,7 @@ fn notices_that_are_ignored() {
     assert_eq!(ignored(&pair), 2);
 }
 
-/// A connection that is slowed down acknowledges at once what it receives.
+/// A rate-limited QP acknowledges received packets at once.
 #[test]
 fn acknowledgements_are_not_held_back() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);

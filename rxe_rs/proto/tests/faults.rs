@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What may go wrong beside the wire: queues that drain, requests that fail, peers that lie.
+//! Faults other than on the wire: draining queues, failing requests, hostile peers.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -12,7 +12,7 @@ use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Syndrome};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Draining finishes what was begun, in the time of a round trip and without a retry.
+/// SQD completes started requests within a round trip and without a retry.
 #[test]
 fn drain_needs_no_timeout() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
@@ -41,7 +41,7 @@ fn drain_needs_no_timeout() {
     assert!(pair.qps[0].take_events().sq_drained);
 }
 
-/// A request that is drained after its last packet has left without asking for an answer.
+/// SQD after the last packet of a request was sent without the AckReq bit.
 #[test]
 fn drain_between_messages() {
     for packets in 1..16 {
@@ -67,7 +67,7 @@ fn drain_between_messages() {
     }
 }
 
-/// A malformed request fails in its turn; those before it complete well and soon.
+/// A malformed request fails in order; earlier requests complete successfully and soon.
 #[test]
 fn invalid_request_after_good_ones() {
     for good in 0..5u64 {
@@ -90,7 +90,7 @@ fn invalid_request_after_good_ones() {
     }
 }
 
-/// The same for a local buffer that turns out to be unusable when it is read.
+/// The same for a local buffer that fails the access check when it is read.
 #[test]
 fn unusable_buffer_after_good_ones() {
     for good in 0..5u64 {
@@ -223,7 +223,7 @@ fn one_failure_in_random_traffic() {
     }
 }
 
-/// An acknowledgement for packets never sent is ignored, whatever it says.
+/// An acknowledgement for packets never sent is ignored with any syndrome.
 #[test]
 fn acknowledgement_from_nowhere() {
     for syndrome in 0..=255u8 {
@@ -252,8 +252,8 @@ fn acknowledgement_from_nowhere() {
     }
 }
 
-/// A peer that sends whatever it likes, with PSNs near the right ones: no panic, no write
-/// outside of what it was granted, and the own requests complete or fail but never hang.
+/// A peer that sends arbitrary packets with PSNs near the expected ones: no panic, no write outside
+/// of the granted range, and local requests complete or fail but never hang.
 #[test]
 fn hostile_peer() {
     for seed in seeds(3000) {
@@ -375,7 +375,7 @@ fn hostile_peer() {
     }
 }
 
-/// A peer that keeps asking again for old READs must not crowd out new requests.
+/// A peer that keeps retransmitting old READs must not crowd out new requests.
 #[test]
 fn replays_do_not_crowd_out_new_requests() {
     let mut pair = Pair::small(Service::Rc, 9, Link::PERFECT);

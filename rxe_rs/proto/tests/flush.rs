@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! FLUSH to persistence: done in pieces, once, before it is answered and before what comes behind it.
+//! FLUSH to persistence: executed in several calls, once, before its response and before later
+//! requests.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -14,7 +15,7 @@ use rxe_proto::wire::Feth;
 const MEMORY: usize = 1 << 18;
 const PIECE: usize = 1024;
 const SECOND: u64 = 1_000_000_000;
-/// Bytes of a message, and of what it has of the memory.
+/// Bytes of a message and of its part of the memory.
 const MESSAGE: u32 = 5000;
 const SLOT: usize = 8192;
 const ROUNDS: usize = MEMORY / SLOT;
@@ -55,13 +56,14 @@ fn write(wr_id: u64, addr: usize, length: u32) -> SendWr {
     request
 }
 
-/// Pieces that `length` bytes are made persistent in.
+/// Number of calls that make `length` bytes persistent.
 fn pieces(length: usize) -> usize {
     length.div_ceil(PIECE)
 }
 
-/// WRITEs and FLUSHes of ranges and of the region, and behind them what must not overtake them: the simulator sees to
-/// that. When a FLUSH completes, what was written before it is persistent. Whatever happens on the wire, each is done once.
+/// WRITEs and FLUSHes of ranges and of the region, followed by requests that must not overtake them,
+/// which the simulator checks. When a FLUSH completes, all earlier WRITEs are persistent. On any wire
+/// each FLUSH is executed once.
 fn traffic(seed: u64, link: Link) -> Pair {
     let mut pair = pair(seed, link);
     let mut expected = 0;
@@ -166,7 +168,7 @@ fn once_on_a_bad_wire() {
     }
 }
 
-/// An answer that was lost is given again; the peer has asked only because of that.
+/// A lost response is sent again for the duplicate request, without executing the FLUSH again.
 #[test]
 fn a_duplicate_is_answered_and_not_executed() {
     let mut pair = pair(1, Link::PERFECT);
@@ -183,7 +185,7 @@ fn a_duplicate_is_answered_and_not_executed() {
     assert_eq!(pair.hosts[1].counts[Count::DuplicateRequest.index()], 1);
 }
 
-/// What was asked for before is answered while a FLUSH goes on.
+/// Responses of earlier requests are sent while a FLUSH is in progress.
 #[test]
 fn earlier_answers_do_not_wait() {
     let mut pair = pair(2, Link::PERFECT);
@@ -199,7 +201,7 @@ fn earlier_answers_do_not_wait() {
     assert_eq!(pair.statuses(0)[1..], [(1, WcStatus::Success)]);
 }
 
-/// Lets a FLUSH of everything get half-way.
+/// Runs a FLUSH of the whole region half-way.
 fn half_way(pair: &mut Pair) {
     pair.post(0, flush(0, 0, 0, Selectivity::Region), 0);
     while pair.hosts[1].pieces.get() < pieces(MEMORY) / 2 {
@@ -208,7 +210,7 @@ fn half_way(pair: &mut Pair) {
     assert!(pair.hosts[0].sent.is_empty());
 }
 
-/// A request of the side that flushes was lost: it is sent again before the FLUSH is done.
+/// A lost request of the flushing side is retransmitted before the FLUSH is complete.
 #[test]
 fn own_requests_are_not_forgotten() {
     let mut pair = pair(7, Link::PERFECT);
@@ -228,7 +230,7 @@ fn own_requests_are_not_forgotten() {
     assert_eq!(pair.statuses(1), [(9, WcStatus::Success)]);
 }
 
-/// The region goes while it is being flushed: the peer is told, and not that all is well.
+/// The region is invalidated during a FLUSH: the peer gets a NAK, not a successful response.
 #[test]
 fn refused_half_way() {
     let mut pair = pair(3, Link::PERFECT);
@@ -240,7 +242,7 @@ fn refused_half_way() {
     assert!(pair.hosts[1].flushes.borrow().is_empty());
 }
 
-/// There was no memory to keep the request in: it goes on when it comes again.
+/// The deferred request is dropped: the FLUSH continues with its retransmission.
 #[test]
 fn lost_half_way() {
     let mut pair = pair(4, Link::PERFECT);
@@ -256,7 +258,8 @@ fn lost_half_way() {
     );
 }
 
-/// Another connection begins with the same sequence number and the same request: nothing of the old one counts.
+/// A new connection starts with the same PSN and the same request: the progress of the old one is
+/// not used.
 #[test]
 fn nothing_is_left_of_a_connection() {
     let mut pair = pair(5, Link::PERFECT);
@@ -276,7 +279,7 @@ fn nothing_is_left_of_a_connection() {
     assert_eq!(pair.hosts[1].pieces.get(), pieces(MEMORY));
 }
 
-/// The right to one kind is not the right to the other, and a bit that nobody knows is no right.
+/// Each placement type needs its own right; unknown placement bits are refused.
 #[test]
 fn placement() {
     let (global, persistent) = (Feth::GLOBAL, Feth::PERSISTENT);

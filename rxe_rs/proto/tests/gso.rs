@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Devices that cut trains of packets without counting their identifications up, so that only the
-//! first packet of each arrives whole.
+//! Devices that segment GSO batches without incrementing the IPv4 identification, so that only the
+//! first packet of each batch arrives undamaged.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -47,8 +47,8 @@ fn move_messages(pair: &mut Pair, op: SendOp, length: u32, count: usize, depth: 
     );
 }
 
-/// Each way of sending falls back within a few round trips, and the data is right. A train of two
-/// packets at a time is told by silence alone, which takes longer.
+/// Each operation falls back within a few round trips, and the data is correct. With batches of two
+/// packets only missing acknowledgements show the fault, which takes longer.
 #[test]
 fn falls_back() {
     for (op, faulty) in [(SendOp::Write, 0), (SendOp::Send, 0), (SendOp::Read, 1)] {
@@ -97,7 +97,7 @@ fn falls_back() {
     }
 }
 
-/// What networks do to packets at random is not taken for that.
+/// Random loss and reordering cause no fallback.
 #[test]
 fn random_loss_is_none_of_it() {
     for (loss, reorder, count) in [(0.01, 0.0, 60), (0.05, 0.02, 60), (0.2, 0.0, 30)] {
@@ -122,8 +122,7 @@ fn random_loss_is_none_of_it() {
     }
 }
 
-/// Trains are tried again after a minute, then after two; a device that has been mended or set
-/// otherwise is used as before.
+/// GSO is tried again after a minute, then after two; a device that has been fixed is used as before.
 #[test]
 fn tries_again() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
@@ -155,8 +154,8 @@ fn tries_again() {
     assert_eq!(turn(&mut pair), (5, true));
 }
 
-/// On a host that stands still now and then, timers expire though nothing is lost. What is sent alone because of
-/// that, and arrives, does not speak for the device.
+/// On a host that stalls, timers expire without loss. Packets that are then retransmitted singly, and
+/// arrive, do not reset the score.
 #[test]
 fn falls_back_on_a_slow_host() {
     for op in [SendOp::Write, SendOp::Send] {

@@ -98,7 +98,8 @@ fn active_mtu_fits() {
     }
 }
 
-/// Over IPv4 (28 bytes of headers) and IPv6 (48); a WRITE with immediate data of one packet is the longest there is.
+/// Over IPv4 (28 bytes of headers) and IPv6 (48); a single-packet WRITE with immediate data is the
+/// longest packet.
 #[test]
 fn packets_that_fit_a_path() {
     assert!(Mtu::Mtu4096.fits(4096 + 28 + 36, 28));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Requests about keys: executed in order, completed in order, seen by the peer in order.
+//! Local operations (REG_MR, BIND_MW, LOCAL_INV): executed and completed in order.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -11,7 +11,7 @@ use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, RKEY};
 use rxe_proto::wire::feth::Selectivity;
 
 const SECOND: u64 = 1_000_000_000;
-/// A key that stands for nothing the simulator uses.
+/// A key that the simulator does not use.
 const OTHER: RKey = RKey(0x4242_4201);
 
 const BAD: Link = Link {
@@ -51,7 +51,7 @@ fn ids(pair: &Pair, side: usize) -> Vec<u64> {
     pair.hosts[side].sent.iter().map(|wc| wc.wr_id).collect()
 }
 
-/// The parameters survive their way through a work request.
+/// The parameters round-trip through a work request.
 #[test]
 fn parameters() {
     let ops = [
@@ -74,7 +74,7 @@ fn parameters() {
     assert_eq!(wr(SendOp::SendInv, 0, 0).local_op(), None);
 }
 
-/// Registering does not wait for what is under way; its completion does.
+/// A registration does not wait for requests in flight; its completion does.
 #[test]
 fn registering_keeps_the_pipe_full() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
@@ -92,7 +92,7 @@ fn registering_keeps_the_pipe_full() {
     assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
 }
 
-/// Alone in the queue they complete at once, without a packet, connected or not reliable.
+/// Alone in the queue they complete at once, without a packet, on RC and UC.
 #[test]
 fn no_packet_needed() {
     for service in [Service::Rc, Service::Uc] {
@@ -107,7 +107,7 @@ fn no_packet_needed() {
     }
 }
 
-/// Invalidating waits for what is before it, and what is behind it waits too.
+/// An invalidation waits for earlier requests, and later requests wait for it.
 #[test]
 fn invalidating_waits_for_earlier_requests() {
     for (seed, op) in [(0, SendOp::Write), (1, SendOp::Send), (2, SendOp::Read)] {
@@ -133,8 +133,8 @@ fn invalidating_waits_for_earlier_requests() {
     }
 }
 
-/// A request about keys that is posted when everything before it has left already, and when a READ
-/// is outstanding and a fence is asked for.
+/// A local operation that is posted after all earlier packets were sent, and one with a fence while a
+/// READ is outstanding.
 #[test]
 fn late_and_fenced() {
     let mut pair = Pair::small(Service::Rc, 5, Link::PERFECT);
@@ -150,7 +150,8 @@ fn late_and_fenced() {
     assert_eq!(ids(&pair, 0), [0, 1]);
 }
 
-/// The peer's key is invalidated with the message: not before, and nothing gets through after.
+/// SEND with invalidate invalidates the key with the message: not earlier, and no access succeeds
+/// later.
 #[test]
 fn send_with_invalidate() {
     for seed in seeds(40) {
@@ -187,7 +188,7 @@ fn send_with_invalidate() {
     }
 }
 
-/// A key that cannot be invalidated: the sender learns of it, the receiver too.
+/// A key that cannot be invalidated completes in error at the sender and at the receiver.
 #[test]
 fn send_with_bad_invalidate() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
@@ -207,7 +208,7 @@ fn send_with_bad_invalidate() {
     assert!(!pair.hosts[1].invalid.get());
 }
 
-/// A refused request about keys fails in its turn and stops the queue.
+/// A refused local operation fails in order and stops the queue.
 #[test]
 fn refused() {
     for good in 0..4u64 {
@@ -228,7 +229,7 @@ fn refused() {
     }
 }
 
-/// A queue of everything over a bad wire: each executed once, in order, and completed in order.
+/// Mixed requests over a lossy wire: each executed once, in order, and completed in order.
 #[test]
 fn mixed_over_a_bad_wire() {
     for seed in seeds(150) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Long and dense traffic: large messages, every mix of limits, posting while running, and how
-//! well a bad wire is used.
+//! Long and dense traffic: large messages, random limits, posting while running, and the utilization
+//! of a lossy wire.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -12,7 +12,7 @@ use rxe_proto::sim::{run_together, seeds, wr, Link, Pair, Queue, RecvBuf, REMOTE
 
 const MEMORY: usize = 1 << 20;
 
-/// A message of more packets than any window has.
+/// A message of more packets than the maximum window.
 #[test]
 fn large_unreliable_message() {
     let mut pair = Pair::of(Service::Uc, 1, Link::PERFECT, Mtu::Mtu256, 8 << 20);
@@ -157,7 +157,7 @@ fn posting_while_running() {
     }
 }
 
-/// Virtual nanoseconds, packets and timeouts that 4 MiB take.
+/// Virtual nanoseconds, packets and timeouts of a transfer of 4 MiB.
 fn cost(op: SendOp, loss: f64, seed: u64) -> (u64, u64, u64) {
     let link = Link {
         loss,
@@ -166,7 +166,7 @@ fn cost(op: SendOp, loss: f64, seed: u64) -> (u64, u64, u64) {
     cost_over(op, link, 4, seed)
 }
 
-/// As [`cost`], over any wire and with that many READs at once.
+/// As [`cost`], over any wire and with `reads` READs outstanding.
 fn cost_over(op: SendOp, link: Link, reads: u8, seed: u64) -> (u64, u64, u64) {
     let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
     pair.qps[0].attrs.max_rd_atomic = reads;
@@ -197,7 +197,7 @@ fn cost_over(op: SendOp, link: Link, reads: u8, seed: u64) -> (u64, u64, u64) {
     )
 }
 
-/// Losing a packet in a hundred costs some repetition, but never the wait for the timer.
+/// One per cent loss costs some retransmissions, but never an acknowledgement timeout.
 #[test]
 fn loss_is_repaired_without_the_timer() {
     for op in [SendOp::Write, SendOp::Send, SendOp::Read] {
@@ -222,9 +222,8 @@ fn loss_is_repaired_without_the_timer() {
     }
 }
 
-/// A wire that is slow, stands still for longer than many round trips and loses what its queue does
-/// not hold: the virtual network between two emulated machines. Waiting is not losing: what is on
-/// its way is not asked for again.
+/// A wire that is slow, stalls for longer than many round trips and drops packets when its queue is
+/// full: the virtual network between two emulated machines. Packets in flight are not retransmitted.
 #[test]
 fn slow_wire_is_not_flooded() {
     for op in [SendOp::Write, SendOp::Send, SendOp::Read] {
@@ -250,7 +249,7 @@ fn slow_wire_is_not_flooded() {
     }
 }
 
-/// A queue pair that failed is as good as new after RESET.
+/// A QP that failed works again after RESET.
 #[test]
 fn reset_and_reuse() {
     for seed in seeds(200) {
@@ -305,9 +304,9 @@ fn reset_and_reuse() {
     }
 }
 
-/// A link becomes slow, so that a round trip takes a hundred times as long as before, and packets are lost behind the queue. Nothing
-/// measured tells that yet, but what is in flight is old: it is sent again about once in a round trip as it is, and does not use
-/// the retries up.
+/// A link becomes slow, so that a round trip takes a hundred times as long as before, and packets are
+/// lost behind the queue. No sample shows that yet, but the packets in flight are old: they are
+/// retransmitted about once per actual round trip, which does not exhaust the retries.
 #[test]
 fn losses_behind_a_queue_that_has_grown() {
     for (loss, reorder) in [(0.001, 0.0), (0.01, 0.0), (0.0, 0.02)] {

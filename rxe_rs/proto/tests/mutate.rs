@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The packet mutator: what it makes is various, mostly passes the outer checks, repeats by seed
-//! and never meets a spared queue pair.
+//! The packet mutator: its packets vary, mostly pass the outer checks, are reproducible by seed and
+//! never reach a spared QP.
 #![cfg(feature = "sim")]
 
 use rxe_proto::ids::{Psn, Qpn, RKey};
@@ -9,7 +9,7 @@ use rxe_proto::wire::icrc::{icrc, SoftCrc};
 use rxe_proto::wire::{Bth, Headers, Opcode, Packet};
 use std::collections::BTreeSet;
 
-/// A WRITE of 64 bytes to a queue pair, over IPv4 or IPv6.
+/// A WRITE of 64 bytes to a QP, over IPv4 or IPv6.
 fn frame(qpn: u32, six: bool) -> Vec<u8> {
     let opcode = Opcode::parse(0x0a).expect("WRITE only");
     let headers = Headers::new(Bth::new(opcode, Qpn::new(qpn), Psn::new(77)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! When consumers of completion queues are told.
+//! Completion notification: arming and moderation.
 
 use super::*;
 use proptest::prelude::*;
@@ -130,8 +130,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// With a timer that does as it is told (earlier times stay, later ones are ignored until it fires), no completion
-    /// that was waited for stays untold for longer than the longest period, and none is told of twice.
+    /// With a timer that keeps the earliest deadline until it fires, no completion that the CQ is
+    /// armed for is notified later than the longest period, and none is notified twice.
     #[test]
     fn nothing_is_forgotten(steps in proptest::collection::vec(step(), 1..200)) {
         let mut n = CqArm::default();

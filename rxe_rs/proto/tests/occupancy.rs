@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The account of a completion ring against a model that counts without wrapping, with processes that
-//! go wrong.
+//! Occupancy of a completion ring against a model with indices that do not wrap, also with faulty
+//! processes.
 
 #[path = "../../kapi/mem/occupancy.rs"]
 mod occupancy;
@@ -43,7 +43,7 @@ fn drain_as_old(index: &mut u32, produced: u32, mask: u32) -> Vec<u32> {
 }
 
 proptest! {
-    /// Such a library finds every completion once, however many there are each time.
+    /// Such a library finds every completion exactly once, with any number of them at a time.
     #[test]
     fn old_library(log2 in 2u32..9, bursts in prop::collection::vec(any::<u32>(), 1..200)) {
         let mask = (1 << log2) - 1;
@@ -62,8 +62,8 @@ proptest! {
         }
     }
 
-    /// Whatever index a process writes, nothing is counted that was never produced, and what it has
-    /// not consumed is kept if its index is one that it may have.
+    /// With any index that a process writes, no completion is counted that was never produced, and
+    /// with a valid index all completions that it has not consumed are kept.
     #[test]
     fn any_index(log2 in 2u32..9, steps in prop::collection::vec((0u8..8, any::<u32>()), 1..400)) {
         let mask = (1u32 << log2) - 1;
@@ -99,7 +99,7 @@ proptest! {
         }
     }
 
-    /// A ring that takes the place of another one begins with what that one held.
+    /// A ring that replaces another one starts with the completions of the old one.
     #[test]
     fn successor(log2 in 2u32..9, count in any::<u32>()) {
         let mut ring = Occupancy::new((1 << log2) - 1).unwrap();

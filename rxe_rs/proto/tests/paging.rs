@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that is not there when it is needed: nothing is lost, executed twice or out of order,
-//! and waiting for it costs no retries.
+//! On-demand paging: with page faults nothing is lost, executed twice or out of order, and waiting
+//! for them uses no retries.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -13,7 +13,7 @@ use rxe_proto::wire::packet::Payload;
 
 const MEMORY: usize = 1 << 20;
 const MESSAGE: u32 = 5000;
-/// Where side 0 sends from, where side 1 receives, is written to and is read from.
+/// Buffer areas: side 0 sends from; side 1 receives to, is written to and is read from.
 const FROM: usize = 0;
 const TO: usize = 0x80000;
 const ROUNDS: usize = 30;
@@ -57,7 +57,7 @@ fn fill(pair: &mut Pair) {
     }
 }
 
-/// All memory is away at the start, and more goes all the time.
+/// All pages are absent at the start, and pages are invalidated all the time.
 fn run(service: Service, ops: &[SendOp], link: Link, seed: u64) -> Pair {
     let mut pair = Pair::of(service, seed, link, Mtu::Mtu1024, MEMORY);
     fill(&mut pair);
@@ -143,7 +143,7 @@ fn reliable() {
     }
 }
 
-/// Loss and absence together.
+/// Loss and page faults together.
 #[test]
 fn reliable_on_a_bad_wire() {
     for seed in seeds(60) {
@@ -158,7 +158,7 @@ fn reliable_on_a_bad_wire() {
     }
 }
 
-/// Nobody would send it again.
+/// UC and UD have no retransmission: no packet may be lost by a page fault.
 #[test]
 fn unreliable() {
     for seed in seeds(60) {
@@ -168,8 +168,8 @@ fn unreliable() {
     }
 }
 
-/// The oldest request waits for its memory longer than all retries take: that is not the peer's
-/// fault and no reason to give up.
+/// The oldest request waits for a page fault longer than all retries take: this is a local wait and
+/// does not fail the QP.
 #[test]
 fn waiting_is_no_retry() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
@@ -186,7 +186,8 @@ fn waiting_is_no_retry() {
     assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
 }
 
-/// A frame whose memory is not there is lost and counted, and leaves the receive request for the next one.
+/// A frame whose buffer causes a page fault is dropped and counted, and the next one uses the receive
+/// WQE.
 #[test]
 fn frames_do_not_wait() {
     let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, MEMORY);

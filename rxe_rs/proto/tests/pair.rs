@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Two engines over a bad wire: data byte-exact, completions in order, nothing stuck.
+//! Two engines over a lossy wire: correct data, completions in order, no hang.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -360,7 +360,7 @@ fn retries_run_out() {
     assert_eq!(pair.hosts[0].counts[Count::Retry.index()], 3);
 }
 
-/// SENDs are counted when they are done with, signaled or not, and received messages, whatever they were sent by.
+/// SENDs are counted when they complete, signaled or not, and received messages of any operation.
 #[test]
 fn messages_are_counted() {
     for service in [Service::Rc, Service::Uc] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Numbers come back late, but they come back.
+//! QP numbers are reused late, but they are reused.
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ fn held_though_nobody_asked_for_long() {
     assert!(!quarantine.holds(102 * HOLD_NS, 7));
 }
 
-/// A clock that stands still or goes back by a little, as two processors may see it, frees nothing early.
+/// A clock that stops or goes back slightly, as between two CPUs, frees no number early.
 #[test]
 fn clock_goes_back() {
     let mut quarantine = empty(SECOND);
@@ -45,7 +45,7 @@ fn clock_goes_back() {
 }
 
 proptest! {
-    /// Against the times themselves: never free before the time, always free after twice the time.
+    /// Against a model: never free before the hold time, always free after twice the hold time.
     #[test]
     fn as_promised(steps in proptest::collection::vec((0u32..64, any::<bool>(), 0..3 * HOLD_NS / 2), 1..60)) {
         let mut quarantine = empty(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! READs that are answered late or not at all: what is asked for again, and how much of it.
+//! READs with late or lost responses: what is retransmitted or probed.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -17,7 +17,7 @@ const LEN: u32 = 64 * MTU;
 const PACKETS: u64 = 64;
 const MS: u64 = 1_000_000;
 
-/// A pair that reads [`LEN`] bytes, with the data to be read in place.
+/// A pair that reads [`LEN`] bytes, with the data in the memory of the responder.
 fn reading(seed: u64, link: Link) -> Pair {
     let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
     // 67 ms: no timer expires here.
@@ -40,7 +40,7 @@ fn assert_read(pair: &Pair, seed: u64) {
     assert_eq!(timeouts, 0, "seed {seed}");
 }
 
-/// Lengths of the READ requests under way.
+/// Lengths of the READ requests in flight.
 fn asked(pair: &Pair) -> Vec<u32> {
     pair.under_way()
         .filter_map(|udp| Packet::parse(udp, udp.len()).ok())
@@ -49,8 +49,8 @@ fn asked(pair: &Pair) -> Vec<u32> {
         .collect()
 }
 
-/// A request is lost. One packet of it must not be asked for alone: the peer would take that for
-/// all of it. The first READ is not asked for before the timer, for nobody knows how long it takes.
+/// A request is lost. A probe must not request one packet of it: the peer would execute that instead
+/// of the whole. The first READ is not probed before the timer, because no round trip is known.
 #[test]
 fn lost_request() {
     for seed in seeds(20) {
@@ -74,8 +74,8 @@ fn lost_request() {
     }
 }
 
-/// Any number of the last packets of the answer is lost: the next one is asked for, and when it
-/// comes all the others.
+/// Any number of the last response packets is lost: a probe requests the next one, and when it
+/// arrives the requester retransmits the rest.
 #[test]
 fn lost_end() {
     for seed in seeds(PACKETS) {
@@ -106,8 +106,7 @@ fn lost_end() {
     }
 }
 
-/// A way that takes longer than the wait before the first question: nothing is lost, nothing is
-/// asked for twice.
+/// A round trip longer than the first probe timeout: nothing is lost, nothing is requested twice.
 #[test]
 fn late_answer() {
     for seed in seeds(20) {
@@ -122,8 +121,8 @@ fn late_answer() {
     }
 }
 
-/// The same in the middle of an answer that is sent slowly: what is still to come is not dropped
-/// for the sake of the question, nor sent twice.
+/// The same in the middle of a slow response: a probe neither drops pending responses nor causes
+/// duplicates of them.
 #[test]
 fn slow_answer() {
     for seed in seeds(20) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The services beside RC: unreliable connections, datagrams, frames; and congestion, which all of them meet.
+//! Services other than RC (UC, UD, raw packet), and CNPs of all services.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -12,7 +12,7 @@ use rxe_proto::wire::{Bth, Headers, Opcode, Packet, Payload};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// UC over a bad wire: every send completes; what is delivered is whole and in order.
+/// UC over a lossy wire: every send completes; delivered messages are complete and in order.
 #[test]
 fn unreliable_connection() {
     for seed in seeds(400) {
@@ -82,7 +82,7 @@ fn unreliable_connection() {
     }
 }
 
-/// Datagrams: each is delivered whole, behind 40 bytes of network header, or not at all.
+/// Datagrams: each is delivered completely, after 40 bytes of network header, or not at all.
 #[test]
 fn datagrams() {
     for seed in seeds(300) {
@@ -131,8 +131,7 @@ fn datagrams() {
     }
 }
 
-/// A datagram that does not fit its buffer must not take the queue pair down: anybody can send
-/// one.
+/// A datagram that does not fit its buffer must not move the QP to ERR: any host can send one.
 #[test]
 fn long_datagrams_are_harmless() {
     for service in [Service::Ud, Service::Gsi] {
@@ -158,7 +157,7 @@ fn long_datagrams_are_harmless() {
     }
 }
 
-/// QP1 sends with the P_Key its request names, other queue pairs with their own.
+/// QP1 sends with the P_Key index of the request, other QPs with their own P_Key.
 #[test]
 fn partition_of_datagrams() {
     for (service, expected) in [(Service::Ud, 0xffff), (Service::Gsi, 0xfffc)] {
@@ -175,8 +174,7 @@ fn partition_of_datagrams() {
     }
 }
 
-/// Frames arrive as they were sent; one that does not fit is dropped, and so is what comes before
-/// the queue pair is ready.
+/// Frames arrive unchanged; one that does not fit is dropped, and so are frames before RTR.
 #[test]
 fn frames() {
     let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
@@ -212,7 +210,7 @@ fn frames() {
     assert_eq!(pair.hosts[1].received.len(), 3);
 }
 
-/// A frame of a length that the network does not carry fails; immediate data has no place in one.
+/// A frame of an invalid length, or with immediate data, fails.
 #[test]
 fn frames_refused() {
     for (op, len, status) in [
@@ -228,7 +226,7 @@ fn frames_refused() {
     }
 }
 
-/// Packets of the protocol have no way into a raw queue pair.
+/// A raw packet QP does not accept RoCE packets.
 #[test]
 fn packets_are_no_frames() {
     let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
@@ -243,7 +241,7 @@ fn packets_are_no_frames() {
     assert!(pair.hosts[1].received.is_empty());
 }
 
-/// A congestion notification slows the sender and has no other effect.
+/// A CNP limits the rate of the sender and has no other effect.
 #[test]
 fn congestion_notification() {
     let mut pair = Pair::small(Service::Rc, 3, Link::PERFECT);
@@ -260,7 +258,7 @@ fn congestion_notification() {
     assert_eq!(pair.hosts[0].counts[Count::CnpHandled.index()], 1);
 }
 
-/// Anybody could send one to a datagram queue pair: it is not heeded.
+/// A datagram QP ignores CNPs: any host could send one.
 #[test]
 fn congestion_notification_to_datagrams() {
     let mut pair = Pair::small(Service::Ud, 3, Link::PERFECT);
@@ -269,8 +267,7 @@ fn congestion_notification_to_datagrams() {
     assert_eq!(pair.qps[0].rate_limit(), None);
 }
 
-/// How long it takes to move data by an operation when a share of the packets is marked, and what
-/// was counted.
+/// Time of a transfer by an operation when a share of the packets is marked, and the counters.
 fn marked(service: Service, op: SendOp, mark: f64) -> (u64, [u64; 3], Pair) {
     let link = Link {
         mark,
@@ -300,8 +297,8 @@ fn marked(service: Service, op: SendOp, mark: f64) -> (u64, [u64; 3], Pair) {
     (pair.now - start, counts, pair)
 }
 
-/// Marked packets make the receiver notify and the sender slow down, whichever side asked for the
-/// data; without marks nothing of it happens.
+/// Marked packets cause CNPs and limit the rate of the sender of the data, requester or responder;
+/// without marks there are no CNPs.
 #[test]
 fn marked_packets_slow_the_sender() {
     for (service, op) in [
@@ -322,7 +319,7 @@ fn marked_packets_slow_the_sender() {
     }
 }
 
-/// When the marks end the sender gets back to full speed.
+/// When marking ends the sender recovers to full rate.
 #[test]
 fn full_speed_after_congestion() {
     let (_, _, mut pair) = marked(Service::Rc, SendOp::Write, 1.0);

@@ -21,7 +21,7 @@ fn post_receives(pair: &mut Pair, side: usize, ids: core::ops::Range<u64>) {
     }
 }
 
-/// Makes the receiver take its requests from a queue shared with others, expecting `psn`.
+/// Attaches the receiver to a shared receive queue and sets its expected PSN to `psn`.
 fn share(pair: &mut Pair, side: usize, psn: Psn) {
     let mut qp = Qp::new(Service::Rc, Qpn::new(0x12)).with_shared_receives();
     qp.attrs = pair.qps[side].attrs;
@@ -31,8 +31,8 @@ fn share(pair: &mut Pair, side: usize, psn: Psn) {
     pair.qps[side] = qp;
 }
 
-/// A failed QP leaves a shared queue alone, flushes the request it has in use, and says once that
-/// it takes no more.
+/// A failed QP does not flush a shared receive queue, flushes the WQE in use, and raises the last WQE
+/// event once.
 #[test]
 fn shared_receives_are_not_flushed() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
@@ -68,7 +68,7 @@ fn shared_receives_are_not_flushed() {
     assert_eq!(pair.hosts[1].receives.len(), 2);
 }
 
-/// A QP with a queue of its own flushes all of it, also what is posted later, and says nothing.
+/// A QP with its own receive queue flushes all of it, also later posts, and raises no event.
 #[test]
 fn own_receives_are_flushed() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
@@ -103,7 +103,7 @@ fn failure_without_a_completion() {
     assert!(fresh.take_events().is_empty());
 }
 
-/// A drained send queue is told of only to who asked.
+/// The send queue drained event is raised only if requested.
 #[test]
 fn drain_notice() {
     for notice in [false, true] {
@@ -116,7 +116,7 @@ fn drain_notice() {
     }
 }
 
-/// A refused request raises the event of its kind, unless a receive request tells of it.
+/// A refused request raises its event, unless a receive completion reports it.
 #[test]
 fn events_of_refused_requests() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
@@ -146,7 +146,7 @@ fn events_of_refused_requests() {
     assert!(events.request_error && !events.access_error);
 }
 
-/// What a QP tells of its connection: packets in flight, the round trip time, the retries left.
+/// Getters of a QP: packets in flight, round trip time, retries left.
 #[test]
 fn what_it_tells() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);

@@ -57,7 +57,7 @@ fn last_valid_pkey_stays() {
 }
 
 proptest! {
-    /// Whatever is tried, a table keeps a valid entry, and only what the rules name is refused.
+    /// With any changes a table keeps a valid entry, and only the changes named by the rules are refused.
     #[test]
     fn a_partition_is_always_left(
         edits in prop::collection::vec((0u16..6, prop_oneof![Just(0u16), 1u16..4, 0x8000u16..0x8004]), 1..80),

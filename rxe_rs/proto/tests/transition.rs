@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The transition table against the one that the tests on a live device use, written apart from it.
+//! The transition table against the independently written one that the tests on a live device use.
 use super::*;
 use std::collections::HashMap;
 

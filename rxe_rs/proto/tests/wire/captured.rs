@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Packets captured on a wire: parsed, summed and written again.
+//! Packets captured on a wire: parsed, ICRC verified and emitted again.
 
 use super::*;
 use crate::wire::icrc::{icrc, SoftCrc};

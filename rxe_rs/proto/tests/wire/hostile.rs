@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Packets that are cut, damaged or lie about their length.
+//! Truncated and damaged packets, and packets with wrong lengths.
 use super::*;
 use crate::drop::DropReason;
 
@@ -33,7 +33,7 @@ fn values() -> Values {
     }
 }
 
-/// Every opcode, cut at every byte: too short until the last, then fine.
+/// Every opcode, truncated at every byte: too short up to the last one, then valid.
 #[test]
 fn cut_anywhere() {
     for opcode in opcodes() {
@@ -117,7 +117,7 @@ fn versions_and_opcodes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-    /// Bytes from nowhere, with the first two often plausible so that the deeper checks are met.
+    /// Random bytes, with the first two often valid so that later checks are reached.
     #[test]
     fn any_bytes(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..120),

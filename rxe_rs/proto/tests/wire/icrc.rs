@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The invariant CRC against known packets, and what it must not depend on.
+//! The ICRC against known packets, and the fields that it must not depend on.
 use super::hex;
 use crate::wire::icrc::*;
 use crate::wire::Bth;

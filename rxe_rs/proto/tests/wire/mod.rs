@@ -63,7 +63,7 @@ prop_compose! {
     }
 }
 
-/// The headers that the opcode of `bth` asks for.
+/// The extension headers of the opcode of `bth`.
 fn build(bth: Bth, v: &Values) -> Headers {
     let set = bth.opcode.headers();
     let mut headers = Headers::new(bth);

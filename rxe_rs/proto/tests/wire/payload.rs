@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Pieces behave like the bytes they stand for.
+//! A payload in pieces behaves like contiguous bytes.
 use crate::wire::Payload;
 use proptest::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Answers of performance management, byte by byte as IBTA vol. 1, 16.1.3 lays them out.
+//! PMA responses, byte by byte according to IBTA vol. 1, 16.1.3.
 use crate::wire::pma::{answer, PortCounters, MAD_LEN};
 use proptest::prelude::*;
 
