@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! RoCEv2 protocol core of the `rxe_rs` driver: pure Rust over `core` and `zerocopy`.
+//! RoCEv2 protocol engine of the `rxe_rs` driver: pure Rust over `core` and `zerocopy`.
 //!
 //! The same file is built twice: as an object of the kernel module by Kbuild and as an ordinary
 //! library by cargo, where it is tested. It never allocates, never reads a clock and holds no
-//! lock; everything it needs from outside comes in as an argument or through the traits of
+//! lock; all external state is an argument or behind the traits of
 //! [`engine::backend`].
 //!
 //! Layers, lowest first: [`ids`] (number types), [`wire`] (bytes to values and back), [`check`]
-//! (admission of packets and memory accesses), [`table`] (plain rows: P_Keys, regions),
+//! (admission of packets and memory accesses), [`table`] (plain tables: P_Keys, regions),
 //! [`engine`] (the queue pair itself), [`abi`] (the rings shared with user space).
 #![cfg_attr(not(any(test, feature = "sim", MODULE)), no_std)]
 #![forbid(unsafe_code)]

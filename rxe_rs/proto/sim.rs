@@ -141,11 +141,11 @@ pub struct Pair {
     /// When the page faults in progress are handled.
     page_in_at: [Option<u64>; 2],
     /// Number of deferred packets.
-    pub put_off: u64,
+    pub deferred_packets: u64,
     /// Modifies the packets of side 1 before their ICRC is computed.
     pub rewrite: Option<fn(&mut [u8])>,
     /// The device of each side gives all segments of a GSO batch the same IPv4 identification.
-    pub cuts_badly: [bool; 2],
+    pub repeats_ip_id: [bool; 2],
     /// Number of packets that were not the first of a GSO batch.
     pub behind: u64,
     /// The packet being delivered is marked CE.
@@ -194,9 +194,9 @@ impl Pair {
             evict: 0.0,
             kept: Default::default(),
             page_in_at: [None; 2],
-            put_off: 0,
+            deferred_packets: 0,
             rewrite: None,
-            cuts_badly: [false; 2],
+            repeats_ip_id: [false; 2],
             behind: 0,
             marked: false,
         };
@@ -241,7 +241,7 @@ impl Pair {
     }
 
     /// The packets in flight.
-    pub fn under_way(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn packets_in_flight(&self) -> impl Iterator<Item = &[u8]> {
         self.wire.values().map(|(_, packet, _)| &packet[..])
     }
 
@@ -274,7 +274,7 @@ impl Pair {
         let progress = qp.poll_transmit(self.now, &mut self.hosts[side], &mut sink);
         for (mut packet, place) in sink.packets.into_iter().zip(sink.places) {
             self.behind += u64::from(place > 0);
-            if place > 0 && self.cuts_badly[side] {
+            if place > 0 && self.repeats_ip_id[side] {
                 // The ICRC was computed for another identification.
                 let end = packet.len() - 4;
                 packet[end..].iter_mut().for_each(|byte| *byte ^= 0x5a);
@@ -372,7 +372,7 @@ impl Pair {
 
     fn feed(&mut self, to: usize, udp: &[u8]) {
         if !self.kept[to].is_empty() || self.packet(to, udp) == Handled::Deferred {
-            self.put_off += 1;
+            self.deferred_packets += 1;
             if self.kept[to].len() < KEPT {
                 self.kept[to].push_back(udp.to_vec());
             }

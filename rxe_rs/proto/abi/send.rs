@@ -143,8 +143,8 @@ fn fill<'a>(
             let (own, _) = RdmaWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
             wr.remote_addr = own.remote_addr.get();
             wr.rkey = RKey(own.rkey.get());
-            // The library's newer interface puts the word where inline data would be; the older
-            // one fills in nothing.
+            // The newer interface of librxe stores the word in place of inline data; the older one
+            // stores nothing.
             let whole = wqe.dma.num_sge.get() == 0 && wqe.dma.length.get() == 8;
             if !whole || wr.remote_addr % 8 != 0 {
                 return Err(MALFORMED);

@@ -103,7 +103,7 @@ fn write_takes_its_length_from_the_list() {
         .u64(24, 0xdead_beef_0000)
         .u32(32, 0x4242)
         .sges(&[100, 0, 28]);
-    element.u32(184, 7); // What the library claims is not believed.
+    element.u32(184, 7); // The length set by librxe is ignored.
     element.0[20..24].copy_from_slice(&[1, 2, 3, 4]);
     let entry = decode_send(&element.0, &LIMITS);
     let wr = entry.slot.wr;
@@ -139,7 +139,7 @@ fn inline_data_with_and_without_the_flag() {
         status(element.u32(184, u32::MAX), &LIMITS),
         Some(WcStatus::LocLenErr)
     );
-    // Longer than the element, whatever the limit says.
+    // Longer than the element, with any limit.
     let generous = SendLimits {
         max_inline: 4096,
         ..LIMITS

@@ -85,7 +85,7 @@ fn order_of_the_checks() {
     let stranger = Gid::from_v4([10, 9, 9, 9]);
     let qp = facts(Transport::Ud);
     let bad = |reason| (Some(reason), false);
-    // A violation is reported only of a packet that is intact.
+    // A violation is reported only for a packet with a valid ICRC.
     let violation = |reason| (Some(reason), true);
     let damaged = (Some(DropReason::BadIcrc), true);
     assert_eq!(

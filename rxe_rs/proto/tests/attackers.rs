@@ -143,7 +143,7 @@ fn acknowledgements_need_the_msn() {
         let psn = first.wrapping_add(ahead);
         for syndrome in syndromes {
             let positive = syndrome == Syndrome::ACK;
-            // These two are believed for their PSN, see `an_exact_psn_is_believed`.
+            // These two are accepted for their PSN, see `an_exact_psn_is_believed`.
             if positive && ahead + 1 == 3 * count as u32 || !positive && ahead == 0 {
                 continue;
             }
@@ -273,7 +273,7 @@ fn read_data_needs_the_next_psn() {
         pair.hosts[0].memory.borrow_mut().fill(0x5a);
         for psn in psns(&mut pair, first, 3000) {
             for opcode in answers_with_data() {
-                // The packet right behind the next one is believed to tell of a loss.
+                // The packet right after the expected one implies a NAK.
                 if psn == first.next() {
                     continue;
                 }
@@ -320,7 +320,7 @@ fn requests_need_the_expected_psn() {
     assert!(pair.hosts[1].memory.borrow().iter().all(|b| *b == 0x5a));
     assert!(pair.qps[1].take_events().is_empty());
     assert!(counts(&pair, 1, Count::ImplausiblePsn) > 0);
-    // And the one that is right: 24 + 24 = 48 bits.
+    // And the expected one: 24 + 24 = 48 bits.
     let opcode = Opcode::rc(Operation::SendOnly);
     pair.inject(1, forged(1, opcode, expected, 100), &[0xee; 100]);
     assert_eq!(pair.hosts[1].received.len(), 1);
@@ -400,7 +400,7 @@ fn replays_after_the_psn_came_round() {
     assert_eq!(pair.qps[1].rq_psn(), psn.next());
     pair.inject(1, add(psn), &[]);
     pair.transmit(1);
-    let answer: Vec<Vec<u8>> = pair.under_way().map(<[u8]>::to_vec).collect();
+    let answer: Vec<Vec<u8>> = pair.packets_in_flight().map(<[u8]>::to_vec).collect();
     assert_eq!(answer.len(), 1);
     let original = u64::from_be_bytes(answer[0][16..24].try_into().unwrap());
     assert_eq!(original, 1, "the answer of a round ago");
@@ -432,7 +432,7 @@ fn any_request(pair: &mut Pair) {
     let opcode = *pair.rng.choice(&opcodes).unwrap();
     let near = pair.qps[1].rq_psn().wrapping_add(2 + pair.rng.u32(0..300));
     let psn = [Psn::new(pair.rng.u32(..)), near][pair.rng.usize(0..2)];
-    // Neither the expected packet nor the one behind it.
+    // Neither the expected packet nor the one after it.
     if (0..2).contains(&psn.delta(pair.qps[1].rq_psn())) {
         return;
     }
@@ -487,8 +487,8 @@ fn transfer(op: SendOp, seed: u64, attack: Option<Attack>) -> (u64, u64, Pair) {
     while pair.hosts[0].sent.len() < 256 && pair.step() {
         if let Some(attack) = attack.filter(|_| pair.now >= next) {
             attack(&mut pair);
-            // The wire of the simulator takes a short packet for as long as any: the answers to
-            // duplicates shall not be what the connection loses.
+            // The simulated wire takes as long for a short packet as for a long one: responses to
+            // duplicates must not fill its queue.
             next = pair.now + 4 * link.packet_ns;
         }
     }
@@ -524,7 +524,7 @@ fn blind_packets_do_not_slow_a_connection() {
                 let retries = counts(&pair, 0, Count::Retry);
                 assert!(retries <= 8, "{case}: {retries} go-backs");
                 assert!(longer <= time * 6 / 5, "{case}: {longer} for {time} ns");
-                // An acknowledgement for each duplicate is the most that comes on top.
+                // At most one acknowledgement for each duplicate is added.
                 assert!(more <= packets * 2, "{case}: {more} for {packets} packets");
             }
         }

@@ -19,7 +19,7 @@ fn drain_needs_no_timeout() {
     for id in 0..3 {
         pair.post(0, wr(SendOp::Write, id, 5000), 0);
     }
-    // The first packets leave, then the queue is told to drain with requests still waiting.
+    // The first packets are sent, then the QP enters SQD with requests still waiting.
     pair.transmit_packets(0, 6);
     let host = &mut pair.hosts[0];
     pair.qps[0].set_state(State::Sqd, host);
@@ -31,7 +31,7 @@ fn drain_needs_no_timeout() {
         [(0, WcStatus::Success), (1, WcStatus::Success)]
     );
     assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
-    // And again, after going on.
+    // And again, after RTS.
     let host = &mut pair.hosts[0];
     pair.qps[0].set_state(State::Rts, host);
     pair.run(SECOND);
@@ -192,7 +192,7 @@ fn one_failure_in_random_traffic() {
                 1,
                 "seed {seed} kind {kind} bad {bad}: {done:?}"
             );
-            // The NAK is sent once; if it gets lost, whatever is oldest runs out of retries.
+            // The NAK is sent once; if it is lost, the oldest request exceeds its retries.
             let lost = link.loss > 0.0 && errors[0].1 == WcStatus::RetryExcErr;
             let at = errors[0].0;
             assert!(
@@ -216,7 +216,7 @@ fn one_failure_in_random_traffic() {
                 errors[0]
             );
         } else {
-            // Nothing moves in a request of no bytes, so nothing can fail.
+            // A request of zero length accesses no memory, so it cannot fail.
             panic!("seed {seed} kind {kind}: the bad request {bad} went through: {done:?}");
         }
         assert_eq!(pair.hosts[0].outstanding(), 0, "seed {seed}");

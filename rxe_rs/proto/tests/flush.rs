@@ -79,7 +79,7 @@ fn traffic(seed: u64, link: Link) -> Pair {
             expected += pieces(MESSAGE as usize);
         }
         flushes.push((id + 1, at));
-        // Behind the range that was flushed.
+        // After the flushed range.
         let mut word = wr(SendOp::AtomicWrite, id + 2, 8);
         word.remote_addr = (at + SLOT - 8) as u64;
         pair.post(0, word, at);
@@ -136,7 +136,7 @@ fn traffic(seed: u64, link: Link) -> Pair {
 fn in_order_and_without_retries() {
     for seed in seeds(20) {
         let pair = traffic(seed, Link::PERFECT);
-        assert!(pair.put_off > 0);
+        assert!(pair.deferred_packets > 0);
         for side in 0..2 {
             for count in [
                 Count::Timeout,

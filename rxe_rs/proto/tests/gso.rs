@@ -35,7 +35,7 @@ fn move_messages(pair: &mut Pair, op: SendOp, length: u32, count: usize, depth: 
             pair.post(0, wr(op, 0, length), 0);
             posted += 1;
         }
-        assert!(pair.step(), "it stands still");
+        assert!(pair.step(), "the pair hangs");
     }
     let done = &pair.hosts[0].sent[before..];
     assert!(
@@ -67,7 +67,7 @@ fn falls_back() {
                     let what =
                         format!("{op:?} of {length} by {mtu:?}, {depth} at once, seed {seed}");
                     let mut pair = Pair::new(seed, link, mtu, MEMORY);
-                    pair.cuts_badly[faulty] = true;
+                    pair.repeats_ip_id[faulty] = true;
                     pair.hosts[faulty].memory.borrow_mut()[..MEMORY / 2].fill(1);
                     let start = pair.now;
                     while fallbacks(&pair)[faulty] == 0 {
@@ -99,7 +99,7 @@ fn falls_back() {
 
 /// Random loss and reordering cause no fallback.
 #[test]
-fn random_loss_is_none_of_it() {
+fn random_loss_causes_no_fallback() {
     for (loss, reorder, count) in [(0.01, 0.0, 60), (0.05, 0.02, 60), (0.2, 0.0, 30)] {
         for (length, depth) in [(65_536, 4), (2048, 8), (2048, 1), (8192, 1)] {
             for (op, seed) in [SendOp::Write, SendOp::Send, SendOp::Read]
@@ -126,7 +126,7 @@ fn random_loss_is_none_of_it() {
 #[test]
 fn tries_again() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
-    pair.cuts_badly[0] = true;
+    pair.repeats_ip_id[0] = true;
     let turn = |pair: &mut Pair| {
         let behind = pair.behind;
         move_messages(pair, SendOp::Write, 65_536, 8, 4);
@@ -141,16 +141,16 @@ fn tries_again() {
         assert_eq!(turn(&mut pair), (count, true));
         ended = pair.now;
     }
-    pair.cuts_badly[0] = false;
+    pair.repeats_ip_id[0] = false;
     pair.now += 8 * MINUTE;
     for _ in 0..100 {
         assert_eq!(turn(&mut pair), (4, true));
     }
-    // Forgotten: the next time it is a minute again.
-    pair.cuts_badly[0] = true;
+    // The score is reset: the next fallback takes a minute again.
+    pair.repeats_ip_id[0] = true;
     assert_eq!(turn(&mut pair).0, 5);
     pair.now += MINUTE;
-    pair.cuts_badly[0] = false;
+    pair.repeats_ip_id[0] = false;
     assert_eq!(turn(&mut pair), (5, true));
 }
 
@@ -169,7 +169,7 @@ fn falls_back_on_a_slow_host() {
                 ..Link::PERFECT
             };
             let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
-            pair.cuts_badly[0] = true;
+            pair.repeats_ip_id[0] = true;
             pair.qps.iter_mut().for_each(|qp| qp.attrs.retry_cnt = 100);
             let mut messages = 0;
             while fallbacks(&pair)[0] == 0 {

@@ -165,7 +165,7 @@ fn send_with_invalidate() {
         pair.post(0, wr(SendOp::SendInv, 1, 2500), 0);
         pair.post(0, wr(SendOp::Send, 2, 10), 0);
         pair.run(100 * SECOND);
-        // The refusal is said once, and should not get lost.
+        // The NAK is sent once and must not be lost.
         pair.link = Link::PERFECT;
         pair.post(0, wr(SendOp::Write, 3, 5000), 0);
         pair.run(100 * SECOND);
@@ -315,7 +315,7 @@ fn bad_atomic_writes_and_flushes() {
             with(flush(1, Selectivity::Region), &|wr| wr.rkey = OTHER),
             no_access,
         ),
-        // The queue pair allows flushes to global visibility only.
+        // The QP allows FLUSH to global visibility only.
         (flush(2, range), invalid),
         (flush(3, range), invalid),
         (flush(0, range), invalid),

@@ -9,7 +9,7 @@ fn no_clock() -> u64 {
 }
 
 #[test]
-fn told_once_and_only_when_armed() {
+fn notified_once_when_armed() {
     let mut n = CqArm::default();
     assert_eq!(n.added(true, no_clock), Notify::No);
     n.arm(Wanted::Any);
@@ -25,7 +25,7 @@ fn armed_for_solicited() {
     n.arm(Wanted::Solicited);
     assert_eq!(n.added(false, no_clock), Notify::No);
     assert_eq!(n.added(true, no_clock), Notify::Now);
-    // More may be asked for, never less.
+    // Arming may widen what the CQ is armed for, never narrow it.
     n.arm(Wanted::Any);
     n.arm(Wanted::Solicited);
     assert_eq!(n.added(false, no_clock), Notify::Now);
@@ -36,14 +36,14 @@ fn moderated_by_count() {
     let mut n = CqArm::default();
     assert_eq!(n.moderate(3, 50, 0), Notify::No);
     assert_eq!(n.moderation(), Some((3, 50)));
-    // What nobody waits for does not count.
+    // Completions that the CQ is not armed for do not count.
     assert_eq!(n.added(true, no_clock), Notify::No);
     n.arm(Wanted::Any);
     assert_eq!(n.added(false, || 1000), Notify::At(51_000));
     assert_eq!(n.added(false, no_clock), Notify::No);
     assert_eq!(n.added(false, no_clock), Notify::Now);
     assert_eq!(n.expired(51_000), Notify::No);
-    // The next ones have a time of their own; the timer of the last ones comes too early for it.
+    // The next completions have a new deadline; the timer of the previous ones fires early for it.
     n.arm(Wanted::Any);
     assert_eq!(n.added(false, || 40_000), Notify::At(90_000));
     assert_eq!(n.expired(51_000), Notify::At(90_000));
@@ -62,7 +62,7 @@ fn moderated_and_solicited() {
     }
     assert_eq!(n.added(true, || 0), Notify::At(1000));
     assert_eq!(n.added(false, no_clock), Notify::No);
-    // Armed for everything while one waits: from now on all count.
+    // Armed for all completions while one is delayed: from now on all count.
     n.arm(Wanted::Any);
     assert_eq!(n.added(false, no_clock), Notify::Now);
 }
@@ -91,7 +91,7 @@ fn changed_while_held() {
 }
 
 #[test]
-fn a_loss_is_told_of_at_once() {
+fn overflow_notifies_at_once() {
     let mut n = CqArm::default();
     n.moderate(9, 9, 0);
     assert_eq!(n.lost(), Notify::No);
@@ -133,10 +133,10 @@ proptest! {
     /// With a timer that keeps the earliest deadline until it fires, no completion that the CQ is
     /// armed for is notified later than the longest period, and none is notified twice.
     #[test]
-    fn nothing_is_forgotten(steps in proptest::collection::vec(step(), 1..200)) {
+    fn every_completion_is_notified(steps in proptest::collection::vec(step(), 1..200)) {
         let mut n = CqArm::default();
         let (mut now, mut timer) = (0u64, None::<u64>);
-        // When the oldest completion came that a consumer waits for.
+        // When the oldest completion was added that the CQ is armed for.
         let (mut oldest, mut armed) = (None::<u64>, None::<Wanted>);
         let mut longest = 0;
         for step in steps {

@@ -99,7 +99,10 @@ fn run(service: Service, ops: &[SendOp], link: Link, seed: u64) -> Pair {
             ),
         }
     }
-    assert!(pair.put_off > 0, "seed {seed}: nothing was put off");
+    assert!(
+        pair.deferred_packets > 0,
+        "seed {seed}: no packet was deferred"
+    );
     pair
 }
 

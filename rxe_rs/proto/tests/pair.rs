@@ -106,7 +106,7 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
     for side in 0..2 {
         pair.hosts[side].memory.borrow_mut()[COUNTER..8].fill(0);
     }
-    // Receives trickle in while traffic runs, so that some messages find none.
+    // Receives are posted while traffic runs, so that some messages find none.
     let mut late = late.into_iter().peekable();
     for _ in 0..2_000_000 {
         if pair.rng.u8(0..4) == 0 {
@@ -355,7 +355,7 @@ fn retries_run_out() {
     pair.post(0, wr(SendOp::Send, 1, 10), 0);
     pair.run(10_000_000_000);
     assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RetryExcErr);
-    // The first time, three retries, and two questions before the first of them.
+    // The first transmission, three retries, and two probes before the first of them.
     assert_eq!(pair.packets_sent, 6);
     assert_eq!(pair.hosts[0].counts[Count::Retry.index()], 3);
 }

@@ -42,7 +42,7 @@ fn assert_read(pair: &Pair, seed: u64) {
 
 /// Lengths of the READ requests in flight.
 fn asked(pair: &Pair) -> Vec<u32> {
-    pair.under_way()
+    pair.packets_in_flight()
         .filter_map(|udp| Packet::parse(udp, udp.len()).ok())
         .filter(|packet| packet.opcode().operation() == Operation::ReadRequest)
         .filter_map(|packet| packet.reth().map(|reth| reth.dma_len()))
@@ -89,7 +89,7 @@ fn lost_end() {
         pair.transmit_packets(1, arrives);
         let now = pair.now;
         while pair.now == now {
-            // The rest of the answer goes nowhere.
+            // The remaining responses are dropped.
             let before = pair.link;
             pair.link.loss = 1.0;
             pair.transmit(1);
@@ -127,7 +127,7 @@ fn late_answer() {
 fn slow_answer() {
     for seed in seeds(20) {
         let mut pair = reading(seed, Link::PERFECT);
-        // Longer than two waits, shorter than the timer.
+        // Longer than two probe timeouts, shorter than the acknowledgement timer.
         pair.link.packet_ns = 700_000;
         pair.link.stall = 0.2;
         pair.link.stall_ns = 10 * MS;

@@ -167,7 +167,7 @@ fn partition_of_datagrams() {
         request.ud.pkey_index = 3;
         pair.post(0, request, 0);
         pair.transmit(0);
-        let packets: Vec<_> = pair.under_way().collect();
+        let packets: Vec<_> = pair.packets_in_flight().collect();
         assert_eq!(packets.len(), 1);
         let bth = *Packet::parse(packets[0], packets[0].len()).unwrap().bth();
         assert_eq!(bth.pkey.0, expected, "{service:?}");
@@ -312,7 +312,7 @@ fn marked_packets_slow_the_sender() {
         let (slowed, [seen, sent, handled], _) = marked(service, op, 1.0);
         assert!(seen > sent && sent > 0 && handled > 0, "{op:?}");
         assert!(handled <= sent, "{op:?}");
-        // The last packets of an UC sender are under way when its queue is empty.
+        // The last packets of a UC sender are in flight when its queue is empty.
         if service == Service::Rc {
             assert!(slowed > 2 * free, "{op:?} {free} {slowed}");
         }

@@ -148,7 +148,7 @@ fn events_of_refused_requests() {
 
 /// Getters of a QP: packets in flight, round trip time, retries left.
 #[test]
-fn what_it_tells() {
+fn getters() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     assert_eq!(pair.qps[0].round_trip(), None);
     assert_eq!(
@@ -163,15 +163,15 @@ fn what_it_tells() {
     assert!(pair.qps[0].in_flight() > 0);
     pair.run(SECOND);
     assert_eq!(pair.qps[0].in_flight(), 0);
-    // There and back.
+    // A round trip.
     let round_trip = pair.qps[0].round_trip();
     assert!(
         round_trip.is_some_and(|ns| (10_000..20_000).contains(&ns)),
         "{round_trip:?}"
     );
-    // The peer sent nothing that is answered.
+    // The peer has sent no request.
     assert_eq!(pair.qps[1].round_trip(), None);
-    // Nobody answers.
+    // The peer does not respond.
     pair.post(0, wr(SendOp::Send, 9, 3000), 0);
     pair.qps[1].set_state(State::Reset, &mut pair.hosts[1]);
     for _ in 0..1000 {
