@@ -38,6 +38,8 @@ audit)
 		fi
 		say "no index, slice or unwrap panic is reachable in $(basename "$object")"
 	done
+	objdump -d -C "$clone/out/$SERIES/rxe_rs.ko" | "$here/frames.py" || die "stack frames are too large"
+	say "no stack frame is above 2048 bytes"
 	# Other modules and a kernel that all is built into share one space of names.
 	foreign=$(nm -A -g --defined-only "$clone/out/$SERIES"/rxe_rs/kapi/*.o "$clone/out/$SERIES"/rxe_rs/kapi/helpers/*.o |
 		awk '$NF !~ /^(rxe_rs_|_R|__(cfi|pfx)_(rxe_rs_|_R))/ { print $NF }')

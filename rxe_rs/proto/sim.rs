@@ -182,8 +182,8 @@ impl Pair {
             link,
             rng,
             qps: [
-                Qp::new(service, Qpn::new(0x11)),
-                Qp::new(service, Qpn::new(0x12)),
+                Qp::new(service, Qpn::new(0x11), false),
+                Qp::new(service, Qpn::new(0x12), false),
             ],
             hosts: [Host::default(), Host::default()],
             wire: BTreeMap::new(),

@@ -194,12 +194,18 @@ impl QpCtx {
         let qpn = reserved
             .as_ref()
             .map_or(Qpn::GSI.get(), |reserved| reserved.get());
-        let mut engine = Engine::new(service, Qpn::new(qpn));
-        if init.srq.is_some() {
-            engine = engine.with_shared_receives();
-        }
-        let inner = QpInner {
-            engine,
+        let responses = Responses {
+            pending: KVec::from_elem(
+                PendingResponse::EMPTY,
+                PENDING_RESPONSES,
+                GFP_KERNEL_ACCOUNT,
+            )?,
+            replay: KVec::from_elem(ReplayEntry::EMPTY, RESOURCES, GFP_KERNEL_ACCOUNT)?,
+        };
+        let shared_receives = init.srq.is_some();
+        // Initialized in place: it is too large for the stack.
+        let inner = init!(QpInner {
+            engine: Engine::new(service, Qpn::new(qpn), shared_receives),
             sends: Sends {
                 store,
                 source: sends,
@@ -208,14 +214,7 @@ impl QpCtx {
                 source: receives,
                 current: RecvList::new(),
             },
-            responses: Responses {
-                pending: KVec::from_elem(
-                    PendingResponse::EMPTY,
-                    PENDING_RESPONSES,
-                    GFP_KERNEL_ACCOUNT,
-                )?,
-                replay: KVec::from_elem(ReplayEntry::EMPTY, RESOURCES, GFP_KERNEL_ACCOUNT)?,
-            },
+            responses,
             notify: PendingNotify::default(),
             flow: None,
             peer: Gid::ZERO,
@@ -228,7 +227,7 @@ impl QpCtx {
             busy: false,
             again: false,
             dead: false,
-        };
+        });
         let config = Config {
             access_flags: 0,
             av: None,

@@ -48,7 +48,11 @@ pub struct Qp {
 
 impl Qp {
     /// A QP in RESET.
-    pub fn new(service: Service, qpn: Qpn) -> Self {
+    ///
+    /// With `shared_receives` it takes its receive requests from a shared receive queue, which is not
+    /// flushed when the QP enters ERR.
+    #[inline]
+    pub fn new(service: Service, qpn: Qpn, shared_receives: bool) -> Self {
         Self {
             service,
             state: State::Reset,
@@ -63,15 +67,8 @@ impl Qp {
             pacer: Pacer::new(),
             gso: GsoPolicy::new(),
             seen_packet: false,
-            shared_receives: false,
+            shared_receives,
         }
-    }
-
-    /// Attaches the QP to a shared receive queue, which is not flushed when the QP enters ERR.
-    #[must_use]
-    pub fn with_shared_receives(mut self) -> Self {
-        self.shared_receives = true;
-        self
     }
 
     /// Transport service.

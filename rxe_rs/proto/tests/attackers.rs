@@ -620,8 +620,7 @@ fn unreliable_connections_live() {
     for shared in [false, true] {
         let mut pair = Pair::small(Service::Uc, 12, Link::PERFECT);
         if shared {
-            let qp = rxe_proto::engine::Qp::new(Service::Uc, Qpn::new(0x12));
-            let mut qp = qp.with_shared_receives();
+            let mut qp = rxe_proto::engine::Qp::new(Service::Uc, Qpn::new(0x12), true);
             let host = &mut pair.hosts[1];
             qp.set_state(State::Init, host);
             qp.attrs = pair.qps[1].attrs;

@@ -23,7 +23,7 @@ fn post_receives(pair: &mut Pair, side: usize, ids: core::ops::Range<u64>) {
 
 /// Attaches the receiver to a shared receive queue and sets its expected PSN to `psn`.
 fn share(pair: &mut Pair, side: usize, psn: Psn) {
-    let mut qp = Qp::new(Service::Rc, Qpn::new(0x12)).with_shared_receives();
+    let mut qp = Qp::new(Service::Rc, Qpn::new(0x12), true);
     qp.attrs = pair.qps[side].attrs;
     qp.set_rq_psn(psn);
     qp.set_state(State::Rtr, &mut pair.hosts[side]);
@@ -97,7 +97,7 @@ fn failure_without_a_completion() {
     let host = &mut pair.hosts[0];
     pair.qps[0].fail_locally(host);
     assert!(pair.qps[0].take_events().is_empty());
-    let mut fresh = Qp::new(Service::Rc, Qpn::new(0x13));
+    let mut fresh = Qp::new(Service::Rc, Qpn::new(0x13), false);
     fresh.fail_locally(&mut pair.hosts[0]);
     assert_eq!(fresh.state(), State::Reset);
     assert!(fresh.take_events().is_empty());
