@@ -11,8 +11,8 @@ SUITES ?=
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz sanitize check fmt fmt-check doc clippy audit insmod-help \
-	clean distclean shell help bench setup hooks
+.PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz sanitize miri check fmt fmt-check doc clippy \
+	audit insmod-help clean distclean shell help bench setup hooks
 
 all: module
 
@@ -66,6 +66,10 @@ fuzz: setup
 # Host tests again with every access to memory checked.
 sanitize: setup
 	@qemu/sanitize.sh
+
+# The same in an interpreter that knows the language's rules; with a Miri that this machine has.
+miri:
+	@qemu/miri.sh
 
 check: setup
 	@qemu/test.sh check

@@ -257,6 +257,7 @@ fn keys_and_domains() {
 
 /// Every set of granted rights against every set of requested rights.
 #[test]
+#[cfg_attr(miri, ignore = "a million checks")]
 fn rights() {
     for granted in 0..0x400u32 {
         let access = Access::from_bits(granted & !0x20).unwrap();

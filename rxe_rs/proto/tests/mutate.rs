@@ -53,6 +53,7 @@ fn taught(seed: u64) -> Mutator {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn spares_and_reaches() {
     let mut mutator = taught(1);
     let (mut opcodes, mut reached, mut wrong_sum, total) = (BTreeSet::new(), 0, 0, 20_000);

@@ -284,6 +284,7 @@ fn everything_at_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn large_messages_through_a_small_window() {
     for seed in seeds(5) {
         let link = Link {

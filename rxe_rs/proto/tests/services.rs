@@ -300,6 +300,7 @@ fn marked(service: Service, op: SendOp, mark: f64) -> (u64, [u64; 3], Pair) {
 /// Marked packets cause CNPs and limit the rate of the sender of the data, requester or responder;
 /// without marks there are no CNPs.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn marked_packets_slow_the_sender() {
     for (service, op) in [
         (Service::Rc, SendOp::Write),
@@ -321,6 +322,7 @@ fn marked_packets_slow_the_sender() {
 
 /// When marking ends the sender recovers to full rate.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn full_speed_after_congestion() {
     let (_, _, mut pair) = marked(Service::Rc, SendOp::Write, 1.0);
     assert!(pair.qps[0].rate_limit().is_some());

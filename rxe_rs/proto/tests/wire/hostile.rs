@@ -115,7 +115,7 @@ fn versions_and_opcodes() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20_000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 50 } else { 20_000 }))]
 
     /// Random bytes, with the first two often valid so that later checks are reached.
     #[test]
