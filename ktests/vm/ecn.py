@@ -187,15 +187,17 @@ def shared(args, other_family, device, mbit):
     return result
 
 
-def two_share_a_link(args, index_a, index_b, device, mbit):
+def two_share_a_link(args, index_a, index_b, device, mbit, slow):
     rates, jain, backlogs, dropped, marked = shared(args, (index_a, index_b), device, int(mbit))
-    assert marked and not dropped
-    assert jain > 0.95
-    assert sum(rates) > 0.4 * int(mbit)
-    assert statistics.median(backlogs) < 10
+    # Packets that are no RoCE, such as neighbour discovery, cannot be marked and are dropped.
+    assert marked and dropped <= 3
+    assert jain > (0.9 if slow == "1" else 0.95)
+    if slow == "0":
+        assert sum(rates) > 0.6 * int(mbit)
+        assert statistics.median(backlogs) < 10
 
 
-def nobody_slows_down(args, index_a, index_b, device, mbit):
+def nobody_slows_down(args, index_a, index_b, device, mbit, _slow):
     _, _, backlogs, dropped, marked = shared(args, (index_a, index_b), device, int(mbit))
     assert not marked
     assert dropped or statistics.median(backlogs) > 20
