@@ -9,6 +9,7 @@ cd "$clone"
 vars=$("$here/kernel.py" show $KERNEL) || exit 1
 eval "$(printf '%s\n' "$vars" | sed "s/=\(.*\)/='\1'/")"
 rust_files() { find rxe_rs tools ktests -name '*.rs' -not -path '*/target/*' 2>/dev/null; }
+host_clippy() { CARGO_TARGET_DIR=$cache/target/1.85 cargo clippy --quiet --workspace --all-targets "$@" -- -D warnings; }
 case ${1:-} in
 fmt) rust_files | xargs -r rustfmt --edition 2021 ;;
 fmt-check) rust_files | xargs -r rustfmt --edition 2021 --check ;;
@@ -16,11 +17,12 @@ clippy)
 	# The kernel's way: same rules, same toolchain; a folder of its own, for clippy's objects are not for linking.
 	"$here/build-module.sh" -o "$clone/out/clippy-$SERIES" -k "$SERIES" "$clone" CLIPPY=1 modules 2>&1 | tee out/clippy.log
 	if grep -E '^(warning|error)' out/clippy.log; then exit 1; fi
-	CARGO_TARGET_DIR=$cache/target/1.85 cargo clippy --quiet --workspace --all-targets ${CARGO_FLAGS:-} -- -D warnings
+	# shellcheck disable=SC2086
+	host_clippy ${CARGO_FLAGS:-}
 	;;
 clippy-host)
 	# The half that needs no kernel, without the network: for the pre-commit hook.
-	CARGO_TARGET_DIR=$cache/target/1.85 cargo clippy --quiet --workspace --all-targets --locked --offline -- -D warnings
+	host_clippy --locked --offline
 	;;
 audit)
 	object=$clone/out/$SERIES/rxe_rs/proto/rxe_proto.o
