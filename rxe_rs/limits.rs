@@ -55,8 +55,7 @@ pub(crate) const MAX_ATTACHED: u32 = 1 << 16;
 /// Entries of the GID table: an address vector has a one-byte index.
 pub(crate) const GID_TABLE_LEN: u32 = 256;
 
-/// Largest message in bytes.
-pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
+pub(crate) use rxe_proto::engine::wr::MAX_MESSAGE;
 
 /// Operations that may use memory regions with on-demand paging: all that access memory, except the
 /// frames of raw packet queue pairs.
