@@ -5,6 +5,10 @@
 ///
 /// No inversion is done before or after: start with all ones and complement the result for the
 /// usual CRC-32. Uses the CPU's carry-less multiplication where there is one.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn crc32_le(seed: u32, data: &[u8]) -> u32 {
     // SAFETY: The slice is valid for reads of its length.

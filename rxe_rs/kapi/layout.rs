@@ -99,6 +99,10 @@ const LAYOUT: &[usize] = &rust_layout![
 
 /// Checks that every structure this crate touches has the layout the kernel was built with.
 ///
+/// # Context
+///
+/// Process context; prints to the log.
+///
 /// # Errors
 ///
 /// `EINVAL`, with one line in the log per difference: the module must not be loaded.

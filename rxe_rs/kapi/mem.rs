@@ -37,6 +37,10 @@ use kernel::{
 
 /// `GFP_ATOMIC`, charged to the memory cgroup of the calling process, if there is one. Such a
 /// charge does not fail; the next one that may sleep reclaims memory for it, or fails.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn gfp_atomic_account() -> Flags {
     GFP_ATOMIC | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL)
@@ -112,6 +116,10 @@ unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), AccessFai
 ///
 /// It is only a hint, and may come from another region. Use one per QP, so that users of a region
 /// do not overwrite each other's.
+///
+/// # Context
+///
+/// Any context.
 #[derive(Default)]
 pub struct ExtentHint {
     extent: Cell<u32>,
@@ -265,7 +273,7 @@ impl Memory {
     ///
     /// # Context
     ///
-    /// Bottom halves disabled; does not sleep.
+    /// Process context or softirq, bottom halves disabled; does not sleep.
     ///
     /// # Errors
     ///
@@ -367,6 +375,10 @@ impl Memory {
 
 /// A run of contiguous addresses in a region, which user space may change at any time: no reference
 /// to it is created, all accesses are copies.
+///
+/// # Context
+///
+/// Any context, unless a function says otherwise.
 ///
 /// # Invariants
 ///

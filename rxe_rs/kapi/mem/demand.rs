@@ -222,6 +222,10 @@ impl Drop for Entries<'_> {
 }
 
 /// Memory of a process with on-demand paging. Dropping it sleeps.
+///
+/// # Context
+///
+/// Any context, unless a function says otherwise.
 pub struct OdpMem {
     /// Dropped before the address space, to which the chunks belong.
     chunks: Pin<KBox<RcuTable<Chunk>>>,
@@ -279,6 +283,10 @@ impl OdpMem {
     }
 
     /// Returns true if it is memory of the calling process.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub fn is_of_current(&self) -> bool {
         // SAFETY: Alive by the type invariant of the address space.
         unsafe { bindings::rxe_rs_mm_is_current(self.space.0.as_ptr()) }

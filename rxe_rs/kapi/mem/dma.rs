@@ -29,6 +29,14 @@ impl DmaMemory {
     }
 
     /// See [`Memory::read`](super::Memory::read).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
     pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
         let len = dst.len();
         self.for_each_run(offset, len, |run| {
@@ -38,6 +46,14 @@ impl DmaMemory {
     }
 
     /// See [`Memory::write`](super::Memory::write).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::write`](super::Memory::write).
     pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
         self.for_each_run(offset, src.len(), |run| {
             run.copy_from(src)?;
@@ -45,7 +61,17 @@ impl DmaMemory {
         })
     }
 
-    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
+    /// order.
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the range is not all in the linear map, or what `f` returns, which is not
+    /// called again then.
     pub fn for_each_run<E: From<OutOfBounds>>(
         &self,
         offset: u64,

@@ -124,6 +124,14 @@ impl DmaBuf {
     }
 
     /// See [`Memory::read`](super::Memory::read).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
     #[inline]
     pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
         let len = dst.len();
@@ -134,6 +142,14 @@ impl DmaBuf {
     }
 
     /// See [`Memory::write`](super::Memory::write).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::write`](super::Memory::write).
     #[inline]
     pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
         self.for_each_run(offset, src.len(), |run| {
@@ -142,7 +158,17 @@ impl DmaBuf {
         })
     }
 
-    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
+    /// order.
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the range is not inside, or what `f` returns, which is not called again
+    /// then.
     #[inline]
     pub fn for_each_run<E: From<OutOfBounds>>(
         &self,

@@ -87,6 +87,10 @@ impl SgMem {
     }
 
     /// Returns the length in bytes.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> u64 {
         self.len
@@ -115,6 +119,14 @@ impl SgMem {
     }
 
     /// See [`Memory::read`](super::Memory::read).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
     #[inline]
     pub fn read(
         &self,
@@ -134,6 +146,14 @@ impl SgMem {
     }
 
     /// See [`Memory::write`](super::Memory::write).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::write`](super::Memory::write).
     #[inline]
     pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
         let mut rest = src;
@@ -144,7 +164,17 @@ impl SgMem {
         })
     }
 
-    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
+    /// order.
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the range is not inside, or what `f` returns, which is not called again
+    /// then.
     #[inline]
     pub fn for_each_run<E: From<OutOfBounds>>(
         &self,

@@ -63,17 +63,29 @@ impl PageList {
     }
 
     /// Returns the capacity in pages.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn max(&self) -> u32 {
         u32::try_from(self.pages.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns the length of the list as it is now, in bytes from the first byte of the range.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn len(&self) -> u64 {
         let all = u64::from(self.count.load(Relaxed)) << (self.shift.load(Relaxed) & 63);
         all.saturating_sub(self.lead.load(Relaxed))
     }
 
     /// Returns true if the list is empty.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -102,6 +114,14 @@ impl PageList {
     }
 
     /// See [`Memory::read`](super::Memory::read).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
     pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
         let mut rest = &mut dst[..];
         let len = rest.len();
@@ -115,6 +135,14 @@ impl PageList {
     }
 
     /// See [`Memory::write`](super::Memory::write).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::write`](super::Memory::write).
     pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
         let mut rest = src;
         self.for_each_run(offset, src.len(), |run| {
@@ -124,7 +152,17 @@ impl PageList {
         })
     }
 
-    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
+    /// order.
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the range is not inside, or what `f` returns, which is not called again
+    /// then.
     pub fn for_each_run<E: From<OutOfBounds>>(
         &self,
         offset: u64,

@@ -5,6 +5,10 @@
 //! are stored privately, the own index too, and the other side's index is masked each time it is
 //! read. Elements are copied exactly once, by code that is opaque to the compiler, so that it
 //! cannot read them again.
+//!
+//! # Context
+//!
+//! Any context, unless a function says otherwise. The owner of a ring locks it.
 
 use super::{
     copy,

@@ -17,7 +17,7 @@ use kernel::{
 ///
 /// # Context
 ///
-/// The context that `flags` allow.
+/// Any context that `flags` allow.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub(super) fn reserve_more<T, A: Allocator>(
 ///
 /// # Context
 ///
-/// The context that `flags` allow.
+/// Any context that `flags` allow.
 ///
 /// # Errors
 ///

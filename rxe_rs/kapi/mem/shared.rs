@@ -52,6 +52,10 @@ impl SharedBuf {
     }
 
     /// Returns the length in bytes, a multiple of the page size.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         self.len

@@ -75,27 +75,47 @@ impl Umem {
     }
 
     /// Returns the length in bytes.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> u64 {
         self.len
     }
 
     /// Returns the address of the first byte in the process.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn start(&self) -> u64 {
         self.pinned.address_of(self.first)
     }
 
     /// Returns true if the pages were pinned for writing.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn is_writable(&self) -> bool {
         self.pinned.is_writable()
     }
 
     /// Returns true if the calling process pinned the pages.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     pub fn is_of_current(&self) -> bool {
         self.pinned.is_of_current()
     }
 
     /// Returns the number of runs of physically contiguous memory in all that was pinned together.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn extent_count(&self) -> usize {
         self.pinned.extent_count()
     }
@@ -113,6 +133,14 @@ impl Umem {
     }
 
     /// See [`Memory::read`](super::Memory::read).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
     #[inline]
     pub fn read(
         &self,
@@ -132,6 +160,14 @@ impl Umem {
     }
 
     /// See [`Memory::write`](super::Memory::write).
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Memory::write`](super::Memory::write).
     #[inline]
     pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
         let mut rest = src;
@@ -142,7 +178,17 @@ impl Umem {
         })
     }
 
-    /// See [`Memory::for_each_run`](super::Memory::for_each_run).
+    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
+    /// order.
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`](super::Memory::read).
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the range is not inside, or what `f` returns, which is not called again
+    /// then.
     #[inline]
     pub fn for_each_run<E: From<OutOfBounds>>(
         &self,
