@@ -87,7 +87,11 @@ unsafe impl Sync for Flow {}
 static NEXT_FLOW: Atomic<u64> = Atomic::new(1);
 
 impl Flow {
-    /// Creates a flow. Any context. Looks up nothing yet.
+    /// Creates a flow. Looks up nothing yet.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     ///
     /// # Errors
     ///
@@ -162,17 +166,29 @@ impl Flow {
     }
 
     /// The network device.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn dev(&self) -> &NetDev {
         &self.dev
     }
 
     /// True for IPv4, false for IPv6.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn is_v4(&self) -> bool {
         self.v4
     }
 
     /// Length of the IP header and the UDP header.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn headers_len(&self) -> usize {
         if self.v4 {

@@ -51,6 +51,10 @@ pub const HEADERS_V4: usize = 28;
 pub const HEADERS_V6: usize = 48;
 
 /// The IPv4 address in a GID, or `None` if it is an IPv6 address.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn mapped_v4(gid: &[u8; 16]) -> Option<[u8; 4]> {
     match gid {
@@ -60,6 +64,10 @@ pub fn mapped_v4(gid: &[u8; 16]) -> Option<[u8; 4]> {
 }
 
 /// True for the GID of a multicast group of either family.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn is_multicast(gid: &[u8; 16]) -> bool {
     match mapped_v4(gid) {
@@ -69,6 +77,10 @@ pub fn is_multicast(gid: &[u8; 16]) -> bool {
 }
 
 /// The GID form of an IPv4 address.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn v4_mapped(addr: [u8; 4]) -> [u8; 16] {
     let [a, b, c, d] = addr;

@@ -21,6 +21,10 @@ pub struct DevId(pub(super) usize);
 ///
 /// A device that goes away waits for all references: drop yours when told of
 /// [`Unregister`](super::notifier::NetdevEvent::Unregister).
+///
+/// # Context
+///
+/// Any context, unless a function says otherwise.
 pub struct NetDev(NonNull<bindings::net_device>);
 
 // SAFETY: The reference count and all that is read here may be used by every CPU.
@@ -177,6 +181,10 @@ pub struct DevName([u8; 16]);
 
 impl DevName {
     /// The bytes of the name, without a terminator.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.split(|&b| b == 0).next().unwrap_or(&[])
     }

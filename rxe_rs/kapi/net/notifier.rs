@@ -120,6 +120,10 @@ impl<T: NetdevEvents> NetdevNotifier<T> {
     }
 
     /// The listener.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn listener(&self) -> &T {
         &self.listener
     }

@@ -35,6 +35,10 @@ const EMPTY_FRAG: bindings::rxe_rs_piece = bindings::rxe_rs_piece {
 
 /// A received buffer, freed when dropped.
 ///
+/// # Context
+///
+/// Process context or softirq; does not sleep.
+///
 /// # Invariants
 ///
 /// The buffer is alive and owned, its bytes too (clones of it only read them), and `rx` is what the
@@ -143,6 +147,10 @@ impl Drop for RxSkb {
 }
 
 /// One datagram of a received buffer.
+///
+/// # Context
+///
+/// Process context or softirq; does not sleep.
 pub struct RxSegment<'a> {
     skb: &'a RxSkb,
     /// Offset after the UDP header.

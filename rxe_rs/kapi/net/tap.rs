@@ -18,7 +18,9 @@ use kernel::{
 pub trait Listen: Send + Sync + 'static {
     /// Takes a frame, from its destination address on and without a checksum at the end.
     ///
-    /// Softirq context, in an RCU read-side critical section: must not sleep. Several CPUs may call at the
+    /// # Context
+    ///
+    /// Softirq, in an RCU read-side critical section: must not sleep. Several CPUs may call at the
     /// same time.
     fn frame(&self, frame: &[u8]);
 }

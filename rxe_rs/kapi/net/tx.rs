@@ -110,6 +110,11 @@ const SMALL: u32 = 128;
 ///
 /// Consecutive packets of a flow that have the same length form one GSO buffer, if the device can
 /// segment it; a shorter one may be the last. That is not visible on the wire.
+///
+/// # Context
+///
+/// Process context or softirq, bottom halves disabled as long as it exists; does not sleep.
+/// Functions that say otherwise excepted.
 pub struct TxBatch<'a> {
     /// First and last finished buffer, linked by `next`.
     list: Option<(NonNull<bindings::sk_buff>, NonNull<bindings::sk_buff>)>,

@@ -18,14 +18,18 @@ use kernel::prelude::*;
 pub trait Receive: 'static {
     /// Takes a datagram, or a GSO buffer of datagrams of one flow.
     ///
-    /// Softirq context, in an RCU read-side critical section: must not sleep. Several CPUs may call at
-    /// the same time. All devices of a namespace come here.
+    /// # Context
+    ///
+    /// Softirq, in an RCU read-side critical section: must not sleep. Several CPUs may call at the
+    /// same time. All devices of a namespace come here.
     fn receive(skb: RxSkb);
 
     /// Counts and drops a datagram, or a GSO buffer of them, that the IPsec policies of the namespace do
     /// not let in: it came without the protection that they require.
     ///
-    /// Context as of [`receive`](Self::receive).
+    /// # Context
+    ///
+    /// As of [`receive`](Self::receive).
     fn refuse(skb: RxSkb);
 }
 
@@ -74,6 +78,10 @@ impl<R: Receive> UdpEndpoint<R> {
     }
 
     /// True if IPv6 is received too.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn has_ipv6(&self) -> bool {
         // SAFETY: The endpoint is open.
         unsafe { bindings::rxe_rs_endpoint_has_ipv6(self.raw.as_ptr()) }
@@ -81,6 +89,10 @@ impl<R: Receive> UdpEndpoint<R> {
 
     /// Datagrams to the port that processes of the namespace tried to send without the capability,
     /// since it was opened.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn refused(&self) -> u64 {
         // SAFETY: The endpoint is open.
         unsafe { bindings::rxe_rs_endpoint_refused(self.raw.as_ptr()) }
