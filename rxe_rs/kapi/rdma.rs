@@ -37,6 +37,10 @@ pub mod wc;
 pub mod wr;
 
 /// `EOPNOTSUPP`, which the kernel crate does not name.
+///
+/// # Context
+///
+/// Any context.
 pub fn unsupported() -> Error {
     Error::from_errno(-(crate::bindings::EOPNOTSUPP as core::ffi::c_int))
 }

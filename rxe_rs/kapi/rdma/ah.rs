@@ -48,7 +48,7 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     ///
     /// # Context
     ///
-    /// May be called in atomic context.
+    /// Process context or softirq; must not sleep.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     ///
     /// # Context
     ///
-    /// May be called in atomic context.
+    /// Process context or softirq; must not sleep.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     ///
     /// # Context
     ///
-    /// May be called in atomic context.
+    /// Process context or softirq; must not sleep.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 }
 

@@ -28,6 +28,10 @@ use kernel::{
 };
 
 /// Takes the details of one object.
+///
+/// # Context
+///
+/// Process context.
 pub struct Details<'a> {
     msg: *mut bindings::sk_buff,
     _msg: PhantomData<&'a mut bindings::sk_buff>,

@@ -89,6 +89,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     const COUNTERS: &'static [&'static str];
 
     /// Returns limits and properties.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn attributes(&self) -> DeviceAttr;
 
     /// Returns the state of the port.
@@ -99,6 +103,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn port(&self) -> PortAttr;
 
     /// Returns the P_Key at `index`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -125,6 +133,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn set_system_image(&self, guid: [u8; 8]);
 
     /// Returns the version string for `rdma dev`, at most 31 bytes.
+    ///
+    /// # Context
+    ///
+    /// Process context.
     fn firmware(&self) -> &'static CStr;
 
     /// Adds an entry of the GID table.
@@ -146,6 +158,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn del_gid(&self, gid: &GidEntry);
 
     /// Resets the Q_Key violation counter.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn reset_qkey_violations(&self);
 
     /// Reads the counters, without what is counted in a [`Counter`](Self::Counter).
@@ -401,6 +417,10 @@ pub fn unregister_all<D: Device>() {
 
 /// Calls `f` with the device of `module` on top of a network device, if there is one. The device
 /// stays registered during the call.
+///
+/// # Context
+///
+/// Process context; `f` may sleep, for a reference keeps the device and no lock is held.
 pub fn with_netdev<D: Device, R>(
     module: &'static ThisModule,
     ndev: &NetDev,

@@ -18,6 +18,10 @@ pub struct Exclusion(());
 impl Exclusion {
     /// Makes sure that the module `rdma_rxe` is not there and does not come.
     ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    ///
     /// # Errors
     ///
     /// `EBUSY` if it is loaded, `EOPNOTSUPP` if it is built into this kernel; the log says which.

@@ -24,6 +24,10 @@ use kernel::{
 
 /// A request to put an RDMA device on a network device.
 ///
+/// # Context
+///
+/// Process context, within [`Link::new_link`].
+///
 /// # Invariants
 ///
 /// The network device is alive for `'a`.
@@ -86,6 +90,10 @@ static CURRENT: Atomic<*mut c_void> = Atomic::new(core::ptr::null_mut());
 
 impl<T: Link> Registration<T> {
     /// Registers the kind under the name `kind`, for `rdma link add … type`.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///

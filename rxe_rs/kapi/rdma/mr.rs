@@ -95,6 +95,10 @@ pub struct NewRange {
 }
 
 /// Pins memory of the process that called the running verb.
+///
+/// # Context
+///
+/// Process context, that of the caller of the running verb; sleeps.
 pub struct Pinner<'a>(PhantomData<&'a ()>);
 
 impl Pinner<'_> {
@@ -221,6 +225,10 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     ) -> Result;
 
     /// Returns the region that has the key now.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn find(dev: &Arc<Self::Device>, lkey: u32) -> Option<Arc<Self>>;
 
     /// Adds driver-specific attributes for `rdma resource`.
@@ -300,6 +308,10 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     ) -> Result<RegionState>;
 
     /// Returns the page list of an FRWR region.
+    ///
+    /// # Context
+    ///
+    /// Process context; must not sleep.
     fn pages(&self) -> Option<&PageList>;
 
     /// Changes a user's region; its keys stay. Accesses find either the old or the new

@@ -35,6 +35,10 @@ pub trait ProtectionDomain: Sized + Send + Sync + 'static {
     fn create(dev: &Arc<Self::Device>) -> Result<Arc<Self>>;
 
     /// Takes the domain out of service; the core has seen to it that nothing uses it any more.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
     fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
 }
 

@@ -56,6 +56,10 @@ pub enum Source {
 
 impl Source {
     /// Returns the address or offset.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn start(&self) -> u64 {
         match *self {
             Source::Process(addr) => addr,

@@ -18,6 +18,10 @@ use kernel::{
 
 /// A verbs call on behalf of user space.
 ///
+/// # Context
+///
+/// Process context, within the verb that the call is of; may sleep.
+///
 /// # Invariants
 ///
 /// `udata` is the driver part of a running uverbs call that has a user context.
@@ -146,6 +150,10 @@ struct Entry {
 
 /// An offer to map a buffer; withdrawn when dropped. Existing mappings stay valid: their pages
 /// have references of their own. Drop in process context, before the user context goes.
+///
+/// # Context
+///
+/// Any context.
 ///
 /// # Invariants
 ///

@@ -49,6 +49,10 @@ pub struct Wc {
 }
 
 /// Where [`CompletionQueue::poll`](super::cq::CompletionQueue::poll) puts completions.
+///
+/// # Context
+///
+/// Any context, within [`CompletionQueue::poll`](super::cq::CompletionQueue::poll).
 pub struct WcSink<'a> {
     pub(super) room: core::slice::IterMut<'a, core::mem::MaybeUninit<bindings::ib_wc>>,
     pub(super) filled: c_int,

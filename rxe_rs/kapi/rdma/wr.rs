@@ -2,6 +2,10 @@
 //! Work requests of kernel consumers.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+//!
+//! # Context
+//!
+//! Any context, within the verb that posts the requests.
 
 use super::device::Device;
 use crate::bindings;

@@ -92,6 +92,10 @@ impl QpCap {
 }
 
 /// Arguments of `modify_qp`. Every getter returns `None` unless the attribute is to be changed.
+///
+/// # Context
+///
+/// Process context, within [`QueuePair::modify`](super::QueuePair::modify).
 pub struct QpChange<'a> {
     pub(super) attr: &'a bindings::ib_qp_attr,
     pub(super) mask: u32,
