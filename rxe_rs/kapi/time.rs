@@ -79,6 +79,10 @@ unsafe impl<T: TimerTarget> Sync for SoftTimer<T> {}
 
 impl<T: TimerTarget> SoftTimer<T> {
     /// Creates a timer that is neither bound nor armed.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             timer <- Opaque::ffi_init(|timer| {
@@ -100,6 +104,10 @@ impl<T: TimerTarget> SoftTimer<T> {
     /// Binds the timer to the object it is part of. Does nothing if it is bound.
     ///
     /// The object is not freed before [`shutdown`](Self::shutdown) is called.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn bind(&self, this: &Arc<T>) {
         let mut target = self.target.lock();
         if target.0.is_null() {
@@ -109,8 +117,11 @@ impl<T: TimerTarget> SoftTimer<T> {
 
     /// Makes the timer fire at `at_ns` ([`now_ns`] clock) or earlier.
     ///
-    /// Any context. One load if the timer fires no later anyway. Nothing happens if the timer
-    /// is not bound.
+    /// Costs one load if the timer fires no later anyway. Nothing happens if the timer is not bound.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn arm_at(&self, at_ns: u64) {
         if at_ns < self.armed.load(Relaxed) {
@@ -119,6 +130,10 @@ impl<T: TimerTarget> SoftTimer<T> {
     }
 
     /// When the timer will fire, if it is armed.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn armed_at(&self) -> Option<u64> {
         Some(self.armed.load(Relaxed)).filter(|&at| at != IDLE)
@@ -126,8 +141,11 @@ impl<T: TimerTarget> SoftTimer<T> {
 
     /// Disarms the timer and waits for a running callback to end.
     ///
-    /// Process context, without any lock that the callback takes. The timer stays bound and may
-    /// be armed again.
+    /// The timer stays bound and may be armed again.
+    ///
+    /// # Context
+    ///
+    /// Process context, without any lock that the callback takes.
     pub fn cancel(&self) {
         // SAFETY: The timer is set up.
         unsafe { bindings::hrtimer_cancel(self.timer.get()) };
@@ -135,6 +153,8 @@ impl<T: TimerTarget> SoftTimer<T> {
     }
 
     /// Disarms the timer for good, waits for a running callback and lets go of the object.
+    ///
+    /// # Context
     ///
     /// Process context, without any lock that the callback takes. Must not be called by the
     /// callback.

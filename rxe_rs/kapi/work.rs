@@ -90,6 +90,10 @@ impl WorkQueue {
     }
 
     /// As [`enqueue`](Self::enqueue) for `cpu`, or for this one if that is offline.
+    ///
+    /// # Context
+    ///
+    /// As of [`enqueue`](Self::enqueue).
     pub fn enqueue_on<W, const ID: u64>(&self, cpu: u32, work: W) -> W::EnqueueOutput
     where
         W: RawWorkItem<ID> + Send + 'static,
@@ -110,6 +114,10 @@ impl Drop for WorkQueue {
 }
 
 /// The CPU that this runs on; another one soon, unless preemption is off.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn this_cpu() -> u32 {
     // SAFETY: Reads a number.

@@ -34,12 +34,20 @@ impl Drop for BhDisabled {
 pub const SPINS: u32 = 500;
 
 /// Relaxes the CPU in each iteration of such a loop.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn relax() {
     core::hint::spin_loop();
 }
 
 /// Orders earlier writes before later ones, also as seen by devices (`wmb`).
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn write_barrier() {
     // SAFETY: No requirement.
@@ -48,6 +56,10 @@ pub fn write_barrier() {
 
 /// Returns true if locks that disable bottom halves may be taken: not in a hard interrupt and not
 /// with interrupts disabled.
+///
+/// # Context
+///
+/// Any context.
 #[inline]
 pub fn softirq_allowed() -> bool {
     // SAFETY: Reads the state of the CPU.

@@ -23,6 +23,10 @@ pub struct Global<T: Send + Sync + 'static>(Atomic<*mut T>);
 
 impl<T: Send + Sync + 'static> Global<T> {
     /// Creates an empty one.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub const fn new() -> Self {
         Self(Atomic::new(ptr::null_mut()))
     }

@@ -17,6 +17,10 @@ pub struct Pending(Atomic<u32>);
 
 impl Pending {
     /// Creates a counter without events.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[allow(clippy::new_without_default)] // Always made for a purpose.
     pub const fn new() -> Self {
         Self(Atomic::new(0))
@@ -37,7 +41,7 @@ impl Pending {
     ///
     /// # Context
     ///
-    /// The context that `notify` needs.
+    /// Any context that `notify` may be called in.
     #[inline]
     pub fn deliver(&self, most: u32, mut notify: impl FnMut()) -> bool {
         for _ in 0..most {
@@ -58,6 +62,10 @@ pub struct PendingSet(Atomic<u32>);
 
 impl PendingSet {
     /// Creates an empty set.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[allow(clippy::new_without_default)] // Always made for a purpose.
     pub const fn new() -> Self {
         Self(Atomic::new(0))

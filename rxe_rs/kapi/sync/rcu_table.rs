@@ -61,6 +61,10 @@ unsafe impl<T: Send + Sync + 'static> Sync for RcuTable<T> {}
 
 impl<T: Send + Sync + 'static> RcuTable<T> {
     /// Creates an empty table.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             // SAFETY: `xa` is valid for writes.

@@ -178,6 +178,10 @@ impl<T: Send + Sync + 'static> Replaceable<T> {
 
 impl<T> InUse<'_, T> {
     /// Returns true if a writer waits for this use to end.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn is_closing(&self) -> bool {
         self.user.is_closing()

@@ -35,6 +35,10 @@ pub struct Users(Atomic<u32>);
 
 impl Users {
     /// Creates a count without users, which is not closed.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub const fn new() -> Self {
         Self(Atomic::new(0))
     }
@@ -56,6 +60,10 @@ impl Users {
     }
 
     /// Returns true if it is closed. A user that finds it closed should leave soon.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.0.load(Relaxed) & CLOSED != 0
@@ -98,6 +106,10 @@ pub struct User<'a>(&'a Users);
 
 impl User<'_> {
     /// Returns true if a writer waits for this user to leave.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     #[inline]
     pub fn is_closing(&self) -> bool {
         self.0.is_closed()
