@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Sections that the documentation of a public function must have.
+
+qemu/docs.py    prints what is missing, a line each; status 1 if there is anything
+
+Functions of rxe_rs/kapi say in `# Context` from where they may be called. A section of the trait, the impl block, the type or the
+module (`//!`) holds for all functions in it that have none of their own, and the nearest one counts. Functions of rxe_rs/kapi and
+rxe_rs/proto that return a Result say in `# Errors` when it is an error. Functions of an `impl Trait for Type` have the sections of the
+trait.
+"""
+import re
+import sys
+from pathlib import Path
+
+CLONE = Path(__file__).resolve().parent.parent
+
+# Folder, sections that are looked for, parts of it that are not documentation for users of the crate.
+FOLDERS = (
+    ("rxe_rs/kapi", ("Context", "Errors"), ("bindings.rs", "kunit.rs")),
+    ("rxe_rs/proto", ("Errors",), ("tests/", "sim/", "sim.rs", "fuzz/", "examples/")),
+)
+
+# What a `# Context` section begins with. "Any context" includes hard interrupts and callers with interrupts off.
+CONTEXTS = re.compile(r"(Any context|Process context|Softirq|As (of|for) |As \[|Within |The context of )")
+
+FUNCTION = re.compile(r'^(\s*)(pub(?:\([^)]*\))? )?((?:const |async |unsafe |extern "C" )*)fn (\w+)')
+BLOCK = re.compile(r"^(\s*)(pub(?:\([^)]*\))? )?(?:unsafe )?(impl\b|trait\b|mod\b|macro_rules!)\s*(.*)$")
+TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union|type) (\w+)")
+
+
+class Function:
+    """A public function, with the documentation around it from the nearest to the farthest."""
+
+    def __init__(self, line, name, signature, docs):
+        self.line, self.name, self.signature, self.docs = line, name, signature, docs
+
+    def returns_result(self):
+        return re.search(r"->\s*(?:\w+::)*Result\b", self.signature) is not None
+
+
+def sections(doc):
+    """The sections of a piece of documentation by their headings, the part before the first one by `None`."""
+    found, title = {}, None
+    for line in doc:
+        heading = re.match(r"#+ (.+)$", line)
+        if heading:
+            title = heading[1]
+        found[title] = f"{found.get(title, '')} {'' if heading else line}".strip()
+    return found
+
+
+def implemented(header):
+    """Trait and type that the header of an `impl` block names; the trait is `None` for a type's own functions."""
+    depth, at = 0, 0
+    if header.startswith("<"):
+        for at, letter in enumerate(header):
+            depth += (letter == "<") - (letter == ">" and header[at - 1] != "-")
+            if depth == 0:
+                break
+        header = header[at + 1:]
+    of = re.match(r"\s*(?:(.+?) for )?(?:&'?\w* ?)?(?:\w+::)*(\w+)", header)
+    return (of[1], of[2]) if of else (None, "")
+
+
+def functions(text):
+    """The public functions of a file."""
+    lines = text.splitlines()
+    module = [re.sub(r"^//! ?", "", line) for line in lines if line.startswith("//!")]
+    types, blocks, doc = {}, [], []
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        bare = line.strip()
+        if bare.startswith("///"):
+            doc.append(re.sub(r"^/// ?", "", bare))
+            continue
+        if bare.startswith("#["):
+            while bare.count("[") > bare.count("]") and number < len(lines):
+                bare += lines[number].strip()
+                number += 1
+            continue
+        if bare.startswith("//"):
+            continue
+        while blocks and line == f"{blocks[-1][0]}}}":
+            blocks.pop()
+        kind = TYPE.match(line)
+        if kind:
+            types[kind[1]] = doc
+        block, function = BLOCK.match(line), FUNCTION.match(line)
+        if block and not bare.endswith((";", "}")):
+            indent, public, what, header = block.groups()
+            while "{" not in header and number < len(lines):
+                header += " " + lines[number].strip()
+                number += 1
+            blocks.append((indent, what, public == "pub ", header, doc))
+        elif function:
+            start, signature = number, line
+            while not re.search(r"[{;]\s*$|[{].*}\s*$", signature) and number < len(lines):
+                signature += " " + lines[number].strip()
+                number += 1
+            docs, public = [doc], function[2] == "pub "
+            for _, what, block_public, header, block_doc in reversed(blocks):
+                docs.append(block_doc)
+                if what == "trait":
+                    public = block_public
+                elif what == "impl":
+                    trait, of = implemented(header)
+                    public &= trait is None
+                    docs.append(types.get(of, []))
+                elif what == "mod":
+                    public &= block_public
+                else:
+                    public = False
+            if public:
+                yield Function(start, function[4], signature, [*docs, module])
+        doc = []
+
+
+def missing(name, text, wanted):
+    """What the public functions of a file lack."""
+    for function in functions(text):
+        where = f"{name}:{function.line}: {function.name}"
+        found = [sections(doc) for doc in function.docs]
+        if "Context" in wanted:
+            nearest = next((each["Context"] for each in found if "Context" in each), None)
+            if nearest is None:
+                yield f"{where} has no `# Context`, nor has its trait, impl block, type or module"
+            elif not CONTEXTS.match(nearest):
+                yield f"{where}: the section `# Context` does not begin with a context: {nearest[:60]!r}"
+        if "Errors" in wanted and function.returns_result() and not found[0].get("Errors"):
+            yield f"{where} returns a Result and has no `# Errors`"
+
+
+def sources(folder, without):
+    """Text of the sources of a crate, by their paths in the project."""
+    for path in sorted((CLONE / folder).rglob("*.rs")):
+        part = str(path.relative_to(CLONE / folder))
+        if not part.startswith(without):
+            yield f"{folder}/{part}", path.read_text()
+
+
+def all_missing():
+    for folder, wanted, without in FOLDERS:
+        for name, text in sources(folder, without):
+            yield from missing(name, text, wanted)
+
+
+def main():
+    wrong = list(all_missing())
+    print("\n".join(wrong))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
