@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of walk.py, and whether docs/walk.md agrees with the sources."""
+import re
+import unittest
+
+import walk
+
+FILES = {
+    "rx.rs": """
+impl Receive for Rx {
+    fn receive(skb: RxSkb) {
+        // hidden() is not called.
+        let batch = RxBatch::new();
+        batch.packet(verify);
+    }
+}
+
+impl<'g> RxBatch<'g> {
+    fn new() -> Self {
+        Self
+    }
+
+    fn packet(
+        &mut self,
+        f: impl Fn(),
+    ) {
+        if !self.parse() {
+            self.drop(DropReason::NoQp);
+        }
+    }
+}
+
+impl Other {
+    fn new() -> Self {
+        Self { table: hidden }
+    }
+}
+
+trait Both {
+    fn declared(
+        &self,
+    ) -> Result;
+
+    fn hidden(&self) {}
+}
+""",
+    "kapi/udp_rx.c": """
+#define not_a_function(x) (x)
+
+static unsigned int take(struct sk_buff *skb,
+\t\t\t int hlen)
+{
+\t/* receive() is for others */
+\tep->callback(skb);
+\tfor_each(x) {
+\t}
+\treturn 0;
+}
+
+static const struct ops table = { .input = take };
+
+void declared(void);
+""",
+    "kapi/set.c": "int open(void)\n{\n\treturn start(receive);\n}\n",
+    "proto/drop.rs": '    /// No QP.\n    NoQp = "rx_no_qp",\n',
+    "proto/engine/backend.rs": '            Count::Timeout => "timeout_err",\n',
+    "device/counters.rs": 'const NAMES: [&str; 2] = [\n    "sent",\n    "lost",\n];\nSelf::Sent => 0,\nSelf::Lost => 1,\n',
+}
+SOURCES = walk.Sources(FILES.get)
+
+STEPS = (
+    "| A1 | **`kapi/udp_rx.c: take`** | netfilter by `input`, set in `kapi/udp_rx.c` | softirq, RCU | Takes it. | |",
+    "| A2 | `rx.rs: Rx::receive` | A1 by `callback`, set in `kapi/set.c: open` | softirq, RCU | | |",
+    "| A3 | **`rx.rs: RxBatch::packet`** | A2 | softirq, RCU, QP lock | | `rx_no_qp` |",
+)
+
+
+def page(*changed):
+    """The page of STEPS with some of them replaced, by their numbers, and right counts at its head."""
+    rows = {row.split()[1]: row for row in (*STEPS, *changed)}
+    text = "## A walk\n\n" + "\n".join(rows.values()) + "\n"
+    return "\n".join(walk.counts(text)) + "\n\n" + text
+
+
+class Pages(unittest.TestCase):
+    def wrong(self, *changed):
+        return list(walk.wrong(page(*changed), SOURCES))
+
+    def test_right(self):
+        self.assertEqual(self.wrong(), [])
+
+    def test_unknown_function(self):
+        self.assertIn("step A3: rx.rs defines no single RxBatch::parcel", self.wrong(STEPS[2].replace("::packet", "::parcel")))
+
+    def test_function_of_another_type(self):
+        self.assertIn("step A3: rx.rs defines no single Other::packet", self.wrong(STEPS[2].replace("RxBatch::", "Other::")))
+
+    def test_ambiguous_function(self):
+        self.assertIn("step A3: rx.rs defines no single new", self.wrong(STEPS[2].replace("RxBatch::packet", "new")))
+
+    def test_unknown_file(self):
+        self.assertIn("step A3: tx.rs defines no single RxBatch::packet", self.wrong(STEPS[2].replace("rx.rs", "tx.rs")))
+
+    def test_no_function(self):
+        with self.assertRaisesRegex(ValueError, "step A3"):
+            self.wrong(STEPS[2].replace("rx.rs: ", ""))
+
+    def test_caller_that_does_not_call(self):
+        self.assertIn("step A3: kapi/udp_rx.c: take does not call RxBatch::packet", self.wrong(STEPS[2].replace("| A2 |", "| A1 |")))
+
+    def test_comments_are_not_calls(self):
+        row = STEPS[2].replace("RxBatch::packet", "Both::hidden").replace("`rx_no_qp`", "")
+        self.assertIn("step A3: rx.rs: Rx::receive does not call Both::hidden", self.wrong(row))
+
+    def test_caller_that_comes_later(self):
+        self.assertIn("step A2: its caller A3 does not come before it", self.wrong(STEPS[1].replace("A1", "A3")))
+
+    def test_caller_that_is_not_understood(self):
+        self.assertIn("step A3: the caller 'somebody' is not understood", self.wrong(STEPS[2].replace("| A2 |", "| somebody |")))
+
+    def test_what_is_not_stored(self):
+        self.assertIn("step A2: kapi/udp_rx.c: take does not call handler", self.wrong(STEPS[1].replace("callback", "handler")))
+        self.assertIn("step A2: kapi/udp_rx.c: take does not name Rx::receive", self.wrong(STEPS[1].replace("kapi/set.c: open", "kapi/udp_rx.c: take")))
+        self.assertIn("step A2: kapi/set.c defines no single shut", self.wrong(STEPS[1].replace("open", "shut")))
+        self.assertIn("step A1: no line of kapi/udp_rx.c sets output to take", self.wrong(STEPS[0].replace("`input`", "`output`")))
+
+    def test_contexts(self):
+        for context in ("", "hard interrupt", "softirq, something"):
+            found = self.wrong(STEPS[2].replace("softirq, RCU, QP lock", context))
+            self.assertIn(f"step A3: {context!r} is not a context", found)
+
+    def test_counters(self):
+        self.assertIn("step A3: there is no counter rx_no_qps", self.wrong(STEPS[2].replace("rx_no_qp", "rx_no_qps")))
+        self.assertIn("step A3: RxBatch::packet says nothing of Timeout, which timeout_err counts",
+                      self.wrong(STEPS[2].replace("`rx_no_qp`", "`rx_no_qp`, `timeout_err`")))
+        self.assertIn("step A3: RxBatch::packet says nothing of Lost, which lost counts", self.wrong(STEPS[2].replace("`rx_no_qp`", "`rx_no_qp`, `lost`")))
+
+    def test_drop_that_no_step_names(self):
+        self.assertIn("no step drops what rx_no_qp counts", self.wrong(STEPS[2].replace("`rx_no_qp`", "")))
+
+    def test_number_twice(self):
+        found = list(walk.wrong(page() + STEPS[0] + "\n", SOURCES))
+        self.assertIn("step A1: there are two of this number", found)
+
+    def test_counts(self):
+        self.assertIn("| A walk | 2 | 1 | 1 | 2 | 1 | 1 |", page())
+        found = list(walk.wrong(page().replace("| 2 | 1 | 1 | 2 |", "| 2 | 0 | 1 | 2 |"), SOURCES))
+        self.assertEqual(found, ["the page does not say: | A walk | 2 | 1 | 1 | 2 | 1 | 1 |"])
+
+    def test_jumps(self):
+        files = ("rx.rs", "rx.rs", "mr.rs", "kapi/mem.rs", "rx.rs")
+        rows = [walk.Step([f"A{n}", f"`{file}: f`", "", "", "", ""]) for n, file in enumerate(files)]
+        self.assertEqual(walk.count(rows), (3, 3, 2))
+
+
+class Functions(unittest.TestCase):
+    def test_rust(self):
+        names = [(of, name) for of, name, _ in walk.rust_bodies(FILES["rx.rs"])]
+        self.assertEqual(names, [("Rx", "receive"), ("RxBatch", "new"), ("RxBatch", "packet"), ("Other", "new"), ("Both", "declared"), ("Both", "hidden")])
+
+    def test_declarations_have_no_body(self):
+        bodies = {name: body for _, name, body in walk.rust_bodies(FILES["rx.rs"])}
+        self.assertNotIn("hidden", bodies["declared"])
+
+    def test_c(self):
+        self.assertEqual([name for _, name, _ in walk.c_bodies(FILES["kapi/udp_rx.c"])], ["take"])
+
+
+class Tree(unittest.TestCase):
+    def test_page(self):
+        self.assertEqual(list(walk.wrong(walk.PAGE.read_text(), walk.tree())), [])
+
+    def test_it_has_both_walks(self):
+        found = walk.steps(walk.PAGE.read_text())
+        self.assertEqual(list(found), ["Received WRITE", "Posted SEND"])
+        for title, rows in found.items():
+            self.assertGreater(len(rows), 50, title)
+            self.assertGreater(len([step for step in rows if step.on_path]), 10, title)
+            self.assertEqual([step.number for step in rows if not step.text], [], title)
+
+    def test_every_row_is_a_step(self):
+        rows = len(re.findall(r"^\| *[A-Z]\d", walk.PAGE.read_text(), re.M))
+        self.assertEqual(sum(map(len, walk.steps(walk.PAGE.read_text()).values())), rows)
+
+
+if __name__ == "__main__":
+    unittest.main()

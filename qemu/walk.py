@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""docs/walk.md: what a received WRITE and a posted SEND pass through, function by function.
+
+qemu/walk.py         prints what the page says and the sources do not, a line each; status 1 if there is anything
+qemu/walk.py counts  prints the table of files and jumps that belongs at the page's head
+
+A step is a row of a table: its number, a function as `file: function` (files are those of rxe_rs/), who calls it, the context, what it
+decides, and counters of what it drops or notes. The function is in bold on the path that a reader follows, and plain if it is a helper
+beside it. A caller is a step of the page, whose function's text must call this one, or
+
+    R2 by `name`, set in `file: function`   step R2 uses what is known under that name, and that function leads to this one
+    core by `name`, set in `file`           the same for something outside of the driver; a line of the file stores it
+"""
+import re
+import sys
+from pathlib import Path
+
+import docs
+
+CLONE = Path(__file__).resolve().parent.parent
+PAGE = CLONE / "docs/walk.md"
+ROOT = CLONE / "rxe_rs"
+
+CONTEXTS = re.compile(r"(process|softirq|process or softirq)(, (RCU|BH off|QP lock|CQ lock|SQ lock|chunk lock))*$")
+C_FUNCTION = re.compile(r"^(?!\s|#|/|\*|struct \w+ =)[\w *]*?\b\*?(\w+)\(")
+
+
+class Step:
+    """A row of a table."""
+
+    def __init__(self, cells):
+        self.number, function, self.caller, self.context, self.text, self.counters = cells
+        self.on_path = function.startswith("**")
+        found = re.fullmatch(r"`([\w/.]+): ([\w:]+)`", function.strip("*"))
+        if not found:
+            raise ValueError(f"step {self.number}: {function} is not `file: function`")
+        self.file, self.function = found.groups()
+
+    def crate(self):
+        return crate_of(self.file)
+
+    def names(self):
+        """The counters in the last column."""
+        return re.findall(r"`(\w+)`", self.counters)
+
+
+def crate_of(file):
+    return {"kapi": "rxe_kapi", "proto": "rxe_proto"}.get(file.split("/")[0], "rxe_rs")
+
+
+def steps(page):
+    """The steps of each walk by its heading, in the page's order."""
+    found, title = {}, None
+    for line in page.splitlines():
+        if line.startswith("## "):
+            title = line[3:]
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if re.fullmatch(r"[A-Z]\d+", cells[0]) and len(cells) == 6:
+            found.setdefault(title, []).append(Step(cells))
+    return found
+
+
+def without_comments(text):
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+
+
+def rust_bodies(text):
+    """Type (or trait), name and text of each function of a Rust file."""
+    lines = text.splitlines()
+    blocks = []
+    for at, line in enumerate(lines):
+        while blocks and line == f"{blocks[-1][0]}}}":
+            blocks.pop()
+        block, function = docs.BLOCK.match(line), docs.FUNCTION.match(line)
+        if block and not line.rstrip().endswith((";", "}")):
+            header, more = block[4], at
+            while "{" not in header:
+                more += 1
+                header += " " + lines[more].strip()
+            blocks.append((block[1], docs.implemented(header)[1] if block[3] == "impl" else re.match(r"\w*", header)[0]))
+        elif function:
+            end = at
+            while end + 1 < len(lines) and not re.match(rf"{function[1]}(\}}|\).*;$)", lines[end]) and not re.search(r"[};]$", lines[at]):
+                end += 1
+            yield blocks[-1][1] if blocks else "", function[4], "\n".join(lines[at:end + 1])
+
+
+def c_bodies(text):
+    """The same of a C file, without types. The condition of a loop macro is no function: it is indented."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        found = C_FUNCTION.match(line)
+        if not found:
+            continue
+        start = at
+        while start < len(lines) and not lines[start].endswith((";", "{")) and lines[start] != "{":
+            start += 1
+        if start < len(lines) and lines[start] == "{":
+            end = lines.index("}", start)
+            yield "", found[1], "\n".join(lines[at:end + 1])
+
+
+class Sources:
+    """Functions of the driver's files."""
+
+    def __init__(self, read):
+        self.read, self.known = read, {}
+
+    def functions(self, file):
+        if file not in self.known:
+            text = self.read(file)
+            bodies = c_bodies if file.endswith(".c") else rust_bodies
+            self.known[file] = [] if text is None else [(of, name, without_comments(body)) for of, name, body in bodies(text)]
+        return self.known[file]
+
+    def body(self, file, function):
+        """The text of a function given as `name` or `Type::name`; `None` unless there is exactly one (or one for each configuration)."""
+        of, _, name = function.rpartition("::")
+        found = [body for its, called, body in self.functions(file) if called == name and of in ("", its)]
+        if not found or (len(found) > 1 and not file.endswith(".c")):
+            return None
+        return "\n".join(found)
+
+
+def tree():
+    return Sources(lambda file: (ROOT / file).read_text() if (ROOT / file).is_file() else None)
+
+
+def counters(sources):
+    """Names of the counters and of the values of the enumerations that are counted: `{"rx_no_qp": "NoQp"}`."""
+    found = {}
+    for file, pattern in (("proto/drop.rs", r"^    (\w+) = \"(\w+)\",$"), ("proto/engine/backend.rs", r"Count::(\w+) => \"(\w+)\"")):
+        found.update({name: value for value, name in re.findall(pattern, sources.read(file) or "", re.M)})
+    text = sources.read("device/counters.rs") or ""
+    names = re.findall(r'"(\w+)"', (re.search(r"NAMES[^=]*= \[(.*?)\];", text, re.S) or [""])[0])
+    values = re.findall(r"Self::(\w+) => (\d+)", text)
+    found.update({names[int(at)]: value for value, at in values if int(at) < len(names)})
+    return found
+
+
+def calls(body, function):
+    """True if the text calls the function, or hands it to somebody."""
+    return re.search(rf"\b{function.rpartition('::')[2]}\b", body.split("{", 1)[-1]) is not None
+
+
+def wrong_callers(step, before, sources):
+    """What is wrong about who calls the function of a step."""
+    direct = re.fullmatch(r"([A-Z]\d+)", step.caller)
+    stored = re.fullmatch(r"([A-Z]\d+|[a-z]+) by `(\w+)`, set in `([\w/.]+)(?:: ([\w:]+))?`", step.caller)
+    if not direct and not stored:
+        yield f"step {step.number}: the caller {step.caller!r} is not understood"
+        return
+    caller = (direct or stored)[1]
+    if caller[0].isupper():
+        if caller not in before:
+            yield f"step {step.number}: its caller {caller} does not come before it"
+            return
+        by = before[caller]
+        name = step.function if direct else stored[2]
+        body = sources.body(by.file, by.function)
+        if body is not None and not calls(body, name):
+            yield f"step {step.number}: {by.file}: {by.function} does not call {name}"
+    if stored and stored[4]:
+        body = sources.body(stored[3], stored[4])
+        if body is None:
+            yield f"step {step.number}: {stored[3]} defines no single {stored[4]}"
+        elif not calls(body, step.function):
+            yield f"step {step.number}: {stored[3]}: {stored[4]} does not name {step.function}"
+    elif stored:
+        lines = without_comments(sources.read(stored[3]) or "").splitlines()
+        if not any(calls("{" + line, step.function) and calls("{" + line, stored[2]) for line in lines):
+            yield f"step {step.number}: no line of {stored[3]} sets {stored[2]} to {step.function}"
+
+
+def wrong(page, sources):
+    """What the page says and the sources do not."""
+    known, before = counters(sources), {}
+    for step in (step for walk in steps(page).values() for step in walk):
+        if step.number in before:
+            yield f"step {step.number}: there are two of this number"
+        if sources.body(step.file, step.function) is None:
+            yield f"step {step.number}: {step.file} defines no single {step.function}"
+        if not CONTEXTS.match(step.context):
+            yield f"step {step.number}: {step.context!r} is not a context"
+        yield from wrong_callers(step, before, sources)
+        for name in step.names():
+            if name not in known:
+                yield f"step {step.number}: there is no counter {name}"
+            elif not re.search(rf"\b{known[name]}\b", sources.body(step.file, step.function) or ""):
+                yield f"step {step.number}: {step.function} says nothing of {known[name]}, which {name} counts"
+        before[step.number] = step
+    named = {name for step in before.values() for name in step.names()}
+    for reason in re.findall(r"^    \w+ = \"(\w+)\",$", sources.read("proto/drop.rs") or "", re.M):
+        if reason not in named:
+            yield f"no step drops what {reason} counts"
+    for line in counts(page):
+        if line not in page.splitlines():
+            yield f"the page does not say: {line}"
+
+
+def count(walk):
+    """Files, changes from file to file between steps, and those of them from crate to crate."""
+    pairs = list(zip(walk, walk[1:]))
+    return (len({step.file for step in walk}), sum(one.file != other.file for one, other in pairs),
+            sum(one.crate() != other.crate() for one, other in pairs))
+
+
+def counts(page):
+    """The rows of the table at the page's head."""
+    for title, walk in steps(page).items():
+        path = count([step for step in walk if step.on_path])
+        yield f"| {title} | " + " | ".join(str(number) for number in (*path, *count(walk))) + " |"
+
+
+def main():
+    page = PAGE.read_text()
+    if sys.argv[1:] == ["counts"]:
+        print("\n".join(counts(page)))
+        return
+    found = list(wrong(page, tree()))
+    print("\n".join(found))
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
