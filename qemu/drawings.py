@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Drawings in rxe_rs/README.md, as Mermaid text, made from what the sources say.
+
+qemu/drawings.py          writes them
+qemu/drawings.py --check  status 1 if one of them is out of date
+
+`layers` shows the crates with their modules: those of the driver on the floors of structure.py, each of which may import what is below
+it, the others with an arrow for an import. `packet` shows the path of docs/walk.md.
+"""
+import re
+import sys
+from pathlib import Path
+
+import structure
+import walk
+
+CLONE = Path(__file__).resolve().parent.parent
+PAGE = CLONE / "rxe_rs/README.md"
+CRATES = {"rxe_rs": "rxe_rs/rxe_rs.rs", "rxe_proto": "rxe_rs/proto/rxe_proto.rs", "rxe_kapi": "rxe_rs/kapi/rxe_kapi.rs"}
+KERNEL = "kernel"
+
+
+def files_of(crate):
+    """Text of a crate's files by their paths in it."""
+    if crate == "rxe_rs":
+        return {f"{module}.rs": text for module, text in structure.driver_files().items()}
+    root = (CLONE / CRATES[crate]).parent
+    return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*.rs"))
+            if path.relative_to(root).parts[0] not in ("tests", "sim", "sim.rs", "fuzz", "examples")}
+
+
+def public_modules(root):
+    """The modules that the root file of a crate shows to others, as far as they are in the kernel module."""
+    return [name for gate, name in re.findall(r"^(#\[cfg\(.*\n)?pub mod (\w+);", root, re.M) if not gate]
+
+
+def uses(text, name):
+    return re.search(rf"\buse {name}\b", re.sub(r"//[^\n]*", "", text)) is not None
+
+
+def module_imports(files, modules):
+    """Which of a crate's modules import which others, tests left out."""
+    found = set()
+    for name, text in files.items():
+        own = re.split(r"[/.]", name)[0]
+        text = text.split("#[cfg(test)]")[0]
+        for path in structure.imports(text, {module: "" for module in modules}):
+            if own in modules and path != own:
+                found.add((own, path))
+    return found
+
+
+def reaches(edges, start, end):
+    """True if a way of at least one edge leads from start to end."""
+    seen, todo = set(), [start]
+    while todo:
+        at = todo.pop()
+        ahead = {other for one, other in edges if one == at} - seen
+        seen |= ahead
+        todo += ahead
+    return end in seen
+
+
+def reduced(edges):
+    """The edges without those that a longer way makes superfluous; those of circles stay."""
+    left = set(edges)
+    for edge in sorted(edges):
+        if not reaches(edges, edge[1], edge[0]) and reaches(left - {edge}, *edge):
+            left.remove(edge)
+    return sorted(left)
+
+
+def layers():
+    """Crates, their modules, what imports what."""
+    yield "flowchart TB"
+    yield '    subgraph rxe_rs["rxe_rs: the driver, without unsafe"]'
+    floors = list(enumerate(structure.FLOORS))[::-1]
+    for number, names in floors:
+        yield f'        floor{number}["{", ".join(names)}"]'
+    for (above, _), (below, _) in zip(floors, floors[1:]):
+        yield f"        floor{above} --> floor{below}"
+    yield "    end"
+    for crate, title in (("rxe_proto", "the protocol engine, without unsafe"), ("rxe_kapi", "abstractions of the kernel")):
+        files = files_of(crate)
+        modules = public_modules((CLONE / CRATES[crate]).read_text())
+        edges = reduced(module_imports(files, modules))
+        yield f'    subgraph {crate}["{crate}: {title}"]'
+        for module in modules:
+            yield f'        {crate}_{module}["{module}"]'
+        for one, other in edges:
+            yield f"        {crate}_{one} --> {crate}_{other}"
+        yield "    end"
+    yield f'    {KERNEL}["the kernel crate, C"]'
+    for crate in CRATES:
+        for other in (*CRATES, KERNEL):
+            if other != crate and any(uses(text, other) for text in files_of(crate).values()):
+                yield f"    {crate} --> {other}"
+
+
+def packet(page):
+    """The paths of the walks, crate by crate."""
+    yield "sequenceDiagram"
+    yield f"    participant {KERNEL} as the kernel"
+    yield from (f"    participant {crate}" for crate in ("rxe_kapi", "rxe_rs", "rxe_proto"))
+    before = {}
+    for title, steps in walk.steps(page).items():
+        yield f"    Note over {KERNEL},rxe_proto: {title}"
+        for step in steps:
+            before[step.number] = step
+            if step.on_path:
+                caller = before.get(step.caller.split()[0])
+                while caller and not caller.on_path:
+                    caller = before.get(caller.caller.split()[0])
+                yield f"    {caller.crate() if caller else KERNEL}->>{step.crate()}: {step.number} {step.function}"
+
+
+def drawn(text, drawings):
+    """A page with its drawings made anew; ValueError if one has no place there."""
+    for name, lines in drawings.items():
+        place = re.compile(rf"(<!-- qemu/drawings.py: {name} -->\n)(.*?)(<!-- end of the drawing -->\n)", re.S)
+        if len(place.findall(text)) != 1:
+            raise ValueError(f"no place, or several, for the drawing {name}")
+        block = "```mermaid\n" + "".join(f"{line}\n" for line in lines) + "```\n"
+        text = place.sub(lambda found: found[1] + block + found[3], text)
+    return text
+
+
+def current():
+    return {"layers": list(layers()), "packet": list(packet(walk.PAGE.read_text()))}
+
+
+def main():
+    old = PAGE.read_text()
+    new = drawn(old, current())
+    if sys.argv[1:] == ["--check"]:
+        if new != old:
+            sys.exit("rxe_rs/README.md: a drawing is out of date; run qemu/drawings.py")
+    else:
+        PAGE.write_text(new)
+
+
+if __name__ == "__main__":
+    main()
