@@ -9,6 +9,18 @@ const MASK_24: u32 = 0x00ff_ffff;
 /// Packet sequence number: 24 bits, modulo 2^24.
 ///
 /// There is deliberately no `Ord`: serial numbers have no total order, see [`Psn::delta`].
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::ids::Psn;
+///
+/// let last = Psn::new(0xff_ffff);
+/// assert_eq!(last.next(), Psn::new(0));
+/// assert!(last.is_before(Psn::new(2)));
+/// assert_eq!(Psn::new(2).delta(last), 3);
+/// assert_eq!(last.delta(Psn::new(2)), -3);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Psn(u32);
 
@@ -71,6 +83,15 @@ impl Psn {
 }
 
 /// Message sequence number: 24 bits, counts completed request messages at the responder.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::ids::Msn;
+///
+/// // As far ahead of 7 as 1 is of 2^24 - 2.
+/// assert_eq!(Msn::new(7).ahead_by(Msn::new(1), Msn::new(0xff_fffe)), Msn::new(10));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Msn(u32);
 

@@ -45,6 +45,24 @@ pub struct SendEntry<'a> {
 /// librxe do not set the inline flag; a list without entries and a length that is not 0 is
 /// therefore treated as inline data. Unknown flags are ignored, unknown and misplaced operations
 /// complete with [`WcStatus::LocQpOpErr`].
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::abi::{decode_send, SendLimits};
+/// use rxe_proto::engine::wc::WcStatus;
+/// use rxe_proto::engine::Service;
+///
+/// let limits = SendLimits {
+///     service: Service::Rc,
+///     max_sge: 1,
+///     max_inline: 64,
+///     signal_all: false,
+/// };
+/// // An element of zeros is a WRITE of no bytes; one that is too short completes in error.
+/// assert_eq!(decode_send(&[0; 256], &limits).slot.wr.length, 0);
+/// assert_eq!(decode_send(&[0; 100], &limits).slot.invalid, Some(WcStatus::LocQpOpErr));
+/// ```
 pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> {
     let Ok((wqe, area)) = RingSendWqe::ref_from_prefix(element) else {
         let slot = SendWqe::invalid(SendWr::EMPTY, WcStatus::LocQpOpErr);

@@ -92,6 +92,30 @@ impl MrDesc {
     /// # Errors
     ///
     /// The first [`AccessError`] that applies, in the order key, domain, rights, bounds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rxe_proto::check::rkey::AccessError;
+    /// use rxe_proto::table::region::{Access, MrDesc, State};
+    ///
+    /// let region = MrDesc {
+    ///     pd: 1,
+    ///     key: 0x1234,
+    ///     iova: 0x1000,
+    ///     length: 0x100,
+    ///     access: Access::LOCAL_WRITE.union(Access::REMOTE_WRITE),
+    ///     state: State::Valid,
+    /// };
+    /// let grant = region.check(1, 0x1234, 0x1010, 16, Access::REMOTE_WRITE)?;
+    /// assert_eq!((grant.offset(), grant.len()), (0x10, 16));
+    ///
+    /// let refused = |key, addr, rights| region.check(1, key, addr, 16, rights).err();
+    /// assert_eq!(refused(0x1235, 0x1010, Access::REMOTE_WRITE), Some(AccessError::BadKey));
+    /// assert_eq!(refused(0x1234, 0x1010, Access::REMOTE_READ), Some(AccessError::NoRight));
+    /// assert_eq!(refused(0x1234, 0x10f8, Access::REMOTE_WRITE), Some(AccessError::OutOfBounds));
+    /// # Ok::<(), AccessError>(())
+    /// ```
     #[inline]
     pub const fn check(
         &self,

@@ -35,6 +35,19 @@ struct Moderation {
 
 /// Decides when to notify the consumer of one CQ. The caller holds the lock of the CQ; times are
 /// nanoseconds of one monotonic clock.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::engine::notify::{CqArm, Notify, Wanted};
+///
+/// let mut arm = CqArm::default();
+/// assert_eq!(arm.added(false, || 0), Notify::No);
+/// // One completion is notified each time the CQ is armed.
+/// arm.arm(Wanted::Any);
+/// assert_eq!(arm.added(false, || 0), Notify::Now);
+/// assert_eq!(arm.added(false, || 0), Notify::No);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CqArm {
     armed: Option<Wanted>,

@@ -26,6 +26,32 @@ const TX_PAUSE_NS: u64 = 100_000;
 const QUEUE_PAUSE_NS: u64 = 250_000;
 
 /// A queue pair.
+///
+/// # Examples
+///
+/// Two of them in the simulator, which implements the [traits](super::backend) that the engine
+/// works on:
+///
+/// ```
+/// use rxe_proto::engine::wc::WcStatus;
+/// use rxe_proto::engine::wr::SendOp;
+/// use rxe_proto::engine::Service;
+/// use rxe_proto::sim::{wr, Link, Pair, REMOTE};
+///
+/// // The wire loses every tenth packet.
+/// let link = Link { loss: 0.1, ..Link::PERFECT };
+/// let mut pair = Pair::small(Service::Rc, 1, link);
+/// let data: Vec<u8> = (0..20_000).map(|n| n as u8).collect();
+/// pair.hosts[0].memory.borrow_mut()[..data.len()].copy_from_slice(&data);
+///
+/// pair.post(0, wr(SendOp::Write, 7, 20_000), 0);
+/// pair.transmit(0);
+/// pair.run(1_000_000_000);
+///
+/// assert_eq!(pair.statuses(0), [(7, WcStatus::Success)]);
+/// let at = REMOTE as usize;
+/// assert_eq!(pair.hosts[1].memory.borrow()[at..][..data.len()], data);
+/// ```
 #[derive(Debug)]
 pub struct Qp {
     pub(super) service: Service,

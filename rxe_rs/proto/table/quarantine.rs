@@ -20,6 +20,18 @@ const BITS: u32 = 20;
 pub const WORDS: usize = 1 << (BITS - 6);
 
 /// Two generations of numbers, each a bitmap of constant size.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::table::quarantine::{Quarantine, HOLD_NS, WORDS};
+///
+/// let mut quarantine = Quarantine::new(vec![0; WORDS], vec![0; WORDS], 0);
+/// quarantine.hold(1, 0x1234);
+/// assert!(quarantine.holds(HOLD_NS, 0x1234));
+/// assert!(!quarantine.holds(HOLD_NS, 0x1235));
+/// assert!(!quarantine.holds(3 * HOLD_NS, 0x1234));
+/// ```
 #[derive(Debug)]
 pub struct Quarantine<S> {
     young: S,

@@ -9,6 +9,26 @@
 use core::ops::Range;
 
 /// One segment.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::table::segments::{link, parts, reach, Segment};
+///
+/// let segment = |start, length, piece| Segment::new(start, length, piece).unwrap();
+/// let mut table = [
+///     segment(0x1000, 0x100, 'a'),
+///     segment(0x1100, 0x100, 'b'),
+///     segment(0x2000, 8, 'c'),
+/// ];
+/// link(&mut table);
+///
+/// // An access may span segments that touch, but not a hole.
+/// let index = reach(&table, 0x10f0, 0x20, 0).unwrap();
+/// let split: Vec<_> = parts(&table, index, 0x10f0, 0x20).collect();
+/// assert_eq!(split, [(&'a', 0xf0, 0x10), (&'b', 0, 0x10)]);
+/// assert_eq!(reach(&table, 0x11f0, 0x20, 0), None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment<P> {
     start: u64,

@@ -33,6 +33,16 @@ impl NakCode {
 }
 
 /// Syndrome of an AETH.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::wire::{NakCode, Syndrome};
+///
+/// assert_eq!(Syndrome::decode(0x60), Syndrome::Nak(NakCode::PsnSequence));
+/// assert_eq!(Syndrome::decode(0x2c), Syndrome::RnrNak { timer: 12 });
+/// assert_eq!(Syndrome::ACK.encode(), 0x1f);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
     /// Everything up to the PSN has arrived.

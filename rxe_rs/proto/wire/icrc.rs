@@ -126,6 +126,24 @@ pub const fn finish(state: u32) -> [u8; 4] {
 /// The ICRC of a packet: `net_hdr` and `headers` as for [`prefix`], and `pieces`, the rest in
 /// order, including the pad, without the ICRC. One CRC call for the headers and one for each
 /// piece.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::ids::{Psn, Qpn};
+/// use rxe_proto::wire::icrc::{icrc, SoftCrc};
+/// use rxe_proto::wire::{Bth, Opcode};
+///
+/// let mut net = [0; 28];
+/// (net[0], net[8]) = (0x45, 64);
+/// let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), Psn::new(7)).emit();
+/// let sent = icrc(&SoftCrc, &net, &bth, [&b"data"[..]]);
+///
+/// // A router decrements the time to live; the payload may lie in several pieces.
+/// net[8] -= 1;
+/// assert_eq!(icrc(&SoftCrc, &net, &bth, [&b"da"[..], &b"ta"[..]]), sent);
+/// assert_ne!(icrc(&SoftCrc, &net, &bth, [&b"date"[..]]), sent);
+/// ```
 #[inline]
 pub fn icrc<'p, C: Crc>(
     crc: &C,

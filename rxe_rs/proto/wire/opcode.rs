@@ -293,6 +293,24 @@ operations! {
 }
 
 /// A legal pair of transport and operation.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::wire::opcode::PayloadRule;
+/// use rxe_proto::wire::{HeaderSet, Opcode, Operation, Transport};
+///
+/// let opcode = Opcode::parse(0x0a).unwrap();
+/// assert_eq!(opcode, Opcode::rc(Operation::WriteOnly));
+/// assert_eq!(opcode.transport(), Transport::Rc);
+/// assert!(opcode.is_request() && opcode.is_only());
+/// // It determines the headers: BTH (12 bytes) and RETH (16 bytes).
+/// assert_eq!(opcode.headers(), HeaderSet::RETH);
+/// assert_eq!(opcode.header_len(), 28);
+/// assert_eq!(opcode.payload_rule(), PayloadRule::ZeroToMtu);
+/// // Not every operation exists on every transport.
+/// assert_eq!(Opcode::new(Transport::Uc, Operation::ReadRequest), None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opcode {
     transport: Transport,

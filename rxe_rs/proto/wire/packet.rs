@@ -11,6 +11,35 @@ pub use super::payload::Payload;
 ///
 /// Invariant: the version is 0, the opcode is defined, all its headers are present,
 /// and payload, pad and ICRC fill the rest exactly.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::drop::DropReason;
+/// use rxe_proto::ids::{Psn, Qpn, RKey};
+/// use rxe_proto::wire::{Bth, Headers, Opcode, Operation, Packet};
+///
+/// let payload = b"five!";
+/// let bth = Bth {
+///     pad: Bth::pad_for(payload.len()),
+///     ..Bth::new(Opcode::rc(Operation::WriteOnly), Qpn::new(0x11), Psn::new(7))
+/// };
+/// let headers = Headers::new(bth).reth(0x1000, RKey(0x1234), 5);
+/// let mut bytes = headers.as_slice().to_vec();
+/// bytes.extend(payload);
+/// bytes.resize(bytes.len() + headers.pad_len() + Packet::ICRC_LEN, 0);
+///
+/// let packet = Packet::parse(&bytes, bytes.len())?;
+/// assert_eq!(packet.bth(), &bth);
+/// assert_eq!(packet.reth().map(|reth| reth.dma_len()), Some(5));
+/// assert_eq!(packet.payload_len(), 5);
+/// assert!(packet.imm().is_none());
+///
+/// // Lengths are checked before anything is used.
+/// let short = Packet::parse(&bytes, bytes.len() - 1);
+/// assert_eq!(short.err(), Some(DropReason::BadLength));
+/// # Ok::<(), DropReason>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     bth: Bth,

@@ -4,6 +4,18 @@
 const MAX_PIECES: usize = 6;
 
 /// Up to [`Payload::MAX_PIECES`] pieces that together are the payload, in order.
+///
+/// # Examples
+///
+/// ```
+/// use rxe_proto::wire::Payload;
+///
+/// let mut payload = Payload::from_slice(b"pay");
+/// assert!(payload.push(b"load"));
+/// assert_eq!(payload.len(), 7);
+/// let part = payload.slice(2, 3);
+/// assert!(part.pieces().eq([&b"y"[..], &b"lo"[..]]));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     pieces: [&'a [u8]; MAX_PIECES],
