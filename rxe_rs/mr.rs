@@ -460,7 +460,7 @@ impl<'g> MrAccess<'g> {
     }
 
     /// Executes an atomic operation of the peer on the word at `addr` and returns its previous
-    /// value.
+    /// value (IBTA 9.4.5).
     ///
     /// # Errors
     ///

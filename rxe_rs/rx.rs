@@ -151,8 +151,8 @@ impl<'g> RxBatch<'g> {
         }
     }
 
-    /// Returns the locked QP that a packet is addressed to; `None` for QP1 and for multicast
-    /// groups.
+    /// Returns the locked QP that a packet is addressed to; `None` for QP1 and for multicast groups
+    /// (IBTA 9.6.1.1).
     #[inline]
     fn lock_qp(
         &mut self,
@@ -188,8 +188,8 @@ impl<'g> RxBatch<'g> {
     /// Delivers a packet to every QP of the device that is attached to its group, one after the
     /// other.
     ///
-    /// The sender's own QP also receives it if the packet is looped back to this host (IBTA vol1
-    /// 10.5.2.3).
+    /// The sender's own QP also receives it if the packet is looped back to this host
+    /// (IBTA 10.5.2).
     fn multicast(&self, segment: &RxSegment<'_>, packet: Packet<'_>) {
         let Some(dev) = self.demux.device_of(segment, self.guard) else {
             return;
@@ -229,6 +229,8 @@ impl<'g> RxBatch<'g> {
 }
 
 impl<'g> LockedQp<'g> {
+    /// Locks the QP that a packet is addressed to, if it may have arrived the way it did
+    /// (IBTA 9.6.1.2.3).
     fn lock(
         guard: &'g rcu::Guard,
         segment: &RxSegment<'_>,
@@ -298,6 +300,7 @@ impl<'g> LockedQp<'g> {
         self.bytes = self.bytes.wrapping_add(segment.len());
     }
 
+    /// Passes one packet to the engine if the QP may process it (IBTA 9.6.1.1).
     fn feed(
         &mut self,
         now: u64,
@@ -391,7 +394,7 @@ impl QpCtx {
     }
 }
 
-/// Verifies the ICRC, which covers the whole packet but the ICRC itself.
+/// Verifies the ICRC, which covers the whole packet but the ICRC itself (IBTA A17.3.4).
 ///
 /// The datagrams of a GRO buffer may have had identifications that increment or that are all equal,
 /// and the buffer does not record which. If the ICRC does not match with the first, the second is

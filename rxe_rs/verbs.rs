@@ -75,6 +75,7 @@ impl Device for DeviceCtx {
     const NODE_DESC: &'static [u8] = b"rxe_rs";
     const COUNTERS: &'static [&'static str] = &counters::NAMES;
 
+    /// Attributes of the device (IBTA 11.2).
     fn attributes(&self) -> DeviceAttr {
         let sge = u32::try_from(limits::MAX_SGE).unwrap_or(1);
         let [major, minor, patch] = version::NUMBERS;

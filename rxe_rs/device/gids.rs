@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The GID table of a device, for look-ups by received packets.
+//! The GID table of a device, for look-ups by received packets (IBTA 10.2.2.1, IBTA A17.4.3).
 //!
 //! A row of the RCU table is one entry. The rows of an address begin at its hash and are numbered
 //! by the entry's index, so every entry has a row of its own, whatever the hashes are.

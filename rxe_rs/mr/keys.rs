@@ -85,8 +85,8 @@ impl MrAccess<'_> {
         }
     }
 
-    /// Invalidates `key`, which is that of a type 2 window or an FRWR region. Nobody uses it any
-    /// more when this returns.
+    /// Invalidates `key`, which is that of a type 2 window or an FRWR region (IBTA 10.6.5). Nobody
+    /// uses it any more when this returns.
     ///
     /// # Errors
     ///

@@ -136,7 +136,7 @@ impl VerbsMr {
         self.windows.fetch_sub(1, Full);
     }
 
-    /// Blocks binding of windows; fails if one is bound.
+    /// Blocks binding of windows; fails if one is bound (IBTA 10.6.7.2.6).
     pub(super) fn block_windows(&self) -> Result {
         self.windows
             .cmpxchg(0, BIND_BLOCKED, Full)

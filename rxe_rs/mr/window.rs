@@ -142,7 +142,7 @@ impl WindowCtx {
         self.deallocated.load(Relaxed)
     }
 
-    /// Unbinds a type 2 window.
+    /// Unbinds a type 2 window (IBTA 10.6.7.2).
     ///
     /// # Context
     ///

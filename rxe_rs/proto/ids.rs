@@ -6,7 +6,7 @@
 
 const MASK_24: u32 = 0x00ff_ffff;
 
-/// Packet sequence number: 24 bits, modulo 2^24.
+/// Packet sequence number: 24 bits, modulo 2^24 (IBTA 9.7.1).
 ///
 /// There is deliberately no `Ord`: serial numbers have no total order, see [`Psn::delta`].
 ///
@@ -82,7 +82,8 @@ impl Psn {
     }
 }
 
-/// Message sequence number: 24 bits, counts completed request messages at the responder.
+/// Message sequence number: 24 bits, counts completed request messages at the responder
+/// (IBTA 9.7.7.1).
 ///
 /// # Examples
 ///
@@ -242,7 +243,8 @@ memory_key!(
     LKey
 );
 
-/// Global identifier: on RoCEv2 an IPv6 address, or an IPv4 address mapped into one.
+/// Global identifier: on RoCEv2 an IPv6 address, or an IPv4 address mapped into one
+/// (IBTA A17.4.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Gid(pub [u8; 16]);
 

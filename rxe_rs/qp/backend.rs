@@ -168,8 +168,8 @@ impl RecvQueue for QpBackend<'_, '_> {
     }
 
     fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
-        // WQEs of a shared receive queue use regions of that queue's protection domain (IBTA vol1
-        // 10.2.3).
+        // WQEs of a shared receive queue use regions of that queue's protection domain
+        // (IBTA 10.2.3).
         let pd = self.ctx.srq.as_ref().map_or(self.ctx.pd, |srq| srq.pd);
         scatter(self.mrs, pd, self.receives.current.iter(), offset, src)
     }

@@ -120,7 +120,7 @@ impl QpCtx {
         let user = init.user.as_ref();
         let mut requested = init.cap;
         if init.srq.is_some() {
-            // There is no receive queue to size (IBTA vol1 11.2.4.1).
+            // There is no receive queue to size (IBTA 11.2.5.1).
             requested.max_recv_wr = 0;
             requested.max_recv_sge = 0;
         }

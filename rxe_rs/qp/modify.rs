@@ -58,7 +58,7 @@ const FLUSH_GLOBAL: u32 = 1 << 8;
 const FLUSH_PERSISTENT: u32 = 1 << 9;
 
 impl QpCtx {
-    /// Refuses values that the device does not support.
+    /// Refuses values that the device does not support (IBTA 11.2.5.2).
     fn validate(&self, dev: &DeviceCtx, change: &QpChange<'_>) -> Result {
         let within = |value: Option<u8>, max: u8| value.is_none_or(|v| v <= max);
         let limit = dev.link_mtu().bytes();
@@ -289,6 +289,7 @@ impl QpCtx {
         engine.set_state(engine_state(next), &mut backend);
     }
 
+    /// Attributes of the QP, as they are now (IBTA 11.2.5.3).
     pub(super) fn query_qp(&self) -> QpReport {
         let config = self.config.lock();
         let inner = self.inner.lock();

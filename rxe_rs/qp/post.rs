@@ -61,12 +61,12 @@ use rxe_proto::{
 const AREA_BYTES: usize = MAX_SGE * SGE_BYTES;
 
 impl QpCtx {
-    /// Returns true if the state accepts send requests; some states flush them.
+    /// Returns true if the state accepts send requests; some states flush them (IBTA 10.8.2).
     pub(super) fn accepts_sends(state: State) -> bool {
         matches!(state, State::Rts | State::Sqd | State::Sqe | State::Err)
     }
 
-    /// Handles the doorbell of a process.
+    /// Handles the doorbell of a process (IBTA 11.4.1.1).
     pub(super) fn ring_doorbell(self: &Arc<Self>) -> Result {
         {
             let mut inner = self.inner.lock();
@@ -82,6 +82,8 @@ impl QpCtx {
         Ok(())
     }
 
+    /// Posts the send requests of a kernel consumer, up to the first that is refused
+    /// (IBTA 11.4.1.1).
     pub(super) fn post_sends(self: &Arc<Self>, chain: &mut SendChain<'_, RxeDevice>) -> Result {
         let kernel = self.kernel.as_ref().ok_or(EINVAL)?;
         let mut result = Ok(());
@@ -221,13 +223,13 @@ impl QpCtx {
     pub(super) fn post_receives(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
         let kernel = self.kernel.as_ref().ok_or(EINVAL)?;
         if self.srq.is_some() {
-            // It has no receive queue of its own (IBTA vol1 11.4.1.2).
+            // It has no receive queue of its own (IBTA 11.4.1.2).
             return Err(EINVAL);
         }
         let result = {
             let mut posted = kernel.receives.lock();
             if !kernel.open_receives.load(Relaxed) {
-                // Nothing may be posted in RESET (IBTA vol1 10.3.1).
+                // Nothing may be posted in RESET (IBTA 10.3.1).
                 return Err(EINVAL);
             }
             let mut push = || {

@@ -134,7 +134,8 @@ impl Groups {
         Err(ENOMEM)
     }
 
-    /// Attaches `qp`; the network device joins the group with its first member.
+    /// Attaches `qp`; the network device joins the group with its first member (IBTA 11.3.1,
+    /// IBTA A17.5.6).
     ///
     /// # Errors
     ///
@@ -180,7 +181,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Detaches `qp`; the network device leaves the group with its last member.
+    /// Detaches `qp`; the network device leaves the group with its last member (IBTA 11.3.2).
     ///
     /// # Errors
     ///

@@ -63,7 +63,8 @@ pub(crate) struct Demux {
     _token: ExitToken,
 }
 
-/// QP numbers given to consumers: 0 and 1 are reserved, the last one denotes multicast.
+/// QP numbers given to consumers: 0 and 1 are reserved, the last one denotes multicast
+/// (IBTA A17.6).
 const FIRST_QPN: u32 = 2;
 const LAST_QPN: u32 = 0xff_fffe;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address handles, looked up by number when a datagram is sent.
+//! Address handles, looked up by number when a datagram is sent (IBTA 11.2.2).
 
 use crate::{
     device::DeviceCtx,

@@ -3,7 +3,7 @@
 //!
 //! The ring's lock is the innermost one. Consumers are notified after the QP is unlocked.
 //!
-//! A completion that finds the queue full is lost, and the queue is in error (IBTA vol1 11.6.3.1):
+//! A completion that finds the queue full is lost, and the queue is in error (IBTA 11.6.3):
 //! a CQ_ERR event is raised once, and all queue pairs that complete to the CQ go to ERR. Its CQEs
 //! can still be polled, and flushed requests are added while there is space, because consumers wait
 //! for those.

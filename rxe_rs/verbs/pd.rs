@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Protection domains: a number that memory keys, queue pairs and address handles must share.
+//! Protection domains: a number that memory keys, queue pairs and address handles must share
+//! (IBTA 10.2.3).
 
 use crate::device::DeviceCtx;
 use crate::limits::MAX_PD;

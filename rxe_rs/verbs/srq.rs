@@ -66,7 +66,7 @@ use rxe_proto::{
 #[pin_data]
 pub(crate) struct SrqCtx {
     /// Number of the protection domain that the keys of scatter lists belong to, whatever the QP's
-    /// is (IBTA vol1 10.2.3).
+    /// is (IBTA 10.2.3).
     pub(crate) pd: u32,
     /// Number of the queue, unique on the device and not 0.
     number: u32,
@@ -142,7 +142,7 @@ impl Store {
 }
 
 impl SrqCtx {
-    /// Takes the oldest WQE for a QP; its scatter list is copied to `to`.
+    /// Takes the oldest WQE for a QP; its scatter list is copied to `to` (IBTA 10.2.9).
     ///
     /// The limit event is raised if fewer WQEs than the limit are left, and also if the queue is
     /// empty: a limit armed too late would otherwise never raise it.
@@ -301,6 +301,7 @@ impl SharedReceiveQueue for SrqCtx {
         })
     }
 
+    /// Resizes the queue or arms its limit (IBTA 11.2).
     fn modify(
         &self,
         dev: &Arc<DeviceCtx>,

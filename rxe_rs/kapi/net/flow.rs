@@ -126,14 +126,17 @@ impl Flow {
         })
     }
 
-    /// Traffic class on the wire. Who marks packets as if they had met congestion would slow down the
-    /// sender of whatever shares their QP, and who claims to heed marks without doing so would get
-    /// more than a fair share: the owner of the flow decides on the ECN bits, and nobody else.
+    /// Traffic class on the wire (IBTA A17.3.1.1.3). Who marks packets as if they had met
+    /// congestion would slow down the sender of whatever shares their QP, and who claims to heed
+    /// marks without doing so would get more than a fair share: the owner of the flow decides on
+    /// the ECN bits, and nobody else.
     fn class_of(spec: &FlowSpec) -> u8 {
         let ecn = if spec.ecn { ECN_CAPABLE } else { 0 };
         spec.traffic_class & !ECN_MASK | ecn
     }
 
+    /// IP and UDP header of the flow's packets, without lengths and identification (IBTA A17.3.1.1,
+    /// IBTA A17.3.1.2, IBTA A17.3.2.2).
     fn template(spec: &FlowSpec, tclass: u8) -> [u8; HEADERS_V6] {
         let hops = match spec.hop_limit {
             // As sockets do: a group is not routed unless asked for.

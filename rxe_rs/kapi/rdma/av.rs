@@ -15,7 +15,7 @@ pub enum Network {
     V6,
 }
 
-/// A RoCEv2 path as the RDMA core resolved it, detached from the core's tables.
+/// A RoCEv2 path as the RDMA core resolved it, detached from the core's tables (IBTA A17.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressVector {
     /// Port of the device, 1-based.

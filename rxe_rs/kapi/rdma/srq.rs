@@ -23,8 +23,8 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Arguments of SRQ creation; the limit is not among them, as it is armed by `modify_srq` (IBTA
-/// vol1 11.2.3.1).
+/// Arguments of SRQ creation; the limit is not among them, as it is armed by `modify_srq`
+/// (IBTA 11.2).
 pub struct SrqInit<'a, D: Device> {
     /// Requested number of outstanding WQEs; unchecked.
     pub max_wr: u32,

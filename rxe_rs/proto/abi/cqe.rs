@@ -43,10 +43,10 @@ struct Cqe {
 
 const _: () = assert!(size_of::<Cqe>() == CQE_LEN);
 
-/// The 48 bytes of a CQE as librxe copies them to the application.
+/// The 48 bytes of a CQE as librxe copies them to the application (IBTA A17.4.5.1).
 ///
-/// In an error completion only identifier, status and QP number are valid (IBTA vol. 1,
-/// 11.4.2.1); the rest is zero.
+/// In an error completion only identifier, status and QP number are valid
+/// (IBTA 11.4.2.1); the rest is zero.
 pub fn encode_cqe(wc: &Wc) -> [u8; CQE_LEN] {
     let mut cqe = Cqe {
         wr_id: U64::new(wc.wr_id),

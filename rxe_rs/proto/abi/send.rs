@@ -95,7 +95,7 @@ pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> 
     }
 }
 
-/// The operation of an opcode number on this transport.
+/// The operation of an opcode number on this transport (IBTA 10.8.2).
 fn operation(opcode: u32, service: Service) -> Option<SendOp> {
     let op = match opcode {
         0 => SendOp::Write,

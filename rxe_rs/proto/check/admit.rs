@@ -4,7 +4,7 @@
 //!
 //! The cheap comparisons come first; the ICRC, which reads the whole packet, last. No packet is
 //! processed or queued before all checks have passed. A wrong P_Key or Q_Key is a violation that is
-//! reported to management (IBTA vol1 10.9.4, 10.2.5), so it is counted only if the ICRC is valid.
+//! reported to management (IBTA 10.9.4, IBTA 10.2.5), so it is counted only if the ICRC is valid.
 
 use super::{pkey, qkey};
 use crate::drop::DropReason;
@@ -54,7 +54,7 @@ impl<'a> Admitted<'a> {
     }
 }
 
-/// True if the payload length is valid for the opcode (IBTA vol1 9.2.1). For requests of a
+/// True if the payload length is valid for the opcode (IBTA 9.2.1). For requests of a
 /// connection the engine checks it, because it must send a NAK.
 #[inline]
 fn fits(packet: &Packet<'_>, mtu: usize) -> bool {
@@ -67,7 +67,8 @@ fn fits(packet: &Packet<'_>, mtu: usize) -> bool {
     by_engine || rule.allows(packet.payload_len(), mtu)
 }
 
-/// The checks of [`admit`] except the checksum.
+/// The checks of [`admit`] except the checksum (IBTA 9.6.1.1, IBTA 9.6.1.2.3, IBTA A17.4.4.2,
+/// IBTA A17.4.7).
 ///
 /// # Errors
 ///
@@ -102,7 +103,7 @@ pub fn matches(
     }
     match packet.deth() {
         Some(deth) => {
-            // IBTA vol1 9.6.1: the multicast QPN is used with a multicast GID, and only with that.
+            // IBTA 9.6.1: the multicast QPN is used with a multicast GID, and only with that.
             let to_group = bth.dest_qpn == Qpn::MULTICAST;
             if path.destination.is_multicast() != to_group {
                 return Err(DropReason::NoGid);
@@ -121,7 +122,7 @@ pub fn matches(
     Ok(())
 }
 
-/// Admits `packet` to the QP described by `qp`.
+/// Admits `packet` to the QP described by `qp` (IBTA 9.6).
 ///
 /// Calls `pkey_in_table` only for the GSI, and `icrc_good` if everything else has passed or if a
 /// violation is to be reported.

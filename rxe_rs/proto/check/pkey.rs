@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! P_Key matching (IBTA vol. 1, 10.9.3).
+//! P_Key matching (IBTA 10.9.3).
 
 use crate::ids::PKey;
 

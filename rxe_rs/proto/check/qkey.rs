@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Q_Key rules of the datagram services (IBTA vol. 1, 10.2.5).
+//! Q_Key rules of the datagram services (IBTA 10.2.5).
 
 use crate::ids::QKey;
 
@@ -14,7 +14,8 @@ pub const fn outgoing(request: QKey, own: QKey) -> QKey {
     }
 }
 
-/// True if a datagram with Q_Key `packet` may be delivered to a QP with Q_Key `own`.
+/// True if a datagram with Q_Key `packet` may be delivered to a QP with Q_Key `own`
+/// (IBTA 9.6.1.4.1).
 #[inline]
 pub const fn accepts(packet: QKey, own: QKey) -> bool {
     packet.0 == own.0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory access checks: key, protection domain, rights and bounds (IBTA vol. 1, 10.6.3).
+//! Memory access checks: key, protection domain, rights and bounds (IBTA 10.6.3).
 
 use crate::table::region::{Access, MrDesc, State};
 
@@ -87,7 +87,7 @@ impl MrDesc {
     /// Checks an access of `len` bytes at `addr` with key `key` from protection domain `pd` that
     /// needs all of `rights`.
     ///
-    /// An access of zero length is granted with any key (IBTA C9-88).
+    /// An access of zero length is granted with any key (IBTA 9.7.4.1.5).
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory windows: checks of bind operations and of accesses (IBTA vol. 1, 10.6.7.2).
+//! Memory windows: checks of bind operations and of accesses (IBTA 10.6.7.2).
 
 use super::rkey::AccessError;
 use crate::engine::wr::Bind;

@@ -34,7 +34,7 @@ impl Service {
     }
 }
 
-/// State of a QP (IBTA vol1 10.3.1, figure 124).
+/// State of a QP (IBTA 10.3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Created or reset; no work request is accepted, arriving packets are dropped.
@@ -64,7 +64,7 @@ pub struct Attrs {
     pub mtu: Mtu,
     /// Q_Key of the QP (UD).
     pub qkey: QKey,
-    /// Local ACK timeout code, 0..=31; 0 disables the timer (IBTA vol1 9.7.6.1.3).
+    /// Local ACK timeout code, 0..=31; 0 disables the timer (IBTA 9.7.6.1.3).
     pub timeout: u8,
     /// Transport retries, 0..=7.
     pub retry_cnt: u8,
@@ -122,7 +122,7 @@ impl Attrs {
 }
 
 /// Asynchronous events raised since the last [`Qp::take_events`](super::qp::Qp::take_events)
-/// (IBTA vol1 11.6.3).
+/// (IBTA 11.6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Events {
     /// The first packet arrived in RTR.

@@ -27,7 +27,7 @@ pub enum LocalFault {
 /// Why a remote access was not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteFault {
-    /// Unknown key, foreign PD, bounds or rights (IBTA vol1 9.7.5.2.4).
+    /// Unknown key, foreign PD, bounds or rights (IBTA 9.7.5.2.4).
     Refused,
     /// As [`LocalFault::NotPresent`].
     NotPresent,
@@ -117,7 +117,7 @@ pub enum Count {
     SequenceNakSent,
     /// A PSN sequence error NAK arrived.
     SequenceNakReceived,
-    /// A missing response implied a NAK (IBTA vol1 9.7.5.2.8).
+    /// A missing response implied a NAK (IBTA 9.7.6).
     ImpliedNak,
     /// The acknowledgement timer expired and packets were retransmitted.
     Timeout,
@@ -388,7 +388,7 @@ pub trait RemoteMemory {
     ) -> Result<Flushed, RemoteFault>;
 
     /// Invalidates `rkey` on behalf of the peer: a type 2 window, or a fast registration region
-    /// with remote rights (IBTA vol1 9.4.1.1.3).
+    /// with remote rights (IBTA 9.4.1).
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use crate::wire::rnr::rnr_timer_ns;
 struct PageFault;
 
 /// Duplicate responses extend the acknowledgement timer to this multiple of its interval at most:
-/// the time within which it must expire (IBTA vol1 9.7.6.1.3).
+/// the time within which it must expire (IBTA 9.7.6.1.3).
 const MAX_TIMER_EXTENSION: u64 = 4;
 
 /// Result of acknowledging up to a PSN.
@@ -35,7 +35,7 @@ enum Acked {
 }
 
 impl Qp {
-    /// Handles a response packet of an RC connection.
+    /// Handles a response packet of an RC connection (IBTA 9.7.6).
     pub(super) fn handle_response(
         &mut self,
         now: u64,
@@ -102,6 +102,7 @@ impl Qp {
         }
     }
 
+    /// Handles an acknowledgement, RNR NAK or NAK (IBTA 9.7.5.2.2, IBTA 9.7.5.2.8).
     fn handle_ack(&mut self, now: u64, psn: Psn, aeth: Aeth, backend: &mut impl Backend) {
         let syndrome = aeth.syndrome();
         let negative = matches!(syndrome, Syndrome::RnrNak { .. } | Syndrome::Nak(_));
@@ -168,7 +169,7 @@ impl Qp {
     }
 
     /// Completes all requests whose last PSN is before `upto` and records the progress of the
-    /// request that contains `upto`.
+    /// request that contains `upto` (IBTA 9.7.5.1.2).
     fn acknowledge(&mut self, now: u64, upto: Psn, backend: &mut impl Backend) -> Acked {
         let before = self.req.una_psn;
         let mut result = Acked::Complete;
@@ -215,7 +216,7 @@ impl Qp {
         }
     }
 
-    /// A response was lost (IBTA vol1 9.7.5.2.8, implied NAK): retransmits the request at once, but
+    /// A response was lost (IBTA 9.7.6, implied NAK): retransmits the request at once, but
     /// only once per missing response; the remaining old responses are still in flight.
     pub(super) fn implied_nak(&mut self, now: u64, backend: &mut impl Backend) {
         self.req.loss_deadline = None;
@@ -231,7 +232,7 @@ impl Qp {
         }
     }
 
-    /// Handles a response of a READ, ATOMIC, ATOMIC WRITE or FLUSH.
+    /// Handles a response of a READ, ATOMIC, ATOMIC WRITE or FLUSH (IBTA 9.7.6).
     fn handle_data(
         &mut self,
         now: u64,

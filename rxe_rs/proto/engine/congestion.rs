@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Congestion control of connections (IBTA vol1 annex A17.9): the notification point sends CNPs,
+//! Congestion control of connections (IBTA A17.9.3): the notification point sends CNPs,
 //! the reaction point cuts its rate.
 //!
 //! A router whose queue grows sets the ECN codepoint CE in the IP header. The [`CnpGenerator`] of the
@@ -27,10 +27,10 @@ pub(super) fn is_marked(meta: &UdMeta<'_>) -> bool {
     ecn & 3 == 3
 }
 
-/// Payload bytes of a CNP: reserved, zero (RoCEv2 annex A17.9.3).
+/// Payload bytes of a CNP: reserved, zero (IBTA A17.9.3).
 pub(super) const CNP_PAYLOAD_BYTES: usize = 16;
 
-/// Headers of a CNP, with all flags clear but BECN (RoCEv2 annex A17.9.3, and as ConnectX adapters
+/// Headers of a CNP, with all flags clear but BECN (IBTA A17.9.3, and as ConnectX adapters
 /// send it): MigReq 0, PSN 0, AckReq 0, and the P_Key of the marked packet.
 pub(super) fn cnp_headers(dest_qpn: Qpn, pkey: PKey) -> Headers {
     Headers::new(Bth {

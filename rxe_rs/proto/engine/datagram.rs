@@ -14,7 +14,7 @@ use crate::wire::opcode::{Opcode, Operation};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
 
-/// Bytes of the GRH area at the start of a UD receive buffer (IBTA vol1 11.4.1.2).
+/// Bytes of the GRH area at the start of a UD receive buffer (IBTA 11.4.1.2).
 const GRH_BYTES: u32 = 40;
 
 /// Why a message was not sent.
@@ -73,6 +73,7 @@ impl Qp {
         }
     }
 
+    /// Sends a message of one packet (IBTA 9.8.3).
     fn send_datagram(
         &mut self,
         wqe: &SendWqe,
@@ -199,7 +200,7 @@ impl Qp {
         }
     }
 
-    /// Receives a datagram. Q_Key and P_Key have been checked.
+    /// Receives a datagram (IBTA 9.8.3.2.2). Q_Key and P_Key have been checked.
     pub(super) fn handle_datagram(
         &mut self,
         packet: &Packet<'_>,
@@ -263,7 +264,7 @@ impl Qp {
     }
 
     /// Receives a packet of a UC connection, which is never acknowledged: after a gap the
-    /// incomplete message is dropped and the next one accepted (IBTA vol1 9.8.2.2).
+    /// incomplete message is dropped and the next one accepted (IBTA 9.8.2.2).
     pub(super) fn handle_uc(
         &mut self,
         packet: &Packet<'_>,
@@ -297,7 +298,7 @@ impl Qp {
             }
             Err(Refusal::Nak(_, WcStatus::LocLenErr)) => {
                 // Any host that knows the QP number may send a message that is too long. It is dropped,
-                // and the next one uses the receive WQE (class D of IBTA vol1 9.9.3); a WQE of a shared
+                // and the next one uses the receive WQE (class D of IBTA 9.9.3); a WQE of a shared
                 // receive queue completes in error without affecting the QP (class E).
                 backend.count(Count::NoReceive);
                 if self.shared_receives {
@@ -333,7 +334,7 @@ fn scatter_datagram(
     backend: &mut impl Backend,
 ) -> Result<(), LocalFault> {
     let mut grh = [0u8; 40];
-    // An IPv4 header is in the second half (IBTA annex A17.4.5.1).
+    // An IPv4 header is in the second half (IBTA A17.4.5.2).
     let room = match meta.net {
         NetKind::V4 => grh.get_mut(20..40),
         NetKind::V6 => grh.get_mut(0..40),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Completion notification: arming of CQs (IBTA vol1 11.4.2.2) and moderation.
+//! Completion notification: arming of CQs (IBTA 11.4.2.2) and moderation.
 //!
 //! An armed CQ notifies its consumer once, of the next completion that it is armed for. A
 //! moderated CQ delays the notification until the set number of such completions has been added,

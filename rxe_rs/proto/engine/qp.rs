@@ -162,8 +162,8 @@ impl Qp {
         self.state == State::Sqd && self.req.una == self.req.unsent
     }
 
-    /// Enters `state`; the caller has checked that the transition is allowed (IBTA vol1
-    /// 10.3.1, `transition::check`) and has stored the attributes.
+    /// Enters `state`; the caller has checked that the transition is allowed (IBTA 10.3.1,
+    /// `transition::check`) and has stored the attributes.
     pub fn set_state(&mut self, state: State, backend: &mut impl Backend) {
         match state {
             State::Reset => {
@@ -204,8 +204,8 @@ impl Qp {
         }
     }
 
-    /// Moves the QP to ERR for a local failure that no completion can report (IBTA vol1 11.6.3.2,
-    /// local work queue catastrophic error). No-op in RESET and ERR.
+    /// Moves the QP to ERR for a local failure that no completion can report (IBTA 11.6.3, local
+    /// work queue catastrophic error). No-op in RESET and ERR.
     pub fn fail_locally(&mut self, backend: &mut impl Backend) {
         if !matches!(self.state, State::Reset | State::Err) {
             self.events.fatal = true;
@@ -269,7 +269,7 @@ impl Qp {
         handled
     }
 
-    /// True if a packet proves that the peer has started to send (IBTA vol1 11.6.3.1, communication
+    /// True if a packet proves that the peer has started to send (IBTA 11.6.3, communication
     /// established): on a reliable connection only a packet with the expected PSN, which an
     /// off-path attacker does not know.
     fn proves_peer(&self, packet: &Packet<'_>) -> bool {
@@ -277,7 +277,7 @@ impl Qp {
             || (!packet.opcode().is_response() && packet.bth().psn == self.resp.epsn)
     }
 
-    /// Handles a CNP: a router on the path is congested (RoCEv2 annex A17.9.3), unless the CNP is
+    /// Handles a CNP: a router on the path is congested (IBTA A17.9.3), unless the CNP is
     /// forged. A datagram QP has no peer to compare a CNP with and drops it.
     fn handle_cnp(&mut self, now: u64, packet: &Packet<'_>, backend: &mut impl Backend) {
         if !self.service.is_connected() {
@@ -468,10 +468,10 @@ impl Qp {
         }
     }
 
-    /// Moves the QP to ERR and flushes both queues. Pending responses, among them the NAK for the
-    /// error, are still sent if `Responder::closing` is set.
+    /// Moves the QP to ERR and flushes both queues (IBTA 9.9.2.4.2). Pending responses, among them
+    /// the NAK for the error, are still sent if `Responder::closing` is set.
     pub(super) fn enter_error(&mut self, backend: &mut impl Backend) {
-        // Raised once, even if ERR is entered again (IBTA vol1 11.6.3.1).
+        // Raised once, even if ERR is entered again (IBTA 11.6.3).
         self.events.last_wqe |= self.shared_receives && self.state != State::Err;
         self.state = State::Err;
         self.req.deadline = None;

@@ -19,7 +19,7 @@ use crate::ids::{Msn, Psn};
 pub(super) const MAX_PSN_SPAN: u32 = 1 << 22;
 
 /// Minimum acknowledgement timeout, in nanoseconds. The architecture allows up to four times the
-/// configured timeout (IBTA vol1 9.7.6.1.3).
+/// configured timeout (IBTA 9.7.6.1.3).
 const MIN_TIMEOUT_NS: u64 = 8_000_000;
 
 /// Requester state of a QP.
@@ -292,11 +292,12 @@ impl Qp {
         }
     }
 
-    /// Executes the local operation at the cursor, unless it was executed before a go-back-N.
+    /// Executes the local operation at the cursor, unless it was executed before a go-back-N
+    /// (IBTA 10.8.3.3).
     ///
     /// A registration or bind does not affect earlier requests and does not wait for their
     /// completion. An invalidation does: earlier requests may have to be retransmitted from memory
-    /// under the key (IBTA vol1 10.8.3.3 allows it to wait).
+    /// under the key (IBTA 10.6.5.1 allows it to wait).
     fn execute_local(
         &mut self,
         wqe: &SendWqe,
@@ -378,8 +379,8 @@ impl Qp {
         Progress::Idle
     }
 
-    /// Starts the WQE at the cursor: assigns its PSNs. `None` if a fence, the READ limit or the
-    /// PSN span blocks it.
+    /// Starts the WQE at the cursor: assigns its PSNs (IBTA 9.7.3, IBTA 10.8.3.3). `None` if a
+    /// fence, the READ limit or the PSN span blocks it.
     fn assign_psns(&mut self, wr: &SendWr, backend: &mut impl Backend) -> Option<SendWqe> {
         let read = wr.op.needs_response();
         if wr.flags.fence && self.req.rd_atomic_outstanding > 0 {
@@ -481,7 +482,7 @@ impl Qp {
         self.req.ack_now = false;
     }
 
-    /// Completes the oldest WQE with `status`.
+    /// Completes the oldest WQE with `status` (IBTA 9.5, IBTA 10.7.3.1).
     pub(super) fn complete_oldest(
         &mut self,
         wqe: &SendWqe,
@@ -527,7 +528,7 @@ impl Qp {
         backend.retire_sends(self.req.una);
     }
 
-    /// Completes the oldest WQE in error and moves the QP to ERR.
+    /// Completes the oldest WQE in error and moves the QP to ERR (IBTA 9.9.2).
     pub(super) fn fail_oldest(
         &mut self,
         wqe: &SendWqe,

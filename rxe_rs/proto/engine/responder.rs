@@ -87,9 +87,10 @@ pub(super) enum Refusal {
 }
 
 const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, WcStatus::WrFlushErr);
-/// A key that cannot be invalidated: a class J fault (IBTA vol1 9.9.3), which completes locally as
+/// A key that cannot be invalidated: a class J fault (IBTA 9.9.3), which completes locally as
 /// an invalid request error and at the peer as a remote access error.
 const BAD_INVALIDATE: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::RemInvReqErr);
+/// The key does not grant the access (IBTA 9.7.5.2.4).
 const NO_ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::LocAccessErr);
 
 impl From<RemoteFault> for Refusal {
@@ -146,7 +147,7 @@ impl Responder {
 }
 
 impl Qp {
-    /// Handles a request packet of an RC connection.
+    /// Handles a request packet of an RC connection (IBTA 9.7.4.1, IBTA 9.7.5.2.8).
     pub(super) fn handle_request(
         &mut self,
         now: u64,
@@ -206,8 +207,8 @@ impl Qp {
         Handled::Done
     }
 
-    /// Raises the asynchronous event for a refused request that no receive completion reports (IBTA
-    /// vol1 11.6.3.2).
+    /// Raises the asynchronous event for a refused request that no receive completion reports
+    /// (IBTA 11.6.3).
     fn raise_refusal_event(&mut self, code: NakCode) {
         match code {
             NakCode::RemoteAccess => self.events.access_error = true,
@@ -247,12 +248,14 @@ impl Qp {
         }
     }
 
-    /// True if a responder resource is free for one more READ or ATOMIC (IBTA vol1 9.7.4.1.2: too
+    /// True if a responder resource is free for one more READ or ATOMIC (IBTA 9.7.4.1: too
     /// many are an invalid request).
     fn has_free_resource(&self) -> bool {
         self.resp.pending.first_time < u32::from(self.attrs.max_dest_rd_atomic)
     }
 
+    /// Accepts an RDMA READ request (IBTA 9.4.4, IBTA 9.7.4.1, IBTA 9.7.4.1.5). Its responses are
+    /// sent later, and check the key again.
     fn execute_read(
         &mut self,
         packet: &Packet<'_>,

@@ -11,7 +11,7 @@ use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::repr::Headers;
 
-/// Credit count code without flow control information (IBTA vol1 9.7.7.2).
+/// Credit count code without flow control information (IBTA 9.7.7.2).
 pub(super) const NO_CREDITS: u8 = 0x1f;
 
 /// Payload of a response.
@@ -218,8 +218,8 @@ enum SendOutcome {
 }
 
 impl Qp {
-    /// Sends pending responses. Pacing applies to READ data only; ACKs and NAKs wait only for the
-    /// READ data before them.
+    /// Sends pending responses (IBTA 9.5). Pacing applies to READ data only; ACKs and NAKs wait
+    /// only for the READ data before them.
     pub(super) fn transmit_responses<T: Tx>(
         &mut self,
         now: u64,
@@ -283,7 +283,7 @@ impl Qp {
         Progress::Idle
     }
 
-    /// Sends the pending ACK or NAK, if any. False if it must be retried.
+    /// Sends the pending ACK or NAK, if any (IBTA 9.7.5.1.2). False if it must be retried.
     fn send_ack(&mut self, now: u64, backend: &mut impl Backend, tx: &mut impl Tx) -> bool {
         let Some((psn, syndrome)) = self.resp.ack else {
             return true;

@@ -28,7 +28,7 @@
 //! | SQE | queued | executed and answered | flushed |
 //! | ERR | flushed | dropped, counted | flushed |
 //!
-//! Source: IBTA vol1 10.3.1 (figure 124), 11.2.5.2 (table of modifiers by transition), as
+//! Source: IBTA 10.3.1, IBTA 11.2.5.2 (modifiers by transition), as
 //! `include/rdma/ib_verbs.h` and ib_core encode it for RoCE.
 
 use super::attrs::{Service, State};

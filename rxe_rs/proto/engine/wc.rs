@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work completions (IBTA vol1 11.4.2.1, `struct ib_wc`).
+//! Work completions (IBTA 11.4.2.1, `struct ib_wc`).
 
 use super::wr::SendOp;
 use crate::ids::RKey;
 
-/// Completion status; the numbers are those of `enum ib_wc_status`.
+/// Completion status; the numbers are those of `enum ib_wc_status` (IBTA 11.6.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum WcStatus {
@@ -163,7 +163,7 @@ pub struct Wc {
     /// VLAN that a datagram arrived on.
     pub vlan: Option<u16>,
     /// The completion is solicited for an armed CQ: the sender set the solicited event bit, or the
-    /// completion is an error (IBTA vol1 11.4.2.2).
+    /// completion is an error (IBTA 11.4.2.2).
     pub solicited: bool,
 }
 

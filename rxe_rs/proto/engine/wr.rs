@@ -7,7 +7,7 @@ use crate::wire::feth::Selectivity;
 /// Longest message in bytes, 1 GiB: what the device advertises as `max_msg_sz`.
 pub const MAX_MESSAGE: u32 = 1 << 30;
 
-/// Operation of a send work request (IBTA vol1 10.8.2, `enum ib_wr_opcode`).
+/// Operation of a send work request (IBTA 10.8.2, `enum ib_wr_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
     /// SEND.
@@ -40,7 +40,7 @@ pub enum SendOp {
 
 impl SendOp {
     /// True if the request has a response of its own and so takes one of the peer's RDMA
-    /// READ/ATOMIC resources (IBTA vol1 9.7.3.3).
+    /// READ/ATOMIC resources (IBTA 9.7.3).
     #[inline]
     pub const fn needs_response(self) -> bool {
         matches!(
@@ -95,7 +95,7 @@ pub struct SendFlags {
 pub struct UdDest {
     /// Destination QP.
     pub qpn: Qpn,
-    /// Q_Key of the request; its most significant bit selects that of the QP (IBTA vol1 10.2.5).
+    /// Q_Key of the request; its most significant bit selects that of the QP (IBTA 10.2.5).
     pub qkey: QKey,
     /// Address handle number; resolved by the implementor of [`Tx`](super::backend::Tx).
     pub ah: u32,
@@ -159,7 +159,7 @@ impl SendWr {
     };
 }
 
-/// Parameters of a FLUSH (IBTA vol1 annex A19).
+/// Parameters of a FLUSH (IBTA A19).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlushKind {
     /// Placement type bits, [`Feth::GLOBAL`](crate::wire::Feth::GLOBAL) or
@@ -169,7 +169,7 @@ pub struct FlushKind {
     pub selectivity: Selectivity,
 }
 
-/// Parameters of a memory window bind (IBTA vol1 10.6.7.2).
+/// Parameters of a memory window bind (IBTA 10.6.7.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bind {
     /// Current key of the window.
@@ -186,8 +186,8 @@ pub struct Bind {
     pub access: u32,
 }
 
-/// Parameters of a fast registration, of a region whose pages are already mapped (IBTA vol1
-/// 10.6.3.4).
+/// Parameters of a fast registration, of a region whose pages are already mapped
+/// (IBTA 10.6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Register {
     /// New key of the region, with the same index.

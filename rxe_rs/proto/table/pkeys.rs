@@ -8,7 +8,8 @@ use crate::ids::PKey;
 /// Number of entries; `pkey_tbl_len` of the port.
 pub const LEN: usize = 128;
 
-/// Initial value of entry `index`: the default P_Key first, the others invalid (IBTA vol1 10.9.2).
+/// Initial value of entry `index`: the default P_Key first, the others invalid (IBTA 10.9.2,
+/// IBTA A17.4.7).
 pub const fn initial(index: usize) -> PKey {
     if index == 0 {
         PKey::DEFAULT
@@ -22,12 +23,12 @@ pub const fn initial(index: usize) -> PKey {
 pub enum Refusal {
     /// No such entry.
     NoEntry,
-    /// Partition 0 does not exist (IBTA vol1 10.9.1.1).
+    /// Partition 0 does not exist (IBTA 10.9.1).
     NoPartition,
     /// Another entry has the same P_Key.
     Duplicate,
-    /// It is the last valid entry: a port is always a member of at least one partition (IBTA vol1
-    /// 10.9.2, 14.2.5.7).
+    /// It is the last valid entry: a port is always a member of at least one partition
+    /// (IBTA 10.9.2).
     Last,
 }
 

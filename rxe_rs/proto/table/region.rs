@@ -73,7 +73,7 @@ impl Access {
     }
 
     /// True if a region may be registered with these rights: remote write and atomic need local
-    /// write (IBTA vol. 1, 10.6.3.4).
+    /// write (IBTA 10.6.3).
     #[inline]
     pub const fn is_consistent(self) -> bool {
         self.contains(Self::LOCAL_WRITE)

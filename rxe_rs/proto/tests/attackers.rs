@@ -666,7 +666,7 @@ fn unreliable_connections_live() {
     }
 }
 
-/// An operation that the QP does not allow is an invalid request, as in IBTA vol1 9.7.4.1.5 and
+/// An operation that the QP does not allow is an invalid request, as in IBTA 9.7.4.1 and
 /// `rdma_rxe`; a key that does not allow it is an access error.
 #[test]
 fn what_the_queue_pair_does_not_allow() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Acknowledge extended transport header (IBTA vol. 1, 9.3.5 and 9.7.5).
+//! Acknowledge extended transport header (IBTA 9.3.5).
 
 use crate::ids::Msn;
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Reason of a negative acknowledgement.
+/// Reason of a negative acknowledgement (IBTA 9.7.5.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NakCode {
     /// PSN sequence error: a packet is missing; requests its retransmission.
@@ -98,8 +98,8 @@ impl Syndrome {
     }
 }
 
-/// Number of receive work requests for a credit code (IBTA vol. 1, 9.7.7.2, table 47): 0 to
-/// 32768; `None` for the code without credits and above.
+/// Number of receive work requests for a credit code (IBTA 9.7.7.2): 0 to 32768;
+/// `None` for the code without credits and above.
 pub const fn credit_count(code: u8) -> Option<u16> {
     Some(match code {
         0 => 0,

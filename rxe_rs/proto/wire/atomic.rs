@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Headers of the atomic operations (IBTA vol. 1, 9.3.4 and 9.5.3).
+//! Headers of the atomic operations.
 
 use crate::ids::RKey;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Header of atomic requests, 28 bytes. The values are big-endian here and host-endian in memory.
+/// Header of atomic requests, 28 bytes (IBTA 9.3.4). The values are big-endian here and host-endian
+/// in memory.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -55,7 +56,7 @@ impl AtomicEth {
     }
 }
 
-/// Header of atomic responses, 8 bytes.
+/// Header of atomic responses, 8 bytes (IBTA 9.3).
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Base transport header (IBTA vol. 1, 9.2).
+//! Base transport header (IBTA 9.2).
 
 use super::opcode::Opcode;
 use crate::drop::DropReason;
 use crate::ids::{PKey, Psn, Qpn};
 
-/// Base transport header, the first 12 bytes of every packet.
+/// Base transport header, the first 12 bytes of every packet (IBTA A17.4.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bth {
     /// Opcode.
@@ -58,7 +58,7 @@ impl Bth {
         low.wrapping_neg() & 3
     }
 
-    /// Reads the header.
+    /// Reads the header (IBTA 9.6.1.1).
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Datagram extended transport header (IBTA vol. 1, 9.3.2).
+//! Datagram extended transport header (IBTA 9.3.2).
 
 use crate::ids::{QKey, Qpn};
 use zerocopy::byteorder::big_endian::U32;

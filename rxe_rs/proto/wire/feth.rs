@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Flush extended transport header (IBTA vol. 1, annex A19).
+//! Flush extended transport header (IBTA A19).
 
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

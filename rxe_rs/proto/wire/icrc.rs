@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Invariant CRC: covers all fields that routers do not change (RoCEv2 annex A17.3.3).
+//! Invariant CRC: covers all fields that routers do not change (IBTA 7.8.1,
+//! IBTA A17.3.3).
 //!
 //! The sum is the Ethernet CRC-32 over eight bytes of ones (in place of the InfiniBand link
 //! header), the IP and UDP headers with their variant fields masked, the BTH with

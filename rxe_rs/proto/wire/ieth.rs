@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Invalidate extended transport header (IBTA vol. 1, 9.3.7).
+//! Invalidate extended transport header (IBTA 9.3).
 
 use crate::ids::RKey;
 use zerocopy::byteorder::big_endian::U32;

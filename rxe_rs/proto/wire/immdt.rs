@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Immediate data (IBTA vol. 1, 9.3.6).
+//! Immediate data (IBTA 9.3).
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

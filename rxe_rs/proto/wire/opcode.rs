@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! BTH opcodes: transport × operation, and the packet properties that an opcode determines.
 //!
-//! The single table is the `operations!` call below (IBTA vol. 1, 9.2, table 38; RoCEv2 annex
-//! A17 for the CNP). Look-ups are `match`es over it, which compile to small constant tables.
+//! The single table is the `operations!` call below (IBTA 9.2.1; IBTA A17.9.3
+//! for the CNP). Look-ups are `match`es over it, which compile to small constant tables.
 
 /// Transport service of a packet: the upper three bits of the opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -536,8 +536,8 @@ impl Opcode {
         )
     }
 
-    /// True if this packet consumes a receive work request: the packet
-    /// that starts a SEND does, and the one that ends a WRITE with immediate data.
+    /// True if this packet consumes a receive work request: the packet that starts a SEND does, and
+    /// the one that ends a WRITE with immediate data (IBTA 10.7.2.2).
     #[inline]
     pub const fn consumes_receive(self) -> bool {
         (self.is_send() && self.starts_message())

@@ -79,7 +79,7 @@ impl<'a> Packet<'a> {
         else {
             return Err(DropReason::TooShort);
         };
-        // IBTA vol. 1, 9.2.5: the pad fills the payload up to a multiple of four.
+        // IBTA 9.2: the pad fills the payload up to a multiple of four.
         if padded % 4 != 0 {
             return Err(DropReason::BadLength);
         }

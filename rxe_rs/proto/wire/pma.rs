@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Performance management agent (PMA): responses to queries of port counters (IBTA vol. 1, 13.4
-//! and 16.1).
+//! Performance management agent (PMA): responses to queries of port counters (IBTA 13.4,
+//! IBTA 16.1).
 //!
 //! MADs come from the network as well as from ib_core of this kernel. Only PerformanceGet is
 //! supported: a sender of datagrams may not reset the counters of a port.

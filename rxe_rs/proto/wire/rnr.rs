@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Timer codes to nanoseconds and back (IBTA vol. 1, 9.7.5.2.8 and 9.7.6.1.3).
+//! Timer codes to nanoseconds and back (IBTA 9.7.5.2.8, IBTA 9.7.6.1.3).
 
 /// Delay of each RNR NAK timer code, in units of 10 microseconds.
 const RNR_UNITS: [u64; 32] = [

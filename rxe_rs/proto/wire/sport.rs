@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! UDP source port of a flow, by which switches (ECMP) and receive-side scaling spread flows.
 //!
-//! RoCEv2 annex A17.9.2 leaves the value to the sender; this is the mapping that
-//! ib_core documents for all RoCE devices (`include/rdma/ib_verbs.h`), so that captures of
-//! different devices look alike.
+//! IBTA A17.9.4 leaves the value to the sender, which keeps it for packets that must stay in order
+//! (IBTA A17.3.2.1); this is the mapping that ib_core documents for all RoCE devices
+//! (`include/rdma/ib_verbs.h`), so that captures of different devices look alike.
 
 use crate::ids::Qpn;
 

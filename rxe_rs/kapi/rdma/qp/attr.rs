@@ -10,7 +10,7 @@ use crate::{
 use core::ffi::c_int;
 use kernel::prelude::*;
 
-/// State of a QP (IBTA vol1 10.3.1); the numbers are those of `enum ib_qp_state`.
+/// State of a QP (IBTA 10.3.1); the numbers are those of `enum ib_qp_state`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpState {
     /// Reset.
@@ -228,7 +228,7 @@ impl QpChange<'_> {
         Some(self.attr.max_dest_rd_atomic)
     }
 
-    /// Code of the RNR NAK timer to send (IBTA vol1 table 45). 5 bits.
+    /// Code of the RNR NAK timer to send (IBTA 9.7.5.2.8). 5 bits.
     pub fn min_rnr_timer(&self) -> Option<u8> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER)?;
         Some(self.attr.min_rnr_timer)

@@ -37,6 +37,8 @@ impl Qp {
         }
     }
 
+    /// Sends the next packet of a SEND or WRITE (IBTA 9.2, IBTA 9.8.2). On UC the request completes
+    /// with its last packet.
     pub(super) fn send_payload(
         &mut self,
         wqe: &SendWqe,
@@ -170,7 +172,7 @@ impl Qp {
     }
 }
 
-/// The BTH operation of a packet of a SEND or WRITE.
+/// The BTH operation of a packet of a SEND or WRITE (IBTA 9.7.3).
 fn operation(op: SendOp, first: bool, last: bool) -> Operation {
     match (op, first, last) {
         (SendOp::Write | SendOp::WriteImm, true, false) => Operation::WriteFirst,

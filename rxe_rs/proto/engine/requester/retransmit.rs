@@ -90,7 +90,8 @@ impl Qp {
         }
     }
 
-    /// Decrements the transport retry counter. False if it was zero: the oldest WQE has failed.
+    /// Decrements the transport retry counter (IBTA 9.7.6). False if it was zero: the oldest WQE
+    /// has failed.
     fn use_retry(&mut self, now: u64, backend: &mut impl Backend) -> bool {
         if self.req.retries == 0 {
             backend.count(Count::RetryExceeded);
@@ -105,7 +106,7 @@ impl Qp {
         true
     }
 
-    /// Go-back-N: retransmits the packets in flight from `from` on.
+    /// Go-back-N: retransmits the packets in flight from `from` on (IBTA 9.7.3).
     fn go_back(&mut self, now: u64, from: Psn, backend: &mut impl Backend) {
         if self.gso.on_go_back(now, from) {
             backend.count(Count::SegmentationFallback);
@@ -144,7 +145,7 @@ impl Qp {
     /// second copy of the data. So once a READ has begun to arrive, the probe requests only the
     /// next expected packet. A responder works in order: if earlier responses are still missing
     /// when the probe is answered they are lost, and only then the requester retransmits all.
-    /// IBTA vol1 9.7.5.1.3 allows a duplicate READ to request a part of the original; but if the
+    /// IBTA 9.4.4 allows a duplicate READ to request a part of the original; but if the
     /// original was lost, the part would be executed in its place.
     pub(super) fn probe_oldest(&mut self, backend: &mut impl Backend, tx: &mut impl Tx) {
         self.req.probe_pending = false;

@@ -10,6 +10,7 @@ use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 
 impl Qp {
+    /// Executes an ATOMIC and queues its response (IBTA 9.4.5, IBTA 9.7.4.1).
     pub(super) fn execute_atomic(
         &mut self,
         packet: &Packet<'_>,
@@ -49,7 +50,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Executes an ATOMIC WRITE (IBTA vol1 annex A19): 8 aligned bytes, written atomically.
+    /// Executes an ATOMIC WRITE (IBTA A19): 8 aligned bytes, written atomically.
     pub(super) fn execute_atomic_write(
         &mut self,
         packet: &Packet<'_>,

@@ -20,7 +20,7 @@ pub(super) struct PartialFlush {
 }
 
 impl Qp {
-    /// Executes a FLUSH (IBTA vol1 annex A19).
+    /// Executes a FLUSH (IBTA A19).
     pub(super) fn execute_flush(
         &mut self,
         packet: &Packet<'_>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Requests ahead of the expected PSN: when to send a PSN sequence error NAK.
 //!
-//! One NAK per gap is enough (IBTA vol1 9.7.5.1.2), and a NAK makes the peer retransmit everything in
-//! flight. A packet from an off-path attacker who guessed the QP number (24 bits) but not the PSN is
-//! ahead of the expected PSN in half of the cases and looks like a gap, so:
+//! One NAK per gap is enough (IBTA 9.7.5.2), and a NAK makes the peer retransmit everything in
+//! flight. A packet from an off-path attacker who guessed the QP number (24 bits) but not the PSN
+//! is ahead of the expected PSN in half of the cases and looks like a gap, so:
 //!
 //! - A PSN further ahead than the peer can have sent is dropped.
 //! - The packet right after the expected one causes a NAK at once: an attacker does not hit it.

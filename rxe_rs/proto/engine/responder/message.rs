@@ -11,7 +11,7 @@ use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 
 impl Qp {
-    /// Executes a packet of a SEND or WRITE; shared with UC.
+    /// Executes a packet of a SEND or WRITE; shared with UC (IBTA 9.4.1).
     pub(in crate::engine) fn execute_payload(
         &mut self,
         packet: &Packet<'_>,
@@ -34,7 +34,7 @@ impl Qp {
             Op::WriteOnly | Op::WriteOnlyImm => (true, true, true),
             _ => return Err(INVALID),
         };
-        // Sequence of opcodes and lengths (IBTA vol1 9.7.4.1, 9.7.4.1.3).
+        // Sequence of opcodes and lengths (IBTA 9.7.4.1, IBTA 9.7.4.1.6).
         let in_place = match self.resp.message {
             Message::None => first,
             Message::Send { .. } => !first && !is_write,
@@ -67,7 +67,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Returns the receive WQE of the current message; takes one from the queue if needed.
+    /// Returns the receive WQE of the current message; takes one from the queue if needed
+    /// (IBTA 10.7.2.2).
     fn need_recv(&mut self, backend: &mut impl Backend) -> Result<RecvWr, Refusal> {
         if let Some(wr) = self.resp.recv {
             return Ok(wr);
@@ -88,6 +89,7 @@ impl Qp {
         }
     }
 
+    /// Scatters a packet of a SEND to the receive WQE of the message (IBTA 9.4.1).
     fn execute_send(
         &mut self,
         payload: &Payload<'_>,
@@ -118,6 +120,8 @@ impl Qp {
         Ok(())
     }
 
+    /// Writes a packet of an RDMA WRITE (IBTA 9.4.3, IBTA 9.7.4.1, IBTA 9.7.4.1.6). The first one
+    /// checks the key for the whole message.
     #[allow(clippy::too_many_arguments)]
     fn execute_write(
         &mut self,
@@ -141,7 +145,7 @@ impl Qp {
             if total > MAX_MESSAGE {
                 return Err(INVALID);
             }
-            // A message of zero length accesses no memory and needs no key (IBTA C9-88).
+            // A message of zero length accesses no memory and needs no key (IBTA 9.7.4.1.5).
             if total > 0
                 && backend
                     .remote_check(rkey, addr, total, RemoteRight::Write)
@@ -181,6 +185,7 @@ impl Qp {
         Ok(())
     }
 
+    /// Counts an executed message and completes its receive WQE (IBTA 9.7.7.1).
     fn end_message(
         &mut self,
         packet: &Packet<'_>,

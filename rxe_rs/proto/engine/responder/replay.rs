@@ -11,7 +11,7 @@ use crate::wire::aeth::Syndrome;
 use crate::wire::opcode::Operation;
 use crate::wire::packet::Packet;
 
-/// An executed READ or ATOMIC, stored to answer duplicates (IBTA vol1 9.7.5.1.1).
+/// An executed READ or ATOMIC, stored to answer duplicates (IBTA 9.7.5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplayEntry(Replayed);
 
@@ -78,8 +78,8 @@ impl Responder {
 }
 
 impl Qp {
-    /// Handles a duplicate request (IBTA vol1 9.7.5.1.1 to 9.7.5.1.5): acknowledges or answers it
-    /// again, but never executes it again.
+    /// Handles a duplicate request (IBTA 9.7.5.1, IBTA 9.4.4): acknowledges or answers it again,
+    /// but never executes it again.
     ///
     /// The duplicate must have the key and address of the original: an attacker who does not know
     /// them can neither obtain a response nor disturb the queue of pending responses.
@@ -201,7 +201,7 @@ impl Qp {
                 return;
             }
         };
-        // A peer that retransmits a request also retransmits all later ones (IBTA vol1 9.7.3.1), so
+        // A peer that retransmits a request also retransmits all later ones (IBTA 9.7.3), so
         // the pending responses from here on would be sent twice, and the expected response would
         // wait behind those that the peer drops. If this response is pending, no other is needed.
         let mtu = self.attrs.mtu.bytes();
@@ -229,7 +229,7 @@ impl Qp {
     }
 }
 
-/// True for requests that take a responder resource.
+/// True for requests that take a responder resource (IBTA A19).
 pub(super) fn takes_resource(operation: Operation) -> bool {
     matches!(
         operation,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! PMA responses, byte by byte according to IBTA vol. 1, 16.1.3.
+//! PMA responses, byte by byte according to IBTA 16.1.
 use crate::wire::pma::{answer, PortCounters, MAD_LEN};
 use proptest::prelude::*;
 
