@@ -261,4 +261,6 @@ done >$logs/failed.log
 
 echo
 awk '{ printf "%-24s %5d passed %5d failed\n", $1, $2, $3 }' $logs/tally
+# The names again below the table: a reader of the last lines alone learns which tests failed.
+sed -n 's/^\([^:]*\): \(not ok [0-9]* [^ ]*\|\(FAIL\|ERROR\): .*\|test .* FAILED\).*/failed in \1: \2/p' $logs/failed.log | head -n 20
 awk -v t=$(( $(date +%s) - start )) '{ p += $2; f += $3 } END { printf "took %d s\n%d passed, %d failed\n", t, p, f; exit f > 0 }' $logs/tally
