@@ -40,7 +40,7 @@ def cell(entry):
 
 def peer_entry(data, point, driver):
     """A driver's entry for a point. TCP has one figure per size: it stands beside each operation, but not beside events."""
-    if driver == "tcp":
+    if driver.removesuffix("+esp") == "tcp":
         operation, rest = point.split("_", 1)
         if not rest.endswith(".poll"):
             return None

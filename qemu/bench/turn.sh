@@ -5,9 +5,26 @@
 # `measure` lines after this text. A point's output goes to results/points/NAME, its status to results/points.done.
 points=/share/results/points
 
+# protect: ESP in transport mode for all that a and b send each other, with keys that everybody may know.
+protect() {
+	local n from to
+	modprobe -a esp4 xfrm_user gcm 2>/dev/null || true
+	for n in a b; do
+		for from in a b; do
+			if [ $from = a ]; then to=b; else to=a; fi
+			ip -n $n xfrm state add src "$(ip4 $from)" dst "$(ip4 $to)" proto esp spi "0x10$(number $from)" reqid 7 mode transport \
+				aead 'rfc4106(gcm(aes))' "0x$(printf '%040d' "$(number $from)")" 128 || fail "no ESP"
+			ip -n $n xfrm policy add src "$(ip4 $from)" dst "$(ip4 $to)" dir "$(if [ $from = $n ]; then echo out; else echo in; fi)" \
+				tmpl proto esp reqid 7 mode transport || fail "no policy"
+		done
+	done
+}
+
 if [ -z "${BENCH_DRIVER:-}" ]; then
 	mkdir -p $points /tmp/points
-	for n in a b; do ip -n $n link set v$n mtu 4200; done
+	# With ESP as much more as the active MTU of 4096 needs then.
+	for n in a b; do ip -n $n link set v$n mtu $((${BENCH_ESP:+100} + 4200)); done
+	[ -z "${BENCH_ESP:-}" ] || protect
 	export BENCH_DRIVER=$DRIVER_a BENCH_ON_A='' BENCH_ON_B=''
 	if [ "$BENCH_DRIVER" != tcp ]; then
 		links || fail "$BENCH_DRIVER: no devices"
