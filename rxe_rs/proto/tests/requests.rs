@@ -324,6 +324,61 @@ fn misaligned_atomics() {
     }
 }
 
+/// A gap causes one NAK, for the missing packet; when that has arrived, the next gap causes another.
+#[test]
+fn one_nak_for_a_gap() {
+    let mut pair = pair();
+    post_receives(&mut pair, 1, 10);
+    let first = pair.qps[0].sq_psn();
+    let mut answers = Vec::new();
+    for ahead in [1, 2, 3, 5, 0, 2, 3] {
+        send(&mut pair, ahead, Operation::SendOnly, 0, 0);
+        pair.transmit(1);
+        let naks = in_flight(&pair);
+        let syndromes = naks.iter().map(|(bth, aeth)| {
+            let syndrome = aeth.expect("an AETH").syndrome();
+            (bth.psn.delta(first), syndrome)
+        });
+        answers.push(syndromes.collect::<Vec<_>>());
+        pair.cut();
+    }
+    let nak = |missing| vec![(missing, Syndrome::Nak(NakCode::PsnSequence))];
+    let none = Vec::new;
+    // The one for 1 is sent when the packet right behind it arrives.
+    let expected = [nak(0), none(), none(), none(), none(), nak(1), none()];
+    assert_eq!(answers, expected);
+}
+
+/// The acknowledgement timer expires once its time has passed, and before four times of it.
+#[test]
+fn acknowledgement_timeout() {
+    for code in 1..=20 {
+        let mut pair = pair();
+        pair.qps[0].attrs.timeout = code;
+        pair.link.loss = 1.0;
+        pair.post(0, wr(SendOp::Write, 1, 100), 0);
+        pair.transmit(0);
+        let begin = pair.now;
+        while pair.hosts[0].counts[Count::Timeout.index()] == 0 {
+            assert!(pair.step());
+        }
+        let timeout = 4096 << code;
+        let waited = pair.now - begin;
+        assert!(
+            (timeout..=4 * timeout).contains(&waited),
+            "{code}: {waited} ns"
+        );
+    }
+    // Without a timer nothing expires.
+    let mut pair = pair();
+    pair.qps[0].attrs.timeout = 0;
+    pair.link.loss = 1.0;
+    pair.post(0, wr(SendOp::Write, 1, 100), 0);
+    pair.run(SECOND);
+    assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+    assert_eq!(pair.statuses(0), []);
+}
+
 /// One acknowledgement is for all requests that have arrived; it offers no credits.
 #[test]
 fn one_acknowledgement_for_many() {
