@@ -220,6 +220,8 @@ impl QpCtx {
         Ok((SendWqe::new(out), used))
     }
 
+    /// Posts the receive requests of a kernel consumer (IBTA 10.8.2), up to the first that is
+    /// refused.
     pub(super) fn post_receives(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
         let kernel = self.kernel.as_ref().ok_or(EINVAL)?;
         if self.srq.is_some() {

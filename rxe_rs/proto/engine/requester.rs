@@ -197,6 +197,8 @@ impl Requester {
     }
 }
 
+/// When the acknowledgement timer expires that starts at `now` (IBTA 9.7.6.1.3); `None` if there is
+/// none.
 pub(super) fn ack_deadline(now: u64, attrs: &Attrs) -> Option<u64> {
     let timeout = crate::wire::rnr::ack_timeout_ns(attrs.timeout)?;
     let wait = timeout.max(MIN_TIMEOUT_NS.min(timeout.saturating_mul(4)));

@@ -208,7 +208,7 @@ impl Qp {
     }
 
     /// Raises the asynchronous event for a refused request that no receive completion reports
-    /// (IBTA 11.6.3).
+    /// (IBTA 11.6.3, IBTA 9.9.3).
     fn raise_refusal_event(&mut self, code: NakCode) {
         match code {
             NakCode::RemoteAccess => self.events.access_error = true,
