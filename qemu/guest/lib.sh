@@ -78,6 +78,7 @@ since() { dmesg | awk -v m="rxe-test: $*" 'index($0, m) { p = 1; next } p'; }
 
 # load NODE: loads the node's driver into its machine, if it is not there.
 load() { call "$1" load_here "$(driver "$1")"; }
+# load_here MODULE [PARAMETER=VALUE …]: the one that is tested with what it depends on, else the kernel's.
 load_here() {
 	grep -q "^$1 " /proc/modules && return 0
 	if [ -e "/share/$1.ko" ]; then
@@ -85,9 +86,9 @@ load_here() {
 		for d in $(modinfo -F depends "/share/$1.ko" | tr , ' '); do
 			if [ -e "/share/$d.ko" ]; then load_here "$d"; else modprobe "$d"; fi || return
 		done
-		insmod "/share/$1.ko"
+		insmod "/share/$1.ko" "${@:2}"
 	else
-		modprobe "$1"
+		modprobe "$@"
 	fi
 }
 unload() { call "$1" rmmod "$(driver "$1")"; }
