@@ -319,7 +319,7 @@ def pipelined(names):
     """WRITE, FLUSH of all, ATOMIC WRITE, SEND, posted at once, again and again: in order, and nothing is lost."""
     size = dax_size()
     a, b, mr, addr = dax_pair(names, size=size)
-    lost = ("local_ack_timeout_err", "retry_exceeded_err", "out_of_seq_request", "page_wait_dropped")
+    lost = ("local_ack_timeout_err", "retry_exceeded_err", "out_of_seq_request", "page_fault_dropped")
     before = [counter(name, what) for name in (names[0], names[2]) for what in lost]
     for n in range(5):
         data = pattern(9000, n)

@@ -55,7 +55,7 @@ def main(names):
     reliable_mr = MR(b.pd, SIZE, DEMAND, address=area.addr)
 
     def dropped():
-        return counter(names[2], "page_wait_dropped")
+        return counter(names[2], "page_fault_dropped")
 
     lost, before = dropped(), allocated()
     for n, (end, _) in enumerate(ends):

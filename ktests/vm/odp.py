@@ -279,7 +279,7 @@ def too_many_wait(names):
     a, b = sides(names, qp_type=e.IBV_QPT_UC)
 
     def dropped():
-        return counter(names[2], "page_wait_dropped")
+        return counter(names[2], "page_fault_dropped")
 
     before = dropped()
     for _ in range(30):

@@ -212,14 +212,14 @@ def on_demand(args):
     s = Setup(args, ready=False, access=e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_ON_DEMAND)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.madvise(ctypes.c_void_p(s.raw.mr.buf), ctypes.c_size_t(16 * SLOT), DONTNEED) == 0
-    before = counter(args[0], "page_wait_dropped")
+    before = counter(args[0], "page_fault_dropped")
     s.raw.ready()
     frame = s.frame(600, False)
     deadline = time.monotonic() + 10
     while not s.raw.poll(0.1):
         assert time.monotonic() < deadline, "nothing arrives"
         s.peer.socket.send(frame)
-    assert counter(args[0], "page_wait_dropped") > before, "the first frame was not lost, or not counted"
+    assert counter(args[0], "page_fault_dropped") > before, "the first frame was not lost, or not counted"
 
 
 def needs_privilege(args):

@@ -353,7 +353,7 @@ impl QpCtx {
         let backlog = &self.dev.backlog;
         if !inner.paging.defer(backlog, packet, payload, meta) {
             let tally = self.tally(inner);
-            tally.each(|counters| counters.count(Count::PageWaitDropped));
+            tally.each(|counters| counters.count(Count::PageFaultDropped));
         }
     }
 

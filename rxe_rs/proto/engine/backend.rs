@@ -137,7 +137,7 @@ pub enum Count {
     /// A request was refused as invalid.
     RemoteInvalidRequest,
     /// A packet with the ECN codepoint CE (congestion experienced) arrived.
-    Marked,
+    EcnMarked,
     /// A CNP was sent.
     CnpSent,
     /// A CNP arrived and limited the sending rate.
@@ -147,7 +147,7 @@ pub enum Count {
     CnpIgnored,
     /// A packet was dropped because too many already waited for page faults, or a raw frame because
     /// its receive buffer caused a page fault: frames are never deferred.
-    PageWaitDropped,
+    PageFaultDropped,
     /// A SEND request completed, successfully or in error.
     SendCompleted,
     /// A receive request completed successfully.
@@ -160,16 +160,16 @@ pub enum Count {
     SuspectNak,
     /// The peer's MSN was resynchronized from an ACK of exactly the newest packet, or a NAK of
     /// exactly the oldest one, in flight.
-    MsnLearnt,
+    MsnResync,
     /// A request was dropped because its PSN is further ahead than the peer can have sent.
     ImplausiblePsn,
     /// A sequence NAK was spurious: a duplicate showed that the packet had not been lost.
-    NeedlessNak,
+    SpuriousNak,
     /// A duplicate READ or ATOMIC was dropped because its key, address or length does not match the
     /// original.
-    ForeignDuplicate,
+    DuplicateMismatch,
     /// Only the first packets of GSO batches arrived: the QP sends single packets for some time.
-    SegmentationFallback,
+    GsoFallback,
     /// An access hit memory that cannot be read or written: it is poisoned, or removed from the
     /// kernel's linear map. Counted by the owner of the memory, not by the engine.
     UnreadableMemory,
@@ -196,21 +196,21 @@ impl Count {
         Count::Unexpected,
         Count::RemoteAccessError,
         Count::RemoteInvalidRequest,
-        Count::Marked,
+        Count::EcnMarked,
         Count::CnpSent,
         Count::CnpHandled,
-        Count::PageWaitDropped,
+        Count::PageFaultDropped,
         Count::SendCompleted,
         Count::ReceiveCompleted,
         Count::Retry,
         Count::SuspectAck,
         Count::SuspectNak,
-        Count::MsnLearnt,
+        Count::MsnResync,
         Count::ImplausiblePsn,
-        Count::NeedlessNak,
-        Count::ForeignDuplicate,
+        Count::SpuriousNak,
+        Count::DuplicateMismatch,
         Count::CnpIgnored,
-        Count::SegmentationFallback,
+        Count::GsoFallback,
         Count::UnreadableMemory,
     ];
 
@@ -233,21 +233,21 @@ impl Count {
             Count::Unexpected => 12,
             Count::RemoteAccessError => 13,
             Count::RemoteInvalidRequest => 14,
-            Count::Marked => 15,
+            Count::EcnMarked => 15,
             Count::CnpSent => 16,
             Count::CnpHandled => 17,
-            Count::PageWaitDropped => 18,
+            Count::PageFaultDropped => 18,
             Count::SendCompleted => 19,
             Count::ReceiveCompleted => 20,
             Count::Retry => 21,
             Count::SuspectAck => 22,
             Count::SuspectNak => 23,
-            Count::MsnLearnt => 24,
+            Count::MsnResync => 24,
             Count::ImplausiblePsn => 25,
-            Count::NeedlessNak => 26,
-            Count::ForeignDuplicate => 27,
+            Count::SpuriousNak => 26,
+            Count::DuplicateMismatch => 27,
             Count::CnpIgnored => 28,
-            Count::SegmentationFallback => 29,
+            Count::GsoFallback => 29,
             Count::UnreadableMemory => 30,
         }
     }
@@ -270,21 +270,21 @@ impl Count {
             Count::Unexpected => "unexpected_packet",
             Count::RemoteAccessError => "resp_remote_access_err",
             Count::RemoteInvalidRequest => "resp_invalid_request_err",
-            Count::Marked => "np_ecn_marked_roce_packets",
+            Count::EcnMarked => "np_ecn_marked_roce_packets",
             Count::CnpSent => "np_cnp_sent",
             Count::CnpHandled => "rp_cnp_handled",
-            Count::PageWaitDropped => "page_wait_dropped",
+            Count::PageFaultDropped => "page_fault_dropped",
             Count::SendCompleted => "rdma_sends",
             Count::ReceiveCompleted => "rdma_recvs",
             Count::Retry => "completer_retry_err",
             Count::SuspectAck => "suspect_ack",
             Count::SuspectNak => "suspect_nak",
-            Count::MsnLearnt => "msn_learnt",
+            Count::MsnResync => "msn_resync",
             Count::ImplausiblePsn => "implausible_psn",
-            Count::NeedlessNak => "needless_nak",
-            Count::ForeignDuplicate => "foreign_duplicate",
+            Count::SpuriousNak => "spurious_nak",
+            Count::DuplicateMismatch => "duplicate_mismatch",
             Count::CnpIgnored => "rp_cnp_ignored",
-            Count::SegmentationFallback => "tx_segmentation_fallback",
+            Count::GsoFallback => "tx_gso_fallback",
             Count::UnreadableMemory => "unreadable_memory",
         }
     }

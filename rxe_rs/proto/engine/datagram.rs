@@ -159,7 +159,7 @@ impl Qp {
             Ok(()) => {}
             Err(LocalFault::NotPresent) => {
                 // Frames are unreliable: drop this one, the next will find the page present.
-                backend.count(Count::PageWaitDropped);
+                backend.count(Count::PageFaultDropped);
                 self.resp.recv = Some(wr);
                 return;
             }

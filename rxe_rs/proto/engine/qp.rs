@@ -260,7 +260,7 @@ impl Qp {
         };
         // Counted once per packet, even if it was deferred before.
         if handled == Handled::Done && is_marked(meta) {
-            backend.count(Count::Marked);
+            backend.count(Count::EcnMarked);
             // Acknowledgements are not paced, so a CNP for one has no effect.
             if self.service.is_connected() && !packet.opcode().is_acknowledgement() {
                 self.cnp.on_marked(now, packet.bth().pkey);

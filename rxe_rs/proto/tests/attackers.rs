@@ -169,7 +169,7 @@ fn acknowledgements_need_the_msn() {
     pair.run(SECOND);
     assert_eq!(pair.statuses(0).len(), count as usize);
     assert_eq!(counts(&pair, 0, Count::Retry), 0);
-    assert_eq!(counts(&pair, 0, Count::MsnLearnt), 0);
+    assert_eq!(counts(&pair, 0, Count::MsnResync), 0);
 }
 
 /// Every MSN but one for one PSN.
@@ -196,7 +196,7 @@ fn an_exact_psn_is_believed() {
     let newest = first.wrapping_add(23);
     pair.inject(0, ack(newest, Syndrome::ACK, Msn::new(0x1234)), &[]);
     assert_eq!(pair.statuses(0).len(), 8);
-    assert_eq!(counts(&pair, 0, Count::MsnLearnt), 1);
+    assert_eq!(counts(&pair, 0, Count::MsnResync), 1);
     let (mut pair, first) = in_flight(3, SendOp::Write, 8);
     let fatal = Syndrome::Nak(NakCode::RemoteAccess);
     pair.inject(0, ack(first, fatal, Msn::new(0x1234)), &[]);
@@ -256,7 +256,7 @@ fn peers_that_count_otherwise() {
                 done.iter().all(|(_, status)| *status == WcStatus::Success),
                 "seed {seed}: {done:?}"
             );
-            assert!(counts(&pair, 0, Count::MsnLearnt) <= 3, "seed {seed}");
+            assert!(counts(&pair, 0, Count::MsnResync) <= 3, "seed {seed}");
             if seed % 2 == 0 {
                 assert_eq!(counts(&pair, 0, Count::Timeout), 0, "seed {seed}");
             }
@@ -371,7 +371,7 @@ fn duplicates_name_the_original() {
             pair.transmit(1);
         }
         assert_eq!(pair.packets_sent, before, "{op:?}");
-        assert_eq!(counts(&pair, 1, Count::ForeignDuplicate), 2, "{op:?}");
+        assert_eq!(counts(&pair, 1, Count::DuplicateMismatch), 2, "{op:?}");
         assert_eq!(pair.qps[1].state(), State::Rts);
     }
 }

@@ -202,12 +202,12 @@ fn frames_do_not_wait() {
     });
     host.absent.get_mut().insert(0);
     qp.handle_frame(&Payload::from_slice(&[5; 60]), host);
-    assert_eq!(host.counts[Count::PageWaitDropped.index()], 1);
+    assert_eq!(host.counts[Count::PageFaultDropped.index()], 1);
     assert_eq!(host.counts[Count::NoReceive.index()], 0);
     assert!(host.received.is_empty());
     host.absent.get_mut().clear();
     qp.handle_frame(&Payload::from_slice(&[6; 60]), host);
     assert_eq!(host.received.len(), 1);
     assert_eq!(host.received[0].0.wr_id, 7);
-    assert_eq!(host.counts[Count::PageWaitDropped.index()], 1);
+    assert_eq!(host.counts[Count::PageFaultDropped.index()], 1);
 }

@@ -290,7 +290,7 @@ fn marked(service: Service, op: SendOp, mark: f64) -> (u64, [u64; 3], Pair) {
     };
     let count = |side: usize, what: Count| pair.hosts[side].counts[what.index()];
     let counts = [
-        count(sink, Count::Marked),
+        count(sink, Count::EcnMarked),
         count(sink, Count::CnpSent),
         count(source, Count::CnpHandled),
     ];

@@ -91,17 +91,17 @@ fn advice(name: &str) -> &'static str {
         "suspect_ack" | "suspect_nak" => {
             "does not fit its connection: forged, or a peer that counts messages otherwise"
         }
-        "msn_learnt" => "a peer that counts messages otherwise",
+        "msn_resync" => "a peer that counts messages otherwise",
         "implausible_psn" => "further ahead than a peer can be: forged",
-        "foreign_duplicate" => "repeats what was never asked, or long ago: forged, or very late",
-        "needless_nak" => "taken for lost: forged packets, or a network that changes the order",
-        "tx_segmentation_fallback" => {
+        "duplicate_mismatch" => "repeats what was never asked, or long ago: forged, or very late",
+        "spurious_nak" => "taken for lost: forged packets, or a network that changes the order",
+        "tx_gso_fallback" => {
             "of segmented buffers only the first packets arrived: ethtool -K NETDEV tx-udp-segmentation off"
         }
         "unreadable_memory" => {
             "damaged memory: dmesg says which page; or memory that no kernel code may read"
         }
-        "page_wait_dropped" => {
+        "page_fault_dropped" => {
             "memory on demand came too late: let programs prefetch or touch it before"
         }
         GUARD => "a local process without CAP_NET_RAW sends to UDP port 4791: dmesg says which",

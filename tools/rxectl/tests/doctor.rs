@@ -157,13 +157,13 @@ fn doctor_tells_of_refused_datagrams() {
 #[test]
 fn doctor_names_a_device_that_segments_badly() {
     let machine = Machine::healthy("segmentation");
-    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/tx_segmentation_fallback";
+    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/tx_gso_fallback";
     machine.put(counter, "0\n");
     assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
     machine.put(counter, "2\n");
     let text = machine.good(&["doctor"]);
     assert!(text.ends_with("0 wrong, 1 to note\n"), "{text}");
-    assert!(text.contains("tx_segmentation_fallback is 2"), "{text}");
+    assert!(text.contains("tx_gso_fallback is 2"), "{text}");
     assert!(
         text.contains("fix: ethtool -K eth0 tx-udp-segmentation off"),
         "{text}"
@@ -180,7 +180,7 @@ fn doctor_names_an_attack() {
     let counter = |name: &str| format!("/sys/class/infiniband/rxe0/ports/1/hw_counters/{name}");
     machine.put(&counter("suspect_ack"), "0\n");
     machine.put(&counter("rx_no_qp"), "90000\n");
-    machine.put(&counter("needless_nak"), "7\n");
+    machine.put(&counter("spurious_nak"), "7\n");
     assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
     machine.put(&counter("suspect_ack"), "3\n");
     let text = machine.good(&["doctor"]);

@@ -80,7 +80,7 @@ impl Qp {
             upto == self.req.psn
         };
         if exact {
-            backend.count(Count::MsnLearnt);
+            backend.count(Count::MsnResync);
             self.req.msn_resyncs = self.req.msn_resyncs.saturating_add(1);
             let (least, _) = self.msn_before(upto, backend);
             self.req.una_msn = self.req.una_msn.ahead_by(msn, least);

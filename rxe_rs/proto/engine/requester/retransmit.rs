@@ -84,7 +84,7 @@ impl Qp {
     pub(in crate::engine) fn retry(&mut self, now: u64, backend: &mut impl Backend) {
         if self.use_retry(now, backend) {
             if self.gso.on_timeout(now, self.req.una_psn) {
-                backend.count(Count::SegmentationFallback);
+                backend.count(Count::GsoFallback);
             }
             self.go_back(now, self.req.una_psn, backend);
         }
@@ -109,7 +109,7 @@ impl Qp {
     /// Go-back-N: retransmits the packets in flight from `from` on (IBTA 9.7.3).
     fn go_back(&mut self, now: u64, from: Psn, backend: &mut impl Backend) {
         if self.gso.on_go_back(now, from) {
-            backend.count(Count::SegmentationFallback);
+            backend.count(Count::GsoFallback);
         }
         self.req.retransmitted_at = Some(now);
         self.req.loss_deadline = None;
@@ -132,7 +132,7 @@ impl Qp {
         } else {
             let last = self.req.psn.prev();
             if self.gso.on_probe(now, self.req.una_psn, last) {
-                backend.count(Count::SegmentationFallback);
+                backend.count(Count::GsoFallback);
             }
             self.req.ack_now = true;
             self.move_cursor(last, backend);

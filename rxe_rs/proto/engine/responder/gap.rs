@@ -200,7 +200,7 @@ impl Qp {
                 false => 0,
             };
             suppression.until = now.saturating_add(SUPPRESS_NS);
-            backend.count(Count::NeedlessNak);
+            backend.count(Count::SpuriousNak);
         }
         if let NakState::Sequence(gap) = &mut self.resp.nak_state {
             if now.saturating_sub(gap.since) < MAX_DUPLICATE_DELAY_NS {

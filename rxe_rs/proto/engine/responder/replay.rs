@@ -134,11 +134,11 @@ impl Qp {
                     && reth.va() == addr.wrapping_add(u64::from(skipped))
                     && reth.dma_len() <= rest;
                 if !same {
-                    backend.count(Count::ForeignDuplicate);
+                    backend.count(Count::DuplicateMismatch);
                     return;
                 }
                 if self.gso.on_duplicate_request(now, psn) {
-                    backend.count(Count::SegmentationFallback);
+                    backend.count(Count::GsoFallback);
                 }
                 partial = reth.dma_len() < rest;
                 let body = ResponseBody::Read {
@@ -197,7 +197,7 @@ impl Qp {
                 }
             }
             _ => {
-                backend.count(Count::ForeignDuplicate);
+                backend.count(Count::DuplicateMismatch);
                 return;
             }
         };

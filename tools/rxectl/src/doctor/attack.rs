@@ -69,11 +69,11 @@ fn signs() -> [Sign; 9] {
             "requests further ahead than a peer can be: somebody knows the number of a queue pair and guesses PSNs",
         ),
         sure(
-            Count::ForeignDuplicate,
+            Count::DuplicateMismatch,
             "repeated requests that name something else than the original: somebody guesses PSNs",
         ),
         Sign {
-            counter: Count::NeedlessNak.name(),
+            counter: Count::SpuriousNak.name(),
             suspicion: ATTACK,
             fix: FIX,
             least: 5.0,

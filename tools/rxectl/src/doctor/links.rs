@@ -139,7 +139,7 @@ fn guard(host: &Host, device: &Device, report: &mut Report) {
 
 /// Whether the network device spoils what it cuts into packets.
 fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Report) {
-    let name = Count::SegmentationFallback.name();
+    let name = Count::GsoFallback.name();
     let Some(times) = device.counter(host, name).filter(|times| *times > 0) else {
         return;
     };
