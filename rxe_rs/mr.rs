@@ -449,11 +449,11 @@ impl<'g> MrAccess<'g> {
         let found = self.find(key)?;
         match (&found.mr.kind, &found.layout) {
             (_, Some(layout)) if layout.is_revoked() => Err(AccessError::BadKey),
-            (_, Some(layout)) => layout.desc.admit(self.pd, key, rights),
+            (_, Some(layout)) => layout.desc.check_rights(self.pd, key, rights),
             (Kind::VerbsMr(_), None) => Err(AccessError::BadKey),
             (Kind::Frwr(frwr), None) => {
                 let desc = frwr.valid.try_access().ok_or(AccessError::BadKey)?;
-                desc.admit(self.pd, key, rights)
+                desc.check_rights(self.pd, key, rights)
             }
             (Kind::Window(_), None) => Err(AccessError::NoRight),
         }

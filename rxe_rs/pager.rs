@@ -15,8 +15,8 @@ use crate::{
         FaultRequest,
         Prefetch, //
     },
-    qp::QpCtx, //
-    rx::DEMUX,
+    qp::QpCtx,
+    rx::DEMUX, //
 };
 use kernel::{
     list::{
@@ -157,7 +157,7 @@ impl State {
     }
 
     /// Counts one more running page fault, if the limit allows it.
-    fn admit(&mut self, account: Account) -> bool {
+    fn try_start(&mut self, account: Account) -> bool {
         let limit = Self::limit(self.running);
         let space = self.space(account);
         if space.running >= limit {
@@ -205,7 +205,7 @@ impl Pager {
             request.account = account;
             account
         };
-        if state.admit(account) {
+        if state.try_start(account) {
             let _ = queues.faults.enqueue(item);
         } else if let Ok(item) = ListArc::try_from_arc(item) {
             state.space(account).waiting.push_back(item);
@@ -249,12 +249,12 @@ impl Pager {
     pub(crate) fn permit(&self, id: MmId) -> Option<Permit> {
         let module = ModuleRef::get()?;
         let mut node = Node::new(GFP_KERNEL_ACCOUNT).ok();
-        let (account, admitted) = {
+        let (account, started) = {
             let mut state = self.state.lock();
             let account = state.open(id, &mut node);
-            (account, state.admit(account))
+            (account, state.try_start(account))
         };
-        admitted.then_some(Permit {
+        started.then_some(Permit {
             account,
             _module: module,
         })
@@ -268,7 +268,7 @@ impl Pager {
         let space = state.space(account);
         space.running = space.running.saturating_sub(1);
         loop {
-            if state.space(account).waiting.is_empty() || !state.admit(account) {
+            if state.space(account).waiting.is_empty() || !state.try_start(account) {
                 break;
             }
             if let Some(next) = state.space(account).waiting.pop_front() {

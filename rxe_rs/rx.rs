@@ -21,8 +21,8 @@ use crate::{
     mr::MrAccess,
     qp::{
         KernelCrc,
-        QpCtx, //
-        QpInner,
+        QpCtx,
+        QpInner, //
     },
 };
 use kernel::sync::{
@@ -48,16 +48,16 @@ use rxe_kapi::{
 use rxe_proto::{
     check::admit::{
         admit,
-        Path,
-        QpFacts, //
+        AdmissionAttrs,
+        Path, //
     },
     drop::DropReason,
     engine::{
         backend::Handled,
-        wc::NetKind,
+        wc::NetworkType,
+        RxMeta,
         Service,
-        State,
-        UdMeta, //
+        State, //
     },
     ids::{
         Gid,
@@ -333,7 +333,7 @@ impl<'g> LockedQp<'g> {
             Transport::Ud => own.max(dev.link_mtu().bytes()),
             _ => own,
         };
-        let facts = QpFacts {
+        let attrs = AdmissionAttrs {
             transport,
             mtu: usize::try_from(mtu).unwrap_or(0),
             qpn: Qpn::new(qp.qpn),
@@ -349,16 +349,16 @@ impl<'g> LockedQp<'g> {
             found.is_some()
         };
         let icrc_ok = |packet: &Packet<'_>| verify(packet, segment, &all);
-        let admitted = admit(packet, &facts, &self.path, in_table, icrc_ok)?;
+        let admitted = admit(packet, &attrs, &self.path, in_table, icrc_ok)?;
         let packet = admitted.packet();
         let payload = all.slice(packet.payload_offset(), packet.payload_len());
         let same_id = segment.same_id_hdr();
         let net = same_id.as_ref().map_or(segment.net_hdr(), |net| net);
         let (kind, ip) = match net.len() {
-            28 => (NetKind::V4, 20),
-            _ => (NetKind::V6, 40),
+            28 => (NetworkType::V4, 20),
+            _ => (NetworkType::V6, 40),
         };
-        let meta = UdMeta {
+        let meta = RxMeta {
             net: kind,
             ip_header: net.get(..ip).unwrap_or(&[]),
             pkey_index,
@@ -379,7 +379,7 @@ impl QpCtx {
         now: u64,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        meta: &UdMeta<'_>,
+        meta: &RxMeta<'_>,
     ) {
         if inner.paging.is_deferring() {
             return self.defer(inner, packet, payload, meta);

@@ -234,7 +234,7 @@ def other_address(names):
     uverbs.dereg_mr(b.ctx.cmd_fd, mr)
 
 
-def shared_receives(names):
+def uses_srq(names):
     a, b = pair(names)
     srq = SRQ(b.pd, SrqInitAttr(SrqAttr(max_wr=16, max_sge=1)))
     b.init.srq = srq
@@ -404,7 +404,7 @@ def process_killed(names):
         os.waitpid(child, 0)
 
 
-CASES = [capabilities, operations, offsets, other_address, shared_receives, unreliable, too_many_wait, datagrams, pages_go_under_traffic,
+CASES = [capabilities, operations, offsets, other_address, uses_srq, unreliable, too_many_wait, datagrams, pages_go_under_traffic,
          torn_down_under_traffic, process_killed]
 
 if __name__ == "__main__":

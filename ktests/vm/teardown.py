@@ -79,7 +79,7 @@ def datagrams(_, names):
             b.cq.poll(16)
 
 
-def shared_receives(rng, names):
+def uses_srq(rng, names):
     pool, pairs = connected(names, members=3)
     while True:
         a, b = rng.choice(pairs)
@@ -122,7 +122,7 @@ def all_sorts_of_objects(rng, names):
             thing.close()
 
 
-VICTIMS = (connections, unreliable, datagrams, shared_receives, on_demand, windows, all_sorts_of_objects)
+VICTIMS = (connections, unreliable, datagrams, uses_srq, on_demand, windows, all_sorts_of_objects)
 
 
 def forked(work, *arguments):

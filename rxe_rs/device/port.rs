@@ -3,11 +3,11 @@
 
 use crate::{
     device::counters::Traffic,
-    device::DeviceCtx, //
+    device::DeviceCtx,
     limits::{
         GID_TABLE_LEN,
         MAX_MESSAGE, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -72,13 +72,13 @@ impl PortKeys {
     /// would be emptied. Each comes with a reason for the kernel log.
     fn set(&self, index: u16, key: PKey) -> Result<bool, (Error, &'static CStr)> {
         let no_entry = (EINVAL, c"no such entry of the P_Key table");
-        pkeys::check_set(self.iter(), index, key).map_err(|refusal| match refusal {
-            pkeys::Refusal::NoEntry => no_entry,
-            pkeys::Refusal::NoPartition => {
+        pkeys::check_set(self.iter(), index, key).map_err(|error| match error {
+            pkeys::PKeyTableError::NoEntry => no_entry,
+            pkeys::PKeyTableError::NoPartition => {
                 (EINVAL, c"a P_Key of partition 0, which does not exist")
             }
-            pkeys::Refusal::Duplicate => (EEXIST, c"a P_Key that another entry holds"),
-            pkeys::Refusal::Last => (EBUSY, c"the last valid P_Key cannot be removed"),
+            pkeys::PKeyTableError::Duplicate => (EEXIST, c"a P_Key that another entry holds"),
+            pkeys::PKeyTableError::Last => (EBUSY, c"the last valid P_Key cannot be removed"),
         })?;
         let entry = self.entries.get(usize::from(index)).ok_or(no_entry)?;
         let old = entry.xchg(u32::from(key.0), Full);

@@ -26,12 +26,12 @@ use kernel::{
 use rxe_kapi::{
     mem::{
         demand::{
-            AccessKind, //
+            AccessKind,
             FaultMode,
-            MmId,
+            MmId, //
         },
-        Memory, //
-        OdpMem,
+        Memory,
+        OdpMem, //
     },
     rdma::advise::{
         Advice,
@@ -251,7 +251,10 @@ pub(super) fn prefetch(
         let (memory, at) = {
             let rcu = rcu::read_lock();
             let layout = verbs_mr.layout.try_access(&rcu).ok_or(EFAULT)?;
-            layout.desc.admit(pd, lkey, rights).map_err(|_| EFAULT)?;
+            layout
+                .desc
+                .check_rights(pd, lkey, rights)
+                .map_err(|_| EFAULT)?;
             layout.on_demand(addr, len).ok_or(EFAULT)?
         };
         let part = (memory, at, len);

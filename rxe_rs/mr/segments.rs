@@ -21,8 +21,8 @@ use kernel::{
 };
 use rxe_kapi::{
     mem::{
-        Memory, //
-        SgMem,
+        Memory,
+        SgMem, //
     },
     rdma::{
         mr::Pinner,

@@ -9,9 +9,9 @@
 
 use super::{
     Kind,
-    MrCtx, //
+    MrCtx,
     MrLayout,
-    VerbsMr,
+    VerbsMr, //
 };
 use crate::{
     device::DeviceCtx,

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     device::DeviceCtx,
     limits::MAX_MR_SIZE,
-    qp::QpCtx, //
-    verbs::pd::PdCtx,
+    qp::QpCtx,
+    verbs::pd::PdCtx, //
 };
 use kernel::{
     prelude::*,
@@ -33,8 +33,8 @@ use rxe_kapi::{
     mem::{
         DmaMemory,
         Memory,
-        PageList, //
-        SgMem,
+        PageList,
+        SgMem, //
     },
     new_rearmable,
     rdma::{

@@ -10,8 +10,8 @@ use crate::{
         Binding,
         Kind,
         MrCtx,
-        Side, //
-        VerbsMr,
+        Side,
+        VerbsMr, //
     },
     verbs::pd::PdCtx,
 };
@@ -39,7 +39,7 @@ use rxe_proto::{
         rkey::AccessError,
         window::{
             check_bind,
-            WindowFacts,
+            WindowState,
             WindowType, //
         },
     },
@@ -111,7 +111,7 @@ impl WindowCtx {
             if self.is_deallocated() {
                 return Err(LocalOpFault);
             }
-            let facts = WindowFacts {
+            let state = WindowState {
                 kind: self.kind,
                 pd,
                 key: RKey(self.key.load(Relaxed)),
@@ -122,7 +122,7 @@ impl WindowCtx {
             // A window cannot be bound where the region has no memory.
             let layout = layout.filter(|layout| layout.covers(bind.addr, bind.length));
             let desc = layout.as_ref().map(|layout| &layout.desc);
-            let window = check_bind(&facts, desc, who.0, who.1, bind).map_err(|_| LocalOpFault)?;
+            let window = check_bind(&state, desc, who.0, who.1, bind).map_err(|_| LocalOpFault)?;
             *bound = match (window, region) {
                 (None, _) => None,
                 (Some(window), Some(region)) => Some(Binding {

@@ -20,9 +20,9 @@ mod queue;
 mod sink;
 
 use crate::engine::backend::Handled;
-use crate::engine::wc::{NetKind, WcStatus};
+use crate::engine::wc::{NetworkType, WcStatus};
 use crate::engine::wr::{SendOp, SendWqe, SendWr};
-use crate::engine::{Progress, Qp, Service, State, UdMeta};
+use crate::engine::{Progress, Qp, RxMeta, Service, State};
 use crate::ids::{Mtu, Psn, Qpn, RKey};
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
@@ -220,7 +220,7 @@ impl Pair {
             qp.attrs.remote_read = true;
             qp.attrs.remote_write = true;
             qp.attrs.remote_atomic = true;
-            qp.attrs.drain_notice = true;
+            qp.attrs.sqd_async_notify = true;
             qp.attrs.remote_flush = 1;
             qp.set_rq_psn(psn[1 - side]);
             qp.set_state(State::Rtr, host);
@@ -435,8 +435,8 @@ impl Pair {
         if self.marked {
             ip_header[1] = 3;
         }
-        let meta = UdMeta {
-            net: NetKind::V4,
+        let meta = RxMeta {
+            net: NetworkType::V4,
             ip_header: &ip_header[..20],
             pkey_index: 0,
             vlan: None,

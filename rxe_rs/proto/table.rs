@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Plain tables: P_Keys, memory regions and their segments, key variants, QP numbers in quarantine.
+//! Plain tables: P_Keys, memory regions and their segments, QP numbers in quarantine.
 //! No locks, no pointers.
 
-pub mod keygen;
 pub mod pkeys;
 pub mod quarantine;
 pub mod region;

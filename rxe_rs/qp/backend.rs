@@ -8,9 +8,9 @@ use super::{
     },
     sq::Sends,
     PendingNotify,
-    QpCtx, //
+    QpCtx,
     QpInner,
-    Responses,
+    Responses, //
 };
 use crate::{
     device::counters::{
@@ -49,7 +49,7 @@ use rxe_proto::{
             RemoteRight,
             SendQueue,
             Storage,
-            Taken, //
+            TakenRecv, //
         },
         wc::Wc,
         wr::{
@@ -163,7 +163,7 @@ impl SendQueue for QpBackend<'_, '_> {
 }
 
 impl RecvQueue for QpBackend<'_, '_> {
-    fn take_recv(&mut self) -> Taken {
+    fn take_recv(&mut self) -> TakenRecv {
         self.receives.take(self.ctx)
     }
 

@@ -202,10 +202,10 @@ impl QpCtx {
             )?,
             replay: KVec::from_elem(ReplayEntry::EMPTY, RESOURCES, GFP_KERNEL_ACCOUNT)?,
         };
-        let shared_receives = init.srq.is_some();
+        let uses_srq = init.srq.is_some();
         // Initialized in place: it is too large for the stack.
         let inner = init!(QpInner {
-            engine: Engine::new(service, Qpn::new(qpn), shared_receives),
+            engine: Engine::new(service, Qpn::new(qpn), uses_srq),
             sends: Sends {
                 store,
                 source: sends,

@@ -4,8 +4,8 @@
 use super::{
     engine_state,
     state_of,
-    QpCtx, //
-    QpInner,
+    QpCtx,
+    QpInner, //
 };
 use crate::device::DeviceCtx;
 use kernel::{
@@ -32,7 +32,7 @@ use rxe_proto::{
     engine::{
         transition::{
             self,
-            Refusal, //
+            TransitionError, //
         },
         State,
         MAX_RD_ATOMIC, //
@@ -132,11 +132,11 @@ impl QpCtx {
         }
         let next = change.state()?.unwrap_or(current);
         let (from, to) = (engine_state(current), engine_state(next));
-        if let Err(refusal) = transition::check(self.service, from, to, change.mask()) {
-            return Err(dev.handle.refuse(match refusal {
-                Refusal::Transition => c"no such state change",
-                Refusal::Missing(_) => c"state change without the attributes it needs",
-                Refusal::Foreign(_) => c"attributes that this state change cannot have",
+        if let Err(error) = transition::check(self.service, from, to, change.mask()) {
+            return Err(dev.handle.refuse(match error {
+                TransitionError::NoTransition => c"no such state change",
+                TransitionError::Missing(_) => c"state change without the attributes it needs",
+                TransitionError::NotAllowed(_) => c"attributes that this state change cannot have",
             }));
         }
         self.validate(dev, change)?;
@@ -176,7 +176,7 @@ impl QpCtx {
             }
             Self::store(inner, change);
             if next == QpState::Sqd && current != next {
-                inner.engine.attrs.drain_notice = change.sqd_notify().unwrap_or(false);
+                inner.engine.attrs.sqd_async_notify = change.sqd_notify().unwrap_or(false);
             }
             if let Some(mtu) = mtu {
                 inner.engine.attrs.mtu = mtu;

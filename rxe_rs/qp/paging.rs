@@ -12,12 +12,12 @@
 //! between.
 
 use super::{
-    QpCtx, //
-    QpInner,
+    QpCtx,
+    QpInner, //
 };
 use crate::mr::{
-    MrAccess, //
-    PageFault,
+    MrAccess,
+    PageFault, //
 };
 use core::cell::Cell;
 use kernel::{
@@ -45,8 +45,8 @@ use rxe_proto::{
             Count,
             Handled, //
         },
-        wc::NetKind,
-        UdMeta, //
+        wc::NetworkType,
+        RxMeta, //
     },
     wire::packet::{
         Packet,
@@ -124,7 +124,7 @@ struct DeferredPacket {
     bytes: KVec<u8>,
     /// Bytes from BTH to ICRC.
     len: usize,
-    net: NetKind,
+    net: NetworkType,
     ip_header: [u8; 40],
     ip_len: usize,
     pkey_index: u16,
@@ -139,7 +139,7 @@ impl DeferredPacket {
         own: usize,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        meta: &UdMeta<'_>,
+        meta: &RxMeta<'_>,
     ) -> Result<Self> {
         let headers = packet.header_bytes();
         let size = headers.len().checked_add(payload.len()).ok_or(ENOMEM)?;
@@ -166,8 +166,8 @@ impl DeferredPacket {
         })
     }
 
-    fn meta(&self) -> UdMeta<'_> {
-        UdMeta {
+    fn meta(&self) -> RxMeta<'_> {
+        RxMeta {
             net: self.net,
             ip_header: self.ip_header.get(..self.ip_len).unwrap_or(&[]),
             pkey_index: self.pkey_index,
@@ -236,7 +236,7 @@ impl Paging {
         backlog: &Arc<Backlog>,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        meta: &UdMeta<'_>,
+        meta: &RxMeta<'_>,
     ) -> bool {
         if self.deferred.len() >= MAX_DEFERRED {
             return false;
@@ -348,7 +348,7 @@ impl QpCtx {
         inner: &mut QpInner,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        meta: &UdMeta<'_>,
+        meta: &RxMeta<'_>,
     ) {
         let backlog = &self.dev.backlog;
         if !inner.paging.defer(backlog, packet, payload, meta) {

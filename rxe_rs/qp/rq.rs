@@ -24,7 +24,7 @@ use rxe_proto::{
     engine::{
         backend::{
             LocalFault,
-            Taken, //
+            TakenRecv, //
         },
         wr::RecvWr, //
     },
@@ -55,21 +55,21 @@ pub(super) struct Receives {
 
 impl Receives {
     /// Takes the next WQE and makes its scatter list the current one.
-    pub(super) fn take(&mut self, ctx: &QpCtx) -> Taken {
+    pub(super) fn take(&mut self, ctx: &QpCtx) -> TakenRecv {
         let wr_id = match &mut self.source {
             Source::Shared => {
                 return match &ctx.srq {
                     Some(srq) => srq.take(&mut self.current),
-                    None => Taken::Empty,
+                    None => TakenRecv::Empty,
                 };
             }
             Source::Kernel => {
                 let Some(kernel) = &ctx.kernel else {
-                    return Taken::Empty;
+                    return TakenRecv::Empty;
                 };
                 match kernel.receives.lock().pop(&mut self.current) {
                     Some(wr_id) => wr_id,
-                    None => return Taken::Empty,
+                    None => return TakenRecv::Empty,
                 }
             }
             Source::User {
@@ -78,20 +78,20 @@ impl Receives {
                 scratch,
             } => {
                 if !ring.take(scratch) {
-                    return Taken::Empty;
+                    return TakenRecv::Empty;
                 }
                 match abi::decode_recv(scratch, *max_sge) {
                     Ok(wqe) => {
                         self.current.set(sges_of(wqe.list));
-                        return Taken::Wr(wqe.wr);
+                        return TakenRecv::Wr(wqe.wr);
                     }
-                    Err(bad) => return Taken::Invalid { wr_id: bad.wr_id },
+                    Err(bad) => return TakenRecv::Invalid { wr_id: bad.wr_id },
                 }
             }
         };
         match self.current.length() {
-            Some(length) => Taken::Wr(RecvWr { wr_id, length }),
-            None => Taken::Invalid { wr_id },
+            Some(length) => TakenRecv::Wr(RecvWr { wr_id, length }),
+            None => TakenRecv::Invalid { wr_id },
         }
     }
 }

@@ -249,7 +249,7 @@ impl QpCtx {
         };
         let mut progress = engine.poll_transmit(now, &mut backend, &mut tx);
         if progress == Progress::More && !tx.batch.is_full() {
-            engine.wait_for_queue(now);
+            engine.on_tx_throttled(now);
             progress = Progress::Idle;
         }
         inner.extent = mrs.hint.get();
@@ -364,7 +364,7 @@ impl Tx for BatchTx<'_, '_> {
                 .ok_or(None)
                 .map(|to| *to = crc)
         };
-        let class = headers.is_notice().then_some(NOTICE_CLASS);
+        let class = headers.is_cnp().then_some(NOTICE_CLASS);
         match self
             .batch
             .packet(flow, class, padded.wrapping_add(ICRC_BYTES), write)

@@ -70,12 +70,12 @@ use rxe_proto::{
     abi::encode_cqe,
     engine::{
         notify::{
+            ArmType,
             CqArm,
-            Notify,
-            Wanted, //
+            Notify, //
         },
         wc::{
-            NetKind,
+            NetworkType,
             Wc, //
         },
     },
@@ -392,8 +392,8 @@ fn for_consumer(wc: &Wc, qp: QpToken) -> wc::Wc {
         src_qp: wc.src_qpn,
         pkey_index: wc.pkey_index,
         grh: wc.grh.map(|kind| match kind {
-            NetKind::V4 => Network::V4,
-            NetKind::V6 => Network::V6,
+            NetworkType::V4 => Network::V4,
+            NetworkType::V6 => Network::V6,
         }),
         smac: None,
         vlan: wc.vlan,
@@ -503,8 +503,8 @@ impl CompletionQueue for CqCtx {
             user.sync_consumer();
         }
         ring.arm.arm(match what {
-            Arm::Solicited => Wanted::Solicited,
-            Arm::Next => Wanted::Any,
+            Arm::Solicited => ArmType::Solicited,
+            Arm::Next => ArmType::Next,
         });
         ring.len() != 0
     }

@@ -57,7 +57,7 @@ use rxe_proto::{
         layout::RECV_WQE_LEN, //
     },
     engine::{
-        backend::Taken,
+        backend::TakenRecv,
         wr::RecvWr, //
     },
 };
@@ -116,26 +116,26 @@ impl Store {
     }
 
     /// Takes the oldest WQE; its scatter list is copied to `to`.
-    fn take(&mut self, max_sge: u8, to: &mut RecvList) -> Taken {
+    fn take(&mut self, max_sge: u8, to: &mut RecvList) -> TakenRecv {
         match self {
             Store::User { ring, scratch } => {
                 if !ring.take(scratch) {
-                    return Taken::Empty;
+                    return TakenRecv::Empty;
                 }
                 match abi::decode_recv(scratch, max_sge) {
                     Ok(wqe) => {
                         to.set(sges_of(wqe.list));
-                        Taken::Wr(wqe.wr)
+                        TakenRecv::Wr(wqe.wr)
                     }
-                    Err(bad) => Taken::Invalid { wr_id: bad.wr_id },
+                    Err(bad) => TakenRecv::Invalid { wr_id: bad.wr_id },
                 }
             }
             Store::Kernel(store) => match store.pop(to) {
                 Some(wr_id) => match to.length() {
-                    Some(length) => Taken::Wr(RecvWr { wr_id, length }),
-                    None => Taken::Invalid { wr_id },
+                    Some(length) => TakenRecv::Wr(RecvWr { wr_id, length }),
+                    None => TakenRecv::Invalid { wr_id },
                 },
-                None => Taken::Empty,
+                None => TakenRecv::Empty,
             },
         }
     }
@@ -150,7 +150,7 @@ impl SrqCtx {
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn take(&self, to: &mut RecvList) -> Taken {
+    pub(crate) fn take(&self, to: &mut RecvList) -> TakenRecv {
         let (taken, below_limit) = {
             let mut guard = self.queue.lock();
             let queue = &mut *guard;

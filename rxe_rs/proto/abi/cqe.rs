@@ -2,7 +2,7 @@
 //! Encoding of CQEs for the ring of a user.
 
 use super::layout::CQE_LEN;
-use crate::engine::wc::{NetKind, Wc, WcStatus};
+use crate::engine::wc::{NetworkType, Wc, WcStatus};
 use crate::ids::RKey;
 use zerocopy::byteorder::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes;
@@ -83,8 +83,8 @@ pub fn encode_cqe(wc: &Wc) -> [u8; CQE_LEN] {
             flags |= GRH;
             cqe.sl = PACKET_HAS_UDP
                 | match kind {
-                    NetKind::V6 => PACKET_IPV6,
-                    NetKind::V4 => PACKET_IPV4,
+                    NetworkType::V6 => PACKET_IPV6,
+                    NetworkType::V4 => PACKET_IPV4,
                 };
         }
         cqe.wc_flags = U32::new(flags);

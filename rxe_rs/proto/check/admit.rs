@@ -14,7 +14,7 @@ use crate::wire::{Operation, Packet, Transport};
 
 /// What a QP accepts: a copy of the attributes that admission compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QpFacts {
+pub struct AdmissionAttrs {
     /// Transport service of the QP.
     pub transport: Transport,
     /// Path MTU: maximum payload of a packet, in bytes.
@@ -76,14 +76,14 @@ fn fits(packet: &Packet<'_>, mtu: usize) -> bool {
 #[inline]
 pub fn matches(
     packet: &Packet<'_>,
-    qp: &QpFacts,
+    qp: &AdmissionAttrs,
     path: &Path,
     pkey_in_table: impl FnOnce(PKey) -> bool,
 ) -> Result<(), DropReason> {
     let bth = packet.bth();
     // A CNP has its own transport and is accepted by RC and UC.
-    let notice = matches!(bth.opcode.transport(), Transport::Cnp);
-    if !notice && bth.opcode.transport() != qp.transport {
+    let is_cnp = matches!(bth.opcode.transport(), Transport::Cnp);
+    if !is_cnp && bth.opcode.transport() != qp.transport {
         return Err(DropReason::WrongTransport);
     }
     if !fits(packet, qp.mtu) {
@@ -91,7 +91,7 @@ pub fn matches(
     }
     let pkey_good = if qp.qpn == Qpn::GSI {
         pkey_in_table(bth.pkey)
-    } else if notice {
+    } else if is_cnp {
         // A CNP carries the P_Key of the marked packet, that is the local one and not the peer's, with
         // the membership bit of the local port.
         bth.pkey.key() == qp.pkey.key() && qp.pkey.key() != 0
@@ -133,7 +133,7 @@ pub fn matches(
 #[inline]
 pub fn admit<'a>(
     packet: Packet<'a>,
-    qp: &QpFacts,
+    qp: &AdmissionAttrs,
     path: &Path,
     pkey_in_table: impl FnOnce(PKey) -> bool,
     icrc_good: impl FnOnce(&Packet<'a>) -> bool,

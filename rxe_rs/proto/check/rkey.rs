@@ -71,7 +71,7 @@ impl MrDesc {
     ///
     /// The first [`AccessError`] that applies, in that order.
     #[inline]
-    pub const fn admit(&self, pd: u32, key: u32, rights: Access) -> Result<(), AccessError> {
+    pub const fn check_rights(&self, pd: u32, key: u32, rights: Access) -> Result<(), AccessError> {
         if !matches!(self.state, State::Valid) || self.key != key {
             return Err(AccessError::BadKey);
         }
@@ -128,7 +128,7 @@ impl MrDesc {
         if len == 0 {
             return Ok(Grant { offset: 0, len: 0 });
         }
-        if let Err(e) = self.admit(pd, key, rights) {
+        if let Err(e) = self.check_rights(pd, key, rights) {
             return Err(e);
         }
         let base = if self.access.contains(Access::ZERO_BASED) {

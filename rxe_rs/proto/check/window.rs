@@ -4,7 +4,6 @@
 use super::rkey::AccessError;
 use crate::engine::wr::Bind;
 use crate::ids::RKey;
-use crate::table::keygen::renew;
 use crate::table::region::{Access, MrDesc};
 
 /// Type of a window.
@@ -18,7 +17,7 @@ pub enum WindowType {
 
 /// State of a window before a bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WindowFacts {
+pub struct WindowState {
     /// Type.
     pub kind: WindowType,
     /// Protection domain.
@@ -69,7 +68,7 @@ const ACCEPTED: Access = Access::LOCAL_WRITE
 ///
 /// The first [`BindError`] that applies.
 pub fn check_bind(
-    facts: &WindowFacts,
+    state: &WindowState,
     region: Option<&MrDesc>,
     pd: u32,
     qpn: u32,
@@ -77,24 +76,24 @@ pub fn check_bind(
 ) -> Result<Option<Window>, BindError> {
     // Programs pass the first key of a type 2 window with every bind: libibverbs does not update
     // it, and the old key of an unbound window is of no use.
-    let named = match facts.kind {
-        WindowType::One => facts.key == bind.window,
-        WindowType::Two => renew(facts.key, bind.window).is_some(),
+    let named = match state.kind {
+        WindowType::One => state.key == bind.window,
+        WindowType::Two => state.key.index() == bind.window.index(),
     };
-    if !named || renew(facts.key, bind.key).is_none() {
+    if !named || state.key.index() != bind.key.index() {
         return Err(BindError::BadKey);
     }
-    if facts.pd != pd {
+    if state.pd != pd {
         return Err(BindError::WrongPd);
     }
-    match (facts.kind, bind.length) {
+    match (state.kind, bind.length) {
         (WindowType::One, 0) => return Ok(None),
         (WindowType::Two, 0) => return Err(BindError::BadState),
-        (WindowType::Two, _) if facts.bound => return Err(BindError::BadState),
+        (WindowType::Two, _) if state.bound => return Err(BindError::BadState),
         _ => {}
     }
     let access = Access::from_bits(bind.access).ok_or(BindError::NoRight)?;
-    let allowed = match facts.kind {
+    let allowed = match state.kind {
         WindowType::One => ACCEPTED,
         WindowType::Two => ACCEPTED.union(Access::ZERO_BASED),
     };
@@ -123,7 +122,7 @@ pub fn check_bind(
             ..*region
         },
         at: bind.addr,
-        qpn: match facts.kind {
+        qpn: match state.kind {
             WindowType::One => None,
             WindowType::Two => Some(qpn),
         },

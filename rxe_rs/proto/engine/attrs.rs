@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Types of the QP interface: service, state, attributes, events, progress.
 
-use super::wc::NetKind;
+use super::wc::NetworkType;
 use crate::ids::{Mtu, QKey, Qpn};
 
 /// Transport service of a QP.
@@ -83,7 +83,7 @@ pub struct Attrs {
     /// The peer may execute ATOMICs.
     pub remote_atomic: bool,
     /// Raise an event when the send queue is drained in SQD.
-    pub drain_notice: bool,
+    pub sqd_async_notify: bool,
     /// Placement type bits that FLUSH requests of the peer may set.
     pub remote_flush: u8,
 }
@@ -115,7 +115,7 @@ impl Attrs {
             remote_read: false,
             remote_write: false,
             remote_atomic: false,
-            drain_notice: false,
+            sqd_async_notify: false,
             remote_flush: 0,
         }
     }
@@ -158,9 +158,9 @@ pub enum Progress {
 
 /// Metadata of a received packet.
 #[derive(Clone, Copy, Debug)]
-pub struct UdMeta<'a> {
+pub struct RxMeta<'a> {
     /// IP version.
-    pub net: NetKind,
+    pub net: NetworkType,
     /// The IP header: 20 or 40 bytes.
     pub ip_header: &'a [u8],
     /// Index of the packet's P_Key in the port's table.

@@ -89,7 +89,7 @@ pub enum AtomicOp {
 
 /// Result of [`RecvQueue::take_recv`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum TakenRecv {
     /// The next receive work request; its scatter list is now the current one.
     Wr(RecvWr),
     /// None is posted.
@@ -323,7 +323,7 @@ pub trait SendQueue {
 /// The receive queue of one QP, or the shared receive queue that it is attached to.
 pub trait RecvQueue {
     /// Takes the next receive work request from the queue.
-    fn take_recv(&mut self) -> Taken;
+    fn take_recv(&mut self) -> TakenRecv;
 
     /// Copies received data to `offset` of the current scatter list.
     ///

@@ -8,9 +8,9 @@
 //! the [`Meter`] limits transmission to it. Acknowledgements are not paced: that would slow the
 //! peer, whose packets may take another path.
 
-use super::attrs::UdMeta;
+use super::attrs::RxMeta;
 use super::backend::{Dest, Tx, TxFault};
-use super::wc::NetKind;
+use super::wc::NetworkType;
 use crate::ids::{PKey, Psn, Qpn};
 use crate::wire::bth::Bth;
 use crate::wire::opcode::Opcode;
@@ -18,11 +18,11 @@ use crate::wire::repr::Headers;
 
 /// True if a router on the path marked the packet CE, "congestion experienced" (RFC 3168).
 #[inline]
-pub(super) fn is_marked(meta: &UdMeta<'_>) -> bool {
+pub(super) fn is_marked(meta: &RxMeta<'_>) -> bool {
     let byte = meta.ip_header.get(1).copied().unwrap_or(0);
     let ecn = match meta.net {
-        NetKind::V4 => byte,
-        NetKind::V6 => byte >> 4,
+        NetworkType::V4 => byte,
+        NetworkType::V6 => byte >> 4,
     };
     ecn & 3 == 3
 }
@@ -267,10 +267,10 @@ mod tests {
 
     #[test]
     fn ce_codepoint() {
-        for (net, shift) in [(NetKind::V4, 0), (NetKind::V6, 4)] {
+        for (net, shift) in [(NetworkType::V4, 0), (NetworkType::V6, 4)] {
             for byte in 0..=255u8 {
                 let header = [0x45, byte, 0, 0];
-                let meta = UdMeta {
+                let meta = RxMeta {
                     net,
                     ip_header: &header,
                     pkey_index: 0,

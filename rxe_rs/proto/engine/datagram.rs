@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! UD and raw packet QPs, with one packet per message, and the receive side of UC.
 
-use super::attrs::{Progress, Service, State, UdMeta};
-use super::backend::{Backend, Count, Dest, Handled, LocalFault, Taken, Tx, TxFault};
+use super::attrs::{Progress, RxMeta, Service, State};
+use super::backend::{Backend, Count, Dest, Handled, LocalFault, TakenRecv, Tx, TxFault};
 use super::qp::Qp;
 use super::requester::pad_of;
-use super::responder::{Message, Refusal};
-use super::wc::{NetKind, Wc, WcOpcode, WcStatus};
+use super::responder::{Message, RequestFault};
+use super::wc::{NetworkType, Wc, WcOpcode, WcStatus};
 use super::wr::{RecvWr, SendOp, SendWqe};
 use crate::check::qkey;
 use crate::wire::bth::Bth;
@@ -146,7 +146,7 @@ impl Qp {
         if !ready || self.service != Service::Raw {
             return;
         }
-        let Some(wr) = self.take_receive(backend) else {
+        let Some(wr) = self.take_recv_wqe(backend) else {
             return;
         };
         let len = u32::try_from(frame.len()).ok();
@@ -185,15 +185,15 @@ impl Qp {
     }
 
     /// Takes the receive WQE for a message of one packet.
-    fn take_receive(&mut self, backend: &mut impl Backend) -> Option<RecvWr> {
+    fn take_recv_wqe(&mut self, backend: &mut impl Backend) -> Option<RecvWr> {
         let taken = self.resp.recv.take();
-        match taken.map_or_else(|| backend.take_recv(), Taken::Wr) {
-            Taken::Wr(wr) => Some(wr),
-            Taken::Empty => {
+        match taken.map_or_else(|| backend.take_recv(), TakenRecv::Wr) {
+            TakenRecv::Wr(wr) => Some(wr),
+            TakenRecv::Empty => {
                 backend.count(Count::NoReceive);
                 None
             }
-            Taken::Invalid { wr_id } => {
+            TakenRecv::Invalid { wr_id } => {
                 self.fail_receive(wr_id, WcStatus::LocQpOpErr, backend);
                 None
             }
@@ -205,7 +205,7 @@ impl Qp {
         &mut self,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        meta: &UdMeta<'_>,
+        meta: &RxMeta<'_>,
         backend: &mut impl Backend,
     ) -> Handled {
         let only = matches!(
@@ -216,7 +216,7 @@ impl Qp {
             backend.count(Count::Unexpected);
             return Handled::Done;
         };
-        let Some(wr) = self.take_receive(backend) else {
+        let Some(wr) = self.take_recv_wqe(backend) else {
             return Handled::Done;
         };
         let len = u32::try_from(payload.len())
@@ -287,21 +287,21 @@ impl Qp {
         }
         match self.execute_payload(packet, payload, backend) {
             Ok(()) => {}
-            Err(Refusal::Deferred) => return Handled::Deferred,
-            Err(Refusal::Rnr) => {
+            Err(RequestFault::Deferred) => return Handled::Deferred,
+            Err(RequestFault::Rnr) => {
                 backend.count(Count::NoReceive);
                 self.skip_message(psn);
             }
-            Err(Refusal::Nak(_, WcStatus::WrFlushErr | WcStatus::LocAccessErr)) => {
+            Err(RequestFault::Nak(_, WcStatus::WrFlushErr | WcStatus::LocAccessErr)) => {
                 backend.count(Count::Unexpected);
                 self.skip_message(psn);
             }
-            Err(Refusal::Nak(_, WcStatus::LocLenErr)) => {
+            Err(RequestFault::Nak(_, WcStatus::LocLenErr)) => {
                 // Any host that knows the QP number may send a message that is too long. It is dropped,
                 // and the next one uses the receive WQE (class D of IBTA 9.9.3); a WQE of a shared
                 // receive queue completes in error without affecting the QP (class E).
                 backend.count(Count::NoReceive);
-                if self.shared_receives {
+                if self.uses_srq {
                     if let Some(wr) = self.resp.recv.take() {
                         let status = WcStatus::LocLenErr;
                         backend.complete_recv(&Wc::recv_error(
@@ -313,7 +313,7 @@ impl Qp {
                 }
                 self.skip_message(psn);
             }
-            Err(Refusal::Nak(_, status)) => match self.resp.recv.take() {
+            Err(RequestFault::Nak(_, status)) => match self.resp.recv.take() {
                 Some(wr) => self.fail_receive(wr.wr_id, status, backend),
                 None => self.skip_message(psn),
             },
@@ -329,15 +329,15 @@ impl Qp {
 
 /// Scatters the network header and the payload to the receive buffer.
 fn scatter_datagram(
-    meta: &UdMeta<'_>,
+    meta: &RxMeta<'_>,
     payload: &Payload<'_>,
     backend: &mut impl Backend,
 ) -> Result<(), LocalFault> {
     let mut grh = [0u8; 40];
     // An IPv4 header is in the second half (IBTA A17.4.5.2).
     let room = match meta.net {
-        NetKind::V4 => grh.get_mut(20..40),
-        NetKind::V6 => grh.get_mut(0..40),
+        NetworkType::V4 => grh.get_mut(20..40),
+        NetworkType::V6 => grh.get_mut(0..40),
     };
     if let Some(room) = room {
         for (to, from) in room.iter_mut().zip(meta.ip_header) {

@@ -43,8 +43,8 @@ const MAX_FALLBACK_NS: u64 = 64 * MIN_FALLBACK_NS;
 /// GSO state of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GsoPolicy {
-    requests: Direction,
-    responses: Direction,
+    requests: BatchTracker,
+    responses: BatchTracker,
     /// New requests for responses since the tracked batch of responses was sent.
     new_requests: u8,
     score: u8,
@@ -59,14 +59,14 @@ pub(super) struct GsoPolicy {
 
 /// The tracked batch of requests or of responses.
 #[derive(Clone, Copy, Debug)]
-struct Direction {
+struct BatchTracker {
     /// PSN of the second packet of the tracked batch.
     second: Option<Psn>,
     /// Packets before this PSN have also been sent singly: their arrival proves nothing.
     single_before: Option<Psn>,
 }
 
-impl Direction {
+impl BatchTracker {
     const fn new() -> Self {
         Self {
             second: None,
@@ -109,8 +109,8 @@ impl Direction {
 impl GsoPolicy {
     pub(super) const fn new() -> Self {
         Self {
-            requests: Direction::new(),
-            responses: Direction::new(),
+            requests: BatchTracker::new(),
+            responses: BatchTracker::new(),
             new_requests: 0,
             score: 0,
             resume: None,

@@ -8,11 +8,11 @@
 
 /// What a CQ is armed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum ArmType {
     /// A solicited completion, or an error.
     Solicited,
     /// A completion of any kind.
-    Any,
+    Next,
 }
 
 /// What the caller must do about the consumer.
@@ -39,18 +39,18 @@ struct Moderation {
 /// # Examples
 ///
 /// ```
-/// use rxe_proto::engine::notify::{CqArm, Notify, Wanted};
+/// use rxe_proto::engine::notify::{ArmType, CqArm, Notify};
 ///
 /// let mut arm = CqArm::default();
 /// assert_eq!(arm.added(false, || 0), Notify::No);
 /// // One completion is notified each time the CQ is armed.
-/// arm.arm(Wanted::Any);
+/// arm.arm(ArmType::Next);
 /// assert_eq!(arm.added(false, || 0), Notify::Now);
 /// assert_eq!(arm.added(false, || 0), Notify::No);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CqArm {
-    armed: Option<Wanted>,
+    armed: Option<ArmType>,
     moderation: Option<Moderation>,
     /// Completions whose notification is delayed.
     held: u16,
@@ -61,9 +61,9 @@ pub struct CqArm {
 impl CqArm {
     /// Arms the CQ. A CQ that is armed for all completions stays so, and a delayed notification
     /// stays due at its deadline.
-    pub fn arm(&mut self, wanted: Wanted) {
-        if self.armed != Some(Wanted::Any) {
-            self.armed = Some(wanted);
+    pub fn arm(&mut self, arm_type: ArmType) {
+        if self.armed != Some(ArmType::Next) {
+            self.armed = Some(arm_type);
         }
     }
 
@@ -97,8 +97,8 @@ impl CqArm {
     #[inline]
     pub fn added(&mut self, solicited: bool, clock: impl FnOnce() -> u64) -> Notify {
         match self.armed {
-            Some(Wanted::Any) => {}
-            Some(Wanted::Solicited) if solicited => {}
+            Some(ArmType::Next) => {}
+            Some(ArmType::Solicited) if solicited => {}
             _ => return Notify::No,
         }
         let Some(moderation) = self.moderation else {

@@ -5,8 +5,8 @@
 //! [`Qp::poll_transmit`], [`Qp::poll_timeout`], [`Qp::take_events`]. Everything else is a getter.
 //! Times are nanoseconds of one monotonic clock; spurious timeouts are harmless.
 
-use super::attrs::{Attrs, Events, Progress, Service, State, UdMeta};
-use super::backend::{Backend, Count, Dest, Handled, Taken, Tx};
+use super::attrs::{Attrs, Events, Progress, RxMeta, Service, State};
+use super::backend::{Backend, Count, Dest, Handled, TakenRecv, Tx};
 use super::congestion::{
     cnp_headers, is_marked, CnpFilter, CnpGenerator, Meter, CNP_PAYLOAD_BYTES,
 };
@@ -69,16 +69,16 @@ pub struct Qp {
     pub(super) pacer: Pacer,
     pub(super) gso: GsoPolicy,
     seen_packet: bool,
-    pub(super) shared_receives: bool,
+    pub(super) uses_srq: bool,
 }
 
 impl Qp {
     /// A QP in RESET.
     ///
-    /// With `shared_receives` it takes its receive requests from a shared receive queue, which is not
+    /// With `uses_srq` it takes its receive requests from a shared receive queue, which is not
     /// flushed when the QP enters ERR.
     #[inline]
-    pub fn new(service: Service, qpn: Qpn, shared_receives: bool) -> Self {
+    pub fn new(service: Service, qpn: Qpn, uses_srq: bool) -> Self {
         Self {
             service,
             state: State::Reset,
@@ -93,7 +93,7 @@ impl Qp {
             pacer: Pacer::new(),
             gso: GsoPolicy::new(),
             seen_packet: false,
-            shared_receives,
+            uses_srq,
         }
     }
 
@@ -225,7 +225,7 @@ impl Qp {
         now: u64,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
-        meta: &UdMeta<'_>,
+        meta: &RxMeta<'_>,
         backend: &mut impl Backend,
     ) -> Handled {
         match self.state {
@@ -235,7 +235,7 @@ impl Qp {
                 return Handled::Done;
             }
         }
-        if !self.seen_packet && self.proves_peer(packet) {
+        if !self.seen_packet && self.establishes_communication(packet) {
             self.seen_packet = true;
             self.events.comm_est = self.state == State::Rtr;
         }
@@ -272,7 +272,7 @@ impl Qp {
     /// True if a packet proves that the peer has started to send (IBTA 11.6.3, communication
     /// established): on a reliable connection only a packet with the expected PSN, which an
     /// off-path attacker does not know.
-    fn proves_peer(&self, packet: &Packet<'_>) -> bool {
+    fn establishes_communication(&self, packet: &Packet<'_>) -> bool {
         self.service != Service::Rc
             || (!packet.opcode().is_response() && packet.bth().psn == self.resp.epsn)
     }
@@ -447,7 +447,7 @@ impl Qp {
 
     /// Reports that the queues below the QP still hold its packets while it has more to send:
     /// pauses transmission for a short time.
-    pub fn wait_for_queue(&mut self, now: u64) {
+    pub fn on_tx_throttled(&mut self, now: u64) {
         self.tx_resume = Some(now.saturating_add(QUEUE_PAUSE_NS));
     }
 
@@ -464,7 +464,7 @@ impl Qp {
     pub(super) fn note_drained(&mut self) {
         if self.is_drained() && !self.req.drained_reported {
             self.req.drained_reported = true;
-            self.events.sq_drained = self.attrs.drain_notice;
+            self.events.sq_drained = self.attrs.sqd_async_notify;
         }
     }
 
@@ -472,7 +472,7 @@ impl Qp {
     /// the NAK for the error, are still sent if `Responder::closing` is set.
     pub(super) fn enter_error(&mut self, backend: &mut impl Backend) {
         // Raised once, even if ERR is entered again (IBTA 11.6.3).
-        self.events.last_wqe |= self.shared_receives && self.state != State::Err;
+        self.events.last_wqe |= self.uses_srq && self.state != State::Err;
         self.state = State::Err;
         self.req.deadline = None;
         self.req.rnr_until = None;
@@ -513,15 +513,15 @@ impl Qp {
     }
 
     fn flush_receives(&mut self, backend: &mut impl Backend) {
-        if self.shared_receives {
+        if self.uses_srq {
             return;
         }
         // Bounded: a process that posts as fast as this loop flushes must not keep it running.
         for _ in 0..FLUSH_BOUND {
             let wr_id = match backend.take_recv() {
-                Taken::Wr(wr) => wr.wr_id,
-                Taken::Invalid { wr_id } => wr_id,
-                Taken::Empty => return,
+                TakenRecv::Wr(wr) => wr.wr_id,
+                TakenRecv::Invalid { wr_id } => wr_id,
+                TakenRecv::Empty => return,
             };
             backend.complete_recv(&Wc::recv_error(
                 wr_id,

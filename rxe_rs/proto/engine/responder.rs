@@ -76,7 +76,7 @@ pub(super) struct Responder {
 }
 
 /// Why a request was not executed.
-pub(super) enum Refusal {
+pub(super) enum RequestFault {
     /// No receive is posted.
     Rnr,
     /// It causes a page fault or takes long; the state is unchanged.
@@ -86,14 +86,15 @@ pub(super) enum Refusal {
     Nak(NakCode, WcStatus),
 }
 
-const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, WcStatus::WrFlushErr);
+const INVALID: RequestFault = RequestFault::Nak(NakCode::InvalidRequest, WcStatus::WrFlushErr);
 /// A key that cannot be invalidated: a class J fault (IBTA 9.9.3), which completes locally as
 /// an invalid request error and at the peer as a remote access error.
-const BAD_INVALIDATE: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::RemInvReqErr);
+const BAD_INVALIDATE: RequestFault =
+    RequestFault::Nak(NakCode::RemoteAccess, WcStatus::RemInvReqErr);
 /// The key does not grant the access (IBTA 9.7.5.2.4).
-const NO_ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::LocAccessErr);
+const NO_ACCESS: RequestFault = RequestFault::Nak(NakCode::RemoteAccess, WcStatus::LocAccessErr);
 
-impl From<RemoteFault> for Refusal {
+impl From<RemoteFault> for RequestFault {
     fn from(fault: RemoteFault) -> Self {
         match fault {
             RemoteFault::Refused => NO_ACCESS,
@@ -180,14 +181,14 @@ impl Qp {
                     self.resp.ack = None;
                 }
             }
-            Err(Refusal::Deferred) => return Handled::Deferred,
-            Err(Refusal::Rnr) => {
+            Err(RequestFault::Deferred) => return Handled::Deferred,
+            Err(RequestFault::Rnr) => {
                 backend.count(Count::RnrNakSent);
                 self.resp.nak_state = NakState::Rnr;
                 let timer = self.attrs.min_rnr_timer;
                 self.resp.ack = Some((psn, Syndrome::RnrNak { timer }));
             }
-            Err(Refusal::Nak(code, status)) => {
+            Err(RequestFault::Nak(code, status)) => {
                 match code {
                     NakCode::RemoteAccess => backend.count(Count::RemoteAccessError),
                     NakCode::InvalidRequest => backend.count(Count::RemoteInvalidRequest),
@@ -197,7 +198,7 @@ impl Qp {
                     let wc = Wc::recv_error(wr.wr_id, status, self.attrs.qpn.get());
                     backend.complete_recv(&wc);
                 } else {
-                    self.raise_refusal_event(code);
+                    self.raise_error_event(code);
                 }
                 self.resp.closing = true;
                 self.resp.ack = Some((psn, Syndrome::Nak(code)));
@@ -209,7 +210,7 @@ impl Qp {
 
     /// Raises the asynchronous event for a refused request that no receive completion reports
     /// (IBTA 11.6.3, IBTA 9.9.3).
-    fn raise_refusal_event(&mut self, code: NakCode) {
+    fn raise_error_event(&mut self, code: NakCode) {
         match code {
             NakCode::RemoteAccess => self.events.access_error = true,
             NakCode::InvalidRequest => self.events.request_error = true,
@@ -238,7 +239,7 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestFault> {
         match packet.opcode().operation() {
             Operation::ReadRequest => self.execute_read(packet, backend),
             Operation::CmpSwap | Operation::FetchAdd => self.execute_atomic(packet, backend),
@@ -260,7 +261,7 @@ impl Qp {
         &mut self,
         packet: &Packet<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestFault> {
         let between = matches!(self.resp.message, Message::None);
         let Some(reth) = packet
             .reth()

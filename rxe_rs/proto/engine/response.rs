@@ -208,7 +208,7 @@ impl ResponseQueue {
 }
 
 /// Result of sending one response packet.
-enum SendOutcome {
+enum ResponseOutcome {
     Sent,
     Busy,
     /// The memory of a READ caused a page fault.
@@ -254,14 +254,14 @@ impl Qp {
                 self.send_response(&response, backend, tx)
             };
             match sent {
-                SendOutcome::Sent => {}
-                SendOutcome::Busy => {
+                ResponseOutcome::Sent => {}
+                ResponseOutcome::Busy => {
                     self.pause(now);
                     return Progress::Idle;
                 }
                 // Responses stay in order.
-                SendOutcome::PageFault => return Progress::Idle,
-                SendOutcome::Refused => {
+                ResponseOutcome::PageFault => return Progress::Idle,
+                ResponseOutcome::Refused => {
                     // The region was invalidated after the request had been accepted.
                     let psn = match response.body {
                         ResponseBody::Read { sent, .. } => self.read_psn(response.psn, sent),
@@ -348,7 +348,7 @@ impl Qp {
         response: &PendingResponse,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
-    ) -> SendOutcome {
+    ) -> ResponseOutcome {
         let ack = Aeth::new(
             Syndrome::Ack {
                 credits: NO_CREDITS,
@@ -368,7 +368,7 @@ impl Qp {
                     }
                 };
                 match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
-                    Err(TxFault::Busy) => return SendOutcome::Busy,
+                    Err(TxFault::Busy) => return ResponseOutcome::Busy,
                     Ok(()) | Err(_) => self.resp.pending.pop(backend.storage().pending),
                 }
             }
@@ -404,12 +404,14 @@ impl Qp {
                 };
                 match tx.packet(Dest::Peer, &headers, size, fill) {
                     Ok(()) => self.gso.on_response(psn, tx.gso_index()),
-                    Err(TxFault::Busy) => return SendOutcome::Busy,
-                    Err(TxFault::Fill(RemoteFault::NotPresent)) => return SendOutcome::PageFault,
-                    Err(TxFault::Fill(RemoteFault::Refused)) => return SendOutcome::Refused,
+                    Err(TxFault::Busy) => return ResponseOutcome::Busy,
+                    Err(TxFault::Fill(RemoteFault::NotPresent)) => {
+                        return ResponseOutcome::PageFault
+                    }
+                    Err(TxFault::Fill(RemoteFault::Refused)) => return ResponseOutcome::Refused,
                     Err(TxFault::Unreachable) => {
                         self.resp.pending.pop(backend.storage().pending);
-                        return SendOutcome::Sent;
+                        return ResponseOutcome::Sent;
                     }
                 }
                 if left <= mtu {
@@ -425,6 +427,6 @@ impl Qp {
                 }
             }
         }
-        SendOutcome::Sent
+        ResponseOutcome::Sent
     }
 }

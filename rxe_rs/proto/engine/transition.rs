@@ -117,7 +117,7 @@ struct Rule {
 }
 
 /// Attributes that may change in RTS.
-const LIVE: Masks = Masks {
+const RTS_OPTIONAL: Masks = Masks {
     rc: CUR_STATE | ACCESS | MIN_RNR_TIMER | ALT_PATH | PATH_MIG_STATE,
     uc: CUR_STATE | ACCESS | ALT_PATH | PATH_MIG_STATE,
     ud: CUR_STATE | QKEY,
@@ -125,7 +125,7 @@ const LIVE: Masks = Masks {
 };
 
 /// Attributes of RESET to INIT: port, partition and access rights.
-const PLACE: Masks = Masks {
+const RESET_TO_INIT: Masks = Masks {
     rc: PKEY_INDEX | PORT | ACCESS,
     uc: PKEY_INDEX | PORT | ACCESS,
     ud: PKEY_INDEX | PORT | QKEY,
@@ -136,14 +136,17 @@ const RULES: [Rule; 9] = [
     Rule {
         from: State::Reset,
         to: State::Init,
-        required: PLACE,
+        required: RESET_TO_INIT,
         optional: Masks::NONE,
     },
     Rule {
         from: State::Init,
         to: State::Init,
         required: Masks::NONE,
-        optional: Masks { raw: 0, ..PLACE },
+        optional: Masks {
+            raw: 0,
+            ..RESET_TO_INIT
+        },
     },
     Rule {
         from: State::Init,
@@ -170,13 +173,13 @@ const RULES: [Rule; 9] = [
             ud: SQ_PSN,
             raw: 0,
         },
-        optional: LIVE,
+        optional: RTS_OPTIONAL,
     },
     Rule {
         from: State::Rts,
         to: State::Rts,
         required: Masks::NONE,
-        optional: LIVE,
+        optional: RTS_OPTIONAL,
     },
     Rule {
         from: State::Rts,
@@ -193,7 +196,7 @@ const RULES: [Rule; 9] = [
         from: State::Sqd,
         to: State::Rts,
         required: Masks::NONE,
-        optional: LIVE,
+        optional: RTS_OPTIONAL,
     },
     Rule {
         from: State::Sqd,
@@ -232,39 +235,39 @@ const RULES: [Rule; 9] = [
 
 /// Why a transition is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum TransitionError {
     /// No such transition.
-    Transition,
+    NoTransition,
     /// These required attributes are missing from the mask.
     Missing(u32),
     /// These attributes are not allowed with this transition.
-    Foreign(u32),
+    NotAllowed(u32),
 }
 
 /// Checks a transition from state `from` to `to` with the attributes of `mask`.
 ///
 /// # Errors
 ///
-/// The first [`Refusal`] that applies, in the order transition, missing, foreign.
-pub fn check(service: Service, from: State, to: State, mask: u32) -> Result<(), Refusal> {
+/// The first [`TransitionError`] that applies, in the order transition, missing, not allowed.
+pub fn check(service: Service, from: State, to: State, mask: u32) -> Result<(), TransitionError> {
     let (required, optional) = match (from, to) {
         (_, State::Reset) => (0, 0),
-        (State::Reset, State::Err) => return Err(Refusal::Transition),
+        (State::Reset, State::Err) => return Err(TransitionError::NoTransition),
         (_, State::Err) => (0, 0),
         _ => {
             let mut rules = RULES.iter();
             let rule = rules.find(|rule| rule.from == from && rule.to == to);
-            let rule = rule.ok_or(Refusal::Transition)?;
+            let rule = rule.ok_or(TransitionError::NoTransition)?;
             (rule.required.of(service), rule.optional.of(service))
         }
     };
     let missing = required & !mask;
     if missing != 0 {
-        return Err(Refusal::Missing(missing));
+        return Err(TransitionError::Missing(missing));
     }
-    let foreign = mask & !(STATE | required | optional);
-    if foreign != 0 {
-        return Err(Refusal::Foreign(foreign));
+    let not_allowed = mask & !(STATE | required | optional);
+    if not_allowed != 0 {
+        return Err(TransitionError::NotAllowed(not_allowed));
     }
     Ok(())
 }

@@ -130,7 +130,7 @@ impl WcOpcode {
 
 /// IP version of the network header of a UD message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NetKind {
+pub enum NetworkType {
     /// IPv4: the 20 byte header is in the second half of the 40 bytes.
     V4,
     /// IPv6.
@@ -159,7 +159,7 @@ pub struct Wc {
     /// Index of the P_Key of the message (QP1).
     pub pkey_index: u16,
     /// Set if the first 40 bytes of the receive buffer hold the network header.
-    pub grh: Option<NetKind>,
+    pub grh: Option<NetworkType>,
     /// VLAN that a datagram arrived on.
     pub vlan: Option<u16>,
     /// The completion is solicited for an armed CQ: the sender set the solicited event bit, or the

@@ -5,7 +5,7 @@ use super::{PAGE, RKEY};
 use crate::engine::attrs::{PENDING_RESPONSES, RESOURCES};
 use crate::engine::backend::{
     AtomicOp, Backend, Completions, Count, Flushed, LocalFault, RecvQueue, RemoteFault,
-    RemoteMemory, RemoteRight, SendQueue, Storage, Taken,
+    RemoteMemory, RemoteRight, SendQueue, Storage, TakenRecv,
 };
 use crate::engine::wc::Wc;
 use crate::engine::wr::{FlushKind, LocalOp, LocalOpFault, RecvWr, SendWqe};
@@ -177,16 +177,16 @@ impl SendQueue for Host {
 }
 
 impl RecvQueue for Host {
-    fn take_recv(&mut self) -> Taken {
+    fn take_recv(&mut self) -> TakenRecv {
         match self.receives.pop_front() {
             Some(buf) => {
                 self.current = Some(buf);
-                Taken::Wr(RecvWr {
+                TakenRecv::Wr(RecvWr {
                     wr_id: buf.wr_id,
                     length: buf.len,
                 })
             }
-            None => Taken::Empty,
+            None => TakenRecv::Empty,
         }
     }
 

@@ -20,7 +20,7 @@ pub const fn initial(index: usize) -> PKey {
 
 /// Why an entry cannot be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum PKeyTableError {
     /// No such entry.
     NoEntry,
     /// Partition 0 does not exist (IBTA 10.9.1).
@@ -38,14 +38,14 @@ pub enum Refusal {
 ///
 /// # Errors
 ///
-/// See [`Refusal`].
+/// See [`PKeyTableError`].
 pub fn check_set(
     mut entries: impl Iterator<Item = (u16, PKey)>,
     index: u16,
     key: PKey,
-) -> Result<(), Refusal> {
+) -> Result<(), PKeyTableError> {
     if usize::from(index) >= LEN {
-        return Err(Refusal::NoEntry);
+        return Err(PKeyTableError::NoEntry);
     }
     if key == PKey::INVALID {
         let (mut emptied, mut others) = (false, false);
@@ -55,15 +55,15 @@ pub fn check_set(
             others |= valid && at != index;
         }
         return match emptied && !others {
-            true => Err(Refusal::Last),
+            true => Err(PKeyTableError::Last),
             false => Ok(()),
         };
     }
     if key.key() == 0 {
-        return Err(Refusal::NoPartition);
+        return Err(PKeyTableError::NoPartition);
     }
     match entries.any(|(at, held)| at != index && held == key) {
-        true => Err(Refusal::Duplicate),
+        true => Err(PKeyTableError::Duplicate),
         false => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 //! Tests of the ring formats: layout against the uapi header, decoding against hostile input.
 use super::layout::*;
 use super::*;
-use crate::engine::wc::{NetKind, Wc, WcOpcode, WcStatus};
+use crate::engine::wc::{NetworkType, Wc, WcOpcode, WcStatus};
 use crate::engine::wr::{Bind, FlushKind, LocalOp, SendOp};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
@@ -412,7 +412,7 @@ fn wc() -> Wc {
         qpn: 0x11,
         src_qpn: 0x12,
         pkey_index: 3,
-        grh: Some(NetKind::V4),
+        grh: Some(NetworkType::V4),
         vlan: None,
         solicited: false,
     }
@@ -437,8 +437,8 @@ fn completions() {
 #[test]
 fn service_level_tells_the_kind_of_packet() {
     let service_level = |grh| encode_cqe(&Wc { grh, ..wc() })[44];
-    assert_eq!(service_level(Some(NetKind::V4)), 0b1010);
-    assert_eq!(service_level(Some(NetKind::V6)), 0b1001);
+    assert_eq!(service_level(Some(NetworkType::V4)), 0b1010);
+    assert_eq!(service_level(Some(NetworkType::V6)), 0b1001);
     assert_eq!(service_level(None), 0);
 }
 

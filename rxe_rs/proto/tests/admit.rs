@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the admission rules, exhaustive where that is possible.
-use super::admit::{admit, Path, QpFacts};
+use super::admit::{admit, AdmissionAttrs, Path};
 use crate::drop::DropReason;
 use crate::ids::{Gid, PKey, Psn, QKey, Qpn};
 use crate::wire::{Bth, Headers, Opcode, Operation, Packet, Transport};
@@ -8,8 +8,8 @@ use crate::wire::{Bth, Headers, Opcode, Operation, Packet, Transport};
 const PEER: Gid = Gid::from_v4([10, 0, 0, 1]);
 const OWN: Gid = Gid::from_v4([10, 0, 0, 2]);
 
-fn facts(transport: Transport) -> QpFacts {
-    QpFacts {
+fn attrs(transport: Transport) -> AdmissionAttrs {
+    AdmissionAttrs {
         transport,
         mtu: 1024,
         qpn: Qpn::new(0x11),
@@ -21,7 +21,13 @@ fn facts(transport: Transport) -> QpFacts {
 }
 
 /// Result of admission, and whether the ICRC was computed.
-fn run(bth: Bth, qkey: u32, qp: &QpFacts, source: Gid, icrc: bool) -> (Option<DropReason>, bool) {
+fn run(
+    bth: Bth,
+    qkey: u32,
+    qp: &AdmissionAttrs,
+    source: Gid,
+    icrc: bool,
+) -> (Option<DropReason>, bool) {
     run_to(OWN, bth, qkey, qp, source, icrc)
 }
 
@@ -29,7 +35,7 @@ fn run_to(
     destination: Gid,
     bth: Bth,
     qkey: u32,
-    qp: &QpFacts,
+    qp: &AdmissionAttrs,
     source: Gid,
     icrc: bool,
 ) -> (Option<DropReason>, bool) {
@@ -70,7 +76,7 @@ fn send(transport: Transport) -> Bth {
 fn transports_must_agree() {
     for packet in [Transport::Rc, Transport::Uc, Transport::Ud] {
         for qp in [Transport::Rc, Transport::Uc, Transport::Ud] {
-            let (reason, asked) = run(send(packet), 0x1111, &facts(qp), PEER, true);
+            let (reason, asked) = run(send(packet), 0x1111, &attrs(qp), PEER, true);
             let expected = (packet != qp).then_some(DropReason::WrongTransport);
             assert_eq!((reason, asked), (expected, expected.is_none()));
         }
@@ -83,13 +89,13 @@ fn order_of_the_checks() {
     let mut bth = send(Transport::Ud);
     bth.pkey = PKey(0x1234);
     let stranger = Gid::from_v4([10, 9, 9, 9]);
-    let qp = facts(Transport::Ud);
+    let qp = attrs(Transport::Ud);
     let bad = |reason| (Some(reason), false);
     // A violation is reported only for a packet with a valid ICRC.
     let violation = |reason| (Some(reason), true);
     let damaged = (Some(DropReason::BadIcrc), true);
     assert_eq!(
-        run(bth, 0, &facts(Transport::Rc), PEER, false),
+        run(bth, 0, &attrs(Transport::Rc), PEER, false),
         bad(DropReason::WrongTransport)
     );
     assert_eq!(run(bth, 0, &qp, PEER, false), damaged);
@@ -103,10 +109,10 @@ fn order_of_the_checks() {
     );
     assert_eq!(run(bth, 0x1111, &qp, stranger, true), (None, true));
 
-    let qp = facts(Transport::Rc);
+    let qp = attrs(Transport::Rc);
     let mut bth = send(Transport::Rc);
     assert_eq!(run(bth, 0, &qp, stranger, false), bad(DropReason::BadPeer));
-    let moved = QpFacts {
+    let moved = AdmissionAttrs {
         own: stranger,
         ..qp
     };
@@ -132,7 +138,7 @@ fn payloads_have_their_length() {
             Transport::Cnp => Transport::Rc,
             other => other,
         };
-        let qp = facts(transport);
+        let qp = attrs(transport);
         for len in (0..=1100usize).step_by(4) {
             let bth = Bth::new(opcode, Qpn::new(0x11), Psn::new(0));
             let mut bytes = bth.emit().to_vec();
@@ -167,10 +173,10 @@ fn payloads_have_their_length() {
 
 #[test]
 fn the_gsi_takes_any_key_of_the_table() {
-    let qp = QpFacts {
+    let qp = AdmissionAttrs {
         qpn: Qpn::GSI,
         qkey: QKey::GSI,
-        ..facts(Transport::Ud)
+        ..attrs(Transport::Ud)
     };
     let mut bth = send(Transport::Ud);
     bth.pkey = PKey(0x8002);
@@ -205,7 +211,7 @@ fn groups_have_their_own_number() {
             bth.dest_qpn = qpn;
             let good = (qpn == Qpn::MULTICAST) == group;
             let expected = (!good).then_some(DropReason::NoGid);
-            let qp = facts(Transport::Ud);
+            let qp = attrs(Transport::Ud);
             assert_eq!(
                 run_to(to, bth, 0x1111, &qp, PEER, true),
                 (expected, good),
@@ -218,8 +224,8 @@ fn groups_have_their_own_number() {
 #[test]
 fn notifications_come_from_the_peer() {
     let bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
-    assert_eq!(run(bth, 0, &facts(Transport::Rc), PEER, true), (None, true));
-    let (reason, _) = run(bth, 0, &facts(Transport::Uc), OWN, true);
+    assert_eq!(run(bth, 0, &attrs(Transport::Rc), PEER, true), (None, true));
+    let (reason, _) = run(bth, 0, &attrs(Transport::Uc), OWN, true);
     assert_eq!(reason, Some(DropReason::BadPeer));
 }
 

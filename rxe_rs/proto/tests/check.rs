@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the admission rules, exhaustive where that is possible.
 use super::rkey::AccessError;
-use super::window::{check_bind, BindError, WindowFacts, WindowType};
+use super::window::{check_bind, BindError, WindowState, WindowType};
 use super::*;
 use crate::engine::wr::Bind;
 use crate::ids::{PKey, QKey, RKey};
@@ -59,8 +59,8 @@ fn bindable() -> MrDesc {
     }
 }
 
-fn window(kind: WindowType) -> WindowFacts {
-    WindowFacts {
+fn window(kind: WindowType) -> WindowState {
+    WindowState {
         kind,
         pd: 7,
         key: RKey(0x9999_9901),
@@ -84,10 +84,10 @@ fn who_may_bind_a_window() {
     use BindError as E;
     use WindowType::{One, Two};
     let mr = bindable();
-    let try_bind = |facts: WindowFacts, mr: MrDesc, pd, change: &dyn Fn(&mut Bind)| {
+    let try_bind = |state: WindowState, mr: MrDesc, pd, change: &dyn Fn(&mut Bind)| {
         let mut bind = binding();
         change(&mut bind);
-        check_bind(&facts, Some(&mr), pd, 0x11, &bind).map(|w| w.is_some())
+        check_bind(&state, Some(&mr), pd, 0x11, &bind).map(|w| w.is_some())
     };
     let same: &dyn Fn(&mut Bind) = &|_| ();
     for kind in [One, Two] {
@@ -111,7 +111,7 @@ fn who_may_bind_a_window() {
         assert_eq!(try_bind(w, mr, 8, same), Err(E::WrongPd));
         let foreign = MrDesc { pd: 8, ..mr };
         assert_eq!(try_bind(w, foreign, 7, same), Err(E::WrongPd));
-        let foreign = WindowFacts { pd: 8, ..w };
+        let foreign = WindowState { pd: 8, ..w };
         assert_eq!(try_bind(foreign, mr, 7, same), Err(E::WrongPd));
         // The region: its key, its state, its rights.
         assert_eq!(try_bind(w, mr, 7, &|b| b.region = 1), Err(E::NoRight));
@@ -158,7 +158,7 @@ fn who_may_bind_a_window() {
         }
     }
     // What differs between the types.
-    let bound = |kind| WindowFacts {
+    let bound = |kind| WindowState {
         bound: true,
         ..window(kind)
     };

@@ -12,7 +12,7 @@ fn no_clock() -> u64 {
 fn notified_once_when_armed() {
     let mut n = CqArm::default();
     assert_eq!(n.added(true, no_clock), Notify::No);
-    n.arm(Wanted::Any);
+    n.arm(ArmType::Next);
     assert!(n.is_armed());
     assert_eq!(n.added(false, no_clock), Notify::Now);
     assert!(!n.is_armed());
@@ -22,12 +22,12 @@ fn notified_once_when_armed() {
 #[test]
 fn armed_for_solicited() {
     let mut n = CqArm::default();
-    n.arm(Wanted::Solicited);
+    n.arm(ArmType::Solicited);
     assert_eq!(n.added(false, no_clock), Notify::No);
     assert_eq!(n.added(true, no_clock), Notify::Now);
     // Arming may widen what the CQ is armed for, never narrow it.
-    n.arm(Wanted::Any);
-    n.arm(Wanted::Solicited);
+    n.arm(ArmType::Next);
+    n.arm(ArmType::Solicited);
     assert_eq!(n.added(false, no_clock), Notify::Now);
 }
 
@@ -38,13 +38,13 @@ fn moderated_by_count() {
     assert_eq!(n.moderation(), Some((3, 50)));
     // Completions that the CQ is not armed for do not count.
     assert_eq!(n.added(true, no_clock), Notify::No);
-    n.arm(Wanted::Any);
+    n.arm(ArmType::Next);
     assert_eq!(n.added(false, || 1000), Notify::At(51_000));
     assert_eq!(n.added(false, no_clock), Notify::No);
     assert_eq!(n.added(false, no_clock), Notify::Now);
     assert_eq!(n.expired(51_000), Notify::No);
     // The next completions have a new deadline; the timer of the previous ones fires early for it.
-    n.arm(Wanted::Any);
+    n.arm(ArmType::Next);
     assert_eq!(n.added(false, || 40_000), Notify::At(90_000));
     assert_eq!(n.expired(51_000), Notify::At(90_000));
     assert_eq!(n.expired(90_000), Notify::Now);
@@ -56,14 +56,14 @@ fn moderated_by_count() {
 fn moderated_and_solicited() {
     let mut n = CqArm::default();
     n.moderate(2, 1, 0);
-    n.arm(Wanted::Solicited);
+    n.arm(ArmType::Solicited);
     for _ in 0..5 {
         assert_eq!(n.added(false, no_clock), Notify::No);
     }
     assert_eq!(n.added(true, || 0), Notify::At(1000));
     assert_eq!(n.added(false, no_clock), Notify::No);
     // Armed for all completions while one is delayed: from now on all count.
-    n.arm(Wanted::Any);
+    n.arm(ArmType::Next);
     assert_eq!(n.added(false, no_clock), Notify::Now);
 }
 
@@ -73,7 +73,7 @@ fn no_moderation() {
         let mut n = CqArm::default();
         n.moderate(count, period, 0);
         assert_eq!(n.moderation(), None);
-        n.arm(Wanted::Any);
+        n.arm(ArmType::Next);
         assert_eq!(n.added(false, no_clock), Notify::Now);
     }
 }
@@ -83,7 +83,7 @@ fn changed_while_held() {
     for (count, period) in [(0, 0), (1000, u16::MAX)] {
         let mut n = CqArm::default();
         n.moderate(u16::MAX, u16::MAX, 0);
-        n.arm(Wanted::Any);
+        n.arm(ArmType::Next);
         assert_eq!(n.added(false, || 7), Notify::At(65_535_007));
         assert_eq!(n.moderate(count, period, 9), Notify::At(9));
         assert_eq!(n.expired(9), Notify::Now);
@@ -95,9 +95,9 @@ fn overflow_notifies_at_once() {
     let mut n = CqArm::default();
     n.moderate(9, 9, 0);
     assert_eq!(n.lost(), Notify::No);
-    n.arm(Wanted::Solicited);
+    n.arm(ArmType::Solicited);
     assert_eq!(n.lost(), Notify::Now);
-    n.arm(Wanted::Any);
+    n.arm(ArmType::Next);
     assert_eq!(n.added(true, || 0), Notify::At(9000));
     assert_eq!(n.lost(), Notify::Now);
     assert_eq!(n.expired(u64::MAX), Notify::No);
@@ -107,7 +107,7 @@ fn overflow_notifies_at_once() {
 fn end_of_time() {
     let mut n = CqArm::default();
     n.moderate(2, 5, 0);
-    n.arm(Wanted::Any);
+    n.arm(ArmType::Next);
     assert_eq!(n.added(true, || u64::MAX - 1), Notify::At(u64::MAX));
     assert_eq!(n.expired(u64::MAX), Notify::Now);
 }
@@ -137,20 +137,20 @@ proptest! {
         let mut n = CqArm::default();
         let (mut now, mut timer) = (0u64, None::<u64>);
         // When the oldest completion was added that the CQ is armed for.
-        let (mut oldest, mut armed) = (None::<u64>, None::<Wanted>);
+        let (mut oldest, mut armed) = (None::<u64>, None::<ArmType>);
         let mut longest = 0;
         for step in steps {
             let tell = match step {
                 Step::Arm(any) => {
-                    let wanted = if any { Wanted::Any } else { Wanted::Solicited };
-                    if armed != Some(Wanted::Any) {
-                        armed = Some(wanted);
+                    let arm_type = if any { ArmType::Next } else { ArmType::Solicited };
+                    if armed != Some(ArmType::Next) {
+                        armed = Some(arm_type);
                     }
-                    n.arm(wanted);
+                    n.arm(arm_type);
                     Notify::No
                 }
                 Step::Add(solicited) => {
-                    if armed == Some(Wanted::Any) || armed.is_some() && solicited {
+                    if armed == Some(ArmType::Next) || armed.is_some() && solicited {
                         oldest.get_or_insert(now);
                     }
                     n.added(solicited, || now)

@@ -105,14 +105,14 @@ fn failure_without_a_completion() {
 
 /// The send queue drained event is raised only if requested.
 #[test]
-fn drain_notice() {
-    for notice in [false, true] {
+fn sqd_async_notify() {
+    for notify in [false, true] {
         let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
-        pair.qps[0].attrs.drain_notice = notice;
+        pair.qps[0].attrs.sqd_async_notify = notify;
         let host = &mut pair.hosts[0];
         pair.qps[0].set_state(State::Sqd, host);
         assert!(pair.qps[0].is_drained());
-        assert_eq!(pair.qps[0].take_events().sq_drained, notice);
+        assert_eq!(pair.qps[0].take_events().sq_drained, notify);
     }
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the tables.
-use super::keygen;
 use super::pkeys;
 use super::region::Access;
-use crate::ids::{PKey, RKey};
+use crate::ids::PKey;
 use proptest::prelude::*;
 
 #[test]
@@ -16,9 +15,9 @@ fn pkey_table() {
     table[6] = PKey(0x8042);
     let entries = || (0..).zip(table.iter().copied());
     let set = |index, key| pkeys::check_set(entries(), index, PKey(key));
-    assert_eq!(set(128, 1), Err(pkeys::Refusal::NoEntry));
-    assert_eq!(set(1, 0x8000), Err(pkeys::Refusal::NoPartition));
-    assert_eq!(set(7, 0x8042), Err(pkeys::Refusal::Duplicate));
+    assert_eq!(set(128, 1), Err(pkeys::PKeyTableError::NoEntry));
+    assert_eq!(set(1, 0x8000), Err(pkeys::PKeyTableError::NoPartition));
+    assert_eq!(set(7, 0x8042), Err(pkeys::PKeyTableError::Duplicate));
     // The same again, the other membership, emptying an empty one.
     assert_eq!(set(6, 0x8042), Ok(()));
     assert_eq!(set(5, 0x0043), Ok(()));
@@ -34,25 +33,25 @@ fn pkey_table() {
     assert_eq!(find(0x8000), None);
 }
 
-fn check(table: &[PKey], index: u16, key: u16) -> Result<(), pkeys::Refusal> {
+fn check(table: &[PKey], index: u16, key: u16) -> Result<(), pkeys::PKeyTableError> {
     pkeys::check_set((0..).zip(table.iter().copied()), index, PKey(key))
 }
 
 #[test]
 fn last_valid_pkey_stays() {
     let mut table: Vec<PKey> = (0..pkeys::LEN).map(pkeys::initial).collect();
-    assert_eq!(check(&table, 0, 0), Err(pkeys::Refusal::Last));
+    assert_eq!(check(&table, 0, 0), Err(pkeys::PKeyTableError::Last));
     // Emptying empty entries, and moving to another partition, leaves one.
     assert_eq!(check(&table, 1, 0), Ok(()));
     assert_eq!(check(&table, 0, 0x0001), Ok(()));
     table[127] = PKey(0x0001);
     assert_eq!(check(&table, 0, 0), Ok(()));
     table[0] = PKey::INVALID;
-    assert_eq!(check(&table, 127, 0), Err(pkeys::Refusal::Last));
-    assert_eq!(check(&table, 128, 0), Err(pkeys::Refusal::NoEntry));
+    assert_eq!(check(&table, 127, 0), Err(pkeys::PKeyTableError::Last));
+    assert_eq!(check(&table, 128, 0), Err(pkeys::PKeyTableError::NoEntry));
     // What has no partition in its lower 15 bits is no valid entry.
     table[3] = PKey(0x8000);
-    assert_eq!(check(&table, 127, 0), Err(pkeys::Refusal::Last));
+    assert_eq!(check(&table, 127, 0), Err(pkeys::PKeyTableError::Last));
     assert_eq!(check(&table, 3, 0), Ok(()));
 }
 
@@ -67,11 +66,11 @@ proptest! {
             let at = usize::from(index);
             let rest = || table.iter().enumerate().filter(move |(n, _)| *n != at).map(|(_, key)| *key);
             let wanted = if key == 0x8000 {
-                Err(pkeys::Refusal::NoPartition)
+                Err(pkeys::PKeyTableError::NoPartition)
             } else if key == 0 && table[at] != PKey::INVALID && rest().all(|key| key == PKey::INVALID) {
-                Err(pkeys::Refusal::Last)
+                Err(pkeys::PKeyTableError::Last)
             } else if key != 0 && rest().any(|held| held == PKey(key)) {
-                Err(pkeys::Refusal::Duplicate)
+                Err(pkeys::PKeyTableError::Duplicate)
             } else {
                 Ok(())
             };
@@ -82,15 +81,6 @@ proptest! {
             prop_assert!(table.iter().any(|key| key.key() != 0));
         }
     }
-}
-
-#[test]
-fn keys() {
-    assert_eq!(
-        keygen::renew(RKey(0x1234_5678), RKey(0x1234_56ff)),
-        Some(RKey(0x1234_56ff))
-    );
-    assert_eq!(keygen::renew(RKey(0x1234_5678), RKey(0x1234_5778)), None);
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn every_change() {
                 else {
                     for bit in 0..21 {
                         let refused = check(service, from, to, 1 << bit);
-                        assert_eq!(refused, Err(Refusal::Transition));
+                        assert_eq!(refused, Err(TransitionError::NoTransition));
                     }
                     continue;
                 };
@@ -99,14 +99,14 @@ fn every_change() {
                     let missing = required & !set;
                     let expected = match missing {
                         0 => Ok(()),
-                        _ => Err(Refusal::Missing(missing)),
+                        _ => Err(TransitionError::Missing(missing)),
                     };
                     let what = format!("{service_name} {from_name} {to_name} {set:#x}");
                     assert_eq!(check(service, from, to, set), expected, "{what}");
                     for foreign in (0..32).map(|bit| 1 << bit).filter(|bit| known & bit == 0) {
                         let expected = match missing {
-                            0 => Err(Refusal::Foreign(foreign)),
-                            _ => Err(Refusal::Missing(missing)),
+                            0 => Err(TransitionError::NotAllowed(foreign)),
+                            _ => Err(TransitionError::Missing(missing)),
                         };
                         assert_eq!(
                             check(service, from, to, set | foreign),

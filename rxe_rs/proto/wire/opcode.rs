@@ -161,7 +161,7 @@ pub enum Direction {
     /// To the requester.
     Response,
     /// Neither: congestion notification.
-    Notice,
+    Notification,
 }
 
 const RC: u8 = 1;
@@ -289,7 +289,7 @@ operations! {
     /// Atomic write of 8 bytes.
     AtomicWrite = 0x1d: Only Request [RETH] PayloadRule::Exactly(8), RC;
     /// Congestion notification.
-    Cnp = 0x81: Only Notice [] PayloadRule::Exactly(16), CNP;
+    Cnp = 0x81: Only Notification [] PayloadRule::Exactly(16), CNP;
 }
 
 /// A legal pair of transport and operation.

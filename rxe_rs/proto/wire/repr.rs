@@ -42,7 +42,7 @@ impl Headers {
 
     /// True for a CNP.
     #[inline]
-    pub fn is_notice(&self) -> bool {
+    pub fn is_cnp(&self) -> bool {
         self.bytes.first().copied() == Some(Opcode::CNP.to_u8())
     }
 

@@ -2,7 +2,7 @@
 //! ATOMICs and ATOMIC WRITE.
 
 use super::replay::Replayed;
-use super::{Message, Refusal, INVALID};
+use super::{Message, RequestFault, INVALID};
 use crate::engine::backend::{AtomicOp, Backend};
 use crate::engine::qp::Qp;
 use crate::engine::response::ResponseBody;
@@ -15,7 +15,7 @@ impl Qp {
         &mut self,
         packet: &Packet<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestFault> {
         let between = matches!(self.resp.message, Message::None);
         let Some(eth) = packet
             .atomic_eth()
@@ -56,7 +56,7 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestFault> {
         let between = matches!(self.resp.message, Message::None);
         let Some(reth) = packet
             .reth()

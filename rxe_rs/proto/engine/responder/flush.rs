@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! FLUSH, which may take several calls.
 
-use super::{Message, Refusal, INVALID};
+use super::{Message, RequestFault, INVALID};
 use crate::engine::backend::{Backend, Flushed};
 use crate::engine::qp::Qp;
 use crate::engine::wr::FlushKind;
@@ -25,7 +25,7 @@ impl Qp {
         &mut self,
         packet: &Packet<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestFault> {
         let between = matches!(self.resp.message, Message::None);
         let (Some(reth), Some(feth), true) = (
             packet.reth(),
@@ -66,7 +66,7 @@ impl Qp {
             Flushed::UpTo(at) => {
                 // Later packets wait behind it, so no request overtakes the FLUSH.
                 self.resp.partial_flush = Some((this, at));
-                return Err(Refusal::Deferred);
+                return Err(RequestFault::Deferred);
             }
         }
         Ok(())

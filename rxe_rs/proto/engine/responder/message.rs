@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! SENDs and RDMA WRITEs of RC and UC, packet by packet.
 
-use super::{Message, Refusal, BAD_INVALIDATE, INVALID, NO_ACCESS};
-use crate::engine::backend::{Backend, Count, LocalFault, RemoteRight, Taken};
+use super::{Message, RequestFault, BAD_INVALIDATE, INVALID, NO_ACCESS};
+use crate::engine::backend::{Backend, Count, LocalFault, RemoteRight, TakenRecv};
 use crate::engine::qp::Qp;
 use crate::engine::wc::{Wc, WcOpcode, WcStatus};
 use crate::engine::wr::{RecvWr, MAX_MESSAGE};
@@ -17,7 +17,7 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestFault> {
         use Operation as Op;
         let mtu = self.attrs.mtu.bytes();
         let Ok(len) = u32::try_from(payload.len()) else {
@@ -69,19 +69,19 @@ impl Qp {
 
     /// Returns the receive WQE of the current message; takes one from the queue if needed
     /// (IBTA 10.7.2.2).
-    fn need_recv(&mut self, backend: &mut impl Backend) -> Result<RecvWr, Refusal> {
+    fn current_recv_wqe(&mut self, backend: &mut impl Backend) -> Result<RecvWr, RequestFault> {
         if let Some(wr) = self.resp.recv {
             return Ok(wr);
         }
         match backend.take_recv() {
-            Taken::Wr(wr) => {
+            TakenRecv::Wr(wr) => {
                 self.resp.recv = Some(wr);
                 Ok(wr)
             }
-            Taken::Empty => Err(Refusal::Rnr),
-            Taken::Invalid { wr_id } => {
+            TakenRecv::Empty => Err(RequestFault::Rnr),
+            TakenRecv::Invalid { wr_id } => {
                 self.resp.recv = Some(RecvWr { wr_id, length: 0 });
-                Err(Refusal::Nak(
+                Err(RequestFault::Nak(
                     NakCode::RemoteOperational,
                     WcStatus::LocQpOpErr,
                 ))
@@ -96,23 +96,26 @@ impl Qp {
         len: u32,
         first: bool,
         backend: &mut impl Backend,
-    ) -> Result<(), Refusal> {
-        let wr = self.need_recv(backend)?;
+    ) -> Result<(), RequestFault> {
+        let wr = self.current_recv_wqe(backend)?;
         let placed = match self.resp.message {
             Message::Send { placed } if !first => placed,
             _ => 0,
         };
         let end = placed.checked_add(len).filter(|end| *end <= wr.length);
         let Some(end) = end else {
-            return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
+            return Err(RequestFault::Nak(
+                NakCode::InvalidRequest,
+                WcStatus::LocLenErr,
+            ));
         };
         if len > 0 {
             backend
                 .scatter_recv(placed, payload)
                 .map_err(|fault| match fault {
-                    LocalFault::NotPresent => Refusal::Deferred,
+                    LocalFault::NotPresent => RequestFault::Deferred,
                     LocalFault::Refused => {
-                        Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr)
+                        RequestFault::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr)
                     }
                 })?;
         }
@@ -132,7 +135,7 @@ impl Qp {
         last: bool,
         with_imm: bool,
         backend: &mut impl Backend,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestFault> {
         let (rkey, addr, left, total) = if first {
             let Some(reth) = packet.reth() else {
                 return Err(INVALID);
@@ -171,7 +174,7 @@ impl Qp {
             return Err(INVALID);
         }
         if with_imm {
-            self.need_recv(backend)?;
+            self.current_recv_wqe(backend)?;
         }
         if len > 0 {
             backend.remote_write(rkey, addr, payload)?;
