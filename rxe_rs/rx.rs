@@ -102,7 +102,7 @@ impl Receive for Rx {
 
 /// A datagram in more fragments would be dropped on every retransmission; the C side linearizes a
 /// buffer with more fragments than it allows.
-const _: () = assert!(MAX_FRAGS <= Payload::MAX_PIECES);
+const _: () = assert!(MAX_FRAGS <= Payload::MAX_FRAGS);
 
 /// Packets that arrived in one buffer, from one peer and with one timestamp.
 pub(crate) struct RxBatch<'g> {
@@ -427,5 +427,5 @@ fn icrc_matches_with(packet: &Packet<'_>, net: &[u8], all: &Payload<'_>) -> bool
         return false;
     }
     let rest = all.slice(Bth::LEN, body);
-    icrc(&KernelCrc, net, bth, rest.pieces()) == found
+    icrc(&KernelCrc, net, bth, rest.frags()) == found
 }

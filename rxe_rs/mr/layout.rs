@@ -377,7 +377,7 @@ impl MemCursor<'_> {
         match self {
             MemCursor::Whole(memory, at, hint) => {
                 let mut at = *at;
-                for frag in src.pieces() {
+                for frag in src.frags() {
                     memory.write(at, frag, hint)?;
                     at = after(at, frag)?;
                 }
@@ -454,7 +454,7 @@ impl SegmentCursor<'_> {
     #[inline(never)]
     fn write(&self, src: &Payload<'_>) -> Result<(), AccessFailure> {
         let mut addr = self.addr;
-        for frag in src.pieces() {
+        for frag in src.frags() {
             let mut rest = frag;
             self.each(addr, frag.len(), |memory, at, part| {
                 let (from, behind) = rest.split_at_checked(part).ok_or(OutOfBounds)?;

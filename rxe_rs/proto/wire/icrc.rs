@@ -68,7 +68,7 @@ impl Crc for SoftCrc {
 ///
 /// `net_hdr` is the IP and UDP header exactly as on the wire: 20 + 8 bytes of IPv4 (without
 /// options: RoCEv2 has none) or 40 + 8 of IPv6. Any other length gives a CRC that does not match.
-/// `headers` is the BTH and the bytes that follow it in the same piece of memory.
+/// `headers` is the BTH and the bytes that follow it in the same fragment.
 #[inline]
 pub fn prefix<C: Crc>(crc: &C, net_hdr: &[u8], headers: &[u8]) -> u32 {
     let mut scratch = [0u8; SCRATCH];
@@ -124,9 +124,9 @@ pub const fn finish(state: u32) -> [u8; 4] {
     (!state).to_le_bytes()
 }
 
-/// The ICRC of a packet: `net_hdr` and `headers` as for [`prefix`], and `pieces`, the rest in
+/// The ICRC of a packet: `net_hdr` and `headers` as for [`prefix`], and `frags`, the rest in
 /// order, including the pad, without the ICRC. One CRC call for the headers and one for each
-/// piece.
+/// fragment.
 ///
 /// # Examples
 ///
@@ -150,13 +150,13 @@ pub fn icrc<'p, C: Crc>(
     crc: &C,
     net_hdr: &[u8],
     headers: &[u8],
-    pieces: impl IntoIterator<Item = &'p [u8]>,
+    frags: impl IntoIterator<Item = &'p [u8]>,
 ) -> [u8; 4] {
     let state = prefix(crc, net_hdr, headers);
     finish(
-        pieces
+        frags
             .into_iter()
-            .fold(state, |state, piece| crc.crc32_le(state, piece)),
+            .fold(state, |state, frag| crc.crc32_le(state, frag)),
     )
 }
 

@@ -56,7 +56,7 @@ impl<'a> Packet<'a> {
 
     /// Checks the lengths of a packet of `udp_payload_len` bytes from BTH to ICRC.
     ///
-    /// `head` is its beginning in one piece: all of it, or at least
+    /// `head` is its contiguous beginning: all of it, or at least
     /// [`Packet::MAX_HEADER_LEN`] bytes.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Payload of a received packet: contiguous bytes in several pieces of memory.
+//! Payload of a received packet: contiguous bytes in several fragments.
 
-const MAX_PIECES: usize = 6;
+const MAX_FRAGS: usize = 6;
 
-/// Up to [`Payload::MAX_PIECES`] pieces that together are the payload, in order.
+/// Up to [`Payload::MAX_FRAGS`] fragments that together are the payload, in order.
 ///
 /// # Examples
 ///
@@ -14,22 +14,22 @@ const MAX_PIECES: usize = 6;
 /// assert!(payload.push(b"load"));
 /// assert_eq!(payload.len(), 7);
 /// let part = payload.slice(2, 3);
-/// assert!(part.pieces().eq([&b"y"[..], &b"lo"[..]]));
+/// assert!(part.frags().eq([&b"y"[..], &b"lo"[..]]));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
-    pieces: [&'a [u8]; MAX_PIECES],
+    frags: [&'a [u8]; MAX_FRAGS],
     count: usize,
     len: usize,
 }
 
 impl<'a> Payload<'a> {
-    /// Maximum number of pieces; a linear packet has one, each fragment adds one.
-    pub const MAX_PIECES: usize = MAX_PIECES;
+    /// Maximum number of fragments; the linear part of a socket buffer counts as one.
+    pub const MAX_FRAGS: usize = MAX_FRAGS;
 
     /// An empty payload.
     pub const EMPTY: Self = Self {
-        pieces: [&[]; Self::MAX_PIECES],
+        frags: [&[]; Self::MAX_FRAGS],
         count: 0,
         len: 0,
     };
@@ -40,31 +40,31 @@ impl<'a> Payload<'a> {
         Self::EMPTY
     }
 
-    /// A payload in one piece.
+    /// A payload of one fragment.
     #[inline]
     pub const fn from_slice(bytes: &'a [u8]) -> Self {
         Self {
-            pieces: [bytes, &[], &[], &[], &[], &[]],
+            frags: [bytes, &[], &[], &[], &[], &[]],
             count: if bytes.is_empty() { 0 } else { 1 },
             len: bytes.len(),
         }
     }
 
-    /// Appends a piece; `false` without a change if there are too many. Empty pieces are not
+    /// Appends a fragment; `false` without a change if there are too many. Empty ones are not
     /// stored.
     #[must_use]
     #[inline]
-    pub fn push(&mut self, piece: &'a [u8]) -> bool {
-        if piece.is_empty() {
+    pub fn push(&mut self, frag: &'a [u8]) -> bool {
+        if frag.is_empty() {
             return true;
         }
-        let Some(len) = self.len.checked_add(piece.len()) else {
+        let Some(len) = self.len.checked_add(frag.len()) else {
             return false;
         };
-        let Some(slot) = self.pieces.get_mut(self.count) else {
+        let Some(slot) = self.frags.get_mut(self.count) else {
             return false;
         };
-        *slot = piece;
+        *slot = frag;
         self.count = self.count.saturating_add(1);
         self.len = len;
         true
@@ -82,10 +82,10 @@ impl<'a> Payload<'a> {
         self.len == 0
     }
 
-    /// The pieces in order, none of them empty.
+    /// The fragments in order, none of them empty.
     #[inline]
-    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
-        self.pieces.iter().take(self.count).copied()
+    pub fn frags(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+        self.frags.iter().take(self.count).copied()
     }
 
     /// The bytes `from .. from + len`, truncated at the end of the payload.
@@ -94,9 +94,9 @@ impl<'a> Payload<'a> {
         let mut result = Self::EMPTY;
         let mut skip = from;
         let mut left = len;
-        for piece in self.pieces() {
-            let Some(tail) = piece.get(skip..) else {
-                skip = skip.saturating_sub(piece.len());
+        for frag in self.frags() {
+            let Some(tail) = frag.get(skip..) else {
+                skip = skip.saturating_sub(frag.len());
                 continue;
             };
             skip = 0;
@@ -114,10 +114,10 @@ impl<'a> Payload<'a> {
     pub fn copy_to(&self, dst: &mut [u8]) -> usize {
         let mut rest = dst;
         let mut copied = 0usize;
-        for piece in self.pieces() {
-            let len = piece.len().min(rest.len());
+        for frag in self.frags() {
+            let len = frag.len().min(rest.len());
             let (Some(source), Some((target, tail))) =
-                (piece.get(..len), rest.split_at_mut_checked(len))
+                (frag.get(..len), rest.split_at_mut_checked(len))
             else {
                 break;
             };

@@ -12,9 +12,9 @@ const UDP: &str = "c12312b700200000";
 const BTH: &str = "0400ffff0000001180123456";
 const PAYLOAD: &str = "526f434576322121";
 
-fn sum(net: &[u8], bth: &[u8], pieces: &[&[u8]]) -> [u8; 4] {
+fn sum(net: &[u8], bth: &[u8], frags: &[&[u8]]) -> [u8; 4] {
     let bth: &[u8; Bth::LEN] = bth.try_into().unwrap();
-    icrc(&SoftCrc, net, bth, pieces.iter().copied())
+    icrc(&SoftCrc, net, bth, frags.iter().copied())
 }
 
 fn v4() -> Vec<u8> {

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A payload in pieces behaves like contiguous bytes.
+//! A payload in fragments behaves like contiguous bytes.
 use crate::wire::Payload;
 use proptest::prelude::*;
 
 #[test]
-fn no_more_than_its_pieces() {
+fn at_most_max_frags() {
     let mut payload = Payload::EMPTY;
-    for _ in 0..Payload::MAX_PIECES {
+    for _ in 0..Payload::MAX_FRAGS {
         assert!(payload.push(b"ab"));
         assert!(payload.push(b""));
     }
     assert!(!payload.push(b"c"));
-    assert_eq!(payload.len(), 2 * Payload::MAX_PIECES);
+    assert_eq!(payload.len(), 2 * Payload::MAX_FRAGS);
     assert!(Payload::from_slice(b"").is_empty());
-    assert_eq!(Payload::from_slice(b"").pieces().count(), 0);
+    assert_eq!(Payload::from_slice(b"").frags().count(), 0);
 }
 
 proptest! {
     #[test]
-    fn like_one_slice(
-        pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..=6),
+    fn behaves_like_one_slice(
+        frags in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..=6),
         from in 0usize..130,
         len in 0usize..130,
         room in 0usize..130,
     ) {
-        let whole = pieces.concat();
+        let whole = frags.concat();
         let mut payload = Payload::EMPTY;
-        for piece in &pieces {
-            prop_assert!(payload.push(piece));
+        for frag in &frags {
+            prop_assert!(payload.push(frag));
         }
         prop_assert_eq!(payload.len(), whole.len());
-        prop_assert_eq!(payload.pieces().collect::<Vec<_>>().concat(), whole.clone());
+        prop_assert_eq!(payload.frags().collect::<Vec<_>>().concat(), whole.clone());
 
         let expected = whole.get(from..).unwrap_or(&[]);
         let expected = &expected[..len.min(expected.len())];
         let slice = payload.slice(from, len);
         prop_assert_eq!(slice.len(), expected.len());
-        prop_assert_eq!(slice.pieces().collect::<Vec<_>>().concat(), expected.to_vec());
+        prop_assert_eq!(slice.frags().collect::<Vec<_>>().concat(), expected.to_vec());
 
         let mut copy = vec![0; room];
         let copied = slice.copy_to(&mut copy);
