@@ -49,13 +49,13 @@ impl MrSegment {
 }
 
 /// The segments of a region by address.
-pub(super) type Table = KVVec<Segment<MrSegment>>;
+pub(super) type SegmentTable = KVVec<Segment<MrSegment>>;
 
 enum MrSegments {
     /// One segment, with the bounds of the region.
     One(MrSegment),
     /// Any number of segments with holes between them.
-    Many(Table),
+    Many(SegmentTable),
 }
 
 /// The layout of a region.
@@ -129,10 +129,10 @@ impl MrLayout {
                 let mut new = KVVec::with_capacity(table.len(), GFP_KERNEL_ACCOUNT)?;
                 for segment in table {
                     let mut segment = segment.clone();
-                    segment.piece = renew(&segment.piece)?;
+                    segment.backing = renew(&segment.backing)?;
                     new.push_within_capacity(segment).map_err(|_| ENOMEM)?;
                 }
-                segments::link(&mut new);
+                segments::update_run_ends(&mut new);
                 MrSegments::Many(new)
             }
         };
@@ -146,7 +146,7 @@ impl MrLayout {
 
     /// Returns a copy that is tied to a queue pair.
     pub(super) fn with_tied_mrs(&self, tied_mrs: Arc<TiedMrs>) -> Result<Self> {
-        let mut layout = self.with_desc(self.desc, |piece| Ok(piece.clone()))?;
+        let mut layout = self.with_desc(self.desc, |backing| Ok(backing.clone()))?;
         layout.tied_mrs = Some(tied_mrs);
         Ok(layout)
     }
@@ -170,7 +170,7 @@ impl MrLayout {
     pub(super) fn has_segments(&self) -> bool {
         match &self.segments {
             MrSegments::One(segment) => segment.is_segment(),
-            MrSegments::Many(table) => table.iter().all(|s| s.piece.is_segment()),
+            MrSegments::Many(table) => table.iter().all(|s| s.backing.is_segment()),
         }
     }
 
@@ -182,7 +182,7 @@ impl MrLayout {
     pub(super) fn is_persistent(&self) -> bool {
         match &self.segments {
             MrSegments::One(segment) => segment.memory.is_persistent(),
-            MrSegments::Many(table) => table.iter().all(|s| s.piece.memory.is_persistent()),
+            MrSegments::Many(table) => table.iter().all(|s| s.backing.memory.is_persistent()),
         }
     }
 
@@ -217,8 +217,8 @@ impl MrLayout {
 
     /// Returns a copy with other segments, of which there is at least one; `next` is the handle for
     /// the next one.
-    pub(super) fn with_segments(&self, mut table: Table, next: u64) -> Result<Self> {
-        segments::link(&mut table);
+    pub(super) fn with_segments(&self, mut table: SegmentTable, next: u64) -> Result<Self> {
+        segments::update_run_ends(&mut table);
         let (start, span) = segments::bounds(&table).ok_or(EINVAL)?;
         let mut desc = self.desc;
         if desc.access.contains(Access::ZERO_BASED) {
@@ -229,7 +229,7 @@ impl MrLayout {
         }
         let segments = match table.first() {
             Some(only) if table.len() == 1 && start == base(&desc) => {
-                MrSegments::One(only.piece.clone())
+                MrSegments::One(only.backing.clone())
             }
             _ => MrSegments::Many(table),
         };
@@ -301,7 +301,7 @@ impl MrLayout {
                 let len = end.checked_sub(from)?;
                 (len != 0).then_some((from, len))
             }
-            MrSegments::Many(table) => segments::from(table, at),
+            MrSegments::Many(table) => segments::next_memory(table, at),
         }
     }
 
@@ -335,7 +335,7 @@ fn segment_cursor<'a>(
     len: u64,
     hint: &'a ExtentHint,
 ) -> Result<MemCursor<'a>, OutOfBounds> {
-    let index = segments::reach(table, addr, len, hint.segment()).ok_or(OutOfBounds)?;
+    let index = segments::find_range(table, addr, len, hint.segment()).ok_or(OutOfBounds)?;
     hint.set_segment(index);
     Ok(MemCursor::Segments(SegmentCursor {
         table,
@@ -367,7 +367,7 @@ impl MemCursor<'_> {
     pub(super) fn read(&self, dst: &mut [u8]) -> Result<(), AccessFailure> {
         match self {
             MemCursor::Whole(memory, at, hint) => memory.read(*at, dst, hint),
-            MemCursor::Segments(parts) => parts.read(dst),
+            MemCursor::Segments(cursor) => cursor.read(dst),
         }
     }
 
@@ -383,7 +383,7 @@ impl MemCursor<'_> {
                 }
                 Ok(())
             }
-            MemCursor::Segments(parts) => parts.write(src),
+            MemCursor::Segments(cursor) => cursor.write(src),
         }
     }
 
@@ -391,8 +391,8 @@ impl MemCursor<'_> {
     pub(super) fn write_back(&self, len: usize) -> Result<(), AccessFailure> {
         match self {
             MemCursor::Whole(memory, at, hint) => memory.write_back(*at, len, hint),
-            MemCursor::Segments(parts) => parts.each(parts.addr, len, |memory, at, part| {
-                memory.write_back(at, part, parts.hint)
+            MemCursor::Segments(cursor) => cursor.each(cursor.addr, len, |memory, at, part| {
+                memory.write_back(at, part, cursor.hint)
             }),
         }
     }
@@ -402,11 +402,11 @@ impl MemCursor<'_> {
     pub(super) fn word(&self) -> Result<(&Memory, u64), OutOfBounds> {
         match self {
             MemCursor::Whole(memory, at, _) => Ok((memory, *at)),
-            MemCursor::Segments(parts) => {
+            MemCursor::Segments(cursor) => {
                 // An aligned word lies in one page, so in one segment.
-                let mut found = segments::parts(parts.table, parts.index, parts.addr, 8);
-                let (piece, at, _) = found.next().ok_or(OutOfBounds)?;
-                Ok((&piece.memory, at))
+                let mut found = segments::parts(cursor.table, cursor.index, cursor.addr, 8);
+                let (backing, at, _) = found.next().ok_or(OutOfBounds)?;
+                Ok((&backing.memory, at))
             }
         }
     }
@@ -431,9 +431,9 @@ impl SegmentCursor<'_> {
     ) -> Result<(), AccessFailure> {
         let len = u64::try_from(len).map_err(|_| OutOfBounds)?;
         let index = segments::find(self.table, addr, self.index).ok_or(OutOfBounds)?;
-        for (piece, at, part) in segments::parts(self.table, index, addr, len) {
+        for (backing, at, part) in segments::parts(self.table, index, addr, len) {
             let part = usize::try_from(part).map_err(|_| OutOfBounds)?;
-            f(&piece.memory, at, part)?;
+            f(&backing.memory, at, part)?;
         }
         Ok(())
     }

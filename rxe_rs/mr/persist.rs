@@ -46,16 +46,16 @@ impl MrAccess<'_> {
             .ok_or(AccessError::OutOfBounds)?;
         let at = from.unwrap_or(addr);
         let left = self.persist_left.get();
-        let piece = end.saturating_sub(at).min(left);
-        if piece != 0 {
-            let bytes = size(piece)?;
+        let chunk = end.saturating_sub(at).min(left);
+        if chunk != 0 {
+            let bytes = size(chunk)?;
             self.with_access(self.pd, key, at, bytes, rights, |cursor| {
                 cursor.write_back(bytes)
             })?;
             persist();
-            self.persist_left.set(left.saturating_sub(piece));
+            self.persist_left.set(left.saturating_sub(chunk));
         }
-        let next = at.saturating_add(piece);
+        let next = at.saturating_add(chunk);
         Ok(if next < end {
             Flushed::UpTo(next)
         } else {
@@ -88,14 +88,14 @@ impl MrAccess<'_> {
             if left == 0 {
                 break Flushed::UpTo(at);
             }
-            let piece = len.min(left);
+            let chunk = len.min(left);
             layout
-                .cursor_at(start, piece, &self.hint)
+                .cursor_at(start, chunk, &self.hint)
                 .map_err(|_| AccessError::OutOfBounds)?
-                .write_back(size(piece)?)
+                .write_back(size(chunk)?)
                 .map_err(|_| AccessError::OutOfBounds)?;
-            left = left.saturating_sub(piece);
-            at = start.saturating_add(piece);
+            left = left.saturating_sub(chunk);
+            at = start.saturating_add(chunk);
         };
         persist();
         self.persist_left.set(left);

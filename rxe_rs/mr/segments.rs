@@ -7,7 +7,7 @@ use super::{
     layout::{
         MrLayout,
         MrSegment,
-        Table, //
+        SegmentTable, //
     },
     verbs::check_pmem_access,
     Kind, MrCtx, VerbsMr,
@@ -49,7 +49,7 @@ use rxe_proto::table::{
 };
 
 /// Appends `segment` to a table that has the capacity.
-fn push(table: &mut Table, segment: Segment<MrSegment>) -> Result {
+fn push(table: &mut SegmentTable, segment: Segment<MrSegment>) -> Result {
     table.push_within_capacity(segment).map_err(|_| ENOMEM)
 }
 
@@ -85,7 +85,7 @@ impl MrLayout {
     /// Returns a copy with `segment` at `index` of the table.
     fn with(&self, index: usize, segment: Segment<MrSegment>) -> Result<Self> {
         let next = self.next_handle().wrapping_add(1);
-        let table = self.with_table(|old| -> Result<Table> {
+        let table = self.with_table(|old| -> Result<SegmentTable> {
             let mut new = KVVec::with_capacity(old.len().saturating_add(1), GFP_KERNEL_ACCOUNT)?;
             let (before, behind) = old.split_at_checked(index).ok_or(EINVAL)?;
             for s in before {
@@ -118,8 +118,8 @@ impl MrLayout {
 }
 
 /// Returns a copy of `old` in which the rest of segment `handle` begins at `iova`.
-fn moved(old: &[Segment<MrSegment>], handle: u64, iova: u64) -> Result<Table> {
-    let is_it = |s: &&Segment<MrSegment>| s.piece.handle == handle;
+fn moved(old: &[Segment<MrSegment>], handle: u64, iova: u64) -> Result<SegmentTable> {
+    let is_it = |s: &&Segment<MrSegment>| s.backing.handle == handle;
     let first = old.iter().find(is_it).ok_or(ENOENT)?.start();
     let mut new = KVVec::with_capacity(old.len(), GFP_KERNEL_ACCOUNT)?;
     for s in old.iter().filter(|s| !is_it(s)) {
@@ -128,18 +128,22 @@ fn moved(old: &[Segment<MrSegment>], handle: u64, iova: u64) -> Result<Table> {
     for s in old.iter().filter(is_it) {
         let distance = s.start().checked_sub(first).ok_or(EINVAL)?;
         let start = iova.checked_add(distance).ok_or(EINVAL)?;
-        let s = Segment::new(start, s.len(), s.piece.clone()).ok_or(EINVAL)?;
-        let index = segments::room(&new, start, s.end()).ok_or(EEXIST)?;
+        let s = Segment::new(start, s.len(), s.backing.clone()).ok_or(EINVAL)?;
+        let index = segments::insertion_index(&new, start, s.end()).ok_or(EEXIST)?;
         let entered = new.insert_within_capacity(index, s);
         entered.map_err(|_| ENOMEM)?;
     }
     Ok(new)
 }
 
-fn without_handle(dev: &DeviceCtx, old: &[Segment<MrSegment>], handle: u64) -> Result<Table> {
+fn without_handle(
+    dev: &DeviceCtx,
+    old: &[Segment<MrSegment>],
+    handle: u64,
+) -> Result<SegmentTable> {
     let mut new = KVVec::with_capacity(old.len(), GFP_KERNEL_ACCOUNT)?;
     for s in old {
-        if s.piece.handle != handle {
+        if s.backing.handle != handle {
             push(&mut new, s.clone())?;
         }
     }
@@ -155,11 +159,11 @@ fn without_range(
     old: &[Segment<MrSegment>],
     start: u64,
     length: u64,
-) -> Result<Table> {
+) -> Result<SegmentTable> {
     let in_page = u64::try_from(PAGE_SIZE)?.wrapping_sub(1);
     let end = start.checked_add(length).filter(|end| *end != start);
     let end = end.ok_or_else(|| dev.handle.refuse(c"a range that is empty, or wraps"))?;
-    let gone = segments::touched(old, start, end);
+    let gone = segments::overlapping(old, start, end);
     if gone.is_empty() {
         return Err(dev.handle.refuse(c"a range without memory"));
     }
@@ -170,17 +174,17 @@ fn without_range(
             push(&mut new, s.clone())?;
             continue;
         }
-        let odd = |at: u64| at & in_page != 0 && s.is_cut_at(at);
+        let odd = |at: u64| at & in_page != 0 && s.is_split_at(at);
         if odd(start) || odd(end) {
             return Err(dev.handle.refuse(c"a range that cuts a page of a segment"));
         }
         for (offset, len) in s.without(start, end).into_iter().flatten() {
-            let piece = MrSegment {
-                memory: Arc::new(s.piece.memory.part(offset, len)?, GFP_KERNEL_ACCOUNT)?,
-                handle: s.piece.handle,
+            let backing = MrSegment {
+                memory: Arc::new(s.backing.memory.part(offset, len)?, GFP_KERNEL_ACCOUNT)?,
+                handle: s.backing.handle,
             };
             let at = s.start().checked_add(offset).ok_or(EINVAL)?;
-            push(&mut new, Segment::new(at, len, piece).ok_or(EINVAL)?)?;
+            push(&mut new, Segment::new(at, len, backing).ok_or(EINVAL)?)?;
         }
     }
     Ok(new)
@@ -212,7 +216,7 @@ impl MrCtx {
         let Some(end) = end.filter(|_| length != 0 && length <= MAX_MR_SIZE) else {
             return Err(dev.handle.refuse(c"a segment too large, or empty"));
         };
-        let index = old.with_table(|table| segments::room(table, iova, end))?;
+        let index = old.with_table(|table| segments::insertion_index(table, iova, end))?;
         let index = index.ok_or(EEXIST)?;
         if old.count() >= MAX_SEGMENTS {
             return Err(ENOSPC);

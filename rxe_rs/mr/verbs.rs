@@ -364,21 +364,21 @@ impl MemoryRegion for MrCtx {
             }
             // Pages faulted in for reading may be shared with other processes, which must not see
             // writes.
-            None => old.with_desc(desc, |piece| {
-                let (start, length, writable, own) = match &*piece.memory {
+            None => old.with_desc(desc, |segment| {
+                let (start, length, writable, own) = match &*segment.memory {
                     Memory::User(m) => (m.start(), m.len(), m.is_writable(), m.is_of_current()),
                     Memory::Odp(m) => (m.start(), m.len(), m.is_writable(), m.is_of_current()),
-                    _ => return Ok(piece.clone()),
+                    _ => return Ok(segment.clone()),
                 };
                 if writable || rights & ACCESS_WRITABLE == 0 {
-                    return Ok(piece.clone());
+                    return Ok(segment.clone());
                 }
                 if !own {
                     let reason = c"write access to read-only memory of another process";
                     return Err(dev.handle.refuse(reason));
                 }
                 let memory = get_memory(start, length)?;
-                let handle = piece.handle;
+                let handle = segment.handle;
                 Ok(MrSegment { memory, handle })
             })?,
         };

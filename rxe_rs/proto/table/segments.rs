@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Regions made of segments: pieces of memory anywhere in the address space of one key, sorted,
-//! never overlapping. Removing a range from a segment leaves one or two smaller segments. Adjacent
+//! Regions made of segments: ranges of memory anywhere in the address space of one key,
+//! sorted and never overlapping. Removing a range from a segment leaves one or two smaller segments. Adjacent
 //! segments form a run, within which an access may span several segments.
 //!
 //! The functions work on slices that the caller keeps sorted by address, with the ends of their runs
-//! up to date ([`link`]).
+//! up to date ([`update_run_ends`]).
 
 use core::ops::Range;
 
@@ -13,41 +13,41 @@ use core::ops::Range;
 /// # Examples
 ///
 /// ```
-/// use rxe_proto::table::segments::{link, parts, reach, Segment};
+/// use rxe_proto::table::segments::{find_range, parts, update_run_ends, Segment};
 ///
-/// let segment = |start, length, piece| Segment::new(start, length, piece).unwrap();
+/// let segment = |start, length, backing| Segment::new(start, length, backing).unwrap();
 /// let mut table = [
 ///     segment(0x1000, 0x100, 'a'),
 ///     segment(0x1100, 0x100, 'b'),
 ///     segment(0x2000, 8, 'c'),
 /// ];
-/// link(&mut table);
+/// update_run_ends(&mut table);
 ///
 /// // An access may span segments that touch, but not a hole.
-/// let index = reach(&table, 0x10f0, 0x20, 0).unwrap();
+/// let index = find_range(&table, 0x10f0, 0x20, 0).unwrap();
 /// let split: Vec<_> = parts(&table, index, 0x10f0, 0x20).collect();
 /// assert_eq!(split, [(&'a', 0xf0, 0x10), (&'b', 0, 0x10)]);
-/// assert_eq!(reach(&table, 0x11f0, 0x20, 0), None);
+/// assert_eq!(find_range(&table, 0x11f0, 0x20, 0), None);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment<P> {
+pub struct Segment<B> {
     start: u64,
     end: u64,
     run_end: u64,
     /// The memory behind it.
-    pub piece: P,
+    pub backing: B,
 }
 
-impl<P> Segment<P> {
+impl<B> Segment<B> {
     /// `length` bytes at address `start`; `None` if the length is zero or the range wraps.
     #[inline]
-    pub fn new(start: u64, length: u64, piece: P) -> Option<Self> {
+    pub fn new(start: u64, length: u64, backing: B) -> Option<Self> {
         let end = start.checked_add(length)?;
         (length != 0).then_some(Self {
             start,
             end,
             run_end: end,
-            piece,
+            backing,
         })
     }
 
@@ -85,18 +85,18 @@ impl<P> Segment<P> {
     }
 
     /// True if `addr` splits the segment into two parts that are not empty.
-    pub fn is_cut_at(&self, addr: u64) -> bool {
+    pub fn is_split_at(&self, addr: u64) -> bool {
         self.start < addr && addr < self.end
     }
 
     #[inline]
-    fn holds(&self, addr: u64) -> bool {
+    fn contains(&self, addr: u64) -> bool {
         self.start <= addr && addr < self.end
     }
 }
 
 /// Computes where the run of each segment of a sorted table ends. Call it after every change.
-pub fn link<P>(table: &mut [Segment<P>]) {
+pub fn update_run_ends<B>(table: &mut [Segment<B>]) {
     let mut behind: Option<(u64, u64)> = None;
     for segment in table.iter_mut().rev() {
         segment.run_end = match behind {
@@ -107,28 +107,28 @@ pub fn link<P>(table: &mut [Segment<P>]) {
     }
 }
 
-/// Index of the segment that contains `addr`; tries `guess` and the one after it first.
+/// Index of the segment that contains `addr`; tries `hint` and the one after it first.
 #[inline]
-pub fn find<P>(table: &[Segment<P>], addr: u64, guess: usize) -> Option<usize> {
-    for index in [guess, guess.wrapping_add(1)] {
-        if table.get(index).is_some_and(|s| s.holds(addr)) {
+pub fn find<B>(table: &[Segment<B>], addr: u64, hint: usize) -> Option<usize> {
+    for index in [hint, hint.wrapping_add(1)] {
+        if table.get(index).is_some_and(|s| s.contains(addr)) {
             return Some(index);
         }
     }
     let index = table.partition_point(|s| s.start <= addr).checked_sub(1)?;
-    table.get(index)?.holds(addr).then_some(index)
+    table.get(index)?.contains(addr).then_some(index)
 }
 
 /// As [`find`], but `None` unless all `len` bytes at `addr` belong to one run.
 #[inline]
-pub fn reach<P>(table: &[Segment<P>], addr: u64, len: u64, guess: usize) -> Option<usize> {
-    let index = find(table, addr, guess)?;
+pub fn find_range<B>(table: &[Segment<B>], addr: u64, len: u64, hint: usize) -> Option<usize> {
+    let index = find(table, addr, hint)?;
     let run_end = table.get(index)?.run_end;
     (addr.checked_add(len)? <= run_end).then_some(index)
 }
 
 /// Index at which to insert a segment `start..end`; `None` if it overlaps another.
-pub fn room<P>(table: &[Segment<P>], start: u64, end: u64) -> Option<usize> {
+pub fn insertion_index<B>(table: &[Segment<B>], start: u64, end: u64) -> Option<usize> {
     let index = table.partition_point(|s| s.end <= start);
     match table.get(index) {
         Some(next) if next.start < end => None,
@@ -137,34 +137,34 @@ pub fn room<P>(table: &[Segment<P>], start: u64, end: u64) -> Option<usize> {
 }
 
 /// Index range of the segments that overlap `start..end`; empty if there are none.
-pub fn touched<P>(table: &[Segment<P>], start: u64, end: u64) -> Range<usize> {
+pub fn overlapping<B>(table: &[Segment<B>], start: u64, end: u64) -> Range<usize> {
     let first = table.partition_point(|s| s.end <= start);
     let stop = table.partition_point(|s| s.start < end);
     first..stop.max(first)
 }
 
 /// Address and length of the first memory at or after `addr`, up to the end of its segment.
-pub fn from<P>(table: &[Segment<P>], addr: u64) -> Option<(u64, u64)> {
+pub fn next_memory<B>(table: &[Segment<B>], addr: u64) -> Option<(u64, u64)> {
     let segment = table.get(table.partition_point(|s| s.end <= addr))?;
     let start = segment.start.max(addr);
     Some((start, segment.end.checked_sub(start)?))
 }
 
 /// Start and length of the smallest range that contains all segments, including holes.
-pub fn bounds<P>(table: &[Segment<P>]) -> Option<(u64, u64)> {
+pub fn bounds<B>(table: &[Segment<B>]) -> Option<(u64, u64)> {
     let (first, last) = (table.first()?, table.last()?);
     Some((first.start, last.end.checked_sub(first.start)?))
 }
 
 /// Total bytes of all segments.
-pub fn bytes<P>(table: &[Segment<P>]) -> u64 {
+pub fn bytes<B>(table: &[Segment<B>]) -> u64 {
     table
         .iter()
         .fold(0, |sum: u64, s| sum.saturating_add(s.len()))
 }
 
 /// Start and length of the run of the segment at `index`.
-pub fn run<P>(table: &[Segment<P>], index: usize) -> Option<(u64, u64)> {
+pub fn run<B>(table: &[Segment<B>], index: usize) -> Option<(u64, u64)> {
     let (before, _) = table.split_at_checked(index)?;
     let segment = table.get(index)?;
     let mut start = segment.start;
@@ -178,14 +178,14 @@ pub fn run<P>(table: &[Segment<P>], index: usize) -> Option<(u64, u64)> {
 }
 
 /// The parts of the `len` bytes at `addr`, which start in the segment at `index` as returned by
-/// [`reach`]: the memory, the offset in it and the number of bytes of each.
+/// [`find_range`]: the memory, the offset in it and the number of bytes of each.
 #[inline]
-pub fn parts<P>(
-    table: &[Segment<P>],
+pub fn parts<B>(
+    table: &[Segment<B>],
     index: usize,
     addr: u64,
     len: u64,
-) -> impl Iterator<Item = (&P, u64, u64)> {
+) -> impl Iterator<Item = (&B, u64, u64)> {
     let mut at = addr;
     let mut left = len;
     table.iter().skip(index).map_while(move |segment| {
@@ -196,7 +196,7 @@ pub fn parts<P>(
         let part = segment.len().checked_sub(offset)?.min(left);
         at = at.checked_add(part)?;
         left = left.checked_sub(part)?;
-        Some((&segment.piece, offset, part))
+        Some((&segment.backing, offset, part))
     })
 }
 

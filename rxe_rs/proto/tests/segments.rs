@@ -12,12 +12,12 @@ fn table(ranges: &[(u64, u64)]) -> Vec<Segment<usize>> {
         .enumerate()
         .map(|(n, (start, len))| Segment::new(*start, *len, n).unwrap())
         .collect();
-    link(&mut table);
+    update_run_ends(&mut table);
     table
 }
 
-fn pieces(table: &[Segment<usize>], addr: u64, len: u64) -> Option<Vec<(usize, u64, u64)>> {
-    let index = reach(table, addr, len, 0)?;
+fn parts_of(table: &[Segment<usize>], addr: u64, len: u64) -> Option<Vec<(usize, u64, u64)>> {
+    let index = find_range(table, addr, len, 0)?;
     Some(
         parts(table, index, addr, len)
             .map(|(p, o, l)| (*p, o, l))
@@ -37,16 +37,19 @@ fn segments_have_bytes_and_do_not_wrap() {
 }
 
 #[test]
-fn accesses_go_through_a_run_and_stop_at_a_hole() {
+fn accesses_span_a_run_but_no_hole() {
     // Two that touch, a hole of 0x1000, one more.
     let t = table(&[(0x1000, 0x1000), (0x2000, 0x2000), (0x5000, 0x1000)]);
-    assert_eq!(pieces(&t, 0x1000, 1), Some(vec![(0, 0, 1)]));
-    assert_eq!(pieces(&t, 0x1ffe, 4), Some(vec![(0, 0xffe, 2), (1, 0, 2)]));
+    assert_eq!(parts_of(&t, 0x1000, 1), Some(vec![(0, 0, 1)]));
     assert_eq!(
-        pieces(&t, 0x1000, 0x3000),
+        parts_of(&t, 0x1ffe, 4),
+        Some(vec![(0, 0xffe, 2), (1, 0, 2)])
+    );
+    assert_eq!(
+        parts_of(&t, 0x1000, 0x3000),
         Some(vec![(0, 0, 0x1000), (1, 0, 0x2000)])
     );
-    assert_eq!(pieces(&t, 0x5fff, 1), Some(vec![(2, 0xfff, 1)]));
+    assert_eq!(parts_of(&t, 0x5fff, 1), Some(vec![(2, 0xfff, 1)]));
     for (addr, len) in [
         (0xfff, 1),
         (0xfff, 2),
@@ -60,13 +63,13 @@ fn accesses_go_through_a_run_and_stop_at_a_hole() {
         (0x1000, u64::MAX),
         (u64::MAX, 1),
     ] {
-        assert_eq!(pieces(&t, addr, len), None, "{addr:#x} {len:#x}");
+        assert_eq!(parts_of(&t, addr, len), None, "{addr:#x} {len:#x}");
     }
-    assert_eq!(reach::<()>(&[], 0, 1, 0), None);
+    assert_eq!(find_range::<()>(&[], 0, 1, 0), None);
 }
 
 #[test]
-fn what_comes_next() {
+fn next_memory_skips_holes() {
     let t = table(&[(0x1000, 0x1000), (0x2000, 0x2000), (0x5000, 0x1000)]);
     for (addr, expected) in [
         (0, Some((0x1000, 0x1000))),
@@ -77,38 +80,38 @@ fn what_comes_next() {
         (0x6000, None),
         (u64::MAX, None),
     ] {
-        assert_eq!(from(&t, addr), expected, "{addr:#x}");
+        assert_eq!(next_memory(&t, addr), expected, "{addr:#x}");
     }
-    assert_eq!(from::<usize>(&[], 0), None);
+    assert_eq!(next_memory::<usize>(&[], 0), None);
 }
 
 #[test]
-fn a_wrong_guess_changes_nothing() {
+fn a_wrong_hint_changes_nothing() {
     let t = table(&[(0, 10), (20, 10), (40, 10), (60, 10)]);
-    for guess in [0, 1, 2, 3, 4, 99, usize::MAX - 1, usize::MAX] {
+    for hint in [0, 1, 2, 3, 4, 99, usize::MAX - 1, usize::MAX] {
         for addr in 0..80 {
             let expected = (addr % 20 < 10).then_some((addr / 20) as usize);
-            assert_eq!(find(&t, addr, guess), expected, "{addr} {guess}");
+            assert_eq!(find(&t, addr, hint), expected, "{addr} {hint}");
         }
     }
 }
 
 #[test]
-fn neighbours_touch_but_never_overlap() {
+fn insertion_between_adjacent_segments() {
     let t = table(&[(0x1000, 0x1000), (0x3000, 0x1000)]);
-    assert_eq!(room(&t, 0, 0x1000), Some(0));
-    assert_eq!(room(&t, 0, 0x1001), None);
-    assert_eq!(room(&t, 0x2000, 0x3000), Some(1));
-    assert_eq!(room(&t, 0x1fff, 0x2000), None);
-    assert_eq!(room(&t, 0x2fff, 0x3001), None);
-    assert_eq!(room(&t, 0x1800, 0x1801), None);
-    assert_eq!(room(&t, 0, u64::MAX), None);
-    assert_eq!(room(&t, 0x4000, u64::MAX), Some(2));
-    assert_eq!(room::<()>(&[], 5, 6), Some(0));
+    assert_eq!(insertion_index(&t, 0, 0x1000), Some(0));
+    assert_eq!(insertion_index(&t, 0, 0x1001), None);
+    assert_eq!(insertion_index(&t, 0x2000, 0x3000), Some(1));
+    assert_eq!(insertion_index(&t, 0x1fff, 0x2000), None);
+    assert_eq!(insertion_index(&t, 0x2fff, 0x3001), None);
+    assert_eq!(insertion_index(&t, 0x1800, 0x1801), None);
+    assert_eq!(insertion_index(&t, 0, u64::MAX), None);
+    assert_eq!(insertion_index(&t, 0x4000, u64::MAX), Some(2));
+    assert_eq!(insertion_index::<()>(&[], 5, 6), Some(0));
 }
 
 #[test]
-fn ranges_touch_what_has_bytes_in_them() {
+fn overlapping_segments() {
     let t = table(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x4000, 0x1000)]);
     for (start, end, expected) in [
         (0x1000, 0x2000, 0..1),
@@ -122,13 +125,13 @@ fn ranges_touch_what_has_bytes_in_them() {
         (0x1800, 0x1800, 0..1),
         (0x2000, 0x1000, 1..1),
     ] {
-        assert_eq!(touched(&t, start, end), expected, "{start:#x} {end:#x}");
+        assert_eq!(overlapping(&t, start, end), expected, "{start:#x} {end:#x}");
     }
-    assert_eq!(touched::<()>(&[], 0, u64::MAX), 0..0);
+    assert_eq!(overlapping::<()>(&[], 0, u64::MAX), 0..0);
 }
 
 #[test]
-fn what_a_cut_leaves() {
+fn rest_of_a_segment() {
     let s = Segment::new(0x1000, 0x3000, ()).unwrap();
     for (start, end, expected) in [
         (0x1000, 0x4000, [None, None]),
@@ -140,8 +143,8 @@ fn what_a_cut_leaves() {
     ] {
         assert_eq!(s.without(start, end), expected, "{start:#x} {end:#x}");
     }
-    assert!(s.is_cut_at(0x1001) && s.is_cut_at(0x3fff));
-    assert!(!s.is_cut_at(0x1000) && !s.is_cut_at(0x4000) && !s.is_cut_at(0));
+    assert!(s.is_split_at(0x1001) && s.is_split_at(0x3fff));
+    assert!(!s.is_split_at(0x1000) && !s.is_split_at(0x4000) && !s.is_split_at(0));
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// The table against an array that names the owner of each byte.
     #[test]
-    fn as_a_simple_model(steps in proptest::collection::vec(step(), 0..200)) {
+    fn agrees_with_a_byte_model(steps in proptest::collection::vec(step(), 0..200)) {
         let mut owner = [None::<usize>; 2 * SPACE as usize];
         // Of each segment the number of the one it was cut from, and its offset in that.
         let mut table: Vec<Segment<(usize, u64)>> = Vec::new();
@@ -194,7 +197,7 @@ proptest! {
                     };
                     let area = start as usize..(start + len) as usize;
                     let free = owner[area.clone()].iter().all(Option::is_none);
-                    let at = room(&table, new.start(), new.end());
+                    let at = insertion_index(&table, new.start(), new.end());
                     prop_assert_eq!(at.is_some(), free);
                     if let Some(at) = at {
                         table.insert(at, new);
@@ -204,45 +207,45 @@ proptest! {
                 }
                 Step::Remove(start, len) => {
                     let area = start as usize..(start + len) as usize;
-                    let found = touched(&table, start, start + len);
+                    let found = overlapping(&table, start, start + len);
                     if len == 0 {
                         continue;
                     }
                     prop_assert_eq!(found.is_empty(), owner[area.clone()].iter().all(Option::is_none));
-                    let pieces: Vec<_> = table[found.clone()]
+                    let rest: Vec<_> = table[found.clone()]
                         .iter()
                         .flat_map(|s| {
                             let left = s.without(start, start + len);
                             let base = s.start();
-                            let (owner, at) = s.piece;
+                            let (owner, at) = s.backing;
                             left.into_iter().flatten().map(move |(offset, len)| {
                                 Segment::new(base + offset, len, (owner, at + offset)).unwrap()
                             })
                         })
                         .collect();
-                    table.splice(found, pieces);
+                    table.splice(found, rest);
                     owner[area].fill(None);
                 }
-                Step::Access(addr, len, guess) => {
+                Step::Access(addr, len, hint) => {
                     let area = addr as usize..(addr + len) as usize;
                     let there = owner[addr as usize].is_some()
                         && owner[area.clone()].iter().all(Option::is_some);
-                    let index = reach(&table, addr, len, guess);
+                    let index = find_range(&table, addr, len, hint);
                     prop_assert_eq!(index.is_some(), there);
                     if let Some(index) = index {
                         let mut at = addr;
-                        for (piece, offset, part) in parts(&table, index, addr, len) {
+                        for (backing, offset, part) in parts(&table, index, addr, len) {
                             for byte in 0..part {
-                                prop_assert_eq!(owner[(at + byte) as usize], Some(piece.0));
+                                prop_assert_eq!(owner[(at + byte) as usize], Some(backing.0));
                             }
-                            prop_assert_eq!(place[piece.0] + piece.1 + offset, at);
+                            prop_assert_eq!(place[backing.0] + backing.1 + offset, at);
                             at += part;
                         }
                         prop_assert_eq!(at, addr + len);
                     }
                 }
             }
-            link(&mut table);
+            update_run_ends(&mut table);
             prop_assert!(table.windows(2).all(|w| w[0].end() <= w[1].start()));
             let count = owner.iter().filter(|o| o.is_some()).count();
             prop_assert_eq!(bytes(&table), count as u64);
