@@ -52,16 +52,16 @@ pub fn seeds(count: u64) -> core::ops::Range<u64> {
 pub const PAGE: usize = 1024;
 
 /// Maximum number of deferred packets; further packets are dropped.
-const KEPT: usize = 64;
+const MAX_DEFERRED_PACKETS: usize = 64;
 
 /// Maximum number of packets in a GSO batch.
-const TRAIN: u32 = 15;
+const GSO_MAX_SEGS: u32 = 15;
 
 /// Time to handle a page fault, in nanoseconds.
-const PAGE_IN_NS: u64 = 40_000;
+const PAGE_FAULT_NS: u64 = 40_000;
 
 /// Time between two calls for one FLUSH, in nanoseconds.
-const PIECE_NS: u64 = 3_000;
+const FLUSH_CALL_NS: u64 = 3_000;
 
 /// R_Key of the only region of each host.
 pub const RKEY: RKey = RKey(0x1234_5678);
@@ -139,17 +139,17 @@ pub struct Pair {
     /// Probability that a page is invalidated in a step.
     pub evict: f64,
     /// Deferred packets of each side, oldest first.
-    kept: [VecDeque<Vec<u8>>; 2],
+    deferred: [VecDeque<Vec<u8>>; 2],
     /// When the page faults in progress are handled.
-    page_in_at: [Option<u64>; 2],
+    faults_done_at: [Option<u64>; 2],
     /// Number of deferred packets.
     pub deferred_packets: u64,
     /// Modifies the packets of side 1 before their ICRC is computed.
     pub rewrite: Option<fn(&mut [u8])>,
     /// The device of each side gives all segments of a GSO batch the same IPv4 identification.
-    pub repeats_ip_id: [bool; 2],
+    pub same_ip_id: [bool; 2],
     /// Number of packets that were not the first of a GSO batch.
-    pub behind: u64,
+    pub later_segments: u64,
     /// The packet being delivered is marked CE.
     marked: bool,
 }
@@ -194,18 +194,18 @@ impl Pair {
             wire_free: [0; 2],
             packets_sent: 0,
             evict: 0.0,
-            kept: Default::default(),
-            page_in_at: [None; 2],
+            deferred: Default::default(),
+            faults_done_at: [None; 2],
             deferred_packets: 0,
             rewrite: None,
-            repeats_ip_id: [false; 2],
-            behind: 0,
+            same_ip_id: [false; 2],
+            later_segments: 0,
             marked: false,
         };
         for side in 0..2 {
             let fill = pair.rng.u8(..);
             pair.hosts[side].memory = RefCell::new(vec![fill; memory]);
-            pair.hosts[side].piece = usize::MAX;
+            pair.hosts[side].flush_chunk = usize::MAX;
             let qp = &mut pair.qps[side];
             let host = &mut pair.hosts[side];
             qp.set_state(State::Init, host);
@@ -232,13 +232,13 @@ impl Pair {
 
     /// Posts a send request with its payload at offset `at` of the memory of the side.
     pub fn post(&mut self, side: usize, wr: SendWr, at: usize) {
-        self.hosts[side].slots.push(SendWqe::new(wr));
+        self.hosts[side].wqes.push(SendWqe::new(wr));
         self.hosts[side].buffers.push(at);
     }
 
     /// Posts a send request that failed validation.
     pub fn post_invalid(&mut self, side: usize, wr: SendWr, status: WcStatus) {
-        self.hosts[side].slots.push(SendWqe::invalid(wr, status));
+        self.hosts[side].wqes.push(SendWqe::invalid(wr, status));
         self.hosts[side].buffers.push(0);
     }
 
@@ -264,30 +264,30 @@ impl Pair {
             room,
             net: net_header(side, 0),
             fails_at: usize::MAX,
-            train: TRAIN,
-            places: Vec::new(),
-            open: None,
-            alone: false,
+            gso_max_segs: GSO_MAX_SEGS,
+            gso_indices: Vec::new(),
+            open_batch: None,
+            gso_disabled: false,
         };
         if self.link.busy > 0.0 && self.rng.f64() < self.link.busy {
             sink.fails_at = self.rng.usize(0..room);
         }
         let qp = &mut self.qps[side];
         let progress = qp.poll_transmit(self.now, &mut self.hosts[side], &mut sink);
-        for (mut packet, place) in sink.packets.into_iter().zip(sink.places) {
-            self.behind += u64::from(place > 0);
-            if place > 0 && self.repeats_ip_id[side] {
+        for (mut packet, gso_index) in sink.packets.into_iter().zip(sink.gso_indices) {
+            self.later_segments += u64::from(gso_index > 0);
+            if gso_index > 0 && self.same_ip_id[side] {
                 // The ICRC was computed for another identification.
                 let end = packet.len() - 4;
                 packet[end..].iter_mut().for_each(|byte| *byte ^= 0x5a);
             }
-            self.launch(1 - side, packet);
+            self.send(1 - side, packet);
         }
         progress
     }
 
     /// Drops all packets in flight.
-    pub fn cut(&mut self) {
+    pub fn drop_in_flight(&mut self) {
         self.wire.clear();
     }
 
@@ -300,10 +300,10 @@ impl Pair {
         let crc = icrc_of(&net, &udp);
         udp.extend(crc);
         assert!(Packet::parse(&udp, udp.len()).is_ok());
-        self.feed(to, &udp);
+        self.receive(to, &udp);
     }
 
-    fn launch(&mut self, to: usize, mut packet: Vec<u8>) {
+    fn send(&mut self, to: usize, mut packet: Vec<u8>) {
         self.packets_sent += 1;
         if let Some(rewrite) = self.rewrite.filter(|_| to == 0) {
             let end = packet.len() - 4;
@@ -320,7 +320,7 @@ impl Pair {
             if self.rng.f64() < self.link.loss {
                 continue;
             }
-            let Some(waits) = self.queue_up(to) else {
+            let Some(waits) = self.enqueue(to) else {
                 continue;
             };
             let (waits, marked) = match &self.queues[to] {
@@ -347,7 +347,7 @@ impl Pair {
     }
 
     /// When a packet has passed the wire; `None` if the queue is full.
-    fn queue_up(&mut self, to: usize) -> Option<u64> {
+    fn enqueue(&mut self, to: usize) -> Option<u64> {
         if self.link.packet_ns == 0 {
             return Some(0);
         }
@@ -368,57 +368,57 @@ impl Pair {
             return self.qps[to].handle_frame(&Payload::from_slice(udp), &mut self.hosts[to]);
         }
         self.marked = marked;
-        self.feed(to, udp);
+        self.receive(to, udp);
         self.marked = false;
     }
 
-    fn feed(&mut self, to: usize, udp: &[u8]) {
-        if !self.kept[to].is_empty() || self.packet(to, udp) == Handled::Deferred {
+    fn receive(&mut self, to: usize, udp: &[u8]) {
+        if !self.deferred[to].is_empty() || self.handle_packet(to, udp) == Handled::Deferred {
             self.deferred_packets += 1;
-            if self.kept[to].len() < KEPT {
-                self.kept[to].push_back(udp.to_vec());
+            if self.deferred[to].len() < MAX_DEFERRED_PACKETS {
+                self.deferred[to].push_back(udp.to_vec());
             }
         }
     }
 
     /// Completes the page faults and processes the deferred packets.
-    fn page_in(&mut self, side: usize) {
-        self.page_in_at[side] = None;
-        let wanted = core::mem::take(self.hosts[side].wanted.get_mut());
-        for page in wanted {
+    fn finish_page_faults(&mut self, side: usize) {
+        self.faults_done_at[side] = None;
+        let faulted = core::mem::take(self.hosts[side].faulted.get_mut());
+        for page in faulted {
             self.hosts[side].absent.get_mut().remove(&page);
         }
-        while let Some(udp) = self.kept[side].pop_front() {
-            if self.packet(side, &udp) == Handled::Deferred {
-                self.kept[side].push_front(udp);
+        while let Some(udp) = self.deferred[side].pop_front() {
+            if self.handle_packet(side, &udp) == Handled::Deferred {
+                self.deferred[side].push_front(udp);
                 return;
             }
         }
     }
 
     /// Drops the deferred packets of one side.
-    pub fn forget(&mut self, side: usize) {
-        self.kept[side].clear();
+    pub fn drop_deferred(&mut self, side: usize) {
+        self.deferred[side].clear();
     }
 
     /// Invalidates pages at random, and starts to handle page faults and FLUSHes in progress.
-    fn page(&mut self) {
+    fn start_page_faults(&mut self) {
         for side in 0..2 {
             let host = &mut self.hosts[side];
             if self.evict > 0.0 && self.rng.f64() < self.evict {
                 let pages = host.memory.get_mut().len() / PAGE;
                 host.absent.get_mut().insert(self.rng.usize(0..pages));
             }
-            if !host.wanted.get_mut().is_empty() && self.page_in_at[side].is_none() {
-                self.page_in_at[side] = Some(self.now + PAGE_IN_NS);
+            if !host.faulted.get_mut().is_empty() && self.faults_done_at[side].is_none() {
+                self.faults_done_at[side] = Some(self.now + PAGE_FAULT_NS);
             }
-            if !self.kept[side].is_empty() && self.page_in_at[side].is_none() {
-                self.page_in_at[side] = Some(self.now + PIECE_NS);
+            if !self.deferred[side].is_empty() && self.faults_done_at[side].is_none() {
+                self.faults_done_at[side] = Some(self.now + FLUSH_CALL_NS);
             }
         }
     }
 
-    fn packet(&mut self, to: usize, udp: &[u8]) -> Handled {
+    fn handle_packet(&mut self, to: usize, udp: &[u8]) -> Handled {
         let Ok(packet) = Packet::parse(udp, udp.len()) else {
             return Handled::Done;
         };
@@ -458,10 +458,10 @@ impl Pair {
         for side in 0..2 {
             self.transmit(side);
         }
-        self.page();
+        self.start_page_faults();
         let arrival = self.wire.keys().next().map(|k| k.0);
         let timers = self.timers();
-        let pages = self.page_in_at;
+        let pages = self.faults_done_at;
         let next = [arrival, timers[0], timers[1], pages[0], pages[1]];
         next.into_iter().flatten().min()
     }
@@ -469,12 +469,12 @@ impl Pair {
     /// When the timer of each side expires.
     fn timers(&self) -> [Option<u64>; 2] {
         let mut timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
-        for (timer, kept) in timers.iter_mut().zip(&self.kept) {
+        for (timer, deferred) in timers.iter_mut().zip(&self.deferred) {
             // A deferred packet may be the one that the timer waits for.
             let answers = |udp: &Vec<u8>| {
                 Packet::parse(udp, udp.len()).is_ok_and(|p| p.opcode().is_response())
             };
-            if kept.iter().any(answers) {
+            if deferred.iter().any(answers) {
                 *timer = None;
             }
         }
@@ -483,7 +483,7 @@ impl Pair {
 
     /// Processes all arrivals and timers up to `next`.
     fn advance(&mut self, next: u64) {
-        let (timers, pages) = (self.timers(), self.page_in_at);
+        let (timers, pages) = (self.timers(), self.faults_done_at);
         self.now = self.now.max(next);
         for (side, timer) in timers.into_iter().enumerate() {
             if timer.is_some_and(|t| t <= self.now) {
@@ -492,7 +492,7 @@ impl Pair {
         }
         for (side, at) in pages.into_iter().enumerate() {
             if at.is_some_and(|at| at <= self.now) {
-                self.page_in(side);
+                self.finish_page_faults(side);
             }
         }
         // A receive batch: all packets that arrive now, before any response.

@@ -10,8 +10,8 @@ fn main() -> std::io::Result<()> {
         .skip(1)
         .map(|word| word.parse().unwrap_or(0));
     let seed = numbers.next().unwrap_or(0);
-    let spared = numbers.map(|qpn: u64| (qpn & 0xff_ffff) as u32);
-    let mut mutator = Mutator::new(seed, spared);
+    let excluded = numbers.map(|qpn: u64| (qpn & 0xff_ffff) as u32);
+    let mut mutator = Mutator::new(seed, excluded);
     let (input, output) = (stdin().lock(), stdout().lock());
     serve(
         &mut mutator,

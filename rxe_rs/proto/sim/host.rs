@@ -30,7 +30,7 @@ pub struct RecvBuf {
 #[derive(Default)]
 pub struct Host {
     pub memory: RefCell<Vec<u8>>,
-    pub(super) slots: Vec<SendWqe>,
+    pub(super) wqes: Vec<SendWqe>,
     /// Offset in `memory` of the payload of each request, by index.
     pub(super) buffers: Vec<usize>,
     retired: u32,
@@ -52,9 +52,9 @@ pub struct Host {
     /// Persistent content of the memory; as long as the memory, or empty if not used.
     pub persistent: RefCell<Vec<u8>>,
     /// Bytes that one FLUSH call makes persistent.
-    pub piece: usize,
+    pub flush_chunk: usize,
     /// Number of calls that made memory persistent.
-    pub pieces: Cell<usize>,
+    pub flush_calls: Cell<usize>,
     /// A FLUSH is in progress.
     flushing: Cell<bool>,
     /// Keys whose local operations are refused.
@@ -64,7 +64,7 @@ pub struct Host {
     /// Pages of [`PAGE`] bytes that are not present.
     pub absent: RefCell<BTreeSet<usize>>,
     /// Those of them with a pending page fault.
-    pub(super) wanted: RefCell<BTreeSet<usize>>,
+    pub(super) faulted: RefCell<BTreeSet<usize>>,
     responses: Vec<PendingResponse>,
     replay: Vec<ReplayEntry>,
 }
@@ -72,7 +72,7 @@ pub struct Host {
 impl Host {
     /// Send requests not retired.
     pub fn outstanding(&self) -> usize {
-        self.slots.len() - self.retired as usize
+        self.wqes.len() - self.retired as usize
     }
 
     fn range(&self, at: usize, len: usize) -> Option<core::ops::Range<usize>> {
@@ -87,7 +87,7 @@ impl Host {
             .filter(|page| absent.contains(page))
             .peekable();
         let all = missed.peek().is_none();
-        self.wanted.borrow_mut().extend(missed);
+        self.faulted.borrow_mut().extend(missed);
         all
     }
 
@@ -101,7 +101,7 @@ impl Host {
     }
 
     /// As [`remote`](Self::remote), for an access that is executed now.
-    fn reach(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
+    fn remote_present(&self, rkey: RKey, addr: u64, len: usize) -> Result<usize, RemoteFault> {
         let at = self.remote(rkey, addr, len)?;
         if self.present(at, len) {
             Ok(at)
@@ -111,18 +111,18 @@ impl Host {
     }
 
     /// Asserts that no access overtakes a FLUSH.
-    fn change(&self) {
+    fn assert_no_flush(&self) {
         assert!(!self.flushing.get(), "a request has overtaken a FLUSH");
     }
 
-    /// Makes a piece of `at..end` persistent and returns its end.
+    /// Makes a chunk of `at..end` persistent and returns its end.
     fn persist(&self, at: usize, end: usize) -> usize {
-        let to = end.min(at.saturating_add(self.piece));
+        let to = end.min(at.saturating_add(self.flush_chunk));
         let mut image = self.persistent.borrow_mut();
         if let Some(image) = image.get_mut(at..to) {
             image.copy_from_slice(&self.memory.borrow()[at..to]);
         }
-        self.pieces.set(self.pieces.get() + 1);
+        self.flush_calls.set(self.flush_calls.get() + 1);
         to
     }
 
@@ -139,16 +139,16 @@ impl Host {
 
 impl SendQueue for Host {
     fn sends_posted(&self) -> u32 {
-        self.slots.len() as u32
+        self.wqes.len() as u32
     }
 
     fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe> {
-        assert!(index >= self.retired, "the engine looked at a retired slot");
-        self.slots.get_mut(index as usize)
+        assert!(index >= self.retired, "the engine looked at a retired WQE");
+        self.wqes.get_mut(index as usize)
     }
 
     fn retire_sends(&mut self, index: u32) {
-        assert!(index >= self.retired && index <= self.slots.len() as u32);
+        assert!(index >= self.retired && index <= self.wqes.len() as u32);
         self.retired = index;
     }
 
@@ -167,7 +167,7 @@ impl SendQueue for Host {
         if self.bad_local.contains(&index) {
             return Err(LocalFault::Refused);
         }
-        let wr = &self.slots[index as usize].wr;
+        let wr = &self.wqes[index as usize].wr;
         assert!(offset as usize + src.len() <= wr.length as usize);
         let at = self.buffers[index as usize] + offset as usize;
         let range = self.local(at, src.len())?;
@@ -191,7 +191,7 @@ impl RecvQueue for Host {
     }
 
     fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
-        self.change();
+        self.assert_no_flush();
         let buf = self.current.expect("a receive is in use");
         assert!(offset as usize + src.len() <= buf.len as usize);
         let range = self.local(buf.at + offset as usize, src.len())?;
@@ -212,21 +212,21 @@ impl RemoteMemory for Host {
     }
 
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault> {
-        let at = self.reach(rkey, addr, dst.len())?;
+        let at = self.remote_present(rkey, addr, dst.len())?;
         dst.copy_from_slice(&self.memory.borrow()[at..at + dst.len()]);
         Ok(())
     }
 
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
-        self.change();
-        let at = self.reach(rkey, addr, src.len())?;
+        self.assert_no_flush();
+        let at = self.remote_present(rkey, addr, src.len())?;
         src.copy_to(&mut self.memory.borrow_mut()[at..at + src.len()]);
         Ok(())
     }
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
-        self.change();
-        let at = self.reach(rkey, addr, 8)?;
+        self.assert_no_flush();
+        let at = self.remote_present(rkey, addr, 8)?;
         let word = &mut self.memory.borrow_mut()[at..at + 8];
         let old = u64::from_ne_bytes(word.try_into().unwrap());
         let new = match op {
@@ -258,7 +258,10 @@ impl RemoteMemory for Host {
         if kind.placement & Feth::PERSISTENT != 0 {
             let end = start + len_all;
             let at = from.map_or(start, |at| at as usize);
-            assert!((start..=end).contains(&at), "a FLUSH goes on elsewhere");
+            assert!(
+                (start..=end).contains(&at),
+                "a FLUSH continues at another address"
+            );
             let to = self.persist(at, end);
             if to < end {
                 self.flushing.set(true);

@@ -69,30 +69,30 @@ pub struct Mutator {
     rng: fastrand::Rng,
     seen: Vec<Vec<u8>>,
     oldest: usize,
-    spared: BTreeSet<u32>,
+    excluded: BTreeSet<u32>,
 }
 
 impl Mutator {
-    /// A mutator that never generates a packet for one of the QPs `spared`.
-    pub fn new(seed: u64, spared: impl IntoIterator<Item = u32>) -> Self {
+    /// A mutator that never generates a packet for one of the QPs `excluded`.
+    pub fn new(seed: u64, excluded: impl IntoIterator<Item = u32>) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
             seen: Vec::new(),
             oldest: 0,
-            spared: spared.into_iter().collect(),
+            excluded: excluded.into_iter().collect(),
         }
     }
 
-    fn may_go(&self, frame: &[u8]) -> bool {
+    fn is_allowed(&self, frame: &[u8]) -> bool {
         bth_offset(frame)
             .and_then(|bth| qpn_of(frame, bth))
-            .is_none_or(|qpn| !self.spared.contains(&qpn))
+            .is_none_or(|qpn| !self.excluded.contains(&qpn))
     }
 
-    /// Learns a frame; ignores other than RoCE packets, too long frames and spared QPs.
+    /// Learns a frame; ignores other than RoCE packets, too long frames and excluded QPs.
     pub fn learn(&mut self, frame: &[u8]) {
         let whole = |bth: usize| frame.len() >= bth + BTH + ICRC && frame.len() <= LONGEST;
-        if !bth_offset(frame).is_some_and(whole) || !self.may_go(frame) {
+        if !bth_offset(frame).is_some_and(whole) || !self.is_allowed(frame) {
             return;
         }
         if self.seen.len() < KEEP {
@@ -107,7 +107,7 @@ impl Mutator {
     pub fn packet(&mut self) -> Option<Vec<u8>> {
         loop {
             let frame = self.attempt()?;
-            if self.may_go(&frame) {
+            if self.is_allowed(&frame) {
                 return Some(frame);
             }
         }

@@ -26,7 +26,7 @@ pub struct Queue {
     pub marked: u64,
     pub passed: u64,
     /// Queue length in bytes seen by each packet, for averages and quantiles.
-    pub found: Vec<u64>,
+    pub queue_lengths: Vec<u64>,
 }
 
 impl Queue {
@@ -42,7 +42,7 @@ impl Queue {
             lost: 0,
             marked: 0,
             passed: 0,
-            found: Vec::new(),
+            queue_lengths: Vec::new(),
         }
     }
 
@@ -63,7 +63,7 @@ impl Queue {
         let begin = self.free_at.max(now);
         let waiting = (begin - now) * self.rate / 1_000_000;
         let len = len as u64 + OVERHEAD;
-        self.found.push(waiting);
+        self.queue_lengths.push(waiting);
         if waiting + len > self.limit {
             self.lost += 1;
             return None;
@@ -83,10 +83,10 @@ impl Queue {
 
     /// Quantile of the queue length in bytes, in per cent of the packets.
     pub fn quantile(&self, percent: usize) -> u64 {
-        let mut found = self.found.clone();
-        found.sort_unstable();
-        let at = (found.len() * percent / 100).min(found.len().saturating_sub(1));
-        found.get(at).copied().unwrap_or(0)
+        let mut queue_lengths = self.queue_lengths.clone();
+        queue_lengths.sort_unstable();
+        let at = (queue_lengths.len() * percent / 100).min(queue_lengths.len().saturating_sub(1));
+        queue_lengths.get(at).copied().unwrap_or(0)
     }
 }
 

@@ -14,29 +14,29 @@ pub(super) struct Sink {
     /// Number of packets after which the sink is out of memory.
     pub(super) fails_at: usize,
     /// Maximum number of packets in a GSO batch.
-    pub(super) train: u32,
+    pub(super) gso_max_segs: u32,
     /// Index of each packet in its GSO batch.
-    pub(super) places: Vec<u32>,
+    pub(super) gso_indices: Vec<u32>,
     /// The GSO batch to which the next packet may be added: length of its segments, and whether a
     /// shorter one has ended it.
-    pub(super) open: Option<(usize, bool)>,
-    pub(super) alone: bool,
+    pub(super) open_batch: Option<(usize, bool)>,
+    pub(super) gso_disabled: bool,
 }
 
 impl Sink {
     fn add(&mut self, packet: Vec<u8>) {
-        let place = match self.open {
-            Some((size, false)) if !self.alone && packet.len() <= size => {
-                self.open = Some((size, packet.len() < size));
+        let gso_index = match self.open_batch {
+            Some((size, false)) if !self.gso_disabled && packet.len() <= size => {
+                self.open_batch = Some((size, packet.len() < size));
                 self.gso_index() + 1
             }
             _ => 0,
         };
-        if place == 0 || place >= self.train {
-            self.open = Some((packet.len(), false));
-            self.places.push(0);
+        if gso_index == 0 || gso_index >= self.gso_max_segs {
+            self.open_batch = Some((packet.len(), false));
+            self.gso_indices.push(0);
         } else {
-            self.places.push(place);
+            self.gso_indices.push(gso_index);
         }
         self.packets.push(packet);
     }
@@ -70,7 +70,7 @@ impl Tx for Sink {
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>> {
-        assert!(self.has_room(), "the engine asked for room first");
+        assert!(self.has_room(), "the engine checks for room first");
         if self.packets.len() >= self.fails_at {
             return Err(TxFault::Busy);
         }
@@ -89,11 +89,11 @@ impl Tx for Sink {
     }
 
     fn gso_index(&self) -> u32 {
-        self.places.last().copied().unwrap_or(0)
+        self.gso_indices.last().copied().unwrap_or(0)
     }
 
     fn disable_gso(&mut self) {
-        self.alone = true;
+        self.gso_disabled = true;
     }
 
     fn frame<E>(
@@ -101,7 +101,7 @@ impl Tx for Sink {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>> {
-        assert!(self.has_room(), "the engine asked for room first");
+        assert!(self.has_room(), "the engine checks for room first");
         if self.packets.len() >= self.fails_at {
             return Err(TxFault::Busy);
         }
@@ -111,8 +111,8 @@ impl Tx for Sink {
         let mut frame = vec![0; len];
         fill(&mut frame).map_err(TxFault::Fill)?;
         self.packets.push(frame);
-        self.places.push(0);
-        self.open = None;
+        self.gso_indices.push(0);
+        self.open_batch = None;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Regions made of segments: ranges of memory anywhere in the address space of one key,
-//! sorted and never overlapping. Removing a range from a segment leaves one or two smaller segments. Adjacent
+//! Regions made of segments: ranges of memory anywhere in the address space of one key, sorted and
+//! never overlapping. Removing a range from a segment leaves one or two smaller segments. Adjacent
 //! segments form a run, within which an access may span several segments.
 //!
 //! The functions work on slices that the caller keeps sorted by address, with the ends of their runs

@@ -389,14 +389,14 @@ fn replays_after_the_psn_came_round() {
     pair.hosts[1].memory.borrow_mut().fill(0);
     pair.inject(1, add(psn), &[]);
     pair.transmit(1);
-    pair.cut();
+    pair.drop_in_flight();
     // A round of WRITEs, say.
     for quarter in 1..=4u32 {
         pair.qps[1].set_rq_psn(psn.wrapping_add(quarter << 22));
     }
     pair.inject(1, add(psn), &[]);
     pair.transmit(1);
-    pair.cut();
+    pair.drop_in_flight();
     assert_eq!(pair.qps[1].rq_psn(), psn.next());
     pair.inject(1, add(psn), &[]);
     pair.transmit(1);
@@ -557,7 +557,7 @@ fn copies_of_an_rnr_nak_cost_one_retry() {
     let (mut pair, first) = in_flight(9, SendOp::Send, 4);
     pair.qps[0].attrs.rnr_retry = 3;
     pair.qps[0].set_state(State::Rts, &mut pair.hosts[0]);
-    pair.cut();
+    pair.drop_in_flight();
     let nak = Syndrome::RnrNak { timer: 20 };
     pair.inject(0, ack(first, nak, Msn::new(0)), &[]);
     let until = pair.qps[0].poll_timeout();
@@ -576,7 +576,7 @@ fn copies_of_an_rnr_nak_cost_one_retry() {
 fn old_data_does_not_stop_the_clock() {
     for behind in [1, 8, 9000, 0x40_0000] {
         let (mut pair, first) = in_flight(10, SendOp::Read, 2);
-        pair.cut();
+        pair.drop_in_flight();
         pair.link.loss = 1.0;
         let old = first.wrapping_add(PSNS - behind);
         let begin = pair.now;

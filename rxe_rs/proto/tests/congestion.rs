@@ -93,7 +93,7 @@ fn share(senders: &[Sender], mbit: u64, time: u64, marking: bool, seed: u64) -> 
     };
     counts(&pairs, &mut done);
     let before = done.clone();
-    queue.borrow_mut().found.clear();
+    queue.borrow_mut().queue_lengths.clear();
     run_together(&mut pairs, time, post);
     counts(&pairs, &mut done);
     let bytes: Vec<u64> = done.iter().zip(&before).map(|(a, b)| a - b).collect();
@@ -218,7 +218,7 @@ fn a_link_that_becomes_slow() {
             queue.mark_all = queue.mark_from + 1;
         }
         run_together(&mut pairs, 2000 * MS, post);
-        queue.borrow_mut().found.clear();
+        queue.borrow_mut().queue_lengths.clear();
         let done = |pairs: &[Pair]| [0, 1].map(|at| pairs[at].hosts[0].sent.len() as u64);
         let before = done(&pairs);
         run_together(&mut pairs, 4000 * MS, post);

@@ -13,7 +13,7 @@ use rxe_proto::wire::feth::Selectivity;
 use rxe_proto::wire::Feth;
 
 const MEMORY: usize = 1 << 18;
-const PIECE: usize = 1024;
+const FLUSH_CHUNK: usize = 1024;
 const SECOND: u64 = 1_000_000_000;
 /// Bytes of a message and of its part of the memory.
 const MESSAGE: u32 = 5000;
@@ -25,7 +25,7 @@ fn pair(seed: u64, link: Link) -> Pair {
     for side in 0..2 {
         pair.qps[side].attrs.remote_flush = Feth::GLOBAL | Feth::PERSISTENT;
         let host = &mut pair.hosts[side];
-        host.piece = PIECE;
+        host.flush_chunk = FLUSH_CHUNK;
         host.persistent = vec![0; MEMORY].into();
     }
     let mut state = seed as u32;
@@ -57,8 +57,8 @@ fn write(wr_id: u64, addr: usize, length: u32) -> SendWr {
 }
 
 /// Number of calls that make `length` bytes persistent.
-fn pieces(length: usize) -> usize {
-    length.div_ceil(PIECE)
+fn calls_for(length: usize) -> usize {
+    length.div_ceil(FLUSH_CHUNK)
 }
 
 /// WRITEs and FLUSHes of ranges and of the region, followed by requests that must not overtake them,
@@ -73,10 +73,10 @@ fn traffic(seed: u64, link: Link) -> Pair {
         pair.post(0, write(id, at, MESSAGE), at);
         if n % 5 == 4 {
             pair.post(0, flush(id + 1, 0, 0, Selectivity::Region), 0);
-            expected += pieces(MEMORY);
+            expected += calls_for(MEMORY);
         } else {
             pair.post(0, range(id + 1, at, MESSAGE), 0);
-            expected += pieces(MESSAGE as usize);
+            expected += calls_for(MESSAGE as usize);
         }
         flushes.push((id + 1, at));
         // After the flushed range.
@@ -125,9 +125,9 @@ fn traffic(seed: u64, link: Link) -> Pair {
         "seed {seed}: lost or doubled"
     );
     assert_eq!(
-        pair.hosts[1].pieces.get(),
+        pair.hosts[1].flush_calls.get(),
         expected,
-        "seed {seed}: pieces lost or doubled"
+        "seed {seed}: calls lost or doubled"
     );
     pair
 }
@@ -172,16 +172,16 @@ fn once_on_a_bad_wire() {
 #[test]
 fn a_duplicate_is_answered_and_not_executed() {
     let mut pair = pair(1, Link::PERFECT);
-    pair.post(0, range(0, 0, 10 * PIECE as u32), 0);
+    pair.post(0, range(0, 0, 10 * FLUSH_CHUNK as u32), 0);
     while pair.hosts[1].flushes.borrow().is_empty() {
         assert!(pair.step());
     }
     pair.transmit(1);
-    pair.cut();
+    pair.drop_in_flight();
     assert!(pair.hosts[0].sent.is_empty());
     pair.run(100 * SECOND);
     assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
-    assert_eq!(pair.hosts[1].pieces.get(), 10);
+    assert_eq!(pair.hosts[1].flush_calls.get(), 10);
     assert_eq!(pair.hosts[1].counts[Count::DuplicateRequest.index()], 1);
 }
 
@@ -196,7 +196,7 @@ fn earlier_answers_do_not_wait() {
         assert!(pair.step());
     }
     assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
-    assert!(pair.hosts[1].pieces.get() < pieces(MEMORY) / 2);
+    assert!(pair.hosts[1].flush_calls.get() < calls_for(MEMORY) / 2);
     pair.run(100 * SECOND);
     assert_eq!(pair.statuses(0)[1..], [(1, WcStatus::Success)]);
 }
@@ -204,7 +204,7 @@ fn earlier_answers_do_not_wait() {
 /// Runs a FLUSH of the whole region half-way.
 fn half_way(pair: &mut Pair) {
     pair.post(0, flush(0, 0, 0, Selectivity::Region), 0);
-    while pair.hosts[1].pieces.get() < pieces(MEMORY) / 2 {
+    while pair.hosts[1].flush_calls.get() < calls_for(MEMORY) / 2 {
         assert!(pair.step());
     }
     assert!(pair.hosts[0].sent.is_empty());
@@ -220,7 +220,7 @@ fn own_requests_are_not_forgotten() {
     pair.hosts[1].memory.borrow_mut()[..8].fill(0xa5);
     pair.post(1, write(9, SLOT, 8), 0);
     pair.transmit(1);
-    pair.cut();
+    pair.drop_in_flight();
     while pair.hosts[0].memory.borrow()[SLOT..SLOT + 8] != [0xa5; 8] {
         assert!(pair.step());
     }
@@ -247,11 +247,11 @@ fn refused_half_way() {
 fn lost_half_way() {
     let mut pair = pair(4, Link::PERFECT);
     half_way(&mut pair);
-    pair.forget(1);
+    pair.drop_deferred(1);
     let before = pair.packets_sent;
     pair.run(100 * SECOND);
     assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
-    assert_eq!(pair.hosts[1].pieces.get(), pieces(MEMORY));
+    assert_eq!(pair.hosts[1].flush_calls.get(), calls_for(MEMORY));
     assert!(
         pair.packets_sent >= before + 2,
         "the request, and its answer"
@@ -265,18 +265,18 @@ fn nothing_is_left_of_a_connection() {
     let mut pair = pair(5, Link::PERFECT);
     let (psn, attrs) = (pair.qps[1].rq_psn(), pair.qps[1].attrs);
     half_way(&mut pair);
-    pair.forget(1);
+    pair.drop_deferred(1);
     let (qp, host) = (&mut pair.qps[1], &mut pair.hosts[1]);
     qp.set_state(State::Reset, host);
     qp.set_state(State::Init, host);
     qp.attrs = attrs;
     qp.set_rq_psn(psn);
     qp.set_state(State::Rtr, host);
-    let before = host.pieces.replace(0);
-    assert!(before < pieces(MEMORY));
+    let before = host.flush_calls.replace(0);
+    assert!(before < calls_for(MEMORY));
     pair.run(100 * SECOND);
     assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
-    assert_eq!(pair.hosts[1].pieces.get(), pieces(MEMORY));
+    assert_eq!(pair.hosts[1].flush_calls.get(), calls_for(MEMORY));
 }
 
 /// Each placement type needs its own right; unknown placement bits are refused.

@@ -67,7 +67,7 @@ fn falls_back() {
                     let what =
                         format!("{op:?} of {length} by {mtu:?}, {depth} at once, seed {seed}");
                     let mut pair = Pair::new(seed, link, mtu, MEMORY);
-                    pair.repeats_ip_id[faulty] = true;
+                    pair.same_ip_id[faulty] = true;
                     pair.hosts[faulty].memory.borrow_mut()[..MEMORY / 2].fill(1);
                     let start = pair.now;
                     while fallbacks(&pair)[faulty] == 0 {
@@ -78,10 +78,10 @@ fn falls_back() {
                     let ms = (pair.now - start) / MS;
                     println!("{what}: {ms} ms");
                     // From now on nothing is lost.
-                    let (start, behind) = (pair.now, pair.behind);
+                    let (start, later_segments) = (pair.now, pair.later_segments);
                     move_messages(&mut pair, op, length, 8 * depth, depth);
                     if faulty == 0 {
-                        assert_eq!(pair.behind, behind, "{what}");
+                        assert_eq!(pair.later_segments, later_segments, "{what}");
                     }
                     let us = (pair.now - start) / 1000 / 8;
                     assert!(us < 1000, "{what}: {us} us for each round");
@@ -115,7 +115,7 @@ fn random_loss_causes_no_fallback() {
                 let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
                 pair.qps.iter_mut().for_each(|qp| qp.attrs.retry_cnt = 100);
                 move_messages(&mut pair, op, length, count * depth, depth);
-                assert!(pair.behind > 0);
+                assert!(pair.later_segments > 0);
                 assert_eq!(fallbacks(&pair), [0, 0], "{op:?} of {length}, seed {seed}");
             }
         }
@@ -126,11 +126,11 @@ fn random_loss_causes_no_fallback() {
 #[test]
 fn tries_again() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
-    pair.repeats_ip_id[0] = true;
+    pair.same_ip_id[0] = true;
     let turn = |pair: &mut Pair| {
-        let behind = pair.behind;
+        let later_segments = pair.later_segments;
         move_messages(pair, SendOp::Write, 65_536, 8, 4);
-        (fallbacks(pair)[0], pair.behind > behind)
+        (fallbacks(pair)[0], pair.later_segments > later_segments)
     };
     assert_eq!(turn(&mut pair).0, 1);
     let mut ended = pair.now;
@@ -141,16 +141,16 @@ fn tries_again() {
         assert_eq!(turn(&mut pair), (count, true));
         ended = pair.now;
     }
-    pair.repeats_ip_id[0] = false;
+    pair.same_ip_id[0] = false;
     pair.now += 8 * MINUTE;
     for _ in 0..100 {
         assert_eq!(turn(&mut pair), (4, true));
     }
     // The score is reset: the next fallback takes a minute again.
-    pair.repeats_ip_id[0] = true;
+    pair.same_ip_id[0] = true;
     assert_eq!(turn(&mut pair).0, 5);
     pair.now += MINUTE;
-    pair.repeats_ip_id[0] = false;
+    pair.same_ip_id[0] = false;
     assert_eq!(turn(&mut pair), (5, true));
 }
 
@@ -169,7 +169,7 @@ fn falls_back_on_a_slow_host() {
                 ..Link::PERFECT
             };
             let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
-            pair.repeats_ip_id[0] = true;
+            pair.same_ip_id[0] = true;
             pair.qps.iter_mut().for_each(|qp| qp.attrs.retry_cnt = 100);
             let mut messages = 0;
             while fallbacks(&pair)[0] == 0 {

@@ -263,7 +263,7 @@ fn reset_and_reuse() {
         for _ in 0..pair.rng.usize(0..8) {
             pair.step();
         }
-        pair.cut();
+        pair.drop_in_flight();
         for side in 0..2 {
             let attrs = pair.qps[side].attrs;
             let host = &mut pair.hosts[side];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The packet mutator: its packets vary, mostly pass the outer checks, are reproducible by seed and
-//! never reach a spared QP.
+//! never reach an excluded QP.
 #![cfg(feature = "sim")]
 
 use rxe_proto::ids::{Psn, Qpn, RKey};
@@ -42,7 +42,7 @@ fn frame(qpn: u32, six: bool) -> Vec<u8> {
     frame
 }
 
-fn taught(seed: u64) -> Mutator {
+fn with_frames(seed: u64) -> Mutator {
     let mut mutator = Mutator::new(seed, [0x99, 1]);
     for six in [false, true] {
         for qpn in [0x11, 0x12, 0x99] {
@@ -55,7 +55,7 @@ fn taught(seed: u64) -> Mutator {
 #[test]
 #[cfg_attr(miri, ignore = "thousands of packets")]
 fn spares_and_reaches() {
-    let mut mutator = taught(1);
+    let mut mutator = with_frames(1);
     let (mut opcodes, mut reached, mut wrong_sum, total) = (BTreeSet::new(), 0, 0, 20_000);
     for _ in 0..total {
         let made = mutator.packet().expect("something was learnt");
@@ -88,7 +88,7 @@ fn spares_and_reaches() {
 #[test]
 fn repeats() {
     let run = |seed| {
-        let mut mutator = taught(seed);
+        let mut mutator = with_frames(seed);
         (0..200).map(|_| mutator.packet()).collect::<Vec<_>>()
     };
     assert_eq!(run(5), run(5));

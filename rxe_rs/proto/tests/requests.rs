@@ -57,7 +57,7 @@ fn send(pair: &mut Pair, ahead: u32, operation: Operation, len: u32, total: u32)
 
 /// Side 1 has answered with one NAK of this code and is in error.
 fn assert_refused(pair: &mut Pair, code: NakCode, what: &str) {
-    pair.cut();
+    pair.drop_in_flight();
     pair.transmit(1);
     let naks: Vec<_> = in_flight(pair)
         .iter()
@@ -340,7 +340,7 @@ fn one_nak_for_a_gap() {
             (bth.psn.delta(first), syndrome)
         });
         answers.push(syndromes.collect::<Vec<_>>());
-        pair.cut();
+        pair.drop_in_flight();
     }
     let nak = |missing| vec![(missing, Syndrome::Nak(NakCode::PsnSequence))];
     let none = Vec::new;
@@ -414,7 +414,7 @@ fn statuses_of_refused_requests() {
         let psn = pair.qps[0].sq_psn();
         pair.post(0, wr(SendOp::Write, 1, 100), 0);
         pair.transmit(0);
-        pair.cut();
+        pair.drop_in_flight();
         let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
         let aeth = Aeth::new(Syndrome::Nak(code), Msn::new(0));
         pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
