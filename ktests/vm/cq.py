@@ -299,7 +299,7 @@ def ring_of(end):
     return found[0]
 
 
-def drain_as_old(ring):
+def poll_as_old_library(ring):
     """Takes all completions as librxe 44 to 52 does in ibv_start_poll(), ibv_next_poll() until there is no more, ibv_end_poll(): the index is
     one past the driver's then. Returns their numbers."""
     index, got = word(ring, rings.CONSUMER), []
@@ -340,7 +340,7 @@ def old_library(names):
         first = number + 1
         for part in range(0, count, 14):
             post(min(14, count - part))
-        got = drain_as_old(ring)
+        got = poll_as_old_library(ring)
         assert got == list(range(first, first + count)), f"turn {turn}, {count} of them: {got}"
     assert a.state() == b.state() == e.IBV_QPS_RTS
     assert async_event(a.ctx, 0.2) is None, "an event"

@@ -157,7 +157,7 @@ fn inline_data_with_and_without_the_flag() {
 }
 
 #[test]
-fn inline_of_nothing_is_a_message_of_nothing() {
+fn empty_inline_data() {
     for flags in [0, 8] {
         let element = Element::new(2, flags);
         let entry = decode_send(&element.0, &LIMITS);
@@ -184,7 +184,7 @@ fn operations_by_transport() {
 }
 
 #[test]
-fn requests_about_keys() {
+fn local_operations_and_send_with_invalidate() {
     let mut element = Element::new(7, 3);
     element.0[20..24].copy_from_slice(&0x1234_5678u32.to_ne_bytes());
     element.sges(&[8]);
@@ -273,7 +273,7 @@ fn atomic_write_and_flush() {
 }
 
 #[test]
-fn completion_of_a_message_that_invalidated() {
+fn completion_with_an_invalidated_key() {
     let bytes = encode_cqe(&Wc {
         imm: None,
         invalidated: Some(RKey(0x1234_5678)),
@@ -285,7 +285,7 @@ fn completion_of_a_message_that_invalidated() {
 }
 
 #[test]
-fn invalid_requests_keep_their_identifier() {
+fn invalid_requests_keep_their_wr_id() {
     let element = Element::new(0x20, 2);
     let slot = decode_send(&element.0, &LIMITS).slot;
     assert_eq!(slot.invalid, Some(WcStatus::LocQpOpErr));
@@ -322,7 +322,7 @@ fn atomics_are_aligned_words() {
 }
 
 #[test]
-fn datagrams_name_their_destination() {
+fn destination_of_datagrams() {
     let mut element = Element::new(3, 0);
     element
         .u32(24, 0xff12_3456)
@@ -335,7 +335,7 @@ fn datagrams_name_their_destination() {
 }
 
 #[test]
-fn lists_are_bounded() {
+fn sge_lists_are_bounded() {
     let mut element = Element::new(2, 0);
     assert_eq!(status(element.sges(&[1, 2, 3, 4]), &LIMITS), None);
     let three = SendLimits {
@@ -369,7 +369,7 @@ fn lists_are_bounded() {
 }
 
 #[test]
-fn every_request_is_signaled_if_the_queue_pair_says_so() {
+fn signal_all() {
     let element = Element::new(2, 0);
     assert!(!decode_send(&element.0, &LIMITS).slot.wr.flags.signaled);
     let all = SendLimits {
@@ -435,7 +435,7 @@ fn completions() {
 
 /// As ConnectX reports it: UDP and the version of IP for datagrams, nothing for connections.
 #[test]
-fn service_level_tells_the_kind_of_packet() {
+fn service_level_reports_the_network_type() {
     let service_level = |grh| encode_cqe(&Wc { grh, ..wc() })[44];
     assert_eq!(service_level(Some(NetworkType::V4)), 0b1010);
     assert_eq!(service_level(Some(NetworkType::V6)), 0b1001);
@@ -443,7 +443,7 @@ fn service_level_tells_the_kind_of_packet() {
 }
 
 #[test]
-fn failed_completions_carry_the_minimum() {
+fn failed_completions_have_status_and_qp_number() {
     let bytes = encode_cqe(&Wc {
         status: WcStatus::RetryExcErr,
         ..wc()

@@ -53,18 +53,18 @@ fn run_to(
         source,
         destination,
     };
-    let mut asked = false;
+    let mut icrc_computed = false;
     let result = admit(
         packet,
         qp,
         &path,
         |key| key == PKey(0x8002),
         |_| {
-            asked = true;
+            icrc_computed = true;
             icrc
         },
     );
-    (result.err(), asked)
+    (result.err(), icrc_computed)
 }
 
 fn send(transport: Transport) -> Bth {
@@ -76,9 +76,9 @@ fn send(transport: Transport) -> Bth {
 fn transports_must_agree() {
     for packet in [Transport::Rc, Transport::Uc, Transport::Ud] {
         for qp in [Transport::Rc, Transport::Uc, Transport::Ud] {
-            let (reason, asked) = run(send(packet), 0x1111, &attrs(qp), PEER, true);
+            let (reason, icrc_computed) = run(send(packet), 0x1111, &attrs(qp), PEER, true);
             let expected = (packet != qp).then_some(DropReason::WrongTransport);
-            assert_eq!((reason, asked), (expected, expected.is_none()));
+            assert_eq!((reason, icrc_computed), (expected, expected.is_none()));
         }
     }
 }
@@ -129,7 +129,7 @@ fn order_of_the_checks() {
 /// Every opcode with every length up to beyond the MTU: packets without payload have none, datagrams
 /// no more than the MTU; the engine checks other requests of connections.
 #[test]
-fn payloads_have_their_length() {
+fn payload_lengths_by_opcode() {
     for code in 0..=255u8 {
         let Some(opcode) = Opcode::parse(code) else {
             continue;
@@ -172,7 +172,7 @@ fn payloads_have_their_length() {
 }
 
 #[test]
-fn the_gsi_takes_any_key_of_the_table() {
+fn gsi_accepts_any_pkey_of_the_table() {
     let qp = AdmissionAttrs {
         qpn: Qpn::GSI,
         qkey: QKey::GSI,
@@ -190,7 +190,7 @@ fn the_gsi_takes_any_key_of_the_table() {
 
 /// The multicast QPN needs a multicast GID and vice versa; connections have neither.
 #[test]
-fn groups_have_their_own_number() {
+fn multicast_qpn_needs_a_multicast_gid() {
     let v6 = {
         let mut bytes = [0; 16];
         bytes[0] = 0xff;
@@ -222,7 +222,7 @@ fn groups_have_their_own_number() {
 }
 
 #[test]
-fn notifications_come_from_the_peer() {
+fn cnps_come_from_the_peer() {
     let bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
     assert_eq!(run(bth, 0, &attrs(Transport::Rc), PEER, true), (None, true));
     let (reason, _) = run(bth, 0, &attrs(Transport::Uc), OWN, true);

@@ -83,7 +83,7 @@ fn requests() -> impl Iterator<Item = Opcode> {
     all.filter(|opcode| !opcode.is_response() && opcode.operation() != Operation::Cnp)
 }
 
-fn answers_with_data() -> [Opcode; 5] {
+fn data_responses() -> [Opcode; 5] {
     [
         Operation::ReadRespFirst,
         Operation::ReadRespMiddle,
@@ -143,7 +143,7 @@ fn acknowledgements_need_the_msn() {
         let psn = first.wrapping_add(ahead);
         for syndrome in syndromes {
             let positive = syndrome == Syndrome::ACK;
-            // These two are accepted for their PSN, see `an_exact_psn_is_believed`.
+            // These two are accepted for their PSN, see `exact_psn_is_accepted_with_any_msn`.
             if positive && ahead + 1 == 3 * count as u32 || !positive && ahead == 0 {
                 continue;
             }
@@ -174,7 +174,7 @@ fn acknowledgements_need_the_msn() {
 
 /// Every MSN but one for one PSN.
 #[test]
-fn all_msns_but_one() {
+fn one_msn_is_accepted_per_psn() {
     let (mut pair, first) = in_flight(2, SendOp::Write, 8);
     let step = if seeds(1).end > 1 { 1 } else { 61 };
     for msn in (0..PSNS).step_by(step).filter(|msn| *msn != 4) {
@@ -191,7 +191,7 @@ fn all_msns_but_one() {
 /// A peer with another MSN is not cut off: an ACK of exactly the newest packet and a NAK of exactly
 /// the oldest one are accepted. That is one PSN each: 24 + 24 = 48 bits.
 #[test]
-fn an_exact_psn_is_believed() {
+fn exact_psn_is_accepted_with_any_msn() {
     let (mut pair, first) = in_flight(3, SendOp::Write, 8);
     let newest = first.wrapping_add(23);
     pair.inject(0, ack(newest, Syndrome::ACK, Msn::new(0x1234)), &[]);
@@ -203,13 +203,13 @@ fn an_exact_psn_is_believed() {
     assert_eq!(pair.qps[0].state(), State::Err);
 }
 
-fn msn_from_elsewhere(packet: &mut [u8]) {
+fn offset_msn(packet: &mut [u8]) {
     if Opcode::parse(packet[0]).is_some_and(|o| o.headers().contains(HeaderSet::AETH)) {
         packet[13] ^= 0x55;
     }
 }
 
-fn msn_out_of_thin_air(packet: &mut [u8]) {
+fn meaningless_msn(packet: &mut [u8]) {
     if Opcode::parse(packet[0]).is_some_and(|o| o.headers().contains(HeaderSet::AETH)) {
         packet[14] = packet[11].wrapping_mul(37);
     }
@@ -218,8 +218,8 @@ fn msn_out_of_thin_air(packet: &mut [u8]) {
 /// Peers whose MSN starts elsewhere, or is meaningless: traffic runs without a timeout, and with loss
 /// after the first MSN resync.
 #[test]
-fn peers_that_count_otherwise() {
-    for rewrite in [msn_from_elsewhere as fn(&mut [u8]), msn_out_of_thin_air] {
+fn peers_with_other_msns() {
+    for rewrite in [offset_msn as fn(&mut [u8]), meaningless_msn] {
         for seed in seeds(60) {
             let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
             pair.rewrite = Some(rewrite);
@@ -272,7 +272,7 @@ fn read_data_needs_the_next_psn() {
         let (mut pair, first) = in_flight(4, op, 40);
         pair.hosts[0].memory.borrow_mut().fill(0x5a);
         for psn in psns(&mut pair, first, 3000) {
-            for opcode in answers_with_data() {
+            for opcode in data_responses() {
                 // The packet right after the expected one implies a NAK.
                 if psn == first.next() {
                     continue;
@@ -330,7 +330,7 @@ fn requests_need_the_expected_psn() {
 /// Without the key an attacker gets no response from a replay entry and does not disturb pending
 /// responses.
 #[test]
-fn duplicates_name_the_original() {
+fn duplicates_must_match_the_original() {
     for op in [
         SendOp::Read,
         SendOp::FetchAdd,
@@ -379,7 +379,7 @@ fn duplicates_name_the_original() {
 /// PSNs wrap after 2^24. The replay entry of a request before the wrap is not used for the new
 /// request with the same PSN.
 #[test]
-fn replays_after_the_psn_came_round() {
+fn replay_entries_after_the_psn_wrapped() {
     let mut pair = Pair::small(Service::Rc, 7, Link::PERFECT);
     let psn = pair.qps[1].rq_psn();
     let add = |psn| {
@@ -417,7 +417,7 @@ fn future_request(pair: &mut Pair) {
     pair.inject(1, forged(1, opcode, psn, 100), &[0xee; 100]);
 }
 
-fn same_request(pair: &mut Pair) {
+fn repeated_request(pair: &mut Pair) {
     let opcode = Opcode::rc(Operation::SendOnly);
     let psn = Psn::new(if pair.qps[1].rq_psn().get() < 1 << 23 {
         0x70_0000
@@ -440,8 +440,8 @@ fn any_request(pair: &mut Pair) {
     pair.inject(1, forged(1, opcode, psn, len), &vec![0xee; len as usize]);
 }
 
-fn any_answer(pair: &mut Pair) {
-    let opcode = pair.rng.choice(answers_with_data()).unwrap();
+fn any_response(pair: &mut Pair) {
+    let opcode = pair.rng.choice(data_responses()).unwrap();
     let newest = pair.qps[0].sq_psn();
     let near = newest.wrapping_add(PSNS - 1 - pair.rng.u32(0..300));
     let psn = [Psn::new(pair.rng.u32(..)), near][pair.rng.usize(0..2)];
@@ -501,9 +501,9 @@ fn transfer(op: SendOp, seed: u64, attack: Option<Attack>) -> (u64, u64, Pair) {
 fn blind_packets_do_not_slow_a_connection() {
     let attacks: [(&str, Attack); 5] = [
         ("request ahead", future_request),
-        ("copies of one request", same_request),
+        ("copies of one request", repeated_request),
         ("any request", any_request),
-        ("any answer", any_answer),
+        ("any answer", any_response),
         ("any acknowledgement", any_acknowledgement),
     ];
     for (what, attack) in attacks {
@@ -573,7 +573,7 @@ fn copies_of_an_rnr_nak_cost_one_retry() {
 /// Duplicate data extends the acknowledgement timer, but not without limit; data further back than
 /// the maximum window does not extend it.
 #[test]
-fn old_data_does_not_stop_the_clock() {
+fn old_data_extends_the_timer_within_limits() {
     for behind in [1, 8, 9000, 0x40_0000] {
         let (mut pair, first) = in_flight(10, SendOp::Read, 2);
         pair.drop_in_flight();
@@ -597,7 +597,7 @@ fn old_data_does_not_stop_the_clock() {
 
 /// A request further ahead than the peer can have sent causes no NAK.
 #[test]
-fn requests_far_ahead_are_not_answered() {
+fn requests_far_ahead_cause_no_nak() {
     for (reads, far) in [(true, 1 << 22), (false, 1 << 16)] {
         for (ahead, answered) in [(far, true), (far + 1, false), (0x7f_ffff, false)] {
             let mut pair = Pair::small(Service::Rc, 11, Link::PERFECT);
@@ -616,7 +616,7 @@ fn requests_far_ahead_are_not_answered() {
 /// No packet moves an unreliable connection to ERR. An attacker who knows its QP number can inject a
 /// message with any PSN: 24 bits. WRITEs need a key, an address and the right as well.
 #[test]
-fn unreliable_connections_live() {
+fn unreliable_connections_never_enter_err() {
     for shared in [false, true] {
         let mut pair = Pair::small(Service::Uc, 12, Link::PERFECT);
         if shared {
@@ -669,7 +669,7 @@ fn unreliable_connections_live() {
 /// An operation that the QP does not allow is an invalid request, as in IBTA 9.7.4.1 and
 /// `rdma_rxe`; a key that does not allow it is an access error.
 #[test]
-fn what_the_queue_pair_does_not_allow() {
+fn operations_that_the_qp_does_not_allow() {
     for op in [
         SendOp::Write,
         SendOp::Read,

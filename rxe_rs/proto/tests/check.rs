@@ -80,7 +80,7 @@ fn binding() -> Bind {
 }
 
 #[test]
-fn who_may_bind_a_window() {
+fn bind_checks() {
     use BindError as E;
     use WindowType::{One, Two};
     let mr = bindable();
@@ -177,7 +177,7 @@ fn who_may_bind_a_window() {
 }
 
 #[test]
-fn what_a_window_grants() {
+fn window_access_checks() {
     let mr = bindable();
     let bind = |kind, bind: &Bind| {
         check_bind(&window(kind), Some(&mr), 7, 0x11, bind)
@@ -262,16 +262,16 @@ fn rights() {
     for granted in 0..0x400u32 {
         let access = Access::from_bits(granted & !0x20).unwrap();
         let mr = MrDesc { access, ..region() };
-        for asked in 0..0x400u32 {
-            let rights = Access::from_bits(asked).unwrap();
-            let good = asked & !(granted & !0x20) == 0;
+        for requested in 0..0x400u32 {
+            let rights = Access::from_bits(requested).unwrap();
+            let good = requested & !(granted & !0x20) == 0;
             assert_eq!(mr.check(7, mr.key, 0x1000, 1, rights).is_ok(), good);
         }
     }
 }
 
 #[test]
-fn zero_bytes_need_no_key() {
+fn zero_length_needs_no_key() {
     let grant = region().check(99, 0, u64::MAX, 0, Access::KNOWN).unwrap();
     assert!(grant.is_empty());
 }

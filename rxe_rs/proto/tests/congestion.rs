@@ -297,7 +297,7 @@ fn forged(service: Service, per_second: u64) -> (u64, u64) {
 
 /// More forged CNPs than packets are sent are soon rejected.
 #[test]
-fn a_flood_of_notices_does_not_hold_a_connection_down() {
+fn excess_cnps_are_rejected() {
     for service in [Service::Rc, Service::Uc] {
         let (share, handled) = forged(service, 20_000);
         println!("{service:?}: {share} per cent, {handled} heeded");
@@ -308,7 +308,7 @@ fn a_flood_of_notices_does_not_hold_a_connection_down() {
 
 /// At most one forged CNP per packet leaves two packets per round trip or millisecond.
 #[test]
-fn plausible_notices_leave_a_share() {
+fn plausible_cnps_leave_the_minimum_rate() {
     let (share, handled) = forged(Service::Rc, 1000);
     println!("{share} per cent, {handled} heeded");
     // 2048 bytes a millisecond of 100,000.
@@ -317,7 +317,7 @@ fn plausible_notices_leave_a_share() {
 
 /// CNPs without BECN, or without recent packets that could have been marked, are ignored.
 #[test]
-fn notices_that_are_ignored() {
+fn ignored_cnps() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
     let ignored = |pair: &Pair| pair.hosts[0].counts[Count::CnpIgnored.index()];
     forge(&mut pair, true);
@@ -333,7 +333,7 @@ fn notices_that_are_ignored() {
 
 /// A rate-limited QP acknowledges received packets at once.
 #[test]
-fn acknowledgements_are_not_held_back() {
+fn acknowledgements_are_not_paced() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
     for _ in 0..64 {
         pair.post(0, wr(SendOp::Write, 1, 65_536), 0);

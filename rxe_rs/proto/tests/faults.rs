@@ -225,7 +225,7 @@ fn one_failure_in_random_traffic() {
 
 /// An acknowledgement for packets never sent is ignored with any syndrome.
 #[test]
-fn acknowledgement_from_nowhere() {
+fn acknowledgement_of_packets_never_sent() {
     for syndrome in 0..=255u8 {
         for ahead in [0u32, 1, 5, 1000, 0x7f_ffff] {
             let mut pair = Pair::small(

@@ -155,7 +155,7 @@ fn in_order_and_without_retries() {
 }
 
 #[test]
-fn once_on_a_bad_wire() {
+fn executed_once_on_a_lossy_wire() {
     for seed in seeds(60) {
         let link = Link {
             loss: 0.03,
@@ -170,7 +170,7 @@ fn once_on_a_bad_wire() {
 
 /// A lost response is sent again for the duplicate request, without executing the FLUSH again.
 #[test]
-fn a_duplicate_is_answered_and_not_executed() {
+fn duplicates_are_answered_without_another_flush() {
     let mut pair = pair(1, Link::PERFECT);
     pair.post(0, range(0, 0, 10 * FLUSH_CHUNK as u32), 0);
     while pair.hosts[1].flushes.borrow().is_empty() {
@@ -187,7 +187,7 @@ fn a_duplicate_is_answered_and_not_executed() {
 
 /// Responses of earlier requests are sent while a FLUSH is in progress.
 #[test]
-fn earlier_answers_do_not_wait() {
+fn earlier_responses_do_not_wait() {
     let mut pair = pair(2, Link::PERFECT);
     pair.qps[0].attrs.timeout = 0;
     pair.post(0, wr(SendOp::Read, 0, 8 * MESSAGE), 0);
@@ -202,7 +202,7 @@ fn earlier_answers_do_not_wait() {
 }
 
 /// Runs a FLUSH of the whole region half-way.
-fn half_way(pair: &mut Pair) {
+fn run_half(pair: &mut Pair) {
     pair.post(0, flush(0, 0, 0, Selectivity::Region), 0);
     while pair.hosts[1].flush_calls.get() < calls_for(MEMORY) / 2 {
         assert!(pair.step());
@@ -212,11 +212,11 @@ fn half_way(pair: &mut Pair) {
 
 /// A lost request of the flushing side is retransmitted before the FLUSH is complete.
 #[test]
-fn own_requests_are_not_forgotten() {
+fn lost_requests_are_retransmitted_during_a_flush() {
     let mut pair = pair(7, Link::PERFECT);
     pair.qps[0].attrs.timeout = 0;
     pair.qps[1].attrs.timeout = 4;
-    half_way(&mut pair);
+    run_half(&mut pair);
     pair.hosts[1].memory.borrow_mut()[..8].fill(0xa5);
     pair.post(1, write(9, SLOT, 8), 0);
     pair.transmit(1);
@@ -232,9 +232,9 @@ fn own_requests_are_not_forgotten() {
 
 /// The region is invalidated during a FLUSH: the peer gets a NAK, not a successful response.
 #[test]
-fn refused_half_way() {
+fn region_invalidated_during_a_flush() {
     let mut pair = pair(3, Link::PERFECT);
-    half_way(&mut pair);
+    run_half(&mut pair);
     pair.hosts[1].invalid.set(true);
     pair.run(100 * SECOND);
     assert_eq!(pair.statuses(0), [(0, WcStatus::RemAccessErr)]);
@@ -244,9 +244,9 @@ fn refused_half_way() {
 
 /// The deferred request is dropped: the FLUSH continues with its retransmission.
 #[test]
-fn lost_half_way() {
+fn deferred_flush_is_dropped() {
     let mut pair = pair(4, Link::PERFECT);
-    half_way(&mut pair);
+    run_half(&mut pair);
     pair.drop_deferred(1);
     let before = pair.packets_sent;
     pair.run(100 * SECOND);
@@ -261,10 +261,10 @@ fn lost_half_way() {
 /// A new connection starts with the same PSN and the same request: the progress of the old one is
 /// not used.
 #[test]
-fn nothing_is_left_of_a_connection() {
+fn reset_discards_the_progress_of_a_flush() {
     let mut pair = pair(5, Link::PERFECT);
     let (psn, attrs) = (pair.qps[1].rq_psn(), pair.qps[1].attrs);
-    half_way(&mut pair);
+    run_half(&mut pair);
     pair.drop_deferred(1);
     let (qp, host) = (&mut pair.qps[1], &mut pair.hosts[1]);
     qp.set_state(State::Reset, host);

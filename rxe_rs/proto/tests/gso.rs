@@ -124,34 +124,34 @@ fn random_loss_causes_no_fallback() {
 
 /// GSO is tried again after a minute, then after two; a device that has been fixed is used as before.
 #[test]
-fn tries_again() {
+fn gso_is_tried_again() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
     pair.same_ip_id[0] = true;
-    let turn = |pair: &mut Pair| {
+    let round = |pair: &mut Pair| {
         let later_segments = pair.later_segments;
         move_messages(pair, SendOp::Write, 65_536, 8, 4);
         (fallbacks(pair)[0], pair.later_segments > later_segments)
     };
-    assert_eq!(turn(&mut pair).0, 1);
+    assert_eq!(round(&mut pair).0, 1);
     let mut ended = pair.now;
     for (minutes, count) in [(1, 2), (2, 3), (4, 4)] {
         pair.now = ended + minutes * MINUTE - SECOND;
-        assert_eq!(turn(&mut pair), (count - 1, false));
+        assert_eq!(round(&mut pair), (count - 1, false));
         pair.now = ended + minutes * MINUTE;
-        assert_eq!(turn(&mut pair), (count, true));
+        assert_eq!(round(&mut pair), (count, true));
         ended = pair.now;
     }
     pair.same_ip_id[0] = false;
     pair.now += 8 * MINUTE;
     for _ in 0..100 {
-        assert_eq!(turn(&mut pair), (4, true));
+        assert_eq!(round(&mut pair), (4, true));
     }
     // The score is reset: the next fallback takes a minute again.
     pair.same_ip_id[0] = true;
-    assert_eq!(turn(&mut pair).0, 5);
+    assert_eq!(round(&mut pair).0, 5);
     pair.now += MINUTE;
     pair.same_ip_id[0] = false;
-    assert_eq!(turn(&mut pair), (5, true));
+    assert_eq!(round(&mut pair), (5, true));
 }
 
 /// On a host that stalls, timers expire without loss. Packets that are then retransmitted singly, and

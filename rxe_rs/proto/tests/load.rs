@@ -308,7 +308,7 @@ fn reset_and_reuse() {
 /// lost behind the queue. No sample shows that yet, but the packets in flight are old: they are
 /// retransmitted about once per actual round trip, which does not exhaust the retries.
 #[test]
-fn losses_behind_a_queue_that_has_grown() {
+fn losses_behind_a_long_queue() {
     for (loss, reorder) in [(0.001, 0.0), (0.01, 0.0), (0.0, 0.02)] {
         for seed in seeds(2) {
             let queue = Queue::new(seed, 1_250_000, 16_000_000).shared();

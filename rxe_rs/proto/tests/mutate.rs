@@ -54,7 +54,7 @@ fn with_frames(seed: u64) -> Mutator {
 
 #[test]
 #[cfg_attr(miri, ignore = "thousands of packets")]
-fn spares_and_reaches() {
+fn excludes_qps_and_reaches_the_engine() {
     let mut mutator = with_frames(1);
     let (mut opcodes, mut reached, mut wrong_sum, total) = (BTreeSet::new(), 0, 0, 20_000);
     for _ in 0..total {
@@ -86,7 +86,7 @@ fn spares_and_reaches() {
 }
 
 #[test]
-fn repeats() {
+fn same_seed_same_packets() {
     let run = |seed| {
         let mut mutator = with_frames(seed);
         (0..200).map(|_| mutator.packet()).collect::<Vec<_>>()
@@ -96,7 +96,7 @@ fn repeats() {
 }
 
 #[test]
-fn learns_nothing_else() {
+fn learns_only_roce_frames() {
     let mut mutator = Mutator::new(1, [0x99]);
     let good = frame(0x11, false);
     for len in 0..good.len() {
@@ -115,7 +115,7 @@ fn learns_nothing_else() {
 }
 
 #[test]
-fn serves() {
+fn serves_commands() {
     let mut input = b"G\0\0\0\x01L\0".to_vec();
     let good = frame(0x11, true);
     input.push(good.len() as u8);

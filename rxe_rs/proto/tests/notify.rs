@@ -79,7 +79,7 @@ fn no_moderation() {
 }
 
 #[test]
-fn changed_while_held() {
+fn changed_while_delayed() {
     for (count, period) in [(0, 0), (1000, u16::MAX)] {
         let mut n = CqArm::default();
         n.moderate(u16::MAX, u16::MAX, 0);
@@ -104,7 +104,7 @@ fn overflow_notifies_at_once() {
 }
 
 #[test]
-fn end_of_time() {
+fn deadline_saturates() {
     let mut n = CqArm::default();
     n.moderate(2, 5, 0);
     n.arm(ArmType::Next);
@@ -140,7 +140,7 @@ proptest! {
         let (mut oldest, mut armed) = (None::<u64>, None::<ArmType>);
         let mut longest = 0;
         for step in steps {
-            let tell = match step {
+            let notify = match step {
                 Step::Arm(any) => {
                     let arm_type = if any { ArmType::Next } else { ArmType::Solicited };
                     if armed != Some(ArmType::Next) {
@@ -164,9 +164,9 @@ proptest! {
                     Notify::No
                 }
             };
-            let mut tell = tell;
+            let mut notify = notify;
             loop {
-                match tell {
+                match notify {
                     Notify::No => {}
                     Notify::Now => {
                         prop_assert!(oldest.take().is_some());
@@ -177,7 +177,7 @@ proptest! {
                 match timer {
                     Some(at) if at <= now => {
                         timer = None;
-                        tell = n.expired(at.max(now));
+                        notify = n.expired(at.max(now));
                     }
                     _ => break,
                 }

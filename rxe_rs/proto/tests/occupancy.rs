@@ -25,7 +25,7 @@ fn sizes() {
 
 /// Polls as librxe 44 to 52 does in `start_poll`, `next_poll` until there is no more, `end_poll`;
 /// `index` is what is in the ring. Returns the slots read.
-fn drain_as_old(index: &mut u32, produced: u32, mask: u32) -> Vec<u32> {
+fn poll_as_old_library(index: &mut u32, produced: u32, mask: u32) -> Vec<u32> {
     let mut slots = Vec::new();
     if *index == produced {
         return slots;
@@ -57,7 +57,7 @@ proptest! {
                 }
                 made.push(ring.produce().expect("room"));
             }
-            prop_assert_eq!(drain_as_old(&mut index, ring.produced(), mask), made);
+            prop_assert_eq!(poll_as_old_library(&mut index, ring.produced(), mask), made);
             prop_assert_eq!(ring.unread(index), None);
         }
     }

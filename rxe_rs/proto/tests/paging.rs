@@ -148,7 +148,7 @@ fn reliable() {
 
 /// Loss and page faults together.
 #[test]
-fn reliable_on_a_bad_wire() {
+fn reliable_on_a_lossy_wire() {
     for seed in seeds(60) {
         let link = Link {
             loss: 0.02,
@@ -174,7 +174,7 @@ fn unreliable() {
 /// The oldest request waits for a page fault longer than all retries take: this is a local wait and
 /// does not fail the QP.
 #[test]
-fn waiting_is_no_retry() {
+fn page_faults_use_no_retries() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
     fill(&mut pair);
     pair.qps[0].attrs.retry_cnt = 0;
@@ -192,7 +192,7 @@ fn waiting_is_no_retry() {
 /// A frame whose buffer causes a page fault is dropped and counted, and the next one uses the receive
 /// WQE.
 #[test]
-fn frames_do_not_wait() {
+fn raw_frames_are_not_deferred() {
     let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, MEMORY);
     let (qp, host) = (&mut pair.qps[1], &mut pair.hosts[1]);
     host.receives.push_back(RecvBuf {

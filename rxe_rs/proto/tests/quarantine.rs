@@ -11,7 +11,7 @@ fn empty(now: u64) -> Quarantine<Vec<u64>> {
 }
 
 #[test]
-fn held_for_a_while() {
+fn held_for_the_minimum_time() {
     let mut quarantine = empty(5);
     assert!(!quarantine.holds(5, 0x123456));
     quarantine.hold(10, 0x123456);
@@ -26,7 +26,7 @@ fn held_for_a_while() {
 }
 
 #[test]
-fn held_though_nobody_asked_for_long() {
+fn held_without_look_ups() {
     let mut quarantine = empty(0);
     quarantine.hold(HOLD_NS - 1, 7);
     assert!(quarantine.holds(2 * HOLD_NS - 2, 7));
@@ -47,7 +47,7 @@ fn clock_goes_back() {
 proptest! {
     /// Against a model: never free before the hold time, always free after twice the hold time.
     #[test]
-    fn as_promised(steps in proptest::collection::vec((0u32..64, any::<bool>(), 0..3 * HOLD_NS / 2), 1..60)) {
+    fn agrees_with_a_model(steps in proptest::collection::vec((0u32..64, any::<bool>(), 0..3 * HOLD_NS / 2), 1..60)) {
         let mut quarantine = empty(0);
         let mut gone: HashMap<u32, u64> = HashMap::new();
         let mut now = 0;

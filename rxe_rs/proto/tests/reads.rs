@@ -41,7 +41,7 @@ fn assert_read(pair: &Pair, seed: u64) {
 }
 
 /// Lengths of the READ requests in flight.
-fn asked(pair: &Pair) -> Vec<u32> {
+fn read_lengths(pair: &Pair) -> Vec<u32> {
     pair.packets_in_flight()
         .filter_map(|udp| Packet::parse(udp, udp.len()).ok())
         .filter(|packet| packet.opcode().operation() == Operation::ReadRequest)
@@ -52,22 +52,22 @@ fn asked(pair: &Pair) -> Vec<u32> {
 /// A request is lost. A probe must not request one packet of it: the peer would execute that instead
 /// of the whole. The first READ is not probed before the timer, because no round trip is known.
 #[test]
-fn lost_request() {
+fn lost_read_request() {
     for seed in seeds(20) {
         let mut pair = reading(seed, Link::PERFECT);
         pair.run(60 * MS);
         pair.post(0, wr(SendOp::Read, 2, LEN), 0);
         pair.transmit(0);
-        assert_eq!(asked(&pair), [LEN]);
+        assert_eq!(read_lengths(&pair), [LEN]);
         pair.drop_in_flight();
-        let mut questions = Vec::new();
+        let mut lengths = Vec::new();
         while pair.hosts[0].sent.len() < 2 {
             assert!(pair.step(), "seed {seed}: stuck");
             pair.transmit(0);
-            questions.extend(asked(&pair));
+            lengths.extend(read_lengths(&pair));
         }
-        questions.dedup();
-        assert_eq!(questions, [LEN], "seed {seed}");
+        lengths.dedup();
+        assert_eq!(lengths, [LEN], "seed {seed}");
         assert_eq!(pair.packets_sent, 3 + 2 * PACKETS, "seed {seed}");
         pair.hosts[0].sent.pop();
         assert_read(&pair, seed);
@@ -77,7 +77,7 @@ fn lost_request() {
 /// Any number of the last response packets is lost: a probe requests the next one, and when it
 /// arrives the requester retransmits the rest.
 #[test]
-fn lost_end() {
+fn lost_last_responses() {
     for seed in seeds(PACKETS) {
         let mut pair = reading(seed, Link::PERFECT);
         pair.transmit(0);
@@ -108,7 +108,7 @@ fn lost_end() {
 
 /// A round trip longer than the first probe timeout: nothing is lost, nothing is requested twice.
 #[test]
-fn late_answer() {
+fn late_response() {
     for seed in seeds(20) {
         let link = Link {
             latency_ns: 5 * MS,
@@ -124,7 +124,7 @@ fn late_answer() {
 /// The same in the middle of a slow response: a probe neither drops pending responses nor causes
 /// duplicates of them.
 #[test]
-fn slow_answer() {
+fn slow_response() {
     for seed in seeds(20) {
         let mut pair = reading(seed, Link::PERFECT);
         // Longer than two probe timeouts, shorter than the acknowledgement timer.

@@ -159,7 +159,7 @@ fn long_datagrams_are_harmless() {
 
 /// QP1 sends with the P_Key index of the request, other QPs with their own P_Key.
 #[test]
-fn partition_of_datagrams() {
+fn pkey_of_datagrams() {
     for (service, expected) in [(Service::Ud, 0xffff), (Service::Gsi, 0xfffc)] {
         let mut pair = Pair::small(service, 1, Link::PERFECT);
         let mut request = wr(SendOp::Send, 0, 10);
@@ -228,7 +228,7 @@ fn frames_refused() {
 
 /// A raw packet QP does not accept RoCE packets.
 #[test]
-fn packets_are_no_frames() {
+fn raw_qps_ignore_roce_packets() {
     let mut pair = Pair::small(Service::Raw, 2, Link::PERFECT);
     pair.hosts[1].receives.push_back(RecvBuf {
         wr_id: 1,
@@ -243,7 +243,7 @@ fn packets_are_no_frames() {
 
 /// A CNP limits the rate of the sender and has no other effect.
 #[test]
-fn congestion_notification() {
+fn cnp_limits_the_rate() {
     let mut pair = Pair::small(Service::Rc, 3, Link::PERFECT);
     let rq = pair.qps[0].rq_psn();
     assert_eq!(pair.qps[0].rate_limit(), None);
@@ -260,7 +260,7 @@ fn congestion_notification() {
 
 /// A datagram QP ignores CNPs: any host could send one.
 #[test]
-fn congestion_notification_to_datagrams() {
+fn datagram_qps_ignore_cnps() {
     let mut pair = Pair::small(Service::Ud, 3, Link::PERFECT);
     let bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
     pair.inject(0, Headers::new(bth), &[0; 16]);

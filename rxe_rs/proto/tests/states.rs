@@ -34,7 +34,7 @@ fn share(pair: &mut Pair, side: usize, psn: Psn) {
 /// A failed QP does not flush a shared receive queue, flushes the WQE in use, and raises the last WQE
 /// event once.
 #[test]
-fn shared_receives_are_not_flushed() {
+fn shared_receive_queues_are_not_flushed() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     let psn = pair.qps[1].rq_psn();
     share(&mut pair, 1, psn);
@@ -70,7 +70,7 @@ fn shared_receives_are_not_flushed() {
 
 /// A QP with its own receive queue flushes all of it, also later posts, and raises no event.
 #[test]
-fn own_receives_are_flushed() {
+fn receive_queues_are_flushed() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     post_receives(&mut pair, 1, 0..3);
     let host = &mut pair.hosts[1];

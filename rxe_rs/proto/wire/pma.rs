@@ -104,12 +104,12 @@ fn fill(
     if !matches!(attribute, ATTR_PORT_COUNTERS | ATTR_PORT_COUNTERS_EXT) {
         return Some(STATUS_BAD_METHOD_ATTRIBUTE);
     }
-    let asked: [u8; 4] = *request.get(ATTRIBUTE..)?.first_chunk()?;
-    let [_, selected, ..] = asked;
+    let selector: [u8; 4] = *request.get(ATTRIBUTE..)?.first_chunk()?;
+    let [_, selected, ..] = selector;
     if selected != port {
         return Some(STATUS_BAD_VALUE);
     }
-    put(to, 0, asked)?;
+    put(to, 0, selector)?;
     // Data counters are in words of four bytes.
     let (sent, received) = (counters.xmit_bytes >> 2, counters.rcv_bytes >> 2);
     if attribute == ATTR_PORT_COUNTERS_EXT {

@@ -29,7 +29,7 @@ fn captured() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
-fn sums_agree() {
+fn icrcs_match() {
     let packets = captured();
     assert!(packets.len() >= 8);
     for (name, net, udp) in packets {
@@ -50,7 +50,7 @@ fn sums_agree() {
 }
 
 #[test]
-fn headers_are_written_as_they_were_read() {
+fn headers_round_trip() {
     for (name, _, udp) in captured() {
         let packet = Packet::parse(&udp, udp.len()).expect(name);
         assert!(name.starts_with(match packet.opcode().operation() {

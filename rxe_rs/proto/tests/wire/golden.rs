@@ -46,7 +46,7 @@ fn datagram() {
 }
 
 #[test]
-fn compare_and_swap_and_its_answer() {
+fn compare_and_swap_and_response() {
     let bth = Bth::new(Opcode::rc(Operation::CmpSwap), Qpn::new(2), Psn::new(3));
     let headers = Headers::new(bth).atomic_eth(0x1000, RKey(0x55), 0xaaaa, 0xbbbb);
     let expected = "13 40 ffff 00 000002 00 000003 0000000000001000 00000055
@@ -79,7 +79,7 @@ fn negative_acknowledgement() {
 }
 
 #[test]
-fn congestion_notification() {
+fn cnp() {
     let mut bth = Bth::new(Opcode::CNP, Qpn::new(0x12), Psn::new(0));
     bth.becn = true;
     let mut bytes = Headers::new(bth).as_slice().to_vec();

@@ -35,7 +35,7 @@ fn values() -> Values {
 
 /// Every opcode, truncated at every byte: too short up to the last one, then valid.
 #[test]
-fn cut_anywhere() {
+fn truncated_anywhere() {
     for opcode in opcodes() {
         let headers = build(Bth::new(opcode, Qpn::new(1), Psn::new(2)), &values());
         let bytes = packet_bytes(&headers, 0);

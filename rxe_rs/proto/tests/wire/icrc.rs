@@ -46,7 +46,7 @@ fn known_packets() {
 }
 
 #[test]
-fn long_heads_do_not_matter() {
+fn prefix_of_any_length() {
     let body: Vec<u8> = hex(BTH)
         .into_iter()
         .chain((0..500).map(|at| at as u8))

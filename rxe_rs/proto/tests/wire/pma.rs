@@ -23,7 +23,7 @@ fn request(method: u8, attribute: u16, port: u8) -> [u8; MAD_LEN] {
     mad
 }
 
-fn ask(mad: &[u8; MAD_LEN]) -> Option<[u8; MAD_LEN]> {
+fn query(mad: &[u8; MAD_LEN]) -> Option<[u8; MAD_LEN]> {
     let mut reply = [0xaa; MAD_LEN];
     answer(mad, 1, &COUNTERS, &mut reply).map(|()| reply)
 }
@@ -33,8 +33,8 @@ fn status(reply: &[u8; MAD_LEN]) -> u16 {
 }
 
 #[test]
-fn header_comes_back_as_a_response() {
-    let reply = ask(&request(1, 0x12, 1)).unwrap();
+fn response_has_the_header_of_the_request() {
+    let reply = query(&request(1, 0x12, 1)).unwrap();
     assert_eq!(reply[..4], [1, 4, 1, 0x81]);
     assert_eq!(reply[8..16], [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(reply[16..18], [0, 0x12]);
@@ -43,14 +43,14 @@ fn header_comes_back_as_a_response() {
 
 #[test]
 fn class_port_info() {
-    let reply = ask(&request(1, 1, 0)).unwrap();
+    let reply = query(&request(1, 1, 0)).unwrap();
     assert_eq!(reply[64..72], [1, 1, 2, 0, 0, 0, 0, 18]);
     assert!(reply[72..].iter().all(|b| *b == 0));
 }
 
 #[test]
 fn counters_saturate() {
-    let reply = ask(&request(1, 0x12, 1)).unwrap();
+    let reply = query(&request(1, 0x12, 1)).unwrap();
     let data = &reply[64..];
     assert_eq!(data[1], 1);
     assert_eq!(data[7], 0xff, "link downed");
@@ -65,7 +65,7 @@ fn counters_saturate() {
 
 #[test]
 fn wide_counters() {
-    let reply = ask(&request(1, 0x1d, 1)).unwrap();
+    let reply = query(&request(1, 0x1d, 1)).unwrap();
     let at = |n: usize| u64::from_be_bytes(reply[64 + n..72 + n].try_into().unwrap());
     assert_eq!(at(8), COUNTERS.xmit_bytes / 4);
     assert_eq!(at(16), 1001);
@@ -75,33 +75,33 @@ fn wide_counters() {
 }
 
 #[test]
-fn what_is_refused() {
-    assert_eq!(status(&ask(&request(2, 0x12, 1)).unwrap()), 0x0c, "Set");
-    assert_eq!(status(&ask(&request(1, 0x10, 1)).unwrap()), 0x0c);
-    assert_eq!(status(&ask(&request(1, 0x12, 2)).unwrap()), 0x1c, "port");
+fn refused_requests() {
+    assert_eq!(status(&query(&request(2, 0x12, 1)).unwrap()), 0x0c, "Set");
+    assert_eq!(status(&query(&request(1, 0x10, 1)).unwrap()), 0x0c);
+    assert_eq!(status(&query(&request(1, 0x12, 2)).unwrap()), 0x1c, "port");
     let mut old = request(1, 0x12, 1);
     old[2] = 2;
-    assert_eq!(status(&ask(&old).unwrap()), 4, "class version");
+    assert_eq!(status(&query(&old).unwrap()), 4, "class version");
 }
 
 #[test]
-fn what_is_left_to_others() {
-    assert!(ask(&request(0x81, 0x12, 1)).is_none(), "a response");
+fn mads_of_other_agents() {
+    assert!(query(&request(0x81, 0x12, 1)).is_none(), "a response");
     let mut other = request(1, 0x12, 1);
     other[1] = 7;
-    assert!(ask(&other).is_none(), "connection management");
+    assert!(query(&other).is_none(), "connection management");
 }
 
 proptest! {
     #[test]
-    fn any_request_is_survived(bytes in proptest::collection::vec(any::<u8>(), MAD_LEN), ours: bool) {
+    fn any_request(bytes in proptest::collection::vec(any::<u8>(), MAD_LEN), ours: bool) {
         let mut mad: [u8; MAD_LEN] = bytes.try_into().unwrap();
         if ours {
             mad[1] = 4;
             mad[2] = 1;
             mad[3] = 1;
         }
-        if let Some(reply) = ask(&mad) {
+        if let Some(reply) = query(&mad) {
             prop_assert_eq!(reply[3], 0x81);
             prop_assert_eq!(&reply[8..16], &mad[8..16]);
         }

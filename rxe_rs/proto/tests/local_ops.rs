@@ -76,7 +76,7 @@ fn parameters() {
 
 /// A registration does not wait for requests in flight; its completion does.
 #[test]
-fn registering_keeps_the_pipe_full() {
+fn registration_does_not_wait() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     pair.post(0, wr(SendOp::Write, 0, 100), 0);
     pair.post(0, key(register(OTHER), 1), 0);
@@ -94,7 +94,7 @@ fn registering_keeps_the_pipe_full() {
 
 /// Alone in the queue they complete at once, without a packet, on RC and UC.
 #[test]
-fn no_packet_needed() {
+fn local_operations_send_no_packet() {
     for service in [Service::Rc, Service::Uc] {
         let mut pair = Pair::small(service, 3, Link::PERFECT);
         for id in 0..5 {
@@ -109,7 +109,7 @@ fn no_packet_needed() {
 
 /// An invalidation waits for earlier requests, and later requests wait for it.
 #[test]
-fn invalidating_waits_for_earlier_requests() {
+fn invalidation_waits_for_earlier_requests() {
     for (seed, op) in [(0, SendOp::Write), (1, SendOp::Send), (2, SendOp::Read)] {
         let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
         pair.hosts[1].receives.push_back(RecvBuf {
@@ -210,7 +210,7 @@ fn send_with_bad_invalidate() {
 
 /// A refused local operation fails in order and stops the queue.
 #[test]
-fn refused() {
+fn refused_local_operation() {
     for good in 0..4u64 {
         let mut pair = Pair::small(Service::Rc, good, Link::PERFECT);
         pair.hosts[0].bad_keys.push(OTHER);
@@ -231,7 +231,7 @@ fn refused() {
 
 /// Mixed requests over a lossy wire: each executed once, in order, and completed in order.
 #[test]
-fn mixed_over_a_bad_wire() {
+fn mixed_on_a_lossy_wire() {
     for seed in seeds(150) {
         let mut pair = Pair::new(seed, BAD, Mtu::Mtu256, 1 << 16);
         let mut ops = Vec::new();
