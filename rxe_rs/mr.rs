@@ -6,26 +6,26 @@
 //! process context, where waiting sleeps ([`Replaceable`]); FRWR regions and windows, which work
 //! requests register, bind and invalidate, have a [`Rearmable`] each, which also works in softirq.
 
-pub(crate) mod demand;
 mod keys;
 mod layout;
+pub(crate) mod odp;
 mod persist;
 mod segments;
-mod ties;
+mod tied;
 mod verbs;
 pub(crate) mod window;
 
-pub(crate) use demand::PageFault;
-pub(crate) use keys::Side;
+pub(crate) use keys::Invalidation;
 pub(crate) use layout::MrLayout;
-pub(crate) use ties::TiedMrs;
+pub(crate) use odp::PageFault;
+pub(crate) use tied::TiedMrs;
 
 use self::layout::MemCursor;
 use crate::{
     device::counters::Counters,
     device::DeviceCtx,
     mr::window::{
-        Bound,
+        BoundRegion,
         WindowCtx, //
     },
 };
@@ -76,19 +76,19 @@ use rxe_proto::{
 };
 
 /// Indices of the table; index 0 stays unused.
-const ROWS: core::ops::RangeInclusive<u32> = 1..=0xff_ffff;
+const INDICES: core::ops::RangeInclusive<u32> = 1..=0xff_ffff;
 
 /// The object that a key refers to.
 pub(crate) struct MrCtx {
     /// Upper 24 bits of the key.
-    row: u32,
+    index: u32,
     /// Number of the protection domain; a verbs MR has its own in its layout.
     pd: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MrKind,
 }
 
 /// The kinds of objects that have keys.
-pub(crate) enum Kind {
+pub(crate) enum MrKind {
     /// A region that verbs register and change.
     VerbsMr(VerbsMr),
     /// A region for fast registration work requests (FRWR).
@@ -119,7 +119,7 @@ pub(crate) struct Frwr {
     /// The current key, or the last one.
     key: Atomic<u32>,
     /// What is registered, if anything.
-    valid: Rearmable<MrDesc>,
+    registration: Rearmable<MrDesc>,
     /// Deregistered: it can no longer be registered. Changed only within [`Rearmable::update`].
     deregistered: Atomic<bool>,
 }
@@ -127,7 +127,7 @@ pub(crate) struct Frwr {
 /// A bound window and its region.
 pub(crate) struct Binding {
     pub(crate) window: Window,
-    pub(crate) region: Bound,
+    pub(crate) region: BoundRegion,
 }
 
 /// The regions and windows of a device by the upper 24 bits of their keys.
@@ -149,41 +149,41 @@ impl Mrs {
     pub(crate) fn publish(
         &self,
         pd: u32,
-        make: impl FnOnce(u32) -> Result<Kind>,
+        make: impl FnOnce(u32) -> Result<MrKind>,
     ) -> Result<(Arc<MrCtx>, u32)> {
         let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let row = self.table.reserve_random(ROWS)?;
+        let index = self.table.reserve_random(INDICES)?;
         let [variant, ..] = random_u32().to_ne_bytes();
-        let key = RKey::from_parts(row, variant).0;
+        let key = RKey::from_parts(index, variant).0;
         let publish = || {
             let kind = make(key)?;
-            let ctx: Arc<MrCtx> = uninit.write(MrCtx { row, pd, kind }).into();
-            self.table.publish(row, ctx.clone())?;
+            let ctx: Arc<MrCtx> = uninit.write(MrCtx { index, pd, kind }).into();
+            self.table.publish(index, ctx.clone())?;
             Ok((ctx, key))
         };
         publish().inspect_err(|_| {
-            self.table.remove(row);
+            self.table.remove(index);
         })
     }
 }
 
 /// The result of looking up a key, with the access that was granted.
-struct Found<'g> {
+struct MrLookup<'g> {
     mr: &'g MrCtx,
     /// The layout, if it is a verbs MR.
     layout: Option<InUse<'g, MrLayout>>,
 }
 
-impl Found<'_> {
+impl MrLookup<'_> {
     /// Returns true if another look-up would find the same. If not, a writer may be waiting for
     /// this user.
     #[inline]
     fn is_current(&self) -> bool {
         match (&self.mr.kind, &self.layout) {
-            (Kind::VerbsMr(_), Some(layout)) => !layout.is_closing(),
-            (Kind::VerbsMr(_), None) => false,
-            (Kind::Frwr(frwr), _) => !frwr.deregistered.load(Relaxed),
-            (Kind::Window(window), _) => !window.is_deallocated(),
+            (MrKind::VerbsMr(_), Some(layout)) => !layout.is_closing(),
+            (MrKind::VerbsMr(_), None) => false,
+            (MrKind::Frwr(frwr), _) => !frwr.deregistered.load(Relaxed),
+            (MrKind::Window(window), _) => !window.is_deallocated(),
         }
     }
 }
@@ -199,14 +199,14 @@ pub(crate) struct MrAccess<'g> {
     guard: &'g rcu::Guard,
     pd: u32,
     qpn: u32,
-    last: Cell<Option<Found<'g>>>,
+    last: Cell<Option<MrLookup<'g>>>,
     pub(crate) hint: ExtentHint,
     /// The page fault that an access caused.
     page_fault: Cell<Option<PageFault>>,
     /// The page fault that could not be resolved: an access that causes it again is refused.
     denied: Cell<Option<PageFault>>,
     /// Bytes that may still be written back to persistent memory in this context.
-    persist_left: Cell<u64>,
+    write_back_left: Cell<u64>,
 }
 
 /// Converts the error of an access to local memory for the engine.
@@ -248,7 +248,7 @@ impl<'g> MrAccess<'g> {
             hint: ExtentHint::new(hint),
             page_fault: Cell::new(None),
             denied: Cell::new(None),
-            persist_left: Cell::new(persist::MAX_WRITE_BACK),
+            write_back_left: Cell::new(persist::MAX_WRITE_BACK),
         }
     }
 
@@ -270,30 +270,30 @@ impl<'g> MrAccess<'g> {
 
     /// Looks up `key`, valid or not. Call [`cache`](Self::cache) when the access has ended.
     #[inline]
-    fn find(&self, key: u32) -> Result<Found<'g>, AccessError> {
-        let row = RKey(key).index();
+    fn find(&self, key: u32) -> Result<MrLookup<'g>, AccessError> {
+        let index = RKey(key).index();
         if let Some(last) = self.last.take() {
-            if last.mr.row == row && last.is_current() {
+            if last.mr.index == index && last.is_current() {
                 return Ok(last);
             }
         }
-        let mr = self.mrs.table.borrow(row, self.guard);
+        let mr = self.mrs.table.borrow(index, self.guard);
         let mr = &**mr.ok_or(AccessError::BadKey)?;
         let layout = match &mr.kind {
-            Kind::VerbsMr(verbs_mr) => Some(
+            MrKind::VerbsMr(verbs_mr) => Some(
                 verbs_mr
                     .layout
                     .try_access(self.guard)
                     .ok_or(AccessError::BadKey)?,
             ),
-            Kind::Frwr(_) | Kind::Window(_) => None,
+            MrKind::Frwr(_) | MrKind::Window(_) => None,
         };
-        Ok(Found { mr, layout })
+        Ok(MrLookup { mr, layout })
     }
 
     /// Caches the region for the next access.
     #[inline]
-    fn cache(&self, found: Found<'g>) {
+    fn cache(&self, found: MrLookup<'g>) {
         self.last.set(Some(found));
     }
 
@@ -317,17 +317,17 @@ impl<'g> MrAccess<'g> {
                 let cursor = layout.cursor(grant.offset(), len, &self.hint);
                 cursor.map_err(AccessFailure::from).and_then(f)
             }
-            (Kind::VerbsMr(_), None) => return Err(AccessError::BadKey),
-            (Kind::Frwr(frwr), None) => {
-                let desc = frwr.valid.try_access().ok_or(AccessError::BadKey)?;
+            (MrKind::VerbsMr(_), None) => return Err(AccessError::BadKey),
+            (MrKind::Frwr(frwr), None) => {
+                let desc = frwr.registration.try_access().ok_or(AccessError::BadKey)?;
                 let grant = desc.check(pd, key, addr, len, rights)?;
                 f(MemCursor::Whole(&frwr.memory, grant.offset(), &self.hint))
             }
-            (Kind::Window(window), None) => {
-                let bound = window.bound.try_access().ok_or(AccessError::BadKey)?;
-                let who = (pd, self.qpn);
-                let at = bound.window.check(who, key, addr, len, rights)?;
-                let region = bound.region.verbs_mr().ok_or(AccessError::BadKey)?;
+            (MrKind::Window(window), None) => {
+                let binding = window.binding.try_access().ok_or(AccessError::BadKey)?;
+                let qp = (pd, self.qpn);
+                let at = binding.window.check(qp, key, addr, len, rights)?;
+                let region = binding.region.verbs_mr().ok_or(AccessError::BadKey)?;
                 // A window also loses what its region has lost since it was bound.
                 let layout = region
                     .layout
@@ -450,12 +450,12 @@ impl<'g> MrAccess<'g> {
         match (&found.mr.kind, &found.layout) {
             (_, Some(layout)) if layout.is_revoked() => Err(AccessError::BadKey),
             (_, Some(layout)) => layout.desc.check_rights(self.pd, key, rights),
-            (Kind::VerbsMr(_), None) => Err(AccessError::BadKey),
-            (Kind::Frwr(frwr), None) => {
-                let desc = frwr.valid.try_access().ok_or(AccessError::BadKey)?;
+            (MrKind::VerbsMr(_), None) => Err(AccessError::BadKey),
+            (MrKind::Frwr(frwr), None) => {
+                let desc = frwr.registration.try_access().ok_or(AccessError::BadKey)?;
                 desc.check_rights(self.pd, key, rights)
             }
-            (Kind::Window(_), None) => Err(AccessError::NoRight),
+            (MrKind::Window(_), None) => Err(AccessError::NoRight),
         }
     }
 

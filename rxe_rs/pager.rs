@@ -11,7 +11,7 @@
 //! whose page faults never end delays itself, and leaves most of what was free to others.
 
 use crate::{
-    mr::demand::{
+    mr::odp::{
         FaultRequest,
         Prefetch, //
     },

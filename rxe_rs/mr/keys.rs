@@ -4,9 +4,9 @@
 
 use super::{
     Frwr,
-    Kind,
     MrAccess,
-    MrCtx, //
+    MrCtx,
+    MrKind, //
 };
 use kernel::sync::atomic::Relaxed;
 use rxe_kapi::{
@@ -28,24 +28,24 @@ use rxe_proto::{
     },
 };
 
-/// Which side invalidates a key.
+/// Who invalidates a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// This side: invalidating what is already invalid succeeds.
-    Owner,
-    /// The peer: only what grants it access can be invalidated.
-    Peer,
+pub(crate) enum Invalidation {
+    /// A local work request: invalidating what is already invalid succeeds.
+    Local,
+    /// A SEND with invalidate of the peer: only what grants it access can be invalidated.
+    Remote,
 }
 
 impl MrCtx {
     /// Returns the upper 24 bits of the key.
-    pub(crate) fn row(&self) -> u32 {
-        self.row
+    pub(crate) fn index(&self) -> u32 {
+        self.index
     }
 
     /// Returns true if `key` has this object's index, so that it is or may become its key.
     pub(crate) fn has_key(&self, key: RKey) -> bool {
-        key.index() == self.row
+        key.index() == self.index
     }
 }
 
@@ -57,9 +57,9 @@ impl MrAccess<'_> {
     /// [`LocalOpFault`]; nothing has changed then.
     pub(crate) fn local_op(&self, op: &LocalOp) -> Result<(), LocalOpFault> {
         match op {
-            LocalOp::Invalidate(key) => {
-                self.invalidate(*key, Side::Owner).map_err(|_| LocalOpFault)
-            }
+            LocalOp::Invalidate(key) => self
+                .invalidate(*key, Invalidation::Local)
+                .map_err(|_| LocalOpFault),
             LocalOp::Bind(bind) => {
                 let window = self.find(bind.window.0).map_err(|_| LocalOpFault)?;
                 // Unbinding needs no region.
@@ -68,9 +68,9 @@ impl MrAccess<'_> {
                     _ => self.mrs.table.borrow(RKey(bind.region).index(), self.guard),
                 };
                 match &window.mr.kind {
-                    Kind::Window(own) => {
-                        let who = (self.pd, self.qpn);
-                        own.bind(window.mr.pd, region, who, bind, self.guard)
+                    MrKind::Window(own) => {
+                        let qp = (self.pd, self.qpn);
+                        own.bind(window.mr.pd, region, qp, bind, self.guard)
                     }
                     _ => Err(LocalOpFault),
                 }
@@ -78,7 +78,7 @@ impl MrAccess<'_> {
             LocalOp::Register(reg) => {
                 let mr = self.find(reg.key.0).map_err(|_| LocalOpFault)?.mr;
                 match &mr.kind {
-                    Kind::Frwr(frwr) if mr.pd == self.pd => frwr.register(self.pd, reg),
+                    MrKind::Frwr(frwr) if mr.pd == self.pd => frwr.register(self.pd, reg),
                     _ => Err(LocalOpFault),
                 }
             }
@@ -92,15 +92,15 @@ impl MrAccess<'_> {
     ///
     /// If there is no such key in this protection domain or queue pair, or if it cannot be
     /// invalidated.
-    pub(crate) fn invalidate(&self, key: RKey, side: Side) -> Result<(), AccessError> {
+    pub(crate) fn invalidate(&self, key: RKey, by: Invalidation) -> Result<(), AccessError> {
         let mr = self.find(key.0)?.mr;
         if mr.pd != self.pd {
             return Err(AccessError::WrongPd);
         }
         match &mr.kind {
-            Kind::VerbsMr(_) => Err(AccessError::NoRight),
-            Kind::Frwr(frwr) => frwr.invalidate(key, side),
-            Kind::Window(window) => window.invalidate(key, side, self.qpn),
+            MrKind::VerbsMr(_) => Err(AccessError::NoRight),
+            MrKind::Frwr(frwr) => frwr.invalidate(key, by),
+            MrKind::Window(window) => window.invalidate(key, by, self.qpn),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Frwr {
     /// Returns the access rights of the current registration.
     pub(crate) fn access(&self) -> u32 {
         let _bh = disable_bh();
-        self.valid
+        self.registration
             .try_access()
             .map_or(Access::NONE, |desc| desc.access)
             .bits()
@@ -127,12 +127,12 @@ impl Frwr {
         if !access.is_consistent() || persistent || reg.length > pages.len() || wraps {
             return Err(LocalOpFault);
         }
-        self.valid.update(|valid| {
+        self.registration.update(|registration| {
             // It must have been invalidated before.
-            if valid.is_some() || self.deregistered.load(Relaxed) {
+            if registration.is_some() || self.deregistered.load(Relaxed) {
                 return Err(LocalOpFault);
             }
-            *valid = Some(MrDesc {
+            *registration = Some(MrDesc {
                 pd,
                 key: reg.key.0,
                 iova: reg.iova,
@@ -146,32 +146,32 @@ impl Frwr {
     }
 
     /// Ends the registration for good. Nobody uses it any more when this returns.
-    pub(super) fn retire(&self) {
-        self.valid.update(|valid| {
-            *valid = None;
+    pub(super) fn end_registration(&self) {
+        self.registration.update(|registration| {
+            *registration = None;
             self.deregistered.store(true, Relaxed);
         });
     }
 
-    fn invalidate(&self, key: RKey, side: Side) -> Result<(), AccessError> {
+    fn invalidate(&self, key: RKey, by: Invalidation) -> Result<(), AccessError> {
         // A wrong key must not make other accesses fail meanwhile.
         if self.key.load(Relaxed) != key.0 {
             return Err(AccessError::BadKey);
         }
-        self.valid.update(|valid| {
-            let refused = match (&valid, side) {
+        self.registration.update(|registration| {
+            let refused = match (&registration, by) {
                 _ if self.key.load(Relaxed) != key.0 => Some(AccessError::BadKey),
-                (_, Side::Owner) => None,
-                (None, Side::Peer) => Some(AccessError::BadKey),
-                (Some(desc), Side::Peer) if !desc.access.intersects(Access::REMOTE) => {
+                (_, Invalidation::Local) => None,
+                (None, Invalidation::Remote) => Some(AccessError::BadKey),
+                (Some(desc), Invalidation::Remote) if !desc.access.intersects(Access::REMOTE) => {
                     Some(AccessError::NoRight)
                 }
-                (Some(_), Side::Peer) => None,
+                (Some(_), Invalidation::Remote) => None,
             };
             if let Some(e) = refused {
                 return Err(e);
             }
-            *valid = None;
+            *registration = None;
             Ok(())
         })
     }

@@ -161,7 +161,7 @@ impl MrLayout {
     }
 
     /// Returns true if it uses on-demand paging.
-    pub(super) fn is_on_demand(&self) -> bool {
+    pub(super) fn is_odp(&self) -> bool {
         matches!(&self.segments, MrSegments::One(segment) if matches!(&*segment.memory, Memory::Odp(_)))
     }
 
@@ -307,7 +307,7 @@ impl MrLayout {
 
     /// Returns the ODP memory at address `addr` and the offset in it, if the region uses on-demand
     /// paging and holds `len` bytes there. Such memory is never one of several segments.
-    pub(super) fn on_demand(&self, addr: u64, len: u64) -> Option<(Arc<Memory>, u64)> {
+    pub(super) fn odp_range(&self, addr: u64, len: u64) -> Option<(Arc<Memory>, u64)> {
         if self.is_revoked() {
             return None;
         }

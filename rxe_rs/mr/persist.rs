@@ -45,7 +45,7 @@ impl MrAccess<'_> {
             .checked_add(u64::from(len))
             .ok_or(AccessError::OutOfBounds)?;
         let at = from.unwrap_or(addr);
-        let left = self.persist_left.get();
+        let left = self.write_back_left.get();
         let chunk = end.saturating_sub(at).min(left);
         if chunk != 0 {
             let bytes = size(chunk)?;
@@ -53,7 +53,7 @@ impl MrAccess<'_> {
                 cursor.write_back(bytes)
             })?;
             persist();
-            self.persist_left.set(left.saturating_sub(chunk));
+            self.write_back_left.set(left.saturating_sub(chunk));
         }
         let next = at.saturating_add(chunk);
         Ok(if next < end {
@@ -80,7 +80,7 @@ impl MrAccess<'_> {
         let Some(layout) = &found.layout else {
             return Err(AccessError::NoRight);
         };
-        let (mut at, mut left) = (from.unwrap_or(0), self.persist_left.get());
+        let (mut at, mut left) = (from.unwrap_or(0), self.write_back_left.get());
         let flushed = loop {
             let Some((start, len)) = layout.memory_from(at) else {
                 break Flushed::All;
@@ -98,7 +98,7 @@ impl MrAccess<'_> {
             at = start.saturating_add(chunk);
         };
         persist();
-        self.persist_left.set(left);
+        self.write_back_left.set(left);
         Ok(flushed)
     }
 }

@@ -10,7 +10,9 @@ use super::{
         SegmentTable, //
     },
     verbs::check_pmem_access,
-    Kind, MrCtx, VerbsMr,
+    MrCtx,
+    MrKind,
+    VerbsMr, //
 };
 use crate::device::DeviceCtx;
 use crate::limits::MAX_MR_SIZE;
@@ -193,7 +195,7 @@ fn without_range(
 impl MrCtx {
     fn as_verbs_mr(&self) -> Result<&VerbsMr> {
         match &self.kind {
-            Kind::VerbsMr(verbs_mr) => Ok(verbs_mr),
+            MrKind::VerbsMr(verbs_mr) => Ok(verbs_mr),
             _ => Err(unsupported()),
         }
     }
@@ -326,7 +328,7 @@ impl MrCtx {
         }
         drop(old);
         Self::block_windows(dev, verbs_mr)?;
-        dev.mrs.table.remove(self.row);
+        dev.mrs.table.remove(self.index);
         self.remove_layout(verbs_mr);
         Ok(RegionState::default())
     }

@@ -2,12 +2,16 @@
 //! Registration, re-registration and deregistration of memory regions.
 
 use super::{
-    demand,
     layout::{
         MrLayout,
         MrSegment, //
     },
-    Frwr, Kind, MrCtx, VerbsMr, BIND_BLOCKED,
+    odp,
+    Frwr,
+    MrCtx,
+    MrKind,
+    VerbsMr,
+    BIND_BLOCKED, //
 };
 use crate::{
     device::DeviceCtx,
@@ -179,7 +183,7 @@ impl MrCtx {
     /// Returns the verbs MR, if it is one.
     pub(crate) fn verbs_mr(&self) -> Option<&VerbsMr> {
         match &self.kind {
-            Kind::VerbsMr(verbs_mr) => Some(verbs_mr),
+            MrKind::VerbsMr(verbs_mr) => Some(verbs_mr),
             _ => None,
         }
     }
@@ -191,7 +195,7 @@ fn register(dev: &DeviceCtx, desc: MrDesc, memory: Memory) -> Result<MrCreated<M
     let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
     let make = |key| {
         let layout = MrLayout::new(MrDesc { key, ..desc }, memory);
-        Ok(Kind::VerbsMr(VerbsMr::new(uninit.write(layout).into())?))
+        Ok(MrKind::VerbsMr(VerbsMr::new(uninit.write(layout).into())?))
     };
     let (ctx, key) = dev.mrs.publish(desc.pd, make)?;
     Ok(MrCreated {
@@ -249,10 +253,10 @@ impl MemoryRegion for MrCtx {
 
     fn allocate(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, pages: PageList) -> Result<MrCreated<Self>> {
         let make = |key| {
-            Ok(Kind::Frwr(Frwr {
+            Ok(MrKind::Frwr(Frwr {
                 memory: Memory::Pages(pages),
                 key: Atomic::new(key),
-                valid: new_rearmable!(None, "Frwr::valid")?,
+                registration: new_rearmable!(None, "Frwr::registration")?,
                 deregistered: Atomic::new(false),
             }))
         };
@@ -275,7 +279,7 @@ impl MemoryRegion for MrCtx {
                 access: Access::NONE,
                 state: State::Valid,
             });
-            Ok(Kind::VerbsMr(VerbsMr::new(uninit.write(layout).into())?))
+            Ok(MrKind::VerbsMr(VerbsMr::new(uninit.write(layout).into())?))
         };
         let (ctx, key) = dev.mrs.publish(pd.number(), make)?;
         Ok(MrCreated {
@@ -311,12 +315,12 @@ impl MemoryRegion for MrCtx {
         advice: &Advice,
         ranges: impl ExactSizeIterator<Item = Range>,
     ) -> Result {
-        demand::prefetch(dev, pd, advice, ranges)
+        odp::prefetch(dev, pd, advice, ranges)
     }
 
     fn pages(&self) -> Option<&PageList> {
         match &self.kind {
-            Kind::Frwr(Frwr {
+            MrKind::Frwr(Frwr {
                 memory: Memory::Pages(pages),
                 ..
             }) => Some(pages),
@@ -325,7 +329,7 @@ impl MemoryRegion for MrCtx {
     }
 
     fn reregister(&self, dev: &Arc<DeviceCtx>, change: Rereg<'_, DeviceCtx>) -> Result {
-        let Kind::VerbsMr(verbs_mr) = &self.kind else {
+        let MrKind::VerbsMr(verbs_mr) = &self.kind else {
             return Err(unsupported());
         };
         if verbs_mr.is_released() {
@@ -333,7 +337,7 @@ impl MemoryRegion for MrCtx {
             return Err(dev.handle.refuse_with(ENOENT, reason));
         }
         let old = verbs_mr.layout.get().ok_or(ENOENT)?;
-        if !old.has_segments() && !old.is_on_demand() {
+        if !old.has_segments() && !old.is_odp() {
             return Err(unsupported());
         }
         let mut desc = old.desc;
@@ -344,7 +348,7 @@ impl MemoryRegion for MrCtx {
             desc.access = check_access(dev, access)?;
         }
         // Pinned memory stays pinned, and ODP memory stays ODP, unless the range is given again.
-        let differs = desc.access.contains(Access::ON_DEMAND) != old.is_on_demand();
+        let differs = desc.access.contains(Access::ON_DEMAND) != old.is_odp();
         if change.range.is_none() && differs {
             let reason = c"on-demand paging changes only together with the translation";
             return Err(dev.handle.refuse_with(unsupported(), reason));
@@ -414,7 +418,7 @@ impl MemoryRegion for MrCtx {
 
     fn describe(&self, to: &mut Details<'_>) -> Result {
         match &self.kind {
-            Kind::VerbsMr(verbs_mr) => {
+            MrKind::VerbsMr(verbs_mr) => {
                 // No reference is taken: it would keep memory pinned that is being removed.
                 let (access, count) = {
                     let rcu = rcu::read_lock();
@@ -424,28 +428,28 @@ impl MemoryRegion for MrCtx {
                 to.bits(c"access", access)?;
                 to.number(c"segments", u32::try_from(count).unwrap_or(u32::MAX))
             }
-            Kind::Frwr(frwr) => to.bits(c"access", frwr.access()),
-            Kind::Window(_) => Ok(()),
+            MrKind::Frwr(frwr) => to.bits(c"access", frwr.access()),
+            MrKind::Window(_) => Ok(()),
         }
     }
 
     fn deregister(self: &Arc<Self>, dev: &Arc<DeviceCtx>) -> Result {
         match &self.kind {
-            Kind::VerbsMr(verbs_mr) => {
+            MrKind::VerbsMr(verbs_mr) => {
                 if verbs_mr.is_released() {
                     // The index may belong to another object now.
                     return Ok(());
                 }
                 Self::block_windows(dev, verbs_mr)?;
-                dev.mrs.table.remove(self.row);
+                dev.mrs.table.remove(self.index);
                 // A look-up that still finds the region finds it without a layout.
                 self.remove_layout(verbs_mr);
             }
-            Kind::Frwr(frwr) => {
-                dev.mrs.table.remove(self.row);
-                frwr.retire();
+            MrKind::Frwr(frwr) => {
+                dev.mrs.table.remove(self.index);
+                frwr.end_registration();
             }
-            Kind::Window(_) => return Err(EINVAL),
+            MrKind::Window(_) => return Err(EINVAL),
         }
         Ok(())
     }

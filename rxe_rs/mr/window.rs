@@ -8,9 +8,9 @@ use crate::{
     device::DeviceCtx,
     mr::{
         Binding,
-        Kind,
+        Invalidation,
         MrCtx,
-        Side,
+        MrKind,
         VerbsMr, //
     },
     verbs::pd::PdCtx,
@@ -56,7 +56,7 @@ pub(crate) struct WindowCtx {
     /// The current key, bound or not.
     key: Atomic<u32>,
     /// The binding, if it is bound.
-    pub(crate) bound: Rearmable<Binding>,
+    pub(crate) binding: Rearmable<Binding>,
     /// Deallocated: it can no longer be bound. Changed only within [`Rearmable::update`].
     deallocated: Atomic<bool>,
 }
@@ -65,9 +65,9 @@ pub(crate) struct WindowCtx {
 ///
 /// This may be the last reference to the region, and is dropped in softirq: the memory, whose
 /// release sleeps, was removed when the region was deregistered.
-pub(crate) struct Bound(Arc<MrCtx>);
+pub(crate) struct BoundRegion(Arc<MrCtx>);
 
-impl Bound {
+impl BoundRegion {
     /// Returns `None` if no window can be bound to the region.
     fn new(region: &Arc<MrCtx>) -> Option<Self> {
         region
@@ -83,7 +83,7 @@ impl Bound {
     }
 }
 
-impl Drop for Bound {
+impl Drop for BoundRegion {
     fn drop(&mut self) {
         if let Some(verbs_mr) = self.0.verbs_mr() {
             verbs_mr.put_window();
@@ -92,7 +92,7 @@ impl Drop for Bound {
 }
 
 impl WindowCtx {
-    /// Binds the window of protection domain `pd` for the queue pair `who` (protection domain and
+    /// Binds the window of protection domain `pd` for the queue pair `qp` (protection domain and
     /// number) to a part of `region`, or unbinds it. What it granted before has ended when this
     /// returns.
     ///
@@ -103,11 +103,11 @@ impl WindowCtx {
         &self,
         pd: u32,
         region: Option<&Arc<MrCtx>>,
-        who: (u32, u32),
+        qp: (u32, u32),
         bind: &Bind,
         guard: &rcu::Guard,
     ) -> Result<(), LocalOpFault> {
-        self.bound.update(|bound| {
+        self.binding.update(|binding| {
             if self.is_deallocated() {
                 return Err(LocalOpFault);
             }
@@ -115,19 +115,19 @@ impl WindowCtx {
                 kind: self.kind,
                 pd,
                 key: RKey(self.key.load(Relaxed)),
-                bound: bound.is_some(),
+                bound: binding.is_some(),
             };
             let layout = region.and_then(|r| r.verbs_mr());
             let layout = layout.and_then(|verbs_mr| verbs_mr.layout.try_access(guard));
             // A window cannot be bound where the region has no memory.
             let layout = layout.filter(|layout| layout.covers(bind.addr, bind.length));
             let desc = layout.as_ref().map(|layout| &layout.desc);
-            let window = check_bind(&state, desc, who.0, who.1, bind).map_err(|_| LocalOpFault)?;
-            *bound = match (window, region) {
+            let window = check_bind(&state, desc, qp.0, qp.1, bind).map_err(|_| LocalOpFault)?;
+            *binding = match (window, region) {
                 (None, _) => None,
                 (Some(window), Some(region)) => Some(Binding {
                     window,
-                    region: Bound::new(region).ok_or(LocalOpFault)?,
+                    region: BoundRegion::new(region).ok_or(LocalOpFault)?,
                 }),
                 (Some(_), None) => return Err(LocalOpFault),
             };
@@ -147,7 +147,12 @@ impl WindowCtx {
     /// # Context
     ///
     /// RCU read-side critical section.
-    pub(crate) fn invalidate(&self, key: RKey, side: Side, qpn: u32) -> Result<(), AccessError> {
+    pub(crate) fn invalidate(
+        &self,
+        key: RKey,
+        by: Invalidation,
+        qpn: u32,
+    ) -> Result<(), AccessError> {
         if self.kind == WindowType::One {
             return Err(AccessError::NoRight);
         }
@@ -155,14 +160,14 @@ impl WindowCtx {
         if self.key.load(Relaxed) != key.0 {
             return Err(AccessError::BadKey);
         }
-        self.bound.update(|bound| {
+        self.binding.update(|binding| {
             if self.key.load(Relaxed) != key.0 {
                 return Err(AccessError::BadKey);
             }
-            match bound {
-                Some(binding) if !binding.window.is_of(qpn) => return Err(AccessError::WrongPd),
-                None if side == Side::Peer => return Err(AccessError::BadKey),
-                _ => *bound = None,
+            match binding {
+                Some(bound) if !bound.window.is_of(qpn) => return Err(AccessError::WrongPd),
+                None if by == Invalidation::Remote => return Err(AccessError::BadKey),
+                _ => *binding = None,
             }
             Ok(())
         })
@@ -174,24 +179,24 @@ impl MemoryWindow for MrCtx {
 
     fn create(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, kind: MwType) -> Result<(Arc<Self>, u32)> {
         dev.mrs.publish(pd.number(), |key| {
-            Ok(Kind::Window(WindowCtx {
+            Ok(MrKind::Window(WindowCtx {
                 kind: match kind {
                     MwType::One => WindowType::One,
                     MwType::Two => WindowType::Two,
                 },
                 key: Atomic::new(key),
-                bound: new_rearmable!(None, "WindowCtx::bound")?,
+                binding: new_rearmable!(None, "WindowCtx::binding")?,
                 deallocated: Atomic::new(false),
             }))
         })
     }
 
     fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
-        dev.mrs.table.remove(self.row());
-        if let Kind::Window(window) = &self.kind {
+        dev.mrs.table.remove(self.index());
+        if let MrKind::Window(window) = &self.kind {
             // Accesses that still find it fail from now on.
-            window.bound.update(|bound| {
-                *bound = None;
+            window.binding.update(|binding| {
+                *binding = None;
                 window.deallocated.store(true, Relaxed);
             });
         }

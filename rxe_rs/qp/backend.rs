@@ -21,8 +21,8 @@ use crate::{
     mr::{
         local_fault,
         remote_fault,
-        MrAccess,
-        Side, //
+        Invalidation,
+        MrAccess, //
     },
     queue::{
         for_each_span,
@@ -233,7 +233,9 @@ impl RemoteMemory for QpBackend<'_, '_> {
     }
 
     fn remote_invalidate(&self, rkey: RKey) -> Result<(), RemoteFault> {
-        self.mrs.invalidate(rkey, Side::Peer).map_err(remote_fault)
+        self.mrs
+            .invalidate(rkey, Invalidation::Remote)
+            .map_err(remote_fault)
     }
 
     fn local_op(&self, op: &LocalOp) -> Result<(), LocalOpFault> {

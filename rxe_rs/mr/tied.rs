@@ -8,8 +8,8 @@
 //! queue pair or by a work item.
 
 use super::{
-    Kind,
     MrCtx,
+    MrKind,
     MrLayout,
     VerbsMr, //
 };
@@ -123,7 +123,7 @@ impl TiedMrs {
     /// Process context; sleeps.
     pub(crate) fn release_memory(&self) {
         while let Some(region) = self.pop() {
-            if let Kind::VerbsMr(verbs_mr) = &region.kind {
+            if let MrKind::VerbsMr(verbs_mr) = &region.kind {
                 drop(verbs_mr.layout.take_sync());
             }
         }
@@ -156,7 +156,7 @@ impl TiedMrs {
         }
         if let Some(last) = regions.pop() {
             if let Some(gap) = regions.get_mut(index) {
-                if let Kind::VerbsMr(moved) = &last.kind {
+                if let MrKind::VerbsMr(moved) = &last.kind {
                     moved.tied_index.store(at, Relaxed);
                 }
                 *gap = last;
@@ -192,7 +192,7 @@ impl MrCtx {
         qp: &Arc<QpCtx>,
         rkey: u32,
     ) -> Result {
-        let Kind::VerbsMr(verbs_mr) = &self.kind else {
+        let MrKind::VerbsMr(verbs_mr) = &self.kind else {
             return Err(unsupported());
         };
         if verbs_mr.is_released() {

@@ -2,7 +2,7 @@
 //! On-demand paging: page faults of accesses, and prefetch (`ADVISE_MR`).
 
 use super::{
-    Kind,
+    MrKind,
     Mrs, //
 };
 use crate::pager::Permit;
@@ -93,17 +93,20 @@ impl Mrs {
         let rcu = rcu::read_lock();
         let mr = self.table.borrow(RKey(key).index(), &rcu)?;
         match &mr.kind {
-            Kind::VerbsMr(verbs_mr) => {
+            MrKind::VerbsMr(verbs_mr) => {
                 let layout = verbs_mr.layout.try_access(&rcu)?;
                 layout.desc.check(pd, key, addr, len, rights).ok()?;
-                layout.on_demand(addr, len)
+                layout.odp_range(addr, len)
             }
-            Kind::Frwr(_) => None,
-            Kind::Window(window) => {
-                let bound = window.bound.try_access()?;
-                let at = bound.window.check((pd, qpn), key, addr, len, rights).ok()?;
-                let layout = bound.region.verbs_mr()?.layout.try_access(&rcu)?;
-                layout.on_demand(at, len)
+            MrKind::Frwr(_) => None,
+            MrKind::Window(window) => {
+                let binding = window.binding.try_access()?;
+                let at = binding
+                    .window
+                    .check((pd, qpn), key, addr, len, rights)
+                    .ok()?;
+                let layout = binding.region.verbs_mr()?.layout.try_access(&rcu)?;
+                layout.odp_range(at, len)
             }
         }
     }
@@ -243,9 +246,9 @@ pub(super) fn prefetch(
     for Range { lkey, addr, length } in ranges {
         let mr = dev.mrs.table.get(RKey(lkey).index()).ok_or(EFAULT)?;
         let verbs_mr = match &mr.kind {
-            Kind::VerbsMr(verbs_mr) => verbs_mr,
-            Kind::Window(_) => return Err(EINVAL),
-            Kind::Frwr(_) => return Err(EFAULT),
+            MrKind::VerbsMr(verbs_mr) => verbs_mr,
+            MrKind::Window(_) => return Err(EINVAL),
+            MrKind::Frwr(_) => return Err(EFAULT),
         };
         let (pd, len) = (pd.number(), u64::from(length));
         let (memory, at) = {
@@ -255,7 +258,7 @@ pub(super) fn prefetch(
                 .desc
                 .check_rights(pd, lkey, rights)
                 .map_err(|_| EFAULT)?;
-            layout.on_demand(addr, len).ok_or(EFAULT)?
+            layout.odp_range(addr, len).ok_or(EFAULT)?
         };
         let part = (memory, at, len);
         parts.push_within_capacity(part).map_err(|_| EINVAL)?;
