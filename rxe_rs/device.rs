@@ -9,7 +9,7 @@ pub(crate) mod port;
 use self::{
     counters::Counters,
     gids::Gids,
-    port::PortKeys, //
+    port::PKeyTable, //
 };
 use crate::{
     mr::Mrs,
@@ -70,8 +70,8 @@ pub(crate) struct DeviceCtx {
     pub(crate) demux: Arc<Demux>,
     pub(crate) counters: Counters,
     /// The part of that counted by queue pairs that are bound to counters of their own.
-    pub(crate) bound: Counters,
-    pub(crate) pkeys: PortKeys,
+    pub(crate) bound_counters: Counters,
+    pub(crate) pkeys: PKeyTable,
     /// Serializes changes of the P_Key table.
     #[pin]
     pub(crate) pkey_lock: Mutex<()>,
@@ -105,7 +105,7 @@ impl DeviceCtx {
         link: &NewLink<'_>,
         demux: Arc<Demux>,
     ) -> Result<Arc<Self>> {
-        let (counters, bound) = (Counters::new()?, Counters::new()?);
+        let (counters, bound_counters) = (Counters::new()?, Counters::new()?);
         let netdev = NetDev::of_link(link);
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
@@ -120,8 +120,8 @@ impl DeviceCtx {
                 last_up: Atomic::new(last_up),
                 demux,
                 counters,
-                bound,
-                pkeys: PortKeys::new(),
+                bound_counters,
+                pkeys: PKeyTable::new(),
                 pkey_lock <- new_mutex!((), "DeviceCtx::pkey_lock"),
                 mrs <- Mrs::new(),
                 ahs <- RcuTable::new(),

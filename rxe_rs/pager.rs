@@ -98,13 +98,13 @@ impl Queues {
 }
 
 /// The page faults of an address space.
-struct Space {
+struct MmFaults {
     running: u32,
     /// Page faults that wait for others to end, in FIFO order.
     waiting: List<PageIn>,
 }
 
-impl Space {
+impl MmFaults {
     fn new() -> Self {
         Self {
             running: 0,
@@ -122,13 +122,13 @@ enum Account {
     Shared,
 }
 
-type Node = RBTreeNodeReservation<MmId, Space>;
+type Node = RBTreeNodeReservation<MmId, MmFaults>;
 
 struct State {
     running: u32,
     /// Address spaces with page faults that run or wait.
-    spaces: RBTree<MmId, Space>,
-    shared: Space,
+    mms: RBTree<MmId, MmFaults>,
+    shared: MmFaults,
 }
 
 impl State {
@@ -140,18 +140,18 @@ impl State {
 
     /// Returns the account of an address space, which is created from `node` if it has none.
     fn open(&mut self, id: MmId, node: &mut Option<Node>) -> Account {
-        if self.spaces.get(&id).is_none() {
+        if self.mms.get(&id).is_none() {
             let Some(node) = node.take() else {
                 return Account::Shared;
             };
-            self.spaces.insert(node.into_node(id, Space::new()));
+            self.mms.insert(node.into_node(id, MmFaults::new()));
         }
         Account::Own(id)
     }
 
-    fn space(&mut self, account: Account) -> &mut Space {
+    fn faults_of(&mut self, account: Account) -> &mut MmFaults {
         match account {
-            Account::Own(id) => self.spaces.get_mut(&id).unwrap_or(&mut self.shared),
+            Account::Own(id) => self.mms.get_mut(&id).unwrap_or(&mut self.shared),
             Account::Shared => &mut self.shared,
         }
     }
@@ -159,11 +159,11 @@ impl State {
     /// Counts one more running page fault, if the limit allows it.
     fn try_start(&mut self, account: Account) -> bool {
         let limit = Self::limit(self.running);
-        let space = self.space(account);
-        if space.running >= limit {
+        let faults = self.faults_of(account);
+        if faults.running >= limit {
             return false;
         }
-        space.running = space.running.wrapping_add(1);
+        faults.running = faults.running.wrapping_add(1);
         self.running = self.running.wrapping_add(1);
         true
     }
@@ -181,8 +181,8 @@ impl Pager {
     pub(crate) fn new() -> impl PinInit<Self> {
         let state = State {
             running: 0,
-            spaces: RBTree::new(),
-            shared: Space::new(),
+            mms: RBTree::new(),
+            shared: MmFaults::new(),
         };
         pin_init!(Self {
             state <- new_spinlock_bh!(state, "Pager::state"),
@@ -208,7 +208,7 @@ impl Pager {
         if state.try_start(account) {
             let _ = queues.faults.enqueue(item);
         } else if let Ok(item) = ListArc::try_from_arc(item) {
-            state.space(account).waiting.push_back(item);
+            state.faults_of(account).waiting.push_back(item);
         }
     }
 
@@ -221,7 +221,7 @@ impl Pager {
         let dequeued = {
             let mut state = self.state.lock();
             let account = item.request.lock().account;
-            let mut cursor = state.space(account).waiting.cursor_front();
+            let mut cursor = state.faults_of(account).waiting.cursor_front();
             loop {
                 match cursor.peek_next() {
                     None => break None,
@@ -265,22 +265,22 @@ impl Pager {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.running = state.running.saturating_sub(1);
-        let space = state.space(account);
-        space.running = space.running.saturating_sub(1);
+        let faults = state.faults_of(account);
+        faults.running = faults.running.saturating_sub(1);
         loop {
-            if state.space(account).waiting.is_empty() || !state.try_start(account) {
+            if state.faults_of(account).waiting.is_empty() || !state.try_start(account) {
                 break;
             }
-            if let Some(next) = state.space(account).waiting.pop_front() {
+            if let Some(next) = state.faults_of(account).waiting.pop_front() {
                 let _ = queues.faults.enqueue(next.into_arc());
             }
         }
         // Page faults wait only while another one runs.
-        let idle = state.space(account).running == 0;
+        let idle = state.faults_of(account).running == 0;
         let Account::Own(id) = account else {
             return None;
         };
-        let node = idle.then(|| state.spaces.remove_node(&id)).flatten();
+        let node = idle.then(|| state.mms.remove_node(&id)).flatten();
         drop(guard);
         node.map(|node| node.into_reservation())
     }

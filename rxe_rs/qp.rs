@@ -15,8 +15,8 @@ mod tx;
 
 use crate::{
     device::counters::{
-        Counters,
-        Tally, //
+        CounterSet,
+        Counters, //
     },
     device::{
         DeviceCtx,
@@ -103,13 +103,13 @@ pub(crate) use tx::KernelCrc;
 #[pin_data]
 pub(crate) struct KernelQueues {
     #[pin]
-    sends: SpinLockIrq<SendStore>,
+    sq: SpinLockIrq<SendStore>,
     #[pin]
-    receives: SpinLockIrq<RecvStore>,
+    rq: SpinLockIrq<RecvStore>,
     /// True while the state accepts posted requests. Read with the queue locked, and written before
     /// the queue is emptied, so that nothing is posted to a QP in RESET.
-    open_sends: Atomic<bool>,
-    open_receives: Atomic<bool>,
+    sq_open: Atomic<bool>,
+    rq_open: Atomic<bool>,
 }
 
 /// The engine's storage for responses.
@@ -124,12 +124,12 @@ struct PendingNotify {
     send: bool,
     recv: bool,
     /// The first work request that completed in error, for the debug log.
-    failed: Option<Failed>,
+    failed: Option<FailedWr>,
 }
 
 /// A work request that completed in error; flushed ones are not recorded.
 #[derive(Clone, Copy)]
-struct Failed {
+struct FailedWr {
     queue: &'static CStr,
     status: WcStatus,
 }
@@ -139,7 +139,7 @@ impl PendingNotify {
     #[inline]
     fn note(&mut self, queue: &'static CStr, status: WcStatus) {
         if !matches!(status, WcStatus::Success | WcStatus::WrFlushErr) {
-            self.failed.get_or_insert(Failed { queue, status });
+            self.failed.get_or_insert(FailedWr { queue, status });
         }
     }
 }
@@ -147,8 +147,8 @@ impl PendingNotify {
 /// The state that the lock of a QP protects.
 pub(crate) struct QpInner {
     pub(crate) engine: Engine,
-    sends: sq::Sends,
-    receives: rq::Receives,
+    sq: sq::Sq,
+    rq: rq::Rq,
     responses: Responses,
     notify: PendingNotify,
     /// Path to the peer of a connected QP.
@@ -165,15 +165,15 @@ pub(crate) struct QpInner {
     /// The counter the QP is bound to.
     counter: Option<Arc<Counters>>,
     /// A batch of packets is being transmitted without the lock.
-    busy: bool,
-    /// A round was requested while the QP was busy.
-    again: bool,
+    transmitting: bool,
+    /// A round was requested while the QP was transmitting.
+    round_requested: bool,
     /// Destroyed: no operation is allowed any more.
-    pub(crate) dead: bool,
+    pub(crate) destroyed: bool,
 }
 
 /// Attributes that only the verbs use.
-struct Config {
+struct VerbsAttrs {
     access_flags: u32,
     av: Option<AddressVector>,
     port: u32,
@@ -197,7 +197,7 @@ pub(crate) struct QpCtx {
     recv_cq: Arc<CqCtx>,
     kernel: Option<Pin<KBox<KernelQueues>>>,
     #[pin]
-    config: Mutex<Config>,
+    config: Mutex<VerbsAttrs>,
     #[pin]
     pub(crate) inner: SpinLockBh<QpInner>,
     /// Accounts the QP's packets in the queues of the network stack.
@@ -221,7 +221,7 @@ impl WorkItem for QpCtx {
     type Pointer = Arc<QpCtx>;
 
     fn run(this: Arc<QpCtx>) {
-        this.as_arc_borrow().drive(Origin::Event);
+        this.as_arc_borrow().transmit(Origin::Event);
     }
 }
 
@@ -239,8 +239,8 @@ impl QpCtx {
 
     /// Returns the counters that this QP's traffic is added to.
     #[inline]
-    pub(crate) fn tally<'a>(&'a self, inner: &'a QpInner) -> Tally<'a> {
-        Tally {
+    pub(crate) fn counter_set<'a>(&'a self, inner: &'a QpInner) -> CounterSet<'a> {
+        CounterSet {
             dev: &self.dev,
             bound: inner.counter.as_deref(),
         }
@@ -266,7 +266,7 @@ impl QpCtx {
     pub(crate) fn tied_mrs(&self) -> Result<Arc<TiedMrs>> {
         let fresh = TiedMrs::new(&self.dev)?;
         let mut inner = self.inner.lock();
-        if inner.dead || inner.engine.state() == State::Err {
+        if inner.destroyed || inner.engine.state() == State::Err {
             drop(inner);
             let reason = c"the queue pair is in the error state";
             return Err(self.dev.handle.refuse(reason));
@@ -290,7 +290,7 @@ impl QpCtx {
         if notify.recv {
             self.recv_cq.notify(rcu, origin);
         }
-        if let Some(Failed { queue, status }) = notify.failed {
+        if let Some(FailedWr { queue, status }) = notify.failed {
             self.dev.handle.failed(self.qpn, queue, status.to_u32());
         }
     }
@@ -341,11 +341,11 @@ impl QpCtx {
             let mut inner = self.inner.lock();
             // A QP that has failed is skipped: a process that keeps posting requests could
             // otherwise keep the caller here.
-            if inner.dead || matches!(inner.engine.state(), State::Reset | State::Err) {
+            if inner.destroyed || matches!(inner.engine.state(), State::Reset | State::Err) {
                 return;
             }
             if Self::accepts_sends(inner.engine.state()) {
-                inner.sends.fetch(self.kernel.as_deref());
+                inner.sq.fetch(self.kernel.as_deref());
             }
             let mrs = self.mr_access(&rcu, &inner);
             let (engine, mut backend, _) = inner.split(self, &mrs);
@@ -382,7 +382,7 @@ impl QueuePair for QpCtx {
             let inner = self.inner.lock();
             let engine = &inner.engine;
             (
-                inner.sends.unfinished(),
+                inner.sq.unfinished(),
                 engine.in_flight(),
                 engine.window(),
                 engine.retries_left(),
@@ -413,7 +413,7 @@ impl QueuePair for QpCtx {
         self.quiesce();
         let tied_mrs = {
             let mut inner = self.inner.lock();
-            inner.dead = true;
+            inner.destroyed = true;
             inner.tied_mrs.take()
         };
         self.timer.shutdown();

@@ -132,31 +132,31 @@ pub(crate) fn for_each_span(
 
 /// Send WQEs in kernel memory; indices wrap around at `u32`.
 pub(crate) struct SendStore {
-    slots: KVVec<SendWqe>,
-    area: KVVec<u8>,
-    area_len: usize,
+    wqes: KVVec<SendWqe>,
+    data: KVVec<u8>,
+    wqe_data_len: usize,
     mask: u32,
     retired: u32,
     produced: u32,
 }
 
 impl SendStore {
-    /// Allocates a queue of `slots` WQEs, a power of two, with `area_len` bytes of scatter/gather
+    /// Allocates a queue of `slots` WQEs, a power of two, with `wqe_data_len` bytes of scatter/gather
     /// list or inline data each.
-    pub(crate) fn new(slots: u32, area_len: usize) -> Result<Self> {
+    pub(crate) fn new(slots: u32, wqe_data_len: usize) -> Result<Self> {
         if !slots.is_power_of_two() {
             return Err(EINVAL);
         }
         let count = usize::try_from(slots)?;
-        let bytes = count.checked_mul(area_len).ok_or(EINVAL)?;
+        let bytes = count.checked_mul(wqe_data_len).ok_or(EINVAL)?;
         Ok(Self {
-            slots: KVVec::from_elem(
+            wqes: KVVec::from_elem(
                 SendWqe::new(rxe_proto::engine::wr::SendWr::EMPTY),
                 count,
                 GFP_KERNEL_ACCOUNT,
             )?,
-            area: KVVec::from_elem(0, bytes, GFP_KERNEL_ACCOUNT)?,
-            area_len,
+            data: KVVec::from_elem(0, bytes, GFP_KERNEL_ACCOUNT)?,
+            wqe_data_len,
             mask: slots.wrapping_sub(1),
             retired: 0,
             produced: 0,
@@ -164,8 +164,8 @@ impl SendStore {
     }
 
     /// Returns the bytes of scatter/gather list or inline data per WQE.
-    pub(crate) fn area_len(&self) -> usize {
-        self.area_len
+    pub(crate) fn wqe_data_len(&self) -> usize {
+        self.wqe_data_len
     }
 
     /// Returns the index after the newest WQE.
@@ -193,36 +193,38 @@ impl SendStore {
     }
 
     /// Returns the WQE at `index`, if it is posted and not retired.
-    pub(crate) fn slot(&mut self, index: u32) -> Option<&mut SendWqe> {
+    pub(crate) fn wqe(&mut self, index: u32) -> Option<&mut SendWqe> {
         let at = self.position(index)?;
-        self.slots.get_mut(at)
+        self.wqes.get_mut(at)
     }
 
-    /// Returns the WQE at `index` with its area, if it is posted and not retired.
-    pub(crate) fn with_area(&self, index: u32) -> Option<(&SendWqe, &[u8])> {
+    /// Returns the WQE at `index` with its data, if it is posted and not retired.
+    pub(crate) fn wqe_with_data(&self, index: u32) -> Option<(&SendWqe, &[u8])> {
         let at = self.position(index)?;
-        let start = at.checked_mul(self.area_len)?;
-        let area = self.area.get(start..start.checked_add(self.area_len)?)?;
-        Some((self.slots.get(at)?, area))
+        let start = at.checked_mul(self.wqe_data_len)?;
+        let data = self
+            .data
+            .get(start..start.checked_add(self.wqe_data_len)?)?;
+        Some((self.wqes.get(at)?, data))
     }
 
-    /// Appends a WQE; returns false if the queue is full or `area` is too long.
-    pub(crate) fn push(&mut self, slot: SendWqe, area: &[u8]) -> bool {
-        if self.free_slots() == 0 || area.len() > self.area_len {
+    /// Appends a WQE; returns false if the queue is full or `data` is too long.
+    pub(crate) fn push(&mut self, wqe: SendWqe, data: &[u8]) -> bool {
+        if self.free_slots() == 0 || data.len() > self.wqe_data_len {
             return false;
         }
         let Ok(at) = usize::try_from(self.produced & self.mask) else {
             return false;
         };
-        let start = at.wrapping_mul(self.area_len);
-        let Some(to) = self.area.get_mut(start..start.wrapping_add(area.len())) else {
+        let start = at.wrapping_mul(self.wqe_data_len);
+        let Some(to) = self.data.get_mut(start..start.wrapping_add(data.len())) else {
             return false;
         };
-        to.copy_from_slice(area);
-        let Some(to) = self.slots.get_mut(at) else {
+        to.copy_from_slice(data);
+        let Some(to) = self.wqes.get_mut(at) else {
             return false;
         };
-        *to = slot;
+        *to = wqe;
         self.produced = self.produced.wrapping_add(1);
         true
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The receive path, from the buffer that the network stack delivers to the engine of a queue pair.
 //!
-//! It runs in softirq, directly in UDP's receive path. [`LockedQp::feed`] and [`admit`] make every
+//! It runs in softirq, directly in UDP's receive path. [`LockedQp::deliver`] and [`admit`] make every
 //! check that can drop a packet, before anything is queued, and drops are counted by reason.
 //! Consecutive packets for one QP are handled under one acquisition of its lock; the responses that
 //! they cause are transmitted after the lock is released.
 //!
-//! Follow a packet from [`Rx::receive`] to [`RxBatch::packet`], `LockedQp::feed` and
+//! Follow a packet from [`Rx::receive`] to [`RxBatch::packet`], `LockedQp::deliver` and
 //! [`QpCtx::receive`], which calls the engine. The folder also holds the tables of queue pairs and
 //! devices, the multicast groups, and the tap of raw packet queue pairs.
 
@@ -204,7 +204,7 @@ impl<'g> RxBatch<'g> {
                 let verify = |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
                     *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
                 };
-                let result = locked.feed(self.now, segment, packet, verify);
+                let result = locked.deliver(self.now, segment, packet, verify);
                 locked.finish(self.guard);
                 result
             });
@@ -244,11 +244,11 @@ impl<'g> LockedQp<'g> {
         // the device.
         let destination = Gid(segment.destination());
         let connected = matches!(qp.service, Service::Rc | Service::Uc);
-        if !connected && !destination.is_multicast() && !qp.dev.gids.holds(&destination, guard) {
+        if !connected && !destination.is_multicast() && !qp.dev.gids.contains(&destination, guard) {
             return Err(DropReason::NoGid);
         }
         let inner = qp.inner.lock();
-        if inner.dead {
+        if inner.destroyed {
             return Err(DropReason::NoQp);
         }
         Ok(Self {
@@ -267,7 +267,7 @@ impl<'g> LockedQp<'g> {
     /// Counts a dropped packet.
     fn count_drop(&self, reason: DropReason) {
         self.qp
-            .tally(&self.inner)
+            .counter_set(&self.inner)
             .each(|counters| counters.drop(reason));
     }
 
@@ -281,18 +281,18 @@ impl<'g> LockedQp<'g> {
             bytes,
             ..
         } = self;
-        qp.tally(&inner)
+        qp.counter_set(&inner)
             .each(|counters| counters.received(packets, bytes));
         qp.unlock_and_notify(rcu, inner, Origin::Event);
         if packets != 0 {
-            qp.as_arc_borrow().drive(Origin::Event);
+            qp.as_arc_borrow().transmit(Origin::Event);
         }
     }
 
     /// Checks one packet, passes it to the engine and counts it.
     #[inline]
     fn handle(&mut self, now: u64, segment: &RxSegment<'_>, packet: Packet<'_>) {
-        if let Err(reason) = self.feed(now, segment, packet, icrc_matches) {
+        if let Err(reason) = self.deliver(now, segment, packet, icrc_matches) {
             self.count_drop(reason);
             return;
         }
@@ -301,7 +301,7 @@ impl<'g> LockedQp<'g> {
     }
 
     /// Passes one packet to the engine if the QP may process it (IBTA 9.6.1.1).
-    fn feed(
+    fn deliver(
         &mut self,
         now: u64,
         segment: &RxSegment<'_>,

@@ -15,7 +15,7 @@ mod version;
 
 use crate::{
     device::{
-        netdev_events::Events,
+        netdev_events::NetdevEventHandler,
         DeviceCtx, //
     },
     pager::Queues,
@@ -125,7 +125,7 @@ struct RxeRs {
     demux: Option<Filled<Demux>>,
     gone: Option<ExitWait>,
     queues: Option<Arc<Queues>>,
-    _events: Pin<KBox<NetdevNotifier<Events>>>,
+    _events: Pin<KBox<NetdevNotifier<NetdevEventHandler>>>,
     _net: net::Registration,
     _alone: Exclusion,
 }
@@ -139,7 +139,7 @@ impl kernel::Module for RxeRs {
         let queues = Arc::new(Queues::new()?, GFP_KERNEL)?;
         let demux = Arc::pin_init(Demux::new(queues.clone(), token)?, GFP_KERNEL)?;
         let filled = DEMUX.set(demux.clone())?;
-        let events = Events::new(module);
+        let events = NetdevEventHandler::new(module);
         let events = KBox::pin_init(NetdevNotifier::register(events), GFP_KERNEL)?;
         let links = KBox::pin_init(
             Registration::new(RxeLink { demux, module }, link_type()),

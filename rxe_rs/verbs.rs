@@ -154,7 +154,7 @@ impl Device for DeviceCtx {
     }
 
     fn counters(&self, to: &mut [u64]) {
-        self.counters.read_without(&self.bound, to);
+        self.counters.read_without(&self.bound_counters, to);
         Counters::put(to, Traffic::Refused, self.refused_datagrams());
     }
 

@@ -105,18 +105,18 @@ pub(crate) const NAMES: [&str; LEN] = {
 /// The counters that the packets of a queue pair are added to: the device's and, if it is bound to
 /// one, that counter.
 #[derive(Clone, Copy)]
-pub(crate) struct Tally<'a> {
+pub(crate) struct CounterSet<'a> {
     pub(crate) dev: &'a DeviceCtx,
     pub(crate) bound: Option<&'a Counters>,
 }
 
-impl Tally<'_> {
+impl CounterSet<'_> {
     /// Runs `f` on each of them.
     #[inline]
     pub(crate) fn each(&self, f: impl Fn(&Counters)) {
         f(&self.dev.counters);
         if let Some(bound) = self.bound {
-            f(&self.dev.bound);
+            f(&self.dev.bound_counters);
             f(bound);
         }
     }

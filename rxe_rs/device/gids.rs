@@ -69,7 +69,7 @@ impl Gids {
     }
 
     /// Returns true if the device has this address. Takes no lock.
-    pub(crate) fn holds(&self, gid: &Gid, rcu: &rcu::Guard) -> bool {
+    pub(crate) fn contains(&self, gid: &Gid, rcu: &rcu::Guard) -> bool {
         let last = first_row(gid) | ENTRIES.wrapping_sub(1);
         let mut next = first_row(gid);
         while let Some((row, entry)) = self.rows.borrow_next(next, rcu) {

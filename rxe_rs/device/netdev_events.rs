@@ -23,18 +23,18 @@ use rxe_kapi::{
 };
 
 /// The receiver of the events of all network devices.
-pub(crate) struct Events {
+pub(crate) struct NetdevEventHandler {
     module: &'static ThisModule,
 }
 
-impl Events {
+impl NetdevEventHandler {
     /// Creates a receiver that handles the devices of `module`.
     pub(crate) fn new(module: &'static ThisModule) -> Self {
         Self { module }
     }
 }
 
-impl NetdevEvents for Events {
+impl NetdevEvents for NetdevEventHandler {
     fn event(&self, event: NetdevEvent, netdev: &NetDev) {
         with_netdev(self.module, netdev, |dev: &_| handle(dev, event, netdev));
     }

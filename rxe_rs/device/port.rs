@@ -35,11 +35,11 @@ use rxe_proto::{
 };
 
 /// The P_Key table, read for every packet: each entry is updated atomically.
-pub(crate) struct PortKeys {
+pub(crate) struct PKeyTable {
     entries: [Atomic<u32>; pkeys::LEN],
 }
 
-impl PortKeys {
+impl PKeyTable {
     /// Creates a table with its initial entries.
     pub(crate) fn new() -> Self {
         Self {
@@ -121,7 +121,7 @@ impl DeviceCtx {
     ///
     /// # Errors
     ///
-    /// As [`PortKeys::set`].
+    /// As [`PKeyTable::set`].
     pub(crate) fn edit_pkeys(&self, index: u16, key: u16) -> Result {
         let changed = {
             let _guard = self.pkey_lock.lock();

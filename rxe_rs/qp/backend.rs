@@ -4,9 +4,9 @@
 use super::{
     rq::{
         scatter,
-        Receives, //
+        Rq, //
     },
-    sq::Sends,
+    sq::Sq,
     PendingNotify,
     QpCtx,
     QpInner,
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     device::counters::{
-        Counters,
-        Tally, //
+        CounterSet,
+        Counters, //
     },
     device::DeviceCtx,
     mr::{
@@ -76,8 +76,8 @@ use rxe_proto::{
 pub(crate) struct QpBackend<'a, 'g> {
     ctx: &'a QpCtx,
     mrs: &'a MrAccess<'g>,
-    sends: &'a mut Sends,
-    receives: &'a mut Receives,
+    sq: &'a mut Sq,
+    rq: &'a mut Rq,
     responses: &'a mut Responses,
     notify: &'a mut PendingNotify,
     pkey_index: u16,
@@ -95,8 +95,8 @@ impl QpInner {
         let backend = QpBackend {
             ctx,
             mrs,
-            sends: &mut self.sends,
-            receives: &mut self.receives,
+            sq: &mut self.sq,
+            rq: &mut self.rq,
             responses: &mut self.responses,
             notify: &mut self.notify,
             pkey_index: self.pkey_index,
@@ -114,33 +114,33 @@ impl QpBackend<'_, '_> {
 
 impl SendQueue for QpBackend<'_, '_> {
     fn sends_posted(&self) -> u32 {
-        self.sends.store.produced()
+        self.sq.store.produced()
     }
 
     fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe> {
-        self.sends.slot(index)
+        self.sq.wqe(index)
     }
 
     fn retire_sends(&mut self, index: u32) {
-        self.sends.retire(index);
+        self.sq.retire(index);
     }
 
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {
         if dst.is_empty() {
             return Ok(());
         }
-        let (slot, area) = self
-            .sends
+        let (wqe, data) = self
+            .sq
             .store
-            .with_area(index)
+            .wqe_with_data(index)
             .ok_or(LocalFault::Refused)?;
-        if slot.wr.flags.inline {
+        if wqe.wr.flags.inline {
             let from = usize::try_from(offset).map_err(|_| LocalFault::Refused)?;
             let end = from.checked_add(dst.len()).ok_or(LocalFault::Refused)?;
-            dst.copy_from_slice(area.get(from..end).ok_or(LocalFault::Refused)?);
+            dst.copy_from_slice(data.get(from..end).ok_or(LocalFault::Refused)?);
             return Ok(());
         }
-        let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
+        let sges = sges_of(data).take(usize::from(wqe.wr.num_sge));
         let len = dst.len();
         for_each_span(sges, offset, len, |span| {
             let end = span.from.checked_add(span.len);
@@ -152,26 +152,26 @@ impl SendQueue for QpBackend<'_, '_> {
     }
 
     fn scatter(&self, index: u32, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
-        let (slot, area) = self
-            .sends
+        let (wqe, data) = self
+            .sq
             .store
-            .with_area(index)
+            .wqe_with_data(index)
             .ok_or(LocalFault::Refused)?;
-        let sges = sges_of(area).take(usize::from(slot.wr.num_sge));
+        let sges = sges_of(data).take(usize::from(wqe.wr.num_sge));
         scatter(self.mrs, self.ctx.pd, sges, offset, src)
     }
 }
 
 impl RecvQueue for QpBackend<'_, '_> {
     fn take_recv(&mut self) -> TakenRecv {
-        self.receives.take(self.ctx)
+        self.rq.take(self.ctx)
     }
 
     fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {
         // WQEs of a shared receive queue use regions of that queue's protection domain
         // (IBTA 10.2.3).
         let pd = self.ctx.srq.as_ref().map_or(self.ctx.pd, |srq| srq.pd);
-        scatter(self.mrs, pd, self.receives.current.iter(), offset, src)
+        scatter(self.mrs, pd, self.rq.current.iter(), offset, src)
     }
 }
 
@@ -272,11 +272,11 @@ impl Backend for QpBackend<'_, '_> {
     }
 
     fn count(&mut self, what: Count) {
-        let tally = Tally {
+        let counter_set = CounterSet {
             dev: self.dev(),
             bound: self.bound,
         };
-        tally.each(|counters| counters.count(what));
+        counter_set.each(|counters| counters.count(what));
         let suspect = match what {
             Count::SuspectAck => c"suspect_ack",
             Count::SuspectNak => c"suspect_nak",

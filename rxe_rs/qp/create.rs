@@ -5,14 +5,20 @@
 use super::{
     paging::Paging,
     rq::{
-        Receives,
+        Rq,
         Source as ReceiveSource, //
     },
     sq::{
-        Sends,
-        Source as SendSource, //
+        Source as SendSource,
+        Sq, //
     },
-    Config, Engine, KernelQueues, PendingNotify, QpCtx, QpInner, Responses,
+    Engine,
+    KernelQueues,
+    PendingNotify,
+    QpCtx,
+    QpInner,
+    Responses,
+    VerbsAttrs, //
 };
 use crate::{
     device::{
@@ -82,8 +88,8 @@ use rxe_proto::{
     },
 };
 
-/// Returns the slots of a ring for `wanted` requests; one slot always stays empty.
-fn ring_slots(wanted: u32) -> Result<u32> {
+/// Returns the entries of a ring for `wanted` requests; one of them always stays empty.
+fn ring_entries(wanted: u32) -> Result<u32> {
     if wanted > MAX_WR {
         return Err(EINVAL);
     }
@@ -124,7 +130,7 @@ impl QpCtx {
             requested.max_recv_wr = 0;
             requested.max_recv_sge = 0;
         }
-        let (mut cap, area_len, sq_slots, rq_slots) =
+        let (mut cap, wqe_data_len, sq_entries, rq_entries) =
             Self::grant_caps(dev, &requested, user.is_some())?;
         if init.srq.is_some() {
             cap.max_recv_wr = 0;
@@ -134,17 +140,17 @@ impl QpCtx {
         if init.srq.is_some() && service == Service::Gsi {
             return Err(dev.handle.refuse(c"QP1 has no shared receive queue"));
         }
-        let store = SendStore::new(sq_slots, area_len)?;
+        let store = SendStore::new(sq_entries, wqe_data_len)?;
         let (sends, receives, kernel) = match user {
             Some(user) => {
-                let sq_elem = SEND_WQE_LEN + area_len;
+                let sq_elem = SEND_WQE_LEN + wqe_data_len;
                 let rq_elem = RECV_WQE_LEN + recv_sge * SGE_BYTES;
-                let sq = UserRing::new(sq_slots, sq_elem.next_power_of_two())?;
+                let sq = UserRing::new(sq_entries, sq_elem.next_power_of_two())?;
                 let sq_map = user.map(sq.buffer())?;
                 let receives = match init.srq {
                     Some(_) => ReceiveSource::Shared,
                     None => {
-                        let ring = UserRing::new(rq_slots, rq_elem.next_power_of_two())?;
+                        let ring = UserRing::new(rq_entries, rq_elem.next_power_of_two())?;
                         maps[0] = Some(user.map(ring.buffer())?);
                         ReceiveSource::User {
                             ring,
@@ -168,18 +174,18 @@ impl QpCtx {
                 (sends, receives, None)
             }
             None => {
-                let posted = SendStore::new(sq_slots, area_len)?;
+                let posted = SendStore::new(sq_entries, wqe_data_len)?;
                 let source = match init.srq {
                     Some(_) => ReceiveSource::Shared,
                     None => ReceiveSource::Kernel,
                 };
-                let receives = RecvStore::new(rq_slots, recv_sge)?;
+                let receives = RecvStore::new(rq_entries, recv_sge)?;
                 let queues = KBox::pin_init(
                     pin_init!(KernelQueues {
-                        sends <- new_spinlock_irq!(posted, "KernelQueues::sends"),
-                        receives <- new_spinlock_irq!(receives, "KernelQueues::receives"),
-                        open_sends: Atomic::new(false),
-                        open_receives: Atomic::new(false),
+                        sq <- new_spinlock_irq!(posted, "KernelQueues::sq"),
+                        rq <- new_spinlock_irq!(receives, "KernelQueues::rq"),
+                        sq_open: Atomic::new(false),
+                        rq_open: Atomic::new(false),
                     }),
                     GFP_KERNEL_ACCOUNT,
                 )?;
@@ -206,11 +212,11 @@ impl QpCtx {
         // Initialized in place: it is too large for the stack.
         let inner = init!(QpInner {
             engine: Engine::new(service, Qpn::new(qpn), uses_srq),
-            sends: Sends {
+            sq: Sq {
                 store,
                 source: sends,
             },
-            receives: Receives {
+            rq: Rq {
                 source: receives,
                 current: RecvList::new(),
             },
@@ -224,11 +230,11 @@ impl QpCtx {
             paging: Paging::new(),
             tied_mrs: None,
             counter: None,
-            busy: false,
-            again: false,
-            dead: false,
+            transmitting: false,
+            round_requested: false,
+            destroyed: false,
         });
-        let config = Config {
+        let config = VerbsAttrs {
             access_flags: 0,
             av: None,
             port: 1,
@@ -291,16 +297,23 @@ impl QpCtx {
                 .refuse(c"more work requests than the device's limit"));
         }
         let list = cap.max_send_sge.max(1) * 16;
-        let area = list.max(cap.max_inline_data.next_multiple_of(16));
-        let (sq, rq) = (ring_slots(cap.max_send_wr)?, ring_slots(cap.max_recv_wr)?);
+        let wqe_data = list.max(cap.max_inline_data.next_multiple_of(16));
+        let (sq, rq) = (
+            ring_entries(cap.max_send_wr)?,
+            ring_entries(cap.max_recv_wr)?,
+        );
         let granted = QpCap {
             max_send_wr: sq - 1,
             max_recv_wr: rq - 1,
-            max_send_sge: if user { area / 16 } else { cap.max_send_sge },
+            max_send_sge: if user {
+                wqe_data / 16
+            } else {
+                cap.max_send_sge
+            },
             max_recv_sge: cap.max_recv_sge,
-            max_inline_data: if user { area } else { cap.max_inline_data },
+            max_inline_data: if user { wqe_data } else { cap.max_inline_data },
         };
-        Ok((granted, usize::try_from(area)?, sq, rq))
+        Ok((granted, usize::try_from(wqe_data)?, sq, rq))
     }
 }
 

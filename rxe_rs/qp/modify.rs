@@ -271,18 +271,18 @@ impl QpCtx {
         }
         if let Some(kernel) = &self.kernel {
             let accepts_sends = Self::accepts_sends(engine_state(next));
-            kernel.open_sends.store(accepts_sends, Relaxed);
-            kernel.open_receives.store(next != QpState::Reset, Relaxed);
+            kernel.sq_open.store(accepts_sends, Relaxed);
+            kernel.rq_open.store(next != QpState::Reset, Relaxed);
         }
         if next == QpState::Reset {
-            inner.sends.discard(self.kernel.as_deref());
-            inner.receives.discard(self.kernel.as_deref());
+            inner.sq.discard(self.kernel.as_deref());
+            inner.rq.discard(self.kernel.as_deref());
             inner.flow = None;
             inner.paging.reset();
             inner.pkey_index = 0;
         }
         if matches!(next, QpState::Err | QpState::Sqe) {
-            inner.sends.fetch(self.kernel.as_deref());
+            inner.sq.fetch(self.kernel.as_deref());
         }
         let mrs = self.mr_access(rcu, inner);
         let (engine, mut backend, _) = inner.split(self, &mrs);

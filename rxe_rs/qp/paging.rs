@@ -352,8 +352,8 @@ impl QpCtx {
     ) {
         let backlog = &self.dev.backlog;
         if !inner.paging.defer(backlog, packet, payload, meta) {
-            let tally = self.tally(inner);
-            tally.each(|counters| counters.count(Count::PageFaultDropped));
+            let counter_set = self.counter_set(inner);
+            counter_set.each(|counters| counters.count(Count::PageFaultDropped));
         }
     }
 
@@ -362,7 +362,7 @@ impl QpCtx {
     pub(super) fn start_page_in(self: ArcBorrow<'_, Self>) {
         let fault = {
             let mut inner = self.inner.lock();
-            if inner.dead {
+            if inner.destroyed {
                 return;
             }
             inner.paging.cpu = this_cpu();
@@ -412,7 +412,7 @@ impl QpCtx {
         {
             let rcu = rcu::read_lock();
             let mut inner = self.inner.lock();
-            if inner.dead {
+            if inner.destroyed {
                 return;
             }
             inner.paging.work_queued = false;
@@ -424,7 +424,7 @@ impl QpCtx {
             self.replay_deferred(&rcu, &mut inner);
             self.unlock_and_notify(&rcu, inner, Origin::Event);
         }
-        self.as_arc_borrow().drive(Origin::Event);
+        self.as_arc_borrow().transmit(Origin::Event);
     }
 
     /// Passes the deferred packets to the engine, up to the first that must be deferred again.

@@ -58,7 +58,7 @@ use rxe_proto::{
 };
 
 /// Bytes of the longest scatter/gather list or inline data.
-const AREA_BYTES: usize = MAX_SGE * SGE_BYTES;
+const MAX_WQE_DATA: usize = MAX_SGE * SGE_BYTES;
 
 impl QpCtx {
     /// Returns true if the state accepts send requests; some states flush them (IBTA 10.8.2).
@@ -72,13 +72,13 @@ impl QpCtx {
             let mut inner = self.inner.lock();
             if !Self::accepts_sends(inner.engine.state()) {
                 // They are discarded: they must not be executed after a later transition.
-                inner.sends.discard(None);
+                inner.sq.discard(None);
                 drop(inner);
                 let reason = c"the queue pair's state takes no send requests";
                 return Err(self.dev.handle.refuse(reason));
             }
         }
-        self.as_arc_borrow().drive(Origin::Verb);
+        self.as_arc_borrow().transmit(Origin::Verb);
         Ok(())
     }
 
@@ -98,34 +98,34 @@ impl QpCtx {
         }
         if any {
             if context::softirq_allowed() {
-                self.as_arc_borrow().drive(Origin::Verb);
+                self.as_arc_borrow().transmit(Origin::Verb);
             } else {
-                self.as_arc_borrow().drive_later();
+                self.as_arc_borrow().schedule_transmit();
             }
         }
         result
     }
 
     fn post_one(&self, kernel: &KernelQueues, wr: &KernelWr<'_, RxeDevice>) -> Result {
-        let mut area = [0u8; AREA_BYTES];
-        let (slot, used) = self.translate(wr, &mut area)?;
-        let area = area.get(..used).ok_or(EINVAL)?;
-        let mut posted = kernel.sends.lock();
-        if !kernel.open_sends.load(Relaxed) || area.len() > posted.area_len() {
+        let mut data = [0u8; MAX_WQE_DATA];
+        let (wqe, used) = self.translate(wr, &mut data)?;
+        let data = data.get(..used).ok_or(EINVAL)?;
+        let mut posted = kernel.sq.lock();
+        if !kernel.sq_open.load(Relaxed) || data.len() > posted.wqe_data_len() {
             return Err(EINVAL);
         }
-        if posted.push(slot, area) {
+        if posted.push(wqe, data) {
             Ok(())
         } else {
             Err(ENOMEM)
         }
     }
 
-    /// Translates a kernel consumer's request; returns the number of bytes of `area` in use.
+    /// Translates a kernel consumer's request; returns the number of bytes of `data` in use.
     fn translate(
         &self,
         wr: &KernelWr<'_, RxeDevice>,
-        area: &mut [u8; AREA_BYTES],
+        data: &mut [u8; MAX_WQE_DATA],
     ) -> Result<(SendWqe, usize)> {
         let rc = self.service == Service::Rc;
         let connected = self.service.is_connected();
@@ -195,11 +195,11 @@ impl QpCtx {
         }
         let used;
         if out.flags.inline {
-            used = wr.copy_inline(area)?;
+            used = wr.copy_inline(data)?;
             out.length = u32::try_from(used)?;
         } else {
             let mut length = 0u32;
-            let mut chunks = area.chunks_exact_mut(SGE_BYTES);
+            let mut chunks = data.chunks_exact_mut(SGE_BYTES);
             for sge in wr.sges() {
                 let to = chunks.next().ok_or(EINVAL)?;
                 let sge = Sge {
@@ -229,8 +229,8 @@ impl QpCtx {
             return Err(EINVAL);
         }
         let result = {
-            let mut posted = kernel.receives.lock();
-            if !kernel.open_receives.load(Relaxed) {
+            let mut posted = kernel.rq.lock();
+            if !kernel.rq_open.load(Relaxed) {
                 // Nothing may be posted in RESET (IBTA 10.3.1).
                 return Err(EINVAL);
             }
@@ -250,9 +250,9 @@ impl QpCtx {
         };
         // A QP in the error state flushes what is posted to it: consumers wait for the completions.
         if !context::softirq_allowed() {
-            self.as_arc_borrow().drive_later();
+            self.as_arc_borrow().schedule_transmit();
         } else if self.inner.lock().engine.state() == State::Err {
-            self.as_arc_borrow().drive(Origin::Verb);
+            self.as_arc_borrow().transmit(Origin::Verb);
         }
         result
     }

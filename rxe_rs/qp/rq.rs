@@ -48,12 +48,12 @@ pub(super) enum Source {
 }
 
 /// The receive queue and the WQE in use.
-pub(super) struct Receives {
+pub(super) struct Rq {
     pub(super) source: Source,
     pub(super) current: RecvList,
 }
 
-impl Receives {
+impl Rq {
     /// Takes the next WQE and makes its scatter list the current one.
     pub(super) fn take(&mut self, ctx: &QpCtx) -> TakenRecv {
         let wr_id = match &mut self.source {
@@ -67,7 +67,7 @@ impl Receives {
                 let Some(kernel) = &ctx.kernel else {
                     return TakenRecv::Empty;
                 };
-                match kernel.receives.lock().pop(&mut self.current) {
+                match kernel.rq.lock().pop(&mut self.current) {
                     Some(wr_id) => wr_id,
                     None => return TakenRecv::Empty,
                 }
@@ -96,13 +96,13 @@ impl Receives {
     }
 }
 
-impl Receives {
+impl Rq {
     /// Discards everything posted to this QP.
     pub(super) fn discard(&mut self, kernel: Option<&KernelQueues>) {
         match &mut self.source {
             Source::Kernel => {
                 if let Some(kernel) = kernel {
-                    kernel.receives.lock().clear();
+                    kernel.rq.lock().clear();
                 }
             }
             Source::User { ring, .. } => ring.discard(),

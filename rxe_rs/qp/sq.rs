@@ -24,12 +24,12 @@ pub(super) enum Source {
 }
 
 /// The send queue: WQEs that the driver has fetched, and where it fetches new ones.
-pub(super) struct Sends {
+pub(super) struct Sq {
     pub(super) store: SendStore,
     pub(super) source: Source,
 }
 
-impl Sends {
+impl Sq {
     /// Returns the number of fetched WQEs that have not completed.
     pub(super) fn unfinished(&self) -> u32 {
         self.store.produced().wrapping_sub(self.store.retired())
@@ -45,8 +45,8 @@ impl Sends {
                 scratch,
             } => {
                 while store.free_slots() > 0 && ring.fetch(scratch) {
-                    let wqe = abi::decode_send(scratch, limits);
-                    if !store.push(wqe.slot, wqe.area) {
+                    let entry = abi::decode_send(scratch, limits);
+                    if !store.push(entry.wqe, entry.data) {
                         return;
                     }
                 }
@@ -55,11 +55,11 @@ impl Sends {
                 let Some(kernel) = kernel else {
                     return;
                 };
-                let mut posted = kernel.sends.lock();
+                let mut posted = kernel.sq.lock();
                 while store.free_slots() > 0 && posted.retired() != posted.produced() {
                     let index = posted.retired();
-                    let moved = match posted.with_area(index) {
-                        Some((slot, area)) => store.push(*slot, area),
+                    let moved = match posted.wqe_with_data(index) {
+                        Some((wqe, data)) => store.push(*wqe, data),
                         None => false,
                     };
                     if !moved {
@@ -77,7 +77,7 @@ impl Sends {
             Source::User { ring, .. } => ring.discard(),
             Source::Kernel => {
                 if let Some(kernel) = kernel {
-                    let mut posted = kernel.sends.lock();
+                    let mut posted = kernel.sq.lock();
                     let end = posted.produced();
                     posted.retire(end);
                 }
@@ -94,7 +94,7 @@ impl Sends {
     }
 
     /// Returns a WQE by index, if it has not been retired.
-    pub(super) fn slot(&mut self, index: u32) -> Option<&mut SendWqe> {
-        self.store.slot(index)
+    pub(super) fn wqe(&mut self, index: u32) -> Option<&mut SendWqe> {
+        self.store.wqe(index)
     }
 }

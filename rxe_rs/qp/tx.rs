@@ -96,7 +96,7 @@ impl QpCtx {
     /// # Context
     ///
     /// Process context or softirq, no QP lock held.
-    pub(crate) fn drive(self: ArcBorrow<'_, Self>, origin: Origin) {
+    pub(crate) fn transmit(self: ArcBorrow<'_, Self>, origin: Origin) {
         let mut end = None;
         for _ in 0..MAX_ROUNDS {
             match self.tx_round(origin) {
@@ -110,15 +110,15 @@ impl QpCtx {
             }
         }
         // The budget is used up: let other tasks run.
-        self.drive_later();
+        self.schedule_transmit();
     }
 
-    /// Schedules [`drive`](Self::drive) on the bottom half work queue.
+    /// Schedules [`transmit`](Self::transmit) on the bottom half work queue.
     ///
     /// # Context
     ///
     /// Any context.
-    pub(super) fn drive_later(self: ArcBorrow<'_, Self>) {
+    pub(super) fn schedule_transmit(self: ArcBorrow<'_, Self>) {
         let this: Arc<Self> = self.into();
         // If the work item is queued already, its round is still to come.
         let _ = self.dev.demux.queues.softirq.enqueue::<_, 0>(this);
@@ -144,7 +144,7 @@ impl QpCtx {
         false
     }
 
-    /// As [`drive`](Self::drive), for callers that hold no `Arc`.
+    /// As [`transmit`](Self::transmit), for callers that hold no `Arc`.
     pub(super) fn kick(&self, origin: Origin) {
         if !self.run_rounds(origin, || true) {
             self.timer.arm_at(now_ns());
@@ -163,7 +163,7 @@ impl QpCtx {
     pub(super) fn quiesce(&self) {
         let mut waits = QUIESCE_POLLS;
         self.run_rounds(Origin::Verb, || {
-            if !self.inner.lock().busy {
+            if !self.inner.lock().transmitting {
                 return true;
             }
             fsleep(QUIESCE_POLL);
@@ -179,16 +179,16 @@ impl QpCtx {
         let rcu = rcu::read_lock();
         let (round, events, notify) = {
             let mut inner = self.inner.lock();
-            if inner.dead {
+            if inner.destroyed {
                 return Round::Done;
             }
-            if inner.busy {
-                inner.again = true;
+            if inner.transmitting {
+                inner.round_requested = true;
                 return Round::Done;
             }
-            inner.again = false;
+            inner.round_requested = false;
             if Self::accepts_sends(inner.engine.state()) {
-                inner.sends.fetch(self.kernel.as_deref());
+                inner.sq.fetch(self.kernel.as_deref());
             }
             let progress = self.fill_batch(&rcu, &mut inner, now, &mut batch);
             // The response that the timer waits for may be among the deferred packets.
@@ -197,7 +197,7 @@ impl QpCtx {
                     self.timer.arm_at(deadline);
                 }
             }
-            inner.busy = !batch.is_empty();
+            inner.transmitting = !batch.is_empty();
             let events = inner.engine.take_events();
             let round = if inner.paging.start_work() {
                 Round::PageIn
@@ -216,15 +216,16 @@ impl QpCtx {
         let outcome = batch.send(&self.queued);
         self.notify_cqs(&rcu, notify, origin);
         let mut inner = self.inner.lock();
-        self.tally(&inner).each(|counters| counters.sent(&outcome));
-        inner.busy = false;
-        if outcome.congested && !inner.dead {
+        self.counter_set(&inner)
+            .each(|counters| counters.sent(&outcome));
+        inner.transmitting = false;
+        if outcome.congested && !inner.destroyed {
             inner.engine.on_congestion(now);
             if let Some(deadline) = inner.engine.poll_timeout() {
                 self.timer.arm_at(deadline);
             }
         }
-        if round == Round::Done && inner.again {
+        if round == Round::Done && inner.round_requested {
             Round::More
         } else {
             round
@@ -263,7 +264,7 @@ impl QpCtx {
         {
             let rcu = rcu::read_lock();
             let mut inner = self.inner.lock();
-            if inner.dead {
+            if inner.destroyed {
                 return;
             }
             if !inner.paging.defers_responses() {
@@ -273,7 +274,7 @@ impl QpCtx {
             }
             self.unlock_and_notify(&rcu, inner, Origin::Event);
         }
-        self.drive(Origin::Event);
+        self.transmit(Origin::Event);
     }
 
     /// Raises asynchronous events.

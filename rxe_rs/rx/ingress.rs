@@ -132,7 +132,7 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
                 return false;
             }
             any = any.or(Some(item));
-            dev.gids.holds(&to, rcu)
+            dev.gids.contains(&to, rcu)
         });
         owner.or(any)
     }

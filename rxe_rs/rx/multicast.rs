@@ -37,7 +37,7 @@ struct Member {
 }
 
 /// A group that the network device has joined.
-struct Joined {
+struct JoinedGroup {
     group: Gid,
     members: u32,
     _membership: Membership,
@@ -52,7 +52,7 @@ pub(crate) struct Groups {
     #[pin]
     rows: RcuTable<Member>,
     #[pin]
-    joined: Mutex<KVec<Joined>>,
+    joined: Mutex<KVec<JoinedGroup>>,
 }
 
 /// Returns the first row of a group.
@@ -171,7 +171,7 @@ impl Groups {
         joined.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let membership = Membership::join(&dev.netdev, &group.0)?;
         self.add_row(group, qp)?;
-        let of = Joined {
+        let of = JoinedGroup {
             group,
             members: 1,
             _membership: membership,

@@ -122,7 +122,7 @@ impl QpCtx {
     /// Receives a frame if a receive WQE is posted for it.
     fn receive_frame(self: &Arc<Self>, rcu: &rcu::Guard, frame: &[u8]) {
         let mut inner = self.inner.lock();
-        if inner.dead {
+        if inner.destroyed {
             return;
         }
         let mrs = self.mr_access(rcu, &inner);
@@ -130,7 +130,7 @@ impl QpCtx {
         let has_fault = inner.has_unhandled_fault();
         self.unlock_and_notify(rcu, inner, Origin::Event);
         if has_fault {
-            self.as_arc_borrow().drive(Origin::Event);
+            self.as_arc_borrow().transmit(Origin::Event);
         }
     }
 }

@@ -124,7 +124,7 @@ impl Demux {
         for _ in 0..QPN_TRIES {
             let qpn = self.qps.reserve_random(FIRST_QPN..=LAST_QPN)?;
             let reserved = ReservedQpn { demux: self, qpn };
-            if !self.quarantine.lock().holds(now_ns(), qpn) {
+            if !self.quarantine.lock().contains(now_ns(), qpn) {
                 return Ok(reserved);
             }
         }
@@ -148,7 +148,7 @@ impl Demux {
             Service::Raw => qp.dev.raw.remove(qp),
             _ => {}
         }
-        self.quarantine.lock().hold(now_ns(), qp.qpn);
+        self.quarantine.lock().add(now_ns(), qp.qpn);
         self.qps.remove(qp.qpn);
     }
 

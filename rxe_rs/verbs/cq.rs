@@ -112,7 +112,7 @@ impl TimerTarget for CqCtx {
         let rcu = rcu::read_lock();
         let when = {
             let mut ring = this.ring.lock();
-            if ring.dead {
+            if ring.destroyed {
                 return;
             }
             ring.arm.expired(now_ns())
@@ -145,7 +145,7 @@ struct CqRing {
     arm: CqArm,
     /// A completion was lost: the CQ is in error. Reported once.
     overflowed: bool,
-    dead: bool,
+    destroyed: bool,
 }
 
 /// Storage of the CQEs.
@@ -265,7 +265,7 @@ impl CqCtx {
         let (when, lost) = {
             let mut guard = self.ring.lock();
             let ring = &mut *guard;
-            if ring.dead {
+            if ring.destroyed {
                 return false;
             }
             let stored = match &mut ring.store {
@@ -426,7 +426,7 @@ impl CompletionQueue for CqCtx {
             store,
             arm: CqArm::default(),
             overflowed: false,
-            dead: false,
+            destroyed: false,
         };
         let ctx = Arc::pin_init(
             pin_init!(Self {
@@ -517,7 +517,7 @@ impl CompletionQueue for CqCtx {
     }
 
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
-        self.ring.lock().dead = true;
+        self.ring.lock().destroyed = true;
         self.timer.shutdown();
         drop(self.mmap_entry.lock().take());
     }

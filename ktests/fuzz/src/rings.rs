@@ -219,12 +219,12 @@ mod tests {
         }];
         let wqe = send_wqe(2, 2, 0, &[], 100, 1, &list);
         let entry = decode_send(&wqe, &limits);
-        assert!(entry.slot.invalid.is_none());
+        assert!(entry.wqe.invalid.is_none());
         assert_eq!(
             (
-                entry.slot.wr.wr_id,
-                entry.slot.wr.length,
-                entry.slot.wr.num_sge
+                entry.wqe.wr.wr_id,
+                entry.wqe.wr.length,
+                entry.wqe.wr.num_sge
             ),
             (7, 100, 1)
         );

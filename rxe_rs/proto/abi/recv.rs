@@ -28,7 +28,7 @@ pub struct BadRecv {
 ///
 /// [`BadRecv`] if the list has more than `max_sge` entries or more than `element` holds.
 pub fn decode_recv(element: &[u8], max_sge: u8) -> Result<RecvEntry<'_>, BadRecv> {
-    let Ok((wqe, area)) = RingRecvWqe::ref_from_prefix(element) else {
+    let Ok((wqe, data)) = RingRecvWqe::ref_from_prefix(element) else {
         return Err(BadRecv { wr_id: 0 });
     };
     let wr_id = wqe.wr_id.get();
@@ -38,7 +38,7 @@ pub fn decode_recv(element: &[u8], max_sge: u8) -> Result<RecvEntry<'_>, BadRecv
         return Err(bad);
     }
     let num_sge = usize::try_from(num_sge).map_err(|_| bad)?;
-    let list = area.get(..num_sge.saturating_mul(SGE_LEN)).ok_or(bad)?;
+    let list = data.get(..num_sge.saturating_mul(SGE_LEN)).ok_or(bad)?;
     let length = list_length(list).unwrap_or(u32::MAX);
     Ok(RecvEntry {
         wr: RecvWr { wr_id, length },

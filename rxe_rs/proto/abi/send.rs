@@ -33,10 +33,10 @@ pub struct SendLimits {
 #[derive(Clone, Copy, Debug)]
 pub struct SendEntry<'a> {
     /// The request; [`SendWqe::invalid`] is set if it must fail in order.
-    pub slot: SendWqe,
+    pub wqe: SendWqe,
     /// Its scatter/gather list ([`SendWr::num_sge`] entries of 16 bytes) or, if
     /// [`SendFlags::inline`] is set, its payload of [`SendWr::length`] bytes.
-    pub area: &'a [u8],
+    pub data: &'a [u8],
 }
 
 /// Decodes a send WQE from the copy of a ring element: 208 bytes and the data after them.
@@ -60,36 +60,36 @@ pub struct SendEntry<'a> {
 ///     signal_all: false,
 /// };
 /// // An element of zeros is a WRITE of no bytes; one that is too short completes in error.
-/// assert_eq!(decode_send(&[0; 256], &limits).slot.wr.length, 0);
-/// assert_eq!(decode_send(&[0; 100], &limits).slot.invalid, Some(WcStatus::LocQpOpErr));
+/// assert_eq!(decode_send(&[0; 256], &limits).wqe.wr.length, 0);
+/// assert_eq!(decode_send(&[0; 100], &limits).wqe.invalid, Some(WcStatus::LocQpOpErr));
 /// ```
 pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> {
-    let Ok((wqe, area)) = RingSendWqe::ref_from_prefix(element) else {
-        let slot = SendWqe::invalid(SendWr::EMPTY, WcStatus::LocQpOpErr);
-        return SendEntry { slot, area: &[] };
+    let Ok((ring_wqe, data)) = RingSendWqe::ref_from_prefix(element) else {
+        let wqe = SendWqe::invalid(SendWr::EMPTY, WcStatus::LocQpOpErr);
+        return SendEntry { wqe, data: &[] };
     };
-    let flags = wqe.send_flags.get();
+    let flags = ring_wqe.send_flags.get();
     let mut wr = SendWr::EMPTY;
-    wr.wr_id = wqe.wr_id.get();
+    wr.wr_id = ring_wqe.wr_id.get();
     wr.flags = SendFlags {
         signaled: limits.signal_all || flags & SIGNALED != 0,
         solicited: flags & SOLICITED != 0,
         fence: flags & FENCE != 0,
         inline: false,
     };
-    wr.imm = wqe.ex;
-    match fill(&mut wr, wqe, area, limits) {
-        Ok(area) => SendEntry {
-            slot: SendWqe::new(wr),
-            area,
+    wr.imm = ring_wqe.ex;
+    match fill(&mut wr, ring_wqe, data, limits) {
+        Ok(data) => SendEntry {
+            wqe: SendWqe::new(wr),
+            data,
         },
         Err(status) => {
             wr.length = 0;
             wr.num_sge = 0;
             wr.flags.inline = false;
             SendEntry {
-                slot: SendWqe::invalid(wr, status),
-                area: &[],
+                wqe: SendWqe::invalid(wr, status),
+                data: &[],
             }
         }
     }
@@ -121,11 +121,11 @@ fn operation(opcode: u32, service: Service) -> Option<SendOp> {
     exists.then_some(op)
 }
 
-/// Fills in the fields that depend on the operation and returns the used part of `area`.
+/// Fills in the fields that depend on the operation and returns the used part of `data`.
 fn fill<'a>(
     wr: &mut SendWr,
     wqe: &RingSendWqe,
-    area: &'a [u8],
+    data: &'a [u8],
     limits: &SendLimits,
 ) -> Result<&'a [u8], WcStatus> {
     const MALFORMED: WcStatus = WcStatus::LocQpOpErr;
@@ -169,7 +169,7 @@ fn fill<'a>(
             }
             wr.flags.inline = true;
             wr.length = 8;
-            return area.get(..8).ok_or(MALFORMED);
+            return data.get(..8).ok_or(MALFORMED);
         }
         SendOp::Flush => {
             let (own, _) = FlushWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
@@ -221,7 +221,7 @@ fn fill<'a>(
         if claimed > limits.max_inline {
             return Err(WcStatus::LocLenErr);
         }
-        let data = area.get(..len).ok_or(WcStatus::LocLenErr)?;
+        let data = data.get(..len).ok_or(WcStatus::LocLenErr)?;
         wr.flags.inline = true;
         wr.length = claimed;
         return Ok(data);
@@ -231,7 +231,7 @@ fn fill<'a>(
     }
     wr.num_sge = u8::try_from(num_sge).map_err(|_| MALFORMED)?;
     let list_len = usize::from(wr.num_sge).saturating_mul(SGE_LEN);
-    let list = area.get(..list_len).ok_or(MALFORMED)?;
+    let list = data.get(..list_len).ok_or(MALFORMED)?;
     wr.length = list_length(list)
         .filter(|len| *len <= MAX_MESSAGE)
         .ok_or(WcStatus::LocLenErr)?;

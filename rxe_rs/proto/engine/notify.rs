@@ -53,7 +53,7 @@ pub struct CqArm {
     armed: Option<ArmType>,
     moderation: Option<Moderation>,
     /// Completions whose notification is delayed.
-    held: u16,
+    delayed: u16,
     /// When to notify of them, if there are any.
     deadline: u64,
 }
@@ -86,7 +86,7 @@ impl CqArm {
             count,
             period_ns: u64::from(period_us).saturating_mul(1000),
         });
-        if self.held == 0 {
+        if self.delayed == 0 {
             return Notify::No;
         }
         self.deadline = now;
@@ -104,11 +104,11 @@ impl CqArm {
         let Some(moderation) = self.moderation else {
             return self.notify();
         };
-        self.held = self.held.saturating_add(1);
-        if self.held >= moderation.count {
+        self.delayed = self.delayed.saturating_add(1);
+        if self.delayed >= moderation.count {
             return self.notify();
         }
-        if self.held > 1 {
+        if self.delayed > 1 {
             return Notify::No;
         }
         self.deadline = clock().saturating_add(moderation.period_ns);
@@ -127,7 +127,7 @@ impl CqArm {
 
     /// The deadline has passed, or the timer fired early.
     pub fn expired(&mut self, now: u64) -> Notify {
-        if self.held == 0 {
+        if self.delayed == 0 {
             return Notify::No;
         }
         if now < self.deadline {
@@ -139,7 +139,7 @@ impl CqArm {
     #[inline]
     fn notify(&mut self) -> Notify {
         self.armed = None;
-        self.held = 0;
+        self.delayed = 0;
         Notify::Now
     }
 }

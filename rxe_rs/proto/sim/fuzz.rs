@@ -47,15 +47,15 @@ pub fn rings(data: &[u8]) {
         signal_all: choice > 127,
     };
     let entry = decode_send(element, &limits);
-    let wr = entry.slot.wr;
+    let wr = entry.wqe.wr;
     assert!(wr.length <= MAX_MESSAGE && wr.num_sge <= limits.max_sge);
-    if entry.slot.invalid.is_none() {
+    if entry.wqe.invalid.is_none() {
         let expected = if wr.flags.inline {
             wr.length
         } else {
             16 * u32::from(wr.num_sge)
         };
-        assert_eq!(entry.area.len() as u32, expected);
+        assert_eq!(entry.data.len() as u32, expected);
     }
     if let Ok(entry) = decode_recv(element, limits.max_sge) {
         assert!(entry.list.len() <= 16 * usize::from(limits.max_sge));

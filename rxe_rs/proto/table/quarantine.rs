@@ -27,10 +27,10 @@ pub const WORDS: usize = 1 << (BITS - 6);
 /// use rxe_proto::table::quarantine::{Quarantine, HOLD_NS, WORDS};
 ///
 /// let mut quarantine = Quarantine::new(vec![0; WORDS], vec![0; WORDS], 0);
-/// quarantine.hold(1, 0x1234);
-/// assert!(quarantine.holds(HOLD_NS, 0x1234));
-/// assert!(!quarantine.holds(HOLD_NS, 0x1235));
-/// assert!(!quarantine.holds(3 * HOLD_NS, 0x1234));
+/// quarantine.add(1, 0x1234);
+/// assert!(quarantine.contains(HOLD_NS, 0x1234));
+/// assert!(!quarantine.contains(HOLD_NS, 0x1235));
+/// assert!(!quarantine.contains(3 * HOLD_NS, 0x1234));
 /// ```
 #[derive(Debug)]
 pub struct Quarantine<S> {
@@ -42,7 +42,7 @@ pub struct Quarantine<S> {
 
 impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
     /// A quarantine over two bitmaps of [`WORDS`] words, all zero. Numbers beyond the end of a shorter
-    /// bitmap are not held.
+    /// bitmap are never in quarantine.
     pub fn new(young: S, old: S, now: u64) -> Self {
         Self {
             young,
@@ -52,23 +52,23 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
     }
 
     /// Puts `number` into quarantine. `now` is in nanoseconds of a monotonic clock.
-    pub fn hold(&mut self, now: u64, number: u32) {
-        self.turn(now);
-        let (word, bit) = Self::place(number);
+    pub fn add(&mut self, now: u64, number: u32) {
+        self.rotate(now);
+        let (word, bit) = Self::position(number);
         if let Some(word) = self.young.get_mut(word) {
             *word |= bit;
         }
     }
 
     /// True if `number` may not be allocated yet.
-    pub fn holds(&mut self, now: u64, number: u32) -> bool {
-        self.turn(now);
-        let (word, bit) = Self::place(number);
+    pub fn contains(&mut self, now: u64, number: u32) -> bool {
+        self.rotate(now);
+        let (word, bit) = Self::position(number);
         let mut stores = [&self.young, &self.old].into_iter();
         stores.any(|store| store.get(word).is_some_and(|word| word & bit != 0))
     }
 
-    fn place(number: u32) -> (usize, u64) {
+    fn position(number: u32) -> (usize, u64) {
         let number = number & ((1 << BITS) - 1);
         let word = usize::try_from(number >> 6).unwrap_or(usize::MAX);
         (word, 1 << (number & 63))
@@ -76,7 +76,7 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
 
     /// Rotates the generations and drops the old one. The entries of `young` were added within
     /// [`HOLD_NS`] of its start.
-    fn turn(&mut self, now: u64) {
+    fn rotate(&mut self, now: u64) {
         let age = now.saturating_sub(self.since);
         if age < HOLD_NS {
             return;

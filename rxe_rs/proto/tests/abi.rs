@@ -93,7 +93,7 @@ impl Element {
 }
 
 fn status(element: &Element, limits: &SendLimits) -> Option<WcStatus> {
-    decode_send(&element.0, limits).slot.invalid
+    decode_send(&element.0, limits).wqe.invalid
 }
 
 #[test]
@@ -106,14 +106,14 @@ fn write_takes_its_length_from_the_list() {
     element.u32(184, 7); // The length set by librxe is ignored.
     element.0[20..24].copy_from_slice(&[1, 2, 3, 4]);
     let entry = decode_send(&element.0, &LIMITS);
-    let wr = entry.slot.wr;
-    assert_eq!(entry.slot.invalid, None);
+    let wr = entry.wqe.wr;
+    assert_eq!(entry.wqe.invalid, None);
     assert_eq!(wr.wr_id, 0x1122_3344_5566_7788);
     assert_eq!(wr.op, SendOp::WriteImm);
     assert_eq!((wr.remote_addr, wr.rkey), (0xdead_beef_0000, RKey(0x4242)));
     assert_eq!((wr.length, wr.num_sge, wr.imm), (128, 3, [1, 2, 3, 4]));
     assert!(wr.flags.signaled && wr.flags.solicited && wr.flags.fence && !wr.flags.inline);
-    assert_eq!(entry.area, &element.0[208..208 + 48]);
+    assert_eq!(entry.data, &element.0[208..208 + 48]);
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn inline_data_with_and_without_the_flag() {
         let mut element = Element::new(2, flags);
         element.u32(184, 20).u32(196, num_sge);
         let entry = decode_send(&element.0, &LIMITS);
-        assert_eq!(entry.slot.invalid.is_none(), fits);
+        assert_eq!(entry.wqe.invalid.is_none(), fits);
         if fits {
-            assert!(entry.slot.wr.flags.inline);
-            assert_eq!((entry.slot.wr.length, entry.slot.wr.num_sge), (20, 0));
-            assert_eq!(entry.area, &element.0[208..228]);
+            assert!(entry.wqe.wr.flags.inline);
+            assert_eq!((entry.wqe.wr.length, entry.wqe.wr.num_sge), (20, 0));
+            assert_eq!(entry.data, &element.0[208..228]);
         }
     }
     let mut element = Element::new(2, 8);
@@ -161,9 +161,9 @@ fn empty_inline_data() {
     for flags in [0, 8] {
         let element = Element::new(2, flags);
         let entry = decode_send(&element.0, &LIMITS);
-        assert_eq!(entry.slot.invalid, None);
-        assert_eq!(entry.slot.wr.length, 0);
-        assert!(entry.area.is_empty());
+        assert_eq!(entry.wqe.invalid, None);
+        assert_eq!(entry.wqe.wr.length, 0);
+        assert!(entry.data.is_empty());
     }
 }
 
@@ -189,9 +189,9 @@ fn local_operations_and_send_with_invalidate() {
     element.0[20..24].copy_from_slice(&0x1234_5678u32.to_ne_bytes());
     element.sges(&[8]);
     let entry = decode_send(&element.0, &LIMITS);
-    let wr = entry.slot.wr;
+    let wr = entry.wqe.wr;
     assert_eq!(wr.local_op(), Some(LocalOp::Invalidate(RKey(0x1234_5678))));
-    assert!(entry.area.is_empty() && wr.num_sge == 0 && wr.length == 0);
+    assert!(entry.data.is_empty() && wr.num_sge == 0 && wr.length == 0);
     assert!(wr.flags.fence && wr.flags.signaled);
 
     let mut element = Element::new(8, 0);
@@ -209,14 +209,14 @@ fn local_operations_and_send_with_invalidate() {
         access: 4,
     };
     for service in [Service::Rc, Service::Uc] {
-        let wr = decode_send(&element.0, &on(service)).slot.wr;
+        let wr = decode_send(&element.0, &on(service)).wqe.wr;
         assert_eq!(wr.local_op(), Some(LocalOp::Bind(bind)));
     }
 
     let mut element = Element::new(9, 0);
     element.0[20..24].copy_from_slice(&0x1234_5678u32.to_ne_bytes());
     element.sges(&[8]);
-    let wr = decode_send(&element.0, &LIMITS).slot.wr;
+    let wr = decode_send(&element.0, &LIMITS).wqe.wr;
     assert_eq!(
         (wr.op, wr.rkey, wr.length),
         (SendOp::SendInv, RKey(0x1234_5678), 8)
@@ -232,13 +232,13 @@ fn atomic_write_and_flush() {
     assert_eq!(status(&element, &LIMITS), Some(WcStatus::LocQpOpErr));
     element.0[184..188].copy_from_slice(&8u32.to_ne_bytes());
     let entry = decode_send(&element.0, &LIMITS);
-    let wr = entry.slot.wr;
-    assert_eq!(entry.slot.invalid, None);
+    let wr = entry.wqe.wr;
+    assert_eq!(entry.wqe.invalid, None);
     assert_eq!(
         (wr.op, wr.rkey, wr.remote_addr, wr.length),
         (SendOp::AtomicWrite, RKey(0x1234_5678), 0x1000, 8)
     );
-    assert!(wr.flags.inline && entry.area == b"12345678");
+    assert!(wr.flags.inline && entry.data == b"12345678");
     assert_eq!(
         status(&element, &on(Service::Uc)),
         Some(WcStatus::LocQpOpErr)
@@ -252,7 +252,7 @@ fn atomic_write_and_flush() {
     element.0[184..188].copy_from_slice(&100u32.to_ne_bytes());
     for (placement, level) in [(1, 0), (2, 1), (3, 0)] {
         (element.0[40], element.0[41]) = (placement, level);
-        let wr = decode_send(&element.0, &LIMITS).slot.wr;
+        let wr = decode_send(&element.0, &LIMITS).wqe.wr;
         let selectivity = [Selectivity::Range, Selectivity::Region][usize::from(level)];
         assert_eq!(
             (wr.op, wr.rkey, wr.remote_addr, wr.length),
@@ -287,11 +287,11 @@ fn completion_with_an_invalidated_key() {
 #[test]
 fn invalid_requests_keep_their_wr_id() {
     let element = Element::new(0x20, 2);
-    let slot = decode_send(&element.0, &LIMITS).slot;
-    assert_eq!(slot.invalid, Some(WcStatus::LocQpOpErr));
-    assert_eq!(slot.wr.wr_id, 0x1122_3344_5566_7788);
+    let wqe = decode_send(&element.0, &LIMITS).wqe;
+    assert_eq!(wqe.invalid, Some(WcStatus::LocQpOpErr));
+    assert_eq!(wqe.wr.wr_id, 0x1122_3344_5566_7788);
     assert_eq!(
-        decode_send(&[0; 207], &LIMITS).slot.invalid,
+        decode_send(&[0; 207], &LIMITS).wqe.invalid,
         Some(WcStatus::LocQpOpErr)
     );
 }
@@ -305,12 +305,12 @@ fn atomics_are_aligned_words() {
         .u64(40, 22)
         .u32(48, 33)
         .sges(&[8]);
-    let wr = decode_send(&element.0, &LIMITS).slot.wr;
+    let wr = decode_send(&element.0, &LIMITS).wqe.wr;
     assert_eq!((wr.op, wr.length), (SendOp::CmpSwp, 8));
     assert_eq!((wr.compare_add, wr.swap, wr.rkey), (11, 22, RKey(33)));
     assert_eq!(status(element.sges(&[4, 4]), &LIMITS), None);
     assert_eq!(
-        decode_send(&element.sges(&[64]).0, &LIMITS).slot.wr.length,
+        decode_send(&element.sges(&[64]).0, &LIMITS).wqe.wr.length,
         8
     );
     assert_eq!(
@@ -329,7 +329,7 @@ fn destination_of_datagrams() {
         .u32(28, 0x8000_0001)
         .u32(36, 77)
         .sges(&[40]);
-    let wr = decode_send(&element.0, &on(Service::Ud)).slot.wr;
+    let wr = decode_send(&element.0, &on(Service::Ud)).wqe.wr;
     assert_eq!(wr.ud.qpn, Qpn::new(0x12_3456));
     assert_eq!((wr.ud.qkey, wr.ud.ah), (QKey(0x8000_0001), 77));
 }
@@ -371,12 +371,12 @@ fn sge_lists_are_bounded() {
 #[test]
 fn signal_all() {
     let element = Element::new(2, 0);
-    assert!(!decode_send(&element.0, &LIMITS).slot.wr.flags.signaled);
+    assert!(!decode_send(&element.0, &LIMITS).wqe.wr.flags.signaled);
     let all = SendLimits {
         signal_all: true,
         ..LIMITS
     };
-    assert!(decode_send(&element.0, &all).slot.wr.flags.signaled);
+    assert!(decode_send(&element.0, &all).wqe.wr.flags.signaled);
 }
 
 #[test]
@@ -480,18 +480,18 @@ proptest! {
         let service = services[which];
         let limits = on(service);
         let entry = decode_send(&element, &limits);
-        let wr = entry.slot.wr;
-        if entry.slot.invalid.is_none() {
+        let wr = entry.wqe.wr;
+        if entry.wqe.invalid.is_none() {
             prop_assert!(wr.length <= MAX_MESSAGE);
             prop_assert!(wr.num_sge <= limits.max_sge);
             if wr.flags.inline {
                 prop_assert!(wr.length <= limits.max_inline);
-                prop_assert_eq!(entry.area.len(), wr.length as usize);
+                prop_assert_eq!(entry.data.len(), wr.length as usize);
             } else {
-                prop_assert_eq!(entry.area.len(), usize::from(wr.num_sge) * SGE_LEN);
+                prop_assert_eq!(entry.data.len(), usize::from(wr.num_sge) * SGE_LEN);
             }
         } else {
-            prop_assert!(entry.area.is_empty() && wr.length == 0 && !wr.flags.inline);
+            prop_assert!(entry.data.is_empty() && wr.length == 0 && !wr.flags.inline);
         }
         if let Ok(entry) = decode_recv(&element, 4) {
             prop_assert!(entry.list.len() <= 4 * SGE_LEN);

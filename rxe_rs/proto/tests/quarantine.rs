@@ -13,35 +13,35 @@ fn empty(now: u64) -> Quarantine<Vec<u64>> {
 #[test]
 fn held_for_the_minimum_time() {
     let mut quarantine = empty(5);
-    assert!(!quarantine.holds(5, 0x123456));
-    quarantine.hold(10, 0x123456);
-    quarantine.hold(10, 0xff_fffe);
+    assert!(!quarantine.contains(5, 0x123456));
+    quarantine.add(10, 0x123456);
+    quarantine.add(10, 0xff_fffe);
     for after in [0, 1, SECOND, HOLD_NS - 1] {
-        assert!(quarantine.holds(10 + after, 0x123456));
-        assert!(quarantine.holds(10 + after, 0xff_fffe));
-        assert!(!quarantine.holds(10 + after, 0x123457));
+        assert!(quarantine.contains(10 + after, 0x123456));
+        assert!(quarantine.contains(10 + after, 0xff_fffe));
+        assert!(!quarantine.contains(10 + after, 0x123457));
     }
-    assert!(!quarantine.holds(10 + 2 * HOLD_NS, 0x123456));
-    assert!(!quarantine.holds(10 + 2 * HOLD_NS, 0xff_fffe));
+    assert!(!quarantine.contains(10 + 2 * HOLD_NS, 0x123456));
+    assert!(!quarantine.contains(10 + 2 * HOLD_NS, 0xff_fffe));
 }
 
 #[test]
 fn held_without_look_ups() {
     let mut quarantine = empty(0);
-    quarantine.hold(HOLD_NS - 1, 7);
-    assert!(quarantine.holds(2 * HOLD_NS - 2, 7));
+    quarantine.add(HOLD_NS - 1, 7);
+    assert!(quarantine.contains(2 * HOLD_NS - 2, 7));
     let mut quarantine = empty(0);
-    quarantine.hold(100 * HOLD_NS, 7);
-    assert!(quarantine.holds(101 * HOLD_NS - 1, 7));
-    assert!(!quarantine.holds(102 * HOLD_NS, 7));
+    quarantine.add(100 * HOLD_NS, 7);
+    assert!(quarantine.contains(101 * HOLD_NS - 1, 7));
+    assert!(!quarantine.contains(102 * HOLD_NS, 7));
 }
 
 /// A clock that stops or goes back slightly, as between two CPUs, frees no number early.
 #[test]
 fn clock_goes_back() {
     let mut quarantine = empty(SECOND);
-    quarantine.hold(SECOND, 9);
-    assert!(quarantine.holds(0, 9));
+    quarantine.add(SECOND, 9);
+    assert!(quarantine.contains(0, 9));
 }
 
 proptest! {
@@ -56,10 +56,10 @@ proptest! {
             // Spread over words.
             let number = number * 1017;
             if give_back {
-                quarantine.hold(now, number);
+                quarantine.add(now, number);
                 gone.insert(number, now);
             }
-            let held = quarantine.holds(now, number);
+            let held = quarantine.contains(now, number);
             match gone.get(&number) {
                 Some(at) if now - at < HOLD_NS => prop_assert!(held),
                 Some(at) if now - at < 2 * HOLD_NS => {}
