@@ -390,7 +390,7 @@ fn replay_entries_after_the_psn_wrapped() {
     pair.inject(1, add(psn), &[]);
     pair.transmit(1);
     pair.drop_in_flight();
-    // A round of WRITEs, say.
+    // The PSNs of many WRITEs.
     for quarter in 1..=4u32 {
         pair.qps[1].set_rq_psn(psn.wrapping_add(quarter << 22));
     }
@@ -400,10 +400,10 @@ fn replay_entries_after_the_psn_wrapped() {
     assert_eq!(pair.qps[1].rq_psn(), psn.next());
     pair.inject(1, add(psn), &[]);
     pair.transmit(1);
-    let answer: Vec<Vec<u8>> = pair.packets_in_flight().map(<[u8]>::to_vec).collect();
-    assert_eq!(answer.len(), 1);
-    let original = u64::from_be_bytes(answer[0][16..24].try_into().unwrap());
-    assert_eq!(original, 1, "the answer of a round ago");
+    let response: Vec<Vec<u8>> = pair.packets_in_flight().map(<[u8]>::to_vec).collect();
+    assert_eq!(response.len(), 1);
+    let original = u64::from_be_bytes(response[0][16..24].try_into().unwrap());
+    assert_eq!(original, 1, "the response from before the wrap");
     let word = pair.hosts[1].memory.borrow()[REMOTE as usize..][..8].to_vec();
     assert_eq!(word, 2u64.to_ne_bytes());
 }
@@ -503,7 +503,7 @@ fn blind_packets_do_not_slow_a_connection() {
         ("request ahead", future_request),
         ("copies of one request", repeated_request),
         ("any request", any_request),
-        ("any answer", any_response),
+        ("any response", any_response),
         ("any acknowledgement", any_acknowledgement),
     ];
     for (what, attack) in attacks {
@@ -599,16 +599,16 @@ fn old_data_extends_the_timer_within_limits() {
 #[test]
 fn requests_far_ahead_cause_no_nak() {
     for (reads, far) in [(true, 1 << 22), (false, 1 << 16)] {
-        for (ahead, answered) in [(far, true), (far + 1, false), (0x7f_ffff, false)] {
+        for (ahead, nak) in [(far, true), (far + 1, false), (0x7f_ffff, false)] {
             let mut pair = Pair::small(Service::Rc, 11, Link::PERFECT);
             pair.qps[1].attrs.remote_read = reads;
             let psn = pair.qps[1].rq_psn().wrapping_add(ahead);
             let opcode = Opcode::rc(Operation::SendOnly);
             pair.inject(1, forged(1, opcode, psn, 100), &[0; 100]);
             pair.transmit(1);
-            assert_eq!(pair.packets_sent, answered.into(), "{reads} {ahead:#x}");
+            assert_eq!(pair.packets_sent, nak.into(), "{reads} {ahead:#x}");
             let dropped = counts(&pair, 1, Count::ImplausiblePsn);
-            assert_eq!(dropped, (!answered).into(), "{reads} {ahead:#x}");
+            assert_eq!(dropped, (!nak).into(), "{reads} {ahead:#x}");
         }
     }
 }

@@ -231,7 +231,7 @@ fn a_link_that_becomes_slow() {
         let delay = queue.borrow().quantile(99) * 1000 / rate;
         let count = |what: Count| [0, 1].map(|at| pairs[at].hosts[0].counts[what.index()]);
         let what = format!(
-            "{mbit} Mbit/s: Jain {jain}, used {used}, 99 in 100 find {delay} us; heeded {:?}, ignored {:?}, \
+            "{mbit} Mbit/s: Jain {jain}, used {used}, 99 in 100 find {delay} us; accepted {:?}, ignored {:?}, \
              NAKs {:?}, timeouts {:?}",
             count(Count::CnpHandled),
             count(Count::CnpIgnored),
@@ -300,7 +300,7 @@ fn forged(service: Service, per_second: u64) -> (u64, u64) {
 fn excess_cnps_are_rejected() {
     for service in [Service::Rc, Service::Uc] {
         let (share, handled) = forged(service, 20_000);
-        println!("{service:?}: {share} per cent, {handled} heeded");
+        println!("{service:?}: {share} per cent, {handled} accepted");
         assert!(share >= 75, "{service:?}: {share} per cent");
         assert!(handled < 40_000);
     }
@@ -310,7 +310,7 @@ fn excess_cnps_are_rejected() {
 #[test]
 fn plausible_cnps_leave_the_minimum_rate() {
     let (share, handled) = forged(Service::Rc, 1000);
-    println!("{share} per cent, {handled} heeded");
+    println!("{share} per cent, {handled} accepted");
     // 2048 bytes a millisecond of 100,000.
     assert!(share >= 1, "{share} per cent");
 }

@@ -254,7 +254,7 @@ fn deferred_flush_is_dropped() {
     assert_eq!(pair.hosts[1].flush_calls.get(), calls_for(MEMORY));
     assert!(
         pair.packets_sent >= before + 2,
-        "the request, and its answer"
+        "the request, and its response"
     );
 }
 

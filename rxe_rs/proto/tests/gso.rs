@@ -35,7 +35,7 @@ fn move_messages(pair: &mut Pair, op: SendOp, length: u32, count: usize, depth: 
             pair.post(0, wr(op, 0, length), 0);
             posted += 1;
         }
-        assert!(pair.step(), "the pair hangs");
+        assert!(pair.step(), "the pair is stuck");
     }
     let done = &pair.hosts[0].sent[before..];
     assert!(
