@@ -48,8 +48,15 @@ RETIRED = {
     "JobQueue": "ResponseQueue", "take_turns": "run_rounds", "told_on": "last_comp_cpu",
     "new_gate": "new_rearmable", "recv_take": "take_recv", "recv_scatter": "scatter_recv", "sq_slot": "send_wqe",
     "sq_retire": "retire_sends", "sq_produced": "sends_posted",
+    "MsnLearnt": "MsnResync", "msn_learnt": "msn_resync", "NeedlessNak": "SpuriousNak", "needless_nak": "spurious_nak",
+    "ForeignDuplicate": "DuplicateMismatch", "foreign_duplicate": "duplicate_mismatch", "PageWaitDropped": "PageFaultDropped",
+    "page_wait_dropped": "page_fault_dropped", "SegmentationFallback": "GsoFallback", "tx_segmentation_fallback": "tx_gso_fallback",
+    "QpFacts": "AdmissionAttrs", "WindowFacts": "WindowState", "UdMeta": "RxMeta", "NetKind": "NetworkType",
+    "MAX_PIECES": "MAX_FRAGS", "drain_notice": "sqd_async_notify", "shared_receives": "uses_srq", "keygen": "RKey::index",
+    "PortKeys": "PKeyTable", "Tally": "CounterSet", "drive_later": "schedule_transmit", "area_len": "wqe_data_len",
+    "with_area": "wqe_with_data", "is_notice": "is_cnp", "persist_left": "write_back_left",
 }
-RETIRED_IN = ("rxe_rs", "ktests", "tools", "uapi", "README.md", "SECURITY.md")
+RETIRED_IN = ("rxe_rs", "ktests", "tools", "uapi", "docs", "README.md", "SECURITY.md", "UPSTREAM.md")
 
 
 def floor_of(module):
@@ -129,7 +136,7 @@ def tracked():
     out = subprocess.run(["git", "-C", CLONE, "ls-files", "-z", *RETIRED_IN], check=True, stdout=subprocess.PIPE, text=True).stdout
     for name in filter(None, out.split("\0")):
         path = CLONE / name
-        if path.suffix in (".rs", ".c", ".h", ".py", ".sh", ".test", ".md") and path.exists():
+        if path.suffix in (".rs", ".c", ".h", ".py", ".sh", ".test", ".md", ".rst") and path.exists():
             yield name, path.read_text()
 
 

@@ -25,7 +25,7 @@ fn size(len: u64) -> Result<usize, AccessError> {
 }
 
 impl MrAccess<'_> {
-    /// Writes back a chunk of the `len` bytes at `addr`, from the start or from address `from` on;
+    /// Writes back the next step of the `len` bytes at `addr`, from the start or from address `from` on;
     /// nothing if the budget is used up.
     ///
     /// # Errors
@@ -39,23 +39,23 @@ impl MrAccess<'_> {
         rights: Access,
         from: Option<u64>,
     ) -> Result<Flushed, AccessError> {
-        // The whole range is checked every time: it may have changed since the last chunk.
+        // The whole range is checked every time: it may have changed since the last step.
         self.check(key, addr, len, rights)?;
         let end = addr
             .checked_add(u64::from(len))
             .ok_or(AccessError::OutOfBounds)?;
         let at = from.unwrap_or(addr);
         let left = self.write_back_left.get();
-        let chunk = end.saturating_sub(at).min(left);
-        if chunk != 0 {
-            let bytes = size(chunk)?;
+        let step = end.saturating_sub(at).min(left);
+        if step != 0 {
+            let bytes = size(step)?;
             self.with_access(self.pd, key, at, bytes, rights, |cursor| {
                 cursor.write_back(bytes)
             })?;
             persist();
-            self.write_back_left.set(left.saturating_sub(chunk));
+            self.write_back_left.set(left.saturating_sub(step));
         }
-        let next = at.saturating_add(chunk);
+        let next = at.saturating_add(step);
         Ok(if next < end {
             Flushed::UpTo(next)
         } else {
@@ -63,7 +63,7 @@ impl MrAccess<'_> {
         })
     }
 
-    /// Writes back a chunk of the region of `key`, from the start or from address `from` on;
+    /// Writes back the next step of the region of `key`, from the start or from address `from` on;
     /// nothing if the budget is used up. Windows do not grant it.
     ///
     /// # Errors
@@ -88,14 +88,14 @@ impl MrAccess<'_> {
             if left == 0 {
                 break Flushed::UpTo(at);
             }
-            let chunk = len.min(left);
+            let step = len.min(left);
             layout
-                .cursor_at(start, chunk, &self.hint)
+                .cursor_at(start, step, &self.hint)
                 .map_err(|_| AccessError::OutOfBounds)?
-                .write_back(size(chunk)?)
+                .write_back(size(step)?)
                 .map_err(|_| AccessError::OutOfBounds)?;
-            left = left.saturating_sub(chunk);
-            at = start.saturating_add(chunk);
+            left = left.saturating_sub(step);
+            at = start.saturating_add(step);
         };
         persist();
         self.write_back_left.set(left);

@@ -205,7 +205,7 @@ impl Pair {
         for side in 0..2 {
             let fill = pair.rng.u8(..);
             pair.hosts[side].memory = RefCell::new(vec![fill; memory]);
-            pair.hosts[side].flush_chunk = usize::MAX;
+            pair.hosts[side].flush_step = usize::MAX;
             let qp = &mut pair.qps[side];
             let host = &mut pair.hosts[side];
             qp.set_state(State::Init, host);

@@ -8,7 +8,7 @@
 //! again.
 //!
 //! A FLUSH is deferred in the same way. The work item passes it to the engine again until it is
-//! complete, one chunk at a time: it runs in process context, so other tasks get the CPU in
+//! complete, one step at a time: it runs in process context, so other tasks get the CPU in
 //! between.
 
 use super::{

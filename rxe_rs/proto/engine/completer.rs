@@ -294,15 +294,15 @@ impl Qp {
         let mtu = self.attrs.mtu.bytes();
         let placed = wqe.placed;
         let left = wqe.wr.length.saturating_sub(placed);
-        let chunk = left.min(mtu);
+        let payload_len = left.min(mtu);
         // The response to a probe READ of one packet ends there.
         let probe_reply = last && left > mtu && self.req.probed_psn == Some(psn);
         let ends = last && !probe_reply;
-        if usize::try_from(chunk).ok() != Some(payload.len()) || ends != (left <= mtu) {
+        if usize::try_from(payload_len).ok() != Some(payload.len()) || ends != (left <= mtu) {
             self.fail_oldest(wqe, WcStatus::BadRespErr, backend);
             return Ok(());
         }
-        if chunk > 0 && !self.scatter_response(wqe, placed, payload, backend)? {
+        if payload_len > 0 && !self.scatter_response(wqe, placed, payload, backend)? {
             return Ok(());
         }
         let before = self.req.una_psn;
@@ -311,7 +311,7 @@ impl Qp {
             self.complete_local(backend);
         } else {
             if let Some(wqe) = backend.send_wqe(self.req.una) {
-                wqe.placed = placed.saturating_add(chunk);
+                wqe.placed = placed.saturating_add(payload_len);
             }
             self.req.una_psn = psn.next();
         }

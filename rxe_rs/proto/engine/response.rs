@@ -380,7 +380,7 @@ impl Qp {
             } => {
                 let mtu = self.attrs.mtu.bytes();
                 let left = len.saturating_sub(sent);
-                let chunk = left.min(mtu);
+                let payload_len = left.min(mtu);
                 let operation = match (sent == 0, left <= mtu) {
                     (true, true) => Operation::ReadRespOnly,
                     (true, false) => Operation::ReadRespFirst,
@@ -388,14 +388,14 @@ impl Qp {
                     (false, true) => Operation::ReadRespLast,
                 };
                 let psn = self.read_psn(response.psn, sent);
-                let bth = self.bth(operation, psn, pad_of(chunk), backend);
+                let bth = self.bth(operation, psn, pad_of(payload_len), backend);
                 let mut headers = Headers::new(bth);
                 if operation != Operation::ReadRespMiddle {
                     headers = headers.aeth(ack);
                 }
                 let from = addr.wrapping_add(u64::from(sent));
                 let source = &*backend;
-                let size = usize::try_from(chunk).unwrap_or(0);
+                let size = usize::try_from(payload_len).unwrap_or(0);
                 let fill = |dst: &mut [u8]| {
                     if dst.is_empty() {
                         return Ok(());
@@ -417,7 +417,7 @@ impl Qp {
                 if left <= mtu {
                     self.resp.pending.pop(backend.storage().pending);
                 } else if let Some(response) = self.resp.pending.front(backend.storage().pending) {
-                    let sent = sent.saturating_add(chunk);
+                    let sent = sent.saturating_add(payload_len);
                     response.body = ResponseBody::Read {
                         rkey,
                         addr,

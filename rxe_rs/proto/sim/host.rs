@@ -52,7 +52,7 @@ pub struct Host {
     /// Persistent content of the memory; as long as the memory, or empty if not used.
     pub persistent: RefCell<Vec<u8>>,
     /// Bytes that one FLUSH call makes persistent.
-    pub flush_chunk: usize,
+    pub flush_step: usize,
     /// Number of calls that made memory persistent.
     pub flush_calls: Cell<usize>,
     /// A FLUSH is in progress.
@@ -115,9 +115,9 @@ impl Host {
         assert!(!self.flushing.get(), "a request has overtaken a FLUSH");
     }
 
-    /// Makes a chunk of `at..end` persistent and returns its end.
+    /// Makes the next step of `at..end` persistent and returns its end.
     fn persist(&self, at: usize, end: usize) -> usize {
-        let to = end.min(at.saturating_add(self.flush_chunk));
+        let to = end.min(at.saturating_add(self.flush_step));
         let mut image = self.persistent.borrow_mut();
         if let Some(image) = image.get_mut(at..to) {
             image.copy_from_slice(&self.memory.borrow()[at..to]);

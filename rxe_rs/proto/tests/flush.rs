@@ -13,7 +13,7 @@ use rxe_proto::wire::feth::Selectivity;
 use rxe_proto::wire::Feth;
 
 const MEMORY: usize = 1 << 18;
-const FLUSH_CHUNK: usize = 1024;
+const FLUSH_STEP: usize = 1024;
 const SECOND: u64 = 1_000_000_000;
 /// Bytes of a message and of its part of the memory.
 const MESSAGE: u32 = 5000;
@@ -25,7 +25,7 @@ fn pair(seed: u64, link: Link) -> Pair {
     for side in 0..2 {
         pair.qps[side].attrs.remote_flush = Feth::GLOBAL | Feth::PERSISTENT;
         let host = &mut pair.hosts[side];
-        host.flush_chunk = FLUSH_CHUNK;
+        host.flush_step = FLUSH_STEP;
         host.persistent = vec![0; MEMORY].into();
     }
     let mut state = seed as u32;
@@ -58,7 +58,7 @@ fn write(wr_id: u64, addr: usize, length: u32) -> SendWr {
 
 /// Number of calls that make `length` bytes persistent.
 fn calls_for(length: usize) -> usize {
-    length.div_ceil(FLUSH_CHUNK)
+    length.div_ceil(FLUSH_STEP)
 }
 
 /// WRITEs and FLUSHes of ranges and of the region, followed by requests that must not overtake them,
@@ -172,7 +172,7 @@ fn executed_once_on_a_lossy_wire() {
 #[test]
 fn duplicates_are_answered_without_another_flush() {
     let mut pair = pair(1, Link::PERFECT);
-    pair.post(0, range(0, 0, 10 * FLUSH_CHUNK as u32), 0);
+    pair.post(0, range(0, 0, 10 * FLUSH_STEP as u32), 0);
     while pair.hosts[1].flushes.borrow().is_empty() {
         assert!(pair.step());
     }

@@ -51,13 +51,13 @@ impl Qp {
         let offset = self.req.offset;
         let mtu = self.attrs.mtu.bytes();
         let left = wr.length.saturating_sub(offset);
-        let chunk = left.min(mtu);
+        let payload_len = left.min(mtu);
         let first = offset == 0;
         let last = left <= mtu;
         let mut bth = self.bth(
             operation(wr.op, first, last),
             self.req.psn,
-            pad_of(chunk),
+            pad_of(payload_len),
             backend,
         );
         if last {
@@ -81,7 +81,7 @@ impl Qp {
             headers = headers.ieth(wr.rkey);
         }
         let source = &*backend;
-        let size = usize::try_from(chunk).unwrap_or(0);
+        let size = usize::try_from(payload_len).unwrap_or(0);
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, offset, dst)
         })?;
@@ -98,7 +98,7 @@ impl Qp {
                 self.note_drained();
             }
         } else {
-            self.req.offset = offset.saturating_add(chunk);
+            self.req.offset = offset.saturating_add(payload_len);
         }
         Ok(())
     }
