@@ -105,7 +105,7 @@ fn failure_without_a_completion() {
 
 /// The send queue drained event is raised only if requested.
 #[test]
-fn sqd_async_notify() {
+fn sq_drained_event() {
     for notify in [false, true] {
         let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
         pair.qps[0].attrs.sqd_async_notify = notify;
