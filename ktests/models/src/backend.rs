@@ -28,7 +28,7 @@ mod with_loom {
         loom::thread::spawn(run)
     }
 
-    /// Lets other threads go on: in each turn of a loop that waits for them.
+    /// Lets other threads run: in each iteration of a loop that waits for them.
     pub fn pause() {
         loom::thread::yield_now();
     }
@@ -44,7 +44,7 @@ mod with_std {
     /// How often a model runs; Miri chooses another order each time.
     const RUNS: u32 = if cfg!(miri) { 20 } else { 500 };
 
-    /// Runs `model` some times.
+    /// Runs `model` several times.
     pub fn explore(_: usize, model: impl Fn() + Sync + Send + 'static) {
         for _ in 0..RUNS {
             model();
@@ -58,7 +58,7 @@ mod with_std {
         std::thread::spawn(run)
     }
 
-    /// Lets other threads go on: in each turn of a loop that waits for them.
+    /// Lets other threads run: in each iteration of a loop that waits for them.
     pub fn pause() {
         std::thread::yield_now();
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What bindgen makes of the headers of the kernel and of the driver's C code, as far as the shipped
-//! files need it here.
+//! The part of the bindings to the kernel and to the driver's C code that the shipped files need here.
 #![allow(non_camel_case_types, missing_docs)]
 
 use crate::backend::Mutex;

@@ -3,11 +3,11 @@
 
 use crate::prelude::{Error, Result};
 
-/// What a C function returned.
+/// The result of a C function.
 ///
 /// # Errors
 ///
-/// The errno, if it is one.
+/// The errno, if the value is one.
 pub fn to_result(err: i32) -> Result {
     if err < 0 {
         Err(Error::from_errno(err))

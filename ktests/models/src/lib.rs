@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Models of what works without locks in `rxe_kapi`: the driver's own files, not copies of them, on a
-//! `kernel` crate whose atomics are loom's. A test explores the orders of what its threads do that
-//! the C11 memory model allows, within the bounds of [`explore`]. The kernel's own model is stronger:
-//! it also orders by dependencies and by full barriers. What holds here holds there.
+//! Models of the lock-free code of `rxe_kapi`: the driver's own files, not copies of them, on a
+//! `kernel` crate whose atomics are loom's. A test explores the executions of its threads that the
+//! C11 memory model allows, within the bounds of [`explore`]. The kernel's memory model is stronger:
+//! it also orders by dependencies and by full barriers. A property that holds here holds there.
 //!
-//! The files are included by path ([`lockfree`], [`mem`]). What they name of the kernel is here, in
-//! modules of the same names. Data that two threads must not access at once is a [`track::Tracked`],
+//! The files are included by path ([`lockfree`], [`mem`]). The kernel interfaces that they use are here,
+//! in modules of the same names. Data that two threads must not access at once is a [`track::Tracked`],
 //! or lies in a [`mem::SharedBuf`]: loom fails a test in which two accesses are not ordered, and a
 //! test in which an atomic is accessed after it was freed.
 //!
-//! Without the feature `loom` everything is what `std` has, memory is freed for real, and the tests
-//! run some times on real threads: that is what Miri and the sanitizers look at.
+//! Without the feature `loom` the primitives are those of `std`, memory is really freed, and each test
+//! runs several times on real threads: so Miri and the sanitizers can check it.
 
 extern crate self as kernel;
 
@@ -28,7 +28,7 @@ pub mod types;
 
 pub use backend::{explore, pause, spawn, Counter};
 
-/// As the kernel crate's, for structures of which nothing needs to stay where it is.
+/// As the kernel crate's, for structures of which no part is pinned.
 #[macro_export]
 macro_rules! pin_init {
     (Self { $pinned:ident <- $place:expr, $($field:ident: $value:expr),* $(,)? }) => {

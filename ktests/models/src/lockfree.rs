@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The shipped files of `rxe_rs/kapi/sync`, and what they call the rest of that folder.
+//! The shipped files of `rxe_rs/kapi/sync`, and replacements for the rest of that folder.
 
-/// What the calling context allows.
+/// Properties of the calling context.
 pub mod context {
-    /// How often a loop that waits for another CPU looks before it sleeps: once, so that models get
-    /// there.
+    /// Polls of a loop that waits for another CPU before it sleeps: one, so that models reach the
+    /// sleep.
     pub const SPINS: u32 = 1;
 
-    /// To be called in each turn of such a loop.
+    /// To be called in each iteration of such a loop.
     pub fn relax() {
         crate::pause();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The shipped files of `rxe_rs/kapi/mem`, and what they call the rest of that folder.
+//! The shipped files of `rxe_rs/kapi/mem`, and replacements for the rest of that folder.
 
 use crate::prelude::Flags;
 
@@ -12,7 +12,7 @@ mod shared;
 use shared::copy;
 pub use shared::SharedBuf;
 
-/// How to allocate in any context.
+/// Allocation flags for any context.
 pub fn gfp_atomic_account() -> Flags {
     Flags
 }

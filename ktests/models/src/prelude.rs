@@ -28,7 +28,7 @@ impl From<std::num::TryFromIntError> for Error {
     }
 }
 
-/// What may fail.
+/// The result of an operation that can fail.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// No such entry.
@@ -40,14 +40,14 @@ pub const EINVAL: Error = Error(-22);
 /// No space.
 pub const ENOSPC: Error = Error(-28);
 
-/// How to allocate: this never fails.
+/// Allocation flags; allocations never fail here.
 #[derive(Clone, Copy)]
 pub struct Flags;
 
 /// In process context.
 pub const GFP_KERNEL_ACCOUNT: Flags = Flags;
 
-/// How to initialise a pinned value: it is there already.
+/// An initialiser of a pinned value, which is initialised already.
 pub trait PinInit<T> {
     /// The value.
     fn made(self) -> T;
@@ -105,8 +105,8 @@ mod freed {
         static FREED: RefCell<Vec<(usize, Layout)>> = const { RefCell::new(Vec::new()) };
     }
 
-    // The memory stays until the run is over, so that an access to a freed atomic is found and does
-    // no harm.
+    // The memory stays until the run is over, so that an access to a freed atomic is detected and
+    // harmless.
     impl<T> Drop for super::KBox<T> {
         fn drop(&mut self) {
             // SAFETY: From a box, and owned.
@@ -119,7 +119,7 @@ mod freed {
         }
     }
 
-    /// Frees what was freed in the last run.
+    /// Releases the memory that the last run freed.
     pub(crate) fn release() {
         FREED.with(|freed| {
             for (at, layout) in freed.take() {

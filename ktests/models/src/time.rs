@@ -14,7 +14,7 @@ impl Delta {
 pub mod delay {
     //! Sleeping.
 
-    /// Lets others go on.
+    /// Lets other threads run.
     pub fn fsleep(_: super::Delta) {
         crate::pause();
     }

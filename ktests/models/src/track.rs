@@ -13,18 +13,18 @@ unsafe impl Sync for Tracked {}
 unsafe impl Send for Tracked {}
 
 impl Tracked {
-    /// That number.
+    /// A value of that number.
     pub fn new(value: u32) -> Self {
         Self(UnsafeCell::new(value))
     }
 
     /// Reads it.
     pub fn read(&self) -> u32 {
-        // SAFETY: Not written meanwhile: loom would have said so.
+        // SAFETY: Not written meanwhile, which loom checks.
         self.0.with(|value| unsafe { *value })
     }
 
-    /// Writes it; whoever does so must be alone.
+    /// Writes it; the access must be exclusive.
     pub fn write(&self, value: u32) {
         // SAFETY: As above.
         self.0.with_mut(|at| unsafe { *at = value });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `Pending`, by which completion handlers are called, and `PendingSet`, by which consumers hear of
-//! events: calls do not overlap, and nothing is forgotten.
+//! `Pending`, by which completion handlers are called, and `PendingSet`, by which consumers are
+//! notified of events: calls do not overlap, and no notification is lost.
 
 use rxe_models::lockfree::{Pending, PendingSet};
 use rxe_models::sync::atomic::{Atomic, Full};
@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 struct Queue {
     pending: Pending,
-    /// Completions there are.
+    /// Completions added so far.
     added: Counter,
-    /// What the handler has seen of them last: only it accesses this.
+    /// Those that the last call of the handler saw. Only the handler accesses it.
     seen: Tracked,
 }
 
@@ -21,54 +21,54 @@ impl Queue {
     fn complete(&self, most: u32) {
         self.added.fetch_add(1, Relaxed);
         if self.pending.add() {
-            let mut tell = || self.seen.write(self.added.load(Relaxed));
-            while !self.pending.deliver(most, &mut tell) {
+            let mut notify = || self.seen.write(self.added.load(Relaxed));
+            while !self.pending.deliver(most, &mut notify) {
                 pause();
             }
         }
     }
 }
 
-fn two_at_once(most: u32) {
+fn two_producers(most: u32) {
     explore(3, move || {
         let queue = Arc::new(Queue {
             pending: Pending::new(),
             added: Counter::new(0),
             seen: Tracked::new(0),
         });
-        let others: Vec<_> = (0..2)
+        let producers: Vec<_> = (0..2)
             .map(|_| {
                 let queue = queue.clone();
                 spawn(move || queue.complete(most))
             })
             .collect();
-        for other in others {
-            other.join().unwrap();
+        for producer in producers {
+            producer.join().unwrap();
         }
-        assert_eq!(queue.seen.read(), 2, "a completion was never told of");
+        assert_eq!(queue.seen.read(), 2, "a completion without a notification");
     });
 }
 
 #[test]
-fn nothing_is_forgotten() {
-    two_at_once(4);
+fn no_notification_is_lost() {
+    two_producers(4);
 }
 
 #[test]
-fn nothing_is_forgotten_when_calls_are_cut_short() {
-    two_at_once(1);
+fn no_notification_is_lost_with_a_budget() {
+    two_producers(1);
 }
 
-/// A work item: queued once at most, and run after whatever was done before it was queued.
+/// A work item: queued once at most, and ordered after whatever preceded the queueing.
 struct Work {
     queued: Atomic<bool>,
     events: PendingSet,
-    /// What was done before each of the events.
+    /// Written before the event of the same index is raised.
     causes: [Tracked; 2],
 }
 
 #[test]
-fn events_are_told_with_what_led_to_them() {
+fn events_are_ordered_after_their_causes() {
     explore(3, || {
         let work = Arc::new(Work {
             queued: Atomic::new(false),
@@ -85,20 +85,20 @@ fn events_are_told_with_what_led_to_them() {
                 })
             })
             .collect();
-        let mut told = 0;
-        while told != 3 {
+        let mut notified = 0;
+        while notified != 3 {
             if !work.queued.xchg(false, Full) {
                 pause();
                 continue;
             }
             let events = work.events.take();
-            assert_eq!(told & events, 0, "told twice");
+            assert_eq!(notified & events, 0, "notified twice");
             for (kind, cause) in work.causes.iter().enumerate() {
                 if events & (1 << kind) != 0 {
                     assert_eq!(cause.read(), 1);
                 }
             }
-            told |= events;
+            notified |= events;
         }
         for raiser in raisers {
             raiser.join().unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The queues shared with a process: what one side has published the other one finds whole, and no
-//! slot is written while it is read, with a process that follows the rules; with one that does not,
-//! the kernel's side stays within its bounds.
+//! The queues shared with a process. If the process follows the protocol of the ring, each side reads
+//! complete elements, and no slot is written while it is read. If it does not, the kernel's accesses
+//! stay within the ring.
 
 use rxe_models::mem::ring::{CompletionRing, UserRing};
 use rxe_models::mem::SharedBuf;
@@ -12,13 +12,13 @@ use rxe_models::{explore, pause, spawn};
 const SIZE: usize = 64;
 const HEADER: usize = 384;
 
-/// What a process does with a mapped queue.
+/// The accesses of a process to a mapped queue.
 struct Process(Arc<SharedBuf>);
 
 impl Process {
     fn index(&self, consumer: bool) -> &Atomic<u32> {
         let at = if consumer { 256 } else { 128 };
-        // SAFETY: The header is there.
+        // SAFETY: The offset is within the header.
         unsafe { Atomic::from_ptr(self.0.as_ptr().add(at).cast()) }
     }
 
@@ -35,13 +35,13 @@ impl Process {
 }
 
 #[test]
-fn requests_arrive_whole_and_in_order() {
+fn requests_are_complete_and_in_order() {
     explore(3, || {
         let mut ring = UserRing::new(2, SIZE).unwrap();
         let process = Process(ring.buffer().clone());
         let poster = spawn(move || {
             for value in 1..=3u8 {
-                // One slot stays empty: there is room for one.
+                // One slot stays empty, so the ring holds one element.
                 let slot = u32::from(value - 1) & 1;
                 while process.index(true).load(Acquire) != slot {
                     pause();
@@ -66,20 +66,20 @@ fn requests_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn slots_that_were_released_may_be_written() {
+fn released_slots_may_be_written() {
     explore(3, || {
         let mut ring = UserRing::new(2, SIZE).unwrap();
         let process = Process(ring.buffer().clone());
         process.post(0, 1);
         process.index(false).store(1, Release);
         let mut element = [0; SIZE];
-        // Taken, not yet released: sends keep their slot until they are complete.
+        // Fetched and not yet released: a send keeps its slot until it has completed.
         assert!(ring.fetch(&mut element));
         let poster = spawn(move || {
             while process.index(true).load(Acquire) != 1 {
                 pause();
             }
-            // All slots are its own now.
+            // The process owns all slots now.
             process.post(0, 2);
             process.post(1, 3);
             process.index(false).store(0, Release);
@@ -95,7 +95,7 @@ fn slots_that_were_released_may_be_written() {
 }
 
 #[test]
-fn completions_arrive_whole_and_in_order() {
+fn completions_are_complete_and_in_order() {
     explore(3, || {
         let mut ring = CompletionRing::new(2, SIZE).unwrap();
         let process = Process(ring.buffer().clone());
@@ -118,7 +118,7 @@ fn completions_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_full_ring_waits_for_its_consumer() {
+fn full_ring_accepts_after_release() {
     explore(3, || {
         let mut ring = CompletionRing::new(2, SIZE).unwrap();
         let process = Process(ring.buffer().clone());
@@ -131,7 +131,7 @@ fn a_full_ring_waits_for_its_consumer() {
             assert_eq!(process.completion(0), 0);
             process.index(true).store(1, Release);
         });
-        // The slot behind the last one is free, the one that is being read is not.
+        // The slot after the last element is free; the one that is being read is not.
         while !ring.push(&[capacity; SIZE]) {
             pause();
         }
@@ -141,18 +141,18 @@ fn a_full_ring_waits_for_its_consumer() {
 }
 
 #[test]
-fn indices_that_cannot_be_do_no_harm() {
+fn invalid_indices_are_contained() {
     explore(3, || {
         let mut sends = UserRing::new(4, SIZE).unwrap();
         let mut completions = CompletionRing::new(2, SIZE).unwrap();
-        let (one, other) = (
+        let (send_side, completion_side) = (
             Process(sends.buffer().clone()),
             Process(completions.buffer().clone()),
         );
         let hostile = spawn(move || {
-            one.index(false).store(u32::MAX, Relaxed);
-            one.index(true).store(77, Relaxed);
-            other.index(true).store(0x8000_0003, Relaxed);
+            send_side.index(false).store(u32::MAX, Relaxed);
+            send_side.index(true).store(77, Relaxed);
+            completion_side.index(true).store(0x8000_0003, Relaxed);
         });
         let mut element = [0; SIZE];
         let mut taken = 0;

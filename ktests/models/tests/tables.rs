@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `RcuTable` and `Global`: who looks something up without a lock finds the whole of it, and what
-//! was found stays until the section ends, whoever takes it out meanwhile.
+//! `RcuTable` and `Global`: a lookup without a lock finds an initialised object, which stays valid
+//! until the RCU read-side critical section ends, even if it is removed meanwhile.
 
 use rxe_models::lockfree::{Global, RcuTable};
 use rxe_models::prelude::{EBUSY, ENOENT, ENOSPC};
@@ -8,7 +8,7 @@ use rxe_models::sync::{rcu, Arc};
 use rxe_models::track::Tracked;
 use rxe_models::{explore, spawn};
 
-/// Something whose end is an access, too.
+/// An object whose destructor is a write access.
 struct Object(Tracked);
 
 impl Object {
@@ -31,7 +31,7 @@ fn table() -> Arc<Table> {
 }
 
 #[test]
-fn what_was_found_stays_while_it_is_removed() {
+fn borrowed_entry_survives_removal() {
     explore(3, || {
         let table = table();
         table.insert_at(1, Object::new(1)).unwrap();
@@ -57,7 +57,7 @@ fn what_was_found_stays_while_it_is_removed() {
 }
 
 #[test]
-fn a_reference_outlives_the_entry() {
+fn reference_outlives_the_entry() {
     explore(3, || {
         let table = table();
         table.insert_at(1, Object::new(1)).unwrap();
@@ -72,7 +72,7 @@ fn a_reference_outlives_the_entry() {
 }
 
 #[test]
-fn a_dump_keeps_what_it_has_found() {
+fn iteration_keeps_references() {
     explore(3, || {
         let table = table();
         for index in 0..2 {
@@ -97,7 +97,7 @@ fn a_dump_keeps_what_it_has_found() {
 }
 
 #[test]
-fn removing_many_waits_once_for_those_who_found_them() {
+fn bulk_removal_waits_for_readers() {
     explore(3, || {
         let table = table();
         for index in 0..3 {
@@ -107,7 +107,7 @@ fn removing_many_waits_once_for_those_who_found_them() {
             let table = table.clone();
             spawn(move || {
                 let rcu = rcu::read_lock();
-                // Those that stay are found in any case.
+                // An entry that is not removed is always found.
                 assert!(table.with(1, &rcu, |object| object.0.read()).is_some());
                 let found = table.borrow(2, &rcu);
                 assert!(found.is_none_or(|object| object.0.read() == 2));
@@ -125,7 +125,7 @@ fn removing_many_waits_once_for_those_who_found_them() {
 }
 
 #[test]
-fn what_is_found_is_whole() {
+fn published_object_is_initialised() {
     explore(3, || {
         let table = table();
         let reader = {
@@ -142,7 +142,7 @@ fn what_is_found_is_whole() {
 }
 
 #[test]
-fn one_of_two_gets_an_index() {
+fn concurrent_inserts_get_distinct_indices() {
     explore(3, || {
         let table = table();
         let other = {
@@ -160,7 +160,7 @@ fn one_of_two_gets_an_index() {
 }
 
 #[test]
-fn a_replaced_object_is_there_at_any_time() {
+fn replacement_leaves_no_gap() {
     explore(3, || {
         let table = table();
         table.insert_at(1, Object::new(1)).unwrap();
@@ -181,10 +181,10 @@ fn a_replaced_object_is_there_at_any_time() {
 }
 
 #[test]
-fn a_global_goes_after_those_who_use_it() {
+fn global_is_freed_after_its_readers() {
     explore(3, || {
         let place = Box::into_raw(Box::new(Global::new()));
-        // SAFETY: Freed below, when nobody uses it any more.
+        // SAFETY: Freed below, after the last use.
         let global: &'static Global<Object> = unsafe { &*place };
         let reader = spawn(move || {
             let rcu = rcu::read_lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `Users` and `Replaceable`: whoever gets in finds the value, and whoever has closed or taken away
-//! is alone with it.
+//! `Users` and `Replaceable`: a successful access finds the value, and a thread that has closed or
+//! taken it has exclusive access afterwards.
 
 use rxe_models::lockfree::{Replaceable, Users};
 use rxe_models::sync::rcu;
@@ -35,7 +35,7 @@ fn closing_waits_for_users() {
 }
 
 #[test]
-fn closing_twice_at_once_is_closing() {
+fn concurrent_closes() {
     explore(2, || {
         let users = Arc::new(Users::new());
         let other = users.clone();
@@ -47,7 +47,7 @@ fn closing_twice_at_once_is_closing() {
 }
 
 #[test]
-fn what_was_replaced_is_the_callers_alone() {
+fn replaced_value_is_exclusive() {
     explore(2, || {
         let place = Arc::new(Replaceable::new(Arc::new(Tracked::new(1))).unwrap());
         let user = {
@@ -70,7 +70,7 @@ fn what_was_replaced_is_the_callers_alone() {
 }
 
 #[test]
-fn what_was_taken_is_gone_for_all() {
+fn taken_value_is_exclusive() {
     explore(2, || {
         let place = Arc::new(Replaceable::new(Arc::new(Tracked::new(1))).unwrap());
         let user = {
@@ -96,7 +96,7 @@ fn what_was_taken_is_gone_for_all() {
 }
 
 #[test]
-fn who_is_turned_away_sees_why() {
+fn failed_access_is_ordered_after_the_close() {
     explore(3, || {
         let users = Arc::new(Users::new());
         let reason = Arc::new(Tracked::new(0));
@@ -115,7 +115,7 @@ fn who_is_turned_away_sees_why() {
 }
 
 #[test]
-fn what_users_did_is_seen_by_who_closes() {
+fn close_is_ordered_after_its_users() {
     explore(3, || {
         let users = Arc::new(Users::new());
         let work = Arc::new([Tracked::new(0), Tracked::new(0)]);

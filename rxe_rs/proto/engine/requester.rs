@@ -367,8 +367,8 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
-        let asked = self.req.since_ack_req == 0 || self.req.psn == self.req.una_psn;
-        if asked || self.service != Service::Rc {
+        let requested = self.req.since_ack_req == 0 || self.req.psn == self.req.una_psn;
+        if requested || self.service != Service::Rc {
             return Progress::Idle;
         }
         let last = self.req.psn.prev();

@@ -88,7 +88,7 @@ fn transports_must_agree() {
 fn order_of_the_checks() {
     let mut bth = send(Transport::Ud);
     bth.pkey = PKey(0x1234);
-    let stranger = Gid::from_v4([10, 9, 9, 9]);
+    let other_gid = Gid::from_v4([10, 9, 9, 9]);
     let qp = attrs(Transport::Ud);
     let bad = |reason| (Some(reason), false);
     // A violation is reported only for a packet with a valid ICRC.
@@ -104,16 +104,16 @@ fn order_of_the_checks() {
     assert_eq!(run(bth, 0, &qp, PEER, false), damaged);
     assert_eq!(run(bth, 0, &qp, PEER, true), violation(DropReason::BadQKey));
     assert_eq!(
-        run(bth, 0x1111, &qp, stranger, false),
+        run(bth, 0x1111, &qp, other_gid, false),
         (Some(DropReason::BadIcrc), true)
     );
-    assert_eq!(run(bth, 0x1111, &qp, stranger, true), (None, true));
+    assert_eq!(run(bth, 0x1111, &qp, other_gid, true), (None, true));
 
     let qp = attrs(Transport::Rc);
     let mut bth = send(Transport::Rc);
-    assert_eq!(run(bth, 0, &qp, stranger, false), bad(DropReason::BadPeer));
+    assert_eq!(run(bth, 0, &qp, other_gid, false), bad(DropReason::BadPeer));
     let moved = AdmissionAttrs {
-        own: stranger,
+        own: other_gid,
         ..qp
     };
     assert_eq!(run(bth, 0, &moved, PEER, false), bad(DropReason::BadPeer));

@@ -33,12 +33,12 @@ fn forged(side: usize, opcode: Opcode, psn: Psn, len: u32) -> Headers {
         headers = headers.feth(rxe_proto::wire::feth::Selectivity::Range, 1);
     }
     if set.contains(HeaderSet::RETH) {
-        let asked = match opcode.operation() {
+        let dma_len = match opcode.operation() {
             Operation::WriteFirst => 2 * MTU,
             Operation::ReadRequest | Operation::Flush => 64,
             _ => len,
         };
-        headers = headers.reth(REMOTE, RKEY, asked);
+        headers = headers.reth(REMOTE, RKEY, dma_len);
     }
     if set.contains(HeaderSet::ATOMIC_ETH) {
         headers = headers.atomic_eth(REMOTE, RKEY, 1, 1);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxe_kapi::mem::SharedBuf`, whose bytes loom watches in pieces of the smallest element.
+//! `rxe_kapi::mem::SharedBuf`, whose bytes loom watches in cells of 64 bytes.
 
 use crate::prelude::{Infallible, Result};
 use crate::sync::Arc;
 use std::cell::UnsafeCell;
 
-/// Bytes behind a buffer that are nobody's: an access to them is found. Sanitizers need none.
+/// Unused bytes after a buffer: an access to them is an error. Sanitizers need none.
 const GUARD: usize = if cfg!(feature = "loom") { 1024 } else { 0 };
 
 /// Memory that the kernel and a process share.
 pub struct SharedBuf {
-    /// Of words, for there are indices in it.
+    /// Words, for the indices in it are atomics.
     words: Box<[UnsafeCell<u32>]>,
 }
 
-// SAFETY: Bytes are accessed by `copy`, which finds races, and indices atomically.
+// SAFETY: `copy` accesses bytes and detects races; indices are accessed atomically.
 unsafe impl Sync for SharedBuf {}
 // SAFETY: As above.
 unsafe impl Send for SharedBuf {}
@@ -34,12 +34,12 @@ impl SharedBuf {
         Ok(Arc::new(this))
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn as_ptr(&self) -> *mut u8 {
         self.words.as_ptr().cast_mut().cast()
     }
 
-    /// Bytes.
+    /// Its length in bytes.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         4 * self.words.len() - GUARD
@@ -87,7 +87,7 @@ mod watch {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    const PIECE: usize = 64;
+    const CELL: usize = 64;
 
     thread_local! {
         /// Buffers by address. Loom's threads are one thread of the host.
@@ -95,8 +95,8 @@ mod watch {
     }
 
     pub(super) fn begin(at: usize, len: usize) {
-        let pieces = (0..len.div_ceil(PIECE)).map(|_| Tracked::new(0)).collect();
-        BUFFERS.with(|buffers| buffers.borrow_mut().insert(at, Rc::new(pieces)));
+        let cells = (0..len.div_ceil(CELL)).map(|_| Tracked::new(0)).collect();
+        BUFFERS.with(|buffers| buffers.borrow_mut().insert(at, Rc::new(cells)));
     }
 
     pub(super) fn end(at: usize, len: usize) {
@@ -107,18 +107,18 @@ mod watch {
     pub(super) fn access(at: usize, len: usize, write: bool) {
         let found = BUFFERS.with(|buffers| {
             let buffers = buffers.borrow();
-            let (start, pieces) = buffers.range(..=at).next_back()?;
+            let (start, cells) = buffers.range(..=at).next_back()?;
             let offset = at - start;
-            (offset < PIECE * pieces.len() + super::GUARD).then(|| (offset, pieces.clone()))
+            (offset < CELL * cells.len() + super::GUARD).then(|| (offset, cells.clone()))
         });
-        let Some((offset, pieces)) = found else {
+        let Some((offset, cells)) = found else {
             return;
         };
-        for piece in &pieces[offset / PIECE..(offset + len).div_ceil(PIECE)] {
+        for cell in &cells[offset / CELL..(offset + len).div_ceil(CELL)] {
             if write {
-                piece.write(0);
+                cell.write(0);
             } else {
-                piece.read();
+                cell.read();
             }
         }
     }

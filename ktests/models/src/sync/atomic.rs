@@ -3,9 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
-/// An order that a type names.
+/// A memory order as a type.
 pub trait Order {
-    /// Of what loads and stores at once.
+    /// The order of a read-modify-write operation.
     const BOTH: Ordering;
 }
 
@@ -23,9 +23,9 @@ pub trait StoreOrder {
 
 /// None.
 pub struct Relaxed;
-/// What comes later is not done before it.
+/// Later accesses stay after it.
 pub struct Acquire;
-/// What came earlier is done before it.
+/// Earlier accesses stay before it.
 pub struct Release;
 /// Both. The kernel's is a full barrier besides, which nothing modelled here depends on.
 pub struct Full;
@@ -87,12 +87,12 @@ impl Atomic<u32> {
         unsafe { Place::at(at) }
     }
 
-    /// Adds; returns what was there.
+    /// Adds; returns the previous value.
     pub fn fetch_add<O: Order>(&self, value: u32, _: O) -> u32 {
         self.0.add(value, O::BOTH)
     }
 
-    /// Subtracts; returns what was there.
+    /// Subtracts; returns the previous value.
     pub fn fetch_sub<O: Order>(&self, value: u32, _: O) -> u32 {
         self.0.add(value.wrapping_neg(), O::BOTH)
     }
@@ -119,11 +119,11 @@ impl<T: Repr> Atomic<T> {
         T::swap(&self.0, value, O::BOTH)
     }
 
-    /// Exchanges if it is what is expected. One of the kernel's that fails orders nothing.
+    /// Exchanges if the value is the expected one. In the kernel a failed exchange orders nothing.
     ///
     /// # Errors
     ///
-    /// What it is instead.
+    /// The current value.
     pub fn cmpxchg<O: Order>(&self, old: T, new: T, _: O) -> Result<T, T> {
         T::cmpxchg(&self.0, old, new, O::BOTH)
     }

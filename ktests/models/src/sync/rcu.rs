@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `kernel::sync::rcu`. One counter of read side sections: a grace period is over when it has been
-//! zero. That a section which begins later sees what was done before the grace period, and that what
-//! a section did is seen after it, is what the kernel promises; nothing more is ordered here.
+//! `kernel::sync::rcu`. A counter of read-side critical sections: a grace period is over when it
+//! has been zero. As in the kernel, a section that begins later sees what preceded the grace period,
+//! and what follows the grace period sees what a section did; nothing more is ordered here.
 
 use crate::backend::Counter;
 use crate::bindings::callback_head;
@@ -65,7 +65,7 @@ mod state {
         f(&SECTIONS)
     }
 
-    /// Calls `func` after a grace period. Nobody does so in a section of its own here.
+    /// Calls `func` after a grace period. No caller here is in a section itself.
     pub(crate) fn call(head: *mut callback_head, func: unsafe extern "C" fn(*mut callback_head)) {
         super::synchronize();
         // SAFETY: By the promise of whoever called `call_rcu`.
@@ -79,7 +79,7 @@ pub(crate) use state::call;
 #[cfg(feature = "loom")]
 pub(crate) use state::start;
 
-/// A read side section, of the thread that began it.
+/// A read-side critical section of the thread that began it.
 pub struct Guard(PhantomData<*mut ()>);
 
 /// Begins one.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Atomics of loom. The kernel's can be made in constants, loom's only while a model runs, and
-//! whoever makes one is ordered before all who use it. So some are made before a model starts its
-//! threads, all zero, and an atomic takes one of them when it is first used: it holds the distance
-//! from the first value.
+//! Atomics of loom. The kernel's can be created in constants, loom's only while a model runs, and
+//! the creation must be ordered before each use. So a pool of them, all zero, is created before a
+//! model starts its threads, and an atomic takes one of the pool at its first use: that holds the
+//! difference from the initial value.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use loom::sync::atomic::{AtomicU32, AtomicUsize};
 
-/// Most atomics of a kind in a model.
+/// Maximum number of atomics of a type in a model.
 const MOST: usize = 24;
 
 thread_local! {
@@ -30,7 +30,7 @@ pub(crate) fn start() {
     POINTERS.with(|pool| *pool.borrow_mut() = pointers);
 }
 
-/// What was at these addresses is gone.
+/// Forgets the atomics at these addresses.
 pub(crate) fn forget(from: usize, len: usize) {
     IN_MEMORY.with(|map| {
         map.borrow_mut()
@@ -38,7 +38,7 @@ pub(crate) fn forget(from: usize, len: usize) {
     });
 }
 
-/// What can be atomic.
+/// Types that can be atomic.
 pub trait Repr: Copy + 'static {
     /// Loom's type.
     type Native;
@@ -48,15 +48,15 @@ pub trait Repr: Copy + 'static {
     fn store(place: &Place<Self>, value: Self, order: Ordering);
     /// Exchanges.
     fn swap(place: &Place<Self>, value: Self, order: Ordering) -> Self;
-    /// Exchanges if it is what is expected.
+    /// Exchanges if the value is the expected one.
     ///
     /// # Errors
     ///
-    /// What it is instead.
+    /// The current value.
     fn cmpxchg(place: &Place<Self>, old: Self, new: Self, order: Ordering) -> Result<Self, Self>;
 }
 
-/// Where one is.
+/// The place of an atomic.
 pub struct Place<T: Repr> {
     first: T,
     native: OnceCell<Rc<T::Native>>,
@@ -89,7 +89,7 @@ impl Place<u32> {
     pub unsafe fn at<'a>(at: *mut u32) -> &'a super::Atomic<u32> {
         // SAFETY: By the caller's promise.
         let first = unsafe { at.read() };
-        // It lives as long as one run of a model, or longer.
+        // It lives at least as long as one run of a model.
         IN_MEMORY.with(|map| {
             *map.borrow_mut()
                 .entry(at as usize)
@@ -97,7 +97,7 @@ impl Place<u32> {
         })
     }
 
-    /// Adds; returns what was there.
+    /// Adds; returns the previous value.
     pub fn add(&self, value: u32, order: Ordering) -> u32 {
         self.value(self.native().fetch_add(value, order))
     }

@@ -4,7 +4,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// What can be atomic.
+/// Types that can be atomic.
 pub trait Repr: Copy + 'static {
     /// Loads.
     fn load(place: &Place<Self>, order: Ordering) -> Self;
@@ -12,15 +12,15 @@ pub trait Repr: Copy + 'static {
     fn store(place: &Place<Self>, value: Self, order: Ordering);
     /// Exchanges.
     fn swap(place: &Place<Self>, value: Self, order: Ordering) -> Self;
-    /// Exchanges if it is what is expected.
+    /// Exchanges if the value is the expected one.
     ///
     /// # Errors
     ///
-    /// What it is instead.
+    /// The current value.
     fn cmpxchg(place: &Place<Self>, old: Self, new: Self, order: Ordering) -> Result<Self, Self>;
 }
 
-/// Where one is.
+/// The place of an atomic.
 #[repr(transparent)]
 pub struct Place<T>(UnsafeCell<T>);
 
@@ -42,7 +42,7 @@ impl Place<u32> {
         unsafe { &*at.cast() }
     }
 
-    /// Adds; returns what was there.
+    /// Adds; returns the previous value.
     pub fn add(&self, value: u32, order: Ordering) -> u32 {
         // SAFETY: Accessed atomically alone, and borrowed.
         unsafe { AtomicU32::from_ptr(self.0.get()) }.fetch_add(value, order)
