@@ -123,7 +123,7 @@ impl Link for RxeLink {
 struct RxeRs {
     links: Option<Pin<KBox<Registration<RxeLink>>>>,
     demux: Option<Filled<Demux>>,
-    gone: Option<ExitWait>,
+    demux_exit: Option<ExitWait>,
     queues: Option<Arc<Queues>>,
     _events: Pin<KBox<NetdevNotifier<NetdevEventHandler>>>,
     _net: net::Registration,
@@ -135,7 +135,7 @@ impl kernel::Module for RxeRs {
         rxe_kapi::layout::check()?;
         let alone = Exclusion::new()?;
         let net = net::Registration::new(egress_guard())?;
-        let (token, gone) = exit_pair()?;
+        let (token, demux_exit) = exit_pair()?;
         let queues = Arc::new(Queues::new()?, GFP_KERNEL)?;
         let demux = Arc::pin_init(Demux::new(queues.clone(), token)?, GFP_KERNEL)?;
         let filled = DEMUX.set(demux.clone())?;
@@ -148,7 +148,7 @@ impl kernel::Module for RxeRs {
         Ok(Self {
             links: Some(links),
             demux: Some(filled),
-            gone: Some(gone),
+            demux_exit: Some(demux_exit),
             queues: Some(queues),
             _events: events,
             _net: net,
@@ -165,8 +165,8 @@ impl Drop for RxeRs {
         unregister_all::<DeviceCtx>();
         drop(self.demux.take());
         rxe_kapi::sync::rcu_barrier();
-        if let Some(gone) = self.gone.take() {
-            gone.wait();
+        if let Some(demux_exit) = self.demux_exit.take() {
+            demux_exit.wait();
         }
         // A work item may not have returned yet after it dropped the last reference to one of
         // these, and what it dropped may be freed after a grace period.

@@ -28,7 +28,7 @@ use rxe_proto::{
     },
 };
 
-/// Who invalidates a key.
+/// The side that invalidates a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Invalidation {
     /// A local work request: invalidating what is already invalid succeeds.
@@ -85,8 +85,8 @@ impl MrAccess<'_> {
         }
     }
 
-    /// Invalidates `key`, which is that of a type 2 window or an FRWR region (IBTA 10.6.5). Nobody
-    /// uses it any more when this returns.
+    /// Invalidates `key`, which is that of a type 2 window or an FRWR region (IBTA 10.6.5). No
+    /// access uses it any more when this returns.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Frwr {
         })
     }
 
-    /// Ends the registration for good. Nobody uses it any more when this returns.
+    /// Ends the registration for good. No access uses it any more when this returns.
     pub(super) fn end_registration(&self) {
         self.registration.update(|registration| {
             *registration = None;

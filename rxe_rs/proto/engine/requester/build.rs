@@ -103,11 +103,11 @@ impl Qp {
         Ok(())
     }
 
-    /// Requests the missing data of a READ, at most `most` bytes.
+    /// Requests the missing data of a READ, `max_len` bytes at most.
     pub(super) fn send_read(
         &mut self,
         wqe: &SendWqe,
-        most: u32,
+        max_len: u32,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
@@ -117,7 +117,7 @@ impl Qp {
         let psn = wqe.psns.first.wrapping_add(done);
         let bth = self.bth(Operation::ReadRequest, psn, 0, backend);
         let addr = wr.remote_addr.wrapping_add(u64::from(placed));
-        let length = wr.length.saturating_sub(placed).min(most);
+        let length = wr.length.saturating_sub(placed).min(max_len);
         let headers = Headers::new(bth).reth(addr, wr.rkey, length);
         tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
         self.gso.on_request(psn, tx.gso_index());

@@ -161,11 +161,11 @@ impl Qp {
                 self.send_read(&wqe, mtu, backend, tx)
             }
             SendOp::Read => {
-                let most = match self.req.prober.srtt() {
+                let max_packets = match self.req.prober.srtt() {
                     Some(_) => MAX_PROBE_PACKETS,
                     None => MAX_PROBE_PACKETS_INITIAL,
                 };
-                if packets(wqe.wr.length, mtu) > most {
+                if packets(wqe.wr.length, mtu) > max_packets {
                     return;
                 }
                 self.send_read(&wqe, u32::MAX, backend, tx)
