@@ -24,14 +24,14 @@ class BuiltIn(unittest.TestCase):
 
     def test_module(self):
         calls, strings = self.compile()
-        self.assertIn("kern_path", calls)
+        self.assertIn("kset_find_obj", calls)
         self.assertIn("register_module_notifier", calls)
         self.assertNotIn(b"is built into this kernel", strings)
 
     def test_built_in(self):
         """Nothing is looked up or registered: it says why, and that is all."""
         calls, strings = self.compile("KCFLAGS=-DCONFIG_RDMA_RXE=1")
-        self.assertNotIn("kern_path", calls)
+        self.assertNotIn("kset_find_obj", calls)
         self.assertNotIn("register_module_notifier", calls)
         self.assertIn("_printk", calls)
         self.assertIn(b"is built into this kernel", strings)

@@ -8,7 +8,6 @@
 #include <linux/if_vlan.h>
 #include <linux/inetdevice.h>
 #include <linux/module.h>
-#include <linux/namei.h>
 #include <linux/netdevice.h>
 #include <linux/notifier.h>
 #include <linux/rcupdate.h>

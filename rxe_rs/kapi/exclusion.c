@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: no rdma_rxe beside this module. The stock driver has the same driver id and treats every
- * device of that id as its own.
+ * Mutual exclusion with rdma_rxe. The in-tree driver has the same driver identifier
+ * (RDMA_DRIVER_RXE) and treats every device with that identifier as its own, so the two modules
+ * cannot be loaded at the same time.
  */
 #include <linux/kconfig.h>
-#include <linux/namei.h>
+#include <linux/kobject.h>
 #include <linux/notifier.h>
 #include <linux/string.h>
 #include "bindings_helper.h"
 
 #define RXE_RS_OTHER_MODULE "rdma_rxe"
 
+/* Module notifier: refuses to load rdma_rxe. */
 static int rxe_rs_module_event(struct notifier_block *nb, unsigned long event, void *data)
 {
 	const struct module *module = data;
@@ -25,14 +27,35 @@ static struct notifier_block rxe_rs_module_notifier = {
 	.notifier_call = rxe_rs_module_event,
 };
 
+/*
+ * Returns true if rdma_rxe is loaded. find_module() is not exported; the kobject of every loaded
+ * module is in the set that the kobject of this module is in.
+ */
+static bool rxe_rs_other_module_loaded(void)
+{
+	struct kobject *other;
+
+	other = kset_find_obj(THIS_MODULE->mkobj.kobj.kset, RXE_RS_OTHER_MODULE);
+	kobject_put(other);
+	return other;
+}
+
+/**
+ * rxe_rs_exclusion_start() - keep rdma_rxe out of the kernel
+ *
+ * On success rdma_rxe cannot be loaded until rxe_rs_exclusion_stop() is called. Otherwise the log
+ * contains the reason.
+ *
+ * Context: Process context. May sleep.
+ * Return: 0, -EBUSY if rdma_rxe is loaded, -EOPNOTSUPP if it is built into this kernel.
+ */
 int rxe_rs_exclusion_start(void)
 {
-	struct path path;
 	int err;
 
 	/*
-	 * Then it is not in the list of modules, nor in sysfs, and cannot be unloaded. This module loads only into the
-	 * kernel it was built for, whose configuration says so.
+	 * A built-in driver has no struct module and cannot be unloaded. This module can only be
+	 * loaded into the kernel that it was built for, so the configuration is decisive.
 	 */
 	if (IS_BUILTIN(CONFIG_RDMA_RXE)) {
 		pr_err("rxe_rs: " RXE_RS_OTHER_MODULE " is built into this kernel: boot one with CONFIG_RDMA_RXE=m or n\n");
@@ -41,9 +64,8 @@ int rxe_rs_exclusion_start(void)
 	err = register_module_notifier(&rxe_rs_module_notifier);
 	if (err)
 		return err;
-	/* Modules that are loaded already are not announced; sysfs knows them. */
-	if (!kern_path("/sys/module/" RXE_RS_OTHER_MODULE "/initstate", 0, &path)) {
-		path_put(&path);
+	/* The notifier is not called for modules that are loaded already. */
+	if (rxe_rs_other_module_loaded()) {
 		unregister_module_notifier(&rxe_rs_module_notifier);
 		pr_err("rxe_rs: " RXE_RS_OTHER_MODULE " is loaded: unload it first (modprobe -r " RXE_RS_OTHER_MODULE ")\n");
 		return -EBUSY;
@@ -51,6 +73,11 @@ int rxe_rs_exclusion_start(void)
 	return 0;
 }
 
+/**
+ * rxe_rs_exclusion_stop() - allow rdma_rxe to be loaded again
+ *
+ * Context: Process context. May sleep.
+ */
 void rxe_rs_exclusion_stop(void)
 {
 	unregister_module_notifier(&rxe_rs_module_notifier);
