@@ -41,7 +41,21 @@ class Words(unittest.TestCase):
         self.assertEqual(list(structure.retired_words({"a.rs": "SqSlots xKeyOp"})), [])
 
 
+class Callbacks(unittest.TestCase):
+    TEXT = 'unsafe extern "C" fn poll_cq(\nunsafe extern "C" fn poll_cq_callback(\n'
+
+    def test_found(self):
+        found = list(structure.misnamed_callbacks({"rxe_rs/kapi/rdma/cq.rs": self.TEXT}))
+        self.assertEqual(found, ["rxe_rs/kapi/rdma/cq.rs: the name of poll_cq does not end with _callback"])
+
+    def test_elsewhere(self):
+        self.assertEqual(list(structure.misnamed_callbacks({"tools/librxe_rs/src/ffi.rs": self.TEXT})), [])
+
+
 class Tree(unittest.TestCase):
+    def test_callbacks(self):
+        self.assertEqual(list(structure.misnamed_callbacks(dict(structure.tracked()))), [])
+
     def test_layers(self):
         self.assertEqual(list(structure.wrong_layers(structure.driver_files())), [])
 

@@ -5,8 +5,8 @@
 qemu/structure.py    prints what is wrong, a line each; status 1 if there is anything
 
 Files of the driver crate (rxe_rs/, without kapi/ and proto/) stand on floors and import downwards or from their own floor. What
-does not is in UPWARDS, with the reason. Names that the project has given up are in RETIRED. Symbols of the C files that others can
-see are prefixed: see `lint.sh audit`.
+does not is in UPWARDS, with the reason. Names that the project has given up are in RETIRED. Functions that C calls end with
+`_callback`. Symbols of the C files that others can see are prefixed: see `lint.sh audit`.
 """
 import re
 import subprocess
@@ -131,6 +131,14 @@ def retired_words(texts):
                 yield f"{name}:{number}: {word} is called {RETIRED[word]}"
 
 
+def misnamed_callbacks(texts):
+    """Functions that C calls through a pointer and that are not named as rust/kernel names them."""
+    for name, text in texts.items():
+        for function in re.findall(r'\bextern "C" fn (\w+)', text) if name.startswith("rxe_rs/kapi/") else ():
+            if not function.endswith("_callback"):
+                yield f"{name}: the name of {function} does not end with _callback"
+
+
 def tracked():
     """Text of the files that git knows where RETIRED holds."""
     out = subprocess.run(["git", "-C", CLONE, "ls-files", "-z", *RETIRED_IN], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -141,7 +149,8 @@ def tracked():
 
 
 def main():
-    wrong = [*wrong_layers(driver_files()), *retired_words(dict(tracked()))]
+    texts = dict(tracked())
+    wrong = [*wrong_layers(driver_files()), *retired_words(texts), *misnamed_callbacks(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 

@@ -90,7 +90,7 @@ impl<T: TimerTarget> SoftTimer<T> {
                 unsafe {
                     bindings::hrtimer_setup(
                         timer,
-                        Some(Self::expired),
+                        Some(Self::expired_callback),
                         bindings::CLOCK_MONOTONIC as i32,
                         bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
                     )
@@ -189,7 +189,9 @@ impl<T: TimerTarget> SoftTimer<T> {
     /// # Safety
     ///
     /// `timer` is the first field of a live `SoftTimer<T>`.
-    unsafe extern "C" fn expired(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
+    unsafe extern "C" fn expired_callback(
+        timer: *mut bindings::hrtimer,
+    ) -> bindings::hrtimer_restart {
         // SAFETY: The C timer is the first field of a `SoftTimer<T>` that is alive, as the
         // reference of its target is dropped after the timer was cancelled.
         let this = unsafe { &*timer.cast::<Self>() };

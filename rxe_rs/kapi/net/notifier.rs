@@ -109,7 +109,7 @@ impl<T: NetdevEvents> NetdevNotifier<T> {
                 // deregistered.
                 unsafe {
                     block.write(bindings::notifier_block {
-                        notifier_call: Some(Self::call),
+                        notifier_call: Some(Self::notifier_callback),
                         next: core::ptr::null_mut(),
                         priority: 0,
                     });
@@ -131,7 +131,7 @@ impl<T: NetdevEvents> NetdevNotifier<T> {
     /// # Safety
     ///
     /// Called by the netdev chain with the block of a registered `NetdevNotifier<T>`.
-    unsafe extern "C" fn call(
+    unsafe extern "C" fn notifier_callback(
         block: *mut bindings::notifier_block,
         event: c_ulong,
         info: *mut c_void,

@@ -51,7 +51,9 @@ impl<T: Listen> Tap<T> {
         let listener = listener.clone();
         let context = (&raw const *listener).cast_mut().cast();
         // SAFETY: Device and listener live as long as `self`, which closes the tap first.
-        let raw = unsafe { bindings::rxe_rs_tap_open(dev.as_ptr(), Some(Self::take), context) };
+        let raw = unsafe {
+            bindings::rxe_rs_tap_open(dev.as_ptr(), Some(Self::receive_callback), context)
+        };
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             _listener: listener,
@@ -62,7 +64,7 @@ impl<T: Listen> Tap<T> {
     /// # Safety
     ///
     /// `context` is a listener and `frame` has `len` readable bytes that nobody writes.
-    unsafe extern "C" fn take(context: *mut c_void, frame: *const u8, len: u32) {
+    unsafe extern "C" fn receive_callback(context: *mut c_void, frame: *const u8, len: u32) {
         // SAFETY: The listener lives as long as the tap is open.
         let listener = unsafe { &*context.cast::<T>() };
         // SAFETY: By contract.

@@ -66,8 +66,8 @@ impl<R: Receive> UdpEndpoint<R> {
             bindings::rxe_rs_endpoint_open(
                 dev.as_ptr(),
                 port,
-                Some(Self::take),
-                Some(Self::drop_refused),
+                Some(Self::receive_callback),
+                Some(Self::refuse_callback),
             )
         };
         let raw = NonNull::new(kernel::error::from_err_ptr(raw)?).ok_or(ENOMEM)?;
@@ -101,7 +101,7 @@ impl<R: Receive> UdpEndpoint<R> {
     /// # Safety
     ///
     /// As of [`RxSkb::new`].
-    unsafe extern "C" fn take(skb: *mut bindings::sk_buff) {
+    unsafe extern "C" fn receive_callback(skb: *mut bindings::sk_buff) {
         // SAFETY: The C side passes a live buffer and gives it up, with `data` at the UDP header.
         if let Some(skb) = unsafe { RxSkb::new(skb) } {
             R::receive(skb);
@@ -111,8 +111,8 @@ impl<R: Receive> UdpEndpoint<R> {
     /// # Safety
     ///
     /// As of [`RxSkb::new`].
-    unsafe extern "C" fn drop_refused(skb: *mut bindings::sk_buff) {
-        // SAFETY: As in `take`.
+    unsafe extern "C" fn refuse_callback(skb: *mut bindings::sk_buff) {
+        // SAFETY: As in `receive_callback`.
         if let Some(skb) = unsafe { RxSkb::new(skb) } {
             R::refuse(skb);
         }

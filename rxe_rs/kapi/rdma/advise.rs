@@ -48,7 +48,7 @@ pub struct Range {
 /// # Safety
 ///
 /// Called by the core with a live PD and `num_sge` entries.
-pub(crate) unsafe extern "C" fn advise_mr<D: Device>(
+pub(crate) unsafe extern "C" fn advise_mr_callback<D: Device>(
     pd: *mut bindings::ib_pd,
     advice: bindings::ib_uverbs_advise_mr_advice,
     flags: u32,

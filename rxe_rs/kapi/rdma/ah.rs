@@ -93,7 +93,7 @@ impl<D: Device> AhOps<D> {
     /// # Safety
     ///
     /// Called by the core with a fresh shell.
-    pub(crate) unsafe extern "C" fn create_ah(
+    pub(crate) unsafe extern "C" fn create_ah_callback(
         ah: *mut bindings::ib_ah,
         init: *mut bindings::rdma_ah_init_attr,
         udata: *mut bindings::ib_udata,
@@ -127,7 +127,7 @@ impl<D: Device> AhOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live handle and valid attributes.
-    pub(crate) unsafe extern "C" fn modify_ah(
+    pub(crate) unsafe extern "C" fn modify_ah_callback(
         ah: *mut bindings::ib_ah,
         attr: *mut bindings::rdma_ah_attr,
     ) -> c_int {
@@ -150,7 +150,7 @@ impl<D: Device> AhOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live handle.
-    pub(crate) unsafe extern "C" fn query_ah(
+    pub(crate) unsafe extern "C" fn query_ah_callback(
         ah: *mut bindings::ib_ah,
         attr: *mut bindings::rdma_ah_attr,
     ) -> c_int {
@@ -168,7 +168,10 @@ impl<D: Device> AhOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live handle that nobody else uses.
-    pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
+    pub(crate) unsafe extern "C" fn destroy_ah_callback(
+        ah: *mut bindings::ib_ah,
+        _flags: u32,
+    ) -> c_int {
         // SAFETY: The last use; the device is alive, and the core frees `ah` next.
         let (ctx, dev) = unsafe { (AhShell::<D::Ah>::take(ah), device::ctx::<D>((*ah).device)) };
         ctx.destroy(dev);

@@ -70,7 +70,7 @@ impl<D: Device> CounterOps<D> {
     /// # Safety
     ///
     /// Called by the core with a fresh shell.
-    pub(crate) unsafe extern "C" fn counter_init(counter: *mut bindings::rdma_counter) {
+    pub(crate) unsafe extern "C" fn counter_init_callback(counter: *mut bindings::rdma_counter) {
         // SAFETY: The core allocated `CounterShell::SIZE` bytes and nobody else accesses them yet.
         unsafe { CounterShell::<D::Counter>::init(counter, None) };
     }
@@ -78,7 +78,7 @@ impl<D: Device> CounterOps<D> {
     /// # Safety
     ///
     /// Called by the core with an initialised counter.
-    pub(crate) unsafe extern "C" fn counter_alloc_stats(
+    pub(crate) unsafe extern "C" fn counter_alloc_stats_callback(
         _counter: *mut bindings::rdma_counter,
     ) -> *mut bindings::rdma_hw_stats {
         Ops::<D>::new_stats()
@@ -88,7 +88,7 @@ impl<D: Device> CounterOps<D> {
     ///
     /// Called by the core with an initialised counter, whose lock it holds, and a live QP of the same
     /// device that is not bound.
-    pub(crate) unsafe extern "C" fn counter_bind_qp(
+    pub(crate) unsafe extern "C" fn counter_bind_qp_callback(
         counter: *mut bindings::rdma_counter,
         qp: *mut bindings::ib_qp,
         _port: u32,
@@ -127,7 +127,7 @@ impl<D: Device> CounterOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live QP that is bound to a counter, whose lock it holds.
-    pub(crate) unsafe extern "C" fn counter_unbind_qp(
+    pub(crate) unsafe extern "C" fn counter_unbind_qp_callback(
         qp: *mut bindings::ib_qp,
         _port: u32,
     ) -> c_int {
@@ -142,7 +142,9 @@ impl<D: Device> CounterOps<D> {
     /// # Safety
     ///
     /// Called by the core with a counter that nothing is bound to any more and that it frees next.
-    pub(crate) unsafe extern "C" fn counter_dealloc(counter: *mut bindings::rdma_counter) -> c_int {
+    pub(crate) unsafe extern "C" fn counter_dealloc_callback(
+        counter: *mut bindings::rdma_counter,
+    ) -> c_int {
         // SAFETY: The last use of the slot; it stays initialised.
         unsafe {
             drop(CounterShell::<D::Counter>::take(counter));
@@ -154,7 +156,7 @@ impl<D: Device> CounterOps<D> {
     /// # Safety
     ///
     /// Called by the core with an initialised counter, whose lock it holds, and its statistics.
-    pub(crate) unsafe extern "C" fn counter_update_stats(
+    pub(crate) unsafe extern "C" fn counter_update_stats_callback(
         counter: *mut bindings::rdma_counter,
     ) -> c_int {
         // SAFETY: The slot is initialised; the values were allocated for this many counters and

@@ -366,7 +366,7 @@ impl<D: Device> CqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a fresh shell.
-    pub(crate) unsafe extern "C" fn create_cq(
+    pub(crate) unsafe extern "C" fn create_cq_callback(
         cq: *mut bindings::ib_cq,
         attr: *const bindings::ib_cq_init_attr,
         attrs: *mut bindings::uverbs_attr_bundle,
@@ -408,7 +408,7 @@ impl<D: Device> CqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live CQ.
-    pub(crate) unsafe extern "C" fn resize_user_cq(
+    pub(crate) unsafe extern "C" fn resize_user_cq_callback(
         cq: *mut bindings::ib_cq,
         cqe: core::ffi::c_uint,
         udata: *mut bindings::ib_udata,
@@ -434,7 +434,7 @@ impl<D: Device> CqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live CQ and an array of `count` completions.
-    pub(crate) unsafe extern "C" fn poll_cq(
+    pub(crate) unsafe extern "C" fn poll_cq_callback(
         cq: *mut bindings::ib_cq,
         count: c_int,
         wc: *mut bindings::ib_wc,
@@ -463,7 +463,10 @@ impl<D: Device> CqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live CQ.
-    pub(crate) unsafe extern "C" fn peek_cq(cq: *mut bindings::ib_cq, count: c_int) -> c_int {
+    pub(crate) unsafe extern "C" fn peek_cq_callback(
+        cq: *mut bindings::ib_cq,
+        count: c_int,
+    ) -> c_int {
         // SAFETY: A live CQ of this driver.
         let ctx = unsafe { Self::ctx(cq) };
         ctx.peek(u32::try_from(count).unwrap_or(0)) as c_int
@@ -472,7 +475,7 @@ impl<D: Device> CqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live CQ.
-    pub(crate) unsafe extern "C" fn req_notify_cq(
+    pub(crate) unsafe extern "C" fn req_notify_cq_callback(
         cq: *mut bindings::ib_cq,
         flags: bindings::ib_cq_notify_flags,
     ) -> c_int {
@@ -493,7 +496,7 @@ impl<D: Device> CqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live CQ.
-    pub(crate) unsafe extern "C" fn modify_cq(
+    pub(crate) unsafe extern "C" fn modify_cq_callback(
         cq: *mut bindings::ib_cq,
         count: u16,
         period_us: u16,
@@ -506,7 +509,7 @@ impl<D: Device> CqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live CQ that nobody else uses any more.
-    pub(crate) unsafe extern "C" fn destroy_cq(
+    pub(crate) unsafe extern "C" fn destroy_cq_callback(
         cq: *mut bindings::ib_cq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {

@@ -73,7 +73,7 @@ impl<T: Target> Deferred<T> {
             work <- Opaque::ffi_init(|slot| unsafe {
                 bindings::init_work_with_key(
                     slot,
-                    Some(Self::trampoline),
+                    Some(Self::work_callback),
                     false,
                     name.as_char_ptr(),
                     key.as_ptr(),
@@ -136,7 +136,7 @@ impl<T: Target> Deferred<T> {
     /// # Safety
     ///
     /// Called by the work queue with the `work` member of a live `Self`.
-    unsafe extern "C" fn trampoline(work: *mut bindings::work_struct) {
+    unsafe extern "C" fn work_callback(work: *mut bindings::work_struct) {
         let work = Opaque::cast_from(work);
         // SAFETY: By the caller's guarantee `work` is the member of a `Self`, which by the type
         // invariant lives until `stop`, and `stop` waits for this function.

@@ -98,7 +98,7 @@ impl<D: Device> DetailOps<D> {
     /// # Safety
     ///
     /// Called by the core with a message and a live QP of this driver.
-    pub(crate) unsafe extern "C" fn qp(
+    pub(crate) unsafe extern "C" fn fill_res_qp_entry_callback(
         msg: *mut bindings::sk_buff,
         qp: *mut bindings::ib_qp,
     ) -> c_int {
@@ -109,7 +109,7 @@ impl<D: Device> DetailOps<D> {
     /// # Safety
     ///
     /// Called by the core with a message and a live CQ of this driver.
-    pub(crate) unsafe extern "C" fn cq(
+    pub(crate) unsafe extern "C" fn fill_res_cq_entry_callback(
         msg: *mut bindings::sk_buff,
         cq: *mut bindings::ib_cq,
     ) -> c_int {
@@ -120,7 +120,7 @@ impl<D: Device> DetailOps<D> {
     /// # Safety
     ///
     /// Called by the core with a message and a live MR of this driver.
-    pub(crate) unsafe extern "C" fn mr(
+    pub(crate) unsafe extern "C" fn fill_res_mr_entry_callback(
         msg: *mut bindings::sk_buff,
         mr: *mut bindings::ib_mr,
     ) -> c_int {

@@ -361,7 +361,7 @@ pub fn register<D: Device>(
     unsafe { DeviceShell::<D>::init(dev, None) };
     // SAFETY: The function is good for all devices of this driver, which are the only ones with the
     // attribute.
-    unsafe { bindings::rxe_rs_sysfs_setup(Some(Ops::<D>::set_pkey)) };
+    unsafe { bindings::rxe_rs_sysfs_setup(Some(Ops::<D>::set_pkey_callback)) };
     segment::setup::<D>();
     // SAFETY: A fresh device that nobody knows; the operations are static.
     unsafe {

@@ -108,7 +108,7 @@ impl<T: Link> Registration<T> {
                 CURRENT.cmpxchg(core::ptr::null_mut(), link.cast(), Full).map_err(|_| EBUSY)?;
                 let mut ops: bindings::rdma_link_ops = pin_init::zeroed();
                 ops.type_ = kind.as_char_ptr();
-                ops.newlink = Some(Self::newlink);
+                ops.newlink = Some(Self::newlink_callback);
                 // SAFETY: The slot is pinned, valid for writes and lives until `drop`
                 // unregisters it. The link before it is initialised.
                 unsafe {
@@ -123,7 +123,10 @@ impl<T: Link> Registration<T> {
     /// # Safety
     ///
     /// Called by the core with a string and a live network device.
-    unsafe extern "C" fn newlink(name: *const c_char, ndev: *mut bindings::net_device) -> c_int {
+    unsafe extern "C" fn newlink_callback(
+        name: *const c_char,
+        ndev: *mut bindings::net_device,
+    ) -> c_int {
         // SAFETY: There is one registration, which is of this type, and its `drop` waits for
         // this function before the link goes.
         let Some(this) = (unsafe { CURRENT.load(Acquire).cast::<T>().as_ref() }) else {

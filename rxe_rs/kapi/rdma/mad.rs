@@ -28,7 +28,7 @@ pub enum Answer {
 /// # Safety
 ///
 /// Called by the core with a live device, and two datagrams.
-pub(crate) unsafe extern "C" fn process_mad<D: Device>(
+pub(crate) unsafe extern "C" fn process_mad_callback<D: Device>(
     dev: *mut bindings::ib_device,
     _flags: c_int,
     port: u32,

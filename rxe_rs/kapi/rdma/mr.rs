@@ -449,7 +449,7 @@ impl<D: Device> MrOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live PD.
-    pub(crate) unsafe extern "C" fn reg_user_mr(
+    pub(crate) unsafe extern "C" fn reg_user_mr_callback(
         pd: *mut bindings::ib_pd,
         start: u64,
         length: u64,
@@ -487,7 +487,7 @@ impl<D: Device> MrOps<D> {
     ///
     /// Called by the core with a live PD.
     #[allow(clippy::too_many_arguments)] // The core's.
-    pub(crate) unsafe extern "C" fn reg_user_mr_dmabuf(
+    pub(crate) unsafe extern "C" fn reg_user_mr_dmabuf_callback(
         pd: *mut bindings::ib_pd,
         offset: u64,
         length: u64,
@@ -520,7 +520,7 @@ impl<D: Device> MrOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live PD.
-    pub(crate) unsafe extern "C" fn get_dma_mr(
+    pub(crate) unsafe extern "C" fn get_dma_mr_callback(
         pd: *mut bindings::ib_pd,
         access: c_int,
     ) -> *mut bindings::ib_mr {
@@ -548,7 +548,7 @@ impl<D: Device> MrOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live PD of a kernel consumer.
-    pub(crate) unsafe extern "C" fn alloc_mr(
+    pub(crate) unsafe extern "C" fn alloc_mr_callback(
         pd: *mut bindings::ib_pd,
         mr_type: bindings::ib_mr_type,
         max_num_sg: u32,
@@ -577,7 +577,7 @@ impl<D: Device> MrOps<D> {
     ///
     /// Called by the core with a live region and a well-formed list of memory mapped for the
     /// device.
-    pub(crate) unsafe extern "C" fn map_mr_sg(
+    pub(crate) unsafe extern "C" fn map_mr_sg_callback(
         mr: *mut bindings::ib_mr,
         sg: *mut bindings::scatterlist,
         sg_nents: c_int,
@@ -596,8 +596,9 @@ impl<D: Device> MrOps<D> {
         }
         pages.clear();
         // SAFETY: By the caller's guarantee; the callback gets the same region.
-        let mapped =
-            unsafe { bindings::ib_sg_to_pages(mr, sg, sg_nents, sg_offset, Some(Self::set_page)) };
+        let mapped = unsafe {
+            bindings::ib_sg_to_pages(mr, sg, sg_nents, sg_offset, Some(Self::set_page_callback))
+        };
         // SAFETY: A field that the call above has set.
         pages.describe(page_size, unsafe { (*mr).iova });
         mapped
@@ -605,8 +606,8 @@ impl<D: Device> MrOps<D> {
 
     /// # Safety
     ///
-    /// Called by [`map_mr_sg`](Self::map_mr_sg) through the core.
-    unsafe extern "C" fn set_page(mr: *mut bindings::ib_mr, addr: u64) -> c_int {
+    /// Called by [`map_mr_sg_callback`](Self::map_mr_sg_callback) through the core.
+    unsafe extern "C" fn set_page_callback(mr: *mut bindings::ib_mr, addr: u64) -> c_int {
         // SAFETY: A live region of this driver.
         match unsafe { Self::ctx(mr) }.pages() {
             Some(pages) if pages.push(addr) => 0,
@@ -619,7 +620,7 @@ impl<D: Device> MrOps<D> {
     /// Called by the core with a live region of a user and a live PD of the same device; no other
     /// verb is called for the region meanwhile.
     #[allow(clippy::too_many_arguments)] // The core's.
-    pub(crate) unsafe extern "C" fn rereg_user_mr(
+    pub(crate) unsafe extern "C" fn rereg_user_mr_callback(
         mr: *mut bindings::ib_mr,
         flags: c_int,
         start: u64,
@@ -669,7 +670,7 @@ impl<D: Device> MrOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live region of this driver.
-    pub(crate) unsafe extern "C" fn dereg_mr(
+    pub(crate) unsafe extern "C" fn dereg_mr_callback(
         mr: *mut bindings::ib_mr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {

@@ -66,7 +66,7 @@ impl<D: Device> MwOps<D> {
     /// # Safety
     ///
     /// Called by the core with a fresh shell.
-    pub(crate) unsafe extern "C" fn alloc_mw(
+    pub(crate) unsafe extern "C" fn alloc_mw_callback(
         mw: *mut bindings::ib_mw,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -98,7 +98,7 @@ impl<D: Device> MwOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live window.
-    pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut bindings::ib_mw) -> c_int {
+    pub(crate) unsafe extern "C" fn dealloc_mw_callback(mw: *mut bindings::ib_mw) -> c_int {
         // SAFETY: The last use; the device is alive, and the core frees `mw` next.
         let (ctx, dev) = unsafe { (MwShell::<D::Mw>::take(mw), device::ctx::<D>((*mw).device)) };
         ctx.destroy(dev);

@@ -60,7 +60,7 @@ impl<D: Device> PdOps<D> {
     /// # Safety
     ///
     /// Called by the core with a fresh shell.
-    pub(crate) unsafe extern "C" fn alloc_pd(
+    pub(crate) unsafe extern "C" fn alloc_pd_callback(
         pd: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -79,7 +79,7 @@ impl<D: Device> PdOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live domain that nothing uses any more.
-    pub(crate) unsafe extern "C" fn dealloc_pd(
+    pub(crate) unsafe extern "C" fn dealloc_pd_callback(
         pd: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -95,7 +95,7 @@ impl<D: Device> PdOps<D> {
 /// # Safety
 ///
 /// Called by the core.
-pub(crate) unsafe extern "C" fn alloc_ucontext(
+pub(crate) unsafe extern "C" fn alloc_ucontext_callback(
     _context: *mut bindings::ib_ucontext,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
@@ -107,7 +107,7 @@ pub(crate) unsafe extern "C" fn alloc_ucontext(
 /// # Safety
 ///
 /// Called by the core.
-pub(crate) unsafe extern "C" fn dealloc_ucontext(_context: *mut bindings::ib_ucontext) {}
+pub(crate) unsafe extern "C" fn dealloc_ucontext_callback(_context: *mut bindings::ib_ucontext) {}
 
 /// `disassociate_ucontext`: the pages of mapped rings are held by the mappings themselves, and no
 /// mapping has operations in this module, so nothing needs to be torn down.
@@ -115,4 +115,7 @@ pub(crate) unsafe extern "C" fn dealloc_ucontext(_context: *mut bindings::ib_uco
 /// # Safety
 ///
 /// Called by the core.
-pub(crate) unsafe extern "C" fn disassociate_ucontext(_context: *mut bindings::ib_ucontext) {}
+pub(crate) unsafe extern "C" fn disassociate_ucontext_callback(
+    _context: *mut bindings::ib_ucontext,
+) {
+}

@@ -252,7 +252,7 @@ impl<D: Device> QpOps<D> {
     /// # Safety
     ///
     /// Called by the core with a fresh shell.
-    pub(crate) unsafe extern "C" fn create_qp(
+    pub(crate) unsafe extern "C" fn create_qp_callback(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
         udata: *mut bindings::ib_udata,
@@ -323,7 +323,7 @@ impl<D: Device> QpOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live QP.
-    pub(crate) unsafe extern "C" fn modify_qp(
+    pub(crate) unsafe extern "C" fn modify_qp_callback(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         mask: c_int,
@@ -359,7 +359,7 @@ impl<D: Device> QpOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live QP.
-    pub(crate) unsafe extern "C" fn query_qp(
+    pub(crate) unsafe extern "C" fn query_qp_callback(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         mask: c_int,
@@ -398,7 +398,7 @@ impl<D: Device> QpOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live QP that nobody else uses any more.
-    pub(crate) unsafe extern "C" fn destroy_qp(
+    pub(crate) unsafe extern "C" fn destroy_qp_callback(
         qp: *mut bindings::ib_qp,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -421,7 +421,7 @@ impl<D: Device> QpOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live QP and a multicast GID.
-    pub(crate) unsafe extern "C" fn attach_mcast(
+    pub(crate) unsafe extern "C" fn attach_mcast_callback(
         qp: *mut bindings::ib_qp,
         gid: *mut bindings::ib_gid,
         _lid: u16,
@@ -434,8 +434,8 @@ impl<D: Device> QpOps<D> {
 
     /// # Safety
     ///
-    /// As of [`attach_mcast`](Self::attach_mcast).
-    pub(crate) unsafe extern "C" fn detach_mcast(
+    /// As of [`attach_mcast_callback`](Self::attach_mcast_callback).
+    pub(crate) unsafe extern "C" fn detach_mcast_callback(
         qp: *mut bindings::ib_qp,
         gid: *mut bindings::ib_gid,
         _lid: u16,
@@ -448,7 +448,7 @@ impl<D: Device> QpOps<D> {
 
     /// # Safety
     ///
-    /// As of [`attach_mcast`](Self::attach_mcast).
+    /// As of [`attach_mcast_callback`](Self::attach_mcast_callback).
     unsafe fn with_group(
         qp: *mut bindings::ib_qp,
         gid: *mut bindings::ib_gid,
@@ -469,7 +469,7 @@ impl<D: Device> QpOps<D> {
     ///
     /// Called by the core with a live QP and a chain of work requests, or from user space
     /// with whatever the process passed.
-    pub(crate) unsafe extern "C" fn post_send(
+    pub(crate) unsafe extern "C" fn post_send_callback(
         qp: *mut bindings::ib_qp,
         wr: *const bindings::ib_send_wr,
         bad_wr: *mut *const bindings::ib_send_wr,
@@ -503,7 +503,7 @@ impl<D: Device> QpOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live QP and a chain of work requests.
-    pub(crate) unsafe extern "C" fn post_recv(
+    pub(crate) unsafe extern "C" fn post_recv_callback(
         qp: *mut bindings::ib_qp,
         wr: *const bindings::ib_recv_wr,
         bad_wr: *mut *const bindings::ib_recv_wr,

@@ -156,15 +156,15 @@ pub(crate) fn methods() -> *const bindings::uapi_definition {
 /// Sets the driver's callbacks of the methods.
 pub(crate) fn setup<D: Device>() {
     let methods = bindings::rxe_rs_mr_methods {
-        add: Some(Methods::<D>::add),
-        remove: Some(Methods::<D>::remove),
-        tie: Some(Methods::<D>::tie),
+        add: Some(Methods::<D>::add_callback),
+        remove: Some(Methods::<D>::remove_callback),
+        tie: Some(Methods::<D>::tie_callback),
     };
     let ops = bindings::rxe_rs_segment_ops {
-        fill: Some(Methods::<D>::fill),
-        add: Some(Methods::<D>::add_sg),
-        remove: Some(Methods::<D>::remove),
-        move_: Some(Methods::<D>::relocate),
+        fill: Some(Methods::<D>::fill_callback),
+        add: Some(Methods::<D>::add_sg_callback),
+        remove: Some(Methods::<D>::remove_callback),
+        move_: Some(Methods::<D>::relocate_callback),
     };
     // SAFETY: The functions are good for all devices of this driver, which are the only ones with
     // the methods; the arguments are copied.
@@ -217,7 +217,7 @@ impl<D: Device> Methods<D> {
     ///
     /// Called by the C side with a live region of a user, for which no other verb is called
     /// meanwhile, and two structures of its own.
-    unsafe extern "C" fn add(
+    unsafe extern "C" fn add_callback(
         mr: *mut bindings::ib_mr,
         request: *const bindings::rxe_rs_mr_add,
         state: *mut bindings::rxe_rs_mr_state,
@@ -253,7 +253,7 @@ impl<D: Device> Methods<D> {
     /// Called by the C side with a live region of a kernel consumer, for which no other verb is called
     /// meanwhile, a list of the consumer's memory, which stays until it is removed, and a place for
     /// the answer.
-    unsafe extern "C" fn fill(
+    unsafe extern "C" fn fill_callback(
         mr: *mut bindings::ib_mr,
         sg: *mut bindings::scatterlist,
         nents: c_int,
@@ -284,8 +284,8 @@ impl<D: Device> Methods<D> {
 
     /// # Safety
     ///
-    /// As [`fill`](Self::fill).
-    unsafe extern "C" fn add_sg(
+    /// As [`fill_callback`](Self::fill_callback).
+    unsafe extern "C" fn add_sg_callback(
         mr: *mut bindings::ib_mr,
         sg: *mut bindings::scatterlist,
         nents: c_int,
@@ -317,8 +317,8 @@ impl<D: Device> Methods<D> {
 
     /// # Safety
     ///
-    /// As [`fill`](Self::fill), without a list.
-    unsafe extern "C" fn relocate(
+    /// As [`fill_callback`](Self::fill_callback), without a list.
+    unsafe extern "C" fn relocate_callback(
         mr: *mut bindings::ib_mr,
         handle: u64,
         iova: u64,
@@ -338,8 +338,8 @@ impl<D: Device> Methods<D> {
 
     /// # Safety
     ///
-    /// As [`add`](Self::add), or as [`fill`](Self::fill).
-    unsafe extern "C" fn remove(
+    /// As [`add_callback`](Self::add_callback), or as [`fill_callback`](Self::fill_callback).
+    unsafe extern "C" fn remove_callback(
         mr: *mut bindings::ib_mr,
         request: *const bindings::rxe_rs_mr_remove,
         state: *mut bindings::rxe_rs_mr_state,
@@ -373,7 +373,7 @@ impl<D: Device> Methods<D> {
     ///
     /// Called by the C side with a live region of a user, for which no other verb is called
     /// meanwhile, a live queue pair of the same user and a structure of its own.
-    unsafe extern "C" fn tie(
+    unsafe extern "C" fn tie_callback(
         mr: *mut bindings::ib_mr,
         qp: *mut bindings::ib_qp,
         request: *const bindings::rxe_rs_mr_tie,

@@ -143,7 +143,7 @@ impl<D: Device> SrqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a fresh shell.
-    pub(crate) unsafe extern "C" fn create_srq(
+    pub(crate) unsafe extern "C" fn create_srq_callback(
         srq: *mut bindings::ib_srq,
         init: *mut bindings::ib_srq_init_attr,
         udata: *mut bindings::ib_udata,
@@ -186,7 +186,7 @@ impl<D: Device> SrqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live SRQ.
-    pub(crate) unsafe extern "C" fn modify_srq(
+    pub(crate) unsafe extern "C" fn modify_srq_callback(
         srq: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
         mask: bindings::ib_srq_attr_mask,
@@ -219,7 +219,7 @@ impl<D: Device> SrqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live SRQ.
-    pub(crate) unsafe extern "C" fn query_srq(
+    pub(crate) unsafe extern "C" fn query_srq_callback(
         srq: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
     ) -> c_int {
@@ -232,7 +232,7 @@ impl<D: Device> SrqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live SRQ that nobody else uses any more.
-    pub(crate) unsafe extern "C" fn destroy_srq(
+    pub(crate) unsafe extern "C" fn destroy_srq_callback(
         srq: *mut bindings::ib_srq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
@@ -255,7 +255,7 @@ impl<D: Device> SrqOps<D> {
     /// # Safety
     ///
     /// Called by the core with a live SRQ and a chain of work requests.
-    pub(crate) unsafe extern "C" fn post_srq_recv(
+    pub(crate) unsafe extern "C" fn post_srq_recv_callback(
         srq: *mut bindings::ib_srq,
         wr: *const bindings::ib_recv_wr,
         bad_wr: *mut *const bindings::ib_recv_wr,

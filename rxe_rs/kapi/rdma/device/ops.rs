@@ -12,7 +12,7 @@ use super::{
 use crate::{
     bindings,
     rdma::{
-        advise::advise_mr,
+        advise::advise_mr_callback,
         ah::{
             AhOps,
             AhShell, //
@@ -65,81 +65,81 @@ pub(crate) struct Ops<D: Device>(core::marker::PhantomData<D>);
 impl<D: Device> Ops<D> {
     pub(super) const TABLE: bindings::ib_device_ops = {
         let mut ops: bindings::ib_device_ops = pin_init::zeroed();
-        ops.query_device = Some(Self::query_device);
-        ops.modify_device = Some(Self::modify_device);
-        ops.get_dev_fw_str = Some(Self::get_dev_fw_str);
-        ops.query_port = Some(Self::query_port);
-        ops.modify_port = Some(Self::modify_port);
-        ops.get_port_immutable = Some(Self::get_port_immutable);
-        ops.get_link_layer = Some(Self::get_link_layer);
-        ops.query_pkey = Some(Self::query_pkey);
+        ops.query_device = Some(Self::query_device_callback);
+        ops.modify_device = Some(Self::modify_device_callback);
+        ops.get_dev_fw_str = Some(Self::get_dev_fw_str_callback);
+        ops.query_port = Some(Self::query_port_callback);
+        ops.modify_port = Some(Self::modify_port_callback);
+        ops.get_port_immutable = Some(Self::get_port_immutable_callback);
+        ops.get_link_layer = Some(Self::get_link_layer_callback);
+        ops.query_pkey = Some(Self::query_pkey_callback);
         ops.device_group = &raw const bindings::rxe_rs_sysfs_group;
-        ops.add_gid = Some(Self::add_gid);
-        ops.del_gid = Some(Self::del_gid);
-        ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);
-        ops.get_hw_stats = Some(Self::get_hw_stats);
-        ops.process_mad = Some(mad::process_mad::<D>);
-        ops.dealloc_driver = Some(Self::dealloc_driver);
+        ops.add_gid = Some(Self::add_gid_callback);
+        ops.del_gid = Some(Self::del_gid_callback);
+        ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats_callback);
+        ops.get_hw_stats = Some(Self::get_hw_stats_callback);
+        ops.process_mad = Some(mad::process_mad_callback::<D>);
+        ops.dealloc_driver = Some(Self::dealloc_driver_callback);
 
-        ops.alloc_ucontext = Some(pd::alloc_ucontext);
-        ops.dealloc_ucontext = Some(pd::dealloc_ucontext);
-        ops.disassociate_ucontext = Some(pd::disassociate_ucontext);
+        ops.alloc_ucontext = Some(pd::alloc_ucontext_callback);
+        ops.dealloc_ucontext = Some(pd::dealloc_ucontext_callback);
+        ops.disassociate_ucontext = Some(pd::disassociate_ucontext_callback);
         ops.mmap = Some(udata::mmap_callback);
         ops.mmap_free = Some(udata::mmap_free_callback);
 
-        ops.alloc_pd = Some(PdOps::<D>::alloc_pd);
-        ops.dealloc_pd = Some(PdOps::<D>::dealloc_pd);
+        ops.alloc_pd = Some(PdOps::<D>::alloc_pd_callback);
+        ops.dealloc_pd = Some(PdOps::<D>::dealloc_pd_callback);
 
-        ops.create_ah = Some(AhOps::<D>::create_ah);
-        ops.create_user_ah = Some(AhOps::<D>::create_ah);
-        ops.modify_ah = Some(AhOps::<D>::modify_ah);
-        ops.query_ah = Some(AhOps::<D>::query_ah);
-        ops.destroy_ah = Some(AhOps::<D>::destroy_ah);
+        ops.create_ah = Some(AhOps::<D>::create_ah_callback);
+        ops.create_user_ah = Some(AhOps::<D>::create_ah_callback);
+        ops.modify_ah = Some(AhOps::<D>::modify_ah_callback);
+        ops.query_ah = Some(AhOps::<D>::query_ah_callback);
+        ops.destroy_ah = Some(AhOps::<D>::destroy_ah_callback);
 
-        ops.create_cq = Some(CqOps::<D>::create_cq);
-        ops.resize_user_cq = Some(CqOps::<D>::resize_user_cq);
-        ops.poll_cq = Some(CqOps::<D>::poll_cq);
-        ops.peek_cq = Some(CqOps::<D>::peek_cq);
-        ops.modify_cq = Some(CqOps::<D>::modify_cq);
-        ops.req_notify_cq = Some(CqOps::<D>::req_notify_cq);
-        ops.destroy_cq = Some(CqOps::<D>::destroy_cq);
+        ops.create_cq = Some(CqOps::<D>::create_cq_callback);
+        ops.resize_user_cq = Some(CqOps::<D>::resize_user_cq_callback);
+        ops.poll_cq = Some(CqOps::<D>::poll_cq_callback);
+        ops.peek_cq = Some(CqOps::<D>::peek_cq_callback);
+        ops.modify_cq = Some(CqOps::<D>::modify_cq_callback);
+        ops.req_notify_cq = Some(CqOps::<D>::req_notify_cq_callback);
+        ops.destroy_cq = Some(CqOps::<D>::destroy_cq_callback);
 
-        ops.create_qp = Some(QpOps::<D>::create_qp);
-        ops.modify_qp = Some(QpOps::<D>::modify_qp);
-        ops.query_qp = Some(QpOps::<D>::query_qp);
-        ops.destroy_qp = Some(QpOps::<D>::destroy_qp);
-        ops.attach_mcast = Some(QpOps::<D>::attach_mcast);
-        ops.detach_mcast = Some(QpOps::<D>::detach_mcast);
-        ops.post_send = Some(QpOps::<D>::post_send);
-        ops.post_recv = Some(QpOps::<D>::post_recv);
+        ops.create_qp = Some(QpOps::<D>::create_qp_callback);
+        ops.modify_qp = Some(QpOps::<D>::modify_qp_callback);
+        ops.query_qp = Some(QpOps::<D>::query_qp_callback);
+        ops.destroy_qp = Some(QpOps::<D>::destroy_qp_callback);
+        ops.attach_mcast = Some(QpOps::<D>::attach_mcast_callback);
+        ops.detach_mcast = Some(QpOps::<D>::detach_mcast_callback);
+        ops.post_send = Some(QpOps::<D>::post_send_callback);
+        ops.post_recv = Some(QpOps::<D>::post_recv_callback);
 
-        ops.create_srq = Some(SrqOps::<D>::create_srq);
-        ops.modify_srq = Some(SrqOps::<D>::modify_srq);
-        ops.query_srq = Some(SrqOps::<D>::query_srq);
-        ops.destroy_srq = Some(SrqOps::<D>::destroy_srq);
-        ops.post_srq_recv = Some(SrqOps::<D>::post_srq_recv);
+        ops.create_srq = Some(SrqOps::<D>::create_srq_callback);
+        ops.modify_srq = Some(SrqOps::<D>::modify_srq_callback);
+        ops.query_srq = Some(SrqOps::<D>::query_srq_callback);
+        ops.destroy_srq = Some(SrqOps::<D>::destroy_srq_callback);
+        ops.post_srq_recv = Some(SrqOps::<D>::post_srq_recv_callback);
 
-        ops.reg_user_mr = Some(MrOps::<D>::reg_user_mr);
-        ops.reg_user_mr_dmabuf = Some(MrOps::<D>::reg_user_mr_dmabuf);
-        ops.get_dma_mr = Some(MrOps::<D>::get_dma_mr);
-        ops.dereg_mr = Some(MrOps::<D>::dereg_mr);
-        ops.rereg_user_mr = Some(MrOps::<D>::rereg_user_mr);
-        ops.advise_mr = Some(advise_mr::<D>);
-        ops.alloc_mr = Some(MrOps::<D>::alloc_mr);
-        ops.map_mr_sg = Some(MrOps::<D>::map_mr_sg);
+        ops.reg_user_mr = Some(MrOps::<D>::reg_user_mr_callback);
+        ops.reg_user_mr_dmabuf = Some(MrOps::<D>::reg_user_mr_dmabuf_callback);
+        ops.get_dma_mr = Some(MrOps::<D>::get_dma_mr_callback);
+        ops.dereg_mr = Some(MrOps::<D>::dereg_mr_callback);
+        ops.rereg_user_mr = Some(MrOps::<D>::rereg_user_mr_callback);
+        ops.advise_mr = Some(advise_mr_callback::<D>);
+        ops.alloc_mr = Some(MrOps::<D>::alloc_mr_callback);
+        ops.map_mr_sg = Some(MrOps::<D>::map_mr_sg_callback);
 
-        ops.alloc_mw = Some(MwOps::<D>::alloc_mw);
-        ops.dealloc_mw = Some(MwOps::<D>::dealloc_mw);
+        ops.alloc_mw = Some(MwOps::<D>::alloc_mw_callback);
+        ops.dealloc_mw = Some(MwOps::<D>::dealloc_mw_callback);
 
-        ops.counter_init = Some(CounterOps::<D>::counter_init);
-        ops.counter_alloc_stats = Some(CounterOps::<D>::counter_alloc_stats);
-        ops.counter_bind_qp = Some(CounterOps::<D>::counter_bind_qp);
-        ops.counter_unbind_qp = Some(CounterOps::<D>::counter_unbind_qp);
-        ops.counter_dealloc = Some(CounterOps::<D>::counter_dealloc);
-        ops.counter_update_stats = Some(CounterOps::<D>::counter_update_stats);
-        ops.fill_res_qp_entry = Some(DetailOps::<D>::qp);
-        ops.fill_res_cq_entry = Some(DetailOps::<D>::cq);
-        ops.fill_res_mr_entry = Some(DetailOps::<D>::mr);
+        ops.counter_init = Some(CounterOps::<D>::counter_init_callback);
+        ops.counter_alloc_stats = Some(CounterOps::<D>::counter_alloc_stats_callback);
+        ops.counter_bind_qp = Some(CounterOps::<D>::counter_bind_qp_callback);
+        ops.counter_unbind_qp = Some(CounterOps::<D>::counter_unbind_qp_callback);
+        ops.counter_dealloc = Some(CounterOps::<D>::counter_dealloc_callback);
+        ops.counter_update_stats = Some(CounterOps::<D>::counter_update_stats_callback);
+        ops.fill_res_qp_entry = Some(DetailOps::<D>::fill_res_qp_entry_callback);
+        ops.fill_res_cq_entry = Some(DetailOps::<D>::fill_res_cq_entry_callback);
+        ops.fill_res_mr_entry = Some(DetailOps::<D>::fill_res_mr_entry_callback);
 
         ops.size_rdma_counter = CounterShell::<D::Counter>::SIZE;
         ops.size_ib_pd = PdShell::<D::Pd>::SIZE;
@@ -155,7 +155,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a live device.
-    unsafe extern "C" fn query_device(
+    unsafe extern "C" fn query_device_callback(
         dev: *mut bindings::ib_device,
         attr: *mut bindings::ib_device_attr,
         udata: *mut bindings::ib_udata,
@@ -177,7 +177,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a live device.
-    unsafe extern "C" fn modify_device(
+    unsafe extern "C" fn modify_device_callback(
         dev: *mut bindings::ib_device,
         mask: c_int,
         modify: *mut bindings::ib_device_modify,
@@ -206,7 +206,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a live device and a buffer of `IB_FW_VERSION_NAME_MAX` bytes.
-    unsafe extern "C" fn get_dev_fw_str(dev: *mut bindings::ib_device, to: *mut c_char) {
+    unsafe extern "C" fn get_dev_fw_str_callback(dev: *mut bindings::ib_device, to: *mut c_char) {
         // SAFETY: The core passes a live device.
         let ctx = unsafe { ctx::<D>(dev) };
         let max = bindings::IB_FW_VERSION_NAME_MAX as usize - 1;
@@ -222,7 +222,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a live device.
-    unsafe extern "C" fn query_port(
+    unsafe extern "C" fn query_port_callback(
         dev: *mut bindings::ib_device,
         port: u32,
         attr: *mut bindings::ib_port_attr,
@@ -239,7 +239,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a live device.
-    unsafe extern "C" fn modify_port(
+    unsafe extern "C" fn modify_port_callback(
         dev: *mut bindings::ib_device,
         port: u32,
         mask: c_int,
@@ -264,7 +264,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a device being registered.
-    unsafe extern "C" fn get_port_immutable(
+    unsafe extern "C" fn get_port_immutable_callback(
         dev: *mut bindings::ib_device,
         port: u32,
         immutable: *mut bindings::ib_port_immutable,
@@ -285,7 +285,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core.
-    unsafe extern "C" fn get_link_layer(
+    unsafe extern "C" fn get_link_layer_callback(
         _dev: *mut bindings::ib_device,
         _port: u32,
     ) -> bindings::rdma_link_layer {
@@ -295,7 +295,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a live device.
-    unsafe extern "C" fn query_pkey(
+    unsafe extern "C" fn query_pkey_callback(
         dev: *mut bindings::ib_device,
         port: u32,
         index: u16,
@@ -318,7 +318,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called for the sysfs attribute of a live device.
-    pub(super) unsafe extern "C" fn set_pkey(
+    pub(super) unsafe extern "C" fn set_pkey_callback(
         dev: *mut bindings::ib_device,
         index: u16,
         pkey: u16,
@@ -332,7 +332,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a valid entry of a live device.
-    unsafe extern "C" fn add_gid(
+    unsafe extern "C" fn add_gid_callback(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut core::ffi::c_void,
     ) -> c_int {
@@ -344,7 +344,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a valid entry of a live device.
-    unsafe extern "C" fn del_gid(
+    unsafe extern "C" fn del_gid_callback(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut core::ffi::c_void,
     ) -> c_int {
@@ -357,7 +357,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core once, when no other operation runs or will run.
-    unsafe extern "C" fn dealloc_driver(dev: *mut bindings::ib_device) {
+    unsafe extern "C" fn dealloc_driver_callback(dev: *mut bindings::ib_device) {
         // SAFETY: The last use of the slot.
         if let Some(ctx) = unsafe { DeviceShell::<D>::take(dev) } {
             ctx.unregistered();

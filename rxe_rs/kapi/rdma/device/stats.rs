@@ -60,7 +60,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a live device.
-    pub(super) unsafe extern "C" fn alloc_hw_port_stats(
+    pub(super) unsafe extern "C" fn alloc_hw_port_stats_callback(
         _dev: *mut bindings::ib_device,
         _port: u32,
     ) -> *mut bindings::rdma_hw_stats {
@@ -82,7 +82,7 @@ impl<D: Device> Ops<D> {
     /// # Safety
     ///
     /// Called by the core with a live device and its statistics, which are locked.
-    pub(super) unsafe extern "C" fn get_hw_stats(
+    pub(super) unsafe extern "C" fn get_hw_stats_callback(
         dev: *mut bindings::ib_device,
         stats: *mut bindings::rdma_hw_stats,
         port: u32,
