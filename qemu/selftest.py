@@ -281,7 +281,7 @@ class NineP(unittest.TestCase):
     """The server of ulp.9p; the kernel's client sends nothing but good messages."""
 
     def setUp(self):
-        loader = SourceFileLoader("ninep", str(HERE.parent / "ktests/vm/ninep.py"))
+        loader = SourceFileLoader("ninep", str(HERE.parent / "ktests/vm/lib/ninep.py"))
         self.ninep = module_from_spec(spec_from_loader("ninep", loader))
         loader.exec_module(self.ninep)
         self.folder = tempfile.TemporaryDirectory()

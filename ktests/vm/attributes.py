@@ -175,9 +175,15 @@ own.post_send(SendWR(wr_id=99, num_sge=1, sg=[SGE(4096, 16, 77)], opcode=e.IBV_W
 polled = []
 while not any(wc.wr_id == 99 for wc in polled):
     polled = cq.poll()[1]
+
 if polled[-1].status != e.IBV_WC_LOC_PROT_ERR:
     wrong.append(f"a key that was never given: status {polled[-1].status}")
+
+
 said = [line for line in log()[before:] if name in line]
+
 if not any(f"QP {own.qp_num}: a send request completed in error: local protection error" in line for line in said):
     wrong.append(f"the log does not tell of the request that failed: {said}")
+
+
 sys.exit("\n".join(wrong) or 0)

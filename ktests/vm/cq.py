@@ -20,10 +20,8 @@ import time
 from pyverbs.device import Context
 import pyverbs.enums as e
 
-import rings
-import uverbs
-from srq import async_event
-from status import End, notified, pair
+from lib import rings, uverbs
+from lib.ends import End, async_event, notified, pair
 
 EXTENDED, MODIFY_CQ = 0x80000000, 57
 MODERATE = 1

@@ -21,9 +21,9 @@ from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
-import uverbs
-from keys import bind
-from status import ACCESS, End, pair, pattern
+from lib import uverbs
+from lib.ends import ACCESS, End, pair, pattern
+from lib.keys import bind
 
 MIB = 1 << 20
 LOCAL = e.IBV_ACCESS_LOCAL_WRITE

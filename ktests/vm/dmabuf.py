@@ -21,11 +21,8 @@ from pyverbs.mr import MR
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-import keys
-import keys_rereg
-import segments
-import uverbs
-from status import ACCESS, pair, pattern
+from lib import keys, segments, uverbs
+from lib.ends import ACCESS, pair, pattern
 
 UDMABUF_CREATE = (1 << 30) | (24 << 16) | (ord("u") << 8) | 0x42
 ADD_SEALS, SEAL_SHRINK = 1033, 2
@@ -248,7 +245,7 @@ def segments_of_both(names):
 def region_takes_segments(names):
     """A region of a buffer grows, shrinks to none of what it was, and gets other memory, under its keys."""
     a, b = pair(names)
-    region, more = Region(b, 2 * PAGE, 4 * PAGE), keys_rereg.page_buffer(4)
+    region, more = Region(b, 2 * PAGE, 4 * PAGE), keys.page_buffer(4)
     region.buf, before = region.iova, segments.pinned()
     segments.add(b, region, more, 2 * PAGE, region.iova + 4 * PAGE)
     data = keys.write(a, region.iova, region.rkey, 6 * PAGE)
@@ -258,9 +255,9 @@ def region_takes_segments(names):
     data = keys.write(a, region.iova + 4 * PAGE, region.rkey, 3 * PAGE, seed=4)
     assert segments.get(more, 2 * PAGE) + region.get(PAGE, 8 * PAGE) == data
     # Rights of all segments; then memory of the process in place of all.
-    assert keys_rereg.rereg(region, b, keys_rereg.ACCESS_, access=e.IBV_ACCESS_REMOTE_READ) == 0
+    assert keys.rereg(region, b, keys.ACCESS_, access=e.IBV_ACCESS_REMOTE_READ) == 0
     assert keys.read(a, region.iova + 4 * PAGE, region.rkey, 3 * PAGE) == data
-    assert keys_rereg.rereg(region, b, keys_rereg.TRANS | keys_rereg.ACCESS_, addr=more, length=4 * PAGE, iova=0x10000, access=ACCESS) == 0
+    assert keys.rereg(region, b, keys.TRANS | keys.ACCESS_, addr=more, length=4 * PAGE, iova=0x10000, access=ACCESS) == 0
     assert segments.pinned() == before + 4 * PAGE
     data = keys.write(a, 0x10000, region.rkey, 4 * PAGE, seed=5)
     assert segments.get(more, 4 * PAGE) == data

@@ -13,14 +13,14 @@ import struct
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.qp import QPAttr
 from pyverbs.wr import SendWR
-import sending
-from guard import icrc
-from status import End, pair, pattern
+import pyverbs.enums as e
+
+from lib import sending
+from lib.ends import End, pair, pattern
+from lib.frames import icrc
 
 PORT = 4791
 RC_SEND_ONLY, UD_SEND_ONLY, UC_SEND_ONLY, ACKNOWLEDGE = 0x04, 0x64, 0x24, 0x11

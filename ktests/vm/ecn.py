@@ -15,7 +15,7 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from status import ACCESS, End, pattern
+from lib.ends import End, connect, pattern
 
 SIZE = 1 << 20
 
@@ -23,23 +23,6 @@ SIZE = 1 << 20
 def counters(device):
     names = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")
     return [int(open(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{name}").read()) for name in names]
-
-
-def connect(end, other, traffic_class, flow_label=0):
-    route = GlobalRoute(dgid=other.ctx.query_gid(1, other.gid_index), sgid_index=end.gid_index, hop_limit=64,
-                        traffic_class=traffic_class, flow_label=flow_label)
-    attr = QPAttr(port_num=1)
-    attr.qp_access_flags = ACCESS
-    end.qp.to_init(attr)
-    attr = QPAttr(port_num=1)
-    attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
-    attr.path_mtu = e.IBV_MTU_1024
-    attr.dest_qp_num = other.qp.qp_num
-    attr.min_rnr_timer = 12
-    attr.max_dest_rd_atomic = attr.max_rd_atomic = 8
-    attr.qp_access_flags = ACCESS
-    attr.timeout, attr.retry_cnt, attr.rnr_retry = 18, 6, 6
-    end.qp.to_rts(attr)
 
 
 def pair(args, class_a, class_b, qp_type=e.IBV_QPT_RC):

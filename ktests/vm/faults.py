@@ -19,7 +19,7 @@ import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cmid import CMID, AddrInfo
-from pyverbs.cq import CQ, CompChannel, CQEX, CqInitAttrEx
+from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
 from pyverbs.device import Context
 from pyverbs.mr import MR, MW
 from pyverbs.pd import PD
@@ -29,17 +29,14 @@ from pyverbs.wr import SGE, RecvWR
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
-import uverbs
-from keys import bind, bind1, local_inv
-from mcast import VERBS, pointer_of
-from states import datagram, datagram_pair
-from status import ACCESS, pair, pattern
-from sweeps import close, injector, sweep
+from lib import uverbs
+from lib.ends import ACCESS, datagram, datagram_pair, pair, pattern
+from lib.keys import bind, bind1, local_inv
+from lib.libibverbs import VERBS, pointer_of
+from lib.sweeps import close, injector, sweep
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
-
-# --- the verbs -------------------------------------------------------------------------------------------------------------------
 
 def device(names):
     # The library says so if it had no memory for looking at the device.
@@ -268,8 +265,6 @@ def posts(names):
 
     sweep("post a datagram", lambda: datagram(a, b, ah, 1), prepare=lambda: b.recv(b.sge(500)) or (), undo=datagram_done)
 
-
-# --- links, connections, the module ----------------------------------------------------------------------------------------------
 
 class Netlink:
     """Requests to the RDMA core, as the tool `rdma` makes them."""

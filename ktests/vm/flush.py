@@ -17,11 +17,10 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
-from keys import PAGE, REFUSED, extended
-from keys_rereg import ACCESS_, TRANS, page_buffer, rereg
-from mcast import counter
-from segments import Refused, add, pinned, remove
-from status import ACCESS, End, pair, pattern
+from lib.counters import counter
+from lib.ends import ACCESS, End, pair, pattern
+from lib.keys import ACCESS_, PAGE, REFUSED, TRANS, extended, page_buffer, rereg
+from lib.segments import Refused, add, pinned, remove
 
 DAX = "/dev/dax0.0"
 GLOBAL, PERSISTENT = e.IBV_ACCESS_FLUSH_GLOBAL, e.IBV_ACCESS_FLUSH_PERSISTENT

@@ -16,34 +16,17 @@ import struct
 import sys
 import time
 import traceback
-import zlib
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pyverbs.enums as e
-import sending
-from status import pair
 
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+from lib import sending
+from lib.ends import pair
+from lib.frames import CLONE_NEWUSER, PORT, enter, icrc, within
+
 PR_SET_KEEPCAPS, CAPSET, CAP_NET_RAW = 8, 126, 13
 NOBODY = 65534
-PORT = 4791
 ETH_P_ALL = 3
 libc = ctypes.CDLL(None, use_errno=True)
-
-
-def enter(netns):
-    with open(f"/run/netns/{netns}", "rb") as there:
-        os.setns(there.fileno(), CLONE_NEWNET)
-
-
-def within(netns, what):
-    """Runs `what` in a network namespace: the sockets that it makes stay there."""
-    with open("/proc/self/ns/net", "rb") as here:
-        enter(netns)
-        try:
-            return what()
-        finally:
-            os.setns(here.fileno(), CLONE_NEWNET)
 
 
 def become_nobody(capability=None):
@@ -153,20 +136,6 @@ class Case:
         for send in sending.ways(family_of(to[0])):
             self.barred(tap, to, send, send.__name__)
             self.passes(tap, to, send, send.__name__)
-
-
-def icrc(source, to, sport, data):
-    """The checksum of an RoCEv2 packet: what routers may change counts as ones (IBTA vol1 annex A17)."""
-    length = 8 + len(data) + 4
-    udp = struct.pack("!HHHH", sport, PORT, length, 0xFFFF)
-    if ":" in to:
-        ip = struct.pack("!IHBB", 0x6FFFFFFF, length, 17, 0xFF)
-        ip += socket.inet_pton(socket.AF_INET6, source) + socket.inet_pton(socket.AF_INET6, to)
-    else:
-        ip = struct.pack("!BBHHHBBH", 0x45, 0xFF, 20 + length, 0, 0x4000, 0xFF, 17, 0xFFFF)
-        ip += socket.inet_aton(source) + socket.inet_aton(to)
-    masked = data[:4] + b"\xff" + data[5:]
-    return struct.pack("<I", zlib.crc32(bytes(8 * [0xFF]) + ip + udp + masked))
 
 
 def forged(sock, source, to, qpn, psn, payload):

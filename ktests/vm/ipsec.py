@@ -7,13 +7,11 @@ ipsec.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 Who calls says in between what IPsec does: a case prints `ready` and goes on when a line comes in.
 """
 import errno
-import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pyverbs.enums as e
-from srq import refused
-from status import pair, pattern
+
+from lib.ends import pair, pattern, refused
 
 
 def call():

@@ -15,10 +15,10 @@ from pyverbs.mr import MR
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
-from mcast import counter
-from memory_kinds import provide
-from odp import DEMAND, Area
-from status import ACCESS, pair, pattern
+from lib.counters import counter
+from lib.ends import ACCESS, pair, pattern
+from lib.memory import provide
+from lib.odp import DEMAND, Area
 
 PAIRS = 64
 # 512 packets, twice of what one queue pair keeps.

@@ -9,21 +9,17 @@ Case names are the functions below. In all of them b has the memory and a uses i
 import os
 import sys
 
-from pyverbs.mr import MR, MW, MWBind, MWBindInfo
+from pyverbs.mr import MR, MW, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
+from lib.ends import ACCESS, MTU, End, pair, pattern
+from lib.keys import BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, extended, local_inv, read, write
 import status
-from status import ACCESS, MTU, End, pair, pattern
 
-LOCAL = e.IBV_ACCESS_LOCAL_WRITE
-BINDABLE = LOCAL | e.IBV_ACCESS_MW_BIND
-WRITE, READ, ATOMIC = e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ, e.IBV_ACCESS_REMOTE_ATOMIC
-REFUSED = e.IBV_WC_REM_ACCESS_ERR
 BIND_ERROR = e.IBV_WC_MW_BIND_ERR
-PAGE = 4096
 
 
 def next_key(key):
@@ -31,48 +27,10 @@ def next_key(key):
     return key & 0xFFFFFF00 | (key + 1) & 0xFF
 
 
-def local_inv(end, key, flags=e.IBV_SEND_SIGNALED, wr_id=8):
-    wr = SendWR(wr_id=wr_id, num_sge=1, sg=[end.sge(0)], opcode=e.IBV_WR_LOCAL_INV, send_flags=flags)
-    wr.imm_data = key
-    end.qp.post_send(wr)
-
-
 def send_inv(end, key, length=64):
     wr = SendWR(wr_id=9, num_sge=1, sg=[end.sge(length)], opcode=e.IBV_WR_SEND_WITH_INV)
     wr.imm_data = key
     end.qp.post_send(wr)
-
-
-def bind(end, mw, offset, length, access, mr=None, flags=e.IBV_SEND_SIGNALED):
-    """Binds a window of type 2 and returns its new key."""
-    mr = mr or end.mr
-    info = MWBindInfo(mr, mr.buf + offset, length, access)
-    wr = SendWR(wr_id=7, opcode=e.IBV_WR_BIND_MW, send_flags=flags)
-    wr.set_bind_wr(mw, info)
-    key = wr.rkey
-    end.qp.post_send(wr)
-    return key
-
-
-def bind1(end, mw, offset, length, access, mr=None):
-    """Binds a window of type 1 and returns its new key."""
-    mr = mr or end.mr
-    end.qp.bind_mw(mw, MWBind(MWBindInfo(mr, mr.buf + offset, length, access), e.IBV_SEND_SIGNALED))
-    return mw.rkey
-
-
-def write(a, addr, key, length=64, status=e.IBV_WC_SUCCESS, seed=1):
-    data = pattern(length, seed)
-    a.mr.write(data, length)
-    a.post(e.IBV_WR_RDMA_WRITE, a.sge(length), remote=(addr, key))
-    a.complete(status)
-    return data
-
-
-def read(a, addr, key, length=64, status=e.IBV_WC_SUCCESS):
-    a.post(e.IBV_WR_RDMA_READ, a.sge(length), remote=(addr, key))
-    a.complete(status)
-    return a.mr.read(length, 0)
 
 
 def window(names, kind, **options):
@@ -310,21 +268,6 @@ def process_killed(names):
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert status == 0, status
-
-
-def extended(names, ops, access=ACCESS, rights=ACCESS):
-    """Two connected ends; the queue pair of a has the library's newer interface."""
-    status.ACCESS = rights
-    a, b = pair(names, b_access=access)
-    a.qp.close()
-    cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=2, max_recv_sge=2)
-    init = QPInitAttrEx(qp_type=e.IBV_QPT_RC, scq=a.cq, rcq=a.cq, cap=cap, pd=a.pd, send_ops_flags=ops, sq_sig_all=1,
-                        comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
-    a.qp = QPEx(a.ctx, init)
-    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
-    a.connect(b, 0xFFFFFE, 0x000123)
-    b.connect(a, 0x000123, 0xFFFFFE)
-    return a, b
 
 
 def atomic_write(names):

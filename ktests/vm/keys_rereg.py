@@ -4,10 +4,8 @@
 
 keys_rereg.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 """
-import contextlib
 import ctypes
 import sys
-import threading
 import types
 
 from pyverbs.mr import MR, MW
@@ -17,28 +15,11 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
-import uverbs
-from keys import ATOMIC, BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, read, write
-from status import ACCESS, pair, pattern
-
-TRANS, PD_, ACCESS_ = 1, 2, 4
-
-
-def rereg(mr, end, flags, pd=None, addr=0, length=0, iova=None, access=0):
-    """The verb itself, which the provider library lacks; returns the error number, or 0 if the keys have stayed the same."""
-    try:
-        keys = uverbs.rereg_mr(end.ctx.cmd_fd, mr.handle, flags, pd.handle if pd else 0, addr, length, addr if iova is None else iova, access)
-    except OSError as error:
-        return error.errno
-    assert keys == (mr.lkey, mr.rkey), f"keys have changed: {keys}"
-    return 0
-
-
-def page_buffer(pages):
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-    return libc.mmap(None, pages * PAGE, 3, 0x22, -1, 0)
+from lib.ends import ACCESS, pair, pattern
+from lib.keys import (
+    ACCESS_, ATOMIC, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE, bind, bind1, page_buffer, read, registered_again,
+    rereg, write,
+)
 
 
 def region_with_windows(names):
@@ -174,32 +155,6 @@ def rereg_mixes(names):
             assert (ctypes.string_at(old, PAGE), ctypes.string_at(new, PAGE)) == before
         if flags & TRANS:
             probe(read, old, mr, False)
-
-
-@contextlib.contextmanager
-def registered_again(mr, end, addr, length, access):
-    """Registers the region anew, again and again, in another thread. None of it may fail."""
-    stop = threading.Event()
-    failures = []
-
-    def change():
-        n = 0
-        while not stop.is_set():
-            flags = (TRANS, ACCESS_, TRANS | ACCESS_)[n % 3]
-            error = rereg(mr, end, flags, addr=addr, length=length, access=access)
-            if error:
-                failures.append(error)
-            n += 1
-        print(f"registered {n} times")
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures, failures
 
 
 def rereg_under_traffic(names):

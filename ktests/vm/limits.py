@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 
-from pyverbs.addr import AHAttr, AH, GlobalRoute
+from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR, MW
@@ -27,12 +27,10 @@ from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 import pyverbs.enums as e
 
-import mcast
-import segments
-import uverbs
-from bystander import Bystander
-from odp_regions import advise
-from status import ACCESS, End
+from lib import mcast, segments, uverbs
+from lib.bystander import Bystander
+from lib.ends import ACCESS, End
+from lib.odp import advise
 
 MIB = 1 << 20
 ROOM = 64 * MIB
@@ -78,8 +76,6 @@ def available():
     with open("/proc/meminfo", encoding="ascii") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
 
-
-# --- kinds: each takes an end and returns a function that makes one more object ---------------------------------------------------------
 
 def queue_pair(end, depth, sges):
     cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sges, max_recv_sge=sges)
@@ -166,7 +162,6 @@ BIG = {
     "shared_queue": lambda end: lambda: SRQ(end.pd, SrqInitAttr(SrqAttr(max_wr=4000, max_sge=4))),
     "on_demand": on_demand,
 }
-
 
 # And the least bytes that each must be charged: the driver's own part.
 SMALL = {

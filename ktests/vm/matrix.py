@@ -8,7 +8,6 @@ Every disagreement has its consequence: the status with which the sender's reque
 counter of the receiver that rises, what the receiver's state is. Both queue pairs are in this process.
 """
 import errno
-import os
 import sys
 
 from pyverbs.addr import GID
@@ -17,19 +16,11 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from states import soon
-from pkeys import TYPES, Member, put
+from lib.counters import counters
+from lib.ends import soon
+from lib.pkeys import TYPES, Member, put
 
 RETRY_EXC, INV_REQ = e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_INV_REQ_ERR
-
-
-def counters(device):
-    folder = f"/sys/class/infiniband/{device}/ports/1/hw_counters"
-    values = {}
-    for name in os.listdir(folder):
-        with open(f"{folder}/{name}", encoding="ascii") as file:
-            values[name] = int(file.read())
-    return values
 
 
 def sides(names, kind, index=0, a_wrong=None, b_wrong=None, b_index=None):

@@ -23,28 +23,19 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-import keys
-import segments
-import uverbs
-from keys import PAGE
-from keys_rereg import TRANS, rereg
-from mcast import counter
-from odp import DEMAND, FIXED, RW, SHARED, Area, libc, ok
-from odp_regions import FLUSH, PREFETCH, PREFETCH_WRITE, advise
-from status import ACCESS, pair, pattern
+from lib import keys, segments
+from lib.counters import counter
+from lib.ends import ACCESS, pair, pattern
+from lib.keys import PAGE, TRANS, rereg
+from lib.memory import MEMFD_SECRET, absent, provide
+from lib.odp import DEMAND, FIXED, FLUSH, PREFETCH, PREFETCH_WRITE, RW, SHARED, Area, advise, libc, ok
 
 libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
 LOCAL, REMOTE = e.IBV_WC_LOC_PROT_ERR, e.IBV_WC_REM_ACCESS_ERR
-MEMFD_SECRET, USERFAULTFD = 447, 323
 HWPOISON = 100
 HIDE, MOVE, LOSE = (ord("k") << 8 | n for n in (1, 2, 3))
 PAGES = 4
 SIZE = PAGES * PAGE
-
-
-def absent(why):
-    print(why)
-    sys.exit(77)
 
 
 def mapped(fd, length=SIZE, offset=0, at=None, protection=RW):
@@ -433,19 +424,6 @@ def hidden_segment(names):
         keys.read(a, area.addr + SIZE - 100, mr.rkey, 200, REMOTE)
         mr.close()
     others.well()
-
-
-def provide(area):
-    """userfaultfd(2): pages of the area that are missing come from this process, until it closes the file that is returned."""
-    fd = libc.syscall(USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK)
-    if fd < 0:
-        absent("no userfaultfd")
-    api = (ctypes.c_uint64 * 3)(0xAA, 0, 0)
-    ok(libc.ioctl(fd, 3 << 30 | 24 << 16 | 0xAA << 8 | 0x3F, api))
-    # Pages that are missing.
-    register = (ctypes.c_uint64 * 4)(area.addr, area.size, 1, 0)
-    ok(libc.ioctl(fd, 3 << 30 | 32 << 16 | 0xAA << 8, register))
-    return fd
 
 
 def waits_for_program(names):

@@ -6,149 +6,25 @@ odp.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 
 Case names are the functions below. Data are put into memory and looked at through a file, so that nothing but the device brings pages in.
 """
-import ctypes
 import os
 import random
 import signal
 import struct
 import sys
-import threading
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
-from pyverbs.mr import MR
 from pyverbs.qp import QP, QPAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
-from pyverbs.wr import SGE, RecvWR, SendWR
+from pyverbs.wr import RecvWR, SendWR
 import pyverbs.enums as e
 
-import keys
-import uverbs
-from mcast import counter
-from status import ACCESS, End, pair, pattern
+from lib import keys, uverbs
+from lib.counters import counter
+from lib.ends import ACCESS, End, pair, pattern
+from lib.odp import DEMAND, PAGE, Area, Disturber, Side, check, fresh, read, send, sides, write
 
-DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
-PAGE = 4096
 QKEY = 0x1234
-DONTNEED, NOHUGEPAGE = 4, 15
-RW, SHARED, PRIVATE, FIXED, ANONYMOUS, NORESERVE = 3, 1, 2, 0x10, 0x20, 0x4000
-
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-for name in ("madvise", "mprotect"):
-    getattr(libc, name).argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-
-
-def ok(result):
-    assert result == 0, os.strerror(ctypes.get_errno())
-
-
-class Area:
-    """Memory of the process: a file, of which no page is mapped, or anonymous."""
-
-    def __init__(self, size, anonymous=False, at=None):
-        self.size = size
-        self.fd = -1 if anonymous else os.memfd_create("area")
-        flags = PRIVATE | ANONYMOUS | NORESERVE if anonymous else SHARED
-        if not anonymous:
-            os.ftruncate(self.fd, size)
-        self.addr = libc.mmap(at, size, RW, flags | (FIXED if at else 0), self.fd, 0)
-        assert self.addr != ctypes.c_void_p(-1).value
-        if anonymous:
-            libc.madvise(self.addr, size, NOHUGEPAGE)
-
-    def put(self, data, at=0):
-        os.pwrite(self.fd, data, at)
-
-    def get(self, length, at=0):
-        return os.pread(self.fd, length, at)
-
-    def drop(self, at=0, size=None):
-        ok(libc.madvise(self.addr + at, self.size if size is None else size, DONTNEED))
-
-    def resident(self):
-        """Pages that are mapped now."""
-        pages = self.size // PAGE
-        with open("/proc/self/pagemap", "rb") as pagemap:
-            pagemap.seek(self.addr // PAGE * 8)
-            return sum(entry >> 63 for (entry,) in struct.iter_unpack("=Q", pagemap.read(8 * pages)))
-
-    def unmap(self):
-        ok(libc.munmap(self.addr, self.size))
-
-    def close(self):
-        self.unmap()
-        if self.fd >= 0:
-            os.close(self.fd)
-
-
-class Side:
-    """Memory of one end, and its region."""
-
-    def __init__(self, end, size=1 << 20, anonymous=False, access=DEMAND, implicit=False):
-        self.end = end
-        self.area = Area(size, anonymous)
-        self.mr = MR(end.pd, implicit=True, access=access) if implicit else MR(end.pd, size, access, address=self.area.addr)
-
-    def sge(self, length, at=0):
-        return SGE(self.area.addr + at, length, self.mr.lkey)
-
-    def remote(self, at=0):
-        return self.area.addr + at, self.mr.rkey
-
-
-def sides(names, size=1 << 20, implicit=False, **options):
-    a, b = pair(names, **options)
-    return Side(a, size, implicit=implicit), Side(b, size, implicit=implicit)
-
-
-def fresh(*both):
-    """No page is mapped."""
-    for side in both:
-        side.area.drop()
-        assert side.area.resident() == 0
-
-
-def check(side, data, at=0):
-    got = side.area.get(len(data), at)
-    if got != data:
-        wrong = [n for n in range(len(data)) if got[n] != data[n]]
-        raise AssertionError(f"{len(wrong)} of {len(data)} bytes are wrong, from {wrong[0]} on")
-
-
-def send(a, b, length, at=0, seed=1):
-    data = pattern(length, seed)
-    a.area.put(data, at)
-    b.end.recv(b.sge(b.area.size))
-    fresh(a, b)
-    a.end.post(e.IBV_WR_SEND, a.sge(length, at))
-    a.end.complete()
-    b.end.complete()
-    check(b, data)
-
-
-def write(a, b, length, at=0, seed=2, imm=None):
-    data = pattern(length, seed)
-    a.area.put(data, at)
-    if imm is not None:
-        b.end.recv()
-    fresh(a, b)
-    a.end.post(e.IBV_WR_RDMA_WRITE if imm is None else e.IBV_WR_RDMA_WRITE_WITH_IMM, a.sge(length, at), remote=b.remote(at), imm=imm)
-    a.end.complete()
-    if imm is not None:
-        b.end.complete()
-    check(b, data, at)
-
-
-def read(a, b, length, at=0, seed=3):
-    data = pattern(length, seed)
-    b.area.put(data, at)
-    fresh(a, b)
-    a.end.post(e.IBV_WR_RDMA_READ, a.sge(length, at), remote=b.remote(at))
-    a.end.complete()
-    check(a, data, at)
 
 
 def atomic(a, b, opcode, at, compare_add, swap=0):
@@ -328,30 +204,6 @@ def datagrams(names):
         # A datagram that is there twice and memory that is not the right one look different.
         whose = [next((m for m in range(8) if data == sent[m]), "zeros" if not any(data) else "?") for data in held]
         assert set(whose) == set(range(8)), f"round {n}: the receives hold the datagrams {whose}"
-
-
-class Disturber:
-    """Takes pages away, all the time, in another thread."""
-
-    def __init__(self, *areas):
-        self.areas = areas
-        self.over = False
-        self.thread = threading.Thread(target=self.run)
-
-    def run(self):
-        draw = random.Random(1)
-        while not self.over:
-            area = draw.choice(self.areas)
-            page = draw.randrange(area.size // PAGE)
-            area.drop(page * PAGE, PAGE * min(draw.randrange(1, 16), area.size // PAGE - page))
-            time.sleep(0)
-
-    def __enter__(self):
-        self.thread.start()
-
-    def __exit__(self, *_):
-        self.over = True
-        self.thread.join()
 
 
 def pages_go_under_traffic(names):

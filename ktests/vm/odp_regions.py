@@ -13,32 +13,21 @@ import struct
 import sys
 import time
 
-from pyverbs.mr import MR, MW
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-import keys
-import keys_rereg
-import segments
-import uverbs
-from keys_rereg import ACCESS_, PD_, TRANS
-from odp import DEMAND, PAGE, Area, Side, check, fresh, libc, ok, read, send, sides, write
-from status import ACCESS, pair, pattern
+from lib import keys, segments, uverbs
+from lib.ends import ACCESS, pair, pattern
+from lib.keys import ACCESS_, PD_, TRANS
+from lib.odp import (
+    DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, Area, Side, advise, check, fresh, invoke, libc, ok,
+    read, send, sides, write,
+)
 
 FREE, PAGEOUT = 8, 21
-INVOKE_WRITE, ADVISE = 0, 2
-PREFETCH, PREFETCH_WRITE, NO_FAULT, FLUSH = 0, 1, 2, 1
-
-
-def invoke(end, thing, method, *attrs):
-    """A method of the kernel's verbs with attributes (number, length, data or address); returns the error number or 0."""
-    try:
-        uverbs.method(end.ctx.cmd_fd, thing, method, attrs)
-    except OSError as error:
-        return error.errno
-    return 0
 
 
 def fork(names):
@@ -188,7 +177,7 @@ def implicit(names):
 
 
 def rereg(side, flags, **options):
-    return keys_rereg.rereg(side.mr, side.end, flags, **options)
+    return keys.rereg(side.mr, side.end, flags, **options)
 
 
 def rereg_by_ioctl(side, access):
@@ -232,7 +221,7 @@ def rereg_rights(names):
     assert rereg(side, ACCESS_, access=DEMAND) == 0
     data = keys.write(a, *side.remote(), 5000)
     assert ctypes.string_at(side.area.addr, 5000) == data
-    assert ctypes.string_at(keys_rereg.page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+    assert ctypes.string_at(keys.page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
     assert rereg(side, ACCESS_, access=reading) == 0
     assert keys.read(a, *side.remote(), 5000) == data
     keys.write(a, *side.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
@@ -282,7 +271,7 @@ def rereg_kind(names):
 def rereg_under_traffic(names):
     """Registering anew, again and again while pages go, refuses no access that is allowed before and after."""
     a, b = sides(names)
-    with keys_rereg.registered_again(b.mr, b.end, b.area.addr, b.area.size, DEMAND):
+    with keys.registered_again(b.mr, b.end, b.area.addr, b.area.size, DEMAND):
         for n in range(15):
             for operation in (write, read):
                 operation(a, b, 70000, 4321, seed=n)
@@ -303,10 +292,10 @@ def bad_registrations(names):
         pass
     # Registering anew is for pinned memory.
     side = Side(b)
-    assert keys_rereg.rereg(side.mr, b, ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
+    assert keys.rereg(side.mr, b, ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
     segments.refused(errno.EOPNOTSUPP, segments.add, b, side.mr, side.area.addr, PAGE, side.area.addr + side.area.size)
     segments.refused(errno.EOPNOTSUPP, segments.remove, b, side.mr, segments.FIRST)
-    assert keys_rereg.rereg(b.mr, b, ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
+    assert keys.rereg(b.mr, b, ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
 
 
 def windows(names):
@@ -314,9 +303,9 @@ def windows(names):
     side = Side(b, access=DEMAND | e.IBV_ACCESS_MW_BIND)
     for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
         mw = MW(b.pd, kind)
-        bound = keys.MWBindInfo(side.mr, side.area.addr + 100, 3 * PAGE, keys.WRITE | keys.READ)
+        bound = MWBindInfo(side.mr, side.area.addr + 100, 3 * PAGE, keys.WRITE | keys.READ)
         if kind == e.IBV_MW_TYPE_1:
-            b.qp.bind_mw(mw, keys.MWBind(bound, e.IBV_SEND_SIGNALED))
+            b.qp.bind_mw(mw, MWBind(bound, e.IBV_SEND_SIGNALED))
             key = mw.rkey
         else:
             wr = SendWR(wr_id=7, opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
@@ -330,14 +319,6 @@ def windows(names):
         fresh(side)
         assert keys.read(a, side.area.addr + 100, key, 3 * PAGE) == data
         mw.close()
-
-
-def advise(end, advice, flags, *ranges, pd=None):
-    """The verb itself, which the provider library lacks; returns the error number or 0."""
-    sges = b"".join(struct.pack("=QII", addr, length, key) for addr, length, key in ranges)
-    buffer = ctypes.create_string_buffer(sges, max(1, len(sges)))
-    return invoke(end, uverbs.MR, ADVISE, (0, 0, (pd or end.pd).handle), (1, 8, advice), (2, 4, flags),
-                  (3, len(sges), ctypes.addressof(buffer)))
 
 
 def prefetch(names):

@@ -8,9 +8,9 @@ import ctypes
 import errno
 import sys
 
-import ties
-from keys import PAGE, REFUSED, read, write
-from segments import ADD, FIRST, NAMES, RELEASED, REMOVE, add_request, call, decode, get, pinned, refused, region, remove_request
+from lib import ties
+from lib.keys import PAGE, REFUSED, read, write
+from lib.segments import ADD, FIRST, NAMES, RELEASED, REMOVE, add_request, call, decode, get, pinned, refused, region, remove_request
 
 GUARD = b"\xA5" * 64
 

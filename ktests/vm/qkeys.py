@@ -10,7 +10,7 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
-from pkeys import Member
+from lib.pkeys import Member
 
 GSI = 0x80010000
 

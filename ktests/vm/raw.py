@@ -21,7 +21,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
-from mcast import counter
+from lib.counters import counter
 
 ETHERTYPE = 0x88B5
 CLONE_NEWNET = 0x40000000

@@ -15,9 +15,8 @@ from pyverbs.pd import PD
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from keys import ATOMIC, BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, local_inv
-from keys_rereg import page_buffer
-from status import ACCESS, MTU, End, pair, pattern
+from lib.ends import ACCESS, MTU, End, pair, pattern
+from lib.keys import ATOMIC, BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, local_inv, page_buffer
 
 ALL = (WRITE, READ, ATOMIC)
 TOP = 1 << 64

@@ -16,10 +16,10 @@ import time
 from pyverbs.mr import MR
 import pyverbs.enums as e
 
-from keys import PAGE, REFUSED, read, write
-from keys_rereg import page_buffer
-from segments import FIRST, MAX, MIB, Refused, add, get, pinned, put, refused, region, remove
-from status import ACCESS, pair, pattern, repeated_mapping
+from lib.ends import ACCESS, pair, pattern
+from lib.keys import PAGE, REFUSED, page_buffer, read, write
+from lib.memory import repeated_mapping
+from lib.segments import FIRST, MAX, MIB, Refused, add, get, pinned, put, refused, region, remove
 
 
 def many(names):

@@ -20,8 +20,8 @@ import time
 
 import pyverbs.enums as e
 
-from guard import icrc, within
-from status import MTU, pair
+from lib.ends import MTU, pair
+from lib.frames import icrc, within
 
 PORT = 4791
 WRITE_ONLY = 0x2A

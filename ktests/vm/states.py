@@ -12,14 +12,10 @@ from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from srq import async_event, refused
-from pkeys import Member
-from status import ACCESS, MTU, End, pair
-
-QKEY = 0x4321
+from lib.ends import ACCESS, MTU, End, async_event, datagram, datagram_pair, pair, refused, soon, way
+from lib.pkeys import Member
 
 
 def to_state(end, state, mask=e.IBV_QP_STATE, **attrs):
@@ -29,43 +25,11 @@ def to_state(end, state, mask=e.IBV_QP_STATE, **attrs):
     end.qp.modify(attr, mask)
 
 
-def soon(condition, seconds=5):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it does not happen")
-
-
 def message(a, b, length=100):
     b.recv(b.sge(length))
     a.post(e.IBV_WR_SEND, a.sge(length))
     a.complete()
     b.complete()
-
-
-def way(end, other):
-    """The path from one end to the other."""
-    route = GlobalRoute(dgid=other.ctx.query_gid(1, other.gid_index), sgid_index=end.gid_index, hop_limit=64)
-    return AHAttr(gr=route, is_global=1, port_num=1)
-
-
-def datagram_pair(names, **options):
-    """Two UD queue pairs and what addresses the second one."""
-    ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD, **options) for n in (0, 2)]
-    for end in ends:
-        attr = QPAttr(port_num=1)
-        attr.qkey = QKEY
-        end.qp.to_rts(attr)
-    a, b = ends
-    return a, b, AH(a.pd, attr=way(a, b))
-
-
-def datagram(a, b, ah, wr_id, key=None, length=100):
-    wr = SendWR(wr_id=wr_id, num_sge=1, sg=[a.sge(length, key=key)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
-    wr.set_wr_ud(ah, b.qp.qp_num, QKEY)
-    a.qp.post_send(wr)
 
 
 def drained(names):

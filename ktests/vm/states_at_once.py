@@ -13,7 +13,7 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from status import End
+from lib.ends import End
 
 
 class Peer:

@@ -15,10 +15,10 @@ import struct
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pyverbs.enums as e
-from guard import PORT, icrc, within
-from status import pair, pattern
+
+from lib.ends import pair, pattern
+from lib.frames import PORT, icrc, within
 
 FROM, TO, SPORT = "10.77.0.2", "10.77.0.1", 50000
 SEND_ONLY, UD_SEND_ONLY = 0x04, 0x64

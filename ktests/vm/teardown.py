@@ -28,20 +28,17 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 import pyverbs.enums as e
 
-import uverbs
-from bystander import Bystander
-from keys import BINDABLE, WRITE, bind
-from odp import Disturber, sides
-from srq import connected
-from states import datagram, datagram_pair, way
-from status import ACCESS, End, pair
+from lib import uverbs
+from lib.bystander import Bystander
+from lib.ends import ACCESS, End, datagram, datagram_pair, pair, way
+from lib.keys import BINDABLE, WRITE, bind
+from lib.odp import Disturber, sides
+from lib.srq import connected
 
 # Longest life of a victim: long enough for all of its set-up in an emulated machine.
 LIFE = 1.2
 AT_ONCE = 2
 
-
-# --- victims: each does its work for ever --------------------------------------------------------------------------------------------
 
 def keep_going(rng, pairs, operations):
     """Requests of all sizes, as many as fit, with receives for those that need one; what comes of them does not matter."""
@@ -164,8 +161,6 @@ def killed_at_any_moment(names, rng, seconds):
     bystander.end(10)
 
 
-# --- partners that vanish ------------------------------------------------------------------------------------------------------------
-
 def remote(sock, gid):
     """What one end has to know of the other, in another process."""
     qpn, address, key = struct.unpack("=IQI", sock.recv(16))
@@ -225,8 +220,6 @@ def partner_killed(names, rng, _):
         assert {wc.status for wc in ended[good + 1:]} <= {e.IBV_WC_WR_FLUSH_ERR}
         assert alone.state() == e.IBV_QPS_ERR
 
-
-# --- objects destroyed twice ---------------------------------------------------------------------------------------------------------
 
 # Numbers of the calls, how many bytes of answer they have; `enum ib_uverbs_write_cmds` (rdma/ib_user_verbs.h).
 CALLS = {"QP": (27, 4), "MW": (16, 0), "MR": (13, 0), "AH": (8, 0), "SRQ": (35, 4), "CQ": (20, 8), "PD": (4, 0)}

@@ -7,7 +7,6 @@ ties.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B ADDRESS-A ADDRESS-B CASE
 Case names are the functions below. In all of them b has the memory, tied to one of its queue pairs, and a uses it, through that one
 and through another.
 """
-import ctypes
 import errno
 import os
 import random
@@ -25,14 +24,12 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
-import matrix_cm
-import uverbs
-from keys import BINDABLE, PAGE, READ, REFUSED, WRITE, bind, read, write
-from keys_rereg import ACCESS_, TRANS, page_buffer, rereg
-from segments import ATTR_MR, ATTR_REQUEST, Refused, add, get, pinned, put, refused, remove
-from status import ACCESS, End, pair
+from lib import cm
+from lib.ends import ACCESS, End, pair
+from lib.keys import ACCESS_, BINDABLE, PAGE, READ, REFUSED, TRANS, WRITE, bind, page_buffer, rereg, write
+from lib.segments import Refused, add, get, pinned, put, refused, remove
+from lib.ties import handle_of, peer_of, tie_handles
 
-TIE, ATTR_QP = 0x1002, 0x1003
 PAGES = 8
 
 
@@ -51,23 +48,6 @@ def branches(a, b):
     more[0].connect(more[1], 70, 90)
     more[1].connect(more[0], 90, 70)
     return more
-
-
-def handle_of(end, peer):
-    """The handle of an end's queue pair, which pyverbs does not tell: the one whose peer has that number."""
-    for handle in range(4096):
-        if peer_of(end.ctx.cmd_fd, handle) == peer.qp.qp_num:
-            return handle
-    raise AssertionError("no such queue pair")
-
-
-def tie_handles(fd, mr, rkey, qp, flags=0, reserved=0, size=16, more=b""):
-    request = ctypes.create_string_buffer(struct.pack("=IIQ", rkey, flags, reserved)[:size] + more, size + len(more))
-    attrs = [(ATTR_MR, 0, mr), (ATTR_REQUEST, len(request), ctypes.addressof(request)), (ATTR_QP, 0, qp)]
-    try:
-        uverbs.method(fd, uverbs.MR, TIE, attrs)
-    except OSError as error:
-        raise Refused(error.errno) from None
 
 
 def tie(end, mr, qp):
@@ -352,7 +332,7 @@ def disconnected(names):
     """A connection of the connection manager ends: by its owner, or by the peer, which the owner hears of and follows."""
     sides, known = [], {None, 0}
     for first in (0, 1):
-        client, server = matrix_cm.asked([names[0], names[1], names[2], *names[4:6]], matrix_cm.Side.known_queue_pair, resources=8, depth=8)
+        client, server = cm.asked([names[0], names[1], names[2], *names[4:6]], cm.Side.known_queue_pair, resources=8, depth=8)
         server.id.accept(ConnParam(resources=8, depth=8))
         client.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
         server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
@@ -376,14 +356,6 @@ def disconnected(names):
         write(a, mr.buf, mr.rkey, 64, REFUSED, seed=77)
         assert mr.read(64, 0) == data and pinned() == before, pinned() - before
         mr.close()
-
-
-def peer_of(fd, handle):
-    """The number of the queue pair that the one with this handle is connected to; None if there is none of this handle."""
-    try:
-        return uverbs.query_qp(fd, handle)["dest_qp_num"]
-    except OSError:
-        return None
 
 
 CASES = [disconnected, failed, modified, destroyed, again, windows, changed, refusals, many, race, killed]

@@ -22,8 +22,8 @@ from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from mcast import VERBS, pointer_of
-from status import End
+from lib.ends import End
+from lib.libibverbs import VERBS, pointer_of
 
 STATES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 TYPES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD, "RAW": e.IBV_QPT_RAW_PACKET}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Hostile rings: programs that scribble over the queues they share with the driver, from several threads, while these are in use.
 
-rings.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B SECONDS SEED
+attack_rings.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B SECONDS SEED
 
 Attackers live for some seconds and are killed in the middle of it. A process with connections of its own must not notice.
 """
@@ -18,49 +18,16 @@ from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
-import uverbs
-from bystander import Bystander
-from mcast import pointer_of
-from srq import Member, Pool
-from states import datagram_pair
-from status import End, pair
+from lib import uverbs
+from lib.bystander import Bystander
+from lib.ends import End, datagram_pair, pair
+from lib.libibverbs import pointer_of
+from lib.rings import CONSUMER, HEADER, LIBC, MODIFY_SRQ, POST_SEND, PRODUCER, REQ_NOTIFY_CQ, RESIZE_CQ, Ring, mapped
+from lib.srq import Member, Pool
 
 ROUND = 4
 ATTACKERS = 2
 THREADS = 3
-HEADER, PRODUCER, CONSUMER = 384, 128, 256
-RESIZE_CQ, REQ_NOTIFY_CQ, POST_SEND, MODIFY_SRQ = 19, 23, 28, 33
-
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.mmap.restype = ctypes.c_void_p
-LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-
-
-class Ring:
-    """A mapped queue; its geometry is read before anybody scribbles over it."""
-
-    def __init__(self, address, size):
-        self.address, self.size = address, size
-        self.log2, self.mask = struct.unpack("=II", ctypes.string_at(address, 8))
-        self.next = 0
-
-    def write(self, offset, data):
-        offset = max(0, min(offset, self.size - len(data)))
-        # Calls through ctypes do without the interpreter's lock: threads write at the same time.
-        ctypes.memmove(self.address + offset, data, len(data))
-
-    def number(self, offset, value):
-        self.write(offset, struct.pack("=I", value & 0xFFFFFFFF))
-
-
-def mapped():
-    found = []
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            if "uverbs" in line:
-                start, end = (int(word, 16) for word in line.split()[0].split("-"))
-                found.append(Ring(start, end - start))
-    return found
 
 
 class Attacker:

@@ -8,13 +8,13 @@ ninep_rdma.py DEVICE ADDRESS PORT FOLDER CLIENTS    serves the folder to so many
 The client posts a receive request with each request that it sends, and has as many on the way as its option `rq` says (32). If they
 are more than there are buffers here, it hears "receiver not ready" and sends again: the connection allows any number of that.
 """
+from collections import Counter, deque
 import os
 import resource
 import select
 import sys
-from collections import Counter, deque
 
-from pyverbs.cmid import AddrInfo, CMEvent, CMEventChannel, CMID, ConnParam
+from pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
 from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
 from pyverbs.mr import MR
@@ -24,7 +24,7 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
-from ninep import FIDS, Malformed, Session
+from lib.ninep import FIDS, Malformed, Session
 
 DEPTH, SIZE = 32, 256 << 10
 ANY_NUMBER, RETRIES = 7, 7

@@ -15,7 +15,7 @@ import sys
 
 import pyverbs.enums as e
 
-from mcast import GRH, QKEY, Endpoint, Node, attach, detach, gid_of
+from lib.mcast import GRH, QKEY, Endpoint, Node, attach, detach, gid_of
 
 SIZES = (12, 77, 1024)
 ROUNDS = 4

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # iSCSI over RDMA with the stock kernel's own target and initiator. Used by ulp.test, on either node.
 
-. /share/tests/ulp.sh
+. /share/tests/lib/ulp.sh
 IQN=iqn.2026-01.test:rxe
 LIO=/sys/kernel/config/target
 TPG=$LIO/iscsi/$IQN/tpgt_1

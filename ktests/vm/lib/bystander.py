@@ -2,18 +2,19 @@
 # SPDX-License-Identifier: GPL-2.0
 """Connections that nobody attacks: traffic in both directions whose data and statuses are checked, while others are attacked.
 
-bystander.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B
+bystander.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B [COMMAND …]
 
-Prints the numbers of its queue pairs in one line and goes on until its input ends, then how often it went round.
+Prints the numbers of its queue pairs in one line and goes on until its input ends, then how often it went round. With a command: goes on
+while that runs, and must not notice.
 """
+import os
 import select
 import subprocess
 import sys
 
 import pyverbs.enums as e
 
-from status import pair, pattern
-from states import datagram, datagram_pair
+from lib.ends import datagram, datagram_pair, pair, pattern
 
 SIZE = 12000
 
@@ -67,5 +68,18 @@ def main(names):
     print(f"{turns} turns, {got} datagrams", flush=True)
 
 
+def beside(names, command):
+    # It needs its turn now and then, no more.
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
+    bystander = Bystander(names)
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    status = subprocess.run(command).returncode
+    bystander.end(10)
+    assert status == 0, f"{command[0]} ended with {status}"
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:5])
+    if sys.argv[5:]:
+        beside(sys.argv[1:5], sys.argv[5:])
+    else:
+        main(sys.argv[1:5])

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Hostile packets: frames of live connections, changed by `mutate` (rxe_rs/proto/sim/mutate.rs) and sent among them.
 
-packets.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B COUNT SEED MUTATE-PROGRAM
+attack_packets.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B COUNT SEED MUTATE-PROGRAM
 
 Devices stand on va in namespace a and vb in namespace b. The attacked connections are of all kinds, break and are made anew; one
 process with connections that are not attacked must not notice.
@@ -19,9 +19,8 @@ from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
-from bystander import Bystander
-from states import datagram, datagram_pair
-from status import pair
+from lib.bystander import Bystander
+from lib.ends import datagram, datagram_pair, pair
 
 CLONE_NEWNET = 0x40000000
 OUTGOING = 4

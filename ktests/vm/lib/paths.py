@@ -10,8 +10,7 @@ import sys
 
 import pyverbs.enums as e
 
-from ecn import connect
-from status import End
+from lib.ends import End, connect
 
 names, (traffic_class, flow_label, count) = sys.argv[1:5], (int(word, 0) for word in sys.argv[5:])
 for _ in range(count):

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Counters of a device's port, from sysfs."""
+import os
+
+
+def counter(device, name):
+    with open(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{name}") as f:
+        return int(f.read())
+
+
+def counters(device):
+    folder = f"/sys/class/infiniband/{device}/ports/1/hw_counters"
+    values = {}
+    for name in os.listdir(folder):
+        with open(f"{folder}/{name}", encoding="ascii") as file:
+            values[name] = int(file.read())
+    return values

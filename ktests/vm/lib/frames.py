@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Packets written by hand: the invariant CRC, and sockets in another network namespace."""
+import os
+import socket
+import struct
+import zlib
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+PORT = 4791
+
+
+def enter(netns):
+    with open(f"/run/netns/{netns}", "rb") as there:
+        os.setns(there.fileno(), CLONE_NEWNET)
+
+
+def within(netns, what):
+    """Runs `what` in a network namespace: the sockets that it makes stay there."""
+    with open("/proc/self/ns/net", "rb") as here:
+        enter(netns)
+        try:
+            return what()
+        finally:
+            os.setns(here.fileno(), CLONE_NEWNET)
+
+
+def icrc(source, to, sport, data):
+    """The checksum of an RoCEv2 packet: what routers may change counts as ones (IBTA vol1 annex A17)."""
+    length = 8 + len(data) + 4
+    udp = struct.pack("!HHHH", sport, PORT, length, 0xFFFF)
+    if ":" in to:
+        ip = struct.pack("!IHBB", 0x6FFFFFFF, length, 17, 0xFF)
+        ip += socket.inet_pton(socket.AF_INET6, source) + socket.inet_pton(socket.AF_INET6, to)
+    else:
+        ip = struct.pack("!BBHHHBBH", 0x45, 0xFF, 20 + length, 0, 0x4000, 0xFF, 17, 0xFFFF)
+        ip += socket.inet_aton(source) + socket.inet_aton(to)
+    masked = data[:4] + b"\xff" + data[5:]
+    return struct.pack("<I", zlib.crc32(bytes(8 * [0xFF]) + ip + udp + masked))

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Memory regions that segments are added to and removed from: the calls of uapi/rxe_rs.h."""
+import ctypes
+import errno
+import re
+import struct
+
+from pyverbs.mr import MR
+
+from lib import uverbs
+from lib.ends import ACCESS, pair
+from lib.keys import PAGE, page_buffer
+
+ADD, REMOVE = 0x1000, 0x1001
+ATTR_MR, ATTR_REQUEST, ATTR_STATE = 0x1000, 0x1001, 0x1002
+BY_HANDLE, BY_RANGE, RELEASED = 1, 2, 1
+FIRST, MAX = 1, 4096
+MIB = 1 << 20
+NAMES = "lkey rkey handle start length run_start run_length bytes segments flags".split()
+
+
+class Refused(Exception):
+    def __init__(self, number):
+        super().__init__(errno.errorcode.get(number, number))
+        self.number = number
+
+
+def call(fd, handle, method, request, room=64, answer=None, attrs=None, driver=uverbs.DRIVER_ID):
+    """The ioctl itself; returns the answer's bytes."""
+    request = ctypes.create_string_buffer(request, len(request))
+    state = ctypes.create_string_buffer(b"\xAA" * max(room, 1), max(room, 1))
+    if attrs is None:
+        attrs = [(ATTR_MR, 0, handle), (ATTR_REQUEST, len(request), ctypes.addressof(request)),
+                 (ATTR_STATE, room, ctypes.addressof(state) if answer is None else answer)]
+    try:
+        uverbs.method(fd, uverbs.MR, method, attrs, driver)
+    except OSError as error:
+        raise Refused(error.errno) from None
+    return state.raw
+
+
+def decode(raw):
+    return dict(zip(NAMES, struct.unpack("=IIQQQQQQII", raw[:64])))
+
+
+def add_request(rkey, addr, length, iova, flags=0):
+    return struct.pack("=QQQII", addr, length, iova, rkey, flags)
+
+
+def remove_request(rkey, handle=0, start=0, length=0, flags=None):
+    flags = (BY_HANDLE if handle else BY_RANGE) if flags is None else flags
+    return struct.pack("=QQQII", handle, start, length, rkey, flags)
+
+
+def add(end, mr, addr, length, iova=None):
+    state = decode(call(end.ctx.cmd_fd, mr.handle, ADD, add_request(mr.rkey, addr, length, addr if iova is None else iova)))
+    assert (state["lkey"], state["rkey"]) == (mr.lkey, mr.rkey), "the keys have changed"
+    assert state["handle"] > FIRST and state["flags"] == 0
+    return state
+
+
+def remove(end, mr, handle=0, start=0, length=0):
+    state = decode(call(end.ctx.cmd_fd, mr.handle, REMOVE, remove_request(mr.rkey, handle, start, length)))
+    if not state["flags"] & RELEASED:
+        assert (state["lkey"], state["rkey"]) == (mr.lkey, mr.rkey), "the keys have changed"
+    assert state["handle"] == 0
+    return state
+
+
+def refused(number, f, *arguments, **options):
+    try:
+        f(*arguments, **options)
+    except Refused as error:
+        assert error.number == number, f"{error}, expected {errno.errorcode[number]}"
+        return
+    raise AssertionError(f"{f.__name__}{arguments} was not refused")
+
+
+def put(addr, data):
+    ctypes.memmove(addr, data, len(data))
+
+
+def get(addr, length):
+    return ctypes.string_at(addr, length)
+
+
+def pinned():
+    """Bytes this process has pinned."""
+    return int(re.search(r"VmPin:\s*(\d+)", open("/proc/self/status").read())[1]) * 1024
+
+
+def region(names, pages=4, at=None, access=ACCESS, size=65536, **options):
+    """Two ends and a region of `pages` pages of b, which begins in the middle of a larger buffer."""
+    a, b = pair(names, size=size, **options)
+    buffer = page_buffer(64)
+    mr = MR(b.pd, pages * PAGE, access, address=buffer + 16 * PAGE)
+    return a, b, mr, buffer
