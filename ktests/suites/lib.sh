@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # What suites share. A suite NAME is two files: NAME.suite, which defines `cases` (prints the names of all cases) and `case_of CASE`
-# (runs one: status 0, or 77 after a line `SKIP: reason`, or anything else), and NAME.expected, one line per case:
+# (runs one: status 0, or 4 after a line `SKIP: reason`, or anything else), and NAME.expected, one line per case:
 #
 #   CASE pass
 #   CASE skip REASON
@@ -35,11 +35,11 @@ test_case() {
 	case $status:$want in
 	0:pass) ;;
 	0:skip*) echo "passes, though $expected names a skip" ;;
-	77:pass) fail "skipped: $reason" ;;
-	77:skip*)
+	4:pass) fail "skipped: $reason" ;;
+	4:skip*)
 		# shellcheck disable=SC2254
 		case $reason in
-		${want#skip }) exit 77 ;;
+		${want#skip }) exit 4 ;;
 		*) fail "skipped for another reason than '${want#skip }': $reason" ;;
 		esac
 		;;

@@ -1,10 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """When consumers of completion queues are told, through pyverbs: both queue pairs in one process.
 
-cq.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-
-Case names are the functions below. librxe has no call that moderates a queue: the command goes to the kernel as it is.
+librxe has no call that moderates a queue: the command goes to the kernel as it is.
 """
 import ctypes
 import errno
@@ -13,7 +10,6 @@ import random
 import re
 import struct
 import subprocess
-import sys
 import threading
 import time
 
@@ -21,8 +17,10 @@ from pyverbs.device import Context
 import pyverbs.enums as e
 
 from lib import rings, uverbs
+from lib.case import case
 from lib.ends import End, async_event, notified, pair
 
+DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has no moderation and knows no vectors")
 EXTENDED, MODIFY_CQ = 0x80000000, 57
 MODERATE = 1
 # The longest time in microseconds that can be asked for.
@@ -77,12 +75,12 @@ def send(a, b, count=1, flags=0):
         a.complete()
 
 
-def moderation_limits(names):
+def test_moderation_limits(names):
     caps = Context(name=names[0]).query_device_ex().cq_mod_caps
     assert caps.max_cq_count == 65535 and caps.max_cq_period == 65535, caps
 
 
-def moderation_bad(names):
+def test_moderation_bad(names):
     end = End(names[0], int(names[1]))
     handle = handle_of(end.cq)
     refused(errno.EINVAL, end, handle, 1, 1, mask=0)
@@ -96,7 +94,7 @@ def moderation_bad(names):
         assert (shown in " ".join(details.split())) == (count > 1 and period > 0), details
 
 
-def moderation_period(names):
+def test_moderation_period(names):
     """One completion of a queue that waits for more of them is told of when the time is over, not before, not never."""
     a, b = pair(names, b_events=True)
     moderate(b, 1000, LONGEST)
@@ -114,7 +112,7 @@ def moderation_period(names):
     assert drain(b) == 1
 
 
-def moderation_count(names):
+def test_moderation_count(names):
     """The event comes when there are enough completions, without the time having passed."""
     a, b = pair(names, b_events=True)
     moderate(b, 4, LONGEST)
@@ -131,7 +129,7 @@ def moderation_count(names):
     assert early, "always told by the time"
 
 
-def moderation_solicited(names):
+def test_moderation_solicited(names):
     a, b = pair(names, b_events=True)
     moderate(b, 2, 20000)
     b.cq.req_notify(1)
@@ -148,7 +146,7 @@ def moderation_solicited(names):
     assert drain(b) == 1
 
 
-def moderation_changed(names):
+def test_moderation_changed(names):
     """What is held back is not forgotten when the settings change, nor when the queue does."""
     a, b = pair(names, b_events=True)
     for change in (lambda: moderate(b, 0, 0), lambda: moderate(b, 1000, 10), lambda: b.cq.resize(300), lambda: None):
@@ -185,13 +183,13 @@ def stream(a, b, bursts, alter=lambda: None):
             pass
 
 
-def moderation_loses_nothing(names):
+def test_moderation_loses_nothing(names):
     a, b = pair(names, b_events=True)
     moderate(b, 5, 2000)
     stream(a, b, 60)
 
 
-def moderation_under_traffic(names):
+def test_moderation_under_traffic(names):
     """Settings change all the time while messages come."""
     a, b = pair(names, b_events=True)
     stop = threading.Event()
@@ -211,7 +209,7 @@ def moderation_under_traffic(names):
         other.join()
 
 
-def moderation_torn_down(names):
+def test_moderation_torn_down(names):
     """Queues go while they hold something back, by a call and with their process."""
     for _ in range(10):
         a, b = pair(names, b_events=True)
@@ -242,7 +240,8 @@ def details_of(names, end):
     raise AssertionError(text)
 
 
-def vectors(names):
+@case(cpus=2)
+def test_vectors(names):
     """Wherever a completion arises, its consumer is told on the processor of the queue's vector, but where it arises for vector 0."""
     cpus = sorted(os.sched_getaffinity(0))
     count = Context(name=names[2]).num_comp_vectors
@@ -269,7 +268,7 @@ def vectors(names):
     assert len(seen) == len({cpu for _, cpu in seen} - {cpus[0]}) == min(count, 4) - 1, seen
 
 
-def vectors_torn_down(names):
+def test_vectors_torn_down(names):
     """Queues go while their consumer is being told elsewhere."""
     count = Context(name=names[2]).num_comp_vectors
     for n in range(12):
@@ -313,7 +312,7 @@ def poll_as_old_library(ring):
     return got
 
 
-def old_library(names):
+def test_old_library(names):
     """Such a library gets every completion once, and its queue pairs live. A queue that is really full still fails."""
     a, b = pair(names, depth=14, b_depth=64)
     ring, rng = ring_of(a), random.Random(5)
@@ -364,7 +363,7 @@ def resize_raw(end, size):
     return rings.Ring(rings.LIBC.mmap(None, length, 3, 1, end.ctx.cmd_fd, offset), length)
 
 
-def hostile_index(names):
+def test_hostile_index(names):
     """What a process says that it has not consumed decides nothing: a queue never holds more than was completed, whatever its index, and
     changing its size moves that much."""
     a, b = pair(names, depth=14, b_depth=64)
@@ -390,7 +389,7 @@ def hostile_index(names):
     assert async_event(a.ctx, 0.2) is None, "an event"
 
 
-def resized_under_traffic(names):
+def test_resized_under_traffic(names):
     """Completions that arise while the size changes are neither lost, doubled nor moved past others."""
     a, b = pair(names, depth=60, size=1 << 20, b_depth=250)
     rng, number, seen = random.Random(7), 0, 0
@@ -406,11 +405,3 @@ def resized_under_traffic(names):
                 seen += 1
                 assert wc.status == e.IBV_WC_SUCCESS and wc.wr_id == seen, f"turn {turn}: {wc.wr_id} instead of {seen}, status {wc.status}"
             assert time.monotonic() < deadline, f"turn {turn}: {seen} of {number}"
-
-
-CASES = [old_library, hostile_index, resized_under_traffic, moderation_limits, moderation_bad, moderation_period, moderation_count, moderation_solicited, moderation_changed,
-         moderation_loses_nothing, moderation_under_traffic, moderation_torn_down, vectors, vectors_torn_down]
-
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")

@@ -1,33 +1,25 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The end of regions and windows: nothing touches their memory when the call has returned, and it costs little.
-
-deregister.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [SLOW]
-
-Case names are the functions below. SLOW is 1 in machines that are emulated or whose kernel checks each access.
-"""
+"""The end of regions and windows: nothing touches their memory when the call has returned, and it costs little."""
 import ctypes
 import mmap
 import os
 import resource
 import signal
 import struct
-import sys
 import time
 
-from pyverbs.cq import CQ
 from pyverbs.mr import MR, MW
-from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
-from lib import uverbs
+from lib import host, uverbs
 from lib.ends import ACCESS, End, pair, pattern
 from lib.keys import bind
 
+DEFAULTS = dict(timeout=90, driver="rxe_rs", reason="about rxe_rs")
 MIB = 1 << 20
 LOCAL = e.IBV_ACCESS_LOCAL_WRITE
-SLOW = sys.argv[6:] == ["1"]
+SLOW = host.is_slow()
 
 
 def statuses(end, count, seconds=30):
@@ -71,7 +63,7 @@ def memory():
     return target, ctypes.addressof(ctypes.c_char.from_buffer(target))
 
 
-def written_by_peer(names):
+def test_written_by_peer(names):
     """What a peer is writing to when it is deregistered is written before, or not at all."""
     def begin(a, b):
         target, address = memory()
@@ -83,7 +75,7 @@ def written_by_peer(names):
     ended_while_used(names, begin, e.IBV_WC_REM_ACCESS_ERR)
 
 
-def received(names):
+def test_received(names):
     """The same for what the process receives to."""
     def begin(a, b):
         target, address = memory()
@@ -97,7 +89,7 @@ def received(names):
     ended_while_used(names, begin, e.IBV_WC_REM_OP_ERR)
 
 
-def through_window(names):
+def test_through_window(names):
     """The same for a window that is bound when it is deallocated, after which the region can be deregistered at once."""
     def begin(a, b):
         mw = MW(b.pd, e.IBV_MW_TYPE_2)
@@ -110,7 +102,7 @@ def through_window(names):
     ended_while_used(names, begin, e.IBV_WC_REM_ACCESS_ERR, ACCESS | e.IBV_ACCESS_MW_BIND)
 
 
-def process_exit(names):
+def test_process_exit(names):
     """A process that has very many regions ends in a moment: the price of each is its own, not that of a grace period."""
     count, limit = (5000, 5) if SLOW else (100000, 2)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -140,35 +132,3 @@ def process_exit(names):
 
 def median(times):
     return sorted(times)[len(times) // 2] * 1e6
-
-
-def costs(names):
-    """Prints what it takes to make and end objects, in microseconds: for comparing drivers."""
-    end = End(names[0], int(names[1]))
-    kinds = {
-        "region of 4 KiB": lambda: MR(end.pd, 4096, ACCESS),
-        "region of 1 MiB": lambda: MR(end.pd, MIB, ACCESS),
-        "window": lambda: MW(end.pd, e.IBV_MW_TYPE_2),
-        "completion queue": lambda: CQ(end.ctx, 100, None, None, 0),
-        "queue pair of depth 16": lambda: QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=QPCap(16, 16, 1, 1, 0))),
-        "queue pair of depth 128": lambda: QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=QPCap(128, 128, 1, 1, 0))),
-        "datagram queue pair": lambda: QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_UD, scq=end.cq, rcq=end.cq, cap=QPCap(16, 16, 1, 1, 0))),
-    }
-    for name, make in kinds.items():
-        made, ended = [], []
-        for _ in range(200):
-            times = [time.perf_counter()]
-            thing = make()
-            times.append(time.perf_counter())
-            thing.close()
-            times.append(time.perf_counter())
-            made.append(times[1] - times[0])
-            ended.append(times[2] - times[1])
-        print(f"{name}: {median(made):.0f} made, {median(ended):.0f} ended")
-
-
-CASES = [written_by_peer, received, through_window, process_exit, costs]
-
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")

@@ -1,11 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Regions of DMA buffers, which udmabuf makes of files in memory: both queue pairs in one process.
 
-dmabuf.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-
-Case names are the functions below. librxe has no call that registers them: the ioctl goes to the kernel as it is. Data are put
-into the buffer and looked at through its file.
+librxe has no call that registers them: the ioctl goes to the kernel as it is. Data are put into the buffer and looked at
+through its file.
 """
 import ctypes
 import errno
@@ -14,16 +11,17 @@ import os
 import random
 import signal
 import struct
-import sys
 import time
 
 from pyverbs.mr import MR
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-from lib import keys, segments, uverbs
+from lib import host, keys, segments, uverbs
+from lib.case import skip
 from lib.ends import ACCESS, pair, pattern
 
+DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe registers no DMA buffers")
 UDMABUF_CREATE = (1 << 30) | (24 << 16) | (ord("u") << 8) | 0x42
 ADD_SEALS, SEAL_SHRINK = 1033, 2
 REG_DMABUF = 4
@@ -81,7 +79,19 @@ class Region(Buffer):
         return SGE(self.iova + at, length, self.lkey)
 
 
-def operations(names):
+def beforehand():
+    if not os.path.exists("/dev/udmabuf"):
+        skip("this kernel has no udmabuf to make buffers with")
+
+
+def afterwards():
+    """Nothing may keep a buffer that has no region."""
+    host.shell("""
+        mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
+        soon grep -q "^Total 0 objects" /sys/kernel/debug/dma_buf/bufinfo""")
+
+
+def test_operations(names):
     """Each operation, with such memory on both sides; the regions begin within a page and end within one."""
     a, b = pair(names)
     ra, rb = Region(a, 100, 500_000), Region(b, 3 * PAGE + 8, 600_001)
@@ -115,7 +125,7 @@ def operations(names):
     keys.write(a, rb.iova + 600_000, rb.rkey, 2, e.IBV_WC_REM_ACCESS_ERR)
 
 
-def rights(names):
+def test_rights(names):
     a, b = pair(names)
     region = Region(b, access=e.IBV_ACCESS_REMOTE_READ)
     region.put(b"right")
@@ -124,7 +134,7 @@ def rights(names):
     assert region.get(5) == b"right"
 
 
-def buffer_closed(names):
+def test_buffer_closed(names):
     """The region keeps the buffer; it goes with the region."""
     a, b = pair(names)
     region = Region(b)
@@ -144,7 +154,7 @@ def refused(code, *arguments, **more):
     raise AssertionError(f"{arguments[1:]} {more} was accepted")
 
 
-def bad(names):
+def test_bad(names):
     _, b = pair(names)
     refused(errno.EBADF, b, fd=999)
     plain = os.memfd_create("no buffer")
@@ -160,7 +170,7 @@ def bad(names):
     refused(errno.EINVAL, b, access=ACCESS | e.IBV_ACCESS_ON_DEMAND)
 
 
-def torn_down(names):
+def test_torn_down(names):
     """Regions go while peers write to them, by a call and with their process."""
     for _ in range(5):
         a, b = pair(names)
@@ -197,7 +207,7 @@ def lend(end, mr, buffer, offset, length, iova, fd=None, flags=ADD_DMABUF):
     return segments.decode(segments.call(end.ctx.cmd_fd, mr.handle, segments.ADD, request))
 
 
-def segments_of_both(names):
+def test_segments_of_both(names):
     """Memory of the process and ranges of two buffers behind one key: accesses go from one into the other, and what is removed is gone."""
     a, b, mr, buffer = segments.region(names)
     start, before = buffer + 16 * PAGE, segments.pinned()
@@ -242,7 +252,7 @@ def segments_of_both(names):
     assert one.get(SIZE) == bytes(SIZE)
 
 
-def region_takes_segments(names):
+def test_region_takes_segments(names):
     """A region of a buffer grows, shrinks to none of what it was, and gets other memory, under its keys."""
     a, b = pair(names)
     region, more = Region(b, 2 * PAGE, 4 * PAGE), keys.page_buffer(4)
@@ -266,7 +276,7 @@ def region_takes_segments(names):
     region.deregister()
 
 
-def segments_at_random(names):
+def test_segments_at_random(names):
     """Ranges of memory and of buffers added and removed at random, against a model that knows what is behind each page."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
@@ -303,7 +313,7 @@ def segments_at_random(names):
     keys.write(a, space + rng.choice(holes) * PAGE, mr.rkey, 1, e.IBV_WC_REM_ACCESS_ERR)
 
 
-def bad_segments(names):
+def test_bad_segments(names):
     """Each refusal has its error, and nothing changes."""
     a, b, mr, memory = segments.region(names)
     at, buffer = memory + 32 * PAGE, Buffer()
@@ -328,7 +338,7 @@ def bad_segments(names):
     refused(errno.EOPNOTSUPP, lend, b, demand, buffer, 0, PAGE, at)
 
 
-def segments_under_traffic(names):
+def test_segments_under_traffic(names):
     """A range of a buffer comes and goes under a peer's writes: when removing has returned nothing is written to it any more."""
     buffer = Buffer()
     for turn in range(6):
@@ -348,11 +358,3 @@ def segments_under_traffic(names):
             statuses += [wc.status for wc in a.cq.poll(20)[1]]
         assert set(statuses) <= {e.IBV_WC_SUCCESS, e.IBV_WC_REM_ACCESS_ERR, e.IBV_WC_WR_FLUSH_ERR}, statuses
         assert buffer.get(SIZE - 64 * PAGE, 64 * PAGE) == bytes(SIZE - 64 * PAGE), "written after it was removed"
-
-
-CASES = [operations, rights, buffer_closed, bad, torn_down, segments_of_both, region_takes_segments, segments_at_random, bad_segments,
-         segments_under_traffic]
-
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")

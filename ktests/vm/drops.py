@@ -1,16 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Bad packets against live queue pairs: every defect is dropped silently, counted under its own name, and harms nobody.
-
-drops.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B FROM-ADDRESS TO-ADDRESS CASE [ARGUMENT …]
-
-The packets are UDP datagrams of an ordinary socket in network namespace a, written by hand; TO-ADDRESS belongs to DEVICE-B.
-"""
-import os
+"""Bad packets against live queue pairs: every defect is dropped silently, counted under its own name, and harms nobody."""
 import random
 import socket
 import struct
-import sys
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -18,78 +10,17 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from lib import sending
-from lib.ends import End, pair, pattern
-from lib.frames import icrc
+from lib import host
+from lib.drops import ACKNOWLEDGE, RC_SEND_ONLY, UC_SEND_ONLY, UD_SEND_ONLY, Target, bth, packet
+from lib.ends import End, pair, pattern, soon
+from lib.frames import PORT
 
-PORT = 4791
-RC_SEND_ONLY, UD_SEND_ONLY, UC_SEND_ONLY, ACKNOWLEDGE = 0x04, 0x64, 0x24, 0x11
-
-
-class Target:
-    """Counters of a device and a socket to throw packets at it."""
-
-    def __init__(self, argv):
-        self.names = argv[:4]
-        self.device = argv[2]
-        family = socket.AF_INET6 if ":" in argv[4] else socket.AF_INET
-        # A socket stays in the namespace it was made in; the RDMA devices are seen from all.
-        with open("/proc/self/ns/net", "rb") as here, open("/run/netns/a", "rb") as there:
-            os.setns(there.fileno(), os.CLONE_NEWNET)
-            self.socket = socket.socket(family, socket.SOCK_DGRAM)
-            os.setns(here.fileno(), os.CLONE_NEWNET)
-        self.socket.bind((argv[4], 0))
-        self.source = argv[4]
-        if family == socket.AF_INET:
-            self.socket.setsockopt(socket.IPPROTO_IP, sending.IP_MTU_DISCOVER, sending.IP_PMTUDISC_DO)
-        self.to = (argv[5], PORT)
-
-    def counters(self):
-        folder = f"/sys/class/infiniband/{self.device}/ports/1/hw_counters"
-        values = {}
-        for name in os.listdir(folder):
-            if name != "lifespan":
-                with open(f"{folder}/{name}", encoding="ascii") as file:
-                    values[name] = int(file.read())
-        return values
-
-    def intact(self, damaged):
-        """The packet with the right checksum."""
-        data = damaged[:-4]
-        return data + icrc(self.source, self.to[0], self.socket.getsockname()[1], data)
-
-    def soon(self, counter, value):
-        """Waits for a counter of protocol events. The core shows old values for some time."""
-        deadline = time.monotonic() + 5
-        while (seen := self.counters()[counter]) != value:
-            assert time.monotonic() < deadline, f"{counter} is {seen}, expected {value}"
-            time.sleep(0.01)
-
-    def throw(self, *packets):
-        """Sends packets; returns which drop counters rose, and by how much."""
-        before = self.counters()
-        for packet in packets:
-            self.socket.sendto(packet, self.to)
-        deadline = time.monotonic() + 5
-        while True:
-            after = self.counters()
-            risen = {k: after[k] - before[k] for k in after if after[k] != before[k] and k.startswith("rx_")}
-            if sum(risen.values()) >= len(packets) or time.monotonic() > deadline:
-                return risen
-            time.sleep(0.01)
-
-    def expect(self, counter, *packets):
-        risen = self.throw(*packets)
-        assert risen == {counter: len(packets)}, f"expected {counter} +{len(packets)}, saw {risen}"
+DEFAULTS = dict(driver="rxe_rs", reason="counts the drop reasons of rxe_rs")
+STRANGER = "10.77.0.9"
 
 
-def bth(opcode, qpn, psn=0, pkey=0xFFFF, pad=0, version=0, ack=1):
-    return struct.pack(">BBHII", opcode, 0x40 | pad << 4 | version, pkey, qpn, ack << 31 | psn)
-
-
-def packet(opcode, qpn, body=b"", **fields):
-    """With a checksum that is certainly wrong."""
-    return bth(opcode, qpn, **fields) + body + b"\xde\xad\xbe\xef"
+def target_of(names):
+    return Target(names, host.ip("a", 4), host.ip("b", 4))
 
 
 def works(a, b):
@@ -103,7 +34,8 @@ def works(a, b):
     assert b.mr.read(len(data), 8192) == data, "data differ"
 
 
-def lengths(target):
+def test_lengths(names):
+    target = target_of(names)
     a, b = pair(target.names)
     qpn = b.qp.qp_num
     # The last one is a WRITE that ends within its own headers.
@@ -117,7 +49,8 @@ def lengths(target):
     works(a, b)
 
 
-def versions_and_opcodes(target):
+def test_versions_and_opcodes(names):
+    target = target_of(names)
     a, b = pair(target.names)
     qpn = b.qp.qp_num
     target.expect("rx_bad_version", *[packet(RC_SEND_ONLY, qpn, version=v) for v in range(1, 16)])
@@ -127,7 +60,8 @@ def versions_and_opcodes(target):
     works(a, b)
 
 
-def unknown_queue_pairs(target):
+def test_unknown_queue_pairs(names):
+    target = target_of(names)
     a, b = pair(target.names)
     used = {a.qp.qp_num, b.qp.qp_num}
     free = [n for n in random.sample(range(2, 0xFFFFFE), 20) if n not in used]
@@ -135,21 +69,9 @@ def unknown_queue_pairs(target):
     works(a, b)
 
 
-def unprotected(target):
-    """IPsec policies of the receiver refuse what comes without ESP, whatever it is, as one datagram or as a train of them."""
-    refused = "rx_policy_refused"
-    qpn = End(target.names[2], int(target.names[3])).qp.qp_num
-    deth = struct.pack(">II", 0x11111111, 7)
-    whole = [packet(RC_SEND_ONLY, qpn, pattern(200)), packet(UC_SEND_ONLY, qpn, pattern(20)), packet(UD_SEND_ONLY, 1, deth + bytes(256))]
-    target.expect(refused, *[target.intact(one) for one in whole])
-    target.expect(refused, *whole, packet(RC_SEND_ONLY, 0), bth(RC_SEND_ONLY, qpn)[:11], b"")
-    before = target.counters()[refused]
-    assert sending.segmented(target.socket, whole[0], target.to) == 0, "a train was not sent"
-    target.soon(refused, before + 3)
-
-
-def states(target):
+def test_states(names):
     """Before RTR and after an error nothing is taken."""
+    target = target_of(names)
     b = End(target.names[2], int(target.names[3]))
     target.expect("rx_bad_state", packet(RC_SEND_ONLY, b.qp.qp_num))
     attr = QPAttr(port_num=1)
@@ -159,8 +81,9 @@ def states(target):
     target.expect("rx_bad_state", packet(RC_SEND_ONLY, b.qp.qp_num))
 
 
-def pkeys(target):
+def test_pkeys(names):
     """The 15 bits must agree, and one side at least must be a full member: ours is."""
+    target = target_of(names)
     a, b = pair(target.names)
     qpn = b.qp.qp_num
     before = b.ctx.query_port(1).bad_pkey_cntr
@@ -189,8 +112,9 @@ def datagrams(names):
     return a, b, AH(a.pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
 
 
-def qkeys(target):
+def test_qkeys(names):
     """A mismatch is silent and counted; the top bit of a request's key sends the queue pair's own."""
+    target = target_of(names)
     a, b, ah = datagrams(target.names)
 
     def send(qkey, seed):
@@ -233,9 +157,10 @@ def qkeys(target):
     b.quiet(0.1)
 
 
-def blind(target):
+def test_blind(names):
     """Everything is right but the PSN. Far ahead nobody answers; somewhat ahead the first of many copies gets a NAK, which the peer
     knows to have nothing to do with it, and the connection goes on."""
+    target = target_of(names)
     a, b = pair(target.names)
     qpn = b.qp.qp_num
     before = target.counters()
@@ -260,8 +185,26 @@ def blind(target):
     assert a.state() == e.IBV_QPS_RTS and b.state() == e.IBV_QPS_RTS
 
 
-def addresses(target, *others):
-    """Datagrams to addresses of the host that are no GIDs of the device, and to everybody, are for no queue pair of it."""
+def test_addresses(_names):
+    """Datagrams to addresses of the host that are no GIDs of the device, and to everybody, are for no queue pair of it. They leave by the
+    cable, whoever has the addresses at its other end."""
+    host.shell("""
+        ip -n b addr add 10.99.0.1/32 dev lo
+        ip -n b addr add fd99::1/128 dev lo
+        ip -n a route add 10.99.0.1 via "$(ip4 b)"
+        ip -n a route add fd99::1 via "$(ip6 b)\"""")
+    try:
+        for family, others in ((4, ("10.99.0.1", "10.77.0.255")), (6, ("fd99::1",))):
+            not_of_the_device(Target(host.names(family), host.ip("a", family), host.ip("b", family)), *others)
+    finally:
+        host.shell("""
+            ip -n b addr del 10.99.0.1/32 dev lo
+            ip -n b addr del fd99::1/128 dev lo
+            ip -n a route del 10.99.0.1
+            ip -n a route del fd99::1""")
+
+
+def not_of_the_device(target, *others):
     _, b, _ = datagrams(target.names)
     deth = struct.pack(">II", 0x0B0B0B0B, 7)
     own = target.to
@@ -274,8 +217,9 @@ def addresses(target, *others):
     target.expect("rx_bad_icrc", packet(UD_SEND_ONLY, b.qp.qp_num, deth + bytes(256)))
 
 
-def checksums(target):
+def test_checksums(names):
     """From the peer's own address, with the right keys, to the right queue pair: only the checksum is wrong."""
+    target = target_of(names)
     a, b = pair(target.names)
     bad = [packet(RC_SEND_ONLY, b.qp.qp_num, pattern(n), psn=0xFFFFFE) for n in (0, 4, 100, 1024)]
     target.expect("rx_bad_icrc", *bad)
@@ -283,15 +227,18 @@ def checksums(target):
     works(a, b)
 
 
-def strangers(target):
+def test_strangers(names):
     """All is right but the address they come from."""
+    host.shell("ip -n a addr replace $1/24 dev va", STRANGER)
+    target = Target(names, STRANGER, host.ip("b", 4))
     a, b = pair(target.names)
     target.expect("rx_bad_peer", packet(RC_SEND_ONLY, b.qp.qp_num, pattern(100), psn=0xFFFFFE))
     works(a, b)
 
 
-def garbage(target):
+def test_garbage(names):
     """Random bytes and cut packets while the connection is used."""
+    target = target_of(names)
     a, b = pair(target.names)
     random.seed(1)
     whole = packet(0x0A, b.qp.qp_num, struct.pack(">QII", b.mr.buf, b.mr.rkey, 64) + pattern(64), psn=0xFFFFFE)
@@ -304,12 +251,11 @@ def garbage(target):
             target.socket.sendto(one, target.to)
         sent += len(packets)
         works(a, b)
-    time.sleep(0.5)
-    after = target.counters()
-    dropped = sum(after[k] - before[k] for k in after if k.startswith("rx_"))
-    assert dropped == sent, f"{sent} bad packets, {dropped} counted"
+
+    def dropped():
+        after = target.counters()
+        return sum(after[k] - before[k] for k in after if k.startswith("rx_"))
+
+    soon(lambda: dropped() >= sent)
+    assert dropped() == sent, f"{sent} bad packets, {dropped()} counted"
     assert b.state() == e.IBV_QPS_RTS and a.state() == e.IBV_QPS_RTS
-
-
-if __name__ == "__main__":
-    globals()[sys.argv[7]](Target(sys.argv[1:7]), *sys.argv[8:])

@@ -1,20 +1,16 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Every verb with every allocation on its way failing, one at a time: it succeeds, or fails with an error and leaves nothing.
 
-faults.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [ARGUMENT …]
-
-Case names are the functions below. How allocations are made to fail: see sweeps.py.
+How allocations are made to fail: see lib/sweeps.py.
 """
 import ctypes
 import errno
 import json
 import os
-import signal
+import re
 import socket
 import struct
 import subprocess
-import sys
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -29,16 +25,38 @@ from pyverbs.wr import SGE, RecvWR
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
-from lib import uverbs
-from lib.ends import ACCESS, datagram, datagram_pair, pair, pattern
+from lib import host, uverbs
+from lib.case import skip
+from lib.cm import namespace
+from lib.ends import ACCESS, datagram, datagram_pair, pair, pattern, soon
 from lib.keys import bind, bind1, local_inv
 from lib.libibverbs import VERBS, pointer_of
 from lib.sweeps import close, injector, sweep
 
+DEFAULTS = dict(timeout=120, fresh=True, driver="rxe_rs", reason="about rxe_rs")
+# Objects there were before the test.
+BEFORE = []
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def device(names):
+def objects():
+    """Objects of the devices, in numbers; those of the connection management, too."""
+    return re.findall(r"rxe_[ab]:.*", host.shell("rdma resource show"))
+
+
+def beforehand():
+    if not os.path.exists("/proc/self/fail-nth"):
+        skip("no fault injection in this kernel")
+    injector()
+    host.shell("mark 'allocations are made to fail'")
+    BEFORE[:] = objects()
+
+
+def afterwards():
+    soon(lambda: objects() == BEFORE)
+
+
+def test_device(names):
     # The library says so if it had no memory for looking at the device.
     sweep("open device", lambda: Context(name=names[0]), undo=close, allowed=(errno.ENODEV, errno.ENOENT, errno.EMFILE))
     ctx = Context(name=names[0])
@@ -51,7 +69,7 @@ def device(names):
     sweep("query pkey", lambda: ctx.query_pkey(1, 0), allowed=(errno.EPERM,))
 
 
-def domains(names):
+def test_domains(names):
     ctx = Context(name=names[0])
     sweep("alloc_pd", lambda: PD(ctx), undo=close)
     pd = PD(ctx)
@@ -60,7 +78,7 @@ def domains(names):
     sweep("create_ah", lambda: AH(pd, attr=attr), undo=close)
 
 
-def completion_queues(names):
+def test_completion_queues(names):
     ctx = Context(name=names[0])
     sweep("create_comp_channel", lambda: CompChannel(ctx), undo=close)
     channel = CompChannel(ctx)
@@ -74,7 +92,7 @@ def completion_queues(names):
         sweep(f"resize_cq to {size}", lambda: cq.resize(size), undo=lambda *_: cq.resize(10))
 
 
-def receive_queues(names):
+def test_receive_queues(names):
     ctx = Context(name=names[0])
     pd = PD(ctx)
     for size in (1, 100, 10000):
@@ -92,7 +110,7 @@ def receive_queues(names):
     assert srq.query().max_wr >= 100
 
 
-def queue_pairs(names):
+def test_queue_pairs(names):
     """All kinds of queue pairs, created, through all states, destroyed."""
     ctx = Context(name=names[0])
     pd = PD(ctx)
@@ -151,7 +169,7 @@ def queue_pairs(names):
         close(qp)
 
 
-def regions(names):
+def test_regions(names):
     ctx = Context(name=names[0])
     pd, other = PD(ctx), PD(ctx)
     for size in (100, 65536, 1 << 20):
@@ -170,7 +188,7 @@ def regions(names):
         sweep(f"alloc_mw type {kind}", lambda: MW(pd, kind), undo=close)
 
 
-def groups(names):
+def test_groups(names):
     a, _, _ = datagram_pair(names)
     qp = ctypes.c_void_p(pointer_of(a.qp))
 
@@ -204,7 +222,7 @@ def kick(end, other):
     end.post(e.IBV_WR_RDMA_WRITE, remote=(other.mr.buf, other.mr.rkey))
 
 
-def posts(names):
+def test_posts(names):
     """Requests of all kinds: a packet without memory is a lost packet, a reply as well; nothing worse."""
     a, b = pair(names, retries=7, timeout=8, rnr_retries=7, inline=200)
     data = pattern(20000)
@@ -294,7 +312,15 @@ def index_of(device):
     return json.loads(subprocess.check_output(["rdma", "-j", "dev", "show", device]))[0]["ifindex"]
 
 
-def links(names, netdev, kind):
+def test_links(_names):
+    host.shell("ip link add d0 type dummy; ip link set d0 up")
+    try:
+        sweep_links("d0", host.shell("link_type a").strip())
+    finally:
+        host.shell("ip link del d0")
+
+
+def sweep_links(netdev, kind):
     request = Netlink()
 
     def there():
@@ -317,7 +343,7 @@ def links(names, netdev, kind):
     remove()
 
 
-def counters(names):
+def test_counters(names):
     """A queue pair bound to a counter of its own, and unbound."""
     request = Netlink()
     a, b = pair(names)
@@ -339,9 +365,10 @@ def counters(names):
     assert not counter()
 
 
-def connections(names, address):
+def test_connections(_names):
     """What the connection manager does before it sends: address, route, queue pair. After that every failure is a packet lost, which
     is sent again seconds later."""
+    address = host.ip("b", 4)
     cap = QPCap(max_send_wr=4, max_recv_wr=4, max_send_sge=1, max_recv_sge=1)
     # EPERM: what the library makes of a failure without a number.
     gone = (errno.EPERM, errno.ETIMEDOUT, errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EHOSTUNREACH)
@@ -350,11 +377,20 @@ def connections(names, address):
         info = AddrInfo(dst=address, dst_service="7174", port_space=ce.RDMA_PS_TCP, flags=0)
         return CMID(creator=info, qp_init_attr=QPInitAttr(qp_type=e.IBV_QPT_RC, cap=cap, sq_sig_all=1))
 
-    sweep("address, route and queue pair", endpoint, undo=lambda cmid: cmid.close(), allowed=gone)
+    with namespace("a"):
+        sweep("address, route and queue pair", endpoint, undo=lambda cmid: cmid.close(), allowed=gone)
+    # No harm was done.
+    host.shell("""
+        serve b rping -s -a "$(ip4 b)" -V -C 5
+        listening b cm
+        client a rping -c -a "$(ip4 b)" -V -C 5
+        served || true""")
 
 
-def module(names, path):
-    """insmod, rmmod. Nothing else of this file runs meanwhile: there are no devices."""
+def test_module(_names):
+    """insmod, rmmod. There are no devices meanwhile."""
+    host.shell("no_links; load a")
+    path = "/share/rxe_rs.ko"
     fd = os.open(path, os.O_RDONLY)
 
     def call(number, *arguments):
@@ -368,13 +404,14 @@ def module(names, path):
     sweep("insmod", lambda: call(313, fd, b"", 0), undo=gone, allowed=(errno.EEXIST,), seconds=150, limit=20000)
     call(313, fd, b"", 0)
     sweep("rmmod", gone, undo=lambda *_: call(313, fd, b"", 0))
+    host.shell("links")
 
 
-def by_chance(names, seconds):
+def test_by_chance(names):
     """Allocations that cannot wait fail by chance, in interrupts too: packets are lost, everything arrives in the end."""
     a, b = pair(names, retries=7, timeout=8, rnr_retries=7, size=40000)
     injector(3, atomic_only=True)
-    deadline = time.monotonic() + float(seconds)
+    deadline = time.monotonic() + 20
     turns = 0
     try:
         while time.monotonic() < deadline:
@@ -391,13 +428,3 @@ def by_chance(names, seconds):
         injector()
     print(f"{turns} turns")
     assert turns > 3, turns
-
-
-CASES = [device, domains, completion_queues, receive_queues, queue_pairs, regions, groups, posts, links, counters, connections, module,
-         by_chance]
-
-if __name__ == "__main__":
-    signal.alarm(900)
-    injector()
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5], *sys.argv[6:])
-    print("right")

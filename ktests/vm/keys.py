@@ -1,24 +1,23 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Memory windows, invalidation and ATOMIC WRITE, through pyverbs: both queue pairs in one process.
-
-keys.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-
-Case names are the functions below. In all of them b has the memory and a uses it.
-"""
+"""Memory windows, invalidation, atomic writes and regions that are registered again, between two devices."""
+import ctypes
 import os
-import sys
+import types
 
 from pyverbs.mr import MR, MW, MWBindInfo
 from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttrEx
-from pyverbs.wr import SendWR
+from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
 from lib.ends import ACCESS, MTU, End, pair, pattern
-from lib.keys import BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, extended, local_inv, read, write
-import status
+from lib.keys import (
+    ACCESS_, ATOMIC, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE, bind, bind1, extended, local_inv, page_buffer, read,
+    registered_again, rereg, write,
+)
 
+DEFAULTS = dict(driver="rxe_rs", reason="written for what the specification says")
 BIND_ERROR = e.IBV_WC_MW_BIND_ERR
 
 
@@ -39,7 +38,7 @@ def window(names, kind, **options):
     return a, b, mw
 
 
-def window_type_1(names):
+def test_window_type_1(names):
     """Bind, use, bind elsewhere (the old key is dead), unbind with length 0."""
     a, b, mw = window(names, e.IBV_MW_TYPE_1)
     first = mw.rkey
@@ -62,7 +61,7 @@ def window_type_1(names):
     write(a, b.mr.buf, key, status=REFUSED)
 
 
-def window_type_2(names):
+def test_window_type_2(names):
     """Bind, use, invalidate, bind again with another key; the old keys are dead."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2)
     # Another interface of the library, which lets the program choose the key.
@@ -93,7 +92,7 @@ def window_type_2(names):
     write(a, b.mr.buf, keys[0], status=REFUSED)
 
 
-def window_bounds(names):
+def test_window_bounds(names):
     """The window's bounds count, not the region's; so do its rights."""
     offset, length = 1000, 3000
     cases = [("write", offset - 1, 2), ("write", offset + length - 1, 2), ("write", offset + length, 1),
@@ -109,7 +108,7 @@ def window_bounds(names):
         assert b.mr.read(b.size, 0) == bytes(b.size), f"{what} of {size} at {at} changed memory"
 
 
-def window_zero_based(names):
+def test_window_zero_based(names):
     a, b, mw = window(names, e.IBV_MW_TYPE_2)
     key = bind(b, mw, 1000, 3000, WRITE | READ | e.IBV_ACCESS_ZERO_BASED)
     b.complete()
@@ -119,7 +118,7 @@ def window_zero_based(names):
     write(a, 1, key, 3000, REFUSED)
 
 
-def window_of_other_queue_pair(names):
+def test_window_of_other_queue_pair(names):
     """Type 2 belongs to the queue pair that bound it, type 1 to all of the protection domain."""
     for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
         a, b, mw = window(names, kind)
@@ -135,7 +134,7 @@ def window_of_other_queue_pair(names):
         write(other_a, b.mr.buf, key, status=e.IBV_WC_SUCCESS if kind == e.IBV_MW_TYPE_1 else REFUSED)
 
 
-def window_other_domain(names):
+def test_window_other_domain(names):
     """Window, region and queue pair must be of one protection domain; nobody else can invalidate."""
     a, b = pair(names, b_access=BINDABLE)
     foreign = PD(b.ctx)
@@ -153,7 +152,7 @@ def window_other_domain(names):
     b.complete(BIND_ERROR)
 
 
-def bad_binds(names):
+def test_bad_binds(names):
     def attempt(kind, *arguments, access=BINDABLE, prepare=None, status=BIND_ERROR):
         a, b = pair(names, b_access=access)
         mw = MW(b.pd, kind)
@@ -179,7 +178,7 @@ def bad_binds(names):
     attempt(e.IBV_MW_TYPE_2, 0, PAGE, WRITE, prepare=bound)
 
 
-def unbound_window(names):
+def test_unbound_window(names):
     """A window that was never bound grants nothing; to invalidate it is idle for the owner and an error for the peer."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2)
     local_inv(b, mw.rkey)
@@ -197,7 +196,7 @@ def unbound_window(names):
     b.complete(BIND_ERROR)
 
 
-def send_with_invalidate(names):
+def test_send_with_invalidate(names):
     """The receiver's completion names the key, and nothing gets through it afterwards."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2)
     for length in (1, MTU, 3 * MTU + 1):
@@ -215,7 +214,7 @@ def send_with_invalidate(names):
     write(a, b.mr.buf, key, status=REFUSED)
 
 
-def bad_invalidate(names):
+def test_bad_invalidate(names):
     """What is no window of type 2 cannot be invalidated: neither here nor by the peer, and stays usable."""
     a, b = pair(names)
     local_inv(b, b.mr.rkey)
@@ -231,7 +230,7 @@ def bad_invalidate(names):
         assert b.state() == e.IBV_QPS_ERR
 
 
-def invalidate_in_order(names):
+def test_invalidate_in_order(names):
     """A message under way is complete before the key of its buffer is invalidated; what follows waits."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2, size=1 << 20)
     for n in range(10):
@@ -253,7 +252,7 @@ def invalidate_in_order(names):
     write(a, b.mr.buf, key, status=REFUSED)
 
 
-def process_killed(names):
+def test_process_killed(names):
     """A process that dies with windows bound leaves nothing behind."""
     child = os.fork()
     if not child:
@@ -270,7 +269,7 @@ def process_killed(names):
     assert status == 0, status
 
 
-def atomic_write(names):
+def test_atomic_write(names):
     """Eight aligned bytes; nothing else, and nothing without the right to write."""
     def put(addr, key, value, status=e.IBV_WC_SUCCESS):
         a.qp.wr_start()
@@ -296,7 +295,7 @@ def atomic_write(names):
         assert b.mr.read(64, 0) == pattern(64)
 
 
-def attributes(names):
+def test_attributes(names):
     ctx = End(names[0], int(names[1])).ctx
     attr = ctx.query_device()
     for cap in (e.IBV_DEVICE_MEM_WINDOW, e.IBV_DEVICE_MEM_WINDOW_TYPE_2B, e.IBV_DEVICE_MEM_MGT_EXTENSIONS):
@@ -304,9 +303,146 @@ def attributes(names):
     assert attr.max_mw > 1000
 
 
-CASES = [window_type_1, window_type_2, window_bounds, window_zero_based, window_of_other_queue_pair, window_other_domain, bad_binds,
-         unbound_window, send_with_invalidate, bad_invalidate, invalidate_in_order, process_killed, atomic_write, attributes]
+def test_region_with_windows(names):
+    """A region cannot be deregistered or changed while a window is bound to it."""
+    for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
+        a, b = pair(names)
+        mr = MR(b.pd, PAGE, BINDABLE)
+        mw = MW(b.pd, kind)
+        key = (bind1 if kind == e.IBV_MW_TYPE_1 else bind)(b, mw, 0, PAGE, WRITE, mr)
+        b.complete()
+        try:
+            mr.close()
+            raise AssertionError("deregistered under a window")
+        except PyverbsError as error:
+            assert "busy" in str(error).lower() or getattr(error, "error_code", 0) == 16, error
+        assert rereg(mr, b, ACCESS_, access=BINDABLE | READ) == 16
+        write(a, mr.buf, key)
+        mw.close()
+        write(a, mr.buf, key, status=REFUSED)
+        mr.close()
 
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")
+
+def test_rereg_access(names):
+    a, b = pair(names)
+    mr = MR(b.pd, PAGE, LOCAL | READ)
+    mr.write(pattern(64, 3), 64)
+    assert read(a, mr.buf, mr.rkey) == pattern(64, 3)
+    assert rereg(mr, b, ACCESS_, access=LOCAL | WRITE) == 0
+    data = write(a, mr.buf, mr.rkey, seed=4)
+    assert mr.read(64, 0) == data
+    read(a, mr.buf, mr.rkey, status=REFUSED)
+    # Refused changes leave it as it was.
+    a, b = pair(names)
+    mr = MR(b.pd, PAGE, LOCAL | READ)
+    for flags, options in ((ACCESS_, dict(access=WRITE)), (ACCESS_, dict(access=ATOMIC)), (0, {}), (8, {}),
+                           (TRANS, dict(addr=0x1000, length=PAGE)), (TRANS, dict(addr=mr.buf, length=0)),
+                           (TRANS | ACCESS_, dict(addr=mr.buf, length=1 << 60, access=LOCAL)),
+                           (TRANS, dict(addr=mr.buf, length=PAGE, iova=2**64 - PAGE)),
+                           (TRANS, dict(addr=mr.buf, length=PAGE, iova=mr.buf + 1))):
+        assert rereg(mr, b, flags, **options) != 0, (flags, options)
+        mr.write(pattern(64, 5), 64)
+        assert read(a, mr.buf, mr.rkey) == pattern(64, 5)
+
+
+def test_rereg_read_only(names):
+    """Rights to write to a region that was pinned for reading only: writes arrive in the process's own pages."""
+    a, b = pair(names)
+    addr = page_buffer(4)
+    # Pages never touched are the common page of zeros when pinned for reading.
+    mr = MR(b.pd, 4 * PAGE, READ, address=addr)
+    assert read(a, addr, mr.rkey) == bytes(64)
+    assert rereg(mr, b, ACCESS_, access=LOCAL | WRITE | READ) == 0
+    data = write(a, addr + PAGE, mr.rkey, 5000)
+    assert ctypes.string_at(addr + PAGE, 5000) == data
+    assert ctypes.string_at(addr, PAGE) == bytes(PAGE)
+    assert ctypes.string_at(page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+
+
+def test_rereg_domain(names):
+    a, b = pair(names)
+    mr = MR(b.pd, PAGE, ACCESS)
+    pd = PD(b.ctx)
+    write(a, mr.buf, mr.rkey)
+    assert rereg(mr, b, PD_, pd=pd) == 0
+    write(a, mr.buf, mr.rkey, status=REFUSED)
+    a, b = pair(names)
+    foreign = PD(b.ctx)
+    mr = MR(foreign, PAGE, ACCESS)
+    assert rereg(mr, b, PD_, pd=b.pd) == 0
+    write(a, mr.buf, mr.rkey)
+
+
+def test_rereg_translation(names):
+    """Other memory, another length and another address, alone and with the rest."""
+    a, b = pair(names)
+    first, second = page_buffer(1), page_buffer(3)
+    mr = MR(b.pd, PAGE, ACCESS, address=first)
+    write(a, first, mr.rkey)
+    assert rereg(mr, b, TRANS, addr=second, length=3 * PAGE, iova=0x10000) == 0
+    data = write(a, 0x10000, mr.rkey, 3 * PAGE, seed=7)
+    assert ctypes.string_at(second, 3 * PAGE) == data
+    # As a local key too.
+    b.recv(SGE(0x10000 + 10, 100, mr.lkey))
+    a.post(e.IBV_WR_SEND, a.sge(100))
+    a.complete()
+    b.complete()
+    assert ctypes.string_at(second + 10, 100) == data[:100]
+    pd = PD(b.ctx)
+    other = MR(pd, PAGE, LOCAL, address=first)
+    assert rereg(other, b, TRANS | PD_ | ACCESS_, pd=b.pd, addr=second + 1, length=100, iova=0x20001, access=ACCESS) == 0
+    data = write(a, 0x20001, other.rkey, 100, seed=8)
+    assert ctypes.string_at(second + 1, 100) == data
+    write(a, 0x10000 + 3 * PAGE, mr.rkey, 1, REFUSED)
+
+
+def test_rereg_mixes(names):
+    """Translation, domain and rights, each mix of them: what is named changes, what is not stays; after a failure all of it is as before."""
+    a, b = pair(names)
+
+    def probe(call, addr, mr, allowed):
+        result = call(a, addr, mr.rkey, status=e.IBV_WC_SUCCESS if allowed else REFUSED)
+        if not allowed:
+            for end in (a, b):
+                end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+            a.connect(b, 7, 8)
+            b.connect(a, 8, 7)
+        return result
+
+    for flags in range(1, 8):
+        old, new, foreign = page_buffer(1), page_buffer(1), PD(b.ctx)
+        for addr, seed in ((old, 1), (new, 2)):
+            ctypes.memmove(addr, pattern(PAGE, seed), PAGE)
+        # In the domain of the queue pair, so that it can be seen what failures leave.
+        mr = MR(b.pd, PAGE, LOCAL | READ, address=old)
+        nobody = types.SimpleNamespace(handle=0x7FFFFFFF)
+        for part, bad in ((TRANS, dict(addr=0x1000)), (TRANS, dict(length=1 << 60)), (PD_, dict(pd=nobody)), (ACCESS_, dict(access=WRITE)),
+                          (ACCESS_, dict(access=ATOMIC))):
+            if flags & part:
+                values = dict(pd=foreign, addr=new, length=PAGE, access=LOCAL | READ | WRITE) | bad
+                assert rereg(mr, b, flags, **values) != 0, (flags, bad)
+                assert probe(read, old, mr, True) == pattern(64, 1), f"{flags} {bad}"
+                probe(write, old, mr, False)
+        mr.close()
+        mr = MR(foreign if flags & PD_ else b.pd, PAGE, LOCAL | READ, address=old)
+        assert rereg(mr, b, flags, pd=b.pd, addr=new, length=PAGE, iova=0x5000, access=LOCAL | READ | WRITE) == 0, flags
+        at, real = (0x5000, new) if flags & TRANS else (old, old)
+        assert probe(read, at, mr, True) == ctypes.string_at(real, 64), flags
+        before = ctypes.string_at(old, PAGE), ctypes.string_at(new, PAGE)
+        data = probe(write, at, mr, bool(flags & ACCESS_))
+        if flags & ACCESS_:
+            assert ctypes.string_at(real, 64) == data
+        else:
+            assert (ctypes.string_at(old, PAGE), ctypes.string_at(new, PAGE)) == before
+        if flags & TRANS:
+            probe(read, old, mr, False)
+
+
+def test_rereg_under_traffic(names):
+    """Registering anew, again and again, refuses no access that is allowed before and after."""
+    a, b = pair(names, size=1 << 16)
+    with registered_again(b.mr, b, b.mr.buf, b.size, ACCESS):
+        for n in range(60):
+            data = write(a, b.mr.buf, b.mr.rkey, 1 << 16, seed=n)
+            assert b.mr.read(1 << 16, 0) == data
+            assert read(a, b.mr.buf, b.mr.rkey, 1 << 16) == data

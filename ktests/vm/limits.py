@@ -1,11 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What objects cost is charged to the cgroup of the process that makes them, kind by kind.
+"""What a process makes is charged to its cgroup, every kind of object in a test of its own.
 
-limits.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-
-Case names are the functions below, and `use_up_KIND` and `charged_KIND` for the kinds of objects in BIG and SMALL: of the first ones a process
-in a cgroup of 64 MiB makes as many as it gets; of the others it makes some, and the cgroup must have been charged for each.
+A process in a cgroup makes objects; another one, outside of it, has connections and must not notice.
 """
 import contextlib
 import ctypes
@@ -14,7 +10,6 @@ import mmap
 import os
 import signal
 import struct
-import sys
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -27,11 +22,13 @@ from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 import pyverbs.enums as e
 
-from lib import mcast, segments, uverbs
+from lib import host, mcast, segments, uverbs
 from lib.bystander import Bystander
+from lib.case import skip
 from lib.ends import ACCESS, End
 from lib.odp import advise
 
+DEFAULTS = dict(timeout=100, driver="rxe_rs", reason="rdma_rxe charges nobody")
 MIB = 1 << 20
 ROOM = 64 * MIB
 # What the process itself, the core's part of each object and the rest of the machine may do to the numbers.
@@ -40,10 +37,17 @@ MOUNT = "/run/limits"
 FEW = 1500
 
 
+def beforehand():
+    host.shell("mkdir -p $1; mountpoint -q $1 || mount -t cgroup2 none $1", MOUNT)
+
+
 class Group:
-    """A cgroup of its own below the root that the caller has mounted."""
+    """A cgroup of its own."""
 
     def __init__(self, controller):
+        with open(f"{MOUNT}/cgroup.controllers", encoding="ascii") as file:
+            if controller not in file.read().split():
+                skip(f"the kernel has no {controller} controller")
         with open(f"{MOUNT}/cgroup.subtree_control", "w", encoding="ascii") as file:
             file.write(f"+{controller}")
         self.path = f"{MOUNT}/limits-{os.getpid()}"
@@ -153,28 +157,6 @@ def attachment(end):
     return make
 
 
-BIG = {
-    "queue": lambda end: lambda: CQ(end.ctx, 4000, None, None, 0),
-    "largest_queue": lambda end: lambda: CQ(end.ctx, end.ctx.query_device().max_cqe, None, None, 0),
-    "resized_queue": resized,
-    "queue_pair": lambda end: queue_pair(end, 60, 4),
-    "largest_queue_pair": lambda end: queue_pair(end, 16000, 32),
-    "shared_queue": lambda end: lambda: SRQ(end.pd, SrqInitAttr(SrqAttr(max_wr=4000, max_sge=4))),
-    "on_demand": on_demand,
-}
-
-# And the least bytes that each must be charged: the driver's own part.
-SMALL = {
-    "domain": (lambda end: lambda: PD(end.ctx), 48),
-    "region": (region, 512),
-    "region_on_demand": (region_on_demand, 512),
-    "segment": (segment, 100),
-    "window": (lambda end: lambda: MW(end.pd, e.IBV_MW_TYPE_2), 128),
-    "address_handle": (address_handle, 300),
-    "attachment": (attachment, 10000),
-}
-
-
 def child(names, group, make_of, count):
     """Makes objects in the cgroup; says how many there were and what ended it, and stays."""
     ready, tell = os.pipe()
@@ -234,24 +216,78 @@ def run(names, make_of, count, seconds=60):
     return number, error, charged, kills, reached
 
 
-def use_up(names, kind):
-    number, error, _, kills, reached = run(names, BIG[kind], 1 << 30)
+def use_up(names, make_of):
+    """Makes objects until the cgroup's memory is used up: the process is refused more, or killed, and nobody else notices."""
+    number, error, _, kills, reached = run(names, make_of, 1 << 30)
     assert kills or error in (errno.ENOMEM, errno.EAGAIN), f"refused with {error} after {number}"
     assert reached, "its cgroup was not what limited it"
 
 
-def charged(names, kind):
-    make_of, least = SMALL[kind]
+def charged(names, make_of, least, all_fit=True):
+    """Makes a number of objects, each of which must be charged so many bytes at least: the driver's own part."""
     number, error, bytes_charged, kills, _ = run(names, make_of, FEW)
-    if kind == "attachment":
-        # One group takes no more.
-        assert number >= 100, number
-    else:
-        assert not error and not kills and number == FEW, (error, kills, number)
+    assert number >= 100 if not all_fit else not error and not kills and number == FEW, (error, kills, number)
     assert bytes_charged >= least * (number - 1), f"{bytes_charged} bytes for {number}"
 
 
-def rdma_controller(names):
+def test_use_up_queue(names):
+    use_up(names, lambda end: lambda: CQ(end.ctx, 4000, None, None, 0))
+
+
+def test_use_up_largest_queue(names):
+    use_up(names, lambda end: lambda: CQ(end.ctx, end.ctx.query_device().max_cqe, None, None, 0))
+
+
+def test_use_up_resized_queue(names):
+    use_up(names, resized)
+
+
+def test_use_up_queue_pair(names):
+    use_up(names, lambda end: queue_pair(end, 60, 4))
+
+
+def test_use_up_largest_queue_pair(names):
+    use_up(names, lambda end: queue_pair(end, 16000, 32))
+
+
+def test_use_up_shared_queue(names):
+    use_up(names, lambda end: lambda: SRQ(end.pd, SrqInitAttr(SrqAttr(max_wr=4000, max_sge=4))))
+
+
+def test_use_up_on_demand(names):
+    use_up(names, on_demand)
+
+
+def test_charged_domain(names):
+    charged(names, lambda end: lambda: PD(end.ctx), 48)
+
+
+def test_charged_region(names):
+    charged(names, region, 512)
+
+
+def test_charged_region_on_demand(names):
+    charged(names, region_on_demand, 512)
+
+
+def test_charged_segment(names):
+    charged(names, segment, 100)
+
+
+def test_charged_window(names):
+    charged(names, lambda end: lambda: MW(end.pd, e.IBV_MW_TYPE_2), 128)
+
+
+def test_charged_address_handle(names):
+    charged(names, address_handle, 300)
+
+
+def test_charged_attachment(names):
+    # One group takes no more.
+    charged(names, attachment, 10000, all_fit=False)
+
+
+def test_rdma_controller(names):
     """The core's own limits hold for our devices."""
     group = Group("rdma")
     group.set("rdma.max", f"{names[0]} hca_handle=2 hca_object=6")
@@ -284,13 +320,3 @@ def rdma_controller(names):
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0, "see above"
     group.end()
-
-
-if __name__ == "__main__":
-    case, names = sys.argv[5], sys.argv[1:5]
-    if case == "rdma_controller":
-        rdma_controller(names)
-    else:
-        kind = {f"use_up_{kind}": (use_up, kind) for kind in BIG} | {f"charged_{kind}": (charged, kind) for kind in SMALL}
-        kind[case][0](names, kind[case][1])
-    print("right")

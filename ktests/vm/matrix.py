@@ -1,25 +1,31 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """What the two sides of a connection must agree in, attribute by attribute: once they do, and once they do not.
-
-matrix.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B OTHER-GID-INDEX-A CASE
 
 Every disagreement has its consequence: the status with which the sender's request completes (a datagram or UC sender never learns), the
 counter of the receiver that rises, what the receiver's state is. Both queue pairs are in this process.
 """
 import errno
-import sys
+import subprocess
 
-from pyverbs.addr import GID
+from pyverbs.addr import AH, GID
+from pyverbs.cmid import AddrInfo, ConnParam, UDParam
+from pyverbs.cq import CQ
 from pyverbs.pyverbs_error import PyverbsRDMAError
-from pyverbs.qp import QPAttr
+from pyverbs.qp import QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SendWR
+import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
+from lib import host
+from lib.cm import ALL, EVERYBODY, Side, asked, namespace
 from lib.counters import counters
 from lib.ends import soon
+from lib.mcast import Endpoint, Node, gid_of
 from lib.pkeys import TYPES, Member, put
 
+DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has no counters for the reasons of drops")
+# A second address of node a.
+OTHER = "10.77.0.99"
 RETRY_EXC, INV_REQ = e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_INV_REQ_ERR
 
 
@@ -50,7 +56,7 @@ def lost(names, a, b, counter, status=RETRY_EXC, text=b"in vain", **options):
     assert after[counter] > before[counter], f"{a.kind}: {counter} of the receiver did not rise"
 
 
-def pkey(names):
+def test_pkey(names):
     """Different partitions: silence; RC runs out of retries."""
     entries = ((names[0], 20, 0x8055), (names[2], 20, 0x8055), (names[2], 21, 0x8056))
     try:
@@ -64,7 +70,7 @@ def pkey(names):
             put(device, index, 0)
 
 
-def psn(names):
+def test_psn(names):
     """RC: a PSN ahead of the expected one is answered with a sequence error that fits nothing outstanding, until the retries are used up.
     One behind it is taken for a repetition: acknowledged and not executed, so the sender believes that it arrived. UC takes the first
     packet of a message with any PSN; UD does not look at it."""
@@ -75,7 +81,7 @@ def psn(names):
         passes(*sides(names, kind, a_wrong={"sq_psn": 1000}))
 
 
-def destination(names):
+def test_destination(names):
     """A number nobody has: counted at the device, since there is no queue pair to count it."""
     unused = 0x00FFFE
     for kind in TYPES:
@@ -87,7 +93,7 @@ def destination(names):
         lost(names, *sides(names, kind, a_wrong={"dest": other.qp.qp_num}), "rx_wrong_transport")
 
 
-def path_mtu(names):
+def test_path_mtu(names):
     """Messages of one packet pass while they are not too long; of a longer one the first packet gives it away. RC: refused for good,
     and B fails with it; UC: dropped; UD: a datagram is one packet, and the sender's own port is its limit."""
     long = bytes(range(250)) * 6
@@ -112,7 +118,7 @@ def path_mtu(names):
     a.complete(e.IBV_WC_LOC_LEN_ERR)
 
 
-def read_depth(names):
+def test_read_depth(names):
     """More READs at once than the target keeps resources for are an invalid request; as many are fine."""
     for mine, peers, status in ((4, 4, e.IBV_WC_SUCCESS), (1, 8, e.IBV_WC_SUCCESS), (8, 1, INV_REQ), (1, 0, INV_REQ)):
         a, b = sides(names, "RC", a_wrong={"depth": mine}, b_wrong={"peer_depth": peers})
@@ -132,7 +138,7 @@ def read_depth(names):
             assert status in seen and e.IBV_WC_SUCCESS not in seen[seen.index(status):], f"{mine} against {peers}: {seen}"
 
 
-def port(names):
+def test_port(names):
     """There is one: any other is refused before anything is sent."""
     for kind in TYPES:
         end = Member(names[0], int(names[1]), kind, 0)
@@ -147,11 +153,12 @@ def port(names):
             raise AssertionError(f"{kind}: port 2 accepted")
 
 
-def gid(names):
+def test_gid(names):
     """A GID that is not in the peer's table. Nobody answers for the address: who names it is told at once, since the core looks for
     the neighbour. It is another one's, or another one of the peer: B drops what does not come from where it was told."""
     ours = Member(names[0], int(names[1]), "UD", 0)
-    other_gid = ours.ctx.query_gid(1, int(names[4]))
+    subprocess.run(["ip", "-n", "a", "addr", "replace", f"{OTHER}/24", "dev", "va"], check=True)
+    other_gid = ours.ctx.query_gid(1, int(host.gid_index(names[0], OTHER)))
     nobody = GID(str(other_gid.gid)[:-2] + "c8")
     for kind in TYPES:
         passes(*sides(names, kind))
@@ -165,7 +172,7 @@ def gid(names):
             lost(names, *sides(names, kind, b_wrong={"gid": other_gid}), "rx_bad_peer")
 
 
-def qkey(names):
+def test_qkey(names):
     """Datagrams only: B's own key is what counts, whatever A's is."""
     passes(*sides(names, "UD", a_wrong={"qkey": 0x77}))
     a, b = sides(names, "UD", b_wrong={"qkey": 0x77})
@@ -180,8 +187,177 @@ def qkey(names):
         passes(*sides(names, kind))
 
 
-CASES = [pkey, psn, destination, path_mtu, read_depth, port, gid, qkey]
+GROUP = "239.77.1.9"
+# Every group of the port space RDMA_PS_UDP has it (rdma_cma.h).
+QKEY = 0x01234567
 
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[6]](sys.argv[1:6])
-    print("right")
+
+def connected(names, wanted, granted, ignored_depth=None):
+    """A connection; `wanted` by the client and `granted` by the server are (READs accepted, READs made) at once."""
+    client, server = asked(Side.queue_pair, resources=wanted[0], depth=wanted[1])
+    # What is told to the peer is what the queue pair is to have: the kernel says so from then on.
+    server.id.accept(ConnParam(resources=granted[0], depth=granted[1], qp_num=server.qp.qp_num))
+    server.to_rts()
+    client.wait(ce.RDMA_CM_EVENT_CONNECT_RESPONSE)
+    client.to_rts(ignored_depth)
+    client.id.establish()
+    server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
+    return client, server
+
+
+def test_cm_path_mtu(names):
+    """The client's port says which path MTU both use. One that the server's port does not carry: accepting fails at the server (EINVAL),
+    and the client hears that it has been rejected."""
+    def mtu(node, size):
+        subprocess.run(["ip", "-n", node, "link", "set", f"v{node}", "mtu", str(size)], check=True)
+
+    def path_mtu_of(side):
+        attr, _ = side.id.query_qp(ALL)
+        return attr.path_mtu
+
+    try:
+        mtu("b", 4200)
+        for size, value in ((1500, e.IBV_MTU_1024), (4200, e.IBV_MTU_4096)):
+            mtu("a", size)
+            client, server = asked(Side.known_queue_pair)
+            server.id.accept(ConnParam())
+            client.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
+            server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
+            assert path_mtu_of(client) == path_mtu_of(server) == value, (path_mtu_of(client), path_mtu_of(server))
+            client.passes(server)
+        mtu("b", 1500)
+        client, server = asked(Side.known_queue_pair)
+        try:
+            server.id.accept(ConnParam())
+        except PyverbsRDMAError as error:
+            assert "Invalid argument" in str(error), error
+        else:
+            raise AssertionError("accepted with a path MTU of 4096 over 1500 bytes")
+        server.id.reject(b"no")
+        client.wait(ce.RDMA_CM_EVENT_REJECTED)
+    finally:
+        mtu("a", 1500)
+        mtu("b", 1500)
+
+
+def test_cm_read_depth(names):
+    """The server has the last word: its answer sets how many READs each side makes at once."""
+    fine = [e.IBV_WC_SUCCESS] * 8
+    client, server = connected(names, (4, 4), (4, 4))
+    assert client.depths() == server.depths() == (4, 4), (client.depths(), server.depths())
+    assert client.reads(server) == server.reads(client) == fine
+    # More than is granted is asked for: the client gets what is granted, and its READs wait for each other.
+    client, server = connected(names, (8, 8), (1, 2))
+    assert client.depths() == (1, 2) and server.depths() == (2, 1), (client.depths(), server.depths())
+    assert client.reads(server) == server.reads(client) == fine
+    # None is granted: the READ fails at once at the client, nothing goes out.
+    client, server = connected(names, (4, 4), (0, 4))
+    assert client.depths() == (0, 4)
+    assert client.reads(server) == [e.IBV_WC_LOC_QP_OP_ERR] + [e.IBV_WC_WR_FLUSH_ERR] * 7
+    assert server.state() == e.IBV_QPS_RTS
+    # A client that makes more of them than was agreed: an invalid request, and both sides are in error.
+    client, server = connected(names, (8, 8), (1, 1), ignored_depth=8)
+    assert client.depths() == (8, 1)
+    seen = client.reads(server)
+    assert INV_REQ in seen and set(seen[seen.index(INV_REQ) + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, seen
+    assert client.state() == e.IBV_QPS_ERR
+    soon(lambda: server.state() == e.IBV_QPS_ERR)
+    # More than the device can do (255 stands for that) is refused before anything is sent.
+    try:
+        connected(names, (4, 254), (4, 4))
+    except PyverbsRDMAError as error:
+        assert error.error_code == errno.EINVAL or "Invalid argument" in str(error), error
+    else:
+        raise AssertionError("254 READs at once")
+
+
+class GroupMember(Side):
+    """Joins the group through the connection manager, unless told not to."""
+
+    def __init__(self, place, address, join=True):
+        super().__init__(place, ce.RDMA_PS_UDP)
+        with namespace(place):
+            self.id.bind_addr(AddrInfo(src=address, port_space=ce.RDMA_PS_UDP, flags=ce.RAI_PASSIVE))
+            self.id.resolve_addr(AddrInfo(src=address, dst=GROUP, port_space=ce.RDMA_PS_UDP))
+            self.wait(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+            self.cq = CQ(self.id.context, 64)
+            cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
+            self.id.create_qp(QPInitAttr(qp_type=e.IBV_QPT_UD, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
+            self.mr = self.id.reg_msgs(2048)
+            if join:
+                self.join()
+
+    def join(self):
+        self.id.join_multicast(addr=AddrInfo(src=GROUP))
+        event = self.event(ce.RDMA_CM_EVENT_MULTICAST_JOIN)
+        param = UDParam(event)
+        event.ack_cm_event()
+        assert param.qp_num == EVERYBODY and param.qkey == QKEY, (param.qp_num, param.qkey)
+        self.ah = AH(self.id.pd, attr=param.ah_attr)
+
+    def send(self, text):
+        self.mr.write(text, len(text))
+        self.id.post_ud_send(self.mr, self.ah, rqpn=EVERYBODY, length=len(text))
+        assert self.poll().status == e.IBV_WC_SUCCESS, "a sender to a group does not learn who got it"
+
+    def listen(self):
+        self.id.post_recv(self.mr)
+
+    def gets(self, text):
+        wc = self.poll()
+        assert wc.status == e.IBV_WC_SUCCESS and wc.byte_len == 40 + len(text), (wc.status, wc.byte_len)
+        assert self.mr.read(len(text), 40) == text
+        self.listen()
+
+    def gets_nothing(self):
+        assert not self.cq.poll(1)[0], f"{self.place} got it"
+
+
+def test_cm_multicast(names):
+    """Who has joined gets a copy. Who has not, has left, is in another partition or has another Q_Key gets nothing; the sender sees no
+    difference, and the receiving device counts why."""
+    for node in "ab":
+        subprocess.run(["ip", "-n", node, "route", "replace", "224.0.0.0/4", "dev", f"v{node}"], check=True)
+    sender = GroupMember("a", host.ip("a", 4))
+    member, other, stranger = (GroupMember("b", host.ip("b", 4), join=join) for join in (True, True, False))
+    everybody = [member, other, stranger]
+    for end in everybody:
+        end.listen()
+
+    def heard(text, *by, counter=None, send=sender.send):
+        before = counters(names[2])
+        send(text)
+        for end in by:
+            end.gets(text)
+        if counter:
+            soon(lambda: counters(names[2])[counter] > before[counter])
+        else:
+            assert counters(names[2])["rx_bad_qkey"] == before["rx_bad_qkey"]
+        for end in everybody:
+            end.gets_nothing()
+
+    heard(b"to all members", member, other)
+    with namespace("b"):
+        other.id.leave_multicast(AddrInfo(src=GROUP))
+    heard(b"to one", member)
+    with namespace("b"):
+        stranger.join()
+    heard(b"to who came late", member, stranger)
+    # From the same address with the right key and with a wrong one, by the verbs alone.
+    plain = Endpoint(Node(names[0], names[1]), qkey=QKEY)
+    to_group = plain.node.path(gid_of(GROUP))
+
+    def with_key(qkey):
+        def send(text):
+            plain.send(to_group, text, qkey=qkey)
+            plain.sent()
+        return send
+
+    heard(b"right key", member, stranger, send=with_key(QKEY))
+    heard(b"wrong key", counter="rx_bad_qkey", send=with_key(QKEY + 1))
+    put(names[2], 0, 0x8077)
+    try:
+        heard(b"other partition", counter="rx_bad_pkey")
+    finally:
+        put(names[2], 0, 0xFFFF)
+    heard(b"and back", member, stranger)

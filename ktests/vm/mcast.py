@@ -1,18 +1,22 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Multicast groups through pyverbs, both devices in one process: who gets a message and who does not.
-
-mcast.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B GROUP CASE
-
-GROUP is an IPv4 or IPv6 address of the family of the GIDs. Case names are the functions below.
-"""
+"""Multicast groups through pyverbs, both devices in one process: who gets a message and who does not."""
 import ipaddress
-import sys
+import os
+import re
+import select
+import socket
+import subprocess
+import time
 
 from pyverbs.qp import QP, QPCap, QPInitAttr
 import pyverbs.enums as e
 
+from lib import host
+from lib.apart import apart
+from lib.case import case, families, skip
 from lib.counters import counter
+from lib.ends import soon
+from lib.frames import within
 from lib.libibverbs import VERBS
 from lib.mcast import QKEY, Endpoint, Node, attach, detach, gid_of, group_call
 
@@ -25,14 +29,19 @@ def refused(call, *args):
     raise AssertionError("was accepted")
 
 
-def setup(args):
-    a, b = Node(args[0], args[1]), Node(args[2], args[3])
-    return a, b, gid_of(args[4])
+def group_of(family):
+    return {4: "239.77.1.1", 6: "ff15::77:1"}[family]
 
 
-def members_get_it(args):
+def setup(family):
+    names = host.names(family)
+    return Node(names[0], names[1]), Node(names[2], names[3]), gid_of(group_of(family))
+
+
+@families(4, 6)
+def test_members_get_it(family):
     """Every attached queue pair gets one copy, with the headers as sent; one that is not attached gets none."""
-    a, b, group = setup(args)
+    a, b, group = setup(family)
     sender = Endpoint(a)
     members = [Endpoint(b) for _ in range(3)]
     other = Endpoint(b)
@@ -45,13 +54,14 @@ def members_get_it(args):
         sender.sent()
         for member in members:
             grh = member.gets(data, sender)
-            assert ipaddress.ip_address(args[4]).packed in grh[20:], "the group's address is not in the header"
+            assert ipaddress.ip_address(group_of(family)).packed in grh[20:], "the group's address is not in the header"
     for end in members + [other]:
         end.gets_nothing()
 
 
-def leaving_ends_it(args):
-    a, b, group = setup(args)
+@families(4, 6)
+def test_leaving_ends_it(family):
+    a, b, group = setup(family)
     sender, stays, leaves = Endpoint(a), Endpoint(b), Endpoint(b)
     ah = a.path(group)
     for end in (stays, leaves):
@@ -72,9 +82,10 @@ def leaving_ends_it(args):
     stays.gets(b"again", sender)
 
 
-def key_must_match(args):
+@families(4, 6)
+def test_key_must_match(family):
     """A member with another Q_Key gets nothing; if that is all of them, the drop is counted as such, once."""
-    a, b, group = setup(args)
+    a, b, group = setup(family)
     sender, right, wrong = Endpoint(a), Endpoint(b), Endpoint(b, qkey=QKEY + 1)
     attach(wrong.qp, group)
     before = counter(b.name, "rx_bad_qkey")
@@ -89,9 +100,10 @@ def key_must_match(args):
     assert counter(b.name, "rx_bad_qkey") == before + 1
 
 
-def sender_is_member(args):
+@families(4, 6)
+def test_sender_is_member(family):
     """A message comes back to members of the sending host, the sender among them."""
-    a, b, group = setup(args)
+    a, b, group = setup(family)
     sender, near, far = Endpoint(a), Endpoint(a), Endpoint(b)
     ah = a.path(group)
     for end in (sender, near, far):
@@ -105,9 +117,10 @@ def sender_is_member(args):
         end.gets_nothing(0.2)
 
 
-def numbers_and_addresses_agree(args):
+@families(4, 6)
+def test_numbers_and_addresses_agree(family):
     """A queue pair's own number with the address of a group, or the other way round, is dropped."""
-    a, b, group = setup(args)
+    a, b, group = setup(family)
     sender, member = Endpoint(a), Endpoint(b)
     attach(member.qp, group)
     no_gid, no_group = counter(b.name, "rx_no_gid"), counter(b.name, "rx_no_mcast_group")
@@ -122,8 +135,9 @@ def numbers_and_addresses_agree(args):
     member.gets(b"unicast", sender)
 
 
-def arguments_are_checked(args):
-    a, _, group = setup(args)
+@families(4, 6)
+def test_arguments_are_checked(family):
+    a, _, group = setup(family)
     end = Endpoint(a)
     refused(detach, end.qp, group)
     refused(attach, end.qp, gid_of("10.1.2.3"))
@@ -143,11 +157,12 @@ def arguments_are_checked(args):
     assert limits.max_mcast_grp > 0 and limits.max_mcast_qp_attach > 0
 
 
-def groups_are_apart(args):
+@families(4, 6)
+def test_groups_are_apart(family):
     """Members of many groups get the messages of their own."""
-    a, b, _ = setup(args)
+    a, b, _ = setup(family)
     sender = Endpoint(a)
-    base = ipaddress.ip_address(args[4])
+    base = ipaddress.ip_address(group_of(family))
     groups = [gid_of(str(base + n)) for n in range(20)]
     members = [Endpoint(b, receives=4) for _ in groups]
     for member, group in zip(members, groups):
@@ -161,25 +176,80 @@ def groups_are_apart(args):
         member.gets_nothing(0.02)
 
 
-def join_and_wait(args):
-    """Joins, says so and waits for a line or for its death."""
-    a, b, group = setup(args)
-    end = Endpoint(b)
-    attach(end.qp, group)
-    print("joined", flush=True)
-    sys.stdin.readline()
+def is_member(group):
+    """Whether the network device of node b is in a group."""
+    return group in subprocess.run(["ip", "-n", "b", "maddr", "show", "dev", "vb"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
 
 
-def send_one(args):
-    a, _, group = setup(args)
-    sender = Endpoint(a)
-    sender.send(a.path(group), b"hello")
-    sender.sent()
+def need_lists():
+    """Without IGMP and MLD a kernel keeps no lists of members."""
+    if not os.path.exists("/proc/net/igmp"):
+        skip("this kernel has no IGMP")
 
 
-CASES = [members_get_it, leaving_ends_it, key_must_match, sender_is_member, numbers_and_addresses_agree,
-         arguments_are_checked, groups_are_apart, join_and_wait, send_one]
+def joined(family):
+    """A process with a queue pair of node b that is in the group."""
+    def join():
+        _, b, group = setup(family)
+        end = Endpoint(b)
+        attach(end.qp, group)
+        return end
+    return apart(join)
 
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[6]](sys.argv[1:6])
-    print("right")
+
+def test_netdev_joins_and_leaves(_names):
+    """The network device is in the group, so that switches know, as long as a process lives that has attached."""
+    need_lists()
+    for family in (4, 6):
+        group = group_of(family)
+        assert not is_member(group), f"{group} has been joined before"
+        with joined(family) as end:
+            soon(lambda: is_member(group))
+            end()
+            soon(lambda: not is_member(group))
+
+
+def test_reports_are_sent(_names):
+    """IGMP and MLD reports leave the device when a queue pair attaches."""
+    need_lists()
+    command = "ip netns exec a tcpdump -Z root --immediate-mode -l -nv -i va".split()
+    with subprocess.Popen([*command, "igmp or ip6"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as capture:
+        try:
+            while b"listening" not in capture.stderr.readline():
+                assert capture.poll() is None, "tcpdump did not start"
+            for family in (4, 6):
+                with joined(family):
+                    pass
+            missing, text, deadline = {group_of(4), group_of(6)}, "", time.monotonic() + 20
+            while missing:
+                left = deadline - time.monotonic()
+                assert left > 0, f"no reports of {missing}: {text}"
+                if select.select([capture.stdout], [], [], left)[0]:
+                    text += os.read(capture.stdout.fileno(), 65536).decode()
+                missing -= set(re.split(r"[\s,()]+", text))
+        finally:
+            capture.kill()
+
+
+@case(driver="rxe_rs", reason="counts the drop reasons of rxe_rs")
+def test_no_member_is_counted(_names):
+    """Somebody else on the host is in the group: the packet comes, and its drop is counted."""
+    need_lists()
+    a, b, group = setup(4)
+    before = counter(b.name, "rx_no_mcast_group")
+    with within("b", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as other:
+        other.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group_of(4)) + socket.inet_aton(host.ip("b", 4)))
+        soon(lambda: is_member(group_of(4)))
+        sender = Endpoint(a)
+        sender.send(a.path(group), b"hello")
+        sender.sent()
+        soon(lambda: counter(b.name, "rx_no_mcast_group") == before + 1)
+
+
+def test_delete_link_with_members(_names):
+    need_lists()
+    with joined(4):
+        soon(lambda: is_member(group_of(4)))
+        host.shell("del b; soon eval '! have b'")
+        soon(lambda: not is_member(group_of(4)))
+    host.shell("links")

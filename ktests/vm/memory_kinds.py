@@ -1,11 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Memory that a process can map and the kernel cannot read, through pyverbs: all queue pairs in one process.
 
-memory_kinds.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-
-Case names are the functions below. Exits with 77 if the kernel has no such memory. Nothing but the request that needs the memory fails;
-another pair of queue pairs carries data before, in between and afterwards.
+Nothing but the request that needs the memory fails; another pair of queue pairs carries data before, in between and afterwards.
 """
 import ctypes
 import errno
@@ -15,7 +11,6 @@ import resource
 import select
 import signal
 import struct
-import sys
 import threading
 
 from pyverbs.mr import MR
@@ -23,19 +18,25 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-from lib import keys, segments
+from lib import host, keys, segments
+from lib.case import skip
 from lib.counters import counter
 from lib.ends import ACCESS, pair, pattern
 from lib.keys import PAGE, TRANS, rereg
-from lib.memory import MEMFD_SECRET, absent, provide
+from lib.memory import MEMFD_SECRET, provide
 from lib.odp import DEMAND, FIXED, FLUSH, PREFETCH, PREFETCH_WRITE, RW, SHARED, Area, advise, libc, ok
 
+DEFAULTS = dict(needs="kmemory", driver="rxe_rs", reason="rdma_rxe has no segments and no FLUSH to go with it")
 libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
 LOCAL, REMOTE = e.IBV_WC_LOC_PROT_ERR, e.IBV_WC_REM_ACCESS_ERR
 HWPOISON = 100
 HIDE, MOVE, LOSE = (ord("k") << 8 | n for n in (1, 2, 3))
 PAGES = 4
 SIZE = PAGES * PAGE
+
+
+def beforehand():
+    host.shell("lsmod | grep -q ^kmemory || insmod /share/kmemory.ko")
 
 
 def mapped(fd, length=SIZE, offset=0, at=None, protection=RW):
@@ -48,7 +49,7 @@ def mapped(fd, length=SIZE, offset=0, at=None, protection=RW):
 def secret_file(size=SIZE):
     fd = libc.syscall(MEMFD_SECRET, 0)
     if fd < 0:
-        absent("no memfd_secret")
+        skip("this kernel has no memfd_secret")
     os.ftruncate(fd, size)
     return fd
 
@@ -59,7 +60,7 @@ def kmemory(request, addr):
     if libc.ioctl(device.fileno(), request, addr):
         number = ctypes.get_errno()
         if number == errno.EOPNOTSUPP:
-            absent("this kernel cannot")
+            skip("this kernel has no such memory")
         raise OSError(number, os.strerror(number))
     return device
 
@@ -176,7 +177,7 @@ def not_got(names, addr, size=SIZE):
     accesses(names, addr, lambda end, at: region(end, at, size))
 
 
-def secret(names):
+def test_secret(names):
     """memfd_secret(2), which any process may use: pages of which the kernel has no mapping."""
     others = Bystander(names)
     addr = mapped(secret_file())
@@ -207,7 +208,7 @@ def secret(names):
     others.well()
 
 
-def secret_in_turns(names):
+def test_secret_in_turns(names):
     """The same by a process without any right, a thread of which maps secret and ordinary memory over each other: whatever the peer hits."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 30, 1 << 30))
     os.setresgid(65534, 65534, 65534)
@@ -247,7 +248,7 @@ def secret_in_turns(names):
     others.well()
 
 
-def page_frames(names):
+def test_page_frames(names):
     """Mappings of page frames without a page, of RAM here, and an ordinary page that a driver has put into a mapping."""
     others = Bystander(names)
     with open("/dev/kmemory", "rb+", buffering=0) as device:
@@ -262,7 +263,7 @@ def page_frames(names):
     others.well()
 
 
-def device_registers(names):
+def test_device_registers(names):
     """The same of a PCI device: no RAM at all."""
     for path in glob.glob("/sys/bus/pci/devices/*/resource[0-9]"):
         try:
@@ -275,10 +276,10 @@ def device_registers(names):
         not_got(names, addr, PAGE)
         others.well()
         return
-    absent("no PCI device that can be mapped")
+    skip("there is no PCI device that can be mapped")
 
 
-def device_private(names):
+def test_device_private(names):
     """Pages that are with a device: they come back when they are needed, or cannot be had."""
     others = Bystander(names)
     for access in (ACCESS, DEMAND):
@@ -309,10 +310,10 @@ def poison(addr):
     # The process is told, as one that has consumed bad data is.
     signal.signal(signal.SIGBUS, lambda *_: None)
     if libc.madvise(addr, PAGE, HWPOISON):
-        absent(f"no poisoning: {os.strerror(ctypes.get_errno())}")
+        skip(f"this kernel poisons no memory: {os.strerror(ctypes.get_errno())}")
 
 
-def poisoned(names):
+def test_poisoned(names):
     """A page that the kernel has found bad before anybody registered it."""
     others = Bystander(names)
     for anonymous in (True, False):
@@ -324,7 +325,7 @@ def poisoned(names):
         others.well()
 
 
-def poisoned_afterwards(names):
+def test_poisoned_afterwards(names):
     """A page that is found bad while it is pinned, or known. What is pinned stays the region's, and other pages are not touched."""
     others = Bystander(names)
     for access, status in ((ACCESS, e.IBV_WC_SUCCESS), (DEMAND, REMOTE)):
@@ -341,7 +342,7 @@ def poisoned_afterwards(names):
         others.well()
 
 
-def hidden_pinned(names):
+def test_hidden_pinned(names):
     """A pinned page that a machine check takes out of the linear map: its accesses fail, and nothing else."""
     others = Bystander(names)
     area = Area(SIZE, anonymous=True)
@@ -384,7 +385,7 @@ def hidden_pinned(names):
     others.well()
 
 
-def hidden_on_demand(names):
+def test_hidden_on_demand(names):
     """The same of a page that is known, before it is unmapped, and of one that is mapped but hidden."""
     others = Bystander(names)
     area = Area(SIZE)
@@ -402,7 +403,7 @@ def hidden_on_demand(names):
     others.well()
 
 
-def hidden_segment(names):
+def test_hidden_segment(names):
     """The same in a segment that was added, while the others go on."""
     others = Bystander(names)
     area = Area(2 * SIZE, anonymous=True)
@@ -426,7 +427,7 @@ def hidden_segment(names):
     others.well()
 
 
-def waits_for_program(names):
+def test_waits_for_program(names):
     """What needs a page waits until the program gives it, and others go on meanwhile."""
     others = Bystander(names)
     area = Area(SIZE, anonymous=True)
@@ -470,11 +471,3 @@ def waits_for_program(names):
     a.complete()
     mr.close()
     others.well()
-
-
-CASES = [secret, secret_in_turns, page_frames, device_registers, device_private, poisoned, poisoned_afterwards, hidden_pinned,
-         hidden_on_demand, hidden_segment, waits_for_program]
-
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")

@@ -1,29 +1,36 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Memory that is got on demand, and what is done with it, through pyverbs: both queue pairs in one process.
+"""On-demand paging through pyverbs: both queue pairs in one process.
 
-odp.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-
-Case names are the functions below. Data are put into memory and looked at through a file, so that nothing but the device brings pages in.
+Data are put into memory and looked at through a file, so that nothing but the device brings pages in.
 """
+import ctypes
+import errno
+import mmap
 import os
 import random
 import signal
 import struct
-import sys
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
-from pyverbs.wr import RecvWR, SendWR
+from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
-from lib import keys, uverbs
+from lib import keys, segments, uverbs
 from lib.counters import counter
 from lib.ends import ACCESS, End, pair, pattern
-from lib.odp import DEMAND, PAGE, Area, Disturber, Side, check, fresh, read, send, sides, write
+from lib.keys import ACCESS_, PD_, TRANS
+from lib.odp import (
+    DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, Area, Disturber, Side, advise, check, fresh, invoke,
+    libc, ok, read, send, sides, write,
+)
 
+DEFAULTS = dict(driver="rxe_rs", reason="written for what the interface says")
 QKEY = 0x1234
 
 
@@ -39,7 +46,7 @@ def word(side, at):
     return struct.unpack("=Q", side.area.get(8, at))[0]
 
 
-def capabilities(names):
+def test_capabilities(names):
     caps = End(names[0], int(names[1])).ctx.query_device_ex().odp_caps
     assert caps.general_caps == e.IBV_ODP_SUPPORT | e.IBV_ODP_SUPPORT_IMPLICIT, caps.general_caps
     send_recv = e.IBV_ODP_SUPPORT_SEND | e.IBV_ODP_SUPPORT_RECV | e.IBV_ODP_SUPPORT_SRQ_RECV
@@ -49,7 +56,7 @@ def capabilities(names):
     assert caps.rc_odp_caps & (send_recv | rdma) == send_recv | rdma
 
 
-def operations(names):
+def test_operations(names):
     """Each operation, with no page of either side there; waiting uses up no retries."""
     a, b = sides(names, retries=1, rnr_retries=0, timeout=20)
     send(a, b, 50000)
@@ -86,7 +93,7 @@ def operations(names):
     a.complete()
 
 
-def offsets(names):
+def test_offsets(names):
     """Lengths and offsets of all kinds, over ends of pages and of the 2 MiB that are looked after together."""
     a, b = sides(names, size=6 << 20)
     edge = (-a.area.addr) % (2 << 20), (-b.area.addr) % (2 << 20)
@@ -97,7 +104,7 @@ def offsets(names):
             operation(a, b, length, at, seed=n)
 
 
-def other_address(names):
+def test_other_address(names):
     """A region whose addresses are not those of the process."""
     a, b = pair(names)
     area = Area(16 * PAGE)
@@ -110,7 +117,7 @@ def other_address(names):
     uverbs.dereg_mr(b.ctx.cmd_fd, mr)
 
 
-def uses_srq(names):
+def test_shared_receives(names):
     a, b = pair(names)
     srq = SRQ(b.pd, SrqInitAttr(SrqAttr(max_wr=16, max_sge=1)))
     b.init.srq = srq
@@ -132,7 +139,7 @@ def uses_srq(names):
         check(side, data, n * 12345)
 
 
-def unreliable(names):
+def test_unreliable(names):
     """Nobody would send again what is lost."""
     a, b = sides(names, qp_type=e.IBV_QPT_UC)
     for n in range(20):
@@ -150,7 +157,7 @@ def unreliable(names):
         check(b, data, 500000)
 
 
-def too_many_wait(names):
+def test_too_many_wait(names):
     """More packets than can wait for memory: they are lost and counted, and what comes afterwards arrives."""
     a, b = sides(names, qp_type=e.IBV_QPT_UC)
 
@@ -177,7 +184,7 @@ def too_many_wait(names):
         time.sleep(0.05)
 
 
-def datagrams(names):
+def test_datagrams(names):
     """All of them arrive, whole. One that another processor sends may overtake others, for nobody promises an order of datagrams."""
     ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD) for n in (0, 2)]
     a, b = (Side(end) for end in ends)
@@ -206,7 +213,7 @@ def datagrams(names):
         assert set(whose) == set(range(8)), f"round {n}: the receives hold the datagrams {whose}"
 
 
-def pages_go_under_traffic(names):
+def test_pages_go_under_traffic(names):
     a, b = sides(names, size=256 * 1024)
     length = 100000
     with Disturber(a.area, b.area):
@@ -228,7 +235,7 @@ def pages_go_under_traffic(names):
             assert word(b, 250000) == n + 1
 
 
-def torn_down_under_traffic(names):
+def test_torn_down_under_traffic(names):
     """Regions, queue pairs and mappings go while memory is being got for them."""
     draw = random.Random(3)
     for n in range(12):
@@ -242,7 +249,7 @@ def torn_down_under_traffic(names):
                 thing.close()
 
 
-def process_killed(names):
+def test_process_killed(names):
     for n in range(6):
         child = os.fork()
         if not child:
@@ -256,9 +263,348 @@ def process_killed(names):
         os.waitpid(child, 0)
 
 
-CASES = [capabilities, operations, offsets, other_address, uses_srq, unreliable, too_many_wait, datagrams, pages_go_under_traffic,
-         torn_down_under_traffic, process_killed]
+FREE, PAGEOUT = 8, 21
 
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")
+
+def test_fork(names):
+    """A copy of the process keeps what was there when it was made; the process gets what comes afterwards."""
+    a, b = pair(names)
+    side = Side(b, 16 * PAGE, anonymous=True)
+    old = pattern(10000, 1)
+    ctypes.memmove(side.area.addr, old, len(old))
+    for n in range(10):
+        keys.write(a, side.area.addr, side.mr.rkey, 64, seed=n)
+        ctypes.memmove(side.area.addr, old, len(old))
+        go, went = os.pipe()
+        child = os.fork()
+        if not child:
+            os.read(go, 1)
+            os._exit(0 if ctypes.string_at(side.area.addr, len(old)) == old else 1)
+        new = keys.write(a, side.area.addr, side.mr.rkey, 10000, seed=n + 2)
+        os.write(went, b"!")
+        _, status = os.waitpid(child, 0)
+        assert status == 0, "the copy of the process saw data that came later"
+        assert ctypes.string_at(side.area.addr, len(new)) == new, "the process does not see what was written"
+        # The processor writes, which may put another page in the place of the one that the device knows.
+        os.close(go), os.close(went)
+        child = os.fork()
+        if not child:
+            time.sleep(0.05)
+            os._exit(0)
+        mine = pattern(5000, n + 7)
+        ctypes.memmove(side.area.addr + 100, mine, len(mine))
+        assert keys.read(a, side.area.addr + 100, side.mr.rkey, len(mine)) == mine, "an old page was read"
+        os.waitpid(child, 0)
+
+
+def test_not_mapped(names):
+    """What is not mapped cannot be got: the access fails like one outside the region, and nothing else does."""
+    for operation in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ):
+        a, b = sides(names)
+        write(a, b, 10000)
+        ok(libc.munmap(b.area.addr + 4 * PAGE, PAGE))
+        a.end.post(operation, a.sge(100), remote=b.remote(4 * PAGE))
+        a.end.complete(e.IBV_WC_REM_ACCESS_ERR)
+    for kind in ("send", "read"):
+        a, b = sides(names)
+        ok(libc.munmap(a.area.addr + 4 * PAGE, PAGE))
+        b.end.recv(b.sge(100))
+        if kind == "send":
+            a.end.post(e.IBV_WR_SEND, a.sge(100, 5 * PAGE - 50))
+        else:
+            a.end.post(e.IBV_WR_RDMA_READ, a.sge(100, 5 * PAGE - 50), remote=b.remote())
+        a.end.complete(e.IBV_WC_LOC_PROT_ERR)
+    a, b = sides(names)
+    ok(libc.munmap(b.area.addr, PAGE))
+    b.end.recv(b.sge(100))
+    a.end.post(e.IBV_WR_SEND, a.sge(100))
+    b.end.complete(e.IBV_WC_LOC_PROT_ERR)
+    a.end.complete(e.IBV_WC_REM_OP_ERR)
+
+
+def test_read_only(names):
+    a, b = sides(names)
+    data = pattern(5000, 4)
+    b.area.put(data)
+    ok(libc.mprotect(b.area.addr, b.area.size, mmap.PROT_READ))
+    fresh(a, b)
+    a.end.post(e.IBV_WR_RDMA_READ, a.sge(5000), remote=b.remote())
+    a.end.complete()
+    check(a, data)
+    a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(100, 9000), remote=b.remote())
+    a.end.complete(e.IBV_WC_REM_ACCESS_ERR)
+    check(b, data)
+    # A page of a region without the right to write, and one that was read before it is written.
+    a, b = pair(names)
+    side = Side(b, anonymous=True)
+    assert keys.read(a, *side.remote(), 64) == bytes(64)
+    new = keys.write(a, *side.remote(), 64)
+    assert ctypes.string_at(side.area.addr, 64) == new
+    assert ctypes.string_at(Area(PAGE, anonymous=True).addr, PAGE) == bytes(PAGE), "the common page of zeros was written"
+    side = Side(b, access=e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND)
+    side.area.put(data)
+    assert keys.read(a, *side.remote(), 5000) == data
+    keys.write(a, *side.remote(), 64, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def test_mapped_anew(names):
+    """Other memory at the same addresses: the region is about addresses, not about pages."""
+    a, b = sides(names)
+    write(a, b, 50000)
+    old = b.area
+    before = old.get(old.size)
+    b.area = Area(old.size, at=old.addr)
+    for operation in (send, write, read):
+        operation(a, b, 50000)
+    assert old.get(old.size) == before, "memory was written that the process has not got any more"
+
+
+def test_lazily_freed(names):
+    """Pages that the kernel may take (MADV_FREE) and that are then written to by a peer are not taken any more."""
+    a, b = pair(names)
+    side = Side(b, 64 * PAGE, anonymous=True)
+    for n in range(3):
+        for page in range(64):
+            ctypes.memset(side.area.addr + page * PAGE, n + 1, PAGE)
+        ok(libc.madvise(side.area.addr, side.area.size, FREE))
+        data = keys.write(a, *side.remote(), 60000, seed=n)
+        with open("/proc/sys/vm/drop_caches", "w") as drop:
+            drop.write("3\n")
+        try:
+            # Takes what may be taken.
+            libc.madvise(side.area.addr, side.area.size, PAGEOUT)
+        except OSError:
+            pass
+        assert ctypes.string_at(side.area.addr, 60000) == data, "written data are gone"
+
+
+def test_large_and_empty(names):
+    """Regions cost nothing that is not used."""
+    a, b = pair(names)
+    side = Side(b, 64 << 30, anonymous=True)
+    begin = time.monotonic()
+    draw = random.Random(2)
+    for n in range(50):
+        at = draw.randrange(side.area.size - 10000)
+        data = keys.write(a, *side.remote(at), 9000, seed=n)
+        assert ctypes.string_at(side.area.addr + at, 9000) == data
+        assert keys.read(a, *side.remote(at), 9000) == data
+    side.mr.close()
+    print(f"{time.monotonic() - begin:.3f} s")
+
+
+def test_implicit(names):
+    """All of the address space, also what is mapped later."""
+    a, b = sides(names, implicit=True)
+    for operation in (send, write, read):
+        operation(a, b, 70000, 4321)
+    for n in range(3):
+        for side in (a, b):
+            side.area.close()
+            side.area = Area((n + 1) << 20)
+        write(a, b, 30000, 99, seed=n)
+    # Ever new addresses, one after the other.
+    for n in range(40):
+        area = Area(PAGE, anonymous=True, at=0x100000000000 + n * (32 << 20))
+        data = keys.write(a.end, area.addr, b.mr.rkey, 64, seed=n)
+        assert ctypes.string_at(area.addr, 64) == data
+        area.unmap()
+    keys.write(a.end, 1 << 47, b.mr.rkey, 64, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def rereg(side, flags, **options):
+    return keys.rereg(side.mr, side.end, flags, **options)
+
+
+def rereg_by_ioctl(side, access):
+    """New rights, in a way that the core leaves open to other processes too."""
+    response = ctypes.create_string_buffer(8)
+    body = struct.pack("=QIIQQQII", 0, side.mr.handle, ACCESS_, 0, 0, 0, 0, access)
+    body = ctypes.create_string_buffer(body, len(body))
+    return invoke(side.end, uverbs.DEVICE, INVOKE_WRITE, (0, len(body), ctypes.addressof(body)),
+                  (1, 8, ctypes.addressof(response)), (2, 8, uverbs.REREG_MR))
+
+
+def test_rereg_translation(names):
+    """Other memory behind the same keys, of which no page is there either; the old is not to be had any more."""
+    a, b = sides(names)
+    other = Area(8 * PAGE)
+    assert rereg(b, TRANS, addr=other.addr + PAGE, length=5 * PAGE, iova=0x10000) == 0
+    fresh(b)
+    data = keys.write(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE)
+    assert other.get(4 * PAGE, PAGE + 77) == data
+    assert keys.read(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE) == data
+    # As a local key too.
+    other.drop()
+    b.end.recv(SGE(0x10000, 100, b.mr.lkey))
+    a.end.post(e.IBV_WR_SEND, a.end.sge(100))
+    a.end.complete()
+    b.end.complete()
+    assert other.get(100, PAGE) == data[:100]
+    assert b.area.resident() == 0
+    keys.write(a.end, 0x10000 + 5 * PAGE - 1, b.mr.rkey, 2, e.IBV_WC_REM_ACCESS_ERR)
+    a, b = sides(names)
+    assert rereg(b, TRANS, addr=other.addr, length=PAGE) == 0
+    keys.write(a.end, *b.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def test_rereg_rights(names):
+    reading = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND
+    a, b = pair(names)
+    side = Side(b, anonymous=True, access=reading)
+    # A page never touched is the common page of zeros when it is got for reading.
+    assert keys.read(a, *side.remote(), 64) == bytes(64)
+    assert rereg(side, ACCESS_, access=DEMAND) == 0
+    data = keys.write(a, *side.remote(), 5000)
+    assert ctypes.string_at(side.area.addr, 5000) == data
+    assert ctypes.string_at(keys.page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+    assert rereg(side, ACCESS_, access=reading) == 0
+    assert keys.read(a, *side.remote(), 5000) == data
+    keys.write(a, *side.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
+    # Only the process whose memory it is can get it for writing.
+    a, b = pair(names)
+    side = Side(b, access=reading)
+    child = os.fork()
+    if not child:
+        os._exit(rereg_by_ioctl(side, DEMAND))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == errno.EINVAL
+    assert rereg_by_ioctl(side, DEMAND) == 0
+    keys.write(a, *side.remote(), 10)
+
+
+def test_rereg_domain(names):
+    a, b = sides(names)
+    other = PD(b.end.ctx)
+    keys.write(a.end, *b.remote(), 10)
+    assert rereg(b, PD_, pd=other) == 0
+    assert rereg(b, PD_ | ACCESS_ | TRANS, pd=b.end.pd, access=DEMAND, addr=b.area.addr, length=b.area.size) == 0
+    write(a, b, 9000)
+    assert rereg(b, PD_, pd=other) == 0
+    fresh(b)
+    keys.write(a.end, *b.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
+    assert b.area.resident() == 0
+    b.mr.close()
+
+
+def test_rereg_kind(names):
+    """Pinned memory becomes memory on demand and the other way round when it is named again, not otherwise."""
+    a, b = pair(names)
+    side = Side(b, access=ACCESS)
+    assert side.area.resident() == side.area.size // PAGE
+    assert rereg(side, ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
+    where = dict(addr=side.area.addr, length=side.area.size)
+    assert rereg(side, ACCESS_ | TRANS, access=DEMAND, **where) == 0
+    fresh(side)
+    data = keys.write(a, *side.remote(), 3 * PAGE)
+    check(side, data)
+    assert 3 <= side.area.resident() < side.area.size // PAGE
+    assert rereg(side, ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
+    assert rereg(side, ACCESS_ | TRANS, access=ACCESS, **where) == 0
+    assert side.area.resident() == side.area.size // PAGE
+    assert keys.read(a, *side.remote(), 3 * PAGE) == data
+
+
+def test_rereg_under_traffic(names):
+    """Registering anew, again and again while pages go, refuses no access that is allowed before and after."""
+    a, b = sides(names)
+    with keys.registered_again(b.mr, b.end, b.area.addr, b.area.size, DEMAND):
+        for n in range(15):
+            for operation in (write, read):
+                operation(a, b, 70000, 4321, seed=n)
+
+
+def test_bad_registrations(names):
+    _, b = pair(names)
+    for start, length in ((0, 0), (1 << 47, PAGE), ((1 << 47) - PAGE, 2 * PAGE), (2**64 - PAGE, PAGE)):
+        try:
+            MR(b.pd, length, DEMAND, address=start).close()
+            raise AssertionError(f"registered {length:#x} bytes at {start:#x}")
+        except PyverbsError:
+            pass
+    try:
+        MR(b.pd, implicit=True, access=DEMAND | e.IBV_ACCESS_HUGETLB).close()
+        raise AssertionError("registered all memory as huge pages")
+    except PyverbsError:
+        pass
+    # Registering anew is for pinned memory.
+    side = Side(b)
+    assert keys.rereg(side.mr, b, ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
+    segments.refused(errno.EOPNOTSUPP, segments.add, b, side.mr, side.area.addr, PAGE, side.area.addr + side.area.size)
+    segments.refused(errno.EOPNOTSUPP, segments.remove, b, side.mr, segments.FIRST)
+    assert keys.rereg(b.mr, b, ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
+
+
+def test_windows(names):
+    a, b = pair(names, b_access=keys.BINDABLE)
+    side = Side(b, access=DEMAND | e.IBV_ACCESS_MW_BIND)
+    for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
+        mw = MW(b.pd, kind)
+        bound = MWBindInfo(side.mr, side.area.addr + 100, 3 * PAGE, keys.WRITE | keys.READ)
+        if kind == e.IBV_MW_TYPE_1:
+            b.qp.bind_mw(mw, MWBind(bound, e.IBV_SEND_SIGNALED))
+            key = mw.rkey
+        else:
+            wr = SendWR(wr_id=7, opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
+            wr.set_bind_wr(mw, bound)
+            key = wr.rkey
+            b.qp.post_send(wr)
+        b.complete()
+        fresh(side)
+        data = keys.write(a, side.area.addr + 100, key, 3 * PAGE, seed=kind)
+        check(side, data, 100)
+        fresh(side)
+        assert keys.read(a, side.area.addr + 100, key, 3 * PAGE) == data
+        mw.close()
+
+
+def test_prefetch(names):
+    for everything in (False, True):
+        a, b = sides(names, implicit=everything)
+        start, key = b.area.addr, b.mr.lkey
+        fresh(b)
+        # Nothing is there, and nothing is got.
+        assert advise(b.end, NO_FAULT, FLUSH, (start, 10 * PAGE, key)) == 0
+        assert b.area.resident() == 0
+        assert advise(b.end, PREFETCH, FLUSH, (start, 10 * PAGE, key)) == 0
+        assert b.area.resident() >= 10
+        fresh(b)
+        assert advise(b.end, PREFETCH_WRITE, FLUSH, (start + 100, 2 * PAGE, key), (start + 20 * PAGE, 1, key)) == 0
+        assert 4 <= b.area.resident() <= 40
+        fresh(b)
+        assert advise(b.end, PREFETCH_WRITE, 0, (start, b.area.size, key)) == 0
+        deadline = time.monotonic() + 10
+        while b.area.resident() < b.area.size // PAGE:
+            assert time.monotonic() < deadline, "not got in the background"
+            time.sleep(0.01)
+        for _ in range(300):
+            assert advise(b.end, PREFETCH, 0, (start, b.area.size, key)) == 0
+        for operation in (send, write, read):
+            operation(a, b, 70000, 4321)
+        if not everything:
+            b.mr.close()
+
+
+def test_bad_prefetch(names):
+    _, b = sides(names)
+    start, key, size = b.area.addr, b.mr.lkey, b.area.size
+    end = b.end
+    whole = (start, PAGE, key)
+    mw = MW(end.pd, e.IBV_MW_TYPE_2)
+    read_only = MR(end.pd, size, e.IBV_ACCESS_ON_DEMAND, address=start)
+    for flags in (0, FLUSH):
+        for expected, advice, ranges in ((errno.EFAULT, PREFETCH, [(start, size + 1, key)]),
+                                         (errno.EFAULT, PREFETCH, [(start - 1, 2, key)]),
+                                         (errno.EFAULT, PREFETCH, [whole, (2**64 - 1, 2, key)]),
+                                         (errno.EFAULT, PREFETCH, [(start, PAGE, key ^ 0x55)]),
+                                         (errno.EFAULT, PREFETCH, [(start, PAGE, key ^ 0x5500)]),
+                                         (errno.EFAULT, PREFETCH, [(end.mr.buf, 100, end.mr.lkey)]),
+                                         (errno.EFAULT, PREFETCH_WRITE, [(start, PAGE, read_only.lkey)]),
+                                         (errno.EINVAL, PREFETCH, [(start, PAGE, mw.rkey)])):
+            got = advise(end, advice, flags, *ranges)
+            assert got == expected, (got, expected, advice, flags, ranges)
+        assert advise(end, PREFETCH, flags, whole, pd=PD(end.ctx)) == errno.EFAULT
+        assert advise(end, 3, flags, whole) != 0
+    assert advise(end, PREFETCH, 2, whole) == errno.EINVAL
+    ok(libc.munmap(start, PAGE))
+    assert advise(end, PREFETCH, FLUSH, whole) == errno.EFAULT
+    assert advise(end, PREFETCH, 0, whole) == 0

@@ -1,14 +1,9 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Partitions: the P_Key table and what it lets through, between two devices of one machine.
-
-pkeys.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-"""
+"""Partitions: the P_Key table and what it lets through, between two devices of one machine."""
 import errno
 import os
 import select
 import subprocess
-import sys
 import time
 
 from pyverbs.device import Context
@@ -17,6 +12,7 @@ import pyverbs.enums as e
 
 from lib.pkeys import QKEY, TYPES, Member, attribute, put, table
 
+DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has one P_Key")
 # enum ibv_device_cap_flags: the device counts packets of other partitions, and with other Q_Keys.
 BAD_PKEY_CNTR, BAD_QKEY_CNTR = 1 << 1, 1 << 2
 
@@ -38,7 +34,7 @@ def two(names, kind, index_a, index_b, **retry):
     return a, b
 
 
-def edit(names):
+def test_edit(names):
     device = names[0]
     ctx = Context(name=device)
     attr, port = ctx.query_device(), ctx.query_port(1)
@@ -76,7 +72,7 @@ def edit(names):
     assert table(device) == {0: 0xFFFF}
 
 
-def last(names):
+def test_last(names):
     """A port stays in one partition at least: its last entry can be changed, not emptied."""
     device = names[0]
     ctx = Context(name=device)
@@ -102,7 +98,7 @@ def last(names):
     assert not quiet.poll(200), "an event for a change that was refused"
 
 
-def violations(names):
+def test_violations(names):
     """The device says that it counts violations of both keys, and the counters move by what was sent."""
     for device in (names[0], names[2]):
         flags = Context(name=device).query_device().device_cap_flags
@@ -158,19 +154,19 @@ def four(names, kind):
             assert b.state() == e.IBV_QPS_RTS, f"{kind} {x} to {y}: the receiver's state changed"
 
 
-def four_rc(names):
+def test_four_rc(names):
     four(names, "RC")
 
 
-def four_uc(names):
+def test_four_uc(names):
     four(names, "UC")
 
 
-def four_ud(names):
+def test_four_ud(names):
     four(names, "UD")
 
 
-def taken_away(names):
+def test_taken_away(names):
     """An entry that is removed under a live queue pair stops its traffic; put back, it goes on."""
     for device in (names[0], names[2]):
         put(device, 7, 0x8005)
@@ -199,7 +195,7 @@ def taken_away(names):
             b.received(b"after")
 
 
-def next_packet(names):
+def test_next_packet(names):
     """A change holds from the next packet on."""
     put(names[0], 2, 0x8011)
     put(names[2], 2, 0x8011)
@@ -220,7 +216,7 @@ def next_packet(names):
     b.received(b"three")
 
 
-def unused_index(names):
+def test_unused_index(names):
     put(names[0], 9, 0x8020)
     a = Member(names[0], int(names[1]), "UD", 9)
     b = Member(names[2], int(names[3]), "UD", 0)
@@ -240,7 +236,7 @@ GSI_KEY = 0x80010000
 MAD = bytes((1, 4, 1, 1)) + bytes(4) + b"question" + (1).to_bytes(2, "big") + bytes(6) + bytes(232)
 
 
-def services(names):
+def test_services(names):
     """QP1 takes packets of any partition that the port is in, and answers in the partition of the question."""
     put(names[0], 30, 0x8055)
     put(names[2], 31, 0x8055)
@@ -274,7 +270,7 @@ def services(names):
 REQUEST = bytes((1, 7, 2, 3)) + bytes(4) + b"anyone??" + b"\x00\x10" + bytes(6) + b"\x12\x34\x56\x78" + bytes(4) + b"no such." + bytes(216)
 
 
-def connection_requests(names):
+def test_connection_requests(names):
     """The connection manager of B takes a request of a partition of its own, and its answer reaches the one of A in that partition."""
     def cm(device, kind, way):
         with open(f"/sys/class/infiniband/{device}/ports/1/cm_{way}_msgs/{kind}", encoding="ascii") as file:
@@ -308,10 +304,3 @@ def connection_requests(names):
         for device in (names[0], names[2]):
             put(device, 0, 0xFFFF)
             put(device, 33, 0)
-
-
-CASES = [services, connection_requests, edit, last, violations, four_rc, four_uc, four_ud, taken_away, next_packet, unused_index]
-
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")

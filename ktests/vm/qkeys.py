@@ -1,21 +1,21 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Q_Keys that only privileged users may set, between two devices of one machine.
-
-qkeys.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [EXPECTED-ERRNO]
+"""Controlled Q_Keys, which only privileged users may set. Mismatches and the top bit of a request's key: drops.qkeys; groups:
+mcast.key_must_match.
 """
-import sys
+import errno
 
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
+from lib import host
+from lib.case import skip
 from lib.pkeys import Member
 
 GSI = 0x80010000
 
 
-def controlled(names, expected=0):
+def controlled(names, expected):
     """Sets keys with the top bit, when a queue pair is initialised and later on."""
     for key in (GSI, 0x80000000, 0xFFFFFFFF):
         end = Member(names[0], int(names[1]), "UD", 0)
@@ -38,7 +38,7 @@ def live(key):
     return attr
 
 
-def well_known(names):
+def test_well_known(names):
     """The key of the general services: a request cannot name it, a queue pair that has it sends it."""
     a, b = Member(names[0], int(names[1]), "UD", 0), Member(names[2], int(names[3]), "UD", 0)
     a.join(b, qkey=GSI)
@@ -63,9 +63,31 @@ def well_known(names):
     b.received(b"own")
 
 
-if __name__ == "__main__":
-    if sys.argv[5] == "controlled":
-        controlled(sys.argv[1:5], int(sys.argv[6]))
-    else:
-        well_known(sys.argv[1:5])
-    print("right")
+def test_privileged(names):
+    controlled(names, 0)
+
+
+def refused(names):
+    controlled(names, errno.EPERM)
+
+
+def permitted(names):
+    controlled(names, 0)
+
+
+def unprivileged(function):
+    """Calls a function of this file in a process without CAP_NET_RAW."""
+    host.shell("setpriv --bounding-set -net_raw python3 /share/tests/lib/run.py alone $1 $2", __file__, function.__name__)
+
+
+def test_unprivileged(_names):
+    """Without CAP_NET_RAW a controlled key is refused, unless the administrator opens them to everybody."""
+    if "privileged-qkey" not in host.shell("rdma system show"):
+        skip("this rdma tool knows no privileged-qkey")
+    unprivileged(refused)
+    host.shell("rdma system set privileged-qkey on")
+    try:
+        unprivileged(permitted)
+    finally:
+        host.shell("rdma system set privileged-qkey off")
+    unprivileged(refused)

@@ -1,15 +1,13 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Raw packet queue pairs through pyverbs, against packet sockets at the other end of the wire.
 
-raw.py DEVICE NETNS-OF-PEER NETDEV-OF-PEER MAC-OF-DEVICE MAC-OF-PEER CASE
-
-The queue pair is on DEVICE; the packet socket in the network namespace of the peer. Case names are the functions below.
+The queue pair is on the device of a; the packet socket is in the network namespace of b.
 """
 import ctypes
+import json
 import os
 import socket
-import sys
+import subprocess
 import time
 
 from pyverbs.cq import CQ
@@ -21,16 +19,22 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
+from lib import host
+from lib.apart import apart
 from lib.counters import counter
+from lib.ends import soon
 
+DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has no raw packet queue pairs")
 ETHERTYPE = 0x88B5
 CLONE_NEWNET = 0x40000000
 SLOT = 16384
 DONTNEED = 4
 
 
-def mac(text):
-    return bytes.fromhex(text.replace(":", ""))
+def mac_of(node):
+    """The address of the network device of a node."""
+    netdev = json.loads(subprocess.check_output(["ip", "-n", node, "-j", "link", "show", host.netdev(node)]))[0]
+    return bytes.fromhex(netdev["address"].replace(":", ""))
 
 
 class Raw:
@@ -101,9 +105,9 @@ class Peer:
 
 
 class Setup:
-    def __init__(self, args, **options):
-        self.device, self.mac, self.peer_mac = args[0], mac(args[3]), mac(args[4])
-        self.peer = Peer(args[1], args[2])
+    def __init__(self, names, **options):
+        self.device, self.mac, self.peer_mac = names[0], mac_of("a"), mac_of("b")
+        self.peer = Peer("b", "vb")
         self.raw = Raw(self.device, **options)
 
     def frame(self, length, to_peer, seed=1):
@@ -111,47 +115,47 @@ class Setup:
         return head + ETHERTYPE.to_bytes(2, "big") + bytes((seed + i * 7) & 0xFF for i in range(length - 14))
 
 
-def send(args):
+def test_send(names):
     """Frames leave as they are in memory, from one piece or several."""
-    s = Setup(args)
+    s = Setup(names)
     for n, length in enumerate((14, 60, 61, 1000, 1514)):
         frame = s.frame(length, True, n)
         s.raw.send(frame, cuts=() if n % 2 else (6, 12))
         assert s.peer.socket.recv(4096) == frame, length
 
 
-def send_inline(args):
-    s = Setup(args, inline=200)
+def test_send_inline(names):
+    s = Setup(names, inline=200)
     frame = s.frame(180, True)
     s.raw.send(frame, flags=e.IBV_SEND_SIGNALED | e.IBV_SEND_INLINE)
     assert s.peer.socket.recv(4096) == frame
 
 
-def send_refused(args):
+def test_send_refused(names):
     """A frame that no Ethernet has fails, and stops the queue until it is told to go on."""
     for length in (0, 13, 1519, 9000):
-        s = Setup(args)
+        s = Setup(names)
         s.raw.send(s.frame(max(length, 14), True)[:length], status=e.IBV_WC_LOC_LEN_ERR)
         attr, _ = s.raw.qp.query(e.IBV_QP_STATE)
         assert attr.qp_state == e.IBV_QPS_SQE, attr.qp_state
-    s = Setup(args)
+    s = Setup(names)
     wr = SendWR(num_sge=1, sg=[SGE(s.raw.mr.buf, 60, s.raw.mr.lkey)], opcode=e.IBV_WR_SEND_WITH_IMM, wr_id=100)
     s.raw.qp.post_send(wr)
     assert s.raw.poll(10, e.IBV_WC_LOC_QP_OP_ERR)
 
 
-def receive(args):
+def test_receive(names):
     """Frames that the network device receives arrive whole, in order."""
-    s = Setup(args)
+    s = Setup(names)
     for n, length in enumerate((14, 60, 999, 1514)):
         frame = s.frame(length, False, n)
         s.peer.socket.send(frame)
         s.raw.gets(frame)
 
 
-def receive_by_all(args):
+def test_receive_by_all(names):
     """Every raw queue pair gets a copy."""
-    s = Setup(args)
+    s = Setup(names)
     others = [Raw(s.device) for _ in range(3)]
     frame = s.frame(500, False)
     s.peer.socket.send(frame)
@@ -164,25 +168,25 @@ def receive_by_all(args):
         raw.gets(frame)
 
 
-def receive_tagged(args):
+def test_receive_tagged(names):
     """A VLAN tag stays in its place."""
-    s = Setup(args)
+    s = Setup(names)
     frame = s.mac + s.peer_mac + b"\x81\x00\x00\x07" + ETHERTYPE.to_bytes(2, "big") + bytes(100)
     s.peer.socket.send(frame)
     s.raw.gets(frame)
 
 
-def receive_too_long(args):
+def test_receive_too_long(names):
     """A frame without room is dropped; the request waits for the next."""
-    s = Setup(args, room=400)
+    s = Setup(names, room=400)
     s.peer.socket.send(s.frame(600, False))
     frame = s.frame(400, False)
     s.peer.socket.send(frame)
     s.raw.gets(frame)
 
 
-def not_before_ready(args):
-    s = Setup(args, ready=False)
+def test_not_before_ready(names):
+    s = Setup(names, ready=False)
     s.peer.socket.send(s.frame(100, False))
     assert not s.raw.poll(0.5), "a frame arrived in INIT"
     s.raw.ready()
@@ -193,9 +197,24 @@ def not_before_ready(args):
     assert s.raw.poll(10, e.IBV_WC_WR_FLUSH_ERR)
 
 
-def trains_are_cut(args):
-    """What TCP sends in one piece arrives in frames that fit the wire."""
-    s = Setup(args, receives=15)
+def test_trains_are_cut(names):
+    """What TCP sends in one piece arrives in frames that fit the wire, and the stack works as before while somebody listens."""
+    server = subprocess.Popen(["ip", "netns", "exec", "a", "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    try:
+        host.shell("soon eval 'on a ss -Hltn \"sport = :5201\" | grep -q .'")
+        s = Setup(names, receives=15)
+        client = subprocess.Popen(["ip", "netns", "exec", "b", "iperf3", "-c", host.ip("a", 4), "-t", "2"])
+        try:
+            long_frames(s)
+        finally:
+            status = client.wait(timeout=30)
+        assert status == 0, "the stack carried nothing"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def long_frames(s):
     deadline, count = time.monotonic() + 10, 0
     while count < 10 and time.monotonic() < deadline:
         wc = s.raw.poll(1)
@@ -207,42 +226,59 @@ def trains_are_cut(args):
     assert count >= 10, count
 
 
-def on_demand(args):
+def test_on_demand(names):
     """A frame whose memory is not there is lost and counted, and fetches the memory for the next one."""
-    s = Setup(args, ready=False, access=e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_ON_DEMAND)
+    s = Setup(names, ready=False, access=e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_ON_DEMAND)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.madvise(ctypes.c_void_p(s.raw.mr.buf), ctypes.c_size_t(16 * SLOT), DONTNEED) == 0
-    before = counter(args[0], "page_fault_dropped")
+    before = counter(names[0], "page_fault_dropped")
     s.raw.ready()
     frame = s.frame(600, False)
     deadline = time.monotonic() + 10
     while not s.raw.poll(0.1):
         assert time.monotonic() < deadline, "nothing arrives"
         s.peer.socket.send(frame)
-    assert counter(args[0], "page_fault_dropped") > before, "the first frame was not lost, or not counted"
+    assert counter(names[0], "page_fault_dropped") > before, "the first frame was not lost, or not counted"
 
 
-def needs_privilege(args):
+def test_needs_privilege(names):
+    # So that the call is refused for what it asks, not for who asks.
+    host.shell("chmod -R a+rwX /dev/infiniband")
+    try:
+        with apart(lambda: refused_to_nobody(names[0])):
+            pass
+    finally:
+        host.shell("chmod 600 /dev/infiniband/*")
+
+
+def refused_to_nobody(device):
     os.setgid(65534)
     os.setuid(65534)
     try:
-        Raw(args[0])
+        Raw(device)
     except PyverbsRDMAError as error:
         assert error.error_code in (1, 13), error
         return
     raise AssertionError("an ordinary user got a raw packet queue pair")
 
 
-def stay(args):
-    raw = Raw(args[0])
-    print("ready", flush=True)
-    time.sleep(60)
-    raw.qp.close()
+def taps():
+    """How many listen to all packets of the network device of node a."""
+    return sum(line.startswith("ALL") and " va " in line for line in host.shell("on a cat /proc/net/ptype").splitlines())
 
 
-CASES = [send, send_inline, send_refused, receive, receive_by_all, receive_tagged, receive_too_long, not_before_ready,
-         trains_are_cut, on_demand, needs_privilege, stay]
+def test_tap_follows_queue_pairs(names):
+    """Nobody listens unless there is such a queue pair, and not after its process has died."""
+    assert taps() == 0, "somebody listens already"
+    with apart(lambda: Raw(names[0])) as end:
+        soon(lambda: taps() == 1)
+        end()
+        soon(lambda: taps() == 0)
 
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[6]](sys.argv[1:6])
-    print("right")
+
+def test_delete_link_with_queue_pair(names):
+    with apart(lambda: Raw(names[0])):
+        soon(lambda: taps() == 1)
+        host.shell("del a; soon eval '! have a'")
+        soon(lambda: taps() == 0)
+    host.shell("links")

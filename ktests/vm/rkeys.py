@@ -1,13 +1,9 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Memory keys as peers meet them, through pyverbs: both queue pairs in one process.
 
-rkeys.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-
-Case names are the functions below. In all of them b has the memory and a uses it.
+In all of them b has the memory and a uses it.
 """
 import ctypes
-import sys
 import time
 
 from pyverbs.mr import MR, MW
@@ -18,6 +14,7 @@ import pyverbs.enums as e
 from lib.ends import ACCESS, MTU, End, pair, pattern
 from lib.keys import ATOMIC, BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, local_inv, page_buffer
 
+DEFAULTS = dict(driver="rxe_rs", reason="written for what the specification says")
 ALL = (WRITE, READ, ATOMIC)
 TOP = 1 << 64
 
@@ -72,7 +69,7 @@ def untouched(names, make, rights=ALL, length=64):
         del alive
 
 
-def unpredictable(names):
+def test_unpredictable(names):
     """Neither index nor key byte of a key says anything about those before it."""
     b = End(names[2], int(names[3]))
     count = 1500
@@ -103,7 +100,7 @@ def unpredictable(names):
     assert again < 3, f"{again} of 200 indices were used again at once"
 
 
-def stale(names):
+def test_stale(names):
     """The key of a region that was deregistered, and of one that has its memory now under another key."""
     def gone(b, size):
         mr = MR(b.pd, 16 * PAGE, ACCESS, address=b.buffer)
@@ -114,7 +111,7 @@ def stale(names):
     untouched(names, gone)
 
 
-def never_given(names):
+def test_never_given(names):
     """Other key bytes of a key, its neighbours, and keys that nobody has."""
     for change in (lambda k: k ^ 1, lambda k: k ^ 0x80, lambda k: k ^ 0xFF, lambda k: k ^ 0x100, lambda k: 0, lambda k: 0xFFFFFFFF,
                    lambda k: k & 0xFF, lambda k: k ^ 0x80000000):
@@ -122,7 +119,7 @@ def never_given(names):
     untouched(names, lambda b, size: (b.mr.buf, b.mr.rkey ^ 1), rights=(ATOMIC,))
 
 
-def foreign_domain(names):
+def test_foreign_domain(names):
     """A region of the same process in another protection domain."""
     def other(b, size):
         pd = PD(b.ctx)
@@ -132,7 +129,7 @@ def foreign_domain(names):
     untouched(names, other)
 
 
-def wrong_access(names):
+def test_wrong_access(names):
     """Each operation on a region that grants all but the right it needs."""
     for right in ALL:
         def without(b, size):
@@ -148,7 +145,7 @@ def wrong_access(names):
     untouched(names, local)
 
 
-def out_of_bounds(names):
+def test_out_of_bounds(names):
     """One byte (for atomics one word) before the region, behind it, across either end, and far away."""
     for place in (lambda size: -8, lambda size: 8 * PAGE + 8, lambda size: 8 * PAGE - size + 8, lambda size: 1 << 40, lambda size: -1 << 40):
         def outside(b, size):
@@ -164,14 +161,14 @@ def out_of_bounds(names):
         untouched(names, byte, rights=(WRITE, READ))
 
 
-def wrapping(names):
+def test_wrapping(names):
     """Addresses whose sum with the length is beyond 2^64."""
     for addr in (TOP - 8, TOP - 64, TOP - 4096):
         untouched(names, lambda b, size: (addr, b.mr.rkey), rights=(WRITE, READ), length=8192)
     untouched(names, lambda b, size: (TOP - 8, b.mr.rkey), rights=(ATOMIC,))
 
 
-def invalidated(names):
+def test_invalidated(names):
     """The key of a window that was invalidated, unbound, bound anew, or deallocated."""
     rights = WRITE | READ | ATOMIC
 
@@ -193,7 +190,7 @@ def invalidated(names):
     untouched(names, window(e.IBV_MW_TYPE_1, lambda b, mw, key: mw.close()))
 
 
-def no_bytes(names):
+def test_no_bytes(names):
     """Operations without bytes check neither key nor address, and change nothing."""
     a, b = pair(names)
     fill = pattern(b.size, 77)
@@ -219,7 +216,7 @@ def no_bytes(names):
     assert b.mr.read(b.size, 0) == fill
 
 
-def unreliable(names):
+def test_unreliable(names):
     """A UC peer is not told, but its bytes go nowhere either; what it sends properly afterwards arrives."""
     a, b = pair(names, qp_type=e.IBV_QPT_UC)
     fill = pattern(b.size, 77)
@@ -239,10 +236,3 @@ def unreliable(names):
     while b.mr.read(len(data), 0) != data and time.monotonic() < deadline:
         time.sleep(0.01)
     assert b.mr.read(len(data), 0) == data
-
-
-CASES = [unpredictable, stale, never_given, foreign_domain, wrong_access, out_of_bounds, wrapping, invalidated, no_bytes, unreliable]
-
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")

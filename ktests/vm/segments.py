@@ -1,15 +1,17 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Regions whose memory comes and goes (uapi/rxe_rs.h), through pyverbs: both queue pairs in one process.
 
-segments.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
-
-Case names are the functions below. In all of them b has the memory and a uses it.
+In all of them b has the memory and a uses it.
 """
 import ctypes
 import errno
+import os
+import re
+import resource
 import struct
-import sys
+import subprocess
+import threading
+import time
 
 from pyverbs.mr import MR, MW
 from pyverbs.pd import PD
@@ -18,15 +20,20 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
+from lib import ties
+from lib.case import case
 from lib.ends import ACCESS, End, pair, pattern
 from lib.keys import ACCESS_, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE, bind, bind1, page_buffer, read, rereg, write
+from lib.memory import repeated_mapping
 from lib.segments import (
-    ADD, ATTR_MR, BY_HANDLE, BY_RANGE, FIRST, NAMES, RELEASED, REMOVE, Refused, add, add_request, call, decode, get, pinned, put,
-    refused, region, remove, remove_request,
+    ADD, ATTR_MR, BY_HANDLE, BY_RANGE, FIRST, MAX, MIB, NAMES, RELEASED, REMOVE, Refused, add, add_request, call, decode, get,
+    pinned, put, refused, region, remove, remove_request,
 )
 
+DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has no such methods")
 
-def grow(names):
+
+def test_grow(names):
     """At the end and at the start: one region, one key; accesses of all kinds cross from one segment into the next."""
     a, b, mr, buffer = region(names)
     start = buffer + 16 * PAGE
@@ -65,7 +72,7 @@ def grow(names):
     write(a, first, state["rkey"], status=REFUSED)
 
 
-def elsewhere(names):
+def test_elsewhere(names):
     """Anywhere in the key's address space, memory from anywhere; what lies between is a hole."""
     far, high = 1 << 40, (1 << 64) - 4 * PAGE
     for at, length in ((4 * PAGE, 1), (4 * PAGE - 1, 2), (-1, 1), (-1, 2), (8 * PAGE, 1), (far - 1, 2), (far + 2 * PAGE - 1, 2),
@@ -88,7 +95,7 @@ def elsewhere(names):
         assert get(buffer, 64 * PAGE) == before, f"{length} bytes at {at:#x} changed memory"
 
 
-def shrink(names):
+def test_shrink(names):
     """By handle and by range; what is removed is refused at once and never written, what stays works."""
     a, b, mr, buffer = region(names)
     start = buffer + 16 * PAGE
@@ -127,7 +134,7 @@ def shrink(names):
         a.complete(REFUSED)
 
 
-def ranges(names):
+def test_ranges(names):
     """A range may span holes and cut segments, at pages; what lies outside of it stays as it was."""
     a, b, mr, buffer = region(names, pages=8)
     start = buffer + 16 * PAGE
@@ -176,7 +183,7 @@ def ranges(names):
         assert get(buffer, 64 * PAGE) == untouched, "written where nothing is"
 
 
-def odd(names):
+def test_odd(names):
     """Regions that neither begin nor end at pages, in the process or among the peer's addresses: a page is pinned while a byte of it is left."""
     a, b = pair(names, size=65536)
     buffer, zero = page_buffer(16), pinned()
@@ -213,7 +220,7 @@ def odd(names):
     assert pinned() == zero
 
 
-def unmapped(names):
+def test_unmapped(names):
     """What is left of a segment is the memory that was pinned, though the process has something else there by now, or nothing."""
     a, b, mr, buffer = region(names, pages=16)
     start, before = buffer + 16 * PAGE, pinned()
@@ -230,7 +237,7 @@ def unmapped(names):
     assert pinned() == before - 16 * PAGE
 
 
-def at_random(names):
+def test_at_random(names):
     """Ranges added and removed at random, against a model that knows the memory behind each page."""
     import random
     seed = random.randrange(1 << 32)
@@ -274,7 +281,7 @@ def at_random(names):
     write(a, space + rng.choice(holes) * PAGE, mr.rkey, 1, REFUSED)
 
 
-def refusals(names):
+def test_refusals(names):
     """Bad arguments, each with its error, and nothing changes."""
     a, b, mr, buffer = region(names)
     start, spare = buffer + 16 * PAGE, buffer + 40 * PAGE
@@ -324,7 +331,7 @@ def refusals(names):
     write(a, at + PAGE, mr.rkey, 1, REFUSED)
 
 
-def last(names):
+def test_last(names):
     """With the last segment the key goes; the region itself is still there to be deregistered."""
     for by_range in (False, True):
         a, b, mr, buffer = region(names)
@@ -354,7 +361,7 @@ def last(names):
             assert other.read(PAGE, 0) == data
 
 
-def foreign(names):
+def test_foreign(names):
     """Neither another context nor another protection domain reaches the region."""
     a, b, mr, buffer = region(names)
     start, at = buffer + 16 * PAGE, buffer + 24 * PAGE
@@ -376,7 +383,7 @@ def foreign(names):
     write(a, buffer + PAGE, mr2.rkey, status=REFUSED)
 
 
-def rights(names):
+def test_rights(names):
     """A segment grants what its region grants."""
     a, b, mr, buffer = region(names, access=LOCAL | READ)
     start = buffer + 16 * PAGE
@@ -397,7 +404,7 @@ def rights(names):
     assert read(a, start + 4 * PAGE, mr.rkey, PAGE) == pattern(PAGE, 8)
 
 
-def windows(names):
+def test_windows(names):
     """A window opens what the region has: it may cross segments, cannot be bound over a hole, and loses what the region loses."""
     for kind, opener in ((e.IBV_MW_TYPE_1, bind1), (e.IBV_MW_TYPE_2, bind)):
         a, b, mr, buffer = region(names, access=BINDABLE)
@@ -450,7 +457,7 @@ def remove_all(end, mr, start):
                 raise
 
 
-def reregistered(names):
+def test_reregistered(names):
     """Registering anew gives one segment in place of all; rights and domain change for all of them."""
     a, b, mr, buffer = region(names, access=LOCAL | READ)
     start = buffer + 16 * PAGE
@@ -490,8 +497,443 @@ def reregistered(names):
     assert get(page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
 
 
-CASES = [grow, elsewhere, shrink, ranges, odd, unmapped, at_random, refusals, last, foreign, rights, windows, reregistered]
+def test_many(names):
+    """As many as there may be, one message through all of them, and not one more."""
+    size = MAX * PAGE
+    a, b = pair(names, size=size, timeout=20)
+    base, space = page_buffer(MAX), 1 << 44
+    mr = MR(b.pd, PAGE, ACCESS, address=base)
+    # Every other one first, then what is between, so that they come in the middle of the table.
+    for n in [*range(2, MAX, 2), *range(1, MAX, 2)]:
+        # Memory in another order than the addresses.
+        state = add(b, mr, base + n * PAGE, PAGE, base + n * PAGE)
+    assert (state["segments"], state["bytes"], state["length"]) == (MAX, size, size), state
+    refused(errno.ENOSPC, add, b, mr, base, PAGE, space)
+    data = pattern(size, 6)
+    a.mr.write(data, size)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(base, mr.rkey))
+    a.complete(seconds=60)
+    assert get(base, size) == data
+    a.mr.write(bytes(size), size)
+    a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(base, mr.rkey))
+    a.complete(seconds=60)
+    assert a.mr.read(size, 0) == data
+    remove(b, mr, handle=77)
+    add(b, mr, base, PAGE, space)
+    state = remove(b, mr, start=base, length=PAGE)
+    assert state["segments"] == MAX - 1, state
+    write(a, space, mr.rkey, PAGE)
+    # To cut one in two takes room for one more.
+    state = add(b, mr, base, 3 * PAGE, 2 * space)
+    assert state["segments"] == MAX, state
+    refused(errno.ENOSPC, remove, b, mr, start=2 * space + PAGE, length=PAGE)
+    data = write(a, 2 * space, mr.rkey, 3 * PAGE)
+    assert get(base, 3 * PAGE) == data
+    state = remove(b, mr, start=2 * space, length=PAGE)
+    assert (state["segments"], state["bytes"]) == (MAX, size + PAGE), state
 
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:5])
-    print("right")
+
+def test_under_traffic(names):
+    """Growing and shrinking, again and again, refuses and delays nothing that goes to what stays."""
+    a, b = pair(names, size=1 << 16)
+    extra = page_buffer(64)
+    stop = threading.Event()
+    failures, turns, slowest = [], [0], [0.0]
+
+    def change():
+        far = 1 << 40
+        try:
+            while not stop.is_set():
+                begin = time.monotonic()
+                handles = [add(b, b.mr, extra + n * PAGE, PAGE, far + n * PAGE)["handle"] for n in (0, 1, 3, 5)]
+                remove(b, b.mr, start=far, length=2 * PAGE)
+                for handle in handles[2:]:
+                    remove(b, b.mr, handle=handle)
+                turns[0] += 1
+                slowest[0] = max(slowest[0], time.monotonic() - begin)
+        except (Refused, AssertionError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 20
+        n = 0
+        while (n < 60 or turns[0] < 10) and time.monotonic() < deadline:
+            data = write(a, b.mr.buf, b.mr.rkey, 1 << 16, seed=n)
+            assert b.mr.read(1 << 16, 0) == data
+            assert read(a, b.mr.buf, b.mr.rkey, 1 << 16) == data
+            n += 1
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures, failures
+    assert n >= 60 and turns[0] >= 10, f"{n} transfers, {turns[0]} changes"
+    print(f"{n} transfers; {turns[0]} times 7 changes, at most {slowest[0] * 1e3:.1f} ms")
+
+
+def test_never_stale(names):
+    """What is removed while the peer writes to it is written before, or not at all."""
+    for turn in range(8):
+        a, b, mr, buffer = region(names, size=MIB)
+        big = page_buffer(256)
+        at = 1 << 40
+        handle = add(b, mr, big, MIB, at)["handle"]
+        a.mr.write(pattern(MIB, turn), MIB)
+        for _ in range(20):
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(at, mr.rkey))
+        time.sleep(0.002 * turn)
+        remove(b, mr, handle=handle)
+        # Nobody but this process changes it now.
+        put(big, bytes(MIB))
+        time.sleep(0.05)
+        assert get(big, MIB) == bytes(MIB), "written after it was removed"
+        done = [wc.status for wc in drain(a, 20)]
+        ok = done.count(e.IBV_WC_SUCCESS)
+        assert done[:ok] == [e.IBV_WC_SUCCESS] * ok, done
+        assert ok == 20 or done[ok] == REFUSED and set(done[ok + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, done
+
+
+def drain(end, count, seconds=30):
+    found, deadline = [], time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < deadline:
+        found += end.cq.poll(count)[1]
+    assert len(found) == count, f"{len(found)} completions of {count}"
+    return found
+
+
+def huge_mapping(size):
+    """`size` bytes of addresses over one huge page; None where there are none."""
+    try:
+        with open("/proc/sys/vm/nr_hugepages", "w", encoding="ascii") as file:
+            file.write("4")
+        return repeated_mapping(size, 1 << 21, os.MFD_HUGETLB)
+    except (OSError, AssertionError):
+        return None
+
+
+def test_cost(names):
+    """What is pinned, and what it takes to pin it, follow the difference and not the size of the region."""
+    a, b = pair(names, size=MIB)
+    size, before = 4 << 30, pinned()
+    huge = huge_mapping(size)
+    if huge:
+        address, _ = huge
+        unit, begin = 1 << 21, time.monotonic()
+        mr = MR(b.pd, size, ACCESS, address=address)
+    else:
+        # User Mode Linux cannot have mappings of as many pages: the same 128 MiB again and again, each a segment of its own.
+        part = 128 * MIB
+        address, _ = repeated_mapping(part, 1 << 24)
+        unit, begin = 1 << 24, time.monotonic()
+        mr = MR(b.pd, part, ACCESS, address=address)
+        for at in range(part, size, part):
+            state = add(b, mr, address, part, address + at)
+        assert (state["length"], state["bytes"]) == (size, size), state
+    whole = time.monotonic() - begin
+    assert pinned() == before + size, (pinned(), before, size)
+    small = MR(b.pd, 4 * MIB, ACCESS, address=page_buffer(1024))
+    more = page_buffer(256)
+    put(more, bytes(MIB))
+    before, took = pinned(), {}
+    for region_, end in ((small, small.buf + 4 * MIB), (mr, address + size)):
+        took[region_] = []
+        for _ in range(10):
+            begin = time.monotonic()
+            state = add(b, region_, more, MIB, end)
+            middle = time.monotonic()
+            assert pinned() == before + MIB and state["length"] == end + MIB - state["start"], state
+            asked = time.monotonic()
+            remove(b, region_, handle=state["handle"])
+            took[region_].append((middle - begin, time.monotonic() - asked))
+            assert pinned() == before
+    print(f"4 GiB registered in {whole * 1e3:.0f} ms", *(f"{what} 4 MiB {min(times[n] for times in took[small]) * 1e6:.0f} µs, "
+          f"4 GiB {min(times[n] for times in took[mr]) * 1e6:.0f} µs" for n, what in enumerate(("1 MiB added to", "removed from"))), sep="; ")
+    for n in (0, 1):
+        few, many_ = (min(times[n] for times in took[region_]) for region_ in (small, mr))
+        # Both wait for a grace period, which may be a tick's or several; to pin all of it again would take as long as the registration.
+        assert many_ - few < whole / 4, f"{many_:.6f} s for 1 MiB of 4 GiB, {few:.6f} s for 1 MiB of 4 MiB, {whole:.6f} s for 4 GiB"
+    add(b, mr, more, MIB, address + size)
+    data = write(a, address + size - 3000, mr.rkey, 6000)
+    assert get(more, 3000) == data[3000:] and read(a, address + size - 3000, mr.rkey, 6000) == data
+    assert read(a, address + unit - 3000, mr.rkey, 3000) == data[:3000], "not the same memory all over"
+
+
+def test_halved(names):
+    """A region of 1 GiB shrinks to its first half, page by page or at once: key and traffic stay, what is unpinned and what that takes follow the part."""
+    size, unit = 1 << 30, 1 << 26
+    half = size // 2
+    a, b = pair(names, size=1 << 16, timeout=18)
+    address, _ = repeated_mapping(size, unit)
+    zero, begin = pinned(), time.monotonic()
+    mr = MR(b.pd, size, ACCESS, address=address)
+    whole = time.monotonic() - begin
+    assert pinned() == zero + size
+    stop, failures, turns = threading.Event(), [], [0]
+
+    def traffic():
+        try:
+            while not stop.is_set():
+                at = address + half - (1 << 16) * (turns[0] % 64 + 1)
+                write(a, at, mr.rkey, 1 << 16, seed=turns[0] & 0xFF)
+                turns[0] += 1
+        except AssertionError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=traffic)
+    thread.start()
+    took = []
+    try:
+        for n in range(1, 9):
+            begin = time.monotonic()
+            state = remove(b, mr, start=address + size - n * PAGE, length=PAGE)
+            took.append(time.monotonic() - begin)
+            assert pinned() == zero + state["bytes"] == zero + size - n * PAGE, state
+        begin = time.monotonic()
+        state = remove(b, mr, start=address + half, length=half)
+        most = time.monotonic() - begin
+        assert (state["start"], state["length"], state["bytes"], state["segments"]) == (address, half, half, 1), state
+        assert pinned() == zero + half
+        before, deadline = turns[0], time.monotonic() + 20
+        while turns[0] < before + 3 and time.monotonic() < deadline and thread.is_alive():
+            time.sleep(0.01)
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures and turns[0] >= before + 3, (failures, turns)
+    data = write(a, address + half - 5000, mr.rkey, 5000, seed=1)
+    assert get(address + half - 5000, 5000) == data and read(a, address + half - 5000, mr.rkey, 5000) == data
+    print(f"1 GiB registered in {whole * 1e3:.1f} ms; a page of it removed in {min(took) * 1e3:.2f} ms, half of it in {most * 1e3:.1f} ms; "
+          f"{turns[0]} messages meanwhile")
+    assert min(took) < whole / 4, "to remove a page costs as much as the region is large"
+    write(a, address + half - 1, mr.rkey, 2, REFUSED)
+    mr.close()
+    assert pinned() == zero
+
+
+def test_cut_under_traffic(names):
+    """Threads cut and mend one region while a peer writes to a part that stays; nothing is written where nothing is."""
+    a, b, mr, buffer = region(names, pages=16, size=16 * PAGE)
+    start, zero = buffer + 16 * PAGE, pinned() - 16 * PAGE
+    stop = threading.Event()
+    failures, done = [], [0, 0]
+
+    def change(number):
+        try:
+            while not stop.is_set():
+                at = start + (2 + done[number] % 13) * PAGE
+                for call_, arguments in ((remove, {"start": at, "length": PAGE}), (add, {"addr": at, "length": PAGE})):
+                    try:
+                        call_(b, mr, **arguments)
+                        done[number] += 1
+                    except Refused as error:
+                        # Another one is at it, or was there before.
+                        if error.number not in (errno.EBUSY, errno.EINVAL, errno.EEXIST):
+                            raise
+        except (Refused, AssertionError) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        deadline, n = time.monotonic() + 20, 0
+        while (n < 60 or min(done) < 20) and time.monotonic() < deadline:
+            data = write(a, start, mr.rkey, 2 * PAGE, seed=n)
+            assert get(start, 2 * PAGE) == data
+            n += 1
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures and n >= 60 and min(done) >= 20, (failures, n, done)
+    state = add(b, mr, buffer, PAGE)
+    assert pinned() == zero + state["bytes"], state
+    mr.close()
+    assert pinned() == zero
+    print(f"{n} transfers; {sum(done)} changes")
+
+
+def test_memlock(names):
+    """Added memory counts against RLIMIT_MEMLOCK; what does not fit leaves nothing behind."""
+    a, b, mr, buffer = region(names)
+    extra = page_buffer(1024)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (pinned() + 64 * PAGE, pinned() + 64 * PAGE))
+    os.setresuid(65534, 65534, 65534)
+    at, before = 1 << 40, pinned()
+    refused(errno.ENOMEM, add, b, mr, extra, 65 * PAGE, at)
+    assert pinned() == before
+    handle = add(b, mr, extra, 64 * PAGE, at)["handle"]
+    assert pinned() == before + 64 * PAGE
+    refused(errno.ENOMEM, add, b, mr, extra + 64 * PAGE, PAGE, at + 64 * PAGE)
+    remove(b, mr, handle=handle)
+    state = add(b, mr, extra + 64 * PAGE, 64 * PAGE, at + 64 * PAGE)
+    assert state["segments"] == 2 and pinned() == before + 64 * PAGE
+
+
+def test_process_killed(names):
+    """A process that dies with segments leaves nothing behind; neither does one that closes the device."""
+    for how in ("exit", "kill"):
+        child = os.fork()
+        if not child:
+            a, b, mr, buffer = region(names)
+            for n in range(5):
+                add(b, mr, buffer + 40 * PAGE + 2 * n * PAGE, PAGE)
+            remove(b, mr, handle=FIRST)
+            empty = MR(b.pd, PAGE, ACCESS)
+            remove(b, empty, handle=FIRST)
+            os.kill(os.getpid(), 9) if how == "kill" else os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert status == (9 if how == "kill" else 0), status
+
+
+def test_device_gone(names):
+    """When the device goes the methods fail; what was pinned is not any more."""
+    a, b, mr, buffer = region(names)
+    before = pinned()
+    add(b, mr, buffer + 40 * PAGE, 8 * PAGE)
+    subprocess.run(["rdma", "link", "del", names[2]], check=True)
+    deadline = time.monotonic() + 10
+    while pinned() >= before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert pinned() < before, "still pinned"
+    refused(errno.EIO, add, b, mr, buffer + 50 * PAGE, PAGE)
+    refused(errno.EIO, remove, b, mr, handle=FIRST)
+
+
+def test_shown(names):
+    """The kernel's list of resources tells the size in bytes and the number of segments."""
+    a, b, mr, buffer = region(names)
+    add(b, mr, buffer + 40 * PAGE, 3 * PAGE)
+    text = subprocess.run(["rdma", "-dd", "resource", "show", "mr"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    # Details follow the line of their region.
+    assert re.search(rf"mrlen {7 * PAGE}\b[^\n]*\n?[^\n]*drv_segments 2", text), text
+
+
+@case(needs="tools")
+def test_lent(names):
+    """Another process, which has inherited the device, lends memory of its own through the Rust library."""
+    a, b, mr, buffer = region(names)
+    at, before = buffer + 20 * PAGE, pinned()
+    os.set_inheritable(b.ctx.cmd_fd, True)
+    command = ["/share/examples/exercise", *(str(n) for n in (b.ctx.cmd_fd, mr.handle, mr.rkey, at))]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, close_fds=False)
+    line = child.stdout.readline()
+    assert line == f"added 2 run {5 * PAGE}\n", line
+    line = child.stdout.readline()
+    assert line.startswith(f"refused {errno.EEXIST} it overlaps another segment"), line
+    assert pinned() == before, "what another process lends counts there"
+    assert read(a, at, mr.rkey, 5) == b"hello"
+    # The last bytes of this process's own memory and the page of the other one, in one message.
+    data = write(a, at - 8, mr.rkey, 16, seed=1)
+    a.mr.write(b"12345678", 8)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), remote=(at + PAGE - 8, mr.rkey))
+    a.complete()
+    assert get(at - 8, 8) == data[:8] and get(at, PAGE) == bytes(PAGE), "not the lender's page"
+    rest, _ = child.communicate("\n")
+    first = data[8:13].decode(errors="replace")
+    assert rest == f"seen 12345678\nremoved {first} left 1\nrefused {errno.EINVAL}\n", rest
+    assert child.returncode == 0
+    write(a, at, mr.rkey, 8, REFUSED)
+
+
+GUARD = b"\xA5" * 64
+
+
+class Old:
+    """A library, called as the first header says: what is behind its structure is the caller's own."""
+
+    def __init__(self, name, end, mr):
+        self.library = ctypes.CDLL(f"/share/lib/{name}")
+        self.of = ctypes.c_int(end.ctx.cmd_fd), ctypes.c_uint32(mr.handle), ctypes.c_uint32(mr.rkey)
+
+    def run(self, function, *arguments):
+        state = ctypes.create_string_buffer(bytes(64) + GUARD, 64 + len(GUARD))
+        number = function(*self.of, *arguments, state)
+        assert state.raw[64:] == GUARD, "written behind the structure"
+        if number:
+            assert state.raw[:64] == bytes(64), "an answer with an error"
+            return -number
+        return decode(state.raw)
+
+    def add(self, addr, length, iova):
+        return self.run(self.library.rxe_rs_add, ctypes.c_void_p(addr), ctypes.c_uint64(length), ctypes.c_uint64(iova))
+
+    def remove(self, handle):
+        return self.run(self.library.rxe_rs_remove, ctypes.c_uint64(handle))
+
+    def remove_range(self, start, length):
+        return self.run(self.library.rxe_rs_remove_range, ctypes.c_uint64(start), ctypes.c_uint64(length))
+
+
+@case(needs="tools")
+def test_old_library(names):
+    """Each call and each error, with the library that came with the header and with today's in its place."""
+    for library in ("librxe_rs_old.so", "librxe_rs.so"):
+        a, b, mr, buffer = region(names)
+        old, key, start, before = Old(library, b, mr), mr.rkey, buffer + 16 * PAGE, pinned()
+        state = old.add(start + 4 * PAGE, 2 * PAGE, start + 4 * PAGE)
+        wanted = (mr.lkey, key, 2, start, 6 * PAGE, start, 6 * PAGE, 6 * PAGE, 2, 0)
+        assert state == dict(zip(NAMES, wanted)), state
+        far = old.add(buffer, PAGE, 1 << 40)
+        assert (far["handle"], far["run_length"], far["bytes"], far["segments"]) == (3, PAGE, 7 * PAGE, 3), far
+        assert pinned() == before + 3 * PAGE
+        data = write(a, start, key, 6 * PAGE)
+        assert get(start, 6 * PAGE) == data and read(a, start, key, 6 * PAGE) == data
+        for number, addr, length, iova in ((errno.EINVAL, buffer + 1, PAGE, start + 8 * PAGE), (errno.EINVAL, buffer, 0, start + 8 * PAGE),
+                                           (errno.EEXIST, buffer, PAGE, start), (errno.EFAULT, 1 << 46, PAGE, start + 8 * PAGE)):
+            assert old.add(addr, length, iova) == -number, (addr, length, iova)
+        assert old.remove(99) == -errno.ENOENT and old.remove_range(start + 6 * PAGE, PAGE) == -errno.EINVAL
+        stale = old.of
+        old.of = (*stale[:2], ctypes.c_uint32(key ^ 1))
+        assert old.add(buffer, PAGE, start + 8 * PAGE) == -errno.EINVAL and old.remove(FIRST) == -errno.EINVAL
+        old.of = stale
+        state = old.remove(3)
+        assert (state["handle"], state["start"], state["length"], state["segments"], state["flags"]) == (0, start, 6 * PAGE, 2, 0), state
+        state = old.remove_range(start, 4 * PAGE)
+        assert (state["start"], state["bytes"], state["rkey"]) == (start + 4 * PAGE, 2 * PAGE, key), state
+        assert pinned() == before - 2 * PAGE
+        # Who does not want the answer.
+        assert old.library.rxe_rs_add(*old.of, ctypes.c_void_p(start), ctypes.c_uint64(PAGE), ctypes.c_uint64(start), None) == 0
+        data = write(a, start, key, PAGE, seed=3)
+        assert get(start, PAGE) == data
+        assert old.library.rxe_rs_remove_range(*old.of, ctypes.c_uint64(start), ctypes.c_uint64(PAGE), None) == 0
+        state = old.remove(2)
+        assert state == dict.fromkeys(NAMES, 0) | {"flags": RELEASED}, state
+        assert old.add(buffer, PAGE, start) == -errno.ENOENT and old.remove(2) == -errno.ENOENT
+        assert pinned() == before - 4 * PAGE
+        write(a, start + 4 * PAGE, key, status=REFUSED)
+        mr.close()
+
+
+@case(needs="tools")
+def test_sizes(names):
+    """Fields that a caller does not pass are 0; bytes the driver does not know must be 0; of an answer there is as much as there is room for."""
+    a, b, mr, buffer = region(names)
+    start, fd = buffer + 16 * PAGE, b.ctx.cmd_fd
+    add = lambda n: add_request(mr.rkey, buffer + n * PAGE, PAGE, start + (8 + n) * PAGE)
+    remove = lambda n: remove_request(mr.rkey, start=start + (8 + n) * PAGE, length=PAGE)
+    # From the first header on 32 bytes; the file and what is reserved behind it since.
+    longer = [b"", bytes(1), bytes(4), bytes(8), bytes(16), bytes(200)]
+    for method, request, known in ((ADD, add, 40), (REMOVE, remove, 32)):
+        for n, more in enumerate(longer):
+            state = decode(call(fd, mr.handle, method, request(n) + more))
+            assert state["rkey"] == mr.rkey, (method, n)
+        for length in (0, 8, 24, 28, 31):
+            refused(errno.EINVAL, call, fd, mr.handle, method, request(9)[:length])
+        for length in range(32, 64):
+            number = errno.EINVAL if length < known else errno.EOPNOTSUPP
+            refused(number, call, fd, mr.handle, method, request(9) + bytes(length - 32) + b"\1")
+    for room in (64, 65, 72, 256):
+        answer = call(fd, mr.handle, ADD, add(10), room=room)
+        assert decode(answer)["handle"] > FIRST and answer[64:] == bytes(room - 64), "bytes behind the answer"
+        call(fd, mr.handle, REMOVE, remove(10))
+    for room in (0, 8, 60, 63):
+        refused(errno.EINVAL, call, fd, mr.handle, ADD, add(10), room=room)
+    qp = ties.handle_of(b, a)
+    for size in (0, 4, 8, 15):
+        refused(errno.EINVAL, ties.tie_handles, fd, mr.handle, mr.rkey, qp, size=size)
+    refused(errno.EOPNOTSUPP, ties.tie_handles, fd, mr.handle, mr.rkey, qp, more=bytes(7) + b"\1")
+    data = write(a, start, mr.rkey, 4 * PAGE)
+    assert get(start, 4 * PAGE) == data
+    ties.tie_handles(fd, mr.handle, mr.rkey, qp, more=bytes(8))

@@ -1,10 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Packets that are no copy of their sender's memory, which it changes while they are received: what is written to the memory of a queue
 pair has been checked, and is what was checked. And packets that the network layer
 has put together in ways that a driver does not.
-
-spliced.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B ADDRESS-A ADDRESS-B CASE
 
 The sender is a socket in namespace a with the right to send to the RoCE port; its datagrams are RDMA WRITEs to an unreliable connection.
 Over IPv6, for headers of IPv4 have a number that the sender does not know.
@@ -15,14 +12,15 @@ import os
 import signal
 import socket
 import struct
-import sys
 import time
 
 import pyverbs.enums as e
 
+from lib import host
 from lib.ends import MTU, pair
 from lib.frames import icrc, within
 
+DEFAULTS = dict(driver="rxe_rs", reason="about rxe_rs")
 PORT = 4791
 WRITE_ONLY = 0x2A
 ROUNDS, SLOTS = 12, 48
@@ -35,10 +33,7 @@ class Sender:
     """A page of a file that goes out as datagrams, and a process that changes the first byte of the payload all the time."""
 
     def __init__(self, source, to):
-        with open("/proc/self/ns/net", "rb") as here, open("/run/netns/a", "rb") as there:
-            os.setns(there.fileno(), os.CLONE_NEWNET)
-            self.socket = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-            os.setns(here.fileno(), os.CLONE_NEWNET)
+        self.socket = within("a", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
         self.socket.bind((source, 0))
         self.socket.connect((to, PORT))
         self.source, self.to = source, to
@@ -72,7 +67,13 @@ class Sender:
         self.socket.send(memoryview(self.memory)[:length], MSG_ZEROCOPY)
 
 
-def attack(names, source, to, way):
+def between(family):
+    """Names of the devices, addresses of the sender and the receiver."""
+    return host.names(family), host.ip("a", family), host.ip("b", family)
+
+
+def attack(way):
+    names, source, to = between(6)
     _, b = pair(names, qp_type=e.IBV_QPT_UC)
     sender = Sender(source, to)
     send = getattr(sender, way)
@@ -102,8 +103,29 @@ def attack(names, source, to, way):
     assert 0 < arrived, "no packet was right at any time"
 
 
-def pieces(names, source, to):
+def test_splice(_names):
+    attack("splice")
+
+
+def test_zero_copy(_names):
+    attack("zero_copy")
+
+
+def test_merged(_names):
+    host.shell("""
+        on a ethtool -K va tx-udp-segmentation off
+        on b ethtool -K vb gro on rx-udp-gro-forwarding on""")
+    try:
+        attack("splice")
+    finally:
+        host.shell("""
+            on a ethtool -K va tx-udp-segmentation on
+            on b ethtool -K vb rx-udp-gro-forwarding off""")
+
+
+def test_pieces(_names):
     """Datagrams of one to many pieces of memory arrive all the same. Another socket takes what lies between them."""
+    names, source, to = between(6)
     _, b = pair(names, qp_type=e.IBV_QPT_UC)
     sender, other = Sender(source, to), Sender(source, to)
     payload, psn = bytes(range(256)) * (MTU // 256), 0xFFFFFE
@@ -125,8 +147,9 @@ def pieces(names, source, to):
         other = Sender(source, to)
 
 
-def same_id(names, source, to):
+def test_same_id(_names):
     """Datagrams of IPv4 that all have the same identification, put together to one buffer: each arrives, in every such buffer."""
+    names, source, to = between(4)
     _, b = pair(names, qp_type=e.IBV_QPT_UC)
     sock = within("a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     # No socket that is not connected counts them up in datagrams that may not be cut up.
@@ -151,11 +174,3 @@ def same_id(names, source, to):
                 break
             assert time.monotonic() < deadline, f"{got} of {count} datagrams arrived"
             time.sleep(0.001)
-
-
-if __name__ == "__main__":
-    if sys.argv[7] in ("pieces", "same_id"):
-        {"pieces": pieces, "same_id": same_id}[sys.argv[7]](sys.argv[1:5], *sys.argv[5:7])
-    else:
-        attack(sys.argv[1:5], *sys.argv[5:7], sys.argv[7])
-    print("right")

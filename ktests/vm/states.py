@@ -1,21 +1,24 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""States of queue pairs, asynchronous events and failed completion queues, through pyverbs.
-
-states.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE [NETDEV]
-"""
+"""States of queue pairs, asynchronous events and failed completion queues, through pyverbs."""
+import os
 import subprocess
 import sys
 import time
+import traceback
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
+from pyverbs.device import Context
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
+from lib import host
 from lib.ends import ACCESS, MTU, End, async_event, datagram, datagram_pair, pair, refused, soon, way
 from lib.pkeys import Member
+
+DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has fewer states and events")
 
 
 def to_state(end, state, mask=e.IBV_QP_STATE, **attrs):
@@ -32,7 +35,7 @@ def message(a, b, length=100):
     b.complete()
 
 
-def drained(names):
+def test_drained(names):
     """SQD lets what was begun finish, keeps what is posted meanwhile, and tells when it is done if that is asked for."""
     a, b = pair(names, rnr_retries=7)
     a.post(e.IBV_WR_SEND, a.sge(100), wr_id=1)
@@ -60,7 +63,7 @@ def drained(names):
     message(a, b)
 
 
-def drained_datagrams(names):
+def test_drained_datagrams(names):
     a, b, ah = datagram_pair(names)
     to_state(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify=1)
     assert async_event(a.ctx, 5) == e.IBV_EVENT_SQ_DRAINED
@@ -72,7 +75,7 @@ def drained_datagrams(names):
     b.complete()
 
 
-def send_error_datagrams(names):
+def test_send_error_datagrams(names):
     """A datagram that cannot be sent stops the send queue only, until the consumer starts it again."""
     a, b, ah = datagram_pair(names)
     back = AH(b.pd, attr=way(b, a))
@@ -110,7 +113,7 @@ def unreliable_pair(names):
     return ends
 
 
-def send_error_unreliable(names):
+def test_send_error_unreliable(names):
     a, b = unreliable_pair(names)
     message(a, b, 5000)
     a.post(e.IBV_WR_SEND, a.sge(100, key=a.mr.lkey ^ 0x5500))
@@ -129,7 +132,7 @@ def send_error_unreliable(names):
     refused(22, to_state, c, e.IBV_QPS_RTS)
 
 
-def established(names):
+def test_established(names):
     """The first message tells a consumer that waits in RTR that the connection is there, once."""
     a, b = End(names[0], int(names[1])), End(names[2], int(names[3]))
     a.connect(b, 1, 2)
@@ -144,7 +147,7 @@ def established(names):
     assert async_event(b.ctx, 0.3) is None, "a second event"
 
 
-def refusals(names):
+def test_refusals(names):
     """A request refused for good raises the event of its kind, unless a receive request completes with the error."""
     a, b = pair(names)
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(100), remote=(b.mr.buf, b.mr.rkey ^ 0x5500))
@@ -177,7 +180,7 @@ def narrow(a, b):
     b.qp.to_rts(attr)
 
 
-def overflow(names):
+def test_overflow(names):
     """A completion queue without room fails, once, and with it every queue pair that uses it."""
     a, b = pair(names)
     small = CQ(b.ctx, 3, None, None, 0)
@@ -221,7 +224,7 @@ def overflow(names):
     assert async_event(b.ctx, 5) == e.IBV_EVENT_QP_FATAL
 
 
-def report(names):
+def test_report(names):
     """What a queue pair says of itself is what it was told, and where it is."""
     a, b = pair(names)
     attr, init = a.qp.query(0x1FFFFF)
@@ -260,7 +263,7 @@ def report(names):
         assert attr.alt_port_num == attr.alt_pkey_index == attr.alt_timeout == 0
 
 
-def signals(names):
+def test_signals(names):
     """Unless all requests signal, those that are not asked to complete silently, but count."""
     a, b = pair(names)
     cap = QPCap(max_send_wr=15, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
@@ -281,7 +284,7 @@ def signals(names):
     assert a.complete(e.IBV_WC_REM_ACCESS_ERR).wr_id == 7
 
 
-def bad_changes(names):
+def test_bad_changes(names):
     """Transitions and values out of range are refused, and nothing changes."""
     a, b = pair(names)
     for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_SQE):
@@ -300,9 +303,21 @@ def bad_changes(names):
     message(a, b)
 
 
-def port_events(names):
+def test_port_events(_names):
     """What happens to the network device happens to the port."""
-    end, netdev = End(names[0], int(names[1])), names[5]
+    netdev = "vx"
+    host.shell("""
+        ip -n a link add vx type veth peer name vy
+        ip -n a link set vx up
+        ip -n a link set vy up
+        add a rxe_x vx""")
+    try:
+        follows_netdev(End("rxe_x", 0), netdev)
+    finally:
+        host.shell("ip -n a link del vx; soon eval '! have a rxe_x'")
+
+
+def follows_netdev(end, netdev):
 
     def change(command, *expected):
         subprocess.run(["ip", "-n", "a"] + command.split(), check=True)
@@ -321,7 +336,7 @@ def port_events(names):
     assert end.ctx.query_port(1).state == e.IBV_PORT_ACTIVE
 
 
-def vectors(names):
+def test_vectors(names):
     """Every completion vector the device has is taken, and none beyond."""
     a, b = pair(names)
     count = a.ctx.num_comp_vectors
@@ -331,7 +346,7 @@ def vectors(names):
     refused(22, CQ, a.ctx, 10, None, None, count)
 
 
-def posts_by_state(names):
+def test_posts_by_state(names):
     """Sends are refused before RTS and do not come back later; receives posted in INIT are used; RTR receives without sending."""
     steps = []
 
@@ -374,7 +389,7 @@ def posts_by_state(names):
     message(b, a)
 
 
-def numbers(names):
+def test_numbers(names):
     """Numbers of queue pairs: 24 bits, never 0 or 1, in no order, and none that was given back in the last half minute."""
     end = End(names[0], int(names[1]))
     cap = QPCap(max_send_wr=1, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
@@ -392,9 +407,66 @@ def numbers(names):
     assert len(steps) > len(seen) * 9 // 10, "the next number can be guessed"
 
 
-CASES = [posts_by_state, numbers, drained, drained_datagrams, send_error_datagrams, send_error_unreliable, established, refusals, overflow,
-         report, signals, bad_changes, port_events, vectors]
+class Peer:
+    """What End.connect asks of the other side."""
 
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[5]](sys.argv[1:])
-    print("right")
+    def __init__(self, device, gid_index, number):
+        self.ctx, self.gid_index, self.qp = Context(name=device), gid_index, self
+        self.qp_num = number
+
+
+def leaves_at_once(names, leave):
+    """Whoever has seen a completion may leave at once: what was received before is acknowledged all the same. The receiver is a process
+    of its own, which sees the first message while the others of its train are still being received."""
+    rounds, messages, size = 100, 60, 1024
+    here, there = os.pipe(), os.pipe()
+    tell = lambda pipe, number: os.write(pipe[1], number.to_bytes(4, "little"))
+    hear = lambda pipe: int.from_bytes(os.read(pipe[0], 4), "little") or sys.exit("the other process is gone")
+    child = os.fork()
+    # Whoever waits for one that has died hears the end of its pipe.
+    for unused in (here[0], there[1]) if child else (there[0], here[1]):
+        os.close(unused)
+    if not child:
+        try:
+            for _ in range(rounds):
+                b = End(names[2], int(names[3]))
+                tell(there, b.qp.qp_num)
+                b.connect(Peer(names[0], int(names[1]), hear(here)), 99, 77)
+                for _ in range(messages):
+                    b.recv(b.sge(size))
+                tell(there, 1)
+                while not b.cq.poll(1)[0]:
+                    pass
+                leave(b.qp)
+                assert hear(here)
+                b.qp.close()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    for _ in range(rounds):
+        a = End(names[0], int(names[1]))
+        tell(here, a.qp.qp_num)
+        a.connect(Peer(names[2], int(names[3]), hear(there)), 77, 99, timeout=14)
+        assert hear(there)
+        # A list, because a request does not keep the next one alive.
+        chain = [None]
+        for _ in range(messages):
+            chain.append(SendWR(num_sge=1, sg=[a.sge(size)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED, next_wr=chain[-1]))
+        a.qp.post_send(chain[-1])
+        a.complete()
+        tell(here, 1)
+        a.qp.close()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_destroyed_at_once(names):
+    leaves_at_once(names, lambda qp: qp.close())
+
+
+def test_failed_at_once(names):
+    leaves_at_once(names, lambda qp: qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE))
+
+
+def test_reset_at_once(names):
+    leaves_at_once(names, lambda qp: qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE))

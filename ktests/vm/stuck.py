@@ -1,129 +1,80 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Page faults that do not end: a FUSE file system that does not answer, and a process whose queue pairs send from a file of it.
-
-stuck.py serve FOLDER       mounts a file system on FOLDER with one file, `file`, and serves it. Reads of it wait as long as
-                            FOLDER.go does not exist; FOLDER.reads has how many of them wait.
-stuck.py hold DEVICE GID-INDEX COUNT FILE
-                            COUNT queue pairs (UD), each of which sends a message from a page of its own of FILE, which is memory
-                            on demand. Ends when all have completed; says how.
-"""
-import ctypes
+"""Packets for many queue pairs that all wait for a page fault which does not end: how much memory the device keeps for them."""
 import os
-import select
-import struct
-import sys
-import time
+import re
 
-STRIDE = 1 << 20
-FILE_SIZE = 4096 * STRIDE
-LOOKUP, FORGET, GETATTR, OPEN, READ, RELEASE, FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, DESTROY, BATCH_FORGET = \
-    1, 2, 3, 14, 15, 18, 25, 26, 27, 29, 36, 38, 42
-ENOSYS = 38
-ROOT, FILE = 1, 2
-RANDOM = 1
+from pyverbs.mr import MR
+from pyverbs.wr import SGE
+import pyverbs.enums as e
 
-libc = ctypes.CDLL(None, use_errno=True)
+from lib.counters import counter
+from lib.ends import ACCESS, pair, pattern, soon
+from lib.memory import provide
+from lib.odp import DEMAND, Area
 
-
-def attributes(node):
-    """struct fuse_attr."""
-    mode, size = (0o40755, 0) if node == ROOT else (0o100644, FILE_SIZE)
-    return struct.pack("=6Q10I", node, size, 0, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe keeps no packets")
+PAIRS = 64
+# 512 packets, twice of what one queue pair keeps.
+SIZE = 512 << 10
+LIMIT = 16 << 20
+# What the allocator keeps for itself, and what others allocate meanwhile.
+SLACK = 2 << 20
 
 
-class Server:
-    """Answers the kernel's requests (include/uapi/linux/fuse.h), but for reads, which it keeps."""
-
-    def __init__(self, folder):
-        self.folder, self.reads = folder, []
-        self.fd = os.open("/dev/fuse", os.O_RDWR)
-        options = f"fd={self.fd},rootmode=40000,user_id=0,group_id=0"
-        if libc.mount(b"fuse", folder.encode(), b"fuse", 0, options.encode()):
-            raise OSError(ctypes.get_errno(), "mount")
-
-    def reply(self, unique, data=b"", error=0):
-        os.write(self.fd, struct.pack("=IiQ", 16 + len(data), -error, unique) + data)
-
-    def request(self):
-        packet = os.read(self.fd, 1 << 18)
-        _, opcode, unique, node = struct.unpack_from("=IIQQ", packet)
-        if opcode == INIT:
-            self.reply(unique, struct.pack("=4I2H2I2HI28x", 7, 31, 0, 0, 1000, 900, 4096, 1, 1, 0, 0))
-        elif opcode == LOOKUP:
-            self.reply(unique, struct.pack("=4Q2I", FILE, 0, 1000, 1000, 0, 0) + attributes(FILE))
-        elif opcode == GETATTR:
-            self.reply(unique, struct.pack("=Q2I", 1000, 0, 0) + attributes(node))
-        elif opcode in (OPEN, OPENDIR):
-            self.reply(unique, bytes(16))
-        elif opcode == READ:
-            self.reads.append((unique, struct.unpack_from("=I", packet, 56)[0]))
-        elif opcode in (FLUSH, RELEASE, RELEASEDIR, DESTROY):
-            self.reply(unique)
-        elif opcode not in (FORGET, BATCH_FORGET, INTERRUPT):
-            self.reply(unique, error=ENOSYS)
-
-    def tell(self):
-        with open(f"{self.folder}.tmp", "w") as out:
-            print(len(self.reads), file=out)
-        os.rename(f"{self.folder}.tmp", f"{self.folder}.reads")
-
-    def run(self):
-        told = None
-        while True:
-            if select.select([self.fd], [], [], 0.05)[0]:
-                self.request()
-            if os.path.exists(f"{self.folder}.go"):
-                for unique, size in self.reads:
-                    self.reply(unique, b"x" * size)
-                self.reads.clear()
-            if told != len(self.reads):
-                told = len(self.reads)
-                self.tell()
+def allocated():
+    """Bytes that kmalloc() has given out, not counting what processes are charged for."""
+    with open("/proc/slabinfo") as slabinfo:
+        found = re.findall(r"^kmalloc-(?:rnd-\d+-)?\d+k?\s+(\d+)\s+\d+\s+(\d+)", slabinfo.read(), re.MULTILINE)
+    assert found
+    return sum(int(objects) * int(size) for objects, size in found)
 
 
-def hold(name, gid_index, count, path):
-    from pyverbs.addr import AH, AHAttr, GlobalRoute
-    from pyverbs.cq import CQ
-    from pyverbs.device import Context
-    from pyverbs.mr import MR
-    from pyverbs.pd import PD
-    from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
-    from pyverbs.wr import SGE, SendWR
-    import pyverbs.enums as e
+def test_packets_wait_up_to_a_limit(names):
+    """Such packets take 16 MiB of a device, however many queue pairs there are; what comes on top is lost and counted."""
+    area = Area(PAIRS * SIZE, anonymous=True)
+    fd = provide(area)
+    ends = [pair(names, size=4096, depth=4, qp_type=e.IBV_QPT_UC) for _ in range(PAIRS)]
+    source, _ = others = pair(names, size=SIZE)
+    from_mrs = [MR(a.pd, SIZE, ACCESS, address=source.mr.buf) for a, _ in ends]
+    to_mrs = [MR(b.pd, SIZE, DEMAND, address=area.addr + n * SIZE) for n, (_, b) in enumerate(ends)]
+    # One that is not lost: its peer sends again what was dropped.
+    a, b = reliable = pair(names, size=SIZE, timeout=20, retries=7)
+    reliable_mr = MR(b.pd, SIZE, DEMAND, address=area.addr)
 
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    fd = os.open(path, os.O_RDONLY)
-    addr = libc.mmap(None, count * STRIDE, 1, 2, fd, 0)
-    assert addr != ctypes.c_void_p(-1).value
-    # A page each time, for each of which the file system is asked.
-    assert libc.madvise(addr, count * STRIDE, RANDOM) == 0
-    ctx = Context(name=name)
-    pd = PD(ctx)
-    cq = CQ(ctx, count)
-    mr = MR(pd, count * STRIDE, e.IBV_ACCESS_ON_DEMAND, address=addr)
-    init = QPInitAttr(qp_type=e.IBV_QPT_UD, scq=cq, rcq=cq, cap=QPCap(max_send_wr=1, max_recv_wr=1), sq_sig_all=1)
-    qps = [QP(pd, init, QPAttr(port_num=1)) for _ in range(count)]
-    route = GlobalRoute(dgid=ctx.query_gid(1, gid_index), sgid_index=gid_index)
-    ah = AH(pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
-    for n, qp in enumerate(qps):
-        wr = SendWR(wr_id=n, num_sge=1, sg=[SGE(addr + n * STRIDE, 100, mr.lkey)], opcode=e.IBV_WR_SEND,
-                    send_flags=e.IBV_SEND_SIGNALED)
-        wr.set_wr_ud(ah, 0xFFFFF, 0x11111111)
-        qp.post_send(wr)
-    print("posted", flush=True)
-    statuses = []
-    while len(statuses) < count:
-        _, wcs = cq.poll(16)
-        statuses += [wc.status for wc in wcs]
-        time.sleep(0.01)
-    print("completed, failed:", sum(status != 0 for status in statuses))
-    sys.exit(any(statuses))
+    def dropped():
+        return counter(names[2], "page_fault_dropped")
 
+    lost, before = dropped(), allocated()
+    for n, (end, _) in enumerate(ends):
+        end.post(e.IBV_WR_RDMA_WRITE, SGE(source.mr.buf, SIZE, from_mrs[n].lkey), remote=(area.addr + n * SIZE, to_mrs[n].rkey))
+        end.complete()
+    lost = dropped() - lost
+    kept = allocated() - before
+    print(f"{PAIRS} queue pairs: {kept >> 10} KiB kept, {lost} packets lost")
+    assert LIMIT // 2 < kept < LIMIT + SLACK, kept
+    assert PAIRS * 256 < lost < PAIRS * 512, lost
+    reliable[0].mr.write(b"reliable", 8)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), remote=(area.addr + 100, reliable_mr.rkey))
+    # Nobody else notices.
+    one, other = others
+    one.mr.write(pattern(SIZE, 3), SIZE)
+    one.post(e.IBV_WR_RDMA_WRITE, one.sge(), remote=(other.mr.buf, other.mr.rkey))
+    one.complete()
+    assert other.mr.read(SIZE, 0) == pattern(SIZE, 3)
+    a.quiet(0)
+    # Nobody answers the page faults any more, so they end.
+    os.close(fd)
+    a.complete()
+    # Each connection works. What waits is not done with yet, perhaps, and what comes too early is lost as well.
+    for n, (end, peer) in enumerate(ends):
+        word = b"word %4d" % n
+        end.mr.write(word, len(word))
+        peer.recv(peer.sge(0))
 
-if __name__ == "__main__":
-    if sys.argv[1] == "serve":
-        Server(sys.argv[2]).run()
-    hold(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+        def arrived():
+            end.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, end.sge(len(word)), remote=(area.addr + n * SIZE, to_mrs[n].rkey), imm=n)
+            end.complete()
+            return peer.cq.poll(1)[0]
+
+        soon(arrived, 30, f"nothing arrives at queue pair {n}")
+    soon(lambda: allocated() - before < SLACK, 30, "packets are still kept")

@@ -1,10 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Ends that nobody planned: processes killed at any moment, partners that vanish, objects destroyed twice or while they are in use.
 
-teardown.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B SEED SECONDS CASE
-
-Case names are the functions below.
+RXE_SEED repeats a run, RXE_SECONDS makes it longer; on the debug kernels it is longer by itself.
 """
 import ctypes
 import errno
@@ -28,16 +25,22 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 import pyverbs.enums as e
 
-from lib import uverbs
+from lib import host, uverbs
 from lib.bystander import Bystander
 from lib.ends import ACCESS, End, datagram, datagram_pair, pair, way
 from lib.keys import BINDABLE, WRITE, bind
 from lib.odp import Disturber, sides
 from lib.srq import connected
 
+DEFAULTS = dict(timeout=120)
 # Longest life of a victim: long enough for all of its set-up in an emulated machine.
 LIFE = 1.2
 AT_ONCE = 2
+
+
+def afterwards():
+    """Nothing is left that a device would wait for."""
+    host.shell("for n in a b; do timeout 5 rdma link del rxe_$n; done")
 
 
 def keep_going(rng, pairs, operations):
@@ -147,7 +150,9 @@ def kill(child):
     return True
 
 
-def killed_at_any_moment(names, rng, seconds):
+def test_killed_at_any_moment(names):
+    rng = host.random_of_run()
+    seconds = float(host.setting("RXE_SECONDS", "60" if host.is_debug() else "12"))
     bystander = Bystander(names)
     end, number, lived = time.monotonic() + seconds, 0, 0
     while time.monotonic() < end or number < len(VICTIMS):
@@ -188,8 +193,9 @@ GONE = (e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_ACCESS_ERR)
 FIRST = {e.IBV_WR_SEND: (e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_OP_ERR), e.IBV_WR_RDMA_WRITE: GONE, e.IBV_WR_RDMA_READ: GONE}
 
 
-def partner_killed(names, rng, _):
+def test_partner_killed(names):
     """Whoever is left alone is told so by the statuses of its requests, and can go on with somebody else."""
+    rng = host.random_of_run()
     alone = End(names[0], int(names[1]))
     gid = Context(name=names[2]).query_gid(1, int(names[3]))
     for n, operation in enumerate((e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_SEND)):
@@ -236,7 +242,7 @@ def destroy(ctx, kind, handle, answer):
         return error.errno
 
 
-def destroyed_twice(names, *_):
+def test_destroyed_twice(names):
     """Handles are numbers that a process makes up as it likes: of the wrong kind, of objects in use, of objects that are gone."""
     end = End(names[0], int(names[1]))
     pd = end.pd
@@ -255,13 +261,6 @@ def destroyed_twice(names, *_):
     for n in (HANDLES, 1 << 16, 0x7FFFFFFF, 0xFFFFFFFF):
         for kind in CALLS:
             assert destroy(end.ctx, kind, n, answer), (kind, n)
-    print("right", flush=True)
+    sys.stdout.flush()
     # The library still believes in its objects.
     os._exit(0)
-
-
-CASES = [killed_at_any_moment, partner_killed, destroyed_twice]
-
-if __name__ == "__main__":
-    {case.__name__: case for case in CASES}[sys.argv[7]](sys.argv[1:5], random.Random(int(sys.argv[5])), float(sys.argv[6]))
-    print("right")

@@ -3,7 +3,10 @@
 # case.sh FILE [FUNCTION]: runs one test function of a file, or a whole script. A failing command ends it with that status.
 . /share/guest/lib.sh
 file=$1
-if [ -n "${2:-}" ]; then
+if [[ $file = *.py ]]; then
+	links || exit
+	python_case /share/tests/lib/run.py "$file" "$2"
+elif [ -n "${2:-}" ]; then
 	. "$file"
 	set -e
 	"$2"

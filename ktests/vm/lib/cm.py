@@ -11,6 +11,7 @@ from pyverbs.wr import SGE, SendWR
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
+from lib import host
 from lib.ends import ACCESS, pattern, soon
 
 PORTS = iter(range(7471, 7500))
@@ -109,14 +110,14 @@ class Side:
         return seen
 
 
-def asked(names, prepare, **param):
+def asked(prepare, **param):
     """A client in a that has asked, and a server in b that has heard it; `prepare` gives each its queue pair."""
     server, client, service = Side("b", ce.RDMA_PS_TCP), Side("a", ce.RDMA_PS_TCP), str(next(PORTS))
     with namespace("b"):
-        server.id.bind_addr(AddrInfo(src=names[4], src_service=service, port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
+        server.id.bind_addr(AddrInfo(src=host.ip("b", 4), src_service=service, port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
         server.id.listen()
     with namespace("a"):
-        client.id.resolve_addr(AddrInfo(src=names[3], dst=names[4], dst_service=service, port_space=ce.RDMA_PS_TCP))
+        client.id.resolve_addr(AddrInfo(src=host.ip("a", 4), dst=host.ip("b", 4), dst_service=service, port_space=ce.RDMA_PS_TCP))
         client.wait(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
         client.id.resolve_route()
         client.wait(ce.RDMA_CM_EVENT_ROUTE_RESOLVED)

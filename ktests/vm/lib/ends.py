@@ -34,11 +34,11 @@ class End:
         self.mr = MR(self.pd, size, access)
         self.size = size
 
-    def connect(self, other, psn, other_psn, retries=6, timeout=16, rnr_retries=6, mtu=e.IBV_MTU_1024):
+    def connect(self, other, psn, other_psn, retries=6, timeout=16, rnr_retries=6, mtu=e.IBV_MTU_1024, rights=ACCESS):
         gid = other.ctx.query_gid(1, other.gid_index)
         route = GlobalRoute(dgid=gid, sgid_index=self.gid_index, hop_limit=64)
         attr = QPAttr(port_num=1)
-        attr.qp_access_flags = ACCESS
+        attr.qp_access_flags = rights
         self.qp.to_init(attr)
         attr = QPAttr(port_num=1)
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
@@ -47,7 +47,7 @@ class End:
         attr.rq_psn = other_psn
         attr.min_rnr_timer = 12
         attr.max_dest_rd_atomic = 8
-        attr.qp_access_flags = ACCESS
+        attr.qp_access_flags = rights
         attr.sq_psn = psn
         attr.timeout = timeout
         attr.retry_cnt = retries
@@ -124,13 +124,14 @@ def notified(end, seconds):
 QKEY = 0x4321
 
 
-def soon(condition, seconds=5):
+def soon(condition, seconds=10, what="it does not happen"):
+    """Waits for a condition."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
             return
         time.sleep(0.01)
-    raise AssertionError("it does not happen")
+    raise AssertionError(what)
 
 
 def way(end, other):

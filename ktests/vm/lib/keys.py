@@ -11,13 +11,14 @@ import pyverbs.enums as e
 
 from lib import uverbs
 from lib.ends import ACCESS, pair, pattern
-import status
 
 LOCAL = e.IBV_ACCESS_LOCAL_WRITE
 BINDABLE = LOCAL | e.IBV_ACCESS_MW_BIND
 WRITE, READ, ATOMIC = e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ, e.IBV_ACCESS_REMOTE_ATOMIC
 REFUSED = e.IBV_WC_REM_ACCESS_ERR
 PAGE = 4096
+# Flags of IBV_REREG_MR_CHANGE_…
+TRANS, PD_, ACCESS_ = 1, 2, 4
 
 
 def local_inv(end, key, flags=e.IBV_SEND_SIGNALED, wr_id=8):
@@ -59,8 +60,7 @@ def read(a, addr, key, length=64, status=e.IBV_WC_SUCCESS):
 
 
 def extended(names, ops, access=ACCESS, rights=ACCESS):
-    """Two connected ends; the queue pair of a has the library's newer interface."""
-    status.ACCESS = rights
+    """Two connected ends; the queue pair of a has the library's newer interface. Both allow their peer these rights."""
     a, b = pair(names, b_access=access)
     a.qp.close()
     cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=2, max_recv_sge=2)
@@ -68,12 +68,9 @@ def extended(names, ops, access=ACCESS, rights=ACCESS):
                         comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
     a.qp = QPEx(a.ctx, init)
     b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
-    a.connect(b, 0xFFFFFE, 0x000123)
-    b.connect(a, 0x000123, 0xFFFFFE)
+    a.connect(b, 0xFFFFFE, 0x000123, rights=rights)
+    b.connect(a, 0x000123, 0xFFFFFE, rights=rights)
     return a, b
-
-
-TRANS, PD_, ACCESS_ = 1, 2, 4
 
 
 def rereg(mr, end, flags, pd=None, addr=0, length=0, iova=None, access=0):

@@ -3,8 +3,8 @@
 import ctypes
 import mmap
 import os
-import sys
 
+from lib.case import skip
 from lib.odp import libc, ok
 
 MEMFD_SECRET, USERFAULTFD = 447, 323
@@ -26,16 +26,11 @@ def repeated_mapping(size, unit, flags=0):
     return base, memory
 
 
-def absent(why):
-    print(why)
-    sys.exit(77)
-
-
 def provide(area):
     """userfaultfd(2): pages of the area that are missing come from this process, until it closes the file that is returned."""
     fd = libc.syscall(USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK)
     if fd < 0:
-        absent("no userfaultfd")
+        skip("this kernel has no userfaultfd")
     api = (ctypes.c_uint64 * 3)(0xAA, 0, 0)
     ok(libc.ioctl(fd, 3 << 30 | 24 << 16 | 0xAA << 8 | 0x3F, api))
     # Pages that are missing.

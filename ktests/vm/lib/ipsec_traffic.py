@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: GPL-2.0
 """Queue pairs over paths that IPsec protects: what fits, what becomes too long, what waits for its keys.
 
-ipsec.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
+ipsec_traffic.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 
 Who calls says in between what IPsec does: a case prints `ready` and goes on when a line comes in.
 """
 import errno
+import struct
 import sys
 
 import pyverbs.enums as e
 
-from lib.ends import pair, pattern, refused
+from lib import host, sending
+from lib.drops import RC_SEND_ONLY, UC_SEND_ONLY, UD_SEND_ONLY, Target, bth, packet
+from lib.ends import End, pair, pattern, refused
 
 
 def call():
@@ -68,6 +71,21 @@ def late_keys(names):
     a.complete(seconds=60)
     b.complete(seconds=60)
     assert b.mr.read(len(data), 0) == data, "wrong data"
+
+
+def unprotected(names):
+    """IPsec policies of the receiver refuse what comes without ESP, whatever it is, as one datagram or as a train of them."""
+    family = 6 if names[1] == host.gid("a", 6) else 4
+    target = Target(names, host.ip("a", family), host.ip("b", family))
+    counter = "rx_policy_refused"
+    qpn = End(target.names[2], int(target.names[3])).qp.qp_num
+    deth = struct.pack(">II", 0x11111111, 7)
+    whole = [packet(RC_SEND_ONLY, qpn, pattern(200)), packet(UC_SEND_ONLY, qpn, pattern(20)), packet(UD_SEND_ONLY, 1, deth + bytes(256))]
+    target.expect(counter, *[target.intact(one) for one in whole])
+    target.expect(counter, *whole, packet(RC_SEND_ONLY, 0), bth(RC_SEND_ONLY, qpn)[:11], b"")
+    before = target.counters()[counter]
+    assert sending.segmented(target.socket, whole[0], target.to) == 0, "a train was not sent"
+    target.soon(counter, before + 3)
 
 
 if __name__ == "__main__":

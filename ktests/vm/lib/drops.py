@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Bad packets and what becomes of them: UDP datagrams of an ordinary socket in namespace a, written by hand, and the counters of drops."""
+import socket
+import struct
+import time
+
+from lib import sending
+from lib.counters import counters
+from lib.frames import PORT, icrc, within
+
+RC_SEND_ONLY, UD_SEND_ONLY, UC_SEND_ONLY, ACKNOWLEDGE = 0x04, 0x64, 0x24, 0x11
+
+
+class Target:
+    """Counters of a device and a socket to throw packets at it."""
+
+    def __init__(self, names, source, to):
+        self.names = names
+        self.device = names[2]
+        family = socket.AF_INET6 if ":" in source else socket.AF_INET
+        # A socket stays in the namespace it was made in; the RDMA devices are seen from all.
+        self.socket = within("a", lambda: socket.socket(family, socket.SOCK_DGRAM))
+        self.socket.bind((source, 0))
+        self.source = source
+        if family == socket.AF_INET:
+            self.socket.setsockopt(socket.IPPROTO_IP, sending.IP_MTU_DISCOVER, sending.IP_PMTUDISC_DO)
+        self.to = (to, PORT)
+
+    def counters(self):
+        return counters(self.device)
+
+    def intact(self, damaged):
+        """The packet with the right checksum."""
+        data = damaged[:-4]
+        return data + icrc(self.source, self.to[0], self.socket.getsockname()[1], data)
+
+    def soon(self, counter, value):
+        """Waits for a counter of protocol events. The core shows old values for some time."""
+        deadline = time.monotonic() + 5
+        while (seen := self.counters()[counter]) != value:
+            assert time.monotonic() < deadline, f"{counter} is {seen}, expected {value}"
+            time.sleep(0.01)
+
+    def throw(self, *packets):
+        """Sends packets; returns which drop counters rose, and by how much."""
+        before = self.counters()
+        for packet in packets:
+            self.socket.sendto(packet, self.to)
+        deadline = time.monotonic() + 5
+        while True:
+            after = self.counters()
+            risen = {k: after[k] - before[k] for k in after if after[k] != before[k] and k.startswith("rx_")}
+            if sum(risen.values()) >= len(packets) or time.monotonic() > deadline:
+                return risen
+            time.sleep(0.01)
+
+    def expect(self, counter, *packets):
+        risen = self.throw(*packets)
+        assert risen == {counter: len(packets)}, f"expected {counter} +{len(packets)}, saw {risen}"
+
+
+def bth(opcode, qpn, psn=0, pkey=0xFFFF, pad=0, version=0, ack=1):
+    return struct.pack(">BBHII", opcode, 0x40 | pad << 4 | version, pkey, qpn, ack << 31 | psn)
+
+
+def packet(opcode, qpn, body=b"", **fields):
+    """With a checksum that is certainly wrong."""
+    return bth(opcode, qpn, **fields) + body + b"\xde\xad\xbe\xef"

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The machine of a test as lib.sh shows it to shell tests: nodes, addresses, GIDs, and its functions. One machine, two namespaces."""
+import ipaddress
+import os
+import random
+import subprocess
+
+from lib.ends import soon
+
+NODES = {"a": 1, "b": 2}
+
+
+def shell(script, *arguments):
+    """Runs a script with the functions of lib.sh; a failing command ends it, and the test. Returns what it prints."""
+    script = f'. /share/guest/lib.sh; set -e; {script}'
+    return subprocess.run(["bash", "-c", script, "test", *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def setting(name, default=""):
+    """A variable of the run: of /share/env or of the environment (`qemu/run --set`)."""
+    if name in os.environ:
+        return os.environ[name]
+    with open("/share/env", encoding="ascii") as lines:
+        return dict(line.rstrip("\n").split("=", 1) for line in lines if not line.startswith("export ")).get(name, default)
+
+
+def driver(node):
+    return setting(f"DRIVER_{node}")
+
+
+def random_of_run():
+    """Random numbers that `qemu/run --set RXE_SEED=…` repeats."""
+    seed = int(setting("RXE_SEED") or random.randrange(32768))
+    print(f"RXE_SEED={seed}", flush=True)
+    return random.Random(seed)
+
+
+def is_slow():
+    """Whether the machine is emulated or its kernel checks every lock and access."""
+    return setting("RXE_SLOW") == "1"
+
+
+def is_debug():
+    return setting("RXE_DEBUG") == "1"
+
+
+def is_uml():
+    with open("/proc/cpuinfo", encoding="ascii") as file:
+        return "User Mode Linux" in file.read()
+
+
+def device(node):
+    return f"rxe_{node}"
+
+
+def netdev(node):
+    return f"v{node}"
+
+
+def ip(node, family):
+    return f"10.77.0.{NODES[node]}" if family == 4 else f"fd77::{NODES[node]}"
+
+
+def gid_index(name, address):
+    """Where a device has the GID of an address; waits for it."""
+    value = ipaddress.ip_address(address)
+    if value.version == 4:
+        value = ipaddress.ip_address(f"::ffff:{value}")
+    folder = f"/sys/class/infiniband/{name}/ports/1/gids"
+    found = []
+
+    def there():
+        for index in sorted(os.listdir(folder), key=int):
+            try:
+                with open(f"{folder}/{index}", encoding="ascii") as file:
+                    if ipaddress.ip_address(file.read().strip()) == value:
+                        found.append(index)
+                        return True
+            except OSError:
+                # An empty entry.
+                continue
+        return False
+
+    soon(there)
+    return found[0]
+
+
+def gid(node, family):
+    return gid_index(device(node), ip(node, family))
+
+
+def names(family=4):
+    """What `lib.ends.pair` takes."""
+    return [device("a"), gid("a", family), device("b"), gid("b", family)]
+
+
+def users_objects():
+    """Lines of `rdma resource show` of what belongs to processes; what belongs to the kernel has its owner in brackets."""
+    lines = []
+    for kind in ("qp", "cq", "mr", "pd"):
+        shown = subprocess.run(["rdma", "resource", "show", kind], check=True, stdout=subprocess.PIPE, text=True).stdout
+        lines += [line for line in shown.splitlines() if "[" not in line]
+    return lines

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs one test of a Python file to its end.
+
+run.py FILE FUNCTION          what is said below
+run.py alone FILE FUNCTION    calls the function, no more
+
+The test runs in a process of its own: what it leaves open goes with it, and afterwards no process may have objects of a device. Two
+functions of the file, if it has them, are called around each test: `beforehand()` makes what all of them need, or skips them, and
+`afterwards()` checks, when a test has passed, what else must be gone by then. The exit status is the test's: 4 if it was skipped.
+"""
+import atexit
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from lib import host
+from lib.case import SKIP
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def why_not(said):
+    """The reason why a test cannot run here, or None."""
+    if said.get("driver", host.driver("a")) != host.driver("a"):
+        return said["reason"]
+    if os.cpu_count() < said.get("cpus", 1):
+        return f"{said['cpus']} processors are needed"
+    if "no_uml" in said and host.is_uml():
+        return said["no_uml"]
+    return None
+
+
+def run(function, names):
+    """The test's exit status, in the process that ends with it."""
+    status = 0
+    try:
+        function(names)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, (int, type(None))):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    return status
+
+
+def run_apart(function, names):
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = run(function, names)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:
+        print(f"the test was ended by signal {-code}", file=sys.stderr)
+    return code if code >= 0 else 128 - code
+
+
+def main(path, name):
+    module = load(path)
+    function = getattr(module, name)
+    said = {**getattr(module, "DEFAULTS", {}), **getattr(function, "case", {})}
+    why = why_not(said)
+    if why:
+        print(f"SKIP: {why}")
+        return SKIP
+    if hasattr(module, "beforehand"):
+        module.beforehand()
+    if said.get("fresh"):
+        status = subprocess.run([sys.executable, __file__, "alone", path, name]).returncode
+    else:
+        status = run_apart(function, host.names())
+    if status:
+        return status
+    left = host.users_objects()
+    assert not left, "objects are left:\n" + "\n".join(left)
+    if hasattr(module, "afterwards"):
+        module.afterwards()
+    return 0
+
+
+def alone(path, name):
+    return run(getattr(load(path), name), host.names())
+
+
+if __name__ == "__main__":
+    sys.exit(alone(*sys.argv[2:]) if sys.argv[1] == "alone" else main(*sys.argv[1:]))
