@@ -10,9 +10,9 @@ protocol crate (rxe_rs/proto/tests/file.rs) or of rxectl (tools/rxectl/tests/fil
 import fnmatch
 import re
 import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+
+from vm.discovery import all_tests
 
 HERE = Path(__file__).resolve().parent
 CLONE = HERE.parent
@@ -20,13 +20,6 @@ PROMISES = ("What is promised", "Blind attackers")
 IN_MACHINE = re.compile(r"`([a-z]\w*\.[\w*]+)`")
 ON_HOST = re.compile(r"`(\w+)::(\w+)`")
 NOT_TESTS = ("md", "h", "c", "rs", "py", "ko", "conf", "sh", "test")
-
-
-def runner():
-    loader = SourceFileLoader("runner", str(HERE / "run"))
-    module = module_from_spec(spec_from_loader("runner", loader))
-    loader.exec_module(module)
-    return module
 
 
 def patterns(text):
@@ -63,7 +56,7 @@ def exists_on_host(file, test):
 def main():
     topology = sys.argv[1]
     text = (CLONE / "SECURITY.md").read_text()
-    tests = [test for test in runner().all_tests() if topology in test.topologies]
+    tests = [test for test in all_tests() if topology in test.topologies]
     chosen = dict.fromkeys(test.name for pattern in patterns(text) for test in tests if fnmatch.fnmatch(test.name, pattern))
     # What runs in either is run once, in namespaces.
     if topology == "two":

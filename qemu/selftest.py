@@ -16,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import gate  # noqa: E402
 import kernel  # noqa: E402
+from vm import discovery  # noqa: E402
 
 BAD_LINES = """\
 [    5.1] WARNING: CPU: 0 PID: 1 at drivers/infiniband/core/device.c:1 ib_dealloc_device+0x1/0x2
@@ -209,39 +210,23 @@ class Wire(unittest.TestCase):
         self.assertTrue(self.check([]))
 
 
-class Runner(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        loader = SourceFileLoader("runner", str(HERE / "run"))
-        cls.runner = module_from_spec(spec_from_loader("runner", loader))
-        loader.exec_module(cls.runner)
-
-    def test_reads_names_times_and_topologies(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "sample.test"
-            path.write_text("# topology: two\n# timeout: 7\ntest_one() { :; }\nhelper() { :; }\n# timeout: 9\ntest_two()\n{\n}\n")
-            found = [(t.name, t.seconds, t.topologies) for t in self.runner.tests_of(path)]
-        self.assertEqual(found, [("sample.one", 7, ("two",)), ("sample.two", 9, ("two",))])
-
-    def test_names_are_unique(self):
-        names = [t.name for t in self.runner.all_tests()]
-        self.assertEqual(len(names), len(set(names)))
-        self.assertGreater(len(names), 40)
+class Names(unittest.TestCase):
+    """Lists and documents name tests that exist."""
 
     def test_lists_of_suites_are_well_formed(self):
         suites = sorted((HERE.parent / "ktests/suites").glob("*.suite"))
         self.assertTrue(suites)
         for path in suites:
-            names = [t.name for t in self.runner.Suite(path.stem).tests(None)]
+            names = [t.name for t in discovery.Suite(path.stem).tests(None)]
             self.assertEqual(len(names), len(set(names)), path.name)
             for line in path.with_suffix(".expected").read_text().splitlines():
                 with self.subTest(path=path.name, line=line):
                     self.assertRegex(line, r"^(#.*|[\w.-]+ (pass|(skip|fail) \S.*))$")
 
     def test_features_name_tests_and_operations_that_exist(self):
-        names = [t.name for t in self.runner.all_tests()]
+        names = [t.name for t in discovery.all_tests()]
         for path in (HERE.parent / "ktests/suites").glob("*.suite"):
-            names += [t.name for t in self.runner.Suite(path.stem).tests(None)]
+            names += [t.name for t in discovery.Suite(path.stem).tests(None)]
         operations = (HERE.parent / "rxe_rs/kapi/rdma/device/ops.rs").read_text()
         for line in (HERE.parent / "rxe_rs/FEATURES.md").read_text().splitlines():
             cells = [c.strip() for c in line.strip("|").split("|")]
@@ -258,7 +243,7 @@ class Runner(unittest.TestCase):
         section = (HERE.parent / "rxe_rs/README.md").read_text().split("\n## Contexts\n")[1].split("\n## ")[0]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")][2:]
         self.assertGreater(len(rows), 20)
-        names = {test.name for test in self.runner.all_tests()}
+        names = {test.name for test in discovery.all_tests()}
         for entry, _, _, _, tests in rows:
             named = re.findall(r"`(\w+\.\w+)`", tests)
             self.assertTrue(named, entry)

@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what `run` makes of names and of what machines say: which tests are run, and which of them have passed."""
+"""Tests of vm/cli.py and vm/verdict.py: which tests are run, which of them have passed, and what is shown of them."""
 import contextlib
 import io
 import json
 import tempfile
 import types
 import unittest
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from unittest import mock
 
-HERE = Path(__file__).resolve().parent
-loader = SourceFileLoader("runner", str(HERE / "run"))
-runner = module_from_spec(spec_from_loader("runner", loader))
-loader.exec_module(runner)
+from vm import cli, discovery
 
 BOOT = {"RELEASE": "7.3.4", "SERIES": "7.3"}
 
@@ -29,7 +24,7 @@ def tests_of(text, name="sample"):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.test"
         path.write_text(text)
-        return runner.tests_of(path)
+        return discovery.tests_of(path)
 
 
 class Chosen(unittest.TestCase):
@@ -37,7 +32,7 @@ class Chosen(unittest.TestCase):
     TESTS += tests_of("test_one() { :; }\n", "samples")
 
     def chosen(self, **said):
-        return [t.name for t in runner.choose(self.TESTS, options(**said))]
+        return [t.name for t in cli.choose(self.TESTS, options(**said))]
 
     def test_patterns_select(self):
         for patterns, names in ((["sample.one"], ["sample.one"]), (["sample.*"], ["sample.one", "sample.other", "sample.near"]),
@@ -58,20 +53,16 @@ class Chosen(unittest.TestCase):
 
     def test_leaks_come_last_on_a_debug_kernel(self):
         leaks = tests_of("test_memory() { :; }\n", "leaks")
-        with mock.patch.object(runner, "all_tests", lambda: leaks + self.TESTS):
-            found = [t.name for t in runner.choose(leaks + self.TESTS, options(debug=True))]
+        with mock.patch.object(cli, "all_tests", lambda: leaks + self.TESTS):
+            found = [t.name for t in cli.choose(leaks + self.TESTS, options(debug=True))]
             self.assertEqual(found, ["sample.one", "sample.other", "sample.near", "samples.one", "leaks.memory"])
             self.assertEqual(self.chosen(test=["*.near"], debug=True), ["sample.near", "leaks.memory"])
             self.assertEqual(self.chosen(test=["nothing"], debug=True), [])
 
     def test_a_limit_is_for_all(self):
         tests = tests_of("test_one() { :; }\n# timeout: 5\ntest_two() { :; }\n")
-        self.assertEqual([t.seconds for t in runner.choose(tests, options())], [60, 5])
-        self.assertEqual([t.seconds for t in runner.choose(tests, options(limit=900))], [900, 900])
-
-    def test_needs_are_of_what_follows(self):
-        tests = tests_of("test_one() { :; }\n# needs: tools\ntest_two() { :; }\n# needs: tools kverbs\ntest_three() { :; }\n")
-        self.assertEqual([t.needs for t in tests], [(), ("tools",), ("tools", "kverbs")])
+        self.assertEqual([t.seconds for t in cli.choose(tests, options())], [60, 5])
+        self.assertEqual([t.seconds for t in cli.choose(tests, options(limit=900))], [900, 900])
 
 
 class Machine:
@@ -116,9 +107,9 @@ class Verdicts(unittest.TestCase):
         printed = io.StringIO()
         Machine.happens = {f"sample.{name}": what for name, what in happens.items()}
         Machine.boots = []
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(runner, "Session", Machine), \
-                mock.patch.object(runner, "all_tests", lambda: tests), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            status = runner.run_tests(options(**said), BOOT, True, Path(folder))
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(cli, "Session", Machine), \
+                mock.patch.object(cli, "all_tests", lambda: tests), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            status = cli.run_tests(options(**said), BOOT, True, Path(folder))
             summary = Path(folder) / "summary.json"
             verdicts = json.loads(summary.read_text()) if summary.exists() else {}
         return status, {name.removeprefix("sample."): verdict for name, verdict in verdicts.items()}, printed.getvalue()
@@ -140,6 +131,18 @@ class Verdicts(unittest.TestCase):
     def test_complaints_of_the_kernel_fail_what_passed_or_was_skipped(self):
         status, verdicts, _ = self.run_tests({"good": (0, "", self.BAD), "skipped": (4, "SKIP: no\n", self.BAD), "next": (0, "", "")})
         self.assertEqual((status, verdicts), (1, {"good": "fail", "skipped": "fail", "next": "pass"}))
+
+    def test_a_skip_without_a_reason_is_a_failure(self):
+        """Programs fail with the same status."""
+        status, verdicts, text = self.run_tests({"good": (0, "", ""), "failed": (4, "no such device\n", "")})
+        self.assertEqual((status, verdicts), (1, {"good": "pass", "failed": "fail"}))
+        self.assertIn("# no such device\n", text)
+
+    def test_what_a_failure_leaves_is_kept(self):
+        kept = {}
+        with mock.patch.object(cli.Report, "keep", lambda report, name, session: kept.setdefault(name, report.out / name)):
+            self.run_tests({"good": (0, "", ""), "bad": (1, "FAIL: why\n", "")})
+        self.assertEqual(list(kept), ["sample.bad"])
 
     def test_others_go_on_in_another_machine(self):
         status, verdicts, text = self.run_tests({"good": (0, "", ""), "deadly": (None, "", ""), "next": (0, "", "")})
@@ -169,14 +172,14 @@ class Verdicts(unittest.TestCase):
     def test_what_tests_need_is_built(self):
         """Without it they neither pass nor are skipped: it is an error, and no machine is started."""
         good = {"good": (0, "", "")}
-        with mock.patch.object(runner.subprocess, "run", return_value=types.SimpleNamespace(returncode=1, stdout="")) as built:
+        with mock.patch.object(cli.subprocess, "run", return_value=types.SimpleNamespace(returncode=1, stdout="")) as built:
             self.assertEqual(self.run_tests(good)[0], 0)
             built.assert_not_called()
             status, verdicts, text = self.run_tests(good, needs=("tools",))
             self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
             self.assertIn("error: the tools do not build", text)
             built.assert_called_once()
-        with mock.patch.object(runner, "build_helper", return_value="made/kverbs.ko") as built:
+        with mock.patch.object(cli, "build_helper", return_value="made/kverbs.ko") as built:
             modules = ["rxe_rs.ko"]
             self.assertEqual(self.run_tests(good, needs=("kverbs",), ko=modules)[0], 0)
             built.assert_called_once()

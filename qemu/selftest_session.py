@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of vm/session.py: what a machine is given, and that its silence, its death and its words are told apart."""
+import subprocess
+import tempfile
+import threading
+import time
+import types
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from vm import session
+
+OPTIONS = dict(topology="netns", debug=False, suite=None, driver="rxe_rs", driver_b=None, ko=[], set=[], uml=False)
+
+
+class Machine:
+    node = "a"
+
+    def __init__(self, lives=True):
+        self.lives, self.waited, self.shown = lives, False, False
+
+    def alive(self):
+        return self.lives
+
+    def wait(self, _seconds):
+        self.waited = True
+
+    def show_state(self):
+        self.shown = True
+
+
+class Sessions(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def session(self, kvm=True, **said):
+        return session.Session(types.SimpleNamespace(**OPTIONS | said), {"SERIES": "7.3"}, kvm, self.folder / "boot")
+
+
+class Watch(Sessions):
+    def setUp(self):
+        super().setUp()
+        self.one = self.session()
+        self.one.results.mkdir(parents=True)
+        (self.one.results / "events").touch()
+        self.one.machines = [Machine()]
+        self.said = []
+
+    def say(self, text):
+        with open(self.one.results / "events", "a", encoding="ascii") as events:
+            events.write(text)
+
+    def watch(self, limits=None):
+        return self.one.watch(limits or {"x.y": 5, "x.z": 5}, lambda name: self.said.append(name), lambda *end: self.said.append(end))
+
+    def test_a_whole_run(self):
+        self.say("up a\nbegin x.y\nend x.y 0 1500\nbegin x.z\nend x.z 4 20\nend a\n")
+        self.assertIsNone(self.watch())
+        self.assertEqual(self.said, ["x.y", ("x.y", 0, 1.5), "x.z", ("x.z", 4, 0.02)])
+        self.assertTrue(self.one.machines[0].waited)
+
+    def test_lines_that_come_in_parts(self):
+        parts = ["up a\nbeg", "in x.y\nend x.y 1", "24 9", "000\nend ", "a\n"]
+
+        def speak():
+            for part in parts:
+                self.say(part)
+                time.sleep(0.1)
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        self.assertIsNone(self.watch())
+        speaker.join()
+        self.assertEqual(self.said, ["x.y", ("x.y", 124, 9.0)])
+
+    def test_death(self):
+        self.say("up a\nbegin x.y\n")
+        self.one.machines[0].lives = False
+        self.assertEqual(self.watch(), "the machine died")
+        self.assertEqual(self.said, ["x.y"])
+
+    def test_the_other_machine_dies(self):
+        self.say("up a\n")
+        self.one.machines.append(Machine(lives=False))
+        self.assertEqual(self.watch(), "machine b died")
+
+    def test_silence(self):
+        """Before it is up, and in a test that does not end: its runner would have ended it."""
+        with mock.patch.object(session, "BOOT_SECONDS", 0.2), mock.patch.object(session, "GRACE_SECONDS", 0.2):
+            self.assertEqual(self.watch(), "the machine did not come up")
+            self.say("up a\nbegin x.y\n")
+            self.assertEqual(self.watch({"x.y": 0.2}), "the machine hung")
+        self.assertTrue(self.one.machines[0].shown)
+
+
+class Prepare(Sessions):
+    PLAN = [("x.y", 10, "/share/tests/x.py", "test_y"), ("script", 7, "/share/script", "")]
+
+    def test_plan_and_time(self):
+        """Emulation takes twice as long, a debug kernel four times."""
+        for said, factor in (({}, 1), ({"kvm": False}, 2), ({"debug": True}, 4), ({"debug": True, "kvm": False}, 8)):
+            with self.subTest(said):
+                one = self.session(**said)
+                one.prepare(self.PLAN)
+                self.assertEqual((one.share / "plan").read_text(),
+                                 f"x.y {10 * factor} /share/tests/x.py test_y\nscript {7 * factor} /share/script \n")
+        self.assertTrue((one.share / "tests/lib/run.py").exists())
+        self.assertTrue((one.share / "guest/runner.sh").exists())
+
+    def test_settings(self):
+        """What a shell makes of them is what was given."""
+        one = self.session(set=["RXE_SEED=5", "A=two words", "B=it's $HOME"], driver_b="rdma_rxe")
+        one.prepare([], ["one", "it's two"])
+        out = subprocess.run(["bash", "-c", '. "$1"; eval set -- "$RXE_ARGS"; printf "%s\\n" "$DRIVER_a" "$DRIVER_b" "$RXE_SEED" "$A" "$B" "$@"', "x",
+                              one.share / "env"], check=True, capture_output=True, text=True).stdout
+        self.assertEqual(out, "rxe_rs\nrdma_rxe\n5\ntwo words\nit's $HOME\none\nit's two\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

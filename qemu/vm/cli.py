@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The command line of qemu/run: which tests run, in which machines, with which modules; or one script."""
+import argparse
+import fcntl
+import fnmatch
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from vm.discovery import CLONE, Malformed, Suite, all_tests
+from vm.session import QEMU, Session, plan_of
+from vm.verdict import Report, kernel_complaints, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
+
+LAST_TESTS = "leaks.*"
+# Modules in ktests that tests may need.
+HELPERS = ("kverbs", "kmemory", "ksegment")
+# A test may kill its machine: the rest goes on in another one, so often.
+MOST_BOOTS = 8
+
+
+def tests_for(options):
+    try:
+        return Suite(options.suite).tests(options.kernel) if options.suite else all_tests()
+    except Malformed as problem:
+        sys.exit(f"error: {problem}")
+
+
+def build_helper(name, options, boot):
+    """Builds ktests/NAME, a module of tests, for the kernel that is run; returns its file."""
+    flag = ("-d" if options.debug else "-u") if options.uml else "-l" if options.debug else None
+    folder = CLONE / "out" / name / f"{boot['SERIES']}{flag or ''}"
+    folder.mkdir(parents=True, exist_ok=True)
+    # Machines that start together share it.
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run([QEMU / "build-module.sh", *([flag] if flag else []), "-o", folder, "-k", boot["SERIES"],
+                               CLONE / "ktests" / name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        sys.exit(f"{done.stdout}error: ktests/{name} does not build; see above")
+    return str(folder / f"{name}.ko")
+
+
+def unknown(tests, options):
+    """The patterns asked for that name no test of the topology: a slip of the pen would leave out what it meant."""
+    names = [t.name for t in tests if options.topology in t.topologies]
+    return [p for p in options.test or () if not fnmatch.filter(names, p)]
+
+
+def choose(tests, options):
+    """Those of the tests that the options ask for, in their order; on a debug kernel the leak test comes last, asked for or not."""
+    chosen = [t for t in tests if options.topology in t.topologies
+              and any(fnmatch.fnmatch(t.name, p) for p in options.test or ["*"])
+              and not any(fnmatch.fnmatch(t.name, p) for p in options.without)]
+    for test in chosen if options.limit else ():
+        test.seconds = options.limit
+    if options.debug and chosen:
+        # What is left over is looked for when everything else is done.
+        last = [t for t in all_tests() if fnmatch.fnmatch(t.name, LAST_TESTS)]
+        chosen = [t for t in chosen if not fnmatch.fnmatch(t.name, LAST_TESTS)] + last
+    return chosen
+
+
+def run_tests(options, boot, kvm, out):
+    tests = tests_for(options)
+    if strange := unknown(tests, options):
+        print(f"error: no test of that name: {' '.join(strange)}; qemu/run --list shows them", file=sys.stderr)
+        return 2
+    chosen = choose(tests, options)
+    if not chosen:
+        print("error: no test is left", file=sys.stderr)
+        return 2
+    if any("tools" in t.needs for t in chosen) and subprocess.run([QEMU / "build-tools.sh"]).returncode:
+        print("error: the tools do not build; see above", file=sys.stderr)
+        return 2
+    for name in HELPERS:
+        if any(name in t.needs for t in chosen):
+            options.ko.append(build_helper(name, options, boot))
+    drivers = options.driver + (f" against {options.driver_b}" if options.driver_b else "")
+    kind = ("UML" if options.uml else "KVM" if kvm else "emulation") + (", debug kernel" if options.debug else "")
+    report = Report(chosen, out, f"{options.topology}, {drivers}, Linux {boot['RELEASE']}, {kind}")
+    left = list(chosen)
+    for number in range(1, MOST_BOOTS + 1):
+        session = Session(options, boot, kvm, out / f"boot-{number}")
+        if not run_boot(session, left, report, number):
+            break
+        if not left:
+            break
+    return report.end()
+
+
+def run_boot(session, left, report, number):
+    """Boots machines and runs what is left, as far as they live; takes what has a verdict from the list. False if another boot would do
+    no better."""
+    session.prepare(plan_of(left))
+    by_name = {test.name: test for test in left}
+    running = []
+
+    def on_begin(name):
+        running[:] = [name]
+
+    def on_end(name, status, seconds):
+        running.clear()
+        complaints = kernel_complaints(session.results, name) + wire_complaints(session.results, name)
+        left.remove(by_name[name])
+        found = verdict(status, complaints, skip_reason(session.results / f"{name}.log"))
+        report.add(name, found, seconds, session, complaints[:12])
+
+    try:
+        session.start()
+        ended = session.watch({test.name: test.seconds for test in left}, on_begin, on_end)
+        for m in session.machines:
+            if ended and m.alive():
+                m.wait(2)
+        if not ended:
+            if left:
+                print(f"# {len(left)} tests of the plan did not run", flush=True)
+            return not left
+        why = [ended, *serial_complaints(session.machines)[:12]]
+        if running:
+            # The machine died of it, or with it; the others go on in another one.
+            left.remove(by_name[running[0]])
+            report.add(running[0], "fail", 0, session, why)
+        elif not report.done or number > 3:
+            for line in why:
+                print(f"# {line}")
+            for m in session.machines:
+                show_tail(m.serial, 15)
+                show_tail(session.folder / f"qemu-{m.node}.log", 5)
+            return False
+        return True
+    finally:
+        session.stop()
+
+
+def rerun_with_capture(options, boot, kvm, out):
+    """Runs each failed test once more with a packet capture, so that the failure can be looked at on the wire."""
+    failed = [n for n, s in json.loads((out / "summary.json").read_text()).items() if s == "fail"]
+    for name in failed[:3]:
+        test = next(t for t in tests_for(options) if t.name == name)
+        session = Session(options, boot, kvm, out / "again")
+        session.prepare(plan_of([test]))
+        with open(session.share / "env", "a") as env:
+            env.write("RXE_CAPTURE=1\n")
+        try:
+            session.start()
+            session.watch({name: test.seconds}, lambda n: None, lambda *a: None)
+        finally:
+            session.stop()
+        for path in session.results.glob("*.pcap"):
+            shutil.copy(path, out / "failed" / name)
+            print(f"# capture of a second run of {name}: {out / 'failed' / name / path.name}", flush=True)
+
+
+def run_script(options, boot, kvm, out):
+    script, *args = options.script
+    session = Session(options, boot, kvm, out / "boot-1")
+    session.prepare([("script", options.seconds, "/share/script", "")], args)
+    shutil.copy(script, session.share / "script")
+    outcome = []
+    try:
+        session.start()
+        ended = session.watch({"script": options.seconds}, lambda n: None, lambda n, s, t: outcome.append(s), live=True)
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    finally:
+        session.stop()
+    status = outcome[0] if outcome else 1
+    bad = kernel_complaints(session.results, "script") if outcome else serial_complaints(session.machines)
+    if ended:
+        print(f"error: {ended}; serial log: {session.machines[0].serial if session.machines else session.folder}", file=sys.stderr)
+        for m in session.machines:
+            for line in m.serial_text().splitlines()[-40:]:
+                print(f"  {m.node}| {line}", file=sys.stderr)
+    for line in bad:
+        print(f"kernel log: {line}", file=sys.stderr)
+    return 1 if bad or (ended and not outcome) else status
+
+
+def main(usage):
+    if not os.environ.get("RXE_IN_ROOT"):
+        os.execv(QEMU / "in-root.sh", [str(QEMU / "in-root.sh"), str(QEMU / "run"), *sys.argv[1:]])
+    parser = argparse.ArgumentParser(usage=usage)
+    parser.add_argument("--ko", action="append", default=[])
+    parser.add_argument("--topology", choices=("netns", "two"), default="netns")
+    parser.add_argument("--driver", default="rxe_rs")
+    parser.add_argument("--driver-b")
+    parser.add_argument("--kernel")
+    parser.add_argument("--cpus", type=int)
+    parser.add_argument("--seconds", type=int, default=300)
+    parser.add_argument("--append", default="")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--out")
+    parser.add_argument("--uml", action="store_true")
+    parser.add_argument("--debug", action="store_true")
+    parser.add_argument("--pin", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--test", nargs="+")
+    parser.add_argument("--without", nargs="+", default=[])
+    parser.add_argument("--suite")
+    parser.add_argument("script", nargs="*")
+    options = parser.parse_args()
+    if options.list:
+        for test in tests_for(options):
+            print(f"{test.name:40} {' '.join(test.topologies):10} {test.seconds} s")
+        return 0
+    for ko in options.ko:
+        if not Path(ko).is_file():
+            sys.exit(f"error: there is no module {ko}; build it with `make`")
+    if not options.test and not options.script and not options.suite:
+        parser.error("nothing to run")
+    import image
+    import machine
+    suite = Suite(options.suite) if options.suite else None
+    debian, more = suite and suite.debian or image.DEBIAN, suite.packages if suite else ()
+    if options.uml:
+        from uml import machine as uml_machine
+        if options.topology != "netns":
+            parser.error("a User Mode Linux machine has no wire to another: --topology netns only")
+        boot = uml_machine.ensure(options.kernel, debian, options.debug, more)
+        kvm, why = True, None
+    else:
+        boot = image.ensure(options.kernel, debian, lockdep=options.debug, more=more)
+        kvm, why = machine.probe_kvm(boot)
+    options.kernel = boot["SERIES"]
+    how = "using User Mode Linux" if options.uml else f"{'using KVM' if kvm else 'emulating (slow)'}: {why}"
+    print(f"==> {how}", file=sys.stderr, flush=True)
+    label = f"{options.topology}-{options.driver}" + (f"-{options.driver_b}" if options.driver_b else "")
+    of_tests = options.test or options.suite
+    label += f"-{options.suite}" if options.suite else ""
+    label += ("-debug" if options.uml else "-lockdep") if options.debug else ""
+    default = f"out/vm/{boot['SERIES']}-{label}" if of_tests else f"out/vm/script-{machine.TOKEN}"
+    out = Path(options.out).resolve() if options.out else CLONE / default
+    out.mkdir(parents=True, exist_ok=True)
+    lock = open(out / ".lock", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        # The same tests are running already: they keep their folder.
+        out = out.with_name(f"{out.name}-{machine.TOKEN}")
+        out.mkdir()
+    for old in out.iterdir():
+        if old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+    if not of_tests and not options.out:
+        for old in sorted((CLONE / "out/vm").glob("script-*"), key=lambda p: p.stat().st_mtime)[:-10]:
+            shutil.rmtree(old, ignore_errors=True)
+    if of_tests:
+        status = run_tests(options, boot, kvm, out)
+        if status == 1:
+            rerun_with_capture(options, boot, kvm, out)
+        return status
+    return run_script(options, boot, kvm, out)

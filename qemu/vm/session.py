@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One boot of test machines: what they are given, and following what they say.
+
+A machine reads its plan from share/plan, a line each test, and writes what begins and ends to share/results/events
+(qemu/guest/runner.sh). Kernel logs, outputs and captures are beside that file.
+"""
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from vm.discovery import CLONE, Suite
+
+QEMU = Path(__file__).resolve().parent.parent
+BOOT_SECONDS = 150
+GRACE_SECONDS = 20
+# How much longer a test may take where every lock and access is checked.
+DEBUG_SCALE = 4
+
+
+def plan_of(tests):
+    return [(t.name, t.seconds, t.file, t.function) for t in tests]
+
+
+class Session:
+    """One boot of a topology with a plan; reports each end of a test as it comes."""
+
+    def __init__(self, options, boot, kvm, folder):
+        self.options, self.boot, self.kvm, self.folder = options, boot, kvm, folder
+        self.share = folder / "share"
+        self.results = self.share / "results"
+        self.scale = (DEBUG_SCALE if options.debug else 1) * (1 if kvm else 2)
+        self.suite = Suite(options.suite) if options.suite else None
+        self.machines = []
+
+    def prepare(self, plan, script_args=()):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.results.mkdir(parents=True)
+        shutil.copytree(QEMU / "guest", self.share / "guest")
+        shutil.copytree(CLONE / "ktests/vm", self.share / "tests")
+        shutil.copy(CLONE / "ktests/fuzz/corpus.calls", self.share / "fuzz.calls")
+        for program in ("rxectl", "mutate", "rxe_fuzz"):
+            if (CLONE / "out/tools" / program).exists():
+                (self.share / "bin").mkdir(exist_ok=True)
+                shutil.copy(CLONE / "out/tools" / program, self.share / "bin")
+        for folder in ("lib", "examples"):
+            if (CLONE / "out/tools" / folder).is_dir():
+                shutil.copytree(CLONE / "out/tools" / folder, self.share / folder, ignore=shutil.ignore_patterns("*.a"))
+        if self.suite:
+            shutil.copytree(self.suite.path.parent, self.share / "suites")
+            expected = self.suite.path.with_suffix(".expected").name
+            (self.share / "suites" / expected).write_text("\n".join(self.suite.expected(self.boot["SERIES"])) + "\n")
+            for folder in (self.suite.source or "").split():
+                shutil.copytree(self.boot["TREE"] / folder, self.share / "source" / Path(folder).name)
+        for ko in self.options.ko:
+            name = subprocess.run(["modinfo", "-F", "name", ko], stdout=subprocess.PIPE, text=True).stdout.strip()
+            shutil.copy(ko, self.share / f"{name or Path(ko).stem}.ko")
+        quoted = " ".join("'" + a.replace("'", "'\\''") + "'" for a in script_args)
+        (self.share / "env").write_text(
+            f"TOPOLOGY={self.options.topology}\nDRIVER_a={self.options.driver}\n"
+            f"DRIVER_b={self.options.driver_b or self.options.driver}\n"
+            f"RXE_SLOW={0 if self.kvm and not self.options.debug else 1}\nRXE_DEBUG={int(self.options.debug)}\n"
+            f"export RXE_ARGS=\"{quoted}\"\n" + "".join(f"export {shlex.quote(words)}\n" for words in self.options.set))
+        (self.share / "plan").write_text("".join(
+            f"{name} {seconds * self.scale} {file} {function}\n" for name, seconds, file, function in plan))
+        (self.results / "events").touch()
+
+    def start(self):
+        import machine
+        two = self.options.topology == "two"
+        cpus = self.options.cpus or (1 if self.options.debug and self.options.uml or two and not self.kvm else 2)
+        share = str(self.share)
+        if self.options.uml:
+            from uml import machine as uml_machine
+            self.sockets = []
+            self.machines.append(uml_machine.Machine("a", self.boot, self.folder, share, cpus, 3072 if self.options.debug else 2048,
+                                                     pin=self.options.pin))
+            return
+        memory = (1024 if two else self.suite.memory if self.suite else 1536) + (1024 if self.options.debug else 0)
+        append = self.options.append + (" kunit.autorun=0" if self.options.debug else "")
+        sockets = [machine.socket_path(f"net{n}") for n in (0, 1)]
+        for path in sockets:
+            path.unlink(missing_ok=True)
+        for number, node in enumerate("ab" if two else "a"):
+            networks = []
+            if two:
+                for link, path in enumerate(sockets):
+                    side = "server=on" if node == "a" else "server=off,reconnect-ms=200"
+                    networks.append((f"stream,{side},addr.type=unix,addr.path={path}",
+                                     f"52:54:00:77:{link:02x}:{number + 1:02x}"))
+            self.machines.append(machine.Machine(node, self.boot, self.folder, share, self.kvm, cpus, memory, networks, append))
+        self.sockets = sockets
+
+    def stop(self):
+        for m in self.machines:
+            m.stop()
+        for path in getattr(self, "sockets", ()):
+            path.unlink(missing_ok=True)
+
+    def watch(self, limits, on_begin, on_end, live=None):
+        """Follows results/events. `limits` maps test names to seconds. Returns None, or why it ended too early."""
+        with open(self.results / "events") as events:
+            return self.follow(events, limits, on_begin, on_end, live)
+
+    def follow(self, events, limits, on_begin, on_end, live):
+        deadline = time.monotonic() + BOOT_SECONDS * self.scale
+        partial, ups, stream = "", 0, None
+        while True:
+            partial += events.read()
+            while "\n" in partial:
+                line, partial = partial.split("\n", 1)
+                words = line.split()
+                if words[0] == "up":
+                    ups += 1
+                    deadline = time.monotonic() + 30 * self.scale
+                elif words[0] == "begin":
+                    on_begin(words[1])
+                    deadline = time.monotonic() + limits[words[1]] * self.scale + GRACE_SECONDS * self.scale
+                    if live:
+                        stream = open(self.results / f"{words[1]}.log", "a+b")
+                        stream.seek(0)
+                elif words[0] == "end" and len(words) == 4:
+                    if stream:
+                        copy_out(stream)
+                        stream = None
+                    on_end(words[1], int(words[2]), int(words[3]) / 1000)
+                    deadline = time.monotonic() + 30 * self.scale
+                elif words[0] == "end":
+                    if words[1] == "a":
+                        for m in self.machines:
+                            m.wait(20)
+                        return None
+            if stream:
+                copy_out(stream)
+            # Machine b may be gone a moment before a has written its last event.
+            if not self.machines[0].alive():
+                time.sleep(0.5)
+                if "end a" in (self.results / "events").read_text():
+                    return None
+                return "the machine died"
+            if len(self.machines) > 1 and not self.machines[1].alive() and "end b" not in (self.results / "events").read_text():
+                return "machine b died"
+            if time.monotonic() > deadline:
+                for m in self.machines:
+                    m.show_state()
+                return "the machine hung" if ups else "the machine did not come up"
+            time.sleep(0.05)
+
+
+def copy_out(stream):
+    while data := stream.read(65536):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()

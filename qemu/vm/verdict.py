@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What became of a test: its exit status, what its kernel logs and its capture say, and how that is shown (KTAP) and kept."""
+import json
+import shutil
+from pathlib import Path
+
+import gate
+import wirecheck
+from vm.discovery import CLONE
+
+# As the kernel's selftests have it (tools/testing/selftests/kselftest.h).
+SKIP = 4
+
+
+def kernel_complaints(results, name):
+    """Lines of the kernel logs of a test that fail it."""
+    found = []
+    for path in sorted(results.glob(f"{name}.dmesg-*")):
+        found += [f"{path.suffix[1:]}: {line}" for _, _, line in gate.check(path.read_text(errors="replace"))]
+    return found
+
+
+def wire_complaints(results, name):
+    """What is wrong with the capture that a test left, if it left one."""
+    path = results / f"{name}.wire"
+    return wirecheck.check(path) if path.exists() else []
+
+
+def serial_complaints(machines):
+    return [f"machine {m.node}: {line}" for m in machines for _, _, line in gate.check(m.serial_text())]
+
+
+def skip_reason(log):
+    """What a test says that was skipped, or None."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line[6:] for line in lines if line.startswith("SKIP: ")), None)
+
+
+def verdict(status, complaints, reason):
+    """`pass`, `skip` or `fail`. A skip has a reason: a program may fail with the same status."""
+    if complaints:
+        return "fail"
+    if status == SKIP and reason is not None:
+        return "skip"
+    return "fail" if status else "pass"
+
+
+def show_tail(path, lines=25):
+    try:
+        text = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in text[-lines:]:
+        print(f"# {line}", flush=True)
+
+
+class Report:
+    """The results of a run: KTAP on stdout, a line each in results.txt, all of them in summary.json, what a failure leaves in failed/."""
+
+    def __init__(self, tests, out, heading):
+        self.numbers = {test.name: number for number, test in enumerate(tests, 1)}
+        self.out, self.done = out, {}
+        (out / "results.txt").unlink(missing_ok=True)
+        print(f"KTAP version 1\n# {heading}\n1..{len(tests)}", flush=True)
+
+    def add(self, name, found, seconds, session, why=()):
+        """The verdict of a test, with the reasons of a failure that its output does not show."""
+        self.done[name] = found
+        log = session.results / f"{name}.log"
+        reason = skip_reason(log) if found == "skip" else ""
+        with open(self.out / "results.txt", "a") as results:
+            results.write(f"{name} {found} {reason}".rstrip() + "\n")
+        number = self.numbers[name]
+        if found == "skip":
+            print(f"ok {number} {name} # SKIP {reason}", flush=True)
+            return
+        print(f"{'ok' if found == 'pass' else 'not ok'} {number} {name} # {seconds:.1f} s", flush=True)
+        if found == "fail":
+            for line in why:
+                print(f"#   {line}", flush=True)
+            show_tail(log)
+            keep = self.keep(name, session)
+            print(f"# artefacts: {keep.relative_to(CLONE) if keep.is_relative_to(CLONE) else keep}", flush=True)
+
+    def keep(self, name, session):
+        folder = self.out / "failed" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for path in [*session.results.glob(f"{name}.*"), *(m.serial for m in session.machines)]:
+            if Path(path).exists():
+                shutil.copy(path, folder)
+        return folder
+
+    def end(self):
+        """Those without a verdict have failed. Returns the exit status of the run."""
+        for name, number in self.numbers.items():
+            if name not in self.done:
+                self.done[name] = "fail"
+                print(f"not ok {number} {name} # not run", flush=True)
+        count = {found: list(self.done.values()).count(found) for found in ("pass", "fail", "skip")}
+        print(f"# {count['pass']} passed, {count['fail']} failed, {count['skip']} skipped", flush=True)
+        (self.out / "summary.json").write_text(json.dumps(self.done, indent=1) + "\n")
+        return 1 if count["fail"] else 0
