@@ -26,6 +26,11 @@ class Shell(unittest.TestCase):
         self.assertEqual([t.needs for t in tests], [(), ("tools",), ("tools", "kverbs")])
 
 
+    def test_cases_of_other_files(self):
+        found = tests_of('# timeout: 5\n# cases: ktests/kverbs/*.c ^\\t\\{ "(\\w+)", \nrun_case() { :; }\n', "kverbs.test")
+        self.assertIn(("kverbs.cq_poll", 5, "run_case"), [(t.name, t.seconds, t.function) for t in found])
+
+
 class Python(unittest.TestCase):
     def found(self, text):
         return tests_of(text, "sample.py")
@@ -53,7 +58,7 @@ class Thing:
                      "@case(timeout=SECONDS)\ndef test_one(names): pass\n", "@case(7)\ndef test_one(names): pass\n",
                      "DEFAULTS = {'timeout': 7}\ndef test_one(names): pass\n", "DEFAULTS = dict(time=7)\ndef test_one(names): pass\n",
                      "@case(driver='rxe_rs')\ndef test_one(names): pass\n", "def test_one(): pass\n", "def test_one(names, more): pass\n",
-                     "def test_one(names, *more): pass\n"):
+                     "def test_one(names, *more): pass\n", "def test_one(names) pass\n"):
             with self.subTest(text=text), self.assertRaises(discovery.Malformed):
                 self.found(text)
 

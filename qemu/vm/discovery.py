@@ -24,12 +24,13 @@ class Test:
     def __init__(self, path, function, seconds, topologies, case=None, needs=()):
         self.function, self.seconds, self.topologies, self.needs = function, seconds, topologies, needs
         self.name = f"{path.stem}.{case or function.removeprefix('test_')}"
-        self.file = f"/share/{'tests' if case is None else 'suites'}/{path.name}"
+        self.file = f"/share/{'suites' if path.suffix == '.suite' else 'tests'}/{path.name}"
 
 
 def shell_tests(path):
     """Test functions of a shell file. `# topology: netns` and `# timeout: 90` comments apply to what follows them, and so does
-    `# needs: tools kverbs`: the programs of tools/ or a module of ktests are built for the machine."""
+    `# needs: tools kverbs`: the programs of tools/ or a module of ktests are built for the machine. `# cases: FILES PATTERN`: each name
+    that the pattern finds in these files is a test, which the function run_case runs."""
     seconds, topologies, needs = 60, ("netns", "two"), ()
     found = []
     for line in path.read_text().splitlines():
@@ -39,6 +40,10 @@ def shell_tests(path):
             topologies = tuple(match[1].split())
         elif match := re.match(r"#\s*needs:\s*(.*)", line):
             needs = tuple(match[1].split())
+        elif match := re.match(r"#\s*cases:\s*(\S+) (.*)", line):
+            for source in sorted(CLONE.glob(match[1])):
+                for name in re.findall(match[2], source.read_text(), re.M):
+                    found.append(Test(path, "run_case", seconds, topologies, name, needs))
         elif match := re.match(r"(test_\w+)\s*\(\)", line):
             found.append(Test(path, match[1], seconds, topologies, needs=needs))
     return found
@@ -67,7 +72,11 @@ def is_call(node, name):
 def python_tests(path):
     """Test functions of a Python file. Both devices are in the test's process, so that there is one machine."""
     defaults, found = {}, []
-    for node in ast.parse(path.read_text(), path.name).body:
+    try:
+        nodes = ast.parse(path.read_text(), path.name).body
+    except SyntaxError as problem:
+        raise Malformed(f"{path.name}:{problem.lineno}: {problem.msg}") from None
+    for node in nodes:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["DEFAULTS"]:
             if not is_call(node.value, "dict"):
                 raise Malformed(f"{path.name}:{node.lineno}: DEFAULTS is not dict(…)")
