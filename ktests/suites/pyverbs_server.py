@@ -8,9 +8,9 @@ pyverbs_server.py serve DEVICE GID      reads lines `NAME LOG` from /run/pyverbs
 """
 import importlib
 import os
+import select
 import signal
 import sys
-import time
 import types
 import unittest
 from pathlib import Path
@@ -61,15 +61,13 @@ def run_one(name, log):
 
 
 def wait_for(child):
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status) & 0xFF
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return 124
+    ended = os.pidfd_open(child)
+    ready, _, _ = select.select([ended], [], [], SECONDS)
+    os.close(ended)
+    if not ready:
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) & 0xFF if ready else 124
 
 
 def main():

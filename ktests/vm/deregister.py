@@ -128,7 +128,3 @@ def test_process_exit(names):
     print(f"{count} regions were made in {making:.2f} s, and were gone after {elapsed:.2f} s")
     # A slow machine may be slow at everything, so making them takes longer, too.
     assert elapsed < (max(limit, making / 3) if SLOW else limit), f"{count} regions took {elapsed:.1f} s"
-
-
-def median(times):
-    return sorted(times)[len(times) // 2] * 1e6

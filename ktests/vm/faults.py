@@ -28,7 +28,7 @@ import pyverbs.enums as e
 from lib import host, uverbs
 from lib.case import skip
 from lib.cm import namespace
-from lib.ends import ACCESS, datagram, datagram_pair, pair, pattern, soon
+from lib.ends import ACCESS, completion, datagram, datagram_pair, pair, pattern, soon
 from lib.keys import bind, bind1, local_inv
 from lib.libibverbs import VERBS, pointer_of
 from lib.sweeps import close, injector, sweep
@@ -208,13 +208,9 @@ def test_groups(names):
 
 def finished(end, seconds=20):
     """The status of the next completion, whatever it is."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        count, wcs = end.cq.poll(1)
-        if count:
-            return wcs[0].status
-        time.sleep(0.0005)
-    raise AssertionError("no completion")
+    wc = completion(end.cq, seconds)
+    assert wc, "no completion"
+    return wc.status
 
 
 def kick(end, other):

@@ -21,7 +21,7 @@ import pyverbs.enums as e
 from lib import host, sending
 from lib.apart import apart
 from lib.case import skip
-from lib.ends import pair
+from lib.ends import pair, soon
 from lib.frames import CLONE_NEWUSER, PORT, enter, icrc, within
 
 DEFAULTS = dict(driver="rxe_rs", reason="about rxe_rs")
@@ -110,10 +110,7 @@ class Case:
     def counted(self, count=1):
         """Waits for the counter to show so many more than when last asked, and no others. The core shows old values for some time."""
         self.expected += count
-        deadline = time.monotonic() + 5
-        while (value := self.counter()) != self.expected:
-            assert time.monotonic() < deadline, f"egress_guard_drops is {value}, expected {self.expected}"
-            time.sleep(0.002)
+        soon(lambda: self.counter() == self.expected, 5, f"egress_guard_drops is not {self.expected}")
 
     def end(self):
         """Nothing but what was expected has been counted. The kernel shows values of up to 10 ms ago."""
@@ -297,9 +294,7 @@ def test_kernel_socket(_names):
             assert time.monotonic() < deadline, "no call of RxRPC got out"
         token, before = os.urandom(16), case.counter()
         stranger(lambda: sending.rxrpc(token, (case.target, PORT)))
-        while case.counter() == before:
-            assert time.monotonic() < deadline, "a call of RxRPC was not counted"
-            time.sleep(0.01)
+        soon(lambda: case.counter() != before, 10, "a call of RxRPC was not counted")
         assert not tap.saw(token, (case.target, PORT))
         # The kernel may have tried again.
         case.expected = case.counter()

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import mmap
 import os
+import select
 import signal
 import struct
 import time
@@ -25,7 +26,7 @@ import pyverbs.enums as e
 from lib import host, mcast, segments, uverbs
 from lib.bystander import Bystander
 from lib.case import skip
-from lib.ends import ACCESS, End
+from lib.ends import ACCESS, End, soon
 from lib.odp import advise
 
 DEFAULTS = dict(timeout=100, driver="rxe_rs", reason="rdma_rxe charges nobody")
@@ -69,11 +70,12 @@ class Group:
         return int(dict(line.split() for line in self.get("memory.events").splitlines())[name])
 
     def end(self):
-        for _ in range(100):
+        def removed():
             with contextlib.suppress(OSError):
-                return os.rmdir(self.path)
-            time.sleep(0.1)
-        raise AssertionError("the cgroup is not empty")
+                os.rmdir(self.path)
+            return not os.path.exists(self.path)
+
+        soon(removed, 10, "the cgroup is not empty")
 
 
 def available():
@@ -197,7 +199,7 @@ def run(names, make_of, count, seconds=60):
     try:
         while said is None:
             assert time.monotonic() < deadline, "neither refused nor killed in time"
-            time.sleep(0.02)
+            select.select([ready], [], [], 0.02)
             least = min(least, available())
             assert before - least < ROOM + SLACK, f"the machine has lost {(before - least) // MIB} MiB, the cgroup was charged {group.get('memory.current')}"
             with contextlib.suppress(BlockingIOError):

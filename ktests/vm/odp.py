@@ -23,7 +23,7 @@ import pyverbs.enums as e
 
 from lib import keys, segments, uverbs
 from lib.counters import counter
-from lib.ends import ACCESS, End, pair, pattern
+from lib.ends import ACCESS, End, pair, pattern, soon
 from lib.keys import ACCESS_, PD_, TRANS
 from lib.odp import (
     DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, Area, Disturber, Side, advise, check, fresh, invoke,
@@ -176,12 +176,13 @@ def test_too_many_wait(names):
     assert dropped() > before
     # Those that wait are not done with yet, perhaps: what comes too early is lost as well.
     a.area.put(b"at last")
-    deadline = time.monotonic() + 20
-    while b.area.get(7, 999) != b"at last":
-        assert time.monotonic() < deadline, "nothing arrives any more"
+
+    def arrived():
         a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(7), remote=b.remote(999))
         a.end.complete()
-        time.sleep(0.05)
+        return b.area.get(7, 999) == b"at last"
+
+    soon(arrived, 20, "nothing arrives any more")
 
 
 def test_datagrams(names):
@@ -286,15 +287,16 @@ def test_fork(names):
         assert status == 0, "the copy of the process saw data that came later"
         assert ctypes.string_at(side.area.addr, len(new)) == new, "the process does not see what was written"
         # The processor writes, which may put another page in the place of the one that the device knows.
-        os.close(go), os.close(went)
         child = os.fork()
         if not child:
-            time.sleep(0.05)
+            os.read(go, 1)
             os._exit(0)
         mine = pattern(5000, n + 7)
         ctypes.memmove(side.area.addr + 100, mine, len(mine))
         assert keys.read(a, side.area.addr + 100, side.mr.rkey, len(mine)) == mine, "an old page was read"
+        os.write(went, b"!")
         os.waitpid(child, 0)
+        os.close(go), os.close(went)
 
 
 def test_not_mapped(names):
@@ -572,10 +574,7 @@ def test_prefetch(names):
         assert 4 <= b.area.resident() <= 40
         fresh(b)
         assert advise(b.end, PREFETCH_WRITE, 0, (start, b.area.size, key)) == 0
-        deadline = time.monotonic() + 10
-        while b.area.resident() < b.area.size // PAGE:
-            assert time.monotonic() < deadline, "not got in the background"
-            time.sleep(0.01)
+        soon(lambda: b.area.resident() == b.area.size // PAGE, 10, "not got in the background")
         for _ in range(300):
             assert advise(b.end, PREFETCH, 0, (start, b.area.size, key)) == 0
         for operation in (send, write, read):

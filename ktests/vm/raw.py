@@ -22,7 +22,7 @@ import pyverbs.enums as e
 from lib import host
 from lib.apart import apart
 from lib.counters import counter
-from lib.ends import soon
+from lib.ends import completion, soon
 
 DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has no raw packet queue pairs")
 ETHERTYPE = 0x88B5
@@ -68,14 +68,9 @@ class Raw:
         assert wc and wc.wr_id == 100, "the send did not complete"
 
     def poll(self, seconds, status=e.IBV_WC_SUCCESS):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            count, wcs = self.cq.poll(1)
-            if count:
-                assert wcs[0].status == status, f"status {wcs[0].status}, expected {status}"
-                return wcs[0]
-            time.sleep(0.001)
-        return None
+        wc = completion(self.cq, seconds)
+        assert not wc or wc.status == status, f"status {wc.status}, expected {status}"
+        return wc
 
     def gets(self, wanted):
         """The next frame of our own kind; others come from the network stack."""

@@ -17,7 +17,7 @@ import time
 import pyverbs.enums as e
 
 from lib import host
-from lib.ends import MTU, pair
+from lib.ends import MTU, pair, soon
 from lib.frames import icrc, within
 
 DEFAULTS = dict(driver="rxe_rs", reason="about rxe_rs")
@@ -80,9 +80,7 @@ def attack(way):
     payload = GOOD * MTU
     # Nobody changes it: it arrives. The others begin behind the headers.
     send(sender.packet(b.qp.qp_num, 0xFFFFFE, b.mr.buf, b.mr.rkey, payload))
-    deadline = time.monotonic() + 5
-    while b.mr.read(MTU, 0) != payload:
-        assert time.monotonic() < deadline, "the sender's packets are wrong"
+    soon(lambda: b.mr.read(MTU, 0) == payload, 5, "the sender's packets are wrong")
     child = sender.changing(12 + 16)
     arrived, psn = 0, 0xFFFFFF
     try:
@@ -137,10 +135,7 @@ def test_pieces(_names):
             last = at + step >= length
             sender.socket.send(sender.memory[at:min(at + step, length)], 0 if last else socket.MSG_MORE)
             other.socket.send(bytes(64), socket.MSG_MORE)
-        deadline = time.monotonic() + 5
-        while b.mr.read(MTU, 0) != payload:
-            assert time.monotonic() < deadline, f"a datagram of {count} pieces did not arrive"
-            time.sleep(0.001)
+        soon(lambda: b.mr.read(MTU, 0) == payload, 5, f"a datagram of {count} pieces did not arrive")
         psn = psn + 1 & 0xFFFFFF
         # What the other socket has gathered is too short to be a packet.
         other.socket.close()
@@ -167,10 +162,4 @@ def test_same_id(_names):
         b.mr.write(bytes(count * MTU), count * MTU)
         sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, len(train) // count)
         sock.sendto(train, (to, PORT))
-        deadline = time.monotonic() + 5
-        while True:
-            got = [n for n in range(count) if b.mr.read(MTU, n * MTU) == bytes([n + 1]) * MTU]
-            if len(got) == count:
-                break
-            assert time.monotonic() < deadline, f"{got} of {count} datagrams arrived"
-            time.sleep(0.001)
+        soon(lambda: all(b.mr.read(MTU, n * MTU) == bytes([n + 1]) * MTU for n in range(count)), 5, f"not all of {count} datagrams arrived")

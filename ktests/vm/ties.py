@@ -21,7 +21,7 @@ import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
 from lib import cm
-from lib.ends import ACCESS, End, pair
+from lib.ends import ACCESS, End, happens, pair, soon
 from lib.keys import ACCESS_, BINDABLE, PAGE, READ, REFUSED, TRANS, WRITE, bind, page_buffer, rereg, write
 from lib.segments import Refused, add, get, pinned, put, refused, remove
 from lib.ties import handle_of, peer_of, tie_handles
@@ -73,15 +73,12 @@ class Scene:
         """A request that b's queue pair cannot accept: it fails by itself."""
         write(self.a, 0, 0xDEAD00, status=REFUSED)
 
-    def ended(self, soon=False, key=None, buffer=None):
+    def ended(self, late=False, key=None, buffer=None):
         """The region grants nothing, is not pinned, and has no use left but to be deregistered."""
         put(self.buffer, bytes(PAGES * PAGE))
         write(self.other_a, self.buffer, self.mr.rkey, 64, REFUSED)
         assert get(self.buffer, PAGES * PAGE) == bytes(PAGES * PAGE), "written after its queue pair had ended"
-        deadline = time.monotonic() + 10 if soon else 0
-        while pinned() != self.before and time.monotonic() < deadline:
-            time.sleep(0.005)
-        assert pinned() == self.before, f"{pinned() - self.before} bytes pinned yet"
+        assert happens(lambda: pinned() == self.before, 10 if late else 0), f"{pinned() - self.before} bytes pinned yet"
         refused(errno.ENOENT, add, self.b, self.mr, self.buffer, PAGE, self.buffer + 2 * PAGES * PAGE)
         refused(errno.ENOENT, remove, self.b, self.mr, start=self.buffer, length=PAGE)
         refused(errno.ENOENT, tie, self.b, self.mr, self.other_qp)
@@ -98,7 +95,7 @@ def test_failed(names):
     scene = Scene(names)
     scene.fail()
     assert scene.b.state() == e.IBV_QPS_ERR
-    scene.ended(soon=True)
+    scene.ended(late=True)
 
 
 def test_modified(names):
@@ -154,10 +151,7 @@ def test_windows(names):
     put(scene.buffer, bytes(PAGE))
     write(scene.other_a, scene.buffer, key, 64, REFUSED)
     assert get(scene.buffer, PAGE) == bytes(PAGE)
-    deadline = time.monotonic() + 10
-    while pinned() != scene.before and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert pinned() == scene.before
+    soon(lambda: pinned() == scene.before, 10, "pages are pinned yet")
     try:
         scene.mr.close()
         raise AssertionError("deregistered under a window")
@@ -249,10 +243,7 @@ def test_many(names):
     write(scene.other_a, scene.buffer, rng.choice(regions).rkey)
     scene.fail()
     write(scene.other_a, scene.buffer, rng.choice(regions).rkey, status=REFUSED)
-    deadline = time.monotonic() + 10
-    while pinned() != scene.before and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert pinned() == scene.before
+    soon(lambda: pinned() == scene.before, 10, "pages are pinned yet")
     for mr in regions:
         mr.close()
     scene.mr.close()
@@ -297,7 +288,7 @@ def test_race(names):
             thread.join(20)
         stop.set()
         assert not failures and not any(thread.is_alive() for thread in threads), failures
-        scene.ended(soon=True)
+        scene.ended(late=True)
 
 
 def test_killed(names):

@@ -2,10 +2,10 @@
 """Bad packets and what becomes of them: UDP datagrams of an ordinary socket in namespace a, written by hand, and the counters of drops."""
 import socket
 import struct
-import time
 
 from lib import sending
 from lib.counters import counters
+from lib.ends import happens
 from lib.frames import PORT, icrc, within
 
 RC_SEND_ONLY, UD_SEND_ONLY, UC_SEND_ONLY, ACKNOWLEDGE = 0x04, 0x64, 0x24, 0x11
@@ -36,23 +36,20 @@ class Target:
 
     def soon(self, counter, value):
         """Waits for a counter of protocol events. The core shows old values for some time."""
-        deadline = time.monotonic() + 5
-        while (seen := self.counters()[counter]) != value:
-            assert time.monotonic() < deadline, f"{counter} is {seen}, expected {value}"
-            time.sleep(0.01)
+        assert happens(lambda: self.counters()[counter] == value, 5), f"{counter} is {self.counters()[counter]}, expected {value}"
 
     def throw(self, *packets):
         """Sends packets; returns which drop counters rose, and by how much."""
         before = self.counters()
         for packet in packets:
             self.socket.sendto(packet, self.to)
-        deadline = time.monotonic() + 5
-        while True:
+
+        def risen():
             after = self.counters()
-            risen = {k: after[k] - before[k] for k in after if after[k] != before[k] and k.startswith("rx_")}
-            if sum(risen.values()) >= len(packets) or time.monotonic() > deadline:
-                return risen
-            time.sleep(0.01)
+            return {k: after[k] - before[k] for k in after if after[k] != before[k] and k.startswith("rx_")}
+
+        happens(lambda: sum(risen().values()) >= len(packets), 5)
+        return risen()
 
     def expect(self, counter, *packets):
         risen = self.throw(*packets)

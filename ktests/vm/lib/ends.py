@@ -71,20 +71,14 @@ class End:
         self.qp.post_send(wr)
 
     def complete(self, status=e.IBV_WC_SUCCESS, seconds=20):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            count, wcs = self.cq.poll(1)
-            if count:
-                wc = wcs[0]
-                assert wc.status == status, f"status {wc.status} (vendor {wc.vendor_err}), expected {status}"
-                return wc
-            time.sleep(0.001)
-        raise AssertionError(f"no completion within {seconds} s, expected status {status}")
+        wc = completion(self.cq, seconds)
+        assert wc, f"no completion within {seconds} s, expected status {status}"
+        assert wc.status == status, f"status {wc.status} (vendor {wc.vendor_err}), expected {status}"
+        return wc
 
     def quiet(self, seconds=0.3):
-        time.sleep(seconds)
-        count, wcs = self.cq.poll(1)
-        assert not count, f"unexpected completion, status {wcs[0].status}"
+        wc = completion(self.cq, seconds)
+        assert not wc, f"unexpected completion, status {wc.status}"
 
     def state(self):
         attr, _ = self.qp.query(e.IBV_QP_STATE)
@@ -124,14 +118,30 @@ def notified(end, seconds):
 QKEY = 0x4321
 
 
-def soon(condition, seconds=10, what="it does not happen"):
-    """Waits for a condition."""
+def happens(condition, seconds=10):
+    """Waits for a condition; whether it came true in time."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError(what)
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def soon(condition, seconds=10, what="it does not happen"):
+    """Waits for a condition, which must come true."""
+    assert happens(condition, seconds), what
+
+
+def completion(cq, seconds):
+    """The next completion, or None if there is none in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        late = time.monotonic() > deadline
+        count, wcs = cq.poll(1)
+        if count or late:
+            return wcs[0] if count else None
+        time.sleep(0.001)
 
 
 def way(end, other):

@@ -3,7 +3,6 @@
 import ctypes
 import ipaddress
 import os
-import time
 
 from pyverbs.addr import AH, GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
@@ -14,6 +13,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
+from lib.ends import completion
 from lib.libibverbs import VERBS, pointer_of
 
 MULTICAST_QPN = 0xFFFFFF
@@ -79,14 +79,9 @@ class Endpoint:
         self.qp.post_send(wr)
 
     def poll(self, seconds):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            count, wcs = self.cq.poll(1)
-            if count:
-                assert wcs[0].status == e.IBV_WC_SUCCESS, f"status {wcs[0].status}"
-                return wcs[0]
-            time.sleep(0.001)
-        return None
+        wc = completion(self.cq, seconds)
+        assert not wc or wc.status == e.IBV_WC_SUCCESS, f"status {wc.status}"
+        return wc
 
     def sent(self):
         wc = self.poll(10)

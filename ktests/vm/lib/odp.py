@@ -5,7 +5,6 @@ import os
 import random
 import struct
 import threading
-import time
 
 from pyverbs.mr import MR
 from pyverbs.wr import SGE
@@ -150,7 +149,7 @@ class Disturber:
             area = draw.choice(self.areas)
             page = draw.randrange(area.size // PAGE)
             area.drop(page * PAGE, PAGE * min(draw.randrange(1, 16), area.size // PAGE - page))
-            time.sleep(0)
+            os.sched_yield()
 
     def __enter__(self):
         self.thread.start()

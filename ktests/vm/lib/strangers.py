@@ -17,7 +17,7 @@ import time
 
 import pyverbs.enums as e
 
-from lib.ends import pair, pattern
+from lib.ends import pair, pattern, soon
 from lib.frames import PORT, icrc, within
 
 FROM, TO, SPORT = "10.77.0.2", "10.77.0.1", 50000
@@ -78,10 +78,7 @@ def main(names, way, mac="", vlan="0", netdev="vb"):
     before, seen = drops(names[0]), received(here)
     for data in packets:
         send(data)
-    deadline = time.monotonic() + 10
-    while received(here) < seen + len(packets):
-        assert time.monotonic() < deadline, f"namespace {here} did not see the packets"
-        time.sleep(0.01)
+    soon(lambda: received(here) >= seen + len(packets), 10, f"namespace {here} did not see the packets")
     if way == "straight":
         a.complete()
         assert a.mr.read(64, 0) == pattern(64, 5)

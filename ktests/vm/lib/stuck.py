@@ -13,7 +13,6 @@ import os
 import select
 import struct
 import sys
-import time
 
 STRIDE = 1 << 20
 FILE_SIZE = 4096 * STRIDE
@@ -92,6 +91,8 @@ def hold(name, gid_index, count, path):
     from pyverbs.wr import SGE, SendWR
     import pyverbs.enums as e
 
+    from lib.ends import completion
+
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -116,9 +117,8 @@ def hold(name, gid_index, count, path):
     print("posted", flush=True)
     statuses = []
     while len(statuses) < count:
-        _, wcs = cq.poll(16)
-        statuses += [wc.status for wc in wcs]
-        time.sleep(0.01)
+        wc = completion(cq, 1)
+        statuses += [wc.status] if wc else []
     print("completed, failed:", sum(status != 0 for status in statuses))
     sys.exit(any(statuses))
 
