@@ -45,7 +45,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    mem::demand::MmId,
+    mem::odp::MmId,
     new_spinlock_bh,
     sync::SpinLockBh,
     work::{

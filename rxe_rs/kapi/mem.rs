@@ -3,25 +3,24 @@
 //!
 //! C header: [`include/linux/mm.h`](srctree/include/linux/mm.h)
 
-pub mod demand;
 mod dma;
 mod dmabuf;
 mod extents;
-mod listed;
+pub mod kvec;
 mod occupancy;
+pub mod odp;
 mod pages;
 mod pinned;
 pub mod ring;
-mod room;
+mod scatterlist;
 mod shared;
 mod umem;
 
-pub use demand::OdpMem;
 pub use dma::DmaMemory;
 pub use dmabuf::DmaBuf;
-pub use listed::SgMem;
+pub use odp::OdpMem;
 pub use pages::PageList;
-pub use room::append;
+pub use scatterlist::SgMem;
 pub use shared::SharedBuf;
 pub use umem::Umem;
 

@@ -25,7 +25,7 @@ use kernel::{
 };
 use rxe_kapi::{
     mem::{
-        demand::{
+        odp::{
             AccessKind,
             FaultMode,
             MmId, //

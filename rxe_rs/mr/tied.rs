@@ -38,7 +38,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    mem::append,
+    mem::kvec,
     rdma::unsupported, //
 };
 
@@ -136,7 +136,7 @@ impl TiedMrs {
     fn add(&self, region: &Arc<MrCtx>, verbs_mr: &VerbsMr) -> Result {
         let mut regions = self.regions.lock();
         let at = u32::try_from(regions.len())?;
-        append(&mut regions, region.clone(), GFP_KERNEL_ACCOUNT)?;
+        kvec::push(&mut regions, region.clone(), GFP_KERNEL_ACCOUNT)?;
         verbs_mr.tied_index.store(at, Relaxed);
         Ok(())
     }

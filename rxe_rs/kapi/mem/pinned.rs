@@ -8,10 +8,7 @@ use super::{
         Extent,
         Extents, //
     },
-    room::{
-        append,
-        reserve_more, //
-    },
+    kvec,
     ExtentHint,
     OutOfBounds,
     Run, //
@@ -138,7 +135,7 @@ impl Pages {
         while *done < count {
             let want = BATCH.min(count.wrapping_sub(*done));
             // Every page may begin an extent.
-            reserve_more(&mut self.extents.list, want as usize, GFP_KERNEL_ACCOUNT)?;
+            kvec::reserve(&mut self.extents.list, want as usize, GFP_KERNEL_ACCOUNT)?;
             let at = base.wrapping_add(*done << PAGE_SHIFT);
             list.clear();
             // SAFETY: The capacity suffices for as many addresses.
@@ -211,7 +208,7 @@ impl Pinned {
         }
         let uninit = UniqueArc::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let mut parts = KVVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
-        append(&mut parts, 0..count, GFP_KERNEL_ACCOUNT)?;
+        kvec::push(&mut parts, 0..count, GFP_KERNEL_ACCOUNT)?;
         let mut pages = Pages {
             account: Account::charge(count)?,
             start,
@@ -285,7 +282,7 @@ impl Pinned {
         }
         let part = self.pages.pages_of(offset, len);
         // INVARIANT: By the caller's guarantee they are pinned.
-        append(&mut self.parts.lock(), part, GFP_KERNEL_ACCOUNT)
+        kvec::push(&mut self.parts.lock(), part, GFP_KERNEL_ACCOUNT)
     }
 
     /// Releases a part and unpins pages that no other part holds, at a cost proportional to the

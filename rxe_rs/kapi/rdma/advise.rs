@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     bindings,
-    mem::demand::{
+    mem::odp::{
         AccessKind,
         FaultMode, //
     },

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     bindings,
     mem::{
-        demand::USER_END,
+        odp::USER_END,
         DmaBuf,
         DmaMemory,
         Memory,

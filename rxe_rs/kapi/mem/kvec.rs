@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Growing vectors without a panic in the object file.
+//! Vectors that grow without a panic in the object file.
+//!
+//! The kernel crate's `reserve` doubles the capacity and checks that for overflow, which ends in a
+//! panic. It cannot happen, but the compiler only sees that if the capacity has been compared.
 
 use kernel::{
     alloc::{
@@ -10,10 +13,7 @@ use kernel::{
     prelude::*, //
 };
 
-/// Reserves capacity for `additional` more elements.
-///
-/// The kernel crate's `reserve` doubles the capacity and checks that for overflow, which ends in a
-/// panic. It cannot happen, but the compiler only sees that if the capacity has been compared.
+/// Reserves capacity for `additional` more elements, as `Vec::reserve`.
 ///
 /// # Context
 ///
@@ -23,7 +23,7 @@ use kernel::{
 ///
 /// `ENOMEM`.
 #[inline(always)]
-pub(super) fn reserve_more<T, A: Allocator>(
+pub(super) fn reserve<T, A: Allocator>(
     vec: &mut Vec<T, A>,
     additional: usize,
     flags: Flags,
@@ -39,7 +39,7 @@ pub(super) fn reserve_more<T, A: Allocator>(
     Ok(())
 }
 
-/// Appends `value`.
+/// Appends `value`, as `Vec::push`.
 ///
 /// # Context
 ///
@@ -49,7 +49,7 @@ pub(super) fn reserve_more<T, A: Allocator>(
 ///
 /// `ENOMEM`.
 #[inline(always)]
-pub fn append<T, A: Allocator>(vec: &mut Vec<T, A>, value: T, flags: Flags) -> Result {
-    reserve_more(vec, 1, flags)?;
+pub fn push<T, A: Allocator>(vec: &mut Vec<T, A>, value: T, flags: Flags) -> Result {
+    reserve(vec, 1, flags)?;
     vec.push_within_capacity(value).map_err(|_| ENOMEM)
 }
