@@ -1,59 +1,60 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * What rxe_rs can do beyond stock librxe: methods of its own on the uverbs ioctl (RDMA_VERBS_IOCTL),
- * in the driver's namespace of the object UVERBS_OBJECT_MR.
+ * Extensions of rxe_rs to the user ABI of stock librxe: driver-specific methods of the uverbs ioctl
+ * (RDMA_VERBS_IOCTL) on the object UVERBS_OBJECT_MR.
  *
  * Rules for all structures:
- * - Sizes and offsets never change. A later version may add fields at the end. The driver takes
- *   fields that the caller does not pass as 0, and refuses bytes that it does not know unless they
- *   are 0 (EOPNOTSUPP). Of an answer it writes what the caller has room for, and zeroes behind
- *   what it knows.
+ * - Sizes and offsets never change. A later version may append fields. The driver treats fields
+ *   that the caller does not pass as 0, and refuses bytes that it does not know unless they are 0
+ *   (EOPNOTSUPP). Of a response it writes as much as the caller has space for, and zeros behind the
+ *   fields that it knows.
  * - Reserved fields and unknown flags must be 0 (EINVAL).
- * - Numbers are in the byte order of the machine; lengths and addresses are in bytes.
+ * - Integers are in host byte order; lengths and addresses are in bytes.
  *
- * A device without these methods answers EPROTONOSUPPORT; one of another driver whose number is
- * not RDMA_DRIVER_RXE, EINVAL.
+ * A device without these methods returns EPROTONOSUPPORT, and a device of a driver whose identifier
+ * is not RDMA_DRIVER_RXE returns EINVAL.
  *
- * Segments: the memory behind a region that a user registered need not stay what it was. Each
- * region begins with one segment, what was registered (its handle is 1). More can be added, memory of
- * the process or ranges of DMA buffers, whichever the region was registered with, anywhere
- * in the region's address space, the addresses by which work requests and packets name its bytes;
- * each can be removed, and so can any range of pages. L_Key and R_Key, protection domain and access rights stay and are those of
- * the region. An access may go from one segment into one that touches it; where there is none it is
- * refused, by a remote access error if it came from the peer. When removing returns, no access to
- * what was removed is under way, and its pages are not pinned any more. Accesses to other segments
- * go on meanwhile.
+ * Segments: the memory of a region that a process registered can change. A region starts with one
+ * segment, the memory that was registered (its handle is 1). Further segments can be added anywhere
+ * in the address space of the region, which are the addresses that work requests and packets use:
+ * memory of the process or ranges of DMA buffers, whichever the region was registered with. Each
+ * segment can be removed, and so can any range of pages. L_Key, R_Key, protection domain and access
+ * rights are those of the region and do not change. An access may cross from one segment into an
+ * adjacent one. An access to an address without a segment fails, as a remote access error if it
+ * came from the peer. When a removal returns, no access to the removed memory is in progress and
+ * its pages are no longer pinned. Accesses to other segments are not interrupted.
  *
- * A range that is removed may cut segments. What is left of a segment then stays behind the keys
- * where it was, as one segment or two that count as such (RXE_RS_MAX_SEGMENTS, the number in
- * rxe_rs_mr_state), and keeps its handle: a handle names all that is left of what was added with it,
- * until nothing is. It is the memory that was pinned, whatever the process has at its addresses by
- * then, and a page of it stays pinned as long as a byte of it is left.
+ * The removal of a range may cut segments. The remainder of a segment keeps its addresses and its
+ * handle. It forms one segment or two, which count as such (RXE_RS_MAX_SEGMENTS, the number in
+ * struct rxe_rs_mr_state). A handle refers to all memory that remains of what was added with it.
+ * That is the memory that was pinned, even if the process has mapped other memory at its addresses
+ * since, and a page of it remains pinned as long as the region contains a byte of it.
  *
- * Removing the last segment releases the key: it stands for nothing any more, and a later
- * registration may happen to get the same one. The region itself stays until it is deregistered
- * (ibv_dereg_mr), which succeeds as ever; whatever else is done to it fails with ENOENT.
+ * The removal of the last segment releases the key: it is invalid from then on, and a later
+ * registration may get the same key. The region exists until it is deregistered (ibv_dereg_mr()),
+ * which succeeds; all other calls for it fail with ENOENT.
  *
- * Registering anew with another translation leaves one segment in place of all, memory of the process
- * with a handle of its own; rights and domain change for all segments at once. Memory windows are bound where the
- * region has memory, open what it has at the time of each access, and lose what it loses.
+ * Re-registration with another translation replaces all segments by one, which is memory of the
+ * process and has a new handle; rights and protection domain change for all segments. Memory
+ * windows are bound to addresses that have memory. They grant access to the memory that the region
+ * has at the time of each access.
  *
- * A region of memory on demand (IBV_ACCESS_ON_DEMAND) has one segment and keeps it: its addresses are
- * those of the process, and what the process maps there, unmaps or maps anew is what peers find.
- * Reserve the addresses, register them once, and there is nothing to add or to remove.
+ * A region with on-demand paging (IBV_ACCESS_ON_DEMAND) has exactly one segment. Its addresses are
+ * those of the process, so peers access what the process has mapped there at the time: reserve the
+ * addresses, register them once, then map and unmap memory.
  *
- * Calls for one region exclude each other, re-registration and deregistration included: EBUSY for
- * the one that came later.
+ * Calls for one region exclude each other, re-registration and deregistration included: the later
+ * call fails with EBUSY.
  */
 #ifndef RXE_RS_UAPI_H
 #define RXE_RS_UAPI_H
 
 #include <linux/types.h>
 
-/* Most segments of a region. */
+/* Maximum number of segments of a region. */
 #define RXE_RS_MAX_SEGMENTS	4096
 
-/* The handle of what was registered. */
+/* Handle of the segment that the region was registered with. */
 #define RXE_RS_FIRST_SEGMENT	1
 
 /* Methods of UVERBS_OBJECT_MR. */
@@ -63,73 +64,77 @@ enum rxe_rs_method {
 	RXE_RS_METHOD_MR_TIE = 0x1002,
 };
 
-/* Attributes of the methods; all of a method's must be there. */
+/* Attributes of the methods; all attributes of a method are mandatory. */
 enum rxe_rs_attr {
-	RXE_RS_ATTR_MR = 0x1000,	/* the region, an object handle */
-	RXE_RS_ATTR_REQUEST = 0x1001,	/* in: struct rxe_rs_mr_add, rxe_rs_mr_remove or rxe_rs_mr_tie */
-	RXE_RS_ATTR_STATE = 0x1002,	/* out, of adding and removing: struct rxe_rs_mr_state */
-	RXE_RS_ATTR_QP = 0x1003,	/* of tying: the queue pair, an object handle of the same context */
+	RXE_RS_ATTR_MR = 0x1000,	/* object handle of the region */
+	RXE_RS_ATTR_REQUEST = 0x1001,	/* in: struct rxe_rs_mr_add, _remove or _tie */
+	RXE_RS_ATTR_STATE = 0x1002,	/* out, of ADD and REMOVE: struct rxe_rs_mr_state */
+	RXE_RS_ATTR_QP = 0x1003,	/* of TIE: object handle of the queue pair, same context */
 };
 
 /*
- * Adds a segment: pins `length` bytes at `addr` of the calling process, which peers and work
- * requests find at `iova`. All three are multiples of the page size.
+ * Adds a segment: pins @length bytes at @addr of the calling process, which peers and work requests
+ * access at @iova. All three are multiples of the page size.
  *
- * With RXE_RS_ADD_DMABUF the segment is `length` bytes at offset `addr` of the DMA buffer whose file
- * the process has open as `fd`; the process may close it afterwards. The exporter keeps the buffer
- * where it is until the last segment of it has been removed, as for a region that was registered of
- * it (ibv_reg_dmabuf_mr), and nothing counts as pinned by the process.
+ * With RXE_RS_ADD_DMABUF the segment consists of @length bytes at offset @addr of the DMA buffer
+ * that is open as file descriptor @fd; the process may close the descriptor afterwards. The
+ * exporter keeps the buffer in place until its last segment has been removed, as for
+ * ibv_reg_dmabuf_mr(), and no pages are accounted as pinned by the process.
  *
- * EINVAL	misaligned, no bytes, addresses that wrap, a key that is not the region's, memory that is
- *		not persistent for a region that peers may flush to persistence; no DMA buffer, or bytes
- *		outside of it
- * EBADF	no open file `fd`
+ * EINVAL	misaligned, length 0, addresses that wrap, a key that is not the region's, memory
+ *		that is not persistent for a region with the right to flush to persistence; not a
+ *		DMA buffer, or a range outside of it
+ * EBADF	@fd is not open
  * EEXIST	overlaps another segment
- * ENOSPC	RXE_RS_MAX_SEGMENTS are there
- * ENOMEM	no memory, or more than RLIMIT_MEMLOCK allows to pin
- * EFAULT	the memory or the answer is not mapped (as the region's rights need it)
+ * ENOSPC	the region has RXE_RS_MAX_SEGMENTS segments
+ * ENOMEM	no memory, or RLIMIT_MEMLOCK exceeded
+ * EFAULT	the memory is not mapped with the access that the region's rights require, or the
+ *		response cannot be written
  * ENOENT	no such region, or its key has been released
- * EBUSY	another call for the region is under way
- * EOPNOTSUPP	unknown fields, a region of memory on demand, or a DMA buffer that the CPU cannot reach
+ * EBUSY	another call for the region is in progress
+ * EOPNOTSUPP	unknown fields, a region with on-demand paging, or a DMA buffer that the CPU cannot
+ *		access
  *
- * If it fails nothing has changed. (A driver before RXE_RS_ADD_DMABUF refuses it with EINVAL, or with
- * EOPNOTSUPP if `fd` is not 0.)
+ * The region does not change if the call fails. (A driver without RXE_RS_ADD_DMABUF returns EINVAL
+ * for it, or EOPNOTSUPP if @fd is not 0.)
  */
 struct rxe_rs_mr_add {
 	__aligned_u64 addr;
 	__aligned_u64 length;
 	__aligned_u64 iova;
-	__u32 rkey;		/* of the region, so that a stale object handle does no harm */
+	__u32 rkey;		/* of the region; detects an object handle that has been reused */
 	__u32 flags;		/* RXE_RS_ADD_* */
-	__s32 fd;		/* with RXE_RS_ADD_DMABUF, else 0 */
+	__s32 fd;		/* with RXE_RS_ADD_DMABUF, otherwise 0 */
 	__u32 reserved;		/* 0 */
 };
 
 /* rxe_rs_mr_add.flags */
-#define RXE_RS_ADD_DMABUF	(1U << 0)	/* a range of a DMA buffer */
+#define RXE_RS_ADD_DMABUF	0x1	/* a range of a DMA buffer */
 
 /* rxe_rs_mr_remove.flags: exactly one of them */
-#define RXE_RS_BY_HANDLE	(1U << 0)	/* the segment `handle`; `start` and `length` are 0 */
-#define RXE_RS_BY_RANGE		(1U << 1)	/* all in `length` bytes at `start`; `handle` is 0 */
+#define RXE_RS_BY_HANDLE	0x1	/* the segment @handle; @start and @length are 0 */
+#define RXE_RS_BY_RANGE		0x2	/* @length bytes at @start; @handle is 0 */
 
 /*
- * Removes a segment, all of it that is left, or all memory in a range, which may hold holes and reach
- * beyond the region. Where the range begins or ends within a segment it does so at a multiple of the
- * page size. Pages are unpinned at a cost that follows what is removed, not what is left.
+ * Removes all that remains of a segment, or all memory in a range, which may contain addresses
+ * without memory and extend beyond the region. A range that starts or ends within a segment does so
+ * at a multiple of the page size. The cost is proportional to the pages that are unpinned, not to
+ * those that remain.
  *
- * (Until this was added, a range that cut a segment or held a hole was EINVAL.)
+ * (The first version returned EINVAL for a range that cuts a segment or contains addresses without
+ * memory.)
  *
- * EINVAL	a range without memory, one that wraps or cuts a page of a segment, a key that is not
- *		the region's, bad flags
- * ENOSPC	it would cut a segment in two, and RXE_RS_MAX_SEGMENTS are there
+ * EINVAL	a range without memory, one that wraps or cuts a page of a segment, a key that is
+ *		not the region's, wrong flags
+ * ENOSPC	the range would split a segment, and the region has RXE_RS_MAX_SEGMENTS segments
  * ENOENT	no segment has the handle; no such region, or its key has been released
- * EBUSY	it would be the last one and memory windows are bound to the region, or another call
- *		for the region is under way
- * EFAULT	the answer cannot be written
- * ENOMEM	no memory for the new table
- * EOPNOTSUPP	unknown fields, or a region of memory on demand
+ * EBUSY	the last segment would be removed while memory windows are bound to the region, or
+ *		another call for the region is in progress
+ * EFAULT	the response cannot be written
+ * ENOMEM	no memory
+ * EOPNOTSUPP	unknown fields, or a region with on-demand paging
  *
- * If it fails nothing has changed.
+ * The region does not change if the call fails.
  */
 struct rxe_rs_mr_remove {
 	__aligned_u64 handle;
@@ -140,45 +145,47 @@ struct rxe_rs_mr_remove {
 };
 
 /* rxe_rs_mr_state.flags */
-#define RXE_RS_RELEASED		(1U << 0)	/* the last segment is gone, and so are the keys */
+#define RXE_RS_RELEASED		0x1	/* no segment is left, the keys are released */
 
-/* The region after the call. */
+/* State of the region after the call. */
 struct rxe_rs_mr_state {
-	__u32 lkey;		/* as ever; 0 when released */
-	__u32 rkey;		/* the same */
-	__aligned_u64 handle;	/* of what was added; 0 after removing. Never used again in the region's life */
-	__aligned_u64 start;	/* first byte of all segments */
-	__aligned_u64 length;	/* from there to behind the last one, holes included */
-	__aligned_u64 run_start;	/* what can be accessed around what was added, without a hole; */
-	__aligned_u64 run_length;	/* 0 and 0 after removing */
-	__aligned_u64 bytes;	/* in all segments, without holes */
+	__u32 lkey;		/* unchanged; 0 if released */
+	__u32 rkey;		/* unchanged; 0 if released */
+	__aligned_u64 handle;	/* of the added segment, unique in the life of the region; else 0 */
+	__aligned_u64 start;	/* first byte of the first segment */
+	__aligned_u64 length;	/* from there to the end of the last segment */
+	__aligned_u64 run_start;	/* contiguous range that contains the added segment; */
+	__aligned_u64 run_length;	/* both are 0 after a removal */
+	__aligned_u64 bytes;	/* sum of the lengths of all segments */
 	__u32 segments;
 	__u32 flags;
 };
 
 /*
- * Ties a region to a queue pair, for good: call it between registering the region and telling
- * anybody its key. The region ends when the queue pair goes to the error state (by itself or by
- * ibv_modify_qp, so with rdma_disconnect too), is reset or is destroyed, and with the process. From
- * then on its keys grant nothing, through whatever queue pair or window: an access is a remote access
- * error, or a local protection error. Its memory is unpinned at once, without anybody's asking: when
- * the verb that ended the queue pair returns, or by a work item if that failed by itself.
+ * Ties a region to a queue pair permanently. Call it after the region has been registered and
+ * before its key is passed to anyone. The region is revoked when the queue pair enters the error
+ * state (by itself or by ibv_modify_qp(), hence by rdma_disconnect() too), is reset or destroyed,
+ * and when the process exits. From then on its keys grant no access through any queue pair or
+ * window: accesses complete with a remote access error or a local protection error. The memory is
+ * unpinned without a further call: when the verb returns that ended the queue pair, or by a work
+ * item if the queue pair failed by itself.
  *
- * The region itself stays until it is deregistered (ibv_dereg_mr, which succeeds as ever once no
- * window is bound), and until then no other region has its keys. All other calls for it fail with
- * ENOENT. Any region of a process can be tied, on demand or of a DMA buffer as well; what is added to
- * it later ends with it, and registering it anew does not untie it. A region that is being changed
- * when its queue pair ends may end by that change's failing with ENOENT.
+ * The region exists until it is deregistered (ibv_dereg_mr(), which succeeds if no window is
+ * bound), and no other region gets its keys before. All other calls for it fail with ENOENT. Any
+ * region of a process can be tied, also with on-demand paging or of a DMA buffer. Segments that are
+ * added later are revoked too, and re-registration does not untie the region. If the queue pair
+ * ends while the region is being changed, the change may fail with ENOENT.
  *
- * EINVAL	a key that is not the region's, a queue pair of another protection domain, or one that
- *		is in the error state
+ * EINVAL	a key that is not the region's, a queue pair of another protection domain, or one in
+ *		the error state
  * EEXIST	the region is tied to a queue pair already
  * ENOMEM	no memory
- * ENOENT	no such region or queue pair, its key has been released, or it has ended
- * EBUSY	another call for the region is under way, or one that changes the queue pair's existence
+ * ENOENT	no such region or queue pair, its key has been released, or it has been revoked
+ * EBUSY	another call for the region is in progress, or one that creates or destroys the
+ *		queue pair
  * EOPNOTSUPP	unknown fields
  *
- * If it fails nothing has changed.
+ * The region does not change if the call fails.
  */
 struct rxe_rs_mr_tie {
 	__u32 rkey;		/* of the region */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory of a made-up device (Documentation/mm/hmm.rst): one page at a time, which no processor can access. What is in
- * it is kept in a page beside.
+ * Device private memory of an emulated device (Documentation/mm/hmm.rst): one page at a time. Its
+ * contents are stored in a page of RAM.
  */
 #include <linux/highmem.h>
 #include <linux/memremap.h>
@@ -13,7 +13,7 @@
 
 static struct dev_pagemap pagemap;
 static struct resource *room;
-/* Whether the page is kept when a processor asks for it. */
+/* The device refuses to migrate the page back when a CPU accesses it. */
 static bool kept;
 static atomic_t in_use;
 
@@ -65,7 +65,7 @@ int far_start(void)
 {
 	void *map;
 
-	/* Address space for one section of memory; nothing is behind it. */
+	/* Physical address space for one section, without memory. */
 	room = request_free_mem_region(&iomem_resource, PAGE_SIZE, "kmemory");
 	if (IS_ERR(room))
 		return PTR_ERR(room);
@@ -115,7 +115,7 @@ int far_move(unsigned long addr, bool keep)
 			copy_highpage(content, migrate_pfn_to_page(src));
 			zone_device_page_init(page, &pagemap, 0);
 			page->zone_device_data = content;
-			/* Both go with the device's page from here on. */
+			/* The device page owns both from here on. */
 			content = NULL;
 			dst = migrate_pfn(page_to_pfn(page));
 			if (src & MIGRATE_PFN_WRITE)

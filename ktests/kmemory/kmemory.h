@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Memory that a process can map and the kernel cannot read like any other: /dev/kmemory.
+ * /dev/kmemory: memory that a process can map and that the kernel cannot access as usual.
  *
- * Mapping it gives one page: at page 0 as a page frame without more (VM_PFNMAP), at page 1 as an ordinary page of the
- * kernel (VM_MIXEDMAP). The requests below take the address of a page of the calling process. What they have done is
- * undone when the file is closed.
+ * The file can be mapped in pages: page 0 is a PFN map (VM_PFNMAP), page 1 is a page of the kernel
+ * (VM_MIXEDMAP). The requests below take the address of a page of the calling process. Closing the
+ * file undoes them.
  */
 #ifndef KMEMORY_H
 #define KMEMORY_H
 
 #include <linux/ioctl.h>
 
-/* Takes the page out of the linear map, as the kernel does after a machine check, and leaves it mapped. */
+/* Removes the page from the linear map, as after a machine check; the process keeps it mapped. */
 #define KMEMORY_HIDE _IO('k', 1)
-/* Moves the page to memory of a device that no processor can access. */
+/* Migrates the page to device private memory. */
 #define KMEMORY_MOVE _IO('k', 2)
-/* As KMEMORY_MOVE, and the device does not give it back. */
+/* As KMEMORY_MOVE, and the device refuses to migrate it back. */
 #define KMEMORY_LOSE _IO('k', 3)
 
 /* far.c */

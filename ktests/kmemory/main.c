@@ -5,11 +5,11 @@
 #include <linux/set_memory.h>
 #include "kmemory.h"
 
-/* Pages taken out of the linear map by one open file. */
+/* Maximum number of pages that one open file removes from the linear map. */
 #define HIDDEN 16
 
 struct hidden {
-	struct mutex lock;
+	struct mutex lock;	/* protects the fields below */
 	unsigned int count;
 	struct page *pages[HIDDEN];
 };
@@ -74,7 +74,8 @@ static int kmemory_mmap(struct file *file, struct vm_area_struct *vma)
 		return -EINVAL;
 	switch (vma->vm_pgoff) {
 	case 0:
-		return remap_pfn_range(vma, vma->vm_start, page_to_pfn(page), PAGE_SIZE, vma->vm_page_prot);
+		return remap_pfn_range(vma, vma->vm_start, page_to_pfn(page), PAGE_SIZE,
+				       vma->vm_page_prot);
 	case 1:
 		return vm_insert_page(vma, vma->vm_start, page);
 	default:

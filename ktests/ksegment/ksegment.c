@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Network devices that give all packets of a UDP segmentation buffer the IPv4 identification of the first. The stack does that for
- * buffers with SKB_GSO_TCP_FIXEDID, whatever their protocol, if the device has no such feature (tx-tcp-mangleid-segmentation); this
- * module makes all UDP buffers such ones, in all namespaces. The device then sends what a faulty one would.
+ * Emulation of a network device that gives all packets of a UDP GSO buffer the same IPv4
+ * identification. The stack does so for buffers with SKB_GSO_TCP_FIXEDID, whatever their protocol,
+ * if the device does not have that feature (tx-tcp-mangleid-segmentation). This module sets the
+ * flag in all UDP GSO buffers of all network namespaces.
  */
 #include <linux/module.h>
 #include <linux/netfilter.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Memory in pieces, for regions. */
+/* Memory for regions that is not contiguous. */
 #include <linux/slab.h>
 #include "kverbs.h"
 
@@ -23,12 +23,12 @@ bool area_make(struct area *area, struct end *e, u32 count, u32 order)
 	u32 i;
 
 	*area = (struct area){ .dev = e->dev, .count = count, .order = order };
-	/* In one piece: not every architecture can chain lists. */
+	/* One array: not every architecture can chain scatterlists. */
 	area->sg = kvmalloc_array(count, sizeof(*area->sg), GFP_KERNEL);
 	if (!is("memory for a list", !area->sg, 0))
 		return false;
 	sg_init_table(area->sg, count);
-	/* Backwards, for the allocator gives out pages in ascending order. */
+	/* In reverse order, because the allocator returns pages in ascending order. */
 	for (i = count; i-- > 0;) {
 		struct page *page = alloc_pages(GFP_KERNEL | __GFP_ZERO, order);
 

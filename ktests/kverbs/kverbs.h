@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tests of RDMA verbs as users in the kernel call them, between two devices.
+ * Tests of RDMA verbs as kernel consumers call them, between two devices.
  *
- * A test is a script: it goes on after a failure, of which the first counts, and nothing waits long any more then.
+ * A test continues after a failure, without long waits; the first failure is reported.
  */
 #ifndef KVERBS_H
 #define KVERBS_H
@@ -10,10 +10,10 @@
 #include <linux/scatterlist.h>
 #include <rdma/ib_verbs.h>
 
-/* Bytes of the linear buffer of each end. */
+/* Length of the linear buffer of each end in bytes. */
 #define BUF_LEN (256u << 10)
 
-/* For setup.context: the CQ is the test's own to poll. */
+/* For setup.context: the test polls the CQ. */
 #define POLLED (-1)
 
 /* One side of a connection. */
@@ -24,12 +24,12 @@ struct end {
 	struct ib_cq *cq;
 	struct ib_srq *srq;
 	struct ib_qp *qp;
-	/* Memory that every test has; its address for the device. */
+	/* Memory for all tests, and its DMA address. */
 	void *buf;
 	u64 addr;
 	/* Calls of the completion handler; events of the SRQ and the QP. */
 	atomic_t told;
-	/* Calls of it in process context, as from a verb that the same task has called. */
+	/* Of these, calls of the completion handler in process context, as from a verb. */
 	atomic_t told_in_task;
 	atomic_t srq_limits;
 	atomic_t last_wqes;
@@ -41,14 +41,14 @@ struct pair {
 	struct end b;
 };
 
-/* What a test wants made for it. */
+/* Objects that a test needs. */
 struct setup {
-	/* Requests of each queue, SGEs of each request; 0: 32 and 2. */
+	/* Requests per queue and SGEs per request; 0 for the defaults 32 and 2. */
 	u32 depth;
 	u32 sges;
 	/* An enum ib_poll_context, or POLLED. */
 	int context;
-	/* b receives from an SRQ. */
+	/* b uses an SRQ. */
 	bool srq;
 };
 
@@ -59,41 +59,41 @@ struct test {
 };
 
 /* main.c */
-/* Notes a failure if the numbers differ; returns whether they are equal. */
+/* Records a failure if the numbers differ; returns true if they are equal. */
 bool is(const char *what, long long got, long long wanted);
-/* Whether the running test has failed. */
+/* Returns true if the running test has failed. */
 bool failed(void);
 
 /* pair.c */
 int pair_open(struct pair *p, const struct setup *setup);
 void pair_close(struct pair *p);
-/* Takes both QPs to RTS, through RESET; completions waiting are thrown away. */
+/* Moves both QPs to RTS through RESET; discards pending completions. */
 int pair_connect(struct pair *p);
 int set_state(struct end *e, enum ib_qp_state state);
 int to_init(struct end *e);
-/* Fills in what a user in the kernel must find out by itself: the peer's Ethernet address. */
+/* Sets the peer's Ethernet address, which a kernel consumer has to resolve itself. */
 int address_of(const struct end *from, const struct end *to, struct rdma_ah_attr *ah);
-/* Makes a QP in place of one that was destroyed. */
+/* Creates a QP in place of one that has been destroyed. */
 int qp_make(struct end *e);
-/* Waits until the counter has the value, or for long. */
+/* Waits until the counter has the value, or for a timeout. */
 void await(const char *what, atomic_t *counter, int value);
-/* The next completion, waiting for it; 0 or -ETIMEDOUT. */
+/* Waits for the next completion; returns 0 or -ETIMEDOUT. */
 int take(struct end *e, struct ib_wc *wc);
-/* Posts one signalled request and waits for its completion: its status, or an error number. */
+/* Posts a signaled request and waits for it; returns its status or a negative error. */
 int run(struct end *e, struct ib_send_wr *wr);
-/* RDMA between the buffer of e, from `at`, and what its peer's key stands for. */
+/* RDMA between the buffer of e, from offset @at, and memory of its peer. */
 int rdma(struct end *e, enum ib_wr_opcode op, u32 at, u32 len, u64 remote, u32 rkey);
-/* Posts RDMA WRITEs of no bytes, signalled, with wr_id from `first` on. */
+/* Posts signaled RDMA WRITEs of length 0, with ascending wr_id from @first. */
 int post_empty(struct end *e, u64 first, u32 count);
 /* Posts a receive request for the whole buffer. */
 int post_recv(struct end *e, u64 wr_id);
-/* The word at an index of a pattern. */
+/* Returns the word at an index of a pattern. */
 u32 pattern(u32 seed, u32 index);
 void fill(u32 *to, u32 words, u32 seed, u32 first);
 bool matches(const u32 *words, u32 count, u32 seed, u32 first);
 
 /* area.c */
-/* Memory in pieces of one size that do not follow each other. */
+/* Chunks of memory of the same size that are not contiguous. */
 struct area {
 	struct ib_device *dev;
 	struct scatterlist *sg;
@@ -104,7 +104,7 @@ struct area {
 
 bool area_make(struct area *area, struct end *e, u32 count, u32 order);
 void area_free(struct area *area);
-/* Words of the page of an entry, whatever part of it the entry names. */
+/* The page of an entry as words, whichever part of it the entry covers. */
 u32 *words_of(const struct area *area, u32 i);
 void area_fill(const struct area *area, u32 seed);
 bool area_matches(const struct area *area, u32 seed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Runs the tests when the module is loaded and reports each in the kernel's log:
- * "kverbs: ok NAME" or "kverbs: not ok NAME: why".
+ * Runs the tests when the module is loaded, and reports each in the kernel log as "kverbs: ok NAME"
+ * or "kverbs: not ok NAME: REASON".
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -20,9 +20,11 @@ static char *only;
 module_param(only, charp, 0444);
 MODULE_PARM_DESC(only, "name of the one test to run");
 
-static const struct test *const groups[] = { reg_tests, segment_tests, queue_tests, post_tests, path_tests };
+static const struct test *const groups[] = {
+	reg_tests, segment_tests, queue_tests, post_tests, path_tests,
+};
 
-/* Why the running test has failed; empty if it has not. */
+/* The first failure of the running test; empty if there is none. */
 static char why[160];
 
 bool is(const char *what, long long got, long long wanted)
@@ -39,7 +41,7 @@ bool failed(void)
 	return why[0];
 }
 
-/* The devices, held. */
+/* The devices, each with a reference. */
 static struct ib_device *device_a, *device_b;
 
 static int add_device(struct ib_device *dev)
@@ -104,7 +106,7 @@ static int __init kverbs_init(void)
 			}
 		}
 	}
-	/* Who removes a device waits for these. */
+	/* Removal of a device waits for these references. */
 	if (device_a)
 		ib_device_put(device_a);
 	if (device_b)
@@ -113,7 +115,7 @@ static int __init kverbs_init(void)
 	return ret;
 }
 
-/* Nothing is left to be undone, but a module without this cannot be unloaded. */
+/* Empty, but a module without an exit function cannot be unloaded. */
 static void __exit kverbs_exit(void)
 {
 }

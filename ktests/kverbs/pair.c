@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Two queue pairs connected by hand, as the connection manager would do it. */
+/* Two queue pairs that are connected without a connection manager. */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
 #include <linux/slab.h>
@@ -8,7 +8,7 @@
 #include "kverbs.h"
 
 #define PORT 1
-/* Longer than any retry that a test provokes. */
+/* More than the retransmission timeouts in all tests. */
 #define PATIENCE (20 * HZ)
 
 u32 pattern(u32 seed, u32 index)
@@ -100,7 +100,7 @@ static void end_close(struct end *e)
 
 int qp_make(struct end *e)
 {
-	/* The device writes into it what it grants. */
+	/* The device returns the granted capabilities in it. */
 	struct ib_qp_init_attr attr = e->qp_attr;
 
 	e->qp = ib_create_qp(e->pd, &attr);
@@ -202,10 +202,12 @@ int to_init(struct end *e)
 	struct ib_qp_attr attr = {
 		.qp_state = IB_QPS_INIT,
 		.port_num = PORT,
-		.qp_access_flags = IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags = IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE |
+				   IB_ACCESS_REMOTE_ATOMIC,
 	};
 
-	return ib_modify_qp(e->qp, &attr, IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS);
+	return ib_modify_qp(e->qp, &attr,
+			    IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS);
 }
 
 static int connect_end(struct end *e, struct end *to)
@@ -222,8 +224,9 @@ static int connect_end(struct end *e, struct end *to)
 	attr.rq_psn = to->qp->qp_num ^ 0x5a5a5a;
 	attr.max_dest_rd_atomic = 4;
 	attr.min_rnr_timer = 1;
-	ret = ib_modify_qp(e->qp, &attr, IB_QP_STATE | IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN |
-			   IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER);
+	ret = ib_modify_qp(e->qp, &attr,
+			   IB_QP_STATE | IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN |
+			   IB_QP_RQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER);
 	if (ret)
 		return ret;
 	attr.qp_state = IB_QPS_RTS;
@@ -232,7 +235,8 @@ static int connect_end(struct end *e, struct end *to)
 	attr.retry_cnt = 5;
 	attr.rnr_retry = 7;
 	attr.max_rd_atomic = 4;
-	return ib_modify_qp(e->qp, &attr, IB_QP_STATE | IB_QP_SQ_PSN | IB_QP_TIMEOUT | IB_QP_RETRY_CNT |
+	return ib_modify_qp(e->qp, &attr,
+			    IB_QP_STATE | IB_QP_SQ_PSN | IB_QP_TIMEOUT | IB_QP_RETRY_CNT |
 			    IB_QP_RNR_RETRY | IB_QP_MAX_QP_RD_ATOMIC);
 }
 
@@ -246,7 +250,7 @@ int pair_connect(struct pair *p)
 		ret = set_state(ends[i], IB_QPS_RESET);
 		if (ret)
 			return ret;
-		/* The core polls the others. */
+		/* The core polls CQs with a poll context. */
 		if (ends[i]->cq->cq_context == ends[i])
 			while (ib_poll_cq(ends[i]->cq, 1, &wc) > 0)
 				;
@@ -303,7 +307,9 @@ int rdma(struct end *e, enum ib_wr_opcode op, u32 at, u32 len, u64 remote, u32 r
 
 int post_empty(struct end *e, u64 first, u32 count)
 {
-	struct ib_rdma_wr wr = { .wr = { .opcode = IB_WR_RDMA_WRITE, .send_flags = IB_SEND_SIGNALED } };
+	struct ib_rdma_wr wr = {
+		.wr = { .opcode = IB_WR_RDMA_WRITE, .send_flags = IB_SEND_SIGNALED },
+	};
 	int ret = 0;
 
 	for (; count && !ret; count--) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Address handles that lead elsewhere, and what a user may set of a device. */
+/* Modification of address handles, and attributes of a device that a consumer can set. */
 #include <linux/bottom_half.h>
 #include "kverbs.h"
 
 #define QKEY 0x1234
-/* The network header in front of a datagram. */
+/* Length of the GRH that precedes a received datagram. */
 #define GRH 40
 #define LEN 100
 
-/* A datagram QP, ready to send, in place of the connected one. */
+/* Creates a UD QP in RTS in place of the connected one. */
 static int to_datagrams(struct end *e)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_INIT, .port_num = 1, .qkey = QKEY };
@@ -16,19 +16,30 @@ static int to_datagrams(struct end *e)
 
 	ib_destroy_qp(e->qp);
 	e->qp_attr.qp_type = IB_QPT_UD;
-	ret = qp_make(e) ?: ib_modify_qp(e->qp, &attr, IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY);
+	ret = qp_make(e) ?:
+	      ib_modify_qp(e->qp, &attr,
+			   IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY);
 	if (ret)
 		return ret;
 	attr.qp_state = IB_QPS_RTS;
 	return set_state(e, IB_QPS_RTR) ?: ib_modify_qp(e->qp, &attr, IB_QP_STATE | IB_QP_SQ_PSN);
 }
 
-/* A datagram from one end by the handle arrives at the other, or at itself. */
+/* A datagram that one end sends with the address handle arrives at the other, or at itself. */
 static void arrives(const char *what, struct end *from, struct ib_ah *ah, struct end *to, u32 seed)
 {
-	struct ib_sge sge = { .addr = from->addr + BUF_LEN / 2, .length = LEN, .lkey = from->pd->local_dma_lkey };
+	struct ib_sge sge = {
+		.addr = from->addr + BUF_LEN / 2,
+		.length = LEN,
+		.lkey = from->pd->local_dma_lkey,
+	};
 	struct ib_ud_wr wr = {
-		.wr = { .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1, .send_flags = IB_SEND_SIGNALED },
+		.wr = {
+			.opcode = IB_WR_SEND,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.send_flags = IB_SEND_SIGNALED,
+		},
 		.ah = ah,
 		.remote_qpn = to->qp->qp_num,
 		.remote_qkey = QKEY,
@@ -40,7 +51,7 @@ static void arrives(const char *what, struct end *from, struct ib_ah *ah, struct
 	fill(from->buf + BUF_LEN / 2, LEN / 4, seed, 0);
 	is(what, post_recv(to, seed), 0);
 	is(what, ib_post_send(from->qp, &wr.wr, NULL), 0);
-	/* The completion of sending is one of them if both are the same end. */
+	/* One of them is the completion of the send if both ends are the same. */
 	for (i = 0; i < 2; i++) {
 		is(what, take(i ? to : from, &wc), 0);
 		is(what, wc.status, IB_WC_SUCCESS);
@@ -55,14 +66,15 @@ static void ah_modify(struct pair *p)
 	int ret;
 
 	if (!is("datagrams", to_datagrams(&p->a) ?: to_datagrams(&p->b), 0) ||
-	    !is("addresses", address_of(&p->a, &p->b, &there) ?: address_of(&p->a, &p->a, &here), 0))
+	    !is("addresses",
+		address_of(&p->a, &p->b, &there) ?: address_of(&p->a, &p->a, &here), 0))
 		return;
 	ah = rdma_create_ah(p->a.pd, &there, RDMA_CREATE_AH_SLEEPABLE);
 	if (!is("making a handle", PTR_ERR_OR_ZERO(ah), 0))
 		return;
 	arrives("to the peer", &p->a, ah, &p->b, 1);
 
-	/* As others call it, who hold locks. */
+	/* In atomic context, as consumers that hold locks call it. */
 	local_bh_disable();
 	ret = rdma_modify_ah(ah, &here);
 	local_bh_enable();
@@ -88,7 +100,8 @@ static u64 system_image(struct ib_device *dev)
 
 	memset(&attr, 0, sizeof(attr));
 	is("asking", dev->ops.query_device(dev, &attr, &udata), 0);
-	is("the core's copy", be64_to_cpu(dev->attrs.sys_image_guid), be64_to_cpu(attr.sys_image_guid));
+	is("the core's copy", be64_to_cpu(dev->attrs.sys_image_guid),
+	   be64_to_cpu(attr.sys_image_guid));
 	return be64_to_cpu(attr.sys_image_guid);
 }
 
@@ -100,7 +113,8 @@ static void device_modify(struct pair *p)
 
 	is("setting it", ib_modify_device(dev, IB_DEVICE_MODIFY_SYS_IMAGE_GUID, &modify), 0);
 	is("set", system_image(dev), modify.sys_image_guid);
-	is("unknown", ib_modify_device(dev, 1 << 7 | IB_DEVICE_MODIFY_SYS_IMAGE_GUID, &modify), -EOPNOTSUPP);
+	is("unknown", ib_modify_device(dev, 1 << 7 | IB_DEVICE_MODIFY_SYS_IMAGE_GUID, &modify),
+	   -EOPNOTSUPP);
 	modify.sys_image_guid = before;
 	is("setting it back", ib_modify_device(dev, IB_DEVICE_MODIFY_SYS_IMAGE_GUID, &modify), 0);
 	is("back", system_image(dev), before);

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Posting what is wrong, or when it is wrong, and destroying what is in use. */
+/* Invalid requests, posting in wrong states and contexts, and destruction of objects in use. */
 #include <linux/delay.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 #include "kverbs.h"
 
-/* More than the queues of the pair hold, twice. */
+/* More than twice the size of the queues. */
 #define MANY 200
 
-/* What no user in the kernel can have, in the middle of a chain: what is before it runs, what comes after does not. */
+/*
+ * An opcode that kernel consumers cannot use, in the middle of a chain: requests before it are
+ * executed, requests after it are not.
+ */
 static void opcodes(struct pair *p)
 {
 	const enum ib_wr_opcode ops[] = {
-		IB_WR_RDMA_READ_WITH_INV, IB_WR_MASKED_ATOMIC_CMP_AND_SWP, IB_WR_MASKED_ATOMIC_FETCH_AND_ADD, IB_WR_LSO,
-		IB_WR_BIND_MW, IB_WR_FLUSH, IB_WR_ATOMIC_WRITE, IB_WR_REG_MR_INTEGRITY, IB_WR_RESERVED1,
+		IB_WR_RDMA_READ_WITH_INV, IB_WR_MASKED_ATOMIC_CMP_AND_SWP,
+		IB_WR_MASKED_ATOMIC_FETCH_AND_ADD, IB_WR_LSO, IB_WR_BIND_MW, IB_WR_FLUSH,
+		IB_WR_ATOMIC_WRITE, IB_WR_REG_MR_INTEGRITY, IB_WR_RESERVED1,
 	};
 	struct ib_rdma_wr chain[3] = {};
 	const struct ib_send_wr *bad;
@@ -65,7 +69,7 @@ static void too_many_sges(struct pair *p)
 		is("post_send", ib_post_send(p->a.qp, &send, &bad_send), -EINVAL);
 		is("bad_wr", bad_send == &send, true);
 	}
-	/* Two are granted. */
+	/* The QP has two SGEs. */
 	recv.num_sge = 2;
 	send.num_sge = 2;
 	is("post_recv", ib_post_recv(p->b.qp, &recv, NULL), 0);
@@ -78,7 +82,7 @@ struct odd {
 	struct ib_sge sges[2];
 } __packed;
 
-/* A list may lie anywhere: the iSER initiator keeps those of its receives in packed descriptors. */
+/* A misaligned SGE list: the iSER initiator has those of its receives in packed descriptors. */
 static void packed(struct pair *p)
 {
 	struct odd *odd = kcalloc(2, sizeof(*odd), GFP_KERNEL);
@@ -110,7 +114,7 @@ static void packed(struct pair *p)
 	kfree(odd);
 }
 
-/* As many as the queue holds flush in the order they were posted in. */
+/* Requests are flushed in the order in which they were posted. */
 static void expect_flushed(struct end *e, u32 count)
 {
 	struct ib_wc wc;
@@ -157,7 +161,7 @@ static void full_queues(struct pair *p)
 	expect_flushed(&p->a, posted);
 
 	is("connecting again", pair_connect(p), 0);
-	/* The peer has no receives. Some more may be taken than were asked for, but there is an end. */
+	/* The peer has no receives. The queue may be larger than requested, but it is finite. */
 	is("post_send", ib_post_send(p->a.qp, sends, &bad_send), -ENOMEM);
 	posted = bad_send ? bad_send - sends : 0;
 	is("sends posted", posted >= attr.cap.max_send_wr, true);
@@ -170,7 +174,11 @@ free:
 
 static void states(struct pair *p)
 {
-	struct ib_send_wr send = { .opcode = IB_WR_SEND, .wr_id = 1, .send_flags = IB_SEND_SIGNALED };
+	struct ib_send_wr send = {
+		.opcode = IB_WR_SEND,
+		.wr_id = 1,
+		.send_flags = IB_SEND_SIGNALED,
+	};
 	struct ib_recv_wr recv = { .wr_id = 2 };
 	const struct ib_send_wr *bad_send = NULL;
 	const struct ib_recv_wr *bad_recv = NULL;
@@ -199,7 +207,7 @@ static void states(struct pair *p)
 	is("flush", take(&p->a, &wc), 0);
 	is("wr_id", wc.wr_id, 2);
 	is("status", wc.status, IB_WC_WR_FLUSH_ERR);
-	/* Nothing of what was refused is executed later. */
+	/* Refused requests are not executed later. */
 	is("connecting again", pair_connect(p), 0);
 	is("post_send", post_empty(&p->a, 3, 1), 0);
 	is("completion", take(&p->a, &wc), 0);
@@ -208,8 +216,9 @@ static void states(struct pair *p)
 }
 
 /*
- * A verb does not call its caller back (Documentation/infiniband/core_locking.rst), who may hold what the handler takes:
- * not modify_qp, which flushes, nor the posts that are flushed at once.
+ * A verb does not call the completion handler of its caller, which may hold a lock that the handler
+ * takes (Documentation/infiniband/core_locking.rst). That applies to modify_qp, which flushes, and
+ * to posts that are flushed immediately.
  */
 static void calls_nobody(struct pair *p)
 {
@@ -219,7 +228,8 @@ static void calls_nobody(struct pair *p)
 
 	is("post_recv", post_recv(&p->a, 0), 0);
 	for (round = 0; round < 3 && !failed(); round++) {
-		is("arming", ib_req_notify_cq(p->a.cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS), 0);
+		is("arming",
+		   ib_req_notify_cq(p->a.cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS), 0);
 		switch (round) {
 		case 0:
 			is("ERR", set_state(&p->a, IB_QPS_ERR), 0);
@@ -237,7 +247,10 @@ static void calls_nobody(struct pair *p)
 	}
 }
 
-/* Verbs that any context may call, with interrupts off and a lock held (Documentation/infiniband/core_locking.rst). */
+/*
+ * Verbs that may be called in any context, with interrupts disabled and a lock held
+ * (Documentation/infiniband/core_locking.rst).
+ */
 static void interrupts_off(struct pair *p)
 {
 	static DEFINE_SPINLOCK(lock);
@@ -270,7 +283,7 @@ static void interrupts_off(struct pair *p)
 	is("status", wc.status, IB_WC_WR_FLUSH_ERR);
 }
 
-/* What a destroyed QP has not completed never completes, and what was not polled is gone. */
+/* After a QP has been destroyed, its requests do not complete, and its CQEs have been removed. */
 static void destroy_busy(struct pair *p)
 {
 	struct ib_send_wr send = { .opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED };
@@ -286,7 +299,7 @@ static void destroy_busy(struct pair *p)
 	is("destroy_qp", ib_destroy_qp(p->a.qp), 0);
 	p->a.qp = NULL;
 	is("completions of what is gone", ib_poll_cq(p->a.cq, 1, &wc), 0);
-	/* Longer than a retry. */
+	/* Longer than a retransmission timeout. */
 	msleep(200);
 	is("completions later", ib_poll_cq(p->a.cq, 1, &wc), 0);
 	is("a QP in its place", qp_make(&p->a), 0);
@@ -294,7 +307,7 @@ static void destroy_busy(struct pair *p)
 	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
 }
 
-/* Sends until that fails. */
+/* Sends until a post fails. */
 struct sender {
 	struct work_struct work;
 	struct end *e;
@@ -305,12 +318,21 @@ struct sender {
 static void send_on(struct work_struct *work)
 {
 	struct sender *s = container_of(work, struct sender, work);
-	struct ib_sge sge = { .addr = s->e->addr, .length = 8192, .lkey = s->e->pd->local_dma_lkey };
-	struct ib_send_wr wr = { .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1, .send_flags = IB_SEND_SIGNALED };
+	struct ib_sge sge = {
+		.addr = s->e->addr,
+		.length = 8192,
+		.lkey = s->e->pd->local_dma_lkey,
+	};
+	struct ib_send_wr wr = {
+		.opcode = IB_WR_SEND,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.send_flags = IB_SEND_SIGNALED,
+	};
 	struct ib_wc wc;
 	int i, waiting = 0;
 
-	/* Sixteen are on their way all the time. */
+	/* 16 requests are always in flight. */
 	for (i = 0; i < 1000000; i++) {
 		s->status = ib_post_send(s->e->qp, &wr, NULL);
 		if (s->status)
@@ -325,7 +347,7 @@ static void send_on(struct work_struct *work)
 	}
 }
 
-/* The receiver is destroyed, in process context, while it gets packets. */
+/* Destroys the receiver in process context while packets arrive. */
 static void destroy_under_traffic(struct pair *p)
 {
 	struct sender s = { .e = &p->a };
@@ -339,9 +361,10 @@ static void destroy_under_traffic(struct pair *p)
 		for (i = 0; i < 24; i++)
 			is("post_recv", post_recv(&p->b, id++), 0);
 		queue_work(system_dfl_wq, &s.work);
-		/* Each round ends somewhere else. */
+		/* Each round ends at a different packet. */
 		while (atomic_read(&s.sent) < 20 * (round + 1) && !failed())
-			if (is("receive", take(&p->b, &wc), 0) && is("status", wc.status, IB_WC_SUCCESS))
+			if (is("receive", take(&p->b, &wc), 0) &&
+			    is("status", wc.status, IB_WC_SUCCESS))
 				is("post_recv", post_recv(&p->b, id++), 0);
 		is("destroy_qp", ib_destroy_qp(p->b.qp), 0);
 		p->b.qp = NULL;

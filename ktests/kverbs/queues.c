@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Completion queues and shared receive queues of users in the kernel, and how these drain them. */
+/* Completion queues and shared receive queues of kernel consumers, and draining of queues. */
 #include <linux/hardirq.h>
 #include <linux/slab.h>
 #include "kverbs.h"
 
-/* What completions of a queue that the core polls report to. */
+/* Receives the completions of a CQ that the core polls. */
 struct counted {
 	struct ib_cqe cqe;
 	atomic_t good;
 	atomic_t flushed;
 	atomic_t other;
-	/* How many came in softirq. */
+	/* Number of completions in softirq. */
 	atomic_t softirq;
 };
 
@@ -35,11 +35,11 @@ static int sum(struct counted *c)
 
 static int peek(struct end *e, int count)
 {
-	/* There is no wrapper, though the operation is there. */
+	/* The core has no wrapper for the operation. */
 	return e->dev->ops.peek_cq ? e->dev->ops.peek_cq(e->cq, count) : -EOPNOTSUPP;
 }
 
-/* Waits until the queue holds so many. */
+/* Waits until the CQ has a number of CQEs. */
 static void await_held(struct end *e, int count)
 {
 	int i;
@@ -97,7 +97,8 @@ static void notify(struct pair *p)
 	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
 	await("calls once armed again", &p->a.told, 2);
 
-	is("arming for solicited ones", ib_req_notify_cq(p->b.cq, IB_CQ_SOLICITED | IB_CQ_REPORT_MISSED_EVENTS), 0);
+	is("arming for solicited ones",
+	   ib_req_notify_cq(p->b.cq, IB_CQ_SOLICITED | IB_CQ_REPORT_MISSED_EVENTS), 0);
 	is("post_recv", post_recv(&p->b, 1), 0);
 	is("post_recv", post_recv(&p->b, 2), 0);
 	is("SEND", run(&p->a, &send), IB_WC_SUCCESS);
@@ -108,14 +109,18 @@ static void notify(struct pair *p)
 	await("calls for what is solicited", &p->b.told, 1);
 }
 
-/* Requests whose completions the core hands out, as most users in the kernel have it; then all queues are drained. */
+/* Requests with CQs that the core polls, as most kernel consumers have; then drains all queues. */
 static void polled_by_core(struct pair *p)
 {
 	const int count = 16;
 	bool softirq = p->a.cq->poll_ctx == IB_POLL_SOFTIRQ;
 	struct counted sends = { .cqe.done = on_done }, receives = { .cqe.done = on_done };
 	struct ib_recv_wr recv = { .wr_cqe = &receives.cqe };
-	struct ib_send_wr send = { .wr_cqe = &sends.cqe, .opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED };
+	struct ib_send_wr send = {
+		.wr_cqe = &sends.cqe,
+		.opcode = IB_WR_SEND,
+		.send_flags = IB_SEND_SIGNALED,
+	};
 	int i;
 
 	for (i = 0; i < count; i++)
@@ -132,14 +137,21 @@ static void polled_by_core(struct pair *p)
 	is("receives afterwards", sum(&receives), count);
 }
 
-/* All that was posted has completed when ib_drain_qp returns: what runs, what waits, and what is posted in ERR. */
+/*
+ * All requests have completed when ib_drain_qp() returns: those in progress, those that wait, and
+ * those posted in ERR.
+ */
 static void drain(struct pair *p)
 {
 	const int count = 8;
 	struct counted sends = { .cqe.done = on_done }, receives = { .cqe.done = on_done };
 	struct ib_recv_wr recv = { .wr_cqe = &receives.cqe };
-	struct ib_sge sge = { .addr = p->a.addr, .length = BUF_LEN, .lkey = p->a.pd->local_dma_lkey };
-	/* The peer has no receive for it. */
+	struct ib_sge sge = {
+		.addr = p->a.addr,
+		.length = BUF_LEN,
+		.lkey = p->a.pd->local_dma_lkey,
+	};
+	/* The peer has no receive for the SEND. */
 	struct ib_send_wr send = {
 		.wr_cqe = &sends.cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
 	};
@@ -153,7 +165,7 @@ static void drain(struct pair *p)
 		ib_drain_qp(p->a.qp);
 		is("sends drained", atomic_read(&sends.flushed), 2 * count * round - count);
 		is("receives drained", atomic_read(&receives.flushed), 2 * count * round - count);
-		/* In ERR. */
+		/* The QP is in ERR. */
 		for (i = 0; i < count; i++) {
 			is("post_recv in ERR", ib_post_recv(p->a.qp, &recv, NULL), 0);
 			is("post_send in ERR", ib_post_send(p->a.qp, &send, NULL), 0);
@@ -175,7 +187,7 @@ static void drain_shared(struct pair *p)
 
 	is("post_srq_recv", ib_post_srq_recv(p->b.srq, &recv, NULL), 0);
 	ib_drain_qp(p->b.qp);
-	/* The core waits a minute if it is not told that the last request has been reached. */
+	/* The core waits for a minute if there is no LAST_WQE_REACHED event. */
 	is("drained soon", time_before(jiffies, begun + 30 * HZ), true);
 	is("requests stay with the SRQ", sum(&receives), 0);
 	await("LAST_WQE_REACHED", &p->b.last_wqes, 1);
@@ -197,7 +209,7 @@ static void srq_receives(struct pair *p)
 	is("destroying it in use", ib_destroy_srq_user(p->b.srq, NULL), -EBUSY);
 	for (i = 0; i < 8; i++)
 		is("post_srq_recv", post_recv(&p->b, 50 + i), 0);
-	/* Armed too late for the first ones: fewer than four are left after the fifth. */
+	/* Armed after the first ones: fewer than four are left after the fifth. */
 	attr.srq_limit = 4;
 	is("setting the limit", ib_modify_srq(p->b.srq, &attr, IB_SRQ_LIMIT), 0);
 	for (i = 0; i < 8; i++) {
@@ -246,7 +258,8 @@ static void srq_full(struct pair *p)
 	is("max_wr", attr.max_wr >= 4 * room, true);
 	is("post_srq_recv", post_recv(&p->b, i), 0);
 	attr.max_wr = 8;
-	is("shrinking below what is posted", ib_modify_srq(p->b.srq, &attr, IB_SRQ_MAX_WR), -EINVAL);
+	is("shrinking below what is posted", ib_modify_srq(p->b.srq, &attr, IB_SRQ_MAX_WR),
+	   -EINVAL);
 }
 
 const struct test queue_tests[] = {

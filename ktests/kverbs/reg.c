@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Fast registration: b registers, a is the peer that was told of the key. */
+/* Fast registration (FRWR): b registers, a is the peer that has the key. */
 #include <linux/kthread.h>
 #include "kverbs.h"
 
@@ -16,7 +16,10 @@ static struct ib_mr *mr_alloc(struct end *e, u32 pages)
 
 typedef void (*body_fn)(struct pair *p, struct area *area, struct ib_mr *mr);
 
-/* Runs a test with memory of b, and with a region for `room` pieces of it that is not registered yet. Takes both back afterwards. */
+/*
+ * Runs a test with memory of b and a region for @room chunks of it, which is not registered yet.
+ * Frees both afterwards.
+ */
 static void with_region(struct pair *p, u32 count, u32 order, u32 room, body_fn body)
 {
 	struct area area;
@@ -32,17 +35,24 @@ static void with_region(struct pair *p, u32 count, u32 order, u32 room, body_fn 
 	area_free(&area);
 }
 
-/* Registers what has been mapped: status of the request. */
+/* Registers what has been mapped; returns the status of the request. */
 static int reg(struct end *e, struct ib_mr *mr, int access)
 {
-	struct ib_reg_wr wr = { .wr.opcode = IB_WR_REG_MR, .mr = mr, .key = mr->rkey, .access = access };
+	struct ib_reg_wr wr = {
+		.wr.opcode = IB_WR_REG_MR,
+		.mr = mr,
+		.key = mr->rkey,
+		.access = access,
+	};
 
 	return run(e, &wr.wr);
 }
 
 static bool map_and_reg(struct end *e, struct ib_mr *mr, struct area *area, int access)
 {
-	return is("entries mapped", ib_map_mr_sg(mr, area->sg, area->count, NULL, PAGE_SIZE << area->order), area->count) &&
+	return is("entries mapped",
+		  ib_map_mr_sg(mr, area->sg, area->count, NULL, PAGE_SIZE << area->order),
+		  area->count) &&
 	       is("REG_MR", reg(e, mr, access), IB_WC_SUCCESS);
 }
 
@@ -53,15 +63,16 @@ static int invalidate(struct end *e, u32 key)
 	return run(e, &wr);
 }
 
-/* The peer accesses one word; an access that is refused costs the connection, which is made again. */
-static void expect(struct pair *p, const char *what, enum ib_wr_opcode op, u64 addr, u32 key, int status)
+/* The peer accesses one word. If the access is refused, the pair is connected again. */
+static void expect(struct pair *p, const char *what, enum ib_wr_opcode op, u64 addr, u32 key,
+		   int status)
 {
 	is(what, rdma(&p->a, op, 0, 4, addr, key), status);
 	if (status != IB_WC_SUCCESS)
 		is("connecting again", pair_connect(p), 0);
 }
 
-/* The peer writes and reads all of a long list, in pieces that end anywhere in a page. */
+/* The peer writes and reads all memory of a long list, in messages that end within pages. */
 static void long_list(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	u32 chunk = area->order ? CHUNK_WORDS : CHUNK_WORDS - 1;
@@ -74,18 +85,23 @@ static void long_list(struct pair *p, struct area *area, struct ib_mr *mr)
 	for (at = 0; at < words && !failed(); at += n) {
 		n = min(chunk, words - at);
 		fill(p->a.buf, n, 1, at);
-		is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4 * n, mr->iova + 4ull * at, mr->rkey), IB_WC_SUCCESS);
+		is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4 * n, mr->iova + 4ull * at, mr->rkey),
+		   IB_WC_SUCCESS);
 	}
 	is("data written", area_matches(area, 1), true);
 	area_fill(area, 2);
 	for (at = 0; at < words && !failed(); at += n) {
 		n = min(chunk, words - at);
-		is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, 4 * n, mr->iova + 4ull * at, mr->rkey), IB_WC_SUCCESS);
+		is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, 4 * n, mr->iova + 4ull * at, mr->rkey),
+		   IB_WC_SUCCESS);
 		is("data read", matches(p->a.buf, n, 2, at), true);
 	}
-	expect(p, "last word", IB_WR_RDMA_READ, mr->iova + 4ull * words - 4, mr->rkey, IB_WC_SUCCESS);
-	expect(p, "behind the last word", IB_WR_RDMA_READ, mr->iova + 4ull * words - 2, mr->rkey, IB_WC_REM_ACCESS_ERR);
-	expect(p, "before the first word", IB_WR_RDMA_WRITE, mr->iova - 2, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	expect(p, "last word", IB_WR_RDMA_READ, mr->iova + 4ull * words - 4, mr->rkey,
+	       IB_WC_SUCCESS);
+	expect(p, "behind the last word", IB_WR_RDMA_READ, mr->iova + 4ull * words - 2, mr->rkey,
+	       IB_WC_REM_ACCESS_ERR);
+	expect(p, "before the first word", IB_WR_RDMA_WRITE, mr->iova - 2, mr->rkey,
+	       IB_WC_REM_ACCESS_ERR);
 	is("data at the end", area_matches(area, 2), true);
 }
 
@@ -98,7 +114,7 @@ static void most_pages(struct pair *p)
 {
 	u32 most = p->b.dev->attrs.max_fast_reg_page_list_len;
 
-	/* The bound that the kernel's users were limited to by rdma_rxe. */
+	/* The limit of rdma_rxe. */
 	if (is("a list longer than 512 pages is offered", most > 512, true))
 		with_region(p, most, 0, most, long_list);
 }
@@ -108,7 +124,7 @@ static void large_pages(struct pair *p)
 	with_region(p, 32, 4, 32, long_list);
 }
 
-/* The same region for other memory, under another key and under the same one. */
+/* The same region for other memory, with another key and with the same key. */
 static void two_memories(struct pair *p, struct area *one, struct ib_mr *mr)
 {
 	struct area two;
@@ -119,7 +135,8 @@ static void two_memories(struct pair *p, struct area *one, struct ib_mr *mr)
 	if (!map_and_reg(&p->b, mr, one, REMOTE))
 		goto free;
 	fill(p->a.buf, CHUNK_WORDS, 5, 0);
-	is("first WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, PAGE_SIZE, mr->iova, mr->rkey), IB_WC_SUCCESS);
+	is("first WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, PAGE_SIZE, mr->iova, mr->rkey),
+	   IB_WC_SUCCESS);
 	old = mr->rkey;
 	is("LOCAL_INV", invalidate(&p->b, old), IB_WC_SUCCESS);
 	area_fill(one, 7);
@@ -128,14 +145,16 @@ static void two_memories(struct pair *p, struct area *one, struct ib_mr *mr)
 	if (!map_and_reg(&p->b, mr, &two, REMOTE))
 		goto free;
 	is("bytes registered", mr->length, 2 * PAGE_SIZE);
-	is("second WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 2 * PAGE_SIZE, mr->iova, mr->rkey), IB_WC_SUCCESS);
+	is("second WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 2 * PAGE_SIZE, mr->iova, mr->rkey),
+	   IB_WC_SUCCESS);
 	is("new memory", area_matches(&two, 5), true);
 	expect(p, "old key", IB_WR_RDMA_WRITE, mr->iova, old, IB_WC_REM_ACCESS_ERR);
 	is("LOCAL_INV of the second", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
 	if (!map_and_reg(&p->b, mr, one, REMOTE))
 		goto free;
 	is("old memory", area_matches(one, 7), true);
-	is("third WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 3 * PAGE_SIZE, mr->iova, mr->rkey), IB_WC_SUCCESS);
+	is("third WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 3 * PAGE_SIZE, mr->iova, mr->rkey),
+	   IB_WC_SUCCESS);
 	is("memory registered again", area_matches(one, 5), true);
 	is("REG_MR of a valid region", reg(&p->b, mr, REMOTE), IB_WC_MW_BIND_ERR);
 free:
@@ -147,7 +166,7 @@ static void register_again(struct pair *p)
 	with_region(p, 3, 0, 3, two_memories);
 }
 
-/* A range that begins and ends within pages: nothing outside is touched, or may be. */
+/* A range that starts and ends within pages: accesses outside of it fail and change nothing. */
 static void part_of_pages(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	const u32 lead = 1000, tail = 24, count = area->count;
@@ -155,7 +174,7 @@ static void part_of_pages(struct pair *p, struct area *area, struct ib_mr *mr)
 	unsigned int skip = lead - 200;
 	u32 i;
 
-	/* One part of the offset is the list's, the other one the call's. */
+	/* The offset is the sum of that of the list and that of the call. */
 	ib_dma_unmap_sg(area->dev, area->sg, count, DMA_BIDIRECTIONAL);
 	sg_set_page(&area->sg[0], sg_page(&area->sg[0]), PAGE_SIZE - 200, 200);
 	sg_set_page(&area->sg[count - 1], sg_page(&area->sg[count - 1]), PAGE_SIZE - tail, 0);
@@ -169,19 +188,23 @@ static void part_of_pages(struct pair *p, struct area *area, struct ib_mr *mr)
 	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, len, mr->iova, mr->rkey), IB_WC_SUCCESS);
 	is("before the range", matches(words_of(area, 0), lead / 4, 3, 0), true);
 	is("behind the range",
-	   matches(words_of(area, count - 1) + (PAGE_SIZE - tail) / 4, tail / 4, 3, (count * PAGE_SIZE - tail) / 4), true);
+	   matches(words_of(area, count - 1) + (PAGE_SIZE - tail) / 4, tail / 4, 3,
+		   (count * PAGE_SIZE - tail) / 4), true);
 	for (i = 0; i < count; i++) {
 		u8 *page = (u8 *)words_of(area, i);
 		u32 from = i ? 0 : lead, to = i == count - 1 ? PAGE_SIZE - tail : PAGE_SIZE;
 
-		is("range", memchr_inv(page + from, 0xa5, to - from) != NULL, false);
+		is("range", !memchr_inv(page + from, 0xa5, to - from), true);
 	}
 	/* Two bytes in each of two pages. */
 	is("WRITE across pages",
-	   rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4, mr->iova + PAGE_SIZE - lead - 2, mr->rkey), IB_WC_SUCCESS);
+	   rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4, mr->iova + PAGE_SIZE - lead - 2, mr->rkey),
+	   IB_WC_SUCCESS);
 	expect(p, "byte before", IB_WR_RDMA_READ, mr->iova - 1, mr->rkey, IB_WC_REM_ACCESS_ERR);
-	expect(p, "byte behind", IB_WR_RDMA_WRITE, mr->iova + len - 3, mr->rkey, IB_WC_REM_ACCESS_ERR);
-	is("behind the range", *(words_of(area, count - 1) + (PAGE_SIZE - tail) / 4), pattern(3, (count * PAGE_SIZE - tail) / 4));
+	expect(p, "byte behind", IB_WR_RDMA_WRITE, mr->iova + len - 3, mr->rkey,
+	       IB_WC_REM_ACCESS_ERR);
+	is("behind the range", *(words_of(area, count - 1) + (PAGE_SIZE - tail) / 4),
+	   pattern(3, (count * PAGE_SIZE - tail) / 4));
 }
 
 static void offsets(struct pair *p)
@@ -189,7 +212,8 @@ static void offsets(struct pair *p)
 	with_region(p, 4, 0, 4, part_of_pages);
 }
 
-static void expect_no_mr(struct end *e, const char *what, enum ib_mr_type type, u32 pages, int error)
+static void expect_no_mr(struct end *e, const char *what, enum ib_mr_type type, u32 pages,
+			 int error)
 {
 	struct ib_mr *mr = ib_alloc_mr(e->pd, type, pages);
 
@@ -198,21 +222,23 @@ static void expect_no_mr(struct end *e, const char *what, enum ib_mr_type type, 
 		ib_dereg_mr(mr);
 }
 
-/* More than was allocated. */
+/* More pages than were allocated. */
 static void six_of_four(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	is("entries mapped", ib_map_mr_sg(mr, area->sg, 6, NULL, PAGE_SIZE), 4);
 	is("bytes mapped", mr->length, 4 * PAGE_SIZE);
 	is("page size 3000", ib_map_mr_sg(mr, area->sg, 4, NULL, 3000) < 0, true);
 	is("entries mapped", ib_map_mr_sg(mr, area->sg, 6, NULL, PAGE_SIZE), 4);
-	/* A user that believes it were all of them. */
+	/* A consumer that ignores the number of entries mapped. */
 	mr->length = 6 * PAGE_SIZE;
 	is("REG_MR of more", reg(&p->b, mr, REMOTE), IB_WC_MW_BIND_ERR);
 	is("connecting again", pair_connect(p), 0);
 	mr->length = 4 * PAGE_SIZE;
 	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
-	expect(p, "fourth page", IB_WR_RDMA_WRITE, mr->iova + 4 * PAGE_SIZE - 4, mr->rkey, IB_WC_SUCCESS);
-	expect(p, "fifth page", IB_WR_RDMA_WRITE, mr->iova + 4 * PAGE_SIZE, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	expect(p, "fourth page", IB_WR_RDMA_WRITE, mr->iova + 4 * PAGE_SIZE - 4, mr->rkey,
+	       IB_WC_SUCCESS);
+	expect(p, "fifth page", IB_WR_RDMA_WRITE, mr->iova + 4 * PAGE_SIZE, mr->rkey,
+	       IB_WC_REM_ACCESS_ERR);
 }
 
 static void too_long(struct pair *p)
@@ -225,20 +251,23 @@ static void too_long(struct pair *p)
 	with_region(p, 6, 0, 4, six_of_four);
 }
 
-/* No access by a key that is not registered, that was invalidated, or beyond its rights. */
+/* No access with a key that is not registered or invalidated, or without the right. */
 static void no_key(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	is("entries mapped", ib_map_mr_sg(mr, area->sg, 2, NULL, PAGE_SIZE), 2);
 	expect(p, "READ before REG_MR", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
 	is("REG_MR for reading", reg(&p->b, mr, IB_ACCESS_REMOTE_READ), IB_WC_SUCCESS);
 	expect(p, "READ", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_SUCCESS);
-	expect(p, "WRITE to what is for reading", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	expect(p, "WRITE to what is for reading", IB_WR_RDMA_WRITE, mr->iova, mr->rkey,
+	       IB_WC_REM_ACCESS_ERR);
 	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
 	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
 	area_fill(area, 9);
 	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
-	expect(p, "WRITE after LOCAL_INV", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
-	expect(p, "READ after LOCAL_INV", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
+	expect(p, "WRITE after LOCAL_INV", IB_WR_RDMA_WRITE, mr->iova, mr->rkey,
+	       IB_WC_REM_ACCESS_ERR);
+	expect(p, "READ after LOCAL_INV", IB_WR_RDMA_READ, mr->iova, mr->rkey,
+	       IB_WC_REM_ACCESS_ERR);
 	is("memory", area_matches(area, 9), true);
 	is("LOCAL_INV of another key", invalidate(&p->b, mr->rkey ^ 1) != IB_WC_SUCCESS, true);
 }
@@ -248,7 +277,7 @@ static void refused(struct pair *p)
 	with_region(p, 2, 0, 2, no_key);
 }
 
-/* The peer invalidates with a SEND, as storage targets do. */
+/* The peer invalidates the key by SEND with Invalidate, as storage targets do. */
 static void three_turns(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	struct ib_send_wr wr = { .opcode = IB_WR_SEND_WITH_INV };
@@ -265,12 +294,14 @@ static void three_turns(struct pair *p, struct area *area, struct ib_mr *mr)
 		is("receive completion", take(&p->b, &wc), 0);
 		is("receive status", wc.status, IB_WC_SUCCESS);
 		is("receive wr_id", wc.wr_id, 77);
-		is("IB_WC_WITH_INVALIDATE", wc.wc_flags & IB_WC_WITH_INVALIDATE, IB_WC_WITH_INVALIDATE);
+		is("IB_WC_WITH_INVALIDATE", wc.wc_flags & IB_WC_WITH_INVALIDATE,
+		   IB_WC_WITH_INVALIDATE);
 		is("key invalidated", wc.ex.invalidate_rkey, mr->rkey);
-		expect(p, "WRITE afterwards", IB_WR_RDMA_WRITE, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
+		expect(p, "WRITE afterwards", IB_WR_RDMA_WRITE, mr->iova, mr->rkey,
+		       IB_WC_REM_ACCESS_ERR);
 		ib_update_fast_reg_key(mr, ib_inc_rkey(mr->rkey));
 	}
-	/* What is not registered cannot be invalidated by a peer. */
+	/* The peer cannot invalidate a key that is not registered. */
 	is("post_recv", post_recv(&p->b, 78), 0);
 	wr.ex.invalidate_rkey = mr->rkey;
 	is("SEND_WITH_INV of nothing", run(&p->a, &wr) != IB_WC_SUCCESS, true);
@@ -281,15 +312,28 @@ static void send_inv(struct pair *p)
 	with_region(p, 2, 0, 2, three_turns);
 }
 
-/* A chain posted at once: what it registers it uses as local memory, then invalidates. */
+/* One chain that registers a region, uses it as local memory and invalidates it. */
 static void chain(struct pair *p)
 {
 	struct ib_sge sge = {};
-	struct ib_send_wr inv = { .opcode = IB_WR_LOCAL_INV, .send_flags = IB_SEND_SIGNALED, .wr_id = 3 };
-	struct ib_rdma_wr read = {
-		.wr = { .next = &inv, .opcode = IB_WR_RDMA_READ, .sg_list = &sge, .num_sge = 1, .wr_id = 2 },
+	struct ib_send_wr inv = {
+		.opcode = IB_WR_LOCAL_INV,
+		.send_flags = IB_SEND_SIGNALED,
+		.wr_id = 3,
 	};
-	struct ib_reg_wr reg_wr = { .wr = { .next = &read.wr, .opcode = IB_WR_REG_MR, .wr_id = 1 }, .access = LOCAL };
+	struct ib_rdma_wr read = {
+		.wr = {
+			.next = &inv,
+			.opcode = IB_WR_RDMA_READ,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.wr_id = 2,
+		},
+	};
+	struct ib_reg_wr reg_wr = {
+		.wr = { .next = &read.wr, .opcode = IB_WR_REG_MR, .wr_id = 1 },
+		.access = LOCAL,
+	};
 	struct area source, sink = {};
 	struct ib_mr *from = NULL, *to = NULL;
 	struct ib_wc wc;
@@ -308,7 +352,7 @@ static void chain(struct pair *p)
 	read.remote_addr = from->iova;
 	read.rkey = from->rkey;
 	inv.ex.invalidate_rkey = to->rkey;
-	/* The key must not go before the data has come. */
+	/* The key must stay valid until the data has been received. */
 	inv.send_flags |= IB_SEND_FENCE;
 	is("post_send", ib_post_send(p->a.qp, &reg_wr.wr, NULL), 0);
 	if (is("completion", take(&p->a, &wc), 0)) {
@@ -326,7 +370,8 @@ free:
 	area_free(&source);
 }
 
-static int atomic(struct end *e, enum ib_wr_opcode op, u64 compare_add, u64 swap, u64 remote, u32 rkey)
+static int atomic(struct end *e, enum ib_wr_opcode op, u64 compare_add, u64 swap, u64 remote,
+		  u32 rkey)
 {
 	struct ib_sge sge = { .addr = e->addr, .length = 8, .lkey = e->pd->local_dma_lkey };
 	struct ib_atomic_wr wr = {
@@ -346,24 +391,32 @@ static void last_word(struct pair *p, struct area *area, struct ib_mr *mr)
 
 	if (!map_and_reg(&p->b, mr, area, REMOTE | IB_ACCESS_REMOTE_ATOMIC))
 		return;
-	/* The last one of the first page. */
+	/* The last word of the first page. */
 	word = (u64 *)words_of(area, 0) + PAGE_SIZE / 8 - 1;
 	*word = 0xffffffff;
-	is("FETCH_ADD", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 7, 0, mr->iova + PAGE_SIZE - 8, mr->rkey), IB_WC_SUCCESS);
+	is("FETCH_ADD",
+	   atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 7, 0, mr->iova + PAGE_SIZE - 8, mr->rkey),
+	   IB_WC_SUCCESS);
 	is("value before", *old, 0xffffffff);
 	is("sum", *word, 0x100000006);
-	is("CMP_SWP", atomic(&p->a, IB_WR_ATOMIC_CMP_AND_SWP, *word, 3, mr->iova + PAGE_SIZE - 8, mr->rkey), IB_WC_SUCCESS);
+	is("CMP_SWP",
+	   atomic(&p->a, IB_WR_ATOMIC_CMP_AND_SWP, *word, 3, mr->iova + PAGE_SIZE - 8, mr->rkey),
+	   IB_WC_SUCCESS);
 	is("value before", *old, 0x100000006);
 	is("value swapped in", *word, 3);
-	is("CMP_SWP", atomic(&p->a, IB_WR_ATOMIC_CMP_AND_SWP, 4, 9, mr->iova + PAGE_SIZE - 8, mr->rkey), IB_WC_SUCCESS);
+	is("CMP_SWP",
+	   atomic(&p->a, IB_WR_ATOMIC_CMP_AND_SWP, 4, 9, mr->iova + PAGE_SIZE - 8, mr->rkey),
+	   IB_WC_SUCCESS);
 	is("value before", *old, 3);
 	is("value not swapped", *word, 3);
-	is("in two pages", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 1, 0, mr->iova + PAGE_SIZE - 4, mr->rkey),
+	is("in two pages",
+	   atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 1, 0, mr->iova + PAGE_SIZE - 4, mr->rkey),
 	   IB_WC_REM_INV_REQ_ERR);
 	is("connecting again", pair_connect(p), 0);
 	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
 	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
-	is("without the right", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 1, 0, mr->iova + PAGE_SIZE - 8, mr->rkey),
+	is("without the right",
+	   atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 1, 0, mr->iova + PAGE_SIZE - 8, mr->rkey),
 	   IB_WC_REM_ACCESS_ERR);
 	is("value at the end", *word, 3);
 }
@@ -373,7 +426,7 @@ static void atomics(struct pair *p)
 	with_region(p, 2, 0, 2, last_word);
 }
 
-/* A processor that adds to a word, one at a time. */
+/* A CPU that increments a word. */
 struct adder {
 	atomic64_t *word;
 	u64 added;
@@ -393,7 +446,7 @@ static int add_until_stopped(void *context)
 	return 0;
 }
 
-/* Neither what the device adds nor what a processor adds meanwhile is lost. */
+/* No increment is lost, neither one of the device nor one of a CPU. */
 static void shared_word(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	struct adder adder = { .word = (atomic64_t *)words_of(area, 0) };
@@ -414,7 +467,7 @@ static void shared_word(struct pair *p, struct area *area, struct ib_mr *mr)
 	wr.remote_addr = mr->iova;
 	wr.rkey = mr->rkey;
 	while (added < 8000 && !failed()) {
-		/* Sixteen at a time, of which the last is waited for. */
+		/* Batches of 16; waits for the last of each. */
 		wr.wr.send_flags = 0;
 		for (; added % 16 != 15; added++)
 			is("posting", ib_post_send(p->a.qp, &wr.wr, NULL), 0);

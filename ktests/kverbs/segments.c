@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Regions of segments (rxe_rs/include/rdma/rxe_rs.h): b has the memory, a is the peer that was told of the key. */
+/*
+ * Regions with segments (rxe_rs/include/rdma/rxe_rs.h): b has the memory, a is the peer that has
+ * the key.
+ */
 #include <linux/kthread.h>
 #include <linux/module.h>
 #include <rdma/rxe_rs.h>
@@ -10,7 +13,7 @@
 #define BASE 0x100000000ull
 #define PAGE_WORDS (PAGE_SIZE / 4)
 
-/* Taken by name: the module that has them need not be loaded for this one to be. */
+/* Resolved by symbol_get(), so that this module can be loaded without rxe_rs. */
 static struct {
 	typeof(rxe_rs_mr_reg_sg) *reg;
 	typeof(rxe_rs_mr_add_sg) *add;
@@ -46,7 +49,7 @@ static bool calls_get(void)
 
 typedef void (*body_fn)(struct pair *p, struct area *area, struct ib_mr *mr);
 
-/* Runs a test with pages of b that do not follow each other, and a region of the first four of them. */
+/* Runs a test with pages of b that are not contiguous, and a region of the first four of them. */
 static void with_segments(struct pair *p, u32 pages, body_fn body)
 {
 	struct rxe_rs_mr_state state;
@@ -71,7 +74,8 @@ put:
 	area_free(&area);
 }
 
-static struct rxe_rs_mr_state add(struct ib_mr *mr, struct area *area, u32 page, u32 pages, u64 iova)
+static struct rxe_rs_mr_state add(struct ib_mr *mr, struct area *area, u32 page, u32 pages,
+				  u64 iova)
 {
 	struct rxe_rs_mr_state state = {};
 
@@ -79,35 +83,48 @@ static struct rxe_rs_mr_state add(struct ib_mr *mr, struct area *area, u32 page,
 	return state;
 }
 
-/* The peer writes to whole pages of the key, and they are found in these pages of b. */
-static void written(struct pair *p, struct area *area, struct ib_mr *mr, u64 iova, u32 page, u32 pages, u32 seed)
+/* The peer writes to pages of the region, and the data is in the expected pages of b. */
+static void written(struct pair *p, struct area *area, struct ib_mr *mr, u64 iova, u32 page,
+		    u32 pages, u32 seed)
 {
 	u32 i;
 
 	fill(p->a.buf, pages * PAGE_WORDS, seed, 0);
-	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, pages * PAGE_SIZE, iova, mr->rkey), IB_WC_SUCCESS);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, pages * PAGE_SIZE, iova, mr->rkey),
+	   IB_WC_SUCCESS);
 	for (i = 0; i < pages; i++)
-		is("data", matches(words_of(area, page + i), PAGE_WORDS, seed, i * PAGE_WORDS), true);
+		is("data", matches(words_of(area, page + i), PAGE_WORDS, seed, i * PAGE_WORDS),
+		   true);
 	memset(p->a.buf, 0, pages * PAGE_SIZE);
-	is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, pages * PAGE_SIZE, iova, mr->rkey), IB_WC_SUCCESS);
+	is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, pages * PAGE_SIZE, iova, mr->rkey),
+	   IB_WC_SUCCESS);
 	is("data read", matches(p->a.buf, pages * PAGE_WORDS, seed, 0), true);
 }
 
-/* Two bytes of the key are a remote access error, and no memory changes. */
+/* An access to two bytes is a remote access error and changes no memory. */
 static void refused_at(struct pair *p, struct area *area, struct ib_mr *mr, u64 iova)
 {
 	area_fill(area, 77);
-	is("WRITE to a hole", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 2, iova, mr->rkey), IB_WC_REM_ACCESS_ERR);
+	is("WRITE to a hole", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 2, iova, mr->rkey),
+	   IB_WC_REM_ACCESS_ERR);
 	is("memory", area_matches(area, 77), true);
 	is("connecting again", pair_connect(p), 0);
 }
 
 static void grows(struct pair *p, struct area *area, struct ib_mr *mr)
 {
-	struct ib_sge sge = { .addr = BASE + 3 * PAGE_SIZE + 100, .length = 2 * PAGE_SIZE, .lkey = mr->lkey };
+	struct ib_sge sge = {
+		.addr = BASE + 3 * PAGE_SIZE + 100,
+		.length = 2 * PAGE_SIZE,
+		.lkey = mr->lkey,
+	};
 	struct ib_recv_wr recv = { .wr_id = 5, .sg_list = &sge, .num_sge = 1 };
 	struct ib_send_wr send = { .opcode = IB_WR_SEND };
-	struct ib_sge from = { .addr = p->a.addr, .length = 2 * PAGE_SIZE, .lkey = p->a.pd->local_dma_lkey };
+	struct ib_sge from = {
+		.addr = p->a.addr,
+		.length = 2 * PAGE_SIZE,
+		.lkey = p->a.pd->local_dma_lkey,
+	};
 	struct rxe_rs_mr_state state;
 	struct ib_wc wc;
 
@@ -116,13 +133,13 @@ static void grows(struct pair *p, struct area *area, struct ib_mr *mr)
 	is("run", state.run_length, 8 * PAGE_SIZE);
 	is("length of the region", mr->length, 8 * PAGE_SIZE);
 	written(p, area, mr, BASE, 0, 8, 2);
-	/* From another address, and memory of before the first segment. */
+	/* Memory from before the first segment, at another address. */
 	state = add(mr, area, 8, 2, BASE - 2 * PAGE_SIZE);
 	is("start", state.start, BASE - 2 * PAGE_SIZE);
 	add(mr, area, 10, 2, BASE + (1ull << 40));
 	written(p, area, mr, BASE + (1ull << 40), 10, 2, 3);
 	written(p, area, mr, BASE - 2 * PAGE_SIZE, 8, 2, 4);
-	/* As a local key, across two segments. */
+	/* Local access across two segments. */
 	fill(p->a.buf, 2 * PAGE_WORDS, 6, 0);
 	is("post_recv", ib_post_recv(p->b.qp, &recv, NULL), 0);
 	send.sg_list = &from;
@@ -131,7 +148,8 @@ static void grows(struct pair *p, struct area *area, struct ib_mr *mr)
 	is("receive completion", take(&p->b, &wc), 0);
 	is("receive status", wc.status, IB_WC_SUCCESS);
 	is("received", memcmp((u8 *)words_of(area, 3) + 100, p->a.buf, PAGE_SIZE - 100), 0);
-	is("received further", memcmp(words_of(area, 4), (u8 *)p->a.buf + PAGE_SIZE - 100, PAGE_SIZE), 0);
+	is("received further",
+	   memcmp(words_of(area, 4), (u8 *)p->a.buf + PAGE_SIZE - 100, PAGE_SIZE), 0);
 	refused_at(p, area, mr, BASE + 8 * PAGE_SIZE - 1);
 	refused_at(p, area, mr, BASE - 2 * PAGE_SIZE - 1);
 	refused_at(p, area, mr, BASE + (1ull << 40) + 2 * PAGE_SIZE);
@@ -143,7 +161,8 @@ static void shrinks(struct pair *p, struct area *area, struct ib_mr *mr)
 	u32 key = mr->rkey;
 
 	second = add(mr, area, 4, 4, BASE + 4 * PAGE_SIZE);
-	is("mr_remove_range", calls.remove_range(mr, BASE + 3 * PAGE_SIZE, 3 * PAGE_SIZE, &state), 0);
+	is("mr_remove_range", calls.remove_range(mr, BASE + 3 * PAGE_SIZE, 3 * PAGE_SIZE, &state),
+	   0);
 	is("bytes", state.bytes, 5 * PAGE_SIZE);
 	is("segments", state.segments, 2);
 	written(p, area, mr, BASE, 0, 3, 1);
@@ -153,7 +172,7 @@ static void shrinks(struct pair *p, struct area *area, struct ib_mr *mr)
 	is("mr_remove", calls.remove(mr, RXE_RS_FIRST_SEGMENT, &state), 0);
 	is("start", state.start, BASE + 6 * PAGE_SIZE);
 	is("mr_remove again", calls.remove(mr, RXE_RS_FIRST_SEGMENT, NULL), -ENOENT);
-	/* The place is free for other memory. */
+	/* The addresses can be used for other memory. */
 	add(mr, area, 8, 2, BASE);
 	written(p, area, mr, BASE, 8, 2, 3);
 	is("mr_remove_range", calls.remove_range(mr, BASE, PAGE_SIZE, NULL), 0);
@@ -164,7 +183,8 @@ static void shrinks(struct pair *p, struct area *area, struct ib_mr *mr)
 	is("key", mr->rkey, 0);
 	is("mr_add_sg afterwards", calls.add(mr, area->sg, 4, BASE, NULL), -ENOENT);
 	area_fill(area, 9);
-	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4, BASE + PAGE_SIZE, key), IB_WC_REM_ACCESS_ERR);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 4, BASE + PAGE_SIZE, key),
+	   IB_WC_REM_ACCESS_ERR);
 	is("memory", area_matches(area, 9), true);
 }
 
@@ -178,7 +198,7 @@ static void moves(struct pair *p, struct area *area, struct ib_mr *mr)
 	is("beyond the end", calls.move(mr, second.handle, -PAGE_SIZE, NULL), -EINVAL);
 	is("no segment", calls.move(mr, 99, BASE, NULL), -ENOENT);
 	written(p, area, mr, BASE + 8 * PAGE_SIZE, 4, 4, 1);
-	/* To where it overlaps itself, and with a hole in it. */
+	/* To a range that overlaps the old one, for a segment that has been cut. */
 	is("mr_remove_range", calls.remove_range(mr, BASE + 9 * PAGE_SIZE, PAGE_SIZE, NULL), 0);
 	is("mr_move", calls.move(mr, second.handle, BASE + 9 * PAGE_SIZE, &state), 0);
 	is("handle", state.handle, second.handle);
@@ -198,7 +218,7 @@ static void moves(struct pair *p, struct area *area, struct ib_mr *mr)
 	refused_at(p, area, mr, BASE + 4 * PAGE_SIZE);
 }
 
-/* Entries that begin and end within pages. */
+/* Entries that start and end within pages. */
 static void odd_entries(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	struct scatterlist sg[3];
@@ -212,22 +232,29 @@ static void odd_entries(struct pair *p, struct area *area, struct ib_mr *mr)
 	is("mr_add_sg", calls.add(mr, sg, 3, BASE + 4 * PAGE_SIZE, NULL), 0);
 	area_fill(area, 8);
 	fill(p->a.buf, PAGE_WORDS + 1, 9, 0);
-	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 4, PAGE_SIZE, BASE + 4 * PAGE_SIZE, mr->rkey), IB_WC_SUCCESS);
-	is("first entry", memcmp((u8 *)words_of(area, 4) + PAGE_SIZE - 24, (u8 *)p->a.buf + 4, 24), 0);
-	is("second entry", memcmp((u8 *)words_of(area, 5) + 8, (u8 *)p->a.buf + 28, PAGE_SIZE - 40), 0);
-	is("third entry", memcmp((u8 *)words_of(area, 6) + 100, (u8 *)p->a.buf + 4 + PAGE_SIZE - 16, 16), 0);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 4, PAGE_SIZE, BASE + 4 * PAGE_SIZE, mr->rkey),
+	   IB_WC_SUCCESS);
+	is("first entry", memcmp((u8 *)words_of(area, 4) + PAGE_SIZE - 24, (u8 *)p->a.buf + 4, 24),
+	   0);
+	is("second entry", memcmp((u8 *)words_of(area, 5) + 8, (u8 *)p->a.buf + 28, PAGE_SIZE - 40),
+	   0);
+	is("third entry",
+	   memcmp((u8 *)words_of(area, 6) + 100, (u8 *)p->a.buf + 4 + PAGE_SIZE - 16, 16), 0);
 	for (i = 0; i < area->count; i++) {
 		u32 from = i == 6 ? (100 + 16) / 4 : i == 5 ? (8 + PAGE_SIZE - 40) / 4 : 0;
 		u32 to = i == 4 ? (PAGE_SIZE - 24) / 4 : PAGE_WORDS;
 
-		is("what lies beside", matches(words_of(area, i) + from, to - from, 8, i * PAGE_WORDS + from), true);
+		is("what lies beside",
+		   matches(words_of(area, i) + from, to - from, 8, i * PAGE_WORDS + from), true);
 	}
 	*word = 5;
-	is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, 8, BASE + 4 * PAGE_SIZE + 24, mr->rkey), IB_WC_SUCCESS);
+	is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, 8, BASE + 4 * PAGE_SIZE + 24, mr->rkey),
+	   IB_WC_SUCCESS);
 	is("word", *(u64 *)p->a.buf, 5);
 }
 
-static void expect_no_region(struct ib_pd *pd, const char *what, struct scatterlist *sg, int nents, u64 iova, int access, int error)
+static void expect_no_region(struct ib_pd *pd, const char *what, struct scatterlist *sg, int nents,
+			     u64 iova, int access, int error)
 {
 	struct ib_mr *mr = calls.reg(pd, sg, nents, iova, access, NULL);
 
@@ -244,41 +271,50 @@ static void bad_calls(struct pair *p, struct area *area, struct ib_mr *mr)
 
 	is("overlap", calls.add(mr, area->sg + 4, 2, BASE + 3 * PAGE_SIZE, NULL), -EEXIST);
 	is("all of it", calls.add(mr, area->sg + 4, 4, BASE, NULL), -EEXIST);
-	is("address within a page", calls.add(mr, area->sg + 4, 1, BASE + 8 * PAGE_SIZE + 1, NULL), -EINVAL);
+	is("address within a page", calls.add(mr, area->sg + 4, 1, BASE + 8 * PAGE_SIZE + 1, NULL),
+	   -EINVAL);
 	is("addresses that wrap", calls.add(mr, area->sg + 4, 1, -PAGE_SIZE, NULL), -EINVAL);
 	is("no entries", calls.add(mr, area->sg + 4, 0, BASE + 8 * PAGE_SIZE, NULL), -EINVAL);
 	is("fewer than none", calls.add(mr, area->sg + 4, -1, BASE + 8 * PAGE_SIZE, NULL), -EINVAL);
 	is("no list", calls.add(mr, NULL, 1, BASE + 8 * PAGE_SIZE, NULL), -EINVAL);
-	is("more than there are", calls.add(mr, area->sg + 4, area->count, BASE + 8 * PAGE_SIZE, NULL), -EINVAL);
+	is("more than there are",
+	   calls.add(mr, area->sg + 4, area->count, BASE + 8 * PAGE_SIZE, NULL), -EINVAL);
 	sg_init_table(&odd, 1);
 	is("an entry without a page", calls.add(mr, &odd, 1, BASE + 8 * PAGE_SIZE, NULL), -EINVAL);
 	sg_set_page(&odd, sg_page(&area->sg[4]), PAGE_SIZE - 8, 0);
 	is("part of a page", calls.add(mr, &odd, 1, BASE + 8 * PAGE_SIZE, NULL), -EINVAL);
-	is("range without memory", calls.remove_range(mr, BASE + 4 * PAGE_SIZE, PAGE_SIZE, NULL), -EINVAL);
+	is("range without memory", calls.remove_range(mr, BASE + 4 * PAGE_SIZE, PAGE_SIZE, NULL),
+	   -EINVAL);
 	is("range within a page", calls.remove_range(mr, BASE + 4, PAGE_SIZE, NULL), -EINVAL);
 	is("no segment", calls.remove(mr, 99, NULL), -ENOENT);
-	expect_no_region(p->b.pd, "remote without local", area->sg, 1, BASE, IB_ACCESS_REMOTE_WRITE, -EINVAL);
-	expect_no_region(p->b.pd, "windows", area->sg, 1, BASE, LOCAL | IB_ACCESS_MW_BIND, -EOPNOTSUPP);
-	expect_no_region(p->b.pd, "on demand", area->sg, 1, BASE, LOCAL | IB_ACCESS_ON_DEMAND, -EOPNOTSUPP);
-	expect_no_region(p->b.pd, "persistence", area->sg, 1, BASE, LOCAL | IB_ACCESS_FLUSH_PERSISTENT, -EOPNOTSUPP);
+	expect_no_region(p->b.pd, "remote without local", area->sg, 1, BASE, IB_ACCESS_REMOTE_WRITE,
+			 -EINVAL);
+	expect_no_region(p->b.pd, "windows", area->sg, 1, BASE, LOCAL | IB_ACCESS_MW_BIND,
+			 -EOPNOTSUPP);
+	expect_no_region(p->b.pd, "on demand", area->sg, 1, BASE, LOCAL | IB_ACCESS_ON_DEMAND,
+			 -EOPNOTSUPP);
+	expect_no_region(p->b.pd, "persistence", area->sg, 1, BASE,
+			 LOCAL | IB_ACCESS_FLUSH_PERSISTENT, -EOPNOTSUPP);
 	expect_no_region(p->b.pd, "address within a page", area->sg, 1, BASE + 8, LOCAL, -EINVAL);
 	expect_no_region(p->b.pd, "addresses that wrap", area->sg, 2, -PAGE_SIZE, LOCAL, -EINVAL);
 	expect_no_region(p->b.pd, "no entries", area->sg, 0, BASE, LOCAL, -EINVAL);
 	if (is("alloc_mr", PTR_ERR_OR_ZERO(fast), 0)) {
 		is("fast registration", calls.add(fast, area->sg, 1, BASE, NULL), -EOPNOTSUPP);
-		is("fast registration", calls.remove(fast, RXE_RS_FIRST_SEGMENT, NULL), -EOPNOTSUPP);
-		is("fast registration", calls.move(fast, RXE_RS_FIRST_SEGMENT, BASE, NULL), -EOPNOTSUPP);
+		is("fast registration", calls.remove(fast, RXE_RS_FIRST_SEGMENT, NULL),
+		   -EOPNOTSUPP);
+		is("fast registration", calls.move(fast, RXE_RS_FIRST_SEGMENT, BASE, NULL),
+		   -EOPNOTSUPP);
 		ib_dereg_mr(fast);
 	}
 	is("map_mr_sg of such a region", ib_map_mr_sg(mr, area->sg, 1, NULL, PAGE_SIZE), -EINVAL);
-	/* It is as it was. */
+	/* The region has not changed. */
 	written(p, area, mr, BASE, 0, 4, 3);
 	state = add(mr, area, 4, 4, BASE + 4 * PAGE_SIZE);
 	is("handle", state.handle, RXE_RS_FIRST_SEGMENT + 1);
 	written(p, area, mr, BASE, 0, 8, 4);
 }
 
-/* One page of the key after the other is taken away, looked at and given back, until told to stop. */
+/* Moves, checks and removes one page after the other, and adds it again, until it is stopped. */
 struct changer {
 	struct area *area;
 	struct ib_mr *mr;
@@ -298,11 +334,12 @@ static int change_until_stopped(void *context)
 		if (is("adding", calls.add(c->mr, c->area->sg + 4 + page, 1, iova, &state), 0))
 			handle = state.handle;
 		usleep_range(50, 100);
-		/* Out of the others' way, where the peer does not write. */
+		/* To addresses that the peer does not write to. */
 		is("moving", calls.move(c->mr, handle, BASE + 64 * PAGE_SIZE, NULL), 0);
 		memset(words_of(c->area, 4 + page), 0, PAGE_SIZE);
 		usleep_range(50, 100);
-		is("written after it was moved", memchr_inv(words_of(c->area, 4 + page), 0, PAGE_SIZE) != NULL, false);
+		is("written after it was moved",
+		   !memchr_inv(words_of(c->area, 4 + page), 0, PAGE_SIZE), true);
 		is("removing", calls.remove(c->mr, handle, NULL), 0);
 		page = (page + 1) % 4;
 		WRITE_ONCE(c->rounds, c->rounds + 1);
@@ -310,7 +347,10 @@ static int change_until_stopped(void *context)
 	return 0;
 }
 
-/* Writes to what stays go on, those to what goes are refused, and never touch it again. */
+/*
+ * Writes to segments that remain succeed. Writes to a segment that is removed fail, and do not
+ * change its memory after the removal.
+ */
 static void changed(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	struct changer changer = { .area = area, .mr = mr };
@@ -321,7 +361,8 @@ static void changed(struct pair *p, struct area *area, struct ib_mr *mr)
 	if (!is("starting a thread", PTR_ERR_OR_ZERO(thread), 0))
 		return;
 	fill(p->a.buf, 8 * PAGE_WORDS, 5, 0);
-	for (i = 0; (!lost || READ_ONCE(changer.rounds) < 12) && time_before(jiffies, end) && !failed(); i++) {
+	for (i = 0; (!lost || READ_ONCE(changer.rounds) < 12) && time_before(jiffies, end) &&
+	     !failed(); i++) {
 		u64 at = BASE + (i % 2 ? 4 + i / 2 % 4 : i / 2 % 4) * PAGE_SIZE;
 		int status = rdma(&p->a, IB_WR_RDMA_WRITE, 0, PAGE_SIZE, at, mr->rkey);
 

@@ -1,34 +1,60 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Accesses to memory of a process by its kernel address, which may fail.
+ * Accesses by kernel address to memory of a process, which may fail.
  *
- * A process can map memory that the kernel cannot read, and memory can become so. What happens to each kind:
+ * A process can map memory that the kernel cannot read, and memory can become unreadable later.
+ * This is what happens to each kind of memory in a region with pinned pages (rxe_rs_pin_pages())
+ * and in one with on-demand paging (rxe_rs_odp_batch()):
  *
- * kind				pinned (rxe_rs_pin_pages)	on demand (rxe_rs_odp_batch)
- * memfd_secret			EFAULT from GUP		EFAULT from rxe_rs_odp_install()
- * PFN maps: VM_PFNMAP, VM_IO	EFAULT from GUP		EFAULT from HMM
- * device private		moved to RAM by fault	the same
- * device coherent		moved to RAM by GUP	EFAULT from rxe_rs_odp_install()
- * PCI peer to peer		EREMOTEIO from GUP	EFAULT from rxe_rs_odp_install()
- * file system DAX		EOPNOTSUPP from GUP	used; truncation takes it away first
- * device DAX			used			EFAULT from rxe_rs_odp_install()
- * poisoned before		EFAULT from GUP		EFAULT from HMM
- * poisoned afterwards		the access fails	unmapped first, so EFAULT when it is got again
- * guest_memfd			shared pages as other files' (GUEST_MEMFD_FLAG_MMAP); private ones cannot be mapped
- * userfaultfd			waits at registration	waits in the background (rxe_rs_odp_fault_in)
+ * memfd_secret
+ *	pinned: EFAULT from GUP
+ *	on demand: EFAULT from rxe_rs_odp_install()
+ * PFN maps (VM_PFNMAP, VM_IO)
+ *	pinned: EFAULT from GUP
+ *	on demand: EFAULT from HMM
+ * device private
+ *	both: a page fault migrates the page to RAM
+ * device coherent
+ *	pinned: GUP migrates the page to RAM
+ *	on demand: EFAULT from rxe_rs_odp_install()
+ * PCI peer to peer
+ *	pinned: EREMOTEIO from GUP
+ *	on demand: EFAULT from rxe_rs_odp_install()
+ * file system DAX
+ *	pinned: EOPNOTSUPP from GUP
+ *	on demand: used; a truncation invalidates the pages first
+ * device DAX
+ *	pinned: used
+ *	on demand: EFAULT from rxe_rs_odp_install()
+ * poisoned before the page fault or the pinning
+ *	pinned: EFAULT from GUP
+ *	on demand: EFAULT from HMM
+ * poisoned afterwards
+ *	pinned: the access fails
+ *	on demand: the page is unmapped first, so the next page fault returns EFAULT
+ * guest_memfd
+ *	both: shared pages (GUEST_MEMFD_FLAG_MMAP) are as those of other files; private pages
+ *	cannot be mapped
+ * userfaultfd
+ *	pinned: registration waits for the handler
+ *	on demand: a work item waits for the handler (rxe_rs_odp_fault_page())
  *
- * EFAULT on demand is LOC_PROT_ERR or a remote access error for the request that needs the page, or the errno of
- * ADVISE_MR. Segments and re-registration take their memory by the same two ways. DMA buffers are reached by the
- * exporter's own mapping, never by the linear map.
+ * An EFAULT of on-demand paging becomes a local protection error or a remote access error of the
+ * request that needs the page, or the errno of ibv_advise_mr(). Segments and re-registration get
+ * their memory in the same two ways. DMA buffers are accessed through the exporter's own mapping,
+ * never through the linear map.
  *
- * While a process has a page, only one thing takes it out of the linear map: after a machine check memory_failure()
- * unmaps the page from processes, which MMU notifiers announce, and then set_mce_nospec() takes it away. memfd_secret
- * does so before the page can be found, and puts it back when nobody can any more. Everything else that does
- * (vmalloc, execmem, hibernation, page allocator debugging) does it to pages that no process has. So what
- * rxe_rs_odp_install() has found in the linear map stays there as long as it is installed, but for a pinned page that
- * turns out to be bad, and so does the short time between a machine check and unmapping: pinning keeps a page from
- * being given to others, not from breaking. Hence all accesses are made by instructions that have an entry in the
- * exception table, for page faults as well as for machine checks; an access that fails is refused to who asked for it.
+ * While a process has a page mapped, only one event removes the page from the linear map: after a
+ * machine check memory_failure() unmaps it from all processes, of which MMU notifiers inform, and
+ * then set_mce_nospec() removes it. memfd_secret removes a page from the linear map before it can
+ * be found, and restores it when it can no longer be found. All other code that changes the linear
+ * map (vmalloc, execmem, hibernation, debugging of the page allocator) does so for pages that no
+ * process has mapped. Thus a page that rxe_rs_odp_install() has found in the linear map stays there
+ * as long as its entry is valid. Two cases remain: a pinned page that turns out to be damaged, as
+ * pinning keeps a page from being reused and not from failing, and the short time between a machine
+ * check and the unmapping. Therefore each access uses instructions with an entry in the exception
+ * table, for page faults and for machine checks, and an access that fails is reported as an error
+ * to the consumer or the peer that requested it.
  */
 #include <linux/atomic.h>
 #include <linux/libnvdimm.h>
@@ -41,29 +67,33 @@
 #include <asm/asm.h>
 #include <asm/cpufeature.h>
 
-/* From here on string instructions are faster, where they are fast at all. */
+/* Length from which string instructions are faster, on CPUs with fast string operations (ERMS). */
 #define RXE_RS_COPY_LONG 256
 
-/* A failure of the instruction at a label of the assembly goes on at label 9, with `failed` still set. */
+/*
+ * Exception table entry for the instruction at a local label: if it fails, execution continues at
+ * label 9, before which the code clears the operand "failed".
+ */
 #define RXE_RS_MAY_FAIL(at) _ASM_EXTABLE_TYPE(at, 9b, EX_TYPE_DEFAULT_MCE_SAFE)
 
-/* Copies one value of a type that `move` moves; false if it cannot be accessed. */
-#define rxe_rs_copy_one(move, type, dst, src)						\
+/* Copies one integer; false if it cannot be accessed. */
+#define rxe_rs_copy_one(type, dst, src)							\
 ({											\
 	u32 failed_ = 1;								\
 	type one_;									\
 											\
-	asm volatile("1:	" move " (%[from]), %[one]\n"				\
-		     "2:	" move " %[one], (%[to])\n"				\
+	asm volatile("1:	mov (%[from]), %[one]\n"				\
+		     "2:	mov %[one], (%[to])\n"					\
 		     "	xorl %[failed], %[failed]\n"					\
 		     "9:\n"								\
-		     RXE_RS_MAY_FAIL(1b) RXE_RS_MAY_FAIL(2b)					\
+		     RXE_RS_MAY_FAIL(1b) RXE_RS_MAY_FAIL(2b)				\
 		     : [failed] "+r" (failed_), [one] "=&q" (one_)			\
 		     : [to] "r" (dst), [from] "r" (src)					\
 		     : "memory", "cc");							\
 	!failed_;									\
 })
 
+/* Copies 32 bytes; false if they cannot be accessed. */
 static __always_inline bool rxe_rs_copy_32(void *dst, const void *src)
 {
 	u64 one, two, three, four;
@@ -81,8 +111,8 @@ static __always_inline bool rxe_rs_copy_32(void *dst, const void *src)
 		     "9:\n"
 		     RXE_RS_MAY_FAIL(1b) RXE_RS_MAY_FAIL(2b) RXE_RS_MAY_FAIL(3b) RXE_RS_MAY_FAIL(4b)
 		     RXE_RS_MAY_FAIL(5b) RXE_RS_MAY_FAIL(6b) RXE_RS_MAY_FAIL(7b) RXE_RS_MAY_FAIL(8b)
-		     : [failed] "+r" (failed), [one] "=&r" (one), [two] "=&r" (two), [three] "=&r" (three),
-		       [four] "=&r" (four)
+		     : [failed] "+r" (failed), [one] "=&r" (one), [two] "=&r" (two),
+		       [three] "=&r" (three), [four] "=&r" (four)
 		     : [dst] "r" (dst), [src] "r" (src)
 		     : "memory", "cc");
 	return !failed;
@@ -91,14 +121,14 @@ static __always_inline bool rxe_rs_copy_32(void *dst, const void *src)
 static bool rxe_rs_copy_bytes(u8 *dst, const u8 *src, size_t len)
 {
 	for (; len; dst++, src++, len--)
-		if (!rxe_rs_copy_one("movb", u8, dst, src))
+		if (!rxe_rs_copy_one(u8, dst, src))
 			return false;
 	return true;
 }
 
 /*
- * The source aligned: processors that report a machine check of an access across cache lines as fatal can recover then,
- * too.
+ * Copies with aligned reads: some CPUs report a machine check of a read that crosses a cache line
+ * as fatal, and one of an aligned read as recoverable.
  */
 static bool rxe_rs_copy_words(u8 *dst, const u8 *src, size_t len)
 {
@@ -113,12 +143,22 @@ static bool rxe_rs_copy_words(u8 *dst, const u8 *src, size_t len)
 		if (!rxe_rs_copy_32(dst, src))
 			return false;
 	for (; len >= 8; dst += 8, src += 8, len -= 8)
-		if (!rxe_rs_copy_one("movq", u64, dst, src))
+		if (!rxe_rs_copy_one(u64, dst, src))
 			return false;
 	return rxe_rs_copy_bytes(dst, src, len);
 }
 
-/* False if one of the sides cannot be accessed; a part may have been copied then. Any context. */
+/**
+ * rxe_rs_copy() - copy memory that may be inaccessible
+ * @dst: destination
+ * @src: source
+ * @len: number of bytes
+ *
+ * Each byte is read once and written once. The ranges must not overlap.
+ *
+ * Context: Any context.
+ * Return: false if the source or the destination cannot be accessed; a part may have been copied.
+ */
 bool rxe_rs_copy(void *dst, const void *src, size_t len)
 {
 	if (len >= RXE_RS_COPY_LONG && cpu_feature_enabled(X86_FEATURE_ERMS))
@@ -126,7 +166,15 @@ bool rxe_rs_copy(void *dst, const void *src, size_t len)
 	return rxe_rs_copy_words(dst, src, len);
 }
 
-/* False if the word cannot be accessed. */
+/**
+ * rxe_rs_fetch_add() - add to a word atomically
+ * @p: aligned word
+ * @add: value to add
+ * @old: receives the previous value
+ *
+ * Context: Any context.
+ * Return: false if the word cannot be accessed.
+ */
 bool rxe_rs_fetch_add(u64 *p, u64 add, u64 *old)
 {
 	u32 failed = 1;
@@ -142,6 +190,16 @@ bool rxe_rs_fetch_add(u64 *p, u64 add, u64 *old)
 	return !failed;
 }
 
+/**
+ * rxe_rs_cmpxchg() - compare and exchange a word atomically
+ * @p: aligned word
+ * @expected: value to compare with
+ * @new: value to store if the word has the expected value
+ * @old: receives the previous value
+ *
+ * Context: Any context.
+ * Return: false if the word cannot be accessed.
+ */
 bool rxe_rs_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old)
 {
 	u32 failed = 1;
@@ -157,12 +215,20 @@ bool rxe_rs_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old)
 	return !failed;
 }
 
+/**
+ * rxe_rs_store() - store a word with a single access
+ * @p: aligned word
+ * @value: value to store
+ *
+ * Context: Any context.
+ * Return: false if the word cannot be accessed.
+ */
 bool rxe_rs_store(u64 *p, u64 value)
 {
-	return rxe_rs_copy_one("movq", u64, p, &value);
+	return rxe_rs_copy_one(u64, p, &value);
 }
 
-#else /* User Mode Linux: nothing takes pages out of its linear map. */
+#else /* User Mode Linux, which never removes pages from its linear map. */
 
 bool rxe_rs_copy(void *dst, const void *src, size_t len)
 {
@@ -190,10 +256,17 @@ bool rxe_rs_store(u64 *p, u64 value)
 
 #endif
 
-/*
- * Begins to write the caches of a range back; they all have when rxe_rs_pmem_fence() returns on this processor. False for
- * memory that cannot be accessed. The instructions that write back have no entry in the exception table: a page that is
- * found bad between the look at it and them is one that broke in these microseconds.
+/**
+ * rxe_rs_pmem_write_back() - start to write back the CPU caches of a range
+ * @addr: first byte
+ * @len: number of bytes
+ *
+ * The write-back has completed when rxe_rs_pmem_fence() returns on the same CPU. The function reads
+ * a byte of each page first, because the write-back instructions have no entry in the exception
+ * table. A page that fails in the microseconds between the two is not handled.
+ *
+ * Context: Any context.
+ * Return: false if the memory cannot be accessed.
  */
 bool rxe_rs_pmem_write_back(void *addr, size_t len)
 {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * DMA buffers of other drivers, as memory for the CPU. A device without DMA cannot attach to a buffer, and what an
- * attachment gives are addresses on a bus; the exporter's kernel mapping is what processors may use.
+ * DMA buffers of other drivers as memory of a region.
+ *
+ * A device without a DMA device cannot attach to a buffer, and an attachment provides bus
+ * addresses. The driver uses the kernel mapping of the exporter (vmap) instead.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-direction.h>
@@ -13,12 +15,29 @@
 
 MODULE_IMPORT_NS("DMA_BUF");
 
+/* A DMA buffer that is mapped for the CPU. */
 struct rxe_rs_dmabuf {
 	struct dma_buf *buf;
 	struct iosys_map map;
 };
 
-struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason)
+/**
+ * rxe_rs_dmabuf_get() - map a range of a DMA buffer for the CPU
+ * @fd: file descriptor of the current process
+ * @offset: first byte of the range in the buffer
+ * @len: length of the range in bytes
+ * @addr: receives the kernel address of the range
+ * @reason: receives a description if the call fails
+ *
+ * The exporter maps the whole buffer and keeps it in place until rxe_rs_dmabuf_put() is called.
+ *
+ * Context: Process context. May sleep.
+ * Return: The mapping, or an ERR_PTR: -EBADF if @fd is not open, -EINVAL if it is not a DMA buffer
+ * or the range is empty or not inside of it, -EOPNOTSUPP if the CPU cannot access the buffer,
+ * -ENOMEM, or an error of the exporter.
+ */
+struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr,
+					const char **reason)
 {
 	struct rxe_rs_dmabuf *this;
 	struct dma_buf *buf;
@@ -51,7 +70,7 @@ struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr
 	if (err)
 		goto free;
 	*reason = "the exporter cannot map the DMA buffer for the CPU";
-	/* What is mapped stays where it is until it is unmapped. */
+	/* The exporter does not move the buffer while it is mapped. */
 	err = dma_buf_vmap_unlocked(buf, &this->map);
 	if (err)
 		goto end;
@@ -75,6 +94,12 @@ put:
 	return ERR_PTR(err);
 }
 
+/**
+ * rxe_rs_dmabuf_put() - release a mapping
+ * @this: result of rxe_rs_dmabuf_get()
+ *
+ * Context: Process context. May sleep.
+ */
 void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *this)
 {
 	dma_buf_vunmap_unlocked(this->buf, &this->map);
@@ -85,7 +110,8 @@ void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *this)
 
 #else
 
-struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason)
+struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr,
+					const char **reason)
 {
 	*reason = "this kernel has no DMA buffers";
 	return ERR_PTR(-EOPNOTSUPP);

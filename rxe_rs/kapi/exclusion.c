@@ -19,7 +19,7 @@ static int rxe_rs_module_event(struct notifier_block *nb, unsigned long event, v
 
 	if (event != MODULE_STATE_COMING || strcmp(module->name, RXE_RS_OTHER_MODULE))
 		return NOTIFY_DONE;
-	pr_err("rxe_rs: " RXE_RS_OTHER_MODULE " cannot be loaded: unload rxe_rs first\n");
+	pr_err("rxe_rs: rdma_rxe cannot be loaded: unload rxe_rs first\n");
 	return notifier_from_errno(-EBUSY);
 }
 
@@ -58,7 +58,7 @@ int rxe_rs_exclusion_start(void)
 	 * loaded into the kernel that it was built for, so the configuration is decisive.
 	 */
 	if (IS_BUILTIN(CONFIG_RDMA_RXE)) {
-		pr_err("rxe_rs: " RXE_RS_OTHER_MODULE " is built into this kernel: boot one with CONFIG_RDMA_RXE=m or n\n");
+		pr_err("rxe_rs: rdma_rxe is built into this kernel: boot one with CONFIG_RDMA_RXE=m or n\n");
 		return -EOPNOTSUPP;
 	}
 	err = register_module_notifier(&rxe_rs_module_notifier);
@@ -67,7 +67,7 @@ int rxe_rs_exclusion_start(void)
 	/* The notifier is not called for modules that are loaded already. */
 	if (rxe_rs_other_module_loaded()) {
 		unregister_module_notifier(&rxe_rs_module_notifier);
-		pr_err("rxe_rs: " RXE_RS_OTHER_MODULE " is loaded: unload it first (modprobe -r " RXE_RS_OTHER_MODULE ")\n");
+		pr_err("rxe_rs: rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
 		return -EBUSY;
 	}
 	return 0;

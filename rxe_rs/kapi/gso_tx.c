@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: routes and buffers to send.
+ * Routes, and construction and transmission of GSO buffers.
  */
 #include "bindings_helper.h"
 #include <linux/local_lock.h>
@@ -9,8 +9,9 @@
 #include <net/ip6_checksum.h>
 #include <net/udp.h>
 
+/* One direction of a path, with a cached route. */
 struct rxe_rs_flow {
-	struct net_device *dev;		/* the owner holds it */
+	struct net_device *dev;		/* referenced by the owner of the flow */
 	struct in6_addr saddr6;
 	struct in6_addr daddr6;
 	__be32 saddr;
@@ -21,13 +22,22 @@ struct rxe_rs_flow {
 	__be16 dport;
 	u8 tclass;
 	bool v4;
-	spinlock_t lock;		/* of the two below */
+	spinlock_t lock;		/* protects dst and cookie */
 	struct dst_entry *dst;
 	u32 cookie;
 };
 
-struct rxe_rs_flow *rxe_rs_flow_new(struct net_device *dev,
-			      const struct rxe_rs_flow_spec *spec)
+/**
+ * rxe_rs_flow_new() - create a flow
+ * @dev: network device; must not be released before the flow is freed
+ * @spec: addresses and header fields
+ *
+ * The route is looked up when it is needed for the first time.
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: The flow, or NULL if no memory is available.
+ */
+struct rxe_rs_flow *rxe_rs_flow_new(struct net_device *dev, const struct rxe_rs_flow_spec *spec)
 {
 	struct rxe_rs_flow *flow = kzalloc_obj(*flow, GFP_ATOMIC | __GFP_ACCOUNT);
 
@@ -48,6 +58,12 @@ struct rxe_rs_flow *rxe_rs_flow_new(struct net_device *dev,
 	return flow;
 }
 
+/**
+ * rxe_rs_flow_free() - free a flow that is no longer used
+ * @flow: flow
+ *
+ * Context: Any context that may take softirq locks.
+ */
 void rxe_rs_flow_free(struct rxe_rs_flow *flow)
 {
 	dst_release(flow->dst);
@@ -55,8 +71,9 @@ void rxe_rs_flow_free(struct rxe_rs_flow *flow)
 }
 
 /*
- * Out by the flow's own device or the one above it that has the source address, unless the
- * destination is this host: then over loopback, by whatever device has the address.
+ * Returns the output interface of a flow: its own device, or the device above it that has the
+ * source address. The caller removes the restriction if the destination is an address of this host,
+ * which is reached over loopback.
  */
 static int rxe_rs_flow_oif(const struct rxe_rs_flow *flow)
 {
@@ -103,8 +120,14 @@ static struct dst_entry *rxe_rs_route6(struct rxe_rs_flow *flow, struct net *net
 	return ip6_dst_lookup_flow(net, NULL, &fl6, NULL);
 }
 
-/* Returns a reference to the flow's route, looked up again if it is stale. Any softirq-safe
- * context.
+/**
+ * rxe_rs_flow_route() - return the route of a flow
+ * @flow: flow
+ *
+ * Looks the route up again if the cached one is obsolete.
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: A reference to the route, or an ERR_PTR of the look-up.
  */
 struct dst_entry *rxe_rs_flow_route(struct rxe_rs_flow *flow)
 {
@@ -141,18 +164,25 @@ struct dst_entry *rxe_rs_flow_route(struct rxe_rs_flow *flow)
 	return dst;
 }
 
+/**
+ * rxe_rs_flow_dev() - return the network device of a flow
+ * @flow: flow
+ *
+ * Context: Any context.
+ * Return: The device that the flow was created with.
+ */
 const struct net_device *rxe_rs_flow_dev(const struct rxe_rs_flow *flow)
 {
 	return flow->dev;
 }
 
 /*
- * Whether the device takes a run of datagrams as one buffer and computes their checksums. If it
- * does not, the stack would have to touch the payload again, and a run costs more than it saves.
+ * Sets the limits of a GSO buffer: 0 bytes and 1 segment unless the device segments UDP and
+ * computes the checksums. In software, both would read the payload again, which costs more than GSO
+ * saves.
  */
-static void rxe_rs_tx_limits(const struct dst_entry *dst,
-			  const struct net_device *dev, bool v4, u32 *max_len,
-			  u32 *max_segs)
+static void rxe_rs_tx_limits(const struct dst_entry *dst, const struct net_device *dev, bool v4,
+			     u32 *max_len, u32 *max_segs)
 {
 	netdev_features_t csum = NETIF_F_HW_CSUM;
 	u32 size, headers;
@@ -175,9 +205,19 @@ static void rxe_rs_tx_limits(const struct dst_entry *dst,
 	*max_segs = min_t(u32, READ_ONCE(dev->gso_max_segs), UDP_MAX_SEGMENTS);
 }
 
-/* An empty buffer with `room` bytes for payload besides the pages; null without memory. */
-struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 room,
-			   u32 *max_len, u32 *max_segs)
+/**
+ * rxe_rs_tx_new() - allocate a buffer for datagrams of a flow
+ * @flow: flow
+ * @tclass: traffic class, from which the priority is derived
+ * @linear: space for payload in the linear part of the buffer, in bytes
+ * @max_len: receives the maximum of bytes in the buffer; 0 for a single datagram of any length
+ * @max_segs: receives the maximum number of datagrams
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: The buffer, NULL if no memory is available, or an ERR_PTR if there is no route.
+ */
+struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 linear, u32 *max_len,
+			      u32 *max_segs)
 {
 	struct dst_entry *dst = rxe_rs_flow_route(flow);
 	struct net_device *dev;
@@ -190,7 +230,7 @@ struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 room,
 	dev = dst_dev_rcu(dst);
 	reserve = LL_RESERVED_SPACE(dev) + sizeof(struct ipv6hdr) +
 		  sizeof(struct udphdr);
-	skb = alloc_skb(reserve + room, GFP_ATOMIC | __GFP_NOWARN);
+	skb = alloc_skb(reserve + linear, GFP_ATOMIC | __GFP_NOWARN);
 	if (skb) {
 		skb_reserve(skb, reserve);
 		skb->dev = dev;
@@ -205,7 +245,8 @@ struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 room,
 	return skb;
 }
 
-/* Payload pages, cut up from the front: consecutive datagrams touch, so that a run needs few
+/*
+ * Payload pages of a CPU. Consecutive datagrams get adjacent memory, so a GSO buffer needs few
  * fragments.
  */
 struct rxe_rs_tx_pages {
@@ -217,6 +258,7 @@ static DEFINE_PER_CPU(struct rxe_rs_tx_pages, rxe_rs_tx_pages) = {
 	.lock = INIT_LOCAL_LOCK(lock),
 };
 
+/* Appends contiguous bytes to the fragments of a buffer; NULL if that is not possible. */
 static void *rxe_rs_tx_put_frag(struct sk_buff *skb, u32 len)
 {
 	const gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
@@ -227,7 +269,7 @@ static void *rxe_rs_tx_put_frag(struct sk_buff *skb, u32 len)
 	frag = this_cpu_ptr(&rxe_rs_tx_pages.frag);
 	if (!skb_page_frag_refill(len, frag, gfp) ||
 	    frag->offset + len > frag->size) {
-		/* Only single pages to be had, or an unusually long datagram. */
+		/* Only single pages are available, or the datagram is unusually long. */
 		own.page = alloc_pages(gfp | __GFP_COMP, get_order(len));
 		if (!own.page)
 			return NULL;
@@ -251,8 +293,14 @@ static void *rxe_rs_tx_put_frag(struct sk_buff *skb, u32 len)
 	return page_address(frag->page) + frag->offset - len;
 }
 
-/* Adds `len` contiguous bytes and returns where they are; null if there is no room. Bottom halves
- * are off.
+/**
+ * rxe_rs_tx_put() - append contiguous bytes to a buffer
+ * @skb: buffer of rxe_rs_tx_new()
+ * @len: number of bytes
+ *
+ * Context: Bottom halves disabled.
+ * Return: The address of the bytes, whose contents are undefined, or NULL if no memory is available
+ * or the buffer has the maximum number of fragments.
  */
 void *rxe_rs_tx_put(struct sk_buff *skb, u32 len)
 {
@@ -266,7 +314,7 @@ void *rxe_rs_tx_put(struct sk_buff *skb, u32 len)
 	return start;
 }
 
-/* Gives bytes back to the pages if nobody took any since. */
+/* Returns bytes to the payload pages, unless others have been allocated since. */
 static void rxe_rs_tx_unput_frag(const skb_frag_t *last, u32 len)
 {
 	struct page_frag *frag;
@@ -279,7 +327,13 @@ static void rxe_rs_tx_unput_frag(const skb_frag_t *last, u32 len)
 	local_unlock_nested_bh(&rxe_rs_tx_pages.lock);
 }
 
-/* Takes back the last rxe_rs_tx_put(), of `len` bytes. Bottom halves are off. */
+/**
+ * rxe_rs_tx_undo() - undo the last rxe_rs_tx_put()
+ * @skb: buffer
+ * @len: number of bytes that were appended
+ *
+ * Context: Bottom halves disabled.
+ */
 void rxe_rs_tx_undo(struct sk_buff *skb, u32 len)
 {
 	struct skb_shared_info *info = skb_shinfo(skb);
@@ -301,9 +355,17 @@ void rxe_rs_tx_undo(struct sk_buff *skb, u32 len)
 	skb->truesize -= len;
 }
 
-/* Puts the headers, with the UDP header last, in front of what was put. */
-void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,
-		   u32 gso_size, u32 gso_segs)
+/**
+ * rxe_rs_tx_finish() - complete a buffer
+ * @skb: buffer with the payload of all datagrams
+ * @hdr: IP header and UDP header of the first datagram
+ * @hdr_len: length of both headers
+ * @gso_size: payload of each datagram but the last
+ * @gso_segs: number of datagrams
+ *
+ * Context: Any context that may take softirq locks.
+ */
+void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size, u32 gso_segs)
 {
 	struct skb_shared_info *info = skb_shinfo(skb);
 	struct udphdr *uh;
@@ -333,17 +395,25 @@ void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,
 					  &ipv6_hdr(skb)->daddr, 0);
 }
 
+/**
+ * rxe_rs_tx_link() - append a buffer to a list
+ * @last: last buffer of the list
+ * @skb: complete buffer
+ *
+ * Context: Any context.
+ */
 void rxe_rs_tx_link(struct sk_buff *last, struct sk_buff *skb)
 {
 	last->next = skb;
 }
 
 /*
- * What the stack would lose and say nothing. A policy whose keys are not there yet leads to a route that
- * discards. What ESP makes too long for the device is dropped behind it, perhaps later, on another
- * processor: "do not fragment" is set.
+ * Returns an error for a buffer that the stack would drop without reporting it. The route discards
+ * packets if the states (keys) of an IPsec policy do not exist yet. A packet that is too long for
+ * the path after ESP is dropped behind the transformation, possibly later and on another CPU,
+ * because "do not fragment" is set.
  */
-static int rxe_rs_tx_hopeless(const struct sk_buff *skb, const struct dst_entry *dst)
+static int rxe_rs_tx_check(const struct sk_buff *skb, const struct dst_entry *dst)
 {
 	if (READ_ONCE(dst->output) == dst_discard_out)
 		return -EHOSTUNREACH;
@@ -352,16 +422,17 @@ static int rxe_rs_tx_hopeless(const struct sk_buff *skb, const struct dst_entry 
 	return 0;
 }
 
+/* Sends one buffer and consumes it. */
 static int rxe_rs_tx_one(struct sk_buff *skb)
 {
 	const struct dst_entry *dst = skb_dst(skb);
 	struct net *net;
 	int err;
 
-	/* A frame of rxe_rs_frame_new(). */
+	/* Frames of rxe_rs_frame_new() have no route. */
 	if (!dst)
 		return dev_queue_xmit(skb);
-	err = rxe_rs_tx_hopeless(skb, dst);
+	err = rxe_rs_tx_check(skb, dst);
 	if (unlikely(err)) {
 		kfree_skb(skb);
 		return err;
@@ -372,13 +443,17 @@ static int rxe_rs_tx_one(struct sk_buff *skb)
 	return ip6_local_out(net, NULL, skb);
 }
 
-/*
- * The socket itself is charged to the memory cgroup of the process, as all of its slab are.
+/**
+ * rxe_rs_tx_owner_new() - create a socket that accounts the buffers of a sender
  *
- * The stack charges a buffer to its socket until the device has sent it, through queueing
- * disciplines and segmentation. Code that may run when this module is gone does that, so no buffer
- * that is stuck somewhere keeps the module from being unloaded. The socket is never bound, and lives
- * in the first namespace because the device may move to another one.
+ * The stack charges a buffer to its socket until the device has sent it, also in queueing
+ * disciplines and after segmentation. The destructor of the buffer is not code of this module, so
+ * buffers in a queue do not prevent the module from being unloaded. The socket is never bound. It
+ * belongs to the initial network namespace because the device may be moved to another one. Its
+ * memory is charged to the memory cgroup of the process, as for all sockets.
+ *
+ * Context: Process context. May sleep.
+ * Return: The socket, or NULL if no memory is available.
  */
 struct sock *rxe_rs_tx_owner_new(void)
 {
@@ -392,19 +467,41 @@ struct sock *rxe_rs_tx_owner_new(void)
 	return sk;
 }
 
+/**
+ * rxe_rs_tx_owner_free() - release a socket of rxe_rs_tx_owner_new()
+ * @owner: socket; buffers that are charged to it keep it allocated
+ *
+ * Context: Any context that may take softirq locks.
+ */
 void rxe_rs_tx_owner_free(struct sock *owner)
 {
 	sock_put(owner);
 }
 
+/**
+ * rxe_rs_tx_owner_bytes() - return the memory of queued buffers
+ * @owner: socket
+ *
+ * Context: Any context.
+ * Return: The sum of the truesize of all buffers that are charged to @owner.
+ */
 u32 rxe_rs_tx_owner_bytes(const struct sock *owner)
 {
 	return sk_wmem_alloc_get(owner);
 }
 
-/* Sends a list linked by `next`. What comes back over loopback is handled after the last one. */
-void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner,
-		 struct rxe_rs_tx_result *result)
+/**
+ * rxe_rs_tx_send() - send a list of buffers
+ * @list: first buffer; the others are linked by rxe_rs_tx_link()
+ * @owner: socket that the buffers are charged to
+ * @result: counters, which are incremented
+ *
+ * Bottom halves are disabled until the last buffer has been sent, so packets that return over
+ * loopback are received after that.
+ *
+ * Context: Process context or softirq, without locks that the receive path takes.
+ */
+void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner, struct rxe_rs_tx_result *result)
 {
 	struct sk_buff *skb, *next;
 
@@ -429,12 +526,24 @@ void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner,
 	local_bh_enable();
 }
 
+/**
+ * rxe_rs_tx_discard() - free a list of buffers
+ * @list: first buffer
+ *
+ * Context: Any context that may take softirq locks.
+ */
 void rxe_rs_tx_discard(struct sk_buff *list)
 {
 	kfree_skb_list(list);
 }
 
-/* At module exit, when nothing is sent any more. */
+/**
+ * rxe_rs_tx_release_pages() - free the payload pages of all CPUs
+ *
+ * To be called at module exit, when no further buffers are created.
+ *
+ * Context: Process context.
+ */
 void rxe_rs_tx_release_pages(void)
 {
 	int cpu;

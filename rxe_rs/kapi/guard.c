@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: the egress guard.
+ * Egress guard of the RoCE port.
  *
- * Nothing in an RoCEv2 packet is secret to other users of the same host: who sends a UDP datagram to
- * the RoCE port from an address of the host can forge requests, responses and management datagrams of
- * other users' connections. With an adapter in hardware only the adapter makes such packets. So in a
- * namespace with a link the port is out of reach of ordinary sockets: sending to it takes CAP_NET_RAW,
- * which is what forging takes anyway.
+ * A RoCEv2 packet contains nothing that other users of the same host do not know. A process that
+ * can send a UDP datagram to the RoCE port from an address of the host can forge requests,
+ * responses and management datagrams of other users' connections. With a hardware adapter only the
+ * adapter generates such packets. Hence, in a network namespace with a link, sending to the port
+ * requires CAP_NET_RAW, which is also what forging packets with a raw socket requires.
  *
- * The hook is in netfilter's LOCAL_OUT behind all others: it sees every datagram that a socket sends,
- * whole, before routes over loopback and the wire part, and with the port that address translation
- * gave it. What is forwarded does not pass there, nor do frames of packet sockets, which take
- * CAP_NET_RAW as well. What this driver sends comes without a socket in the hook's state.
+ * The guard is the last netfilter hook of LOCAL_OUT. It sees all datagrams that sockets send,
+ * before they are fragmented or looped back, and with the destination port after network address
+ * translation. Forwarded packets do not pass LOCAL_OUT, nor do frames of packet sockets, which
+ * require CAP_NET_RAW themselves. Packets of this driver have no socket in the state of the hook.
  */
 #include "bindings_helper.h"
 #include <linux/netfilter_ipv4.h>
@@ -28,18 +28,19 @@ struct rxe_rs_guard {
 };
 
 /*
- * Whether a socket may send to the port. Both who opened it and who sends must have the capability,
- * in the user namespace that owns the network namespace: neither is a socket that a privileged
- * process left behind a way out, nor a privileged process to which one is handed. Where something
- * other than the sender's own call sends, only the first is known.
+ * Returns true if a socket may send to the port. Both the process that opened the socket and the
+ * one that sends must have the capability in the user namespace that owns the network namespace: an
+ * unprivileged process gains nothing from a socket that a privileged one opened, nor from a
+ * privileged process that it passes a socket to. In softirq the sender is not known, and only the
+ * opener is checked.
  */
-static bool rxe_rs_guard_may(const struct net *net, struct sock *sk)
+static bool rxe_rs_guard_permits(const struct net *net, struct sock *sk)
 {
 	bool may = false;
 
 	/*
-	 * A socket of the kernel's: tunnels, whose ports take an administrator. But any user may have
-	 * RxRPC send to any port.
+	 * Kernel sockets belong to tunnels, whose ports an administrator sets. RxRPC, however,
+	 * sends to any port on behalf of any user.
 	 */
 	if (sk->sk_kern_sock)
 		return sk->sk_protocol != IPPROTO_UDP ||
@@ -53,6 +54,7 @@ static bool rxe_rs_guard_may(const struct net *net, struct sock *sk)
 	return may;
 }
 
+/* Logs a refused datagram, rate-limited. */
 static void rxe_rs_guard_log(struct rxe_rs_guard *guard, const struct sock *sk)
 {
 	uid_t uid = from_kuid_munged(&init_user_ns, sk_uid(sk));
@@ -63,12 +65,13 @@ static void rxe_rs_guard_log(struct rxe_rs_guard *guard, const struct sock *sk)
 	if (in_task())
 		get_task_comm(comm, current);
 	pr_warn("rxe_rs: uid %u, process %d (%*pE): datagram to UDP port %u refused, it takes CAP_NET_RAW\n",
-		uid, in_task() ? task_tgid_nr(current) : 0, (int)strlen(comm), comm, ntohs(guard->port));
+		uid, in_task() ? task_tgid_nr(current) : 0, (int)strlen(comm), comm,
+		ntohs(guard->port));
 }
 
-/* A datagram whose UDP header is at an offset. */
-static unsigned int rxe_rs_guard_judge(struct rxe_rs_guard *guard, struct sk_buff *skb, int offset,
-				    const struct nf_hook_state *state)
+/* Decides on a datagram whose UDP header is at @offset. */
+static unsigned int rxe_rs_guard_check(struct rxe_rs_guard *guard, struct sk_buff *skb, int offset,
+				       const struct nf_hook_state *state)
 {
 	const struct udphdr *uh;
 	struct udphdr buf;
@@ -76,33 +79,38 @@ static unsigned int rxe_rs_guard_judge(struct rxe_rs_guard *guard, struct sk_buf
 	uh = skb_header_pointer(skb, offset, sizeof(buf), &buf);
 	if (!uh || uh->dest != guard->port)
 		return NF_ACCEPT;
-	if (sk_fullsock(state->sk) && rxe_rs_guard_may(guard->net, state->sk))
+	if (sk_fullsock(state->sk) && rxe_rs_guard_permits(guard->net, state->sk))
 		return NF_ACCEPT;
 	atomic64_inc(&guard->refused);
 	rxe_rs_guard_log(guard, state->sk);
 	return NF_DROP;
 }
 
-static unsigned int rxe_rs_guard4(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+/* Netfilter hook for IPv4. */
+static unsigned int rxe_rs_guard4(void *priv, struct sk_buff *skb,
+				  const struct nf_hook_state *state)
 {
 	const struct iphdr *iph = ip_hdr(skb);
 
 	if (!state->sk || iph->protocol != IPPROTO_UDP || iph->frag_off & htons(IP_OFFSET))
 		return NF_ACCEPT;
-	return rxe_rs_guard_judge(priv, skb, skb_network_offset(skb) + iph->ihl * 4, state);
+	return rxe_rs_guard_check(priv, skb, skb_network_offset(skb) + iph->ihl * 4, state);
 }
 
-static unsigned int rxe_rs_guard6(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+/* Netfilter hook for IPv6. */
+static unsigned int rxe_rs_guard6(void *priv, struct sk_buff *skb,
+				  const struct nf_hook_state *state)
 {
 	unsigned int offset = 0;
 
-	/* Finds no header in fragments other than the first. */
+	/* ipv6_find_hdr() finds the header in the first fragment only. */
 	if (!state->sk || ipv6_find_hdr(skb, &offset, IPPROTO_UDP, NULL, NULL) < 0)
 		return NF_ACCEPT;
-	return rxe_rs_guard_judge(priv, skb, offset, state);
+	return rxe_rs_guard_check(priv, skb, offset, state);
 }
 
-static void rxe_rs_guard_hook(struct rxe_rs_guard *guard, struct nf_hook_ops *ops, nf_hookfn *hook, u8 family)
+static void rxe_rs_guard_init_hook(struct rxe_rs_guard *guard, struct nf_hook_ops *ops,
+				   nf_hookfn *hook, u8 family)
 {
 	ops->hook = hook;
 	ops->priv = guard;
@@ -111,7 +119,14 @@ static void rxe_rs_guard_hook(struct rxe_rs_guard *guard, struct nf_hook_ops *op
 	ops->priority = NF_IP_PRI_LAST;
 }
 
-/* Keeps a port of a namespace. */
+/**
+ * rxe_rs_guard_start() - refuse datagrams to a UDP port from senders without CAP_NET_RAW
+ * @net: network namespace
+ * @port: UDP port
+ *
+ * Context: Process context. May sleep.
+ * Return: The guard, or an ERR_PTR.
+ */
 struct rxe_rs_guard *rxe_rs_guard_start(struct net *net, u16 port)
 {
 	struct rxe_rs_guard *guard;
@@ -122,10 +137,10 @@ struct rxe_rs_guard *rxe_rs_guard_start(struct net *net, u16 port)
 		return ERR_PTR(-ENOMEM);
 	guard->net = net;
 	guard->port = htons(port);
-	/* Whoever is refused again and again fills no log. */
+	/* A process that sends repeatedly must not fill the log. */
 	ratelimit_state_init(&guard->log, 60 * HZ, 5);
-	rxe_rs_guard_hook(guard, &guard->hooks[0], rxe_rs_guard4, NFPROTO_IPV4);
-	rxe_rs_guard_hook(guard, &guard->hooks[1], rxe_rs_guard6, NFPROTO_IPV6);
+	rxe_rs_guard_init_hook(guard, &guard->hooks[0], rxe_rs_guard4, NFPROTO_IPV4);
+	rxe_rs_guard_init_hook(guard, &guard->hooks[1], rxe_rs_guard6, NFPROTO_IPV6);
 	err = nf_register_net_hooks(net, guard->hooks, ARRAY_SIZE(guard->hooks));
 	if (err) {
 		kfree(guard);
@@ -134,18 +149,38 @@ struct rxe_rs_guard *rxe_rs_guard_start(struct net *net, u16 port)
 	return guard;
 }
 
-/* Afterwards a grace period must pass before rxe_rs_guard_free(). */
+/**
+ * rxe_rs_guard_stop() - stop a guard
+ * @guard: result of rxe_rs_guard_start()
+ *
+ * The caller must wait for an RCU grace period before it calls rxe_rs_guard_free().
+ *
+ * Context: Process context. May sleep.
+ */
 void rxe_rs_guard_stop(struct rxe_rs_guard *guard)
 {
 	nf_unregister_net_hooks(guard->net, guard->hooks, ARRAY_SIZE(guard->hooks));
 	guard->net = NULL;
 }
 
+/**
+ * rxe_rs_guard_free() - free a stopped guard
+ * @guard: guard, or NULL
+ *
+ * Context: Any context.
+ */
 void rxe_rs_guard_free(struct rxe_rs_guard *guard)
 {
 	kfree(guard);
 }
 
+/**
+ * rxe_rs_guard_refused() - return the number of refused datagrams
+ * @guard: guard
+ *
+ * Context: Any context.
+ * Return: Datagrams that the guard has refused since it was started.
+ */
 u64 rxe_rs_guard_refused(const struct rxe_rs_guard *guard)
 {
 	return atomic64_read(&guard->refused);

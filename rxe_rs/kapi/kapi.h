@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C side of the kapi crate, RDMA part: static inlines of the kernel's headers that Rust cannot
- * call, and the layout table. bindgen reads this file, so both sides share the prototypes.
+ * C functions of the kapi crate for the RDMA part: inline functions of kernel headers that Rust
+ * cannot call, logic that is written in C, and the table of structure layouts. bindgen reads this
+ * file too, so C and Rust share the prototypes.
  */
 #ifndef RXE_RS_KAPI_H
 #define RXE_RS_KAPI_H
@@ -14,6 +15,7 @@ struct ib_mr;
 struct ib_qp;
 struct ib_ucontext;
 struct ib_udata;
+struct mm_struct;
 struct net;
 struct net_device;
 struct rdma_ah_attr;
@@ -28,6 +30,7 @@ struct vm_area_struct;
 struct work_struct;
 struct workqueue_struct;
 
+/* The size of a structure or the offset of a field, as the C compiler sees it. */
 struct rxe_rs_layout_entry {
 	const char *name;
 	size_t value;
@@ -36,13 +39,13 @@ struct rxe_rs_layout_entry {
 extern const struct rxe_rs_layout_entry rxe_rs_layout[];
 extern const size_t rxe_rs_layout_len;
 
-bool rxe_rs_qp_asked_by_owner(const struct ib_qp *qp);
+bool rxe_rs_qp_query_allowed(const struct ib_qp *qp);
 
-/* A resolved path, as plain data. */
+/* A resolved address vector, without pointers to objects of the core. */
 struct rxe_rs_path {
 	u32 port;
 	u32 flow_label;
-	u32 ifindex;
+	u32 ifindex;		/* of the source GID's network device; 0 if that is gone */
 	u8 sl;
 	u8 static_rate;
 	u8 sgid_index;
@@ -54,8 +57,8 @@ struct rxe_rs_path {
 	u8 dmac[6];
 };
 
-int rxe_rs_path_get(const struct rdma_ah_attr *attr, struct rxe_rs_path *path);
-void rxe_rs_path_put(struct rdma_ah_attr *attr, const struct rxe_rs_path *path);
+int rxe_rs_path_from_attr(const struct rdma_ah_attr *attr, struct rxe_rs_path *path);
+void rxe_rs_path_to_attr(struct rdma_ah_attr *attr, const struct rxe_rs_path *path);
 
 struct ib_ucontext *rxe_rs_udata_ucontext(struct ib_udata *udata);
 int rxe_rs_copy_from_udata(struct ib_udata *udata, void *dst, size_t len);
@@ -65,24 +68,21 @@ void *rxe_rs_ring_alloc(size_t len);
 int rxe_rs_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len);
 void rxe_rs_vfree(void *addr);
 
-/* Memory that is pinned (pin.c). */
-
-struct mm_struct;
-
+/* Pinned memory (pin.c). */
 int rxe_rs_pin_charge(u64 pages, struct mm_struct **mm);
 void rxe_rs_pin_uncharge(struct mm_struct *mm, u64 pages);
 int rxe_rs_pin_pages(u64 addr, u32 count, bool write, void **out);
 void rxe_rs_unpin_range(void *addr, u64 len, bool dirty);
 
-/* Memory that is not pinned (odp.c). */
+/* On-demand paging (odp.c). */
 
-/* Bits of an entry beside the kernel address of a page; 0 for none. */
+/* Flags in the entry of a page, which is its kernel address, or 0 if it is not present. */
 #define RXE_RS_ODP_PRESENT 1
 #define RXE_RS_ODP_WRITABLE 2
 
-/* What to do about pages that are not there, and what they are for. */
-#define RXE_RS_ODP_FAULT 1
-#define RXE_RS_ODP_WRITE 2
+/* Flags of rxe_rs_odp_chunk_fault(). */
+#define RXE_RS_ODP_FAULT 1	/* fault in pages that are not present */
+#define RXE_RS_ODP_WRITE 2	/* the pages will be written to */
 
 struct rxe_rs_odp_chunk;
 
@@ -98,32 +98,31 @@ u32 rxe_rs_odp_chunk_present(const struct rxe_rs_odp_chunk *chunk);
 const u64 *rxe_rs_odp_chunk_lock(struct rxe_rs_odp_chunk *chunk);
 void rxe_rs_odp_chunk_unlock(struct rxe_rs_odp_chunk *chunk);
 
-/* Memory of other drivers (dmabuf.c); the error comes with a reason in words. */
-
+/* DMA buffers of other drivers (dmabuf.c). */
 struct rxe_rs_dmabuf;
 
-struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr, const char **reason);
-void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *buf);
+struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr,
+					const char **reason);
+void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *this);
 
 bool rxe_rs_linear_range(u64 addr, size_t len);
 
-/* Memory that keeps what is in it. */
+/* Persistent memory. */
 bool rxe_rs_pmem_supported(void);
-bool rxe_rs_pmem_is(void *addr, size_t len);
+bool rxe_rs_is_pmem(void *addr, size_t len);
 bool rxe_rs_pmem_write_back(void *addr, size_t len);
 void rxe_rs_pmem_fence(void);
 
-/* Accesses that may fail (copy.c): false if the memory cannot be accessed. */
+/* Accesses that may fail (copy.c); they return false if the memory cannot be accessed. */
 bool rxe_rs_copy(void *dst, const void *src, size_t len);
 bool rxe_rs_fetch_add(u64 *p, u64 add, u64 *old);
 bool rxe_rs_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old);
 bool rxe_rs_store(u64 *p, u64 value);
 
+/* Devices. */
 void rxe_rs_device_dbg(const struct ib_device *dev, const char *reason);
-void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation,
-			  int error);
-void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
-		       u32 status);
+void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation, int error);
+void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue, u32 status);
 void rxe_rs_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter);
 bool rxe_rs_device_try_get(struct ib_device *dev);
 unsigned int rxe_rs_num_vectors(void);
@@ -131,10 +130,10 @@ unsigned int rxe_rs_vector_cpu(unsigned int vector);
 unsigned int rxe_rs_this_cpu(void);
 bool rxe_rs_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work);
 
-/* Work queues of our own. */
-#define RXE_RS_WORK_SOFTIRQ 0
-#define RXE_RS_WORK_LOCAL 1
-#define RXE_RS_WORK_UNBOUND 2
+/* Work queues. */
+#define RXE_RS_WORK_SOFTIRQ 0	/* WQ_BH */
+#define RXE_RS_WORK_LOCAL 1	/* WQ_PERCPU */
+#define RXE_RS_WORK_UNBOUND 2	/* WQ_UNBOUND */
 
 struct workqueue_struct *rxe_rs_workqueue_new(const char *name, u32 kind, int max_active);
 bool rxe_rs_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_struct *work);
@@ -150,11 +149,14 @@ u64 *rxe_rs_hw_stats_values(struct rdma_hw_stats *stats);
 u32 rxe_rs_netdev_speed(struct net_device *ndev);
 bool rxe_rs_dev_is_aggregate(const struct net_device *ndev);
 
-/* Attributes of a device in sysfs. */
+/* Attributes of a device in sysfs (sysfs.c). */
 extern const struct attribute_group rxe_rs_sysfs_group;
 void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey));
 
-/* Methods of our own on the uverbs ioctl; negative errors. */
+/*
+ * Driver-specific methods of the uverbs ioctl (uverbs.c). The functions return 0 or a negative
+ * error.
+ */
 struct rxe_rs_mr_methods {
 	int (*add)(struct ib_mr *mr, const struct rxe_rs_mr_add *request,
 		   struct rxe_rs_mr_state *state);
@@ -167,11 +169,15 @@ extern const struct uapi_definition rxe_rs_uverbs_methods[];
 void rxe_rs_uverbs_setup(const struct rxe_rs_mr_methods *methods);
 
 /*
- * Segments of regions for users in the kernel (segments.c); negative errors. A region of this
- * type, which is not one of the core's, has no memory until it is filled.
+ * Type of a region with segments of a kernel consumer, for ib_alloc_mr(). It is none of
+ * enum ib_mr_type. Such a region has no memory until its first segment is set.
  */
 #define RXE_RS_MR_TYPE_SEGMENTS 0x7278
 
+/*
+ * Segments of regions for kernel consumers (segments.c). The functions return 0 or a negative
+ * error.
+ */
 struct rxe_rs_segment_ops {
 	int (*fill)(struct ib_mr *mr, struct scatterlist *sg, int nents, u64 iova, int access,
 		    struct rxe_rs_mr_state *state);
@@ -184,7 +190,7 @@ struct rxe_rs_segment_ops {
 
 void rxe_rs_segments_setup(const struct rxe_rs_segment_ops *ops);
 
-/* A run of consecutive kernel addresses, `offset` bytes from the start of its memory. */
+/* Contiguous kernel addresses, @offset bytes from the start of a memory. */
 struct rxe_rs_extent {
 	u64 offset;
 	void *addr;
@@ -192,6 +198,7 @@ struct rxe_rs_extent {
 
 u64 rxe_rs_sg_extents(struct scatterlist *sg, u32 nents, struct rxe_rs_extent *to);
 
+/* Mutual exclusion with rdma_rxe (exclusion.c). */
 int rxe_rs_exclusion_start(void);
 void rxe_rs_exclusion_stop(void);
 

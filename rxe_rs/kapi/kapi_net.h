@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C side of the kapi crate: locks, the RCU table, network. Static inlines of the kernel's headers
- * that Rust cannot call, and the handling of socket buffers, which is made of little else.
- * bindgen reads this file, so both sides share the prototypes.
+ * C functions of the kapi crate for locks, the RCU table and the network part: inline functions of
+ * kernel headers that Rust cannot call, and the handling of socket buffers, which consists of such
+ * calls. bindgen reads this file too, so C and Rust share the prototypes.
  */
 #ifndef RXE_RS_KAPI_NET_H
 #define RXE_RS_KAPI_NET_H
@@ -13,8 +13,8 @@ struct dst_entry;
 struct net;
 struct net_device;
 struct sk_buff;
-struct xarray;
 struct spinlock;
+struct xarray;
 
 /* Locks. */
 void rxe_rs_spin_lock_bh(struct spinlock *lock);
@@ -23,19 +23,19 @@ void rxe_rs_spin_unlock_bh(struct spinlock *lock);
 unsigned long rxe_rs_spin_lock_irqsave(struct spinlock *lock);
 bool rxe_rs_spin_trylock_irqsave(struct spinlock *lock, unsigned long *flags);
 void rxe_rs_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags);
-
-/* Context. */
 void rxe_rs_rwlock_init(rwlock_t *lock, const char *name, struct lock_class_key *key);
 bool rxe_rs_read_trylock(rwlock_t *lock);
 void rxe_rs_read_unlock(rwlock_t *lock);
 void rxe_rs_write_lock(rwlock_t *lock);
 void rxe_rs_write_unlock(rwlock_t *lock);
+
+/* Context. */
 void rxe_rs_local_bh_disable(void);
 void rxe_rs_local_bh_enable(void);
 bool rxe_rs_softirq_allowed(void);
 void rxe_rs_wmb(void);
 
-/* RCU table. Storing never sleeps; a null entry reserves its index. */
+/* RCU table. */
 void rxe_rs_table_init(struct xarray *xa);
 void *rxe_rs_table_load(struct xarray *xa, u32 index);
 int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry);
@@ -59,120 +59,115 @@ void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac);
 void rxe_rs_dev_name(const struct net_device *dev, u8 *name);
 struct net_device *rxe_rs_notifier_dev(void *info);
 
-/* Multicast groups of a device: 16 bytes, an IPv4 group in its mapped form. Process context. */
+/* Membership in multicast groups (multicast.c). */
 int rxe_rs_dev_join(struct net_device *dev, const u8 *group);
 void rxe_rs_dev_leave(struct net_device *dev, const u8 *group);
 
-/*
- * The UDP port of a network namespace. `receive` takes over the buffer; `refuse` takes over what IPsec
- * policies do not let in, to count it.
- */
-int rxe_rs_net_init(bool guarded);
-void rxe_rs_net_exit(void);
+/* The UDP port of a network namespace (udp_rx.c). */
 typedef void (*rxe_rs_receive_t)(struct sk_buff *skb);
 struct rxe_rs_endpoint;
+
+int rxe_rs_net_init(bool guarded);
+void rxe_rs_net_exit(void);
 struct rxe_rs_endpoint *rxe_rs_endpoint_open(const struct net_device *dev, u16 port,
-				       rxe_rs_receive_t receive,
-				       rxe_rs_receive_t refuse);
+					     rxe_rs_receive_t receive, rxe_rs_receive_t refuse);
 void rxe_rs_endpoint_close(struct rxe_rs_endpoint *ep);
 bool rxe_rs_endpoint_has_ipv6(const struct rxe_rs_endpoint *ep);
 u64 rxe_rs_endpoint_refused(const struct rxe_rs_endpoint *ep);
 
-/* Who may send to that port (guard.c). Process context. */
+/* Egress guard of that port (guard.c). */
 struct rxe_rs_guard;
+
 struct rxe_rs_guard *rxe_rs_guard_start(struct net *net, u16 port);
 void rxe_rs_guard_stop(struct rxe_rs_guard *guard);
 void rxe_rs_guard_free(struct rxe_rs_guard *guard);
 u64 rxe_rs_guard_refused(const struct rxe_rs_guard *guard);
 
-/* Ethernet frames. `receive` gets what the device receives. */
+/* Ethernet frames (raw.c). */
 typedef void (*rxe_rs_frame_t)(void *context, const u8 *frame, u32 len);
 struct rxe_rs_tap;
-struct rxe_rs_tap *rxe_rs_tap_open(struct net_device *dev, rxe_rs_frame_t receive,
-			     void *context);
+
+struct rxe_rs_tap *rxe_rs_tap_open(struct net_device *dev, rxe_rs_frame_t receive, void *context);
 void rxe_rs_tap_close(struct rxe_rs_tap *tap);
-bool rxe_rs_dev_has_frames(const struct net_device *dev);
+bool rxe_rs_dev_is_ethernet(const struct net_device *dev);
 struct sk_buff *rxe_rs_frame_new(struct net_device *dev, u32 len, void **data);
 void rxe_rs_frame_finish(struct sk_buff *skb);
 
-/* Received buffers: `data` is at the UDP header, the IP header lies before it. */
+/* A received buffer, whose data is at the UDP header. The IP header precedes it. */
 struct rxe_rs_rx {
 	const u8 *iph;			/* IP header followed by the UDP header */
-	const struct net_device *dev;	/* where it came in */
+	const struct net_device *dev;	/* device that received it */
 	u32 len;			/* bytes after the UDP header */
-	u32 gso_size;			/* bytes per datagram, 0 if there is one */
-	u32 ifindex;
-	u16 vlan;			/* of the device; RXE_RS_NO_VLAN */
-	bool v4;
-	bool loopback;
+	u32 gso_size;			/* bytes per datagram, 0 if there is only one */
+	u32 ifindex;			/* of the device */
+	u16 vlan;			/* VLAN ID of the device, or RXE_RS_NO_VLAN */
+	bool v4;			/* IPv4, not IPv6 */
+	bool loopback;			/* the device is a loopback device */
 };
 
 #define RXE_RS_NO_VLAN 0xffff
 
-struct rxe_rs_piece {
+/* Contiguous bytes of a datagram. */
+struct rxe_rs_rx_frag {
 	const u8 *start;
 	u32 len;
 };
 
-#define RXE_RS_RX_PIECES 6			/* at most, per datagram; rx.rs compares */
+/* Maximum number of fragments per datagram. */
+#define RXE_RS_RX_MAX_FRAGS 6
 
 int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx);
-bool rxe_rs_dev_same_net(const struct net_device *dev,
-		      const struct net_device *other);
+u32 rxe_rs_rx_frags(const struct sk_buff *skb, u32 offset, u32 len, struct rxe_rs_rx_frag *out);
+bool rxe_rs_dev_same_net(const struct net_device *dev, const struct net_device *other);
 bool rxe_rs_dev_is_above(const struct net_device *dev, struct net_device *base);
-u32 rxe_rs_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
-		  struct rxe_rs_piece *out);
 void rxe_rs_skb_consume(struct sk_buff *skb);
 void rxe_rs_skb_drop(struct sk_buff *skb);
 
-/* One direction of a path, with its cached route. */
+/* Flows (gso_tx.c). */
 struct rxe_rs_flow_spec {
-	u8 saddr[16];
+	u8 saddr[16];			/* IPv4 addresses in their IPv4-mapped form */
 	u8 daddr[16];
-	u32 flow_label;
-	u32 ifindex;			/* 0: of the flow's device */
-	u16 sport;
+	u32 flow_label;			/* IPv6 flow label */
+	u32 ifindex;			/* output interface, 0 for the flow's device */
+	u16 sport;			/* UDP ports */
 	u16 dport;
-	u8 tclass;
+	u8 tclass;			/* traffic class or type of service */
 	bool v4;
 };
 
 struct rxe_rs_flow;
-struct rxe_rs_flow *rxe_rs_flow_new(struct net_device *dev,
-			      const struct rxe_rs_flow_spec *spec);
+
+struct rxe_rs_flow *rxe_rs_flow_new(struct net_device *dev, const struct rxe_rs_flow_spec *spec);
 void rxe_rs_flow_free(struct rxe_rs_flow *flow);
 struct dst_entry *rxe_rs_flow_route(struct rxe_rs_flow *flow);
 const struct net_device *rxe_rs_flow_dev(const struct rxe_rs_flow *flow);
 
 /* IPsec (xfrm.c). */
-u32 rxe_rs_dev_ipsec_room(const struct net_device *dev, u16 port,
-		       u32 per_transform, u32 per_tunnel);
+u32 rxe_rs_dev_ipsec_overhead(const struct net_device *dev, u16 port, u32 per_transform,
+			      u32 per_tunnel);
 u32 rxe_rs_flow_ipsec_mtu(struct rxe_rs_flow *flow);
 
-/* Sending. `max_len` and `max_segs` bound a run of datagrams in one buffer. */
-struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 room,
-			   u32 *max_len, u32 *max_segs);
+/* Transmission (gso_tx.c). */
+struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 linear, u32 *max_len,
+			      u32 *max_segs);
 void *rxe_rs_tx_put(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_undo(struct sk_buff *skb, u32 len);
-void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len,
-		   u32 gso_size, u32 gso_segs);
-
+void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size,
+		      u32 gso_segs);
 void rxe_rs_tx_link(struct sk_buff *last, struct sk_buff *skb);
 
+/* Counters of rxe_rs_tx_send(). */
 struct rxe_rs_tx_result {
-	u32 sent;			/* datagrams the stack took */
-	u32 dropped;			/* datagrams it did not take */
-	u32 too_long;			/* of these: longer than the path takes */
-	bool congested;
+	u32 sent;			/* datagrams that the stack accepted */
+	u32 dropped;			/* datagrams that it did not accept */
+	u32 too_long;			/* of these, datagrams that exceed the path MTU */
+	bool congested;			/* a queue is full or almost full (NET_XMIT_CN) */
 };
 
-/* Whose buffers are in the queues below: a socket that does nothing but count. */
 struct sock *rxe_rs_tx_owner_new(void);
 void rxe_rs_tx_owner_free(struct sock *owner);
 u32 rxe_rs_tx_owner_bytes(const struct sock *owner);
-
-void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner,
-		 struct rxe_rs_tx_result *result);
+void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner, struct rxe_rs_tx_result *result);
 void rxe_rs_tx_discard(struct sk_buff *list);
 void rxe_rs_tx_release_pages(void);
 

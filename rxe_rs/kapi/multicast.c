@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: membership of a network device in IP multicast groups.
+ * Membership of a network device in IP multicast groups.
  *
- * Membership of the device as a whole, as the kernel's own protocols have it: the device's filter
- * lets the frames in, IGMP and MLD report the group to switches and routers, and the IP layer
- * delivers datagrams to this host. No socket is a member, so no limit of sockets applies.
+ * The device as a whole is the member, as for protocols of the kernel: its filter accepts the
+ * frames, IGMP or MLD reports the group to switches and routers, and the IP layer delivers the
+ * datagrams locally. No socket is a member, so the limits on memberships of sockets do not apply.
  */
 #include "bindings_helper.h"
 #include <linux/igmp.h>
 
+/**
+ * rxe_rs_dev_join() - join a multicast group
+ * @dev: network device
+ * @group: group address, 16 bytes; an IPv4 address in its IPv4-mapped form
+ *
+ * The kernel counts memberships, so those of other users of the group are not affected.
+ *
+ * Context: Process context. Takes the RTNL lock.
+ * Return: 0, -ENODEV if the device is being unregistered or has no IPv4 configuration, -EINVAL if
+ * it has no IPv6 configuration, -ENOMEM.
+ */
 int rxe_rs_dev_join(struct net_device *dev, const u8 *group)
 {
 	struct in6_addr addr;
@@ -33,7 +44,15 @@ out:
 	return err;
 }
 
-/* The device forgets its groups by itself when it loses its addresses for good. */
+/**
+ * rxe_rs_dev_leave() - undo rxe_rs_dev_join()
+ * @dev: network device
+ * @group: group address, 16 bytes
+ *
+ * Does nothing if the device has lost its IPv4 or IPv6 configuration, and with it all memberships.
+ *
+ * Context: Process context. Takes the RTNL lock.
+ */
 void rxe_rs_dev_leave(struct net_device *dev, const u8 *group)
 {
 	struct in6_addr addr;

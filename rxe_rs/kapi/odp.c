@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory of a process that is not pinned: pages are taken when they are needed and given up when
- * the process's page tables change. See Documentation/mm/hmm.rst.
+ * On-demand paging: memory of a process that is not pinned. Pages are faulted in when an access
+ * needs them, and invalidated when the page tables of the process change. See
+ * Documentation/mm/hmm.rst.
  */
 #include <linux/hmm.h>
 #include <linux/memremap.h>
@@ -15,22 +16,31 @@
 #error "on-demand paging needs CONFIG_INFINIBAND_ON_DEMAND_PAGING"
 #endif
 
-/* Pages looked up in one go: their numbers are on the stack. */
+/* Pages per call of hmm_range_fault(), whose page frame numbers are on the stack. */
 #define RXE_RS_ODP_BATCH 32
 
 /*
- * Consecutive pages of a process. Entries change, and seq of the notifier with them, with the
- * lock held for writing; whoever copies holds it for reading, bottom halves off.
+ * A mirror of the page table entries of consecutive pages of a process. The lock is held for
+ * writing to change entries and the sequence number of the notifier, and for reading, with bottom
+ * halves disabled, to copy from and to the pages.
  */
 struct rxe_rs_odp_chunk {
 	struct mmu_interval_notifier notifier;
 	rwlock_t lock;
-	unsigned long start;
+	unsigned long start;	/* address of the first page in the process */
 	u32 pages;
-	u32 present;
-	u64 entries[];
+	u32 present;		/* number of entries that are not 0 */
+	u64 entries[];		/* kernel address | RXE_RS_ODP_*, or 0 */
 };
 
+/**
+ * rxe_rs_mm_grab() - take a reference to the current process's struct mm_struct
+ *
+ * The reference keeps the structure allocated, not the address space in use.
+ *
+ * Context: Process context.
+ * Return: The structure, NULL for a kernel thread.
+ */
 struct mm_struct *rxe_rs_mm_grab(void)
 {
 	if (!current->mm)
@@ -39,36 +49,63 @@ struct mm_struct *rxe_rs_mm_grab(void)
 	return current->mm;
 }
 
+/**
+ * rxe_rs_mm_drop() - undo rxe_rs_mm_grab()
+ * @mm: result of rxe_rs_mm_grab()
+ *
+ * Context: Any context.
+ */
 void rxe_rs_mm_drop(struct mm_struct *mm)
 {
 	mmdrop(mm);
 }
 
+/**
+ * rxe_rs_mm_is_current() - check whether an address space is that of the current process
+ * @mm: address space, which is not dereferenced
+ *
+ * Context: Process context.
+ * Return: true if it is.
+ */
 bool rxe_rs_mm_is_current(const struct mm_struct *mm)
 {
 	return mm == current->mm;
 }
 
+/**
+ * rxe_rs_mm_get() - take a reference to an address space, unless its process has exited
+ * @mm: grabbed structure
+ *
+ * Context: Any context.
+ * Return: true if the caller holds a reference, until it calls rxe_rs_mm_put().
+ */
 bool rxe_rs_mm_get(struct mm_struct *mm)
 {
 	return mmget_not_zero(mm);
 }
 
+/**
+ * rxe_rs_mm_put() - undo rxe_rs_mm_get()
+ * @mm: address space
+ *
+ * Context: Any context.
+ */
 void rxe_rs_mm_put(struct mm_struct *mm)
 {
-	/* The last user may be this one: taking the address space down is not for this context. */
+	/* This may be the last reference, and the address space must not be torn down here. */
 	mmput_async(mm);
 }
 
+/* MMU notifier: clears the entries of a range whose page tables are about to change. */
 static bool rxe_rs_odp_invalidate(struct mmu_interval_notifier *notifier,
-			       const struct mmu_notifier_range *range, unsigned long seq)
+				  const struct mmu_notifier_range *range, unsigned long seq)
 {
 	struct rxe_rs_odp_chunk *chunk = container_of(notifier, struct rxe_rs_odp_chunk, notifier);
 	unsigned long end = chunk->start + ((unsigned long)chunk->pages << PAGE_SHIFT);
 	unsigned long at = max(range->start, chunk->start) & PAGE_MASK;
 
 	end = min(range->end, end);
-	/* Never sleeps, so it makes no difference whether it might. */
+	/* The function never sleeps, so it ignores mmu_notifier_range_blockable(). */
 	write_lock_bh(&chunk->lock);
 	mmu_interval_set_seq(notifier, seq);
 	for (; at < end; at += PAGE_SIZE) {
@@ -85,7 +122,15 @@ static const struct mmu_interval_notifier_ops rxe_rs_odp_ops = {
 	.invalidate = rxe_rs_odp_invalidate,
 };
 
-/* The caller holds the address space (rxe_rs_mm_get). */
+/**
+ * rxe_rs_odp_chunk_new() - create a chunk without pages
+ * @mm: address space, to which the caller has a reference of rxe_rs_mm_get()
+ * @start: address of the first page
+ * @pages: number of pages
+ *
+ * Context: Process context. May sleep.
+ * Return: The chunk, ERR_PTR(-ENOMEM) or an error of mmu_interval_notifier_insert().
+ */
 struct rxe_rs_odp_chunk *rxe_rs_odp_chunk_new(struct mm_struct *mm, u64 start, u32 pages)
 {
 	struct rxe_rs_odp_chunk *chunk;
@@ -106,38 +151,68 @@ struct rxe_rs_odp_chunk *rxe_rs_odp_chunk_new(struct mm_struct *mm, u64 start, u
 	return chunk;
 }
 
-/* Nobody looks at it any more. Sleeps until no invalidation does either. */
+/**
+ * rxe_rs_odp_chunk_free() - free a chunk that is no longer used
+ * @chunk: chunk
+ *
+ * Waits for running invalidations.
+ *
+ * Context: Process context. Sleeps.
+ */
 void rxe_rs_odp_chunk_free(struct rxe_rs_odp_chunk *chunk)
 {
 	mmu_interval_notifier_remove(&chunk->notifier);
 	kvfree(chunk);
 }
 
+/**
+ * rxe_rs_odp_chunk_present() - return the number of pages that are present
+ * @chunk: chunk
+ *
+ * Context: Any context.
+ * Return: The number at the time of the call; it may change unless the chunk is locked.
+ */
 u32 rxe_rs_odp_chunk_present(const struct rxe_rs_odp_chunk *chunk)
 {
 	return READ_ONCE(chunk->present);
 }
 
+/**
+ * rxe_rs_odp_chunk_lock() - lock a chunk for accesses to its pages
+ * @chunk: chunk
+ *
+ * No page is invalidated until rxe_rs_odp_chunk_unlock() is called.
+ *
+ * Context: Bottom halves disabled, interrupts enabled.
+ * Return: The entries of the chunk, one per page.
+ */
 const u64 *rxe_rs_odp_chunk_lock(struct rxe_rs_odp_chunk *chunk)
 {
 	read_lock(&chunk->lock);
 	return chunk->entries;
 }
 
+/**
+ * rxe_rs_odp_chunk_unlock() - undo rxe_rs_odp_chunk_lock()
+ * @chunk: chunk
+ *
+ * Context: As rxe_rs_odp_chunk_lock().
+ */
 void rxe_rs_odp_chunk_unlock(struct rxe_rs_odp_chunk *chunk)
 {
 	read_unlock(&chunk->lock);
 }
 
 /*
- * What is written through our mapping must reach the swap device or the file although the
- * process's page table entry may be clean (MADV_FREE): a page is dirty before its first write.
- * When it is cleaned the page tables change, and we are told.
+ * Marks pages dirty before their first write. Writes by kernel address do not set the dirty bit of
+ * the process's page table entry, and without it the data would not reach the swap device or the
+ * file (MADV_FREE). When a page is cleaned its page table entry changes, so the notifier is called.
  *
- * The lock is held, and given up meanwhile; false if the pages may have gone.
+ * The caller holds the lock, which is released temporarily. Returns false if pages may have been
+ * invalidated meanwhile.
  */
 static bool rxe_rs_odp_make_dirty(struct rxe_rs_odp_chunk *chunk, unsigned long seq,
-			       struct page **pages, u32 count)
+				  struct page **pages, u32 count)
 {
 	u32 i;
 
@@ -153,29 +228,38 @@ static bool rxe_rs_odp_make_dirty(struct rxe_rs_odp_chunk *chunk, unsigned long 
 }
 
 /*
- * Whether the kernel may access the page, and can: HMM hands out whatever the process has mapped but PFN maps. The list
- * of what that may be, and why one look is enough, is in copy.c.
+ * Returns true if the kernel may and can access the page. HMM returns all pages that the process
+ * has mapped, PFN maps excepted; copy.c lists the kinds of memory, and explains why one check is
+ * sufficient.
  *
- * The look is an access, not a test for memfd_secret, so it finds whatever has no place in the linear map. It comes
- * after mmu_interval_read_begin(), with the lock held: what is taken out of the linear map afterwards is unmapped from
- * the process before, and the entry with it.
+ * The check is an access and not a test for memfd_secret, so it detects all pages that are not in
+ * the linear map. It follows mmu_interval_read_begin() and is made with the lock held: a page that
+ * is removed from the linear map later is unmapped from the process before that, which invalidates
+ * the entry.
  */
 static bool rxe_rs_odp_reachable(struct page *page)
 {
 	const struct folio *folio = page_folio(page);
 	u8 byte;
 
-	/* Memory of devices that processors may not reach like their own. */
+	/* Memory of a device, which CPUs must not access as RAM. */
 	if (is_zone_device_page(page) && !is_fsdax_page(page))
 		return false;
-	/* Only until it is unmapped. All of a huge page of hugetlbfs: which part is bad is not known here. */
+	/*
+	 * A damaged page that has not been unmapped yet. For hugetlbfs all of the huge page is
+	 * refused, because the damaged part is not known here.
+	 */
 	if (PageHWPoison(page) || (folio_test_hugetlb(folio) && folio_test_hwpoison(folio)))
 		return false;
 	return rxe_rs_copy(&byte, page_address(page), sizeof(byte));
 }
 
-static int rxe_rs_odp_install(struct rxe_rs_odp_chunk *chunk, unsigned long seq, u32 first, u32 count,
-			   const unsigned long *pfns, bool write)
+/*
+ * Sets the entries of the pages that HMM has found. Returns -EAGAIN if they may have been
+ * invalidated meanwhile, -EFAULT if the kernel cannot access one of them.
+ */
+static int rxe_rs_odp_install(struct rxe_rs_odp_chunk *chunk, unsigned long seq, u32 first,
+			      u32 count, const unsigned long *pfns, bool write)
 {
 	struct page *clean[RXE_RS_ODP_BATCH];
 	u32 i, dirtied = 0;
@@ -213,7 +297,7 @@ static int rxe_rs_odp_install(struct rxe_rs_odp_chunk *chunk, unsigned long seq,
 		if (write && (pfns[i] & HMM_PFN_WRITE))
 			new |= RXE_RS_ODP_WRITABLE;
 		chunk->present += !*entry;
-		/* A page that can be written to already stays so. */
+		/* A page that was writable before remains writable. */
 		*entry = new | (*entry & RXE_RS_ODP_WRITABLE);
 	}
 out:
@@ -222,11 +306,12 @@ out:
 }
 
 /*
- * Makes one page present. Who provides it may take as long as he likes (FUSE, userfaultfd, NFS), so
- * unlike hmm_range_fault() this does not keep the address space locked: the process, and whoever
- * else has to do with its address space, could not go on, not even to take the device away.
+ * Faults in one page. The time that this takes is not bounded if user space or a server provides
+ * the page (FUSE, userfaultfd, NFS). Unlike hmm_range_fault(), the function does not hold the mmap
+ * lock meanwhile: everything that needs the address space would be blocked, including the removal
+ * of the device.
  */
-static int rxe_rs_odp_fault_in(struct mm_struct *mm, unsigned long addr, bool write)
+static int rxe_rs_odp_fault_page(struct mm_struct *mm, unsigned long addr, bool write)
 {
 	unsigned int flags = FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0);
 	bool unlocked = false;
@@ -238,9 +323,12 @@ static int rxe_rs_odp_fault_in(struct mm_struct *mm, unsigned long addr, bool wr
 	return err;
 }
 
-/* -EAGAIN if pages were missing, and are there now, unless they have gone again. */
+/*
+ * Faults in the pages that HMM has not found. Returns 0 if there are none, -EAGAIN if all of them
+ * have been faulted in and must be looked up again.
+ */
 static int rxe_rs_odp_fault_missing(struct mm_struct *mm, unsigned long start, u32 count,
-				 const unsigned long *pfns, bool write)
+				    const unsigned long *pfns, bool write)
 {
 	unsigned long wanted = HMM_PFN_VALID | (write ? HMM_PFN_WRITE : 0);
 	int err = 0;
@@ -251,7 +339,7 @@ static int rxe_rs_odp_fault_missing(struct mm_struct *mm, unsigned long start, u
 			return -EFAULT;
 		if ((pfns[i] & wanted) == wanted)
 			continue;
-		err = rxe_rs_odp_fault_in(mm, start + ((unsigned long)i << PAGE_SHIFT), write);
+		err = rxe_rs_odp_fault_page(mm, start + ((unsigned long)i << PAGE_SHIFT), write);
 		if (err)
 			return err;
 		err = -EAGAIN;
@@ -259,6 +347,7 @@ static int rxe_rs_odp_fault_missing(struct mm_struct *mm, unsigned long start, u
 	return err;
 }
 
+/* rxe_rs_odp_chunk_fault() for at most RXE_RS_ODP_BATCH pages. */
 static int rxe_rs_odp_batch(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count, u32 flags)
 {
 	unsigned long timeout = jiffies + msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT);
@@ -278,27 +367,36 @@ static int rxe_rs_odp_batch(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count
 		memset(pfns, 0, sizeof(pfns));
 		range.notifier_seq = mmu_interval_read_begin(&chunk->notifier);
 		mmap_read_lock(mm);
-		/* Only takes note of what is there. */
+		/* Without default_flags this looks pages up, but does not fault them in. */
 		err = hmm_range_fault(&range);
 		mmap_read_unlock(mm);
 		if (!err && (flags & RXE_RS_ODP_FAULT)) {
 			unsigned long begin = jiffies;
 
 			err = rxe_rs_odp_fault_missing(mm, range.start, count, pfns, write);
-			/* The time that others take is not spent on trying. */
+			/* The timeout bounds retries, not the time that page faults take. */
 			timeout += jiffies - begin;
 		}
 		if (!err)
 			err = rxe_rs_odp_install(chunk, range.notifier_seq, first, count, pfns,
-					      write);
+						 write);
 		cond_resched();
 	} while ((err == -EBUSY || err == -EAGAIN) && time_before(jiffies, timeout));
 	return err;
 }
 
-/*
- * Gets pages, or takes note of those that are there (without RXE_RS_ODP_FAULT). The caller holds the
- * address space.
+/**
+ * rxe_rs_odp_chunk_fault() - make pages of a chunk present
+ * @chunk: chunk, to whose address space the caller has a reference of rxe_rs_mm_get()
+ * @first: first page
+ * @count: number of pages; @first + @count is at most that of the chunk
+ * @flags: RXE_RS_ODP_FAULT and RXE_RS_ODP_WRITE
+ *
+ * Without RXE_RS_ODP_FAULT only pages that the process has mapped become present.
+ *
+ * Context: Process context. Sleeps, for an unlimited time if user space handles page faults.
+ * Return: 0, -EFAULT if a page is not mapped as needed or the kernel cannot access it, -EBUSY or
+ * -EAGAIN if the page tables keep changing, -EINTR if the current process is being killed, -ENOMEM.
  */
 int rxe_rs_odp_chunk_fault(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count, u32 flags)
 {

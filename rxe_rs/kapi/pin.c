@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: pages of a process, pinned and unpinned in any parts.
+ * Pinning of pages of a process, which can be unpinned in any parts.
  *
- * ib_umem gives all of its pages back at once; memory whose parts leave a region one by one cannot.
+ * ib_umem_release() unpins all pages of an ib_umem at once, so it cannot be used for memory that is
+ * removed from a region part by part.
  */
 #include <linux/capability.h>
 #include <linux/mm.h>
@@ -10,12 +11,20 @@
 #include <linux/sched/signal.h>
 #include "bindings_helper.h"
 
-/* Most pages unpinned before others may run. */
+/* Number of pages that are unpinned between two calls of cond_resched(). */
 #define RXE_RS_UNPIN_BATCH 1024
 
-/*
- * Counts pages that the current process is about to pin, as all that pins for long does (VmPin,
- * RLIMIT_MEMLOCK), and takes a reference to its address space for rxe_rs_pin_uncharge().
+/**
+ * rxe_rs_pin_charge() - account pages before they are pinned
+ * @pages: number of pages
+ * @mm: receives a reference to the address space of the current process
+ *
+ * Accounts as other drivers do that pin pages for a long time (VmPin, RLIMIT_MEMLOCK). The caller
+ * drops the reference with rxe_rs_mm_drop() after rxe_rs_pin_uncharge().
+ *
+ * Context: Process context.
+ * Return: 0, -EINVAL without an address space, -EPERM if RLIMIT_MEMLOCK is 0, -ENOMEM if the limit
+ * is exceeded.
  */
 int rxe_rs_pin_charge(u64 pages, struct mm_struct **mm)
 {
@@ -35,15 +44,30 @@ int rxe_rs_pin_charge(u64 pages, struct mm_struct **mm)
 	return 0;
 }
 
-/* The reference stays. */
+/**
+ * rxe_rs_pin_uncharge() - undo rxe_rs_pin_charge() for some pages
+ * @mm: address space that the pages were accounted to; the reference is not dropped
+ * @pages: number of pages
+ *
+ * Context: Any context.
+ */
 void rxe_rs_pin_uncharge(struct mm_struct *mm, u64 pages)
 {
 	atomic64_sub(pages, &mm->pinned_vm);
 }
 
-/*
- * Pins at most `count` pages at `addr` of the current process and stores their kernel addresses (all
- * of them are ordinary memory; x86-64 has no highmem). Returns how many, at least one, or an error.
+/**
+ * rxe_rs_pin_pages() - pin pages of the current process
+ * @addr: address of the first page
+ * @count: number of pages
+ * @write: whether the pages will be written to
+ * @out: receives the kernel addresses of the pages; holds @count entries
+ *
+ * All pages that can be pinned are in the linear map, as x86-64 has no high memory.
+ *
+ * Context: Process context. May sleep.
+ * Return: The number of pages that were pinned, which is at least 1 and may be less than @count, or
+ * a negative error of pin_user_pages_fast().
  */
 int rxe_rs_pin_pages(u64 addr, u32 count, bool write, void **out)
 {
@@ -58,7 +82,14 @@ int rxe_rs_pin_pages(u64 addr, u32 count, bool write, void **out)
 	return pinned ?: -EFAULT;
 }
 
-/* Unpins the pages that hold `len` bytes at `addr`, which are consecutive in the kernel. */
+/**
+ * rxe_rs_unpin_range() - unpin consecutive pages
+ * @addr: kernel address of the first byte
+ * @len: number of bytes; all pages that contain one of them are unpinned
+ * @dirty: whether the pages may have been written to
+ *
+ * Context: Process context. May sleep.
+ */
 void rxe_rs_unpin_range(void *addr, u64 len, bool dirty)
 {
 	u64 pages = PFN_UP(offset_in_page(addr) + len);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: whole Ethernet frames, seen by a tap and sent as they are.
+ * Raw Ethernet frames: reception by a tap, transmission without a route.
  *
- * A tap is what packet sockets are too: it gets a copy of what the device receives and takes
- * nothing away from the stack. Trains are cut up and left-out checksums filled in, so that every
- * frame is as it would be on a wire.
+ * A tap is a packet handler as that of a packet socket: it receives a copy of what the device
+ * receives, and the stack receives it as well. GSO buffers are segmented and partial checksums are
+ * completed, so that every frame is as it would be on the wire.
  */
 #include "bindings_helper.h"
 #include <linux/etherdevice.h>
@@ -17,6 +17,7 @@ struct rxe_rs_tap {
 	void *context;
 };
 
+/* Delivers one frame and consumes the buffer. */
 static void rxe_rs_tap_frame(const struct rxe_rs_tap *tap, struct sk_buff *skb)
 {
 	if (!skb_linearize(skb))
@@ -24,9 +25,9 @@ static void rxe_rs_tap_frame(const struct rxe_rs_tap *tap, struct sk_buff *skb)
 	consume_skb(skb);
 }
 
-/* data is at the network header; the reference to the buffer is ours. */
-static int rxe_rs_tap_receive(struct sk_buff *skb, struct net_device *dev,
-			   struct packet_type *pt, struct net_device *orig_dev)
+/* Packet handler: skb->data is at the network header, and the function owns a reference to @skb. */
+static int rxe_rs_tap_receive(struct sk_buff *skb, struct net_device *dev, struct packet_type *pt,
+			      struct net_device *orig_dev)
 {
 	const struct rxe_rs_tap *tap = container_of(pt, struct rxe_rs_tap, pt);
 	struct sk_buff *next;
@@ -66,9 +67,16 @@ drop:
 	return NET_RX_DROP;
 }
 
-/* Process context. The device outlives the tap. */
-struct rxe_rs_tap *rxe_rs_tap_open(struct net_device *dev, rxe_rs_frame_t receive,
-			     void *context)
+/**
+ * rxe_rs_tap_open() - open a tap on a network device
+ * @dev: network device; must not be released before the tap is closed
+ * @receive: called in softirq, in an RCU read-side critical section, with each frame received
+ * @context: first argument of @receive
+ *
+ * Context: Process context. May sleep.
+ * Return: The tap, or NULL if no memory is available.
+ */
+struct rxe_rs_tap *rxe_rs_tap_open(struct net_device *dev, rxe_rs_frame_t receive, void *context)
 {
 	struct rxe_rs_tap *tap = kzalloc_obj(*tap, GFP_KERNEL_ACCOUNT);
 
@@ -84,20 +92,41 @@ struct rxe_rs_tap *rxe_rs_tap_open(struct net_device *dev, rxe_rs_frame_t receiv
 	return tap;
 }
 
-/* Process context; waits for the receiver. */
+/**
+ * rxe_rs_tap_close() - close a tap
+ * @tap: result of rxe_rs_tap_open()
+ *
+ * Waits for running calls of the receive function; none follow.
+ *
+ * Context: Process context. Sleeps.
+ */
 void rxe_rs_tap_close(struct rxe_rs_tap *tap)
 {
 	dev_remove_pack(&tap->pt);
 	kfree(tap);
 }
 
-bool rxe_rs_dev_has_frames(const struct net_device *dev)
+/**
+ * rxe_rs_dev_is_ethernet() - check whether a network device carries Ethernet frames
+ * @dev: network device
+ *
+ * Context: Any context.
+ * Return: true if the hardware type of @dev is Ethernet.
+ */
+bool rxe_rs_dev_is_ethernet(const struct net_device *dev)
 {
 	return dev->type == ARPHRD_ETHER;
 }
 
-/* An empty frame of `len` bytes to be filled in; null without memory or if it is not as long as
- * the device's frames are.
+/**
+ * rxe_rs_frame_new() - allocate a buffer for an Ethernet frame
+ * @dev: network device that will send the frame
+ * @len: length of the frame without its checksum
+ * @data: receives the address of the frame, whose contents are undefined
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: The buffer, NULL if no memory is available, or ERR_PTR(-EMSGSIZE) if @len is less than a
+ * header or more than the MTU of @dev allows.
  */
 struct sk_buff *rxe_rs_frame_new(struct net_device *dev, u32 len, void **data)
 {
@@ -110,14 +139,21 @@ struct sk_buff *rxe_rs_frame_new(struct net_device *dev, u32 len, void **data)
 			GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb)
 		return NULL;
-	/* So that what follows the Ethernet header is aligned. */
+	/* Aligns the network header. */
 	skb_reserve(skb, reserve - ETH_HLEN);
 	skb->dev = dev;
 	*data = skb_put(skb, len);
 	return skb;
 }
 
-/* The frame is complete. Without a route, rxe_rs_tx_send() gives it to the device. */
+/**
+ * rxe_rs_frame_finish() - prepare a complete frame for transmission
+ * @skb: buffer of rxe_rs_frame_new() whose frame has been written
+ *
+ * The buffer has no route, so rxe_rs_tx_send() passes it to the device directly.
+ *
+ * Context: Any context that may take softirq locks.
+ */
 void rxe_rs_frame_finish(struct sk_buff *skb)
 {
 	skb_reset_mac_header(skb);

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: segments of regions for users in the kernel (rxe_rs/include/rdma/rxe_rs.h).
+ * Segments of regions for kernel consumers. rxe_rs/include/rdma/rxe_rs.h documents the exported
+ * functions.
  */
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include "bindings_helper.h"
 #include "../include/rdma/rxe_rs.h"
 
-static struct rxe_rs_segment_ops rxe_rs_segment_ops;
+static const struct rxe_rs_segment_ops *rxe_rs_segment_ops;
 
-/* The same functions for all devices. */
+/**
+ * rxe_rs_segments_setup() - set the functions that implement the exported ones
+ * @ops: the functions; must be valid as long as the module is loaded
+ *
+ * All devices of the module share the functions.
+ *
+ * Context: Any context.
+ */
 void rxe_rs_segments_setup(const struct rxe_rs_segment_ops *ops)
 {
-	WRITE_ONCE(rxe_rs_segment_ops.fill, ops->fill);
-	WRITE_ONCE(rxe_rs_segment_ops.add, ops->add);
-	WRITE_ONCE(rxe_rs_segment_ops.remove, ops->remove);
-	WRITE_ONCE(rxe_rs_segment_ops.move, ops->move);
+	WRITE_ONCE(rxe_rs_segment_ops, ops);
 }
 
-/* The kernel address of an entry's first byte; NULL if it is not all memory that the CPU can use. */
+/*
+ * Returns the kernel address of the first byte of a scatterlist entry, NULL if the CPU cannot
+ * access all of its memory.
+ */
 static void *rxe_rs_sg_address(struct scatterlist *sg)
 {
 	struct page *page = sg_page(sg);
@@ -32,9 +40,15 @@ static void *rxe_rs_sg_address(struct scatterlist *sg)
 	return addr + sg->offset;
 }
 
-/*
- * Where the memory of a list is, by one extent for each of its entries: `to` has room for `nents`.
- * Returns the number of bytes, or 0 if the list is shorter or names something else.
+/**
+ * rxe_rs_sg_extents() - convert a scatterlist to kernel addresses
+ * @sg: scatterlist
+ * @nents: number of entries to convert
+ * @to: receives one extent for each entry; holds @nents extents
+ *
+ * Context: Any context.
+ * Return: The number of bytes, or 0 if the list has fewer entries, or one that is empty or that the
+ * CPU cannot access.
  */
 u64 rxe_rs_sg_extents(struct scatterlist *sg, u32 nents, struct rxe_rs_extent *to)
 {
@@ -52,38 +66,38 @@ u64 rxe_rs_sg_extents(struct scatterlist *sg, u32 nents, struct rxe_rs_extent *t
 	return offset;
 }
 
-/* Whether the device is one of this module. */
-static bool rxe_rs_is_ours(const struct ib_device *dev)
+static bool rxe_rs_is_own_device(const struct ib_device *dev)
 {
 	return dev->ops.owner == THIS_MODULE;
 }
 
-static int rxe_rs_segments_of(const struct ib_mr *mr)
+/* Returns 0 if the exported functions may change the region. */
+static int rxe_rs_segments_check(const struct ib_mr *mr)
 {
 	might_sleep();
-	if (!rxe_rs_is_ours(mr->device))
+	if (!rxe_rs_is_own_device(mr->device))
 		return -EPROTONOSUPPORT;
-	/* Its process may be changing it. */
+	/* The process that owns a user region may be changing it at the same time. */
 	return mr->uobject ? -EINVAL : 0;
 }
 
 struct ib_mr *rxe_rs_mr_reg_sg(struct ib_pd *pd, struct scatterlist *sg, int nents, u64 iova,
 			       int access, struct rxe_rs_mr_state *state)
 {
-	struct rxe_rs_mr_state unwanted;
+	struct rxe_rs_mr_state unused;
 	struct ib_mr *mr;
 	int err;
 
 	might_sleep();
-	if (!rxe_rs_is_ours(pd->device))
+	if (!rxe_rs_is_own_device(pd->device))
 		return ERR_PTR(-EPROTONOSUPPORT);
 	if (pd->uobject)
 		return ERR_PTR(-EINVAL);
-	/* By way of the core, which keeps count of it. */
+	/* The core allocates the region, because it counts the regions of a protection domain. */
 	mr = ib_alloc_mr(pd, (enum ib_mr_type)RXE_RS_MR_TYPE_SEGMENTS, 0);
 	if (IS_ERR(mr))
 		return mr;
-	err = READ_ONCE(rxe_rs_segment_ops.fill)(mr, sg, nents, iova, access, state ?: &unwanted);
+	err = READ_ONCE(rxe_rs_segment_ops)->fill(mr, sg, nents, iova, access, state ?: &unused);
 	if (err) {
 		ib_dereg_mr(mr);
 		return ERR_PTR(err);
@@ -95,23 +109,23 @@ EXPORT_SYMBOL_GPL(rxe_rs_mr_reg_sg);
 int rxe_rs_mr_add_sg(struct ib_mr *mr, struct scatterlist *sg, int nents, u64 iova,
 		     struct rxe_rs_mr_state *state)
 {
-	struct rxe_rs_mr_state unwanted;
+	struct rxe_rs_mr_state unused;
 
-	return rxe_rs_segments_of(mr) ?:
-	       READ_ONCE(rxe_rs_segment_ops.add)(mr, sg, nents, iova, state ?: &unwanted);
+	return rxe_rs_segments_check(mr) ?:
+	       READ_ONCE(rxe_rs_segment_ops)->add(mr, sg, nents, iova, state ?: &unused);
 }
 EXPORT_SYMBOL_GPL(rxe_rs_mr_add_sg);
 
 static int rxe_rs_segments_remove(struct ib_mr *mr, struct rxe_rs_mr_remove *request,
-			       struct rxe_rs_mr_state *state)
+				  struct rxe_rs_mr_state *state)
 {
-	struct rxe_rs_mr_state unwanted;
-	int err = rxe_rs_segments_of(mr);
+	struct rxe_rs_mr_state unused;
+	int err = rxe_rs_segments_check(mr);
 
 	if (err)
 		return err;
 	request->rkey = mr->rkey;
-	return READ_ONCE(rxe_rs_segment_ops.remove)(mr, request, state ?: &unwanted);
+	return READ_ONCE(rxe_rs_segment_ops)->remove(mr, request, state ?: &unused);
 }
 
 int rxe_rs_mr_remove(struct ib_mr *mr, u64 handle, struct rxe_rs_mr_state *state)
@@ -124,7 +138,11 @@ EXPORT_SYMBOL_GPL(rxe_rs_mr_remove);
 
 int rxe_rs_mr_remove_range(struct ib_mr *mr, u64 start, u64 length, struct rxe_rs_mr_state *state)
 {
-	struct rxe_rs_mr_remove request = { .start = start, .length = length, .flags = RXE_RS_BY_RANGE };
+	struct rxe_rs_mr_remove request = {
+		.start = start,
+		.length = length,
+		.flags = RXE_RS_BY_RANGE,
+	};
 
 	return rxe_rs_segments_remove(mr, &request, state);
 }
@@ -132,9 +150,9 @@ EXPORT_SYMBOL_GPL(rxe_rs_mr_remove_range);
 
 int rxe_rs_mr_move(struct ib_mr *mr, u64 handle, u64 iova, struct rxe_rs_mr_state *state)
 {
-	struct rxe_rs_mr_state unwanted;
+	struct rxe_rs_mr_state unused;
 
-	return rxe_rs_segments_of(mr) ?:
-	       READ_ONCE(rxe_rs_segment_ops.move)(mr, handle, iova, state ?: &unwanted);
+	return rxe_rs_segments_check(mr) ?:
+	       READ_ONCE(rxe_rs_segment_ops)->move(mr, handle, iova, state ?: &unused);
 }
 EXPORT_SYMBOL_GPL(rxe_rs_mr_move);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: attributes of a device in sysfs.
+ * Attributes of a device in sysfs.
  */
 #include "bindings_helper.h"
 #include <linux/capability.h>
@@ -9,13 +9,20 @@
 
 static int (*rxe_rs_set_pkey)(struct ib_device *dev, u16 index, u16 pkey);
 
-/* The same function for all devices. */
+/**
+ * rxe_rs_sysfs_setup() - set the function that changes a P_Key
+ * @set_pkey: called for writes to pkey_table; returns 0 or a negative error
+ *
+ * All devices of the module share the function.
+ *
+ * Context: Any context.
+ */
 void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey))
 {
 	WRITE_ONCE(rxe_rs_set_pkey, set_pkey);
 }
 
-/* One line "INDEX 0xKEY" for each entry in use. */
+/* Shows one line "INDEX 0xP_KEY" for each entry in use. */
 static ssize_t pkey_table_show(struct device *device,
 			       struct device_attribute *attr, char *buf)
 {
@@ -31,7 +38,7 @@ static ssize_t pkey_table_show(struct device *device,
 	return len;
 }
 
-/* "INDEX KEY"; the key 0 empties the entry. */
+/* Takes "INDEX P_KEY"; the P_Key 0 clears the entry. */
 static ssize_t pkey_table_store(struct device *device,
 				struct device_attribute *attr, const char *buf,
 				size_t count)
@@ -51,7 +58,7 @@ static ssize_t pkey_table_store(struct device *device,
 }
 static DEVICE_ATTR_RW(pkey_table);
 
-/* Name of the network device, as rdma_rxe has it. */
+/* Shows the name of the network device. rdma_rxe has the same attribute. */
 static ssize_t parent_show(struct device *device, struct device_attribute *attr, char *buf)
 {
 	struct net_device *netdev = ib_device_get_netdev(rdma_device_to_ibdev(device), 1);

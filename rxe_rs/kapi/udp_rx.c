@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: the UDP port and received buffers.
+ * Reception: the UDP port, and parsing of received buffers.
  *
- * A namespace has one endpoint: two sockets, which own the port and receive what comes by the
- * ordinary way, and a netfilter hook behind all others that takes datagrams for the port before
- * they get to the UDP layer. A socket with an encapsulation handler has trains of datagrams (GSO
- * and GRO buffers) cut up before it sees them; the hook gets them whole, and without a socket
- * look-up. Firewall rules and connection tracking see all of them.
+ * A network namespace has one endpoint: an IPv4 and an IPv6 socket, which own the port, and the
+ * last netfilter hook of LOCAL_IN, which receives datagrams to the port before the UDP layer.
+ * Buffers of several datagrams (GSO, GRO) are segmented before a socket with an encapsulation
+ * handler receives them; the hook receives them whole, and without a socket look-up. Firewall rules
+ * and connection tracking see all datagrams.
  */
 #include "bindings_helper.h"
 #include <linux/netfilter_ipv4.h>
@@ -14,10 +14,11 @@
 #include <net/netfilter/nf_conntrack.h>
 #include <net/xfrm.h>
 
+/* The UDP port of a network namespace. */
 struct rxe_rs_endpoint {
 	struct list_head list;
-	struct net *net;
-	unsigned int users;
+	struct net *net;		/* NULL after the namespace has ended */
+	unsigned int users;		/* number of rxe_rs_endpoint_open() without close */
 	rxe_rs_receive_t receive;
 	rxe_rs_receive_t refuse;
 	__be16 port;
@@ -25,16 +26,20 @@ struct rxe_rs_endpoint {
 	struct socket *sock6;
 	struct nf_hook_ops hooks[2];
 	bool hooked;
-	struct rxe_rs_guard *guard;	/* null if it is switched off */
+	struct rxe_rs_guard *guard;	/* NULL if the guard is disabled */
 };
 
-static LIST_HEAD(rxe_rs_endpoints);
+/* Protects the list, the endpoints in it and the two flags. */
 static DEFINE_MUTEX(rxe_rs_endpoints_lock);
+static LIST_HEAD(rxe_rs_endpoints);
 static bool rxe_rs_net_ready;
 static bool rxe_rs_net_guarded;
 
-/* Confirms a new connection's first packet nowhere but behind us: let it go the ordinary way. */
-static bool rxe_rs_ct_wants(const struct sk_buff *skb)
+/*
+ * Returns true for the first packet of a connection that connection tracking has not confirmed.
+ * That happens after the last hook, so such a packet is left to the UDP layer.
+ */
+static bool rxe_rs_ct_unconfirmed(const struct sk_buff *skb)
 {
 #if IS_ENABLED(CONFIG_NF_CONNTRACK)
 	enum ip_conntrack_info ctinfo;
@@ -46,9 +51,9 @@ static bool rxe_rs_ct_wants(const struct sk_buff *skb)
 #endif
 }
 
-/* data is at the IP header, of hlen bytes. */
-static unsigned int rxe_rs_take(struct rxe_rs_endpoint *ep, struct sk_buff *skb,
-			     unsigned int hlen, unsigned short family)
+/* Receives a datagram in the hook; skb->data is at the IP header, which has @hlen bytes. */
+static unsigned int rxe_rs_hook_rcv(struct rxe_rs_endpoint *ep, struct sk_buff *skb,
+				    unsigned int hlen, unsigned short family)
 {
 	rxe_rs_receive_t receive = ep->receive;
 	const struct udphdr *uh;
@@ -58,12 +63,12 @@ static unsigned int rxe_rs_take(struct rxe_rs_endpoint *ep, struct sk_buff *skb,
 	if (!uh || uh->dest != ep->port)
 		return NF_ACCEPT;
 	/*
-	 * UDP would drop what the namespace's IPsec policies do not let in, without a word to us. A
-	 * packet that goes on to UDP all the same is checked there again.
+	 * The UDP layer drops packets that the IPsec policies of the namespace do not admit, and
+	 * does not report them. A packet that is left to it here is checked there again.
 	 */
 	if (!xfrm_policy_check(NULL, XFRM_POLICY_IN, skb, family))
 		receive = ep->refuse;
-	else if (rxe_rs_ct_wants(skb))
+	else if (rxe_rs_ct_unconfirmed(skb))
 		return NF_ACCEPT;
 	if (!pskb_may_pull(skb, hlen + sizeof(*uh)))
 		return NF_DROP;
@@ -74,27 +79,29 @@ static unsigned int rxe_rs_take(struct rxe_rs_endpoint *ep, struct sk_buff *skb,
 	return NF_STOLEN;
 }
 
+/* Netfilter hook for IPv4. */
 static unsigned int rxe_rs_hook4(void *priv, struct sk_buff *skb,
-			      const struct nf_hook_state *state)
+				 const struct nf_hook_state *state)
 {
 	const struct iphdr *iph = ip_hdr(skb);
 
-	if (iph->protocol != IPPROTO_UDP || iph->ihl != 5 ||
-	    ip_is_fragment(iph))
+	if (iph->protocol != IPPROTO_UDP || iph->ihl != 5 || ip_is_fragment(iph))
 		return NF_ACCEPT;
-	return rxe_rs_take(priv, skb, sizeof(*iph), AF_INET);
+	return rxe_rs_hook_rcv(priv, skb, sizeof(*iph), AF_INET);
 }
 
+/* Netfilter hook for IPv6. */
 static unsigned int rxe_rs_hook6(void *priv, struct sk_buff *skb,
-			      const struct nf_hook_state *state)
+				 const struct nf_hook_state *state)
 {
 	const struct ipv6hdr *iph = ipv6_hdr(skb);
 
 	if (iph->nexthdr != IPPROTO_UDP)
 		return NF_ACCEPT;
-	return rxe_rs_take(priv, skb, sizeof(*iph), AF_INET6);
+	return rxe_rs_hook_rcv(priv, skb, sizeof(*iph), AF_INET6);
 }
 
+/* Encapsulation handler of the sockets: receives what the hook has left to the UDP layer. */
 static int rxe_rs_encap_rcv(struct sock *sk, struct sk_buff *skb)
 {
 	struct rxe_rs_endpoint *ep = rcu_dereference_sk_user_data(sk);
@@ -106,8 +113,7 @@ static int rxe_rs_encap_rcv(struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
-static int rxe_rs_socket_open(struct rxe_rs_endpoint *ep, bool v6,
-			   struct socket **sock)
+static int rxe_rs_socket_open(struct rxe_rs_endpoint *ep, bool v6, struct socket **sock)
 {
 	struct udp_tunnel_sock_cfg tunnel = {
 		.sk_user_data = ep,
@@ -125,13 +131,13 @@ static int rxe_rs_socket_open(struct rxe_rs_endpoint *ep, bool v6,
 	if (err)
 		return err;
 	setup_udp_tunnel_sock(ep->net, (*sock)->sk, &tunnel);
-	/* Datagrams with a checksum may be put together by GRO. */
+	/* Allows GRO for datagrams with a checksum. */
 	udp_set_bit(GRO_ENABLED, (*sock)->sk);
 	return 0;
 }
 
 static void rxe_rs_hook_init(struct rxe_rs_endpoint *ep, struct nf_hook_ops *ops,
-			  nf_hookfn *hook, u8 family)
+			     nf_hookfn *hook, u8 family)
 {
 	ops->hook = hook;
 	ops->priv = ep;
@@ -140,12 +146,11 @@ static void rxe_rs_hook_init(struct rxe_rs_endpoint *ep, struct nf_hook_ops *ops
 	ops->priority = NF_IP_PRI_LAST;
 }
 
-/* Waits for the receivers. */
+/* Closes the port and waits for running receive functions. */
 static void rxe_rs_endpoint_stop(struct rxe_rs_endpoint *ep)
 {
 	if (ep->hooked)
-		nf_unregister_net_hooks(ep->net, ep->hooks,
-					ARRAY_SIZE(ep->hooks));
+		nf_unregister_net_hooks(ep->net, ep->hooks, ARRAY_SIZE(ep->hooks));
 	if (ep->guard && ep->net)
 		rxe_rs_guard_stop(ep->guard);
 	if (ep->sock6)
@@ -160,8 +165,8 @@ static void rxe_rs_endpoint_stop(struct rxe_rs_endpoint *ep)
 }
 
 static struct rxe_rs_endpoint *rxe_rs_endpoint_create(struct net *net, __be16 port,
-						rxe_rs_receive_t receive,
-						rxe_rs_receive_t refuse)
+						      rxe_rs_receive_t receive,
+						      rxe_rs_receive_t refuse)
 {
 	struct rxe_rs_endpoint *ep;
 	int err;
@@ -177,7 +182,7 @@ static struct rxe_rs_endpoint *rxe_rs_endpoint_create(struct net *net, __be16 po
 	err = rxe_rs_socket_open(ep, false, &ep->sock4);
 	if (err)
 		goto fail;
-	/* A host may have IPv6 switched off. */
+	/* IPv6 may be disabled. */
 	err = rxe_rs_socket_open(ep, true, &ep->sock6);
 	if (err && err != -EAFNOSUPPORT && err != -EPFNOSUPPORT)
 		goto fail;
@@ -203,9 +208,22 @@ fail:
 	return ERR_PTR(err);
 }
 
+/**
+ * rxe_rs_endpoint_open() - open a UDP port
+ * @dev: network device in whose namespace the port is opened
+ * @port: UDP port
+ * @receive: takes over a received buffer
+ * @refuse: takes over a buffer that the IPsec policies of the namespace do not admit
+ *
+ * Both functions are called in softirq, in an RCU read-side critical section, and on several CPUs
+ * at the same time. If the port is open already, its functions remain those of the first call.
+ *
+ * Context: Process context. May sleep.
+ * Return: The endpoint, or an ERR_PTR: -ENODEV before rxe_rs_net_init(), -EADDRINUSE if another
+ * socket has the port, -ENOMEM, or another error of the network stack.
+ */
 struct rxe_rs_endpoint *rxe_rs_endpoint_open(const struct net_device *dev, u16 port,
-				       rxe_rs_receive_t receive,
-				       rxe_rs_receive_t refuse)
+					     rxe_rs_receive_t receive, rxe_rs_receive_t refuse)
 {
 	struct net *net = dev_net(dev);
 	struct rxe_rs_endpoint *ep;
@@ -229,6 +247,14 @@ out:
 	return ep;
 }
 
+/**
+ * rxe_rs_endpoint_close() - undo rxe_rs_endpoint_open()
+ * @ep: endpoint
+ *
+ * The last call closes the port and waits for running receive functions.
+ *
+ * Context: Process context. Sleeps.
+ */
 void rxe_rs_endpoint_close(struct rxe_rs_endpoint *ep)
 {
 	mutex_lock(&rxe_rs_endpoints_lock);
@@ -241,8 +267,11 @@ void rxe_rs_endpoint_close(struct rxe_rs_endpoint *ep)
 	mutex_unlock(&rxe_rs_endpoints_lock);
 }
 
-/* The namespace ends, perhaps while a device that has left it still uses the port. */
-static void rxe_rs_net_end(struct net *net)
+/*
+ * Closes the port of a namespace that ends. A device that has been moved to another namespace may
+ * still have the endpoint open.
+ */
+static void rxe_rs_pernet_exit(struct net *net)
 {
 	struct rxe_rs_endpoint *ep;
 
@@ -255,9 +284,16 @@ static void rxe_rs_net_end(struct net *net)
 }
 
 static struct pernet_operations rxe_rs_net_ops = {
-	.exit = rxe_rs_net_end,
+	.exit = rxe_rs_pernet_exit,
 };
 
+/**
+ * rxe_rs_net_init() - initialize the network part
+ * @guarded: whether endpoints have an egress guard (guard.c)
+ *
+ * Context: Process context. May sleep.
+ * Return: 0 or a negative error.
+ */
 int rxe_rs_net_init(bool guarded)
 {
 	int err = register_pernet_subsys(&rxe_rs_net_ops);
@@ -271,6 +307,13 @@ int rxe_rs_net_init(bool guarded)
 	return 0;
 }
 
+/**
+ * rxe_rs_net_exit() - undo rxe_rs_net_init()
+ *
+ * To be called when no buffer is sent or received any more.
+ *
+ * Context: Process context. May sleep.
+ */
 void rxe_rs_net_exit(void)
 {
 	mutex_lock(&rxe_rs_endpoints_lock);
@@ -280,26 +323,39 @@ void rxe_rs_net_exit(void)
 	rxe_rs_tx_release_pages();
 }
 
-/* Datagrams that the egress guard has refused since the port was opened. */
+/**
+ * rxe_rs_endpoint_refused() - return the number of datagrams that the egress guard has refused
+ * @ep: endpoint
+ *
+ * Context: Any context.
+ * Return: The number since the port was opened.
+ */
 u64 rxe_rs_endpoint_refused(const struct rxe_rs_endpoint *ep)
 {
 	return ep->guard ? rxe_rs_guard_refused(ep->guard) : 0;
 }
 
+/**
+ * rxe_rs_endpoint_has_ipv6() - check whether the port receives IPv6
+ * @ep: endpoint
+ *
+ * Context: Any context.
+ * Return: false if IPv6 is disabled in the namespace, or the namespace has ended.
+ */
 bool rxe_rs_endpoint_has_ipv6(const struct rxe_rs_endpoint *ep)
 {
 	return ep->sock6;
 }
 
-/* Calls of rxe_rs_walk() for one contiguous piece each; stops when it returns false. */
+/* State of a walk over the contiguous fragments of a buffer. */
 struct rxe_rs_walk {
-	struct rxe_rs_piece *out;	/* null to only count */
-	u32 offset;		/* bytes still to skip */
-	u32 len;		/* bytes still wanted */
-	u32 count;
+	struct rxe_rs_rx_frag *out;	/* RXE_RS_RX_MAX_FRAGS entries, or NULL to count only */
+	u32 offset;			/* bytes to skip */
+	u32 len;			/* bytes that remain */
+	u32 count;			/* fragments found */
 };
 
-static void rxe_rs_walk_piece(struct rxe_rs_walk *walk, const u8 *start, u32 len)
+static void rxe_rs_walk_frag(struct rxe_rs_walk *walk, const u8 *start, u32 len)
 {
 	if (walk->offset >= len) {
 		walk->offset -= len;
@@ -311,32 +367,32 @@ static void rxe_rs_walk_piece(struct rxe_rs_walk *walk, const u8 *start, u32 len
 	walk->len -= len;
 	if (!len)
 		return;
-	if (walk->out && walk->count < RXE_RS_RX_PIECES) {
+	if (walk->out && walk->count < RXE_RS_RX_MAX_FRAGS) {
 		walk->out[walk->count].start = start;
 		walk->out[walk->count].len = len;
 	}
 	walk->count++;
 }
 
-static void rxe_rs_walk_one(struct rxe_rs_walk *walk, const struct sk_buff *skb)
+static void rxe_rs_walk_skb(struct rxe_rs_walk *walk, const struct sk_buff *skb)
 {
 	const struct skb_shared_info *info = skb_shinfo(skb);
 	unsigned int i;
 
-	rxe_rs_walk_piece(walk, skb->data, skb_headlen(skb));
+	rxe_rs_walk_frag(walk, skb->data, skb_headlen(skb));
 	for (i = 0; i < info->nr_frags && walk->len; i++)
-		rxe_rs_walk_piece(walk, skb_frag_address(&info->frags[i]),
-			       skb_frag_size(&info->frags[i]));
+		rxe_rs_walk_frag(walk, skb_frag_address(&info->frags[i]),
+				 skb_frag_size(&info->frags[i]));
 }
 
 static u32 rxe_rs_walk(struct rxe_rs_walk *walk, const struct sk_buff *skb)
 {
 	const struct sk_buff *part;
 
-	rxe_rs_walk_one(walk, skb);
+	rxe_rs_walk_skb(walk, skb);
 	if (walk->len) {
 		skb_walk_frags(skb, part) {
-			rxe_rs_walk_one(walk, part);
+			rxe_rs_walk_skb(walk, part);
 			if (!walk->len)
 				break;
 		}
@@ -344,9 +400,17 @@ static u32 rxe_rs_walk(struct rxe_rs_walk *walk, const struct sk_buff *skb)
 	return walk->count;
 }
 
-/* Lists all bytes of a range, in at most RXE_RS_RX_PIECES pieces: see rxe_rs_rx_parse(). */
-u32 rxe_rs_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
-		  struct rxe_rs_piece *out)
+/**
+ * rxe_rs_rx_frags() - return the fragments of a datagram
+ * @skb: buffer that rxe_rs_rx_parse() has accepted
+ * @offset: first byte, after the UDP header of the buffer
+ * @len: length of the datagram
+ * @out: receives the fragments; holds RXE_RS_RX_MAX_FRAGS entries
+ *
+ * Context: Any context.
+ * Return: The number of fragments.
+ */
+u32 rxe_rs_rx_frags(const struct sk_buff *skb, u32 offset, u32 len, struct rxe_rs_rx_frag *out)
 {
 	struct rxe_rs_walk walk = {
 		.out = out,
@@ -354,14 +418,14 @@ u32 rxe_rs_rx_pieces(const struct sk_buff *skb, u32 offset, u32 len,
 		.len = len,
 	};
 
-	return min(rxe_rs_walk(&walk, skb), RXE_RS_RX_PIECES);
+	return min(rxe_rs_walk(&walk, skb), RXE_RS_RX_MAX_FRAGS);
 }
 
-/* The shortest datagrams of a train: base header and checksum. */
+/* Minimum length of the datagrams in a GSO buffer: BTH and ICRC. */
 #define RXE_RS_RX_MIN 16
 
-/* Makes every datagram consist of few readable pieces. */
-static int rxe_rs_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
+/* Linearizes a buffer if a datagram in it has more than RXE_RS_RX_MAX_FRAGS fragments. */
+static int rxe_rs_rx_limit_frags(struct sk_buff *skb, u32 len, u32 step)
 {
 	const struct sk_buff *part;
 	bool bad = false;
@@ -370,7 +434,7 @@ static int rxe_rs_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
 	skb_walk_frags(skb, part)
 		bad |= skb_has_frag_list(part);
 	if (!bad && !skb_has_frag_list(skb) &&
-	    skb_shinfo(skb)->nr_frags < RXE_RS_RX_PIECES)
+	    skb_shinfo(skb)->nr_frags < RXE_RS_RX_MAX_FRAGS)
 		return 0;
 	for (at = 0; !bad && at < len; at += step) {
 		struct rxe_rs_walk walk = {
@@ -378,17 +442,18 @@ static int rxe_rs_rx_flatten(struct sk_buff *skb, u32 len, u32 step)
 			.len = min(step, len - at),
 		};
 
-		bad = rxe_rs_walk(&walk, skb) > RXE_RS_RX_PIECES;
+		bad = rxe_rs_walk(&walk, skb) > RXE_RS_RX_MAX_FRAGS;
 	}
 	return bad ? skb_linearize(skb) : 0;
 }
 
 /*
- * Makes the buffer ours: nobody writes to its bytes any more, so what is checked is what is used. A sender on this host
- * may have put its own pages into it, by MSG_ZEROCOPY or the ring of a packet socket (the first copies those), or by
- * splice() and its like, pages of files included (SKBFL_SHARED_FRAG). Taps and clones only read.
+ * Copies payload that others can still write to, so that the data that is validated is the data
+ * that is used. A sender on this host may have passed its own pages by MSG_ZEROCOPY or the ring of
+ * a packet socket, which skb_orphan_frags_rx() copies, or by splice() and similar calls, pages of
+ * files included (SKBFL_SHARED_FRAG). Taps and clones only read.
  */
-static int rxe_rs_rx_own(struct sk_buff *skb)
+static int rxe_rs_rx_copy_shared(struct sk_buff *skb)
 {
 	struct sk_buff *part;
 	bool shared;
@@ -401,18 +466,30 @@ static int rxe_rs_rx_own(struct sk_buff *skb)
 	return shared ? __skb_linearize(skb) : 0;
 }
 
+/**
+ * rxe_rs_rx_parse() - validate a received buffer
+ * @skb: buffer, with skb->data at the UDP header
+ * @rx: receives the result, which is valid as long as the buffer is not changed
+ *
+ * On success no other code writes to the bytes of the buffer, the IP header and the UDP header are
+ * contiguous, and each datagram has at most RXE_RS_RX_MAX_FRAGS fragments.
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: 0, or a negative error for a malformed buffer (IP options, a UDP length that is larger
+ * than the buffer, unreadable fragments) or if no memory is available.
+ */
 int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 {
 	const struct udphdr *uh;
 	u32 step, hlen;
 	int err;
 
-	if (!skb->dev || !skb_frags_readable(skb) || rxe_rs_rx_own(skb) ||
+	if (!skb->dev || !skb_frags_readable(skb) || rxe_rs_rx_copy_shared(skb) ||
 	    !pskb_may_pull(skb, sizeof(*uh)))
 		return -EINVAL;
 	rx->v4 = ip_hdr(skb)->version == 4;
 	hlen = rx->v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	/* No options: they have no place in the checksum. */
+	/* No IP options or extension headers: the ICRC covers headers of fixed length. */
 	if (-skb_network_offset(skb) != hlen ||
 	    (rx->v4 && ip_hdr(skb)->ihl != 5))
 		return -EINVAL;
@@ -434,7 +511,7 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 		}
 	}
 	step = rx->gso_size ?: max(rx->len, 1U);
-	err = rxe_rs_rx_flatten(skb, rx->len, step);
+	err = rxe_rs_rx_limit_frags(skb, rx->len, step);
 	if (err)
 		return err;
 	rx->iph = skb_network_header(skb);
@@ -446,23 +523,50 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 	return 0;
 }
 
-bool rxe_rs_dev_same_net(const struct net_device *dev,
-		      const struct net_device *other)
+/**
+ * rxe_rs_dev_same_net() - check whether two network devices are in the same namespace
+ * @dev: network device
+ * @other: network device
+ *
+ * Context: Any context.
+ * Return: true if they are.
+ */
+bool rxe_rs_dev_same_net(const struct net_device *dev, const struct net_device *other)
 {
 	return net_eq(dev_net(dev), dev_net(other));
 }
 
-/* Whether what goes by `dev` goes by `base` below it, in one namespace. In an RCU read side section. */
+/**
+ * rxe_rs_dev_is_above() - check whether a network device is an upper device of another
+ * @dev: network device
+ * @base: network device
+ *
+ * Context: Any context, in an RCU read-side critical section.
+ * Return: true if @dev is above @base, directly or indirectly, and in the same namespace.
+ */
 bool rxe_rs_dev_is_above(const struct net_device *dev, struct net_device *base)
 {
-	return rxe_rs_dev_same_net(dev, base) && netdev_has_upper_dev_all_rcu(base, (struct net_device *)dev);
+	return rxe_rs_dev_same_net(dev, base) &&
+	       netdev_has_upper_dev_all_rcu(base, (struct net_device *)dev);
 }
 
+/**
+ * rxe_rs_skb_consume() - free a buffer that has been processed
+ * @skb: buffer
+ *
+ * Context: Any context that may take softirq locks.
+ */
 void rxe_rs_skb_consume(struct sk_buff *skb)
 {
 	consume_skb(skb);
 }
 
+/**
+ * rxe_rs_skb_drop() - free a buffer that is dropped
+ * @skb: buffer
+ *
+ * Context: Any context that may take softirq locks.
+ */
 void rxe_rs_skb_drop(struct sk_buff *skb)
 {
 	kfree_skb(skb);

@@ -1,33 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: methods of our own on the uverbs ioctl (uapi/rxe_rs.h).
+ * Driver-specific methods of the uverbs ioctl (uapi/rxe_rs.h).
  */
 #define UVERBS_MODULE_NAME rxe_rs
 
 #include "bindings_helper.h"
 #include <rdma/uverbs_named_ioctl.h>
 
-/* Users depend on them. */
+/* The sizes are part of the user ABI. */
 static_assert(sizeof(struct rxe_rs_mr_add) == 40);
 static_assert(sizeof(struct rxe_rs_mr_remove) == 32);
 static_assert(sizeof(struct rxe_rs_mr_state) == 64);
 static_assert(sizeof(struct rxe_rs_mr_tie) == 16);
 
-static struct rxe_rs_mr_methods rxe_rs_mr_methods;
+static const struct rxe_rs_mr_methods *rxe_rs_mr_methods;
 
-/* The same functions for all devices. */
+/**
+ * rxe_rs_uverbs_setup() - set the functions that implement the methods
+ * @methods: the functions; must be valid as long as the module is loaded
+ *
+ * All devices of the module share the functions.
+ *
+ * Context: Any context.
+ */
 void rxe_rs_uverbs_setup(const struct rxe_rs_mr_methods *methods)
 {
-	WRITE_ONCE(rxe_rs_mr_methods.add, methods->add);
-	WRITE_ONCE(rxe_rs_mr_methods.remove, methods->remove);
-	WRITE_ONCE(rxe_rs_mr_methods.tie, methods->tie);
+	WRITE_ONCE(rxe_rs_mr_methods, methods);
 }
 
 /*
- * What the caller cannot be told must not happen: the answer is written once before anything
- * changes. The region is locked for this call, so it is neither registered anew nor deregistered.
+ * Clears the caller's state attribute before the region is changed: a change must not happen if its
+ * result cannot be reported. uverbs holds the region locked for the whole call, so it is neither
+ * re-registered nor deregistered at the same time.
  */
-static int rxe_rs_mr_begin(struct uverbs_attr_bundle *attrs, struct rxe_rs_mr_state *state)
+static int rxe_rs_mr_clear_state(struct uverbs_attr_bundle *attrs, struct rxe_rs_mr_state *state)
 {
 	memset(state, 0, sizeof(*state));
 	return uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, state, sizeof(*state));
@@ -41,9 +47,10 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_ADD)(struct uverbs_attr_bundle *attrs
 	int err;
 
 	err = _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
-	      rxe_rs_mr_begin(attrs, &state) ?:
-	      READ_ONCE(rxe_rs_mr_methods.add)(mr, &request, &state);
-	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state, sizeof(state));
+	      rxe_rs_mr_clear_state(attrs, &state) ?:
+	      READ_ONCE(rxe_rs_mr_methods)->add(mr, &request, &state);
+	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state,
+						    sizeof(state));
 }
 
 static int UVERBS_HANDLER(RXE_RS_METHOD_MR_REMOVE)(struct uverbs_attr_bundle *attrs)
@@ -54,9 +61,10 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_REMOVE)(struct uverbs_attr_bundle *at
 	int err;
 
 	err = _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
-	      rxe_rs_mr_begin(attrs, &state) ?:
-	      READ_ONCE(rxe_rs_mr_methods.remove)(mr, &request, &state);
-	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state, sizeof(state));
+	      rxe_rs_mr_clear_state(attrs, &state) ?:
+	      READ_ONCE(rxe_rs_mr_methods)->remove(mr, &request, &state);
+	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state,
+						    sizeof(state));
 }
 
 static int UVERBS_HANDLER(RXE_RS_METHOD_MR_TIE)(struct uverbs_attr_bundle *attrs)
@@ -66,31 +74,37 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_TIE)(struct uverbs_attr_bundle *attrs
 	struct rxe_rs_mr_tie request;
 
 	return _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
-	       READ_ONCE(rxe_rs_mr_methods.tie)(mr, qp, &request);
+	       READ_ONCE(rxe_rs_mr_methods)->tie(mr, qp, &request);
 }
 
-DECLARE_UVERBS_NAMED_METHOD(
-	RXE_RS_METHOD_MR_ADD,
-	UVERBS_ATTR_IDR(RXE_RS_ATTR_MR, UVERBS_OBJECT_MR, UVERBS_ACCESS_WRITE, UA_MANDATORY),
-	UVERBS_ATTR_PTR_IN(RXE_RS_ATTR_REQUEST, UVERBS_ATTR_STRUCT(struct rxe_rs_mr_add, flags),
-			   UA_MANDATORY),
-	UVERBS_ATTR_PTR_OUT(RXE_RS_ATTR_STATE, UVERBS_ATTR_STRUCT(struct rxe_rs_mr_state, flags),
-			    UA_MANDATORY));
+DECLARE_UVERBS_NAMED_METHOD(RXE_RS_METHOD_MR_ADD,
+			    UVERBS_ATTR_IDR(RXE_RS_ATTR_MR, UVERBS_OBJECT_MR,
+					    UVERBS_ACCESS_WRITE, UA_MANDATORY),
+			    UVERBS_ATTR_PTR_IN(RXE_RS_ATTR_REQUEST,
+					       UVERBS_ATTR_STRUCT(struct rxe_rs_mr_add, flags),
+					       UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(RXE_RS_ATTR_STATE,
+						UVERBS_ATTR_STRUCT(struct rxe_rs_mr_state, flags),
+						UA_MANDATORY));
 
-DECLARE_UVERBS_NAMED_METHOD(
-	RXE_RS_METHOD_MR_REMOVE,
-	UVERBS_ATTR_IDR(RXE_RS_ATTR_MR, UVERBS_OBJECT_MR, UVERBS_ACCESS_WRITE, UA_MANDATORY),
-	UVERBS_ATTR_PTR_IN(RXE_RS_ATTR_REQUEST, UVERBS_ATTR_STRUCT(struct rxe_rs_mr_remove, flags),
-			   UA_MANDATORY),
-	UVERBS_ATTR_PTR_OUT(RXE_RS_ATTR_STATE, UVERBS_ATTR_STRUCT(struct rxe_rs_mr_state, flags),
-			    UA_MANDATORY));
+DECLARE_UVERBS_NAMED_METHOD(RXE_RS_METHOD_MR_REMOVE,
+			    UVERBS_ATTR_IDR(RXE_RS_ATTR_MR, UVERBS_OBJECT_MR,
+					    UVERBS_ACCESS_WRITE, UA_MANDATORY),
+			    UVERBS_ATTR_PTR_IN(RXE_RS_ATTR_REQUEST,
+					       UVERBS_ATTR_STRUCT(struct rxe_rs_mr_remove, flags),
+					       UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(RXE_RS_ATTR_STATE,
+						UVERBS_ATTR_STRUCT(struct rxe_rs_mr_state, flags),
+						UA_MANDATORY));
 
-DECLARE_UVERBS_NAMED_METHOD(
-	RXE_RS_METHOD_MR_TIE,
-	UVERBS_ATTR_IDR(RXE_RS_ATTR_MR, UVERBS_OBJECT_MR, UVERBS_ACCESS_WRITE, UA_MANDATORY),
-	UVERBS_ATTR_PTR_IN(RXE_RS_ATTR_REQUEST, UVERBS_ATTR_STRUCT(struct rxe_rs_mr_tie, reserved),
-			   UA_MANDATORY),
-	UVERBS_ATTR_IDR(RXE_RS_ATTR_QP, UVERBS_OBJECT_QP, UVERBS_ACCESS_READ, UA_MANDATORY));
+DECLARE_UVERBS_NAMED_METHOD(RXE_RS_METHOD_MR_TIE,
+			    UVERBS_ATTR_IDR(RXE_RS_ATTR_MR, UVERBS_OBJECT_MR,
+					    UVERBS_ACCESS_WRITE, UA_MANDATORY),
+			    UVERBS_ATTR_PTR_IN(RXE_RS_ATTR_REQUEST,
+					       UVERBS_ATTR_STRUCT(struct rxe_rs_mr_tie, reserved),
+					       UA_MANDATORY),
+			    UVERBS_ATTR_IDR(RXE_RS_ATTR_QP, UVERBS_OBJECT_QP,
+					    UVERBS_ACCESS_READ, UA_MANDATORY));
 
 ADD_UVERBS_METHODS(rxe_rs_mr_object, UVERBS_OBJECT_MR,
 		   &UVERBS_METHOD(RXE_RS_METHOD_MR_ADD),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: what IPsec adds to packets.
+ * IPsec overhead of packets.
  */
 #include "bindings_helper.h"
 #include <linux/inetdevice.h>
@@ -8,12 +8,13 @@
 #include <net/xfrm.h>
 
 #ifdef CONFIG_XFRM
-struct rxe_rs_xfrm_room {
+/* Arguments and result of a walk over the IPsec policies of a network namespace. */
+struct rxe_rs_xfrm_query {
 	const struct net_device *dev;
 	__be16 port;
 	u32 per_transform;
 	u32 per_tunnel;
-	u32 most;
+	u32 overhead;		/* maximum over the policies that apply */
 };
 
 static bool rxe_rs_xfrm_is_source4(const struct net_device *dev, const struct xfrm_selector *sel)
@@ -44,42 +45,60 @@ static bool rxe_rs_xfrm_is_source6(const struct net_device *dev, const struct xf
 	return false;
 }
 
-/* Whether a policy may select datagrams to the port that leave by the device, from one of its addresses. */
-static bool rxe_rs_xfrm_concerns(const struct rxe_rs_xfrm_room *room, const struct xfrm_selector *sel)
+/*
+ * Returns true if a selector can match datagrams to the port that leave by the device from one of
+ * its addresses.
+ */
+static bool rxe_rs_xfrm_matches(const struct rxe_rs_xfrm_query *query,
+				const struct xfrm_selector *sel)
 {
 	if ((sel->proto && sel->proto != IPPROTO_UDP) ||
-	    ((room->port ^ sel->dport) & sel->dport_mask) ||
-	    (sel->ifindex && sel->ifindex != READ_ONCE(room->dev->ifindex)))
+	    ((query->port ^ sel->dport) & sel->dport_mask) ||
+	    (sel->ifindex && sel->ifindex != READ_ONCE(query->dev->ifindex)))
 		return false;
-	return !sel->prefixlen_s || (sel->family == AF_INET ? rxe_rs_xfrm_is_source4(room->dev, sel) :
-							      rxe_rs_xfrm_is_source6(room->dev, sel));
+	if (!sel->prefixlen_s)
+		return true;
+	return sel->family == AF_INET ? rxe_rs_xfrm_is_source4(query->dev, sel) :
+					rxe_rs_xfrm_is_source6(query->dev, sel);
 }
 
+/* Called by xfrm_policy_walk() for each policy. */
 static int rxe_rs_xfrm_policy(struct xfrm_policy *policy, int dir, int count, void *data)
 {
-	struct rxe_rs_xfrm_room *room = data;
+	struct rxe_rs_xfrm_query *query = data;
 	u32 sum = 0;
 	int i;
 
 	if (dir != XFRM_POLICY_OUT || policy->action != XFRM_POLICY_ALLOW ||
-	    !rxe_rs_xfrm_concerns(room, &policy->selector))
+	    !rxe_rs_xfrm_matches(query, &policy->selector))
 		return 0;
 	for (i = 0; i < policy->xfrm_nr; i++) {
-		sum += room->per_transform;
+		sum += query->per_transform;
 		if (policy->xfrm_vec[i].mode != XFRM_MODE_TRANSPORT)
-			sum += room->per_tunnel;
+			sum += query->per_tunnel;
 	}
-	room->most = max(room->most, sum);
+	query->overhead = max(query->overhead, sum);
 	return 0;
 }
 
-/*
- * The most that the IPsec policies of a device's namespace may add to a datagram to `port` that leaves by it, in bytes, with so
- * much for each transformation and for each tunnel: keys come and go, and their algorithms with them. Process context.
+/**
+ * rxe_rs_dev_ipsec_overhead() - return the maximum overhead of IPsec
+ * @dev: network device that the datagrams leave by
+ * @port: UDP destination port of the datagrams
+ * @per_transform: bytes for each transformation of a policy
+ * @per_tunnel: additional bytes for each tunnel
+ *
+ * The overhead depends on the policies and not on the states: keys are replaced, and their
+ * algorithms with them.
+ *
+ * Context: Process context.
+ * Return: The number of bytes that the IPsec policies of the namespace of @dev can add to a
+ * datagram, 0 if no policy matches.
  */
-u32 rxe_rs_dev_ipsec_room(const struct net_device *dev, u16 port, u32 per_transform, u32 per_tunnel)
+u32 rxe_rs_dev_ipsec_overhead(const struct net_device *dev, u16 port, u32 per_transform,
+			      u32 per_tunnel)
 {
-	struct rxe_rs_xfrm_room room = {
+	struct rxe_rs_xfrm_query query = {
 		.dev = dev,
 		.port = htons(port),
 		.per_transform = per_transform,
@@ -92,14 +111,14 @@ u32 rxe_rs_dev_ipsec_room(const struct net_device *dev, u16 port, u32 per_transf
 	net = dev_net_rcu(dev);
 	if (READ_ONCE(net->xfrm.policy_count[XFRM_POLICY_OUT])) {
 		xfrm_policy_walk_init(&walk, XFRM_POLICY_TYPE_MAIN);
-		xfrm_policy_walk(net, &walk, rxe_rs_xfrm_policy, &room);
+		xfrm_policy_walk(net, &walk, rxe_rs_xfrm_policy, &query);
 		xfrm_policy_walk_done(&walk, net);
 	}
 	rcu_read_unlock();
-	return room.most;
+	return query.overhead;
 }
 
-/* Whether IPsec policies may protect what leaves by the device. */
+/* Returns true if the namespace of the device has IPsec policies for packets that are sent. */
 static bool rxe_rs_dev_has_policies(const struct net_device *dev)
 {
 	bool any;
@@ -110,7 +129,8 @@ static bool rxe_rs_dev_has_policies(const struct net_device *dev)
 	return any;
 }
 #else
-u32 rxe_rs_dev_ipsec_room(const struct net_device *dev, u16 port, u32 per_transform, u32 per_tunnel)
+u32 rxe_rs_dev_ipsec_overhead(const struct net_device *dev, u16 port, u32 per_transform,
+			      u32 per_tunnel)
 {
 	return 0;
 }
@@ -121,9 +141,13 @@ static bool rxe_rs_dev_has_policies(const struct net_device *dev)
 }
 #endif
 
-/*
- * The largest IP packet that IPsec leaves room for on the flow's path; 0 if nothing protects its packets, there is no
- * route, or there are no keys yet. Any softirq-safe context.
+/**
+ * rxe_rs_flow_ipsec_mtu() - return the path MTU of a flow that IPsec protects
+ * @flow: flow
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: The size of the largest IP packet, or 0 if IPsec does not protect the flow, there is no
+ * route, or the states (keys) of a policy do not exist yet.
  */
 u32 rxe_rs_flow_ipsec_mtu(struct rxe_rs_flow *flow)
 {

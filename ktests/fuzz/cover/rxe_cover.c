@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Coverage of rxe_rs for the fuzzer: what KCOV is for system calls, for every context that the driver
- * runs in. Packets, timers and work items are most of this driver, and KCOV follows only the task that
- * asked for it. So rxe_rs, built with RXE_COVERAGE=1, calls the hook of its compiler here, which counts
- * visits of each basic block for all contexts and processors together.
+ * Coverage of rxe_rs for the fuzzer, in all contexts. KCOV records coverage only for the task that
+ * enabled it, and most code of this driver runs in softirq and in work items. Therefore rxe_rs, if
+ * built with RXE_COVERAGE=1, calls the hook of the compiler's instrumentation in this module, which
+ * counts the executions of each basic block on all CPUs.
  *
- * /dev/rxe_cover is mapped by the fuzzer: a page with the number of entries in the log, the log, and a
- * counter for each address, which the fuzzer sets back. An entry is written when a counter reaches a
- * power of two, so that whoever reads the log need not look at all counters.
+ * The fuzzer maps /dev/rxe_cover: a page with the number of entries in the log, the log, and a
+ * counter for each address, which the fuzzer resets. An entry is added when a counter reaches a
+ * power of two, so that a reader of the log need not read all counters.
  */
 #include <linux/export.h>
 #include <linux/fs.h>
@@ -18,16 +18,16 @@
 #include <linux/vmalloc.h>
 #include "rxe_cover.h"
 
-/* Addresses differ in their lower 22 bits: the driver's code is smaller than that. */
-#define COUNTERS	(1U << 22)
-#define ENTRIES		(1U << 16)
+/* The lower 22 bits of addresses are unique, because the code of the driver is smaller. */
+#define COUNTERS	BIT(22)
+#define ENTRIES		BIT(16)
 #define LOG_OFFSET	PAGE_SIZE
 #define COUNTER_OFFSET	(LOG_OFFSET + ENTRIES * sizeof(u32))
 #define BYTES		PAGE_ALIGN(COUNTER_OFFSET + COUNTERS)
 
 static void *area;
 
-/* Called at the beginning of each basic block, in any context. */
+/* Called at the start of each basic block, in any context. */
 notrace void __sanitizer_cov_trace_pc(void)
 {
 	u32 at = _RET_IP_ & (COUNTERS - 1);

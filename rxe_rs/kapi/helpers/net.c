@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * C side of the kapi crate: locks, the RCU table, network.
+ * Wrappers of inline functions and macros that Rust cannot call: locks, xarray, network devices.
+ * Functions without a comment of their own do what the wrapped function does, in its contexts.
  */
 #include "../bindings_helper.h"
 
@@ -40,7 +41,7 @@ void rxe_rs_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags)
 void rxe_rs_rwlock_init(rwlock_t *lock, const char *name, struct lock_class_key *key)
 {
 	rwlock_init(lock);
-	/* Not the class of this line, but that of the caller. */
+	/* rwlock_init() sets a lock class of its own for this line. */
 	lockdep_set_class_and_name(lock, key, name);
 }
 
@@ -76,14 +77,25 @@ void rxe_rs_local_bh_enable(void)
 
 void rxe_rs_wmb(void)
 {
-	/* What was placed for the peer before is visible before the answer. */
+	/* Data written for the peer is visible before the response to it is sent. */
 	wmb();
 }
 
+/**
+ * rxe_rs_softirq_allowed() - check whether softirq locks may be taken
+ *
+ * Context: Any context.
+ * Return: true unless in a hard interrupt or NMI, or with interrupts disabled.
+ */
 bool rxe_rs_softirq_allowed(void)
 {
 	return !in_hardirq() && !in_nmi() && !irqs_disabled();
 }
+
+/*
+ * RCU table: an xarray whose entries are inserted in any context. Insertion does not sleep. A NULL
+ * entry is stored as XA_ZERO_ENTRY: look-ups return NULL, but the index is reserved.
+ */
 
 void rxe_rs_table_init(struct xarray *xa)
 {
@@ -95,6 +107,15 @@ void *rxe_rs_table_load(struct xarray *xa, u32 index)
 	return xa_load(xa, index);
 }
 
+/**
+ * rxe_rs_table_insert() - store an entry at a free index
+ * @xa: table
+ * @index: index
+ * @entry: entry, or NULL to reserve the index
+ *
+ * Context: Any context.
+ * Return: 0, -EBUSY if the index is in use or reserved, -ENOMEM.
+ */
 int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry)
 {
 	unsigned long flags;
@@ -106,6 +127,15 @@ int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry)
 	return err;
 }
 
+/**
+ * rxe_rs_table_publish() - store an entry at a reserved index
+ * @xa: table
+ * @index: index
+ * @entry: entry
+ *
+ * Context: Any context.
+ * Return: 0, -ENOENT if the index is not reserved.
+ */
 int rxe_rs_table_publish(struct xarray *xa, u32 index, void *entry)
 {
 	XA_STATE(xas, xa, index);
@@ -123,7 +153,17 @@ int rxe_rs_table_publish(struct xarray *xa, u32 index, void *entry)
 	return err;
 }
 
-/* What was there; NULL if nothing was, and nothing is then. Never allocates. */
+/**
+ * rxe_rs_table_replace() - replace an entry
+ * @xa: table
+ * @index: index
+ * @entry: new entry
+ *
+ * Does not allocate memory.
+ *
+ * Context: Any context.
+ * Return: The old entry, or NULL if there was none; then @entry is not stored.
+ */
 void *rxe_rs_table_replace(struct xarray *xa, u32 index, void *entry)
 {
 	XA_STATE(xas, xa, index);
@@ -140,6 +180,14 @@ void *rxe_rs_table_replace(struct xarray *xa, u32 index, void *entry)
 	return old;
 }
 
+/**
+ * rxe_rs_table_erase() - remove an entry or a reservation
+ * @xa: table
+ * @index: index
+ *
+ * Context: Any context.
+ * Return: The entry, NULL if there was none.
+ */
 void *rxe_rs_table_erase(struct xarray *xa, u32 index)
 {
 	unsigned long flags;
@@ -151,6 +199,14 @@ void *rxe_rs_table_erase(struct xarray *xa, u32 index)
 	return entry;
 }
 
+/**
+ * rxe_rs_table_next() - find the first entry at or after an index
+ * @xa: table
+ * @index: index to start at; receives that of the entry
+ *
+ * Context: Any context, in an RCU read-side critical section.
+ * Return: The entry, NULL if there is none.
+ */
 void *rxe_rs_table_next(struct xarray *xa, u32 *index)
 {
 	unsigned long at = *index;
@@ -211,7 +267,13 @@ bool rxe_rs_dev_is_vlan(const struct net_device *dev)
 	return is_vlan_dev(dev);
 }
 
-/* Six bytes, zeroes if the device has no Ethernet address. */
+/**
+ * rxe_rs_dev_mac() - return the Ethernet address of a network device
+ * @dev: network device
+ * @mac: receives the ETH_ALEN bytes of the address, zeros if @dev has none
+ *
+ * Context: Any context.
+ */
 void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac)
 {
 	if (dev->addr_len == ETH_ALEN)
@@ -220,7 +282,13 @@ void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac)
 		memset(mac, 0, ETH_ALEN);
 }
 
-/* IFNAMSIZ bytes, ended by a zero. */
+/**
+ * rxe_rs_dev_name() - return the name of a network device
+ * @dev: network device
+ * @name: receives IFNAMSIZ bytes, padded with NULs
+ *
+ * Context: Any context.
+ */
 void rxe_rs_dev_name(const struct net_device *dev, u8 *name)
 {
 	strscpy_pad((char *)name, dev->name, IFNAMSIZ);

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Static inlines for the kapi crate (RDMA part) and the layout table.
+ * Wrappers of inline functions and macros that Rust cannot call: RDMA core, work queues, memory.
+ * Also the table of structure layouts. Functions without a comment of their own do what the wrapped
+ * function does, in its contexts.
  */
 #include <linux/ioport.h>
 #include <linux/libnvdimm.h>
 #include "../bindings_helper.h"
 
-/* The `module!` macro has no field for it. */
+/* The module! macro of the kernel crate has no field for the version. */
 MODULE_VERSION(RXE_RS_VERSION);
 
 /*
- * The kernel was built by gcc, the bindings were made by clang: compare what matters.
- * The order is that of `layout.rs`.
+ * The kernel is compiled by gcc, and bindgen uses clang. layout.rs compares the layouts that the
+ * two see; its entries are in the same order.
  */
 #define RXE_RS_SIZE(t) { "sizeof " #t, sizeof(struct t) }
 #define RXE_RS_OFF(t, f) { #t "." #f, offsetof(struct t, f) }
@@ -98,7 +100,15 @@ const size_t rxe_rs_layout_len = ARRAY_SIZE(rxe_rs_layout);
 
 /* Address vectors. */
 
-int rxe_rs_path_get(const struct rdma_ah_attr *attr, struct rxe_rs_path *path)
+/**
+ * rxe_rs_path_from_attr() - convert an address vector that the core has resolved
+ * @attr: address handle attribute of a running verb
+ * @path: receives the path
+ *
+ * Context: Any context.
+ * Return: 0, -EINVAL if @attr has no RoCEv2 source GID or its addresses are of different families.
+ */
+int rxe_rs_path_from_attr(const struct rdma_ah_attr *attr, struct rxe_rs_path *path)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(attr);
 	const struct ib_gid_attr *sgid_attr;
@@ -135,7 +145,14 @@ int rxe_rs_path_get(const struct rdma_ah_attr *attr, struct rxe_rs_path *path)
 	return 0;
 }
 
-void rxe_rs_path_put(struct rdma_ah_attr *attr, const struct rxe_rs_path *path)
+/**
+ * rxe_rs_path_to_attr() - undo rxe_rs_path_from_attr() for a query
+ * @attr: attribute to fill in; has no reference to the source GID
+ * @path: path
+ *
+ * Context: Any context.
+ */
+void rxe_rs_path_to_attr(struct rdma_ah_attr *attr, const struct rxe_rs_path *path)
 {
 	attr->type = RDMA_AH_ATTR_TYPE_ROCE;
 	rdma_ah_set_port_num(attr, path->port);
@@ -147,8 +164,14 @@ void rxe_rs_path_put(struct rdma_ah_attr *attr, const struct rxe_rs_path *path)
 	memcpy(attr->roce.dmac, path->dmac, sizeof(attr->roce.dmac));
 }
 
-/* Whether the caller is the process that made the queue pair, or may administer the network. */
-bool rxe_rs_qp_asked_by_owner(const struct ib_qp *qp)
+/**
+ * rxe_rs_qp_query_allowed() - check whether the caller may see the PSNs of a queue pair
+ * @qp: queue pair
+ *
+ * Context: Process context.
+ * Return: true if the current process created @qp or has CAP_NET_ADMIN.
+ */
+bool rxe_rs_qp_query_allowed(const struct ib_qp *qp)
 {
 	struct task_struct *owner = qp->res.task;
 
@@ -156,7 +179,7 @@ bool rxe_rs_qp_asked_by_owner(const struct ib_qp *qp)
 	       ns_capable_noaudit(&init_user_ns, CAP_NET_ADMIN);
 }
 
-/* Driver bytes of user calls. */
+/* Driver data of calls from user space. */
 
 struct ib_ucontext *rxe_rs_udata_ucontext(struct ib_udata *udata)
 {
@@ -175,16 +198,31 @@ int rxe_rs_copy_to_udata(struct ib_udata *udata, const void *src, size_t len)
 
 /* Memory. */
 
-/*
- * Zeroed pages for a ring, charged to the memory cgroup of the process, which vmalloc_user() does not do. They are many: where
- * the cgroup has no room for them the call is refused and nobody is killed.
+/**
+ * rxe_rs_ring_alloc() - allocate zeroed pages for a ring
+ * @len: number of bytes
+ *
+ * In contrast to vmalloc_user() the pages are charged to the memory cgroup of the process. Rings
+ * can be large, so the allocation fails instead of invoking the OOM killer if the limit of the
+ * cgroup is reached.
+ *
+ * Context: Process context. May sleep.
+ * Return: The address, or NULL.
  */
 void *rxe_rs_ring_alloc(size_t len)
 {
 	return __vmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 }
 
-/* Maps all of a ring; the core has checked that the mapping is shared and of that length. */
+/**
+ * rxe_rs_ring_mmap() - map a ring into a process
+ * @vma: mapping, which the core has found to be shared and of the length of the ring
+ * @addr: result of rxe_rs_ring_alloc()
+ * @len: length of the ring, a multiple of PAGE_SIZE
+ *
+ * Context: Process context, mmap lock held. May sleep.
+ * Return: 0 or a negative error.
+ */
 int rxe_rs_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len)
 {
 	size_t at;
@@ -206,7 +244,14 @@ void rxe_rs_vfree(void *addr)
 	vfree(addr);
 }
 
-/* Whether all of the range lies in the kernel's linear map, on memory that exists. */
+/**
+ * rxe_rs_linear_range() - check whether a range is in the linear map and backed by memory
+ * @addr: first address
+ * @len: number of bytes
+ *
+ * Context: Any context.
+ * Return: true if all of the range is; false if it is empty or wraps.
+ */
 bool rxe_rs_linear_range(u64 addr, size_t len)
 {
 	u64 end, at;
@@ -222,26 +267,38 @@ bool rxe_rs_linear_range(u64 addr, size_t len)
 	return true;
 }
 
-/* Whether the caches of this machine can be written back. */
+/**
+ * rxe_rs_pmem_supported() - check whether CPU caches can be written back to persistent memory
+ *
+ * Context: Any context.
+ * Return: true if the architecture supports it.
+ */
 bool rxe_rs_pmem_supported(void)
 {
 	return IS_ENABLED(CONFIG_ARCH_HAS_PMEM_API);
 }
 
-static bool rxe_rs_pmem_all(phys_addr_t start, size_t len, unsigned long desc)
+static bool rxe_rs_region_is(phys_addr_t start, size_t len, unsigned long desc)
 {
 	return region_intersects(start, len, IORESOURCE_MEM, desc) == REGION_INTERSECTS;
 }
 
-/* Whether all of a range of consecutive addresses is persistent memory. Process context. */
-bool rxe_rs_pmem_is(void *addr, size_t len)
+/**
+ * rxe_rs_is_pmem() - check whether a range is persistent memory
+ * @addr: first address in the linear map
+ * @len: number of bytes
+ *
+ * Context: Process context.
+ * Return: true if all of the range is.
+ */
+bool rxe_rs_is_pmem(void *addr, size_t len)
 {
 	phys_addr_t start = virt_to_phys(addr);
 
 	cond_resched();
 	return rxe_rs_pmem_supported() &&
-	       (rxe_rs_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY) ||
-		rxe_rs_pmem_all(start, len, IORES_DESC_PERSISTENT_MEMORY_LEGACY));
+	       (rxe_rs_region_is(start, len, IORES_DESC_PERSISTENT_MEMORY) ||
+		rxe_rs_region_is(start, len, IORES_DESC_PERSISTENT_MEMORY_LEGACY));
 }
 
 void rxe_rs_pmem_fence(void)
@@ -256,22 +313,27 @@ void rxe_rs_device_dbg(const struct ib_device *dev, const char *reason)
 	ibdev_dbg(dev, "%s\n", reason);
 }
 
-void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation,
-			  int error)
+void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation, int error)
 {
 	ibdev_dbg(dev, "%s: %pe\n", operation, ERR_PTR(error));
 }
 
-void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue,
-		       u32 status)
+void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue, u32 status)
 {
 	ibdev_dbg(dev, "QP %u: a %s request completed in error: %s\n", qpn,
 		  queue, ib_wc_status_msg(status));
 }
 
-/*
- * Strangers decide how often this is called, so one line in a minute of the whole module has to do;
- * the counters have the rest.
+/**
+ * rxe_rs_device_suspect() - log that packets do not match a connection
+ * @dev: device
+ * @qpn: number of the queue pair
+ * @counter: counter that has been incremented
+ *
+ * Attackers determine how often this is called, so the module logs at most one line in a minute.
+ * The counters are complete.
+ *
+ * Context: Any context.
  */
 void rxe_rs_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter)
 {
@@ -295,7 +357,15 @@ unsigned int rxe_rs_num_vectors(void)
 	return num_online_cpus();
 }
 
-/* The CPU of a vector: they are counted through the ones that are online now. */
+/**
+ * rxe_rs_vector_cpu() - return the CPU of a completion vector
+ * @vector: completion vector
+ *
+ * Vectors are assigned to the CPUs that are online at the time of the call, in turn.
+ *
+ * Context: Process context. May sleep.
+ * Return: The number of the CPU.
+ */
 unsigned int rxe_rs_vector_cpu(unsigned int vector)
 {
 	unsigned int cpu;
@@ -311,9 +381,15 @@ unsigned int rxe_rs_this_cpu(void)
 	return raw_smp_processor_id();
 }
 
-/*
- * Runs a work item in softirq of another CPU. False if that is this one or offline; it stays online while preemption is
- * off here.
+/**
+ * rxe_rs_queue_bh_elsewhere() - queue a work item in the softirq of another CPU
+ * @cpu: number of the CPU
+ * @work: work item
+ *
+ * A CPU that is online cannot go offline while preemption is disabled here.
+ *
+ * Context: Any context.
+ * Return: false if @cpu is the current one or offline; then @work is not queued.
  */
 bool rxe_rs_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work)
 {
@@ -327,6 +403,15 @@ bool rxe_rs_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work)
 	return elsewhere;
 }
 
+/**
+ * rxe_rs_workqueue_new() - create a work queue
+ * @name: name, which is copied
+ * @kind: RXE_RS_WORK_*
+ * @max_active: maximum number of work items that run at the same time, 0 for the default
+ *
+ * Context: Process context. May sleep.
+ * Return: The work queue, or NULL.
+ */
 struct workqueue_struct *rxe_rs_workqueue_new(const char *name, u32 kind, int max_active)
 {
 	switch (kind) {
@@ -339,7 +424,15 @@ struct workqueue_struct *rxe_rs_workqueue_new(const char *name, u32 kind, int ma
 	}
 }
 
-/* An offline CPU would make the choice random; this one is as good. */
+/**
+ * rxe_rs_queue_on() - queue a work item on a CPU
+ * @cpu: number of the CPU; the current one is used if it is offline
+ * @wq: work queue
+ * @work: work item
+ *
+ * Context: Any context.
+ * Return: false if @work was queued already.
+ */
 bool rxe_rs_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_struct *work)
 {
 	bool queued;
@@ -377,7 +470,7 @@ u64 *rxe_rs_hw_stats_values(struct rdma_hw_stats *stats)
 	return stats->value;
 }
 
-/* The part of an answer of `rdma resource` that is the driver's. */
+/* Driver-specific attributes of restrack entries (`rdma resource`). */
 
 struct nlattr *rxe_rs_details_start(struct sk_buff *msg)
 {
@@ -397,7 +490,13 @@ bool rxe_rs_dev_is_aggregate(const struct net_device *ndev)
 	return netif_is_lag_master(ndev) || netif_is_lag_port(ndev);
 }
 
-/* Mbit/s, 0 if unknown. */
+/**
+ * rxe_rs_netdev_speed() - return the speed of a network device
+ * @ndev: network device
+ *
+ * Context: Process context. Takes the RTNL lock.
+ * Return: The speed in Mbit/s, 0 if it is not known.
+ */
 u32 rxe_rs_netdev_speed(struct net_device *ndev)
 {
 	struct ethtool_link_ksettings settings = {};

@@ -128,7 +128,7 @@ impl Umem {
     pub fn is_persistent(&self) -> bool {
         self.pinned.runs(self.first, self.len).all(|(addr, len)| {
             // SAFETY: Only looks up the type of the addresses.
-            unsafe { bindings::rxe_rs_pmem_is(addr, len as usize) }
+            unsafe { bindings::rxe_rs_is_pmem(addr, len as usize) }
         })
     }
 

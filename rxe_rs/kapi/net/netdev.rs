@@ -81,7 +81,9 @@ impl NetDev {
     /// Process context.
     pub fn ipsec_room(&self, port: u16, per_transform: u32, per_tunnel: u32) -> u32 {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_rs_dev_ipsec_room(self.as_ptr(), port, per_transform, per_tunnel) }
+        unsafe {
+            bindings::rxe_rs_dev_ipsec_overhead(self.as_ptr(), port, per_transform, per_tunnel)
+        }
     }
 
     /// Index in its namespace.
@@ -119,7 +121,7 @@ impl NetDev {
     /// True if the device carries Ethernet frames.
     pub fn has_frames(&self) -> bool {
         // SAFETY: As in `net`.
-        unsafe { bindings::rxe_rs_dev_has_frames(self.as_ptr()) }
+        unsafe { bindings::rxe_rs_dev_is_ethernet(self.as_ptr()) }
     }
 
     /// True if the device is up and has a carrier.

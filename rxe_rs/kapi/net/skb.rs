@@ -23,12 +23,12 @@ use core::{
 use kernel::sync::rcu;
 
 /// Most contiguous fragments of a datagram.
-pub const MAX_FRAGS: usize = bindings::RXE_RS_RX_PIECES as usize;
+pub const MAX_FRAGS: usize = bindings::RXE_RS_RX_MAX_FRAGS as usize;
 
 /// Most bytes that [`RxSegment::head`] returns.
 pub const MAX_HEAD: usize = 64;
 
-const EMPTY_FRAG: bindings::rxe_rs_piece = bindings::rxe_rs_piece {
+const EMPTY_FRAG: bindings::rxe_rs_rx_frag = bindings::rxe_rs_rx_frag {
     start: core::ptr::null(),
     len: 0,
 };
@@ -222,9 +222,9 @@ impl<'a> RxSegment<'a> {
             set_lengths(&mut self.headers, rx.v4, self.len as u16);
         }
         let mut raw = [const { EMPTY_FRAG }; MAX_FRAGS];
-        // SAFETY: The buffer is alive, and there is room for `RXE_RS_RX_PIECES` fragments.
+        // SAFETY: The buffer is alive, and there is room for `RXE_RS_RX_MAX_FRAGS` fragments.
         let count = unsafe {
-            bindings::rxe_rs_rx_pieces(
+            bindings::rxe_rs_rx_frags(
                 self.skb.skb.as_ptr(),
                 self.offset,
                 self.len,

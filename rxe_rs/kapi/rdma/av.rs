@@ -58,7 +58,7 @@ impl AddressVector {
     pub(crate) unsafe fn from_raw(attr: *const bindings::rdma_ah_attr) -> Result<Self> {
         let mut raw = bindings::rxe_rs_path::default();
         // SAFETY: By the caller's guarantee; `raw` is valid for writes.
-        kernel::error::to_result(unsafe { bindings::rxe_rs_path_get(attr, &mut raw) })?;
+        kernel::error::to_result(unsafe { bindings::rxe_rs_path_from_attr(attr, &mut raw) })?;
         Ok(Self {
             port: raw.port,
             sl: raw.sl,
@@ -94,6 +94,6 @@ impl AddressVector {
         raw.dgid = self.dgid;
         raw.dmac = self.dmac;
         // SAFETY: Both are valid; the function writes plain fields only.
-        unsafe { bindings::rxe_rs_path_put(to, &raw) };
+        unsafe { bindings::rxe_rs_path_to_attr(to, &raw) };
     }
 }

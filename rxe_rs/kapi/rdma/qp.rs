@@ -377,7 +377,7 @@ impl<D: Device> QpOps<D> {
         let report = slot.ctx.query();
         report.store(attr);
         // SAFETY: A live QP; process context.
-        if !unsafe { bindings::rxe_rs_qp_asked_by_owner(qp) } {
+        if !unsafe { bindings::rxe_rs_qp_query_allowed(qp) } {
             attr::hide_unasked(attr, mask as u32);
         }
         init.event_handler = qp.event_handler;

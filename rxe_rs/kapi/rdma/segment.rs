@@ -153,24 +153,13 @@ pub(crate) fn methods() -> *const bindings::uapi_definition {
     (&raw const bindings::rxe_rs_uverbs_methods).cast()
 }
 
-/// Sets the driver's callbacks of the methods.
+/// Sets the driver's callbacks of the methods and of the functions for kernel consumers.
 pub(crate) fn setup<D: Device>() {
-    let methods = bindings::rxe_rs_mr_methods {
-        add: Some(Methods::<D>::add_callback),
-        remove: Some(Methods::<D>::remove_callback),
-        tie: Some(Methods::<D>::tie_callback),
-    };
-    let ops = bindings::rxe_rs_segment_ops {
-        fill: Some(Methods::<D>::fill_callback),
-        add: Some(Methods::<D>::add_sg_callback),
-        remove: Some(Methods::<D>::remove_callback),
-        move_: Some(Methods::<D>::relocate_callback),
-    };
-    // SAFETY: The functions are good for all devices of this driver, which are the only ones with
-    // the methods; the arguments are copied.
+    // SAFETY: The tables are static, and good for all devices of this driver, which are the only
+    // ones with the methods.
     unsafe {
-        bindings::rxe_rs_uverbs_setup(&methods);
-        bindings::rxe_rs_segments_setup(&ops);
+        bindings::rxe_rs_uverbs_setup(Methods::<D>::UVERBS);
+        bindings::rxe_rs_segments_setup(Methods::<D>::EXPORTED);
     }
 }
 
@@ -213,6 +202,19 @@ unsafe fn report(mr: *mut bindings::ib_mr, now: &RegionState, to: *mut bindings:
 struct Methods<D: Device>(PhantomData<D>);
 
 impl<D: Device> Methods<D> {
+    const UVERBS: &'static bindings::rxe_rs_mr_methods = &bindings::rxe_rs_mr_methods {
+        add: Some(Self::add_callback),
+        remove: Some(Self::remove_callback),
+        tie: Some(Self::tie_callback),
+    };
+
+    const EXPORTED: &'static bindings::rxe_rs_segment_ops = &bindings::rxe_rs_segment_ops {
+        fill: Some(Self::fill_callback),
+        add: Some(Self::add_sg_callback),
+        remove: Some(Self::remove_callback),
+        move_: Some(Self::relocate_callback),
+    };
+
     /// # Safety
     ///
     /// Called by the C side with a live region of a user, for which no other verb is called

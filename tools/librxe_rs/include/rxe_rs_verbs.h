@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * librxe_rs: memory that comes and goes behind the keys of a registered region, on devices of rxe_rs.
- * Works with stock rdma-core: include <infiniband/verbs.h> first for the functions that take an ibv_mr.
+ * librxe_rs: adding and removing memory of registered regions, on devices of rxe_rs. The library
+ * works with stock rdma-core: include <infiniband/verbs.h> first for the functions that take an
+ * ibv_mr.
  *
- * All functions return 0, or the value of errno that says why nothing has changed; rxe_rs.h lists
- * them. Two more: EPROTONOSUPPORT if the device's driver has no such calls, EIO if the device is
- * gone. `state` may be NULL. They may be called from any thread; calls for one region exclude each
- * other, and the one that came later gets EBUSY.
+ * All functions return 0, or an errno value; then the region has not changed. rxe_rs.h lists the
+ * values; in addition there are EPROTONOSUPPORT if the driver of the device has no such methods,
+ * and EIO if the device has been removed. state may be NULL. The functions may be called from any
+ * thread; calls for one region exclude each other, and the later one fails with EBUSY.
  */
 #ifndef RXE_RS_VERBS_H
 #define RXE_RS_VERBS_H
@@ -20,39 +21,43 @@ extern "C" {
 #endif
 
 /*
- * Puts `length` bytes at `addr` behind the keys of a region, where peers and work requests find them
- * at `iova`. All three are multiples of the page size. `state->handle` names the new segment.
- * cmd_fd, mr_handle, rkey: context->cmd_fd, handle and rkey of the ibv_mr.
+ * Adds length bytes at addr to a region as a segment, which peers and work requests access at iova.
+ * All three are multiples of the page size. state->handle receives the handle of the segment.
+ * cmd_fd, mr_handle and rkey are context->cmd_fd, handle and rkey of the ibv_mr.
  */
 int rxe_rs_add(int cmd_fd, uint32_t mr_handle, uint32_t rkey, void *addr, uint64_t length,
 	       uint64_t iova, struct rxe_rs_mr_state *state);
 
 /*
- * The same for `length` bytes at `offset` of the DMA buffer that is open as `dmabuf_fd`, which may be
- * closed afterwards. A driver that does not know of such segments answers EINVAL or EOPNOTSUPP.
+ * Adds length bytes at offset of the DMA buffer that is open as dmabuf_fd, which may be closed
+ * afterwards. A driver without such segments returns EINVAL or EOPNOTSUPP.
  */
-int rxe_rs_add_dmabuf(int cmd_fd, uint32_t mr_handle, uint32_t rkey, int dmabuf_fd, uint64_t offset,
-		      uint64_t length, uint64_t iova, struct rxe_rs_mr_state *state);
+int rxe_rs_add_dmabuf(int cmd_fd, uint32_t mr_handle, uint32_t rkey, int dmabuf_fd,
+		      uint64_t offset, uint64_t length, uint64_t iova,
+		      struct rxe_rs_mr_state *state);
 
 /*
- * Takes the segment `handle` away (RXE_RS_FIRST_SEGMENT: what was registered). When this returns
- * no access to it is under way, and its memory can be used for something else. With the last segment
- * the keys go (RXE_RS_RELEASED in state->flags); ibv_dereg_mr is still to be called.
+ * Removes a segment by its handle (RXE_RS_FIRST_SEGMENT for the memory that was registered). When
+ * the function returns, no access to the segment is in progress and its memory can be reused. The
+ * removal of the last segment releases the keys (RXE_RS_RELEASED in state->flags); the caller must
+ * still call ibv_dereg_mr().
  */
 int rxe_rs_remove(int cmd_fd, uint32_t mr_handle, uint32_t rkey, uint64_t handle,
 		  struct rxe_rs_mr_state *state);
 
 /*
- * The same for all memory in the `length` bytes at `start` of the region, which may hold holes and cut
- * segments at multiples of the page size. What is left of a segment keeps its handle.
+ * Removes all memory in the length bytes at start of the region. The range may contain addresses
+ * without memory, and cut segments at multiples of the page size. The remainder of a segment keeps
+ * its handle.
  */
 int rxe_rs_remove_range(int cmd_fd, uint32_t mr_handle, uint32_t rkey, uint64_t start,
 			uint64_t length, struct rxe_rs_mr_state *state);
 
 /*
- * Ties a region for good to a queue pair of the same context (qp_handle: handle of the ibv_qp): its
- * keys grant nothing any more and its memory is unpinned when the queue pair goes to the error state,
- * is reset or is destroyed. Call it before telling anybody the key. ibv_dereg_mr is still to be called.
+ * Ties a region permanently to a queue pair of the same context (qp_handle: handle of the ibv_qp).
+ * When the queue pair enters the error state, is reset or is destroyed, the keys of the region are
+ * revoked and its memory is unpinned. Call it before the key is passed to anyone. The caller must
+ * still call ibv_dereg_mr().
  */
 int rxe_rs_tie(int cmd_fd, uint32_t mr_handle, uint32_t rkey, uint32_t qp_handle);
 
@@ -64,13 +69,15 @@ static inline int rxe_rs_mr_add(struct ibv_mr *mr, void *addr, uint64_t length, 
 }
 
 static inline int rxe_rs_mr_add_dmabuf(struct ibv_mr *mr, int dmabuf_fd, uint64_t offset,
-				       uint64_t length, uint64_t iova, struct rxe_rs_mr_state *state)
+				       uint64_t length, uint64_t iova,
+				       struct rxe_rs_mr_state *state)
 {
-	return rxe_rs_add_dmabuf(mr->context->cmd_fd, mr->handle, mr->rkey, dmabuf_fd, offset, length,
-				 iova, state);
+	return rxe_rs_add_dmabuf(mr->context->cmd_fd, mr->handle, mr->rkey, dmabuf_fd, offset,
+				 length, iova, state);
 }
 
-static inline int rxe_rs_mr_remove(struct ibv_mr *mr, uint64_t handle, struct rxe_rs_mr_state *state)
+static inline int rxe_rs_mr_remove(struct ibv_mr *mr, uint64_t handle,
+				   struct rxe_rs_mr_state *state)
 {
 	return rxe_rs_remove(mr->context->cmd_fd, mr->handle, mr->rkey, handle, state);
 }
