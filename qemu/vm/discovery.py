@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """What tests there are: functions of the files of ktests/vm and cases of the suites, with what they say about themselves.
 
+python3 -m vm.discovery [PATTERN …]    the plan of ktests/vm/selftest.sh: tests of one machine, a line each, `NAME SECONDS FILE FUNCTION`; without
+                                       patterns those in Python for which nothing has to be built
+
 A Python file is read, not imported: it needs pyverbs, which only the machines have. `ktests/vm/lib/case.py` describes what it may say.
 """
 import ast
+import fnmatch
 import re
 import sys
 from pathlib import Path
@@ -131,3 +135,14 @@ class Suite:
         listed = [line.split()[0] for line in self.expected(series) if line and not line.startswith("#")]
         return [Test(self.path, f"test_{'all_listed' if c == 'all_listed' else 'case'}", self.seconds, ("netns",), c)
                 for c in ["all_listed", *listed]]
+
+
+def standalone(patterns, tests):
+    for test in tests:
+        wanted = any(fnmatch.fnmatch(test.name, pattern) for pattern in patterns) if patterns else test.file.endswith(".py") and not test.needs
+        if wanted and "netns" in test.topologies:
+            yield f"{test.name} {test.seconds} {test.file} {test.function}"
+
+
+if __name__ == "__main__":
+    print("\n".join(standalone(sys.argv[1:], all_tests())))

@@ -1,0 +1,72 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# selftest.sh [SUBJECT.NAME-PATTERN …]: tests of this folder on the running kernel, as tools/testing/selftests has it: root, no harness, KTAP on
+# stdout, exit status 0, 4 if all were skipped, 1 otherwise. Without arguments: all that need one machine and nothing that has to be built.
+# Two network namespaces a and b, joined by a veth pair, are made and removed. The module comes from MODULE=rxe_rs.ko or from modprobe.
+#
+# Tests find their files under /share: here in a mount namespace, so that nobody else sees it.
+set -u
+here=$(cd "$(dirname "$0")" && pwd -P)
+clone=$(cd "$here/../.." && pwd -P)
+
+give_up() {
+	echo "1..0 # SKIP $*"
+	exit 4
+}
+
+if [ -z "${RXE_SELFTEST:-}" ]; then
+	[ "$(id -u)" = 0 ] || give_up "root is needed"
+	for tool in ip rdma python3; do command -v $tool >/dev/null || give_up "there is no $tool"; done
+	python3 -c 'import pyverbs.device' 2>/dev/null || give_up "there is no pyverbs"
+	for n in a b; do [ ! -e /run/netns/$n ] || give_up "there is a network namespace $n"; done
+	[ ! -e /sys/module/rxe_rs ] || [ "$(cat /sys/module/rxe_rs/refcnt)" = 0 ] || give_up "the module is in use"
+	module=${MODULE:+$(realpath "$MODULE")}
+	mkdir -p /share
+	RXE_SELFTEST=1 MODULE=$module unshare --mount --propagation private "$0" "$@"
+	status=$?
+	rmdir /share 2>/dev/null || true
+	exit $status
+fi
+
+mount -t tmpfs tmpfs /share
+mkdir /share/results
+ln -s "$here" /share/tests
+ln -s "$clone/qemu/guest" /share/guest
+[ -z "$MODULE" ] || ln -s "$MODULE" /share/rxe_rs.ko
+printf '%s\n' TOPOLOGY=netns DRIVER_a=rxe_rs DRIVER_b=rxe_rs RXE_SLOW=0 RXE_DEBUG=0 'export RXE_ARGS=' >/share/env
+export PYTHONPYCACHEPREFIX=/share/pycache PYTHONDONTWRITEBYTECODE=
+
+# shellcheck disable=SC1091
+. /share/guest/lib.sh
+topology_up
+modprobe -a ib_uverbs rdma_ucm 2>/dev/null
+
+mapfile -t tests < <(PYTHONPATH=$clone/qemu python3 -m vm.discovery "$@")
+
+echo "KTAP version 1"
+echo "1..${#tests[@]}"
+number=0 passed=0 failed=0
+for line in "${tests[@]}"; do
+	read -r name seconds file function <<<"$line"
+	number=$((number + 1)) log=/share/results/$name.log
+	RXE_TEST=$name timeout -k 5 "$seconds" bash /share/guest/case.sh "$file" "$function" >"$log" 2>&1 </dev/null
+	status=$?
+	reap
+	if [ $status = 0 ]; then
+		passed=$((passed + 1))
+		echo "ok $number $name"
+	elif [ $status = 4 ] && grep -q '^SKIP: ' "$log"; then
+		echo "ok $number $name # SKIP $(sed -n 's/^SKIP: //p' "$log" | head -n 1)"
+	else
+		failed=$((failed + 1))
+		echo "not ok $number $name"
+		sed 's/^/# /' "$log"
+	fi
+done
+
+no_links
+ip netns del a
+ip netns del b
+[ $failed = 0 ] || exit 1
+[ $passed -gt 0 ] || exit 4
