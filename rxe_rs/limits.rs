@@ -46,10 +46,10 @@ pub(crate) const MAX_FAST_REG_PAGES: u32 = 1 << 14;
 /// Most multicast groups of a device that have members.
 pub(crate) const MAX_GROUPS: u32 = 8192;
 
-/// Most queue pairs in a multicast group: the rows of the table per hash value.
+/// Most queue pairs in a multicast group: the indices of the table per hash value.
 pub(crate) const MAX_MEMBERS: u32 = 256;
 
-/// Most memberships of multicast groups of a device: the rows of the table.
+/// Most memberships of multicast groups of a device: the entries of the table.
 pub(crate) const MAX_ATTACHED: u32 = 1 << 16;
 
 /// Entries of the GID table: an address vector has a one-byte index.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The GID table of a device, for look-ups by received packets (IBTA 10.2.2.1, IBTA A17.4.3).
 //!
-//! A row of the RCU table is one entry. The rows of an address begin at its hash and are numbered
-//! by the entry's index, so every entry has a row of its own, whatever the hashes are.
+//! The indices of an address in the RCU table begin at its hash, and the entry's index in the GID
+//! table is added: entries never collide, whatever the hashes are.
 
 use kernel::{
     prelude::*,
@@ -28,28 +28,28 @@ pub(crate) fn hash(gid: &Gid) -> u32 {
     hash ^ hash.wrapping_shl(13)
 }
 
-/// Returns the first row of an address.
-fn first_row(gid: &Gid) -> u32 {
+/// Returns the first index of an address.
+fn first_index(gid: &Gid) -> u32 {
     hash(gid) & !(ENTRIES.wrapping_sub(1))
 }
 
-/// Returns the row of an entry.
-fn row_of(entry: &GidEntry) -> u32 {
-    first_row(&Gid(entry.gid)) | (u32::from(entry.index) & ENTRIES.wrapping_sub(1))
+/// Returns the index of an entry.
+fn index_of(entry: &GidEntry) -> u32 {
+    first_index(&Gid(entry.gid)) | (u32::from(entry.index) & ENTRIES.wrapping_sub(1))
 }
 
 /// The unicast addresses of a device. The core serializes changes.
 #[pin_data]
 pub(crate) struct Gids {
     #[pin]
-    rows: RcuTable<Gid>,
+    table: RcuTable<Gid>,
 }
 
 impl Gids {
     /// Creates an empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            rows <- RcuTable::new(),
+            table <- RcuTable::new(),
         })
     }
 
@@ -60,29 +60,29 @@ impl Gids {
     /// `ENOMEM`.
     pub(crate) fn add(&self, entry: &GidEntry) -> Result {
         let gid = Arc::new(Gid(entry.gid), GFP_KERNEL)?;
-        self.rows.insert_at(row_of(entry), gid)
+        self.table.insert_at(index_of(entry), gid)
     }
 
     /// Removes an entry; another one may have the same address.
     pub(crate) fn remove(&self, entry: &GidEntry) {
-        self.rows.remove(row_of(entry));
+        self.table.remove(index_of(entry));
     }
 
     /// Returns true if the device has this address. Takes no lock.
     pub(crate) fn contains(&self, gid: &Gid, rcu: &rcu::Guard) -> bool {
-        let last = first_row(gid) | ENTRIES.wrapping_sub(1);
-        let mut next = first_row(gid);
-        while let Some((row, entry)) = self.rows.borrow_next(next, rcu) {
-            if row > last {
+        let last = first_index(gid) | ENTRIES.wrapping_sub(1);
+        let mut next = first_index(gid);
+        while let Some((index, entry)) = self.table.borrow_next(next, rcu) {
+            if index > last {
                 return false;
             }
             if **entry == *gid {
                 return true;
             }
-            if row == last {
+            if index == last {
                 return false;
             }
-            next = row.wrapping_add(1);
+            next = index.wrapping_add(1);
         }
         false
     }

@@ -165,15 +165,15 @@ impl DeviceCtx {
 
     /// Returns the counters that performance management reports.
     pub(crate) fn totals(&self) -> PortCounters {
-        let of = |what| self.counters.total(what);
+        let total = |counter| self.counters.total(counter);
         PortCounters {
-            xmit_bytes: of(Traffic::TxBytes),
-            rcv_bytes: of(Traffic::RxBytes),
-            xmit_packets: of(Traffic::TxPackets),
-            rcv_packets: of(Traffic::RxPackets),
-            link_downed: of(Traffic::LinkDowned),
+            xmit_bytes: total(Traffic::TxBytes),
+            rcv_bytes: total(Traffic::RxBytes),
+            xmit_packets: total(Traffic::TxPackets),
+            rcv_packets: total(Traffic::RxPackets),
+            link_downed: total(Traffic::LinkDowned),
             rcv_errors: self.counters.damaged(),
-            xmit_discards: of(Traffic::TxErrors),
+            xmit_discards: total(Traffic::TxErrors),
             rcv_constraint_errors: self.counters.bad_pkey(),
         }
     }

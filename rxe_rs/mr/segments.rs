@@ -102,10 +102,10 @@ impl MrLayout {
         self.with_segments(table, next)
     }
 
-    /// Returns a copy without what `what` selects; `None` if nothing would be left. Each part that
-    /// is left of a segment keeps its handle.
-    fn without(&self, dev: &DeviceCtx, what: &Which) -> Result<Option<Self>> {
-        let table = self.with_table(|old| match *what {
+    /// Returns a copy without the segments or the range of `selection`; `None` if nothing would be
+    /// left. Each part that is left of a segment keeps its handle.
+    fn without(&self, dev: &DeviceCtx, selection: &Which) -> Result<Option<Self>> {
+        let table = self.with_table(|old| match *selection {
             Which::Handle(handle) => without_handle(dev, old, handle),
             Which::Range(start, length) => without_range(dev, old, start, length),
         })??;

@@ -21,33 +21,33 @@ use rxe_kapi::{
 };
 use rxe_proto::ids::Gid;
 
-/// Rows per namespace, a power of two; namespaces whose hashes collide share rows.
-const ROWS: u32 = 1 << 20;
+/// Indices per namespace, a power of two; namespaces whose hashes collide share indices.
+const INDICES: u32 = 1 << 20;
 
 /// Devices, or objects of which each device has one, by network namespace.
 #[pin_data]
 pub(crate) struct ByNamespace<T: Send + Sync + 'static> {
     #[pin]
-    rows: RcuTable<T>,
+    table: RcuTable<T>,
 }
 
-/// Returns the first row of a namespace.
-fn first_row(net: NetId) -> u32 {
+/// Returns the first index of a namespace.
+fn first_index(net: NetId) -> u32 {
     // The highest bits of the product depend on all bits of the number (2^64 by the golden ratio).
     let [a, b, c, d, ..] = net.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-    u32::from_be_bytes([a, b, c, d]) & !(ROWS.wrapping_sub(1))
+    u32::from_be_bytes([a, b, c, d]) & !(INDICES.wrapping_sub(1))
 }
 
-/// Returns the last row of a namespace.
-fn last_row(net: NetId) -> u32 {
-    first_row(net) | ROWS.wrapping_sub(1)
+/// Returns the last index of a namespace.
+fn last_index(net: NetId) -> u32 {
+    first_index(net) | INDICES.wrapping_sub(1)
 }
 
 impl<T: Send + Sync + 'static> ByNamespace<T> {
     /// Creates an empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            rows <- RcuTable::new(),
+            table <- RcuTable::new(),
         })
     }
 
@@ -55,22 +55,22 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if all rows of the namespace are used, `ENOMEM`.
+    /// `ENOSPC` if all indices of the namespace are used, `ENOMEM`.
     pub(crate) fn add(&self, net: NetId, item: Arc<T>) -> Result {
-        let rows = first_row(net)..=last_row(net);
-        self.rows.insert_random(rows, item).map(|_| ())
+        let indices = first_index(net)..=last_index(net);
+        self.table.insert_random(indices, item).map(|_| ())
     }
 
     /// Removes `item`, whose device may have moved to another namespace. The reference is dropped
     /// in softirq after a grace period.
     pub(crate) fn remove(&self, item: &Arc<T>) {
         let mut found = None;
-        self.rows.for_each(|row, other| {
-            found = core::ptr::eq(other, &**item).then_some(row);
+        self.table.for_each(|index, other| {
+            found = core::ptr::eq(other, &**item).then_some(index);
             found.is_none()
         });
-        if let Some(row) = found {
-            self.rows.remove(row);
+        if let Some(index) = found {
+            self.table.remove(index);
         }
     }
 
@@ -80,30 +80,30 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
     ///
     /// Process context; may sleep.
     pub(crate) fn remove_sync(&self, item: &Arc<T>) {
-        self.rows
+        self.table
             .remove_if_sync(|other| core::ptr::eq(other, &**item));
     }
 
-    /// Returns the first item of a namespace for which `wanted` returns true. Items of namespaces
-    /// that share its rows are passed to it as well.
+    /// Returns the first item of a namespace for which `matches` returns true. Items of namespaces
+    /// that share its indices are passed to it as well.
     fn find<'g>(
         &'g self,
         net: NetId,
         rcu: &'g rcu::Guard,
-        mut wanted: impl FnMut(&'g Arc<T>) -> bool,
+        mut matches: impl FnMut(&'g Arc<T>) -> bool,
     ) -> Option<&'g Arc<T>> {
-        let mut next = first_row(net);
-        while let Some((row, item)) = self.rows.borrow_next(next, rcu) {
-            if row > last_row(net) {
+        let mut next = first_index(net);
+        while let Some((index, item)) = self.table.borrow_next(next, rcu) {
+            if index > last_index(net) {
                 return None;
             }
-            if wanted(item) {
+            if matches(item) {
                 return Some(item);
             }
-            if row == last_row(net) {
+            if index == last_index(net) {
                 return None;
             }
-            next = row.wrapping_add(1);
+            next = index.wrapping_add(1);
         }
         None
     }

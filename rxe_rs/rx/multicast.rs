@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Multicast groups of a device and the queue pairs attached to them.
 //!
-//! A row of the table is one queue pair in one group. The rows of a group have consecutive numbers,
-//! which begin at a hash of its address: a received packet walks them without a lock, and detaching
-//! allocates nothing. Two groups may share rows; every row records its group.
+//! The table has one entry per queue pair and group. The indices of a group are consecutive and begin
+//! at a hash of its address: a received packet iterates over them without a lock, and detaching
+//! allocates nothing. Two groups may share indices; every entry records its group.
 
 use crate::{
     device::gids::hash,
@@ -50,14 +50,14 @@ struct JoinedGroup {
 #[pin_data]
 pub(crate) struct Groups {
     #[pin]
-    rows: RcuTable<Member>,
+    table: RcuTable<Member>,
     #[pin]
     joined: Mutex<KVec<JoinedGroup>>,
 }
 
-/// Returns the first row of a group.
-fn first_row(group: &Gid) -> u32 {
-    // The lowest bits number the rows of one hash value.
+/// Returns the first index of a group.
+fn first_index(group: &Gid) -> u32 {
+    // The lowest bits distinguish the entries of one hash value.
     hash(group) & !(MAX_MEMBERS.wrapping_sub(1))
 }
 
@@ -65,25 +65,25 @@ impl Groups {
     /// Creates a set without groups.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            rows <- RcuTable::new(),
+            table <- RcuTable::new(),
             joined <- new_mutex!(KVec::new(), "Groups::joined"),
         })
     }
 
-    /// Calls `f` for every row that `group` may have, in order, until it returns false.
-    fn each_row<'g>(
+    /// Calls `f` for every entry at an index of `group`, in order, until it returns false.
+    fn each_entry<'g>(
         &'g self,
         group: &Gid,
         rcu: &'g rcu::Guard,
         mut f: impl FnMut(u32, &'g Member) -> bool,
     ) {
-        let last = first_row(group) | MAX_MEMBERS.wrapping_sub(1);
-        let mut next = first_row(group);
-        while let Some((row, member)) = self.rows.borrow_next(next, rcu) {
-            if row > last || !f(row, member) || row == last {
+        let last = first_index(group) | MAX_MEMBERS.wrapping_sub(1);
+        let mut next = first_index(group);
+        while let Some((index, member)) = self.table.borrow_next(next, rcu) {
+            if index > last || !f(index, member) || index == last {
                 return;
             }
-            next = row.wrapping_add(1);
+            next = index.wrapping_add(1);
         }
     }
 
@@ -94,7 +94,7 @@ impl Groups {
         rcu: &'g rcu::Guard,
         mut f: impl FnMut(&'g Arc<QpCtx>),
     ) {
-        self.each_row(group, rcu, |_, member| {
+        self.each_entry(group, rcu, |_, member| {
             if member.group == *group {
                 f(&member.qp);
             }
@@ -102,21 +102,21 @@ impl Groups {
         });
     }
 
-    /// Returns the row of `qp` in `group`.
+    /// Returns the index of `qp` in `group`.
     fn find(&self, group: &Gid, qp: &Arc<QpCtx>) -> Option<u32> {
         let rcu = rcu::read_lock();
         let mut found = None;
-        self.each_row(group, &rcu, |row, member| {
+        self.each_entry(group, &rcu, |index, member| {
             if member.group == *group && Arc::ptr_eq(&member.qp, qp) {
-                found = Some(row);
+                found = Some(index);
             }
             found.is_none()
         });
         found
     }
 
-    /// Inserts `qp` into a free row of `group`.
-    fn add_row(&self, group: Gid, qp: &Arc<QpCtx>) -> Result {
+    /// Inserts `qp` at a free index of `group`.
+    fn insert(&self, group: Gid, qp: &Arc<QpCtx>) -> Result {
         let member = Arc::new(
             Member {
                 group,
@@ -124,9 +124,9 @@ impl Groups {
             },
             GFP_KERNEL_ACCOUNT,
         )?;
-        let first = first_row(&group);
-        for row in first..=(first | MAX_MEMBERS.wrapping_sub(1)) {
-            match self.rows.insert_at(row, member.clone()) {
+        let first = first_index(&group);
+        for index in first..=(first | MAX_MEMBERS.wrapping_sub(1)) {
+            match self.table.insert_at(index, member.clone()) {
                 Err(e) if e == EBUSY => {}
                 done => return done,
             }
@@ -151,17 +151,17 @@ impl Groups {
         }
         let total = joined
             .iter()
-            .fold(0u32, |sum, of| sum.wrapping_add(of.members));
+            .fold(0u32, |sum, entry| sum.wrapping_add(entry.members));
         if total >= MAX_ATTACHED {
             let reason = c"more queue pairs in multicast groups than the device's limit";
             return Err(dev.handle.refuse_with(ENOMEM, reason));
         }
-        if let Some(of) = joined.iter_mut().find(|of| of.group == group) {
-            self.add_row(group, qp).map_err(|error| {
+        if let Some(entry) = joined.iter_mut().find(|entry| entry.group == group) {
+            self.insert(group, qp).map_err(|error| {
                 let reason = c"more queue pairs in the group than the device's limit, or no memory";
                 dev.handle.refuse_with(error, reason)
             })?;
-            of.members = of.members.wrapping_add(1);
+            entry.members = entry.members.wrapping_add(1);
             return Ok(());
         }
         if joined.len() >= usize::try_from(MAX_GROUPS)? {
@@ -170,14 +170,14 @@ impl Groups {
         }
         joined.reserve(1, GFP_KERNEL_ACCOUNT)?;
         let membership = Membership::join(&dev.netdev, &group.0)?;
-        self.add_row(group, qp)?;
-        let of = JoinedGroup {
+        self.insert(group, qp)?;
+        let entry = JoinedGroup {
             group,
             members: 1,
             _membership: membership,
         };
         // It fits: the capacity was reserved above.
-        let _ = joined.push_within_capacity(of);
+        let _ = joined.push_within_capacity(entry);
         Ok(())
     }
 
@@ -188,17 +188,17 @@ impl Groups {
     /// `EINVAL` if it is not attached.
     pub(crate) fn detach(&self, group: Gid, qp: &Arc<QpCtx>) -> Result {
         let mut joined = self.joined.lock();
-        let row = self.find(&group, qp);
-        let row = row.ok_or_else(|| {
+        let index = self.find(&group, qp);
+        let index = index.ok_or_else(|| {
             let reason = c"the queue pair is not attached to the group";
             qp.dev.handle.refuse(reason)
         })?;
-        self.rows.remove(row);
-        if let Some(at) = joined.iter().position(|of| of.group == group) {
+        self.table.remove(index);
+        if let Some(at) = joined.iter().position(|entry| entry.group == group) {
             let left = match joined.get_mut(at) {
-                Some(of) => {
-                    of.members = of.members.wrapping_sub(1);
-                    of.members
+                Some(entry) => {
+                    entry.members = entry.members.wrapping_sub(1);
+                    entry.members
                 }
                 None => return Ok(()),
             };

@@ -468,10 +468,10 @@ mod tests {
 
     #[test]
     fn square_roots() {
-        for of in (0..100_000).chain([MAX_RATE, u32::MAX.into(), u64::MAX]) {
-            let of_32 = of.min(u32::MAX.into());
-            let sqrt = sqrt(of);
-            assert!(sqrt * sqrt <= of && (sqrt + 1) * (sqrt + 1) > of_32, "{of}");
+        for n in (0..100_000).chain([MAX_RATE, u32::MAX.into(), u64::MAX]) {
+            let n_32 = n.min(u32::MAX.into());
+            let sqrt = sqrt(n);
+            assert!(sqrt * sqrt <= n && (sqrt + 1) * (sqrt + 1) > n_32, "{n}");
         }
     }
 

@@ -70,8 +70,8 @@ fn only_the_variant_fields_are_masked() {
 
 fn check_mask(net: &[u8], masked: impl Fn(usize, u8) -> bool) {
     let bytes = [net.to_vec(), hex(BTH)].concat();
-    let of = |bytes: &[u8]| sum(&bytes[..net.len()], &bytes[net.len()..], &[b"payload!"]);
-    let expected = of(&bytes);
+    let crc_of = |bytes: &[u8]| sum(&bytes[..net.len()], &bytes[net.len()..], &[b"payload!"]);
+    let expected = crc_of(&bytes);
     for at in 0..bytes.len() {
         for bit in 0..8 {
             if at == 0 && (bit >= 4 || net[0] == 0x45) {
@@ -80,7 +80,7 @@ fn check_mask(net: &[u8], masked: impl Fn(usize, u8) -> bool) {
             let mut other = bytes.clone();
             other[at] ^= 1 << bit;
             assert_eq!(
-                of(&other) == expected,
+                crc_of(&other) == expected,
                 masked(at, bit),
                 "byte {at} bit {bit}"
             );
