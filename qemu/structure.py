@@ -44,6 +44,8 @@ UPWARDS = (
 
 # Whole words in code and comments, with what replaced them. Each was the project's own word for something that has a name.
 RETIRED = {
+    "end_trains": "disable_gso", "has_frames": "is_ethernet", "ipsec_room": "ipsec_overhead", "rxe_rs_take": "rxe_rs_hook_rcv",
+    "rxe_rs_rx_pieces": "rxe_rs_rx_frags", "rxe_rs_tx_hopeless": "rxe_rs_tx_check", "reserve_more": "kvec::reserve",
     "SqSlot": "SendWqe", "KeyOp": "LocalOp", "KeyFault": "LocalOpFault", "QpPorts": "QpBackend", "QpCore": "QpInner",
     "JobQueue": "ResponseQueue", "take_turns": "run_rounds", "told_on": "last_comp_cpu",
     "new_gate": "new_rearmable", "recv_take": "take_recv", "recv_scatter": "scatter_recv", "sq_slot": "send_wqe",

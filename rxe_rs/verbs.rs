@@ -43,7 +43,7 @@ use rxe_kapi::{
             GidEntry, //
         },
         mad::{
-            Answer,
+            MadResult,
             MAD_LEN, //
         },
     },
@@ -103,7 +103,7 @@ impl Device for DeviceCtx {
             max_fast_reg_pages: limits::MAX_FAST_REG_PAGES,
             max_pd: limits::MAX_PD,
             max_ah: limits::MAX_AH,
-            max_raw_ethy_qp: if self.netdev.has_frames() {
+            max_raw_ethy_qp: if self.netdev.is_ethernet() {
                 limits::MAX_QUEUES
             } else {
                 0
@@ -158,10 +158,10 @@ impl Device for DeviceCtx {
         Counters::put(to, Traffic::Refused, self.refused_datagrams());
     }
 
-    fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> Answer {
+    fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> MadResult {
         match pma::answer(request, PORT, &self.totals(), reply) {
-            Some(()) => Answer::Reply,
-            None => Answer::Pass,
+            Some(()) => MadResult::Reply,
+            None => MadResult::Pass,
         }
     }
 

@@ -148,7 +148,7 @@ impl DeviceCtx {
     pub(crate) fn active_mtu(&self) -> Mtu {
         let overhead =
             self.netdev
-                .ipsec_room(ROCE_UDP_PORT, Mtu::IPSEC_RESERVE, Mtu::TUNNEL_RESERVE);
+                .ipsec_overhead(ROCE_UDP_PORT, Mtu::IPSEC_RESERVE, Mtu::TUNNEL_RESERVE);
         let left = self.netdev.mtu().saturating_sub(overhead);
         Mtu::largest_fitting(left).unwrap_or(Mtu::Mtu256)
     }

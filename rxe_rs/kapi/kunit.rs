@@ -50,14 +50,14 @@ fn peek(buf: &crate::mem::SharedBuf, offset: usize) -> u32 {
 mod rings {
     use super::*;
 
-    /// Whatever the process writes into the header, no more elements are taken than there are.
+    /// Whatever the process writes to the header, no more elements are fetched than the ring has.
     #[test]
     fn hostile_producer() -> Result {
         let mut ring = UserRing::new(8, 64)?;
         let buf = ring.buffer().clone();
         for value in [0, 1, 7, 8, 9, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
             poke(&buf, PRODUCER, value);
-            // The geometry that the process sees means nothing.
+            // The geometry in the shared header is ignored.
             poke(&buf, 0, value);
             poke(&buf, 4, value);
             assert!(ring.pending() <= ring.capacity());
@@ -73,7 +73,7 @@ mod rings {
         Ok(())
     }
 
-    /// Elements come out in the order they were posted, around the end of the ring.
+    /// Elements are fetched in the order in which they were posted, across the end of the ring.
     #[test]
     fn in_order() -> Result {
         let mut ring = UserRing::new(4, 64)?;
@@ -92,9 +92,9 @@ mod rings {
         Ok(())
     }
 
-    /// A backlog moves to a larger ring whole, and is refused by one that is too small.
+    /// Pending elements are moved to a larger ring, and refused by one that is too small.
     #[test]
-    fn backlog_moves() -> Result {
+    fn pending_elements_move() -> Result {
         let old = UserRing::new(8, 64)?;
         for n in 0..5u32 {
             poke(old.buffer(), 384 + 64 * n as usize, 100 + n);
@@ -115,7 +115,7 @@ mod rings {
         Ok(())
     }
 
-    /// A completion ring is full when it is, whatever the process says it has consumed.
+    /// A completion ring does not overflow, whatever consumer index the process writes.
     #[test]
     fn hostile_consumer() -> Result {
         let mut ring = CompletionRing::new(2, 64)?;
@@ -198,24 +198,24 @@ mod sync {
     }
 
     #[test]
-    fn place_is_replaced_and_emptied() -> Result {
-        let place = Replaceable::new(Arc::new(1, GFP_KERNEL)?)?;
-        assert!(place.get().is_some_and(|value| *value == 1));
+    fn replaceable_is_replaced_and_removed() -> Result {
+        let replaceable = Replaceable::new(Arc::new(1, GFP_KERNEL)?)?;
+        assert!(replaceable.get().is_some_and(|value| *value == 1));
         {
             let rcu = rcu::read_lock();
-            let used = place.try_access(&rcu);
+            let used = replaceable.try_access(&rcu);
             assert!(used.is_some_and(|used| *used == 1 && !used.is_closing()));
         }
-        let old = place.replace_sync(Arc::new(2, GFP_KERNEL)?)?;
+        let old = replaceable.replace_sync(Arc::new(2, GFP_KERNEL)?)?;
         assert!(old.is_some_and(|value| *value == 1));
-        assert!(place.get().is_some_and(|value| *value == 2));
-        assert!(place.take_sync().is_some_and(|value| *value == 2));
-        assert!(place.get().is_none() && place.take_sync().is_none());
+        assert!(replaceable.get().is_some_and(|value| *value == 2));
+        assert!(replaceable.take_sync().is_some_and(|value| *value == 2));
+        assert!(replaceable.get().is_none() && replaceable.take_sync().is_none());
         Ok(())
     }
 
     #[test]
-    fn users_are_turned_away() {
+    fn users_are_refused_once_closed() {
         let users = Users::new();
         assert!(users.try_get().is_some_and(|user| !user.is_closing()));
         users.close();
@@ -224,7 +224,7 @@ mod sync {
     }
 
     #[test]
-    fn gate_opens_and_closes() -> Result {
+    fn rearmable_is_revoked_and_set() -> Result {
         let rearmable: Rearmable<u32> = new_rearmable!(Some(3), "kunit::rearmable")?;
         assert!(rearmable.try_access().is_some_and(|value| *value == 3));
         assert_eq!(rearmable.update(|value| value.take()), Some(3));

@@ -31,9 +31,7 @@ pub fn now_ns() -> u64 {
 
 /// An object with a [`SoftTimer`].
 pub trait TimerTarget: Send + Sync + 'static {
-    /// The timer expired.
-    ///
-    /// The timer is not armed any more; the callback may arm it again.
+    /// Called when the timer has expired. It is no longer armed; the function may arm it again.
     ///
     /// # Context
     ///
@@ -46,22 +44,22 @@ const IDLE: u64 = u64::MAX;
 
 /// One high resolution timer that calls [`TimerTarget::fire`] in softirq.
 ///
-/// It lives inside the object it serves. [`bind`](Self::bind) gives it a reference to that
-/// object, which keeps the object alive until [`shutdown`](Self::shutdown); between the two
-/// it can be armed from any context.
+/// The timer is a field of the object that it calls. [`bind`](Self::bind) passes it a reference to
+/// that object, which it holds until [`shutdown`](Self::shutdown); between the two it can be armed
+/// in any context.
 ///
-/// Arming is lazy: a timer that expires earlier than asked for is left alone, the callback
-/// looks at the time and arms it again. So the owner may ask for a later expiry at every packet
-/// and pays for the real timer once per expiry.
+/// Arming is lazy: a timer that expires before the requested time is not changed; its callback
+/// checks the time and arms it again. So the owner can postpone the expiry with every packet, and
+/// the hrtimer is programmed once per expiry.
 #[pin_data]
 #[repr(C)]
 pub struct SoftTimer<T: TimerTarget> {
     // First, as the callback gets a pointer to it.
     #[pin]
     timer: Opaque<bindings::hrtimer>,
-    /// When the timer will fire, in nanoseconds; [`IDLE`] if it will not.
+    /// The time of expiry in nanoseconds, or [`IDLE`].
     armed: Atomic<u64>,
-    /// The bound object. Arming needs the lock, so that nothing starts after `shutdown`.
+    /// The bound object. Arming needs the lock, so that the timer is not started after `shutdown`.
     #[pin]
     target: SpinLockIrq<Target<T>>,
 }
@@ -117,7 +115,8 @@ impl<T: TimerTarget> SoftTimer<T> {
 
     /// Makes the timer fire at `at_ns` ([`now_ns`] clock) or earlier.
     ///
-    /// Costs one load if the timer fires no later anyway. Nothing happens if the timer is not bound.
+    /// Costs one load if the timer fires no later anyway. Nothing happens if the timer is not
+    /// bound.
     ///
     /// # Context
     ///
@@ -129,7 +128,7 @@ impl<T: TimerTarget> SoftTimer<T> {
         }
     }
 
-    /// When the timer will fire, if it is armed.
+    /// Returns the time of expiry, if the timer is armed.
     ///
     /// # Context
     ///
@@ -152,7 +151,7 @@ impl<T: TimerTarget> SoftTimer<T> {
         self.armed.store(IDLE, Relaxed);
     }
 
-    /// Disarms the timer for good, waits for a running callback and lets go of the object.
+    /// Disarms the timer permanently, waits for a running callback and drops the reference.
     ///
     /// # Context
     ///
@@ -195,7 +194,7 @@ impl<T: TimerTarget> SoftTimer<T> {
         // SAFETY: The C timer is the first field of a `SoftTimer<T>` that is alive, as the
         // reference of its target is dropped after the timer was cancelled.
         let this = unsafe { &*timer.cast::<Self>() };
-        // Before the callback looks at the state that decides on the next expiry: whoever saw
+        // Before the callback reads the state that determines the next expiry: code that has read
         // the old value has changed that state before.
         this.armed.store(IDLE, Relaxed);
         let target = this.target.lock().0;

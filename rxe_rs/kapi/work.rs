@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work queues of the module's own.
+//! Work queues of the module.
 //!
-//! The kernel crate hands out the system's work queues only. Work that may sleep for as long as a
-//! user likes must not take the place of other drivers' work there, and only a queue that is
-//! destroyed before the module goes proves that no work item still runs the module's code.
+//! The kernel crate provides the system's work queues only. Work whose duration user space
+//! determines must not delay other drivers' work there, and only the destruction of a work queue
+//! ensures that no work item runs code of the module when it is unloaded.
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
@@ -20,17 +20,17 @@ use kernel::{
     },
 };
 
-/// Where the work items of a queue run.
+/// The context in which the work items of a queue run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// In softirq context of the CPU that enqueued them.
     Softirq,
-    /// In process context of the CPU that enqueued them, or of the one asked for. They sleep
+    /// In process context on the CPU that enqueued them, or on the one specified. They sleep
     /// briefly, if at all.
     Local,
-    /// In process context of any CPU, so many at once at most. They may sleep forever.
+    /// In process context on any CPU. They may sleep for an unlimited time.
     Unbound {
-        /// Work items that run at once.
+        /// Maximum number of work items that run at the same time.
         max_active: u16,
     },
 }
@@ -124,11 +124,11 @@ pub fn this_cpu() -> u32 {
     unsafe { bindings::rxe_rs_this_cpu() }
 }
 
-/// Keeps the module from being unloaded: for work that an `rmmod` should not have to wait for, and
-/// is refused (`EBUSY`) instead.
+/// Prevents the module from being unloaded, for work that `rmmod` should not wait for: it fails
+/// with `EBUSY`.
 ///
-/// Giving it back lets the module go at once: what runs module code afterwards must be waited for
-/// by the module's exit, as the work items of a [`WorkQueue`] are.
+/// The module may be unloaded as soon as this is dropped, so the exit function of the module must
+/// wait for code that runs after that, as for the work items of a [`WorkQueue`].
 ///
 /// # Invariants
 ///

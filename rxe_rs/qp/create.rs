@@ -117,7 +117,7 @@ impl QpCtx {
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
             // Raw packet QPs are for user space only.
-            QpType::Raw if init.user.is_none() || !dev.netdev.has_frames() => {
+            QpType::Raw if init.user.is_none() || !dev.netdev.is_ethernet() => {
                 let reason = c"no raw packet queue pairs here";
                 return Err(dev.handle.refuse_with(unsupported(), reason));
             }

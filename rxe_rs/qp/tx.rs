@@ -381,11 +381,11 @@ impl Tx for BatchTx<'_, '_> {
 
     #[inline]
     fn gso_index(&self) -> u32 {
-        self.batch.place()
+        self.batch.gso_index()
     }
 
     fn disable_gso(&mut self) {
-        self.batch.end_trains();
+        self.batch.disable_gso();
     }
 
     fn frame<E>(

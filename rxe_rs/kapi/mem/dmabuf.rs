@@ -77,7 +77,7 @@ impl DmaBuf {
     ) -> Result<Self> {
         let mut addr = core::ptr::null_mut();
         let mut words = core::ptr::null();
-        // SAFETY: Both places are valid.
+        // SAFETY: Both are valid for writes.
         let raw = unsafe { bindings::rxe_rs_dmabuf_get(fd, offset, len, &mut addr, &mut words) };
         let raw = from_err_ptr(raw).inspect_err(|_| {
             // SAFETY: A string literal of the C side.

@@ -35,7 +35,8 @@ const _: () = assert!(
 ///
 /// # Invariants
 ///
-/// When it is used, `list` covers `0..len` without gaps, sorted by offset; the first one starts at 0.
+/// When it is used, `list` covers `0..len` without gaps, sorted by offset; the first one starts at
+/// 0.
 pub(super) struct Extents {
     pub(super) list: KVVec<Extent>,
     /// Bytes.

@@ -483,8 +483,8 @@ impl OdpMem {
     /// Frees chunks without a page, so that a process that keeps using new addresses does not make
     /// the kernel keep chunks for what it has unmapped.
     fn free_empty_chunks(&self) {
-        let gone = self.chunks.remove_if_sync(|chunk| chunk.present() == 0);
-        self.count.fetch_sub(gone, Relaxed);
+        let removed = self.chunks.remove_if_sync(|chunk| chunk.present() == 0);
+        self.count.fetch_sub(removed, Relaxed);
         let left = self.count.load(Relaxed);
         let limit = left.saturating_mul(2).max(MIN_CHUNK_LIMIT);
         self.limit.store(limit, Relaxed);

@@ -57,7 +57,7 @@ impl Account {
     /// `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EPERM` if that is 0.
     fn charge(pages: u64) -> Result<Self> {
         let mut mm = core::ptr::null_mut();
-        // SAFETY: The place is valid.
+        // SAFETY: `mm` is valid for writes.
         to_result(unsafe { bindings::rxe_rs_pin_charge(pages, &mut mm) })?;
         // INVARIANT: The function took a reference.
         NonNull::new(mm).map(Self).ok_or(EINVAL)

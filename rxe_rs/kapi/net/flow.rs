@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Flows: where packets go, with a cached route.
+//! Flows: one direction of a path, with a cached route.
 
 use super::{
     is_multicast,
@@ -36,10 +36,10 @@ const ECN_CAPABLE: u8 = 2;
 /// ConnectX adapters (`cnp_dscp`), and not to be marked, for nobody would answer that.
 pub const NOTICE_CLASS: u8 = 48 << 2;
 
-/// Hop limit used when none is asked for.
+/// Hop limit if none is specified.
 const DEFAULT_HOP_LIMIT: u8 = 64;
 
-/// Where the packets of a flow go.
+/// Addresses and header fields of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowSpec {
     /// Local address; an IPv4 address in its mapped form.
@@ -50,26 +50,27 @@ pub struct FlowSpec {
     pub source_port: u16,
     /// Traffic class or type of service. Its ECN bits are ignored.
     pub traffic_class: u8,
-    /// Routers may mark the packets: their receiver reports marks, and their sender slows down.
+    /// The packets are ECN-capable: their receiver reports marks, and their sender reduces its
+    /// rate.
     pub ecn: bool,
     /// Hop limit or time to live; 0 means 64, or 1 to a multicast group.
     pub hop_limit: u8,
     /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
-    /// Index of the device that packets leave by, one above the flow's own (a VLAN device, say);
-    /// 0 stands for that itself.
+    /// Index of the output device, which is above the flow's own (a VLAN device, for example); 0
+    /// for the flow's own device.
     pub ifindex: u32,
 }
 
-/// All that packets from one local address to one peer have in common, with a cached route.
+/// The common header fields of packets from one local address to one peer, with a cached route.
 ///
-/// Packets leave by the given network device or one above it only, or over loopback if the destination is an
-/// address of this host. The route is looked up when it is first needed and again when the
-/// kernel's tables changed. A flow keeps its network device: drop it when the device goes.
+/// Packets leave by the given network device or one above it only, or over loopback if the
+/// destination is an address of this host. The route is looked up when it is first needed and again
+/// when the kernel's tables changed. A flow keeps its network device: drop it when the device goes.
 pub struct Flow {
     pub(super) raw: NonNull<bindings::rxe_rs_flow>,
     dev: NetDev,
-    /// Never used again for another flow.
+    /// Unique among all flows.
     pub(super) id: u64,
     /// IPv4 identification of the next packet.
     next_id: Atomic<u32>,
@@ -139,7 +140,7 @@ impl Flow {
     /// IBTA A17.3.1.2, IBTA A17.3.2.2).
     fn template(spec: &FlowSpec, tclass: u8) -> [u8; HEADERS_V6] {
         let hops = match spec.hop_limit {
-            // As sockets do: a group is not routed unless asked for.
+            // The default of multicast sockets: packets are not routed.
             0 if is_multicast(&spec.destination) => 1,
             0 => DEFAULT_HOP_LIMIT,
             hops => hops,
@@ -168,7 +169,7 @@ impl Flow {
         headers
     }
 
-    /// The network device.
+    /// Returns the network device.
     ///
     /// # Context
     ///
@@ -177,7 +178,7 @@ impl Flow {
         &self.dev
     }
 
-    /// True for IPv4, false for IPv6.
+    /// Returns true for IPv4, false for IPv6.
     ///
     /// # Context
     ///
@@ -187,7 +188,7 @@ impl Flow {
         self.v4
     }
 
-    /// Length of the IP header and the UDP header.
+    /// Returns the length of the IP header and the UDP header.
     ///
     /// # Context
     ///
@@ -212,7 +213,7 @@ impl Flow {
         Some(unsafe { bindings::rxe_rs_flow_ipsec_mtu(self.raw.as_ptr()) }).filter(|&mtu| mtu != 0)
     }
 
-    /// IPv4 identification of the next packet.
+    /// Returns the IPv4 identification of the next packet.
     #[inline]
     pub(super) fn next_id(&self) -> u16 {
         self.next_id.load(Relaxed) as u16
@@ -223,7 +224,7 @@ impl Flow {
         self.next_id.store(id.into(), Relaxed);
     }
 
-    /// The traffic class of a packet for which `own` is asked for.
+    /// Returns the traffic class of a packet: `own`, or that of the flow.
     #[inline]
     pub(super) fn class(&self, own: Option<u8>) -> u8 {
         own.unwrap_or(self.class)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The network side: devices, the RoCEv2 UDP port, received buffers, routes and sending.
+//! The network part: devices, the RoCEv2 UDP port, received buffers, routes and transmission.
 
 use kernel::prelude::*;
 
@@ -12,7 +12,7 @@ pub mod tap;
 pub mod tx;
 pub mod udp_tunnel;
 
-/// What the network part needs as long as the module is loaded.
+/// The registration of the network part while the module is loaded.
 ///
 /// Closes the UDP ports of network namespaces that end. Keep it in the module and drop it last:
 /// nothing may send or receive any more then.
@@ -50,7 +50,7 @@ pub const HEADERS_V4: usize = 28;
 /// Length of an IPv6 header and a UDP header.
 pub const HEADERS_V6: usize = 48;
 
-/// The IPv4 address in a GID, or `None` if it is an IPv6 address.
+/// Returns the IPv4 address in a GID, or `None` if it is an IPv6 address.
 ///
 /// # Context
 ///
@@ -63,7 +63,7 @@ pub fn mapped_v4(gid: &[u8; 16]) -> Option<[u8; 4]> {
     }
 }
 
-/// True for the GID of a multicast group of either family.
+/// Returns true for the GID of a multicast group of either family.
 ///
 /// # Context
 ///
@@ -76,7 +76,7 @@ pub fn is_multicast(gid: &[u8; 16]) -> bool {
     }
 }
 
-/// The GID form of an IPv4 address.
+/// Returns the GID of an IPv4 address.
 ///
 /// # Context
 ///

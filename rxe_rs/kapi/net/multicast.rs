@@ -11,9 +11,9 @@ use kernel::{
     prelude::*, //
 };
 
-/// Creates a network device a member of a group for as long as it lives.
+/// The membership of a network device in a group, until it is dropped.
 ///
-/// The device lets frames to the group in, IGMP or MLD reports it, and datagrams to it are
+/// The device accepts frames to the group, IGMP or MLD reports it, and datagrams to it are
 /// delivered to this host. Memberships are counted by the kernel: others of the same group are not
 /// disturbed. Dropping it sleeps.
 pub struct Membership {

@@ -9,7 +9,7 @@ use crate::{
 };
 use core::ptr::NonNull;
 
-/// Identity of a network namespace: never used again for another one.
+/// Identity of a network namespace, which is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NetId(pub u64);
 
@@ -33,7 +33,7 @@ unsafe impl Send for NetDev {}
 unsafe impl Sync for NetDev {}
 
 impl NetDev {
-    /// Takes a reference to the device that a link is to be made on.
+    /// Takes a reference to the network device of a new link.
     pub fn of_link(link: &NewLink<'_>) -> Self {
         // SAFETY: The device is alive for the life of `link`, and not null.
         unsafe { Self::get(NonNull::new_unchecked(link.as_ptr())) }
@@ -54,19 +54,19 @@ impl NetDev {
         self.0.as_ptr()
     }
 
-    /// Identity, to compare with that of a received buffer.
+    /// Returns the identity, to compare with that of a received buffer.
     #[inline]
     pub fn id(&self) -> DevId {
         DevId(self.0.as_ptr() as usize)
     }
 
-    /// The namespace the device is in.
+    /// Returns the namespace of the device.
     pub fn net(&self) -> NetId {
         // SAFETY: The reference keeps the device alive; the same for all below.
         NetId(unsafe { bindings::rxe_rs_dev_net_id(self.as_ptr()) })
     }
 
-    /// Largest IP packet, in bytes.
+    /// Returns the MTU in bytes.
     pub fn mtu(&self) -> u32 {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_mtu(self.as_ptr()) }
@@ -79,20 +79,20 @@ impl NetDev {
     /// # Context
     ///
     /// Process context.
-    pub fn ipsec_room(&self, port: u16, per_transform: u32, per_tunnel: u32) -> u32 {
+    pub fn ipsec_overhead(&self, port: u16, per_transform: u32, per_tunnel: u32) -> u32 {
         // SAFETY: As in `net`.
         unsafe {
             bindings::rxe_rs_dev_ipsec_overhead(self.as_ptr(), port, per_transform, per_tunnel)
         }
     }
 
-    /// Index in its namespace.
+    /// Returns the interface index.
     pub fn ifindex(&self) -> u32 {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_ifindex(self.as_ptr()) }
     }
 
-    /// Ethernet address; zeroes if it has none.
+    /// Returns the Ethernet address; zeros if it has none.
     pub fn mac(&self) -> [u8; 6] {
         let mut mac = [0; 6];
         // SAFETY: As in `net`; six bytes are written.
@@ -100,43 +100,43 @@ impl NetDev {
         mac
     }
 
-    /// Hardware type, an `ARPHRD_` number.
+    /// Returns the hardware type, an `ARPHRD_` number.
     pub fn hardware_type(&self) -> u16 {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_type(self.as_ptr()) }
     }
 
-    /// True for a VLAN device.
+    /// Returns true for a VLAN device.
     pub fn is_vlan(&self) -> bool {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_is_vlan(self.as_ptr()) }
     }
 
-    /// True for a loopback device.
+    /// Returns true for a loopback device.
     pub fn is_loopback(&self) -> bool {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_is_loopback(self.as_ptr()) }
     }
 
-    /// True if the device carries Ethernet frames.
-    pub fn has_frames(&self) -> bool {
+    /// Returns true if the device carries Ethernet frames.
+    pub fn is_ethernet(&self) -> bool {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_is_ethernet(self.as_ptr()) }
     }
 
-    /// True if the device is up and has a carrier.
+    /// Returns true if the device is up and has a carrier.
     pub fn is_up(&self) -> bool {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_is_up(self.as_ptr()) }
     }
 
-    /// True for a bond or a team, or a member of one.
+    /// Returns true for a bond or a team, or a port of one.
     pub fn is_aggregate(&self) -> bool {
         // SAFETY: As in `net`.
         unsafe { bindings::rxe_rs_dev_is_aggregate(self.as_ptr()) }
     }
 
-    /// Mbit/s, 0 if unknown.
+    /// Returns the speed in Mbit/s, 0 if unknown.
     ///
     /// # Context
     ///
@@ -146,7 +146,7 @@ impl NetDev {
         unsafe { bindings::rxe_rs_netdev_speed(self.as_ptr()) }
     }
 
-    /// Name, as it is now.
+    /// Returns the current name.
     pub fn name(&self) -> DevName {
         let mut name = [0; 16];
         // SAFETY: As in `net`; `IFNAMSIZ` (16) bytes are written.

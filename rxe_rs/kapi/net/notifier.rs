@@ -16,12 +16,12 @@ use kernel::{
     types::Opaque, //
 };
 
-/// What happened to a network device.
+/// An event of a network device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetdevEvent {
-    /// It exists.
+    /// It has been registered.
     Register,
-    /// It is going away, or to another namespace: drop all references.
+    /// It is being unregistered or moved to another namespace: drop all references.
     Unregister,
     /// It was brought up.
     Up,
@@ -62,12 +62,11 @@ impl NetdevEvent {
     }
 }
 
-/// Who is told of events.
+/// Receives events of network devices.
 pub trait NetdevEvents: Send + Sync + 'static {
-    /// `dev` had `event`.
-    ///
-    /// Devices of all namespaces. Registration replays [`NetdevEvent::Register`] and
-    /// [`NetdevEvent::Up`] for what exists already; deregistration replays the reverse.
+    /// Called for each event of a device in any namespace. Registration replays
+    /// [`NetdevEvent::Register`] and [`NetdevEvent::Up`] for existing devices; deregistration
+    /// replays the reverse.
     ///
     /// # Context
     ///
@@ -75,7 +74,7 @@ pub trait NetdevEvents: Send + Sync + 'static {
     fn event(&self, event: NetdevEvent, dev: &NetDev);
 }
 
-/// A registered receiver; events come until it is dropped.
+/// A registered notifier; events are delivered until it is dropped.
 #[pin_data(PinnedDrop)]
 #[repr(C)]
 pub struct NetdevNotifier<T: NetdevEvents> {
@@ -103,7 +102,7 @@ impl<T: NetdevEvents> NetdevNotifier<T> {
     pub fn register(listener: T) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             listener,
-            // Last: events come before it returns.
+            // Last, because events are delivered before it returns.
             block <- Opaque::try_ffi_init(|block: *mut bindings::notifier_block| {
                 // SAFETY: `block` is valid for writes and stays where it is until it is
                 // deregistered.
@@ -119,7 +118,7 @@ impl<T: NetdevEvents> NetdevNotifier<T> {
         })
     }
 
-    /// The listener.
+    /// Returns the listener.
     ///
     /// # Context
     ///

@@ -222,7 +222,7 @@ impl<'a> RxSegment<'a> {
             set_lengths(&mut self.headers, rx.v4, self.len as u16);
         }
         let mut raw = [const { EMPTY_FRAG }; MAX_FRAGS];
-        // SAFETY: The buffer is alive, and there is room for `RXE_RS_RX_MAX_FRAGS` fragments.
+        // SAFETY: The buffer is alive, and `raw` holds `RXE_RS_RX_MAX_FRAGS` fragments.
         let count = unsafe {
             bindings::rxe_rs_rx_frags(
                 self.skb.skb.as_ptr(),

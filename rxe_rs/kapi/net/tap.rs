@@ -14,9 +14,9 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Who gets the frames.
+/// Receives the frames.
 pub trait Listen: Send + Sync + 'static {
-    /// Takes a frame, from its destination address on and without a checksum at the end.
+    /// Called with each frame, from its destination address on and without a frame check sequence.
     ///
     /// # Context
     ///
@@ -25,7 +25,8 @@ pub trait Listen: Send + Sync + 'static {
     fn frame(&self, frame: &[u8]);
 }
 
-/// A tap: open as long as it lives. Dropping it sleeps, until the listener is left alone.
+/// A tap, which is closed when dropped. Dropping it sleeps until running calls of the listener have
+/// ended.
 pub struct Tap<T: Listen> {
     raw: NonNull<bindings::rxe_rs_tap>,
     _listener: Arc<T>,

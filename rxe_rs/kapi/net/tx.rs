@@ -185,7 +185,7 @@ impl<'a> TxBatch<'a> {
     /// Returns the number of packets before the last one in its GSO buffer, if the device
     /// increments IPv4 identifications; else 0.
     #[inline]
-    pub fn place(&self) -> u32 {
+    pub fn gso_index(&self) -> u32 {
         self.run
             .as_ref()
             .filter(|run| run.headers_len == HEADERS_V4)
@@ -194,7 +194,7 @@ impl<'a> TxBatch<'a> {
 
     /// Disables GSO: from now on each packet gets a buffer of its own.
     #[inline]
-    pub fn end_trains(&mut self) {
+    pub fn disable_gso(&mut self) {
         self.alone = true;
     }
 
@@ -224,15 +224,15 @@ impl<'a> TxBatch<'a> {
             return Err(TxError::TooLong);
         };
         let len32 = u32::from(short);
-        let mut place = None;
+        let mut data = None;
         if let Some(run) = &self.run {
             if !self.alone && run.takes(flow, class, len32) {
                 // SAFETY: The buffer is ours, and bottom halves are disabled.
-                place = NonNull::new(unsafe { bindings::rxe_rs_tx_put(run.skb.as_ptr(), len32) });
+                data = NonNull::new(unsafe { bindings::rxe_rs_tx_put(run.skb.as_ptr(), len32) });
             }
         }
-        let place = match place {
-            Some(place) => place,
+        let data = match data {
+            Some(data) => data,
             None => self.start_run(flow, class, len32)?,
         };
         let Some(run) = &mut self.run else {
@@ -241,7 +241,7 @@ impl<'a> TxBatch<'a> {
         let id = run.first_id.wrapping_add(run.count as u16);
         let headers = flow.headers_of(short, id, class);
         // SAFETY: `rxe_rs_tx_put` returned that many contiguous bytes of a buffer that is ours.
-        let payload = unsafe { core::slice::from_raw_parts_mut(place.cast::<u8>().as_ptr(), len) };
+        let payload = unsafe { core::slice::from_raw_parts_mut(data.cast::<u8>().as_ptr(), len) };
         if let Err(e) = fill(headers.get(..run.headers_len).unwrap_or(&[]), payload) {
             // SAFETY: Takes back the bytes of just now; bottom halves are disabled.
             unsafe { bindings::rxe_rs_tx_undo(run.skb.as_ptr(), len32) };
@@ -321,14 +321,14 @@ impl<'a> TxBatch<'a> {
         len: u32,
     ) -> Result<NonNull<core::ffi::c_void>, TxError<E>> {
         self.end_run();
-        let room = if len <= SMALL { SMALL } else { 0 };
+        let linear = if len <= SMALL { SMALL } else { 0 };
         let (mut max_len, mut max_count) = (0, 0);
         // SAFETY: The flow is alive; the numbers are ours.
         let skb = unsafe {
             bindings::rxe_rs_tx_new(
                 flow.raw.as_ptr(),
                 flow.class(class),
-                room,
+                linear,
                 &mut max_len,
                 &mut max_count,
             )
@@ -336,8 +336,8 @@ impl<'a> TxBatch<'a> {
         let skb = kernel::error::from_err_ptr(skb).map_err(|_| TxError::NoRoute)?;
         let skb = NonNull::new(skb).ok_or(TxError::NoMemory)?;
         // SAFETY: The buffer is ours, and bottom halves are disabled.
-        let place = NonNull::new(unsafe { bindings::rxe_rs_tx_put(skb.as_ptr(), len) });
-        let Some(place) = place else {
+        let data = NonNull::new(unsafe { bindings::rxe_rs_tx_put(skb.as_ptr(), len) });
+        let Some(data) = data else {
             // SAFETY: The buffer is ours and in no list.
             unsafe { bindings::rxe_rs_tx_discard(skb.as_ptr()) };
             return Err(TxError::NoMemory);
@@ -356,7 +356,7 @@ impl<'a> TxBatch<'a> {
             first_id: flow.next_id(),
             closed: false,
         });
-        Ok(place)
+        Ok(data)
     }
 
     /// Finishes the current buffer and links it.

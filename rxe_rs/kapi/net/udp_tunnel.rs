@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The UDP port that RoCEv2 packets come in by.
+//! The UDP port on which RoCEv2 packets are received.
 //!
 //! C header: [`include/net/udp_tunnel.h`](srctree/include/net/udp_tunnel.h)
 
@@ -14,9 +14,9 @@ use core::{
 };
 use kernel::prelude::*;
 
-/// Who gets the datagrams.
+/// Receives the datagrams.
 pub trait Receive: 'static {
-    /// Takes a datagram, or a GSO buffer of datagrams of one flow.
+    /// Called with a datagram, or a GSO buffer of datagrams of one flow.
     ///
     /// # Context
     ///
@@ -24,8 +24,8 @@ pub trait Receive: 'static {
     /// same time. All devices of a namespace come here.
     fn receive(skb: RxSkb);
 
-    /// Counts and drops a datagram, or a GSO buffer of them, that the IPsec policies of the namespace do
-    /// not let in: it came without the protection that they require.
+    /// Counts and drops a datagram, or a GSO buffer of them, that the IPsec policies of the
+    /// namespace do not let in: it came without the protection that they require.
     ///
     /// # Context
     ///
@@ -39,7 +39,7 @@ pub trait Receive: 'static {
 /// for running [`Receive::receive`] calls. A host without IPv6 gets IPv4 only. When the namespace
 /// ends, the port is closed even if it is still in use here.
 ///
-/// One receiver per port: the one of the first use serves all later uses too.
+/// A port has one receiver: that of the first use also serves all later uses.
 pub struct UdpEndpoint<R: Receive> {
     raw: NonNull<bindings::rxe_rs_endpoint>,
     _receiver: PhantomData<fn(R)>,
@@ -59,7 +59,8 @@ impl<R: Receive> UdpEndpoint<R> {
     ///
     /// # Errors
     ///
-    /// `ENODEV` without a [`Registration`](super::Registration), `EADDRINUSE` if another socket has the port, `ENOMEM`, or what the stack returns.
+    /// `ENODEV` without a [`Registration`](super::Registration), `EADDRINUSE` if another socket has
+    /// the port, `ENOMEM`, or what the stack returns.
     pub fn open(dev: &NetDev, port: u16) -> Result<Self> {
         // SAFETY: The device is alive.
         let raw = unsafe {
@@ -77,7 +78,7 @@ impl<R: Receive> UdpEndpoint<R> {
         })
     }
 
-    /// True if IPv6 is received too.
+    /// Returns true if the port receives IPv6.
     ///
     /// # Context
     ///

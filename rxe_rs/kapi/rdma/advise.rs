@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Advice about memory with on-demand paging (`ibv_advise_mr(3)`).
 //!
-//! C header: [`include/uapi/rdma/ib_user_ioctl_verbs.h`](srctree/include/uapi/rdma/ib_user_ioctl_verbs.h)
+//! C header:
+//! [`include/uapi/rdma/ib_user_ioctl_verbs.h`](srctree/include/uapi/rdma/ib_user_ioctl_verbs.h)
 
 use super::{
     device::{
@@ -23,14 +24,14 @@ use crate::{
 use core::ffi::c_int;
 use kernel::prelude::*;
 
-/// What is to be done to ranges of memory.
+/// Arguments of `ibv_advise_mr`, without the ranges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Advice {
-    /// What the pages will be used for.
+    /// The access that the pages are prefetched for.
     pub kind: AccessKind,
-    /// Whether pages are got that the process does not have now.
+    /// Whether pages that the process has not mapped are faulted in.
     pub mode: FaultMode,
-    /// The caller waits until it is done and is told how it went.
+    /// The call waits for the prefetch and returns its error.
     pub wait: bool,
 }
 
@@ -39,7 +40,7 @@ pub struct Advice {
 pub struct Range {
     /// Key of the region.
     pub lkey: u32,
-    /// Start in the address space of the region.
+    /// Address of the first byte in the region.
     pub addr: u64,
     /// Bytes.
     pub length: u32,

@@ -27,7 +27,7 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Ah = Self>;
 
-    /// Creates a handle.
+    /// Creates an address handle.
     ///
     /// # Context
     ///
@@ -44,7 +44,7 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
         flags: Flags,
     ) -> Result<Arc<Self>>;
 
-    /// Leads it elsewhere: what is posted from now on takes the new path.
+    /// Changes the address vector: requests posted from now on use the new one.
     ///
     /// # Context
     ///
@@ -52,10 +52,10 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or what the new path is refused with; nothing has changed then.
+    /// `ENOMEM`, or why the new address vector is refused; nothing has changed then.
     fn modify(&self, dev: &Arc<Self::Device>, av: AddressVector) -> Result;
 
-    /// The path it leads to.
+    /// Returns the address vector.
     ///
     /// # Context
     ///
@@ -63,10 +63,10 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is out of service.
+    /// `EINVAL` if the handle has been destroyed.
     fn query(&self, dev: &Arc<Self::Device>) -> Result<AddressVector>;
 
-    /// Takes the handle out of service.
+    /// Destroys the handle: it cannot be used for requests any more.
     ///
     /// # Context
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address vectors: where packets of a QP or an address handle go.
+//! Address vectors of queue pairs and address handles.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -15,18 +15,18 @@ pub enum Network {
     V6,
 }
 
-/// A RoCEv2 path as the RDMA core resolved it, detached from the core's tables (IBTA A17.4.2).
+/// A RoCEv2 address vector that the RDMA core has resolved; holds no reference to its tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressVector {
     /// Port of the device, 1-based.
     pub port: u32,
     /// Service level.
     pub sl: u8,
-    /// Static rate, as the consumer gave it.
+    /// Static rate, as specified by the consumer.
     pub static_rate: u8,
     /// IP version.
     pub network: Network,
-    /// Index of the source GID.
+    /// Index of the source GID in the GID table.
     pub sgid_index: u8,
     /// Source GID.
     pub sgid: [u8; 16],
@@ -38,19 +38,20 @@ pub struct AddressVector {
     pub flow_label: u32,
     /// Traffic class or type of service.
     pub traffic_class: u8,
-    /// Hop limit or time to live; 0 means the system's default.
+    /// Hop limit or time to live; 0 for the default.
     pub hop_limit: u8,
-    /// Interface index of the network device of the source GID (a VLAN device, say); 0 if it is
-    /// gone.
+    /// Interface index of the network device of the source GID (a VLAN device, for example); 0 if
+    /// the device has been removed.
     pub ifindex: u32,
 }
 
 impl AddressVector {
-    /// Copies what the core resolved.
+    /// Converts the core's attribute.
     ///
     /// # Errors
     ///
-    /// `EINVAL` without a source GID, or if it is not of RoCEv2, or for a wrong address family.
+    /// `EINVAL` without a source GID, if the GID is not of type RoCEv2, or if source and
+    /// destination are of different address families.
     ///
     /// # Safety
     ///
@@ -81,7 +82,7 @@ impl AddressVector {
 }
 
 impl AddressVector {
-    /// Writes the path back for a query.
+    /// Fills in the core's attribute for a query.
     pub(crate) fn store(&self, to: &mut bindings::rdma_ah_attr) {
         let mut raw: bindings::rxe_rs_path = pin_init::zeroed();
         raw.port = self.port;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counters that queue pairs are bound to (`rdma statistic qp`).
 //!
-//! The core adds up what such counters hold with the counters of the port, so what is counted in
-//! one of them must not show in [`Device::counters`].
+//! The core adds the values of such counters to those of the port, so [`Device::counters`] must not
+//! contain events that are counted in one of them.
 //!
 //! C header: [`include/rdma/rdma_counter.h`](srctree/include/rdma/rdma_counter.h)
 
@@ -32,12 +32,12 @@ use kernel::{
     },
 };
 
-/// A set of counters like that of the port, for some queue pairs.
+/// The counters of the queue pairs that are bound to it, the same as those of the port.
 pub trait QpCounter: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Counter = Self>;
 
-    /// Creates one; all values are zero.
+    /// Creates a set of counters, all of which are zero.
     ///
     /// # Context
     ///
@@ -48,7 +48,7 @@ pub trait QpCounter: Sized + Send + Sync + 'static {
     /// `ENOMEM`.
     fn create(dev: &Arc<Self::Device>) -> Result<Arc<Self>>;
 
-    /// Fills in the values, in the order of [`Device::COUNTERS`].
+    /// Reads the values, in the order of [`Device::COUNTERS`].
     ///
     /// # Context
     ///
@@ -56,11 +56,11 @@ pub trait QpCounter: Sized + Send + Sync + 'static {
     fn read(&self, to: &mut [u64]);
 }
 
-/// The object that the core allocates. It may free one that was never bound without telling, so the slot
-/// is empty until then.
+/// The object that the core allocates. The core may free one that was never bound without a call of
+/// `counter_dealloc`, so the slot is empty until the first QP is bound.
 pub(crate) type CounterShell<T> = Shell<bindings::rdma_counter, Option<Arc<T>>>;
 
-/// The number of the counter made last; the core wants them distinct.
+/// The identifier of the last counter; the core requires that they are unique.
 static LAST_ID: Atomic<u32> = Atomic::new(0);
 
 /// Callbacks of [`QpCounter`].
@@ -86,8 +86,8 @@ impl<D: Device> CounterOps<D> {
 
     /// # Safety
     ///
-    /// Called by the core with an initialised counter, whose lock it holds, and a live QP of the same
-    /// device that is not bound.
+    /// Called by the core with an initialised counter, whose lock it holds, and a live QP of the
+    /// same device that is not bound.
     pub(crate) unsafe extern "C" fn counter_bind_qp_callback(
         counter: *mut bindings::rdma_counter,
         qp: *mut bindings::ib_qp,
@@ -113,7 +113,7 @@ impl<D: Device> CounterOps<D> {
                     made
                 }
             };
-            // SAFETY: A live QP of this driver; the core serialises changes of its counter.
+            // SAFETY: A live QP of this driver; the core serializes changes of its counter.
             unsafe {
                 QpShell::<D::Qp>::slot(qp).ctx().bind_counter(Some(ctx));
                 (*qp).counter = counter;
@@ -131,7 +131,7 @@ impl<D: Device> CounterOps<D> {
         qp: *mut bindings::ib_qp,
         _port: u32,
     ) -> c_int {
-        // SAFETY: A live QP of this driver; the core serialises changes of its counter.
+        // SAFETY: A live QP of this driver; the core serializes changes of its counter.
         unsafe {
             QpShell::<D::Qp>::slot(qp).ctx().bind_counter(None);
             (*qp).counter = core::ptr::null_mut();

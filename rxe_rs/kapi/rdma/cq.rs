@@ -446,14 +446,14 @@ impl<D: Device> CqOps<D> {
             return 0;
         }
         // SAFETY: By the caller's guarantee.
-        let (ctx, room) = unsafe {
+        let (ctx, entries) = unsafe {
             (
                 Self::ctx(cq),
                 core::slice::from_raw_parts_mut(wc.cast(), count),
             )
         };
         let mut sink = WcSink {
-            room: room.iter_mut(),
+            entries: entries.iter_mut(),
             filled: 0,
         };
         ctx.poll(&mut sink);

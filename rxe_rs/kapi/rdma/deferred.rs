@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A work item that lives in an `Arc` but never owns a reference to it.
+//! A work item in an `Arc` that holds no reference to it.
 //!
-//! `kernel::workqueue::Work` has no way to cancel. Callbacks into consumers of the RDMA core must
-//! be over before the object they belong to is freed, so this type is stopped explicitly:
-//! [`Deferred::stop`] waits for a running callback and makes every later kick a no-op.
+//! `kernel::workqueue::Work` cannot be cancelled. Calls of a consumer's handler must have ended
+//! before the object is freed that they are about, so this type is stopped explicitly:
+//! [`Deferred::stop`] waits for a running call, and later kicks do nothing.
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
@@ -26,8 +26,8 @@ use kernel::{
 
 /// What a [`Deferred`] does when it runs.
 pub(crate) trait Target: Send + Sync {
-    /// Runs in the context of the queue given to [`Deferred::kick`], never twice at once. False to
-    /// run again, after others.
+    /// Called in the context of the queue passed to [`Deferred::kick`]; calls do not overlap.
+    /// Returns false to be called again, after other work items.
     fn run(&self) -> bool;
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Queue {
     Process,
 }
 
-/// A callback that runs later, outside every lock of the caller.
+/// Work that is deferred until the caller holds no lock.
 ///
 /// # Invariants
 ///

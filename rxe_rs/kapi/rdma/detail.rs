@@ -27,7 +27,7 @@ use kernel::{
     prelude::*, //
 };
 
-/// Takes the details of one object.
+/// The driver-specific attributes of one object in a netlink message.
 ///
 /// # Context
 ///
@@ -42,7 +42,7 @@ impl Details<'_> {
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` if the answer is full: return it, and the core goes on in another one.
+    /// `EMSGSIZE` if the message is full: return it, and the core continues with another message.
     pub fn number(&mut self, name: &'static CStr, value: u32) -> Result {
         // SAFETY: The message is alive by construction; the name is copied.
         to_result(unsafe { bindings::rdma_nl_put_driver_u32(self.msg, name.as_char_ptr(), value) })

@@ -21,7 +21,7 @@ use super::{
     event::PortEvent,
     link::NewLink,
     mad::{
-        Answer,
+        MadResult,
         MAD_LEN, //
     },
     mr::MemoryRegion,
@@ -177,7 +177,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// # Context
     ///
     /// Process context; may sleep.
-    fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> Answer;
+    fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> MadResult;
 
     /// Called after the core has unregistered the device, when no other call follows. Must stop
     /// everything that runs on its behalf.
@@ -411,7 +411,8 @@ pub fn register<D: Device>(
 ///
 /// Process context; sleeps.
 pub fn unregister_all<D: Device>() {
-    // SAFETY: All devices of this driver id have `dealloc_driver`: see `refuse_other_driver`.
+    // SAFETY: All devices of this driver id have `dealloc_driver`: `rdma_rxe` cannot be loaded
+    // at the same time.
     unsafe { bindings::ib_unregister_driver(D::DRIVER_ID) };
 }
 

@@ -23,17 +23,17 @@ use kernel::{
 /// Asynchronous event of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpEvent {
-    /// The QP went to the error state for a reason not tied to a work request.
+    /// The QP entered the error state, and no work request is the reason.
     Fatal,
-    /// An invalid request arrived and the QP went to the error state.
+    /// The QP received an invalid request and entered the error state.
     RequestError,
-    /// A request violated access rights and the QP went to the error state.
+    /// The QP received a request without the access rights for it and entered the error state.
     AccessError,
-    /// The first packet arrived while the QP waited in RTR.
+    /// The QP received its first packet in state RTR.
     CommEstablished,
     /// The send queue has drained after a change to SQD.
     SqDrained,
-    /// A QP with a shared receive queue took its last request after an error.
+    /// A QP with a shared receive queue consumes no further WQE after an error.
     LastWqeReached,
 }
 
@@ -56,7 +56,7 @@ struct QpTarget {
     qp: *mut bindings::ib_qp,
 }
 
-// SAFETY: The pointer is followed only by `run`, which is over before the QP is freed.
+// SAFETY: The pointer is dereferenced only by `run`, which has ended before the QP is freed.
 unsafe impl Send for QpTarget {}
 // SAFETY: As above.
 unsafe impl Sync for QpTarget {}
@@ -106,7 +106,7 @@ impl QpEvents {
         )
     }
 
-    /// Raises `event`; events of one kind that were not delivered yet are merged.
+    /// Raises `event`; events of one kind that have not been delivered are merged.
     ///
     /// # Context
     ///
@@ -122,10 +122,10 @@ impl QpEvents {
     }
 }
 
-/// Tells that one SRQ is running out of requests.
+/// Delivers the limit event of one SRQ.
 struct SrqTarget(*mut bindings::ib_srq);
 
-// SAFETY: The pointer is followed only by `run`, which is over before the SRQ is freed.
+// SAFETY: The pointer is dereferenced only by `run`, which has ended before the SRQ is freed.
 unsafe impl Send for SrqTarget {}
 // SAFETY: As above.
 unsafe impl Sync for SrqTarget {}
@@ -169,7 +169,7 @@ impl SrqEvents {
         )
     }
 
-    /// Tells the consumer that fewer requests are left than it set as the limit.
+    /// Raises the event that the number of outstanding requests has fallen below the limit.
     ///
     /// # Context
     ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Keeps a module out that cannot share the kernel with this one.
+//! Mutual exclusion with the module `rdma_rxe`.
 //!
-//! The core tells drivers apart by their driver id alone, and the provider library fixes that id.
-//! Two modules with the same one would take each other's devices for their own.
+//! The core identifies drivers by their driver identifier only, and the provider library determines
+//! that identifier. Two modules with the same one would treat each other's devices as their own.
 //!
 //! C header: [`include/linux/module.h`](srctree/include/linux/module.h)
 
@@ -12,11 +12,11 @@ use kernel::{
     prelude::*, //
 };
 
-/// While it lives, the other module cannot be loaded.
+/// The other module cannot be loaded until this is dropped.
 pub struct Exclusion(());
 
 impl Exclusion {
-    /// Makes sure that the module `rdma_rxe` is not there and does not come.
+    /// Checks that the module `rdma_rxe` is not loaded, and prevents it from being loaded.
     ///
     /// # Context
     ///

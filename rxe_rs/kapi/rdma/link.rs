@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rdma link add`: making devices on request.
+//! Links: RDMA devices that are created by `rdma link add`.
 //!
 //! C header: [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h)
 
@@ -22,7 +22,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// A request to put an RDMA device on a network device.
+/// A request to create an RDMA device on a network device.
 ///
 /// # Context
 ///
@@ -37,7 +37,7 @@ pub struct NewLink<'a> {
 }
 
 impl NewLink<'_> {
-    /// Name of the device to make.
+    /// Returns the name of the device to create.
     pub fn name(&self) -> &CStr {
         self.name
     }
@@ -47,7 +47,7 @@ impl NewLink<'_> {
         self.ndev
     }
 
-    /// Globally unique identifier made from the Ethernet address.
+    /// Returns the node GUID, which is derived from the Ethernet address.
     pub fn guid(&self) -> [u8; 8] {
         let mut guid = [0; 8];
         // SAFETY: The network device is alive by the type invariant; the buffer holds 8 bytes.
@@ -56,7 +56,7 @@ impl NewLink<'_> {
     }
 }
 
-/// A kind of link.
+/// A link type.
 pub trait Link: Send + Sync + 'static {
     /// Creates a device.
     ///
@@ -66,11 +66,12 @@ pub trait Link: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever the user should see.
+    /// The errno for the user.
     fn new_link(&self, link: &NewLink<'_>) -> Result;
 }
 
-/// The registration of a kind of link; requests come until it is dropped. A module can have one.
+/// The registration of a link type; requests are delivered until it is dropped. A module can have
+/// one registration.
 #[pin_data(PinnedDrop)]
 pub struct Registration<T: Link> {
     #[pin]
@@ -85,11 +86,11 @@ unsafe impl<T: Link> Send for Registration<T> {}
 // SAFETY: As above, and `T` is `Sync`.
 unsafe impl<T: Link> Sync for Registration<T> {}
 
-/// The `T` of the one registration: the core passes no context to its operation.
+/// The `T` of the registration, because the core passes no context to the operation.
 static CURRENT: Atomic<*mut c_void> = Atomic::new(core::ptr::null_mut());
 
 impl<T: Link> Registration<T> {
-    /// Registers the kind under the name `kind`, for `rdma link add … type`.
+    /// Registers the link type under the name `kind`, for `rdma link add … type`.
     ///
     /// # Context
     ///
@@ -103,7 +104,7 @@ impl<T: Link> Registration<T> {
             link,
             _pin: PhantomPinned,
             ops <- Opaque::try_ffi_init(move |slot: *mut bindings::rdma_link_ops| {
-                // SAFETY: `this` is the place being initialised; only an address is taken.
+                // SAFETY: `this` is the memory being initialized; only an address is taken.
                 let link = unsafe { &raw mut (*this.as_ptr()).link };
                 CURRENT.cmpxchg(core::ptr::null_mut(), link.cast(), Full).map_err(|_| EBUSY)?;
                 let mut ops: bindings::rdma_link_ops = pin_init::zeroed();
@@ -128,7 +129,7 @@ impl<T: Link> Registration<T> {
         ndev: *mut bindings::net_device,
     ) -> c_int {
         // SAFETY: There is one registration, which is of this type, and its `drop` waits for
-        // this function before the link goes.
+        // this function before the link is dropped.
         let Some(this) = (unsafe { CURRENT.load(Acquire).cast::<T>().as_ref() }) else {
             return ENODEV.to_errno();
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Management datagrams that a driver answers itself.
+//! Management datagrams (MADs) that a driver processes itself.
 //!
 //! C header: [`include/rdma/ib_mad.h`](srctree/include/rdma/ib_mad.h)
 
@@ -11,15 +11,15 @@ use super::device::{
 use crate::bindings;
 use kernel::ffi::c_int;
 
-/// Bytes of a management datagram.
+/// Length of a management datagram in bytes.
 pub const MAD_LEN: usize = bindings::IB_MGMT_MAD_SIZE as usize;
 
-/// Whether a driver answered a datagram.
+/// Result of processing a management datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// Not for the driver; others get it.
+pub enum MadResult {
+    /// The driver does not process it; the core passes it on.
     Pass,
-    /// The reply is to be sent.
+    /// The core sends the reply.
     Reply,
 }
 
@@ -53,8 +53,8 @@ pub(crate) unsafe extern "C" fn process_mad_callback<D: Device>(
         )
     };
     let result = match ctx.mad(request, reply) {
-        Answer::Pass => bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS,
-        Answer::Reply => {
+        MadResult::Pass => bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS,
+        MadResult::Reply => {
             bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS
                 | bindings::ib_mad_result_IB_MAD_RESULT_REPLY
         }

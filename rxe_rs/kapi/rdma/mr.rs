@@ -401,13 +401,13 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         let make = || {
             // Nothing must be undone if the context cannot be created afterwards.
-            let room = KBox::<MrShell<D::Mr>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+            let uninit = KBox::<MrShell<D::Mr>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             let created = f()?;
             let mut c: bindings::ib_mr = pin_init::zeroed();
             c.lkey = created.lkey;
             c.rkey = created.rkey;
             Ok(KBox::write(
-                room,
+                uninit,
                 MrShell {
                     c,
                     ctx: created.ctx,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory windows. They are bound by work requests; the verbs only make and destroy them.
+//! Memory windows. Work requests bind them; the verbs only allocate and deallocate them.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -24,7 +24,7 @@ use kernel::{
 pub enum MwType {
     /// Type 1.
     One,
-    /// Type 2, A or B as the device says.
+    /// Type 2, A or B according to the device's attributes.
     Two,
 }
 
@@ -33,7 +33,7 @@ pub trait MemoryWindow: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Mw = Self>;
 
-    /// Creates a window that is not bound, and its key.
+    /// Creates a window that is not bound, and returns it with its key.
     ///
     /// # Context
     ///
@@ -48,7 +48,7 @@ pub trait MemoryWindow: Sized + Send + Sync + 'static {
         kind: MwType,
     ) -> Result<(Arc<Self>, u32)>;
 
-    /// Takes the window out of service, bound or not: no access may happen afterwards.
+    /// Destroys the window, bound or not: it must grant no access afterwards.
     ///
     /// # Context
     ///

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Thin shells: how a driver's reference-counted context hangs on an object of the RDMA core.
+//! Objects of the RDMA core with a driver's reference-counted context behind them.
 //!
 //! The core allocates and frees verbs objects itself, zeroed and with the size the driver names
 //! (`size_ib_qp` and its like), and frees them as soon as `destroy_*` returns. A [`Shell`] is
 //! such an object: the C structure at offset 0, then a slot that holds whatever the callbacks
-//! need, usually an `Arc` of the driver's context. Whoever still uses the context after the
-//! destruction holds a reference of its own; nobody keeps a pointer into the shell.
+//! need, usually an `Arc` of the driver's context. Code that uses the context after the
+//! destruction holds a reference to it, and none holds a pointer to the shell.
 
 use core::mem::MaybeUninit;
 use kernel::types::Opaque;
@@ -24,7 +24,7 @@ pub(crate) struct Shell<C, S> {
 impl<C, S> Shell<C, S> {
     /// Size to report to the core.
     pub(crate) const SIZE: usize = {
-        // kmalloc() promises this much for every size.
+        // kmalloc() guarantees this alignment for all sizes.
         assert!(core::mem::align_of::<Self>() <= 8);
         core::mem::size_of::<Self>()
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What every operation of the table does with an error: it says so at debug level.
+//! Debug messages about operations that fail.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h) (`ibdev_dbg`)
 
@@ -7,10 +7,10 @@ use crate::bindings;
 use core::ffi::c_int;
 use kernel::prelude::*;
 
-/// A call of an operation by the core, for the log line of a refusal.
+/// A call of an operation by the core, for the debug message if it fails.
 ///
-/// An errno alone rarely tells a program's author what was wrong. With dynamic debug switched on
-/// for the module, each refused call leaves a line with the device, the operation and the error;
+/// The errno alone rarely explains what was wrong. With dynamic debug enabled for the module, each
+/// call that fails logs a line with the device, the operation and the error;
 /// [`DeviceHandle::refuse`](super::device::DeviceHandle::refuse) adds the reason before it where
 /// the error has more than one.
 ///
@@ -23,7 +23,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// The call of operation `name` on `dev`.
+    /// Creates the value for a call of operation `name` on `dev`.
     ///
     /// # Context
     ///
@@ -38,7 +38,7 @@ impl Operation {
         Self { dev, name }
     }
 
-    /// Passes `result` on, after a debug line if it is an error.
+    /// Returns `result`; logs a debug message if it is an error.
     ///
     /// # Context
     ///
@@ -51,7 +51,7 @@ impl Operation {
         result
     }
 
-    /// Runs `body`; returns the integer that the core expects.
+    /// Calls `body`; returns the integer that the core expects.
     #[inline]
     pub(crate) fn run(&self, body: impl FnOnce() -> Result<c_int>) -> c_int {
         match self.checked(body()) {
@@ -60,7 +60,7 @@ impl Operation {
         }
     }
 
-    /// The integer that the core expects for `result`.
+    /// Returns the integer that the core expects for `result`.
     #[inline]
     pub(crate) fn errno(&self, result: Result) -> c_int {
         self.run(|| result.map(|()| 0))

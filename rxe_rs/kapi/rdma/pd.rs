@@ -23,7 +23,7 @@ pub trait ProtectionDomain: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Pd = Self>;
 
-    /// Creates a domain.
+    /// Creates a protection domain.
     ///
     /// # Context
     ///
@@ -34,7 +34,7 @@ pub trait ProtectionDomain: Sized + Send + Sync + 'static {
     /// `ENOMEM` when memory or the device's limit is exhausted.
     fn create(dev: &Arc<Self::Device>) -> Result<Arc<Self>>;
 
-    /// Takes the domain out of service; the core has seen to it that nothing uses it any more.
+    /// Destroys the domain; the core makes sure that no object uses it any more.
     ///
     /// # Context
     ///
@@ -90,7 +90,7 @@ impl<D: Device> PdOps<D> {
     }
 }
 
-/// `alloc_ucontext`: a user context needs nothing of its own.
+/// `alloc_ucontext`: the driver has no data per user context.
 ///
 /// # Safety
 ///

@@ -109,7 +109,7 @@ pub struct QpCreated<T> {
     pub maps: [Option<Mapping>; 2],
 }
 
-/// A queue pair of a driver. The context is shared: whoever needs it after a call clones the `Arc`.
+/// A queue pair of a driver. To use the context after a call, clone the `Arc`.
 pub trait QueuePair: Sized + Send + Sync + 'static {
     /// The device it belongs to.
     type Device: Device<Qp = Self>;
@@ -366,7 +366,7 @@ impl<D: Device> QpOps<D> {
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
         // The core does not clear the memory and copies the whole response to user space.
-        // SAFETY: Valid places for the answer; both structures may be all zeroes.
+        // SAFETY: Both are valid for writes, and may be all zeros.
         unsafe {
             attr.write_bytes(0, 1);
             init.write_bytes(0, 1);
@@ -481,7 +481,7 @@ impl<D: Device> QpOps<D> {
         // SAFETY: A live object has a live device, which outlives the call.
         let operation = unsafe { Operation::new((*qp).device, c"post_send") };
         let result = if user {
-            // The ring counts; requests passed through the system call are not looked at.
+            // The requests are in the ring; those passed through the system call are ignored.
             slot.ctx.doorbell()
         } else {
             // SAFETY: A kernel consumer passes a well-formed chain.

@@ -252,9 +252,9 @@ impl<D: Device> Methods<D> {
 
     /// # Safety
     ///
-    /// Called by the C side with a live region of a kernel consumer, for which no other verb is called
-    /// meanwhile, a list of the consumer's memory, which stays until it is removed, and a place for
-    /// the answer.
+    /// Called by the C side with a live region of a kernel consumer, for which no other verb is
+    /// called meanwhile, a list of the consumer's memory, which stays until it is removed, and a
+    /// place for the answer.
     unsafe extern "C" fn fill_callback(
         mr: *mut bindings::ib_mr,
         sg: *mut bindings::scatterlist,

@@ -32,7 +32,7 @@ pub struct UserCall<'a> {
 }
 
 impl UserCall<'_> {
-    /// `None` for a call of a kernel consumer.
+    /// Creates the value for a running call; `None` if a kernel consumer calls.
     ///
     /// # Safety
     ///
@@ -62,7 +62,7 @@ impl UserCall<'_> {
         unsafe { (*self.udata.as_ptr()).outlen }
     }
 
-    /// Fills `dst` from the start of what the caller passed in.
+    /// Copies the start of the caller's data to `dst`.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl UserCall<'_> {
             .write_slice(src)
     }
 
-    /// Offers `buf` to the calling process: it may map it at the offset of the result.
+    /// Creates an mmap entry: the calling process may map `buf` at the offset of the result.
     ///
     /// # Errors
     ///
@@ -141,15 +141,15 @@ impl UserCall<'_> {
     }
 }
 
-/// What the core knows as `rdma_user_mmap_entry`, with the memory behind it.
+/// An `rdma_user_mmap_entry` of the core with its memory.
 #[repr(C)]
 struct Entry {
     c: bindings::rdma_user_mmap_entry,
     buf: Arc<SharedBuf>,
 }
 
-/// An offer to map a buffer; withdrawn when dropped. Existing mappings stay valid: their pages
-/// have references of their own. Drop in process context, before the user context goes.
+/// An mmap entry, which is removed when dropped. Existing mappings stay valid, because they hold
+/// references to the pages. Must be dropped in process context, before the user context is freed.
 ///
 /// # Context
 ///
@@ -185,7 +185,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; the core calls `mmap_free` when the last user is gone.
+        // SAFETY: By the type invariant; the core calls `mmap_free` after the last reference has
+        // been dropped.
         unsafe { bindings::rdma_user_mmap_entry_remove(&raw mut (*self.entry.as_ptr()).c) };
     }
 }
@@ -218,7 +219,7 @@ pub(crate) unsafe extern "C" fn mmap_callback(
 ///
 /// # Safety
 ///
-/// Called by the core once per entry, when the last reference is gone.
+/// Called by the core once per entry, when the last reference has been dropped.
 pub(crate) unsafe extern "C" fn mmap_free_callback(entry: *mut bindings::rdma_user_mmap_entry) {
     // SAFETY: All entries of this driver are boxed `Entry` values, given up in `map`.
     drop(unsafe { KBox::from_raw(entry.cast::<Entry>()) });

@@ -48,13 +48,13 @@ pub struct Wc {
     pub vlan: Option<u16>,
 }
 
-/// Where [`CompletionQueue::poll`](super::cq::CompletionQueue::poll) puts completions.
+/// Receives the completions of [`CompletionQueue::poll`](super::cq::CompletionQueue::poll).
 ///
 /// # Context
 ///
 /// Any context, within [`CompletionQueue::poll`](super::cq::CompletionQueue::poll).
 pub struct WcSink<'a> {
-    pub(super) room: core::slice::IterMut<'a, core::mem::MaybeUninit<bindings::ib_wc>>,
+    pub(super) entries: core::slice::IterMut<'a, core::mem::MaybeUninit<bindings::ib_wc>>,
     pub(super) filled: c_int,
 }
 
@@ -62,13 +62,13 @@ impl WcSink<'_> {
     /// Returns true if it is full.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.room.len() == 0
+        self.entries.len() == 0
     }
 
     /// Adds a completion; returns false if it is full.
     #[inline]
     pub fn push(&mut self, wc: &Wc) -> bool {
-        let Some(to) = self.room.next() else {
+        let Some(to) = self.entries.next() else {
             return false;
         };
         let mut raw: bindings::ib_wc = pin_init::zeroed();

@@ -48,14 +48,14 @@ pub enum WrOpcode {
 
 /// Flag of [`SendWr::flags`]: wait for earlier READ and ATOMIC requests.
 pub const SEND_FENCE: u32 = bindings::ib_send_flags_IB_SEND_FENCE as u32;
-/// Flag of [`SendWr::flags`]: report success with a completion.
+/// Flag of [`SendWr::flags`]: generate a completion on success.
 pub const SEND_SIGNALED: u32 = bindings::ib_send_flags_IB_SEND_SIGNALED as u32;
 /// Flag of [`SendWr::flags`]: raise a solicited event at the receiver.
 pub const SEND_SOLICITED: u32 = bindings::ib_send_flags_IB_SEND_SOLICITED as u32;
-/// Flag of [`SendWr::flags`]: the list names kernel memory to be copied now.
+/// Flag of [`SendWr::flags`]: the data is copied from kernel addresses when the request is posted.
 pub const SEND_INLINE: u32 = bindings::ib_send_flags_IB_SEND_INLINE as u32;
 
-/// Remote part of RDMA requests.
+/// Remote fields of RDMA requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RdmaPart {
     /// Remote virtual address.
@@ -64,7 +64,7 @@ pub struct RdmaPart {
     pub rkey: u32,
 }
 
-/// Remote part of ATOMIC requests.
+/// Remote fields of ATOMIC requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicPart {
     /// Remote virtual address.
@@ -77,11 +77,11 @@ pub struct AtomicPart {
     pub swap: u64,
 }
 
-/// Own part of registration requests.
+/// Fields of registration requests.
 pub struct RegPart<'a, D: Device> {
     /// The region.
     pub region: &'a Arc<D::Mr>,
-    /// Its key from now on.
+    /// The new key.
     pub key: u32,
     /// `ACCESS_*` bits.
     pub access: u32,
@@ -91,7 +91,7 @@ pub struct RegPart<'a, D: Device> {
     pub length: u64,
 }
 
-/// Datagram part of UD and GSI sends.
+/// Fields of sends on UD and GSI queue pairs.
 pub struct UdPart<'a, D: Device> {
     /// Address handle.
     pub ah: &'a Arc<D::Ah>,
@@ -181,7 +181,7 @@ impl<'a, D: Device> SendWr<'a, D> {
         Ok(done)
     }
 
-    /// The remote part of an RDMA request.
+    /// The remote fields of an RDMA request.
     pub fn rdma(&self) -> Option<RdmaPart> {
         if !matches!(
             self.opcode(),
@@ -197,7 +197,7 @@ impl<'a, D: Device> SendWr<'a, D> {
         })
     }
 
-    /// The remote part of an ATOMIC request.
+    /// The remote fields of an ATOMIC request.
     pub fn atomic(&self) -> Option<AtomicPart> {
         if !matches!(
             self.opcode(),
@@ -215,7 +215,7 @@ impl<'a, D: Device> SendWr<'a, D> {
         })
     }
 
-    /// The own part of a registration request.
+    /// The fields of a registration request.
     pub fn reg(&self) -> Option<RegPart<'a, D>> {
         if self.opcode() != WrOpcode::RegMr {
             return None;
@@ -236,7 +236,7 @@ impl<'a, D: Device> SendWr<'a, D> {
         })
     }
 
-    /// The datagram part of a request to a UD or GSI queue pair.
+    /// The fields of a send on a UD or GSI queue pair.
     pub fn ud(&self) -> Option<UdPart<'a, D>> {
         if !matches!(
             self.qp_type,
@@ -359,8 +359,8 @@ impl<'a> RecvChain<'a> {
     }
 }
 
-/// Iterates over a C scatter/gather list, which may lie at any address: the iSER initiator keeps
-/// those of its receives in packed structures.
+/// Iterates over a C scatter/gather list, which may be misaligned: the iSER initiator has those of
+/// its receives in packed structures.
 ///
 /// # Safety
 ///
@@ -371,7 +371,7 @@ unsafe fn sges<'a>(
 ) -> impl ExactSizeIterator<Item = Sge> + 'a {
     let count = if list.is_null() { 0 } else { count };
     (0..usize::try_from(count).unwrap_or(0)).map(move |n| {
-        // SAFETY: By the caller's guarantee; no alignment is asked for.
+        // SAFETY: By the caller's guarantee; no alignment is required.
         let sge = unsafe { list.add(n).read_unaligned() };
         Sge {
             addr: sge.addr,

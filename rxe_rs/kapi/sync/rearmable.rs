@@ -90,8 +90,8 @@ impl<T> Rearmable<T> {
     ///
     /// # Context
     ///
-    /// Process context or softirq, bottom halves disabled until the guard is dropped. The caller must
-    /// not call [`update`](Self::update) of the same value meanwhile.
+    /// Process context or softirq, bottom halves disabled until the guard is dropped. The caller
+    /// must not call [`update`](Self::update) of the same value meanwhile.
     #[inline]
     pub fn try_access(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised by the type invariant.

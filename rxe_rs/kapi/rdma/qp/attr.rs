@@ -123,7 +123,7 @@ impl QpChange<'_> {
         }
     }
 
-    /// State the consumer believes the QP to be in.
+    /// The state that the consumer assumes the QP to be in.
     ///
     /// # Errors
     ///
@@ -240,7 +240,7 @@ impl QpChange<'_> {
         Some(self.attr.dest_qp_num)
     }
 
-    /// Ask for an event when the send queue has drained.
+    /// Whether to raise an event when the send queue has drained.
     pub fn sqd_notify(&self) -> Option<bool> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY)?;
         Some(self.attr.en_sqd_async_notify != 0)
@@ -333,8 +333,8 @@ impl QpReport {
     }
 }
 
-/// Takes what identifies packets of the connection out of `attr` again, but for what `mask` (bits of
-/// `enum ib_qp_attr_mask`) names.
+/// Clears the attributes that identify packets of the connection, except those that `mask` (bits of
+/// `enum ib_qp_attr_mask`) requests.
 pub(super) fn hide_unasked(attr: &mut bindings::ib_qp_attr, mask: u32) {
     if mask & bindings::ib_qp_attr_mask_IB_QP_RQ_PSN == 0 {
         attr.rq_psn = 0;
