@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Lends memory of its own to a region of the process that started it.
 //!
-//! `exercise CMD-FD HANDLE RKEY ADDRESS`: the descriptor is inherited. It adds a page at the address, says so,
-//! waits for a line on standard input while peers write to it, shows what they wrote, and removes
-//! it again.
+//! `exercise CMD-FD HANDLE RKEY ADDRESS`: the descriptor is inherited. It adds a page at the
+//! address, says so, waits for a line on standard input while peers write to it, shows what they
+//! wrote, and removes it again.
 
 use rxe_rs::{Region, Storage};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};

@@ -108,9 +108,9 @@ impl<'fd> Region<'fd> {
         Ok((state.handle, state.into()))
     }
 
-    /// Puts `length` bytes at `offset` of a DMA buffer behind the region's keys at address `iova`; all
-    /// three are multiples of the page size. The exporter keeps the buffer until they are removed,
-    /// and `buffer` may be closed. Returns the handle.
+    /// Puts `length` bytes at `offset` of a DMA buffer behind the region's keys at address `iova`;
+    /// all three are multiples of the page size. The exporter keeps the buffer until they are
+    /// removed, and `buffer` may be closed. Returns the handle.
     ///
     /// # Errors
     ///
@@ -119,8 +119,8 @@ impl<'fd> Region<'fd> {
     ///
     /// # Safety
     ///
-    /// Until they are removed peers may read and write these bytes at any time, as far as the region's
-    /// rights go, wherever the buffer is mapped.
+    /// Until they are removed peers may read and write these bytes at any time, as far as the
+    /// region's rights go, wherever the buffer is mapped.
     pub unsafe fn add_dmabuf(
         &self,
         buffer: BorrowedFd<'_>,
@@ -145,8 +145,8 @@ impl<'fd> Region<'fd> {
     ///
     /// # Errors
     ///
-    /// The segment comes back with the reason: `ENOENT` if it is not of this region, `EBUSY` also if
-    /// it is the last one and memory windows are bound to the region.
+    /// The segment comes back with the reason: `ENOENT` if it is not of this region, `EBUSY` also
+    /// if it is the last one and memory windows are bound to the region.
     pub fn remove(&self, segment: Segment) -> Result<(Storage, State), (Error, Segment)> {
         match self.remove_handle(segment.handle) {
             Ok(state) => Ok((segment.storage, state)),
@@ -175,8 +175,9 @@ impl<'fd> Region<'fd> {
     ///
     /// # Errors
     ///
-    /// As for [`remove`](Self::remove); `EINVAL` if there is no memory in the range, or if it cuts a
-    /// page of a segment; `ENOSPC` if it would cut one in two and there are as many as there may be.
+    /// As for [`remove`](Self::remove); `EINVAL` if there is no memory in the range, or if it cuts
+    /// a page of a segment; `ENOSPC` if it would cut one in two and there are as many as there may
+    /// be.
     pub fn remove_range(&self, start: u64, length: u64) -> Result<State, Error> {
         let request = sys::Remove {
             start,
@@ -194,8 +195,8 @@ impl<'fd> Region<'fd> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a queue pair of another protection domain or in the error state, `EEXIST` if the
-    /// region is tied already, `ENOENT` also for no such queue pair, `ENOMEM`, `EBUSY`.
+    /// `EINVAL` for a queue pair of another protection domain or in the error state, `EEXIST` if
+    /// the region is tied already, `ENOENT` also for no such queue pair, `ENOMEM`, `EBUSY`.
     pub fn tie(&self, qp: u32) -> Result<(), Error> {
         let request = sys::Tie {
             rkey: self.rkey,

@@ -63,8 +63,8 @@ impl Drop for Storage {
 /// region's rights go; so its bytes are copied, not borrowed, and a copy that a peer writes to
 /// meanwhile holds some old bytes and some new ones.
 ///
-/// If it is dropped it stays behind the key until the region is deregistered, and this process cannot
-/// reach it any more.
+/// If it is dropped it stays behind the key until the region is deregistered, and this process
+/// cannot reach it any more.
 #[derive(Debug)]
 pub struct Segment {
     pub(crate) storage: Storage,

@@ -57,7 +57,8 @@ fn constants_are_those_of_the_header() {
     }
 }
 
-/// Both headers compile on their own, as C and as C++, and the structures have the sizes they should.
+/// Both headers compile on their own, as C and as C++, and the structures have the sizes they
+/// should.
 #[test]
 fn headers_compile() {
     let root = root();

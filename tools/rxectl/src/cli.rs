@@ -43,7 +43,8 @@ pub enum Command {
     Cq(Device),
     /// List protection domains; keys are shown to root only. Needs iproute2.
     Pd(Device),
-    /// Look for what keeps RDMA from working and say how to mend it. Status 1 if something is wrong.
+    /// Look for what keeps RDMA from working and say how to mend it. Status 1 if something is
+    /// wrong.
     Doctor(Doctor),
     /// Print the RoCE v2 packets of a capture, one per line, with a verdict on their checksum.
     Decode(Decode),
@@ -105,7 +106,8 @@ pub enum Pkey {
 /// A P_Key as given on the command line.
 #[derive(Debug, Args)]
 pub struct Key {
-    /// The P_Key, decimal or hexadecimal (0x8001); its top bit says full member unless an option does.
+    /// The P_Key, decimal or hexadecimal (0x8001); its top bit says full member unless an option
+    /// does.
     #[arg(value_name = "KEY", value_parser = number16)]
     pub key: u16,
     /// Full member: may talk to every member of the partition.

@@ -74,7 +74,8 @@ pub struct Device {
     pub driver: Driver,
 }
 
-/// The MAC address that a GUID was made of (EUI-64): `0250:c2ff:fe00:0001` gives `00:50:c2:00:00:01`.
+/// The MAC address that a GUID was made of (EUI-64): `0250:c2ff:fe00:0001` gives
+/// `00:50:c2:00:00:01`.
 pub fn mac_of_guid(guid: &str) -> Option<String> {
     let digits: String = guid.chars().filter(|c| *c != ':').collect();
     let value = u64::from_str_radix(&digits, 16).ok()?;

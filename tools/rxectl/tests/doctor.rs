@@ -219,7 +219,8 @@ fn doctor_names_an_attack() {
     }
 }
 
-/// Packets that came without the protection that IPsec policies require: what happened, and what to do.
+/// Packets that came without the protection that IPsec policies require: what happened, and what to
+/// do.
 #[test]
 fn doctor_tells_of_unprotected_packets() {
     let machine = Machine::healthy("plain");
@@ -239,7 +240,8 @@ fn doctor_tells_of_unprotected_packets() {
     assert!(counters.contains("rxectl doctor says"), "{counters}");
 }
 
-/// IPsec takes room: a smaller active MTU is as it should be, and packets that are too long have a remedy.
+/// IPsec takes room: a smaller active MTU is as it should be, and packets that are too long have a
+/// remedy.
 #[test]
 fn doctor_knows_what_ipsec_takes() {
     let machine = Machine::healthy("room");

@@ -128,7 +128,8 @@ fn cut_packets_are_not_blamed() {
     assert!(summary(&text)["ended"].is_string());
 }
 
-/// A train as the stack hands it to a tap: one datagram, the checksums already those of the packets.
+/// A train as the stack hands it to a tap: one datagram, the checksums already those of the
+/// packets.
 fn train_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
     let net = {
         let (_, net, _) = golden()
