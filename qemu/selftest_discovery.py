@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of vm/discovery.py: every test is found, with what it says about itself, and a slip of the pen is not passed over."""
+import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -85,6 +86,14 @@ class Files(unittest.TestCase):
         names = [t.name for t in discovery.all_tests()]
         self.assertEqual(len(names), len(set(names)))
         self.assertGreater(len(names), 500)
+
+    def test_every_file_has_a_subject(self):
+        """ktests/README.md names each file of tests, once, and no other."""
+        text = (discovery.CLONE / "ktests/README.md").read_text().split("## Which file is about what")[1].split("\n`vm/lib/ends.py`")[0]
+        named = re.findall(r"`(\w+\.(?:py|test|\*))`", text)
+        self.assertEqual(len(named), len(set(named)))
+        found = [path.name for pattern in named for path in discovery.TESTS.glob(pattern) if path.suffix in (".py", ".test")]
+        self.assertEqual(sorted(found), sorted(path.name for pattern in ("*.py", "*.test") for path in discovery.TESTS.glob(pattern)))
 
     def test_no_test_is_imported_by_another(self):
         """What tests share is in lib/."""
