@@ -47,7 +47,7 @@ pub struct WorkQueue(NonNull<bindings::workqueue_struct>);
 
 // SAFETY: The queue functions may be called from any thread.
 unsafe impl Send for WorkQueue {}
-// SAFETY: As above; they synchronise among themselves.
+// SAFETY: As above; they synchronize among themselves.
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {

@@ -31,7 +31,7 @@ const _: () = assert!(
             == core::mem::offset_of!(bindings::rxe_rs_extent, addr)
 );
 
-/// All runs of some memory. Whoever creates it is responsible for its contents.
+/// All runs of some memory. The creator of a value is responsible for its contents.
 ///
 /// # Invariants
 ///

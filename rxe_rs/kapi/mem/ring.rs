@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Rings shared with user space: the queue layout of `rdma_user_rxe.h`.
 //!
-//! The header is shared and writable by the process, so it is not trusted: mask and element size
+//! The process can write to the header, so the kernel does not rely on it: mask and element size
 //! are stored privately, the own index too, and the other side's index is masked each time it is
 //! read. Elements are copied exactly once, by code that is opaque to the compiler, so that it
 //! cannot read them again.

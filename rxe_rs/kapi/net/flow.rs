@@ -33,7 +33,7 @@ const ECN_MASK: u8 = 3;
 const ECN_CAPABLE: u8 = 2;
 
 /// Traffic class of congestion notifications: DSCP 48 (CS6, network control), the default of
-/// ConnectX adapters (`cnp_dscp`), and not to be marked, for nobody would answer that.
+/// ConnectX adapters (`cnp_dscp`), and not ECN-capable, because no one responds to a marked CNP.
 pub const NOTICE_CLASS: u8 = 48 << 2;
 
 /// Hop limit if none is specified.

@@ -19,7 +19,7 @@ pub struct DevId(pub(super) usize);
 
 /// A reference to a network device.
 ///
-/// A device that goes away waits for all references: drop yours when told of
+/// Unregistration of a device waits for all references: drop yours on the event
 /// [`Unregister`](super::notifier::NetdevEvent::Unregister).
 ///
 /// # Context

@@ -77,7 +77,7 @@ impl<D: Device> CounterOps<D> {
 
     /// # Safety
     ///
-    /// Called by the core with an initialised counter.
+    /// Called by the core with an initialized counter.
     pub(crate) unsafe extern "C" fn counter_alloc_stats_callback(
         _counter: *mut bindings::rdma_counter,
     ) -> *mut bindings::rdma_hw_stats {
@@ -86,7 +86,7 @@ impl<D: Device> CounterOps<D> {
 
     /// # Safety
     ///
-    /// Called by the core with an initialised counter, whose lock it holds, and a live QP of the
+    /// Called by the core with an initialized counter, whose lock it holds, and a live QP of the
     /// same device that is not bound.
     pub(crate) unsafe extern "C" fn counter_bind_qp_callback(
         counter: *mut bindings::rdma_counter,
@@ -94,7 +94,7 @@ impl<D: Device> CounterOps<D> {
         _port: u32,
     ) -> c_int {
         let bind = || {
-            // SAFETY: The slot is initialised.
+            // SAFETY: The slot is initialized.
             let known = unsafe { CounterShell::<D::Counter>::slot(counter) }.clone();
             let ctx = match known {
                 Some(ctx) => ctx,
@@ -145,7 +145,7 @@ impl<D: Device> CounterOps<D> {
     pub(crate) unsafe extern "C" fn counter_dealloc_callback(
         counter: *mut bindings::rdma_counter,
     ) -> c_int {
-        // SAFETY: The last use of the slot; it stays initialised.
+        // SAFETY: The last use of the slot; it stays initialized.
         unsafe {
             drop(CounterShell::<D::Counter>::take(counter));
             CounterShell::<D::Counter>::init(counter, None);
@@ -155,11 +155,11 @@ impl<D: Device> CounterOps<D> {
 
     /// # Safety
     ///
-    /// Called by the core with an initialised counter, whose lock it holds, and its statistics.
+    /// Called by the core with an initialized counter, whose lock it holds, and its statistics.
     pub(crate) unsafe extern "C" fn counter_update_stats_callback(
         counter: *mut bindings::rdma_counter,
     ) -> c_int {
-        // SAFETY: The slot is initialised; the values were allocated for this many counters and
+        // SAFETY: The slot is initialized; the values were allocated for this many counters and
         // are guarded by the lock of the counter.
         let (ctx, values) = unsafe {
             let values = bindings::rxe_rs_hw_stats_values((*counter).stats);

@@ -58,7 +58,7 @@ pub(crate) struct Deferred<T: Target> {
 
 // SAFETY: The work item may be queued and stopped from any thread; `T` is `Send`.
 unsafe impl<T: Target> Send for Deferred<T> {}
-// SAFETY: As above; the queue functions synchronise among themselves and `T` is `Sync`.
+// SAFETY: As above; the queue functions synchronize among themselves and `T` is `Sync`.
 unsafe impl<T: Target> Sync for Deferred<T> {}
 
 impl<T: Target> Deferred<T> {
@@ -104,7 +104,7 @@ impl<T: Target> Deferred<T> {
                 Queue::Process => bindings::system_dfl_wq,
             }
         };
-        // SAFETY: The work item is initialised and, by the type invariant, stopped before it is
+        // SAFETY: The work item is initialized and, by the type invariant, stopped before it is
         // freed. Queueing a disabled work item does nothing.
         unsafe { bindings::queue_work_on(cpu, wq, self.work.get()) };
     }
@@ -126,7 +126,7 @@ impl<T: Target> Deferred<T> {
     ///
     /// Process context.
     pub(crate) fn stop(&self) {
-        // SAFETY: The work item is initialised.
+        // SAFETY: The work item is initialized.
         unsafe { bindings::disable_work_sync(self.work.get()) };
         self.stopped.store(true, Relaxed);
     }
@@ -153,7 +153,7 @@ impl<T: Target> PinnedDrop for Deferred<T> {
         // An object whose creation failed was never kicked and need not be stopped; a forgotten
         // stop would free a queued work item.
         if !self.stopped.load(Relaxed) {
-            // SAFETY: The work item is initialised, and queries do not change it.
+            // SAFETY: The work item is initialized, and queries do not change it.
             let busy = unsafe { bindings::work_busy(self.work.get()) };
             if busy != 0 {
                 pr_err!("deferred callback dropped while queued\n");

@@ -26,7 +26,7 @@ impl Exclusion {
     ///
     /// `EBUSY` if it is loaded, `EOPNOTSUPP` if it is built into this kernel; the log says which.
     pub fn new() -> Result<Self> {
-        // SAFETY: Called once per module load, from its initialisation.
+        // SAFETY: Called once per module load, from its initialization.
         to_result(unsafe { bindings::rxe_rs_exclusion_start() })?;
         Ok(Self(()))
     }

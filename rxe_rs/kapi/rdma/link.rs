@@ -111,7 +111,7 @@ impl<T: Link> Registration<T> {
                 ops.type_ = kind.as_char_ptr();
                 ops.newlink = Some(Self::newlink_callback);
                 // SAFETY: The slot is pinned, valid for writes and lives until `drop`
-                // unregisters it. The link before it is initialised.
+                // unregisters it. The link before it is initialized.
                 unsafe {
                     slot.write(ops);
                     bindings::rdma_link_register(slot);

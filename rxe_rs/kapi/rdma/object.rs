@@ -14,7 +14,7 @@ use kernel::types::Opaque;
 ///
 /// # Invariants
 ///
-/// Between [`Shell::init`] and [`Shell::take`] the slot is initialised.
+/// Between [`Shell::init`] and [`Shell::take`] the slot is initialized.
 #[repr(C)]
 pub(crate) struct Shell<C, S> {
     c: Opaque<C>,
@@ -34,10 +34,10 @@ impl<C, S> Shell<C, S> {
     /// # Safety
     ///
     /// `c` is the start of an allocation of at least [`Self::SIZE`] bytes, and the slot is not
-    /// initialised. Nobody else accesses the slot during the call.
+    /// initialized. Nobody else accesses the slot during the call.
     pub(crate) unsafe fn init(c: *mut C, slot: S) {
         // SAFETY: The allocation is large enough by the caller's guarantee.
-        // INVARIANT: The slot is initialised from here on.
+        // INVARIANT: The slot is initialized from here on.
         unsafe { (&raw mut (*c.cast::<Self>()).slot).write(MaybeUninit::new(slot)) };
     }
 
@@ -45,7 +45,7 @@ impl<C, S> Shell<C, S> {
     ///
     /// # Safety
     ///
-    /// `c` is a shell whose slot is initialised and stays so for `'a`.
+    /// `c` is a shell whose slot is initialized and stays so for `'a`.
     #[inline]
     pub(crate) unsafe fn slot<'a>(c: *mut C) -> &'a S {
         // SAFETY: By the caller's guarantee and the type invariant. Only the slot is borrowed, so
@@ -57,9 +57,9 @@ impl<C, S> Shell<C, S> {
     ///
     /// # Safety
     ///
-    /// `c` is a shell whose slot is initialised, and nobody borrows it.
+    /// `c` is a shell whose slot is initialized, and nobody borrows it.
     pub(crate) unsafe fn take(c: *mut C) -> S {
-        // SAFETY: By the caller's guarantee; the slot counts as uninitialised afterwards.
+        // SAFETY: By the caller's guarantee; the slot counts as uninitialized afterwards.
         unsafe { (&raw const (*c.cast::<Self>()).slot).read().assume_init() }
     }
 }

@@ -136,7 +136,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     /// `ENOENT` if the index is not reserved, `ENOMEM`.
     pub fn publish(&self, index: u32, value: Arc<T>) -> Result {
         let slot = Self::slot(value)?;
-        // SAFETY: The array is initialised; `slot` is a live allocation that the array takes over.
+        // SAFETY: The array is initialized; `slot` is a live allocation that the array takes over.
         let err = unsafe { bindings::rxe_rs_table_publish(self.xa.get(), index, slot.cast()) };
         self.stored(err, slot)
     }
@@ -170,7 +170,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     /// `EBUSY` if the index is in use or reserved, `ENOMEM`.
     pub fn insert_at(&self, index: u32, value: Arc<T>) -> Result {
         let slot = Self::slot(value)?;
-        // SAFETY: The array is initialised; `slot` is a live allocation that the array takes over.
+        // SAFETY: The array is initialized; `slot` is a live allocation that the array takes over.
         let err = unsafe { bindings::rxe_rs_table_insert(self.xa.get(), index, slot.cast()) };
         self.stored(err, slot)
     }
@@ -182,7 +182,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     /// Any context.
     #[inline]
     pub fn borrow<'g>(&'g self, index: u32, _rcu: &'g rcu::Guard) -> Option<&'g Arc<T>> {
-        // SAFETY: The array is initialised.
+        // SAFETY: The array is initialized.
         let slot = unsafe { bindings::rxe_rs_table_load(self.xa.get(), index) };
         // SAFETY: Only `Slot<T>`s are stored, and one that was found is freed after a grace period
         // at the earliest, which the guard prevents from ending.
@@ -202,7 +202,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         _rcu: &'g rcu::Guard,
     ) -> Option<(u32, &'g Arc<T>)> {
         let mut index = index;
-        // SAFETY: The array is initialised and `index` is ours.
+        // SAFETY: The array is initialized and `index` is ours.
         let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
         // SAFETY: As in `borrow`.
         unsafe { slot.cast::<Slot<T>>().as_ref() }.map(|slot| (index, &slot.value))
@@ -321,7 +321,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         let _rcu = rcu::read_lock();
         let mut next: u64 = 0;
         while let Ok(mut index) = u32::try_from(next) {
-            // SAFETY: The array is initialised and `index` is ours.
+            // SAFETY: The array is initialized and `index` is ours.
             let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
             // SAFETY: As in `with`; the read side lock is held.
             let Some(slot) = (unsafe { slot.cast::<Slot<T>>().as_ref() }) else {
@@ -343,7 +343,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     pub fn next(&self, index: u32) -> Option<(u32, Arc<T>)> {
         let _rcu = rcu::read_lock();
         let mut index = index;
-        // SAFETY: The array is initialised and `index` is ours.
+        // SAFETY: The array is initialized and `index` is ours.
         let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
         // SAFETY: As in `with`; the read side lock is held.
         let slot = unsafe { slot.cast::<Slot<T>>().as_ref() }?;
@@ -353,7 +353,7 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     /// Stores `value` at `index` and returns the previous slot.
     fn exchange(&self, index: u32, value: Arc<T>) -> Result<NonNull<Slot<T>>> {
         let slot = Self::slot(value)?;
-        // SAFETY: The array is initialised; `slot` is a live allocation that the array takes over
+        // SAFETY: The array is initialized; `slot` is a live allocation that the array takes over
         // unless null is returned.
         let old = unsafe { bindings::rxe_rs_table_replace(self.xa.get(), index, slot.cast()) };
         let Some(old) = NonNull::new(old.cast::<Slot<T>>()) else {
@@ -380,13 +380,13 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     }
 
     fn insert_raw(&self, index: u32, slot: *mut Slot<T>) -> Result {
-        // SAFETY: The array is initialised; a null pointer reserves.
+        // SAFETY: The array is initialized; a null pointer reserves.
         let err = unsafe { bindings::rxe_rs_table_insert(self.xa.get(), index, slot.cast()) };
         kernel::error::to_result(err)
     }
 
     fn erase(&self, index: u32) -> Option<NonNull<Slot<T>>> {
-        // SAFETY: The array is initialised.
+        // SAFETY: The array is initialized.
         NonNull::new(unsafe { bindings::rxe_rs_table_erase(self.xa.get(), index) }.cast())
     }
 
@@ -406,17 +406,17 @@ impl<T: Send + Sync + 'static> PinnedDrop for RcuTable<T> {
         let mut index = 0;
         loop {
             // Nobody else can access the table any more, so there are no readers to wait for.
-            // SAFETY: The array is initialised.
+            // SAFETY: The array is initialized.
             let slot = unsafe { bindings::rxe_rs_table_next(self.xa.get(), &mut index) };
             if slot.is_null() {
                 break;
             }
-            // SAFETY: The array is initialised.
+            // SAFETY: The array is initialized.
             unsafe { bindings::rxe_rs_table_erase(self.xa.get(), index) };
             // SAFETY: Every entry is a slot that came from a `KBox`.
             drop(unsafe { KBox::from_raw(slot.cast::<Slot<T>>()) });
         }
-        // SAFETY: The array is initialised and not used any more; this also ends reservations.
+        // SAFETY: The array is initialized and not used any more; this also ends reservations.
         unsafe { bindings::rxe_rs_table_destroy(self.xa.get()) };
     }
 }

@@ -30,7 +30,7 @@ pub struct Rearmable<T>(Pin<KBox<Inner<T>>>);
 
 /// # Invariants
 ///
-/// The lock is initialised; the value is accessed shared while the lock is held for reading, and
+/// The lock is initialized; the value is accessed shared while the lock is held for reading, and
 /// exclusively while it is held for writing.
 #[pin_data]
 struct Inner<T> {
@@ -73,7 +73,7 @@ impl<T> Rearmable<T> {
         key: Pin<&'static LockClassKey>,
     ) -> Result<Self> {
         let inner = KBox::pin_init(
-            // INVARIANT: The lock is initialised here.
+            // INVARIANT: The lock is initialized here.
             pin_init!(Inner {
                 // SAFETY: The slot is pinned and valid for writes; name and key are static.
                 lock <- Opaque::ffi_init(|slot| unsafe {
@@ -94,7 +94,7 @@ impl<T> Rearmable<T> {
     /// must not call [`update`](Self::update) of the same value meanwhile.
     #[inline]
     pub fn try_access(&self) -> Option<Guard<'_, T>> {
-        // SAFETY: The lock is initialised by the type invariant.
+        // SAFETY: The lock is initialized by the type invariant.
         if !unsafe { bindings::rxe_rs_read_trylock(self.0.lock.get()) } {
             return None;
         }
@@ -131,7 +131,7 @@ struct Update<'a, T> {
 impl<'a, T> Update<'a, T> {
     fn begin(inner: &'a Inner<T>) -> Self {
         let bh = disable_bh();
-        // SAFETY: The lock is initialised by the type invariant.
+        // SAFETY: The lock is initialized by the type invariant.
         unsafe { bindings::rxe_rs_write_lock(inner.lock.get()) };
         Self { inner, _bh: bh }
     }

@@ -42,7 +42,7 @@ struct Version<T> {
 /// Holds an `Arc<T>`, or nothing.
 ///
 /// Users take no lock and never wait. They find either the old value or the new one, or none if it
-/// has been removed. Whoever replaces or removes the value waits for the users of that value only,
+/// has been removed. Replacing or removing the value waits for the users of that value only,
 /// not for an RCU grace period, which merely keeps the memory of the count valid for users that
 /// come too late.
 ///

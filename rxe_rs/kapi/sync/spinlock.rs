@@ -38,7 +38,7 @@ pub struct SpinLockBhBackend;
 /// Backend of [`SpinLockIrq`]: `spin_lock_irqsave`.
 pub struct SpinLockIrqBackend;
 
-/// Creates an initialiser of a [`SpinLockBh`](crate::sync::SpinLockBh) with its own lock class.
+/// Creates an initializer of a [`SpinLockBh`](crate::sync::SpinLockBh) with its own lock class.
 ///
 /// `new_spinlock_bh!(value)` or `new_spinlock_bh!(value, "name")`.
 #[macro_export]
@@ -49,7 +49,7 @@ macro_rules! new_spinlock_bh {
     };
 }
 
-/// Creates an initialiser of a [`SpinLockIrq`](crate::sync::SpinLockIrq) with its own lock class.
+/// Creates an initializer of a [`SpinLockIrq`](crate::sync::SpinLockIrq) with its own lock class.
 ///
 /// `new_spinlock_irq!(value)` or `new_spinlock_irq!(value, "name")`.
 #[macro_export]
@@ -73,13 +73,13 @@ unsafe impl Backend for SpinLockBhBackend {
 
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
-        // SAFETY: The lock is initialised, by contract.
+        // SAFETY: The lock is initialized, by contract.
         unsafe { bindings::rxe_rs_spin_lock_bh(ptr) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
-        // SAFETY: The lock is initialised, by contract.
+        // SAFETY: The lock is initialized, by contract.
         unsafe { bindings::rxe_rs_spin_trylock_bh(ptr) }.then_some(())
     }
 
@@ -91,7 +91,7 @@ unsafe impl Backend for SpinLockBhBackend {
 
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // SAFETY: The lock is initialised, by contract.
+        // SAFETY: The lock is initialized, by contract.
         unsafe { bindings::spin_assert_is_held(ptr) }
     }
 }
@@ -109,14 +109,14 @@ unsafe impl Backend for SpinLockIrqBackend {
 
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
-        // SAFETY: The lock is initialised, by contract.
+        // SAFETY: The lock is initialized, by contract.
         unsafe { bindings::rxe_rs_spin_lock_irqsave(ptr) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         let mut flags: c_ulong = 0;
-        // SAFETY: The lock is initialised, by contract, and `flags` is ours.
+        // SAFETY: The lock is initialized, by contract, and `flags` is ours.
         unsafe { bindings::rxe_rs_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
     }
 
@@ -128,7 +128,7 @@ unsafe impl Backend for SpinLockIrqBackend {
 
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // SAFETY: The lock is initialised, by contract.
+        // SAFETY: The lock is initialized, by contract.
         unsafe { bindings::spin_assert_is_held(ptr) }
     }
 }

@@ -25,7 +25,7 @@ const CLOSED: u32 = 1 << 31;
 /// Time between two reads of the count, once the caller sleeps.
 const NAP_US: i64 = 50;
 
-/// The users of an object: they never wait, they are admitted or not. Whoever removes the object
+/// The users of an object: they never wait, they are admitted or not. Code that removes the object
 /// closes it, and sleeps until all users have left.
 ///
 /// In contrast to an RCU grace period this waits for the users of this object only, and disturbs no
@@ -78,7 +78,7 @@ impl Users {
     pub fn close(&self) {
         loop {
             let word = self.0.load(Relaxed);
-            // The caller's earlier writes are visible to whoever is not admitted.
+            // The caller's earlier writes are visible to users that are not admitted.
             if self.0.cmpxchg(word, word | CLOSED, Full).is_ok() {
                 break;
             }

@@ -189,7 +189,7 @@ impl<D: Device> Ops<D> {
             return unsafe { Operation::new(dev, c"modify_device") }.errno(Err(unsupported()));
         }
         if mask & guid != 0 {
-            // SAFETY: Both are valid. The core's copy is read without a lock by whoever shows it.
+            // SAFETY: Both are valid. The core reads its copy without a lock.
             unsafe {
                 let new = (*modify).sys_image_guid.to_be_bytes();
                 ctx::<D>(dev).set_system_image(new);
@@ -197,7 +197,7 @@ impl<D: Device> Ops<D> {
             }
         }
         if mask & desc != 0 {
-            // SAFETY: Both are valid; the core serialises writers of the description.
+            // SAFETY: Both are valid; the core serializes writers of the description.
             unsafe { (*dev).node_desc = (*modify).node_desc };
         }
         0
@@ -212,7 +212,7 @@ impl<D: Device> Ops<D> {
         let max = bindings::IB_FW_VERSION_NAME_MAX as usize - 1;
         let bytes = ctx.firmware().to_bytes();
         let bytes = bytes.get(..max).unwrap_or(bytes);
-        // SAFETY: There is room for `max` bytes and a terminator.
+        // SAFETY: The buffer holds `max` bytes and a terminator.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len());
             to.add(bytes.len()).write(0);

@@ -15,7 +15,7 @@ use kernel::prelude::*;
 pub enum QpState {
     /// Reset.
     Reset,
-    /// Initialised.
+    /// Initialized.
     Init,
     /// Ready to receive.
     Rtr,
