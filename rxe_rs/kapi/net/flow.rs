@@ -66,7 +66,8 @@ pub struct FlowSpec {
 ///
 /// Packets leave by the given network device or one above it only, or over loopback if the
 /// destination is an address of this host. The route is looked up when it is first needed and again
-/// when the kernel's tables changed. A flow keeps its network device: drop it when the device goes.
+/// when the kernel's tables have changed. A flow holds a reference to its network device: drop it
+/// when the device is unregistered.
 pub struct Flow {
     pub(super) raw: NonNull<bindings::rxe_rs_flow>,
     dev: NetDev,
