@@ -15,7 +15,8 @@ pub enum Network {
     V6,
 }
 
-/// A RoCEv2 address vector that the RDMA core has resolved; holds no reference to its tables.
+/// A RoCEv2 address vector that the RDMA core has resolved (IBTA A17.4.2). It holds no reference to
+/// the core's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressVector {
     /// Port of the device, 1-based.
