@@ -5,6 +5,7 @@ RXE_SEED repeats a run, RXE_SECONDS makes it longer; on the debug kernels it is 
 """
 import ctypes
 import errno
+import mmap
 import os
 import random
 import signal
@@ -25,9 +26,10 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 import pyverbs.enums as e
 
-from lib import host, uverbs
+from lib import host, rings, uverbs
 from lib.bystander import Bystander
-from lib.ends import ACCESS, End, datagram, datagram_pair, pair, way
+from lib.case import case
+from lib.ends import ACCESS, End, datagram, datagram_pair, pair, soon, way
 from lib.keys import BINDABLE, WRITE, bind
 from lib.odp import Disturber, sides
 from lib.srq import connected
@@ -264,3 +266,57 @@ def test_destroyed_twice(names):
     sys.stdout.flush()
     # The library still believes in its objects.
     os._exit(0)
+
+
+def second_mappings(earlier):
+    """Mappings of this process's own of the queues that librxe has mapped, which librxe does not take away: their addresses. Those made
+    earlier are no queues of librxe."""
+    libc = rings.LIBC
+    found = []
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        lines = [line.split() for line in maps if "uverbs" in line]
+    fds = {os.readlink(f"/proc/self/fd/{fd}"): int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+    for area, _, offset, _, _, device in lines:
+        start, end = (int(word, 16) for word in area.split("-"))
+        if start in earlier:
+            continue
+        address = libc.mmap(None, end - start, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fds[device], int(offset, 16))
+        assert address not in (None, ctypes.c_void_p(-1).value), os.strerror(ctypes.get_errno())
+        found.append(address)
+    return found
+
+
+@case(cpus=2)
+def test_rings_written_when_gone(names):
+    """A process can keep pages of a queue after the queue is gone. Whatever it writes there must be its own affair: the kernel must
+    not have the memory's bookkeeping in them, also not while it frees what RCU readers may still have used."""
+    ctx = Context(name=names[0])
+    pd = PD(ctx)
+    going, areas, all_areas, turns = True, [], set(), 0
+
+    def scribble():
+        nonlocal turns
+        while going:
+            for address in list(areas):
+                ctypes.memset(address, 0x5A, 64)
+            turns += 1
+
+    writer = threading.Thread(target=scribble)
+    writer.start()
+    try:
+        for _ in range(100):
+            cq = CQ(ctx, 16)
+            srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=16, max_sge=1)))
+            cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
+            qps = [QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap)) for _ in range(4)]
+            new = second_mappings(all_areas)
+            all_areas.update(new)
+            # While they are in use, what is in them is the driver's business.
+            for thing in (*qps, srq, cq):
+                thing.close()
+            areas[:] = new
+            written = turns
+            soon(lambda: turns > written + 2)
+    finally:
+        going = False
+        writer.join()

@@ -7,6 +7,7 @@
 #ifndef RXE_RS_KAPI_H
 #define RXE_RS_KAPI_H
 
+#include <linux/llist.h>
 #include <linux/types.h>
 
 struct attribute_group;
@@ -64,9 +65,17 @@ struct ib_ucontext *rxe_rs_udata_ucontext(struct ib_udata *udata);
 int rxe_rs_copy_from_udata(struct ib_udata *udata, void *dst, size_t len);
 int rxe_rs_copy_to_udata(struct ib_udata *udata, const void *src, size_t len);
 
-void *rxe_rs_ring_alloc(size_t len);
-int rxe_rs_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len);
-void rxe_rs_vfree(void *addr);
+/* Rings that processes map (ring.c). */
+struct rxe_rs_ring {
+	/* Among those to be freed. */
+	struct llist_node node;
+	void *addr;
+};
+
+struct rxe_rs_ring *rxe_rs_ring_alloc(size_t len);
+int rxe_rs_ring_mmap(struct vm_area_struct *vma, const struct rxe_rs_ring *ring, size_t len);
+void rxe_rs_ring_free(struct rxe_rs_ring *ring);
+void rxe_rs_rings_flush(void);
 
 /* Pinned memory (pin.c). */
 int rxe_rs_pin_charge(u64 pages, struct mm_struct **mm);

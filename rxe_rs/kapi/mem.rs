@@ -21,7 +21,10 @@ pub use dmabuf::DmaBuf;
 pub use odp::OdpMem;
 pub use pages::PageList;
 pub use scatterlist::SgMem;
-pub use shared::SharedBuf;
+pub use shared::{
+    flush_dropped,
+    SharedBuf, //
+};
 pub use umem::Umem;
 
 use crate::{

@@ -199,52 +199,6 @@ int rxe_rs_copy_to_udata(struct ib_udata *udata, const void *src, size_t len)
 /* Memory. */
 
 /**
- * rxe_rs_ring_alloc() - allocate zeroed pages for a ring
- * @len: number of bytes
- *
- * In contrast to vmalloc_user() the pages are charged to the memory cgroup of the process. Rings
- * can be large, so the allocation fails instead of invoking the OOM killer if the limit of the
- * cgroup is reached.
- *
- * Context: Process context. May sleep.
- * Return: The address, or NULL.
- */
-void *rxe_rs_ring_alloc(size_t len)
-{
-	return __vmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
-}
-
-/**
- * rxe_rs_ring_mmap() - map a ring into a process
- * @vma: mapping, which the core has found to be shared and of the length of the ring
- * @addr: result of rxe_rs_ring_alloc()
- * @len: length of the ring, a multiple of PAGE_SIZE
- *
- * Context: Process context, mmap lock held. May sleep.
- * Return: 0 or a negative error.
- */
-int rxe_rs_ring_mmap(struct vm_area_struct *vma, void *addr, size_t len)
-{
-	size_t at;
-	int err;
-
-	if (vma->vm_end - vma->vm_start > len)
-		return -EINVAL;
-	for (at = 0; at < vma->vm_end - vma->vm_start; at += PAGE_SIZE) {
-		err = vm_insert_page(vma, vma->vm_start + at, vmalloc_to_page(addr + at));
-		if (err)
-			return err;
-	}
-	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
-	return 0;
-}
-
-void rxe_rs_vfree(void *addr)
-{
-	vfree(addr);
-}
-
-/**
  * rxe_rs_linear_range() - check whether a range is in the linear map and backed by memory
  * @addr: first address
  * @len: number of bytes

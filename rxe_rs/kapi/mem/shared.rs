@@ -17,8 +17,9 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `addr` points to `len` bytes from `rxe_rs_ring_alloc`.
+/// `ring` is from `rxe_rs_ring_alloc`, and `addr` points to its `len` bytes.
 pub struct SharedBuf {
+    ring: NonNull<bindings::rxe_rs_ring>,
     addr: NonNull<u8>,
     len: usize,
 }
@@ -45,10 +46,11 @@ impl SharedBuf {
         }
         let len = len.next_multiple_of(PAGE_SIZE);
         // SAFETY: No preconditions.
-        let addr = unsafe { bindings::rxe_rs_ring_alloc(len) };
-        let addr = NonNull::new(addr.cast::<u8>()).ok_or(ENOMEM)?;
+        let ring = NonNull::new(unsafe { bindings::rxe_rs_ring_alloc(len) }).ok_or(ENOMEM)?;
+        // SAFETY: A live ring, whose address is not null.
+        let addr = unsafe { NonNull::new_unchecked((*ring.as_ptr()).addr.cast::<u8>()) };
         // INVARIANT: Just allocated. On failure of the `Arc` the value is dropped, which frees.
-        Ok(Arc::new(Self { addr, len }, GFP_KERNEL_ACCOUNT)?)
+        Ok(Arc::new(Self { ring, addr, len }, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Returns the length in bytes, a multiple of the page size.
@@ -64,11 +66,27 @@ impl SharedBuf {
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.addr.as_ptr()
     }
+
+    /// For `rxe_rs_ring_mmap`.
+    pub(crate) fn as_ring(&self) -> *const bindings::rxe_rs_ring {
+        self.ring.as_ptr()
+    }
 }
 
 impl Drop for SharedBuf {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; may be called in softirq context.
-        unsafe { bindings::rxe_rs_vfree(self.addr.as_ptr().cast()) };
+        unsafe { bindings::rxe_rs_ring_free(self.ring.as_ptr()) };
     }
+}
+
+/// Waits until all buffers that were dropped are freed. The exit function of the module calls this
+/// after the last [`rcu_barrier`](crate::sync::rcu_barrier).
+///
+/// # Context
+///
+/// Process context; sleeps.
+pub fn flush_dropped() {
+    // SAFETY: No requirement but a context that may sleep.
+    unsafe { bindings::rxe_rs_rings_flush() };
 }
