@@ -51,7 +51,8 @@ struct rxe_rs_ring *rxe_rs_ring_alloc(size_t len)
 
 	if (!ring)
 		return NULL;
-	ring->addr = __vmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
+	ring->addr = __vmalloc(len, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_RETRY_MAYFAIL |
+			       __GFP_NOWARN);
 	if (!ring->addr) {
 		kfree(ring);
 		return NULL;
