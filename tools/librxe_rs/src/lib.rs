@@ -9,14 +9,17 @@
 //! - The same for C: `include/rxe_rs_verbs.h`, `librxe_rs.so`, `librxe_rs.a`.
 //!
 //! ```no_run
-//! use rxe_rs::{Region, Storage};
-//! # fn example(cmd_fd: std::os::fd::BorrowedFd<'_>, handle: u32, rkey: u32, end: u64) ->
-//! Result<(), rxe_rs::Error> { // `handle` and `rkey` of an `ibv_mr` whose last byte is before the
-//! page at `end`. let region = Region::new(cmd_fd, handle, rkey); let added =
-//! region.add(Storage::new(1 << 20)?, end); let (segment, state) = added.map_err(|(error,
-//! _storage)| error)?; println!("{} bytes behind key {:#x}", state.bytes, state.rkey); let mut
-//! greeting = [0; 5]; segment.read(0, &mut greeting); let (_storage, _state) =
-//! region.remove(segment).map_err(|(error, _)| error)?;
+//! use rxe_rs::{Error, Region, Storage};
+//! # use std::os::fd::BorrowedFd;
+//! # fn example(cmd_fd: BorrowedFd<'_>, handle: u32, rkey: u32, end: u64) -> Result<(), Error> {
+//! // `handle` and `rkey` of an `ibv_mr` whose last byte is before the page at `end`.
+//! let region = Region::new(cmd_fd, handle, rkey);
+//! let added = region.add(Storage::new(1 << 20)?, end);
+//! let (segment, state) = added.map_err(|(error, _storage)| error)?;
+//! println!("{} bytes behind key {:#x}", state.bytes, state.rkey);
+//! let mut greeting = [0; 5];
+//! segment.read(0, &mut greeting);
+//! let (_storage, _state) = region.remove(segment).map_err(|(error, _)| error)?;
 //! # Ok(())
 //! # }
 //! ```
