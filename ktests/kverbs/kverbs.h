@@ -11,7 +11,9 @@
 #include <rdma/ib_verbs.h>
 
 /* Length of the linear buffer of each end in bytes. */
+#ifndef BUF_LEN
 #define BUF_LEN (256u << 10)
+#endif
 
 /* For setup.context: the test polls the CQ. */
 #define POLLED (-1)
@@ -50,6 +52,8 @@ struct setup {
 	int context;
 	/* b uses an SRQ. */
 	bool srq;
+	/* The protection domains have a key for all memory. */
+	bool global_rkey;
 };
 
 struct test {
@@ -63,6 +67,16 @@ struct test {
 bool is(const char *what, long long got, long long wanted);
 /* Returns true if the running test has failed. */
 bool failed(void);
+
+/* devices.c */
+/* The devices of both sides, each with a reference. */
+extern struct devices {
+	struct ib_device *a, *b;
+} devices;
+
+/* Takes references to the devices with these names; 0 or an error number. */
+int devices_get(const char *a, const char *b);
+void devices_put(void);
 
 /* pair.c */
 int pair_open(struct pair *p, const struct setup *setup);

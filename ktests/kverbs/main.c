@@ -41,38 +41,9 @@ bool failed(void)
 	return why[0];
 }
 
-/* The devices, each with a reference. */
-static struct ib_device *device_a, *device_b;
-
-static int add_device(struct ib_device *dev)
-{
-	struct ib_device **place;
-
-	if (!strcmp(dev_name(&dev->dev), a))
-		place = &device_a;
-	else if (!strcmp(dev_name(&dev->dev), b))
-		place = &device_b;
-	else
-		return -EOPNOTSUPP;
-	if (*place || !ib_device_try_get(dev))
-		return -EOPNOTSUPP;
-	*place = dev;
-	return 0;
-}
-
-static void remove_device(struct ib_device *dev, void *data)
-{
-}
-
-static struct ib_client client = {
-	.name = "kverbs",
-	.add = add_device,
-	.remove = remove_device,
-};
-
 static void run_test(const struct test *test)
 {
-	struct pair pair = { .a.dev = device_a, .b.dev = device_b };
+	struct pair pair = { .a.dev = devices.a, .b.dev = devices.b };
 
 	why[0] = 0;
 	if (is("making the pair", pair_open(&pair, &test->setup), 0)) {
@@ -91,27 +62,19 @@ static int __init kverbs_init(void)
 	const struct test *test;
 	int i, ret;
 
-	ret = ib_register_client(&client);
+	ret = devices_get(a, b);
 	if (ret)
 		return ret;
-	ret = -ENODEV;
-	if (device_a && device_b) {
-		ret = -ENOENT;
-		for (i = 0; i < ARRAY_SIZE(groups); i++) {
-			for (test = groups[i]; test->name; test++) {
-				if (only && strcmp(only, test->name))
-					continue;
-				run_test(test);
-				ret = 0;
-			}
+	ret = -ENOENT;
+	for (i = 0; i < ARRAY_SIZE(groups); i++) {
+		for (test = groups[i]; test->name; test++) {
+			if (only && strcmp(only, test->name))
+				continue;
+			run_test(test);
+			ret = 0;
 		}
 	}
-	/* Removal of a device waits for these references. */
-	if (device_a)
-		ib_device_put(device_a);
-	if (device_b)
-		ib_device_put(device_b);
-	ib_unregister_client(&client);
+	devices_put();
 	return ret;
 }
 

@@ -132,7 +132,7 @@ static int end_open(struct end *e, const struct setup *setup, bool srq)
 	e->gid = ipv4_gid(e->dev);
 	if (IS_ERR(e->gid))
 		return PTR_ERR(e->gid);
-	e->pd = ib_alloc_pd(e->dev, 0);
+	e->pd = ib_alloc_pd(e->dev, setup->global_rkey ? IB_PD_UNSAFE_GLOBAL_RKEY : 0);
 	if (IS_ERR(e->pd))
 		return PTR_ERR(e->pd);
 	e->buf = kzalloc(BUF_LEN, GFP_KERNEL);

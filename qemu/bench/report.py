@@ -66,14 +66,17 @@ def table(rows):
 
 
 def text(data):
-    """The tables: one for bandwidth, one for latency; then the targets."""
+    """The tables, one for each kind of number; then the targets."""
     drivers = data["drivers"]
     subject = "rxe_rs" if "rxe_rs" in drivers else drivers[0]
     bases = [d for d in drivers if d != subject]
     out = [f"Linux {data['release']} ({data['machine']}), {data['rounds']} rounds, median (min-max), "
            f"{data['host']['cpus']} x {data['host']['cpu']}, revision {data['revision']}, {data['seconds']} s\n"]
     for kind, title in (("bw", "Bandwidth, MiB/s: more is better"),
-                        ("lat", "Latency, us, typical (send, write, tcp: half a round trip): less is better")):
+                        ("lat", "Latency, us, typical (send, write, tcp: half a round trip): less is better"),
+                        ("ns", "Consumers in the kernel, ns per operation by size and requests in flight: less is better"),
+                        ("create", "Creation by consumers in the kernel, ns: less is better"),
+                        ("destroy", "Destruction by consumers in the kernel, ns: less is better")):
         rows = [["", *drivers, *(f"{subject}/{b}" for b in bases)]]
         for point in data["results"]:
             operation, rest = point.split("_", 1)
@@ -81,7 +84,8 @@ def text(data):
                 continue
             _, size, mode = rest.split(".")
             ratios = [ratio(data, point, subject, b) for b in bases]
-            rows.append([f"{operation} {size} {mode}", *(cell(peer_entry(data, point, d)) for d in drivers),
+            name = operation if kind in ("create", "destroy") else f"{operation} {size} {mode}"
+            rows.append([name, *(cell(peer_entry(data, point, d)) for d in drivers),
                          *("" if r is None else f"{r:.2f}" for r in ratios)])
         if len(rows) > 1:
             out.append(f"\n{title}\n{table(rows)}")
@@ -91,7 +95,7 @@ def text(data):
             operation, rest = point.split("_", 1)
             kind, size, mode = rest.split(".")
             value = ratio(data, point, subject, "rdma_rxe")
-            if size != "64K" or value is None:
+            if size != "64K" or value is None or kind not in TARGETS:
                 continue
             word, target = TARGETS[kind]
             met = value >= target if kind == "bw" else value <= target

@@ -70,10 +70,22 @@ measure() {
 	cp "/tmp/points/$name" "$points/$name"
 	echo "$name $status" >>/share/results/points.done
 }
+# kernel_consumer WHAT SIZE DEPTH COUNT: prints what the module ktests/kbench measures between the two devices.
+kernel_consumer() {
+	local mark="bench: $RANDOM$RANDOM"
+	echo "$mark" >/dev/kmsg
+	insmod /share/kbench.ko a=rxe_a b=rxe_b what="$1" size="$2" depth="$3" count="$4" || return
+	rmmod kbench
+	dmesg | awk -v mark="$mark" 'index($0, mark) { seen = 1 } seen && sub(/.*kbench: /, "kbench: ")'
+}
 # shellcheck disable=SC2086
 once() {
 	local seconds=$1 status=0 server
 	shift
+	if [ "$1" = kbench ]; then
+		kernel_consumer "$2" "$3" "$4" "$5"
+		return
+	fi
 	if [ "$BENCH_DRIVER" = tcp ]; then
 		taskset -c 0 ip netns exec a timeout "$seconds" "$@"
 		return
