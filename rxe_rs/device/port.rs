@@ -25,6 +25,7 @@ use rxe_kapi::{
     },
 };
 use rxe_proto::{
+    check::pkey,
     drop::violations,
     ids::{
         Mtu,
@@ -88,7 +89,7 @@ impl PKeyTable {
     /// Returns the first entry that matches `key`.
     #[inline]
     pub(crate) fn find_matching(&self, key: PKey) -> Option<u16> {
-        pkeys::find_matching(self.iter(), key)
+        pkey::find_matching(self.iter(), key)
     }
 }
 

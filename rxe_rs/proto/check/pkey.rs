@@ -22,3 +22,10 @@ use crate::ids::PKey;
 pub const fn matches(a: PKey, b: PKey) -> bool {
     a.key() == b.key() && a.key() != 0 && (a.is_full() || b.is_full())
 }
+
+/// Index of the first entry of a P_Key table that matches `key`; the entries are passed as (index,
+/// key) pairs.
+#[inline]
+pub fn find_matching(mut entries: impl Iterator<Item = (u16, PKey)>, key: PKey) -> Option<u16> {
+    entries.find_map(|(index, own)| matches(own, key).then_some(index))
+}

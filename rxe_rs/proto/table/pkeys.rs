@@ -2,7 +2,6 @@
 //! Rules of the P_Key table of a port. The driver keeps the entries, which the receive path reads
 //! concurrently, and passes them as (index, key) pairs in the order of indices.
 
-use crate::check::pkey;
 use crate::ids::PKey;
 
 /// Number of entries; `pkey_tbl_len` of the port.
@@ -66,10 +65,4 @@ pub fn check_set(
         true => Err(PKeyTableError::Duplicate),
         false => Ok(()),
     }
-}
-
-/// Index of the first entry that matches `key` ([`pkey::matches`]).
-#[inline]
-pub fn find_matching(mut entries: impl Iterator<Item = (u16, PKey)>, key: PKey) -> Option<u16> {
-    entries.find_map(|(index, own)| pkey::matches(own, key).then_some(index))
 }

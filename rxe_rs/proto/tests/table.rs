@@ -2,6 +2,7 @@
 //! Tests of the tables.
 use super::pkeys;
 use super::region::Access;
+use crate::check::pkey;
 use crate::ids::PKey;
 use proptest::prelude::*;
 
@@ -23,7 +24,7 @@ fn pkey_table() {
     assert_eq!(set(5, 0x0043), Ok(()));
     assert_eq!(set(9, PKey::INVALID.0), Ok(()));
     assert_eq!(set(127, 0x7fff), Ok(()));
-    let find = |key| pkeys::find_matching(entries(), PKey(key));
+    let find = |key| pkey::find_matching(entries(), PKey(key));
     // A limited member finds the full one only.
     assert_eq!(find(0x0042), Some(6));
     assert_eq!(find(0x8042), Some(5));
