@@ -39,14 +39,12 @@ use rxe_proto::{
         rkey::AccessError,
         window::{
             check_bind,
+            Bind,
             WindowState,
             WindowType, //
         },
     },
-    engine::wr::{
-        Bind,
-        LocalOpFault, //
-    },
+    engine::wr::LocalOpFault,
     ids::RKey,
 };
 

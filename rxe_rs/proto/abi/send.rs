@@ -2,8 +2,9 @@
 //! Decoding of send WQEs from the ring of a user.
 
 use super::layout::{AtomicWr, FlushWr, MwWr, RdmaWr, RingSendWqe, Sge, UdWr, SGE_LEN};
+use crate::check::window::Bind;
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::{Bind, FlushKind, LocalOp, SendFlags, SendOp, SendWqe, SendWr, UdDest};
+use crate::engine::wr::{FlushKind, LocalOp, SendFlags, SendOp, SendWqe, SendWr, UdDest};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use crate::wire::feth::{Feth, Selectivity};

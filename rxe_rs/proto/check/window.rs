@@ -2,7 +2,6 @@
 //! Memory windows: checks of bind operations and of accesses (IBTA 10.6.7.2).
 
 use super::rkey::AccessError;
-use crate::engine::wr::Bind;
 use crate::ids::RKey;
 use crate::table::region::{Access, MrDesc};
 
@@ -26,6 +25,23 @@ pub struct WindowState {
     pub key: RKey,
     /// True if it is bound.
     pub bound: bool,
+}
+
+/// Parameters of a bind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bind {
+    /// Current key of the window.
+    pub window: RKey,
+    /// New key of the window, with the same index.
+    pub key: RKey,
+    /// Local key of the region.
+    pub region: u32,
+    /// Address of the first byte in the region.
+    pub addr: u64,
+    /// Bytes; 0 unbinds a type 1 window.
+    pub length: u64,
+    /// Rights, as `enum ib_access_flags`.
+    pub access: u32,
 }
 
 /// Why a bind is refused.

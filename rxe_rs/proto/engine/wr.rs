@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests as the engine sees them: copied from the ring once and already validated.
 
+use crate::check::window::Bind;
 use crate::ids::{Psn, QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;
 
@@ -167,23 +168,6 @@ pub struct FlushKind {
     pub placement: u8,
     /// A range or the whole region.
     pub selectivity: Selectivity,
-}
-
-/// Parameters of a memory window bind (IBTA 10.6.7.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bind {
-    /// Current key of the window.
-    pub window: RKey,
-    /// New key of the window, with the same index.
-    pub key: RKey,
-    /// Local key of the region.
-    pub region: u32,
-    /// Address of the first byte in the region.
-    pub addr: u64,
-    /// Bytes; 0 unbinds a type 1 window.
-    pub length: u64,
-    /// Rights, as `enum ib_access_flags`.
-    pub access: u32,
 }
 
 /// Parameters of a fast registration, of a region whose pages are already mapped

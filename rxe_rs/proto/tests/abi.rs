@@ -2,8 +2,9 @@
 //! Tests of the ring formats: layout against the uapi header, decoding against hostile input.
 use super::layout::*;
 use super::*;
+use crate::check::window::Bind;
 use crate::engine::wc::{NetworkType, Wc, WcOpcode, WcStatus};
-use crate::engine::wr::{Bind, FlushKind, LocalOp, SendOp};
+use crate::engine::wr::{FlushKind, LocalOp, SendOp};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;

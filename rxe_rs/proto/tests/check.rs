@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the admission rules, exhaustive where that is possible.
 use super::rkey::AccessError;
-use super::window::{check_bind, BindError, WindowState, WindowType};
+use super::window::{check_bind, Bind, BindError, WindowState, WindowType};
 use super::*;
-use crate::engine::wr::Bind;
 use crate::ids::{PKey, QKey, RKey};
 use crate::table::region::{Access, MrDesc, State};
 use proptest::prelude::*;

@@ -2,9 +2,10 @@
 //! Local operations (REG_MR, BIND_MW, LOCAL_INV): executed and completed in order.
 #![cfg(feature = "sim")]
 
+use rxe_proto::check::window::Bind;
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::{WcOpcode, WcStatus};
-use rxe_proto::engine::wr::{Bind, FlushKind, LocalOp, Register, SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::{FlushKind, LocalOp, Register, SendFlags, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, RKey};
 use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, RKEY};
