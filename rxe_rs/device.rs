@@ -106,7 +106,7 @@ impl DeviceCtx {
         demux: Arc<Demux>,
     ) -> Result<Arc<Self>> {
         let (counters, bound_counters) = (Counters::new()?, Counters::new()?);
-        let netdev = NetDev::of_link(link);
+        let netdev = link.netdev();
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
         let last_up = netdev.is_up();

@@ -10,7 +10,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    mem::gfp_atomic_account,
+    alloc::gfp_atomic_account,
     net::flow::{
         Flow,
         FlowSpec, //

@@ -32,7 +32,6 @@ use kernel::{
 use rxe_kapi::{
     net::{
         self,
-        netdev::NetDev,
         notifier::NetdevNotifier, //
     },
     rdma::{
@@ -107,7 +106,7 @@ pub(crate) fn uses_ecn() -> bool {
 
 impl Link for RxeLink {
     fn new_link(&self, link: &NewLink<'_>) -> Result {
-        if NetDev::of_link(link).is_vlan() {
+        if link.netdev().is_vlan() {
             // The RDMA core adds the addresses of VLAN devices to the GID table of the link below
             // them.
             pr_err!("a link on a VLAN device has no addresses: make one on the device below\n");

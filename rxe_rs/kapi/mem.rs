@@ -6,7 +6,6 @@
 mod dma;
 mod dmabuf;
 mod extents;
-pub mod kvec;
 mod occupancy;
 pub mod odp;
 mod pages;
@@ -29,24 +28,10 @@ pub use umem::Umem;
 
 use crate::{
     bindings,
-    rdma::unsupported, //
+    error::unsupported, //
 };
 use core::cell::Cell;
-use kernel::{
-    alloc::Flags,
-    prelude::*, //
-};
-
-/// `GFP_ATOMIC`, charged to the memory cgroup of the calling process, if there is one. Such a
-/// charge does not fail; the next one that may sleep reclaims memory for it, or fails.
-///
-/// # Context
-///
-/// Any context.
-#[inline]
-pub fn gfp_atomic_account() -> Flags {
-    GFP_ATOMIC | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL)
-}
+use kernel::prelude::*;
 
 /// Returns true if this machine can have persistent memory, whose CPU caches can be written back.
 ///

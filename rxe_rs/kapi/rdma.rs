@@ -9,8 +9,6 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use kernel::error::Error;
-
 pub mod advise;
 pub mod ah;
 pub mod attr;
@@ -35,12 +33,3 @@ pub mod srq;
 pub mod udata;
 pub mod wc;
 pub mod wr;
-
-/// `EOPNOTSUPP`, which the kernel crate does not name.
-///
-/// # Context
-///
-/// Any context.
-pub fn unsupported() -> Error {
-    Error::from_errno(-(crate::bindings::EOPNOTSUPP as core::ffi::c_int))
-}

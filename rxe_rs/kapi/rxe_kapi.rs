@@ -8,8 +8,10 @@
 /// Prefix of the log lines of this crate.
 const __LOG_PREFIX: &[u8] = b"rxe_rs\0";
 
+pub mod alloc;
 mod bindings;
 pub mod crc;
+pub mod error;
 #[cfg(CONFIG_KUNIT = "y")]
 mod kunit;
 pub mod layout;

@@ -22,6 +22,7 @@ use kernel::{
     sync::Arc, //
 };
 use rxe_kapi::{
+    error::unsupported,
     mem::{
         Memory,
         SgMem, //
@@ -36,7 +37,6 @@ use rxe_kapi::{
             FIRST_SEGMENT,
             MAX_SEGMENTS, //
         },
-        unsupported, //
     },
 };
 use rxe_proto::table::{

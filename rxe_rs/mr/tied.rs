@@ -38,8 +38,8 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    mem::kvec,
-    rdma::unsupported, //
+    alloc::kvec,
+    error::unsupported, //
 };
 
 /// The regions that are tied to a queue pair until it fails, is reset or is destroyed. If it is

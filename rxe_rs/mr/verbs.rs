@@ -34,6 +34,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
+    error::unsupported,
     mem::{
         DmaMemory,
         Memory,
@@ -60,7 +61,6 @@ use rxe_kapi::{
             RegionState,
             Removal, //
         },
-        unsupported, //
     },
     sync::Replaceable, //
 };

@@ -49,6 +49,7 @@ use kernel::{
     workqueue::new_work, //
 };
 use rxe_kapi::{
+    error::unsupported,
     mem::ring::UserRing,
     net::tx::TxOwner,
     new_spinlock_bh,
@@ -60,8 +61,7 @@ use rxe_kapi::{
             QpInit,
             QpType, //
         },
-        udata::Mapping,
-        unsupported, //
+        udata::Mapping, //
     },
     time::SoftTimer, //
 };

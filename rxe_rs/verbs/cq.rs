@@ -35,6 +35,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
+    error::unsupported,
     mem::ring::CompletionRing,
     new_spinlock_irq,
     rdma::{
@@ -52,12 +53,11 @@ use rxe_kapi::{
             Mapping,
             UserCall, //
         },
-        unsupported,
         wc::{
             self,
             WcExtra,
             WcSink, //
-        }, //
+        },
     },
     sync::SpinLockIrq,
     time::{

@@ -14,6 +14,7 @@
 
 extern crate self as kernel;
 
+pub mod alloc;
 mod backend;
 pub mod bindings;
 pub mod error;

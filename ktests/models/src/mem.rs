@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The shipped files of `rxe_rs/kapi/mem`, and replacements for the rest of that folder.
 
-use crate::prelude::Flags;
-
 #[path = "../../../rxe_rs/kapi/mem/occupancy.rs"]
 mod occupancy;
 #[path = "../../../rxe_rs/kapi/mem/ring.rs"]
@@ -11,8 +9,3 @@ mod shared;
 
 use shared::copy;
 pub use shared::SharedBuf;
-
-/// Allocation flags for any context.
-pub fn gfp_atomic_account() -> Flags {
-    Flags
-}

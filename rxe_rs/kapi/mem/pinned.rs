@@ -8,12 +8,14 @@ use super::{
         Extent,
         Extents, //
     },
-    kvec,
     ExtentHint,
     OutOfBounds,
     Run, //
 };
-use crate::bindings;
+use crate::{
+    alloc::kvec,
+    bindings, //
+};
 use core::{
     ffi::c_void,
     ops::Range,

@@ -3,10 +3,7 @@
 //!
 //! C header: [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
 
-use crate::{
-    bindings,
-    rdma::link::NewLink, //
-};
+use crate::bindings;
 use core::ptr::NonNull;
 
 /// Identity of a network namespace, which is never reused.
@@ -33,12 +30,6 @@ unsafe impl Send for NetDev {}
 unsafe impl Sync for NetDev {}
 
 impl NetDev {
-    /// Takes a reference to the network device of a new link.
-    pub fn of_link(link: &NewLink<'_>) -> Self {
-        // SAFETY: The device is alive for the life of `link`, and not null.
-        unsafe { Self::get(NonNull::new_unchecked(link.as_ptr())) }
-    }
-
     /// Takes a reference.
     ///
     /// # Safety

@@ -11,11 +11,11 @@ use super::{
     },
     mr::MemoryRegion,
     operation::Operation,
-    pd::PdOps,
-    unsupported, //
+    pd::PdOps, //
 };
 use crate::{
     bindings,
+    error::unsupported,
     mem::odp::{
         AccessKind,
         FaultMode, //

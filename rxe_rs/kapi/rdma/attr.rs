@@ -3,7 +3,6 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::qp::mtu_to_raw;
 use crate::bindings;
 use core::ffi::c_int;
 
@@ -241,5 +240,16 @@ impl PortAttr {
         };
         to.active_width = width as u8;
         to.active_speed = speed as u16;
+    }
+}
+
+/// The largest `enum ib_mtu` not above `bytes`.
+pub(super) fn mtu_to_raw(bytes: u32) -> bindings::ib_mtu {
+    match bytes {
+        4096.. => bindings::ib_mtu_IB_MTU_4096,
+        2048.. => bindings::ib_mtu_IB_MTU_2048,
+        1024.. => bindings::ib_mtu_IB_MTU_1024,
+        512.. => bindings::ib_mtu_IB_MTU_512,
+        _ => bindings::ib_mtu_IB_MTU_256,
     }
 }

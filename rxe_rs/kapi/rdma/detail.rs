@@ -14,12 +14,14 @@ use super::{
     },
     mr::MemoryRegion,
     qp::{
-        errno,
         QpShell,
         QueuePair, //
     },
 };
-use crate::bindings;
+use crate::{
+    bindings,
+    error::errno, //
+};
 use core::marker::PhantomData;
 use kernel::{
     error::to_result,

@@ -3,9 +3,15 @@
 //!
 //! C header: [`include/rdma/rdma_netlink.h`](srctree/include/rdma/rdma_netlink.h)
 
-use super::qp::errno;
-use crate::bindings;
-use core::marker::PhantomPinned;
+use crate::{
+    bindings,
+    error::errno,
+    net::netdev::NetDev, //
+};
+use core::{
+    marker::PhantomPinned,
+    ptr::NonNull, //
+};
 use kernel::{
     ffi::{
         c_char,
@@ -43,8 +49,14 @@ impl NewLink<'_> {
     }
 
     /// The network device.
-    pub(crate) fn as_ptr(&self) -> *mut bindings::net_device {
+    pub(super) fn as_ptr(&self) -> *mut bindings::net_device {
         self.ndev
+    }
+
+    /// Returns a reference to the network device.
+    pub fn netdev(&self) -> NetDev {
+        // SAFETY: The device is alive by the type invariant, and so not null.
+        unsafe { NetDev::get(NonNull::new_unchecked(self.ndev)) }
     }
 
     /// Returns the node GUID, which is derived from the Ethernet address.

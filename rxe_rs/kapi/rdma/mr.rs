@@ -22,10 +22,10 @@ use super::{
         RegionState,
         Removal, //
     },
-    unsupported, //
 };
 use crate::{
     bindings,
+    error::unsupported,
     mem::{
         odp::USER_END,
         DmaBuf,

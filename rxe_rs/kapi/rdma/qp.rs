@@ -19,20 +19,21 @@ use super::{
         Mapping,
         UserCall, //
     },
-    unsupported,
     wr::{
         RecvChain,
         SendChain, //
     },
 };
-use crate::bindings;
+use crate::{
+    bindings,
+    error::unsupported, //
+};
 use core::ffi::c_int;
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
-pub(crate) use attr::mtu_to_raw;
 pub use attr::{
     QpCap,
     QpChange,
@@ -525,14 +526,5 @@ impl<D: Device> QpOps<D> {
         }
         // SAFETY: A live object has a live device, which outlives the call.
         unsafe { Operation::new((*qp).device, c"post_recv") }.errno(result)
-    }
-}
-
-/// The integer the core expects.
-#[inline]
-pub(crate) fn errno(result: Result) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(e) => e.to_errno(),
     }
 }

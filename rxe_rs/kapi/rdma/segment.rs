@@ -22,11 +22,11 @@ use super::{
         ACCESS_REMOTE_WRITE, //
     },
     operation::Operation,
-    qp::QpShell,
-    unsupported, //
+    qp::QpShell, //
 };
 use crate::{
     bindings,
+    error::unsupported,
     mem::{
         Memory,
         SgMem, //

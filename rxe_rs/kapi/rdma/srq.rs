@@ -13,10 +13,12 @@ use super::{
     operation::Operation,
     pd::PdOps,
     udata::UserCall,
-    unsupported,
     wr::RecvChain, //
 };
-use crate::bindings;
+use crate::{
+    bindings,
+    error::unsupported, //
+};
 use core::ffi::c_int;
 use kernel::{
     prelude::*,

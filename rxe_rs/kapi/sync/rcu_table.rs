@@ -4,8 +4,8 @@
 //! C header: [`include/linux/xarray.h`](srctree/include/linux/xarray.h)
 
 use crate::{
+    alloc::gfp_atomic_account,
     bindings,
-    mem::gfp_atomic_account,
     rand, //
 };
 use core::{

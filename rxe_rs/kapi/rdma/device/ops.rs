@@ -11,6 +11,10 @@ use super::{
 };
 use crate::{
     bindings,
+    error::{
+        errno,
+        unsupported, //
+    },
     rdma::{
         advise::advise_mr_callback,
         ah::{
@@ -39,7 +43,6 @@ use crate::{
             PdShell, //
         },
         qp::{
-            errno,
             QpOps,
             QpShell, //
         },
@@ -47,8 +50,7 @@ use crate::{
             SrqOps,
             SrqShell, //
         },
-        udata,
-        unsupported, //
+        udata, //
     },
 };
 use kernel::{

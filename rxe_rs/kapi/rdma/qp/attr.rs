@@ -5,7 +5,10 @@
 
 use crate::{
     bindings,
-    rdma::av::AddressVector, //
+    rdma::{
+        attr::mtu_to_raw,
+        av::AddressVector, //
+    },
 };
 use core::ffi::c_int;
 use kernel::prelude::*;
@@ -356,16 +359,5 @@ fn mtu_from_raw(raw: bindings::ib_mtu) -> Option<u32> {
         bindings::ib_mtu_IB_MTU_2048 => Some(2048),
         bindings::ib_mtu_IB_MTU_4096 => Some(4096),
         _ => None,
-    }
-}
-
-/// The largest `enum ib_mtu` not above `bytes`.
-pub(crate) fn mtu_to_raw(bytes: u32) -> bindings::ib_mtu {
-    match bytes {
-        4096.. => bindings::ib_mtu_IB_MTU_4096,
-        2048.. => bindings::ib_mtu_IB_MTU_2048,
-        1024.. => bindings::ib_mtu_IB_MTU_1024,
-        512.. => bindings::ib_mtu_IB_MTU_512,
-        _ => bindings::ib_mtu_IB_MTU_256,
     }
 }

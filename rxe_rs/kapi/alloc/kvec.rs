@@ -23,7 +23,7 @@ use kernel::{
 ///
 /// `ENOMEM`.
 #[inline(always)]
-pub(super) fn reserve<T, A: Allocator>(
+pub(crate) fn reserve<T, A: Allocator>(
     vec: &mut Vec<T, A>,
     additional: usize,
     flags: Flags,

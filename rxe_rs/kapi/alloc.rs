@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Allocation: what the kernel crate's `alloc` lacks.
+
+pub mod kvec;
+
+use kernel::{
+    alloc::Flags,
+    prelude::*, //
+};
+
+/// `GFP_ATOMIC`, charged to the memory cgroup of the calling process, if there is one. Such a
+/// charge does not fail; the next one that may sleep reclaims memory for it, or fails.
+///
+/// # Context
+///
+/// Any context.
+#[inline]
+pub fn gfp_atomic_account() -> Flags {
+    GFP_ATOMIC | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL)
+}
