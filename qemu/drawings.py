@@ -17,17 +17,12 @@ import walk
 
 CLONE = Path(__file__).resolve().parent.parent
 PAGE = CLONE / "rxe_rs/README.md"
-CRATES = {"rxe_rs": "rxe_rs/rxe_rs.rs", "rxe_proto": "rxe_rs/proto/rxe_proto.rs", "rxe_kapi": "rxe_rs/kapi/rxe_kapi.rs"}
 KERNEL = "kernel"
 
 
 def files_of(crate):
-    """Text of a crate's files by their paths in it."""
-    if crate == "rxe_rs":
-        return {f"{module}.rs": text for module, text in structure.driver_files().items()}
-    root = (CLONE / CRATES[crate]).parent
-    return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*.rs"))
-            if path.relative_to(root).parts[0] not in ("tests", "sim", "sim.rs", "fuzz", "examples")}
+    """Text of a crate's modules that are in the kernel module."""
+    return {module: text for module, text in structure.files_of(crate).items() if module.split("/")[0] != "sim"}
 
 
 def public_modules(root):
@@ -40,11 +35,10 @@ def uses(text, name):
 
 
 def module_imports(files, modules):
-    """Which of a crate's modules import which others, tests left out."""
+    """Which of a crate's modules import which others."""
     found = set()
     for name, text in files.items():
-        own = re.split(r"[/.]", name)[0]
-        text = text.split("#[cfg(test)]")[0]
+        own = name.split("/")[0]
         for path in structure.imports(text, {module: "" for module in modules}):
             if own in modules and path != own:
                 found.add((own, path))
@@ -75,7 +69,7 @@ def layers():
     """Crates, their modules, what imports what."""
     yield "flowchart TB"
     yield '    subgraph rxe_rs["rxe_rs: the driver, without unsafe"]'
-    floors = list(enumerate(structure.FLOORS))[::-1]
+    floors = list(enumerate(structure.FLOORS[structure.DRIVER]))[::-1]
     for number, names in floors:
         yield f'        floor{number}["{", ".join(names)}"]'
     for (above, _), (below, _) in zip(floors, floors[1:]):
@@ -83,7 +77,7 @@ def layers():
     yield "    end"
     for crate, title in (("rxe_proto", "the protocol engine, without unsafe"), ("rxe_kapi", "abstractions of the kernel")):
         files = files_of(crate)
-        modules = public_modules((CLONE / CRATES[crate]).read_text())
+        modules = public_modules(files[crate])
         edges = reduced(module_imports(files, modules))
         yield f'    subgraph {crate}["{crate}: {title}"]'
         for module in modules:
@@ -92,8 +86,8 @@ def layers():
             yield f"        {crate}_{one} --> {crate}_{other}"
         yield "    end"
     yield f'    {KERNEL}["the kernel crate, C"]'
-    for crate in CRATES:
-        for other in (*CRATES, KERNEL):
+    for crate in structure.FOLDERS:
+        for other in (*structure.FOLDERS, KERNEL):
             if other != crate and any(uses(text, other) for text in files_of(crate).values()):
                 yield f"    {crate} --> {other}"
 

@@ -36,7 +36,7 @@ class Edges(unittest.TestCase):
         self.assertEqual(len(drawings.reduced({("a", "b"), ("b", "a"), ("a", "c"), ("b", "c")})), 3)
 
     def test_imports(self):
-        files = {"mem/ring.rs": "use crate::sync::Users;\n#[cfg(test)]\nuse crate::net;\n", "sync.rs": "use crate::{bindings, mem};\n", "net.rs": ""}
+        files = {"mem/ring": "use crate::sync::Users;\n", "sync": "use crate::{bindings, mem};\n", "net": ""}
         self.assertEqual(drawings.module_imports(files, ["mem", "net", "sync"]), {("mem", "sync"), ("sync", "mem")})
 
     def test_modules(self):
@@ -58,7 +58,7 @@ class Tree(unittest.TestCase):
 
     def test_every_floor_and_crate(self):
         text = "\n".join(drawings.layers())
-        for names in drawings.structure.FLOORS:
+        for names in drawings.structure.FLOORS["rxe_rs"]:
             self.assertIn(f'"{", ".join(names)}"', text)
         for arrow in ("rxe_rs --> rxe_proto", "rxe_rs --> rxe_kapi", "rxe_kapi --> kernel"):
             self.assertIn(f"    {arrow}\n", text + "\n")

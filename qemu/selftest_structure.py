@@ -16,20 +16,42 @@ class Imports(unittest.TestCase):
     def test_what_is_not_of_the_driver(self):
         self.assertEqual(list(structure.imports("use kernel::qp::X;\n// use crate::qp::X;\n", self.FILES)), [])
 
+    def test_paths_outside_of_use_declarations(self):
+        text = "fn f() {\n    // crate::limits::A\n    crate::qp::tx::f(crate::rxe_rs::MAX);\n}\n"
+        self.assertEqual(list(structure.imports(text, self.FILES)), ["qp/tx", "rxe_rs"])
+
+    def test_items_of_the_root_file(self):
+        files = {**self.FILES, "rxe_rs": "mod limits;\nfn uses_ecn() {}\n"}
+        self.assertEqual(list(structure.imports("use crate::new_rearmable;\nlet a = crate::uses_ecn();\n", files)), ["rxe_rs"])
+
     def test_upwards(self):
         files = {**self.FILES, "limits": "use crate::qp::tx::A;\n"}
-        self.assertIn("rxe_rs/limits.rs imports qp/tx, which is above it", list(structure.wrong_layers(files)))
+        self.assertIn("rxe_rs/limits.rs imports qp/tx, which is not below it", list(structure.wrong_layers("rxe_rs", files)))
 
     def test_downwards(self):
         files = {**self.FILES, "qp/tx": "use crate::{limits::A, device::B, qp::C};\n"}
-        self.assertFalse([line for line in structure.wrong_layers(files) if line.startswith("rxe_rs/")])
+        self.assertFalse([line for line in structure.wrong_layers("rxe_rs", files) if line.startswith("rxe_rs/")])
+
+    def test_own_floor(self):
+        files = {"wire": "", "table": "use crate::wire::A;\n", "table/rows": "use crate::table::A;\n"}
+        self.assertEqual(list(structure.wrong_layers("rxe_proto", files)), ["rxe_rs/proto/table.rs imports wire, which is not below it"])
+        files = {"qp": "use crate::pager;\n", "pager": ""}
+        self.assertFalse([line for line in structure.wrong_layers("rxe_rs", files) if line.startswith("rxe_rs/")])
+
+    def test_circles(self):
+        for crate, low, high in (("rxe_proto", "check", "engine"), ("rxe_kapi", "mem", "rdma"), ("rxe_kapi", "net", "rdma"),
+                                 ("rxe_kapi", "sync", "mem")):
+            files = {low: f"use crate::{high}::A;\n", high: f"use crate::{low}::B;\n"}
+            self.assertEqual(len(list(structure.wrong_layers(crate, files))), 1)
 
     def test_reasons_for_nothing(self):
-        self.assertTrue(any("any more" in line for line in structure.wrong_layers(self.FILES)))
+        self.assertTrue(any("any more" in line for line in structure.wrong_layers("rxe_rs", self.FILES)))
 
     def test_floors(self):
-        self.assertEqual(structure.floor_of("device/netdev_events")[1], "device/netdev_events")
-        self.assertEqual(structure.floor_of("qp/tx")[1], "qp")
+        self.assertEqual(structure.floor_of("rxe_rs", "device/netdev_events")[1], "device/netdev_events")
+        self.assertEqual(structure.floor_of("rxe_rs", "qp/tx")[1], "qp")
+        with self.assertRaises(ValueError):
+            structure.floor_of("rxe_kapi", "qp")
 
 
 class Words(unittest.TestCase):
@@ -57,14 +79,16 @@ class Tree(unittest.TestCase):
         self.assertEqual(list(structure.misnamed_callbacks(dict(structure.tracked()))), [])
 
     def test_layers(self):
-        self.assertEqual(list(structure.wrong_layers(structure.driver_files())), [])
+        for crate in structure.FLOORS:
+            self.assertEqual(list(structure.wrong_layers(crate, structure.files_of(crate))), [])
 
     def test_words(self):
         self.assertEqual(list(structure.retired_words(dict(structure.tracked()))), [])
 
     def test_every_file_has_a_floor(self):
-        for module in structure.driver_files():
-            structure.floor_of(module)
+        for crate in structure.FLOORS:
+            for module in structure.files_of(crate):
+                structure.floor_of(crate, module)
 
 
 if __name__ == "__main__":

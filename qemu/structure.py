@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The structure of the driver, as far as a program can check it.
+"""The structure of the three crates, as far as a program can check it.
 
 qemu/structure.py    prints what is wrong, a line each; status 1 if there is anything
 
-Files of the driver crate (rxe_rs/, without kapi/ and proto/) stand on floors and import downwards or from their own floor. What
-does not is in UPWARDS, with the reason. Names that the project has given up are in RETIRED. Functions that C calls end with
-`_callback`. Symbols of the C files that others can see are prefixed: see `lint.sh audit`.
+The modules of each crate stand on floors and import downwards. Those of the driver (rxe_rs/, without kapi/ and proto/) also import
+from their own floor, and what of them imports upwards is in UPWARDS, with the reason. Tests are left out. Names that the project has
+given up are in RETIRED. Functions that C calls end with `_callback`. Symbols of the C files that others can see are prefixed: see
+`lint.sh audit`.
 """
 import re
 import subprocess
@@ -15,20 +16,35 @@ from pathlib import Path
 
 CLONE = Path(__file__).resolve().parent.parent
 
-# From the bottom. A file belongs to the longest name that it begins with.
-FLOORS = (
-    ("limits", "version"),
-    ("device", "device/counters", "device/gids", "device/port"),
-    ("route", "verbs/pd", "verbs/ah"),
-    ("mr", "queue"),
-    ("verbs/cq", "verbs/srq"),
-    ("qp", "pager"),
-    ("rx",),
-    ("verbs", "device/netdev_events"),
-    ("rxe_rs",),
-)
+DRIVER = "rxe_rs"
+FOLDERS = {DRIVER: "rxe_rs", "rxe_proto": "rxe_rs/proto", "rxe_kapi": "rxe_rs/kapi"}
 
-# The module that imports, what it imports, why.
+# From the bottom. A file belongs to the longest name that it begins with.
+FLOORS = {
+    DRIVER: (
+        ("limits", "version"),
+        ("device", "device/counters", "device/gids", "device/port"),
+        ("route", "verbs/pd", "verbs/ah"),
+        ("mr", "queue"),
+        ("verbs/cq", "verbs/srq"),
+        ("qp", "pager"),
+        ("rx",),
+        ("verbs", "device/netdev_events"),
+        ("rxe_rs",),
+    ),
+    "rxe_proto": (("drop", "ids"), ("table", "wire"), ("check",), ("engine",), ("abi",), ("sim",), ("rxe_proto",)),
+    "rxe_kapi": (
+        ("bindings",),
+        ("alloc", "crc", "error", "layout", "rand"),
+        ("sync",),
+        ("mem", "net", "time", "work"),
+        ("rdma",),
+        ("kunit",),
+        ("rxe_kapi",),
+    ),
+}
+
+# The module of the driver that imports, what it imports, why.
 UPWARDS = (
     ("device", "verbs/ah", "a device owns the table of its address handles, which names what lies in it"),
     ("device", "verbs/pd", "the same for protection domains"),
@@ -36,6 +52,7 @@ UPWARDS = (
     ("device", "mr", "the same for memory regions and windows"),
     ("device", "qp", "a device bounds the packets that wait for page faults of its queue pairs"),
     ("device", "rx", "a device owns its multicast groups and raw packet queue pairs, and is found by received packets"),
+    ("route", "rxe_rs", "whether connections use ECN is a parameter of the module, and `module!` stands in the root file"),
     ("mr", "pager", "an access to a region with on-demand paging makes a page fault, which the pager runs"),
     ("mr", "qp", "a region may be made to end with a queue pair"),
     ("verbs/cq", "qp", "a completion queue that fails takes its queue pairs to the error state"),
@@ -61,10 +78,12 @@ RETIRED = {
 RETIRED_IN = ("rxe_rs", "ktests", "tools", "uapi", "docs", "README.md", "SECURITY.md", "UPSTREAM.md")
 
 
-def floor_of(module):
-    """Floor and name of the entry of FLOORS that a module, as `qp/tx`, belongs to."""
-    matches = [(name, number) for number, names in enumerate(FLOORS) for name in names
+def floor_of(crate, module):
+    """Floor and name of the entry of FLOORS that a module, as `qp/tx`, belongs to; ValueError if it has none."""
+    matches = [(name, number) for number, names in enumerate(FLOORS[crate]) for name in names
                if module == name or module.startswith(name + "/")]
+    if not matches:
+        raise ValueError(f"{FOLDERS[crate]}/{module}.rs stands on no floor")
     name, number = max(matches, key=lambda match: len(match[0]))
     return number, name
 
@@ -89,37 +108,45 @@ def paths_of(tree, prefix=()):
 
 
 def imports(text, modules):
-    """Modules of the driver that a file imports by `use crate::…`."""
+    """Modules of the same crate, given with their texts, that a file imports by `use crate::…` or names in a path elsewhere."""
     text = re.sub(r"//[^\n]*", "", text)
-    for declaration in re.findall(r"\buse\s+(crate\b[^;]*);", text):
-        for path in paths_of(declaration):
-            names = path[1:]
-            for length in range(len(names), 0, -1):
-                if "/".join(names[:length]) in modules:
-                    yield "/".join(names[:length])
-                    break
+    declaration = re.compile(r"\buse\s+(crate\b[^;]*);")
+    paths = [path for tree in declaration.findall(text) for path in paths_of(tree)]
+    paths += [path.split("::") for path in re.findall(r"\bcrate(?:::\w+)+", declaration.sub("", text))]
+    for path in paths:
+        names = path[1:]
+        for length in range(len(names), 0, -1):
+            if "/".join(names[:length]) in modules:
+                yield "/".join(names[:length])
+                break
+        else:
+            # Not a module, so perhaps something that the root file defines.
+            yield from (root for root in set(FOLDERS) & set(modules)
+                        if names and re.search(rf"\b(?:fn|const|static|struct|enum|type|trait) {names[0]}\b", modules[root]))
 
 
-def driver_files():
-    root = CLONE / "rxe_rs"
-    return {str(path.relative_to(root).with_suffix("")): path.read_text() for path in sorted(root.rglob("*.rs"))
-            if path.relative_to(root).parts[0] not in ("kapi", "proto")}
+def files_of(crate):
+    """Text of a crate's modules, each up to its tests, by their names, as `qp/tx`."""
+    root = CLONE / FOLDERS[crate]
+    apart = {DRIVER: ("kapi", "proto"), "rxe_proto": ("tests", "fuzz", "examples")}.get(crate, ())
+    return {str(path.relative_to(root).with_suffix("")).removesuffix("/mod"): path.read_text().split("#[cfg(test)]")[0]
+            for path in sorted(root.rglob("*.rs")) if path.relative_to(root).parts[0] not in apart}
 
 
-def wrong_layers(files):
+def wrong_layers(crate, files):
     """Imports that go upwards without a reason, and reasons for none."""
     used = set()
     for module, text in files.items():
-        number, name = floor_of(module)
+        number, name = floor_of(crate, module)
         for other in sorted(set(imports(text, files))):
-            above, above_name = floor_of(other)
-            if above <= number:
+            above, above_name = floor_of(crate, other)
+            if above < number or above_name == name or (crate == DRIVER and above == number):
                 continue
-            pairs = [(low, high) for low, high, _ in UPWARDS if (low, high) == (name, above_name)]
+            pairs = [(low, high) for low, high, _ in UPWARDS if crate == DRIVER and (low, high) == (name, above_name)]
             used.update(pairs)
             if not pairs:
-                yield f"rxe_rs/{module}.rs imports {other}, which is above it"
-    for low, high, _ in UPWARDS:
+                yield f"{FOLDERS[crate]}/{module}.rs imports {other}, which is not below it"
+    for low, high, _ in UPWARDS if crate == DRIVER else ():
         if (low, high) not in used:
             yield f"qemu/structure.py: nothing of {low} imports {high} any more"
 
@@ -152,7 +179,8 @@ def tracked():
 
 def main():
     texts = dict(tracked())
-    wrong = [*wrong_layers(driver_files()), *retired_words(texts), *misnamed_callbacks(texts)]
+    layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
+    wrong = [*layers, *retired_words(texts), *misnamed_callbacks(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 

@@ -6,9 +6,10 @@
 //! lock; all external state is an argument or behind the traits of
 //! [`engine::backend`].
 //!
-//! Layers, lowest first: [`ids`] (number types), [`wire`] (bytes to values and back), [`check`]
-//! (admission of packets and memory accesses), [`table`] (plain tables: P_Keys, regions),
-//! [`engine`] (the queue pair itself), [`abi`] (the rings shared with user space).
+//! Layers, lowest first: [`ids`] (number types) and [`mod@drop`] (drop reasons), [`wire`] (bytes to
+//! values and back) and [`table`] (plain tables: P_Keys, regions), [`check`] (admission of packets
+//! and memory accesses), [`engine`] (the queue pair itself), [`abi`] (the rings shared with user
+//! space). A module imports from lower layers only.
 #![cfg_attr(not(any(test, feature = "sim", MODULE)), no_std)]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
