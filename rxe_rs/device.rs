@@ -20,11 +20,7 @@ use crate::{
         tables::Demux,
         Rx, //
     },
-    verbs::{
-        ah::AhPath,
-        pd::PdCtx,
-        srq::SrqCtx, //
-    },
+    verbs::ah::AhPath,
 };
 use kernel::{
     new_mutex,
@@ -48,7 +44,10 @@ use rxe_kapi::{
         device::DeviceHandle,
         link::NewLink, //
     },
-    sync::RcuTable,
+    sync::{
+        Ida,
+        RcuTable, //
+    },
 };
 
 /// The name under which `rxe_kapi`'s types are instantiated.
@@ -75,7 +74,6 @@ pub(crate) struct DeviceCtx {
     /// Serializes changes of the P_Key table.
     #[pin]
     pub(crate) pkey_lock: Mutex<()>,
-    #[pin]
     pub(crate) mrs: Mrs,
     #[pin]
     pub(crate) ahs: RcuTable<AhPath>,
@@ -90,12 +88,12 @@ pub(crate) struct DeviceCtx {
     /// Raw packet queue pairs, which receive Ethernet frames.
     #[pin]
     pub(crate) raw: RawQps,
-    /// Numbers in use; the table has no entries.
+    /// Numbers of protection domains.
     #[pin]
-    pub(crate) pds: RcuTable<PdCtx>,
-    /// As above.
+    pub(crate) pds: Ida,
+    /// Numbers of SRQs.
     #[pin]
-    pub(crate) srqs: RcuTable<SrqCtx>,
+    pub(crate) srqs: Ida,
 }
 
 impl DeviceCtx {
@@ -123,14 +121,14 @@ impl DeviceCtx {
                 bound_counters,
                 pkeys: PKeyTable::new(),
                 pkey_lock <- new_mutex!((), "DeviceCtx::pkey_lock"),
-                mrs <- Mrs::new(),
+                mrs: Mrs::new()?,
                 ahs <- RcuTable::new(),
                 gids <- Gids::new(),
                 groups <- Groups::new(),
                 backlog: Backlog::new()?,
                 raw <- raw,
-                pds <- RcuTable::new(),
-                srqs <- RcuTable::new(),
+                pds <- Ida::new(),
+                srqs <- Ida::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;

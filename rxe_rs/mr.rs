@@ -51,7 +51,7 @@ use rxe_kapi::{
     rand::random_u32,
     sync::{
         InUse,
-        RcuTable,
+        NumberTable,
         Rearmable,
         Replaceable, //
     },
@@ -131,17 +131,19 @@ pub(crate) struct Binding {
 }
 
 /// The regions and windows of a device by the upper 24 bits of their keys.
-#[pin_data]
 pub(crate) struct Mrs {
-    #[pin]
-    pub(crate) table: RcuTable<MrCtx>,
+    pub(crate) table: NumberTable<MrCtx>,
 }
 
 impl Mrs {
     /// Creates an empty table.
-    pub(crate) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            table <- RcuTable::new(),
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            table: NumberTable::new()?,
         })
     }
 
@@ -152,7 +154,7 @@ impl Mrs {
         make: impl FnOnce(u32) -> Result<MrKind>,
     ) -> Result<(Arc<MrCtx>, u32)> {
         let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let index = self.table.reserve_random(INDICES)?;
+        let index = self.table.reserve(INDICES)?;
         let [variant, ..] = random_u32().to_ne_bytes();
         let key = RKey::from_parts(index, variant).0;
         let publish = || {

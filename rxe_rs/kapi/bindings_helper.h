@@ -5,12 +5,14 @@
  */
 #include <linux/crc32.h>
 #include <linux/ethtool.h>
+#include <linux/idr.h>
 #include <linux/if_vlan.h>
 #include <linux/inetdevice.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/notifier.h>
 #include <linux/rcupdate.h>
+#include <linux/rhashtable-types.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>

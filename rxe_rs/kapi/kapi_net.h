@@ -39,11 +39,33 @@ void rxe_rs_wmb(void);
 void rxe_rs_table_init(struct xarray *xa);
 void *rxe_rs_table_load(struct xarray *xa, u32 index);
 int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry);
+int rxe_rs_table_reserve(struct xarray *xa, u32 *index, u32 first, u32 last);
 int rxe_rs_table_publish(struct xarray *xa, u32 index, void *entry);
 void *rxe_rs_table_replace(struct xarray *xa, u32 index, void *entry);
 void *rxe_rs_table_erase(struct xarray *xa, u32 index);
 void *rxe_rs_table_next(struct xarray *xa, u32 *index);
 void rxe_rs_table_destroy(struct xarray *xa);
+
+/* Unique numbers. */
+void rxe_rs_ida_init(struct ida *ida);
+int rxe_rs_ida_alloc(struct ida *ida, u32 first, u32 last);
+
+/* Objects by random numbers (numbers.c). */
+struct rxe_rs_number {
+	/* Used after the removal. */
+	struct rcu_head rcu;
+	struct rhash_head node;
+	u32 number;
+};
+
+struct rxe_rs_numbers;
+
+struct rxe_rs_numbers *rxe_rs_numbers_alloc(void (*free)(struct rxe_rs_number *entry));
+int rxe_rs_numbers_insert(struct rxe_rs_numbers *numbers, struct rxe_rs_number *entry);
+struct rxe_rs_number *rxe_rs_numbers_lookup(struct rxe_rs_numbers *numbers, u32 number);
+bool rxe_rs_numbers_remove(struct rxe_rs_numbers *numbers, struct rxe_rs_number *entry);
+void rxe_rs_numbers_free(struct rxe_rs_numbers *numbers);
+void rxe_rs_numbers_flush(void);
 
 /* Network devices. */
 void rxe_rs_dev_hold(struct net_device *dev);

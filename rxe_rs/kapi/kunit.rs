@@ -11,6 +11,8 @@ use crate::{
     new_rearmable,
     sync::{
         context::disable_bh,
+        Ida,
+        NumberTable,
         RcuTable,
         Rearmable,
         Replaceable,
@@ -182,6 +184,68 @@ mod sync {
             true
         });
         assert_eq!(sum, 7 * 3 + 8);
+        Ok(())
+    }
+
+    #[test]
+    fn table_reserves_the_lowest() -> Result {
+        let table = KBox::pin_init(RcuTable::<u32>::new(), GFP_KERNEL)?;
+        for expected in 3..=5 {
+            assert_eq!(table.reserve_lowest(3..=5)?, expected);
+        }
+        assert!(table.reserve_lowest(3..=5) == Err(ENOSPC));
+        table.publish(4, Arc::new(9, GFP_KERNEL)?)?;
+        assert!(table.remove(4));
+        assert_eq!(table.reserve_lowest(3..=5)?, 4);
+        Ok(())
+    }
+
+    #[test]
+    fn numbers_are_reserved_and_published() -> Result {
+        let table = NumberTable::<u32>::new()?;
+        let first = table.reserve(10..=13)?;
+        assert!((10..=13).contains(&first) && table.get(first).is_none());
+        table.publish(first, Arc::new(5, GFP_KERNEL)?)?;
+        assert!(table.get(first).is_some_and(|value| *value == 5));
+        assert!(table.publish(first, Arc::new(6, GFP_KERNEL)?) == Err(ENOENT));
+        assert!(table.publish(9, Arc::new(6, GFP_KERNEL)?) == Err(ENOENT));
+        for _ in 0..3 {
+            assert!(table.reserve(10..=13)? != first);
+        }
+        assert!(table.reserve(10..=13) == Err(ENOSPC));
+        assert!(table.remove(first) && !table.remove(first));
+        assert!(table.get(first).is_none());
+        assert_eq!(table.reserve(10..=13)?, first);
+        Ok(())
+    }
+
+    #[test]
+    fn number_table_grows_and_shrinks() -> Result {
+        const COUNT: u32 = 5000;
+        let table = NumberTable::<u32>::new()?;
+        let mut numbers = KVec::with_capacity(COUNT as usize, GFP_KERNEL)?;
+        for value in 0..COUNT {
+            let number = table.reserve(1..=0xff_ffff)?;
+            table.publish(number, Arc::new(value, GFP_KERNEL)?)?;
+            numbers.push(number, GFP_KERNEL)?;
+        }
+        for (value, number) in (0..COUNT).zip(numbers.iter()) {
+            assert!(table.get(*number).is_some_and(|found| *found == value));
+            if value % 2 == 0 {
+                assert!(table.remove(*number) && table.get(*number).is_none());
+            }
+        }
+        // The rest goes with the table.
+        Ok(())
+    }
+
+    #[test]
+    fn ida_allocates_the_lowest() -> Result {
+        let ida = KBox::pin_init(Ida::new(), GFP_KERNEL)?;
+        assert_eq!((ida.alloc(1..=2)?, ida.alloc(1..=2)?), (1, 2));
+        assert!(ida.alloc(1..=2) == Err(ENOSPC));
+        ida.free(1);
+        assert_eq!(ida.alloc(1..=2)?, 1);
         Ok(())
     }
 

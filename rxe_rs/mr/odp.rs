@@ -234,7 +234,7 @@ impl Prefetch {
 /// See [`MemoryRegion::prefetch`](rxe_kapi::rdma::mr::MemoryRegion::prefetch).
 pub(super) fn prefetch(
     dev: &Arc<DeviceCtx>,
-    pd: &Arc<PdCtx>,
+    pd: &PdCtx,
     advice: &Advice,
     ranges: impl ExactSizeIterator<Item = Range>,
 ) -> Result {

@@ -220,7 +220,7 @@ impl MemoryRegion for MrCtx {
         .union(Access::FLUSH_PERSISTENT)
         .bits();
 
-    fn register(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, user: UserMr) -> Result<MrCreated<Self>> {
+    fn register(dev: &Arc<DeviceCtx>, pd: &PdCtx, user: UserMr) -> Result<MrCreated<Self>> {
         let access = check_access(dev, user.access)?;
         check_bounds(dev, user.iova, user.length)?;
         let desc = MrDesc {
@@ -236,7 +236,7 @@ impl MemoryRegion for MrCtx {
 
     fn register_dma(
         dev: &Arc<DeviceCtx>,
-        pd: &Arc<PdCtx>,
+        pd: &PdCtx,
         memory: DmaMemory,
         access: u32,
     ) -> Result<MrCreated<Self>> {
@@ -251,7 +251,7 @@ impl MemoryRegion for MrCtx {
         register(dev, desc, Memory::Dma(memory))
     }
 
-    fn allocate(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, pages: PageList) -> Result<MrCreated<Self>> {
+    fn allocate(dev: &Arc<DeviceCtx>, pd: &PdCtx, pages: PageList) -> Result<MrCreated<Self>> {
         let make = |key| {
             Ok(MrKind::Frwr(Frwr {
                 memory: Memory::Pages(pages),
@@ -268,7 +268,7 @@ impl MemoryRegion for MrCtx {
         })
     }
 
-    fn allocate_empty(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>) -> Result<MrCreated<Self>> {
+    fn allocate_empty(dev: &Arc<DeviceCtx>, pd: &PdCtx) -> Result<MrCreated<Self>> {
         let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let make = |key| {
             let layout = MrLayout::empty(MrDesc {
@@ -311,7 +311,7 @@ impl MemoryRegion for MrCtx {
 
     fn prefetch(
         dev: &Arc<DeviceCtx>,
-        pd: &Arc<PdCtx>,
+        pd: &PdCtx,
         advice: &Advice,
         ranges: impl ExactSizeIterator<Item = Range>,
     ) -> Result {

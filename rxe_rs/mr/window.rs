@@ -175,7 +175,7 @@ impl WindowCtx {
 impl MemoryWindow for MrCtx {
     type Device = DeviceCtx;
 
-    fn create(dev: &Arc<DeviceCtx>, pd: &Arc<PdCtx>, kind: MwType) -> Result<(Arc<Self>, u32)> {
+    fn create(dev: &Arc<DeviceCtx>, pd: &PdCtx, kind: MwType) -> Result<(Arc<Self>, u32)> {
         dev.mrs.publish(pd.number(), |key| {
             Ok(MrKind::Window(WindowCtx {
                 kind: match kind {

@@ -22,7 +22,7 @@ use rxe_kapi::{
     new_spinlock_bh,
     sync::{
         ExitToken,
-        RcuTable,
+        NumberTable,
         SpinLockBh, //
     },
     time::now_ns, //
@@ -47,8 +47,7 @@ pub(crate) struct Demux {
     pub(crate) queues: Arc<Queues>,
     #[pin]
     pub(crate) pager: Pager,
-    #[pin]
-    qps: RcuTable<QpCtx>,
+    qps: NumberTable<QpCtx>,
     /// Numbers that packets in the network may still be addressed to.
     #[pin]
     quarantine: SpinLockBh<Quarantine<VVec<u64>>>,
@@ -107,7 +106,7 @@ impl Demux {
         Ok(try_pin_init!(Self {
             queues,
             pager <- Pager::new(),
-            qps <- RcuTable::new(),
+            qps: NumberTable::new()?,
             quarantine <- new_spinlock_bh!(quarantine, "Demux::quarantine"),
             _token: token,
             gsi <- ByNamespace::new(),
@@ -122,7 +121,7 @@ impl Demux {
     /// `ENOSPC` if (almost) all numbers are in use or in quarantine, `ENOMEM`.
     pub(crate) fn reserve_qpn(&self) -> Result<ReservedQpn<'_>> {
         for _ in 0..QPN_TRIES {
-            let qpn = self.qps.reserve_random(FIRST_QPN..=LAST_QPN)?;
+            let qpn = self.qps.reserve(FIRST_QPN..=LAST_QPN)?;
             let reserved = ReservedQpn { demux: self, qpn };
             if !self.quarantine.lock().contains(now_ns(), qpn) {
                 return Ok(reserved);

@@ -61,15 +61,14 @@ impl AddressHandle for AhCtx {
 
     fn create(
         dev: &Arc<DeviceCtx>,
-        pd: &Arc<PdCtx>,
+        pd: &PdCtx,
         av: AddressVector,
         user: Option<UserCall<'_>>,
         flags: Flags,
-    ) -> Result<Arc<Self>> {
-        let number = dev.ahs.reserve_random(1..=MAX_AH)?;
+    ) -> Result<Self> {
+        let number = dev.ahs.reserve_lowest(1..=MAX_AH)?;
         let run = || {
             let pd = pd.number();
-            let ctx = Arc::new(Self { number, pd }, flags)?;
             let path = AhPath::new(dev, pd, number, av, flags)?;
             dev.ahs.publish(number, path)?;
             if let Some(user) = user {
@@ -80,7 +79,7 @@ impl AddressHandle for AhCtx {
                 }
                 user.respond(&response)?;
             }
-            Ok(ctx)
+            Ok(Self { number, pd })
         };
         run().inspect_err(|_| {
             dev.ahs.remove(number);
@@ -96,7 +95,7 @@ impl AddressHandle for AhCtx {
         Ok(dev.ahs.get(self.number).ok_or(EINVAL)?.av)
     }
 
-    fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
+    fn destroy(self, dev: &Arc<DeviceCtx>) {
         dev.ahs.remove(self.number);
     }
 }

@@ -26,18 +26,12 @@ impl PdCtx {
 impl ProtectionDomain for PdCtx {
     type Device = DeviceCtx;
 
-    fn create(dev: &Arc<DeviceCtx>) -> Result<Arc<Self>> {
-        let number = dev.pds.reserve_random(1..=MAX_PD)?;
-        match Arc::new(Self { number }, GFP_KERNEL_ACCOUNT) {
-            Ok(ctx) => Ok(ctx),
-            Err(_) => {
-                dev.pds.remove(number);
-                Err(ENOMEM)
-            }
-        }
+    fn create(dev: &Arc<DeviceCtx>) -> Result<Self> {
+        let number = dev.pds.alloc(1..=MAX_PD)?;
+        Ok(Self { number })
     }
 
-    fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
-        dev.pds.remove(self.number);
+    fn destroy(self, dev: &Arc<DeviceCtx>) {
+        dev.pds.free(self.number);
     }
 }

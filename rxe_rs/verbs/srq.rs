@@ -263,7 +263,7 @@ impl SharedReceiveQueue for SrqCtx {
             return Err(dev.handle.refuse(c"more SGEs than the device's limit"));
         }
         let max_sge = u8::try_from(init.max_sge)?.max(1);
-        let number = dev.srqs.reserve_random(1..=MAX_SRQ)?;
+        let number = dev.srqs.alloc(1..=MAX_SRQ)?;
         let make = || {
             let (store, mmap_entry) = match &init.user {
                 Some(user) => {
@@ -297,7 +297,7 @@ impl SharedReceiveQueue for SrqCtx {
             )
         };
         make().inspect_err(|_| {
-            dev.srqs.remove(number);
+            dev.srqs.free(number);
         })
     }
 
@@ -343,7 +343,7 @@ impl SharedReceiveQueue for SrqCtx {
 
     fn destroy(self: &Arc<Self>, dev: &Arc<DeviceCtx>) {
         drop(self.mmap_entry.lock().take());
-        dev.srqs.remove(self.number);
+        dev.srqs.free(self.number);
     }
 
     fn post_recv(&self, chain: &mut RecvChain<'_>) -> Result {

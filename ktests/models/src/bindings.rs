@@ -187,3 +187,111 @@ pub unsafe fn rxe_rs_table_destroy(xa: *mut xarray) {
     // SAFETY: By the caller's promise.
     unsafe { xa.drop_in_place() };
 }
+
+/// What an entry of a table by number begins with.
+#[repr(C)]
+pub struct rxe_rs_number {
+    pub rcu: callback_head,
+    pub number: u32,
+}
+
+/// A table by number, with room for few of them: look-ups take no lock, changes take the table's.
+pub struct rxe_rs_numbers {
+    lock: Mutex<()>,
+    entries: [Atomic<*mut rxe_rs_number>; ENTRIES],
+    free: Option<unsafe extern "C" fn(*mut rxe_rs_number)>,
+}
+
+/// # Safety
+///
+/// `free` takes what [`rxe_rs_numbers_insert`] gets.
+pub unsafe fn rxe_rs_numbers_alloc(
+    free: Option<unsafe extern "C" fn(*mut rxe_rs_number)>,
+) -> *mut rxe_rs_numbers {
+    Box::into_raw(Box::new(rxe_rs_numbers {
+        lock: Mutex::new(()),
+        entries: [const { Atomic::new(null_mut()) }; ENTRIES],
+        free,
+    }))
+}
+
+/// # Safety
+///
+/// `numbers` is live and `entry` valid.
+pub unsafe fn rxe_rs_numbers_insert(
+    numbers: *mut rxe_rs_numbers,
+    entry: *mut rxe_rs_number,
+) -> i32 {
+    // SAFETY: By the caller's promise.
+    let (numbers, number) = unsafe { (&*numbers, (*entry).number) };
+    let _lock = numbers.lock.lock().unwrap();
+    let place = &numbers.entries[number as usize];
+    if !place.load(Acquire).is_null() {
+        return EBUSY.to_errno();
+    }
+    place.store(entry, Release);
+    0
+}
+
+/// # Safety
+///
+/// `numbers` is live.
+pub unsafe fn rxe_rs_numbers_lookup(
+    numbers: *mut rxe_rs_numbers,
+    number: u32,
+) -> *mut rxe_rs_number {
+    // SAFETY: By the caller's promise.
+    unsafe { &*numbers }.entries[number as usize].load(Acquire)
+}
+
+/// # Safety
+///
+/// `numbers` is live, and `entry` valid.
+pub unsafe fn rxe_rs_numbers_remove(
+    numbers: *mut rxe_rs_numbers,
+    entry: *mut rxe_rs_number,
+) -> bool {
+    // SAFETY: By the caller's promise.
+    let (numbers, number) = unsafe { (&*numbers, (*entry).number) };
+    let _lock = numbers.lock.lock().unwrap();
+    let place = &numbers.entries[number as usize];
+    let there = place.load(Acquire) == entry;
+    if there {
+        place.store(null_mut(), Release);
+    }
+    there
+}
+
+/// # Safety
+///
+/// `numbers` is live, and not used any more.
+pub unsafe fn rxe_rs_numbers_free(numbers: *mut rxe_rs_numbers) {
+    // SAFETY: By the caller's promise.
+    let numbers = unsafe { Box::from_raw(numbers) };
+    for place in &numbers.entries {
+        let entry = place.load(Acquire);
+        if let (false, Some(free)) = (entry.is_null(), numbers.free) {
+            // SAFETY: By the promise of who made the table.
+            unsafe { free(entry) };
+        }
+    }
+}
+
+/// # Safety
+///
+/// None.
+pub unsafe fn rxe_rs_numbers_flush() {}
+
+/// # Safety
+///
+/// `xa` is initialised.
+pub unsafe fn rxe_rs_table_reserve(xa: *mut xarray, index: &mut u32, first: u32, last: u32) -> i32 {
+    for at in first..=last {
+        // SAFETY: By the caller's promise. A null pointer reserves.
+        if unsafe { rxe_rs_table_insert(xa, at, null_mut()) } == 0 {
+            *index = at;
+            return 0;
+        }
+    }
+    EBUSY.to_errno()
+}

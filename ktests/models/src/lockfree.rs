@@ -15,6 +15,8 @@ pub mod context {
 
 #[path = "../../../rxe_rs/kapi/sync/global.rs"]
 pub mod global;
+#[path = "../../../rxe_rs/kapi/sync/number_table.rs"]
+pub mod number_table;
 #[path = "../../../rxe_rs/kapi/sync/pending.rs"]
 pub mod pending;
 #[path = "../../../rxe_rs/kapi/sync/rcu_table.rs"]
@@ -25,6 +27,7 @@ pub mod replaceable;
 pub mod users;
 
 pub use global::Global;
+pub use number_table::NumberTable;
 pub use pending::{Pending, PendingSet};
 pub use rcu_table::RcuTable;
 pub use replaceable::Replaceable;

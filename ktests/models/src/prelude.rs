@@ -33,6 +33,8 @@ pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// No such entry.
 pub const ENOENT: Error = Error(-2);
+/// No memory.
+pub const ENOMEM: Error = Error(-12);
 /// Busy.
 pub const EBUSY: Error = Error(-16);
 /// Invalid argument.
@@ -84,6 +86,22 @@ impl<T> KBox<T> {
     /// The pointer is from [`into_raw`](Self::into_raw), and nobody else uses it.
     pub unsafe fn from_raw(at: *mut T) -> Self {
         Self(at)
+    }
+}
+
+impl<T> std::ops::Deref for KBox<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: From a box, and owned.
+        unsafe { &*self.0 }
+    }
+}
+
+impl<T> std::ops::DerefMut for KBox<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: From a box, and owned.
+        unsafe { &mut *self.0 }
     }
 }
 

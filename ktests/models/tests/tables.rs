@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `RcuTable` and `Global`: a lookup without a lock finds an initialised object, which stays valid
+//! `RcuTable`, `NumberTable` and `Global`: a lookup without a lock finds an initialised object, which stays valid
 //! until the RCU read-side critical section ends, even if it is removed meanwhile.
 
-use rxe_models::lockfree::{Global, RcuTable};
+use rxe_models::lockfree::{Global, NumberTable, RcuTable};
 use rxe_models::prelude::{EBUSY, ENOENT, ENOSPC};
 use rxe_models::sync::{rcu, Arc};
 use rxe_models::track::Tracked;
@@ -177,6 +177,50 @@ fn replacement_leaves_no_gap() {
         assert_eq!(table.replace(0, Object::new(3)).err(), Some(ENOENT));
         reader.join().unwrap();
         assert_eq!(table.get(1).map(|object| object.0.read()), Some(2));
+    });
+}
+
+#[test]
+fn numbered_object_is_initialised_and_survives_removal() {
+    explore(3, || {
+        let table = Arc::new(NumberTable::<Object>::new().unwrap());
+        let number = table.reserve(1..=1).unwrap();
+        let reader = {
+            let table = table.clone();
+            spawn(move || {
+                let rcu = rcu::read_lock();
+                let found = table.borrow(1, &rcu);
+                assert!(found.is_none_or(|object| object.0.read() == 7));
+            })
+        };
+        assert!(table.get(number).is_none());
+        table.publish(number, Object::new(7)).unwrap();
+        assert_eq!(table.publish(number, Object::new(8)).err(), Some(ENOENT));
+        assert!(table.remove(number) && !table.remove(number));
+        reader.join().unwrap();
+        assert!(table.get(number).is_none());
+    });
+}
+
+#[test]
+fn number_is_removed_once() {
+    explore(3, || {
+        let table = Arc::new(NumberTable::<Object>::new().unwrap());
+        let number = table.reserve(1..=2).unwrap();
+        assert_ne!(table.reserve(1..=2).unwrap(), number);
+        assert_eq!(table.reserve(1..=2).err(), Some(ENOSPC));
+        let publisher = {
+            let table = table.clone();
+            spawn(move || table.publish(number, Object::new(5)).is_ok())
+        };
+        let other = {
+            let table = table.clone();
+            spawn(move || table.remove(number))
+        };
+        let removed = table.remove(number);
+        assert!(removed != other.join().unwrap());
+        publisher.join().unwrap();
+        assert!(table.get(number).is_none());
     });
 }
 

@@ -99,7 +99,7 @@ bool rxe_rs_softirq_allowed(void)
 
 void rxe_rs_table_init(struct xarray *xa)
 {
-	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ | XA_FLAGS_ACCOUNT);
+	xa_init_flags(xa, XA_FLAGS_LOCK_IRQ | XA_FLAGS_ALLOC | XA_FLAGS_ACCOUNT);
 }
 
 void *rxe_rs_table_load(struct xarray *xa, u32 index)
@@ -123,6 +123,27 @@ int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry)
 
 	xa_lock_irqsave(xa, flags);
 	err = __xa_insert(xa, index, entry, GFP_ATOMIC);
+	xa_unlock_irqrestore(xa, flags);
+	return err;
+}
+
+/**
+ * rxe_rs_table_reserve() - reserve the lowest free index of a range
+ * @xa: table
+ * @index: receives the index
+ * @first: lowest index of the range
+ * @last: highest index of the range
+ *
+ * Context: Any context.
+ * Return: 0, -EBUSY if all are in use or reserved, -ENOMEM.
+ */
+int rxe_rs_table_reserve(struct xarray *xa, u32 *index, u32 first, u32 last)
+{
+	unsigned long flags;
+	int err;
+
+	xa_lock_irqsave(xa, flags);
+	err = __xa_alloc(xa, index, NULL, XA_LIMIT(first, last), GFP_ATOMIC);
 	xa_unlock_irqrestore(xa, flags);
 	return err;
 }
@@ -220,6 +241,16 @@ void *rxe_rs_table_next(struct xarray *xa, u32 *index)
 void rxe_rs_table_destroy(struct xarray *xa)
 {
 	xa_destroy(xa);
+}
+
+void rxe_rs_ida_init(struct ida *ida)
+{
+	ida_init(ida);
+}
+
+int rxe_rs_ida_alloc(struct ida *ida, u32 first, u32 last)
+{
+	return ida_alloc_range(ida, first, last, GFP_KERNEL_ACCOUNT);
 }
 
 void rxe_rs_dev_hold(struct net_device *dev)

@@ -38,11 +38,11 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     /// `ENOMEM` when memory or the device's limit is exhausted.
     fn create(
         dev: &Arc<Self::Device>,
-        pd: &Arc<<Self::Device as Device>::Pd>,
+        pd: &<Self::Device as Device>::Pd,
         av: AddressVector,
         user: Option<UserCall<'_>>,
         flags: Flags,
-    ) -> Result<Arc<Self>>;
+    ) -> Result<Self>;
 
     /// Changes the address vector: requests posted from now on use the new one.
     ///
@@ -71,11 +71,11 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     /// # Context
     ///
     /// Process context or softirq; must not sleep.
-    fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
+    fn destroy(self, dev: &Arc<Self::Device>);
 }
 
 /// The object that the core allocates.
-pub(crate) type AhShell<T> = Shell<bindings::ib_ah, Arc<T>>;
+pub(crate) type AhShell<T> = Shell<bindings::ib_ah, T>;
 
 /// Callbacks of [`AddressHandle`].
 pub(crate) struct AhOps<D: Device>(core::marker::PhantomData<D>);
@@ -85,7 +85,7 @@ impl<D: Device> AhOps<D> {
     ///
     /// `ah` is a live handle of this driver, and stays so for `'a`.
     #[inline]
-    pub(crate) unsafe fn ctx<'a>(ah: *mut bindings::ib_ah) -> &'a Arc<D::Ah> {
+    pub(crate) unsafe fn ctx<'a>(ah: *mut bindings::ib_ah) -> &'a D::Ah {
         // SAFETY: By the caller's guarantee.
         unsafe { AhShell::<D::Ah>::slot(ah) }
     }

@@ -149,7 +149,7 @@ impl Pinner<'_> {
 /// Changes of `rereg_user_mr`; everything else stays.
 pub struct Rereg<'a, D: Device> {
     /// The protection domain.
-    pub pd: Option<&'a Arc<D::Pd>>,
+    pub pd: Option<&'a D::Pd>,
     /// `ACCESS_*` bits without the optional ones.
     pub access: Option<u32>,
     /// The memory.
@@ -187,7 +187,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// `EINVAL` for a range that wraps, `ENOMEM`.
     fn register(
         dev: &Arc<Self::Device>,
-        pd: &Arc<<Self::Device as Device>::Pd>,
+        pd: &<Self::Device as Device>::Pd,
         user: UserMr,
     ) -> Result<MrCreated<Self>>;
 
@@ -202,7 +202,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// `ENOMEM`.
     fn register_dma(
         dev: &Arc<Self::Device>,
-        pd: &Arc<<Self::Device as Device>::Pd>,
+        pd: &<Self::Device as Device>::Pd,
         memory: DmaMemory,
         access: u32,
     ) -> Result<MrCreated<Self>>;
@@ -219,7 +219,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// or rights that the region does not have; `EINVAL` for keys of windows; `ENOMEM`, `EINTR`.
     fn prefetch(
         dev: &Arc<Self::Device>,
-        pd: &Arc<<Self::Device as Device>::Pd>,
+        pd: &<Self::Device as Device>::Pd,
         advice: &Advice,
         ranges: impl ExactSizeIterator<Item = Range>,
     ) -> Result;
@@ -253,7 +253,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// `ENOMEM`, `EINVAL` if the list is longer than the device's limit.
     fn allocate(
         dev: &Arc<Self::Device>,
-        pd: &Arc<<Self::Device as Device>::Pd>,
+        pd: &<Self::Device as Device>::Pd,
         pages: PageList,
     ) -> Result<MrCreated<Self>>;
 
@@ -269,7 +269,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// `ENOMEM`.
     fn allocate_empty(
         dev: &Arc<Self::Device>,
-        pd: &Arc<<Self::Device as Device>::Pd>,
+        pd: &<Self::Device as Device>::Pd,
     ) -> Result<MrCreated<Self>>;
 
     /// Sets the first segment of such a region, `memory` at `iova`, and its rights (`ACCESS_*`
@@ -438,7 +438,7 @@ impl<D: Device> MrOps<D> {
     /// `pd` is a live PD of this driver, and stays so for `'a`.
     unsafe fn parents<'a>(
         pd: *mut bindings::ib_pd,
-    ) -> (*mut bindings::ib_device, &'a Arc<D>, &'a Arc<D::Pd>) {
+    ) -> (*mut bindings::ib_device, &'a Arc<D>, &'a D::Pd) {
         // SAFETY: By the caller's guarantee; while the PD is alive its device is.
         unsafe {
             let raw_dev = (*pd).device;

@@ -44,7 +44,7 @@ pub trait MemoryWindow: Sized + Send + Sync + 'static {
     /// `ENOMEM` when memory or the device's limit is exhausted.
     fn create(
         dev: &Arc<Self::Device>,
-        pd: &Arc<<Self::Device as Device>::Pd>,
+        pd: &<Self::Device as Device>::Pd,
         kind: MwType,
     ) -> Result<(Arc<Self>, u32)>;
 

@@ -32,18 +32,18 @@ pub trait ProtectionDomain: Sized + Send + Sync + 'static {
     /// # Errors
     ///
     /// `ENOMEM` when memory or the device's limit is exhausted.
-    fn create(dev: &Arc<Self::Device>) -> Result<Arc<Self>>;
+    fn create(dev: &Arc<Self::Device>) -> Result<Self>;
 
     /// Destroys the domain; the core makes sure that no object uses it any more.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
-    fn destroy(self: &Arc<Self>, dev: &Arc<Self::Device>);
+    fn destroy(self, dev: &Arc<Self::Device>);
 }
 
 /// The object that the core allocates.
-pub(crate) type PdShell<T> = Shell<bindings::ib_pd, Arc<T>>;
+pub(crate) type PdShell<T> = Shell<bindings::ib_pd, T>;
 
 /// Callbacks of [`ProtectionDomain`].
 pub(crate) struct PdOps<D: Device>(core::marker::PhantomData<D>);
@@ -52,7 +52,7 @@ impl<D: Device> PdOps<D> {
     /// # Safety
     ///
     /// `pd` is a live domain of this driver, and stays so for `'a`.
-    pub(crate) unsafe fn ctx<'a>(pd: *mut bindings::ib_pd) -> &'a Arc<D::Pd> {
+    pub(crate) unsafe fn ctx<'a>(pd: *mut bindings::ib_pd) -> &'a D::Pd {
         // SAFETY: By the caller's guarantee.
         unsafe { PdShell::<D::Pd>::slot(pd) }
     }

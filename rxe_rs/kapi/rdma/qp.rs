@@ -83,7 +83,7 @@ pub struct QpInit<'a, D: Device> {
     /// Requested port; only meaningful for [`QpType::Gsi`].
     pub port: u32,
     /// Protection domain.
-    pub pd: &'a Arc<D::Pd>,
+    pub pd: &'a D::Pd,
     /// The CQ of send completions.
     pub send_cq: &'a Arc<D::Cq>,
     /// The CQ of receive completions.

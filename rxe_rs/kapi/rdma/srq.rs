@@ -33,7 +33,7 @@ pub struct SrqInit<'a, D: Device> {
     /// Requested entries of a scatter list; unchecked.
     pub max_sge: u32,
     /// Protection domain of the keys in the scatter lists.
-    pub pd: &'a Arc<D::Pd>,
+    pub pd: &'a D::Pd,
     /// Raises asynchronous events of this queue; holds no reference to the driver's context.
     pub events: &'a Arc<SrqEvents>,
     /// The calling process; `None` for a kernel consumer.

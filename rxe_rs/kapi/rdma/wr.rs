@@ -94,7 +94,7 @@ pub struct RegPart<'a, D: Device> {
 /// Fields of sends on UD and GSI queue pairs.
 pub struct UdPart<'a, D: Device> {
     /// Address handle.
-    pub ah: &'a Arc<D::Ah>,
+    pub ah: &'a D::Ah,
     /// Destination QP.
     pub remote_qpn: u32,
     /// Q_Key.

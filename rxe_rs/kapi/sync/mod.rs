@@ -4,6 +4,8 @@
 pub mod context;
 mod exit;
 mod global;
+mod ida;
+mod number_table;
 mod pending;
 mod rcu_table;
 mod rearmable;
@@ -19,6 +21,11 @@ pub use exit::{
 pub use global::{
     Filled,
     Global, //
+};
+pub use ida::Ida;
+pub use number_table::{
+    flush_dropped,
+    NumberTable, //
 };
 pub use pending::{
     Pending,

@@ -112,6 +112,27 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         }
     }
 
+    /// Reserves the lowest free index of `range`, as [`reserve_random`](Self::reserve_random):
+    /// entries that lie close to each other share memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the range is full, `ENOMEM`.
+    pub fn reserve_lowest(&self, range: RangeInclusive<u32>) -> Result<u32> {
+        let mut index = 0;
+        let (first, last) = (*range.start(), *range.end());
+        // SAFETY: The array is initialized, and `index` is ours.
+        let err = unsafe { bindings::rxe_rs_table_reserve(self.xa.get(), &mut index, first, last) };
+        match kernel::error::to_result(err) {
+            Err(e) if e == EBUSY => Err(ENOSPC),
+            done => done.map(|()| index),
+        }
+    }
+
     /// Reserves `index`.
     ///
     /// # Context
