@@ -47,8 +47,6 @@ FLOORS = {
 # The module of the driver that imports, what it imports, why.
 UPWARDS = (
     ("device", "verbs/ah", "a device owns the table of its address handles, which names what lies in it"),
-    ("device", "verbs/pd", "the same for protection domains"),
-    ("device", "verbs/srq", "the same for shared receive queues"),
     ("device", "mr", "the same for memory regions and windows"),
     ("device", "qp", "a device bounds the packets that wait for page faults of its queue pairs"),
     ("device", "rx", "a device owns its multicast groups and raw packet queue pairs, and is found by received packets"),

@@ -110,6 +110,8 @@ pub(crate) struct KernelQueues {
     /// the queue is emptied, so that nothing is posted to a QP in RESET.
     sq_open: Atomic<bool>,
     rq_open: Atomic<bool>,
+    /// True if packets were in flight when the last transmission round ended; a hint.
+    in_flight: Atomic<bool>,
 }
 
 /// The engine's storage for responses.

@@ -33,6 +33,7 @@ void rxe_rs_write_unlock(rwlock_t *lock);
 void rxe_rs_local_bh_disable(void);
 void rxe_rs_local_bh_enable(void);
 bool rxe_rs_softirq_allowed(void);
+bool rxe_rs_serving_softirq(void);
 void rxe_rs_wmb(void);
 
 /* RCU table. */

@@ -186,6 +186,7 @@ impl QpCtx {
                         rq <- new_spinlock_irq!(receives, "KernelQueues::rq"),
                         sq_open: Atomic::new(false),
                         rq_open: Atomic::new(false),
+                        in_flight: Atomic::new(false),
                     }),
                     GFP_KERNEL_ACCOUNT,
                 )?;

@@ -97,7 +97,11 @@ impl QpCtx {
             chain.advance();
         }
         if any {
-            if context::softirq_allowed() {
+            // A consumer that takes completions in softirq context posts one request for each. They
+            // wait for the end of its handler, to leave together, unless the QP is idle: then the
+            // first one is what the peer waits for.
+            let wait = context::serving_softirq() && kernel.in_flight.load(Relaxed);
+            if context::softirq_allowed() && !wait {
                 self.as_arc_borrow().transmit(Origin::Verb);
             } else {
                 self.as_arc_borrow().schedule_transmit();

@@ -14,6 +14,7 @@ use super::{
 use crate::device::counters::Traffic;
 use kernel::{
     sync::{
+        atomic::Relaxed,
         rcu,
         Arc,
         ArcBorrow, //
@@ -196,6 +197,9 @@ impl QpCtx {
                 if let Some(deadline) = inner.engine.poll_timeout() {
                     self.timer.arm_at(deadline);
                 }
+            }
+            if let Some(kernel) = &self.kernel {
+                kernel.in_flight.store(inner.engine.in_flight() != 0, Relaxed);
             }
             inner.transmitting = !batch.is_empty();
             let events = inner.engine.take_events();

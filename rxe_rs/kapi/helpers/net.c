@@ -92,6 +92,11 @@ bool rxe_rs_softirq_allowed(void)
 	return !in_hardirq() && !in_nmi() && !irqs_disabled();
 }
 
+bool rxe_rs_serving_softirq(void)
+{
+	return in_serving_softirq();
+}
+
 /*
  * RCU table: an xarray whose entries are inserted in any context. Insertion does not sleep. A NULL
  * entry is stored as XA_ZERO_ENTRY: look-ups return NULL, but the index is reserved.

@@ -54,6 +54,18 @@ pub fn write_barrier() {
     unsafe { bindings::rxe_rs_wmb() };
 }
 
+/// Returns true in softirq context, where what is queued on the bottom half work queue runs as soon
+/// as the handler that runs now has returned.
+///
+/// # Context
+///
+/// Any context.
+#[inline]
+pub fn serving_softirq() -> bool {
+    // SAFETY: Reads the state of the CPU.
+    unsafe { bindings::rxe_rs_serving_softirq() }
+}
+
 /// Returns true if locks that disable bottom halves may be taken: not in a hard interrupt and not
 /// with interrupts disabled.
 ///
