@@ -4,8 +4,8 @@
 //! C header: [`include/linux/rhashtable.h`](srctree/include/linux/rhashtable.h)
 
 use crate::{
+    alloc::gfp_atomic_account,
     bindings,
-    mem::gfp_atomic_account,
     rand, //
 };
 use core::{
