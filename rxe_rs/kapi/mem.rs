@@ -188,10 +188,10 @@ impl Memory {
     ) -> Result<(), AccessFailure> {
         match self {
             Memory::User(m) => m.read(offset, dst, hint),
-            Memory::Dma(m) => m.read(offset, dst),
-            Memory::Pages(m) => m.read(offset, dst),
+            Memory::Dma(m) => m.read(offset, dst, hint),
+            Memory::Pages(m) => m.read(offset, dst, hint),
             Memory::Odp(m) => m.read(offset, dst),
-            Memory::Buffer(m) => m.read(offset, dst),
+            Memory::Buffer(m) => m.read(offset, dst, hint),
             Memory::Sg(m) => m.read(offset, dst, hint),
         }
     }
@@ -209,10 +209,10 @@ impl Memory {
     pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
         match self {
             Memory::User(m) => m.write(offset, src, hint),
-            Memory::Dma(m) => m.write(offset, src),
-            Memory::Pages(m) => m.write(offset, src),
+            Memory::Dma(m) => m.write(offset, src, hint),
+            Memory::Pages(m) => m.write(offset, src, hint),
             Memory::Odp(m) => m.write(offset, src),
-            Memory::Buffer(m) => m.write(offset, src),
+            Memory::Buffer(m) => m.write(offset, src, hint),
             Memory::Sg(m) => m.write(offset, src, hint),
         }
     }
@@ -345,18 +345,66 @@ impl Memory {
             }
             Ok::<(), OutOfBounds>(())
         };
+        let hint = ExtentHint::default();
         match self {
-            Memory::User(m) => m.for_each_run(offset, 8, &ExtentHint::default(), take)?,
-            Memory::Dma(m) => m.for_each_run(offset, 8, take)?,
-            Memory::Pages(m) => m.for_each_run(offset, 8, take)?,
+            Memory::User(m) => m.for_each_run(offset, 8, &hint, take)?,
+            Memory::Dma(m) => m.for_each_run(offset, 8, &hint, take)?,
+            Memory::Pages(m) => m.for_each_run(offset, 8, &hint, take)?,
             Memory::Odp(m) => {
                 let result = m.with_word(offset, f)?;
                 return result.ok_or(AccessFailure::Unreadable);
             }
-            Memory::Buffer(m) => m.for_each_run(offset, 8, take)?,
-            Memory::Sg(m) => m.for_each_run(offset, 8, &ExtentHint::default(), take)?,
+            Memory::Buffer(m) => m.for_each_run(offset, 8, &hint, take)?,
+            Memory::Sg(m) => m.for_each_run(offset, 8, &hint, take)?,
         }
         f(found?).ok_or(AccessFailure::Unreadable)
+    }
+}
+
+/// Memory that is copied from and to by runs of contiguous addresses.
+trait Runs {
+    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
+    /// order.
+    ///
+    /// # Context
+    ///
+    /// As of [`Memory::read`].
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if the range is not inside, or what `f` returns, which is not called again
+    /// then.
+    fn for_each_run<E: From<OutOfBounds>>(
+        &self,
+        offset: u64,
+        len: usize,
+        hint: &ExtentHint,
+        f: impl FnMut(Run<'_>) -> Result<(), E>,
+    ) -> Result<(), E>;
+
+    /// See [`Memory::read`].
+    #[inline]
+    fn read(&self, offset: u64, dst: &mut [u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
+        let mut rest = &mut dst[..];
+        let len = rest.len();
+        self.for_each_run(offset, len, hint, |run| {
+            let done = run.copy_to(rest)?;
+            rest = core::mem::take(&mut rest)
+                .get_mut(done..)
+                .unwrap_or_default();
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::write`].
+    #[inline]
+    fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
+        let mut rest = src;
+        self.for_each_run(offset, src.len(), hint, |run| {
+            let done = run.copy_from(rest)?;
+            rest = rest.get(done..).unwrap_or_default();
+            Ok(())
+        })
     }
 }
 

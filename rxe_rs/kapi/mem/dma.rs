@@ -5,9 +5,10 @@
 //! addresses in the kernel's linear map.
 
 use super::{
-    AccessFailure,
+    ExtentHint,
     OutOfBounds,
-    Run, //
+    Run,
+    Runs, //
 };
 use crate::bindings;
 
@@ -27,55 +28,14 @@ impl DmaMemory {
         // INVARIANT: By the caller's guarantee.
         Self(())
     }
+}
 
-    /// See [`Memory::read`](super::Memory::read).
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
-        let len = dst.len();
-        self.for_each_run(offset, len, |run| {
-            run.copy_to(dst)?;
-            Ok(())
-        })
-    }
-
-    /// See [`Memory::write`](super::Memory::write).
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Memory::write`](super::Memory::write).
-    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
-        self.for_each_run(offset, src.len(), |run| {
-            run.copy_from(src)?;
-            Ok(())
-        })
-    }
-
-    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
-    /// order.
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfBounds`] if the range is not all in the linear map, or what `f` returns, which is not
-    /// called again then.
-    pub fn for_each_run<E: From<OutOfBounds>>(
+impl Runs for DmaMemory {
+    fn for_each_run<E: From<OutOfBounds>>(
         &self,
         offset: u64,
         len: usize,
+        _hint: &ExtentHint,
         mut f: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if len == 0 {

@@ -4,9 +4,10 @@
 //! C header: [`include/linux/dma-buf.h`](srctree/include/linux/dma-buf.h)
 
 use super::{
-    AccessFailure,
+    ExtentHint,
     OutOfBounds,
-    Run, //
+    Run,
+    Runs, //
 };
 use crate::bindings;
 use core::{
@@ -122,58 +123,15 @@ impl DmaBuf {
             len,
         })
     }
+}
 
-    /// See [`Memory::read`](super::Memory::read).
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
+impl Runs for DmaBuf {
     #[inline]
-    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
-        let len = dst.len();
-        self.for_each_run(offset, len, |run| {
-            run.copy_to(dst)?;
-            Ok(())
-        })
-    }
-
-    /// See [`Memory::write`](super::Memory::write).
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Memory::write`](super::Memory::write).
-    #[inline]
-    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
-        self.for_each_run(offset, src.len(), |run| {
-            run.copy_from(src)?;
-            Ok(())
-        })
-    }
-
-    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
-    /// order.
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfBounds`] if the range is not inside, or what `f` returns, which is not called again
-    /// then.
-    #[inline]
-    pub fn for_each_run<E: From<OutOfBounds>>(
+    fn for_each_run<E: From<OutOfBounds>>(
         &self,
         offset: u64,
         len: usize,
+        _hint: &ExtentHint,
         mut f: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let end = offset.checked_add(len as u64).ok_or(OutOfBounds)?;

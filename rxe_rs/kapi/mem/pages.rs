@@ -2,10 +2,11 @@
 //! The page list of an FRWR region, which a kernel consumer sets (`ib_map_mr_sg`).
 
 use super::{
-    AccessFailure,
     DmaMemory,
+    ExtentHint,
     OutOfBounds,
-    Run, //
+    Run,
+    Runs, //
 };
 use kernel::{
     prelude::*,
@@ -112,61 +113,14 @@ impl PageList {
         let mask = u64::from(page_size).wrapping_sub(1);
         self.lead.store(start & mask, Relaxed);
     }
+}
 
-    /// See [`Memory::read`](super::Memory::read).
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessFailure> {
-        let mut rest = &mut dst[..];
-        let len = rest.len();
-        self.for_each_run(offset, len, |run| {
-            let done = run.copy_to(rest)?;
-            rest = core::mem::take(&mut rest)
-                .get_mut(done..)
-                .unwrap_or_default();
-            Ok(())
-        })
-    }
-
-    /// See [`Memory::write`](super::Memory::write).
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Memory::write`](super::Memory::write).
-    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessFailure> {
-        let mut rest = src;
-        self.for_each_run(offset, src.len(), |run| {
-            let done = run.copy_from(rest)?;
-            rest = rest.get(done..).unwrap_or_default();
-            Ok(())
-        })
-    }
-
-    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
-    /// order.
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfBounds`] if the range is not inside, or what `f` returns, which is not called again
-    /// then.
-    pub fn for_each_run<E: From<OutOfBounds>>(
+impl Runs for PageList {
+    fn for_each_run<E: From<OutOfBounds>>(
         &self,
         offset: u64,
         len: usize,
+        hint: &ExtentHint,
         mut f: impl FnMut(Run<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let shift = self.shift.load(Relaxed) & 31;
@@ -190,7 +144,8 @@ impl PageList {
             let take = size.wrapping_sub(within).min(end.wrapping_sub(at));
             let addr = page.checked_add(within).ok_or(OutOfBounds)?;
             // Checks that it is memory at all.
-            self.memory.for_each_run(addr, take as usize, &mut f)?;
+            self.memory
+                .for_each_run(addr, take as usize, hint, &mut f)?;
             at = at.wrapping_add(take);
         }
         Ok(())

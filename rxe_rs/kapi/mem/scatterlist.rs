@@ -8,10 +8,10 @@ use super::{
         Extent,
         Extents, //
     },
-    AccessFailure,
     ExtentHint,
     OutOfBounds,
-    Run, //
+    Run,
+    Runs, //
 };
 use crate::bindings;
 use core::ffi::c_int;
@@ -117,66 +117,11 @@ impl SgMem {
             len,
         })
     }
+}
 
-    /// See [`Memory::read`](super::Memory::read).
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
+impl Runs for SgMem {
     #[inline]
-    pub fn read(
-        &self,
-        offset: u64,
-        dst: &mut [u8],
-        hint: &ExtentHint,
-    ) -> Result<(), AccessFailure> {
-        let mut rest = &mut dst[..];
-        let len = rest.len();
-        self.for_each_run(offset, len, hint, |run| {
-            let done = run.copy_to(rest)?;
-            rest = core::mem::take(&mut rest)
-                .get_mut(done..)
-                .unwrap_or_default();
-            Ok(())
-        })
-    }
-
-    /// See [`Memory::write`](super::Memory::write).
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Memory::write`](super::Memory::write).
-    #[inline]
-    pub fn write(&self, offset: u64, src: &[u8], hint: &ExtentHint) -> Result<(), AccessFailure> {
-        let mut rest = src;
-        self.for_each_run(offset, src.len(), hint, |run| {
-            let done = run.copy_from(rest)?;
-            rest = rest.get(done..).unwrap_or_default();
-            Ok(())
-        })
-    }
-
-    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
-    /// order.
-    ///
-    /// # Context
-    ///
-    /// As of [`Memory::read`](super::Memory::read).
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfBounds`] if the range is not inside, or what `f` returns, which is not called again
-    /// then.
-    #[inline]
-    pub fn for_each_run<E: From<OutOfBounds>>(
+    fn for_each_run<E: From<OutOfBounds>>(
         &self,
         offset: u64,
         len: usize,
