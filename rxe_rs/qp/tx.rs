@@ -199,7 +199,9 @@ impl QpCtx {
                 }
             }
             if let Some(kernel) = &self.kernel {
-                kernel.in_flight.store(inner.engine.in_flight() != 0, Relaxed);
+                kernel
+                    .in_flight
+                    .store(inner.engine.in_flight() != 0, Relaxed);
             }
             inner.transmitting = !batch.is_empty();
             let events = inner.engine.take_events();
