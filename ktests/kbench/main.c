@@ -9,6 +9,9 @@
 #include <linux/module.h>
 #include "kbench.h"
 
+/* More than any device has. */
+#define MAX_QPS 1000000
+
 static char *a = "rxe_a";
 module_param(a, charp, 0444);
 MODULE_PARM_DESC(a, "RDMA device of one side");
@@ -19,7 +22,8 @@ MODULE_PARM_DESC(b, "RDMA device of the other side");
 
 static char *what = "write";
 module_param(what, charp, 0444);
-MODULE_PARM_DESC(what, "send, write, read, pingpong, or an object: pd, cq, qp, mr, ah");
+MODULE_PARM_DESC(what,
+		 "send, write, read, pingpong, qps, idle, beside, or an object: pd, cq, qp, mr, ah");
 
 static struct measure measure = { .size = 4096, .depth = 32, .count = 10000 };
 module_param_named(size, measure.size, uint, 0444);
@@ -28,6 +32,10 @@ module_param_named(depth, measure.depth, uint, 0444);
 MODULE_PARM_DESC(depth, "requests in flight");
 module_param_named(count, measure.count, uint, 0444);
 MODULE_PARM_DESC(count, "operations in all");
+
+static uint qps = 1;
+module_param(qps, uint, 0444);
+MODULE_PARM_DESC(qps, "pairs of queue pairs: that have their turn, are idle, or are the load");
 
 /* The helpers of the tests note what went wrong with the connection. */
 static bool bad;
@@ -46,6 +54,19 @@ bool failed(void)
 	return bad;
 }
 
+/* WRITEs, each by another queue pair than the one before. */
+static s64 round_robin(struct pair *p)
+{
+	struct pair *pairs = crowd_open(p, qps, measure.depth);
+	s64 ret;
+
+	if (IS_ERR(pairs))
+		return PTR_ERR(pairs);
+	ret = stream(pairs, qps, IB_WR_RDMA_WRITE, &measure);
+	crowd_close(pairs, qps);
+	return ret;
+}
+
 static s64 operation(struct pair *p)
 {
 	static const struct {
@@ -60,8 +81,16 @@ static s64 operation(struct pair *p)
 
 	for (i = 0; i < ARRAY_SIZE(streams); i++)
 		if (!strcmp(what, streams[i].name))
-			return stream(p, streams[i].op, &measure);
-	return strcmp(what, "pingpong") ? -EINVAL : pingpong(p, &measure);
+			return stream(p, 1, streams[i].op, &measure);
+	if (!strcmp(what, "pingpong"))
+		return pingpong(p, &measure);
+	if (!strcmp(what, "beside"))
+		return measure_beside(p, qps, &measure);
+	if (!strcmp(what, "qps") && qps)
+		return round_robin(p);
+	if (!strcmp(what, "idle") && qps)
+		return measure_idle(p, qps, &measure);
+	return -EINVAL;
 }
 
 static void run_one(void)
@@ -96,7 +125,8 @@ static int __init kbench_init(void)
 {
 	int ret;
 
-	if (!measure.count || !measure.depth || measure.depth > 1024 || measure.size > BUF_LEN)
+	if (!measure.count || !measure.depth || measure.depth > 1024 || measure.size > BUF_LEN ||
+	    qps > MAX_QPS)
 		return -EINVAL;
 	ret = devices_get(a, b);
 	if (ret)

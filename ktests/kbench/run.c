@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The measurement that runs: its begin, its end, and what both kinds of traffic post. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/completion.h>
 #include <linux/ktime.h>
 #include "kbench.h"
@@ -36,8 +38,12 @@ s64 run_result(int error, u32 count)
 		error = -ETIMEDOUT;
 	took = ktime_to_ns(ktime_sub(ktime_get(), run_state.start));
 	error = error ?: run_state.error;
+	if (error > 0) {
+		pr_info("completion status %d\n", error);
+		error = -EIO;
+	}
 	if (error)
-		return error < 0 ? error : -EIO;
+		return error;
 	return div_u64(took, count);
 }
 

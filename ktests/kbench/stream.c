@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A stream of requests of one kind: `depth` are in flight, and the completion handler posts the
- * next, as NVMe over Fabrics and NFS do under load. ib_core polls the queues in softirq context.
+ * next, as NVMe over Fabrics and NFS do under load. With several pairs each takes its turn. ib_core
+ * polls the queues in softirq context.
  */
 #include "kbench.h"
 
 static struct {
-	struct end *from, *to;
+	struct pair *pairs;
+	u32 count;
+	/* The pair whose turn it is, modulo their number. */
+	atomic_t turn;
 	enum ib_wr_opcode op;
 	u32 size;
-	/* Requests yet to be posted, and yet to complete. */
-	atomic_t unposted, left;
+	/* Requests yet to be posted, and posted ones yet to complete. */
+	atomic_t unposted, in_flight;
 } now;
 
 static void request_done(struct ib_cq *cq, struct ib_wc *wc);
@@ -21,16 +25,31 @@ static struct ib_cqe receive_cqe = { .done = receive_done };
 
 static int post_next(void)
 {
-	return post_request(now.from, now.to, now.op, now.size, &request_cqe);
+	struct pair *p = now.pairs;
+	int ret, tries = 16;
+
+	if (now.count == 1)
+		return post_request(&p->a, &p->b, now.op, now.size, &request_cqe);
+	/* A queue pair that is served late may be full when it has its turn again. */
+	do {
+		p = now.pairs + (u32)atomic_inc_return(&now.turn) % now.count;
+		ret = post_request(&p->a, &p->b, now.op, now.size, &request_cqe);
+	} while (ret == -ENOMEM && --tries);
+	return ret;
 }
 
 static void request_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	int ret = wc->status;
 
-	if (!ret && atomic_dec_if_positive(&now.unposted) >= 0)
+	if (!ret && atomic_dec_if_positive(&now.unposted) >= 0) {
 		ret = post_next();
-	if (ret || atomic_dec_and_test(&now.left))
+		if (!ret)
+			return;
+	}
+	if (ret)
+		stream_stop();
+	if (atomic_dec_and_test(&now.in_flight) || ret)
 		run_end(ret);
 }
 
@@ -41,30 +60,41 @@ static void receive_done(struct ib_cq *cq, struct ib_wc *wc)
 	/* Flushed when the pair is closed. */
 	if (ret == IB_WC_WR_FLUSH_ERR)
 		return;
-	ret = ret ?: post_receive(now.to, now.size, &receive_cqe);
+	ret = ret ?: post_receive(&now.pairs->b, now.size, &receive_cqe);
 	if (ret)
 		run_end(ret);
 }
 
-s64 stream(struct pair *p, enum ib_wr_opcode op, const struct measure *m)
+int stream_begin(struct pair *pairs, u32 count, enum ib_wr_opcode op, const struct measure *m)
 {
 	u32 i, depth = min(m->depth, m->count);
 	int ret = 0;
 
-	now.from = &p->a;
-	now.to = &p->b;
+	now.pairs = pairs;
+	now.count = count;
+	atomic_set(&now.turn, 0);
 	now.op = op;
 	now.size = m->size;
 	atomic_set(&now.unposted, m->count - depth);
-	atomic_set(&now.left, m->count);
+	atomic_set(&now.in_flight, depth);
 	/*
 	 * Twice as many as requests in flight: the receiver may be late to take the completion of
-	 * a request that has completed at the sender.
+	 * a request that has completed at the sender. Only the first pair gets any.
 	 */
 	for (i = 0; op == IB_WR_SEND && i < 2 * depth && !ret; i++)
-		ret = post_receive(now.to, now.size, &receive_cqe);
+		ret = post_receive(&pairs->b, now.size, &receive_cqe);
 	run_begin();
 	for (i = 0; i < depth && !ret; i++)
 		ret = post_next();
-	return run_result(ret, m->count);
+	return ret;
+}
+
+void stream_stop(void)
+{
+	atomic_set(&now.unposted, 0);
+}
+
+s64 stream(struct pair *pairs, u32 count, enum ib_wr_opcode op, const struct measure *m)
+{
+	return run_result(stream_begin(pairs, count, op, m), m->count);
 }
