@@ -41,7 +41,7 @@ class Session:
         shutil.copytree(QEMU / "guest", self.share / "guest")
         shutil.copytree(CLONE / "ktests/vm", self.share / "tests")
         shutil.copy(CLONE / "ktests/fuzz/corpus.calls", self.share / "fuzz.calls")
-        for program in ("rxectl", "mutate", "rxe_fuzz"):
+        for program in ("rxectl", "mutate", "rxe_fuzz", "objects"):
             if (CLONE / "out/tools" / program).exists():
                 (self.share / "bin").mkdir(exist_ok=True)
                 shutil.copy(CLONE / "out/tools" / program, self.share / "bin")

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What objects of the verbs cost a process, for qemu/bench.
+ *
+ * objects DEVICE GID-INDEX PEER time	creation and destruction of each kind
+ * objects DEVICE GID-INDEX PEER memory	memory of one object of each kind
+ *
+ * PEER is the IPv4 address of another device, which need not expect anything. Each result is a
+ * line: "create_mr.4K 103211" in nanoseconds, "memory_qp.16 28600" in bytes, "mw error 95 after 0".
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include <infiniband/verbs.h>
+
+#define GIB (1024ul * 1024 * 1024)
+#define MOST 16000
+/* A number that no queue pair of the peer has: what is sent to it is never answered. */
+#define NOBODY 0xfffff1
+#define MESSAGE 64
+/* Changes of the machine's memory that mean nothing, in bytes. */
+#define SETTLED (128 << 10)
+
+static struct {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	union ibv_gid peer;
+	int gid_index;
+	enum ibv_mtu mtu;
+	/* Memory to be registered. */
+	void *area;
+} global;
+
+/* A kind of object; `detail` is its size or depth, and part of its name if it is not 0. */
+struct kind {
+	const char *name;
+	unsigned long detail;
+	int timed;
+	void *(*make)(unsigned long detail);
+	int (*destroy)(void *object);
+	/* How many to make for their memory, or 0; what fills those that can be filled. */
+	int kept;
+	int (*fill)(void *object, unsigned long detail);
+};
+
+static void *make_pd(unsigned long detail)
+{
+	return ibv_alloc_pd(global.context);
+}
+
+static int destroy_pd(void *object)
+{
+	return ibv_dealloc_pd(object);
+}
+
+static void *make_cq(unsigned long detail)
+{
+	return ibv_create_cq(global.context, detail, NULL, NULL, 0);
+}
+
+static int destroy_cq(void *object)
+{
+	return ibv_destroy_cq(object);
+}
+
+static void *make_qp(unsigned long detail)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = global.cq, .recv_cq = global.cq, .qp_type = IBV_QPT_RC,
+		.cap = {
+			.max_send_wr = detail, .max_recv_wr = detail,
+			.max_send_sge = 1, .max_recv_sge = 1,
+		},
+	};
+
+	return ibv_create_qp(global.pd, &attr);
+}
+
+static int destroy_qp(void *object)
+{
+	return ibv_destroy_qp(object);
+}
+
+static void *make_mr(unsigned long detail)
+{
+	return ibv_reg_mr(global.pd, global.area, detail,
+			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+}
+
+static int destroy_mr(void *object)
+{
+	return ibv_dereg_mr(object);
+}
+
+static void *make_mw(unsigned long detail)
+{
+	return ibv_alloc_mw(global.pd, IBV_MW_TYPE_2);
+}
+
+static int destroy_mw(void *object)
+{
+	return ibv_dealloc_mw(object);
+}
+
+static struct ibv_ah_attr path(void)
+{
+	return (struct ibv_ah_attr){
+		.is_global = 1, .port_num = 1,
+		.grh = {
+			.dgid = global.peer, .sgid_index = global.gid_index, .hop_limit = 64,
+		},
+	};
+}
+
+static void *make_ah(unsigned long detail)
+{
+	struct ibv_ah_attr attr = path();
+
+	return ibv_create_ah(global.pd, &attr);
+}
+
+static int destroy_ah(void *object)
+{
+	return ibv_destroy_ah(object);
+}
+
+/* A queue pair that is ready to send. */
+static void *make_connected(unsigned long detail)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp *qp = make_qp(detail);
+	int ret;
+
+	if (!qp)
+		return NULL;
+	ret = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			    IBV_QP_ACCESS_FLAGS);
+	attr.qp_state = IBV_QPS_RTR;
+	attr.ah_attr = path();
+	attr.path_mtu = global.mtu;
+	attr.dest_qp_num = NOBODY;
+	attr.max_dest_rd_atomic = 1;
+	attr.min_rnr_timer = 12;
+	if (!ret)
+		ret = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+				    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				    IBV_QP_MIN_RNR_TIMER);
+	attr.qp_state = IBV_QPS_RTS;
+	/* Seconds: nothing ends while memory is counted. */
+	attr.timeout = 20;
+	attr.retry_cnt = 7;
+	attr.rnr_retry = 7;
+	attr.max_rd_atomic = 1;
+	if (!ret)
+		ret = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+				    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				    IBV_QP_MAX_QP_RD_ATOMIC);
+	if (!ret)
+		return qp;
+	ibv_destroy_qp(qp);
+	errno = ret;
+	return NULL;
+}
+
+/* As many requests as fit, on both queues. */
+static int fill_qp(void *object, unsigned long detail)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)global.area, .length = MESSAGE, .lkey = global.mr->lkey,
+	};
+	struct ibv_send_wr send = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_recv_wr recv = { .sg_list = &sge, .num_sge = 1 }, *bad_recv;
+	struct ibv_send_wr *bad_send;
+	unsigned long i;
+	int ret = 0;
+
+	for (i = 0; i < detail && !ret; i++) {
+		ret = ibv_post_recv(object, &recv, &bad_recv);
+		if (!ret)
+			ret = ibv_post_send(object, &send, &bad_send);
+	}
+	return ret;
+}
+
+static const struct kind kinds[] = {
+	{ "pd", 0, 1000, make_pd, destroy_pd },
+	{ "cq", 128, 1000, make_cq, destroy_cq, 3000 },
+	{ "qp", 16, 1000, make_qp, destroy_qp },
+	{ "mr", 4ul << 10, 1000, make_mr, destroy_mr, 16000 },
+	{ "mr", 1ul << 20, 200, make_mr, destroy_mr },
+	{ "mw", 0, 1000, make_mw, destroy_mw },
+	{ "ah", 0, 1000, make_ah, destroy_ah },
+	{ "qp", 16, 0, make_connected, destroy_qp, 2000, fill_qp },
+	{ "qp", 128, 0, make_connected, destroy_qp, 1000, fill_qp },
+	/* Last: these take most of a small machine's memory. */
+	{ "mr", GIB, 5, make_mr, destroy_mr, 8 },
+};
+
+static const char *label(const struct kind *kind)
+{
+	static char text[64];
+	unsigned long n = kind->detail;
+
+	if (!n)
+		return kind->name;
+	if (n >= GIB)
+		snprintf(text, sizeof(text), "%s.%luG", kind->name, n / GIB);
+	else if (n >= 1 << 20)
+		snprintf(text, sizeof(text), "%s.%luM", kind->name, n >> 20);
+	else if (n >= 1 << 10)
+		snprintf(text, sizeof(text), "%s.%luK", kind->name, n >> 10);
+	else
+		snprintf(text, sizeof(text), "%s.%lu", kind->name, n);
+	return text;
+}
+
+static void *objects[MOST];
+
+static int make_all(const struct kind *kind, int count)
+{
+	int n;
+
+	for (n = 0; n < count; n++) {
+		objects[n] = kind->make(kind->detail);
+		if (!objects[n]) {
+			printf("%s error %d after %d\n", label(kind), errno, n);
+			break;
+		}
+	}
+	return n;
+}
+
+static void destroy_all(const struct kind *kind, int count)
+{
+	while (count--)
+		if (kind->destroy(objects[count]))
+			printf("%s error %d\n", label(kind), errno);
+}
+
+static double nanoseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1e9 + now.tv_nsec;
+}
+
+static void measure_time(const struct kind *kind)
+{
+	double start = nanoseconds(), made, gone;
+	int n = make_all(kind, kind->timed);
+
+	made = nanoseconds();
+	destroy_all(kind, n);
+	gone = nanoseconds();
+	if (n < kind->timed)
+		return;
+	printf("create_%s %.0f\n", label(kind), (made - start) / n);
+	printf("destroy_%s %.0f\n", label(kind), (gone - made) / n);
+}
+
+/* One word to a file of /proc; it is as well if there is no such file. */
+static void tell(const char *path, const char *word)
+{
+	FILE *file = fopen(path, "w");
+
+	if (!file)
+		return;
+	fputs(word, file);
+	fclose(file);
+}
+
+/*
+ * Bytes of memory that the machine could use again, without what caches hold that can be dropped.
+ * Free pages that a processor keeps for itself are not counted as free, so it may have few.
+ */
+static double available_now(void)
+{
+	static const char * const fields[] = { "MemFree:", "Buffers:", "Cached:", "SReclaimable:" };
+	FILE *file = fopen("/proc/meminfo", "r");
+	unsigned long kib, sum = 0, i;
+	char line[128], name[64];
+
+	while (file && fgets(line, sizeof(line), file))
+		for (i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+			if (sscanf(line, "%63s %lu", name, &kib) == 2 && !strcmp(name, fields[i]))
+				sum += kib;
+	if (file)
+		fclose(file);
+	return sum * 1024.0;
+}
+
+/* The same once it does not change any more: objects are freed some time after their end. */
+static double available(void)
+{
+	int calm = 0, patience = 100;
+	double before, now;
+
+	tell("/proc/sys/vm/drop_caches", "2");
+	now = available_now();
+	while (calm < 5 && patience--) {
+		usleep(100000);
+		before = now;
+		now = available_now();
+		calm = now - before < SETTLED && before - now < SETTLED ? calm + 1 : 0;
+	}
+	return now;
+}
+
+static void measure_memory(const struct kind *kind)
+{
+	double before, after;
+	int n, i, ret = 0;
+
+	/*
+	 * What caches keep, and what the first object alone needs, is there afterwards; free pages
+	 * that a processor has kept for itself are used up, and those that come back are counted.
+	 */
+	n = make_all(kind, kind->kept);
+	destroy_all(kind, n);
+	if (n < kind->kept)
+		return;
+	before = available();
+	n = make_all(kind, kind->kept);
+	after = available();
+	if (n == kind->kept)
+		printf("memory_%s %.0f\n", label(kind), (before - after) / n);
+	for (i = 0; i < n && kind->fill && !ret; i++)
+		ret = kind->fill(objects[i], kind->detail);
+	if (n == kind->kept && kind->fill && !ret)
+		printf("full_%s %.0f\n", label(kind), (before - available()) / n);
+	destroy_all(kind, n);
+}
+
+static int open_device(const char *name, const char *peer)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_port_attr port;
+	struct in_addr address;
+	int i;
+
+	for (i = 0; list && list[i]; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), name))
+			global.context = ibv_open_device(list[i]);
+	if (!global.context || ibv_query_port(global.context, 1, &port) ||
+	    inet_pton(AF_INET, peer, &address) != 1)
+		return -1;
+	global.mtu = port.active_mtu;
+	global.peer.raw[10] = 0xff;
+	global.peer.raw[11] = 0xff;
+	memcpy(global.peer.raw + 12, &address, sizeof(address));
+	global.area = mmap(NULL, GIB, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (global.area == MAP_FAILED)
+		return -1;
+	memset(global.area, 1, 1 << 20);
+	global.pd = ibv_alloc_pd(global.context);
+	global.cq = ibv_create_cq(global.context, 1024, NULL, NULL, 0);
+	if (!global.pd || !global.cq)
+		return -1;
+	global.mr = make_mr(1 << 20);
+	return global.mr ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+	int memory, i;
+
+	if (argc != 5) {
+		fprintf(stderr, "usage: objects DEVICE GID-INDEX PEER time|memory\n");
+		return 2;
+	}
+	global.gid_index = atoi(argv[2]);
+	memory = !strcmp(argv[4], "memory");
+	if (memory)
+		tell("/proc/sys/vm/percpu_pagelist_high_fraction", "1000000");
+	if (open_device(argv[1], argv[3])) {
+		perror(argv[1]);
+		return 1;
+	}
+	for (i = 0; i < (int)(sizeof(kinds) / sizeof(*kinds)); i++) {
+		const struct kind *kind = &kinds[i];
+
+		/* The pages themselves must be there: they are not what is measured. */
+		if (kind->detail == GIB && madvise(global.area, GIB, MADV_POPULATE_WRITE)) {
+			printf("%s error %d\n", label(kind), errno);
+			continue;
+		}
+		if (memory && kind->kept)
+			measure_memory(kind);
+		if (!memory && kind->timed)
+			measure_time(kind);
+		fflush(stdout);
+	}
+	return 0;
+}
