@@ -2,14 +2,22 @@
 # SPDX-License-Identifier: GPL-2.0
 """The benchmark's report as text.
 
-report.py BENCH.JSON    prints the tables of a kept result again
+report.py BENCH.JSON [OLD.JSON]    prints the tables of a kept result again, and compares it with an older one
 """
 import json
+import math
 import statistics
 import sys
+from pathlib import Path
 
-# What the driver is to reach at 64 KiB, against rdma_rxe in the same run.
-TARGETS = {"bw": ("at least", 2.0), "lat": ("at most", 0.5)}
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import goals  # noqa: E402
+from points import KINDS, kind_of  # noqa: E402
+
+# A difference of medians below this is noise, however close together the values of a run are.
+NOISE = 0.05
+# Processor time of others, as a share of the host's, that spoils a measurement.
+FOREIGN = 0.05
 
 
 def summarise(results):
@@ -27,7 +35,7 @@ def summarise(results):
 
 
 def number(value):
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}" if abs(value) >= 1 else f"{value:.3f}"
 
 
 def cell(entry):
@@ -35,24 +43,9 @@ def cell(entry):
         return ""
     if "median" not in entry:
         return "failed"
+    if entry["min"] == entry["max"]:
+        return number(entry["median"])
     return f"{number(entry['median'])} ({number(entry['min'])}-{number(entry['max'])})"
-
-
-def peer_entry(data, point, driver):
-    """A driver's entry for a point. TCP has one figure per size: it stands beside each operation, but not beside events."""
-    if driver.removesuffix("+esp") == "tcp":
-        operation, rest = point.split("_", 1)
-        if not rest.endswith(".poll"):
-            return None
-        point = f"send_{rest}"
-    return data["results"].get(point, {}).get(driver)
-
-
-def ratio(data, point, driver, base):
-    mine, theirs = peer_entry(data, point, driver), peer_entry(data, point, base)
-    if not mine or not theirs or "median" not in mine or "median" not in theirs or not theirs["median"]:
-        return None
-    return mine["median"] / theirs["median"]
 
 
 def table(rows):
@@ -65,46 +58,116 @@ def table(rows):
     return "\n".join(lines) + "\n"
 
 
-def text(data):
-    """The tables, one for each kind of number; then the targets."""
+def label(point):
+    operation, rest = point.split("_", 1)
+    return " ".join([operation, *rest.split(".", 1)[1:]]).replace(".", " ", 1)
+
+
+def kind_tables(data):
+    """A table for each kind of number, with ratios of the driver under test against the others."""
     drivers = data["drivers"]
-    subject = "rxe_rs" if "rxe_rs" in drivers else drivers[0]
+    subject = goals.SUBJECT if goals.SUBJECT in drivers else drivers[0]
     bases = [d for d in drivers if d != subject]
-    out = [f"Linux {data['release']} ({data['machine']}), {data['rounds']} rounds, median (min-max), "
-           f"{data['host']['cpus']} x {data['host']['cpu']}, revision {data['revision']}, {data['seconds']} s\n"]
-    for kind, title in (("bw", "Bandwidth, MiB/s: more is better"),
-                        ("lat", "Latency, us, typical (send, write, tcp: half a round trip): less is better"),
-                        ("ns", "Consumers in the kernel, ns per operation by size and requests in flight: less is better"),
-                        ("create", "Creation by consumers in the kernel, ns: less is better"),
-                        ("destroy", "Destruction by consumers in the kernel, ns: less is better")):
+    for kind, (title, more) in KINDS.items():
         rows = [["", *drivers, *(f"{subject}/{b}" for b in bases)]]
         for point in data["results"]:
-            operation, rest = point.split("_", 1)
-            if not rest.startswith(kind + "."):
+            if kind_of(point) != kind:
                 continue
-            _, size, mode = rest.split(".")
-            ratios = [ratio(data, point, subject, b) for b in bases]
-            name = operation if kind in ("create", "destroy") else f"{operation} {size} {mode}"
-            rows.append([name, *(cell(peer_entry(data, point, d)) for d in drivers),
+            ratios = [goals.ratio(data, point, subject, b) for b in bases]
+            rows.append([label(point), *(cell(goals.entry_of(data, point, d)) for d in drivers),
                          *("" if r is None else f"{r:.2f}" for r in ratios)])
         if len(rows) > 1:
-            out.append(f"\n{title}\n{table(rows)}")
-    if subject == "rxe_rs" and "rdma_rxe" in drivers:
-        out.append("\nTargets at 64 KiB against rdma_rxe\n")
-        for point in data["results"]:
-            operation, rest = point.split("_", 1)
-            kind, size, mode = rest.split(".")
-            value = ratio(data, point, subject, "rdma_rxe")
-            if size != "64K" or value is None or kind not in TARGETS:
-                continue
-            word, target = TARGETS[kind]
-            met = value >= target if kind == "bw" else value <= target
-            out.append(f"  {operation} {'bandwidth' if kind == 'bw' else 'latency'} {mode}: {value:.2f}, wanted {word} {target}: "
-                       f"{'met' if met else 'MISSED'}\n")
+            yield f"\n{title}: {'more' if more else 'less'} is better\n{table(rows)}"
+
+
+def goal_table(data):
+    rows = [["goal", "against", "wanted", "worst", "where", "points met"]]
+    for goal, values, worst in goals.judge(data):
+        against = goal.base if isinstance(goal.base, str) else "itself" if goal.base else ""
+        if goal.wanted is None:
+            rows.append([goal.title, against, "", f"{values[worst]:.2f}", label(worst), ""])
+            continue
+        count = sum(goals.met(goal, value) for value in values.values())
+        verdict = "met" if count == len(values) else "MISSED"
+        rows.append([goal.title, against, f"{goal.bound} {goal.wanted:g}", f"{values[worst]:.2f}", label(worst),
+                     f"{count} of {len(values)} {verdict}"])
+    if len(rows) == 1:
+        return ""
+    rows = [[row[0], *row[1:]] for row in rows]
+    return f"\nGoals of {goals.SUBJECT}: ratios of medians\n{table(rows)}" + "".join(f"note: {note}\n" for note in goals.NOT_MEASURED)
+
+
+def load_lines(data):
+    """Load of the host, and a warning where others had a share of its processors."""
+    turns = data.get("load", [])
+    for turn in turns:
+        if turn["foreign"] > FOREIGN:
+            yield (f"WARNING: others used {turn['foreign']:.0%} of the host's processors in round {turn['round']}, {turn['driver']}: "
+                   "its values are not to be trusted\n")
+    if turns:
+        averages = [f"{turn['before']:.1f}" for turn in turns] + [f"{turns[-1]['after']:.1f}"]
+        yield f"host's load average before each turn and at the end: {' '.join(averages)}\n"
+
+
+def text(data):
+    """All tables, the goals, what disturbed."""
+    out = [f"Linux {data['release']} ({data['machine']}), {data['rounds']} rounds, median (min-max), "
+           f"{data['host']['cpus']} x {data['host']['cpu']}, revision {data['revision']}, {data['seconds']} s\n"]
+    out += kind_tables(data)
+    if goals.SUBJECT in data["drivers"]:
+        out.append(goal_table(data))
+    out += load_lines(data)
     out += [f"note: {note}\n" for note in data["notes"]]
     return "".join(out)
 
 
+def drift(new, old):
+    """How much faster the host is than then, as a factor: the geometric mean over the other drivers' points. 1 if none is in both."""
+    logs = []
+    for point in new["results"].keys() & old["results"].keys():
+        for driver in new["results"][point].keys() & old["results"][point].keys():
+            mine, theirs = new["results"][point][driver], old["results"][point][driver]
+            if driver != goals.SUBJECT and kind_of(point) in ("bw", "rate", "lat") and mine.get("median") and theirs.get("median"):
+                logs.append(math.log(goals.better(point, mine["median"], theirs["median"])))
+    return math.exp(statistics.mean(logs)) if logs else 1.0
+
+
+def differences(new, old):
+    """(point, factor) for each point of the driver under test that is better or worse beyond noise: after correction for the host's
+    drift the extremes do not overlap, and the medians differ by more than NOISE. A factor below 1 is a regression."""
+    host = drift(new, old)
+    for point, by_driver in new["results"].items():
+        mine = by_driver.get(goals.SUBJECT, {})
+        theirs = old["results"].get(point, {}).get(goals.SUBJECT, {})
+        if min(mine.get("min", 0), theirs.get("min", 0)) <= 0:
+            continue
+        # What is counted in bytes does not depend on the host's speed.
+        speed = 1 if kind_of(point) in ("memory", "softirqs") else host
+        factor = goals.better(point, mine["median"], theirs["median"]) / speed
+        # The least favourable and the most favourable pair of values.
+        pairs = [goals.better(point, a, b) / speed for a in (mine["min"], mine["max"]) for b in (theirs["min"], theirs["max"])]
+        if max(pairs) < 1 and factor < 1 - NOISE or min(pairs) > 1 and factor > 1 + NOISE:
+            yield point, factor
+
+
+def comparison(new, old):
+    found = sorted(differences(new, old), key=lambda pair: pair[1])
+    worse = [pair for pair in found if pair[1] < 1]
+    out = [f"\nCompared with {old['revision']} of {old['date']}: the host is {drift(new, old):.2f} times as fast by the other drivers; "
+           f"that is taken into account. {len(worse)} points are worse, {len(found) - len(worse)} better beyond noise\n"]
+    for point, factor in found:
+        mine, theirs = (data["results"][point][goals.SUBJECT] for data in (new, old))
+        out.append(f"  {'REGRESSION' if factor < 1 else 'better'} {label(point)} ({kind_of(point)}): {cell(theirs)} -> {cell(mine)}, "
+                   f"{factor:.2f} times as good\n")
+    return "".join(out)
+
+
+def main():
+    new, *old = (json.loads(Path(name).read_text()) for name in sys.argv[1:])
+    print(text(new), end="")
+    for data in old:
+        print(comparison(new, data), end="")
+
+
 if __name__ == "__main__":
-    with open(sys.argv[1]) as kept:
-        print(text(json.load(kept)), end="")
+    main()

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the driver is to reach: a row for each line of the goals, and the judgement of a result by them."""
+import re
+from dataclasses import dataclass
+
+from points import KINDS, LIST, QPS, kind_of
+
+SUBJECT = "rxe_rs"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`pattern` is a regular expression for whole names of points; the ratio of medians against `base` is to be at least or at most
+    `wanted`. `base` is a driver, or `(text, other)`: the driver itself at the point with other text, such as without loss; or None: the
+    value itself. Without `wanted` the value is shown only."""
+    title: str
+    pattern: str
+    base: object
+    bound: str
+    wanted: float = None
+
+
+LARGE = r"(send|write|read)_bw\.(64K|1M)"
+SMALL = r"(send|write|read)_rate\.(8|4K)"
+OBJECTS = r"(kernel-)?(pd|cq|qp|mr|mw|ah)_(create|destroy)\..*"
+
+GOALS = (
+    Goal("64 KiB, 1 MiB polled; posted lists; bidirectional", LARGE + r"\.poll(-l16|-b)?", "rdma_rxe", ">=", 4),
+    Goal("the same, event driven", LARGE + r"\.event(-l16|-b)?", "rdma_rxe", ">=", 3),
+    Goal("kernel consumers, 8 B and 4 KiB", r"kernel-(send|write|read)_rate\..*", "rdma_rxe", ">=", 2),
+    Goal("kernel consumers, 64 KiB and 1 MiB", r"kernel-(send|write|read)_bw\..*", "rdma_rxe", ">=", 4),
+    Goal("user messages 8 B and 4 KiB, 1 and 16 QPs, lists", SMALL + r"\.(poll|event)(-q16|-l16)?", "rdma_rxe", ">=", 2),
+    Goal("latency 64 KiB", r"\w+_lat\.64K\.(poll|event)", "rdma_rxe", "<=", 0.5),
+    Goal("kernel ping-pong 8 B and 4 KiB", r"kernel-pingpong_lat\..*", "rdma_rxe", "<=", 0.5),
+    Goal("latency 2 B and 4 KiB of processes", r"(send|write|read)_lat\.(2|4K)\..*", "rdma_rxe", "<=", 0.7),
+    Goal("latency 2 B and 4 KiB against siw", r"(send|write|read)_lat\.(2|4K)\..*", "siw", "<=", 1),
+    Goal("without USO, 64 KiB and 1 MiB", LARGE + r"\.poll-nouso", "rdma_rxe", ">=", 3),
+    Goal("bandwidth and messages against siw", r".*_(bw|rate)\..*", "siw", ">=", 1.5),
+    Goal("latency and times against siw", r".*_(lat|create|destroy|cpu)\..*", "siw", "<=", 0.67),
+    Goal("1 MiB against TCP", r"(send|write|read)_bw\.1M\.poll", "tcp", ">=", 0.8),
+    Goal("1 MiB, share of the limit", r"(send|write|read)_bw\.1M\.poll", "limit", ">=", 0.8),
+    Goal("processor time per GiB, event driven", r".*_cpu\..*", "rdma_rxe", "<=", 0.4),
+    Goal("objects: creation and destruction", OBJECTS, "rdma_rxe", "<=", 1),
+    Goal("connections by rdma_cm", r"cm_connects\..*", "rdma_rxe", ">=", 1.5),
+    Goal("memory of QPs and CQs, connected and idle", r"(qp|cq)_memory\.\d+", "rdma_rxe", "<=", 0.9),
+    Goal("memory of QPs with full queues", r"qp_memory\.\d+\.full", "rdma_rxe", "<=", 1.2),
+    Goal("memory of MRs of 4 KiB and 1 GiB", r"mr_memory\..*", "rdma_rxe", "<=", 0.6),
+    Goal("10,000 QPs, share of the rate of 100", r"kernel-qps_rate\.(64|4K)\.10000", (".10000", ".100"), ">=", 0.8),
+    Goal("softirqs of 10,000 idle QPs", r"kernel-qps_softirqs\..*", None, "<=", 0),
+    Goal("p99 of an idle QP beside load", r"kernel-beside_p99\.(stream|1000qps)", "rdma_rxe", "<=", 0.5),
+    Goal("loss 0.1 %, share of loss-free bandwidth", r"\w+_bw\.64K\.poll-loss0\.1", ("-loss0.1", "-nouso"), ">=", 0.95),
+    Goal("loss 1 %, share of loss-free bandwidth", r"\w+_bw\.64K\.poll-loss1", ("-loss1", "-nouso"), ">=", 0.85),
+    Goal("loss 3 %, share of loss-free bandwidth", r"\w+_bw\.64K\.poll-loss3", ("-loss3", "-nouso"), ">=", 0.6),
+    Goal("reordering 1 %, share of bandwidth without", r"\w+_bw\.64K\.poll-reorder1", ("-reorder1", "-nouso"), ">="),
+)
+# What no machine with one kernel can show: rdma_rxe and rxe_rs cannot be loaded together.
+NOT_MEASURED = ("loss with rdma_rxe as the peer needs two kernels: it is not measured here",)
+
+
+def entry_of(data, point, driver):
+    """A driver's entry for a point. TCP and the limit have one figure per size: it stands beside each operation, but not beside events
+    or consumers in the kernel; the limit's not on another network either."""
+    if driver.removesuffix("+esp") in ("tcp", "limit"):
+        operation, rest = point.split("_", 1)
+        words = rest.split(".", 2)
+        if operation not in ("send", "write", "read") or len(words) < 3:
+            return None
+        mode, *more = words[2].split("-")
+        if mode != "poll" or {"b", f"l{LIST}", f"q{QPS}"} & set(more):
+            return None
+        point = f"send_{rest}"
+    return data["results"].get(point, {}).get(driver)
+
+
+def ratio(data, point, driver, base):
+    """Of the medians; None if one is missing."""
+    mine, theirs = entry_of(data, point, driver), entry_of(data, point, base)
+    if not mine or not theirs or "median" not in mine or "median" not in theirs or theirs["median"] <= 0:
+        return None
+    return mine["median"] / theirs["median"]
+
+
+def value_of(goal, data, point):
+    """What a goal judges at a point; None if it was not measured."""
+    if isinstance(goal.base, str):
+        return ratio(data, point, SUBJECT, goal.base)
+    mine = entry_of(data, point, SUBJECT)
+    if not mine or "median" not in mine:
+        return None
+    if goal.base is None:
+        return mine["median"]
+    other = entry_of(data, point.replace(*goal.base), SUBJECT)
+    return mine["median"] / other["median"] if other and other.get("median") else None
+
+
+def met(goal, value):
+    return value >= goal.wanted if goal.bound == ">=" else value <= goal.wanted
+
+
+def judge(data):
+    """For each goal with a value: (goal, {point: value}, the point that is furthest from it)."""
+    for goal in GOALS:
+        values = {point: value_of(goal, data, point) for point in data["results"] if re.fullmatch(goal.pattern, point)}
+        values = {point: value for point, value in values.items() if value is not None}
+        if values:
+            worst = (min if goal.bound == ">=" else max)(values, key=values.get)
+            yield goal, values, worst
+
+
+def better(point, new, old):
+    """How much better a value is than another, as a factor."""
+    return new / old if KINDS[kind_of(point)][1] else old / new

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The benchmark's plots: one page of HTML with everything in it.
+
+plots.py BENCH.JSON PAGE.HTML    draws a kept result again
+"""
+import html
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import goals  # noqa: E402
+from points import COUNTS, LATENCY, PERCENTILES, SIZES, amount_kind  # noqa: E402
+
+OPERATIONS = ("send", "write", "read")
+# One colour for each driver, on every plot.
+COLOURS = {"rxe_rs": "#c0392b", "rdma_rxe": "#2471a3", "siw": "#7d3c98", "tcp": "#1e8449", "limit": "#7f8c8d"}
+OTHERS = "#b7950b"
+LOSSES = {"none": "nouso", "loss 0.1 %": "loss0.1", "loss 1 %": "loss1", "loss 3 %": "loss3", "reordering 1 %": "reorder1"}
+STYLE = "body{font-family:sans-serif;max-width:76em;margin:1em auto;padding:0 1em}figure{display:inline-block;width:24em;margin:0}" \
+        "svg{width:100%;height:auto}pre{overflow-x:auto}"
+
+
+def median(data, point, driver):
+    entry = goals.entry_of(data, point, driver)
+    return entry.get("median") if entry else None
+
+
+def over_size(data, driver, operation, unit):
+    """MiB/s or messages per second at each size."""
+    values = []
+    for size in COUNTS:
+        kind = amount_kind(size)
+        value = median(data, f"{operation}_{kind}.{size}.poll", driver)
+        if value is not None and kind != unit:
+            value = value * SIZES[size] / 2**20 if unit == "bw" else value * 2**20 / SIZES[size]
+        values.append(value)
+    return values
+
+
+def charts(data):
+    """(title, title of the x axis, its labels, {driver: values}, logarithmic) of each plot that has any values."""
+    drivers = data["drivers"]
+    kept = data.get("distributions", {})
+    for operation in OPERATIONS:
+        name = operation.upper()
+        yield (f"{name}: MiB/s", "bytes", list(COUNTS), {d: over_size(data, d, operation, "bw") for d in drivers}, True)
+        yield (f"{name}: messages/s", "bytes", list(COUNTS), {d: over_size(data, d, operation, "rate") for d in drivers}, True)
+    for mode in ("poll", "event"):
+        for operation in OPERATIONS:
+            for size in LATENCY:
+                found = kept.get(f"{operation}_lat.{size}.{mode}", {})
+                yield (f"{operation.upper()} {size}, {mode}: latency, us", "percentile", [f"{p:g}" for p in PERCENTILES], found, True)
+    for size in ("64", "4K"):
+        counts = ("1", "100", "1000", "10000")
+        yield (f"WRITE {size} of queue pairs in turn: messages/s", "queue pairs", list(counts),
+               {d: [median(data, f"kernel-qps_rate.{size}.{n}", d) for n in counts] for d in drivers}, False)
+    for operation in OPERATIONS:
+        yield (f"{operation.upper()} 64K without USO: MiB/s", "packets", list(LOSSES),
+               {d: [median(data, f"{operation}_bw.64K.poll-{network}", d) for network in LOSSES.values()] for d in drivers}, True)
+
+
+def draw(title, axis, labels, series, logarithmic):
+    """The SVG of one plot; None if it would be empty."""
+    import pygal
+    from pygal.style import Style
+    series = {driver: values for driver, values in series.items() if any(values)}
+    if not series:
+        return None
+    style = Style(background="white", plot_background="white", title_font_size=18, label_font_size=13, major_label_font_size=13,
+                  legend_font_size=14, colors=tuple(COLOURS.get(d.removesuffix("+esp"), OTHERS) for d in series))
+    # Without scripts: pygal would fetch its own from elsewhere.
+    chart = pygal.Line(style=style, js=[], title=title, x_title=axis, x_labels=labels, logarithmic=logarithmic, width=640, height=420,
+                       legend_at_bottom=True, disable_xml_declaration=True, show_minor_y_labels=False, dots_size=3)
+    for driver, values in series.items():
+        # A logarithm of nothing cannot be drawn.
+        chart.add(driver, [v if v and v > 0 or v == 0 and not logarithmic else None for v in values])
+    return chart.render(is_unicode=True)
+
+
+def page(data, text):
+    """The whole page, with the tables below the plots."""
+    figures = [svg for chart in charts(data) if (svg := draw(*chart))]
+    head = f"Linux {data['release']} ({data['machine']}), {data['rounds']} rounds, {data['host']['cpus']} x {data['host']['cpu']}, " \
+           f"revision {data['revision']}, {data['date']}"
+    return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>rxe_rs: benchmark</title><style>{STYLE}</style></head>'
+            f"<body><h1>rxe_rs: benchmark</h1><p>{html.escape(head)}</p>\n"
+            + "\n".join(f"<figure>{svg}</figure>" for svg in figures)
+            + f"\n<pre>{html.escape(text)}</pre></body></html>\n")
+
+
+def write(data, text, path):
+    """Writes the page; returns why not, or None."""
+    try:
+        import pygal  # noqa: F401
+    except ImportError:
+        return "no plots: Debian's package python3-pygal is missing"
+    Path(path).write_text(page(data, text))
+    return None
+
+
+if __name__ == "__main__":
+    import report
+    kept = json.loads(Path(sys.argv[1]).read_text())
+    if problem := write(kept, report.text(kept), sys.argv[2]):
+        sys.exit(problem)

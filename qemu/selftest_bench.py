@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of the benchmark's own code: what it reads out of the tools' output, how it judges, and its page."""
+import json
+import re
+import subprocess
+import sys
+import unittest
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BENCH = HERE / "bench"
+sys.path[:0] = [str(BENCH), str(HERE)]
+import goals  # noqa: E402
+import plots  # noqa: E402
+import points  # noqa: E402
+import report  # noqa: E402
+
+BANDWIDTH = """\
+ #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]
+ 65536      3000             2305.07            2295.41            0.036727
+"""
+SMALL = """\
+ #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]
+ 8          4800             0.56               0.05             0.006358
+"""
+LATENCY = """\
+#, usec
+1, 10.5
+2, 11.5
+3, 12.5
+4, 99.0
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
+ 4096      4          10.50          99.00      12.50            33.38            22.21            99.00           99.00
+"""
+CMTIME = """\
+Connect (1000) QPs test
+qp_conn              1000
+threads                 1
+step             avg/iter  total(us)    us/conn    sum(us)    max(us)    min(us)
+full connect         5000     500000          0          0    3553430     444229
+create id             770      77030        372      37240      17652         15
+Connect (1000) test - no QPs
+cm_conn              1000
+threads                 1
+full connect         1000     100000          0          0    3553430     444229
+"""
+OBJECTS = """\
+create_pd 9870
+destroy_pd 1200
+mw error 95 after 0
+create_mr.1G 56192819
+memory_qp.16 21385
+full_qp.16 22001
+memory_mr.1G -12
+"""
+
+
+def load_bench():
+    loader = SourceFileLoader("bench_program", str(BENCH / "bench"))
+    module = module_from_spec(spec_from_loader("bench_program", loader))
+    loader.exec_module(module)
+    return module
+
+
+def result(**drivers):
+    """An entry for each driver, of its values."""
+    return {driver: values for driver, values in drivers.items()}
+
+
+def data_of(results, drivers=("rdma_rxe", "rxe_rs"), **more):
+    return {"release": "7.2", "machine": "uml", "rounds": 3, "drivers": list(drivers), "host": {"cpus": 2, "cpu": "x"}, "revision": "r",
+            "date": "d", "seconds": 1, "notes": [], "results": report.summarise(results), **more}
+
+
+class Points(unittest.TestCase):
+    def test_names_are_unique_and_of_known_kinds(self):
+        names = [point for run in points.all_runs() for point in run.points]
+        self.assertEqual(len(names), len(set(names)))
+        for name in names:
+            self.assertIn(points.kind_of(name), points.KINDS)
+            self.assertRegex(name, r"^[\w-]+\.[\w.-]+$")
+
+    def test_perftest(self):
+        large = points.Perftest("send", "64K", "poll")
+        self.assertEqual(large.values("rxe_rs", BANDWIDTH), {"send_bw.64K.poll": 2295.41})
+        small = points.Perftest("write", "8", "poll", variant="q16")
+        self.assertEqual(small.values("rxe_rs", SMALL), {"write_rate.8.poll-q16": 6358})
+        self.assertEqual(small.values("rxe_rs", SMALL.replace("0.006358", "0.000000")), {})
+        self.assertEqual(large.values("rxe_rs", SMALL), {})
+        self.assertEqual(large.values("rxe_rs", ""), {})
+
+    def test_latency_and_its_distribution(self):
+        run = points.Perftest("send", "4K", "poll", latency=True)
+        self.assertEqual(run.values("siw", LATENCY), {"send_lat.4K.poll": 12.5})
+        shares = dict(zip(points.PERCENTILES, run.distribution(LATENCY)))
+        self.assertEqual((shares[1], shares[50], shares[100]), (10.5, 12.5, 99.0))
+        self.assertIsNone(run.distribution("nothing"))
+
+    def test_commands(self):
+        lists = points.Perftest("send", "64K", "event", variant="l16").command("siw", 10)
+        self.assertEqual(lists[:3] + lists[3:4], ["ib_send_bw", "-s", "65536", "-e"])
+        self.assertEqual(int(lists[lists.index("-n") + 1]) % 16, 0)
+        self.assertIn("-D", points.Perftest("read", "64K", "poll", network="loss1").command("rxe_rs", 1))
+        self.assertIsNone(points.Perftest("read", "64K", "poll").command("tcp", 1))
+        self.assertIsNone(points.Perftest("send", "64K", "poll", variant="b").command("tcp", 1))
+        self.assertIsNone(points.Perftest("send", "64K", "poll", network="nouso").command("limit", 1))
+        self.assertEqual(points.Perftest("send", "1M", "poll").command("limit", 1)[:2], ["limit", "size=1048576"])
+
+    def test_stream_tools(self):
+        run = points.Perftest("send", "64K", "poll")
+        text = json.dumps({"end": {"sum_received": {"bits_per_second": 8 * 2**20 * 100}}})
+        self.assertEqual(run.values("tcp", text), {"send_bw.64K.poll": 100})
+        self.assertEqual(run.values("limit", "limit: bw 6130\n"), {"send_bw.64K.poll": 6130})
+        self.assertEqual(run.values("limit", "limit: error -5\n"), {})
+        latency = points.Perftest("send", "2", "poll", latency=True)
+        self.assertEqual(latency.values("tcp", "    latency  =  12,500 ns\n"), {"send_lat.2.poll": 12.5})
+
+    def test_kernel(self):
+        self.assertEqual(points.Kernel("write", "4K", 32, 10).values("rxe_rs", "kbench: write 5000\n"), {"kernel-write_rate.4K.d32": 200000})
+        self.assertEqual(points.Kernel("read", "1M", 8, 10).values("rxe_rs", "kbench: read 1000000\n"), {"kernel-read_bw.1M.d8": 1000})
+        self.assertEqual(points.Kernel("pingpong", "8", 1, 10).values("rxe_rs", "kbench: pingpong 2500\n"), {"kernel-pingpong_lat.8.d1": 2.5})
+        self.assertEqual(points.Kernel("write", "8", 1, 10).values("rxe_rs", "kbench: write: error -5\n"), {})
+        self.assertEqual(points.KernelIdle(100).values("rxe_rs", "kbench: softirqs 0\n"), {"kernel-qps_softirqs.100": 0})
+        self.assertEqual(points.KernelBeside("x", 1, "4K", 1).values("rxe_rs", "kbench: p50 9\nkbench: p99 2000\n"),
+                         {"kernel-beside_p99.x": 2})
+
+    def test_processor_time(self):
+        run = points.Metered("send", "1M", 24, 1048)
+        text = "metered 3 24 1048\nmeter 3 10.0\nmeter 4 10.5\nmeter 5 12.0\n"
+        self.assertEqual(run.values("rxe_rs", text), {"send_cpu.1M.event": 1.0})
+        self.assertEqual(run.values("rxe_rs", text.replace("meter 4", "meter 9")), {})
+
+    def test_connects_and_objects(self):
+        self.assertEqual(points.Connects(1000).values("rxe_rs", CMTIME), {"cm_connects.1000": 2000})
+        self.assertEqual(points.Connects(1000).values("rxe_rs", "event: RDMA_CM_EVENT_REJECTED, error: 28\n"), {})
+        self.assertEqual(points.Objects("time").values("rxe_rs", OBJECTS),
+                         {"pd_create.user": 9.87, "pd_destroy.user": 1.2, "mr_create.1G": 56192.819})
+        self.assertEqual(points.Objects("memory").values("rxe_rs", OBJECTS),
+                         {"qp_memory.16": 21385, "qp_memory.16.full": 22001, "mr_memory.1G": 0})
+        self.assertNotIn("mw_create.user", points.Objects("time").expected("siw"))
+
+    def test_lists_agree_with_the_program(self):
+        """Kinds of objects are named twice: here and in ktests/objects."""
+        table = (HERE.parent / "ktests/objects/objects.c").read_text().split("kinds[] = {", 1)[1].split("};", 1)[0]
+        named = set(re.findall(r'\{ "(\w+)"', table))
+        self.assertEqual(named, {thing.split(".")[0] for thing in points.Objects.TIMED})
+
+    def test_quick_form_shows_every_goal(self):
+        """Of what one form shows the other must not say nothing, without good reason: a quick run takes four minutes."""
+        full = {goal.title for goal in goals.GOALS if any(re.fullmatch(goal.pattern, p) for run in points.all_runs() for p in run.points)}
+        self.assertEqual(full, {goal.title for goal in goals.GOALS})
+        quick = [p for run in points.all_runs() if run.quick for p in run.points]
+        missing = {goal.title for goal in goals.GOALS if not any(re.fullmatch(goal.pattern, p) for p in quick)}
+        self.assertEqual(missing, {"softirqs of 10,000 idle QPs", "loss 0.1 %, share of loss-free bandwidth",
+                                   "loss 3 %, share of loss-free bandwidth", "reordering 1 %, share of bandwidth without"})
+
+
+class Judgement(unittest.TestCase):
+    def judged(self, results, drivers=("rdma_rxe", "rxe_rs")):
+        data = data_of(results, drivers)
+        return {goal.title: (values, worst) for goal, values, worst in goals.judge(data)}
+
+    def test_ratio_and_worst(self):
+        found = self.judged({"send_bw.64K.poll": result(rdma_rxe=[100, 100, 100], rxe_rs=[300, 500, 400]),
+                             "read_bw.1M.poll-b": result(rdma_rxe=[100], rxe_rs=[390])})
+        values, worst = found["64 KiB, 1 MiB polled; posted lists; bidirectional"]
+        self.assertEqual(values, {"send_bw.64K.poll": 4.0, "read_bw.1M.poll-b": 3.9})
+        self.assertEqual(worst, "read_bw.1M.poll-b")
+        text = report.text(data_of({"send_bw.64K.poll": result(rdma_rxe=[100], rxe_rs=[390])}))
+        self.assertRegex(text, r"64 KiB, 1 MiB polled.*>= 4 +3\.90 +send 64K poll +0 of 1 MISSED")
+
+    def test_against_itself(self):
+        found = self.judged({"send_bw.64K.poll-nouso": result(rxe_rs=[1000]), "send_bw.64K.poll-loss1": result(rxe_rs=[840]),
+                             "kernel-qps_rate.64.100": result(rxe_rs=[100]), "kernel-qps_rate.64.10000": result(rxe_rs=[90])})
+        self.assertEqual(found["loss 1 %, share of loss-free bandwidth"][0], {"send_bw.64K.poll-loss1": 0.84})
+        self.assertEqual(found["10,000 QPs, share of the rate of 100"][0], {"kernel-qps_rate.64.10000": 0.9})
+
+    def test_streams_stand_beside_each_operation(self):
+        found = self.judged({"send_bw.1M.poll": result(rxe_rs=[80], tcp=[100], limit=[160]), "read_bw.1M.poll": result(rxe_rs=[60]),
+                             "read_bw.1M.poll-l16": result(rxe_rs=[60]), "kernel-read_bw.1M.d8": result(rxe_rs=[60])},
+                            ("rxe_rs", "tcp", "limit"))
+        self.assertEqual(found["1 MiB against TCP"][0], {"send_bw.1M.poll": 0.8, "read_bw.1M.poll": 0.6})
+        self.assertEqual(found["1 MiB, share of the limit"][0], {"send_bw.1M.poll": 0.5, "read_bw.1M.poll": 0.375})
+        data = data_of({"send_bw.1M.poll": result(tcp=[1])}, ("tcp",))
+        self.assertIsNone(goals.entry_of(data, "read_bw.1M.poll-l16", "tcp"))
+        self.assertIsNone(goals.entry_of(data, "kernel-read_bw.1M.d8", "tcp"))
+
+    def test_failed_point_is_shown(self):
+        text = report.text(data_of({"send_bw.64K.poll": result(rdma_rxe=[None, None], rxe_rs=[1, 2])}))
+        self.assertIn("failed", text)
+
+    def test_load_is_told(self):
+        load = [{"round": 1, "driver": "siw", "before": 0.1, "after": 0.2, "foreign": 0.2}]
+        self.assertIn("WARNING: others used 20%", report.text(data_of({}, load=load)))
+        self.assertNotIn("WARNING", report.text(data_of({}, load=[{**load[0], "foreign": 0.01}])))
+
+
+class Comparison(unittest.TestCase):
+    def found(self, new, old):
+        return dict(report.differences(data_of(new), data_of(old)))
+
+    def test_regressions_beyond_noise(self):
+        point = "send_bw.64K.poll"
+        self.assertEqual(self.found({point: result(rxe_rs=[80, 82, 84])}, {point: result(rxe_rs=[98, 100, 102])}), {point: 0.82})
+        self.assertEqual(self.found({point: result(rxe_rs=[80, 82, 99])}, {point: result(rxe_rs=[98, 100, 102])}), {})
+        self.assertEqual(self.found({point: result(rxe_rs=[97, 97, 97])}, {point: result(rxe_rs=[100, 100, 100])}), {})
+
+    def test_less_is_better(self):
+        point = "send_lat.2.poll"
+        self.assertEqual(self.found({point: result(rxe_rs=[20])}, {point: result(rxe_rs=[10])}), {point: 0.5})
+        self.assertEqual(self.found({point: result(rxe_rs=[10])}, {point: result(rxe_rs=[20])}), {point: 2.0})
+
+    def test_slower_host_is_no_regression(self):
+        point = "send_bw.64K.poll"
+        new, old = result(rdma_rxe=[50], rxe_rs=[200]), result(rdma_rxe=[100], rxe_rs=[400])
+        self.assertEqual(self.found({point: new}, {point: old}), {})
+        memory = "qp_memory.16"
+        found = self.found({point: new, memory: result(rxe_rs=[200])}, {point: old, memory: result(rxe_rs=[100])})
+        self.assertEqual(found, {memory: 0.5})
+
+    def test_text(self):
+        point = "send_bw.64K.poll"
+        text = report.comparison(data_of({point: result(rxe_rs=[50])}), data_of({point: result(rxe_rs=[100])}))
+        self.assertIn("REGRESSION send 64K poll (bw): 100 -> 50, 0.50 times as good", text)
+
+
+class Page(unittest.TestCase):
+    def data(self):
+        results = {f"send_{points.amount_kind(size)}.{size}.poll": result(rxe_rs=[10 * n + 1], rdma_rxe=[n + 1])
+                   for n, size in enumerate(points.COUNTS)}
+        results["kernel-qps_rate.64.100"] = result(rxe_rs=[5], rdma_rxe=[4])
+        results["send_bw.64K.poll-loss1"] = result(rxe_rs=[5], rdma_rxe=[None])
+        shares = {"send_lat.2.poll": {"rxe_rs": list(range(1, len(points.PERCENTILES) + 1))}}
+        return data_of(results, distributions=shares)
+
+    def test_page_has_all_in_it(self):
+        try:
+            import pygal  # noqa: F401
+        except ImportError:
+            self.skipTest("python3-pygal is missing")
+        page = plots.page(self.data(), "tables <b>")
+        self.assertEqual(page.count("<svg"), 5)
+        self.assertIn("tables &lt;b&gt;", page)
+        self.assertNotRegex(page, r"""(src|href)\s*=\s*["'](https?:)?//""")
+        self.assertNotRegex(page, r"@import|url\(")
+
+    def test_sizes_are_comparable(self):
+        data = self.data()
+        self.assertEqual(plots.over_size(data, "rdma_rxe", "send", "rate")[0], 1)
+        self.assertEqual(plots.over_size(data, "rdma_rxe", "send", "bw")[0], 8 / 2**20)
+        last = len(points.COUNTS)
+        self.assertEqual(plots.over_size(data, "rdma_rxe", "send", "rate")[-1], last)
+
+    def test_merged(self):
+        self.assertEqual(load_bench().merged([[1, 9], [2, 8], [9, 7]]), [2, 8])
+
+
+class Program(unittest.TestCase):
+    def test_own_processor_time(self):
+        bench = load_bench()
+        before = bench.own_seconds()
+        subprocess.run([sys.executable, "-c", "while __import__('time').process_time() < 0.3: pass"], check=True)
+        self.assertGreater(bench.own_seconds() - before, 0.2)
+        self.assertGreater(bench.host_seconds(), 0)
+
+    def test_turn_knows_the_networks(self):
+        """Each network that a run asks for has its case in turn.sh."""
+        text = (BENCH / "turn.sh").read_text()
+        for network in {run.network for run in points.all_runs()}:
+            self.assertTrue(network in ("plain", "nouso") or re.sub(r"[\d.]+$", "*)", network) in text, network)
+
+
+if __name__ == "__main__":
+    unittest.main()
