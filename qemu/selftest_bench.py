@@ -253,6 +253,11 @@ class Page(unittest.TestCase):
         last = len(points.COUNTS)
         self.assertEqual(plots.over_size(data, "rdma_rxe", "send", "rate")[-1], last)
 
+    def test_scale(self):
+        self.assertEqual(plots.scale([3, 40], True)["y_labels"], [2, 5, 10, 20, 50])
+        self.assertEqual(plots.scale([0.5, 0.5], True)["range"], (0.5, 0.5))
+        self.assertEqual(plots.scale([3, 40], False), {"range": (0, 40)})
+
     def test_merged(self):
         self.assertEqual(load_bench().merged([[1, 9], [2, 8], [9, 7]]), [2, 8])
 

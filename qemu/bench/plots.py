@@ -17,7 +17,7 @@ OPERATIONS = ("send", "write", "read")
 # One colour for each driver, on every plot.
 COLOURS = {"rxe_rs": "#c0392b", "rdma_rxe": "#2471a3", "siw": "#7d3c98", "tcp": "#1e8449", "limit": "#7f8c8d"}
 OTHERS = "#b7950b"
-LOSSES = {"none": "nouso", "loss 0.1 %": "loss0.1", "loss 1 %": "loss1", "loss 3 %": "loss3", "reordering 1 %": "reorder1"}
+LOSSES = {"none": "nouso", "loss 0.1 %": "loss0.1", "loss 1 %": "loss1", "loss 3 %": "loss3", "reordered": "reorder1"}
 STYLE = "body{font-family:sans-serif;max-width:76em;margin:1em auto;padding:0 1em}figure{display:inline-block;width:24em;margin:0}" \
         "svg{width:100%;height:auto}pre{overflow-x:auto}"
 
@@ -61,21 +61,34 @@ def charts(data):
                {d: [median(data, f"{operation}_bw.64K.poll-{network}", d) for network in LOSSES.values()] for d in drivers}, True)
 
 
+def scale(values, logarithmic):
+    """Labels of the y axis from the one below the least value to the one above the largest: 1, 2, 5, 10 …, and so far for a logarithm; from
+    zero, and as the library likes, without one."""
+    top = max(values)
+    if not logarithmic:
+        return {"range": (0, top)}
+    ladder = [n * 10.0 ** power for power in range(-6, 13) for n in (1, 2, 5)]
+    low, high = max(y for y in ladder if y <= min(values)), min(y for y in ladder if y >= top)
+    labels = [y for y in ladder if low <= y <= high]
+    return {"range": (low, high), "y_labels": labels, "value_formatter": lambda y: f"{y:,.10g}"}
+
+
 def draw(title, axis, labels, series, logarithmic):
     """The SVG of one plot; None if it would be empty."""
     import pygal
     from pygal.style import Style
-    series = {driver: values for driver, values in series.items() if any(values)}
+    # A logarithm of nothing cannot be drawn.
+    series = {driver: [v if v or v == 0 and not logarithmic else None for v in values] for driver, values in series.items() if any(values)}
     if not series:
         return None
+    axis_y = scale([v for values in series.values() for v in values if v is not None], logarithmic)
     style = Style(background="white", plot_background="white", title_font_size=18, label_font_size=13, major_label_font_size=13,
                   legend_font_size=14, colors=tuple(COLOURS.get(d.removesuffix("+esp"), OTHERS) for d in series))
     # Without scripts: pygal would fetch its own from elsewhere.
     chart = pygal.Line(style=style, js=[], title=title, x_title=axis, x_labels=labels, logarithmic=logarithmic, width=640, height=420,
-                       legend_at_bottom=True, disable_xml_declaration=True, show_minor_y_labels=False, dots_size=3)
+                       legend_at_bottom=True, disable_xml_declaration=True, dots_size=3, **axis_y)
     for driver, values in series.items():
-        # A logarithm of nothing cannot be drawn.
-        chart.add(driver, [v if v and v > 0 or v == 0 and not logarithmic else None for v in values])
+        chart.add(driver, values)
     return chart.render(is_unicode=True)
 
 
