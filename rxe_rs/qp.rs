@@ -9,6 +9,7 @@ mod create;
 mod modify;
 mod paging;
 mod post;
+mod responses;
 mod rq;
 mod sq;
 mod tx;
@@ -87,9 +88,7 @@ use rxe_kapi::{
 use rxe_proto::{
     engine::{
         wc::WcStatus,
-        PendingResponse,
         Qp as Engine,
-        ReplayEntry,
         Service,
         State, //
     },
@@ -112,12 +111,6 @@ pub(crate) struct KernelQueues {
     rq_open: Atomic<bool>,
     /// True if packets were in flight when the last transmission round ended; a hint.
     in_flight: Atomic<bool>,
-}
-
-/// The engine's storage for responses.
-struct Responses {
-    pending: KVec<PendingResponse>,
-    replay: KVec<ReplayEntry>,
 }
 
 /// CQs whose consumers are notified when the QP is unlocked.
@@ -151,7 +144,7 @@ pub(crate) struct QpInner {
     pub(crate) engine: Engine,
     sq: sq::Sq,
     rq: rq::Rq,
-    responses: Responses,
+    responses: responses::Responses,
     notify: PendingNotify,
     /// Path to the peer of a connected QP.
     flow: Option<Arc<Flow>>,

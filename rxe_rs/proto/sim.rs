@@ -216,7 +216,7 @@ impl Pair {
             qp.attrs.rnr_retry = 7;
             qp.attrs.min_rnr_timer = 12;
             qp.attrs.max_rd_atomic = 4;
-            qp.attrs.max_dest_rd_atomic = 4;
+            host.set_max_dest_rd_atomic(qp, 4);
             qp.attrs.remote_read = true;
             qp.attrs.remote_write = true;
             qp.attrs.remote_atomic = true;
@@ -228,6 +228,11 @@ impl Pair {
             qp.set_state(State::Rts, host);
         }
         pair
+    }
+
+    /// Changes the number of responder resources of a side.
+    pub fn set_max_dest_rd_atomic(&mut self, side: usize, resources: u8) {
+        self.hosts[side].set_max_dest_rd_atomic(&mut self.qps[side], resources);
     }
 
     /// Posts a send request with its payload at offset `at` of the memory of the side.

@@ -2,6 +2,7 @@
 //! The engine's backend traits over rings, memory regions and completion queues.
 
 use super::{
+    responses::Responses,
     rq::{
         scatter,
         Rq, //
@@ -9,8 +10,7 @@ use super::{
     sq::Sq,
     PendingNotify,
     QpCtx,
-    QpInner,
-    Responses, //
+    QpInner, //
 };
 use crate::{
     device::counters::{
@@ -257,10 +257,7 @@ impl Completions for QpBackend<'_, '_> {
 
 impl Backend for QpBackend<'_, '_> {
     fn storage(&mut self) -> Storage<'_> {
-        Storage {
-            pending: &mut self.responses.pending,
-            replay: &mut self.responses.replay,
-        }
+        self.responses.storage()
     }
 
     fn pkey(&self) -> PKey {

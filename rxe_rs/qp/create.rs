@@ -4,6 +4,7 @@
 
 use super::{
     paging::Paging,
+    responses::Responses,
     rq::{
         Rq,
         Source as ReceiveSource, //
@@ -17,7 +18,6 @@ use super::{
     PendingNotify,
     QpCtx,
     QpInner,
-    Responses,
     VerbsAttrs, //
 };
 use crate::{
@@ -73,15 +73,7 @@ use rxe_proto::{
         },
         SendLimits, //
     },
-    engine::{
-        attrs::{
-            PENDING_RESPONSES,
-            RESOURCES, //
-        },
-        PendingResponse,
-        ReplayEntry,
-        Service, //
-    },
+    engine::Service,
     ids::{
         Gid,
         Qpn, //
@@ -201,14 +193,6 @@ impl QpCtx {
         let qpn = reserved
             .as_ref()
             .map_or(Qpn::GSI.get(), |reserved| reserved.get());
-        let responses = Responses {
-            pending: KVec::from_elem(
-                PendingResponse::EMPTY,
-                PENDING_RESPONSES,
-                GFP_KERNEL_ACCOUNT,
-            )?,
-            replay: KVec::from_elem(ReplayEntry::EMPTY, RESOURCES, GFP_KERNEL_ACCOUNT)?,
-        };
         let uses_srq = init.srq.is_some();
         // Initialized in place: it is too large for the stack.
         let inner = init!(QpInner {
@@ -221,7 +205,7 @@ impl QpCtx {
                 source: receives,
                 current: RecvList::new(),
             },
-            responses,
+            responses: Responses::new(),
             notify: PendingNotify::default(),
             flow: None,
             peer: Gid::ZERO,

@@ -3,6 +3,7 @@
 
 use super::{
     engine_state,
+    responses::Responses,
     state_of,
     QpCtx,
     QpInner, //
@@ -162,6 +163,13 @@ impl QpCtx {
                 return Err(dev.handle.refuse(reason));
             }
         }
+        let mut responses = match change.max_dest_rd_atomic() {
+            Some(resources) => {
+                let current = self.inner.lock().responses.resources();
+                Responses::larger(resources, current)?
+            }
+            None => None,
+        };
         let old_flow;
         let mut tied_mrs = None;
         {
@@ -173,6 +181,9 @@ impl QpCtx {
             {
                 drop(guard);
                 return Err(dev.handle.refuse(c"the queue pair failed meanwhile"));
+            }
+            if let Some(responses) = &mut responses {
+                inner.responses.replace(responses, &mut inner.engine);
             }
             Self::store(inner, change);
             if next == QpState::Sqd && current != next {

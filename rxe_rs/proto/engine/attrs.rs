@@ -91,12 +91,23 @@ pub struct Attrs {
 /// Greatest number of READ and ATOMIC requests in flight in one direction.
 pub const MAX_RD_ATOMIC: u8 = 128;
 
-/// Length of [`Storage::pending`](super::backend::Storage::pending): a response for each responder
-/// resource, and some replays.
-pub const PENDING_RESPONSES: usize = 160;
+/// Most pending responses to duplicates, and least if there are responder resources at all.
+const DUPLICATES: core::ops::RangeInclusive<usize> = 2..=32;
 
-/// Length of [`Storage::replay`](super::backend::Storage::replay).
-pub const RESOURCES: usize = 128;
+/// Number of entries that [`Storage::pending`](super::backend::Storage::pending) must have for
+/// `max_dest_rd_atomic` responder resources: a response for each, and responses to duplicates.
+pub fn pending_responses(max_dest_rd_atomic: u8) -> usize {
+    match replay_entries(max_dest_rd_atomic) {
+        0 => 0,
+        first => first.saturating_add(first.clamp(*DUPLICATES.start(), *DUPLICATES.end())),
+    }
+}
+
+/// Number of entries that [`Storage::replay`](super::backend::Storage::replay) must have for
+/// `max_dest_rd_atomic` responder resources.
+pub fn replay_entries(max_dest_rd_atomic: u8) -> usize {
+    usize::from(max_dest_rd_atomic)
+}
 
 impl Attrs {
     /// Attributes of a QP that was just created.

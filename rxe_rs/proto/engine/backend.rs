@@ -416,16 +416,18 @@ pub trait Completions {
 /// Memory in which the engine keeps the responses of one QP. It is outside of [`Qp`](super::Qp)
 /// because of its size: kernel stacks are small. Only the engine writes to it.
 pub struct Storage<'a> {
-    /// Responses owed to the peer, [`PENDING_RESPONSES`](super::attrs::PENDING_RESPONSES) of them.
+    /// Responses owed to the peer: at least
+    /// [`pending_responses`](super::attrs::pending_responses) of them.
     pub pending: &'a mut [PendingResponse],
-    /// Responder resources: executed requests whose duplicates must be answered,
-    /// [`RESOURCES`](super::attrs::RESOURCES) of them.
+    /// Responder resources: executed requests whose duplicates must be answered, at least
+    /// [`replay_entries`](super::attrs::replay_entries) of them.
     pub replay: &'a mut [ReplayEntry],
 }
 
 /// Everything that the engine uses of its owner for one QP.
 pub trait Backend: SendQueue + RecvQueue + RemoteMemory + Completions {
-    /// The engine's memory for this QP, the same on every call.
+    /// The engine's memory for this QP, the same on every call unless
+    /// [`Qp::move_storage`](super::Qp::move_storage) has exchanged it.
     fn storage(&mut self) -> Storage<'_>;
 
     /// The P_Key that outgoing packets carry now.

@@ -6,7 +6,7 @@
 //! Times are nanoseconds of one monotonic clock; spurious timeouts are harmless.
 
 use super::attrs::{Attrs, Events, Progress, RxMeta, Service, State};
-use super::backend::{Backend, Count, Dest, Handled, TakenRecv, Tx};
+use super::backend::{Backend, Count, Dest, Handled, Storage, TakenRecv, Tx};
 use super::congestion::{
     cnp_headers, is_marked, CnpFilter, CnpGenerator, Meter, CNP_PAYLOAD_BYTES,
 };
@@ -155,6 +155,34 @@ impl Qp {
     /// Sets the expected PSN. Call it before any request arrives.
     pub fn set_rq_psn(&mut self, psn: Psn) {
         self.resp.expect(psn);
+    }
+
+    /// Moves the engine's memory for this QP from `from` to `to`, which the backend's
+    /// [`storage`](Backend::storage) must return from now on. `to` must be empty, and not shorter
+    /// than `from`. Allowed in any state; call it before
+    /// [`max_dest_rd_atomic`](Attrs::max_dest_rd_atomic) is raised.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rxe_proto::engine::attrs::{pending_responses, replay_entries};
+    /// use rxe_proto::engine::backend::Storage;
+    /// use rxe_proto::engine::{PendingResponse, Qp, ReplayEntry, Service};
+    /// use rxe_proto::ids::Qpn;
+    ///
+    /// let mut qp = Qp::new(Service::Rc, Qpn::new(0x11), false);
+    /// let mut pending = [PendingResponse::EMPTY; 6];
+    /// let mut replay = [ReplayEntry::EMPTY; 4];
+    /// assert!(pending.len() >= pending_responses(3) && replay.len() >= replay_entries(3));
+    ///
+    /// let none = Storage { pending: &mut [], replay: &mut [] };
+    /// qp.move_storage(none, Storage { pending: &mut pending, replay: &mut replay });
+    /// qp.attrs.max_dest_rd_atomic = 3;
+    /// ```
+    pub fn move_storage(&mut self, from: Storage<'_>, to: Storage<'_>) {
+        self.resp.pending.move_slots(from.pending, to.pending);
+        let limit = self.attrs.max_dest_rd_atomic;
+        self.resp.move_replay(from.replay, to.replay, limit);
     }
 
     /// True if the QP is in SQD and all started send requests have completed.

@@ -298,7 +298,12 @@ impl Qp {
             body,
             first_time: true,
         };
-        if !self.resp.pending.push(backend.storage().pending, response) {
+        let resources = self.attrs.max_dest_rd_atomic;
+        if !self
+            .resp
+            .pending
+            .push(backend.storage().pending, response, resources)
+        {
             return Err(INVALID);
         }
         let entry = Replayed::Read {
@@ -309,12 +314,9 @@ impl Qp {
             len,
             msn,
         };
-        self.gso.on_new_request(self.attrs.max_dest_rd_atomic);
-        self.resp.store_replay(
-            backend.storage().replay,
-            entry,
-            self.attrs.max_dest_rd_atomic,
-        );
+        self.gso.on_new_request(resources);
+        self.resp
+            .store_replay(backend.storage().replay, entry, resources);
         self.resp.msn = msn;
         self.resp.advance(count);
         self.drop_ack();
@@ -336,6 +338,7 @@ impl Qp {
     fn respond_single(&mut self, body: ResponseBody, entry: Replayed, backend: &mut impl Backend) {
         let psn = self.resp.epsn;
         let msn = self.resp.msn.next();
+        let resources = self.attrs.max_dest_rd_atomic;
         // There is room: fewer responses are pending than there are responder resources.
         self.resp.pending.push(
             backend.storage().pending,
@@ -345,13 +348,11 @@ impl Qp {
                 body,
                 first_time: true,
             },
+            resources,
         );
-        self.gso.on_new_request(self.attrs.max_dest_rd_atomic);
-        self.resp.store_replay(
-            backend.storage().replay,
-            entry,
-            self.attrs.max_dest_rd_atomic,
-        );
+        self.gso.on_new_request(resources);
+        self.resp
+            .store_replay(backend.storage().replay, entry, resources);
         self.resp.msn = msn;
         self.resp.advance(1);
         self.drop_ack();

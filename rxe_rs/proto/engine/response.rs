@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Pending responses: READ data, ATOMIC results, ACKs and NAKs, in order.
 
-use super::attrs::{Progress, State, RESOURCES};
+use super::attrs::{Progress, State};
 use super::backend::{Backend, Count, Dest, RemoteFault, Tx, TxFault};
 use super::congestion::Meter;
 use super::qp::Qp;
@@ -102,11 +102,13 @@ impl ResponseQueue {
         self.len == 0
     }
 
-    /// Appends `response`; false if there is no room.
+    /// Appends `response`; false if there is no room. `resources` is the number of responder
+    /// resources.
     pub(super) fn push(
         &mut self,
         slots: &mut [PendingResponse],
         response: PendingResponse,
+        resources: u8,
     ) -> bool {
         if self.len >= slots.len() {
             return false;
@@ -115,7 +117,8 @@ impl ResponseQueue {
         // responder resources limit.
         let first_time = usize::try_from(self.first_time).unwrap_or(usize::MAX);
         let replays = self.len.saturating_sub(first_time);
-        if !response.first_time && replays >= slots.len().saturating_sub(RESOURCES) {
+        let room = slots.len().saturating_sub(usize::from(resources));
+        if !response.first_time && replays >= room {
             return false;
         }
         let mut at = self.head.saturating_add(self.len);
@@ -200,6 +203,24 @@ impl ResponseQueue {
             }
             self.len = self.len.saturating_sub(1);
         }
+    }
+
+    /// Moves the queue from the slots `from` to the slots `to`. What does not fit is dropped, the
+    /// newest first.
+    pub(super) fn move_slots(&mut self, from: &mut [PendingResponse], to: &mut [PendingResponse]) {
+        let mut moved = Self::new();
+        for slot in to {
+            let Some(response) = self.front(from) else {
+                break;
+            };
+            *slot = *response;
+            moved.len = moved.len.saturating_add(1);
+            moved.first_time = moved
+                .first_time
+                .saturating_add(u32::from(response.first_time));
+            self.pop(from);
+        }
+        *self = moved;
     }
 
     pub(super) fn clear(&mut self) {

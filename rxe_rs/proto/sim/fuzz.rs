@@ -115,7 +115,7 @@ pub fn engine(data: &[u8]) {
     let mut pair = Pair::of(service, seed, link, Mtu::Mtu256, MEMORY);
     pair.hosts[0].grant_from = PRIVATE;
     pair.hosts[0].memory.borrow_mut()[..PRIVATE].fill(0x5a);
-    pair.qps[0].attrs.max_dest_rd_atomic = bytes.u8() % 6;
+    pair.set_max_dest_rd_atomic(0, bytes.u8() % 6);
     let mut sends = 0;
     let mut receives = 0;
     while !bytes.done() {

@@ -2,14 +2,14 @@
 //! The backend of one engine in the simulator: memory, queues, completions, one region.
 
 use super::{PAGE, RKEY};
-use crate::engine::attrs::{PENDING_RESPONSES, RESOURCES};
+use crate::engine::attrs::{pending_responses, replay_entries};
 use crate::engine::backend::{
     AtomicOp, Backend, Completions, Count, Flushed, LocalFault, RecvQueue, RemoteFault,
     RemoteMemory, RemoteRight, SendQueue, Storage, TakenRecv,
 };
 use crate::engine::wc::Wc;
 use crate::engine::wr::{FlushKind, LocalOp, LocalOpFault, RecvWr, SendWqe};
-use crate::engine::{PendingResponse, ReplayEntry};
+use crate::engine::{PendingResponse, Qp, ReplayEntry};
 use crate::ids::{PKey, RKey};
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::Payload;
@@ -70,6 +70,23 @@ pub struct Host {
 }
 
 impl Host {
+    /// Gives `qp` this many responder resources, and just the memory that they need.
+    pub fn set_max_dest_rd_atomic(&mut self, qp: &mut Qp, resources: u8) {
+        let mut responses = vec![PendingResponse::EMPTY; pending_responses(resources)];
+        let mut replay = vec![ReplayEntry::EMPTY; replay_entries(resources)];
+        let from = Storage {
+            pending: &mut self.responses,
+            replay: &mut self.replay,
+        };
+        let to = Storage {
+            pending: &mut responses,
+            replay: &mut replay,
+        };
+        qp.move_storage(from, to);
+        (self.responses, self.replay) = (responses, replay);
+        qp.attrs.max_dest_rd_atomic = resources;
+    }
+
     /// Send requests not retired.
     pub fn outstanding(&self) -> usize {
         self.wqes.len() - self.retired as usize
@@ -313,9 +330,6 @@ impl Completions for Host {
 
 impl Backend for Host {
     fn storage(&mut self) -> Storage<'_> {
-        self.responses
-            .resize(PENDING_RESPONSES, PendingResponse::EMPTY);
-        self.replay.resize(RESOURCES, ReplayEntry::EMPTY);
         Storage {
             pending: &mut self.responses,
             replay: &mut self.replay,

@@ -102,7 +102,7 @@ fn counts(pair: &Pair, side: usize, what: Count) -> u64 {
 fn in_flight(seed: u64, op: SendOp, count: u64) -> (Pair, Psn) {
     let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
     pair.qps[0].attrs.max_rd_atomic = 64;
-    pair.qps[1].attrs.max_dest_rd_atomic = 64;
+    pair.set_max_dest_rd_atomic(1, 64);
     let first = pair.qps[0].sq_psn();
     for id in 0..count {
         pair.post(0, wr(op, id, 3 * MTU), 0x4000);

@@ -62,7 +62,7 @@ fn posting_while_running() {
         for side in 0..2 {
             let depth = [1, 2, 4, 16, 128][pair.rng.usize(0..5)];
             pair.qps[side].attrs.max_rd_atomic = depth;
-            pair.qps[1 - side].attrs.max_dest_rd_atomic = depth;
+            pair.set_max_dest_rd_atomic(1 - side, depth);
             pair.qps[side].attrs.min_rnr_timer = pair.rng.u8(1..14);
         }
         let mut posted = [0u64; 2];
@@ -170,7 +170,7 @@ fn cost(op: SendOp, loss: f64, seed: u64) -> (u64, u64, u64) {
 fn cost_over(op: SendOp, link: Link, reads: u8, seed: u64) -> (u64, u64, u64) {
     let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
     pair.qps[0].attrs.max_rd_atomic = reads;
-    pair.qps[1].attrs.max_dest_rd_atomic = reads;
+    pair.set_max_dest_rd_atomic(1, reads);
     pair.qps[0].attrs.timeout = 14;
     for id in 0..64 {
         if op == SendOp::Send {

@@ -138,7 +138,7 @@ fn reads_outstanding() {
     for op in [SendOp::Read, SendOp::FetchAdd, SendOp::AtomicWrite] {
         let mut pair = pair();
         pair.qps[0].attrs.max_rd_atomic = 2;
-        pair.qps[1].attrs.max_dest_rd_atomic = 2;
+        pair.set_max_dest_rd_atomic(1, 2);
         for id in 0..7 {
             pair.post(0, wr(op, id, 8), 0);
         }
@@ -297,7 +297,7 @@ fn lengths_of_writes() {
 #[test]
 fn more_reads_than_resources() {
     let mut pair = pair();
-    pair.qps[1].attrs.max_dest_rd_atomic = 2;
+    pair.set_max_dest_rd_atomic(1, 2);
     for ahead in 0..2 {
         send(&mut pair, ahead, Operation::ReadRequest, 0, 100);
         assert_eq!(pair.qps[1].state(), State::Rts);
@@ -305,6 +305,48 @@ fn more_reads_than_resources() {
     send(&mut pair, 2, Operation::ReadRequest, 0, 100);
     assert_refused(&mut pair, NakCode::InvalidRequest, "third READ");
     assert_eq!(in_flight(&pair).len(), 3);
+}
+
+/// Pending responses and replay entries stay when the responder's memory is exchanged, wherever the oldest response lies in it.
+#[test]
+fn responder_memory_is_exchanged() {
+    for answered in 0..3 {
+        let mut pair = pair();
+        pair.set_max_dest_rd_atomic(1, 2);
+        for ahead in 0..answered {
+            send(&mut pair, ahead, Operation::ReadRequest, 0, 100);
+            pair.transmit(1);
+        }
+        pair.drop_in_flight();
+        for ahead in answered..answered + 2 {
+            send(&mut pair, ahead, Operation::ReadRequest, 0, 100);
+        }
+        // A third READ would have been refused.
+        pair.set_max_dest_rd_atomic(1, 3);
+        send(&mut pair, answered + 2, Operation::ReadRequest, 0, 100);
+        let first = pair.qps[0].sq_psn();
+        let psns = |pair: &Pair| -> Vec<u32> {
+            let psns = in_flight(pair)
+                .into_iter()
+                .map(|(bth, _)| bth.psn.delta(first) as u32);
+            psns.collect()
+        };
+        // The simulator's packets arrive out of order if they are from one call: one call each.
+        let mut sent = Vec::new();
+        for _ in 0..3 {
+            let _ = pair.transmit_packets(1, 1);
+            sent.extend(psns(&pair));
+            pair.drop_in_flight();
+        }
+        assert_eq!(sent, [answered, answered + 1, answered + 2]);
+        for ahead in answered..answered + 3 {
+            send(&mut pair, ahead, Operation::ReadRequest, 0, 100);
+            pair.transmit(1);
+            assert_eq!(psns(&pair), [ahead], "duplicate");
+            pair.drop_in_flight();
+        }
+        assert_eq!(pair.hosts[1].counts[Count::DuplicateMismatch.index()], 0);
+    }
 }
 
 /// An ATOMIC at an address that is no multiple of eight is an invalid request.

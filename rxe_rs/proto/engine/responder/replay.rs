@@ -49,6 +49,25 @@ pub(super) enum Replayed {
 }
 
 impl Responder {
+    /// Copies the entries of `from`, of which `limit` are in use, to `to`, the oldest first: it is
+    /// the first to be replaced.
+    pub(in crate::engine) fn move_replay(
+        &mut self,
+        from: &[ReplayEntry],
+        to: &mut [ReplayEntry],
+        limit: u8,
+    ) {
+        let limit = usize::from(limit).min(from.len());
+        let used = from.get(..limit).unwrap_or(&[]);
+        let (newer, older) = used
+            .split_at_checked(self.next_replay)
+            .unwrap_or((&[], used));
+        for (to, from) in to.iter_mut().zip(older.iter().chain(newer)) {
+            *to = *from;
+        }
+        self.next_replay = limit;
+    }
+
     pub(super) fn store_replay(&mut self, slots: &mut [ReplayEntry], entry: Replayed, limit: u8) {
         let limit = usize::from(limit).min(slots.len()).max(1);
         if self.next_replay >= limit {
@@ -225,7 +244,10 @@ impl Qp {
             .pending
             .drop_from(backend.storage().pending, psn, mtu);
         // If there is no room, the peer retransmits the request.
-        self.resp.pending.push(backend.storage().pending, response);
+        let resources = self.attrs.max_dest_rd_atomic;
+        self.resp
+            .pending
+            .push(backend.storage().pending, response, resources);
     }
 }
 
