@@ -343,26 +343,30 @@ impl RecvStore {
 
 /// The scatter list of the receive WQE in use.
 pub(crate) struct RecvList {
-    sges: [Sge; MAX_SGE],
+    sges: KVec<Sge>,
     count: usize,
 }
 
 impl RecvList {
-    /// Creates an empty list.
-    pub(crate) fn new() -> Self {
-        Self {
-            sges: [Sge::default(); MAX_SGE],
+    /// Creates an empty list with room for `max_sge` entries.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(max_sge: usize) -> Result<Self> {
+        Ok(Self {
+            sges: KVec::from_elem(Sge::default(), max_sge, GFP_KERNEL_ACCOUNT)?,
             count: 0,
         }
     }
 
-    /// Replaces the list; entries beyond [`MAX_SGE`] are ignored.
+    /// Replaces the list; entries for which there is no room are ignored.
     pub(crate) fn set(&mut self, sges: impl Iterator<Item = Sge>) {
         self.count = 0;
         for (to, sge) in self.sges.iter_mut().zip(sges) {
             *to = sge;
             self.count = self.count.wrapping_add(1);
-        }
+        })
     }
 
     /// Returns the entries.

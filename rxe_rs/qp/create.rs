@@ -128,6 +128,7 @@ impl QpCtx {
             cap.max_recv_wr = 0;
         }
         let recv_sge = usize::try_from(requested.max_recv_sge)?;
+        let recv_list = RecvList::new(init.srq.map_or(recv_sge, |srq| srq.max_sge()))?;
         let mut maps: [Option<Mapping>; 2] = [None, None];
         if init.srq.is_some() && service == Service::Gsi {
             return Err(dev.handle.refuse(c"QP1 has no shared receive queue"));
@@ -203,7 +204,7 @@ impl QpCtx {
             },
             rq: Rq {
                 source: receives,
-                current: RecvList::new(),
+                current: recv_list,
             },
             responses: Responses::new(),
             notify: PendingNotify::default(),

@@ -142,6 +142,11 @@ impl Store {
 }
 
 impl SrqCtx {
+    /// Returns the most entries that the scatter list of a WQE has.
+    pub(crate) fn max_sge(&self) -> usize {
+        usize::from(self.max_sge)
+    }
+
     /// Takes the oldest WQE for a QP; its scatter list is copied to `to` (IBTA 10.2.9).
     ///
     /// The limit event is raised if fewer WQEs than the limit are left, and also if the queue is
