@@ -131,6 +131,9 @@ pub(crate) fn for_each_span(
 }
 
 /// Send WQEs in kernel memory; indices wrap around at `u32`.
+///
+/// Its slots are a window on what the consumer has posted: the queue works with a single one, and
+/// more of them only let more requests be in flight.
 pub(crate) struct SendStore {
     wqes: KVVec<SendWqe>,
     data: KVVec<u8>,
@@ -178,10 +181,32 @@ impl SendStore {
         self.retired
     }
 
-    /// Returns the number of WQEs that fit; one slot of the ring always stays empty.
+    /// Returns the number of slots.
+    pub(crate) fn slots(&self) -> u32 {
+        self.mask.wrapping_add(1)
+    }
+
+    /// Returns the number of WQEs that fit.
     pub(crate) fn free_slots(&self) -> u32 {
-        self.mask
+        self.slots()
             .wrapping_sub(self.produced.wrapping_sub(self.retired))
+    }
+
+    /// Replaces the queue by `larger`, which must have more slots, and leaves the old one there.
+    /// The WQEs keep their indices. Does nothing if `larger` is not larger.
+    pub(crate) fn replace(&mut self, larger: &mut Self) {
+        if larger.slots() <= self.slots() || larger.wqe_data_len != self.wqe_data_len {
+            return;
+        }
+        (larger.retired, larger.produced) = (self.retired, self.retired);
+        let mut index = self.retired;
+        while let Some((wqe, data)) = self.wqe_with_data(index) {
+            if !larger.push(*wqe, data) {
+                return;
+            }
+            index = index.wrapping_add(1);
+        }
+        core::mem::swap(self, larger);
     }
 
     fn position(&self, index: u32) -> Option<usize> {
@@ -357,7 +382,7 @@ impl RecvList {
         Ok(Self {
             sges: KVec::from_elem(Sge::default(), max_sge, GFP_KERNEL_ACCOUNT)?,
             count: 0,
-        }
+        })
     }
 
     /// Replaces the list; entries for which there is no room are ignored.
@@ -366,7 +391,7 @@ impl RecvList {
         for (to, sge) in self.sges.iter_mut().zip(sges) {
             *to = sge;
             self.count = self.count.wrapping_add(1);
-        })
+        }
     }
 
     /// Returns the entries.

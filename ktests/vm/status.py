@@ -213,6 +213,28 @@ def test_flush(names):
     assert b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 201
 
 
+def test_sends_beyond_the_slots(names):
+    """The driver keeps 1024 WQEs of a queue at most (MAX_SLOTS in qp/sq.rs): the others wait in the ring, and complete or are flushed in order."""
+    depth, posted = 1400, 0
+    a, b = pair(names, depth=depth, sges=1, rnr_retries=7)
+
+    def post(count):
+        nonlocal posted
+        for _ in range(count):
+            a.post(e.IBV_WR_SEND, a.sge(8), wr_id=posted)
+            posted += 1
+
+    # Nothing can complete before there is a receive, so the slots become more step by step.
+    post(depth)
+    for n in range(depth):
+        b.recv(b.sge(8), wr_id=n)
+    assert [a.complete().wr_id for _ in range(depth)] == list(range(depth))
+    assert [b.complete().wr_id for _ in range(depth)] == list(range(depth))
+    post(depth)
+    a.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    assert [a.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id for _ in range(depth)] == list(range(depth, 2 * depth))
+
+
 def test_flush_after_error(names):
     a, b = pair(names)
     for n in range(4):

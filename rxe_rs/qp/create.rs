@@ -133,7 +133,6 @@ impl QpCtx {
         if init.srq.is_some() && service == Service::Gsi {
             return Err(dev.handle.refuse(c"QP1 has no shared receive queue"));
         }
-        let store = SendStore::new(sq_entries, wqe_data_len)?;
         let (sends, receives, kernel) = match user {
             Some(user) => {
                 let sq_elem = SEND_WQE_LEN + wqe_data_len;
@@ -195,13 +194,11 @@ impl QpCtx {
             .as_ref()
             .map_or(Qpn::GSI.get(), |reserved| reserved.get());
         let uses_srq = init.srq.is_some();
+        let sq = Sq::new(sends, wqe_data_len)?;
         // Initialized in place: it is too large for the stack.
         let inner = init!(QpInner {
             engine: Engine::new(service, Qpn::new(qpn), uses_srq),
-            sq: Sq {
-                store,
-                source: sends,
-            },
+            sq,
             rq: Rq {
                 source: receives,
                 current: recv_list,
@@ -284,12 +281,17 @@ impl QpCtx {
         }
         let list = cap.max_send_sge.max(1) * 16;
         let wqe_data = list.max(cap.max_inline_data.next_multiple_of(16));
-        let (sq, rq) = (
-            ring_entries(cap.max_send_wr)?,
-            ring_entries(cap.max_recv_wr)?,
-        );
+        // The queue of a kernel consumer is no ring, and needs no empty slot.
+        let (sq, max_send_wr) = if user {
+            let entries = ring_entries(cap.max_send_wr)?;
+            (entries, entries - 1)
+        } else {
+            let slots = cap.max_send_wr.max(1).next_power_of_two();
+            (slots, slots)
+        };
+        let rq = ring_entries(cap.max_recv_wr)?;
         let granted = QpCap {
-            max_send_wr: sq - 1,
+            max_send_wr,
             max_recv_wr: rq - 1,
             max_send_sge: if user {
                 wqe_data / 16

@@ -8,7 +8,10 @@ use super::{
     QpCtx,
     QpInner, //
 };
-use crate::device::DeviceCtx;
+use crate::{
+    device::DeviceCtx,
+    queue::SendStore, //
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -170,6 +173,10 @@ impl QpCtx {
             }
             None => None,
         };
+        let mut sends = match next {
+            QpState::Rts => self.kernel_send_slots()?,
+            _ => None,
+        };
         let old_flow;
         let mut tied_mrs = None;
         {
@@ -184,6 +191,9 @@ impl QpCtx {
             }
             if let Some(responses) = &mut responses {
                 inner.responses.replace(responses, &mut inner.engine);
+            }
+            if let Some(sends) = &mut sends {
+                inner.sq.store.replace(sends);
             }
             Self::store(inner, change);
             if next == QpState::Sqd && current != next {
@@ -230,6 +240,22 @@ impl QpCtx {
         }
         self.kick(Origin::Verb);
         Ok(())
+    }
+
+    /// Allocates slots for the requests that a kernel consumer may post, if there are fewer.
+    fn kernel_send_slots(&self) -> Result<Option<SendStore>> {
+        let Some(kernel) = &self.kernel else {
+            return Ok(None);
+        };
+        let (slots, wqe_data_len) = {
+            let posted = kernel.sq.lock();
+            (posted.slots(), posted.wqe_data_len())
+        };
+        let shortage = self.inner.lock().sq.shortage_for(slots);
+        match shortage {
+            Some(slots) => SendStore::new(slots, wqe_data_len).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn store(inner: &mut QpInner, change: &QpChange<'_>) {

@@ -9,6 +9,7 @@ use crate::{
     device::RxeDevice,
     limits::MAX_SGE,
     queue::{
+        SendStore,
         Sge,
         SGE_BYTES, //
     },
@@ -68,7 +69,7 @@ impl QpCtx {
 
     /// Handles the doorbell of a process (IBTA 11.4.1.1).
     pub(super) fn ring_doorbell(self: &Arc<Self>) -> Result {
-        {
+        let shortage = {
             let mut inner = self.inner.lock();
             if !Self::accepts_sends(inner.engine.state()) {
                 // They are discarded: they must not be executed after a later transition.
@@ -77,9 +78,23 @@ impl QpCtx {
                 let reason = c"the queue pair's state takes no send requests";
                 return Err(self.dev.handle.refuse(reason));
             }
+            inner.sq.shortage()
+        };
+        if let Some(slots) = shortage {
+            self.add_send_slots(slots);
         }
         self.as_arc_borrow().transmit(Origin::Verb);
         Ok(())
+    }
+
+    /// Gives the send queue `slots` slots, if there is memory for them. The process that posts is
+    /// charged.
+    #[cold]
+    fn add_send_slots(&self, slots: u32) {
+        let wqe_data_len = self.inner.lock().sq.store.wqe_data_len();
+        if let Ok(mut larger) = SendStore::new(slots, wqe_data_len) {
+            self.inner.lock().sq.store.replace(&mut larger);
+        }
     }
 
     /// Posts the send requests of a kernel consumer, up to the first that is refused

@@ -23,20 +23,65 @@ pub(super) enum Source {
     Kernel,
 }
 
+/// Slots of a send queue that has not been used, and the most that it gets: so many requests are in
+/// flight at most. Both are powers of two.
+const FIRST_SLOTS: u32 = 2;
+const MAX_SLOTS: u32 = 1024;
+
 /// The send queue: WQEs that the driver has fetched, and where it fetches new ones.
+///
+/// There are fewer slots at first than the consumer may post. Those of a process become more with
+/// what it has posted when it rings the doorbell; requests that find no slot, or no memory for one,
+/// wait in the ring until earlier ones complete. Those of a kernel consumer become more when the QP
+/// becomes ready to send.
 pub(super) struct Sq {
     pub(super) store: SendStore,
     pub(super) source: Source,
 }
 
 impl Sq {
+    /// Creates a queue with few slots for WQEs with `wqe_data_len` bytes of scatter/gather list or
+    /// inline data each.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(source: Source, wqe_data_len: usize) -> Result<Self> {
+        Ok(Self {
+            store: SendStore::new(FIRST_SLOTS, wqe_data_len)?,
+            source,
+        })
+    }
+
+    /// Returns the slots that the store should have for what a process has posted, if it has fewer.
+    pub(super) fn shortage(&self) -> Option<u32> {
+        let Source::User { ring, .. } = &self.source else {
+            return None;
+        };
+        let most = ring.capacity().saturating_add(1).min(MAX_SLOTS);
+        if self.store.slots() >= most {
+            return None;
+        }
+        let wanted = self.unfinished().saturating_add(ring.pending());
+        let slots = wanted.min(most).next_power_of_two();
+        (slots > self.store.slots()).then_some(slots)
+    }
+
+    /// Returns the slots that the store should have for a kernel consumer that may post `slots`
+    /// requests, if it has fewer.
+    pub(super) fn shortage_for(&self, slots: u32) -> Option<u32> {
+        let slots = slots.min(MAX_SLOTS);
+        (slots > self.store.slots()).then_some(slots)
+    }
+
     /// Returns the number of fetched WQEs that have not completed.
     pub(super) fn unfinished(&self) -> u32 {
         self.store.produced().wrapping_sub(self.store.retired())
     }
 
-    /// Fetches newly posted WQEs, as far as they fit.
-    pub(super) fn fetch(&mut self, kernel: Option<&KernelQueues>) {
+    /// Fetches newly posted WQEs, as far as they fit. Returns true if no slot is free then, so that
+    /// there may be more of them when earlier ones have completed.
+    pub(super) fn fetch(&mut self, kernel: Option<&KernelQueues>) -> bool {
         let Self { store, source } = self;
         match source {
             Source::User {
@@ -47,13 +92,13 @@ impl Sq {
                 while store.free_slots() > 0 && ring.fetch(scratch) {
                     let entry = abi::decode_send(scratch, limits);
                     if !store.push(entry.wqe, entry.data) {
-                        return;
+                        break;
                     }
                 }
             }
             Source::Kernel => {
                 let Some(kernel) = kernel else {
-                    return;
+                    return false;
                 };
                 let mut posted = kernel.sq.lock();
                 while store.free_slots() > 0 && posted.retired() != posted.produced() {
@@ -63,12 +108,19 @@ impl Sq {
                         None => false,
                     };
                     if !moved {
-                        return;
+                        break;
                     }
                     posted.retire(index.wrapping_add(1));
                 }
             }
         }
+        store.free_slots() == 0
+    }
+
+    /// Returns true if a WQE can be fetched.
+    #[inline]
+    pub(super) fn has_free_slots(&self) -> bool {
+        self.store.free_slots() > 0
     }
 
     /// Discards what was posted and not fetched.

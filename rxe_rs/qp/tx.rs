@@ -188,9 +188,8 @@ impl QpCtx {
                 return Round::Done;
             }
             inner.round_requested = false;
-            if Self::accepts_sends(inner.engine.state()) {
-                inner.sq.fetch(self.kernel.as_deref());
-            }
+            let full =
+                Self::accepts_sends(inner.engine.state()) && inner.sq.fetch(self.kernel.as_deref());
             let progress = self.fill_batch(&rcu, &mut inner, now, &mut batch);
             // The response that the timer waits for may be among the deferred packets.
             if !inner.paging.defers_responses() {
@@ -207,7 +206,7 @@ impl QpCtx {
             let events = inner.engine.take_events();
             let round = if inner.paging.start_work() {
                 Round::PageIn
-            } else if progress == Progress::More {
+            } else if progress == Progress::More || (full && inner.sq.has_free_slots()) {
                 Round::More
             } else {
                 Round::Done
