@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What administrators do: attributes of sysfs, RDMA netlink, links, network devices; and what
-//! anybody may read of it.
+//! Management interfaces: sysfs attributes, RDMA netlink, links, network devices; privileged
+//! changes, and queries that every process may make.
 
 use crate::exec::{Body, Worker};
 use crate::sys;
@@ -36,7 +36,7 @@ fn attribute(kind: u16, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// All files below a folder of sysfs that belong to a device, not to others.
+/// Collects the attributes below a sysfs folder that belong to the device itself.
 pub fn attributes(folder: &str, depth: u32, found: &mut Vec<String>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
@@ -68,7 +68,7 @@ impl Worker {
         result.map(|n| n as i64)
     }
 
-    /// Writes an attribute: the P_Key table most of the time.
+    /// Writes an attribute, usually the P_Key table.
     pub fn sysfs_write(&self, a: &Args) -> Result<i64, i32> {
         let chosen: Vec<&String> = self
             .attributes
@@ -81,7 +81,8 @@ impl Worker {
         let path = chosen
             .get(a[0] as usize % chosen.len().max(1))
             .ok_or(libc::ENOENT)?;
-        // Names of devices are how others find them, and what is left over is looked for by name.
+        // Not `uevent`: user space would be notified of devices that have not changed, and may rename
+        // them.
         if path.ends_with("/uevent") {
             return Err(libc::EPERM);
         }
@@ -109,11 +110,12 @@ impl Worker {
             .0;
         sys::write(self.netlink, &message)?;
         let mut last = 0;
-        let mut answer = vec![0; 1 << 16];
-        // The answers are there when the request returns, as far as they fit.
-        while let Ok(len) = sys::read(self.netlink, &mut answer) {
-            if len >= 20 && answer[4..6] == 2u16.to_ne_bytes() {
-                last = answer[16..20].try_into().map_or(0, i32::from_ne_bytes);
+        let mut response = vec![0; 1 << 16];
+        // The responses are queued when the request returns, as far as the socket buffer holds
+        // them.
+        while let Ok(len) = sys::read(self.netlink, &mut response) {
+            if len >= 20 && response[4..6] == 2u16.to_ne_bytes() {
+                last = response[16..20].try_into().map_or(0, i32::from_ne_bytes);
             }
         }
         if last < 0 {
@@ -127,7 +129,7 @@ impl Worker {
         attribute(attr::DEV_INDEX, &(arg % 6).to_ne_bytes())
     }
 
-    /// Asks for devices, ports, resources with the driver's details, statistics.
+    /// Queries devices, ports, resources with the driver's details, or statistics.
     pub fn netlink_query(&self, a: &Args) -> Result<i64, i32> {
         const QUERIES: [u16; 18] = [
             1, 5, 6, 9, 10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 22, 23, 24, 25,
@@ -136,7 +138,8 @@ impl Worker {
         let mut attrs = Self::index(a[1]);
         attrs.extend(attribute(attr::PORT_INDEX, &1u32.to_ne_bytes()));
         if a[2] % 4 == 1 {
-            // The number of a queue pair, domain, completion queue, region, context, shared receive queue.
+            // The index of a queue pair, domain, completion queue, region, context or shared
+            // receive queue.
             let kinds = [attr::RES_LQPN, 60, 61, 62, 63, 64, 90];
             let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[3])).x[X_QPN] as u32;
             let value = if a[4] % 2 == 0 { qp } else { a[4] };
@@ -159,7 +162,8 @@ impl Worker {
         )
     }
 
-    /// Queue pairs to counters of their own and back, and requests with any attributes.
+    /// Binds queue pairs to counters and unbinds them, and sends requests with arbitrary
+    /// attributes.
     pub fn netlink_admin(&self, a: &Args) -> Result<i64, i32> {
         let mut attrs = Self::index(a[1]);
         attrs.extend(attribute(attr::PORT_INDEX, &1u32.to_ne_bytes()));
@@ -179,7 +183,7 @@ impl Worker {
         self.request(if a[0] % 4 == 2 { 18 } else { 16 }, REQUEST_ACK, &attrs)
     }
 
-    /// A link that comes and goes while it is used: the last device.
+    /// Adds or deletes the link of the third device while it is in use.
     pub fn link(&self, a: &Args) -> Result<i64, i32> {
         let Some(device) = self.devices.get(2) else {
             return Err(libc::ENODEV);
@@ -190,7 +194,7 @@ impl Worker {
             attrs.extend(attribute(attr::LINK_TYPE, b"rxe_rs\0"));
             return self.request(3, REQUEST_ACK, &attrs);
         }
-        // It has another index each time.
+        // The device has another index each time.
         let index = self.index_of(&device.name).ok_or(libc::ENODEV)?;
         self.request(
             4,
@@ -199,7 +203,7 @@ impl Worker {
         )
     }
 
-    /// The RDMA core's number of a device.
+    /// Returns the RDMA core's index of a device.
     fn index_of(&self, name: &str) -> Option<u32> {
         let message = Body::new()
             .u32s(&[16])
@@ -208,13 +212,13 @@ impl Worker {
             .u32s(&[1, 0])
             .0;
         sys::write(self.netlink, &message).ok()?;
-        let mut answer = vec![0; 1 << 16];
+        let mut response = vec![0; 1 << 16];
         let mut found = None;
-        while let Ok(len) = sys::read(self.netlink, &mut answer) {
+        while let Ok(len) = sys::read(self.netlink, &mut response) {
             let mut at = 0;
             while at + 16 <= len {
-                let size = u32::from_ne_bytes(answer[at..at + 4].try_into().ok()?) as usize;
-                let message = answer.get(at..at + size.max(16))?;
+                let size = u32::from_ne_bytes(response[at..at + 4].try_into().ok()?) as usize;
+                let message = response.get(at..at + size.max(16))?;
                 let mut index = None;
                 let mut attrs = 16;
                 while attrs + 4 <= message.len() {
@@ -238,7 +242,7 @@ impl Worker {
         found
     }
 
-    /// Network devices go down and up, change their MTU.
+    /// Changes a network device: down, up, MTU.
     pub fn netdev(&self, a: &Args) -> Result<i64, i32> {
         let net = self
             .nets

@@ -1,107 +1,109 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Programs: lists of calls. What a call does with its numbers is in `exec.rs`; here is what can be
-//! done to programs without running them: making, changing, writing and reading them.
+//! Programs: lists of calls. This file generates, mutates, prints and parses them; `exec.rs` runs
+//! them.
 
 use fastrand::Rng;
 use std::fmt::Write;
 
-/// Numbers of a call.
+/// Number of arguments of a call.
 pub const ARGS: usize = 8;
 
-/// One call. All numbers have a meaning whatever they are: handles are taken modulo what there is.
+/// A call. Every value of an argument is valid: slots, for example, are taken modulo their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
     /// Index into [`OPS`].
     pub op: u8,
-    /// Makes the n-th allocation of the call fail, where the kernel can do so; 0 for none.
+    /// Number of the allocation in the call that fails, on kernels with fault injection; 0 for
+    /// none.
     pub nth: u16,
-    /// What it is done to, and how.
+    /// The arguments: which objects are used, and how.
     pub args: [u32; ARGS],
 }
 
-/// Who may do what.
+/// The privilege that a call needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Who {
+pub enum Privilege {
     /// Any process.
-    Anyone,
-    /// Only root, and only where no bystander is to be spared.
+    User,
+    /// Only root. Such calls disturb other users of the devices, so tests with a bystander leave
+    /// them out.
     Admin,
 }
 
 macro_rules! ops {
     ($($name:ident $weight:literal $who:ident,)*) => {
-        /// What a call is.
+        /// Operation of a call.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[allow(missing_docs)] // The names say it.
         pub enum Op { $($name,)* }
 
-        /// All of them: name, how often it is chosen, and who may.
-        pub const OPS: &[(&str, u32, Who, Op)] = &[$((stringify!($name), $weight, Who::$who, Op::$name),)*];
+        /// All operations: name, weight in the random choice, privilege.
+        pub const OPS: &[(&str, u32, Privilege, Op)] = &[$((stringify!($name), $weight, Privilege::$who, Op::$name),)*];
     };
 }
 
 ops! {
-    Context 1 Anyone,
-    QueryDevice 1 Anyone,
-    QueryPort 1 Anyone,
-    AllocPd 4 Anyone,
-    DeallocPd 2 Anyone,
-    CreateChannel 3 Anyone,
-    CreateCq 8 Anyone,
-    CreateCqEx 3 Anyone,
-    CreateCqIoctl 3 Anyone,
-    ResizeCq 8 Anyone,
-    ModifyCq 4 Anyone,
-    ArmCq 8 Anyone,
-    DestroyCq 5 Anyone,
-    CreateSrq 6 Anyone,
-    CreateSrqIoctl 2 Anyone,
-    ModifySrq 8 Anyone,
-    QuerySrq 2 Anyone,
-    DestroySrq 4 Anyone,
-    CreateQp 10 Anyone,
-    CreateQpEx 3 Anyone,
-    CreateQpIoctl 3 Anyone,
-    Connect 24 Anyone,
-    ModifyQp 16 Anyone,
-    ModifyQpState 10 Anyone,
-    QueryQp 4 Anyone,
-    DestroyQp 6 Anyone,
-    RegMr 16 Anyone,
-    RegMrIoctl 5 Anyone,
-    RegDmabuf 4 Anyone,
-    ReregMr 10 Anyone,
-    DeregMr 8 Anyone,
-    DeregMrIoctl 3 Anyone,
-    QueryMr 2 Anyone,
-    AdviseMr 8 Anyone,
-    AddSegment 10 Anyone,
-    RemoveSegment 8 Anyone,
-    TieMr 6 Anyone,
-    AllocMw 6 Anyone,
-    DeallocMw 4 Anyone,
-    CreateAh 5 Anyone,
-    DestroyAh 3 Anyone,
-    AttachMcast 4 Anyone,
-    DetachMcast 3 Anyone,
-    CreateFlow 1 Anyone,
-    PostSend 60 Anyone,
-    PostRecv 40 Anyone,
-    Doorbell 20 Anyone,
-    ConsumeCq 24 Anyone,
-    ScribbleRing 10 Anyone,
-    SetIndex 8 Anyone,
-    PostByCommand 3 Anyone,
-    WriteCommand 6 Anyone,
-    IoctlMethod 8 Anyone,
-    Events 6 Anyone,
-    Memory 16 Anyone,
-    Touch 6 Anyone,
-    Sysfs 3 Anyone,
-    Netlink 4 Anyone,
-    Pause 4 Anyone,
-    Fork 1 Anyone,
-    Die 1 Anyone,
+    Context 1 User,
+    QueryDevice 1 User,
+    QueryPort 1 User,
+    AllocPd 4 User,
+    DeallocPd 2 User,
+    CreateChannel 3 User,
+    CreateCq 8 User,
+    CreateCqEx 3 User,
+    CreateCqIoctl 3 User,
+    ResizeCq 8 User,
+    ModifyCq 4 User,
+    ArmCq 8 User,
+    DestroyCq 5 User,
+    CreateSrq 6 User,
+    CreateSrqIoctl 2 User,
+    ModifySrq 8 User,
+    QuerySrq 2 User,
+    DestroySrq 4 User,
+    CreateQp 10 User,
+    CreateQpEx 3 User,
+    CreateQpIoctl 3 User,
+    Connect 24 User,
+    ModifyQp 16 User,
+    ModifyQpState 10 User,
+    QueryQp 4 User,
+    DestroyQp 6 User,
+    RegMr 16 User,
+    RegMrIoctl 5 User,
+    RegDmabuf 4 User,
+    ReregMr 10 User,
+    DeregMr 8 User,
+    DeregMrIoctl 3 User,
+    QueryMr 2 User,
+    AdviseMr 8 User,
+    AddSegment 10 User,
+    RemoveSegment 8 User,
+    TieMr 6 User,
+    AllocMw 6 User,
+    DeallocMw 4 User,
+    CreateAh 5 User,
+    DestroyAh 3 User,
+    AttachMcast 4 User,
+    DetachMcast 3 User,
+    CreateFlow 1 User,
+    PostSend 60 User,
+    PostRecv 40 User,
+    Doorbell 20 User,
+    ConsumeCq 24 User,
+    ScribbleRing 10 User,
+    SetIndex 8 User,
+    PostByCommand 3 User,
+    WriteCommand 6 User,
+    IoctlMethod 8 User,
+    Events 6 User,
+    Memory 16 User,
+    Touch 6 User,
+    Sysfs 3 User,
+    Netlink 4 User,
+    Pause 4 User,
+    Fork 1 User,
+    Die 1 User,
     SysfsWrite 3 Admin,
     NetlinkAdmin 4 Admin,
     Netdev 3 Admin,
@@ -109,9 +111,9 @@ ops! {
 }
 
 impl Call {
-    /// A random one of those that may be done.
+    /// Returns a random call, a privileged one only if `admin`.
     pub fn random(rng: &mut Rng, admin: bool) -> Self {
-        let allowed = |who: Who| who == Who::Anyone || admin;
+        let allowed = |who: Privilege| who == Privilege::User || admin;
         let total: u32 = OPS.iter().filter(|op| allowed(op.2)).map(|op| op.1).sum();
         let mut left = rng.u32(..total);
         let mut op = 0;
@@ -136,7 +138,7 @@ impl Call {
         call
     }
 
-    /// The call of that name with those numbers.
+    /// Returns a call with these arguments, further ones 0.
     pub fn of(op: Op, args: &[u32]) -> Self {
         let index = OPS.iter().position(|entry| entry.3 == op).unwrap_or(0);
         let mut call = Self {
@@ -150,22 +152,22 @@ impl Call {
         call
     }
 
-    /// What it does.
+    /// Returns the operation.
     pub fn op(&self) -> Op {
         OPS[usize::from(self.op) % OPS.len()].3
     }
 
-    /// Its name.
+    /// Returns the name of the operation.
     pub fn name(&self) -> &'static str {
         OPS[usize::from(self.op) % OPS.len()].0
     }
 
-    /// Whether only root may do it.
+    /// Returns true if the call needs privileges.
     pub fn admin(&self) -> bool {
-        OPS[usize::from(self.op) % OPS.len()].2 == Who::Admin
+        OPS[usize::from(self.op) % OPS.len()].2 == Privilege::Admin
     }
 
-    /// One line.
+    /// Returns the call as a line of text.
     pub fn text(&self) -> String {
         let mut line = self.name().to_string();
         for arg in self.args {
@@ -177,7 +179,7 @@ impl Call {
         line
     }
 
-    /// Reads what [`text`](Self::text) wrote.
+    /// Parses the output of [`text`](Self::text).
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let name = words.next()?;
@@ -198,7 +200,7 @@ impl Call {
     }
 }
 
-/// Mostly small: most numbers choose among few things.
+/// Returns a random argument, usually a small one: most arguments select among few values.
 fn number(rng: &mut Rng) -> u32 {
     match rng.u8(..16) {
         0..=8 => rng.u32(..16),
@@ -209,18 +211,18 @@ fn number(rng: &mut Rng) -> u32 {
     }
 }
 
-/// What the workers do at the same time, a list of calls for each.
+/// A list of calls for each worker; the workers run their lists concurrently.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Program {
-    /// By worker.
+    /// The lists, by worker.
     pub lists: Vec<Vec<Call>>,
 }
 
-/// Most calls of one worker.
-pub const MOST_CALLS: usize = 48;
+/// Maximum length of a worker's list.
+pub const MAX_CALLS: usize = 48;
 
 impl Program {
-    /// A random one.
+    /// Returns a random program.
     pub fn random(rng: &mut Rng, workers: usize, admin: bool) -> Self {
         let lists = (0..workers)
             .map(|_| {
@@ -232,7 +234,8 @@ impl Program {
         Self { lists }
     }
 
-    /// A changed copy: some calls changed, added, taken out, repeated, or from another program.
+    /// Returns a mutated copy: calls are changed, inserted, removed, repeated, or copied from
+    /// another program.
     pub fn mutated(&self, rng: &mut Rng, other: &Self, admin: bool) -> Self {
         let mut copy = self.clone();
         for _ in 0..rng.usize(1..6) {
@@ -271,7 +274,7 @@ impl Program {
                     list.splice(at..at, from[start..end].iter().copied());
                 }
             }
-            list.truncate(MOST_CALLS);
+            list.truncate(MAX_CALLS);
         }
         if rng.u8(..8) == 0 && copy.lists.len() > 1 {
             copy.lists.rotate_left(1);
@@ -279,7 +282,8 @@ impl Program {
         copy
     }
 
-    /// Lines of text: each call behind its worker's number.
+    /// Returns the program as text: a line for each call, which begins with the number of the
+    /// worker.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (worker, list) in self.lists.iter().enumerate() {
@@ -290,7 +294,7 @@ impl Program {
         text
     }
 
-    /// Reads a file of programs, each behind a line `program`.
+    /// Parses a file of programs, each of which follows a line `program`.
     pub fn parse_all(text: &str, workers: usize) -> Vec<Self> {
         text.split("program\n")
             .skip(1)
@@ -298,7 +302,7 @@ impl Program {
             .collect()
     }
 
-    /// Reads what [`text`](Self::text) wrote; what makes no sense is left out.
+    /// Parses the output of [`text`](Self::text); invalid lines are skipped.
     pub fn parse(text: &str, workers: usize) -> Self {
         let mut lists = vec![Vec::new(); workers];
         for line in text.lines() {
@@ -336,7 +340,7 @@ mod tests {
         for _ in 0..5000 {
             let other = Program::random(&mut rng, 3, false);
             program = program.mutated(&mut rng, &other, false);
-            assert!(program.lists.iter().all(|list| list.len() <= MOST_CALLS));
+            assert!(program.lists.iter().all(|list| list.len() <= MAX_CALLS));
             assert!(program.lists.iter().flatten().all(|call| !call.admin()));
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Coverage: which basic blocks of the driver were visited, and about how often (`cover/rxe_cover.c`).
+//! Coverage: which basic blocks of the driver were executed, and their approximate counts, as
+//! `cover/rxe_cover.c` records them.
 
 use crate::sys::{self, Window};
 use std::collections::BTreeMap;
@@ -11,17 +12,19 @@ const ENTRIES: usize = 1 << 16;
 const LOG: usize = 4096;
 const COUNTER_OFFSET: usize = LOG + 4 * ENTRIES;
 
-/// The map shared with the kernel and what was seen in it so far.
+/// The mapping shared with the kernel, and the coverage that has been read from it.
 pub struct Cover {
     window: Option<Window>,
-    /// Entries of the log: the address's lower bits and the power of two reached.
+    /// Entries of the log: lower bits of the address, and exponent of the power of two that the
+    /// count reached.
     seen: HashSet<u32>,
     blocks: HashSet<u32>,
     symbols: Vec<(u64, String)>,
 }
 
 impl Cover {
-    /// Maps the counters. Without the module that has them there is no feedback, and that is said.
+    /// Maps the counters. Prints a notice if the module rxe_cover is not loaded: there is no
+    /// feedback then.
     pub fn open() -> Self {
         let window = sys::open("/dev/rxe_cover", libc::O_RDWR)
             .and_then(|fd| Window::map(0, COUNTER_OFFSET + COUNTERS, fd, 0));
@@ -36,17 +39,17 @@ impl Cover {
         }
     }
 
-    /// Whether there is feedback.
+    /// Returns true if coverage is recorded.
     pub fn available(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Basic blocks visited so far.
+    /// Returns the number of basic blocks executed so far.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Takes what the log has and starts a new one. Returns how many entries are new.
+    /// Reads the log and empties it. Returns the number of entries that have not been seen before.
     pub fn collect(&mut self) -> usize {
         let Some(window) = self.window else { return 0 };
         let words = window.words();
@@ -56,7 +59,7 @@ impl Cover {
         for entry in words[LOG / 4..].iter().take(count) {
             let entry = entry.load(Relaxed);
             counters[entry as usize % COUNTERS].store(0, Relaxed);
-            // Of visits beyond 32 nothing is learnt: they depend on time.
+            // Counts beyond 32 are ignored: they depend on timing.
             if entry >> 24 <= 5 && self.seen.insert(entry) {
                 new += 1;
                 self.blocks.insert(entry % COUNTERS as u32);
@@ -71,7 +74,8 @@ impl Cover {
         new
     }
 
-    /// Blocks visited per function of the driver, those never entered with 0.
+    /// Returns the number of executed blocks of each function of the driver, 0 for those never
+    /// called.
     pub fn functions(&self) -> BTreeMap<String, usize> {
         let mut found: BTreeMap<String, usize> = self
             .symbols
@@ -97,7 +101,8 @@ impl Cover {
     }
 }
 
-/// Addresses and names of the driver's functions; without addresses for those who may not know.
+/// Returns addresses and names of the driver's functions; the kernel hides the addresses from
+/// unprivileged processes.
 fn symbols() -> Vec<(u64, String)> {
     let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let mut symbols: Vec<(u64, String)> = text

@@ -1,80 +1,80 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs calls in a worker.
+//! Execution of calls in a worker.
 
 use crate::calls::{Call, Op};
 use crate::rings::{Ring, Rings, Which};
-use crate::sys::{self, Answer};
+use crate::sys::{self, Response};
 use crate::world::{Files, Kind, World, SLOTS, X_RECV, X_RING};
 
-/// Contexts that a worker uses. The first ones are shared by all of them.
+/// Number of contexts of a worker. The first ones are shared by all workers.
 pub const CONTEXTS: usize = 5;
-/// Those that are made before the workers are.
+/// Number of contexts that are created before the workers are forked, and shared by them.
 pub const SHARED_CONTEXTS: usize = 4;
 
-/// The first command of whoever has opened a device.
+/// The command that creates the context of a file: the first one after opening a device.
 pub const GET_CONTEXT: u32 = 0;
 
-/// Descriptors from here on are the fuzzer's own: calls do not touch them.
+/// Descriptors from this number on belong to the fuzzer itself: calls do not use them.
 pub const PRIVATE_FDS: i32 = 500;
 
-/// An open device.
+/// A device context.
 #[derive(Clone, Copy)]
 pub struct Context {
-    /// `/dev/infiniband/uverbsN`.
+    /// Descriptor of `/dev/infiniband/uverbsN`.
     pub fd: i32,
-    /// Its asynchronous events.
+    /// Descriptor of its asynchronous events.
     pub events: i32,
     /// Index into [`Worker::devices`].
     pub device: usize,
 }
 
-/// A device with what is needed to reach it.
+/// An RDMA device and its addresses.
 #[derive(Clone, Debug)]
 pub struct Device {
     /// Its name.
     pub name: String,
-    /// Its GIDs that are not empty, with their indices.
+    /// Valid entries of its GID table, with their indices.
     pub gids: Vec<(u8, [u8; 16])>,
 }
 
-/// A network namespace's sockets for changing devices.
+/// A network namespace with the network device that calls change.
 #[derive(Clone, Debug)]
 pub struct Net {
-    /// Any socket in it.
+    /// A socket in the namespace, for ioctls.
     pub socket: i32,
-    /// The network device.
+    /// Name of the network device.
     pub netdev: String,
 }
 
-/// What runs calls.
+/// The state of a process that runs calls.
 pub struct Worker {
     /// Objects.
     pub world: World,
-    /// Files of memory.
+    /// Files behind memory areas.
     pub files: Files,
     /// Contexts.
     pub contexts: Vec<Option<Context>>,
-    /// Queues of this process.
+    /// Queues that this process has mapped.
     pub rings: Rings,
     /// RDMA devices.
     pub devices: Vec<Device>,
-    /// Network devices below them.
+    /// Network devices below the RDMA devices.
     pub nets: Vec<Net>,
-    /// Files of sysfs.
+    /// Paths of sysfs attributes.
     pub attributes: Vec<String>,
-    /// For the kernel's answers.
-    pub answer: Answer,
-    /// RDMA netlink.
+    /// Buffer for responses of the kernel.
+    pub response: Response,
+    /// RDMA netlink socket.
     pub netlink: i32,
-    /// Whether calls are shown.
+    /// Whether calls are printed.
     pub verbose: bool,
-    /// Whether another process opened the shared contexts.
+    /// Whether this process was forked after the shared contexts had been opened.
     forked: bool,
     fail_nth: i32,
 }
 
 impl Worker {
-    /// One without contexts.
+    /// Creates a worker without contexts.
     pub fn new(
         world: World,
         files: Files,
@@ -90,7 +90,7 @@ impl Worker {
             devices,
             nets,
             attributes,
-            answer: Answer::new(1 << 14),
+            response: Response::new(1 << 14),
             netlink: sys::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 20)
                 .unwrap_or(-1),
             verbose: false,
@@ -99,20 +99,20 @@ impl Worker {
         }
     }
 
-    /// To be called in the process that runs calls, after it was forked.
-    pub fn started(&mut self) {
+    /// Completes the worker in its own process, after the fork.
+    pub fn after_fork(&mut self) {
         self.forked = true;
         self.fail_nth = sys::open("/proc/thread-self/fail-nth", libc::O_RDWR).unwrap_or(-1);
     }
 
-    /// Runs a list of calls.
+    /// Runs calls in order, counts their results and prints them if asked to.
     pub fn run(&mut self, calls: &[Call]) {
         for call in calls {
             let fails = call.nth != 0 && self.fail_nth >= 0;
             if fails {
                 let _ = sys::write(self.fail_nth, call.nth.to_string().as_bytes());
             }
-            let result = self.one(call);
+            let result = self.execute(call);
             if fails {
                 let _ = sys::write(self.fail_nth, b"0");
             }
@@ -130,7 +130,7 @@ impl Worker {
         }
     }
 
-    fn one(&mut self, call: &Call) -> Result<i64, i32> {
+    fn execute(&mut self, call: &Call) -> Result<i64, i32> {
         let a = &call.args;
         match call.op() {
             Op::Context => self.open_context(a),
@@ -197,7 +197,7 @@ impl Worker {
             }
             Op::Fork => self.fork(a),
             Op::Die => {
-                // In the middle of what others do with its memory and its calls.
+                // Other workers may be in the middle of calls that use its memory.
                 if a[0] % 4 == 0 {
                     sys::kill(std::process::id() as i32, libc::SIGKILL);
                 }
@@ -212,7 +212,7 @@ impl Worker {
 
     // --- objects ---------------------------------------------------------------------------------
 
-    /// A context that is open; now and then one that is not the object's own.
+    /// Returns the descriptor of a context.
     pub fn fd(&self, context: usize) -> Result<i32, i32> {
         self.contexts
             .get(context)
@@ -222,12 +222,12 @@ impl Worker {
             .ok_or(libc::EBADF)
     }
 
-    /// The slot that a number names.
+    /// Returns the slot that an argument selects.
     pub fn slot(arg: u32) -> usize {
         arg as usize % SLOTS
     }
 
-    /// The slot of an object that a number names: mostly one that is there.
+    /// Returns the slot that an argument selects, usually one with a live object.
     pub fn near(&self, kind: Kind, arg: u32) -> usize {
         if arg & 0xf00 == 0xf00 {
             return Self::slot(arg);
@@ -235,9 +235,9 @@ impl Worker {
         self.world.near(kind, Self::slot(arg))
     }
 
-    /// The context that a number names.
+    /// Returns the context that an argument selects.
     pub fn context(arg: u32) -> usize {
-        // Mostly the two that everything is connected in.
+        // Usually one of the two contexts that have the connected queue pairs.
         match arg % 16 {
             0..=12 => arg as usize % 2,
             13 => 2,
@@ -246,7 +246,8 @@ impl Worker {
         }
     }
 
-    /// The handle of an object of a context near a slot, or now and then some number.
+    /// Returns the handle of an object of the context, searched from the selected slot on;
+    /// occasionally an arbitrary handle.
     pub fn handle(&self, kind: Kind, arg: u32, context: usize) -> u32 {
         if arg >= 0xffff_0000 {
             return arg & 0xff;
@@ -256,7 +257,7 @@ impl Worker {
             .handle
     }
 
-    /// A queue of the object in a slot.
+    /// Returns a queue of the object in a slot, mapped into this process.
     pub fn ring(&mut self, which: Which, slot: usize) -> Result<Ring, i32> {
         let (kind, at) = match which {
             Which::Cq => (Kind::Cq, X_RING),
@@ -283,9 +284,10 @@ impl Worker {
 
     // --- commands and methods --------------------------------------------------------------------
 
-    /// A command with an answer of `out` bytes, whose address is the first field of the body.
+    /// Issues a command with a response of `out` bytes, whose address is the first field of the
+    /// body.
     pub fn command(&self, fd: i32, number: u32, body: &[u8], out: usize) -> Result<i64, i32> {
-        self.answer.clear(out);
+        self.response.clear(out);
         let mut data = Vec::with_capacity(16 + body.len());
         let may_write = number == GET_CONTEXT || self.may_write(fd);
         if may_write {
@@ -295,13 +297,13 @@ impl Worker {
             data.extend(((out / 4) as u16).to_ne_bytes());
         }
         if out != 0 {
-            data.extend(self.answer.address().to_ne_bytes());
+            data.extend(self.response.address().to_ne_bytes());
         }
         data.extend(body);
         if may_write {
             return sys::write(fd, &data).map(|n| n as i64);
         }
-        // What of the answer, and of what is handed over, is the driver's.
+        // Split the response and the request into the parts of the core and of the driver.
         let core_out = match number {
             5 => out.min(4),
             18 | 19 => out.min(8),
@@ -322,7 +324,8 @@ impl Worker {
         )
     }
 
-    /// An extended command: `core` bytes, and an answer of `core_out` and `driver_out` bytes.
+    /// Issues an extended command with `core` as the request, and a response of `core_out` bytes of
+    /// the core and `driver_out` bytes of the driver.
     pub fn command_ex(
         &self,
         fd: i32,
@@ -331,7 +334,7 @@ impl Worker {
         core_out: usize,
         driver_out: usize,
     ) -> Result<i64, i32> {
-        self.answer.clear(core_out + driver_out);
+        self.response.clear(core_out + driver_out);
         let number = number | 0x8000_0000;
         if !self.may_write(fd) {
             return self.invoke(fd, number, (core, &[]), (core_out, driver_out));
@@ -344,7 +347,7 @@ impl Worker {
             if core_out + driver_out == 0 {
                 0
             } else {
-                self.answer.address()
+                self.response.address()
             }
             .to_ne_bytes(),
         );
@@ -355,12 +358,14 @@ impl Worker {
         sys::write(fd, &data).map(|n| n as i64)
     }
 
-    /// The core takes commands that are written only from the process that opened the device.
+    /// Returns true if this process may use `write` on the context: the core refuses it to
+    /// processes other than the one that opened the device.
     fn may_write(&self, fd: i32) -> bool {
         !self.forked || self.contexts[CONTEXTS - 1].is_some_and(|own| own.fd == fd)
     }
 
-    /// A command by the method that carries commands: core's and driver's bytes both ways.
+    /// Issues a command by `UVERBS_METHOD_INVOKE_WRITE`; `input` and `out` are the parts of the
+    /// core and of the driver.
     fn invoke(
         &self,
         fd: i32,
@@ -368,8 +373,8 @@ impl Worker {
         input: (&[u8], &[u8]),
         out: (usize, usize),
     ) -> Result<i64, i32> {
-        let at = self.answer.address();
-        // Short ones lie in the attribute itself.
+        let at = self.response.address();
+        // Up to 8 bytes are passed in the attribute itself.
         let value = |data: &[u8]| match data.len() {
             0..=8 => {
                 let mut long = [0; 8];
@@ -389,8 +394,8 @@ impl Worker {
         self.method(fd, 0, 0, &attrs).map(|_| 0)
     }
 
-    /// A method: attributes as number, bytes, and what they hold or where it is. Returns what the
-    /// attributes hold afterwards.
+    /// Calls a method of the uverbs ioctl. An attribute is its number, its length, and its value or
+    /// the address of it. Returns the values after the call.
     pub fn method(
         &self,
         fd: i32,
@@ -422,17 +427,17 @@ impl Worker {
     }
 }
 
-/// Fields one after the other.
+/// Builder of a request: fields in order, without padding.
 #[derive(Default)]
 pub struct Body(pub Vec<u8>);
 
 impl Body {
-    /// None.
+    /// Creates an empty request.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Numbers of 32 bits.
+    /// Appends 32-bit fields.
     pub fn u32s(mut self, words: &[u32]) -> Self {
         for word in words {
             self.0.extend(word.to_ne_bytes());
@@ -440,7 +445,7 @@ impl Body {
         self
     }
 
-    /// Numbers of 64 bits.
+    /// Appends 64-bit fields.
     pub fn u64s(mut self, longs: &[u64]) -> Self {
         for long in longs {
             self.0.extend(long.to_ne_bytes());
@@ -448,7 +453,7 @@ impl Body {
         self
     }
 
-    /// Bytes.
+    /// Appends bytes.
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Commands and methods of any number with any content: what no library would send.
+//! Commands and methods with arbitrary numbers and content, which no library sends.
 
 use crate::exec::{Body, Worker};
 use crate::sys;
@@ -8,82 +8,90 @@ use fastrand::Rng;
 
 type Args = [u32; 8];
 
-/// What an attribute of a method is, roughly.
+/// Type of an attribute of a method.
 #[derive(Clone, Copy)]
-enum Is {
-    /// An object there is.
+enum AttrType {
+    /// Handle of an existing object.
     Handle(Kind),
-    /// An object that is made.
+    /// Handle of an object that the method creates.
     New,
-    /// A number.
+    /// A number or an enumeration.
     Small,
-    /// Bytes that are read.
+    /// Memory that the kernel reads, with its length in bytes.
     In(u16),
-    /// Bytes that are written.
+    /// Memory that the kernel writes, with its length in bytes.
     Out(u16),
-    /// A descriptor.
+    /// A file descriptor.
     Fd,
 }
 
-/// Object and method that make a context.
+/// Object and method that create a context.
 const GET_CONTEXT: (u16, u16) = (0, 3);
 
-/// Object, method, attributes.
-type Method = (u16, u16, &'static [(u16, Is)]);
+/// Object, method, attributes with their types.
+type Method = (u16, u16, &'static [(u16, AttrType)]);
 
-const DRIVER_IN: (u16, Is) = (0x1000, Is::In(16));
-const DRIVER_OUT: (u16, Is) = (0x1001, Is::Out(64));
+const DRIVER_IN: (u16, AttrType) = (0x1000, AttrType::In(16));
+const DRIVER_OUT: (u16, AttrType) = (0x1001, AttrType::Out(64));
 
 /// Methods of `ib_user_ioctl_cmds.h` and `uapi/rxe_rs.h`.
 const METHODS: &[Method] = &[
     // Device: handles of objects, port, context, GIDs, port speed.
-    (0, 1, &[(0, Is::Small), (1, Is::Out(4)), (2, Is::Out(64))]),
-    (0, 2, &[(0, Is::Small), (1, Is::Out(64))]),
+    (
+        0,
+        1,
+        &[
+            (0, AttrType::Small),
+            (1, AttrType::Out(4)),
+            (2, AttrType::Out(64)),
+        ],
+    ),
+    (0, 2, &[(0, AttrType::Small), (1, AttrType::Out(64))]),
     (
         0,
         3,
         &[
-            (0, Is::Out(4)),
-            (1, Is::Out(8)),
-            (2, Is::Fd),
+            (0, AttrType::Out(4)),
+            (1, AttrType::Out(8)),
+            (2, AttrType::Fd),
             DRIVER_IN,
             DRIVER_OUT,
         ],
     ),
-    (0, 4, &[(0, Is::Out(4)), (1, Is::Out(8))]),
+    (0, 4, &[(0, AttrType::Out(4)), (1, AttrType::Out(8))]),
     (
         0,
         5,
         &[
-            (0, Is::Small),
-            (1, Is::Small),
-            (2, Is::Out(512)),
-            (3, Is::Out(8)),
+            (0, AttrType::Small),
+            (1, AttrType::Small),
+            (2, AttrType::Out(512)),
+            (3, AttrType::Out(8)),
         ],
     ),
     (
         0,
         6,
         &[
-            (0, Is::Small),
-            (1, Is::Small),
-            (2, Is::Small),
-            (3, Is::Out(32)),
+            (0, AttrType::Small),
+            (1, AttrType::Small),
+            (2, AttrType::Small),
+            (3, AttrType::Out(32)),
         ],
     ),
-    (0, 7, &[(0, Is::Small), (1, Is::Out(8))]),
-    (1, 0, &[(0, Is::Handle(Kind::Pd))]),
-    // Completion queue, with memory of the caller's too.
+    (0, 7, &[(0, AttrType::Small), (1, AttrType::Out(8))]),
+    (1, 0, &[(0, AttrType::Handle(Kind::Pd))]),
+    // Completion queue, also with memory of the caller.
     (
         3,
         0,
         &[
-            (0, Is::New),
-            (1, Is::Small),
-            (2, Is::Small),
-            (4, Is::Small),
-            (5, Is::Small),
-            (6, Is::Out(4)),
+            (0, AttrType::New),
+            (1, AttrType::Small),
+            (2, AttrType::Small),
+            (4, AttrType::Small),
+            (5, AttrType::Small),
+            (6, AttrType::Out(4)),
             DRIVER_IN,
             DRIVER_OUT,
         ],
@@ -92,13 +100,13 @@ const METHODS: &[Method] = &[
         3,
         0,
         &[
-            (0, Is::New),
-            (1, Is::Small),
-            (2, Is::Small),
-            (4, Is::Small),
-            (6, Is::Out(4)),
-            (8, Is::Small),
-            (9, Is::Small),
+            (0, AttrType::New),
+            (1, AttrType::Small),
+            (2, AttrType::Small),
+            (4, AttrType::Small),
+            (6, AttrType::Out(4)),
+            (8, AttrType::Small),
+            (9, AttrType::Small),
             DRIVER_OUT,
         ],
     ),
@@ -106,166 +114,186 @@ const METHODS: &[Method] = &[
         3,
         0,
         &[
-            (0, Is::New),
-            (1, Is::Small),
-            (2, Is::Small),
-            (6, Is::Out(4)),
-            (10, Is::Fd),
-            (11, Is::Small),
-            (9, Is::Small),
+            (0, AttrType::New),
+            (1, AttrType::Small),
+            (2, AttrType::Small),
+            (6, AttrType::Out(4)),
+            (10, AttrType::Fd),
+            (11, AttrType::Small),
+            (9, AttrType::Small),
             DRIVER_OUT,
         ],
     ),
-    (3, 1, &[(0, Is::Handle(Kind::Cq)), (1, Is::Out(8))]),
+    (
+        3,
+        1,
+        &[(0, AttrType::Handle(Kind::Cq)), (1, AttrType::Out(8))],
+    ),
     // Queue pair.
     (
         4,
         0,
         &[
-            (0, Is::New),
-            (1, Is::Small),
-            (2, Is::Handle(Kind::Pd)),
-            (4, Is::Handle(Kind::Cq)),
-            (5, Is::Handle(Kind::Cq)),
-            (7, Is::Small),
-            (8, Is::In(20)),
-            (9, Is::Small),
-            (10, Is::Small),
-            (11, Is::Small),
-            (12, Is::Fd),
-            (13, Is::Out(20)),
-            (14, Is::Out(4)),
+            (0, AttrType::New),
+            (1, AttrType::Small),
+            (2, AttrType::Handle(Kind::Pd)),
+            (4, AttrType::Handle(Kind::Cq)),
+            (5, AttrType::Handle(Kind::Cq)),
+            (7, AttrType::Small),
+            (8, AttrType::In(20)),
+            (9, AttrType::Small),
+            (10, AttrType::Small),
+            (11, AttrType::Small),
+            (12, AttrType::Fd),
+            (13, AttrType::Out(20)),
+            (14, AttrType::Out(4)),
             DRIVER_OUT,
         ],
     ),
-    (4, 1, &[(0, Is::Handle(Kind::Qp)), (1, Is::Out(4))]),
+    (
+        4,
+        1,
+        &[(0, AttrType::Handle(Kind::Qp)), (1, AttrType::Out(4))],
+    ),
     // Shared receive queue.
     (
         5,
         0,
         &[
-            (0, Is::New),
-            (1, Is::Handle(Kind::Pd)),
-            (3, Is::Handle(Kind::Cq)),
-            (4, Is::Small),
-            (5, Is::Small),
-            (6, Is::Small),
-            (7, Is::Small),
-            (8, Is::Small),
-            (9, Is::Small),
-            (10, Is::Fd),
-            (11, Is::Out(4)),
-            (12, Is::Out(4)),
-            (13, Is::Out(4)),
+            (0, AttrType::New),
+            (1, AttrType::Handle(Kind::Pd)),
+            (3, AttrType::Handle(Kind::Cq)),
+            (4, AttrType::Small),
+            (5, AttrType::Small),
+            (6, AttrType::Small),
+            (7, AttrType::Small),
+            (8, AttrType::Small),
+            (9, AttrType::Small),
+            (10, AttrType::Fd),
+            (11, AttrType::Out(4)),
+            (12, AttrType::Out(4)),
+            (13, AttrType::Out(4)),
             DRIVER_OUT,
         ],
     ),
-    (5, 1, &[(0, Is::Handle(Kind::Srq)), (1, Is::Out(4))]),
-    (6, 0, &[(0, Is::Handle(Kind::Ah))]),
+    (
+        5,
+        1,
+        &[(0, AttrType::Handle(Kind::Srq)), (1, AttrType::Out(4))],
+    ),
+    (6, 0, &[(0, AttrType::Handle(Kind::Ah))]),
     // Region.
     (
         7,
         0,
         &[
-            (0, Is::New),
-            (1, Is::Small),
-            (2, Is::Small),
-            (3, Is::Handle(Kind::Pd)),
-            (4, Is::Small),
-            (5, Is::Small),
-            (6, Is::Out(4)),
-            (7, Is::Out(4)),
+            (0, AttrType::New),
+            (1, AttrType::Small),
+            (2, AttrType::Small),
+            (3, AttrType::Handle(Kind::Pd)),
+            (4, AttrType::Small),
+            (5, AttrType::Small),
+            (6, AttrType::Out(4)),
+            (7, AttrType::Out(4)),
         ],
     ),
-    (7, 1, &[(0, Is::Handle(Kind::Mr))]),
+    (7, 1, &[(0, AttrType::Handle(Kind::Mr))]),
     (
         7,
         2,
         &[
-            (0, Is::Handle(Kind::Pd)),
-            (1, Is::Small),
-            (2, Is::Small),
-            (3, Is::In(64)),
+            (0, AttrType::Handle(Kind::Pd)),
+            (1, AttrType::Small),
+            (2, AttrType::Small),
+            (3, AttrType::In(64)),
         ],
     ),
     (
         7,
         3,
         &[
-            (0, Is::Handle(Kind::Mr)),
-            (1, Is::Out(4)),
-            (2, Is::Out(4)),
-            (3, Is::Out(8)),
-            (4, Is::Out(8)),
+            (0, AttrType::Handle(Kind::Mr)),
+            (1, AttrType::Out(4)),
+            (2, AttrType::Out(4)),
+            (3, AttrType::Out(8)),
+            (4, AttrType::Out(8)),
         ],
     ),
     (
         7,
         4,
         &[
-            (0, Is::New),
-            (1, Is::Handle(Kind::Pd)),
-            (2, Is::Small),
-            (3, Is::Small),
-            (4, Is::Small),
-            (5, Is::Fd),
-            (6, Is::Small),
-            (7, Is::Out(4)),
-            (8, Is::Out(4)),
+            (0, AttrType::New),
+            (1, AttrType::Handle(Kind::Pd)),
+            (2, AttrType::Small),
+            (3, AttrType::Small),
+            (4, AttrType::Small),
+            (5, AttrType::Fd),
+            (6, AttrType::Small),
+            (7, AttrType::Out(4)),
+            (8, AttrType::Out(4)),
         ],
     ),
     (
         7,
         5,
         &[
-            (0, Is::New),
-            (1, Is::Handle(Kind::Pd)),
-            (3, Is::Small),
-            (4, Is::Small),
-            (5, Is::Small),
-            (6, Is::Small),
-            (9, Is::Out(4)),
-            (10, Is::Out(4)),
+            (0, AttrType::New),
+            (1, AttrType::Handle(Kind::Pd)),
+            (3, AttrType::Small),
+            (4, AttrType::Small),
+            (5, AttrType::Small),
+            (6, AttrType::Small),
+            (9, AttrType::Out(4)),
+            (10, AttrType::Out(4)),
         ],
     ),
     (
         7,
         0x1000,
         &[
-            (0x1000, Is::Handle(Kind::Mr)),
-            (0x1001, Is::In(32)),
-            (0x1002, Is::Out(80)),
+            (0x1000, AttrType::Handle(Kind::Mr)),
+            (0x1001, AttrType::In(32)),
+            (0x1002, AttrType::Out(80)),
         ],
     ),
     (
         7,
         0x1001,
         &[
-            (0x1000, Is::Handle(Kind::Mr)),
-            (0x1001, Is::In(32)),
-            (0x1002, Is::Out(80)),
+            (0x1000, AttrType::Handle(Kind::Mr)),
+            (0x1001, AttrType::In(32)),
+            (0x1002, AttrType::Out(80)),
         ],
     ),
     (
         7,
         0x1002,
         &[
-            (0x1000, Is::Handle(Kind::Mr)),
-            (0x1001, Is::In(32)),
-            (0x1002, Is::Out(80)),
+            (0x1000, AttrType::Handle(Kind::Mr)),
+            (0x1001, AttrType::In(32)),
+            (0x1002, AttrType::Out(80)),
         ],
     ),
-    (8, 0, &[(0, Is::Handle(Kind::Mw))]),
-    // Device memory, counters, events, DMA handles, DMA buffers of the device's own.
-    (14, 0, &[(0, Is::New), (1, Is::Small), (2, Is::Small)]),
-    (15, 0, &[(0, Is::New)]),
-    (16, 0, &[(0, Is::New)]),
-    (17, 0, &[(0, Is::New), (1, Is::Small)]),
-    (18, 0, &[(0, Is::New), (1, Is::Small)]),
+    (8, 0, &[(0, AttrType::Handle(Kind::Mw))]),
+    // Device memory, counters, events, DMA handles, DMA buffers exported by the device.
+    (
+        14,
+        0,
+        &[
+            (0, AttrType::New),
+            (1, AttrType::Small),
+            (2, AttrType::Small),
+        ],
+    ),
+    (15, 0, &[(0, AttrType::New)]),
+    (16, 0, &[(0, AttrType::New)]),
+    (17, 0, &[(0, AttrType::New), (1, AttrType::Small)]),
+    (18, 0, &[(0, AttrType::New), (1, AttrType::Small)]),
 ];
 
 impl Worker {
-    /// Words that may mean something: handles, keys, addresses, sizes.
+    /// Returns a request of words that are likely to be valid: handles, keys, addresses, sizes.
     fn word(&self, rng: &mut Rng) -> u32 {
         match rng.u8(..12) {
             0..=4 => rng.u32(..12),
@@ -291,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// A command of any number and length; or by the method that carries commands.
+    /// Issues a command of any number and length, by `write` or by `UVERBS_METHOD_INVOKE_WRITE`.
     pub fn write_command(&self, a: &Args) -> Result<i64, i32> {
         let fd = self.fd(Self::context(a[1]))?;
         let mut rng = Rng::with_seed(u64::from(a[2]));
@@ -305,7 +333,7 @@ impl Worker {
         let out = [0, 4, 8, 16, 24, 64, 128, 512][a[4] as usize % 8];
         match a[5] % 4 {
             0 => {
-                // What comes back is a context of its own: it does not stay.
+                // These create descriptors, which nothing would close.
                 if number == 0 || number == 17 {
                     return Err(libc::EPERM);
                 }
@@ -322,7 +350,7 @@ impl Worker {
                 )
             }
             2 => {
-                // The header too.
+                // Corrupt the header, too.
                 let raw = Body::new()
                     .u32s(&[number | a[7] & 0x8000_0000, a[6]])
                     .bytes(&body.0)
@@ -338,10 +366,10 @@ impl Worker {
                 }
                 let attrs = [
                     (0, body.0.len() as u16, body.0.as_ptr() as u64),
-                    (1, 512, self.answer.address()),
+                    (1, 512, self.response.address()),
                     (2, 8, u64::from(number | a[7] & 0x8000_0000)),
-                    (0x1000, 16, self.answer.address() + 4096),
-                    (0x1001, 64, self.answer.address() + 2048),
+                    (0x1000, 16, self.response.address() + 4096),
+                    (0x1001, 64, self.response.address() + 2048),
                 ];
                 self.method(fd, 0, 0, &attrs[..3 + a[6] as usize % 3])
                     .map(|_| 0)
@@ -349,38 +377,39 @@ impl Worker {
         }
     }
 
-    /// A method with attributes that are nearly right.
+    /// Calls a method with attributes that are nearly valid.
     pub fn ioctl_method(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let fd = self.fd(context)?;
         let mut rng = Rng::with_seed(u64::from(a[2]));
         let (object, method, attrs) = METHODS[a[0] as usize % METHODS.len()];
-        // What the kernel reads stays until the call has returned.
+        // Memory that the kernel reads must live until the call has returned.
         let mut input = Vec::new();
         for _ in 0..32 {
             let word = self.word(&mut rng);
             input.extend(word.to_ne_bytes());
         }
-        let out = self.answer.address();
+        let out = self.response.address();
         let mut list: Vec<(u16, u16, u64)> = attrs
             .iter()
             .map(|(number, is)| {
                 let small = u64::from(self.word(&mut rng));
                 match is {
-                    Is::Handle(kind) => (
+                    AttrType::Handle(kind) => (
                         *number,
                         0,
                         u64::from(self.handle(*kind, rng.u32(..16), context)),
                     ),
-                    Is::New => (*number, 0, 0),
-                    Is::Small => (*number, if rng.bool() { 4 } else { 8 }, small),
-                    Is::In(len) => (*number, *len, input.as_ptr() as u64),
-                    Is::Out(len) => (*number, *len, out + 64 * rng.u64(..16)),
-                    Is::Fd => (*number, 0, u64::from(rng.u32(..20))),
+                    AttrType::New => (*number, 0, 0),
+                    AttrType::Small => (*number, if rng.bool() { 4 } else { 8 }, small),
+                    AttrType::In(len) => (*number, *len, input.as_ptr() as u64),
+                    AttrType::Out(len) => (*number, *len, out + 64 * rng.u64(..16)),
+                    AttrType::Fd => (*number, 0, u64::from(rng.u32(..20))),
                 }
             })
             .collect();
-        // Now and then one is missing, doubled, of another length or somewhere else.
+        // Occasionally an attribute is missing, duplicated, of another length or at another
+        // address.
         if rng.u8(..3) == 0 {
             let at = rng.usize(..list.len());
             match rng.u8(..6) {

@@ -23,32 +23,32 @@ mod world;
 
 use std::path::PathBuf;
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// RDMA devices: two that reach each other, and perhaps one that may come and go.
     pub devices: Vec<String>,
-    /// How long to go on.
+    /// Duration of the run in seconds.
     pub seconds: u64,
-    /// What everything random depends on.
+    /// Seed of the random generator.
     pub seed: u64,
-    /// Processes that run calls at the same time.
+    /// Number of processes that run calls concurrently.
     pub workers: usize,
-    /// Where what is found is kept.
+    /// Folder of the logs and of the programs that were kept.
     pub out: PathBuf,
-    /// Programs to begin with.
+    /// File with the initial programs.
     pub corpus: Option<PathBuf>,
-    /// Who the workers are.
+    /// User and group that the fuzzer changes to; unchanged without it.
     pub user: Option<u32>,
-    /// Whether administrators' calls are among those made.
+    /// Whether programs contain calls that need CAP_NET_ADMIN.
     pub admin: bool,
-    /// What a worker may lock.
+    /// Limit on locked memory (RLIMIT_MEMLOCK) of a worker in bytes.
     pub memlock: Option<u64>,
-    /// Network namespaces and devices in them, for administrators' calls.
+    /// Network namespaces, each with a network device in it that privileged calls change.
     pub nets: Vec<(String, String)>,
-    /// A log of a world to run once more.
+    /// Log of a world to replay.
     pub replay: Option<PathBuf>,
-    /// Shows each call.
+    /// Print each call and its result.
     pub verbose: bool,
 }
 
@@ -103,7 +103,7 @@ fn options() -> Result<Options, String> {
 fn main() {
     let result = options().and_then(|options| session::run(&options));
     match result {
-        Ok(()) => println!("nothing was found"),
+        Ok(()) => println!("no fault was found"),
         Err(text) => {
             eprintln!("rxe_fuzz: {text}");
             std::process::exit(1);

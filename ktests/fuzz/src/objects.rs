@@ -9,7 +9,7 @@ use crate::world::{self, Kind};
 
 type Args = [u32; 8];
 
-/// Sizes of queues.
+/// Returns the size of a queue that an argument selects.
 fn size(arg: u32) -> u32 {
     const SIZES: [u32; 16] = [
         64,
@@ -33,7 +33,7 @@ fn size(arg: u32) -> u32 {
 }
 
 impl Worker {
-    /// Opens a device and gets a context there; which of the worker's contexts it becomes.
+    /// Opens a device and creates a context, which replaces context `index` of the worker.
     pub fn new_context(&mut self, index: usize, device: usize) -> Result<i64, i32> {
         let name = &self.devices.get(device).ok_or(libc::ENODEV)?.name;
         let path = std::fs::read_dir("/sys/class/infiniband_verbs")
@@ -52,7 +52,7 @@ impl Worker {
             sys::close(fd);
             return Err(errno);
         }
-        let events = self.answer.u32(0) as i32;
+        let events = self.response.u32(0) as i32;
         sys::set_nonblocking(events);
         if let Some(old) = self.contexts[index].replace(Context { fd, events, device }) {
             sys::close(old.fd);
@@ -61,30 +61,30 @@ impl Worker {
         Ok(i64::from(fd))
     }
 
-    /// A context of this worker alone; what it made in the one before goes.
+    /// Replaces the private context of this worker; the objects of the previous one are destroyed.
     pub fn open_context(&mut self, a: &Args) -> Result<i64, i32> {
         let device = a[0] as usize % self.devices.len().max(1);
         self.new_context(4, device)
     }
 
-    /// Device attributes, the old and the new way.
+    /// Queries device attributes, by the basic or the extended command.
     pub fn query_device(&self, a: &Args) -> Result<i64, i32> {
         let fd = self.fd(Self::context(a[0]))?;
         match a[1] % 3 {
             0 => self.command(fd, 1, &[], 176),
             1 => self.command_ex(fd, 1, &[0; 8], 176 + 8 * (a[2] as usize % 24), 0),
             _ => {
-                let out = self.answer.address();
+                let out = self.response.address();
                 self.method(fd, 0, 4, &[(0, 4, out), (1, 8, out + 64)])
                     .map(|_| 0)
             }
         }
     }
 
-    /// Port attributes and GIDs.
+    /// Queries port attributes and GIDs.
     pub fn query_port(&self, a: &Args) -> Result<i64, i32> {
         let fd = self.fd(Self::context(a[0]))?;
-        let out = self.answer.address();
+        let out = self.response.address();
         let port = u64::from(if a[2] == 0xf { a[3] } else { 1 });
         match a[1] % 4 {
             0 => self.command(fd, 2, &[port as u8, 0, 0, 0, 0, 0, 0, 0], 40),
@@ -120,16 +120,21 @@ impl Worker {
         }
     }
 
-    /// A protection domain.
+    /// Allocates a protection domain.
     pub fn alloc_pd(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         self.command(self.fd(context)?, 3, &[], 4)?;
-        self.world
-            .put(Kind::Pd, Self::slot(a[0]), context, self.answer.u32(0), &[]);
+        self.world.put(
+            Kind::Pd,
+            Self::slot(a[0]),
+            context,
+            self.response.u32(0),
+            &[],
+        );
         Ok(0)
     }
 
-    /// Destroys an object by its command, or by the method that most kinds have.
+    /// Destroys an object by its command, or by the method that most types have.
     pub fn destroy(&self, kind: Kind, a: &Args) -> Result<i64, i32> {
         let slot = self.near(kind, a[0]);
         let object = self.world.get(kind, slot);
@@ -145,16 +150,16 @@ impl Worker {
             object.handle
         };
         let result = self.destroy_handle(kind, fd, handle, a);
-        // Now and then it is used nevertheless.
+        // Occasionally it is not marked as destroyed, so that later calls use the stale handle.
         if result.is_ok() && a[3] % 4 != 0 {
-            self.world.gone(kind, slot);
+            self.world.mark_destroyed(kind, slot);
         }
         result
     }
 
     fn destroy_handle(&self, kind: Kind, fd: i32, handle: u32, a: &Args) -> Result<i64, i32> {
         if a[1] % 4 == 1 {
-            let out = self.answer.address();
+            let out = self.response.address();
             let value = u64::from(handle);
             return match kind {
                 Kind::Pd => self.method(fd, 1, 0, &[(0, 0, value)]),
@@ -182,11 +187,11 @@ impl Worker {
         }
     }
 
-    /// A completion channel, for this process.
+    /// Creates a completion channel of this process.
     pub fn create_channel(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         self.command(self.fd(context)?, 17, &[], 4)?;
-        let fd = self.answer.u32(0);
+        let fd = self.response.u32(0);
         sys::set_nonblocking(fd as i32);
         self.world
             .put(Kind::Channel, Self::slot(a[0]), context, fd, &[]);
@@ -201,7 +206,7 @@ impl Worker {
         }
     }
 
-    /// A completion queue.
+    /// Creates a completion queue.
     pub fn create_cq(&mut self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let vector = if a[3] == 15 { a[4] } else { 0 };
@@ -211,7 +216,7 @@ impl Worker {
                 .u32s(&[size(a[2]), vector, self.channel(a[5], context), 0]);
         let out = if a[6] == 15 { 8 } else { 24 };
         self.command(self.fd(context)?, 18, &body.0, out)?;
-        self.keep_cq(a, context, self.answer.u32(0), 8);
+        self.keep_cq(a, context, self.response.u32(0), 8);
         Ok(0)
     }
 
@@ -219,15 +224,15 @@ impl Worker {
         let x = [
             0,
             0,
-            self.answer.u64(at),
-            u64::from(self.answer.u32(at + 8)),
+            self.response.u64(at),
+            u64::from(self.response.u32(at + 8)),
         ];
         self.world
             .put(Kind::Cq, Self::slot(a[0]), context, handle, &x);
         let _ = self.ring(Which::Cq, Self::slot(a[0]));
     }
 
-    /// The same by the extended command.
+    /// Creates a completion queue by the extended command.
     pub fn create_cq_ex(&mut self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let flags = if a[4] < 8 { 0 } else { a[4] % 4 };
@@ -240,15 +245,15 @@ impl Worker {
             0,
         ]);
         self.command_ex(self.fd(context)?, 18, &body.0, 16, 16)?;
-        self.keep_cq(a, context, self.answer.u32(0), 16);
+        self.keep_cq(a, context, self.response.u32(0), 16);
         Ok(0)
     }
 
-    /// The same by the method.
+    /// Creates a completion queue by the method.
     pub fn create_cq_ioctl(&mut self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let fd = self.fd(context)?;
-        let out = self.answer.address();
+        let out = self.response.address();
         let mut attrs = vec![
             (0, 0, 0),
             (1, 4, u64::from(size(a[2]))),
@@ -282,13 +287,13 @@ impl Worker {
             &Body::new().u32s(&[cq.handle, size(a[1])]).0,
             24,
         )?;
-        let x = [0, 0, self.answer.u64(8), u64::from(self.answer.u32(16))];
+        let x = [0, 0, self.response.u64(8), u64::from(self.response.u32(16))];
         self.world.put(Kind::Cq, slot, cq.context, cq.handle, &x);
         let _ = self.ring(Which::Cq, slot);
         Ok(0)
     }
 
-    /// Moderation.
+    /// Sets the moderation of a completion queue.
     pub fn modify_cq(&self, a: &Args) -> Result<i64, i32> {
         let cq = self.world.get(Kind::Cq, self.near(Kind::Cq, a[0]));
         let mask = if a[3] == 15 { a[4] } else { 1 };
@@ -296,7 +301,7 @@ impl Worker {
         self.command_ex(self.fd(cq.context)?, 57, &body.0, 0, 0)
     }
 
-    /// Asks for an event.
+    /// Arms a completion queue.
     pub fn arm_cq(&self, a: &Args) -> Result<i64, i32> {
         let cq = self.world.get(Kind::Cq, self.near(Kind::Cq, a[0]));
         self.command(
@@ -307,7 +312,7 @@ impl Worker {
         )
     }
 
-    /// A shared receive queue.
+    /// Creates a shared receive queue.
     pub fn create_srq(&mut self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let pd = self.handle(Kind::Pd, a[3], context);
@@ -316,7 +321,7 @@ impl Worker {
             .u64s(&[2])
             .u32s(&[pd, size(a[2]), sges, a[6] % 8]);
         self.command(self.fd(context)?, 32, &body.0, 40)?;
-        self.keep_srq(a, context, self.answer.u32(0), 16);
+        self.keep_srq(a, context, self.response.u32(0), 16);
         Ok(0)
     }
 
@@ -324,19 +329,19 @@ impl Worker {
         let x = [
             0,
             0,
-            self.answer.u64(at),
-            u64::from(self.answer.u32(at + 8)),
+            self.response.u64(at),
+            u64::from(self.response.u32(at + 8)),
         ];
         self.world
             .put(Kind::Srq, Self::slot(a[0]), context, handle, &x);
         let _ = self.ring(Which::Srq, Self::slot(a[0]));
     }
 
-    /// The same by the method.
+    /// Creates a shared receive queue by the method.
     pub fn create_srq_ioctl(&mut self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let fd = self.fd(context)?;
-        let out = self.answer.address();
+        let out = self.response.address();
         let attrs = [
             (0, 0, 0),
             (1, 0, u64::from(self.handle(Kind::Pd, a[3], context))),
@@ -356,7 +361,8 @@ impl Worker {
         Ok(0)
     }
 
-    /// Changes its size or limit. Where it is then, the driver writes to memory.
+    /// Changes the size or the limit of a shared receive queue. After a resize, the driver writes
+    /// the new mmap offset to the memory that the call passes.
     pub fn modify_srq(&mut self, a: &Args) -> Result<i64, i32> {
         let slot = self.near(Kind::Srq, a[0]);
         let srq = self.world.get(Kind::Srq, slot);
@@ -364,21 +370,26 @@ impl Worker {
         let place = if a[5] == 15 {
             world::address(a[6])
         } else {
-            self.answer.address() + 256
+            self.response.address() + 256
         };
         let body = Body::new()
             .u32s(&[srq.handle, mask, size(a[3]), a[4] % 64])
             .u64s(&[place]);
         self.command(self.fd(srq.context)?, 33, &body.0, 0)?;
         if mask & 1 != 0 && a[5] != 15 {
-            let x = [0, 0, self.answer.u64(256), u64::from(self.answer.u32(264))];
+            let x = [
+                0,
+                0,
+                self.response.u64(256),
+                u64::from(self.response.u32(264)),
+            ];
             self.world.put(Kind::Srq, slot, srq.context, srq.handle, &x);
             let _ = self.ring(Which::Srq, slot);
         }
         Ok(0)
     }
 
-    /// Asks for its size and limit.
+    /// Queries size and limit of a shared receive queue.
     pub fn query_srq(&self, a: &Args) -> Result<i64, i32> {
         let srq = self.world.get(Kind::Srq, self.near(Kind::Srq, a[0]));
         self.command(
@@ -389,7 +400,7 @@ impl Worker {
         )
     }
 
-    /// A GID of a device: IPv4 or IPv6, now and then nonsense.
+    /// Returns a GID of a device: IPv4 or IPv6, occasionally an invalid one.
     pub fn gid(&self, device: usize, arg: u32) -> (u8, [u8; 16]) {
         let gids = self
             .devices
@@ -404,7 +415,7 @@ impl Worker {
         gids[arg as usize % gids.len()]
     }
 
-    /// The device of a context, and the other one.
+    /// Returns the device of a context, and its peer.
     pub fn devices_of(&self, context: usize) -> (usize, usize) {
         let own = self
             .contexts
@@ -415,7 +426,7 @@ impl Worker {
         (own, own ^ 1)
     }
 
-    /// An address handle to the other device.
+    /// Creates an address handle with the peer device as destination.
     pub fn create_ah(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let (own, other) = self.devices_of(context);
@@ -435,13 +446,13 @@ impl Worker {
             Kind::Ah,
             Self::slot(a[0]),
             context,
-            self.answer.u32(0),
-            &[u64::from(self.answer.u32(4))],
+            self.response.u32(0),
+            &[u64::from(self.response.u32(4))],
         );
         Ok(0)
     }
 
-    /// Joins or leaves a group.
+    /// Attaches a queue pair to a multicast group or detaches it.
     pub fn mcast(&self, a: &Args, command: u32) -> Result<i64, i32> {
         let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[0]));
         let mut gid = [0; 16];
@@ -462,14 +473,14 @@ impl Worker {
         )
     }
 
-    /// Steering of flows, which the driver does not have.
+    /// Creates a flow steering rule, which the driver does not support.
     pub fn create_flow(&self, a: &Args) -> Result<i64, i32> {
         let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[0]));
         let body = Body::new().u32s(&[0, qp.handle, a[1] % 4, 16 | (a[2] << 16), 1 << 24, 0]);
         self.command_ex(self.fd(qp.context)?, 50, &body.0, 8, 0)
     }
 
-    /// Reads events.
+    /// Reads events from a descriptor.
     pub fn events(&self, a: &Args) -> Result<i64, i32> {
         let mut data = [0; 64];
         let fd = match a[0] % 3 {
@@ -484,7 +495,7 @@ impl Worker {
                     .handle as i32
             }
         };
-        // Only what is one of ours, and never waits.
+        // Not the fuzzer's own descriptors, which may block.
         if !(3..crate::exec::PRIVATE_FDS).contains(&fd) {
             return Err(libc::EBADF);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs: making them, connecting them, posting to them.
+//! Queue pairs: creation, connection, posting of work requests.
 
 use crate::exec::{Body, Worker};
 use crate::rings::{recv_wqe, send_wqe, Sge, Which};
@@ -12,7 +12,7 @@ const RC: u32 = 2;
 const UD: u32 = 4;
 const RAW_PACKET: u32 = 8;
 
-/// Bits of the attribute mask.
+/// Bits of the attribute mask (`enum ib_qp_attr_mask`).
 const STATE: u32 = 1;
 const ACCESS: u32 = 8;
 const PKEY_INDEX: u32 = 0x10;
@@ -30,10 +30,10 @@ const SQ_PSN: u32 = 0x10000;
 const MAX_DEST_RD_ATOMIC: u32 = 0x20000;
 const DEST_QPN: u32 = 0x10_0000;
 
-/// The Q_Key of all datagrams.
+/// Q_Key of all UD queue pairs.
 const THE_QKEY: u32 = 0x1234;
 
-/// What a change of a queue pair sets.
+/// Attributes of `modify_qp`.
 #[derive(Clone, Copy, Default)]
 struct Attrs {
     gid: [u8; 16],
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// A queue pair, by the old or the extended command.
+    /// Creates a queue pair by the basic or the extended command.
     pub fn create_qp(&mut self, a: &Args, extended: bool) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let fd = self.fd(context)?;
@@ -120,36 +120,39 @@ impl Worker {
             self.command(fd, 24, &body.0, 64)?;
             32
         };
-        let (handle, qpn) = (self.answer.u32(0), self.answer.u32(4));
+        let (handle, qpn) = (self.response.u32(0), self.response.u32(4));
         self.keep_qp(a, context, kind, handle, qpn, at);
         Ok(i64::from(qpn))
     }
 
     fn keep_qp(&mut self, a: &Args, context: usize, kind: u32, handle: u32, qpn: u32, at: usize) {
         let (rq, sq) = (at, at + 16);
-        let answer = &self.answer;
-        let sizes = [u64::from(answer.u32(sq + 8)), u64::from(answer.u32(rq + 8))];
+        let response = &self.response;
+        let sizes = [
+            u64::from(response.u32(sq + 8)),
+            u64::from(response.u32(rq + 8)),
+        ];
         let x = [
             u64::from(qpn),
             u64::from(kind),
-            answer.u64(sq),
+            response.u64(sq),
             sizes[0],
-            answer.u64(rq),
+            response.u64(rq),
             sizes[1],
         ];
-        // Neighbours are peers: they stand in different contexts.
+        // Adjacent slots hold peers, so they use different contexts.
         let slot = Self::slot(a[0]) & !1 | context & 1;
         self.world.put(Kind::Qp, slot, context, handle, &x);
         let _ = self.ring(Which::Sq, slot);
         let _ = self.ring(Which::Rq, slot);
     }
 
-    /// A queue pair by the method.
+    /// Creates a queue pair by the method.
     pub fn create_qp_ioctl(&mut self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let fd = self.fd(context)?;
         let kind = Self::kind_of(a[2]);
-        let out = self.answer.address();
+        let out = self.response.address();
         let caps = Body::new()
             .u32s(&[
                 depth(a[6]),
@@ -179,7 +182,7 @@ impl Worker {
             attrs.push((10, 4, u64::from(a[6])));
         }
         let got = self.method(fd, 4, 0, &attrs)?;
-        let qpn = self.answer.u32(64);
+        let qpn = self.response.u32(64);
         self.keep_qp(a, context, kind, got[0] as u32, qpn, 0);
         Ok(i64::from(qpn))
     }
@@ -233,7 +236,7 @@ impl Worker {
         }
     }
 
-    /// The queue pair that another one talks to: the neighbour.
+    /// Returns the peer of a queue pair: the one in the adjacent slot.
     fn peer(slot: usize, arg: u32) -> usize {
         if arg == 15 {
             slot
@@ -242,7 +245,7 @@ impl Worker {
         }
     }
 
-    /// Takes a queue pair from RESET to RTS with its neighbour as the peer, or as far as it gets.
+    /// Takes a queue pair from RESET to RTS, connected to its peer; stops at the first error.
     pub fn connect(&mut self, a: &Args) -> Result<i64, i32> {
         let slot = self.near(Kind::Qp, a[0]);
         let qp = self.world.get(Kind::Qp, slot);
@@ -302,7 +305,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// Any change at all, with values that may be right.
+    /// Modifies a queue pair with an arbitrary mask and values that are likely to be valid.
     pub fn modify_qp(&mut self, a: &Args) -> Result<i64, i32> {
         let slot = self.near(Kind::Qp, a[0]);
         let qp = self.world.get(Kind::Qp, slot);
@@ -347,7 +350,7 @@ impl Worker {
         self.change(&qp, mask, &attrs, a[6] % 3 == 0)
     }
 
-    /// Only the state: ERR, RESET, SQD and back, what recovers from SQE.
+    /// Changes only the state: to ERR or RESET, to SQD and back, from SQE to RTS.
     pub fn modify_qp_state(&mut self, a: &Args) -> Result<i64, i32> {
         let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[0]));
         let state = [6, 0, 4, 3, 6, 0, 3, 4][a[1] as usize % 8];
@@ -362,7 +365,7 @@ impl Worker {
         )
     }
 
-    /// Asks for all attributes.
+    /// Queries all attributes.
     pub fn query_qp(&self, a: &Args) -> Result<i64, i32> {
         let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[0]));
         let mask = if a[1] == 15 { a[2] } else { 0x1f_ffff };
@@ -394,7 +397,7 @@ impl Worker {
         sge
     }
 
-    /// Bytes of a message.
+    /// Returns the length of a message in bytes.
     fn message(arg: u32) -> u32 {
         const LENGTHS: [u32; 16] = [
             100,
@@ -417,7 +420,7 @@ impl Worker {
         LENGTHS[arg as usize % if arg & 0xf00 == 0 { 16 } else { 9 }]
     }
 
-    /// Puts a send request into the ring, and mostly rings the doorbell.
+    /// Writes a send WQE to the ring, and usually rings the doorbell.
     pub fn post_send(&mut self, a: &Args) -> Result<i64, i32> {
         let slot = self.near(Kind::Qp, a[0]);
         let qp = self.world.get(Kind::Qp, slot);
@@ -441,7 +444,7 @@ impl Worker {
         );
         let len = Self::message(a[4]);
         let offset = a[5] & 0xffff;
-        // The peer's region, a window on it, or now and then any key.
+        // The peer's region, a window bound to it, or occasionally an arbitrary key.
         let rkey = match a[6] % 16 {
             0..=11 => remote.x[X_RKEY] as u32,
             12 | 13 => peers_window.x[X_LKEY] as u32,
@@ -470,7 +473,7 @@ impl Worker {
                 5 | 6 => Body::new()
                     .u64s(&[addr, u64::from(a[5]), 1])
                     .u32s(&[rkey, 0]),
-                // Bind: one of the window's own keys, with another variant.
+                // Bind: the key of the window with another key byte.
                 8 => {
                     let from = region.x[X_IOVA].wrapping_add(u64::from(offset));
                     let keys = [
@@ -552,13 +555,13 @@ impl Worker {
         )
     }
 
-    /// The doorbell alone: other workers have posted something, or scribbled.
+    /// Rings the doorbell only: other workers may have posted requests or corrupted the ring.
     pub fn doorbell(&self, a: &Args) -> Result<i64, i32> {
         let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[0]));
         self.ring_doorbell(&qp)
     }
 
-    /// Puts receive requests into a receive queue or a shared one.
+    /// Writes receive WQEs to a receive queue or a shared receive queue.
     pub fn post_recv(&mut self, a: &Args) -> Result<i64, i32> {
         let (which, kind) = if a[1] % 3 == 2 {
             (Which::Srq, Kind::Srq)
@@ -588,7 +591,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// Takes completions out.
+    /// Consumes completions.
     pub fn consume_cq(&mut self, a: &Args) -> Result<i64, i32> {
         self.ring(Which::Cq, self.near(Kind::Cq, a[0]))?
             .consume(if a[1] % 2 == 0 { u32::MAX } else { a[1] });
@@ -606,7 +609,7 @@ impl Worker {
         self.ring(which, self.near(kind, a[0]))
     }
 
-    /// Writes anything anywhere into a queue.
+    /// Writes arbitrary bytes anywhere in a queue.
     pub fn scribble_ring(&mut self, a: &Args) -> Result<i64, i32> {
         let ring = self.any_ring(a)?;
         let mut rng = fastrand::Rng::with_seed(u64::from(a[2]));
@@ -616,7 +619,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// Sets an index of a queue to anything.
+    /// Sets an index of a queue to an arbitrary value.
     pub fn set_index(&mut self, a: &Args) -> Result<i64, i32> {
         let ring = self.any_ring(a)?;
         let index = match a[3] % 4 {
@@ -629,7 +632,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// Posting by the commands that carry requests themselves, as no library does here.
+    /// Posts by the commands that carry work requests, which librxe does not use.
     pub fn post_by_command(&self, a: &Args) -> Result<i64, i32> {
         let kind = if a[1] % 3 == 2 { Kind::Srq } else { Kind::Qp };
         let owner = self.world.get(kind, Self::slot(a[0]));
@@ -657,7 +660,7 @@ impl Worker {
         self.command(self.fd(owner.context)?, command, &body.0, 4)
     }
 
-    /// Changes memory that regions may have.
+    /// Writes to memory that may be registered.
     pub fn touch(&self, a: &Args) -> Result<i64, i32> {
         let at = world::address(a[0]);
         if (world::RING_BASE..world::RING_BASE + world::RING_STEP).contains(&at) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory: regions, their segments, windows, DMA buffers, and what processes do to memory that is
-//! registered.
+//! Memory: regions, their segments, windows, DMA buffers, and changes of the mapping of registered
+//! memory.
 
 use crate::exec::{Body, Worker};
 use crate::sys;
@@ -10,7 +10,7 @@ type Args = [u32; 8];
 
 const MR_OBJECT: u16 = 7;
 
-/// Rights: mostly all of them, with memory on demand now and then.
+/// Returns access flags: usually all rights, occasionally with on-demand paging.
 fn access(arg: u32) -> u32 {
     match arg % 8 {
         0..=3 => 0x1f,
@@ -21,12 +21,12 @@ fn access(arg: u32) -> u32 {
     }
 }
 
-/// Longest buffer that udmabuf is asked for: 7.3 warns of its own allocation where the list of pages
-/// gets too long, before it looks at its limit of 64 MiB.
+/// Maximum length of a DMA buffer from udmabuf: for longer ones Linux 7.3 warns about its own
+/// allocation of the page list, before it checks its limit of 64 MiB.
 const MAX_UDMABUF: u64 = 128 << 20;
 
 impl Worker {
-    /// Registers memory.
+    /// Registers a region.
     pub fn reg_mr(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let (addr, len) = (world::address(a[3]), world::length(a[4]));
@@ -35,7 +35,7 @@ impl Worker {
         } else {
             addr
         };
-        // Everything: addresses from 0 to the end.
+        // An implicit region: all addresses.
         let (addr, len, iova) = if a[6] == 13 {
             (0, u64::MAX, 0)
         } else {
@@ -46,7 +46,11 @@ impl Worker {
             .u64s(&[addr, len, iova])
             .u32s(&[pd, access(a[5])]);
         self.command(self.fd(context)?, 9, &body.0, 12)?;
-        let (handle, lkey, rkey) = (self.answer.u32(0), self.answer.u32(4), self.answer.u32(8));
+        let (handle, lkey, rkey) = (
+            self.response.u32(0),
+            self.response.u32(4),
+            self.response.u32(8),
+        );
         self.world.put(
             Kind::Mr,
             Self::slot(a[0]),
@@ -57,10 +61,10 @@ impl Worker {
         Ok(0)
     }
 
-    /// The same by the method.
+    /// Registers a region by the method.
     pub fn reg_mr_ioctl(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
-        let out = self.answer.address();
+        let out = self.response.address();
         let (addr, len) = (world::address(a[3]), world::length(a[4]));
         let pd = u64::from(self.handle(Kind::Pd, a[2], context));
         let mut attrs = vec![
@@ -79,7 +83,10 @@ impl Worker {
             attrs.push((4, 8, addr));
         }
         let got = self.method(self.fd(context)?, MR_OBJECT, 5, &attrs)?;
-        let keys = [u64::from(self.answer.u32(0)), u64::from(self.answer.u32(8))];
+        let keys = [
+            u64::from(self.response.u32(0)),
+            u64::from(self.response.u32(8)),
+        ];
         self.world.put(
             Kind::Mr,
             Self::slot(a[0]),
@@ -90,7 +97,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// A DMA buffer made of shared memory, where the kernel has what makes one.
+    /// Creates a DMA buffer of shared memory, if the kernel has udmabuf.
     fn dmabuf(&self, len: u64) -> Result<i64, i32> {
         let mut create = Body::new()
             .u32s(&[self.files.shared() as u32, 1])
@@ -108,7 +115,7 @@ impl Worker {
     pub fn reg_dmabuf(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let fd = self.dmabuf(world::length(a[4]))?;
-        let out = self.answer.address();
+        let out = self.response.address();
         let len = if a[6] == 15 {
             u64::from(a[7])
         } else {
@@ -130,7 +137,10 @@ impl Worker {
             .fd(context)
             .and_then(|fd| self.method(fd, MR_OBJECT, 4, &attrs));
         sys::close(fd as i32);
-        let keys = [u64::from(self.answer.u32(0)), u64::from(self.answer.u32(8))];
+        let keys = [
+            u64::from(self.response.u32(0)),
+            u64::from(self.response.u32(8)),
+        ];
         self.world.put(
             Kind::Mr,
             Self::slot(a[0]),
@@ -141,7 +151,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// Registers anew: memory, domain, rights, any of them.
+    /// Re-registers a region: memory, domain, rights, or any combination.
     pub fn rereg_mr(&self, a: &Args) -> Result<i64, i32> {
         let slot = self.near(Kind::Mr, a[0]);
         let mr = self.world.get(Kind::Mr, slot);
@@ -157,7 +167,10 @@ impl Worker {
             .u32s(&[self.handle(Kind::Pd, a[2], mr.context), access(a[5])]);
         self.command(self.fd(mr.context)?, 11, &body.0, 8)?;
         let mut x = mr.x;
-        (x[0], x[1]) = (u64::from(self.answer.u32(0)), u64::from(self.answer.u32(4)));
+        (x[0], x[1]) = (
+            u64::from(self.response.u32(0)),
+            u64::from(self.response.u32(4)),
+        );
         if flags & 1 != 0 {
             (x[2], x[3]) = (addr, len);
         }
@@ -165,7 +178,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// Deregisters by the method, with the context of anybody.
+    /// Deregisters a region by the method, in any context.
     pub fn dereg_mr_ioctl(&self, a: &Args) -> Result<i64, i32> {
         let mr = self.world.get(Kind::Mr, self.near(Kind::Mr, a[0]));
         let context = if a[1] == 15 {
@@ -182,10 +195,10 @@ impl Worker {
         .map(|_| 0)
     }
 
-    /// Asks for keys and addresses.
+    /// Queries keys and addresses of a region.
     pub fn query_mr(&self, a: &Args) -> Result<i64, i32> {
         let mr = self.world.get(Kind::Mr, self.near(Kind::Mr, a[0]));
-        let out = self.answer.address();
+        let out = self.response.address();
         let attrs = [
             (0, 0, u64::from(mr.handle)),
             (1, 4, out),
@@ -197,7 +210,7 @@ impl Worker {
             .map(|_| 0)
     }
 
-    /// Prefetches memory on demand.
+    /// Prefetches pages of regions with on-demand paging.
     pub fn advise_mr(&self, a: &Args) -> Result<i64, i32> {
         let mr = self.world.get(Kind::Mr, self.near(Kind::Mr, a[0]));
         let count = 1 + a[4] % 4;
@@ -221,11 +234,11 @@ impl Worker {
             .map(|_| 0)
     }
 
-    /// Adds memory to a region (`uapi/rxe_rs.h`), that of a DMA buffer now and then.
+    /// Adds a segment to a region (`uapi/rxe_rs.h`), occasionally one of a DMA buffer.
     pub fn add_segment(&self, a: &Args) -> Result<i64, i32> {
         let mr = self.world.get(Kind::Mr, self.near(Kind::Mr, a[0]));
         let addr = world::address(a[1]) & !0xfff;
-        // Segments are of whole pages.
+        // Segments consist of whole pages.
         let pages = |n: u64| n.wrapping_add(0xfff) & !0xfff;
         let len = match a[2] % 16 {
             13 => world::length(a[2]),
@@ -245,7 +258,7 @@ impl Worker {
             _ => (addr, 0),
         };
         let mut request = Body::new().u64s(&[addr, len, iova]).u32s(&[key, flags]);
-        // What programs of a release passed that did not know of buffers is shorter.
+        // The request was shorter before it had a field for DMA buffers.
         if a[7] != 1 {
             let fd = if a[7] == 12 { a[6] } else { buffer as u32 };
             request = request.u32s(&[fd, 0]);
@@ -257,7 +270,7 @@ impl Worker {
         result
     }
 
-    /// Ties a region to a queue pair, with which it ends.
+    /// Ties a region to a queue pair.
     pub fn tie_mr(&self, a: &Args) -> Result<i64, i32> {
         let mr = self.world.get(Kind::Mr, self.near(Kind::Mr, a[0]));
         let key = if a[2] == 15 { a[3] } else { mr.x[1] as u32 };
@@ -276,7 +289,7 @@ impl Worker {
             .map(|_| 0)
     }
 
-    /// Removes memory from a region: a segment or a range.
+    /// Removes a segment or a range from a region.
     pub fn remove_segment(&self, a: &Args) -> Result<i64, i32> {
         let mr = self.world.get(Kind::Mr, self.near(Kind::Mr, a[0]));
         let key = if a[5] == 15 { a[6] } else { mr.x[1] as u32 };
@@ -304,7 +317,7 @@ impl Worker {
         request: &[u8],
         odd: u32,
     ) -> Result<i64, i32> {
-        let out = self.answer.address();
+        let out = self.response.address();
         let state = if odd == 14 { 8 } else { 80 };
         let attrs = [
             (0x1000, 0, u64::from(mr.handle)),
@@ -323,13 +336,13 @@ impl Worker {
             .map(|_| 0)
     }
 
-    /// A memory window.
+    /// Allocates a memory window.
     pub fn alloc_mw(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
         let kind = if a[3] == 15 { a[4] } else { 1 + a[3] % 2 };
         let pd = self.handle(Kind::Pd, a[2], context);
         self.command(self.fd(context)?, 14, &Body::new().u32s(&[pd, kind]).0, 8)?;
-        let (handle, rkey) = (self.answer.u32(0), self.answer.u32(4));
+        let (handle, rkey) = (self.response.u32(0), self.response.u32(4));
         self.world.put(
             Kind::Mw,
             Self::slot(a[0]),
@@ -340,7 +353,7 @@ impl Worker {
         Ok(0)
     }
 
-    /// What a process does to its memory while it is registered.
+    /// Changes the mapping of memory that may be registered: unmap, protect, discard, lock.
     pub fn memory(&self, a: &Args) -> Result<i64, i32> {
         let number = a[0] as usize % (AREAS - 1);
         let at = world::area(number) + (u64::from(a[1] & 0xff) << 12);
@@ -381,7 +394,7 @@ impl Worker {
         }
     }
 
-    /// A child that has all of it too, for a moment.
+    /// Forks a child that shares all memory for a short time, copy-on-write.
     pub fn fork(&self, a: &Args) -> Result<i64, i32> {
         let at = world::area(a[0] as usize % 2);
         let child = sys::fork(|| {

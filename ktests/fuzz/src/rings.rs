@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The queues that the driver shares with a process, and what is written to them.
+//! The queues that the driver shares with a process, and the layout of their elements.
 
 use crate::sys::Window;
 use crate::world::{RING_BASE, RING_STEP, SLOTS};
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[derive(Clone, Copy)]
 pub struct Ring {
     window: Window,
-    /// As the driver said when the queue was mapped first. The header may be scribbled over later.
+    /// Layout from the header when the queue was mapped first. Calls may corrupt the header later.
     log2: u32,
     mask: u32,
     generation: u64,
@@ -21,17 +21,17 @@ impl Ring {
         &self.window.words()[offset / 4]
     }
 
-    /// Index of the side that fills it.
+    /// Returns the producer index.
     pub fn producer(&self) -> u32 {
         self.word(queue::PRODUCER_INDEX).load(Acquire)
     }
 
-    /// Index of the side that empties it.
+    /// Returns the consumer index.
     pub fn consumer(&self) -> u32 {
         self.word(queue::CONSUMER_INDEX).load(Acquire)
     }
 
-    /// Sets an index to anything.
+    /// Sets an index.
     pub fn set(&self, consumer: bool, index: u32) {
         let offset = if consumer {
             queue::CONSUMER_INDEX
@@ -41,7 +41,7 @@ impl Ring {
         self.word(offset).store(index, Release);
     }
 
-    /// Puts an element behind the last one.
+    /// Appends an element and advances the producer index.
     pub fn post(&self, element: &[u8]) {
         let index = self.producer() & self.mask;
         let len = element.len().min(1 << self.log2);
@@ -52,25 +52,25 @@ impl Ring {
         self.set(false, index.wrapping_add(1) & self.mask);
     }
 
-    /// Takes elements out.
+    /// Advances the consumer index.
     pub fn consume(&self, count: u32) {
         let waiting = self.producer().wrapping_sub(self.consumer()) & self.mask;
         let index = self.consumer().wrapping_add(waiting.min(count)) & self.mask;
         self.set(true, index);
     }
 
-    /// Writes anywhere.
+    /// Writes bytes at any offset.
     pub fn scribble(&self, offset: u32, data: &[u8]) {
         self.window.put(offset as usize % self.window.len(), data);
     }
 
-    /// Elements.
+    /// Returns the mask of indices: the number of elements minus 1.
     pub fn mask(&self) -> u32 {
         self.mask
     }
 }
 
-/// Which queue of an object.
+/// Type of a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// Completion queue.
@@ -83,20 +83,20 @@ pub enum Which {
     Rq,
 }
 
-/// The queues that this process has mapped.
+/// Queues that this process has mapped.
 pub struct Rings {
     rings: [Option<Ring>; 4 * SLOTS],
 }
 
 impl Rings {
-    /// None.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self {
             rings: [None; 4 * SLOTS],
         }
     }
 
-    /// The queue of the object in a slot; maps it if this process has not done so yet.
+    /// Returns the queue of the object in a slot; maps it on first use.
     pub fn get(
         &mut self,
         which: Which,
@@ -110,7 +110,7 @@ impl Rings {
         if let Some(ring) = self.rings[index].filter(|ring| ring.generation == generation) {
             return Some(ring);
         }
-        // What is gone cannot be mapped any more.
+        // A queue of a destroyed object cannot be mapped.
         if !(4096..=RING_STEP).contains(&len) {
             return None;
         }
@@ -136,11 +136,11 @@ impl Rings {
 /// A scatter/gather entry.
 #[derive(Clone, Copy)]
 pub struct Sge {
-    /// First byte.
+    /// Address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// Key.
+    /// L_Key.
     pub key: u32,
 }
 
@@ -160,7 +160,7 @@ fn dma(out: &mut Vec<u8>, length: u32, count: u32) {
     debug_assert_eq!(out.len() - start, size_of::<DmaInfo>());
 }
 
-/// A send request: `own` are the fields of the operation.
+/// Encodes a send WQE; `own` are the fields of the operation.
 pub fn send_wqe(
     opcode: u32,
     flags: u32,
@@ -176,14 +176,14 @@ pub fn send_wqe(
         out.extend(u32::to_ne_bytes(word));
     }
     out.extend(own);
-    // What else there is before the buffer is the library's own.
+    // The fields up to the data description are private to the library.
     out.resize(SEND_WQE_LEN - size_of::<DmaInfo>(), 0);
     dma(&mut out, length, count);
     sges(&mut out, list);
     out
 }
 
-/// A receive request.
+/// Encodes a receive WQE.
 pub fn recv_wqe(count: u32, list: &[Sge]) -> Vec<u8> {
     let mut out = Vec::with_capacity(RECV_WQE_LEN + 16 * list.len());
     out.extend(9u64.to_ne_bytes());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The loop: worlds one after the other, in each of them programs, of which those that reach
-//! something new are kept.
+//! The main loop: it creates worlds one after another, runs programs in each, and keeps those that
+//! increase the coverage.
 
 use crate::calls::{Program, OPS};
 use crate::cover::Cover;
@@ -11,17 +11,18 @@ use fastrand::Rng;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Programs of a world.
+/// Maximum number of programs in a world.
 const PROGRAMS: u32 = 250;
-/// Longest time of a world.
+/// Maximum duration of a world.
 const WORLD_SECONDS: u64 = 20;
-/// How long a worker may take for a program before it is killed.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// After a kill a worker must be gone within this time, or something hangs in the kernel.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Time after which a worker that has not finished its program is killed.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time within which a killed worker must have ended; otherwise a call hangs in the kernel.
+const KILL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Words of the kernel that end everything. The log's gate knows all of them; these are looked for
-/// at once, so that the log of the world ends with what caused them.
+/// Kernel messages that end the run. `qemu/gate.py` searches the kernel log for all complaints
+/// after a test; these are searched for after each program, so that the log of the world ends with
+/// the program that caused them.
 const REPORTS: [&str; 12] = [
     "KASAN:",
     "BUG:",
@@ -37,12 +38,12 @@ const REPORTS: [&str; 12] = [
     "INFO: rcu",
 ];
 
-/// Lines of the kernel about failing allocations that are wanted.
-const WANTED: [&str; 2] = ["page allocation failure", "vmalloc error"];
+/// Kernel messages about allocations that fail on purpose.
+const EXPECTED: [&str; 2] = ["page allocation failure", "vmalloc error"];
 
-struct Slave {
+struct WorkerProcess {
     pid: i32,
-    /// Wakes it.
+    /// Pipe that starts the next program.
     wake: i32,
 }
 
@@ -68,18 +69,18 @@ fn pipe() -> Result<Pipe, i32> {
     Ok(Pipe { read, write })
 }
 
-/// What the kernel says.
+/// The kernel log.
 struct Kmsg(i32);
 
 impl Kmsg {
     fn open() -> Self {
-        // Behind what is there already.
+        // Skip messages from before the run.
         let fd = sys::open("/dev/kmsg", libc::O_RDONLY | libc::O_NONBLOCK).unwrap_or(-1);
         let _ = sys::call(libc::SYS_lseek, fd as u64, 0, libc::SEEK_END as u64);
         Self(fd)
     }
 
-    /// The first report since the last look.
+    /// Returns the first complaint since the last call.
     fn report(&self) -> Option<String> {
         let mut line = [0; 8192];
         loop {
@@ -88,7 +89,7 @@ impl Kmsg {
                 Ok(len) => {
                     let text = String::from_utf8_lossy(&line[..len]).into_owned();
                     if REPORTS.iter().any(|word| text.contains(word))
-                        && !WANTED.iter().any(|word| text.contains(word))
+                        && !EXPECTED.iter().any(|word| text.contains(word))
                     {
                         return Some(text);
                     }
@@ -100,7 +101,7 @@ impl Kmsg {
     }
 }
 
-/// What stays from world to world.
+/// State that outlives a world.
 struct Session<'a> {
     options: &'a Options,
     cover: Cover,
@@ -112,8 +113,9 @@ struct Session<'a> {
     attributes: Vec<String>,
     kmsg: Kmsg,
     done: Pipe,
-    /// The programs of this world, those kept, how often calls worked, functions reached: opened
-    /// while the process still may.
+    /// Logs of the programs of the last two worlds; files of the programs kept, of the results of
+    /// calls, and of the functions reached. They are opened before the process gives up its
+    /// privileges.
     logs: [i32; 2],
     kept: i32,
     calls: i32,
@@ -123,7 +125,7 @@ struct Session<'a> {
     killed: u64,
 }
 
-/// Fuzzes, or runs a log once more.
+/// Runs the fuzzer, or replays the log of a world.
 pub fn run(options: &Options) -> Result<(), String> {
     std::fs::create_dir_all(&options.out)
         .map_err(|error| format!("{}: {error}", options.out.display()))?;
@@ -175,19 +177,20 @@ pub fn run(options: &Options) -> Result<(), String> {
         programs: 0,
         killed: 0,
     };
-    // Before a device is opened: the core takes commands only from whoever opened it.
+    // Change the user before devices are opened: the core refuses commands by `write` after a
+    // change of credentials.
     if let Some(user) = options.user {
         sys::become_user(user).map_err(|errno| format!("cannot become user {user}: {errno}"))?;
     }
     println!(
-        "seed {}, {} workers, {} programs to begin with, {}",
+        "seed {}, {} workers, {} initial programs, {}",
         options.seed,
         options.workers,
         session.corpus.len(),
         if session.cover.available() {
-            "guided by coverage"
+            "with coverage feedback"
         } else {
-            "at random"
+            "without feedback"
         }
     );
     if let Some(path) = &options.replay {
@@ -202,13 +205,13 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut number = 0;
-    let mut said = Instant::now();
+    let mut reported = Instant::now();
     while Instant::now() < end {
         let mut rng = Rng::with_seed(options.seed.wrapping_mul(1_000_003).wrapping_add(number));
         let world_end = end.min(Instant::now() + Duration::from_secs(WORLD_SECONDS));
         let mut left = PROGRAMS;
         let (workers, admin) = (options.workers, options.admin);
-        // What the corpus does not have is taken from where the kernel was last.
+        // Chooses the next program of the world: a random one or a mutation.
         let mut next = |corpus: &[Program], _: &Cover| {
             if left == 0 || Instant::now() >= world_end {
                 return None;
@@ -218,7 +221,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             if corpus.is_empty() || rng.u8(..4) == 0 {
                 return Some(fresh);
             }
-            // What was found lately has been changed least.
+            // Recently kept programs have been mutated least.
             let recent = corpus.len().saturating_sub(16);
             let chosen = if rng.bool() {
                 rng.usize(recent..corpus.len())
@@ -230,8 +233,8 @@ pub fn run(options: &Options) -> Result<(), String> {
         };
         session.world_of(&mut next, &format!("world-{number}"), false)?;
         number += 1;
-        if said.elapsed() > Duration::from_secs(10) || Instant::now() >= end {
-            said = Instant::now();
+        if reported.elapsed() > Duration::from_secs(10) || Instant::now() >= end {
+            reported = Instant::now();
             println!(
                 "{number} worlds, {} programs, {} blocks, {} kept, {} workers killed",
                 session.programs,
@@ -242,7 +245,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             let _ = std::io::stdout().flush();
         }
     }
-    session.tell();
+    session.write_results();
     Ok(())
 }
 
@@ -262,11 +265,11 @@ fn read_corpus(options: &Options) -> Vec<Program> {
 type Next<'n> = dyn FnMut(&[Program], &Cover) -> Option<Program> + 'n;
 
 impl Session<'_> {
-    /// One world: contexts, first objects, workers; programs until there are no more; then all of
-    /// it is killed as it is.
+    /// Creates a world (contexts, initial objects, workers), runs programs in it, and kills all
+    /// workers at the end, whatever they are doing.
     fn world_of(&mut self, next: &mut Next<'_>, name: &str, replay: bool) -> Result<(), String> {
         self.world.clear();
-        // The one before may still have something to say.
+        // Complaints of the kernel may still be about the previous world, so its log is kept.
         let log = self.logs[self.worlds % 2];
         self.worlds += 1;
         sys::truncate(log, 0);
@@ -287,7 +290,7 @@ impl Session<'_> {
         worker.verbose = self.options.verbose;
         for context in 0..SHARED_CONTEXTS {
             let device = setup::device_of(context, self.devices.len());
-            // The last device need not be there.
+            // The third device is optional and may be absent.
             let opened = worker.new_context(context, device);
             if opened.is_err() && device < 2 {
                 return Err(format!(
@@ -298,16 +301,16 @@ impl Session<'_> {
         }
         let opened: Vec<Option<Context>> = worker.contexts.clone();
         worker.run(&setup::first_objects());
-        let mut slaves: Vec<Slave> = Vec::new();
+        let mut processes: Vec<WorkerProcess> = Vec::new();
         for index in 0..self.options.workers {
-            let slave = self.start(index, &opened)?;
-            slaves.push(slave);
+            let process = self.start(index, &opened)?;
+            processes.push(process);
         }
         let mut result = Ok(());
         while let Some(program) = next(&self.corpus, &self.cover) {
             log_text("program\n");
             log_text(&program.text());
-            self.play(&program, &mut slaves, &opened)?;
+            self.run_program(&program, &mut processes, &opened)?;
             self.programs += 1;
             if self.cover.collect() > 0 && !replay {
                 self.keep(program);
@@ -318,29 +321,29 @@ impl Session<'_> {
             }
         }
         if result.is_ok() {
-            // Some of them are in the middle of something.
+            // Start another program, so that some workers are killed during a call.
             if let Some(program) = self.corpus.last() {
-                for (index, slave) in slaves.iter().enumerate() {
+                for (index, process) in processes.iter().enumerate() {
                     self.world
                         .set_program(index, program.lists.get(index).map_or(&[], |list| list));
-                    let _ = sys::write(slave.wake, b"x");
+                    let _ = sys::write(process.wake, b"x");
                 }
                 sys::pause(self.programs % 7 * 400);
             }
         }
-        for slave in &slaves {
-            sys::kill(slave.pid, libc::SIGKILL);
+        for process in &processes {
+            sys::kill(process.pid, libc::SIGKILL);
         }
-        for slave in slaves {
-            self.gone(&slave)?;
-            sys::close(slave.wake);
+        for process in processes {
+            self.reap(&process)?;
+            sys::close(process.wake);
         }
         for context in worker.contexts.iter().flatten() {
             sys::close(context.events);
             sys::close(context.fd);
         }
         sys::close(worker.netlink);
-        // Mappings of queues keep the context alive.
+        // Mapped queues keep the contexts alive.
         world::unmap_rings();
         let mut byte = [0; 64];
         while sys::read(self.done.read, &mut byte).is_ok_and(|n| n > 0) {}
@@ -352,7 +355,7 @@ impl Session<'_> {
         })
     }
 
-    fn start(&self, index: usize, contexts: &[Option<Context>]) -> Result<Slave, String> {
+    fn start(&self, index: usize, contexts: &[Option<Context>]) -> Result<WorkerProcess, String> {
         let wake = pipe().map_err(|errno| format!("pipe: {errno}"))?;
         let pid = sys::fork(|| {
             sys::die_with_parent();
@@ -369,7 +372,7 @@ impl Session<'_> {
             );
             worker.verbose = self.options.verbose;
             worker.contexts.copy_from_slice(contexts);
-            worker.started();
+            worker.after_fork();
             let mut byte = [0];
             while sys::read(wake.read, &mut byte) == Ok(1) {
                 worker.run(&self.world.program(index));
@@ -379,25 +382,25 @@ impl Session<'_> {
         })
         .map_err(|errno| format!("fork: {errno}"))?;
         sys::close(wake.read);
-        Ok(Slave {
+        Ok(WorkerProcess {
             pid,
             wake: wake.write,
         })
     }
 
-    /// Lets all workers run their lists; those that died or take too long are made anew.
-    fn play(
+    /// Lets all workers run their lists. Workers that have died or take too long are replaced.
+    fn run_program(
         &mut self,
         program: &Program,
-        slaves: &mut [Slave],
+        processes: &mut [WorkerProcess],
         contexts: &[Option<Context>],
     ) -> Result<(), String> {
-        for (index, slave) in slaves.iter().enumerate() {
+        for (index, process) in processes.iter().enumerate() {
             self.world
                 .set_program(index, program.lists.get(index).map_or(&[], |list| list));
-            let _ = sys::write(slave.wake, b"x");
+            let _ = sys::write(process.wake, b"x");
         }
-        let mut waiting: Vec<bool> = vec![true; slaves.len()];
+        let mut waiting: Vec<bool> = vec![true; processes.len()];
         let started = Instant::now();
         let mut wait = 50;
         while waiting.contains(&true) {
@@ -411,20 +414,20 @@ impl Session<'_> {
             if count > 0 {
                 continue;
             }
-            for index in 0..slaves.len() {
+            for index in 0..processes.len() {
                 if !waiting[index] {
                     continue;
                 }
-                let dead = sys::ended(slaves[index].pid, false).is_some();
-                if !dead && started.elapsed() > PATIENCE {
+                let dead = sys::ended(processes[index].pid, false).is_some();
+                if !dead && started.elapsed() > PROGRAM_TIMEOUT {
                     self.killed += 1;
-                    sys::kill(slaves[index].pid, libc::SIGKILL);
-                    self.gone(&slaves[index])?;
+                    sys::kill(processes[index].pid, libc::SIGKILL);
+                    self.reap(&processes[index])?;
                 } else if !dead {
                     continue;
                 }
-                sys::close(slaves[index].wake);
-                slaves[index] = self.start(index, contexts)?;
+                sys::close(processes[index].wake);
+                processes[index] = self.start(index, contexts)?;
                 waiting[index] = false;
             }
             sys::pause(wait);
@@ -433,14 +436,14 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Waits for a process that was killed.
-    fn gone(&self, slave: &Slave) -> Result<(), String> {
+    /// Waits until a killed worker has ended.
+    fn reap(&self, process: &WorkerProcess) -> Result<(), String> {
         let started = Instant::now();
-        while sys::ended(slave.pid, false).is_none() {
-            if started.elapsed() > LIMIT {
-                let stack = std::fs::read_to_string(format!("/proc/{}/stack", slave.pid))
+        while sys::ended(process.pid, false).is_none() {
+            if started.elapsed() > KILL_TIMEOUT {
+                let stack = std::fs::read_to_string(format!("/proc/{}/stack", process.pid))
                     .unwrap_or_default();
-                return Err(format!("worker {} does not end:\n{stack}", slave.pid));
+                return Err(format!("worker {} does not end:\n{stack}", process.pid));
             }
             sys::pause(500);
         }
@@ -452,11 +455,11 @@ impl Session<'_> {
         self.corpus.push(program);
     }
 
-    /// How often each call was made, and what of the driver was reached.
-    fn tell(&self) {
+    /// Writes the results of the calls and the functions reached to their files.
+    fn write_results(&self) {
         let mut text = String::new();
         for (index, op) in OPS.iter().enumerate() {
-            let (failed, worked) = self.world.counted(index);
+            let (failed, worked) = self.world.results_of(index);
             text += &format!("{} {worked} of {}\n", op.0, worked + failed);
         }
         let _ = sys::write(self.calls, text.as_bytes());

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How a world begins: contexts, and objects of every kind with queue pairs that are connected, so
-//! that even the shortest program meets traffic.
+//! Initial state of a world: contexts, and objects of every kind. The queue pairs are connected and
+//! have requests posted, so that even the shortest program runs concurrently with traffic.
 
 use crate::calls::{Call, Op};
 use crate::exec::{Device, Net, SHARED_CONTEXTS};
 use crate::{sys, Options};
 
-/// The calls that make the first objects. Neighbours in the list of queue pairs are in different
-/// contexts and connected: RC, UC, UD, RC with a shared receive queue.
+/// Returns the calls that create the initial objects. Adjacent slots hold queue pairs of different
+/// contexts, which are connected to each other: RC, UC, UD, RC with a shared receive queue.
 pub fn first_objects() -> Vec<Call> {
     let mut calls = Vec::new();
     for context in 0..2 {
@@ -17,7 +17,7 @@ pub fn first_objects() -> Vec<Call> {
         calls.push(Call::of(Op::CreateCq, &[slots(0), context, 4]));
         calls.push(Call::of(Op::CreateCq, &[slots(1), context, 5, 0, 0, 1]));
         calls.push(Call::of(Op::CreateSrq, &[slots(0), context, 0, context]));
-        // Plain memory, shared memory, memory on demand.
+        // Private memory, shared memory, on-demand paging.
         calls.push(Call::of(
             Op::RegMr,
             &[slots(0), context, context, 0, 0x13, 0],
@@ -56,19 +56,19 @@ pub fn first_objects() -> Vec<Call> {
     }
     calls.push(Call::of(Op::PostRecv, &[0, 2, 0, 0, 3, 0, 7]));
     calls.push(Call::of(Op::PostRecv, &[1, 2, 1, 0, 3, 0, 7]));
-    // One of each operation that needs no preparation.
+    // One request of each operation that needs no further setup.
     for opcode in [2, 0, 4, 5, 6, 15, 14] {
         calls.push(Call::of(Op::PostSend, &[0, opcode, 0, 1, 3]));
     }
     calls
 }
 
-/// Devices of the shared contexts.
+/// Returns the index of the device that a shared context belongs to.
 pub fn device_of(context: usize, devices: usize) -> usize {
     [0, 1, 0, 2][context % SHARED_CONTEXTS] % devices
 }
 
-/// A device's GIDs that are not empty.
+/// Reads the valid entries of a device's GID table.
 pub fn device(name: &str) -> Device {
     let mut gids = Vec::new();
     for index in 0..=255u8 {
@@ -80,7 +80,7 @@ pub fn device(name: &str) -> Device {
         for (group, bytes) in text.trim().split(':').zip(gid.chunks_mut(2)) {
             bytes.copy_from_slice(&u16::from_str_radix(group, 16).unwrap_or(0).to_be_bytes());
         }
-        // Not link-local ones: the namespaces have addresses of their own.
+        // Link-local GIDs are left out: the namespaces have addresses of their own.
         if gid != [0; 16] && gid[0] != 0xfe {
             gids.push((index, gid));
         }
@@ -93,7 +93,7 @@ pub fn device(name: &str) -> Device {
     }
 }
 
-/// A socket in each network namespace.
+/// Opens a socket in each network namespace.
 pub fn nets(options: &Options) -> Vec<Net> {
     let Ok(own) = sys::open("/proc/self/ns/net", libc::O_RDONLY) else {
         return Vec::new();

@@ -27,8 +27,7 @@ pub fn open(path: &str, flags: i32) -> Result<i32, i32> {
     .map(|fd| fd as i32)
 }
 
-/// Makes an empty file whose writes are done when the call returns: what it says must outlive the
-/// kernel.
+/// Creates an empty file with synchronous writes: its contents must survive a crash of the kernel.
 pub fn open_new(path: &str) -> Result<i32, i32> {
     let path = std::ffi::CString::new(path).map_err(|_| libc::EINVAL)?;
     let flags = libc::O_WRONLY
@@ -44,7 +43,7 @@ pub fn open_new(path: &str) -> Result<i32, i32> {
     .map(|fd| fd as i32)
 }
 
-/// Two ends of a pipe: for reading, for writing.
+/// Creates a pipe: the end to read from, the end to write to.
 pub fn pipe(fds: &mut [i32; 2]) -> Result<(), i32> {
     // SAFETY: There is room for two descriptors.
     check(i64::from(unsafe {
@@ -65,7 +64,7 @@ pub fn write(fd: i32, data: &[u8]) -> Result<usize, i32> {
     check(unsafe { libc::write(fd, data.as_ptr().cast(), data.len()) } as i64).map(|n| n as usize)
 }
 
-/// Reads what fits.
+/// Reads up to the length of the buffer.
 pub fn read(fd: i32, data: &mut [u8]) -> Result<usize, i32> {
     // SAFETY: The buffer is writable.
     check(unsafe { libc::read(fd, data.as_mut_ptr().cast(), data.len()) } as i64)
@@ -74,20 +73,20 @@ pub fn read(fd: i32, data: &mut [u8]) -> Result<usize, i32> {
 
 /// Calls an ioctl whose argument is a buffer.
 pub fn ioctl(fd: i32, request: u64, data: &mut [u8]) -> Result<i64, i32> {
-    // SAFETY: What the kernel writes it writes to `data` or to addresses in it, see `Answer`.
+    // SAFETY: What the kernel writes it writes to `data` or to addresses in it, see `Response`.
     check(i64::from(unsafe {
         libc::ioctl(fd, request as _, data.as_mut_ptr())
     }))
 }
 
-/// Memory for answers of the kernel, at an address that stays. The kernel may write to it long
-/// after the call that named it, so it is shared memory without a type.
-pub struct Answer {
+/// A response buffer at a fixed address. The kernel may write to it after the call that passed it
+/// has returned, so all accesses are atomic.
+pub struct Response {
     words: &'static [AtomicU8],
 }
 
-impl Answer {
-    /// `len` bytes.
+impl Response {
+    /// Allocates a buffer of `len` bytes; it is never freed.
     pub fn new(len: usize) -> Self {
         let words: Vec<AtomicU8> = (0..len).map(|_| AtomicU8::new(0)).collect();
         Self {
@@ -95,23 +94,23 @@ impl Answer {
         }
     }
 
-    /// Where it is.
+    /// Returns the address.
     pub fn address(&self) -> u64 {
         self.words.as_ptr() as u64
     }
 
-    /// The 32 bits at byte `offset`.
+    /// Returns the 32-bit field at byte `offset`.
     pub fn u32(&self, offset: usize) -> u32 {
         let byte = |n: usize| self.words.get(offset + n).map_or(0, |b| b.load(Relaxed));
         u32::from_ne_bytes([byte(0), byte(1), byte(2), byte(3)])
     }
 
-    /// The 64 bits at byte `offset`.
+    /// Returns the 64-bit field at byte `offset`.
     pub fn u64(&self, offset: usize) -> u64 {
         u64::from(self.u32(offset)) | (u64::from(self.u32(offset + 4)) << 32)
     }
 
-    /// Zeroes the first bytes.
+    /// Zeroes the first `len` bytes.
     pub fn clear(&self, len: usize) {
         for byte in self.words.iter().take(len) {
             byte.store(0, Relaxed);
@@ -138,19 +137,20 @@ pub fn mmap(
     }
 }
 
-/// One of munmap, mprotect, madvise and the like, on a reserved range.
+/// Makes a system call on a reserved address range: munmap, mprotect, madvise and similar ones.
 pub fn memory_call(number: i64, addr: u64, len: u64, arg: u64) -> Result<i64, i32> {
     // SAFETY: As `mmap`.
     check(unsafe { libc::syscall(number, addr, len, arg, 0u64, 0u64) })
 }
 
-/// A system call without pointers.
+/// Makes a system call without pointers.
 pub fn call(number: i64, a: u64, b: u64, c: u64) -> Result<i64, i32> {
     // SAFETY: Callers pass numbers only.
     check(unsafe { libc::syscall(number, a, b, c) })
 }
 
-/// Writes to this process's own memory, whatever is there: EFAULT where nothing is.
+/// Writes to this process's own memory; fails with EFAULT instead of a signal where nothing is
+/// mapped.
 pub fn poke(addr: u64, data: &[u8]) -> Result<usize, i32> {
     let local = libc::iovec {
         iov_base: data.as_ptr() as *mut _,
@@ -165,7 +165,7 @@ pub fn poke(addr: u64, data: &[u8]) -> Result<usize, i32> {
         .map(|n| n as usize)
 }
 
-/// Reads this process's own memory, whatever is there.
+/// Reads this process's own memory, with the same error.
 pub fn peek(addr: u64, data: &mut [u8]) -> Result<usize, i32> {
     let local = libc::iovec {
         iov_base: data.as_mut_ptr().cast(),
@@ -188,7 +188,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Maps a file as a whole; `addr` is reserved for it, or 0.
+    /// Maps `len` bytes of a file at `addr`, which must be reserved for that, or anywhere if it is
+    /// 0.
     pub fn map(addr: u64, len: usize, fd: i32, offset: u64) -> Result<Self, i32> {
         let fixed = if addr == 0 { 0 } else { libc::MAP_FIXED };
         let addr = mmap(
@@ -202,37 +203,37 @@ impl Window {
         Ok(Self { addr, len })
     }
 
-    /// Memory that processes forked from this one share.
+    /// Allocates memory that is shared with processes forked afterwards.
     pub fn shared(len: usize) -> Result<Self, i32> {
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         let addr = mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
         Ok(Self { addr, len })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     pub fn bytes(&self) -> &'static [AtomicU8] {
         // SAFETY: Mapped by the constructor and never unmapped; atomics may be shared with anybody.
         unsafe { std::slice::from_raw_parts(self.addr as *const AtomicU8, self.len) }
     }
 
-    /// All words of 32 bits.
+    /// Returns the memory as 32-bit words.
     pub fn words(&self) -> &'static [AtomicU32] {
         // SAFETY: As `bytes`; mappings are aligned to pages.
         unsafe { std::slice::from_raw_parts(self.addr as *const AtomicU32, self.len / 4) }
     }
 
-    /// All words of 64 bits.
+    /// Returns the memory as 64-bit words.
     pub fn longs(&self) -> &'static [AtomicU64] {
         // SAFETY: As `words`.
         unsafe { std::slice::from_raw_parts(self.addr as *const AtomicU64, self.len / 8) }
     }
 
-    /// Writes bytes as far as they fit.
+    /// Writes bytes at `offset`; those beyond the end are left out.
     pub fn put(&self, offset: usize, data: &[u8]) {
         for (to, from) in self.bytes().iter().skip(offset).zip(data) {
             to.store(*from, Relaxed);
@@ -240,9 +241,9 @@ impl Window {
     }
 }
 
-/// Makes a process that runs `body` and ends with its result; returns its number.
+/// Forks a process that runs `body` and exits with its result; returns its PID.
 ///
-/// There is one thread when this is called, so the child may do what it likes.
+/// The program has only one thread, so the child may call any function.
 pub fn fork(body: impl FnOnce() -> i32) -> Result<i32, i32> {
     // SAFETY: This program has no threads.
     let pid = unsafe { libc::fork() };
@@ -257,19 +258,19 @@ pub fn fork(body: impl FnOnce() -> i32) -> Result<i32, i32> {
     }
 }
 
-/// Makes the calling process die when its parent does.
+/// Asks the kernel to kill the calling process when its parent ends.
 pub fn die_with_parent() {
     // SAFETY: No memory is involved.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// Sends a signal to a process that this one started.
+/// Sends a signal to a child.
 pub fn kill(pid: i32, signal: i32) {
     // SAFETY: No memory is involved.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Whether the child has ended; waits for it if `block`.
+/// Returns the status of the child if it has ended; waits for that if `block`.
 pub fn ended(pid: i32, block: bool) -> Option<i32> {
     let mut status = 0;
     // SAFETY: The status is writable.
@@ -277,7 +278,7 @@ pub fn ended(pid: i32, block: bool) -> Option<i32> {
     (got == pid).then_some(status)
 }
 
-/// Limits what this process may lock.
+/// Sets RLIMIT_MEMLOCK.
 pub fn limit_memlock(bytes: u64) {
     let limit = libc::rlimit {
         rlim_cur: bytes,
@@ -287,7 +288,7 @@ pub fn limit_memlock(bytes: u64) {
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
 }
 
-/// Becomes a user and group without rights.
+/// Changes to an unprivileged user and group, without supplementary groups.
 pub fn become_user(id: u32) -> Result<(), i32> {
     // SAFETY: No memory is involved: the list of groups is empty.
     unsafe {
@@ -300,7 +301,7 @@ pub fn become_user(id: u32) -> Result<(), i32> {
     Ok(())
 }
 
-/// A socket.
+/// Opens a socket.
 pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32, i32> {
     // SAFETY: No memory is involved.
     check(i64::from(unsafe {
@@ -309,7 +310,7 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32, i32> {
     .map(|fd| fd as i32)
 }
 
-/// A descriptor for an event, and for the memory of a file without a name.
+/// Creates an anonymous file of `len` bytes, which cannot shrink if `seals`.
 pub fn memfd(name: &std::ffi::CStr, len: u64, seals: bool) -> Result<i32, i32> {
     // SAFETY: The name is terminated.
     let fd = check(i64::from(unsafe {
@@ -330,7 +331,7 @@ pub fn truncate(fd: i32, len: u64) {
     unsafe { libc::ftruncate(fd, len as i64) };
 }
 
-/// Makes reads of a descriptor return at once.
+/// Makes a descriptor non-blocking.
 pub fn set_nonblocking(fd: i32) {
     // SAFETY: No memory is involved.
     unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
@@ -342,7 +343,7 @@ pub fn enter_netns(fd: i32) -> Result<(), i32> {
     check(i64::from(unsafe { libc::setns(fd, libc::CLONE_NEWNET) })).map(|_| ())
 }
 
-/// Waits a moment.
+/// Sleeps.
 pub fn pause(microseconds: u64) {
     std::thread::sleep(std::time::Duration::from_micros(microseconds));
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the workers of a world share: numbers of objects, memory, and the programs they run.
+//! State that the workers of a world share: handles of objects, memory areas, and the programs to
+//! run.
 //!
-//! All of it is in memory shared by processes, and nobody takes a lock: a worker uses objects that
-//! another one is just making or destroying.
+//! It is in shared memory and not protected by locks: workers use objects while other workers
+//! create or destroy them.
 
-use crate::calls::{Call, ARGS, MOST_CALLS};
+use crate::calls::{Call, ARGS, MAX_CALLS};
 use crate::sys::{self, Window};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,45 +26,45 @@ pub enum Kind {
     Mw,
     /// Address handle.
     Ah,
-    /// Completion channel: a descriptor of one process.
+    /// Completion channel: a descriptor, valid in one process only.
     Channel,
 }
 
 const KINDS: usize = 8;
-/// Objects of a kind that are remembered.
+/// Number of slots for objects of a kind.
 pub const SLOTS: usize = 16;
 const LONGS: usize = 12;
 
-/// An object as it was when somebody made it; it may be gone.
+/// An object as it was created; it may have been destroyed since.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Object {
-    /// Changes with each object in the slot; 0 if there was none.
+    /// Incremented with each object that is stored in the slot; 0 if there has been none.
     pub generation: u64,
-    /// Nobody has destroyed it, as far as is known.
+    /// False if a worker has destroyed it.
     pub alive: bool,
-    /// The context it belongs to.
+    /// Index of its context.
     pub context: usize,
-    /// Its number there.
+    /// Its handle in the context.
     pub handle: u32,
-    /// What belongs to it: see the `X_` constants.
+    /// Attributes of the object; the `X_` constants are their indices.
     pub x: [u64; 8],
 }
 
-/// Queue pair: number, type; then the two queues.
+/// QP number of a queue pair.
 pub const X_QPN: usize = 0;
 /// Type of a queue pair.
 pub const X_TYPE: usize = 1;
-/// Offset to map the queue at (SQ of a queue pair), then its bytes.
+/// `mmap` offset of a queue (of the send queue of a queue pair); its length in bytes follows.
 pub const X_RING: usize = 2;
-/// The same of the receive queue.
+/// The same for the receive queue of a queue pair.
 pub const X_RECV: usize = 4;
-/// Region: keys, address of access, bytes. Window: key. Address handle: number.
+/// L_Key of a region, key of a window, number of an address handle.
 pub const X_LKEY: usize = 0;
-/// Key for peers.
+/// R_Key of a region.
 pub const X_RKEY: usize = 1;
-/// First address of a region, as requests name it.
+/// Address of the first byte of a region in requests.
 pub const X_IOVA: usize = 2;
-/// Bytes of a region.
+/// Length of a region in bytes.
 pub const X_LEN: usize = 3;
 
 /// The shared memory.
@@ -75,10 +76,10 @@ pub struct World {
 }
 
 const CALL_WORDS: usize = ARGS + 2;
-const PROGRAM_WORDS: usize = 1 + MOST_CALLS * CALL_WORDS;
+const PROGRAM_WORDS: usize = 1 + MAX_CALLS * CALL_WORDS;
 
 impl World {
-    /// A new one for so many workers.
+    /// Allocates the shared memory for `workers` workers.
     pub fn new(workers: usize) -> Result<Self, i32> {
         Ok(Self {
             window: Window::shared(KINDS * SLOTS * LONGS * 8)?,
@@ -87,14 +88,14 @@ impl World {
         })
     }
 
-    /// Forgets all objects.
+    /// Empties all slots.
     pub fn clear(&self) {
         for long in self.window.longs() {
             long.store(0, Relaxed);
         }
     }
 
-    /// What is in a slot.
+    /// Returns the object in a slot.
     pub fn get(&self, kind: Kind, slot: usize) -> Object {
         let at = (kind as usize * SLOTS + slot % SLOTS) * LONGS;
         let longs = &self.window.longs()[at..at + LONGS];
@@ -111,7 +112,7 @@ impl World {
         object
     }
 
-    /// Remembers an object, in place of what was in the slot.
+    /// Stores an object in a slot, replacing the previous one.
     pub fn put(&self, kind: Kind, slot: usize, context: usize, handle: u32, x: &[u64]) {
         let at = (kind as usize * SLOTS + slot % SLOTS) * LONGS;
         let longs = &self.window.longs()[at..at + LONGS];
@@ -124,19 +125,20 @@ impl World {
         longs[0].fetch_add(1, Relaxed);
     }
 
-    /// Changes one of the numbers of an object.
+    /// Sets an attribute of an object.
     pub fn set(&self, kind: Kind, slot: usize, which: usize, value: u64) {
         let at = (kind as usize * SLOTS + slot % SLOTS) * LONGS;
         self.window.longs()[at + 3 + which].store(value, Relaxed);
     }
 
-    /// Notes that an object was destroyed. Its numbers stay, for whoever uses them nevertheless.
-    pub fn gone(&self, kind: Kind, slot: usize) {
+    /// Marks an object as destroyed. Its handle and attributes stay, so that calls can use a stale
+    /// object.
+    pub fn mark_destroyed(&self, kind: Kind, slot: usize) {
         let at = (kind as usize * SLOTS + slot % SLOTS) * LONGS;
         self.window.longs()[at + 11].store(0, Relaxed);
     }
 
-    /// A slot with an object that is there, from `start` on; `start` if there is none.
+    /// Returns the first slot from `start` on that has a live object; `start` if there is none.
     pub fn near(&self, kind: Kind, start: usize) -> usize {
         (0..SLOTS)
             .map(|n| (start + n) % SLOTS)
@@ -144,7 +146,8 @@ impl World {
             .unwrap_or(start % SLOTS)
     }
 
-    /// A slot with an object of that context, from `start` on; any slot if there is none.
+    /// Returns the first slot from `start` on with a live object of the context; any slot if there
+    /// is none.
     pub fn find(&self, kind: Kind, start: usize, context: usize) -> usize {
         (0..SLOTS)
             .map(|n| (start + n) % SLOTS)
@@ -155,14 +158,14 @@ impl World {
             .unwrap_or(start % SLOTS)
     }
 
-    /// Hands a list of calls to a worker.
+    /// Stores the list of calls that a worker is to run.
     pub fn set_program(&self, worker: usize, calls: &[Call]) {
         let words = &self.programs.words()[worker * PROGRAM_WORDS..];
-        words[0].store(calls.len().min(MOST_CALLS) as u32, Relaxed);
+        words[0].store(calls.len().min(MAX_CALLS) as u32, Relaxed);
         for (call, words) in calls
             .iter()
             .zip(words[1..].chunks(CALL_WORDS))
-            .take(MOST_CALLS)
+            .take(MAX_CALLS)
         {
             words[0].store(u32::from(call.op), Relaxed);
             words[1].store(u32::from(call.nth), Relaxed);
@@ -172,10 +175,10 @@ impl World {
         }
     }
 
-    /// The list that a worker was handed.
+    /// Returns the list of calls of a worker.
     pub fn program(&self, worker: usize) -> Vec<Call> {
         let words = &self.programs.words()[worker * PROGRAM_WORDS..];
-        let count = (words[0].load(Relaxed) as usize).min(MOST_CALLS);
+        let count = (words[0].load(Relaxed) as usize).min(MAX_CALLS);
         words[1..]
             .chunks(CALL_WORDS)
             .take(count)
@@ -193,37 +196,37 @@ impl World {
             .collect()
     }
 
-    /// Counts how a call ended.
+    /// Counts the result of a call.
     pub fn count(&self, op: usize, ok: bool) {
         if let Some(word) = self.results.words().get(2 * op + usize::from(ok)) {
             word.fetch_add(1, Relaxed);
         }
     }
 
-    /// Calls of a kind that failed, and that did not.
-    pub fn counted(&self, op: usize) -> (u32, u32) {
+    /// Returns how many calls of an operation failed, and how many succeeded.
+    pub fn results_of(&self, op: usize) -> (u32, u32) {
         let words = self.results.words();
         (words[2 * op].load(Relaxed), words[2 * op + 1].load(Relaxed))
     }
 }
 
-/// Areas of memory for regions, at the same addresses in all workers.
+/// Number of memory areas for regions. They are at the same addresses in all workers.
 pub const AREAS: usize = 8;
-/// Bytes of an area.
+/// Length of an area in bytes.
 pub const AREA_LEN: usize = 2 << 20;
 const AREA_BASE: u64 = 0x20_0000_0000;
 const AREA_STEP: u64 = 16 << 20;
-/// Where the queues of all objects are mapped.
+/// Address at which the queues of all objects are mapped.
 pub const RING_BASE: u64 = 0x10_0000_0000;
-/// Room for a queue.
+/// Address space reserved for each queue, in bytes.
 pub const RING_STEP: u64 = 8 << 20;
 
-/// Forgets all queues that this process has mapped.
+/// Unmaps all queues of this process.
 pub fn unmap_rings() {
     let _ = sys::memory_call(libc::SYS_munmap, RING_BASE, RING_STEP * 4 * SLOTS as u64, 0);
 }
 
-/// First address of an area. The last one is the completion queue in slot 0.
+/// Returns the address of an area. The last area is the completion queue in slot 0.
 pub fn area(number: usize) -> u64 {
     match number % AREAS {
         7 => RING_BASE,
@@ -231,8 +234,8 @@ pub fn area(number: usize) -> u64 {
     }
 }
 
-/// Maps an area as it is at first: private, shared, of a file, secret, read only, huge pages,
-/// nothing.
+/// Maps an area in its initial state: private, shared, file-backed, secret, read-only, huge pages,
+/// or unmapped.
 pub fn map_area(number: usize, files: &Files) {
     let both = libc::PROT_READ | libc::PROT_WRITE;
     let anonymous = libc::MAP_FIXED | libc::MAP_ANONYMOUS;
@@ -282,12 +285,12 @@ pub fn map_area(number: usize, files: &Files) {
 pub struct Files {
     shared: i32,
     secret: i32,
-    /// For making DMA buffers, if the kernel can.
+    /// `/dev/udmabuf`, which creates DMA buffers; negative if there is none.
     pub udmabuf: i32,
 }
 
 impl Files {
-    /// Makes them.
+    /// Creates the files.
     pub fn new() -> Self {
         let shared = sys::memfd(c"rxe_fuzz", AREA_LEN as u64, true).unwrap_or(-1);
         let secret = sys::call(libc::SYS_memfd_secret, 0, 0, 0).map_or(-1, |fd| fd as i32);
@@ -302,13 +305,13 @@ impl Files {
         }
     }
 
-    /// The file of shared memory.
+    /// Returns the descriptor of the shared memory.
     pub fn shared(&self) -> i32 {
         self.shared
     }
 }
 
-/// An address in some area.
+/// Returns the address in an area that an argument selects.
 pub fn address(arg: u32) -> u64 {
     let pages = u64::from((arg >> 4) & 0xff) << 12;
     let bytes = if (arg >> 24) & 3 == 1 {
@@ -316,12 +319,12 @@ pub fn address(arg: u32) -> u64 {
     } else {
         0
     };
-    // Mostly the plain memory.
+    // Usually private or shared memory.
     let number = if arg & 8 == 0 { arg & 1 } else { arg & 7 };
     area(number as usize) + pages + bytes
 }
 
-/// A number of bytes.
+/// Returns the length that an argument selects.
 pub fn length(arg: u32) -> u64 {
     const LENGTHS: [u64; 16] = [
         4096,
