@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reads pcap and pcapng as a stream, one frame after the other, from files that may be cut off
-//! or damaged anywhere.
+//! Reader of pcap and pcapng streams, frame by frame, which tolerates files that are truncated or
+//! damaged anywhere.
 //!
 //! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Both byte orders, microseconds
 //! and nanoseconds, several sections and interfaces. Blocks that carry no packet are skipped.
 
 use std::io::{self, Read};
 
-/// No record of a capture is longer than this; a length field that says so is damaged.
+/// Maximum length of a record in bytes; larger length fields count as damage.
 const MAX_RECORD: u32 = 16 << 20;
 
-/// Why there is no further frame.
+/// Why no further frame can be read.
 #[derive(Debug)]
 pub enum CaptureError {
     /// The file could not be read.
     Io(io::Error),
     /// It is neither pcap nor pcapng.
     NotACapture,
-    /// It ends in the middle of a record.
+    /// It is truncated in the middle of a record.
     CutOff,
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     Damaged(&'static str),
 }
 
@@ -35,11 +35,11 @@ impl From<io::Error> for CaptureError {
 /// A captured frame.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frame {
-    /// Nanoseconds since 1970, if the file says.
+    /// Time in nanoseconds since 1970, if the file has it.
     pub time_ns: Option<u64>,
-    /// What the frame begins with: a LINKTYPE_ number.
+    /// Type of the link-layer header, a LINKTYPE_ number.
     pub link: u32,
-    /// What was captured of it.
+    /// The captured bytes; the frame may have been longer.
     pub bytes: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ enum Order {
     Big,
 }
 
-/// Reads numbers off the front of a record; beyond its end they are missing, not zero.
+/// Reads fields from the front of a record. Fields beyond its end are `None`, not zero.
 struct Fields<'a> {
     rest: &'a [u8],
     order: Order,
@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
 struct Interface {
     link: u32,
     snaplen: u32,
-    /// Ticks per second; none if the file gives a resolution that no number holds.
+    /// Ticks of timestamps per second; `None` if the resolution is out of range.
     ticks: Option<u64>,
     offset_seconds: i64,
 }
@@ -130,22 +130,22 @@ enum Format {
     },
 }
 
-/// A capture that is being read.
+/// A reader of a capture.
 #[derive(Debug)]
 pub struct Capture<R> {
     source: R,
     format: Format,
 }
 
-/// Type of a pcapng section header; reads the same in both byte orders.
+/// Block type of a pcapng section header, a palindrome: it is the same in both byte orders.
 const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 impl<R: Read> Capture<R> {
-    /// Reads the beginning of a capture.
+    /// Reads the header of a capture.
     ///
     /// # Errors
     ///
-    /// [`CaptureError::NotACapture`] for anything that is neither format, an empty file too.
+    /// [`CaptureError::NotACapture`] for files of other formats and for empty ones.
     pub fn open(mut source: R) -> Result<Self, CaptureError> {
         let mut magic = [0; 4];
         read_or(&mut source, &mut magic, CaptureError::NotACapture)?;
@@ -178,7 +178,7 @@ impl<R: Read> Capture<R> {
             order,
         };
         fields.bytes(16);
-        // The upper bits tell of a frame check sequence.
+        // The upper bits give the length of the frame check sequence.
         let link = fields.u32().unwrap_or_default() & 0xffff;
         Ok(Self {
             source,
@@ -190,11 +190,11 @@ impl<R: Read> Capture<R> {
         })
     }
 
-    /// The next frame; none at a clean end.
+    /// Returns the next frame; `None` at the end of the file.
     ///
     /// # Errors
     ///
-    /// After an error there is nothing more to be had.
+    /// [`CaptureError`]; the rest of the capture cannot be read then.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, CaptureError> {
         match self.format {
             Format::Pcap {
@@ -215,7 +215,7 @@ impl<R: Read> Capture<R> {
         }
     }
 
-    /// The first four bytes of a record; none if the file ends before it.
+    /// Reads the first four bytes of a record; `None` at the end of the file.
     fn begin(&mut self) -> Result<Option<[u8; 4]>, CaptureError> {
         let mut bytes = [0; 4];
         let (first, rest) = bytes.split_at_mut(1);
@@ -231,7 +231,8 @@ impl<R: Read> Capture<R> {
         Ok(Some(bytes))
     }
 
-    /// Exactly so many bytes; memory grows with what is there, not with what was promised.
+    /// Reads exactly `len` bytes. Memory is allocated for bytes that exist, not for what a damaged
+    /// length field says.
     fn body(&mut self, len: u32) -> Result<Vec<u8>, CaptureError> {
         if len > MAX_RECORD {
             return Err(CaptureError::Damaged("a record is longer than 16 MiB"));
@@ -280,7 +281,7 @@ impl<R: Read> Capture<R> {
         }))
     }
 
-    /// A section header, of which the type has been read.
+    /// Reads a section header after its block type.
     fn section(&mut self) -> Result<(), CaptureError> {
         let mut head = [0; 8];
         self.source.read_exact(&mut head)?;
@@ -290,7 +291,7 @@ impl<R: Read> Capture<R> {
             [0x1a, 0x2b, 0x3c, 0x4d] => (Order::Big, u32::from_be_bytes([l0, l1, l2, l3])),
             _ => return Err(CaptureError::Damaged("a section has no byte order")),
         };
-        // Type, length twice and byte order; the rest is of no interest.
+        // Block type, both lengths and byte order; the rest is not used.
         let Some(rest) = len.checked_sub(12) else {
             return Err(CaptureError::Damaged(
                 "a section is shorter than its header",
@@ -304,7 +305,7 @@ impl<R: Read> Capture<R> {
         Ok(())
     }
 
-    /// Any other block, of which the type has been read.
+    /// Reads any other block after its type.
     fn block(&mut self, kind: [u8; 4]) -> Result<Option<Frame>, CaptureError> {
         let Format::Pcapng { order, .. } = self.format else {
             return Ok(None);
@@ -320,7 +321,7 @@ impl<R: Read> Capture<R> {
         let Format::Pcapng { interfaces, .. } = &mut self.format else {
             return Ok(None);
         };
-        // The length stands at the end again.
+        // The length is repeated at the end.
         let content = body.len().saturating_sub(4);
         let mut fields = Fields {
             rest: body.get(..content).unwrap_or_default(),
@@ -332,7 +333,7 @@ impl<R: Read> Capture<R> {
                 interfaces.push(interface(&mut fields).ok_or(SHORT)?);
                 Ok(None)
             }
-            // Enhanced packet, and its obsolete forerunner with a drop count.
+            // Enhanced packet block, and the obsolete packet block with a drop count.
             2 | 6 => {
                 let number = if kind == 6 {
                     fields.u32()
@@ -361,7 +362,7 @@ impl<R: Read> Capture<R> {
                     bytes: bytes.to_vec(),
                 }))
             }
-            // Simple packet.
+            // Simple packet block.
             3 => {
                 let original = fields.u32().ok_or(SHORT)?;
                 let from = interfaces
@@ -399,7 +400,7 @@ fn read_or(
         })
 }
 
-/// An interface description block.
+/// Parses an interface description block.
 fn interface(fields: &mut Fields<'_>) -> Option<Interface> {
     let link = u32::from(fields.u16()?);
     fields.u16()?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The command line. Its help texts are also the manual page and the shell completions.
+//! The command line. The manual pages and shell completions are generated from these comments.
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
-/// Shows, checks and steers rxe_rs devices (RoCE v2 in software); decodes RoCE v2 captures.
+/// Shows, checks and configures rxe_rs devices (RoCE v2 in software); decodes RoCE v2 captures.
 #[derive(Debug, Parser)]
 #[command(name = "rxectl", version, disable_help_subcommand = true)]
 #[command(
@@ -12,15 +12,15 @@ use std::path::PathBuf;
                   not be carried out, standard error says why and what to do."
 )]
 pub struct Cli {
-    /// Print JSON: one document, or one per line where output goes on (--watch, decode).
+    /// Print JSON: one document, or one per line for continuous output (--watch, decode).
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// Take /sys, /proc, /dev and /usr from below this folder (for tests).
+    /// Use /sys, /proc, /dev and /usr below this folder (for tests).
     #[arg(long, global = true, hide = true, default_value = "/", value_hint = ValueHint::DirPath)]
     pub root: PathBuf,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -43,17 +43,17 @@ pub enum Command {
     Cq(Device),
     /// List protection domains; keys are shown to root only. Needs iproute2.
     Pd(Device),
-    /// Look for what keeps RDMA from working and say how to mend it. Status 1 if something is
+    /// Look for what keeps RDMA from working and say how to fix it. Exit status 1 if something is
     /// wrong.
     Doctor(Doctor),
-    /// Print the RoCE v2 packets of a capture, one per line, with a verdict on their checksum.
+    /// Print the RoCE v2 packets of a capture, one per line, with the result of the ICRC check.
     Decode(Decode),
     /// Write the manual pages and shell completions.
     #[command(hide = true)]
     Generate(Generate),
 }
 
-/// A device, or all of them.
+/// Arguments that select a device.
 #[derive(Debug, Args)]
 pub struct Device {
     /// Name of the RDMA device, such as rxe0; all rxe devices without it.
@@ -61,7 +61,7 @@ pub struct Device {
     pub device: Option<String>,
 }
 
-/// `pkey`.
+/// Subcommands of `pkey`.
 #[derive(Debug, Subcommand)]
 pub enum Pkey {
     /// Show the entries in use.
@@ -70,7 +70,7 @@ pub enum Pkey {
         #[arg(value_name = "DEV")]
         device: String,
     },
-    /// Put a key into the first free entry.
+    /// Store a P_Key in the first free entry.
     Add {
         /// Name of the RDMA device.
         #[arg(value_name = "DEV")]
@@ -78,7 +78,7 @@ pub enum Pkey {
         #[command(flatten)]
         key: Key,
     },
-    /// Put a key into an entry, whatever it held.
+    /// Store a P_Key in an entry, replacing its current one.
     Set {
         /// Name of the RDMA device.
         #[arg(value_name = "DEV")]
@@ -89,7 +89,7 @@ pub enum Pkey {
         #[command(flatten)]
         key: Key,
     },
-    /// Empty an entry.
+    /// Clear an entry.
     Del {
         /// Name of the RDMA device.
         #[arg(value_name = "DEV")]
@@ -97,59 +97,59 @@ pub enum Pkey {
         /// Entry of the table, 0 to 127.
         #[arg(value_name = "INDEX", required_unless_present = "key")]
         index: Option<u16>,
-        /// Empty the entry that holds this key (its lower 15 bits count).
+        /// Clear the entry with this P_Key (the lower 15 bits are compared).
         #[arg(long, value_name = "KEY", conflicts_with = "index", value_parser = number16)]
         key: Option<u16>,
     },
 }
 
-/// A P_Key as given on the command line.
+/// A P_Key on the command line.
 #[derive(Debug, Args)]
 pub struct Key {
-    /// The P_Key, decimal or hexadecimal (0x8001); its top bit says full member unless an option
-    /// does.
+    /// The P_Key, decimal or hexadecimal (0x8001); the most significant bit selects full membership
+    /// unless an option does.
     #[arg(value_name = "KEY", value_parser = number16)]
     pub key: u16,
-    /// Full member: may talk to every member of the partition.
+    /// Full member: may communicate with every member of the partition.
     #[arg(long)]
     pub full: bool,
-    /// Limited member: may talk to full members only.
+    /// Limited member: may communicate with full members only.
     #[arg(long, conflicts_with = "full")]
     pub limited: bool,
 }
 
-/// `counters`.
+/// Arguments of `counters`.
 #[derive(Debug, Args)]
 pub struct Counters {
     /// Name of the RDMA device, such as rxe0; all rxe devices without it.
     #[arg(value_name = "DEV")]
     pub device: Option<String>,
-    /// Show the rate per second of every counter, again and again after so many seconds.
+    /// Show the rate per second of every counter, repeatedly at this interval in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub watch: Option<f64>,
-    /// Stop after so many intervals of --watch.
+    /// Stop after this number of intervals of --watch.
     #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Show counters that are zero too.
+    /// Also show counters that are zero.
     #[arg(long)]
     pub all: bool,
 }
 
-/// `doctor`.
+/// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Also judge this module file: which kernel it was built for.
+    /// Also check this module file: which kernel it was built for.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub module: Option<PathBuf>,
 }
 
-/// `decode`.
+/// Arguments of `decode`.
 #[derive(Debug, Args)]
 pub struct Decode {
     /// A pcap or pcapng file; - reads standard input.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Status 1 if a packet is malformed or its checksum is wrong.
+    /// Exit status 1 if a packet is malformed or its ICRC is wrong.
     #[arg(long)]
     pub check: bool,
     /// Print the summary only.
@@ -157,15 +157,15 @@ pub struct Decode {
     pub summary: bool,
 }
 
-/// `generate`.
+/// Arguments of `generate`.
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// Folder to write man/ and completions/ into.
+    /// Folder in which man/ and completions/ are written.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 }
 
-/// A number of 16 bits, decimal or hexadecimal.
+/// Parses a 16-bit number, decimal or hexadecimal.
 fn number16(text: &str) -> Result<u16, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let value = match digits {
@@ -175,7 +175,7 @@ fn number16(text: &str) -> Result<u16, String> {
     value.map_err(|_| "give a number from 1 to 65535, such as 32769 or 0x8001".into())
 }
 
-/// An interval: long enough to measure over, short enough to be meant.
+/// Parses an interval in seconds, between 50 ms and a day.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.05..=86400.0).contains(&value) => Ok(value),

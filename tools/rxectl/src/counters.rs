@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxectl counters`: the hardware counters of a port, sorted into what they are about.
+//! `rxectl counters`: the hardware counters of a port, grouped by subject.
 
 use crate::cli::Counters;
 use crate::device::Device;
@@ -12,7 +12,7 @@ use serde_json::{json, Map, Value};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What a counter is about.
+/// Group of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Group {
     Traffic,
@@ -42,7 +42,7 @@ impl Group {
         }
     }
 
-    /// Packets, bytes and messages; what happened to the protocol, or to the link.
+    /// The groups: traffic, protocol events, events of the link, reasons of dropped packets.
     fn of(name: &str) -> Self {
         const TRAFFIC: [&str; 8] = [
             "sent_pkts",
@@ -69,13 +69,13 @@ impl Group {
 /// Datagrams to the RoCE port that processes of the device's namespace were not allowed to send.
 pub const GUARD: &str = "egress_guard_drops";
 
-/// Packets that were not sent because the path takes none so long.
+/// Packets that were not sent because they exceeded the path MTU.
 pub const TOO_LONG: &str = "tx_too_long";
 
-/// What a reason of dropped packets usually means.
+/// Returns what usually increments a counter, if it hints at a problem.
 fn advice(name: &str) -> &'static str {
     match name {
-        "rx_bad_icrc" => "damaged on the way, or a peer that computes it otherwise",
+        "rx_bad_icrc" => "damaged in transit, or the peer computes the ICRC differently",
         "rx_bad_pkey" => "the peer is in another partition: rxectl pkey list",
         "rx_bad_qkey" => "the sender uses another Q_Key",
         "rx_no_qp" => "late packets of a closed queue pair, or a wrong number",
@@ -85,37 +85,37 @@ fn advice(name: &str) -> &'static str {
             "came unprotected where an IPsec policy requires ESP: rxectl doctor says what to do"
         }
         "rx_no_gid" => "sent to an address that is no GID of the device",
-        "rx_no_mcast_group" => "nobody here is attached to the multicast group",
-        "no_receive_buffer" => "a message had no receive, or one too short for it",
+        "rx_no_mcast_group" => "no queue pair is attached to the multicast group",
+        "no_receive_buffer" => "no receive request was posted for a message, or one that is too short",
         "out_of_seq_request" => "packets were lost or came out of order before",
         "suspect_ack" | "suspect_nak" => {
-            "does not fit its connection: forged, or a peer that counts messages otherwise"
+            "does not match its connection: forged, or the peer counts messages differently"
         }
-        "msn_resync" => "a peer that counts messages otherwise",
-        "implausible_psn" => "further ahead than a peer can be: forged",
-        "duplicate_mismatch" => "repeats what was never asked, or long ago: forged, or very late",
-        "spurious_nak" => "taken for lost: forged packets, or a network that changes the order",
+        "msn_resync" => "the peer counts messages differently",
+        "implausible_psn" => "further ahead than the peer can be: forged",
+        "duplicate_mismatch" => "duplicate of a request that was not received recently: forged, or very late",
+        "spurious_nak" => "taken for lost: forged packets, or reordering in the network",
         "tx_gso_fallback" => {
-            "of segmented buffers only the first packets arrived: ethtool -K NETDEV tx-udp-segmentation off"
+            "only the first packets of GSO buffers arrived: ethtool -K NETDEV tx-udp-segmentation off"
         }
         "unreadable_memory" => {
             "damaged memory: dmesg says which page; or memory that no kernel code may read"
         }
         "page_fault_dropped" => {
-            "memory on demand came too late: let programs prefetch or touch it before"
+            "page faults took too long: let programs prefetch or touch on-demand paging memory before"
         }
         GUARD => "a local process without CAP_NET_RAW sends to UDP port 4791: dmesg says which",
         "send_err" => {
             "the network device or a route refused packets, or an IPsec policy waits for its keys"
         }
         TOO_LONG => {
-            "longer than the path takes with what IPsec adds: rxectl doctor says what to do"
+            "longer than the path MTU allows with the overhead of IPsec: rxectl doctor says what to do"
         }
         _ => "",
     }
 }
 
-/// One reading of a device.
+/// The counters of a device at one time.
 struct Reading {
     at: Instant,
     values: Vec<(String, u64)>,
@@ -144,7 +144,7 @@ impl Reading {
     }
 }
 
-/// A counter with its rate, if there was a reading before.
+/// A counter with its rate, if there was an earlier reading.
 struct Row {
     name: String,
     value: u64,
@@ -167,7 +167,8 @@ fn rows(now: &Reading, before: Option<&Reading>, all: bool) -> Vec<Row> {
     rows.filter(|row| all || row.value != 0).collect()
 }
 
-/// With `interval` when it ended (seconds of the Unix epoch) and how long it was.
+/// The counters as JSON; `interval` is the end of the interval (Unix time in seconds) and its
+/// length.
 fn as_json(device: &Device, rows: &[Row], interval: Option<(f64, f64)>) -> Value {
     let mut object = Map::new();
     if let Some((time, seconds)) = interval {
@@ -220,7 +221,7 @@ fn print(device: &Device, rows: &[Row], out: &mut Out<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Shows the counters once, or again and again.
+/// Shows the counters once or at intervals.
 pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
     let devices = Device::select(host, args.device.as_deref())?;
     let read_all = || -> Result<Vec<Reading>> {
@@ -251,7 +252,7 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
         let time = time.map_or(0.0, |since| since.as_secs_f64());
         if !out.json {
-            // Rates of one interval stand together.
+            // Print the rates of one interval together.
             let clock = time as u64 % 86_400;
             let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
             writeln!(
@@ -308,7 +309,7 @@ mod tests {
         assert_eq!(shown.len(), 1);
         assert!((shown[0].rate.unwrap() - 100.0).abs() < 1e-6);
         assert_eq!(rows(&now, None, true).len(), 2);
-        // A device that was made anew counts from zero: no rate, no wrap.
+        // The counters of a recreated device start from zero: the rate is 0, not a wrapped value.
         let fresh = rows(&reading(1000, 7), Some(&now), false);
         assert_eq!(fresh[0].rate, Some(0.0));
     }

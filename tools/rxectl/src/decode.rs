@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxectl decode`: the RoCE v2 packets of a capture, on the driver's own parser.
+//! `rxectl decode`: the RoCE v2 packets of a capture, parsed by the driver's own parser.
 //!
-//! A capture taken where packets are sent may hold trains: one datagram of many packets, which the
-//! network device (or the stack) cuts up later. Their packets are told apart by the checksum.
+//! A capture on the sending device may have GSO batches: datagrams of several packets, which the
+//! network device or the stack segments later. The ICRC shows where the packets in them end.
 
 use crate::capture::{Capture, CaptureError, Frame};
 use crate::cli::Decode;
@@ -19,12 +19,12 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// Verdict on the checksum of a packet.
+/// Result of the ICRC check of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Icrc {
     Good,
     Bad,
-    /// Not all of the packet was captured.
+    /// The packet was not captured completely.
     Unknown,
 }
 
@@ -38,7 +38,8 @@ impl Icrc {
     }
 }
 
-/// Judges the packet that begins at `payload` and is `len` bytes long behind the headers `net`.
+/// Checks the ICRC of the packet of `len` bytes at the start of `payload`, which follows the
+/// headers `net`.
 fn judge(net: &[u8], payload: &[u8], len: usize) -> Icrc {
     let Some((body, sum)) = payload
         .get(..len)
@@ -53,13 +54,13 @@ fn judge(net: &[u8], payload: &[u8], len: usize) -> Icrc {
     }
 }
 
-/// A packet cut out of a train: its headers as they will be on the wire.
+/// A packet of a GSO batch, with the headers that it will have on the wire.
 struct Segment<'a> {
     net: Vec<u8>,
     bytes: &'a [u8],
 }
 
-/// The headers of packet number `number`, `len` bytes long, of a train behind `net`.
+/// Returns the headers of packet `number`, of `len` bytes, of a GSO batch with the headers `net`.
 fn segment_net(net: &[u8], number: u16, len: usize) -> Option<Vec<u8>> {
     let mut net = net.to_vec();
     let udp_at = net.len().checked_sub(8)?;
@@ -82,8 +83,9 @@ fn segment_net(net: &[u8], number: u16, len: usize) -> Option<Vec<u8>> {
     Some(net)
 }
 
-/// Cuts a train of equal packets, of which the last may be shorter; none if it is no train.
-fn train<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
+/// Splits a GSO batch of packets of equal length, of which the last may be shorter; `None` if the
+/// datagram is a single packet.
+fn split_gso_batch<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
     let all = datagram.payload;
     if all.len() != datagram.len {
         return None;
@@ -118,19 +120,19 @@ fn train<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
         .collect()
 }
 
-/// Counts over a whole capture.
+/// Counts of a capture.
 #[derive(Debug, Default)]
 struct Summary {
     frames: u64,
     packets: u64,
-    trains: u64,
+    gso_batches: u64,
     good: u64,
     bad: u64,
     unknown: u64,
     opcodes: BTreeMap<String, u64>,
     malformed: BTreeMap<&'static str, u64>,
     other: BTreeMap<&'static str, u64>,
-    /// Why the file was not read to its end.
+    /// Why the rest of the file was not read.
     ended: Option<String>,
 }
 
@@ -149,7 +151,7 @@ impl Summary {
             "type": "summary",
             "frames": self.frames,
             "packets": self.packets,
-            "trains": self.trains,
+            "gso_batches": self.gso_batches,
             "icrc": { "good": self.good, "bad": self.bad, "unknown": self.unknown },
             "opcodes": self.opcodes,
             "malformed": self.malformed,
@@ -164,11 +166,11 @@ impl Summary {
             "{} frames, {} RoCE v2 packets; icrc: {} good, {} bad, {} unknown",
             self.frames, self.packets, self.good, self.bad, self.unknown
         )?;
-        if self.trains != 0 {
+        if self.gso_batches != 0 {
             writeln!(
                 out.to,
-                "  {} datagrams were trains of several packets (segmentation offload)",
-                self.trains
+                "  {} datagrams were GSO batches of several packets (segmentation offload)",
+                self.gso_batches
             )?;
         }
         for (opcode, count) in &self.opcodes {
@@ -187,7 +189,7 @@ impl Summary {
     }
 }
 
-/// `HH:MM:SS.nnnnnnnnn` of the day, UTC.
+/// Formats a time as `HH:MM:SS.nnnnnnnnn`, UTC.
 fn clock(time_ns: Option<u64>) -> String {
     let Some(ns) = time_ns else {
         return "--:--:--".into();
@@ -276,7 +278,7 @@ fn packet_json(packet: &Packet<'_>) -> Map<String, Value> {
     map
 }
 
-/// Decodes what [`Capture`] yields and counts it.
+/// Decodes the frames of a [`Capture`] and counts them.
 struct Decoder<'o, 'w> {
     out: &'o mut Out<'w>,
     summary_only: bool,
@@ -294,8 +296,8 @@ impl Decoder<'_, '_> {
             }
         };
         if judge(datagram.net, datagram.payload, datagram.len) == Icrc::Bad {
-            if let Some(segments) = train(&datagram) {
-                self.summary.trains = self.summary.trains.saturating_add(1);
+            if let Some(segments) = split_gso_batch(&datagram) {
+                self.summary.gso_batches = self.summary.gso_batches.saturating_add(1);
                 for segment in segments {
                     let (net, bytes) = (segment.net.as_slice(), segment.bytes);
                     let len = bytes.len();
@@ -320,7 +322,7 @@ impl Decoder<'_, '_> {
         &mut self,
         time_ns: Option<u64>,
         datagram: &Datagram<'_>,
-        of_train: bool,
+        of_gso_batch: bool,
     ) -> Result<()> {
         self.summary.packets = self.summary.packets.saturating_add(1);
         let verdict = judge(datagram.net, datagram.payload, datagram.len);
@@ -349,7 +351,7 @@ impl Decoder<'_, '_> {
             return Ok(());
         }
         if self.out.json {
-            return self.json_line(time_ns, datagram, of_train, verdict, parsed);
+            return self.json_line(time_ns, datagram, of_gso_batch, verdict, parsed);
         }
         let (src, dst) = (datagram.src, datagram.dst);
         write!(self.out.to, "{} {src} > {dst} ", clock(time_ns))?;
@@ -364,7 +366,7 @@ impl Decoder<'_, '_> {
                 verdict.as_str()
             )?,
         }
-        writeln!(self.out.to, "{}", if of_train { " train" } else { "" })?;
+        writeln!(self.out.to, "{}", if of_gso_batch { " gso" } else { "" })?;
         Ok(())
     }
 
@@ -372,7 +374,7 @@ impl Decoder<'_, '_> {
         &mut self,
         time_ns: Option<u64>,
         datagram: &Datagram<'_>,
-        of_train: bool,
+        of_gso_batch: bool,
         verdict: Icrc,
         parsed: std::result::Result<Packet<'_>, DropReason>,
     ) -> Result<()> {
@@ -384,7 +386,7 @@ impl Decoder<'_, '_> {
         map.insert("src_port".into(), json!(datagram.src_port));
         map.insert("len".into(), json!(datagram.len));
         map.insert("captured".into(), json!(datagram.payload.len()));
-        map.insert("train".into(), json!(of_train));
+        map.insert("gso".into(), json!(of_gso_batch));
         match parsed {
             Ok(packet) => map.extend(packet_json(&packet)),
             Err(reason) => {
@@ -403,7 +405,7 @@ fn unreadable(file: &Path, error: &io::Error) -> Error {
     )
 }
 
-/// Decodes a capture; true if nothing in it is wrong or nobody asked.
+/// Decodes a capture; false if `check` is set and a packet is wrong.
 fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> Result<bool> {
     let mut capture = Capture::open(source).map_err(|error| match error {
         CaptureError::Io(error) => unreadable(file, &error),
@@ -441,7 +443,7 @@ fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> R
     Ok(!args.check || summary.fine())
 }
 
-/// Decodes a file or standard input.
+/// Runs `rxectl decode` on a file or standard input; returns false if `--check` finds a fault.
 pub fn run(args: &Decode, out: &mut Out<'_>) -> Result<bool> {
     if args.file == Path::new("-") {
         return decode(BufReader::new(io::stdin()), &args.file, args, out);

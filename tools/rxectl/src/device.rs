@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What sysfs says about RDMA devices.
+//! RDMA devices and their attributes in sysfs.
 
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -7,25 +7,25 @@ use rxe_proto::table::pkeys;
 use serde::Serialize;
 use std::net::Ipv6Addr;
 
-/// Folder of all RDMA devices.
+/// The sysfs folder of RDMA devices.
 const CLASS: &str = "/sys/class/infiniband";
 
-/// Which driver a device belongs to.
+/// Driver of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Driver {
-    /// This project's.
+    /// `rxe_rs`.
     #[serde(rename = "rxe_rs")]
     RxeRs,
-    /// The kernel's own software RoCE.
+    /// `rdma_rxe`.
     #[serde(rename = "rdma_rxe")]
     RdmaRxe,
-    /// Any other.
+    /// Any other driver.
     #[serde(rename = "other")]
     Other,
 }
 
 impl Driver {
-    /// Name of the module.
+    /// Returns the name of the module.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RxeRs => "rxe_rs",
@@ -35,7 +35,7 @@ impl Driver {
     }
 }
 
-/// An entry of the GID table.
+/// A valid entry of the GID table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct GidEntry {
     /// Index in the table.
@@ -45,12 +45,12 @@ pub struct GidEntry {
     /// `RoCE v2` or `IB/RoCE v1`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Network device of the address.
+    /// The network device that has the address.
     pub netdev: Option<String>,
 }
 
 impl GidEntry {
-    /// Link-local addresses are always there and reach neighbours only.
+    /// Returns true for a link-local address, which every device has and only neighbours can reach.
     pub fn is_routable(&self) -> bool {
         self.gid.segments()[0] & 0xffc0 != 0xfe80
     }
@@ -70,12 +70,12 @@ pub struct PkeyEntry {
 pub struct Device {
     /// Name, such as `rxe0`.
     pub name: String,
-    /// Whose it is.
+    /// Its driver.
     pub driver: Driver,
 }
 
-/// The MAC address that a GUID was made of (EUI-64): `0250:c2ff:fe00:0001` gives
-/// `00:50:c2:00:00:01`.
+/// Returns the MAC address that a GUID was derived from (EUI-64): `00:50:c2:00:00:01` for
+/// `0250:c2ff:fe00:0001`.
 pub fn mac_of_guid(guid: &str) -> Option<String> {
     let digits: String = guid.chars().filter(|c| *c != ':').collect();
     let value = u64::from_str_radix(&digits, 16).ok()?;
@@ -93,7 +93,7 @@ impl Device {
         let described = described.as_deref().unwrap_or_default();
         let counts =
             |counter: &str| host.exists(&format!("{folder}/ports/1/hw_counters/{counter}"));
-        // The description can be edited; the counters cannot.
+        // The node description can be edited, so the driver is recognized by its counters.
         let driver = if host.exists(&format!("{folder}/pkey_table"))
             || counts("rx_bad_icrc")
             || described == "rxe_rs"
@@ -110,7 +110,7 @@ impl Device {
         }
     }
 
-    /// All devices of the two software RoCE drivers.
+    /// Returns all devices of the two software RoCE drivers.
     pub fn all(host: &Host) -> Vec<Self> {
         let names = host.names(CLASS);
         let devices = names.iter().map(|name| Self::named(host, name));
@@ -119,7 +119,7 @@ impl Device {
             .collect()
     }
 
-    /// The device of that name, of whatever driver.
+    /// Returns the device of that name, of any driver.
     pub fn find(host: &Host, name: &str) -> Result<Self> {
         // The name becomes part of a path.
         let plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
@@ -138,7 +138,7 @@ impl Device {
         ))
     }
 
-    /// The named device, or all of the two drivers; there must be one.
+    /// Returns the named device, or all devices of the two drivers; an error if there is none.
     pub fn select(host: &Host, name: Option<&str>) -> Result<Vec<Self>> {
         match name {
             Some(name) => Ok(vec![Self::find(host, name)?]),
@@ -155,17 +155,17 @@ impl Device {
         }
     }
 
-    /// Path of an attribute of the device.
+    /// Returns the path of an attribute of the device.
     pub fn attribute(&self, name: &str) -> String {
         format!("{CLASS}/{}/{name}", self.name)
     }
 
-    /// Path of an attribute of its port.
+    /// Returns the path of an attribute of the port.
     pub fn port_attribute(&self, name: &str) -> String {
         format!("{CLASS}/{}/ports/1/{name}", self.name)
     }
 
-    /// An attribute such as `4: ACTIVE`: the word.
+    /// Returns the word of an attribute such as `4: ACTIVE`.
     pub fn port_word(&self, host: &Host, name: &str) -> Option<String> {
         let text = host.read(&self.port_attribute(name))?;
         let word = text
@@ -174,12 +174,12 @@ impl Device {
         Some(word.to_string())
     }
 
-    /// GUID of the node.
+    /// Returns the node GUID.
     pub fn guid(&self, host: &Host) -> Option<String> {
         host.read(&self.attribute("node_guid"))
     }
 
-    /// Entries of the GID table that are in use.
+    /// Returns the valid entries of the GID table.
     pub fn gids(&self, host: &Host) -> Vec<GidEntry> {
         let entry = |index: &String| {
             let gid = host.read(&self.port_attribute(&format!("gids/{index}")))?;
@@ -202,7 +202,7 @@ impl Device {
         names.iter().filter_map(entry).collect()
     }
 
-    /// Valid entries of the P_Key table, as the RDMA core shows them.
+    /// Returns the valid entries of the P_Key table, as the RDMA core shows them.
     pub fn pkeys(&self, host: &Host) -> Vec<PkeyEntry> {
         let entry = |index: &String| {
             let text = host.read(&self.port_attribute(&format!("pkeys/{index}")))?;
@@ -216,7 +216,7 @@ impl Device {
         names.iter().filter_map(entry).collect()
     }
 
-    /// Number of entries of the P_Key table.
+    /// Returns the number of entries of the P_Key table.
     pub fn pkey_capacity(&self, host: &Host) -> usize {
         match host.names(&self.port_attribute("pkeys")).len() {
             0 => pkeys::LEN,
@@ -224,11 +224,11 @@ impl Device {
         }
     }
 
-    /// Hardware counters by name, in the order of the names.
+    /// Returns the hardware counters, sorted by name.
     pub fn counters(&self, host: &Host) -> Vec<(String, u64)> {
         let folder = self.port_attribute("hw_counters");
         let names = host.names(&folder).into_iter();
-        // How long the core keeps the values, in ms: no counter.
+        // `lifespan` is no counter, but how long the core caches values, in ms.
         names
             .filter(|name| name != "lifespan")
             .filter_map(|name| {
@@ -238,14 +238,14 @@ impl Device {
             .collect()
     }
 
-    /// One hardware counter.
+    /// Returns a hardware counter.
     pub fn counter(&self, host: &Host, name: &str) -> Option<u64> {
         host.read(&self.port_attribute(&format!("hw_counters/{name}")))?
             .parse()
             .ok()
     }
 
-    /// Name of the network device below.
+    /// Returns the name of the network device below.
     pub fn netdev(&self, host: &Host) -> Option<String> {
         if let Some(parent) = host.read(&self.attribute("parent")) {
             return Some(parent);
@@ -253,7 +253,8 @@ impl Device {
         if let Some(netdev) = self.gids(host).into_iter().find_map(|gid| gid.netdev) {
             return Some(netdev);
         }
-        // An address-less device has no GID to ask; the kernel tells within one namespace only.
+        // A device without addresses has no GIDs. Netlink names the network device only within its
+        // own namespace.
         let links = host.json_tool("rdma", &["-j", "link", "show"]).ok()?;
         let link = links
             .as_array()?

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxectl doctor`: looks for what keeps RDMA from working, each finding with its remedy.
+//! `rxectl doctor`: looks for what keeps RDMA from working, and gives a remedy for each finding.
 
 mod attack;
 mod links;
@@ -13,32 +13,32 @@ use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// How a finding is meant.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Level {
-    /// As it should be.
+    /// Correct.
     Ok,
-    /// Works, but could be better or could not be looked at.
+    /// Works but could be improved, or could not be checked.
     Note,
     /// Keeps something from working.
     Wrong,
 }
 
-/// One thing that was looked at.
+/// Result of a check.
 #[derive(Debug, Serialize)]
 struct Finding {
     level: Level,
-    /// What was looked at.
+    /// What was checked.
     about: String,
-    /// What was found.
+    /// The result.
     found: String,
-    /// What to do about it.
+    /// The remedy, if one is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
 
-/// The findings so far.
+/// The findings of all checks.
 #[derive(Debug, Default)]
 struct Report(Vec<Finding>);
 
@@ -65,7 +65,7 @@ impl Report {
     }
 }
 
-/// The kernel release that a module file says it was built for; none if it does not say.
+/// Returns the kernel release in the `vermagic` of a module file, if it has one.
 fn built_for(module: &[u8]) -> Option<String> {
     const KEY: &[u8] = b"vermagic=";
     let at = module.windows(KEY.len()).position(|window| window == KEY)?;
@@ -75,7 +75,7 @@ fn built_for(module: &[u8]) -> Option<String> {
     (!release.is_empty()).then_some(release)
 }
 
-/// Kernels of /lib/modules that have the module installed.
+/// Returns the kernels in /lib/modules for which the module is installed.
 fn installed_for(host: &Host, module: &str) -> Vec<String> {
     fn holds(folder: &Path, module: &str, depth: u8) -> bool {
         let Ok(entries) = fs::read_dir(folder) else {
@@ -94,7 +94,7 @@ fn installed_for(host: &Host, module: &str) -> Vec<String> {
             }
         })
     }
-    // Where modules that are not the kernel's own go.
+    // Folders of out-of-tree modules.
     let places = ["updates", "extra", "weak-updates", "misc"];
     let kernels = host.names("/lib/modules").into_iter();
     kernels
@@ -184,7 +184,7 @@ fn module_file(host: &Host, file: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Inodes of the UDP sockets bound to the RoCE port in this network namespace.
+/// Returns the inodes of UDP sockets bound to the RoCE port in this network namespace.
 fn port_sockets(host: &Host) -> Vec<u64> {
     let mut inodes = Vec::new();
     for file in ["/proc/self/net/udp", "/proc/self/net/udp6"] {
@@ -205,7 +205,8 @@ fn port_sockets(host: &Host) -> Vec<u64> {
     inodes
 }
 
-/// A process that has one of the sockets open: its number and name. Kernel sockets have none.
+/// Returns PID and name of a process that has one of the sockets open. Kernel sockets belong to no
+/// process.
 fn owner(host: &Host, inodes: &[u64]) -> Option<(String, String)> {
     let wanted: Vec<String> = inodes
         .iter()
@@ -235,7 +236,7 @@ fn udp_port(host: &Host, report: &mut Report) {
             ABOUT,
             format!("taken by process {process} ({name})"),
             format!(
-                "end it (kill {process}) or have it use another port; then make the RDMA link anew"
+                "end it (kill {process}) or have it use another port; then recreate the RDMA link"
             ),
         );
     } else if driver {
@@ -249,7 +250,7 @@ fn udp_port(host: &Host, report: &mut Report) {
     } else {
         report.note(
             ABOUT,
-            "taken; whose it is can only root see",
+            "in use; only root can see by which process",
             "sudo rxectl doctor",
         );
     }
@@ -257,7 +258,7 @@ fn udp_port(host: &Host, report: &mut Report) {
 
 fn memlock(host: &Host, report: &mut Report) {
     const ABOUT: &str = "memory lock limit";
-    // Root may exceed it by CAP_IPC_LOCK.
+    // CAP_IPC_LOCK overrides the limit.
     const CAP_IPC_LOCK: u32 = 14;
     const FIX: &str = "ulimit -l unlimited; for every login: \
         echo '* - memlock unlimited' > /etc/security/limits.d/rdma.conf (in a service: LimitMEMLOCK=infinity)";
@@ -361,7 +362,7 @@ fn tools(host: &Host, report: &mut Report) {
     }
 }
 
-/// Examines everything; true if nothing is wrong.
+/// Runs all checks; true if nothing is wrong.
 pub fn run(host: &Host, args: &Doctor, out: &mut Out<'_>) -> Result<bool> {
     let mut report = Report::default();
     drivers(host, &mut report);

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What went wrong, and what the reader of the message can do about it.
+//! Errors, each with its remedy.
 
 use std::fmt;
 use std::io;
 
-/// An error for people: a sentence, and a way out of it.
+/// An error with a remedy for the user.
 #[derive(Debug)]
 pub struct Error {
-    /// What is wrong.
+    /// What went wrong.
     pub what: String,
-    /// What to do.
+    /// What the user can do about it.
     pub fix: String,
-    /// The reader of standard output has gone; nobody is left to tell.
+    /// The reader of standard output has closed the pipe, so no error is printed.
     pub nobody_reads: bool,
 }
 
-/// Result of nearly everything here.
+/// Result with an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error with its remedy.
+    /// Creates an error.
     pub fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -35,7 +35,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Only writing to standard output uses `?` on an [`io::Error`].
+/// Only errors of writing to standard output are converted with `?`.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self {

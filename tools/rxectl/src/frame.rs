@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
-//! From a captured frame down to the UDP datagram: Ethernet (with VLAN tags), Linux cooked, raw IP
-//! and loopback; IPv4 and IPv6.
+//! Dissection of captured frames down to the UDP datagram: Ethernet (with VLAN tags), Linux cooked,
+//! raw IP and loopback; IPv4 and IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// UDP port of RoCE v2.
 pub const ROCE_PORT: u16 = 4791;
 
-/// Bytes of a UDP header.
+/// Length of a UDP header in bytes.
 const UDP_LEN: usize = 8;
 
 /// A RoCE v2 datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram<'a> {
-    /// Sender.
+    /// Address of the sender.
     pub src: IpAddr,
-    /// Receiver.
+    /// Address of the receiver.
     pub dst: IpAddr,
-    /// The sender's UDP port.
+    /// UDP source port.
     pub src_port: u16,
-    /// IP and UDP header as captured.
+    /// IP and UDP headers as captured.
     pub net: &'a [u8],
-    /// What was captured of the UDP payload: the RoCE packet.
+    /// The captured part of the UDP payload: the RoCE packet.
     pub payload: &'a [u8],
-    /// Bytes of the UDP payload as the headers say; more than were captured if the capture cut it.
+    /// Length of the UDP payload according to the headers in bytes; more than was captured if the
+    /// frame was truncated.
     pub len: usize,
 }
 
-/// What a frame is.
+/// Type of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found<'a> {
     /// A RoCE v2 datagram.
     Roce(Datagram<'a>),
-    /// Something else; what.
+    /// Another frame, with a description.
     Other(&'static str),
 }
 
@@ -50,7 +51,7 @@ const IPV4: u32 = 228;
 const IPV6: u32 = 229;
 const COOKED2: u32 = 276;
 
-/// Looks into a frame of link type `link` (a LINKTYPE_ number).
+/// Dissects a frame of link type `link` (a LINKTYPE_ number).
 pub fn dissect(link: u32, frame: &[u8]) -> Found<'_> {
     let found = match link {
         ETHERNET => ethernet(frame),
@@ -66,7 +67,7 @@ pub fn dissect(link: u32, frame: &[u8]) -> Found<'_> {
 
 fn ethernet(frame: &[u8]) -> Option<Found<'_>> {
     let mut at = 12usize;
-    // At most a few tags are stacked.
+    // A limit on stacked VLAN tags.
     for _ in 0..4 {
         match be16(frame, at)? {
             0x8100 | 0x88a8 => at = at.checked_add(4)?,
@@ -101,7 +102,7 @@ fn ipv4(packet: &[u8]) -> Option<Found<'_>> {
     if header[9] != 17 {
         return Some(Found::Other("not UDP"));
     }
-    // More fragments, or not the first one.
+    // A fragment: the flag "more fragments" or an offset is set.
     if be16(packet, 6)? & 0x3fff != 0 {
         return Some(Found::Other("IP fragment"));
     }
@@ -143,7 +144,7 @@ fn udp(packet: &[u8], header_len: usize, src: IpAddr, dst: IpAddr) -> Option<Fou
         dst,
         src_port: be16(header, 0)?,
         net: packet.get(..net_len)?,
-        // Ethernet pads short frames.
+        // Drop the padding of short Ethernet frames.
         payload: rest.get(..len).unwrap_or(rest),
         len,
     }))
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// IPv4 and UDP header for `payload`.
+    /// Returns IPv4 and UDP headers followed by `payload`.
     fn v4(payload: &[u8]) -> Vec<u8> {
         let len = u16::try_from(payload.len()).unwrap();
         let mut packet = vec![

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use std::fs;
 use std::path::Path;
 
-/// Writes `man/*.1` and `completions/*` below `folder`.
+/// Writes `man/*.1` and `completions/*` in `folder`.
 pub fn run(folder: &Path) -> Result<()> {
     let failed = |error| {
         Error::new(

@@ -1,54 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The machine as the commands see it: its files and the tools on it.
+//! The host: its files and tools.
 //!
-//! Everything goes through [`Host`], so that tests can put a folder in the place of `/`.
+//! All accesses go through [`Host`], so that tests can use another folder as `/`.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Why a tool gave no answer.
+/// Why running a tool failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ToolError {
     /// It is not installed.
     Missing,
-    /// It ended with an error; what it said.
+    /// It exited with an error; its message.
     Failed(String),
 }
 
-/// A machine below some folder, `/` for the real one.
+/// A host whose files are below a folder, which is `/` except in tests.
 #[derive(Debug)]
 pub struct Host {
     root: PathBuf,
 }
 
 impl Host {
-    /// The machine below `root`.
+    /// Returns the host with its files below `root`.
     pub fn new(root: &Path) -> Self {
         Self {
             root: root.to_path_buf(),
         }
     }
 
-    /// Where `path` of the machine is; `path` is absolute.
+    /// Translates an absolute path of the host.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Whether there is such a file or folder.
+    /// Returns true if the file or folder exists.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
-    /// A text file without the white space around it; `None` if it cannot be read. Attributes of
-    /// sysfs may refuse: an unused GID entry has no type.
+    /// Returns a text file without leading and trailing white space; `None` if it cannot be read.
+    /// Reads of sysfs attributes may fail: an unused GID entry has no type.
     pub fn read(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.path(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_string())
     }
 
-    /// Names in a folder, sorted: numbers by value, then the rest. Empty if there is none.
+    /// Returns the names in a folder, sorted: numbers by value, then the rest. Empty if the folder
+    /// does not exist.
     pub fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(path)) else {
             return Vec::new();
@@ -63,12 +64,12 @@ impl Host {
         names
     }
 
-    /// Writes `text` with one system call, as attributes of sysfs want it.
+    /// Writes `text` by one system call, as sysfs attributes require.
     pub fn write(&self, path: &str, text: &str) -> io::Result<()> {
         fs::write(self.path(path), text)
     }
 
-    /// A line of `/proc/self/status`, such as `Uid`: its words.
+    /// Returns the values of a line of `/proc/self/status`, such as `Uid`.
     fn status_words(&self, key: &str) -> Vec<String> {
         let status = self.read("/proc/self/status").unwrap_or_default();
         let line = status
@@ -78,15 +79,15 @@ impl Host {
         words.map(str::to_string).collect()
     }
 
-    /// Whether this process runs with the rights of root.
+    /// Returns true if the effective user is root.
     pub fn is_root(&self) -> bool {
-        // Real, effective, saved, file system.
+        // Real, effective, saved and file system user ID.
         self.status_words("Uid")
             .get(1)
             .is_some_and(|uid| uid == "0")
     }
 
-    /// Whether this process holds capability number `number`.
+    /// Returns true if this process has capability number `number` in effect.
     pub fn has_capability(&self, number: u32) -> bool {
         let words = self.status_words("CapEff");
         let mask = words
@@ -95,17 +96,17 @@ impl Host {
         mask.unwrap_or(0).checked_shr(number).unwrap_or(0) & 1 == 1
     }
 
-    /// Release of the running kernel.
+    /// Returns the release of the running kernel.
     pub fn kernel_release(&self) -> String {
         self.read("/proc/sys/kernel/osrelease").unwrap_or_default()
     }
 
-    /// Whether a module is loaded or built in (as far as built-in ones show).
+    /// Returns true if a module is loaded, or built in and visible in sysfs.
     pub fn module(&self, name: &str) -> bool {
         self.exists(&format!("/sys/module/{name}"))
     }
 
-    /// Where a program is: in PATH and the folders of system tools.
+    /// Returns the path of a program, searched in PATH and the folders of system tools.
     fn program(&self, name: &str) -> Option<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
         if self.root == Path::new("/") {
@@ -121,7 +122,7 @@ impl Host {
             .find(|file| file.is_file())
     }
 
-    /// Runs a program and returns what it printed.
+    /// Runs a program and returns its output.
     pub fn tool(&self, name: &str, arguments: &[&str]) -> Result<String, ToolError> {
         let program = self.program(name).ok_or(ToolError::Missing)?;
         let output = Command::new(program)
@@ -136,7 +137,8 @@ impl Host {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The same for a program that prints JSON; some print nothing at all for an empty list.
+    /// Runs a program that prints JSON and returns the parsed output; no output counts as an empty
+    /// list.
     pub fn json_tool(
         &self,
         name: &str,

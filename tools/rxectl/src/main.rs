@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxectl`: shows, checks and steers devices of `rxe_rs`, and decodes captures.
+//! `rxectl`: shows, checks and configures devices of `rxe_rs`, and decodes captures.
 //!
 //! [`cli`] is the command line; each command has a module of its own: [`status`], [`pkey`],
 //! [`counters`], [`resources`], [`doctor`], [`decode`], [`generate`]. Below them: [`device`]
@@ -41,7 +41,7 @@ use host::Host;
 use output::Out;
 use std::process::ExitCode;
 
-/// Runs a command; true if it found nothing to complain about.
+/// Runs a command; false if `doctor` or `decode --check` found a fault.
 fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
     let host = Host::new(&cli.root);
     match &cli.command {
@@ -59,7 +59,7 @@ fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// The command line; if it makes no sense, that is said in the form that was asked for.
+/// Parses the command line; prints an error as JSON if that was asked for.
 fn command_line() -> Cli {
     Cli::try_parse().unwrap_or_else(|error| {
         let json = std::env::args_os().any(|argument| argument == "--json");
@@ -67,7 +67,7 @@ fn command_line() -> Cli {
             let text = error.to_string();
             let what = text.lines().next().unwrap_or_default();
             let what = what.trim_start_matches("error: ");
-            let fix = "see what there is: rxectl --help";
+            let fix = "see the commands: rxectl --help";
             eprintln!("{}", serde_json::json!({ "error": what, "fix": fix }));
             std::process::exit(2);
         }
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(1),
         Err(error) if error.nobody_reads => ExitCode::SUCCESS,
         Err(error) => {
-            // What was printed so far belongs before the complaint; if that fails too, so be it.
+            // Output so far must precede the error message; an error of the flush is ignored.
             let _ = out.to.flush();
             if cli.json {
                 let value = serde_json::json!({ "error": error.what, "fix": error.fix });

@@ -5,30 +5,30 @@ use crate::error::Result;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 
-/// Where results go.
+/// The destination of results.
 pub struct Out<'w> {
     /// Print JSON.
     pub json: bool,
-    /// The stream for text.
+    /// The stream that they are written to.
     pub to: &'w mut dyn Write,
 }
 
 impl Out<'_> {
-    /// A whole document, indented.
+    /// Writes an indented JSON document.
     pub fn document<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         serde_json::to_writer_pretty(&mut *self.to, value)?;
         writeln!(self.to)?;
         Ok(())
     }
 
-    /// A document on a line of its own.
+    /// Writes a JSON document on one line.
     pub fn line<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         serde_json::to_writer(&mut *self.to, value)?;
         writeln!(self.to)?;
         Ok(())
     }
 
-    /// A table: the columns as wide as they need to be. The first row is the heading.
+    /// Writes a table with columns as wide as their longest cell. The first row is the heading.
     pub fn table(&mut self, rows: &[Vec<String>]) -> Result<()> {
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns)
@@ -49,7 +49,7 @@ impl Out<'_> {
     }
 }
 
-/// Standard output with a buffer.
+/// Returns buffered standard output.
 pub fn stdout() -> BufWriter<io::Stdout> {
     BufWriter::new(io::stdout())
 }

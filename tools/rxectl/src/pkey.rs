@@ -2,8 +2,8 @@
 //! `rxectl pkey`: the P_Key table of a device, read and edited through the driver's attribute
 //! `pkey_table`.
 //!
-//! Reading it gives a line `INDEX 0xKEY` for each entry in use; writing `INDEX KEY` sets one
-//! entry, and the key 0 empties it.
+//! Reading it returns a line `INDEX 0xKEY` for each entry in use; writing `INDEX KEY` sets an
+//! entry, and the key 0 clears it.
 
 use crate::cli::{Key, Pkey};
 use crate::device::{Device, Driver, PkeyEntry};
@@ -13,14 +13,14 @@ use crate::output::Out;
 use serde::Serialize;
 use std::io;
 
-/// Bit of a P_Key that tells a full member.
+/// The membership bit of a P_Key: set for a full member.
 const FULL: u16 = 0x8000;
-/// Errors of the driver's attribute, as Linux numbers them.
+/// Values of `errno` that writing the attribute returns.
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
 
-/// An entry as it is shown.
+/// An entry as shown to the user.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct PkeyRow {
     /// Index in the table.
@@ -45,18 +45,18 @@ impl From<PkeyEntry> for PkeyRow {
     }
 }
 
-/// What a change did.
+/// Result of a change.
 #[derive(Debug, Serialize)]
 struct Change<'a> {
     device: &'a str,
     index: u16,
-    /// What the entry holds now; nothing if it was emptied.
+    /// The new key; `None` if the entry was cleared.
     pkey: Option<String>,
-    /// What it held before.
+    /// The previous key.
     was: Option<String>,
 }
 
-/// Reads the text of the attribute; lines that make no sense are none of ours.
+/// Parses the text of the attribute; invalid lines are skipped.
 fn parse_table(text: &str) -> Vec<PkeyEntry> {
     let entry = |line: &str| {
         let (index, key) = line.split_once(' ')?;
@@ -68,7 +68,7 @@ fn parse_table(text: &str) -> Vec<PkeyEntry> {
     text.lines().filter_map(entry).collect()
 }
 
-/// The key with the membership that was asked for.
+/// Returns the key with the requested membership.
 fn value_of(key: &Key) -> Result<u16> {
     if key.key & !FULL == 0 {
         return Err(Error::new(
@@ -104,7 +104,7 @@ fn table(host: &Host, device: &Device) -> Result<Vec<PkeyEntry>> {
     }
 }
 
-/// The entry that has the same lower 15 bits.
+/// Returns the entry of the same partition (the lower 15 bits).
 fn same_partition(entries: &[PkeyEntry], key: u16) -> Option<PkeyEntry> {
     let mut found = entries.iter();
     found
@@ -220,7 +220,7 @@ fn list(host: &Host, device: &Device, out: &mut Out<'_>) -> Result<()> {
     out.table(&lines)
 }
 
-/// Runs one of the `pkey` commands.
+/// Runs a `pkey` command.
 pub fn run(host: &Host, command: &Pkey, out: &mut Out<'_>) -> Result<()> {
     match command {
         Pkey::List { device } => list(host, &Device::find(host, device)?, out),

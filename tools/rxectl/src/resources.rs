@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rxectl qp`, `mr`, `cq` and `pd`: the kernel's RDMA objects.
 //!
-//! They come from the kernel over netlink, by way of iproute2's `rdma`: what a driver adds of its
-//! own appears too. Keys open memory, so they are shown to root only.
+//! The kernel reports them over netlink, to iproute2's `rdma`, with driver-specific attributes.
+//! Keys grant access to memory, so they are shown to root only.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -10,24 +10,24 @@ use crate::host::{Host, ToolError};
 use crate::output::Out;
 use serde_json::{Map, Value};
 
-/// Shown in the place of a key.
+/// Replacement for a hidden key.
 const MASKED: &str = "masked";
 
-/// How the value of a column is written.
+/// Format of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// As it comes.
+    /// Unchanged.
     Plain,
-    /// 24 bits, hexadecimal as in captures and in what other programs print.
+    /// 24 bits in hexadecimal, as in captures and in the output of other programs.
     Hex,
-    /// Nanoseconds, written as microseconds.
+    /// Nanoseconds, shown in microseconds.
     Micros,
 }
 
-/// A column: its name in the kernel's answer, its heading, its form.
+/// A column: name of the attribute, heading, format.
 type Column = (&'static str, &'static str, Form);
 
-/// Columns of a listing; whatever else there is follows as `name=value`.
+/// Columns of a listing; other attributes follow as `name=value`.
 fn columns(kind: &str) -> &'static [Column] {
     use Form::{Hex, Micros, Plain};
     match kind {
@@ -87,7 +87,7 @@ fn is_key(name: &str) -> bool {
     )
 }
 
-/// Hides every key in a value, however deep.
+/// Hides the keys in a value at any depth.
 fn mask(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -104,7 +104,7 @@ fn mask(value: &mut Value) {
     }
 }
 
-/// Keys that the kernel has for an object of this kind, and tells to root only.
+/// Returns the keys of an object type that the kernel reports to root only.
 fn keys_of(kind: &str) -> &'static [&'static str] {
     match kind {
         "mr" => &["rkey", "lkey"],
@@ -113,7 +113,7 @@ fn keys_of(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// The objects of all devices that match. `rdma` prints a flat list.
+/// Returns the objects of all matching devices. `rdma` prints a flat list.
 fn objects(
     kind: &str,
     answer: Value,
@@ -186,7 +186,7 @@ fn print(kind: &str, list: &[Map<String, Value>], out: &mut Out<'_>) -> Result<(
     Ok(())
 }
 
-/// Lists the objects of one kind.
+/// Lists the objects of a type.
 pub fn run(host: &Host, kind: &str, device: Option<&str>, out: &mut Out<'_>) -> Result<()> {
     if let Some(name) = device {
         Device::find(host, name)?;
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(hidden.len(), 2);
         let shown = serde_json::to_string(&hidden).unwrap();
         assert!(!shown.contains("1234") && !shown.contains('7'), "{shown}");
-        // The kernel hid these itself.
+        // The kernel has left these out itself.
         assert_eq!(hidden[1]["rkey"], MASKED);
         let all = objects("mr", answer, Some("rxe0"), true);
         assert_eq!(all.len(), 1);

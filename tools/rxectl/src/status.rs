@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxectl status`.
+//! `rxectl status`: devices, their links and their state.
 
 use crate::device::{mac_of_guid, Device, Driver, GidEntry};
 use crate::error::Result;
@@ -8,45 +8,45 @@ use crate::output::Out;
 use crate::pkey::PkeyRow;
 use serde::Serialize;
 
-/// Where the network device of a link is, and what it is like.
+/// The network device of a link.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Netdev {
     /// Its name.
     pub name: String,
-    /// `here`, the name of a named namespace, or nothing if it was not found in any of them.
+    /// `here`, the name of a named namespace, or `None` if it was found in none of them.
     pub namespace: Option<String>,
     /// Its MTU in bytes.
     pub mtu: Option<u32>,
-    /// `up`, `down`, …
+    /// Operational state: `up`, `down`, …
     pub state: Option<String>,
 }
 
-/// Everything `status` shows of a device.
+/// The information that `status` shows about a device.
 #[derive(Debug, Serialize)]
 pub struct Status {
     /// Name of the RDMA device.
     pub device: String,
-    /// Whose it is.
+    /// Its driver.
     pub driver: Driver,
-    /// GUID of the node.
+    /// Node GUID.
     pub node_guid: Option<String>,
-    /// `ACTIVE`, `DOWN`, …
+    /// State of the port: `ACTIVE`, `DOWN`, …
     pub state: Option<String>,
-    /// `LinkUp`, `Disabled`, …
+    /// Physical state of the port: `LinkUp`, `Disabled`, …
     pub phys_state: Option<String>,
     /// The network device below.
     pub netdev: Option<Netdev>,
-    /// Largest payload of a packet in bytes.
+    /// Active MTU in bytes.
     pub active_mtu: Option<u32>,
-    /// GIDs in use.
+    /// Valid entries of the GID table.
     pub gids: Vec<GidEntry>,
     /// Valid entries of the P_Key table.
     pub pkeys: Vec<PkeyRow>,
-    /// Packets dropped for their P_Key.
+    /// Packets dropped because of their P_Key.
     pub bad_pkey: Option<u64>,
-    /// Packets dropped for their Q_Key.
+    /// Packets dropped because of their Q_Key.
     pub bad_qkey: Option<u64>,
-    /// What could not be found out, and how it could be.
+    /// What is unknown, and how to find it out.
     pub notes: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ fn parse_devinfo(text: &str) -> PortInfo {
     info
 }
 
-/// Looks for a network device in this namespace, then in the named ones.
+/// Searches a network device in this namespace, then in the named ones.
 fn find_netdev(host: &Host, name: String, mac: Option<&str>) -> Netdev {
     let folder = format!("/sys/class/net/{name}");
     let here = host.read(&format!("{folder}/address")).map(|address| {
@@ -118,7 +118,7 @@ fn find_netdev(host: &Host, name: String, mac: Option<&str>) -> Netdev {
             };
         }
     }
-    // The address may have been changed after the device was made: then only the name agrees.
+    // The address may have been changed since the device was created; then only the name matches.
     match here {
         Some((netdev, _)) => netdev,
         None => Netdev {
@@ -128,7 +128,7 @@ fn find_netdev(host: &Host, name: String, mac: Option<&str>) -> Netdev {
     }
 }
 
-/// Collects everything about a device.
+/// Collects the status of a device.
 pub fn collect(host: &Host, device: &Device) -> Status {
     let mut notes = Vec::new();
     let guid = device.guid(host);
@@ -242,7 +242,7 @@ fn print(status: &Status, out: &mut Out<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Shows one device or all.
+/// Runs `rxectl status` for a device or for all.
 pub fn run(host: &Host, device: Option<&str>, out: &mut Out<'_>) -> Result<()> {
     let devices = Device::select(host, device)?;
     let all: Vec<Status> = devices.iter().map(|device| collect(host, device)).collect();

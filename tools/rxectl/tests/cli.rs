@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The program from outside, over a made-up machine.
+//! Tests that run the program on a simulated host.
 
 mod machine;
 
@@ -57,7 +57,7 @@ fn status_in_a_namespace_without_ibverbs_utils() {
     assert_eq!(all[0]["netdev"]["namespace"], "red");
     assert_eq!(all[0]["netdev"]["mtu"], 1500);
     assert_eq!(all[0]["active_mtu"], Value::Null);
-    // The counters of the driver stand in.
+    // The driver's counters are shown instead.
     assert_eq!(all[0]["bad_pkey"], 2);
     assert!(machine
         .good(&["status"])
@@ -109,7 +109,7 @@ fn pkey_edits() {
         .good(&["pkey", "list", "rxe0"])
         .contains("2      0x8001  full"));
 
-    // A plain file stands for the attribute: it holds what was written last.
+    // A regular file replaces the attribute: it has what was written last.
     machine.good(&["pkey", "add", "rxe0", "0x0005"]);
     assert_eq!(written(), "1 0x0005\n");
     reset();
@@ -251,7 +251,7 @@ fn pages_and_completions() {
     assert!(read("man/rxectl-pkey-add.1").contains("Full member"));
     assert!(read("man/rxectl.1").contains("could not be carried out"));
     for page in fs::read_dir(folder.join("man")).unwrap() {
-        // What troff takes without being told an encoding.
+        // What troff accepts without an option for the encoding.
         let page = page.unwrap().path();
         assert!(fs::read(&page).unwrap().is_ascii(), "{}", page.display());
     }

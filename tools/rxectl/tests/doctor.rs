@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxectl doctor`, over made-up machines with a fault each.
+//! Tests of `rxectl doctor` on simulated hosts, each with one fault.
 
 mod machine;
 
@@ -14,7 +14,7 @@ fn doctor_on_a_healthy_machine() {
     assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
 }
 
-/// What is done to a machine, what doctor calls it, and a part of the remedy.
+/// The fault, the subject of doctor's finding, and a part of the remedy.
 type Case = (fn(&Machine), &'static str, &'static str);
 
 #[test]
@@ -153,7 +153,7 @@ fn doctor_tells_of_refused_datagrams() {
     assert!(counters.contains("dmesg says which"), "{counters}");
 }
 
-/// A device that segments badly is named, with the command that stops it.
+/// Doctor names a device that segments wrongly, and the command that disables its segmentation.
 #[test]
 fn doctor_names_a_device_that_segments_badly() {
     let machine = Machine::healthy("segmentation");
@@ -172,8 +172,8 @@ fn doctor_names_a_device_that_segments_badly() {
     assert!(counters.contains("tx-udp-segmentation off"), "{counters}");
 }
 
-/// A counter that strangers move: growing it is an attack, standing still a note, unless it is one
-/// that moves without them, too.
+/// A counter that grows under attack: growth is reported as an attack, and a nonzero value as a
+/// note unless the counter also grows without attacks.
 #[test]
 fn doctor_names_an_attack() {
     let machine = Machine::healthy("attack");
@@ -190,7 +190,7 @@ fn doctor_names_an_attack() {
     );
     let counters = machine.good(&["counters"]);
     assert!(
-        counters.contains("forged, or a peer that counts"),
+        counters.contains("forged, or the peer counts"),
         "{counters}"
     );
     for name in ["suspect_ack", "implausible_psn", "rx_no_qp", "rx_bad_qkey"] {
@@ -200,7 +200,7 @@ fn doctor_names_an_attack() {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let attacker = std::thread::spawn(move || {
             for value in 1u64.. {
-                // In one piece: half a number would be none.
+                // Replace the file at once: a reader must not find half a number.
                 let next = path.with_extension("next");
                 fs::write(&next, format!("{}\n", value * 100)).unwrap();
                 fs::rename(&next, &path).unwrap();
@@ -219,8 +219,7 @@ fn doctor_names_an_attack() {
     }
 }
 
-/// Packets that came without the protection that IPsec policies require: what happened, and what to
-/// do.
+/// Packets that arrived without the ESP that IPsec policies require are reported with a remedy.
 #[test]
 fn doctor_tells_of_unprotected_packets() {
     let machine = Machine::healthy("plain");
@@ -240,7 +239,7 @@ fn doctor_tells_of_unprotected_packets() {
     assert!(counters.contains("rxectl doctor says"), "{counters}");
 }
 
-/// IPsec takes room: a smaller active MTU is as it should be, and packets that are too long have a
+/// With IPsec a smaller active MTU is correct, and packets that are too long are reported with a
 /// remedy.
 #[test]
 fn doctor_knows_what_ipsec_takes() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Decoding of packets captured from real traffic, of trains and of damage.
+//! Tests of decoding: packets of real traffic, GSO batches, damaged packets.
 
 use super::*;
 use proptest::prelude::*;
@@ -128,9 +128,9 @@ fn cut_packets_are_not_blamed() {
     assert!(summary(&text)["ended"].is_string());
 }
 
-/// A train as the stack hands it to a tap: one datagram, the checksums already those of the
-/// packets.
-fn train_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
+/// A GSO batch as a tap gets it from the stack: one datagram, in which each packet has its own
+/// ICRC.
+fn gso_batch_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
     let net = {
         let (_, net, _) = golden()
             .into_iter()
@@ -163,17 +163,17 @@ fn train_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
 }
 
 #[test]
-fn trains_are_taken_apart() {
+fn gso_batches_are_split() {
     for (count, payload, last) in [(3, 1024, 1024), (5, 4096, 8), (2, 256, 256)] {
-        let (text, fine) = decoded(&pcap(&[train_of(count, payload, last)]), true);
+        let (text, fine) = decoded(&pcap(&[gso_batch_of(count, payload, last)]), true);
         assert!(fine, "{text}");
         let summary = summary(&text);
-        assert_eq!(summary["trains"], 1);
+        assert_eq!(summary["gso_batches"], 1);
         assert_eq!(summary["packets"], count);
         assert_eq!(summary["icrc"]["good"], count);
     }
-    // One bad packet within: the others keep their good names.
-    let mut packet = train_of(3, 1024, 1024);
+    // One packet is damaged; the others must still be found correct.
+    let mut packet = gso_batch_of(3, 1024, 1024);
     packet[28 + 1040 + 50] ^= 1;
     let (text, fine) = decoded(&pcap(&[packet]), true);
     assert!(!fine);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Whether somebody is trying numbers or sends what IPsec should protect: which counters grow while
-//! doctor looks on.
+//! Signs of attacks and of unprotected packets: counters that grow while doctor observes them.
 
 use super::Report;
 use crate::device::Device;
@@ -10,28 +9,28 @@ use rxe_proto::engine::backend::Count;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// For how long the counters are watched.
+/// Time for which the counters are observed.
 const WATCH: Duration = Duration::from_millis(500);
 
-/// What to do about packets from strangers.
+/// Remedy for packets from hosts that are not the peer.
 const FIX: &str = "rxectl capture shows the packets: if they carry a peer's address but do not come from it, \
     have the network drop forged source addresses (BCP 38), or protect the traffic between the two hosts \
     by IPsec; what an attacker would have to guess is in SECURITY.md";
 
-/// What to do about packets that came without the protection of IPsec.
+/// Remedy for packets that arrived without the protection of IPsec.
 const FIX_PLAIN: &str = "rxectl capture shows their addresses: if they are a peer's, the two hosts do not agree on \
     what IPsec protects, or the peer has no key yet, and connections between them time out: compare ip xfrm policy \
     and ip xfrm state on both, and the log of the IKE daemon; if not, nothing has to be done: IPsec keeps them out";
 
-/// A counter that packets from strangers move.
+/// A counter that grows under attack.
 struct Sign {
     counter: &'static str,
-    /// Put before what is found while it grows.
+    /// Prefix of the finding while it grows.
     suspicion: &'static str,
     fix: &'static str,
-    /// Growth in a second from which it is a sign.
+    /// Minimum rate per second that counts as a sign.
     least: f64,
-    /// Whether it is worth a word if it has stopped growing.
+    /// Whether a nonzero value is reported even if it does not grow.
     lasting: bool,
     means: &'static str,
 }
@@ -58,19 +57,19 @@ fn signs() -> [Sign; 9] {
     [
         sure(
             Count::SuspectAck,
-            "acknowledgements whose MSN does not go with their PSN: forged, or a peer that counts otherwise",
+            "acknowledgements whose MSN does not match their PSN: forged, or the peer counts differently",
         ),
         sure(
             Count::SuspectNak,
-            "NAKs whose MSN does not go with their PSN: forged, or a peer that counts otherwise",
+            "NAKs whose MSN does not match their PSN: forged, or the peer counts differently",
         ),
         sure(
             Count::ImplausiblePsn,
-            "requests further ahead than a peer can be: somebody knows the number of a queue pair and guesses PSNs",
+            "requests further ahead than the peer can be: an attacker knows a QP number and guesses PSNs",
         ),
         sure(
             Count::DuplicateMismatch,
-            "repeated requests that name something else than the original: somebody guesses PSNs",
+            "duplicate requests that differ from the original: an attacker guesses PSNs",
         ),
         Sign {
             counter: Count::SpuriousNak.name(),
@@ -78,19 +77,19 @@ fn signs() -> [Sign; 9] {
             fix: FIX,
             least: 5.0,
             lasting: false,
-            means: "packets ahead of others that were not lost: guessed PSNs, or a network that changes the order",
+            means: "packets ahead of others that were not lost: guessed PSNs, or reordering in the network",
         },
         scan(
             DropReason::NoQp,
-            "packets for numbers that no queue pair has: somebody tries them",
+            "packets to QP numbers that do not exist: an attacker tries numbers",
         ),
         scan(
             DropReason::BadPeer,
-            "packets for connections that are not from their peers",
+            "packets to connected queue pairs that are not from their peers",
         ),
         scan(
             DropReason::BadQKey,
-            "datagrams with wrong Q_Keys: somebody tries them",
+            "datagrams with wrong Q_Keys: an attacker tries keys",
         ),
         Sign {
             counter: DropReason::Policy.as_str(),
@@ -103,7 +102,7 @@ fn signs() -> [Sign; 9] {
     ]
 }
 
-/// Watches the counters of `devices` for a moment and reports those that strangers seem to move.
+/// Observes the counters of `devices` for [`WATCH`] and reports signs of an attack.
 pub(super) fn examine(host: &Host, devices: &[Device], report: &mut Report) {
     let read = || -> Vec<Vec<Option<u64>>> {
         let of = |device: &Device| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What may be wrong with a link: its driver, its port, its MTU, its addresses.
+//! Checks of links: driver, port, MTU, addresses.
 
 use super::{attack, Report};
 use crate::counters::{GUARD, TOO_LONG};
@@ -23,9 +23,9 @@ fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
     let fitting = Mtu::largest_fitting(mtu);
     let best = Mtu::Mtu4096.bytes().saturating_add(Mtu::HEADER_RESERVE);
     let raise = format!(
-        "ip{scope} link set {name} mtu {best} or more, on both sides and on what is between them"
+        "ip{scope} link set {name} mtu {best} or more, on both hosts and on all devices between them"
     );
-    // What is left by policies for ESP, and for ESP in a tunnel.
+    // What remains beside the overhead of ESP, and of ESP in tunnel mode.
     let left = [0, Mtu::TUNNEL_RESERVE].map(|tunnel| {
         let room = Mtu::IPSEC_RESERVE.saturating_add(tunnel);
         let left = Mtu::largest_fitting(mtu.saturating_sub(room));
@@ -47,7 +47,7 @@ fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
                     fits.bytes()
                 ),
                 format!(
-                    "ip{scope} link set {name} mtu {} or more, on both sides and on what is between them",
+                    "ip{scope} link set {name} mtu {} or more, on both hosts and on all devices between them",
                     fits.bytes().saturating_add(Mtu::HEADER_RESERVE).saturating_add(room)
                 ),
             );
@@ -55,7 +55,7 @@ fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
         (Some(fits), Some(active)) if active != fits.bytes() => report.wrong(
             about,
             format!("active MTU {active}, but {name} with MTU {mtu} carries {}", fits.bytes()),
-            format!("ip{scope} link set {name} down; ip{scope} link set {name} up; if that does not help, make the RDMA link anew"),
+            format!("ip{scope} link set {name} down; ip{scope} link set {name} up; if that does not help, recreate the RDMA link"),
         ),
         (Some(fits), active) => {
             let found = match active {
@@ -122,7 +122,7 @@ fn link(status: &Status, report: &mut Report) {
     }
 }
 
-/// Whether processes of the namespace have tried to make packets of their own.
+/// Checks whether processes of the namespace have tried to forge packets.
 fn guard(host: &Host, device: &Device, report: &mut Report) {
     if let Some(refused) = device.counter(host, GUARD).filter(|refused| *refused > 0) {
         report.note(
@@ -137,7 +137,7 @@ fn guard(host: &Host, device: &Device, report: &mut Report) {
     }
 }
 
-/// Whether the network device spoils what it cuts into packets.
+/// Checks whether the network device segments GSO buffers correctly.
 fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Report) {
     let name = Count::GsoFallback.name();
     let Some(times) = device.counter(host, name).filter(|times| *times > 0) else {
@@ -152,22 +152,22 @@ fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Repo
     report.note(
         &device.name,
         format!(
-            "{name} is {times}: of the buffers that {netdev} was given to segment only the first packet of each \
-             arrived, again and again. It seems not to count the IPv4 identification up, which the ICRC covers; \
-             or something on the way lets no two packets pass in a row. Connections send single packets for a while"
+            "{name} is {times}: of the GSO buffers that {netdev} segmented only the first packet of each arrived, \
+             repeatedly. It seems not to increment the IPv4 identification, which the ICRC covers; \
+             or the network never delivers two packets in a row. Connections send single packets for a while"
         ),
         format!("{in_namespace}ethtool -K {netdev} tx-udp-segmentation off"),
     );
 }
 
-/// Whether packets were longer than their path takes.
+/// Checks whether packets exceeded the path MTU.
 fn too_long(host: &Host, device: &Device, report: &mut Report) {
     if let Some(count) = device.counter(host, TOO_LONG).filter(|count| *count > 0) {
         report.note(
             &device.name,
             format!(
-                "{count} packets were not sent because their path takes none so long: connections with \
-                 this path MTU were made before IPsec policies or keys that leave less room"
+                "{count} packets were not sent because they exceed the MTU of their path: connections with \
+                 this path MTU were established before IPsec policies or keys that leave less room"
             ),
             "let programs connect again with the active MTU, or raise the MTU of the network device: \
              84 bytes more are room for ESP, 124 in a tunnel",
@@ -175,7 +175,7 @@ fn too_long(host: &Host, device: &Device, report: &mut Report) {
     }
 }
 
-/// Looks at every software RoCE device.
+/// Checks all software RoCE devices.
 pub(super) fn examine(host: &Host, report: &mut Report) {
     let devices = Device::all(host);
     if devices.is_empty() {
@@ -192,7 +192,7 @@ pub(super) fn examine(host: &Host, report: &mut Report) {
                 &device.name,
                 "belongs to rdma_rxe",
                 format!(
-                    "rdma link del {}; then make it anew with type rxe_rs",
+                    "rdma link del {}; then recreate it with type rxe_rs",
                     device.name
                 ),
             );

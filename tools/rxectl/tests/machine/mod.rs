@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A made-up machine: a folder with what the program would read.
-// Each test program uses a part of it.
+//! A simulated host: a folder with the files that the program reads.
+// Each test program uses only some of it.
 #![allow(dead_code)]
 
 use serde_json::Value;
@@ -9,11 +9,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A machine in a folder of its own.
+/// A simulated host in a folder of its own.
 pub struct Machine(PathBuf);
 
 impl Machine {
-    /// A healthy machine: rxe_rs with the device rxe0 over eth0.
+    /// Creates a host without faults: rxe_rs with the device rxe0 on eth0.
     pub fn healthy(name: &str) -> Self {
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&root);
@@ -131,7 +131,7 @@ impl Machine {
         fs::set_permissions(self.path(&path), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Runs `rxectl` there: its status, output and complaints.
+    /// Runs `rxectl` on the host; returns exit status, output and error output.
     pub fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_rxectl"))
             .arg("--root")
@@ -156,7 +156,7 @@ impl Machine {
         serde_json::from_str(&self.good(&[&["--json"], arguments].concat())).unwrap()
     }
 
-    /// The complaint of a command that must fail; it says what to do.
+    /// Returns the error of a command that must fail, and checks that it has a remedy.
     pub fn bad(&self, arguments: &[&str]) -> String {
         let (status, stdout, stderr) = self.run(arguments);
         assert_eq!(status, 2, "{arguments:?}: {stdout}{stderr}");
@@ -164,7 +164,7 @@ impl Machine {
         stderr
     }
 
-    /// What doctor finds wrong: the fields `about` and `fix`.
+    /// Returns the fields `about` and `fix` of the faults that doctor finds.
     pub fn wrong(&self, arguments: &[&str]) -> Vec<(String, String)> {
         let (status, stdout, stderr) = self.run(&[&["--json", "doctor"], arguments].concat());
         let report: Value = serde_json::from_str(&stdout).expect(&stderr);
