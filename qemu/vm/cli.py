@@ -189,6 +189,7 @@ def main(usage):
     parser.add_argument("--driver-b")
     parser.add_argument("--kernel")
     parser.add_argument("--cpus", type=int)
+    parser.add_argument("--memory", type=int)
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--append", default="")
     parser.add_argument("--set", action="append", default=[])

@@ -75,10 +75,10 @@ class Session:
         if self.options.uml:
             from uml import machine as uml_machine
             self.sockets = []
-            self.machines.append(uml_machine.Machine("a", self.boot, self.folder, share, cpus, 3072 if self.options.debug else 2048,
-                                                     pin=self.options.pin))
+            memory = self.options.memory or (3072 if self.options.debug else 2048)
+            self.machines.append(uml_machine.Machine("a", self.boot, self.folder, share, cpus, memory, pin=self.options.pin))
             return
-        memory = (1024 if two else self.suite.memory if self.suite else 1536) + (1024 if self.options.debug else 0)
+        memory = self.options.memory or (1024 if two else self.suite.memory if self.suite else 1536) + (1024 if self.options.debug else 0)
         append = self.options.append + (" kunit.autorun=0" if self.options.debug else "")
         sockets = [machine.socket_path(f"net{n}") for n in (0, 1)]
         for path in sockets:
