@@ -7,7 +7,6 @@ cases.py FIFO    serves requests of `python_case` (lib.sh), a line each: PROCESS
 The copy takes over the requester's files, working directory and limits and runs FILE as a program; its exit status goes to the FIFO
 `status` in FOLDER. If the requester dies the copy is killed.
 """
-import atexit
 import ctypes
 import importlib
 import os
@@ -16,9 +15,10 @@ import selectors
 import shlex
 import signal
 import sys
-import threading
 import traceback
 import types
+
+from ending import status_of
 
 LOADED = ("addr", "cm_enums", "cmid", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "srq", "wr")
 PIDFD_GETFD = 438
@@ -55,21 +55,7 @@ def run(path, code, arguments):
     sys.modules["__main__"] = main
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(path))
-    status = 0
-    try:
-        exec(code, main.__dict__)
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if not isinstance(end.code, (int, type(None))):
-            print(end.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return status
+    return status_of(exec, code, main.__dict__)
 
 
 def tell(folder, status, selector):

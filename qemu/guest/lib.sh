@@ -5,8 +5,8 @@
 # machines joined by an Ethernet (TOPOLOGY=two, scripts run in a). Scripts name nodes and never mind which it is.
 . /share/env
 SELF=$(cat /run/rxe-node 2>/dev/null)
-# Python programs of the tests import from tests/lib.
-export PYTHONPATH=/share/tests
+# Python programs of the tests import from tests/lib and guest/.
+export PYTHONPATH=/share/tests:/share/guest
 
 # --- the two nodes ---------------------------------------------------------------------------------------------------------------
 

@@ -8,15 +8,13 @@ The test runs in a process of its own: what it leaves open goes with it, and aft
 functions of the file, if it has them, are called around each test: `beforehand()` makes what all of them need, or skips them, and
 `afterwards()` checks, when a test has passed, what else must be gone by then. The exit status is the test's: 4 if it was skipped.
 """
-import atexit
 import importlib.util
 import os
 import subprocess
 import sys
-import threading
-import traceback
 from pathlib import Path
 
+from ending import status_of
 from lib import host
 from lib.case import SKIP
 
@@ -40,23 +38,6 @@ def why_not(said):
     return None
 
 
-def run(function, names):
-    """The test's exit status, in the process that ends with it."""
-    status = 0
-    try:
-        function(names)
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if not isinstance(end.code, (int, type(None))):
-            print(end.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    return status
-
-
 def run_apart(function, names):
     sys.stdout.flush()
     sys.stderr.flush()
@@ -64,9 +45,7 @@ def run_apart(function, names):
     if child == 0:
         status = 1
         try:
-            status = run(function, names)
-            sys.stdout.flush()
-            sys.stderr.flush()
+            status = status_of(function, names)
         finally:
             os._exit(status)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -99,7 +78,7 @@ def main(path, name):
 
 
 def alone(path, name):
-    return run(getattr(load(path), name), host.names())
+    return status_of(getattr(load(path), name), host.names())
 
 
 if __name__ == "__main__":
