@@ -88,8 +88,7 @@ def parameters():
 
 def counters():
     traffic = re.findall(r'"(\w+)"', block(r"const NAMES: \[&'static str; \d+\] = \[(.*?)\]"))
-    events = re.findall(r'=> "(\w+)"', block(r"pub const fn name\(self\) -> &'static str \{(.*?)^    \}"))
-    drops = re.findall(r'= "(\w+)"', block(r"^drop_reasons! \{(.*?)^\}"))
+    events, drops = (re.findall(r' = "(\w+)",', block(rf"^    pub enum {name} \{{(.*?)^    \}}")) for name in ("Count", "DropReason"))
     return traffic, events, drops
 
 

@@ -63,8 +63,8 @@ static const struct ops table = { .input = take };
 void declared(void);
 """,
     "kapi/set.c": "int open(void)\n{\n\treturn start(receive);\n}\n",
-    "proto/drop.rs": '    /// No QP.\n    NoQp = "rx_no_qp",\n',
-    "proto/engine/backend.rs": '            Count::Timeout => "timeout_err",\n',
+    "proto/drop.rs": '        /// No QP.\n        NoQp = "rx_no_qp",\n',
+    "proto/engine/backend.rs": '        Timeout = "timeout_err",\n',
     "device/counters.rs": 'const NAMES: [&str; 2] = [\n    "sent",\n    "lost",\n];\nSelf::Sent => 0,\nSelf::Lost => 1,\n',
 }
 SOURCES = walk.Sources(FILES.get)

@@ -130,8 +130,8 @@ def tree():
 def counters(sources):
     """Names of the counters and of the values of the enumerations that are counted: `{"rx_no_qp": "NoQp"}`."""
     found = {}
-    for file, pattern in (("proto/drop.rs", r"^    (\w+) = \"(\w+)\",$"), ("proto/engine/backend.rs", r"Count::(\w+) => \"(\w+)\"")):
-        found.update({name: value for value, name in re.findall(pattern, sources.read(file) or "", re.M)})
+    for file in ("proto/drop.rs", "proto/engine/backend.rs"):
+        found.update({name: value for value, name in re.findall(r"^ +(\w+) = \"(\w+)\",$", sources.read(file) or "", re.M)})
     text = sources.read("device/counters.rs") or ""
     names = re.findall(r'"(\w+)"', (re.search(r"NAMES[^=]*= \[(.*?)\];", text, re.S) or [""])[0])
     values = re.findall(r"Self::(\w+) => (\d+)", text)
@@ -191,7 +191,7 @@ def wrong(page, sources):
                 yield f"step {step.number}: {step.function} says nothing of {known[name]}, which {name} counts"
         before[step.number] = step
     named = {name for step in before.values() for name in step.names()}
-    for reason in re.findall(r"^    \w+ = \"(\w+)\",$", sources.read("proto/drop.rs") or "", re.M):
+    for reason in re.findall(r"^ +\w+ = \"(\w+)\",$", sources.read("proto/drop.rs") or "", re.M):
         if reason not in named:
             yield f"no step drops what {reason} counts"
     for line in counts(page):

@@ -96,7 +96,7 @@ pub(crate) const NAMES: [&str; LEN] = {
         i += 1;
     }
     while i < LEN {
-        names[i] = DropReason::ALL[i - TRAFFIC - EVENTS].as_str();
+        names[i] = DropReason::ALL[i - TRAFFIC - EVENTS].name();
         i += 1;
     }
     names

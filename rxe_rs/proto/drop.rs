@@ -1,68 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Drop reasons of received packets, each with its own counter.
 
-macro_rules! drop_reasons {
-    ($( $(#[$meta:meta])* $name:ident = $text:literal, )*) => {
-        /// Why a received packet was dropped silently.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[repr(u8)]
-        pub enum DropReason {
-            $( $(#[$meta])* $name, )*
-        }
-
-        impl DropReason {
-            /// Every reason, in index order.
-            pub const ALL: &'static [Self] = &[$( Self::$name, )*];
-
-            /// Number of reasons.
-            pub const COUNT: usize = Self::ALL.len();
-
-            /// Name of the counter.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $( Self::$name => $text, )*
-                }
-            }
-
-            /// Position in an array of [`DropReason::COUNT`] counters.
-            #[inline]
-            #[allow(clippy::as_conversions, reason = "the discriminants of a fieldless enum")]
-            pub const fn index(self) -> usize {
-                self as usize
-            }
-        }
-    };
-}
-
-drop_reasons! {
-    /// Fewer bytes than the headers and the ICRC need.
-    TooShort = "rx_too_short",
-    /// Transport header version other than 0.
-    BadVersion = "rx_bad_version",
-    /// Payload and pad are not a multiple of four, or more pad than payload.
-    BadLength = "rx_bad_length",
-    /// Reserved opcode, or one of an unsupported transport.
-    UnknownOpcode = "rx_unknown_opcode",
-    /// Opcode of another transport than that of the QP.
-    WrongTransport = "rx_wrong_transport",
-    /// No QP with that number.
-    NoQp = "rx_no_qp",
-    /// The state of the QP does not accept packets.
-    BadState = "rx_bad_state",
-    /// P_Key does not match.
-    BadPKey = "rx_bad_pkey",
-    /// Q_Key does not match.
-    BadQKey = "rx_bad_qkey",
-    /// Source or destination address is not that of the connection.
-    BadPeer = "rx_bad_peer",
-    /// The ICRC is wrong.
-    BadIcrc = "rx_bad_icrc",
-    /// No QP is attached to the multicast group.
-    NoGroup = "rx_no_mcast_group",
-    /// The destination address is not a GID of the device.
-    NoGid = "rx_no_gid",
-    /// It arrived without the protection that an IPsec policy requires (RFC 4301, 5.2).
-    Policy = "rx_policy_refused",
+counters! {
+    /// Why a received packet was dropped silently.
+    pub enum DropReason {
+        /// Fewer bytes than the headers and the ICRC need.
+        TooShort = "rx_too_short",
+        /// Transport header version other than 0.
+        BadVersion = "rx_bad_version",
+        /// Payload and pad are not a multiple of four, or more pad than payload.
+        BadLength = "rx_bad_length",
+        /// Reserved opcode, or one of an unsupported transport.
+        UnknownOpcode = "rx_unknown_opcode",
+        /// Opcode of another transport than that of the QP.
+        WrongTransport = "rx_wrong_transport",
+        /// No QP with that number.
+        NoQp = "rx_no_qp",
+        /// The state of the QP does not accept packets.
+        BadState = "rx_bad_state",
+        /// P_Key does not match.
+        BadPKey = "rx_bad_pkey",
+        /// Q_Key does not match.
+        BadQKey = "rx_bad_qkey",
+        /// Source or destination address is not that of the connection.
+        BadPeer = "rx_bad_peer",
+        /// The ICRC is wrong.
+        BadIcrc = "rx_bad_icrc",
+        /// No QP is attached to the multicast group.
+        NoGroup = "rx_no_mcast_group",
+        /// The destination address is not a GID of the device.
+        NoGid = "rx_no_gid",
+        /// It arrived without the protection that an IPsec policy requires (RFC 4301, 5.2).
+        Policy = "rx_policy_refused",
+    }
 }
 
 /// A violation counter as verbs report it (`bad_pkey_cntr` and `qkey_viol_cntr` of

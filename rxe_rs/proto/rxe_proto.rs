@@ -26,6 +26,9 @@
     )
 )]
 
+#[macro_use]
+mod counter;
+
 pub mod abi;
 pub mod check;
 pub mod drop;

@@ -101,192 +101,77 @@ pub enum TakenRecv {
     },
 }
 
-/// Events that the engine counts through [`Backend::count`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Count {
-    /// A request arrived out of sequence; it was dropped or caused a sequence error NAK.
-    OutOfSequence,
-    /// A duplicate request arrived.
-    DuplicateRequest,
-    /// An RNR NAK was sent.
-    RnrNakSent,
-    /// An RNR NAK arrived.
-    RnrNakReceived,
-    /// A PSN sequence error NAK was sent.
-    SequenceNakSent,
-    /// A PSN sequence error NAK arrived.
-    SequenceNakReceived,
-    /// A missing response implied a NAK (IBTA 9.7.6).
-    ImpliedNak,
-    /// The acknowledgement timer expired and packets were retransmitted.
-    Timeout,
-    /// The transport retry counter was exceeded.
-    RetryExceeded,
-    /// The RNR retry counter was exceeded.
-    RnrRetryExceeded,
-    /// A response outside the PSNs in flight was ignored.
-    StrayAck,
-    /// A message or frame was dropped because no receive, or one too short, was posted (UD, UC,
-    /// raw).
-    NoReceive,
-    /// A packet was dropped because the state or transport of the QP does not accept it.
-    Unexpected,
-    /// A remote access was refused.
-    RemoteAccessError,
-    /// A request was refused as invalid.
-    RemoteInvalidRequest,
-    /// A packet with the ECN codepoint CE (congestion experienced) arrived.
-    EcnMarked,
-    /// A CNP was sent.
-    CnpSent,
-    /// A CNP arrived and limited the sending rate.
-    CnpHandled,
-    /// A CNP was ignored as forged: BECN is not set, no recent packet could have been marked, or
-    /// more CNPs arrived than packets were sent.
-    CnpIgnored,
-    /// A packet was dropped because too many already waited for page faults, or a raw frame because
-    /// its receive buffer caused a page fault: frames are never deferred.
-    PageFaultDropped,
-    /// A SEND request completed, successfully or in error.
-    SendCompleted,
-    /// A receive request completed successfully.
-    ReceiveCompleted,
-    /// A retransmission decremented the transport retry counter.
-    Retry,
-    /// An ACK for a PSN in flight was ignored because its MSN does not match its PSN.
-    SuspectAck,
-    /// A NAK for a PSN in flight was ignored for the same reason.
-    SuspectNak,
-    /// The peer's MSN was resynchronized from an ACK of exactly the newest packet, or a NAK of
-    /// exactly the oldest one, in flight.
-    MsnResync,
-    /// A request was dropped because its PSN is further ahead than the peer can have sent.
-    ImplausiblePsn,
-    /// A sequence NAK was spurious: a duplicate showed that the packet had not been lost.
-    SpuriousNak,
-    /// A duplicate READ or ATOMIC was dropped because its key, address or length does not match the
-    /// original.
-    DuplicateMismatch,
-    /// Only the first packets of GSO batches arrived: the QP sends single packets for some time.
-    GsoFallback,
-    /// An access hit memory that cannot be read or written: it is poisoned, or removed from the
-    /// kernel's linear map. Counted by the owner of the memory, not by the engine.
-    UnreadableMemory,
-}
-
-impl Count {
-    /// Number of counters.
-    pub const COUNT: usize = 31;
-
-    /// All of them, in index order.
-    pub const ALL: [Count; Self::COUNT] = [
-        Count::OutOfSequence,
-        Count::DuplicateRequest,
-        Count::RnrNakSent,
-        Count::RnrNakReceived,
-        Count::SequenceNakSent,
-        Count::SequenceNakReceived,
-        Count::ImpliedNak,
-        Count::Timeout,
-        Count::RetryExceeded,
-        Count::RnrRetryExceeded,
-        Count::StrayAck,
-        Count::NoReceive,
-        Count::Unexpected,
-        Count::RemoteAccessError,
-        Count::RemoteInvalidRequest,
-        Count::EcnMarked,
-        Count::CnpSent,
-        Count::CnpHandled,
-        Count::PageFaultDropped,
-        Count::SendCompleted,
-        Count::ReceiveCompleted,
-        Count::Retry,
-        Count::SuspectAck,
-        Count::SuspectNak,
-        Count::MsnResync,
-        Count::ImplausiblePsn,
-        Count::SpuriousNak,
-        Count::DuplicateMismatch,
-        Count::CnpIgnored,
-        Count::GsoFallback,
-        Count::UnreadableMemory,
-    ];
-
-    /// Position in an array of counters.
-    #[inline]
-    pub const fn index(self) -> usize {
-        match self {
-            Count::OutOfSequence => 0,
-            Count::DuplicateRequest => 1,
-            Count::RnrNakSent => 2,
-            Count::RnrNakReceived => 3,
-            Count::SequenceNakSent => 4,
-            Count::SequenceNakReceived => 5,
-            Count::ImpliedNak => 6,
-            Count::Timeout => 7,
-            Count::RetryExceeded => 8,
-            Count::RnrRetryExceeded => 9,
-            Count::StrayAck => 10,
-            Count::NoReceive => 11,
-            Count::Unexpected => 12,
-            Count::RemoteAccessError => 13,
-            Count::RemoteInvalidRequest => 14,
-            Count::EcnMarked => 15,
-            Count::CnpSent => 16,
-            Count::CnpHandled => 17,
-            Count::PageFaultDropped => 18,
-            Count::SendCompleted => 19,
-            Count::ReceiveCompleted => 20,
-            Count::Retry => 21,
-            Count::SuspectAck => 22,
-            Count::SuspectNak => 23,
-            Count::MsnResync => 24,
-            Count::ImplausiblePsn => 25,
-            Count::SpuriousNak => 26,
-            Count::DuplicateMismatch => 27,
-            Count::CnpIgnored => 28,
-            Count::GsoFallback => 29,
-            Count::UnreadableMemory => 30,
-        }
-    }
-
-    /// Name in `rdma statistic` and `hw_counters`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Count::OutOfSequence => "out_of_seq_request",
-            Count::DuplicateRequest => "duplicate_request",
-            Count::RnrNakSent => "send_rnr_err",
-            Count::RnrNakReceived => "rcvd_rnr_err",
-            Count::SequenceNakSent => "send_seq_err",
-            Count::SequenceNakReceived => "rcvd_seq_err",
-            Count::ImpliedNak => "implied_nak_seq_err",
-            Count::Timeout => "local_ack_timeout_err",
-            Count::RetryExceeded => "retry_exceeded_err",
-            Count::RnrRetryExceeded => "retry_rnr_exceeded_err",
-            Count::StrayAck => "stray_ack",
-            Count::NoReceive => "no_receive_buffer",
-            Count::Unexpected => "unexpected_packet",
-            Count::RemoteAccessError => "resp_remote_access_err",
-            Count::RemoteInvalidRequest => "resp_invalid_request_err",
-            Count::EcnMarked => "np_ecn_marked_roce_packets",
-            Count::CnpSent => "np_cnp_sent",
-            Count::CnpHandled => "rp_cnp_handled",
-            Count::PageFaultDropped => "page_fault_dropped",
-            Count::SendCompleted => "rdma_sends",
-            Count::ReceiveCompleted => "rdma_recvs",
-            Count::Retry => "completer_retry_err",
-            Count::SuspectAck => "suspect_ack",
-            Count::SuspectNak => "suspect_nak",
-            Count::MsnResync => "msn_resync",
-            Count::ImplausiblePsn => "implausible_psn",
-            Count::SpuriousNak => "spurious_nak",
-            Count::DuplicateMismatch => "duplicate_mismatch",
-            Count::CnpIgnored => "rp_cnp_ignored",
-            Count::GsoFallback => "tx_gso_fallback",
-            Count::UnreadableMemory => "unreadable_memory",
-        }
+counters! {
+    /// Events that the engine counts through [`Backend::count`].
+    pub enum Count {
+        /// A request arrived out of sequence; it was dropped or caused a sequence error NAK.
+        OutOfSequence = "out_of_seq_request",
+        /// A duplicate request arrived.
+        DuplicateRequest = "duplicate_request",
+        /// An RNR NAK was sent.
+        RnrNakSent = "send_rnr_err",
+        /// An RNR NAK arrived.
+        RnrNakReceived = "rcvd_rnr_err",
+        /// A PSN sequence error NAK was sent.
+        SequenceNakSent = "send_seq_err",
+        /// A PSN sequence error NAK arrived.
+        SequenceNakReceived = "rcvd_seq_err",
+        /// A missing response implied a NAK (IBTA 9.7.6).
+        ImpliedNak = "implied_nak_seq_err",
+        /// The acknowledgement timer expired and packets were retransmitted.
+        Timeout = "local_ack_timeout_err",
+        /// The transport retry counter was exceeded.
+        RetryExceeded = "retry_exceeded_err",
+        /// The RNR retry counter was exceeded.
+        RnrRetryExceeded = "retry_rnr_exceeded_err",
+        /// A response outside the PSNs in flight was ignored.
+        StrayAck = "stray_ack",
+        /// A message or frame was dropped because no receive, or one too short, was posted (UD, UC,
+        /// raw).
+        NoReceive = "no_receive_buffer",
+        /// A packet was dropped because the state or transport of the QP does not accept it.
+        Unexpected = "unexpected_packet",
+        /// A remote access was refused.
+        RemoteAccessError = "resp_remote_access_err",
+        /// A request was refused as invalid.
+        RemoteInvalidRequest = "resp_invalid_request_err",
+        /// A packet with the ECN codepoint CE (congestion experienced) arrived.
+        EcnMarked = "np_ecn_marked_roce_packets",
+        /// A CNP was sent.
+        CnpSent = "np_cnp_sent",
+        /// A CNP arrived and limited the sending rate.
+        CnpHandled = "rp_cnp_handled",
+        /// A CNP was ignored as forged: BECN is not set, no recent packet could have been marked, or
+        /// more CNPs arrived than packets were sent.
+        CnpIgnored = "rp_cnp_ignored",
+        /// A packet was dropped because too many already waited for page faults, or a raw frame because
+        /// its receive buffer caused a page fault: frames are never deferred.
+        PageFaultDropped = "page_fault_dropped",
+        /// A SEND request completed, successfully or in error.
+        SendCompleted = "rdma_sends",
+        /// A receive request completed successfully.
+        ReceiveCompleted = "rdma_recvs",
+        /// A retransmission decremented the transport retry counter.
+        Retry = "completer_retry_err",
+        /// An ACK for a PSN in flight was ignored because its MSN does not match its PSN.
+        SuspectAck = "suspect_ack",
+        /// A NAK for a PSN in flight was ignored for the same reason.
+        SuspectNak = "suspect_nak",
+        /// The peer's MSN was resynchronized from an ACK of exactly the newest packet, or a NAK of
+        /// exactly the oldest one, in flight.
+        MsnResync = "msn_resync",
+        /// A request was dropped because its PSN is further ahead than the peer can have sent.
+        ImplausiblePsn = "implausible_psn",
+        /// A sequence NAK was spurious: a duplicate showed that the packet had not been lost.
+        SpuriousNak = "spurious_nak",
+        /// A duplicate READ or ATOMIC was dropped because its key, address or length does not match the
+        /// original.
+        DuplicateMismatch = "duplicate_mismatch",
+        /// Only the first packets of GSO batches arrived: the QP sends single packets for some time.
+        GsoFallback = "tx_gso_fallback",
+        /// An access hit memory that cannot be read or written: it is poisoned, or removed from the
+        /// kernel's linear map. Counted by the owner of the memory, not by the engine.
+        UnreadableMemory = "unreadable_memory",
     }
 }
 

@@ -14,6 +14,8 @@ use crate::ids::{PKey, RKey};
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::Payload;
 use crate::wire::Feth;
+use core::fmt::{Debug, Formatter};
+use core::ops::Index;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::vec::Vec;
@@ -24,6 +26,34 @@ pub struct RecvBuf {
     pub wr_id: u64,
     pub at: usize,
     pub len: u32,
+}
+
+/// What an engine has counted: `counts[Count::Timeout]`.
+#[derive(Clone, Copy)]
+pub struct Counts([u64; Count::COUNT]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; Count::COUNT])
+    }
+}
+
+impl Index<Count> for Counts {
+    type Output = u64;
+
+    fn index(&self, what: Count) -> &u64 {
+        &self.0[what.index()]
+    }
+}
+
+/// Those that are not zero, with their names.
+impl Debug for Counts {
+    fn fmt(&self, f: &mut Formatter<'_>) -> core::fmt::Result {
+        let counted = Count::ALL.into_iter().filter(|what| self[*what] != 0);
+        f.debug_map()
+            .entries(counted.map(|what| (what, self[what])))
+            .finish()
+    }
 }
 
 /// The backend of one engine.
@@ -38,7 +68,7 @@ pub struct Host {
     current: Option<RecvBuf>,
     pub sent: Vec<Wc>,
     pub received: Vec<(Wc, RecvBuf)>,
-    pub counts: [u64; Count::COUNT],
+    pub counts: Counts,
     /// Number of remote accesses to refuse (0: none).
     pub no_access: bool,
     /// Lowest address that the peer may access.
@@ -345,6 +375,6 @@ impl Backend for Host {
     }
 
     fn count(&mut self, what: Count) {
-        self.counts[what.index()] += 1;
+        self.counts.0[what.index()] += 1;
     }
 }

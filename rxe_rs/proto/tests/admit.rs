@@ -228,17 +228,3 @@ fn cnps_come_from_the_peer() {
     let (reason, _) = run(bth, 0, &attrs(Transport::Uc), OWN, true);
     assert_eq!(reason, Some(DropReason::BadPeer));
 }
-
-#[test]
-fn reasons_index_their_own_counters() {
-    for (index, reason) in DropReason::ALL.iter().enumerate() {
-        assert_eq!(reason.index(), index);
-    }
-    let mut names: Vec<_> = DropReason::ALL
-        .iter()
-        .map(|reason| reason.as_str())
-        .collect();
-    names.sort();
-    names.dedup();
-    assert_eq!(names.len(), DropReason::COUNT);
-}

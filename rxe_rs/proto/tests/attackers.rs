@@ -95,7 +95,7 @@ fn data_responses() -> [Opcode; 5] {
 }
 
 fn counts(pair: &Pair, side: usize, what: Count) -> u64 {
-    pair.hosts[side].counts[what.index()]
+    pair.hosts[side].counts[what]
 }
 
 /// A connection in which side 0 has sent `count` messages of three packets, all still in flight. Returns the PSN of the first.

@@ -229,7 +229,7 @@ fn a_link_that_becomes_slow() {
         let jain = (one + two).pow(2) * 1000 / (2 * (one * one + two * two)).max(1);
         let used = (one + two) * u64::from(MESSAGE) * 100 / (rate * 2000);
         let delay = queue.borrow().quantile(99) * 1000 / rate;
-        let count = |what: Count| [0, 1].map(|at| pairs[at].hosts[0].counts[what.index()]);
+        let count = |what: Count| [0, 1].map(|at| pairs[at].hosts[0].counts[what]);
         let what = format!(
             "{mbit} Mbit/s: Jain {jain}, used {used}, 99 in 100 find {delay} us; accepted {:?}, ignored {:?}, \
              NAKs {:?}, timeouts {:?}",
@@ -286,7 +286,7 @@ fn forged(service: Service, per_second: u64) -> (u64, u64) {
                 next += every;
             }
         }
-        let handled = pair.hosts[0].counts[Count::CnpHandled.index()];
+        let handled = pair.hosts[0].counts[Count::CnpHandled];
         (pair.hosts[0].sent.len() as u64, handled)
     };
     let (free, none) = run(0);
@@ -319,7 +319,7 @@ fn plausible_cnps_leave_the_minimum_rate() {
 #[test]
 fn ignored_cnps() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
-    let ignored = |pair: &Pair| pair.hosts[0].counts[Count::CnpIgnored.index()];
+    let ignored = |pair: &Pair| pair.hosts[0].counts[Count::CnpIgnored];
     forge(&mut pair, true);
     assert_eq!((pair.qps[0].rate_limit(), ignored(&pair)), (None, 1));
     pair.post(0, wr(SendOp::Write, 1, 65_536), 0);

@@ -30,7 +30,7 @@ fn drain_needs_no_timeout() {
         pair.statuses(0),
         [(0, WcStatus::Success), (1, WcStatus::Success)]
     );
-    assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+    assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
     // And again, after RTS.
     let host = &mut pair.hosts[0];
     pair.qps[0].set_state(State::Rts, host);
@@ -60,7 +60,7 @@ fn drain_between_messages() {
         );
         assert_eq!(pair.qps[0].state(), State::Sqd, "after {packets} packets");
         assert_eq!(
-            pair.hosts[0].counts[Count::Timeout.index()],
+            pair.hosts[0].counts[Count::Timeout],
             0,
             "after {packets} packets"
         );
@@ -82,11 +82,7 @@ fn invalid_request_after_good_ones() {
         expected.push((good, WcStatus::LocQpOpErr));
         expected.push((good + 1, WcStatus::WrFlushErr));
         assert_eq!(pair.statuses(0), expected);
-        assert_eq!(
-            pair.hosts[0].counts[Count::Timeout.index()],
-            0,
-            "{good} good ones"
-        );
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0, "{good} good ones");
     }
 }
 
@@ -106,11 +102,7 @@ fn unusable_buffer_after_good_ones() {
         expected.push((good, WcStatus::LocProtErr));
         expected.push((good + 1, WcStatus::WrFlushErr));
         assert_eq!(pair.statuses(0), expected);
-        assert_eq!(
-            pair.hosts[0].counts[Count::Timeout.index()],
-            0,
-            "{good} good ones"
-        );
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0, "{good} good ones");
     }
 }
 

@@ -144,11 +144,7 @@ fn in_order_and_without_retries() {
                 Count::RnrNakSent,
                 Count::RemoteAccessError,
             ] {
-                assert_eq!(
-                    pair.hosts[side].counts[count.index()],
-                    0,
-                    "seed {seed}: {count:?}"
-                );
+                assert_eq!(pair.hosts[side].counts[count], 0, "seed {seed}: {count:?}");
             }
         }
     }
@@ -182,7 +178,7 @@ fn duplicates_are_answered_without_another_flush() {
     pair.run(100 * SECOND);
     assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
     assert_eq!(pair.hosts[1].flush_calls.get(), 10);
-    assert_eq!(pair.hosts[1].counts[Count::DuplicateRequest.index()], 1);
+    assert_eq!(pair.hosts[1].counts[Count::DuplicateRequest], 1);
 }
 
 /// Responses of earlier requests are sent while a FLUSH is in progress.

@@ -15,7 +15,7 @@ const MINUTE: u64 = 60 * SECOND;
 const MEMORY: usize = 1 << 18;
 
 fn fallbacks(pair: &Pair) -> [u64; 2] {
-    [0, 1].map(|side| pair.hosts[side].counts[Count::GsoFallback.index()])
+    [0, 1].map(|side| pair.hosts[side].counts[Count::GsoFallback])
 }
 
 /// Posts `count` messages of `length` bytes, `depth` of them at a time, and waits for all of them.

@@ -193,7 +193,7 @@ fn cost_over(op: SendOp, link: Link, reads: u8, seed: u64) -> (u64, u64, u64) {
     (
         pair.now - begin,
         pair.packets_sent,
-        pair.hosts[0].counts[Count::Timeout.index()],
+        pair.hosts[0].counts[Count::Timeout],
     )
 }
 
@@ -343,7 +343,7 @@ fn losses_behind_a_long_queue() {
                 "loss {loss}, reorder {reorder}, seed {seed}: {} messages in {} packets, {} retries",
                 statuses.len() - done,
                 pair.packets_sent - sent,
-                pair.hosts[0].counts[Count::Retry.index()]
+                pair.hosts[0].counts[Count::Retry]
             );
             println!("{what}");
             assert!(

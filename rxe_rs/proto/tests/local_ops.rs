@@ -90,7 +90,7 @@ fn registration_does_not_wait() {
     let expected: Vec<_> = (0..3).map(|id| (id, WcStatus::Success)).collect();
     assert_eq!(pair.statuses(0), expected);
     assert_eq!(pair.hosts[0].sent[1].opcode, WcOpcode::RegMr);
-    assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+    assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
 }
 
 /// Alone in the queue they complete at once, without a packet, on RC and UC.
@@ -130,7 +130,7 @@ fn invalidation_waits_for_earlier_requests() {
             [(LocalOp::Invalidate(OTHER), 1)]
         );
         let counts = &pair.hosts[0].counts;
-        assert_eq!(counts[Count::Timeout.index()], 0, "{op:?}");
+        assert_eq!(counts[Count::Timeout], 0, "{op:?}");
     }
 }
 
@@ -225,7 +225,7 @@ fn refused_local_operation() {
         expected.push((good, WcStatus::MwBindErr));
         expected.push((good + 1, WcStatus::WrFlushErr));
         assert_eq!(pair.statuses(0), expected);
-        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
         assert_eq!(pair.qps[0].state(), State::Err);
     }
 }

@@ -210,13 +210,9 @@ fn perfect_wire_sends_each_packet_once() {
     for seed in seeds(50) {
         let pair = traffic(seed, Link::PERFECT, Mtu::Mtu1024, 60, 20_000);
         for host in &pair.hosts {
-            assert_eq!(host.counts[Count::Timeout.index()], 0, "seed {seed}");
-            assert_eq!(host.counts[Count::ImpliedNak.index()], 0, "seed {seed}");
-            assert_eq!(
-                host.counts[Count::DuplicateRequest.index()],
-                0,
-                "seed {seed}"
-            );
+            assert_eq!(host.counts[Count::Timeout], 0, "seed {seed}");
+            assert_eq!(host.counts[Count::ImpliedNak], 0, "seed {seed}");
+            assert_eq!(host.counts[Count::DuplicateRequest], 0, "seed {seed}");
         }
     }
 }
@@ -358,7 +354,7 @@ fn retries_run_out() {
     assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RetryExcErr);
     // The first transmission, three retries, and two probes before the first of them.
     assert_eq!(pair.packets_sent, 6);
-    assert_eq!(pair.hosts[0].counts[Count::Retry.index()], 3);
+    assert_eq!(pair.hosts[0].counts[Count::Retry], 3);
 }
 
 /// SENDs are counted when they complete, signaled or not, and received messages of any operation.
@@ -380,7 +376,7 @@ fn messages_are_counted() {
         pair.post(0, wr(SendOp::Write, 3, 500), 0);
         pair.post(0, wr(SendOp::WriteImm, 4, 500), 0);
         pair.run(1_000_000_000);
-        let counts = |side: usize, what: Count| pair.hosts[side].counts[what.index()];
+        let counts = |side: usize, what: Count| pair.hosts[side].counts[what];
         assert_eq!(counts(0, Count::SendCompleted), 2, "{service:?}");
         assert_eq!(counts(1, Count::ReceiveCompleted), 3, "{service:?}");
         assert_eq!(counts(0, Count::Retry), 0, "{service:?}");
@@ -395,7 +391,7 @@ fn receiver_not_ready_retries_run_out() {
     pair.post(0, wr(SendOp::Send, 1, 10), 0);
     pair.run(10_000_000_000);
     assert_eq!(pair.hosts[0].sent[0].status, WcStatus::RnrRetryExcErr);
-    assert_eq!(pair.hosts[1].counts[Count::RnrNakSent.index()], 3);
+    assert_eq!(pair.hosts[1].counts[Count::RnrNakSent], 3);
     assert_eq!(pair.qps[1].state(), State::Rts);
 }
 

@@ -36,7 +36,7 @@ fn assert_read(pair: &Pair, seed: u64) {
         pair.hosts[0].memory.borrow()[..LEN as usize] == pair.hosts[1].memory.borrow()[remote],
         "seed {seed}: other data"
     );
-    let timeouts = pair.hosts[0].counts[Count::Timeout.index()];
+    let timeouts = pair.hosts[0].counts[Count::Timeout];
     assert_eq!(timeouts, 0, "seed {seed}");
 }
 
@@ -136,8 +136,8 @@ fn slow_response() {
         }
         pair.run(10_000 * MS);
         assert_eq!(pair.hosts[0].sent.len(), 5, "seed {seed}");
-        assert_eq!(pair.hosts[0].counts[Count::Timeout.index()], 0);
-        assert_eq!(pair.hosts[0].counts[Count::ImpliedNak.index()], 0);
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
+        assert_eq!(pair.hosts[0].counts[Count::ImpliedNak], 0);
         let needed = 5 + 5 * PACKETS;
         assert!(
             pair.packets_sent < needed * 5 / 4,

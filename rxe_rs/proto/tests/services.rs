@@ -255,7 +255,7 @@ fn cnp_limits_the_rate() {
     assert_eq!(pair.qps[0].state(), State::Rts);
     assert_eq!(pair.qps[0].rq_psn(), rq);
     assert!(pair.qps[0].rate_limit().is_some());
-    assert_eq!(pair.hosts[0].counts[Count::CnpHandled.index()], 1);
+    assert_eq!(pair.hosts[0].counts[Count::CnpHandled], 1);
 }
 
 /// A datagram QP ignores CNPs: any host could send one.
@@ -288,7 +288,7 @@ fn marked(service: Service, op: SendOp, mark: f64) -> (u64, [u64; 3], Pair) {
         SendOp::Read => (1, 0),
         _ => (0, 1),
     };
-    let count = |side: usize, what: Count| pair.hosts[side].counts[what.index()];
+    let count = |side: usize, what: Count| pair.hosts[side].counts[what];
     let counts = [
         count(sink, Count::EcnMarked),
         count(sink, Count::CnpSent),

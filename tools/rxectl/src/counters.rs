@@ -56,7 +56,7 @@ impl Group {
         ];
         if TRAFFIC.contains(&name) {
             Self::Traffic
-        } else if name == GUARD || DropReason::ALL.iter().any(|drop| drop.as_str() == name) {
+        } else if name == GUARD || DropReason::ALL.iter().any(|drop| drop.name() == name) {
             Self::Drops
         } else if name == "link_downed" || Count::ALL.iter().any(|count| count.name() == name) {
             Self::Events
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn every_name_has_its_group() {
         for drop in DropReason::ALL {
-            assert_eq!(Group::of(drop.as_str()), Group::Drops);
+            assert_eq!(Group::of(drop.name()), Group::Drops);
         }
         let messages = [Count::SendCompleted, Count::ReceiveCompleted];
         for count in Count::ALL {

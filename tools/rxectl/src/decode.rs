@@ -345,7 +345,7 @@ impl Decoder<'_, '_> {
             Err(_) if datagram.payload.len() < datagram.len => {
                 bump(&mut self.summary.other, "cut by the capture");
             }
-            Err(reason) => bump(&mut self.summary.malformed, reason.as_str()),
+            Err(reason) => bump(&mut self.summary.malformed, reason.name()),
         }
         if self.summary_only {
             return Ok(());
@@ -360,7 +360,7 @@ impl Decoder<'_, '_> {
             Err(reason) => write!(
                 self.out.to,
                 "malformed: {} ({} bytes, {} captured) icrc {}",
-                reason.as_str(),
+                reason.name(),
                 datagram.len,
                 datagram.payload.len(),
                 verdict.as_str()
@@ -390,7 +390,7 @@ impl Decoder<'_, '_> {
         match parsed {
             Ok(packet) => map.extend(packet_json(&packet)),
             Err(reason) => {
-                map.insert("malformed".into(), json!(reason.as_str()));
+                map.insert("malformed".into(), json!(reason.name()));
             }
         }
         map.insert("icrc".into(), json!(verdict.as_str()));

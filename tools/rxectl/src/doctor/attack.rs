@@ -47,7 +47,7 @@ fn signs() -> [Sign; 9] {
         means,
     };
     let scan = |drop: DropReason, means| Sign {
-        counter: drop.as_str(),
+        counter: drop.name(),
         suspicion: ATTACK,
         fix: FIX,
         least: 200.0,
@@ -92,7 +92,7 @@ fn signs() -> [Sign; 9] {
             "datagrams with wrong Q_Keys: an attacker tries keys",
         ),
         Sign {
-            counter: DropReason::Policy.as_str(),
+            counter: DropReason::Policy.name(),
             suspicion: "",
             fix: FIX_PLAIN,
             least: 1.0,

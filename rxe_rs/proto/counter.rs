@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Enumerations whose values are counters, each with a line for its name.
+
+/// Defines an enumeration of counters: `Value = "name"`, where the name is what `hw_counters` and
+/// `rdma statistic` show. Everything that counts, shows or documents them follows from that line,
+/// or a test fails until it does (`CONTRIBUTING.md`, "Counters").
+macro_rules! counters {
+    (
+        $(#[$outer:meta])*
+        pub enum $Type:ident {
+            $( $(#[$meta:meta])* $name:ident = $text:literal, )*
+        }
+    ) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum $Type {
+            $( $(#[$meta])* $name, )*
+        }
+
+        impl $Type {
+            /// All of them, in index order.
+            pub const ALL: [Self; Self::COUNT] = [$( Self::$name, )*];
+
+            /// Number of counters.
+            pub const COUNT: usize = [$( $text, )*].len();
+
+            /// Name of the counter.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $( Self::$name => $text, )*
+                }
+            }
+
+            /// Position in an array of counters.
+            #[inline]
+            #[allow(clippy::as_conversions, reason = "the discriminants of a fieldless enum")]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::drop::DropReason;
+    use crate::engine::backend::Count;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn values_index_their_own_counters() {
+        for (index, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), index);
+        }
+        for (index, count) in Count::ALL.into_iter().enumerate() {
+            assert_eq!(count.index(), index);
+        }
+    }
+
+    #[test]
+    fn names_differ() {
+        let drops = DropReason::ALL.into_iter().map(DropReason::name);
+        let names: BTreeSet<_> = drops
+            .chain(Count::ALL.into_iter().map(Count::name))
+            .collect();
+        assert_eq!(names.len(), DropReason::COUNT + Count::COUNT);
+    }
+
+    /// Users add up the drops by the prefix of their names, as `ktests/vm/lib/drops.py` does.
+    #[test]
+    fn the_prefix_tells_drops_from_events() {
+        for reason in DropReason::ALL {
+            let name = reason.name();
+            assert!(
+                name.starts_with("rx_"),
+                "a drop reason begins with rx_: {name}"
+            );
+        }
+        for count in Count::ALL {
+            let name = count.name();
+            assert!(!name.starts_with("rx_"), "rx_ is for drop reasons: {name}");
+        }
+    }
+}
