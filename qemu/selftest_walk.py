@@ -137,16 +137,30 @@ class Pages(unittest.TestCase):
         self.assertIn("step A3: RxBatch::packet says nothing of Lost, which lost counts", self.wrong(STEPS[2].replace("`rx_no_qp`", "`rx_no_qp`, `lost`")))
 
     def test_drop_that_no_step_names(self):
-        self.assertIn("no step drops what rx_no_qp counts", self.wrong(STEPS[2].replace("`rx_no_qp`", "")))
+        self.assertIn("no step drops what rx_no_qp counts: name it in the last column of the step whose function decides that", self.wrong(STEPS[2].replace("`rx_no_qp`", "")))
 
     def test_number_twice(self):
         found = list(walk.wrong(page() + STEPS[0] + "\n", SOURCES))
-        self.assertIn("step A1: there are two of this number", found)
+        self.assertIn("step A1: there are two of this number (call the new one A1a, and see qemu/walk.py write)", found)
 
     def test_counts(self):
         self.assertIn("| A walk | 2 | 1 | 1 | 2 | 1 | 1 |", page())
         found = list(walk.wrong(page().replace("| 2 | 1 | 1 | 2 |", "| 2 | 0 | 1 | 2 |"), SOURCES))
-        self.assertEqual(found, ["the page does not say: | A walk | 2 | 1 | 1 | 2 | 1 | 1 |"])
+        self.assertEqual(found, ["the page does not say (qemu/walk.py write): | A walk | 2 | 1 | 1 | 2 | 1 | 1 |"])
+
+    def test_numbers(self):
+        """A step in between moves those behind it, in their own rows and where they are named."""
+        first, second, third = STEPS
+        added = first.replace("A1", "A1a")
+        behind = second.replace("A1 by", "A1a by").replace("RCU | | |", "RCU | As A3. | |")
+        draft = page().replace("\n".join(STEPS), "\n".join((first, added, behind, third)))
+        self.assertIn("step A1a: qemu/walk.py write gives it a number", list(walk.wrong(draft, SOURCES)))
+        numbers = [(step.number, step.caller.split()[0], step.text) for step in walk.steps(walk.written(draft))["A walk"]]
+        self.assertEqual(numbers, [("A1", "netfilter", "Takes it."), ("A2", "netfilter", "Takes it."), ("A3", "A2", "As A4."), ("A4", "A3", "")])
+        self.assertEqual(list(walk.wrong(walk.written(draft), SOURCES)), [])
+        self.assertEqual(walk.written(page()), page())
+        with self.assertRaisesRegex(ValueError, "A1a"):
+            walk.numbered(page() + first + "\n")
 
     def test_jumps(self):
         files = ("rx.rs", "rx.rs", "mr.rs", "kapi/mem.rs", "rx.rs")
@@ -168,6 +182,9 @@ class Functions(unittest.TestCase):
 
 
 class Tree(unittest.TestCase):
+    # Each line says what to do.
+    maxDiff = None
+
     def test_page(self):
         self.assertEqual(list(walk.wrong(walk.PAGE.read_text(), walk.tree())), [])
 

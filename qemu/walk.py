@@ -3,7 +3,9 @@
 """docs/walk.md: what a received WRITE and a posted SEND pass through, function by function.
 
 qemu/walk.py         prints what the page says and the sources do not, a line each; status 1 if there is anything
-qemu/walk.py counts  prints the table of files and jumps that belongs at the page's head
+qemu/walk.py write   numbers the steps anew, and writes the table of files and jumps at the page's head
+
+A step that is put between R24 and R25 is R24a, in its own row and where it calls another, until `write` has numbered it.
 
 A step is a row of a table: its number, a function as `file: function` (files are those of rxe_rs/), who calls it, the context, what it
 decides, and counters of what it drops or notes. The function is in bold on the path that a reader follows, and plain if it is a helper
@@ -56,7 +58,7 @@ def steps(page):
         if line.startswith("## "):
             title = line[3:]
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if re.fullmatch(r"[A-Z]\d+", cells[0]) and len(cells) == 6:
+        if re.fullmatch(r"[A-Z]\d+[a-z]?", cells[0]) and len(cells) == 6:
             found.setdefault(title, []).append(Step(cells))
     return found
 
@@ -146,8 +148,8 @@ def calls(body, function):
 
 def wrong_callers(step, before, sources):
     """What is wrong about who calls the function of a step."""
-    direct = re.fullmatch(r"([A-Z]\d+)", step.caller)
-    stored = re.fullmatch(r"([A-Z]\d+|[a-z]+) by `(\w+)`, set in `([\w/.]+)(?:: ([\w:]+))?`", step.caller)
+    direct = re.fullmatch(r"([A-Z]\d+[a-z]?)", step.caller)
+    stored = re.fullmatch(r"([A-Z]\d+[a-z]?|[a-z]+) by `(\w+)`, set in `([\w/.]+)(?:: ([\w:]+))?`", step.caller)
     if not direct and not stored:
         yield f"step {step.number}: the caller {step.caller!r} is not understood"
         return
@@ -177,8 +179,10 @@ def wrong(page, sources):
     """What the page says and the sources do not."""
     known, before = counters(sources), {}
     for step in (step for walk in steps(page).values() for step in walk):
+        if step.number[-1].isalpha():
+            yield f"step {step.number}: qemu/walk.py write gives it a number"
         if step.number in before:
-            yield f"step {step.number}: there are two of this number"
+            yield f"step {step.number}: there are two of this number (call the new one {step.number}a, and see qemu/walk.py write)"
         if sources.body(step.file, step.function) is None:
             yield f"step {step.number}: {step.file} defines no single {step.function}"
         if not CONTEXTS.match(step.context):
@@ -193,10 +197,10 @@ def wrong(page, sources):
     named = {name for step in before.values() for name in step.names()}
     for reason in re.findall(r"^ +\w+ = \"(\w+)\",$", sources.read("proto/drop.rs") or "", re.M):
         if reason not in named:
-            yield f"no step drops what {reason} counts"
+            yield f"no step drops what {reason} counts: name it in the last column of the step whose function decides that"
     for line in counts(page):
         if line not in page.splitlines():
-            yield f"the page does not say: {line}"
+            yield f"the page does not say (qemu/walk.py write): {line}"
 
 
 def count(walk):
@@ -213,10 +217,30 @@ def counts(page):
         yield f"| {title} | " + " | ".join(str(number) for number in (*path, *count(walk))) + " |"
 
 
+def numbered(page):
+    """The page with its steps numbered in their order, references to them included."""
+    new, last = {}, {}
+    for old in re.findall(r"^\| ([A-Z]\d+[a-z]?) \|", page, re.M):
+        if old in new:
+            raise ValueError(f"there are two steps {old}: call the new one {old}a")
+        last[old[0]] = last.get(old[0], 0) + 1
+        new[old] = f"{old[0]}{last[old[0]]}"
+    return re.sub(r"\b[A-Z]\d+[a-z]?\b", lambda found: new.get(found[0], found[0]), page)
+
+
+def written(page):
+    """The page with right numbers, of the steps and at its head."""
+    page = numbered(page)
+    for line in counts(page):
+        title = re.escape(line.split(" | ")[0])
+        page = re.sub(rf"^{title}( \| \d+)+ \|$", line, page, flags=re.M)
+    return page
+
+
 def main():
     page = PAGE.read_text()
-    if sys.argv[1:] == ["counts"]:
-        print("\n".join(counts(page)))
+    if sys.argv[1:] == ["write"]:
+        PAGE.write_text(written(page))
         return
     found = list(wrong(page, tree()))
     print("\n".join(found))
