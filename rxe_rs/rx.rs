@@ -56,8 +56,7 @@ use rxe_proto::{
         backend::Handled,
         wc::NetworkType,
         RxMeta,
-        Service,
-        State, //
+        Service, //
     },
     ids::{
         Gid,
@@ -317,10 +316,7 @@ impl<'g> LockedQp<'g> {
                 return Err(DropReason::BadLength);
             }
         }
-        match inner.engine.state() {
-            State::Rtr | State::Rts | State::Sqd | State::Sqe => {}
-            State::Reset | State::Init | State::Err => return Err(DropReason::BadState),
-        }
+        inner.engine.state().receives()?;
         let transport = match qp.service {
             Service::Rc => Transport::Rc,
             Service::Uc => Transport::Uc,

@@ -16,7 +16,9 @@ counters! {
         WrongTransport = "rx_wrong_transport",
         /// No QP with that number.
         NoQp = "rx_no_qp",
-        /// The state of the QP does not accept packets.
+        /// The QP is in RESET or INIT: the peer sends before this side is ready to receive.
+        NotReady = "rx_not_ready",
+        /// The QP is in the error state.
         BadState = "rx_bad_state",
         /// P_Key does not match.
         BadPKey = "rx_bad_pkey",

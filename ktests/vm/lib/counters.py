@@ -8,6 +8,11 @@ def counter(device, name):
         return int(f.read())
 
 
+def is_drop(name):
+    """Whether a counter is that of a drop reason (`rxe_rs/proto/counter.rs` has this rule for their names)."""
+    return name.startswith("rx_") and not name.endswith("_requests")
+
+
 def counters(device):
     folder = f"/sys/class/infiniband/{device}/ports/1/hw_counters"
     values = {}

@@ -4,7 +4,7 @@ import socket
 import struct
 
 from lib import sending
-from lib.counters import counters
+from lib.counters import counters, is_drop
 from lib.ends import happens
 from lib.frames import PORT, icrc, within
 
@@ -46,7 +46,7 @@ class Target:
 
         def risen():
             after = self.counters()
-            return {k: after[k] - before[k] for k in after if after[k] != before[k] and k.startswith("rx_")}
+            return {k: after[k] - before[k] for k in after if after[k] != before[k] and is_drop(k)}
 
         happens(lambda: sum(risen().values()) >= len(packets), 5)
         return risen()

@@ -9,7 +9,6 @@ address 10.77.0.1 too, and a link of its own somewhere, so that packets get from
 namespace b to MAC, in a VLAN perhaps, which namespace c gets; `other`: one that namespace a gets by another network device; `socket`: a
 datagram from c to itself; `straight`: a frame to DEVICE-A's own network device, which the queue pair takes.
 """
-import os
 import socket
 import struct
 import sys
@@ -17,6 +16,7 @@ import time
 
 import pyverbs.enums as e
 
+from lib.counters import counters, is_drop
 from lib.ends import pair, pattern, soon
 from lib.frames import PORT, icrc, within
 
@@ -50,9 +50,8 @@ def received(netns):
 
 
 def drops(device):
-    folder = f"/sys/class/infiniband/{device}/ports/1/hw_counters"
     time.sleep(0.05)    # How long the core shows old values.
-    return {name: open(f"{folder}/{name}", encoding="ascii").read() for name in os.listdir(folder) if name.startswith("rx_")}
+    return {name: value for name, value in counters(device).items() if is_drop(name)}
 
 
 def main(names, way, mac="", vlan="0", netdev="vb"):

@@ -2,6 +2,7 @@
 //! Types of the QP interface: service, state, attributes, events, progress.
 
 use super::wc::NetworkType;
+use crate::drop::DropReason;
 use crate::ids::{Mtu, QKey, Qpn};
 
 /// Transport service of a QP.
@@ -51,6 +52,22 @@ pub enum State {
     Sqe,
     /// Error: all work requests are flushed.
     Err,
+}
+
+impl State {
+    /// Checks that a QP in this state receives packets (IBTA 10.3.1).
+    ///
+    /// # Errors
+    ///
+    /// [`DropReason::NotReady`] before RTR, [`DropReason::BadState`] in ERR.
+    #[inline]
+    pub const fn receives(self) -> Result<(), DropReason> {
+        match self {
+            State::Rtr | State::Rts | State::Sqd | State::Sqe => Ok(()),
+            State::Reset | State::Init => Err(DropReason::NotReady),
+            State::Err => Err(DropReason::BadState),
+        }
+    }
 }
 
 /// Attributes of a QP, set by the owner before the state transition that needs them.

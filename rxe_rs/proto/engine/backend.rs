@@ -172,6 +172,12 @@ counters! {
         /// An access hit memory that cannot be read or written: it is poisoned, or removed from the
         /// kernel's linear map. Counted by the owner of the memory, not by the engine.
         UnreadableMemory = "unreadable_memory",
+        /// A READ of the peer was accepted.
+        ReadRequest = "rx_read_requests",
+        /// A WRITE of the peer was executed.
+        WriteRequest = "rx_write_requests",
+        /// An ATOMIC or ATOMIC WRITE of the peer was executed.
+        AtomicRequest = "rx_atomic_requests",
     }
 }
 

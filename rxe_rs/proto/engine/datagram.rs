@@ -139,11 +139,7 @@ impl Qp {
     /// Processes one Ethernet frame received by a raw packet QP. Like a datagram, it is dropped if
     /// no receive, or one too short, is posted.
     pub fn handle_frame(&mut self, frame: &Payload<'_>, backend: &mut impl Backend) {
-        let ready = matches!(
-            self.state,
-            State::Rtr | State::Rts | State::Sqd | State::Sqe
-        );
-        if !ready || self.service != Service::Raw {
+        if self.state.receives().is_err() || self.service != Service::Raw {
             return;
         }
         let Some(wr) = self.take_recv_wqe(backend) else {

@@ -319,6 +319,7 @@ impl Qp {
             .store_replay(backend.storage().replay, entry, resources);
         self.resp.msn = msn;
         self.resp.advance(count);
+        backend.count(Count::ReadRequest);
         self.drop_ack();
         Ok(())
     }

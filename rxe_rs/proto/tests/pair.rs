@@ -169,6 +169,22 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             flushes,
             "seed {seed}: flushes lost or doubled"
         );
+        let requests: [(Count, &[SendOp]); 3] = [
+            (Count::ReadRequest, &[SendOp::Read]),
+            (Count::WriteRequest, &[SendOp::Write, SendOp::WriteImm]),
+            (
+                Count::AtomicRequest,
+                &[SendOp::FetchAdd, SendOp::AtomicWrite],
+            ),
+        ];
+        for (count, ops) in requests {
+            let planned = plan.iter().filter(|p| p.side != side);
+            assert_eq!(
+                pair.hosts[side].counts[count] as usize,
+                planned.filter(|p| ops.contains(&p.wr.op)).count(),
+                "seed {seed}: {count:?}"
+            );
+        }
         let counter = &pair.hosts[side].memory.borrow()[COUNTER..COUNTER + 8];
         assert_eq!(
             counter,
@@ -310,6 +326,14 @@ fn refused_access_fails_the_request_and_touches_nothing() {
         assert_eq!(pair.qps[1].state(), State::Err);
         assert!(pair.qps[1].take_events().access_error);
         assert!(*pair.hosts[1].memory.borrow() == before);
+        for count in [
+            Count::ReadRequest,
+            Count::WriteRequest,
+            Count::AtomicRequest,
+        ] {
+            let counted = pair.hosts[1].counts[count];
+            assert_eq!(counted, 0, "{op:?}: {count:?}");
+        }
     }
 }
 
@@ -379,6 +403,7 @@ fn messages_are_counted() {
         let counts = |side: usize, what: Count| pair.hosts[side].counts[what];
         assert_eq!(counts(0, Count::SendCompleted), 2, "{service:?}");
         assert_eq!(counts(1, Count::ReceiveCompleted), 3, "{service:?}");
+        assert_eq!(counts(1, Count::WriteRequest), 2, "{service:?}");
         assert_eq!(counts(0, Count::Retry), 0, "{service:?}");
     }
 }

@@ -2,6 +2,7 @@
 //! State changes, the flushing that goes with them, and the events they raise.
 #![cfg(feature = "sim")]
 
+use rxe_proto::drop::DropReason;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Events, Qp, Service, State};
@@ -181,4 +182,20 @@ fn getters() {
         pair.step();
     }
     assert_eq!(pair.qps[0].retries_left(), (6, 7));
+}
+
+/// Who sends before this side is ready is told apart from who sends to a failed QP.
+#[test]
+fn states_that_receive() {
+    for (state, expected) in [
+        (State::Reset, Err(DropReason::NotReady)),
+        (State::Init, Err(DropReason::NotReady)),
+        (State::Rtr, Ok(())),
+        (State::Rts, Ok(())),
+        (State::Sqd, Ok(())),
+        (State::Sqe, Ok(())),
+        (State::Err, Err(DropReason::BadState)),
+    ] {
+        assert_eq!(state.receives(), expected, "{state:?}");
+    }
 }

@@ -44,7 +44,7 @@ impl Group {
 
     /// The groups: traffic, protocol events, events of the link, reasons of dropped packets.
     fn of(name: &str) -> Self {
-        const TRAFFIC: [&str; 8] = [
+        const TRAFFIC: [&str; 11] = [
             "sent_pkts",
             "sent_bytes",
             "rcvd_pkts",
@@ -53,6 +53,9 @@ impl Group {
             TOO_LONG,
             "rdma_sends",
             "rdma_recvs",
+            "rx_read_requests",
+            "rx_write_requests",
+            "rx_atomic_requests",
         ];
         if TRAFFIC.contains(&name) {
             Self::Traffic
@@ -79,7 +82,8 @@ fn advice(name: &str) -> &'static str {
         "rx_bad_pkey" => "the peer is in another partition: rxectl pkey list",
         "rx_bad_qkey" => "the sender uses another Q_Key",
         "rx_no_qp" => "late packets of a closed queue pair, or a wrong number",
-        "rx_bad_state" => "the queue pair is not ready to receive or in error",
+        "rx_not_ready" => "a peer sends before the queue pair here is ready to receive (RTR)",
+        "rx_bad_state" => "a peer still sends to a queue pair in error",
         "rx_bad_peer" => "not from the address the queue pair is connected to",
         "rx_policy_refused" => {
             "came unprotected where an IPsec policy requires ESP: rxectl doctor says what to do"
@@ -283,7 +287,13 @@ mod tests {
         for drop in DropReason::ALL {
             assert_eq!(Group::of(drop.name()), Group::Drops);
         }
-        let messages = [Count::SendCompleted, Count::ReceiveCompleted];
+        let messages = [
+            Count::SendCompleted,
+            Count::ReceiveCompleted,
+            Count::ReadRequest,
+            Count::WriteRequest,
+            Count::AtomicRequest,
+        ];
         for count in Count::ALL {
             let group = match messages.contains(&count) {
                 true => Group::Traffic,

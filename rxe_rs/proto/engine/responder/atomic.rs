@@ -3,7 +3,7 @@
 
 use super::replay::Replayed;
 use super::{Message, RequestFault, INVALID};
-use crate::engine::backend::{AtomicOp, Backend};
+use crate::engine::backend::{AtomicOp, Backend, Count};
 use crate::engine::qp::Qp;
 use crate::engine::response::ResponseBody;
 use crate::wire::opcode::Operation;
@@ -47,6 +47,7 @@ impl Qp {
             msn: self.resp.msn.next(),
         };
         self.respond_single(ResponseBody::Atomic { original }, entry, backend);
+        backend.count(Count::AtomicRequest);
         Ok(())
     }
 
@@ -75,6 +76,7 @@ impl Qp {
         let value = u64::from_ne_bytes(word);
         backend.remote_atomic(reth.rkey(), reth.va(), AtomicOp::Write { value })?;
         self.respond_empty(reth.rkey(), reth.va(), backend);
+        backend.count(Count::AtomicRequest);
         Ok(())
     }
 }

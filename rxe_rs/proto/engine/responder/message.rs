@@ -197,7 +197,10 @@ impl Qp {
     ) {
         self.resp.msn = self.resp.msn.next();
         let (opcode, byte_len) = match core::mem::replace(&mut self.resp.message, Message::None) {
-            Message::Write { total, .. } => (WcOpcode::RecvRdmaWithImm, total),
+            Message::Write { total, .. } => {
+                backend.count(Count::WriteRequest);
+                (WcOpcode::RecvRdmaWithImm, total)
+            }
             Message::Send { placed } => (WcOpcode::Recv, placed),
             Message::None => return,
         };

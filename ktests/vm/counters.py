@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What peers request and what of it is refused: hw_counters in sysfs, and the same in `rdma statistic`."""
+import json
+import subprocess
+
+from pyverbs.wr import SendWR
+import pyverbs.enums as e
+
+from lib import host
+from lib.counters import counters
+from lib.drops import RC_SEND_ONLY, Target, packet
+from lib.ends import MTU, End, pair, soon
+
+DEFAULTS = dict(driver="rxe_rs", reason="counts what rxe_rs counts")
+REQUESTS = {"rx_read_requests", "rx_write_requests", "rx_atomic_requests"}
+
+
+def of_rdma(device):
+    """Counters as `rdma statistic` shows them."""
+    text = subprocess.check_output(["rdma", "-j", "statistic", "show", "link", f"{device}/1"])
+    return {name: value for name, value in json.loads(text)[0].items() if name not in ("ifname", "port")}
+
+
+def test_requests(names):
+    """A request is counted once by the side that serves it, however many packets it takes."""
+    a, b = pair(names)
+    before = [counters(names[side]) for side in (0, 2)]
+    remote = b.mr.buf, b.mr.rkey
+    for length in (8, 3 * MTU):
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(length), remote=remote)
+        a.complete()
+        a.post(e.IBV_WR_RDMA_READ, a.sge(length), remote=remote)
+        a.complete()
+    b.recv(b.sge(8))
+    a.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, a.sge(8), remote=remote, imm=1)
+    a.complete()
+    b.complete()
+    for opcode in (e.IBV_WR_ATOMIC_FETCH_AND_ADD, e.IBV_WR_ATOMIC_CMP_AND_SWP):
+        for _ in range(2):
+            wr = SendWR(wr_id=1, num_sge=1, sg=[a.sge(8)], opcode=opcode, send_flags=e.IBV_SEND_SIGNALED)
+            wr.set_wr_atomic(b.mr.rkey, b.mr.buf, 0, 0)
+            a.qp.post_send(wr)
+            a.complete()
+    # A key that nobody has: refused, not served.
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), remote=(b.mr.buf, b.mr.rkey ^ 0xFF))
+    a.complete(e.IBV_WC_REM_ACCESS_ERR)
+
+    def risen(side):
+        after = counters(names[2 * side])
+        return {name: after[name] - before[side][name] for name in REQUESTS}
+
+    expected = {"rx_read_requests": 2, "rx_write_requests": 3, "rx_atomic_requests": 4}
+    soon(lambda: risen(1) == expected, what=f"{risen(1)}, expected {expected}")
+    # The refusal was the last event; with it everything before has been counted.
+    assert set(risen(0).values()) == {0}, f"the side that requests counts {risen(0)}"
+
+
+def test_in_rdma_statistic(names):
+    """A drop reason and requests of peers, as an administrator reads them."""
+    a, b = pair(names)
+    early = End(names[2], int(names[3]))
+    a.post(e.IBV_WR_RDMA_READ, a.sge(8), remote=(b.mr.buf, b.mr.rkey))
+    a.complete()
+    target = Target(names, host.ip("a", 4), host.ip("b", 4))
+    target.expect("rx_not_ready", packet(RC_SEND_ONLY, early.qp.qp_num))
+    shown = counters(names[2])
+    # An attribute of sysfs, and not a counter: how long it shows old values.
+    del shown["lifespan"]
+    assert of_rdma(names[2]) == shown
+    assert shown["rx_not_ready"] and shown["rx_read_requests"], shown
