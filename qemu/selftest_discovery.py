@@ -93,7 +93,10 @@ class Files(unittest.TestCase):
         named = re.findall(r"`(\w+\.(?:py|test|\*))`", text)
         self.assertEqual(len(named), len(set(named)))
         found = [path.name for pattern in named for path in discovery.TESTS.glob(pattern) if path.suffix in (".py", ".test")]
-        self.assertEqual(sorted(found), sorted(path.name for pattern in ("*.py", "*.test") for path in discovery.TESTS.glob(pattern)))
+        there = {path.name for pattern in ("*.py", "*.test") for path in discovery.TESTS.glob(pattern)}
+        self.assertEqual([name for name in named if not list(discovery.TESTS.glob(name))], [], "in the table, and not in ktests/vm")
+        self.assertEqual(sorted(there - set(found)), [], "name them in the table of subjects in ktests/README.md")
+        self.assertEqual(len(found), len(set(found)), "named twice in the table of subjects")
 
     def test_no_test_is_imported_by_another(self):
         """What tests share is in lib/."""

@@ -184,8 +184,8 @@ class Guide(unittest.TestCase):
         self.assertGreater(len(headings), 10)
         for title, line in headings:
             self.assertEqual(len(title), len(line), title)
-        for line in GUIDE.splitlines():
-            self.assertLessEqual(len(line), 80, line)
+        long = [f"docs/rxe_rs.rst:{n}: {line}" for n, line in enumerate(GUIDE.splitlines(), 1) if len(line) > 80]
+        self.assertEqual(long, [], "wrap them at 80")
 
 
 class Readers(unittest.TestCase):

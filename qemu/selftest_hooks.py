@@ -53,7 +53,7 @@ class Hook(unittest.TestCase):
         return said, " ".join(self.calls())
 
     def test_checks_follow_what_changes(self):
-        documents = "python3 -m unittest selftest_documents selftest_version.Version selftest_docs selftest_walk selftest_drawings selftest_citations"
+        documents = "python3 -m unittest selftest_documents selftest_version.Version selftest_docs selftest_walk selftest_drawings selftest_citations selftest_structure selftest_discovery.Files selftest_sleeps selftest_security"
         for path, wanted in (("README.md", []), ("rxe_rs/qp.rs", ["fmt-check"]), ("tools/rxectl/src/main.rs", ["fmt-check", "clippy-host"]),
                              ("rxe_rs/proto/ids.rs", ["fmt-check", "clippy-host", "cargo test"]), ("Cargo.lock", ["clippy-host", "cargo test"])):
             with self.subTest(path):
