@@ -27,6 +27,14 @@ def tests_of(text, name="sample"):
         return discovery.tests_of(path)
 
 
+class Module(unittest.TestCase):
+    def test_command_that_builds_it(self):
+        for said, command in (({}, "qemu/build-module.sh"), ({"kernel": "7.2"}, "qemu/build-module.sh -k 7.2"),
+                              ({"kernel": "7.2", "uml": True}, "qemu/build-module.sh -u -k 7.2"), ({"uml": True, "debug": True}, "qemu/build-module.sh -d"),
+                              ({"debug": True}, "qemu/build-module.sh -l")):
+            self.assertEqual(cli.build_command(options(**said)), command)
+
+
 class Chosen(unittest.TestCase):
     TESTS = tests_of("test_one() { :; }\ntest_other() { :; }\n# topology: netns\ntest_near() { :; }\n# topology: two\ntest_far() { :; }\n")
     TESTS += tests_of("test_one() { :; }\n", "samples")

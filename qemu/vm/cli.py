@@ -43,6 +43,12 @@ def build_helper(name, options, boot):
     return str(folder / f"{name}.ko")
 
 
+def build_command(options):
+    """What builds the module for the kernel that is to be booted."""
+    kind = {(True, False): " -u", (True, True): " -d", (False, True): " -l"}.get((options.uml, options.debug), "")
+    return f"qemu/build-module.sh{kind}{f' -k {options.kernel}' if options.kernel else ''}"
+
+
 def unknown(tests, options):
     """The patterns asked for that name no test of the topology: a slip of the pen would leave out what it meant."""
     names = [t.name for t in tests if options.topology in t.topologies]
@@ -210,7 +216,7 @@ def main(usage):
         return 0
     for ko in options.ko:
         if not Path(ko).is_file():
-            sys.exit(f"error: there is no module {ko}; build it with `make`")
+            sys.exit(f"error: there is no module {ko}; build it: {build_command(options)}")
     if not options.test and not options.script and not options.suite:
         parser.error("nothing to run")
     import image
