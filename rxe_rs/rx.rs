@@ -275,15 +275,17 @@ impl<'g> LockedQp<'g> {
     fn finish(self, rcu: &rcu::Guard) {
         let Self {
             qp,
-            inner,
+            mut inner,
+            mrs,
             packets,
             bytes,
             ..
         } = self;
         qp.counter_set(&inner)
             .each(|counters| counters.received(packets, bytes));
+        let idle = qp.is_idle(&mut inner, &mrs);
         qp.unlock_and_notify(rcu, inner, Origin::Event);
-        if packets != 0 {
+        if packets != 0 && !idle {
             qp.as_arc_borrow().transmit(Origin::Event);
         }
     }

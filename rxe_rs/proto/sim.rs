@@ -278,7 +278,15 @@ impl Pair {
             sink.fails_at = self.rng.usize(0..room);
         }
         let qp = &mut self.qps[side];
+        let idle = qp.is_idle(&self.hosts[side]);
         let progress = qp.poll_transmit(self.now, &mut self.hosts[side], &mut sink);
+        assert!(
+            !idle
+                || sink.packets.is_empty()
+                    && progress == Progress::Idle
+                    && qp.is_idle(&self.hosts[side]),
+            "an idle QP sent"
+        );
         for (mut packet, gso_index) in sink.packets.into_iter().zip(sink.gso_indices) {
             self.later_segments += u64::from(gso_index > 0);
             if gso_index > 0 && self.same_ip_id[side] {

@@ -223,6 +223,15 @@ impl Paging {
         !self.deferred.is_empty()
     }
 
+    /// Returns true if there is neither a page fault nor a deferred packet.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.fault.is_none()
+            && self.denied.is_none()
+            && self.unresolved.is_none()
+            && !self.is_deferring()
+    }
+
     /// Returns true if responses are deferred, one of which may be what the QP's timer waits for.
     #[inline]
     pub(super) fn defers_responses(&self) -> bool {

@@ -11,7 +11,10 @@ use super::{
     QpCtx,
     QpInner, //
 };
-use crate::device::counters::Traffic;
+use crate::{
+    device::counters::Traffic,
+    mr::MrAccess, //
+};
 use kernel::{
     sync::{
         atomic::Relaxed,
@@ -197,11 +200,7 @@ impl QpCtx {
                     self.timer.arm_at(deadline);
                 }
             }
-            if let Some(kernel) = &self.kernel {
-                kernel
-                    .in_flight
-                    .store(inner.engine.in_flight() != 0, Relaxed);
-            }
+            self.note_in_flight(&inner);
             inner.transmitting = !batch.is_empty();
             let events = inner.engine.take_events();
             let round = if inner.paging.start_work() {
@@ -234,6 +233,34 @@ impl QpCtx {
             Round::More
         } else {
             round
+        }
+    }
+
+    /// Returns true if a transmission round would find nothing to do, and arms the timer as it
+    /// would.
+    #[inline]
+    pub(crate) fn is_idle(&self, inner: &mut QpInner, mrs: &MrAccess<'_>) -> bool {
+        if !inner.paging.is_idle() {
+            return false;
+        }
+        let (engine, backend, _) = inner.split(self, mrs);
+        if !engine.is_idle(&backend) {
+            return false;
+        }
+        if let Some(deadline) = engine.poll_timeout() {
+            self.timer.arm_at(deadline);
+        }
+        self.note_in_flight(inner);
+        true
+    }
+
+    /// Keeps the hint for the posts of a consumer in the kernel.
+    #[inline]
+    fn note_in_flight(&self, inner: &QpInner) {
+        if let Some(kernel) = &self.kernel {
+            kernel
+                .in_flight
+                .store(inner.engine.in_flight() != 0, Relaxed);
         }
     }
 

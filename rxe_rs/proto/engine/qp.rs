@@ -367,6 +367,22 @@ impl Qp {
         .min()
     }
 
+    /// True if [`Qp::poll_transmit`] would send nothing and no event waits to be taken. After most
+    /// packets of a long message it is, and the caller need not try.
+    #[inline]
+    pub fn is_idle(&self, backend: &impl Backend) -> bool {
+        let all_sent = match self.state {
+            State::Rtr => true,
+            State::Rts => self.req.has_sent_all(backend.sends_posted()),
+            _ => false,
+        };
+        all_sent
+            && self.resp.ack.is_none()
+            && self.resp.pending.is_empty()
+            && self.cnp.due.is_none()
+            && self.events.is_empty()
+    }
+
     /// Queues packets on `tx` until there is nothing to send or no room. Responses go first.
     pub fn poll_transmit(
         &mut self,

@@ -171,6 +171,12 @@ impl Requester {
         self.rnr_retries = attrs.rnr_retry;
     }
 
+    /// True if the cursor is past all `posted` WQEs and no probe is to be sent.
+    #[inline]
+    pub(super) fn has_sent_all(&self, posted: u32) -> bool {
+        self.cur == posted && !self.probe_pending
+    }
+
     /// Packets in flight: requests and expected READ responses, which load the same network.
     fn in_flight(&self) -> u32 {
         u32::try_from(self.psn.delta(self.una_psn)).unwrap_or(0)
