@@ -163,6 +163,8 @@ pub(crate) struct QpInner {
     transmitting: bool,
     /// A round was requested while the QP was transmitting.
     round_requested: bool,
+    /// Bytes sent since the QP last paused for full queues.
+    sent_since_pause: usize,
     /// Destroyed: no operation is allowed any more.
     pub(crate) destroyed: bool,
 }

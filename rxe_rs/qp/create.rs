@@ -214,6 +214,7 @@ impl QpCtx {
             tied_mrs: None,
             counter: None,
             transmitting: false,
+            sent_since_pause: 0,
             round_requested: false,
             destroyed: false,
         });

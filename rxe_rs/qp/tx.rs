@@ -76,6 +76,15 @@ const BUDGET_NS: u64 = 1_000_000;
 /// link of 1 Gbit/s. More would only delay other traffic, and be dropped where a queue is full.
 const MAX_QUEUED: usize = 1 << 20;
 
+/// Pause of a QP whose packets still fill these queues after the last pause.
+const QUEUE_PAUSE_NS: u64 = 250_000;
+
+/// A QP that has sent this many bytes since its last pause resumes at once: as soon as softirqs
+/// that are pending have run. On this host, a packet to another namespace or to a device of this one
+/// counts until its receiver runs, and a round that itself runs in softirq keeps it from running.
+/// Waiting for a longer time would leave the CPU idle.
+const QUEUE_DRAINS: usize = MAX_QUEUED / 2;
+
 /// How often and how long [`QpCtx::quiesce`] sleeps for a round on another CPU to end: a round
 /// takes microseconds, unless the host does not schedule that CPU of a virtual machine.
 const QUIESCE_POLLS: u32 = 200;
@@ -281,8 +290,16 @@ impl QpCtx {
             flow,
         };
         let mut progress = engine.poll_transmit(now, &mut backend, &mut tx);
-        if progress == Progress::More && !tx.batch.is_full() {
-            engine.on_tx_throttled(now);
+        let sent = inner.sent_since_pause.saturating_add(batch.bytes());
+        inner.sent_since_pause = sent;
+        if progress == Progress::More && !batch.is_full() {
+            let pause = if sent >= QUEUE_DRAINS {
+                0
+            } else {
+                QUEUE_PAUSE_NS
+            };
+            inner.engine.on_tx_throttled(now.saturating_add(pause));
+            inner.sent_since_pause = 0;
             progress = Progress::Idle;
         }
         inner.extent = mrs.hint.get();

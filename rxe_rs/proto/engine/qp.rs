@@ -22,9 +22,6 @@ use crate::wire::packet::{Packet, Payload};
 /// Transmission pause after a local transmit failure, in nanoseconds.
 const TX_PAUSE_NS: u64 = 100_000;
 
-/// Transmission pause while the queues below the QP hold enough of its packets, in nanoseconds.
-const QUEUE_PAUSE_NS: u64 = 250_000;
-
 /// A queue pair.
 ///
 /// # Examples
@@ -490,9 +487,9 @@ impl Qp {
     }
 
     /// Reports that the queues below the QP still hold its packets while it has more to send:
-    /// pauses transmission for a short time.
-    pub fn on_tx_throttled(&mut self, now: u64) {
-        self.tx_resume = Some(now.saturating_add(QUEUE_PAUSE_NS));
+    /// pauses transmission until `resume`, in nanoseconds.
+    pub fn on_tx_throttled(&mut self, resume: u64) {
+        self.tx_resume = Some(resume);
     }
 
     /// Returns and clears the asynchronous events raised so far.
