@@ -67,8 +67,9 @@ measure() {
 	for _ in 1 2 3; do
 		status=0
 		once "$@" >"/tmp/points/$name" 2>&1 || status=$?
-		# perftest measures the processor's frequency first; on a busy host that can fail, and its results are zeros then.
-		grep -q '^Correlation coefficient' "/tmp/points/$name" || break
+		# perftest measures the processor's frequency first; on a busy host that can fail, and its results are zeros then. It may say so in
+		# the middle of another line.
+		grep -q 'Correlation coefficient' "/tmp/points/$name" || break
 	done
 	cp "/tmp/points/$name" "$points/$name"
 	echo "$name $status" >>/share/results/points.done
