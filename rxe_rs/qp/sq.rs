@@ -37,6 +37,8 @@ const MAX_SLOTS: u32 = 1024;
 pub(super) struct Sq {
     pub(super) store: SendStore,
     pub(super) source: Source,
+    /// No slot was left when WQEs were last fetched, so there may be more of them.
+    full: bool,
 }
 
 impl Sq {
@@ -50,6 +52,7 @@ impl Sq {
         Ok(Self {
             store: SendStore::new(FIRST_SLOTS, wqe_data_len)?,
             source,
+            full: false,
         })
     }
 
@@ -82,7 +85,12 @@ impl Sq {
     /// Fetches newly posted WQEs, as far as they fit. Returns true if no slot is free then, so that
     /// there may be more of them when earlier ones have completed.
     pub(super) fn fetch(&mut self, kernel: Option<&KernelQueues>) -> bool {
-        let Self { store, source } = self;
+        let Self {
+            store,
+            source,
+            full,
+        } = self;
+        *full = false;
         match source {
             Source::User {
                 ring,
@@ -114,7 +122,14 @@ impl Sq {
                 }
             }
         }
-        store.free_slots() == 0
+        *full = store.free_slots() == 0;
+        *full
+    }
+
+    /// Returns true if there may be posted WQEs that found no free slot.
+    #[inline]
+    pub(super) fn may_have_more(&self) -> bool {
+        self.full
     }
 
     /// Returns true if a WQE can be fetched.

@@ -249,7 +249,7 @@ impl QpCtx {
     /// would.
     #[inline]
     pub(crate) fn is_idle(&self, inner: &mut QpInner, mrs: &MrAccess<'_>) -> bool {
-        if !inner.paging.is_idle() {
+        if !inner.paging.is_idle() || inner.sq.may_have_more() {
             return false;
         }
         let (engine, backend, _) = inner.split(self, mrs);
