@@ -288,7 +288,8 @@ def test_kernel_socket(_names):
         skip("this kernel has no RxRPC")
     with guarded() as case:
         tap, token = Tap("b", "vb"), os.urandom(16)
-        assert stranger(lambda: sending.rxrpc(token, (case.target, PORT + 1))) == 0
+        error = stranger(lambda: sending.rxrpc(token, (case.target, PORT + 1)))
+        assert not error, f"a call of RxRPC to another port: {os.strerror(error)}"
         deadline = time.monotonic() + 10
         while not tap.saw(token, (case.target, PORT)):
             assert time.monotonic() < deadline, "no call of RxRPC got out"

@@ -260,10 +260,6 @@ def test_use_up_on_demand(names):
     use_up(names, on_demand)
 
 
-def test_charged_domain(names):
-    charged(names, lambda end: lambda: PD(end.ctx), 48)
-
-
 def test_charged_region(names):
     charged(names, region, 512)
 
