@@ -288,9 +288,10 @@ def test_kernel_socket(_names):
         skip("this kernel has no RxRPC")
     with guarded() as case:
         tap, token = Tap("b", "vb"), os.urandom(16)
-        error = stranger(lambda: sending.rxrpc(token, (case.target, PORT + 1)))
-        assert not error, f"a call of RxRPC to another port: {os.strerror(error)}"
+        # The module, just loaded, has refused a first call on a busy machine.
         deadline = time.monotonic() + 10
+        while error := stranger(lambda: sending.rxrpc(token, (case.target, PORT + 1))):
+            assert time.monotonic() < deadline, f"a call of RxRPC to another port: {os.strerror(error)}"
         while not tap.saw(token, (case.target, PORT)):
             assert time.monotonic() < deadline, "no call of RxRPC got out"
         token, before = os.urandom(16), case.counter()
