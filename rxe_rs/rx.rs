@@ -283,9 +283,9 @@ impl<'g> LockedQp<'g> {
         } = self;
         qp.counter_set(&inner)
             .each(|counters| counters.received(packets, bytes));
-        let idle = qp.is_idle(&mut inner, &mrs);
+        let idle = packets == 0 || qp.is_idle(&mut inner, &mrs);
         qp.unlock_and_notify(rcu, inner, Origin::Event);
-        if packets != 0 && !idle {
+        if !idle {
             qp.as_arc_borrow().transmit(Origin::Event);
         }
     }
