@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Processes of a test beside its own."""
+"""Child processes of a test."""
 import contextlib
 import os
 import signal
@@ -13,7 +13,7 @@ def kill(child):
 
 @contextlib.contextmanager
 def apart(work):
-    """A process that has done `work()`, keeps what it returns, and lives until it is killed: at the end of the block at the latest.
+    """Runs `work()` in a child process, which keeps the result and waits until it is killed: at the end of the block at the latest.
     Yields a function that kills it."""
     ready, tell = os.pipe()
     child = os.fork()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Hostile packets: frames of live connections, changed by `mutate` (rxe_rs/proto/sim/mutate.rs) and sent among them.
+"""Hostile packets: captured frames of live connections, mutated by `mutate` (rxe_rs/proto/sim/mutate.rs) and injected.
 
 attack_packets.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B COUNT SEED MUTATE-PROGRAM
 
-Devices stand on va in namespace a and vb in namespace b. The attacked connections are of all kinds, break and are made anew; one
-process with connections that are not attacked must not notice.
+The devices are on va in namespace a and vb in namespace b. The attacked connections are of all service types, and are re-established
+when they break. A bystander process has connections that are not attacked: these must not be affected.
 """
 import os
 import random
@@ -29,7 +29,7 @@ ROCE = struct.pack("!H", 4791)
 
 
 def victim(names):
-    """Traffic on queue pairs that are attacked: what breaks is connected again under the same number, whose packets are known."""
+    """Traffic on the attacked queue pairs. A broken connection is re-established with the same QPN, which `mutate` knows."""
     rng = random.Random(int(names[4]))
     os.nice(10)
     weak = {"size": 16384, "retries": 3, "timeout": 10, "rnr_retries": 3}
@@ -79,7 +79,7 @@ class Tap:
         self.socket.setblocking(False)
 
     def sent(self, most):
-        """Frames that others have sent through the device just now."""
+        """Returns the frames that others have sent through the device since the last call, at most `most`."""
         frames = []
         for _ in range(most):
             try:
@@ -110,7 +110,7 @@ def main(names, count, seed, program):
             frames = [frame for tap in taps for frame in tap.sent(40)]
             learnt += len(frames)
             request = b"".join(b"L" + struct.pack("!H", len(f)) + f for f in frames)
-            # Nothing comes back before the victims have sent something.
+            # `mutate` returns nothing before the victims have sent packets.
             number = 1 if idle else min(BATCH, count - made)
             mutate.stdin.write(request + b"G" + struct.pack("!I", number))
             mutate.stdin.flush()
@@ -128,13 +128,13 @@ def main(names, count, seed, program):
             if idle:
                 idle = not made
                 time.sleep(0.01)
-            # Victims and bystander are to have their turn, or there is nothing to learn.
+            # Let victims and bystander run: without their traffic there is nothing to mutate.
             elif not frames:
                 time.sleep(0.005)
             if time.monotonic() - said > 10:
                 said = time.monotonic()
-                print(f"{made} packets, {learnt} learnt", flush=True)
-            assert made or time.monotonic() - started < 60, "no traffic to learn from"
+                print(f"{made} packets, {learnt} captured", flush=True)
+            assert made or time.monotonic() - started < 60, "no traffic to mutate"
         assert all(process.poll() is None for process in victims), "a victim ended"
     finally:
         for process in victims:
@@ -144,8 +144,8 @@ def main(names, count, seed, program):
     mutate.wait()
     took = time.monotonic() - started
     grown = {name: value - before[name] for name, value in counters(names[2]).items() if value != before.get(name)}
-    print(f"{made} packets in {took:.0f} s ({refused} not sent), {learnt} learnt; counters of {names[2]}: {grown}")
-    assert refused < made // 10, "most were not sent"
+    print(f"{made} packets in {took:.0f} s ({refused} not sent), {learnt} captured; counters of {names[2]}: {grown}")
+    assert refused < made // 10, "most packets could not be sent"
     bystander.end(10)
 
 
@@ -154,4 +154,4 @@ if __name__ == "__main__":
         victim(sys.argv[2:7])
     else:
         main(sys.argv[1:5], int(sys.argv[5]), int(sys.argv[6]), sys.argv[7])
-        print("right")
+        print("passed")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Hostile rings: programs that scribble over the queues they share with the driver, from several threads, while these are in use.
+"""Hostile rings: processes overwrite the queues that they share with the driver, from several threads, while these are in use.
 
 attack_rings.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B SECONDS SEED
 
-Attackers live for some seconds and are killed in the middle of it. A process with connections of its own must not notice.
+Attackers are killed after some seconds, in mid-operation. The connections of a bystander process must not be affected.
 """
 import ctypes
 import random
@@ -49,19 +49,19 @@ class Attacker:
             qp = pointer_of(end.qp)
             word = lambda at: int.from_bytes(ctypes.string_at(at, 4), "little")
             pointer = lambda at: int.from_bytes(ctypes.string_at(at, 8), "little")
-            # `struct ibv_qp` has its completion queue at 24, its shared receive queue at 40, its handle at 48; the others' is at 24.
+            # `struct ibv_qp` has the CQ at offset 24, the SRQ at 40, the handle at 48; CQ and SRQ have their handle at 24.
             srq = pointer(qp + 40)
             self.handles.append((end.ctx.cmd_fd, word(qp + 48), word(pointer(qp + 24) + 24), word(srq + 24) if srq else None))
         self.answer = ctypes.create_string_buffer(64)
 
-    # --- what is written ---------------------------------------------------------------------------------------------------------
+    # --- content of rings -------------------------------------------------------------------------------------------------------
 
     def odd(self, rng):
         choices = (0, 1, 2, 3, 16, 31, 32, 255, 4096, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, rng.getrandbits(32))
         return rng.choice(choices)
 
     def often(self, rng, value):
-        """That value, or now and then an odd one."""
+        """Returns the value, or with a probability of 10 % an unusual one."""
         return value if rng.random() < 0.9 else self.odd(rng)
 
     def sges(self, rng, count):
@@ -119,7 +119,7 @@ class Attacker:
             if rng.random() < 0.02:
                 time.sleep(0.002)
 
-    # --- what makes the driver read it -------------------------------------------------------------------------------------------
+    # --- calls that make the driver read the rings ------------------------------------------------------------------------------
 
     def command(self, fd, number, body, answer=0):
         try:
@@ -154,7 +154,7 @@ class Attacker:
                 mask = self.rng.choice((1, 2, 3))
                 self.command(fd, MODIFY_SRQ, struct.pack("=IIIIQ", srq, mask, self.rng.choice((1, 10, 63, 500)), self.rng.randrange(5), where))
             elif kind < 394:
-                # What broke is connected anew. The library writes to the rings too and believes them: it is not asked to post.
+                # Re-establish a broken connection. Nothing is posted through the library, which trusts the rings.
                 first, second = self.rng.choice(self.pairs)
                 try:
                     if kind == 390:
@@ -184,8 +184,8 @@ def main(names, seconds, seed):
         for process in attackers:
             process.wait()
         rounds += 1
-    print(f"{rounds} rounds of {ATTACKERS} attackers, {died} died by themselves")
-    assert died <= rounds * ATTACKERS // 2, "most attackers died early: nothing was attacked"
+    print(f"{rounds} rounds of {ATTACKERS} attackers, {died} ended early")
+    assert died <= rounds * ATTACKERS // 2, "most attackers ended early: nothing was attacked"
     bystander.end(10)
 
 
@@ -194,4 +194,4 @@ if __name__ == "__main__":
         Attacker(sys.argv[2:6], int(sys.argv[6])).run()
     else:
         main(sys.argv[1:5], float(sys.argv[5]), int(sys.argv[6]))
-        print("right")
+        print("passed")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Connections that nobody attacks: traffic in both directions whose data and statuses are checked, while others are attacked.
+"""Connections that are not attacked: traffic in both directions with checked data and statuses, while others are attacked.
 
 bystander.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B [COMMAND …]
 
-Prints the numbers of its queue pairs in one line and goes on until its input ends, then how often it went round. With a command: goes on
-while that runs, and must not notice.
+Prints the numbers of its queue pairs in one line, sends until its standard input is closed, then prints the number of rounds. With a
+command: sends while that runs; the command must not affect the traffic.
 """
 import os
 import select
@@ -20,7 +20,7 @@ SIZE = 12000
 
 
 class Bystander:
-    """One of them in a process of its own."""
+    """A bystander in a process of its own."""
 
     def __init__(self, names):
         self.process = subprocess.Popen([sys.executable, __file__, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -29,11 +29,11 @@ class Bystander:
         self.qpns = [int(word) for word in line[1:]]
 
     def end(self, turns):
-        """It must have gone round so often, without a mistake."""
+        """Ends the bystander, which must have completed so many rounds without an error."""
         rest, _ = self.process.communicate("\n", timeout=120)
         print(f"the bystander: {rest.strip()}")
-        assert self.process.returncode == 0, f"the bystander was harmed: {rest}"
-        assert int(rest.split()[0]) >= turns, f"the bystander stood still: {rest}"
+        assert self.process.returncode == 0, f"the bystander was affected: {rest}"
+        assert int(rest.split()[0]) >= turns, f"the bystander made no progress: {rest}"
 
 
 def turn(number, a, b, data):
@@ -57,7 +57,7 @@ def main(names):
     while not select.select([sys.stdin], [], [], 0)[0]:
         one, other = ends[turns % 2] if turns & 2 else ends[turns % 2][::-1]
         turn(turns, one, other, pattern(SIZE - turns % 3000, turns))
-        # Datagrams may be lost, nothing else.
+        # Only datagrams may be lost.
         while b.cq.poll(1)[0]:
             got += 1
         if turns < got + 60:
@@ -69,7 +69,7 @@ def main(names):
 
 
 def beside(names, command):
-    # It needs its turn now and then, no more.
+    # The bystander needs little processor time.
     os.setpriority(os.PRIO_PROCESS, 0, 19)
     bystander = Bystander(names)
     os.setpriority(os.PRIO_PROCESS, 0, 0)

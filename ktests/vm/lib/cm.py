@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections that librdmacm makes, both sides in one process, each in the network namespace of its name."""
+"""Connections established by librdmacm: both sides in one process, each in the network namespace of its name."""
 from contextlib import contextmanager
 import os
 
@@ -33,7 +33,7 @@ def namespace(name):
 
 
 class Side:
-    """An identifier of the connection manager with a queue pair of its own, which it does not know but by number."""
+    """An rdma_cm_id and a queue pair that was not created through it: the connection manager knows only its number."""
 
     def __init__(self, place, space):
         self.place, self.qp = place, None
@@ -56,14 +56,14 @@ class Side:
         self.mr = MR(self.id.pd, SIZE, ACCESS)
 
     def known_queue_pair(self):
-        """One that the identifier brings through its states itself."""
+        """Creates the queue pair through the rdma_cm_id, so that librdmacm modifies its state."""
         self.cq = CQ(self.id.context, 64)
         cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
         self.id.create_qp(QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
         self.mr = self.id.reg_msgs(SIZE)
 
     def passes(self, other):
-        """A message of several packets, whatever the path MTU is."""
+        """Sends a message of several packets, whatever the path MTU is, and checks the data."""
         other.id.post_recv(other.mr)
         self.mr.write(pattern(10000, 9), 10000)
         self.id.post_send(self.mr, length=10000)
@@ -76,7 +76,7 @@ class Side:
         return found[0]
 
     def to_rts(self, ignored_depth=None):
-        """As the connection manager says; or with another number of READs at once than was agreed."""
+        """Uses the attributes of the connection manager, or another number of outstanding READs than was negotiated."""
         for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_RTS):
             attr, mask = self.id.init_qp_attr(state)
             if ignored_depth and state == e.IBV_QPS_RTS:
@@ -94,7 +94,7 @@ class Side:
         return attr.qp_state
 
     def reads(self, other, count=8):
-        """READs, posted at once so that they are on the way together; their statuses."""
+        """Posts READs as one list, so that they are in flight together. Returns their statuses."""
         other.mr.write(pattern(SIZE, count), SIZE)
         chain = [None]
         for n in reversed(range(count)):
@@ -111,7 +111,7 @@ class Side:
 
 
 def asked(prepare, **param):
-    """A client in a that has asked, and a server in b that has heard it; `prepare` gives each its queue pair."""
+    """A client in a that has sent a REQ, and a server in b that has received it. `prepare` creates the queue pair of each."""
     server, client, service = Side("b", ce.RDMA_PS_TCP), Side("a", ce.RDMA_PS_TCP), str(next(PORTS))
     with namespace("b"):
         server.id.bind_addr(AddrInfo(src=host.ip("b", 4), src_service=service, port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))

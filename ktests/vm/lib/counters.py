@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counters of a device's port, from sysfs."""
+"""Hardware counters of a device's port, from sysfs."""
 import os
 
 
@@ -9,7 +9,7 @@ def counter(device, name):
 
 
 def is_drop(name):
-    """Whether a counter is that of a drop reason (`rxe_rs/proto/counter.rs` has this rule for their names)."""
+    """Whether a counter counts a drop reason (`rxe_rs/proto/counter.rs` defines the names)."""
     return name.startswith("rx_") and not name.endswith("_requests")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Bad packets and what becomes of them: UDP datagrams of an ordinary socket in namespace a, written by hand, and the counters of drops."""
+"""Invalid packets, sent as UDP datagrams from an ordinary socket in namespace a, and the drop counters that count them."""
 import socket
 import struct
 
@@ -12,13 +12,13 @@ RC_SEND_ONLY, UD_SEND_ONLY, UC_SEND_ONLY, ACKNOWLEDGE = 0x04, 0x64, 0x24, 0x11
 
 
 class Target:
-    """Counters of a device and a socket to throw packets at it."""
+    """The counters of a device, and a socket that sends packets to it."""
 
     def __init__(self, names, source, to):
         self.names = names
         self.device = names[2]
         family = socket.AF_INET6 if ":" in source else socket.AF_INET
-        # A socket stays in the namespace it was made in; the RDMA devices are seen from all.
+        # A socket stays in the namespace in which it was created; RDMA devices are visible in all namespaces.
         self.socket = within("a", lambda: socket.socket(family, socket.SOCK_DGRAM))
         self.socket.bind((source, 0))
         self.source = source
@@ -30,12 +30,12 @@ class Target:
         return counters(self.device)
 
     def intact(self, damaged):
-        """The packet with the right checksum."""
+        """The packet with a correct ICRC."""
         data = damaged[:-4]
         return data + icrc(self.source, self.to[0], self.socket.getsockname()[1], data)
 
     def soon(self, counter, value):
-        """Waits for a counter of protocol events. The core shows old values for some time."""
+        """Waits until a counter has a value: the RDMA core shows values of up to 10 ms ago."""
         assert happens(lambda: self.counters()[counter] == value, 5), f"{counter} is {self.counters()[counter]}, expected {value}"
 
     def throw(self, *packets):
@@ -61,5 +61,5 @@ def bth(opcode, qpn, psn=0, pkey=0xFFFF, pad=0, version=0, ack=1):
 
 
 def packet(opcode, qpn, body=b"", **fields):
-    """With a checksum that is certainly wrong."""
+    """A packet with an incorrect ICRC."""
     return bth(opcode, qpn, **fields) + body + b"\xde\xad\xbe\xef"

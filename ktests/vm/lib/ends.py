@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""End points: a queue pair with what it needs, pairs of them, and what is done with both kinds in one process."""
+"""End points: a queue pair and the objects that it needs, connected pairs of them in one process, and waiting."""
 import errno
 import signal
 import time
@@ -59,7 +59,7 @@ class End:
         return SGE(self.mr.buf + offset, self.size if length is None else length, self.mr.lkey if key is None else key)
 
     def recv(self, *sges, wr_id=1):
-        # pyverbs insists on a list; its length is what counts.
+        # pyverbs requires a non-empty list; an SGE of length 0 stands for none.
         self.qp.post_recv(RecvWR(num_sge=max(1, len(sges)), sg=list(sges) or [self.sge(0)], wr_id=wr_id))
 
     def post(self, opcode, *sges, wr_id=2, flags=e.IBV_SEND_SIGNALED, remote=None, imm=None):
@@ -95,14 +95,14 @@ def pair(names, **options):
     b_options = {k[2:]: options.pop(k) for k in list(options) if k.startswith("b_")}
     a = End(names[0], int(names[1]), **options)
     b = End(names[2], int(names[3]), **{**options, **b_options})
-    # Close to the end of the 24-bit sequence number space, so that most cases cross it.
+    # Close to the end of the 24-bit PSN space, so that the PSN wraps in most tests.
     a.connect(b, 0xFFFFFE, 0x000123, **retry)
     b.connect(a, 0x000123, 0xFFFFFE, **retry)
     return a, b
 
 
 def notified(end, seconds):
-    """Whether a completion event comes in time. The signal that ends the waiting is repeated: it may come before the waiting begins."""
+    """Whether a completion event arrives in time. The signal that ends the wait is repeated: it may arrive before the wait begins."""
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.02)
     try:
@@ -119,7 +119,7 @@ QKEY = 0x4321
 
 
 def happens(condition, seconds=10):
-    """Waits for a condition; whether it came true in time."""
+    """Waits for a condition; returns whether it became true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -128,13 +128,13 @@ def happens(condition, seconds=10):
     return True
 
 
-def soon(condition, seconds=10, what="it does not happen"):
-    """Waits for a condition, which must come true."""
+def soon(condition, seconds=10, what="the condition did not become true"):
+    """Waits for a condition, which must become true."""
     assert happens(condition, seconds), what
 
 
 def completion(cq, seconds):
-    """The next completion, or None if there is none in time."""
+    """Returns the next completion, or None if there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
         late = time.monotonic() > deadline
@@ -145,13 +145,13 @@ def completion(cq, seconds):
 
 
 def way(end, other):
-    """The path from one end to the other."""
+    """The address handle attributes of the path from one end to the other."""
     route = GlobalRoute(dgid=other.ctx.query_gid(1, other.gid_index), sgid_index=end.gid_index, hop_limit=64)
     return AHAttr(gr=route, is_global=1, port_num=1)
 
 
 def datagram_pair(names, **options):
-    """Two UD queue pairs and what addresses the second one."""
+    """Two UD queue pairs, and an address handle of the first one for the second one."""
     ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD, **options) for n in (0, 2)]
     for end in ends:
         attr = QPAttr(port_num=1)
@@ -185,7 +185,7 @@ def connect(end, other, traffic_class, flow_label=0):
 
 
 def async_event(ctx, seconds):
-    """The type of the next asynchronous event, or None if there is none in time."""
+    """Returns the type of the next asynchronous event, or None if there is none in time."""
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Packets written by hand: the invariant CRC, and sockets in another network namespace."""
+"""Hand-made packets: their ICRC, and sockets in another network namespace."""
 import os
 import socket
 import struct
@@ -15,7 +15,7 @@ def enter(netns):
 
 
 def within(netns, what):
-    """Runs `what` in a network namespace: the sockets that it makes stay there."""
+    """Runs `what` in a network namespace: sockets that it creates stay there."""
     with open("/proc/self/ns/net", "rb") as here:
         enter(netns)
         try:
@@ -25,7 +25,7 @@ def within(netns, what):
 
 
 def icrc(source, to, sport, data):
-    """The checksum of an RoCEv2 packet: what routers may change counts as ones (IBTA vol1 annex A17)."""
+    """The ICRC of a RoCEv2 packet: fields that routers may change are replaced by ones (IBTA vol1 annex A17)."""
     length = 8 + len(data) + 4
     udp = struct.pack("!HHHH", sport, PORT, length, 0xFFFF)
     if ":" in to:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The machine of a test as lib.sh shows it to shell tests: nodes, addresses, GIDs, and its functions. One machine, two namespaces."""
+"""The machine of a test as lib.sh presents it to shell tests: nodes (two namespaces of one machine), addresses, GIDs."""
 import ipaddress
 import os
 import random
@@ -11,13 +11,13 @@ NODES = {"a": 1, "b": 2}
 
 
 def shell(script, *arguments):
-    """Runs a script with the functions of lib.sh; a failing command ends it, and the test. Returns what it prints."""
+    """Runs a script with the functions of lib.sh and returns its output. A failing command ends the script and the test."""
     script = f'. /share/guest/lib.sh; set -e; {script}'
     return subprocess.run(["bash", "-c", script, "test", *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def setting(name, default=""):
-    """A variable of the run: of /share/env or of the environment (`qemu/run --set`)."""
+    """A variable of the test run, from /share/env or the environment (`qemu/run --set`)."""
     if name in os.environ:
         return os.environ[name]
     with open("/share/env", encoding="ascii") as lines:
@@ -62,7 +62,7 @@ def ip(node, family):
 
 
 def gid_index(name, address):
-    """Where a device has the GID of an address; waits for it."""
+    """Waits until a device has the GID of an address; returns its index."""
     value = ipaddress.ip_address(address)
     if value.version == 4:
         value = ipaddress.ip_address(f"::ffff:{value}")
@@ -77,7 +77,7 @@ def gid_index(name, address):
                         found.append(index)
                         return True
             except OSError:
-                # An empty entry.
+                # Reading an empty entry fails.
                 continue
         return False
 
@@ -90,12 +90,12 @@ def gid(node, family):
 
 
 def names(family=4):
-    """What `lib.ends.pair` takes."""
+    """The arguments of `lib.ends.pair`."""
     return [device("a"), gid("a", family), device("b"), gid("b", family)]
 
 
 def users_objects():
-    """Lines of `rdma resource show` of what belongs to processes; what belongs to the kernel has its owner in brackets."""
+    """Lines of `rdma resource show` about objects of processes; for objects of the kernel, the owner is in brackets."""
     lines = []
     for kind in ("qp", "cq", "mr", "pd"):
         shown = subprocess.run(["rdma", "resource", "show", kind], check=True, stdout=subprocess.PIPE, text=True).stdout

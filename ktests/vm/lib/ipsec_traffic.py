@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Queue pairs over paths that IPsec protects: what fits, what becomes too long, what waits for its keys.
+"""Queue pairs over paths that IPsec protects: path MTU, packets that become too long, packets that wait for keys.
 
 ipsec_traffic.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B CASE
 
-Who calls says in between what IPsec does: a case prints `ready` and goes on when a line comes in.
+The caller changes the IPsec configuration in between: a case prints `ready` and continues when it reads a line.
 """
 import errno
 import struct
@@ -19,11 +19,11 @@ from lib.ends import End, pair, pattern, refused
 
 def call():
     print("ready", flush=True)
-    assert sys.stdin.readline(), "the caller has gone"
+    assert sys.stdin.readline(), "the caller has ended"
 
 
 def works(a, b):
-    """Messages of one packet, the longest there is, and of several, in both directions."""
+    """WRITEs of half a packet, one full packet and three packets at the largest path MTU, in both directions."""
     size = 3 * 4096
     for one, other in ((a, b), (b, a)):
         for seed, length in enumerate((2048, 4096, size)):
@@ -46,7 +46,7 @@ def fits_2048(names):
 
 
 def too_long(names):
-    """The connection was made before: it ends with an error, and what fits still gets through meanwhile."""
+    """The connection was established before the policies: short packets still arrive, a full packet exceeds its retries."""
     a, b = pair(names, mtu=e.IBV_MTU_4096, retries=2, timeout=15)
     works(a, b)
     call()
@@ -59,7 +59,7 @@ def too_long(names):
 
 
 def late_keys(names):
-    """Nothing gets out without keys; nothing is lost when they come in time."""
+    """Nothing is sent without keys; nothing is lost if the keys are added in time."""
     a, b = pair(names, retries=7, timeout=19)
     works(a, b)
     call()
@@ -74,7 +74,7 @@ def late_keys(names):
 
 
 def unprotected(names):
-    """IPsec policies of the receiver refuse what comes without ESP, whatever it is, as one datagram or as a train of them."""
+    """IPsec policies of the receiver reject all packets without ESP, sent as single datagrams or by UDP segmentation offload."""
     family = 6 if names[1] == host.gid("a", 6) else 4
     target = Target(names, host.ip("a", family), host.ip("b", family))
     counter = "rx_policy_refused"
@@ -84,7 +84,7 @@ def unprotected(names):
     target.expect(counter, *[target.intact(one) for one in whole])
     target.expect(counter, *whole, packet(RC_SEND_ONLY, 0), bth(RC_SEND_ONLY, qpn)[:11], b"")
     before = target.counters()[counter]
-    assert sending.segmented(target.socket, whole[0], target.to) == 0, "a train was not sent"
+    assert sending.segmented(target.socket, whole[0], target.to) == 0, "the segmented buffer was not sent"
     target.soon(counter, before + 3)
 
 

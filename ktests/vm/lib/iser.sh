@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
-# iSCSI over RDMA with the stock kernel's own target and initiator. Used by ulp.test, on either node.
+# iSCSI over RDMA (iSER): target and initiator of the stock kernel. Sourced by ulp.test, on either node.
 
 . /share/tests/lib/ulp.sh
 IQN=iqn.2026-01.test:rxe
 LIO=/sys/kernel/config/target
 TPG=$LIO/iscsi/$IQN/tpgt_1
 
-# iser_target_up ADDRESS: a target with one disk of 64 MiB in memory.
+# iser_target_up ADDRESS: sets up a target with one RAM disk of 64 MiB.
 iser_target_up() {
 	modprobe iscsi_target_mod && modprobe ib_isert || return
 	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
@@ -30,7 +30,7 @@ iser_target_down() {
 	modprobe -r ib_isert iscsi_target_mod
 }
 
-# iser_connect ADDRESS: prints the block device.
+# iser_connect ADDRESS: logs in to the target and prints the block device.
 iser_connect() {
 	modprobe sd_mod && modprobe ib_iser || return
 	pgrep -x iscsid >/dev/null || { echo "InitiatorName=iqn.2026-01.test:initiator" >/etc/iscsi/initiatorname.iscsi && iscsid; } >&2 || return

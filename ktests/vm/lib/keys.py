@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory keys: accesses by them, memory windows, and regions that are registered again."""
+"""Memory keys: remote accesses, memory windows, and re-registration of regions."""
 import contextlib
 import ctypes
 import threading
@@ -60,7 +60,7 @@ def read(a, addr, key, length=64, status=e.IBV_WC_SUCCESS):
 
 
 def extended(names, ops, access=ACCESS, rights=ACCESS):
-    """Two connected ends; the queue pair of a has the library's newer interface. Both allow their peer these rights."""
+    """Two connected ends. The queue pair of a is created with ibv_create_qp_ex(); both grant their peer these access rights."""
     a, b = pair(names, b_access=access)
     a.qp.close()
     cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=2, max_recv_sge=2)
@@ -74,7 +74,7 @@ def extended(names, ops, access=ACCESS, rights=ACCESS):
 
 
 def rereg(mr, end, flags, pd=None, addr=0, length=0, iova=None, access=0):
-    """The verb itself, which the provider library lacks; returns the error number, or 0 if the keys have stayed the same."""
+    """Calls REREG_MR, which the provider library lacks. Returns the error number, or 0; the keys must not change."""
     try:
         keys = uverbs.rereg_mr(end.ctx.cmd_fd, mr.handle, flags, pd.handle if pd else 0, addr, length, addr if iova is None else iova, access)
     except OSError as error:
@@ -92,7 +92,7 @@ def page_buffer(pages):
 
 @contextlib.contextmanager
 def registered_again(mr, end, addr, length, access):
-    """Registers the region anew, again and again, in another thread. None of it may fail."""
+    """Re-registers the region repeatedly in another thread. No call may fail."""
     stop = threading.Event()
     failures = []
 
@@ -104,7 +104,7 @@ def registered_again(mr, end, addr, length, access):
             if error:
                 failures.append(error)
             n += 1
-        print(f"registered {n} times")
+        print(f"re-registered {n} times")
 
     thread = threading.Thread(target=change)
     thread.start()

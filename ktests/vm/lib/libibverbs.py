@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Calls of libibverbs that pyverbs has not: the library itself, and the structures behind the objects of pyverbs."""
+"""Access to functions of libibverbs that pyverbs lacks: the library itself, and the C structures of pyverbs objects."""
 import ctypes
 import os
 
@@ -7,7 +7,7 @@ VERBS = ctypes.CDLL("libibverbs.so.1", use_errno=True)
 
 
 def pointer_of(qp):
-    """The `struct ibv_qp *` in a pyverbs object, which has no calls for groups: found by the number behind it."""
+    """The `struct ibv_qp *` in a pyverbs object, found by comparing the QPN at the address that each word of the object holds."""
     with open("/proc/self/mem", "rb") as memory:
         def word(at, size=8):
             try:
@@ -17,7 +17,7 @@ def pointer_of(qp):
 
         for slot in range(2, 24):
             candidate = word(id(qp) + 8 * slot)
-            # Behind six pointers and the handle.
+            # The QPN follows six pointers and the handle.
             if candidate and word(candidate + 52, 4) == qp.qp_num:
                 return candidate
     raise AssertionError("no pointer to the queue pair")

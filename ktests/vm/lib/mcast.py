@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Multicast groups, and datagram queue pairs that may attach to them."""
+"""Multicast groups, and UD queue pairs to attach to them."""
 import ctypes
 import ipaddress
 import os
@@ -44,7 +44,7 @@ def detach(qp, group):
 
 
 class Node:
-    """A device and how to get from it to a group."""
+    """A device, and address handles for groups."""
 
     def __init__(self, name, gid_index):
         self.name, self.gid_index = name, int(gid_index)
@@ -57,7 +57,7 @@ class Node:
 
 
 class Endpoint:
-    """A datagram queue pair that is ready."""
+    """A UD queue pair in RTS with posted receives."""
 
     def __init__(self, node, qkey=QKEY, receives=16):
         self.node = node
@@ -72,7 +72,7 @@ class Endpoint:
             self.qp.post_recv(RecvWR(num_sge=1, sg=[SGE(self.mr.buf + n * 2048, 2048, self.mr.lkey)], wr_id=n))
 
     def send(self, ah, data, qpn=MULTICAST_QPN, qkey=QKEY):
-        """Through the last slot of the memory; receive requests of that slot are not reached by the tests."""
+        """Sends from the last buffer of the region; no test consumes as many receives as would reach it."""
         self.mr.write(data, len(data), 15 * 2048)
         wr = SendWR(num_sge=1, sg=[SGE(self.mr.buf + 15 * 2048, len(data), self.mr.lkey)], wr_id=100)
         wr.set_wr_ud(ah, qpn, qkey)

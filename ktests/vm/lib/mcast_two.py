@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Multicast groups between two machines; each runs one end.
+"""Multicast groups between two machines, each of which runs one end.
 
 mcast_two.py receive DEVICE GID-INDEX GROUP FILE [INTERFACE]
-    joins, makes FILE, and wants the messages of `send`, each once, in order, with the group's address in their headers; then leaves and
-    wants nothing more. INTERFACE: makes the host a member by a socket, for a driver that does not.
+    joins, creates FILE, and expects the messages of `send`: each once, in order, with the group's address in the header. Then leaves and
+    expects nothing more. INTERFACE: adds the host to the group by a socket, for drivers that do not.
 mcast_two.py send DEVICE GID-INDEX GROUP
-    sends them; two others in between are for another group and with another Q_Key
+    sends the messages, and in between one to another group and one with another Q_Key
 """
 import ipaddress
 import socket
@@ -22,12 +22,12 @@ ROUNDS = 4
 
 
 def message(number, size, sender):
-    """`size` bytes, twelve at least: the number of the sender's queue pair, the message's own and its size, a pattern."""
+    """`size` bytes, at least twelve: the sender's QPN, the number and the size of the message, a pattern."""
     return struct.pack(">III", sender, number, size) + bytes((number + 3 * n) & 0xFF for n in range(size - 12))
 
 
 def member(group, interface):
-    """A socket that is in the group."""
+    """A socket that has joined the group."""
     address, index = ipaddress.ip_address(group), struct.pack("@I", socket.if_nametoindex(interface))
     if address.version == 4:
         there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -47,7 +47,7 @@ def receive(device, index, group, ready, interface=None):
         pass
     for number in range(ROUNDS * len(SIZES)):
         wc = end.poll(30)
-        assert wc and wc.opcode & e.IBV_WC_RECV and wc.wc_flags & e.IBV_WC_GRH, f"message {number} has not come"
+        assert wc and wc.opcode & e.IBV_WC_RECV and wc.wc_flags & e.IBV_WC_GRH, f"message {number} did not arrive"
         sender = sender or wc.src_qp
         data = end.mr.read(wc.byte_len - GRH, wc.wr_id * 2048 + GRH)
         assert wc.src_qp == sender and data == message(number, SIZES[number % len(SIZES)], sender), f"message {number}: {data[:20]}"
@@ -56,7 +56,7 @@ def receive(device, index, group, ready, interface=None):
     detach(end.qp, gid_of(group))
     if there:
         there.close()
-    print(f"{number + 1} messages of queue pair {sender} are right")
+    print(f"{number + 1} messages of queue pair {sender} are correct")
 
 
 def send(device, index, group):

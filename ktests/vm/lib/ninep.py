@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A folder for clients of 9P2000.L: what each message means, however it travels (over RDMA: ninep_rdma.py).
+"""A 9P2000.L server for one directory, independent of the transport (RDMA: ninep_rdma.py).
 
-Numbers and layouts as in the kernel's include/net/9p/9p.h and net/9p/protocol.c; numbers are little endian. What is not in `CALLS`
-(extended attributes, locks, devices, old operations for which there are new ones) is answered by EOPNOTSUPP. There are no users:
-everything is done as the process that serves, and what is made belongs to it.
+Numbers and layouts as in the kernel's include/net/9p/9p.h and net/9p/protocol.c; integers are little endian. Messages that are not in
+`CALLS` (extended attributes, locks, devices, operations of older dialects) are answered by EOPNOTSUPP. Users are not distinguished: all
+operations run as the serving process, which owns the files that are created.
 """
 import errno
 import os
@@ -16,22 +16,22 @@ HEADER = struct.Struct("<IBH")
 TVERSION, RLERROR = 100, 7
 NO_FID = 0xFFFFFFFF
 DIALECT = b"9P2000.L"
-# How many files and folders a client may hold, each by two descriptors at most.
+# The largest number of fids of a client, each with two descriptors at most.
 FIDS = 4096
 NAMES = 16
 QID_DIR, QID_SYMLINK = 0x80, 0x02
 AT_REMOVEDIR = 0x200
 FILE_SYSTEM = 0x01021997
-# What of a file is known: everything from mode to blocks.
+# The valid attributes in the reply to GETATTR: all from mode to blocks (P9_STATS_BASIC).
 BASIC = 0x7FF
 SET_MODE, SET_UID, SET_GID, SET_SIZE, SET_ATIME, SET_MTIME, SET_ATIME_TO, SET_MTIME_TO = (1 << n for n in (0, 1, 2, 3, 4, 5, 7, 8))
-# The numbers of open's flags are those of this machine (amd64). No open waits for another process.
+# The protocol's open flags have the values of amd64. O_NONBLOCK: no open waits for another process.
 OPEN_FLAGS, ALWAYS = os.O_ACCMODE | os.O_TRUNC | os.O_DIRECTORY | os.O_EXCL, os.O_NONBLOCK | os.O_NOCTTY
 CALLS = {}
 
 
 class Malformed(Exception):
-    """A message that has no answer; the connection ends."""
+    """A message that cannot be answered: the connection ends."""
 
 
 def refuse(code):
@@ -39,15 +39,15 @@ def refuse(code):
 
 
 def name_of(text):
-    """One step down from a folder: nothing else can be named, so nothing outside of the folder that is served."""
+    """Checks a path component: no name may lead out of the exported directory."""
     if text in (b"", b".", b"..") or b"/" in text or b"\0" in text:
         refuse(errno.EINVAL)
     return text
 
 
 def fields(form, data):
-    """What a message holds: B H I Q as in `struct`, s a counted string, n such a name, N a counted list of names, D counted data.
-    EPROTO if something is missing or left over."""
+    """Decodes a message: B H I Q as in `struct`, s a counted string, n a counted path component, N a counted list of those, D counted
+    data. EPROTO if bytes are missing or left over."""
     at, found = 0, []
 
     def take(count):
@@ -87,13 +87,13 @@ def text(value):
 
 
 def qid(info):
-    """Who a file is (its number), of which kind, and in which version."""
+    """The qid of a file: its type, version and inode number."""
     kind = QID_DIR if stat.S_ISDIR(info.st_mode) else QID_SYMLINK if stat.S_ISLNK(info.st_mode) else 0
     return struct.pack("<BIQ", kind, info.st_mtime_ns & 0xFFFFFFFF, info.st_ino)
 
 
 def call(number, form):
-    """The method answers this message; its `form` is that of `fields`."""
+    """Declares that the method handles this message type; `form` is the argument of `fields`."""
     def known(method):
         CALLS[number] = form, method
         return method
@@ -101,7 +101,7 @@ def call(number, form):
 
 
 class Fid:
-    """What the client names by a number. The descriptor `place` stays right when files are renamed; `file` is there once opened."""
+    """A fid. The O_PATH descriptor `place` stays valid when files are renamed; `file` is set when the fid is open."""
 
     def __init__(self, place):
         self.place, self.file, self.names = place, None, []
@@ -124,14 +124,14 @@ class Fid:
 
 
 class Session:
-    """One client. Its requests are answered one after the other, in the order in which they come."""
+    """The state of one client, whose requests are answered in order."""
 
     def __init__(self, folder, limit):
-        """`limit`: bytes of the longest message."""
+        """`limit`: the length of the longest message, in bytes."""
         self.folder, self.limit, self.msize, self.fids = folder, limit, 0, {}
 
     def answer(self, request):
-        """The answer to a message, never longer than what was agreed on. Raises Malformed."""
+        """Returns the reply to a message, which is not longer than the negotiated msize. Raises Malformed."""
         if len(request) < HEADER.size or len(request) > (self.msize or self.limit):
             raise Malformed(f"{len(request)} bytes")
         size, kind, tag = HEADER.unpack_from(request)
@@ -145,7 +145,7 @@ class Session:
             form, method = CALLS[kind]
             body, kind = method(self, *fields(form, request[HEADER.size:])) or b"", kind + 1
         except (OSError, OverflowError, ValueError) as error:
-            # A number that no system call takes is no OSError.
+            # A number that is out of range for a system call raises no OSError.
             body, kind = struct.pack("<I", getattr(error, "errno", None) or errno.EINVAL), RLERROR
         return HEADER.pack(HEADER.size + len(body), kind, tag) + body
 
@@ -158,14 +158,14 @@ class Session:
         return self.fids.get(number) or refuse(errno.EBADF)
 
     def add(self, number, place):
-        """`place` is the new fid's from here on, or closed."""
+        """Takes over the descriptor `place`: the new fid owns it, or it is closed."""
         if number in self.fids or number == NO_FID or len(self.fids) >= FIDS:
             os.close(place)
             refuse(errno.EBADF if len(self.fids) < FIDS else errno.EMFILE)
         self.fids[number] = Fid(place)
 
     def room(self, count):
-        """Bytes of data that an answer has room for."""
+        """The number of data bytes, at most `count`, that fit into a reply."""
         return min(count, self.msize - HEADER.size - 4)
 
     @call(TVERSION, "Is")
@@ -185,7 +185,7 @@ class Session:
 
     @call(108, "H")
     def flush(self, _tag):
-        """Whatever came earlier has been answered."""
+        """All earlier requests have been answered."""
 
     @call(110, "IIN")
     def walk(self, number, target, names):
@@ -196,7 +196,7 @@ class Session:
             except OSError:
                 if not qids:
                     raise
-                # How far it goes; `target` is as it was.
+                # A partial walk does not affect `target`.
                 break
             finally:
                 os.close(at)
@@ -237,7 +237,7 @@ class Session:
 
     @call(40, "IQI")
     def readdir(self, number, offset, count):
-        """The names of the moment when the folder is read from its begin: places in it stay what they are."""
+        """Lists the names from when the directory was read at offset 0, so that offsets stay valid."""
         fid, entries = self.fid(number), b""
         if offset == 0:
             fid.names = os.listdir(fid.opened())
@@ -282,7 +282,7 @@ class Session:
             os.truncate(fid.path, size)
         if what & (SET_ATIME | SET_MTIME):
             info, now = fid.info(), time.time_ns()
-            # One that is not to be set stays as it is; one that is set to no time is set to the present.
+            # Without SET_ATIME_TO or SET_MTIME_TO, a time is set to the current time.
             os.utime(fid.path, ns=(
                 atime * 10**9 + atime_ns if what & SET_ATIME_TO else now if what & SET_ATIME else info.st_atime_ns,
                 mtime * 10**9 + mtime_ns if what & SET_MTIME_TO else now if what & SET_MTIME else info.st_mtime_ns))

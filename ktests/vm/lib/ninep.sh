@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
-# The client's half of 9P over RDMA with the stock kernel's own client. Used by ulp.test, on either node.
+# 9P over RDMA: the client of the stock kernel. Sourced by ulp.test, on either node.
 
 MOUNT=/mnt/9p
 IN=$MOUNT/dir
@@ -8,22 +8,22 @@ SOURCE=/tmp/9p-source
 
 ninep_mount() {
 	mkdir -p $MOUNT
-	# The neighbour is known before: with Linux 7.2 the client was seen to wait for its address until its limit of 30 s.
+	# Resolve the neighbour first: with Linux 7.2 the client has waited for address resolution until its limit of 30 s.
 	ping -q -c 1 -W 10 "$1" >/dev/null || return
 	modprobe 9pnet_rdma && timeout 60 mount -t 9p -o "trans=rdma,port=5640,version=9p2000.L,$2" "$1" $MOUNT && grep " $MOUNT " /proc/mounts
 }
 
-# A client whose server has gone must get away, too.
+# Unmounting must work even if the server has died.
 ninep_umount() { timeout -s KILL 20 umount $MOUNT; }
 
-# refused COMMAND…: fails, and by itself.
+# refused COMMAND…: the command must fail before its time limit.
 refused() {
 	local status=0
 	timeout -s KILL 20 "$@" || status=$?
 	[ $status != 0 ] && [ $status != 137 ]
 }
 
-# ninep_write MEBIBYTES: files of many sizes, in requests of many sizes, four of them at once. Prints the sums of what was written.
+# ninep_write MEBIBYTES: writes files of several sizes, in requests of several sizes, four files in parallel. Prints their checksums.
 ninep_write() {
 	local n writers=()
 	mkdir -p $SOURCE $IN && head -c "$1M" /dev/urandom >$SOURCE/1M && cp $SOURCE/1M $SOURCE/300000 || return
@@ -41,16 +41,16 @@ ninep_write() {
 }
 put() { dd if="$SOURCE/$1" of="$IN/$1" bs="$2" conv=fsync status=none; }
 
-# ninep_sums FOLDER: of all files in it.
+# ninep_sums FOLDER: prints the checksums of all files in it.
 ninep_sums() { (cd "$1" && find . -type f | LC_ALL=C sort | xargs sha256sum); }
 
-# What there is of operations on folders and names.
+# All operations on directories and names.
 ninep_names() {
 	local d=$MOUNT/names
 	mkdir $d $d/sub || return
 	refused mkdir $d || return
 	refused cat $d/none || return
-	# A folder that does not fit into one message.
+	# A directory listing that does not fit into one message.
 	(cd $d/sub && seq -f 'a-rather-long-name-of-a-file-number-%06.0f' 80 | xargs touch) || return
 	[ "$(find $d/sub -type f | wc -l)" = 80 ] || return
 	refused rmdir $d/sub || return

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A 9P server over RDMA for the kernel's client (net/9p/trans_rdma.c): each message is one SEND of a reliable connection that the
-connection manager makes; nothing is agreed on beyond that, no private data, no READs.
+"""A 9P server over RDMA for the kernel's client (net/9p/trans_rdma.c): each message is one SEND on an RC connection that the connection
+manager establishes. There are no private data and no READs.
 
-ninep_rdma.py DEVICE ADDRESS PORT FOLDER CLIENTS    serves the folder to so many clients, one after the other, then ends
+ninep_rdma.py DEVICE ADDRESS PORT FOLDER CLIENTS    serves the directory to CLIENTS clients in turn, then ends
 
-The client posts a receive request with each request that it sends, and has as many on the way as its option `rq` says (32). If they
-are more than there are buffers here, it hears "receiver not ready" and sends again: the connection allows any number of that.
+The client posts a receive with each request that it sends, and has at most `rq` requests (mount option, default 32) outstanding. If that
+exceeds the buffers here, it gets RNR NAKs and retries: the connection allows any number of RNR retries.
 """
 from collections import Counter, deque
 import os
@@ -31,11 +31,11 @@ ANY_NUMBER, RETRIES = 7, 7
 
 
 def opened(what, make, *args):
-    """What is made, and its file descriptor, which pyverbs does not tell."""
+    """Returns the result of `make` and its file descriptor, which pyverbs does not expose."""
     def there():
         found = set()
         for number in os.listdir("/proc/self/fd"):
-            # The one of the list itself is gone.
+            # Skips the descriptor of the listing itself, which is closed.
             if os.path.islink(path := f"/proc/self/fd/{number}") and os.readlink(path) == what:
                 found.add(int(number))
         return found
@@ -47,7 +47,7 @@ def opened(what, make, *args):
 
 
 class Listener:
-    """Where the connection manager tells of clients."""
+    """The listening rdma_cm_id and its event channel."""
 
     def __init__(self, address, port):
         self.channel, self.descriptor = opened("/dev/infiniband/rdma_cm", CMEventChannel)
@@ -56,7 +56,7 @@ class Listener:
         self.id.listen()
 
     def request(self):
-        """Waits for a client; the identifier of its connection."""
+        """Waits for a connection request; returns its rdma_cm_id."""
         while True:
             event = CMEvent(self.channel)
             asked = CMID(creator=event, listen_id=self.id) if event.event_type == ce.RDMA_CM_EVENT_CONNECT_REQUEST else None
@@ -65,7 +65,7 @@ class Listener:
                 return asked
 
     def connected(self):
-        """After an event: whether the connection goes on. Another client is told to come again."""
+        """Handles an event; returns whether the connection persists. Rejects requests of other clients."""
         event = CMEvent(self.channel)
         kind = event.event_type
         other = CMID(creator=event, listen_id=self.id) if kind == ce.RDMA_CM_EVENT_CONNECT_REQUEST else None
@@ -77,11 +77,11 @@ class Listener:
 
 
 class Connection:
-    """A client: slots 0 to DEPTH - 1 of the memory are for its requests, DEPTH more for answers."""
+    """The connection of a client. Buffers 0 to DEPTH - 1 of the region are for its requests, DEPTH more for replies."""
 
     def __init__(self, context, asked):
         self.id = asked
-        # By another context than the identifier's, whose objects pyverbs shares among connections.
+        # Not the context of the rdma_cm_id, whose objects pyverbs shares among connections.
         self.pd = PD(context)
         self.channel, self.descriptor = opened("anon_inode:[infinibandevent]", CompChannel, context)
         self.cq = CQ(context, 2 * DEPTH, None, self.channel, 0)
@@ -100,7 +100,7 @@ class Connection:
     def to(self, state):
         attr, mask = self.id.init_qp_attr(state)
         if state == e.IBV_QPS_RTS:
-            # The client says zero, for itself, too.
+            # The client's REQ says 0 retries, for both sides.
             attr.retry_cnt = RETRIES
         self.qp.modify(attr, mask)
 
@@ -111,7 +111,7 @@ class Connection:
         self.qp.post_recv(RecvWR(wr_id=slot, num_sge=1, sg=self.sge(slot, SIZE)))
 
     def completions(self):
-        """After an event: sorts what has completed. What comes later makes another event."""
+        """Handles a completion event: polls all completions. Later ones cause another event."""
         self.channel.get_cq_event(self.cq)
         self.cq.ack_events(1)
         self.cq.req_notify()
@@ -128,7 +128,7 @@ class Connection:
                     self.free.append(wc.wr_id)
 
     def answer(self, session, kinds):
-        """Answers what has come, as long as there is memory for answers."""
+        """Answers pending requests while there are free reply buffers."""
         while self.waiting and self.free:
             slot, length = self.waiting.popleft()
             request = self.mr.read(length, slot * SIZE)
@@ -146,9 +146,9 @@ class Connection:
 
 
 def serve(context, listener, folder):
-    """One client until it goes. A client that sends what cannot be answered is disconnected."""
+    """Serves one client until it disconnects. A client that sends a malformed message is disconnected."""
     connection = Connection(context, listener.request())
-    session, kinds, how = Session(folder, SIZE), Counter(), "has gone"
+    session, kinds, how = Session(folder, SIZE), Counter(), "has disconnected"
     ready = select.poll()
     for descriptor in (listener.descriptor, connection.descriptor):
         ready.register(descriptor, select.POLLIN)
@@ -164,12 +164,12 @@ def serve(context, listener, folder):
         how = f"is disconnected: {error}"
     connection.id.disconnect()
     connection.close()
-    print(f"the client {how}; it left {len(session.fids)} files; messages:", *(f"{k}:{n}" for k, n in sorted(kinds.items())), flush=True)
+    print(f"the client {how}; {len(session.fids)} fids left; messages:", *(f"{k}:{n}" for k, n in sorted(kinds.items())), flush=True)
     session.close()
 
 
 def main(device, address, port, folder, clients):
-    # Modes of what is made are the client's to choose.
+    # The client chooses the modes of new files.
     os.umask(0)
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * FIDS + 100, 2 * FIDS + 100))
     context, listener = Context(name=device), Listener(address, port)

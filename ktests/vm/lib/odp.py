@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Regions with on-demand paging: memory behind a file, so that nothing but the device brings pages in."""
+"""Regions with on-demand paging on file mappings: the test accesses the file, so that only the device faults pages in."""
 import ctypes
 import os
 import random
@@ -30,7 +30,7 @@ def ok(result):
 
 
 class Area:
-    """Memory of the process: a file, of which no page is mapped, or anonymous."""
+    """A mapping of the process: of a file, with no page present, or anonymous."""
 
     def __init__(self, size, anonymous=False, at=None):
         self.size = size
@@ -53,7 +53,7 @@ class Area:
         ok(libc.madvise(self.addr + at, self.size if size is None else size, DONTNEED))
 
     def resident(self):
-        """Pages that are mapped now."""
+        """The number of pages that are present."""
         pages = self.size // PAGE
         with open("/proc/self/pagemap", "rb") as pagemap:
             pagemap.seek(self.addr // PAGE * 8)
@@ -69,7 +69,7 @@ class Area:
 
 
 class Side:
-    """Memory of one end, and its region."""
+    """A mapping of one end and its memory region."""
 
     def __init__(self, end, size=1 << 20, anonymous=False, access=DEMAND, implicit=False):
         self.end = end
@@ -89,7 +89,7 @@ def sides(names, size=1 << 20, implicit=False, **options):
 
 
 def fresh(*both):
-    """No page is mapped."""
+    """Drops all pages of the mappings."""
     for side in both:
         side.area.drop()
         assert side.area.resident() == 0
@@ -136,7 +136,7 @@ def read(a, b, length, at=0, seed=3):
 
 
 class Disturber:
-    """Takes pages away, all the time, in another thread."""
+    """Drops pages continually in another thread."""
 
     def __init__(self, *areas):
         self.areas = areas
@@ -164,7 +164,7 @@ PREFETCH, PREFETCH_WRITE, NO_FAULT, FLUSH = 0, 1, 2, 1
 
 
 def invoke(end, thing, method, *attrs):
-    """A method of the kernel's verbs with attributes (number, length, data or address); returns the error number or 0."""
+    """Calls a uverbs ioctl method with attributes (id, length, data or address); returns the error number or 0."""
     try:
         uverbs.method(end.ctx.cmd_fd, thing, method, attrs)
     except OSError as error:
@@ -173,7 +173,7 @@ def invoke(end, thing, method, *attrs):
 
 
 def advise(end, advice, flags, *ranges, pd=None):
-    """The verb itself, which the provider library lacks; returns the error number or 0."""
+    """Calls ADVISE_MR, which the provider library lacks; returns the error number or 0."""
     sges = b"".join(struct.pack("=QII", addr, length, key) for addr, length, key in ranges)
     buffer = ctypes.create_string_buffer(sges, max(1, len(sges)))
     return invoke(end, uverbs.MR, ADVISE, (0, 0, (pd or end.pd).handle), (1, 8, advice), (2, 4, flags),

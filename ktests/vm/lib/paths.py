@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Connections whose packets are told apart by what stands in their IP and UDP headers, one WRITE over each.
+"""One WRITE over each of COUNT connections with a given traffic class and flow label.
 
 paths.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B TRAFFIC-CLASS FLOW-LABEL COUNT
 
-The hop limit is the core's to choose: it takes the route's.
+The RDMA core chooses the hop limit, from the route.
 """
 import sys
 

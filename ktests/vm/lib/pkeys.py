@@ -26,7 +26,7 @@ def table(device):
 
 
 class Member(End):
-    """A queue pair of any type that sends with the P_Key at an index of its own."""
+    """A queue pair of any type with a P_Key index of its own."""
 
     def __init__(self, name, gid_index, kind, pkey_index):
         super().__init__(name, gid_index, qp_type=TYPES[kind])
@@ -40,7 +40,7 @@ class Member(End):
         self.qp.modify(attr, mask)
 
     def join(self, other, timeout=14, retries=1, gid=None, dest=None, mtu=e.IBV_MTU_1024, rq_psn=5, sq_psn=5, depth=1, peer_depth=1, qkey=QKEY):
-        """Connects to another one. What is given besides the retries disagrees with what that one expects."""
+        """Connects to another one. Each optional argument but the retries is for an attribute that differs from the peer's."""
         steps = e.IBV_QP_STATE
         attr = QPAttr(qp_state=e.IBV_QPS_INIT, port_num=1)
         attr.pkey_index = self.pkey_index

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Reliable datagram sockets (RDS), which go over RDMA by themselves: echoes of messages of many sizes.
+"""Reliable datagram sockets (RDS), which use RDMA by themselves: messages of several sizes, answered with the bytes reversed.
 
-rds.py serve ADDRESS FILE       makes the file when it is ready, answers every message until `end` comes
-rds.py call ADDRESS SERVER      sends messages, several at a time, and compares the answers
+rds.py serve ADDRESS FILE       creates the file when ready, answers every message until `end`
+rds.py call ADDRESS SERVER      sends messages, several at a time, and checks the answers
 """
 import random
 import socket
 import sys
 
 PORT = 18634
-# From the kernel's headers: past the limit of unprivileged sockets.
+# From the kernel's headers; these may exceed the limits of unprivileged sockets.
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 SIZES = (1, 2, 100, 4095, 4096, 4097, 8192, 65536, 300000, 1 << 20)
 
@@ -18,7 +18,7 @@ SIZES = (1, 2, 100, 4095, 4096, 4097, 8192, 65536, 300000, 1 << 20)
 def open_at(address, port):
     rds = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET, 0)
     rds.settimeout(60)
-    # Whole messages must fit, several at a time.
+    # Several whole messages must fit into the buffers.
     for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
         rds.setsockopt(socket.SOL_SOCKET, option, 8 << 20)
     rds.bind((address, port))
@@ -45,8 +45,8 @@ def call(address, server):
             assert rds.sendto(data, (server, PORT)) == size
         for data in batch:
             answer, _ = rds.recvfrom(2 << 20)
-            assert answer == data[::-1], f"a wrong answer to {size} bytes"
-        print(f"{size} bytes: {len(batch)} answers are right")
+            assert answer == data[::-1], f"wrong answer to {size} bytes"
+        print(f"{size} bytes: {len(batch)} answers are correct")
     rds.sendto(b"end", (server, PORT))
     assert rds.recvfrom(10)[0] == b"dne"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Queues that a process shares with the driver, as it has them mapped."""
+"""The queues that a process shares with the driver, through its mappings."""
 import ctypes
 import struct
 
@@ -11,7 +11,7 @@ LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [
 
 
 class Ring:
-    """A mapped queue; its geometry is read before anybody scribbles over it."""
+    """A mapped queue. Its geometry is read before the attack overwrites it."""
 
     def __init__(self, address, size):
         self.address, self.size = address, size
@@ -20,7 +20,7 @@ class Ring:
 
     def write(self, offset, data):
         offset = max(0, min(offset, self.size - len(data)))
-        # Calls through ctypes do without the interpreter's lock: threads write at the same time.
+        # Calls through ctypes release the interpreter's lock, so threads write concurrently.
         ctypes.memmove(self.address + offset, data, len(data))
 
     def number(self, offset, value):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs one test of a Python file to its end.
+"""Runs one test of a Python file.
 
-run.py FILE FUNCTION          what is said below
-run.py alone FILE FUNCTION    calls the function, no more
+run.py FILE FUNCTION          runs the test as described below
+run.py alone FILE FUNCTION    only calls the function
 
-The test runs in a process of its own: what it leaves open goes with it, and afterwards no process may have objects of a device. Two
-functions of the file, if it has them, are called around each test: `beforehand()` makes what all of them need, or skips them, and
-`afterwards()` checks, when a test has passed, what else must be gone by then. The exit status is the test's: 4 if it was skipped.
+The test runs in a child process, whose end closes everything that it left open; after that no process may have objects of a device. Two
+functions of the file, if present, are called around each test: `beforehand()` creates what all of them need, or skips them, and
+`afterwards()` checks after a passed test that nothing else is left. The exit status is the test's: 4 if it was skipped.
 """
 import importlib.util
 import os
@@ -28,7 +28,7 @@ def load(path):
 
 
 def why_not(said):
-    """The reason why a test cannot run here, or None."""
+    """Returns the reason why a test cannot run here, or None."""
     if said.get("driver", host.driver("a")) != host.driver("a"):
         return said["reason"]
     if os.cpu_count() < said.get("cpus", 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory regions that segments are added to and removed from: the calls of uapi/rxe_rs.h."""
+"""Adding segments to memory regions and removing them: the ioctl methods of uapi/rxe_rs.h."""
 import ctypes
 import errno
 import re
@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 def call(fd, handle, method, request, room=64, answer=None, attrs=None, driver=uverbs.DRIVER_ID):
-    """The ioctl itself; returns the answer's bytes."""
+    """Calls the ioctl method; returns the bytes of the response."""
     request = ctypes.create_string_buffer(request, len(request))
     state = ctypes.create_string_buffer(b"\xAA" * max(room, 1), max(room, 1))
     if attrs is None:
@@ -85,12 +85,12 @@ def get(addr, length):
 
 
 def pinned():
-    """Bytes this process has pinned."""
+    """The number of bytes that this process has pinned."""
     return int(re.search(r"VmPin:\s*(\d+)", open("/proc/self/status").read())[1]) * 1024
 
 
 def region(names, pages=4, at=None, access=ACCESS, size=65536, **options):
-    """Two ends and a region of `pages` pages of b, which begins in the middle of a larger buffer."""
+    """Two ends, and a region of b with `pages` pages in the middle of a larger buffer."""
     a, b = pair(names, size=size, **options)
     buffer = page_buffer(64)
     mr = MR(b.pd, pages * PAGE, access, address=buffer + 16 * PAGE)

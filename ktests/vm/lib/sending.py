@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Every way in which a program can hand a datagram to the kernel, for a socket of either family; each returns the error's number or 0."""
+"""Every system call by which a program can send a datagram, for sockets of both families. Each function returns the error number or 0."""
 import ctypes
 import errno
 import mmap
@@ -20,7 +20,7 @@ AF_RXRPC, SOL_RXRPC, RXRPC_USER_CALL_ID = 33, 272, 1
 
 
 def tried(what):
-    """The error's number of a call that may fail."""
+    """Returns the error number of a call, or 0."""
     try:
         what()
         return 0
@@ -75,7 +75,7 @@ def address(to):
 
 
 class Message:
-    """A `struct msghdr` and what it points at."""
+    """A `struct msghdr` with its address and buffers."""
 
     def __init__(self, data, to):
         raw = address(to)
@@ -100,19 +100,19 @@ def segmented(sock, data, to):
 
 
 def fragmented(sock, data, to):
-    """Longer than the network device takes."""
+    """A datagram that exceeds the MTU of the network device."""
     return tried(lambda: sock.sendto(data + bytes(6000), to))
 
 
 def corked(sock, data, to):
-    """Sent by the call after the one that named the address."""
+    """MSG_MORE: the second call sends; only the first one has the address."""
     first = tried(lambda: sock.sendto(data[:4], socket.MSG_MORE, to))
     return first or tried(lambda: sock.sendto(data[4:], to))
 
 
 def zero_copy(sock, data, to):
     sock.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
-    # Less is copied all the same.
+    # Shorter data is copied in spite of MSG_ZEROCOPY.
     return tried(lambda: sock.sendto(data + bytes(1200 - len(data)), MSG_ZEROCOPY, to))
 
 
@@ -136,20 +136,20 @@ def sent_file(sock, data, to):
 
 
 def ip_options(sock, data, to):
-    """IPv4: a record of the route, so that the UDP header is not where it usually is."""
+    """IPv4: a Record Route option, so that the UDP header is not at its usual offset."""
     sock.setsockopt(socket.IPPROTO_IP, IP_OPTIONS, bytes((7, 7, 4, 0, 0, 0, 0, 0)))
     return tried(lambda: sock.sendto(data, to))
 
 
 def routing_header(sock, data, to):
-    """IPv6: a segment routing header that has arrived, the one extension header that takes no privilege."""
+    """IPv6: a segment routing header with no segments left, the only extension header that needs no privilege."""
     segment = socket.inet_pton(socket.AF_INET6, to[0])
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RTHDR, struct.pack("!BBBBBBH", 0, 2, 4, 0, 0, 0, 0) + segment)
     return tried(lambda: sock.sendto(data, to))
 
 
 class Ring:
-    """The least of an io_uring."""
+    """A minimal io_uring, for one request."""
 
     def __init__(self, flags=0):
         params = bytearray(120)
@@ -169,7 +169,7 @@ class Ring:
         self.entries[:64] = struct.pack("=BBHiQQII", opcode, flags, 0, fd, 0, addr, length, 0) + bytes(32)
         struct.pack_into("=I", self.rings, self.array, 0)
         struct.pack_into("=I", self.rings, self.tail, 1)
-        # Waits for the answer; wakes the kernel's thread if that is asleep.
+        # Waits for the completion; wakes the submission thread if it sleeps.
         if libc.syscall(IO_URING_ENTER, self.fd, 0 if self.polled else 1, 1, 3, None, 0) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_enter")
         result, = struct.unpack_from("=i", self.rings, self.answers + 8)
@@ -203,12 +203,12 @@ def ring_sendmsg(sock, data, to):
 
 
 def ring_worker(sock, data, to):
-    """By a thread of the kernel that works for the process."""
+    """Sent by an io_uring worker thread."""
     return by_ring(sock, data, to, OP_SENDMSG, flags=IOSQE_ASYNC)
 
 
 def ring_poller(sock, data, to):
-    """By a thread of the kernel that looks for requests on its own."""
+    """Sent by the io_uring submission queue polling thread."""
     return by_ring(sock, data, to, OP_WRITE, setup=SETUP_SQPOLL)
 
 
@@ -222,13 +222,13 @@ def ways(family):
 
 
 def rxrpc(data, to):
-    """A call of RxRPC, whose datagrams the kernel sends by a socket of its own."""
+    """An RxRPC call, whose datagrams the kernel sends through a socket of its own."""
     sock = libc.socket(AF_RXRPC, socket.SOCK_DGRAM, socket.AF_INET)
     if sock < 0:
         return ctypes.get_errno()
     raw = address(to)
     name = struct.pack("=HHHH", AF_RXRPC, 1, socket.SOCK_DGRAM, 16) + raw
-    # A `struct sockaddr_rxrpc` has room for an IPv6 address.
+    # A `struct sockaddr_rxrpc` is large enough for an IPv6 address.
     name += bytes(36 - len(name))
     message = Message(data, to)
     buffer = ctypes.create_string_buffer(name, len(name))

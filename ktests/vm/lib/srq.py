@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Shared receive queues with the queue pairs that take their receives from them."""
+"""Shared receive queues and the queue pairs that use them."""
 from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR
@@ -33,7 +33,7 @@ class Pool:
 
 
 class Member(End):
-    """A queue pair that takes its receives from a pool."""
+    """A queue pair that uses the shared receive queue of a pool."""
 
     def __init__(self, pool, pd=None, qp_type=e.IBV_QPT_RC):
         self.ctx, self.gid_index, self.cq, self.mr, self.size = pool.ctx, pool.gid_index, pool.cq, pool.mr, pool.size
@@ -43,7 +43,7 @@ class Member(End):
 
 
 def connected(names, members=2, retries=7, **options):
-    """A pool on B with some queue pairs, each connected to one of A's."""
+    """A pool of b with `members` queue pairs, each connected to a queue pair of a."""
     pool = Pool(names[2], int(names[3]), **options)
     pairs = []
     for n in range(members):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Packets that are right but for the way they came: not by the link's network device, nor by one above it in its namespace.
+"""Valid packets that do not arrive by the link's network device, nor by an upper device of it in its namespace.
 
 strangers.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B WAY [MAC [VLAN [NETDEV]]]
 
 A queue pair on DEVICE-A (10.77.0.1 in namespace a) is connected to one on DEVICE-B (10.77.0.2 in namespace b). Namespace c has the
-address 10.77.0.1 too, and a link of its own somewhere, so that packets get from it to the driver. WAY is `frame`: a frame from NETDEV in
-namespace b to MAC, in a VLAN perhaps, which namespace c gets; `other`: one that namespace a gets by another network device; `socket`: a
-datagram from c to itself; `straight`: a frame to DEVICE-A's own network device, which the queue pair takes.
+address 10.77.0.1, too, and a link on another network device, so that the driver receives packets from c. WAY says how the packets
+arrive. `frame`: in namespace c, as frames sent by NETDEV in namespace b to MAC, with a VLAN tag if VLAN is not 0; `other`: in namespace
+a by another network device; `socket`: from c to itself, as datagrams; `straight`: by DEVICE-A's own network device, so that the queue
+pair accepts them.
 """
 import socket
 import struct
@@ -41,7 +42,7 @@ def frame(mac, own, data, vlan):
 
 
 def received(netns):
-    """Datagrams that the namespace's IP layer has seen."""
+    """The number of datagrams that the namespace's IP layer has received."""
     def read():
         with open("/proc/thread-self/net/snmp", encoding="ascii") as file:
             names, values = [line.split() for line in file if line.startswith("Ip:")]
@@ -50,7 +51,7 @@ def received(netns):
 
 
 def drops(device):
-    time.sleep(0.05)    # How long the core shows old values.
+    time.sleep(0.05)    # The RDMA core shows values of up to 10 ms ago.
     return {name: value for name, value in counters(device).items() if is_drop(name)}
 
 
@@ -58,7 +59,7 @@ def main(names, way, mac="", vlan="0", netdev="vb"):
     a, b = pair(names)
     a.recv(a.sge(4096))
     a.mr.write(bytes(64), 64)
-    # B's number of its first packet.
+    # The last one has the PSN that A expects from B.
     packets = [packet(UD_SEND_ONLY, 1, 0, struct.pack("!II", 0x11111111, 7) + bytes(256)),
                packet(SEND_ONLY, 5, 0, bytes(64)),
                packet(SEND_ONLY, a.qp.qp_num, 0x000123, pattern(64, 5))]
@@ -77,15 +78,15 @@ def main(names, way, mac="", vlan="0", netdev="vb"):
     before, seen = drops(names[0]), received(here)
     for data in packets:
         send(data)
-    soon(lambda: received(here) >= seen + len(packets), 10, f"namespace {here} did not see the packets")
+    soon(lambda: received(here) >= seen + len(packets), 10, f"namespace {here} did not receive the packets")
     if way == "straight":
         a.complete()
         assert a.mr.read(64, 0) == pattern(64, 5)
         return
     a.quiet()
-    assert a.mr.read(64, 0) == bytes(64), "memory was written by what came another way"
+    assert a.mr.read(64, 0) == bytes(64), "a packet that arrived by another device has written memory"
     after = drops(names[0])
-    assert after == before, f"taken for the device's own: {sorted(set(after.items()) - set(before.items()))}"
+    assert after == before, f"counted as packets of the device: {sorted(set(after.items()) - set(before.items()))}"
     assert a.state() == e.IBV_QPS_RTS
 
 

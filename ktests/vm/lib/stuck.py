@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Page faults that do not end: a FUSE file system that does not answer, and a process whose queue pairs send from a file of it.
+"""Page faults that do not complete: a FUSE file system that delays READ replies, and a process whose queue pairs send from its file.
 
-stuck.py serve FOLDER       mounts a file system on FOLDER with one file, `file`, and serves it. Reads of it wait as long as
-                            FOLDER.go does not exist; FOLDER.reads has how many of them wait.
+stuck.py serve FOLDER       mounts a file system with one file, `file`, on FOLDER and serves it. READ requests wait until FOLDER.go
+                            exists; FOLDER.reads has the number of waiting ones.
 stuck.py hold DEVICE GID-INDEX COUNT FILE
-                            COUNT queue pairs (UD), each of which sends a message from a page of its own of FILE, which is memory
-                            on demand. Ends when all have completed; says how.
+                            COUNT UD queue pairs, each of which sends a message from a page of its own of FILE, registered with
+                            on-demand paging. Ends when all have completed and prints how many failed.
 """
 import ctypes
 import os
@@ -32,7 +32,7 @@ def attributes(node):
 
 
 class Server:
-    """Answers the kernel's requests (include/uapi/linux/fuse.h), but for reads, which it keeps."""
+    """Answers the kernel's requests (include/uapi/linux/fuse.h), but holds READs back."""
 
     def __init__(self, folder):
         self.folder, self.reads = folder, []
@@ -99,7 +99,7 @@ def hold(name, gid_index, count, path):
     fd = os.open(path, os.O_RDONLY)
     addr = libc.mmap(None, count * STRIDE, 1, 2, fd, 0)
     assert addr != ctypes.c_void_p(-1).value
-    # A page each time, for each of which the file system is asked.
+    # No readahead: one READ request for each page.
     assert libc.madvise(addr, count * STRIDE, RANDOM) == 0
     ctx = Context(name=name)
     pd = PD(ctx)

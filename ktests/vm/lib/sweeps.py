@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Allocations that fail, for faults.py: one at a time, or by chance.
+"""Fault injection into allocations, for faults.py: one at a time, or at random.
 
-The kernel makes the N-th allocation of this thread's system calls fail if N is written to `fail-nth`; a sweep counts N up until a call no
-longer meets it. Calls that change something are undone after each turn. What undoing meets is swept too.
+The kernel makes the N-th allocation of this thread's system calls fail if N is written to `fail-nth`; a sweep increases N until a call
+has fewer allocations than that. Successful calls that change something are undone; undoing is swept, too.
 """
 import errno
 import os
@@ -10,14 +10,14 @@ import time
 
 from pyverbs.pyverbs_error import PyverbsError
 
-# What a call may say when there is no memory. EAGAIN: for pages; EINVAL: device queries that found no answer.
+# Errors that a call may return without memory. EAGAIN: for pages; EINVAL: device queries that got no response.
 SENSIBLE = {errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EFAULT, errno.ENOSPC, errno.EINVAL, errno.ENFILE}
 LIMIT = 3000
 INJECTOR = "/sys/kernel/debug"
 
 
 def injector(probability=0, atomic_only=False, one_in=1):
-    """Sets up failing of slab and page allocations: by `fail-nth`, and by chance if `probability` (per cent) is not 0."""
+    """Enables failures of slab and page allocations: by `fail-nth`, and at random if `probability` (per cent) is not 0."""
     for name in ("failslab", "fail_page_alloc"):
         for option, value in (("probability", 0), ("ignore-gfp-wait", "Y" if atomic_only else "N"), ("verbose", 0), ("times", -1),
                               ("interval", one_in), ("min-order", 0), ("ignore-gfp-highmem", "N"), ("probability", probability)):
@@ -27,7 +27,7 @@ def injector(probability=0, atomic_only=False, one_in=1):
 
 
 def write(path, value):
-    """Writes to a file of the kernel, while allocations fail by chance, and opening a file makes some."""
+    """Writes to a file of debugfs; retried, for opening a file allocates, and allocations may be failing at random."""
     for left in reversed(range(100)):
         try:
             with open(path, "w") as f:
@@ -39,7 +39,7 @@ def write(path, value):
 
 
 class Nth:
-    """The failing of one allocation of this thread."""
+    """The failure of one allocation of this thread."""
 
     def __init__(self):
         self.fd = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
@@ -63,8 +63,8 @@ def error_of(error):
 
 
 def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, seconds=None, failed=None, dense=LIMIT):
-    """`call(*prepare())` with each of its allocations failing; `undo(result, *prepared)` after calls that worked, `failed(*prepared)`
-    after others. Of what comes after the allocation number `dense` ever fewer are tried: sysfs makes thousands of files, all alike."""
+    """Runs `call(*prepare())` with each of its allocations failing; `undo(result, *prepared)` after successful calls,
+    `failed(*prepared)` after others. From allocation number `dense` on, the distance grows: sysfs creates thousands of similar files."""
     nth = Nth()
     errors = {}
     deadline = time.monotonic() + (seconds or 1e9)
@@ -82,10 +82,10 @@ def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, se
         nth.arm(0)
         if problem is not None:
             code = error_of(problem)
-            assert met, f"{name}: fails with memory too: {problem}"
+            assert met, f"{name}: fails without an injected failure: {problem}"
             assert code in SENSIBLE or code in allowed, f"{name}: allocation {n}: {problem!r}"
             errors[code] = errors.get(code, 0) + 1
-            # What the exception holds is to go now, not some turns later.
+            # Release what the exception refers to now, not in a later round.
             problem.__traceback__ = None
             del problem
             if failed:
@@ -96,14 +96,14 @@ def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, se
         if not met or time.monotonic() > deadline:
             break
     else:
-        raise AssertionError(f"{name}: no end after {limit} allocations")
+        raise AssertionError(f"{name}: still meets the failure after {limit} allocations")
     os.close(nth.fd)
     said = " ".join(f"{errno.errorcode.get(c, c)} {count}" for c, count in sorted(errors.items(), key=str)) or "none"
-    print(f"{name}: {n - 1} allocations, errors: {said}{' (stopped by the clock)' if met else ''}", flush=True)
+    print(f"{name}: {n - 1} allocations, errors: {said}{' (stopped by the time limit)' if met else ''}", flush=True)
 
 
 def close(thing, *_):
-    """Closes it with each allocation failing; an error leaves the object, and the next call gets on."""
+    """Closes an object with each allocation failing. After an error the object still exists, and the next call continues."""
     nth = Nth()
     for n in range(1, LIMIT):
         nth.arm(n)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Regions that end with a queue pair: the call of uapi/rxe_rs.h."""
+"""Tied regions, which end with a queue pair: the ioctl method of uapi/rxe_rs.h."""
 import ctypes
 import struct
 
@@ -10,7 +10,7 @@ TIE, ATTR_QP = 0x1002, 0x1003
 
 
 def handle_of(end, peer):
-    """The handle of an end's queue pair, which pyverbs does not tell: the one whose peer has that number."""
+    """The uverbs handle of an end's queue pair, which pyverbs does not expose: that of the one connected to `peer`."""
     for handle in range(4096):
         if peer_of(end.ctx.cmd_fd, handle) == peer.qp.qp_num:
             return handle
@@ -27,7 +27,7 @@ def tie_handles(fd, mr, rkey, qp, flags=0, reserved=0, size=16, more=b""):
 
 
 def peer_of(fd, handle):
-    """The number of the queue pair that the one with this handle is connected to; None if there is none of this handle."""
+    """The destination QPN of the queue pair with this handle; None if there is no such handle."""
     try:
         return uverbs.query_qp(fd, handle)["dest_qp_num"]
     except OSError:

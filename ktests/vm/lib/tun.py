@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""tun.py NETNS NAME NETNS NAME: a cable between two TUN devices, which it makes, until it is killed."""
+"""tun.py NETNS NAME NETNS NAME: creates two TUN devices and forwards packets between them until it is killed."""
 import fcntl
 import os
 import selectors
@@ -31,5 +31,5 @@ while True:
         try:
             os.write(key.data, packet)
         except OSError:
-            # The other end is down.
+            # The other device is down.
             pass

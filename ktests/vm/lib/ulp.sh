@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
-# Both halves of NVMe over RDMA with the stock kernel's own modules: target on memory, and initiator. Used by ulp.test, on either node.
+# NVMe over RDMA with the stock kernel's modules: target on a RAM disk, and host. Sourced by ulp.test, on either node.
 
 NQN=nqn.2026-01.test:rxe
 TARGET=/sys/kernel/config/nvmet
 
-# target_up ADDRESS: a target with one namespace of 64 MiB.
+# target_up ADDRESS: sets up a target with one namespace of 64 MiB.
 target_up() {
 	modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size=65536 || return
 	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
@@ -26,7 +26,7 @@ target_down() {
 	modprobe -r nvmet-rdma
 }
 
-# block_device PATTERN…: waits for one of these in sysfs and prints its device.
+# block_device PATTERN…: waits until one of these exists in sysfs and prints its block device.
 block_device() {
 	local n pattern
 	for _ in $(seq 100); do
@@ -41,7 +41,7 @@ block_device() {
 	return 1
 }
 
-# connect ADDRESS: prints the block device.
+# connect ADDRESS: connects to the target and prints the block device.
 connect() {
 	modprobe nvme-rdma || return
 	echo "transport=rdma,traddr=$1,trsvcid=4420,nqn=$NQN,nr_io_queues=2" >/dev/nvme-fabrics || return
@@ -56,7 +56,7 @@ disconnect() {
 	modprobe -r nvme-rdma
 }
 
-# exercise DEVICE MEBIBYTES: writes, reads back and compares, in requests of many sizes.
+# exercise DEVICE MEBIBYTES: writes, reads back and compares, in requests of several sizes.
 exercise() {
 	local device=$1 size=$2 block
 	dd if=/dev/urandom of=/tmp/pattern bs=1M count="$size" status=none || return
@@ -68,6 +68,6 @@ exercise() {
 		dd if="$device" of=/tmp/back bs=$block count=$count iflag=direct,fullblock status=none || return
 		cmp -n "$(stat -c %s /tmp/back)" /tmp/pattern /tmp/back || return
 		[ -s /tmp/back ] || return
-		echo "$block: $(stat -c %s /tmp/back) bytes are right"
+		echo "$block: $(stat -c %s /tmp/back) bytes are correct"
 	done
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Calls to the kernel's verbs as they are (include/uapi/rdma/ib_user_verbs.h and rdma_user_ioctl.h): for what the library has no call for,
-or would not let through. All raise OSError."""
+"""Direct calls of the uverbs interface (include/uapi/rdma/ib_user_verbs.h and rdma_user_ioctl.h), for verbs and arguments that the
+library lacks or rejects. All raise OSError."""
 import ctypes
 import fcntl
 import os
@@ -8,7 +8,7 @@ import struct
 
 REG_MR, REREG_MR, DEREG_MR = 9, 11, 13
 QUERY_QP = 25
-# Objects, and methods of theirs.
+# Object types (`enum uverbs_default_objects`).
 DEVICE, MR = 0, 7
 DRIVER_ID = 14
 MANDATORY = 1
@@ -16,12 +16,12 @@ IOCTL = (3 << 30) | (24 << 16) | (0x1B << 8) | 1
 
 
 def command(fd, number, body, answer=0):
-    """Writes a command; `answer` is how many bytes come back, to where the body says."""
+    """Writes a command; `answer` is the length of the response, whose address is in the body."""
     os.write(fd, struct.pack("=IHH", number, (8 + len(body)) // 4, answer // 4) + body)
 
 
 def method(fd, thing, number, attrs, driver=DRIVER_ID):
-    """Calls a method with attributes (number, length, data or address); returns the data of each as the kernel left them."""
+    """Calls an ioctl method with attributes (id, length, data or address); returns the data of each as the kernel left it."""
     body = b"".join(struct.pack("=HHHHQ", attr, size, MANDATORY, 0, data) for attr, size, data in attrs)
     request = bytearray(struct.pack("=HHHHQII", 24 + len(body), thing, number, len(attrs), 0, driver, 0) + body)
     fcntl.ioctl(fd, IOCTL, request)
@@ -36,7 +36,7 @@ def reg_mr(fd, pd, addr, length, iova, access):
 
 
 def rereg_mr(fd, mr, flags, pd=0, addr=0, length=0, iova=0, access=0):
-    """Returns L_Key and R_Key. `flags` say what changes: memory 1, protection domain 2, rights 4."""
+    """Returns L_Key and R_Key. `flags` says what changes: translation 1, protection domain 2, access rights 4."""
     answer = ctypes.create_string_buffer(8)
     command(fd, REREG_MR, struct.pack("=QIIQQQII", ctypes.addressof(answer), mr, flags, addr, length, iova, pd, access), len(answer))
     return struct.unpack("=II", answer.raw)
@@ -47,7 +47,7 @@ def dereg_mr(fd, mr):
 
 
 def query_qp(fd, qp):
-    """Some of the attributes of the queue pair with that handle."""
+    """Returns some attributes of the queue pair with this handle."""
     answer = ctypes.create_string_buffer(128)
     command(fd, QUERY_QP, struct.pack("=QII", ctypes.addressof(answer), qp, 0), len(answer))
     qkey, rq_psn, sq_psn, dest_qp_num = struct.unpack_from("=IIII", answer, 84)
