@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The demonstration: from insmod to RDMA between two machines, with the tools' own output. Runs in machine a; `on b` reaches b.
+# The demonstration: from insmod to RDMA between two machines, with the tools' own output. Runs in machine a; `on b` runs commands in b.
 declare -a table
 SERVED_LINES=3
 failed=0
@@ -16,7 +16,7 @@ step() {
 	on "$node" "$@" || { printf 'FAILED: %s\n' "$*"; exit 1; }
 }
 
-# try NAME BYTES PORT|cm SERVER-COMMAND -- CLIENT-COMMAND: a server in b, its client in a; one line of the closing table.
+# try NAME BYTES PORT|cm SERVER-COMMAND -- CLIENT-COMMAND: runs a server in b and its client in a; adds a line to the final table.
 try() {
 	local name=$1 bytes=$2 port=$3 verdict=ok
 	shift 3
@@ -30,7 +30,7 @@ try() {
 		listening b "$port"
 		printf 'a# %s\n' "$*"
 		timeout 90 "$@"
-		# rping's server calls the client's leaving an error; its client, which checked the data, is the judge.
+		# rping's server reports the disconnect as an error; the client, which verified the data, determines the result.
 		[ "${server[0]}" = rping ] && { served || true; } || served
 	) || verdict=FAILED
 	[ $verdict = ok ] || { failed=$((failed + 1)); reap; dmesg | tail -5; }

@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# selftest.sh [SUBJECT.NAME-PATTERN …]: tests of this folder on the running kernel, as tools/testing/selftests has it: root, no harness, KTAP on
-# stdout, exit status 0, 4 if all were skipped, 1 otherwise. Without arguments: all that need one machine and nothing that has to be built.
-# Two network namespaces a and b, joined by a veth pair, are made and removed. The module comes from MODULE=rxe_rs.ko or from modprobe.
+# selftest.sh [SUBJECT.NAME-PATTERN …]: runs tests of this folder on the running kernel in the way of tools/testing/selftests: as root,
+# without a harness, with KTAP on stdout. The exit status is 0, 4 if all were skipped, 1 otherwise. Without arguments: all tests that need
+# one machine and nothing that has to be built. Creates two network namespaces a and b, joined by a veth pair, and deletes them afterwards.
+# The module is MODULE=rxe_rs.ko or that of modprobe.
 #
-# Tests find their files under /share: here in a mount namespace, so that nobody else sees it.
+# Tests find their files in /share, which is in a mount namespace here, so that other processes do not see it.
 set -u
 here=$(cd "$(dirname "$0")" && pwd -P)
 clone=$(cd "$here/../.." && pwd -P)
