@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What peers request and what of it is refused: hw_counters in sysfs, and the same in `rdma statistic`."""
+"""Counters of requests from peers and of drops: hw_counters in sysfs, and the same in `rdma statistic`."""
 import json
 import subprocess
 
@@ -11,18 +11,18 @@ from lib.counters import counters
 from lib.drops import RC_SEND_ONLY, Target, packet
 from lib.ends import MTU, End, pair, soon
 
-DEFAULTS = dict(driver="rxe_rs", reason="counts what rxe_rs counts")
+DEFAULTS = dict(driver="rxe_rs", reason="these are counters of rxe_rs")
 REQUESTS = {"rx_read_requests", "rx_write_requests", "rx_atomic_requests"}
 
 
-def of_rdma(device):
-    """Counters as `rdma statistic` shows them."""
+def statistic(device):
+    """Returns the counters that `rdma statistic` shows."""
     text = subprocess.check_output(["rdma", "-j", "statistic", "show", "link", f"{device}/1"])
     return {name: value for name, value in json.loads(text)[0].items() if name not in ("ifname", "port")}
 
 
 def test_requests(names):
-    """A request is counted once by the side that serves it, however many packets it takes."""
+    """The responder counts each request once, whatever its number of packets; the requester counts none."""
     a, b = pair(names)
     before = [counters(names[side]) for side in (0, 2)]
     remote = b.mr.buf, b.mr.rkey
@@ -41,7 +41,7 @@ def test_requests(names):
             wr.set_wr_atomic(b.mr.rkey, b.mr.buf, 0, 0)
             a.qp.post_send(wr)
             a.complete()
-    # A key that nobody has: refused, not served.
+    # A request with an unknown R_Key is refused and not counted.
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), remote=(b.mr.buf, b.mr.rkey ^ 0xFF))
     a.complete(e.IBV_WC_REM_ACCESS_ERR)
 
@@ -51,12 +51,12 @@ def test_requests(names):
 
     expected = {"rx_read_requests": 2, "rx_write_requests": 3, "rx_atomic_requests": 4}
     soon(lambda: risen(1) == expected, what=f"{risen(1)}, expected {expected}")
-    # The refusal was the last event; with it everything before has been counted.
-    assert set(risen(0).values()) == {0}, f"the side that requests counts {risen(0)}"
+    # The refused request was the last event, so all earlier requests have been counted.
+    assert set(risen(0).values()) == {0}, f"the requester counts {risen(0)}"
 
 
 def test_in_rdma_statistic(names):
-    """A drop reason and requests of peers, as an administrator reads them."""
+    """`rdma statistic` shows the same drops and requests of peers as sysfs."""
     a, b = pair(names)
     early = End(names[2], int(names[3]))
     a.post(e.IBV_WR_RDMA_READ, a.sge(8), remote=(b.mr.buf, b.mr.rkey))
@@ -64,7 +64,7 @@ def test_in_rdma_statistic(names):
     target = Target(names, host.ip("a", 4), host.ip("b", 4))
     target.expect("rx_not_ready", packet(RC_SEND_ONLY, early.qp.qp_num))
     shown = counters(names[2])
-    # An attribute of sysfs, and not a counter: how long it shows old values.
+    # Not a counter, but how long sysfs shows old values.
     del shown["lifespan"]
-    assert of_rdma(names[2]) == shown
+    assert statistic(names[2]) == shown
     assert shown["rx_not_ready"] and shown["rx_read_requests"], shown

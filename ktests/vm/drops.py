@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Bad packets against live queue pairs: every defect is dropped silently, counted under its own name, and harms nobody."""
+"""Invalid packets to connected queue pairs: each defect has a drop counter of its own, and connections are not affected."""
 import random
 import socket
 import struct
@@ -25,7 +25,7 @@ def target_of(names):
 
 
 def works(a, b):
-    """The connection still carries data."""
+    """Checks that the connection still carries data."""
     data = pattern(3000, 9)
     a.mr.write(data, len(data))
     b.recv(b.sge(4096, 8192))
@@ -41,9 +41,9 @@ def test_lengths(names):
     qpn = b.qp.qp_num
     # The last one is a WRITE that ends within its own headers.
     target.expect("rx_too_short", b"", b"x", bth(RC_SEND_ONLY, qpn)[:11], packet(0x0A, qpn, b"\0" * 12))
-    # Padding that is longer than the payload, and a payload that is no multiple of four with it.
+    # A pad count above the payload length, and a payload whose padded length is not a multiple of four.
     target.expect("rx_bad_length", packet(RC_SEND_ONLY, qpn, b"", pad=3), packet(RC_SEND_ONLY, qpn, b"abcde", pad=1))
-    # Payload where there is none.
+    # Payload in packets that have none.
     reth = struct.pack(">QII", b.mr.buf, b.mr.rkey, 64)
     target.expect("rx_bad_length", packet(0x0C, qpn, reth + b"abcd"), packet(ACKNOWLEDGE, qpn, b"\x1f\0\0\1abcd"),
                   packet(0x81, qpn, b"\0" * 12))
@@ -71,7 +71,7 @@ def test_unknown_queue_pairs(names):
 
 
 def test_states(names):
-    """Before RTR and after an error nothing is taken. A peer that comes too early is told apart from one that goes on."""
+    """Packets before RTR and in the error state are dropped, and have different counters."""
     target = target_of(names)
     b = End(target.names[2], int(target.names[3]))
     target.expect("rx_not_ready", packet(RC_SEND_ONLY, b.qp.qp_num))
@@ -83,7 +83,7 @@ def test_states(names):
 
 
 def test_pkeys(names):
-    """The 15 bits must agree, and one side at least must be a full member: ours is."""
+    """The lower 15 bits must agree, and at least one side must be a full member, as the queue pair is here."""
     target = target_of(names)
     a, b = pair(target.names)
     qpn = b.qp.qp_num
@@ -92,10 +92,10 @@ def test_pkeys(names):
     packets = [packet(RC_SEND_ONLY, qpn, pkey=k) for k in wrong]
     target.expect("rx_bad_pkey", *[target.intact(one) for one in packets])
     assert b.ctx.query_port(1).bad_pkey_cntr == before + len(wrong), "bad_pkey_cntr"
-    # What is damaged on the way, or made by somebody who does not know how, is no violation.
+    # A packet with a wrong ICRC is no P_Key violation.
     target.expect("rx_bad_icrc", *packets)
     assert b.ctx.query_port(1).bad_pkey_cntr == before + len(wrong), "bad_pkey_cntr"
-    # A limited member of our partition passes this check and fails a later one.
+    # A limited member of the partition passes this check.
     target.expect("rx_bad_icrc", packet(RC_SEND_ONLY, qpn, pkey=0x7FFF))
     assert b.state() == e.IBV_QPS_RTS
     works(a, b)
@@ -114,7 +114,7 @@ def datagrams(names):
 
 
 def test_qkeys(names):
-    """A mismatch is silent and counted; the top bit of a request's key sends the queue pair's own."""
+    """Packets with another Q_Key are dropped and counted. For a controlled Q_Key in the work request, the queue pair's own is sent."""
     target = target_of(names)
     a, b, ah = datagrams(target.names)
 
@@ -136,7 +136,7 @@ def test_qkeys(names):
     assert violations() == before
     b.recv(b.sge(4096))
     send(0x0B0B0B0A, 2)
-    send(0x8B0B0B0B, 3)     # A controlled key: the queue pair's own key goes out instead, 0x0A0A0A0A.
+    send(0x8B0B0B0B, 3)     # A controlled Q_Key: the queue pair's own, 0x0A0A0A0A, is sent.
     b.quiet()
     assert violations() == before + 2, f"qkey_viol_cntr rose by {violations() - before}, expected 2"
     assert b.state() == e.IBV_QPS_RTS
@@ -152,15 +152,15 @@ def test_qkeys(names):
     target.expect("rx_bad_qkey", target.intact(wrong))
     target.expect("rx_bad_icrc", wrong)
     assert violations() == before + 1, "qkey_viol_cntr"
-    # Longer than what the port carries; it comes in pieces.
+    # Longer than the active MTU; it is received as IP fragments.
     long = packet(UD_SEND_ONLY, b.qp.qp_num, struct.pack(">II", 0x0A0A0A0A, 7) + pattern(1400))
     target.expect("rx_bad_length", target.intact(long))
     b.quiet(0.1)
 
 
 def test_blind(names):
-    """Everything is right but the PSN. Far ahead nobody answers; somewhat ahead the first of many copies gets a NAK, which the peer
-    knows to have nothing to do with it, and the connection goes on."""
+    """Forged packets with a wrong PSN. A PSN far ahead gets no response. For a PSN slightly ahead, some of many copies get a NAK, which the
+    peer ignores as not its own, and the connection continues."""
     target = target_of(names)
     a, b = pair(target.names)
     qpn = b.qp.qp_num
@@ -173,12 +173,12 @@ def test_blind(names):
     for _ in range(50):
         target.socket.sendto(target.intact(packet(RC_SEND_ONLY, qpn, pattern(100), psn=0x000400)), target.to)
     target.soon("out_of_seq_request", before["out_of_seq_request"] + 50)
-    # The pause between two of them doubles up to a tenth of a second, and a slow machine may take long for the copies.
+    # The interval between NAKs doubles up to 100 ms, and a slow machine may take long to receive the copies.
     elapsed = time.monotonic() - begin
     naks = target.counters()["send_seq_err"] - before["send_seq_err"]
     assert 1 <= naks <= 12 + 10 * elapsed, f"{naks} NAKs for 50 copies in {elapsed:.2f} s"
     works(a, b)
-    # An answer that fits nothing.
+    # Acknowledgements that match no request.
     for psn in (0xFFFFFD, 0x000123):
         target.socket.sendto(target.intact(packet(ACKNOWLEDGE, qpn, b"\x62\0\0\1", psn=psn)), target.to)
     target.soon("stray_ack", before["stray_ack"] + 2)
@@ -187,8 +187,8 @@ def test_blind(names):
 
 
 def test_addresses(_names):
-    """Datagrams to addresses of the host that are no GIDs of the device, and to everybody, are for no queue pair of it. They leave by the
-    cable, whoever has the addresses at its other end."""
+    """Datagrams to addresses of the host that are no GIDs of the device, and to the broadcast address, are dropped. Both are
+    routed over the link."""
     host.shell("""
         ip -n b addr add 10.99.0.1/32 dev lo
         ip -n b addr add fd99::1/128 dev lo
@@ -219,7 +219,7 @@ def not_of_the_device(target, *others):
 
 
 def test_checksums(names):
-    """From the peer's own address, with the right keys, to the right queue pair: only the checksum is wrong."""
+    """Packets in which only the ICRC is wrong are dropped."""
     target = target_of(names)
     a, b = pair(target.names)
     bad = [packet(RC_SEND_ONLY, b.qp.qp_num, pattern(n), psn=0xFFFFFE) for n in (0, 4, 100, 1024)]
@@ -229,7 +229,7 @@ def test_checksums(names):
 
 
 def test_strangers(names):
-    """All is right but the address they come from."""
+    """Packets in which only the source address is wrong are dropped."""
     host.shell("ip -n a addr replace $1/24 dev va", STRANGER)
     target = Target(names, STRANGER, host.ip("b", 4))
     a, b = pair(target.names)
@@ -238,7 +238,7 @@ def test_strangers(names):
 
 
 def test_garbage(names):
-    """Random bytes and cut packets while the connection is used."""
+    """Random bytes and truncated packets are dropped and counted while the connection is in use."""
     target = target_of(names)
     a, b = pair(target.names)
     random.seed(1)
@@ -258,5 +258,5 @@ def test_garbage(names):
         return sum(after[k] - before[k] for k in after if is_drop(k))
 
     soon(lambda: dropped() >= sent)
-    assert dropped() == sent, f"{sent} bad packets, {dropped()} counted"
+    assert dropped() == sent, f"{sent} invalid packets, {dropped()} counted"
     assert b.state() == e.IBV_QPS_RTS and a.state() == e.IBV_QPS_RTS

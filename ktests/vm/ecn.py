@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Congestion control as routers bring it about: queues of slow links that mark packets instead of dropping them."""
+"""Congestion control by ECN: the queues of slow links mark packets instead of dropping them."""
 import contextlib
 import json
 import statistics
@@ -22,7 +22,7 @@ SIZE = 1 << 20
 
 @contextlib.contextmanager
 def marking(node, mbit=100, milliseconds=1, room="16mb"):
-    """The node sends through a slow link whose queue marks packets that have waited for more than some milliseconds, and holds so much."""
+    """The node sends through a slow link. Its queue marks packets that waited longer than `milliseconds`, and holds `room` bytes."""
     host.shell("""
         modprobe -a sch_tbf sch_fq_codel 2>/dev/null || true
         on $1 tc qdisc replace dev $2 root handle 1: tbf rate $3mbit burst 20kb limit 8mb
@@ -36,7 +36,7 @@ def marking(node, mbit=100, milliseconds=1, room="16mb"):
 
 @contextlib.contextmanager
 def switched_off():
-    """The driver without congestion control. Processes that have seen the devices of before see the new ones."""
+    """Reloads the driver without congestion control. Use the new devices in a child process."""
     host.shell("no_links; load_here rxe_rs ecn=0; links")
     try:
         yield
@@ -58,10 +58,10 @@ def pair(args, class_a, class_b, qp_type=e.IBV_QPT_RC):
 
 
 def change(args, work):
-    """By how much the counters of a and b grow."""
+    """Returns the increments of the counters of a and b."""
     before = [counters(args[0]), counters(args[2])]
     work()
-    # The kernel shows values of up to 10 ms ago, and a notification may still be on its way.
+    # The RDMA core shows values of up to 10 ms ago, and a CNP may still be in flight.
     time.sleep(0.1)
     after = [counters(args[0]), counters(args[2])]
     return [[y - x for x, y in zip(*both)] for both in zip(before, after)]
@@ -74,6 +74,7 @@ def moved_and_slowed(end, opcode, other, length=None):
 
 @families(4, 6)
 def test_write_is_slowed(family):
+    """The responder of a WRITE sees marked packets and sends CNPs; the requester handles them. The data is correct."""
     names = host.names(family)
     with marking("a"):
         a, b = pair(names, 0, 0)
@@ -90,7 +91,7 @@ def test_write_is_slowed(family):
 
 @families(4, 6)
 def test_read_is_slowed(family):
-    """The data comes from the other side: that one is told."""
+    """The requester of a READ sees marked packets and sends CNPs; the responder handles them."""
     names = host.names(family)
     with marking("b"):
         a, b = pair(names, 0, 0)
@@ -103,6 +104,7 @@ def test_read_is_slowed(family):
 
 @families(4, 6)
 def test_unreliable_is_slowed(family):
+    """The same as for a WRITE on RC, for UC."""
     names = host.names(family)
     with marking("a"):
         a, b = pair(names, 0, 0, qp_type=e.IBV_QPT_UC)
@@ -117,7 +119,7 @@ def test_unreliable_is_slowed(family):
 
 @families(4, 6)
 def test_datagrams_are_not_marked(family):
-    """Nobody would slow down: the queue may drop them, but marks nothing."""
+    """Datagrams have no congestion control: they are not ECN-capable, so the queue may drop but not mark them."""
     names = host.names(family)
     with marking("a"):
         a = End(names[0], int(names[1]), qp_type=e.IBV_QPT_UD)
@@ -140,7 +142,7 @@ def test_datagrams_are_not_marked(family):
 
 @families(4, 6)
 def test_users_mark_nothing(family):
-    """What a user asks for with the traffic class marks nothing."""
+    """No packet is marked, whatever ECN bits the traffic class of the user has."""
     names = host.names(family)
     for traffic_class in (0, 1, 2, 3, 0xFC, 0xFF):
         a, b = pair(names, traffic_class, traffic_class)
@@ -155,13 +157,13 @@ def nothing_is_marked():
 
 
 def test_switched_off(_names):
-    """With ecn=0 routers have to drop packets instead: none is marked."""
+    """With ecn=0 packets are not ECN-capable: none is marked."""
     with switched_off(), marking("a"), apart(nothing_is_marked):
         pass
 
 
 class Sender:
-    """Keeps eight WRITEs of 64 KiB on their way, always."""
+    """Keeps eight WRITEs of 64 KiB in flight."""
     LENGTH = 65536
 
     def __init__(self, args):
@@ -182,7 +184,7 @@ class Sender:
 
 
 def queue_of(device):
-    """Bytes in the queue of a device in namespace a now, packets that it has dropped and marked."""
+    """Returns the backlog of a device in namespace a in bytes, and how many packets were dropped and marked."""
     out = subprocess.run(["ip", "netns", "exec", "a", "tc", "-s", "-j", "qdisc", "show", "dev", device], check=True,
                          stdout=subprocess.PIPE).stdout
     codel, = (qdisc for qdisc in json.loads(out) if qdisc["kind"] == "fq_codel")
@@ -190,13 +192,13 @@ def queue_of(device):
 
 
 def link_speed():
-    """Mbit/s. The link must be slower than the machine is."""
+    """The rate in Mbit/s. The link must be slower than the machine."""
     return 20 if host.is_slow() else 50
 
 
 def shared():
-    """Two senders, one over IPv4 and one over IPv6, for six seconds through the queue of node a, of which the last four are measured: their
-    rates in Mbit/s of payload, the backlogs seen in ms, and how many packets were dropped and marked then."""
+    """Two senders, one over IPv4 and one over IPv6, for six seconds through the queue of node a, of which the last four are measured.
+    Returns their rates in Mbit/s of payload, Jain's fairness index, the backlogs in ms, and the dropped and marked packets."""
     senders, device, mbit = [Sender(host.names(family)) for family in (4, 6)], host.netdev("a"), link_speed()
     start = time.monotonic()
     before, backlogs, turn = None, [], 0
@@ -223,11 +225,11 @@ def shared():
 
 
 def test_two_share_a_link(_names):
-    """Equal shares, nothing lost; where the machine is not slower than the link, also a short queue and the link used."""
-    # A processor of an emulated machine may be late by a millisecond, which is no congestion.
+    """Two senders get equal shares without loss; unless the machine is too slow, the queue is short and the link is utilised."""
+    # An emulated processor may be late by milliseconds, which is no congestion: mark only packets that waited for more than 4 ms.
     with marking("a", link_speed(), 4, "4mb"):
         rates, jain, backlogs, dropped, marked = shared()
-    # Packets that are no RoCE, such as neighbour discovery, cannot be marked and are dropped.
+    # Packets other than RoCE, such as neighbour discovery, cannot be marked and may be dropped.
     assert marked and dropped <= 3
     assert jain > (0.9 if host.is_slow() else 0.95)
     if not host.is_slow():
@@ -242,6 +244,6 @@ def nobody_slows_down():
 
 
 def test_nobody_slows_down(_names):
-    """The same without congestion control: the queue gets long, until packets are dropped."""
+    """Without congestion control, no packet is marked, and the queue grows until packets are dropped."""
     with switched_off(), marking("a", link_speed(), 4, "400kb"), apart(nobody_slows_down):
         pass

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The egress guard: who may send to the RoCE port out of a namespace with a link, by every way in which datagrams are sent.
+"""The egress guard: who may send to the RoCE port from a namespace with a link, by all system calls that send datagrams.
 
-A stranger is a process of user 65534 in namespace a; what gets out is seen by a packet socket where it would arrive. Everything is done
-by a process with CAP_NET_RAW too: that must get through.
+Unprivileged datagrams are sent by a child process of user 65534 in namespace a; a packet socket at the destination shows what is sent.
+Each case is repeated by a process with CAP_NET_RAW, which must succeed.
 """
 import contextlib
 import ctypes
@@ -42,7 +42,7 @@ def become_nobody(capability=None):
 
 
 def stranger(what, capability=None, netns="a"):
-    """What `what` returns in a process of another user in the namespace, which has no capabilities, or only one."""
+    """Returns what `what` returns in a process of another user in the namespace, with no capability or only one."""
     out, into = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -74,7 +74,7 @@ def new_socket(address):
 
 
 class Tap:
-    """A packet socket where datagrams would arrive."""
+    """A packet socket on the network device where datagrams would arrive."""
 
     def __init__(self, netns, netdev):
         self.socket = within(netns, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
@@ -83,7 +83,7 @@ class Tap:
         self.socket.settimeout(10)
 
     def saw(self, token, to):
-        """Whether a datagram with this in it came by. What is sent now comes after it, so that has been waited for."""
+        """Whether a datagram that contains the token has arrived. Sends another datagram and waits for that, which would arrive later."""
         fence = os.urandom(16)
         sock = within("a", lambda: new_socket(to[0]))
         sock.sendto(fence, to)
@@ -108,21 +108,21 @@ class Case:
             return int(file.read())
 
     def counted(self, count=1):
-        """Waits for the counter to show so many more than when last asked, and no others. The core shows old values for some time."""
+        """Waits until the counter has grown by `count` since the last call. The RDMA core shows values of up to 10 ms ago."""
         self.expected += count
         soon(lambda: self.counter() == self.expected, 5, f"egress_guard_drops is not {self.expected}")
 
     def end(self):
-        """Nothing but what was expected has been counted. The kernel shows values of up to 10 ms ago."""
+        """Checks that nothing else has been counted. The RDMA core shows values of up to 10 ms ago."""
         time.sleep(0.05)
         self.counted(0)
 
     def barred(self, tap, to, send, label, **who):
-        """A stranger's datagram is refused, counted, and leaves by no way; that of a tool gets out."""
+        """An unprivileged datagram is refused with EPERM, counted and not sent."""
         token = os.urandom(16)
         error = stranger(lambda: send(new_socket(to[0]), token, to), **who)
         assert error == errno.EPERM, f"{label} to {to}: {sending.NAMES.get(error, error)}"
-        assert not tap.saw(token, to), f"{label} to {to}: it was refused and got out"
+        assert not tap.saw(token, to), f"{label} to {to}: it was refused but sent"
         self.counted()
 
     def passes(self, tap, to, send, label, who=None):
@@ -146,7 +146,7 @@ def guarded(family=4):
 
 
 def forged(sock, source, to, qpn, psn, payload):
-    """A SEND of one packet as the connected peer would send it."""
+    """A SEND of one packet, as the connected peer would send it."""
     sock.bind((source, 0))
     if ":" not in to:
         sock.setsockopt(socket.IPPROTO_IP, sending.IP_MTU_DISCOVER, sending.IP_PMTUDISC_DO)
@@ -155,7 +155,7 @@ def forged(sock, source, to, qpn, psn, payload):
 
 
 def attack(case, names, to):
-    """A forged SEND into a reliable connection of another user."""
+    """A forged SEND to an RC queue pair of another user: refused without privilege, and received with it."""
     a, b = pair(names)
     b.recv(b.sge(4096))
     b.mr.write(bytes(4096), 4096)
@@ -166,10 +166,10 @@ def attack(case, names, to):
 
     error = stranger(lambda: send(b"evil" * 16))
     b.quiet()
-    assert b.mr.read(64, 0) == bytes(64), "a stranger wrote into the memory of a connection"
+    assert b.mr.read(64, 0) == bytes(64), "an unprivileged process has written to memory of a connection"
     assert error == errno.EPERM, sending.NAMES.get(error, error)
     case.counted()
-    # That the packet was right shows when somebody sends it who may.
+    # The packet is valid: the queue pair accepts it from a privileged process.
     assert within("a", lambda: send(b"tool" * 16)) == 0
     assert b.complete().byte_len == 64
     assert b.mr.read(64, 0) == b"tool" * 16
@@ -224,7 +224,7 @@ def every_way_over_loopback(case):
 
 
 def test_destinations(_names):
-    """Groups, broadcasts, IPv4 by a socket of IPv6; other ports are nobody's business."""
+    """Multicast, broadcast and IPv4-mapped destinations are guarded; other ports are not."""
     with guarded() as case:
         tap = Tap("b", "vb")
         index = within("a", lambda: socket.if_nametoindex("va"))
@@ -249,7 +249,7 @@ def test_destinations(_names):
 
 
 def test_who(_names):
-    """The capability counts in the namespace that owns the network namespace, of who opened the socket and of who sends."""
+    """The process that opened the socket and the one that sends need CAP_NET_RAW, in the user namespace that owns the netns."""
     with guarded() as case:
         tap, to = Tap("b", "vb"), (case.target, PORT)
         case.barred(tap, to, sending.sendto, "with CAP_NET_ADMIN alone", capability=12)
@@ -258,7 +258,7 @@ def test_who(_names):
         inherited = within("a", lambda: new_socket(to[0]))
         case.barred(tap, to, lambda sock, data, to: sending.sendto(inherited, data, to), "a privileged process's socket")
 
-        # A socket of a stranger, handed to a privileged process, such as its standard error.
+        # A socket of an unprivileged process that is passed to a privileged one, such as its standard error.
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
         def hand_over():
@@ -283,27 +283,27 @@ def test_who(_names):
 
 
 def test_kernel_socket(_names):
-    """Users may have the kernel send by a socket of its own, by RxRPC: to other ports only."""
+    """Unprivileged users can make the kernel send through its own socket, by RxRPC: only to other ports."""
     if subprocess.run(["modprobe", "rxrpc"], stderr=subprocess.DEVNULL).returncode:
         skip("this kernel has no RxRPC")
     with guarded() as case:
         tap, token = Tap("b", "vb"), os.urandom(16)
-        # The module, just loaded, has refused a first call on a busy machine.
+        # On a busy machine, the first call after loading the module has failed before.
         deadline = time.monotonic() + 10
         while error := stranger(lambda: sending.rxrpc(token, (case.target, PORT + 1))):
-            assert time.monotonic() < deadline, f"a call of RxRPC to another port: {os.strerror(error)}"
+            assert time.monotonic() < deadline, f"an RxRPC call to another port: {os.strerror(error)}"
         while not tap.saw(token, (case.target, PORT)):
-            assert time.monotonic() < deadline, "no call of RxRPC got out"
+            assert time.monotonic() < deadline, "no RxRPC call was sent"
         token, before = os.urandom(16), case.counter()
         stranger(lambda: sending.rxrpc(token, (case.target, PORT)))
-        soon(lambda: case.counter() != before, 10, "a call of RxRPC was not counted")
+        soon(lambda: case.counter() != before, 10, "an RxRPC call was not counted")
         assert not tap.saw(token, (case.target, PORT))
-        # The kernel may have tried again.
+        # The kernel may have retried.
         case.expected = case.counter()
 
 
 def test_query(_names):
-    """A process sees what its queue pair sends and expects, whatever it asks for; another one that was handed the queue pair asks."""
+    """The owner of a queue pair gets PSNs and peer with every mask; another process that inherited it, only those in the mask."""
     with guarded() as case:
         a, _ = pair(case.names)
         psns = e.IBV_QP_SQ_PSN | e.IBV_QP_RQ_PSN | e.IBV_QP_DEST_QPN
@@ -323,7 +323,7 @@ def test_query(_names):
 
 
 def test_forwarded(_names):
-    """What comes from another namespace and only passes through is the business of firewalls."""
+    """Forwarded datagrams from another namespace are not guarded, but left to firewalls."""
     host.shell("""
         ip netns add c
         ip link add ca netns a type veth peer name c0 netns c
@@ -339,7 +339,7 @@ def test_forwarded(_names):
             assert stranger(lambda: sending.sendto(new_socket(case.target), token, (case.target, PORT)), netns="c") == 0
             deadline = time.monotonic() + 10
             while not tap.saw(token, (case.target, PORT)):
-                assert time.monotonic() < deadline, "it was not forwarded"
+                assert time.monotonic() < deadline, "the datagram was not forwarded"
     finally:
         host.shell("on a sysctl -qw net.ipv4.ip_forward=0; ip netns del c")
 
@@ -360,7 +360,7 @@ def without_guard():
 
 
 def send_many(count):
-    """A stranger's datagrams. Each is counted, by every device of the namespace and no other. Returns what the kernel's log says of them."""
+    """Sends unprivileged datagrams, each of which is counted by devices of the namespace only. Returns the kernel log of that time."""
     host.shell("mark flood")
     with guarded() as case:
         elsewhere = case.counter(device=case.names[2])
@@ -376,13 +376,13 @@ def send_many(count):
 
 
 def test_flood(_names):
-    """An attacker does not fill the log."""
+    """Log messages about refused datagrams are rate-limited."""
     lines = [line for line in send_many(2000) if re.search("uid 65534.*port 4791", line)]
     assert len(lines) <= 10, f"{len(lines)} lines in the log"
 
 
 def test_logged(_names):
-    """One line says who it was."""
+    """A log message has user and process of a refused datagram."""
     host.shell("no_links; links")
     said = r"rxe_rs: uid 65534, process [0-9]+ \([^)]*\): datagram to UDP port 4791 refused"
     lines = send_many(2000)
@@ -390,7 +390,7 @@ def test_logged(_names):
 
 
 def test_only_with_a_link(_names):
-    """In a namespace without a link, and when the last link has gone, the port is like any other."""
+    """In a namespace without a link, and after the last link was deleted, datagrams to the port are not refused."""
     def send():
         return stranger(lambda: sending.sendto(new_socket("10.77.0.2"), b"x", ("10.77.0.2", PORT)))
 

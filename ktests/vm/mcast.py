@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Multicast groups through pyverbs, both devices in one process: who gets a message and who does not."""
+"""Multicast groups through pyverbs, both devices in one process: which queue pairs receive a message."""
 import ipaddress
 import os
 import re
@@ -26,7 +26,7 @@ def refused(call, *args):
         call(*args)
     except OSError:
         return
-    raise AssertionError("was accepted")
+    raise AssertionError("the call was accepted")
 
 
 def group_of(family):
@@ -40,7 +40,7 @@ def setup(family):
 
 @families(4, 6)
 def test_members_get_it(family):
-    """Every attached queue pair gets one copy, with the headers as sent; one that is not attached gets none."""
+    """Every attached queue pair receives one copy, with the GRH as sent; one that is not attached receives none."""
     a, b, group = setup(family)
     sender = Endpoint(a)
     members = [Endpoint(b) for _ in range(3)]
@@ -61,6 +61,7 @@ def test_members_get_it(family):
 
 @families(4, 6)
 def test_leaving_ends_it(family):
+    """A queue pair receives no messages after it was detached, and receives them again after it is attached again."""
     a, b, group = setup(family)
     sender, stays, leaves = Endpoint(a), Endpoint(b), Endpoint(b)
     ah = a.path(group)
@@ -84,7 +85,7 @@ def test_leaving_ends_it(family):
 
 @families(4, 6)
 def test_key_must_match(family):
-    """A member with another Q_Key gets nothing; if that is all of them, the drop is counted as such, once."""
+    """A member with another Q_Key receives nothing. If no member has the right one, rx_bad_qkey is incremented once."""
     a, b, group = setup(family)
     sender, right, wrong = Endpoint(a), Endpoint(b), Endpoint(b, qkey=QKEY + 1)
     attach(wrong.qp, group)
@@ -102,7 +103,7 @@ def test_key_must_match(family):
 
 @families(4, 6)
 def test_sender_is_member(family):
-    """A message comes back to members of the sending host, the sender among them."""
+    """A message is also delivered to members on the sending host, including the sender itself."""
     a, b, group = setup(family)
     sender, near, far = Endpoint(a), Endpoint(a), Endpoint(b)
     ah = a.path(group)
@@ -119,7 +120,7 @@ def test_sender_is_member(family):
 
 @families(4, 6)
 def test_numbers_and_addresses_agree(family):
-    """A queue pair's own number with the address of a group, or the other way round, is dropped."""
+    """Packets with the address of a group and a unicast QPN, or with a unicast address and the multicast QPN, are dropped."""
     a, b, group = setup(family)
     sender, member = Endpoint(a), Endpoint(b)
     attach(member.qp, group)
@@ -137,6 +138,7 @@ def test_numbers_and_addresses_agree(family):
 
 @families(4, 6)
 def test_arguments_are_checked(family):
+    """Attaching fails for unicast addresses, for QP types other than UD, and with a LID; detaching fails if not attached."""
     a, _, group = setup(family)
     end = Endpoint(a)
     refused(detach, end.qp, group)
@@ -145,7 +147,7 @@ def test_arguments_are_checked(family):
     attach(end.qp, group)
     attach(end.qp, group)
     detach(end.qp, group)
-    # The core keeps an entry per LID, which means nothing here, and undoes each of them before the queue pair can be destroyed.
+    # The core keeps an entry per LID, which RoCE does not use, and detaches each of them before it destroys the queue pair.
     attach(end.qp, group)
     refused(group_call, VERBS.ibv_attach_mcast, end.qp, group, 1)
     detach(end.qp, group)
@@ -159,7 +161,7 @@ def test_arguments_are_checked(family):
 
 @families(4, 6)
 def test_groups_are_apart(family):
-    """Members of many groups get the messages of their own."""
+    """Members of different groups receive only the messages of their own group."""
     a, b, _ = setup(family)
     sender = Endpoint(a)
     base = ipaddress.ip_address(group_of(family))
@@ -177,18 +179,18 @@ def test_groups_are_apart(family):
 
 
 def is_member(group):
-    """Whether the network device of node b is in a group."""
+    """Whether the network device of node b is a member of a group."""
     return group in subprocess.run(["ip", "-n", "b", "maddr", "show", "dev", "vb"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
 
 
 def need_lists():
-    """Without IGMP and MLD a kernel keeps no lists of members."""
+    """A kernel without IGMP keeps no lists of groups."""
     if not os.path.exists("/proc/net/igmp"):
         skip("this kernel has no IGMP")
 
 
 def joined(family):
-    """A process with a queue pair of node b that is in the group."""
+    """A child process with a queue pair of node b that is attached to the group."""
     def join():
         _, b, group = setup(family)
         end = Endpoint(b)
@@ -198,11 +200,11 @@ def joined(family):
 
 
 def test_netdev_joins_and_leaves(_names):
-    """The network device is in the group, so that switches know, as long as a process lives that has attached."""
+    """The network device is a member of the group, as switches need it, while a process has an attached queue pair."""
     need_lists()
     for family in (4, 6):
         group = group_of(family)
-        assert not is_member(group), f"{group} has been joined before"
+        assert not is_member(group), f"{group} has members before the test"
         with joined(family) as end:
             soon(lambda: is_member(group))
             end()
@@ -210,7 +212,7 @@ def test_netdev_joins_and_leaves(_names):
 
 
 def test_reports_are_sent(_names):
-    """IGMP and MLD reports leave the device when a queue pair attaches."""
+    """IGMP and MLD reports are sent when a queue pair is attached."""
     need_lists()
     command = "ip netns exec a tcpdump -Z root --immediate-mode -l -nv -i va".split()
     with subprocess.Popen([*command, "igmp or ip6"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as capture:
@@ -233,7 +235,7 @@ def test_reports_are_sent(_names):
 
 @case(driver="rxe_rs", reason="counts the drop reasons of rxe_rs")
 def test_no_member_is_counted(_names):
-    """Somebody else on the host is in the group: the packet comes, and its drop is counted."""
+    """A socket, but no queue pair, is a member of the group: the packet arrives, and its drop is counted."""
     need_lists()
     a, b, group = setup(4)
     before = counter(b.name, "rx_no_mcast_group")
@@ -247,6 +249,7 @@ def test_no_member_is_counted(_names):
 
 
 def test_delete_link_with_members(_names):
+    """The network device leaves the group when the link is deleted."""
     need_lists()
     with joined(4):
         soon(lambda: is_member(group_of(4)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Raw packet queue pairs through pyverbs, against packet sockets at the other end of the wire.
+"""Raw packet queue pairs through pyverbs, with packet sockets as the peer.
 
 The queue pair is on the device of a; the packet socket is in the network namespace of b.
 """
@@ -32,13 +32,13 @@ DONTNEED = 4
 
 
 def mac_of(node):
-    """The address of the network device of a node."""
+    """The MAC address of the network device of a node."""
     netdev = json.loads(subprocess.check_output(["ip", "-n", node, "-j", "link", "show", host.netdev(node)]))[0]
     return bytes.fromhex(netdev["address"].replace(":", ""))
 
 
 class Raw:
-    """A raw packet queue pair that is ready, with receive requests posted."""
+    """A raw packet queue pair with posted receives, in RTS if `ready` is true."""
 
     def __init__(self, name, receives=8, room=SLOT, inline=0, ready=True, access=e.IBV_ACCESS_LOCAL_WRITE):
         self.ctx = Context(name=name)
@@ -73,7 +73,7 @@ class Raw:
         return wc
 
     def gets(self, wanted):
-        """The next frame of our own kind; others come from the network stack."""
+        """Waits for the next frame of the test; others come from the network stack."""
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             wc = self.poll(1)
@@ -111,7 +111,7 @@ class Setup:
 
 
 def test_send(names):
-    """Frames leave as they are in memory, from one piece or several."""
+    """Frames are sent unchanged from one or several SGEs."""
     s = Setup(names)
     for n, length in enumerate((14, 60, 61, 1000, 1514)):
         frame = s.frame(length, True, n)
@@ -127,7 +127,7 @@ def test_send_inline(names):
 
 
 def test_send_refused(names):
-    """A frame that no Ethernet has fails, and stops the queue until it is told to go on."""
+    """A frame of an invalid length fails, and the queue pair enters the SQE state. Other opcodes than SEND fail."""
     for length in (0, 13, 1519, 9000):
         s = Setup(names)
         s.raw.send(s.frame(max(length, 14), True)[:length], status=e.IBV_WC_LOC_LEN_ERR)
@@ -149,7 +149,7 @@ def test_receive(names):
 
 
 def test_receive_by_all(names):
-    """Every raw queue pair gets a copy."""
+    """Every raw packet queue pair receives a copy."""
     s = Setup(names)
     others = [Raw(s.device) for _ in range(3)]
     frame = s.frame(500, False)
@@ -164,7 +164,7 @@ def test_receive_by_all(names):
 
 
 def test_receive_tagged(names):
-    """A VLAN tag stays in its place."""
+    """A VLAN tag is part of the received frame."""
     s = Setup(names)
     frame = s.mac + s.peer_mac + b"\x81\x00\x00\x07" + ETHERTYPE.to_bytes(2, "big") + bytes(100)
     s.peer.socket.send(frame)
@@ -172,7 +172,7 @@ def test_receive_tagged(names):
 
 
 def test_receive_too_long(names):
-    """A frame without room is dropped; the request waits for the next."""
+    """A frame that is longer than the receive buffer is dropped; the receive is used for the next frame."""
     s = Setup(names, room=400)
     s.peer.socket.send(s.frame(600, False))
     frame = s.frame(400, False)
@@ -181,6 +181,7 @@ def test_receive_too_long(names):
 
 
 def test_not_before_ready(names):
+    """No frame is received in INIT; frames are received in RTS, and the error state flushes the receives."""
     s = Setup(names, ready=False)
     s.peer.socket.send(s.frame(100, False))
     assert not s.raw.poll(0.5), "a frame arrived in INIT"
@@ -193,7 +194,7 @@ def test_not_before_ready(names):
 
 
 def test_trains_are_cut(names):
-    """What TCP sends in one piece arrives in frames that fit the wire, and the stack works as before while somebody listens."""
+    """GSO buffers of TCP are received as frames of at most the MTU, and the network stack works as before."""
     server = subprocess.Popen(["ip", "netns", "exec", "a", "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
     try:
         host.shell("soon eval 'on a ss -Hltn \"sport = :5201\" | grep -q .'")
@@ -203,7 +204,7 @@ def test_trains_are_cut(names):
             long_frames(s)
         finally:
             status = client.wait(timeout=30)
-        assert status == 0, "the stack carried nothing"
+        assert status == 0, "iperf3 failed"
     finally:
         server.kill()
         server.wait()
@@ -222,7 +223,7 @@ def long_frames(s):
 
 
 def test_on_demand(names):
-    """A frame whose memory is not there is lost and counted, and fetches the memory for the next one."""
+    """A frame whose receive buffer is not present is dropped and counted, and causes a page fault, so that a later one arrives."""
     s = Setup(names, ready=False, access=e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_ON_DEMAND)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.madvise(ctypes.c_void_p(s.raw.mr.buf), ctypes.c_size_t(16 * SLOT), DONTNEED) == 0
@@ -231,13 +232,14 @@ def test_on_demand(names):
     frame = s.frame(600, False)
     deadline = time.monotonic() + 10
     while not s.raw.poll(0.1):
-        assert time.monotonic() < deadline, "nothing arrives"
+        assert time.monotonic() < deadline, "nothing arrived"
         s.peer.socket.send(frame)
     assert counter(names[0], "page_fault_dropped") > before, "the first frame was not lost, or not counted"
 
 
 def test_needs_privilege(names):
-    # So that the call is refused for what it asks, not for who asks.
+    """Creating a raw packet queue pair without CAP_NET_RAW fails."""
+    # With access to the device file, only the missing capability makes the call fail.
     host.shell("chmod -R a+rwX /dev/infiniband")
     try:
         with apart(lambda: refused_to_nobody(names[0])):
@@ -254,17 +256,17 @@ def refused_to_nobody(device):
     except PyverbsRDMAError as error:
         assert error.error_code in (1, 13), error
         return
-    raise AssertionError("an ordinary user got a raw packet queue pair")
+    raise AssertionError("an unprivileged user has created a raw packet queue pair")
 
 
 def taps():
-    """How many listen to all packets of the network device of node a."""
+    """The number of packet taps (ptype_all) on the network device of node a."""
     return sum(line.startswith("ALL") and " va " in line for line in host.shell("on a cat /proc/net/ptype").splitlines())
 
 
 def test_tap_follows_queue_pairs(names):
-    """Nobody listens unless there is such a queue pair, and not after its process has died."""
-    assert taps() == 0, "somebody listens already"
+    """A packet tap is registered while a raw packet queue pair exists, and is removed when its process dies."""
+    assert taps() == 0, "there is a packet tap before the test"
     with apart(lambda: Raw(names[0])) as end:
         soon(lambda: taps() == 1)
         end()

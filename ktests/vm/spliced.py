@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Packets that are no copy of their sender's memory, which it changes while they are received: what is written to the memory of a queue
-pair has been checked, and is what was checked. And packets that the network layer
-has put together in ways that a driver does not.
+"""Packets that share memory with their sender, which changes it while they are received: the data that is written to a region must be
+the data whose ICRC was checked. And packets in socket buffers whose structure differs from what network devices deliver.
 
-The sender is a socket in namespace a with the right to send to the RoCE port; its datagrams are RDMA WRITEs to an unreliable connection.
-Over IPv6, for headers of IPv4 have a number that the sender does not know.
+The sender is a socket in namespace a that may send to the RoCE port; its datagrams are WRITEs to a UC queue pair. They are sent over
+IPv6, because the sender does not know the identification in IPv4 headers, which the ICRC covers.
 """
 import ctypes
 import mmap
@@ -30,7 +29,7 @@ GOOD, BAD = b"\x11", b"\xEE"
 
 
 class Sender:
-    """A page of a file that goes out as datagrams, and a process that changes the first byte of the payload all the time."""
+    """A page of a file that is sent as datagrams, and a process that changes the first byte of the payload continually."""
 
     def __init__(self, source, to):
         self.socket = within("a", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
@@ -45,7 +44,7 @@ class Sender:
     def changing(self, at):
         child = os.fork()
         if not child:
-            # mov byte [rdi], GOOD; mov byte [rdi], BAD; jmp to the first: Python is too slow to hit the moment.
+            # mov byte [rdi], GOOD; mov byte [rdi], BAD; jmp to the first: Python would be too slow.
             code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
             code[:8] = b"\xC6\x07" + GOOD + b"\xC6\x07" + BAD + b"\xEB\xF8"
             address = ctypes.addressof(ctypes.c_char.from_buffer(code))
@@ -68,7 +67,7 @@ class Sender:
 
 
 def between(family):
-    """Names of the devices, addresses of the sender and the receiver."""
+    """Returns the arguments of `pair` and the addresses of sender and receiver."""
     return host.names(family), host.ip("a", family), host.ip("b", family)
 
 
@@ -78,9 +77,9 @@ def attack(way):
     sender = Sender(source, to)
     send = getattr(sender, way)
     payload = GOOD * MTU
-    # Nobody changes it: it arrives. The others begin behind the headers.
+    # The first packet is not changed and must arrive. Later ones are changed at the first byte after the headers.
     send(sender.packet(b.qp.qp_num, 0xFFFFFE, b.mr.buf, b.mr.rkey, payload))
-    soon(lambda: b.mr.read(MTU, 0) == payload, 5, "the sender's packets are wrong")
+    soon(lambda: b.mr.read(MTU, 0) == payload, 5, "the sender's packets are invalid")
     child = sender.changing(12 + 16)
     arrived, psn = 0, 0xFFFFFF
     try:
@@ -92,13 +91,13 @@ def attack(way):
             time.sleep(0.02)
             for slot in range(SLOTS):
                 got = b.mr.read(MTU, slot * MTU)
-                assert got in (bytes(MTU), payload), f"unchecked bytes were written: {got[:4].hex()}… after {arrived} that were right"
+                assert got in (bytes(MTU), payload), f"unchecked bytes were written: {got[:4].hex()}… after {arrived} valid packets"
                 arrived += got == payload
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     print(f"{arrived} of {ROUNDS * SLOTS} arrived")
-    assert 0 < arrived, "no packet was right at any time"
+    assert 0 < arrived, "no packet was ever valid"
 
 
 def test_splice(_names):
@@ -122,7 +121,7 @@ def test_merged(_names):
 
 
 def test_pieces(_names):
-    """Datagrams of one to many pieces of memory arrive all the same. Another socket takes what lies between them."""
+    """Datagrams of 1 to 17 fragments arrive. Another socket allocates the memory between the fragments, so that they are not merged."""
     names, source, to = between(6)
     _, b = pair(names, qp_type=e.IBV_QPT_UC)
     sender, other = Sender(source, to), Sender(source, to)
@@ -135,31 +134,31 @@ def test_pieces(_names):
             last = at + step >= length
             sender.socket.send(sender.memory[at:min(at + step, length)], 0 if last else socket.MSG_MORE)
             other.socket.send(bytes(64), socket.MSG_MORE)
-        soon(lambda: b.mr.read(MTU, 0) == payload, 5, f"a datagram of {count} pieces did not arrive")
+        soon(lambda: b.mr.read(MTU, 0) == payload, 5, f"a datagram of {count} fragments did not arrive")
         psn = psn + 1 & 0xFFFFFF
-        # What the other socket has gathered is too short to be a packet.
+        # The data of the other socket is too short for a packet.
         other.socket.close()
         other = Sender(source, to)
 
 
 def test_same_id(_names):
-    """Datagrams of IPv4 that all have the same identification, put together to one buffer: each arrives, in every such buffer."""
+    """GSO batches of IPv4 datagrams that all have the same identification: each datagram of each batch arrives."""
     names, source, to = between(4)
     _, b = pair(names, qp_type=e.IBV_QPT_UC)
     sock = within("a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-    # No socket that is not connected counts them up in datagrams that may not be cut up.
+    # An unconnected socket does not increment the identification of datagrams with the DF bit.
     sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
     sock.bind((source, 0))
     psn = 0xFFFFFE
     for count in (1, 2, 3, 16, 40):
-        train = b""
+        batch = b""
         for n in range(count):
             payload = bytes([n + 1]) * MTU
             data = struct.pack(">BBHII", WRITE_ONLY, 0x40, 0xFFFF, b.qp.qp_num, psn)
             data += struct.pack(">QII", b.mr.buf + n * MTU, b.mr.rkey, MTU) + payload
-            train += data + icrc(source, to, sock.getsockname()[1], data)
+            batch += data + icrc(source, to, sock.getsockname()[1], data)
             psn = psn + 1 & 0xFFFFFF
         b.mr.write(bytes(count * MTU), count * MTU)
-        sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, len(train) // count)
-        sock.sendto(train, (to, PORT))
+        sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, len(batch) // count)
+        sock.sendto(batch, (to, PORT))
         soon(lambda: all(b.mr.read(MTU, n * MTU) == bytes([n + 1]) * MTU for n in range(count)), 5, f"not all of {count} datagrams arrived")

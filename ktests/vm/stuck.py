@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Packets for many queue pairs that all wait for a page fault which does not end: how much memory the device keeps for them."""
+"""Deferred packets of many queue pairs that wait for page faults which do not complete: how much memory they take."""
 import os
 import re
 
@@ -12,17 +12,17 @@ from lib.ends import ACCESS, pair, pattern, soon
 from lib.memory import provide
 from lib.odp import DEMAND, Area
 
-DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe keeps no packets")
+DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe defers no packets")
 PAIRS = 64
-# 512 packets, twice of what one queue pair keeps.
+# 512 packets, twice the limit of one queue pair.
 SIZE = 512 << 10
 LIMIT = 16 << 20
-# What the allocator keeps for itself, and what others allocate meanwhile.
+# Caches of the allocator, and allocations of others meanwhile.
 SLACK = 2 << 20
 
 
 def allocated():
-    """Bytes that kmalloc() has given out, not counting what processes are charged for."""
+    """The number of bytes allocated by kmalloc(), without those charged to cgroups."""
     with open("/proc/slabinfo") as slabinfo:
         found = re.findall(r"^kmalloc-(?:rnd-\d+-)?\d+k?\s+(\d+)\s+\d+\s+(\d+)", slabinfo.read(), re.MULTILINE)
     assert found
@@ -30,14 +30,14 @@ def allocated():
 
 
 def test_packets_wait_up_to_a_limit(names):
-    """Such packets take 16 MiB of a device, however many queue pairs there are; what comes on top is lost and counted."""
+    """Deferred packets take at most 16 MiB of a device, whatever the number of queue pairs; further ones are dropped and counted."""
     area = Area(PAIRS * SIZE, anonymous=True)
     fd = provide(area)
     ends = [pair(names, size=4096, depth=4, qp_type=e.IBV_QPT_UC) for _ in range(PAIRS)]
     source, _ = others = pair(names, size=SIZE)
     from_mrs = [MR(a.pd, SIZE, ACCESS, address=source.mr.buf) for a, _ in ends]
     to_mrs = [MR(b.pd, SIZE, DEMAND, address=area.addr + n * SIZE) for n, (_, b) in enumerate(ends)]
-    # One that is not lost: its peer sends again what was dropped.
+    # An RC queue pair loses nothing: its peer retransmits dropped packets.
     a, b = reliable = pair(names, size=SIZE, timeout=20, retries=7)
     reliable_mr = MR(b.pd, SIZE, DEMAND, address=area.addr)
 
@@ -50,22 +50,22 @@ def test_packets_wait_up_to_a_limit(names):
         end.complete()
     lost = dropped() - lost
     kept = allocated() - before
-    print(f"{PAIRS} queue pairs: {kept >> 10} KiB kept, {lost} packets lost")
+    print(f"{PAIRS} queue pairs: {kept >> 10} KiB deferred, {lost} packets dropped")
     assert LIMIT // 2 < kept < LIMIT + SLACK, kept
     assert PAIRS * 256 < lost < PAIRS * 512, lost
     reliable[0].mr.write(b"reliable", 8)
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), remote=(area.addr + 100, reliable_mr.rkey))
-    # Nobody else notices.
+    # Other connections are not affected.
     one, other = others
     one.mr.write(pattern(SIZE, 3), SIZE)
     one.post(e.IBV_WR_RDMA_WRITE, one.sge(), remote=(other.mr.buf, other.mr.rkey))
     one.complete()
     assert other.mr.read(SIZE, 0) == pattern(SIZE, 3)
     a.quiet(0)
-    # Nobody answers the page faults any more, so they end.
+    # Closing the userfaultfd completes the page faults.
     os.close(fd)
     a.complete()
-    # Each connection works. What waits is not done with yet, perhaps, and what comes too early is lost as well.
+    # Each connection works. Deferred packets may still be in progress; packets that arrive too early are dropped as well.
     for n, (end, peer) in enumerate(ends):
         word = b"word %4d" % n
         end.mr.write(word, len(word))
@@ -76,5 +76,5 @@ def test_packets_wait_up_to_a_limit(names):
             end.complete()
             return peer.cq.poll(1)[0]
 
-        soon(arrived, 30, f"nothing arrives at queue pair {n}")
-    soon(lambda: allocated() - before < SLACK, 30, "packets are still kept")
+        soon(arrived, 30, f"nothing arrived at queue pair {n}")
+    soon(lambda: allocated() - before < SLACK, 30, "packets are still deferred")
