@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Attributes out of range: each call is refused with the right error, and the kernel log says why when debugging is on."""
+"""Attributes out of range: each call fails with the right error, and the kernel log has the reason if dynamic debug is on."""
 import errno
 import subprocess
 
@@ -14,7 +14,7 @@ from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
-DEFAULTS = dict(driver="rxe_rs", reason="reads the reasons of rxe_rs")
+DEFAULTS = dict(driver="rxe_rs", reason="checks the log messages of rxe_rs")
 FAR = 0x7FFFFFFF
 
 
@@ -92,7 +92,7 @@ class Device:
         self.qp().modify(QPAttr(qp_state=e.IBV_QPS_RTS), e.IBV_QP_STATE)
 
     def calls(self):
-        """What is called, the error it must give, what the log must say; None where ib_core or the library refuses by itself."""
+        """Calls, with the expected error and part of the log message; None where ib_core or the library checks the attribute."""
         return [
             ("too many sends", lambda: self.qp(max_send_wr=self.limits.max_qp_wr + 1), errno.EINVAL, "work requests than"),
             ("too many receives", lambda: self.qp(max_recv_wr=FAR), errno.EINVAL, "work requests than"),
@@ -101,29 +101,29 @@ class Device:
             ("too much inline data", lambda: self.qp(max_inline_data=1 << 20), errno.EINVAL, "SGEs or inline data"),
             ("too many completions", lambda: CQ(self.ctx, self.limits.max_cqe + 1, None, None, 0), errno.EINVAL, None),
             ("remote write alone", lambda: MR(self.pd, 4096, e.IBV_ACCESS_REMOTE_WRITE), errno.EINVAL, None),
-            ("an access that is none", lambda: MR(self.pd, 4096, 1 << 19), errno.EINVAL, None),
-            ("memory that is not there", lambda: MR(self.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 20), errno.EFAULT, "reg_user_mr: -EFAULT"),
+            ("undefined access flags", lambda: MR(self.pd, 4096, 1 << 19), errno.EINVAL, None),
+            ("unmapped memory", lambda: MR(self.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 20), errno.EFAULT, "reg_user_mr: -EFAULT"),
             ("memory beyond all addresses", lambda: MR(self.pd, 1 << 62, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 63), errno.EINVAL, None),
-            ("a window of no type", lambda: MW(self.pd, 3), errno.EINVAL, None),
+            ("no such window type", lambda: MW(self.pd, 3), errno.EINVAL, None),
             ("no such completion vector", lambda: CQ(self.ctx, 16, None, None, 1000), errno.EINVAL, None),
-            ("no completions", lambda: CQ(self.ctx, 0, None, None, 0), errno.EINVAL, None),
-            ("a queue pair of no type", lambda: self.qp(77), errno.EINVAL, None),
-            ("a queue pair of a type that is not there", lambda: self.qp(e.IBV_QPT_XRC_SEND), errno.EOPNOTSUPP, None),
-            ("the queue pair in another state than claimed", self.claim_another_state, errno.EINVAL, "cur_qp_state is not"),
-            ("a limit above the shared queue's size", lambda: self.srq().modify(SrqAttr(srq_limit=1000), e.IBV_SRQ_LIMIT), errno.EINVAL,
+            ("a completion queue without entries", lambda: CQ(self.ctx, 0, None, None, 0), errno.EINVAL, None),
+            ("no such queue pair type", lambda: self.qp(77), errno.EINVAL, None),
+            ("an unsupported queue pair type", lambda: self.qp(e.IBV_QPT_XRC_SEND), errno.EOPNOTSUPP, None),
+            ("cur_qp_state is not the current state", self.claim_another_state, errno.EINVAL, "cur_qp_state is not"),
+            ("a limit above the size of the SRQ", lambda: self.srq().modify(SrqAttr(srq_limit=1000), e.IBV_SRQ_LIMIT), errno.EINVAL,
              "limit above the size"),
-            ("a shared queue of too many requests", lambda: self.srq(self.limits.max_srq_wr + 1), errno.EINVAL, "more than the device's limit"),
-            ("a shared queue of too many SGEs", lambda: self.srq(1, self.limits.max_srq_sge + 1), errno.EINVAL, "more SGEs than"),
-            ("more waiting receives than would fit", self.shrink_a_full_queue, errno.EINVAL, "receive requests wait than would fit"),
+            ("too many receives in an SRQ", lambda: self.srq(self.limits.max_srq_wr + 1), errno.EINVAL, "more than the device's limit"),
+            ("too many SGEs in an SRQ", lambda: self.srq(1, self.limits.max_srq_sge + 1), errno.EINVAL, "more SGEs than"),
+            ("more posted receives than would fit", self.shrink_a_full_queue, errno.EINVAL, "receive requests wait than would fit"),
             ("a region with a window bound to it", self.bound_region, errno.EBUSY, "a memory window is bound"),
-            ("an address by another port", lambda: self.address(port=2), errno.EINVAL, None),
-            ("an address of no GID", lambda: self.address(is_global=0), errno.EINVAL, None),
-            ("an address from beyond the GID table", lambda: self.address(source=255), errno.ENODATA, None),
-            ("an address from an empty GID", lambda: self.address(source=self.limits_of_port.gid_tbl_len - 1), errno.ENODATA, None),
+            ("an address handle with another port", lambda: self.address(port=2), errno.EINVAL, None),
+            ("an address handle without a GRH", lambda: self.address(is_global=0), errno.EINVAL, None),
+            ("an address handle with a GID index beyond the table", lambda: self.address(source=255), errno.ENODATA, None),
+            ("an address handle with an empty GID", lambda: self.address(source=self.limits_of_port.gid_tbl_len - 1), errno.ENODATA, None),
             ("no such P_Key", lambda: self.init(pkey_index=5), errno.EINVAL, "names no P_Key"),
             ("P_Key beyond the table", lambda: self.init(pkey_index=self.limits.max_pkeys), errno.EINVAL, None),
             ("no such port", lambda: self.init(port_num=2), errno.EINVAL, None),
-            ("a state skipped", self.skip_a_state, errno.EINVAL, None),
+            ("a transition that skips states", self.skip_a_state, errno.EINVAL, None),
             ("path MTU above the port's", lambda: self.ready_to_receive(path_mtu=e.IBV_MTU_4096), errno.EINVAL, "path_mtu above"),
             ("no such path MTU", lambda: self.ready_to_receive(path_mtu=77), errno.EINVAL, None),
             ("max_dest_rd_atomic", lambda: self.ready_to_receive(max_dest_rd_atomic=255), errno.EINVAL, "max_dest_rd_atomic above"),
@@ -159,17 +159,17 @@ def test_out_of_range(names):
         print(f"{title}: {errno.errorcode[error]}", *said, sep="\n    ")
         if reason and not any(reason in line for line in said):
             wrong.append(f"{title}: the log does not say '{reason}'")
-    # What is in range still works after all that.
+    # Values in range are still accepted.
     own = device.ready_to_send()
-    # A request that is accepted and then fails says so in its completion, and the log in words.
+    # The error of a work request is in its completion status and, in words, in the log.
     before = len(log())
     own.post_send(SendWR(wr_id=99, num_sge=1, sg=[SGE(4096, 16, 77)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED))
     polled = []
     while not any(wc.wr_id == 99 for wc in polled):
         polled = device.cq.poll()[1]
     if polled[-1].status != e.IBV_WC_LOC_PROT_ERR:
-        wrong.append(f"a key that was never given: status {polled[-1].status}")
+        wrong.append(f"an L_Key that does not exist: status {polled[-1].status}")
     said = [line for line in log()[before:] if name in line]
     if not any(f"QP {own.qp_num}: a send request completed in error: local protection error" in line for line in said):
-        wrong.append(f"the log does not tell of the request that failed: {said}")
+        wrong.append(f"the log does not have the failed work request: {said}")
     assert not wrong, "\n".join(wrong)

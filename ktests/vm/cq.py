@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""When consumers of completion queues are told, through pyverbs: both queue pairs in one process.
+"""Completion notification, through pyverbs: both queue pairs in one process.
 
-librxe has no call that moderates a queue: the command goes to the kernel as it is.
+librxe cannot moderate completion queues, so the test writes the command itself.
 """
 import ctypes
 import errno
@@ -20,10 +20,10 @@ from lib import rings, uverbs
 from lib.case import case
 from lib.ends import End, async_event, notified, pair
 
-DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has no moderation and knows no vectors")
+DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has no moderation and no completion vectors")
 EXTENDED, MODIFY_CQ = 0x80000000, 57
 MODERATE = 1
-# The longest time in microseconds that can be asked for.
+# The longest moderation period in microseconds.
 LONGEST = 65535
 
 
@@ -52,7 +52,7 @@ def refused(code, *arguments, **more):
 def soon(true, seconds=20):
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "not in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
 
 
 def drain(end):
@@ -66,7 +66,7 @@ def drain(end):
 
 
 def send(a, b, count=1, flags=0):
-    """Messages of a few bytes. What completes at A is taken, for nobody is told there."""
+    """Sends messages of a few bytes and polls their completions at a."""
     for _ in range(count):
         b.recv(b.sge(64))
     for _ in range(count):
@@ -95,7 +95,7 @@ def test_moderation_bad(names):
 
 
 def test_moderation_period(names):
-    """One completion of a queue that waits for more of them is told of when the time is over, not before, not never."""
+    """With fewer completions than the moderation count, there is an event when the moderation period is over, and not before."""
     a, b = pair(names, b_events=True)
     moderate(b, 1000, LONGEST)
     for _ in range(5):
@@ -104,16 +104,16 @@ def test_moderation_period(names):
         send(a, b)
         assert notified(b, 10), "no event"
         elapsed = time.monotonic() - begin
-        assert elapsed >= LONGEST / 1e6, f"told after {elapsed}"
+        assert elapsed >= LONGEST / 1e6, f"the event came after {elapsed} s"
         assert drain(b) == 1
-    # And the queue must be armed again for the next.
+    # For the next event the CQ must be armed again.
     send(a, b)
     assert not notified(b, 0.3)
     assert drain(b) == 1
 
 
 def test_moderation_count(names):
-    """The event comes when there are enough completions, without the time having passed."""
+    """With as many completions as the moderation count, there is an event before the period is over."""
     a, b = pair(names, b_events=True)
     moderate(b, 4, LONGEST)
     early = 0
@@ -125,8 +125,8 @@ def test_moderation_count(names):
         elapsed = time.monotonic() - begin
         early += elapsed < LONGEST / 1e6
         assert drain(b) == 4
-    # A slow machine may need the time now and then.
-    assert early, "always told by the time"
+    # On a slow machine some events may come after the period.
+    assert early, "every event came after the period"
 
 
 def test_moderation_solicited(names):
@@ -134,11 +134,11 @@ def test_moderation_solicited(names):
     moderate(b, 2, 20000)
     b.cq.req_notify(1)
     send(a, b, 4)
-    assert not notified(b, 0.2), "told of what was not solicited"
+    assert not notified(b, 0.2), "an event for completions that were not solicited"
     send(a, b, 1, e.IBV_SEND_SOLICITED)
     assert notified(b, 10), "no event for a solicited completion"
     assert drain(b) == 5
-    # Armed for everything after that: one arming, one event.
+    # Armed for solicited and then for all completions: there is one event.
     b.cq.req_notify(1)
     b.cq.req_notify(0)
     send(a, b)
@@ -147,14 +147,14 @@ def test_moderation_solicited(names):
 
 
 def test_moderation_changed(names):
-    """What is held back is not forgotten when the settings change, nor when the queue does."""
+    """A moderated event is not lost when moderation or the size of the CQ changes."""
     a, b = pair(names, b_events=True)
     for change in (lambda: moderate(b, 0, 0), lambda: moderate(b, 1000, 10), lambda: b.cq.resize(300), lambda: None):
         moderate(b, 1000, LONGEST)
         b.cq.req_notify(0)
         send(a, b)
         change()
-        assert notified(b, 10), "forgotten"
+        assert notified(b, 10), "the event was lost"
         assert drain(b) == 1
     moderate(b, 0, 0)
     for _ in range(20):
@@ -165,7 +165,7 @@ def test_moderation_changed(names):
 
 
 def stream(a, b, bursts, alter=lambda: None):
-    """Bursts whose completions are taken by events only, the queue being armed before it is looked at."""
+    """Bursts of messages: the receiver polls only after events, and arms the CQ before it polls."""
     rng = random.Random(7)
     for _ in range(bursts):
         alter()
@@ -178,7 +178,7 @@ def stream(a, b, bursts, alter=lambda: None):
             assert notified(b, 10), f"{got} of {count} and no event"
             b.cq.req_notify(0)
             got += drain(b)
-        # Told of what was taken already, perhaps: the time of the last ones.
+        # There may be an event for completions that were already polled.
         while notified(b, 0.005):
             pass
 
@@ -190,7 +190,7 @@ def test_moderation_loses_nothing(names):
 
 
 def test_moderation_under_traffic(names):
-    """Settings change all the time while messages come."""
+    """No event is lost while the moderation changes continually."""
     a, b = pair(names, b_events=True)
     stop = threading.Event()
 
@@ -210,7 +210,7 @@ def test_moderation_under_traffic(names):
 
 
 def test_moderation_torn_down(names):
-    """Queues go while they hold something back, by a call and with their process."""
+    """CQs with a moderated event are destroyed by a call and by the exit of their process."""
     for _ in range(10):
         a, b = pair(names, b_events=True)
         moderate(b, 1000, 3000)
@@ -230,7 +230,7 @@ def test_moderation_torn_down(names):
 
 
 def details_of(names, end):
-    """The driver's lines about a queue."""
+    """The driver's details about a CQ of this process."""
     text = subprocess.run(["rdma", "-dd", "resource", "show", "cq", "dev", names[2]], check=True, capture_output=True, text=True).stdout
     for queue in " ".join(text.split()).split(" dev "):
         words = queue.split()
@@ -242,7 +242,7 @@ def details_of(names, end):
 
 @case(cpus=2)
 def test_vectors(names):
-    """Wherever a completion arises, its consumer is told on the processor of the queue's vector, but where it arises for vector 0."""
+    """Completions of any processor notify on that of the CQ's vector, except that vector 0 notifies on the processor of the completion."""
     cpus = sorted(os.sched_getaffinity(0))
     count = Context(name=names[2]).num_comp_vectors
     assert count == len(cpus), f"{count} vectors, processors {cpus}"
@@ -269,7 +269,7 @@ def test_vectors(names):
 
 
 def test_vectors_torn_down(names):
-    """Queues go while their consumer is being told elsewhere."""
+    """CQs are destroyed while another processor may be notifying."""
     count = Context(name=names[2]).num_comp_vectors
     for n in range(12):
         a, b = pair(names, b_events=True, b_vector=n % count)
@@ -285,20 +285,20 @@ def word(ring, offset):
 
 
 def slot_id(ring, index):
-    """The number of the work request whose completion is in a slot."""
+    """The wr_id of the completion in a slot."""
     return int.from_bytes(ctypes.string_at(ring.address + rings.HEADER + ((index & ring.mask) << ring.log2), 8), "little")
 
 
 def ring_of(end):
-    """The mapped ring of an end's completion queue: no other one in the process is of that size."""
+    """The mapped ring of an end's CQ: no other one in the process has that size."""
     found = [ring for ring in rings.mapped() if ring.log2 == 6 and ring.mask >= end.cq.cqe and ring.mask // 2 < end.cq.cqe]
     assert len(found) == 1, [(ring.log2, ring.mask) for ring in rings.mapped()]
     return found[0]
 
 
 def poll_as_old_library(ring):
-    """Takes all completions as librxe 44 to 52 does in ibv_start_poll(), ibv_next_poll() until there is no more, ibv_end_poll(): the index is
-    one past the driver's then. Returns their numbers."""
+    """Polls all completions as librxe 44 to 52 does in ibv_start_poll(), ibv_next_poll() until there is no more, and ibv_end_poll(), which
+    leaves the consumer index one past the producer index. Returns their wr_ids."""
     index, got = word(ring, rings.CONSUMER), []
     if index == word(ring, rings.PRODUCER):
         return got
@@ -313,7 +313,7 @@ def poll_as_old_library(ring):
 
 
 def test_old_library(names):
-    """Such a library gets every completion once, and its queue pairs live. A queue that is really full still fails."""
+    """A program with such a library gets every completion once, and its queue pairs do not fail. A CQ that is full does."""
     a, b = pair(names, depth=14, b_depth=64)
     ring, rng = ring_of(a), random.Random(5)
     capacity, number = a.cq.cqe, 0
@@ -330,7 +330,7 @@ def test_old_library(names):
         turns = 10000 if "User Mode Linux" in info.read() else 2500
     for turn in range(turns):
         if turn % 50 == 1:
-            # Who asks to be told is put right at once, for it looks next.
+            # Arming the CQ corrects the index at once, because polling comes next.
             a.cq.req_notify(0)
             assert word(ring, rings.CONSUMER) == word(ring, rings.PRODUCER), f"turn {turn}"
         count = rng.choice((1, 1, 2)) if turn % 500 else capacity
@@ -343,7 +343,7 @@ def test_old_library(names):
     assert async_event(a.ctx, 0.2) is None, "an event"
     repairs = re.findall(r"drv_index_repairs (\d+)", subprocess.run(["rdma", "-dd", "resource", "show", "cq"], capture_output=True, text=True,
                                                                     check=True).stdout)
-    # What the last turn left has not been looked at yet.
+    # The index that the last round left has not been corrected yet.
     assert repairs == [str(turns - 1)], repairs
     for _ in range(capacity // 14):
         post(14)
@@ -355,7 +355,7 @@ def test_old_library(names):
 
 
 def resize_raw(end, size):
-    """Changes the size without the library's knowledge; returns the mapped ring."""
+    """Resizes the CQ without the library's knowledge; returns the mapped ring."""
     answer = ctypes.create_string_buffer(64)
     command_of = struct.pack("=QII", ctypes.addressof(answer), handle_of(end.cq), size)
     uverbs.command(end.ctx.cmd_fd, rings.RESIZE_CQ, command_of, 24)
@@ -364,8 +364,8 @@ def resize_raw(end, size):
 
 
 def test_hostile_index(names):
-    """What a process says that it has not consumed decides nothing: a queue never holds more than was completed, whatever its index, and
-    changing its size moves that much."""
+    """The consumer index of a process is not trusted: resizing keeps at most as many completions as there were since the last poll.
+    """
     a, b = pair(names, depth=14, b_depth=64)
     ring, rng, number = ring_of(a), random.Random(6), 0
     remote = (b.mr.buf, b.mr.rkey)
@@ -390,7 +390,7 @@ def test_hostile_index(names):
 
 
 def test_resized_under_traffic(names):
-    """Completions that arise while the size changes are neither lost, doubled nor moved past others."""
+    """Completions during a resize are neither lost nor duplicated nor reordered."""
     a, b = pair(names, depth=60, size=1 << 20, b_depth=250)
     rng, number, seen = random.Random(7), 0, 0
     for turn in range(60):

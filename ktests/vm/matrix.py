@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the two sides of a connection must agree in, attribute by attribute: once they do, and once they do not.
+"""Attributes in which the two sides of a connection must agree: each with equal and with different values.
 
-Every disagreement has its consequence: the status with which the sender's request completes (a datagram or UC sender never learns), the
-counter of the receiver that rises, what the receiver's state is. Both queue pairs are in this process.
+For different values the tests check the status of the requester's work request (UD and UC requesters get no error), the counter of the
+receiver that rises, and the state of the receiver. Both queue pairs are in this process.
 """
 import errno
 import subprocess
@@ -23,14 +23,14 @@ from lib.ends import soon
 from lib.mcast import Endpoint, Node, gid_of
 from lib.pkeys import TYPES, Member, put
 
-DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has no counters for the reasons of drops")
+DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has no counters of drop reasons")
 # A second address of node a.
 OTHER = "10.77.0.99"
 RETRY_EXC, INV_REQ = e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_INV_REQ_ERR
 
 
 def sides(names, kind, index=0, a_wrong=None, b_wrong=None, b_index=None):
-    """Two queue pairs that agree but for what is given."""
+    """Two queue pairs whose attributes agree except for the given ones."""
     a = Member(names[0], int(names[1]), kind, index)
     b = Member(names[2], int(names[3]), kind, index if b_index is None else b_index)
     a.join(b, **(a_wrong or {}))
@@ -46,7 +46,7 @@ def passes(a, b, text=b"agreed"):
 
 
 def lost(names, a, b, counter, status=RETRY_EXC, text=b"in vain", **options):
-    """What A sends does not arrive; B counts it and otherwise goes on."""
+    """A message of a is dropped; b counts it and stays in RTS."""
     before = counters(names[2])
     a.send(text, **options)
     a.complete(status if a.kind == "RC" else e.IBV_WC_SUCCESS)
@@ -57,7 +57,7 @@ def lost(names, a, b, counter, status=RETRY_EXC, text=b"in vain", **options):
 
 
 def test_pkey(names):
-    """Different partitions: silence; RC runs out of retries."""
+    """Different partitions: packets are dropped without a response, and RC exceeds its retries."""
     entries = ((names[0], 20, 0x8055), (names[2], 20, 0x8055), (names[2], 21, 0x8056))
     try:
         for entry in entries:
@@ -71,9 +71,9 @@ def test_pkey(names):
 
 
 def test_psn(names):
-    """RC: a PSN ahead of the expected one is answered with a sequence error that fits nothing outstanding, until the retries are used up.
-    One behind it is taken for a repetition: acknowledged and not executed, so the sender believes that it arrived. UC takes the first
-    packet of a message with any PSN; UD does not look at it."""
+    """RC: a PSN ahead of the expected one gets a NAK, which matches no outstanding request, until the retries are exceeded. A PSN behind it
+    is a duplicate: acknowledged and not executed, so the requester succeeds. UC accepts the first packet of a message with any PSN; UD
+    does not check the PSN."""
     passes(*sides(names, "RC"))
     lost(names, *sides(names, "RC", a_wrong={"sq_psn": 6}), "out_of_seq_request")
     lost(names, *sides(names, "RC", a_wrong={"sq_psn": 4}), "duplicate_request", e.IBV_WC_SUCCESS)
@@ -82,20 +82,20 @@ def test_psn(names):
 
 
 def test_destination(names):
-    """A number nobody has: counted at the device, since there is no queue pair to count it."""
+    """A destination QPN without a queue pair, and one of another service type."""
     unused = 0x00FFFE
     for kind in TYPES:
         passes(*sides(names, kind))
         lost(names, *sides(names, kind, a_wrong={"dest": unused}), "rx_no_qp")
-        # One of another transport.
+        # A queue pair of another service type.
         other = Member(names[2], int(names[3]), "UD" if kind == "RC" else "RC", 0)
         other.join(Member(names[0], int(names[1]), other.kind, 0))
         lost(names, *sides(names, kind, a_wrong={"dest": other.qp.qp_num}), "rx_wrong_transport")
 
 
 def test_path_mtu(names):
-    """Messages of one packet pass while they are not too long; of a longer one the first packet gives it away. RC: refused for good,
-    and B fails with it; UC: dropped; UD: a datagram is one packet, and the sender's own port is its limit."""
+    """Messages of one packet pass while they fit; a longer message differs from the first packet on. RC: an invalid request, on which both
+    fail; UC: dropped; UD: a datagram is one packet, and its limit is the sender's own active MTU."""
     long = bytes(range(250)) * 6
     for kind in ("RC", "UC"):
         a, b = sides(names, kind, a_wrong={"mtu": e.IBV_MTU_512}, b_wrong={"mtu": e.IBV_MTU_512})
@@ -119,10 +119,10 @@ def test_path_mtu(names):
 
 
 def test_read_depth(names):
-    """More READs at once than the target keeps resources for are an invalid request; as many are fine."""
+    """More outstanding READs than the responder has resources for are an invalid request."""
     for mine, peers, status in ((4, 4, e.IBV_WC_SUCCESS), (1, 8, e.IBV_WC_SUCCESS), (8, 1, INV_REQ), (1, 0, INV_REQ)):
         a, b = sides(names, "RC", a_wrong={"depth": mine}, b_wrong={"peer_depth": peers})
-        # Posted at once, so that they are on the way together.
+        # Posted as one list, so that they are in flight together.
         chain = [None]
         for n in range(8):
             wr = SendWR(wr_id=n, num_sge=1, sg=[a.sge(4096, 4096 * n)], opcode=e.IBV_WR_RDMA_READ, send_flags=e.IBV_SEND_SIGNALED,
@@ -139,7 +139,7 @@ def test_read_depth(names):
 
 
 def test_port(names):
-    """There is one: any other is refused before anything is sent."""
+    """The device has one port; another one is refused by modify_qp."""
     for kind in TYPES:
         end = Member(names[0], int(names[1]), kind, 0)
         attr = QPAttr(qp_state=e.IBV_QPS_INIT, port_num=2)
@@ -154,8 +154,8 @@ def test_port(names):
 
 
 def test_gid(names):
-    """A GID that is not in the peer's table. Nobody answers for the address: who names it is told at once, since the core looks for
-    the neighbour. It is another one's, or another one of the peer: B drops what does not come from where it was told."""
+    """A path to a GID that no host has fails at once, because the core resolves the neighbour. A peer whose path has another
+    GID drops the packets, because they do not come from the address that it expects."""
     ours = Member(names[0], int(names[1]), "UD", 0)
     subprocess.run(["ip", "-n", "a", "addr", "replace", f"{OTHER}/24", "dev", "va"], check=True)
     other_gid = ours.ctx.query_gid(1, int(host.gid_index(names[0], OTHER)))
@@ -167,13 +167,13 @@ def test_gid(names):
         except PyverbsRDMAError as error:
             assert errno.ETIMEDOUT in (error.error_code,) or "Connection timed out" in str(error), error
         else:
-            raise AssertionError(f"{kind}: a path to nobody")
+            raise AssertionError(f"{kind}: a path to a GID that no host has")
         if kind != "UD":
             lost(names, *sides(names, kind, b_wrong={"gid": other_gid}), "rx_bad_peer")
 
 
 def test_qkey(names):
-    """Datagrams only: B's own key is what counts, whatever A's is."""
+    """UD only: the Q_Key must be that of b's queue pair, whatever that of a's is."""
     passes(*sides(names, "UD", a_wrong={"qkey": 0x77}))
     a, b = sides(names, "UD", b_wrong={"qkey": 0x77})
     before = b.ctx.query_port(1).qkey_viol_cntr
@@ -182,20 +182,20 @@ def test_qkey(names):
     a.send(b"agreed", qkey=0x77)
     a.complete()
     b.received(b"agreed")
-    # The peer does not tell A which key it wants, and connections have none: nothing to disagree in.
+    # RC and UC have no Q_Key.
     for kind in ("RC", "UC"):
         passes(*sides(names, kind))
 
 
 GROUP = "239.77.1.9"
-# Every group of the port space RDMA_PS_UDP has it (rdma_cma.h).
+# The Q_Key of the port space RDMA_PS_UDP (rdma_cma.h).
 QKEY = 0x01234567
 
 
 def connected(names, wanted, granted, ignored_depth=None):
-    """A connection; `wanted` by the client and `granted` by the server are (READs accepted, READs made) at once."""
+    """A connection; `wanted` and `granted` are (responder resources, initiator depth) of the client's REQ and the server's REP."""
     client, server = asked(Side.queue_pair, resources=wanted[0], depth=wanted[1])
-    # What is told to the peer is what the queue pair is to have: the kernel says so from then on.
+    # From then on, the kernel gives the negotiated values for the queue pair.
     server.id.accept(ConnParam(resources=granted[0], depth=granted[1], qp_num=server.qp.qp_num))
     server.to_rts()
     client.wait(ce.RDMA_CM_EVENT_CONNECT_RESPONSE)
@@ -206,8 +206,8 @@ def connected(names, wanted, granted, ignored_depth=None):
 
 
 def test_cm_path_mtu(names):
-    """The client's port says which path MTU both use. One that the server's port does not carry: accepting fails at the server (EINVAL),
-    and the client hears that it has been rejected."""
+    """Both sides use the path MTU of the client's port. If it is above that of the server's port, accepting fails at the server (EINVAL),
+    and the client is rejected."""
     def mtu(node, size):
         subprocess.run(["ip", "-n", node, "link", "set", f"v{node}", "mtu", str(size)], check=True)
 
@@ -241,38 +241,38 @@ def test_cm_path_mtu(names):
 
 
 def test_cm_read_depth(names):
-    """The server has the last word: its answer sets how many READs each side makes at once."""
+    """The server's REP determines how many READs each side may have outstanding."""
     fine = [e.IBV_WC_SUCCESS] * 8
     client, server = connected(names, (4, 4), (4, 4))
     assert client.depths() == server.depths() == (4, 4), (client.depths(), server.depths())
     assert client.reads(server) == server.reads(client) == fine
-    # More than is granted is asked for: the client gets what is granted, and its READs wait for each other.
+    # The client requests more than is granted: it gets what is granted, and its READs wait for each other.
     client, server = connected(names, (8, 8), (1, 2))
     assert client.depths() == (1, 2) and server.depths() == (2, 1), (client.depths(), server.depths())
     assert client.reads(server) == server.reads(client) == fine
-    # None is granted: the READ fails at once at the client, nothing goes out.
+    # None is granted: the READ fails at the client, and nothing is sent.
     client, server = connected(names, (4, 4), (0, 4))
     assert client.depths() == (0, 4)
     assert client.reads(server) == [e.IBV_WC_LOC_QP_OP_ERR] + [e.IBV_WC_WR_FLUSH_ERR] * 7
     assert server.state() == e.IBV_QPS_RTS
-    # A client that makes more of them than was agreed: an invalid request, and both sides are in error.
+    # A client that sends more READs than negotiated: an invalid request, and both sides enter the error state.
     client, server = connected(names, (8, 8), (1, 1), ignored_depth=8)
     assert client.depths() == (8, 1)
     seen = client.reads(server)
     assert INV_REQ in seen and set(seen[seen.index(INV_REQ) + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, seen
     assert client.state() == e.IBV_QPS_ERR
     soon(lambda: server.state() == e.IBV_QPS_ERR)
-    # More than the device can do (255 stands for that) is refused before anything is sent.
+    # More than the device supports (255 means its maximum) is refused before anything is sent.
     try:
         connected(names, (4, 254), (4, 4))
     except PyverbsRDMAError as error:
         assert error.error_code == errno.EINVAL or "Invalid argument" in str(error), error
     else:
-        raise AssertionError("254 READs at once")
+        raise AssertionError("254 outstanding READs were accepted")
 
 
 class GroupMember(Side):
-    """Joins the group through the connection manager, unless told not to."""
+    """A member of the group through the connection manager, unless `join` is false."""
 
     def __init__(self, place, address, join=True):
         super().__init__(place, ce.RDMA_PS_UDP)
@@ -298,7 +298,7 @@ class GroupMember(Side):
     def send(self, text):
         self.mr.write(text, len(text))
         self.id.post_ud_send(self.mr, self.ah, rqpn=EVERYBODY, length=len(text))
-        assert self.poll().status == e.IBV_WC_SUCCESS, "a sender to a group does not learn who got it"
+        assert self.poll().status == e.IBV_WC_SUCCESS, "sending to a group failed"
 
     def listen(self):
         self.id.post_recv(self.mr)
@@ -310,12 +310,12 @@ class GroupMember(Side):
         self.listen()
 
     def gets_nothing(self):
-        assert not self.cq.poll(1)[0], f"{self.place} got it"
+        assert not self.cq.poll(1)[0], f"{self.place} received a message"
 
 
 def test_cm_multicast(names):
-    """Who has joined gets a copy. Who has not, has left, is in another partition or has another Q_Key gets nothing; the sender sees no
-    difference, and the receiving device counts why."""
+    """Members of the group receive a copy. Queue pairs that have not joined, have left, are in another partition or have another Q_Key
+    receive nothing; the sender gets no error, and the receiving device counts the reason."""
     for node in "ab":
         subprocess.run(["ip", "-n", node, "route", "replace", "224.0.0.0/4", "dev", f"v{node}"], check=True)
     sender = GroupMember("a", host.ip("a", 4))
@@ -343,7 +343,7 @@ def test_cm_multicast(names):
     with namespace("b"):
         stranger.join()
     heard(b"to who came late", member, stranger)
-    # From the same address with the right key and with a wrong one, by the verbs alone.
+    # Packets from the same address with the right and with a wrong Q_Key, sent without the connection manager.
     plain = Endpoint(Node(names[0], names[1]), qkey=QKEY)
     to_group = plain.node.path(gid_of(GROUP))
 

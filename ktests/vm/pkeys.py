@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Partitions: the P_Key table and what it lets through, between two devices of one machine."""
+"""Partitions: the P_Key table and which packets it admits, between two devices of one machine."""
 import errno
 import os
 import select
@@ -13,7 +13,7 @@ from lib.ends import soon
 from lib.pkeys import QKEY, TYPES, Member, attribute, put, table
 
 DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has one P_Key")
-# enum ibv_device_cap_flags: the device counts packets of other partitions, and with other Q_Keys.
+# enum ibv_device_cap_flags: the device counts P_Key and Q_Key violations.
 BAD_PKEY_CNTR, BAD_QKEY_CNTR = 1 << 1, 1 << 2
 
 
@@ -45,7 +45,7 @@ def test_edit(names):
     put(device, 3, 0x7ABC)
     assert table(device) == {0: 0xFFFF, 3: 0x7ABC, 127: 0x8001}, table(device)
     for index, key in ((0, 0xFFFF), (1, 0), (3, 0x7ABC), (127, 0x8001)):
-        # libibverbs gives it in wire order.
+        # libibverbs returns it in network byte order.
         seen = int.from_bytes(ctx.query_pkey(1, index).to_bytes(2, "little"), "big")
         assert seen == key, f"query_pkey({index}) is {seen:#x}"
         with open(f"/sys/class/infiniband/{device}/ports/1/pkeys/{index}") as entry:
@@ -73,7 +73,7 @@ def test_edit(names):
 
 
 def test_last(names):
-    """A port stays in one partition at least: its last entry can be changed, not emptied."""
+    """A port is a member of at least one partition: the last entry can be changed, but not cleared."""
     device = names[0]
     ctx = Context(name=device)
     descriptors = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")}
@@ -90,7 +90,7 @@ def test_last(names):
     put(device, 90, 0)
     put(device, 0, 0xFFFF)
     assert table(device) == {0: 0xFFFF}, table(device)
-    # Consumers were told of each of the six changes, and of none that was refused.
+    # There was an event for each of the six changes, and for no refused one.
     for _ in range(6):
         ctx.get_async_event().ack()
     quiet = select.poll()
@@ -99,7 +99,7 @@ def test_last(names):
 
 
 def test_violations(names):
-    """The device says that it counts violations of both keys, and the counters move by what was sent."""
+    """The device reports that it counts violations of both keys, and the counters rise by the number of packets sent."""
     for device in (names[0], names[2]):
         flags = Context(name=device).query_device().device_cap_flags
         assert flags & BAD_PKEY_CNTR and flags & BAD_QKEY_CNTR, f"{device}: {flags:#x}"
@@ -130,7 +130,7 @@ TALK = {"AB", "BA", "AC", "CA"}
 
 
 def four(names, kind):
-    """Partition 1 with full member A and limited members B and C, partition 2 with D: who hears whom."""
+    """Partition 1 with full member A and limited members B and C, partition 2 with D: who receives packets from whom."""
     places = {key: index for index, key in enumerate(sorted(set(KEYS.values())), 5)}
     for key, index in places.items():
         put(names[0], index, key)
@@ -167,7 +167,7 @@ def test_four_ud(names):
 
 
 def test_taken_away(names):
-    """An entry that is removed under a live queue pair stops its traffic; put back, it goes on."""
+    """Removing the entry of a connected queue pair stops its traffic; when the entry is restored, traffic continues."""
     for device in (names[0], names[2]):
         put(device, 7, 0x8005)
     for side in (0, 2):
@@ -196,7 +196,7 @@ def test_taken_away(names):
 
 
 def test_next_packet(names):
-    """A change holds from the next packet on."""
+    """A change applies from the next packet on."""
     put(names[0], 2, 0x8011)
     put(names[2], 2, 0x8011)
     a, b = two(names, "UD", 2, 2)
@@ -237,7 +237,7 @@ MAD = bytes((1, 4, 1, 1)) + bytes(4) + b"question" + (1).to_bytes(2, "big") + by
 
 
 def test_services(names):
-    """QP1 takes packets of any partition that the port is in, and answers in the partition of the question."""
+    """QP1 accepts packets of every partition of the port, and responds in the partition of the request."""
     put(names[0], 30, 0x8055)
     put(names[2], 31, 0x8055)
     a = Member(names[0], int(names[1]), "UD", 30)
@@ -260,18 +260,18 @@ def test_services(names):
         put(names[2], 31, 0)
         ask()
         a.quiet(0.3)
-        assert b.drops() == before[1] + 1, "the question was not counted as one of another partition"
+        assert b.drops() == before[1] + 1, "the request was not counted as a P_Key violation"
     finally:
         put(names[0], 30, 0)
         put(names[2], 31, 0)
 
 
-# A request for a connection (IBTA vol1 12.6.5) to a service that nobody offers; all fields that need not be there are 0.
+# A REQ (IBTA vol1 12.6.5) for a service without a listener; all optional fields are 0.
 REQUEST = bytes((1, 7, 2, 3)) + bytes(4) + b"anyone??" + b"\x00\x10" + bytes(6) + b"\x12\x34\x56\x78" + bytes(4) + b"no such." + bytes(216)
 
 
 def test_connection_requests(names):
-    """The connection manager of B takes a request of a partition of its own, and its answer reaches the one of A in that partition."""
+    """The connection manager of B accepts a REQ in a partition of B, and its REJ reaches that of A in that partition."""
     def cm(device, kind, way):
         with open(f"/sys/class/infiniband/{device}/ports/1/cm_{way}_msgs/{kind}", encoding="ascii") as file:
             return int(file.read())
@@ -290,7 +290,7 @@ def test_connection_requests(names):
             a.send(REQUEST, qkey=GSI_KEY)
             a.complete()
             soon(lambda: seen() == tuple(count + 1 for count in before), 5, f"not one more of each than {before}")
-        # In another partition it is not even seen.
+        # A REQ in another partition does not reach the connection manager.
         put(names[2], 33, 0x8056)
         before, drops = seen(), b.drops()
         a.send(REQUEST, qkey=GSI_KEY)

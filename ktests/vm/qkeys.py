@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Controlled Q_Keys, which only privileged users may set. Mismatches and the top bit of a request's key: drops.qkeys; groups:
-mcast.key_must_match.
+"""Controlled Q_Keys, which only privileged users may set. Mismatches and work requests with a controlled Q_Key: drops.qkeys; multicast
+groups: mcast.key_must_match.
 """
 import errno
 
@@ -16,7 +16,7 @@ GSI = 0x80010000
 
 
 def controlled(names, expected):
-    """Sets keys with the top bit, when a queue pair is initialised and later on."""
+    """Sets controlled Q_Keys (with the top bit), in the transition to INIT and later."""
     for key in (GSI, 0x80000000, 0xFFFFFFFF):
         end = Member(names[0], int(names[1]), "UD", 0)
         peer = Member(names[2], int(names[3]), "UD", 0)
@@ -28,7 +28,7 @@ def controlled(names, expected):
                 seen = error.error_code
             assert seen == expected, f"Q_Key {key:#x}: error {seen}, expected {expected}"
             end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
-    # What has no top bit is everybody's.
+    # Every user may set Q_Keys without the top bit.
     end.join(peer, qkey=0x7FFFFFFF)
 
 
@@ -39,7 +39,7 @@ def live(key):
 
 
 def test_well_known(names):
-    """The key of the general services: a request cannot name it, a queue pair that has it sends it."""
+    """The Q_Key of general services: packets have it only if the sending queue pair does, not if only the work request does."""
     a, b = Member(names[0], int(names[1]), "UD", 0), Member(names[2], int(names[3]), "UD", 0)
     a.join(b, qkey=GSI)
     b.join(a, qkey=GSI)
@@ -47,7 +47,7 @@ def test_well_known(names):
     a.send(b"services", qkey=GSI)
     a.complete()
     b.received(b"services")
-    # Named by a queue pair that has another, it sends that: B does not take it.
+    # In a work request on a queue pair with another Q_Key, the queue pair's own is sent: b drops the packet.
     before = b.ctx.query_port(1).qkey_viol_cntr
     b.recv(b.sge())
     a.qp.modify(live(0x1111), e.IBV_QP_QKEY)
@@ -56,7 +56,7 @@ def test_well_known(names):
     b.quiet(0.1)
     assert b.ctx.query_port(1).qkey_viol_cntr == before + 1
     assert b.state() == e.IBV_QPS_RTS
-    # From the next packet on.
+    # The Q_Key applies from the next packet on.
     b.qp.modify(live(0x1111), e.IBV_QP_QKEY)
     a.send(b"own", qkey=GSI)
     a.complete()
@@ -76,14 +76,14 @@ def permitted(names):
 
 
 def unprivileged(function):
-    """Calls a function of this file in a process without CAP_NET_RAW."""
+    """Runs a function of this file in a process without CAP_NET_RAW."""
     host.shell("setpriv --bounding-set -net_raw python3 /share/tests/lib/run.py alone $1 $2", __file__, function.__name__)
 
 
 def test_unprivileged(_names):
-    """Without CAP_NET_RAW a controlled key is refused, unless the administrator opens them to everybody."""
+    """Without CAP_NET_RAW, setting a controlled Q_Key is refused, unless the administrator permits it to all users."""
     if "privileged-qkey" not in host.shell("rdma system show"):
-        skip("this rdma tool knows no privileged-qkey")
+        skip("this rdma tool does not support privileged-qkey")
     unprivileged(refused)
     host.shell("rdma system set privileged-qkey on")
     try:

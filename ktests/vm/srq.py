@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Shared receive queues through pyverbs: several queue pairs of one device take their receives from one queue."""
+"""Shared receive queues through pyverbs: several queue pairs of one device use one queue."""
 import errno
 import threading
 
@@ -20,7 +20,7 @@ DEFAULTS = dict(timeout=40)
 QKEY = 0x1234
 
 
-@case(driver="rxe_rs", reason="rdma_rxe reports otherwise")
+@case(driver="rxe_rs", reason="rdma_rxe reports other values")
 def test_attributes(names):
     ctx = Context(name=names[0])
     device = ctx.query_device()
@@ -35,7 +35,7 @@ def test_attributes(names):
         refused(errno.EINVAL, SRQ, pd, SrqInitAttr(SrqAttr(max_wr=wr, max_sge=sge)))
 
 
-@case(driver="rxe_rs", reason="rdma_rxe reports otherwise")
+@case(driver="rxe_rs", reason="rdma_rxe reports other values")
 def test_bad_changes(names):
     pool, [(a, b)] = connected(names, members=1, depth=15)
     attr = pool.srq.query()
@@ -46,10 +46,10 @@ def test_bad_changes(names):
     refused(errno.EINVAL, pool.modify, e.IBV_SRQ_LIMIT, srq_limit=attr.max_wr + 1)
     refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=0)
     refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=most + 1)
-    # Fewer than are posted, and fewer than the limit that is to be armed.
+    # Smaller than the number of posted receives, and smaller than the limit to be set.
     refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=3)
     refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR | e.IBV_SRQ_LIMIT, max_wr=20, srq_limit=40)
-    # Nothing has changed, nothing is lost.
+    # The attributes have not changed, and no receive is lost.
     after = pool.srq.query()
     assert after.max_wr == attr.max_wr and after.srq_limit == 0
     for n in range(attr.max_wr):
@@ -62,7 +62,7 @@ def test_bad_changes(names):
 
 
 def test_many_take(names):
-    """Messages of several queue pairs consume the queue in order, each by whom it was sent to."""
+    """Messages to several queue pairs consume the receives in order; each completion has the right queue pair."""
     pool, pairs = connected(names, members=4)
     for n in range(40):
         pool.recv(n, 1500, 1500 * n)
@@ -87,7 +87,7 @@ def test_many_take(names):
 
 
 def test_at_once(names):
-    """Queue pairs that receive at the same time take every request once, and each message is whole."""
+    """Queue pairs that receive concurrently use every receive once, and each message is complete."""
     pool, pairs = connected(names, members=4, depth=200, size=1 << 20)
     rounds, length = 40, 5000
     for n in range(4 * rounds):
@@ -117,7 +117,7 @@ def test_at_once(names):
 
 
 def test_empty_queue(names):
-    """Without a request the sender waits, and goes on when one is posted."""
+    """Without a receive the sender gets RNR NAKs; it succeeds after one is posted."""
     pool, [(a, b)] = connected(names, members=1)
     a.mr.write(b"late", 4)
     a.post(e.IBV_WR_SEND, a.sge(4))
@@ -151,7 +151,7 @@ def test_datagrams(names):
         assert pool.mr.read(500, 1000 * n + 40) == data
 
 
-@case(driver="rxe_rs", reason="rdma_rxe reports otherwise")
+@case(driver="rxe_rs", reason="rdma_rxe reports other values")
 def test_limit(names):
     pool, [(a, b)] = connected(names, members=1)
 
@@ -166,18 +166,18 @@ def test_limit(names):
     assert pool.srq.query().srq_limit == 5
     for _ in range(3):
         message()
-    assert async_event(pool.ctx, 0.3) is None, "an event though the limit is not crossed"
+    assert async_event(pool.ctx, 0.3) is None, "an event although the limit is not reached"
     message()
     assert async_event(pool.ctx, 5) == e.IBV_EVENT_SRQ_LIMIT_REACHED
-    # Once: it must be armed again.
+    # The event is generated once; then the limit must be armed again.
     assert pool.srq.query().srq_limit == 0
     message()
     assert async_event(pool.ctx, 0.3) is None, "a second event"
-    # Armed when there are too few already: the next message tells.
+    # Armed when there are already too few receives: the next message generates the event.
     pool.modify(e.IBV_SRQ_LIMIT, srq_limit=5)
     message()
     assert async_event(pool.ctx, 5) == e.IBV_EVENT_SRQ_LIMIT_REACHED
-    # Armed when there is nothing left: a message that cannot be received tells.
+    # Armed when no receive is left: a message that gets an RNR NAK generates the event.
     message()
     message()
     pool.modify(e.IBV_SRQ_LIMIT, srq_limit=1)
@@ -191,11 +191,11 @@ def test_limit(names):
     pool.modify(e.IBV_SRQ_LIMIT, srq_limit=3)
     pool.modify(e.IBV_SRQ_LIMIT, srq_limit=0)
     message()
-    assert async_event(pool.ctx, 0.3) is None, "an event though disarmed"
+    assert async_event(pool.ctx, 0.3) is None, "an event although the limit is disarmed"
 
 
 def test_resize(names):
-    """What is posted survives larger and smaller queues, in order, wherever in the ring it is."""
+    """Posted receives persist, in order, when the queue is resized, at any position in the ring."""
     pool, [(a, b)] = connected(names, members=1, depth=15)
     posted, received = 0, 0
     for turn, size in enumerate((40, 31, 200, 10, 7, 1000, 20)):
@@ -211,7 +211,7 @@ def test_resize(names):
             a.complete()
             assert b.complete().wr_id == received
             received += 1
-    # The new size is really there.
+    # The queue has the new size.
     room = pool.srq.query().max_wr - (posted - received)
     for _ in range(room):
         pool.recv(posted)
@@ -225,7 +225,7 @@ def test_resize(names):
 
 
 def test_resize_under_traffic(names):
-    """Queue pairs take requests while these move from ring to ring."""
+    """Queue pairs use receives while resizing moves these to another ring."""
     pool, pairs = connected(names, members=2, depth=100)
     total = 400
     posted = 0
@@ -251,12 +251,12 @@ def test_resize_under_traffic(names):
             seen.append(wc.wr_id)
     for thread in threads:
         thread.join()
-    assert sorted(seen) == list(range(total)), "requests lost or taken twice"
+    assert sorted(seen) == list(range(total)), "receives were lost or used twice"
 
 
-@case(driver="rxe_rs", reason="rdma_rxe reports otherwise")
+@case(driver="rxe_rs", reason="rdma_rxe reports other values")
 def test_last_wqe(names):
-    """A queue pair that fails says that it takes nothing more; what is posted serves the others."""
+    """A queue pair that enters the error state generates one last-WQE event; the posted receives remain for the others."""
     pool, [(a, b), (c, d)] = connected(names)
     for n in range(4):
         pool.recv(n)
@@ -270,7 +270,7 @@ def test_last_wqe(names):
         c.complete()
         wc = d.complete()
         assert wc.wr_id == n and wc.qp_num == d.qp.qp_num
-    # After a reset it is as new, and may fail again.
+    # After a reset it can be used again, and fail again.
     b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
     a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
     a.connect(b, 5, 6)
@@ -279,7 +279,7 @@ def test_last_wqe(names):
     a.post(e.IBV_WR_SEND, a.sge(10))
     a.complete()
     assert b.complete().wr_id == 7
-    # A message too long for the request: that request is spent on the failure.
+    # A message that is too long for the receive completes it in error.
     pool.recv(8, 5)
     a.post(e.IBV_WR_SEND, a.sge(10))
     assert b.complete(e.IBV_WC_LOC_LEN_ERR).wr_id == 8
@@ -289,13 +289,13 @@ def test_last_wqe(names):
 
 
 def test_broken_message(names):
-    """A request in the middle of a message is flushed with its queue pair, and only that one."""
+    """The receive of an incomplete message is flushed when its queue pair fails, and no other one is."""
     pool, [(a, b), (c, d)] = connected(names)
     big = MR(a.pd, 4 << 20, ACCESS)
     pool_big = MR(pool.pd, 4 << 20, ACCESS)
     pool.srq.post_recv(RecvWR(num_sge=1, sg=[SGE(pool_big.buf, 4 << 20, pool_big.lkey)], wr_id=50))
     pool.recv(51)
-    # The sender stops in the middle: its region goes.
+    # The second SGE has an invalid L_Key, so the sender stops in the middle.
     wr = SendWR(wr_id=1, num_sge=2, sg=[SGE(big.buf, 8 * MTU, big.lkey), SGE(big.buf, 100, big.lkey ^ 0x5500)],
                 opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
     a.qp.post_send(wr)
@@ -310,7 +310,7 @@ def test_broken_message(names):
 
 
 def test_other_domain(names):
-    """The keys of a request belong to the domain of the queue, not to that of the queue pair."""
+    """L_Keys of receives are checked against the protection domain of the SRQ, not that of the queue pair."""
     pool = Pool(names[2], int(names[3]))
     a, other = End(names[0], int(names[1])), PD(pool.ctx)
     mr = MR(other, 4096, ACCESS)
@@ -323,7 +323,7 @@ def test_other_domain(names):
     a.complete()
     b.complete()
     assert pool.mr.read(6, 100) == b"domain"
-    # Remote keys are those of the queue pair's domain.
+    # R_Keys are checked against the protection domain of the queue pair.
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(6), remote=(mr.buf, mr.rkey))
     a.complete()
     assert mr.read(6, 0) == b"domain"

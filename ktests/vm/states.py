@@ -36,14 +36,14 @@ def message(a, b, length=100):
 
 
 def test_drained(names):
-    """SQD lets what was begun finish, keeps what is posted meanwhile, and tells when it is done if that is asked for."""
+    """In SQD, requests that were begun complete, later ones wait; there is an event when the queue is drained, if requested."""
     a, b = pair(names, rnr_retries=7)
     a.post(e.IBV_WR_SEND, a.sge(100), wr_id=1)
     notify = e.IBV_QP_STATE | e.IBV_QP_EN_SQD_ASYNC_NOTIFY
     to_state(a, e.IBV_QPS_SQD, notify, en_sqd_async_notify=1)
     attr, _ = a.qp.query(e.IBV_QP_STATE)
     assert attr.qp_state == e.IBV_QPS_SQD and attr.sq_draining == 1
-    assert async_event(a.ctx, 0.3) is None, "drained with a request outstanding"
+    assert async_event(a.ctx, 0.3) is None, "an event with a request outstanding"
     a.post(e.IBV_WR_SEND, a.sge(200), wr_id=2)
     b.recv(b.sge(500), wr_id=1)
     b.recv(b.sge(500), wr_id=2)
@@ -52,13 +52,13 @@ def test_drained(names):
     assert attr.sq_draining == 0
     assert a.complete().wr_id == 1 and b.complete().byte_len == 100
     a.quiet()
-    # Attributes may change while it is drained.
+    # Attributes may be changed while the queue is drained.
     to_state(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_TIMEOUT, timeout=15)
     to_state(a, e.IBV_QPS_RTS)
     assert a.complete().wr_id == 2 and b.complete().byte_len == 200
-    # Nobody asked this time.
+    # The event is not requested this time.
     to_state(a, e.IBV_QPS_SQD)
-    assert async_event(a.ctx, 0.3) is None, "an event nobody asked for"
+    assert async_event(a.ctx, 0.3) is None, "an event that was not requested"
     to_state(a, e.IBV_QPS_RTS)
     message(a, b)
 
@@ -76,7 +76,7 @@ def test_drained_datagrams(names):
 
 
 def test_send_error_datagrams(names):
-    """A datagram that cannot be sent stops the send queue only, until the consumer starts it again."""
+    """After a send error, a UD queue pair is in SQE: it flushes sends and still receives, until it is modified to RTS."""
     a, b, ah = datagram_pair(names)
     back = AH(b.pd, attr=way(b, a))
     datagram(a, b, ah, 1, key=a.mr.lkey ^ 0x5500)
@@ -84,7 +84,7 @@ def test_send_error_datagrams(names):
     assert a.state() == e.IBV_QPS_SQE
     datagram(a, b, ah, 2)
     assert a.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 2
-    # It still receives.
+    # The queue pair still receives.
     a.recv(a.sge(500), wr_id=3)
     datagram(b, a, back, 4)
     b.complete()
@@ -94,7 +94,7 @@ def test_send_error_datagrams(names):
     b.recv(b.sge(500), wr_id=5)
     datagram(a, b, ah, 6)
     assert a.complete().wr_id == 6 and b.complete().wr_id == 5
-    # Too long for a packet.
+    # A datagram that is longer than the path MTU.
     datagram(a, b, ah, 7, length=5000)
     a.complete(e.IBV_WC_LOC_LEN_ERR)
     assert a.state() == e.IBV_QPS_SQE
@@ -114,6 +114,7 @@ def unreliable_pair(names):
 
 
 def test_send_error_unreliable(names):
+    """The same for UC; an RC queue pair enters the error state."""
     a, b = unreliable_pair(names)
     message(a, b, 5000)
     a.post(e.IBV_WR_SEND, a.sge(100, key=a.mr.lkey ^ 0x5500))
@@ -124,7 +125,7 @@ def test_send_error_unreliable(names):
     assert a.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 9
     to_state(a, e.IBV_QPS_RTS)
     message(a, b)
-    # A reliable connection knows no such state.
+    # RC has no SQE state.
     c, _ = pair(names)
     c.post(e.IBV_WR_SEND, c.sge(100, key=c.mr.lkey ^ 0x5500))
     c.complete(e.IBV_WC_LOC_PROT_ERR)
@@ -133,7 +134,7 @@ def test_send_error_unreliable(names):
 
 
 def test_established(names):
-    """The first message tells a consumer that waits in RTR that the connection is there, once."""
+    """The first message to a queue pair in RTR generates the event that communication is established, once."""
     a, b = End(names[0], int(names[1])), End(names[2], int(names[3]))
     a.connect(b, 1, 2)
     attr = QPAttr(port_num=1)
@@ -148,13 +149,13 @@ def test_established(names):
 
 
 def test_refusals(names):
-    """A request refused for good raises the event of its kind, unless a receive request completes with the error."""
+    """A fatal error at the responder generates its event, unless a receive completes with the error."""
     a, b = pair(names)
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(100), remote=(b.mr.buf, b.mr.rkey ^ 0x5500))
     a.complete(e.IBV_WC_REM_ACCESS_ERR)
     assert async_event(b.ctx, 5) == e.IBV_EVENT_QP_ACCESS_ERR
     assert b.state() == e.IBV_QPS_ERR
-    # Packets of another size than the target's path has.
+    # Packets of another path MTU than the responder's.
     a, b = pair(names)
     to_state(b, e.IBV_QPS_RESET)
     narrow(a, b)
@@ -162,16 +163,16 @@ def test_refusals(names):
     a.complete(e.IBV_WC_REM_INV_REQ_ERR)
     assert async_event(b.ctx, 5) == e.IBV_EVENT_QP_REQ_ERR
     assert b.state() == e.IBV_QPS_ERR
-    # The receive request tells.
+    # The receive completes with the error.
     a, b = pair(names)
     b.recv(b.sge(100))
     a.post(e.IBV_WR_SEND, a.sge(101))
     b.complete(e.IBV_WC_LOC_LEN_ERR)
-    assert async_event(b.ctx, 0.3) is None, "an event beside the completion"
+    assert async_event(b.ctx, 0.3) is None, "an event in addition to the completion"
 
 
 def narrow(a, b):
-    """Connects B, which was reset, with a smaller path MTU than A has."""
+    """Connects b, which is in RESET, with a smaller path MTU than that of a."""
     attr = QPAttr(port_num=1)
     attr.ah_attr = way(b, a)
     attr.path_mtu, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = e.IBV_MTU_512, a.qp.qp_num, 0xFFFFFE, 0x123
@@ -181,7 +182,7 @@ def narrow(a, b):
 
 
 def test_overflow(names):
-    """A completion queue without room fails, once, and with it every queue pair that uses it."""
+    """A CQ overrun generates an event for the CQ, once, and for each queue pair that uses it, which enters the error state."""
     a, b = pair(names)
     small = CQ(b.ctx, 3, None, None, 0)
     others = []
@@ -205,13 +206,13 @@ def test_overflow(names):
     assert async_event(b.ctx, 0.3) is None, "further events"
     states = [end.state() for _, end in others]
     assert states == [e.IBV_QPS_ERR, e.IBV_QPS_ERR, e.IBV_QPS_RTS], states
-    # What was in it is still good.
+    # The completions in the CQ can still be polled.
     count, wcs = small.poll(room)
     assert count == room and [(wc.wr_id, wc.status, wc.byte_len) for wc in wcs] == [(n, 0, 50) for n in range(room)]
-    # Who does not use it goes on.
+    # Queue pairs that do not use the CQ continue.
     message(a, b)
     message(*others[2])
-    # The next one to use it fails when it first has something to report, at the latest.
+    # A new queue pair that uses the CQ fails at its first completion, at the latest.
     end = others[0][1]
     end.qp = QP(b.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=small, rcq=b.cq, cap=cap, sq_sig_all=1))
     peer = End(names[0], int(names[1]))
@@ -225,7 +226,7 @@ def test_overflow(names):
 
 
 def test_report(names):
-    """What a queue pair says of itself is what it was told, and where it is."""
+    """query_qp returns the attributes that were set, the state and the current PSNs."""
     a, b = pair(names)
     attr, init = a.qp.query(0x1FFFFF)
     want = {"qp_state": e.IBV_QPS_RTS, "cur_qp_state": e.IBV_QPS_RTS, "path_mtu": e.IBV_MTU_1024, "rq_psn": 0x123,
@@ -248,7 +249,7 @@ def test_report(names):
     to_state(a, e.IBV_QPS_RESET)
     attr, _ = a.qp.query(0x1FFFFF)
     assert attr.qp_state == e.IBV_QPS_RESET and attr.dest_qp_num == 0 and attr.qp_access_flags == 0
-    # What it has not is zero, and not what the kernel's memory held before: a failed change with all of them is fresh there.
+    # Attributes that are not set are zero, not stale kernel memory, to which a failed call with all attributes may have written.
     nothing = str(QPAttr().alt_ah_attr)
     full = QPAttr(qp_state=e.IBV_QPS_SQE)
     full.ah_attr = full.alt_ah_attr = AHAttr(gr=GlobalRoute(dgid=b.ctx.query_gid(1, b.gid_index), sgid_index=a.gid_index), is_global=1, port_num=1)
@@ -264,7 +265,7 @@ def test_report(names):
 
 
 def test_signals(names):
-    """Unless all requests signal, those that are not asked to complete silently, but count."""
+    """Without sq_sig_all, requests without IBV_SEND_SIGNALED complete without a CQE."""
     a, b = pair(names)
     cap = QPCap(max_send_wr=15, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
     a.qp = QP(a.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=a.cq, rcq=a.cq, cap=cap, sq_sig_all=0))
@@ -279,7 +280,7 @@ def test_signals(names):
             b.complete()
         assert a.complete().wr_id == 10 * turn + 4
     a.quiet(0.1)
-    # An error is told of whatever was asked for.
+    # Errors always generate a CQE.
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(10), wr_id=7, flags=0, remote=(0, 0))
     assert a.complete(e.IBV_WC_REM_ACCESS_ERR).wr_id == 7
 
@@ -304,7 +305,7 @@ def test_bad_changes(names):
 
 
 def test_port_events(_names):
-    """What happens to the network device happens to the port."""
+    """Changes of the network device generate events of the port."""
     netdev = "vx"
     host.shell("""
         ip -n a link add vx type veth peer name vy
@@ -337,7 +338,7 @@ def follows_netdev(end, netdev):
 
 
 def test_vectors(names):
-    """Every completion vector the device has is taken, and none beyond."""
+    """CQs can be created with every completion vector of the device, and with no other."""
     a, b = pair(names)
     count = a.ctx.num_comp_vectors
     assert count >= 1
@@ -347,7 +348,7 @@ def test_vectors(names):
 
 
 def test_posts_by_state(names):
-    """Sends are refused before RTS and do not come back later; receives posted in INIT are used; RTR receives without sending."""
+    """Sends before RTS are refused and not sent later; receives posted in INIT are used; in RTR messages are received."""
     steps = []
 
     class Watched(Member):
@@ -372,7 +373,7 @@ def test_posts_by_state(names):
     a.quiet(0.2)
     b.post(e.IBV_WR_SEND, b.sge(20))
     assert b.complete().wr_id == 2 and a.complete().byte_len == 20
-    # Everything posted is flushed, in order, what is posted later too; afterwards the queue pair is as good as new.
+    # In the error state earlier and later requests are flushed in order; after a reset the queue pair can be used again.
     for n in range(3):
         b.recv(b.sge(100), wr_id=n)
     to_state(b, e.IBV_QPS_ERR)
@@ -390,7 +391,7 @@ def test_posts_by_state(names):
 
 
 def test_numbers(names):
-    """Numbers of queue pairs: 24 bits, never 0 or 1, in no order, and none that was given back in the last half minute."""
+    """QPNs have 24 bits, are never 0 or 1 nor predictable, and are not reused within half a minute."""
     end = End(names[0], int(names[1]))
     cap = QPCap(max_send_wr=1, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
     seen = []
@@ -401,14 +402,14 @@ def test_numbers(names):
         qp.close()
     assert len(seen) > 1000, f"only {len(seen)} queue pairs in 25 s"
     assert all(1 < n < 0xFFFFFF for n in seen)
-    # Those that agree in 20 bits are held back together: by chance six pairs would agree.
-    assert len({n & 0xFFFFF for n in seen}) == len(seen), "a number came back at once"
+    # QPNs that agree in 20 bits are in quarantine together; with random QPNs, about six pairs would agree.
+    assert len({n & 0xFFFFF for n in seen}) == len(seen), "a QPN was reused at once"
     steps = {(y - x) % (1 << 24) for x, y in zip(seen, seen[1:])}
-    assert len(steps) > len(seen) * 9 // 10, "the next number can be guessed"
+    assert len(steps) > len(seen) * 9 // 10, "the next QPN is predictable"
 
 
 class Peer:
-    """What End.connect asks of the other side."""
+    """The attributes of a peer that End.connect uses."""
 
     def __init__(self, device, gid_index, number):
         self.ctx, self.gid_index, self.qp = Context(name=device), gid_index, self
@@ -416,14 +417,14 @@ class Peer:
 
 
 def leaves_at_once(names, leave):
-    """Whoever has seen a completion may leave at once: what was received before is acknowledged all the same. The receiver is a process
-    of its own, which sees the first message while the others of its train are still being received."""
+    """A queue pair may be closed right after a completion was polled: earlier messages are acknowledged nevertheless. The receiver is a
+    child process, which polls the first completion while later packets of the same RX batch are being received."""
     rounds, messages, size = 100, 60, 1024
     here, there = os.pipe(), os.pipe()
     tell = lambda pipe, number: os.write(pipe[1], number.to_bytes(4, "little"))
-    hear = lambda pipe: int.from_bytes(os.read(pipe[0], 4), "little") or sys.exit("the other process is gone")
+    hear = lambda pipe: int.from_bytes(os.read(pipe[0], 4), "little") or sys.exit("the other process has ended")
     child = os.fork()
-    # Whoever waits for one that has died hears the end of its pipe.
+    # Close the other ends of the pipes, so that each process notices if the other one has died.
     for unused in (here[0], there[1]) if child else (there[0], here[1]):
         os.close(unused)
     if not child:
@@ -449,7 +450,7 @@ def leaves_at_once(names, leave):
         tell(here, a.qp.qp_num)
         a.connect(Peer(names[2], int(names[3]), hear(there)), 77, 99, timeout=14)
         assert hear(there)
-        # A list, because a request does not keep the next one alive.
+        # A list that keeps references, because a SendWR does not reference the next one.
         chain = [None]
         for _ in range(messages):
             chain.append(SendWR(num_sge=1, sg=[a.sge(size)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED, next_wr=chain[-1]))

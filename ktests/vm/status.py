@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Completion statuses and data of single work requests, through pyverbs: both queue pairs in one process.
-
-Queue pairs of two devices of one machine, or of one device with itself.
+"""Completion statuses and data of single work requests, through pyverbs: both queue pairs in one process, on one or two devices of one
+machine.
 """
 import os
 import time
@@ -208,13 +207,14 @@ def test_flush(names):
     b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
     for n in range(5):
         assert b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 100 + n
-    # Posting a receive is no system call, so only the doorbell of a send makes the driver look again.
+    # Posting a receive rings no doorbell, so post a send to make the driver flush.
     b.post(e.IBV_WR_SEND, b.sge(10), wr_id=201)
     assert b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 201
 
 
 def test_sends_beyond_the_slots(names):
-    """The driver keeps 1024 WQEs of a queue at most (MAX_SLOTS in qp/sq.rs): the others wait in the ring, and complete or are flushed in order."""
+    """The driver keeps at most 1024 WQEs of a queue (MAX_SLOTS in qp/sq.rs). Further ones wait in the ring, and complete or are flushed in
+    order."""
     depth, posted = 1400, 0
     a, b = pair(names, depth=depth, sges=1, rnr_retries=7)
 
@@ -224,7 +224,7 @@ def test_sends_beyond_the_slots(names):
             a.post(e.IBV_WR_SEND, a.sge(8), wr_id=posted)
             posted += 1
 
-    # Nothing can complete before there is a receive, so the slots become more step by step.
+    # No WQE can complete before a receive is posted, so the number of slots grows step by step.
     post(depth)
     for n in range(depth):
         b.recv(b.sge(8), wr_id=n)
@@ -262,7 +262,7 @@ def test_completions_in_order(names):
         expected = sum(1 for n in range(20) if n % 3 != 1)
         assert [b.complete().wr_id for _ in range(expected)] == list(range(expected))
         b.qp.query(e.IBV_QP_STATE)
-        # What was not consumed stays posted: use it up before the next turn.
+        # Unused receives stay posted: consume them before the next round.
         for n in range(20 - expected):
             a.post(e.IBV_WR_SEND, a.sge(1), wr_id=n)
             a.complete()
@@ -309,7 +309,7 @@ def test_huge_message(names):
     a.post(e.IBV_WR_RDMA_WRITE, SGE(source, size, from_mr.lkey), remote=(target, to_mr.rkey))
     a.complete(seconds=240)
     assert os.pread(target_file, unit, 0) == data
-    # One byte more than a message may hold is refused, here or at the other end, and never cut.
+    # A message above the maximum size fails at the requester or the responder; it is never truncated.
     a.post(e.IBV_WR_RDMA_WRITE, SGE(source, size, from_mr.lkey), SGE(source, size, from_mr.lkey), remote=(target, to_mr.rkey))
     wc = completion(a.cq, 60)
     assert wc and wc.status != e.IBV_WC_SUCCESS
@@ -317,12 +317,12 @@ def test_huge_message(names):
 
 @case(driver="rxe_rs", reason="rdma_rxe sends from a work item")
 def test_post_returns_soon(names):
-    """Posting a long message takes the caller about a millisecond, then somebody else goes on with it; a turn cannot be cut short."""
+    """Posting a long message takes the caller about a millisecond, or one transmission round; then a work item continues."""
     unit, size = 512 << 10, 64 << 20
     a, b = pair(names, size=size, qp_type=e.IBV_QPT_UC)
 
     def post(length):
-        # Of this thread, not of what the processor does besides.
+        # The time of this thread only.
         before = time.thread_time()
         a.post(e.IBV_WR_RDMA_WRITE, a.sge(length), remote=(b.mr.buf, b.mr.rkey))
         taken = time.thread_time() - before
@@ -333,7 +333,7 @@ def test_post_returns_soon(names):
     turn = min(post(unit) for _ in range(5))
     whole = min(post(size) for _ in range(3))
     print(f"{turn * 1e3:.2f} ms for {unit >> 10} KiB, {whole * 1e3:.2f} ms for {size >> 20} MiB")
-    assert whole < 3 * turn + 0.002, "the caller does all of it"
+    assert whole < 3 * turn + 0.002, "the caller sends the whole message"
 
 
 def test_many_queue_pairs(names):
@@ -359,7 +359,7 @@ def test_region_gone(names):
 
 
 def test_events(names):
-    """An armed queue tells of the next completion, once; armed for solicited ones, of those and of errors only."""
+    """An armed CQ generates an event for the next completion, once; if armed for solicited completions, only for those and errors."""
     a, b = pair(names, b_events=True)
 
     def send(flags=0, imm=None):
@@ -371,7 +371,7 @@ def test_events(names):
     send()
     assert notified(b, 5), "no event"
     send()
-    assert not notified(b, 0.3), "an event though the queue was not armed again"
+    assert not notified(b, 0.3), "an event although the CQ was not armed again"
     b.complete()
     b.complete()
     b.cq.req_notify(1)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Walks the states of queue pairs: every state, every next state, sets of attributes, through ibv_modify_qp, against transitions.txt.
+"""All transitions between the states of queue pairs with sets of attributes, through ibv_modify_qp, compared with transitions.txt.
 
-`every`: all sets of the attributes that the table names for the service: 12,582,912 calls for RC, which all processors share.
-`rows`: for each pair of states all sets of the attributes that this transition has to do with; of the others single ones and pairs.
-Both: what each row of the table allows together with every attribute foreign to it, and random sets of all bits.
+`every`: all sets of the attributes that the table names for the service type: 12,582,912 calls for RC, distributed to all processors.
+`rows`: for each pair of states all sets of the attributes that the transition requires or permits; of the others single ones and pairs.
+Both: what each row of the table permits together with every other attribute, and random sets of all bits.
 
-RC and UC: `every` where a call takes some microseconds (KVM, User Mode Linux: `make test-transitions`), `rows` in emulation and on the
-debug kernel, where it takes ten times as long; `qemu/run --set WALK=every` says otherwise, WALK_SEED is for the random sets.
+RC and UC use `every` where a call takes some microseconds (KVM, User Mode Linux: `make test-transitions`), `rows` in emulation and on the
+debug kernel, where a call takes ten times as long. `qemu/run --set WALK=every` overrides this; WALK_SEED is for the random sets.
 
-What is to be refused is asked for with values that differ from those in force, and nothing may have changed afterwards.
+Calls that must be refused have values that differ from the current ones, and no attribute may have changed afterwards.
 """
 import ctypes
 import errno
@@ -34,11 +34,11 @@ NAMES = ("STATE", "CUR_STATE", "EN_SQD_ASYNC_NOTIFY", "ACCESS_FLAGS", "PKEY_INDE
          "DEST_QPN")
 BITS = {name: int(getattr(e, f"IBV_QP_{name}")) for name in NAMES}
 STATE = BITS["STATE"]
-# RoCE has no path migration: the core refuses these whatever the state.
+# RoCE has no path migration: the core refuses these in every state.
 NEVER = BITS["ALT_PATH"] | BITS["PATH_MIG_STATE"]
-# Bits that no attribute of the specification has; 25 is a rate limit, which the device has none of.
+# Bits that are not attributes of the specification; bit 25 is the rate limit, which the device does not support.
 BEYOND = tuple(1 << n for n in range(21, 31))
-# An IPv4 group. The kernel takes it as it takes any address, without asking a neighbour.
+# An IPv4 multicast group, because the kernel accepts it as an address without neighbour resolution.
 GROUP = bytes(10) + b"\xff\xff" + bytes((239, 77, 1, 3))
 
 MODIFY = VERBS.ibv_modify_qp
@@ -83,7 +83,7 @@ def subsets(mask):
 
 
 def rules(service):
-    """What transitions.txt says of a service: (state, next state) to required and optional attributes."""
+    """The table in transitions.txt for a service type: (state, next state) to required and optional attributes."""
     table = {}
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "transitions.txt"), encoding="ascii") as lines:
         for line in lines:
@@ -109,7 +109,7 @@ class Walker:
         self.calls = 0
 
     def attributes(self, state, target, other=False):
-        """Values for all attributes; with `other`, not the ones that an entered state has."""
+        """Values for all attributes; with `other`, values that differ from those that `enter` sets."""
         paths = []
         for last in (0, other):
             path = Path(sgid_index=self.end.gid_index, hop_limit=64 - other, is_global=1, port_num=1)
@@ -123,17 +123,17 @@ class Walker:
             qp_access_flags=e.IBV_ACCESS_REMOTE_READ if other else e.IBV_ACCESS_REMOTE_WRITE, path_mig_state=e.IBV_MIG_MIGRATED)
 
     def modify(self, state, target, masks, other=False):
-        """Asks for all of these changes; the error number of each, 0 for none."""
+        """Calls ibv_modify_qp with each of these masks. Returns the error number of each, or 0."""
         self.calls += len(masks)
         attributes = self.attributes(state, target, other)
         return list(map(MODIFY, itertools.repeat(self.qp), itertools.repeat(ctypes.addressof(attributes)), masks))
 
     def step(self, state, target):
         error, = self.modify(state, target, [STATE | self.rules[state, target][0]])
-        assert not error, f"{state} to {target} with what it needs is refused: {os.strerror(error)}"
+        assert not error, f"{state} to {target} with the required attributes is refused: {os.strerror(error)}"
 
     def fail(self):
-        """Makes the send queue fail."""
+        """Makes a send fail, so that the queue pair enters the SQE state."""
         wr = SendWR(wr_id=1, num_sge=1, sg=[self.end.sge(64, key=self.end.mr.lkey ^ 0x5500)], opcode=e.IBV_WR_SEND,
                     send_flags=e.IBV_SEND_SIGNALED)
         if self.service == "UD":
@@ -159,14 +159,14 @@ class Walker:
         return numbers[self.end.state()]
 
     def all_of_it(self):
-        """What a query says, every attribute."""
+        """Returns all attributes of the queue pair as text."""
         attr, _ = self.end.qp.query(mask_of(NAMES) & ~BITS["CAP"])
         return str(attr)
 
     def allowed(self, state, target, mask):
         required, optional = self.rules.get((state, target), (0, None))
         if mask & BITS["AV"] and not (mask & STATE and target == "RTR"):
-            # The system call's own doing: who changes the path in SQD changes the port, which keeps UC from it.
+            # The core sets the port if the path is changed in SQD, which the table does not permit for UC.
             mask |= BITS["PORT"]
         return optional is not None and mask & required == required and not mask & ~(STATE | required | optional) and not mask & NEVER
 
@@ -178,7 +178,7 @@ class Walker:
         else:
             masks = set(subsets(required | optional))
             masks |= {a | b for a in singles for b in singles}
-            # What other transitions from here and to there need and may have.
+            # Attributes of other transitions from this state and to the target.
             for (left, right), (needs, may) in self.rules.items():
                 if left == state or right == target:
                     masks |= {needs, needs | may & ~NEVER}
@@ -188,7 +188,7 @@ class Walker:
         for mask in sorted(masks):
             yield STATE | mask
             if state == target:
-                # Without the state named it stays the same.
+                # Without STATE in the mask the state stays the same.
                 yield mask
 
     def walk(self, state, target, dice, every):
@@ -200,22 +200,22 @@ class Walker:
             (makes if self.allowed(state, target, mask) else refuses).append(mask)
         before = self.all_of_it()
         for mask, error in zip(refuses, self.modify(state, target, refuses, other=True)):
-            assert error, f"{what(mask)} is made"
+            assert error, f"{what(mask)} is accepted"
             assert error in (errno.EINVAL, errno.EOPNOTSUPP), f"{what(mask)}: {os.strerror(error)}"
         after = self.all_of_it()
-        assert before == after, f"{state} to {target}: refused changes left\n{after}\nwhere there was\n{before}"
+        assert before == after, f"{state} to {target}: refused changes resulted in\n{after}\ninstead of\n{before}"
         for mask in makes:
             error, = self.modify(state, target, [mask])
             assert not error, f"{what(mask)} is refused: {os.strerror(error)}"
             if target != state:
-                # The way back is to be paid for.
+                # Return to the state.
                 assert self.state() == target
                 self.enter(state)
         assert self.state() == state, f"changes without a change of state left {self.state()}, not {state}"
         return len(makes)
 
     def walk_all(self, states, dice, every):
-        """Returns how many changes were made that were not on the way to others."""
+        """Returns the number of accepted calls, not counting those that only enter a state."""
         made = 0
         for state in states:
             self.enter(state)
@@ -228,10 +228,10 @@ def extent():
 
 
 def walk(names, service, extent):
-    """Each processor takes some of the states, with a queue pair of its own."""
+    """A child process per processor handles some of the states, with a queue pair of its own."""
     begin = time.monotonic()
     count = len(os.sched_getaffinity(0))
-    # The send queue of an RC does not fail alone.
+    # RC queue pairs do not have the SQE state.
     states = [state for state in STATES if service != "RC" or state != "SQE"]
     children = []
     for n in range(count):
@@ -243,7 +243,7 @@ def walk(names, service, extent):
                 walker = Walker(names[0], int(names[1]), service)
                 made = walker.walk_all(states[n::count], random.Random(int(host.setting("WALK_SEED", "1")) * 100 + n), extent == "every")
                 seconds = time.monotonic() - begin
-                print(f"{walker.calls} calls, {made} changes made, {seconds / walker.calls * 1e6:.1f} us each")
+                print(f"{walker.calls} calls, {made} changes accepted, {seconds / walker.calls * 1e6:.1f} us each")
                 code = 0
             except Exception:
                 sys.excepthook(*sys.exc_info())
@@ -253,7 +253,7 @@ def walk(names, service, extent):
         children.append(child)
     failed = [child for child in children if os.waitpid(child, 0)[1]]
     assert not failed, "the table and the driver disagree"
-    print(f"{service}: all as the table says, in {time.monotonic() - begin:.1f} s")
+    print(f"{service}: all transitions are as in the table, in {time.monotonic() - begin:.1f} s")
 
 
 def test_rc(names):
