@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The end of regions and windows: nothing touches their memory when the call has returned, and it costs little."""
+"""Deregistration of regions, deallocation of windows: afterwards nothing accesses their memory, and the cost is low."""
 import ctypes
 import mmap
 import os
@@ -31,16 +31,16 @@ def statuses(end, count, seconds=30):
 
 
 def ends_with(done, refusals):
-    """Some went well, one was refused, the rest was flushed."""
+    """Checks statuses: some succeeded, then one was refused, the rest was flushed."""
     ok = done.count(e.IBV_WC_SUCCESS)
     assert done[:ok] == [e.IBV_WC_SUCCESS] * ok, done
     assert ok == len(done) or done[ok] in refusals and set(done[ok + 1:]) <= {e.IBV_WC_WR_FLUSH_ERR}, done
 
 
 def ended_while_used(names, begin, refusal, access=ACCESS):
-    """Ends what 20 messages go to while they do, sooner or later: it gets them before, or not at all.
+    """Closes the target of 20 messages at different moments while they arrive: each is written before, or not at all.
 
-    `begin` sends them and returns how to put data into the memory, how to look at it, and what is closed in turn.
+    `begin` posts them and returns functions that fill the memory, read it, and close objects, the first of them during the traffic.
     """
     for turn in range(12):
         a, b = pair(names, size=MIB, access=access)
@@ -48,23 +48,23 @@ def ended_while_used(names, begin, refusal, access=ACCESS):
         put, get, *close = begin(a, b)
         time.sleep(0.002 * turn)
         close.pop(0)()
-        # Nobody but this process changes it now.
+        # From now on only this process may change the memory.
         put(bytes(MIB))
         time.sleep(0.03)
-        assert get() == bytes(MIB), "written after its end"
+        assert get() == bytes(MIB), "memory was written after it was closed"
         for rest in close:
             rest()
         ends_with(statuses(a, 20), {refusal})
 
 
 def memory():
-    """Memory, and its address."""
+    """Returns a mapping and its address."""
     target = mmap.mmap(-1, MIB)
     return target, ctypes.addressof(ctypes.c_char.from_buffer(target))
 
 
 def test_written_by_peer(names):
-    """What a peer is writing to when it is deregistered is written before, or not at all."""
+    """Deregisters a region while a peer writes to it: nothing is written afterwards."""
     def begin(a, b):
         target, address = memory()
         mr = MR(b.pd, MIB, ACCESS, address=address)
@@ -76,7 +76,7 @@ def test_written_by_peer(names):
 
 
 def test_received(names):
-    """The same for what the process receives to."""
+    """The same for the memory of posted receives."""
     def begin(a, b):
         target, address = memory()
         mr = MR(b.pd, MIB, LOCAL, address=address)
@@ -90,7 +90,7 @@ def test_received(names):
 
 
 def test_through_window(names):
-    """The same for a window that is bound when it is deallocated, after which the region can be deregistered at once."""
+    """The same for a bound window, which is deallocated; then the region can be deregistered at once."""
     def begin(a, b):
         mw = MW(b.pd, e.IBV_MW_TYPE_2)
         key = bind(b, mw, 0, MIB, e.IBV_ACCESS_REMOTE_WRITE)
@@ -103,7 +103,7 @@ def test_through_window(names):
 
 
 def test_process_exit(names):
-    """A process that has very many regions ends in a moment: the price of each is its own, not that of a grace period."""
+    """A process with very many regions exits quickly: releasing a region does not wait for an RCU grace period."""
     count, limit = (5000, 5) if SLOW else (100000, 2)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     ready, tell = os.pipe()
@@ -125,6 +125,6 @@ def test_process_exit(names):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     elapsed = time.monotonic() - begin
-    print(f"{count} regions were made in {making:.2f} s, and were gone after {elapsed:.2f} s")
-    # A slow machine may be slow at everything, so making them takes longer, too.
+    print(f"{count} regions were registered in {making:.2f} s and released in {elapsed:.2f} s")
+    # On a slow machine, compare with the time of registration.
     assert elapsed < (max(limit, making / 3) if SLOW else limit), f"{count} regions took {elapsed:.1f} s"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Regions of DMA buffers, which udmabuf makes of files in memory: both queue pairs in one process.
+"""Regions of DMA buffers, which udmabuf creates from files in memory: both queue pairs in one process.
 
-librxe has no call that registers them: the ioctl goes to the kernel as it is. Data are put into the buffer and looked at
-through its file.
+librxe cannot register DMA buffers, so the tests call the ioctl method itself. They access the data of a buffer through its file.
 """
 import ctypes
 import errno
@@ -31,7 +30,7 @@ SIZE = 1 << 20
 
 
 class Buffer:
-    """A DMA buffer of SIZE bytes, and the file that they are."""
+    """A DMA buffer of SIZE bytes, and the file that it was created from."""
 
     def __init__(self):
         self.file = os.memfd_create("buffer", os.MFD_ALLOW_SEALING)
@@ -42,7 +41,7 @@ class Buffer:
         self.offset = 0
 
     def forget(self):
-        """The process gives the files up; who uses the buffer needs neither."""
+        """Closes both files, which users of the buffer do not need."""
         os.close(self.file)
         os.close(self.buffer)
 
@@ -54,7 +53,7 @@ class Buffer:
 
 
 class Region(Buffer):
-    """A buffer of SIZE bytes and the region that is `length` bytes at `offset` of it."""
+    """A buffer of SIZE bytes, and a region of `length` bytes of it from `offset` on."""
 
     def __init__(self, end, offset=0, length=None, iova=None, access=ACCESS, fd=None):
         super().__init__()
@@ -81,18 +80,18 @@ class Region(Buffer):
 
 def beforehand():
     if not os.path.exists("/dev/udmabuf"):
-        skip("this kernel has no udmabuf to make buffers with")
+        skip("this kernel has no udmabuf")
 
 
 def afterwards():
-    """Nothing may keep a buffer that has no region."""
+    """All buffers must have been released."""
     host.shell("""
         mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
         soon grep -q "^Total 0 objects" /sys/kernel/debug/dma_buf/bufinfo""")
 
 
 def test_operations(names):
-    """Each operation, with such memory on both sides; the regions begin within a page and end within one."""
+    """Each operation with DMA buffers on both sides; the regions are not page-aligned."""
     a, b = pair(names)
     ra, rb = Region(a, 100, 500_000), Region(b, 3 * PAGE + 8, 600_001)
     data = pattern(400_000, 1)
@@ -111,7 +110,7 @@ def test_operations(names):
     a.post(e.IBV_WR_RDMA_READ, ra.sge(300_000), remote=(rb.iova + 77, rb.rkey))
     a.complete()
     assert ra.get(300_000) == pattern(300_000, 3)
-    # What the last byte of the region is, and what is in the buffer behind it.
+    # The last byte of the region can be written, the bytes behind it cannot.
     behind = rb.get(1, 600_001)
     keys.write(a, rb.iova + 600_000, rb.rkey, 1)
     assert rb.get(1, 600_001) == behind
@@ -135,7 +134,7 @@ def test_rights(names):
 
 
 def test_buffer_closed(names):
-    """The region keeps the buffer; it goes with the region."""
+    """The region holds a reference to the buffer, and releases it when it is deregistered."""
     a, b = pair(names)
     region = Region(b)
     region.forget()
@@ -171,7 +170,7 @@ def test_bad(names):
 
 
 def test_torn_down(names):
-    """Regions go while peers write to them, by a call and with their process."""
+    """Regions are deregistered by a call and by the exit of their process while a peer writes to them."""
     for _ in range(5):
         a, b = pair(names)
         region = Region(b)
@@ -202,13 +201,13 @@ def test_torn_down(names):
 
 
 def lend(end, mr, buffer, offset, length, iova, fd=None, flags=ADD_DMABUF):
-    """A range of a buffer becomes a segment of a region."""
+    """Adds a range of a buffer to a region as a segment."""
     request = struct.pack("=QQQIIiI", offset, length, iova, mr.rkey, flags, buffer.buffer if fd is None else fd, 0)
     return segments.decode(segments.call(end.ctx.cmd_fd, mr.handle, segments.ADD, request))
 
 
 def test_segments_of_both(names):
-    """Memory of the process and ranges of two buffers behind one key: accesses go from one into the other, and what is removed is gone."""
+    """A region with memory of the process and ranges of two buffers: accesses span them, and removed ranges are inaccessible."""
     a, b, mr, buffer = segments.region(names)
     start, before = buffer + 16 * PAGE, segments.pinned()
     one, two = Buffer(), Buffer()
@@ -216,7 +215,7 @@ def test_segments_of_both(names):
     assert first["handle"] > segments.FIRST and (first["run_start"], first["run_length"]) == (start, 8 * PAGE), first
     segments.add(b, mr, buffer, PAGE, start + 8 * PAGE)
     lend(b, mr, two, SIZE - 2 * PAGE, 2 * PAGE, start + 9 * PAGE)
-    # The same pages once more, at another address.
+    # The same pages again at another address.
     again = lend(b, mr, one, 9 * PAGE, PAGE, start + 11 * PAGE)
     assert (again["run_length"], again["bytes"], again["segments"]) == (12 * PAGE, 12 * PAGE, 5), again
     assert segments.pinned() == before + PAGE
@@ -235,7 +234,7 @@ def test_segments_of_both(names):
     a.qp.post_send(wr)
     a.complete()
     assert one.get(8, 12 * PAGE - 8) == struct.pack("=Q", 42)
-    # Over the end of the process's memory into the buffer, and out of its middle.
+    # Remove a range across the end of the process's memory and the buffer, and a range within the buffer.
     state = segments.remove(b, mr, start=start + 3 * PAGE, length=2 * PAGE)
     assert (state["bytes"], state["segments"]) == (10 * PAGE, 5) and segments.pinned() == before, state
     state = segments.remove(b, mr, start=start + 6 * PAGE, length=PAGE)
@@ -253,7 +252,7 @@ def test_segments_of_both(names):
 
 
 def test_region_takes_segments(names):
-    """A region of a buffer grows, shrinks to none of what it was, and gets other memory, under its keys."""
+    """A region of a buffer gets segments, loses its original memory, and is re-registered, all with the same keys."""
     a, b = pair(names)
     region, more = Region(b, 2 * PAGE, 4 * PAGE), keys.page_buffer(4)
     region.buf, before = region.iova, segments.pinned()
@@ -264,7 +263,7 @@ def test_region_takes_segments(names):
     segments.remove(b, region, handle=segments.FIRST)
     data = keys.write(a, region.iova + 4 * PAGE, region.rkey, 3 * PAGE, seed=4)
     assert segments.get(more, 2 * PAGE) + region.get(PAGE, 8 * PAGE) == data
-    # Rights of all segments; then memory of the process in place of all.
+    # Re-register the access rights of all segments; then replace all of them by memory of the process.
     assert keys.rereg(region, b, keys.ACCESS_, access=e.IBV_ACCESS_REMOTE_READ) == 0
     assert keys.read(a, region.iova + 4 * PAGE, region.rkey, 3 * PAGE) == data
     assert keys.rereg(region, b, keys.TRANS | keys.ACCESS_, addr=more, length=4 * PAGE, iova=0x10000, access=ACCESS) == 0
@@ -277,7 +276,7 @@ def test_region_takes_segments(names):
 
 
 def test_segments_at_random(names):
-    """Ranges of memory and of buffers added and removed at random, against a model that knows what is behind each page."""
+    """Adds and removes random ranges of memory and of buffers, and compares with a model of what is behind each page."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -314,7 +313,7 @@ def test_segments_at_random(names):
 
 
 def test_bad_segments(names):
-    """Each refusal has its error, and nothing changes."""
+    """Invalid arguments fail with the right error and change nothing."""
     a, b, mr, memory = segments.region(names)
     at, buffer = memory + 32 * PAGE, Buffer()
     plain, refused = os.memfd_create("no buffer"), segments.refused
@@ -328,7 +327,7 @@ def test_bad_segments(names):
     request = struct.pack("=QQQIIi", 0, PAGE, at, mr.rkey, ADD_DMABUF, buffer.buffer)
     refused(errno.EINVAL, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + struct.pack("=I", 1))
     refused(errno.EOPNOTSUPP, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + bytes(4) + b"\1")
-    # Without the file descriptor it is 0, which is no buffer here.
+    # A request without the file descriptor has the value 0, which is no DMA buffer here.
     refused(errno.EINVAL, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request[:32])
     state = segments.decode(segments.call(b.ctx.cmd_fd, mr.handle, segments.ADD, request + bytes(12)))
     assert (state["bytes"], state["segments"]) == (5 * PAGE, 2), state
@@ -339,7 +338,7 @@ def test_bad_segments(names):
 
 
 def test_segments_under_traffic(names):
-    """A range of a buffer comes and goes under a peer's writes: when removing has returned nothing is written to it any more."""
+    """A range of a buffer is removed while a peer writes to it: when the call has returned, it is not written any more."""
     buffer = Buffer()
     for turn in range(6):
         a, b, mr, memory = segments.region(names, size=1 << 20)
@@ -357,4 +356,4 @@ def test_segments_under_traffic(names):
             assert time.monotonic() < deadline
             statuses += [wc.status for wc in a.cq.poll(20)[1]]
         assert set(statuses) <= {e.IBV_WC_SUCCESS, e.IBV_WC_REM_ACCESS_ERR, e.IBV_WC_WR_FLUSH_ERR}, statuses
-        assert buffer.get(SIZE - 64 * PAGE, 64 * PAGE) == bytes(SIZE - 64 * PAGE), "written after it was removed"
+        assert buffer.get(SIZE - 64 * PAGE, 64 * PAGE) == bytes(SIZE - 64 * PAGE), "memory was written after it was removed"

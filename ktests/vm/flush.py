@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """FLUSH to global visibility and to persistence, through pyverbs: both queue pairs in one process.
 
-In all of them b has the memory and a uses it. Persistent memory is /dev/dax0.0.
+In all tests b has the memory and a accesses it. Persistent memory is /dev/dax0.0.
 """
 import ctypes
 import errno
@@ -20,7 +20,7 @@ from lib.ends import ACCESS, End, pair, pattern, soon
 from lib.keys import ACCESS_, PAGE, REFUSED, TRANS, extended, page_buffer, rereg
 from lib.segments import Refused, add, pinned, remove
 
-DEFAULTS = dict(driver="rxe_rs", reason="written for what the specification says")
+DEFAULTS = dict(driver="rxe_rs", reason="tests what the specification requires")
 DAX = "/dev/dax0.0"
 GLOBAL, PERSISTENT = e.IBV_ACCESS_FLUSH_GLOBAL, e.IBV_ACCESS_FLUSH_PERSISTENT
 LASTING = ACCESS | PERSISTENT
@@ -29,7 +29,7 @@ OPS = e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE | e.IBV_QP_EX_WITH_AT
 DEVICE_PERSISTENT = 1 << 39
 TRACING = "/sys/kernel/tracing"
 MIB = 1 << 20
-# Most bytes that are written back at once.
+# The largest number of bytes that are written back at once.
 PIECE = 65536
 SHARED, FIXED, ANONYMOUS_PRIVATE = 0x01, 0x10, 0x22
 
@@ -39,14 +39,14 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [
 
 
 def persistent_memory():
-    """Gives programs the machine's persistent memory as /dev/dax0.0: what ndctl would do."""
+    """Configures the machine's persistent memory as /dev/dax0.0, like ndctl."""
     if os.path.exists(DAX):
         return
     with open("/proc/iomem", encoding="ascii") as file:
         if "Persistent Memory" not in file.read():
             skip("this machine has no persistent memory")
     if subprocess.run(["modprobe", "-a", "nd_e820", "dax_pmem", "device_dax"]).returncode:
-        skip("this kernel lends no persistent memory to programs")
+        skip("this kernel does not provide persistent memory to programs")
     with open("/proc/sys/kernel/random/uuid", encoding="ascii") as file:
         uuid = file.read()
     devices = "/sys/bus/nd/devices"
@@ -63,7 +63,7 @@ def dax_size():
 
 
 def map_dax(length, offset=0, at=None):
-    """Maps a part of the persistent memory, at any address or instead of what is at `at`; returns the address."""
+    """Maps a part of the persistent memory, at any address or replacing the mapping at `at`; returns the address."""
     persistent_memory()
     fd = os.open(DAX, os.O_RDWR)
     addr = libc.mmap(at, length, 3, SHARED | (FIXED if at else 0), fd, offset)
@@ -104,7 +104,7 @@ def lasting(a, mr, addr, length, level=RANGE, status=e.IBV_WC_SUCCESS):
 
 
 def write_and_flush(a, key, addr, length, kind, level, seed):
-    """Both requests at once; what was written is there when the FLUSH is done."""
+    """Posts a WRITE and a FLUSH together; the memory has the data when the FLUSH completes."""
     data = pattern(length, seed)
     a.mr.write(data, length)
     a.qp.wr_start()
@@ -132,15 +132,15 @@ def not_registered(pd, length, access, addr, number=errno.EINVAL):
 
 
 def refusal(kind, allowed):
-    """How a FLUSH is refused that not both the queue pair, with the rights `allowed`, and the region permit: what the queue pair does not
-    allow is an invalid request (IBTA vol1 9.7.4.1.5)."""
+    """The status of a FLUSH that the queue pair, with the access rights `allowed`, or the region does not permit. If the queue pair does
+    not, it is an invalid request (IBTA vol1 9.7.4.1.5)."""
     needed = {e.IBV_FLUSH_GLOBAL: GLOBAL, e.IBV_FLUSH_PERSISTENT: PERSISTENT}
     missing = any(kind & placement and not allowed & right for placement, right in needed.items())
     return e.IBV_WC_REM_INV_REQ_ERR if missing else REFUSED
 
 
 def test_visible(names):
-    """After a WRITE, of a range and of the whole region; only with the right, of the region and of the queue pair."""
+    """FLUSH to global visibility of a range and of the whole region, which requires access rights of region and queue pair."""
     a, b = extended(names, OPS, ACCESS | GLOBAL, ACCESS | GLOBAL)
     for level in (RANGE, WHOLE, RANGE):
         write_and_flush(a, b.mr.rkey, b.mr.buf, 5000, e.IBV_FLUSH_GLOBAL, level, level)
@@ -153,10 +153,10 @@ def test_visible(names):
 
 
 def test_ordinary_memory(names):
-    """What the power takes away cannot be registered as if it stayed, in no way; nothing is left pinned."""
+    """Volatile memory cannot be registered with FLUSH_PERSISTENT by any call, and nothing is left pinned."""
     _, b = pair(names)
     addr = page_buffer(16)
-    # Without the capability it is the core that refuses.
+    # Without the device capability, the core refuses it.
     number = errno.EINVAL if has_capability(b.ctx) else errno.EOPNOTSUPP
     for access in (PERSISTENT, LASTING, LASTING | GLOBAL, LASTING | e.IBV_ACCESS_ON_DEMAND):
         not_registered(b.pd, 16 * PAGE, access, addr, number)
@@ -171,7 +171,7 @@ def test_ordinary_memory(names):
 def test_capability(names):
     persistent_memory()
     for name in (names[0], names[2]):
-        assert has_capability(End(name, 1).ctx), f"{name} does not say that it can"
+        assert has_capability(End(name, 1).ctx), f"{name} does not report the capability"
 
 
 def dax_pair(names, size=8 * PAGE, access=LASTING, rights=LASTING | GLOBAL, offset=0):
@@ -182,7 +182,7 @@ def dax_pair(names, size=8 * PAGE, access=LASTING, rights=LASTING | GLOBAL, offs
 
 
 def test_persistent(names):
-    """Of a range and of the whole region, alone and together with global visibility; the memory itself has the data."""
+    """FLUSH to persistence of a range and of the whole region, alone and with global visibility: the memory has the data."""
     a, b, mr, addr = dax_pair(names, access=LASTING | GLOBAL)
     both = e.IBV_FLUSH_PERSISTENT | e.IBV_FLUSH_GLOBAL
     for n, (kind, level) in enumerate((k, l) for k in (e.IBV_FLUSH_PERSISTENT, both) for l in (RANGE, WHOLE)):
@@ -194,7 +194,7 @@ def test_persistent(names):
 
 
 def test_rights(names):
-    """Each right is one of its own, of the region and of the queue pair; nothing but what is in the region is flushed."""
+    """Each access right is checked separately, for region and queue pair, and the range must be in the region."""
     everything = LASTING | GLOBAL
     for access, allowed, kind in ((ACCESS, everything, e.IBV_FLUSH_PERSISTENT), (ACCESS | GLOBAL, everything, e.IBV_FLUSH_PERSISTENT),
                                   (LASTING, everything, e.IBV_FLUSH_GLOBAL), (everything, ACCESS | GLOBAL, e.IBV_FLUSH_PERSISTENT),
@@ -211,11 +211,11 @@ def test_rights(names):
 
 
 class Traced:
-    """Calls of the kernel's function that writes caches back: address and size of each."""
+    """Traces calls of arch_wb_cache_pmem(), which writes caches back: address and size of each."""
 
     def __init__(self):
         if not os.path.exists(f"{TRACING}/kprobe_events"):
-            skip("this kernel has no probes")
+            skip("this kernel has no kprobes")
 
     def __enter__(self):
         self.put("kprobe_events", "p:written_back arch_wb_cache_pmem addr=%di size=%si")
@@ -233,14 +233,14 @@ class Traced:
             file.write(text)
 
     def calls(self):
-        """Since this was asked last."""
+        """Returns the calls since the last query."""
         lines = [line for line in open(f"{TRACING}/trace") if "written_back:" in line]
         self.put("trace", "")
         return [tuple(int(word.split("=")[1], 0) for word in line.split()[-2:]) for line in lines]
 
 
 def test_written_back(names):
-    """Exactly what was asked for, before the answer, and not too much at once."""
+    """Exactly the requested range is written back before the response, in bounded parts."""
     size = dax_size()
     a, b, mr, addr = dax_pair(names, size=size)
     with Traced() as traced:
@@ -252,25 +252,25 @@ def test_written_back(names):
             assert start == at and 0 < length <= PIECE, f"{length} bytes at {start:#x} after {at:#x}"
             at = start + length
         assert at == base + size
-        print(f"{size} bytes in {len(calls)} pieces")
+        print(f"{size} bytes in {len(calls)} parts")
         for offset, length in ((0, 1), (100, 5000), (PAGE - 1, 2), (3, PIECE), (12345, 3 * PIECE + 1), (size - 9, 9)):
             lasting(a, mr, addr + offset, length)
             calls = traced.calls()
             assert calls[0][0] == base + offset and sum(n for _, n in calls) == length, (offset, length, calls)
             assert len(calls) == -(-length // PIECE), calls
         flush(a, mr.rkey, addr, 0, e.IBV_FLUSH_PERSISTENT, RANGE)
-        assert not traced.calls(), "there was nothing to write back"
+        assert not traced.calls(), "a FLUSH of length 0 wrote back something"
     mr.close()
 
 
 def test_mixed_memory(names):
-    """One page of ordinary memory among those of a region is enough to refuse it."""
+    """Registration fails if a single page of the region is volatile memory."""
     _, b = pair(names)
     for ordinary in (0, 3, 7):
         addr = map_dax(8 * PAGE)
         libc.mmap(addr + ordinary * PAGE, PAGE, 3, ANONYMOUS_PRIVATE | FIXED, -1, 0)
         not_registered(b.pd, 8 * PAGE, LASTING, addr)
-    # Persistent all the same if it is mapped in pieces, in any order.
+    # Persistent memory may be mapped in any order of pages.
     addr = page_buffer(8)
     for n, page in enumerate((3, 2, 7, 9, 10, 11, 1, 0)):
         map_dax(PAGE, page * PAGE, addr + n * PAGE)
@@ -282,7 +282,7 @@ def test_mixed_memory(names):
 
 
 def test_rereg(names):
-    """Rights and memory that are exchanged later have to agree as at first; what is refused changes nothing."""
+    """REREG_MR checks access rights and memory like registration; refused calls change nothing."""
     a, b, mr, addr = dax_pair(names, access=ACCESS)
     ordinary, other = page_buffer(8), map_dax(8 * PAGE, 8 * PAGE)
     assert rereg(mr, b, ACCESS_, access=LASTING) == 0
@@ -294,7 +294,7 @@ def test_rereg(names):
     write_and_flush(a, mr.rkey, addr, 5000, e.IBV_FLUSH_PERSISTENT, WHOLE, 2)
     assert rereg(mr, b, TRANS, addr=other, length=8 * PAGE) == 0
     write_and_flush(a, mr.rkey, other, 5000, e.IBV_FLUSH_PERSISTENT, RANGE, 3)
-    # Without the right it may be anything, and then cannot have the right.
+    # Without FLUSH_PERSISTENT the memory may be volatile, and then the access right cannot be added.
     assert rereg(mr, b, TRANS | ACCESS_, addr=ordinary, length=8 * PAGE, access=ACCESS) == 0
     assert rereg(mr, b, ACCESS_, access=LASTING) == errno.EINVAL
     assert rereg(mr, b, TRANS | ACCESS_, addr=addr, length=8 * PAGE, access=LASTING) == 0
@@ -305,13 +305,13 @@ def test_rereg(names):
 
 
 def test_segments(names):
-    """Memory that is added later is persistent, too. A range may not go over a hole; of the whole region, holes are left out."""
+    """Added segments must be persistent, too. A flushed range must not contain holes; a FLUSH of the whole region skips them."""
     size = 8 * PAGE
     a, b, mr, addr = dax_pair(names)
     before = pinned()
     try:
         add(b, mr, page_buffer(8), size, addr + size)
-        raise AssertionError("ordinary memory was added")
+        raise AssertionError("volatile memory was added")
     except Refused as refused:
         assert refused.number == errno.EINVAL, refused
     assert pinned() == before
@@ -332,7 +332,7 @@ def test_segments(names):
         lasting(a, mr, addr + size, size + 1, status=REFUSED)
         assert not traced.calls()
     mr.close()
-    # A region without the right takes either.
+    # A region without FLUSH_PERSISTENT may have segments of both kinds.
     _, b, mr, addr = dax_pair(names, access=ACCESS)
     add(b, mr, page_buffer(8), size, addr + size)
     assert rereg(mr, b, ACCESS_, access=LASTING) == errno.EINVAL
@@ -340,7 +340,7 @@ def test_segments(names):
 
 
 def test_pipelined(names):
-    """WRITE, FLUSH of all, ATOMIC WRITE, SEND, posted at once, again and again: in order, and nothing is lost."""
+    """WRITE, FLUSH of the whole region, ATOMIC WRITE and SEND, posted together, repeatedly: executed in order, nothing is lost."""
     size = dax_size()
     a, b, mr, addr = dax_pair(names, size=size)
     lost = ("local_ack_timeout_err", "retry_exceeded_err", "out_of_seq_request", "page_fault_dropped")
@@ -368,7 +368,7 @@ def test_pipelined(names):
 
 
 def test_others_go_on(names):
-    """While a queue pair flushes all of the memory, again and again, others come between its pieces."""
+    """While a queue pair flushes all of the memory repeatedly, requests of another one are executed between the parts."""
     size, total, words = dax_size(), 40, 0
     a, b, mr, addr = dax_pair(names, size=size)
     other_a, other_b, word, at = dax_pair(names, size=PAGE)
@@ -389,14 +389,14 @@ def test_others_go_on(names):
     base = calls[0][0] if calls[0][1] != 8 else calls[1][0]
     between = sum(1 for before, call in zip(calls, calls[1:])
                   if call[1] == 8 and before[1] != 8 and before[0] + before[1] != base + size)
-    print(f"{words} words beside {done} flushes, {between} between pieces of one of them")
+    print(f"{words} words during {done} flushes, {between} between parts of one of them")
     assert between > 0 and sum(n for _, n in calls) == 8 * words + size * total
     word.close()
     mr.close()
 
 
 def test_torn_down(names):
-    """The queue pair goes, is reset or fails, and the region goes, in the middle of it."""
+    """During a FLUSH the queue pair is destroyed, reset or fails, or the region is deregistered."""
     size = dax_size()
     for n in range(12):
         a, b, mr, addr = dax_pair(names, size=size)
@@ -411,7 +411,7 @@ def test_torn_down(names):
         elif n % 4 == 2:
             b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
         else:
-            # The four, or as many as came before, and then the others are refused or flushed.
+            # The first ones succeed, the next one is refused, and the rest is flushed.
             mr.close()
             statuses = []
             deadline = time.monotonic() + 20
@@ -420,7 +420,7 @@ def test_torn_down(names):
                 count, wcs = a.cq.poll(4)
                 statuses += [wc.status for wc in wcs[:count]]
             good = statuses.count(e.IBV_WC_SUCCESS)
-            print(f"{good} of them were done")
+            print(f"{good} of them succeeded")
             assert statuses == [e.IBV_WC_SUCCESS] * good + ([REFUSED] + [e.IBV_WC_WR_FLUSH_ERR] * 4)[:4 - good], statuses
         a.qp.close()
         mr.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory windows, invalidation, atomic writes and regions that are registered again, between two devices."""
+"""Memory windows, invalidation, atomic writes and re-registration of regions, between two devices."""
 import ctypes
 import os
 import types
@@ -17,12 +17,12 @@ from lib.keys import (
     registered_again, rereg, write,
 )
 
-DEFAULTS = dict(driver="rxe_rs", reason="written for what the specification says")
+DEFAULTS = dict(driver="rxe_rs", reason="tests what the specification requires")
 BIND_ERROR = e.IBV_WC_MW_BIND_ERR
 
 
 def next_key(key):
-    """The key whose last byte is one more."""
+    """The key with an incremented key byte."""
     return key & 0xFFFFFF00 | (key + 1) & 0xFF
 
 
@@ -39,7 +39,7 @@ def window(names, kind, **options):
 
 
 def test_window_type_1(names):
-    """Bind, use, bind elsewhere (the old key is dead), unbind with length 0."""
+    """Bind, access, bind to another range (which invalidates the old key), unbind with length 0."""
     a, b, mw = window(names, e.IBV_MW_TYPE_1)
     first = mw.rkey
     key = bind1(b, mw, 100, 5000, WRITE | READ)
@@ -62,9 +62,9 @@ def test_window_type_1(names):
 
 
 def test_window_type_2(names):
-    """Bind, use, invalidate, bind again with another key; the old keys are dead."""
+    """Bind, access, invalidate, bind again with another key; the old keys are invalid."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2)
-    # Another interface of the library, which lets the program choose the key.
+    # The extended interface (ibv_wr_bind_mw()), with which the program chooses the key.
     b.qp.close()
     ops = e.IBV_QP_EX_WITH_BIND_MW | e.IBV_QP_EX_WITH_LOCAL_INV
     cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=2, max_recv_sge=2)
@@ -93,7 +93,7 @@ def test_window_type_2(names):
 
 
 def test_window_bounds(names):
-    """The window's bounds count, not the region's; so do its rights."""
+    """Bounds and access rights of the window apply, not those of the region."""
     offset, length = 1000, 3000
     cases = [("write", offset - 1, 2), ("write", offset + length - 1, 2), ("write", offset + length, 1),
              ("write", offset, length + 1), ("read", offset, 1), ("write", 0, 1)]
@@ -119,7 +119,7 @@ def test_window_zero_based(names):
 
 
 def test_window_of_other_queue_pair(names):
-    """Type 2 belongs to the queue pair that bound it, type 1 to all of the protection domain."""
+    """A type 2 window is valid for the queue pair that bound it, a type 1 window for the protection domain."""
     for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
         a, b, mw = window(names, kind)
         other_a, other_b = End(names[0], int(names[1])), End(names[2], int(names[3]), access=BINDABLE)
@@ -135,7 +135,7 @@ def test_window_of_other_queue_pair(names):
 
 
 def test_window_other_domain(names):
-    """Window, region and queue pair must be of one protection domain; nobody else can invalidate."""
+    """Window, region and queue pair must be in one protection domain, also to invalidate."""
     a, b = pair(names, b_access=BINDABLE)
     foreign = PD(b.ctx)
     mw = MW(foreign, e.IBV_MW_TYPE_2)
@@ -179,7 +179,7 @@ def test_bad_binds(names):
 
 
 def test_unbound_window(names):
-    """A window that was never bound grants nothing; to invalidate it is idle for the owner and an error for the peer."""
+    """A window that was never bound permits no access. Invalidating it succeeds locally and fails for the peer."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2)
     local_inv(b, mw.rkey)
     b.complete()
@@ -197,7 +197,7 @@ def test_unbound_window(names):
 
 
 def test_send_with_invalidate(names):
-    """The receiver's completion names the key, and nothing gets through it afterwards."""
+    """The receiver's completion has the invalidated key, with which accesses fail afterwards."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2)
     for length in (1, MTU, 3 * MTU + 1):
         key = bind(b, mw, 0, PAGE, WRITE)
@@ -215,7 +215,7 @@ def test_send_with_invalidate(names):
 
 
 def test_bad_invalidate(names):
-    """What is no window of type 2 cannot be invalidated: neither here nor by the peer, and stays usable."""
+    """Keys that are not those of type 2 windows cannot be invalidated, neither locally nor by the peer."""
     a, b = pair(names)
     local_inv(b, b.mr.rkey)
     b.complete(BIND_ERROR)
@@ -231,7 +231,7 @@ def test_bad_invalidate(names):
 
 
 def test_invalidate_in_order(names):
-    """A message under way is complete before the key of its buffer is invalidated; what follows waits."""
+    """LOCAL_INV takes effect after earlier requests have completed."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2, size=1 << 20)
     for n in range(10):
         key = bind(b, mw, 0, 1 << 20, WRITE | READ)
@@ -253,7 +253,7 @@ def test_invalidate_in_order(names):
 
 
 def test_process_killed(names):
-    """A process that dies with windows bound leaves nothing behind."""
+    """A process that exits with bound windows leaves no objects."""
     child = os.fork()
     if not child:
         a, b = pair(names)
@@ -270,7 +270,7 @@ def test_process_killed(names):
 
 
 def test_atomic_write(names):
-    """Eight aligned bytes; nothing else, and nothing without the right to write."""
+    """ATOMIC WRITE of eight aligned bytes; it fails if the address is not aligned, or without the access right to write."""
     def put(addr, key, value, status=e.IBV_WC_SUCCESS):
         a.qp.wr_start()
         a.qp.wr_id = 4
@@ -285,7 +285,7 @@ def test_atomic_write(names):
         assert put(b.mr.buf + 8 * n, b.mr.rkey, value).opcode == e.IBV_WC_ATOMIC_WRITE
         assert b.mr.read(8, 8 * n) == value
     put(b.mr.buf + 4, b.mr.rkey, bytes(8), e.IBV_WC_LOC_QP_OP_ERR)
-    # What the queue pair does not allow is an invalid request (IBTA vol1 9.7.4.1.5).
+    # Missing access rights of the queue pair make the request invalid (IBTA vol1 9.7.4.1.5).
     for key, access, rights, addr, status in ((None, ACCESS & ~WRITE, ACCESS, 0, REFUSED),
                                               (None, ACCESS, ACCESS & ~WRITE, 0, e.IBV_WC_REM_INV_REQ_ERR),
                                               (1, ACCESS, ACCESS, 0, REFUSED), (None, ACCESS, ACCESS, 65536, REFUSED)):
@@ -313,7 +313,7 @@ def test_region_with_windows(names):
         b.complete()
         try:
             mr.close()
-            raise AssertionError("deregistered under a window")
+            raise AssertionError("the region was deregistered with a window bound to it")
         except PyverbsError as error:
             assert "busy" in str(error).lower() or getattr(error, "error_code", 0) == 16, error
         assert rereg(mr, b, ACCESS_, access=BINDABLE | READ) == 16
@@ -332,7 +332,7 @@ def test_rereg_access(names):
     data = write(a, mr.buf, mr.rkey, seed=4)
     assert mr.read(64, 0) == data
     read(a, mr.buf, mr.rkey, status=REFUSED)
-    # Refused changes leave it as it was.
+    # Refused calls change nothing.
     a, b = pair(names)
     mr = MR(b.pd, PAGE, LOCAL | READ)
     for flags, options in ((ACCESS_, dict(access=WRITE)), (ACCESS_, dict(access=ATOMIC)), (0, {}), (8, {}),
@@ -346,17 +346,17 @@ def test_rereg_access(names):
 
 
 def test_rereg_read_only(names):
-    """Rights to write to a region that was pinned for reading only: writes arrive in the process's own pages."""
+    """Adding write access to a region that was pinned for reading only: WRITEs go to the process's own pages."""
     a, b = pair(names)
     addr = page_buffer(4)
-    # Pages never touched are the common page of zeros when pinned for reading.
+    # Untouched pages are the zero page when pinned for reading.
     mr = MR(b.pd, 4 * PAGE, READ, address=addr)
     assert read(a, addr, mr.rkey) == bytes(64)
     assert rereg(mr, b, ACCESS_, access=LOCAL | WRITE | READ) == 0
     data = write(a, addr + PAGE, mr.rkey, 5000)
     assert ctypes.string_at(addr + PAGE, 5000) == data
     assert ctypes.string_at(addr, PAGE) == bytes(PAGE)
-    assert ctypes.string_at(page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+    assert ctypes.string_at(page_buffer(1), PAGE) == bytes(PAGE), "the zero page was written"
 
 
 def test_rereg_domain(names):
@@ -374,7 +374,7 @@ def test_rereg_domain(names):
 
 
 def test_rereg_translation(names):
-    """Other memory, another length and another address, alone and with the rest."""
+    """Changes memory, length and address, alone and together with the other attributes."""
     a, b = pair(names)
     first, second = page_buffer(1), page_buffer(3)
     mr = MR(b.pd, PAGE, ACCESS, address=first)
@@ -382,7 +382,7 @@ def test_rereg_translation(names):
     assert rereg(mr, b, TRANS, addr=second, length=3 * PAGE, iova=0x10000) == 0
     data = write(a, 0x10000, mr.rkey, 3 * PAGE, seed=7)
     assert ctypes.string_at(second, 3 * PAGE) == data
-    # As a local key too.
+    # The L_Key is also changed.
     b.recv(SGE(0x10000 + 10, 100, mr.lkey))
     a.post(e.IBV_WR_SEND, a.sge(100))
     a.complete()
@@ -397,7 +397,7 @@ def test_rereg_translation(names):
 
 
 def test_rereg_mixes(names):
-    """Translation, domain and rights, each mix of them: what is named changes, what is not stays; after a failure all of it is as before."""
+    """All combinations of translation, domain and access rights: only the selected ones change, and none after a failure."""
     a, b = pair(names)
 
     def probe(call, addr, mr, allowed):
@@ -413,7 +413,7 @@ def test_rereg_mixes(names):
         old, new, foreign = page_buffer(1), page_buffer(1), PD(b.ctx)
         for addr, seed in ((old, 1), (new, 2)):
             ctypes.memmove(addr, pattern(PAGE, seed), PAGE)
-        # In the domain of the queue pair, so that it can be seen what failures leave.
+        # In the protection domain of the queue pair, so that the region can be accessed after failed calls.
         mr = MR(b.pd, PAGE, LOCAL | READ, address=old)
         nobody = types.SimpleNamespace(handle=0x7FFFFFFF)
         for part, bad in ((TRANS, dict(addr=0x1000)), (TRANS, dict(length=1 << 60)), (PD_, dict(pd=nobody)), (ACCESS_, dict(access=WRITE)),
@@ -439,7 +439,7 @@ def test_rereg_mixes(names):
 
 
 def test_rereg_under_traffic(names):
-    """Registering anew, again and again, refuses no access that is allowed before and after."""
+    """No access fails during REREG_MR that is permitted before and after it."""
     a, b = pair(names, size=1 << 16)
     with registered_again(b.mr, b, b.mr.buf, b.size, ACCESS):
         for n in range(60):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Memory that a process can map and the kernel cannot read, through pyverbs: all queue pairs in one process.
 
-Nothing but the request that needs the memory fails; another pair of queue pairs carries data before, in between and afterwards.
+Only requests that access the memory fail; another pair of queue pairs carries data before, in between and afterwards.
 """
 import ctypes
 import errno
@@ -55,23 +55,23 @@ def secret_file(size=SIZE):
 
 
 def kmemory(request, addr):
-    """What it does lasts until the file that is returned is closed."""
+    """Calls /dev/kmemory. The effect lasts until the returned file is closed."""
     device = open("/dev/kmemory", "rb")
     if libc.ioctl(device.fileno(), request, addr):
         number = ctypes.get_errno()
         if number == errno.EOPNOTSUPP:
-            skip("this kernel has no such memory")
+            skip("this kernel does not support such memory")
         raise OSError(number, os.strerror(number))
     return device
 
 
 def unreadable(names):
-    """Accesses so far that found memory which cannot be read, of each device."""
+    """Returns the counter unreadable_memory of each device."""
     return [counter(name, "unreadable_memory") for name in (names[0], names[2])]
 
 
 class Bystander:
-    """Two queue pairs of somebody else."""
+    """Two queue pairs that are not involved."""
 
     def __init__(self, names):
         self.ends = pair(names)
@@ -84,14 +84,14 @@ class Bystander:
 
 
 def refused(what, *arguments):
-    """It fails with EFAULT."""
+    """Checks that a call fails with EFAULT."""
     try:
         what(*arguments)
     except (PyverbsRDMAError, segments.Refused) as error:
         number = error.number if isinstance(error, segments.Refused) else error.error_code
         assert number == errno.EFAULT, f"{what.__name__}: {error}"
         return
-    raise AssertionError(f"{what.__name__} took it")
+    raise AssertionError(f"{what.__name__} succeeded")
 
 
 def region(end, addr, length=SIZE, access=DEMAND):
@@ -99,7 +99,7 @@ def region(end, addr, length=SIZE, access=DEMAND):
 
 
 def accesses(names, addr, make=region):
-    """Each access that needs the page at `addr`, by a pair of its own, to which a region that `make` gives belongs: all fail."""
+    """All accesses to the page at `addr`, each by a pair of its own and through a region from `make`, must fail."""
     def post(end, opcode, *sges, remote=None, atomic=False):
         wr = SendWR(wr_id=5, num_sge=len(sges), sg=list(sges), opcode=opcode, send_flags=e.IBV_SEND_SIGNALED)
         if atomic:
@@ -108,7 +108,7 @@ def accesses(names, addr, make=region):
             wr.set_wr_rdma(remote[1], remote[0])
         end.qp.post_send(wr)
 
-    # The memory of the requester.
+    # Memory of the requester.
     for opcode in (e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
         a, b = pair(names)
         mr = make(a, addr)
@@ -118,14 +118,14 @@ def accesses(names, addr, make=region):
         post(a, opcode, SGE(addr, 8 if atomic else 1000, mr.lkey), remote=remote, atomic=atomic)
         a.complete(LOCAL)
         mr.close()
-    # One piece of many, behind others that can be read.
+    # One SGE of several, after readable ones.
     a, b = pair(names)
     mr = make(a, addr)
     b.recv(b.sge())
     post(a, e.IBV_WR_SEND, a.sge(3000), SGE(addr + 77, 300, mr.lkey), a.sge(10))
     a.complete(LOCAL)
     mr.close()
-    # That of the responder.
+    # Memory of the responder.
     for opcode in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_ATOMIC_FETCH_AND_ADD, e.IBV_WR_ATOMIC_CMP_AND_SWP):
         a, b = pair(names)
         mr = make(b, addr)
@@ -140,7 +140,7 @@ def accesses(names, addr, make=region):
     b.complete(LOCAL)
     a.complete(e.IBV_WC_REM_OP_ERR)
     mr.close()
-    # A datagram is not sent, one that comes is not taken; the queue pair that has it completes it in error.
+    # On UC, the send completes in error.
     a, b = pair(names, qp_type=e.IBV_QPT_UC)
     mr = make(a, addr)
     post(a, e.IBV_WR_SEND, SGE(addr, 1000, mr.lkey))
@@ -149,7 +149,7 @@ def accesses(names, addr, make=region):
 
 
 def not_pinned(names, addr, size=SIZE):
-    """All ways to pin it, and to put it in the place of other memory; what was there stays."""
+    """All calls that pin the memory fail, including those that add it to a region or replace other memory, which stays accessible."""
     a, b = pair(names)
     refused(region, b, addr, size, ACCESS)
     refused(region, b, addr, size, e.IBV_ACCESS_REMOTE_READ)
@@ -162,7 +162,7 @@ def not_pinned(names, addr, size=SIZE):
 
 
 def not_got(names, addr, size=SIZE):
-    """On demand, prefetched, and in the place of other memory on demand."""
+    """On-demand paging, prefetching, and replacing other memory with on-demand paging: registration succeeds, and accesses fail."""
     a, b = pair(names)
     mr = region(b, addr, size)
     for advice in (PREFETCH, PREFETCH_WRITE):
@@ -178,7 +178,7 @@ def not_got(names, addr, size=SIZE):
 
 
 def test_secret(names):
-    """memfd_secret(2), which any process may use: pages of which the kernel has no mapping."""
+    """memfd_secret(2), which unprivileged processes may use: pages that the kernel has not mapped."""
     others = Bystander(names)
     addr = mapped(secret_file())
     ctypes.memset(addr, 7, SIZE)
@@ -186,7 +186,7 @@ def test_secret(names):
     others.well()
     not_got(names, addr)
     others.well()
-    # Good pages, and a page of this kind among them: only what touches it fails.
+    # A secret page between ordinary ones: only accesses to that page fail.
     area = Area(3 * PAGE)
     mapped(secret_file(), PAGE, at=area.addr + PAGE)
     ctypes.memset(area.addr + PAGE, 7, PAGE)
@@ -196,7 +196,7 @@ def test_secret(names):
     assert keys.write(a, area.addr + 2 * PAGE, mr.rkey, PAGE) == ctypes.string_at(area.addr + 2 * PAGE, PAGE)
     keys.write(a, area.addr + PAGE - 8, mr.rkey, 16, REMOTE)
     assert ctypes.string_at(area.addr + PAGE, PAGE) == bytes([7]) * PAGE
-    # Where other memory has been used: the process maps it over that.
+    # A secret page is mapped over a page that has been accessed.
     area = Area(PAGE)
     a, b = pair(names)
     mr = region(b, area.addr, PAGE)
@@ -209,7 +209,7 @@ def test_secret(names):
 
 
 def test_secret_in_turns(names):
-    """The same by a process without any right, a thread of which maps secret and ordinary memory over each other: whatever the peer hits."""
+    """An unprivileged process maps secret and ordinary memory over each other in a thread: accesses succeed or fail, nothing else."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 30, 1 << 30))
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
@@ -249,7 +249,7 @@ def test_secret_in_turns(names):
 
 
 def test_page_frames(names):
-    """Mappings of page frames without a page, of RAM here, and an ordinary page that a driver has put into a mapping."""
+    """A PFN mapping (VM_PFNMAP) of RAM, and an ordinary page that a driver has inserted into a mapping."""
     others = Bystander(names)
     with open("/dev/kmemory", "rb+", buffering=0) as device:
         frames, page = mapped(device.fileno(), PAGE), mapped(device.fileno(), PAGE, offset=PAGE)
@@ -264,7 +264,7 @@ def test_page_frames(names):
 
 
 def test_device_registers(names):
-    """The same of a PCI device: no RAM at all."""
+    """A PFN mapping of a PCI device, which is no RAM."""
     for path in glob.glob("/sys/bus/pci/devices/*/resource[0-9]"):
         try:
             with open(path, "rb+", buffering=0) as file:
@@ -280,7 +280,7 @@ def test_device_registers(names):
 
 
 def test_device_private(names):
-    """Pages that are with a device: they come back when they are needed, or cannot be had."""
+    """Device-private pages: accesses migrate them back to RAM, or fail if that fails."""
     others = Bystander(names)
     for access in (ACCESS, DEMAND):
         a, b = pair(names)
@@ -290,7 +290,7 @@ def test_device_private(names):
         mr = region(b, addr, PAGE, access)
         assert keys.read(a, addr, mr.rkey, PAGE) == pattern(PAGE, 5)
         if access == DEMAND:
-            # It goes while it is known.
+            # The page is migrated after the device has accessed it.
             again = kmemory(MOVE, addr)
             assert keys.read(a, addr, mr.rkey, PAGE) == pattern(PAGE, 5)
             again.close()
@@ -307,14 +307,14 @@ def test_device_private(names):
 
 
 def poison(addr):
-    # The process is told, as one that has consumed bad data is.
+    # The process gets the signal of a process that has consumed corrupted data.
     signal.signal(signal.SIGBUS, lambda *_: None)
     if libc.madvise(addr, PAGE, HWPOISON):
         skip(f"this kernel poisons no memory: {os.strerror(ctypes.get_errno())}")
 
 
 def test_poisoned(names):
-    """A page that the kernel has found bad before anybody registered it."""
+    """A page that was hardware-poisoned before registration."""
     others = Bystander(names)
     for anonymous in (True, False):
         area = Area(SIZE, anonymous)
@@ -326,7 +326,7 @@ def test_poisoned(names):
 
 
 def test_poisoned_afterwards(names):
-    """A page that is found bad while it is pinned, or known. What is pinned stays the region's, and other pages are not touched."""
+    """A page that is poisoned after it was pinned or faulted in: a pinned page stays in the region, and other pages are not affected."""
     others = Bystander(names)
     for access, status in ((ACCESS, e.IBV_WC_SUCCESS), (DEMAND, REMOTE)):
         a, b = pair(names)
@@ -336,14 +336,14 @@ def test_poisoned_afterwards(names):
         keys.write(a, area.addr, mr.rkey, SIZE)
         poison(area.addr + PAGE)
         assert keys.write(a, area.addr, mr.rkey, PAGE, seed=9) == ctypes.string_at(area.addr, PAGE)
-        # This page is bad by what the kernel has been told only: a pinned one can still be read.
+        # The page is not really corrupted, so that it can still be accessed if it is pinned.
         keys.write(a, area.addr + PAGE, mr.rkey, 100, status)
         mr.close()
         others.well()
 
 
 def test_hidden_pinned(names):
-    """A pinned page that a machine check takes out of the linear map: its accesses fail, and nothing else."""
+    """A pinned page is removed from the linear map, as after a machine check: only accesses to that page fail."""
     others = Bystander(names)
     area = Area(SIZE, anonymous=True)
     ctypes.memset(area.addr, 7, SIZE)
@@ -357,13 +357,13 @@ def test_hidden_pinned(names):
 
     before = unreadable(names)
     accesses(names, area.addr, make)
-    # Five requests of each device's memory; one that tries again counts again. What others do is not counted.
+    # Five requests access the memory of each device, and retries count again. Other accesses are not counted.
     counted = unreadable(names)
     found = [now - then for now, then in zip(counted, before)]
     assert all(5 <= n <= 10 for n in found), f"unreadable_memory grew by {found}"
     others.well()
     assert unreadable(names) == counted
-    # Its neighbours can be used, up to its edges.
+    # Adjacent pages can be accessed up to their ends.
     hidden.pop().close()
     a, b = pair(names)
     mr = region(b, area.addr, access=ACCESS)
@@ -386,7 +386,7 @@ def test_hidden_pinned(names):
 
 
 def test_hidden_on_demand(names):
-    """The same of a page that is known, before it is unmapped, and of one that is mapped but hidden."""
+    """The same with on-demand paging, for a page that was faulted in before it is removed, and for one that was not."""
     others = Bystander(names)
     area = Area(SIZE)
     ctypes.memset(area.addr, 7, SIZE)
@@ -404,7 +404,7 @@ def test_hidden_on_demand(names):
 
 
 def test_hidden_segment(names):
-    """The same in a segment that was added, while the others go on."""
+    """The same in an added segment; other segments stay accessible."""
     others = Bystander(names)
     area = Area(2 * SIZE, anonymous=True)
     ctypes.memset(area.addr, 7, 2 * SIZE)
@@ -428,7 +428,7 @@ def test_hidden_segment(names):
 
 
 def test_waits_for_program(names):
-    """What needs a page waits until the program gives it, and others go on meanwhile."""
+    """Page faults that the process resolves (userfaultfd): requests wait until it does, and other connections continue."""
     others = Bystander(names)
     area = Area(SIZE, anonymous=True)
     fd = provide(area)
@@ -436,8 +436,8 @@ def test_waits_for_program(names):
     ctypes.memmove(source.addr, pattern(PAGE, 8), PAGE)
 
     def give(page):
-        """Answers the page fault of that page, which must come."""
-        assert select.select([fd], [], [], 10)[0], "nobody asks for the page"
+        """Waits for the page fault of that page and resolves it."""
+        assert select.select([fd], [], [], 10)[0], "no page fault for the page"
         event, _, _, _, _, address, _, _ = struct.unpack("=BBHIQQII", os.read(fd, 32))
         assert (event, address & ~(PAGE - 1)) == (0x12, area.addr + page * PAGE), (event, hex(address))
         a.quiet(0.1)
@@ -445,7 +445,7 @@ def test_waits_for_program(names):
         ok(libc.ioctl(fd, 3 << 30 | 40 << 16 | 0xAA << 8 | 3, copy))
 
     a, b = pair(names)
-    # Of the requester.
+    # A page fault of the requester.
     mr = region(a, area.addr)
     b.recv(b.sge())
     a.post(e.IBV_WR_SEND, SGE(area.addr, PAGE, mr.lkey))
@@ -455,17 +455,17 @@ def test_waits_for_program(names):
     b.complete()
     assert b.mr.read(PAGE, 0) == pattern(PAGE, 8)
     mr.close()
-    # Of the responder.
+    # A page fault of the responder.
     mr = region(b, area.addr)
     a.post(e.IBV_WR_RDMA_READ, a.sge(PAGE), remote=(area.addr + PAGE, mr.rkey))
     give(1)
     a.complete()
     assert a.mr.read(PAGE, 0) == pattern(PAGE, 8)
     mr.close()
-    # One that is never given: its program ends the wait by closing the file.
+    # A page fault that is not resolved: closing the userfaultfd ends the wait.
     mr = region(a, area.addr)
     a.post(e.IBV_WR_SEND, SGE(area.addr + 2 * PAGE, 100, mr.lkey))
-    assert select.select([fd], [], [], 10)[0], "nobody asks for the page"
+    assert select.select([fd], [], [], 10)[0], "no page fault for the page"
     b.recv(b.sge())
     os.close(fd)
     a.complete()

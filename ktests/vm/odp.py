@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """On-demand paging through pyverbs: both queue pairs in one process.
 
-Data are put into memory and looked at through a file, so that nothing but the device brings pages in.
+The tests access data through a file, so that only the device faults pages in.
 """
 import ctypes
 import errno
@@ -30,7 +30,7 @@ from lib.odp import (
     libc, ok, read, send, sides, write,
 )
 
-DEFAULTS = dict(driver="rxe_rs", reason="written for what the interface says")
+DEFAULTS = dict(driver="rxe_rs", reason="tests what the interface specifies")
 QKEY = 0x1234
 
 
@@ -57,7 +57,7 @@ def test_capabilities(names):
 
 
 def test_operations(names):
-    """Each operation, with no page of either side there; waiting uses up no retries."""
+    """Each operation with no page present on either side; waiting for page faults uses up no retries."""
     a, b = sides(names, retries=1, rnr_retries=0, timeout=20)
     send(a, b, 50000)
     write(a, b, 50000)
@@ -71,7 +71,7 @@ def test_operations(names):
     atomic(a, b, e.IBV_WR_ATOMIC_CMP_AND_SWP, 64, 42, 99)
     assert (word(a, 64), word(b, 64)) == (42, 99)
     assert a.area.resident() == 1 and b.area.resident() == 1
-    # The newer interface of the library: ATOMIC WRITE and FLUSH.
+    # ATOMIC WRITE and FLUSH, by the extended interface of the library.
     ops = e.IBV_QP_EX_WITH_ATOMIC_WRITE | e.IBV_QP_EX_WITH_FLUSH
     right = e.IBV_ACCESS_FLUSH_GLOBAL
     a, b = keys.extended(names, ops, ACCESS | right, ACCESS | right)
@@ -94,7 +94,7 @@ def test_operations(names):
 
 
 def test_offsets(names):
-    """Lengths and offsets of all kinds, over ends of pages and of the 2 MiB that are looked after together."""
+    """Different lengths and offsets, across the ends of pages and of chunks (2 MiB)."""
     a, b = sides(names, size=6 << 20)
     edge = (-a.area.addr) % (2 << 20), (-b.area.addr) % (2 << 20)
     cases = [(1, 0), (1, PAGE - 1), (2, PAGE - 1), (5000, 1), (4096, 4095), (100, 2 * PAGE - 50), (70001, 333)]
@@ -105,10 +105,10 @@ def test_offsets(names):
 
 
 def test_other_address(names):
-    """A region whose addresses are not those of the process."""
+    """A region whose IOVA is not the address in the process."""
     a, b = pair(names)
     area = Area(16 * PAGE)
-    # The library's class cannot say it.
+    # pyverbs cannot register such a region.
     iova = 0x70000010
     mr, _, rkey = uverbs.reg_mr(b.ctx.cmd_fd, b.pd.handle, area.addr + PAGE + 16, 10 * PAGE, iova, DEMAND)
     data = keys.write(a, iova + 123, rkey, 9000)
@@ -140,7 +140,7 @@ def test_shared_receives(names):
 
 
 def test_unreliable(names):
-    """Nobody would send again what is lost."""
+    """UC has no retransmission: packets that cause page faults must be deferred, not dropped."""
     a, b = sides(names, qp_type=e.IBV_QPT_UC)
     for n in range(20):
         data = pattern(30000, n)
@@ -158,7 +158,7 @@ def test_unreliable(names):
 
 
 def test_too_many_wait(names):
-    """More packets than can wait for memory: they are lost and counted, and what comes afterwards arrives."""
+    """More packets than can be deferred: further ones are dropped and counted, and later messages arrive."""
     a, b = sides(names, qp_type=e.IBV_QPT_UC)
 
     def dropped():
@@ -167,14 +167,14 @@ def test_too_many_wait(names):
     before = dropped()
     for _ in range(30):
         b.area.drop()
-        # 1024 packets, sent in one go.
+        # 1024 packets in one message.
         a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(1 << 20), remote=b.remote())
         a.end.complete()
         if dropped() > before:
             break
     print(f"{dropped() - before} dropped")
     assert dropped() > before
-    # Those that wait are not done with yet, perhaps: what comes too early is lost as well.
+    # Deferred packets may still be in progress; packets that arrive too early are dropped as well.
     a.area.put(b"at last")
 
     def arrived():
@@ -182,11 +182,11 @@ def test_too_many_wait(names):
         a.end.complete()
         return b.area.get(7, 999) == b"at last"
 
-    soon(arrived, 20, "nothing arrives any more")
+    soon(arrived, 20, "no message arrived")
 
 
 def test_datagrams(names):
-    """All of them arrive, whole. One that another processor sends may overtake others, for nobody promises an order of datagrams."""
+    """All datagrams arrive and are complete. Their order is not guaranteed: one that another processor sends may overtake others."""
     ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD) for n in (0, 2)]
     a, b = (Side(end) for end in ends)
     for end in ends:
@@ -209,12 +209,13 @@ def test_datagrams(names):
             assert b.end.complete().wr_id == m
         held = [b.area.get(1000, 5000 * m + 3640) for m in range(8)]
         sent = [pattern(1000, n + m) for m in range(8)]
-        # A datagram that is there twice and memory that is not the right one look different.
+        # Distinguishes duplicated datagrams from wrong memory.
         whose = [next((m for m in range(8) if data == sent[m]), "zeros" if not any(data) else "?") for data in held]
         assert set(whose) == set(range(8)), f"round {n}: the receives hold the datagrams {whose}"
 
 
 def test_pages_go_under_traffic(names):
+    """All operations transfer the right data while pages are dropped continually."""
     a, b = sides(names, size=256 * 1024)
     length = 100000
     with Disturber(a.area, b.area):
@@ -237,7 +238,7 @@ def test_pages_go_under_traffic(names):
 
 
 def test_torn_down_under_traffic(names):
-    """Regions, queue pairs and mappings go while memory is being got for them."""
+    """Regions and queue pairs are destroyed while page faults for them are in progress."""
     draw = random.Random(3)
     for n in range(12):
         a, b = sides(names, retries=1, timeout=14)
@@ -251,6 +252,7 @@ def test_torn_down_under_traffic(names):
 
 
 def test_process_killed(names):
+    """A process is killed while page faults are in progress: nothing is left of it."""
     for n in range(6):
         child = os.fork()
         if not child:
@@ -268,7 +270,7 @@ FREE, PAGEOUT = 8, 21
 
 
 def test_fork(names):
-    """A copy of the process keeps what was there when it was made; the process gets what comes afterwards."""
+    """A forked child keeps the data from before the fork; later WRITEs are visible in the parent only."""
     a, b = pair(names)
     side = Side(b, 16 * PAGE, anonymous=True)
     old = pattern(10000, 1)
@@ -284,9 +286,9 @@ def test_fork(names):
         new = keys.write(a, side.area.addr, side.mr.rkey, 10000, seed=n + 2)
         os.write(went, b"!")
         _, status = os.waitpid(child, 0)
-        assert status == 0, "the copy of the process saw data that came later"
+        assert status == 0, "the child has seen data that was written after the fork"
         assert ctypes.string_at(side.area.addr, len(new)) == new, "the process does not see what was written"
-        # The processor writes, which may put another page in the place of the one that the device knows.
+        # A write by the processor may replace the page that the device has mapped.
         child = os.fork()
         if not child:
             os.read(go, 1)
@@ -300,7 +302,7 @@ def test_fork(names):
 
 
 def test_not_mapped(names):
-    """What is not mapped cannot be got: the access fails like one outside the region, and nothing else does."""
+    """Accesses to unmapped addresses fail like accesses outside the region, and other accesses do not."""
     for operation in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ):
         a, b = sides(names)
         write(a, b, 10000)
@@ -336,13 +338,13 @@ def test_read_only(names):
     a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(100, 9000), remote=b.remote())
     a.end.complete(e.IBV_WC_REM_ACCESS_ERR)
     check(b, data)
-    # A page of a region without the right to write, and one that was read before it is written.
+    # A page that is read before it is written, and a region without write access.
     a, b = pair(names)
     side = Side(b, anonymous=True)
     assert keys.read(a, *side.remote(), 64) == bytes(64)
     new = keys.write(a, *side.remote(), 64)
     assert ctypes.string_at(side.area.addr, 64) == new
-    assert ctypes.string_at(Area(PAGE, anonymous=True).addr, PAGE) == bytes(PAGE), "the common page of zeros was written"
+    assert ctypes.string_at(Area(PAGE, anonymous=True).addr, PAGE) == bytes(PAGE), "the zero page was written"
     side = Side(b, access=e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND)
     side.area.put(data)
     assert keys.read(a, *side.remote(), 5000) == data
@@ -350,7 +352,7 @@ def test_read_only(names):
 
 
 def test_mapped_anew(names):
-    """Other memory at the same addresses: the region is about addresses, not about pages."""
+    """Other memory is mapped at the same addresses: accesses go to the new memory."""
     a, b = sides(names)
     write(a, b, 50000)
     old = b.area
@@ -358,11 +360,11 @@ def test_mapped_anew(names):
     b.area = Area(old.size, at=old.addr)
     for operation in (send, write, read):
         operation(a, b, 50000)
-    assert old.get(old.size) == before, "memory was written that the process has not got any more"
+    assert old.get(old.size) == before, "memory was written that is no longer mapped"
 
 
 def test_lazily_freed(names):
-    """Pages that the kernel may take (MADV_FREE) and that are then written to by a peer are not taken any more."""
+    """Pages marked with MADV_FREE are not freed after a peer has written to them."""
     a, b = pair(names)
     side = Side(b, 64 * PAGE, anonymous=True)
     for n in range(3):
@@ -373,15 +375,15 @@ def test_lazily_freed(names):
         with open("/proc/sys/vm/drop_caches", "w") as drop:
             drop.write("3\n")
         try:
-            # Takes what may be taken.
+            # Reclaims the pages that may be reclaimed.
             libc.madvise(side.area.addr, side.area.size, PAGEOUT)
         except OSError:
             pass
-        assert ctypes.string_at(side.area.addr, 60000) == data, "written data are gone"
+        assert ctypes.string_at(side.area.addr, 60000) == data, "written data are lost"
 
 
 def test_large_and_empty(names):
-    """Regions cost nothing that is not used."""
+    """A region of 64 GiB, of which only some pages are accessed."""
     a, b = pair(names)
     side = Side(b, 64 << 30, anonymous=True)
     begin = time.monotonic()
@@ -396,7 +398,7 @@ def test_large_and_empty(names):
 
 
 def test_implicit(names):
-    """All of the address space, also what is mapped later."""
+    """An implicit region covers the whole address space, also later mappings."""
     a, b = sides(names, implicit=True)
     for operation in (send, write, read):
         operation(a, b, 70000, 4321)
@@ -405,7 +407,7 @@ def test_implicit(names):
             side.area.close()
             side.area = Area((n + 1) << 20)
         write(a, b, 30000, 99, seed=n)
-    # Ever new addresses, one after the other.
+    # Many different addresses, one after the other.
     for n in range(40):
         area = Area(PAGE, anonymous=True, at=0x100000000000 + n * (32 << 20))
         data = keys.write(a.end, area.addr, b.mr.rkey, 64, seed=n)
@@ -419,7 +421,7 @@ def rereg(side, flags, **options):
 
 
 def rereg_by_ioctl(side, access):
-    """New rights, in a way that the core leaves open to other processes too."""
+    """Changes access rights by the ioctl, which the core also permits to other processes."""
     response = ctypes.create_string_buffer(8)
     body = struct.pack("=QIIQQQII", 0, side.mr.handle, ACCESS_, 0, 0, 0, 0, access)
     body = ctypes.create_string_buffer(body, len(body))
@@ -428,7 +430,7 @@ def rereg_by_ioctl(side, access):
 
 
 def test_rereg_translation(names):
-    """Other memory behind the same keys, of which no page is there either; the old is not to be had any more."""
+    """Other memory for the same keys, with no page present; the old memory is inaccessible."""
     a, b = sides(names)
     other = Area(8 * PAGE)
     assert rereg(b, TRANS, addr=other.addr + PAGE, length=5 * PAGE, iova=0x10000) == 0
@@ -436,7 +438,7 @@ def test_rereg_translation(names):
     data = keys.write(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE)
     assert other.get(4 * PAGE, PAGE + 77) == data
     assert keys.read(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE) == data
-    # As a local key too.
+    # The L_Key is also changed.
     other.drop()
     b.end.recv(SGE(0x10000, 100, b.mr.lkey))
     a.end.post(e.IBV_WR_SEND, a.end.sge(100))
@@ -454,16 +456,16 @@ def test_rereg_rights(names):
     reading = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND
     a, b = pair(names)
     side = Side(b, anonymous=True, access=reading)
-    # A page never touched is the common page of zeros when it is got for reading.
+    # An untouched page is the zero page after a page fault for reading.
     assert keys.read(a, *side.remote(), 64) == bytes(64)
     assert rereg(side, ACCESS_, access=DEMAND) == 0
     data = keys.write(a, *side.remote(), 5000)
     assert ctypes.string_at(side.area.addr, 5000) == data
-    assert ctypes.string_at(keys.page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+    assert ctypes.string_at(keys.page_buffer(1), PAGE) == bytes(PAGE), "the zero page was written"
     assert rereg(side, ACCESS_, access=reading) == 0
     assert keys.read(a, *side.remote(), 5000) == data
     keys.write(a, *side.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
-    # Only the process whose memory it is can get it for writing.
+    # Only the process that owns the memory can add write access.
     a, b = pair(names)
     side = Side(b, access=reading)
     child = os.fork()
@@ -489,7 +491,7 @@ def test_rereg_domain(names):
 
 
 def test_rereg_kind(names):
-    """Pinned memory becomes memory on demand and the other way round when it is named again, not otherwise."""
+    """REREG_MR changes between pinned memory and on-demand paging only together with the translation."""
     a, b = pair(names)
     side = Side(b, access=ACCESS)
     assert side.area.resident() == side.area.size // PAGE
@@ -507,7 +509,7 @@ def test_rereg_kind(names):
 
 
 def test_rereg_under_traffic(names):
-    """Registering anew, again and again while pages go, refuses no access that is allowed before and after."""
+    """No access fails during REREG_MR, while pages are dropped, that is permitted before and after it."""
     a, b = sides(names)
     with keys.registered_again(b.mr, b.end, b.area.addr, b.area.size, DEMAND):
         for n in range(15):
@@ -528,7 +530,7 @@ def test_bad_registrations(names):
         raise AssertionError("registered all memory as huge pages")
     except PyverbsError:
         pass
-    # Registering anew is for pinned memory.
+    # Changing between the two requires the translation; segments require pinned memory.
     side = Side(b)
     assert keys.rereg(side.mr, b, ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
     segments.refused(errno.EOPNOTSUPP, segments.add, b, side.mr, side.area.addr, PAGE, side.area.addr + side.area.size)
@@ -564,7 +566,7 @@ def test_prefetch(names):
         a, b = sides(names, implicit=everything)
         start, key = b.area.addr, b.mr.lkey
         fresh(b)
-        # Nothing is there, and nothing is got.
+        # No page is present, and none is faulted in.
         assert advise(b.end, NO_FAULT, FLUSH, (start, 10 * PAGE, key)) == 0
         assert b.area.resident() == 0
         assert advise(b.end, PREFETCH, FLUSH, (start, 10 * PAGE, key)) == 0
@@ -574,7 +576,7 @@ def test_prefetch(names):
         assert 4 <= b.area.resident() <= 40
         fresh(b)
         assert advise(b.end, PREFETCH_WRITE, 0, (start, b.area.size, key)) == 0
-        soon(lambda: b.area.resident() == b.area.size // PAGE, 10, "not got in the background")
+        soon(lambda: b.area.resident() == b.area.size // PAGE, 10, "the pages were not faulted in in the background")
         for _ in range(300):
             assert advise(b.end, PREFETCH, 0, (start, b.area.size, key)) == 0
         for operation in (send, write, read):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory keys as peers meet them, through pyverbs: both queue pairs in one process.
+"""Checks of R_Keys by the responder, through pyverbs: both queue pairs in one process.
 
-In all of them b has the memory and a uses it.
+In all tests b has the memory and a accesses it.
 """
 import ctypes
 
@@ -13,23 +13,23 @@ import pyverbs.enums as e
 from lib.ends import ACCESS, MTU, End, pair, pattern, soon
 from lib.keys import ATOMIC, BINDABLE, LOCAL, PAGE, READ, REFUSED, WRITE, bind, bind1, local_inv, page_buffer
 
-DEFAULTS = dict(driver="rxe_rs", reason="written for what the specification says")
+DEFAULTS = dict(driver="rxe_rs", reason="tests what the specification requires")
 ALL = (WRITE, READ, ATOMIC)
 TOP = 1 << 64
 
 
 def operations(rights):
-    """Names of the operations that need one of these rights."""
+    """Names of the operations that need these access rights."""
     table = {WRITE: ("write", "write_imm", "long_write"), READ: ("read", "long_read"), ATOMIC: ("fetch_add", "cmp_swap")}
     return [name for right in rights for name in table[right]]
 
 
 def post(a, name, addr, key, length=64):
-    """Posts the operation; `length` counts for short writes and reads."""
+    """Posts the operation; `length` applies to short writes and reads."""
     if name in ("fetch_add", "cmp_swap"):
         opcode = e.IBV_WR_ATOMIC_FETCH_AND_ADD if name == "fetch_add" else e.IBV_WR_ATOMIC_CMP_AND_SWP
         wr = SendWR(wr_id=3, num_sge=1, sg=[a.sge(8)], opcode=opcode, send_flags=e.IBV_SEND_SIGNALED)
-        # The compare succeeds if the memory holds what `untouched` puts there.
+        # The comparison succeeds if the memory holds the pattern of `untouched`.
         compare = int.from_bytes(pattern(8, 77), "little")
         wr.set_wr_atomic(key, addr, 1 if name == "fetch_add" else compare, 0x1234567890)
         a.qp.post_send(wr)
@@ -45,8 +45,8 @@ def size_of(name, length=64):
 
 
 def untouched(names, make, rights=ALL, length=64):
-    """Each operation on what `make(b, size)` returns (address, key and whatever must stay alive) is refused: the requester's
-    completion says so, both queue pairs are in error, and none of b's memory has changed."""
+    """Each operation on what `make(b, size)` returns (address, key and objects to keep alive) must be refused: the requester gets a remote
+    access error, both queue pairs enter the error state, and none of b's memory changes."""
     for name in operations(rights):
         a, b = pair(names, b_access=ACCESS | BINDABLE)
         buffer = page_buffer(32)
@@ -60,13 +60,13 @@ def untouched(names, make, rights=ALL, length=64):
         post(a, name, addr % TOP, key, length)
         a.complete(REFUSED)
         assert a.state() == e.IBV_QPS_ERR, f"{name}: the requester is in state {a.state()}"
-        soon(lambda: b.state() == e.IBV_QPS_ERR, 5, f"{name}: the responder does not go to the error state")
+        soon(lambda: b.state() == e.IBV_QPS_ERR, 5, f"{name}: the responder does not enter the error state")
         assert ctypes.string_at(buffer, len(fill)) == fill and b.mr.read(b.size, 0) == fill[:b.size], f"{name} changed memory"
         del alive
 
 
 def test_unpredictable(names):
-    """Neither index nor key byte of a key says anything about those before it."""
+    """Index and key byte of a key cannot be predicted from those of earlier keys."""
     b = End(names[2], int(names[3]))
     count = 1500
     address = page_buffer(1)
@@ -75,16 +75,16 @@ def test_unpredictable(names):
     assert all(mr.lkey == mr.rkey for mr in regions)
     indices, variants = [key >> 8 for key in keys], [key & 0xFF for key in keys]
     assert len(set(indices)) == count and 0 not in indices
-    # All 24 bits are in use: each is set in about half of them (6 standard deviations).
+    # Each bit is set in about half of the keys (within 6 standard deviations).
     for bit in range(32):
         ones = sum(key >> bit & 1 for key in keys)
         assert abs(ones - count / 2) < 6 * (count / 4) ** 0.5, f"bit {bit} is set in {ones} of {count}"
     rises = sum(x < y for x, y in zip(indices, indices[1:]))
-    assert abs(rises - count / 2) < 6 * (count / 12) ** 0.5, f"{rises} of {count} are above the one before"
+    assert abs(rises - count / 2) < 6 * (count / 12) ** 0.5, f"{rises} of {count} are above their predecessor"
     near = sum(abs(x - y) < 256 for x, y in zip(indices, indices[1:]))
     assert near < 5, f"{near} neighbours"
     assert len(set(variants)) > 240, f"{len(set(variants))} key bytes"
-    # The index of a region that is gone is not the next one's.
+    # The index of a deregistered region is not reused at once.
     again = 0
     for _ in range(200):
         mr = MR(b.pd, PAGE, LOCAL, address=address)
@@ -93,11 +93,11 @@ def test_unpredictable(names):
         mr = MR(b.pd, PAGE, LOCAL, address=address)
         again += index == mr.rkey >> 8
         mr.close()
-    assert again < 3, f"{again} of 200 indices were used again at once"
+    assert again < 3, f"{again} of 200 indices were reused at once"
 
 
 def test_stale(names):
-    """The key of a region that was deregistered, and of one that has its memory now under another key."""
+    """The key of a deregistered region, whose memory is registered again with another key."""
     def gone(b, size):
         mr = MR(b.pd, 16 * PAGE, ACCESS, address=b.buffer)
         key = mr.rkey
@@ -108,7 +108,7 @@ def test_stale(names):
 
 
 def test_never_given(names):
-    """Other key bytes of a key, its neighbours, and keys that nobody has."""
+    """Keys with another key byte, with an adjacent index, and keys that do not exist."""
     for change in (lambda k: k ^ 1, lambda k: k ^ 0x80, lambda k: k ^ 0xFF, lambda k: k ^ 0x100, lambda k: 0, lambda k: 0xFFFFFFFF,
                    lambda k: k & 0xFF, lambda k: k ^ 0x80000000):
         untouched(names, lambda b, size: (b.mr.buf, change(b.mr.rkey)), rights=(WRITE, READ))
@@ -116,7 +116,7 @@ def test_never_given(names):
 
 
 def test_foreign_domain(names):
-    """A region of the same process in another protection domain."""
+    """The key of a region in another protection domain of the same process."""
     def other(b, size):
         pd = PD(b.ctx)
         mr = MR(pd, 16 * PAGE, ACCESS, address=b.buffer)
@@ -126,14 +126,14 @@ def test_foreign_domain(names):
 
 
 def test_wrong_access(names):
-    """Each operation on a region that grants all but the right it needs."""
+    """Each operation on a region that grants all access rights but the one it needs."""
     for right in ALL:
         def without(b, size):
             mr = MR(b.pd, 16 * PAGE, ACCESS & ~right | LOCAL, address=b.buffer)
             return b.buffer, mr.rkey, mr
 
         untouched(names, without, rights=(right,))
-    # None of the local rights lets a peer in.
+    # Local access rights do not permit remote access.
     def local(b, size):
         mr = MR(b.pd, 16 * PAGE, BINDABLE & ~(WRITE | READ | ATOMIC), address=b.buffer)
         return b.buffer, mr.rkey, mr
@@ -142,7 +142,7 @@ def test_wrong_access(names):
 
 
 def test_out_of_bounds(names):
-    """One byte (for atomics one word) before the region, behind it, across either end, and far away."""
+    """Accesses before the region, behind it, across either end, and far away."""
     for place in (lambda size: -8, lambda size: 8 * PAGE + 8, lambda size: 8 * PAGE - size + 8, lambda size: 1 << 40, lambda size: -1 << 40):
         def outside(b, size):
             mr = MR(b.pd, 8 * PAGE, ACCESS, address=b.buffer + 8 * PAGE)
@@ -206,14 +206,14 @@ def test_no_bytes(names):
                     assert b.complete().byte_len == 0
     assert b.mr.read(b.size, 0) == fill
     assert a.state() == b.state() == e.IBV_QPS_RTS
-    # Bytes are checked again after that.
+    # A later access with data is still checked.
     post(a, "write", b.mr.buf, dead)
     a.complete(REFUSED)
     assert b.mr.read(b.size, 0) == fill
 
 
 def test_unreliable(names):
-    """A UC peer is not told, but its bytes go nowhere either; what it sends properly afterwards arrives."""
+    """On UC, WRITEs with invalid keys complete at the requester but write nothing; a later valid WRITE arrives."""
     a, b = pair(names, qp_type=e.IBV_QPT_UC)
     fill = pattern(b.size, 77)
     b.mr.write(fill, b.size)
@@ -222,11 +222,11 @@ def test_unreliable(names):
         for name in ("write", "long_write"):
             post(a, name, addr, key)
             a.complete()
-    # It comes after all of those, and writes somewhere else.
+    # A valid WRITE after all of those, to other memory.
     data, at = pattern(5 * MTU + 1, 3), b.size // 2
     a.mr.write(data, len(data))
     post(a, "long_write", b.mr.buf + at, b.mr.rkey)
     a.complete()
-    soon(lambda: b.mr.read(len(data), at) == data, 5, "what is allowed does not arrive")
+    soon(lambda: b.mr.read(len(data), at) == data, 5, "the valid WRITE did not arrive")
     assert b.mr.read(at, 0) == fill[:at]
     assert b.mr.read(b.size - at - len(data), at + len(data)) == fill[at + len(data):]

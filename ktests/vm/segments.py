@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Regions whose memory comes and goes (uapi/rxe_rs.h), through pyverbs: both queue pairs in one process.
+"""Memory regions with segments, which are added and removed (uapi/rxe_rs.h), through pyverbs: both queue pairs in one process.
 
-In all of them b has the memory and a uses it.
+In all tests b has the memory and a accesses it.
 """
 import ctypes
 import errno
@@ -34,7 +34,7 @@ DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has no such methods")
 
 
 def test_grow(names):
-    """At the end and at the start: one region, one key; accesses of all kinds cross from one segment into the next."""
+    """Segments are added at the end and at the start of a region: accesses of all operations may span segments."""
     a, b, mr, buffer = region(names)
     start = buffer + 16 * PAGE
     state = add(b, mr, start + 4 * PAGE, 4 * PAGE)
@@ -47,7 +47,7 @@ def test_grow(names):
         data = write(a, first + at, mr.rkey, length, seed=n)
         assert get(first + at, length) == data, (at, length)
         assert read(a, first + at, mr.rkey, length) == data
-    # As a local key, for receiving and for sending.
+    # The L_Key, for receiving and for sending.
     data = pattern(9000, 5)
     a.mr.write(data, 9000)
     b.recv(SGE(first + 4 * PAGE - 500, 9000, mr.lkey))
@@ -60,7 +60,7 @@ def test_grow(names):
     b.complete()
     a.complete()
     assert a.mr.read(9000, 20000) == data
-    # Atomics in a segment that was added.
+    # Atomics in an added segment.
     word = first + 7 * PAGE + 8
     put(word, struct.pack("=Q", 40))
     wr = SendWR(wr_id=5, num_sge=1, sg=[a.sge(8)], opcode=e.IBV_WR_ATOMIC_FETCH_AND_ADD, send_flags=e.IBV_SEND_SIGNALED)
@@ -73,7 +73,7 @@ def test_grow(names):
 
 
 def test_elsewhere(names):
-    """Anywhere in the key's address space, memory from anywhere; what lies between is a hole."""
+    """Segments with any address and any memory; accesses to the holes between them fail."""
     far, high = 1 << 40, (1 << 64) - 4 * PAGE
     for at, length in ((4 * PAGE, 1), (4 * PAGE - 1, 2), (-1, 1), (-1, 2), (8 * PAGE, 1), (far - 1, 2), (far + 2 * PAGE - 1, 2),
                        (far + 2 * PAGE, 1), (0, far), (high - 1, 1), (high + PAGE - 8, 9)):
@@ -96,7 +96,7 @@ def test_elsewhere(names):
 
 
 def test_shrink(names):
-    """By handle and by range; what is removed is refused at once and never written, what stays works."""
+    """Segments are removed by handle and by range: they are inaccessible at once, the others stay accessible."""
     a, b, mr, buffer = region(names)
     start = buffer + 16 * PAGE
     handles = [add(b, mr, start + n * PAGE, PAGE)["handle"] for n in range(4, 12)]
@@ -114,7 +114,7 @@ def test_shrink(names):
     assert get(start + 4 * PAGE, PAGE) == data
     write(a, start + 8 * PAGE, mr.rkey, 3 * PAGE, seed=4)
     put(buffer, bytes(64 * PAGE))
-    # The same place again, other memory.
+    # Other memory at the same addresses.
     again = add(b, mr, buffer, PAGE, start + 5 * PAGE)
     assert again["handle"] not in handles and again["run_length"] == 2 * PAGE, again
     data = write(a, start + 4 * PAGE, mr.rkey, 2 * PAGE, seed=5)
@@ -122,7 +122,7 @@ def test_shrink(names):
     remove(b, mr, handle=again["handle"])
     put(buffer, bytes(64 * PAGE))
     write(a, start + 5 * PAGE, mr.rkey, 64, REFUSED)
-    assert get(buffer, 64 * PAGE) == bytes(64 * PAGE), "memory that was removed has been written"
+    assert get(buffer, 64 * PAGE) == bytes(64 * PAGE), "removed memory was written"
     for at in (0, 6 * PAGE, 11 * PAGE, 5 * PAGE - 1):
         a, b, mr, buffer = region(names)
         start = buffer + 16 * PAGE
@@ -135,7 +135,7 @@ def test_shrink(names):
 
 
 def test_ranges(names):
-    """A range may span holes and cut segments, at pages; what lies outside of it stays as it was."""
+    """A removed range may span holes and split segments at page boundaries; segments outside of it are not affected."""
     a, b, mr, buffer = region(names, pages=8)
     start = buffer + 16 * PAGE
     last = add(b, mr, start + 10 * PAGE, 4 * PAGE)["handle"]
@@ -145,31 +145,31 @@ def test_ranges(names):
         refused(errno.EINVAL, remove, b, mr, start=start + at, length=length)
     data = write(a, start, mr.rkey, 8 * PAGE, seed=2)
     assert get(start, 8 * PAGE) == data and pinned() == before
-    # Out of the middle: two segments are left of the one.
+    # From the middle: the segment is split in two.
     state = remove(b, mr, start=start + 2 * PAGE, length=PAGE)
     assert (state["start"], state["length"], state["bytes"], state["segments"]) == (start, 14 * PAGE, 11 * PAGE, 3), state
     assert pinned() == before - PAGE
-    # Over a hole: the end of one segment and the beginning of another.
+    # Across a hole: the end of one segment and the beginning of another.
     state = remove(b, mr, start=start + 6 * PAGE, length=6 * PAGE)
     assert (state["start"], state["length"], state["bytes"], state["segments"]) == (start, 14 * PAGE, 7 * PAGE, 3), state
     assert pinned() == before - 5 * PAGE
     for at, length in ((0, 2), (3, 3), (12, 2)):
         data = write(a, start + at * PAGE, mr.rkey, length * PAGE, seed=at)
         assert get(start + at * PAGE, length * PAGE) == data and read(a, start + at * PAGE, mr.rkey, length * PAGE) == data
-    # The beginning of one, all of another, and more than there is on both sides.
+    # A range that extends beyond the segments on both sides.
     state = remove(b, mr, start=start - 5 * PAGE, length=6 * PAGE)
     assert (state["start"], state["bytes"], state["segments"]) == (start + PAGE, 6 * PAGE, 3), state
-    # What has been removed can be added again, and is a segment of its own.
+    # Removed memory can be added again, as a new segment.
     again = add(b, mr, start + 2 * PAGE, PAGE)
     assert again["handle"] > last and (again["run_start"], again["run_length"]) == (start + PAGE, 5 * PAGE), again
     data = write(a, start + PAGE, mr.rkey, 5 * PAGE, seed=9)
     assert get(start + PAGE, 5 * PAGE) == data
-    # A handle names what is left of what was added, in however many parts.
+    # Removal by handle removes all remaining parts of the segment.
     state = remove(b, mr, handle=FIRST)
     assert (state["start"], state["length"], state["bytes"], state["segments"]) == (start + 2 * PAGE, 12 * PAGE, 3 * PAGE, 2), state
     refused(errno.ENOENT, remove, b, mr, handle=FIRST)
     assert pinned() == before - 9 * PAGE
-    # All of it, wherever it is.
+    # The whole address space.
     state = remove(b, mr, start=0, length=(1 << 64) - 1)
     assert state["flags"] == RELEASED and pinned() == before - 12 * PAGE, state
     for at in (PAGE, 2 * PAGE - 1, 6 * PAGE - 1, 11 * PAGE):
@@ -180,11 +180,11 @@ def test_ranges(names):
         remove(b, mr, start=start + 6 * PAGE, length=6 * PAGE)
         untouched = get(buffer, 64 * PAGE)
         write(a, start + at, mr.rkey, 2, REFUSED)
-        assert get(buffer, 64 * PAGE) == untouched, "written where nothing is"
+        assert get(buffer, 64 * PAGE) == untouched, "an access to a hole has written memory"
 
 
 def test_odd(names):
-    """Regions that neither begin nor end at pages, in the process or among the peer's addresses: a page is pinned while a byte of it is left."""
+    """Regions that are not page-aligned, in the process or by IOVA: a page stays pinned while a byte of it is left."""
     a, b = pair(names, size=65536)
     buffer, zero = page_buffer(16), pinned()
     mr = MR(b.pd, 5 * PAGE, ACCESS, address=buffer + 100)
@@ -196,13 +196,13 @@ def test_odd(names):
         assert get(buffer + at, length) == data
     remove(b, mr, start=buffer, length=PAGE)
     assert pinned() == zero + 4 * PAGE
-    # An end that cuts nothing may be anywhere.
+    # An end that splits no segment need not be aligned.
     remove(b, mr, start=buffer + 5 * PAGE, length=100)
     remove(b, mr, start=buffer + 4 * PAGE, length=PAGE)
     assert pinned() == zero + 2 * PAGE
     mr.close()
     assert pinned() == zero
-    # Other places in a page here than there (addresses from 0): a cut leaves both sides a part of one page.
+    # The offset in a page differs between address and IOVA (zero-based): after a split both parts have bytes of one page.
     mr = MR(b.pd, 4 * PAGE, ACCESS | e.IBV_ACCESS_ZERO_BASED, address=buffer + 0x800)
     assert pinned() == zero + 5 * PAGE
     remove(b, mr, start=PAGE, length=PAGE)
@@ -221,7 +221,7 @@ def test_odd(names):
 
 
 def test_unmapped(names):
-    """What is left of a segment is the memory that was pinned, though the process has something else there by now, or nothing."""
+    """The rest of a segment is the memory that was pinned, although the process has unmapped it."""
     a, b, mr, buffer = region(names, pages=16)
     start, before = buffer + 16 * PAGE, pinned()
     data = write(a, start, mr.rkey, 15 * PAGE, seed=3)
@@ -238,14 +238,14 @@ def test_unmapped(names):
 
 
 def test_at_random(names):
-    """Ranges added and removed at random, against a model that knows the memory behind each page."""
+    """Adds and removes random ranges, and compares with a model of the memory behind each page."""
     import random
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
     a, b, mr, buffer = region(names, pages=4)
     space, zero = buffer + 16 * PAGE, pinned() - 4 * PAGE
-    # For each page of the key's addresses the page of the buffer, and the segment.
+    # For each page of the region's addresses, the page of the buffer and the segment's handle.
     behind = {n: (16 + n, FIRST) for n in range(4)}
     for _ in range(120):
         at, length = rng.randrange(24), rng.randrange(1, 9)
@@ -269,7 +269,7 @@ def test_at_random(names):
                 refused(errno.EINVAL, remove, b, mr, **options)
                 continue
             if not set(behind) - inside:
-                continue    # The last of it would take the key along.
+                continue    # Removing the last segment would release the key.
             state = remove(b, mr, **options)
             behind = {n: page for n, page in behind.items() if n not in inside}
         assert state["bytes"] == len(behind) * PAGE and pinned() == zero + len(behind) * PAGE, (state, behind)
@@ -282,7 +282,7 @@ def test_at_random(names):
 
 
 def test_refusals(names):
-    """Bad arguments, each with its error, and nothing changes."""
+    """Invalid arguments fail with the right error and change nothing."""
     a, b, mr, buffer = region(names)
     start, spare = buffer + 16 * PAGE, buffer + 40 * PAGE
     fd = b.ctx.cmd_fd
@@ -323,7 +323,7 @@ def test_refusals(names):
     before = pinned()
     data = write(a, start, mr.rkey, 4 * PAGE, seed=7)
     assert get(start, 4 * PAGE) == data
-    # A caller of tomorrow: more room for the answer, more fields that are 0.
+    # A newer caller: a larger response buffer, and additional fields that are 0.
     answer = call(fd, mr.handle, ADD, good + bytes(8), room=80)
     assert decode(answer)["segments"] == 2 and answer[64:] == bytes(16), answer
     assert pinned() == before + PAGE
@@ -332,7 +332,7 @@ def test_refusals(names):
 
 
 def test_last(names):
-    """With the last segment the key goes; the region itself is still there to be deregistered."""
+    """Removing the last segment releases the key; the region can still be deregistered."""
     for by_range in (False, True):
         a, b, mr, buffer = region(names)
         start = buffer + 16 * PAGE
@@ -351,7 +351,7 @@ def test_last(names):
         spare = [MR(b.pd, PAGE, ACCESS) for _ in range(50)]
         write(a, start + 8 * PAGE, key, status=REFUSED)
         mr.close()
-        # Deregistering it took nobody else's key along.
+        # Deregistration did not release a key of another region.
         for end in (a, b):
             end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
         a.connect(b, 7, 9)
@@ -362,21 +362,21 @@ def test_last(names):
 
 
 def test_foreign(names):
-    """Neither another context nor another protection domain reaches the region."""
+    """Another context cannot modify the region, and a queue pair in another protection domain cannot access it."""
     a, b, mr, buffer = region(names)
     start, at = buffer + 16 * PAGE, buffer + 24 * PAGE
     other = End(names[2], int(names[3]))
-    # Handles are numbers of a context; this one has nothing under the number, or something else.
+    # Handles belong to a context; in this one the handle does not exist or is that of another object.
     taken = {thing.handle for thing in (other.pd, other.mr)}
     for handle in set(range(64)) - taken | {mr.handle}:
         for method, request in ((ADD, add_request(mr.rkey, start, PAGE, at)), (REMOVE, remove_request(mr.rkey, handle=FIRST))):
             try:
                 call(other.ctx.cmd_fd, handle, method, request)
-                raise AssertionError("a stranger changed the region")
+                raise AssertionError("another context has modified the region")
             except Refused as error:
                 assert error.number in (errno.ENOENT, errno.EINVAL), error
     write(a, start, mr.rkey, 4 * PAGE)
-    # A segment is of the region's domain.
+    # A segment has the protection domain of the region.
     pd = PD(b.ctx)
     mr2 = MR(pd, PAGE, ACCESS, address=buffer)
     add(b, mr2, buffer + PAGE, PAGE)
@@ -384,7 +384,7 @@ def test_foreign(names):
 
 
 def test_rights(names):
-    """A segment grants what its region grants."""
+    """A segment has the access rights of its region."""
     a, b, mr, buffer = region(names, access=LOCAL | READ)
     start = buffer + 16 * PAGE
     add(b, mr, start + 4 * PAGE, PAGE)
@@ -392,7 +392,7 @@ def test_rights(names):
     assert read(a, start + 4 * PAGE, mr.rkey) == pattern(64, 9)
     write(a, start + 4 * PAGE, mr.rkey, status=REFUSED)
     assert get(start + 4 * PAGE, 64) == pattern(64, 9)
-    # Memory that this process cannot write may be shown to others.
+    # Memory that is read-only for this process can be added to a region for reading.
     a, b, mr, buffer = region(names, access=READ)
     start = buffer + 16 * PAGE
     fixed = page_buffer(1)
@@ -405,7 +405,7 @@ def test_rights(names):
 
 
 def test_windows(names):
-    """A window opens what the region has: it may cross segments, cannot be bound over a hole, and loses what the region loses."""
+    """A window may span segments, cannot be bound to a range with a hole, and loses what is removed from the region."""
     for kind, opener in ((e.IBV_MW_TYPE_1, bind1), (e.IBV_MW_TYPE_2, bind)):
         a, b, mr, buffer = region(names, access=BINDABLE)
         start = buffer + 16 * PAGE
@@ -415,30 +415,30 @@ def test_windows(names):
         b.complete()
         data = write(a, start + 3 * PAGE, key, 3 * PAGE)
         assert get(start + 3 * PAGE, 3 * PAGE) == data and read(a, start + 3 * PAGE, key, 3 * PAGE) == data
-        # The region grows and moves at its ends; the window stays where it is.
+        # The region grows at both ends; the window does not move.
         add(b, mr, start - PAGE, PAGE)
         add(b, mr, start + 8 * PAGE, PAGE)
         data = write(a, start + 3 * PAGE, key, 3 * PAGE, seed=2)
         assert get(start + 3 * PAGE, 3 * PAGE) == data
-        # Cut, but not where the window is.
+        # Remove a range outside of the window.
         remove(b, mr, start=start + PAGE, length=PAGE)
         data = write(a, start + 3 * PAGE, key, 3 * PAGE, seed=6)
         assert get(start + 3 * PAGE, 3 * PAGE) == data
         remove(b, mr, handle=FIRST)
         data = write(a, start + 4 * PAGE, key, 2 * PAGE, seed=3)
         assert get(start + 4 * PAGE, 2 * PAGE) == data
-        # While it is open the last segments cannot go, nor can the region.
+        # While the window is bound, the last segment cannot be removed, nor the region be deregistered.
         refused(errno.EBUSY, remove_all, b, mr, start)
         try:
             mr.close()
-            raise AssertionError("deregistered under a window")
+            raise AssertionError("the region was deregistered with a window bound to it")
         except PyverbsError:
             pass
         before = get(buffer, 64 * PAGE)
         write(a, start + 3 * PAGE, key, PAGE + 1, REFUSED)
         assert get(buffer, 64 * PAGE) == before
         mw.close()
-        # Over a hole.
+        # Bind to a range with a hole.
         a, b = pair(names, b_access=BINDABLE)
         mr = MR(b.pd, PAGE, BINDABLE, address=buffer)
         add(b, mr, buffer + 2 * PAGE, PAGE)
@@ -448,7 +448,7 @@ def test_windows(names):
 
 
 def remove_all(end, mr, start):
-    """Leaves one segment, then removes that too."""
+    """Removes all segments but one, then that one."""
     for at, length in ((-PAGE, PAGE), (8 * PAGE, PAGE), (4 * PAGE, 4 * PAGE)):
         try:
             remove(end, mr, start=start + at, length=length)
@@ -458,7 +458,7 @@ def remove_all(end, mr, start):
 
 
 def test_reregistered(names):
-    """Registering anew gives one segment in place of all; rights and domain change for all of them."""
+    """REREG_MR of the translation replaces all segments by one; access rights and domain change for all segments."""
     a, b, mr, buffer = region(names, access=LOCAL | READ)
     start = buffer + 16 * PAGE
     old = add(b, mr, start + 8 * PAGE, PAGE)
@@ -476,7 +476,7 @@ def test_reregistered(names):
     write(a, 0x10000, mr.rkey, 3 * PAGE)
     refused(errno.ENOENT, remove, b, mr, handle=FIRST)
     write(a, start + 8 * PAGE, mr.rkey, status=REFUSED)
-    # Another domain, both ways.
+    # Another domain and back.
     a, b, mr, buffer = region(names)
     start = buffer + 16 * PAGE
     add(b, mr, start + 8 * PAGE, PAGE)
@@ -486,7 +486,7 @@ def test_reregistered(names):
     write(a, start + 8 * PAGE, mr.rkey)
     assert rereg(mr, b, PD_, pd=pd) == 0
     write(a, start + 8 * PAGE, mr.rkey, status=REFUSED)
-    # Pages pinned for reading are pinned anew before they are written.
+    # Pages that were pinned for reading are pinned again for writing.
     a, b, mr, buffer = region(names, access=READ)
     start, fresh = buffer + 16 * PAGE, page_buffer(2)
     add(b, mr, fresh, 2 * PAGE, start + 4 * PAGE)
@@ -494,16 +494,16 @@ def test_reregistered(names):
     assert rereg(mr, b, ACCESS_, access=ACCESS) == 0
     data = write(a, start, mr.rkey, 6 * PAGE, seed=6)
     assert get(start, 4 * PAGE) + get(fresh, 2 * PAGE) == data
-    assert get(page_buffer(1), PAGE) == bytes(PAGE), "the common page of zeros was written"
+    assert get(page_buffer(1), PAGE) == bytes(PAGE), "the zero page was written"
 
 
 def test_many(names):
-    """As many as there may be, one message through all of them, and not one more."""
+    """The largest number of segments, with one message that spans all of them; no further one can be added."""
     size = MAX * PAGE
     a, b = pair(names, size=size, timeout=20)
     base, space = page_buffer(MAX), 1 << 44
     mr = MR(b.pd, PAGE, ACCESS, address=base)
-    # Every other one first, then what is between, so that they come in the middle of the table.
+    # Every other one first, then those between, which are inserted in the middle of the table.
     for n in [*range(2, MAX, 2), *range(1, MAX, 2)]:
         # Memory in another order than the addresses.
         state = add(b, mr, base + n * PAGE, PAGE, base + n * PAGE)
@@ -523,7 +523,7 @@ def test_many(names):
     state = remove(b, mr, start=base, length=PAGE)
     assert state["segments"] == MAX - 1, state
     write(a, space, mr.rkey, PAGE)
-    # To cut one in two takes room for one more.
+    # A split needs an additional segment.
     state = add(b, mr, base, 3 * PAGE, 2 * space)
     assert state["segments"] == MAX, state
     refused(errno.ENOSPC, remove, b, mr, start=2 * space + PAGE, length=PAGE)
@@ -534,7 +534,7 @@ def test_many(names):
 
 
 def test_under_traffic(names):
-    """Growing and shrinking, again and again, refuses and delays nothing that goes to what stays."""
+    """Adding and removing segments repeatedly does not make accesses to other segments fail or wait."""
     a, b = pair(names, size=1 << 16)
     extra = page_buffer(64)
     stop = threading.Event()
@@ -573,7 +573,7 @@ def test_under_traffic(names):
 
 
 def test_never_stale(names):
-    """What is removed while the peer writes to it is written before, or not at all."""
+    """A segment is removed while a peer writes to it: nothing is written afterwards."""
     for turn in range(8):
         a, b, mr, buffer = region(names, size=MIB)
         big = page_buffer(256)
@@ -584,10 +584,10 @@ def test_never_stale(names):
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(at, mr.rkey))
         time.sleep(0.002 * turn)
         remove(b, mr, handle=handle)
-        # Nobody but this process changes it now.
+        # From now on only this process may change the memory.
         put(big, bytes(MIB))
         time.sleep(0.05)
-        assert get(big, MIB) == bytes(MIB), "written after it was removed"
+        assert get(big, MIB) == bytes(MIB), "memory was written after it was removed"
         done = [wc.status for wc in drain(a, 20)]
         ok = done.count(e.IBV_WC_SUCCESS)
         assert done[:ok] == [e.IBV_WC_SUCCESS] * ok, done
@@ -603,7 +603,7 @@ def drain(end, count, seconds=30):
 
 
 def huge_mapping(size):
-    """`size` bytes of addresses over one huge page; None where there are none."""
+    """Maps one huge page repeatedly to `size` bytes of address space; None without huge pages."""
     try:
         with open("/proc/sys/vm/nr_hugepages", "w", encoding="ascii") as file:
             file.write("4")
@@ -613,7 +613,7 @@ def huge_mapping(size):
 
 
 def test_cost(names):
-    """What is pinned, and what it takes to pin it, follow the difference and not the size of the region."""
+    """Pinned memory and time of adding and removing depend on the size of the segment, not of the region."""
     a, b = pair(names, size=MIB)
     size, before = 4 << 30, pinned()
     huge = huge_mapping(size)
@@ -622,7 +622,7 @@ def test_cost(names):
         unit, begin = 1 << 21, time.monotonic()
         mr = MR(b.pd, size, ACCESS, address=address)
     else:
-        # User Mode Linux cannot have mappings of as many pages: the same 128 MiB again and again, each a segment of its own.
+        # User Mode Linux cannot map as many pages: add the same 128 MiB repeatedly, as separate segments.
         part = 128 * MIB
         address, _ = repeated_mapping(part, 1 << 24)
         unit, begin = 1 << 24, time.monotonic()
@@ -651,16 +651,17 @@ def test_cost(names):
           f"4 GiB {min(times[n] for times in took[mr]) * 1e6:.0f} µs" for n, what in enumerate(("1 MiB added to", "removed from"))), sep="; ")
     for n in (0, 1):
         few, many_ = (min(times[n] for times in took[region_]) for region_ in (small, mr))
-        # Both wait for a grace period, which may be a tick's or several; to pin all of it again would take as long as the registration.
+        # Both wait for an RCU grace period of one or several ticks; pinning all memory again would take as long as registration.
         assert many_ - few < whole / 4, f"{many_:.6f} s for 1 MiB of 4 GiB, {few:.6f} s for 1 MiB of 4 MiB, {whole:.6f} s for 4 GiB"
     add(b, mr, more, MIB, address + size)
     data = write(a, address + size - 3000, mr.rkey, 6000)
     assert get(more, 3000) == data[3000:] and read(a, address + size - 3000, mr.rkey, 6000) == data
-    assert read(a, address + unit - 3000, mr.rkey, 3000) == data[:3000], "not the same memory all over"
+    assert read(a, address + unit - 3000, mr.rkey, 3000) == data[:3000], "the mapping does not repeat the same memory"
 
 
 def test_halved(names):
-    """A region of 1 GiB shrinks to its first half, page by page or at once: key and traffic stay, what is unpinned and what that takes follow the part."""
+    """A region of 1 GiB shrinks to its first half, first by pages and then at once, under traffic: the key stays valid, unpinned memory and
+    time depend on the removed part."""
     size, unit = 1 << 30, 1 << 26
     half = size // 2
     a, b = pair(names, size=1 << 16, timeout=18)
@@ -704,14 +705,14 @@ def test_halved(names):
     assert get(address + half - 5000, 5000) == data and read(a, address + half - 5000, mr.rkey, 5000) == data
     print(f"1 GiB registered in {whole * 1e3:.1f} ms; a page of it removed in {min(took) * 1e3:.2f} ms, half of it in {most * 1e3:.1f} ms; "
           f"{turns[0]} messages meanwhile")
-    assert min(took) < whole / 4, "to remove a page costs as much as the region is large"
+    assert min(took) < whole / 4, "removing a page takes as long as for the whole region"
     write(a, address + half - 1, mr.rkey, 2, REFUSED)
     mr.close()
     assert pinned() == zero
 
 
 def test_cut_under_traffic(names):
-    """Threads cut and mend one region while a peer writes to a part that stays; nothing is written where nothing is."""
+    """Threads remove and add ranges of one region while a peer writes to another part: no call and no WRITE fails unexpectedly."""
     a, b, mr, buffer = region(names, pages=16, size=16 * PAGE)
     start, zero = buffer + 16 * PAGE, pinned() - 16 * PAGE
     stop = threading.Event()
@@ -726,7 +727,7 @@ def test_cut_under_traffic(names):
                         call_(b, mr, **arguments)
                         done[number] += 1
                     except Refused as error:
-                        # Another one is at it, or was there before.
+                        # The other thread is changing the region, or has changed this range.
                         if error.number not in (errno.EBUSY, errno.EINVAL, errno.EEXIST):
                             raise
         except (Refused, AssertionError) as error:
@@ -754,7 +755,7 @@ def test_cut_under_traffic(names):
 
 
 def test_memlock(names):
-    """Added memory counts against RLIMIT_MEMLOCK; what does not fit leaves nothing behind."""
+    """Added memory counts against RLIMIT_MEMLOCK; a call that exceeds it leaves nothing pinned."""
     a, b, mr, buffer = region(names)
     extra = page_buffer(1024)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (pinned() + 64 * PAGE, pinned() + 64 * PAGE))
@@ -771,7 +772,7 @@ def test_memlock(names):
 
 
 def test_process_killed(names):
-    """A process that dies with segments leaves nothing behind; neither does one that closes the device."""
+    """A process with segments that exits or is killed leaves nothing."""
     for how in ("exit", "kill"):
         child = os.fork()
         if not child:
@@ -787,7 +788,7 @@ def test_process_killed(names):
 
 
 def test_device_gone(names):
-    """When the device goes the methods fail; what was pinned is not any more."""
+    """When the device is deleted, the memory is unpinned and the methods fail."""
     a, b, mr, buffer = region(names)
     before = pinned()
     add(b, mr, buffer + 40 * PAGE, 8 * PAGE)
@@ -798,7 +799,7 @@ def test_device_gone(names):
 
 
 def test_shown(names):
-    """The kernel's list of resources tells the size in bytes and the number of segments."""
+    """Resource tracking shows the size in bytes and the number of segments."""
     a, b, mr, buffer = region(names)
     add(b, mr, buffer + 40 * PAGE, 3 * PAGE)
     text = subprocess.run(["rdma", "-dd", "resource", "show", "mr"], stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -808,7 +809,7 @@ def test_shown(names):
 
 @case(needs="tools")
 def test_lent(names):
-    """Another process, which has inherited the device, lends memory of its own through the Rust library."""
+    """Another process, which has inherited the context, adds memory of its own through the Rust library."""
     a, b, mr, buffer = region(names)
     at, before = buffer + 20 * PAGE, pinned()
     os.set_inheritable(b.ctx.cmd_fd, True)
@@ -818,14 +819,14 @@ def test_lent(names):
     assert line == f"added 2 run {5 * PAGE}\n", line
     line = child.stdout.readline()
     assert line.startswith(f"refused {errno.EEXIST} it overlaps another segment"), line
-    assert pinned() == before, "what another process lends counts there"
+    assert pinned() == before, "memory of another process counts for this one"
     assert read(a, at, mr.rkey, 5) == b"hello"
-    # The last bytes of this process's own memory and the page of the other one, in one message.
+    # A message that spans memory of this process and of the other one.
     data = write(a, at - 8, mr.rkey, 16, seed=1)
     a.mr.write(b"12345678", 8)
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), remote=(at + PAGE - 8, mr.rkey))
     a.complete()
-    assert get(at - 8, 8) == data[:8] and get(at, PAGE) == bytes(PAGE), "not the lender's page"
+    assert get(at - 8, 8) == data[:8] and get(at, PAGE) == bytes(PAGE), "the page of the other process was not written"
     rest, _ = child.communicate("\n")
     first = data[8:13].decode(errors="replace")
     assert rest == f"seen 12345678\nremoved {first} left 1\nrefused {errno.EINVAL}\n", rest
@@ -837,7 +838,7 @@ GUARD = b"\xA5" * 64
 
 
 class Old:
-    """A library, called as the first header says: what is behind its structure is the caller's own."""
+    """A library, called as defined by the first header: it must not write beyond the structure of that header."""
 
     def __init__(self, name, end, mr):
         self.library = ctypes.CDLL(f"/share/lib/{name}")
@@ -846,9 +847,9 @@ class Old:
     def run(self, function, *arguments):
         state = ctypes.create_string_buffer(bytes(64) + GUARD, 64 + len(GUARD))
         number = function(*self.of, *arguments, state)
-        assert state.raw[64:] == GUARD, "written behind the structure"
+        assert state.raw[64:] == GUARD, "the library has written beyond the structure"
         if number:
-            assert state.raw[:64] == bytes(64), "an answer with an error"
+            assert state.raw[:64] == bytes(64), "a result in spite of an error"
             return -number
         return decode(state.raw)
 
@@ -864,7 +865,7 @@ class Old:
 
 @case(needs="tools")
 def test_old_library(names):
-    """Each call and each error, with the library that came with the header and with today's in its place."""
+    """All calls and errors, with the library of the first header and with the current one in its place."""
     for library in ("librxe_rs_old.so", "librxe_rs.so"):
         a, b, mr, buffer = region(names)
         old, key, start, before = Old(library, b, mr), mr.rkey, buffer + 16 * PAGE, pinned()
@@ -889,7 +890,7 @@ def test_old_library(names):
         state = old.remove_range(start, 4 * PAGE)
         assert (state["start"], state["bytes"], state["rkey"]) == (start + 4 * PAGE, 2 * PAGE, key), state
         assert pinned() == before - 2 * PAGE
-        # Who does not want the answer.
+        # Calls without a result.
         assert old.library.rxe_rs_add(*old.of, ctypes.c_void_p(start), ctypes.c_uint64(PAGE), ctypes.c_uint64(start), None) == 0
         data = write(a, start, key, PAGE, seed=3)
         assert get(start, PAGE) == data
@@ -904,12 +905,13 @@ def test_old_library(names):
 
 @case(needs="tools")
 def test_sizes(names):
-    """Fields that a caller does not pass are 0; bytes the driver does not know must be 0; of an answer there is as much as there is room for."""
+    """Fields that a caller does not pass are 0; bytes that the driver does not know must be 0; a response is at most as long as the
+    caller's buffer."""
     a, b, mr, buffer = region(names)
     start, fd = buffer + 16 * PAGE, b.ctx.cmd_fd
     add = lambda n: add_request(mr.rkey, buffer + n * PAGE, PAGE, start + (8 + n) * PAGE)
     remove = lambda n: remove_request(mr.rkey, start=start + (8 + n) * PAGE, length=PAGE)
-    # From the first header on 32 bytes; the file and what is reserved behind it since.
+    # 32 bytes in the first header; the file descriptor and the reserved field were added later.
     longer = [b"", bytes(1), bytes(4), bytes(8), bytes(16), bytes(200)]
     for method, request, known in ((ADD, add, 40), (REMOVE, remove, 32)):
         for n, more in enumerate(longer):
@@ -922,7 +924,7 @@ def test_sizes(names):
             refused(number, call, fd, mr.handle, method, request(9) + bytes(length - 32) + b"\1")
     for room in (64, 65, 72, 256):
         answer = call(fd, mr.handle, ADD, add(10), room=room)
-        assert decode(answer)["handle"] > FIRST and answer[64:] == bytes(room - 64), "bytes behind the answer"
+        assert decode(answer)["handle"] > FIRST and answer[64:] == bytes(room - 64), "bytes were written beyond the response"
         call(fd, mr.handle, REMOVE, remove(10))
     for room in (0, 8, 60, 63):
         refused(errno.EINVAL, call, fd, mr.handle, ADD, add(10), room=room)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Regions that end with a queue pair (uapi/rxe_rs.h), through pyverbs: both sides in one process.
+"""Tied regions, which end with a queue pair (uapi/rxe_rs.h), through pyverbs: both sides in one process.
 
-In all of them b has the memory, tied to one of its queue pairs, and a uses it, through that one
-and through another.
+In all tests b has the memory, tied to one of its queue pairs, and a accesses it through that queue pair and another one.
 """
 import errno
 import os
@@ -52,7 +51,7 @@ def tie(end, mr, qp):
 
 
 class Scene:
-    """Two connections between a and b, and a region of b that is tied to the first one's queue pair."""
+    """Two connections between a and b, and a region of b that is tied to the queue pair of the first one."""
 
     def __init__(self, names, access=ACCESS, tied=True):
         self.a, self.b = pair(names, timeout=14)
@@ -70,28 +69,28 @@ class Scene:
             assert pinned() == self.before + PAGES * PAGE
 
     def fail(self):
-        """A request that b's queue pair cannot accept: it fails by itself."""
+        """Sends a request with an invalid R_Key, on which b's queue pair enters the error state."""
         write(self.a, 0, 0xDEAD00, status=REFUSED)
 
     def ended(self, late=False, key=None, buffer=None):
-        """The region grants nothing, is not pinned, and has no use left but to be deregistered."""
+        """Checks that the region permits no access, is not pinned, and that all calls but deregistration fail."""
         put(self.buffer, bytes(PAGES * PAGE))
         write(self.other_a, self.buffer, self.mr.rkey, 64, REFUSED)
-        assert get(self.buffer, PAGES * PAGE) == bytes(PAGES * PAGE), "written after its queue pair had ended"
-        assert happens(lambda: pinned() == self.before, 10 if late else 0), f"{pinned() - self.before} bytes pinned yet"
+        assert get(self.buffer, PAGES * PAGE) == bytes(PAGES * PAGE), "memory was written after the queue pair had ended"
+        assert happens(lambda: pinned() == self.before, 10 if late else 0), f"{pinned() - self.before} bytes still pinned"
         refused(errno.ENOENT, add, self.b, self.mr, self.buffer, PAGE, self.buffer + 2 * PAGES * PAGE)
         refused(errno.ENOENT, remove, self.b, self.mr, start=self.buffer, length=PAGE)
         refused(errno.ENOENT, tie, self.b, self.mr, self.other_qp)
         for flags in (ACCESS_, TRANS):
             assert rereg(self.mr, self.b, flags, addr=self.buffer, length=PAGE, access=ACCESS) == errno.ENOENT
-        # Nobody else gets the key before it is deregistered.
+        # The key is not reused before the region is deregistered.
         spare = [MR(self.b.pd, PAGE, ACCESS) for _ in range(20)]
         assert self.mr.rkey >> 8 not in {mr.rkey >> 8 for mr in spare}
         self.mr.close()
 
 
 def test_failed(names):
-    """The queue pair fails in softirq."""
+    """The queue pair enters the error state in softirq."""
     scene = Scene(names)
     scene.fail()
     assert scene.b.state() == e.IBV_QPS_ERR
@@ -99,35 +98,36 @@ def test_failed(names):
 
 
 def test_modified(names):
-    """A program takes it to the error state, or resets it: the memory is free when the call returns."""
+    """A process modifies it to ERR or RESET: the memory is unpinned when the call returns."""
     scenes = []
     for state in (e.IBV_QPS_ERR, e.IBV_QPS_RESET):
         scene = Scene(names)
-        scenes.append(scene)    # What it has pinned stays so until all are over.
+        scenes.append(scene)    # Keep its pinned memory until the end of the test.
         scene.b.qp.modify(QPAttr(qp_state=state), e.IBV_QP_STATE)
         assert pinned() == scene.before
         scene.ended()
 
 
 def test_destroyed(names):
+    """The queue pair is destroyed: its tied region ends, and an untied one does not."""
     scene = Scene(names)
     untied = MR(scene.b.pd, PAGE, ACCESS)
     scene.before += PAGE
     scene.b.qp.close()
     assert pinned() == scene.before
-    # What is not tied stays; the other connection is to fail last.
+    # The untied region can be accessed. The check below fails the connection, so it is the last one.
     write(scene.other_a, untied.buf, untied.rkey)
     scene.ended()
 
 
 def test_again(names):
-    """A queue pair that is used once more after a reset has no regions of its former life, and can have new ones."""
+    """A queue pair that is used again after a reset has no tied regions, and can have new ones."""
     scene = Scene(names)
     scene.b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
     scene.a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
     new = MR(scene.b.pd, PAGE, ACCESS)
     tie(scene.b, new, scene.qp)
-    # To reset what has been reset ends nothing.
+    # Resetting a queue pair in RESET does not end its regions.
     scene.b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
     scene.a.connect(scene.b, 17, 19)
     scene.b.connect(scene.a, 19, 17)
@@ -140,7 +140,7 @@ def test_again(names):
 
 
 def test_windows(names):
-    """A window opens nothing any more when its region has ended; as ever the region is deregistered after it."""
+    """A window permits no access after its region has ended; the region can be deregistered only after the window, as always."""
     scene = Scene(names, access=ACCESS | BINDABLE)
     mw = MW(scene.b.pd, e.IBV_MW_TYPE_2)
     key = bind(scene.other_b, mw, 0, 2 * PAGE, WRITE | READ, scene.mr)
@@ -151,10 +151,10 @@ def test_windows(names):
     put(scene.buffer, bytes(PAGE))
     write(scene.other_a, scene.buffer, key, 64, REFUSED)
     assert get(scene.buffer, PAGE) == bytes(PAGE)
-    soon(lambda: pinned() == scene.before, 10, "pages are pinned yet")
+    soon(lambda: pinned() == scene.before, 10, "pages are still pinned")
     try:
         scene.mr.close()
-        raise AssertionError("deregistered under a window")
+        raise AssertionError("the region was deregistered with a window bound to it")
     except PyverbsError:
         pass
     mw.close()
@@ -162,7 +162,7 @@ def test_windows(names):
 
 
 def test_changed(names):
-    """What is added to a tied region ends with it; neither removing nor registering anew unties it; a region on demand ends like others."""
+    """Segments of a tied region end with it; removal and REREG_MR do not untie it; a region with on-demand paging ends, too."""
     scene = Scene(names)
     far = scene.buffer + 2 * PAGES * PAGE
     add(scene.b, scene.mr, far, PAGE)
@@ -183,7 +183,7 @@ def test_changed(names):
 
 
 def test_refusals(names):
-    """Bad arguments, each with its error; the region is not tied then."""
+    """Invalid arguments fail with the right error and do not tie the region."""
     scene = Scene(names, tied=False)
     b, mr, qp = scene.b, scene.mr, scene.qp
     fd = b.ctx.cmd_fd
@@ -201,11 +201,11 @@ def test_refusals(names):
         refused(errno.EINVAL, tie_handles, fd, handle, mr.rkey, qp)
     for handle in (12345, 0xFFFFFFFF):
         refused(errno.ENOENT, tie_handles, fd, handle, mr.rkey, qp)
-    # Neither a stranger's region nor a stranger's queue pair.
+    # Region and queue pair of another context.
     strange = End(names[2], int(names[3]))
     try:
         tie_handles(strange.ctx.cmd_fd, mr.handle, mr.rkey, qp)
-        raise AssertionError("a stranger tied the region")
+        raise AssertionError("another context has tied the region")
     except Refused as error:
         assert error.number in (errno.ENOENT, errno.EINVAL), error
     strange.mr.close()
@@ -216,8 +216,8 @@ def test_refusals(names):
     scene.fail()
     refused(errno.EINVAL, tie, b, mr, qp)
     data = write(scene.other_a, scene.buffer, mr.rkey, PAGE, seed=4)
-    assert get(scene.buffer, PAGE) == data, "ended though it was not tied"
-    # Once, and more bytes that are 0.
+    assert get(scene.buffer, PAGE) == data, "the region ended although it was not tied"
+    # The first call succeeds, with additional bytes that are 0; the second one fails.
     tie_handles(fd, mr.handle, mr.rkey, scene.other_qp, more=bytes(8))
     refused(errno.EEXIST, tie, b, mr, scene.other_qp)
     scene.other_b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
@@ -227,7 +227,7 @@ def test_refusals(names):
 
 
 def test_many(names):
-    """Hundreds of regions of one queue pair, some of them deregistered before it ends, in any order."""
+    """Hundreds of regions tied to one queue pair, some of them deregistered, in random order, before it ends."""
     scene = Scene(names)
     rng = random.Random(scene.b.qp.qp_num)
     regions = [MR(scene.b.pd, PAGE, ACCESS, address=scene.buffer) for _ in range(300)]
@@ -243,18 +243,18 @@ def test_many(names):
     write(scene.other_a, scene.buffer, rng.choice(regions).rkey)
     scene.fail()
     write(scene.other_a, scene.buffer, rng.choice(regions).rkey, status=REFUSED)
-    soon(lambda: pinned() == scene.before, 10, "pages are pinned yet")
+    soon(lambda: pinned() == scene.before, 10, "pages are still pinned")
     for mr in regions:
         mr.close()
     scene.mr.close()
 
 
 def test_race(names):
-    """The queue pair fails while threads change, tie and deregister its regions: none of them keeps memory, and none is left usable."""
+    """The queue pair fails while threads modify, tie and deregister its regions: none stays pinned or accessible."""
     scenes = []
     for turn in range(4):
         scene = Scene(names)
-        scenes.append(scene)    # What it has pinned stays so until all are over.
+        scenes.append(scene)    # Keep its pinned memory until the end of the test.
         far = scene.buffer + 2 * PAGES * PAGE
         failures, stop = [], threading.Event()
 
@@ -275,7 +275,7 @@ def test_race(names):
                     mr.close()
             except Refused as error:
                 mr.close()
-                # The queue pair has failed, or did while the region was being tied.
+                # The queue pair failed before or while the region was tied.
                 if error.number not in (errno.EINVAL, errno.ENOENT):
                     failures.append(error)
 
@@ -292,8 +292,8 @@ def test_race(names):
 
 
 def test_killed(names):
-    """The process that has the region is killed: its peer gets nowhere, nothing is left behind (the caller looks)."""
-    # The child is b, and tells by a pipe.
+    """The process that has the region is killed: nothing is left of it (lib/run.py checks that)."""
+    # The child has both ends and writes address and key to a pipe.
     ours, theirs = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
@@ -302,14 +302,14 @@ def test_killed(names):
         os.read(theirs[0], 1)
         os._exit(1)
     os.close(ours[1])
-    assert len(os.read(ours[0], 12)) == 12, "the process that was to be killed has failed"
+    assert len(os.read(ours[0], 12)) == 12, "the process failed before it was killed"
     os.kill(child, 9)
     _, status = os.waitpid(child, 0)
     assert status == 9, status
 
 
 class CmBranch(Branch):
-    """A queue pair beside that of a connection, in its protection domain."""
+    """A queue pair in the protection domain of a connection by the connection manager."""
 
     def __init__(self, side, gid_index):
         self.ctx, self.pd, self.mr, self.size, self.gid_index = side.id.context, side.id.pd, side.mr, PAGE, gid_index
@@ -317,7 +317,7 @@ class CmBranch(Branch):
 
 
 def test_disconnected(names):
-    """A connection of the connection manager ends: by its owner, or by the peer, which the owner hears of and follows."""
+    """A connection is disconnected by the owner of the region, or by its peer and then by the owner, after the event."""
     sides, known = [], {None, 0}
     for first in (0, 1):
         client, server = cm.asked(cm.Side.known_queue_pair, resources=8, depth=8)
@@ -330,7 +330,7 @@ def test_disconnected(names):
         b.connect(a, 29, 27)
         before = pinned()
         mr = MR(b.pd, PAGE, ACCESS)
-        # The one queue pair of its context that has a peer, besides those made before, and the one just made.
+        # The queue pair of the connection is the only one with an unknown peer.
         known.add(a.qp.qp_num)
         peers = {handle: peer_of(b.ctx.cmd_fd, handle) for handle in range(256)}
         tie(b, mr, next(handle for handle, peer in peers.items() if peer not in known))
