@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Every verb with every allocation on its way failing, one at a time: it succeeds, or fails with an error and leaves nothing.
+"""Fault injection into every allocation of every verb, one at a time: the call succeeds, or fails with an error and leaves nothing.
 
-How allocations are made to fail: see lib/sweeps.py.
+lib/sweeps.py describes how allocations are made to fail.
 """
 import ctypes
 import errno
@@ -34,13 +34,13 @@ from lib.libibverbs import VERBS, pointer_of
 from lib.sweeps import close, injector, sweep
 
 DEFAULTS = dict(timeout=120, fresh=True, driver="rxe_rs", reason="about rxe_rs")
-# Objects there were before the test.
+# Objects that existed before the test.
 BEFORE = []
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def objects():
-    """Objects of the devices, in numbers; those of the connection management, too."""
+    """The number of objects of each type of the devices, including those of the connection manager."""
     return re.findall(r"rxe_[ab]:.*", host.shell("rdma resource show"))
 
 
@@ -57,7 +57,7 @@ def afterwards():
 
 
 def test_device(names):
-    # The library says so if it had no memory for looking at the device.
+    # The library returns these errors if it has no memory to query the device.
     sweep("open device", lambda: Context(name=names[0]), undo=close, allowed=(errno.ENODEV, errno.ENOENT, errno.EMFILE))
     ctx = Context(name=names[0])
     sweep("query device", ctx.query_device)
@@ -65,7 +65,7 @@ def test_device(names):
     sweep("query port", lambda: ctx.query_port(1))
     sweep("query gid", lambda: ctx.query_gid(1, int(names[1])))
     sweep("query gid table", lambda: ctx.query_gid_table(16))
-    # This one says -1.
+    # This call returns -1 for any error.
     sweep("query pkey", lambda: ctx.query_pkey(1, 0), allowed=(errno.EPERM,))
 
 
@@ -111,7 +111,7 @@ def test_receive_queues(names):
 
 
 def test_queue_pairs(names):
-    """All kinds of queue pairs, created, through all states, destroyed."""
+    """Queue pairs of all types are created, modified through all states, and destroyed."""
     ctx = Context(name=names[0])
     pd = PD(ctx)
     cq = CQ(ctx, 100, None, None, 0)
@@ -129,7 +129,7 @@ def test_queue_pairs(names):
         changes = []
 
         def before():
-            """Back to where the change starts from."""
+            """Returns to the state before the change."""
             qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
             for attr, mask in changes:
                 qp.modify(attr, mask)
@@ -207,19 +207,19 @@ def test_groups(names):
 
 
 def finished(end, seconds=20):
-    """The status of the next completion, whatever it is."""
+    """Returns the status of the next completion."""
     wc = completion(end.cq, seconds)
     assert wc, "no completion"
     return wc.status
 
 
 def kick(end, other):
-    """A request whose call failed is in the ring nevertheless: the driver finds it there with the next one, of no bytes."""
+    """Posts a request of length 0: the doorbell makes the driver process a WQE whose own doorbell call failed."""
     end.post(e.IBV_WR_RDMA_WRITE, remote=(other.mr.buf, other.mr.rkey))
 
 
 def test_posts(names):
-    """Requests of all kinds: a packet without memory is a lost packet, a reply as well; nothing worse."""
+    """Requests of all opcodes: a packet or response without memory is lost and retransmitted, nothing worse."""
     a, b = pair(names, retries=7, timeout=8, rnr_retries=7, inline=200)
     data = pattern(20000)
     a.mr.write(data, len(data))
@@ -281,7 +281,7 @@ def test_posts(names):
 
 
 class Netlink:
-    """Requests to the RDMA core, as the tool `rdma` makes them."""
+    """RDMA netlink requests, like those of the tool `rdma`."""
     NEWLINK, DELLINK, STAT_SET, STAT_DEL = 3, 4, 16, 18
     INDEX, NAME, PORT, LQPN, NETDEV, TYPE, MODE, RES, COUNTER = 1, 2, 3, 21, 51, 65, 74, 75, 79
 
@@ -323,7 +323,7 @@ def sweep_links(netdev, kind):
         return os.path.exists("/sys/class/infiniband/rxe_f")
 
     def remove(*_):
-        # The answer to a request may be lost for want of memory, its work is done then.
+        # The response may be lost without memory, although the request has succeeded.
         if there():
             request(Netlink.DELLINK, INDEX=index_of("rxe_f"))
         return ()
@@ -340,7 +340,7 @@ def sweep_links(netdev, kind):
 
 
 def test_counters(names):
-    """A queue pair bound to a counter of its own, and unbound."""
+    """Binds a queue pair to a counter and unbinds it."""
     request = Netlink()
     a, b = pair(names)
     where = {"INDEX": index_of(names[0]), "PORT": 1}
@@ -362,11 +362,11 @@ def test_counters(names):
 
 
 def test_connections(_names):
-    """What the connection manager does before it sends: address, route, queue pair. After that every failure is a packet lost, which
-    is sent again seconds later."""
+    """The work of the connection manager before it sends: address, route and queue pair. From then on every failure is a lost packet, which
+    is retransmitted seconds later."""
     address = host.ip("b", 4)
     cap = QPCap(max_send_wr=4, max_recv_wr=4, max_send_sge=1, max_recv_sge=1)
-    # EPERM: what the library makes of a failure without a number.
+    # EPERM: the library returns this for a failure without an error number.
     gone = (errno.EPERM, errno.ETIMEDOUT, errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EHOSTUNREACH)
 
     def endpoint():
@@ -375,7 +375,7 @@ def test_connections(_names):
 
     with namespace("a"):
         sweep("address, route and queue pair", endpoint, undo=lambda cmid: cmid.close(), allowed=gone)
-    # No harm was done.
+    # Connections still work.
     host.shell("""
         serve b rping -s -a "$(ip4 b)" -V -C 5
         listening b cm
@@ -384,7 +384,7 @@ def test_connections(_names):
 
 
 def test_module(_names):
-    """insmod, rmmod. There are no devices meanwhile."""
+    """Loads and unloads the module; there are no devices meanwhile."""
     host.shell("no_links; load a")
     path = "/share/rxe_rs.ko"
     fd = os.open(path, os.O_RDONLY)
@@ -404,7 +404,7 @@ def test_module(_names):
 
 
 def test_by_chance(names):
-    """Allocations that cannot wait fail by chance, in interrupts too: packets are lost, everything arrives in the end."""
+    """Atomic allocations fail at random, also in softirq: packets are lost, but all messages arrive in the end."""
     a, b = pair(names, retries=7, timeout=8, rnr_retries=7, size=40000)
     injector(3, atomic_only=True)
     deadline = time.monotonic() + 20
@@ -422,5 +422,5 @@ def test_by_chance(names):
             turns += 1
     finally:
         injector()
-    print(f"{turns} turns")
+    print(f"{turns} rounds")
     assert turns > 3, turns

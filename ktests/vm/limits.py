@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a process makes is charged to its cgroup, every kind of object in a test of its own.
+"""Memory that a process allocates through objects is charged to its cgroup; each kind of object has a test of its own.
 
-A process in a cgroup makes objects; another one, outside of it, has connections and must not notice.
+A process in a cgroup creates objects; a bystander process outside of it has connections, which must not be affected.
 """
 import contextlib
 import ctypes
@@ -29,10 +29,10 @@ from lib.case import skip
 from lib.ends import ACCESS, End, soon
 from lib.odp import advise
 
-DEFAULTS = dict(timeout=100, driver="rxe_rs", reason="rdma_rxe charges nobody")
+DEFAULTS = dict(timeout=100, driver="rxe_rs", reason="rdma_rxe does not charge cgroups")
 MIB = 1 << 20
 ROOM = 64 * MIB
-# What the process itself, the core's part of each object and the rest of the machine may do to the numbers.
+# Tolerance for memory of the process itself, the core's part of each object, and other users of the machine.
 SLACK = 48 * MIB
 MOUNT = "/run/limits"
 FEW = 1500
@@ -43,7 +43,7 @@ def beforehand():
 
 
 class Group:
-    """A cgroup of its own."""
+    """A new cgroup."""
 
     def __init__(self, controller):
         with open(f"{MOUNT}/cgroup.controllers", encoding="ascii") as file:
@@ -63,7 +63,7 @@ class Group:
             return file.read()
 
     def kernel(self):
-        """Bytes of the kernel's memory that it is charged for."""
+        """The number of bytes of kernel memory charged to the cgroup."""
         return int(dict(line.split() for line in self.get("memory.stat").splitlines())["kernel"])
 
     def event(self, name):
@@ -89,7 +89,7 @@ def queue_pair(end, depth, sges):
 
 
 def on_demand(end):
-    """Chunks of a region over many addresses; one page in each of them is touched."""
+    """Faults in one page of each chunk of a large region with on-demand paging."""
     span, at = 1 << 21, 0
     area = mmap.mmap(-1, 40000 * span, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))
@@ -98,7 +98,7 @@ def on_demand(end):
 
     def make():
         nonlocal at
-        # PREFETCH, for writing the page; FLUSH: at once.
+        # IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH with the flag FLUSH, which waits for the page faults.
         error = advise(end, 0, 1, (address + at, 1, mr.lkey))
         if error:
             raise OSError(error, os.strerror(error))
@@ -108,7 +108,7 @@ def on_demand(end):
 
 
 def resized(end):
-    """A queue that is made large after it was made."""
+    """Completion queues that are resized to a large size."""
     def make():
         cq = CQ(end.ctx, 1, None, None, 0)
         cq.resize(30000)
@@ -160,7 +160,7 @@ def attachment(end):
 
 
 def child(names, group, make_of, count):
-    """Makes objects in the cgroup; says how many there were and what ended it, and stays."""
+    """A child process that creates objects in the cgroup, writes their number, the error and the charged bytes to a pipe, and waits."""
     ready, tell = os.pipe()
     pid = os.fork()
     if pid:
@@ -198,10 +198,10 @@ def run(names, make_of, count, seconds=60):
     said, deadline = None, time.monotonic() + seconds
     try:
         while said is None:
-            assert time.monotonic() < deadline, "neither refused nor killed in time"
+            assert time.monotonic() < deadline, "the process got no error and was not killed in time"
             select.select([ready], [], [], 0.02)
             least = min(least, available())
-            assert before - least < ROOM + SLACK, f"the machine has lost {(before - least) // MIB} MiB, the cgroup was charged {group.get('memory.current')}"
+            assert before - least < ROOM + SLACK, f"the machine has {(before - least) // MIB} MiB less, the cgroup is charged {group.get('memory.current')}"
             with contextlib.suppress(BlockingIOError):
                 said = os.read(ready, 24)
         peak, kills = int(group.get("memory.current")), group.event("oom_kill")
@@ -212,21 +212,21 @@ def run(names, make_of, count, seconds=60):
     reached = group.event("max")
     group.end()
     number, error, charged = struct.unpack("=QqQ", said) if said else (0, 0, 0)
-    print(f"{number} objects, error {error}, {charged} bytes charged, {peak} in all; killed: {kills}, limit met: {reached}, "
-          f"the machine lost {(before - least) // MIB} MiB")
+    print(f"{number} objects, error {error}, {charged} bytes charged, {peak} in total; killed: {kills}, limit reached: {reached}, "
+          f"the machine had {(before - least) // MIB} MiB less")
     assert said or kills, "the process ended by itself"
     return number, error, charged, kills, reached
 
 
 def use_up(names, make_of):
-    """Makes objects until the cgroup's memory is used up: the process is refused more, or killed, and nobody else notices."""
+    """Creates objects up to the cgroup's limit: further ones fail, or the process is killed, and no other process is affected."""
     number, error, _, kills, reached = run(names, make_of, 1 << 30)
     assert kills or error in (errno.ENOMEM, errno.EAGAIN), f"refused with {error} after {number}"
-    assert reached, "its cgroup was not what limited it"
+    assert reached, "the limit of the cgroup was not reached"
 
 
 def charged(names, make_of, least, all_fit=True):
-    """Makes a number of objects, each of which must be charged so many bytes at least: the driver's own part."""
+    """Creates a number of objects. At least `least` bytes, the driver's part, must be charged for each."""
     number, error, bytes_charged, kills, _ = run(names, make_of, FEW)
     assert number >= 100 if not all_fit else not error and not kills and number == FEW, (error, kills, number)
     assert bytes_charged >= least * (number - 1), f"{bytes_charged} bytes for {number}"
@@ -281,12 +281,12 @@ def test_charged_address_handle(names):
 
 
 def test_charged_attachment(names):
-    # One group takes no more.
+    # The device limits the members of a group.
     charged(names, attachment, 10000, all_fit=False)
 
 
 def test_rdma_controller(names):
-    """The core's own limits hold for our devices."""
+    """The RDMA cgroup controller limits contexts and objects of the device."""
     group = Group("rdma")
     group.set("rdma.max", f"{names[0]} hca_handle=2 hca_object=6")
     pid = os.fork()
@@ -316,5 +316,5 @@ def test_rdma_controller(names):
             status = 0
         finally:
             os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0, "see above"
+    assert os.waitpid(pid, 0)[1] == 0, "the child has failed, see above"
     group.end()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Ends that nobody planned: processes killed at any moment, partners that vanish, objects destroyed twice or while they are in use.
+"""Abnormal ends: processes killed at any moment, peers that disappear, objects that are destroyed twice or while they are in use.
 
-RXE_SEED repeats a run, RXE_SECONDS makes it longer; on the debug kernels it is longer by itself.
+RXE_SEED repeats a run, RXE_SECONDS makes it longer; on debug kernels it is longer by default.
 """
 import ctypes
 import errno
@@ -35,18 +35,18 @@ from lib.odp import Disturber, sides
 from lib.srq import connected
 
 DEFAULTS = dict(timeout=120)
-# Longest life of a victim: long enough for all of its set-up in an emulated machine.
+# The longest life of a victim in seconds: long enough for its set-up in an emulated machine.
 LIFE = 1.2
 AT_ONCE = 2
 
 
 def afterwards():
-    """Nothing is left that a device would wait for."""
+    """No object is left for which deleting a device would wait."""
     host.shell("for n in a b; do timeout 5 rdma link del rxe_$n; done")
 
 
 def keep_going(rng, pairs, operations):
-    """Requests of all sizes, as many as fit, with receives for those that need one; what comes of them does not matter."""
+    """Posts requests of all sizes, as many as fit, with receives. Their statuses do not matter."""
     while True:
         a, b = rng.choice(pairs)[::rng.choice((1, -1))]
         length = rng.choice((0, 8, 1000, 5000, a.size))
@@ -128,7 +128,7 @@ VICTIMS = (connections, unreliable, datagrams, uses_srq, on_demand, windows, all
 
 
 def forked(work, *arguments):
-    """Another process that does this and, if it ever ends, says with its status how."""
+    """Runs `work` in a child process, whose status says whether it succeeded."""
     child = os.fork()
     if not child:
         status = 1
@@ -143,7 +143,7 @@ def forked(work, *arguments):
 
 
 def kill(child):
-    """True if it lived until now."""
+    """Kills a child process. Returns whether it was still running."""
     died, _ = os.waitpid(child, os.WNOHANG)
     if died:
         return False
@@ -153,6 +153,7 @@ def kill(child):
 
 
 def test_killed_at_any_moment(names):
+    """Processes that use all kinds of objects are killed at random moments: a bystander is not affected, and nothing is left."""
     rng = host.random_of_run()
     seconds = float(host.setting("RXE_SECONDS", "60" if host.is_debug() else "12"))
     bystander = Bystander(names)
@@ -164,12 +165,12 @@ def test_killed_at_any_moment(names):
             time.sleep(rng.random() * LIFE)
             lived += kill(child)
     print(f"{number} processes, {lived} of them killed")
-    assert lived == number, "some died by themselves"
+    assert lived == number, "some ended by themselves"
     bystander.end(10)
 
 
 def remote(sock, gid):
-    """What one end has to know of the other, in another process."""
+    """What one end has to know of an end in another process."""
     qpn, address, key = struct.unpack("=IQI", sock.recv(16))
     return SimpleNamespace(ctx=SimpleNamespace(query_gid=lambda *_: gid), gid_index=0, qp=SimpleNamespace(qp_num=qpn), at=(address, key))
 
@@ -196,7 +197,7 @@ FIRST = {e.IBV_WR_SEND: (e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_OP_ERR), e.IBV_WR_
 
 
 def test_partner_killed(names):
-    """Whoever is left alone is told so by the statuses of its requests, and can go on with somebody else."""
+    """After its peer was killed, an end gets the right statuses for its requests, and can connect to another peer."""
     rng = host.random_of_run()
     alone = End(names[0], int(names[1]))
     gid = Context(name=names[2]).query_gid(1, int(names[3]))
@@ -213,7 +214,7 @@ def test_partner_killed(names):
         killer.start()
         posted, ended, deadline = 0, [], time.monotonic() + 30
         while len(ended) < posted or not ended or ended[-1].status == e.IBV_WC_SUCCESS:
-            # Eight are on their way until one fails.
+            # Keep eight in flight until one fails.
             while posted < len(ended) + 8 and (not ended or ended[-1].status == e.IBV_WC_SUCCESS):
                 alone.post(operation, alone.sge(), remote=peer.at, wr_id=posted)
                 posted += 1
@@ -221,15 +222,15 @@ def test_partner_killed(names):
             assert time.monotonic() < deadline, f"{posted} requests, {len(ended)} completions"
         killer.join()
         good = sum(wc.status == e.IBV_WC_SUCCESS for wc in ended)
-        print(f"{operation}: {good} done before the end, {posted - good} not, the first with status {ended[good].status}")
+        print(f"{operation}: {good} succeeded, {posted - good} failed, the first with status {ended[good].status}")
         assert [wc.wr_id for wc in ended] == list(range(posted)), [wc.wr_id for wc in ended]
-        # What a process had goes in the order that the kernel likes: its memory before the queue pair that stands for it, perhaps.
+        # The kernel may destroy the objects of a process in any order, such as its regions before its queue pairs.
         assert good > 0 and ended[good].status in FIRST[operation]
         assert {wc.status for wc in ended[good + 1:]} <= {e.IBV_WC_WR_FLUSH_ERR}
         assert alone.state() == e.IBV_QPS_ERR
 
 
-# Numbers of the calls, how many bytes of answer they have; `enum ib_uverbs_write_cmds` (rdma/ib_user_verbs.h).
+# Command numbers (`enum ib_uverbs_write_cmds` in rdma/ib_user_verbs.h) and lengths of their responses.
 CALLS = {"QP": (27, 4), "MW": (16, 0), "MR": (13, 0), "AH": (8, 0), "SRQ": (35, 4), "CQ": (20, 8), "PD": (4, 0)}
 HANDLES = 24
 
@@ -245,7 +246,7 @@ def destroy(ctx, kind, handle, answer):
 
 
 def test_destroyed_twice(names):
-    """Handles are numbers that a process makes up as it likes: of the wrong kind, of objects in use, of objects that are gone."""
+    """Destroys by arbitrary handles: of another object type, of objects in use, of destroyed objects."""
     end = End(names[0], int(names[1]))
     pd = end.pd
     end.others = [SRQ(pd, SrqInitAttr(SrqAttr(max_wr=10, max_sge=1))), MW(pd, e.IBV_MW_TYPE_2), AH(pd, attr=way(end, end))]
@@ -254,7 +255,7 @@ def test_destroyed_twice(names):
     attempts = {kind: [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)] for kind in ("CQ", "PD")}
     for kind, got in attempts.items():
         assert None not in got and got.count(errno.EBUSY) == 1, f"{kind} in use: {got}"
-    # In an order in which nothing uses what goes.
+    # In an order in which no object is in use when it is destroyed.
     for kind in CALLS:
         first = [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)]
         again = [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)]
@@ -264,13 +265,13 @@ def test_destroyed_twice(names):
         for kind in CALLS:
             assert destroy(end.ctx, kind, n, answer), (kind, n)
     sys.stdout.flush()
-    # The library still believes in its objects.
+    # The library would destroy its objects again.
     os._exit(0)
 
 
 def second_mappings(earlier):
-    """Mappings of this process's own of the queues that librxe has mapped, which librxe does not take away: their addresses. Those made
-    earlier are no queues of librxe."""
+    """Maps the queues that librxe has mapped once more, without librxe's knowledge, and returns the addresses. `earlier` has the addresses
+    from earlier calls."""
     libc = rings.LIBC
     found = []
     with open("/proc/self/maps", encoding="ascii") as maps:
@@ -288,8 +289,8 @@ def second_mappings(earlier):
 
 @case(cpus=2)
 def test_rings_written_when_gone(names):
-    """A process can keep pages of a queue after the queue is gone. Whatever it writes there must be its own affair: the kernel must
-    not have the memory's bookkeeping in them, also not while it frees what RCU readers may still have used."""
+    """A process keeps pages of a queue mapped after the queue was destroyed and writes to them: the kernel must not have its own data
+    in them, not even while it waits for RCU readers before it frees them."""
     ctx = Context(name=names[0])
     pd = PD(ctx)
     going, areas, all_areas, turns = True, [], set(), 0
@@ -311,7 +312,7 @@ def test_rings_written_when_gone(names):
             qps = [QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap)) for _ in range(4)]
             new = second_mappings(all_areas)
             all_areas.update(new)
-            # While they are in use, what is in them is the driver's business.
+            # While the queues are in use, the driver uses their pages.
             for thing in (*qps, srq, cq):
                 thing.close()
             areas[:] = new
