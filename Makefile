@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# make            build rxe_rs.ko for a stock Debian 13 kernel (KDIR= for a prepared tree of your own)
-# make demo       build it, boot two machines with that kernel, show RDMA between them
-# make help       everything else
+# make            build rxe_rs.ko for a stock Debian 13 kernel (KDIR=DIR: for your own prepared kernel source tree)
+# make demo       build it, boot two virtual machines with that kernel, and run RDMA between them
+# make help       list all targets and variables
 #
 # KERNEL=7.2 or KERNEL=7.3 chooses the kernel series; the newest one that Debian offers completely is the default.
 
@@ -17,7 +17,7 @@ ROOT := qemu/in-root.sh
 all: module
 
 ifdef KDIR
-# One's own tree and tools: nothing is set up, nothing is downloaded.
+# With KDIR the user's own tree and compilers build the module: nothing is set up or downloaded.
 module:
 	@qemu/check-kdir.sh "$(KDIR)"
 	$(MAKE) -C $(KDIR) M=$(CURDIR) MO=$(CURDIR)/out/kdir modules
@@ -28,12 +28,12 @@ module: setup
 	@qemu/module-path.sh
 endif
 
-# The toolchain root, the kernel and the images, in the cache folder; what exists is used as it is.
+# Prepares the toolchain root, the kernel and the images in the cache folder; those that exist are reused.
 setup:
 	@qemu/bootstrap.sh setup
 	@$(ROOT) qemu/image.py $(KERNEL) >/dev/null
 
-# rxectl, its manual pages and shell completions, librxe_rs and its headers in out/tools/, for Debian 13.
+# Builds rxectl, its manual pages and shell completions, librxe_rs and its headers in out/tools/, for Debian 13.
 tools: setup
 	@qemu/build-tools.sh
 
@@ -43,31 +43,31 @@ demo: module
 test: setup
 	@qemu/test.sh
 
-# Other projects' suites (ktests/suites), all of them.
+# Runs the test suites of other projects (ktests/suites): those named in SUITES, all by default.
 test-suites: setup
 	@qemu/test.sh suites
 
-# What SECURITY.md promises: the tests that it names.
+# Runs the tests that SECURITY.md names for its promises.
 test-security: setup
 	@qemu/test.sh security
 
-# Everything in machines again, on a kernel that checks locks, memory and contexts; failing allocations; long attacks.
+# Repeats the machine tests on debug kernels, which check locks, contexts and memory accesses; adds failing allocations and longer fuzzing.
 test-debug: setup
 	@qemu/test.sh debug
 
-# Every (state, next state, set of attributes) of queue pairs, in User Mode Linux; `make test` does so too where KVM works.
+# Tries every combination of state, next state and attribute mask of ibv_modify_qp in User Mode Linux; `make test` does so under KVM.
 test-transitions: setup
 	@qemu/test.sh transitions
 
-# Any calls, any packets, any histories of a queue pair, for SECONDS (ktests/fuzz/README.md).
+# Fuzzes the user interface, packets and the protocol engine for SECONDS each, starting from SEED (ktests/fuzz/README.md).
 fuzz: setup
 	@FUZZ_SECONDS="$(SECONDS)" FUZZ_SEED="$(SEED)" qemu/test.sh fuzz
 
-# Host tests again with every access to memory checked.
+# Repeats host tests under AddressSanitizer.
 sanitize: setup
 	@qemu/sanitize.sh
 
-# The same in an interpreter that knows the language's rules; with a Miri that this machine has.
+# Repeats host tests under Miri, which must be installed on this machine.
 miri:
 	@qemu/miri.sh
 
@@ -80,7 +80,7 @@ fmt: setup
 fmt-check: setup
 	@qemu/lint.sh fmt-check
 
-# Documentation of the crates that cargo can build.
+# Builds the documentation of the crates that cargo can build.
 doc: setup
 	@qemu/lint.sh doc
 
@@ -93,7 +93,7 @@ audit: module
 bench: setup
 	@qemu/bench/bench $(if $(KERNEL),--kernel $(KERNEL)) $(BENCH)
 
-# Quick checks before each commit (qemu/hooks/pre-commit); `git config --unset core.hooksPath` takes them away.
+# Installs the pre-commit hook (qemu/hooks/pre-commit); `git config --unset core.hooksPath` removes it.
 hooks: setup
 	@$(ROOT) qemu/fetch-crates.sh
 	@git config core.hooksPath qemu/hooks
@@ -108,7 +108,7 @@ shell: setup
 clean:
 	rm -rf out target
 
-# Also forgets the cache: the next run downloads and prepares everything again.
+# Also removes the cache folder: the next run downloads and prepares everything again.
 distclean: clean
 	rm -rf --one-file-system "$${RXE_RS_CACHE:-$$HOME/.cache/rxe_rs}"
 

@@ -1,6 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# Two machines, the stock kernel, the module just built, the stock tools. DRIVER=rdma_rxe shows the same with the kernel's own.
+#
+# demo.sh: boots two machines with the stock kernel and the module built last, and runs the stock RDMA tools between them
+# (ktests/vm/demo.sh). KERNEL: the kernel series. DRIVER=rdma_rxe: with the kernel's own driver in place of the module.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"

@@ -1,6 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# fetch-crates.sh: the crates of Cargo.lock, in the cache folder; needs no network if they are there. Works in the toolchain root.
+#
+# fetch-crates.sh: downloads the crates of Cargo.lock to the cache folder; needs no network if they are there already. Runs inside the
+# toolchain root.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"

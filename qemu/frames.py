@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Stack frames of a module: `objdump -d MODULE | qemu/frames.py` prints those above LIMIT; status 1 if there are any.
+"""Checks the size of a module's stack frames.
 
-The kernel warns of such frames in C (CONFIG_FRAME_WARN), but not in Rust, where a large value that is moved makes them.
+objdump -d MODULE | qemu/frames.py    prints the frames larger than LIMIT, a line each; status 1 if there are any
+
+The kernel's build warns of such frames in C (CONFIG_FRAME_WARN), but not in Rust, where moves of large values cause them.
 """
 import re
 import sys
@@ -11,7 +13,7 @@ LIMIT = 2048
 
 
 def frames(lines):
-    """(bytes, function) of each frame that is made by one subtraction."""
+    """(bytes, function) of each frame that the function allocates by subtracting a constant from the stack pointer."""
     function = ""
     for line in lines:
         if label := re.match(r"[0-9a-f]+ <(.*)>:$", line):
@@ -23,7 +25,7 @@ def frames(lines):
 def main():
     found = list(frames(sys.stdin))
     if not found:
-        sys.exit("no stack frames: is that a disassembled module?")
+        sys.exit("found no stack frames: the input must be the output of `objdump -d MODULE`")
     large = [(size, function) for size, function in found if size > LIMIT]
     for size, function in sorted(large, reverse=True):
         print(f"{function}: {size} bytes of stack, {LIMIT} at most")

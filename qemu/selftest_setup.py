@@ -186,8 +186,8 @@ class Trees(Shell):
 
     def test_each_part_that_is_missing(self):
         tree = self.folder / "tree"
-        for part, text, words in (("Makefile", "", "is not a kernel tree"), ("include/config/auto.conf", "CONFIG_RUST=y\n", "modules_prepare"),
-                                  ("rust/libkernel.rmeta", "", "a prepared source tree does"), ("Module.symvers", "0\tx\ty\tz\n", "Module.symvers")):
+        for part, text, words in (("Makefile", "", "is not a kernel source tree"), ("include/config/auto.conf", "CONFIG_RUST=y\n", "modules_prepare"),
+                                  ("rust/libkernel.rmeta", "", "name a prepared source tree"), ("Module.symvers", "0\tx\ty\tz\n", "Module.symvers")):
             status, said = self.check()
             self.assertEqual((status, len(said)), (1, 1), said)
             self.assertTrue(said[0].startswith(f"error: KDIR={tree}"), said)

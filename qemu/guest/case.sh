@@ -1,6 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# case.sh FILE [FUNCTION]: runs one test function of a file, or a whole script. A failing command ends it with that status.
+#
+# case.sh FILE [FUNCTION]: runs one test function of a file, or a whole script, in a test machine. A test function ends at the first
+# command that fails, with its status. RXE_ARGS: arguments of a whole script.
 . /share/guest/lib.sh
 file=$1
 if [[ $file = *.py ]]; then
