@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes the toolchain root: a Debian 13 tree in the cache folder that holds the compilers Debian builds its kernels with, QEMU
-# and the packet decoders. Everything else of this folder runs inside it, so the host needs mmdebstrap and nothing more.
-# Safe to interrupt: the root appears under its final name only when it is complete.
+# bootstrap.sh [TARGET]: creates the toolchain root, if it does not exist: a Debian 13 tree in the cache folder with the compilers that
+# Debian builds its kernels with, QEMU and packet decoders. All other scripts run inside it, so that the host needs no package but
+# mmdebstrap, which this script installs. TARGET is the make target that error messages name. It can be interrupted: the root gets its
+# final name when it is complete.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -12,9 +13,9 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 [ -e "$root/.complete" ] && exit 0
 
 [ "$(id -u)" = 0 ] || die "setting up needs root (chroot, mounts). Run it as root: sudo make $*"
-command -v apt-get >/dev/null || die "setting up needs a Debian 12 or 13 host with apt; none found"
+command -v apt-get >/dev/null || die "setting up needs apt, which this machine does not have; use a Debian 12 or 13 host"
 
-mkdir -p "$cache" || die "cannot write the cache folder $cache; set RXE_RS_CACHE to a folder with 14 GB free"
+mkdir -p "$cache" || die "cannot create the cache folder $cache; set RXE_RS_CACHE to a folder with 14 GB free"
 exec 9>"$cache/.lock-root"
 flock -n 9 || { say "another set-up is running, waiting for it"; flock 9; }
 [ -e "$root/.complete" ] && exit 0
@@ -28,15 +29,15 @@ if ! command -v mmdebstrap >/dev/null; then
 		die "apt-get could not install mmdebstrap; see its messages above, then run the same command again"
 fi
 
-# The mirror is the one this machine uses; without one mmdebstrap's own default applies.
+# Packages come from the mirror that this machine uses, or else from the default of mmdebstrap.
 mirror=$(apt-get indextargets --format '$(CREATED_BY)|$(ORIGIN)|$(LABEL)|$(REPO_URI)' 2>/dev/null |
 	awk -F'|' '$1 == "Packages" && $2 == "Debian" && $3 == "Debian" { print $4; exit }')
 packages=$(grep -v '^#' "$here/root-packages.txt" | sort -u | paste -sd,)
 
 say "making the Debian 13 toolchain root (about 2 GB, a minute or two with a fast mirror)"
 tmp=$cache/tmp-root.$$
-# mmdebstrap mounts /proc and more inside the new root. In a mount and process namespace of its own these vanish with it however it
-# ends, and removing a left-over never reaches into a mounted file system.
+# mmdebstrap mounts /proc and other file systems inside the new root. In a mount and a PID namespace of its own they are unmounted
+# however it ends, so that the removal of an incomplete root never enters a mounted file system.
 forget() { rm -rf --one-file-system "$@"; }
 trap 'forget "$tmp"' EXIT
 trap 'exit 130' INT TERM HUP

@@ -1,10 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# build-module.sh [-u|-d|-l] [-o OUT] [-k SERIES] [SOURCE] [make arguments …]: builds an external module folder (default: this clone)
-# against the prepared kernel tree of the cache, with Debian's own compilers; or against a kernel of kernel_build.py: -u User Mode
-# Linux, -d its debug kernel, -l the lockdep kernel. Results land in OUT (default: SOURCE/out/SERIES; uml-SERIES, debug-SERIES,
-# lockdep-SERIES).
+# build-module.sh [-u|-d|-l] [-o OUT] [-k SERIES] [SOURCE] [ARGUMENT of make …]: builds the external module in the folder SOURCE (default:
+# this clone) with Debian's compilers, inside the toolchain root, and returns the status of make.
+#
+# -k SERIES   for the stock kernel of that series (default: the series chosen at set-up), which is prepared if necessary
+# -u          for the User Mode Linux kernel of that series (qemu/kernel_build.py)
+# -d          for the User Mode Linux debug kernel
+# -l          for the lockdep kernel
+# -o OUT      the folder for results (default: SOURCE/out/SERIES; with -u, -d, -l uml-SERIES, debug-SERIES, lockdep-SERIES)
+#
+# The default argument of make is the target `modules`.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"

@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# build-tools.sh: builds tools/ for Debian 13 in the toolchain root, in out/tools/: rxectl with its manual pages (man) and shell
-# completions (completions); librxe_rs with its headers (lib, include) and its examples (examples); also what the tests use: mutate,
-# which makes hostile packets, rxe_fuzz (ktests/fuzz) and the first librxe_rs (ktests/old_library).
+# build-tools.sh: builds the programs of tools/ and of the tests for Debian 13, in out/tools/. Enters the toolchain root. Results: rxectl
+# with its manual pages (man) and shell completions (completions); librxe_rs with its headers (lib, include) and its examples (examples);
+# for tests mutate, which generates hostile packets, rxe_fuzz (ktests/fuzz) and the first librxe_rs (ktests/old_library).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
 cd "$clone"
 [ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-tools.sh"
 export CARGO_TARGET_DIR="$cache/target/1.85"
-# One build at a time: cargo's results are shared by all clones, and by the machines of one that start together.
+# One build at a time: all clones, and test runs that start at the same time, share cargo's target folder.
 mkdir -p "$cache/target"
 exec 9>"$cache/target/tools.lock"
 flock 9
@@ -22,7 +22,7 @@ build -p rxe_proto --features sim --example mutate
 build -p rxe_fuzz
 build -p old_library
 mkdir -p out/tools/lib out/tools/include out/tools/examples
-# A machine may be reading the old one.
+# put MODE FILE NAME: installs a file as out/tools/NAME. A running machine may still read the old one, so it is replaced by rename.
 put() {
 	install -m "$1" "$2" "out/tools/$3.new"
 	case $3 in lib/*) strip --strip-debug "out/tools/$3.new" ;; esac

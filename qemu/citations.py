@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The citations of the InfiniBand Architecture Specification: code, list and tests agree.
+"""Checks that citations of the InfiniBand Architecture Specification in the sources, the list of rules and the tests agree.
 
 qemu/citations.py    prints what is wrong, a line each; status 1 if there is anything
 
 A citation is the word IBTA and the number of a section, in a comment of a source file: `IBTA 9.7.5.1.2`. The list docs/ibta-rules.md
-has a row for each rule: section, the rule in words of our own, the places that implement it, the tests that show it. A place is
-`FILE: ITEM`, with the file's path in rxe_rs/, and its comment or body cites the section; `FILE` alone is the comment at the head of
-the file. A test is `file::name` on the host (below rxe_rs/) or `subject.name` in a machine.
+has a row for each rule: the section, the rule in other words, the places that implement it, the tests of it. A place is
+`FILE: ITEM`, with the path of the file in rxe_rs/; the comment or the body of the item must cite the section. `FILE` alone is the comment
+at the head of the file. A test is `file::name` on the host (below rxe_rs/) or `subject.name` in a machine.
 """
 import re
 import subprocess
@@ -23,7 +23,7 @@ LIST = "docs/ibta-rules.md"
 SECTION = r"(?:A1[4679]|7|9|10|11|13|14|16)(?:\.[1-9]\d?)*"
 STATEMENT = r"[Co](?:A?\d{1,2})-\d+(?:\.\d+)*"
 CITATION = re.compile(rf"\bIBTA ({SECTION})(?![.\d]*\d)")
-# Other ways to say the same, and what could not be looked up.
+# Other forms of citations, and those of sections that SECTION does not match.
 OTHER_FORMS = re.compile(rf"\bIBTA\b(?! {SECTION}(?![.\d]*\d))|(?<!IBTA )\bA1[4679]\.\d|\bannex A1[4679]\b", re.I)
 WITHOUT_CODE = re.compile(r"(?:not implemented|does not apply): \S.*")
 
@@ -32,7 +32,7 @@ Row = namedtuple("Row", "line section rule places reason tests")
 
 
 def blanked(text):
-    """Rust source with blanks in place of comments and of the contents of literals; lines stay."""
+    """Rust source with comments and literals replaced by blanks; line breaks are kept."""
     pattern = re.compile(r"""//[^\n]*|/\*.*?\*/|\b[bc]?r(\#*)".*?"\1|"(?:\\.|[^"\\])*"|'(?:\\[^\n']+|[^\\\n'])'""", re.S)
     return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
@@ -42,7 +42,7 @@ ITEM = re.compile(r"""^[ \t]*(?:pub(?:\([^)]*\))?\s+)?(?:(?:const|async|unsafe|e
 
 
 def end_of(code, start):
-    """Position of the end of the item whose head begins at `start`: its closing brace or its semicolon."""
+    """The position of the end of the item that begins at `start`: its closing brace or its semicolon."""
     depth, braces = 0, 0
     for at in range(start, len(code)):
         letter = code[at]
@@ -62,7 +62,7 @@ def end_of(code, start):
 
 
 def type_of(head):
-    """The type that an `impl` is for, from what stands between `impl` and the brace."""
+    """The type that an `impl` is for; `head` is the text between `impl` and the brace."""
     head = head.replace("->", "  ")
     while re.search(r"<[^<>]*>", head):
         head = re.sub(r"<[^<>]*>", "", head)
@@ -72,7 +72,7 @@ def type_of(head):
 
 
 def comment_start(lines, first, marks):
-    """Number of the first line of the comment and attributes above line `first`, from 1."""
+    """The number, from 1, of the first line of the comment and the attributes above line `first`."""
     at = first - 1
     while at > 0:
         line = lines[at - 1].strip()
@@ -87,7 +87,7 @@ def comment_start(lines, first, marks):
 
 
 def rust_items(text):
-    """Items of a Rust source with their lines, comments included; those of an `impl` are named `Type::item`."""
+    """The items of a Rust source with their lines, comments included; those of an `impl` are named `Type::item`."""
     code, lines = blanked(text), text.splitlines()
     found = []
     for match in ITEM.finditer(code):
@@ -107,7 +107,7 @@ def rust_items(text):
 
 
 def c_items(text):
-    """Functions of a C source in the kernel's style."""
+    """The functions of a C source in kernel style."""
     lines, items = text.splitlines(), []
     for match in re.finditer(r"^(?!static const |typedef )[a-z][\w \t*]*?\b(\w+)\([^;{}]*\)\n\{", text, re.M):
         first = text.count("\n", 0, match.start()) + 1
@@ -121,7 +121,7 @@ def items_of(name, text):
 
 
 def head_of(text):
-    """Number of the last line of the comment at the head of a file."""
+    """The number of the last line of the comment at the head of a file."""
     last = 0
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("///") or line.strip() and not line.strip().startswith(("//", "/*", "*")):
@@ -132,22 +132,22 @@ def head_of(text):
 
 
 def citations(text):
-    """Pairs of line and section."""
+    """The citations of a file: pairs of line number and section."""
     return [(number, section) for number, line in enumerate(text.splitlines(), 1) for section in CITATION.findall(line)]
 
 
 def key_of(section):
-    """Sorts sections: chapters by number, then annexes."""
+    """The sort key of a section: chapters by number, then annexes."""
     return [(part.startswith("A"), int(part.lstrip("A"))) for part in section.split(".")]
 
 
 def names_in(cell):
-    """What a cell has in backticks, or None if it has anything else."""
+    """The names in backticks in a cell, or None if it has anything else."""
     return re.findall(r"`([^`]+)`", cell) if re.fullmatch(r"(?:`[^`]+`(?:, (?=`)|$))*", cell) else None
 
 
 def rows_of(text):
-    """Rows of the list, and what is wrong with their form."""
+    """The rows of the list, and errors in their form."""
     rows, wrong = [], []
     for number, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -155,16 +155,16 @@ def rows_of(text):
             continue
         place = f"{LIST}:{number}"
         if len(cells) != 4 or not cells[1]:
-            wrong.append(f"{place}: a row is section, rule, places, tests")
+            wrong.append(f"{place}: a row must have four columns: section, rule, places, tests")
             continue
         numbers = re.fullmatch(rf"({SECTION})(?:, {STATEMENT})*", cells[0])
         if not numbers:
-            wrong.append(f"{place}: {cells[0]} is no section, with or without compliance statements")
+            wrong.append(f"{place}: {cells[0]} is not a section, which compliance statements may follow")
             continue
         reason = WITHOUT_CODE.fullmatch(cells[2])
         places, tests = [] if reason else names_in(cells[2]), names_in(cells[3])
         if places is None or tests is None or not (places or reason):
-            wrong.append(f"{place}: names are in backticks, with commas between them; what has no place has a reason")
+            wrong.append(f"{place}: names must be in backticks and separated by commas; a rule without a place needs a reason")
             continue
         rows.append(Row(number, numbers[1], cells[1], [tuple(re.split(r": ?", name, maxsplit=1)) for name in places], reason, tests))
     return rows, wrong
@@ -179,14 +179,14 @@ def wrong_order(rows):
 def wrong_tests(rows, host, machine):
     for row in rows:
         if row.places and not row.tests:
-            yield f"{LIST}:{row.line}: {row.section} is implemented and not tested"
+            yield f"{LIST}:{row.line}: {row.section} is implemented, but names no test"
         for test in row.tests:
             if test not in (host if "::" in test else machine):
                 yield f"{LIST}:{row.line}: there is no test {test}"
 
 
 def spans(place, sources):
-    """Lines of a place; empty if there is no such place."""
+    """The ranges of lines of a place; empty if it does not exist."""
     name, *item = place
     text = sources.get(name)
     if text is None:
@@ -197,7 +197,7 @@ def spans(place, sources):
 
 
 def wrong_places(rows, sources):
-    """Places that do not exist or do not cite their rule, and citations of no rule."""
+    """Places that do not exist or do not cite their section, and citations that the list does not have."""
     listed = {}
     for row in rows:
         for place in row.places:
@@ -219,11 +219,11 @@ def wrong_forms(texts):
     for name, text in texts.items():
         for number, line in enumerate(text.splitlines(), 1):
             if OTHER_FORMS.search(line):
-                yield f"rxe_rs/{name}:{number}: a citation is `IBTA` and the section, on one line"
+                yield f"rxe_rs/{name}:{number}: a citation must be `IBTA` and the section, on one line"
 
 
 def unlisted(rows, tests):
-    """Sections that tests cite and the list does not have."""
+    """Citations in tests of sections that the list does not have."""
     sections = {row.section for row in rows}
     for name, text in tests.items():
         for number, section in citations(text):
@@ -232,14 +232,14 @@ def unlisted(rows, tests):
 
 
 def check(text, sources, tests, host, machine):
-    """All that is wrong with a list and the files that it is about: texts by their paths in rxe_rs/, names of tests."""
+    """Errors in a list and in the files to which it refers: texts by their paths in rxe_rs/, names of tests."""
     rows, wrong = rows_of(text)
     return [*wrong, *wrong_order(rows), *wrong_places(rows, sources), *wrong_tests(rows, host, machine),
             *unlisted(rows, tests), *wrong_forms({**sources, **tests})]
 
 
 def tree():
-    """Texts of the sources and of the tests of the module, by their paths in rxe_rs/."""
+    """The texts of the module's sources and of its tests, by their paths in rxe_rs/."""
     out = subprocess.run(["git", "-C", CLONE / "rxe_rs", "ls-files", "-coz", "--exclude-standard"], check=True, stdout=subprocess.PIPE, text=True).stdout
     sources, tests = {}, {}
     for name in out.split("\0"):
@@ -251,7 +251,7 @@ def tree():
 
 
 def host_tests(texts):
-    """Names of the tests in Rust files."""
+    """The names of the tests in Rust files."""
     found = set()
     for name, text in texts.items():
         for test in re.findall(r"#\[test\]\s*(?:(?:#\[[^\]]*\]|//[^\n]*)\s*)*fn (\w+)", text):

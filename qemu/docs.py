@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Sections that the documentation of a public function must have.
+"""Checks that the documentation of public functions has the required sections.
 
 qemu/docs.py    prints what is missing, a line each; status 1 if there is anything
 
-Functions of rxe_rs/kapi say in `# Context` from where they may be called. A section of the trait, the impl block, the type or the
-module (`//!`) holds for all functions in it that have none of their own, and the nearest one counts. Functions of rxe_rs/kapi and
-rxe_rs/proto that return a Result say in `# Errors` when it is an error. Functions of an `impl Trait for Type` have the sections of the
-trait.
+The section `# Context` of functions of rxe_rs/kapi says in which contexts they may be called. A section of the trait, the impl block, the
+type or the module (`//!`) applies to all functions in it that do not have their own; the innermost one applies. The section `# Errors` of
+functions of rxe_rs/kapi and rxe_rs/proto that return a Result says when it is an error. The sections of a trait apply to the functions of
+`impl Trait for Type`.
 """
 import re
 import sys
@@ -15,7 +15,7 @@ from pathlib import Path
 
 CLONE = Path(__file__).resolve().parent.parent
 
-# Folder, sections that are looked for, parts of it that are not documentation for users of the crate.
+# A folder, the sections that its functions need, and the parts of it that are not checked.
 FOLDERS = (
     ("rxe_rs/kapi", ("Context", "Errors"), ("bindings.rs", "kunit.rs")),
     ("rxe_rs/proto", ("Errors",), ("tests/", "sim/", "sim.rs", "fuzz/", "examples/")),
@@ -30,7 +30,7 @@ TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union|type) (\w+)")
 
 
 class Function:
-    """A public function, with the documentation around it from the nearest to the farthest."""
+    """A public function, with the documentation that applies to it from the innermost to the outermost."""
 
     def __init__(self, line, name, signature, docs):
         self.line, self.name, self.signature, self.docs = line, name, signature, docs
@@ -40,7 +40,7 @@ class Function:
 
 
 def sections(doc):
-    """The sections of a piece of documentation by their headings, the part before the first one by `None`."""
+    """The sections of a documentation comment by their headings; that before the first heading by `None`."""
     found, title = {}, None
     for line in doc:
         heading = re.match(r"#+ (.+)$", line)
@@ -51,7 +51,7 @@ def sections(doc):
 
 
 def implemented(header):
-    """Trait and type that the header of an `impl` block names; the trait is `None` for a type's own functions."""
+    """The trait and the type in the header of an `impl` block; the trait is `None` in an inherent one."""
     depth, at = 0, 0
     if header.startswith("<"):
         for at, letter in enumerate(header):
@@ -119,7 +119,7 @@ def functions(text):
 
 
 def missing(name, text, wanted):
-    """What the public functions of a file lack."""
+    """The missing sections of the public functions of a file."""
     for function in functions(text):
         where = f"{name}:{function.line}: {function.name}"
         found = [sections(doc) for doc in function.docs]
@@ -134,7 +134,7 @@ def missing(name, text, wanted):
 
 
 def sources(folder, without):
-    """Text of the sources of a crate, by their paths in the project."""
+    """The paths and texts of the sources of a crate."""
     for path in sorted((CLONE / folder).rglob("*.rs")):
         part = str(path.relative_to(CLONE / folder))
         if not part.startswith(without):

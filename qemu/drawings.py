@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Drawings in rxe_rs/README.md, as Mermaid text, made from what the sources say.
+"""Generates the drawings of rxe_rs/README.md, as Mermaid text, from the sources.
 
-qemu/drawings.py          writes them
+qemu/drawings.py          writes them to the page
 qemu/drawings.py --check  status 1 if one of them is out of date
 
-`layers` shows the crates with their modules: those of the driver on the floors of structure.py, each of which may import what is below
-it, the others with an arrow for an import. `packet` shows the path of docs/walk.md.
+`layers` shows the crates with their modules: those of the driver on the floors of structure.py, each of which may import from the floors
+below, those of the other crates with an arrow for each import. `packet` shows the path of docs/walk.md.
 """
 import re
 import sys
@@ -26,7 +26,7 @@ def files_of(crate):
 
 
 def public_modules(root):
-    """The modules that the root file of a crate shows to others, as far as they are in the kernel module."""
+    """The public modules of a crate, by its root file, that are in the kernel module."""
     return [name for gate, name in re.findall(r"^(#\[cfg\(.*\n)?pub mod (\w+);", root, re.M) if not gate]
 
 
@@ -35,7 +35,7 @@ def uses(text, name):
 
 
 def module_imports(files, modules):
-    """Which of a crate's modules import which others."""
+    """Pairs of a module and another module of the crate that it imports."""
     found = set()
     for name, text in files.items():
         own = name.split("/")[0]
@@ -46,7 +46,7 @@ def module_imports(files, modules):
 
 
 def reaches(edges, start, end):
-    """True if a way of at least one edge leads from start to end."""
+    """True if there is a path of at least one edge from start to end."""
     seen, todo = set(), [start]
     while todo:
         at = todo.pop()
@@ -57,7 +57,7 @@ def reaches(edges, start, end):
 
 
 def reduced(edges):
-    """The edges without those that a longer way makes superfluous; those of circles stay."""
+    """The transitive reduction of the edges, in which edges of cycles are kept."""
     left = set(edges)
     for edge in sorted(edges):
         if not reaches(edges, edge[1], edge[0]) and reaches(left - {edge}, *edge):
@@ -66,7 +66,7 @@ def reduced(edges):
 
 
 def layers():
-    """Crates, their modules, what imports what."""
+    """The lines of the drawing of crates, their modules and imports."""
     yield "flowchart TB"
     yield '    subgraph rxe_rs["rxe_rs: the driver, without unsafe"]'
     floors = list(enumerate(structure.FLOORS[structure.DRIVER]))[::-1]
@@ -93,7 +93,7 @@ def layers():
 
 
 def packet(page):
-    """The paths of the walks, crate by crate."""
+    """The lines of the drawing of the paths in docs/walk.md."""
     yield "sequenceDiagram"
     yield f"    participant {KERNEL} as the kernel"
     yield from (f"    participant {crate}" for crate in ("rxe_kapi", "rxe_rs", "rxe_proto"))
@@ -110,11 +110,11 @@ def packet(page):
 
 
 def drawn(text, drawings):
-    """A page with its drawings made anew; ValueError if one has no place there."""
+    """The page with new drawings. Raises ValueError unless it has exactly one place for each."""
     for name, lines in drawings.items():
         place = re.compile(rf"(<!-- qemu/drawings.py: {name} -->\n)(.*?)(<!-- end of the drawing -->\n)", re.S)
         if len(place.findall(text)) != 1:
-            raise ValueError(f"no place, or several, for the drawing {name}")
+            raise ValueError(f"rxe_rs/README.md must have the comments around the drawing {name} exactly once")
         block = "```mermaid\n" + "".join(f"{line}\n" for line in lines) + "```\n"
         text = place.sub(lambda found: found[1] + block + found[3], text)
     return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What tests of the set-up share: programs of this root that are faked or missing, and a cache folder of their own."""
+"""Helpers for tests of the set-up: programs that are replaced by fakes or missing, and a cache folder for the test."""
 import contextlib
 import ctypes
 import os
@@ -16,7 +16,7 @@ import image  # noqa: E402
 import kernel  # noqa: E402
 import machine  # noqa: E402
 
-# Leaves what mmdebstrap leaves: a folder with apt's sources. Its name is the last argument, but for "-".
+# Creates a folder with apt sources, as mmdebstrap does. Its name is the last argument except "-".
 MMDEBSTRAP = """
 for last; do [ "$last" = - ] || target=$last; done
 [ "$last" != - ] || cat >$state/sources
@@ -25,13 +25,13 @@ mkdir -p "$target/etc/apt"
 echo "deb http://mirror.invalid/debian trixie main" >"$target/etc/apt/sources.list"
 """
 
-# What tests fake or take away.
+# The programs that tests replace or remove.
 CHANGEABLE = ("apt-get", "apt-cache", "mmdebstrap", "mkfs.ext4", "depmod", "modprobe", "cargo", machine.QEMU)
 others = None
 
 
 def setUpModule():
-    """The other programs of this root, in one folder."""
+    """Creates a folder with links to the other programs of this root."""
     global others
     others = Path(tempfile.mkdtemp())
     unittest.addModuleCleanup(shutil.rmtree, others)
@@ -43,7 +43,8 @@ def setUpModule():
 
 
 class Faked(unittest.TestCase):
-    """A folder with a PATH of its own: this root's programs, some of them missing or faked. `calls` has what the fakes were called with."""
+    """A test with a folder of its own and a PATH with the programs of this root, some of them replaced or missing. Fakes record their
+    arguments, which `calls` returns."""
 
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -75,7 +76,7 @@ class Faked(unittest.TestCase):
 
     @contextlib.contextmanager
     def heard(self):
-        """What is said meanwhile: lines, at the end."""
+        """A context whose value is the list of lines written to stderr in it, filled at its end."""
         lines = []
         with open(self.folder / "said", "w+") as said:
             with contextlib.redirect_stderr(said):
@@ -88,7 +89,7 @@ class Faked(unittest.TestCase):
             return call(what)
 
     def dies(self, *words, what=None, call=kernel.ensure):
-        """Ends with one line that says why and what to do."""
+        """Asserts that the call exits with an error, whose last line has all `words`."""
         with self.heard() as said, self.assertRaises(SystemExit):
             call(what)
         self.assertTrue(said[-1].startswith("error: "), said)
@@ -96,11 +97,11 @@ class Faked(unittest.TestCase):
             self.assertIn(word, said[-1])
 
     def disk(self, folder, size):
-        """Makes a folder a disk of its own."""
+        """Mounts a file system of that size at a folder."""
         # The toolchain root has no mount(8).
         libc = ctypes.CDLL(None, use_errno=True)
         self.assertEqual(libc.mount(b"tmpfs", bytes(folder), b"tmpfs", 0, f"size={size}".encode()), 0, os.strerror(ctypes.get_errno()))
-        # A child that has not quite ended may still use it: the mount goes with its last user (MNT_DETACH).
+        # A child that is still exiting may use it: a lazy unmount (MNT_DETACH) waits for that.
         self.addCleanup(lambda: self.assertEqual(libc.umount2(bytes(folder), 2), 0))
 
     def small_disk(self):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel log gate: finds the lines of a kernel log that fail a test, whatever the test itself said.
+"""Finds the lines of a kernel log that fail a test, whatever the exit status of the test.
 
-gate.py FILE…    prints the offending lines of serial or dmesg logs; exit status 1 if there are any
+gate.py FILE…    prints these lines of serial or dmesg logs; exit status 1 if there are any
 """
 import re
 import sys
 
-# One pattern per way in which a kernel complains. Anchored on the kernel's own wording, so that a driver that prints
-# "warning:" or a tool that prints "bug" in its output does not trip the gate.
+# A pattern for each kind of report of the kernel. They match the exact wording of the kernel, so that a driver that prints "warning:" or a
+# tool that prints "bug" does not fail a test.
 BAD = tuple((name, re.compile(pattern)) for name, pattern in (
     ("warning", r"\bWARNING: (?!.*\bunsigned module\b)"),
     ("cut here", r"-+\[ cut here \]-+"),
@@ -31,7 +31,7 @@ BAD = tuple((name, re.compile(pattern)) for name, pattern in (
     ("packet", r"skb_(over|under)_panic"),
 ))
 
-# Lines of the stock kernel in these machines that say nothing about the driver.
+# Lines of the stock kernel in these machines that do not concern the driver.
 HARMLESS = tuple(re.compile(p) for p in (
     r"Spectre V2 :",
     r"mitigations=off",
@@ -39,32 +39,32 @@ HARMLESS = tuple(re.compile(p) for p in (
     r"TSC doesn't count with P0 frequency",
 ))
 
-# A test that provokes lines of a kind says so with a mark. From then on those of a pattern are no faults, nor is the call trace within
-# so many lines of one.
-EXCUSES = tuple((mark, kind, re.compile(pattern), lines) for mark, kind, pattern, lines in (
-    # The kernel's own reports of allocations that fail.
+# A test that provokes lines of a kind writes a mark to the kernel log. After the mark, lines of that kind that match the pattern do not
+# fail the test, nor does a call trace within the given number of lines after one.
+EXPECTED = tuple((mark, kind, re.compile(pattern), lines) for mark, kind, pattern, lines in (
+    # Reports of failed allocations.
     ("rxe-test: allocations are made to fail", "warning",
      r"(vmalloc error: |page allocation failure: |WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b|"
      r"WARNING: kernel/jump_label\.c:\d+ at jump_label_(module_notify|del_module)\b)", 20),
-    # What the kernel says when a test uses up the memory of its cgroup.
+    # Reports when a test exhausts the memory of its cgroup.
     ("rxe-test: a cgroup runs out of memory", "warning", r"(invoked oom-killer|vmalloc error: )", 20),
-    # How many leaks there are: the test looks at each of them.
+    # The number of leaks: the test examines each of them.
     ("rxe-test: leaks are judged one by one", "memory", r"kmemleak: \d+ new suspected memory leaks", 0),
 ))
 
 
 def check(text):
-    """All offending lines of a log: [(line number, kind, line), …]."""
-    found, excuses, trace = [], [], 0
+    """The lines of a log that fail a test: [(line number, kind, line), …]."""
+    found, active, trace = [], [], 0
     for number, line in enumerate(text.splitlines(), 1):
-        excuses += [excuse for excuse in EXCUSES if excuse[0] in line]
-        excused, lines = next(((kind, lines) for _, kind, pattern, lines in excuses if pattern.search(line)), (None, trace - 1))
+        active += [entry for entry in EXPECTED if entry[0] in line]
+        expected, lines = next(((kind, lines) for _, kind, pattern, lines in active if pattern.search(line)), (None, trace - 1))
         trace = max(lines, 0)
         if any(p.search(line) for p in HARMLESS):
             continue
         kind = next((kind for kind, pattern in BAD if pattern.search(line)), None)
-        if kind and kind == excused:
-            # What begins a warning is the line before it, or before its own words.
+        if kind and kind == expected:
+            # The "cut here" line is one or two lines before the warning.
             if kind == "warning" and found and found[-1][1] == "cut here" and number - found[-1][0] <= 2:
                 found.pop()
         elif kind == "call trace" and trace:

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Makes what a test machine boots from, in the cache folder. Runs inside the toolchain root.
+"""Creates the files that a test machine boots from, in the cache folder. Runs inside the toolchain root.
 
-- the root file system: an ext4 image of a small Debian 13, or another suite, with stock rdma-core and its tools, keyed by the package
-  list. Debian's testing moves on: `make distclean`, or deleting the image, fetches what it has then;
-- the modules image: the stock kernel's own modules, one per release;
-- the initramfs: busybox, the few modules needed to mount the two, and `guest-init`, keyed by release and contents.
+image.py [SERIES]    creates those that do not exist, and prints the paths of all as NAME=VALUE lines
 
-Every file is written under a temporary name and renamed when complete.
+- The root file system: an ext4 image of a small Debian 13, or of another suite, with stock rdma-core and its tools. Its name has a hash of
+  the package list, but an image of Debian testing is not updated: `make distclean`, or deleting the image, makes the next run create
+  one with the current packages.
+- The modules image: the modules of the stock kernel, one image per release.
+- The initramfs: busybox, the modules that are needed to mount the two images, and `guest-init`. Its name has a hash of guest-init and of
+  the list of modules.
+
+Files are written under a temporary name and renamed when they are complete.
 """
 import fcntl
 import gzip
@@ -41,7 +45,7 @@ def packages():
 
 
 def make_ext4(folder, target, slack_mib):
-    """An ext4 image of a folder, just large enough."""
+    """Creates an ext4 image of a folder with `slack_mib` MiB and a fifth of its size to spare."""
     used = int(subprocess.run(["du", "-sxm", "--apparent-size", folder], check=True, stdout=subprocess.PIPE,
                               text=True).stdout.split()[0])
     tmp = target.with_suffix(".tmp")
@@ -52,7 +56,7 @@ def make_ext4(folder, target, slack_mib):
 
 
 def sources(suite):
-    """Where packages of a suite come from: the lines of the toolchain root, which has Debian 13 with its updates and backports."""
+    """The apt sources of a suite: for Debian 13 those of the toolchain root, with updates and backports; else the same mirror."""
     own = Path("/etc/apt/sources.list").read_text()
     if suite == DEBIAN:
         return own
@@ -61,7 +65,7 @@ def sources(suite):
 
 
 def rootfs(suite, more=()):
-    """The root file system with the programs of a Debian suite; `more`: packages beside those of the list."""
+    """The root file system with the programs of a Debian suite; `more`: packages in addition to the list."""
     names = sorted({*packages(), *more})
     target = IMAGES / f"rootfs-{digest(RECIPE, *([] if suite == DEBIAN else [suite]), *names)}.ext4"
     if target.exists():
@@ -72,7 +76,7 @@ def rootfs(suite, more=()):
     shutil.rmtree(folder, ignore_errors=True)
     log = IMAGES / "rootfs.log"
     log.unlink(missing_ok=True)
-    # A mirror of a suite that moves may lag behind; signatures are checked all the same.
+    # The package lists of a mirror of testing may be older than their validity; signatures are checked nevertheless.
     late = [] if suite == DEBIAN else ['--aptopt=Acquire::Check-Valid-Until "false"']
     kernel.run("mmdebstrap", "--mode=root", "--variant=apt", '--aptopt=Acquire::Languages "none"', *late,
                "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
@@ -93,7 +97,7 @@ def rootfs(suite, more=()):
 
 
 def built_modules_image(base, folder):
-    """The modules of a kernel of kernel_build.py, whose folder is `base`."""
+    """The modules image of a kernel of kernel_build.py, whose folder is `base`."""
     target = base / "modules.ext4"
     if not target.exists():
         make_ext4(folder, target, 16)
@@ -116,7 +120,7 @@ def modules_image(info):
 
 
 def boot_modules(info):
-    """The files of BOOT_MODULES and what they depend on, in load order."""
+    """The files of BOOT_MODULES and of their dependencies, in load order."""
     base = kernel.KERNELS / info["release"] / "image/usr"
     files = []
     for name in BOOT_MODULES:
@@ -130,7 +134,7 @@ def boot_modules(info):
 
 
 def initramfs(base, files):
-    """In folder `base`: busybox, `guest-init` and these modules, in load order."""
+    """The initramfs in folder `base`, with busybox, `guest-init` and these modules, in load order."""
     init = (HERE / "guest-init").read_bytes()
     target = base / f"initramfs-{digest(RECIPE, init, *BOOT_MODULES)}.cpio.gz"
     if target.exists():
@@ -160,8 +164,8 @@ def initramfs(base, files):
 
 
 def ensure(series, suite=DEBIAN, lockdep=False, more=()):
-    """Everything a machine with the kernel of `series` and the programs of a Debian suite (and `more` packages) boots from; `lockdep`: with the kernel of
-    that name of kernel_build.py in place of the stock one."""
+    """Prepares the files that a machine with the kernel of `series` and the programs of a Debian suite (and `more` packages) boots from;
+    `lockdep`: with the kernel of that name of kernel_build.py in place of the stock one."""
     info = kernel.ensure(series)
     if lockdep:
         kernel_build.ensure(info["series"], "lockdep")
@@ -171,7 +175,7 @@ def ensure(series, suite=DEBIAN, lockdep=False, more=()):
         os.environ.setdefault("PATH", "/usr/sbin:/usr/bin")
         boot = {**kernel.paths(info), "ROOTFS": rootfs(suite, more)}
         if not lockdep:
-            # The image first: it takes the list of what modules depend on, which what a machine boots with is found by.
+            # The image first: modules_image() runs depmod, whose result boot_modules() needs.
             modules = modules_image(info)
             return {**boot, "MODULES_IMAGE": modules, "INITRD": initramfs(kernel.KERNELS / info["release"], boot_modules(info))}
         base, paths = kernel_build.folder(info, "lockdep"), kernel_build.paths(info, "lockdep")

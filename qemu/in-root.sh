@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# in-root.sh [command …]: runs a command (default: a shell) inside the toolchain root, in the current folder. The clone, the
-# cache folder and /tmp are visible under the same names as outside; mounts are private and vanish with the command. What it keeps
-# for itself goes to TMPDIR and /dev/shm, which vanish too, however it ends.
+# in-root.sh [COMMAND [ARGUMENT …]]: runs a command (default: a shell) inside the toolchain root, in the current folder, and returns its
+# status. The clone, the cache folder and /tmp have the same paths as outside. Mounts are private to the command; TMPDIR, /run and
+# /dev/shm are empty, and removed when it ends. Of the environment only RXE_RS_CACHE, RXE_ACCEL, TERM and the proxies are passed on.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 cwd=$(pwd -P)
 [ $# -gt 0 ] || set -- /bin/bash
 
-# The command is not the first process of its namespace: that one would be deaf to Ctrl-C.
+# The command must not be process 1 of the PID namespace, for which signals without a handler, such as SIGINT, are ignored.
 export RXE_ROOT="$root" RXE_CLONE="$clone" RXE_CWD="$cwd" RXE_RS_CACHE="$cache"
 exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh -eu -c '
 	into() { mkdir -p "$RXE_ROOT$1"; mount --rbind "$1" "$RXE_ROOT$1"; }
@@ -28,7 +28,7 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh 
 	for f in /etc/resolv.conf /etc/hosts; do
 		[ -e "$f" ] && cat "$f" 2>/dev/null >"$RXE_ROOT$f" || :
 	done
-	# The root trusts what this machine trusts, or registries behind a local authority could not be reached.
+	# The root uses the certificate authorities of this machine: a proxy may have a certificate of a local one.
 	certs=/etc/ssl/certs/ca-certificates.crt
 	[ ! -s $certs ] || mount --bind $certs "$RXE_ROOT$certs"
 	exec chroot "$RXE_ROOT" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/run TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 \

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Resolves, downloads and prepares a stock Debian kernel in the cache folder. Runs inside the toolchain root.
+"""Selects, downloads and prepares a stock Debian kernel in the cache folder. Runs inside the toolchain root.
 
-kernel.py ensure [SERIES]    make the kernel of a series (7.2, 7.3; 7.2-rt, 7.3-rt: Debian's PREEMPT_RT flavour) ready, print its release
-kernel.py show [SERIES]      print the paths of a ready kernel as NAME=VALUE lines
-kernel.py list               print the releases that backports offers, newest first, and what each lacks
+kernel.py ensure [SERIES]    prepare the newest kernel of a series (7.2, 7.3; 7.2-rt, 7.3-rt: Debian's PREEMPT_RT flavour), unless one is
+                             ready, and print its release
+kernel.py refresh [SERIES]   the same, but look for a newer release even if one is ready
+kernel.py show [SERIES]      print the paths of the kernel that `ensure` prepares, as NAME=VALUE lines
+kernel.py list               print the releases in backports, newest first, and the packages that each lacks
 
-A ready kernel is CACHE/kernels/RELEASE/ with `image/` (the packages' files as installed: vmlinuz, modules, System.map), `src/`
-(the source tree prepared with the stock configuration and symbol versions) and the file `ready`, written last. Every step
-writes under a temporary name first, so an interrupted run is continued by the next one.
+Without SERIES the series that was chosen first is used, which is the newest that was complete at that time. Exit status 1 on errors.
+
+A ready kernel is CACHE/kernels/RELEASE/ with `image/` (the files of the packages as installed: vmlinuz, modules, System.map), `src/`
+(the source tree, prepared with the stock configuration and symbol versions) and the file `ready`, which is written last. All steps
+write under a temporary name first, so that the next run continues an interrupted one.
 """
 import fcntl
 import json
@@ -22,9 +26,9 @@ import time
 from pathlib import Path
 
 SUPPORTED = ("7.2", "7.3")
-# The same series with PREEMPT_RT: they are taken only when they are asked for by name.
+# The same series with PREEMPT_RT. They are used only if they are named.
 FLAVOURS = tuple(f"{series}-rt" for series in SUPPORTED)
-# How often something is said of what takes long.
+# The interval between messages about the progress of a long command.
 PROGRESS_SECONDS = 15
 CACHE = Path(os.environ.get("RXE_RS_CACHE") or Path.home() / ".cache/rxe_rs")
 KERNELS = CACHE / "kernels"
@@ -40,8 +44,8 @@ def die(text):
 
 
 class Progress:
-    """Says now and then how far a command is, by the lines of its log. Those that begin with a word in capitals are steps of kbuild,
-    `steps` of them about."""
+    """Reports the progress of a command periodically, by the lines of its log. With `steps`, lines that begin with a word in capitals count
+    as steps of kbuild, of which there are about `steps`."""
 
     def __init__(self, log, steps=None):
         self.log, self.steps, self.start, self.done = log, steps, time.monotonic(), threading.Event()
@@ -57,12 +61,13 @@ class Progress:
             lines = [" ".join(line.split()[:3]) for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
             if self.steps:
                 lines = [line for line in lines if re.match(r"[A-Z]+ ", line)]
-            far = f", {len(lines)} of about {self.steps} steps" if self.steps else ""
-            say(f"  {time.monotonic() - self.start:.0f} s{far}, now {lines[-1] if lines else 'at the beginning'}")
+            count = f", {len(lines)} of about {self.steps} steps" if self.steps else ""
+            say(f"  {time.monotonic() - self.start:.0f} s{count}, now {lines[-1] if lines else 'at the beginning'}")
 
 
 def run(*args, quiet=None, steps=None, **kwargs):
-    """Runs a command; with `quiet` its output goes to that log file, whose end is shown when it fails, and meanwhile how far it is."""
+    """Runs a command, and exits with a message if it fails. With `quiet` its output goes to that log file, whose end is shown if the
+    command fails; its progress is reported."""
     if quiet is None:
         done = subprocess.run(args, stdout=sys.stderr, **kwargs)
         if done.returncode:
@@ -78,7 +83,7 @@ def run(*args, quiet=None, steps=None, **kwargs):
 def need_space(folder, gigabytes):
     free = shutil.disk_usage(folder).free >> 30
     if free < gigabytes:
-        die(f"{folder} has {free} GB free, {gigabytes} GB are needed; free some or set RXE_RS_CACHE to another disk")
+        die(f"{folder} has {free} GB free, {gigabytes} GB are needed; free some space or set RXE_RS_CACHE to a folder on another disk")
 
 
 def output(*args):
@@ -86,7 +91,7 @@ def output(*args):
 
 
 def package_table():
-    """All linux-* packages the lists offer: {name: [version, …]} newest version first."""
+    """The linux-* packages in Debian's package lists: {name: [version, …]}, newest version first."""
     done = subprocess.run(["apt-get", "update", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode or "Failed to fetch" in done.stderr:
         sys.stderr.write(done.stderr)
@@ -109,7 +114,7 @@ def version_key(release):
 
 
 def candidates(table):
-    """Every amd64 release of the supported series, newest first, with the packages it needs and those that are missing."""
+    """The amd64 releases of the supported series, newest first, with the packages that each needs and those of them that are missing."""
     found = []
     for name in table:
         match = re.fullmatch(r"linux-modules-((\d+\.\d+)\.\d+\+deb13)(-rt)?-amd64", name)
@@ -121,7 +126,7 @@ def candidates(table):
         version = table[name][0]
         image = f"linux-binary-{release}"
         if image not in table:
-            # A new version's signature can lag behind by days; the unsigned package holds the same kernel.
+            # The signed package of a new version can be days late; the unsigned package has the same kernel.
             image = f"linux-binary-unsigned-{release}"
         source = f"linux-source-{base}"
         needed = {n: version for n in (
@@ -142,12 +147,12 @@ def resolve(series):
     for c in candidates(package_table()):
         if not c["missing"] and wanted(series, c):
             return c
-    die(f"Debian 13 backports hold no complete {series or '7.2 or 7.3'} kernel (image, modules, headers, source) today; "
-        "`qemu/in-root.sh qemu/kernel.py list` shows what there is")
+    die(f"Debian 13 backports have no complete {series or '7.2 or 7.3'} kernel (image, modules, headers, source) at present; "
+        "`qemu/in-root.sh qemu/kernel.py list` shows what is missing")
 
 
 def cached(series):
-    """The newest release already prepared, so that second runs need no network."""
+    """The newest release that is ready, or None. With one, no network is needed."""
     ready = []
     for mark in KERNELS.glob("*/ready"):
         info = json.loads(mark.read_text())
@@ -155,7 +160,7 @@ def cached(series):
             ready.append(info)
     default = KERNELS / "default"
     if series is None:
-        # Without a series the choice made first stays, or a prepared 7.2 would shadow an unprepared 7.3.
+        # Without a series the first choice is kept. Otherwise a kernel that was prepared by name would become the default.
         if not default.exists():
             return None
         ready = [i for i in ready if i["series"] == default.read_text().strip()]
@@ -169,7 +174,7 @@ def paths(info):
 
 
 def download(info, base):
-    """Fetches the packages; apt checks their signatures and shows its progress, on a terminal as percentages."""
+    """Downloads the packages; apt checks their signatures and shows its progress."""
     debs = base / "debs"
     debs.mkdir(parents=True, exist_ok=True)
     missing = [f"{n}={v}" for n, v in info["packages"].items() if not list(debs.glob(f"{n}_*.deb"))]
@@ -177,7 +182,7 @@ def download(info, base):
         say(f"downloading {len(missing)} packages of Linux {info['release']}")
     part = base / "debs.part"
     for package in missing:
-        # A download that is cut off leaves a part of the file under its full name.
+        # An interrupted download leaves an incomplete file under its final name.
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         run("apt-get", "download", "-o", "APT::Sandbox::User=root", package, cwd=part)
@@ -222,11 +227,11 @@ def find_file(root, *patterns):
         for path in sorted(root.glob(pattern)):
             if path.is_file():
                 return path
-    die(f"the kernel packages hold no file like {patterns[0]} under {root}")
+    die(f"the kernel packages have no file {patterns[0]} under {root}")
 
 
 def prepare(info, base):
-    """Makes the source tree fit for building modules: 90 s on two processors."""
+    """Prepares the source tree for building modules; takes 90 s on two processors."""
     if (base / "src").exists():
         return
     release = info["release"]
@@ -239,13 +244,13 @@ def prepare(info, base):
     log = base / "prepare.log"
     log.unlink(missing_ok=True)
     final = base / "src"
-    # Generated files hold absolute paths, so the tree takes its final name before it is prepared.
+    # Generated files contain absolute paths, so the tree gets its final name before it is prepared.
     tree.rename(final)
     run("make", "-C", final, f"-j{os.cpu_count()}", "CC=gcc-14", "HOSTCC=gcc-14", f"LOCALVERSION={local}",
         f"KERNELRELEASE={release}", "olddefconfig", "modules_prepare", quiet=log)
     for need in ("rust/libkernel.rmeta", "include/generated/rustc_cfg", "rust/bindings/bindings_generated.rs"):
         if not (final / need).exists():
-            die(f"the prepared tree lacks {need}: this kernel is not configured for Rust modules (see {log})")
+            die(f"the prepared tree has no {need}: this kernel is not configured for Rust modules (see {log})")
 
 
 def ensure(series, refresh=False):

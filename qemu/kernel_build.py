@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Builds kernels of our own from the stock source, in the cache folder. Runs inside the toolchain root.
+"""Builds kernels with other configurations from the stock source, in the cache folder. Runs inside the toolchain root.
 
-kernel_build.py ensure KIND [SERIES]    make it ready, print its folder
-kernel_build.py show KIND [SERIES]      print its paths as NAME=VALUE lines
+kernel_build.py ensure KIND [SERIES]    build it unless it is ready, print its folder
+kernel_build.py show KIND [SERIES]      the same, but print its paths as NAME=VALUE lines
 
-A KIND is one of KINDS: its source is the stock kernel's with patches, its options lists of words for scripts/config. It lies in
-CACHE/KIND-RELEASE-KEY/ with the built tree (`src/`, fit for external Rust modules), the kernel `linux` and the installed modules
-below `modules/`. The key covers patches, options and the recipe. `ready` is written last; an interrupted build is continued by the
-next one.
+KIND is one of KINDS: the source is that of the stock kernel with patches, the options are arguments of scripts/config. The result is
+CACHE/KIND-RELEASE-KEY/ with the built tree `src/` (prepared for external Rust modules), the kernel `linux` and the installed modules
+below `modules/`. KEY is a hash of patches, options and RECIPE: a change of their files, even of a comment, causes a new build. `ready` is
+written last; the next run continues an interrupted build. Exit status 1 on errors.
 """
 import fcntl
 import hashlib
@@ -30,8 +30,8 @@ GCC = ("CC=gcc-14", "HOSTCC=gcc-14")
 
 @dataclass(frozen=True)
 class Kind:
-    """`tools` tells make which compilers the kernel and its modules are made with; `needed` are options that must have come out so;
-    `result` is the kernel's file in the tree, `steps` about how many lines a build prints."""
+    """`tools`: arguments of make that select the compilers of the kernel and its modules; `needed`: options that the resulting
+    configuration must have; `result`: the kernel's file in the tree; `steps`: about how many lines a build prints."""
     title: str
     arch: str
     lists: tuple
@@ -43,20 +43,20 @@ class Kind:
     rustflags: str = ""
 
 
-# The module loader of User Mode Linux knows absolute relocations only, and modules live far from the kernel's text.
+# The module loader of User Mode Linux supports absolute relocations only, and modules are far from the kernel's text.
 UML_RUSTFLAGS = "-Crelocation-model=static -Ccode-model=large"
 UML_NEEDED = ("CONFIG_RUST=y", "CONFIG_RDMA_RXE=m", "CONFIG_RDMA_SIW=m", "CONFIG_SMP=y")
 LOCKS_NEEDED = ("CONFIG_FAILSLAB=y", "CONFIG_FAIL_PAGE_ALLOC=y", "CONFIG_PROVE_LOCKING=y", "CONFIG_PROVE_RCU=y",
                 "CONFIG_DEBUG_ATOMIC_SLEEP=y", "CONFIG_RUST_DEBUG_ASSERTIONS=y", "CONFIG_KUNIT=y")
 KINDS = {
-    # Kernel code at native speed: measurements, quick runs.
+    # Runs kernel code at native speed: for measurements and quick tests.
     "uml": Kind("User Mode Linux kernel", "um", ("uml/config.txt",), UML_NEEDED, "linux", 2200, patches=("uml/uml.patch",),
                 rustflags=UML_RUSTFLAGS),
-    # `make test-debug`: bad accesses and leaks. Clang compiles it, because Rust code is checked for bad accesses only then.
+    # `make test-debug`: KASAN and kmemleak. Clang compiles it, because Rust code is instrumented for KASAN only then.
     "uml-debug": Kind("User Mode Linux debug kernel", "um", ("uml/config.txt", "uml/debug.txt"),
                       (*UML_NEEDED, *LOCKS_NEEDED, "CONFIG_KASAN=y", "CONFIG_DEBUG_KMEMLEAK=y", "CONFIG_UBSAN=y"), "linux", 2200,
                       patches=("uml/uml.patch", "uml/debug.patch"), tools=("LLVM=1",), rustflags=UML_RUSTFLAGS),
-    # `make test-debug`: locks and contexts, on several processors.
+    # `make test-debug`: lockdep and checks of contexts, on several processors.
     "lockdep": Kind("lockdep kernel", "x86_64", ("lockdep/config.txt",),
                     ("CONFIG_RUST=y", "CONFIG_RDMA_RXE=m", "CONFIG_SMP=y", *LOCKS_NEEDED), "arch/x86/boot/bzImage", 2600),
 }
@@ -79,7 +79,7 @@ def options(kind):
 
 
 def release(info, name):
-    """What `uname -r` says there, once it is built."""
+    """What `uname -r` prints in that kernel, which must have been built."""
     return (folder(info, name) / "src/include/config/kernel.release").read_text().strip()
 
 
@@ -97,8 +97,8 @@ def copy_source(info, base, log, kind):
         return
     tmp = base / "src.tmp"
     shutil.rmtree(tmp, ignore_errors=True)
-    # Hard links cost no space. What a build writes it writes to new files, and `patch` replaces files, so the stock tree
-    # keeps its contents; its own generated files are left out or removed from the copy.
+    # Hard links need no space. Builds write to new files and `patch` replaces files, so that the stock tree does not change. `mrproper`
+    # removes the generated files from the copy.
     kernel.run("cp", "-al", kernel.KERNELS / info["release"] / "src", tmp, quiet=log)
     kernel.run("make", "-C", tmp, "mrproper", quiet=log)
     for patch in kind.patches:
@@ -119,7 +119,7 @@ def build(info, base, kind):
         (base / "configured").touch()
     for need in kind.needed:
         if need not in (tree / ".config").read_text().splitlines():
-            kernel.die(f"the configuration of the {kind.title} lacks {need}: see {tree}/.config and qemu/{kind.lists[-1]}")
+            kernel.die(f"the configuration of the {kind.title} does not have {need}: see {tree}/.config and qemu/{kind.lists[-1]}")
     kernel.run("nice", *make, "-C", tree, jobs, "all", quiet=log, steps=kind.steps)
     kernel.run(*make, "-C", tree, "INSTALL_MOD_PATH=" + str(base / "modules.tmp"), "modules_install", quiet=log)
     shutil.rmtree(base / "modules", ignore_errors=True)
@@ -151,7 +151,7 @@ def ensure(series, name):
 
 def main():
     if not os.environ.get("RXE_IN_ROOT"):
-        kernel.die("this runs inside the toolchain root: qemu/in-root.sh qemu/kernel_build.py …")
+        kernel.die("this must run inside the toolchain root: qemu/in-root.sh qemu/kernel_build.py …")
     verb, name, series, *_ = sys.argv[1:] + ["", "", ""]
     if verb not in ("ensure", "show") or name not in KINDS:
         kernel.die(__doc__)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-# Shared by the shell scripts of qemu/. Sourced, never run: expects $here to be the folder of qemu/.
+# Sourced by the shell scripts of qemu/, which set $here to the path of qemu/ before. Sets clone, cache and root: the paths of the clone,
+# the cache folder and the toolchain root.
 
 clone=$(cd "$here/.." && pwd -P)
 cache=${RXE_RS_CACHE:-${HOME:-/root}/.cache/rxe_rs}
@@ -11,12 +12,12 @@ case $cache in
 /*) ;;
 *) cache=$PWD/$cache ;;
 esac
-# Kernel makefiles cannot cope with such names.
+# Kernel makefiles do not support such names.
 case $clone$cache in
-*[[:space:]:]*) die "the paths of the clone ($clone) and the cache ($cache) must not hold spaces or colons; use RXE_RS_CACHE" ;;
+*[[:space:]:]*) die "the paths of the clone ($clone) and the cache ($cache) must not contain spaces or colons; move the clone, or set RXE_RS_CACHE" ;;
 esac
 export RXE_RS_CACHE="$cache"
 
-# The toolchain root is keyed by what is in it.
+# The name of the toolchain root has a hash of its packages and its recipe.
 root_key=$(grep -v '^#' "$here/root-packages.txt" | sort -u | cat - "$here/root-recipe" | sha256sum | cut -c1-12)
 root=$cache/root-$root_key

@@ -1,6 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# lint.sh fmt | fmt-check | doc | clippy | clippy-host | audit | checkpatch: one static check; works in the toolchain root.
+#
+# lint.sh CHECK: runs one static check inside the toolchain root. Exit status 0 if there was nothing to report.
+#
+# fmt          formats the Rust code (fmt-check: reports what is not formatted)
+# doc          builds the documentation of the crates that cargo can build; warnings are errors
+# clippy       runs clippy on the module with the kernel's settings, and on all crates that cargo can build
+# clippy-host  runs only the latter, without the network
+# audit        checks the built module: no reachable panics, large stack frames or global symbols without the prefix
+# checkpatch   runs the kernel's checkpatch on the C files
+#
+# KERNEL: the kernel series (default: the series chosen at set-up). CARGO_FLAGS: further options of cargo, such as --offline.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -14,25 +24,25 @@ case ${1:-} in
 fmt) rust_files | xargs -r rustfmt --edition 2021 ;;
 fmt-check) rust_files | xargs -r rustfmt --edition 2021 --check ;;
 clippy)
-	# The kernel's way: same rules, same toolchain; a folder of its own, for clippy's objects are not for linking.
+	# With the kernel's lints and toolchain. In a folder of its own, because objects made by clippy cannot be linked.
 	"$here/build-module.sh" -o "$clone/out/clippy-$SERIES" -k "$SERIES" "$clone" CLIPPY=1 modules 2>&1 | tee out/clippy.log
 	if grep -E '^(warning|error)' out/clippy.log; then exit 1; fi
 	# shellcheck disable=SC2086
 	host_clippy ${CARGO_FLAGS:-}
 	;;
 clippy-host)
-	# The half that needs no kernel, without the network: for the pre-commit hook.
 	host_clippy --locked --offline
 	;;
 audit)
 	object=$clone/out/$SERIES/rxe_rs/proto/rxe_proto.o
-	[ -f "$object" ] || die "no $object; run make first"
+	[ -f "$object" ] || die "there is no $object; run make first"
 	if nm -u "$object" | grep -E 'panic|unwrap_failed|expect_failed|slice_(start|end)_index|bounds'; then
 		die "the protocol crate's object can reach the panics above"
 	fi
 	say "no panic is reachable in $(basename "$object")"
-	# The engine's generic code is instantiated in the driver's object: it and the abstractions may check sums and shifts
-	# whose ranges their comments give, and the standard library's own, but index and unwrap nothing.
+	# The engine's generic code is instantiated in the driver's object. It and the abstractions may have overflow checks of additions,
+	# subtractions and shifts, some of them from the core library, whose operands are in range as comments say; but no index
+	# or unwrap that can panic.
 	for object in rxe_rs/rxe_rs.o rxe_rs/kapi/rxe_kapi.o; do
 		if nm -u "$clone/out/$SERIES/$object" | grep -E 'panic|unwrap_failed|expect_failed|slice_(start|end)_index|bounds' |
 			grep -vE 'panic_const_(add|sub|shl)_overflow$'; then
@@ -42,7 +52,7 @@ audit)
 	done
 	objdump -d -C "$clone/out/$SERIES/rxe_rs.ko" | "$here/frames.py" || die "stack frames are too large"
 	say "no stack frame is above 2048 bytes"
-	# Other modules and a kernel that all is built into share one space of names.
+	# Global symbols of modules that are built into the kernel share one namespace.
 	foreign=$(nm -A -g --defined-only "$clone/out/$SERIES"/rxe_rs/kapi/*.o "$clone/out/$SERIES"/rxe_rs/kapi/helpers/*.o |
 		awk '$NF !~ /^(rxe_rs_|_R|__(cfi|pfx)_(rxe_rs_|_R))/ { print $NF }')
 	[ -z "$foreign" ] || die "global symbols without the prefix rxe_rs_:
@@ -50,16 +60,15 @@ $foreign"
 	say "global symbols of C files begin with rxe_rs_"
 	;;
 doc)
-	# The crates that cargo can build; a link that leads nowhere is an error.
 	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$cache/target/1.85 cargo doc --quiet --locked --no-deps -p rxe_proto -p rxectl \
 		${CARGO_FLAGS:-}
 	say "documentation: $cache/target/1.85/doc/rxe_proto/index.html"
 	;;
 checkpatch)
-	# The kernel's own settings; of files, checkpatch checks the width only with --strict. The headers of the first
-	# librxe_rs stay as they were released.
+	# The settings of the kernel; for whole files checkpatch checks the line width only with --strict. The headers of the first
+	# librxe_rs are left as they were released.
 	find rxe_rs uapi ktests tools -name '*.[ch]' -not -path 'ktests/old_library/*' |
 		xargs -r perl "$TREE/scripts/checkpatch.pl" --no-tree --terse --show-types --strict -f
 	;;
-*) die "lint.sh fmt | fmt-check | doc | clippy | clippy-host | audit | checkpatch" ;;
+*) die "usage: lint.sh fmt | fmt-check | doc | clippy | clippy-host | audit | checkpatch" ;;
 esac

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One QEMU machine: its command line, its serial log, its end. Also the choice between KVM and emulation."""
+"""A QEMU machine: its command line, its serial log, how it is stopped. Also the choice between KVM and emulation."""
 import json
 import os
 import secrets
@@ -12,18 +12,18 @@ from pathlib import Path
 import kernel
 
 PROBE_SECONDS = 20
-# Tells runs apart: process ids repeat, for every run has a process namespace of its own.
+# Distinguishes runs. Process IDs do not, because each run has a PID namespace of its own.
 TOKEN = secrets.token_hex(4)
 QEMU = "qemu-system-x86_64"
-# Without the fast string instructions the kernel and libc use loops, which emulation is better at than at `rep movsb`; without the
-# fifth level of page tables each miss of the TLB is shorter. Measured once: 42 s of processor time for ten tests instead of 49.
+# Without the flags for fast string instructions the kernel and libc use loops, which QEMU emulates faster than `rep movsb`. Without
+# five-level paging a TLB miss takes less time. Measured once: 42 s of processor time for ten tests instead of 49.
 EMULATED_CPU = "max,-erms,-fsrm,-fzrm,-fsrs,-fsrc,-la57"
-# A part of the machine's memory that its kernel takes for persistent: 16 MiB, below what the smallest machine has.
+# Makes the kernel treat 16 MiB of the machine's memory as persistent, at an address that the smallest machine has.
 PERSISTENT = "memmap=16M!512M"
 
 
 def probe_kvm(boot):
-    """Whether KVM boots this very kernel within PROBE_SECONDS. A /dev/kvm that exists can still hang or abort."""
+    """Whether KVM boots this kernel within PROBE_SECONDS, and why that is assumed. Even with a /dev/kvm a machine can hang or abort."""
     if os.environ.get("RXE_ACCEL"):
         return os.environ["RXE_ACCEL"] == "kvm", "RXE_ACCEL is set"
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
@@ -52,12 +52,12 @@ def probe_kvm(boot):
 
 
 def socket_path(name):
-    """Where to put a socket. Their paths have a limit of 107 bytes, and clones may live deep."""
+    """The path of a UNIX socket, short because the limit is 107 bytes and the path of a clone can be long."""
     return Path(tempfile.gettempdir()) / f"rxe-{TOKEN}-{name}"
 
 
 class Machine:
-    """A running virtual machine. `node` is its letter; `folder` receives its serial log and control socket."""
+    """A running virtual machine. `node` is `a` or `b`; its serial log is in `folder`."""
 
     def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append=""):
         self.node = node
@@ -101,7 +101,7 @@ class Machine:
                         break
 
     def show_state(self):
-        """Asks a stuck kernel for its blocked tasks and CPU stacks, into the serial log."""
+        """Makes a kernel that hangs print its blocked tasks and the stacks of its processors, by SysRq, to the serial log."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
                 s.settimeout(3)
@@ -112,7 +112,7 @@ class Machine:
                     s.send(bytes([key]))
                     time.sleep(1)
         except (OSError, ValueError) as error:
-            kernel.say(f"no state from machine {self.node}: {error}")
+            kernel.say(f"cannot get the state of machine {self.node}: {error}")
 
     def wait(self, seconds):
         try:

@@ -99,7 +99,7 @@ class Machine:
             (self.results / f"{name}.log").write_text(said)
             (self.results / f"{name}.dmesg-a").write_text(kernel)
             if status is None:
-                return "the machine died"
+                return "the machine ended unexpectedly"
             on_end(name, status, 0.5)
         return None
 
@@ -156,7 +156,7 @@ class Verdicts(unittest.TestCase):
         status, verdicts, text = self.run_tests({"good": (0, "", ""), "deadly": (None, "", ""), "next": (0, "", "")})
         self.assertEqual((status, verdicts), (1, {"good": "pass", "deadly": "fail", "next": "pass"}))
         self.assertEqual(Machine.boots, [["sample.good", "sample.deadly", "sample.next"], ["sample.next"]])
-        self.assertIn("the machine died", text)
+        self.assertIn("the machine ended unexpectedly", text)
 
     def test_what_did_not_run_has_failed(self):
         deadly = {name: (None, "", "") for name in "abcdefghij"}
@@ -175,7 +175,7 @@ class Verdicts(unittest.TestCase):
     def test_leaving_out_all_is_an_error(self):
         status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=["sample.*"], without=["*"])
         self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
-        self.assertIn("error: no test is left", text)
+        self.assertIn("error: no test is selected", text)
 
     def test_what_tests_need_is_built(self):
         """Without it they neither pass nor are skipped: it is an error, and no machine is started."""
@@ -185,9 +185,9 @@ class Verdicts(unittest.TestCase):
             built.assert_not_called()
             status, verdicts, text = self.run_tests(good, needs=("tools",))
             self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
-            self.assertIn("error: the tools do not build", text)
+            self.assertIn("error: cannot build the tools", text)
             built.assert_called_once()
-        with mock.patch.object(cli, "build_helper", return_value="made/kverbs.ko") as built:
+        with mock.patch.object(cli, "build_test_module", return_value="made/kverbs.ko") as built:
             modules = ["rxe_rs.ko"]
             self.assertEqual(self.run_tests(good, needs=("kverbs",), ko=modules)[0], 0)
             built.assert_called_once()

@@ -79,18 +79,18 @@ class Watch(Sessions):
     def test_death(self):
         self.say("up a\nbegin x.y\n")
         self.one.machines[0].lives = False
-        self.assertEqual(self.watch(), "the machine died")
+        self.assertEqual(self.watch(), "the machine ended unexpectedly")
         self.assertEqual(self.said, ["x.y"])
 
     def test_the_other_machine_dies(self):
         self.say("up a\n")
         self.one.machines.append(Machine(lives=False))
-        self.assertEqual(self.watch(), "machine b died")
+        self.assertEqual(self.watch(), "machine b ended unexpectedly")
 
     def test_silence(self):
         """Before it is up, and in a test that does not end: its runner would have ended it."""
         with mock.patch.object(session, "BOOT_SECONDS", 0.2), mock.patch.object(session, "GRACE_SECONDS", 0.2):
-            self.assertEqual(self.watch(), "the machine did not come up")
+            self.assertEqual(self.watch(), "the machine did not boot in time")
             self.say("up a\nbegin x.y\n")
             self.assertEqual(self.watch({"x.y": 0.2}), "the machine hung")
         self.assertTrue(self.one.machines[0].shown)

@@ -87,11 +87,11 @@ class Bootstrap(Shell):
 
     def test_cache_that_cannot_be(self):
         self.cache.write_text("a file")
-        self.refused("cannot write the cache folder", "RXE_RS_CACHE", lines=2)
+        self.refused("cannot create the cache folder", "RXE_RS_CACHE", lines=2)
 
     def test_names_that_kernel_makefiles_cannot_cope_with(self):
         self.cache = self.folder / "a cache"
-        self.refused("must not hold spaces", "RXE_RS_CACHE")
+        self.refused("must not contain spaces", "RXE_RS_CACHE")
 
     def test_missing_package(self):
         self.missing("mmdebstrap")

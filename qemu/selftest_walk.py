@@ -91,16 +91,16 @@ class Pages(unittest.TestCase):
         self.assertEqual(self.wrong(), [])
 
     def test_unknown_function(self):
-        self.assertIn("step A3: rx.rs defines no single RxBatch::parcel", self.wrong(STEPS[2].replace("::packet", "::parcel")))
+        self.assertIn("step A3: rx.rs must define RxBatch::parcel exactly once", self.wrong(STEPS[2].replace("::packet", "::parcel")))
 
     def test_function_of_another_type(self):
-        self.assertIn("step A3: rx.rs defines no single Other::packet", self.wrong(STEPS[2].replace("RxBatch::", "Other::")))
+        self.assertIn("step A3: rx.rs must define Other::packet exactly once", self.wrong(STEPS[2].replace("RxBatch::", "Other::")))
 
     def test_ambiguous_function(self):
-        self.assertIn("step A3: rx.rs defines no single new", self.wrong(STEPS[2].replace("RxBatch::packet", "new")))
+        self.assertIn("step A3: rx.rs must define new exactly once", self.wrong(STEPS[2].replace("RxBatch::packet", "new")))
 
     def test_unknown_file(self):
-        self.assertIn("step A3: tx.rs defines no single RxBatch::packet", self.wrong(STEPS[2].replace("rx.rs", "tx.rs")))
+        self.assertIn("step A3: tx.rs must define RxBatch::packet exactly once", self.wrong(STEPS[2].replace("rx.rs", "tx.rs")))
 
     def test_no_function(self):
         with self.assertRaisesRegex(ValueError, "step A3"):
@@ -117,12 +117,12 @@ class Pages(unittest.TestCase):
         self.assertIn("step A2: its caller A3 does not come before it", self.wrong(STEPS[1].replace("A1", "A3")))
 
     def test_caller_that_is_not_understood(self):
-        self.assertIn("step A3: the caller 'somebody' is not understood", self.wrong(STEPS[2].replace("| A2 |", "| somebody |")))
+        self.assertIn("step A3: the caller 'somebody' has none of the forms that the head of qemu/walk.py describes", self.wrong(STEPS[2].replace("| A2 |", "| somebody |")))
 
     def test_what_is_not_stored(self):
         self.assertIn("step A2: kapi/udp_rx.c: take does not call handler", self.wrong(STEPS[1].replace("callback", "handler")))
         self.assertIn("step A2: kapi/udp_rx.c: take does not name Rx::receive", self.wrong(STEPS[1].replace("kapi/set.c: open", "kapi/udp_rx.c: take")))
-        self.assertIn("step A2: kapi/set.c defines no single shut", self.wrong(STEPS[1].replace("open", "shut")))
+        self.assertIn("step A2: kapi/set.c must define shut exactly once", self.wrong(STEPS[1].replace("open", "shut")))
         self.assertIn("step A1: no line of kapi/udp_rx.c sets output to take", self.wrong(STEPS[0].replace("`input`", "`output`")))
 
     def test_contexts(self):
@@ -132,21 +132,21 @@ class Pages(unittest.TestCase):
 
     def test_counters(self):
         self.assertIn("step A3: there is no counter rx_no_qps", self.wrong(STEPS[2].replace("rx_no_qp", "rx_no_qps")))
-        self.assertIn("step A3: RxBatch::packet says nothing of Timeout, which timeout_err counts",
+        self.assertIn("step A3: RxBatch::packet does not mention Timeout, which timeout_err counts",
                       self.wrong(STEPS[2].replace("`rx_no_qp`", "`rx_no_qp`, `timeout_err`")))
-        self.assertIn("step A3: RxBatch::packet says nothing of Lost, which lost counts", self.wrong(STEPS[2].replace("`rx_no_qp`", "`rx_no_qp`, `lost`")))
+        self.assertIn("step A3: RxBatch::packet does not mention Lost, which lost counts", self.wrong(STEPS[2].replace("`rx_no_qp`", "`rx_no_qp`, `lost`")))
 
     def test_drop_that_no_step_names(self):
-        self.assertIn("no step drops what rx_no_qp counts: name it in the last column of the step whose function decides that", self.wrong(STEPS[2].replace("`rx_no_qp`", "")))
+        self.assertIn("no step has the counter rx_no_qp: name it in the last column of the step whose function decides to drop the packet", self.wrong(STEPS[2].replace("`rx_no_qp`", "")))
 
     def test_number_twice(self):
         found = list(walk.wrong(page() + STEPS[0] + "\n", SOURCES))
-        self.assertIn("step A1: there are two of this number (call the new one A1a, and see qemu/walk.py write)", found)
+        self.assertIn("step A1: two steps have this number (call the new one A1a, and run qemu/walk.py write)", found)
 
     def test_counts(self):
         self.assertIn("| A walk | 2 | 1 | 1 | 2 | 1 | 1 |", page())
         found = list(walk.wrong(page().replace("| 2 | 1 | 1 | 2 |", "| 2 | 0 | 1 | 2 |"), SOURCES))
-        self.assertEqual(found, ["the page does not say (qemu/walk.py write): | A walk | 2 | 1 | 1 | 2 | 1 | 1 |"])
+        self.assertEqual(found, ["the page lacks this row (run qemu/walk.py write): | A walk | 2 | 1 | 1 | 2 | 1 | 1 |"])
 
     def test_numbers(self):
         """A step in between moves those behind it, in their own rows and where they are named."""
@@ -154,7 +154,7 @@ class Pages(unittest.TestCase):
         added = first.replace("A1", "A1a")
         behind = second.replace("A1 by", "A1a by").replace("RCU | | |", "RCU | As A3. | |")
         draft = page().replace("\n".join(STEPS), "\n".join((first, added, behind, third)))
-        self.assertIn("step A1a: qemu/walk.py write gives it a number", list(walk.wrong(draft, SOURCES)))
+        self.assertIn("step A1a: run qemu/walk.py write, which renumbers the steps", list(walk.wrong(draft, SOURCES)))
         numbers = [(step.number, step.caller.split()[0], step.text) for step in walk.steps(walk.written(draft))["A walk"]]
         self.assertEqual(numbers, [("A1", "netfilter", "Takes it."), ("A2", "netfilter", "Takes it."), ("A3", "A2", "As A4."), ("A4", "A3", "")])
         self.assertEqual(list(walk.wrong(walk.written(draft), SOURCES)), [])

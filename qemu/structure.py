@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The structure of the three crates, as far as a program can check it.
+"""Checks the structure of the three crates.
 
 qemu/structure.py    prints what is wrong, a line each; status 1 if there is anything
 
-The modules of each crate stand on floors and import downwards. Those of the driver (rxe_rs/, without kapi/ and proto/) also import
-from their own floor, and what of them imports upwards is in UPWARDS, with the reason. Tests are left out. Names that the project has
-given up are in RETIRED. Functions that C calls end with `_callback`. Symbols of the C files that others can see are prefixed: see
-`lint.sh audit`.
+The modules of each crate are arranged in layers, called floors, and import downwards. Those of the driver (rxe_rs/, without kapi/ and
+proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons. Tests are not checked. The words in RETIRED
+must not be used. Names of functions that C calls end with `_callback`. `lint.sh audit` checks the global symbols of the C files.
 """
 import re
 import subprocess
@@ -19,7 +18,7 @@ CLONE = Path(__file__).resolve().parent.parent
 DRIVER = "rxe_rs"
 FOLDERS = {DRIVER: "rxe_rs", "rxe_proto": "rxe_rs/proto", "rxe_kapi": "rxe_rs/kapi"}
 
-# From the bottom. A file belongs to the longest name that it begins with.
+# From the lowest floor to the highest. A module belongs to the longest entry that its name begins with.
 FLOORS = {
     DRIVER: (
         ("limits", "version"),
@@ -44,7 +43,7 @@ FLOORS = {
     ),
 }
 
-# The module of the driver that imports, what it imports, why.
+# A module of the driver, the module above that it imports, and the reason.
 UPWARDS = (
     ("device", "verbs/ah", "a device owns the table of its address handles, which names what lies in it"),
     ("device", "mr", "the same for memory regions and windows"),
@@ -57,7 +56,7 @@ UPWARDS = (
     ("pager", "rx", "a page fault holds no reference to its queue pair, and finds it by number afterwards"),
 )
 
-# Whole words in code and comments, with what replaced them. Each was the project's own word for something that has a name.
+# Words that must not be used in code and comments, with their replacements. Each was the project's own word for something that has a name.
 RETIRED = {
     "end_trains": "disable_gso", "has_frames": "is_ethernet", "ipsec_room": "ipsec_overhead", "rxe_rs_take": "rxe_rs_hook_rcv",
     "rxe_rs_rx_pieces": "rxe_rs_rx_frags", "rxe_rs_tx_hopeless": "rxe_rs_tx_check", "reserve_more": "kvec::reserve",
@@ -77,11 +76,11 @@ RETIRED_IN = ("rxe_rs", "ktests", "tools", "uapi", "docs", "README.md", "SECURIT
 
 
 def floor_of(crate, module):
-    """Floor and name of the entry of FLOORS that a module, as `qp/tx`, belongs to; ValueError if it has none."""
+    """The floor and the name of the entry of FLOORS that a module, such as `qp/tx`, belongs to. Raises ValueError if there is none."""
     matches = [(name, number) for number, names in enumerate(FLOORS[crate]) for name in names
                if module == name or module.startswith(name + "/")]
     if not matches:
-        raise ValueError(f"{FOLDERS[crate]}/{module}.rs stands on no floor: add it to FLOORS")
+        raise ValueError(f"{FOLDERS[crate]}/{module}.rs has no floor: add it to FLOORS in qemu/structure.py")
     name, number = max(matches, key=lambda match: len(match[0]))
     return number, name
 
@@ -106,7 +105,7 @@ def paths_of(tree, prefix=()):
 
 
 def imports(text, modules):
-    """Modules of the same crate, given with their texts, that a file imports by `use crate::…` or names in a path elsewhere."""
+    """The modules of the same crate that a file imports by `use crate::…` or names in another path. `modules`: their texts by name."""
     text = re.sub(r"//[^\n]*", "", text)
     declaration = re.compile(r"\buse\s+(crate\b[^;]*);")
     paths = [path for tree in declaration.findall(text) for path in paths_of(tree)]
@@ -118,13 +117,13 @@ def imports(text, modules):
                 yield "/".join(names[:length])
                 break
         else:
-            # Not a module, so perhaps something that the root file defines.
+            # Not a module; it may be an item of the root file.
             yield from (root for root in set(FOLDERS) & set(modules)
                         if names and re.search(rf"\b(?:fn|const|static|struct|enum|type|trait) {names[0]}\b", modules[root]))
 
 
 def files_of(crate):
-    """Text of a crate's modules, each up to its tests, by their names, as `qp/tx`."""
+    """The texts of a crate's modules without their tests, by their names, such as `qp/tx`."""
     root = CLONE / FOLDERS[crate]
     apart = {DRIVER: ("kapi", "proto"), "rxe_proto": ("tests", "fuzz", "examples")}.get(crate, ())
     return {str(path.relative_to(root).with_suffix("")).removesuffix("/mod"): path.read_text().split("#[cfg(test)]")[0]
@@ -132,7 +131,7 @@ def files_of(crate):
 
 
 def wrong_layers(crate, files):
-    """Imports that go upwards without a reason, and reasons for none."""
+    """Upward imports that are not in UPWARDS, and entries of UPWARDS that are not needed."""
     used = set()
     for module, text in files.items():
         number, name = floor_of(crate, module)
@@ -150,7 +149,7 @@ def wrong_layers(crate, files):
 
 
 def retired_words(texts):
-    """Where a word is used that the project has given up."""
+    """The places where a retired word is used."""
     words = re.compile(r"\b(" + "|".join(RETIRED) + r")\b")
     for name, text in texts.items():
         for number, line in enumerate(text.splitlines(), 1):
@@ -159,7 +158,7 @@ def retired_words(texts):
 
 
 def misnamed_callbacks(texts):
-    """Functions that C calls through a pointer and that are not named as rust/kernel names them."""
+    """Functions that C calls through a pointer and whose names lack the suffix `_callback`, which rust/kernel uses."""
     for name, text in texts.items():
         for function in re.findall(r'\bextern "C" fn (\w+)', text) if name.startswith("rxe_rs/kapi/") else ():
             if not function.endswith("_callback"):
@@ -167,7 +166,7 @@ def misnamed_callbacks(texts):
 
 
 def tracked():
-    """Text of the files that git knows where RETIRED holds."""
+    """The names and texts of the tracked files to which RETIRED applies."""
     out = subprocess.run(["git", "-C", CLONE, "ls-files", "-z", *RETIRED_IN], check=True, stdout=subprocess.PIPE, text=True).stdout
     for name in filter(None, out.split("\0")):
         path = CLONE / name

@@ -1,16 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# test.sh [check|suites|security|debug|transitions|fuzz]: all tests, those that need no machine, other projects' suites (ktests/suites),
-# those that SECURITY.md names, those of the machines on the debug kernels, every change of a queue pair's state, or the fuzzers. Ends with
-# `N passed, N failed`; status 0 if none failed.
-# Logs of every step: out/test/. SUITES names some suites, KERNEL chooses the series of the full machine tests; the other one gets a short
-# run. FUZZ_SECONDS says how long each fuzzer goes on (default 300), FUZZ_SEED what it begins with; FUZZ_KERNEL=uml takes the kernel
-# without checks for bad accesses.
+# test.sh [MODE]: runs tests; the last line is `N passed, N failed`. Exit status 0 if none failed, else 1. The logs of all steps are in
+# out/test/.
+#
+# Without MODE  all tests, on the kernel of the series KERNEL; a few of them also on the kernel of the other series
+# check         those that need no machine
+# suites        the suites of other projects (ktests/suites): those named in SUITES, all by default
+# security      those that SECURITY.md names
+# debug         the machine tests on the debug kernels
+# transitions   all transitions of queue pairs
+# fuzz          the fuzzers: FUZZ_SECONDS (default 300) for each of them; FUZZ_SEED is the seed; with FUZZ_KERNEL=uml on the User Mode Linux
+#               kernel without KASAN
+#
+# DRIVER=rdma_rxe tests the kernel's own driver in place of the module.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
-# Nothing but the clone and the cache folder is to be written to.
+# Tests must write to the clone and the cache folder only.
 [ -n "${RXE_CONFINED:-}" ] || exec "$here/confined.sh" "$here/test.sh" "$@"
 cd "$clone"
 mode=${1:-all}
@@ -20,16 +27,16 @@ rm -rf $logs/*.log $logs/tally $logs/taken-*
 touch $logs/tally
 start=$(date +%s)
 
-# step NAME COMMAND…: runs it with its output shown and kept, and counts. What reports its own tests is counted by them
-# (cargo, unittest, KTAP), anything else as one. In a lane each line says whose it is.
-in_lane=
+# step NAME COMMAND…: runs a command, shows and stores its output, and adds to the tally: the tests that the command reports (cargo,
+# unittest, KTAP), or else one. In a worker of `together` the name of the step precedes each line.
+worker=
 step() {
 	name=$1
 	shift
 	log=$logs/$name.log
 	say "[$(( $(date +%s) - start )) s] $name"
 	status=0
-	{ "$@" 2>&1; echo "exit status $?"; } | tee "$log" | sed -u "/^exit status [0-9]*\$/d${in_lane:+; s/^/$name: /}"
+	{ "$@" 2>&1; echo "exit status $?"; } | tee "$log" | sed -u "/^exit status [0-9]*\$/d${worker:+; s/^/$name: /}"
 	status=$(sed -n '$s/^exit status //p' "$log")
 	awk -v name="$name" -v status="$status" '
 		/^test result: / { for (i = 1; i < NF; i++) { if ($(i+1) ~ /^passed/) p += $i; if ($(i+1) ~ /^failed/) f += $i } seen = 1 }
@@ -44,14 +51,15 @@ step() {
 		}' "$log" >>$logs/tally
 }
 
-# Build results of the crates we depend on outlive the clone. The machine's own cargo, beside the 1.85 of the toolchain root; its registry copy stays in the cache folder too.
+# The machine's own cargo, in addition to cargo 1.85 of the toolchain root. Its registry and its build results are in the cache folder, so
+# that they are not built again for each clone.
 host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$cache/target/host cargo "$@"; }
 "$here/in-root.sh" "$here/fetch-crates.sh"
 
-# together JOB…: two at a time, in this order; each job is a function, with an argument perhaps. An emulated machine keeps little more
-# than one processor busy. Whoever gets to make the folder of a job does it.
-lanes=
-lane() {
+# together JOB…: runs jobs in this order by two workers, because an emulated machine uses little more than one processor. A job is a
+# function with its arguments. The worker that creates the folder of a job runs it.
+workers=
+run_jobs() {
 	for job in "$@"; do
 		if mkdir "$logs/taken-$job" 2>/dev/null; then
 			$job
@@ -60,22 +68,22 @@ lane() {
 }
 together() {
 	for number in 1 2; do
-		( in_lane=$number; lane "$@" ) &
-		lanes="$lanes $!"
+		( worker=$number; run_jobs "$@" ) &
+		workers="$workers $!"
 	done
-	for pid in $lanes; do
-		wait "$pid" || echo "lane 0 1" >>$logs/tally
+	for pid in $workers; do
+		wait "$pid" || echo "worker 0 1" >>$logs/tally
 	done
-	lanes=
+	workers=
 }
-# A background process of a shell ignores SIGINT, so whoever stops this script stops its lanes, too.
+# Background processes of a shell ignore SIGINT, so the workers are killed if this script is interrupted.
 kill_tree() {
 	for child in $(ps -o pid= --ppid "$1"); do
 		kill_tree "$child"
 	done
 	kill "$1" 2>/dev/null || true
 }
-trap 'for pid in $lanes; do kill_tree "$pid"; done; exit 130' INT TERM
+trap 'for pid in $workers; do kill_tree "$pid"; done; exit 130' INT TERM
 
 driver=${DRIVER:-rxe_rs}
 series_of() { "$here/in-root.sh" "$here/kernel.py" show $1 | sed -n 's/^SERIES=//p'; }
@@ -84,7 +92,7 @@ if [ "$driver" = rxe_rs ] && [ "$mode" != debug ] && [ "$mode" != transitions ] 
 	step module "$here/build-module.sh" -k "$main"
 fi
 
-# `make KDIR=`, with the prepared tree as anybody's; the module must say that it is for that kernel.
+# `make KDIR=` with the prepared tree of the stock kernel; the vermagic of the module must have its release.
 kdir() {
 	tree=$("$here/in-root.sh" "$here/kernel.py" show "$main" | sed -n 's/^TREE=//p')
 	release=$(cat "$tree/include/config/kernel.release")
@@ -92,9 +100,9 @@ kdir() {
 	"$here/in-root.sh" make KDIR="$tree" && "$here/in-root.sh" modinfo -F vermagic out/kdir/rxe_rs.ko | grep -F "$release "
 }
 
-# What needs no machine; the tests in one have the clock against them and go first.
+# What needs no machine. It has a lower priority, because machine tests have time limits.
 without_machine() (
-	[ -z "$in_lane" ] || renice -n 10 "$(sh -c 'echo $PPID')" >/dev/null
+	[ -z "$worker" ] || renice -n 10 "$(sh -c 'echo $PPID')" >/dev/null
 	step harness "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -s qemu -p 'selftest*.py'
 	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
 	if command -v cargo >/dev/null; then
@@ -121,12 +129,12 @@ machines() {
 }
 
 if [ "$mode" = transitions ]; then
-	# System calls take microseconds there; where machines are emulated the same tests sample.
+	# In User Mode Linux, where a system call takes microseconds; in emulation the tests try a sample.
 	step module-uml "$here/build-module.sh" -u -k "$main"
 	step transitions "$here/run" --uml --kernel "$main" --ko "$clone/out/uml-$main/rxe_rs.ko" --test 'transitions.*'
 fi
 
-# The tests of one machine are shared out to two by the names of their files: the queue pairs' own, and the rest.
+# The tests for one machine run in two machines at the same time; the names of their files decide where.
 second_half='perf.* s*.* t*.* verbs.* w*.* netdev.*'
 one_machine() (
 	set -f
@@ -148,7 +156,7 @@ kernel_users() {
 	machines vm-ulp "$main" two --test 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
 }
 
-# The tests that SECURITY.md names, and all of the protocol crate's.
+# The tests that SECURITY.md names, and all tests of the protocol crate.
 security_crate() {
 	step cargo-security "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test -p rxe_proto --locked --offline
 }
@@ -159,7 +167,6 @@ security_two() {
 	machines vm-security-two "$main" two --test $("$here/security.py" two)
 }
 
-# What a user sees first.
 demo() {
 	[ "$driver" != rxe_rs ] || step demo env KERNEL="$main" "$here/demo.sh"
 }
@@ -174,8 +181,9 @@ other_kernels() {
 	done
 }
 
-# The debug kernels. A gigabyte takes too long there; no device is slower than those kernels. With shadow memory each page of a User Mode
-# Linux process is a mapping of the host's, which allows 65530 of them: a gigabyte that lies scattered has more.
+# The debug kernels. A message of a gigabyte takes too long with them, and the tests of slow network devices assume a device that is slower
+# than the host. With KASAN's shadow memory each page of a User Mode Linux process is a mapping of the host, which allows
+# 65530 of them: a scattered gigabyte (segments.halved) needs more.
 too_much='status.huge_message slow.*'
 memory_checked() (
 	step module-debug "$here/build-module.sh" -d -k "$main"
@@ -187,12 +195,12 @@ locks_checked() (
 	step module-lockdep "$here/build-module.sh" -l -k "$main"
 	set -f
 	step vm-lockdep "$here/run" --debug --kernel "$main" --ko "$clone/out/lockdep-$main/rxe_rs.ko" --test '*' --without $too_much
-	# RDS takes rds_trans_sem and the CM's locks in both orders, on any device: one report of its own, and no lock is checked from then on.
+	# RDS takes rds_trans_sem and the CM's locks in both orders, on any device. lockdep reports that, and checks no lock afterwards.
 	step vm-lockdep-ulp "$here/run" --debug --kernel "$main" --ko "$clone/out/lockdep-$main/rxe_rs.ko" --topology two --test 'ulp.*' \
 		--without ulp.rds
 )
 
-# The fuzzers, each for as long: of the user interface with feedback, of packets and rings in a machine, of the engine on the host.
+# The fuzzers: of the user interface with coverage feedback, of packets and rings in a machine, of the engine on the host.
 fuzz_seconds=${FUZZ_SECONDS:-300}
 fuzz_seed=${FUZZ_SEED:-$$}
 fuzz_interface() (
@@ -211,7 +219,7 @@ fuzz_interface() (
 fuzz_engine() (
 	step fuzz-engine "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" RXE_FUZZ_SECS="$fuzz_seconds" RXE_FUZZ_SEED="$fuzz_seed" \
 		cargo test -p rxe_proto --locked --offline --test fuzz
-	# Cases of the simulator that chance chooses: about as many per second as are run there.
+	# Random cases of the simulator: about as many as it runs in that time.
 	step fuzz-simulator "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" PROPTEST_CASES=$((fuzz_seconds * 10 + 256)) \
 		cargo test -p rxe_proto --locked --offline
 )
@@ -238,7 +246,7 @@ security)
 	together security_one security_crate security_two
 	;;
 debug)
-	# Both are built with all processors, one after the other.
+	# One after the other, because each build uses all processors.
 	for kind in uml-debug lockdep; do
 		step "kernel-$kind" "$here/in-root.sh" "$here/kernel_build.py" ensure $kind "$main"
 	done
@@ -251,7 +259,7 @@ all)
 	;;
 esac
 
-# What failed, once more, with what was said of it: of a long run the end is all that is read.
+# The failures and their messages again, because they may be far above in the output of a long run.
 for log in $logs/*.log; do
 	[ "$(basename "$log")" != failed.log ] || continue
 	sed -n -e '/^not ok /{p;b more' -e '}' -e '/^\(FAIL\|ERROR\): /p' -e '/^test .* FAILED$/p' -e 'b' \
@@ -261,6 +269,6 @@ done >$logs/failed.log
 
 echo
 awk '{ printf "%-24s %5d passed %5d failed\n", $1, $2, $3 }' $logs/tally
-# The names again below the table: a reader of the last lines alone learns which tests failed.
+# The names of failed tests are among the last lines.
 sed -n 's/^\([^:]*\): \(not ok [0-9]* [^ ]*\|\(FAIL\|ERROR\): .*\|test .* FAILED\).*/failed in \1: \2/p' $logs/failed.log | head -n 20
 awk -v t=$(( $(date +%s) - start )) '{ p += $2; f += $3 } END { printf "took %d s\n%d passed, %d failed\n", t, p, f; exit f > 0 }' $logs/tally

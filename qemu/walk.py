@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""docs/walk.md: what a received WRITE and a posted SEND pass through, function by function.
+"""Compares docs/walk.md, which lists the functions that a received WRITE and a posted SEND pass through, with the sources.
 
-qemu/walk.py         prints what the page says and the sources do not, a line each; status 1 if there is anything
-qemu/walk.py write   numbers the steps anew, and writes the table of files and jumps at the page's head
+qemu/walk.py         prints where the page disagrees with the sources, a line each; status 1 if there is anything
+qemu/walk.py write   renumbers the steps, and writes the table of files and jumps at the head of the page
 
-A step that is put between R24 and R25 is R24a, in its own row and where it calls another, until `write` has numbered it.
+A step that is inserted between R24 and R25 is R24a, in its own row and in the rows of the functions that it calls, until `write` has
+renumbered it.
 
-A step is a row of a table: its number, a function as `file: function` (files are those of rxe_rs/), who calls it, the context, what it
-decides, and counters of what it drops or notes. The function is in bold on the path that a reader follows, and plain if it is a helper
-beside it. A caller is a step of the page, whose function's text must call this one, or
+A step is a row of a table: its number, a function as `file: function` (files are those of rxe_rs/), its caller, the context, what it
+decides, and the counters of what it drops or records. The function is in bold if it is on the path that a reader follows, and plain if
+it is a helper. A caller is a step of the page, whose function must call this one, or
 
-    R2 by `name`, set in `file: function`   step R2 uses what is known under that name, and that function leads to this one
-    core by `name`, set in `file`           the same for something outside of the driver; a line of the file stores it
+    R2 by `name`, set in `file: function`   step R2 calls it through `name`, and that function assigns or passes it
+    core by `name`, set in `file`           the same for a caller outside of the driver; a line of the file assigns it
 """
 import re
 import sys
@@ -52,7 +53,7 @@ def crate_of(file):
 
 
 def steps(page):
-    """The steps of each walk by its heading, in the page's order."""
+    """The steps of each walk by its heading, in the order of the page."""
     found, title = {}, None
     for line in page.splitlines():
         if line.startswith("## "):
@@ -68,7 +69,7 @@ def without_comments(text):
 
 
 def rust_bodies(text):
-    """Type (or trait), name and text of each function of a Rust file."""
+    """The type or trait, the name and the text of each function of a Rust file."""
     lines = text.splitlines()
     blocks = []
     for at, line in enumerate(lines):
@@ -89,7 +90,7 @@ def rust_bodies(text):
 
 
 def c_bodies(text):
-    """The same of a C file, without types. The condition of a loop macro is no function: it is indented."""
+    """The same for a C file, with empty types. Loop macros are not functions: they are indented."""
     lines = text.splitlines()
     for at, line in enumerate(lines):
         found = C_FUNCTION.match(line)
@@ -117,7 +118,7 @@ class Sources:
         return self.known[file]
 
     def body(self, file, function):
-        """The text of a function given as `name` or `Type::name`; `None` unless there is exactly one (or one for each configuration)."""
+        """The text of a function given as `name` or `Type::name`; `None` unless there is exactly one (in C, one for each configuration)."""
         of, _, name = function.rpartition("::")
         found = [body for its, called, body in self.functions(file) if called == name and of in ("", its)]
         if not found or (len(found) > 1 and not file.endswith(".c")):
@@ -130,7 +131,7 @@ def tree():
 
 
 def counters(sources):
-    """Names of the counters and of the values of the enumerations that are counted: `{"rx_no_qp": "NoQp"}`."""
+    """The names of the counters with the values of the enumerations that they count: `{"rx_no_qp": "NoQp"}`."""
     found = {}
     for file in ("proto/drop.rs", "proto/engine/backend.rs"):
         found.update({name: value for value, name in re.findall(r"^ +(\w+) = \"(\w+)\",$", sources.read(file) or "", re.M)})
@@ -142,16 +143,16 @@ def counters(sources):
 
 
 def calls(body, function):
-    """True if the text calls the function, or hands it to somebody."""
+    """True if the text calls the function, or names it otherwise."""
     return re.search(rf"\b{function.rpartition('::')[2]}\b", body.split("{", 1)[-1]) is not None
 
 
 def wrong_callers(step, before, sources):
-    """What is wrong about who calls the function of a step."""
+    """Errors in the caller of a step."""
     direct = re.fullmatch(r"([A-Z]\d+[a-z]?)", step.caller)
     stored = re.fullmatch(r"([A-Z]\d+[a-z]?|[a-z]+) by `(\w+)`, set in `([\w/.]+)(?:: ([\w:]+))?`", step.caller)
     if not direct and not stored:
-        yield f"step {step.number}: the caller {step.caller!r} is not understood"
+        yield f"step {step.number}: the caller {step.caller!r} has none of the forms that the head of qemu/walk.py describes"
         return
     caller = (direct or stored)[1]
     if caller[0].isupper():
@@ -166,7 +167,7 @@ def wrong_callers(step, before, sources):
     if stored and stored[4]:
         body = sources.body(stored[3], stored[4])
         if body is None:
-            yield f"step {step.number}: {stored[3]} defines no single {stored[4]}"
+            yield f"step {step.number}: {stored[3]} must define {stored[4]} exactly once"
         elif not calls(body, step.function):
             yield f"step {step.number}: {stored[3]}: {stored[4]} does not name {step.function}"
     elif stored:
@@ -176,15 +177,15 @@ def wrong_callers(step, before, sources):
 
 
 def wrong(page, sources):
-    """What the page says and the sources do not."""
+    """Where the page disagrees with the sources."""
     known, before = counters(sources), {}
     for step in (step for walk in steps(page).values() for step in walk):
         if step.number[-1].isalpha():
-            yield f"step {step.number}: qemu/walk.py write gives it a number"
+            yield f"step {step.number}: run qemu/walk.py write, which renumbers the steps"
         if step.number in before:
-            yield f"step {step.number}: there are two of this number (call the new one {step.number}a, and see qemu/walk.py write)"
+            yield f"step {step.number}: two steps have this number (call the new one {step.number}a, and run qemu/walk.py write)"
         if sources.body(step.file, step.function) is None:
-            yield f"step {step.number}: {step.file} defines no single {step.function}"
+            yield f"step {step.number}: {step.file} must define {step.function} exactly once"
         if not CONTEXTS.match(step.context):
             yield f"step {step.number}: {step.context!r} is not a context"
         yield from wrong_callers(step, before, sources)
@@ -192,33 +193,33 @@ def wrong(page, sources):
             if name not in known:
                 yield f"step {step.number}: there is no counter {name}"
             elif not re.search(rf"\b{known[name]}\b", sources.body(step.file, step.function) or ""):
-                yield f"step {step.number}: {step.function} says nothing of {known[name]}, which {name} counts"
+                yield f"step {step.number}: {step.function} does not mention {known[name]}, which {name} counts"
         before[step.number] = step
     named = {name for step in before.values() for name in step.names()}
     for reason in re.findall(r"^ +\w+ = \"(\w+)\",$", sources.read("proto/drop.rs") or "", re.M):
         if reason not in named:
-            yield f"no step drops what {reason} counts: name it in the last column of the step whose function decides that"
+            yield f"no step has the counter {reason}: name it in the last column of the step whose function decides to drop the packet"
     for line in counts(page):
         if line not in page.splitlines():
-            yield f"the page does not say (qemu/walk.py write): {line}"
+            yield f"the page lacks this row (run qemu/walk.py write): {line}"
 
 
 def count(walk):
-    """Files, changes from file to file between steps, and those of them from crate to crate."""
+    """The number of files, of jumps from file to file between steps, and of those from crate to crate."""
     pairs = list(zip(walk, walk[1:]))
     return (len({step.file for step in walk}), sum(one.file != other.file for one, other in pairs),
             sum(one.crate() != other.crate() for one, other in pairs))
 
 
 def counts(page):
-    """The rows of the table at the page's head."""
+    """The rows of the table at the head of the page."""
     for title, walk in steps(page).items():
         path = count([step for step in walk if step.on_path])
         yield f"| {title} | " + " | ".join(str(number) for number in (*path, *count(walk))) + " |"
 
 
 def numbered(page):
-    """The page with its steps numbered in their order, references to them included."""
+    """The page with its steps renumbered in their order, and references to them."""
     new, last = {}, {}
     for old in re.findall(r"^\| ([A-Z]\d+[a-z]?) \|", page, re.M):
         if old in new:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Checks every RoCEv2 packet of a capture with decoders that share nothing with this project: tshark for the structure and the
-UDP and IP checksums, Scapy's contrib.roce for the invariant CRC.
+"""Checks all RoCEv2 packets of a capture with independent decoders: tshark checks the structure and the UDP and IP checksums, Scapy's
+contrib.roce the invariant CRC.
 
-wirecheck.py FILE…    prints what is wrong with each capture; exit status 1 if anything is
+wirecheck.py FILE…    prints what is wrong with the packets of each capture, a line each; exit status 1 if there is anything
 """
 import subprocess
 import sys
@@ -11,12 +11,10 @@ import sys
 FIELDS = ("frame.number", "_ws.malformed", "ip.checksum.status", "udp.checksum.status", "infiniband.bth.opcode",
           "infiniband.bth.tver", "infiniband.bth.padcnt", "infiniband.bth.destqp", "infiniband.bth.m",
           "infiniband.invariant.crc", "ip.flags.df")
-# Of a badly built packet tshark still shows something; these expert texts say that it did not believe it.
-SUSPECT = ("Malformed", "malformed", "exceeds", "bad")
 
 
 def structure(path):
-    """What tshark finds wrong: malformed packets, wrong checksums, a version or pad that cannot be."""
+    """The number of packets, and what tshark finds wrong: malformed packets, wrong checksums, invalid versions and pad counts."""
     command = ["tshark", "-r", str(path), "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-T", "fields",
                "-E", "separator=|"]
     for field in FIELDS:
@@ -32,9 +30,9 @@ def structure(path):
         if malformed:
             found.append(f"{where}: malformed ({malformed})")
         elif not opcode or not icrc:
-            found.append(f"{where}: tshark sees no RoCEv2 in it")
+            found.append(f"{where}: tshark does not recognize it as RoCEv2")
         else:
-            # Status 0 is bad; 2 and 3 are unverified and absent: a UDP checksum of zero is allowed over IPv4.
+            # Status 0 is a wrong checksum, 2 an unverified and 3 an absent one: over IPv4 a UDP checksum of zero is allowed.
             if "0" in ip_sum.split(",") or "0" in udp_sum.split(","):
                 found.append(f"{where}: wrong checksum (IP {ip_sum}, UDP {udp_sum})")
             if int(version, 0) != 0 or int(pad, 0) > 3:
@@ -45,7 +43,7 @@ def structure(path):
 
 
 def invariant_crcs(path):
-    """Packets whose ICRC Scapy computes differently, and lengths that are no multiple of four."""
+    """The number of packets, and those with an ICRC that Scapy computes differently, or with a length that is not a multiple of four."""
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import UDP
     from scapy.utils import PcapReader
@@ -57,7 +55,7 @@ def invariant_crcs(path):
             count += 1
             payload = bytes(packet[UDP].payload)
             if len(payload) % 4 or packet[UDP].len != len(payload) + 8:
-                found.append(f"packet {number}: {len(payload)} bytes after a UDP header that says {packet[UDP].len - 8}")
+                found.append(f"packet {number}: the UDP payload has {len(payload)} bytes, its header says {packet[UDP].len - 8}")
                 continue
             bth = packet[BTH]
             sent = payload[-4:]
@@ -68,14 +66,14 @@ def invariant_crcs(path):
 
 
 def check(path):
-    """Everything wrong with a capture; an empty one is wrong too."""
+    """What is wrong with a capture, which must not be empty."""
     seen, found = structure(path)
     summed, wrong = invariant_crcs(path)
     found += wrong
     if not seen or not summed:
-        found.append("the capture holds no RoCEv2 packet")
+        found.append("the capture has no RoCEv2 packet")
     elif seen != summed:
-        found.append(f"tshark saw {seen} packets, Scapy {summed}")
+        found.append(f"tshark found {seen} packets, Scapy {summed}")
     return found
 
 

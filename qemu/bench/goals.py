@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the driver is to reach: a row for each line of the goals, and the judgement of a result by them."""
+"""The goals of the driver's performance, and the comparison of results with them."""
 import re
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ SUBJECT = "rxe_rs"
 
 @dataclass(frozen=True)
 class Goal:
-    """`pattern` is a regular expression for whole names of points; the ratio of medians against `base` is to be at least or at most
-    `wanted`. `base` is a driver, or `(text, other)`: the driver itself at the point with other text, such as without loss; or None: the
-    value itself. Without `wanted` the value is shown only."""
+    """A goal for the points whose names match the regular expression `pattern`: the ratio of the medians of the driver and of `base` must
+    be at least or at most (`bound`) `wanted`. `base` is a driver; or `(text, other)`: the driver itself at the point with `other` in place of
+    `text`, such as that without loss; or None: the value itself is compared. Without `wanted` the value is only shown."""
     title: str
     pattern: str
     base: object
@@ -53,13 +53,13 @@ GOALS = (
     Goal("loss 3 %, share of loss-free bandwidth", r"\w+_bw\.64K\.poll-loss3", ("-loss3", "-nouso"), ">=", 0.6),
     Goal("reordering 1 %, share of bandwidth without", r"\w+_bw\.64K\.poll-reorder1", ("-reorder1", "-nouso"), ">="),
 )
-# What no machine with one kernel can show: rdma_rxe and rxe_rs cannot be loaded together.
+# Points that need two kernels, because rdma_rxe and rxe_rs cannot be loaded together.
 NOT_MEASURED = ("loss with rdma_rxe as the peer needs two kernels: it is not measured here",)
 
 
 def entry_of(data, point, driver):
-    """A driver's entry for a point. TCP and the limit have one figure per size: it stands beside each operation, but not beside events
-    or consumers in the kernel; the limit's not on another network either."""
+    """The results of a driver for a point. TCP and the limit have one value per size, which is used for each operation, but not with
+    completion events or for kernel consumers; that of the limit is used for the plain network only."""
     if driver.removesuffix("+esp") in ("tcp", "limit"):
         operation, rest = point.split("_", 1)
         words = rest.split(".", 2)
@@ -73,7 +73,7 @@ def entry_of(data, point, driver):
 
 
 def ratio(data, point, driver, base):
-    """Of the medians; None if one is missing."""
+    """The ratio of the medians of two drivers; None if one is missing."""
     mine, theirs = entry_of(data, point, driver), entry_of(data, point, base)
     if not mine or not theirs or "median" not in mine or "median" not in theirs or theirs["median"] <= 0:
         return None
@@ -81,7 +81,7 @@ def ratio(data, point, driver, base):
 
 
 def value_of(goal, data, point):
-    """What a goal judges at a point; None if it was not measured."""
+    """The value at a point that is compared with a goal; None if it was not measured."""
     if isinstance(goal.base, str):
         return ratio(data, point, SUBJECT, goal.base)
     mine = entry_of(data, point, SUBJECT)
@@ -98,7 +98,7 @@ def met(goal, value):
 
 
 def judge(data):
-    """For each goal with a value: (goal, {point: value}, the point that is furthest from it)."""
+    """For each goal with a value: (goal, {point: value}, the point with the worst value)."""
     for goal in GOALS:
         values = {point: value_of(goal, data, point) for point in data["results"] if re.fullmatch(goal.pattern, point)}
         values = {point: value for point, value in values.items() if value is not None}
@@ -108,5 +108,5 @@ def judge(data):
 
 
 def better(point, new, old):
-    """How much better a value is than another, as a factor."""
+    """The factor by which a value is better than another."""
     return new / old if KINDS[kind_of(point)][1] else old / new

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The benchmark's plots: one page of HTML with everything in it.
+"""The plots of the benchmark: one HTML page that refers to no other files.
 
-plots.py BENCH.JSON PAGE.HTML    draws a kept result again
+plots.py BENCH.JSON PAGE.HTML    draws the plots of a stored result; exit status 1 if pygal is missing
 """
 import html
 import json
@@ -28,7 +28,7 @@ def median(data, point, driver):
 
 
 def over_size(data, driver, operation, unit):
-    """MiB/s or messages per second at each size."""
+    """The throughput at each size, in MiB/s (`bw`) or messages per second (`rate`)."""
     values = []
     for size in COUNTS:
         kind = amount_kind(size)
@@ -40,7 +40,7 @@ def over_size(data, driver, operation, unit):
 
 
 def charts(data):
-    """(title, title of the x axis, its labels, {driver: values}, logarithmic) of each plot that has any values."""
+    """The plots: (title, title of the x axis, its labels, {driver: values}, logarithmic). A plot may have no values."""
     drivers = data["drivers"]
     kept = data.get("distributions", {})
     for operation in OPERATIONS:
@@ -62,8 +62,8 @@ def charts(data):
 
 
 def scale(values, logarithmic):
-    """Labels of the y axis from the one below the least value to the one above the largest: 1, 2, 5, 10 …, and so far for a logarithm; from
-    zero, and as the library likes, without one."""
+    """The range of the y axis. A logarithmic one has labels 1, 2, 5, 10 … that enclose the values; another one begins at zero and has the
+    labels that pygal chooses."""
     top = max(values)
     if not logarithmic:
         return {"range": (0, top)}
@@ -77,14 +77,14 @@ def draw(title, axis, labels, series, logarithmic):
     """The SVG of one plot; None if it would be empty."""
     import pygal
     from pygal.style import Style
-    # A logarithm of nothing cannot be drawn.
+    # Zero has no logarithm.
     series = {driver: [v if v or v == 0 and not logarithmic else None for v in values] for driver, values in series.items() if any(values)}
     if not series:
         return None
     axis_y = scale([v for values in series.values() for v in values if v is not None], logarithmic)
     style = Style(background="white", plot_background="white", title_font_size=18, label_font_size=13, major_label_font_size=13,
                   legend_font_size=14, colors=tuple(COLOURS.get(d.removesuffix("+esp"), OTHERS) for d in series))
-    # Without scripts: pygal would fetch its own from elsewhere.
+    # Without scripts: those of pygal are loaded from another site.
     chart = pygal.Line(style=style, js=[], title=title, x_title=axis, x_labels=labels, logarithmic=logarithmic, width=640, height=420,
                        legend_at_bottom=True, disable_xml_declaration=True, dots_size=3, **axis_y)
     for driver, values in series.items():
@@ -93,7 +93,7 @@ def draw(title, axis, labels, series, logarithmic):
 
 
 def page(data, text):
-    """The whole page, with the tables below the plots."""
+    """The HTML page, with the plots and the tables below."""
     figures = [svg for chart in charts(data) if (svg := draw(*chart))]
     head = f"Linux {data['release']} ({data['machine']}), {data['rounds']} rounds, {data['host']['cpus']} x {data['host']['cpu']}, " \
            f"revision {data['revision']}, {data['date']}"
@@ -104,11 +104,11 @@ def page(data, text):
 
 
 def write(data, text, path):
-    """Writes the page; returns why not, or None."""
+    """Writes the page. Returns None, or the reason why it cannot be written."""
     try:
         import pygal  # noqa: F401
     except ImportError:
-        return "no plots: Debian's package python3-pygal is missing"
+        return "cannot draw plots: install Debian's package python3-pygal"
     Path(path).write_text(page(data, text))
     return None
 

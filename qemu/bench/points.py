@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What `bench` measures: points, each a number, and runs of programs in a test machine, which give one or more of them.
+"""The points that `bench` measures, each of them a number, and the runs of programs in a test machine that measure one or more points.
 
-A point is called OPERATION_KIND.DETAIL, such as send_bw.64K.poll-l16; KINDS says what kinds there are.
+The name of a point is OPERATION_KIND.DETAIL, such as send_bw.64K.poll-l16; KINDS has the kinds.
 """
 import json
 import math
@@ -9,16 +9,16 @@ import re
 
 GIB = 1 << 30
 SIZES = {"2": 2, "8": 8, "64": 64, "512": 512, "4K": 4096, "16K": 16384, "64K": 65536, "256K": 1 << 18, "1M": 1 << 20}
-# Requests of a bandwidth or message rate, and of a latency.
+# The number of requests for a bandwidth or message rate, and for a latency.
 COUNTS = {"8": 20000, "64": 10000, "512": 10000, "4K": 5000, "16K": 3000, "64K": 1500, "256K": 400, "1M": 120}
 LATENCY = {"2": 1000, "4K": 1000, "64K": 500}
 LIST, QPS = 16, 16
 POINT_SECONDS = 20
-# The network between the namespaces; turn.sh knows them.
+# The kinds of network between the namespaces, which turn.sh configures.
 PLAIN, NO_USO = "plain", "nouso"
 LOSSES = ("loss0.1", "loss1", "loss3", "reorder1")
 
-# Kind: title, whether more is better.
+# Kind: title, whether a larger value is better.
 KINDS = {
     "bw": ("Bandwidth, MiB/s", True),
     "rate": ("Messages per second", True),
@@ -31,27 +31,27 @@ KINDS = {
     "memory": ("Memory of an object, bytes", False),
     "softirqs": ("Softirqs per second that idle queue pairs cause", False),
 }
-# Where a latency's distribution is kept, in percent.
+# The percentiles of a latency that are stored.
 PERCENTILES = (1, 10, 25, 50, 75, 90, 95, 99, 99.9, 100)
 
 
 def kind_of(point):
-    """The kind in a point's name."""
+    """The kind in the name of a point."""
     return point.split("_", 1)[1].split(".", 1)[0]
 
 
 def amount_kind(size):
-    """Small messages are counted, large ones weighed."""
+    """The kind of the throughput of messages of a size: a message rate up to 4 KiB, else a bandwidth."""
     return "rate" if SIZES[size] <= 4096 else "bw"
 
 
 def amount(size, per_second):
-    """Messages per second as messages or, if they are large, as MiB."""
+    """The throughput of messages of a size, in the unit of its kind."""
     return per_second if amount_kind(size) == "rate" else per_second * SIZES[size] / 2**20
 
 
 class Run:
-    """A program that runs once in a turn. `quick`: how many rounds of the quick form have it (it has two)."""
+    """A program that runs once in a turn. `quick`: in how many of the two rounds of `bench --quick` it runs."""
     network = PLAIN
     seconds = POINT_SECONDS
 
@@ -60,24 +60,24 @@ class Run:
         self.name = points[0]
 
     def command(self, driver, divisor):
-        """What turn.sh runs with this driver, `divisor` times shorter; None where there is no such thing."""
+        """The command of turn.sh for a driver, with `divisor` times fewer iterations; None if the run does not apply to it."""
         raise NotImplementedError
 
     def values(self, driver, text):
-        """The points' values out of the output; those that are missing are left out."""
+        """The values of points in the output; missing ones are left out."""
         raise NotImplementedError
 
     def expected(self, driver):
-        """The points that the driver owes."""
+        """The points that the run must measure with a driver."""
         return self.points
 
     def distribution(self, text):
-        """The values at PERCENTILES, of a run that knows them."""
+        """The values at PERCENTILES, if the output has them."""
         return None
 
 
 def perftest_line(text, size):
-    """The words of perftest's line of results: `bytes iterations …`; None if there is none."""
+    """The words of perftest's line with results: `bytes iterations …`; None if there is none."""
     for line in reversed(text.splitlines()):
         words = line.split()
         if len(words) >= 5 and words[0] == str(size) and words[1].isdigit():
@@ -95,7 +95,7 @@ def without_none(values):
 
 
 class Perftest(Run):
-    """perftest's bandwidth and latency; for TCP iperf3 and qperf, and `limit` for what nobody could do better."""
+    """Bandwidth and latency by perftest; for TCP by iperf3 and qperf; the upper limit of the bandwidth by ktests/limit."""
 
     def __init__(self, operation, size, mode, latency=False, variant="", network=PLAIN, quick=0):
         self.operation, self.size, self.mode, self.latency = operation, size, mode, latency
@@ -110,7 +110,7 @@ class Perftest(Run):
             if self.operation != "send" or self.mode != "poll" or self.variant:
                 return None
             if driver == "limit":
-                # One figure for each size that the goals name, on the network that it was made for.
+                # One value for each size that the goals name, on the plain network.
                 return ["limit", f"size={size}", f"count={max((2 << 30) // size // divisor, 20)}"] \
                     if self.kind == "bw" and self.network == PLAIN else None
             if not self.latency:
@@ -124,7 +124,7 @@ class Perftest(Run):
         if self.latency:
             command += ["-H"]
         elif driver == "siw":
-            # With perftest's 128 writes in flight siw ends them with a local error.
+            # With perftest's default of 128 requests in flight, writes complete with a local error on siw.
             command += ["-t", "32"]
         if self.variant == "b":
             command += ["-b"]
@@ -135,7 +135,7 @@ class Perftest(Run):
             command += ["-l", str(LIST)]
             count -= count % LIST
         if self.network in LOSSES:
-            # How long a number of messages takes is anybody's guess.
+            # The time for a number of messages cannot be predicted, so the time is given.
             return [*command, "-D", "1", "-f", "0"]
         return [*command, "-n", str(max(count, 5 * LIST))]
 
@@ -150,10 +150,10 @@ class Perftest(Run):
             if driver == "tcp" and not self.latency:
                 return amount(self.size, json.loads(text)["end"]["sum_received"]["bits_per_second"] / 8 / size)
             if driver == "tcp":
-                # qperf prints nanoseconds with -uu, half a round trip.
+                # With -uu qperf prints nanoseconds: half a round trip.
                 number, unit = re.search(r"latency\s*=\s*([\d.,]+)\s*(ns|us|ms|sec)", text).groups()
                 return positive(number.replace(",", "")) * {"ns": 1e-3, "us": 1, "ms": 1e3, "sec": 1e6}[unit]
-            # `bytes iterations min max TYPICAL average …` or `bytes iterations peak AVERAGE RATE`, the rate in millions.
+            # `bytes iterations min max TYPICAL average …` or `bytes iterations peak AVERAGE RATE`, the rate in millions per second.
             words = perftest_line(text, size)
             if self.latency:
                 return positive(words[4])
@@ -162,7 +162,7 @@ class Perftest(Run):
             return None
 
     def distribution(self, text):
-        """Of -H's lines `number, microseconds`, which are sorted."""
+        """The values at PERCENTILES, from the lines `number, microseconds` that -H prints."""
         if not self.latency:
             return None
         samples = sorted(float(value) for value in re.findall(r"^\d+, ([\d.]+)$", text, re.M))
@@ -172,7 +172,7 @@ class Perftest(Run):
 
 
 class Metered(Run):
-    """Processor time: the host looks at what its machine has used before, between and after a short and a long run."""
+    """Processor time: the host records that of the machine before, between and after a short and a long run."""
     seconds = 3 * POINT_SECONDS
 
     def __init__(self, operation, size, few, many, quick=0):
@@ -201,7 +201,7 @@ class Metered(Run):
 
 
 class Kernel(Run):
-    """Requests of consumers in the kernel, by the module ktests/kbench: nanoseconds per operation."""
+    """Requests of kernel consumers, by the module ktests/kbench, which prints nanoseconds per operation."""
     seconds = 3 * POINT_SECONDS
 
     def __init__(self, operation, size, depth, count, quick=0):
@@ -210,7 +210,7 @@ class Kernel(Run):
         super().__init__([f"kernel-{operation}_{self.kind}.{size}.d{depth}"], quick)
 
     def command(self, driver, divisor):
-        # siw's queue pairs are connected by the connection manager alone.
+        # Queue pairs of siw can be connected by the connection manager only.
         if driver in ("tcp", "siw", "limit"):
             return None
         return ["kbench", f"what={self.operation}", f"size={SIZES[self.size]}", f"depth={self.depth}",
@@ -228,7 +228,7 @@ def kbench_values(text):
 
 
 class KernelMany(Run):
-    """Messages of many queue pairs in the kernel, each after the other."""
+    """Messages of many queue pairs of a kernel consumer, which take turns."""
     seconds = 10 * POINT_SECONDS
 
     def __init__(self, qps, size, count, quick=0):
@@ -247,7 +247,7 @@ class KernelMany(Run):
 
 
 class KernelIdle(Run):
-    """Softirqs of queue pairs that have nothing to do."""
+    """Softirqs that idle queue pairs cause."""
     seconds = 10 * POINT_SECONDS
 
     def __init__(self, qps, quick=0):
@@ -265,7 +265,7 @@ class KernelIdle(Run):
 
 
 class KernelBeside(Run):
-    """Latency of a pair of queue pairs that is mostly idle, beside load."""
+    """Latency of a mostly idle connection beside load on other queue pairs."""
     seconds = 3 * POINT_SECONDS
 
     def __init__(self, load, qps, size, depth, quick=0):
@@ -284,7 +284,7 @@ class KernelBeside(Run):
 
 
 class KernelObject(Run):
-    """Creation and destruction of objects by consumers in the kernel."""
+    """Creation and destruction of objects by kernel consumers."""
 
     def __init__(self, thing, quick=0):
         self.thing = thing
@@ -302,10 +302,10 @@ class KernelObject(Run):
 
 
 class Objects(Run):
-    """Objects of processes, by ktests/objects: times, or memory."""
+    """Objects of processes, by ktests/objects: time of creation and destruction, or memory."""
     seconds = 5 * POINT_SECONDS
     TIMED = ("pd", "cq.128", "qp.16", "mr.4K", "mr.1M", "mr.1G", "mw", "ah")
-    # siw has no address handles and no windows, and makes some dozens of queue pairs only that are not connected.
+    # siw has no address handles and no memory windows, and can create only some dozens of queue pairs that are not connected.
     NOT_SIW = ("mw", "ah", "qp")
     KEPT = ("cq.128", "mr.4K", "qp.16", "qp.128", "mr.1G")
     FILLED = ("qp.16", "qp.128")
@@ -336,7 +336,7 @@ class Objects(Run):
         for kind, thing, value in re.findall(r"^(create|destroy|memory|full)_([\w.]+) (-?\d+)$", text, re.M):
             name = self.point(f"{thing}.full", "memory") if kind == "full" else self.point(thing, kind)
             if name in self.points:
-                # What takes less memory than can be seen may be measured as less than nothing.
+                # The measured memory of a small object may be negative.
                 found[name] = max(int(value), 0) / (1 if kind in ("memory", "full") else 1e3)
         return found
 
@@ -354,7 +354,7 @@ class Connects(Run):
         return None if driver in ("tcp", "limit", "siw") else ["cmtime", str(max(self.count // divisor, 20))]
 
     def values(self, driver, text):
-        """cmtime's first table is the one with queue pairs: identifier, address, route, queue pair and connection together."""
+        """The first table of cmtime has queue pairs; `full connect` is the time of all steps of a connection."""
         count = re.search(r"^qp_conn\s+(\d+)$", text, re.M)
         took = re.search(r"^full connect\s+\d+\s+(\d+)\b", text[count.end():], re.M) if count else None
         return {self.name: int(count[1]) * 1e6 / int(took[1])} if took and int(took[1]) else {}
@@ -364,7 +364,7 @@ def perftest_runs():
     found = []
     for mode in ("poll", "event"):
         for operation in ("send", "write", "read"):
-            # perftest refuses to sleep on the events of writes, whose target sees no completion.
+            # perftest does not support completion events for writes, because the target gets no completion.
             if (operation, mode) == ("write", "event"):
                 continue
             polled = mode == "poll"
@@ -383,7 +383,7 @@ def perftest_runs():
 
 
 def network_runs():
-    """Without USO; with loss and reordering of single packets besides."""
+    """The runs without USO, and those with loss or reordering of single packets in addition."""
     found = []
     for network in (NO_USO, *LOSSES):
         for operation in ("send", "write", "read"):
@@ -407,7 +407,7 @@ def kernel_runs():
 
 
 def all_runs():
-    """In the order in which a turn has them: the network changes seldom."""
+    """All runs, in the order of a turn, which minimizes changes of the network."""
     return perftest_runs() + kernel_runs() + [
         Metered("send", "64K", 1000, 8000), Metered("send", "1M", 100, 900, quick=2), Metered("read", "1M", 100, 900),
         Connects(1000, quick=2), Objects("time", quick=2), Objects("memory", quick=1)] + network_runs()

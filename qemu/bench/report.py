@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The benchmark's report as text.
+"""The report of the benchmark as text.
 
-report.py BENCH.JSON [OLD.JSON]    prints the tables of a kept result again, and compares it with an older one
+report.py BENCH.JSON [OLD.JSON]    prints the tables of a stored result, and compares it with an older one
 """
 import json
 import math
@@ -14,14 +14,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import goals  # noqa: E402
 from points import KINDS, kind_of  # noqa: E402
 
-# A difference of medians below this is noise, however close together the values of a run are.
+# A difference of medians below this is noise, even if the values of each result are closer together.
 NOISE = 0.05
-# Processor time of others, as a share of the host's, that spoils a measurement.
+# The share of the host's processor time that other programs may use; with more the values are not reliable.
 FOREIGN = 0.05
 
 
 def summarise(results):
-    """{point: {driver: [values]}} with median, minimum and maximum; a driver without any value keeps its empty list."""
+    """Turns {point: {driver: [values]}} into {point: {driver: entry}}: an entry has the values and, if there are any, their median, minimum
+    and maximum."""
     summary = {}
     for point, by_driver in results.items():
         summary[point] = {}
@@ -64,7 +65,7 @@ def label(point):
 
 
 def kind_tables(data):
-    """A table for each kind of number, with ratios of the driver under test against the others."""
+    """A table for each kind of point, with the ratios of the driver under test to the others."""
     drivers = data["drivers"]
     subject = goals.SUBJECT if goals.SUBJECT in drivers else drivers[0]
     bases = [d for d in drivers if d != subject]
@@ -98,19 +99,19 @@ def goal_table(data):
 
 
 def load_lines(data):
-    """Load of the host, and a warning where others had a share of its processors."""
+    """The load of the host, with a warning for each turn in which other programs used more than FOREIGN of its processors."""
     turns = data.get("load", [])
     for turn in turns:
         if turn["foreign"] > FOREIGN:
             yield (f"WARNING: others used {turn['foreign']:.0%} of the host's processors in round {turn['round']}, {turn['driver']}: "
-                   "its values are not to be trusted\n")
+                   "its values are not reliable\n")
     if turns:
         averages = [f"{turn['before']:.1f}" for turn in turns] + [f"{turns[-1]['after']:.1f}"]
         yield f"host's load average before each turn and at the end: {' '.join(averages)}\n"
 
 
 def text(data):
-    """All tables, the goals, what disturbed."""
+    """The whole report: tables, goals, load of the host, notes."""
     out = [f"Linux {data['release']} ({data['machine']}), {data['rounds']} rounds, median (min-max), "
            f"{data['host']['cpus']} x {data['host']['cpu']}, revision {data['revision']}, {data['seconds']} s\n"]
     out += kind_tables(data)
@@ -122,7 +123,8 @@ def text(data):
 
 
 def drift(new, old):
-    """How much faster the host is than then, as a factor: the geometric mean over the other drivers' points. 1 if none is in both."""
+    """The factor by which the host is faster than it was at the old result: the geometric mean over the points of the other drivers. 1 if
+    the results have none in common."""
     logs = []
     for point in new["results"].keys() & old["results"].keys():
         for driver in new["results"][point].keys() & old["results"][point].keys():
@@ -133,18 +135,18 @@ def drift(new, old):
 
 
 def differences(new, old):
-    """(point, factor) for each point of the driver under test that is better or worse beyond noise: after correction for the host's
-    drift the extremes do not overlap, and the medians differ by more than NOISE. A factor below 1 is a regression."""
+    """(point, factor) for each point of the driver under test that is better or worse beyond noise: after correction for the drift of the
+    host the ranges of values do not overlap, and the medians differ by more than NOISE. A factor below 1 is a regression."""
     host = drift(new, old)
     for point, by_driver in new["results"].items():
         mine = by_driver.get(goals.SUBJECT, {})
         theirs = old["results"].get(point, {}).get(goals.SUBJECT, {})
         if min(mine.get("min", 0), theirs.get("min", 0)) <= 0:
             continue
-        # What is counted in bytes does not depend on the host's speed.
+        # These do not depend on the speed of the host.
         speed = 1 if kind_of(point) in ("memory", "softirqs") else host
         factor = goals.better(point, mine["median"], theirs["median"]) / speed
-        # The least favourable and the most favourable pair of values.
+        # All pairs of extremes, whose ratios include the lowest and the highest.
         pairs = [goals.better(point, a, b) / speed for a in (mine["min"], mine["max"]) for b in (theirs["min"], theirs["max"])]
         if max(pairs) < 1 and factor < 1 - NOISE or min(pairs) > 1 and factor > 1 + NOISE:
             yield point, factor
@@ -153,8 +155,8 @@ def differences(new, old):
 def comparison(new, old):
     found = sorted(differences(new, old), key=lambda pair: pair[1])
     worse = [pair for pair in found if pair[1] < 1]
-    out = [f"\nCompared with {old['revision']} of {old['date']}: the host is {drift(new, old):.2f} times as fast by the other drivers; "
-           f"that is taken into account. {len(worse)} points are worse, {len(found) - len(worse)} better beyond noise\n"]
+    out = [f"\nCompared with {old['revision']} of {old['date']}: by the other drivers the host is {drift(new, old):.2f} times as fast, for "
+           f"which values are corrected. {len(worse)} points are worse, {len(found) - len(worse)} better beyond noise\n"]
     for point, factor in found:
         mine, theirs = (data["results"][point][goals.SUBJECT] for data in (new, old))
         out.append(f"  {'REGRESSION' if factor < 1 else 'better'} {label(point)} ({kind_of(point)}): {cell(theirs)} -> {cell(mine)}, "

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# One turn of one driver in a test machine: the driver is loaded, every point measured once, the driver unloaded. The host puts
-# `measure` lines after this text. A point's output goes to results/points/NAME, its status to results/points.done.
+# Measures all points once with one driver, in a test machine: loads the driver, measures, unloads it. The host appends lines with calls of
+# `network` and `measure` to this script. The output of a point is results/points/NAME, its status a line of results/points.done.
 points=/share/results/points
 
-# protect: ESP in transport mode for all that a and b send each other, with keys that everybody may know.
+# protect: configures ESP in transport mode between a and b, with fixed keys.
 protect() {
 	local n from to
 	modprobe -a esp4 xfrm_user gcm 2>/dev/null || true
@@ -13,31 +13,31 @@ protect() {
 		for from in a b; do
 			if [ $from = a ]; then to=b; else to=a; fi
 			ip -n $n xfrm state add src "$(ip4 $from)" dst "$(ip4 $to)" proto esp spi "0x10$(number $from)" reqid 7 mode transport \
-				aead 'rfc4106(gcm(aes))' "0x$(printf '%040d' "$(number $from)")" 128 || fail "no ESP"
+				aead 'rfc4106(gcm(aes))' "0x$(printf '%040d' "$(number $from)")" 128 || fail "cannot add the ESP state"
 			ip -n $n xfrm policy add src "$(ip4 $from)" dst "$(ip4 $to)" dir "$(if [ $from = $n ]; then echo out; else echo in; fi)" \
-				tmpl proto esp reqid 7 mode transport || fail "no policy"
+				tmpl proto esp reqid 7 mode transport || fail "cannot add the ESP policy"
 		done
 	done
 }
 
 if [ -z "${BENCH_DRIVER:-}" ]; then
 	mkdir -p $points /tmp/points
-	# With ESP as much more as the active MTU of 4096 needs then.
+	# With ESP the active MTU of 4096 needs 84 bytes more.
 	for n in a b; do ip -n $n link set v$n mtu $((${BENCH_ESP:+100} + 4200)); done
 	[ -z "${BENCH_ESP:-}" ] || protect
 	export BENCH_DRIVER=$DRIVER_a BENCH_ON_A='' BENCH_ON_B='' BENCH_GID=''
 	case $BENCH_DRIVER in
 	tcp | limit) ;;
 	*)
-		links || fail "$BENCH_DRIVER: no devices"
-		# siw is connected by the connection manager. Bound to no address its server would listen on both devices at once.
+		links || fail "$BENCH_DRIVER: cannot load the driver and add its devices"
+		# siw needs the connection manager. Without an address its server would listen on both devices.
 		case $BENCH_DRIVER in
 		siw) BENCH_ON_A=-R BENCH_ON_B="-R --bind_source_ip $(ip4 b)" BENCH_GID=0 ;;
 		*) BENCH_GID=$(gid a 4) BENCH_ON_A="-x $(gid a 4)" BENCH_ON_B="-x $(gid b 4)" ;;
 		esac
 		;;
 	esac
-	# The rest runs in node b, next to the servers.
+	# The rest runs in node b, where the servers are.
 	status=0
 	ip netns exec b bash "${BASH_SOURCE[0]}" || status=$?
 	no_links || fail "$BENCH_DRIVER: cannot be removed"
@@ -46,7 +46,7 @@ fi
 
 mkfifo /tmp/naps
 exec {naps}<>/tmp/naps
-# comes PID HEXPORT: waits for a TCP listener, or for the end of the process. No process is started meanwhile: it would be in the way.
+# comes PID HEXPORT: waits for a TCP listener; fails if the process ends before. It starts no processes, which would disturb the server.
 comes() {
 	local file address state _
 	while [ -d "/proc/$1" ]; do
@@ -60,22 +60,22 @@ comes() {
 	return 1
 }
 
-# measure NAME SECONDS COMMAND…: a perftest pair (its server in b, its client in a), or for `tcp` a client of a standing server.
+# measure NAME SECONDS COMMAND…: runs a command of `once`, up to three times if perftest cannot determine the frequency of the processor.
 measure() {
 	local name=$1 status=0 _
 	shift
 	for _ in 1 2 3; do
 		status=0
 		once "$@" >"/tmp/points/$name" 2>&1 || status=$?
-		# perftest measures the processor's frequency first; on a busy host that can fail, and its results are zeros then. It may say so in
-		# the middle of another line.
+		# perftest measures the frequency of the processor first. On a busy host that can fail; then its results are zeros. The message may
+		# be in the middle of another line.
 		grep -q 'Correlation coefficient' "/tmp/points/$name" || break
 	done
 	cp "/tmp/points/$name" "$points/$name"
 	echo "$name $status" >>/share/results/points.done
 }
-# network KIND: what lies between the nodes from now on: plain; nouso: devices that do not segment UDP; lossP, reorderP: P percent of the
-# packets that each node sends are lost, or overtaken by those of the next 100 us.
+# network KIND: configures the network between the nodes. plain: as it is; nouso: devices without UDP segmentation; lossP, reorderP: the
+# same, and P percent of the packets that each node sends are dropped, or sent without the delay of 100 us that the others have.
 network() {
 	local n
 	for n in a b; do
@@ -85,7 +85,7 @@ network() {
 			continue
 		fi
 		ip netns exec $n ethtool -K v$n tx-udp-segmentation off >/dev/null || return
-		# What is lost are packets, not what a device would make packets of.
+		# netem must drop single packets, not buffers that a device would segment.
 		case $1 in loss* | reorder*) ip netns exec $n ethtool -K v$n tso off gso off >/dev/null || return ;; esac
 		case $1 in
 		loss*) tc -n $n qdisc add dev v$n root netem limit 10000 loss "${1#loss}%" || return ;;
@@ -94,7 +94,7 @@ network() {
 	done
 }
 
-# test_module NAME PARAMETER…: prints what a module says in the kernel's log, which measures when it is loaded.
+# test_module NAME PARAMETER…: loads and unloads a module, which measures while it is loaded, and prints its messages in the kernel log.
 test_module() {
 	local mark="bench: $RANDOM$RANDOM" module=$1
 	shift
@@ -104,7 +104,7 @@ test_module() {
 	dmesg | awk -v mark="$mark" -v name="$module: " 'index($0, mark) { seen = 1 } seen && (at = index($0, name)) { print substr($0, at) }'
 }
 
-# meter: lets the host note what it has used of its processors until now. Nothing runs meanwhile, so that it may come late.
+# meter: makes the host record the processor time of the machine. Nothing runs for 0.3 s before and after, so that a delay does not matter.
 meters=0
 meter() {
 	local _
@@ -113,7 +113,7 @@ meter() {
 	read -rt 0.3 -u "$naps" _
 	meters=$((meters + 1))
 }
-# metered SECONDS FEW MANY COMMAND…: the command with few and with many iterations, and readings of the meter before, between, after.
+# metered SECONDS FEW MANY COMMAND…: runs the command with few and with many iterations, and `meter` before, between and after.
 metered() {
 	local seconds=$1 few=$2 many=$3
 	shift 3
@@ -125,7 +125,7 @@ metered() {
 	meter
 }
 
-# connect_times SECONDS COUNT: cmtime between the nodes.
+# connect_times SECONDS COUNT: runs cmtime between the nodes.
 connect_times() {
 	local server status=0
 	timeout -k 1 "$1" cmtime -b 10.77.0.2 -c "$2" >/tmp/server 2>&1 &
@@ -138,6 +138,8 @@ connect_times() {
 	return $status
 }
 
+# once SECONDS COMMAND…: runs one measurement: of a kernel module (kbench, limit), metered, objects or cmtime; for tcp a client of the
+# servers started below; else a perftest server in b and its client in a.
 # shellcheck disable=SC2086
 once() {
 	local seconds=$1 status=0 server
@@ -171,7 +173,7 @@ once() {
 		taskset -c 0 ip netns exec a timeout "$seconds" "$@"
 		return
 	fi
-	# Each end has a processor: where the scheduler puts them would rule the figures otherwise.
+	# Each end is bound to a processor; otherwise the values would depend on the scheduler's choice.
 	taskset -c 1 timeout -k 1 "$seconds" "$@" -F -d rxe_b $BENCH_ON_B >/tmp/server 2>&1 &
 	server=$!
 	if comes $server 4853; then

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Runs commands of one test machine on the other, over the management network.
+"""Runs commands of test machine a on machine b, over the management network.
 
-agent.py serve            the service: one connection, one command
-agent.py call COMMAND…    runs it there: output here, its exit status; it dies with this client
-agent.py reap             kills what the service still runs
-agent.py quit             ends the service
+agent.py serve            runs the server, on machine b: one command per connection
+agent.py call COMMAND…    runs a command there, writes its output and returns its exit status; the command is killed if this client ends
+agent.py reap             kills all commands that the server still runs
+agent.py quit             ends the server
 """
 import json
 import os

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Runs test programs in copies of a process that has loaded the interpreter and pyverbs, which an emulated machine takes seconds for.
+"""Runs test programs in forked children of a process that has loaded pyverbs, because loading takes seconds in an emulated machine.
 
-cases.py FIFO    serves requests of `python_case` (lib.sh), a line each: PROCESS FOLDER FILE [ARGUMENT …], quoted as a shell does.
+cases.py FIFO    serves requests of `python_case` (lib.sh), a line each: PID FOLDER FILE [ARGUMENT …], quoted as in a shell.
 
-The copy takes over the requester's files, working directory and limits and runs FILE as a program; its exit status goes to the FIFO
-`status` in FOLDER. If the requester dies the copy is killed.
+The child inherits the standard files, the working directory and the resource limits of the requesting process PID and runs FILE as a
+program. Its exit status is written to the FIFO `status` in FOLDER. If the requester ends, the child is killed.
 """
 import ctypes
 import importlib
@@ -27,7 +27,7 @@ compiled = {}
 
 
 def code_of(path):
-    """The compiled program; compiled once, in the process that is copied."""
+    """The compiled program. It is compiled once, in the parent."""
     key = path, os.stat(path).st_mtime_ns
     if key not in compiled:
         with open(path, encoding="utf-8") as file:
@@ -35,8 +35,8 @@ def code_of(path):
     return compiled[key]
 
 
-def take_over(pid, pidfd):
-    """Makes this process look as if the requester had started it."""
+def inherit(pid, pidfd):
+    """Takes the files, the working directory and the limits of the requester, as if it had started this process."""
     for number in (0, 1, 2):
         fd = libc.syscall(PIDFD_GETFD, pidfd, number, 0)
         if fd < 0:
@@ -58,21 +58,21 @@ def run(path, code, arguments):
     return status_of(exec, code, main.__dict__)
 
 
-def tell(folder, status, selector):
-    """Says how a program ended, by a process of its own: the requester may not be listening yet."""
-    teller = os.fork()
-    if teller == 0:
+def report(folder, status, selector):
+    """Writes the exit status of a program, in a process of its own: opening the FIFO blocks until the requester has opened it."""
+    reporter = os.fork()
+    if reporter == 0:
         try:
             signal.alarm(10)
             with open(f"{folder}/status", "w", encoding="ascii") as file:
                 file.write(f"{status}\n")
         finally:
             os._exit(0)
-    selector.register(os.pidfd_open(teller), selectors.EVENT_READ, ("told", teller, None, None))
+    selector.register(os.pidfd_open(reporter), selectors.EVENT_READ, ("reported", reporter, None, None))
 
 
 def begin(pid, folder, path, arguments, selector):
-    """Starts what a request asks for."""
+    """Starts the program of a request."""
     code = code_of(path)
     requester = os.pidfd_open(pid)
     child = os.fork()
@@ -81,7 +81,7 @@ def begin(pid, folder, path, arguments, selector):
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.setpgid(0, 0)
-            take_over(pid, requester)
+            inherit(pid, requester)
             for key in list(selector.get_map().values()):
                 os.close(key.fd)
             os.close(requester)
@@ -97,12 +97,12 @@ def begin(pid, folder, path, arguments, selector):
 
 
 def serve(fifo, modules=LOADED):
-    """Serves for ever; `modules` of pyverbs are there for every program."""
+    """Serves requests without end; `modules` of pyverbs are loaded before."""
     for name in modules:
         importlib.import_module(f"pyverbs.{name}")
     os.mkfifo(fifo + ".new")
     requests = os.open(fifo + ".new", os.O_RDWR | os.O_NONBLOCK)
-    # Found by its name from now on.
+    # Whoever finds the FIFO by its name may send requests now.
     os.rename(fifo + ".new", fifo)
     selector = selectors.DefaultSelector()
     selector.register(requests, selectors.EVENT_READ, None)
@@ -117,14 +117,14 @@ def serve(fifo, modules=LOADED):
                         pid, folder, path, *arguments = shlex.split(line.decode())
                         pid = int(pid)
                     except ValueError:
-                        # No request: nobody waits for an answer to it.
+                        # Not a request, so nobody waits for a status.
                         traceback.print_exc()
                         continue
                     try:
                         begin(pid, folder, path, arguments, selector)
                     except (OSError, ValueError, SyntaxError):
                         traceback.print_exc()
-                        tell(folder, 1, selector)
+                        report(folder, 1, selector)
                 continue
             what, child, folder, other = key.data
             if key.fd not in selector.get_map():
@@ -141,8 +141,8 @@ def serve(fifo, modules=LOADED):
             _, status = os.waitpid(child, 0)
             if what == "ended":
                 code = os.waitstatus_to_exitcode(status)
-                # As a shell says it.
-                tell(folder, code if code >= 0 else 128 - code, selector)
+                # A signal is reported as in a shell.
+                report(folder, code if code >= 0 else 128 - code, selector)
 
 
 if __name__ == "__main__":

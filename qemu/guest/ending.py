@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Ends a Python program as the interpreter does, in a forked process that leaves by os._exit()."""
+"""Ends a Python program as the interpreter does, for a forked process that ends by os._exit()."""
 import atexit
 import sys
 import threading

@@ -1,16 +1,16 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What test scripts may use. Two nodes, a and b: network namespaces of one machine joined by a veth pair (TOPOLOGY=netns), or two
-# machines joined by an Ethernet (TOPOLOGY=two, scripts run in a). Scripts name nodes and never mind which it is.
+# Functions for test scripts. There are two nodes, a and b: network namespaces of one machine connected by a veth pair (TOPOLOGY=netns), or
+# two machines connected by an Ethernet (TOPOLOGY=two, scripts run in a). The functions take the node as their argument and work with both.
 . /share/env
 SELF=$(cat /run/rxe-node 2>/dev/null)
-# Python programs of the tests import from tests/lib and guest/.
+# Python programs of tests import from tests/lib and guest/.
 export PYTHONPATH=/share/tests:/share/guest
 
 # --- the two nodes ---------------------------------------------------------------------------------------------------------------
 
-# on NODE COMMAND…: runs a command there; its output and status come back.
+# on NODE COMMAND…: runs a command at the node; its output and status are those of the function.
 on() {
 	local node=$1
 	shift
@@ -43,7 +43,7 @@ addr() { "ip$2" "$1"; }
 driver() { local v=DRIVER_$1; echo "${!v}"; }
 link_type() { case $(driver "$1") in rdma_rxe) echo rxe ;; *) driver "$1" ;; esac; }
 
-# topology_up: network namespaces and addresses; called once per machine.
+# topology_up: creates the network namespaces and sets the addresses; called once per machine.
 topology_up() {
 	local n
 	if [ "$TOPOLOGY" = netns ]; then
@@ -78,9 +78,9 @@ since() { dmesg | awk -v m="rxe-test: $*" 'index($0, m) { p = 1; next } p'; }
 
 # --- driver ----------------------------------------------------------------------------------------------------------------------
 
-# load NODE: loads the node's driver into its machine, if it is not there.
+# load NODE: loads the driver of the node in its machine, unless it is loaded.
 load() { call "$1" load_here "$(driver "$1")"; }
-# load_here MODULE [PARAMETER=VALUE …]: the one that is tested with what it depends on, else the kernel's.
+# load_here MODULE [PARAMETER=VALUE …]: loads the module under test and its dependencies, or, if there is none of that name, the kernel's.
 load_here() {
 	grep -q "^$1 " /proc/modules && return 0
 	if [ -e "/share/$1.ko" ]; then
@@ -95,12 +95,12 @@ load_here() {
 }
 unload() { call "$1" rmmod "$(driver "$1")"; }
 
-# add NODE [DEVICE] [NETDEV], del NODE [DEVICE]: rdma link add/del there.
+# add NODE [DEVICE] [NETDEV], del NODE [DEVICE]: rdma link add/del at the node.
 add() { on "$1" rdma link add "${2:-$(dev "$1")}" type "$(link_type "$1")" netdev "${3:-$(netdev "$1")}"; }
 del() { on "$1" rdma link del "${2:-$(dev "$1")}"; }
 have() { call "$1" test -e "/sys/class/infiniband/${2:-$(dev "$1")}"; }
 
-# links: both nodes have their driver and their device; cheap when they do.
+# links: loads the driver and adds the device of both nodes, unless they exist.
 links() {
 	local n
 	for n in a b; do
@@ -109,7 +109,7 @@ links() {
 	done
 }
 
-# no_links: removes every device and the driver from both machines.
+# no_links: removes all devices and unloads the drivers in both machines.
 no_links() { call a no_links_here; if [ "$TOPOLOGY" = two ]; then call b no_links_here; fi; }
 no_links_here() {
 	local d m
@@ -121,7 +121,7 @@ no_links_here() {
 	done
 }
 
-# gid NODE 4|6: the index of the node's GID for that family; gid_value prints the GID.
+# gid NODE 4|6: prints the index of the node's GID of that address family. gids NODE [DEVICE] prints all GIDs.
 gid() {
 	local want i
 	case $2 in
@@ -138,22 +138,22 @@ gid_here() {
 		done
 		sleep 0.1
 	done
-	echo "no GID $2 on $1" >&2
+	echo "device $1 has no GID $2" >&2
 	return 1
 }
 gids() { call "$1" gids_here "${2:-$(dev "$1")}"; }
 gids_here() { cat "/sys/class/infiniband/$1/ports/1/gids/"* 2>/dev/null | grep -v '^0000:0000:0000:0000:0000:0000:0000:0000$'; }
 
-# active_mtu NODE, port_state NODE [DEVICE]: as stock tools print them.
+# active_mtu NODE [DEVICE], port_state NODE [DEVICE]: print these attributes as ibv_devinfo shows them.
 active_mtu() { on "$1" ibv_devinfo -d "${2:-$(dev "$1")}" | awk '/active_mtu/ { print $2 }'; }
 port_state() { on "$1" ibv_devinfo -d "${2:-$(dev "$1")}" | awk '/state:/ { print $2 }'; }
 
-# counter NODE NAME [DEVICE]: a hardware counter of port 1.
+# counter NODE NAME [DEVICE]: prints a hardware counter of port 1.
 counter() { call "$1" cat "/sys/class/infiniband/${3:-$(dev "$1")}/ports/1/hw_counters/$2"; }
 
 # --- clients and servers ---------------------------------------------------------------------------------------------------------
 
-# serve NODE COMMAND…: a server in the background; its output is shown by `served`.
+# serve NODE COMMAND…: starts a server in the background; `served` waits for it and shows its output.
 serve() {
 	local node=$1
 	shift
@@ -163,13 +163,13 @@ serve() {
 	SERVER=$!
 }
 
-# listening NODE PORT|cm: waits until a TCP port or an RDMA CM identifier listens there.
+# listening NODE PORT|cm: waits until a socket listens on the TCP port, or an RDMA CM identifier listens, at the node.
 listening() {
 	local i
 	for i in $(seq 100); do
-		kill -0 "$SERVER" 2>/dev/null || { served || true; fail "the server ended before its client came"; }
+		kill -0 "$SERVER" 2>/dev/null || { served || true; fail "the server ended before its client was started"; }
 		if [ "$2" = cm ]; then
-			# The kernel's own users, such as RDS, listen as long as they are loaded.
+			# Identifiers of kernel users, such as RDS, listen as long as their modules are loaded.
 			on "$1" rdma resource show cm_id 2>/dev/null | grep LISTEN | grep -qv 'comm \[' && return
 		else
 			on "$1" ss -Hltn "sport = :$2" | grep -q . && return
@@ -180,12 +180,13 @@ listening() {
 	fail "nothing listens on $2 at node $1"
 }
 
-# served: waits for the server, shows its output (the last SERVED_LINES lines if set); its status.
+# served: waits ten seconds for the server to end, and kills it after that; shows its output (the last SERVED_LINES lines, if set) and
+# returns its status.
 served() {
 	local status=0 i
 	for i in $(seq 100); do
 		kill -0 "$SERVER" 2>/dev/null || break
-		[ "$i" = 100 ] && { echo "the server does not end"; kill -9 "$SERVER"; }
+		[ "$i" = 100 ] && { echo "the server did not end within 10 s and is killed"; kill -9 "$SERVER"; }
 		sleep 0.1
 	done
 	wait "$SERVER" || status=$?
@@ -194,7 +195,7 @@ served() {
 	return $status
 }
 
-# client NODE COMMAND…: shows and runs it.
+# client NODE COMMAND…: prints a command and runs it at the node.
 client() {
 	local node=$1
 	shift
@@ -202,24 +203,24 @@ client() {
 	on "$node" "$@"
 }
 
-# python_case FILE ARGUMENT…: as `python3 FILE …`, by way of cases.py where that is at hand.
+# python_case FILE ARGUMENT…: does the same as `python3 FILE …`, by a request to cases.py if that runs.
 python_case() {
 	[ -p /run/cases ] || { python3 "$@"; return; }
 	local folder status requester=$BASHPID
 	folder=$(mktemp -d)
 	mkfifo "$folder/status"
-	# In a shell of its own: what this one has as its output is what the program gets, at once.
+	# In a subshell, because the program inherits the standard output of this one, which must not be redirected.
 	(printf '%s\n' "$requester $folder ${*@Q}" >/run/cases)
 	read -r status <"$folder/status"
 	rm -r "$folder"
 	return "$status"
 }
 
-# reap: kills everything a test left behind in either node.
+# reap: kills the processes that a test left running at both nodes.
 reap() {
 	local n
 	if [ "$TOPOLOGY" = netns ]; then
-		# Some end by themselves meanwhile.
+		# kill fails for processes that have ended meanwhile.
 		for n in a b; do ip netns pids $n 2>/dev/null | xargs -r kill -9 2>/dev/null || true; done
 	else
 		python3 /share/guest/agent.py reap 2>/dev/null
@@ -227,11 +228,11 @@ reap() {
 	return 0
 }
 
-# capture NODE [FILE]: tcpdump of the node's RoCE traffic into results/ until `captured NODE`. Without FILE it is the test's own
-# capture: the host then checks every packet of it, and the test fails if one is wrong.
+# capture NODE [FILE]: starts tcpdump of the node's RoCE traffic, until `captured NODE`. The capture is results/FILE; without FILE it is
+# the capture of the test, in which the host checks each packet, and the test fails if one is malformed.
 capture() {
 	local n
-	# What the wire carries is judged: no train is left whole and no checksum is left to a device.
+	# Packets are checked as they are on the wire: without GSO and GRO, and with checksums.
 	for n in a b; do on $n ethtool -K "$(netdev $n)" tx off tx-udp-segmentation off gro off >/dev/null 2>/dev/null || true; done
 	on "$1" tcpdump -Z root --immediate-mode -q -i "$(netdev "$1")" -B 16384 ${CAPTURE_LIMITS:-} -U -w "/share/results/${2:-$RXE_TEST.wire}" udp port 4791 >/tmp/tcpdump.log 2>&1 &
 	CAPTURE=$!
@@ -250,14 +251,14 @@ captured() {
 # --- verdicts --------------------------------------------------------------------------------------------------------------------
 
 fail() { echo "FAIL: $*"; exit 1; }
-# skip REASON…: as the kernel's selftests end a test that cannot run here.
+# skip REASON…: ends a test that cannot run here, with the status of kselftest.
 skip() { echo "SKIP: $*"; exit 4; }
 is() { [ "$1" = "$2" ] || fail "${3:-value}: got '$1', expected '$2'"; }
-# refused COMMAND…: it must fail.
+# refused COMMAND…: fails the test unless the command fails.
 refused() { if "$@"; then fail "was accepted: $*"; fi; }
-# soon COMMAND…: it must succeed within ten seconds.
+# soon COMMAND…: repeats the command until it succeeds, and fails the test after ten seconds.
 soon() { local _; for _ in $(seq 50); do "$@" && return; sleep 0.2; done; fail "did not happen: $*"; }
-# No process has a memory region any more; those of the kernel stay.
+# no_regions_left: fails the test if a process has a memory region; regions of kernel users are ignored.
 no_regions_left() { [ -z "$(rdma resource show mr | grep -v kernel)" ] || fail "regions are left: $(rdma resource show mr)"; }
-# seed: of this run, in SEED; shown so that it can be repeated.
+# seed: sets SEED to RXE_SEED, or to a random number, and prints it, so that the run can be repeated.
 seed() { SEED=${RXE_SEED:-$RANDOM}; echo "RXE_SEED=$SEED"; }

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Runs the plan in a test machine: one line per test, `NAME SECONDS FILE FUNCTION`. Tells the host what begins and ends through
-# results/events; keeps each test's output and each machine's kernel log of that time under results/.
+# runner.sh: runs the tests of /share/plan in a test machine: a line each, `NAME SECONDS FILE FUNCTION`. Writes the start and the end of
+# each test to results/events, which the host reads, and the output of each test and the kernel log of each machine during the test
+# to results/. RXE_CAPTURE: if set, the RoCE packets of each test are captured.
 . /share/guest/lib.sh
 
 results=/share/results

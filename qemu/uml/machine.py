@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One User Mode Linux machine, with the same handles as a QEMU one. Network namespaces only: it has no wire to another."""
+"""A User Mode Linux machine, with the same methods as a QEMU machine. It cannot be connected to another one."""
 import os
 import re
 import shutil
@@ -20,11 +20,11 @@ import kernel_build  # noqa: E402
 
 
 def ensure(series, suite=image.DEBIAN, debug=False, more=()):
-    """Everything a machine boots from: what a QEMU machine of that series has, and a kernel for this one."""
+    """Prepares the files that a machine boots from: those of a QEMU machine of that series, and the User Mode Linux kernel."""
     boot = image.ensure(series, suite, more=more)
     kind = "uml-debug" if debug else "uml"
     info = kernel_build.ensure(boot["SERIES"], kind)
-    # Bad accesses are looked for where the kernel's memory has a shadow, which the faster way to run processes cannot work with.
+    # The faster mode, in which seccomp intercepts system calls of processes, does not work with KASAN's shadow memory.
     seccomp = "off" if debug else "on"
     return {**boot, **kernel_build.paths(info, kind), "SECCOMP": seccomp}
 
@@ -35,12 +35,13 @@ def host_mhz():
 
 
 class Machine:
-    """A running machine. `folder` receives its console's log."""
+    """A running machine. The log of its console is in `folder`."""
 
     def __init__(self, node, boot, folder, share, cpus, memory_mib, append="", pin=False):
         self.node = node
         self.serial = folder / f"serial-{node}.log"
-        # The machine's memory is a file there: it must be in memory itself, and executable. The control socket's path is short.
+        # The machine's memory is a file there, so the file system must be in memory and allow execution. The path is short, because the
+        # control socket is there, too.
         self.scratch = Path(tempfile.mkdtemp(prefix="rxe-uml-", dir="/dev/shm"))
         shutil.copy(HERE / "guest-init", Path(share) / "guest/uml-init")
         first = f'"mount -t hostfs -o hostfs={share} share /share; exec busybox sh /share/guest/uml-init"'
@@ -55,7 +56,7 @@ class Machine:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
                                         start_new_session=True, env={**os.environ, "TMPDIR": str(self.scratch)})
 
-        # Where the host schedules by session, a process's own priority says nothing to those of other sessions.
+        # If the host schedules by session (autogroup), the nice value of a process has no effect on processes of other sessions.
         try:
             Path(f"/proc/{self.process.pid}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, 0)))
         except OSError:
@@ -65,11 +66,11 @@ class Machine:
             threading.Thread(target=self.pin, args=(cpus,), daemon=True).start()
 
     def pin(self, cpus):
-        """Ties each processor of the machine to one of the host's, and with it the user space that is started there."""
+        """Binds each processor of the machine to one of the host; the user space that runs on it inherits the affinity."""
         host = sorted(os.sched_getaffinity(0))
         for _ in range(200):
             try:
-                # The processors' threads are the first ones, in order.
+                # The first threads are those of the processors, in order.
                 tasks = sorted(int(t) for t in os.listdir(f"/proc/{self.process.pid}/task"))[:cpus]
                 if len(tasks) == cpus:
                     for number, task in enumerate(tasks):
@@ -83,7 +84,7 @@ class Machine:
         return self.process.poll() is None
 
     def monitor(self, command):
-        """A request to the machine's control socket: `sysrq t`, `stack PID`, `halt`, …; returns its answer."""
+        """Sends a command to the machine's control socket (mconsole): `sysrq t`, `stack PID`, `halt`, …; returns the response."""
         path = self.scratch / "m/mconsole"
         answer = self.scratch / "answer"
         answer.unlink(missing_ok=True)
@@ -101,13 +102,13 @@ class Machine:
                     return text.decode(errors="replace").rstrip("\0")
 
     def show_state(self):
-        """Asks a stuck kernel for its tasks and processors, into the console's log."""
+        """Makes a kernel that hangs print its tasks and the stacks of its processors, by SysRq, to the console's log."""
         try:
             for key in "9wtl":
                 self.log.write(self.monitor(f"sysrq {key}").encode())
             self.log.flush()
         except OSError as error:
-            kernel.say(f"no state from the machine: {error}")
+            kernel.say(f"cannot get the state of the machine: {error}")
 
     def wait(self, seconds):
         try:
@@ -118,7 +119,7 @@ class Machine:
 
     def stop(self):
         try:
-            # The machine's processes and those of its user space are one process group.
+            # The machine and the processes of its user space are one process group.
             os.killpg(self.process.pid, 9)
         except OSError:
             pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The command line of qemu/run: which tests run, in which machines, with which modules; or one script."""
+"""The command line of qemu/run: selects tests, machines and modules, and runs the tests or one script."""
 import argparse
 import fcntl
 import fnmatch
@@ -15,10 +15,10 @@ from vm.session import QEMU, Session, plan_of
 from vm.verdict import Report, kernel_complaints, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
 
 LAST_TESTS = "leaks.*"
-# Modules in ktests that tests may need.
-HELPERS = ("kverbs", "kmemory", "ksegment")
-# A test may kill its machine: the rest goes on in another one, so often.
-MOST_BOOTS = 8
+# Kernel modules in ktests that tests may need.
+TEST_MODULES = ("kverbs", "kmemory", "ksegment")
+# If a test crashes its machine, the remaining ones run in a new machine. This limits the number of machines.
+MAX_BOOTS = 8
 
 
 def tests_for(options):
@@ -28,42 +28,42 @@ def tests_for(options):
         sys.exit(f"error: {problem}")
 
 
-def build_helper(name, options, boot):
-    """Builds ktests/NAME, a module of tests, for the kernel that is run; returns its file."""
+def build_test_module(name, options, boot):
+    """Builds the test module ktests/NAME for the kernel that is booted; returns the path of the .ko file."""
     flag = ("-d" if options.debug else "-u") if options.uml else "-l" if options.debug else None
     folder = CLONE / "out" / name / f"{boot['SERIES']}{flag or ''}"
     folder.mkdir(parents=True, exist_ok=True)
-    # Machines that start together share it.
+    # Runs that start at the same time share the folder.
     with open(folder / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run([QEMU / "build-module.sh", *([flag] if flag else []), "-o", folder, "-k", boot["SERIES"],
                                CLONE / "ktests" / name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        sys.exit(f"{done.stdout}error: ktests/{name} does not build; see above")
+        sys.exit(f"{done.stdout}error: cannot build ktests/{name}; see the messages above")
     return str(folder / f"{name}.ko")
 
 
 def build_command(options):
-    """What builds the module for the kernel that is to be booted."""
+    """The command that builds the module for the kernel that is to be booted."""
     kind = {(True, False): " -u", (True, True): " -d", (False, True): " -l"}.get((options.uml, options.debug), "")
     return f"qemu/build-module.sh{kind}{f' -k {options.kernel}' if options.kernel else ''}"
 
 
 def unknown(tests, options):
-    """The patterns asked for that name no test of the topology: a slip of the pen would leave out what it meant."""
+    """The patterns of --test that match no test of the topology, probably because of a typing error."""
     names = [t.name for t in tests if options.topology in t.topologies]
     return [p for p in options.test or () if not fnmatch.filter(names, p)]
 
 
 def choose(tests, options):
-    """Those of the tests that the options ask for, in their order; on a debug kernel the leak test comes last, asked for or not."""
+    """The tests that the options select, in their order; on a debug kernel the leak test is last, whether it is selected or not."""
     chosen = [t for t in tests if options.topology in t.topologies
               and any(fnmatch.fnmatch(t.name, p) for p in options.test or ["*"])
               and not any(fnmatch.fnmatch(t.name, p) for p in options.without)]
     for test in chosen if options.limit else ():
         test.seconds = options.limit
     if options.debug and chosen:
-        # What is left over is looked for when everything else is done.
+        # Leaks of all other tests are found at the end.
         last = [t for t in all_tests() if fnmatch.fnmatch(t.name, LAST_TESTS)]
         chosen = [t for t in chosen if not fnmatch.fnmatch(t.name, LAST_TESTS)] + last
     return chosen
@@ -71,37 +71,37 @@ def choose(tests, options):
 
 def run_tests(options, boot, kvm, out):
     tests = tests_for(options)
-    if strange := unknown(tests, options):
-        print(f"error: no test of that name: {' '.join(strange)}; qemu/run --list shows them", file=sys.stderr)
+    if patterns := unknown(tests, options):
+        print(f"error: no test of that name: {' '.join(patterns)}; qemu/run --list shows all tests", file=sys.stderr)
         return 2
     chosen = choose(tests, options)
     if not chosen:
-        print("error: no test is left", file=sys.stderr)
+        print("error: no test is selected; look at --test, --without and --topology", file=sys.stderr)
         return 2
     if any("tools" in t.needs for t in chosen) and subprocess.run([QEMU / "build-tools.sh"]).returncode:
-        print("error: the tools do not build; see above", file=sys.stderr)
+        print("error: cannot build the tools; see the messages above", file=sys.stderr)
         return 2
-    for name in HELPERS:
+    for name in TEST_MODULES:
         if any(name in t.needs for t in chosen):
-            options.ko.append(build_helper(name, options, boot))
+            options.ko.append(build_test_module(name, options, boot))
     drivers = options.driver + (f" against {options.driver_b}" if options.driver_b else "")
     kind = ("UML" if options.uml else "KVM" if kvm else "emulation") + (", debug kernel" if options.debug else "")
     report = Report(chosen, out, f"{options.topology}, {drivers}, Linux {boot['RELEASE']}, {kind}")
-    left = list(chosen)
-    for number in range(1, MOST_BOOTS + 1):
+    remaining = list(chosen)
+    for number in range(1, MAX_BOOTS + 1):
         session = Session(options, boot, kvm, out / f"boot-{number}")
-        if not run_boot(session, left, report, number):
+        if not run_boot(session, remaining, report, number):
             break
-        if not left:
+        if not remaining:
             break
     return report.end()
 
 
-def run_boot(session, left, report, number):
-    """Boots machines and runs what is left, as far as they live; takes what has a verdict from the list. False if another boot would do
-    no better."""
-    session.prepare(plan_of(left))
-    by_name = {test.name: test for test in left}
+def run_boot(session, remaining, report, number):
+    """Boots machines and runs the remaining tests until all are done or a machine crashes; removes those that have a verdict from the list.
+    Returns False if there is no use in another boot."""
+    session.prepare(plan_of(remaining))
+    by_name = {test.name: test for test in remaining}
     running = []
 
     def on_begin(name):
@@ -110,24 +110,24 @@ def run_boot(session, left, report, number):
     def on_end(name, status, seconds):
         running.clear()
         complaints = kernel_complaints(session.results, name) + wire_complaints(session.results, name)
-        left.remove(by_name[name])
+        remaining.remove(by_name[name])
         found = verdict(status, complaints, skip_reason(session.results / f"{name}.log"))
         report.add(name, found, seconds, session, complaints[:12])
 
     try:
         session.start()
-        ended = session.watch({test.name: test.seconds for test in left}, on_begin, on_end)
+        ended = session.watch({test.name: test.seconds for test in remaining}, on_begin, on_end)
         for m in session.machines:
             if ended and m.alive():
                 m.wait(2)
         if not ended:
-            if left:
-                print(f"# {len(left)} tests of the plan did not run", flush=True)
-            return not left
+            if remaining:
+                print(f"# {len(remaining)} tests of the plan did not run", flush=True)
+            return not remaining
         why = [ended, *serial_complaints(session.machines)[:12]]
         if running:
-            # The machine died of it, or with it; the others go on in another one.
-            left.remove(by_name[running[0]])
+            # The machine crashed during this test, which fails. The remaining ones run in a new machine.
+            remaining.remove(by_name[running[0]])
             report.add(running[0], "fail", 0, session, why)
         elif not report.done or number > 3:
             for line in why:
@@ -142,7 +142,7 @@ def run_boot(session, left, report, number):
 
 
 def rerun_with_capture(options, boot, kvm, out):
-    """Runs each failed test once more with a packet capture, so that the failure can be looked at on the wire."""
+    """Runs up to three failed tests once more with a packet capture, so that their packets can be examined."""
     failed = [n for n, s in json.loads((out / "summary.json").read_text()).items() if s == "fail"]
     for name in failed[:3]:
         test = next(t for t in tests_for(options) if t.name == name)
@@ -218,7 +218,7 @@ def main(usage):
         if not Path(ko).is_file():
             sys.exit(f"error: there is no module {ko}; build it: {build_command(options)}")
     if not options.test and not options.script and not options.suite:
-        parser.error("nothing to run")
+        parser.error("nothing to run: give --test, --suite or a script")
     import image
     import machine
     suite = Suite(options.suite) if options.suite else None
@@ -226,7 +226,7 @@ def main(usage):
     if options.uml:
         from uml import machine as uml_machine
         if options.topology != "netns":
-            parser.error("a User Mode Linux machine has no wire to another: --topology netns only")
+            parser.error("User Mode Linux machines cannot be connected: use --topology netns, or QEMU without --uml")
         boot = uml_machine.ensure(options.kernel, debian, options.debug, more)
         kvm, why = True, None
     else:
@@ -246,7 +246,7 @@ def main(usage):
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        # The same tests are running already: they keep their folder.
+        # Another run uses the folder.
         out = out.with_name(f"{out.name}-{machine.TOKEN}")
         out.mkdir()
     for old in out.iterdir():

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What tests there are: functions of the files of ktests/vm and cases of the suites, with what they say about themselves.
+"""Finds the tests: functions in the files of ktests/vm and cases of the suites, with their properties (time limit, topology, needs).
 
-python3 -m vm.discovery [PATTERN …]    the plan of ktests/vm/selftest.sh: tests of one machine, a line each, `NAME SECONDS FILE FUNCTION`; without
-                                       patterns those in Python for which nothing has to be built
+python3 -m vm.discovery [PATTERN …]    prints the plan of ktests/vm/selftest.sh: tests of one machine, a line each, `NAME SECONDS FILE
+                                       FUNCTION`; without patterns the tests in Python for which nothing has to be built
 
-A Python file is read, not imported: it needs pyverbs, which only the machines have. `ktests/vm/lib/case.py` describes what it may say.
+Python files are parsed, not imported, because they need pyverbs, which only the machines have. `ktests/vm/lib/case.py` describes the
+properties.
 """
 import ast
 import fnmatch
@@ -14,12 +15,12 @@ from pathlib import Path
 
 CLONE = Path(__file__).resolve().parent.parent.parent
 TESTS = CLONE / "ktests/vm"
-# What a test may say about itself, with the type; the machine looks at what the host has no use for.
-KEYS = {"timeout": int, "needs": str, "driver": str, "reason": str, "cpus": int, "fresh": bool, "no_uml": str}
+# The properties of a test with their types. Some of them are used in the machine only.
+PROPERTIES = {"timeout": int, "needs": str, "driver": str, "reason": str, "cpus": int, "fresh": bool, "no_uml": str}
 
 
 class Malformed(Exception):
-    """A test file that cannot be read as one."""
+    """An error in a test file, with its place."""
 
 
 class Test:
@@ -32,9 +33,9 @@ class Test:
 
 
 def shell_tests(path):
-    """Test functions of a shell file. `# topology: netns` and `# timeout: 90` comments apply to what follows them, and so does
-    `# needs: tools kverbs`: the programs of tools/ or a module of ktests are built for the machine. `# cases: FILES PATTERN`: each name
-    that the pattern finds in these files is a test, which the function run_case runs."""
+    """Test functions of a shell file. The comments `# topology: netns`, `# timeout: 90` and `# needs: tools kverbs` (build the programs of
+    tools/, or a module of ktests, for the machine) apply to the functions that follow. With `# cases: FILES PATTERN` each match of the
+    pattern in these files is a test, which the function run_case runs."""
     seconds, topologies, needs = 60, ("netns", "two"), ()
     found = []
     for line in path.read_text().splitlines():
@@ -54,19 +55,19 @@ def shell_tests(path):
 
 
 def keywords(path, call):
-    """The arguments of `dict(…)` or `case(…)`."""
-    said = {}
+    """The properties that are arguments of `dict(…)` or `case(…)`. Raises Malformed."""
+    properties = {}
     for word in call.keywords:
         try:
             value = ast.literal_eval(word.value)
         except ValueError:
             raise Malformed(f"{path.name}:{call.lineno}: {word.arg} is not a literal") from None
-        if not isinstance(value, KEYS.get(word.arg, ())):
-            raise Malformed(f"{path.name}:{call.lineno}: {word.arg}={value!r} says nothing about a test")
-        said[word.arg] = value
+        if not isinstance(value, PROPERTIES.get(word.arg, ())):
+            raise Malformed(f"{path.name}:{call.lineno}: {word.arg}={value!r} is not a property of a test, or has a wrong type")
+        properties[word.arg] = value
     if call.args:
-        raise Malformed(f"{path.name}:{call.lineno}: an argument without a name")
-    return said
+        raise Malformed(f"{path.name}:{call.lineno}: the arguments must be keyword arguments")
+    return properties
 
 
 def is_call(node, name):
@@ -74,7 +75,7 @@ def is_call(node, name):
 
 
 def python_tests(path):
-    """Test functions of a Python file. Both devices are in the test's process, so that there is one machine."""
+    """Test functions of a Python file. They use both devices in one process, so their topology is netns. Raises Malformed."""
     defaults, found = {}, []
     try:
         nodes = ast.parse(path.read_text(), path.name).body
@@ -86,16 +87,17 @@ def python_tests(path):
                 raise Malformed(f"{path.name}:{node.lineno}: DEFAULTS is not dict(…)")
             defaults = keywords(path, node.value)
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            said = dict(defaults)
+            properties = dict(defaults)
             for decorator in node.decorator_list:
                 if is_call(decorator, "case"):
-                    said |= keywords(path, decorator)
-            if "driver" in said and "reason" not in said:
-                raise Malformed(f"{path.name}:{node.lineno}: {node.name} does not say why it needs the driver {said['driver']}")
+                    properties |= keywords(path, decorator)
+            if "driver" in properties and "reason" not in properties:
+                raise Malformed(f"{path.name}:{node.lineno}: {node.name} needs the driver {properties['driver']} and gives no `reason`")
             arguments = node.args
             if len(arguments.args) != 1 or arguments.vararg or arguments.kwonlyargs or arguments.kwarg:
-                raise Malformed(f"{path.name}:{node.lineno}: {node.name} has other arguments than one")
-            found.append(Test(path, node.name, said.get("timeout", 60), ("netns",), needs=tuple(said.get("needs", "").split())))
+                raise Malformed(f"{path.name}:{node.lineno}: {node.name} must have exactly one argument")
+            needs = tuple(properties.get("needs", "").split())
+            found.append(Test(path, node.name, properties.get("timeout", 60), ("netns",), needs=needs))
     return found
 
 
@@ -104,25 +106,25 @@ def tests_of(path):
 
 
 def all_tests(folder=TESTS):
-    """In the order of the files' names; a subject may have a file of either language."""
+    """All tests, in the order of the names of the files; a subject may have a Python and a shell file."""
     return [t for path in sorted([*folder.glob("*.py"), *folder.glob("*.test")]) for t in tests_of(path)]
 
 
 class Suite:
-    """A file of ktests/suites. Comments at its start: `timeout` (s) and `memory` (MiB) of the machine, `source`: folders of
-    the kernel's source tree to share with it, `debian`: the suite that its programs come from, `packages`: what they are beside
-    those of all machines."""
+    """A test suite of another project, described by a file of ktests/suites. Comments at its start are its properties: `timeout`, the time
+    limit of a case in seconds; `memory` of the machine in MiB; `source`, folders of the kernel's source tree that are shared with the
+    machine; `debian`, the Debian suite of the machine; `packages`, further packages in it."""
 
     def __init__(self, name):
         self.path = CLONE / "ktests/suites" / f"{name}.suite"
         if not self.path.is_file():
             sys.exit(f"error: no suite {name}; there are {', '.join(p.stem for p in sorted(self.path.parent.glob('*.suite')))}")
-        said = dict(re.findall(r"^#\s*(timeout|memory|source|debian|packages):\s*(.+)", self.path.read_text(), re.M))
-        self.seconds, self.memory, self.source = int(said.get("timeout", 60)), int(said.get("memory", 1536)), said.get("source")
-        self.debian, self.packages = said.get("debian"), said.get("packages", "").split()
+        found = dict(re.findall(r"^#\s*(timeout|memory|source|debian|packages):\s*(.+)", self.path.read_text(), re.M))
+        self.seconds, self.memory, self.source = int(found.get("timeout", 60)), int(found.get("memory", 1536)), found.get("source")
+        self.debian, self.packages = found.get("debian"), found.get("packages", "").split()
 
     def expected(self, series):
-        """The list of what is expected, without what comes after `# since SERIES` if the kernel is older."""
+        """The lines of the file with expected results, up to `# since SERIES` if the kernel is older than that."""
         lines = []
         for line in self.path.with_suffix(".expected").read_text().splitlines():
             since = re.match(r"# since (\S+)$", line)

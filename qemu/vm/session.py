@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One boot of test machines: what they are given, and following what they say.
+"""One boot of test machines: prepares the shared folder, starts the machines and follows their events.
 
-A machine reads its plan from share/plan, a line each test, and writes what begins and ends to share/results/events
-(qemu/guest/runner.sh). Kernel logs, outputs and captures are beside that file.
+A machine reads its tests from share/plan, a line each, and writes the start and the end of each test to share/results/events
+(qemu/guest/runner.sh). Kernel logs, outputs and captures are in share/results, too.
 """
 import shlex
 import shutil
@@ -16,7 +16,7 @@ from vm.discovery import CLONE, Suite
 QEMU = Path(__file__).resolve().parent.parent
 BOOT_SECONDS = 150
 GRACE_SECONDS = 20
-# How much longer a test may take where every lock and access is checked.
+# The factor of time limits with a debug kernel.
 DEBUG_SCALE = 4
 
 
@@ -25,7 +25,7 @@ def plan_of(tests):
 
 
 class Session:
-    """One boot of a topology with a plan; reports each end of a test as it comes."""
+    """One boot of a topology with a plan."""
 
     def __init__(self, options, boot, kvm, folder):
         self.options, self.boot, self.kvm, self.folder = options, boot, kvm, folder
@@ -100,7 +100,8 @@ class Session:
             path.unlink(missing_ok=True)
 
     def watch(self, limits, on_begin, on_end, live=None):
-        """Follows results/events. `limits` maps test names to seconds. Returns None, or why it ended too early."""
+        """Follows results/events until all machines have ended or a time limit is exceeded, and calls on_begin(name) and on_end(name,
+        status, seconds). `limits` maps test names to seconds; `live`: shows the output of tests. Returns None, or why it stopped early."""
         with open(self.results / "events") as events:
             return self.follow(events, limits, on_begin, on_end, live)
 
@@ -134,18 +135,18 @@ class Session:
                         return None
             if stream:
                 copy_out(stream)
-            # Machine b may be gone a moment before a has written its last event.
+            # Machine b may end before a writes its last event.
             if not self.machines[0].alive():
                 time.sleep(0.5)
                 if "end a" in (self.results / "events").read_text():
                     return None
-                return "the machine died"
+                return "the machine ended unexpectedly"
             if len(self.machines) > 1 and not self.machines[1].alive() and "end b" not in (self.results / "events").read_text():
-                return "machine b died"
+                return "machine b ended unexpectedly"
             if time.monotonic() > deadline:
                 for m in self.machines:
                     m.show_state()
-                return "the machine hung" if ups else "the machine did not come up"
+                return "the machine hung" if ups else "the machine did not boot in time"
             time.sleep(0.05)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What became of a test: its exit status, what its kernel logs and its capture say, and how that is shown (KTAP) and kept."""
+"""The verdict of a test, by its exit status, its kernel logs and its packet capture; and the report of a run: KTAP and files."""
 import json
 import shutil
 from pathlib import Path
@@ -8,12 +8,12 @@ import gate
 import wirecheck
 from vm.discovery import CLONE
 
-# As the kernel's selftests have it (tools/testing/selftests/kselftest.h).
+# KSFT_SKIP of tools/testing/selftests/kselftest.h.
 SKIP = 4
 
 
 def kernel_complaints(results, name):
-    """Lines of the kernel logs of a test that fail it."""
+    """Lines of the kernel logs of a test that fail it, with the node."""
     found = []
     for path in sorted(results.glob(f"{name}.dmesg-*")):
         found += [f"{path.suffix[1:]}: {line}" for _, _, line in gate.check(path.read_text(errors="replace"))]
@@ -21,7 +21,7 @@ def kernel_complaints(results, name):
 
 
 def wire_complaints(results, name):
-    """What is wrong with the capture that a test left, if it left one."""
+    """What is wrong with packets of the test's capture, if it has one."""
     path = results / f"{name}.wire"
     return wirecheck.check(path) if path.exists() else []
 
@@ -31,7 +31,7 @@ def serial_complaints(machines):
 
 
 def skip_reason(log):
-    """What a test says that was skipped, or None."""
+    """Why a test was skipped, by its output; None if that does not say so."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
@@ -40,7 +40,7 @@ def skip_reason(log):
 
 
 def verdict(status, complaints, reason):
-    """`pass`, `skip` or `fail`. A skip has a reason: a program may fail with the same status."""
+    """`pass`, `skip` or `fail`. A skip needs a reason, because programs that fail may have the same status."""
     if complaints:
         return "fail"
     if status == SKIP and reason is not None:
@@ -58,7 +58,7 @@ def show_tail(path, lines=25):
 
 
 class Report:
-    """The results of a run: KTAP on stdout, a line each in results.txt, all of them in summary.json, what a failure leaves in failed/."""
+    """The results of a run: KTAP on stdout, results.txt with a line for each test, summary.json, and artefacts of failures in failed/."""
 
     def __init__(self, tests, out, heading):
         self.numbers = {test.name: number for number, test in enumerate(tests, 1)}
@@ -67,7 +67,7 @@ class Report:
         print(f"KTAP version 1\n# {heading}\n1..{len(tests)}", flush=True)
 
     def add(self, name, found, seconds, session, why=()):
-        """The verdict of a test, with the reasons of a failure that its output does not show."""
+        """Adds the verdict of a test; `why`: the reasons of a failure that are not in its output."""
         self.done[name] = found
         log = session.results / f"{name}.log"
         reason = skip_reason(log) if found == "skip" else ""
@@ -95,7 +95,7 @@ class Report:
         return folder
 
     def end(self):
-        """Those without a verdict have failed. Returns the exit status of the run."""
+        """Counts tests without a verdict as failed, and writes the summary. Returns the exit status of the run."""
         for name, number in self.numbers.items():
             if name not in self.done:
                 self.done[name] = "fail"
