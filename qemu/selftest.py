@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the harness itself: a gate that misses a kernel complaint would make every other test worthless. And of the server of ulp.9p."""
+"""Tests of gate.py, wirecheck.py and kernel.py, of the names of tests in lists and documents, and of the 9P server of ulp.9p."""
 import errno
 import fnmatch
 import os
@@ -75,7 +75,7 @@ class Gate(unittest.TestCase):
                 self.assertEqual(len(gate.check(line)), 1)
 
     def test_failing_allocations(self):
-        """Reports of allocations that a test made to fail are no faults, what else is said is one."""
+        """Reports of allocations that a test made to fail do not fail the test; all other reports do."""
         report = ["[ 6.0] python3: vmalloc error: size 4096, failed to allocate pages, mode:0xcc0(GFP_KERNEL), nodemask=(null)",
                   "[ 6.0] CPU: 0 UID: 0 PID: 123 Comm: python3 Tainted: G           O", "[ 6.0] Call Trace:"]
         self.assertEqual(len(gate.check("\n".join(report))), 1)
@@ -85,11 +85,11 @@ class Gate(unittest.TestCase):
         for bad in (BAD_LINES[:1], ["[ 6.1] Call Trace:"]):
             self.assertEqual(len(gate.check("\n".join(said + report + bad))), 1)
         self.assertEqual(len(gate.check("\n".join(said + report[:2] + later + report[2:]))), 1)
-        # Something worse in the same words.
+        # A bug report with the same wording.
         self.assertEqual(len(gate.check("\n".join([*said, "[ 6.2] BUG: page allocation failure: order:0"]))), 1)
 
     def test_failing_allocations_of_the_core(self):
-        """The core warns when what it keeps for a module finds no memory: no fault if the allocation was made to fail, otherwise one."""
+        """The module loader warns if it cannot allocate its data for a module: expected if a test made the allocation fail, else not."""
         cut, call = "[ 7.0] ------------[ cut here ]------------", "[ 7.0] Call Trace:"
         registers = ["[ 7.0] RAX: 0000000000000000"] * 15
         dyndbg = [cut, "[ 7.0] WARNING: lib/dynamic_debug.c:1354 at ddebug_module_notify+0x78/0x14c, CPU#0: python3/3617",
@@ -172,7 +172,7 @@ class Kernels(unittest.TestCase):
 
 
 class Wire(unittest.TestCase):
-    """The packet check against packets that Scapy made, whole and damaged."""
+    """wirecheck.py with intact and damaged packets made by Scapy."""
 
     @staticmethod
     def packets():
@@ -211,7 +211,7 @@ class Wire(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    """Lists and documents name tests that exist."""
+    """The tests that lists and documents name exist."""
 
     def test_lists_of_suites_are_well_formed(self):
         suites = sorted((HERE.parent / "ktests/suites").glob("*.suite"))
@@ -239,7 +239,7 @@ class Names(unittest.TestCase):
                         self.assertTrue(fnmatch.filter(names, pattern))
 
     def test_contexts_name_operations_and_tests(self):
-        """Every operation that the core may call is in one row of the table of contexts, and every row has tests, which exist."""
+        """Each operation that the core may call is in the table of contexts, and each row has tests, which exist."""
         section = (HERE.parent / "rxe_rs/README.md").read_text().split("\n## Contexts\n")[1].split("\n## ")[0]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")][2:]
         self.assertGreater(len(rows), 20)
@@ -263,7 +263,7 @@ class Names(unittest.TestCase):
 
 
 class NineP(unittest.TestCase):
-    """The server of ulp.9p; the kernel's client sends nothing but good messages."""
+    """The server of ulp.9p with malformed messages, which the kernel's client does not send."""
 
     def setUp(self):
         loader = SourceFileLoader("ninep", str(HERE.parent / "ktests/vm/lib/ninep.py"))
@@ -280,7 +280,7 @@ class NineP(unittest.TestCase):
         return self.answer(kind, body)
 
     def answer(self, kind, body):
-        """An error's number, or what the answer holds."""
+        """The error number in the response to a message, or its body."""
         header = self.ninep.HEADER
         answer = self.session.answer(header.pack(header.size + len(body), kind, 5) + body)
         size, answered, tag = header.unpack_from(answer)
@@ -309,7 +309,7 @@ class NineP(unittest.TestCase):
         self.assertEqual(self.call(30, "I", 0), errno.EOPNOTSUPP)
         self.assertEqual(os.listdir(f"{self.folder.name}/served"), [])
 
-    def test_what_has_no_answer_ends_the_connection(self):
+    def test_malformed_headers_end_the_connection(self):
         self.attach()
         for message in (b"", bytes(6), bytes(7), struct.pack("<IBHI", 12, 120, 1, 0), struct.pack("<IBH", 8193, 118, 1) + bytes(8186)):
             with self.subTest(message=message[:20]), self.assertRaises(self.ninep.Malformed):
@@ -323,13 +323,13 @@ class NineP(unittest.TestCase):
             with self.subTest(name=name):
                 self.assertEqual(self.answer(110, struct.pack("<IIH", 0, 1, 1) + self.ninep.text(name)), errno.EINVAL)
         both = self.ninep.text(b"link") + self.ninep.text(b"secret")
-        # It goes as far as the link itself, which names no fid then.
+        # The walk ends at the link, so that no fid is created.
         self.assertEqual(self.answer(110, struct.pack("<IIH", 0, 1, 2) + both)[:2], b"\1\0")
         self.assertEqual(self.call(12, "II", 1, 0), errno.EBADF)
         self.assertEqual(len(self.answer(110, struct.pack("<IIH", 0, 1, 1) + self.ninep.text(b"link"))), 15)
         self.assertEqual(self.call(12, "II", 1, 0), errno.ELOOP)
 
-    def test_numbers_that_no_call_takes_are_refused(self):
+    def test_numbers_out_of_range_are_refused(self):
         self.attach()
         self.assertEqual(self.answer(14, struct.pack("<I", 0) + self.ninep.text(b"file") + struct.pack("<III", 2, 0o600, 0))[0], 0)
         for offset in (1 << 63, (1 << 64) - 1):

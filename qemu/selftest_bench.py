@@ -65,7 +65,7 @@ def load_bench():
 
 
 def result(**drivers):
-    """An entry for each driver, of its values."""
+    """The values of each driver at a point."""
     return {driver: values for driver, values in drivers.items()}
 
 
@@ -142,13 +142,13 @@ class Points(unittest.TestCase):
         self.assertNotIn("mw_create.user", points.Objects("time").expected("siw"))
 
     def test_lists_agree_with_the_program(self):
-        """Kinds of objects are named twice: here and in ktests/objects."""
+        """The objects of points.py are those of ktests/objects."""
         table = (HERE.parent / "ktests/objects/objects.c").read_text().split("kinds[] = {", 1)[1].split("};", 1)[0]
         named = set(re.findall(r'\{ "(\w+)"', table))
         self.assertEqual(named, {thing.split(".")[0] for thing in points.Objects.TIMED})
 
     def test_quick_form_shows_every_goal(self):
-        """Of what one form shows the other must not say nothing, without good reason: a quick run takes four minutes."""
+        """A full run has points for all goals; a quick run, which takes four minutes, for all but those listed here."""
         full = {goal.title for goal in goals.GOALS if any(re.fullmatch(goal.pattern, p) for run in points.all_runs() for p in run.points)}
         self.assertEqual(full, {goal.title for goal in goals.GOALS})
         quick = [p for run in points.all_runs() if run.quick for p in run.points]
@@ -271,7 +271,7 @@ class Program(unittest.TestCase):
         self.assertGreater(bench.host_seconds(), 0)
 
     def test_turn_knows_the_networks(self):
-        """Each network that a run asks for has its case in turn.sh."""
+        """turn.sh has a case for each kind of network."""
         text = (BENCH / "turn.sh").read_text()
         for network in {run.network for run in points.all_runs()}:
             self.assertTrue(network in ("plain", "nouso") or re.sub(r"[\d.]+$", "*)", network) in text, network)

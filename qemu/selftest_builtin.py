@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel that has rdma_rxe built in: no Debian kernel does, so what refuses to load there is compiled for one and looked at."""
+"""Tests of the code that refuses to load into a kernel with rdma_rxe built in. Debian has no such kernel, so they examine the object."""
 import os
 import subprocess
 import tempfile
@@ -13,7 +13,7 @@ OBJECT = "rxe_rs/kapi/exclusion.o"
 
 class BuiltIn(unittest.TestCase):
     def compile(self, *flags):
-        """Compiles the one file; returns the functions that it calls and its strings."""
+        """Compiles the file; returns the functions that it calls, and the contents of the object."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         series = ["-k", os.environ["KERNEL"]] if os.environ.get("KERNEL") else []
         done = subprocess.run([HERE / "build-module.sh", "-o", folder, *series, HERE.parent, *flags, OBJECT],
@@ -29,7 +29,7 @@ class BuiltIn(unittest.TestCase):
         self.assertNotIn(b"is built into this kernel", strings)
 
     def test_built_in(self):
-        """Nothing is looked up or registered: it says why, and that is all."""
+        """It looks nothing up and registers nothing: it only prints the reason."""
         calls, strings = self.compile("KCFLAGS=-DCONFIG_RDMA_RXE=1")
         self.assertNotIn("kset_find_obj", calls)
         self.assertNotIn("register_module_notifier", calls)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of guest/cases.py: a program run by way of it is to fail, and to be seen failing, as one that a shell starts."""
+"""Tests of guest/cases.py: a program that it runs behaves, and above all fails, as one that a shell starts."""
 import os
 import re
 import select
@@ -12,7 +12,7 @@ from pathlib import Path
 
 GUEST = Path(__file__).resolve().parent / "guest"
 SERVER = "import sys; sys.path.insert(0, sys.argv[1]); import cases; cases.serve(sys.argv[2], ())"
-# The function that tests call, with a FIFO of this test's instead of the machine's.
+# The function of lib.sh that tests call, with another FIFO.
 PYTHON_CASE = re.search(r"^python_case\(\) \{\n.*?^\}", (GUEST / "lib.sh").read_text(), re.M | re.S)[0].replace("/run/cases", '"$CASES"')
 SECONDS = 30
 
@@ -20,7 +20,7 @@ SECONDS = 30
 def soon(condition):
     deadline = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
+        assert time.monotonic() < deadline, f"the condition did not become true within {SECONDS} s"
         time.sleep(0.02)
 
 
@@ -38,24 +38,24 @@ class Cases(unittest.TestCase):
         soon(self.fifo.exists)
 
     def start(self, program, *arguments, before=""):
-        """A shell that runs the program (its text, or a file) as a test does."""
+        """Starts a shell that runs a program, given by its text or its file, as a test does."""
         path = program if isinstance(program, Path) else self.folder / "program.py"
         if path != program:
             path.write_text(program)
         script = f'{PYTHON_CASE}\n{before}\npython_case "$@"'
-        # What a case that is not told its status leaves behind stays in the folder.
+        # A case that gets no status leaves files behind, which are removed with the folder.
         environment = {**os.environ, "CASES": str(self.fifo), "TMPDIR": str(self.folder)}
         return subprocess.Popen(["bash", "-c", script, "test", path, *arguments], cwd=self.folder, text=True, env=environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run_case(self, program, *arguments, **options):
-        """Status, output, errors."""
+        """Runs a program; returns its status, its output and its errors."""
         shell = self.start(program, *arguments, **options)
         out, errors = shell.communicate(timeout=SECONDS)
         return shell.returncode, out, errors
 
-    def test_served_by_a_copy(self):
-        """Not by a new interpreter, without which nothing here would test anything."""
+    def test_runs_in_a_child_of_the_server(self):
+        """Not in a new interpreter: otherwise the other tests would not test cases.py."""
         parent = "import os; print(os.getppid())"
         self.assertEqual(self.run_case(parent), (0, f"{self.server.pid}\n", ""))
         self.fifo = self.folder / "nowhere"
@@ -64,7 +64,7 @@ class Cases(unittest.TestCase):
         self.assertNotEqual(out, f"{self.server.pid}\n")
 
     def test_statuses(self):
-        """Of every way to end; 4 is what a skipped test says."""
+        """The statuses of all ways to end; 4 is that of a skipped test."""
         for program, expected, errors in (
                 ("pass", 0, ""), ("import sys; sys.exit()", 0, ""), ("import sys; sys.exit(7)", 7, ""), ("import sys; sys.exit(4)", 4, ""),
                 ("import sys; sys.exit('why')", 1, "why\n"), ("assert 1 == 2, 'unequal'", 1, "AssertionError: unequal\n"),
@@ -75,7 +75,7 @@ class Cases(unittest.TestCase):
                 self.assertEqual((status, out), (expected, ""))
                 if errors is not None:
                     self.assertTrue(said.endswith(errors) and bool(said) == bool(errors), said)
-        # None of these was the server's end.
+        # None of these programs ended the server.
         self.assertIsNone(self.server.poll())
 
     def test_looks_like_a_program_of_its_own(self):
@@ -88,22 +88,22 @@ class Cases(unittest.TestCase):
         (self.folder / "elsewhere").mkdir()
         status, out, errors = self.run_case(program, *words, before="cd elsewhere; ulimit -Sn 77")
         self.assertEqual((status, errors), (0, "said\n"))
-        # The fourth is the listing itself: nothing of the server's is open.
+        # The fourth descriptor is that of listdir: no file of the server is open.
         self.assertEqual(out, f"__main__ {words} {self.folder}/elsewhere 77 imported\n[0, 1, 2, 3]\n")
 
     def test_output_while_the_request_is_being_made(self):
-        """The program has the requester's files even if it begins before the shell is done with saying so."""
+        """The program has the requester's files even if it starts before the shell has finished the request."""
         slowly = 'printf() { builtin printf "$@"; sleep 0.5; }'
         self.assertEqual(self.run_case("print('said')", before=slowly), (0, "said\n", ""))
 
-    def test_what_is_no_request_is_passed_over(self):
+    def test_malformed_requests_are_ignored(self):
         with open(self.fifo, "wb", buffering=0) as fifo:
             for line in (b"", b"word", b"1 2", b"x /tmp /tmp/x.py", b"'1 /tmp x", b"\xff \xff \xff"):
                 fifo.write(line + b"\n")
         self.assertEqual(self.run_case("print('served')"), (0, "served\n", ""))
         self.assertIsNone(self.server.poll())
 
-    def test_threads_and_what_is_left_for_the_end(self):
+    def test_threads_and_exit_handlers(self):
         program = ("import atexit, threading, time\n"
                    "atexit.register(lambda: print('end'))\n"
                    "threading.Thread(target=lambda: (time.sleep(0.3), print('thread'))).start()\n")
@@ -114,7 +114,7 @@ class Cases(unittest.TestCase):
         for _ in range(3):
             self.assertEqual(self.run_case(program), (0, "False\n", ""))
 
-    def test_changed_programs_are_read_anew(self):
+    def test_changed_programs_are_compiled_again(self):
         self.assertEqual(self.run_case("print(1)"), (0, "1\n", ""))
         self.assertEqual(self.run_case("assert False")[0], 1)
         self.assertEqual(self.run_case("print(2)"), (0, "2\n", ""))
@@ -131,7 +131,7 @@ class Cases(unittest.TestCase):
             self.assertEqual(shell.returncode, 3)
 
     def test_ends_with_its_requester(self):
-        """A test that takes too long is killed, and what it has begun must not go on."""
+        """A test that exceeds its time limit is killed; the processes that it started must end, too."""
         shell = self.start("import os, time\n"
                            "child = os.fork()\n"
                            "open(f'pid-{bool(child)}.new', 'w').write(str(os.getpid()))\n"
@@ -144,7 +144,7 @@ class Cases(unittest.TestCase):
         shell.communicate(timeout=SECONDS)
 
         for end in ends:
-            self.assertTrue(select.select([end], [], [], SECONDS)[0], "it goes on")
+            self.assertTrue(select.select([end], [], [], SECONDS)[0], "a process of the program still runs")
             os.close(end)
         self.assertEqual(self.run_case("print('next')"), (0, "next\n", ""))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of citations.py, and what it finds in this tree."""
+"""Tests of citations.py, and that it finds nothing wrong in this tree."""
 import unittest
 
 import citations

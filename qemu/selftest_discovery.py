@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of vm/discovery.py: every test is found, with what it says about itself, and a slip of the pen is not passed over."""
+"""Tests of vm/discovery.py: all tests are found with their properties, and errors in test files are reported."""
 import re
 import tempfile
 import unittest
@@ -51,10 +51,10 @@ class Thing:
                          [("sample.one", 40, ("netns",), (), "test_one", "/share/tests/sample.py"),
                           ("sample.two", 7, ("netns",), ("tools", "kverbs"), "test_two", "/share/tests/sample.py")])
 
-    def test_without_anything_said(self):
+    def test_default_properties(self):
         self.assertEqual([(t.name, t.seconds, t.needs) for t in self.found("def test_one(names): pass\n")], [("sample.one", 60, ())])
 
-    def test_what_cannot_be_meant(self):
+    def test_malformed_files(self):
         for text in ("@case(tiemout=7)\ndef test_one(names): pass\n", "@case(timeout='7')\ndef test_one(names): pass\n",
                      "@case(timeout=SECONDS)\ndef test_one(names): pass\n", "@case(7)\ndef test_one(names): pass\n",
                      "DEFAULTS = {'timeout': 7}\ndef test_one(names): pass\n", "DEFAULTS = dict(time=7)\ndef test_one(names): pass\n",
@@ -88,7 +88,7 @@ class Files(unittest.TestCase):
         self.assertGreater(len(names), 500)
 
     def test_every_file_has_a_subject(self):
-        """ktests/README.md names each file of tests, once, and no other."""
+        """ktests/README.md names each test file once, and no other file."""
         text = (discovery.CLONE / "ktests/README.md").read_text().split("## Which file is about what")[1].split("\n`vm/lib/ends.py`")[0]
         named = re.findall(r"`(\w+\.(?:py|test|\*))`", text)
         self.assertEqual(len(named), len(set(named)))
@@ -99,7 +99,7 @@ class Files(unittest.TestCase):
         self.assertEqual(len(found), len(set(found)), "named twice in the table of subjects")
 
     def test_no_test_is_imported_by_another(self):
-        """What tests share is in lib/."""
+        """Functions that tests share are in lib/."""
         tests = {path.stem for path in discovery.TESTS.glob("*.py")}
         for path in discovery.TESTS.rglob("*.py"):
             for line in path.read_text().splitlines():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of docs.py, and what it finds in this tree."""
+"""Tests of docs.py, and that it finds nothing missing in this tree."""
 import unittest
 
 import docs
@@ -35,7 +35,7 @@ class Functions(unittest.TestCase):
         empty = "    ///\n    /// # Context\n"
         self.assertIn("does not begin with a context", found(method(ABOUT, empty, ERRORS))[0])
 
-    def test_a_context_that_is_none(self):
+    def test_unknown_context(self):
         self.assertIn("'Wherever you like.'", found(method(ABOUT, CONTEXT.replace("Process context; may sleep.", "Wherever you like."), ERRORS))[0])
 
     def test_no_documentation(self):

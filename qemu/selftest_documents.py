@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What can be checked of the documents: they name what the sources have, all of it and nothing else."""
+"""Tests that the documents agree with the sources: they name all parameters, attributes, counters, limits and files, and no others."""
 import fnmatch
 import functools
 import io
@@ -15,8 +15,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 GUIDE = (TOP / "docs/rxe_rs.rst").read_text()
-# What is built or made, not written.
-MADE = {".git", "out", "target", "__pycache__"}
+# Folders with generated files.
+GENERATED = {".git", "out", "target", "__pycache__"}
 
 
 @functools.cache
@@ -24,14 +24,14 @@ def files():
     """All files of the project, by their paths in it."""
     found = []
     for folder, folders, names in os.walk(TOP):
-        folders[:] = sorted(set(folders) - MADE)
+        folders[:] = sorted(set(folders) - GENERATED)
         found += [str((Path(folder) / name).relative_to(TOP)) for name in sorted(names)]
     return found
 
 
 @functools.cache
 def driver():
-    """The text of the module's sources, comments and tests left out."""
+    """The text of the module's sources, without comments and tests."""
     text = ""
     for name in files():
         if re.match(r"(rxe_rs/(?!proto/(tests|sim|examples|fuzz)/).*\.(rs|c|h)|uapi/.*\.h)$", name):
@@ -40,7 +40,7 @@ def driver():
 
 
 def section(title, text=GUIDE):
-    """The part of a document under a heading, subsections included."""
+    """The section of a document with that heading, subsections included."""
     found = re.search(rf"^{re.escape(title)}\n(=+)\n(.*?)(?=^[^\n]+\n\1?={{3,}}\n|\Z)", text, re.M | re.S)
     if not found:
         raise AssertionError(f"no section {title}")
@@ -60,7 +60,7 @@ def block(pattern):
 
 
 def number(expression):
-    """Value of a constant expression in Rust."""
+    """The value of a constant expression in Rust."""
     text = re.sub(r"\w+::(?:try_)?from\((\S+?)\)(?:\.unwrap_or\(.*\))?", r"\1", expression.strip())
     text = re.sub(r"\bMtu::Mtu(\d+)\.bytes\(\)", r"\1", text)
     text = re.sub(r"(?:(\w+)::)*\b([A-Z]\w*)\b", lambda name: str(constant(name[1], name[2])), text)
@@ -71,7 +71,7 @@ def number(expression):
 
 
 def constant(module, name):
-    """Value of a constant, in the file of its module if it names one."""
+    """The value of a constant; in the file of `module`, if that exists."""
     of_module = [path for path in files() if path.startswith("rxe_rs/") and path.endswith(f"/{module}.rs")]
     text = "".join((TOP / path).read_text() for path in of_module) or driver()
     values = {number(value) for value in re.findall(rf"^(?:pub\S* )?const {name}: \w+ = ([^;]+);", text, re.M)}
@@ -93,7 +93,7 @@ def counters():
 
 
 def device_limits():
-    """Limits that the driver reports, by the kernel's names."""
+    """The limits that the driver reports, by the names of the kernel."""
     stored = re.findall(r"\bto\.(max_\w+|local_ca_ack_delay) = ([^;]+);", block(r"pub\(crate\) fn store\(&self, to: &mut bindings::ib_device_attr\) \{(.*?)^    \}"))
     attributes = block(r"-> DeviceAttr \{(.*?)^    \}")
     constants = dict(re.findall(r"let (\w+) = ([^;]+);", attributes))
@@ -113,7 +113,7 @@ def port_limits():
 
 
 def table(text, n):
-    """Rows of the n-th table of a section."""
+    """The rows of the n-th table of a section, from 0."""
     rows = re.findall(r"^=+  =+\nAttribute.*?\n=+  =+\n(.*?)^=+  =+$", text, re.M | re.S)[n]
     return {name: int(value) for name, value in re.findall(r"^``(\w+)`` +(\d+)", rows, re.M)}
 
@@ -189,7 +189,7 @@ class Guide(unittest.TestCase):
 
 
 class Readers(unittest.TestCase):
-    """Whoever reads the documents finds what is there, and misses what is not."""
+    """Tests of the functions above that read documents and sources."""
 
     def test_sections(self):
         text = "One\n===\n\n``a``, ``b``\n  Text.\n\nSub\n---\n\n``c``\n  Text.\n\nTwo\n===\n\n``d``\n  Text.\n"
@@ -208,7 +208,7 @@ class Readers(unittest.TestCase):
 
 
 class Links(unittest.TestCase):
-    """Documents for contributors name files and make targets that exist."""
+    """The files and make targets that documents for contributors name exist."""
 
     NAMES = ("CONTRIBUTING.md", "UPSTREAM.md", "CHANGELOG.md")
     TARGETS = set(re.findall(r"^([\w-]+):", (TOP / "Makefile").read_text(), re.M))
@@ -241,7 +241,7 @@ class Links(unittest.TestCase):
 
 
 class Maintainers(unittest.TestCase):
-    """MAINTAINERS, by the rules of the kernel's file."""
+    """MAINTAINERS has the form that the kernel requires."""
 
     ORDER = "MRLSWQBCPTFXNK"
 
@@ -252,7 +252,7 @@ class Maintainers(unittest.TestCase):
 
     @staticmethod
     def matches(patterns):
-        """Files that F: or X: lines select: a folder ends with a slash, a star does not cross one."""
+        """The files that F: or X: lines select: the pattern of a folder ends with a slash, and `*` does not match a slash."""
         found = set()
         for pattern in patterns:
             for name in files():
@@ -289,7 +289,7 @@ class Maintainers(unittest.TestCase):
 
 
 class KernelConfig(unittest.TestCase):
-    """rxe_rs/Kconfig, as the kernel's own program understands it."""
+    """rxe_rs/Kconfig, evaluated by the kernel's conf."""
 
     ENTRY = TOP / "rxe_rs/Kconfig"
 
@@ -312,7 +312,7 @@ class KernelConfig(unittest.TestCase):
         self.assertEqual({name for name in self.symbols if have.get(name) not in ("y", "m")}, set())
 
     def configure(self, **without):
-        """The value of the symbol where everything else is on, but for `without`."""
+        """The value of the symbol RDMA_RXE_RS in a configuration with all symbols that it needs, changed by `without`."""
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
             stub = "config MODULES\n\tbool\n\tmodules\n\tdefault y\n"
@@ -336,13 +336,13 @@ class KernelConfig(unittest.TestCase):
         self.assertIsNone(self.configure(RDMA_RXE="y"))
 
     def test_preprocessor_needs_nothing_else(self):
-        """What the sources refuse to be built without is asked for, or selected by what is."""
+        """The options without which the sources cannot be compiled are dependencies, or selected by one."""
         self.assertIn("INFINIBAND_ON_DEMAND_PAGING", self.symbols)
         self.assertIn("#ifndef CONFIG_HMM_MIRROR", driver())
 
 
 class Style(unittest.TestCase):
-    """.editorconfig says what the files do and the linters enforce."""
+    """.editorconfig agrees with the files and with the settings of the linters."""
 
     @staticmethod
     def sections(text=(TOP / ".editorconfig").read_text()):
@@ -397,7 +397,7 @@ class Style(unittest.TestCase):
     def test_widths(self):
         rust = tomllib.loads((TOP / "rustfmt.toml").read_text()).get("max_width", 100)
         self.assertEqual(self.rules("rxe_rs/x.rs")["max_line_length"], str(rust))
-        # checkpatch's default, which it applies to files only with --strict.
+        # The default of checkpatch, which applies it to whole files only with --strict.
         lint = (HERE / "lint.sh").read_text()
         self.assertIn("--strict -f", lint)
         self.assertNotIn("--max-line-length", lint)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of drawings.py, and whether the drawings are up to date."""
+"""Tests of drawings.py, and that the drawings are up to date."""
 import unittest
 
 import drawings
@@ -62,7 +62,7 @@ class Tree(unittest.TestCase):
             self.assertIn(f'"{", ".join(names)}"', text)
         for arrow in ("rxe_rs --> rxe_proto", "rxe_rs --> rxe_kapi", "rxe_kapi --> kernel"):
             self.assertIn(f"    {arrow}\n", text + "\n")
-        # The walls: the engine knows nobody, the abstractions do not know the protocol.
+        # The engine imports no other crate, and the abstractions do not import the engine.
         self.assertNotIn("    rxe_proto -->", text)
         self.assertNotIn("rxe_kapi --> rxe_proto", text)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""frames.py reads what objdump prints."""
+"""Tests of frames.py."""
 import unittest
 
 import frames

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The pre-commit hook, installed by make in a repository of its own whose checks are faked."""
+"""Tests of the pre-commit hook, installed by make in a new repository whose checks are replaced by fakes."""
 import os
 import re
 import shutil
@@ -44,7 +44,7 @@ class Hook(unittest.TestCase):
         return lines
 
     def commit(self, path, *arguments, **options):
-        """Commits a change of one file; returns what was said, and the checks that ran."""
+        """Commits a change of one file; returns the output of git, and the checks that ran."""
         (self.top / path).parent.mkdir(parents=True, exist_ok=True)
         with open(self.top / path, "a") as file:
             file.write("a line\n")
@@ -78,7 +78,7 @@ class Hook(unittest.TestCase):
         self.assertEqual(self.commit("rxe_rs/qp.rs", RXE_SKIP_HOOKS="1"), ("", ""))
         self.assertEqual(self.git("rev-list", "--count", "HEAD"), "2\n")
 
-    def test_what_the_hook_names_is_there(self):
+    def test_tests_that_the_hook_names_exist(self):
         named = re.search(r"unittest ([\w. ]+)'", (HERE / "hooks/pre-commit").read_text())[1].split()
         self.assertGreater(len(named), 1)
         for name in named:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what makes kernels and images ready, where it cannot or is ended in the middle. The steps are the real ones, in a cache of their
-own; faked are what would download, packages and programs."""
+"""Tests of the preparation of kernels and images, with failures and interruptions. The steps are the real ones, with a cache of their own;
+packages and programs that download are replaced by fakes."""
 import os
 import re
 import shutil
@@ -17,7 +17,7 @@ from faked import MMDEBSTRAP, Faked, setUpModule  # noqa: E402, F401
 import image  # noqa: E402
 import kernel  # noqa: E402
 
-# A source tree as far as kernel.py knows it; the file `broken` makes its preparation fail.
+# The Makefile of a source tree with the targets that kernel.py uses; the file `broken` makes its preparation fail.
 MAKEFILE = """
 olddefconfig modules_prepare:
 	test ! -e {state}/broken
@@ -34,11 +34,11 @@ PACKAGES = {name.format(abi=ABI): files for name, files in {
 
 
 class Packages(Faked):
-    """A kernel's packages, and an apt that has them."""
+    """A test with the packages of a kernel, and a fake apt that offers them."""
 
     @classmethod
     def setUpClass(cls):
-        """Packages such as Debian's, with next to nothing inside."""
+        """Builds packages with the names of Debian's and almost no files."""
         cls.debs = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         for name, files in PACKAGES.items():
             tree = cls.debs / "tree" / name
@@ -58,7 +58,7 @@ class Packages(Faked):
         super().setUp()
         names = " ".join(PACKAGES)
         self.fake("apt-cache", f'[ $1 = pkgnames ] && printf "%s\\n" {names} || for n in {names}; do echo "$n | {VERSION} | here"; done')
-        # With the file `cut` it breaks off within the second package.
+        # With the file `cut` the download of the second package fails and leaves an incomplete file.
         self.fake("apt-get", f"""
 [ $1 = download ] || exit 0
 for p; do case $p in linux-*=*)
@@ -100,12 +100,12 @@ class KernelSetUp(Packages):
         self.dies("has 0 GB free", "6 GB", "RXE_RS_CACHE")
         self.assertEqual(self.calls("apt-get download"), [])
 
-    def test_download_that_breaks_off(self):
+    def test_download_fails(self):
         (self.folder / "cut").touch()
         self.dies("apt-get download")
         (self.folder / "cut").unlink()
         self.ensure()
-        # What had come whole is not asked for again, what had come in part is.
+        # Only the incomplete package and those after it are downloaded again.
         self.assertEqual(len(self.calls("apt-get download")), len(PACKAGES) + 1)
 
     def test_shows_progress(self):
@@ -116,7 +116,7 @@ class KernelSetUp(Packages):
             self.assertIn(f"Get:1 {name}={VERSION}", said)
         self.assertTrue(any(re.fullmatch(r"==>   \d+ s, now CC \[M\] two\.o", line) for line in said), said)
 
-    def test_preparation_that_breaks_off(self):
+    def test_preparation_fails(self):
         (self.folder / "broken").touch()
         self.dies("make -C", "prepare.log")
         self.assertEqual(self.ready(), [])
@@ -136,7 +136,7 @@ class KernelSetUp(Packages):
                 self.assertTrue((kernel.paths(self.ensure())["TREE"] / "rust/libkernel.rmeta").exists())
 
     def test_killed_while_preparing(self):
-        """A tree under its final name that is not ready is prepared again."""
+        """A tree with its final name is prepared again if the kernel is not ready."""
         base = self.kernels / f"{ABI}-amd64"
         self.ensure()
         (base / "ready").unlink()
@@ -146,14 +146,14 @@ class KernelSetUp(Packages):
 
 
 class WholeSetUp(Packages):
-    """All that a machine boots from, from an empty cache."""
+    """The preparation of all files that a machine boots from, with an empty cache."""
 
     def setUp(self):
         super().setUp()
         self.fake("mmdebstrap", MMDEBSTRAP)
         modules = self.kernels / f"{ABI}-amd64/image/usr/lib/modules/{ABI}-amd64"
         self.fake("depmod", f"touch {modules}/modules.dep")
-        # As the real one: it knows only what depmod has found.
+        # Like the real one it needs the result of depmod.
         self.fake("modprobe", f"for last; do :; done; [ -e {modules}/modules.dep ] && echo insmod {modules}/kernel/$last.ko")
 
     def test_everything_is_there(self):
@@ -172,7 +172,7 @@ class Images(Faked):
     def setUp(self):
         super().setUp()
         image.IMAGES.mkdir(parents=True)
-        # Called with "SUITE FOLDER -".
+        # The last arguments are "SUITE FOLDER -".
         self.fake("mmdebstrap", MMDEBSTRAP)
 
     def made(self):
@@ -190,7 +190,7 @@ class Images(Faked):
             image.rootfs(image.DEBIAN)
         self.assertTrue(any(line.endswith(" s, now I: downloading packages") for line in said), said)
 
-    def test_breaks_off(self):
+    def test_a_program_fails(self):
         for name, text in (("mmdebstrap", MMDEBSTRAP + "echo rubbish >$target/rubbish; exit 1"), ("mkfs.ext4", "exit 1")):
             with self.subTest(program=name):
                 kept = (self.bin / name).rename(self.bin / "kept")
@@ -217,7 +217,7 @@ class Running(Faked):
                        quiet=log, steps=7)
         self.assertTrue(any(line.endswith(" s, 2 of about 7 steps, now LD [M] two.ko") for line in said), said)
 
-    def test_nothing_is_said_of_what_is_quick(self):
+    def test_no_progress_of_quick_commands(self):
         with self.heard() as said:
             kernel.run("echo", "done", quiet=self.folder / "log")
         self.assertEqual(said, [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of vm/cli.py and vm/verdict.py: which tests are run, which of them have passed, and what is shown of them."""
+"""Tests of vm/cli.py and vm/verdict.py: the selection of tests, their verdicts and the report."""
 import contextlib
 import io
 import json
@@ -45,7 +45,7 @@ class Chosen(unittest.TestCase):
     def test_patterns_select(self):
         for patterns, names in ((["sample.one"], ["sample.one"]), (["sample.*"], ["sample.one", "sample.other", "sample.near"]),
                                 (["*.one"], ["sample.one", "samples.one"]), (["*.o*r", "samples.*"], ["sample.other", "samples.one"]),
-                                # In the order of the files, each of them once.
+                                # In the order of the files, each test once.
                                 (["samples.*", "*.one", "*"], ["sample.one", "sample.other", "sample.near", "samples.one"]),
                                 (["sample"], []), (["one"], []), (["sample.on"], []), (["SAMPLE.one"], []), (["sample.far"], [])):
             with self.subTest(patterns=patterns):
@@ -74,7 +74,7 @@ class Chosen(unittest.TestCase):
 
 
 class Machine:
-    """A boot in which each test does what `happens` says of it."""
+    """A fake session. Each test has the result in `happens`: exit status, output, kernel log; without a status the machine ends."""
     happens = {}
     boots = []
 
@@ -108,7 +108,7 @@ class Verdicts(unittest.TestCase):
     GOOD, BAD = "[ 5.1] rxe_rs: loaded\n", "[ 5.1] kernel BUG at net/core/skbuff.c:200!\n"
 
     def run_tests(self, happens, **said):
-        """Exit status, verdict of each test, what was printed."""
+        """Runs tests with these results; returns the exit status, the verdict of each test and the output."""
         tests = tests_of("".join(f"test_{name}() {{ :; }}\n" for name in happens))
         if "needs" in said:
             tests[0].needs = said.pop("needs")
@@ -141,7 +141,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((status, verdicts), (1, {"good": "fail", "skipped": "fail", "next": "pass"}))
 
     def test_a_skip_without_a_reason_is_a_failure(self):
-        """Programs fail with the same status."""
+        """Programs that fail may have the same status."""
         status, verdicts, text = self.run_tests({"good": (0, "", ""), "failed": (4, "no such device\n", "")})
         self.assertEqual((status, verdicts), (1, {"good": "pass", "failed": "fail"}))
         self.assertIn("# no such device\n", text)
@@ -166,11 +166,11 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(text.count("# not run"), len(deadly) - len(Machine.boots))
 
     def test_unknown_names_are_an_error(self):
-        """All of them: tests that another name asks for do not run either."""
-        for patterns, strange in ((["sample.god"], "sample.god"), (["sample.*", "sample.god", "simple.*"], "sample.god simple.*")):
+        """The message has all of them, and no test runs, not even those that other patterns select."""
+        for patterns, unmatched in ((["sample.god"], "sample.god"), (["sample.*", "sample.god", "simple.*"], "sample.god simple.*")):
             status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=patterns)
             self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
-            self.assertIn(f"error: no test of that name: {strange};", text)
+            self.assertIn(f"error: no test of that name: {unmatched};", text)
 
     def test_leaving_out_all_is_an_error(self):
         status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=["sample.*"], without=["*"])
@@ -178,7 +178,7 @@ class Verdicts(unittest.TestCase):
         self.assertIn("error: no test is selected", text)
 
     def test_what_tests_need_is_built(self):
-        """Without it they neither pass nor are skipped: it is an error, and no machine is started."""
+        """If that fails, the run ends with an error before a machine is started."""
         good = {"good": (0, "", "")}
         with mock.patch.object(cli.subprocess, "run", return_value=types.SimpleNamespace(returncode=1, stdout="")) as built:
             self.assertEqual(self.run_tests(good)[0], 0)

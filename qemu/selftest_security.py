@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""SECURITY.md promises nothing without a test."""
+"""Tests that each promise of SECURITY.md names a test, which exists."""
 import fnmatch
 import unittest
 from pathlib import Path

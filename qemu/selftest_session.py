@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of vm/session.py: what a machine is given, and that its silence, its death and its words are told apart."""
+"""Tests of vm/session.py: the preparation of the shared folder, the events of a machine, machines that end or hang."""
 import subprocess
 import tempfile
 import threading
@@ -76,19 +76,19 @@ class Watch(Sessions):
         speaker.join()
         self.assertEqual(self.said, ["x.y", ("x.y", 124, 9.0)])
 
-    def test_death(self):
+    def test_machine_ends(self):
         self.say("up a\nbegin x.y\n")
         self.one.machines[0].lives = False
         self.assertEqual(self.watch(), "the machine ended unexpectedly")
         self.assertEqual(self.said, ["x.y"])
 
-    def test_the_other_machine_dies(self):
+    def test_other_machine_ends(self):
         self.say("up a\n")
         self.one.machines.append(Machine(lives=False))
         self.assertEqual(self.watch(), "machine b ended unexpectedly")
 
-    def test_silence(self):
-        """Before it is up, and in a test that does not end: its runner would have ended it."""
+    def test_machine_hangs(self):
+        """While it boots, and in a test that exceeds its time limit without being ended by runner.sh."""
         with mock.patch.object(session, "BOOT_SECONDS", 0.2), mock.patch.object(session, "GRACE_SECONDS", 0.2):
             self.assertEqual(self.watch(), "the machine did not boot in time")
             self.say("up a\nbegin x.y\n")
@@ -111,7 +111,7 @@ class Prepare(Sessions):
         self.assertTrue((one.share / "guest/runner.sh").exists())
 
     def test_settings(self):
-        """What a shell makes of them is what was given."""
+        """A shell that reads `env` gets the values that were given."""
         one = self.session(set=["RXE_SEED=5", "A=two words", "B=it's $HOME"], driver_b="rdma_rxe")
         one.prepare([], ["one", "it's two"])
         out = subprocess.run(["bash", "-c", '. "$1"; eval set -- "$RXE_ARGS"; printf "%s\\n" "$DRIVER_a" "$DRIVER_b" "$RXE_SEED" "$A" "$B" "$@"', "x",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the set-up where the machine does not play along: no root, no disk space, no package, no network, an end in the middle, a KVM
-that does not work. The scripts are the real ones, in a cache of their own; faked are what would download and what is missing."""
+"""Tests of the set-up on hosts where it cannot work: without root, disk space, a package or the network, interrupted, with a KVM that does
+not work. They run the real scripts with a cache of their own; programs that download are replaced by fakes."""
 import os
 import shutil
 import signal
@@ -21,7 +21,7 @@ NOBODY = 65534
 
 
 class Shell(Faked):
-    """The shell scripts, in a clone of their own."""
+    """A test with a copy of the shell scripts."""
 
     def setUp(self):
         super().setUp()
@@ -33,7 +33,7 @@ class Shell(Faked):
 
     def start(self, script="bootstrap.sh", *arguments, **options):
         environment = {"PATH": os.environ["PATH"], "RXE_RS_CACHE": str(self.cache), **options.pop("environment", {})}
-        # Jobs in the background of a shell, as these tests may be, ignore SIGINT, and their children do.
+        # If the tests run in the background of a shell they ignore SIGINT, which child processes would inherit.
         return subprocess.Popen(["env", "--default-signal=INT", "/bin/sh", self.folder / "clone/qemu" / script, *(arguments or ["demo"])], env=environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True, **options)
 
@@ -44,7 +44,7 @@ class Shell(Faked):
 
 class Bootstrap(Shell):
     def refused(self, *words, lines=1, **options):
-        """Fails, and its last line says why and what to do; no root is left that a later run would take for complete."""
+        """Asserts that the script fails, that the last line has all `words`, and that no toolchain root is left."""
         status, said = self.end(self.start(**options))
         self.assertEqual(status, 1, said)
         self.assertLessEqual(len(said), lines, said)
@@ -70,7 +70,7 @@ class Bootstrap(Shell):
     def test_without_root(self):
         self.refused("needs root", "sudo make demo", user=NOBODY, group=NOBODY, extra_groups=[])
         self.assertFalse(self.cache.exists())
-        # Nor is a ready one entered.
+        # Entering a root that is ready needs root, too.
         self.succeeds()
         status, said = self.end(self.start("in-root.sh", "true", user=NOBODY, group=NOBODY, extra_groups=[]))
         self.assertEqual((status, len(said)), (1, 1), said)
@@ -85,11 +85,11 @@ class Bootstrap(Shell):
         self.refused(f"{self.cache} has 0 GB free", "14 GB", "RXE_RS_CACHE")
         self.assertEqual(self.calls("mmdebstrap"), [])
 
-    def test_cache_that_cannot_be(self):
+    def test_cache_folder_cannot_be_created(self):
         self.cache.write_text("a file")
         self.refused("cannot create the cache folder", "RXE_RS_CACHE", lines=2)
 
-    def test_names_that_kernel_makefiles_cannot_cope_with(self):
+    def test_paths_that_kernel_makefiles_do_not_support(self):
         self.cache = self.folder / "a cache"
         self.refused("must not contain spaces", "RXE_RS_CACHE")
 
@@ -119,14 +119,14 @@ class Bootstrap(Shell):
         self.assertEqual(self.succeeds(), [])
         self.assertEqual(len(self.calls("")), before)
 
-    def test_packages_come_from_where_this_machine_has_them(self):
+    def test_mirror_of_the_host_is_used(self):
         self.fake("apt-get", "echo 'Packages|Debian|Debian|http://mirror.invalid/debian/'")
         self.succeeds()
         lines = (self.folder / "sources").read_text().splitlines()
         self.assertEqual([line.split()[1] for line in lines], ["http://mirror.invalid/debian/"] * 3)
         self.assertEqual([line.split()[2] for line in lines], ["trixie", "trixie-updates", "trixie-backports"])
 
-    def test_ends_in_the_middle(self):
+    def test_interrupted(self):
         self.fake("mmdebstrap", MMDEBSTRAP + "trap 'exit 1' INT; touch $state/started; sleep 60 & wait")
         for sent in (signal.SIGINT, signal.SIGKILL):
             with self.subTest(signal=sent):
@@ -152,7 +152,7 @@ class Bootstrap(Shell):
 
 
 class Tools(Shell):
-    """cargo's own words are shown, of downloads and builds; what was fetched is not asked for again."""
+    """cargo's output about downloads and builds is shown, and crates are not fetched again."""
     CARGO = """
 case "$*" in
 *--offline*) [ $1 != fetch ] || [ -e $state/fetched ] || exit 1 ;;
@@ -179,7 +179,7 @@ esac
 
 
 class Trees(Shell):
-    """make KDIR=: a tree that Rust modules cannot be built in is named with what it lacks."""
+    """make KDIR=: the message about a tree in which the module cannot be built says what it lacks."""
 
     def check(self):
         return self.end(self.start("check-kdir.sh", str(self.folder / "tree")))
@@ -195,7 +195,7 @@ class Trees(Shell):
             (tree / part).parent.mkdir(parents=True, exist_ok=True)
             (tree / part).write_text(text)
         self.assertEqual(self.check(), (0, []))
-        # A module would be built, and refuse to load.
+        # The module could be built, but would refuse to load.
         (tree / "include/config/auto.conf").write_text("CONFIG_RUST=y\nCONFIG_RDMA_RXE=y\n")
         status, said = self.check()
         self.assertEqual((status, len(said)), (1, 1), said)
@@ -205,7 +205,7 @@ class Trees(Shell):
 
 
 class KvmTrial(Faked):
-    """A /dev/kvm that exists may still hang, abort or fail to boot; what was found holds until this machine boots again."""
+    """A machine may hang, abort or fail to boot even if there is a /dev/kvm. The result of the trial is kept until the host reboots."""
 
     def setUp(self):
         super().setUp()
@@ -235,7 +235,7 @@ class KvmTrial(Faked):
                 self.fake(machine.QEMU, text)
                 self.assertEqual(self.trial(), (False, "a trial boot under KVM failed"))
 
-    def test_tried_once_a_boot(self):
+    def test_tried_once_per_boot_of_the_host(self):
         self.fake(machine.QEMU, "exit 1")
         self.assertEqual(self.trial(), self.trial())
         self.assertEqual(len(self.calls(machine.QEMU)), 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests in machines wait for conditions, not for time: every sleep in them is in the table of ktests/README.md, with its reason."""
+"""Tests that machine tests wait for conditions, not for a fixed time: their sleeps are in the table of ktests/README.md, with reasons."""
 import ast
 import re
 import unittest
@@ -11,7 +11,7 @@ SHELL = re.compile(r"(?:^|[\s;&|(<])sleep\s+[\d$\"']")
 
 
 def python_sleeps(text):
-    """The functions that call sleep(), with their classes."""
+    """The names of the functions that call sleep(), with their classes."""
     found = set()
 
     def visit(node, names):
@@ -27,7 +27,7 @@ def python_sleeps(text):
 
 
 def shell_sleeps(text):
-    """The functions that sleep; an empty name outside of all."""
+    """The names of the functions that sleep; an empty name for code outside of functions."""
     found, function = set(), ""
     for line in text.splitlines():
         start = re.match(r"(\w+)\(\)", line)
@@ -53,7 +53,7 @@ def sleeps():
 
 
 def listed(text):
-    """What the table names."""
+    """The entries of the table."""
     found = set()
     for row in re.findall(r"^\| (`.*`) \| .+ \|$", text.split("## Sleeps that remain")[1], re.M):
         for entry in re.findall(r"`([^`]+)`", row):

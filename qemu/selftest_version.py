@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The version is in Cargo.toml, and everything that shows it takes it from there or agrees with it."""
+"""Tests that Cargo.toml is the only place that has the version, and that all programs and documents that show it agree with it."""
 import os
 import re
 import subprocess
@@ -12,12 +12,12 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 WORKSPACE = tomllib.loads((TOP / "Cargo.toml").read_text())["workspace"]
 VERSION = WORKSPACE["package"]["version"]
-# A copy of what was once built, with the version that it had.
+# A copy of an old release, with its version.
 FROZEN = "ktests/old_library"
 
 
 def changelog(text):
-    """Versions that a change log has, newest first."""
+    """The versions in a change log, newest first."""
     return re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (?:unreleased|\d{4}-\d\d-\d\d)$", text, re.M)
 
 
@@ -42,7 +42,7 @@ class Version(unittest.TestCase):
         self.assertRegex((TOP / "tools/rxectl/src/cli.rs").read_text(), r"#\[command\(name = \"rxectl\", version,")
 
     def test_no_source_has_it_written_down(self):
-        """A second place would be forgotten."""
+        """A second place would be forgotten at the next change."""
         written = re.compile(rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])")
         places = []
         for folder in ("rxe_rs", "tools", "uapi", "qemu", "ktests"):
@@ -60,7 +60,7 @@ class Version(unittest.TestCase):
         self.assertEqual(changelog("## [9.2.0] - unreleased\n### Added\n## [9.1.0] - 2026-01-31\n## [9.0.1]\n"), ["9.2.0", "9.1.0"])
 
     def test_kbuild_passes_it_on(self):
-        """The same for the C file with MODULE_VERSION, and for the crate that devices report it from."""
+        """To the C file with MODULE_VERSION, and to the driver's crate, which reports it as the firmware version of devices."""
         show = "show: ; @echo $(CFLAGS_rxe_rs/kapi/helpers/rdma.o)\nrxe_rs/rxe_rs.o: ; @echo $$RXE_RS_VERSION\nFORCE:\n"
         with tempfile.TemporaryDirectory() as folder:
             makefile = Path(folder) / "Makefile"
@@ -74,10 +74,10 @@ class Version(unittest.TestCase):
 
 
 class Module(unittest.TestCase):
-    """What modinfo shows."""
+    """The version that modinfo shows."""
 
     def compile(self, *flags):
-        """The version in the object that carries it."""
+        """Builds the object with MODULE_VERSION; returns the versions in it."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         series = ["-k", os.environ["KERNEL"]] if os.environ.get("KERNEL") else []
         glue = "rxe_rs/kapi/helpers/rdma.o"

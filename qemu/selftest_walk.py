@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of walk.py, and whether docs/walk.md agrees with the sources."""
+"""Tests of walk.py, and that docs/walk.md agrees with the sources."""
 import re
 import unittest
 
@@ -77,7 +77,7 @@ STEPS = (
 
 
 def page(*changed):
-    """The page of STEPS with some of them replaced, by their numbers, and right counts at its head."""
+    """A page with STEPS, some of them replaced by `changed` with the same numbers, and the correct counts at its head."""
     rows = {row.split()[1]: row for row in (*STEPS, *changed)}
     text = "## A walk\n\n" + "\n".join(rows.values()) + "\n"
     return "\n".join(walk.counts(text)) + "\n\n" + text
@@ -87,7 +87,7 @@ class Pages(unittest.TestCase):
     def wrong(self, *changed):
         return list(walk.wrong(page(*changed), SOURCES))
 
-    def test_right(self):
+    def test_nothing_wrong(self):
         self.assertEqual(self.wrong(), [])
 
     def test_unknown_function(self):
@@ -116,7 +116,7 @@ class Pages(unittest.TestCase):
     def test_caller_that_comes_later(self):
         self.assertIn("step A2: its caller A3 does not come before it", self.wrong(STEPS[1].replace("A1", "A3")))
 
-    def test_caller_that_is_not_understood(self):
+    def test_caller_of_another_form(self):
         self.assertIn("step A3: the caller 'somebody' has none of the forms that the head of qemu/walk.py describes", self.wrong(STEPS[2].replace("| A2 |", "| somebody |")))
 
     def test_what_is_not_stored(self):
@@ -149,7 +149,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(found, ["the page lacks this row (run qemu/walk.py write): | A walk | 2 | 1 | 1 | 2 | 1 | 1 |"])
 
     def test_numbers(self):
-        """A step in between moves those behind it, in their own rows and where they are named."""
+        """An inserted step renumbers those after it, in their own rows and in references to them."""
         first, second, third = STEPS
         added = first.replace("A1", "A1a")
         behind = second.replace("A1 by", "A1a by").replace("RCU | | |", "RCU | As A3. | |")
@@ -182,7 +182,7 @@ class Functions(unittest.TestCase):
 
 
 class Tree(unittest.TestCase):
-    # Each line says what to do.
+    # Shows all lines, each of which says what to do.
     maxDiff = None
 
     def test_page(self):
