@@ -1,18 +1,19 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What suites share. A suite NAME is two files: NAME.suite, which defines `cases` (prints the names of all cases) and `case_of CASE`
-# (runs one: status 0, or 4 after a line `SKIP: reason`, or anything else), and NAME.expected, one line per case:
+# Functions for suites. A suite NAME has two files. NAME.suite defines `cases`, which prints the names of all cases, and `case_of CASE`,
+# which runs one; its status is 0 if the case passed, 4 after a line `SKIP: reason`, anything else if it failed. NAME.expected has a
+# line per case:
 #
 #   CASE pass
 #   CASE skip REASON
 #   CASE fail OUTPUT
 #
-# What stands behind a line `# since 7.3` is not there in older kernels.
+# The lines after `# since 7.3` do not apply to older kernels.
 #
-# Each case is a test of its own: it passes if it does what the list says. A skip that the list does not name, or for another reason
-# than the list names, is a failure; a pass where the list names a skip is not. Reasons are patterns of the shell, and so is the
-# output that a case shows which fails for no fault of the driver.
+# Each case is a test, which passes if the result is the expected one. A skip that the list does not have, or with another reason, fails
+# the test; a case that passes although the list has a skip does not. REASON and OUTPUT are patterns of the shell. OUTPUT is for cases
+# that fail for reasons outside of the driver, and must match what they print.
 
 suite=${RXE_TEST%%.*}
 expected=/share/suites/$suite.expected
@@ -34,19 +35,19 @@ test_case() {
 	rm -f "$log"
 	case $status:$want in
 	0:pass) ;;
-	0:skip*) echo "passes, though $expected names a skip" ;;
+	0:skip*) echo "passes, although $expected has a skip" ;;
 	4:pass) fail "skipped: $reason" ;;
 	4:skip*)
 		# shellcheck disable=SC2254
 		case $reason in
 		${want#skip }) exit 4 ;;
-		*) fail "skipped for another reason than '${want#skip }': $reason" ;;
+		*) fail "skipped with another reason than '${want#skip }': $reason" ;;
 		esac
 		;;
 	[!0]*:fail*)
 		# shellcheck disable=SC2254
 		case $output in
-		${want#fail }) echo "fails, as $expected says" ;;
+		${want#fail }) echo "fails as expected by $expected" ;;
 		*) return 1 ;;
 		esac
 		;;
@@ -54,7 +55,7 @@ test_case() {
 	esac
 }
 
-# The list names every case there is, and no other.
+# The list has all cases, and no others.
 test_all_listed() {
 	sed -n 's/^\([^# ][^ ]*\) .*/\1/p' "$expected" | sort >/tmp/listed
 	cases | sort >/tmp/cases

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs tests of rdma-core, each in a process of its own.
 
-pyverbs_server.py list                the names of all tests but those for one vendor's devices
-pyverbs_server.py serve DEVICE GID      reads lines `NAME LOG` from /run/pyverbs.ask, runs each test in a copy of itself with its output
-                                 in LOG, writes 0 (passed), 4 (skipped), 1 (failed) or 124 (hung) to /run/pyverbs.answer
+pyverbs_server.py list               prints the names of all tests except those for devices of one vendor
+pyverbs_server.py serve DEVICE GID   reads lines `NAME LOG` from /run/pyverbs.ask, runs each test in a forked child with its output in
+                                     LOG, and writes 0 (passed), 4 (skipped), 1 (failed) or 124 (timed out) to /run/pyverbs.answer
 """
 import importlib
 import os
@@ -21,7 +21,7 @@ SECONDS = 70
 
 
 def load(arguments):
-    """The test modules, as attributes of the package `tests` without its own search for modules."""
+    """Imports the test modules into a package `tests` that lacks the __init__ of the original, which searches for modules itself."""
     sys.path.insert(0, str(TESTS))
     package = types.ModuleType("tests")
     package.__path__ = [str(TESTS)]
@@ -41,7 +41,7 @@ def ids(suite):
 
 
 def run_one(name, log):
-    """In the copy: never returns."""
+    """Runs a test in the child; does not return."""
     os.setsid()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)

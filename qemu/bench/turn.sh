@@ -44,10 +44,12 @@ if [ -z "${BENCH_DRIVER:-}" ]; then
 	exit $status
 fi
 
-mkfifo /tmp/naps
-exec {naps}<>/tmp/naps
-# comes PID HEXPORT: waits for a TCP listener; fails if the process ends before. It starts no processes, which would disturb the server.
-comes() {
+# Reads of this FIFO with a timeout replace sleep(1), which would start a process.
+mkfifo /tmp/sleep
+exec {sleep_fd}<>/tmp/sleep
+# wait_listening PID HEXPORT: waits for a TCP listener; fails if the process ends before. It starts no processes, which would disturb the
+# server.
+wait_listening() {
 	local file address state _
 	while [ -d "/proc/$1" ]; do
 		for file in /proc/net/tcp /proc/net/tcp6; do
@@ -55,7 +57,7 @@ comes() {
 				[ "$state:${address##*:}" = "0A:$2" ] && return
 			done <$file
 		done
-		read -rt 0.01 -u "$naps" _
+		read -rt 0.01 -u "$sleep_fd" _
 	done
 	return 1
 }
@@ -108,9 +110,9 @@ test_module() {
 meters=0
 meter() {
 	local _
-	read -rt 0.3 -u "$naps" _
+	read -rt 0.3 -u "$sleep_fd" _
 	: >"/share/results/meter.$meters"
-	read -rt 0.3 -u "$naps" _
+	read -rt 0.3 -u "$sleep_fd" _
 	meters=$((meters + 1))
 }
 # metered SECONDS FEW MANY COMMAND…: runs the command with few and with many iterations, and `meter` before, between and after.
@@ -130,7 +132,7 @@ connect_times() {
 	local server status=0
 	timeout -k 1 "$1" cmtime -b 10.77.0.2 -c "$2" >/tmp/server 2>&1 &
 	server=$!
-	while [ -d /proc/$server ] && ! rdma resource show cm_id | grep -q LISTEN; do read -rt 0.01 -u "$naps" _; done
+	while [ -d /proc/$server ] && ! rdma resource show cm_id | grep -q LISTEN; do read -rt 0.01 -u "$sleep_fd" _; done
 	ip netns exec a timeout -k 1 "$1" cmtime -b 10.77.0.1 -s 10.77.0.2 -c "$2" || status=$?
 	[ $status = 0 ] || kill $server 2>/dev/null
 	wait $server || status=$((status ? status : 1))
@@ -176,7 +178,7 @@ once() {
 	# Each end is bound to a processor; otherwise the values would depend on the scheduler's choice.
 	taskset -c 1 timeout -k 1 "$seconds" "$@" -F -d rxe_b $BENCH_ON_B >/tmp/server 2>&1 &
 	server=$!
-	if comes $server 4853; then
+	if wait_listening $server 4853; then
 		taskset -c 0 ip netns exec a timeout -k 1 "$seconds" "$@" -F -d rxe_a $BENCH_ON_A 10.77.0.2 || status=$?
 	else
 		status=1
@@ -189,8 +191,8 @@ once() {
 
 if [ "$BENCH_DRIVER" = tcp ]; then
 	taskset -c 1 iperf3 -s >/tmp/iperf3.log 2>&1 &
-	comes $! 1451
+	wait_listening $! 1451
 	taskset -c 1 qperf >/tmp/qperf.log 2>&1 &
-	comes $! 4D35
+	wait_listening $! 4D35
 	trap 'kill $(jobs -p)' EXIT
 fi
