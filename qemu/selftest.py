@@ -69,7 +69,7 @@ GOOD_LINES = """\
 
 
 class Gate(unittest.TestCase):
-    def test_every_complaint_is_found(self):
+    def test_every_report_is_found(self):
         for line in BAD_LINES:
             with self.subTest(line=line):
                 self.assertEqual(len(gate.check(line)), 1)
@@ -106,7 +106,7 @@ class Gate(unittest.TestCase):
                 self.assertEqual(len(gate.check("\n".join(said + other))), 3)
                 self.assertEqual(len(gate.check("\n".join(said + report[:1] + other))), 4)
 
-    def test_leaks_are_for_their_test_to_judge(self):
+    def test_leaks_in_the_leak_test(self):
         leaks = "[ 9.0] kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)"
         said = ["[ 8.9] rxe-test: leaks are judged one by one"]
         self.assertEqual(len(gate.check("\n".join([leaks, *said]))), 1)
@@ -118,7 +118,7 @@ class Gate(unittest.TestCase):
                 with self.subTest(line=line):
                     self.assertEqual(len(gate.check("\n".join([*said, line]))), 1)
 
-    def test_complaint_inside_a_long_log(self):
+    def test_report_inside_a_long_log(self):
         log = "\n".join(GOOD_LINES + BAD_LINES[:1] + GOOD_LINES)
         self.assertEqual([found[0] for found in gate.check(log)], [len(GOOD_LINES) + 1])
 
@@ -155,7 +155,7 @@ class Kernels(unittest.TestCase):
         missing = {c["release"]: bool(c["missing"]) for c in kernel.candidates(self.TABLE)}
         self.assertEqual(missing, {"7.3.4+deb13-amd64": True, "7.2.12+deb13-amd64": False, "7.2.9+deb13-amd64": False})
 
-    def test_unsigned_image_stands_in(self):
+    def test_unsigned_image_is_used_without_a_signed_one(self):
         newest = next(c for c in kernel.candidates(self.TABLE) if c["release"].startswith("7.2.12"))
         self.assertIn("linux-binary-unsigned-7.2.12+deb13-amd64", newest["packages"])
 
@@ -206,7 +206,7 @@ class Wire(unittest.TestCase):
                 with self.subTest(packet=n, offset=offset):
                     self.assertTrue(self.check([bytes(damaged)]))
 
-    def test_nothing_is_not_enough(self):
+    def test_empty_capture_is_wrong(self):
         self.assertTrue(self.check([]))
 
 
@@ -315,7 +315,7 @@ class NineP(unittest.TestCase):
             with self.subTest(message=message[:20]), self.assertRaises(self.ninep.Malformed):
                 self.session.answer(message)
 
-    def test_nothing_outside_is_reached(self):
+    def test_paths_outside_of_the_folder_are_refused(self):
         self.attach()
         Path(self.folder.name, "secret").write_text("secret")
         os.symlink(self.folder.name, f"{self.folder.name}/served/link")

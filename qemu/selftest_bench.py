@@ -177,7 +177,7 @@ class Judgement(unittest.TestCase):
         self.assertEqual(found["loss 1 %, share of loss-free bandwidth"][0], {"send_bw.64K.poll-loss1": 0.84})
         self.assertEqual(found["10,000 QPs, share of the rate of 100"][0], {"kernel-qps_rate.64.10000": 0.9})
 
-    def test_streams_stand_beside_each_operation(self):
+    def test_tcp_and_limit_apply_to_each_operation(self):
         found = self.judged({"send_bw.1M.poll": result(rxe_rs=[80], tcp=[100], limit=[160]), "read_bw.1M.poll": result(rxe_rs=[60]),
                              "read_bw.1M.poll-l16": result(rxe_rs=[60]), "kernel-read_bw.1M.d8": result(rxe_rs=[60])},
                             ("rxe_rs", "tcp", "limit"))
@@ -191,7 +191,7 @@ class Judgement(unittest.TestCase):
         text = report.text(data_of({"send_bw.64K.poll": result(rdma_rxe=[None, None], rxe_rs=[1, 2])}))
         self.assertIn("failed", text)
 
-    def test_load_is_told(self):
+    def test_load_is_reported(self):
         load = [{"round": 1, "driver": "siw", "before": 0.1, "after": 0.2, "foreign": 0.2}]
         self.assertIn("WARNING: others used 20%", report.text(data_of({}, load=load)))
         self.assertNotIn("WARNING", report.text(data_of({}, load=[{**load[0], "foreign": 0.01}])))
@@ -235,7 +235,7 @@ class Page(unittest.TestCase):
         shares = {"send_lat.2.poll": {"rxe_rs": list(range(1, len(points.PERCENTILES) + 1))}}
         return data_of(results, distributions=shares)
 
-    def test_page_has_all_in_it(self):
+    def test_page_is_self_contained(self):
         try:
             import pygal  # noqa: F401
         except ImportError:

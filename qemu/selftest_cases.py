@@ -78,7 +78,7 @@ class Cases(unittest.TestCase):
         # None of these programs ended the server.
         self.assertIsNone(self.server.poll())
 
-    def test_looks_like_a_program_of_its_own(self):
+    def test_environment_of_a_program(self):
         (self.folder / "beside.py").write_text("value = 'imported'")
         program = ("import beside, os, resource, sys\n"
                    "print(__name__, sys.argv[1:], os.getcwd(), resource.getrlimit(resource.RLIMIT_NOFILE)[0], beside.value)\n"
@@ -109,7 +109,7 @@ class Cases(unittest.TestCase):
                    "threading.Thread(target=lambda: (time.sleep(0.3), print('thread'))).start()\n")
         self.assertEqual(self.run_case(program), (0, "thread\nend\n", ""))
 
-    def test_programs_share_nothing(self):
+    def test_programs_are_isolated(self):
         program = "import json; print(hasattr(json, 'left')); json.left = 1"
         for _ in range(3):
             self.assertEqual(self.run_case(program), (0, "False\n", ""))

@@ -75,7 +75,7 @@ class Files(unittest.TestCase):
             (folder / "a.test").write_text("test_first() { :; }\n")
             self.assertEqual([t.name for t in discovery.all_tests(folder)], ["a.first", "b.python", "b.shell"])
 
-    def test_what_runs_without_a_harness(self):
+    def test_standalone_tests(self):
         tests = tests_of("test_two() { :; }\n", "a.test") + tests_of("@case(needs='tools')\ndef test_one(names): pass\n", "a.py")
         tests += tests_of("def test_plain(names): pass\n", "a.py") + tests_of("# topology: two\ntest_far() { :; }\n", "b.test")
         self.assertEqual(list(discovery.standalone([], tests)), ["a.plain 60 /share/tests/a.py test_plain"])

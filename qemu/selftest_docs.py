@@ -90,11 +90,11 @@ class Inherited(unittest.TestCase):
     def test_from_the_module(self):
         self.assertEqual(found("//! A module.\n//!\n" + self.SECTION.replace("///", "//!") + method(ABOUT, ERRORS)), [])
 
-    def test_errors_are_not(self):
+    def test_errors_are_not_inherited(self):
         text = "/// # Errors\n///\n/// `ENOMEM`.\n" + method(ABOUT, CONTEXT)
         self.assertEqual(len(found(text)), 1)
 
-    def test_the_nearest_counts(self):
+    def test_innermost_applies(self):
         text = "//! # Context\n//!\n//! Any context.\n" + method(ABOUT, CONTEXT.replace("Process", "No"), ERRORS)
         self.assertEqual(len(found(text)), 1)
 
@@ -117,10 +117,10 @@ class Traits(unittest.TestCase):
 
 
 class Tree(unittest.TestCase):
-    def test_what_is_missing(self):
+    def test_nothing_is_missing(self):
         self.assertEqual(list(docs.all_missing()), [])
 
-    def test_it_looks_at_the_tree(self):
+    def test_functions_are_found(self):
         for folder, _, without in docs.FOLDERS:
             names = [function.name for _, text in docs.sources(folder, without) for function in docs.functions(text)]
             self.assertGreater(len(names), 150, folder)

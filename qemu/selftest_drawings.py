@@ -21,18 +21,18 @@ class Places(unittest.TestCase):
 
 
 class Edges(unittest.TestCase):
-    def test_superfluous(self):
+    def test_transitive_edge(self):
         self.assertEqual(drawings.reduced({("a", "b"), ("b", "c"), ("a", "c")}), [("a", "b"), ("b", "c")])
 
-    def test_two_ways(self):
+    def test_two_paths(self):
         edges = {("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "d")}
         self.assertEqual(drawings.reduced(edges), sorted(edges - {("a", "d")}))
 
-    def test_circles_stay(self):
+    def test_cycles_are_kept(self):
         edges = {("a", "b"), ("b", "a"), ("a", "c")}
         self.assertEqual(drawings.reduced(edges), sorted(edges))
 
-    def test_one_of_two_into_a_circle(self):
+    def test_one_of_two_edges_into_a_cycle(self):
         self.assertEqual(len(drawings.reduced({("a", "b"), ("b", "a"), ("a", "c"), ("b", "c")})), 3)
 
     def test_imports(self):

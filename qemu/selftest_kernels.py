@@ -156,7 +156,7 @@ class WholeSetUp(Packages):
         # Like the real one it needs the result of depmod.
         self.fake("modprobe", f"for last; do :; done; [ -e {modules}/modules.dep ] && echo insmod {modules}/kernel/$last.ko")
 
-    def test_everything_is_there(self):
+    def test_all_files_exist(self):
         boot = self.ensure(SERIES, image.ensure)
         for name in ("VMLINUZ", "TREE", "MODULES", "ROOTFS", "MODULES_IMAGE", "INITRD"):
             self.assertTrue(boot[name].exists(), name)

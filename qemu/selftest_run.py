@@ -136,7 +136,7 @@ class Verdicts(unittest.TestCase):
     def test_passed_and_skipped_is_success(self):
         self.assertEqual(self.run_tests({"good": (0, "", self.GOOD), "skipped": (4, "SKIP: no\n", self.GOOD)})[0], 0)
 
-    def test_complaints_of_the_kernel_fail_what_passed_or_was_skipped(self):
+    def test_kernel_reports_fail_passed_and_skipped_tests(self):
         status, verdicts, _ = self.run_tests({"good": (0, "", self.BAD), "skipped": (4, "SKIP: no\n", self.BAD), "next": (0, "", "")})
         self.assertEqual((status, verdicts), (1, {"good": "fail", "skipped": "fail", "next": "pass"}))
 
@@ -146,19 +146,19 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((status, verdicts), (1, {"good": "pass", "failed": "fail"}))
         self.assertIn("# no such device\n", text)
 
-    def test_what_a_failure_leaves_is_kept(self):
+    def test_artefacts_of_a_failure_are_kept(self):
         kept = {}
         with mock.patch.object(cli.Report, "keep", lambda report, name, session: kept.setdefault(name, report.out / name)):
             self.run_tests({"good": (0, "", ""), "bad": (1, "FAIL: why\n", "")})
         self.assertEqual(list(kept), ["sample.bad"])
 
-    def test_others_go_on_in_another_machine(self):
+    def test_remaining_tests_run_in_another_machine(self):
         status, verdicts, text = self.run_tests({"good": (0, "", ""), "deadly": (None, "", ""), "next": (0, "", "")})
         self.assertEqual((status, verdicts), (1, {"good": "pass", "deadly": "fail", "next": "pass"}))
         self.assertEqual(Machine.boots, [["sample.good", "sample.deadly", "sample.next"], ["sample.next"]])
         self.assertIn("the machine ended unexpectedly", text)
 
-    def test_what_did_not_run_has_failed(self):
+    def test_tests_that_did_not_run_have_failed(self):
         deadly = {name: (None, "", "") for name in "abcdefghij"}
         status, verdicts, text = self.run_tests(deadly)
         self.assertEqual((status, verdicts), (1, dict.fromkeys(deadly, "fail")))
@@ -172,12 +172,12 @@ class Verdicts(unittest.TestCase):
             self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
             self.assertIn(f"error: no test of that name: {unmatched};", text)
 
-    def test_leaving_out_all_is_an_error(self):
+    def test_selecting_no_test_is_an_error(self):
         status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=["sample.*"], without=["*"])
         self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
         self.assertIn("error: no test is selected", text)
 
-    def test_what_tests_need_is_built(self):
+    def test_needs_are_built(self):
         """If that fails, the run ends with an error before a machine is started."""
         good = {"good": (0, "", "")}
         with mock.patch.object(cli.subprocess, "run", return_value=types.SimpleNamespace(returncode=1, stdout="")) as built:

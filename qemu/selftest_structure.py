@@ -13,7 +13,7 @@ class Imports(unittest.TestCase):
         text = "use crate::{\n    device::{\n        port::Port, // a comment, with a comma\n        DeviceCtx, //\n    },\n    qp::tx::KernelCrc as Crc,\n};\n"
         self.assertEqual(sorted(structure.imports(text, self.FILES)), ["device", "device/port", "qp/tx"])
 
-    def test_what_is_not_of_the_driver(self):
+    def test_imports_of_other_crates(self):
         self.assertEqual(list(structure.imports("use kernel::qp::X;\n// use crate::qp::X;\n", self.FILES)), [])
 
     def test_paths_outside_of_use_declarations(self):
@@ -38,7 +38,7 @@ class Imports(unittest.TestCase):
         files = {"qp": "use crate::pager;\n", "pager": ""}
         self.assertFalse([line for line in structure.wrong_layers("rxe_rs", files) if line.startswith("rxe_rs/")])
 
-    def test_circles(self):
+    def test_cycles(self):
         for crate, low, high in (("rxe_proto", "check", "engine"), ("rxe_kapi", "mem", "rdma"), ("rxe_kapi", "net", "rdma"),
                                  ("rxe_kapi", "sync", "mem")):
             files = {low: f"use crate::{high}::A;\n", high: f"use crate::{low}::B;\n"}

@@ -88,7 +88,7 @@ class Module(unittest.TestCase):
     def test_version(self):
         self.assertEqual(self.compile(), [VERSION.encode()])
 
-    def test_it_is_the_one_that_kbuild_passes(self):
+    def test_version_is_that_of_kbuild(self):
         self.assertEqual(self.compile("rxe-version=9.8.7"), [b"9.8.7"])
 
 

@@ -119,7 +119,7 @@ class Pages(unittest.TestCase):
     def test_caller_of_another_form(self):
         self.assertIn("step A3: the caller 'somebody' has none of the forms that the head of qemu/walk.py describes", self.wrong(STEPS[2].replace("| A2 |", "| somebody |")))
 
-    def test_what_is_not_stored(self):
+    def test_callers_by_name(self):
         self.assertIn("step A2: kapi/udp_rx.c: take does not call handler", self.wrong(STEPS[1].replace("callback", "handler")))
         self.assertIn("step A2: kapi/udp_rx.c: take does not name Rx::receive", self.wrong(STEPS[1].replace("kapi/set.c: open", "kapi/udp_rx.c: take")))
         self.assertIn("step A2: kapi/set.c must define shut exactly once", self.wrong(STEPS[1].replace("open", "shut")))
@@ -188,7 +188,7 @@ class Tree(unittest.TestCase):
     def test_page(self):
         self.assertEqual(list(walk.wrong(walk.PAGE.read_text(), walk.tree())), [])
 
-    def test_it_has_both_walks(self):
+    def test_page_has_both_walks(self):
         found = walk.steps(walk.PAGE.read_text())
         self.assertEqual(list(found), ["Received WRITE", "Posted SEND"])
         for title, rows in found.items():
