@@ -171,7 +171,6 @@ impl Drop for RxeRs {
         // these, and what it dropped may be freed after a grace period.
         drop(self.queues.take());
         rxe_kapi::sync::rcu_barrier();
-        rxe_kapi::sync::flush_dropped();
-        rxe_kapi::mem::flush_dropped();
+        rxe_kapi::sync::flush_freed();
     }
 }

@@ -65,17 +65,25 @@ struct ib_ucontext *rxe_rs_udata_ucontext(struct ib_udata *udata);
 int rxe_rs_copy_from_udata(struct ib_udata *udata, void *dst, size_t len);
 int rxe_rs_copy_to_udata(struct ib_udata *udata, const void *src, size_t len);
 
-/* Rings that processes map (ring.c). */
-struct rxe_rs_ring {
+/* Freeing in process context (free.c). */
+struct rxe_rs_free {
 	/* Among those to be freed. */
 	struct llist_node node;
+	void (*free)(struct rxe_rs_free *item);
+};
+
+void rxe_rs_free(struct rxe_rs_free *item);
+void rxe_rs_free_flush(void);
+
+/* Rings that processes map (ring.c). */
+struct rxe_rs_ring {
+	struct rxe_rs_free later;
 	void *addr;
 };
 
 struct rxe_rs_ring *rxe_rs_ring_alloc(size_t len);
 int rxe_rs_ring_mmap(struct vm_area_struct *vma, const struct rxe_rs_ring *ring, size_t len);
 void rxe_rs_ring_free(struct rxe_rs_ring *ring);
-void rxe_rs_rings_flush(void);
 
 /* Pinned memory (pin.c). */
 int rxe_rs_pin_charge(u64 pages, struct mm_struct **mm);
@@ -129,6 +137,10 @@ bool rxe_rs_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old);
 bool rxe_rs_store(u64 *p, u64 value);
 
 /* Devices. */
+struct rxe_rs_device_ref;
+
+struct rxe_rs_device_ref *rxe_rs_device_ref_get(struct ib_device *dev);
+void rxe_rs_device_ref_put(struct rxe_rs_device_ref *ref);
 void rxe_rs_device_dbg(const struct ib_device *dev, const char *reason);
 void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation, int error);
 void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue, u32 status);

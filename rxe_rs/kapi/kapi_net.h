@@ -66,7 +66,6 @@ int rxe_rs_numbers_insert(struct rxe_rs_numbers *numbers, struct rxe_rs_number *
 struct rxe_rs_number *rxe_rs_numbers_lookup(struct rxe_rs_numbers *numbers, u32 number);
 bool rxe_rs_numbers_remove(struct rxe_rs_numbers *numbers, struct rxe_rs_number *entry);
 void rxe_rs_numbers_free(struct rxe_rs_numbers *numbers);
-void rxe_rs_numbers_flush(void);
 
 /* Network devices. */
 void rxe_rs_dev_hold(struct net_device *dev);

@@ -11,6 +11,7 @@ use crate::{
     new_rearmable,
     sync::{
         context::disable_bh,
+        flush_freed,
         Ida,
         NumberTable,
         RcuTable,
@@ -21,6 +22,7 @@ use crate::{
 };
 use core::mem::offset_of;
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -28,7 +30,8 @@ use kernel::{
             Relaxed, //
         },
         rcu,
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 
@@ -236,6 +239,31 @@ mod sync {
             }
         }
         // The rest goes with the table.
+        Ok(())
+    }
+
+    /// A value whose drop may sleep, which kernels that look for it report in other contexts.
+    struct Sleeps(Arc<Mutex<u32>>);
+
+    impl Drop for Sleeps {
+        fn drop(&mut self) {
+            *self.0.lock() += 1;
+        }
+    }
+
+    /// A table that is dropped where nothing may sleep is freed in process context, and
+    /// [`flush_freed`] waits for that.
+    #[test]
+    fn freed_in_process_context() -> Result {
+        let drops = Arc::pin_init(new_mutex!(0u32, "drops"), GFP_KERNEL)?;
+        let table = NumberTable::<Sleeps>::new()?;
+        let number = table.reserve(1..=9)?;
+        table.publish(number, Arc::new(Sleeps(drops.clone()), GFP_KERNEL)?)?;
+        let bh = disable_bh();
+        drop(table);
+        drop(bh);
+        flush_freed();
+        assert_eq!(*drops.lock(), 1);
         Ok(())
     }
 

@@ -20,10 +20,7 @@ pub use dmabuf::DmaBuf;
 pub use odp::OdpMem;
 pub use pages::PageList;
 pub use scatterlist::SgMem;
-pub use shared::{
-    flush_dropped,
-    SharedBuf, //
-};
+pub use shared::SharedBuf;
 pub use umem::Umem;
 
 use crate::{

@@ -6,15 +6,13 @@
  * nearly every entry. The hash is seeded, because processes see the numbers of their own objects
  * and choose which of them to keep.
  */
-#include <linux/llist.h>
 #include <linux/rhashtable.h>
 #include <linux/slab.h>
-#include <linux/workqueue.h>
 #include "bindings_helper.h"
 
 struct rxe_rs_numbers {
 	struct rhashtable ht;
-	struct llist_node node;
+	struct rxe_rs_free later;
 	void (*free)(struct rxe_rs_number *entry);
 };
 
@@ -25,28 +23,18 @@ static const struct rhashtable_params params = {
 	.automatic_shrinking = true,
 };
 
-static LLIST_HEAD(freed);
-
 static void free_entry(void *entry, void *numbers)
 {
 	((struct rxe_rs_numbers *)numbers)->free(entry);
 }
 
-static void free_numbers(struct rxe_rs_numbers *numbers)
+static void free_numbers(struct rxe_rs_free *item)
 {
+	struct rxe_rs_numbers *numbers = container_of(item, struct rxe_rs_numbers, later);
+
 	rhashtable_free_and_destroy(&numbers->ht, free_entry, numbers);
 	kfree(numbers);
 }
-
-static void free_all(struct work_struct *work)
-{
-	struct rxe_rs_numbers *numbers, *next;
-
-	llist_for_each_entry_safe(numbers, next, llist_del_all(&freed), node)
-		free_numbers(numbers);
-}
-
-static DECLARE_WORK(free_work, free_all);
 
 /**
  * rxe_rs_numbers_alloc() - create an empty table
@@ -61,6 +49,7 @@ struct rxe_rs_numbers *rxe_rs_numbers_alloc(void (*free)(struct rxe_rs_number *e
 
 	if (!numbers)
 		return NULL;
+	numbers->later.free = free_numbers;
 	numbers->free = free;
 	if (rhashtable_init(&numbers->ht, &params)) {
 		kfree(numbers);
@@ -123,20 +112,5 @@ bool rxe_rs_numbers_remove(struct rxe_rs_numbers *numbers, struct rxe_rs_number 
  */
 void rxe_rs_numbers_free(struct rxe_rs_numbers *numbers)
 {
-	if (!in_interrupt())
-		free_numbers(numbers);
-	else if (llist_add(&numbers->node, &freed))
-		schedule_work(&free_work);
-}
-
-/**
- * rxe_rs_numbers_flush() - wait until the tables that were freed in softirq context are freed
- *
- * For the exit of the module: afterwards none of its code is to run.
- *
- * Context: Process context. Sleeps.
- */
-void rxe_rs_numbers_flush(void)
-{
-	flush_work(&free_work);
+	rxe_rs_free(&numbers->later);
 }

@@ -5,34 +5,20 @@
  * A process can keep the pages of a ring after the ring is gone: by a mapping, or pinned by a
  * memory region. vfree() in softirq context links what it defers through the first bytes of the
  * memory itself, and would leave a list of the kernel where such a process can write. RCU callbacks
- * free rings, so this file defers them on a list of its own.
+ * free rings, so they are deferred by rxe_rs_free().
  */
-#include <linux/llist.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
-#include <linux/workqueue.h>
 #include "bindings_helper.h"
 
-static LLIST_HEAD(freed);
-
-static void free_ring(struct rxe_rs_ring *ring)
+static void free_ring(struct rxe_rs_free *item)
 {
+	struct rxe_rs_ring *ring = container_of(item, struct rxe_rs_ring, later);
+
 	vfree(ring->addr);
 	kfree(ring);
 }
-
-static void free_rings(struct work_struct *work)
-{
-	struct rxe_rs_ring *ring, *next;
-
-	llist_for_each_entry_safe(ring, next, llist_del_all(&freed), node) {
-		free_ring(ring);
-		cond_resched();
-	}
-}
-
-static DECLARE_WORK(free_work, free_rings);
 
 /**
  * rxe_rs_ring_alloc() - allocate zeroed pages for a ring
@@ -57,6 +43,7 @@ struct rxe_rs_ring *rxe_rs_ring_alloc(size_t len)
 		kfree(ring);
 		return NULL;
 	}
+	ring->later.free = free_ring;
 	return ring;
 }
 
@@ -93,20 +80,5 @@ int rxe_rs_ring_mmap(struct vm_area_struct *vma, const struct rxe_rs_ring *ring,
  */
 void rxe_rs_ring_free(struct rxe_rs_ring *ring)
 {
-	if (!in_interrupt())
-		free_ring(ring);
-	else if (llist_add(&ring->node, &freed))
-		schedule_work(&free_work);
-}
-
-/**
- * rxe_rs_rings_flush() - wait until the rings that were freed in softirq context are freed
- *
- * For the exit of the module: afterwards none of its code is to run.
- *
- * Context: Process context. Sleeps.
- */
-void rxe_rs_rings_flush(void)
-{
-	flush_work(&free_work);
+	rxe_rs_free(&ring->later);
 }

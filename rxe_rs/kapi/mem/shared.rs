@@ -79,14 +79,3 @@ impl Drop for SharedBuf {
         unsafe { bindings::rxe_rs_ring_free(self.ring.as_ptr()) };
     }
 }
-
-/// Waits until all buffers that were dropped are freed. The exit function of the module calls this
-/// after the last [`rcu_barrier`](crate::sync::rcu_barrier).
-///
-/// # Context
-///
-/// Process context; sleeps.
-pub fn flush_dropped() {
-    // SAFETY: No requirement but a context that may sleep.
-    unsafe { bindings::rxe_rs_rings_flush() };
-}

@@ -192,9 +192,10 @@ pub trait Device: Sized + Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// Holds a reference on the `struct device` inside.
+/// `reference` is to the device `raw`.
 pub struct DeviceHandle {
     raw: NonNull<bindings::ib_device>,
+    reference: NonNull<bindings::rxe_rs_device_ref>,
 }
 
 // SAFETY: The functions used here may be called from any thread.
@@ -206,11 +207,14 @@ impl DeviceHandle {
     /// # Safety
     ///
     /// `raw` is alive.
-    unsafe fn new(raw: NonNull<bindings::ib_device>) -> Self {
+    unsafe fn new(raw: NonNull<bindings::ib_device>) -> Result<Self> {
         // SAFETY: By the caller's guarantee.
-        unsafe { bindings::get_device(raw_device(raw)) };
+        let reference = unsafe { bindings::rxe_rs_device_ref_get(raw.as_ptr()) };
         // INVARIANT: The reference was just taken.
-        Self { raw }
+        Ok(Self {
+            raw,
+            reference: NonNull::new(reference).ok_or(ENOMEM)?,
+        })
     }
 
     /// Logs at debug level why a request of a consumer is refused, and returns the error for it,
@@ -300,15 +304,9 @@ impl DeviceHandle {
 
 impl Drop for DeviceHandle {
     fn drop(&mut self) {
-        // SAFETY: Drops the reference of the type invariant.
-        unsafe { bindings::put_device(raw_device(self.raw)) };
+        // SAFETY: Drops the reference of the type invariant; may be called in softirq context.
+        unsafe { bindings::rxe_rs_device_ref_put(self.reference.as_ptr()) };
     }
-}
-
-/// Returns the `struct device` in an `ib_device`.
-fn raw_device(dev: NonNull<bindings::ib_device>) -> *mut bindings::device {
-    // SAFETY: Only computes the address of a field of a live object.
-    unsafe { (&raw mut (*dev.as_ptr()).__bindgen_anon_1).cast() }
 }
 
 /// The object that the core allocates for a device.
@@ -383,7 +381,7 @@ pub fn register<D: Device>(
     }
     let run = || {
         // SAFETY: The device is alive.
-        let ctx = make(unsafe { DeviceHandle::new(raw) })?;
+        let ctx = make(unsafe { DeviceHandle::new(raw) }?)?;
         // SAFETY: Nobody but this function knows the device yet.
         unsafe {
             drop(DeviceShell::<D>::take(dev));

@@ -23,10 +23,7 @@ pub use global::{
     Global, //
 };
 pub use ida::Ida;
-pub use number_table::{
-    flush_dropped,
-    NumberTable, //
-};
+pub use number_table::NumberTable;
 pub use pending::{
     Pending,
     PendingSet, //
@@ -62,4 +59,16 @@ pub use users::{
 pub fn rcu_barrier() {
     // SAFETY: No requirement but a context that may sleep.
     unsafe { crate::bindings::rcu_barrier() }
+}
+
+/// Waits until everything is freed that was dropped in softirq context and is freed in process
+/// context: rings, number tables, devices. The exit function of the module calls this after the
+/// last [`rcu_barrier`].
+///
+/// # Context
+///
+/// Process context; sleeps.
+pub fn flush_freed() {
+    // SAFETY: No requirement but a context that may sleep.
+    unsafe { crate::bindings::rxe_rs_free_flush() };
 }

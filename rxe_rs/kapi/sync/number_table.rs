@@ -271,14 +271,3 @@ impl<T: Send + Sync + 'static> Drop for NumberTable<T> {
         unsafe { bindings::rxe_rs_numbers_free(self.numbers.as_ptr()) };
     }
 }
-
-/// Waits until the tables that were dropped in softirq context are freed: for the exit of the
-/// module, whose code frees them.
-///
-/// # Context
-///
-/// Process context; sleeps.
-pub fn flush_dropped() {
-    // SAFETY: No requirement but a context that may sleep.
-    unsafe { bindings::rxe_rs_numbers_flush() };
-}
