@@ -77,6 +77,7 @@ class Machine:
     """A fake session. Each test has the result in `happens`: exit status, output, kernel log; without a status the machine ends."""
     happens = {}
     boots = []
+    late = ""
 
     def __init__(self, _options, _boot, _kvm, folder):
         self.folder, self.results, self.machines = folder, folder / "results", []
@@ -101,6 +102,7 @@ class Machine:
             if status is None:
                 return "the machine ended unexpectedly"
             on_end(name, status, 0.5)
+        (self.results / "after.dmesg-a").write_text(self.late)
         return None
 
 
@@ -139,6 +141,13 @@ class Verdicts(unittest.TestCase):
     def test_kernel_reports_fail_passed_and_skipped_tests(self):
         status, verdicts, _ = self.run_tests({"good": (0, "", self.BAD), "skipped": (4, "SKIP: no\n", self.BAD), "next": (0, "", "")})
         self.assertEqual((status, verdicts), (1, {"good": "fail", "skipped": "fail", "next": "pass"}))
+
+    def test_complaints_after_the_last_test_fail_the_run(self):
+        with mock.patch.object(Machine, "late", self.BAD):
+            status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)})
+        self.assertEqual((status, verdicts), (1, {"good": "pass", "after": "fail"}))
+        self.assertIn("not ok 2 kernel log after the last test\n", text)
+        self.assertIn("kernel BUG at net", text)
 
     def test_a_skip_without_a_reason_is_a_failure(self):
         """Programs that fail may have the same status."""

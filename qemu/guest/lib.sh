@@ -74,7 +74,8 @@ veth_up() {
 # --- kernel log ------------------------------------------------------------------------------------------------------------------
 
 mark() { echo "rxe-test: $*" >/dev/kmsg; }
-since() { dmesg | awk -v m="rxe-test: $*" 'index($0, m) { p = 1; next } p'; }
+# since MARK: the kernel log behind the last such mark; all of it if the mark has been overwritten by what came later.
+since() { dmesg | awk -v m="rxe-test: $*" 'index($0, m) { found = 1; text = ""; next } { text = text $0 "\n" } END { printf "%s", text }'; }
 
 # --- driver ----------------------------------------------------------------------------------------------------------------------
 

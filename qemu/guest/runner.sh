@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # runner.sh: runs the tests of /share/plan in a test machine: a line each, `NAME SECONDS FILE FUNCTION`. Writes the start and the end of
-# each test to results/events, which the host reads, and the output of each test and the kernel log of each machine during the test
-# to results/. RXE_CAPTURE: if set, the RoCE packets of each test are captured.
+# each test to results/events, which the host reads, and the output of each test and the kernel log of each machine to results/. The
+# kernel log of a test starts where that of the previous test ended, so that no report between two tests is lost; `after.dmesg-NODE` is
+# the log after the last test. RXE_CAPTURE: if set, the RoCE packets of each test are captured.
 . /share/guest/lib.sh
 
 results=/share/results
 nodes=a
 [ "$TOPOLOGY" = two ] && nodes="a b"
 
+for n in $nodes; do call "$n" mark "end of the boot"; done
+last="end of the boot"
 while read -r name seconds file function; do
 	[ -n "$name" ] || continue
 	log=$results/$name
@@ -31,8 +34,13 @@ while read -r name seconds file function; do
 	if [ -n "${RXE_CAPTURE:-}" ]; then captured a; fi
 	reap
 	took=$(((${EPOCHREALTIME/./} - start) / 1000))
-	for n in $nodes; do call "$n" since "begin $name" >"$log.dmesg-$n"; done
+	for n in $nodes; do
+		call "$n" since "$last" >"$log.dmesg-$n"
+		call "$n" mark "end $name"
+	done
+	last="end $name"
 	echo "end $name $status $took" >>$results/events
 done </share/plan
+for n in $nodes; do call "$n" since "$last" >"$results/after.dmesg-$n"; done
 [ "$TOPOLOGY" = two ] && python3 /share/guest/agent.py quit
 exit 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vm.discovery import CLONE, Malformed, Suite, all_tests
 from vm.session import QEMU, Session, plan_of
-from vm.verdict import Report, kernel_complaints, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
+from vm.verdict import LATE, Report, kernel_complaints, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
 
 LAST_TESTS = "leaks.*"
 # Kernel modules in ktests that tests may need.
@@ -121,6 +121,7 @@ def run_boot(session, remaining, report, number):
             if ended and m.alive():
                 m.wait(2)
         if not ended:
+            report.add_late(session)
             if remaining:
                 print(f"# {len(remaining)} tests of the plan did not run", flush=True)
             return not remaining
@@ -143,7 +144,8 @@ def run_boot(session, remaining, report, number):
 
 def rerun_with_capture(options, boot, kvm, out):
     """Runs up to three failed tests once more with a packet capture, so that their packets can be examined."""
-    failed = [n for n, s in json.loads((out / "summary.json").read_text()).items() if s == "fail"]
+    summary = json.loads((out / "summary.json").read_text())
+    failed = [name for name, found in summary.items() if found == "fail" and name != LATE]
     for name in failed[:3]:
         test = next(t for t in tests_for(options) if t.name == name)
         session = Session(options, boot, kvm, out / "again")

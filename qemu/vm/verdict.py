@@ -8,6 +8,9 @@ import gate
 import wirecheck
 from vm.discovery import CLONE
 
+# Name of the kernel logs after the last test (guest/runner.sh).
+LATE = "after"
+
 # KSFT_SKIP of tools/testing/selftests/kselftest.h.
 SKIP = 4
 
@@ -84,6 +87,18 @@ class Report:
             show_tail(log)
             keep = self.keep(name, session)
             print(f"# artefacts: {keep.relative_to(CLONE) if keep.is_relative_to(CLONE) else keep}", flush=True)
+
+    def add_late(self, session):
+        """What the kernels report after the last test fails the run, as a test of its own."""
+        found = kernel_complaints(session.results, LATE)
+        if not found:
+            return
+        self.numbers.setdefault(LATE, len(self.numbers) + 1)
+        self.done[LATE] = "fail"
+        print(f"not ok {self.numbers[LATE]} kernel log after the last test", flush=True)
+        for line in found[:12]:
+            print(f"#   {line}", flush=True)
+        self.keep(LATE, session)
 
     def keep(self, name, session):
         folder = self.out / "failed" / name
