@@ -50,7 +50,8 @@ LOCKS_NEEDED = ("CONFIG_FAILSLAB=y", "CONFIG_FAIL_PAGE_ALLOC=y", "CONFIG_PROVE_L
                 "CONFIG_DEBUG_ATOMIC_SLEEP=y", "CONFIG_RUST_DEBUG_ASSERTIONS=y", "CONFIG_KUNIT=y")
 KINDS = {
     # Runs kernel code at native speed: for measurements and quick tests.
-    "uml": Kind("User Mode Linux kernel", "um", ("uml/config.txt",), UML_NEEDED, "linux", 2200, patches=("uml/uml.patch",),
+    "uml": Kind("User Mode Linux kernel", "um", ("uml/config.txt", "uml/optimize.txt"),
+                (*UML_NEEDED, "CONFIG_CC_OPTIMIZE_FOR_PERFORMANCE=y"), "linux", 2200, patches=("uml/uml.patch",),
                 rustflags=UML_RUSTFLAGS),
     # `make test-debug`: KASAN and kmemleak. Clang compiles it, because Rust code is instrumented for KASAN only then.
     "uml-debug": Kind("User Mode Linux debug kernel", "um", ("uml/config.txt", "uml/debug.txt"),
