@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Latency beside load: a pair with completion queues of its own sends a message of 64 bytes now and
- * then, which the other side answers, while other queue pairs are busy.
+ * Latency beside load: a connection with completion queues of its own sends a message of 64 bytes
+ * from time to time, which the peer answers, while other queue pairs are busy.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -13,7 +13,7 @@
 #include "kbench.h"
 
 #define MESSAGE 64
-/* Longer than any answer takes, however much load there is. */
+/* Longer than any response takes under load. */
 #define PATIENCE (10 * HZ)
 
 static struct {
@@ -54,7 +54,7 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 		complete(&ping.done);
 }
 
-/* Half of a round trip in nanoseconds, or an error number. */
+/* Returns half of a round trip time in nanoseconds, or an error number. */
 static s64 ping_once(void)
 {
 	struct end *a = &ping.pair->a;
@@ -127,7 +127,7 @@ int measure_beside(struct pair *load, u32 qps, const struct measure *m)
 		ret = stream_begin(pairs, qps, IB_WR_RDMA_WRITE, &endless);
 		ret = ret ?: ping_all(m->count);
 		stream_stop();
-		/* The load itself must have been served. */
+		/* The load must have completed without an error. */
 		end = run_result(ret, 1) < 0 ? -EIO : 0;
 		ret = ret ?: end;
 		crowd_close(pairs, qps);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Many connected queue pairs on the completion queues and buffers of one: their cost when idle. */
+/* Many connections that share completion queues and buffers, and their cost when they are idle. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/delay.h>
@@ -7,7 +7,7 @@
 #include <linux/slab.h>
 #include "kbench.h"
 
-/* How long softirqs are counted, in milliseconds. */
+/* The time in which softirqs are counted, in milliseconds. */
 #define COUNTED 2000
 
 void crowd_close(struct pair *pairs, u32 count)
@@ -38,7 +38,7 @@ struct pair *crowd_open(const struct pair *like, u32 count, u32 depth)
 		*p = *like;
 		p->a.qp = NULL;
 		p->b.qp = NULL;
-		/* Some are served later than others. */
+		/* More than the average, because some QPs are served later than others. */
 		p->a.qp_attr.cap.max_send_wr = DIV_ROUND_UP(depth, count) + 7;
 		p->a.qp_attr.cap.max_recv_wr = 1;
 		p->b.qp_attr.cap = p->a.qp_attr.cap;
@@ -51,7 +51,7 @@ struct pair *crowd_open(const struct pair *like, u32 count, u32 depth)
 	return ERR_PTR(ret);
 }
 
-/* Softirqs that timers, packets and deferred work cause; what the scheduler does is not counted. */
+/* Softirqs of timers, packets and deferred work, but not those of the scheduler and of RCU. */
 static u64 softirqs(void)
 {
 	static const unsigned int kinds[] = {
@@ -76,7 +76,7 @@ static u64 softirqs_per_second(void)
 
 int measure_idle(struct pair *p, u32 count, const struct measure *m)
 {
-	/* Each queue pair is used once: it may have armed a timer then. */
+	/* Each queue pair is used once, so that it has armed its timers. */
 	struct measure once = { .size = m->size, .depth = m->depth, .count = count };
 	u64 without, with;
 	struct pair *pairs;
@@ -88,7 +88,7 @@ int measure_idle(struct pair *p, u32 count, const struct measure *m)
 		return PTR_ERR(pairs);
 	ret = stream(pairs, count, IB_WR_RDMA_WRITE, &once);
 	if (ret > 0) {
-		/* Timers of what has completed may still expire. */
+		/* Timers of completed requests may still expire. */
 		msleep(COUNTED);
 		with = softirqs_per_second();
 		pr_info("softirqs %llu\n", with > without ? with - without : 0);

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The same as in the tests of kernel verbs. */
+/* The same functions as in the tests of kernel verbs. */
 #include "../kverbs/devices.c"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Measures one thing when the module is loaded and reports it in the kernel's log, in nanoseconds
- * per operation: "kbench: write 4213". The module is loaded in any case; "kbench: write: error -5"
- * says what went wrong.
+ * Runs one measurement when the module is loaded and prints the result to the kernel log, in
+ * nanoseconds per operation: "kbench: write 4213", or an error number: "kbench: write: error -5".
+ * Loading succeeds in both cases.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/module.h>
 #include "kbench.h"
 
-/* More than any device has. */
+/* More than a device supports. */
 #define MAX_QPS 1000000
 
 static char *a = "rxe_a";
@@ -31,13 +31,13 @@ MODULE_PARM_DESC(size, "bytes of each message");
 module_param_named(depth, measure.depth, uint, 0444);
 MODULE_PARM_DESC(depth, "requests in flight");
 module_param_named(count, measure.count, uint, 0444);
-MODULE_PARM_DESC(count, "operations in all");
+MODULE_PARM_DESC(count, "number of operations");
 
 static uint qps = 1;
 module_param(qps, uint, 0444);
-MODULE_PARM_DESC(qps, "pairs of queue pairs: that have their turn, are idle, or are the load");
+MODULE_PARM_DESC(qps, "number of connections that take turns, are idle or are the load (beside)");
 
-/* The helpers of the tests note what went wrong with the connection. */
+/* Set if a function of the tests of kernel verbs has reported a failure. */
 static bool bad;
 
 bool is(const char *thing, long long got, long long wanted)
@@ -54,7 +54,7 @@ bool failed(void)
 	return bad;
 }
 
-/* WRITEs, each by another queue pair than the one before. */
+/* WRITEs by all queue pairs in turn. */
 static s64 round_robin(struct pair *p)
 {
 	struct pair *pairs = crowd_open(p, qps, measure.depth);
@@ -95,7 +95,7 @@ static s64 operation(struct pair *p)
 
 static void run_one(void)
 {
-	/* A receiver's queue has twice what is in flight. */
+	/* stream() posts twice as many receives as requests are in flight. */
 	struct setup setup = {
 		.depth = 2 * measure.depth, .sges = 1, .context = IB_POLL_SOFTIRQ,
 		.global_rkey = true,
@@ -136,7 +136,7 @@ static int __init kbench_init(void)
 	return 0;
 }
 
-/* Nothing is left to be undone, but a module without this cannot be unloaded. */
+/* Empty, but a module without an exit function cannot be unloaded. */
 static void __exit kbench_exit(void)
 {
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What it costs to make and to destroy objects, many at a time as an application has them. */
+/* Time to create many objects, as an application has them, and to destroy them. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/ktime.h>

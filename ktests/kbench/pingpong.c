@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A message back and forth. */
+/* Latency of a message that both sides send in turns. */
 #include "kbench.h"
 
 static struct {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The measurement that runs: its begin, its end, and what both kinds of traffic post. */
+/* Begin and end of a measurement, and functions that post requests. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/completion.h>
 #include <linux/ktime.h>
 #include "kbench.h"
 
-/* Longer than any measurement on any machine. */
+/* Longer than any measurement takes. */
 #define PATIENCE (120 * HZ)
 
 static struct {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A stream of requests of one kind: `depth` are in flight, and the completion handler posts the
- * next, as NVMe over Fabrics and NFS do under load. With several pairs each takes its turn. ib_core
- * polls the queues in softirq context.
+ * A stream of requests of one kind: a fixed number is in flight, and the completion handler posts
+ * the next, as NVMe over Fabrics and NFS do under load. Several pairs take turns. ib_core polls the
+ * CQs in softirq context.
  */
 #include "kbench.h"
 
 static struct {
 	struct pair *pairs;
 	u32 count;
-	/* The pair whose turn it is, modulo their number. */
+	/* Index of the pair that posted last, modulo their number. */
 	atomic_t turn;
 	enum ib_wr_opcode op;
 	u32 size;
@@ -30,7 +30,7 @@ static int post_next(void)
 
 	if (now.count == 1)
 		return post_request(&p->a, &p->b, now.op, now.size, &request_cqe);
-	/* A queue pair that is served late may be full when it has its turn again. */
+	/* The send queue of a pair that is served late may be full when it is its turn again. */
 	do {
 		p = now.pairs + (u32)atomic_inc_return(&now.turn) % now.count;
 		ret = post_request(&p->a, &p->b, now.op, now.size, &request_cqe);
@@ -78,8 +78,8 @@ int stream_begin(struct pair *pairs, u32 count, enum ib_wr_opcode op, const stru
 	atomic_set(&now.unposted, m->count - depth);
 	atomic_set(&now.in_flight, depth);
 	/*
-	 * Twice as many as requests in flight: the receiver may be late to take the completion of
-	 * a request that has completed at the sender. Only the first pair gets any.
+	 * Twice as many as requests are in flight, because the receiver may poll the completion of
+	 * a message after the sender's request has completed. SENDs have one pair only.
 	 */
 	for (i = 0; op == IB_WR_SEND && i < 2 * depth && !ret; i++)
 		ret = post_receive(&pairs->b, now.size, &receive_cqe);

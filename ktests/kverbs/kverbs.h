@@ -26,13 +26,13 @@ struct end {
 	struct ib_cq *cq;
 	struct ib_srq *srq;
 	struct ib_qp *qp;
-	/* Memory for all tests, and its DMA address. */
+	/* The buffer of tests, and its DMA address. */
 	void *buf;
 	u64 addr;
-	/* Calls of the completion handler; events of the SRQ and the QP. */
-	atomic_t told;
-	/* Of these, calls of the completion handler in process context, as from a verb. */
-	atomic_t told_in_task;
+	/* Calls of the completion handler; those in process context, as from a verb. */
+	atomic_t cq_calls;
+	atomic_t cq_calls_in_task;
+	/* Events of the SRQ and the QP. */
 	atomic_t srq_limits;
 	atomic_t last_wqes;
 	struct ib_qp_init_attr qp_attr;

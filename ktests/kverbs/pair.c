@@ -38,9 +38,9 @@ static void on_completion(struct ib_cq *cq, void *context)
 {
 	struct end *e = context;
 
-	atomic_inc(&e->told);
+	atomic_inc(&e->cq_calls);
 	if (in_task())
-		atomic_inc(&e->told_in_task);
+		atomic_inc(&e->cq_calls_in_task);
 }
 
 static void on_qp_event(struct ib_event *event, void *context)

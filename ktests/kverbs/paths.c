@@ -79,7 +79,7 @@ static void ah_modify(struct pair *p)
 	ret = rdma_modify_ah(ah, &here);
 	local_bh_enable();
 	is("modifying", ret, 0);
-	is("asking", rdma_query_ah(ah, &got), 0);
+	is("query_ah", rdma_query_ah(ah, &got), 0);
 	is("GID", memcmp(&got.grh.dgid, &p->a.gid->gid, sizeof(got.grh.dgid)), 0);
 	arrives("to itself", &p->a, ah, &p->a, 2);
 
@@ -99,7 +99,7 @@ static u64 system_image(struct ib_device *dev)
 	struct ib_device_attr attr;
 
 	memset(&attr, 0, sizeof(attr));
-	is("asking", dev->ops.query_device(dev, &attr, &udata), 0);
+	is("query_device", dev->ops.query_device(dev, &attr, &udata), 0);
 	is("the core's copy", be64_to_cpu(dev->attrs.sys_image_guid),
 	   be64_to_cpu(attr.sys_image_guid));
 	return be64_to_cpu(attr.sys_image_guid);
@@ -111,8 +111,8 @@ static void device_modify(struct pair *p)
 	struct ib_device *dev = p->a.dev;
 	u64 before = system_image(dev);
 
-	is("setting it", ib_modify_device(dev, IB_DEVICE_MODIFY_SYS_IMAGE_GUID, &modify), 0);
-	is("set", system_image(dev), modify.sys_image_guid);
+	is("modify_device", ib_modify_device(dev, IB_DEVICE_MODIFY_SYS_IMAGE_GUID, &modify), 0);
+	is("GUID", system_image(dev), modify.sys_image_guid);
 	is("unknown", ib_modify_device(dev, 1 << 7 | IB_DEVICE_MODIFY_SYS_IMAGE_GUID, &modify),
 	   -EOPNOTSUPP);
 	modify.sys_image_guid = before;

@@ -39,10 +39,10 @@ static void opcodes(struct pair *p)
 		is("bad_wr", bad == &chain[1].wr, true);
 		is("post_send", post_empty(&p->a, 9, 1), 0);
 		is("completion", take(&p->a, &wc), 0);
-		is("what was before it", wc.wr_id, 0);
+		is("request before it", wc.wr_id, 0);
 		is("status", wc.status, IB_WC_SUCCESS);
 		is("completion", take(&p->a, &wc), 0);
-		is("what was posted afterwards", wc.wr_id, 9);
+		is("request posted afterwards", wc.wr_id, 9);
 		is("status", wc.status, IB_WC_SUCCESS);
 	}
 }
@@ -196,7 +196,7 @@ static void states(struct pair *p)
 	is("post_recv in INIT", ib_post_recv(p->a.qp, &recv, NULL), 0);
 	is("completions in INIT", ib_poll_cq(p->a.cq, 1, &wc), 0);
 	is("ERR", set_state(&p->a, IB_QPS_ERR), 0);
-	is("flush of what was posted in INIT", take(&p->a, &wc), 0);
+	is("flush of the receive posted in INIT", take(&p->a, &wc), 0);
 	is("wr_id", wc.wr_id, 2);
 	is("status", wc.status, IB_WC_WR_FLUSH_ERR);
 	is("post_send in ERR", ib_post_send(p->a.qp, &send, NULL), 0);
@@ -240,8 +240,8 @@ static void calls_nobody(struct pair *p)
 		default:
 			is("post_recv in ERR", post_recv(&p->a, 0), 0);
 		}
-		await("calls", &p->a.told, round + 1);
-		is("calls by who called", atomic_read(&p->a.told_in_task), 0);
+		await("calls", &p->a.cq_calls, round + 1);
+		is("calls in process context", atomic_read(&p->a.cq_calls_in_task), 0);
 		is("flush", take(&p->a, &wc), 0);
 		is("status", wc.status, IB_WC_WR_FLUSH_ERR);
 	}
@@ -298,7 +298,7 @@ static void destroy_busy(struct pair *p)
 	is("one completion", take(&p->a, &wc), 0);
 	is("destroy_qp", ib_destroy_qp(p->a.qp), 0);
 	p->a.qp = NULL;
-	is("completions of what is gone", ib_poll_cq(p->a.cq, 1, &wc), 0);
+	is("completions of a destroyed QP", ib_poll_cq(p->a.cq, 1, &wc), 0);
 	/* Longer than a retransmission timeout. */
 	msleep(200);
 	is("completions later", ib_poll_cq(p->a.cq, 1, &wc), 0);
@@ -370,7 +370,7 @@ static void destroy_under_traffic(struct pair *p)
 		p->b.qp = NULL;
 		flush_work(&s.work);
 		is("status of the sender", s.status, IB_WC_RETRY_EXC_ERR);
-		is("completions of what is gone", ib_poll_cq(p->b.cq, 1, &wc), 0);
+		is("completions of a destroyed QP", ib_poll_cq(p->b.cq, 1, &wc), 0);
 		if (is("a QP in its place", qp_make(&p->b), 0))
 			is("connecting", pair_connect(p), 0);
 	}

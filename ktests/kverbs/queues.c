@@ -83,30 +83,30 @@ static void notify(struct pair *p)
 
 	is("arming an empty queue", ib_req_notify_cq(p->a.cq, next), 0);
 	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
-	await("calls once armed", &p->a.told, 1);
+	await("calls once armed", &p->a.cq_calls, 1);
 	is("post_send", post_empty(&p->a, 1, 2), 0);
 	await_held(&p->a, 2);
-	is("calls when not armed", atomic_read(&p->a.told), 1);
+	is("calls when not armed", atomic_read(&p->a.cq_calls), 1);
 	is("missed events", ib_req_notify_cq(p->a.cq, next) > 0, true);
 	is("not asked for missed events", ib_req_notify_cq(p->a.cq, IB_CQ_NEXT_COMP), 0);
 	is("first", take(&p->a, &wc), 0);
 	is("one is still there", ib_req_notify_cq(p->a.cq, next) > 0, true);
 	is("second", take(&p->a, &wc), 0);
 	is("nothing is there", ib_req_notify_cq(p->a.cq, next), 0);
-	is("no call meanwhile", atomic_read(&p->a.told), 1);
+	is("no call meanwhile", atomic_read(&p->a.cq_calls), 1);
 	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
-	await("calls once armed again", &p->a.told, 2);
+	await("calls once armed again", &p->a.cq_calls, 2);
 
-	is("arming for solicited ones",
+	is("arming for solicited completions",
 	   ib_req_notify_cq(p->b.cq, IB_CQ_SOLICITED | IB_CQ_REPORT_MISSED_EVENTS), 0);
 	is("post_recv", post_recv(&p->b, 1), 0);
 	is("post_recv", post_recv(&p->b, 2), 0);
 	is("SEND", run(&p->a, &send), IB_WC_SUCCESS);
 	is("receive", take(&p->b, &wc), 0);
-	is("calls for what is not solicited", atomic_read(&p->b.told), 0);
+	is("calls for an unsolicited completion", atomic_read(&p->b.cq_calls), 0);
 	send.send_flags |= IB_SEND_SOLICITED;
 	is("solicited SEND", run(&p->a, &send), IB_WC_SUCCESS);
-	await("calls for what is solicited", &p->b.told, 1);
+	await("calls for a solicited completion", &p->b.cq_calls, 1);
 }
 
 /* Requests with CQs that the core polls, as most kernel consumers have; then drains all queues. */
@@ -129,8 +129,8 @@ static void polled_by_core(struct pair *p)
 		is("post_send", ib_post_send(p->a.qp, &send, NULL), 0);
 	await("sends", &sends.good, count);
 	await("receives", &receives.good, count);
-	is("sends told of in softirq", atomic_read(&sends.softirq), softirq ? count : 0);
-	is("receives told of in softirq", atomic_read(&receives.softirq), softirq ? count : 0);
+	is("sends completed in softirq", atomic_read(&sends.softirq), softirq ? count : 0);
+	is("receives completed in softirq", atomic_read(&receives.softirq), softirq ? count : 0);
 	ib_drain_qp(p->a.qp);
 	ib_drain_qp(p->b.qp);
 	is("sends afterwards", sum(&sends), count);
@@ -258,7 +258,7 @@ static void srq_full(struct pair *p)
 	is("max_wr", attr.max_wr >= 4 * room, true);
 	is("post_srq_recv", post_recv(&p->b, i), 0);
 	attr.max_wr = 8;
-	is("shrinking below what is posted", ib_modify_srq(p->b.srq, &attr, IB_SRQ_MAX_WR),
+	is("shrinking below posted requests", ib_modify_srq(p->b.srq, &attr, IB_SRQ_MAX_WR),
 	   -EINVAL);
 }
 

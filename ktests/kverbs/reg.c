@@ -258,7 +258,7 @@ static void no_key(struct pair *p, struct area *area, struct ib_mr *mr)
 	expect(p, "READ before REG_MR", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR);
 	is("REG_MR for reading", reg(&p->b, mr, IB_ACCESS_REMOTE_READ), IB_WC_SUCCESS);
 	expect(p, "READ", IB_WR_RDMA_READ, mr->iova, mr->rkey, IB_WC_SUCCESS);
-	expect(p, "WRITE to what is for reading", IB_WR_RDMA_WRITE, mr->iova, mr->rkey,
+	expect(p, "WRITE to a read-only region", IB_WR_RDMA_WRITE, mr->iova, mr->rkey,
 	       IB_WC_REM_ACCESS_ERR);
 	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
 	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);

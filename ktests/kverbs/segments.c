@@ -244,7 +244,7 @@ static void odd_entries(struct pair *p, struct area *area, struct ib_mr *mr)
 		u32 from = i == 6 ? (100 + 16) / 4 : i == 5 ? (8 + PAGE_SIZE - 40) / 4 : 0;
 		u32 to = i == 4 ? (PAGE_SIZE - 24) / 4 : PAGE_WORDS;
 
-		is("what lies beside",
+		is("memory outside of the entries",
 		   matches(words_of(area, i) + from, to - from, 8, i * PAGE_WORDS + from), true);
 	}
 	*word = 5;

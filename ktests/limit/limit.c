@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the network stack could do for a protocol like RoCE v2 that did nothing itself: messages go
- * from one network namespace to another as UDP datagrams of a path MTU each, as many of them in a
- * GSO buffer as fit. Each side copies every byte once and computes one CRC32 for each datagram;
- * there are no acknowledgements. The module measures when it is loaded and reports MiB per second
- * in the kernel's log: "limit: bw 6130". It is loaded in any case; "limit: error -5" says that
- * something went wrong.
+ * Measures the bandwidth of the network stack for packets like those of RoCE v2, without a
+ * protocol: an upper limit for a driver. Messages are sent from one network namespace to another as
+ * UDP datagrams with the length of a path MTU, as many of them in a GSO buffer as fit. Each side
+ * copies each byte once and computes a CRC32 per datagram; there are no acknowledgements. The
+ * module measures when it is loaded and prints MiB per second to the kernel log: "limit: bw 6130",
+ * or "limit: error -5". Loading succeeds in both cases.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -22,14 +22,14 @@
 #include <net/route.h>
 #include <net/udp.h>
 
-/* Payload of a datagram, with a header (as BTH) before and a CRC after it, all in bytes. */
+/* Payload of a datagram, its header (in place of the BTH) and both with its CRC, in bytes. */
 #define PAYLOAD 4096u
 #define HEADER 12u
 #define EXTRA (HEADER + 4u)
 #define PORT 4791
 #define MAX_SIZE (16u << 20)
-/* As many datagrams as an IPv4 packet has room for. */
-#define TRAIN ((65535u - sizeof(struct iphdr) - sizeof(struct udphdr)) / (PAYLOAD + EXTRA))
+/* Maximum number of datagrams in a GSO buffer, whose length is that of an IPv4 packet. */
+#define MAX_SEGS ((65535u - sizeof(struct iphdr) - sizeof(struct udphdr)) / (PAYLOAD + EXTRA))
 #define FRAG_ORDER 3
 
 static int ns = -1;
@@ -52,7 +52,7 @@ static uint count = 1000;
 module_param(count, uint, 0444);
 MODULE_PARM_DESC(count, "messages in all");
 
-/* The receiver: where the next payload goes, what has come, and how much of that was damaged. */
+/* The receiver: offset of the next payload, bytes received, damaged datagrams. */
 static struct {
 	u8 *buf;
 	u32 at;
@@ -67,7 +67,7 @@ static struct {
 	__be32 saddr, daddr;
 } sender;
 
-/* Takes one datagram, without its UDP header, out of a buffer. */
+/* Receives a datagram, without its UDP header, from a buffer; returns false if it is damaged. */
 static bool receive_one(const struct sk_buff *skb, u32 offset, u32 len)
 {
 	u8 header[HEADER];
@@ -89,7 +89,7 @@ static bool receive_one(const struct sk_buff *skb, u32 offset, u32 len)
 	return crc == le32_to_cpu(sum);
 }
 
-/* Datagrams come whole trains at a time here, before the UDP layer. */
+/* Receives GSO buffers before the UDP layer, which would segment them. */
 static unsigned int receive(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	const struct iphdr *iph = ip_hdr(skb);
@@ -117,7 +117,7 @@ static const struct nf_hook_ops hook = {
 	.priority = NF_IP_PRI_LAST,
 };
 
-/* Writes the datagrams of a train into a buffer that has room for them. */
+/* Writes datagrams with the payload to a buffer that has room for them. */
 static int fill(struct sk_buff *skb, const u8 *payload, u32 len)
 {
 	static const u8 header[HEADER];
@@ -165,7 +165,7 @@ static void add_headers(struct sk_buff *skb, u32 datagrams)
 	uh->check = ~udp_v4_check(len, sender.saddr, sender.daddr, 0);
 }
 
-static int send_train(const u8 *payload, u32 len)
+static int send_batch(const u8 *payload, u32 len)
 {
 	u32 datagrams = DIV_ROUND_UP(len, PAYLOAD), reserve;
 	struct net_device *dev = sender.rt->dst.dev;
@@ -201,8 +201,8 @@ static int send_message(void)
 	int ret = 0;
 
 	for (at = 0; at < size && !ret; at += len) {
-		len = min_t(u32, size - at, TRAIN * PAYLOAD);
-		ret = send_train(sender.buf + at, len);
+		len = min_t(u32, size - at, MAX_SEGS * PAYLOAD);
+		ret = send_batch(sender.buf + at, len);
 	}
 	cond_resched();
 	return ret;
@@ -218,7 +218,7 @@ static int transfer(void)
 
 	for (i = 0; i < count && !ret; i++)
 		ret = send_message();
-	/* What another processor still has to receive counts. */
+	/* The time includes the datagrams that another processor has yet to receive. */
 	for (patience = 5000; !ret && atomic64_read(&receiver.bytes) < all && patience; patience--)
 		usleep_range(100, 200);
 	took = ktime_to_ns(ktime_sub(ktime_get(), start));
@@ -286,12 +286,12 @@ static int __init limit_init(void)
 	return 0;
 }
 
-/* Nothing is left to be undone, but a module without this cannot be unloaded. */
+/* Empty, but a module without an exit function cannot be unloaded. */
 static void __exit limit_exit(void)
 {
 }
 
 module_init(limit_init);
 module_exit(limit_exit);
-MODULE_DESCRIPTION("What the network stack could move");
+MODULE_DESCRIPTION("Upper limit of the bandwidth of UDP datagrams");
 MODULE_LICENSE("GPL");

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What objects of the verbs cost a process, for qemu/bench.
+ * Measures time and memory of verbs objects of a process, for qemu/bench.
  *
- * objects DEVICE GID-INDEX PEER time	creation and destruction of each kind
- * objects DEVICE GID-INDEX PEER memory	memory of one object of each kind
+ * objects DEVICE GID-INDEX PEER time	time to create and to destroy objects of each kind
+ * objects DEVICE GID-INDEX PEER memory	memory of an object of each kind
  *
- * PEER is the IPv4 address of another device, which need not expect anything. Each result is a
- * line: "create_mr.4K 103211" in nanoseconds, "memory_qp.16 28600" in bytes, "mw error 95 after 0".
+ * PEER is the IPv4 address of another device, to which queue pairs send without a response. Each
+ * result is a line: "create_mr.4K 103211" in nanoseconds, "memory_qp.16 28600" in bytes, or an
+ * error and the number of objects before it: "mw error 95 after 0". Exit status: 0, 1 if the device
+ * cannot be opened, 2 if the arguments are wrong.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,10 +23,10 @@
 
 #define GIB (1024ul * 1024 * 1024)
 #define MOST 16000
-/* A number that no queue pair of the peer has: what is sent to it is never answered. */
+/* A QPN that the peer does not use: packets to it get no response. */
 #define NOBODY 0xfffff1
 #define MESSAGE 64
-/* Changes of the machine's memory that mean nothing, in bytes. */
+/* Changes of the machine's free memory up to this number of bytes are ignored. */
 #define SETTLED (128 << 10)
 
 static struct {
@@ -46,7 +48,7 @@ struct kind {
 	int timed;
 	void *(*make)(unsigned long detail);
 	int (*destroy)(void *object);
-	/* How many to make for their memory, or 0; what fills those that can be filled. */
+	/* The number of objects whose memory is measured, or 0; fills the queues of an object. */
 	int kept;
 	int (*fill)(void *object, unsigned long detail);
 };
@@ -132,7 +134,7 @@ static int destroy_ah(void *object)
 	return ibv_destroy_ah(object);
 }
 
-/* A queue pair that is ready to send. */
+/* Creates a queue pair and moves it to RTS. */
 static void *make_connected(unsigned long detail)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
@@ -154,7 +156,7 @@ static void *make_connected(unsigned long detail)
 				    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 				    IBV_QP_MIN_RNR_TIMER);
 	attr.qp_state = IBV_QPS_RTS;
-	/* Seconds: nothing ends while memory is counted. */
+	/* 4.3 s: no request fails while memory is measured. */
 	attr.timeout = 20;
 	attr.retry_cnt = 7;
 	attr.rnr_retry = 7;
@@ -170,7 +172,7 @@ static void *make_connected(unsigned long detail)
 	return NULL;
 }
 
-/* As many requests as fit, on both queues. */
+/* Fills both queues with requests. */
 static int fill_qp(void *object, unsigned long detail)
 {
 	struct ibv_sge sge = {
@@ -200,7 +202,7 @@ static const struct kind kinds[] = {
 	{ "ah", 0, 1000, make_ah, destroy_ah },
 	{ "qp", 16, 0, make_connected, destroy_qp, 2000, fill_qp },
 	{ "qp", 128, 0, make_connected, destroy_qp, 1000, fill_qp },
-	/* Last: these take most of a small machine's memory. */
+	/* Last, because these need most of the memory of a small machine. */
 	{ "mr", GIB, 5, make_mr, destroy_mr, 8 },
 };
 
@@ -267,20 +269,20 @@ static void measure_time(const struct kind *kind)
 	printf("destroy_%s %.0f\n", label(kind), (gone - made) / n);
 }
 
-/* One word to a file of /proc; it is as well if there is no such file. */
-static void tell(const char *path, const char *word)
+/* Writes a value to a file of /proc, if that exists. */
+static void write_proc(const char *path, const char *value)
 {
 	FILE *file = fopen(path, "w");
 
 	if (!file)
 		return;
-	fputs(word, file);
+	fputs(value, file);
 	fclose(file);
 }
 
 /*
- * Bytes of memory that the machine could use again, without what caches hold that can be dropped.
- * Free pages that a processor keeps for itself are not counted as free, so it may have few.
+ * Returns the free memory of the machine in bytes, including droppable caches. Pages in the per-CPU
+ * lists are not counted as free, so main() makes these lists short.
  */
 static double available_now(void)
 {
@@ -298,13 +300,13 @@ static double available_now(void)
 	return sum * 1024.0;
 }
 
-/* The same once it does not change any more: objects are freed some time after their end. */
+/* Waits until that is stable, because some objects are freed late, and returns it. */
 static double available(void)
 {
 	int calm = 0, patience = 100;
 	double before, now;
 
-	tell("/proc/sys/vm/drop_caches", "2");
+	write_proc("/proc/sys/vm/drop_caches", "2");
 	now = available_now();
 	while (calm < 5 && patience--) {
 		usleep(100000);
@@ -321,8 +323,8 @@ static void measure_memory(const struct kind *kind)
 	int n, i, ret = 0;
 
 	/*
-	 * What caches keep, and what the first object alone needs, is there afterwards; free pages
-	 * that a processor has kept for itself are used up, and those that come back are counted.
+	 * Creates and destroys the objects once, so that memory that stays in slab caches, memory
+	 * that only the first object needs, and per-CPU lists of pages do not change afterwards.
 	 */
 	n = make_all(kind, kind->kept);
 	destroy_all(kind, n);
@@ -381,7 +383,7 @@ int main(int argc, char **argv)
 	global.gid_index = atoi(argv[2]);
 	memory = !strcmp(argv[4], "memory");
 	if (memory)
-		tell("/proc/sys/vm/percpu_pagelist_high_fraction", "1000000");
+		write_proc("/proc/sys/vm/percpu_pagelist_high_fraction", "1000000");
 	if (open_device(argv[1], argv[3])) {
 		perror(argv[1]);
 		return 1;
@@ -389,7 +391,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < (int)(sizeof(kinds) / sizeof(*kinds)); i++) {
 		const struct kind *kind = &kinds[i];
 
-		/* The pages themselves must be there: they are not what is measured. */
+		/* The time must not include the allocation of the pages. */
 		if (kind->detail == GIB && madvise(global.area, GIB, MADV_POPULATE_WRITE)) {
 			printf("%s error %d\n", label(kind), errno);
 			continue;

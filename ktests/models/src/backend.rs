@@ -28,7 +28,7 @@ mod with_loom {
         loom::thread::spawn(run)
     }
 
-    /// Lets other threads run: in each iteration of a loop that waits for them.
+    /// Lets other threads run; must be called in each iteration of a loop that waits for them.
     pub fn pause() {
         loom::thread::yield_now();
     }
@@ -41,7 +41,7 @@ mod with_std {
     /// Atomics of the tests, not of the driver.
     pub type Counter = std::sync::atomic::AtomicU32;
 
-    /// How often a model runs; Miri chooses another order each time.
+    /// Number of runs of a model; Miri selects another schedule each time.
     const RUNS: u32 = if cfg!(miri) { 20 } else { 500 };
 
     /// Runs `model` several times.
@@ -58,12 +58,12 @@ mod with_std {
         std::thread::spawn(run)
     }
 
-    /// Lets other threads run: in each iteration of a loop that waits for them.
+    /// Lets other threads run; must be called in each iteration of a loop that waits for them.
     pub fn pause() {
         std::thread::yield_now();
     }
 
-    /// As loom's.
+    /// `UnsafeCell` with the interface of loom's.
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {

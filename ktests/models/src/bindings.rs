@@ -19,7 +19,7 @@ pub struct callback_head {
 ///
 /// # Safety
 ///
-/// As the kernel's: `head` stays valid until then.
+/// As in the kernel: `head` stays valid until then.
 pub unsafe fn call_rcu(
     head: *mut callback_head,
     func: Option<unsafe extern "C" fn(*mut callback_head)>,
@@ -33,7 +33,7 @@ pub unsafe fn call_rcu(
 ///
 /// # Safety
 ///
-/// As the kernel's: in a context that may sleep.
+/// As in the kernel: the context may sleep.
 pub unsafe fn synchronize_rcu() {
     rcu::synchronize();
 }
@@ -51,10 +51,10 @@ pub struct rxe_queue_buf {
     pub data: [u8; 0],
 }
 
-/// Entries of an array here.
+/// Number of entries of an array.
 const ENTRIES: usize = 4;
 
-/// An array of the kernel: look-ups take no lock, changes take the array's.
+/// The kernel's XArray: look-ups take no lock, changes take that of the array.
 pub struct xarray(Box<Entries>);
 
 struct Entries {
@@ -62,7 +62,7 @@ struct Entries {
     entries: [Atomic<*mut c_void>; ENTRIES],
 }
 
-/// What a reserved entry holds.
+/// The value of a reserved entry.
 fn reserved() -> *mut c_void {
     static ZERO: u64 = 0;
     (&raw const ZERO).cast_mut().cast()
@@ -188,14 +188,14 @@ pub unsafe fn rxe_rs_table_destroy(xa: *mut xarray) {
     unsafe { xa.drop_in_place() };
 }
 
-/// What an entry of a table by number begins with.
+/// The head of the entries of a number table.
 #[repr(C)]
 pub struct rxe_rs_number {
     pub rcu: callback_head,
     pub number: u32,
 }
 
-/// A table by number, with room for few of them: look-ups take no lock, changes take the table's.
+/// A number table with few entries: look-ups take no lock, changes take that of the table.
 pub struct rxe_rs_numbers {
     lock: Mutex<()>,
     entries: [Atomic<*mut rxe_rs_number>; ENTRIES],
@@ -271,7 +271,7 @@ pub unsafe fn rxe_rs_numbers_free(numbers: *mut rxe_rs_numbers) {
     for place in &numbers.entries {
         let entry = place.load(Acquire);
         if let (false, Some(free)) = (entry.is_null(), numbers.free) {
-            // SAFETY: By the promise of who made the table.
+            // SAFETY: By the contract of `rxe_rs_numbers_alloc`.
             unsafe { free(entry) };
         }
     }

@@ -29,7 +29,7 @@ pub mod types;
 
 pub use backend::{explore, pause, spawn, Counter};
 
-/// As the kernel crate's, for structures of which no part is pinned.
+/// `pin_init!` of the kernel crate, for structures without pinned fields.
 #[macro_export]
 macro_rules! pin_init {
     (Self { $pinned:ident <- $place:expr, $($field:ident: $value:expr),* $(,)? }) => {

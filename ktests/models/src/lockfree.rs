@@ -7,7 +7,7 @@ pub mod context {
     /// sleep.
     pub const SPINS: u32 = 1;
 
-    /// To be called in each iteration of such a loop.
+    /// Must be called in each iteration of such a loop.
     pub fn relax() {
         crate::pause();
     }

@@ -11,12 +11,12 @@ pub use std::pin::Pin;
 pub struct Error(i32);
 
 impl Error {
-    /// From its negative number.
+    /// Converts a negative errno.
     pub fn from_errno(errno: i32) -> Self {
         Self(errno)
     }
 
-    /// Its negative number.
+    /// Returns the negative errno.
     pub fn to_errno(self) -> i32 {
         self.0
     }
@@ -49,9 +49,9 @@ pub struct Flags;
 /// In process context.
 pub const GFP_KERNEL_ACCOUNT: Flags = Flags;
 
-/// An initialiser of a pinned value, which is initialised already.
+/// An initializer of a pinned value; here it contains the value.
 pub trait PinInit<T> {
-    /// The value.
+    /// Returns the value.
     fn made(self) -> T;
 }
 
@@ -61,11 +61,11 @@ impl<T> PinInit<T> for T {
     }
 }
 
-/// A box of the kernel's.
+/// `KBox` of the kernel crate.
 pub struct KBox<T>(*mut T);
 
 impl<T> KBox<T> {
-    /// Allocates.
+    /// Allocates memory for a value.
     ///
     /// # Errors
     ///
@@ -74,12 +74,12 @@ impl<T> KBox<T> {
         Ok(Self(Box::into_raw(Box::new(value))))
     }
 
-    /// Gives up ownership.
+    /// Returns the pointer, and with it the ownership.
     pub fn into_raw(this: Self) -> *mut T {
         std::mem::ManuallyDrop::new(this).0
     }
 
-    /// Takes ownership.
+    /// Takes ownership of a pointer.
     ///
     /// # Safety
     ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rxe_kapi::rand`.
 
-/// Always the same number, for loom replays executions.
+/// Returns always the same number, because loom replays executions.
 pub fn random_u32() -> u32 {
     0
 }

@@ -5,7 +5,7 @@
 pub struct Delta;
 
 impl Delta {
-    /// That many microseconds.
+    /// Returns a span of microseconds.
     pub const fn from_micros(_: i64) -> Self {
         Self
     }

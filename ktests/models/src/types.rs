@@ -9,19 +9,19 @@ use std::mem::MaybeUninit;
 pub struct Opaque<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> Opaque<T> {
-    /// Uninitialised.
+    /// Returns uninitialised memory.
     pub const fn uninit() -> Self {
         Self(UnsafeCell::new(MaybeUninit::uninit()))
     }
 
-    /// The value that `init` writes, which may be moved afterwards.
+    /// Returns the value that `init` writes; it may be moved afterwards.
     pub fn ffi_init(init: impl FnOnce(*mut T)) -> Self {
         let this = Self::uninit();
         init(this.get());
         this
     }
 
-    /// Its address.
+    /// Returns the address.
     pub const fn get(&self) -> *mut T {
         UnsafeCell::raw_get(&raw const self.0).cast()
     }

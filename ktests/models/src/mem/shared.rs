@@ -10,7 +10,7 @@ const GUARD: usize = if cfg!(feature = "loom") { 1024 } else { 0 };
 
 /// Memory that the kernel and a process share.
 pub struct SharedBuf {
-    /// Words, for the indices in it are atomics.
+    /// Words, because the indices in it are atomics.
     words: Box<[UnsafeCell<u32>]>,
 }
 
@@ -20,7 +20,7 @@ unsafe impl Sync for SharedBuf {}
 unsafe impl Send for SharedBuf {}
 
 impl SharedBuf {
-    /// Zeroed memory of that many bytes.
+    /// Allocates zeroed memory of `len` bytes.
     ///
     /// # Errors
     ///
@@ -34,12 +34,12 @@ impl SharedBuf {
         Ok(Arc::new(this))
     }
 
-    /// Its address.
+    /// Returns the address.
     pub fn as_ptr(&self) -> *mut u8 {
         self.words.as_ptr().cast_mut().cast()
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         4 * self.words.len() - GUARD
@@ -70,7 +70,7 @@ impl Drop for SharedBuf {
 ///
 /// # Safety
 ///
-/// As the driver's.
+/// As for the function of the driver.
 pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Infallible> {
     watch::access(src as usize, len, false);
     watch::access(dst as usize, len, true);

@@ -21,13 +21,13 @@ pub trait StoreOrder {
     const STORE: Ordering;
 }
 
-/// None.
+/// No ordering.
 pub struct Relaxed;
-/// Later accesses stay after it.
+/// Accesses after it are not moved before it.
 pub struct Acquire;
-/// Earlier accesses stay before it.
+/// Accesses before it are not moved after it.
 pub struct Release;
-/// Both. The kernel's is a full barrier besides, which nothing modelled here depends on.
+/// Both. In the kernel it is a full barrier, on which no modelled code depends.
 pub struct Full;
 
 impl Order for Relaxed {
@@ -71,17 +71,17 @@ pub use on_std::{Place, Repr};
 #[repr(transparent)]
 pub struct Atomic<T: Repr>(Place<T>);
 
-// SAFETY: Accessed atomically; loom changes to another thread in its own primitives only.
+// SAFETY: Accessed atomically; loom switches threads in its own primitives only.
 unsafe impl<T: Repr> Sync for Atomic<T> {}
 // SAFETY: As above.
 unsafe impl<T: Repr> Send for Atomic<T> {}
 
 impl Atomic<u32> {
-    /// The atomic at an address.
+    /// Returns the atomic at an address.
     ///
     /// # Safety
     ///
-    /// As the kernel's.
+    /// As for the kernel's function.
     pub unsafe fn from_ptr<'a>(at: *mut u32) -> &'a Self {
         // SAFETY: By the caller's promise.
         unsafe { Place::at(at) }
@@ -99,7 +99,7 @@ impl Atomic<u32> {
 }
 
 impl<T: Repr> Atomic<T> {
-    /// With that value.
+    /// Returns an atomic with that initial value.
     pub const fn new(value: T) -> Self {
         Self(Place::new(value))
     }

@@ -25,7 +25,7 @@ mod state {
         static WAITING: RefCell<Vec<Callback>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// To be called before a model starts threads.
+    /// Clears the callbacks and creates the counter. Must be called before a model starts threads.
     pub(crate) fn start() {
         WAITING.with(|waiting| waiting.borrow_mut().clear());
         let _ = &*SECTIONS;
@@ -35,18 +35,18 @@ mod state {
         f(&SECTIONS)
     }
 
-    /// Calls `func` at once, or when the last section has ended.
+    /// Calls `func` immediately, or when the last section has ended.
     pub(crate) fn call(head: *mut callback_head, func: unsafe extern "C" fn(*mut callback_head)) {
         if with(|sections| sections.fetch_add(0, AcqRel)) == 0 {
-            // SAFETY: By the promise of whoever called `call_rcu`.
+            // SAFETY: By the contract of `call_rcu`.
             unsafe { func(head) };
         } else {
-            // Loom changes to another thread in its own primitives only: no section has ended since.
+            // Loom switches threads in its own primitives only: no section has ended since.
             WAITING.with(|waiting| waiting.borrow_mut().push((head as usize, func)));
         }
     }
 
-    /// No section is under way.
+    /// Returns true if no thread is in a section.
     pub(super) fn quiet() {
         for (head, func) in WAITING.with(RefCell::take) {
             // SAFETY: As above.
@@ -68,7 +68,7 @@ mod state {
     /// Calls `func` after a grace period. No caller here is in a section itself.
     pub(crate) fn call(head: *mut callback_head, func: unsafe extern "C" fn(*mut callback_head)) {
         super::synchronize();
-        // SAFETY: By the promise of whoever called `call_rcu`.
+        // SAFETY: By the contract of `call_rcu`.
         unsafe { func(head) };
     }
 
@@ -82,7 +82,7 @@ pub(crate) use state::start;
 /// A read-side critical section of the thread that began it.
 pub struct Guard(PhantomData<*mut ()>);
 
-/// Begins one.
+/// Begins a read-side critical section.
 pub fn read_lock() -> Guard {
     state::with(|sections| sections.fetch_add(1, Acquire));
     Guard(PhantomData)
@@ -96,7 +96,7 @@ impl Drop for Guard {
     }
 }
 
-/// Waits until no section is under way.
+/// Waits until no thread is in a section.
 pub(crate) fn synchronize() {
     while state::with(|sections| sections.fetch_add(0, AcqRel)) != 0 {
         crate::pause();

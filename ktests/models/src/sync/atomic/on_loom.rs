@@ -18,11 +18,11 @@ thread_local! {
     /// Loom's threads are one thread of the host.
     static WORDS: RefCell<Vec<Rc<AtomicU32>>> = const { RefCell::new(Vec::new()) };
     static POINTERS: RefCell<Vec<Rc<AtomicUsize>>> = const { RefCell::new(Vec::new()) };
-    /// Atomics that lie in memory which is shared as bytes.
+    /// Atomics in memory that is shared as bytes.
     static IN_MEMORY: RefCell<HashMap<usize, &'static super::Atomic<u32>>> = RefCell::new(HashMap::new());
 }
 
-/// To be called before a model starts threads.
+/// Creates the pool. Must be called before a model starts threads.
 pub(crate) fn start() {
     let words = (0..MOST).map(|_| Rc::new(AtomicU32::new(0))).collect();
     let pointers = (0..MOST).map(|_| Rc::new(AtomicUsize::new(0))).collect();
@@ -64,7 +64,7 @@ pub struct Place<T: Repr> {
 }
 
 impl<T: Repr> Place<T> {
-    /// With that value.
+    /// Returns an atomic with that initial value.
     pub const fn new(first: T) -> Self {
         Self {
             first,
@@ -81,11 +81,11 @@ impl<T: Repr> Drop for Place<T> {
 }
 
 impl Place<u32> {
-    /// At that address.
+    /// Returns the atomic at an address.
     ///
     /// # Safety
     ///
-    /// As of the kernel's `Atomic::from_ptr`.
+    /// As for the kernel's `Atomic::from_ptr`.
     pub unsafe fn at<'a>(at: *mut u32) -> &'a super::Atomic<u32> {
         // SAFETY: By the caller's promise.
         let first = unsafe { at.read() };
@@ -111,7 +111,7 @@ macro_rules! repr {
                 self.native.get_or_init(|| {
                     $pool
                         .with(|pool| pool.borrow_mut().pop())
-                        .expect("a model with more atomics than MOST")
+                        .expect("a model uses more than MOST atomics")
                 })
             }
 

@@ -25,18 +25,18 @@ pub trait Repr: Copy + 'static {
 pub struct Place<T>(UnsafeCell<T>);
 
 impl<T: Repr> Place<T> {
-    /// With that value.
+    /// Returns an atomic with that initial value.
     pub const fn new(first: T) -> Self {
         Self(UnsafeCell::new(first))
     }
 }
 
 impl Place<u32> {
-    /// At that address.
+    /// Returns the atomic at an address.
     ///
     /// # Safety
     ///
-    /// As of the kernel's `Atomic::from_ptr`.
+    /// As for the kernel's `Atomic::from_ptr`.
     pub unsafe fn at<'a>(at: *mut u32) -> &'a super::Atomic<u32> {
         // SAFETY: By the caller's promise; the layout is that of a number.
         unsafe { &*at.cast() }
