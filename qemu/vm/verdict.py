@@ -89,7 +89,7 @@ class Report:
             print(f"# artefacts: {keep.relative_to(CLONE) if keep.is_relative_to(CLONE) else keep}", flush=True)
 
     def add_late(self, session):
-        """What the kernels report after the last test fails the run, as a test of its own."""
+        """Adds a failed test if the kernel logs after the last test have a report."""
         found = kernel_complaints(session.results, LATE)
         if not found:
             return
