@@ -282,7 +282,7 @@ class NineP(unittest.TestCase):
     def answer(self, kind, body):
         """The error number in the response to a message, or its body."""
         header = self.ninep.HEADER
-        answer = self.session.answer(header.pack(header.size + len(body), kind, 5) + body)
+        answer = self.session.reply(header.pack(header.size + len(body), kind, 5) + body)
         size, answered, tag = header.unpack_from(answer)
         self.assertEqual((size, tag), (len(answer), 5))
         self.assertLessEqual(len(answer), 8192)
@@ -313,7 +313,7 @@ class NineP(unittest.TestCase):
         self.attach()
         for message in (b"", bytes(6), bytes(7), struct.pack("<IBHI", 12, 120, 1, 0), struct.pack("<IBH", 8193, 118, 1) + bytes(8186)):
             with self.subTest(message=message[:20]), self.assertRaises(self.ninep.Malformed):
-                self.session.answer(message)
+                self.session.reply(message)
 
     def test_paths_outside_of_the_folder_are_refused(self):
         self.attach()

@@ -327,24 +327,24 @@ def test_old_library(names):
         soon(lambda: slot_id(ring, word(ring, rings.PRODUCER) - 1) == number)
 
     with open("/proc/cpuinfo") as info:
-        turns = 10000 if "User Mode Linux" in info.read() else 2500
-    for turn in range(turns):
-        if turn % 50 == 1:
+        rounds = 10000 if "User Mode Linux" in info.read() else 2500
+    for iteration in range(rounds):
+        if iteration % 50 == 1:
             # Arming the CQ corrects the index at once, because polling comes next.
             a.cq.req_notify(0)
-            assert word(ring, rings.CONSUMER) == word(ring, rings.PRODUCER), f"turn {turn}"
-        count = rng.choice((1, 1, 2)) if turn % 500 else capacity
+            assert word(ring, rings.CONSUMER) == word(ring, rings.PRODUCER), f"iteration {iteration}"
+        count = rng.choice((1, 1, 2)) if iteration % 500 else capacity
         first = number + 1
         for part in range(0, count, 14):
             post(min(14, count - part))
         got = poll_as_old_library(ring)
-        assert got == list(range(first, first + count)), f"turn {turn}, {count} of them: {got}"
+        assert got == list(range(first, first + count)), f"iteration {iteration}, {count} of them: {got}"
     assert a.state() == b.state() == e.IBV_QPS_RTS
     assert async_event(a.ctx, 0.2) is None, "an event"
     repairs = re.findall(r"drv_index_repairs (\d+)", subprocess.run(["rdma", "-dd", "resource", "show", "cq"], capture_output=True, text=True,
                                                                     check=True).stdout)
     # The index that the last round left has not been corrected yet.
-    assert repairs == [str(turns - 1)], repairs
+    assert repairs == [str(rounds - 1)], repairs
     for _ in range(capacity // 14):
         post(14)
     post(capacity % 14)
@@ -356,10 +356,10 @@ def test_old_library(names):
 
 def resize_raw(end, size):
     """Resizes the CQ without the library's knowledge; returns the mapped ring."""
-    answer = ctypes.create_string_buffer(64)
-    command_of = struct.pack("=QII", ctypes.addressof(answer), handle_of(end.cq), size)
+    response = ctypes.create_string_buffer(64)
+    command_of = struct.pack("=QII", ctypes.addressof(response), handle_of(end.cq), size)
     uverbs.command(end.ctx.cmd_fd, rings.RESIZE_CQ, command_of, 24)
-    offset, length = struct.unpack_from("=QI", answer.raw, 8)
+    offset, length = struct.unpack_from("=QI", response.raw, 8)
     return rings.Ring(rings.LIBC.mmap(None, length, 3, 1, end.ctx.cmd_fd, offset), length)
 
 
@@ -370,7 +370,7 @@ def test_hostile_index(names):
     ring, rng, number = ring_of(a), random.Random(6), 0
     remote = (b.mr.buf, b.mr.rkey)
     sizes = (14, 100, 1000, 4000)
-    for turn in range(100):
+    for iteration in range(100):
         count = rng.randrange(5)
         before = word(ring, rings.PRODUCER)
         for _ in range(count):
@@ -380,10 +380,10 @@ def test_hostile_index(names):
         past = rng.choice((1, 2, ring.mask - count, rng.getrandbits(20)))
         ring.number(rings.CONSUMER, before + count + past)
         sane = (past & ring.mask) >= (ring.mask + 1 - count)
-        ring = resize_raw(a, sizes[turn % 4])
+        ring = resize_raw(a, sizes[iteration % 4])
         held = word(ring, rings.PRODUCER) - word(ring, rings.CONSUMER) & ring.mask
-        assert held <= count and (sane or held == 0), f"turn {turn}: {held} of {count}"
-        assert [slot_id(ring, n) for n in range(held)] == list(range(number + 1 - held, number + 1)), f"turn {turn}"
+        assert held <= count and (sane or held == 0), f"iteration {iteration}: {held} of {count}"
+        assert [slot_id(ring, n) for n in range(held)] == list(range(number + 1 - held, number + 1)), f"iteration {iteration}"
         ring.number(rings.CONSUMER, word(ring, rings.PRODUCER))
     assert a.state() == e.IBV_QPS_RTS
     assert async_event(a.ctx, 0.2) is None, "an event"
@@ -393,7 +393,7 @@ def test_resized_under_traffic(names):
     """Completions during a resize are neither lost nor duplicated nor reordered."""
     a, b = pair(names, depth=60, size=1 << 20, b_depth=250)
     rng, number, seen = random.Random(7), 0, 0
-    for turn in range(60):
+    for iteration in range(60):
         posted = rng.randrange(20, 60)
         for _ in range(posted):
             number += 1
@@ -403,5 +403,5 @@ def test_resized_under_traffic(names):
             a.cq.resize(rng.choice((70, 200, 1000)))
             for wc in a.cq.poll(rng.randrange(1, 70))[1] or []:
                 seen += 1
-                assert wc.status == e.IBV_WC_SUCCESS and wc.wr_id == seen, f"turn {turn}: {wc.wr_id} instead of {seen}, status {wc.status}"
-            assert time.monotonic() < deadline, f"turn {turn}: {seen} of {number}"
+                assert wc.status == e.IBV_WC_SUCCESS and wc.wr_id == seen, f"iteration {iteration}: {wc.wr_id} instead of {seen}, status {wc.status}"
+            assert time.monotonic() < deadline, f"iteration {iteration}: {seen} of {number}"

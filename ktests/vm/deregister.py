@@ -42,11 +42,11 @@ def ended_while_used(names, begin, refusal, access=ACCESS):
 
     `begin` posts them and returns functions that fill the memory, read it, and close objects, the first of them during the traffic.
     """
-    for turn in range(12):
+    for iteration in range(12):
         a, b = pair(names, size=MIB, access=access)
-        a.mr.write(pattern(MIB, turn), MIB)
+        a.mr.write(pattern(MIB, iteration), MIB)
         put, get, *close = begin(a, b)
-        time.sleep(0.002 * turn)
+        time.sleep(0.002 * iteration)
         close.pop(0)()
         # From now on only this process may change the memory.
         put(bytes(MIB))
@@ -106,20 +106,20 @@ def test_process_exit(names):
     """A process with very many regions exits quickly: releasing a region does not wait for an RCU grace period."""
     count, limit = (5000, 5) if SLOW else (100000, 2)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    ready, tell = os.pipe()
+    ready, ready_in = os.pipe()
     begin = time.monotonic()
     child = os.fork()
     if not child:
         end = End(names[0], int(names[1]))
         page = mmap.mmap(-1, mmap.PAGESIZE)
         address, pd, fd = ctypes.addressof(ctypes.c_char.from_buffer(page)), end.pd.handle, end.ctx.cmd_fd
-        answer = ctypes.create_string_buffer(12)
-        request = struct.pack("=IHHQQQQII", uverbs.REG_MR, 12, 3, ctypes.addressof(answer), address, 4096, address, pd, ACCESS)
+        response = ctypes.create_string_buffer(12)
+        request = struct.pack("=IHHQQQQII", uverbs.REG_MR, 12, 3, ctypes.addressof(response), address, 4096, address, pd, ACCESS)
         for _ in range(count):
             os.write(fd, request)
-        os.write(tell, b"x")
+        os.write(ready_in, b"x")
         signal.pause()
-    os.close(tell)
+    os.close(ready_in)
     assert os.read(ready, 1) == b"x", "the process ended early"
     making, begin = time.monotonic() - begin, time.monotonic()
     os.kill(child, signal.SIGKILL)

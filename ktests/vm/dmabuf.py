@@ -40,7 +40,7 @@ class Buffer:
             self.buffer = fcntl.ioctl(maker, UDMABUF_CREATE, bytearray(struct.pack("=IIQQ", self.file, 1, 0, SIZE)))
         self.offset = 0
 
-    def forget(self):
+    def close_files(self):
         """Closes both files, which users of the buffer do not need."""
         os.close(self.file)
         os.close(self.buffer)
@@ -67,7 +67,7 @@ class Region(Buffer):
         try:
             self.handle, *_ = uverbs.method(end.ctx.cmd_fd, uverbs.MR, REG_DMABUF, attrs)
         except OSError:
-            self.forget()
+            self.close_files()
             raise
         self.lkey, self.rkey = (key.value for key in keys_at)
 
@@ -137,7 +137,7 @@ def test_buffer_closed(names):
     """The region holds a reference to the buffer, and releases it when it is deregistered."""
     a, b = pair(names)
     region = Region(b)
-    region.forget()
+    region.close_files()
     data = keys.write(a, region.iova + 99, region.rkey, 9000)
     assert keys.read(a, region.iova + 99, region.rkey, 9000) == data
     region.deregister()
@@ -174,7 +174,7 @@ def test_torn_down(names):
     for _ in range(5):
         a, b = pair(names)
         region = Region(b)
-        region.forget()
+        region.close_files()
         for n in range(20):
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(region.iova + 65536 * (n % 16), region.rkey))
         region.deregister()
@@ -184,13 +184,13 @@ def test_torn_down(names):
             assert time.monotonic() < deadline
             statuses += [wc.status for wc in a.cq.poll(20)[1]]
         assert set(statuses) <= {e.IBV_WC_SUCCESS, e.IBV_WC_REM_ACCESS_ERR, e.IBV_WC_WR_FLUSH_ERR}, statuses
-    ready, say = os.pipe()
+    ready, ready_in = os.pipe()
     child = os.fork()
     if not child:
         a, b = pair(names)
         region = Region(b)
-        region.forget()
-        os.write(say, b".")
+        region.close_files()
+        os.write(ready_in, b".")
         while True:
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(region.iova, region.rkey))
             a.complete()
@@ -200,7 +200,7 @@ def test_torn_down(names):
     os.waitpid(child, 0)
 
 
-def lend(end, mr, buffer, offset, length, iova, fd=None, flags=ADD_DMABUF):
+def add_buffer(end, mr, buffer, offset, length, iova, fd=None, flags=ADD_DMABUF):
     """Adds a range of a buffer to a region as a segment."""
     request = struct.pack("=QQQIIiI", offset, length, iova, mr.rkey, flags, buffer.buffer if fd is None else fd, 0)
     return segments.decode(segments.call(end.ctx.cmd_fd, mr.handle, segments.ADD, request))
@@ -211,15 +211,15 @@ def test_segments_of_both(names):
     a, b, mr, buffer = segments.region(names)
     start, before = buffer + 16 * PAGE, segments.pinned()
     one, two = Buffer(), Buffer()
-    first = lend(b, mr, one, 8 * PAGE, 4 * PAGE, start + 4 * PAGE)
+    first = add_buffer(b, mr, one, 8 * PAGE, 4 * PAGE, start + 4 * PAGE)
     assert first["handle"] > segments.FIRST and (first["run_start"], first["run_length"]) == (start, 8 * PAGE), first
     segments.add(b, mr, buffer, PAGE, start + 8 * PAGE)
-    lend(b, mr, two, SIZE - 2 * PAGE, 2 * PAGE, start + 9 * PAGE)
+    add_buffer(b, mr, two, SIZE - 2 * PAGE, 2 * PAGE, start + 9 * PAGE)
     # The same pages again at another address.
-    again = lend(b, mr, one, 9 * PAGE, PAGE, start + 11 * PAGE)
+    again = add_buffer(b, mr, one, 9 * PAGE, PAGE, start + 11 * PAGE)
     assert (again["run_length"], again["bytes"], again["segments"]) == (12 * PAGE, 12 * PAGE, 5), again
     assert segments.pinned() == before + PAGE
-    two.forget()
+    two.close_files()
     data = keys.write(a, start, mr.rkey, 11 * PAGE)
     assert segments.get(start, 4 * PAGE) + one.get(4 * PAGE, 8 * PAGE) + segments.get(buffer, PAGE) == data[:9 * PAGE]
     assert keys.read(a, start, mr.rkey, 12 * PAGE) == data + data[5 * PAGE:6 * PAGE]
@@ -259,7 +259,7 @@ def test_region_takes_segments(names):
     segments.add(b, region, more, 2 * PAGE, region.iova + 4 * PAGE)
     data = keys.write(a, region.iova, region.rkey, 6 * PAGE)
     assert region.get(4 * PAGE) + segments.get(more, 2 * PAGE) == data
-    lend(b, region, region, 10 * PAGE, PAGE, region.iova + 6 * PAGE)
+    add_buffer(b, region, region, 10 * PAGE, PAGE, region.iova + 6 * PAGE)
     segments.remove(b, region, handle=segments.FIRST)
     data = keys.write(a, region.iova + 4 * PAGE, region.rkey, 3 * PAGE, seed=4)
     assert segments.get(more, 2 * PAGE) + region.get(PAGE, 8 * PAGE) == data
@@ -289,7 +289,7 @@ def test_segments_at_random(names):
         inside = set(range(at, at + length))
         if rng.randrange(5) < 3:
             store, page = rng.choice(stores), rng.randrange(64 - length)
-            add = (lambda: lend(b, mr, store, page * PAGE, length * PAGE, space + at * PAGE)) if store else \
+            add = (lambda: add_buffer(b, mr, store, page * PAGE, length * PAGE, space + at * PAGE)) if store else \
                 (lambda: segments.add(b, mr, memory + page * PAGE, length * PAGE, space + at * PAGE))
             if inside & set(behind):
                 segments.refused(errno.EEXIST, add)
@@ -323,7 +323,7 @@ def test_bad_segments(names):
             (errno.EINVAL, 0, 0, at, {}), (errno.EINVAL, SIZE, PAGE, at, {}), (errno.EINVAL, 0, SIZE + PAGE, at, {}),
             (errno.EINVAL, (1 << 64) - PAGE, 2 * PAGE, at, {}), (errno.EINVAL, 0, PAGE, (1 << 64) - PAGE, {}),
             (errno.EEXIST, 0, PAGE, memory + 16 * PAGE, {}), (errno.EINVAL, 0, PAGE, at, {"flags": 3}), (errno.EINVAL, 0, PAGE, at, {"flags": 0})):
-        refused(code, lend, b, mr, buffer, offset, length, iova, **more)
+        refused(code, add_buffer, b, mr, buffer, offset, length, iova, **more)
     request = struct.pack("=QQQIIi", 0, PAGE, at, mr.rkey, ADD_DMABUF, buffer.buffer)
     refused(errno.EINVAL, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + struct.pack("=I", 1))
     refused(errno.EOPNOTSUPP, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + bytes(4) + b"\1")
@@ -334,20 +334,20 @@ def test_bad_segments(names):
     data = keys.write(a, at, mr.rkey, PAGE)
     assert buffer.get(PAGE) == data
     demand = MR(b.pd, 4 * PAGE, ACCESS | e.IBV_ACCESS_ON_DEMAND, address=memory)
-    refused(errno.EOPNOTSUPP, lend, b, demand, buffer, 0, PAGE, at)
+    refused(errno.EOPNOTSUPP, add_buffer, b, demand, buffer, 0, PAGE, at)
 
 
 def test_segments_under_traffic(names):
     """A range of a buffer is removed while a peer writes to it: when the call has returned, it is not written any more."""
     buffer = Buffer()
-    for turn in range(6):
+    for iteration in range(6):
         a, b, mr, memory = segments.region(names, size=1 << 20)
         at = memory + 20 * PAGE
-        a.mr.write(pattern(1 << 20, turn), 1 << 20)
-        lend(b, mr, buffer, 0, SIZE, at)
+        a.mr.write(pattern(1 << 20, iteration), 1 << 20)
+        add_buffer(b, mr, buffer, 0, SIZE, at)
         for _ in range(20):
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(at, mr.rkey))
-        time.sleep(0.002 * turn)
+        time.sleep(0.002 * iteration)
         segments.remove(b, mr, start=at + 64 * PAGE, length=SIZE - 64 * PAGE)
         buffer.put(bytes(SIZE))
         statuses = []

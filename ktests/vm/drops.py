@@ -17,7 +17,7 @@ from lib.ends import End, pair, pattern, soon
 from lib.frames import PORT
 
 DEFAULTS = dict(driver="rxe_rs", reason="counts the drop reasons of rxe_rs")
-STRANGER = "10.77.0.9"
+OTHER_ADDRESS = "10.77.0.9"
 
 
 def target_of(names):
@@ -137,7 +137,7 @@ def test_qkeys(names):
     b.recv(b.sge(4096))
     send(0x0B0B0B0A, 2)
     send(0x8B0B0B0B, 3)     # A controlled Q_Key: the queue pair's own, 0x0A0A0A0A, is sent.
-    b.quiet()
+    b.no_completion()
     assert violations() == before + 2, f"qkey_viol_cntr rose by {violations() - before}, expected 2"
     assert b.state() == e.IBV_QPS_RTS
     attr = QPAttr()
@@ -155,7 +155,7 @@ def test_qkeys(names):
     # Longer than the active MTU; it is received as IP fragments.
     long = packet(UD_SEND_ONLY, b.qp.qp_num, struct.pack(">II", 0x0A0A0A0A, 7) + pattern(1400))
     target.expect("rx_bad_length", target.intact(long))
-    b.quiet(0.1)
+    b.no_completion(0.1)
 
 
 def test_blind(names):
@@ -230,8 +230,8 @@ def test_checksums(names):
 
 def test_strangers(names):
     """Packets in which only the source address is wrong are dropped."""
-    host.shell("ip -n a addr replace $1/24 dev va", STRANGER)
-    target = Target(names, STRANGER, host.ip("b", 4))
+    host.shell("ip -n a addr replace $1/24 dev va", OTHER_ADDRESS)
+    target = Target(names, OTHER_ADDRESS, host.ip("b", 4))
     a, b = pair(target.names)
     target.expect("rx_bad_peer", packet(RC_SEND_ONLY, b.qp.qp_num, pattern(100), psn=0xFFFFFE))
     works(a, b)

@@ -12,7 +12,7 @@ from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
 from lib import host
-from lib.apart import apart
+from lib.child_process import child_process
 from lib.case import families
 from lib.ends import End, connect, pattern
 
@@ -35,7 +35,7 @@ def marking(node, mbit=100, milliseconds=1, room="16mb"):
 
 
 @contextlib.contextmanager
-def switched_off():
+def without_ecn():
     """Reloads the driver without congestion control. Use the new devices in a child process."""
     host.shell("no_links; load_here rxe_rs ecn=0; links")
     try:
@@ -57,7 +57,7 @@ def pair(args, class_a, class_b, qp_type=e.IBV_QPT_RC):
     return a, b
 
 
-def change(args, work):
+def counter_increments(args, work):
     """Returns the increments of the counters of a and b."""
     before = [counters(args[0]), counters(args[2])]
     work()
@@ -67,7 +67,7 @@ def change(args, work):
     return [[y - x for x, y in zip(*both)] for both in zip(before, after)]
 
 
-def moved_and_slowed(end, opcode, other, length=None):
+def transfer(end, opcode, other, length=None):
     end.post(opcode, end.sge(length), remote=(other.mr.buf, other.mr.rkey))
     end.complete(seconds=60)
 
@@ -80,8 +80,8 @@ def test_write_is_slowed(family):
         a, b = pair(names, 0, 0)
         data = pattern(SIZE, 3)
         a.mr.write(data, SIZE)
-        (seen_a, sent_a, handled_a), (seen_b, sent_b, handled_b) = change(
-            names, lambda: moved_and_slowed(a, e.IBV_WR_RDMA_WRITE, b))
+        (seen_a, sent_a, handled_a), (seen_b, sent_b, handled_b) = counter_increments(
+            names, lambda: transfer(a, e.IBV_WR_RDMA_WRITE, b))
         assert b.mr.read(SIZE, 0) == data
         print(seen_b, sent_b, handled_a)
         assert 0 < sent_b <= seen_b
@@ -97,7 +97,7 @@ def test_read_is_slowed(family):
         a, b = pair(names, 0, 0)
         data = pattern(SIZE, 4)
         b.mr.write(data, SIZE)
-        (seen_a, sent_a, _), (_, _, handled_b) = change(names, lambda: moved_and_slowed(a, e.IBV_WR_RDMA_READ, b))
+        (seen_a, sent_a, _), (_, _, handled_b) = counter_increments(names, lambda: transfer(a, e.IBV_WR_RDMA_READ, b))
         assert a.mr.read(SIZE, 0) == data
         assert 0 < handled_b <= sent_a <= seen_a
 
@@ -111,9 +111,9 @@ def test_unreliable_is_slowed(family):
 
         def work():
             for _ in range(5):
-                moved_and_slowed(a, e.IBV_WR_RDMA_WRITE, b, 65536)
+                transfer(a, e.IBV_WR_RDMA_WRITE, b, 65536)
                 time.sleep(0.01)
-        (_, _, handled_a), (seen_b, sent_b, _) = change(names, work)
+        (_, _, handled_a), (seen_b, sent_b, _) = counter_increments(names, work)
         assert 0 < handled_a <= sent_b <= seen_b
 
 
@@ -137,7 +137,7 @@ def test_datagrams_are_not_marked(family):
                     a.qp.post_send(wr)
                 for _ in range(32):
                     a.complete(seconds=60)
-        assert change(names, work) == [[0, 0, 0], [0, 0, 0]]
+        assert counter_increments(names, work) == [[0, 0, 0], [0, 0, 0]]
 
 
 @families(4, 6)
@@ -146,19 +146,19 @@ def test_users_mark_nothing(family):
     names = host.names(family)
     for traffic_class in (0, 1, 2, 3, 0xFC, 0xFF):
         a, b = pair(names, traffic_class, traffic_class)
-        work = lambda: moved_and_slowed(a, e.IBV_WR_RDMA_WRITE, b)  # noqa: E731
-        assert change(names, work) == [[0, 0, 0], [0, 0, 0]], traffic_class
+        work = lambda: transfer(a, e.IBV_WR_RDMA_WRITE, b)  # noqa: E731
+        assert counter_increments(names, work) == [[0, 0, 0], [0, 0, 0]], traffic_class
 
 
 def nothing_is_marked():
     names = host.names()
     a, b = pair(names, 0, 0)
-    assert change(names, lambda: moved_and_slowed(a, e.IBV_WR_RDMA_WRITE, b)) == [[0, 0, 0], [0, 0, 0]]
+    assert counter_increments(names, lambda: transfer(a, e.IBV_WR_RDMA_WRITE, b)) == [[0, 0, 0], [0, 0, 0]]
 
 
 def test_switched_off(_names):
     """With ecn=0 packets are not ECN-capable: none is marked."""
-    with switched_off(), marking("a"), apart(nothing_is_marked):
+    with without_ecn(), marking("a"), child_process(nothing_is_marked):
         pass
 
 
@@ -175,7 +175,7 @@ class Sender:
     def post(self):
         self.a.post(e.IBV_WR_RDMA_WRITE, self.a.sge(self.LENGTH), remote=(self.b.mr.buf, self.b.mr.rkey))
 
-    def go_on(self):
+    def poll_and_post(self):
         count, wcs = self.a.cq.poll(8)
         for wc in wcs[:count]:
             assert wc.status == e.IBV_WC_SUCCESS, wc.status
@@ -201,19 +201,19 @@ def shared():
     Returns their rates in Mbit/s of payload, Jain's fairness index, the backlogs in ms, and the dropped and marked packets."""
     senders, device, mbit = [Sender(host.names(family)) for family in (4, 6)], host.netdev("a"), link_speed()
     start = time.monotonic()
-    before, backlogs, turn = None, [], 0
+    before, backlogs, samples = None, [], 0
     while True:
         for sender in senders:
-            sender.go_on()
+            sender.poll_and_post()
         time.sleep(0.002)
         elapsed = time.monotonic() - start
         if before is None and elapsed >= 2:
             before = elapsed, [sender.done for sender in senders], queue_of(device)
         if elapsed >= 6:
             break
-        if before and elapsed > 2 + turn / 10:
+        if before and elapsed > 2 + samples / 10:
             backlogs.append(queue_of(device)[0] * 8 / 1000 / mbit)
-            turn += 1
+            samples += 1
     since, done, (_, dropped, marked) = before
     rates = [(sender.done - before) * 8 / 1e6 / (elapsed - since) for sender, before in zip(senders, done)]
     _, all_dropped, all_marked = queue_of(device)
@@ -237,7 +237,7 @@ def test_two_share_a_link(_names):
         assert statistics.median(backlogs) < 10
 
 
-def nobody_slows_down():
+def without_congestion_control():
     _, _, backlogs, dropped, marked = shared()
     assert not marked
     assert dropped or statistics.median(backlogs) > 20
@@ -245,5 +245,5 @@ def nobody_slows_down():
 
 def test_nobody_slows_down(_names):
     """Without congestion control, no packet is marked, and the queue grows until packets are dropped."""
-    with switched_off(), marking("a", link_speed(), 4, "400kb"), apart(nobody_slows_down):
+    with without_ecn(), marking("a", link_speed(), 4, "400kb"), child_process(without_congestion_control):
         pass

@@ -296,9 +296,9 @@ class Netlink:
             body += struct.pack("=HH", 4 + len(data), getattr(self, kind)) + data + bytes(-len(data) % 4)
         self.socket.send(struct.pack("=IHHII", 16 + len(body), 5 << 10 | command, 5, 1, 0) + body)
         while True:
-            answer = self.socket.recv(65536)
-            if struct.unpack_from("=H", answer, 4)[0] == 2:
-                status = struct.unpack_from("=i", answer, 16)[0]
+            response = self.socket.recv(65536)
+            if struct.unpack_from("=H", response, 4)[0] == 2:
+                status = struct.unpack_from("=i", response, 16)[0]
                 if status:
                     raise OSError(-status, os.strerror(-status))
                 return
@@ -408,19 +408,19 @@ def test_by_chance(names):
     a, b = pair(names, retries=7, timeout=8, rnr_retries=7, size=40000)
     injector(3, atomic_only=True)
     deadline = time.monotonic() + 20
-    turns = 0
+    rounds = 0
     try:
         while time.monotonic() < deadline:
-            data = pattern(40000, turns)
+            data = pattern(40000, rounds)
             a.mr.write(data, len(data))
             b.recv(b.sge())
-            a.post((e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE_WITH_IMM)[turns % 2], a.sge(), remote=(b.mr.buf, b.mr.rkey), imm=1)
-            assert finished(a, 60) == e.IBV_WC_SUCCESS and finished(b) == e.IBV_WC_SUCCESS, f"message {turns}"
+            a.post((e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE_WITH_IMM)[rounds % 2], a.sge(), remote=(b.mr.buf, b.mr.rkey), imm=1)
+            assert finished(a, 60) == e.IBV_WC_SUCCESS and finished(b) == e.IBV_WC_SUCCESS, f"message {rounds}"
             assert b.mr.read(len(data), 0) == data
             a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(b.mr.buf, b.mr.rkey))
-            assert finished(a, 60) == e.IBV_WC_SUCCESS, f"read {turns}"
-            turns += 1
+            assert finished(a, 60) == e.IBV_WC_SUCCESS, f"read {rounds}"
+            rounds += 1
     finally:
         injector()
-    print(f"{turns} rounds")
-    assert turns > 3, turns
+    print(f"{rounds} rounds")
+    assert rounds > 3, rounds

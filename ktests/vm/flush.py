@@ -23,14 +23,14 @@ from lib.segments import Refused, add, pinned, remove
 DEFAULTS = dict(driver="rxe_rs", reason="tests what the specification requires")
 DAX = "/dev/dax0.0"
 GLOBAL, PERSISTENT = e.IBV_ACCESS_FLUSH_GLOBAL, e.IBV_ACCESS_FLUSH_PERSISTENT
-LASTING = ACCESS | PERSISTENT
+PERSISTENT_ACCESS = ACCESS | PERSISTENT
 WHOLE, RANGE = e.IBV_FLUSH_MR, e.IBV_FLUSH_RANGE
 OPS = e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE | e.IBV_QP_EX_WITH_ATOMIC_WRITE | e.IBV_QP_EX_WITH_SEND
 DEVICE_PERSISTENT = 1 << 39
 TRACING = "/sys/kernel/tracing"
 MIB = 1 << 20
 # The largest number of bytes that are written back at once.
-PIECE = 65536
+PART = 65536
 SHARED, FIXED, ANONYMOUS_PRIVATE = 0x01, 0x10, 0x22
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -99,7 +99,7 @@ def flush(a, key, addr, length, kind, level, status=e.IBV_WC_SUCCESS):
     return a.complete(status)
 
 
-def lasting(a, mr, addr, length, level=RANGE, status=e.IBV_WC_SUCCESS):
+def flush_persistent(a, mr, addr, length, level=RANGE, status=e.IBV_WC_SUCCESS):
     return flush(a, mr.rkey, addr, length, e.IBV_FLUSH_PERSISTENT, level, status)
 
 
@@ -158,12 +158,12 @@ def test_ordinary_memory(names):
     addr = page_buffer(16)
     # Without the device capability, the core refuses it.
     number = errno.EINVAL if has_capability(b.ctx) else errno.EOPNOTSUPP
-    for access in (PERSISTENT, LASTING, LASTING | GLOBAL, LASTING | e.IBV_ACCESS_ON_DEMAND):
+    for access in (PERSISTENT, PERSISTENT_ACCESS, PERSISTENT_ACCESS | GLOBAL, PERSISTENT_ACCESS | e.IBV_ACCESS_ON_DEMAND):
         not_registered(b.pd, 16 * PAGE, access, addr, number)
     mr = MR(b.pd, 16 * PAGE, ACCESS, address=addr)
     before = pinned()
-    assert rereg(mr, b, ACCESS_, access=LASTING) == number
-    assert rereg(mr, b, ACCESS_ | TRANS, addr=page_buffer(2), length=2 * PAGE, access=LASTING) == number
+    assert rereg(mr, b, ACCESS_, access=PERSISTENT_ACCESS) == number
+    assert rereg(mr, b, ACCESS_ | TRANS, addr=page_buffer(2), length=2 * PAGE, access=PERSISTENT_ACCESS) == number
     assert pinned() == before
     mr.close()
 
@@ -174,7 +174,7 @@ def test_capability(names):
         assert has_capability(End(name, 1).ctx), f"{name} does not report the capability"
 
 
-def dax_pair(names, size=8 * PAGE, access=LASTING, rights=LASTING | GLOBAL, offset=0):
+def dax_pair(names, size=8 * PAGE, access=PERSISTENT_ACCESS, rights=PERSISTENT_ACCESS | GLOBAL, offset=0):
     """Two ends, and a region of b that is persistent memory."""
     a, b = extended(names, OPS, ACCESS, rights)
     addr = map_dax(size, offset)
@@ -183,22 +183,22 @@ def dax_pair(names, size=8 * PAGE, access=LASTING, rights=LASTING | GLOBAL, offs
 
 def test_persistent(names):
     """FLUSH to persistence of a range and of the whole region, alone and with global visibility: the memory has the data."""
-    a, b, mr, addr = dax_pair(names, access=LASTING | GLOBAL)
+    a, b, mr, addr = dax_pair(names, access=PERSISTENT_ACCESS | GLOBAL)
     both = e.IBV_FLUSH_PERSISTENT | e.IBV_FLUSH_GLOBAL
     for n, (kind, level) in enumerate((k, l) for k in (e.IBV_FLUSH_PERSISTENT, both) for l in (RANGE, WHOLE)):
         write_and_flush(a, mr.rkey, addr + 77 * n, 3 * PAGE + n, kind, level, n)
         assert get(map_dax(8 * PAGE), 8 * PAGE) == get(addr, 8 * PAGE)
-    lasting(a, mr, addr + 8 * PAGE - 1, 1)
-    lasting(a, mr, addr, 0)
+    flush_persistent(a, mr, addr + 8 * PAGE - 1, 1)
+    flush_persistent(a, mr, addr, 0)
     mr.close()
 
 
 def test_rights(names):
     """Each access right is checked separately, for region and queue pair, and the range must be in the region."""
-    everything = LASTING | GLOBAL
+    everything = PERSISTENT_ACCESS | GLOBAL
     for access, allowed, kind in ((ACCESS, everything, e.IBV_FLUSH_PERSISTENT), (ACCESS | GLOBAL, everything, e.IBV_FLUSH_PERSISTENT),
-                                  (LASTING, everything, e.IBV_FLUSH_GLOBAL), (everything, ACCESS | GLOBAL, e.IBV_FLUSH_PERSISTENT),
-                                  (LASTING, everything, e.IBV_FLUSH_PERSISTENT | e.IBV_FLUSH_GLOBAL)):
+                                  (PERSISTENT_ACCESS, everything, e.IBV_FLUSH_GLOBAL), (everything, ACCESS | GLOBAL, e.IBV_FLUSH_PERSISTENT),
+                                  (PERSISTENT_ACCESS, everything, e.IBV_FLUSH_PERSISTENT | e.IBV_FLUSH_GLOBAL)):
         for level in (RANGE, WHOLE):
             a, b, mr, addr = dax_pair(names, access=access, rights=allowed)
             flush(a, mr.rkey, addr, 100, kind, level, refusal(kind, allowed))
@@ -206,7 +206,7 @@ def test_rights(names):
             mr.close()
     for at, length in ((-1, 2), (8 * PAGE - 1, 2), (8 * PAGE, 1), (0, 8 * PAGE + 1), (0, 1 << 30)):
         a, b, mr, addr = dax_pair(names)
-        lasting(a, mr, addr + at, length, status=REFUSED)
+        flush_persistent(a, mr, addr + at, length, status=REFUSED)
         mr.close()
 
 
@@ -244,20 +244,20 @@ def test_written_back(names):
     size = dax_size()
     a, b, mr, addr = dax_pair(names, size=size)
     with Traced() as traced:
-        lasting(a, mr, addr, size, WHOLE)
+        flush_persistent(a, mr, addr, size, WHOLE)
         calls = traced.calls()
         base = calls[0][0]
         at = base
         for start, length in calls:
-            assert start == at and 0 < length <= PIECE, f"{length} bytes at {start:#x} after {at:#x}"
+            assert start == at and 0 < length <= PART, f"{length} bytes at {start:#x} after {at:#x}"
             at = start + length
         assert at == base + size
         print(f"{size} bytes in {len(calls)} parts")
-        for offset, length in ((0, 1), (100, 5000), (PAGE - 1, 2), (3, PIECE), (12345, 3 * PIECE + 1), (size - 9, 9)):
-            lasting(a, mr, addr + offset, length)
+        for offset, length in ((0, 1), (100, 5000), (PAGE - 1, 2), (3, PART), (12345, 3 * PART + 1), (size - 9, 9)):
+            flush_persistent(a, mr, addr + offset, length)
             calls = traced.calls()
             assert calls[0][0] == base + offset and sum(n for _, n in calls) == length, (offset, length, calls)
-            assert len(calls) == -(-length // PIECE), calls
+            assert len(calls) == -(-length // PART), calls
         flush(a, mr.rkey, addr, 0, e.IBV_FLUSH_PERSISTENT, RANGE)
         assert not traced.calls(), "a FLUSH of length 0 wrote back something"
     mr.close()
@@ -269,15 +269,15 @@ def test_mixed_memory(names):
     for ordinary in (0, 3, 7):
         addr = map_dax(8 * PAGE)
         libc.mmap(addr + ordinary * PAGE, PAGE, 3, ANONYMOUS_PRIVATE | FIXED, -1, 0)
-        not_registered(b.pd, 8 * PAGE, LASTING, addr)
+        not_registered(b.pd, 8 * PAGE, PERSISTENT_ACCESS, addr)
     # Persistent memory may be mapped in any order of pages.
     addr = page_buffer(8)
     for n, page in enumerate((3, 2, 7, 9, 10, 11, 1, 0)):
         map_dax(PAGE, page * PAGE, addr + n * PAGE)
-    a, b = extended(names, OPS, ACCESS, LASTING | GLOBAL)
-    mr = MR(b.pd, 8 * PAGE, LASTING, address=addr)
+    a, b = extended(names, OPS, ACCESS, PERSISTENT_ACCESS | GLOBAL)
+    mr = MR(b.pd, 8 * PAGE, PERSISTENT_ACCESS, address=addr)
     write_and_flush(a, mr.rkey, addr + 50, 6 * PAGE, e.IBV_FLUSH_PERSISTENT, RANGE, 9)
-    lasting(a, mr, addr, 0, WHOLE)
+    flush_persistent(a, mr, addr, 0, WHOLE)
     mr.close()
 
 
@@ -285,22 +285,22 @@ def test_rereg(names):
     """REREG_MR checks access rights and memory like registration; refused calls change nothing."""
     a, b, mr, addr = dax_pair(names, access=ACCESS)
     ordinary, other = page_buffer(8), map_dax(8 * PAGE, 8 * PAGE)
-    assert rereg(mr, b, ACCESS_, access=LASTING) == 0
+    assert rereg(mr, b, ACCESS_, access=PERSISTENT_ACCESS) == 0
     write_and_flush(a, mr.rkey, addr, 5000, e.IBV_FLUSH_PERSISTENT, RANGE, 1)
     before = pinned()
     assert rereg(mr, b, TRANS, addr=ordinary, length=8 * PAGE, iova=addr) == errno.EINVAL
-    assert rereg(mr, b, TRANS | ACCESS_, addr=ordinary, length=8 * PAGE, iova=addr, access=LASTING) == errno.EINVAL
+    assert rereg(mr, b, TRANS | ACCESS_, addr=ordinary, length=8 * PAGE, iova=addr, access=PERSISTENT_ACCESS) == errno.EINVAL
     assert pinned() == before
     write_and_flush(a, mr.rkey, addr, 5000, e.IBV_FLUSH_PERSISTENT, WHOLE, 2)
     assert rereg(mr, b, TRANS, addr=other, length=8 * PAGE) == 0
     write_and_flush(a, mr.rkey, other, 5000, e.IBV_FLUSH_PERSISTENT, RANGE, 3)
     # Without FLUSH_PERSISTENT the memory may be volatile, and then the access right cannot be added.
     assert rereg(mr, b, TRANS | ACCESS_, addr=ordinary, length=8 * PAGE, access=ACCESS) == 0
-    assert rereg(mr, b, ACCESS_, access=LASTING) == errno.EINVAL
-    assert rereg(mr, b, TRANS | ACCESS_, addr=addr, length=8 * PAGE, access=LASTING) == 0
-    lasting(a, mr, addr, 100)
+    assert rereg(mr, b, ACCESS_, access=PERSISTENT_ACCESS) == errno.EINVAL
+    assert rereg(mr, b, TRANS | ACCESS_, addr=addr, length=8 * PAGE, access=PERSISTENT_ACCESS) == 0
+    flush_persistent(a, mr, addr, 100)
     assert rereg(mr, b, ACCESS_, access=ACCESS) == 0
-    lasting(a, mr, addr, 100, status=REFUSED)
+    flush_persistent(a, mr, addr, 100, status=REFUSED)
     mr.close()
 
 
@@ -319,23 +319,23 @@ def test_segments(names):
     add(b, mr, more, size, addr + size)
     far = add(b, mr, more + size, size, addr + 4 * size)
     with Traced() as traced:
-        lasting(a, mr, addr + 100, 2 * size - 100)
+        flush_persistent(a, mr, addr + 100, 2 * size - 100)
         assert sum(n for _, n in traced.calls()) == 2 * size - 100
-        lasting(a, mr, addr + 4 * size, size)
+        flush_persistent(a, mr, addr + 4 * size, size)
         traced.calls()
-        lasting(a, mr, addr, 0, WHOLE)
+        flush_persistent(a, mr, addr, 0, WHOLE)
         calls = traced.calls()
         assert len({start for start, _ in calls}) == len(calls) and sum(n for _, n in calls) == 3 * size, calls
         remove(b, mr, handle=far["handle"])
-        lasting(a, mr, addr, 0, WHOLE)
+        flush_persistent(a, mr, addr, 0, WHOLE)
         assert sum(n for _, n in traced.calls()) == 2 * size
-        lasting(a, mr, addr + size, size + 1, status=REFUSED)
+        flush_persistent(a, mr, addr + size, size + 1, status=REFUSED)
         assert not traced.calls()
     mr.close()
     # A region without FLUSH_PERSISTENT may have segments of both kinds.
     _, b, mr, addr = dax_pair(names, access=ACCESS)
     add(b, mr, page_buffer(8), size, addr + size)
-    assert rereg(mr, b, ACCESS_, access=LASTING) == errno.EINVAL
+    assert rereg(mr, b, ACCESS_, access=PERSISTENT_ACCESS) == errno.EINVAL
     mr.close()
 
 
@@ -425,5 +425,5 @@ def test_torn_down(names):
         a.qp.close()
         mr.close()
     a, b, mr, addr = dax_pair(names)
-    lasting(a, mr, addr, 100)
+    flush_persistent(a, mr, addr, 100)
     mr.close()

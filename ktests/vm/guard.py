@@ -19,7 +19,7 @@ import traceback
 import pyverbs.enums as e
 
 from lib import host, sending
-from lib.apart import apart
+from lib.child_process import child_process
 from lib.case import skip
 from lib.ends import pair, soon
 from lib.frames import CLONE_NEWUSER, PORT, enter, icrc, within
@@ -31,7 +31,7 @@ ETH_P_ALL = 3
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def become_nobody(capability=None):
+def drop_privileges(capability=None):
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     assert libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0
@@ -41,26 +41,26 @@ def become_nobody(capability=None):
     assert libc.syscall(CAPSET, header, data) == 0, os.strerror(ctypes.get_errno())
 
 
-def stranger(what, capability=None, netns="a"):
+def unprivileged(what, capability=None, netns="a"):
     """Returns what `what` returns in a process of another user in the namespace, with no capability or only one."""
     out, into = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             enter(netns)
-            become_nobody(capability)
-            answer = json.dumps(what())
+            drop_privileges(capability)
+            result = json.dumps(what())
         except BaseException:
-            answer = json.dumps({"failed": traceback.format_exc()})
-        os.write(into, answer.encode())
+            result = json.dumps({"failed": traceback.format_exc()})
+        os.write(into, result.encode())
         os._exit(0)
     os.close(into)
     with os.fdopen(out, "rb") as file:
-        answer = json.loads(file.read())
+        result = json.loads(file.read())
     os.waitpid(pid, 0)
-    if isinstance(answer, dict):
-        raise AssertionError(answer["failed"])
-    return answer
+    if isinstance(result, dict):
+        raise AssertionError(result["failed"])
+    return result
 
 
 def family_of(address):
@@ -82,7 +82,7 @@ class Tap:
         within(netns, lambda: self.socket.bind((netdev, ETH_P_ALL)))
         self.socket.settimeout(10)
 
-    def saw(self, token, to):
+    def received(self, token, to):
         """Whether a datagram that contains the token has arrived. Sends another datagram and waits for that, which would arrive later."""
         fence = os.urandom(16)
         sock = within("a", lambda: new_socket(to[0]))
@@ -117,24 +117,24 @@ class Case:
         time.sleep(0.05)
         self.counted(0)
 
-    def barred(self, tap, to, send, label, **who):
+    def refused(self, tap, to, send, label, **who):
         """An unprivileged datagram is refused with EPERM, counted and not sent."""
         token = os.urandom(16)
-        error = stranger(lambda: send(new_socket(to[0]), token, to), **who)
+        error = unprivileged(lambda: send(new_socket(to[0]), token, to), **who)
         assert error == errno.EPERM, f"{label} to {to}: {sending.NAMES.get(error, error)}"
-        assert not tap.saw(token, to), f"{label} to {to}: it was refused but sent"
+        assert not tap.received(token, to), f"{label} to {to}: it was refused but sent"
         self.counted()
 
     def passes(self, tap, to, send, label, who=None):
         token = os.urandom(16)
-        error = within("a", lambda: send(new_socket(to[0]), token, to)) if who is None else stranger(
+        error = within("a", lambda: send(new_socket(to[0]), token, to)) if who is None else unprivileged(
             lambda: send(new_socket(to[0]), token, to), **who)
         assert error == 0, f"{label} to {to}: {sending.NAMES.get(error, error)}"
-        assert tap.saw(token, to), f"{label} to {to}: it did not arrive"
+        assert tap.received(token, to), f"{label} to {to}: it did not arrive"
 
-    def every_way(self, tap, to):
-        for send in sending.ways(family_of(to[0])):
-            self.barred(tap, to, send, send.__name__)
+    def every_method(self, tap, to):
+        for send in sending.methods(family_of(to[0])):
+            self.refused(tap, to, send, send.__name__)
             self.passes(tap, to, send, send.__name__)
 
 
@@ -164,8 +164,8 @@ def attack(case, names, to):
         sock = new_socket(to)
         return sending.sendto(sock, forged(sock, case.source, to, b.qp.qp_num, 0xFFFFFE, payload), (to, PORT))
 
-    error = stranger(lambda: send(b"evil" * 16))
-    b.quiet()
+    error = unprivileged(lambda: send(b"evil" * 16))
+    b.no_completion()
     assert b.mr.read(64, 0) == bytes(64), "an unprivileged process has written to memory of a connection"
     assert error == errno.EPERM, sending.NAMES.get(error, error)
     case.counted()
@@ -197,29 +197,29 @@ def test_attack_loopback_ipv6(_names):
 
 def test_every_way_ipv4(_names):
     with guarded(4) as case:
-        case.every_way(Tap("b", "vb"), (case.target, PORT))
+        case.every_method(Tap("b", "vb"), (case.target, PORT))
 
 
 def test_every_way_ipv6(_names):
     with guarded(6) as case:
-        case.every_way(Tap("b", "vb"), (case.target, PORT))
+        case.every_method(Tap("b", "vb"), (case.target, PORT))
 
 
 def test_every_way_loopback_ipv4(_names):
     with guarded(4) as case:
-        every_way_over_loopback(case)
+        every_method_over_loopback(case)
 
 
 def test_every_way_loopback_ipv6(_names):
     with guarded(6) as case:
-        every_way_over_loopback(case)
+        every_method_over_loopback(case)
 
 
-def every_way_over_loopback(case):
+def every_method_over_loopback(case):
     tap = Tap("a", "lo")
-    case.every_way(tap, (case.source, PORT))
+    case.every_method(tap, (case.source, PORT))
     for to in ("127.0.0.1", "::1"):
-        case.barred(tap, (to, PORT), sending.sendto, "sendto")
+        case.refused(tap, (to, PORT), sending.sendto, "sendto")
         case.passes(tap, (to, PORT), sending.sendto, "sendto")
 
 
@@ -239,11 +239,11 @@ def test_destinations(_names):
         for to in ("239.77.0.9", "ff02::77", "ff0e::77", "10.77.0.255", "::ffff:10.77.0.2"):
             send = grouped if to[:3] in ("239", "ff0") else sending.sendto
             token = os.urandom(16)
-            assert stranger(lambda: send(new_socket(to), token, (to, PORT))) == errno.EPERM, to
+            assert unprivileged(lambda: send(new_socket(to), token, (to, PORT))) == errno.EPERM, to
             case.counted()
-            assert not tap.saw(token, (case.target, PORT)), to
+            assert not tap.received(token, (case.target, PORT)), to
             assert within("a", lambda: send(new_socket(to), token, (to, PORT))) == 0, to
-            assert tap.saw(token, (case.target, PORT)), to
+            assert tap.received(token, (case.target, PORT)), to
         for port in (PORT - 1, PORT + 1, 53):
             case.passes(tap, (case.target, port), sending.sendto, f"port {port}", who={})
 
@@ -252,24 +252,24 @@ def test_who(_names):
     """The process that opened the socket and the one that sends need CAP_NET_RAW, in the user namespace that owns the netns."""
     with guarded() as case:
         tap, to = Tap("b", "vb"), (case.target, PORT)
-        case.barred(tap, to, sending.sendto, "with CAP_NET_ADMIN alone", capability=12)
+        case.refused(tap, to, sending.sendto, "with CAP_NET_ADMIN alone", capability=12)
         case.passes(tap, to, sending.sendto, "with CAP_NET_RAW alone", who={"capability": CAP_NET_RAW})
 
         inherited = within("a", lambda: new_socket(to[0]))
-        case.barred(tap, to, lambda sock, data, to: sending.sendto(inherited, data, to), "a privileged process's socket")
+        case.refused(tap, to, lambda sock, data, to: sending.sendto(inherited, data, to), "a privileged process's socket")
 
         # A socket of an unprivileged process that is passed to a privileged one, such as its standard error.
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
-        def hand_over():
+        def pass_socket():
             sock = new_socket(to[0])
             socket.send_fds(one, [b"x"], [sock.fileno()])
 
-        stranger(hand_over)
-        lent = socket.socket(fileno=socket.recv_fds(other, 1, 1)[1][0])
+        unprivileged(pass_socket)
+        passed = socket.socket(fileno=socket.recv_fds(other, 1, 1)[1][0])
         token = os.urandom(16)
-        assert sending.sendto(lent, token, to) == errno.EPERM
-        assert not tap.saw(token, to)
+        assert sending.sendto(passed, token, to) == errno.EPERM
+        assert not tap.received(token, to)
         case.counted()
 
         def in_own_namespace(sock, data, to):
@@ -279,7 +279,7 @@ def test_who(_names):
             return sending.sendto(new_socket(to[0]), data, to)
 
         if os.path.exists("/proc/self/ns/user"):
-            case.barred(tap, to, in_own_namespace, "root of a user namespace")
+            case.refused(tap, to, in_own_namespace, "root of a user namespace")
 
 
 def test_kernel_socket(_names):
@@ -290,14 +290,14 @@ def test_kernel_socket(_names):
         tap, token = Tap("b", "vb"), os.urandom(16)
         # On a busy machine, the first call after loading the module has failed before.
         deadline = time.monotonic() + 10
-        while error := stranger(lambda: sending.rxrpc(token, (case.target, PORT + 1))):
+        while error := unprivileged(lambda: sending.rxrpc(token, (case.target, PORT + 1))):
             assert time.monotonic() < deadline, f"an RxRPC call to another port: {os.strerror(error)}"
-        while not tap.saw(token, (case.target, PORT)):
+        while not tap.received(token, (case.target, PORT)):
             assert time.monotonic() < deadline, "no RxRPC call was sent"
         token, before = os.urandom(16), case.counter()
-        stranger(lambda: sending.rxrpc(token, (case.target, PORT)))
+        unprivileged(lambda: sending.rxrpc(token, (case.target, PORT)))
         soon(lambda: case.counter() != before, 10, "an RxRPC call was not counted")
-        assert not tap.saw(token, (case.target, PORT))
+        assert not tap.received(token, (case.target, PORT))
         # The kernel may have retried.
         case.expected = case.counter()
 
@@ -308,18 +308,18 @@ def test_query(_names):
         a, _ = pair(case.names)
         psns = e.IBV_QP_SQ_PSN | e.IBV_QP_RQ_PSN | e.IBV_QP_DEST_QPN
 
-        def asked(mask):
+        def query_psns(mask):
             attr, _ = a.qp.query(mask)
             return [attr.sq_psn, attr.rq_psn, attr.dest_qp_num]
 
-        whole = asked(0)
+        whole = query_psns(0)
         assert whole[0] == 0xFFFFFE and whole[1] == 0x000123 and whole[2], whole
-        assert stranger(lambda: asked(psns)) == whole
-        assert stranger(lambda: asked(e.IBV_QP_SQ_PSN)) == [whole[0], 0, 0]
-        assert stranger(lambda: asked(e.IBV_QP_STATE)) == [0, 0, 0]
+        assert unprivileged(lambda: query_psns(psns)) == whole
+        assert unprivileged(lambda: query_psns(e.IBV_QP_SQ_PSN)) == [whole[0], 0, 0]
+        assert unprivileged(lambda: query_psns(e.IBV_QP_STATE)) == [0, 0, 0]
         # As the owner again, without any privilege.
-        become_nobody()
-        assert asked(0) == asked(psns) == whole
+        drop_privileges()
+        assert query_psns(0) == query_psns(psns) == whole
 
 
 def test_forwarded(_names):
@@ -336,9 +336,9 @@ def test_forwarded(_names):
     try:
         with guarded() as case:
             tap, token = Tap("b", "vb"), os.urandom(16)
-            assert stranger(lambda: sending.sendto(new_socket(case.target), token, (case.target, PORT)), netns="c") == 0
+            assert unprivileged(lambda: sending.sendto(new_socket(case.target), token, (case.target, PORT)), netns="c") == 0
             deadline = time.monotonic() + 10
-            while not tap.saw(token, (case.target, PORT)):
+            while not tap.received(token, (case.target, PORT)):
                 assert time.monotonic() < deadline, "the datagram was not forwarded"
     finally:
         host.shell("on a sysctl -qw net.ipv4.ip_forward=0; ip netns del c")
@@ -347,7 +347,7 @@ def test_forwarded(_names):
 def test_switched_off(_names):
     host.shell("no_links; load_here rxe_rs egress_guard=0; links")
     try:
-        with apart(without_guard):
+        with child_process(without_guard):
             pass
     finally:
         host.shell("no_links; links")
@@ -369,7 +369,7 @@ def send_many(count):
             sock = new_socket(case.target)
             return sum(sending.sendto(sock, b"x", (case.target, PORT)) == errno.EPERM for _ in range(count))
 
-        assert stranger(send) == count
+        assert unprivileged(send) == count
         case.counted(count)
         assert case.counter(device=case.names[2]) == elsewhere, "counted in another namespace"
     return host.shell("since flood").splitlines()
@@ -392,7 +392,7 @@ def test_logged(_names):
 def test_only_with_a_link(_names):
     """In a namespace without a link, and after the last link was deleted, datagrams to the port are not refused."""
     def send():
-        return stranger(lambda: sending.sendto(new_socket("10.77.0.2"), b"x", ("10.77.0.2", PORT)))
+        return unprivileged(lambda: sending.sendto(new_socket("10.77.0.2"), b"x", ("10.77.0.2", PORT)))
 
     assert send() == errno.EPERM
     host.shell("del a; soon eval '! have a'")

@@ -14,7 +14,7 @@ import pyverbs.enums as e
 from lib.ends import ACCESS, MTU, End, pair, pattern
 from lib.keys import (
     ACCESS_, ATOMIC, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE, bind, bind1, extended, local_inv, page_buffer, read,
-    registered_again, rereg, write,
+    reregistered_repeatedly, rereg, write,
 )
 
 DEFAULTS = dict(driver="rxe_rs", reason="tests what the specification requires")
@@ -441,7 +441,7 @@ def test_rereg_mixes(names):
 def test_rereg_under_traffic(names):
     """No access fails during REREG_MR that is permitted before and after it."""
     a, b = pair(names, size=1 << 16)
-    with registered_again(b.mr, b, b.mr.buf, b.size, ACCESS):
+    with reregistered_repeatedly(b.mr, b, b.mr.buf, b.size, ACCESS):
         for n in range(60):
             data = write(a, b.mr.buf, b.mr.rkey, 1 << 16, seed=n)
             assert b.mr.read(1 << 16, 0) == data

@@ -31,7 +31,7 @@ from lib.odp import advise
 
 DEFAULTS = dict(timeout=100, driver="rxe_rs", reason="rdma_rxe does not charge cgroups")
 MIB = 1 << 20
-ROOM = 64 * MIB
+LIMIT = 64 * MIB
 # Tolerance for memory of the process itself, the core's part of each object, and other users of the machine.
 SLACK = 48 * MIB
 MOUNT = "/run/limits"
@@ -42,7 +42,7 @@ def beforehand():
     host.shell("mkdir -p $1; mountpoint -q $1 || mount -t cgroup2 none $1", MOUNT)
 
 
-class Group:
+class Cgroup:
     """A new cgroup."""
 
     def __init__(self, controller):
@@ -62,7 +62,7 @@ class Group:
         with open(f"{self.path}/{name}", encoding="ascii") as file:
             return file.read()
 
-    def kernel(self):
+    def kernel_bytes(self):
         """The number of bytes of kernel memory charged to the cgroup."""
         return int(dict(line.split() for line in self.get("memory.stat").splitlines())["kernel"])
 
@@ -161,32 +161,32 @@ def attachment(end):
 
 def child(names, group, make_of, count):
     """A child process that creates objects in the cgroup, writes their number, the error and the charged bytes to a pipe, and waits."""
-    ready, tell = os.pipe()
+    ready, ready_in = os.pipe()
     pid = os.fork()
     if pid:
-        os.close(tell)
+        os.close(ready_in)
         return pid, ready
     try:
         end = End(names[0], int(names[1]))
         make = make_of(end)
         kept = [make()]
         group.set("cgroup.procs", os.getpid())
-        before, error = group.kernel(), 0
+        before, error = group.kernel_bytes(), 0
         while len(kept) < count:
             try:
                 kept.append(make())
             except (OSError, PyverbsError) as problem:
                 error = getattr(problem, "error_code", None) or getattr(problem, "errno", None) or -1
                 break
-        os.write(tell, struct.pack("=QqQ", len(kept), error, group.kernel() - before))
+        os.write(ready_in, struct.pack("=QqQ", len(kept), error, group.kernel_bytes() - before))
         signal.pause()
     finally:
         os._exit(1)
 
 
 def run(names, make_of, count, seconds=60):
-    group = Group("memory")
-    group.set("memory.max", ROOM)
+    group = Cgroup("memory")
+    group.set("memory.max", LIMIT)
     with contextlib.suppress(OSError):
         group.set("memory.swap.max", 0)
     with open("/dev/kmsg", "w", encoding="ascii") as log:
@@ -195,15 +195,15 @@ def run(names, make_of, count, seconds=60):
     before = least = available()
     pid, ready = child(names, group, make_of, count)
     os.set_blocking(ready, False)
-    said, deadline = None, time.monotonic() + seconds
+    report, deadline = None, time.monotonic() + seconds
     try:
-        while said is None:
+        while report is None:
             assert time.monotonic() < deadline, "the process got no error and was not killed in time"
             select.select([ready], [], [], 0.02)
             least = min(least, available())
-            assert before - least < ROOM + SLACK, f"the machine has {(before - least) // MIB} MiB less, the cgroup is charged {group.get('memory.current')}"
+            assert before - least < LIMIT + SLACK, f"the machine has {(before - least) // MIB} MiB less, the cgroup is charged {group.get('memory.current')}"
             with contextlib.suppress(BlockingIOError):
-                said = os.read(ready, 24)
+                report = os.read(ready, 24)
         peak, kills = int(group.get("memory.current")), group.event("oom_kill")
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -211,10 +211,10 @@ def run(names, make_of, count, seconds=60):
     bystander.end(3)
     reached = group.event("max")
     group.end()
-    number, error, charged = struct.unpack("=QqQ", said) if said else (0, 0, 0)
+    number, error, charged = struct.unpack("=QqQ", report) if report else (0, 0, 0)
     print(f"{number} objects, error {error}, {charged} bytes charged, {peak} in total; killed: {kills}, limit reached: {reached}, "
           f"the machine had {(before - least) // MIB} MiB less")
-    assert said or kills, "the process ended by itself"
+    assert report or kills, "the process ended by itself"
     return number, error, charged, kills, reached
 
 
@@ -287,7 +287,7 @@ def test_charged_attachment(names):
 
 def test_rdma_controller(names):
     """The RDMA cgroup controller limits contexts and objects of the device."""
-    group = Group("rdma")
+    group = Cgroup("rdma")
     group.set("rdma.max", f"{names[0]} hca_handle=2 hca_object=6")
     pid = os.fork()
     if not pid:

@@ -17,7 +17,7 @@ import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
 from lib import host
-from lib.cm import ALL, EVERYBODY, Side, asked, namespace
+from lib.cm import ALL, MULTICAST_QPN, Side, requested, namespace
 from lib.counters import counters
 from lib.ends import soon
 from lib.mcast import Endpoint, Node, gid_of
@@ -45,12 +45,12 @@ def passes(a, b, text=b"agreed"):
     b.received(text)
 
 
-def lost(names, a, b, counter, status=RETRY_EXC, text=b"in vain", **options):
+def dropped(names, a, b, counter, status=RETRY_EXC, text=b"in vain", **options):
     """A message of a is dropped; b counts it and stays in RTS."""
     before = counters(names[2])
     a.send(text, **options)
     a.complete(status if a.kind == "RC" else e.IBV_WC_SUCCESS)
-    b.quiet(0.1)
+    b.no_completion(0.1)
     assert b.state() == e.IBV_QPS_RTS, f"{a.kind}: B is in state {b.state()}"
     after = counters(names[2])
     assert after[counter] > before[counter], f"{a.kind}: {counter} of the receiver did not rise"
@@ -64,7 +64,7 @@ def test_pkey(names):
             put(*entry)
         for kind in TYPES:
             passes(*sides(names, kind, 20))
-            lost(names, *sides(names, kind, 20, b_index=21), "rx_bad_pkey")
+            dropped(names, *sides(names, kind, 20, b_index=21), "rx_bad_pkey")
     finally:
         for device, index, _ in entries:
             put(device, index, 0)
@@ -75,8 +75,8 @@ def test_psn(names):
     is a duplicate: acknowledged and not executed, so the requester succeeds. UC accepts the first packet of a message with any PSN; UD
     does not check the PSN."""
     passes(*sides(names, "RC"))
-    lost(names, *sides(names, "RC", a_wrong={"sq_psn": 6}), "out_of_seq_request")
-    lost(names, *sides(names, "RC", a_wrong={"sq_psn": 4}), "duplicate_request", e.IBV_WC_SUCCESS)
+    dropped(names, *sides(names, "RC", a_wrong={"sq_psn": 6}), "out_of_seq_request")
+    dropped(names, *sides(names, "RC", a_wrong={"sq_psn": 4}), "duplicate_request", e.IBV_WC_SUCCESS)
     for kind in ("UC", "UD"):
         passes(*sides(names, kind, a_wrong={"sq_psn": 1000}))
 
@@ -86,11 +86,11 @@ def test_destination(names):
     unused = 0x00FFFE
     for kind in TYPES:
         passes(*sides(names, kind))
-        lost(names, *sides(names, kind, a_wrong={"dest": unused}), "rx_no_qp")
+        dropped(names, *sides(names, kind, a_wrong={"dest": unused}), "rx_no_qp")
         # A queue pair of another service type.
         other = Member(names[2], int(names[3]), "UD" if kind == "RC" else "RC", 0)
         other.join(Member(names[0], int(names[1]), other.kind, 0))
-        lost(names, *sides(names, kind, a_wrong={"dest": other.qp.qp_num}), "rx_wrong_transport")
+        dropped(names, *sides(names, kind, a_wrong={"dest": other.qp.qp_num}), "rx_wrong_transport")
 
 
 def test_path_mtu(names):
@@ -111,7 +111,7 @@ def test_path_mtu(names):
                 assert b.state() == e.IBV_QPS_ERR
             else:
                 a.complete()
-                b.quiet(0.1)
+                b.no_completion(0.1)
                 assert b.state() == e.IBV_QPS_RTS
     a, b = sides(names, "UD")
     a.send(long * 4)
@@ -169,7 +169,7 @@ def test_gid(names):
         else:
             raise AssertionError(f"{kind}: a path to a GID that no host has")
         if kind != "UD":
-            lost(names, *sides(names, kind, b_wrong={"gid": other_gid}), "rx_bad_peer")
+            dropped(names, *sides(names, kind, b_wrong={"gid": other_gid}), "rx_bad_peer")
 
 
 def test_qkey(names):
@@ -177,7 +177,7 @@ def test_qkey(names):
     passes(*sides(names, "UD", a_wrong={"qkey": 0x77}))
     a, b = sides(names, "UD", b_wrong={"qkey": 0x77})
     before = b.ctx.query_port(1).qkey_viol_cntr
-    lost(names, a, b, "rx_bad_qkey")
+    dropped(names, a, b, "rx_bad_qkey")
     assert b.ctx.query_port(1).qkey_viol_cntr == before + 1
     a.send(b"agreed", qkey=0x77)
     a.complete()
@@ -194,7 +194,7 @@ QKEY = 0x01234567
 
 def connected(names, wanted, granted, ignored_depth=None):
     """A connection; `wanted` and `granted` are (responder resources, initiator depth) of the client's REQ and the server's REP."""
-    client, server = asked(Side.queue_pair, resources=wanted[0], depth=wanted[1])
+    client, server = requested(Side.queue_pair, resources=wanted[0], depth=wanted[1])
     # From then on, the kernel gives the negotiated values for the queue pair.
     server.id.accept(ConnParam(resources=granted[0], depth=granted[1], qp_num=server.qp.qp_num))
     server.to_rts()
@@ -219,14 +219,14 @@ def test_cm_path_mtu(names):
         mtu("b", 4200)
         for size, value in ((1500, e.IBV_MTU_1024), (4200, e.IBV_MTU_4096)):
             mtu("a", size)
-            client, server = asked(Side.known_queue_pair)
+            client, server = requested(Side.managed_queue_pair)
             server.id.accept(ConnParam())
             client.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
             server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
             assert path_mtu_of(client) == path_mtu_of(server) == value, (path_mtu_of(client), path_mtu_of(server))
             client.passes(server)
         mtu("b", 1500)
-        client, server = asked(Side.known_queue_pair)
+        client, server = requested(Side.managed_queue_pair)
         try:
             server.id.accept(ConnParam())
         except PyverbsRDMAError as error:
@@ -292,24 +292,24 @@ class GroupMember(Side):
         event = self.event(ce.RDMA_CM_EVENT_MULTICAST_JOIN)
         param = UDParam(event)
         event.ack_cm_event()
-        assert param.qp_num == EVERYBODY and param.qkey == QKEY, (param.qp_num, param.qkey)
+        assert param.qp_num == MULTICAST_QPN and param.qkey == QKEY, (param.qp_num, param.qkey)
         self.ah = AH(self.id.pd, attr=param.ah_attr)
 
     def send(self, text):
         self.mr.write(text, len(text))
-        self.id.post_ud_send(self.mr, self.ah, rqpn=EVERYBODY, length=len(text))
+        self.id.post_ud_send(self.mr, self.ah, rqpn=MULTICAST_QPN, length=len(text))
         assert self.poll().status == e.IBV_WC_SUCCESS, "sending to a group failed"
 
     def listen(self):
         self.id.post_recv(self.mr)
 
-    def gets(self, text):
+    def expect_message(self, text):
         wc = self.poll()
         assert wc.status == e.IBV_WC_SUCCESS and wc.byte_len == 40 + len(text), (wc.status, wc.byte_len)
         assert self.mr.read(len(text), 40) == text
         self.listen()
 
-    def gets_nothing(self):
+    def expect_nothing(self):
         assert not self.cq.poll(1)[0], f"{self.place} received a message"
 
 
@@ -319,30 +319,30 @@ def test_cm_multicast(names):
     for node in "ab":
         subprocess.run(["ip", "-n", node, "route", "replace", "224.0.0.0/4", "dev", f"v{node}"], check=True)
     sender = GroupMember("a", host.ip("a", 4))
-    member, other, stranger = (GroupMember("b", host.ip("b", 4), join=join) for join in (True, True, False))
-    everybody = [member, other, stranger]
-    for end in everybody:
+    member, other, outsider = (GroupMember("b", host.ip("b", 4), join=join) for join in (True, True, False))
+    receivers = [member, other, outsider]
+    for end in receivers:
         end.listen()
 
-    def heard(text, *by, counter=None, send=sender.send):
+    def check_delivery(text, *by, counter=None, send=sender.send):
         before = counters(names[2])
         send(text)
         for end in by:
-            end.gets(text)
+            end.expect_message(text)
         if counter:
             soon(lambda: counters(names[2])[counter] > before[counter])
         else:
             assert counters(names[2])["rx_bad_qkey"] == before["rx_bad_qkey"]
-        for end in everybody:
-            end.gets_nothing()
+        for end in receivers:
+            end.expect_nothing()
 
-    heard(b"to all members", member, other)
+    check_delivery(b"to all members", member, other)
     with namespace("b"):
         other.id.leave_multicast(AddrInfo(src=GROUP))
-    heard(b"to one", member)
+    check_delivery(b"to one", member)
     with namespace("b"):
-        stranger.join()
-    heard(b"to who came late", member, stranger)
+        outsider.join()
+    check_delivery(b"to who came late", member, outsider)
     # Packets from the same address with the right and with a wrong Q_Key, sent without the connection manager.
     plain = Endpoint(Node(names[0], names[1]), qkey=QKEY)
     to_group = plain.node.path(gid_of(GROUP))
@@ -350,14 +350,14 @@ def test_cm_multicast(names):
     def with_key(qkey):
         def send(text):
             plain.send(to_group, text, qkey=qkey)
-            plain.sent()
+            plain.expect_sent()
         return send
 
-    heard(b"right key", member, stranger, send=with_key(QKEY))
-    heard(b"wrong key", counter="rx_bad_qkey", send=with_key(QKEY + 1))
+    check_delivery(b"right key", member, outsider, send=with_key(QKEY))
+    check_delivery(b"wrong key", counter="rx_bad_qkey", send=with_key(QKEY + 1))
     put(names[2], 0, 0x8077)
     try:
-        heard(b"other partition", counter="rx_bad_pkey")
+        check_delivery(b"other partition", counter="rx_bad_pkey")
     finally:
         put(names[2], 0, 0xFFFF)
-    heard(b"and back", member, stranger)
+    check_delivery(b"and back", member, outsider)

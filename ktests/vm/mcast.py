@@ -12,7 +12,7 @@ from pyverbs.qp import QP, QPCap, QPInitAttr
 import pyverbs.enums as e
 
 from lib import host
-from lib.apart import apart
+from lib.child_process import child_process
 from lib.case import case, families, skip
 from lib.counters import counter
 from lib.ends import soon
@@ -51,12 +51,12 @@ def test_members_get_it(family):
     for n, length in enumerate((1, 77, 1024)):
         data = bytes((n + i * 3) & 0xFF for i in range(length))
         sender.send(ah, data)
-        sender.sent()
+        sender.expect_sent()
         for member in members:
-            grh = member.gets(data, sender)
+            grh = member.expect_message(data, sender)
             assert ipaddress.ip_address(group_of(family)).packed in grh[20:], "the group's address is not in the header"
     for end in members + [other]:
-        end.gets_nothing()
+        end.expect_nothing()
 
 
 @families(4, 6)
@@ -69,18 +69,18 @@ def test_leaving_ends_it(family):
         attach(end.qp, group)
     sender.send(ah, b"both")
     for end in (stays, leaves):
-        end.gets(b"both", sender)
+        end.expect_message(b"both", sender)
     detach(leaves.qp, group)
     sender.send(ah, b"one")
-    stays.gets(b"one", sender)
-    leaves.gets_nothing()
+    stays.expect_message(b"one", sender)
+    leaves.expect_nothing()
     detach(stays.qp, group)
     sender.send(ah, b"none")
-    stays.gets_nothing()
-    leaves.gets_nothing(0.01)
+    stays.expect_nothing()
+    leaves.expect_nothing(0.01)
     attach(stays.qp, group)
     sender.send(ah, b"again")
-    stays.gets(b"again", sender)
+    stays.expect_message(b"again", sender)
 
 
 @families(4, 6)
@@ -92,12 +92,12 @@ def test_key_must_match(family):
     before = counter(b.name, "rx_bad_qkey")
     ah = a.path(group)
     sender.send(ah, b"wrong key")
-    wrong.gets_nothing()
+    wrong.expect_nothing()
     assert counter(b.name, "rx_bad_qkey") == before + 1
     attach(right.qp, group)
     sender.send(ah, b"right key")
-    right.gets(b"right key", sender)
-    wrong.gets_nothing()
+    right.expect_message(b"right key", sender)
+    wrong.expect_nothing()
     assert counter(b.name, "rx_bad_qkey") == before + 1
 
 
@@ -110,12 +110,12 @@ def test_sender_is_member(family):
     for end in (sender, near, far):
         attach(end.qp, group)
     sender.send(ah, b"everybody")
-    near.gets(b"everybody", sender)
-    far.gets(b"everybody", sender)
+    near.expect_message(b"everybody", sender)
+    far.expect_message(b"everybody", sender)
     kinds = sorted(bool(sender.poll(10).opcode & e.IBV_WC_RECV) for _ in range(2))
     assert kinds == [False, True], kinds
     for end in (sender, near, far):
-        end.gets_nothing(0.2)
+        end.expect_nothing(0.2)
 
 
 @families(4, 6)
@@ -127,13 +127,13 @@ def test_numbers_and_addresses_agree(family):
     no_gid, no_group = counter(b.name, "rx_no_gid"), counter(b.name, "rx_no_mcast_group")
     to_group, to_b = a.path(group), a.path(gid_of(b.ctx.query_gid(1, b.gid_index).gid))
     sender.send(to_group, b"number", qpn=member.qp.qp_num)
-    member.gets_nothing()
+    member.expect_nothing()
     assert counter(b.name, "rx_no_gid") == no_gid + 1
     sender.send(to_b, b"address")
-    member.gets_nothing()
+    member.expect_nothing()
     assert counter(b.name, "rx_no_mcast_group") == no_group + 1
     sender.send(to_b, b"unicast", qpn=member.qp.qp_num)
-    member.gets(b"unicast", sender)
+    member.expect_message(b"unicast", sender)
 
 
 @families(4, 6)
@@ -171,11 +171,11 @@ def test_groups_are_apart(family):
         attach(member.qp, group)
     for n, group in enumerate(groups):
         sender.send(a.path(group), b"group %d" % n)
-        sender.sent()
+        sender.expect_sent()
     for n, member in enumerate(members):
-        member.gets(b"group %d" % n, sender)
+        member.expect_message(b"group %d" % n, sender)
     for member in members:
-        member.gets_nothing(0.02)
+        member.expect_nothing(0.02)
 
 
 def is_member(group):
@@ -196,7 +196,7 @@ def joined(family):
         end = Endpoint(b)
         attach(end.qp, group)
         return end
-    return apart(join)
+    return child_process(join)
 
 
 def test_netdev_joins_and_leaves(_names):
@@ -244,7 +244,7 @@ def test_no_member_is_counted(_names):
         soon(lambda: is_member(group_of(4)))
         sender = Endpoint(a)
         sender.send(a.path(group), b"hello")
-        sender.sent()
+        sender.expect_sent()
         soon(lambda: counter(b.name, "rx_no_mcast_group") == before + 1)
 
 

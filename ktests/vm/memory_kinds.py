@@ -24,7 +24,7 @@ from lib.counters import counter
 from lib.ends import ACCESS, pair, pattern
 from lib.keys import PAGE, TRANS, rereg
 from lib.memory import MEMFD_SECRET, provide
-from lib.odp import DEMAND, FIXED, FLUSH, PREFETCH, PREFETCH_WRITE, RW, SHARED, Area, advise, libc, ok
+from lib.odp import ON_DEMAND, FIXED, FLUSH, PREFETCH, PREFETCH_WRITE, RW, SHARED, Area, advise, libc, ok
 
 DEFAULTS = dict(needs="kmemory", driver="rxe_rs", reason="rdma_rxe has no segments and no FLUSH to go with it")
 libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
@@ -77,7 +77,7 @@ class Bystander:
         self.ends = pair(names)
         self.seed = 0
 
-    def well(self):
+    def check(self):
         a, b = self.ends
         self.seed += 1
         assert keys.write(a, b.mr.buf, b.mr.rkey, 5000, seed=self.seed) == b.mr.read(5000, 0)
@@ -94,7 +94,7 @@ def refused(what, *arguments):
     raise AssertionError(f"{what.__name__} succeeded")
 
 
-def region(end, addr, length=SIZE, access=DEMAND):
+def region(end, addr, length=SIZE, access=ON_DEMAND):
     return MR(end.pd, length, access, address=addr)
 
 
@@ -148,7 +148,7 @@ def accesses(names, addr, make=region):
     mr.close()
 
 
-def not_pinned(names, addr, size=SIZE):
+def check_not_pinned(names, addr, size=SIZE):
     """All calls that pin the memory fail, including those that add it to a region or replace other memory, which stays accessible."""
     a, b = pair(names)
     refused(region, b, addr, size, ACCESS)
@@ -161,7 +161,7 @@ def not_pinned(names, addr, size=SIZE):
     mr.close()
 
 
-def not_got(names, addr, size=SIZE):
+def check_on_demand(names, addr, size=SIZE):
     """On-demand paging, prefetching, and replacing other memory with on-demand paging: registration succeeds, and accesses fail."""
     a, b = pair(names)
     mr = region(b, addr, size)
@@ -182,10 +182,10 @@ def test_secret(names):
     others = Bystander(names)
     addr = mapped(secret_file())
     ctypes.memset(addr, 7, SIZE)
-    not_pinned(names, addr)
-    others.well()
-    not_got(names, addr)
-    others.well()
+    check_not_pinned(names, addr)
+    others.check()
+    check_on_demand(names, addr)
+    others.check()
     # A secret page between ordinary ones: only accesses to that page fail.
     area = Area(3 * PAGE)
     mapped(secret_file(), PAGE, at=area.addr + PAGE)
@@ -205,7 +205,7 @@ def test_secret(names):
     ctypes.memset(area.addr, 7, PAGE)
     keys.write(a, area.addr, mr.rkey, 64, REMOTE)
     assert ctypes.string_at(area.addr, PAGE) == bytes([7]) * PAGE
-    others.well()
+    others.check()
 
 
 def test_secret_in_turns(names):
@@ -220,11 +220,11 @@ def test_secret_in_turns(names):
     stop = threading.Event()
 
     def remap():
-        turn = 0
+        iteration = 0
         while not stop.is_set():
-            mapped(fds[turn % 2], at=area.addr)
-            ctypes.memset(area.addr, turn & 255, SIZE)
-            turn += 1
+            mapped(fds[iteration % 2], at=area.addr)
+            ctypes.memset(area.addr, iteration & 255, SIZE)
+            iteration += 1
 
     a, b = pair(names)
     mr = region(b, area.addr)
@@ -245,7 +245,7 @@ def test_secret_in_turns(names):
     finally:
         stop.set()
         thread.join()
-    others.well()
+    others.check()
 
 
 def test_page_frames(names):
@@ -254,13 +254,13 @@ def test_page_frames(names):
     with open("/dev/kmemory", "rb+", buffering=0) as device:
         frames, page = mapped(device.fileno(), PAGE), mapped(device.fileno(), PAGE, offset=PAGE)
         a, b = pair(names)
-        for access in (ACCESS, DEMAND):
+        for access in (ACCESS, ON_DEMAND):
             mr = region(b, page, PAGE, access)
             assert keys.write(a, page, mr.rkey, 1000, seed=3) == ctypes.string_at(page, 1000)
             mr.close()
-        not_pinned(names, frames, PAGE)
-        not_got(names, frames, PAGE)
-    others.well()
+        check_not_pinned(names, frames, PAGE)
+        check_on_demand(names, frames, PAGE)
+    others.check()
 
 
 def test_device_registers(names):
@@ -272,9 +272,9 @@ def test_device_registers(names):
         except OSError:
             continue
         others = Bystander(names)
-        not_pinned(names, addr, PAGE)
-        not_got(names, addr, PAGE)
-        others.well()
+        check_not_pinned(names, addr, PAGE)
+        check_on_demand(names, addr, PAGE)
+        others.check()
         return
     skip("there is no PCI device that can be mapped")
 
@@ -282,14 +282,14 @@ def test_device_registers(names):
 def test_device_private(names):
     """Device-private pages: accesses migrate them back to RAM, or fail if that fails."""
     others = Bystander(names)
-    for access in (ACCESS, DEMAND):
+    for access in (ACCESS, ON_DEMAND):
         a, b = pair(names)
         addr = Area(PAGE, anonymous=True).addr
         ctypes.memmove(addr, pattern(PAGE, 5), PAGE)
         device = kmemory(MOVE, addr)
         mr = region(b, addr, PAGE, access)
         assert keys.read(a, addr, mr.rkey, PAGE) == pattern(PAGE, 5)
-        if access == DEMAND:
+        if access == ON_DEMAND:
             # The page is migrated after the device has accessed it.
             again = kmemory(MOVE, addr)
             assert keys.read(a, addr, mr.rkey, PAGE) == pattern(PAGE, 5)
@@ -300,10 +300,10 @@ def test_device_private(names):
     area = Area(PAGE, anonymous=True)
     ctypes.memset(area.addr, 7, PAGE)
     with kmemory(LOSE, area.addr):
-        not_pinned(names, area.addr, PAGE)
-        not_got(names, area.addr, PAGE)
+        check_not_pinned(names, area.addr, PAGE)
+        check_on_demand(names, area.addr, PAGE)
         area.unmap()
-    others.well()
+    others.check()
 
 
 def poison(addr):
@@ -320,15 +320,15 @@ def test_poisoned(names):
         area = Area(SIZE, anonymous)
         ctypes.memset(area.addr, 7, SIZE)
         poison(area.addr)
-        not_pinned(names, area.addr)
-        not_got(names, area.addr)
-        others.well()
+        check_not_pinned(names, area.addr)
+        check_on_demand(names, area.addr)
+        others.check()
 
 
 def test_poisoned_afterwards(names):
     """A page that is poisoned after it was pinned or faulted in: a pinned page stays in the region, and other pages are not affected."""
     others = Bystander(names)
-    for access, status in ((ACCESS, e.IBV_WC_SUCCESS), (DEMAND, REMOTE)):
+    for access, status in ((ACCESS, e.IBV_WC_SUCCESS), (ON_DEMAND, REMOTE)):
         a, b = pair(names)
         area = Area(SIZE, anonymous=True)
         ctypes.memset(area.addr, 7, SIZE)
@@ -339,7 +339,7 @@ def test_poisoned_afterwards(names):
         # The page is not really corrupted, so that it can still be accessed if it is pinned.
         keys.write(a, area.addr + PAGE, mr.rkey, 100, status)
         mr.close()
-        others.well()
+        others.check()
 
 
 def test_hidden_pinned(names):
@@ -361,7 +361,7 @@ def test_hidden_pinned(names):
     counted = unreadable(names)
     found = [now - then for now, then in zip(counted, before)]
     assert all(5 <= n <= 10 for n in found), f"unreadable_memory grew by {found}"
-    others.well()
+    others.check()
     assert unreadable(names) == counted
     # Adjacent pages can be accessed up to their ends.
     hidden.pop().close()
@@ -382,7 +382,7 @@ def test_hidden_pinned(names):
     a, b = pair(names)
     mr = region(b, area.addr, access=ACCESS)
     assert keys.write(a, area.addr, mr.rkey, SIZE) == ctypes.string_at(area.addr, SIZE)
-    others.well()
+    others.check()
 
 
 def test_hidden_on_demand(names):
@@ -399,8 +399,8 @@ def test_hidden_on_demand(names):
         mr.close()
         assert advise(b, PREFETCH, FLUSH, (b.mr.buf, 8, b.mr.lkey)) == errno.EFAULT
     with kmemory(HIDE, area.addr):
-        not_got(names, area.addr)
-    others.well()
+        check_on_demand(names, area.addr)
+    others.check()
 
 
 def test_hidden_segment(names):
@@ -424,7 +424,7 @@ def test_hidden_segment(names):
         mr = make(b)
         keys.read(a, area.addr + SIZE - 100, mr.rkey, 200, REMOTE)
         mr.close()
-    others.well()
+    others.check()
 
 
 def test_waits_for_program(names):
@@ -435,12 +435,12 @@ def test_waits_for_program(names):
     source = Area(PAGE, anonymous=True)
     ctypes.memmove(source.addr, pattern(PAGE, 8), PAGE)
 
-    def give(page):
+    def resolve(page):
         """Waits for the page fault of that page and resolves it."""
         assert select.select([fd], [], [], 10)[0], "no page fault for the page"
         event, _, _, _, _, address, _, _ = struct.unpack("=BBHIQQII", os.read(fd, 32))
         assert (event, address & ~(PAGE - 1)) == (0x12, area.addr + page * PAGE), (event, hex(address))
-        a.quiet(0.1)
+        a.no_completion(0.1)
         copy = (ctypes.c_uint64 * 5)(area.addr + page * PAGE, source.addr, PAGE, 0, 0)
         ok(libc.ioctl(fd, 3 << 30 | 40 << 16 | 0xAA << 8 | 3, copy))
 
@@ -449,8 +449,8 @@ def test_waits_for_program(names):
     mr = region(a, area.addr)
     b.recv(b.sge())
     a.post(e.IBV_WR_SEND, SGE(area.addr, PAGE, mr.lkey))
-    others.well()
-    give(0)
+    others.check()
+    resolve(0)
     a.complete()
     b.complete()
     assert b.mr.read(PAGE, 0) == pattern(PAGE, 8)
@@ -458,7 +458,7 @@ def test_waits_for_program(names):
     # A page fault of the responder.
     mr = region(b, area.addr)
     a.post(e.IBV_WR_RDMA_READ, a.sge(PAGE), remote=(area.addr + PAGE, mr.rkey))
-    give(1)
+    resolve(1)
     a.complete()
     assert a.mr.read(PAGE, 0) == pattern(PAGE, 8)
     mr.close()
@@ -470,4 +470,4 @@ def test_waits_for_program(names):
     os.close(fd)
     a.complete()
     mr.close()
-    others.well()
+    others.check()

@@ -26,7 +26,7 @@ from lib.counters import counter
 from lib.ends import ACCESS, End, pair, pattern, soon
 from lib.keys import ACCESS_, PD_, TRANS
 from lib.odp import (
-    DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, Area, Disturber, Side, advise, check, fresh, invoke,
+    ON_DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, Area, PageDropper, Side, advise, check, drop_pages, invoke,
     libc, ok, read, send, sides, write,
 )
 
@@ -64,10 +64,10 @@ def test_operations(names):
     write(a, b, 50000, imm=7)
     read(a, b, 50000)
     b.area.put(struct.pack("=Q", 40), 64)
-    fresh(a, b)
+    drop_pages(a, b)
     atomic(a, b, e.IBV_WR_ATOMIC_FETCH_AND_ADD, 64, 2)
     assert (word(a, 64), word(b, 64)) == (40, 42)
-    fresh(a, b)
+    drop_pages(a, b)
     atomic(a, b, e.IBV_WR_ATOMIC_CMP_AND_SWP, 64, 42, 99)
     assert (word(a, 64), word(b, 64)) == (42, 99)
     assert a.area.resident() == 1 and b.area.resident() == 1
@@ -75,8 +75,8 @@ def test_operations(names):
     ops = e.IBV_QP_EX_WITH_ATOMIC_WRITE | e.IBV_QP_EX_WITH_FLUSH
     right = e.IBV_ACCESS_FLUSH_GLOBAL
     a, b = keys.extended(names, ops, ACCESS | right, ACCESS | right)
-    side = Side(b, access=DEMAND | right)
-    fresh(side)
+    side = Side(b, access=ON_DEMAND | right)
+    drop_pages(side)
     a.qp.wr_start()
     a.qp.wr_id = 3
     a.qp.wr_flags = e.IBV_SEND_SIGNALED
@@ -84,7 +84,7 @@ def test_operations(names):
     a.qp.wr_complete()
     a.complete()
     assert word(side, 8) == 0x0102030405060708
-    fresh(side)
+    drop_pages(side)
     a.qp.wr_start()
     a.qp.wr_id = 4
     a.qp.wr_flags = e.IBV_SEND_SIGNALED
@@ -110,7 +110,7 @@ def test_other_address(names):
     area = Area(16 * PAGE)
     # pyverbs cannot register such a region.
     iova = 0x70000010
-    mr, _, rkey = uverbs.reg_mr(b.ctx.cmd_fd, b.pd.handle, area.addr + PAGE + 16, 10 * PAGE, iova, DEMAND)
+    mr, _, rkey = uverbs.reg_mr(b.ctx.cmd_fd, b.pd.handle, area.addr + PAGE + 16, 10 * PAGE, iova, ON_DEMAND)
     data = keys.write(a, iova + 123, rkey, 9000)
     assert area.get(9000, PAGE + 16 + 123) == data
     keys.write(a, iova + 10 * PAGE - 1, rkey, 2, e.IBV_WC_REM_ACCESS_ERR)
@@ -132,7 +132,7 @@ def test_shared_receives(names):
     for n in range(8):
         data = pattern(10000, n)
         a.mr.write(data, 10000)
-        fresh(side)
+        drop_pages(side)
         a.post(e.IBV_WR_SEND, a.sge(10000))
         a.complete()
         assert b.complete().wr_id == n
@@ -147,7 +147,7 @@ def test_unreliable(names):
         a.area.put(data)
         b.end.recv(b.sge(40000, 1000 * n))
         b.end.recv(b.sge(0))
-        fresh(a, b)
+        drop_pages(a, b)
         a.end.post(e.IBV_WR_SEND, a.sge(30000))
         a.end.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, a.sge(30000), remote=b.remote(500000), imm=n)
         for _ in range(2):
@@ -199,7 +199,7 @@ def test_datagrams(names):
         for m in range(8):
             a.area.put(pattern(1000, n + m), 5000 * m)
             b.end.recv(b.sge(1040, 5000 * m + 3600), wr_id=m)
-        fresh(a, b)
+        drop_pages(a, b)
         for m in range(8):
             wr = SendWR(wr_id=m, num_sge=1, sg=[a.sge(1000, 5000 * m)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
             wr.set_wr_ud(ah, b.end.qp.qp_num, QKEY)
@@ -218,7 +218,7 @@ def test_pages_go_under_traffic(names):
     """All operations transfer the right data while pages are dropped continually."""
     a, b = sides(names, size=256 * 1024)
     length = 100000
-    with Disturber(a.area, b.area):
+    with PageDropper(a.area, b.area):
         for n in range(60):
             at = 1111 * (n % 100)
             data = pattern(length, n)
@@ -239,15 +239,15 @@ def test_pages_go_under_traffic(names):
 
 def test_torn_down_under_traffic(names):
     """Regions and queue pairs are destroyed while page faults for them are in progress."""
-    draw = random.Random(3)
+    rng = random.Random(3)
     for n in range(12):
         a, b = sides(names, retries=1, timeout=14)
-        with Disturber(a.area, b.area):
+        with PageDropper(a.area, b.area):
             for m in range(8):
                 operation = [e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ][m % 2]
                 a.end.post(operation, a.sge(1 << 20), remote=b.remote())
-            time.sleep(draw.random() * 0.02)
-            for thing in draw.sample([a.mr, b.mr, a.end.qp, b.end.qp], 4):
+            time.sleep(rng.random() * 0.02)
+            for thing in rng.sample([a.mr, b.mr, a.end.qp, b.end.qp], 4):
                 thing.close()
 
 
@@ -257,7 +257,7 @@ def test_process_killed(names):
         child = os.fork()
         if not child:
             a, b = sides(names)
-            with Disturber(a.area, b.area):
+            with PageDropper(a.area, b.area):
                 while True:
                     a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(1 << 20), remote=b.remote())
                     a.end.complete()
@@ -331,7 +331,7 @@ def test_read_only(names):
     data = pattern(5000, 4)
     b.area.put(data)
     ok(libc.mprotect(b.area.addr, b.area.size, mmap.PROT_READ))
-    fresh(a, b)
+    drop_pages(a, b)
     a.end.post(e.IBV_WR_RDMA_READ, a.sge(5000), remote=b.remote())
     a.end.complete()
     check(a, data)
@@ -387,9 +387,9 @@ def test_large_and_empty(names):
     a, b = pair(names)
     side = Side(b, 64 << 30, anonymous=True)
     begin = time.monotonic()
-    draw = random.Random(2)
+    rng = random.Random(2)
     for n in range(50):
-        at = draw.randrange(side.area.size - 10000)
+        at = rng.randrange(side.area.size - 10000)
         data = keys.write(a, *side.remote(at), 9000, seed=n)
         assert ctypes.string_at(side.area.addr + at, 9000) == data
         assert keys.read(a, *side.remote(at), 9000) == data
@@ -434,7 +434,7 @@ def test_rereg_translation(names):
     a, b = sides(names)
     other = Area(8 * PAGE)
     assert rereg(b, TRANS, addr=other.addr + PAGE, length=5 * PAGE, iova=0x10000) == 0
-    fresh(b)
+    drop_pages(b)
     data = keys.write(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE)
     assert other.get(4 * PAGE, PAGE + 77) == data
     assert keys.read(a.end, 0x10000 + 77, b.mr.rkey, 4 * PAGE) == data
@@ -458,7 +458,7 @@ def test_rereg_rights(names):
     side = Side(b, anonymous=True, access=reading)
     # An untouched page is the zero page after a page fault for reading.
     assert keys.read(a, *side.remote(), 64) == bytes(64)
-    assert rereg(side, ACCESS_, access=DEMAND) == 0
+    assert rereg(side, ACCESS_, access=ON_DEMAND) == 0
     data = keys.write(a, *side.remote(), 5000)
     assert ctypes.string_at(side.area.addr, 5000) == data
     assert ctypes.string_at(keys.page_buffer(1), PAGE) == bytes(PAGE), "the zero page was written"
@@ -470,9 +470,9 @@ def test_rereg_rights(names):
     side = Side(b, access=reading)
     child = os.fork()
     if not child:
-        os._exit(rereg_by_ioctl(side, DEMAND))
+        os._exit(rereg_by_ioctl(side, ON_DEMAND))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == errno.EINVAL
-    assert rereg_by_ioctl(side, DEMAND) == 0
+    assert rereg_by_ioctl(side, ON_DEMAND) == 0
     keys.write(a, *side.remote(), 10)
 
 
@@ -481,10 +481,10 @@ def test_rereg_domain(names):
     other = PD(b.end.ctx)
     keys.write(a.end, *b.remote(), 10)
     assert rereg(b, PD_, pd=other) == 0
-    assert rereg(b, PD_ | ACCESS_ | TRANS, pd=b.end.pd, access=DEMAND, addr=b.area.addr, length=b.area.size) == 0
+    assert rereg(b, PD_ | ACCESS_ | TRANS, pd=b.end.pd, access=ON_DEMAND, addr=b.area.addr, length=b.area.size) == 0
     write(a, b, 9000)
     assert rereg(b, PD_, pd=other) == 0
-    fresh(b)
+    drop_pages(b)
     keys.write(a.end, *b.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
     assert b.area.resident() == 0
     b.mr.close()
@@ -495,10 +495,10 @@ def test_rereg_kind(names):
     a, b = pair(names)
     side = Side(b, access=ACCESS)
     assert side.area.resident() == side.area.size // PAGE
-    assert rereg(side, ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
+    assert rereg(side, ACCESS_, access=ON_DEMAND) == errno.EOPNOTSUPP
     where = dict(addr=side.area.addr, length=side.area.size)
-    assert rereg(side, ACCESS_ | TRANS, access=DEMAND, **where) == 0
-    fresh(side)
+    assert rereg(side, ACCESS_ | TRANS, access=ON_DEMAND, **where) == 0
+    drop_pages(side)
     data = keys.write(a, *side.remote(), 3 * PAGE)
     check(side, data)
     assert 3 <= side.area.resident() < side.area.size // PAGE
@@ -511,7 +511,7 @@ def test_rereg_kind(names):
 def test_rereg_under_traffic(names):
     """No access fails during REREG_MR, while pages are dropped, that is permitted before and after it."""
     a, b = sides(names)
-    with keys.registered_again(b.mr, b.end, b.area.addr, b.area.size, DEMAND):
+    with keys.reregistered_repeatedly(b.mr, b.end, b.area.addr, b.area.size, ON_DEMAND):
         for n in range(15):
             for operation in (write, read):
                 operation(a, b, 70000, 4321, seed=n)
@@ -521,12 +521,12 @@ def test_bad_registrations(names):
     _, b = pair(names)
     for start, length in ((0, 0), (1 << 47, PAGE), ((1 << 47) - PAGE, 2 * PAGE), (2**64 - PAGE, PAGE)):
         try:
-            MR(b.pd, length, DEMAND, address=start).close()
+            MR(b.pd, length, ON_DEMAND, address=start).close()
             raise AssertionError(f"registered {length:#x} bytes at {start:#x}")
         except PyverbsError:
             pass
     try:
-        MR(b.pd, implicit=True, access=DEMAND | e.IBV_ACCESS_HUGETLB).close()
+        MR(b.pd, implicit=True, access=ON_DEMAND | e.IBV_ACCESS_HUGETLB).close()
         raise AssertionError("registered all memory as huge pages")
     except PyverbsError:
         pass
@@ -535,12 +535,12 @@ def test_bad_registrations(names):
     assert keys.rereg(side.mr, b, ACCESS_, access=ACCESS) == errno.EOPNOTSUPP
     segments.refused(errno.EOPNOTSUPP, segments.add, b, side.mr, side.area.addr, PAGE, side.area.addr + side.area.size)
     segments.refused(errno.EOPNOTSUPP, segments.remove, b, side.mr, segments.FIRST)
-    assert keys.rereg(b.mr, b, ACCESS_, access=DEMAND) == errno.EOPNOTSUPP
+    assert keys.rereg(b.mr, b, ACCESS_, access=ON_DEMAND) == errno.EOPNOTSUPP
 
 
 def test_windows(names):
     a, b = pair(names, b_access=keys.BINDABLE)
-    side = Side(b, access=DEMAND | e.IBV_ACCESS_MW_BIND)
+    side = Side(b, access=ON_DEMAND | e.IBV_ACCESS_MW_BIND)
     for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
         mw = MW(b.pd, kind)
         bound = MWBindInfo(side.mr, side.area.addr + 100, 3 * PAGE, keys.WRITE | keys.READ)
@@ -553,10 +553,10 @@ def test_windows(names):
             key = wr.rkey
             b.qp.post_send(wr)
         b.complete()
-        fresh(side)
+        drop_pages(side)
         data = keys.write(a, side.area.addr + 100, key, 3 * PAGE, seed=kind)
         check(side, data, 100)
-        fresh(side)
+        drop_pages(side)
         assert keys.read(a, side.area.addr + 100, key, 3 * PAGE) == data
         mw.close()
 
@@ -565,16 +565,16 @@ def test_prefetch(names):
     for everything in (False, True):
         a, b = sides(names, implicit=everything)
         start, key = b.area.addr, b.mr.lkey
-        fresh(b)
+        drop_pages(b)
         # No page is present, and none is faulted in.
         assert advise(b.end, NO_FAULT, FLUSH, (start, 10 * PAGE, key)) == 0
         assert b.area.resident() == 0
         assert advise(b.end, PREFETCH, FLUSH, (start, 10 * PAGE, key)) == 0
         assert b.area.resident() >= 10
-        fresh(b)
+        drop_pages(b)
         assert advise(b.end, PREFETCH_WRITE, FLUSH, (start + 100, 2 * PAGE, key), (start + 20 * PAGE, 1, key)) == 0
         assert 4 <= b.area.resident() <= 40
-        fresh(b)
+        drop_pages(b)
         assert advise(b.end, PREFETCH_WRITE, 0, (start, b.area.size, key)) == 0
         soon(lambda: b.area.resident() == b.area.size // PAGE, 10, "the pages were not faulted in in the background")
         for _ in range(300):

@@ -93,9 +93,9 @@ def test_last(names):
     # There was an event for each of the six changes, and for no refused one.
     for _ in range(6):
         ctx.get_async_event().ack()
-    quiet = select.poll()
-    quiet.register(opened, select.POLLIN)
-    assert not quiet.poll(200), "an event for a change that was refused"
+    poller = select.poll()
+    poller.register(opened, select.POLLIN)
+    assert not poller.poll(200), "an event for a change that was refused"
 
 
 def test_violations(names):
@@ -110,7 +110,7 @@ def test_violations(names):
         for _ in range(3):
             a.send(b"of another partition")
             a.complete()
-        b.quiet(0.1)
+        b.no_completion(0.1)
         now = b.ctx.query_port(1)
         assert (now.bad_pkey_cntr, now.qkey_viol_cntr) == (port.bad_pkey_cntr + 3, port.qkey_viol_cntr), now
     finally:
@@ -120,13 +120,13 @@ def test_violations(names):
     for _ in range(2):
         a.send(b"with another key", qkey=QKEY + 1)
         a.complete()
-    b.quiet(0.1)
+    b.no_completion(0.1)
     now = b.ctx.query_port(1)
     assert (now.bad_pkey_cntr, now.qkey_viol_cntr) == (port.bad_pkey_cntr, port.qkey_viol_cntr + 2), now
 
 
 KEYS = {"A": 0x8001, "B": 0x0001, "C": 0x0001, "D": 0x8002}
-TALK = {"AB", "BA", "AC", "CA"}
+REACHABLE = {"AB", "BA", "AC", "CA"}
 
 
 def four(names, kind):
@@ -142,13 +142,13 @@ def four(names, kind):
             a, b = two(names, kind, places[KEYS[x]], 100 - places[KEYS[y]])
             before = b.drops()
             a.send(b"partition")
-            if x + y in TALK:
+            if x + y in REACHABLE:
                 a.complete()
                 b.received(b"partition")
                 assert b.drops() == before, f"{kind} {x} to {y}: counted as dropped"
                 continue
             a.complete(e.IBV_WC_RETRY_EXC_ERR if kind == "RC" else e.IBV_WC_SUCCESS)
-            b.quiet(0.1)
+            b.no_completion(0.1)
             more = b.drops() - before
             assert more >= 2 if kind == "RC" else more == 1, f"{kind} {x} to {y}: {more} packets dropped"
             assert b.state() == e.IBV_QPS_RTS, f"{kind} {x} to {y}: the receiver's state changed"
@@ -180,7 +180,7 @@ def test_taken_away(names):
             put(names[side], 7, 0)
             a.send(b"meanwhile")
             if kind == "RC":
-                a.quiet(0.5)
+                a.no_completion(0.5)
                 assert a.state() == b.state() == e.IBV_QPS_RTS
                 put(names[side], 7, 0x8005)
                 a.complete()
@@ -188,7 +188,7 @@ def test_taken_away(names):
                 b.recv(b.sge())
             else:
                 a.complete()
-                b.quiet(0.2)
+                b.no_completion(0.2)
                 put(names[side], 7, 0x8005)
             a.send(b"after")
             a.complete()
@@ -208,7 +208,7 @@ def test_next_packet(names):
     before = b.drops()
     a.send(b"two")
     a.complete()
-    b.quiet(0.1)
+    b.no_completion(0.1)
     assert b.drops() == before + 1
     put(names[0], 2, 0x0012)
     a.send(b"three")
@@ -244,22 +244,22 @@ def test_services(names):
     b = Member(names[2], int(names[3]), "UD", 0)
     a.join(b, dest=1, qkey=GSI_KEY)
 
-    def ask():
+    def request():
         a.recv(a.sge(1000, 1000))
         a.send(MAD, qkey=GSI_KEY)
         a.complete()
 
     try:
         before = a.drops(), b.drops()
-        ask()
+        request()
         wc = a.complete()
-        answer = a.mr.read(256, 1000 + 40)
+        response = a.mr.read(256, 1000 + 40)
         assert wc.byte_len == 40 + 256 and wc.src_qp == 1 and wc.pkey_index == 30, (wc.byte_len, wc.src_qp, wc.pkey_index)
-        assert answer[3] == 0x81 and answer[8:16] == MAD[8:16], answer[:24]
+        assert response[3] == 0x81 and response[8:16] == MAD[8:16], response[:24]
         assert (a.drops(), b.drops()) == before
         put(names[2], 31, 0)
-        ask()
-        a.quiet(0.3)
+        request()
+        a.no_completion(0.3)
         assert b.drops() == before[1] + 1, "the request was not counted as a P_Key violation"
     finally:
         put(names[0], 30, 0)

@@ -20,7 +20,7 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
 from lib import host
-from lib.apart import apart
+from lib.child_process import child_process
 from lib.counters import counter
 from lib.ends import completion, soon
 
@@ -72,7 +72,7 @@ class Raw:
         assert not wc or wc.status == status, f"status {wc.status}, expected {status}"
         return wc
 
-    def gets(self, wanted):
+    def expect_frame(self, wanted):
         """Waits for the next frame of the test; others come from the network stack."""
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
@@ -145,7 +145,7 @@ def test_receive(names):
     for n, length in enumerate((14, 60, 999, 1514)):
         frame = s.frame(length, False, n)
         s.peer.socket.send(frame)
-        s.raw.gets(frame)
+        s.raw.expect_frame(frame)
 
 
 def test_receive_by_all(names):
@@ -155,12 +155,12 @@ def test_receive_by_all(names):
     frame = s.frame(500, False)
     s.peer.socket.send(frame)
     for raw in [s.raw, *others]:
-        raw.gets(frame)
+        raw.expect_frame(frame)
     others[0].qp.close()
     frame = s.frame(501, False)
     s.peer.socket.send(frame)
     for raw in [s.raw, *others[1:]]:
-        raw.gets(frame)
+        raw.expect_frame(frame)
 
 
 def test_receive_tagged(names):
@@ -168,7 +168,7 @@ def test_receive_tagged(names):
     s = Setup(names)
     frame = s.mac + s.peer_mac + b"\x81\x00\x00\x07" + ETHERTYPE.to_bytes(2, "big") + bytes(100)
     s.peer.socket.send(frame)
-    s.raw.gets(frame)
+    s.raw.expect_frame(frame)
 
 
 def test_receive_too_long(names):
@@ -177,7 +177,7 @@ def test_receive_too_long(names):
     s.peer.socket.send(s.frame(600, False))
     frame = s.frame(400, False)
     s.peer.socket.send(frame)
-    s.raw.gets(frame)
+    s.raw.expect_frame(frame)
 
 
 def test_not_before_ready(names):
@@ -188,7 +188,7 @@ def test_not_before_ready(names):
     s.raw.ready()
     frame = s.frame(200, False)
     s.peer.socket.send(frame)
-    s.raw.gets(frame)
+    s.raw.expect_frame(frame)
     s.raw.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
     assert s.raw.poll(10, e.IBV_WC_WR_FLUSH_ERR)
 
@@ -242,13 +242,13 @@ def test_needs_privilege(names):
     # With access to the device file, only the missing capability makes the call fail.
     host.shell("chmod -R a+rwX /dev/infiniband")
     try:
-        with apart(lambda: refused_to_nobody(names[0])):
+        with child_process(lambda: check_unprivileged(names[0])):
             pass
     finally:
         host.shell("chmod 600 /dev/infiniband/*")
 
 
-def refused_to_nobody(device):
+def check_unprivileged(device):
     os.setgid(65534)
     os.setuid(65534)
     try:
@@ -267,14 +267,14 @@ def taps():
 def test_tap_follows_queue_pairs(names):
     """A packet tap is registered while a raw packet queue pair exists, and is removed when its process dies."""
     assert taps() == 0, "there is a packet tap before the test"
-    with apart(lambda: Raw(names[0])) as end:
+    with child_process(lambda: Raw(names[0])) as end:
         soon(lambda: taps() == 1)
         end()
         soon(lambda: taps() == 0)
 
 
 def test_delete_link_with_queue_pair(names):
-    with apart(lambda: Raw(names[0])):
+    with child_process(lambda: Raw(names[0])):
         soon(lambda: taps() == 1)
         host.shell("del a; soon eval '! have a'")
         soon(lambda: taps() == 0)

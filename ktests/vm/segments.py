@@ -304,7 +304,7 @@ def test_refusals(names):
     good = add_request(mr.rkey, spare, PAGE, at)
     back = remove_request(mr.rkey, handle=FIRST)
     for method, request in ((ADD, good), (REMOVE, back)):
-        refused(errno.EFAULT, call, fd, mr.handle, method, request, answer=0x1000)
+        refused(errno.EFAULT, call, fd, mr.handle, method, request, response=0x1000)
         refused(errno.EINVAL, call, fd, mr.handle, method, request[:-4])
         refused(errno.EINVAL, call, fd, mr.handle, method, request, room=60)
         refused(errno.EOPNOTSUPP, call, fd, mr.handle, method, request + bytes(8 if method == ADD else 0) + b"\1")
@@ -324,8 +324,8 @@ def test_refusals(names):
     data = write(a, start, mr.rkey, 4 * PAGE, seed=7)
     assert get(start, 4 * PAGE) == data
     # A newer caller: a larger response buffer, and additional fields that are 0.
-    answer = call(fd, mr.handle, ADD, good + bytes(8), room=80)
-    assert decode(answer)["segments"] == 2 and answer[64:] == bytes(16), answer
+    response = call(fd, mr.handle, ADD, good + bytes(8), room=80)
+    assert decode(response)["segments"] == 2 and response[64:] == bytes(16), response
     assert pinned() == before + PAGE
     write(a, at, mr.rkey, PAGE)
     write(a, at + PAGE, mr.rkey, 1, REFUSED)
@@ -538,7 +538,7 @@ def test_under_traffic(names):
     a, b = pair(names, size=1 << 16)
     extra = page_buffer(64)
     stop = threading.Event()
-    failures, turns, slowest = [], [0], [0.0]
+    failures, rounds, slowest = [], [0], [0.0]
 
     def change():
         far = 1 << 40
@@ -549,7 +549,7 @@ def test_under_traffic(names):
                 remove(b, b.mr, start=far, length=2 * PAGE)
                 for handle in handles[2:]:
                     remove(b, b.mr, handle=handle)
-                turns[0] += 1
+                rounds[0] += 1
                 slowest[0] = max(slowest[0], time.monotonic() - begin)
         except (Refused, AssertionError) as error:
             failures.append(error)
@@ -559,7 +559,7 @@ def test_under_traffic(names):
     try:
         deadline = time.monotonic() + 20
         n = 0
-        while (n < 60 or turns[0] < 10) and time.monotonic() < deadline:
+        while (n < 60 or rounds[0] < 10) and time.monotonic() < deadline:
             data = write(a, b.mr.buf, b.mr.rkey, 1 << 16, seed=n)
             assert b.mr.read(1 << 16, 0) == data
             assert read(a, b.mr.buf, b.mr.rkey, 1 << 16) == data
@@ -568,21 +568,21 @@ def test_under_traffic(names):
         stop.set()
         thread.join()
     assert not failures, failures
-    assert n >= 60 and turns[0] >= 10, f"{n} transfers, {turns[0]} changes"
-    print(f"{n} transfers; {turns[0]} times 7 changes, at most {slowest[0] * 1e3:.1f} ms")
+    assert n >= 60 and rounds[0] >= 10, f"{n} transfers, {rounds[0]} changes"
+    print(f"{n} transfers; {rounds[0]} times 7 changes, at most {slowest[0] * 1e3:.1f} ms")
 
 
 def test_never_stale(names):
     """A segment is removed while a peer writes to it: nothing is written afterwards."""
-    for turn in range(8):
+    for iteration in range(8):
         a, b, mr, buffer = region(names, size=MIB)
         big = page_buffer(256)
         at = 1 << 40
         handle = add(b, mr, big, MIB, at)["handle"]
-        a.mr.write(pattern(MIB, turn), MIB)
+        a.mr.write(pattern(MIB, iteration), MIB)
         for _ in range(20):
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(at, mr.rkey))
-        time.sleep(0.002 * turn)
+        time.sleep(0.002 * iteration)
         remove(b, mr, handle=handle)
         # From now on only this process may change the memory.
         put(big, bytes(MIB))
@@ -643,9 +643,9 @@ def test_cost(names):
             state = add(b, region_, more, MIB, end)
             middle = time.monotonic()
             assert pinned() == before + MIB and state["length"] == end + MIB - state["start"], state
-            asked = time.monotonic()
+            before_remove = time.monotonic()
             remove(b, region_, handle=state["handle"])
-            took[region_].append((middle - begin, time.monotonic() - asked))
+            took[region_].append((middle - begin, time.monotonic() - before_remove))
             assert pinned() == before
     print(f"4 GiB registered in {whole * 1e3:.0f} ms", *(f"{what} 4 MiB {min(times[n] for times in took[small]) * 1e6:.0f} µs, "
           f"4 GiB {min(times[n] for times in took[mr]) * 1e6:.0f} µs" for n, what in enumerate(("1 MiB added to", "removed from"))), sep="; ")
@@ -670,14 +670,14 @@ def test_halved(names):
     mr = MR(b.pd, size, ACCESS, address=address)
     whole = time.monotonic() - begin
     assert pinned() == zero + size
-    stop, failures, turns = threading.Event(), [], [0]
+    stop, failures, rounds = threading.Event(), [], [0]
 
     def traffic():
         try:
             while not stop.is_set():
-                at = address + half - (1 << 16) * (turns[0] % 64 + 1)
-                write(a, at, mr.rkey, 1 << 16, seed=turns[0] & 0xFF)
-                turns[0] += 1
+                at = address + half - (1 << 16) * (rounds[0] % 64 + 1)
+                write(a, at, mr.rkey, 1 << 16, seed=rounds[0] & 0xFF)
+                rounds[0] += 1
         except AssertionError as error:
             failures.append(error)
 
@@ -695,16 +695,16 @@ def test_halved(names):
         most = time.monotonic() - begin
         assert (state["start"], state["length"], state["bytes"], state["segments"]) == (address, half, half, 1), state
         assert pinned() == zero + half
-        before = turns[0]
-        happens(lambda: turns[0] >= before + 3 or not thread.is_alive(), 20)
+        before = rounds[0]
+        happens(lambda: rounds[0] >= before + 3 or not thread.is_alive(), 20)
     finally:
         stop.set()
         thread.join()
-    assert not failures and turns[0] >= before + 3, (failures, turns)
+    assert not failures and rounds[0] >= before + 3, (failures, rounds)
     data = write(a, address + half - 5000, mr.rkey, 5000, seed=1)
     assert get(address + half - 5000, 5000) == data and read(a, address + half - 5000, mr.rkey, 5000) == data
     print(f"1 GiB registered in {whole * 1e3:.1f} ms; a page of it removed in {min(took) * 1e3:.2f} ms, half of it in {most * 1e3:.1f} ms; "
-          f"{turns[0]} messages meanwhile")
+          f"{rounds[0]} messages meanwhile")
     assert min(took) < whole / 4, "removing a page takes as long as for the whole region"
     write(a, address + half - 1, mr.rkey, 2, REFUSED)
     mr.close()
@@ -837,7 +837,7 @@ def test_lent(names):
 GUARD = b"\xA5" * 64
 
 
-class Old:
+class OldLibrary:
     """A library, called as defined by the first header: it must not write beyond the structure of that header."""
 
     def __init__(self, name, end, mr):
@@ -868,7 +868,7 @@ def test_old_library(names):
     """All calls and errors, with the library of the first header and with the current one in its place."""
     for library in ("librxe_rs_old.so", "librxe_rs.so"):
         a, b, mr, buffer = region(names)
-        old, key, start, before = Old(library, b, mr), mr.rkey, buffer + 16 * PAGE, pinned()
+        old, key, start, before = OldLibrary(library, b, mr), mr.rkey, buffer + 16 * PAGE, pinned()
         state = old.add(start + 4 * PAGE, 2 * PAGE, start + 4 * PAGE)
         wanted = (mr.lkey, key, 2, start, 6 * PAGE, start, 6 * PAGE, 6 * PAGE, 2, 0)
         assert state == dict(zip(NAMES, wanted)), state
@@ -923,8 +923,8 @@ def test_sizes(names):
             number = errno.EINVAL if length < known else errno.EOPNOTSUPP
             refused(number, call, fd, mr.handle, method, request(9) + bytes(length - 32) + b"\1")
     for room in (64, 65, 72, 256):
-        answer = call(fd, mr.handle, ADD, add(10), room=room)
-        assert decode(answer)["handle"] > FIRST and answer[64:] == bytes(room - 64), "bytes were written beyond the response"
+        response = call(fd, mr.handle, ADD, add(10), room=room)
+        assert decode(response)["handle"] > FIRST and response[64:] == bytes(room - 64), "bytes were written beyond the response"
         call(fd, mr.handle, REMOVE, remove(10))
     for room in (0, 8, 60, 63):
         refused(errno.EINVAL, call, fd, mr.handle, ADD, add(10), room=room)

@@ -41,7 +41,7 @@ class Sender:
         self.memory = mmap.mmap(self.file, 4096)
         self.pipe = os.pipe()
 
-    def changing(self, at):
+    def start_changing(self, at):
         child = os.fork()
         if not child:
             # mov byte [rdi], GOOD; mov byte [rdi], BAD; jmp to the first: Python would be too slow.
@@ -71,16 +71,16 @@ def between(family):
     return host.names(family), host.ip("a", family), host.ip("b", family)
 
 
-def attack(way):
+def attack(method):
     names, source, to = between(6)
     _, b = pair(names, qp_type=e.IBV_QPT_UC)
     sender = Sender(source, to)
-    send = getattr(sender, way)
+    send = getattr(sender, method)
     payload = GOOD * MTU
     # The first packet is not changed and must arrive. Later ones are changed at the first byte after the headers.
     send(sender.packet(b.qp.qp_num, 0xFFFFFE, b.mr.buf, b.mr.rkey, payload))
     soon(lambda: b.mr.read(MTU, 0) == payload, 5, "the sender's packets are invalid")
-    child = sender.changing(12 + 16)
+    child = sender.start_changing(12 + 16)
     arrived, psn = 0, 0xFFFFFF
     try:
         for _ in range(ROUNDS):

@@ -121,7 +121,7 @@ def test_empty_queue(names):
     pool, [(a, b)] = connected(names, members=1)
     a.mr.write(b"late", 4)
     a.post(e.IBV_WR_SEND, a.sge(4))
-    a.quiet(0.2)
+    a.no_completion(0.2)
     pool.recv(5, 4)
     a.complete()
     assert b.complete().wr_id == 5 and pool.mr.read(4, 0) == b"late"
@@ -198,7 +198,7 @@ def test_resize(names):
     """Posted receives persist, in order, when the queue is resized, at any position in the ring."""
     pool, [(a, b)] = connected(names, members=1, depth=15)
     posted, received = 0, 0
-    for turn, size in enumerate((40, 31, 200, 10, 7, 1000, 20)):
+    for iteration, size in enumerate((40, 31, 200, 10, 7, 1000, 20)):
         while posted - received < 6:
             pool.recv(posted)
             posted += 1
@@ -206,7 +206,7 @@ def test_resize(names):
         assert pool.srq.query().max_wr >= size
         pool.recv(posted)
         posted += 1
-        for _ in range(4 + turn % 3):
+        for _ in range(4 + iteration % 3):
             a.post(e.IBV_WR_SEND, a.sge(10))
             a.complete()
             assert b.complete().wr_id == received
@@ -264,7 +264,7 @@ def test_last_wqe(names):
     assert async_event(pool.ctx, 5) == e.IBV_EVENT_QP_LAST_WQE_REACHED
     b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
     assert async_event(pool.ctx, 0.3) is None, "a second event"
-    b.quiet(0.1)
+    b.no_completion(0.1)
     for n in range(4):
         c.post(e.IBV_WR_SEND, c.sge(10))
         c.complete()
@@ -300,10 +300,10 @@ def test_broken_message(names):
                 opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
     a.qp.post_send(wr)
     a.complete(e.IBV_WC_LOC_PROT_ERR)
-    b.quiet(0.2)
+    b.no_completion(0.2)
     b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
     assert b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 50
-    b.quiet(0.1)
+    b.no_completion(0.1)
     c.post(e.IBV_WR_SEND, c.sge(10))
     c.complete()
     assert d.complete().wr_id == 51

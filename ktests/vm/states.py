@@ -15,7 +15,7 @@ from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
 from lib import host
-from lib.ends import ACCESS, MTU, End, async_event, datagram, datagram_pair, pair, refused, soon, way
+from lib.ends import ACCESS, MTU, End, async_event, datagram, datagram_pair, pair, refused, soon, ah_attr
 from lib.pkeys import Member
 
 DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has fewer states and events")
@@ -51,7 +51,7 @@ def test_drained(names):
     attr, _ = a.qp.query(e.IBV_QP_STATE)
     assert attr.sq_draining == 0
     assert a.complete().wr_id == 1 and b.complete().byte_len == 100
-    a.quiet()
+    a.no_completion()
     # Attributes may be changed while the queue is drained.
     to_state(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_TIMEOUT, timeout=15)
     to_state(a, e.IBV_QPS_RTS)
@@ -69,7 +69,7 @@ def test_drained_datagrams(names):
     assert async_event(a.ctx, 5) == e.IBV_EVENT_SQ_DRAINED
     b.recv(b.sge(500))
     datagram(a, b, ah, 1)
-    a.quiet()
+    a.no_completion()
     to_state(a, e.IBV_QPS_RTS)
     a.complete()
     b.complete()
@@ -78,7 +78,7 @@ def test_drained_datagrams(names):
 def test_send_error_datagrams(names):
     """After a send error, a UD queue pair is in SQE: it flushes sends and still receives, until it is modified to RTS."""
     a, b, ah = datagram_pair(names)
-    back = AH(b.pd, attr=way(b, a))
+    back = AH(b.pd, attr=ah_attr(b, a))
     datagram(a, b, ah, 1, key=a.mr.lkey ^ 0x5500)
     a.complete(e.IBV_WC_LOC_PROT_ERR)
     assert a.state() == e.IBV_QPS_SQE
@@ -105,7 +105,7 @@ def unreliable_pair(names):
     for end, other in (ends, ends[::-1]):
         attr = QPAttr(port_num=1)
         attr.qp_access_flags = ACCESS & ~(e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC)
-        attr.ah_attr = way(end, other)
+        attr.ah_attr = ah_attr(end, other)
         attr.path_mtu = e.IBV_MTU_1024
         attr.dest_qp_num = other.qp.qp_num
         attr.rq_psn = attr.sq_psn = 5
@@ -138,7 +138,7 @@ def test_established(names):
     a, b = End(names[0], int(names[1])), End(names[2], int(names[3]))
     a.connect(b, 1, 2)
     attr = QPAttr(port_num=1)
-    attr.ah_attr = way(b, a)
+    attr.ah_attr = ah_attr(b, a)
     attr.path_mtu, attr.dest_qp_num, attr.rq_psn = e.IBV_MTU_1024, a.qp.qp_num, 1
     attr.min_rnr_timer, attr.max_dest_rd_atomic, attr.qp_access_flags = 12, 1, ACCESS
     b.qp.to_rtr(attr)
@@ -158,7 +158,7 @@ def test_refusals(names):
     # Packets of another path MTU than the responder's.
     a, b = pair(names)
     to_state(b, e.IBV_QPS_RESET)
-    narrow(a, b)
+    connect_with_smaller_mtu(a, b)
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(6000), remote=(b.mr.buf, b.mr.rkey))
     a.complete(e.IBV_WC_REM_INV_REQ_ERR)
     assert async_event(b.ctx, 5) == e.IBV_EVENT_QP_REQ_ERR
@@ -171,10 +171,10 @@ def test_refusals(names):
     assert async_event(b.ctx, 0.3) is None, "an event in addition to the completion"
 
 
-def narrow(a, b):
+def connect_with_smaller_mtu(a, b):
     """Connects b, which is in RESET, with a smaller path MTU than that of a."""
     attr = QPAttr(port_num=1)
-    attr.ah_attr = way(b, a)
+    attr.ah_attr = ah_attr(b, a)
     attr.path_mtu, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = e.IBV_MTU_512, a.qp.qp_num, 0xFFFFFE, 0x123
     attr.min_rnr_timer, attr.max_dest_rd_atomic, attr.qp_access_flags = 12, 1, ACCESS
     attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.max_rd_atomic = 14, 7, 7, 1
@@ -272,14 +272,14 @@ def test_signals(names):
     to_state(b, e.IBV_QPS_RESET)
     a.connect(b, 1, 2)
     b.connect(a, 2, 1)
-    for turn in range(10):
+    for iteration in range(10):
         for n in range(5):
             b.recv(b.sge(10))
-            a.post(e.IBV_WR_SEND, a.sge(10), wr_id=10 * turn + n, flags=e.IBV_SEND_SIGNALED if n == 4 else 0)
+            a.post(e.IBV_WR_SEND, a.sge(10), wr_id=10 * iteration + n, flags=e.IBV_SEND_SIGNALED if n == 4 else 0)
         for n in range(5):
             b.complete()
-        assert a.complete().wr_id == 10 * turn + 4
-    a.quiet(0.1)
+        assert a.complete().wr_id == 10 * iteration + 4
+    a.no_completion(0.1)
     # Errors always generate a CQE.
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(10), wr_id=7, flags=0, remote=(0, 0))
     assert a.complete(e.IBV_WC_REM_ACCESS_ERR).wr_id == 7
@@ -370,7 +370,7 @@ def test_posts_by_state(names):
     b.join(a)
     assert steps == [e.IBV_QPS_RESET, e.IBV_QPS_INIT, e.IBV_QPS_RTR], steps
     a.recv(a.sge(500))
-    a.quiet(0.2)
+    a.no_completion(0.2)
     b.post(e.IBV_WR_SEND, b.sge(20))
     assert b.complete().wr_id == 2 and a.complete().byte_len == 20
     # In the error state earlier and later requests are flushed in order; after a reset the queue pair can be used again.
@@ -416,13 +416,13 @@ class Peer:
         self.qp_num = number
 
 
-def leaves_at_once(names, leave):
+def closed_at_once(names, close_qp):
     """A queue pair may be closed right after a completion was polled: earlier messages are acknowledged nevertheless. The receiver is a
     child process, which polls the first completion while later packets of the same RX batch are being received."""
     rounds, messages, size = 100, 60, 1024
     here, there = os.pipe(), os.pipe()
-    tell = lambda pipe, number: os.write(pipe[1], number.to_bytes(4, "little"))
-    hear = lambda pipe: int.from_bytes(os.read(pipe[0], 4), "little") or sys.exit("the other process has ended")
+    send_number = lambda pipe, number: os.write(pipe[1], number.to_bytes(4, "little"))
+    receive_number = lambda pipe: int.from_bytes(os.read(pipe[0], 4), "little") or sys.exit("the other process has ended")
     child = os.fork()
     # Close the other ends of the pipes, so that each process notices if the other one has died.
     for unused in (here[0], there[1]) if child else (there[0], here[1]):
@@ -431,15 +431,15 @@ def leaves_at_once(names, leave):
         try:
             for _ in range(rounds):
                 b = End(names[2], int(names[3]))
-                tell(there, b.qp.qp_num)
-                b.connect(Peer(names[0], int(names[1]), hear(here)), 99, 77)
+                send_number(there, b.qp.qp_num)
+                b.connect(Peer(names[0], int(names[1]), receive_number(here)), 99, 77)
                 for _ in range(messages):
                     b.recv(b.sge(size))
-                tell(there, 1)
+                send_number(there, 1)
                 while not b.cq.poll(1)[0]:
                     pass
-                leave(b.qp)
-                assert hear(here)
+                close_qp(b.qp)
+                assert receive_number(here)
                 b.qp.close()
             os._exit(0)
         except BaseException:
@@ -447,27 +447,27 @@ def leaves_at_once(names, leave):
             os._exit(1)
     for _ in range(rounds):
         a = End(names[0], int(names[1]))
-        tell(here, a.qp.qp_num)
-        a.connect(Peer(names[2], int(names[3]), hear(there)), 77, 99, timeout=14)
-        assert hear(there)
+        send_number(here, a.qp.qp_num)
+        a.connect(Peer(names[2], int(names[3]), receive_number(there)), 77, 99, timeout=14)
+        assert receive_number(there)
         # A list that keeps references, because a SendWR does not reference the next one.
         chain = [None]
         for _ in range(messages):
             chain.append(SendWR(num_sge=1, sg=[a.sge(size)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED, next_wr=chain[-1]))
         a.qp.post_send(chain[-1])
         a.complete()
-        tell(here, 1)
+        send_number(here, 1)
         a.qp.close()
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_destroyed_at_once(names):
-    leaves_at_once(names, lambda qp: qp.close())
+    closed_at_once(names, lambda qp: qp.close())
 
 
 def test_failed_at_once(names):
-    leaves_at_once(names, lambda qp: qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE))
+    closed_at_once(names, lambda qp: qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE))
 
 
 def test_reset_at_once(names):
-    leaves_at_once(names, lambda qp: qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE))
+    closed_at_once(names, lambda qp: qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE))

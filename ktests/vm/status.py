@@ -51,7 +51,7 @@ def test_write_sizes(names):
         a.post(e.IBV_WR_RDMA_WRITE, *([a.sge(length)] if length else []), remote=(b.mr.buf, b.mr.rkey))
         a.complete()
         assert not length or b.mr.read(length, 0) == data, f"wrong data at length {length}"
-    b.quiet(0.1)
+    b.no_completion(0.1)
 
 
 def test_write_with_immediate(names):
@@ -186,7 +186,7 @@ def test_late_receive(names):
     a, b = pair(names, rnr_retries=7)
     a.mr.write(b"late", 4)
     a.post(e.IBV_WR_SEND, a.sge(4))
-    a.quiet(0.2)
+    a.no_completion(0.2)
     b.recv(b.sge())
     a.complete()
     b.complete()
@@ -247,7 +247,7 @@ def test_flush_after_error(names):
 
 def test_completions_in_order(names):
     a, b = pair(names)
-    for turn in range(3):
+    for iteration in range(3):
         for n in range(20):
             b.recv(b.sge(100, n * 100), wr_id=n)
         for n in range(20):
@@ -271,15 +271,15 @@ def test_completions_in_order(names):
 
 def test_reset_and_reuse(names):
     a, b = pair(names)
-    for turn in range(3):
+    for iteration in range(3):
         b.recv(b.sge())
         a.post(e.IBV_WR_SEND, a.sge(5000))
         a.complete()
         b.complete()
         for end in (a, b):
             end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
-        a.connect(b, 77 + turn, 99)
-        b.connect(a, 99, 77 + turn)
+        a.connect(b, 77 + iteration, 99)
+        b.connect(a, 99, 77 + iteration)
 
 
 def test_big_message(names):
@@ -330,10 +330,10 @@ def test_post_returns_soon(names):
         return taken
 
     post(unit)
-    turn = min(post(unit) for _ in range(5))
+    one_round = min(post(unit) for _ in range(5))
     whole = min(post(size) for _ in range(3))
-    print(f"{turn * 1e3:.2f} ms for {unit >> 10} KiB, {whole * 1e3:.2f} ms for {size >> 20} MiB")
-    assert whole < 3 * turn + 0.002, "the caller sends the whole message"
+    print(f"{one_round * 1e3:.2f} ms for {unit >> 10} KiB, {whole * 1e3:.2f} ms for {size >> 20} MiB")
+    assert whole < 3 * one_round + 0.002, "the caller sends the whole message"
 
 
 def test_many_queue_pairs(names):

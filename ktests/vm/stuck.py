@@ -10,7 +10,7 @@ import pyverbs.enums as e
 from lib.counters import counter
 from lib.ends import ACCESS, pair, pattern, soon
 from lib.memory import provide
-from lib.odp import DEMAND, Area
+from lib.odp import ON_DEMAND, Area
 
 DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe defers no packets")
 PAIRS = 64
@@ -36,10 +36,10 @@ def test_packets_wait_up_to_a_limit(names):
     ends = [pair(names, size=4096, depth=4, qp_type=e.IBV_QPT_UC) for _ in range(PAIRS)]
     source, _ = others = pair(names, size=SIZE)
     from_mrs = [MR(a.pd, SIZE, ACCESS, address=source.mr.buf) for a, _ in ends]
-    to_mrs = [MR(b.pd, SIZE, DEMAND, address=area.addr + n * SIZE) for n, (_, b) in enumerate(ends)]
+    to_mrs = [MR(b.pd, SIZE, ON_DEMAND, address=area.addr + n * SIZE) for n, (_, b) in enumerate(ends)]
     # An RC queue pair loses nothing: its peer retransmits dropped packets.
     a, b = reliable = pair(names, size=SIZE, timeout=20, retries=7)
-    reliable_mr = MR(b.pd, SIZE, DEMAND, address=area.addr)
+    reliable_mr = MR(b.pd, SIZE, ON_DEMAND, address=area.addr)
 
     def dropped():
         return counter(names[2], "page_fault_dropped")
@@ -61,7 +61,7 @@ def test_packets_wait_up_to_a_limit(names):
     one.post(e.IBV_WR_RDMA_WRITE, one.sge(), remote=(other.mr.buf, other.mr.rkey))
     one.complete()
     assert other.mr.read(SIZE, 0) == pattern(SIZE, 3)
-    a.quiet(0)
+    a.no_completion(0)
     # Closing the userfaultfd completes the page faults.
     os.close(fd)
     a.complete()

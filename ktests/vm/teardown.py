@@ -29,9 +29,9 @@ import pyverbs.enums as e
 from lib import host, rings, uverbs
 from lib.bystander import Bystander
 from lib.case import case
-from lib.ends import ACCESS, End, datagram, datagram_pair, pair, soon, way
+from lib.ends import ACCESS, End, datagram, datagram_pair, pair, soon, ah_attr
 from lib.keys import BINDABLE, WRITE, bind
-from lib.odp import Disturber, sides
+from lib.odp import PageDropper, sides
 from lib.srq import connected
 
 DEFAULTS = dict(timeout=120)
@@ -45,7 +45,7 @@ def afterwards():
     host.shell("for n in a b; do timeout 5 rdma link del rxe_$n; done")
 
 
-def keep_going(rng, pairs, operations):
+def post_continually(rng, pairs, operations):
     """Posts requests of all sizes, as many as fit, with receives. Their statuses do not matter."""
     while True:
         a, b = rng.choice(pairs)[::rng.choice((1, -1))]
@@ -62,12 +62,12 @@ def keep_going(rng, pairs, operations):
 
 
 def connections(rng, names):
-    keep_going(rng, [pair(names, retries=7, timeout=12, rnr_retries=7) for _ in range(3)],
-               (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_IMM, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_RDMA_READ))
+    post_continually(rng, [pair(names, retries=7, timeout=12, rnr_retries=7) for _ in range(3)],
+                     (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_IMM, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_WRITE_WITH_IMM, e.IBV_WR_RDMA_READ))
 
 
 def unreliable(rng, names):
-    keep_going(rng, [pair(names, qp_type=e.IBV_QPT_UC)], (e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_WRITE_WITH_IMM))
+    post_continually(rng, [pair(names, qp_type=e.IBV_QPT_UC)], (e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_WRITE_WITH_IMM))
 
 
 def datagrams(_, names):
@@ -95,7 +95,7 @@ def uses_srq(rng, names):
 
 def on_demand(rng, names):
     a, b = sides(names, retries=7, timeout=14)
-    with Disturber(a.area, b.area):
+    with PageDropper(a.area, b.area):
         while True:
             a.end.post(rng.choice((e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ)), a.sge(1 << 18), remote=b.remote())
             a.end.complete()
@@ -113,21 +113,21 @@ def windows(_, names):
         mr.close()
 
 
-def all_sorts_of_objects(rng, names):
+def objects_of_all_types(rng, names):
     end = End(names[0], int(names[1]))
     while True:
         pd = PD(end.ctx)
         cq = CQ(end.ctx, 100, None, None, 0)
         made = [pd, cq, MR(pd, 1 << rng.randrange(12, 22), ACCESS), SRQ(pd, SrqInitAttr(SrqAttr(max_wr=50, max_sge=2))),
-                QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=60, max_recv_wr=60))), AH(pd, attr=way(end, end))]
+                QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=60, max_recv_wr=60))), AH(pd, attr=ah_attr(end, end))]
         for thing in reversed(made):
             thing.close()
 
 
-VICTIMS = (connections, unreliable, datagrams, uses_srq, on_demand, windows, all_sorts_of_objects)
+VICTIMS = (connections, unreliable, datagrams, uses_srq, on_demand, windows, objects_of_all_types)
 
 
-def forked(work, *arguments):
+def run_in_child(work, *arguments):
     """Runs `work` in a child process, whose status says whether it succeeded."""
     child = os.fork()
     if not child:
@@ -157,15 +157,15 @@ def test_killed_at_any_moment(names):
     rng = host.random_of_run()
     seconds = float(host.setting("RXE_SECONDS", "60" if host.is_debug() else "12"))
     bystander = Bystander(names)
-    end, number, lived = time.monotonic() + seconds, 0, 0
+    end, number, killed = time.monotonic() + seconds, 0, 0
     while time.monotonic() < end or number < len(VICTIMS):
-        victims = [forked(VICTIMS[(number + n) % len(VICTIMS)], random.Random(rng.random()), names) for n in range(AT_ONCE)]
+        victims = [run_in_child(VICTIMS[(number + n) % len(VICTIMS)], random.Random(rng.random()), names) for n in range(AT_ONCE)]
         number += AT_ONCE
         for child in victims:
             time.sleep(rng.random() * LIFE)
-            lived += kill(child)
-    print(f"{number} processes, {lived} of them killed")
-    assert lived == number, "some ended by themselves"
+            killed += kill(child)
+    print(f"{number} processes, {killed} of them killed")
+    assert killed == number, "some ended by themselves"
     bystander.end(10)
 
 
@@ -175,13 +175,13 @@ def remote(sock, gid):
     return SimpleNamespace(ctx=SimpleNamespace(query_gid=lambda *_: gid), gid_index=0, qp=SimpleNamespace(qp_num=qpn), at=(address, key))
 
 
-def tell(sock, end):
+def send_address(sock, end):
     sock.send(struct.pack("=IQI", end.qp.qp_num, end.mr.buf, end.mr.rkey))
 
 
-def partner(sock, names):
+def peer_process(sock, names):
     end = End(names[2], int(names[3]))
-    tell(sock, end)
+    send_address(sock, end)
     peer = remote(sock, Context(name=names[0]).query_gid(1, int(names[1])))
     end.connect(peer, 7, 9, retries=2, timeout=12)
     for n in range(30):
@@ -199,16 +199,16 @@ FIRST = {e.IBV_WR_SEND: (e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_OP_ERR), e.IBV_WR_
 def test_partner_killed(names):
     """After its peer was killed, an end gets the right statuses for its requests, and can connect to another peer."""
     rng = host.random_of_run()
-    alone = End(names[0], int(names[1]))
+    survivor = End(names[0], int(names[1]))
     gid = Context(name=names[2]).query_gid(1, int(names[3]))
     for n, operation in enumerate((e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ, e.IBV_WR_SEND)):
         own, other = socket.socketpair()
-        child = forked(partner, other, names)
-        tell(own, alone)
+        child = run_in_child(peer_process, other, names)
+        send_address(own, survivor)
         peer = remote(own, gid)
         if n:
-            alone.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
-        alone.connect(peer, 9, 7, retries=2, timeout=12, rnr_retries=7)
+            survivor.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+        survivor.connect(peer, 9, 7, retries=2, timeout=12, rnr_retries=7)
         assert own.recv(5) == b"ready"
         killer = threading.Timer(0.1 + rng.random() * 0.3, kill, [child])
         killer.start()
@@ -216,9 +216,9 @@ def test_partner_killed(names):
         while len(ended) < posted or not ended or ended[-1].status == e.IBV_WC_SUCCESS:
             # Keep eight in flight until one fails.
             while posted < len(ended) + 8 and (not ended or ended[-1].status == e.IBV_WC_SUCCESS):
-                alone.post(operation, alone.sge(), remote=peer.at, wr_id=posted)
+                survivor.post(operation, survivor.sge(), remote=peer.at, wr_id=posted)
                 posted += 1
-            ended += alone.cq.poll(16)[1]
+            ended += survivor.cq.poll(16)[1]
             assert time.monotonic() < deadline, f"{posted} requests, {len(ended)} completions"
         killer.join()
         good = sum(wc.status == e.IBV_WC_SUCCESS for wc in ended)
@@ -227,7 +227,7 @@ def test_partner_killed(names):
         # The kernel may destroy the objects of a process in any order, such as its regions before its queue pairs.
         assert good > 0 and ended[good].status in FIRST[operation]
         assert {wc.status for wc in ended[good + 1:]} <= {e.IBV_WC_WR_FLUSH_ERR}
-        assert alone.state() == e.IBV_QPS_ERR
+        assert survivor.state() == e.IBV_QPS_ERR
 
 
 # Command numbers (`enum ib_uverbs_write_cmds` in rdma/ib_user_verbs.h) and lengths of their responses.
@@ -235,9 +235,9 @@ CALLS = {"QP": (27, 4), "MW": (16, 0), "MR": (13, 0), "AH": (8, 0), "SRQ": (35, 
 HANDLES = 24
 
 
-def destroy(ctx, kind, handle, answer):
+def destroy(ctx, kind, handle, response):
     number, size = CALLS[kind]
-    body = struct.pack("=QII", answer, handle, 0) if size else struct.pack("=II", handle, 0)[:4]
+    body = struct.pack("=QII", response, handle, 0) if size else struct.pack("=II", handle, 0)[:4]
     try:
         uverbs.command(ctx.cmd_fd, number, body, size)
         return None
@@ -249,21 +249,21 @@ def test_destroyed_twice(names):
     """Destroys by arbitrary handles: of another object type, of objects in use, of destroyed objects."""
     end = End(names[0], int(names[1]))
     pd = end.pd
-    end.others = [SRQ(pd, SrqInitAttr(SrqAttr(max_wr=10, max_sge=1))), MW(pd, e.IBV_MW_TYPE_2), AH(pd, attr=way(end, end))]
+    end.others = [SRQ(pd, SrqInitAttr(SrqAttr(max_wr=10, max_sge=1))), MW(pd, e.IBV_MW_TYPE_2), AH(pd, attr=ah_attr(end, end))]
     room = ctypes.create_string_buffer(16)
-    answer = ctypes.addressof(room)
-    attempts = {kind: [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)] for kind in ("CQ", "PD")}
+    response = ctypes.addressof(room)
+    attempts = {kind: [destroy(end.ctx, kind, n, response) for n in range(HANDLES)] for kind in ("CQ", "PD")}
     for kind, got in attempts.items():
         assert None not in got and got.count(errno.EBUSY) == 1, f"{kind} in use: {got}"
     # In an order in which no object is in use when it is destroyed.
     for kind in CALLS:
-        first = [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)]
-        again = [destroy(end.ctx, kind, n, answer) for n in range(HANDLES)]
+        first = [destroy(end.ctx, kind, n, response) for n in range(HANDLES)]
+        again = [destroy(end.ctx, kind, n, response) for n in range(HANDLES)]
         assert first.count(None) == 1, f"{kind}: {first}"
         assert None not in again, f"{kind} twice: {again}"
     for n in (HANDLES, 1 << 16, 0x7FFFFFFF, 0xFFFFFFFF):
         for kind in CALLS:
-            assert destroy(end.ctx, kind, n, answer), (kind, n)
+            assert destroy(end.ctx, kind, n, response), (kind, n)
     sys.stdout.flush()
     # The library would destroy its objects again.
     os._exit(0)
@@ -293,16 +293,16 @@ def test_rings_written_when_gone(names):
     in them, not even while it waits for RCU readers before it frees them."""
     ctx = Context(name=names[0])
     pd = PD(ctx)
-    going, areas, all_areas, turns = True, [], set(), 0
+    running, areas, all_areas, rounds = True, [], set(), 0
 
-    def scribble():
-        nonlocal turns
-        while going:
+    def overwrite():
+        nonlocal rounds
+        while running:
             for address in list(areas):
                 ctypes.memset(address, 0x5A, 64)
-            turns += 1
+            rounds += 1
 
-    writer = threading.Thread(target=scribble)
+    writer = threading.Thread(target=overwrite)
     writer.start()
     try:
         for _ in range(100):
@@ -316,8 +316,8 @@ def test_rings_written_when_gone(names):
             for thing in (*qps, srq, cq):
                 thing.close()
             areas[:] = new
-            written = turns
-            soon(lambda: turns > written + 2)
+            written = rounds
+            soon(lambda: rounds > written + 2)
     finally:
-        going = False
+        running = False
         writer.join()

@@ -252,7 +252,7 @@ def test_many(names):
 def test_race(names):
     """The queue pair fails while threads modify, tie and deregister its regions: none stays pinned or accessible."""
     scenes = []
-    for turn in range(4):
+    for iteration in range(4):
         scene = Scene(names)
         scenes.append(scene)    # Keep its pinned memory until the end of the test.
         far = scene.buffer + 2 * PAGES * PAGE
@@ -267,7 +267,7 @@ def test_race(names):
                 if error.number != errno.ENOENT:
                     failures.append(error)
 
-        def come_and_go():
+        def register_and_deregister():
             try:
                 while not stop.is_set():
                     mr = MR(scene.b.pd, PAGE, ACCESS)
@@ -279,10 +279,10 @@ def test_race(names):
                 if error.number not in (errno.EINVAL, errno.ENOENT):
                     failures.append(error)
 
-        threads = [threading.Thread(target=target) for target in (change, come_and_go)]
+        threads = [threading.Thread(target=target) for target in (change, register_and_deregister)]
         for thread in threads:
             thread.start()
-        time.sleep(0.05 * turn)
+        time.sleep(0.05 * iteration)
         scene.fail()
         for thread in threads:
             thread.join(20)
@@ -320,7 +320,7 @@ def test_disconnected(names):
     """A connection is disconnected by the owner of the region, or by its peer and then by the owner, after the event."""
     sides, known = [], {None, 0}
     for first in (0, 1):
-        client, server = cm.asked(cm.Side.known_queue_pair, resources=8, depth=8)
+        client, server = cm.requested(cm.Side.managed_queue_pair, resources=8, depth=8)
         server.id.accept(ConnParam(resources=8, depth=8))
         client.wait(ce.RDMA_CM_EVENT_ESTABLISHED)
         server.wait(ce.RDMA_CM_EVENT_ESTABLISHED)

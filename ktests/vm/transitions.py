@@ -145,9 +145,9 @@ class Walker:
 
     def enter(self, state):
         self.step(self.state(), "RESET")
-        way = {"RESET": (), "INIT": ("INIT",), "ERR": ("INIT", "ERR"), "SQD": ("INIT", "RTR", "RTS", "SQD")}
+        steps = {"RESET": (), "INIT": ("INIT",), "ERR": ("INIT", "ERR"), "SQD": ("INIT", "RTR", "RTS", "SQD")}
         at = "RESET"
-        for target in way.get(state, ("INIT", "RTR", "RTS")[:3 if state in ("RTS", "SQE") else 2]):
+        for target in steps.get(state, ("INIT", "RTR", "RTS")[:3 if state in ("RTS", "SQE") else 2]):
             self.step(at, target)
             at = target
         if state == "SQE":
@@ -158,7 +158,7 @@ class Walker:
         numbers = {getattr(e, f"IBV_QPS_{state}"): state for state in STATES}
         return numbers[self.end.state()]
 
-    def all_of_it(self):
+    def all_attributes(self):
         """Returns all attributes of the queue pair as text."""
         attr, _ = self.end.qp.query(mask_of(NAMES) & ~BITS["CAP"])
         return str(attr)
@@ -170,7 +170,7 @@ class Walker:
             mask |= BITS["PORT"]
         return optional is not None and mask & required == required and not mask & ~(STATE | required | optional) and not mask & NEVER
 
-    def masks(self, state, target, dice, every):
+    def masks(self, state, target, rng, every):
         required, optional = self.rules.get((state, target), (0, 0))
         singles = [0, *(bit for bit in BITS.values() if bit != STATE), *BEYOND]
         if every:
@@ -184,27 +184,27 @@ class Walker:
                     masks |= {needs, needs | may & ~NEVER}
         for base in {0, required, required | optional & ~NEVER}:
             masks |= {base ^ bit for bit in singles}
-        masks |= {dice.getrandbits(21) & ~STATE for _ in range(200)} | {dice.getrandbits(31) & ~STATE for _ in range(50)}
+        masks |= {rng.getrandbits(21) & ~STATE for _ in range(200)} | {rng.getrandbits(31) & ~STATE for _ in range(50)}
         for mask in sorted(masks):
             yield STATE | mask
             if state == target:
                 # Without STATE in the mask the state stays the same.
                 yield mask
 
-    def walk(self, state, target, dice, every):
+    def walk(self, state, target, rng, every):
         def what(mask):
             return f"{self.service} {state} to {target} with {names_of(mask)}"
 
-        makes, refuses = [], []
-        for mask in self.masks(state, target, dice, every):
-            (makes if self.allowed(state, target, mask) else refuses).append(mask)
-        before = self.all_of_it()
-        for mask, error in zip(refuses, self.modify(state, target, refuses, other=True)):
+        accepted, refused = [], []
+        for mask in self.masks(state, target, rng, every):
+            (accepted if self.allowed(state, target, mask) else refused).append(mask)
+        before = self.all_attributes()
+        for mask, error in zip(refused, self.modify(state, target, refused, other=True)):
             assert error, f"{what(mask)} is accepted"
             assert error in (errno.EINVAL, errno.EOPNOTSUPP), f"{what(mask)}: {os.strerror(error)}"
-        after = self.all_of_it()
+        after = self.all_attributes()
         assert before == after, f"{state} to {target}: refused changes resulted in\n{after}\ninstead of\n{before}"
-        for mask in makes:
+        for mask in accepted:
             error, = self.modify(state, target, [mask])
             assert not error, f"{what(mask)} is refused: {os.strerror(error)}"
             if target != state:
@@ -212,15 +212,15 @@ class Walker:
                 assert self.state() == target
                 self.enter(state)
         assert self.state() == state, f"changes without a change of state left {self.state()}, not {state}"
-        return len(makes)
+        return len(accepted)
 
-    def walk_all(self, states, dice, every):
+    def walk_all(self, states, rng, every):
         """Returns the number of accepted calls, not counting those that only enter a state."""
-        made = 0
+        accepted_calls = 0
         for state in states:
             self.enter(state)
-            made += sum(self.walk(state, target, dice, every) for target in STATES)
-        return made
+            accepted_calls += sum(self.walk(state, target, rng, every) for target in STATES)
+        return accepted_calls
 
 
 def extent():
@@ -241,9 +241,9 @@ def walk(names, service, extent):
             code = 1
             try:
                 walker = Walker(names[0], int(names[1]), service)
-                made = walker.walk_all(states[n::count], random.Random(int(host.setting("WALK_SEED", "1")) * 100 + n), extent == "every")
+                accepted_calls = walker.walk_all(states[n::count], random.Random(int(host.setting("WALK_SEED", "1")) * 100 + n), extent == "every")
                 seconds = time.monotonic() - begin
-                print(f"{walker.calls} calls, {made} changes accepted, {seconds / walker.calls * 1e6:.1f} us each")
+                print(f"{walker.calls} calls, {accepted_calls} changes accepted, {seconds / walker.calls * 1e6:.1f} us each")
                 code = 0
             except Exception:
                 sys.excepthook(*sys.exc_info())

@@ -32,8 +32,8 @@ def victim(names):
     """Traffic on the attacked queue pairs. A broken connection is re-established with the same QPN, which `mutate` knows."""
     rng = random.Random(int(names[4]))
     os.nice(10)
-    weak = {"size": 16384, "retries": 3, "timeout": 10, "rnr_retries": 3}
-    pairs = [pair(names, **weak), pair(names, **weak), pair(names, qp_type=e.IBV_QPT_UC, **weak)]
+    options = {"size": 16384, "retries": 3, "timeout": 10, "rnr_retries": 3}
+    pairs = [pair(names, **options), pair(names, **options), pair(names, qp_type=e.IBV_QPT_UC, **options)]
     one, other, ah = datagram_pair(names)
     broken = 0
     while True:
@@ -102,16 +102,16 @@ def main(names, count, seed, program):
     mutate = subprocess.Popen([program, str(seed), *map(str, bystander.qpns)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     victims = [subprocess.Popen([sys.executable, __file__, "victim", *names, str(seed + n)]) for n in range(2)]
     before = counters(names[2])
-    made = refused = learnt = 0
+    generated = send_errors = captured = 0
     idle = True
-    said = started = time.monotonic()
+    reported = started = time.monotonic()
     try:
-        while made < count:
+        while generated < count:
             frames = [frame for tap in taps for frame in tap.sent(40)]
-            learnt += len(frames)
+            captured += len(frames)
             request = b"".join(b"L" + struct.pack("!H", len(f)) + f for f in frames)
             # `mutate` returns nothing before the victims have sent packets.
-            number = 1 if idle else min(BATCH, count - made)
+            number = 1 if idle else min(BATCH, count - generated)
             mutate.stdin.write(request + b"G" + struct.pack("!I", number))
             mutate.stdin.flush()
             for _ in range(number):
@@ -123,18 +123,18 @@ def main(names, count, seed, program):
                 try:
                     tap.socket.send(frame)
                 except OSError:
-                    refused += 1
-                made += 1
+                    send_errors += 1
+                generated += 1
             if idle:
-                idle = not made
+                idle = not generated
                 time.sleep(0.01)
             # Let victims and bystander run: without their traffic there is nothing to mutate.
             elif not frames:
                 time.sleep(0.005)
-            if time.monotonic() - said > 10:
-                said = time.monotonic()
-                print(f"{made} packets, {learnt} captured", flush=True)
-            assert made or time.monotonic() - started < 60, "no traffic to mutate"
+            if time.monotonic() - reported > 10:
+                reported = time.monotonic()
+                print(f"{generated} packets, {captured} captured", flush=True)
+            assert generated or time.monotonic() - started < 60, "no traffic to mutate"
         assert all(process.poll() is None for process in victims), "a victim ended"
     finally:
         for process in victims:
@@ -142,10 +142,10 @@ def main(names, count, seed, program):
             process.wait()
     mutate.stdin.close()
     mutate.wait()
-    took = time.monotonic() - started
-    grown = {name: value - before[name] for name, value in counters(names[2]).items() if value != before.get(name)}
-    print(f"{made} packets in {took:.0f} s ({refused} not sent), {learnt} captured; counters of {names[2]}: {grown}")
-    assert refused < made // 10, "most packets could not be sent"
+    elapsed = time.monotonic() - started
+    increments = {name: value - before[name] for name, value in counters(names[2]).items() if value != before.get(name)}
+    print(f"{generated} packets in {elapsed:.0f} s ({send_errors} not sent), {captured} captured; counters of {names[2]}: {increments}")
+    assert send_errors < generated // 10, "most packets could not be sent"
     bystander.end(10)
 
 

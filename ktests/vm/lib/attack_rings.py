@@ -52,50 +52,50 @@ class Attacker:
             # `struct ibv_qp` has the CQ at offset 24, the SRQ at 40, the handle at 48; CQ and SRQ have their handle at 24.
             srq = pointer(qp + 40)
             self.handles.append((end.ctx.cmd_fd, word(qp + 48), word(pointer(qp + 24) + 24), word(srq + 24) if srq else None))
-        self.answer = ctypes.create_string_buffer(64)
+        self.response = ctypes.create_string_buffer(64)
 
     # --- content of rings -------------------------------------------------------------------------------------------------------
 
-    def odd(self, rng):
+    def unusual(self, rng):
         choices = (0, 1, 2, 3, 16, 31, 32, 255, 4096, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, rng.getrandbits(32))
         return rng.choice(choices)
 
-    def often(self, rng, value):
+    def usually(self, rng, value):
         """Returns the value, or with a probability of 10 % an unusual one."""
-        return value if rng.random() < 0.9 else self.odd(rng)
+        return value if rng.random() < 0.9 else self.unusual(rng)
 
     def sges(self, rng, count):
         out = b""
         for _ in range(count):
             mr = rng.choice(self.keys)
-            out += struct.pack("=QII", self.often(rng, mr.buf + rng.randrange(4096)) & (1 << 64) - 1,
-                               self.often(rng, rng.randrange(3000)), self.often(rng, mr.lkey))
+            out += struct.pack("=QII", self.usually(rng, mr.buf + rng.randrange(4096)) & (1 << 64) - 1,
+                               self.usually(rng, rng.randrange(3000)), self.usually(rng, mr.lkey))
         return out
 
     def send_request(self, rng):
         mr = rng.choice(self.keys)
-        own = struct.pack("=QII", self.often(rng, mr.buf), self.often(rng, mr.rkey), self.odd(rng))
+        own = struct.pack("=QII", self.usually(rng, mr.buf), self.usually(rng, mr.rkey), self.unusual(rng))
         kind = rng.randrange(4)
         if kind == 0:
-            own = struct.pack("=QQQI", mr.buf + rng.choice((0, 8, 1)), 1, 2, self.often(rng, mr.rkey))
+            own = struct.pack("=QQQI", mr.buf + rng.choice((0, 8, 1)), 1, 2, self.usually(rng, mr.rkey))
         elif kind == 1:
-            own = struct.pack("=QQIIII", mr.buf, self.often(rng, 4096), mr.lkey, self.odd(rng), self.odd(rng), self.odd(rng))
+            own = struct.pack("=QQIIII", mr.buf, self.usually(rng, 4096), mr.lkey, self.unusual(rng), self.unusual(rng), self.unusual(rng))
         elif kind == 2:
             end = rng.choice(self.ends)
-            own = struct.pack("=IIIIII", self.often(rng, end.qp.qp_num), self.often(rng, 0x4321), 0, self.often(rng, rng.randrange(40)), 0, 0)
+            own = struct.pack("=IIIIII", self.usually(rng, end.qp.qp_num), self.usually(rng, 0x4321), 0, self.usually(rng, rng.randrange(40)), 0, 0)
         count = rng.choice((0, 1, 1, 1, 2, 4))
-        head = struct.pack("=QIIII", rng.getrandbits(64), 0, self.often(rng, rng.randrange(16)), rng.choice((2, 2, 2, 3, 6, 10, self.odd(rng))),
-                           self.odd(rng))
-        dma = struct.pack("=IIIIII", self.often(rng, rng.randrange(5000)), self.odd(rng), self.odd(rng), self.often(rng, count),
-                          self.odd(rng), self.odd(rng))
+        head = struct.pack("=QIIII", rng.getrandbits(64), 0, self.usually(rng, rng.randrange(16)), rng.choice((2, 2, 2, 3, 6, 10, self.unusual(rng))),
+                           self.unusual(rng))
+        dma = struct.pack("=IIIIII", self.usually(rng, rng.randrange(5000)), self.unusual(rng), self.unusual(rng), self.usually(rng, count),
+                          self.unusual(rng), self.unusual(rng))
         return head + own.ljust(120, b"\0") + bytes(40) + dma + self.sges(rng, count)
 
     def receive_request(self, rng):
         count = rng.choice((0, 1, 1, 2, 4))
-        return struct.pack("=QQIIIIII", rng.getrandbits(64), 0, self.often(rng, 3000), self.odd(rng), self.odd(rng),
-                           self.often(rng, count), self.odd(rng), self.odd(rng)) + self.sges(rng, count)
+        return struct.pack("=QQIIIIII", rng.getrandbits(64), 0, self.usually(rng, 3000), self.unusual(rng), self.unusual(rng),
+                           self.usually(rng, count), self.unusual(rng), self.unusual(rng)) + self.sges(rng, count)
 
-    def scribble(self, seed):
+    def overwrite(self, seed):
         rng = random.Random(seed)
         while True:
             ring = rng.choice(self.rings)
@@ -109,11 +109,11 @@ class Attacker:
             elif kind < 14:
                 ring.write(rng.randrange(HEADER, max(ring.size, HEADER + 1)), rng.randbytes(rng.choice((1, 4, 8, 64, 256))))
             elif kind < 16:
-                ring.number(PRODUCER, self.odd(rng))
+                ring.number(PRODUCER, self.unusual(rng))
             elif kind < 18:
-                ring.number(CONSUMER, self.odd(rng))
+                ring.number(CONSUMER, self.unusual(rng))
             elif kind == 18:
-                ring.number(rng.choice((0, 4)), self.odd(rng))
+                ring.number(rng.choice((0, 4)), self.unusual(rng))
             else:
                 ring.write(0, rng.randbytes(HEADER))
             if rng.random() < 0.02:
@@ -121,26 +121,26 @@ class Attacker:
 
     # --- calls that make the driver read the rings ------------------------------------------------------------------------------
 
-    def command(self, fd, number, body, answer=0):
+    def command(self, fd, number, body, response=0):
         try:
-            uverbs.command(fd, number, body, answer)
+            uverbs.command(fd, number, body, response)
             return True
         except OSError:
             return False
 
     def resize(self, fd, cq):
-        where = ctypes.addressof(self.answer)
+        where = ctypes.addressof(self.response)
         size = self.rng.choice((1, 10, 63, 300, 4000))
         if self.command(fd, RESIZE_CQ, struct.pack("=QII", where, cq, size), 24):
-            offset, length = struct.unpack_from("=QI", self.answer.raw, 8)
+            offset, length = struct.unpack_from("=QI", self.response.raw, 8)
             address = LIBC.mmap(None, length, 3, 1, fd, offset)
             if address not in (None, ctypes.c_void_p(-1).value):
                 self.rings.append(Ring(address, length))
 
     def run(self):
         for _ in range(THREADS):
-            threading.Thread(target=self.scribble, args=(self.rng.getrandbits(32),), daemon=True).start()
-        where = ctypes.addressof(self.answer)
+            threading.Thread(target=self.overwrite, args=(self.rng.getrandbits(32),), daemon=True).start()
+        where = ctypes.addressof(self.response)
         while True:
             fd, qp, cq, srq = self.rng.choice(self.handles)
             kind = self.rng.randrange(400)
@@ -173,19 +173,19 @@ class Attacker:
 def main(names, seconds, seed):
     bystander = Bystander(names)
     end = time.monotonic() + seconds
-    rounds, died = 0, 0
+    rounds, ended = 0, 0
     while time.monotonic() < end:
         attackers = [subprocess.Popen([sys.executable, __file__, "attack", *names, str(seed * 1000 + rounds * ATTACKERS + n)])
                      for n in range(ATTACKERS)]
         time.sleep(ROUND)
         for process in attackers:
-            died += process.poll() is not None
+            ended += process.poll() is not None
             process.kill()
         for process in attackers:
             process.wait()
         rounds += 1
-    print(f"{rounds} rounds of {ATTACKERS} attackers, {died} ended early")
-    assert died <= rounds * ATTACKERS // 2, "most attackers ended early: nothing was attacked"
+    print(f"{rounds} rounds of {ATTACKERS} attackers, {ended} ended early")
+    assert ended <= rounds * ATTACKERS // 2, "most attackers ended early: nothing was attacked"
     bystander.end(10)
 
 

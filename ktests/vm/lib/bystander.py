@@ -28,47 +28,47 @@ class Bystander:
         assert line and line[0] == "qpns", line
         self.qpns = [int(word) for word in line[1:]]
 
-    def end(self, turns):
+    def end(self, rounds):
         """Ends the bystander, which must have completed so many rounds without an error."""
         rest, _ = self.process.communicate("\n", timeout=120)
         print(f"the bystander: {rest.strip()}")
         assert self.process.returncode == 0, f"the bystander was affected: {rest}"
-        assert int(rest.split()[0]) >= turns, f"the bystander made no progress: {rest}"
+        assert int(rest.split()[0]) >= rounds, f"the bystander made no progress: {rest}"
 
 
-def turn(number, a, b, data):
+def exchange(number, a, b, data):
     a.mr.write(data, len(data))
     b.recv(b.sge())
     a.post((e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE_WITH_IMM)[number % 2], a.sge(len(data)), remote=(b.mr.buf, b.mr.rkey), imm=number)
     a.complete(seconds=100)
     b.complete(seconds=100)
-    assert b.mr.read(len(data), 0) == data, f"turn {number}: wrong data"
+    assert b.mr.read(len(data), 0) == data, f"round {number}: wrong data"
     a.mr.write(bytes(len(data)), len(data))
     a.post(e.IBV_WR_RDMA_READ, a.sge(len(data)), remote=(b.mr.buf, b.mr.rkey))
     a.complete(seconds=100)
-    assert a.mr.read(len(data), 0) == data, f"turn {number}: wrong data read"
+    assert a.mr.read(len(data), 0) == data, f"round {number}: wrong data read"
 
 
 def main(names):
     ends = [pair(names, size=SIZE, retries=7, timeout=14, rnr_retries=7) for _ in range(2)]
     a, b, ah = datagram_pair(names)
     print("qpns", *(end.qp.qp_num for two in [*ends, (a, b)] for end in two), flush=True)
-    turns, got = 0, 0
+    rounds, received = 0, 0
     while not select.select([sys.stdin], [], [], 0)[0]:
-        one, other = ends[turns % 2] if turns & 2 else ends[turns % 2][::-1]
-        turn(turns, one, other, pattern(SIZE - turns % 3000, turns))
+        one, other = ends[rounds % 2] if rounds & 2 else ends[rounds % 2][::-1]
+        exchange(rounds, one, other, pattern(SIZE - rounds % 3000, rounds))
         # Only datagrams may be lost.
         while b.cq.poll(1)[0]:
-            got += 1
-        if turns < got + 60:
+            received += 1
+        if rounds < received + 60:
             b.recv(b.sge(500))
         datagram(a, b, ah, 1)
         a.complete()
-        turns += 1
-    print(f"{turns} turns, {got} datagrams", flush=True)
+        rounds += 1
+    print(f"{rounds} rounds, {received} datagrams", flush=True)
 
 
-def beside(names, command):
+def run_command(names, command):
     # The bystander needs little processor time.
     os.setpriority(os.PRIO_PROCESS, 0, 19)
     bystander = Bystander(names)
@@ -80,6 +80,6 @@ def beside(names, command):
 
 if __name__ == "__main__":
     if sys.argv[5:]:
-        beside(sys.argv[1:5], sys.argv[5:])
+        run_command(sys.argv[1:5], sys.argv[5:])
     else:
         main(sys.argv[1:5])

@@ -21,16 +21,16 @@ import sys
 SKIP = 4
 
 
-def case(**said):
+def case(**options):
     def mark(function):
-        function.case = said
+        function.case = options
         return function
     return mark
 
 
-def skip(why):
+def skip(reason):
     """Ends the test as skipped."""
-    print(f"SKIP: {why}", flush=True)
+    print(f"SKIP: {reason}", flush=True)
     sys.exit(SKIP)
 
 

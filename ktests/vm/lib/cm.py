@@ -15,7 +15,7 @@ from lib import host
 from lib.ends import ACCESS, pattern, soon
 
 PORTS = iter(range(7471, 7500))
-ALL, EVERYBODY = 0x1FFFFF, 0xFFFFFF
+ALL, MULTICAST_QPN = 0x1FFFFF, 0xFFFFFF
 SIZE = 8 * 4096
 
 
@@ -55,7 +55,7 @@ class Side:
         self.qp = QP(self.id.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
         self.mr = MR(self.id.pd, SIZE, ACCESS)
 
-    def known_queue_pair(self):
+    def managed_queue_pair(self):
         """Creates the queue pair through the rdma_cm_id, so that librdmacm modifies its state."""
         self.cq = CQ(self.id.context, 64)
         cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
@@ -110,7 +110,7 @@ class Side:
         return seen
 
 
-def asked(prepare, **param):
+def requested(prepare, **param):
     """A client in a that has sent a REQ, and a server in b that has received it. `prepare` creates the queue pair of each."""
     server, client, service = Side("b", ce.RDMA_PS_TCP), Side("a", ce.RDMA_PS_TCP), str(next(PORTS))
     with namespace("b"):

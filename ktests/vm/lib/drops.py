@@ -38,7 +38,7 @@ class Target:
         """Waits until a counter has a value: the RDMA core shows values of up to 10 ms ago."""
         assert happens(lambda: self.counters()[counter] == value, 5), f"{counter} is {self.counters()[counter]}, expected {value}"
 
-    def throw(self, *packets):
+    def send(self, *packets):
         """Sends packets; returns which drop counters rose, and by how much."""
         before = self.counters()
         for packet in packets:
@@ -52,7 +52,7 @@ class Target:
         return risen()
 
     def expect(self, counter, *packets):
-        risen = self.throw(*packets)
+        risen = self.send(*packets)
         assert risen == {counter: len(packets)}, f"expected {counter} +{len(packets)}, saw {risen}"
 
 

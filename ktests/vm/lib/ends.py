@@ -76,7 +76,7 @@ class End:
         assert wc.status == status, f"status {wc.status} (vendor {wc.vendor_err}), expected {status}"
         return wc
 
-    def quiet(self, seconds=0.3):
+    def no_completion(self, seconds=0.3):
         wc = completion(self.cq, seconds)
         assert not wc, f"unexpected completion, status {wc.status}"
 
@@ -144,7 +144,7 @@ def completion(cq, seconds):
         time.sleep(0.001)
 
 
-def way(end, other):
+def ah_attr(end, other):
     """The address handle attributes of the path from one end to the other."""
     route = GlobalRoute(dgid=other.ctx.query_gid(1, other.gid_index), sgid_index=end.gid_index, hop_limit=64)
     return AHAttr(gr=route, is_global=1, port_num=1)
@@ -158,7 +158,7 @@ def datagram_pair(names, **options):
         attr.qkey = QKEY
         end.qp.to_rts(attr)
     a, b = ends
-    return a, b, AH(a.pd, attr=way(a, b))
+    return a, b, AH(a.pd, attr=ah_attr(a, b))
 
 
 def datagram(a, b, ah, wr_id, key=None, length=100):

@@ -91,7 +91,7 @@ def page_buffer(pages):
 
 
 @contextlib.contextmanager
-def registered_again(mr, end, addr, length, access):
+def reregistered_repeatedly(mr, end, addr, length, access):
     """Re-registers the region repeatedly in another thread. No call may fail."""
     stop = threading.Event()
     failures = []

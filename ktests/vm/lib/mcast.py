@@ -83,11 +83,11 @@ class Endpoint:
         assert not wc or wc.status == e.IBV_WC_SUCCESS, f"status {wc.status}"
         return wc
 
-    def sent(self):
+    def expect_sent(self):
         wc = self.poll(10)
         assert wc and wc.wr_id == 100, "the send did not complete"
 
-    def gets(self, data, source):
+    def expect_message(self, data, source):
         wc = self.poll(10)
         assert wc and wc.opcode & e.IBV_WC_RECV, "nothing arrived"
         assert wc.byte_len == len(data) + GRH, f"{wc.byte_len} bytes"
@@ -97,6 +97,6 @@ class Endpoint:
         assert got == data, got[:40]
         return self.mr.read(GRH, wc.wr_id * 2048)
 
-    def gets_nothing(self, seconds=0.3):
+    def expect_nothing(self, seconds=0.3):
         wc = self.poll(seconds)
         assert not wc, f"wr_id {wc.wr_id} completed"

@@ -52,7 +52,7 @@ def receive(device, index, group, ready, interface=None):
         data = end.mr.read(wc.byte_len - GRH, wc.wr_id * 2048 + GRH)
         assert wc.src_qp == sender and data == message(number, SIZES[number % len(SIZES)], sender), f"message {number}: {data[:20]}"
         assert ipaddress.ip_address(group).packed in end.mr.read(GRH, wc.wr_id * 2048)[20:], "the group's address is not in the header"
-    end.gets_nothing()
+    end.expect_nothing()
     detach(end.qp, gid_of(group))
     if there:
         there.close()
@@ -66,11 +66,11 @@ def send(device, index, group):
         data = message(number, SIZES[number % len(SIZES)], end.qp.qp_num)
         if number == 1:
             end.send(to_other, data)
-            end.sent()
+            end.expect_sent()
             end.send(to_group, data, qkey=QKEY + 1)
-            end.sent()
+            end.expect_sent()
         end.send(to_group, data)
-        end.sent()
+        end.expect_sent()
 
 
 if __name__ == "__main__":

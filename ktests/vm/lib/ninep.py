@@ -130,7 +130,7 @@ class Session:
         """`limit`: the length of the longest message, in bytes."""
         self.folder, self.limit, self.msize, self.fids = folder, limit, 0, {}
 
-    def answer(self, request):
+    def reply(self, request):
         """Returns the reply to a message, which is not longer than the negotiated msize. Raises Malformed."""
         if len(request) < HEADER.size or len(request) > (self.msize or self.limit):
             raise Malformed(f"{len(request)} bytes")

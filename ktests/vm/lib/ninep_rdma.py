@@ -59,10 +59,10 @@ class Listener:
         """Waits for a connection request; returns its rdma_cm_id."""
         while True:
             event = CMEvent(self.channel)
-            asked = CMID(creator=event, listen_id=self.id) if event.event_type == ce.RDMA_CM_EVENT_CONNECT_REQUEST else None
+            cm_id = CMID(creator=event, listen_id=self.id) if event.event_type == ce.RDMA_CM_EVENT_CONNECT_REQUEST else None
             event.ack_cm_event()
-            if asked:
-                return asked
+            if cm_id:
+                return cm_id
 
     def connected(self):
         """Handles an event; returns whether the connection persists. Rejects requests of other clients."""
@@ -79,8 +79,8 @@ class Listener:
 class Connection:
     """The connection of a client. Buffers 0 to DEPTH - 1 of the region are for its requests, DEPTH more for replies."""
 
-    def __init__(self, context, asked):
-        self.id = asked
+    def __init__(self, context, cm_id):
+        self.id = cm_id
         # Not the context of the rdma_cm_id, whose objects pyverbs shares among connections.
         self.pd = PD(context)
         self.channel, self.descriptor = opened("anon_inode:[infinibandevent]", CompChannel, context)
@@ -90,14 +90,14 @@ class Connection:
         self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
         self.mr = MR(self.pd, 2 * DEPTH * SIZE, e.IBV_ACCESS_LOCAL_WRITE)
         self.waiting, self.free = deque(), deque(range(DEPTH, 2 * DEPTH))
-        self.to(e.IBV_QPS_INIT)
+        self.modify_qp(e.IBV_QPS_INIT)
         for slot in range(DEPTH):
             self.receive(slot)
-        self.to(e.IBV_QPS_RTR)
+        self.modify_qp(e.IBV_QPS_RTR)
         self.id.accept(ConnParam(resources=0, depth=0, rnr_retry=ANY_NUMBER, qp_num=self.qp.qp_num))
-        self.to(e.IBV_QPS_RTS)
+        self.modify_qp(e.IBV_QPS_RTS)
 
-    def to(self, state):
+    def modify_qp(self, state):
         attr, mask = self.id.init_qp_attr(state)
         if state == e.IBV_QPS_RTS:
             # The client's REQ says 0 retries, for both sides.
@@ -127,17 +127,17 @@ class Connection:
                 else:
                     self.free.append(wc.wr_id)
 
-    def answer(self, session, kinds):
+    def reply(self, session, kinds):
         """Answers pending requests while there are free reply buffers."""
         while self.waiting and self.free:
             slot, length = self.waiting.popleft()
             request = self.mr.read(length, slot * SIZE)
             self.receive(slot)
-            answer = session.answer(request)
+            reply = session.reply(request)
             kinds[request[4]] += 1
             slot = self.free.popleft()
-            self.mr.write(answer, len(answer), slot * SIZE)
-            self.qp.post_send(SendWR(wr_id=slot, num_sge=1, sg=self.sge(slot, len(answer)), opcode=e.IBV_WR_SEND,
+            self.mr.write(reply, len(reply), slot * SIZE)
+            self.qp.post_send(SendWR(wr_id=slot, num_sge=1, sg=self.sge(slot, len(reply)), opcode=e.IBV_WR_SEND,
                                      send_flags=e.IBV_SEND_SIGNALED))
 
     def close(self):
@@ -148,7 +148,7 @@ class Connection:
 def serve(context, listener, folder):
     """Serves one client until it disconnects. A client that sends a malformed message is disconnected."""
     connection = Connection(context, listener.request())
-    session, kinds, how = Session(folder, SIZE), Counter(), "has disconnected"
+    session, kinds, outcome = Session(folder, SIZE), Counter(), "has disconnected"
     ready = select.poll()
     for descriptor in (listener.descriptor, connection.descriptor):
         ready.register(descriptor, select.POLLIN)
@@ -157,14 +157,14 @@ def serve(context, listener, folder):
             found = [descriptor for descriptor, _ in ready.poll()]
             if connection.descriptor in found:
                 connection.completions()
-                connection.answer(session, kinds)
+                connection.reply(session, kinds)
             if listener.descriptor in found and not listener.connected():
                 break
     except Malformed as error:
-        how = f"is disconnected: {error}"
+        outcome = f"is disconnected: {error}"
     connection.id.disconnect()
     connection.close()
-    print(f"the client {how}; {len(session.fids)} fids left; messages:", *(f"{k}:{n}" for k, n in sorted(kinds.items())), flush=True)
+    print(f"the client {outcome}; {len(session.fids)} fids left; messages:", *(f"{k}:{n}" for k, n in sorted(kinds.items())), flush=True)
     session.close()
 
 

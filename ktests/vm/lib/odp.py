@@ -13,7 +13,7 @@ import pyverbs.enums as e
 from lib import uverbs
 from lib.ends import ACCESS, pair, pattern
 
-DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
+ON_DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
 PAGE = 4096
 DONTNEED, NOHUGEPAGE = 4, 15
 RW, SHARED, PRIVATE, FIXED, ANONYMOUS, NORESERVE = 3, 1, 2, 0x10, 0x20, 0x4000
@@ -71,7 +71,7 @@ class Area:
 class Side:
     """A mapping of one end and its memory region."""
 
-    def __init__(self, end, size=1 << 20, anonymous=False, access=DEMAND, implicit=False):
+    def __init__(self, end, size=1 << 20, anonymous=False, access=ON_DEMAND, implicit=False):
         self.end = end
         self.area = Area(size, anonymous)
         self.mr = MR(end.pd, implicit=True, access=access) if implicit else MR(end.pd, size, access, address=self.area.addr)
@@ -88,7 +88,7 @@ def sides(names, size=1 << 20, implicit=False, **options):
     return Side(a, size, implicit=implicit), Side(b, size, implicit=implicit)
 
 
-def fresh(*both):
+def drop_pages(*both):
     """Drops all pages of the mappings."""
     for side in both:
         side.area.drop()
@@ -106,7 +106,7 @@ def send(a, b, length, at=0, seed=1):
     data = pattern(length, seed)
     a.area.put(data, at)
     b.end.recv(b.sge(b.area.size))
-    fresh(a, b)
+    drop_pages(a, b)
     a.end.post(e.IBV_WR_SEND, a.sge(length, at))
     a.end.complete()
     b.end.complete()
@@ -118,7 +118,7 @@ def write(a, b, length, at=0, seed=2, imm=None):
     a.area.put(data, at)
     if imm is not None:
         b.end.recv()
-    fresh(a, b)
+    drop_pages(a, b)
     a.end.post(e.IBV_WR_RDMA_WRITE if imm is None else e.IBV_WR_RDMA_WRITE_WITH_IMM, a.sge(length, at), remote=b.remote(at), imm=imm)
     a.end.complete()
     if imm is not None:
@@ -129,33 +129,33 @@ def write(a, b, length, at=0, seed=2, imm=None):
 def read(a, b, length, at=0, seed=3):
     data = pattern(length, seed)
     b.area.put(data, at)
-    fresh(a, b)
+    drop_pages(a, b)
     a.end.post(e.IBV_WR_RDMA_READ, a.sge(length, at), remote=b.remote(at))
     a.end.complete()
     check(a, data, at)
 
 
-class Disturber:
+class PageDropper:
     """Drops pages continually in another thread."""
 
     def __init__(self, *areas):
         self.areas = areas
-        self.over = False
+        self.stopped = False
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
-        draw = random.Random(1)
-        while not self.over:
-            area = draw.choice(self.areas)
-            page = draw.randrange(area.size // PAGE)
-            area.drop(page * PAGE, PAGE * min(draw.randrange(1, 16), area.size // PAGE - page))
+        rng = random.Random(1)
+        while not self.stopped:
+            area = rng.choice(self.areas)
+            page = rng.randrange(area.size // PAGE)
+            area.drop(page * PAGE, PAGE * min(rng.randrange(1, 16), area.size // PAGE - page))
             os.sched_yield()
 
     def __enter__(self):
         self.thread.start()
 
     def __exit__(self, *_):
-        self.over = True
+        self.stopped = True
         self.thread.join()
 
 
@@ -163,10 +163,10 @@ INVOKE_WRITE, ADVISE = 0, 2
 PREFETCH, PREFETCH_WRITE, NO_FAULT, FLUSH = 0, 1, 2, 1
 
 
-def invoke(end, thing, method, *attrs):
+def invoke(end, object_type, method, *attrs):
     """Calls a uverbs ioctl method with attributes (id, length, data or address); returns the error number or 0."""
     try:
-        uverbs.method(end.ctx.cmd_fd, thing, method, attrs)
+        uverbs.method(end.ctx.cmd_fd, object_type, method, attrs)
     except OSError as error:
         return error.errno
     return 0

@@ -38,9 +38,9 @@ def serve(address, ready):
 
 def call(address, server):
     rds = open_at(address, PORT + 1)
-    dice = random.Random(1)
+    rng = random.Random(1)
     for size in SIZES:
-        batch = [dice.randbytes(size) for _ in range(4)]
+        batch = [rng.randbytes(size) for _ in range(4)]
         for data in batch:
             assert rds.sendto(data, (server, PORT)) == size
         for data in batch:

@@ -27,18 +27,18 @@ def load(path):
     return module
 
 
-def why_not(said):
+def skip_reason(options):
     """Returns the reason why a test cannot run here, or None."""
-    if said.get("driver", host.driver("a")) != host.driver("a"):
-        return said["reason"]
-    if os.cpu_count() < said.get("cpus", 1):
-        return f"{said['cpus']} processors are needed"
-    if "no_uml" in said and host.is_uml():
-        return said["no_uml"]
+    if options.get("driver", host.driver("a")) != host.driver("a"):
+        return options["reason"]
+    if os.cpu_count() < options.get("cpus", 1):
+        return f"{options['cpus']} processors are needed"
+    if "no_uml" in options and host.is_uml():
+        return options["no_uml"]
     return None
 
 
-def run_apart(function, names):
+def run_in_child(function, names):
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
@@ -57,17 +57,17 @@ def run_apart(function, names):
 def main(path, name):
     module = load(path)
     function = getattr(module, name)
-    said = {**getattr(module, "DEFAULTS", {}), **getattr(function, "case", {})}
-    why = why_not(said)
-    if why:
-        print(f"SKIP: {why}")
+    options = {**getattr(module, "DEFAULTS", {}), **getattr(function, "case", {})}
+    reason = skip_reason(options)
+    if reason:
+        print(f"SKIP: {reason}")
         return SKIP
     if hasattr(module, "beforehand"):
         module.beforehand()
-    if said.get("fresh"):
+    if options.get("fresh"):
         status = subprocess.run([sys.executable, __file__, "alone", path, name]).returncode
     else:
-        status = run_apart(function, host.names())
+        status = run_in_child(function, host.names())
     if status:
         return status
     left = host.users_objects()

@@ -25,13 +25,13 @@ class Refused(Exception):
         self.number = number
 
 
-def call(fd, handle, method, request, room=64, answer=None, attrs=None, driver=uverbs.DRIVER_ID):
+def call(fd, handle, method, request, room=64, response=None, attrs=None, driver=uverbs.DRIVER_ID):
     """Calls the ioctl method; returns the bytes of the response."""
     request = ctypes.create_string_buffer(request, len(request))
     state = ctypes.create_string_buffer(b"\xAA" * max(room, 1), max(room, 1))
     if attrs is None:
         attrs = [(ATTR_MR, 0, handle), (ATTR_REQUEST, len(request), ctypes.addressof(request)),
-                 (ATTR_STATE, room, ctypes.addressof(state) if answer is None else answer)]
+                 (ATTR_STATE, room, ctypes.addressof(state) if response is None else response)]
     try:
         uverbs.method(fd, uverbs.MR, method, attrs, driver)
     except OSError as error:

@@ -19,7 +19,7 @@ SETUP_SQPOLL, IOSQE_ASYNC = 2, 16
 AF_RXRPC, SOL_RXRPC, RXRPC_USER_CALL_ID = 33, 272, 1
 
 
-def tried(what):
+def error_of(what):
     """Returns the error number of a call, or 0."""
     try:
         what()
@@ -29,26 +29,26 @@ def tried(what):
 
 
 def sendto(sock, data, to):
-    return tried(lambda: sock.sendto(data, to))
+    return error_of(lambda: sock.sendto(data, to))
 
 
 def connected_send(sock, data, to):
     sock.connect(to)
-    return tried(lambda: sock.send(data))
+    return error_of(lambda: sock.send(data))
 
 
 def connected_write(sock, data, to):
     sock.connect(to)
-    return tried(lambda: os.write(sock.fileno(), data))
+    return error_of(lambda: os.write(sock.fileno(), data))
 
 
 def writev(sock, data, to):
     sock.connect(to)
-    return tried(lambda: os.writev(sock.fileno(), [data[:5], data[5:]]))
+    return error_of(lambda: os.writev(sock.fileno(), [data[:5], data[5:]]))
 
 
 def sendmsg(sock, data, to):
-    return tried(lambda: sock.sendmsg([data[:7], data[7:]], [], 0, to))
+    return error_of(lambda: sock.sendmsg([data[:7], data[7:]], [], 0, to))
 
 
 class Iovec(ctypes.Structure):
@@ -96,31 +96,31 @@ def segmented(sock, data, to):
     """UDP_SEGMENT: three datagrams in one buffer."""
     rest = bytes(len(data))
     control = [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", len(data)))]
-    return tried(lambda: sock.sendmsg([data, rest, rest], control, 0, to))
+    return error_of(lambda: sock.sendmsg([data, rest, rest], control, 0, to))
 
 
 def fragmented(sock, data, to):
     """A datagram that exceeds the MTU of the network device."""
-    return tried(lambda: sock.sendto(data + bytes(6000), to))
+    return error_of(lambda: sock.sendto(data + bytes(6000), to))
 
 
 def corked(sock, data, to):
     """MSG_MORE: the second call sends; only the first one has the address."""
-    first = tried(lambda: sock.sendto(data[:4], socket.MSG_MORE, to))
-    return first or tried(lambda: sock.sendto(data[4:], to))
+    first = error_of(lambda: sock.sendto(data[:4], socket.MSG_MORE, to))
+    return first or error_of(lambda: sock.sendto(data[4:], to))
 
 
 def zero_copy(sock, data, to):
     sock.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
     # Shorter data is copied in spite of MSG_ZEROCOPY.
-    return tried(lambda: sock.sendto(data + bytes(1200 - len(data)), MSG_ZEROCOPY, to))
+    return error_of(lambda: sock.sendto(data + bytes(1200 - len(data)), MSG_ZEROCOPY, to))
 
 
 def spliced(sock, data, to):
     sock.connect(to)
     out, into = os.pipe()
     os.write(into, data)
-    error = tried(lambda: os.splice(out, sock.fileno(), len(data)))
+    error = error_of(lambda: os.splice(out, sock.fileno(), len(data)))
     os.close(out)
     os.close(into)
     return error
@@ -130,7 +130,7 @@ def sent_file(sock, data, to):
     sock.connect(to)
     file = os.memfd_create("data")
     os.write(file, data)
-    error = tried(lambda: os.sendfile(sock.fileno(), file, 0, len(data)))
+    error = error_of(lambda: os.sendfile(sock.fileno(), file, 0, len(data)))
     os.close(file)
     return error
 
@@ -138,17 +138,17 @@ def sent_file(sock, data, to):
 def ip_options(sock, data, to):
     """IPv4: a Record Route option, so that the UDP header is not at its usual offset."""
     sock.setsockopt(socket.IPPROTO_IP, IP_OPTIONS, bytes((7, 7, 4, 0, 0, 0, 0, 0)))
-    return tried(lambda: sock.sendto(data, to))
+    return error_of(lambda: sock.sendto(data, to))
 
 
 def routing_header(sock, data, to):
     """IPv6: a segment routing header with no segments left, the only extension header that needs no privilege."""
     segment = socket.inet_pton(socket.AF_INET6, to[0])
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RTHDR, struct.pack("!BBBBBBH", 0, 2, 4, 0, 0, 0, 0) + segment)
-    return tried(lambda: sock.sendto(data, to))
+    return error_of(lambda: sock.sendto(data, to))
 
 
-class Ring:
+class IoUring:
     """A minimal io_uring, for one request."""
 
     def __init__(self, flags=0):
@@ -160,11 +160,11 @@ class Ring:
             raise OSError(ctypes.get_errno(), "io_uring_setup")
         self.polled = bool(flags & SETUP_SQPOLL)
         _, self.tail, self.mask, _, self.flags, _, self.array = struct.unpack_from("=7I", params, 40)
-        self.head_of_answers, _, _, _, _, self.answers = struct.unpack_from("=6I", params, 80)
+        self.cq_head, _, _, _, _, self.cqes = struct.unpack_from("=6I", params, 80)
         self.rings = mmap.mmap(self.fd, 4096, offset=0)
         self.entries = mmap.mmap(self.fd, 4096, offset=0x10000000)
 
-    def ask(self, opcode, fd, addr, length, flags):
+    def submit(self, opcode, fd, addr, length, flags):
         """Submits one request and returns its result."""
         self.entries[:64] = struct.pack("=BBHiQQII", opcode, flags, 0, fd, 0, addr, length, 0) + bytes(32)
         struct.pack_into("=I", self.rings, self.array, 0)
@@ -172,7 +172,7 @@ class Ring:
         # Waits for the completion; wakes the submission thread if it sleeps.
         if libc.syscall(IO_URING_ENTER, self.fd, 0 if self.polled else 1, 1, 3, None, 0) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_enter")
-        result, = struct.unpack_from("=i", self.rings, self.answers + 8)
+        result, = struct.unpack_from("=i", self.rings, self.cqes + 8)
         return result
 
     def close(self):
@@ -181,35 +181,35 @@ class Ring:
         os.close(self.fd)
 
 
-def by_ring(sock, data, to, opcode, flags=0, setup=0):
-    ring = Ring(setup)
+def by_io_uring(sock, data, to, opcode, flags=0, setup=0):
+    ring = IoUring(setup)
     message = Message(data, to)
     if opcode == OP_SENDMSG:
         where, length = ctypes.addressof(message.hdr), 1
     else:
         sock.connect(to)
         where, length = ctypes.addressof(message.data), len(data)
-    result = ring.ask(opcode, sock.fileno(), where, length, flags)
+    result = ring.submit(opcode, sock.fileno(), where, length, flags)
     ring.close()
     return -min(result, 0)
 
 
 def ring_send(sock, data, to):
-    return by_ring(sock, data, to, OP_SEND)
+    return by_io_uring(sock, data, to, OP_SEND)
 
 
 def ring_sendmsg(sock, data, to):
-    return by_ring(sock, data, to, OP_SENDMSG)
+    return by_io_uring(sock, data, to, OP_SENDMSG)
 
 
 def ring_worker(sock, data, to):
     """Sent by an io_uring worker thread."""
-    return by_ring(sock, data, to, OP_SENDMSG, flags=IOSQE_ASYNC)
+    return by_io_uring(sock, data, to, OP_SENDMSG, flags=IOSQE_ASYNC)
 
 
 def ring_poller(sock, data, to):
     """Sent by the io_uring submission queue polling thread."""
-    return by_ring(sock, data, to, OP_WRITE, setup=SETUP_SQPOLL)
+    return by_io_uring(sock, data, to, OP_WRITE, setup=SETUP_SQPOLL)
 
 
 ANY = [sendto, connected_send, connected_write, writev, sendmsg, sendmmsg, segmented, fragmented, corked, zero_copy, spliced, sent_file,
@@ -217,7 +217,7 @@ ANY = [sendto, connected_send, connected_write, writev, sendmsg, sendmmsg, segme
 ONLY = {socket.AF_INET: [ip_options], socket.AF_INET6: [routing_header]}
 
 
-def ways(family):
+def methods(family):
     return ANY + ONLY[family]
 
 

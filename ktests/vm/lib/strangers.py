@@ -83,7 +83,7 @@ def main(names, way, mac="", vlan="0", netdev="vb"):
         a.complete()
         assert a.mr.read(64, 0) == pattern(64, 5)
         return
-    a.quiet()
+    a.no_completion()
     assert a.mr.read(64, 0) == bytes(64), "a packet that arrived by another device has written memory"
     after = drops(names[0])
     assert after == before, f"counted as packets of the device: {sorted(set(after.items()) - set(before.items()))}"

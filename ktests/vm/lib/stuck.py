@@ -62,13 +62,13 @@ class Server:
         elif opcode not in (FORGET, BATCH_FORGET, INTERRUPT):
             self.reply(unique, error=ENOSYS)
 
-    def tell(self):
+    def write_count(self):
         with open(f"{self.folder}.tmp", "w") as out:
             print(len(self.reads), file=out)
         os.rename(f"{self.folder}.tmp", f"{self.folder}.reads")
 
     def run(self):
-        told = None
+        written = None
         while True:
             if select.select([self.fd], [], [], 0.05)[0]:
                 self.request()
@@ -76,9 +76,9 @@ class Server:
                 for unique, size in self.reads:
                     self.reply(unique, b"x" * size)
                 self.reads.clear()
-            if told != len(self.reads):
-                told = len(self.reads)
-                self.tell()
+            if written != len(self.reads):
+                written = len(self.reads)
+                self.write_count()
 
 
 def hold(name, gid_index, count, path):

@@ -11,9 +11,9 @@ import time
 from pyverbs.pyverbs_error import PyverbsError
 
 # Errors that a call may return without memory. EAGAIN: for pages; EINVAL: device queries that got no response.
-SENSIBLE = {errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EFAULT, errno.ENOSPC, errno.EINVAL, errno.ENFILE}
+EXPECTED_ERRORS = {errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EFAULT, errno.ENOSPC, errno.EINVAL, errno.ENFILE}
 LIMIT = 3000
-INJECTOR = "/sys/kernel/debug"
+DEBUGFS = "/sys/kernel/debug"
 
 
 def injector(probability=0, atomic_only=False, one_in=1):
@@ -21,7 +21,7 @@ def injector(probability=0, atomic_only=False, one_in=1):
     for name in ("failslab", "fail_page_alloc"):
         for option, value in (("probability", 0), ("ignore-gfp-wait", "Y" if atomic_only else "N"), ("verbose", 0), ("times", -1),
                               ("interval", one_in), ("min-order", 0), ("ignore-gfp-highmem", "N"), ("probability", probability)):
-            path = f"{INJECTOR}/{name}/{option}"
+            path = f"{DEBUGFS}/{name}/{option}"
             if os.path.exists(path):
                 write(path, value)
 
@@ -59,7 +59,7 @@ def error_of(error):
     if "find device" in str(error):
         return errno.ENODEV
     return abs(getattr(error, "error_code", None) or 0) or next(
-        (n for n in SENSIBLE if os.strerror(n).lower() in str(error).lower()), None)
+        (n for n in EXPECTED_ERRORS if os.strerror(n).lower() in str(error).lower()), None)
 
 
 def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, seconds=None, failed=None, dense=LIMIT):
@@ -78,12 +78,12 @@ def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, se
             result = call(*state)
         except (PyverbsError, OSError, MemoryError) as error:
             problem = error
-        met = nth.left() == 0
+        injected = nth.left() == 0
         nth.arm(0)
         if problem is not None:
             code = error_of(problem)
-            assert met, f"{name}: fails without an injected failure: {problem}"
-            assert code in SENSIBLE or code in allowed, f"{name}: allocation {n}: {problem!r}"
+            assert injected, f"{name}: fails without an injected failure: {problem}"
+            assert code in EXPECTED_ERRORS or code in allowed, f"{name}: allocation {n}: {problem!r}"
             errors[code] = errors.get(code, 0) + 1
             # Release what the exception refers to now, not in a later round.
             problem.__traceback__ = None
@@ -93,13 +93,13 @@ def sweep(name, call, prepare=lambda: (), undo=None, allowed=(), limit=LIMIT, se
         elif undo:
             undo(result, *state)
         del result, state
-        if not met or time.monotonic() > deadline:
+        if not injected or time.monotonic() > deadline:
             break
     else:
         raise AssertionError(f"{name}: still meets the failure after {limit} allocations")
     os.close(nth.fd)
-    said = " ".join(f"{errno.errorcode.get(c, c)} {count}" for c, count in sorted(errors.items(), key=str)) or "none"
-    print(f"{name}: {n - 1} allocations, errors: {said}{' (stopped by the time limit)' if met else ''}", flush=True)
+    summary = " ".join(f"{errno.errorcode.get(c, c)} {count}" for c, count in sorted(errors.items(), key=str)) or "none"
+    print(f"{name}: {n - 1} allocations, errors: {summary}{' (stopped by the time limit)' if injected else ''}", flush=True)
 
 
 def close(thing, *_):

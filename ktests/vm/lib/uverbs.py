@@ -15,31 +15,31 @@ MANDATORY = 1
 IOCTL = (3 << 30) | (24 << 16) | (0x1B << 8) | 1
 
 
-def command(fd, number, body, answer=0):
+def command(fd, number, body, response=0):
     """Writes a command; `answer` is the length of the response, whose address is in the body."""
-    os.write(fd, struct.pack("=IHH", number, (8 + len(body)) // 4, answer // 4) + body)
+    os.write(fd, struct.pack("=IHH", number, (8 + len(body)) // 4, response // 4) + body)
 
 
-def method(fd, thing, number, attrs, driver=DRIVER_ID):
+def method(fd, object_type, number, attrs, driver=DRIVER_ID):
     """Calls an ioctl method with attributes (id, length, data or address); returns the data of each as the kernel left it."""
     body = b"".join(struct.pack("=HHHHQ", attr, size, MANDATORY, 0, data) for attr, size, data in attrs)
-    request = bytearray(struct.pack("=HHHHQII", 24 + len(body), thing, number, len(attrs), 0, driver, 0) + body)
+    request = bytearray(struct.pack("=HHHHQII", 24 + len(body), object_type, number, len(attrs), 0, driver, 0) + body)
     fcntl.ioctl(fd, IOCTL, request)
     return [data for *_, data in struct.iter_unpack("=HHHHQ", request[24:])]
 
 
 def reg_mr(fd, pd, addr, length, iova, access):
     """Returns handle, L_Key and R_Key."""
-    answer = ctypes.create_string_buffer(12)
-    command(fd, REG_MR, struct.pack("=QQQQII", ctypes.addressof(answer), addr, length, iova, pd, access), len(answer))
-    return struct.unpack("=III", answer.raw)
+    response = ctypes.create_string_buffer(12)
+    command(fd, REG_MR, struct.pack("=QQQQII", ctypes.addressof(response), addr, length, iova, pd, access), len(response))
+    return struct.unpack("=III", response.raw)
 
 
 def rereg_mr(fd, mr, flags, pd=0, addr=0, length=0, iova=0, access=0):
     """Returns L_Key and R_Key. `flags` says what changes: translation 1, protection domain 2, access rights 4."""
-    answer = ctypes.create_string_buffer(8)
-    command(fd, REREG_MR, struct.pack("=QIIQQQII", ctypes.addressof(answer), mr, flags, addr, length, iova, pd, access), len(answer))
-    return struct.unpack("=II", answer.raw)
+    response = ctypes.create_string_buffer(8)
+    command(fd, REREG_MR, struct.pack("=QIIQQQII", ctypes.addressof(response), mr, flags, addr, length, iova, pd, access), len(response))
+    return struct.unpack("=II", response.raw)
 
 
 def dereg_mr(fd, mr):
@@ -48,7 +48,7 @@ def dereg_mr(fd, mr):
 
 def query_qp(fd, qp):
     """Returns some attributes of the queue pair with this handle."""
-    answer = ctypes.create_string_buffer(128)
-    command(fd, QUERY_QP, struct.pack("=QII", ctypes.addressof(answer), qp, 0), len(answer))
-    qkey, rq_psn, sq_psn, dest_qp_num = struct.unpack_from("=IIII", answer, 84)
+    response = ctypes.create_string_buffer(128)
+    command(fd, QUERY_QP, struct.pack("=QII", ctypes.addressof(response), qp, 0), len(response))
+    qkey, rq_psn, sq_psn, dest_qp_num = struct.unpack_from("=IIII", response, 84)
     return {"qkey": qkey, "rq_psn": rq_psn, "sq_psn": sq_psn, "dest_qp_num": dest_qp_num}
