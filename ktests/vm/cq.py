@@ -76,11 +76,13 @@ def send(a, b, count=1, flags=0):
 
 
 def test_moderation_limits(names):
+    """The device reports the limits of moderation."""
     caps = Context(name=names[0]).query_device_ex().cq_mod_caps
     assert caps.max_cq_count == 65535 and caps.max_cq_period == 65535, caps
 
 
 def test_moderation_bad(names):
+    """Invalid moderation commands are refused; the details of a CQ show count and period if they have an effect."""
     end = End(names[0], int(names[1]))
     handle = handle_of(end.cq)
     refused(errno.EINVAL, end, handle, 1, 1, mask=0)
@@ -130,6 +132,7 @@ def test_moderation_count(names):
 
 
 def test_moderation_solicited(names):
+    """With a CQ that is armed for solicited completions, only these cause an event, in spite of moderation."""
     a, b = pair(names, b_events=True)
     moderate(b, 2, 20000)
     b.cq.req_notify(1)
@@ -184,6 +187,7 @@ def stream(a, b, bursts, alter=lambda: None):
 
 
 def test_moderation_loses_nothing(names):
+    """A receiver that polls only after events gets all completions of a moderated CQ."""
     a, b = pair(names, b_events=True)
     moderate(b, 5, 2000)
     stream(a, b, 60)

@@ -16,7 +16,7 @@ from lib import host, uverbs
 from lib.ends import ACCESS, End, pair, pattern
 from lib.keys import bind
 
-DEFAULTS = dict(timeout=90, driver="rxe_rs", reason="about rxe_rs")
+DEFAULTS = dict(timeout=90, driver="rxe_rs", reason="tests rxe_rs only")
 MIB = 1 << 20
 LOCAL = e.IBV_ACCESS_LOCAL_WRITE
 SLOW = host.is_slow()

@@ -125,6 +125,7 @@ def test_operations(names):
 
 
 def test_rights(names):
+    """Access rights of a region of a DMA buffer are checked."""
     a, b = pair(names)
     region = Region(b, access=e.IBV_ACCESS_REMOTE_READ)
     region.put(b"right")
@@ -154,6 +155,7 @@ def refused(code, *arguments, **more):
 
 
 def test_bad(names):
+    """Registration with invalid arguments fails with the right error."""
     _, b = pair(names)
     refused(errno.EBADF, b, fd=999)
     plain = os.memfd_create("no buffer")

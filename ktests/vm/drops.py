@@ -36,6 +36,7 @@ def works(a, b):
 
 
 def test_lengths(names):
+    """Packets that are too short, or whose length does not fit their opcode, are dropped."""
     target = target_of(names)
     a, b = pair(target.names)
     qpn = b.qp.qp_num
@@ -51,6 +52,7 @@ def test_lengths(names):
 
 
 def test_versions_and_opcodes(names):
+    """Packets with another transport version, an unknown opcode, or one of another service type are dropped."""
     target = target_of(names)
     a, b = pair(target.names)
     qpn = b.qp.qp_num
@@ -62,6 +64,7 @@ def test_versions_and_opcodes(names):
 
 
 def test_unknown_queue_pairs(names):
+    """Packets to QPNs that do not exist are dropped."""
     target = target_of(names)
     a, b = pair(target.names)
     used = {a.qp.qp_num, b.qp.qp_num}

@@ -16,7 +16,7 @@ from lib.child_process import child_process
 from lib.case import families
 from lib.ends import End, connect, pattern
 
-DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe sends no notifications")
+DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe sends no CNPs")
 SIZE = 1 << 20
 
 

@@ -33,7 +33,7 @@ from lib.keys import bind, bind1, local_inv
 from lib.libibverbs import VERBS, pointer_of
 from lib.sweeps import close, injector, sweep
 
-DEFAULTS = dict(timeout=120, fresh=True, driver="rxe_rs", reason="about rxe_rs")
+DEFAULTS = dict(timeout=120, fresh=True, driver="rxe_rs", reason="tests rxe_rs only")
 # Objects that existed before the test.
 BEFORE = []
 LIBC = ctypes.CDLL(None, use_errno=True)

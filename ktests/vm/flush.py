@@ -169,6 +169,7 @@ def test_ordinary_memory(names):
 
 
 def test_capability(names):
+    """On a machine with persistent memory, the devices report the capability."""
     persistent_memory()
     for name in (names[0], names[2]):
         assert has_capability(End(name, 1).ctx), f"{name} does not report the capability"

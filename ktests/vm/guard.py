@@ -24,7 +24,7 @@ from lib.case import skip
 from lib.ends import pair, soon
 from lib.frames import CLONE_NEWUSER, PORT, enter, icrc, within
 
-DEFAULTS = dict(driver="rxe_rs", reason="about rxe_rs")
+DEFAULTS = dict(driver="rxe_rs", reason="tests rxe_rs only")
 PR_SET_KEEPCAPS, CAPSET, CAP_NET_RAW = 8, 126, 13
 NOBODY = 65534
 ETH_P_ALL = 3
@@ -345,6 +345,7 @@ def test_forwarded(_names):
 
 
 def test_switched_off(_names):
+    """With egress_guard=0, datagrams are neither refused nor counted."""
     host.shell("no_links; load_here rxe_rs egress_guard=0; links")
     try:
         with child_process(without_guard):

@@ -109,6 +109,7 @@ def test_window_bounds(names):
 
 
 def test_window_zero_based(names):
+    """Addresses of a zero-based window begin at 0."""
     a, b, mw = window(names, e.IBV_MW_TYPE_2)
     key = bind(b, mw, 1000, 3000, WRITE | READ | e.IBV_ACCESS_ZERO_BASED)
     b.complete()
@@ -153,6 +154,7 @@ def test_window_other_domain(names):
 
 
 def test_bad_binds(names):
+    """Binding fails without the required access rights, out of bounds, and for a type 2 window that is bound."""
     def attempt(kind, *arguments, access=BINDABLE, prepare=None, status=BIND_ERROR):
         a, b = pair(names, b_access=access)
         mw = MW(b.pd, kind)
@@ -296,6 +298,7 @@ def test_atomic_write(names):
 
 
 def test_attributes(names):
+    """The device reports memory windows and the memory management extensions."""
     ctx = End(names[0], int(names[1])).ctx
     attr = ctx.query_device()
     for cap in (e.IBV_DEVICE_MEM_WINDOW, e.IBV_DEVICE_MEM_WINDOW_TYPE_2B, e.IBV_DEVICE_MEM_MGT_EXTENSIONS):
@@ -324,6 +327,7 @@ def test_region_with_windows(names):
 
 
 def test_rereg_access(names):
+    """REREG_MR changes the access rights; refused calls change nothing."""
     a, b = pair(names)
     mr = MR(b.pd, PAGE, LOCAL | READ)
     mr.write(pattern(64, 3), 64)
@@ -360,6 +364,7 @@ def test_rereg_read_only(names):
 
 
 def test_rereg_domain(names):
+    """REREG_MR changes the protection domain."""
     a, b = pair(names)
     mr = MR(b.pd, PAGE, ACCESS)
     pd = PD(b.ctx)

@@ -159,11 +159,11 @@ def test_gid(names):
     ours = Member(names[0], int(names[1]), "UD", 0)
     subprocess.run(["ip", "-n", "a", "addr", "replace", f"{OTHER}/24", "dev", "va"], check=True)
     other_gid = ours.ctx.query_gid(1, int(host.gid_index(names[0], OTHER)))
-    nobody = GID(str(other_gid.gid)[:-2] + "c8")
+    unused_gid = GID(str(other_gid.gid)[:-2] + "c8")
     for kind in TYPES:
         passes(*sides(names, kind))
         try:
-            sides(names, kind, a_wrong={"gid": nobody})
+            sides(names, kind, a_wrong={"gid": unused_gid})
         except PyverbsRDMAError as error:
             assert errno.ETIMEDOUT in (error.error_code,) or "Connection timed out" in str(error), error
         else:
@@ -342,7 +342,7 @@ def test_cm_multicast(names):
     check_delivery(b"to one", member)
     with namespace("b"):
         outsider.join()
-    check_delivery(b"to who came late", member, outsider)
+    check_delivery(b"to later members", member, outsider)
     # Packets from the same address with the right and with a wrong Q_Key, sent without the connection manager.
     plain = Endpoint(Node(names[0], names[1]), qkey=QKEY)
     to_group = plain.node.path(gid_of(GROUP))

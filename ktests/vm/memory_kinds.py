@@ -26,7 +26,7 @@ from lib.keys import PAGE, TRANS, rereg
 from lib.memory import MEMFD_SECRET, provide
 from lib.odp import ON_DEMAND, FIXED, FLUSH, PREFETCH, PREFETCH_WRITE, RW, SHARED, Area, advise, libc, ok
 
-DEFAULTS = dict(needs="kmemory", driver="rxe_rs", reason="rdma_rxe has no segments and no FLUSH to go with it")
+DEFAULTS = dict(needs="kmemory", driver="rxe_rs", reason="rdma_rxe has no segments")
 libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
 LOCAL, REMOTE = e.IBV_WC_LOC_PROT_ERR, e.IBV_WC_REM_ACCESS_ERR
 HWPOISON = 100

@@ -47,6 +47,7 @@ def word(side, at):
 
 
 def test_capabilities(names):
+    """The device reports the capabilities of on-demand paging for each service type."""
     caps = End(names[0], int(names[1])).ctx.query_device_ex().odp_caps
     assert caps.general_caps == e.IBV_ODP_SUPPORT | e.IBV_ODP_SUPPORT_IMPLICIT, caps.general_caps
     send_recv = e.IBV_ODP_SUPPORT_SEND | e.IBV_ODP_SUPPORT_RECV | e.IBV_ODP_SUPPORT_SRQ_RECV
@@ -118,6 +119,7 @@ def test_other_address(names):
 
 
 def test_shared_receives(names):
+    """Page faults in receives of an SRQ."""
     a, b = pair(names)
     srq = SRQ(b.pd, SrqInitAttr(SrqAttr(max_wr=16, max_sge=1)))
     b.init.srq = srq
@@ -327,6 +329,7 @@ def test_not_mapped(names):
 
 
 def test_read_only(names):
+    """WRITEs to read-only mappings and regions fail; a WRITE to a page that was read before replaces the zero page."""
     a, b = sides(names)
     data = pattern(5000, 4)
     b.area.put(data)
@@ -453,6 +456,7 @@ def test_rereg_translation(names):
 
 
 def test_rereg_rights(names):
+    """REREG_MR changes the access rights; only the owner of the memory can add write access."""
     reading = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_ON_DEMAND
     a, b = pair(names)
     side = Side(b, anonymous=True, access=reading)
@@ -477,6 +481,7 @@ def test_rereg_rights(names):
 
 
 def test_rereg_domain(names):
+    """REREG_MR changes the protection domain; a refused access faults no page in."""
     a, b = sides(names)
     other = PD(b.end.ctx)
     keys.write(a.end, *b.remote(), 10)
@@ -518,6 +523,7 @@ def test_rereg_under_traffic(names):
 
 
 def test_bad_registrations(names):
+    """Invalid address ranges and flags are refused, and so are calls that the kind of region does not support."""
     _, b = pair(names)
     for start, length in ((0, 0), (1 << 47, PAGE), ((1 << 47) - PAGE, 2 * PAGE), (2**64 - PAGE, PAGE)):
         try:
@@ -539,6 +545,7 @@ def test_bad_registrations(names):
 
 
 def test_windows(names):
+    """Accesses through windows of both types cause page faults."""
     a, b = pair(names, b_access=keys.BINDABLE)
     side = Side(b, access=ON_DEMAND | e.IBV_ACCESS_MW_BIND)
     for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
@@ -562,6 +569,7 @@ def test_windows(names):
 
 
 def test_prefetch(names):
+    """ADVISE_MR faults pages in, immediately or in the background, or only maps present ones."""
     for everything in (False, True):
         a, b = sides(names, implicit=everything)
         start, key = b.area.addr, b.mr.lkey
@@ -586,6 +594,7 @@ def test_prefetch(names):
 
 
 def test_bad_prefetch(names):
+    """ADVISE_MR with invalid ranges, keys or flags fails with the right error."""
     _, b = sides(names)
     start, key, size = b.area.addr, b.mr.lkey, b.area.size
     end = b.end

@@ -35,6 +35,7 @@ def two(names, kind, index_a, index_b, **retry):
 
 
 def test_edit(names):
+    """Entries of the table can be set and cleared, with events; invalid changes and unprivileged ones are refused."""
     device = names[0]
     ctx = Context(name=device)
     attr, port = ctx.query_device(), ctx.query_port(1)
@@ -217,6 +218,7 @@ def test_next_packet(names):
 
 
 def test_unused_index(names):
+    """A queue pair cannot be modified to INIT with the index of an empty entry."""
     put(names[0], 9, 0x8020)
     a = Member(names[0], int(names[1]), "UD", 9)
     b = Member(names[2], int(names[3]), "UD", 0)

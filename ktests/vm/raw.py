@@ -274,6 +274,7 @@ def test_tap_follows_queue_pairs(names):
 
 
 def test_delete_link_with_queue_pair(names):
+    """Deleting the link removes the packet tap."""
     with child_process(lambda: Raw(names[0])):
         soon(lambda: taps() == 1)
         host.shell("del a; soon eval '! have a'")

@@ -165,7 +165,7 @@ def test_wrapping(names):
 
 
 def test_invalidated(names):
-    """The key of a window that was invalidated, unbound, bound anew, or deallocated."""
+    """The key of a window that was invalidated, unbound, bound again, or deallocated."""
     rights = WRITE | READ | ATOMIC
 
     def window(kind, end_it):

@@ -19,7 +19,7 @@ from lib import host
 from lib.ends import MTU, pair, soon
 from lib.frames import icrc, within
 
-DEFAULTS = dict(driver="rxe_rs", reason="about rxe_rs")
+DEFAULTS = dict(driver="rxe_rs", reason="tests rxe_rs only")
 PORT = 4791
 WRITE_ONLY = 0x2A
 ROUNDS, SLOTS = 12, 48
@@ -72,6 +72,7 @@ def between(family):
 
 
 def attack(method):
+    """Sends WRITEs by a method of Sender while their payload changes: memory must get only data whose ICRC was checked."""
     names, source, to = between(6)
     _, b = pair(names, qp_type=e.IBV_QPT_UC)
     sender = Sender(source, to)
@@ -109,6 +110,7 @@ def test_zero_copy(_names):
 
 
 def test_merged(_names):
+    """The same with datagrams that GRO merges."""
     host.shell("""
         on a ethtool -K va tx-udp-segmentation off
         on b ethtool -K vb gro on rx-udp-gro-forwarding on""")

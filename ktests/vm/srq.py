@@ -22,6 +22,7 @@ QKEY = 0x1234
 
 @case(driver="rxe_rs", reason="rdma_rxe reports other values")
 def test_attributes(names):
+    """The device reports limits of SRQs; creating an SRQ beyond them fails."""
     ctx = Context(name=names[0])
     device = ctx.query_device()
     assert device.max_srq > 100 and device.max_srq_wr > 1000 and device.max_srq_sge >= 8, device
@@ -37,6 +38,7 @@ def test_attributes(names):
 
 @case(driver="rxe_rs", reason="rdma_rxe reports other values")
 def test_bad_changes(names):
+    """Invalid changes of an SRQ are refused and change nothing."""
     pool, [(a, b)] = connected(names, members=1, depth=15)
     attr = pool.srq.query()
     most = pool.ctx.query_device().max_srq_wr
@@ -128,6 +130,7 @@ def test_empty_queue(names):
 
 
 def test_datagrams(names):
+    """A UD queue pair uses the receives of an SRQ in order."""
     pool = Pool(names[2], int(names[3]))
     b = Member(pool, qp_type=e.IBV_QPT_UD)
     a = End(names[0], int(names[1]), qp_type=e.IBV_QPT_UD)
@@ -153,6 +156,7 @@ def test_datagrams(names):
 
 @case(driver="rxe_rs", reason="rdma_rxe reports other values")
 def test_limit(names):
+    """The limit event is generated once when the number of receives falls below the limit."""
     pool, [(a, b)] = connected(names, members=1)
 
     def message():

@@ -64,6 +64,7 @@ def test_drained(names):
 
 
 def test_drained_datagrams(names):
+    """A UD queue pair in SQD sends nothing; it continues in RTS."""
     a, b, ah = datagram_pair(names)
     to_state(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify=1)
     assert async_event(a.ctx, 5) == e.IBV_EVENT_SQ_DRAINED

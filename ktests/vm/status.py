@@ -106,6 +106,7 @@ def test_inline_data(names):
 
 @case(driver="rxe_rs", reason="rdma_rxe reports another status")
 def test_receive_too_small(names):
+    """A message that is longer than the receive fails on both sides."""
     a, b = pair(names)
     b.recv(b.sge(100))
     a.post(e.IBV_WR_SEND, a.sge(101))
@@ -116,6 +117,7 @@ def test_receive_too_small(names):
 
 @case(driver="rxe_rs", reason="rdma_rxe reports another status")
 def test_receive_too_small_many_packets(names):
+    """The same for a message of several packets."""
     a, b = pair(names)
     b.recv(b.sge(2 * MTU))
     a.post(e.IBV_WR_SEND, a.sge(5 * MTU))
@@ -177,12 +179,14 @@ def test_bad_lkey_receive(names):
 
 
 def test_no_receive(names):
+    """Without a receive the RNR retries are exceeded."""
     a, b = pair(names, rnr_retries=1)
     a.post(e.IBV_WR_SEND, a.sge(100))
     a.complete(e.IBV_WC_RNR_RETRY_EXC_ERR)
 
 
 def test_late_receive(names):
+    """With unlimited RNR retries, a message waits until a receive is posted."""
     a, b = pair(names, rnr_retries=7)
     a.mr.write(b"late", 4)
     a.post(e.IBV_WR_SEND, a.sge(4))
@@ -194,6 +198,7 @@ def test_late_receive(names):
 
 
 def test_nobody_there(names):
+    """Without a peer the retries are exceeded."""
     a, b = pair(names, retries=1, timeout=12)
     b.qp.close()
     a.post(e.IBV_WR_SEND, a.sge(100))
@@ -201,6 +206,7 @@ def test_nobody_there(names):
 
 
 def test_flush(names):
+    """The error state flushes the posted receives, and later sends."""
     a, b = pair(names)
     for n in range(5):
         b.recv(b.sge(100), wr_id=100 + n)
@@ -236,6 +242,7 @@ def test_sends_beyond_the_slots(names):
 
 
 def test_flush_after_error(names):
+    """After a failed request, later ones are flushed."""
     a, b = pair(names)
     for n in range(4):
         a.post(e.IBV_WR_RDMA_WRITE, a.sge(100), remote=(b.mr.buf, 0 if n == 1 else b.mr.rkey), wr_id=n)
@@ -246,6 +253,7 @@ def test_flush_after_error(names):
 
 
 def test_completions_in_order(names):
+    """Requests of different opcodes complete in order on both sides."""
     a, b = pair(names)
     for iteration in range(3):
         for n in range(20):
@@ -298,6 +306,7 @@ def test_big_message(names):
 
 @case(timeout=200, no_uml="in User Mode Linux each page is a mapping of the host, which has a limit for them")
 def test_huge_message(names):
+    """A message of 1 GiB arrives; one of 2 GiB fails."""
     size, unit = 1 << 30, 1 << 24
     a, b = pair(names, size=4096, timeout=21)
     source, source_file = repeated_mapping(size, unit)
@@ -349,6 +358,7 @@ def test_many_queue_pairs(names):
 
 
 def test_region_gone(names):
+    """A WRITE to a deregistered region fails."""
     a, b = pair(names)
     address, key = b.mr.buf, b.mr.rkey
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(100), remote=(address, key))
