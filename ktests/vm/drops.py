@@ -231,7 +231,7 @@ def test_checksums(names):
     works(a, b)
 
 
-def test_strangers(names):
+def test_bad_peer(names):
     """Packets in which only the source address is wrong are dropped."""
     host.shell("ip -n a addr replace $1/24 dev va", OTHER_ADDRESS)
     target = Target(names, OTHER_ADDRESS, host.ip("b", 4))

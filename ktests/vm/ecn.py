@@ -141,7 +141,7 @@ def test_datagrams_are_not_marked(family):
 
 
 @families(4, 6)
-def test_users_mark_nothing(family):
+def test_user_traffic_class(family):
     """No packet is marked, whatever ECN bits the traffic class of the user has."""
     names = host.names(family)
     for traffic_class in (0, 1, 2, 3, 0xFC, 0xFF):
@@ -156,7 +156,7 @@ def nothing_is_marked():
     assert counter_increments(names, lambda: transfer(a, e.IBV_WR_RDMA_WRITE, b)) == [[0, 0, 0], [0, 0, 0]]
 
 
-def test_switched_off(_names):
+def test_disabled(_names):
     """With ecn=0 packets are not ECN-capable: none is marked."""
     with without_ecn(), marking("a"), child_process(nothing_is_marked):
         pass
@@ -243,7 +243,7 @@ def without_congestion_control():
     assert dropped or statistics.median(backlogs) > 20
 
 
-def test_nobody_slows_down(_names):
+def test_no_congestion_control(_names):
     """Without congestion control, no packet is marked, and the queue grows until packets are dropped."""
     with without_ecn(), marking("a", link_speed(), 4, "400kb"), child_process(without_congestion_control):
         pass

@@ -403,7 +403,7 @@ def test_module(_names):
     host.shell("links")
 
 
-def test_by_chance(names):
+def test_random(names):
     """Atomic allocations fail at random, also in softirq: packets are lost, but all messages arrive in the end."""
     a, b = pair(names, retries=7, timeout=8, rnr_retries=7, size=40000)
     injector(3, atomic_only=True)

@@ -139,7 +139,7 @@ def refusal(kind, allowed):
     return e.IBV_WC_REM_INV_REQ_ERR if missing else REFUSED
 
 
-def test_visible(names):
+def test_global_visibility(names):
     """FLUSH to global visibility of a range and of the whole region, which requires access rights of region and queue pair."""
     a, b = extended(names, OPS, ACCESS | GLOBAL, ACCESS | GLOBAL)
     for level in (RANGE, WHOLE, RANGE):
@@ -368,7 +368,7 @@ def test_pipelined(names):
     mr.close()
 
 
-def test_others_go_on(names):
+def test_others_continue(names):
     """While a queue pair flushes all of the memory repeatedly, requests of another one are executed between the parts."""
     size, total, words = dax_size(), 40, 0
     a, b, mr, addr = dax_pair(names, size=size)

@@ -248,7 +248,7 @@ def test_destinations(_names):
             case.passes(tap, (case.target, port), sending.sendto, f"port {port}", who={})
 
 
-def test_who(_names):
+def test_capabilities(_names):
     """The process that opened the socket and the one that sends need CAP_NET_RAW, in the user namespace that owns the netns."""
     with guarded() as case:
         tap, to = Tap("b", "vb"), (case.target, PORT)
@@ -344,7 +344,7 @@ def test_forwarded(_names):
         host.shell("on a sysctl -qw net.ipv4.ip_forward=0; ip netns del c")
 
 
-def test_switched_off(_names):
+def test_disabled(_names):
     """With egress_guard=0, datagrams are neither refused nor counted."""
     host.shell("no_links; load_here rxe_rs egress_guard=0; links")
     try:

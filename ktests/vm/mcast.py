@@ -39,7 +39,7 @@ def setup(family):
 
 
 @families(4, 6)
-def test_members_get_it(family):
+def test_members_receive(family):
     """Every attached queue pair receives one copy, with the GRH as sent; one that is not attached receives none."""
     a, b, group = setup(family)
     sender = Endpoint(a)
@@ -60,7 +60,7 @@ def test_members_get_it(family):
 
 
 @families(4, 6)
-def test_leaving_ends_it(family):
+def test_detach(family):
     """A queue pair receives no messages after it was detached, and receives them again after it is attached again."""
     a, b, group = setup(family)
     sender, stays, leaves = Endpoint(a), Endpoint(b), Endpoint(b)
@@ -119,7 +119,7 @@ def test_sender_is_member(family):
 
 
 @families(4, 6)
-def test_numbers_and_addresses_agree(family):
+def test_qpn_matches_gid(family):
     """Packets with the address of a group and a unicast QPN, or with a unicast address and the multicast QPN, are dropped."""
     a, b, group = setup(family)
     sender, member = Endpoint(a), Endpoint(b)
@@ -160,7 +160,7 @@ def test_arguments_are_checked(family):
 
 
 @families(4, 6)
-def test_groups_are_apart(family):
+def test_several_groups(family):
     """Members of different groups receive only the messages of their own group."""
     a, b, _ = setup(family)
     sender = Endpoint(a)

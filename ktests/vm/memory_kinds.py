@@ -208,7 +208,7 @@ def test_secret(names):
     others.check()
 
 
-def test_secret_in_turns(names):
+def test_secret_remapped(names):
     """An unprivileged process maps secret and ordinary memory over each other in a thread: accesses succeed or fail, nothing else."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 30, 1 << 30))
     os.setresgid(65534, 65534, 65534)
@@ -427,7 +427,7 @@ def test_hidden_segment(names):
     others.check()
 
 
-def test_waits_for_program(names):
+def test_userfaultfd(names):
     """Page faults that the process resolves (userfaultfd): requests wait until it does, and other connections continue."""
     others = Bystander(names)
     area = Area(SIZE, anonymous=True)

@@ -159,7 +159,7 @@ def test_unreliable(names):
         check(b, data, 500000)
 
 
-def test_too_many_wait(names):
+def test_too_many_deferred(names):
     """More packets than can be deferred: further ones are dropped and counted, and later messages arrive."""
     a, b = sides(names, qp_type=e.IBV_QPT_UC)
 
@@ -216,7 +216,7 @@ def test_datagrams(names):
         assert set(whose) == set(range(8)), f"round {n}: the receives hold the datagrams {whose}"
 
 
-def test_pages_go_under_traffic(names):
+def test_pages_dropped_under_traffic(names):
     """All operations transfer the right data while pages are dropped continually."""
     a, b = sides(names, size=256 * 1024)
     length = 100000
@@ -354,7 +354,7 @@ def test_read_only(names):
     keys.write(a, *side.remote(), 64, e.IBV_WC_REM_ACCESS_ERR)
 
 
-def test_mapped_anew(names):
+def test_remapped(names):
     """Other memory is mapped at the same addresses: accesses go to the new memory."""
     a, b = sides(names)
     write(a, b, 50000)
@@ -366,7 +366,7 @@ def test_mapped_anew(names):
     assert old.get(old.size) == before, "memory was written that is no longer mapped"
 
 
-def test_lazily_freed(names):
+def test_madv_free(names):
     """Pages marked with MADV_FREE are not freed after a peer has written to them."""
     a, b = pair(names)
     side = Side(b, 64 * PAGE, anonymous=True)

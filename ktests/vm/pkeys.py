@@ -167,7 +167,7 @@ def test_four_ud(names):
     four(names, "UD")
 
 
-def test_taken_away(names):
+def test_entry_removed(names):
     """Removing the entry of a connected queue pair stops its traffic; when the entry is restored, traffic continues."""
     for device in (names[0], names[2]):
         put(device, 7, 0x8005)

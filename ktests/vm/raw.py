@@ -193,7 +193,7 @@ def test_not_before_ready(names):
     assert s.raw.poll(10, e.IBV_WC_WR_FLUSH_ERR)
 
 
-def test_trains_are_cut(names):
+def test_gso_segmented(names):
     """GSO buffers of TCP are received as frames of at most the MTU, and the network stack works as before."""
     server = subprocess.Popen(["ip", "netns", "exec", "a", "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
     try:

@@ -107,7 +107,7 @@ def test_stale(names):
     untouched(names, gone)
 
 
-def test_never_given(names):
+def test_unknown(names):
     """Keys with another key byte, with an adjacent index, and keys that do not exist."""
     for change in (lambda k: k ^ 1, lambda k: k ^ 0x80, lambda k: k ^ 0xFF, lambda k: k ^ 0x100, lambda k: 0, lambda k: 0xFFFFFFFF,
                    lambda k: k & 0xFF, lambda k: k ^ 0x80000000):
@@ -115,7 +115,7 @@ def test_never_given(names):
     untouched(names, lambda b, size: (b.mr.buf, b.mr.rkey ^ 1), rights=(ATOMIC,))
 
 
-def test_foreign_domain(names):
+def test_other_domain(names):
     """The key of a region in another protection domain of the same process."""
     def other(b, size):
         pd = PD(b.ctx)

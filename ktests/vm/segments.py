@@ -72,7 +72,7 @@ def test_grow(names):
     write(a, first, state["rkey"], status=REFUSED)
 
 
-def test_elsewhere(names):
+def test_any_address(names):
     """Segments with any address and any memory; accesses to the holes between them fail."""
     far, high = 1 << 40, (1 << 64) - 4 * PAGE
     for at, length in ((4 * PAGE, 1), (4 * PAGE - 1, 2), (-1, 1), (-1, 2), (8 * PAGE, 1), (far - 1, 2), (far + 2 * PAGE - 1, 2),
@@ -183,7 +183,7 @@ def test_ranges(names):
         assert get(buffer, 64 * PAGE) == untouched, "an access to a hole has written memory"
 
 
-def test_odd(names):
+def test_unaligned(names):
     """Regions that are not page-aligned, in the process or by IOVA: a page stays pinned while a byte of it is left."""
     a, b = pair(names, size=65536)
     buffer, zero = page_buffer(16), pinned()
@@ -659,7 +659,7 @@ def test_cost(names):
     assert read(a, address + unit - 3000, mr.rkey, 3000) == data[:3000], "the mapping does not repeat the same memory"
 
 
-def test_halved(names):
+def test_shrunk_by_half(names):
     """A region of 1 GiB shrinks to its first half, first by pages and then at once, under traffic: the key stays valid, unpinned memory and
     time depend on the removed part."""
     size, unit = 1 << 30, 1 << 26
@@ -808,7 +808,7 @@ def test_shown(names):
 
 
 @case(needs="tools")
-def test_lent(names):
+def test_other_process(names):
     """Another process, which has inherited the context, adds memory of its own through the Rust library."""
     a, b, mr, buffer = region(names)
     at, before = buffer + 20 * PAGE, pinned()

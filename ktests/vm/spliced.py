@@ -122,7 +122,7 @@ def test_merged(_names):
             on b ethtool -K vb rx-udp-gro-forwarding off""")
 
 
-def test_pieces(_names):
+def test_fragments(_names):
     """Datagrams of 1 to 17 fragments arrive. Another socket allocates the memory between the fragments, so that they are not merged."""
     names, source, to = between(6)
     _, b = pair(names, qp_type=e.IBV_QPT_UC)

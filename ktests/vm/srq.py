@@ -63,7 +63,7 @@ def test_bad_changes(names):
     assert attr.cap.max_recv_wr == 0 and init.cap.max_recv_sge == 0
 
 
-def test_many_take(names):
+def test_several_queue_pairs(names):
     """Messages to several queue pairs consume the receives in order; each completion has the right queue pair."""
     pool, pairs = connected(names, members=4)
     for n in range(40):
@@ -88,7 +88,7 @@ def test_many_take(names):
     assert order == list(range(40))
 
 
-def test_at_once(names):
+def test_concurrent(names):
     """Queue pairs that receive concurrently use every receive once, and each message is complete."""
     pool, pairs = connected(names, members=4, depth=200, size=1 << 20)
     rounds, length = 40, 5000

@@ -226,7 +226,7 @@ def test_overflow(names):
     assert async_event(b.ctx, 5) == e.IBV_EVENT_QP_FATAL
 
 
-def test_report(names):
+def test_query(names):
     """query_qp returns the attributes that were set, the state and the current PSNs."""
     a, b = pair(names)
     attr, init = a.qp.query(0x1FFFFF)
@@ -265,7 +265,7 @@ def test_report(names):
         assert attr.alt_port_num == attr.alt_pkey_index == attr.alt_timeout == 0
 
 
-def test_signals(names):
+def test_unsignaled(names):
     """Without sq_sig_all, requests without IBV_SEND_SIGNALED complete without a CQE."""
     a, b = pair(names)
     cap = QPCap(max_send_wr=15, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)

@@ -197,7 +197,7 @@ def test_late_receive(names):
     assert b.mr.read(4, 0) == b"late"
 
 
-def test_nobody_there(names):
+def test_no_peer(names):
     """Without a peer the retries are exceeded."""
     a, b = pair(names, retries=1, timeout=12)
     b.qp.close()
@@ -357,7 +357,7 @@ def test_many_queue_pairs(names):
         assert b.mr.read(4096, 0) == pattern(4096, n)
 
 
-def test_region_gone(names):
+def test_deregistered(names):
     """A WRITE to a deregistered region fails."""
     a, b = pair(names)
     address, key = b.mr.buf, b.mr.rkey

@@ -196,7 +196,7 @@ GONE = (e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_ACCESS_ERR)
 FIRST = {e.IBV_WR_SEND: (e.IBV_WC_RETRY_EXC_ERR, e.IBV_WC_REM_OP_ERR), e.IBV_WR_RDMA_WRITE: GONE, e.IBV_WR_RDMA_READ: GONE}
 
 
-def test_partner_killed(names):
+def test_peer_killed(names):
     """After its peer was killed, an end gets the right statuses for its requests, and can connect to another peer."""
     rng = host.random_of_run()
     survivor = End(names[0], int(names[1]))

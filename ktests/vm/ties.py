@@ -120,7 +120,7 @@ def test_destroyed(names):
     scene.ended()
 
 
-def test_again(names):
+def test_after_reset(names):
     """A queue pair that is used again after a reset has no tied regions, and can have new ones."""
     scene = Scene(names)
     scene.b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
@@ -161,7 +161,7 @@ def test_windows(names):
     scene.mr.close()
 
 
-def test_changed(names):
+def test_segments(names):
     """Segments of a tied region end with it; removal and REREG_MR do not untie it; a region with on-demand paging ends, too."""
     scene = Scene(names)
     far = scene.buffer + 2 * PAGES * PAGE

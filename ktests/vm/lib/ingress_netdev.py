@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Valid packets that do not arrive by the link's network device, nor by an upper device of it in its namespace.
 
-strangers.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B WAY [MAC [VLAN [NETDEV]]]
+ingress_netdev.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B WAY [MAC [VLAN [NETDEV]]]
 
 A queue pair on DEVICE-A (10.77.0.1 in namespace a) is connected to one on DEVICE-B (10.77.0.2 in namespace b). Namespace c has the
 address 10.77.0.1, too, and a link on another network device, so that the driver receives packets from c. WAY says how the packets
