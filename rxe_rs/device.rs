@@ -5,11 +5,13 @@ pub(crate) mod counters;
 pub(crate) mod gids;
 pub(crate) mod netdev_events;
 pub(crate) mod port;
+pub(crate) mod senders;
 
 use self::{
     counters::Counters,
     gids::Gids,
-    port::PKeyTable, //
+    port::PKeyTable,
+    senders::Senders, //
 };
 use crate::{
     mr::Mrs,
@@ -85,6 +87,8 @@ pub(crate) struct DeviceCtx {
     pub(crate) groups: Groups,
     /// Deferred packets of its queue pairs.
     pub(crate) backlog: Arc<Backlog>,
+    /// Which queue pairs transmit.
+    pub(crate) senders: Senders,
     /// Raw packet queue pairs, which receive Ethernet frames.
     #[pin]
     pub(crate) raw: RawQps,
@@ -126,6 +130,7 @@ impl DeviceCtx {
                 gids <- Gids::new(),
                 groups <- Groups::new(),
                 backlog: Backlog::new()?,
+                senders: Senders::new(),
                 raw <- raw,
                 pds <- Ida::new(),
                 srqs <- Ida::new(),

@@ -53,7 +53,10 @@ use kernel::{
 use rxe_kapi::{
     net::{
         flow::Flow,
-        tx::TxOwner, //
+        tx::{
+            TxOwner,
+            TxSender, //
+        }, //
     },
     rdma::{
         av::AddressVector,
@@ -163,8 +166,14 @@ pub(crate) struct QpInner {
     transmitting: bool,
     /// A round was requested while the QP was transmitting.
     round_requested: bool,
-    /// Bytes sent since the QP last paused for full queues.
-    sent_since_pause: usize,
+    /// Bytes sent since the QP last found the queues full.
+    sent_since_full: usize,
+    /// Bytes sent since the QP's timer or work item last ran.
+    pub(crate) sent_in_pass: usize,
+    /// Other QPs of the device transmit, too.
+    pub(crate) shares_device: bool,
+    /// Transmission found the queues full and is about to be resumed.
+    resuming: bool,
     /// Destroyed: no operation is allowed any more.
     pub(crate) destroyed: bool,
 }
@@ -198,7 +207,7 @@ pub(crate) struct QpCtx {
     #[pin]
     pub(crate) inner: SpinLockBh<QpInner>,
     /// Accounts the QP's packets in the queues of the network stack.
-    queued: TxOwner,
+    queued: TxOwner<QpCtx>,
     #[pin]
     timer: SoftTimer<QpCtx>,
     #[pin]
@@ -218,7 +227,13 @@ impl WorkItem for QpCtx {
     type Pointer = Arc<QpCtx>;
 
     fn run(this: Arc<QpCtx>) {
-        this.as_arc_borrow().transmit(Origin::Event);
+        this.as_arc_borrow().resume_transmit();
+    }
+}
+
+impl TxSender for QpCtx {
+    fn drained(this: Arc<Self>) {
+        this.as_arc_borrow().schedule_transmit();
     }
 }
 
@@ -414,6 +429,7 @@ impl QueuePair for QpCtx {
             inner.tied_mrs.take()
         };
         self.timer.shutdown();
+        self.queued.cancel();
         self.leave_cqs();
         self.page_in.unbind();
         self.dev.demux.pager.cancel(&self.page_in);

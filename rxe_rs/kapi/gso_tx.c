@@ -443,8 +443,50 @@ static int rxe_rs_tx_one(struct sk_buff *skb)
 	return ip6_local_out(net, NULL, skb);
 }
 
+/*
+ * The socket that accounts the buffers of a sender. Buffers that are charged to it keep the socket
+ * allocated, and may be freed after the sender, which the socket no longer refers to then.
+ */
+struct rxe_rs_tx_owner {
+	struct sock *sk;
+	/* What is passed to wake() when at most "mark" bytes are charged, or NULL; exchanged. */
+	void *waiter;
+	u32 mark;
+	void (*wake)(void *waiter);
+	/* What the socket had before. */
+	void (*write_space)(struct sock *sk);
+	struct rcu_head rcu;
+};
+
+static void rxe_rs_tx_owner_wake(struct rxe_rs_tx_owner *owner)
+{
+	void *waiter;
+
+	if (sk_wmem_alloc_get(owner->sk) > READ_ONCE(owner->mark))
+		return;
+	waiter = xchg(&owner->waiter, NULL);
+	if (waiter)
+		owner->wake(waiter);
+}
+
+/* A buffer is no longer charged: it is freed, or a receiver on this host has taken it. */
+static void rxe_rs_tx_write_space(struct sock *sk)
+{
+	struct rxe_rs_tx_owner *owner;
+
+	rcu_read_lock();
+	owner = rcu_dereference_sk_user_data(sk);
+	/* Pairs with the exchange in rxe_rs_tx_owner_wait(): one of both sees the other. */
+	smp_mb();
+	if (owner && READ_ONCE(owner->waiter))
+		rxe_rs_tx_owner_wake(owner);
+	rcu_read_unlock();
+}
+
 /**
  * rxe_rs_tx_owner_new() - create a socket that accounts the buffers of a sender
+ * @wake: called for rxe_rs_tx_owner_wait(), in any context that may take softirq locks; must
+ *	not take locks under which buffers are freed
  *
  * The stack charges a buffer to its socket until the device has sent it, also in queueing
  * disciplines and after segmentation. The destructor of the buffer is not code of this module, so
@@ -455,27 +497,43 @@ static int rxe_rs_tx_one(struct sk_buff *skb)
  * Context: Process context. May sleep.
  * Return: The socket, or NULL if no memory is available.
  */
-struct sock *rxe_rs_tx_owner_new(void)
+struct rxe_rs_tx_owner *rxe_rs_tx_owner_new(void (*wake)(void *waiter))
 {
+	struct rxe_rs_tx_owner *owner = kzalloc_obj(*owner, GFP_KERNEL_ACCOUNT);
 	struct sock *sk;
 
+	if (!owner)
+		return NULL;
 	sk = sk_alloc(&init_net, PF_INET, GFP_KERNEL, &udp_prot, 1);
-	if (sk) {
-		sock_init_data(NULL, sk);
-		sock_set_flag(sk, SOCK_RCU_FREE);
+	if (!sk) {
+		kfree(owner);
+		return NULL;
 	}
-	return sk;
+	sock_init_data(NULL, sk);
+	sock_set_flag(sk, SOCK_RCU_FREE);
+	owner->sk = sk;
+	owner->wake = wake;
+	rcu_assign_sk_user_data(sk, owner);
+	owner->write_space = sk->sk_write_space;
+	sk->sk_write_space = rxe_rs_tx_write_space;
+	return owner;
 }
 
 /**
  * rxe_rs_tx_owner_free() - release a socket of rxe_rs_tx_owner_new()
- * @owner: socket; buffers that are charged to it keep it allocated
+ * @owner: socket, with which nobody waits; buffers that are charged to it keep it allocated
  *
  * Context: Any context that may take softirq locks.
  */
-void rxe_rs_tx_owner_free(struct sock *owner)
+void rxe_rs_tx_owner_free(struct rxe_rs_tx_owner *owner)
 {
-	sock_put(owner);
+	struct sock *sk = owner->sk;
+
+	/* Code of this module must not be called any more after a grace period. */
+	WRITE_ONCE(sk->sk_write_space, owner->write_space);
+	rcu_assign_sk_user_data(sk, NULL);
+	sock_put(sk);
+	kfree_rcu(owner, rcu);
 }
 
 /**
@@ -485,9 +543,29 @@ void rxe_rs_tx_owner_free(struct sock *owner)
  * Context: Any context.
  * Return: The sum of the truesize of all buffers that are charged to @owner.
  */
-u32 rxe_rs_tx_owner_bytes(const struct sock *owner)
+u32 rxe_rs_tx_owner_bytes(const struct rxe_rs_tx_owner *owner)
 {
-	return sk_wmem_alloc_get(owner);
+	return sk_wmem_alloc_get(owner->sk);
+}
+
+/**
+ * rxe_rs_tx_owner_wait() - call wake() once, as soon as few bytes are charged
+ * @owner: socket
+ * @waiter: argument of the call, or NULL to cancel an earlier one
+ * @mark: the call is made when at most as many bytes are charged, possibly at once
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: The waiter of an earlier call that has not been woken and will not be, or NULL.
+ */
+void *rxe_rs_tx_owner_wait(struct rxe_rs_tx_owner *owner, void *waiter, u32 mark)
+{
+	void *old;
+
+	WRITE_ONCE(owner->mark, mark);
+	old = xchg(&owner->waiter, waiter);
+	if (waiter)
+		rxe_rs_tx_owner_wake(owner);
+	return old;
 }
 
 /**
@@ -501,7 +579,8 @@ u32 rxe_rs_tx_owner_bytes(const struct sock *owner)
  *
  * Context: Process context or softirq, without locks that the receive path takes.
  */
-void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner, struct rxe_rs_tx_result *result)
+void rxe_rs_tx_send(struct sk_buff *list, struct rxe_rs_tx_owner *owner,
+		    struct rxe_rs_tx_result *result)
 {
 	struct sk_buff *skb, *next;
 
@@ -512,7 +591,7 @@ void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner, struct rxe_rs_tx_r
 		int err;
 
 		skb_mark_not_on_list(skb);
-		skb_set_owner_w(skb, owner);
+		skb_set_owner_w(skb, owner->sk);
 		err = rxe_rs_tx_one(skb);
 		result->congested |= err > 0;
 		if (net_xmit_eval(err))

@@ -186,10 +186,14 @@ struct rxe_rs_tx_result {
 	bool congested;			/* a queue is full or almost full (NET_XMIT_CN) */
 };
 
-struct sock *rxe_rs_tx_owner_new(void);
-void rxe_rs_tx_owner_free(struct sock *owner);
-u32 rxe_rs_tx_owner_bytes(const struct sock *owner);
-void rxe_rs_tx_send(struct sk_buff *list, struct sock *owner, struct rxe_rs_tx_result *result);
+struct rxe_rs_tx_owner;
+
+struct rxe_rs_tx_owner *rxe_rs_tx_owner_new(void (*wake)(void *waiter));
+void rxe_rs_tx_owner_free(struct rxe_rs_tx_owner *owner);
+u32 rxe_rs_tx_owner_bytes(const struct rxe_rs_tx_owner *owner);
+void *rxe_rs_tx_owner_wait(struct rxe_rs_tx_owner *owner, void *waiter, u32 mark);
+void rxe_rs_tx_send(struct sk_buff *list, struct rxe_rs_tx_owner *owner,
+		    struct rxe_rs_tx_result *result);
 void rxe_rs_tx_discard(struct sk_buff *list);
 void rxe_rs_tx_release_pages(void);
 

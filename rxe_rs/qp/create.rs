@@ -214,7 +214,10 @@ impl QpCtx {
             tied_mrs: None,
             counter: None,
             transmitting: false,
-            sent_since_pause: 0,
+            sent_since_full: 0,
+            sent_in_pass: 0,
+            shares_device: false,
+            resuming: false,
             round_requested: false,
             destroyed: false,
         });

@@ -73,17 +73,12 @@ const MAX_ROUNDS: u32 = 32;
 const BUDGET_NS: u64 = 1_000_000;
 
 /// Bytes that a QP may have in the queues of the network stack, the device's included: 8 ms of a
-/// link of 1 Gbit/s. More would only delay other traffic, and be dropped where a queue is full.
+/// link of 1 Gbit/s. More would only be dropped where a queue is full. On this host, a packet to
+/// another namespace or to a device of this one counts until its receiver runs.
 const MAX_QUEUED: usize = 1 << 20;
 
-/// Pause of a QP whose packets still fill these queues after the last pause.
-const QUEUE_PAUSE_NS: u64 = 250_000;
-
-/// A QP that has sent this many bytes since its last pause resumes at once: as soon as softirqs
-/// that are pending have run. On this host, a packet to another namespace or to a device of this one
-/// counts until its receiver runs, and a round that itself runs in softirq keeps it from running.
-/// Waiting for a longer time would leave the CPU idle.
-const QUEUE_DRAINS: usize = MAX_QUEUED / 2;
+/// The same while other QPs of the device transmit, whose packets wait for those of this one.
+const MAX_QUEUED_SHARED: usize = 1 << 16;
 
 /// How often and how long [`QpCtx::quiesce`] sleeps for a round on another CPU to end: a round
 /// takes microseconds, unless the host does not schedule that CPU of a virtual machine.
@@ -97,6 +92,9 @@ enum Round {
     Done,
     /// There is more to send.
     More,
+    /// There is more to send when at most so many bytes are in the queues of the network stack. The
+    /// caller must see to that.
+    Full(u32),
     /// A page fault must be handled or a FLUSH resumed, and the caller must start it. There may be
     /// more to send.
     PageIn,
@@ -115,6 +113,7 @@ impl QpCtx {
             match self.tx_round(origin) {
                 Round::Done => return,
                 Round::More => {}
+                Round::Full(mark) => return self.queued.wait(self.into(), mark),
                 Round::PageIn => self.start_page_in(),
             }
             let now = now_ns();
@@ -122,16 +121,26 @@ impl QpCtx {
                 break;
             }
         }
-        // The budget is used up: let other tasks run.
+        // The budget is used up: let softirqs and other tasks run.
         self.schedule_transmit();
     }
 
-    /// Schedules [`transmit`](Self::transmit) on the bottom half work queue.
+    /// Continues transmission, on the bottom half work queue.
+    pub(super) fn resume_transmit(self: ArcBorrow<'_, Self>) {
+        {
+            let mut inner = self.inner.lock();
+            inner.resuming = false;
+            inner.sent_in_pass = 0;
+        }
+        self.transmit(Origin::Event);
+    }
+
+    /// Schedules [`resume_transmit`](Self::resume_transmit) on the bottom half work queue.
     ///
     /// # Context
     ///
     /// Any context.
-    pub(super) fn schedule_transmit(self: ArcBorrow<'_, Self>) {
+    pub(crate) fn schedule_transmit(self: ArcBorrow<'_, Self>) {
         let this: Arc<Self> = self.into();
         // If the work item is queued already, its round is still to come.
         let _ = self.dev.demux.queues.softirq.enqueue::<_, 0>(this);
@@ -149,10 +158,12 @@ impl QpCtx {
                 }
                 round = self.tx_round(origin);
             }
-            if round == Round::PageIn {
-                self.inner.lock().paging.postpone_work();
-                break;
+            match round {
+                Round::Done | Round::More => continue,
+                Round::Full(_) => self.timer.arm_at(now_ns()),
+                Round::PageIn => self.inner.lock().paging.postpone_work(),
             }
+            break;
         }
         false
     }
@@ -202,7 +213,7 @@ impl QpCtx {
             inner.round_requested = false;
             let full =
                 Self::accepts_sends(inner.engine.state()) && inner.sq.fetch(self.kernel.as_deref());
-            let progress = self.fill_batch(&rcu, &mut inner, now, &mut batch);
+            let (progress, wait) = self.fill_batch(&rcu, &mut inner, now, &mut batch);
             // The response that the timer waits for may be among the deferred packets.
             if !inner.paging.defers_responses() {
                 if let Some(deadline) = inner.engine.poll_timeout() {
@@ -213,7 +224,10 @@ impl QpCtx {
             inner.transmitting = !batch.is_empty();
             let events = inner.engine.take_events();
             let round = if inner.paging.start_work() {
+                inner.resuming = false;
                 Round::PageIn
+            } else if let Some(mark) = wait {
+                Round::Full(mark)
             } else if progress == Progress::More || (full && inner.sq.has_free_slots()) {
                 Round::More
             } else {
@@ -273,39 +287,57 @@ impl QpCtx {
         }
     }
 
+    /// Fills `batch`. If its packets fill the queues of the network stack, also returns to how many
+    /// bytes these are to drain before transmission is resumed, unless that is arranged already.
     fn fill_batch(
         &self,
         rcu: &rcu::Guard,
         inner: &mut QpInner,
         now: u64,
         batch: &mut TxBatch<'_>,
-    ) -> Progress {
+    ) -> (Progress, Option<u32>) {
         let mrs = self.mr_access(rcu, inner);
         inner.paging.apply_denied(&mrs);
+        let shared = self.dev.senders.note(self.qpn, now);
+        inner.shares_device = shared;
+        let limit = if shared {
+            MAX_QUEUED_SHARED
+        } else {
+            MAX_QUEUED
+        };
         let (engine, mut backend, flow) = inner.split(self, &mrs);
         let mut tx = BatchTx {
             ctx: self,
             batch,
-            quota: MAX_QUEUED.saturating_sub(self.queued.bytes()),
+            quota: limit.saturating_sub(self.queued.bytes()),
             flow,
         };
         let mut progress = engine.poll_transmit(now, &mut backend, &mut tx);
-        let sent = inner.sent_since_pause.saturating_add(batch.bytes());
-        inner.sent_since_pause = sent;
+        let sent = inner.sent_since_full.saturating_add(batch.bytes());
+        inner.sent_since_full = sent;
+        inner.sent_in_pass = inner.sent_in_pass.saturating_add(batch.bytes());
+        let mut wait = None;
         if progress == Progress::More && !batch.is_full() {
-            let pause = if sent >= QUEUE_DRAINS {
-                0
-            } else {
-                QUEUE_PAUSE_NS
-            };
-            inner.engine.on_tx_throttled(now.saturating_add(pause));
-            inner.sent_since_pause = 0;
             progress = Progress::Idle;
+            // Received packets may cause rounds before transmission is resumed.
+            if !inner.resuming {
+                inner.resuming = true;
+                inner.sent_since_full = 0;
+                if shared || sent < limit / 2 {
+                    wait = u32::try_from(limit / 2).ok();
+                } else {
+                    // The queues are those of a receiver on this host, which is about to run:
+                    // resume behind it. A work item would do that sooner, but if softirqs are
+                    // pending without a break `ksoftirqd` runs them, and shares the CPU with the
+                    // process that polls for completions.
+                    self.timer.arm_at(now);
+                }
+            }
         }
         inner.extent = mrs.hint.get();
         inner.paging.note_fault(&mrs);
         inner.paging.clear_denied();
-        progress
+        (progress, wait)
     }
 
     /// The QP's timer expired.
@@ -316,6 +348,8 @@ impl QpCtx {
             if inner.destroyed {
                 return;
             }
+            inner.resuming = false;
+            inner.sent_in_pass = 0;
             if !inner.paging.defers_responses() {
                 let mrs = self.mr_access(&rcu, &inner);
                 let (engine, mut backend, _) = inner.split(&self, &mrs);

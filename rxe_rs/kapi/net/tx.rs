@@ -12,22 +12,41 @@ use crate::{
     sync::context::BhDisabled, //
 };
 use core::{
+    ffi::c_void,
     marker::PhantomData,
     ptr::NonNull, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A sender whose bytes in the queues of the network stack are accounted.
+pub trait TxSender: Send + Sync + 'static {
+    /// The queues have been emptied as far as [`TxOwner::wait`] said.
+    ///
+    /// # Context
+    ///
+    /// Any context that may take softirq locks, possibly that of the call of `wait`, with the locks
+    /// of its caller. Must not take locks, and must not drop the last reference.
+    fn drained(this: Arc<Self>);
+}
 
 /// A socket that accounts a sender's bytes in the queues of the network stack: queueing disciplines
 /// and the device's ring. Packets delivered to another device or namespace of this host are no
 /// longer counted.
-pub struct TxOwner(NonNull<bindings::sock>);
+///
+/// # Invariants
+///
+/// The pointer is to a live `struct rxe_rs_tx_owner` whose waiters are references to a `T`.
+pub struct TxOwner<T: TxSender>(NonNull<bindings::rxe_rs_tx_owner>, PhantomData<fn(Arc<T>)>);
 
 // SAFETY: A reference counted socket; the calls below are allowed on any CPU.
-unsafe impl Send for TxOwner {}
+unsafe impl<T: TxSender> Send for TxOwner<T> {}
 // SAFETY: As above, and all of them at once.
-unsafe impl Sync for TxOwner {}
+unsafe impl<T: TxSender> Sync for TxOwner<T> {}
 
-impl TxOwner {
+impl<T: TxSender> TxOwner<T> {
     /// Creates one that has sent nothing.
     ///
     /// # Context
@@ -38,9 +57,11 @@ impl TxOwner {
     ///
     /// `ENOMEM`.
     pub fn new() -> Result<Self> {
-        // SAFETY: No requirements.
-        NonNull::new(unsafe { bindings::rxe_rs_tx_owner_new() })
-            .map(Self)
+        // SAFETY: By the type invariant the callback gets references to a `T`.
+        let owner = unsafe { bindings::rxe_rs_tx_owner_new(Some(Self::wake_callback)) };
+        // INVARIANT: Just created.
+        NonNull::new(owner)
+            .map(|owner| Self(owner, PhantomData))
             .ok_or(ENOMEM)
     }
 
@@ -51,14 +72,53 @@ impl TxOwner {
     /// Any context.
     #[inline]
     pub fn bytes(&self) -> usize {
-        // SAFETY: We hold a reference.
+        // SAFETY: Live by the type invariant.
         unsafe { bindings::rxe_rs_tx_owner_bytes(self.0.as_ptr()) as usize }
+    }
+
+    /// Calls [`TxSender::drained`] once, as soon as at most `mark` bytes are queued: at once, if
+    /// that is so already. Replaces an earlier waiter. A waiter keeps the sender alive:
+    /// [`cancel`](Self::cancel) it before the sender goes.
+    ///
+    /// # Context
+    ///
+    /// Any context that may take softirq locks.
+    pub fn wait(&self, waiter: Arc<T>, mark: u32) {
+        self.set_waiter(Arc::into_raw(waiter), mark);
+    }
+
+    /// Cancels [`wait`](Self::wait), if it has not called back yet.
+    ///
+    /// # Context
+    ///
+    /// Any context that may take softirq locks.
+    pub fn cancel(&self) {
+        self.set_waiter(core::ptr::null(), 0);
+    }
+
+    fn set_waiter(&self, waiter: *const T, mark: u32) {
+        let waiter = waiter.cast_mut().cast::<c_void>();
+        // SAFETY: Live by the type invariant; the waiter is a reference to a `T`, or null.
+        let old = unsafe { bindings::rxe_rs_tx_owner_wait(self.0.as_ptr(), waiter, mark) };
+        if !old.is_null() {
+            // SAFETY: The reference of an earlier call, which has been given back.
+            drop(unsafe { Arc::from_raw(old.cast::<T>()) });
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `waiter` is a reference to a `T`, which is given up.
+    unsafe extern "C" fn wake_callback(waiter: *mut c_void) {
+        // SAFETY: By the caller's guarantee.
+        T::drained(unsafe { Arc::from_raw(waiter.cast::<T>()) });
     }
 }
 
-impl Drop for TxOwner {
+impl<T: TxSender> Drop for TxOwner<T> {
     fn drop(&mut self) {
-        // SAFETY: Our reference. Buffers in flight keep the socket's memory.
+        self.cancel();
+        // SAFETY: Ours, without a waiter. Buffers in flight keep the socket's memory.
         unsafe { bindings::rxe_rs_tx_owner_free(self.0.as_ptr()) };
     }
 }
@@ -319,7 +379,7 @@ impl<'a> TxBatch<'a> {
         flow: &Flow,
         class: Option<u8>,
         len: u32,
-    ) -> Result<NonNull<core::ffi::c_void>, TxError<E>> {
+    ) -> Result<NonNull<c_void>, TxError<E>> {
         self.end_run();
         let linear = if len <= SMALL { SMALL } else { 0 };
         let (mut max_len, mut max_count) = (0, 0);
@@ -392,7 +452,7 @@ impl<'a> TxBatch<'a> {
     ///
     /// Process context or softirq, without any lock that the receive path takes: loopback packets
     /// may be received before this returns.
-    pub fn send(mut self, owner: &TxOwner) -> TxOutcome {
+    pub fn send<T: TxSender>(mut self, owner: &TxOwner<T>) -> TxOutcome {
         self.end_run();
         let mut outcome = TxOutcome {
             bytes: self.bytes,

@@ -486,12 +486,6 @@ impl Qp {
         self.pause(now);
     }
 
-    /// Reports that the queues below the QP still hold its packets while it has more to send:
-    /// pauses transmission until `resume`, in nanoseconds.
-    pub fn on_tx_throttled(&mut self, resume: u64) {
-        self.tx_resume = Some(resume);
-    }
-
     /// Returns and clears the asynchronous events raised so far.
     #[inline]
     pub fn take_events(&mut self) -> Events {

@@ -27,21 +27,6 @@ fn large_unreliable_message() {
         .all(|byte| *byte == 7));
 }
 
-/// A QP whose packets fill the queues below it sends nothing until the time it is told to resume.
-#[test]
-fn resumes_after_full_queues() {
-    const RESUME: u64 = 5_000_000;
-    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
-    pair.post(0, wr(SendOp::Write, 1, 3000), 0);
-    pair.qps[0].on_tx_throttled(RESUME);
-    assert_eq!(pair.qps[0].poll_timeout(), Some(RESUME));
-    pair.run(RESUME - 1);
-    assert_eq!(pair.packets_sent, 0);
-    pair.run(1_000_000_000);
-    assert!(pair.now >= RESUME);
-    assert_eq!(pair.hosts[0].sent.len(), 1);
-}
-
 /// Requests posted in bursts while others run, most of them unsignaled, under random limits.
 #[test]
 fn posting_while_running() {
