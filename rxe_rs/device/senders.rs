@@ -7,9 +7,10 @@ use kernel::sync::atomic::{
     Relaxed, //
 };
 
-/// Nanoseconds in which a QP must transmit after another one, and another one after it, for the
-/// device to count as shared, and for which it does so: long enough for messages of which some
-/// hundred are sent in a second, and short enough for a transfer to be alone again soon.
+/// A device counts as shared for so many nanoseconds if the QP that transmits has changed twice
+/// within as many: long enough for a QP that sends some hundred messages in a second, and short
+/// enough for a transfer to be alone again soon. A single change is no competition: a QP begins
+/// after another one has ended.
 const WINDOW_NS: u64 = 10_000_000;
 
 /// The last transmissions of a device. Approximate, because several CPUs update it.
