@@ -100,6 +100,14 @@ enum Round {
     PageIn,
 }
 
+impl QpInner {
+    /// The timer or the work item runs, which resumes transmission.
+    fn begin_pass(&mut self) {
+        self.resuming = false;
+        self.sent_in_pass = 0;
+    }
+}
+
 impl QpCtx {
     /// Transmits what the QP has to send, within a budget. `origin` says whether a verb of the
     /// consumer is the caller.
@@ -127,11 +135,7 @@ impl QpCtx {
 
     /// Continues transmission, on the bottom half work queue.
     pub(super) fn resume_transmit(self: ArcBorrow<'_, Self>) {
-        {
-            let mut inner = self.inner.lock();
-            inner.resuming = false;
-            inner.sent_in_pass = 0;
-        }
+        self.inner.lock().begin_pass();
         self.transmit(Origin::Event);
     }
 
@@ -348,8 +352,7 @@ impl QpCtx {
             if inner.destroyed {
                 return;
             }
-            inner.resuming = false;
-            inner.sent_in_pass = 0;
+            inner.begin_pass();
             if !inner.paging.defers_responses() {
                 let mrs = self.mr_access(&rcu, &inner);
                 let (engine, mut backend, _) = inner.split(&self, &mrs);
