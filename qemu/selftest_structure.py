@@ -74,7 +74,16 @@ class Callbacks(unittest.TestCase):
         self.assertEqual(list(structure.misnamed_callbacks({"tools/librxe_rs/src/ffi.rs": self.TEXT})), [])
 
 
+class Modules(unittest.TestCase):
+    def test_found(self):
+        found = list(structure.misplaced_modules(["rxe_rs/kapi/net/mod.rs", "rxe_rs/kapi/net.rs", "rxe_rs/proto/tests/wire/mod.rs"]))
+        self.assertEqual(found, ["rxe_rs/kapi/net/mod.rs must be rxe_rs/kapi/net.rs"])
+
+
 class Tree(unittest.TestCase):
+    def test_modules(self):
+        self.assertEqual(list(structure.misplaced_modules(dict(structure.tracked()))), [])
+
     def test_callbacks(self):
         self.assertEqual(list(structure.misnamed_callbacks(dict(structure.tracked()))), [])
 

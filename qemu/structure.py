@@ -6,7 +6,8 @@ qemu/structure.py    prints what is wrong, a line each; status 1 if there is any
 
 The modules of each crate are arranged in layers, called floors, and import downwards. Those of the driver (rxe_rs/, without kapi/ and
 proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons. Tests are not checked. The words in RETIRED
-must not be used. Names of functions that C calls end with `_callback`. `lint.sh audit` checks the global symbols of the C files.
+must not be used. Names of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`.
+`lint.sh audit` checks the global symbols of the C files.
 """
 import re
 import subprocess
@@ -126,7 +127,7 @@ def files_of(crate):
     """The texts of a crate's modules without their tests, by their names, such as `qp/tx`."""
     root = CLONE / FOLDERS[crate]
     apart = {DRIVER: ("kapi", "proto"), "rxe_proto": ("tests", "fuzz", "examples")}.get(crate, ())
-    return {str(path.relative_to(root).with_suffix("")).removesuffix("/mod"): path.read_text().split("#[cfg(test)]")[0]
+    return {str(path.relative_to(root).with_suffix("")): path.read_text().split("#[cfg(test)]")[0]
             for path in sorted(root.rglob("*.rs")) if path.relative_to(root).parts[0] not in apart}
 
 
@@ -157,6 +158,13 @@ def retired_words(texts):
                 yield f"{name}:{number}: {word} is called {RETIRED[word]}"
 
 
+def misplaced_modules(names):
+    """Modules of the three crates that are in a file `mod.rs`: all of them are in a file that has the module's name."""
+    for name in names:
+        if re.fullmatch(r"rxe_rs/(?!proto/tests/).*/mod\.rs", name):
+            yield f"{name} must be {name.removesuffix('/mod.rs')}.rs"
+
+
 def misnamed_callbacks(texts):
     """Functions that C calls through a pointer and whose names lack the suffix `_callback`, which rust/kernel uses."""
     for name, text in texts.items():
@@ -177,7 +185,7 @@ def tracked():
 def main():
     texts = dict(tracked())
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
-    wrong = [*layers, *retired_words(texts), *misnamed_callbacks(texts)]
+    wrong = [*layers, *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 

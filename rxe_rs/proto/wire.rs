@@ -35,5 +35,5 @@ pub use repr::Headers;
 pub use reth::Reth;
 
 #[cfg(test)]
-#[path = "../tests/wire/mod.rs"]
+#[path = "tests/wire/mod.rs"]
 mod tests;
