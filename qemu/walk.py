@@ -14,6 +14,8 @@ it is a helper. A caller is a step of the page, whose function must call this on
 
     R2 by `name`, set in `file: function`   step R2 calls it through `name`, and that function assigns or passes it
     core by `name`, set in `file`           the same for a caller outside of the driver; a line of the file assigns it
+
+What a function in bold calls is a step as well, unless it has one line only or NOT_STEPS names it.
 """
 import re
 import sys
@@ -27,6 +29,27 @@ ROOT = CLONE / "rxe_rs"
 
 CONTEXTS = re.compile(r"(process|softirq|process or softirq)(, (RCU|BH off|QP lock|CQ lock|SQ lock|chunk lock))*$")
 C_FUNCTION = re.compile(r"^(?!\s|#|/|\*|struct \w+ =)[\w *]*?\b\*?(\w+)\(")
+
+# Functions that need no step although one in bold calls them, by the reason.
+NOT_STEPS = {
+    "names that several functions have, most of them in the standard library":
+        "add advance count drop each from get len map next offset pkey replace slice slot state with",
+    "values, computed without an effect":
+        "ack_deadline bytes counter_set disable_bh errno establishes_communication free_slots from_slice front gso_index head implied_nak "
+        "in_flight is_acknowledgement is_allowed is_marked is_multicast is_solicitable limit needs_response net_hdr now_ns opcode operation "
+        "pad_of path_state poll_timeout rnr_timer_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome takes takes_resource verbs_mr "
+        "wqe_with_data",
+    "other operations, services and kinds of packets":
+        "complete_local cursor_at discard execute_atomic execute_atomic_write execute_flush execute_local execute_read execute_send "
+        "flow_of_ah gsi handle_cnp handle_data handle_datagram handle_uc remote_invalidate send_atomic send_placement send_read send_response",
+    "what follows an error, a loss or a page fault":
+        "apply_denied count_drop drop_run duplicate_response enter_error enter_sqe fail_oldest fail_with handle_loss lost move_cursor "
+        "nak_and_fail note_fault on_retransmit overflow probe_oldest raise_error_event record_fault recv_error rxe_rs_tx_undo "
+        "send_ack_before start_page_in start_work",
+    "timers, pacing and records":
+        "advance_past arm_at arm_timer budget kick kick_elsewhere note_drained note_in_flight on_marked on_request_sent on_sent postpone "
+        "raise_events rearm request_ack resume_at spend traffic try_get",
+}
 
 
 class Step:
@@ -105,10 +128,10 @@ def c_bodies(text):
 
 
 class Sources:
-    """Functions of the driver's files."""
+    """Functions of the driver's files. `read` returns the text of a file, or `None`."""
 
-    def __init__(self, read):
-        self.read, self.known = read, {}
+    def __init__(self, read, files=()):
+        self.read, self.files, self.known = read, files, {}
 
     def functions(self, file):
         if file not in self.known:
@@ -125,9 +148,16 @@ class Sources:
             return None
         return "\n".join(found)
 
+    def long_functions(self):
+        """The names of the functions that have more than one line in their bodies."""
+        return {name for file in self.files for _, name, body in self.functions(file) if body.count("\n") > 2}
+
 
 def tree():
-    return Sources(lambda file: (ROOT / file).read_text() if (ROOT / file).is_file() else None)
+    files = [str(path.relative_to(ROOT)) for pattern in ("*.rs", "*.c") for path in sorted(ROOT.rglob(pattern))]
+    apart = re.compile(r"proto/(tests|sim|fuzz|examples)\b|kapi/kunit")
+    return Sources(lambda file: (ROOT / file).read_text() if (ROOT / file).is_file() else None,
+                   [file for file in files if not apart.match(file)])
 
 
 def counters(sources):
@@ -176,7 +206,22 @@ def wrong_callers(step, before, sources):
             yield f"step {step.number}: no line of {stored[3]} sets {stored[2]} to {step.function}"
 
 
-def wrong(page, sources):
+def missing_steps(found, sources, not_steps):
+    """Functions that one in bold calls and that are neither steps nor in `not_steps`, and names in that without need."""
+    present = {step.function.rpartition("::")[2] for step in found}
+    exempt = {name: reason for reason, names in not_steps.items() for name in names.split()}
+    defined, used = sources.long_functions(), set()
+    for step in (step for step in found if step.on_path):
+        body = (sources.body(step.file, step.function) or "").split("{", 1)[-1]
+        called = set(re.findall(r"\b(\w+)(?:::<[^>()]*>)?\(", body)) & defined - present
+        used |= called
+        for name in sorted(called - set(exempt)):
+            yield f"step {step.number}: {step.function} calls {name}, which is no step: add one, or add the name to NOT_STEPS in qemu/walk.py"
+    for name in sorted(set(exempt) - used):
+        yield f"qemu/walk.py: NOT_STEPS has {name}, which is a step or is not called by a function in bold"
+
+
+def wrong(page, sources, not_steps=NOT_STEPS):
     """Where the page disagrees with the sources."""
     known, before = counters(sources), {}
     for step in (step for walk in steps(page).values() for step in walk):
@@ -195,6 +240,7 @@ def wrong(page, sources):
             elif not re.search(rf"\b{known[name]}\b", sources.body(step.file, step.function) or ""):
                 yield f"step {step.number}: {step.function} does not mention {known[name]}, which {name} counts"
         before[step.number] = step
+    yield from missing_steps(list(before.values()), sources, not_steps)
     named = {name for step in before.values() for name in step.names()}
     for reason in re.findall(r"^ +\w+ = \"(\w+)\",$", sources.read("proto/drop.rs") or "", re.M):
         if reason not in named:
