@@ -93,11 +93,11 @@ audit: module
 bench: setup
 	@qemu/bench/bench $(if $(KERNEL),--kernel $(KERNEL)) $(BENCH)
 
-# Installs the pre-commit hook (qemu/hooks/pre-commit); `git config --unset core.hooksPath` removes it.
+# Installs the hooks of qemu/hooks; `git config --unset core.hooksPath` removes them.
 hooks: setup
 	@$(ROOT) qemu/fetch-crates.sh
 	@git config core.hooksPath qemu/hooks
-	@echo "==> qemu/hooks/pre-commit runs before each commit; git commit --no-verify skips it"
+	@echo "==> qemu/hooks/pre-commit and commit-msg check each commit; git commit --no-verify skips them"
 
 insmod-help:
 	@cat qemu/insmod-help.txt

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the pre-commit hook, installed by make in a new repository whose checks are replaced by fakes."""
+"""Tests of the git hooks, installed by make in a new repository whose checks are replaced by fakes."""
 import os
 import re
 import shutil
@@ -11,7 +11,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-class Hook(unittest.TestCase):
+class Hooked(unittest.TestCase):
+    """A new repository with the hooks."""
+
+    MESSAGE = "README: add a line\n\nIt was missing.\n"
+
     def setUp(self):
         self.top = Path(self.enterContext(tempfile.TemporaryDirectory())) / "clone"
         (self.top / "qemu").mkdir(parents=True)
@@ -49,9 +53,11 @@ class Hook(unittest.TestCase):
         with open(self.top / path, "a") as file:
             file.write("a line\n")
         self.git("add", path)
-        said = self.git("commit", "-q", "-m", "test", *arguments, **options)
+        said = self.git("commit", "-q", "-m", self.MESSAGE, *arguments, **options)
         return said, " ".join(self.calls())
 
+
+class PreCommit(Hooked):
     def test_checks_follow_what_changes(self):
         documents = "python3 -m unittest selftest_documents selftest_version.Version selftest_docs selftest_walk selftest_drawings selftest_citations selftest_structure selftest_discovery.Files selftest_sleeps selftest_security"
         for path, wanted in (("README.md", []), ("rxe_rs/qp.rs", ["fmt-check"]), ("tools/rxectl/src/main.rs", ["fmt-check", "clippy-host"]),
@@ -84,6 +90,50 @@ class Hook(unittest.TestCase):
         for name in named:
             module, _, case = name.partition(".")
             self.assertIn(f"class {case}", (HERE / f"{module}.py").read_text())
+
+
+class CommitMessage(Hooked):
+    BODY = "\n\nThe reason.\n"
+
+    def message(self, text, *arguments, **options):
+        """Commits with a message, cleaned up as one from an editor; returns the output of git."""
+        file = self.top.parent / "message"
+        file.write_text(text)
+        return self.git("commit", "-q", "--allow-empty", "--cleanup=scissors", "-F", file, *arguments, **options)
+
+    def test_accepted(self):
+        for subject in ("qp/paging: count packets that the allocator refused", "kapi/net, rx: drop it", ".ci: run it", "qemu/selftest*: name tests",
+                        "a: " + "b" * 69, "a: b" + "\N{MICRO SIGN}" * 68):
+            with self.subTest(subject):
+                self.assertEqual(self.message(subject + self.BODY), "")
+
+    def test_refused(self):
+        for text, why in (("count packets" + self.BODY, "path: imperative"), ("qp: Count packets" + self.BODY, "path: imperative"),
+                          ("qp: count packets." + self.BODY, "path: imperative"), ("the qp: count packets" + self.BODY, "path: imperative"),
+                          ("qp:count packets" + self.BODY, "path: imperative"), ("a: " + "b" * 70 + self.BODY, "72 characters"),
+                          ("qp: count packets\nThe reason.\n", "not blank"), ("qp: count packets\n", "no body"),
+                          ("qp: count packets\n\nFixes: 123456789012 (\"qp: add it\")\nSigned-off-by: A B <a@b>\n", "no body")):
+            with self.subTest(text):
+                self.assertIn(why, self.message(text, status=1))
+                self.git("rev-parse", "-q", "--verify", "HEAD", status=1)
+
+    def test_text_that_git_removes_is_no_body(self):
+        scissors = "# ------------------------ >8 ------------------------\n"
+        for rest in ("\n# Please enter the commit message.\n", f"\n{scissors}diff --git a/a b/a\n+a line\n"):
+            self.assertIn("no body", self.message("qp: count packets\n" + rest, status=1))
+        self.assertEqual(self.message(f"qp: count packets{self.BODY}{scissors}diff --git a/a b/a\n"), "")
+
+    def test_subjects_of_git(self):
+        self.message("qp: count packets" + self.BODY)
+        self.git("commit", "-q", "--allow-empty", "--fixup", "HEAD")
+        self.commit("README.md")
+        self.git("revert", "--no-edit", "HEAD")
+        self.assertIn('Revert "README: add a line"', self.git("log", "-1", "--format=%s"))
+
+    def test_skipping(self):
+        self.message("wrong", "--no-verify")
+        self.message("wrong", RXE_SKIP_HOOKS="1")
+        self.assertEqual(self.git("rev-list", "--count", "HEAD"), "2\n")
 
 
 if __name__ == "__main__":
