@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests that machine tests wait for conditions, not for a fixed time: their sleeps are in the table of ktests/README.md, with reasons."""
+"""Tests that machine tests and test modules wait for conditions, not a fixed time: their sleeps are in the table of ktests/README.md."""
 import ast
 import re
 import unittest
@@ -7,6 +7,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CLONE = HERE.parent
+C = re.compile(r"\b(?:msleep|ssleep|fsleep|usleep|nanosleep|sleep|[mun]delay|usleep_range|schedule_timeout)(?:_\w+)?\(")
+RUST = re.compile(r"\b(?:sleep|park_timeout|sys::pause)\(")
 SHELL = re.compile(r"(?:^|[\s;&|(<])sleep\s+[\d$\"']")
 
 
@@ -39,15 +41,42 @@ def shell_sleeps(text):
     return found
 
 
+def compiled_sleeps(text, start, call):
+    """The names of the functions that sleep, in C or Rust; `start` matches the line with the name of a function, `call` one that sleeps."""
+    found, functions = set(), [("", "")]
+    for line in text.splitlines():
+        code = re.sub(r"//.*|/\*.*?\*/", "", line)
+        head = start.match(code)
+        if head:
+            functions.append(head.groups())
+        if not code.lstrip().startswith("*") and call.search(code):
+            found.add(functions[-1][1])
+        if len(functions) > 1 and code.rstrip() == functions[-1][0] + "}":
+            functions.pop()
+    return found
+
+
+def c_sleeps(text):
+    return compiled_sleeps(text, re.compile(r"^(?=\w)()[^;=#(]*?\b(\w+)\((?!.*;$)"), C)
+
+
+def rust_sleeps(text):
+    return compiled_sleeps(text, re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async )*fn (\w+)(?!.*(?:;|\})$)"), RUST)
+
+
+READERS = {".py": python_sleeps, ".c": c_sleeps, ".h": c_sleeps, ".rs": rust_sleeps,
+           **dict.fromkeys((".sh", ".test", ".suite", ""), shell_sleeps)}
+
+
 def sleeps():
     found = set()
-    for folder, names in ((CLONE / "ktests", "vm suites"), (HERE, "guest")):
+    # `ktests/models` and `ktests/old_library` have no tests in machines.
+    for folder, names in ((CLONE / "ktests", "vm suites fuzz kbench kmemory ksegment kverbs limit objects"), (HERE, "guest")):
         for name in names.split():
             for path in (folder / name).rglob("*"):
-                if not path.is_file() or path.suffix not in (".py", ".sh", ".test", ".suite", ""):
+                if not path.is_file() or path.suffix not in READERS:
                     continue
-                text = path.read_text()
-                functions = python_sleeps(text) if path.suffix == ".py" else shell_sleeps(text)
+                functions = READERS[path.suffix](path.read_text())
                 found |= {f"{path.relative_to(folder)}: {function}".removesuffix(": ") for function in functions}
     return found
 
@@ -71,6 +100,18 @@ class Readers(unittest.TestCase):
         text = ("one() {\n\tsleep 1\n}\ntwo() { foo; sleep $X; }\nthree() {\n\tfoo # no sleep\n}\n# sleep 5\n"
                 "four() { bar < <(sleep 20); }\n\tsleep 60\n")
         self.assertEqual(shell_sleeps(text), {"one", "two", "four", ""})
+
+    def test_c(self):
+        text = ("/* msleep(1) */\nstatic int one(int a,\n\t       int b)\n{\n\tdeclared(1);\n\tmsleep(200);\n}\n\nvoid two(void)\n{\n\t/*\n"
+                "\t * usleep(1)\n\t */\n\tasleep(1);\n}\n\nstatic struct a *three(void)\n{\n\tschedule_timeout_interruptible(1);\n}\n"
+                "int declared(void);\nint *four(void)\n{\n\tusleep_range(1, 2);\n}\n")
+        self.assertEqual(c_sleeps(text), {"one", "three", "four"})
+
+    def test_rust(self):
+        text = ("// sleep(1)\npub(crate) fn one() {\n    std::thread::sleep(D);\n}\nimpl A {\n    pub fn two(&self) {\n        f(|| sys::pause(1));\n"
+                "    }\n    fn three() {\n        asleep(1); // sleep(1)\n    }\n    fn four() {\n        fn five() {\n        }\n"
+                "        park_timeout(D)\n    }\n}\n")
+        self.assertEqual(rust_sleeps(text), {"one", "two", "four"})
 
     def test_table(self):
         text = "## Sleeps that remain\n| where | why |\n|---|---|\n| `a.py: b, C.d`; `e/f` | because |\n"
