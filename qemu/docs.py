@@ -6,7 +6,8 @@ qemu/docs.py    prints what is missing, a line each; status 1 if there is anythi
 
 The section `# Context` of functions of rxe_rs/kapi says in which contexts they may be called. A section of the trait, the impl block, the
 type or the module (`//!`) applies to all functions in it that do not have their own; the innermost one applies. The section `# Errors` of
-functions of rxe_rs/kapi and rxe_rs/proto that return a Result says when it is an error. The sections of a trait apply to the functions of
+functions of all three crates that return a Result says when it is an error; in the driver, of which nothing is public outside, those of
+functions that other modules can call: `pub(crate)` and `pub(super)`. The sections of a trait apply to the functions of
 `impl Trait for Type`.
 """
 import re
@@ -15,10 +16,14 @@ from pathlib import Path
 
 CLONE = Path(__file__).resolve().parent.parent
 
-# A folder, the sections that its functions need, and the parts of it that are not checked.
+PUBLIC = ("pub ",)
+SHARED = ("pub ", "pub(crate) ", "pub(super) ")
+
+# A folder, the sections that its functions need, the visibility of these functions, and the parts of the folder that are not checked.
 FOLDERS = (
-    ("rxe_rs/kapi", ("Context", "Errors"), ("bindings.rs", "kunit.rs")),
-    ("rxe_rs/proto", ("Errors",), ("tests/", "sim/", "sim.rs", "fuzz/", "examples/")),
+    ("rxe_rs/kapi", ("Context", "Errors"), PUBLIC, ("bindings.rs", "kunit.rs")),
+    ("rxe_rs/proto", ("Errors",), PUBLIC, ("tests/", "sim/", "sim.rs", "fuzz/", "examples/")),
+    ("rxe_rs", ("Errors",), SHARED, ("kapi/", "proto/")),
 )
 
 # What a `# Context` section begins with. "Any context" includes hard interrupts and callers with interrupts off.
@@ -63,8 +68,8 @@ def implemented(header):
     return (of[1], of[2]) if of else (None, "")
 
 
-def functions(text):
-    """The public functions of a file."""
+def functions(text, visible=PUBLIC):
+    """The functions of a file that have one of the visibilities, and are in traits and modules that have."""
     lines = text.splitlines()
     module = [re.sub(r"^//! ?", "", line) for line in lines if line.startswith("//!")]
     types, blocks, doc = {}, [], []
@@ -94,13 +99,13 @@ def functions(text):
             while "{" not in header and number < len(lines):
                 header += " " + lines[number].strip()
                 number += 1
-            blocks.append((indent, what, public == "pub ", header, doc))
+            blocks.append((indent, what, public in visible, header, doc))
         elif function:
             start, signature = number, line
             while not re.search(r"[{;]\s*$|[{].*}\s*$", signature) and number < len(lines):
                 signature += " " + lines[number].strip()
                 number += 1
-            docs, public = [doc], function[2] == "pub "
+            docs, public = [doc], function[2] in visible
             for _, what, block_public, header, block_doc in reversed(blocks):
                 docs.append(block_doc)
                 if what == "trait":
@@ -118,9 +123,9 @@ def functions(text):
         doc = []
 
 
-def missing(name, text, wanted):
-    """The missing sections of the public functions of a file."""
-    for function in functions(text):
+def missing(name, text, wanted, visible=PUBLIC):
+    """The missing sections of the functions of a file."""
+    for function in functions(text, visible):
         where = f"{name}:{function.line}: {function.name}"
         found = [sections(doc) for doc in function.docs]
         if "Context" in wanted:
@@ -142,9 +147,9 @@ def sources(folder, without):
 
 
 def all_missing():
-    for folder, wanted, without in FOLDERS:
+    for folder, wanted, visible, without in FOLDERS:
         for name, text in sources(folder, without):
-            yield from missing(name, text, wanted)
+            yield from missing(name, text, wanted, visible)
 
 
 def main():

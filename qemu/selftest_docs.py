@@ -11,8 +11,8 @@ CONTEXT = "    ///\n    /// # Context\n    ///\n    /// Process context; may sle
 ERRORS = "    ///\n    /// # Errors\n    ///\n    /// `ENOMEM`.\n"
 
 
-def found(text, wanted=BOTH):
-    return list(docs.missing("a.rs", text, wanted))
+def found(text, wanted=BOTH, visible=docs.PUBLIC):
+    return list(docs.missing("a.rs", text, wanted, visible))
 
 
 def method(*doc, head="pub fn f(&self) -> Result<u32> {", around="impl Thing {"):
@@ -68,6 +68,12 @@ class Functions(unittest.TestCase):
         self.assertEqual(found("mod tests {\n    pub fn f() -> Result {}\n}\n"), [])
         self.assertEqual(found("macro_rules! made {\n    () => {\n        pub fn f() {}\n    };\n}\n"), [])
 
+    def test_functions_of_a_crate_without_public_ones(self):
+        for head in ("pub fn f() -> Result {", "pub(crate) fn f() -> Result {", "pub(super) fn f() -> Result {"):
+            self.assertEqual(len(found(method(head=head), ("Errors",), docs.SHARED)), 1, head)
+        self.assertEqual(found(method(head="fn f() -> Result {"), ("Errors",), docs.SHARED), [])
+        self.assertEqual(len(found(method(around="pub(crate) trait Thing {", head="fn f() -> Result {"), ("Errors",), docs.SHARED)), 1)
+
     def test_free_functions(self):
         self.assertEqual(len(found("/// Does it.\npub fn f() -> Result {\n}\n")), 2)
 
@@ -121,8 +127,8 @@ class Tree(unittest.TestCase):
         self.assertEqual(list(docs.all_missing()), [])
 
     def test_functions_are_found(self):
-        for folder, _, without in docs.FOLDERS:
-            names = [function.name for _, text in docs.sources(folder, without) for function in docs.functions(text)]
+        for folder, _, visible, without in docs.FOLDERS:
+            names = [function.name for _, text in docs.sources(folder, without) for function in docs.functions(text, visible)]
             self.assertGreater(len(names), 150, folder)
 
 

@@ -102,6 +102,10 @@ pub(crate) struct DeviceCtx {
 
 impl DeviceCtx {
     /// Creates the context of a device that is about to be registered.
+    ///
+    /// # Errors
+    ///
+    /// As [`UdpEndpoint::open`]; `ENOSPC` if the namespace has too many devices, `ENOMEM`.
     pub(crate) fn new(
         handle: DeviceHandle,
         link: &NewLink<'_>,

@@ -148,6 +148,10 @@ impl Mrs {
     }
 
     /// Allocates a key for the object that `make` creates, and makes it visible to accesses.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if all keys are in use, `ENOMEM`, or what `make` returns.
     pub(crate) fn publish(
         &self,
         pd: u32,
@@ -407,6 +411,10 @@ impl<'g> MrAccess<'g> {
     }
 
     /// As [`write`](Self::write), with protection domain `pd`.
+    ///
+    /// # Errors
+    ///
+    /// As there.
     #[inline]
     pub(crate) fn write_in(
         &self,

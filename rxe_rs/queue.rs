@@ -146,6 +146,10 @@ pub(crate) struct SendStore {
 impl SendStore {
     /// Allocates a queue of `slots` WQEs, a power of two, with `wqe_data_len` bytes of scatter/gather
     /// list or inline data each.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `slots` is no power of two, `ENOMEM`.
     pub(crate) fn new(slots: u32, wqe_data_len: usize) -> Result<Self> {
         if !slots.is_power_of_two() {
             return Err(EINVAL);
@@ -275,6 +279,10 @@ pub(crate) struct RecvStore {
 
 impl RecvStore {
     /// Allocates a queue of `slots` WQEs, a power of two, with `max_sge` entries each.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `slots` is no power of two or `max_sge` above [`MAX_SGE`], `ENOMEM`.
     pub(crate) fn new(slots: u32, max_sge: usize) -> Result<Self> {
         if !slots.is_power_of_two() || max_sge > MAX_SGE {
             return Err(EINVAL);

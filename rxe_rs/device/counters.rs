@@ -149,6 +149,10 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Creates counters that are all zero.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
         let count = usize::try_from(nr_cpu_ids())?;
         let mut shards = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;

@@ -145,6 +145,10 @@ impl MrLayout {
     }
 
     /// Returns a copy that is tied to a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(super) fn with_tied_mrs(&self, tied_mrs: Arc<TiedMrs>) -> Result<Self> {
         let mut layout = self.with_desc(self.desc, |backing| Ok(backing.clone()))?;
         layout.tied_mrs = Some(tied_mrs);
@@ -217,6 +221,10 @@ impl MrLayout {
 
     /// Returns a copy with other segments, of which there is at least one; `next` is the handle for
     /// the next one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `table` is empty, or its addresses wrap.
     pub(super) fn with_segments(&self, mut table: SegmentTable, next: u64) -> Result<Self> {
         segments::update_run_ends(&mut table);
         let (start, span) = segments::bounds(&table).ok_or(EINVAL)?;
@@ -243,6 +251,10 @@ impl MrLayout {
 
     /// Returns a cursor at `offset` of the region, for an access of `len` bytes that the caller has
     /// checked against the bounds.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if segments do not cover the whole access, or the region has been revoked.
     #[inline]
     pub(super) fn cursor<'a>(
         &'a self,
@@ -363,6 +375,10 @@ pub(crate) struct SegmentCursor<'a> {
 
 impl MemCursor<'_> {
     /// Copies `dst.len()` bytes from there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::read`]; `dst` may have been written in part.
     #[inline]
     pub(super) fn read(&self, dst: &mut [u8]) -> Result<(), AccessFailure> {
         match self {
@@ -372,6 +388,10 @@ impl MemCursor<'_> {
     }
 
     /// Copies `src` there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::write`]; the region may have been written in part.
     #[inline]
     pub(super) fn write(&self, src: &Payload<'_>) -> Result<(), AccessFailure> {
         match self {
@@ -388,6 +408,10 @@ impl MemCursor<'_> {
     }
 
     /// Starts writing `len` bytes there back to persistent memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::write_back`].
     pub(super) fn write_back(&self, len: usize) -> Result<(), AccessFailure> {
         match self {
             MemCursor::Whole(memory, at, hint) => memory.write_back(*at, len, hint),
@@ -398,6 +422,10 @@ impl MemCursor<'_> {
     }
 
     /// Returns the memory of the word there, and its offset.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] if no segment holds the word.
     #[inline]
     pub(super) fn word(&self) -> Result<(&Memory, u64), OutOfBounds> {
         match self {

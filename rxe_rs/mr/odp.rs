@@ -232,6 +232,10 @@ impl Prefetch {
 }
 
 /// See [`MemoryRegion::prefetch`](rxe_kapi::rdma::mr::MemoryRegion::prefetch).
+///
+/// # Errors
+///
+/// As there.
 pub(super) fn prefetch(
     dev: &Arc<DeviceCtx>,
     pd: &PdCtx,

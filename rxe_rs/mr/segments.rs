@@ -201,6 +201,10 @@ impl MrCtx {
     }
 
     /// Adds a segment.
+    ///
+    /// # Errors
+    ///
+    /// As `struct rxe_rs_mr_add` of `uapi/rxe_rs.h` documents; nothing has changed then.
     pub(super) fn add_segment(
         &self,
         dev: &DeviceCtx,
@@ -243,6 +247,12 @@ impl MrCtx {
     }
 
     /// Adds the first segment to a region without memory, and sets its rights.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a length or an address that is not of whole pages, a segment too large, or
+    /// addresses that wrap; `EEXIST` if the region has memory; `ENOENT` if its key has been
+    /// released; `EOPNOTSUPP` if it cannot have segments; `ENOMEM`. Nothing has changed then.
     pub(super) fn fill_empty(
         &self,
         dev: &DeviceCtx,
@@ -282,6 +292,13 @@ impl MrCtx {
     }
 
     /// Moves the rest of a segment to another address.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `iova` is not the address of a page, the addresses wrap, or `rkey` is not the
+    /// key of the region; `EEXIST` if the segment would overlap another one; `ENOENT` if no segment
+    /// has the handle, or the key has been released; `EOPNOTSUPP` if the region cannot have
+    /// segments; `ENOMEM`. Nothing has changed then.
     pub(super) fn move_segment(
         &self,
         dev: &DeviceCtx,
@@ -311,6 +328,10 @@ impl MrCtx {
     }
 
     /// Removes memory; removing the last of it also releases the key.
+    ///
+    /// # Errors
+    ///
+    /// As `struct rxe_rs_mr_remove` of `uapi/rxe_rs.h` documents; nothing has changed then.
     pub(super) fn remove_segments(
         &self,
         dev: &DeviceCtx,

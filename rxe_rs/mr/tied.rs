@@ -186,6 +186,10 @@ impl VerbsMr {
 
 impl MrCtx {
     /// See [`MemoryRegion::tie`](rxe_kapi::rdma::mr::MemoryRegion::tie).
+    ///
+    /// # Errors
+    ///
+    /// As there.
     pub(super) fn tie_to(
         self: &Arc<Self>,
         dev: &Arc<DeviceCtx>,

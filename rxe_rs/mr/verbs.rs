@@ -87,6 +87,10 @@ fn check_access(dev: &DeviceCtx, access: u32) -> Result<Access> {
 }
 
 /// Checks the right to flush to persistence against the memory, which is persistent or not.
+///
+/// # Errors
+///
+/// `EINVAL` if there is the right, and the memory is not persistent.
 pub(super) fn check_pmem_access(
     dev: &DeviceCtx,
     access: Access,
@@ -141,6 +145,10 @@ impl VerbsMr {
     }
 
     /// Blocks binding of windows; fails if one is bound (IBTA 10.6.7.2.6).
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if one is bound.
     pub(super) fn block_windows(&self) -> Result {
         self.windows
             .cmpxchg(0, BIND_BLOCKED, Full)

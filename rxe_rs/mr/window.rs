@@ -97,6 +97,11 @@ impl WindowCtx {
     /// # Context
     ///
     /// The RCU read-side critical section of `guard`, in which the window was looked up.
+    ///
+    /// # Errors
+    ///
+    /// [`LocalOpFault`] if the window has been deallocated or `check_bind` refuses the request;
+    /// nothing has changed then.
     pub(crate) fn bind(
         &self,
         pd: u32,
@@ -145,6 +150,12 @@ impl WindowCtx {
     /// # Context
     ///
     /// RCU read-side critical section.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessError::NoRight`] for a type 1 window, [`AccessError::BadKey`] if `key` is not its
+    /// key or a peer invalidates a window that is not bound, [`AccessError::WrongPd`] if it is
+    /// bound for another queue pair than `qpn`.
     pub(crate) fn invalidate(
         &self,
         key: RKey,

@@ -121,6 +121,12 @@ impl QpCtx {
             .is_none_or(|longest| mtu.fits(longest, headers))
     }
 
+    /// Changes attributes, all or none.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a transition or a value that is not allowed, for addresses of different families,
+    /// or if the queue pair failed meanwhile; `ENOMEM`. No attribute has changed then.
     pub(super) fn modify_qp(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
         if matches!(change.state()?, Some(QpState::Err | QpState::Reset)) {
             self.quiesce();

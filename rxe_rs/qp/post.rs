@@ -68,6 +68,10 @@ impl QpCtx {
     }
 
     /// Handles the doorbell of a process (IBTA 11.4.1.1).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` in a state that takes no send requests; they have been discarded then.
     pub(super) fn ring_doorbell(self: &Arc<Self>) -> Result {
         let shortage = {
             let mut inner = self.inner.lock();
@@ -99,6 +103,12 @@ impl QpCtx {
 
     /// Posts the send requests of a kernel consumer, up to the first that is refused
     /// (IBTA 11.4.1.1).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a request that the queue pair cannot execute, or in a state that takes none;
+    /// `ENOMEM` if the queue is full. The chain is at the request that was refused; those before it
+    /// have been posted.
     pub(super) fn post_sends(self: &Arc<Self>, chain: &mut SendChain<'_, RxeDevice>) -> Result {
         let kernel = self.kernel.as_ref().ok_or(EINVAL)?;
         let mut result = Ok(());
@@ -241,6 +251,12 @@ impl QpCtx {
 
     /// Posts the receive requests of a kernel consumer (IBTA 10.8.2), up to the first that is
     /// refused.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a request with too many scatter/gather entries, in RESET, or if the queue pair
+    /// uses an SRQ; `ENOMEM` if the queue is full. The chain is at the request that was refused;
+    /// those before it have been posted.
     pub(super) fn post_receives(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
         let kernel = self.kernel.as_ref().ok_or(EINVAL)?;
         if self.srq.is_some() {

@@ -112,6 +112,10 @@ impl Rq {
 }
 
 /// Copies `src` to `offset` of a scatter list whose keys are of protection domain `pd`.
+///
+/// # Errors
+///
+/// [`LocalFault`]; a part may have been copied.
 pub(super) fn scatter(
     mrs: &MrAccess<'_>,
     pd: u32,

@@ -59,6 +59,10 @@ pub(crate) struct RawQps {
 
 impl RawQps {
     /// Creates a set without queue pairs.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(crate) fn new() -> Result<impl PinInit<Self>> {
         let listeners = Arc::pin_init(
             pin_init!(Listeners {

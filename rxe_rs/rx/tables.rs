@@ -131,6 +131,10 @@ impl Demux {
     }
 
     /// Enters `qp` into the tables, so that packets find it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the namespace has too many devices, `ENOMEM`.
     pub(crate) fn publish(&self, qp: &Arc<QpCtx>) -> Result {
         match qp.service {
             Service::Gsi => self.gsi.add(qp.dev.netdev.net(), qp.clone()),
@@ -152,6 +156,10 @@ impl Demux {
     }
 
     /// Adds a device.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the namespace has too many devices, `ENOMEM`.
     pub(crate) fn add_device(&self, dev: &Arc<DeviceCtx>) -> Result {
         self.devices.add(dev.netdev.net(), dev.clone())
     }
