@@ -7,7 +7,8 @@ qemu/docs.py    prints what is missing, a line each; status 1 if there is anythi
 The section `# Context` of functions of rxe_rs/kapi says in which contexts they may be called. A section of the trait, the impl block, the
 type or the module (`//!`) applies to all functions in it that do not have their own; the innermost one applies. The section `# Errors` of
 functions of all three crates that return a Result says when it is an error; in the driver, of which nothing is public outside, those of
-functions that other modules can call: `pub(crate)` and `pub(super)`. The sections of a trait apply to the functions of
+functions that other modules can call: `pub(crate)` and `pub(super)`. A comment of a field or a function is not just a unit (`Bytes.`): it
+says what is counted. The sections of a trait apply to the functions of
 `impl Trait for Type`.
 """
 import re
@@ -29,6 +30,7 @@ FOLDERS = (
 # What a `# Context` section begins with. "Any context" includes hard interrupts and callers with interrupts off.
 CONTEXTS = re.compile(r"(Any context|Process context|Softirq|As (of|for) |As \[|Within |The context of )")
 
+UNIT = re.compile(r"\s*/// (In )?(?i:(bytes|bits|packets|pages|entries|WQEs|CQEs|[KMG]iB|(nano|micro|milli)?seconds|[nµm]?s|[MG]bit/s))\b[^a-z]*$")
 FUNCTION = re.compile(r'^(\s*)(pub(?:\([^)]*\))? )?((?:const |async |unsafe |extern "C" )*)fn (\w+)')
 BLOCK = re.compile(r"^(\s*)(pub(?:\([^)]*\))? )?(?:unsafe )?(impl\b|trait\b|mod\b|macro_rules!)\s*(.*)$")
 TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union|type) (\w+)")
@@ -138,6 +140,15 @@ def missing(name, text, wanted, visible=PUBLIC):
             yield f"{where} returns a Result and has no `# Errors`"
 
 
+def bare_units(name, text):
+    """The documentation comments that consist of a unit, and do not say of what."""
+    lines = ["", *text.splitlines(), ""]
+    for number in range(1, len(lines) - 1):
+        around = lines[number - 1], lines[number + 1]
+        if UNIT.match(lines[number]) and not any(line.strip().startswith("///") for line in around):
+            yield f"{name}:{number}: the comment is only a unit: {lines[number].strip()[4:]}"
+
+
 def sources(folder, without):
     """The paths and texts of the sources of a crate."""
     for path in sorted((CLONE / folder).rglob("*.rs")):
@@ -150,6 +161,9 @@ def all_missing():
     for folder, wanted, visible, without in FOLDERS:
         for name, text in sources(folder, without):
             yield from missing(name, text, wanted, visible)
+    for folder in ("rxe_rs", "tools"):
+        for name, text in sources(folder, ("target/",)):
+            yield from bare_units(name, text)
 
 
 def main():

@@ -122,6 +122,17 @@ class Traits(unittest.TestCase):
             self.assertEqual(found(method(around=around, head="fn f(&self) -> Result {")), [])
 
 
+class Units(unittest.TestCase):
+    def test_bare(self):
+        for comment in ("Bytes.", "In bytes.", "Nanoseconds", "Mbit/s; 0.", "KiB."):
+            self.assertEqual(list(docs.bare_units("a.rs", f"struct A {{\n    /// {comment}\n    a: u8,\n}}\n")),
+                             [f"a.rs:2: the comment is only a unit: {comment}"])
+
+    def test_with_what_is_counted(self):
+        for comment in ("Length in bytes.", "Bytes sent.", "Entries of the table.", "Begins here,\n    /// in bytes.", "256 bytes.", "Seconds are long."):
+            self.assertEqual(list(docs.bare_units("a.rs", f"struct A {{\n    /// {comment}\n    a: u8,\n}}\n")), [], comment)
+
+
 class Tree(unittest.TestCase):
     def test_nothing_is_missing(self):
         self.assertEqual(list(docs.all_missing()), [])

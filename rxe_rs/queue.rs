@@ -18,7 +18,7 @@ pub(crate) const SGE_BYTES: usize = 16;
 pub(crate) struct Sge {
     /// Start in the address space of the region.
     pub(crate) addr: u64,
-    /// Bytes.
+    /// Length of the buffer in bytes, up to 2^32 - 1.
     pub(crate) length: u32,
     /// Key of the region.
     pub(crate) lkey: u32,
@@ -85,7 +85,7 @@ pub(crate) struct Span {
     pub(crate) addr: u64,
     /// First byte of the part, counted from the start of the access.
     pub(crate) from: usize,
-    /// Bytes of the part.
+    /// Length of the part in bytes.
     pub(crate) len: usize,
 }
 

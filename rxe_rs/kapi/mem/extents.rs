@@ -39,7 +39,7 @@ const _: () = assert!(
 /// 0.
 pub(super) struct Extents {
     pub(super) list: KVVec<Extent>,
-    /// Bytes.
+    /// Length of the memory in bytes.
     pub(super) len: u64,
 }
 

@@ -42,7 +42,7 @@ pub struct Range {
     pub lkey: u32,
     /// Address of the first byte in the region.
     pub addr: u64,
-    /// Bytes.
+    /// Length of the part in bytes; 0 is an empty part.
     pub length: u32,
 }
 

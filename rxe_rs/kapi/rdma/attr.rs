@@ -13,9 +13,9 @@ pub struct DeviceAttr {
     /// Major, minor and patch number.
     pub fw_ver: (u32, u16, u16),
     pub sys_image_guid: [u8; 8],
-    /// Bytes.
+    /// Length of the largest region in bytes.
     pub max_mr_size: u64,
-    /// One bit per page size.
+    /// Sizes of pages in bytes: bit `n` stands for 2^`n`.
     pub page_size_cap: u64,
     pub vendor_id: u32,
     pub vendor_part_id: u32,
@@ -42,7 +42,8 @@ pub struct DeviceAttr {
     pub max_total_mcast_qp_attach: u32,
     pub max_qp_rd_atom: u32,
     pub max_pkeys: u16,
-    /// Code of the time the device itself adds to an acknowledgement.
+    /// Code of the time that the device itself adds to an acknowledgement, 0..=31: 4.096 µs times two
+    /// to this power.
     pub local_ca_ack_delay: u8,
     /// Atomic operations are atomic with respect to the CPUs as well as to this device.
     pub atomics: bool,
@@ -167,9 +168,9 @@ pub struct PortAttr {
     pub active_mtu: u32,
     /// MTU of the network device in bytes.
     pub phys_mtu: u32,
-    /// Entries of the GID table.
+    /// Number of entries of the GID table.
     pub gid_tbl_len: u32,
-    /// Entries of the P_Key table.
+    /// Number of entries of the P_Key table.
     pub pkey_tbl_len: u16,
     /// Largest message in bytes.
     pub max_msg_sz: u32,
@@ -177,7 +178,7 @@ pub struct PortAttr {
     pub bad_pkey_cntr: u32,
     /// Packets refused for their Q_Key.
     pub qkey_viol_cntr: u32,
-    /// Mbit/s; 0 if unknown.
+    /// Speed of the network device in Mbit/s; 0 if it is unknown.
     pub speed: u32,
 }
 

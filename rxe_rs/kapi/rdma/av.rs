@@ -21,7 +21,7 @@ pub enum Network {
 pub struct AddressVector {
     /// Port of the device, 1-based.
     pub port: u32,
-    /// Service level.
+    /// Service level, 0..=15.
     pub sl: u8,
     /// Static rate, as specified by the consumer.
     pub static_rate: u8,

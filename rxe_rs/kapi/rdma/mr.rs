@@ -88,7 +88,7 @@ pub struct UserMr {
 pub struct NewRange {
     /// Address of the first byte in the calling process.
     pub start: u64,
-    /// Bytes.
+    /// Length of the memory in bytes.
     pub length: u64,
     /// Address of the first byte in the region.
     pub iova: u64,

@@ -106,7 +106,7 @@ const LISTED_ACCESS: u32 = ACCESS_LOCAL_WRITE
 pub struct Addition {
     /// The memory.
     pub source: Source,
-    /// Bytes.
+    /// Length of the segment in bytes; unchecked, 0 included.
     pub length: u64,
     /// Address of the first byte in the region.
     pub iova: u64,
@@ -138,11 +138,11 @@ pub struct RegionState {
     pub key: u32,
     /// Handle of the added segment.
     pub handle: u64,
-    /// Address of the first byte of all segments, and bytes from there to the last one.
+    /// Address of the first byte of all segments, and length from there to the last one, in bytes.
     pub bounds: (u64, u64),
     /// The same for the segments that are contiguous with the added one.
     pub run: (u64, u64),
-    /// Bytes of all segments.
+    /// Length of all segments together, in bytes.
     pub bytes: u64,
     /// Number of segments.
     pub segments: u32,

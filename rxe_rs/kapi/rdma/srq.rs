@@ -52,9 +52,9 @@ pub struct SrqChange {
 /// Attributes of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SrqReport {
-    /// Outstanding requests.
+    /// Number of outstanding requests.
     pub max_wr: u32,
-    /// Entries of a scatter list.
+    /// Number of entries of a scatter list.
     pub max_sge: u32,
     /// The limit that is armed, or 0.
     pub limit: u32,

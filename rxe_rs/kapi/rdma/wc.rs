@@ -30,7 +30,7 @@ pub struct Wc {
     pub status: u32,
     /// `enum ib_wc_opcode`; meaningful on success.
     pub opcode: u32,
-    /// Bytes moved.
+    /// Number of bytes moved; of a receive completion the length of the message.
     pub byte_len: u32,
     /// Immediate data or invalidated key.
     pub extra: WcExtra,

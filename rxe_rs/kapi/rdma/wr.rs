@@ -20,7 +20,7 @@ use kernel::{
 pub struct Sge {
     /// Start in the address space of the region.
     pub addr: u64,
-    /// Bytes.
+    /// Length of the buffer in bytes, up to 2^32 - 1.
     pub length: u32,
     /// Key of the region.
     pub lkey: u32,
@@ -73,7 +73,7 @@ pub struct AtomicPart {
     pub rkey: u32,
     /// Value compared with, or added.
     pub compare_add: u64,
-    /// Value stored.
+    /// Value that CMP_SWAP stores if the comparison succeeds.
     pub swap: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct RegPart<'a, D: Device> {
     pub access: u32,
     /// Address of the first byte as the list of pages gives it.
     pub iova: u64,
-    /// Bytes that the list of pages covers.
+    /// Length of what the list of pages covers, in bytes.
     pub length: u64,
 }
 
@@ -95,7 +95,7 @@ pub struct RegPart<'a, D: Device> {
 pub struct UdPart<'a, D: Device> {
     /// Address handle.
     pub ah: &'a D::Ah,
-    /// Destination QP.
+    /// Number of the destination QP; unchecked, 24 bits are valid.
     pub remote_qpn: u32,
     /// Q_Key.
     pub remote_qkey: u32,

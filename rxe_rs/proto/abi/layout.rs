@@ -33,7 +33,7 @@ pub const CQE_LEN: usize = 48;
 pub struct Sge {
     /// Address of the first byte.
     pub addr: U64,
-    /// Bytes.
+    /// Length of the buffer in bytes, up to 2^32 - 1.
     pub length: U32,
     /// Key of the region.
     pub lkey: U32,
@@ -118,7 +118,7 @@ pub struct FlushWr {
 pub struct MwWr {
     /// Address of the first byte in the region.
     pub addr: U64,
-    /// Bytes.
+    /// Length of the window in bytes.
     pub length: U64,
     /// Local key of the region.
     pub region: U32,

@@ -36,7 +36,7 @@ impl Grant {
         self.offset
     }
 
-    /// Bytes.
+    /// Length of the access in bytes.
     #[inline]
     pub const fn len(&self) -> u64 {
         self.len

@@ -100,7 +100,7 @@ pub(super) struct PathState {
 /// Measures a rate in bytes per millisecond.
 #[derive(Clone, Copy, Debug)]
 struct RateEstimator {
-    /// Bytes since `since`.
+    /// Number of bytes sent since `since`.
     bytes: u64,
     since: u64,
     /// Rate of the previous measurement.
@@ -151,7 +151,7 @@ pub(super) struct Pacer {
 struct Limit {
     rate: u64,
     target: u64,
-    /// Minimum rate.
+    /// Minimum rate in bytes per millisecond.
     floor: u64,
     /// Estimate of the fraction of periods with a CNP, in units of 1/[`ALPHA_ONE`].
     alpha: u64,

@@ -23,9 +23,9 @@ pub(super) enum ResponseBody {
         rkey: RKey,
         /// Start of the data.
         addr: u64,
-        /// Bytes requested.
+        /// Number of bytes requested, up to 2^31.
         len: u32,
-        /// Bytes sent.
+        /// Number of bytes sent, up to `len`.
         sent: u32,
     },
     /// The value before an ATOMIC.

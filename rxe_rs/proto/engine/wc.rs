@@ -146,7 +146,7 @@ pub struct Wc {
     pub status: WcStatus,
     /// What completed; meaningful on success only.
     pub opcode: WcOpcode,
-    /// Bytes moved.
+    /// Number of bytes moved; of a receive completion the length of the message.
     pub byte_len: u32,
     /// Immediate data in wire order, if any.
     pub imm: Option<[u8; 4]>,

@@ -178,7 +178,7 @@ pub struct Register {
     pub key: RKey,
     /// Address of the first byte in work requests and packets.
     pub iova: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Rights, as `enum ib_access_flags`.
     pub access: u32,

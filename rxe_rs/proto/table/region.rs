@@ -101,7 +101,7 @@ pub struct MrDesc {
     pub key: u32,
     /// Address of the first byte in work requests and packets.
     pub iova: u64,
-    /// Bytes.
+    /// Length in bytes; 0 for a region without memory.
     pub length: u64,
     /// Access flags.
     pub access: Access,

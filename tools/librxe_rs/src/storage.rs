@@ -83,7 +83,7 @@ impl Segment {
         self.iova
     }
 
-    /// Bytes.
+    /// Length of the segment in bytes, at least one page.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         self.storage.len

@@ -62,15 +62,15 @@ impl QpState {
 /// Sizes of a QP, requested and granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QpCap {
-    /// Outstanding send requests.
+    /// Number of outstanding send requests.
     pub max_send_wr: u32,
-    /// Outstanding receive requests.
+    /// Number of outstanding receive requests.
     pub max_recv_wr: u32,
-    /// Entries of a send scatter/gather list.
+    /// Number of entries of a send gather list.
     pub max_send_sge: u32,
-    /// Entries of a receive scatter list.
+    /// Number of entries of a receive scatter list.
     pub max_recv_sge: u32,
-    /// Bytes of inline data.
+    /// Length of the inline data of a send request, in bytes.
     pub max_inline_data: u32,
 }
 
@@ -189,31 +189,31 @@ impl QpChange<'_> {
         mtu_from_raw(self.attr.path_mtu).ok_or(EINVAL).map(Some)
     }
 
-    /// Local ACK timeout, 4.096 µs times two to this power; 0 means none. 5 bits.
+    /// Local ACK timeout code, 0..=31: 4.096 µs times two to this power; 0 means none.
     pub fn timeout(&self) -> Option<u8> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_TIMEOUT)?;
         Some(self.attr.timeout)
     }
 
-    /// Transport retries. 3 bits.
+    /// Number of transport retries, 0..=7.
     pub fn retry_cnt(&self) -> Option<u8> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT)?;
         Some(self.attr.retry_cnt)
     }
 
-    /// Receiver-not-ready retries; 7 means forever. 3 bits.
+    /// Number of receiver-not-ready retries, 0..=7; 7 means forever.
     pub fn rnr_retry(&self) -> Option<u8> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY)?;
         Some(self.attr.rnr_retry)
     }
 
-    /// Receive PSN.
+    /// PSN of the first request to receive, 24 bits.
     pub fn rq_psn(&self) -> Option<u32> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_RQ_PSN)?;
         Some(self.attr.rq_psn)
     }
 
-    /// Send PSN.
+    /// PSN of the first request to send, 24 bits.
     pub fn sq_psn(&self) -> Option<u32> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_SQ_PSN)?;
         Some(self.attr.sq_psn)
@@ -274,13 +274,13 @@ pub struct QpReport {
     pub path_mtu: u32,
     /// Q_Key.
     pub qkey: u32,
-    /// Receive PSN.
+    /// PSN of the next request to receive, 24 bits.
     pub rq_psn: u32,
-    /// Send PSN.
+    /// PSN of the next request to send, 24 bits.
     pub sq_psn: u32,
     /// QP number of the peer.
     pub dest_qpn: u32,
-    /// Remote rights.
+    /// `ACCESS_REMOTE_*` bits that the peer has.
     pub access_flags: u32,
     /// Sizes.
     pub cap: QpCap,
@@ -294,13 +294,13 @@ pub struct QpReport {
     pub max_rd_atomic: u8,
     /// Outstanding READ and ATOMIC requests as target.
     pub max_dest_rd_atomic: u8,
-    /// Code of the RNR NAK timer.
+    /// Code of the RNR NAK timer, 0..=31.
     pub min_rnr_timer: u8,
-    /// Local ACK timeout code.
+    /// Local ACK timeout code, 0..=31: 4.096 µs times two to this power; 0 means none.
     pub timeout: u8,
-    /// Transport retries.
+    /// Number of transport retries, 0..=7.
     pub retry_cnt: u8,
-    /// Receiver-not-ready retries.
+    /// Number of receiver-not-ready retries, 0..=7; 7 means forever.
     pub rnr_retry: u8,
     /// Every send request generates a completion.
     pub signal_all: bool,
@@ -350,7 +350,7 @@ pub(super) fn hide_unasked(attr: &mut bindings::ib_qp_attr, mask: u32) {
     }
 }
 
-/// Bytes of `enum ib_mtu`.
+/// Returns the bytes that a value of `enum ib_mtu` stands for, `None` if it is none.
 fn mtu_from_raw(raw: bindings::ib_mtu) -> Option<u32> {
     match raw {
         bindings::ib_mtu_IB_MTU_256 => Some(256),
