@@ -198,6 +198,8 @@ locks_checked() (
 	# RDS takes rds_trans_sem and the CM's locks in both orders, on any device. lockdep reports that, and checks no lock afterwards.
 	step vm-lockdep-ulp "$here/run" --debug --kernel "$main" --ko "$clone/out/lockdep-$main/rxe_rs.ko" --topology two --test 'ulp.*' \
 		--without ulp.rds
+	# Each row of the table of contexts must have been entered there.
+	step contexts "$here/contexts.py" $logs/vm-lockdep.log $logs/vm-lockdep-ulp.log
 )
 
 # The fuzzers: of the user interface with coverage feedback, of packets and rings in a machine, of the engine on the host.
