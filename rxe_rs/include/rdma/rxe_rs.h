@@ -103,8 +103,7 @@ int rxe_rs_mr_remove_range(struct ib_mr *mr, u64 start, u64 length, struct rxe_r
  * @mr: region of rxe_rs_mr_reg_sg()
  * @handle: handle of the segment
  * @iova: new address of the first byte that remains of the segment, a multiple of PAGE_SIZE; the
- * new
- *	range may overlap the old one
+ *	new range may overlap the old one
  * @state: receives the state of the region; may be NULL
  *
  * All that remains of the segment moves by the same distance and keeps its handle. An access finds
