@@ -4,9 +4,9 @@
 
 use crate::backend::Mutex;
 use crate::prelude::{EBUSY, ENOENT};
-use crate::sync::atomic::{Acquire, Atomic, Release};
+use crate::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use crate::sync::rcu;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 
 #[repr(C)]
@@ -186,6 +186,72 @@ pub unsafe fn rxe_rs_table_erase(xa: *mut xarray, index: u32) -> *mut c_void {
 pub unsafe fn rxe_rs_table_destroy(xa: *mut xarray) {
     // SAFETY: By the caller's promise.
     unsafe { xa.drop_in_place() };
+}
+
+/// The kernel's `struct lock_class_key`.
+pub struct lock_class_key;
+
+/// The kernel's `rwlock_t`: a number of readers, or [`WRITER`]. A writer that waits turns no reader
+/// away, which the kernel's does: so readers meet more states of the value here.
+pub struct rwlock_t(Atomic<u32>);
+
+const WRITER: u32 = u32::MAX;
+
+/// # Safety
+///
+/// `lock` is valid for writes.
+pub unsafe fn rxe_rs_rwlock_init(
+    lock: *mut rwlock_t,
+    _name: *const c_char,
+    _key: *mut lock_class_key,
+) {
+    // SAFETY: By the caller's promise.
+    unsafe { lock.write(rwlock_t(Atomic::new(0))) };
+}
+
+/// # Safety
+///
+/// `lock` is initialised.
+pub unsafe fn rxe_rs_read_trylock(lock: *mut rwlock_t) -> bool {
+    // SAFETY: By the caller's promise.
+    let state = unsafe { &(*lock).0 };
+    let mut readers = state.load(Relaxed);
+    while readers != WRITER {
+        match state.cmpxchg(readers, readers + 1, Acquire) {
+            Ok(_) => return true,
+            Err(now) => readers = now,
+        }
+    }
+    false
+}
+
+/// # Safety
+///
+/// `lock` is initialised and held for reading.
+pub unsafe fn rxe_rs_read_unlock(lock: *mut rwlock_t) {
+    // SAFETY: By the caller's promise.
+    let readers = unsafe { &(*lock).0 }.fetch_sub(1, Release);
+    assert!(readers != 0 && readers != WRITER, "not held for reading");
+}
+
+/// # Safety
+///
+/// `lock` is initialised; this thread does not hold it.
+pub unsafe fn rxe_rs_write_lock(lock: *mut rwlock_t) {
+    // SAFETY: By the caller's promise.
+    let state = unsafe { &(*lock).0 };
+    while state.cmpxchg(0, WRITER, Acquire).is_err() {
+        crate::pause();
+    }
+}
+
+/// # Safety
+///
+/// `lock` is initialised and held for writing.
+pub unsafe fn rxe_rs_write_unlock(lock: *mut rwlock_t) {
+    // SAFETY: By the caller's promise.
+    let was = unsafe { &(*lock).0 }.cmpxchg(WRITER, 0, Release);
+    assert!(was.is_ok(), "not held for writing");
 }
 
 /// The head of the entries of a number table.

@@ -35,4 +35,7 @@ macro_rules! pin_init {
     (Self { $pinned:ident <- $place:expr, $($field:ident: $value:expr),* $(,)? }) => {
         Self { $pinned: $place, $($field: $value),* }
     };
+    ($name:ident { $pinned:ident <- $place:expr, $($field:ident: $value:expr),* $(,)? }) => {
+        $name { $pinned: $place, $($field: $value),* }
+    };
 }

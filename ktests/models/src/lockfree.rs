@@ -3,6 +3,14 @@
 
 /// Properties of the calling context.
 pub mod context {
+    /// Bottom halves are disabled: nothing in a model runs in one.
+    pub struct BhDisabled(());
+
+    /// Disables bottom halves.
+    pub fn disable_bh() -> BhDisabled {
+        BhDisabled(())
+    }
+
     /// Polls of a loop that waits for another CPU before it sleeps: one, so that models reach the
     /// sleep.
     pub const SPINS: u32 = 1;
@@ -21,6 +29,8 @@ pub mod number_table;
 pub mod pending;
 #[path = "../../../rxe_rs/kapi/sync/rcu_table.rs"]
 pub mod rcu_table;
+#[path = "../../../rxe_rs/kapi/sync/rearmable.rs"]
+pub mod rearmable;
 #[path = "../../../rxe_rs/kapi/sync/replaceable.rs"]
 pub mod replaceable;
 #[path = "../../../rxe_rs/kapi/sync/users.rs"]
@@ -30,5 +40,6 @@ pub use global::Global;
 pub use number_table::NumberTable;
 pub use pending::{Pending, PendingSet};
 pub use rcu_table::RcuTable;
+pub use rearmable::Rearmable;
 pub use replaceable::Replaceable;
 pub use users::Users;

@@ -4,7 +4,20 @@
 pub use crate::pin_init;
 pub use rxe_models_macros::{pin_data, pinned_drop};
 pub use std::convert::Infallible;
+pub use std::ffi::CStr;
 pub use std::pin::Pin;
+
+/// `CStrExt` of the kernel crate.
+pub trait CStrExt {
+    /// Returns the address of the string.
+    fn as_char_ptr(&self) -> *const std::ffi::c_char;
+}
+
+impl CStrExt for CStr {
+    fn as_char_ptr(&self) -> *const std::ffi::c_char {
+        self.as_ptr()
+    }
+}
 
 /// An errno.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +77,11 @@ impl<T> PinInit<T> for T {
 /// `KBox` of the kernel crate.
 pub struct KBox<T>(*mut T);
 
+// SAFETY: It owns the value.
+unsafe impl<T: Send> Send for KBox<T> {}
+// SAFETY: As above.
+unsafe impl<T: Sync> Sync for KBox<T> {}
+
 impl<T> KBox<T> {
     /// Allocates memory for a value.
     ///
@@ -72,6 +90,16 @@ impl<T> KBox<T> {
     /// Never.
     pub fn new(value: T, _: Flags) -> Result<Self> {
         Ok(Self(Box::into_raw(Box::new(value))))
+    }
+
+    /// Allocates memory for an initializer, which here contains the value.
+    ///
+    /// # Errors
+    ///
+    /// Never.
+    pub fn pin_init(init: impl PinInit<T>, flags: Flags) -> Result<Pin<Self>> {
+        // SAFETY: Only the type of the box says that the value is pinned.
+        Ok(unsafe { Pin::new_unchecked(Self::new(init.made(), flags)?) })
     }
 
     /// Returns the pointer, and with it the ownership.
