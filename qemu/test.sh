@@ -156,15 +156,25 @@ kernel_users() {
 	machines vm-ulp "$main" two --test 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
 }
 
-# The tests that SECURITY.md names, and all tests of the protocol crate.
-security_crate() {
-	step cargo-security "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test -p rxe_proto --locked --offline
-}
+# The tests that SECURITY.md names, and the others of the crates that have some of them.
+named() { "$here/security.py" "$1"; }
 security_one() {
-	machines vm-security "$main" netns --test $("$here/security.py" netns)
+	machines vm-security "$main" netns --test $(named netns)
 }
 security_two() {
-	machines vm-security-two "$main" two --test $("$here/security.py" two)
+	machines vm-security-two "$main" two --test $(named two)
+}
+security_host() {
+	step cargo-security "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --locked --offline $(named crates)
+	for script in $(named scripts); do
+		step "${script%.py}" "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -s qemu -p "$script"
+	done
+}
+# What takes time, or has to keep up with a link, is judged in User Mode Linux, at native speed: in an emulated machine these tests make
+# fewer objects and accept longer queues. Nothing else runs meanwhile.
+security_uml() {
+	step module-uml "$here/build-module.sh" -u -k "$main"
+	step vm-security-uml "$here/run" --uml --kernel "$main" --ko "$clone/out/uml-$main/rxe_rs.ko" --test $(named uml)
 }
 
 demo() {
@@ -245,7 +255,12 @@ suites)
 	;;
 security)
 	step tools "$here/build-tools.sh"
-	together security_one security_crate security_two
+	[ "$driver" != rxe_rs ] || security_uml
+	set -- security_one security_host security_two
+	for suite in $(named suites); do
+		set -- "$@" "suite $suite"
+	done
+	together "$@"
 	;;
 debug)
 	# One after the other, because each build uses all processors.
