@@ -233,7 +233,8 @@ def test_two_share_a_link(_names):
     assert marked and dropped <= 3
     assert jain > (0.9 if host.is_slow() else 0.95)
     if not host.is_slow():
-        assert sum(rates) > 0.6 * link_speed()
+        # 0.57 to 0.64 in User Mode Linux: the less, the more else the host has to do.
+        assert sum(rates) > 0.5 * link_speed()
         assert statistics.median(backlogs) < 10
 
 
