@@ -14,10 +14,11 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
+from lib import odp
 from lib.case import skip
 from lib.counters import counter
 from lib.ends import ACCESS, End, pair, pattern, soon
-from lib.keys import ACCESS_, PAGE, REFUSED, TRANS, extended, page_buffer, rereg
+from lib.keys import ACCESS_, PAGE, REFUSED, TRANS, extended, page_buffer, read, rereg
 from lib.segments import Refused, add, pinned, remove
 
 DEFAULTS = dict(driver="rxe_rs", reason="tests what the specification requires")
@@ -279,6 +280,17 @@ def test_mixed_memory(names):
     mr = MR(b.pd, 8 * PAGE, PERSISTENT_ACCESS, address=addr)
     write_and_flush(a, mr.rkey, addr + 50, 6 * PAGE, e.IBV_FLUSH_PERSISTENT, RANGE, 9)
     flush_persistent(a, mr, addr, 0, WHOLE)
+    mr.close()
+
+
+def test_on_demand(names):
+    """On-demand paging of device DAX, which is memory of a device: registration succeeds, prefetching and accesses fail."""
+    a, b = pair(names)
+    addr = map_dax(PAGE)
+    ctypes.memset(addr, 7, PAGE)
+    mr = MR(b.pd, PAGE, odp.ON_DEMAND, address=addr)
+    assert odp.advise(b, odp.PREFETCH, odp.FLUSH, (addr, PAGE, mr.lkey)) == errno.EFAULT
+    read(a, addr, mr.rkey, 100, REFUSED)
     mr.close()
 
 

@@ -39,6 +39,14 @@
  *	pinned: registration waits for the handler
  *	on demand: a work item waits for the handler (rxe_rs_odp_fault_page())
  *
+ * ktests/vm/memory_kinds.py and flush.py have a test of each but these, which the test machines do
+ * not have; what is said of them follows from the code of GUP, HMM and rxe_rs_odp_reachable():
+ *  - device coherent and PCI peer to peer need a device with memory of its own on the bus. On
+ *    demand both are refused by the test that refuses device DAX (is_zone_device_page());
+ *  - guest_memfd needs KVM, and emulated processors have no virtualization;
+ *  - file system DAX: the persistent memory of the machines is a device DAX, the only kind that
+ *    FLUSH to persistence is for.
+ *
  * An EFAULT of on-demand paging becomes a local protection error or a remote access error of the
  * request that needs the page, or the errno of ibv_advise_mr(). Segments and re-registration get
  * their memory in the same two ways. DMA buffers are accessed through the exporter's own mapping,
