@@ -80,7 +80,26 @@ class Modules(unittest.TestCase):
         self.assertEqual(found, ["rxe_rs/kapi/net/mod.rs must be rxe_rs/kapi/net.rs"])
 
 
+class Helpers(unittest.TestCase):
+    NAME = "rxe_rs/kapi/helpers/net.c"
+
+    def test_wrappers(self):
+        text = "/*\n * Why, if you ask?\n */\nbool f(int a)\n{\n\tint flags; /* for it */\n\n\tlock(flags);\n\treturn is_up(a) && ready(a);\n}\n"
+        self.assertEqual(list(structure.helpers_with_logic({self.NAME: text})), [])
+
+    def test_logic(self):
+        for line in ("if (a)", "} while (a);", "return a ? b : c;", "static int calls;", "switch (kind) {", "for (;;)"):
+            found = list(structure.helpers_with_logic({self.NAME: f"/*\n *\n */\n\t{line}\n"}))
+            self.assertEqual(found, [f"{self.NAME}:4: a wrapper has logic: {line}"])
+            self.assertEqual(list(structure.helpers_with_logic({"rxe_rs/kapi/work.c": line})), [])
+
+
 class Tree(unittest.TestCase):
+    def test_helpers(self):
+        texts = dict(structure.tracked())
+        self.assertTrue(any(name.startswith("rxe_rs/kapi/helpers/") for name in texts))
+        self.assertEqual(list(structure.helpers_with_logic(texts)), [])
+
     def test_modules(self):
         self.assertEqual(list(structure.misplaced_modules(dict(structure.tracked()))), [])
 

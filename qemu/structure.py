@@ -7,7 +7,8 @@ qemu/structure.py    prints what is wrong, a line each; status 1 if there is any
 The modules of each crate are arranged in layers, called floors, and import downwards. Those of the driver (rxe_rs/, without kapi/ and
 proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons. Tests are not checked. The words in RETIRED
 must not be used. Names of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`.
-`lint.sh audit` checks the global symbols of the C files.
+The C functions in kapi/helpers
+are wrappers without logic. `lint.sh audit` checks the global symbols of the C files.
 """
 import re
 import subprocess
@@ -158,6 +159,16 @@ def retired_words(texts):
                 yield f"{name}:{number}: {word} is called {RETIRED[word]}"
 
 
+def helpers_with_logic(texts):
+    """Places of `kapi/helpers` that decide something: its functions are wrappers, and logic is in files of its own."""
+    for name, text in texts.items():
+        if name.startswith("rxe_rs/kapi/helpers/"):
+            code = re.sub(r"/\*.*?\*/", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.DOTALL)
+            for number, line in enumerate(code.splitlines(), 1):
+                if re.search(r"\b(if|else|for|while|do|switch|goto|static)\b|\?", line):
+                    yield f"{name}:{number}: a wrapper has logic: {line.strip()}"
+
+
 def misplaced_modules(names):
     """Modules of the three crates that are in a file `mod.rs`: all of them are in a file that has the module's name."""
     for name in names:
@@ -185,7 +196,8 @@ def tracked():
 def main():
     texts = dict(tracked())
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
-    wrong = [*layers, *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts)]
+    wrong = [*layers, *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
+             *helpers_with_logic(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 

@@ -31,7 +31,7 @@ struct vm_area_struct;
 struct work_struct;
 struct workqueue_struct;
 
-/* The size of a structure or the offset of a field, as the C compiler sees it. */
+/* The size of a structure or the offset of a field, as the C compiler sees it (layout.c). */
 struct rxe_rs_layout_entry {
 	const char *name;
 	size_t value;
@@ -40,9 +40,10 @@ struct rxe_rs_layout_entry {
 extern const struct rxe_rs_layout_entry rxe_rs_layout[];
 extern const size_t rxe_rs_layout_len;
 
+/* Who may see the PSNs of a queue pair (qp_query.c). */
 bool rxe_rs_qp_query_allowed(const struct ib_qp *qp);
 
-/* A resolved address vector, without pointers to objects of the core. */
+/* A resolved address vector, without pointers to objects of the core (path.c). */
 struct rxe_rs_path {
 	u32 port;
 	u32 flow_label;
@@ -122,11 +123,12 @@ struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr
 					const char **reason);
 void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *this);
 
+/* Which kind of memory is at a kernel address (mem_kind.c). */
 bool rxe_rs_linear_range(u64 addr, size_t len);
+bool rxe_rs_is_pmem(void *addr, size_t len);
 
 /* Persistent memory. */
 bool rxe_rs_pmem_supported(void);
-bool rxe_rs_is_pmem(void *addr, size_t len);
 bool rxe_rs_pmem_write_back(void *addr, size_t len);
 void rxe_rs_pmem_fence(void);
 
@@ -144,20 +146,22 @@ void rxe_rs_device_ref_put(struct rxe_rs_device_ref *ref);
 void rxe_rs_device_dbg(const struct ib_device *dev, const char *reason);
 void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation, int error);
 void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue, u32 status);
-void rxe_rs_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter);
 bool rxe_rs_device_try_get(struct ib_device *dev);
 unsigned int rxe_rs_num_vectors(void);
-unsigned int rxe_rs_vector_cpu(unsigned int vector);
 unsigned int rxe_rs_this_cpu(void);
-bool rxe_rs_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work);
 
-/* Work queues. */
+/* The message about packets that do not match a connection (log.c). */
+void rxe_rs_device_suspect(const struct ib_device *dev, u32 qpn, const char *counter);
+
+/* Work queues, and the CPUs that work items run on (work.c). */
 #define RXE_RS_WORK_SOFTIRQ 0	/* WQ_BH */
 #define RXE_RS_WORK_LOCAL 1	/* WQ_PERCPU */
 #define RXE_RS_WORK_UNBOUND 2	/* WQ_UNBOUND */
 
 struct workqueue_struct *rxe_rs_workqueue_new(const char *name, u32 kind, int max_active);
 bool rxe_rs_queue_on(unsigned int cpu, struct workqueue_struct *wq, struct work_struct *work);
+bool rxe_rs_queue_bh_elsewhere(unsigned int cpu, struct work_struct *work);
+unsigned int rxe_rs_vector_cpu(unsigned int vector);
 
 bool rxe_rs_module_get(void);
 void rxe_rs_module_put(void);
@@ -165,10 +169,13 @@ void rxe_rs_module_put(void);
 void rxe_rs_netdev_guid(const struct net_device *ndev, u8 *guid);
 struct net *rxe_rs_netdev_net(const struct net_device *ndev);
 struct nlattr *rxe_rs_details_start(struct sk_buff *msg);
-void rxe_rs_details_end(struct sk_buff *msg, struct nlattr *nest, bool keep);
+void rxe_rs_details_end(struct sk_buff *msg, struct nlattr *nest);
+void rxe_rs_details_cancel(struct sk_buff *msg, struct nlattr *nest);
 u64 *rxe_rs_hw_stats_values(struct rdma_hw_stats *stats);
-u32 rxe_rs_netdev_speed(struct net_device *ndev);
 bool rxe_rs_dev_is_aggregate(const struct net_device *ndev);
+
+/* Speed of a network device (netdev.c). */
+u32 rxe_rs_netdev_speed(struct net_device *ndev);
 
 /* Attributes of a device in sysfs (sysfs.c). */
 extern const struct attribute_group rxe_rs_sysfs_group;

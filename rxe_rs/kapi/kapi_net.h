@@ -36,7 +36,7 @@ bool rxe_rs_softirq_allowed(void);
 bool rxe_rs_serving_softirq(void);
 void rxe_rs_wmb(void);
 
-/* RCU table. */
+/* RCU table (rcu_table.c). */
 void rxe_rs_table_init(struct xarray *xa);
 void *rxe_rs_table_load(struct xarray *xa, u32 index);
 int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry);
@@ -77,9 +77,11 @@ u32 rxe_rs_dev_mtu(const struct net_device *dev);
 u32 rxe_rs_dev_ifindex(const struct net_device *dev);
 u16 rxe_rs_dev_type(const struct net_device *dev);
 bool rxe_rs_dev_is_vlan(const struct net_device *dev);
-void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac);
 void rxe_rs_dev_name(const struct net_device *dev, u8 *name);
 struct net_device *rxe_rs_notifier_dev(void *info);
+
+/* Address of a network device (netdev.c). */
+void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac);
 
 /* Membership in multicast groups (multicast.c). */
 int rxe_rs_dev_join(struct net_device *dev, const u8 *group);

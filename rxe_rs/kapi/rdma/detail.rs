@@ -89,7 +89,12 @@ unsafe fn nested(msg: *mut bindings::sk_buff, f: impl FnOnce(&mut Details<'_>) -
         _msg: PhantomData,
     });
     // SAFETY: The nest was opened in this message just now.
-    unsafe { bindings::rxe_rs_details_end(msg, nest, result.is_ok()) };
+    unsafe {
+        match result {
+            Ok(()) => bindings::rxe_rs_details_end(msg, nest),
+            Err(_) => bindings::rxe_rs_details_cancel(msg, nest),
+        }
+    }
     errno(result)
 }
 
