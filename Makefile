@@ -80,9 +80,10 @@ fmt: setup
 fmt-check: setup
 	@qemu/lint.sh fmt-check
 
-# Builds the documentation of the crates that cargo can build.
-doc: setup
+# Builds the documentation of all crates.
+doc: module
 	@qemu/lint.sh doc
+	@qemu/lint.sh doc-module
 
 clippy: setup
 	@qemu/lint.sh clippy

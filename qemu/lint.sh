@@ -4,7 +4,8 @@
 # lint.sh CHECK: runs one static check inside the toolchain root. Exit status 0 if there was nothing to report.
 #
 # fmt          formats the Rust code (fmt-check: reports what is not formatted)
-# doc          builds the documentation of the crates that cargo can build; warnings are errors
+# doc          builds the documentation of the crates that cargo can build, private items included; warnings are errors
+# doc-module   does the same for the built module's crates rxe_kapi and rxe_rs, by rustdoc with the options that Kbuild compiled them with
 # clippy       runs clippy on the module with the kernel's settings, and on all crates that cargo can build
 # clippy-host  runs only the latter, without the network
 # audit        checks the built module: no reachable panics, large stack frames or global symbols without the prefix
@@ -60,9 +61,24 @@ $foreign"
 	say "global symbols of C files begin with rxe_rs_"
 	;;
 doc)
-	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$cache/target/1.85 cargo doc --quiet --locked --no-deps -p rxe_proto -p rxectl \
-		${CARGO_FLAGS:-}
+	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$cache/target/1.85 cargo doc --quiet --locked --no-deps --document-private-items \
+		-p rxe_proto -p librxe_rs -p rxectl -p rxe_fuzz -p rxe_models -p rxe_models_macros ${CARGO_FLAGS:-}
 	say "documentation: $cache/target/1.85/doc/rxe_proto/index.html"
+	;;
+doc-module)
+	# As Kbuild, which uses unstable options of the stable compiler.
+	export RUSTC_BOOTSTRAP=1 RXE_KAPI_OUT="$clone/out/$SERIES/rxe_rs/kapi"
+	RXE_RS_VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+	export RXE_RS_VERSION
+	for crate in kapi/rxe_kapi rxe_rs; do
+		saved=$clone/out/$SERIES/rxe_rs/$(dirname "$crate")/.$(basename "$crate").o.cmd
+		[ -f "$saved" ] || die "there is no $saved; run make first"
+		# The line that Kbuild saved: variables, rustc, options, the source, and perhaps a call of objtool.
+		command=$(sed -n '1s/^savedcmd_[^ ]* := //p' "$saved" |
+			sed -E 's/ rustc / rustdoc --document-private-items -D warnings -o "$clone\/out\/doc" /; s/ --(emit=|out-dir )[^ ]*//g; s/ ;.*//; s/\$\$/$/g')
+		(cd "$clone/out/$SERIES" && eval "$command") || exit 1
+	done
+	say "documentation: out/doc/rxe_rs/index.html"
 	;;
 checkpatch)
 	# The settings of the kernel; for whole files checkpatch checks the line width only with --strict. The headers of the first
@@ -70,5 +86,5 @@ checkpatch)
 	find rxe_rs uapi ktests tools -name '*.[ch]' -not -path 'ktests/old_library/*' |
 		xargs -r perl "$TREE/scripts/checkpatch.pl" --no-tree --terse --show-types --strict -f
 	;;
-*) die "usage: lint.sh fmt | fmt-check | doc | clippy | clippy-host | audit | checkpatch" ;;
+*) die "usage: lint.sh fmt | fmt-check | doc | doc-module | clippy | clippy-host | audit | checkpatch" ;;
 esac

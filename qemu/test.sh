@@ -113,6 +113,7 @@ without_machine() (
 	if [ "$driver" = rxe_rs ]; then
 		step kdir kdir
 		step audit env KERNEL="$main" "$here/lint.sh" audit
+		step doc-module env KERNEL="$main" "$here/lint.sh" doc-module
 		step clippy env KERNEL="$main" CARGO_FLAGS=--offline "$here/lint.sh" clippy
 		step checkpatch env KERNEL="$main" "$here/lint.sh" checkpatch
 	fi

@@ -90,7 +90,7 @@ pub struct QpInit<'a, D: Device> {
     pub recv_cq: &'a Arc<D::Cq>,
     /// The shared receive queue, instead of a receive queue of the QP's own.
     pub srq: Option<&'a Arc<D::Srq>>,
-    /// For [`Wc::qp`](super::cq::Wc::qp).
+    /// For [`Wc::qp`](super::wc::Wc::qp).
     pub token: QpToken,
     /// Raises asynchronous events of this QP.
     pub events: &'a Arc<QpEvents>,

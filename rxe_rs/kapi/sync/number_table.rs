@@ -60,7 +60,7 @@ struct Entry<T> {
 ///
 /// # Invariants
 ///
-/// The pointer is to a table whose entries are [`Entry<T>`]s that came from a `KBox`. An entry that
+/// The pointer is to a table whose entries are `Entry<T>`s that came from a `KBox`. An entry that
 /// a look-up can find is freed a grace period after its removal at the earliest.
 pub struct NumberTable<T: Send + Sync + 'static> {
     numbers: NonNull<bindings::rxe_rs_numbers>,

@@ -44,8 +44,8 @@ unsafe impl<T: Send> Send for Inner<T> {}
 // SAFETY: As above; readers on several CPUs share the value.
 unsafe impl<T: Send + Sync> Sync for Inner<T> {}
 
-/// Creates a [`Rearmable`](crate::sync::Rearmable) with its own lock class: `new_rearmable!(value,
-/// "name")`.
+/// Creates a [`Rearmable`] with its own lock class:
+/// `new_rearmable!(value, "name")`.
 #[macro_export]
 macro_rules! new_rearmable {
     ($value:expr, $name:literal $(,)?) => {

@@ -38,7 +38,7 @@ pub struct SpinLockBhBackend;
 /// Backend of [`SpinLockIrq`]: `spin_lock_irqsave`.
 pub struct SpinLockIrqBackend;
 
-/// Creates an initializer of a [`SpinLockBh`](crate::sync::SpinLockBh) with its own lock class.
+/// Creates an initializer of a [`SpinLockBh`] with its own lock class.
 ///
 /// `new_spinlock_bh!(value)` or `new_spinlock_bh!(value, "name")`.
 #[macro_export]
@@ -49,7 +49,7 @@ macro_rules! new_spinlock_bh {
     };
 }
 
-/// Creates an initializer of a [`SpinLockIrq`](crate::sync::SpinLockIrq) with its own lock class.
+/// Creates an initializer of a [`SpinLockIrq`] with its own lock class.
 ///
 /// `new_spinlock_irq!(value)` or `new_spinlock_irq!(value, "name")`.
 #[macro_export]

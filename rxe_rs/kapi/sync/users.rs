@@ -29,8 +29,8 @@ const NAP_US: i64 = 50;
 /// closes it, and sleeps until all users have left.
 ///
 /// In contrast to an RCU grace period this waits for the users of this object only, and disturbs no
-/// other CPU. In contrast to [`Rearmable`](super::Rearmable) it is closed for good, and waiting
-/// sleeps, so that users may be preempted.
+/// other CPU. In contrast to `Rearmable` it is closed for good, and waiting sleeps, so that users
+/// may be preempted.
 pub struct Users(Atomic<u32>);
 
 impl Users {
