@@ -25,8 +25,8 @@ fn size(len: u64) -> Result<usize, AccessError> {
 }
 
 impl MrAccess<'_> {
-    /// Writes back the next step of the `len` bytes at `addr`, from the start or from address `from` on;
-    /// nothing if the budget is used up.
+    /// Writes back the next step of the `len` bytes at `addr`, from the start or from address
+    /// `from` on; nothing if the budget is used up.
     ///
     /// # Errors
     ///

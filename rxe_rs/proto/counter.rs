@@ -67,8 +67,8 @@ mod tests {
         assert_eq!(names.len(), DropReason::COUNT + Count::COUNT);
     }
 
-    /// Users add up the drops by the prefix of their names, as `ktests/vm/lib/counters.py` does. What
-    /// peers request is counted under the names that other drivers use and programs know.
+    /// Users add up the drops by the prefix of their names, as `ktests/vm/lib/counters.py` does.
+    /// What peers request is counted under the names that other drivers use and programs know.
     #[test]
     fn names_tell_drops_from_events() {
         let is_drop = |name: &str| name.starts_with("rx_") && !name.ends_with("_requests");

@@ -316,19 +316,21 @@ pub enum Mtu {
 
 impl Mtu {
     /// Bytes of the MTU of a netdev that are reserved for the headers of IPv6 and UDP, the longest
-    /// RoCE headers and the ICRC. `rdma_rxe` reserves 80, which leaves out the immediate data of a WRITE; the path MTU is
-    /// the same but for the four MTUs below 340, 596, 1108, 2132 and 4180 bytes.
+    /// RoCE headers and the ICRC. `rdma_rxe` reserves 80, which leaves out the immediate data of a
+    /// WRITE; the path MTU is the same but for the four MTUs below 340, 596, 1108, 2132 and
+    /// 4180 bytes.
     pub const HEADER_RESERVE: u32 = 40 + 8 + Self::LONGEST_HEADERS;
 
     /// Additional bytes reserved for each transformation of an IPsec policy: the maximum that
-    /// ESP in transport mode takes (RFC 4303): header 8, initialization vector 16, padding and trailer
-    /// 17, integrity check value 32; in UDP 8 more (RFC 3948).
+    /// ESP in transport mode takes (RFC 4303): header 8, initialization vector 16, padding and
+    /// trailer 17, integrity check value 32; in UDP 8 more (RFC 3948).
     pub const IPSEC_RESERVE: u32 = 84;
 
     /// Additional bytes reserved for the outer header of a tunnel.
     pub const TUNNEL_RESERVE: u32 = 40;
 
-    /// Maximum bytes of a packet besides IP header, UDP header and payload: BTH, RETH, ImmDt and ICRC.
+    /// Maximum bytes of a packet besides IP header, UDP header and payload: BTH, RETH, ImmDt and
+    /// ICRC.
     const LONGEST_HEADERS: u32 = 12 + 16 + 4 + 4;
 
     const ALL_DESCENDING: [Self; 5] = [
@@ -401,8 +403,8 @@ impl Mtu {
             .find(|mtu| mtu.bytes() <= room)
     }
 
-    /// True if every packet of this path MTU is an IP packet of at most `longest` bytes, with IP and UDP
-    /// headers of `headers` bytes.
+    /// True if every packet of this path MTU is an IP packet of at most `longest` bytes, with IP
+    /// and UDP headers of `headers` bytes.
     pub const fn fits(self, longest: u32, headers: u32) -> bool {
         let around = headers.saturating_add(Self::LONGEST_HEADERS);
         self.bytes().saturating_add(around) <= longest

@@ -125,8 +125,8 @@ impl QpCtx {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a transition or a value that is not allowed, for addresses of different families,
-    /// or if the queue pair failed meanwhile; `ENOMEM`. No attribute has changed then.
+    /// `EINVAL` for a transition or a value that is not allowed, for addresses of different
+    /// families, or if the queue pair failed meanwhile; `ENOMEM`. No attribute has changed then.
     pub(super) fn modify_qp(&self, dev: &Arc<DeviceCtx>, change: &QpChange<'_>) -> Result {
         if matches!(change.state()?, Some(QpState::Err | QpState::Reset)) {
             self.quiesce();

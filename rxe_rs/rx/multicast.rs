@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Multicast groups of a device and the queue pairs attached to them.
 //!
-//! The table has one entry per queue pair and group. The indices of a group are consecutive and begin
-//! at a hash of its address: a received packet iterates over them without a lock, and detaching
-//! allocates nothing. Two groups may share indices; every entry records its group.
+//! The table has one entry per queue pair and group. The indices of a group are consecutive and
+//! begin at a hash of its address: a received packet iterates over them without a lock, and
+//! detaching allocates nothing. Two groups may share indices; every entry records its group.
 
 use crate::{
     device::gids::hash,

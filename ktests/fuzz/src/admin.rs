@@ -81,8 +81,8 @@ impl Worker {
         let path = chosen
             .get(a[0] as usize % chosen.len().max(1))
             .ok_or(libc::ENOENT)?;
-        // Not `uevent`: user space would be notified of devices that have not changed, and may rename
-        // them.
+        // Not `uevent`: user space would be notified of devices that have not changed, and may
+        // rename them.
         if path.ends_with("/uevent") {
             return Err(libc::EPERM);
         }

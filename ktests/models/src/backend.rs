@@ -9,8 +9,8 @@ mod with_loom {
     /// Atomics of the tests, not of the driver.
     pub type Counter = loom::sync::atomic::AtomicU32;
 
-    /// Runs `model` in every order of its threads in which at most `preemptions` of them are stopped
-    /// where they need not wait.
+    /// Runs `model` in every order of its threads in which at most `preemptions` of them are
+    /// stopped where they need not wait.
     pub fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The part of the bindings to the kernel and to the driver's C code that the shipped files need here.
+//! The part of the bindings to the kernel and to the driver's C code that the shipped files need
+//! here.
 #![allow(non_camel_case_types, missing_docs)]
 
 use crate::backend::Mutex;

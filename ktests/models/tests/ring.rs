@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The queues shared with a process. If the process follows the protocol of the ring, each side reads
-//! complete elements, and no slot is written while it is read. If it does not, the kernel's accesses
-//! stay within the ring.
+//! The queues shared with a process. If the process follows the protocol of the ring, each side
+//! reads complete elements, and no slot is written while it is read. If it does not, the kernel's
+//! accesses stay within the ring.
 
 use rxe_models::mem::ring::{CompletionRing, UserRing};
 use rxe_models::mem::SharedBuf;

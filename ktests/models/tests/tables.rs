@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `RcuTable`, `NumberTable` and `Global`: a lookup without a lock finds an initialised object, which stays valid
-//! until the RCU read-side critical section ends, even if it is removed meanwhile.
+//! `RcuTable`, `NumberTable` and `Global`: a lookup without a lock finds an initialised object,
+//! which stays valid until the RCU read-side critical section ends, even if it is removed
+//! meanwhile.
 
 use rxe_models::lockfree::{Global, NumberTable, RcuTable};
 use rxe_models::prelude::{EBUSY, ENOENT, ENOSPC};

@@ -42,8 +42,8 @@ pub struct DeviceAttr {
     pub max_total_mcast_qp_attach: u32,
     pub max_qp_rd_atom: u32,
     pub max_pkeys: u16,
-    /// Code of the time that the device itself adds to an acknowledgement, 0..=31: 4.096 µs times two
-    /// to this power.
+    /// Code of the time that the device itself adds to an acknowledgement, 0..=31: 4.096 µs times
+    /// two to this power.
     pub local_ca_ack_delay: u8,
     /// Atomic operations are atomic with respect to the CPUs as well as to this device.
     pub atomics: bool,

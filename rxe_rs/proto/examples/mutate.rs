@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `mutate SEED [QPN …]`: learns frames from its standard input and generates mutations of them
-//! (see `sim::mutate::serve`), never for the given QPs. `ktests/vm/lib/attack_packets.py` sends them.
+//! (see `sim::mutate::serve`), never for the given QPs. `ktests/vm/lib/attack_packets.py` sends
+//! them.
 
 use rxe_proto::sim::mutate::{serve, Mutator};
 use std::io::{stdin, stdout, BufReader, BufWriter};

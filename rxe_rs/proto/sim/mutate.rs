@@ -229,7 +229,8 @@ impl Mutator {
                 let at = ETHERNET + [0, 6, 7][self.rng.usize(0..3)];
                 if frame[ETHERNET] >> 4 == 4 && self.rng.u8(0..4) == 0 {
                     let bit = 1 << self.rng.u8(0..8);
-                    // The version stays and the header keeps its length, or nothing would find the BTH.
+                    // The version stays and the header keeps its length, or nothing would find the
+                    // BTH.
                     frame[at] ^= if at == ETHERNET { 0 } else { bit };
                 }
             }

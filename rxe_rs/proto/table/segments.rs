@@ -3,8 +3,8 @@
 //! never overlapping. Removing a range from a segment leaves one or two smaller segments. Adjacent
 //! segments form a run, within which an access may span several segments.
 //!
-//! The functions work on slices that the caller keeps sorted by address, with the ends of their runs
-//! up to date ([`update_run_ends`]).
+//! The functions work on slices that the caller keeps sorted by address, with the ends of their
+//! runs up to date ([`update_run_ends`]).
 
 use core::ops::Range;
 

@@ -126,8 +126,8 @@ fn order_of_the_checks() {
     assert_eq!(run(bth, 0, &qp, PEER, true), violation(DropReason::BadPKey));
 }
 
-/// Every opcode with every length up to beyond the MTU: packets without payload have none, datagrams
-/// no more than the MTU; the engine checks other requests of connections.
+/// Every opcode with every length up to beyond the MTU: packets without payload have none,
+/// datagrams no more than the MTU; the engine checks other requests of connections.
 #[test]
 fn payload_lengths_by_opcode() {
     for code in 0..=255u8 {

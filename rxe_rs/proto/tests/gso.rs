@@ -122,7 +122,8 @@ fn random_loss_causes_no_fallback() {
     }
 }
 
-/// GSO is tried again after a minute, then after two; a device that has been fixed is used as before.
+/// GSO is tried again after a minute, then after two; a device that has been fixed is used as
+/// before.
 #[test]
 fn gso_is_tried_again() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
@@ -154,8 +155,8 @@ fn gso_is_tried_again() {
     assert_eq!(round(&mut pair), (5, true));
 }
 
-/// On a host that stalls, timers expire without loss. Packets that are then retransmitted singly, and
-/// arrive, do not reset the score.
+/// On a host that stalls, timers expire without loss. Packets that are then retransmitted singly,
+/// and arrive, do not reset the score.
 #[test]
 fn falls_back_on_a_slow_host() {
     for op in [SendOp::Write, SendOp::Send] {

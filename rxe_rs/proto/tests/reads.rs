@@ -49,8 +49,9 @@ fn read_lengths(pair: &Pair) -> Vec<u32> {
         .collect()
 }
 
-/// A request is lost. A probe must not request one packet of it: the peer would execute that instead
-/// of the whole. The first READ is not probed before the timer, because no round trip is known.
+/// A request is lost. A probe must not request one packet of it: the peer would execute that
+/// instead of the whole. The first READ is not probed before the timer, because no round trip is
+/// known.
 #[test]
 fn lost_read_request() {
     for seed in seeds(20) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a requester sends and a responder takes, packet by packet: the rules of IBTA 9.7.3 and IBTA 9.7.4.1.
+//! What a requester sends and a responder takes, packet by packet: the rules of IBTA 9.7.3 and
+//! IBTA 9.7.4.1.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -42,7 +43,8 @@ fn bth(operation: Operation, psn: Psn, len: u32) -> Bth {
     bth
 }
 
-/// Sends side 1 a packet with `len` bytes of payload and, where the operation has one, a RETH of `total` bytes.
+/// Sends side 1 a packet with `len` bytes of payload and, where the operation has one, a RETH of
+/// `total` bytes.
 fn send(pair: &mut Pair, ahead: u32, operation: Operation, len: u32, total: u32) {
     let psn = pair.qps[0].sq_psn().wrapping_add(ahead);
     let headers = Headers::new(bth(operation, psn, len));
@@ -68,7 +70,8 @@ fn assert_refused(pair: &mut Pair, code: NakCode, what: &str) {
     assert_eq!(pair.qps[1].state(), State::Err, "{what}");
 }
 
-/// A message is sent as first, middle and last packet with consecutive PSNs; a READ takes the PSNs of its responses.
+/// A message is sent as first, middle and last packet with consecutive PSNs; a READ takes the PSNs
+/// of its responses.
 #[test]
 fn psns_of_a_message() {
     use Operation as Op;
@@ -105,8 +108,8 @@ fn psns_of_a_message() {
     assert_eq!(pair.qps[0].sq_psn(), first.wrapping_add(10));
 }
 
-/// Only the last packet of a message that takes a receive request carries the solicited event bit; the last packet of all asks for
-/// an acknowledgement.
+/// Only the last packet of a message that takes a receive request carries the solicited event bit;
+/// the last packet of all asks for an acknowledgement.
 #[test]
 fn bits_of_the_last_packet() {
     for (op, solicits) in [
@@ -132,7 +135,8 @@ fn bits_of_the_last_packet() {
     }
 }
 
-/// No more READs and ATOMICs are outstanding than the peer has resources for, and all are executed in the end.
+/// No more READs and ATOMICs are outstanding than the peer has resources for, and all are executed
+/// in the end.
 #[test]
 fn reads_outstanding() {
     for op in [SendOp::Read, SendOp::FetchAdd, SendOp::AtomicWrite] {
@@ -185,7 +189,8 @@ fn unsignaled() {
     assert_eq!(pair.statuses(0), [(2, WcStatus::RemAccessErr)]);
 }
 
-/// What begins with a middle or last packet, or is interrupted by the packet of another message, is an invalid request.
+/// What begins with a middle or last packet, or is interrupted by the packet of another message, is
+/// an invalid request.
 #[test]
 fn opcodes_out_of_sequence() {
     use Operation as Op;
@@ -234,7 +239,8 @@ fn opcodes_out_of_sequence() {
     }
 }
 
-/// First and middle packets carry exactly a path MTU, last ones at least a byte, none more than a path MTU.
+/// First and middle packets carry exactly a path MTU, last ones at least a byte, none more than a
+/// path MTU.
 #[test]
 fn lengths_of_packets() {
     use Operation as Op;
@@ -269,7 +275,8 @@ fn lengths_of_packets() {
     }
 }
 
-/// The packets of a WRITE carry as many bytes as its RETH says, and not more than the longest message.
+/// The packets of a WRITE carry as many bytes as its RETH says, and not more than the longest
+/// message.
 #[test]
 fn lengths_of_writes() {
     use Operation as Op;
@@ -307,7 +314,8 @@ fn more_reads_than_resources() {
     assert_eq!(in_flight(&pair).len(), 3);
 }
 
-/// Pending responses and replay entries stay when the responder's memory is exchanged, wherever the oldest response lies in it.
+/// Pending responses and replay entries stay when the responder's memory is exchanged, wherever the
+/// oldest response lies in it.
 #[test]
 fn responder_memory_is_exchanged() {
     for answered in 0..3 {
@@ -366,7 +374,8 @@ fn misaligned_atomics() {
     }
 }
 
-/// A gap causes one NAK, for the missing packet; when that has arrived, the next gap causes another.
+/// A gap causes one NAK, for the missing packet; when that has arrived, the next gap causes
+/// another.
 #[test]
 fn one_nak_for_a_gap() {
     let mut pair = pair();

@@ -57,7 +57,8 @@ fn last_valid_pkey_stays() {
 }
 
 proptest! {
-    /// With any changes a table keeps a valid entry, and only the changes named by the rules are refused.
+    /// With any changes a table keeps a valid entry, and only the changes named by the rules are
+    /// refused.
     #[test]
     fn a_valid_pkey_always_remains(
         edits in prop::collection::vec((0u16..6, prop_oneof![Just(0u16), 1u16..4, 0x8000u16..0x8004]), 1..80),

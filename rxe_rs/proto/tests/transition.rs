@@ -92,7 +92,8 @@ fn every_change() {
                     }
                     continue;
                 };
-                // All sets of the attributes that have to do with it, and each of those with each other attribute.
+                // All sets of the attributes that have to do with it, and each of those with each
+                // other attribute.
                 let known = required | optional | STATE;
                 let mut set = 0u32;
                 loop {

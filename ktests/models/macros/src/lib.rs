@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `pin_data` and `pinned_drop` of the kernel crate. Values that are pinned in the kernel may move on the
-//! host: structures that need a fixed address are in boxes there.
+//! `pin_data` and `pinned_drop` of the kernel crate. Values that are pinned in the kernel may move
+//! on the host: structures that need a fixed address are in boxes there.
 
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 

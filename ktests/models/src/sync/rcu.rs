@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `kernel::sync::rcu`. A counter of read-side critical sections: a grace period is over when it
-//! has been zero. As in the kernel, a section that begins later sees what preceded the grace period,
-//! and what follows the grace period sees what a section did; nothing more is ordered here.
+//! has been zero. As in the kernel, a section that begins later sees what preceded the grace
+//! period, and what follows the grace period sees what a section did; nothing more is ordered here.
 
 use crate::backend::Counter;
 use crate::bindings::callback_head;
