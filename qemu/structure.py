@@ -23,7 +23,7 @@ FOLDERS = {DRIVER: "rxe_rs", "rxe_proto": "rxe_rs/proto", "rxe_kapi": "rxe_rs/ka
 # From the lowest floor to the highest. A module belongs to the longest entry that its name begins with.
 FLOORS = {
     DRIVER: (
-        ("limits", "version"),
+        ("clock", "limits", "version"),
         ("device", "device/counters", "device/gids", "device/port"),
         ("route", "verbs/pd", "verbs/ah"),
         ("mr", "queue"),
@@ -33,7 +33,7 @@ FLOORS = {
         ("verbs", "device/netdev_events"),
         ("rxe_rs",),
     ),
-    "rxe_proto": (("counter",), ("drop", "ids"), ("table", "wire"), ("check",), ("engine",), ("abi",), ("sim",), ("rxe_proto",)),
+    "rxe_proto": (("counter",), ("drop", "ids", "time"), ("table", "wire"), ("check",), ("engine",), ("abi",), ("sim",), ("rxe_proto",)),
     "rxe_kapi": (
         ("bindings",),
         ("alloc", "crc", "error", "layout", "rand"),

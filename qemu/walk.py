@@ -36,7 +36,7 @@ NOT_STEPS = {
         "add advance count drop each from get len map next offset pkey replace slice slot state with",
     "values, computed without an effect":
         "ack_deadline bytes counter_set disable_bh errno establishes_communication free_slots from_slice front gso_index head implied_nak "
-        "in_flight is_acknowledgement is_allowed is_marked is_multicast is_solicitable limit needs_response net_hdr now_ns opcode operation "
+        "in_flight is_acknowledgement is_allowed is_marked is_multicast is_solicitable limit needs_response net_hdr opcode operation "
         "pad_of path_state poll_timeout rnr_timer_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome takes takes_resource verbs_mr "
         "wqe_with_data",
     "other operations, services and kinds of packets":

@@ -398,7 +398,7 @@ impl QueuePair for QpCtx {
                 engine.in_flight(),
                 engine.window(),
                 engine.retries_left(),
-                engine.round_trip(),
+                engine.round_trip_ns(),
                 engine.rate_limit(),
             )
         };

@@ -18,6 +18,7 @@ mod ingress;
 
 use self::tables::Demux;
 use crate::{
+    clock,
     mr::MrAccess,
     qp::{
         KernelCrc,
@@ -42,8 +43,7 @@ use rxe_kapi::{
     sync::{
         Global,
         SpinLockBhGuard, //
-    },
-    time::now_ns, //
+    }, //
 };
 use rxe_proto::{
     check::admit::{
@@ -63,6 +63,7 @@ use rxe_proto::{
         PKey,
         Qpn, //
     },
+    time::Instant,
     wire::{
         bth::Bth,
         icrc::icrc,
@@ -114,7 +115,7 @@ const _: () = assert!(MAX_FRAGS <= Payload::MAX_FRAGS);
 pub(crate) struct RxBatch<'g> {
     demux: &'g Demux,
     guard: &'g rcu::Guard,
-    now: u64,
+    now: Instant,
     current: Option<LockedQp<'g>>,
 }
 
@@ -134,7 +135,7 @@ impl<'g> RxBatch<'g> {
         Self {
             demux,
             guard,
-            now: now_ns(),
+            now: clock::now(),
             current: None,
         }
     }
@@ -305,7 +306,7 @@ impl<'g> LockedQp<'g> {
 
     /// Checks one packet, passes it to the engine and counts it.
     #[inline]
-    fn handle(&mut self, now: u64, segment: &RxSegment<'_>, packet: Packet<'_>) {
+    fn handle(&mut self, now: Instant, segment: &RxSegment<'_>, packet: Packet<'_>) {
         if let Err(reason) = self.deliver(now, segment, packet, icrc_matches) {
             self.count_drop(reason);
             return;
@@ -317,7 +318,7 @@ impl<'g> LockedQp<'g> {
     /// Passes one packet to the engine if the QP may process it (IBTA 9.6.1.1).
     fn deliver(
         &mut self,
-        now: u64,
+        now: Instant,
         segment: &RxSegment<'_>,
         packet: Packet<'_>,
         verify: impl FnOnce(&Packet<'_>, &RxSegment<'_>, &Payload<'_>) -> bool,
@@ -387,7 +388,7 @@ impl QpCtx {
         &self,
         inner: &mut QpInner,
         mrs: &MrAccess<'_>,
-        now: u64,
+        now: Instant,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         meta: &RxMeta<'_>,

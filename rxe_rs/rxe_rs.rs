@@ -2,6 +2,7 @@
 //! RoCEv2 RDMA device on top of any network device, compatible with stock `librxe`.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod device;
 mod limits;
 mod mr;

@@ -6,6 +6,7 @@ use kernel::sync::atomic::{
     Atomic,
     Relaxed, //
 };
+use rxe_proto::time::Instant;
 
 /// A device counts as shared for so many nanoseconds if the QP that transmits has changed twice
 /// within as many: long enough for a QP that sends some hundred messages in a second, and short
@@ -19,7 +20,7 @@ pub(crate) struct Senders {
     last: Atomic<u32>,
     /// Time in nanoseconds at which it did after another one.
     changed: Atomic<u64>,
-    /// Time until which the device counts as shared.
+    /// Time until which the device counts as shared, in nanoseconds.
     shared_until: Atomic<u64>,
 }
 
@@ -40,17 +41,17 @@ impl Senders {
     ///
     /// Any context.
     #[inline]
-    pub(crate) fn note(&self, qpn: u32, now: u64) -> bool {
+    pub(crate) fn note(&self, qpn: u32, now: Instant) -> bool {
         if self.last.load(Relaxed) != qpn {
             self.last.store(qpn, Relaxed);
-            let changed = self.changed.load(Relaxed);
-            self.changed.store(now, Relaxed);
+            let changed = Instant::from_ns(self.changed.load(Relaxed));
+            self.changed.store(now.as_ns(), Relaxed);
             if now < changed.saturating_add(WINDOW_NS) {
                 let until = now.saturating_add(WINDOW_NS);
-                self.shared_until.store(until, Relaxed);
+                self.shared_until.store(until.as_ns(), Relaxed);
                 return true;
             }
         }
-        now < self.shared_until.load(Relaxed)
+        now < Instant::from_ns(self.shared_until.load(Relaxed))
     }
 }

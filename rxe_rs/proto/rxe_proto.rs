@@ -6,10 +6,10 @@
 //! lock; all external state is an argument or behind the traits of
 //! [`engine::backend`].
 //!
-//! Layers, lowest first: [`ids`] (number types) and [`mod@drop`] (drop reasons), [`wire`] (bytes to
-//! values and back) and [`table`] (plain tables: P_Keys, regions), [`check`] (admission of packets
-//! and memory accesses), [`engine`] (the queue pair itself), [`abi`] (the rings shared with user
-//! space). A module imports from lower layers only.
+//! Layers, lowest first: [`ids`] (number types), [`time`] (points in time) and [`mod@drop`] (drop
+//! reasons), [`wire`] (bytes to values and back) and [`table`] (plain tables: P_Keys, regions),
+//! [`check`] (admission of packets and memory accesses), [`engine`] (the queue pair itself), [`abi`]
+//! (the rings shared with user space). A module imports from lower layers only.
 #![cfg_attr(not(any(test, feature = "sim", MODULE)), no_std)]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -37,4 +37,5 @@ pub mod ids;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod table;
+pub mod time;
 pub mod wire;

@@ -13,6 +13,7 @@
     clippy::as_conversions
 )]
 
+mod clock;
 pub mod fuzz;
 mod host;
 pub mod mutate;
@@ -24,6 +25,7 @@ use crate::engine::wc::{NetworkType, WcStatus};
 use crate::engine::wr::{SendOp, SendWqe, SendWr};
 use crate::engine::{Progress, Qp, RxMeta, Service, State};
 use crate::ids::{Mtu, Psn, Qpn, RKey};
+use crate::time::Instant;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
 pub use host::{Host, RecvBuf};
@@ -123,25 +125,25 @@ impl Link {
 
 /// Two connected hosts.
 pub struct Pair {
-    pub now: u64,
+    pub now: Instant,
     pub link: Link,
     pub rng: fastrand::Rng,
     pub qps: [Qp; 2],
     pub hosts: [Host; 2],
     /// Packets in flight, by arrival time and a tie breaker: destination, contents, marked CE.
-    wire: BTreeMap<(u64, u64), (usize, Vec<u8>, bool)>,
+    wire: BTreeMap<(Instant, u64), (usize, Vec<u8>, bool)>,
     /// Queue that the packets to each side pass besides the wire.
     pub queues: [Option<Rc<RefCell<Queue>>>; 2],
     serial: u64,
     /// When the wire to each side becomes idle.
-    wire_free: [u64; 2],
+    wire_free: [Instant; 2],
     pub packets_sent: u64,
     /// Probability that a page is invalidated in a step.
     pub evict: f64,
     /// Deferred packets of each side, oldest first.
     deferred: [VecDeque<Vec<u8>>; 2],
     /// When the page faults in progress are handled.
-    faults_done_at: [Option<u64>; 2],
+    faults_done_at: [Option<Instant>; 2],
     /// Number of deferred packets.
     pub deferred_packets: u64,
     /// Modifies the packets of side 1 before their ICRC is computed.
@@ -180,7 +182,7 @@ impl Pair {
             false => Psn::new(rng.u32(..)),
         });
         let mut pair = Self {
-            now: 1,
+            now: Instant::from_ns(1),
             link,
             rng,
             qps: [
@@ -191,7 +193,7 @@ impl Pair {
             wire: BTreeMap::new(),
             queues: [None, None],
             serial: 0,
-            wire_free: [0; 2],
+            wire_free: [Instant::ZERO; 2],
             packets_sent: 0,
             evict: 0.0,
             deferred: Default::default(),
@@ -359,7 +361,7 @@ impl Pair {
         }
     }
 
-    /// When a packet has passed the wire; `None` if the queue is full.
+    /// Nanoseconds until a packet has passed the wire; `None` if the queue is full.
     fn enqueue(&mut self, to: usize) -> Option<u64> {
         if self.link.packet_ns == 0 {
             return Some(0);
@@ -467,7 +469,7 @@ impl Pair {
     }
 
     /// Runs a transmission round of both sides; returns the time of the next arrival or timer.
-    fn next_event(&mut self) -> Option<u64> {
+    fn next_event(&mut self) -> Option<Instant> {
         for side in 0..2 {
             self.transmit(side);
         }
@@ -480,7 +482,7 @@ impl Pair {
     }
 
     /// When the timer of each side expires.
-    fn timers(&self) -> [Option<u64>; 2] {
+    fn timers(&self) -> [Option<Instant>; 2] {
         let mut timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
         for (timer, deferred) in timers.iter_mut().zip(&self.deferred) {
             // A deferred packet may be the one that the timer waits for.
@@ -495,7 +497,7 @@ impl Pair {
     }
 
     /// Processes all arrivals and timers up to `next`.
-    fn advance(&mut self, next: u64) {
+    fn advance(&mut self, next: Instant) {
         let (timers, pages) = (self.timers(), self.faults_done_at);
         self.now = self.now.max(next);
         for (side, timer) in timers.into_iter().enumerate() {

@@ -15,9 +15,12 @@ use super::{
     QpCtx,
     QpInner, //
 };
-use crate::mr::{
-    MrAccess,
-    PageFault, //
+use crate::{
+    clock,
+    mr::{
+        MrAccess,
+        PageFault, //
+    },
 };
 use core::cell::Cell;
 use kernel::{
@@ -36,7 +39,6 @@ use kernel::{
 };
 use rxe_kapi::{
     rdma::cq::Origin,
-    time::now_ns,
     work::this_cpu, //
 };
 use rxe_proto::{
@@ -439,7 +441,7 @@ impl QpCtx {
     /// Passes the deferred packets to the engine, up to the first that must be deferred again.
     fn replay_deferred(&self, rcu: &rcu::Guard, inner: &mut QpInner) {
         let mut deferred = core::mem::take(&mut inner.paging.deferred);
-        let now = now_ns();
+        let now = clock::now();
         let mrs = self.mr_access(rcu, inner);
         inner.paging.apply_denied(&mrs);
         let mut done: usize = 0;

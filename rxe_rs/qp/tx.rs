@@ -12,6 +12,7 @@ use super::{
     QpInner, //
 };
 use crate::{
+    clock,
     device::counters::Traffic,
     mr::MrAccess, //
 };
@@ -43,8 +44,7 @@ use rxe_kapi::{
         cq::Origin,
         event::QpEvent, //
     },
-    sync::context::disable_bh,
-    time::now_ns, //
+    sync::context::disable_bh, //
 };
 use rxe_proto::{
     engine::{
@@ -57,6 +57,7 @@ use rxe_proto::{
         Progress, //
     },
     ids::PKey,
+    time::Instant,
     wire::{
         icrc::{
             icrc,
@@ -124,7 +125,7 @@ impl QpCtx {
                 Round::Full(mark) => return self.queued.wait(self.into(), mark),
                 Round::PageIn => self.start_page_in(),
             }
-            let now = now_ns();
+            let now = clock::now();
             if now >= *end.get_or_insert(now.saturating_add(BUDGET_NS)) {
                 break;
             }
@@ -164,7 +165,7 @@ impl QpCtx {
             }
             match round {
                 Round::Done | Round::More => continue,
-                Round::Full(_) => self.timer.arm_at(now_ns()),
+                Round::Full(_) => self.timer.arm_at(clock::now().as_ns()),
                 Round::PageIn => self.inner.lock().paging.postpone_work(),
             }
             break;
@@ -175,7 +176,7 @@ impl QpCtx {
     /// As [`transmit`](Self::transmit), for callers that hold no `Arc`.
     pub(super) fn kick(&self, origin: Origin) {
         if !self.run_rounds(origin, || true) {
-            self.timer.arm_at(now_ns());
+            self.timer.arm_at(clock::now().as_ns());
         }
     }
 
@@ -203,7 +204,7 @@ impl QpCtx {
     fn tx_round(&self, origin: Origin) -> Round {
         let bh = disable_bh();
         let mut batch = TxBatch::new(&bh);
-        let now = now_ns();
+        let now = clock::now();
         let rcu = rcu::read_lock();
         let (round, events, notify) = {
             let mut inner = self.inner.lock();
@@ -221,7 +222,7 @@ impl QpCtx {
             // The response that the timer waits for may be among the deferred packets.
             if !inner.paging.defers_responses() {
                 if let Some(deadline) = inner.engine.poll_timeout() {
-                    self.timer.arm_at(deadline);
+                    self.timer.arm_at(deadline.as_ns());
                 }
             }
             self.note_in_flight(&inner);
@@ -253,7 +254,7 @@ impl QpCtx {
         if outcome.congested && !inner.destroyed {
             inner.engine.on_congestion(now);
             if let Some(deadline) = inner.engine.poll_timeout() {
-                self.timer.arm_at(deadline);
+                self.timer.arm_at(deadline.as_ns());
             }
         }
         if round == Round::Done && inner.round_requested {
@@ -275,7 +276,7 @@ impl QpCtx {
             return false;
         }
         if let Some(deadline) = engine.poll_timeout() {
-            self.timer.arm_at(deadline);
+            self.timer.arm_at(deadline.as_ns());
         }
         self.note_in_flight(inner);
         true
@@ -297,7 +298,7 @@ impl QpCtx {
         &self,
         rcu: &rcu::Guard,
         inner: &mut QpInner,
-        now: u64,
+        now: Instant,
         batch: &mut TxBatch<'_>,
     ) -> (Progress, Option<u32>) {
         let mrs = self.mr_access(rcu, inner);
@@ -334,7 +335,7 @@ impl QpCtx {
                     // resume behind it. A work item would do that sooner, but if softirqs are
                     // pending without a break `ksoftirqd` runs them, and shares the CPU with the
                     // process that polls for completions.
-                    self.timer.arm_at(now);
+                    self.timer.arm_at(now.as_ns());
                 }
             }
         }
@@ -356,7 +357,7 @@ impl QpCtx {
             if !inner.paging.defers_responses() {
                 let mrs = self.mr_access(&rcu, &inner);
                 let (engine, mut backend, _) = inner.split(&self, &mrs);
-                engine.handle_timeout(now_ns(), &mut backend);
+                engine.handle_timeout(clock::now(), &mut backend);
             }
             self.unlock_and_notify(&rcu, inner, Origin::Event);
         }

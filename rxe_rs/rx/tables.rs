@@ -3,6 +3,7 @@
 
 use super::ingress::ByNamespace;
 use crate::{
+    clock,
     device::DeviceCtx,
     pager::{
         Pager,
@@ -24,8 +25,7 @@ use rxe_kapi::{
         ExitToken,
         NumberTable,
         SpinLockBh, //
-    },
-    time::now_ns, //
+    }, //
 };
 use rxe_proto::{
     drop::DropReason,
@@ -102,7 +102,7 @@ impl Demux {
     /// `ENOMEM`.
     pub(crate) fn new(queues: Arc<Queues>, token: ExitToken) -> Result<impl PinInit<Self, Error>> {
         let store = || VVec::from_elem(0, WORDS, GFP_KERNEL);
-        let quarantine = Quarantine::new(store()?, store()?, now_ns());
+        let quarantine = Quarantine::new(store()?, store()?, clock::now());
         Ok(try_pin_init!(Self {
             queues,
             pager <- Pager::new(),
@@ -123,7 +123,7 @@ impl Demux {
         for _ in 0..QPN_TRIES {
             let qpn = self.qps.reserve(FIRST_QPN..=LAST_QPN)?;
             let reserved = ReservedQpn { demux: self, qpn };
-            if !self.quarantine.lock().contains(now_ns(), qpn) {
+            if !self.quarantine.lock().contains(clock::now(), qpn) {
                 return Ok(reserved);
             }
         }
@@ -151,7 +151,7 @@ impl Demux {
             Service::Raw => qp.dev.raw.remove(qp),
             _ => {}
         }
-        self.quarantine.lock().add(now_ns(), qp.qpn);
+        self.quarantine.lock().add(clock::now(), qp.qpn);
         self.qps.remove(qp.qpn);
     }
 

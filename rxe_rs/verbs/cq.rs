@@ -9,6 +9,7 @@
 //! for those.
 
 use crate::{
+    clock,
     device::DeviceCtx,
     limits::MAX_CQE,
     qp::QpCtx,
@@ -61,7 +62,6 @@ use rxe_kapi::{
     },
     sync::SpinLockIrq,
     time::{
-        now_ns,
         SoftTimer,
         TimerTarget, //
     },
@@ -115,7 +115,7 @@ impl TimerTarget for CqCtx {
             if ring.destroyed {
                 return;
             }
-            ring.arm.expired(now_ns())
+            ring.arm.expired(clock::now())
         };
         if this.arm_timer(when) {
             this.notify(&rcu, Origin::Event);
@@ -273,7 +273,7 @@ impl CqCtx {
                 Store::Kernel(kernel) => kernel.push(wc, qp),
             };
             let when = if stored {
-                ring.arm.added(wc.solicited, now_ns)
+                ring.arm.added(wc.solicited, clock::now)
             } else {
                 ring.arm.lost()
             };
@@ -291,7 +291,7 @@ impl CqCtx {
     #[inline]
     fn arm_timer(&self, when: Notify) -> bool {
         if let Notify::At(deadline) = when {
-            self.timer.arm_at(deadline);
+            self.timer.arm_at(deadline.as_ns());
         }
         when == Notify::Now
     }
@@ -512,7 +512,11 @@ impl CompletionQueue for CqCtx {
     fn moderate(self: &Arc<Self>, count: u16, period_us: u16) {
         self.timer.bind(self);
         // A delayed notification goes through the timer: consumers must not be called from here.
-        let when = self.ring.lock().arm.moderate(count, period_us, now_ns());
+        let when = self
+            .ring
+            .lock()
+            .arm
+            .moderate(count, period_us, clock::now());
         self.arm_timer(when);
     }
 

@@ -13,6 +13,7 @@ use super::wc::WcStatus;
 use super::window::Window;
 use super::wr::{SendOp, SendWqe};
 use crate::ids::Psn;
+use crate::time::Instant;
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
@@ -38,7 +39,7 @@ impl Qp {
     /// Handles a response packet of an RC connection (IBTA 9.7.6).
     pub(super) fn handle_response(
         &mut self,
-        now: u64,
+        now: Instant,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
@@ -83,7 +84,7 @@ impl Qp {
     /// A response outside the PSNs in flight. If it is duplicate data, the peer is still answering
     /// a retransmitted request before it sends the expected response, so the acknowledgement timer
     /// is extended, within limits. Data further back than the maximum window is ignored.
-    fn duplicate_response(&mut self, now: u64, packet: &Packet<'_>) {
+    fn duplicate_response(&mut self, now: Instant, packet: &Packet<'_>) {
         let behind = u32::try_from(self.req.una_psn.delta(packet.bth().psn)).unwrap_or(0);
         let recent = (1..=Window::MAX).contains(&behind);
         let data = packet.opcode().operation() != Operation::Acknowledge;
@@ -94,7 +95,7 @@ impl Qp {
             return;
         };
         self.req.duplicate_responses = self.req.duplicate_responses.saturating_add(1);
-        let wait = next.saturating_sub(now);
+        let wait = next.ns_since(now);
         let limit = now.saturating_add(wait.saturating_mul(MAX_TIMER_EXTENSION));
         let limit = *self.req.rearm_limit.get_or_insert(limit);
         if self.req.duplicate_responses < Window::MAX && next <= limit {
@@ -103,7 +104,7 @@ impl Qp {
     }
 
     /// Handles an acknowledgement, RNR NAK or NAK (IBTA 9.7.5.2.2, IBTA 9.7.5.2.8).
-    fn handle_ack(&mut self, now: u64, psn: Psn, aeth: Aeth, backend: &mut impl Backend) {
+    fn handle_ack(&mut self, now: Instant, psn: Psn, aeth: Aeth, backend: &mut impl Backend) {
         let syndrome = aeth.syndrome();
         let negative = matches!(syndrome, Syndrome::RnrNak { .. } | Syndrome::Nak(_));
         if !self.is_plausible(psn, negative, aeth.msn(), backend) {
@@ -170,7 +171,7 @@ impl Qp {
 
     /// Completes all requests whose last PSN is before `upto` and records the progress of the
     /// request that contains `upto` (IBTA 9.7.5.1.2).
-    fn acknowledge(&mut self, now: u64, upto: Psn, backend: &mut impl Backend) -> Acked {
+    fn acknowledge(&mut self, now: Instant, upto: Psn, backend: &mut impl Backend) -> Acked {
         let before = self.req.una_psn;
         let mut result = Acked::Complete;
         while index_before(self.req.una, self.req.unsent) && self.req.una_psn.is_before(upto) {
@@ -194,7 +195,7 @@ impl Qp {
     }
 
     /// Updates retries, window, timers and pacing after `una_psn` may have advanced from `before`.
-    fn on_ack_progress(&mut self, now: u64, before: Psn, backend: &mut impl Backend) {
+    fn on_ack_progress(&mut self, now: Instant, before: Psn, backend: &mut impl Backend) {
         let moved = u32::try_from(self.req.una_psn.delta(before)).unwrap_or(0);
         if moved == 0 {
             return;
@@ -218,7 +219,7 @@ impl Qp {
 
     /// A response was lost (IBTA 9.7.6, implied NAK): retransmits the request at once, but
     /// only once per missing response; the remaining old responses are still in flight.
-    pub(super) fn implied_nak(&mut self, now: u64, backend: &mut impl Backend) {
+    pub(super) fn implied_nak(&mut self, now: Instant, backend: &mut impl Backend) {
         self.req.loss_deadline = None;
         let at = self.req.una_psn;
         if self.req.implied_nak_psn == Some(at) {
@@ -235,7 +236,7 @@ impl Qp {
     /// Handles a response of a READ, ATOMIC, ATOMIC WRITE or FLUSH (IBTA 9.7.6).
     fn handle_data(
         &mut self,
-        now: u64,
+        now: Instant,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
@@ -284,7 +285,7 @@ impl Qp {
 
     fn handle_read_data(
         &mut self,
-        now: u64,
+        now: Instant,
         psn: Psn,
         wqe: &SendWqe,
         last: bool,
@@ -344,7 +345,7 @@ impl Qp {
     /// Handles the response of ATOMIC WRITE and FLUSH: a READ response without payload.
     fn handle_empty_response(
         &mut self,
-        now: u64,
+        now: Instant,
         wqe: &SendWqe,
         fits: bool,
         backend: &mut impl Backend,
@@ -360,7 +361,7 @@ impl Qp {
 
     fn handle_atomic_data(
         &mut self,
-        now: u64,
+        now: Instant,
         wqe: &SendWqe,
         value: u64,
         backend: &mut impl Backend,

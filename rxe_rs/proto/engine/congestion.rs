@@ -12,6 +12,7 @@ use super::attrs::RxMeta;
 use super::backend::{Dest, Tx, TxFault};
 use super::wc::NetworkType;
 use crate::ids::{PKey, Psn, Qpn};
+use crate::time::Instant;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::Opcode;
 use crate::wire::repr::Headers;
@@ -50,15 +51,15 @@ pub(super) const CNP_INTERVAL_NS: u64 = 50_000;
 pub(super) struct CnpGenerator {
     /// A CNP is due, with the P_Key of the marked packet.
     pub(super) due: Option<PKey>,
-    last: Option<u64>,
+    last: Option<Instant>,
 }
 
 impl CnpGenerator {
     /// A packet marked CE with this P_Key arrived.
-    pub(super) fn on_marked(&mut self, now: u64, pkey: PKey) {
+    pub(super) fn on_marked(&mut self, now: Instant, pkey: PKey) {
         let wait = self
             .last
-            .is_some_and(|at| now.saturating_sub(at) < CNP_INTERVAL_NS);
+            .is_some_and(|at| now.ns_since(at) < CNP_INTERVAL_NS);
         if !wait {
             self.last = Some(now);
             self.due = Some(pkey);
@@ -85,29 +86,29 @@ const REJECT_NS: u64 = 4_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CnpFilter {
     /// When the last ECN-capable packet was sent.
-    last_sent: Option<u64>,
+    last_sent: Option<Instant>,
     /// Start of the current interval of [`CNP_WINDOW_NS`].
-    since: u64,
+    since: Instant,
     /// CNPs received in the current interval and the previous one, and the packets that they can
     /// refer to: those sent in these two intervals and the one before.
     cnps: [u32; 2],
     packets: [u32; 3],
-    reject_until: u64,
+    reject_until: Instant,
 }
 
 impl CnpFilter {
     pub(super) const fn new() -> Self {
         Self {
             last_sent: None,
-            since: 0,
+            since: Instant::ZERO,
             cnps: [0; 2],
             packets: [0; 3],
-            reject_until: 0,
+            reject_until: Instant::ZERO,
         }
     }
 
-    fn rotate(&mut self, now: u64) {
-        let elapsed = now.saturating_sub(self.since);
+    fn rotate(&mut self, now: Instant) {
+        let elapsed = now.ns_since(self.since);
         if elapsed < CNP_WINDOW_NS {
             return;
         }
@@ -122,7 +123,7 @@ impl CnpFilter {
 
     /// `packets` ECN-capable packets were sent.
     #[inline]
-    pub(super) fn on_sent(&mut self, now: u64, packets: u32) {
+    pub(super) fn on_sent(&mut self, now: Instant, packets: u32) {
         self.rotate(now);
         self.last_sent = Some(now);
         let [count, ..] = &mut self.packets;
@@ -130,7 +131,7 @@ impl CnpFilter {
     }
 
     /// True if the CNP that has just arrived is to be accepted.
-    pub(super) fn accepts(&mut self, now: u64) -> bool {
+    pub(super) fn accepts(&mut self, now: Instant) -> bool {
         self.rotate(now);
         let [count, before] = &mut self.cnps;
         *count = count.saturating_add(1);
@@ -139,7 +140,7 @@ impl CnpFilter {
         let packets = count.saturating_add(before).saturating_add(earlier);
         let recently_sent = self
             .last_sent
-            .is_some_and(|at| now.saturating_sub(at) <= CNP_WINDOW_NS);
+            .is_some_and(|at| now.ns_since(at) <= CNP_WINDOW_NS);
         if !recently_sent || now < self.reject_until {
             return false;
         }
@@ -152,7 +153,7 @@ impl CnpFilter {
 
     /// True while all CNPs are rejected.
     #[inline]
-    pub(super) fn is_rejecting(&self, now: u64) -> bool {
+    pub(super) fn is_rejecting(&self, now: Instant) -> bool {
         now < self.reject_until
     }
 }
@@ -240,6 +241,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     const KEY: PKey = PKey(0x8001);
+    const BEGIN: Instant = Instant::from_ns(MS);
 
     /// The headers of the CNP that the vendor of ConnectX adapters publishes as an example ("RoCEv2
     /// CNP Packet Format Example", 2018), with its P_Key.
@@ -258,8 +260,8 @@ mod tests {
     fn cnps_are_rate_limited() {
         let mut generator = CnpGenerator::default();
         let mut sent = 0;
-        for now in (0..MS).step_by(1000) {
-            generator.on_marked(now, KEY);
+        for after in (0..MS).step_by(1000) {
+            generator.on_marked(BEGIN + after, KEY);
             sent += u64::from(generator.due.take().is_some());
         }
         assert_eq!(sent, MS / CNP_INTERVAL_NS);
@@ -285,18 +287,18 @@ mod tests {
     #[test]
     fn idle_sender_ignores_cnps() {
         let mut filter = CnpFilter::new();
-        assert!(!filter.accepts(5 * MS));
-        filter.on_sent(6 * MS, 1);
-        assert!(filter.accepts(7 * MS));
-        assert!(filter.accepts(6 * MS + CNP_WINDOW_NS));
-        assert!(!filter.accepts(7 * MS + CNP_WINDOW_NS));
+        assert!(!filter.accepts(BEGIN));
+        filter.on_sent(BEGIN + MS, 1);
+        assert!(filter.accepts(BEGIN + 2 * MS));
+        assert!(filter.accepts(BEGIN + MS + CNP_WINDOW_NS));
+        assert!(!filter.accepts(BEGIN + 2 * MS + CNP_WINDOW_NS));
     }
 
     /// One CNP per packet is accepted. If more arrive, all are rejected for some time.
     #[test]
     fn no_more_cnps_than_packets() {
         let mut filter = CnpFilter::new();
-        let mut now = MS;
+        let mut now = BEGIN;
         for _ in 0..100_000 {
             filter.on_sent(now, 1);
             assert!(filter.accepts(now));
@@ -326,11 +328,12 @@ mod tests {
     #[test]
     fn cnps_for_queued_packets() {
         for offset in (0..CNP_WINDOW_NS).step_by(7 * MS as usize) {
+            let begin = Instant::from_ns(offset);
             let mut filter = CnpFilter::new();
-            filter.on_sent(offset, 4000);
+            filter.on_sent(begin, 4000);
             let delay = CNP_WINDOW_NS - MS;
             for count in 0..4000 {
-                let now = offset + 10 * MS + count * (delay - 10 * MS) / 4000;
+                let now = begin + 10 * MS + count * (delay - 10 * MS) / 4000;
                 if count % 100 == 0 {
                     filter.on_sent(now, 1);
                 }
@@ -342,9 +345,9 @@ mod tests {
     #[test]
     fn clock_jumps() {
         let mut filter = CnpFilter::new();
-        filter.on_sent(u64::MAX, u32::MAX);
-        filter.on_sent(0, u32::MAX);
-        assert!(filter.accepts(3));
-        assert!(!filter.accepts(u64::MAX));
+        filter.on_sent(Instant::MAX, u32::MAX);
+        filter.on_sent(Instant::ZERO, u32::MAX);
+        assert!(filter.accepts(Instant::from_ns(3)));
+        assert!(!filter.accepts(Instant::MAX));
     }
 }

@@ -9,6 +9,7 @@ use super::responder::{Message, RequestFault};
 use super::wc::{NetworkType, Wc, WcOpcode, WcStatus};
 use super::wr::{RecvWr, SendOp, SendWqe};
 use crate::check::qkey;
+use crate::time::Instant;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation};
 use crate::wire::packet::{Packet, Payload};
@@ -42,7 +43,7 @@ impl Qp {
     /// Sends messages of a datagram service.
     pub(super) fn transmit_datagrams(
         &mut self,
-        now: u64,
+        now: Instant,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {

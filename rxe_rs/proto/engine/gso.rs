@@ -20,6 +20,7 @@
 //! acknowledgements and no fallback.
 
 use crate::ids::Psn;
+use crate::time::Instant;
 
 /// Score at which GSO is disabled.
 const FALLBACK_SCORE: u8 = 60;
@@ -49,7 +50,7 @@ pub(super) struct GsoPolicy {
     new_requests: u8,
     score: u8,
     /// When GSO is tried again.
-    resume: Option<u64>,
+    resume: Option<Instant>,
     fallback_ns: u64,
     /// No acknowledgement has arrived since the acknowledgement timer expired.
     timed_out: bool,
@@ -122,7 +123,7 @@ impl GsoPolicy {
 
     /// True if GSO may be used in this round.
     #[inline]
-    pub(super) fn is_allowed(&mut self, now: u64) -> bool {
+    pub(super) fn is_allowed(&mut self, now: Instant) -> bool {
         if self.resume.is_some_and(|at| at <= now) {
             self.resume = None;
         }
@@ -160,7 +161,7 @@ impl GsoPolicy {
 
     /// Go-back-N from the lost request packet `from`; everything before has arrived. True if GSO is
     /// disabled.
-    pub(super) fn on_go_back(&mut self, now: u64, from: Psn) -> bool {
+    pub(super) fn on_go_back(&mut self, now: Instant, from: Psn) -> bool {
         match self.requests.second.take() {
             Some(second) if second == from => self.add_score(now, SCORE_LOST),
             _ => false,
@@ -169,7 +170,7 @@ impl GsoPolicy {
 
     /// The acknowledgement timer expired: go-back-N from `una`, the oldest packet in flight. True if
     /// GSO is disabled.
-    pub(super) fn on_timeout(&mut self, now: u64, una: Psn) -> bool {
+    pub(super) fn on_timeout(&mut self, now: Instant, una: Psn) -> bool {
         self.timed_out = true;
         match self.requests.second {
             Some(second) if second == una.next() => {
@@ -182,7 +183,7 @@ impl GsoPolicy {
 
     /// A probe retransmits `last`, the newest packet in flight; `una` is the oldest. True if GSO is
     /// disabled.
-    pub(super) fn on_probe(&mut self, now: u64, una: Psn, last: Psn) -> bool {
+    pub(super) fn on_probe(&mut self, now: Instant, una: Psn, last: Psn) -> bool {
         if self.requests.second != Some(last) {
             return false;
         }
@@ -193,7 +194,7 @@ impl GsoPolicy {
 
     /// A duplicate READ requests data from `psn` on; everything before has arrived. True if GSO is
     /// disabled.
-    pub(super) fn on_duplicate_request(&mut self, now: u64, psn: Psn) -> bool {
+    pub(super) fn on_duplicate_request(&mut self, now: Instant, psn: Psn) -> bool {
         match self.responses.second.take() {
             Some(second) if second == psn => return self.add_score(now, SCORE_LOST),
             Some(second) if second.is_before(psn) => self.reset_score(),
@@ -221,7 +222,7 @@ impl GsoPolicy {
         self.fallback_ns = MIN_FALLBACK_NS;
     }
 
-    fn add_score(&mut self, now: u64, weight: u8) -> bool {
+    fn add_score(&mut self, now: Instant, weight: u8) -> bool {
         self.score = self.score.saturating_add(weight);
         if self.score < FALLBACK_SCORE {
             return false;
@@ -239,6 +240,8 @@ impl GsoPolicy {
 mod tests {
     use super::*;
 
+    const BEGIN: Instant = Instant::ZERO;
+
     /// Sends request batches with random loss; returns the number of false fallbacks.
     fn false_fallbacks(loss: f64, batches: u32) -> u32 {
         let mut rng = fastrand::Rng::with_seed(7);
@@ -252,8 +255,8 @@ mod tests {
                     state.on_acknowledged(Psn::new(3));
                     false
                 }
-                (true, false) => state.on_go_back(0, Psn::new(2)),
-                (false, _) => state.on_go_back(0, Psn::new(1)),
+                (true, false) => state.on_go_back(BEGIN, Psn::new(2)),
+                (false, _) => state.on_go_back(BEGIN, Psn::new(1)),
             });
         }
         fallbacks
@@ -275,19 +278,19 @@ mod tests {
     fn twelve_batches_cause_fallback() {
         let mut state = GsoPolicy::new();
         for count in 1..=12 {
-            assert!(state.is_allowed(0));
+            assert!(state.is_allowed(BEGIN));
             state.on_request(Psn::new(count), 1);
-            assert_eq!(state.on_go_back(0, Psn::new(count)), count == 12);
+            assert_eq!(state.on_go_back(BEGIN, Psn::new(count)), count == 12);
         }
-        assert!(!state.is_allowed(MIN_FALLBACK_NS - 1));
-        assert!(state.is_allowed(MIN_FALLBACK_NS));
+        assert!(!state.is_allowed(BEGIN + MIN_FALLBACK_NS - 1));
+        assert!(state.is_allowed(BEGIN + MIN_FALLBACK_NS));
         // After a retry three are enough.
         for count in 1..=3 {
             state.on_request(Psn::new(count), 1);
-            assert_eq!(state.on_go_back(0, Psn::new(count)), count == 3);
+            assert_eq!(state.on_go_back(BEGIN, Psn::new(count)), count == 3);
         }
-        assert!(!state.is_allowed(2 * MIN_FALLBACK_NS - 1));
-        assert!(state.is_allowed(2 * MIN_FALLBACK_NS));
+        assert!(!state.is_allowed(BEGIN + 2 * MIN_FALLBACK_NS - 1));
+        assert!(state.is_allowed(BEGIN + 2 * MIN_FALLBACK_NS));
     }
 
     /// A packet that is retransmitted singly proves nothing about the batch.
@@ -297,17 +300,17 @@ mod tests {
         for _ in 0..100 {
             state.on_request(Psn::new(2), 1);
             state.on_request(Psn::new(2), 0);
-            assert!(!state.on_go_back(0, Psn::new(2)));
+            assert!(!state.on_go_back(BEGIN, Psn::new(2)));
         }
         for _ in 0..11 {
             state.on_request(Psn::new(2), 1);
-            state.on_go_back(0, Psn::new(2));
+            state.on_go_back(BEGIN, Psn::new(2));
         }
         state.on_request(Psn::new(2), 1);
         state.on_request(Psn::new(2), 0);
         state.on_acknowledged(Psn::new(3));
         state.on_request(Psn::new(4), 1);
-        assert!(state.on_go_back(0, Psn::new(4)));
+        assert!(state.on_go_back(BEGIN, Psn::new(4)));
     }
 
     /// New requests of the peer show that it has received earlier responses.
@@ -317,23 +320,23 @@ mod tests {
         for count in 1..=11 {
             state.on_response(Psn::new(2), 1);
             state.on_new_request(2);
-            assert!(!state.on_duplicate_request(0, Psn::new(2)), "{count}");
+            assert!(!state.on_duplicate_request(BEGIN, Psn::new(2)), "{count}");
         }
         state.on_response(Psn::new(2), 1);
         state.on_new_request(2);
         state.on_new_request(2);
         assert_eq!(state.score, 0);
         state.on_response(Psn::new(2), 1);
-        assert!(!state.on_duplicate_request(0, Psn::new(2)));
+        assert!(!state.on_duplicate_request(BEGIN, Psn::new(2)));
         state.on_response(Psn::new(2), 1);
-        assert!(!state.on_duplicate_request(0, Psn::new(3)));
+        assert!(!state.on_duplicate_request(BEGIN, Psn::new(3)));
         assert_eq!(state.score, 0);
     }
 
     #[test]
     fn extreme_inputs() {
         let mut state = GsoPolicy::new();
-        for now in [0, u64::MAX, 5] {
+        for now in [BEGIN, Instant::MAX, BEGIN + 5] {
             for _ in 0..1000 {
                 state.on_request(Psn::new(0xff_ffff), u32::MAX);
                 state.on_request(Psn::new(0xff_ffff), 1);
@@ -341,7 +344,7 @@ mod tests {
                 state.on_request(Psn::new(0), 1);
                 state.on_timeout(now, Psn::new(0xff_ffff));
             }
-            assert!(!state.is_allowed(now) || now == u64::MAX);
+            assert!(!state.is_allowed(now) || now == Instant::MAX);
         }
     }
 }

@@ -6,6 +6,8 @@
 //! or until the period since the first of them is over. So the last completions are notified
 //! late, but always.
 
+use crate::time::Instant;
+
 /// What a CQ is armed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArmType {
@@ -22,8 +24,8 @@ pub enum Notify {
     No,
     /// Notify it.
     Now,
-    /// Call [`CqArm::expired`] at this time, in nanoseconds.
-    At(u64),
+    /// Call [`CqArm::expired`] at this time.
+    At(Instant),
 }
 
 /// Moderation parameters.
@@ -33,20 +35,21 @@ struct Moderation {
     period_ns: u64,
 }
 
-/// Decides when to notify the consumer of one CQ. The caller holds the lock of the CQ; times are
-/// nanoseconds of one monotonic clock.
+/// Decides when to notify the consumer of one CQ. The caller holds the lock of the CQ.
 ///
 /// # Examples
 ///
 /// ```
 /// use rxe_proto::engine::notify::{ArmType, CqArm, Notify};
+/// use rxe_proto::time::Instant;
 ///
+/// let clock = || Instant::ZERO;
 /// let mut arm = CqArm::default();
-/// assert_eq!(arm.added(false, || 0), Notify::No);
+/// assert_eq!(arm.added(false, clock), Notify::No);
 /// // One completion is notified each time the CQ is armed.
 /// arm.arm(ArmType::Next);
-/// assert_eq!(arm.added(false, || 0), Notify::Now);
-/// assert_eq!(arm.added(false, || 0), Notify::No);
+/// assert_eq!(arm.added(false, clock), Notify::Now);
+/// assert_eq!(arm.added(false, clock), Notify::No);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CqArm {
@@ -55,7 +58,7 @@ pub struct CqArm {
     /// Completions whose notification is delayed.
     delayed: u16,
     /// When to notify of them, if there are any.
-    deadline: u64,
+    deadline: Instant,
 }
 
 impl CqArm {
@@ -81,7 +84,7 @@ impl CqArm {
     /// after the first of them. A count below 2 or a period of 0 disables moderation.
     ///
     /// A notification that is already delayed becomes due at once.
-    pub fn moderate(&mut self, count: u16, period_us: u16, now: u64) -> Notify {
+    pub fn moderate(&mut self, count: u16, period_us: u16, now: Instant) -> Notify {
         self.moderation = (count > 1 && period_us > 0).then(|| Moderation {
             count,
             period_ns: u64::from(period_us).saturating_mul(1000),
@@ -95,7 +98,7 @@ impl CqArm {
 
     /// A completion was added. Reads the clock only if this is the first delayed one.
     #[inline]
-    pub fn added(&mut self, solicited: bool, clock: impl FnOnce() -> u64) -> Notify {
+    pub fn added(&mut self, solicited: bool, clock: impl FnOnce() -> Instant) -> Notify {
         match self.armed {
             Some(ArmType::Next) => {}
             Some(ArmType::Solicited) if solicited => {}
@@ -126,7 +129,7 @@ impl CqArm {
     }
 
     /// The deadline has passed, or the timer fired early.
-    pub fn expired(&mut self, now: u64) -> Notify {
+    pub fn expired(&mut self, now: Instant) -> Notify {
         if self.delayed == 0 {
             return Notify::No;
         }

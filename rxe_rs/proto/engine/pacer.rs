@@ -14,11 +14,12 @@
 //! never falls below two packets per round trip, also with forged CNPs.
 
 use crate::ids::Psn;
+use crate::time::Instant;
 
 /// Full scale of [`Limit::alpha`].
 const ALPHA_ONE: u64 = 1024;
 
-/// Gain of the estimate per period: 1/16 (RFC 8257, 4.2).
+/// Gain of the estimate per period_ns: 1/16 (RFC 8257, 4.2).
 const ALPHA_SHIFT: u32 = 4;
 
 /// Minimum and maximum period, in nanoseconds. The minimum is a few times that of ConnectX adapters
@@ -86,9 +87,9 @@ const NS_PER_MS: u64 = 1_000_000;
 pub(super) struct PathState {
     /// Minimum round trip time so far in nanoseconds, that is without queueing; `None` before the
     /// first sample.
-    pub(super) min_rtt: Option<u64>,
+    pub(super) min_rtt_ns: Option<u64>,
     /// Current round trip time, likewise.
-    pub(super) rtt: Option<u64>,
+    pub(super) rtt_ns: Option<u64>,
     /// Maximum payload of a packet, in bytes.
     pub(super) mtu: u32,
     /// PSN of the next packet to send, and of the oldest unacknowledged packet; equal for services
@@ -102,7 +103,7 @@ pub(super) struct PathState {
 struct RateEstimator {
     /// Number of bytes sent since `since`.
     bytes: u64,
-    since: u64,
+    since: Instant,
     /// Rate of the previous measurement.
     measured: u64,
 }
@@ -111,14 +112,14 @@ impl RateEstimator {
     const fn new() -> Self {
         Self {
             bytes: 0,
-            since: 0,
+            since: Instant::ZERO,
             measured: 0,
         }
     }
 
     #[inline]
-    fn add(&mut self, now: u64, bytes: u64) {
-        let elapsed = now.saturating_sub(self.since);
+    fn add(&mut self, now: Instant, bytes: u64) {
+        let elapsed = now.ns_since(self.since);
         if elapsed >= MEASURE_NS {
             let rate = self.bytes.saturating_mul(NS_PER_MS).checked_div(elapsed);
             self.measured = rate.unwrap_or(0);
@@ -128,8 +129,8 @@ impl RateEstimator {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    fn rate(&self, now: u64) -> u64 {
-        let elapsed = now.saturating_sub(self.since);
+    fn rate(&self, now: Instant) -> u64 {
+        let elapsed = now.ns_since(self.since);
         let recent = self.bytes.saturating_mul(NS_PER_MS);
         // Not over a shorter time: a burst is not a rate.
         let recent = recent.checked_div(elapsed.max(MEASURE_NS / 2)).unwrap_or(0);
@@ -156,11 +157,11 @@ struct Limit {
     /// Estimate of the fraction of periods with a CNP, in units of 1/[`ALPHA_ONE`].
     alpha: u64,
     /// Interval of cuts and of recovery steps.
-    period: u64,
-    cut_at: u64,
+    period_ns: u64,
+    cut_at: Instant,
     /// A packet was sent after the last cut.
     sent_since_cut: bool,
-    step_at: u64,
+    step_at: Instant,
     steps: u32,
     /// The next step waits until all packets before this PSN are acknowledged; true if it was
     /// delayed by that.
@@ -168,7 +169,7 @@ struct Limit {
     step_delayed: bool,
     /// Token bucket in bytes; negative after a packet that was longer.
     tokens: i64,
-    refilled: u64,
+    refilled: Instant,
 }
 
 fn bytes_in(rate: u64, ns: u64) -> u64 {
@@ -199,13 +200,13 @@ fn sqrt(of: u64) -> u64 {
 }
 
 impl Limit {
-    fn new(now: u64, rate: u64, path: PathState) -> Self {
+    fn new(now: Instant, rate: u64, path: PathState) -> Self {
         let mut limit = Self {
             rate,
             target: rate,
             floor: MIN_RATE_UNKNOWN,
             alpha: ALPHA_ONE,
-            period: MIN_PERIOD_NS,
+            period_ns: MIN_PERIOD_NS,
             cut_at: now,
             sent_since_cut: true,
             step_at: now,
@@ -222,14 +223,14 @@ impl Limit {
     /// Updates period and minimum rate from the state of the path.
     fn measure(&mut self, path: PathState) {
         let packet = u64::from(path.mtu);
-        let least = path.min_rtt.unwrap_or(0);
+        let least = path.min_rtt_ns.unwrap_or(0);
         let packets = packet
             .saturating_mul(PERIOD_PACKETS * NS_PER_MS)
             .checked_div(self.rate)
             .unwrap_or(0);
         let packets = packets.min(MAX_PACKETS_NS);
-        self.period = least.max(packets).clamp(MIN_PERIOD_NS, MAX_PERIOD_NS);
-        self.floor = match path.rtt {
+        self.period_ns = least.max(packets).clamp(MIN_PERIOD_NS, MAX_PERIOD_NS);
+        self.floor = match path.rtt_ns {
             Some(ns) => rate_of(
                 packet.saturating_mul(MIN_WINDOW_PACKETS),
                 ns.max(MIN_RTT_NS),
@@ -242,13 +243,13 @@ impl Limit {
     }
 
     /// Cuts the rate, at most once for the packets in flight.
-    fn cut(&mut self, now: u64) {
+    fn cut(&mut self, now: Instant) {
         self.target = self.rate;
         let share = self.rate.saturating_mul(self.alpha) / (2 * ALPHA_ONE);
         self.rate = self.rate.saturating_sub(share).max(self.floor);
         // The excess in flight leaves the queue before more is sent.
         let less = self.target.saturating_sub(self.rate);
-        let excess = i64::try_from(bytes_in(less, self.period)).unwrap_or(0);
+        let excess = i64::try_from(bytes_in(less, self.period_ns)).unwrap_or(0);
         self.tokens = self.tokens.saturating_sub(excess);
         self.target = self.target.max(self.rate);
         let rest = ALPHA_ONE.saturating_sub(self.alpha);
@@ -258,8 +259,8 @@ impl Limit {
     }
 
     /// A CNP arrived.
-    fn on_cnp(&mut self, now: u64, path: PathState) {
-        let period_over = now.saturating_sub(self.cut_at) >= self.period;
+    fn on_cnp(&mut self, now: Instant, path: PathState) {
+        let period_over = now.ns_since(self.cut_at) >= self.period_ns;
         if self.sent_since_cut && period_over {
             self.measure(path);
             self.cut(now);
@@ -271,8 +272,8 @@ impl Limit {
     }
 
     /// Does the recovery steps that are due; false when the recovery is complete.
-    fn recover(&mut self, now: u64, path: PathState) -> bool {
-        if now.saturating_sub(self.step_at) >= self.period {
+    fn recover(&mut self, now: Instant, path: PathState) -> bool {
+        if now.ns_since(self.step_at) >= self.period_ns {
             if path.oldest.is_before(self.step_psn) {
                 self.step_delayed = true;
                 return true;
@@ -280,16 +281,16 @@ impl Limit {
             self.measure(path);
             if core::mem::take(&mut self.step_delayed) {
                 // At most the steps of one minimum round trip time.
-                let room = path.min_rtt.unwrap_or(0).max(self.period);
+                let room = path.min_rtt_ns.unwrap_or(0).max(self.period_ns);
                 self.step_at = self.step_at.max(now.saturating_sub(room));
             }
             self.step_psn = path.next;
         }
         for _ in 0..RELEASE_STEPS {
-            if now.saturating_sub(self.step_at) < self.period {
+            if now.ns_since(self.step_at) < self.period_ns {
                 break;
             }
-            self.step_at = self.step_at.saturating_add(self.period);
+            self.step_at = self.step_at.saturating_add(self.period_ns);
             self.steps = self.steps.saturating_add(1);
             self.alpha = self.alpha.saturating_sub(self.alpha >> ALPHA_SHIFT);
             if self.steps > FAST_STEPS {
@@ -310,8 +311,8 @@ impl Limit {
             .max(MIN_BURST)
     }
 
-    fn refill(&mut self, now: u64) {
-        let refilled_bytes = bytes_in(self.rate, now.saturating_sub(self.refilled));
+    fn refill(&mut self, now: Instant) {
+        let refilled_bytes = bytes_in(self.rate, now.ns_since(self.refilled));
         // Fractions of a byte are carried over to the next refill.
         if refilled_bytes > 0 {
             self.refilled = now;
@@ -336,7 +337,7 @@ impl Pacer {
     }
 
     /// An accepted CNP arrived. True if there was no limit before.
-    pub(super) fn on_cnp(&mut self, now: u64, path: PathState) -> bool {
+    pub(super) fn on_cnp(&mut self, now: Instant, path: PathState) -> bool {
         if let Some(limit) = &mut self.limit {
             if limit.recover(now, path) {
                 limit.on_cnp(now, path);
@@ -355,7 +356,7 @@ impl Pacer {
     }
 
     /// The rate of an unlimited sender: the delivery rate if known, else the send rate.
-    fn current(&self, now: u64) -> u64 {
+    fn current(&self, now: Instant) -> u64 {
         let sent = self.sent.rate(now);
         let rate = match self.acknowledged.rate(now) {
             0 => sent,
@@ -366,7 +367,7 @@ impl Pacer {
 
     /// Bytes that may be sent now; [`u64::MAX`] without a limit, 0 during a pause.
     #[inline]
-    pub(super) fn budget(&mut self, now: u64, path: PathState) -> u64 {
+    pub(super) fn budget(&mut self, now: Instant, path: PathState) -> u64 {
         let Some(limit) = &mut self.limit else {
             return u64::MAX;
         };
@@ -380,7 +381,7 @@ impl Pacer {
 
     /// `bytes` were sent.
     #[inline]
-    pub(super) fn spend(&mut self, now: u64, bytes: u64) {
+    pub(super) fn spend(&mut self, now: Instant, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -395,14 +396,14 @@ impl Pacer {
 
     /// The peer acknowledged `bytes`.
     #[inline]
-    pub(super) fn on_acknowledged(&mut self, now: u64, bytes: u64) {
+    pub(super) fn on_acknowledged(&mut self, now: Instant, bytes: u64) {
         if self.limit.is_none() {
             self.acknowledged.add(now, bytes);
         }
     }
 
     /// When to resume transmission after the budget is spent.
-    pub(super) fn resume_at(&self, now: u64) -> u64 {
+    pub(super) fn resume_at(&self, now: Instant) -> Instant {
         let Some(limit) = &self.limit else {
             return now;
         };
@@ -422,11 +423,13 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    const BEGIN: Instant = Instant::from_ns(MS);
+
     /// A path with this round trip time and packets of 1024 bytes.
     fn path(ns: u64) -> PathState {
         PathState {
-            min_rtt: Some(ns),
-            rtt: Some(ns),
+            min_rtt_ns: Some(ns),
+            rtt_ns: Some(ns),
             mtu: 1024,
             next: NONE,
             oldest: NONE,
@@ -434,8 +437,8 @@ mod tests {
     }
 
     const UNKNOWN: PathState = PathState {
-        min_rtt: None,
-        rtt: None,
+        min_rtt_ns: None,
+        rtt_ns: None,
         mtu: 1024,
         next: NONE,
         oldest: NONE,
@@ -443,7 +446,7 @@ mod tests {
 
     /// Sends as much as the pacer allows for `ns`, in packets of 1000 bytes; returns bytes per
     /// millisecond.
-    fn run(pacer: &mut Pacer, now: &mut u64, ns: u64, line: u64, path: PathState) -> u64 {
+    fn run(pacer: &mut Pacer, now: &mut Instant, ns: u64, line: u64, path: PathState) -> u64 {
         let (start, mut sent) = (*now, 0);
         while *now < start + ns {
             if pacer.budget(*now, path) > 0 {
@@ -462,7 +465,7 @@ mod tests {
     #[test]
     fn unlimited_without_cnps() {
         let mut pacer = Pacer::new();
-        assert_eq!(pacer.budget(5, UNKNOWN), u64::MAX);
+        assert_eq!(pacer.budget(BEGIN, UNKNOWN), u64::MAX);
         assert_eq!(pacer.rate(), None);
     }
 
@@ -478,7 +481,7 @@ mod tests {
     /// The first CNP halves the measured rate.
     #[test]
     fn first_cnp_halves_the_send_rate() {
-        let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
+        let (mut pacer, mut now) = (Pacer::new(), BEGIN);
         let line = 1_000_000;
         let free = run(&mut pacer, &mut now, 10 * MS, line, UNKNOWN);
         assert!((900_000..=1_010_000).contains(&free), "{free}");
@@ -495,7 +498,7 @@ mod tests {
     /// The delivery rate counts if it is known, not the rate at which a queue fills.
     #[test]
     fn first_cnp_halves_the_delivery_rate() {
-        let (mut pacer, mut now) = (Pacer::new(), 7 * MS);
+        let (mut pacer, mut now) = (Pacer::new(), BEGIN);
         for _ in 0..10_000 {
             pacer.spend(now, 1000);
             pacer.on_acknowledged(now, 10);
@@ -511,7 +514,7 @@ mod tests {
     #[test]
     fn cuts_are_bounded() {
         for rtt in [MS, 2 * MS, 8 * MS] {
-            let (mut pacer, mut now) = (Pacer::new(), MS);
+            let (mut pacer, mut now) = (Pacer::new(), BEGIN);
             run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
             pacer.on_cnp(now, path(rtt));
             let once = pacer.rate();
@@ -535,7 +538,7 @@ mod tests {
     /// Without round trip samples the minimum rate is absolute.
     #[test]
     fn min_rate_without_rtt() {
-        let (mut pacer, mut now) = (Pacer::new(), MS);
+        let (mut pacer, mut now) = (Pacer::new(), BEGIN);
         run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
         for _ in 0..10_000 {
             now += MS;
@@ -549,7 +552,7 @@ mod tests {
     /// Without further CNPs the rate soon recovers, and then the limit is released.
     #[test]
     fn recovers() {
-        let (mut pacer, mut now) = (Pacer::new(), MS);
+        let (mut pacer, mut now) = (Pacer::new(), BEGIN);
         run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
         for _ in 0..3 {
             pacer.on_cnp(now, path(MS));
@@ -567,7 +570,7 @@ mod tests {
     /// one step.
     #[test]
     fn recovery_waits_for_acks() {
-        let (mut pacer, mut now) = (Pacer::new(), MS);
+        let (mut pacer, mut now) = (Pacer::new(), BEGIN);
         run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
         let mut state = path(MS);
         state.next = Psn::new(100);
@@ -596,7 +599,7 @@ mod tests {
     /// Rare marks cost little in the long run, because the estimate follows their share.
     #[test]
     fn rare_marks_cut_less() {
-        let (mut pacer, mut now) = (Pacer::new(), MS);
+        let (mut pacer, mut now) = (Pacer::new(), BEGIN);
         run(&mut pacer, &mut now, 10 * MS, 1_000_000, UNKNOWN);
         pacer.on_cnp(now, path(MS));
         run(&mut pacer, &mut now, 30 * MS, 1_000_000, path(MS));
@@ -612,21 +615,21 @@ mod tests {
         for rtt in [None, Some(0), Some(u64::MAX)] {
             for mtu in [0, u32::MAX] {
                 let path = PathState {
-                    min_rtt: rtt,
-                    rtt,
+                    min_rtt_ns: rtt,
+                    rtt_ns: rtt,
                     mtu,
                     next: NONE,
                     oldest: NONE,
                 };
-                let mut pacer = Pacer::new();
-                pacer.spend(0, u64::MAX);
-                pacer.on_acknowledged(0, u64::MAX);
-                pacer.on_cnp(u64::MAX, path);
-                pacer.on_cnp(0, path);
-                pacer.spend(3, u64::MAX);
-                assert_eq!(pacer.budget(1, path), 0);
-                assert!(pacer.resume_at(1) <= 1 + MAX_WAIT_NS);
-                pacer.budget(u64::MAX, path);
+                let (mut pacer, early) = (Pacer::new(), Instant::from_ns(1));
+                pacer.spend(Instant::ZERO, u64::MAX);
+                pacer.on_acknowledged(Instant::ZERO, u64::MAX);
+                pacer.on_cnp(Instant::MAX, path);
+                pacer.on_cnp(Instant::ZERO, path);
+                pacer.spend(Instant::from_ns(3), u64::MAX);
+                assert_eq!(pacer.budget(early, path), 0);
+                assert!(pacer.resume_at(early) <= early + MAX_WAIT_NS);
+                pacer.budget(Instant::MAX, path);
             }
         }
     }

@@ -8,6 +8,7 @@
 //! retry nor counts as loss.
 
 use crate::ids::Psn;
+use crate::time::Instant;
 
 /// Minimum probe timeout, in nanoseconds.
 const MIN_TIMEOUT_NS: u64 = 500_000;
@@ -31,10 +32,10 @@ pub(super) struct Prober {
     /// The latest sample.
     latest_rtt_ns: u64,
     /// The timed packet, whose acknowledgement gives the next sample, and when it was sent.
-    timed: Option<(Psn, u64)>,
+    timed: Option<(Psn, Instant)>,
     probes: u8,
     /// When to send the next probe.
-    pub(super) deadline: Option<u64>,
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Prober {
@@ -52,23 +53,23 @@ impl Prober {
     }
 
     /// Smoothed round trip time in nanoseconds; `None` before the first sample.
-    pub(super) fn srtt(&self) -> Option<u64> {
+    pub(super) fn srtt_ns(&self) -> Option<u64> {
         Some(self.srtt_ns).filter(|srtt| *srtt != 0)
     }
 
     /// Minimum round trip time in nanoseconds; 0 before the first sample.
-    pub(super) fn min_rtt(&self) -> u64 {
+    pub(super) fn min_rtt_ns(&self) -> u64 {
         self.min_rtt_ns
     }
 
     /// The current round trip time in nanoseconds: it grows with a queue at once and shrinks slowly.
-    pub(super) fn current_rtt(&self) -> Option<u64> {
-        self.srtt().map(|srtt| srtt.max(self.latest_rtt_ns))
+    pub(super) fn current_rtt_ns(&self) -> Option<u64> {
+        self.srtt_ns().map(|srtt| srtt.max(self.latest_rtt_ns))
     }
 
     /// The packet `psn`, which requests an acknowledgement, was sent for the first time.
     #[inline]
-    pub(super) fn on_request_sent(&mut self, psn: Psn, now: u64) {
+    pub(super) fn on_request_sent(&mut self, psn: Psn, now: Instant) {
         if self.timed.is_none() {
             self.timed = Some((psn, now));
         }
@@ -76,7 +77,7 @@ impl Prober {
 
     /// The peer has acknowledged everything before `una`.
     #[inline]
-    pub(super) fn on_progress(&mut self, una: Psn, now: u64) {
+    pub(super) fn on_progress(&mut self, una: Psn, now: Instant) {
         self.probes = 0;
         let Some((psn, sent)) = self.timed else {
             return;
@@ -85,7 +86,7 @@ impl Prober {
             return;
         }
         self.timed = None;
-        let sample = now.saturating_sub(sent);
+        let sample = now.ns_since(sent);
         let ambiguous = core::mem::take(&mut self.ambiguous);
         if !ambiguous && (self.min_rtt_ns == 0 || sample < self.min_rtt_ns) {
             self.min_rtt_ns = sample.max(1);
@@ -108,21 +109,21 @@ impl Prober {
     /// Packets are retransmitted: their acknowledgements give no sample (Karn's algorithm), but a
     /// round trip takes at least as long as the timed packet has been in flight.
     #[inline]
-    pub(super) fn on_retransmit(&mut self, now: u64) {
+    pub(super) fn on_retransmit(&mut self, now: Instant) {
         self.cancel_sample(now);
         self.ambiguous = false;
     }
 
     /// Cancels the sample of the timed packet and keeps its age as a lower bound.
-    fn cancel_sample(&mut self, now: u64) {
+    fn cancel_sample(&mut self, now: Instant) {
         if let Some((_, sent)) = self.timed.take() {
-            self.latest_rtt_ns = self.latest_rtt_ns.max(now.saturating_sub(sent));
+            self.latest_rtt_ns = self.latest_rtt_ns.max(now.ns_since(sent));
         }
     }
 
     /// Restarts the probe timer, or stops it if nothing is outstanding.
     #[inline]
-    pub(super) fn rearm(&mut self, now: u64, outstanding: bool) {
+    pub(super) fn rearm(&mut self, now: Instant, outstanding: bool) {
         self.deadline = None;
         if outstanding && self.probes < MAX_PROBES {
             let timeout = self
@@ -140,7 +141,7 @@ impl Prober {
     }
 
     /// True if the probe timer has expired; restarts it.
-    pub(super) fn expired(&mut self, now: u64) -> bool {
+    pub(super) fn expired(&mut self, now: Instant) -> bool {
         if self.deadline.is_none_or(|at| at > now) {
             return false;
         }

@@ -16,6 +16,7 @@ use super::requester::Requester;
 use super::responder::{ReplayEntry, Responder};
 use super::wc::{Wc, WcStatus};
 use crate::ids::{PKey, Psn, Qpn};
+use crate::time::Instant;
 use crate::wire::opcode::Opcode;
 use crate::wire::packet::{Packet, Payload};
 
@@ -58,9 +59,9 @@ pub struct Qp {
     pub(super) req: Requester,
     pub(super) resp: Responder,
     pub(super) events: Events,
-    pub(super) tx_resume: Option<u64>,
+    pub(super) tx_resume: Option<Instant>,
     /// End of a pause for pacing.
-    pub(super) paced_until: Option<u64>,
+    pub(super) paced_until: Option<Instant>,
     cnp: CnpGenerator,
     cnp_filter: CnpFilter,
     pub(super) pacer: Pacer,
@@ -128,8 +129,8 @@ impl Qp {
     }
 
     /// Smoothed round trip time of an RC QP, in nanoseconds; `None` before the first sample.
-    pub fn round_trip(&self) -> Option<u64> {
-        self.req.prober.srtt()
+    pub fn round_trip_ns(&self) -> Option<u64> {
+        self.req.prober.srtt_ns()
     }
 
     /// Retries left before an RC QP fails: transport retries and RNR retries.
@@ -239,7 +240,7 @@ impl Qp {
         }
     }
 
-    /// Processes one admitted packet. `now` is in nanoseconds.
+    /// Processes one admitted packet.
     ///
     /// While a packet is deferred ([`Handled::Deferred`]), the caller queues later packets behind
     /// it, or drops them.
@@ -247,7 +248,7 @@ impl Qp {
     /// Call [`Qp::poll_transmit`] afterwards for the packets to send, once per receive batch.
     pub fn handle_packet(
         &mut self,
-        now: u64,
+        now: Instant,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         meta: &RxMeta<'_>,
@@ -304,7 +305,7 @@ impl Qp {
 
     /// Handles a CNP: a router on the path is congested (IBTA A17.9.3), unless the CNP is
     /// forged. A datagram QP has no peer to compare a CNP with and drops it.
-    fn handle_cnp(&mut self, now: u64, packet: &Packet<'_>, backend: &mut impl Backend) {
+    fn handle_cnp(&mut self, now: Instant, packet: &Packet<'_>, backend: &mut impl Backend) {
         if !self.service.is_connected() {
             return backend.count(Count::Unexpected);
         }
@@ -324,8 +325,8 @@ impl Qp {
 
     fn path_state(&self) -> PathState {
         PathState {
-            min_rtt: Some(self.req.prober.min_rtt()).filter(|ns| *ns != 0),
-            rtt: self.req.prober.current_rtt(),
+            min_rtt_ns: Some(self.req.prober.min_rtt_ns()).filter(|ns| *ns != 0),
+            rtt_ns: self.req.prober.current_rtt_ns(),
             mtu: self.attrs.mtu.bytes(),
             next: self.req.psn,
             oldest: match self.service {
@@ -335,8 +336,8 @@ impl Qp {
         }
     }
 
-    /// Processes all timers that have expired at `now`, in nanoseconds.
-    pub fn handle_timeout(&mut self, now: u64, backend: &mut impl Backend) {
+    /// Processes all timers that have expired at `now`.
+    pub fn handle_timeout(&mut self, now: Instant, backend: &mut impl Backend) {
         if self.tx_resume.is_some_and(|at| at <= now) {
             self.tx_resume = None;
         }
@@ -347,9 +348,9 @@ impl Qp {
         self.request_timeout(now, backend);
     }
 
-    /// The next deadline in nanoseconds: when to call [`Qp::handle_timeout`] and then
+    /// The next deadline: when to call [`Qp::handle_timeout`] and then
     /// [`Qp::poll_transmit`].
-    pub fn poll_timeout(&self) -> Option<u64> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         [
             self.req.deadline,
             self.req.prober.deadline,
@@ -383,7 +384,7 @@ impl Qp {
     /// Queues packets on `tx` until there is nothing to send or no room. Responses go first.
     pub fn poll_transmit(
         &mut self,
-        now: u64,
+        now: Instant,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
@@ -443,7 +444,7 @@ impl Qp {
 
     fn transmit<T: Tx>(
         &mut self,
-        now: u64,
+        now: Instant,
         backend: &mut impl Backend,
         tx: &mut Meter<'_, T>,
     ) -> Progress {
@@ -481,7 +482,7 @@ impl Qp {
 
     /// Reports that packets of [`Qp::poll_transmit`] were dropped locally (queue full, no memory):
     /// pauses transmission for a short time; the lost packets are retransmitted later.
-    pub fn on_congestion(&mut self, now: u64) {
+    pub fn on_congestion(&mut self, now: Instant) {
         self.req.window.on_loss(self.req.max_psn);
         self.pause(now);
     }
@@ -492,7 +493,7 @@ impl Qp {
         core::mem::take(&mut self.events)
     }
 
-    pub(super) fn pause(&mut self, now: u64) {
+    pub(super) fn pause(&mut self, now: Instant) {
         self.tx_resume = Some(now.saturating_add(TX_PAUSE_NS));
     }
 
@@ -512,7 +513,7 @@ impl Qp {
         self.req.deadline = None;
         self.req.rnr_until = None;
         self.req.loss_deadline = None;
-        self.req.prober.rearm(0, false);
+        self.req.prober.rearm(Instant::ZERO, false);
         self.tx_resume = None;
         self.paced_until = None;
         if let Some(wr) = self.resp.abort_message() {

@@ -13,6 +13,7 @@ use super::wc::{Wc, WcStatus};
 use super::window::Window;
 use super::wr::{LocalOp, SendOp, SendWqe, SendWr};
 use crate::ids::{Msn, Psn};
+use crate::time::Instant;
 
 /// Maximum number of PSNs between the oldest unacknowledged packet and the newest; keeps the
 /// 24-bit comparison of PSNs valid for any mix of outstanding large READs.
@@ -45,9 +46,9 @@ pub(super) struct Requester {
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
     /// Expiry of the acknowledgement timer.
-    pub(super) deadline: Option<u64>,
+    pub(super) deadline: Option<Instant>,
     /// Expiry of the RNR NAK timer.
-    pub(super) rnr_until: Option<u64>,
+    pub(super) rnr_until: Option<Instant>,
     /// READ and ATOMIC requests outstanding.
     pub(super) rd_atomic_outstanding: u32,
     /// Packets sent since the last one with the AckReq bit.
@@ -66,13 +67,13 @@ pub(super) struct Requester {
     /// Duplicate responses since the last progress.
     pub(super) duplicate_responses: u32,
     /// Time up to which they may extend the acknowledgement timer.
-    pub(super) rearm_limit: Option<u64>,
+    pub(super) rearm_limit: Option<Instant>,
     /// Loss timer: when to retransmit the oldest request after an unproven or early sign of loss.
-    pub(super) loss_deadline: Option<u64>,
+    pub(super) loss_deadline: Option<Instant>,
     /// When packets were last retransmitted.
-    pub(super) retransmitted_at: Option<u64>,
+    pub(super) retransmitted_at: Option<Instant>,
     /// When a retransmission last used a retry.
-    pub(super) retry_used_at: Option<u64>,
+    pub(super) retry_used_at: Option<Instant>,
     /// MSN of a peer that has executed everything before `una`.
     pub(super) una_msn: Msn,
     /// Resyncs of the peer's MSN.
@@ -183,7 +184,7 @@ impl Requester {
     }
 
     /// Restarts the acknowledgement timer if anything is outstanding, else stops it.
-    pub(super) fn rearm(&mut self, now: u64, attrs: &Attrs) {
+    pub(super) fn rearm(&mut self, now: Instant, attrs: &Attrs) {
         let outstanding = self.una_psn != self.max_psn;
         self.deadline = if outstanding {
             ack_deadline(now, attrs)
@@ -196,7 +197,7 @@ impl Requester {
 
 impl Requester {
     /// Transmission pauses until `at`: postpones the acknowledgement timer if it runs.
-    pub(super) fn postpone(&mut self, at: u64, attrs: &Attrs) {
+    pub(super) fn postpone(&mut self, at: Instant, attrs: &Attrs) {
         if let (Some(old), Some(new)) = (self.deadline, ack_deadline(at, attrs)) {
             self.deadline = Some(old.max(new));
         }
@@ -205,7 +206,7 @@ impl Requester {
 
 /// When the acknowledgement timer expires that starts at `now` (IBTA 9.7.6.1.3); `None` if there is
 /// none.
-pub(super) fn ack_deadline(now: u64, attrs: &Attrs) -> Option<u64> {
+pub(super) fn ack_deadline(now: Instant, attrs: &Attrs) -> Option<Instant> {
     let timeout = crate::wire::rnr::ack_timeout_ns(attrs.timeout)?;
     let wait = timeout.max(MIN_TIMEOUT_NS.min(timeout.saturating_mul(4)));
     Some(now.saturating_add(wait))
@@ -233,7 +234,7 @@ impl Qp {
     /// Sends request packets of a connected service.
     pub(super) fn transmit_requests(
         &mut self,
-        now: u64,
+        now: Instant,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
@@ -368,7 +369,7 @@ impl Qp {
     /// to follow, the peer would never acknowledge it: retransmits it with the bit set.
     fn request_ack(
         &mut self,
-        now: u64,
+        now: Instant,
         produced: u32,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
@@ -431,7 +432,7 @@ impl Qp {
 
     fn send_next(
         &mut self,
-        now: u64,
+        now: Instant,
         wqe: &SendWqe,
         produced: u32,
         backend: &mut impl Backend,

@@ -16,6 +16,7 @@ use super::response::{PendingResponse, ResponseBody, ResponseQueue, NO_CREDITS};
 use super::wc::{Wc, WcStatus};
 use super::wr::{RecvWr, MAX_MESSAGE};
 use crate::ids::{Msn, Psn, RKey};
+use crate::time::Instant;
 use crate::wire::aeth::{NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
@@ -151,7 +152,7 @@ impl Qp {
     /// Handles a request packet of an RC connection (IBTA 9.7.4.1, IBTA 9.7.5.2.8).
     pub(super) fn handle_request(
         &mut self,
-        now: u64,
+        now: Instant,
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,

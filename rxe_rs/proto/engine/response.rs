@@ -7,6 +7,7 @@ use super::congestion::Meter;
 use super::qp::Qp;
 use super::requester::pad_of;
 use crate::ids::{Msn, Psn, RKey};
+use crate::time::Instant;
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::opcode::Operation;
 use crate::wire::repr::Headers;
@@ -243,7 +244,7 @@ impl Qp {
     /// only for the READ data before them.
     pub(super) fn transmit_responses<T: Tx>(
         &mut self,
-        now: u64,
+        now: Instant,
         backend: &mut impl Backend,
         tx: &mut Meter<'_, T>,
     ) -> Progress {
@@ -305,7 +306,7 @@ impl Qp {
     }
 
     /// Sends the pending ACK or NAK, if any (IBTA 9.7.5.1.2). False if it must be retried.
-    fn send_ack(&mut self, now: u64, backend: &mut impl Backend, tx: &mut impl Tx) -> bool {
+    fn send_ack(&mut self, now: Instant, backend: &mut impl Backend, tx: &mut impl Tx) -> bool {
         let Some((psn, syndrome)) = self.resp.ack else {
             return true;
         };
@@ -322,7 +323,7 @@ impl Qp {
     /// MSN of those. Not needed once the first data is sent, which acknowledges the same.
     fn send_ack_before(
         &mut self,
-        now: u64,
+        now: Instant,
         response: &PendingResponse,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
@@ -340,7 +341,7 @@ impl Qp {
     /// Sends an acknowledge packet; returns as [`send_ack`](Self::send_ack).
     fn transmit_ack(
         &mut self,
-        now: u64,
+        now: Instant,
         psn: Psn,
         syndrome: Syndrome,
         msn: Msn,

@@ -3,6 +3,7 @@
 //! with `ecn` (RFC 2309, RFC 3168), but by the instantaneous queue length instead of the average.
 
 use super::Pair;
+use crate::time::Instant;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::vec::Vec;
@@ -19,7 +20,7 @@ pub struct Queue {
     /// Thresholds in bytes from which some and all packets are marked; equal for a step.
     pub mark_from: u64,
     pub mark_all: u64,
-    free_at: u64,
+    free_at: Instant,
     rng: fastrand::Rng,
     /// Packets dropped, marked and forwarded.
     pub lost: u64,
@@ -37,7 +38,7 @@ impl Queue {
             limit,
             mark_from: u64::MAX,
             mark_all: u64::MAX,
-            free_at: 0,
+            free_at: Instant::ZERO,
             rng: fastrand::Rng::with_seed(seed),
             lost: 0,
             marked: 0,
@@ -59,7 +60,7 @@ impl Queue {
 
     /// Enqueues a packet with `len` bytes of UDP payload: when it has left, and whether it is marked;
     /// `None` if the queue is full.
-    pub(super) fn pass(&mut self, now: u64, len: usize) -> Option<(u64, bool)> {
+    pub(super) fn pass(&mut self, now: Instant, len: usize) -> Option<(Instant, bool)> {
         let begin = self.free_at.max(now);
         let waiting = (begin - now) * self.rate / 1_000_000;
         let len = len as u64 + OVERHEAD;
@@ -92,7 +93,7 @@ impl Queue {
 
 /// Runs pairs that share queues until `until` in one order of time; calls `each` for each pair
 /// before it sends.
-pub fn run_together(pairs: &mut [Pair], until: u64, mut each: impl FnMut(usize, &mut Pair)) {
+pub fn run_together(pairs: &mut [Pair], until: Instant, mut each: impl FnMut(usize, &mut Pair)) {
     loop {
         let mut next = until;
         for (index, pair) in pairs.iter_mut().enumerate() {

@@ -7,6 +7,7 @@
 //! at least [`HOLD_NS`]. Later packets of a peer, because of a longer timeout or an attack, must
 //! match a random QP number and a random PSN.
 
+use crate::time::Instant;
 use core::ops::DerefMut;
 
 /// Minimum time in quarantine, in nanoseconds; the maximum is twice as long, if numbers are freed
@@ -25,25 +26,27 @@ pub const WORDS: usize = 1 << (BITS - 6);
 ///
 /// ```
 /// use rxe_proto::table::quarantine::{Quarantine, HOLD_NS, WORDS};
+/// use rxe_proto::time::Instant;
 ///
-/// let mut quarantine = Quarantine::new(vec![0; WORDS], vec![0; WORDS], 0);
-/// quarantine.add(1, 0x1234);
-/// assert!(quarantine.contains(HOLD_NS, 0x1234));
-/// assert!(!quarantine.contains(HOLD_NS, 0x1235));
-/// assert!(!quarantine.contains(3 * HOLD_NS, 0x1234));
+/// let at = Instant::from_ns;
+/// let mut quarantine = Quarantine::new(vec![0; WORDS], vec![0; WORDS], at(0));
+/// quarantine.add(at(1), 0x1234);
+/// assert!(quarantine.contains(at(HOLD_NS), 0x1234));
+/// assert!(!quarantine.contains(at(HOLD_NS), 0x1235));
+/// assert!(!quarantine.contains(at(3 * HOLD_NS), 0x1234));
 /// ```
 #[derive(Debug)]
 pub struct Quarantine<S> {
     young: S,
     old: S,
     /// When `young` was started.
-    since: u64,
+    since: Instant,
 }
 
 impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
     /// A quarantine over two bitmaps of [`WORDS`] words, all zero. Numbers beyond the end of a shorter
     /// bitmap are never in quarantine.
-    pub fn new(young: S, old: S, now: u64) -> Self {
+    pub fn new(young: S, old: S, now: Instant) -> Self {
         Self {
             young,
             old,
@@ -51,8 +54,8 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
         }
     }
 
-    /// Puts `number` into quarantine. `now` is in nanoseconds of a monotonic clock.
-    pub fn add(&mut self, now: u64, number: u32) {
+    /// Puts `number` into quarantine.
+    pub fn add(&mut self, now: Instant, number: u32) {
         self.rotate(now);
         let (word, bit) = Self::position(number);
         if let Some(word) = self.young.get_mut(word) {
@@ -61,7 +64,7 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
     }
 
     /// True if `number` may not be allocated yet.
-    pub fn contains(&mut self, now: u64, number: u32) -> bool {
+    pub fn contains(&mut self, now: Instant, number: u32) -> bool {
         self.rotate(now);
         let (word, bit) = Self::position(number);
         let mut stores = [&self.young, &self.old].into_iter();
@@ -76,8 +79,8 @@ impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
 
     /// Rotates the generations and drops the old one. The entries of `young` were added within
     /// [`HOLD_NS`] of its start.
-    fn rotate(&mut self, now: u64) {
-        let age = now.saturating_sub(self.since);
+    fn rotate(&mut self, now: Instant) {
+        let age = now.ns_since(self.since);
         if age < HOLD_NS {
             return;
         }

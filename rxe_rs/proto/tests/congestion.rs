@@ -8,6 +8,7 @@ use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::Service;
 use rxe_proto::ids::{Mtu, PKey, Psn, Qpn};
 use rxe_proto::sim::{run_together, seeds, wr, Link, Pair, Queue};
+use rxe_proto::time::Instant;
 use rxe_proto::wire::{Bth, Headers, Opcode};
 
 const MS: u64 = 1_000_000;
@@ -33,14 +34,14 @@ struct Sender {
     service: Service,
     op: SendOp,
     mtu: Mtu,
-    starts_at: u64,
+    starts_at: Instant,
 }
 
 const RC: Sender = Sender {
     service: Service::Rc,
     op: SendOp::Write,
     mtu: Mtu::Mtu1024,
-    starts_at: 0,
+    starts_at: Instant::ZERO,
 };
 
 /// Lets senders share a link of `mbit` for `time`, of which the last half is measured. The queue
@@ -81,7 +82,7 @@ fn share(senders: &[Sender], mbit: u64, time: u64, marking: bool, seed: u64) -> 
             pair.post(0, wr(sender.op, 1, MESSAGE), 0);
         }
     };
-    run_together(&mut pairs, time / 2, post);
+    run_together(&mut pairs, Instant::from_ns(time / 2), post);
     let counts = |pairs: &[Pair], done: &mut Vec<u64>| {
         for (done, pair) in done.iter_mut().zip(pairs) {
             assert!(pair.hosts[0]
@@ -94,7 +95,7 @@ fn share(senders: &[Sender], mbit: u64, time: u64, marking: bool, seed: u64) -> 
     counts(&pairs, &mut done);
     let before = done.clone();
     queue.borrow_mut().queue_lengths.clear();
-    run_together(&mut pairs, time, post);
+    run_together(&mut pairs, Instant::from_ns(time), post);
     counts(&pairs, &mut done);
     let bytes: Vec<u64> = done.iter().zip(&before).map(|(a, b)| a - b).collect();
     let sum: u64 = bytes.iter().sum();
@@ -165,7 +166,7 @@ fn two_readers_share_a_link() {
 #[test]
 fn others_share_a_link() {
     let late = Sender {
-        starts_at: 500 * MS,
+        starts_at: Instant::from_ns(500 * MS),
         ..RC
     };
     let big = Sender {
@@ -210,18 +211,18 @@ fn a_link_that_becomes_slow() {
                 pair.post(0, wr(SendOp::Write, 1, MESSAGE), 0);
             }
         };
-        run_together(&mut pairs, 100 * MS, post);
+        run_together(&mut pairs, Instant::from_ns(100 * MS), post);
         {
             let queue = &mut *queue.borrow_mut();
             queue.rate = rate;
             queue.mark_from = (2 * rate).max(12_000);
             queue.mark_all = queue.mark_from + 1;
         }
-        run_together(&mut pairs, 2000 * MS, post);
+        run_together(&mut pairs, Instant::from_ns(2000 * MS), post);
         queue.borrow_mut().queue_lengths.clear();
         let done = |pairs: &[Pair]| [0, 1].map(|at| pairs[at].hosts[0].sent.len() as u64);
         let before = done(&pairs);
-        run_together(&mut pairs, 4000 * MS, post);
+        run_together(&mut pairs, Instant::from_ns(4000 * MS), post);
         let [one, two] = {
             let now = done(&pairs);
             [now[0] - before[0], now[1] - before[1]]
@@ -267,11 +268,11 @@ fn forged(service: Service, per_second: u64) -> (u64, u64) {
         };
         let mut pair = Pair::of(service, 1, link, Mtu::Mtu1024, 1 << 17);
         let every = SECOND.checked_div(per_second).unwrap_or(u64::MAX);
-        let (mut next, end) = (every, 3 * SECOND);
+        let (mut next, end) = (Instant::from_ns(every), Instant::from_ns(3 * SECOND));
         while pair.now < end {
             // The messages of an unreliable sender are done at once: one each 10 ms.
             let ready = match service {
-                Service::Uc => pair.hosts[0].sent.len() as u64 <= pair.now / (10 * MS),
+                Service::Uc => pair.hosts[0].sent.len() as u64 <= pair.now.as_ns() / (10 * MS),
                 _ => pair.hosts[0].outstanding() < 4,
             };
             if ready && pair.hosts[0].outstanding() < 4 {
@@ -283,7 +284,7 @@ fn forged(service: Service, per_second: u64) -> (u64, u64) {
             }
             while next <= pair.now {
                 forge(&mut pair, true);
-                next += every;
+                next = next.saturating_add(every);
             }
         }
         let handled = pair.hosts[0].counts[Count::CnpHandled];

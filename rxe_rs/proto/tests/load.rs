@@ -9,6 +9,7 @@ use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn};
 use rxe_proto::sim::{run_together, seeds, wr, Link, Pair, Queue, RecvBuf, REMOTE};
+use rxe_proto::time::Instant;
 
 const MEMORY: usize = 1 << 20;
 
@@ -326,7 +327,8 @@ fn losses_behind_a_long_queue() {
                 qp.attrs.timeout = 18;
                 qp.attrs.retry_cnt = 6;
             }
-            let run = |pair: &mut Pair, until: u64| {
+            let run = |pair: &mut Pair, until_ns: u64| {
+                let until = Instant::from_ns(until_ns);
                 run_together(core::slice::from_mut(pair), until, |_, pair| {
                     while pair.hosts[0].outstanding() < 12 && pair.qps[0].state() == State::Rts {
                         pair.post(0, wr(SendOp::Write, 1, 65_536), 0);

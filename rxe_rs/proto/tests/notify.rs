@@ -4,8 +4,12 @@
 use super::*;
 use proptest::prelude::*;
 
-fn no_clock() -> u64 {
+fn no_clock() -> Instant {
     panic!("the clock was read")
+}
+
+fn at(ns: u64) -> Instant {
+    Instant::from_ns(ns)
 }
 
 #[test]
@@ -34,33 +38,33 @@ fn armed_for_solicited() {
 #[test]
 fn moderated_by_count() {
     let mut n = CqArm::default();
-    assert_eq!(n.moderate(3, 50, 0), Notify::No);
+    assert_eq!(n.moderate(3, 50, at(0)), Notify::No);
     assert_eq!(n.moderation(), Some((3, 50)));
     // Completions that the CQ is not armed for do not count.
     assert_eq!(n.added(true, no_clock), Notify::No);
     n.arm(ArmType::Next);
-    assert_eq!(n.added(false, || 1000), Notify::At(51_000));
+    assert_eq!(n.added(false, || at(1000)), Notify::At(at(51_000)));
     assert_eq!(n.added(false, no_clock), Notify::No);
     assert_eq!(n.added(false, no_clock), Notify::Now);
-    assert_eq!(n.expired(51_000), Notify::No);
+    assert_eq!(n.expired(at(51_000)), Notify::No);
     // The next completions have a new deadline; the timer of the previous ones fires early for it.
     n.arm(ArmType::Next);
-    assert_eq!(n.added(false, || 40_000), Notify::At(90_000));
-    assert_eq!(n.expired(51_000), Notify::At(90_000));
-    assert_eq!(n.expired(90_000), Notify::Now);
-    assert_eq!(n.expired(90_000), Notify::No);
+    assert_eq!(n.added(false, || at(40_000)), Notify::At(at(90_000)));
+    assert_eq!(n.expired(at(51_000)), Notify::At(at(90_000)));
+    assert_eq!(n.expired(at(90_000)), Notify::Now);
+    assert_eq!(n.expired(at(90_000)), Notify::No);
     assert!(!n.is_armed());
 }
 
 #[test]
 fn moderated_and_solicited() {
     let mut n = CqArm::default();
-    n.moderate(2, 1, 0);
+    n.moderate(2, 1, at(0));
     n.arm(ArmType::Solicited);
     for _ in 0..5 {
         assert_eq!(n.added(false, no_clock), Notify::No);
     }
-    assert_eq!(n.added(true, || 0), Notify::At(1000));
+    assert_eq!(n.added(true, || at(0)), Notify::At(at(1000)));
     assert_eq!(n.added(false, no_clock), Notify::No);
     // Armed for all completions while one is delayed: from now on all count.
     n.arm(ArmType::Next);
@@ -71,7 +75,7 @@ fn moderated_and_solicited() {
 fn no_moderation() {
     for (count, period) in [(0, 0), (0, 5), (1, 5), (5, 0), (u16::MAX, 0), (1, u16::MAX)] {
         let mut n = CqArm::default();
-        n.moderate(count, period, 0);
+        n.moderate(count, period, at(0));
         assert_eq!(n.moderation(), None);
         n.arm(ArmType::Next);
         assert_eq!(n.added(false, no_clock), Notify::Now);
@@ -82,34 +86,34 @@ fn no_moderation() {
 fn changed_while_delayed() {
     for (count, period) in [(0, 0), (1000, u16::MAX)] {
         let mut n = CqArm::default();
-        n.moderate(u16::MAX, u16::MAX, 0);
+        n.moderate(u16::MAX, u16::MAX, at(0));
         n.arm(ArmType::Next);
-        assert_eq!(n.added(false, || 7), Notify::At(65_535_007));
-        assert_eq!(n.moderate(count, period, 9), Notify::At(9));
-        assert_eq!(n.expired(9), Notify::Now);
+        assert_eq!(n.added(false, || at(7)), Notify::At(at(65_535_007)));
+        assert_eq!(n.moderate(count, period, at(9)), Notify::At(at(9)));
+        assert_eq!(n.expired(at(9)), Notify::Now);
     }
 }
 
 #[test]
 fn overflow_notifies_at_once() {
     let mut n = CqArm::default();
-    n.moderate(9, 9, 0);
+    n.moderate(9, 9, at(0));
     assert_eq!(n.lost(), Notify::No);
     n.arm(ArmType::Solicited);
     assert_eq!(n.lost(), Notify::Now);
     n.arm(ArmType::Next);
-    assert_eq!(n.added(true, || 0), Notify::At(9000));
+    assert_eq!(n.added(true, || at(0)), Notify::At(at(9000)));
     assert_eq!(n.lost(), Notify::Now);
-    assert_eq!(n.expired(u64::MAX), Notify::No);
+    assert_eq!(n.expired(Instant::MAX), Notify::No);
 }
 
 #[test]
 fn deadline_saturates() {
     let mut n = CqArm::default();
-    n.moderate(2, 5, 0);
+    n.moderate(2, 5, at(0));
     n.arm(ArmType::Next);
-    assert_eq!(n.added(true, || u64::MAX - 1), Notify::At(u64::MAX));
-    assert_eq!(n.expired(u64::MAX), Notify::Now);
+    assert_eq!(n.added(true, || Instant::MAX - 1), Notify::At(Instant::MAX));
+    assert_eq!(n.expired(Instant::MAX), Notify::Now);
 }
 
 #[derive(Clone, Debug)]
@@ -135,9 +139,9 @@ proptest! {
     #[test]
     fn every_completion_is_notified(steps in proptest::collection::vec(step(), 1..200)) {
         let mut n = CqArm::default();
-        let (mut now, mut timer) = (0u64, None::<u64>);
+        let (mut now, mut timer) = (Instant::ZERO, None::<Instant>);
         // When the oldest completion was added that the CQ is armed for.
-        let (mut oldest, mut armed) = (None::<u64>, None::<ArmType>);
+        let (mut oldest, mut armed) = (None::<Instant>, None::<ArmType>);
         let mut longest = 0;
         for step in steps {
             let notify = match step {
@@ -172,7 +176,7 @@ proptest! {
                         prop_assert!(oldest.take().is_some());
                         armed = None;
                     }
-                    Notify::At(at) => timer = Some(timer.map_or(at, |set: u64| set.min(at))),
+                    Notify::At(at) => timer = Some(timer.map_or(at, |set: Instant| set.min(at))),
                 }
                 match timer {
                     Some(at) if at <= now => {

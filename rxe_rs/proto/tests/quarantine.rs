@@ -6,42 +6,46 @@ use std::collections::HashMap;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn empty(now: u64) -> Quarantine<Vec<u64>> {
-    Quarantine::new(vec![0; WORDS], vec![0; WORDS], now)
+fn at(ns: u64) -> Instant {
+    Instant::from_ns(ns)
+}
+
+fn empty(ns: u64) -> Quarantine<Vec<u64>> {
+    Quarantine::new(vec![0; WORDS], vec![0; WORDS], at(ns))
 }
 
 #[test]
 fn held_for_the_minimum_time() {
     let mut quarantine = empty(5);
-    assert!(!quarantine.contains(5, 0x123456));
-    quarantine.add(10, 0x123456);
-    quarantine.add(10, 0xff_fffe);
+    assert!(!quarantine.contains(at(5), 0x123456));
+    quarantine.add(at(10), 0x123456);
+    quarantine.add(at(10), 0xff_fffe);
     for after in [0, 1, SECOND, HOLD_NS - 1] {
-        assert!(quarantine.contains(10 + after, 0x123456));
-        assert!(quarantine.contains(10 + after, 0xff_fffe));
-        assert!(!quarantine.contains(10 + after, 0x123457));
+        assert!(quarantine.contains(at(10 + after), 0x123456));
+        assert!(quarantine.contains(at(10 + after), 0xff_fffe));
+        assert!(!quarantine.contains(at(10 + after), 0x123457));
     }
-    assert!(!quarantine.contains(10 + 2 * HOLD_NS, 0x123456));
-    assert!(!quarantine.contains(10 + 2 * HOLD_NS, 0xff_fffe));
+    assert!(!quarantine.contains(at(10 + 2 * HOLD_NS), 0x123456));
+    assert!(!quarantine.contains(at(10 + 2 * HOLD_NS), 0xff_fffe));
 }
 
 #[test]
 fn held_without_look_ups() {
     let mut quarantine = empty(0);
-    quarantine.add(HOLD_NS - 1, 7);
-    assert!(quarantine.contains(2 * HOLD_NS - 2, 7));
+    quarantine.add(at(HOLD_NS - 1), 7);
+    assert!(quarantine.contains(at(2 * HOLD_NS - 2), 7));
     let mut quarantine = empty(0);
-    quarantine.add(100 * HOLD_NS, 7);
-    assert!(quarantine.contains(101 * HOLD_NS - 1, 7));
-    assert!(!quarantine.contains(102 * HOLD_NS, 7));
+    quarantine.add(at(100 * HOLD_NS), 7);
+    assert!(quarantine.contains(at(101 * HOLD_NS - 1), 7));
+    assert!(!quarantine.contains(at(102 * HOLD_NS), 7));
 }
 
 /// A clock that stops or goes back slightly, as between two CPUs, frees no number early.
 #[test]
 fn clock_goes_back() {
     let mut quarantine = empty(SECOND);
-    quarantine.add(SECOND, 9);
-    assert!(quarantine.contains(0, 9));
+    quarantine.add(at(SECOND), 9);
+    assert!(quarantine.contains(at(0), 9));
 }
 
 proptest! {
@@ -49,8 +53,8 @@ proptest! {
     #[test]
     fn agrees_with_a_model(steps in proptest::collection::vec((0u32..64, any::<bool>(), 0..3 * HOLD_NS / 2), 1..60)) {
         let mut quarantine = empty(0);
-        let mut gone: HashMap<u32, u64> = HashMap::new();
-        let mut now = 0;
+        let mut gone: HashMap<u32, Instant> = HashMap::new();
+        let mut now = at(0);
         for (number, give_back, pause) in steps {
             now += pause;
             // Spread over words.
@@ -61,8 +65,8 @@ proptest! {
             }
             let held = quarantine.contains(now, number);
             match gone.get(&number) {
-                Some(at) if now - at < HOLD_NS => prop_assert!(held),
-                Some(at) if now - at < 2 * HOLD_NS => {}
+                Some(at) if now - *at < HOLD_NS => prop_assert!(held),
+                Some(at) if now - *at < 2 * HOLD_NS => {}
                 _ => prop_assert!(!held),
             }
         }

@@ -151,7 +151,7 @@ fn events_of_refused_requests() {
 #[test]
 fn getters() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
-    assert_eq!(pair.qps[0].round_trip(), None);
+    assert_eq!(pair.qps[0].round_trip_ns(), None);
     assert_eq!(
         (pair.qps[0].in_flight(), pair.qps[0].retries_left()),
         (0, (7, 7))
@@ -165,13 +165,13 @@ fn getters() {
     pair.run(SECOND);
     assert_eq!(pair.qps[0].in_flight(), 0);
     // A round trip.
-    let round_trip = pair.qps[0].round_trip();
+    let round_trip = pair.qps[0].round_trip_ns();
     assert!(
         round_trip.is_some_and(|ns| (10_000..20_000).contains(&ns)),
         "{round_trip:?}"
     );
     // The peer has sent no request.
-    assert_eq!(pair.qps[1].round_trip(), None);
+    assert_eq!(pair.qps[1].round_trip_ns(), None);
     // The peer does not respond.
     pair.post(0, wr(SendOp::Send, 9, 3000), 0);
     pair.qps[1].set_state(State::Reset, &mut pair.hosts[1]);

@@ -26,6 +26,7 @@ use crate::engine::qp::Qp;
 use crate::engine::requester::index_before;
 use crate::engine::wr::SendWqe;
 use crate::ids::{Msn, Psn};
+use crate::time::Instant;
 use crate::wire::packet::Packet;
 
 /// How long to wait for the expected response after an unproven later one, in nanoseconds.
@@ -107,7 +108,7 @@ impl Qp {
     /// A response with a PSN after the `expected` one.
     pub(super) fn response_out_of_order(
         &mut self,
-        now: u64,
+        now: Instant,
         packet: &Packet<'_>,
         expected: Psn,
         backend: &mut impl Backend,

@@ -8,6 +8,7 @@ use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
 use crate::engine::wr::SendOp;
 use crate::ids::Psn;
+use crate::time::Instant;
 
 /// Maximum response packets of a READ without any response that a probe may request again.
 const MAX_PROBE_PACKETS: u32 = 256;
@@ -53,7 +54,7 @@ impl Qp {
     /// that time were caused by the same loss. False if it does not go back now.
     pub(in crate::engine) fn handle_loss(
         &mut self,
-        now: u64,
+        now: Instant,
         from: Psn,
         backend: &mut impl Backend,
     ) -> bool {
@@ -61,19 +62,19 @@ impl Qp {
             // Its retransmission is already pending.
             return false;
         }
-        let least = self.req.prober.min_rtt();
-        let recent = |at: &u64| now.saturating_sub(*at) < least.wrapping_shr(1);
+        let least = self.req.prober.min_rtt_ns();
+        let recent = |at: &Instant| now.ns_since(*at) < least.wrapping_shr(1);
         if let Some(at) = self.req.retransmitted_at.filter(recent) {
             // The peer sent this NAK before any retransmitted packet arrived. If the round trip has
             // become shorter, it did not, and the loss timer will expire.
-            let usual = self.req.prober.current_rtt().unwrap_or(least);
+            let usual = self.req.prober.current_rtt_ns().unwrap_or(least);
             let due = at.saturating_add(usual.saturating_mul(2));
             self.req.loss_deadline.get_or_insert(due);
             return false;
         }
         // The packet may still be in a queue: one retry covers one round trip.
-        let usual = self.req.prober.current_rtt().unwrap_or(INITIAL_RTT_NS);
-        let covered = |at| now.saturating_sub(at) < usual;
+        let usual = self.req.prober.current_rtt_ns().unwrap_or(INITIAL_RTT_NS);
+        let covered = |at| now.ns_since(at) < usual;
         if self.req.retry_used_at.is_some_and(covered) || self.use_retry(now, backend) {
             self.go_back(now, from, backend);
         }
@@ -81,7 +82,7 @@ impl Qp {
     }
 
     /// Retransmits from the oldest unacknowledged packet, or fails the QP if no retry is left.
-    pub(in crate::engine) fn retry(&mut self, now: u64, backend: &mut impl Backend) {
+    pub(in crate::engine) fn retry(&mut self, now: Instant, backend: &mut impl Backend) {
         if self.use_retry(now, backend) {
             if self.gso.on_timeout(now, self.req.una_psn) {
                 backend.count(Count::GsoFallback);
@@ -92,7 +93,7 @@ impl Qp {
 
     /// Decrements the transport retry counter (IBTA 9.7.6). False if it was zero: the oldest WQE
     /// has failed.
-    fn use_retry(&mut self, now: u64, backend: &mut impl Backend) -> bool {
+    fn use_retry(&mut self, now: Instant, backend: &mut impl Backend) -> bool {
         if self.req.retries == 0 {
             backend.count(Count::RetryExceeded);
             if let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) {
@@ -107,7 +108,7 @@ impl Qp {
     }
 
     /// Go-back-N: retransmits the packets in flight from `from` on (IBTA 9.7.3).
-    fn go_back(&mut self, now: u64, from: Psn, backend: &mut impl Backend) {
+    fn go_back(&mut self, now: Instant, from: Psn, backend: &mut impl Backend) {
         if self.gso.on_go_back(now, from) {
             backend.count(Count::GsoFallback);
         }
@@ -121,7 +122,7 @@ impl Qp {
 
     /// The probe timer expired. Retransmits the last packet, or a READ or ATOMIC as
     /// [`probe_oldest`](Self::probe_oldest) describes.
-    fn probe(&mut self, now: u64, backend: &mut impl Backend) {
+    fn probe(&mut self, now: Instant, backend: &mut impl Backend) {
         let idle = self.req.psn == self.req.una_psn || self.req.rnr_until.is_some();
         if idle || !matches!(self.state, State::Rts | State::Sqd) {
             return;
@@ -161,7 +162,7 @@ impl Qp {
                 self.send_read(&wqe, mtu, backend, tx)
             }
             SendOp::Read => {
-                let max_packets = match self.req.prober.srtt() {
+                let max_packets = match self.req.prober.srtt_ns() {
                     Some(_) => MAX_PROBE_PACKETS,
                     None => MAX_PROBE_PACKETS_INITIAL,
                 };
@@ -177,7 +178,7 @@ impl Qp {
     }
 
     /// Handles the acknowledgement, RNR NAK, probe and loss timers.
-    pub(in crate::engine) fn request_timeout(&mut self, now: u64, backend: &mut impl Backend) {
+    pub(in crate::engine) fn request_timeout(&mut self, now: Instant, backend: &mut impl Backend) {
         if self.req.rnr_until.is_some_and(|at| at <= now) {
             self.req.rnr_until = None;
             self.req.rearm(now, &self.attrs);

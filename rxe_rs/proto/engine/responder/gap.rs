@@ -21,6 +21,7 @@ use crate::engine::qp::Qp;
 use crate::engine::requester::{packets, MAX_PSN_SPAN};
 use crate::engine::wr::MAX_MESSAGE;
 use crate::ids::Psn;
+use crate::time::Instant;
 use crate::wire::aeth::{NakCode, Syndrome};
 
 /// Minimum time between two NAKs for a gap if the packets that cause them may be forged, and initial
@@ -54,19 +55,19 @@ pub(super) struct Gap {
     /// PSN of the latest packet.
     newest: Psn,
     /// When the latest packet arrived.
-    at: u64,
+    at: Instant,
     /// When the last NAK was sent, or when the delayed one is due.
     nak: Nak,
     /// When the gap was detected.
-    since: u64,
+    since: Instant,
     /// NAKs caused by copies of a packet.
     copies: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nak {
-    Sent(u64),
-    Scheduled(u64),
+    Sent(Instant),
+    Scheduled(Instant),
 }
 
 /// Delays NAKs after a spurious one and while duplicates arrive.
@@ -75,10 +76,10 @@ pub(super) struct NakSuppression {
     /// PSN of the last NAK that a forged packet may have caused.
     nak_psn: Option<Psn>,
     /// Until when NAKs are delayed.
-    until: u64,
+    until: Instant,
     /// When the last duplicate arrived, or the last NAK was sent that a forged packet may have
     /// caused.
-    duplicate_at: Option<u64>,
+    duplicate_at: Option<Instant>,
     /// Spurious NAKs since NAKs are delayed.
     backoff: u32,
 }
@@ -87,20 +88,20 @@ impl NakSuppression {
     pub(super) const fn new() -> Self {
         Self {
             nak_psn: None,
-            until: 0,
+            until: Instant::ZERO,
             duplicate_at: None,
             backoff: 0,
         }
     }
 
     /// True if a NAK for a packet that may be forged is to be delayed at the moment.
-    fn is_active(&self, now: u64) -> bool {
-        let recent = |at| now.saturating_sub(at) < NAK_INTERVAL_NS;
+    fn is_active(&self, now: Instant) -> bool {
+        let recent = |at| now.ns_since(at) < NAK_INTERVAL_NS;
         now < self.until || self.duplicate_at.is_some_and(recent)
     }
 
     /// When to send a NAK that is delayed now.
-    fn deadline(&self, now: u64) -> u64 {
+    fn deadline(&self, now: Instant) -> Instant {
         now.saturating_add(NAK_INTERVAL_NS.wrapping_shl(self.backoff))
     }
 }
@@ -121,7 +122,7 @@ impl Qp {
     }
 
     /// Handles a request ahead of the expected PSN.
-    pub(super) fn out_of_sequence(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
+    pub(super) fn out_of_sequence(&mut self, now: Instant, psn: Psn, backend: &mut impl Backend) {
         let ahead = u32::try_from(psn.delta(self.resp.epsn)).unwrap_or(u32::MAX);
         if ahead > self.max_psns_ahead() {
             return backend.count(Count::ImplausiblePsn);
@@ -131,9 +132,7 @@ impl Qp {
         let before = match self.resp.nak_state {
             NakState::Rnr => return,
             NakState::None => None,
-            NakState::Sequence(gap) => {
-                Some(gap).filter(|gap| now.saturating_sub(gap.at) < GAP_EXPIRY_NS)
-            }
+            NakState::Sequence(gap) => Some(gap).filter(|gap| now.ns_since(gap.at) < GAP_EXPIRY_NS),
         };
         let interval = before.map_or(NAK_INTERVAL_NS, |gap| {
             NAK_INTERVAL_NS.wrapping_shl(gap.copies)
@@ -147,7 +146,7 @@ impl Qp {
             Some(gap) => match gap.nak {
                 Nak::Scheduled(_) => next,
                 Nak::Sent(at) => {
-                    let interval_over = now.saturating_sub(at) >= interval;
+                    let interval_over = now.ns_since(at) >= interval;
                     let copy = psn == gap.newest && interval_over;
                     if copy && !next {
                         copies = copies.saturating_add(1).min(MAX_BACKOFF);
@@ -175,7 +174,7 @@ impl Qp {
     }
 
     /// Sends a NAK for the expected packet; `certain` if no forged packet can have caused it.
-    fn send_sequence_nak(&mut self, now: u64, certain: bool, backend: &mut impl Backend) {
+    fn send_sequence_nak(&mut self, now: Instant, certain: bool, backend: &mut impl Backend) {
         if !certain {
             self.resp.nak_suppression.nak_psn = Some(self.resp.epsn);
             self.resp.nak_suppression.duplicate_at = Some(now);
@@ -187,7 +186,7 @@ impl Qp {
 
     /// A duplicate request at `psn` arrived. If a NAK requested it, that NAK was spurious; if
     /// packets are missing, they follow the duplicate.
-    pub(super) fn note_duplicate(&mut self, now: u64, psn: Psn, backend: &mut impl Backend) {
+    pub(super) fn note_duplicate(&mut self, now: Instant, psn: Psn, backend: &mut impl Backend) {
         let suppression = &mut self.resp.nak_suppression;
         suppression.duplicate_at = Some(now);
         if suppression.nak_psn == Some(psn) {
@@ -203,7 +202,7 @@ impl Qp {
             backend.count(Count::SpuriousNak);
         }
         if let NakState::Sequence(gap) = &mut self.resp.nak_state {
-            if now.saturating_sub(gap.since) < MAX_DUPLICATE_DELAY_NS {
+            if now.ns_since(gap.since) < MAX_DUPLICATE_DELAY_NS {
                 gap.nak = match gap.nak {
                     Nak::Scheduled(_) => Nak::Scheduled(suppression.deadline(now)),
                     Nak::Sent(_) => Nak::Sent(now),
@@ -213,7 +212,7 @@ impl Qp {
     }
 
     /// When the delayed NAK is due.
-    pub(in crate::engine) fn nak_deadline(&self) -> Option<u64> {
+    pub(in crate::engine) fn nak_deadline(&self) -> Option<Instant> {
         let receiving = matches!(self.state, State::Rtr | State::Rts | State::Sqd);
         match self.resp.nak_state {
             NakState::Sequence(Gap {
@@ -225,7 +224,7 @@ impl Qp {
     }
 
     /// Sends the delayed NAK if it is due.
-    pub(in crate::engine) fn nak_timeout(&mut self, now: u64, backend: &mut impl Backend) {
+    pub(in crate::engine) fn nak_timeout(&mut self, now: Instant, backend: &mut impl Backend) {
         if self.nak_deadline().is_none_or(|at| at > now) {
             return;
         }

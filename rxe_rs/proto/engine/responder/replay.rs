@@ -7,6 +7,7 @@ use crate::engine::backend::{Backend, Count};
 use crate::engine::qp::Qp;
 use crate::engine::response::{PendingResponse, ResponseBody, NO_CREDITS};
 use crate::ids::{Msn, Psn, RKey};
+use crate::time::Instant;
 use crate::wire::aeth::Syndrome;
 use crate::wire::opcode::Operation;
 use crate::wire::packet::Packet;
@@ -104,7 +105,7 @@ impl Qp {
     /// them can neither obtain a response nor disturb the queue of pending responses.
     pub(super) fn handle_duplicate(
         &mut self,
-        now: u64,
+        now: Instant,
         packet: &Packet<'_>,
         backend: &mut impl Backend,
     ) {
