@@ -394,6 +394,33 @@ class Style(unittest.TestCase):
                     self.assertEqual(rules["indent_style"], "tab")
                     self.assertIsNone(re.search(r"^ {8}", text, re.M), "indented by spaces")
 
+    @staticmethod
+    def too_long(name, text):
+        """The comments of a Rust file above 100 columns, and the text of a Markdown file above 140, without tables and code."""
+        rust, fenced, indented = name.endswith(".rs"), False, False
+        before = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            fenced ^= line.lstrip(" /!").startswith("```")
+            # Four blanks begin code after a blank line, but not in a list.
+            indented = line.startswith("    ") and (indented or not before.strip()) and not re.match(r" *(- |\d+\. )", line)
+            exempt = fenced or (not re.match(r"\s*//", line) if rust else indented or line.lstrip().startswith("|"))
+            if len(line) > (100 if rust else 140) and " " in line.strip(" -/!") and not exempt:
+                yield f"{name}:{number}: {len(line)} columns"
+            before = line
+
+    def test_too_long(self):
+        long = "word " * 40
+        for name, text in (("a.rs", f"    // {long}"), ("a.rs", f"/// {long}"), ("a.md", long), ("a.md", f"- item\n\n  {long}")):
+            self.assertEqual(len(list(self.too_long(name, f"one\n\n{text}\n"))), 1, text)
+        for name, text in (("a.rs", f'    let a = "{long}";'), ("a.rs", f"/// ```text\n/// {long}\n/// ```"), ("a.md", f"| {long} |"), ("a.rs", "// " + "w" * 120),
+                           ("a.md", f"    {long}"), ("a.md", f"```\n{long}\n```"), ("a.md", "- " + "w" * 150)):
+            self.assertEqual(list(self.too_long(name, f"one\n\n{text}\n")), [], text)
+
+    def test_widths_of_comments_and_text(self):
+        # The first librxe_rs is left as it was.
+        names = [name for name in files() if name.endswith((".rs", ".md")) and not name.startswith("ktests/old_library/")]
+        self.assertEqual([line for name in names for line in self.too_long(name, (TOP / name).read_text())], [], "wrap them")
+
     def test_widths(self):
         rust = tomllib.loads((TOP / "rustfmt.toml").read_text()).get("max_width", 100)
         self.assertEqual(self.rules("rxe_rs/x.rs")["max_line_length"], str(rust))

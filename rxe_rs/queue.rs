@@ -144,8 +144,8 @@ pub(crate) struct SendStore {
 }
 
 impl SendStore {
-    /// Allocates a queue of `slots` WQEs, a power of two, with `wqe_data_len` bytes of scatter/gather
-    /// list or inline data each.
+    /// Allocates a queue of `slots` WQEs, a power of two, with `wqe_data_len` bytes of
+    /// scatter/gather list or inline data each.
     ///
     /// # Errors
     ///

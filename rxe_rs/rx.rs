@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The receive path, from the buffer that the network stack delivers to the engine of a queue pair.
 //!
-//! It runs in softirq, directly in UDP's receive path. [`LockedQp::deliver`] and [`admit`] make every
-//! check that can drop a packet, before anything is queued, and drops are counted by reason.
+//! It runs in softirq, directly in UDP's receive path. [`LockedQp::deliver`] and [`admit`] make
+//! every check that can drop a packet, before anything is queued, and drops are counted by reason.
 //! Consecutive packets for one QP are handled under one acquisition of its lock; the responses that
 //! they cause are transmitted after the lock is released.
 //!

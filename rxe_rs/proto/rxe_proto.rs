@@ -8,8 +8,8 @@
 //!
 //! Layers, lowest first: [`ids`] (number types), [`time`] (points in time) and [`mod@drop`] (drop
 //! reasons), [`wire`] (bytes to values and back) and [`table`] (plain tables: P_Keys, regions),
-//! [`check`] (admission of packets and memory accesses), [`engine`] (the queue pair itself), [`abi`]
-//! (the rings shared with user space). A module imports from lower layers only.
+//! [`check`] (admission of packets and memory accesses), [`engine`] (the queue pair itself),
+//! [`abi`] (the rings shared with user space). A module imports from lower layers only.
 #![cfg_attr(not(any(test, feature = "sim", MODULE)), no_std)]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -37,8 +37,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::vec::Vec;
 
-/// The seeds of a test: `0..count`, or `RXE_SIM_SCALE` times as many from `RXE_SIM_SEED` on. One of them in an
-/// interpreter, a thousand times as slow.
+/// The seeds of a test: `0..count`, or `RXE_SIM_SCALE` times as many from `RXE_SIM_SEED` on. One of
+/// them in an interpreter, a thousand times as slow.
 pub fn seeds(count: u64) -> core::ops::Range<u64> {
     let count = if cfg!(miri) { 1 } else { count };
     let number = |name| {

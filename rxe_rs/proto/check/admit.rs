@@ -92,8 +92,8 @@ pub fn matches(
     let pkey_good = if qp.qpn == Qpn::GSI {
         pkey_in_table(bth.pkey)
     } else if is_cnp {
-        // A CNP carries the P_Key of the marked packet, that is the local one and not the peer's, with
-        // the membership bit of the local port.
+        // A CNP carries the P_Key of the marked packet, that is the local one and not the peer's,
+        // with the membership bit of the local port.
         bth.pkey.key() == qp.pkey.key() && qp.pkey.key() != 0
     } else {
         pkey::matches(bth.pkey, qp.pkey)

@@ -76,8 +76,8 @@ const ACCEPTED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
-/// Checks that a QP (`pd`, `qpn`) may bind a window to `region` according to `bind`, and returns the
-/// bound window; `None` to unbind. Does not check that the region has memory everywhere within
+/// Checks that a QP (`pd`, `qpn`) may bind a window to `region` according to `bind`, and returns
+/// the bound window; `None` to unbind. Does not check that the region has memory everywhere within
 /// its bounds.
 ///
 /// # Errors

@@ -141,11 +141,11 @@ counters! {
         CnpSent = "np_cnp_sent",
         /// A CNP arrived and limited the sending rate.
         CnpHandled = "rp_cnp_handled",
-        /// A CNP was ignored as forged: BECN is not set, no recent packet could have been marked, or
-        /// more CNPs arrived than packets were sent.
+        /// A CNP was ignored as forged: BECN is not set, no recent packet could have been marked,
+        /// or more CNPs arrived than packets were sent.
         CnpIgnored = "rp_cnp_ignored",
-        /// A packet was dropped because too many already waited for page faults, or a raw frame because
-        /// its receive buffer caused a page fault: frames are never deferred.
+        /// A packet was dropped because too many already waited for page faults, or a raw frame
+        /// because its receive buffer caused a page fault: frames are never deferred.
         PageFaultDropped = "page_fault_dropped",
         /// A SEND request completed, successfully or in error.
         SendCompleted = "rdma_sends",
@@ -164,10 +164,11 @@ counters! {
         ImplausiblePsn = "implausible_psn",
         /// A sequence NAK was spurious: a duplicate showed that the packet had not been lost.
         SpuriousNak = "spurious_nak",
-        /// A duplicate READ or ATOMIC was dropped because its key, address or length does not match the
-        /// original.
+        /// A duplicate READ or ATOMIC was dropped because its key, address or length does not match
+        /// the original.
         DuplicateMismatch = "duplicate_mismatch",
-        /// Only the first packets of GSO batches arrived: the QP sends single packets for some time.
+        /// Only the first packets of GSO batches arrived: the QP sends single packets for some
+        /// time.
         GsoFallback = "tx_gso_fallback",
         /// An access hit memory that cannot be read or written: it is poisoned, or removed from the
         /// kernel's linear map. Counted by the owner of the memory, not by the engine.

@@ -2,11 +2,11 @@
 //! Congestion control of connections (IBTA A17.9.3): the notification point sends CNPs,
 //! the reaction point cuts its rate.
 //!
-//! A router whose queue grows sets the ECN codepoint CE in the IP header. The [`CnpGenerator`] of the
-//! receiving QP then requests a congestion notification packet (CNP) at a limited rate. When a CNP
-//! passes the [`CnpFilter`] of the sending QP, its [`Pacer`](super::pacer::Pacer) cuts the rate, and
-//! the [`Meter`] limits transmission to it. Acknowledgements are not paced: that would slow the
-//! peer, whose packets may take another path.
+//! A router whose queue grows sets the ECN codepoint CE in the IP header. The [`CnpGenerator`] of
+//! the receiving QP then requests a congestion notification packet (CNP) at a limited rate. When a
+//! CNP passes the [`CnpFilter`] of the sending QP, its [`Pacer`](super::pacer::Pacer) cuts the
+//! rate, and the [`Meter`] limits transmission to it. Acknowledgements are not paced: that would
+//! slow the peer, whose packets may take another path.
 
 use super::attrs::RxMeta;
 use super::backend::{Dest, Tx, TxFault};

@@ -220,8 +220,8 @@ impl Qp {
             .ok()
             .and_then(|len| len.checked_add(GRH_BYTES));
         let Some(byte_len) = len.filter(|len| *len <= wr.length) else {
-            // Any host may send a datagram that is too long: it is dropped, and the next one uses the
-            // receive WQE. A remote attacker must not be able to stop the QP.
+            // Any host may send a datagram that is too long: it is dropped, and the next one uses
+            // the receive WQE. A remote attacker must not be able to stop the QP.
             backend.count(Count::NoReceive);
             self.resp.recv = Some(wr);
             return Handled::Done;
@@ -294,9 +294,9 @@ impl Qp {
                 self.skip_message(psn);
             }
             Err(RequestFault::Nak(_, WcStatus::LocLenErr)) => {
-                // Any host that knows the QP number may send a message that is too long. It is dropped,
-                // and the next one uses the receive WQE (class D of IBTA 9.9.3); a WQE of a shared
-                // receive queue completes in error without affecting the QP (class E).
+                // Any host that knows the QP number may send a message that is too long. It is
+                // dropped, and the next one uses the receive WQE (class D of IBTA 9.9.3); a WQE of
+                // a shared receive queue completes in error without affecting the QP (class E).
                 backend.count(Count::NoReceive);
                 if self.uses_srq {
                     if let Some(wr) = self.resp.recv.take() {

@@ -9,15 +9,15 @@
 //! The loss of the second packet of one batch proves little: under random loss any packet may be
 //! lost. But no working device loses the second packet of *every* batch. So one batch at a time is
 //! tracked until the fate of its second packet is known. If it arrived, the device works, and the
-//! score is reset. If the first one arrived and the second one did not, the score grows. Random loss
-//! of a fraction `p` of the packets reaches the fallback score with a probability of `p` to the power
-//! of 12 per batch: 4e-9 at 20 per cent.
+//! score is reset. If the first one arrived and the second one did not, the score grows. Random
+//! loss of a fraction `p` of the packets reaches the fallback score with a probability of `p` to
+//! the power of 12 per batch: 4e-9 at 20 per cent.
 //!
-//! A connection that has reached the score sends single packets for some time, then tries GSO again.
-//! After an acknowledgement timeout it also sends single packets, until the next acknowledgement: if
-//! the batch were all that is in flight, no later packet would show which ones are missing, and the
-//! same batch would be retransmitted until the retries are exhausted. UD and UC have no
-//! acknowledgements and no fallback.
+//! A connection that has reached the score sends single packets for some time, then tries GSO
+//! again. After an acknowledgement timeout it also sends single packets, until the next
+//! acknowledgement: if the batch were all that is in flight, no later packet would show which ones
+//! are missing, and the same batch would be retransmitted until the retries are exhausted. UD and
+//! UC have no acknowledgements and no fallback.
 
 use crate::ids::Psn;
 use crate::time::Instant;
@@ -168,8 +168,8 @@ impl GsoPolicy {
         }
     }
 
-    /// The acknowledgement timer expired: go-back-N from `una`, the oldest packet in flight. True if
-    /// GSO is disabled.
+    /// The acknowledgement timer expired: go-back-N from `una`, the oldest packet in flight. True
+    /// if GSO is disabled.
     pub(super) fn on_timeout(&mut self, now: Instant, una: Psn) -> bool {
         self.timed_out = true;
         match self.requests.second {

@@ -2,16 +2,16 @@
 //! Pacing: the sending rate of a QP after CNPs (IBTA A17.9.3).
 //!
 //! The algorithm follows DCQCN (Zhu et al., SIGCOMM 2015): a CNP cuts the rate, by more the more
-//! CNPs have arrived recently; without CNPs each step recovers half of the way to the rate before the
-//! cut (fast recovery), later steps go beyond it. The parameters of DCQCN are absolute, for adapters
-//! of 40 Gbit/s and round trips of microseconds; here they are relative, so that the same constants
-//! serve links of 50 Mbit/s and of 10 Gbit/s. The interval of cuts follows the minimum round trip
-//! time, because the excess must leave the queue soon, however long the queue has become. A recovery
-//! step waits until the peer has acknowledged everything sent before the previous step or CNP:
-//! behind a long queue the absence of CNPs proves nothing. The increment of a step grows with
-//! the square root of the rate: more slowly than a cut, which makes shares equal in the long run
-//! (binomial control, Bansal and Balakrishnan, INFOCOM 2001), and fits slow and fast links. The rate
-//! never falls below two packets per round trip, also with forged CNPs.
+//! CNPs have arrived recently; without CNPs each step recovers half of the way to the rate before
+//! the cut (fast recovery), later steps go beyond it. The parameters of DCQCN are absolute, for
+//! adapters of 40 Gbit/s and round trips of microseconds; here they are relative, so that the same
+//! constants serve links of 50 Mbit/s and of 10 Gbit/s. The interval of cuts follows the minimum
+//! round trip time, because the excess must leave the queue soon, however long the queue has
+//! become. A recovery step waits until the peer has acknowledged everything sent before the
+//! previous step or CNP: behind a long queue the absence of CNPs proves nothing. The increment of a
+//! step grows with the square root of the rate: more slowly than a cut, which makes shares equal in
+//! the long run (binomial control, Bansal and Balakrishnan, INFOCOM 2001), and fits slow and fast
+//! links. The rate never falls below two packets per round trip, also with forged CNPs.
 
 use crate::ids::Psn;
 use crate::time::Instant;
@@ -66,8 +66,8 @@ const MEASURE_NS: u64 = 4_000_000;
 /// Minimum number of bytes available at the end of a pause, for a GSO batch.
 const QUANTUM: i64 = 8 * 1024;
 
-/// Depth of the token bucket: minimum in bytes, and in nanoseconds at the current rate. A timer that
-/// fires up to this late costs no throughput.
+/// Depth of the token bucket: minimum in bytes, and in nanoseconds at the current rate. A timer
+/// that fires up to this late costs no throughput.
 const MIN_BURST: i64 = 2 * QUANTUM;
 const BURST_NS: u64 = 2_000_000;
 

@@ -62,7 +62,8 @@ impl Prober {
         self.min_rtt_ns
     }
 
-    /// The current round trip time in nanoseconds: it grows with a queue at once and shrinks slowly.
+    /// The current round trip time in nanoseconds: it grows with a queue at once and shrinks
+    /// slowly.
     pub(super) fn current_rtt_ns(&self) -> Option<u64> {
         self.srtt_ns().map(|srtt| srtt.max(self.latest_rtt_ns))
     }

@@ -415,8 +415,8 @@ impl Qp {
         if self.paced_until.is_none_or(|at| at <= now) {
             let resume = self.pacer.resume_at(now);
             self.paced_until = Some(resume);
-            // A paced sender requests an acknowledgement for each burst, and the pause does not count
-            // towards the acknowledgement timer, or it would expire for packets not sent yet.
+            // A paced sender requests an acknowledgement for each burst, and the pause does not
+            // count towards the acknowledgement timer, or it would expire for packets not sent yet.
             self.req.ack_now = true;
             self.req.postpone(resume, &self.attrs);
         }

@@ -68,7 +68,8 @@ impl SendOp {
         matches!(self, SendOp::LocalInv | SendOp::BindMw | SendOp::RegMr)
     }
 
-    /// True if the message consumes a receive request, so that it may carry the solicited event bit.
+    /// True if the message consumes a receive request, so that it may carry the solicited event
+    /// bit.
     #[inline]
     pub const fn is_solicitable(self) -> bool {
         matches!(

@@ -58,8 +58,8 @@ impl Queue {
         Rc::new(RefCell::new(self))
     }
 
-    /// Enqueues a packet with `len` bytes of UDP payload: when it has left, and whether it is marked;
-    /// `None` if the queue is full.
+    /// Enqueues a packet with `len` bytes of UDP payload: when it has left, and whether it is
+    /// marked; `None` if the queue is full.
     pub(super) fn pass(&mut self, now: Instant, len: usize) -> Option<(Instant, bool)> {
         let begin = self.free_at.max(now);
         let waiting = (begin - now) * self.rate / 1_000_000;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Quarantine of QP numbers after the QP is destroyed.
 //!
-//! A packet for a destroyed QP must not reach a new one. Packets are in flight for as long as queues,
-//! switches and the retries of the peer last: retries end after 8 timeouts of 4.096 µs · 2^timeout,
-//! that is 2 s with the usual timeout of 14 and 18 s with 17. QP numbers are therefore not reused for
-//! at least [`HOLD_NS`]. Later packets of a peer, because of a longer timeout or an attack, must
-//! match a random QP number and a random PSN.
+//! A packet for a destroyed QP must not reach a new one. Packets are in flight for as long as
+//! queues, switches and the retries of the peer last: retries end after 8 timeouts of 4.096 µs ·
+//! 2^timeout, that is 2 s with the usual timeout of 14 and 18 s with 17. QP numbers are therefore
+//! not reused for at least [`HOLD_NS`]. Later packets of a peer, because of a longer timeout or an
+//! attack, must match a random QP number and a random PSN.
 
 use crate::time::Instant;
 use core::ops::DerefMut;
@@ -44,8 +44,8 @@ pub struct Quarantine<S> {
 }
 
 impl<S: DerefMut<Target = [u64]>> Quarantine<S> {
-    /// A quarantine over two bitmaps of [`WORDS`] words, all zero. Numbers beyond the end of a shorter
-    /// bitmap are never in quarantine.
+    /// A quarantine over two bitmaps of [`WORDS`] words, all zero. Numbers beyond the end of a
+    /// shorter bitmap are never in quarantine.
     pub fn new(young: S, old: S, now: Instant) -> Self {
         Self {
             young,

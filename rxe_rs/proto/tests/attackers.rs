@@ -98,7 +98,8 @@ fn counts(pair: &Pair, side: usize, what: Count) -> u64 {
     pair.hosts[side].counts[what]
 }
 
-/// A connection in which side 0 has sent `count` messages of three packets, all still in flight. Returns the PSN of the first.
+/// A connection in which side 0 has sent `count` messages of three packets, all still in flight.
+/// Returns the PSN of the first.
 fn in_flight(seed: u64, op: SendOp, count: u64) -> (Pair, Psn) {
     let mut pair = Pair::small(Service::Rc, seed, Link::PERFECT);
     pair.qps[0].attrs.max_rd_atomic = 64;
@@ -215,8 +216,8 @@ fn meaningless_msn(packet: &mut [u8]) {
     }
 }
 
-/// Peers whose MSN starts elsewhere, or is meaningless: traffic runs without a timeout, and with loss
-/// after the first MSN resync.
+/// Peers whose MSN starts elsewhere, or is meaningless: traffic runs without a timeout, and with
+/// loss after the first MSN resync.
 #[test]
 fn peers_with_other_msns() {
     for rewrite in [offset_msn as fn(&mut [u8]), meaningless_msn] {
@@ -613,8 +614,8 @@ fn requests_far_ahead_cause_no_nak() {
     }
 }
 
-/// No packet moves an unreliable connection to ERR. An attacker who knows its QP number can inject a
-/// message with any PSN: 24 bits. WRITEs need a key, an address and the right as well.
+/// No packet moves an unreliable connection to ERR. An attacker who knows its QP number can inject
+/// a message with any PSN: 24 bits. WRITEs need a key, an address and the right as well.
 #[test]
 fn unreliable_connections_never_enter_err() {
     for shared in [false, true] {

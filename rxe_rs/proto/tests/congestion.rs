@@ -119,8 +119,8 @@ fn check(what: &str, outcome: &Outcome, used: u64, high_us: u64) {
 }
 
 /// Two senders get equal shares of a slow link, use it, keep its queue short and lose nothing: at
-/// any rate from 50 Mbit/s to 10 Gbit/s, with the same constants. Of the bits on the wire at most 94
-/// in 100 are payload.
+/// any rate from 50 Mbit/s to 10 Gbit/s, with the same constants. Of the bits on the wire at most
+/// 94 in 100 are payload.
 #[test]
 fn two_share_a_link() {
     for (mbit, time) in [(50, 4000), (200, 2000), (1000, 400), (10_000, 80)] {
@@ -187,8 +187,8 @@ fn others_share_a_link() {
 }
 
 /// Two unlimited senders have 1.5 MB of packets in the queue of a link that has become slow. A CNP
-/// arrives for each packet that leaves it, while hardly anything is sent: these CNPs are genuine and
-/// accepted. Soon the two share as others do.
+/// arrives for each packet that leaves it, while hardly anything is sent: these CNPs are genuine
+/// and accepted. Soon the two share as others do.
 #[test]
 fn a_link_that_becomes_slow() {
     for mbit in [50, 100, 400] {

@@ -61,9 +61,9 @@ fn calls_for(length: usize) -> usize {
     length.div_ceil(FLUSH_STEP)
 }
 
-/// WRITEs and FLUSHes of ranges and of the region, followed by requests that must not overtake them,
-/// which the simulator checks. When a FLUSH completes, all earlier WRITEs are persistent. On any wire
-/// each FLUSH is executed once.
+/// WRITEs and FLUSHes of ranges and of the region, followed by requests that must not overtake
+/// them, which the simulator checks. When a FLUSH completes, all earlier WRITEs are persistent. On
+/// any wire each FLUSH is executed once.
 fn traffic(seed: u64, link: Link) -> Pair {
     let mut pair = pair(seed, link);
     let mut expected = 0;

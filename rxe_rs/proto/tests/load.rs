@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Long and dense traffic: large messages, random limits, posting while running, and the utilization
-//! of a lossy wire.
+//! Long and dense traffic: large messages, random limits, posting while running, and the
+//! utilization of a lossy wire.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -224,7 +224,8 @@ fn loss_is_repaired_without_the_timer() {
 }
 
 /// A wire that is slow, stalls for longer than many round trips and drops packets when its queue is
-/// full: the virtual network between two emulated machines. Packets in flight are not retransmitted.
+/// full: the virtual network between two emulated machines. Packets in flight are not
+/// retransmitted.
 #[test]
 fn slow_wire_is_not_flooded() {
     for op in [SendOp::Write, SendOp::Send, SendOp::Read] {
@@ -305,8 +306,8 @@ fn reset_and_reuse() {
     }
 }
 
-/// A link becomes slow, so that a round trip takes a hundred times as long as before, and packets are
-/// lost behind the queue. No sample shows that yet, but the packets in flight are old: they are
+/// A link becomes slow, so that a round trip takes a hundred times as long as before, and packets
+/// are lost behind the queue. No sample shows that yet, but the packets in flight are old: they are
 /// retransmitted about once per actual round trip, which does not exhaust the retries.
 #[test]
 fn losses_behind_a_long_queue() {

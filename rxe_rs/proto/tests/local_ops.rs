@@ -134,8 +134,8 @@ fn invalidation_waits_for_earlier_requests() {
     }
 }
 
-/// A local operation that is posted after all earlier packets were sent, and one with a fence while a
-/// READ is outstanding.
+/// A local operation that is posted after all earlier packets were sent, and one with a fence while
+/// a READ is outstanding.
 #[test]
 fn late_and_fenced() {
     let mut pair = Pair::small(Service::Rc, 5, Link::PERFECT);

@@ -181,8 +181,8 @@ fn page_faults_use_no_retries() {
     assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
 }
 
-/// A frame whose buffer causes a page fault is dropped and counted, and the next one uses the receive
-/// WQE.
+/// A frame whose buffer causes a page fault is dropped and counted, and the next one uses the
+/// receive WQE.
 #[test]
 fn raw_frames_are_not_deferred() {
     let mut pair = Pair::of(Service::Raw, 2, Link::PERFECT, Mtu::Mtu1024, MEMORY);

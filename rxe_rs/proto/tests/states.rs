@@ -32,8 +32,8 @@ fn share(pair: &mut Pair, side: usize, psn: Psn) {
     pair.qps[side] = qp;
 }
 
-/// A failed QP does not flush a shared receive queue, flushes the WQE in use, and raises the last WQE
-/// event once.
+/// A failed QP does not flush a shared receive queue, flushes the WQE in use, and raises the last
+/// WQE event once.
 #[test]
 fn shared_receive_queues_are_not_flushed() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);

@@ -6,8 +6,8 @@
 //! But the MSN of an acknowledgement counts the requests that the peer has executed
 //! (IBTA 9.7.7.1), so the PSN determines it. The rules:
 //!
-//! - An ACK or NAK is accepted if its MSN matches its PSN: one value of 2^24 for each PSN in flight,
-//!   24 + 24 + 24 - 22 = 50 bits at least.
+//! - An ACK or NAK is accepted if its MSN matches its PSN: one value of 2^24 for each PSN in
+//!   flight, 24 + 24 + 24 - 22 = 50 bits at least.
 //! - A peer whose MSN starts elsewhere or is out of step must not be cut off. An ACK for exactly
 //!   the newest packet sent, or a NAK for exactly the oldest one in flight, is accepted with any
 //!   MSN, which the requester then adopts (MSN resync): 24 + 24 = 48 bits. Such an acknowledgement

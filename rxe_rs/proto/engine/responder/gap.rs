@@ -8,10 +8,10 @@
 //! - A PSN further ahead than the peer can have sent is dropped.
 //! - The packet right after the expected one causes a NAK at once: an attacker does not hit it.
 //! - Any other causes a NAK at once until one was spurious: a duplicate of the packet that a NAK
-//!   requested means that it had not been lost. For some time the responder then delays NAKs, so that
-//!   the expected packet can arrive if traffic runs, and for longer after each further spurious NAK.
-//!   This also helps where the network reorders packets. NAKs are delayed as well while duplicates
-//!   arrive: the peer has gone back, and the expected packet follows them.
+//!   requested means that it had not been lost. For some time the responder then delays NAKs, so
+//!   that the expected packet can arrive if traffic runs, and for longer after each further
+//!   spurious NAK. This also helps where the network reorders packets. NAKs are delayed as well
+//!   while duplicates arrive: the peer has gone back, and the expected packet follows them.
 //! - Copies of one packet cause further NAKs at exponentially growing intervals.
 
 use super::NakState;
@@ -24,8 +24,8 @@ use crate::ids::Psn;
 use crate::time::Instant;
 use crate::wire::aeth::{NakCode, Syndrome};
 
-/// Minimum time between two NAKs for a gap if the packets that cause them may be forged, and initial
-/// delay of a suppressed NAK, in nanoseconds.
+/// Minimum time between two NAKs for a gap if the packets that cause them may be forged, and
+/// initial delay of a suppressed NAK, in nanoseconds.
 const NAK_INTERVAL_NS: u64 = 200_000;
 
 /// Longest time that duplicates delay a NAK, in nanoseconds.
