@@ -263,7 +263,7 @@ def test_vectors(names):
                 got = details_of(names, b)
                 assert got["drv_comp_vector"] == vector, got
                 if vector:
-                    assert got["drv_told_on_cpu"] == got["drv_vector_cpu"], f"from {home}: {got}"
+                    assert got["drv_last_comp_cpu"] == got["drv_vector_cpu"], f"from {home}: {got}"
                     seen.add((vector, got["drv_vector_cpu"]))
                 else:
                     assert "drv_vector_cpu" not in got, got

@@ -184,7 +184,7 @@ def test_blind(names):
     # Acknowledgements that match no request.
     for psn in (0xFFFFFD, 0x000123):
         target.socket.sendto(target.intact(packet(ACKNOWLEDGE, qpn, b"\x62\0\0\1", psn=psn)), target.to)
-    target.soon("stray_ack", before["stray_ack"] + 2)
+    target.soon("unmatched_response", before["unmatched_response"] + 2)
     works(b, a)
     assert a.state() == e.IBV_QPS_RTS and b.state() == e.IBV_QPS_RTS
 

@@ -213,8 +213,8 @@ impl RemoteMemory for QpBackend<'_, '_> {
         from: Option<u64>,
     ) -> Result<Flushed, RemoteFault> {
         let rights = flush_rights(kind.placement);
-        let lasts = rights.contains(Access::FLUSH_PERSISTENT);
-        let flushed = match (kind.selectivity, lasts) {
+        let persistent = rights.contains(Access::FLUSH_PERSISTENT);
+        let flushed = match (kind.selectivity, persistent) {
             (Selectivity::Range, true) => self.mrs.persist_range(rkey.0, addr, len, rights, from),
             (Selectivity::Region, true) => self.mrs.persist_all(rkey.0, rights, from),
             (Selectivity::Range, false) => {

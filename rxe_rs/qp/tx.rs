@@ -33,7 +33,7 @@ use rxe_kapi::{
     net::{
         flow::{
             Flow,
-            NOTICE_CLASS, //
+            CNP_TRAFFIC_CLASS, //
         },
         tx::{
             TxBatch,
@@ -452,7 +452,7 @@ impl Tx for BatchTx<'_, '_> {
                 .ok_or(None)
                 .map(|to| *to = crc)
         };
-        let class = headers.is_cnp().then_some(NOTICE_CLASS);
+        let class = headers.is_cnp().then_some(CNP_TRAFFIC_CLASS);
         match self
             .batch
             .packet(flow, class, padded.wrapping_add(ICRC_BYTES), write)

@@ -34,7 +34,7 @@ const ECN_CAPABLE: u8 = 2;
 
 /// Traffic class of congestion notifications: DSCP 48 (CS6, network control), the default of
 /// ConnectX adapters (`cnp_dscp`), and not ECN-capable, because no one responds to a marked CNP.
-pub const NOTICE_CLASS: u8 = 48 << 2;
+pub const CNP_TRAFFIC_CLASS: u8 = 48 << 2;
 
 /// Hop limit if none is specified.
 const DEFAULT_HOP_LIMIT: u8 = 64;

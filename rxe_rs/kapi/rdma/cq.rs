@@ -310,7 +310,7 @@ impl CqNotify {
         }
         match self.completion.target().last_comp_cpu.load(Relaxed) {
             u32::MAX => Ok(()),
-            cpu => to.number(c"told_on_cpu", cpu),
+            cpu => to.number(c"last_comp_cpu", cpu),
         }
     }
 

@@ -124,8 +124,8 @@ counters! {
         RetryExceeded = "retry_exceeded_err",
         /// The RNR retry counter was exceeded.
         RnrRetryExceeded = "retry_rnr_exceeded_err",
-        /// A response outside the PSNs in flight was ignored.
-        StrayAck = "stray_ack",
+        /// A response whose PSN is not in flight was ignored.
+        UnmatchedResponse = "unmatched_response",
         /// A message or frame was dropped because no receive, or one too short, was posted (UD, UC,
         /// raw).
         NoReceive = "no_receive_buffer",

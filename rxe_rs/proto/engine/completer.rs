@@ -51,7 +51,7 @@ impl Qp {
         let psn = packet.bth().psn;
         // Only PSNs in flight can be acknowledged.
         if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.max_psn) {
-            backend.count(Count::StrayAck);
+            backend.count(Count::UnmatchedResponse);
             self.duplicate_response(now, packet);
             return Handled::Done;
         }

@@ -201,7 +201,7 @@ def send(options):
             else:
                 done += 1
         # What has been consumed is out of reach, with the same key.
-        write(0, base + options.stray * CHUNK)
+        write(0, base + options.outside * CHUNK)
         status = end.poll().status
         peer.sendall(b"!")
         if status != e.IBV_WC_REM_ACCESS_ERR:
@@ -224,7 +224,7 @@ def main():
         else:
             part.add_argument("address", help="where the receiver listens")
             part.add_argument("--chunks", type=int, default=200)
-            part.add_argument("--stray", type=int, default=0, help="the chunk that is written again at the end")
+            part.add_argument("--outside", type=int, default=0, metavar="CHUNK", help="chunk outside the window that is written at the end (default: 0)")
     options = parser.parse_args()
     options.run(options)
 

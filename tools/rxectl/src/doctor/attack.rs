@@ -31,7 +31,7 @@ struct Sign {
     /// Minimum rate per second that counts as a sign.
     least: f64,
     /// Whether a nonzero value is reported even if it does not grow.
-    lasting: bool,
+    reported_at_rest: bool,
     means: &'static str,
 }
 
@@ -43,7 +43,7 @@ fn signs() -> [Sign; 9] {
         suspicion: ATTACK,
         fix: FIX,
         least: 1.0,
-        lasting: true,
+        reported_at_rest: true,
         means,
     };
     let scan = |drop: DropReason, means| Sign {
@@ -51,7 +51,7 @@ fn signs() -> [Sign; 9] {
         suspicion: ATTACK,
         fix: FIX,
         least: 200.0,
-        lasting: false,
+        reported_at_rest: false,
         means,
     };
     [
@@ -76,7 +76,7 @@ fn signs() -> [Sign; 9] {
             suspicion: ATTACK,
             fix: FIX,
             least: 5.0,
-            lasting: false,
+            reported_at_rest: false,
             means: "packets ahead of others that were not lost: guessed PSNs, or reordering in the network",
         },
         scan(
@@ -96,7 +96,7 @@ fn signs() -> [Sign; 9] {
             suspicion: "",
             fix: FIX_PLAIN,
             least: 1.0,
-            lasting: true,
+            reported_at_rest: true,
             means: "packets that came unprotected where an IPsec policy requires ESP were dropped",
         },
     ]
@@ -137,7 +137,7 @@ pub(super) fn examine(host: &Host, devices: &[Device], report: &mut Report) {
                     format!("{suspicion}{counter} grows by {rate:.0}/s: {means}"),
                     *fix,
                 );
-            } else if sign.lasting && now > 0 {
+            } else if sign.reported_at_rest && now > 0 {
                 report.note(
                     &device.name,
                     format!("{counter} is {now}, and does not grow now: {means}"),
