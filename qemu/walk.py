@@ -43,7 +43,7 @@ NOT_STEPS = {
         "complete_local cursor_at discard execute_atomic execute_atomic_write execute_flush execute_local execute_read execute_send "
         "flow_of_ah gsi handle_cnp handle_data handle_datagram handle_uc remote_invalidate send_atomic send_placement send_read send_response",
     "what follows an error, a loss or a page fault":
-        "apply_denied count_drop drop_run duplicate_response enter_error enter_sqe fail_oldest fail_with handle_loss lost move_cursor "
+        "apply_denied count_drop discard_buffer duplicate_response enter_error enter_sqe fail_oldest fail_with handle_loss lost move_cursor "
         "nak_and_fail note_fault on_retransmit overflow probe_oldest raise_error_event record_fault recv_error rxe_rs_tx_undo "
         "send_ack_before start_page_in start_work",
     "timers, pacing and records":

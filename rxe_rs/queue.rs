@@ -132,8 +132,8 @@ pub(crate) fn for_each_span(
 
 /// Send WQEs in kernel memory; indices wrap around at `u32`.
 ///
-/// Its slots are a window on what the consumer has posted: the queue works with a single one, and
-/// more of them only let more requests be in flight.
+/// It holds a part of what the consumer has posted: the queue works with a single slot, and more of
+/// them only let more requests be in flight.
 pub(crate) struct SendStore {
     wqes: KVVec<SendWqe>,
     data: KVVec<u8>,

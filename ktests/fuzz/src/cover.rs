@@ -2,7 +2,7 @@
 //! Coverage: which basic blocks of the driver were executed, and their approximate counts, as
 //! `cover/rxe_cover.c` records them.
 
-use crate::sys::{self, Window};
+use crate::sys::{self, SharedMapping};
 use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ const COUNTER_OFFSET: usize = LOG + 4 * ENTRIES;
 
 /// The mapping shared with the kernel, and the coverage that has been read from it.
 pub struct Cover {
-    window: Option<Window>,
+    mapping: Option<SharedMapping>,
     /// Entries of the log: lower bits of the address, and exponent of the power of two that the
     /// count reached.
     seen: HashSet<u32>,
@@ -26,13 +26,13 @@ impl Cover {
     /// Maps the counters. Prints a notice if the module rxe_cover is not loaded: there is no
     /// feedback then.
     pub fn open() -> Self {
-        let window = sys::open("/dev/rxe_cover", libc::O_RDWR)
-            .and_then(|fd| Window::map(0, COUNTER_OFFSET + COUNTERS, fd, 0));
-        if window.is_err() {
+        let mapping = sys::open("/dev/rxe_cover", libc::O_RDWR)
+            .and_then(|fd| SharedMapping::map(0, COUNTER_OFFSET + COUNTERS, fd, 0));
+        if mapping.is_err() {
             println!("no /dev/rxe_cover: random programs without feedback");
         }
         Self {
-            window: window.ok(),
+            mapping: mapping.ok(),
             seen: HashSet::new(),
             blocks: HashSet::new(),
             symbols: symbols(),
@@ -41,7 +41,7 @@ impl Cover {
 
     /// Returns true if coverage is recorded.
     pub fn available(&self) -> bool {
-        self.window.is_some()
+        self.mapping.is_some()
     }
 
     /// Returns the number of basic blocks executed so far.
@@ -51,10 +51,12 @@ impl Cover {
 
     /// Reads the log and empties it. Returns the number of entries that have not been seen before.
     pub fn collect(&mut self) -> usize {
-        let Some(window) = self.window else { return 0 };
-        let words = window.words();
+        let Some(mapping) = self.mapping else {
+            return 0;
+        };
+        let words = mapping.words();
         let count = (words[0].load(Relaxed) as usize).min(ENTRIES);
-        let counters = &window.bytes()[COUNTER_OFFSET..];
+        let counters = &mapping.bytes()[COUNTER_OFFSET..];
         let mut new = 0;
         for entry in words[LOG / 4..].iter().take(count) {
             let entry = entry.load(Relaxed);

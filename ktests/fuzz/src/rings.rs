@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The queues that the driver shares with a process, and the layout of their elements.
 
-use crate::sys::Window;
+use crate::sys::SharedMapping;
 use crate::world::{RING_BASE, RING_STEP, SLOTS};
 use rxe_proto::abi::layout::{queue, DmaInfo, RECV_WQE_LEN, SEND_WQE_LEN};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// A mapped queue.
 #[derive(Clone, Copy)]
 pub struct Ring {
-    window: Window,
+    mapping: SharedMapping,
     /// Layout from the header when the queue was mapped first. Calls may corrupt the header later.
     log2: u32,
     mask: u32,
@@ -18,7 +18,7 @@ pub struct Ring {
 
 impl Ring {
     fn word(&self, offset: usize) -> &'static std::sync::atomic::AtomicU32 {
-        &self.window.words()[offset / 4]
+        &self.mapping.words()[offset / 4]
     }
 
     /// Returns the producer index.
@@ -45,7 +45,7 @@ impl Ring {
     pub fn post(&self, element: &[u8]) {
         let index = self.producer() & self.mask;
         let len = element.len().min(1 << self.log2);
-        self.window.put(
+        self.mapping.put(
             queue::HEADER_LEN + ((index as usize) << self.log2),
             &element[..len],
         );
@@ -61,7 +61,7 @@ impl Ring {
 
     /// Writes bytes at any offset.
     pub fn scribble(&self, offset: u32, data: &[u8]) {
-        self.window.put(offset as usize % self.window.len(), data);
+        self.mapping.put(offset as usize % self.mapping.len(), data);
     }
 
     /// Returns the mask of indices: the number of elements minus 1.
@@ -115,15 +115,15 @@ impl Rings {
             return None;
         }
         let address = RING_BASE + index as u64 * RING_STEP;
-        let window = Window::map(address, len as usize, fd, offset).ok()?;
-        let words = window.words();
+        let mapping = SharedMapping::map(address, len as usize, fd, offset).ok()?;
+        let words = mapping.words();
         let log2 = words[queue::LOG2_ELEM_SIZE / 4].load(Relaxed).min(12);
         let room = (len as usize - queue::HEADER_LEN) >> log2;
         let mask = words[queue::INDEX_MASK / 4]
             .load(Relaxed)
             .min(room.next_power_of_two() as u32 / 2);
         let ring = Ring {
-            window,
+            mapping,
             log2,
             mask,
             generation,

@@ -182,12 +182,12 @@ pub fn peek(addr: u64, data: &mut [u8]) -> Result<usize, i32> {
 
 /// Memory shared with the kernel or with other processes: bytes and words, accessed atomically.
 #[derive(Clone, Copy)]
-pub struct Window {
+pub struct SharedMapping {
     addr: u64,
     len: usize,
 }
 
-impl Window {
+impl SharedMapping {
     /// Maps `len` bytes of a file at `addr`, which must be reserved for that, or anywhere if it is
     /// 0.
     pub fn map(addr: u64, len: usize, fd: i32, offset: u64) -> Result<Self, i32> {

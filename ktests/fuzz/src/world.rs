@@ -6,7 +6,7 @@
 //! create or destroy them.
 
 use crate::calls::{Call, ARGS, MAX_CALLS};
-use crate::sys::{self, Window};
+use crate::sys::{self, SharedMapping};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Kinds of objects.
@@ -70,9 +70,9 @@ pub const X_LEN: usize = 3;
 /// The shared memory.
 #[derive(Clone, Copy)]
 pub struct World {
-    window: Window,
-    programs: Window,
-    results: Window,
+    objects: SharedMapping,
+    programs: SharedMapping,
+    results: SharedMapping,
 }
 
 const CALL_WORDS: usize = ARGS + 2;
@@ -82,15 +82,15 @@ impl World {
     /// Allocates the shared memory for `workers` workers.
     pub fn new(workers: usize) -> Result<Self, i32> {
         Ok(Self {
-            window: Window::shared(KINDS * SLOTS * LONGS * 8)?,
-            programs: Window::shared(workers * PROGRAM_WORDS * 4)?,
-            results: Window::shared(4096)?,
+            objects: SharedMapping::shared(KINDS * SLOTS * LONGS * 8)?,
+            programs: SharedMapping::shared(workers * PROGRAM_WORDS * 4)?,
+            results: SharedMapping::shared(4096)?,
         })
     }
 
     /// Empties all slots.
     pub fn clear(&self) {
-        for long in self.window.longs() {
+        for long in self.objects.longs() {
             long.store(0, Relaxed);
         }
     }
@@ -98,7 +98,7 @@ impl World {
     /// Returns the object in a slot.
     pub fn get(&self, kind: Kind, slot: usize) -> Object {
         let at = (kind as usize * SLOTS + slot % SLOTS) * LONGS;
-        let longs = &self.window.longs()[at..at + LONGS];
+        let longs = &self.objects.longs()[at..at + LONGS];
         let mut object = Object {
             generation: longs[0].load(Relaxed),
             context: longs[1].load(Relaxed) as usize,
@@ -115,7 +115,7 @@ impl World {
     /// Stores an object in a slot, replacing the previous one.
     pub fn put(&self, kind: Kind, slot: usize, context: usize, handle: u32, x: &[u64]) {
         let at = (kind as usize * SLOTS + slot % SLOTS) * LONGS;
-        let longs = &self.window.longs()[at..at + LONGS];
+        let longs = &self.objects.longs()[at..at + LONGS];
         for n in 0..8 {
             longs[3 + n].store(x.get(n).copied().unwrap_or(0), Relaxed);
         }
@@ -128,14 +128,14 @@ impl World {
     /// Sets an attribute of an object.
     pub fn set(&self, kind: Kind, slot: usize, which: usize, value: u64) {
         let at = (kind as usize * SLOTS + slot % SLOTS) * LONGS;
-        self.window.longs()[at + 3 + which].store(value, Relaxed);
+        self.objects.longs()[at + 3 + which].store(value, Relaxed);
     }
 
     /// Marks an object as destroyed. Its handle and attributes stay, so that calls can use a stale
     /// object.
     pub fn mark_destroyed(&self, kind: Kind, slot: usize) {
         let at = (kind as usize * SLOTS + slot % SLOTS) * LONGS;
-        self.window.longs()[at + 11].store(0, Relaxed);
+        self.objects.longs()[at + 11].store(0, Relaxed);
     }
 
     /// Returns the first slot from `start` on that has a live object; `start` if there is none.

@@ -39,19 +39,19 @@ use kernel::{
 /// Pages pinned per call: bounds the time and the memory between two points of rescheduling.
 const BATCH: u64 = 512;
 
-/// The process that pinned pages: they count towards its limit.
+/// The address space that pinned pages are charged to (`RLIMIT_MEMLOCK`).
 ///
 /// # Invariants
 ///
 /// A referenced address space.
-struct Account(NonNull<bindings::mm_struct>);
+struct PinAccount(NonNull<bindings::mm_struct>);
 
 // SAFETY: The reference is not bound to a thread.
-unsafe impl Send for Account {}
+unsafe impl Send for PinAccount {}
 // SAFETY: Its counter is atomic.
-unsafe impl Sync for Account {}
+unsafe impl Sync for PinAccount {}
 
-impl Account {
+impl PinAccount {
     /// Counts `pages` that the current process is about to pin.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for PinAccount {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; this is the last use.
         unsafe { bindings::rxe_rs_mm_drop(self.0.as_ptr()) };
@@ -85,7 +85,7 @@ impl Drop for Account {
 ///
 /// The pages of an extent are consecutive.
 struct Pages {
-    account: Account,
+    account: PinAccount,
     start: u64,
     writable: bool,
     extents: Extents,
@@ -212,7 +212,7 @@ impl Pinned {
         let mut parts = KVVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
         kvec::push(&mut parts, 0..count, GFP_KERNEL_ACCOUNT)?;
         let mut pages = Pages {
-            account: Account::charge(count)?,
+            account: PinAccount::charge(count)?,
             start,
             writable,
             extents: Extents {

@@ -178,7 +178,7 @@ const SMALL: u32 = 128;
 pub struct TxBatch<'a> {
     /// First and last finished buffer, linked by `next`.
     list: Option<(NonNull<bindings::sk_buff>, NonNull<bindings::sk_buff>)>,
-    run: Option<Run>,
+    buffer: Option<GsoBuffer>,
     packets: usize,
     bytes: usize,
     /// GSO is disabled: each packet gets a buffer of its own.
@@ -187,7 +187,7 @@ pub struct TxBatch<'a> {
 }
 
 /// The buffer being filled.
-struct Run {
+struct GsoBuffer {
     skb: NonNull<bindings::sk_buff>,
     flow: u64,
     class: Option<u8>,
@@ -210,7 +210,7 @@ impl<'a> TxBatch<'a> {
     pub const fn new(_bh: &'a BhDisabled) -> Self {
         Self {
             list: None,
-            run: None,
+            buffer: None,
             packets: 0,
             bytes: 0,
             alone: false,
@@ -246,10 +246,10 @@ impl<'a> TxBatch<'a> {
     /// increments IPv4 identifications; else 0.
     #[inline]
     pub fn gso_index(&self) -> u32 {
-        self.run
+        self.buffer
             .as_ref()
-            .filter(|run| run.headers_len == HEADERS_V4)
-            .map_or(0, |run| run.count.saturating_sub(1))
+            .filter(|buffer| buffer.headers_len == HEADERS_V4)
+            .map_or(0, |buffer| buffer.count.saturating_sub(1))
     }
 
     /// Disables GSO: from now on each packet gets a buffer of its own.
@@ -285,37 +285,37 @@ impl<'a> TxBatch<'a> {
         };
         let len32 = u32::from(short);
         let mut data = None;
-        if let Some(run) = &self.run {
-            if !self.alone && run.takes(flow, class, len32) {
+        if let Some(buffer) = &self.buffer {
+            if !self.alone && buffer.takes(flow, class, len32) {
                 // SAFETY: The buffer is ours, and bottom halves are disabled.
-                data = NonNull::new(unsafe { bindings::rxe_rs_tx_put(run.skb.as_ptr(), len32) });
+                data = NonNull::new(unsafe { bindings::rxe_rs_tx_put(buffer.skb.as_ptr(), len32) });
             }
         }
         let data = match data {
             Some(data) => data,
-            None => self.start_run(flow, class, len32)?,
+            None => self.start_buffer(flow, class, len32)?,
         };
-        let Some(run) = &mut self.run else {
+        let Some(buffer) = &mut self.buffer else {
             return Err(TxError::NoMemory);
         };
-        let id = run.first_id.wrapping_add(run.count as u16);
+        let id = buffer.first_id.wrapping_add(buffer.count as u16);
         let headers = flow.headers_of(short, id, class);
         // SAFETY: `rxe_rs_tx_put` returned that many contiguous bytes of a buffer that is ours.
         let payload = unsafe { core::slice::from_raw_parts_mut(data.cast::<u8>().as_ptr(), len) };
-        if let Err(e) = fill(headers.get(..run.headers_len).unwrap_or(&[]), payload) {
+        if let Err(e) = fill(headers.get(..buffer.headers_len).unwrap_or(&[]), payload) {
             // SAFETY: Takes back the bytes of just now; bottom halves are disabled.
-            unsafe { bindings::rxe_rs_tx_undo(run.skb.as_ptr(), len32) };
-            if run.count == 0 {
-                self.drop_run();
+            unsafe { bindings::rxe_rs_tx_undo(buffer.skb.as_ptr(), len32) };
+            if buffer.count == 0 {
+                self.discard_buffer();
             }
             return Err(TxError::Fill(e));
         }
-        if run.count == 0 {
-            run.headers = headers;
+        if buffer.count == 0 {
+            buffer.headers = headers;
         }
-        run.count = run.count.wrapping_add(1);
-        run.len = run.len.wrapping_add(len32);
-        run.closed = len32 < run.size;
+        buffer.count = buffer.count.wrapping_add(1);
+        buffer.len = buffer.len.wrapping_add(len32);
+        buffer.closed = len32 < buffer.size;
         flow.set_next_id(id.wrapping_add(1));
         self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(len);
@@ -339,7 +339,7 @@ impl<'a> TxBatch<'a> {
             return Err(TxError::Full);
         }
         let len32 = u32::try_from(len).map_err(|_| TxError::TooLong)?;
-        self.end_run();
+        self.finish_buffer();
         let mut data = core::ptr::null_mut();
         // SAFETY: The device is alive; `data` is ours.
         let skb = unsafe { bindings::rxe_rs_frame_new(dev.as_ptr(), len32, &mut data) };
@@ -374,13 +374,13 @@ impl<'a> TxBatch<'a> {
 
     /// Finishes the current buffer and starts one for a packet of `len` bytes; returns the packet's
     /// memory.
-    fn start_run<E>(
+    fn start_buffer<E>(
         &mut self,
         flow: &Flow,
         class: Option<u8>,
         len: u32,
     ) -> Result<NonNull<c_void>, TxError<E>> {
-        self.end_run();
+        self.finish_buffer();
         let linear = if len <= SMALL { SMALL } else { 0 };
         let (mut max_len, mut max_count) = (0, 0);
         // SAFETY: The flow is alive; the numbers are ours.
@@ -402,7 +402,7 @@ impl<'a> TxBatch<'a> {
             unsafe { bindings::rxe_rs_tx_discard(skb.as_ptr()) };
             return Err(TxError::NoMemory);
         };
-        self.run = Some(Run {
+        self.buffer = Some(GsoBuffer {
             skb,
             flow: flow.id,
             class,
@@ -420,29 +420,29 @@ impl<'a> TxBatch<'a> {
     }
 
     /// Finishes the current buffer and links it.
-    fn end_run(&mut self) {
-        let Some(run) = self.run.take() else {
+    fn finish_buffer(&mut self) {
+        let Some(buffer) = self.buffer.take() else {
             return;
         };
-        let skb = run.skb.as_ptr();
+        let skb = buffer.skb.as_ptr();
         // SAFETY: The buffer is ours, has headroom for the headers, and `headers_len` bytes of them
         // are valid.
         unsafe {
             bindings::rxe_rs_tx_finish(
                 skb,
-                run.headers.as_ptr(),
-                run.headers_len as u32,
-                run.size,
-                run.count,
+                buffer.headers.as_ptr(),
+                buffer.headers_len as u32,
+                buffer.size,
+                buffer.count,
             )
         };
-        self.link(run.skb);
+        self.link(buffer.skb);
     }
 
-    fn drop_run(&mut self) {
-        if let Some(run) = self.run.take() {
+    fn discard_buffer(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
             // SAFETY: The buffer is ours and in no list.
-            unsafe { bindings::rxe_rs_tx_discard(run.skb.as_ptr()) };
+            unsafe { bindings::rxe_rs_tx_discard(buffer.skb.as_ptr()) };
         }
     }
 
@@ -453,7 +453,7 @@ impl<'a> TxBatch<'a> {
     /// Process context or softirq, without any lock that the receive path takes: loopback packets
     /// may be received before this returns.
     pub fn send<T: TxSender>(mut self, owner: &TxOwner<T>) -> TxOutcome {
-        self.end_run();
+        self.finish_buffer();
         let mut outcome = TxOutcome {
             bytes: self.bytes,
             ..TxOutcome::default()
@@ -473,7 +473,7 @@ impl<'a> TxBatch<'a> {
 
 impl Drop for TxBatch<'_> {
     fn drop(&mut self) {
-        self.drop_run();
+        self.discard_buffer();
         if let Some((first, _)) = self.list.take() {
             // SAFETY: The list is ours.
             unsafe { bindings::rxe_rs_tx_discard(first.as_ptr()) };
@@ -481,7 +481,7 @@ impl Drop for TxBatch<'_> {
     }
 }
 
-impl Run {
+impl GsoBuffer {
     /// True if a packet of `len` bytes of `flow` may follow in the same buffer.
     #[inline]
     fn takes(&self, flow: &Flow, class: Option<u8>, len: u32) -> bool {

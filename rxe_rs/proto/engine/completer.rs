@@ -19,8 +19,8 @@ use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::rnr::rnr_timer_ns;
 
-/// The response data caused a page fault.
-struct PageFault;
+/// The memory of the response data is not present; the access raised a page fault.
+struct NotPresent;
 
 /// Duplicate responses extend the acknowledgement timer to this multiple of its interval at most:
 /// the time within which it must expire (IBTA 9.7.6.1.3).
@@ -77,7 +77,7 @@ impl Qp {
         }
         match handled {
             Ok(()) => Handled::Done,
-            Err(PageFault) => Handled::Deferred,
+            Err(NotPresent) => Handled::Deferred,
         }
     }
 
@@ -240,7 +240,7 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), PageFault> {
+    ) -> Result<(), NotPresent> {
         let psn = packet.bth().psn;
         // Responses arrive in order, so only one PSN can be next.
         let Some((index, wqe)) = self.oldest_awaiting_response(backend) else {
@@ -291,7 +291,7 @@ impl Qp {
         last: bool,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), PageFault> {
+    ) -> Result<(), NotPresent> {
         let mtu = self.attrs.mtu.bytes();
         let placed = wqe.placed;
         let left = wqe.wr.length.saturating_sub(placed);
@@ -331,10 +331,10 @@ impl Qp {
         offset: u32,
         data: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<bool, PageFault> {
+    ) -> Result<bool, NotPresent> {
         match backend.scatter(self.req.una, offset, data) {
             Ok(()) => Ok(true),
-            Err(LocalFault::NotPresent) => Err(PageFault),
+            Err(LocalFault::NotPresent) => Err(NotPresent),
             Err(LocalFault::Refused) => {
                 self.fail_oldest(wqe, WcStatus::LocProtErr, backend);
                 Ok(false)
@@ -365,7 +365,7 @@ impl Qp {
         wqe: &SendWqe,
         value: u64,
         backend: &mut impl Backend,
-    ) -> Result<(), PageFault> {
+    ) -> Result<(), NotPresent> {
         let bytes = value.to_ne_bytes();
         if !self.scatter_response(wqe, 0, &Payload::from_slice(&bytes), backend)? {
             return Ok(());
