@@ -9,7 +9,7 @@ use super::{
         self,
         Device, //
     },
-    object::Shell,
+    object::CoreObject,
     operation::Operation,
     pd::PdOps,
     udata::UserCall, //
@@ -75,7 +75,7 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
 }
 
 /// The object that the core allocates.
-pub(crate) type AhShell<T> = Shell<bindings::ib_ah, T>;
+pub(crate) type AhObject<T> = CoreObject<bindings::ib_ah, T>;
 
 /// Callbacks of [`AddressHandle`].
 pub(crate) struct AhOps<D: Device>(core::marker::PhantomData<D>);
@@ -87,12 +87,12 @@ impl<D: Device> AhOps<D> {
     #[inline]
     pub(crate) unsafe fn ctx<'a>(ah: *mut bindings::ib_ah) -> &'a D::Ah {
         // SAFETY: By the caller's guarantee.
-        unsafe { AhShell::<D::Ah>::slot(ah) }
+        unsafe { AhObject::<D::Ah>::slot(ah) }
     }
 
     /// # Safety
     ///
-    /// Called by the core with a fresh shell.
+    /// Called by the core with a new object, whose slot is not initialized.
     pub(crate) unsafe extern "C" fn create_ah_callback(
         ah: *mut bindings::ib_ah,
         init: *mut bindings::rdma_ah_init_attr,
@@ -118,8 +118,8 @@ impl<D: Device> AhOps<D> {
                 GFP_ATOMIC
             };
             let ctx = D::Ah::create(dev, pd, av, user, flags)?;
-            // SAFETY: The core allocated `AhShell::SIZE` bytes and `ah` is not shared yet.
-            unsafe { AhShell::<D::Ah>::init(ah, ctx) };
+            // SAFETY: The core allocated `AhObject::SIZE` bytes and `ah` is not shared yet.
+            unsafe { AhObject::<D::Ah>::init(ah, ctx) };
             Ok(0)
         })
     }
@@ -173,7 +173,7 @@ impl<D: Device> AhOps<D> {
         _flags: u32,
     ) -> c_int {
         // SAFETY: The last use; the device is alive, and the core frees `ah` next.
-        let (ctx, dev) = unsafe { (AhShell::<D::Ah>::take(ah), device::ctx::<D>((*ah).device)) };
+        let (ctx, dev) = unsafe { (AhObject::<D::Ah>::take(ah), device::ctx::<D>((*ah).device)) };
         ctx.destroy(dev);
         0
     }

@@ -12,10 +12,10 @@ use super::{
         Device,
         Ops, //
     },
-    object::Shell,
+    object::CoreObject,
     operation::Operation,
     qp::{
-        QpShell,
+        QpObject,
         QueuePair, //
     },
 };
@@ -58,7 +58,7 @@ pub trait QpCounter: Sized + Send + Sync + 'static {
 
 /// The object that the core allocates. The core may free one that was never bound without a call of
 /// `counter_dealloc`, so the slot is empty until the first QP is bound.
-pub(crate) type CounterShell<T> = Shell<bindings::rdma_counter, Option<Arc<T>>>;
+pub(crate) type CounterObject<T> = CoreObject<bindings::rdma_counter, Option<Arc<T>>>;
 
 /// The identifier of the last counter; the core requires that they are unique.
 static LAST_ID: Atomic<u32> = Atomic::new(0);
@@ -69,10 +69,10 @@ pub(crate) struct CounterOps<D: Device>(core::marker::PhantomData<D>);
 impl<D: Device> CounterOps<D> {
     /// # Safety
     ///
-    /// Called by the core with a fresh shell.
+    /// Called by the core with a new object, whose slot is not initialized.
     pub(crate) unsafe extern "C" fn counter_init_callback(counter: *mut bindings::rdma_counter) {
-        // SAFETY: The core allocated `CounterShell::SIZE` bytes and nobody else accesses them yet.
-        unsafe { CounterShell::<D::Counter>::init(counter, None) };
+        // SAFETY: The core allocated `CounterObject::SIZE` bytes and nobody else accesses them yet.
+        unsafe { CounterObject::<D::Counter>::init(counter, None) };
     }
 
     /// # Safety
@@ -95,7 +95,7 @@ impl<D: Device> CounterOps<D> {
     ) -> c_int {
         let bind = || {
             // SAFETY: The slot is initialized.
-            let known = unsafe { CounterShell::<D::Counter>::slot(counter) }.clone();
+            let known = unsafe { CounterObject::<D::Counter>::slot(counter) }.clone();
             let ctx = match known {
                 Some(ctx) => ctx,
                 None => {
@@ -104,8 +104,8 @@ impl<D: Device> CounterOps<D> {
                     let made = D::Counter::create(dev)?;
                     // SAFETY: The lock of the counter keeps others from the slot and the number.
                     unsafe {
-                        drop(CounterShell::<D::Counter>::take(counter));
-                        CounterShell::<D::Counter>::init(counter, Some(made.clone()));
+                        drop(CounterObject::<D::Counter>::take(counter));
+                        CounterObject::<D::Counter>::init(counter, Some(made.clone()));
                         while (*counter).id == 0 {
                             (*counter).id = LAST_ID.fetch_add(1, Relaxed).wrapping_add(1);
                         }
@@ -115,7 +115,7 @@ impl<D: Device> CounterOps<D> {
             };
             // SAFETY: A live QP of this driver; the core serializes changes of its counter.
             unsafe {
-                QpShell::<D::Qp>::slot(qp).ctx().bind_counter(Some(ctx));
+                QpObject::<D::Qp>::slot(qp).ctx().bind_counter(Some(ctx));
                 (*qp).counter = counter;
             }
             Ok(())
@@ -133,7 +133,7 @@ impl<D: Device> CounterOps<D> {
     ) -> c_int {
         // SAFETY: A live QP of this driver; the core serializes changes of its counter.
         unsafe {
-            QpShell::<D::Qp>::slot(qp).ctx().bind_counter(None);
+            QpObject::<D::Qp>::slot(qp).ctx().bind_counter(None);
             (*qp).counter = core::ptr::null_mut();
         }
         0
@@ -147,8 +147,8 @@ impl<D: Device> CounterOps<D> {
     ) -> c_int {
         // SAFETY: The last use of the slot; it stays initialized.
         unsafe {
-            drop(CounterShell::<D::Counter>::take(counter));
-            CounterShell::<D::Counter>::init(counter, None);
+            drop(CounterObject::<D::Counter>::take(counter));
+            CounterObject::<D::Counter>::init(counter, None);
         }
         0
     }
@@ -164,7 +164,7 @@ impl<D: Device> CounterOps<D> {
         let (ctx, values) = unsafe {
             let values = bindings::rxe_rs_hw_stats_values((*counter).stats);
             (
-                CounterShell::<D::Counter>::slot(counter),
+                CounterObject::<D::Counter>::slot(counter),
                 core::slice::from_raw_parts_mut(values, D::COUNTERS.len()),
             )
         };

@@ -14,7 +14,7 @@ use super::{
         self,
         Device, //
     },
-    object::Shell,
+    object::CoreObject,
     operation::Operation,
     udata::UserCall,
     wc::WcSink, //
@@ -335,7 +335,7 @@ impl CqNotify {
     }
 }
 
-/// Contents of the shell of a CQ.
+/// Slot of the object of a CQ.
 pub(crate) struct CqSlot<T> {
     ctx: Arc<T>,
     notify: Arc<CqNotify>,
@@ -349,7 +349,7 @@ impl<T> CqSlot<T> {
 }
 
 /// The object that the core allocates.
-pub(crate) type CqShell<T> = Shell<bindings::ib_cq, CqSlot<T>>;
+pub(crate) type CqObject<T> = CoreObject<bindings::ib_cq, CqSlot<T>>;
 
 /// Callbacks of [`CompletionQueue`].
 pub(crate) struct CqOps<D: Device>(core::marker::PhantomData<D>);
@@ -360,12 +360,12 @@ impl<D: Device> CqOps<D> {
     /// `cq` is a live CQ of this driver, and stays so for `'a`.
     pub(crate) unsafe fn ctx<'a>(cq: *mut bindings::ib_cq) -> &'a Arc<D::Cq> {
         // SAFETY: By the caller's guarantee.
-        unsafe { &CqShell::<D::Cq>::slot(cq).ctx }
+        unsafe { &CqObject::<D::Cq>::slot(cq).ctx }
     }
 
     /// # Safety
     ///
-    /// Called by the core with a fresh shell.
+    /// Called by the core with a new object, whose slot is not initialized.
     pub(crate) unsafe extern "C" fn create_cq_callback(
         cq: *mut bindings::ib_cq,
         attr: *const bindings::ib_cq_init_attr,
@@ -399,8 +399,8 @@ impl<D: Device> CqOps<D> {
             let (ctx, cqe) = D::Cq::create(dev, init)?;
             // SAFETY: `cq` is not shared yet.
             unsafe { (*cq).cqe = c_int::try_from(cqe)? };
-            // SAFETY: The core allocated `CqShell::SIZE` bytes and `cq` is not shared yet.
-            unsafe { CqShell::<D::Cq>::init(cq, CqSlot { ctx, notify }) };
+            // SAFETY: The core allocated `CqObject::SIZE` bytes and `cq` is not shared yet.
+            unsafe { CqObject::<D::Cq>::init(cq, CqSlot { ctx, notify }) };
             Ok(0)
         })
     }
@@ -516,12 +516,12 @@ impl<D: Device> CqOps<D> {
         {
             // SAFETY: A live CQ of this driver on a live device.
             let (slot, dev) =
-                unsafe { (CqShell::<D::Cq>::slot(cq), device::ctx::<D>((*cq).device)) };
+                unsafe { (CqObject::<D::Cq>::slot(cq), device::ctx::<D>((*cq).device)) };
             slot.ctx.destroy(dev);
             slot.notify.stop();
         }
         // SAFETY: The last use; the core frees the object next.
-        drop(unsafe { CqShell::<D::Cq>::take(cq) });
+        drop(unsafe { CqObject::<D::Cq>::take(cq) });
         0
     }
 }

@@ -6,7 +6,7 @@
 use super::{
     cq::{
         CompletionQueue,
-        CqShell, //
+        CqObject, //
     },
     device::{
         self,
@@ -14,7 +14,7 @@ use super::{
     },
     mr::MemoryRegion,
     qp::{
-        QpShell,
+        QpObject,
         QueuePair, //
     },
 };
@@ -110,7 +110,7 @@ impl<D: Device> DetailOps<D> {
         qp: *mut bindings::ib_qp,
     ) -> c_int {
         // SAFETY: By the caller's guarantee.
-        unsafe { nested(msg, |to| QpShell::<D::Qp>::slot(qp).ctx().describe(to)) }
+        unsafe { nested(msg, |to| QpObject::<D::Qp>::slot(qp).ctx().describe(to)) }
     }
 
     /// # Safety
@@ -121,7 +121,7 @@ impl<D: Device> DetailOps<D> {
         cq: *mut bindings::ib_cq,
     ) -> c_int {
         // SAFETY: By the caller's guarantee.
-        unsafe { nested(msg, |to| CqShell::<D::Cq>::slot(cq).ctx().describe(to)) }
+        unsafe { nested(msg, |to| CqObject::<D::Cq>::slot(cq).ctx().describe(to)) }
     }
 
     /// # Safety

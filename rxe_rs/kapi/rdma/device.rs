@@ -26,7 +26,7 @@ use super::{
     },
     mr::MemoryRegion,
     mw::MemoryWindow,
-    object::Shell,
+    object::CoreObject,
     pd::ProtectionDomain,
     qp::QueuePair,
     segment,
@@ -310,7 +310,7 @@ impl Drop for DeviceHandle {
 }
 
 /// The object that the core allocates for a device.
-type DeviceShell<D> = Shell<bindings::ib_device, Option<Arc<D>>>;
+type DeviceObject<D> = CoreObject<bindings::ib_device, Option<Arc<D>>>;
 
 /// Returns the context of a device.
 ///
@@ -321,7 +321,7 @@ type DeviceShell<D> = Shell<bindings::ib_device, Option<Arc<D>>>;
 pub(crate) unsafe fn ctx<'a, D: Device>(dev: *mut bindings::ib_device) -> &'a Arc<D> {
     // SAFETY: By the caller's guarantee; the slot is set before the device is registered and
     // cleared after all calls have ended.
-    unsafe { DeviceShell::<D>::slot(dev).as_ref().unwrap_unchecked() }
+    unsafe { DeviceObject::<D>::slot(dev).as_ref().unwrap_unchecked() }
 }
 
 /// Creates a device on top of a network device and registers it.
@@ -351,12 +351,12 @@ pub fn register<D: Device>(
     }
     // SAFETY: The network namespace lives as long as its device.
     let raw = unsafe {
-        bindings::_ib_alloc_device(DeviceShell::<D>::SIZE, bindings::rxe_rs_netdev_net(ndev))
+        bindings::_ib_alloc_device(DeviceObject::<D>::SIZE, bindings::rxe_rs_netdev_net(ndev))
     };
     let raw = NonNull::new(raw).ok_or(ENOMEM)?;
     let dev = raw.as_ptr();
     // SAFETY: A fresh device, zeroed behind the C part.
-    unsafe { DeviceShell::<D>::init(dev, None) };
+    unsafe { DeviceObject::<D>::init(dev, None) };
     // SAFETY: The function is good for all devices of this driver, which are the only ones with the
     // attribute.
     unsafe { bindings::rxe_rs_sysfs_setup(Some(Ops::<D>::set_pkey_callback)) };
@@ -384,8 +384,8 @@ pub fn register<D: Device>(
         let ctx = make(unsafe { DeviceHandle::new(raw) }?)?;
         // SAFETY: Nobody but this function knows the device yet.
         unsafe {
-            drop(DeviceShell::<D>::take(dev));
-            DeviceShell::<D>::init(dev, Some(ctx));
+            drop(DeviceObject::<D>::take(dev));
+            DeviceObject::<D>::init(dev, Some(ctx));
         }
         // SAFETY: Device and network device are alive; the driver unregisters the device when
         // the network device goes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions.
 //!
-//! The driver allocates `ib_mr` itself, so the shell is allocated in this file.
+//! The driver allocates `ib_mr` itself, so the object is allocated in this file.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -386,7 +386,7 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
 
 /// An `ib_mr` with the driver's context behind it.
 #[repr(C)]
-struct MrShell<T> {
+struct MrObject<T> {
     c: bindings::ib_mr,
     ctx: Arc<T>,
 }
@@ -395,27 +395,27 @@ struct MrShell<T> {
 pub(crate) struct MrOps<D: Device>(PhantomData<D>);
 
 impl<D: Device> MrOps<D> {
-    fn shell(
+    fn object(
         operation: &Operation,
         f: impl FnOnce() -> Result<MrCreated<D::Mr>>,
     ) -> *mut bindings::ib_mr {
         let make = || {
             // Nothing must be undone if the context cannot be created afterwards.
-            let uninit = KBox::<MrShell<D::Mr>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+            let uninit = KBox::<MrObject<D::Mr>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             let created = f()?;
             let mut c: bindings::ib_mr = pin_init::zeroed();
             c.lkey = created.lkey;
             c.rkey = created.rkey;
             Ok(KBox::write(
                 uninit,
-                MrShell {
+                MrObject {
                     c,
                     ctx: created.ctx,
                 },
             ))
         };
         match operation.checked(make()) {
-            Ok(shell) => KBox::into_raw(shell).cast(),
+            Ok(object) => KBox::into_raw(object).cast(),
             Err(e) => Error::to_ptr(e),
         }
     }
@@ -460,7 +460,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"reg_user_mr") };
-        Self::shell(&operation, || {
+        Self::object(&operation, || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS)?;
             // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
@@ -499,7 +499,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"reg_user_mr_dmabuf") };
-        Self::shell(&operation, || {
+        Self::object(&operation, || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS & !ACCESS_ON_DEMAND)?;
             // SAFETY: By the caller's guarantee.
             let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
@@ -526,7 +526,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"get_dma_mr") };
-        Self::shell(&operation, || {
+        Self::object(&operation, || {
             // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
             // SAFETY: Only kernel consumers can call this verb.
@@ -541,8 +541,8 @@ impl<D: Device> MrOps<D> {
     ///
     /// `mr` is a live region of this driver, and stays so for `'a`.
     pub(crate) unsafe fn ctx<'a>(mr: *mut bindings::ib_mr) -> &'a Arc<D::Mr> {
-        // SAFETY: All regions of this driver are shells.
-        unsafe { &(*mr.cast::<MrShell<D::Mr>>()).ctx }
+        // SAFETY: All regions of this driver are `MrObject`s.
+        unsafe { &(*mr.cast::<MrObject<D::Mr>>()).ctx }
     }
 
     /// # Safety
@@ -555,7 +555,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"alloc_mr") };
-        Self::shell(&operation, || {
+        Self::object(&operation, || {
             // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
             if mr_type == bindings::RXE_RS_MR_TYPE_SEGMENTS {
@@ -683,8 +683,8 @@ impl<D: Device> MrOps<D> {
                 return e.to_errno();
             }
         }
-        // SAFETY: All regions of this driver are boxed shells, and this is the last use.
-        drop(unsafe { KBox::from_raw(mr.cast::<MrShell<D::Mr>>()) });
+        // SAFETY: All regions of this driver are boxed `MrObject`s, and this is the last use.
+        drop(unsafe { KBox::from_raw(mr.cast::<MrObject<D::Mr>>()) });
         0
     }
 }

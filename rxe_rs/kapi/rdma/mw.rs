@@ -8,7 +8,7 @@ use super::{
         self,
         Device, //
     },
-    object::Shell,
+    object::CoreObject,
     operation::Operation,
     pd::PdOps, //
 };
@@ -57,7 +57,7 @@ pub trait MemoryWindow: Sized + Send + Sync + 'static {
 }
 
 /// The object that the core allocates.
-pub(crate) type MwShell<T> = Shell<bindings::ib_mw, Arc<T>>;
+pub(crate) type MwObject<T> = CoreObject<bindings::ib_mw, Arc<T>>;
 
 /// Callbacks of [`MemoryWindow`].
 pub(crate) struct MwOps<D: Device>(core::marker::PhantomData<D>);
@@ -65,7 +65,7 @@ pub(crate) struct MwOps<D: Device>(core::marker::PhantomData<D>);
 impl<D: Device> MwOps<D> {
     /// # Safety
     ///
-    /// Called by the core with a fresh shell.
+    /// Called by the core with a new object, whose slot is not initialized.
     pub(crate) unsafe extern "C" fn alloc_mw_callback(
         mw: *mut bindings::ib_mw,
         _udata: *mut bindings::ib_udata,
@@ -89,8 +89,8 @@ impl<D: Device> MwOps<D> {
             let (ctx, key) = D::Mw::create(dev, pd, kind)?;
             // SAFETY: A field of a fresh object.
             unsafe { (*mw).rkey = key };
-            // SAFETY: The core allocated `MwShell::SIZE` bytes and `mw` is not shared yet.
-            unsafe { MwShell::<D::Mw>::init(mw, ctx) };
+            // SAFETY: The core allocated `MwObject::SIZE` bytes and `mw` is not shared yet.
+            unsafe { MwObject::<D::Mw>::init(mw, ctx) };
             Ok(0)
         })
     }
@@ -100,7 +100,7 @@ impl<D: Device> MwOps<D> {
     /// Called by the core with a live window.
     pub(crate) unsafe extern "C" fn dealloc_mw_callback(mw: *mut bindings::ib_mw) -> c_int {
         // SAFETY: The last use; the device is alive, and the core frees `mw` next.
-        let (ctx, dev) = unsafe { (MwShell::<D::Mw>::take(mw), device::ctx::<D>((*mw).device)) };
+        let (ctx, dev) = unsafe { (MwObject::<D::Mw>::take(mw), device::ctx::<D>((*mw).device)) };
         ctx.destroy(dev);
         0
     }

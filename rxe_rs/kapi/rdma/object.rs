@@ -2,10 +2,10 @@
 //! Objects of the RDMA core with a driver's reference-counted context behind them.
 //!
 //! The core allocates and frees verbs objects itself, zeroed and with the size the driver names
-//! (`size_ib_qp` and its like), and frees them as soon as `destroy_*` returns. A [`Shell`] is
+//! (`size_ib_qp` and its like), and frees them as soon as `destroy_*` returns. A [`CoreObject`] is
 //! such an object: the C structure at offset 0, then a slot that holds whatever the callbacks
 //! need, usually an `Arc` of the driver's context. Code that uses the context after the
-//! destruction holds a reference to it, and none holds a pointer to the shell.
+//! destruction holds a reference to it, and none holds a pointer to the object.
 
 use core::mem::MaybeUninit;
 use kernel::types::Opaque;
@@ -14,14 +14,14 @@ use kernel::types::Opaque;
 ///
 /// # Invariants
 ///
-/// Between [`Shell::init`] and [`Shell::take`] the slot is initialized.
+/// Between [`CoreObject::init`] and [`CoreObject::take`] the slot is initialized.
 #[repr(C)]
-pub(crate) struct Shell<C, S> {
+pub(crate) struct CoreObject<C, S> {
     c: Opaque<C>,
     slot: MaybeUninit<S>,
 }
 
-impl<C, S> Shell<C, S> {
+impl<C, S> CoreObject<C, S> {
     /// Size to report to the core.
     pub(crate) const SIZE: usize = {
         // kmalloc() guarantees this alignment for all sizes.
@@ -45,7 +45,7 @@ impl<C, S> Shell<C, S> {
     ///
     /// # Safety
     ///
-    /// `c` is a shell whose slot is initialized and stays so for `'a`.
+    /// `c` is a core object whose slot is initialized and stays so for `'a`.
     #[inline]
     pub(crate) unsafe fn slot<'a>(c: *mut C) -> &'a S {
         // SAFETY: By the caller's guarantee and the type invariant. Only the slot is borrowed, so
@@ -57,7 +57,7 @@ impl<C, S> Shell<C, S> {
     ///
     /// # Safety
     ///
-    /// `c` is a shell whose slot is initialized, and nobody borrows it.
+    /// `c` is a core object whose slot is initialized, and nobody borrows it.
     pub(crate) unsafe fn take(c: *mut C) -> S {
         // SAFETY: By the caller's guarantee; the slot counts as uninitialized afterwards.
         unsafe { (&raw const (*c.cast::<Self>()).slot).read().assume_init() }

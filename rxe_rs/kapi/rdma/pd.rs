@@ -8,7 +8,7 @@ use super::{
         self,
         Device, //
     },
-    object::Shell,
+    object::CoreObject,
     operation::Operation, //
 };
 use crate::bindings;
@@ -43,7 +43,7 @@ pub trait ProtectionDomain: Sized + Send + Sync + 'static {
 }
 
 /// The object that the core allocates.
-pub(crate) type PdShell<T> = Shell<bindings::ib_pd, T>;
+pub(crate) type PdObject<T> = CoreObject<bindings::ib_pd, T>;
 
 /// Callbacks of [`ProtectionDomain`].
 pub(crate) struct PdOps<D: Device>(core::marker::PhantomData<D>);
@@ -54,12 +54,12 @@ impl<D: Device> PdOps<D> {
     /// `pd` is a live domain of this driver, and stays so for `'a`.
     pub(crate) unsafe fn ctx<'a>(pd: *mut bindings::ib_pd) -> &'a D::Pd {
         // SAFETY: By the caller's guarantee.
-        unsafe { PdShell::<D::Pd>::slot(pd) }
+        unsafe { PdObject::<D::Pd>::slot(pd) }
     }
 
     /// # Safety
     ///
-    /// Called by the core with a fresh shell.
+    /// Called by the core with a new object, whose slot is not initialized.
     pub(crate) unsafe extern "C" fn alloc_pd_callback(
         pd: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
@@ -70,8 +70,8 @@ impl<D: Device> PdOps<D> {
             // SAFETY: The core filled in the live device.
             let dev = unsafe { device::ctx::<D>((*pd).device) };
             let ctx = D::Pd::create(dev)?;
-            // SAFETY: The core allocated `PdShell::SIZE` bytes and `pd` is not shared yet.
-            unsafe { PdShell::<D::Pd>::init(pd, ctx) };
+            // SAFETY: The core allocated `PdObject::SIZE` bytes and `pd` is not shared yet.
+            unsafe { PdObject::<D::Pd>::init(pd, ctx) };
             Ok(0)
         })
     }
@@ -84,7 +84,7 @@ impl<D: Device> PdOps<D> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: The last use; the device is alive, and the core frees `pd` next.
-        let (ctx, dev) = unsafe { (PdShell::<D::Pd>::take(pd), device::ctx::<D>((*pd).device)) };
+        let (ctx, dev) = unsafe { (PdObject::<D::Pd>::take(pd), device::ctx::<D>((*pd).device)) };
         ctx.destroy(dev);
         0
     }

@@ -13,7 +13,7 @@ use super::{
     detail::Details,
     device::Device,
     event::QpEvents,
-    object::Shell,
+    object::CoreObject,
     operation::Operation,
     udata::{
         Mapping,
@@ -229,7 +229,7 @@ pub trait QueuePair: Sized + Send + Sync + 'static {
     fn detach(self: &Arc<Self>, dev: &Arc<Self::Device>, group: &[u8; 16]) -> Result;
 }
 
-/// Contents of the shell of a QP.
+/// Slot of the object of a QP.
 pub(crate) struct QpSlot<T> {
     ctx: Arc<T>,
     events: Arc<QpEvents>,
@@ -244,7 +244,7 @@ impl<T> QpSlot<T> {
 }
 
 /// The object that the core allocates.
-pub(crate) type QpShell<T> = Shell<bindings::ib_qp, QpSlot<T>>;
+pub(crate) type QpObject<T> = CoreObject<bindings::ib_qp, QpSlot<T>>;
 
 /// Callbacks of [`QueuePair`].
 pub(crate) struct QpOps<D: Device>(core::marker::PhantomData<D>);
@@ -252,7 +252,7 @@ pub(crate) struct QpOps<D: Device>(core::marker::PhantomData<D>);
 impl<D: Device> QpOps<D> {
     /// # Safety
     ///
-    /// Called by the core with a fresh shell.
+    /// Called by the core with a new object, whose slot is not initialized.
     pub(crate) unsafe extern "C" fn create_qp_callback(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
@@ -315,8 +315,8 @@ impl<D: Device> QpOps<D> {
                 events,
                 _maps: created.maps,
             };
-            // SAFETY: The core allocated `QpShell::SIZE` bytes and `qp` is not shared yet.
-            unsafe { QpShell::<D::Qp>::init(qp, slot) };
+            // SAFETY: The core allocated `QpObject::SIZE` bytes and `qp` is not shared yet.
+            unsafe { QpObject::<D::Qp>::init(qp, slot) };
             Ok(0)
         })
     }
@@ -336,7 +336,7 @@ impl<D: Device> QpOps<D> {
             // SAFETY: A live QP of this driver on a live device.
             let (slot, dev) = unsafe {
                 (
-                    QpShell::<D::Qp>::slot(qp),
+                    QpObject::<D::Qp>::slot(qp),
                     super::device::ctx::<D>((*qp).device),
                 )
             };
@@ -374,7 +374,7 @@ impl<D: Device> QpOps<D> {
         }
         // SAFETY: A live QP of this driver and valid places for the response.
         let (slot, qp, attr, init) =
-            unsafe { (QpShell::<D::Qp>::slot(qp), &*qp, &mut *attr, &mut *init) };
+            unsafe { (QpObject::<D::Qp>::slot(qp), &*qp, &mut *attr, &mut *init) };
         let report = slot.ctx.query();
         report.store(attr);
         // SAFETY: A live QP; process context.
@@ -407,7 +407,7 @@ impl<D: Device> QpOps<D> {
             // SAFETY: A live QP of this driver on a live device.
             let (slot, dev) = unsafe {
                 (
-                    QpShell::<D::Qp>::slot(qp),
+                    QpObject::<D::Qp>::slot(qp),
                     super::device::ctx::<D>((*qp).device),
                 )
             };
@@ -415,7 +415,7 @@ impl<D: Device> QpOps<D> {
             slot.events.stop();
         }
         // SAFETY: The last use; the core frees the object next.
-        drop(unsafe { QpShell::<D::Qp>::take(qp) });
+        drop(unsafe { QpObject::<D::Qp>::take(qp) });
         0
     }
 
@@ -458,7 +458,7 @@ impl<D: Device> QpOps<D> {
         // SAFETY: By the caller's guarantee; all members of the union are plain bytes.
         let (slot, dev, group) = unsafe {
             (
-                QpShell::<D::Qp>::slot(qp),
+                QpObject::<D::Qp>::slot(qp),
                 super::device::ctx::<D>((*qp).device),
                 *(*gid).raw.as_ref(),
             )
@@ -476,7 +476,7 @@ impl<D: Device> QpOps<D> {
         bad_wr: *mut *const bindings::ib_send_wr,
     ) -> c_int {
         // SAFETY: A live QP of this driver.
-        let slot = unsafe { QpShell::<D::Qp>::slot(qp) };
+        let slot = unsafe { QpObject::<D::Qp>::slot(qp) };
         // SAFETY: As above; these fields do not change.
         let (user, qp_type) = unsafe { (!(*qp).uobject.is_null(), (*qp).qp_type) };
         // SAFETY: A live object has a live device, which outlives the call.
@@ -510,7 +510,7 @@ impl<D: Device> QpOps<D> {
         bad_wr: *mut *const bindings::ib_recv_wr,
     ) -> c_int {
         // SAFETY: A live QP of this driver.
-        let slot = unsafe { QpShell::<D::Qp>::slot(qp) };
+        let slot = unsafe { QpObject::<D::Qp>::slot(qp) };
         // SAFETY: As above; the field does not change.
         let user = unsafe { !(*qp).uobject.is_null() };
         // SAFETY: The core passes a well-formed chain.

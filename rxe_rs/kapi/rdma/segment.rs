@@ -22,7 +22,7 @@ use super::{
         ACCESS_REMOTE_WRITE, //
     },
     operation::Operation,
-    qp::QpShell, //
+    qp::QpObject, //
 };
 use crate::{
     bindings,
@@ -383,7 +383,7 @@ impl<D: Device> Methods<D> {
         // SAFETY: By the caller's guarantee; a live region has a live device.
         let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
         // SAFETY: The device is alive, and is so during the call; so is the queue pair.
-        let (dev, qp) = unsafe { (device::ctx::<D>(raw_dev), QpShell::<D::Qp>::slot(qp).ctx()) };
+        let (dev, qp) = unsafe { (device::ctx::<D>(raw_dev), QpObject::<D::Qp>::slot(qp).ctx()) };
         // SAFETY: As above.
         let operation = unsafe { Operation::new(raw_dev, c"mr_tie") };
         if request.flags != 0 || request.reserved != 0 {

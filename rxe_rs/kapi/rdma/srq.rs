@@ -9,7 +9,7 @@ use super::{
         Device, //
     },
     event::SrqEvents,
-    object::Shell,
+    object::CoreObject,
     operation::Operation,
     pd::PdOps,
     udata::UserCall,
@@ -121,14 +121,14 @@ pub trait SharedReceiveQueue: Sized + Send + Sync + 'static {
     fn post_recv(&self, chain: &mut RecvChain<'_>) -> Result;
 }
 
-/// Contents of the shell of an SRQ.
+/// Slot of the object of an SRQ.
 pub(crate) struct SrqSlot<T> {
     ctx: Arc<T>,
     events: Arc<SrqEvents>,
 }
 
 /// The object that the core allocates.
-pub(crate) type SrqShell<T> = Shell<bindings::ib_srq, SrqSlot<T>>;
+pub(crate) type SrqObject<T> = CoreObject<bindings::ib_srq, SrqSlot<T>>;
 
 /// Callbacks of [`SharedReceiveQueue`].
 pub(crate) struct SrqOps<D: Device>(core::marker::PhantomData<D>);
@@ -139,12 +139,12 @@ impl<D: Device> SrqOps<D> {
     /// `srq` is a live SRQ of this driver, and stays so for `'a`.
     pub(crate) unsafe fn ctx<'a>(srq: *mut bindings::ib_srq) -> &'a Arc<D::Srq> {
         // SAFETY: By the caller's guarantee.
-        unsafe { &SrqShell::<D::Srq>::slot(srq).ctx }
+        unsafe { &SrqObject::<D::Srq>::slot(srq).ctx }
     }
 
     /// # Safety
     ///
-    /// Called by the core with a fresh shell.
+    /// Called by the core with a new object, whose slot is not initialized.
     pub(crate) unsafe extern "C" fn create_srq_callback(
         srq: *mut bindings::ib_srq,
         init: *mut bindings::ib_srq_init_attr,
@@ -179,8 +179,8 @@ impl<D: Device> SrqOps<D> {
                 },
             )?;
             store(&ctx.query(), attr);
-            // SAFETY: The core allocated `SrqShell::SIZE` bytes and `srq` is not shared yet.
-            unsafe { SrqShell::<D::Srq>::init(srq, SrqSlot { ctx, events }) };
+            // SAFETY: The core allocated `SrqObject::SIZE` bytes and `srq` is not shared yet.
+            unsafe { SrqObject::<D::Srq>::init(srq, SrqSlot { ctx, events }) };
             Ok(0)
         })
     }
@@ -242,7 +242,7 @@ impl<D: Device> SrqOps<D> {
             // SAFETY: A live SRQ of this driver on a live device.
             let (slot, dev) = unsafe {
                 (
-                    SrqShell::<D::Srq>::slot(srq),
+                    SrqObject::<D::Srq>::slot(srq),
                     device::ctx::<D>((*srq).device),
                 )
             };
@@ -250,7 +250,7 @@ impl<D: Device> SrqOps<D> {
             slot.events.stop();
         }
         // SAFETY: The last use; the core frees the object next.
-        drop(unsafe { SrqShell::<D::Srq>::take(srq) });
+        drop(unsafe { SrqObject::<D::Srq>::take(srq) });
         0
     }
 

@@ -5,7 +5,7 @@
 use super::{
     ctx,
     Device,
-    DeviceShell,
+    DeviceObject,
     GidEntry,
     PORT, //
 };
@@ -18,37 +18,37 @@ use crate::{
     rdma::{
         advise::advise_mr_callback,
         ah::{
+            AhObject, //
             AhOps,
-            AhShell, //
         },
         counter::{
+            CounterObject, //
             CounterOps,
-            CounterShell, //
         },
         cq::{
+            CqObject, //
             CqOps,
-            CqShell, //
         },
         detail::DetailOps,
         mad,
         mr::MrOps,
         mw::{
+            MwObject, //
             MwOps,
-            MwShell, //
         },
         operation::Operation,
         pd::{
             self,
+            PdObject, //
             PdOps,
-            PdShell, //
         },
         qp::{
+            QpObject, //
             QpOps,
-            QpShell, //
         },
         srq::{
+            SrqObject, //
             SrqOps,
-            SrqShell, //
         },
         udata, //
     },
@@ -143,13 +143,13 @@ impl<D: Device> Ops<D> {
         ops.fill_res_cq_entry = Some(DetailOps::<D>::fill_res_cq_entry_callback);
         ops.fill_res_mr_entry = Some(DetailOps::<D>::fill_res_mr_entry_callback);
 
-        ops.size_rdma_counter = CounterShell::<D::Counter>::SIZE;
-        ops.size_ib_pd = PdShell::<D::Pd>::SIZE;
-        ops.size_ib_ah = AhShell::<D::Ah>::SIZE;
-        ops.size_ib_mw = MwShell::<D::Mw>::SIZE;
-        ops.size_ib_cq = CqShell::<D::Cq>::SIZE;
-        ops.size_ib_qp = QpShell::<D::Qp>::SIZE;
-        ops.size_ib_srq = SrqShell::<D::Srq>::SIZE;
+        ops.size_rdma_counter = CounterObject::<D::Counter>::SIZE;
+        ops.size_ib_pd = PdObject::<D::Pd>::SIZE;
+        ops.size_ib_ah = AhObject::<D::Ah>::SIZE;
+        ops.size_ib_mw = MwObject::<D::Mw>::SIZE;
+        ops.size_ib_cq = CqObject::<D::Cq>::SIZE;
+        ops.size_ib_qp = QpObject::<D::Qp>::SIZE;
+        ops.size_ib_srq = SrqObject::<D::Srq>::SIZE;
         ops.size_ib_ucontext = core::mem::size_of::<bindings::ib_ucontext>();
         ops
     };
@@ -361,7 +361,7 @@ impl<D: Device> Ops<D> {
     /// Called by the core once, when no other operation runs or will run.
     unsafe extern "C" fn dealloc_driver_callback(dev: *mut bindings::ib_device) {
         // SAFETY: The last use of the slot.
-        if let Some(ctx) = unsafe { DeviceShell::<D>::take(dev) } {
+        if let Some(ctx) = unsafe { DeviceObject::<D>::take(dev) } {
             ctx.unregistered();
         }
     }
