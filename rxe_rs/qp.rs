@@ -169,7 +169,7 @@ pub(crate) struct QpInner {
     /// Bytes sent since the QP last found the queues full.
     sent_since_full: usize,
     /// Bytes sent since the QP's timer or work item last ran.
-    pub(crate) sent_in_pass: usize,
+    pub(crate) sent_since_resumed: usize,
     /// Other QPs of the device transmit, too.
     pub(crate) shares_device: bool,
     /// Transmission found the queues full and is about to be resumed.

@@ -80,7 +80,7 @@ use rxe_proto::{
 /// causes to be sent are received in the same pass over the softirqs, which a stream would keep
 /// going until the budget of the network stack is used up, milliseconds later: softirqs behind it,
 /// such as those that call completion handlers, also of other QPs, would wait for that.
-const MAX_SENT_IN_PASS: usize = 1 << 16;
+const MAX_SENT_SINCE_RESUMED: usize = 1 << 16;
 
 /// Tables that route received packets; the network stack's callback carries no context pointer.
 pub(crate) static DEMUX: Global<Demux> = Global::new();
@@ -292,7 +292,7 @@ impl<'g> LockedQp<'g> {
         qp.counter_set(&inner)
             .each(|counters| counters.received(packets, bytes));
         let idle = packets == 0 || qp.is_idle(&mut inner, &mrs);
-        let defers = inner.shares_device && inner.sent_in_pass >= MAX_SENT_IN_PASS;
+        let defers = inner.shares_device && inner.sent_since_resumed >= MAX_SENT_SINCE_RESUMED;
         qp.unlock_and_notify(rcu, inner, Origin::Event);
         if idle {
             return;

@@ -215,7 +215,7 @@ impl QpCtx {
             counter: None,
             transmitting: false,
             sent_since_full: 0,
-            sent_in_pass: 0,
+            sent_since_resumed: 0,
             shares_device: false,
             resuming: false,
             round_requested: false,

@@ -102,10 +102,10 @@ enum Round {
 }
 
 impl QpInner {
-    /// The timer or the work item runs, which resumes transmission.
-    fn begin_pass(&mut self) {
+    /// Records that the timer or the work item resumes transmission.
+    fn note_resumed(&mut self) {
         self.resuming = false;
-        self.sent_in_pass = 0;
+        self.sent_since_resumed = 0;
     }
 }
 
@@ -136,7 +136,7 @@ impl QpCtx {
 
     /// Continues transmission, on the bottom half work queue.
     pub(super) fn resume_transmit(self: ArcBorrow<'_, Self>) {
-        self.inner.lock().begin_pass();
+        self.inner.lock().note_resumed();
         self.transmit(Origin::Event);
     }
 
@@ -320,7 +320,7 @@ impl QpCtx {
         let mut progress = engine.poll_transmit(now, &mut backend, &mut tx);
         let sent = inner.sent_since_full.saturating_add(batch.bytes());
         inner.sent_since_full = sent;
-        inner.sent_in_pass = inner.sent_in_pass.saturating_add(batch.bytes());
+        inner.sent_since_resumed = inner.sent_since_resumed.saturating_add(batch.bytes());
         let mut wait = None;
         if progress == Progress::More && !batch.is_full() {
             progress = Progress::Idle;
@@ -353,7 +353,7 @@ impl QpCtx {
             if inner.destroyed {
                 return;
             }
-            inner.begin_pass();
+            inner.note_resumed();
             if !inner.paging.defers_responses() {
                 let mrs = self.mr_access(&rcu, &inner);
                 let (engine, mut backend, _) = inner.split(&self, &mrs);
