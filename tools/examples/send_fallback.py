@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Data that go by RDMA WRITE while the receiver's key is good, and by SEND when it is not any more.
+"""Transfers data by RDMA WRITE while the R_Key of the receiver is valid, and by SEND after it has been revoked.
 
 send_fallback.py receive ADDRESS PORT SIZE [--revoke-after CHUNKS]
 send_fallback.py send ADDRESS PORT SIZE
 
-The receiver tells the sender a key for the memory where the data shall be, and the sender writes to it directly. The key may end at
-any time, for whatever reason its owner has (here: deregistered when a number of chunks have been announced). The next WRITE is a
-remote access error then, and takes both queue pairs of the connection to the error state. That is no loss of data:
+The receiver sends the R_Key of the destination memory, and the sender writes to that memory. The owner of the key may revoke it at any
+time (here: by deregistration, after a number of chunks). The next WRITE then fails with a remote access error, and both queue pairs of the
+connection enter the error state. No data are lost:
 
-- Requests complete in order. The WRITEs that completed well are in the receiver's memory; the refused one, and all that were flushed
-  behind it, are not, or not all of them.
-- The sender makes a new connection, which is told no key, and sends the rest by SEND, each message with the place where its data
-  belong. The receiver looks whether that is in its memory, and copies.
+- Requests complete in order. The data of WRITEs that completed successfully are in the memory of the receiver. Those of the failed WRITE
+  and of the requests that were flushed after it are not, or only in part.
+- The sender establishes a new connection, over which the receiver sends no key, and transfers the rest by SEND. Each message contains the
+  offset of its data. The receiver checks that the range is in its memory, and copies the data.
 
-What the receiver has in the end is compared by a digest. Everything here is stock: librdmacm and libibverbs, through pyverbs.
+Finally both sides compare a digest. The script uses an unmodified librdmacm and libibverbs, through pyverbs.
 """
 import argparse
 import hashlib
@@ -29,9 +29,9 @@ from pyverbs.mr import MR
 from pyverbs.qp import QPCap, QPInitAttr
 
 CHUNK = 16 << 10
-# Receives posted, and requests under way at once.
+# Number of receives posted, and limit on the requests in flight.
 DEPTH = 8
-# Every message: what it is; an address or an offset; bytes; a key.
+# Header of each message: its type, an address or an offset, a length in bytes, a key.
 HEADER = struct.Struct("!cQQI")
 OFFER, WRITTEN, DATA, DONE, GOOD = b"O", b"W", b"D", b"E", b"G"
 MESSAGE = HEADER.size + CHUNK
@@ -42,12 +42,12 @@ def pair_attr():
     return QPInitAttr(qp_type=e.IBV_QPT_RC, cap=cap, sq_sig_all=1)
 
 
-class Lost(Exception):
-    """The connection is in the error state."""
+class ConnectionFailed(Exception):
+    """A request failed, and the connection is in the error state. The argument is the status of the completion."""
 
 
 class Connection:
-    """A connected identifier, and messages over it."""
+    """A connection, and the messages that are sent over it."""
 
     def __init__(self, identifier):
         self.id = identifier
@@ -56,27 +56,28 @@ class Connection:
             self.id.post_recv(mr)
         self.message = MR(self.id.pd, MESSAGE, e.IBV_ACCESS_LOCAL_WRITE)
 
-    def post(self, kind, place=0, length=0, key=0, data=b"", mr=None):
-        """Posts a message; `mr` is not to be changed before it has completed."""
+    def post(self, kind, position=0, length=0, key=0, data=b"", mr=None):
+        """Posts a message, from `mr` if it is given. That must not be changed until the message has completed."""
         mr = mr or self.message
-        mr.write(HEADER.pack(kind, place, length, key) + data, HEADER.size + len(data))
+        mr.write(HEADER.pack(kind, position, length, key) + data, HEADER.size + len(data))
         self.id.post_send(mr)
 
     def completed(self):
-        """Waits for the oldest request that has not completed; raises Lost if it went wrong."""
+        """Waits for the completion of the oldest request. Raises ConnectionFailed if it failed."""
         wc = self.id.get_send_comp()
         if wc.status != e.IBV_WC_SUCCESS:
-            raise Lost(wc.status)
+            raise ConnectionFailed(wc.status)
 
-    def say(self, *message, **options):
+    def send_message(self, *message, **options):
+        """Posts a message and waits for its completion."""
         self.post(*message, **options)
         self.completed()
 
-    def hear(self):
-        """The next message: its header and what follows."""
+    def receive_message(self):
+        """Waits for the next message; returns the fields of its header, and its data."""
         wc = self.id.get_recv_comp()
         if wc.status != e.IBV_WC_SUCCESS:
-            raise Lost(wc.status)
+            raise ConnectionFailed(wc.status)
         mr = self.receives.pop(0)
         message = mr.read(MESSAGE, 0)
         self.receives.append(mr)
@@ -84,65 +85,65 @@ class Connection:
         return HEADER.unpack(message[:HEADER.size]), message[HEADER.size:]
 
     def close(self):
-        # The connection manager tells the peer, if it does not know yet.
+        # Closing the identifier disconnects, if the peer has not disconnected.
         for mr in (*self.receives, self.message):
             mr.close()
         self.id.close()
 
 
 def contents(size):
-    """What is sent."""
+    """The data to transfer."""
     return b"".join(hashlib.sha256(struct.pack("!Q", n)).digest() for n in range(size // 32 + 1))[:size]
 
 
 def receive(options):
     memory = mmap.mmap(-1, options.size)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    place = AddrInfo(src=options.address, src_service=str(options.port), port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE)
-    listener = CMID(creator=place, qp_init_attr=pair_attr())
+    source = AddrInfo(src=options.address, src_service=str(options.port), port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE)
+    listener = CMID(creator=source, qp_init_attr=pair_attr())
     listener.listen()
-    written = copied = refused = 0
+    written = copied = failed = 0
     done = False
     while not done:
         identifier = listener.get_request()
         link = Connection(identifier)
         identifier.accept(ConnParam(rnr_retry=7))
-        # Whoever has lost the right to write once is not given it again.
-        lent = None
-        if not refused:
+        # After a failed connection the sender gets no key.
+        target = None
+        if not failed:
             access = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
-            lent = MR(identifier.pd, options.size, access, address=address)
+            target = MR(identifier.pd, options.size, access, address=address)
         try:
-            link.say(OFFER, address if lent else 0, options.size if lent else 0, lent.rkey if lent else 0)
+            link.send_message(OFFER, address if target else 0, options.size if target else 0, target.rkey if target else 0)
             while not done:
-                (kind, offset, length, _), data = link.hear()
+                (kind, offset, length, _), data = link.receive_message()
                 if kind == WRITTEN:
                     written += 1
                     if written == options.revoke_after:
-                        lent.close()
-                        lent = None
+                        target.close()
+                        target = None
                 elif kind == DATA:
-                    # It is the peer who says where.
+                    # The offset and the length are from the peer, so they must be checked.
                     if length > CHUNK or offset > options.size or length > options.size - offset:
                         raise SystemExit(f"receiver: {length} bytes for offset {offset}")
                     memory[offset:offset + length] = data[:length]
                     copied += 1
                 elif kind == DONE:
                     if data[:32] != hashlib.sha256(memory).digest():
-                        raise SystemExit("receiver: the data are damaged")
-                    link.say(GOOD)
+                        raise SystemExit("receiver: the digest does not match")
+                    link.send_message(GOOD)
                     done = True
-        except Lost:
-            refused += 1
-        if lent:
-            lent.close()
+        except ConnectionFailed:
+            failed += 1
+        if target:
+            target.close()
         link.close()
     listener.close()
-    print(f"received {options.size} bytes: {written} chunks announced as written, {copied} copied, {refused} connections lost")
+    print(f"received {options.size} bytes: {written} chunks announced as written, {copied} copied, {failed} connections failed")
 
 
 class Sender:
-    """What has to go, and how much of it is there: `done` bytes."""
+    """The data, of which the receiver has the first `done` bytes."""
 
     def __init__(self, options):
         self.options, self.data = options, contents(options.size)
@@ -152,64 +153,64 @@ class Sender:
         return range(self.done, len(self.data), CHUNK)
 
     def write(self, link, address, key):
-        """Directly. A message behind each WRITE says so to the receiver."""
+        """Transfers the rest by WRITE. A message after each WRITE announces it to the receiver."""
         mrs = [(MR(link.id.pd, CHUNK, e.IBV_ACCESS_LOCAL_WRITE), MR(link.id.pd, MESSAGE, e.IBV_ACCESS_LOCAL_WRITE)) for _ in range(DEPTH)]
-        under_way = []
+        in_flight = []
 
         def oldest_completed():
-            link.completed()    # Its WRITE: from here on these bytes are in the receiver's memory.
-            self.done += under_way.pop(0)
+            link.completed()    # The WRITE: these bytes are in the memory of the receiver now.
+            self.done += in_flight.pop(0)
             self.written += 1
             link.completed()
 
         try:
             for n, at in enumerate(self.chunks()):
-                if len(under_way) == DEPTH:
+                if len(in_flight) == DEPTH:
                     oldest_completed()
                 data, note = mrs[n % DEPTH]
                 chunk = self.data[at:at + CHUNK]
                 data.write(chunk, len(chunk))
                 link.id.post_write(data, len(chunk), address + at, key, e.IBV_SEND_SIGNALED)
                 link.post(WRITTEN, at, len(chunk), mr=note)
-                under_way.append(len(chunk))
-            while under_way:
+                in_flight.append(len(chunk))
+            while in_flight:
                 oldest_completed()
         finally:
             for mr in sum(mrs, ()):
                 mr.close()
 
     def send(self, link):
-        """By SEND; the receiver copies."""
+        """Transfers the rest by SEND; the receiver copies."""
         for at in self.chunks():
             chunk = self.data[at:at + CHUNK]
-            link.say(DATA, at, len(chunk), data=chunk)
+            link.send_message(DATA, at, len(chunk), data=chunk)
             self.done += len(chunk)
             self.sent += 1
 
     def run(self):
         while True:
             options = self.options
-            place = AddrInfo(dst=options.address, dst_service=str(options.port), port_space=ce.RDMA_PS_TCP)
-            identifier = CMID(creator=place, qp_init_attr=pair_attr())
+            destination = AddrInfo(dst=options.address, dst_service=str(options.port), port_space=ce.RDMA_PS_TCP)
+            identifier = CMID(creator=destination, qp_init_attr=pair_attr())
             link = Connection(identifier)
             identifier.connect(ConnParam(rnr_retry=7))
             try:
-                (_, address, length, key), _ = link.hear()
+                (_, address, length, key), _ = link.receive_message()
                 if length:
                     self.write(link, address, key)
                 else:
                     self.send(link)
-                link.say(DONE, data=hashlib.sha256(self.data).digest())
-                (kind, *_), _ = link.hear()
+                link.send_message(DONE, data=hashlib.sha256(self.data).digest())
+                (kind, *_), _ = link.receive_message()
                 if kind != GOOD:
-                    raise SystemExit("sender: the receiver is not content")
+                    raise SystemExit("sender: the receiver did not confirm the digest")
                 link.close()
                 return
-            except Lost as lost:
-                # Anything but a refusal is not cured by another connection.
-                if lost.args[0] != e.IBV_WC_REM_ACCESS_ERR:
-                    raise SystemExit(f"sender: status {lost.args[0]}") from None
-                print(f"a WRITE was refused after {self.done} bytes: the rest goes by SEND")
+            except ConnectionFailed as failure:
+                # Another connection helps only after a remote access error.
+                if failure.args[0] != e.IBV_WC_REM_ACCESS_ERR:
+                    raise SystemExit(f"sender: status {failure.args[0]}") from None
+                print(f"a WRITE was refused after {self.done} bytes: sending the rest by SEND")
                 link.close()
 
 
@@ -220,7 +221,7 @@ def send(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="RDMA WRITE with SEND to fall back to.")
+    parser = argparse.ArgumentParser(description="Transfers data by RDMA WRITE, and by SEND after the key has been revoked.")
     parts = parser.add_subparsers(required=True)
     for name, function in (("receive", receive), ("send", send)):
         part = parts.add_parser(name)
@@ -229,7 +230,7 @@ def main():
         part.add_argument("size", type=int, help="bytes")
         part.set_defaults(run=function)
         if name == "receive":
-            part.add_argument("--revoke-after", type=int, default=0, help="chunks announced when the key ends (default: never)")
+            part.add_argument("--revoke-after", type=int, default=0, help="number of chunks after which the key is revoked (default: never)")
     options = parser.parse_args()
     options.run(options)
 

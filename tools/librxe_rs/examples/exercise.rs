@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Lends memory of its own to a region of the process that started it.
+//! Adds memory of this process to a region of the process that started it.
 //!
-//! `exercise CMD-FD HANDLE RKEY ADDRESS`: the descriptor is inherited. It adds a page at the
-//! address, says so, waits for a line on standard input while peers write to it, shows what they
-//! wrote, and removes it again.
+//! `exercise CMD-FD HANDLE RKEY ADDRESS`; the file descriptor is inherited. The program adds a page
+//! at the address and prints the result, waits for a line on standard input while peers write to
+//! the page, prints what they wrote, and removes the page.
 
 use rxe_rs::{Region, Storage};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -20,7 +20,8 @@ fn main() {
     let rkey = number(arguments.next()) as u32;
     let address = number(arguments.next());
 
-    // SAFETY: The descriptor was inherited for this, and nothing else here knows it.
+    // SAFETY: The descriptor was inherited for this purpose, and nothing else in this process uses
+    // it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let region = Region::new(fd.as_fd(), handle, rkey);
 

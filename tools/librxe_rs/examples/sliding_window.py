@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A receive window that slides through an endless stream, behind one key.
+"""A receive window that slides over an endless stream, with one R_Key.
 
 sliding_window.py --library FILE receive DEVICE GID-INDEX PORT
 sliding_window.py send DEVICE GID-INDEX PORT ADDRESS [--chunks N]
 
-The stream's bytes are addresses of one region: the peer learns its R_Key and the address of byte 0 once, and
-writes byte n to address n from there. The receiver has memory for a few chunks only. It consumes
-the chunk at the window's tail, takes its memory away from the region, and adds it again at the
-window's head; then it tells the peer how far it may write. Memory behind the key is of the window
-and nothing else: a write to what has been consumed, or beyond the head, is refused.
+Each byte of the stream has an address in one region: the receiver sends its R_Key and the address of byte 0 once, and the peer writes
+byte n to n bytes after that address. The receiver has memory for a few chunks only. It consumes the chunk at the tail of the window,
+removes its memory from the region, adds the memory again at the head of the window, and then sends the peer the number of chunks that it
+may write. The region contains the memory of the window only: a write to consumed chunks, or beyond the head, is refused.
 
-The calls are those of librxe_rs, on a stock ibv_mr of a stock rdma-core (here through pyverbs).
+The script calls librxe_rs, with an ibv_mr of an unmodified rdma-core (through pyverbs).
 """
 import argparse
 import ctypes
@@ -36,7 +35,7 @@ HELLO = struct.Struct("!II39sQI")  # QP number, PSN, GID; address and key of byt
 
 
 def contents(number):
-    """What the stream holds in a chunk."""
+    """The data of a chunk of the stream."""
     block = bytes((number * 31 + n) & 0xFF for n in range(256))
     return struct.pack("!Q", number) + (block * (CHUNK // 256))[8:]
 
@@ -73,7 +72,7 @@ class Region:
 
 
 class End:
-    """A connected queue pair and memory of its own."""
+    """A queue pair, its completion queue and memory for `slots` chunks."""
 
     def __init__(self, device, gid_index, slots):
         self.ctx = Context(name=device)
@@ -85,8 +84,8 @@ class End:
         self.memory = mmap.mmap(-1, slots * CHUNK)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.completions = []
-        # pyverbs wants an element in each list; bytes that are none need no key.
-        self.nothing = SGE(self.address, 0, 0)
+        # pyverbs requires an element in each list. A length of 0 needs no key.
+        self.empty = SGE(self.address, 0, 0)
 
     def hello(self, base=0, key=0):
         gid = str(self.ctx.query_gid(1, self.gid_index))
@@ -108,11 +107,11 @@ class End:
         return base, key
 
     def expect(self):
-        """One more receive, for a message without data."""
-        self.qp.post_recv(RecvWR(num_sge=1, sg=[self.nothing], wr_id=0))
+        """Posts a receive for a message without data."""
+        self.qp.post_recv(RecvWR(num_sge=1, sg=[self.empty], wr_id=0))
 
     def poll(self):
-        """The next completion."""
+        """Waits for the next completion."""
         while not self.completions:
             self.completions = self.cq.poll(16)[1]
             if not self.completions:
@@ -122,7 +121,7 @@ class End:
 
 def receive(options):
     end = End(options.device, options.gid_index, WINDOW)
-    # Byte 0 is where the first chunk lies in this process; the rest of the addresses are but numbers.
+    # Byte 0 has the address of the first chunk in this process; the other addresses of the region have no meaning here.
     mr = MR(end.pd, CHUNK, ACCESS, address=end.address)
     region = Region(options.library, end.ctx, mr)
     base, key = mr.buf, mr.rkey
@@ -144,28 +143,28 @@ def receive(options):
                 continue
             end.expect()
             if wc.imm_data != tail:
-                raise SystemExit(f"chunk {wc.imm_data} came instead of {tail}")
+                raise SystemExit(f"received chunk {wc.imm_data} instead of {tail}")
             slot = tail % WINDOW
             if end.memory[slot * CHUNK:(slot + 1) * CHUNK] != contents(tail):
                 raise SystemExit(f"chunk {tail} is damaged")
             region.remove(handles[slot])
-            # Nobody else writes here now.
+            # The memory is in no region now, so nobody else writes to it.
             end.memory[slot * CHUNK:(slot + 1) * CHUNK] = bytes(CHUNK)
             head = tail + WINDOW
             state = region.add(end.address + slot * CHUNK, CHUNK, base + head * CHUNK)
             handles[slot] = state.handle
             tail += 1
             if (state.rkey, state.start, state.length) != (key, base + tail * CHUNK, WINDOW * CHUNK):
-                raise SystemExit("the window is not where it should be")
-            wr = SendWR(wr_id=head, num_sge=1, sg=[end.nothing], opcode=e.IBV_WR_SEND_WITH_IMM)
+                raise SystemExit("the region does not have the expected key and range")
+            wr = SendWR(wr_id=head, num_sge=1, sg=[end.empty], opcode=e.IBV_WR_SEND_WITH_IMM)
             wr.imm_data = head + 1
             end.qp.post_send(wr)
-        # The peer tries what it may not do.
+        # The peer writes outside the window, and reports the end of that.
         if peer.recv(1, socket.MSG_WAITALL) != b"!":
-            raise SystemExit("the peer is gone")
+            raise SystemExit("the peer closed the connection")
         if end.memory[:] != bytes(len(end.memory)):
             raise SystemExit("memory was written after it left the window")
-    print(f"received {chunks} chunks, {chunks * CHUNK >> 10} KiB, through {WINDOW * CHUNK >> 10} KiB behind key {key:#x}")
+    print(f"received {chunks} chunks, {chunks * CHUNK >> 10} KiB, through {WINDOW * CHUNK >> 10} KiB with key {key:#x}")
 
 
 def send(options):
@@ -200,7 +199,7 @@ def send(options):
                 end.expect()
             else:
                 done += 1
-        # What has been consumed is out of reach, with the same key.
+        # With the same key, a write outside the window is refused.
         write(0, base + options.outside * CHUNK)
         status = end.poll().status
         peer.sendall(b"!")
@@ -210,7 +209,7 @@ def send(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="A receive window that slides behind one key.")
+    parser = argparse.ArgumentParser(description="A receive window that slides over a stream, with one R_Key.")
     parser.add_argument("--library", default="librxe_rs.so", help="path of librxe_rs.so")
     parts = parser.add_subparsers(required=True)
     for name, function in (("receive", receive), ("send", send)):

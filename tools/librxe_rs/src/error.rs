@@ -1,45 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Why a call is refused.
+//! Errors of the calls.
 
 use std::fmt;
 
-/// A refused call; nothing has changed.
+/// The error of a call that failed and changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Error {
     errno: i32,
 }
 
 impl Error {
-    /// From a value of `errno`.
+    /// Creates the error for a value of `errno`.
     pub fn from_errno(errno: i32) -> Self {
         Self { errno }
     }
 
+    /// Returns the error of the last system call.
     pub(crate) fn last() -> Self {
-        // The system always gives a number for a failed call.
+        // `last_os_error` always has a value of `errno`; EIO otherwise.
         let errno = std::io::Error::last_os_error().raw_os_error();
         Self::from_errno(errno.unwrap_or(5))
     }
 
-    /// The value of `errno`.
+    /// Returns the value of `errno`.
     pub fn errno(&self) -> i32 {
         self.errno
     }
 
-    /// What it means for these calls.
+    /// Returns the meaning of the value for the calls of this library, if it has a particular one.
     fn meaning(&self) -> Option<&'static str> {
         Some(match self.errno {
-            2 => "no such region, segment or queue pair, or the region's key has been released, or it has ended",
-            5 => "the device is gone",
-            9 => "the DMA buffer is no open file",
-            12 => "no memory, or more than RLIMIT_MEMLOCK allows to pin",
-            14 => "the memory is not mapped as the region's rights need it",
-            16 => "another call for the region is under way, or memory windows are bound to it",
-            17 => "it overlaps another segment, or the region is tied already",
-            22 => "not of whole pages, empty, wrapping, no memory there, another region's key, no DMA buffer, or no rxe device",
-            28 => "the region has as many segments as there may be",
-            93 => "the driver has no such calls: it is not rxe_rs, or an older one",
-            95 => "a region of memory on demand, or a DMA buffer that the CPU cannot reach",
+            2 => "no such region, segment or queue pair, or the key of the region has been released or revoked",
+            5 => "the device has been removed",
+            9 => "the descriptor of the DMA buffer is not open",
+            12 => "out of memory, or RLIMIT_MEMLOCK does not allow to pin as much",
+            14 => "the memory is not mapped with the access that the rights of the region require",
+            16 => "another call for the region is in progress, or memory windows are bound to it",
+            17 => "it overlaps another segment, or the region is already tied to a queue pair",
+            22 => "not aligned to pages, empty, wrapping, a range without memory, the key of another region, not a DMA buffer, or not an rxe device",
+            28 => "the region has the maximum number of segments",
+            93 => "the driver has no such calls: it is not rxe_rs, or an older version",
+            95 => "a region with on-demand paging, or a DMA buffer that the CPU cannot access",
             _ => return None,
         })
     }

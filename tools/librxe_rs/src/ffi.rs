@@ -4,17 +4,18 @@
 use crate::sys::{self, RawState, Request};
 use std::ffi::{c_int, c_void};
 
-/// Returns 0, or a value of `errno`; the answer only if it is wanted.
+/// Runs a request. Returns 0 or a value of `errno`, and writes the new state of the region to
+/// `state` unless that is null.
 ///
 /// # Safety
 ///
 /// `state` is null or valid for writes.
 unsafe fn run<R: Request>(fd: c_int, mr: u32, request: &R, state: *mut RawState) -> c_int {
     match sys::call(fd, mr, request) {
-        Ok(answer) => {
+        Ok(result) => {
             if !state.is_null() {
-                // SAFETY: By the caller's promise.
-                unsafe { state.write(answer) };
+                // SAFETY: By the safety requirements of this function.
+                unsafe { state.write(result) };
             }
             0
         }
@@ -26,8 +27,8 @@ unsafe fn run<R: Request>(fd: c_int, mr: u32, request: &R, state: *mut RawState)
 ///
 /// # Safety
 ///
-/// `state` is null or valid for writes. Until they are removed peers may read and write the
-/// `length` bytes at `addr` at any time, as far as the region's rights go.
+/// `state` is null or valid for writes. Until their removal, peers may read and write the `length`
+/// bytes at `addr` at any time, as far as the rights of the region allow.
 #[no_mangle]
 pub unsafe extern "C" fn rxe_rs_add(
     cmd_fd: c_int,
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn rxe_rs_add(
         rkey,
         ..sys::Add::default()
     };
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { run(cmd_fd, mr_handle, &request, state) }
 }
 
@@ -53,10 +54,10 @@ pub unsafe extern "C" fn rxe_rs_add(
 ///
 /// # Safety
 ///
-/// `state` is null or valid for writes. Until they are removed peers may read and write the
-/// `length` bytes at `offset` of the buffer at any time, as far as the region's rights go.
+/// `state` is null or valid for writes. Until their removal, peers may read and write the `length`
+/// bytes at `offset` of the buffer at any time, as far as the rights of the region allow.
 #[no_mangle]
-#[allow(clippy::too_many_arguments)] // The header's.
+#[allow(clippy::too_many_arguments)] // As declared in the header.
 pub unsafe extern "C" fn rxe_rs_add_dmabuf(
     cmd_fd: c_int,
     mr_handle: u32,
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn rxe_rs_add_dmabuf(
         fd: dmabuf_fd,
         ..sys::Add::default()
     };
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { run(cmd_fd, mr_handle, &request, state) }
 }
 
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn rxe_rs_remove(
         flags: sys::BY_HANDLE,
         ..sys::Remove::default()
     };
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { run(cmd_fd, mr_handle, &request, state) }
 }
 
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn rxe_rs_remove_range(
         flags: sys::BY_RANGE,
         ..sys::Remove::default()
     };
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { run(cmd_fd, mr_handle, &request, state) }
 }
 

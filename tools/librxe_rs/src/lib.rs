@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that comes and goes behind the keys of a registered region, on devices of `rxe_rs`.
+//! Adds memory to registered regions and removes it, on devices of `rxe_rs`. The keys of a region
+//! do not change.
 //!
-//! It needs no changed rdma-core: a region is named by what every `ibv_mr` shows, its handle and
-//! its R_Key, and by the command file descriptor of its context (`mr->context->cmd_fd`). What the
-//! calls mean is in `uapi/rxe_rs.h`.
+//! The library works with an unmodified rdma-core: a region is identified by the public fields
+//! `handle` and `rkey` of its `ibv_mr`, and by the command file descriptor of its context
+//! (`mr->context->cmd_fd`). `uapi/rxe_rs.h` describes the calls.
 //!
-//! - [`Region`]: adds and removes memory; [`Storage`] and [`Segment`] make that safe.
-//! - The same for C: `include/rxe_rs_verbs.h`, `librxe_rs.so`, `librxe_rs.a`.
+//! - [`Region`] adds and removes memory. [`Storage`] and [`Segment`] own the memory, so that safe
+//!   code cannot free or reuse it while peers have access.
+//! - C programs use `include/rxe_rs_verbs.h` with `librxe_rs.so` or `librxe_rs.a`.
 //!
 //! ```no_run
 //! use rxe_rs::{Error, Region, Storage};
@@ -16,7 +18,7 @@
 //! let region = Region::new(cmd_fd, handle, rkey);
 //! let added = region.add(Storage::new(1 << 20)?, end);
 //! let (segment, state) = added.map_err(|(error, _storage)| error)?;
-//! println!("{} bytes behind key {:#x}", state.bytes, state.rkey);
+//! println!("{} bytes in the region with R_Key {:#x}", state.bytes, state.rkey);
 //! let mut greeting = [0; 5];
 //! segment.read(0, &mut greeting);
 //! let (_storage, _state) = region.remove(segment).map_err(|(error, _)| error)?;
@@ -34,8 +36,8 @@ pub use error::Error;
 pub use region::{Region, State};
 pub use storage::{Segment, Storage};
 
-/// Handle of the segment that a region is registered with.
+/// Handle of the segment that contains the memory with which a region was registered.
 pub const FIRST_SEGMENT: u64 = 1;
 
-/// Most segments of a region.
+/// Maximum number of segments of a region.
 pub const MAX_SEGMENTS: u32 = 4096;

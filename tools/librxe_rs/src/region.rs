@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Regions as `ibv_reg_mr` makes them.
+//! Regions that `ibv_reg_mr` has registered.
 
 use crate::{sys, Error, Segment, Storage};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A registered region of an `rxe_rs` device: its `ibv_mr` is somewhere else, and stays registered
-/// for as long as its owner likes.
+/// A reference to a registered region of an `rxe_rs` device. The `ibv_mr` belongs to somebody else,
+/// who may deregister it at any time; the calls fail afterwards.
 ///
-/// Calls for one region exclude each other: `EBUSY` for the one that came later.
+/// Calls for one region exclude each other: a call during another one fails with `EBUSY`.
 #[derive(Clone, Copy, Debug)]
 pub struct Region<'fd> {
     fd: BorrowedFd<'fd>,
@@ -15,26 +15,27 @@ pub struct Region<'fd> {
     rkey: u32,
 }
 
-/// What a region is after a call.
+/// State of a region after a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {
-    /// L_Key; 0 if the last segment is gone, and with it the keys.
+    /// L_Key; 0 if the keys have been released because the last segment was removed.
     pub lkey: u32,
-    /// R_Key; likewise.
+    /// R_Key; 0 in the same case.
     pub rkey: u32,
-    /// Address of the first byte of all segments.
+    /// Lowest address of a byte of any segment.
     pub start: u64,
-    /// Bytes from there to behind the last one, holes included.
+    /// Length in bytes from `start` to the end of the last segment, holes included.
     pub length: u64,
-    /// Address of the first byte that can be reached from what was added without a hole.
+    /// Lowest address of the run of adjacent segments that contains the segment just added.
     pub run_start: u64,
-    /// Bytes from there to the next hole.
+    /// Length of this run in bytes.
     pub run_length: u64,
-    /// Bytes of all segments.
+    /// Sum of the lengths of all segments in bytes.
     pub bytes: u64,
-    /// Number of segments.
+    /// Number of segments, at most [`MAX_SEGMENTS`](crate::MAX_SEGMENTS).
     pub segments: u32,
-    /// The last segment is gone. The region itself is there until it is deregistered.
+    /// The last segment was removed and the keys were released. The region itself exists until it
+    /// is deregistered.
     pub released: bool,
 }
 
@@ -55,7 +56,7 @@ impl From<sys::RawState> for State {
 }
 
 impl<'fd> Region<'fd> {
-    /// The region of `mr->handle` and `mr->rkey`; `cmd_fd` is `mr->context->cmd_fd`.
+    /// Refers to the region with `mr->handle` and `mr->rkey`; `cmd_fd` is `mr->context->cmd_fd`.
     pub fn new(cmd_fd: BorrowedFd<'fd>, handle: u32, rkey: u32) -> Self {
         Self {
             fd: cmd_fd,
@@ -64,15 +65,16 @@ impl<'fd> Region<'fd> {
         }
     }
 
-    /// Puts `storage` behind the region's keys at address `iova`, a multiple of the page size.
+    /// Adds `storage` to the region as a segment at address `iova`, a multiple of the page size.
     ///
     /// # Errors
     ///
-    /// `EINVAL`, `EEXIST` if it would overlap, `ENOSPC`, `ENOMEM`, `ENOENT`, `EBUSY`,
-    /// `EPROTONOSUPPORT` if the device is not of `rxe_rs`: see [`Error`]. The storage comes back.
+    /// `EINVAL`, `EEXIST` if it would overlap another segment, `ENOSPC`, `ENOMEM`, `ENOENT`,
+    /// `EBUSY`, `EPROTONOSUPPORT` if the device is not one of `rxe_rs`: see [`Error`]. The storage
+    /// is returned with the error.
     pub fn add(&self, storage: Storage, iova: u64) -> Result<(Segment, State), (Error, Storage)> {
         let length = storage.len() as u64;
-        // SAFETY: The storage is reached by copies only from now on.
+        // SAFETY: From now on the storage is accessed by volatile copies only.
         match unsafe { self.add_raw(storage.addr(), length, iova) } {
             Ok((handle, state)) => {
                 let segment = Segment {
@@ -86,7 +88,8 @@ impl<'fd> Region<'fd> {
         }
     }
 
-    /// As [`add`](Self::add), for `length` bytes at `addr` of this process. Returns the handle.
+    /// As [`add`](Self::add), for `length` bytes at `addr` of this process. Returns the handle of
+    /// the segment.
     ///
     /// # Errors
     ///
@@ -94,8 +97,8 @@ impl<'fd> Region<'fd> {
     ///
     /// # Safety
     ///
-    /// Until it is removed peers may read and write that memory at any time, as far as the
-    /// region's rights go.
+    /// Until the removal of the segment, peers may read and write that memory at any time, as far
+    /// as the rights of the region allow.
     pub unsafe fn add_raw(&self, addr: u64, length: u64, iova: u64) -> Result<(u64, State), Error> {
         let request = sys::Add {
             addr,
@@ -108,19 +111,19 @@ impl<'fd> Region<'fd> {
         Ok((state.handle, state.into()))
     }
 
-    /// Puts `length` bytes at `offset` of a DMA buffer behind the region's keys at address `iova`;
-    /// all three are multiples of the page size. The exporter keeps the buffer until they are
-    /// removed, and `buffer` may be closed. Returns the handle.
+    /// Adds `length` bytes at `offset` of a DMA buffer to the region as a segment at address
+    /// `iova`; all three are multiples of the page size. The segment holds a reference to the
+    /// buffer, so `buffer` may be closed. Returns the handle of the segment.
     ///
     /// # Errors
     ///
-    /// As for [`add`](Self::add); also `EINVAL` if it is no DMA buffer, or a smaller one, and
-    /// `EOPNOTSUPP` if the CPU cannot reach it.
+    /// As for [`add`](Self::add); also `EINVAL` if `buffer` is not a DMA buffer or a smaller one,
+    /// and `EOPNOTSUPP` if the CPU cannot access it.
     ///
     /// # Safety
     ///
-    /// Until they are removed peers may read and write these bytes at any time, as far as the
-    /// region's rights go, wherever the buffer is mapped.
+    /// Until the removal of the segment, peers may read and write these bytes at any time, as far
+    /// as the rights of the region allow. That concerns all mappings of the buffer.
     pub unsafe fn add_dmabuf(
         &self,
         buffer: BorrowedFd<'_>,
@@ -141,12 +144,12 @@ impl<'fd> Region<'fd> {
         Ok((state.handle, state.into()))
     }
 
-    /// Takes a segment away. When this returns no access to it is under way.
+    /// Removes a segment. When this returns, no access to it is in progress.
     ///
     /// # Errors
     ///
-    /// The segment comes back with the reason: `ENOENT` if it is not of this region, `EBUSY` also
-    /// if it is the last one and memory windows are bound to the region.
+    /// `ENOENT` if the segment is not one of this region, `EBUSY` also if it is the last one and
+    /// memory windows are bound to the region. The segment is returned with the error.
     pub fn remove(&self, segment: Segment) -> Result<(Storage, State), (Error, Segment)> {
         match self.remove_handle(segment.handle) {
             Ok(state) => Ok((segment.storage, state)),
@@ -154,8 +157,9 @@ impl<'fd> Region<'fd> {
         }
     }
 
-    /// As [`remove`](Self::remove), by handle; [`FIRST_SEGMENT`](crate::FIRST_SEGMENT) is what was
-    /// registered. A [`Segment`] that is removed so may still be held: it is memory like any other.
+    /// As [`remove`](Self::remove), by handle; [`FIRST_SEGMENT`](crate::FIRST_SEGMENT) is that of
+    /// the memory that was registered. A [`Segment`] with this handle remains usable as memory of
+    /// this process.
     ///
     /// # Errors
     ///
@@ -170,14 +174,15 @@ impl<'fd> Region<'fd> {
         sys::call(self.fd.as_raw_fd(), self.handle, &request).map(State::from)
     }
 
-    /// Removes all memory in the `length` bytes at `start` of the region, which may hold holes and
-    /// cut segments at multiples of the page size. What is left of a segment keeps its handle.
+    /// Removes all memory in the `length` bytes at address `start` of the region. The range may
+    /// contain holes, and may cut segments at multiples of the page size. The remainder of a
+    /// segment keeps its handle.
     ///
     /// # Errors
     ///
     /// As for [`remove`](Self::remove); `EINVAL` if there is no memory in the range, or if it cuts
-    /// a page of a segment; `ENOSPC` if it would cut one in two and there are as many as there may
-    /// be.
+    /// a page of a segment; `ENOSPC` if it would cut a segment in two and the region has the
+    /// maximum number of segments.
     pub fn remove_range(&self, start: u64, length: u64) -> Result<State, Error> {
         let request = sys::Remove {
             start,
@@ -189,14 +194,15 @@ impl<'fd> Region<'fd> {
         sys::call(self.fd.as_raw_fd(), self.handle, &request).map(State::from)
     }
 
-    /// Ties the region for good to a queue pair of the same context, whose `ibv_qp` has the handle
-    /// `qp`: it ends when that fails, is reset or is destroyed. Its keys grant nothing then, its
-    /// memory is unpinned, and all calls here are `ENOENT`. It is still to be deregistered.
+    /// Ties the region permanently to a queue pair of the same context, whose `ibv_qp` has the
+    /// handle `qp`. When the queue pair enters the error state, is reset or is destroyed, the keys
+    /// of the region are revoked and its memory is unpinned; all calls of this type return `ENOENT`
+    /// afterwards. The owner must still deregister the region.
     ///
     /// # Errors
     ///
     /// `EINVAL` for a queue pair of another protection domain or in the error state, `EEXIST` if
-    /// the region is tied already, `ENOENT` also for no such queue pair, `ENOMEM`, `EBUSY`.
+    /// the region is already tied, `ENOENT` also if there is no such queue pair, `ENOMEM`, `EBUSY`.
     pub fn tie(&self, qp: u32) -> Result<(), Error> {
         let request = sys::Tie {
             rkey: self.rkey,

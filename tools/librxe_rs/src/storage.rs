@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory that peers write to while this process looks at it.
+//! Memory of segments, which peers may write to while this process reads it.
 
 use crate::{sys, Error};
 use std::ptr::NonNull;
 
-/// Pages of this process, zeroed at first, behind no key.
+/// Private pages of this process that are in no region; zeroed when allocated.
 #[derive(Debug)]
 pub struct Storage {
     at: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: Memory that belongs to no thread.
+// SAFETY: The memory is not bound to a thread.
 unsafe impl Send for Storage {}
 
 impl Storage {
-    /// At least `len` bytes, rounded up to pages.
+    /// Allocates `len` bytes, rounded up to whole pages.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes or too many, `ENOMEM`.
+    /// `EINVAL` if `len` is 0 or exceeds `isize::MAX`, `ENOMEM`.
     pub fn new(len: usize) -> Result<Self, Error> {
         const EINVAL: i32 = 22;
         let len = len.checked_next_multiple_of(sys::page_size());
@@ -29,21 +29,21 @@ impl Storage {
         Ok(Self { at, len })
     }
 
-    /// Bytes, a multiple of the page size.
+    /// Returns the length in bytes, a multiple of the page size.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The memory.
+    /// Borrows the memory.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `len` bytes that are mapped and behind no key, so that nobody else writes.
+        // SAFETY: `len` bytes are mapped and in no region, so that nobody else writes.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 
-    /// The memory.
+    /// Borrows the memory for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: As above, and borrowed exclusively.
+        // SAFETY: As above, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
@@ -54,17 +54,17 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        // SAFETY: From `sys::map` with this length; nobody borrows it.
+        // SAFETY: `sys::map` returned the address for this length, and nothing borrows the memory.
         unsafe { sys::unmap(self.at, self.len) };
     }
 }
 
-/// Storage behind the key of a region. Peers may read and write it at any time, as far as the
-/// region's rights go; so its bytes are copied, not borrowed, and a copy that a peer writes to
-/// meanwhile holds some old bytes and some new ones.
+/// A segment of a region, with its memory. Peers may read and write the memory at any time, as far
+/// as the rights of the region allow. So bytes are copied, not borrowed; a copy that is concurrent
+/// with a write of a peer may contain both old and new bytes.
 ///
-/// If it is dropped it stays behind the key until the region is deregistered, and this process
-/// cannot reach it any more.
+/// A segment that is dropped stays in the region until that is deregistered, and this process can
+/// no longer access its memory.
 #[derive(Debug)]
 pub struct Segment {
     pub(crate) storage: Storage,
@@ -73,40 +73,41 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Its handle, never used again in the life of the region.
+    /// Returns its handle, which the region does not use for another segment.
     pub fn handle(&self) -> u64 {
         self.handle
     }
 
-    /// Address of its first byte in the region.
+    /// Returns the address of its first byte in the region.
     pub fn iova(&self) -> u64 {
         self.iova
     }
 
-    /// Length of the segment in bytes, at least one page.
+    /// Returns the length in bytes, a multiple of the page size.
     #[allow(clippy::len_without_is_empty)] // Never empty.
     pub fn len(&self) -> usize {
         self.storage.len
     }
 
-    /// Copies bytes at `offset` to `to`.
+    /// Copies `to.len()` bytes at `offset` of the segment to `to`.
     ///
     /// # Panics
     ///
-    /// If they are not all inside.
+    /// If the range is not inside the segment.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         self.check(offset, to.len());
         for (n, byte) in to.iter_mut().enumerate() {
-            // SAFETY: Checked above; a peer may change it meanwhile.
+            // SAFETY: In the range checked above. The read is volatile, because a peer may write to
+            // it concurrently.
             *byte = unsafe { self.storage.at.add(offset + n).read_volatile() };
         }
     }
 
-    /// Copies `from` to the bytes at `offset`.
+    /// Copies `from` to `offset` of the segment.
     ///
     /// # Panics
     ///
-    /// If they are not all inside.
+    /// If the range is not inside the segment.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         for (n, byte) in from.iter().enumerate() {
@@ -115,6 +116,7 @@ impl Segment {
         }
     }
 
+    /// Panics if the range is not inside the segment.
     fn check(&self, offset: usize, len: usize) {
         let end = offset.checked_add(len);
         assert!(

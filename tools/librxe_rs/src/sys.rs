@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The system calls, with the structures of `uapi/rxe_rs.h` and of the kernel's
+//! System calls, with the structures of `uapi/rxe_rs.h` and of the kernel's
 //! `rdma_user_ioctl_cmds.h`.
 
 use crate::Error;
@@ -90,7 +90,7 @@ struct Attr {
     data: u64,
 }
 
-/// `struct ib_uverbs_ioctl_hdr` and the attributes behind it.
+/// `struct ib_uverbs_ioctl_hdr` and the attributes that follow it.
 #[repr(C)]
 struct Command {
     length: u16,
@@ -108,8 +108,9 @@ const _: () = {
     assert!(size_of::<RawState>() == 64 && size_of::<Command>() == 24 + 3 * 16);
 };
 
-/// A request and the method it is for.
+/// A structure of a request that returns the state of the region.
 pub(crate) trait Request {
+    /// Number of the method.
     const METHOD: u16;
 }
 
@@ -135,7 +136,7 @@ extern "C" {
     fn sysconf(name: c_int) -> c_long;
 }
 
-/// An attribute; `data` is an object's handle, or the address of `len` bytes.
+/// Creates an attribute. `data` is the handle of an object, or the address of `len` bytes.
 fn attr(id: u16, len: usize, data: u64) -> Attr {
     Attr {
         id,
@@ -146,11 +147,12 @@ fn attr(id: u16, len: usize, data: u64) -> Attr {
     }
 }
 
-/// Calls a method of the region of the context `fd` that the first attribute names.
+/// Calls a method of the region that the first attribute names, in the context `fd`.
 ///
 /// # Safety
 ///
-/// What the attributes point to has the sizes they say, and is valid for what the method does.
+/// Each address in the attributes is valid, for the length in its attribute, for the accesses of
+/// the method.
 unsafe fn method(fd: c_int, method: u16, attr: [Attr; 3]) -> Result<(), Error> {
     let mut command = Command {
         length: size_of::<Command>() as u16,
@@ -162,15 +164,15 @@ unsafe fn method(fd: c_int, method: u16, attr: [Attr; 3]) -> Result<(), Error> {
         reserved2: 0,
         attr,
     };
-    // SAFETY: The command has the size it says, and by the caller's promise so has what its
-    // attributes point to.
+    // SAFETY: `length` is the size of the command, and the addresses in its attributes are valid by
+    // the safety requirements of this function.
     match unsafe { ioctl(fd, VERBS_IOCTL, &raw mut command) } {
         0 => Ok(()),
         _ => Err(Error::last()),
     }
 }
 
-/// Makes the driver carry out a request for the region `mr` of the context `fd`.
+/// Runs `request` on the region `mr` of the context `fd`; returns the new state of the region.
 pub(crate) fn call<R: Request>(fd: c_int, mr: u32, request: &R) -> Result<RawState, Error> {
     let mut state = RawState::default();
     let attrs = [
@@ -178,7 +180,7 @@ pub(crate) fn call<R: Request>(fd: c_int, mr: u32, request: &R) -> Result<RawSta
         attr(ATTR_REQUEST, size_of::<R>(), request as *const R as u64),
         attr(ATTR_STATE, size_of::<RawState>(), &raw mut state as u64),
     ];
-    // SAFETY: The kernel reads the request and writes to the answer.
+    // SAFETY: The kernel reads the request and writes to `state`.
     unsafe { method(fd, R::METHOD, attrs)? };
     Ok(state)
 }
@@ -194,14 +196,14 @@ pub(crate) fn tie(fd: c_int, mr: u32, qp: u32, request: &Tie) -> Result<(), Erro
     unsafe { method(fd, METHOD_TIE, attrs) }
 }
 
-/// Bytes of a page.
+/// Returns the size of a page in bytes.
 pub(crate) fn page_size() -> usize {
     const SC_PAGESIZE: c_int = 30;
     // SAFETY: No requirement.
     usize::try_from(unsafe { sysconf(SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Fresh zeroed pages.
+/// Maps `len` bytes of zeroed anonymous memory.
 pub(crate) fn map(len: usize) -> Result<NonNull<u8>, Error> {
     const READ_WRITE: c_int = 3;
     const PRIVATE_ANONYMOUS: c_int = 0x22;
@@ -222,12 +224,12 @@ pub(crate) fn map(len: usize) -> Result<NonNull<u8>, Error> {
     }
 }
 
-/// Gives pages back.
+/// Unmaps memory.
 ///
 /// # Safety
 ///
-/// They are from [`map`], with the same length, and not used any more.
+/// The memory was mapped by [`map`] with the same length, and is no longer used.
 pub(crate) unsafe fn unmap(at: NonNull<u8>, len: usize) {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { munmap(at.as_ptr().cast(), len) };
 }

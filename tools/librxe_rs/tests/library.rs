@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Without a device: agreement with the headers, errors, memory. The calls themselves are tested by
-//! `ktests/vm/segments.test`.
+//! Tests without a device: agreement with the headers, errors, memory. `ktests/vm/segments.py`
+//! tests the calls.
 
 use rxe_rs::{Error, Region, Storage, FIRST_SEGMENT, MAX_SEGMENTS};
 use std::fs::File;
@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// This package's folder. Asked for when the test runs: clones that share a build folder share the
-/// compiled test, too.
+/// Returns the folder of this package. It is determined when the test runs, because clones that
+/// share a build folder share the compiled test, too.
 fn root() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
 }
@@ -18,7 +18,7 @@ fn header(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// The number that follows a name in a header.
+/// Returns the number that follows `name` in a header.
 fn number(header: &str, name: &str) -> u64 {
     let mut words = header.split_whitespace().skip_while(|word| *word != name);
     words.next().unwrap_or_else(|| panic!("no {name}"));
@@ -57,8 +57,7 @@ fn constants_are_those_of_the_header() {
     }
 }
 
-/// Both headers compile on their own, as C and as C++, and the structures have the sizes they
-/// should.
+/// Both headers compile on their own, and the structures have the sizes of the ABI.
 #[test]
 fn headers_compile() {
     let root = root();
@@ -86,14 +85,14 @@ fn headers_compile() {
 }
 
 #[test]
-fn what_is_no_device_says_so() {
+fn calls_on_another_file_fail() {
     let null = File::open("/dev/null").unwrap();
     let region = Region::new(null.as_fd(), 1, 2);
     const ENOTTY: i32 = 25;
     let (error, storage) = region.add(Storage::new(1).unwrap(), 0).unwrap_err();
     assert_eq!(error.errno(), ENOTTY);
     assert!(storage.as_slice().iter().all(|byte| *byte == 0));
-    // SAFETY: It is no buffer, so nothing is lent.
+    // SAFETY: The file is not a DMA buffer, so the call fails and adds no memory.
     let refused = unsafe { region.add_dmabuf(null.as_fd(), 0, 4096, 0) };
     assert_eq!(refused.unwrap_err().errno(), ENOTTY);
     assert_eq!(region.remove_handle(1).unwrap_err().errno(), ENOTTY);
@@ -101,7 +100,7 @@ fn what_is_no_device_says_so() {
 }
 
 #[test]
-fn errors_say_what_they_mean_here() {
+fn errors_have_the_meanings_of_these_calls() {
     let text = |errno| Error::from_errno(errno).to_string();
     assert!(text(17).starts_with("it overlaps another segment"));
     assert!(text(93).starts_with("the driver has no such calls"));
