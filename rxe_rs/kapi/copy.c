@@ -4,40 +4,40 @@
  *
  * A process can map memory that the kernel cannot read, and memory can become unreadable later.
  * This is what happens to each kind of memory in a region with pinned pages (rxe_rs_pin_pages())
- * and in one with on-demand paging (rxe_rs_odp_batch()):
+ * and in one with on-demand paging (ODP, rxe_rs_odp_batch()):
  *
  * memfd_secret
  *	pinned: EFAULT from GUP
- *	on demand: EFAULT from rxe_rs_odp_install()
+ *	ODP: EFAULT from rxe_rs_odp_install()
  * PFN maps (VM_PFNMAP, VM_IO)
  *	pinned: EFAULT from GUP
- *	on demand: EFAULT from HMM
+ *	ODP: EFAULT from HMM
  * device private
  *	both: a page fault migrates the page to RAM
  * device coherent
  *	pinned: GUP migrates the page to RAM
- *	on demand: EFAULT from rxe_rs_odp_install()
+ *	ODP: EFAULT from rxe_rs_odp_install()
  * PCI peer to peer
  *	pinned: EREMOTEIO from GUP
- *	on demand: EFAULT from rxe_rs_odp_install()
+ *	ODP: EFAULT from rxe_rs_odp_install()
  * file system DAX
  *	pinned: EOPNOTSUPP from GUP
- *	on demand: used; a truncation invalidates the pages first
+ *	ODP: used; a truncation invalidates the pages first
  * device DAX
  *	pinned: used
- *	on demand: EFAULT from rxe_rs_odp_install()
+ *	ODP: EFAULT from rxe_rs_odp_install()
  * poisoned before the page fault or the pinning
  *	pinned: EFAULT from GUP
- *	on demand: EFAULT from HMM
+ *	ODP: EFAULT from HMM
  * poisoned afterwards
  *	pinned: the access fails
- *	on demand: the page is unmapped first, so the next page fault returns EFAULT
+ *	ODP: the page is unmapped first, so the next page fault returns EFAULT
  * guest_memfd
  *	both: shared pages (GUEST_MEMFD_FLAG_MMAP) are as those of other files; private pages
  *	cannot be mapped
  * userfaultfd
  *	pinned: registration waits for the handler
- *	on demand: a work item waits for the handler (rxe_rs_odp_fault_page())
+ *	ODP: a work item waits for the handler (rxe_rs_odp_fault_page())
  *
  * ktests/vm/memory_kinds.py and flush.py have a test of each but these, which the test machines do
  * not have; what is said of them follows from the code of GUP, HMM and rxe_rs_odp_reachable():

@@ -66,7 +66,7 @@ impl Responses {
         core::mem::swap(self, larger);
     }
 
-    /// Lends it to the engine.
+    /// Borrows the storage for the engine.
     #[inline]
     pub(super) fn storage(&mut self) -> Storage<'_> {
         Storage {

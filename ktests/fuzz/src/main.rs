@@ -26,7 +26,8 @@ use std::path::PathBuf;
 /// Options of the command line.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// RDMA devices: two that reach each other, and perhaps one that may come and go.
+    /// RDMA devices: two that reach each other, and optionally one that may be removed and
+    /// created again.
     pub devices: Vec<String>,
     /// Duration of the run in seconds.
     pub seconds: u64,

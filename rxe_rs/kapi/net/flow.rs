@@ -128,10 +128,10 @@ impl Flow {
         })
     }
 
-    /// Traffic class on the wire (IBTA A17.3.1.1.3). Who marks packets as if they had met
-    /// congestion would slow down the sender of whatever shares their QP, and who claims to heed
-    /// marks without doing so would get more than a fair share: the owner of the flow decides on
-    /// the ECN bits, and nobody else.
+    /// Returns the traffic class on the wire (IBTA A17.3.1.1.3). The owner of the flow alone sets
+    /// the ECN bits. A user who could mark packets as if they had met congestion would reduce the
+    /// rate of all that share the QP of the sender; one who could mark them as ECN-capable, without
+    /// a sender that responds to marks, would get more than a fair share of the bandwidth.
     fn class_of(spec: &FlowSpec) -> u8 {
         let ecn = if spec.ecn { ECN_CAPABLE } else { 0 };
         spec.traffic_class & !ECN_MASK | ecn

@@ -184,7 +184,8 @@ fn getters() {
     assert_eq!(pair.qps[0].retries_left(), (6, 7));
 }
 
-/// Who sends before this side is ready is told apart from who sends to a failed QP.
+/// Packets to a QP that is not ready to receive are dropped for another reason than those to a QP
+/// in the error state.
 #[test]
 fn states_that_receive() {
     for (state, expected) in [
