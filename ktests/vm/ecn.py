@@ -233,8 +233,9 @@ def test_two_share_a_link(_names):
     assert marked and dropped <= 3
     assert jain > (0.9 if host.is_slow() else 0.95)
     if not host.is_slow():
-        # 0.57 to 0.64 in User Mode Linux: the less, the more else the host has to do.
-        assert sum(rates) > 0.5 * link_speed()
+        # 0.57 to 0.64 in User Mode Linux, and down to 0.33 on a host with forty runnable tasks. The simulator judges how much of a
+        # link is used (congestion::two_share_a_link); here it must not be idle.
+        assert sum(rates) > 0.3 * link_speed()
         assert statistics.median(backlogs) < 10
 
 
