@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Off-path attackers: which numbers they must guess to do harm, and what the packets with wrong
-//! guesses cost.
+//! Attackers who send packets: which numbers they must guess to do harm, and what the packets with
+//! wrong guesses cost.
 //!
-//! The attacker spoofs the address of the peer and knows both ports, the QP number where a test
-//! says so, keys and addresses where they matter, but not the PSNs. Each test sends what
-//! such an attacker can send into a live connection; `SECURITY.md` draws its table from them.
+//! The off-path attacker spoofs the address of the peer and knows both ports, the QP number where a
+//! test says so, keys and addresses where they matter, but not the PSNs. Each test sends what
+//! such an attacker can send into a live connection; `SECURITY.md` draws its tables from them.
+//! [`packets_that_are_seen_show_all_numbers`] is about attackers who see the packets.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
@@ -14,7 +15,9 @@ use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Msn, Mtu, Psn, Qpn, RKey};
 use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, REMOTE, RKEY};
 use rxe_proto::wire::aeth::NakCode;
-use rxe_proto::wire::{Aeth, Bth, HeaderSet, Headers, Opcode, Operation, Syndrome, Transport};
+use rxe_proto::wire::{
+    Aeth, Bth, HeaderSet, Headers, Opcode, Operation, Packet, Syndrome, Transport,
+};
 
 const SECOND: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1_000;
@@ -664,6 +667,141 @@ fn unreliable_connections_never_enter_err() {
         pair.run(SECOND);
         assert_eq!(pair.hosts[1].received.len(), 1);
         assert_eq!(pair.hosts[1].received[0].0.status, WcStatus::Success);
+    }
+}
+
+/// No packet completes a request of an unreliable connection: it completes when its own packets
+/// have been sent.
+#[test]
+fn no_packet_completes_an_unreliable_request() {
+    for seed in seeds(20) {
+        let mut pair = Pair::small(Service::Uc, seed, Link::PERFECT);
+        for id in 0..3 {
+            pair.post(0, wr(SendOp::Write, id, 3 * MTU), 0x4000);
+        }
+        let next = pair.qps[0].sq_psn();
+        for at in 0..300 {
+            for operation in Operation::ALL {
+                // A CNP is the only packet of another service type that a UC QP admits.
+                let opcode = match operation {
+                    Operation::Cnp => Some(Opcode::CNP),
+                    _ => Opcode::new(Transport::Uc, *operation),
+                };
+                let Some(opcode) = opcode else { continue };
+                let psn = match at % 2 {
+                    0 => next.wrapping_add(PSNS + at / 2 - 75),
+                    _ => Psn::new(pair.rng.u32(..)),
+                };
+                let len = match operation {
+                    Operation::Cnp => 16,
+                    _ => length(*operation),
+                };
+                pair.inject(0, forged(0, opcode, psn, len), &vec![0xee; len as usize]);
+            }
+        }
+        assert_eq!(pair.statuses(0), [], "seed {seed}");
+        assert_eq!(pair.qps[0].state(), State::Rts, "seed {seed}");
+        pair.run(SECOND);
+        let all = [0, 1, 2].map(|id| (id, WcStatus::Success));
+        assert_eq!(pair.statuses(0), all, "seed {seed}");
+    }
+}
+
+/// What the packets of a WRITE show to whoever sees them.
+struct Seen {
+    /// QP number of the responder.
+    qpn: Qpn,
+    /// PSN of the last packet.
+    psn: Psn,
+    va: u64,
+    rkey: RKey,
+}
+
+/// Posts a WRITE of one packet on a side, and reads the numbers from the packet.
+fn observe(pair: &mut Pair, side: usize) -> Seen {
+    pair.post(side, wr(SendOp::Write, 9, 100), 0x4000);
+    pair.transmit(side);
+    let udp = pair.packets_in_flight().last().unwrap();
+    let packet = Packet::parse(udp, udp.len()).unwrap();
+    let reth = packet.reth().unwrap();
+    Seen {
+        qpn: packet.bth().dest_qpn,
+        psn: packet.bth().psn,
+        va: reth.va(),
+        rkey: reth.rkey(),
+    }
+}
+
+/// Who sees the packets of a connection, as an on-path attacker or its peer does, guesses nothing:
+/// a forged packet ends an RC connection, sends into it, completes a request of it, writes to
+/// memory, and throttles it. On UC the same, except that no packet ends it and none completes a
+/// request.
+/// There is no defence in RoCE v2.
+#[test]
+fn packets_that_are_seen_show_all_numbers() {
+    let rc = Opcode::rc;
+    let uc = |operation| Opcode::new(Transport::Uc, operation).unwrap();
+    // What the attacker needs to know of both directions, and a request of side 0 that the attacker
+    // has kept from its responder.
+    let start = |service| {
+        let mut pair = Pair::small(service, 14, Link::PERFECT);
+        let to = [1, 0].map(|side| {
+            let seen = observe(&mut pair, side);
+            pair.run(SECOND);
+            seen.qpn
+        });
+        pair.hosts[0].sent.clear();
+        pair.hosts[1].memory.borrow_mut().fill(0x5a);
+        let seen = observe(&mut pair, 0);
+        pair.drop_in_flight();
+        assert_eq!(seen.qpn, to[1]);
+        (pair, to[0], seen)
+    };
+    let cnp = |qpn| {
+        Headers::new(Bth {
+            becn: true,
+            migreq: false,
+            ..Bth::new(Opcode::CNP, qpn, Psn::new(0))
+        })
+    };
+    for syndrome in [Syndrome::ACK, Syndrome::Nak(NakCode::RemoteAccess)] {
+        let (mut pair, requester, seen) = start(Service::Rc);
+        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, requester, seen.psn);
+        let headers = Headers::new(bth).aeth(Aeth::new(syndrome, Msn::new(2)));
+        pair.inject(0, headers, &[]);
+        match syndrome {
+            Syndrome::ACK => assert_eq!(pair.statuses(0), [(9, WcStatus::Success)]),
+            _ => assert_eq!(pair.qps[0].state(), State::Err),
+        }
+        assert!(pair.hosts[1].memory.borrow().iter().all(|b| *b == 0x5a));
+    }
+    let (mut pair, _, seen) = start(Service::Rc);
+    let bth = Bth::new(rc(Operation::WriteOnly), seen.qpn, seen.psn);
+    let headers = Headers::new(bth).reth(seen.va, RKey(seen.rkey.0 ^ 1), 100);
+    pair.inject(1, headers, &[0xee; 100]);
+    assert_eq!(pair.qps[1].state(), State::Err);
+    for service in [Service::Rc, Service::Uc] {
+        let opcode = |operation| match service {
+            Service::Rc => rc(operation),
+            _ => uc(operation),
+        };
+        let (mut pair, requester, seen) = start(service);
+        pair.hosts[1].receives.push_back(RecvBuf {
+            wr_id: 1,
+            at: 0,
+            len: 4096,
+        });
+        let bth = Bth::new(opcode(Operation::SendOnly), seen.qpn, seen.psn);
+        pair.inject(1, Headers::new(bth), &[0xee; 100]);
+        assert_eq!(pair.hosts[1].received.len(), 1, "{service:?}");
+        let bth = Bth::new(opcode(Operation::WriteOnly), seen.qpn, seen.psn.next());
+        let headers = Headers::new(bth).reth(seen.va, seen.rkey, 100);
+        pair.inject(1, headers, &[0xee; 100]);
+        let written = pair.hosts[1].memory.borrow()[seen.va as usize..][..100].to_vec();
+        assert_eq!(written, [0xee; 100], "{service:?}");
+        assert_eq!(pair.qps[0].rate_limit(), None, "{service:?}");
+        pair.inject(0, cnp(requester), &[0; 16]);
+        assert!(pair.qps[0].rate_limit().is_some(), "{service:?}");
     }
 }
 
