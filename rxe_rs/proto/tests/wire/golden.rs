@@ -82,10 +82,12 @@ fn negative_acknowledgement() {
 fn cnp() {
     let mut bth = Bth::new(Opcode::CNP, Qpn::new(0x12), Psn::new(0));
     bth.becn = true;
+    bth.migreq = false;
     let mut bytes = Headers::new(bth).as_slice().to_vec();
-    assert_eq!(bytes, hex("81 40 ffff 40 000012 00 000000"));
+    assert_eq!(bytes, hex("81 00 ffff 40 000012 00 000000"));
     bytes.extend([0; 20]);
     let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+    assert_eq!(packet.bth(), &bth);
     assert!(packet
         .opcode()
         .payload_rule()
