@@ -14,6 +14,7 @@ from lib import host
 from lib.counters import is_drop
 from lib.drops import ACKNOWLEDGE, RC_SEND_ONLY, UC_SEND_ONLY, UD_SEND_ONLY, Target, bth, packet
 from lib.ends import End, pair, pattern, soon
+from lib.forging import PATIENT, UC, Requester, Responder
 from lib.frames import PORT
 
 DEFAULTS = dict(driver="rxe_rs", reason="counts the drop reasons of rxe_rs")
@@ -232,12 +233,27 @@ def test_checksums(names):
 
 
 def test_bad_peer(names):
-    """Packets in which only the source address is wrong are dropped."""
+    """Packets in which only the source address is wrong are dropped: requests, acknowledgements and CNPs."""
     host.shell("ip -n a addr replace $1/24 dev va", OTHER_ADDRESS)
     target = Target(names, OTHER_ADDRESS, host.ip("b", 4))
-    a, b = pair(target.names)
-    target.expect("rx_bad_peer", packet(RC_SEND_ONLY, b.qp.qp_num, pattern(100), psn=0xFFFFFE))
-    works(a, b)
+    a, b = pair(target.names, **PATIENT)
+
+    def refused(victim):
+        # The last four bytes are replaced by the ICRC.
+        target.expect("rx_bad_peer", *[target.intact(data + bytes(4)) for data in victim.packets()])
+        victim.unharmed()
+
+    refused(Responder(b, 0xFFFFFE))
+    # The peer still sends with the PSN that the forged requests had.
+    data = pattern(100, 9)
+    a.mr.write(data, len(data))
+    a.post(e.IBV_WR_SEND, a.sge(len(data)))
+    a.complete()
+    b.complete()
+    assert b.mr.read(len(data), 0) == data, "data differ"
+    refused(Requester(b, a, target.device, 0x000123))
+    _, b = pair(target.names, qp_type=e.IBV_QPT_UC)
+    refused(Responder(b, 0xFFFFFE, UC))
 
 
 def test_garbage(names):

@@ -21,13 +21,13 @@ import pyverbs.enums as e
 from lib import host, sending
 from lib.child_process import child_process
 from lib.case import skip
-from lib.ends import pair, soon
-from lib.frames import CLONE_NEWUSER, PORT, enter, icrc, within
+from lib.ends import End, completion, pair, soon
+from lib.forging import EVIL, PATIENT, Requester, Responder
+from lib.frames import CLONE_NEWUSER, PORT, enter, icrc, packet_socket, within
 
 DEFAULTS = dict(driver="rxe_rs", reason="tests rxe_rs only")
 PR_SET_KEEPCAPS, CAPSET, CAP_NET_RAW = 8, 126, 13
 NOBODY = 65534
-ETH_P_ALL = 3
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -77,9 +77,7 @@ class Tap:
     """A packet socket on the network device where datagrams would arrive."""
 
     def __init__(self, netns, netdev):
-        self.socket = within(netns, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        within(netns, lambda: self.socket.bind((netdev, ETH_P_ALL)))
+        self.socket = packet_socket(netns, netdev)
         self.socket.settimeout(10)
 
     def received(self, token, to):
@@ -145,34 +143,29 @@ def guarded(family=4):
     case.end()
 
 
-def forged(sock, source, to, qpn, psn, payload):
-    """A SEND of one packet, as the connected peer would send it."""
-    sock.bind((source, 0))
-    if ":" not in to:
-        sock.setsockopt(socket.IPPROTO_IP, sending.IP_MTU_DISCOVER, sending.IP_PMTUDISC_DO)
-    data = struct.pack("!BBHII", 0x04, 0x40, 0xFFFF, qpn, psn) + payload
-    return data + icrc(source, to, sock.getsockname()[1], data)
-
-
 def attack(case, names, to):
-    """A forged SEND to an RC queue pair of another user: refused without privilege, and received with it."""
-    a, b = pair(names)
-    b.recv(b.sge(4096))
-    b.mr.write(bytes(4096), 4096)
-
-    def send(payload):
+    """Forged packets to an RC queue pair of another user: a SEND and a WRITE, then, while it has a request in flight, a CNP, an ACK and a NAK.
+    They are refused without privilege and accepted with it."""
+    def send(data):
         sock = new_socket(to)
-        return sending.sendto(sock, forged(sock, case.source, to, b.qp.qp_num, 0xFFFFFE, payload), (to, PORT))
+        sock.bind((case.source, 0))
+        if ":" not in to:
+            sock.setsockopt(socket.IPPROTO_IP, sending.IP_MTU_DISCOVER, sending.IP_PMTUDISC_DO)
+        return sending.sendto(sock, data + icrc(case.source, to, sock.getsockname()[1], data), (to, PORT))
 
-    error = unprivileged(lambda: send(b"evil" * 16))
-    b.no_completion()
-    assert b.mr.read(64, 0) == bytes(64), "an unprivileged process has written to memory of a connection"
-    assert error == errno.EPERM, sending.NAMES.get(error, error)
-    case.counted()
-    # The packet is valid: the queue pair accepts it from a privileged process.
-    assert within("a", lambda: send(b"tool" * 16)) == 0
-    assert b.complete().byte_len == 64
-    assert b.mr.read(64, 0) == b"tool" * 16
+    def privileged_send(data):
+        error = within("a", lambda: send(data))
+        assert error == 0, sending.NAMES.get(error, error)
+
+    a, b = pair(names, **PATIENT)
+    for victim in (lambda: Responder(b, 0xFFFFFE), lambda: Requester(b, a, names[2], 0x000123)):
+        victim = victim()
+        for data in victim.packets():
+            error = unprivileged(lambda: send(data))
+            assert error == errno.EPERM, f"opcode {data[0]:#x}: {sending.NAMES.get(error, error)}"
+            case.counted()
+        victim.unharmed()
+        victim.harmed_by(privileged_send)
 
 
 def test_attack_ipv4(_names):
@@ -193,6 +186,32 @@ def test_attack_loopback_ipv4(_names):
 def test_attack_loopback_ipv6(_names):
     with guarded(6) as case:
         attack(case, case.names[:2] * 2, case.source)
+
+
+def test_own_queue_pairs(_names):
+    """By verbs an unprivileged user sends from the address of its host to any queue pair number, but the PSN must be right: on RC nothing
+    happens otherwise. UC accepts a SEND with any PSN."""
+    def send(qp_type, psn):
+        """Sends from a queue pair of the user that is connected to b's; b answers its own peer only. Returns the status."""
+        end = End(case.names[0], int(case.names[1]), qp_type=qp_type)
+        end.mr.write(EVIL, len(EVIL))
+        end.connect(b, psn, 0x000123, retries=0, timeout=14)
+        end.post(e.IBV_WR_SEND, end.sge(len(EVIL)))
+        return completion(end.cq, 20).status
+
+    with guarded() as case:
+        for qp_type, psns, unanswered in ((e.IBV_QPT_RC, (0x000001, 0x500000, 0xFFFFFD, 0xFFFFFE), e.IBV_WC_RETRY_EXC_ERR),
+                                          (e.IBV_QPT_UC, (0x500000,), e.IBV_WC_SUCCESS)):
+            a, b = pair(case.names, qp_type=qp_type)
+            b.mr.write(bytes(4096), 4096)
+            b.recv(b.sge(4096))
+            for psn in psns[:-1]:
+                assert unprivileged(lambda: send(qp_type, psn)) == unanswered
+                b.no_completion()
+                assert b.mr.read(4096, 0) == bytes(4096), f"a SEND with PSN {psn:#x} was accepted"
+                assert b.state() == a.state() == e.IBV_QPS_RTS
+            assert unprivileged(lambda: send(qp_type, psns[-1])) == unanswered
+            assert b.complete().byte_len == len(EVIL)
 
 
 def test_every_way_ipv4(_names):

@@ -7,6 +7,8 @@ import zlib
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PORT = 4791
+ETH_P_ALL = 3
+SO_RCVBUFFORCE = 33
 
 
 def enter(netns):
@@ -24,15 +26,24 @@ def within(netns, what):
             os.setns(here.fileno(), CLONE_NEWNET)
 
 
-def icrc(source, to, sport, data):
-    """The ICRC of a RoCEv2 packet: fields that routers may change are replaced by ones (IBTA vol1 annex A17)."""
+def packet_socket(netns, netdev):
+    """A socket that receives all frames of a network device in a namespace."""
+    sock = within(netns, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
+    sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+    within(netns, lambda: sock.bind((netdev, ETH_P_ALL)))
+    return sock
+
+
+def icrc(source, to, sport, data, ident=0):
+    """The ICRC of a RoCEv2 packet: fields that routers may change are replaced by ones (IBTA vol1 annex A17). `ident` is the
+    identification of IPv4."""
     length = 8 + len(data) + 4
     udp = struct.pack("!HHHH", sport, PORT, length, 0xFFFF)
     if ":" in to:
         ip = struct.pack("!IHBB", 0x6FFFFFFF, length, 17, 0xFF)
         ip += socket.inet_pton(socket.AF_INET6, source) + socket.inet_pton(socket.AF_INET6, to)
     else:
-        ip = struct.pack("!BBHHHBBH", 0x45, 0xFF, 20 + length, 0, 0x4000, 0xFF, 17, 0xFFFF)
+        ip = struct.pack("!BBHHHBBH", 0x45, 0xFF, 20 + length, ident, 0x4000, 0xFF, 17, 0xFFFF)
         ip += socket.inet_aton(source) + socket.inet_aton(to)
     masked = data[:4] + b"\xff" + data[5:]
     return struct.pack("<I", zlib.crc32(bytes(8 * [0xFF]) + ip + udp + masked))

@@ -4,30 +4,25 @@
 
 ingress_netdev.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B WAY [MAC [VLAN [NETDEV]]]
 
-A queue pair on DEVICE-A (10.77.0.1 in namespace a) is connected to one on DEVICE-B (10.77.0.2 in namespace b). Namespace c has the
-address 10.77.0.1, too, and a link on another network device, so that the driver receives packets from c. WAY says how the packets
-arrive. `frame`: in namespace c, as frames sent by NETDEV in namespace b to MAC, with a VLAN tag if VLAN is not 0; `other`: in namespace
-a by another network device; `socket`: from c to itself, as datagrams; `straight`: by DEVICE-A's own network device, so that the queue
-pair accepts them.
+A queue pair on DEVICE-A (10.77.0.1 in namespace a) is connected to one on DEVICE-B (10.77.0.2 in namespace b), which answers nothing.
+The packets are a datagram to QP1, one to a queue pair that does not exist, and forged ones to the queue pair of A with all numbers right.
+Namespace c has the address 10.77.0.1, too, and a link on another network device, so that the driver receives packets from c. WAY says how
+the packets arrive. `frame`: in namespace c, as frames sent by NETDEV in namespace b to MAC, with a VLAN tag if VLAN is not 0; `other`: in
+namespace a by another network device; `socket`: from c to itself, as datagrams; `straight`: by DEVICE-A's own network device, so that the
+queue pair accepts them.
 """
 import socket
 import struct
 import sys
 import time
 
-import pyverbs.enums as e
-
 from lib.counters import counters, is_drop
-from lib.ends import pair, pattern, soon
+from lib.drops import RC_SEND_ONLY, UD_SEND_ONLY, bth
+from lib.ends import pair, soon
+from lib.forging import PATIENT, Requester, Responder
 from lib.frames import PORT, icrc, within
 
 FROM, TO, SPORT = "10.77.0.2", "10.77.0.1", 50000
-SEND_ONLY, UD_SEND_ONLY = 0x04, 0x64
-
-
-def packet(opcode, qpn, psn, body, sport=SPORT):
-    data = struct.pack("!BBHII", opcode, 0x40, 0xFFFF, qpn, psn) + body
-    return data + icrc(FROM, TO, sport, data)
 
 
 def frame(mac, own, data, vlan):
@@ -56,38 +51,36 @@ def drops(device):
 
 
 def main(names, way, mac="", vlan="0", netdev="vb"):
-    a, b = pair(names)
-    a.recv(a.sge(4096))
-    a.mr.write(bytes(64), 64)
-    # The last one has the PSN that A expects from B.
-    packets = [packet(UD_SEND_ONLY, 1, 0, struct.pack("!II", 0x11111111, 7) + bytes(256)),
-               packet(SEND_ONLY, 5, 0, bytes(64)),
-               packet(SEND_ONLY, a.qp.qp_num, 0x000123, pattern(64, 5))]
+    a, b = pair(names, **PATIENT)
+    victims = [Responder(a, 0x000123), Requester(a, b, names[0], 0xFFFFFE)]
     here = "c" if way in ("frame", "socket") else "a"
     if way == "socket":
         wire = within("c", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         wire.bind((FROM, SPORT))
         wire.setsockopt(socket.IPPROTO_IP, 10, 2)
-        send = lambda data: wire.sendto(data, (TO, PORT))
+        transmit = lambda data: wire.sendto(data, (TO, PORT))
     else:
         wire = within("b", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
         within("b", lambda: wire.bind((netdev, 0)))
         own = wire.getsockname()[4]
         target = bytes.fromhex(mac.replace(":", ""))
-        send = lambda data: wire.send(frame(target, own, data, int(vlan)))
+        transmit = lambda data: wire.send(frame(target, own, data, int(vlan)))
+    send = lambda data: transmit(data + icrc(FROM, TO, SPORT, data))
+    if way == "straight":
+        for victim in victims:
+            victim.harmed_by(send)
+        return
+    packets = [bth(UD_SEND_ONLY, 1) + struct.pack("!II", 0x11111111, 7) + bytes(256), bth(RC_SEND_ONLY, 5) + bytes(64)]
+    for victim in victims:
+        packets += victim.packets()
     before, seen = drops(names[0]), received(here)
     for data in packets:
         send(data)
     soon(lambda: received(here) >= seen + len(packets), 10, f"namespace {here} did not receive the packets")
-    if way == "straight":
-        a.complete()
-        assert a.mr.read(64, 0) == pattern(64, 5)
-        return
-    a.no_completion()
-    assert a.mr.read(64, 0) == bytes(64), "a packet that arrived by another device has written memory"
+    for victim in victims:
+        victim.unharmed()
     after = drops(names[0])
     assert after == before, f"counted as packets of the device: {sorted(set(after.items()) - set(before.items()))}"
-    assert a.state() == e.IBV_QPS_RTS
 
 
 if __name__ == "__main__":
