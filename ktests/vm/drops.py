@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Invalid packets to connected queue pairs: each defect has a drop counter of its own, and connections are not affected."""
+import contextlib
+import json
 import random
+import re
 import socket
 import struct
+import subprocess
+import threading
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -11,6 +16,7 @@ from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
 from lib import host
+from lib.case import case
 from lib.counters import is_drop
 from lib.drops import ACKNOWLEDGE, RC_SEND_ONLY, UC_SEND_ONLY, UD_SEND_ONLY, Target, bth, packet
 from lib.ends import End, pair, pattern, soon
@@ -188,6 +194,68 @@ def test_blind(names):
     target.soon("unmatched_response", before["unmatched_response"] + 2)
     works(b, a)
     assert a.state() == e.IBV_QPS_RTS and b.state() == e.IBV_QPS_RTS
+
+
+def suspect(target, qpn):
+    """A SEND further ahead than the peer can be."""
+    return target.intact(packet(RC_SEND_ONLY, qpn, pattern(100), psn=0x500000))
+
+
+def test_suspects_are_logged(_names):
+    """Hundreds of packets that do not match a connection are counted one by one, and the kernel log has one line about them."""
+    # Loading the module again resets the limit of one line in a minute.
+    host.shell("no_links; links; mark suspects")
+    target = target_of(host.names())
+    _, b = pair(target.names)
+    qpn, before = b.qp.qp_num, target.counters()["implausible_psn"]
+    for _ in range(4):
+        for _ in range(50):
+            target.socket.sendto(suspect(target, qpn), target.to)
+        before += 50
+        target.soon("implausible_psn", before)
+    lines = [line for line in host.shell("since suspects").splitlines() if "do not fit the connection" in line]
+    said = rf"{target.device}: QP {qpn}: packets that do not fit the connection \(implausible_psn\): see rxectl doctor$"
+    assert len(lines) == 1 and re.search(said, lines[0]), lines
+
+
+@contextlib.contextmanager
+def repeatedly(send):
+    """Calls `send` in another thread, about a hundred times a second."""
+    stop = threading.Event()
+
+    def run():
+        while not stop.wait(0.01):
+            send()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@case(needs="tools")
+def test_doctor(names):
+    """rxectl doctor names an attack while it lasts, with its device and a remedy, and notes it afterwards."""
+    def findings(level):
+        shown = subprocess.run(["/share/bin/rxectl", "--json", "doctor"], stdout=subprocess.PIPE, text=True)
+        found = [finding for finding in json.loads(shown.stdout)["findings"] if "implausible_psn" in finding["found"]]
+        print(found)
+        return [finding for finding in found if finding["level"] == level]
+
+    target = target_of(names)
+    a, b = pair(target.names)
+    one = suspect(target, b.qp.qp_num)
+    attacks = []
+    with repeatedly(lambda: target.socket.sendto(one, target.to)):
+        soon(lambda: attacks.extend(findings("wrong")) or attacks, 20, "doctor does not name the attack")
+    attack, = attacks
+    assert attack["about"] == target.device and attack["found"].startswith("under attack? implausible_psn grows by "), attack
+    assert "IPsec" in attack["fix"], attack
+    soon(lambda: findings("note"), 10, "doctor does not note the attack afterwards")
+    works(a, b)
 
 
 def test_addresses(_names):
