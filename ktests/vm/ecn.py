@@ -2,7 +2,9 @@
 """Congestion control by ECN: the queues of slow links mark packets instead of dropping them."""
 import contextlib
 import json
+import socket
 import statistics
+import struct
 import subprocess
 import time
 
@@ -15,9 +17,13 @@ from lib import host
 from lib.child_process import child_process
 from lib.case import families
 from lib.ends import End, connect, pattern
+from lib.forging import BECN, CNP
+from lib.frames import PORT, icrc, packet_socket
 
 DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe sends no CNPs")
 SIZE = 1 << 20
+# UDP payload: BTH, 16 bytes of zero, ICRC.
+CNP_BYTES = 12 + 16 + 4
 
 
 @contextlib.contextmanager
@@ -72,12 +78,45 @@ def transfer(end, opcode, other, length=None):
     end.complete(seconds=60)
 
 
+def cnps(sock, family):
+    """The CNPs among the frames that a packet socket has received: traffic class, IPv4 identification, UDP source port and UDP payload of
+    each. GRO may have merged some."""
+    found = []
+    sock.setblocking(False)
+    while True:
+        try:
+            ip = sock.recv(1 << 17)[14:]
+        except BlockingIOError:
+            return found
+        version, (head, protocol) = ip[0] >> 4, ((ip[0] & 15) * 4, ip[9]) if ip[0] >> 4 == 4 else (40, ip[6])
+        if version != family or protocol != socket.IPPROTO_UDP:
+            continue
+        source_port, port, length = struct.unpack_from("!HHH", ip, head)
+        payload = ip[head + 8:head + length]
+        if port == PORT and payload[0] == CNP:
+            traffic_class = ip[1] if version == 4 else struct.unpack_from("!H", ip)[0] >> 4 & 0xFF
+            ident = struct.unpack_from("!H", ip, 4)[0]
+            found += [(traffic_class, ident + at // CNP_BYTES & 0xFFFF, source_port, payload[at:at + CNP_BYTES])
+                      for at in range(0, len(payload), CNP_BYTES)]
+
+
+def check_cnp(family, qpn, traffic_class, ident, source_port, payload):
+    """A CNP as ConnectX adapters send it: DSCP 48, not ECN-capable, all flags of the BTH clear but BECN, PSN 0, 16 bytes of zero."""
+    assert traffic_class == 0xC0, hex(traffic_class)
+    data = struct.pack("!BBHII", CNP, 0x00, 0xFFFF, BECN | qpn, 0) + bytes(16)
+    assert payload[:-4] == data, payload.hex()
+    assert payload[-4:] == icrc(host.ip("b", family), host.ip("a", family), source_port, data, ident), "ICRC"
+
+
 @families(4, 6)
 def test_write_is_slowed(family):
-    """The responder of a WRITE sees marked packets and sends CNPs; the requester handles them. The data is correct."""
+    """The responder of a WRITE sees marked packets and sends CNPs; the requester handles them. The data is correct, and so is each CNP on
+    the wire."""
     names = host.names(family)
+    wire = packet_socket("a", host.netdev("a"))
     with marking("a"):
-        a, b = pair(names, 0, 0)
+        # A traffic class of the user applies to data, not to CNPs.
+        a, b = pair(names, 0, 0x28)
         data = pattern(SIZE, 3)
         a.mr.write(data, SIZE)
         (seen_a, sent_a, handled_a), (seen_b, sent_b, handled_b) = counter_increments(
@@ -87,6 +126,10 @@ def test_write_is_slowed(family):
         assert 0 < sent_b <= seen_b
         assert 0 < handled_a <= sent_b
         assert (seen_a, sent_a, handled_b) == (0, 0, 0)
+        sent = cnps(wire, family)
+        assert len(sent) == sent_b, f"{len(sent)} CNPs on the wire, {sent_b} counted"
+        for one in sent:
+            check_cnp(family, a.qp.qp_num, *one)
 
 
 @families(4, 6)
