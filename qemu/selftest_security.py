@@ -38,6 +38,17 @@ class Promises(unittest.TestCase):
             with self.subTest(line=line):
                 self.assertTrue(security.patterns(line) or security.host_tests(line) or security.SCRIPTS.findall(line))
 
+    def test_each_attacker_has_each_effect(self):
+        """Each cell of the table of attackers and effects has a number of bits or `cannot`, and a test."""
+        rows = [line.strip("| ").split(" | ") for line in security.promises(TEXT)]
+        attackers = {cells[0].split(",")[0]: cells[1:] for cells in rows if len(cells) == 7}
+        self.assertEqual(list(attackers), ["off-path", "on-path", "peer", "local user", "container root"])
+        for attacker, cells in attackers.items():
+            for cell in cells:
+                with self.subTest(attacker=attacker, cell=cell):
+                    self.assertRegex(re.sub("`[^`]*`", "", cell), r"\b(\d+|cannot)\b")
+                    self.assertTrue(security.patterns(cell) or security.host_tests(cell))
+
     def test_tests_exist(self):
         names = [test.name for test in all_tests()] + [test.name for suite in security.suites() for test in suite.tests(None)]
         for pattern in security.patterns(TEXT):
