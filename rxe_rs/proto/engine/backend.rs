@@ -226,8 +226,14 @@ pub trait RecvQueue {
 }
 
 /// Memory regions and windows: accesses of the peer, and local operations on keys.
+///
+/// Each access is checked against the key as it is then, although
+/// [`remote_check`](Self::remote_check) has permitted the whole message before: between two packets
+/// of a message the key may be invalidated or released and memory may be removed. A permission that
+/// outlived a packet would let a peer delay that by not sending the rest of its message.
 pub trait RemoteMemory {
-    /// Checks a whole remote access before its first byte is copied.
+    /// Checks a whole remote access before its first byte is copied, so that a message that is
+    /// refused has written nothing.
     ///
     /// # Errors
     ///
@@ -307,6 +313,9 @@ pub trait Completions {
 
 /// Memory in which the engine keeps the responses of one QP. It is outside of [`Qp`](super::Qp)
 /// because of its size: kernel stacks are small. Only the engine writes to it.
+///
+/// A pair of borrowed slices, whose lengths differ from QP to QP; it is passed by value because a
+/// backend could return a reference to such a pair only if it contained slices of its own memory.
 pub struct Storage<'a> {
     /// Responses owed to the peer: at least
     /// [`pending_responses`](super::attrs::pending_responses) of them.
