@@ -6,7 +6,8 @@ qemu/drawings.py          writes them to the page
 qemu/drawings.py --check  status 1 if one of them is out of date
 
 `layers` shows the crates with their modules: those of the driver on the floors of structure.py, each of which may import from the floors
-below, those of the other crates with an arrow for each import. `packet` shows the path of docs/walk.md.
+below, with a dashed arrow for each import upwards, those of the other crates with an arrow for each import. `packet` shows the path of
+docs/walk.md. `upwards` is not a drawing but the table of the imports upwards, with the reasons.
 """
 import re
 import sys
@@ -74,6 +75,9 @@ def layers():
         yield f'        floor{number}["{", ".join(names)}"]'
     for (above, _), (below, _) in zip(floors, floors[1:]):
         yield f"        floor{above} --> floor{below}"
+    for low, high, *_ in structure.UPWARDS:
+        floor, above = (structure.floor_of(structure.DRIVER, module)[0] for module in (low, high))
+        yield f'        floor{floor} -. "{low} to {high}" .-> floor{above}'
     yield "    end"
     for crate, title in (("rxe_proto", "the protocol engine, without unsafe"), ("rxe_kapi", "abstractions of the kernel")):
         files = files_of(crate)
@@ -109,19 +113,28 @@ def packet(page):
                 yield f"    {caller.crate() if caller else KERNEL}->>{step.crate()}: {step.number} {step.function}"
 
 
+def upwards():
+    """The lines of the table of imports upwards."""
+    yield "| module | imports | because | without it |"
+    yield "|---|---|---|---|"
+    yield from (f"| `{low}` | `{high}` | {reason} | {otherwise} |" for low, high, reason, otherwise in structure.UPWARDS)
+
+
 def drawn(text, drawings):
-    """The page with new drawings. Raises ValueError unless it has exactly one place for each."""
+    """The page with new drawings and tables. Raises ValueError unless it has exactly one place for each."""
     for name, lines in drawings.items():
-        place = re.compile(rf"(<!-- qemu/drawings.py: {name} -->\n)(.*?)(<!-- end of the drawing -->\n)", re.S)
+        place = re.compile(rf"(<!-- qemu/drawings.py: {name} -->\n)(.*?)(<!-- end of (?:the drawing|the table) -->\n)", re.S)
         if len(place.findall(text)) != 1:
             raise ValueError(f"rxe_rs/README.md must have the comments around the drawing {name} exactly once")
-        block = "```mermaid\n" + "".join(f"{line}\n" for line in lines) + "```\n"
+        block = "".join(f"{line}\n" for line in lines)
+        if not lines[0].startswith("|"):
+            block = f"```mermaid\n{block}```\n"
         text = place.sub(lambda found: found[1] + block + found[3], text)
     return text
 
 
 def current():
-    return {"layers": list(layers()), "packet": list(packet(walk.PAGE.read_text()))}
+    return {"layers": list(layers()), "upwards": list(upwards()), "packet": list(packet(walk.PAGE.read_text()))}
 
 
 def main():

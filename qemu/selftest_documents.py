@@ -158,7 +158,8 @@ class Guide(unittest.TestCase):
     def test_further_limits(self):
         text = " ".join(section("Limits").split())
         for words, name, unit in ((r"(\d+) bytes of inline data", "MAX_INLINE", 1), (r"(\d+) segments in a memory region", "RXE_RS_MAX_SEGMENTS", 1),
-                                  (r"(\d+) MiB of a queue pair in the queues", "MAX_QUEUED", 1 << 20), (r"(\d+) packets of a queue pair", "MAX_DEFERRED", 1),
+                                  (r"(\d+) MiB of a queue pair in the queues", "MAX_QUEUED", 1 << 20),
+                                  (r"or (\d+) KiB while other", "MAX_QUEUED_SHARED", 1 << 10), (r"(\d+) packets of a queue pair", "MAX_DEFERRED", 1),
                                   (r"and (\d+) MiB of such packets", "MAX_BACKLOG", 1 << 20), (r"(\d+) page faults", "MAX_RUNNING", 1)):
             with self.subTest(name):
                 defined = re.search(rf"#define {name}\s+(\w+)", driver())

@@ -14,6 +14,10 @@ class Places(unittest.TestCase):
         self.assertEqual(text, PLACE.replace("old\n", "```mermaid\nflowchart TB\n    a --> b\n```\n"))
         self.assertEqual(drawings.drawn(text, {"one": ["flowchart TB", "    a --> b"]}), text)
 
+    def test_table(self):
+        text = drawings.drawn(PLACE, {"one": ["| a |", "|---|"]})
+        self.assertEqual(text, PLACE.replace("old\n", "| a |\n|---|\n"))
+
     def test_no_place(self):
         for text in ("", PLACE.replace("one", "two"), PLACE + PLACE):
             with self.assertRaises(ValueError):
@@ -60,6 +64,8 @@ class Tree(unittest.TestCase):
         text = "\n".join(drawings.layers())
         for names in drawings.structure.FLOORS["rxe_rs"]:
             self.assertIn(f'"{", ".join(names)}"', text)
+        for low, high, *_ in drawings.structure.UPWARDS:
+            self.assertRegex(text, rf'floor\d -\. "{low} to {high}" \.-> floor\d\n')
         for arrow in ("rxe_rs --> rxe_proto", "rxe_rs --> rxe_kapi", "rxe_kapi --> kernel"):
             self.assertIn(f"    {arrow}\n", text + "\n")
         # The engine imports no other crate, and the abstractions do not import the engine.

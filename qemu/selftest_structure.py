@@ -54,6 +54,23 @@ class Imports(unittest.TestCase):
             structure.floor_of("rxe_kapi", "qp")
 
 
+class Circle(unittest.TestCase):
+    def test_found(self):
+        files = {"device": "use crate::qp::A;\n", "qp": "", "qp/tx": "use crate::mr::B;\n", "mr": "use crate::device::C;\n", "limits": "",
+                 "rx": "use crate::{qp::A, limits::D};\n"}
+        self.assertEqual(structure.circle(files), {"device", "qp", "mr"})
+
+    def test_none(self):
+        self.assertEqual(structure.circle({"qp": "use crate::{mr::A, qp::B};\n", "mr": ""}), set())
+
+    def test_growth(self):
+        files = {**structure.files_of("rxe_rs"), "limits": "use crate::qp::A;\n"}
+        self.assertIn("limits has become part of the circle", "\n".join(structure.wrong_circle(files)))
+
+    def test_shrinkage(self):
+        self.assertIn("qemu/structure.py: qp is no longer part of CIRCLE", list(structure.wrong_circle({"qp": ""})))
+
+
 class Words(unittest.TestCase):
     def test_found(self):
         found = list(structure.retired_words({"a.rs": "fn f() {}\nstruct SqSlot;\n"}))
@@ -135,6 +152,9 @@ class Tree(unittest.TestCase):
     def test_layers(self):
         for crate in structure.FLOORS:
             self.assertEqual(list(structure.wrong_layers(crate, structure.files_of(crate))), [])
+
+    def test_circle(self):
+        self.assertEqual(list(structure.wrong_circle(structure.files_of("rxe_rs"))), [])
 
     def test_words(self):
         texts = dict(structure.tracked())

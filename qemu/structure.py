@@ -5,10 +5,10 @@
 qemu/structure.py    prints what is wrong, a line each; status 1 if there is anything
 
 The modules of each crate are arranged in layers, called floors, and import downwards. Those of the driver (rxe_rs/, without kapi/ and
-proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons. Tests are not checked. The words in RETIRED
-must not be used, nor the names in RETIRED_ITEMS for items. Names of functions that C calls end with `_callback`. A module with submodules is
-in a file of its name, not in `mod.rs`. The C functions in kapi/helpers are wrappers without logic. `lint.sh audit` checks the global symbols
-of the C files.
+proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons, and CIRCLE the modules that import each other
+in a circle because of them. Tests are not checked. The words in RETIRED must not be used, nor the names in RETIRED_ITEMS for items. Names
+of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`. The C
+functions in kapi/helpers are wrappers without logic. `lint.sh audit` checks the global symbols of the C files.
 """
 import re
 import subprocess
@@ -45,18 +45,25 @@ FLOORS = {
     ),
 }
 
-# A module of the driver, the module above that it imports, and the reason.
+# A module of the driver, a module above it that it imports, the reason, and why it would be worse without. rxe_rs/README.md shows them.
 UPWARDS = (
-    ("device", "verbs/ah", "a device owns the table of its address handles, which names what lies in it"),
-    ("device", "mr", "the same for memory regions and windows"),
-    ("device", "qp", "a device bounds the packets that wait for page faults of its queue pairs"),
-    ("device", "rx", "a device owns its multicast groups and raw packet queue pairs, and is found by received packets"),
-    ("route", "rxe_rs", "whether connections use ECN is a parameter of the module, and `module!` stands in the root file"),
-    ("mr", "pager", "an access to a region with on-demand paging makes a page fault, which the pager runs"),
-    ("mr", "qp", "a region may be made to end with a queue pair"),
-    ("verbs/cq", "qp", "a completion queue that fails takes its queue pairs to the error state"),
-    ("pager", "rx", "a page fault holds no reference to its queue pair, and finds it by number afterwards"),
+    ("device", "mr", "a device owns the table of its memory keys",
+     "the core passes a device to each verb and nothing else: a table elsewhere would have to be looked up by the device in each call"),
+    ("device", "rx", "a device owns its multicast groups and raw packet queue pairs, and knows the table of queue pairs",
+     "as above; and the type of the UDP port, which is closed with the device, has the receiver as a parameter"),
+    ("route", "rxe_rs", "whether connections use ECN is a parameter of the module",
+     "`module!` must stand in the root file, and a copy of the parameter elsewhere would be a second state"),
+    ("mr", "pager", "the limit on page faults applies to prefetches as well",
+     "the pager, which runs prefetches, would call them through a trait with one implementation"),
+    ("verbs/cq", "qp", "a completion queue that overflows moves its queue pairs to the error state",
+     "it would have to keep callbacks in place of queue pairs"),
+    ("pager", "rx", "a page fault that ends finds the pager through the global table of queue pairs",
+     "it may last for ever, so it holds no reference to the pager; a second global value would have to be set up and dropped with the first"),
 )
+
+# The modules of the driver that import each other in a circle, directly or through others. It is one of an owner and its objects: `DeviceCtx`
+# has the tables of objects, and each object belongs to a device.
+CIRCLE = {"device", "device/counters", "mr", "pager", "qp", "rx", "verbs/cq", "verbs/pd", "verbs/srq"}
 
 # Words that must not be used in code and text, with their replacements. Each was the project's own word for something that has a name.
 # They are found as parts of names too (`sq_slot` in `sq_slot_count`), in the plural, and with line breaks between their words. A line
@@ -153,13 +160,37 @@ def wrong_layers(crate, files):
             above, above_name = floor_of(crate, other)
             if above < number or above_name == name or (crate == DRIVER and above == number):
                 continue
-            pairs = [(low, high) for low, high, _ in UPWARDS if crate == DRIVER and (low, high) == (name, above_name)]
+            pairs = [(low, high) for low, high, *_ in UPWARDS if crate == DRIVER and (low, high) == (name, above_name)]
             used.update(pairs)
             if not pairs:
                 yield f"{FOLDERS[crate]}/{module}.rs imports {other}, which is not below it"
-    for low, high, _ in UPWARDS if crate == DRIVER else ():
+    for low, high, *_ in UPWARDS if crate == DRIVER else ():
         if (low, high) not in used:
             yield f"qemu/structure.py: nothing of {low} imports {high} any more"
+
+
+def circle(files):
+    """The entries of FLOORS of the driver that import each other in a circle. `files`: the texts of the modules by their names."""
+    ahead = {name: set() for names in FLOORS[DRIVER] for name in names}
+    for module, text in files.items():
+        for other in imports(text, files):
+            ahead[floor_of(DRIVER, module)[1]].add(floor_of(DRIVER, other)[1])
+    for name, found in ahead.items():
+        found.discard(name)
+    for middle in ahead:
+        for found in ahead.values():
+            if middle in found:
+                found |= ahead[middle]
+    return {name for name, found in ahead.items() if name in found}
+
+
+def wrong_circle(files):
+    """Differences between CIRCLE and the imports."""
+    found = circle(files)
+    for name in sorted(found - CIRCLE):
+        yield f"{name} has become part of the circle of imports in the driver: remove an import, or add it to CIRCLE in qemu/structure.py"
+    for name in sorted(CIRCLE - found):
+        yield f"qemu/structure.py: {name} is no longer part of CIRCLE"
 
 
 def retired_words(texts):
@@ -217,7 +248,7 @@ def tracked():
 def main():
     texts = dict(tracked())
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
-    wrong = [*layers, *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
+    wrong = [*layers, *wrong_circle(files_of(DRIVER)), *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
              *helpers_with_logic(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The state of an RDMA device on top of one network device.
 
+pub(crate) mod backlog;
 pub(crate) mod counters;
 pub(crate) mod gids;
 pub(crate) mod netdev_events;
@@ -8,6 +9,7 @@ pub(crate) mod port;
 pub(crate) mod senders;
 
 use self::{
+    backlog::Backlog,
     counters::Counters,
     gids::Gids,
     port::PKeyTable,
@@ -15,14 +17,12 @@ use self::{
 };
 use crate::{
     mr::Mrs,
-    qp::Backlog,
     rx::{
         multicast::Groups,
         raw::RawQps,
         tables::Demux,
         Rx, //
     },
-    verbs::ah::AhPath,
 };
 use kernel::{
     new_mutex,
@@ -38,11 +38,15 @@ use kernel::{
 };
 use rxe_kapi::{
     net::{
-        flow::ROCE_UDP_PORT,
+        flow::{
+            Flow,
+            ROCE_UDP_PORT, //
+        },
         netdev::NetDev,
         udp_tunnel::UdpEndpoint, //
     },
     rdma::{
+        av::AddressVector,
         device::DeviceHandle,
         link::NewLink, //
     },
@@ -54,6 +58,15 @@ use rxe_kapi::{
 
 /// The name under which `rxe_kapi`'s types are instantiated.
 pub(crate) type RxeDevice = DeviceCtx;
+
+/// The destination of an address handle, which the handle's number leads to.
+pub(crate) struct AhPath {
+    /// Number of the protection domain.
+    pub(crate) pd: u32,
+    pub(crate) av: AddressVector,
+    /// The path that datagrams take.
+    pub(crate) flow: Arc<Flow>,
+}
 
 /// The state of a device.
 #[pin_data]
@@ -77,6 +90,7 @@ pub(crate) struct DeviceCtx {
     #[pin]
     pub(crate) pkey_lock: Mutex<()>,
     pub(crate) mrs: Mrs,
+    /// Address handles by number.
     #[pin]
     pub(crate) ahs: RcuTable<AhPath>,
     /// Its unicast GIDs.

@@ -25,6 +25,7 @@ use crate::{
     },
     mr::{
         MrAccess,
+        MrCtx,
         TiedMrs, //
     },
     pager::PageIn,
@@ -98,7 +99,6 @@ use rxe_proto::{
     ids::Gid, //
 };
 
-pub(crate) use paging::Backlog;
 pub(crate) use tx::KernelCrc;
 
 /// Work queues that a kernel consumer posts to from any context.
@@ -275,7 +275,7 @@ impl QpCtx {
     /// # Errors
     ///
     /// `EINVAL` if it has failed, `ENOMEM`.
-    pub(crate) fn tied_mrs(&self) -> Result<Arc<TiedMrs>> {
+    fn tied_mrs(&self) -> Result<Arc<TiedMrs>> {
         let fresh = TiedMrs::new(&self.dev)?;
         let mut inner = self.inner.lock();
         if inner.destroyed || inner.engine.state() == State::Err {
@@ -454,6 +454,10 @@ impl QueuePair for QpCtx {
 
     fn post_recv(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result {
         self.post_receives(chain)
+    }
+
+    fn tie(self: &Arc<Self>, dev: &Arc<DeviceCtx>, mr: &Arc<MrCtx>, rkey: u32) -> Result {
+        mr.tie_to(dev, self.pd, rkey, || self.tied_mrs())
     }
 
     fn attach(self: &Arc<Self>, dev: &Arc<DeviceCtx>, group: &[u8; 16]) -> Result {

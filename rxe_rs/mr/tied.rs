@@ -13,10 +13,7 @@ use super::{
     MrLayout,
     VerbsMr, //
 };
-use crate::{
-    device::DeviceCtx,
-    qp::QpCtx, //
-};
+use crate::device::DeviceCtx;
 use kernel::{
     prelude::*,
     sync::{
@@ -185,16 +182,22 @@ impl VerbsMr {
 }
 
 impl MrCtx {
-    /// See [`MemoryRegion::tie`](rxe_kapi::rdma::mr::MemoryRegion::tie).
+    /// Ties the region to a queue pair of protection domain `pd`, whose list `tied_mrs` returns. See
+    /// [`QueuePair::tie`](rxe_kapi::rdma::qp::QueuePair::tie).
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
     ///
     /// # Errors
     ///
-    /// As there.
-    pub(super) fn tie_to(
+    /// As `struct rxe_rs_mr_tie` of `uapi/rxe_rs.h` documents; nothing has changed then.
+    pub(crate) fn tie_to(
         self: &Arc<Self>,
         dev: &Arc<DeviceCtx>,
-        qp: &Arc<QpCtx>,
+        pd: u32,
         rkey: u32,
+        tied_mrs: impl FnOnce() -> Result<Arc<TiedMrs>>,
     ) -> Result {
         let MrKind::VerbsMr(verbs_mr) = &self.kind else {
             return Err(unsupported());
@@ -206,7 +209,7 @@ impl MrCtx {
         if old.desc.key != rkey {
             return Err(dev.handle.refuse(c"not the key of the region"));
         }
-        if old.desc.pd != qp.pd {
+        if old.desc.pd != pd {
             return Err(dev
                 .handle
                 .refuse(c"a queue pair of another protection domain"));
@@ -215,7 +218,7 @@ impl MrCtx {
             let reason = c"the region is tied to a queue pair already";
             return Err(dev.handle.refuse_with(EEXIST, reason));
         }
-        let tied_mrs = qp.tied_mrs()?;
+        let tied_mrs = tied_mrs()?;
         let new = Arc::new(old.with_tied_mrs(tied_mrs.clone())?, GFP_KERNEL_ACCOUNT)?;
         drop(old);
         tied_mrs.add(self, verbs_mr)?;

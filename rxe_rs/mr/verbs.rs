@@ -16,7 +16,6 @@ use super::{
 use crate::{
     device::DeviceCtx,
     limits::MAX_MR_SIZE,
-    qp::QpCtx,
     verbs::pd::PdCtx, //
 };
 use kernel::{
@@ -414,10 +413,6 @@ impl MemoryRegion for MrCtx {
 
     fn remove(&self, dev: &Arc<DeviceCtx>, request: &Removal) -> Result<RegionState> {
         self.remove_segments(dev, request)
-    }
-
-    fn tie(self: &Arc<Self>, dev: &Arc<DeviceCtx>, qp: &Arc<QpCtx>, rkey: u32) -> Result {
-        self.tie_to(dev, qp, rkey)
     }
 
     fn find(dev: &Arc<DeviceCtx>, lkey: u32) -> Option<Arc<Self>> {

@@ -17,6 +17,10 @@ use super::{
 };
 use crate::{
     clock,
+    device::backlog::{
+        Backlog,
+        BacklogCharge, //
+    },
     mr::{
         MrAccess,
         PageFault, //
@@ -27,10 +31,6 @@ use kernel::{
     alloc::Flags,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         rcu,
         Arc,
         ArcBorrow, //
@@ -59,60 +59,13 @@ use rxe_proto::{
 /// Deferred packets per QP; further ones are dropped, as by any queue of a network, and counted.
 const MAX_DEFERRED: usize = 256;
 
-/// Bytes of all deferred packets of a device, including what the allocator rounds up.
-const MAX_BACKLOG: usize = 16 << 20;
-
-/// A QP may use one `SHARE`th of the free part of that.
-const SHARE: usize = 8;
-
 /// Peers determine how much is deferred, and no process is charged for it: allocations use no
 /// reserves and do not sleep.
 const FLAGS: Flags = GFP_NOWAIT;
 
-/// Bytes of all deferred packets of the QPs of a device.
-pub(crate) struct Backlog(Atomic<usize>);
-
-impl Backlog {
-    /// Creates an empty backlog.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self(Atomic::new(0)), GFP_KERNEL_ACCOUNT)?)
-    }
-
-    /// Charges `bytes` to the backlog for a QP that has `own` bytes there already, within its
-    /// share.
-    fn charge(this: &Arc<Self>, own: usize, bytes: usize) -> Option<BacklogCharge> {
-        let free = MAX_BACKLOG.saturating_sub(this.0.load(Relaxed));
-        // CPUs may read this concurrently: each may then exceed the limit by a packet.
-        if own.saturating_add(bytes) > free / SHARE {
-            return None;
-        }
-        this.0.fetch_add(bytes, Relaxed);
-        Some(BacklogCharge {
-            backlog: this.clone(),
-            bytes,
-        })
-    }
-}
-
 /// Returns the most that the allocator uses for `size` bytes.
 fn allocated(size: usize) -> usize {
     size.checked_next_power_of_two().unwrap_or(usize::MAX)
-}
-
-/// Bytes charged to a [`Backlog`].
-struct BacklogCharge {
-    backlog: Arc<Backlog>,
-    bytes: usize,
-}
-
-impl Drop for BacklogCharge {
-    fn drop(&mut self) {
-        self.backlog.0.fetch_sub(self.bytes, Relaxed);
-    }
 }
 
 /// Most bytes faulted in ahead of an access that continues where the previous one ended.
@@ -263,7 +216,7 @@ impl Paging {
             return false;
         };
         let responses = usize::from(deferred.is_response);
-        let bytes = deferred.charge.bytes;
+        let bytes = deferred.charge.bytes();
         let fits = self.deferred.push_within_capacity(Some(deferred)).is_ok();
         if fits {
             self.responses = self.responses.saturating_add(responses);
@@ -461,7 +414,7 @@ impl QpCtx {
                     break;
                 }
             }
-            inner.paging.bytes = inner.paging.bytes.saturating_sub(item.charge.bytes);
+            inner.paging.bytes = inner.paging.bytes.saturating_sub(item.charge.bytes());
             let responses = usize::from(item.is_response);
             inner.paging.responses = inner.paging.responses.saturating_sub(responses);
             done = done.wrapping_add(1);

@@ -2,7 +2,10 @@
 //! Address handles, looked up by number when a datagram is sent (IBTA 11.2.2).
 
 use crate::{
-    device::DeviceCtx,
+    device::{
+        AhPath,
+        DeviceCtx, //
+    },
     limits::MAX_AH,
     verbs::pd::PdCtx, //
 };
@@ -11,13 +14,10 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use rxe_kapi::{
-    net::flow::Flow,
-    rdma::{
-        ah::AddressHandle,
-        av::AddressVector,
-        udata::UserCall, //
-    },
+use rxe_kapi::rdma::{
+    ah::AddressHandle,
+    av::AddressVector,
+    udata::UserCall, //
 };
 
 /// An address handle; its number leads to its [`AhPath`].
@@ -34,26 +34,16 @@ impl AhCtx {
     }
 }
 
-/// The destination of an address handle. `modify_ah` replaces it.
-pub(crate) struct AhPath {
-    /// Number of the protection domain.
-    pub(crate) pd: u32,
+/// Creates the destination of handle `number`. `modify_ah` replaces it.
+fn path_to(
+    dev: &DeviceCtx,
+    pd: u32,
+    number: u32,
     av: AddressVector,
-    /// The path that datagrams take.
-    pub(crate) flow: Arc<Flow>,
-}
-
-impl AhPath {
-    fn new(
-        dev: &DeviceCtx,
-        pd: u32,
-        number: u32,
-        av: AddressVector,
-        flags: Flags,
-    ) -> Result<Arc<Self>> {
-        let flow = dev.flow_for(&av, DeviceCtx::datagram_port(&av, number), false)?;
-        Ok(Arc::new(Self { pd, av, flow }, flags)?)
-    }
+    flags: Flags,
+) -> Result<Arc<AhPath>> {
+    let flow = dev.flow_for(&av, DeviceCtx::datagram_port(&av, number), false)?;
+    Ok(Arc::new(AhPath { pd, av, flow }, flags)?)
 }
 
 impl AddressHandle for AhCtx {
@@ -69,7 +59,7 @@ impl AddressHandle for AhCtx {
         let number = dev.ahs.reserve_lowest(1..=MAX_AH)?;
         let run = || {
             let pd = pd.number();
-            let path = AhPath::new(dev, pd, number, av, flags)?;
+            let path = path_to(dev, pd, number, av, flags)?;
             dev.ahs.publish(number, path)?;
             if let Some(user) = user {
                 // `struct rxe_create_ah_resp`: the number and a reserved word.
@@ -87,7 +77,7 @@ impl AddressHandle for AhCtx {
     }
 
     fn modify(&self, dev: &Arc<DeviceCtx>, av: AddressVector) -> Result {
-        let path = AhPath::new(dev, self.pd, self.number, av, GFP_ATOMIC)?;
+        let path = path_to(dev, self.pd, self.number, av, GFP_ATOMIC)?;
         dev.ahs.replace(self.number, path)
     }
 

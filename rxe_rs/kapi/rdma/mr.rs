@@ -355,23 +355,6 @@ pub trait MemoryRegion: Sized + Send + Sync + 'static {
     /// As `struct rxe_rs_mr_remove` of `uapi/rxe_rs.h` documents; nothing has changed then.
     fn remove(&self, dev: &Arc<Self::Device>, request: &Removal) -> Result<RegionState>;
 
-    /// Ties a user's region to a queue pair: key and memory are revoked when that fails, is reset
-    /// or is destroyed.
-    ///
-    /// # Context
-    ///
-    /// Process context; sleeps.
-    ///
-    /// # Errors
-    ///
-    /// As `struct rxe_rs_mr_tie` of `uapi/rxe_rs.h` documents; nothing has changed then.
-    fn tie(
-        self: &Arc<Self>,
-        dev: &Arc<Self::Device>,
-        qp: &Arc<<Self::Device as Device>::Qp>,
-        rkey: u32,
-    ) -> Result;
-
     /// Deregisters the region: it is not accessed afterwards.
     ///
     /// # Context

@@ -205,6 +205,23 @@ pub trait QueuePair: Sized + Send + Sync + 'static {
     /// The request current at the time is reported as the bad one.
     fn post_recv(self: &Arc<Self>, chain: &mut RecvChain<'_>) -> Result;
 
+    /// Ties a user's region to the QP: key and memory are revoked when the QP fails, is reset or is
+    /// destroyed.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As `struct rxe_rs_mr_tie` of `uapi/rxe_rs.h` documents; nothing has changed then.
+    fn tie(
+        self: &Arc<Self>,
+        dev: &Arc<Self::Device>,
+        mr: &Arc<<Self::Device as Device>::Mr>,
+        rkey: u32,
+    ) -> Result;
+
     /// Attaches the QP to the multicast `group`, a GID, whose messages it then receives as well.
     /// The core calls it for datagram QPs only, and detaches every group before it destroys a QP.
     ///

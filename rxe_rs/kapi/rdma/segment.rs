@@ -22,7 +22,10 @@ use super::{
         ACCESS_REMOTE_WRITE, //
     },
     operation::Operation,
-    qp::QpObject, //
+    qp::{
+        QpObject,
+        QueuePair, //
+    },
 };
 use crate::{
     bindings,
@@ -389,6 +392,6 @@ impl<D: Device> Methods<D> {
         if request.flags != 0 || request.reserved != 0 {
             return operation.errno(Err(EINVAL));
         }
-        operation.errno(ctx.tie(dev, qp, request.rkey))
+        operation.errno(qp.tie(dev, ctx, request.rkey))
     }
 }
