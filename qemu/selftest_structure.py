@@ -117,6 +117,17 @@ class Callbacks(unittest.TestCase):
         self.assertEqual(list(structure.misnamed_callbacks({"tools/librxe_rs/src/ffi.rs": self.TEXT})), [])
 
 
+class ImportLists(unittest.TestCase):
+    TEXT = "use crate::{\n    a,\n    b, //\n};\npub(crate) use crate::c::{d, e};\nuse crate::{f::{self}};\n"
+
+    def test_found(self):
+        found = list(structure.horizontal_imports({"rxe_rs/kapi/mem.rs": self.TEXT}))
+        self.assertEqual(found, ["rxe_rs/kapi/mem.rs:5: write the imports one per line, with // behind the last one of a list"])
+
+    def test_elsewhere(self):
+        self.assertEqual(list(structure.horizontal_imports({"rxe_rs/proto/ids.rs": self.TEXT, "tools/librxe_rs/src/lib.rs": self.TEXT})), [])
+
+
 class Modules(unittest.TestCase):
     def test_found(self):
         found = list(structure.misplaced_modules(["rxe_rs/kapi/net/mod.rs", "rxe_rs/kapi/net.rs", "rxe_rs/proto/tests/wire/mod.rs"]))
@@ -142,6 +153,9 @@ class Tree(unittest.TestCase):
         texts = dict(structure.tracked())
         self.assertTrue(any(name.startswith("rxe_rs/kapi/helpers/") for name in texts))
         self.assertEqual(list(structure.helpers_with_logic(texts)), [])
+
+    def test_imports(self):
+        self.assertEqual(list(structure.horizontal_imports(dict(structure.tracked()))), [])
 
     def test_modules(self):
         self.assertEqual(list(structure.misplaced_modules(dict(structure.tracked()))), [])

@@ -7,7 +7,8 @@ qemu/structure.py    prints what is wrong, a line each; status 1 if there is any
 The modules of each crate are arranged in layers, called floors, and import downwards. Those of the driver (rxe_rs/, without kapi/ and
 proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons, and CIRCLE the modules that import each other
 in a circle because of them. Tests are not checked. The words in RETIRED must not be used, nor the names in RETIRED_ITEMS for items. Names
-of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`. The C
+of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`. The driver
+and kapi have imports one per line. The C
 functions in kapi/helpers are wrappers without logic. `lint.sh audit` checks the global symbols of the C files.
 """
 import re
@@ -222,6 +223,15 @@ def helpers_with_logic(texts):
                     yield f"{name}:{number}: a wrapper has logic: {line.strip()}"
 
 
+def horizontal_imports(texts):
+    """Imports of several items on one line, in the driver and in kapi, which have them one per line as the kernel's Rust code."""
+    for name, text in texts.items():
+        if re.fullmatch(r"rxe_rs/(?!proto/).*\.rs", name):
+            for number, line in enumerate(text.splitlines(), 1):
+                if re.match(r"\s*(pub(\([^)]*\))? )?use [^;]*\{[^}]*,[^}]*\}", line):
+                    yield f"{name}:{number}: write the imports one per line, with // behind the last one of a list"
+
+
 def misplaced_modules(names):
     """Modules of the three crates that are in a file `mod.rs`: all of them are in a file that has the module's name."""
     for name in names:
@@ -249,7 +259,7 @@ def main():
     texts = dict(tracked())
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
     wrong = [*layers, *wrong_circle(files_of(DRIVER)), *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
-             *helpers_with_logic(texts)]
+             *helpers_with_logic(texts), *horizontal_imports(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 
