@@ -7,7 +7,7 @@ qemu/citations.py    prints what is wrong, a line each; status 1 if there is any
 A citation is the word IBTA and the number of a section, in a comment of a source file: `IBTA 9.7.5.1.2`. The list docs/ibta-rules.md
 has a row for each rule: the section, the rule in other words, the places that implement it, the tests of it. A place is
 `FILE: ITEM`, with the path of the file in rxe_rs/; the comment or the body of the item must cite the section. `FILE` alone is the comment
-at the head of the file. A test is `file::name` on the host (below rxe_rs/) or `subject.name` in a machine.
+at the head of the file, for files of proto/wire only. A test is `file::name` on the host (below rxe_rs/) or `subject.name` in a machine.
 """
 import re
 import subprocess
@@ -205,6 +205,8 @@ def wrong_places(rows, sources):
             if not found:
                 yield f"{LIST}:{row.line}: there is no {': '.join(place)}"
                 continue
+            if len(place) == 1 and not place[0].startswith("proto/wire/"):
+                yield f"{LIST}:{row.line}: name the item of {place[0]} that implements the rule"
             listed.setdefault((place[0], row.section), []).extend(found)
             cited = [number for number, section in citations(sources[place[0]]) if section == row.section]
             if not any(first <= number <= last for first, last in found for number in cited):

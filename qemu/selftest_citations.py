@@ -55,13 +55,13 @@ void rxe_other(void)
 LIST = '''# Rules
 | section | rule | places | tests |
 |---|---|---|---|
-| 9.2 | the head | `a.rs` | `some::test` |
-| 9.6.1, C9-88, o10-37.2.26 | looking | `a.rs: Qp::look` | `some::test`, `sub.case` |
+| 9.2 | the head | `proto/wire/a.rs` | `some::test` |
+| 9.6.1, C9-88, o10-37.2.26 | looking | `proto/wire/a.rs: Qp::look` | `some::test`, `sub.case` |
 | 9.7.3 | sending | `b.c: rxe_send` | `sub.case` |
 | 9.11 | rate | not implemented: nobody wants it | |
-| A17.9.3, CA17-44 | limit | `a.rs: LIMIT` | `some::test` |
+| A17.9.3, CA17-44 | limit | `proto/wire/a.rs: LIMIT` | `some::test` |
 '''
-SOURCES = {"a.rs": RUST, "b.c": C}
+SOURCES = {"proto/wire/a.rs": RUST, "b.c": C}
 
 
 class Items(unittest.TestCase):
@@ -123,24 +123,27 @@ class Checks(unittest.TestCase):
         self.assertEqual(self.check(tests={"proto/tests/x.rs": "// IBTA 9.11\n"}), [])
 
     def test_rows(self):
-        for row, words in (("| 9.12 | x |", "a row must have"), ("| 9.12 | | `a.rs` | `some::test` |", "a row must have"), ("| 12.1 | x | `a.rs` | |", "is not a section"),
-                           ("| 9.12, 9-88 | x | `a.rs` | |", "is not a section"), ("| 9.12 | x | a.rs | |", "in backticks"), ("| 9.12 | x | | |", "in backticks"),
-                           ("| 9.12 | x | `a.rs` `b.c` | |", "in backticks"), ("| 9.12 | x | not implemented | |", "in backticks")):
+        for row, words in (("| 9.12 | x |", "a row must have"), ("| 9.12 | | `proto/wire/a.rs` | `some::test` |", "a row must have"), ("| 12.1 | x | `proto/wire/a.rs` | |", "is not a section"),
+                           ("| 9.12, 9-88 | x | `proto/wire/a.rs` | |", "is not a section"), ("| 9.12 | x | a.rs | |", "in backticks"), ("| 9.12 | x | | |", "in backticks"),
+                           ("| 9.12 | x | `proto/wire/a.rs` `b.c` | |", "in backticks"), ("| 9.12 | x | not implemented | |", "in backticks")):
             with self.subTest(row):
                 self.assert_found(words, text=LIST + row + "\n")
 
     def test_places(self):
-        self.assert_found("there is no a.rs: Qp::loook", text=LIST.replace("Qp::look", "Qp::loook"))
-        self.assert_found("there is no c.rs", text=LIST.replace("`a.rs`", "`c.rs`"))
+        self.assert_found("there is no proto/wire/a.rs: Qp::loook", text=LIST.replace("Qp::look", "Qp::loook"))
+        self.assert_found("there is no c.rs", text=LIST.replace("`proto/wire/a.rs`", "`c.rs`"))
         self.assert_found("there is no b.c: rxe_sent", text=LIST.replace("rxe_send", "rxe_sent"))
 
+    def test_places_are_items(self):
+        self.assert_found("name the item of qp.rs", text=LIST.replace("`proto/wire/a.rs`", "`qp.rs`"), sources={**SOURCES, "qp.rs": RUST})
+
     def test_places_cite(self):
-        self.assert_found("a.rs: Qp::other does not cite IBTA 9.6.1", text=LIST.replace("Qp::look", "Qp::other"))
+        self.assert_found("proto/wire/a.rs: Qp::other does not cite IBTA 9.6.1", text=LIST.replace("Qp::look", "Qp::other"))
         self.assert_found("b.c: rxe_send does not cite IBTA 9.7.3", sources={**SOURCES, "b.c": C.replace("9.7.3", "9.7.4")})
-        self.assert_found("a.rs does not cite IBTA 9.2", sources={**SOURCES, "a.rs": RUST.replace(" (IBTA 9.2)", "")})
+        self.assert_found("proto/wire/a.rs does not cite IBTA 9.2", sources={**SOURCES, "proto/wire/a.rs": RUST.replace(" (IBTA 9.2)", "")})
 
     def test_citations_have_rows(self):
-        self.assert_found("rxe_rs/a.rs:20: ", sources={**SOURCES, "a.rs": RUST.replace("    fn other", "    // IBTA 9.6.1\n    fn other")})
+        self.assert_found("rxe_rs/proto/wire/a.rs:20: ", sources={**SOURCES, "proto/wire/a.rs": RUST.replace("    fn other", "    // IBTA 9.6.1\n    fn other")})
         self.assert_found("no row for IBTA 9.7.3", text=LIST.replace("| 9.7.3 | sending | `b.c: rxe_send` | `sub.case` |\n", ""))
         self.assert_found("proto/tests/x.rs:1: ", tests={"proto/tests/x.rs": "// IBTA 9.5\n"})
 

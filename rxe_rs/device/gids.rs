@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The GID table of a device, for look-ups by received packets (IBTA 10.2.2.1, IBTA A17.4.3).
+//! The GID table of a device, for look-ups by received packets.
 //!
 //! The indices of an address in the RCU table begin at its hash, and the entry's index in the GID
 //! table is added: entries never collide, whatever the hashes are.
@@ -38,7 +38,7 @@ fn index_of(entry: &GidEntry) -> u32 {
     first_index(&Gid(entry.gid)) | (u32::from(entry.index) & ENTRIES.wrapping_sub(1))
 }
 
-/// The unicast addresses of a device. The core serializes changes.
+/// The unicast addresses of a device (IBTA 10.2.2.1, IBTA A17.4.3). The core serializes changes.
 #[pin_data]
 pub(crate) struct Gids {
     #[pin]

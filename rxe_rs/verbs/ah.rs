@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Address handles, looked up by number when a datagram is sent (IBTA 11.2.2).
+//! Address handles, looked up by number when a datagram is sent.
 
 use crate::{
     device::{
@@ -20,7 +20,7 @@ use rxe_kapi::rdma::{
     udata::UserCall, //
 };
 
-/// An address handle; its number leads to its [`AhPath`].
+/// An address handle (IBTA 11.2.2); its number leads to its [`AhPath`].
 pub(crate) struct AhCtx {
     number: u32,
     pd: u32,

@@ -3,7 +3,7 @@
 //!
 //! The ring's lock is the innermost one. Consumers are notified after the QP is unlocked.
 //!
-//! A completion that finds the queue full is lost, and the queue is in error (IBTA 11.6.3):
+//! A completion that finds the queue full is lost, and the queue is in error:
 //! a CQ_ERR event is raised once, and all queue pairs that complete to the CQ go to ERR. Its CQEs
 //! can still be polled, and flushed requests are added while there is space, because consumers wait
 //! for those.
@@ -254,8 +254,9 @@ impl CqRing {
 }
 
 impl CqCtx {
-    /// Adds a completion of `qp`. Returns true if the caller must [`notify`](Self::notify) the
-    /// consumer, in the same RCU read-side critical section.
+    /// Adds a completion of `qp`; if it finds no room, the CQ is in error (IBTA 11.6.3). Returns
+    /// true if the caller must [`notify`](Self::notify) the consumer, in the same RCU read-side
+    /// critical section.
     ///
     /// # Context
     ///
@@ -334,8 +335,8 @@ impl CqCtx {
         Some((*at, qp.clone()))
     }
 
-    /// Handles a lost completion, the first one or a further one. The queue pairs are iterated each
-    /// time, as some may have been created since.
+    /// Handles a lost completion, the first one or a further one (IBTA 11.6.3). The queue pairs are
+    /// iterated each time, as some may have been created since.
     ///
     /// # Context
     ///

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Protection domains: a number that memory keys, queue pairs and address handles must share
-//! (IBTA 10.2.3).
+//! Protection domains: a number that memory keys, queue pairs and address handles must share.
 
 use crate::device::DeviceCtx;
 use crate::limits::MAX_PD;
@@ -10,7 +9,7 @@ use kernel::{
 };
 use rxe_kapi::rdma::pd::ProtectionDomain;
 
-/// A protection domain.
+/// A protection domain (IBTA 10.2.3).
 pub(crate) struct PdCtx {
     number: u32,
 }

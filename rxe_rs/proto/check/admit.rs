@@ -4,7 +4,7 @@
 //!
 //! The cheap comparisons come first; the ICRC, which reads the whole packet, last. No packet is
 //! processed or queued before all checks have passed. A wrong P_Key or Q_Key is a violation that is
-//! reported to management (IBTA 10.9.4, IBTA 10.2.5), so it is counted only if the ICRC is valid.
+//! reported to management, so it is counted only if the ICRC is valid.
 
 use super::{pkey, qkey};
 use crate::drop::DropReason;
@@ -125,7 +125,7 @@ pub fn matches(
 /// Admits `packet` to the QP described by `qp` (IBTA 9.6).
 ///
 /// Calls `pkey_in_table` only for the GSI, and `icrc_good` if everything else has passed or if a
-/// violation is to be reported.
+/// violation of P_Key or Q_Key is to be reported (IBTA 10.9.4, IBTA 10.2.5).
 ///
 /// # Errors
 ///

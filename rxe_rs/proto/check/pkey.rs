@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! P_Key matching (IBTA 10.9.3).
+//! P_Key matching.
 
 use crate::ids::PKey;
 
 /// True if ports with P_Keys `a` and `b` may communicate: same partition, which is not 0, and at
-/// least one of them a full member.
+/// least one of them a full member (IBTA 10.9.3).
 ///
 /// # Examples
 ///

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Q_Key rules of the datagram services (IBTA 10.2.5).
+//! Q_Key rules of the datagram services.
 
 use crate::ids::QKey;
 
 /// The Q_Key of an outgoing datagram: a work request Q_Key with the most significant bit set
-/// selects the Q_Key of the QP, so that unprivileged users cannot send with a controlled Q_Key.
+/// selects the Q_Key of the QP, so that unprivileged users cannot send with a controlled Q_Key
+/// (IBTA 10.2.5).
 #[inline]
 pub const fn outgoing(request: QKey, own: QKey) -> QKey {
     if request.is_controlled() {

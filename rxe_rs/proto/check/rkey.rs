@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory access checks: key, protection domain, rights and bounds (IBTA 10.6.3).
+//! Memory access checks: key, protection domain, rights and bounds.
 
 use crate::table::region::{Access, MrDesc, State};
 
@@ -65,7 +65,8 @@ impl Grant {
 }
 
 impl MrDesc {
-    /// Checks an access to the region as a whole: key, protection domain and rights.
+    /// Checks an access to the region as a whole: key, protection domain and rights
+    /// (IBTA 10.6.3).
     ///
     /// # Errors
     ///
@@ -85,7 +86,7 @@ impl MrDesc {
     }
 
     /// Checks an access of `len` bytes at `addr` with key `key` from protection domain `pd` that
-    /// needs all of `rights`.
+    /// needs all of `rights` (IBTA 10.6.3).
     ///
     /// An access of zero length is granted with any key (IBTA 9.7.4.1.5).
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory windows: checks of bind operations and of accesses (IBTA 10.6.7.2).
+//! Memory windows: checks of bind operations and of accesses.
 
 use super::rkey::AccessError;
 use crate::ids::RKey;
@@ -77,8 +77,8 @@ const ACCEPTED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_ATOMIC);
 
 /// Checks that a QP (`pd`, `qpn`) may bind a window to `region` according to `bind`, and returns
-/// the bound window; `None` to unbind. Does not check that the region has memory everywhere within
-/// its bounds.
+/// the bound window; `None` to unbind (IBTA 10.6.7.2). Does not check that the region has memory
+/// everywhere within its bounds.
 ///
 /// # Errors
 ///
@@ -154,7 +154,7 @@ impl Window {
 
     /// Checks an access through the window and returns its address in the region.
     ///
-    /// A window grants remote access only: for local accesses its key is not valid.
+    /// A window grants remote access only: for local accesses its key is not valid (IBTA 10.6.7.2).
     ///
     /// # Errors
     ///

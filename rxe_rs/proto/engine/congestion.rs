@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Congestion control of connections (IBTA A17.9.3): the notification point sends CNPs,
-//! the reaction point cuts its rate.
+//! Congestion control of connections: the notification point sends CNPs, the reaction point cuts
+//! its rate.
 //!
 //! A router whose queue grows sets the ECN codepoint CE in the IP header. The [`CnpGenerator`] of
 //! the receiving QP then requests a congestion notification packet (CNP) at a limited rate. When a
@@ -46,7 +46,7 @@ pub(super) fn cnp_headers(dest_qpn: Qpn, pkey: PKey) -> Headers {
 /// SIGCOMM 2015, section 5.2).
 pub(super) const CNP_INTERVAL_NS: u64 = 50_000;
 
-/// Decides when to send a CNP.
+/// Decides when to send a CNP (IBTA A17.9.3).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CnpGenerator {
     /// A CNP is due, with the P_Key of the marked packet.

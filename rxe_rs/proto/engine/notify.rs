@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Completion notification: arming of CQs (IBTA 11.4.2.2) and moderation.
+//! Completion notification: arming of CQs and moderation.
 //!
 //! An armed CQ notifies its consumer once, of the next completion that it is armed for. A
 //! moderated CQ delays the notification until the set number of such completions has been added,
@@ -35,7 +35,8 @@ struct Moderation {
     period_ns: u64,
 }
 
-/// Decides when to notify the consumer of one CQ. The caller holds the lock of the CQ.
+/// Decides when to notify the consumer of one CQ (IBTA 11.4.2.2). The caller holds the lock of the
+/// CQ.
 ///
 /// # Examples
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Pacing: the sending rate of a QP after CNPs (IBTA A17.9.3).
+//! Pacing: the sending rate of a QP after CNPs.
 //!
 //! The algorithm follows DCQCN (Zhu et al., SIGCOMM 2015): a CNP cuts the rate, by more the more
 //! CNPs have arrived recently; without CNPs each step recovers half of the way to the rate before
@@ -138,7 +138,7 @@ impl RateEstimator {
     }
 }
 
-/// Limits the sending rate of a QP after CNPs.
+/// Limits the sending rate of a QP after CNPs (IBTA A17.9.3).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
     limit: Option<Limit>,

@@ -28,8 +28,8 @@
 //! | SQE | queued | executed and answered | flushed |
 //! | ERR | flushed | dropped, counted | flushed |
 //!
-//! Source: IBTA 10.3.1, IBTA 11.2.5.2 (modifiers by transition), as
-//! `include/rdma/ib_verbs.h` and ib_core encode it for RoCE.
+//! Source: the rules that [`check`] cites, as `include/rdma/ib_verbs.h` and ib_core encode them for
+//! RoCE.
 
 use super::attrs::{Service, State};
 
@@ -244,7 +244,8 @@ pub enum TransitionError {
     NotAllowed(u32),
 }
 
-/// Checks a transition from state `from` to `to` with the attributes of `mask`.
+/// Checks a transition from state `from` to `to` (IBTA 10.3.1) with the attributes of `mask`
+/// (IBTA 11.2.5.2).
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work completions (IBTA 11.4.2.1, `struct ib_wc`).
+//! Work completions (`struct ib_wc`).
 
 use super::wr::SendOp;
 use crate::ids::RKey;
@@ -137,7 +137,7 @@ pub enum NetworkType {
     V6,
 }
 
-/// One completion.
+/// One completion (IBTA 11.4.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wc {
     /// Identifier of the work request.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Invariant CRC: covers all fields that routers do not change (IBTA 7.8.1,
-//! IBTA A17.3.3).
+//! Invariant CRC: covers all fields that routers do not change.
 //!
 //! The sum is the Ethernet CRC-32 over eight bytes of ones (in place of the InfiniBand link
 //! header), the IP and UDP headers with their variant fields masked, the BTH with
@@ -96,6 +95,7 @@ pub fn prefix<C: Crc>(crc: &C, net_hdr: &[u8], headers: &[u8]) -> u32 {
     }
 }
 
+/// Masks the fields of an IP header and the UDP checksum, which routers change (IBTA A17.3.3).
 #[inline]
 fn mask_net(header: &mut [u8]) {
     match header {
@@ -124,9 +124,9 @@ pub const fn finish(state: u32) -> [u8; 4] {
     (!state).to_le_bytes()
 }
 
-/// The ICRC of a packet: `net_hdr` and `headers` as for [`prefix`], and `frags`, the rest in
-/// order, including the pad, without the ICRC. One CRC call for the headers and one for each
-/// fragment.
+/// The ICRC of a packet (IBTA 7.8.1): `net_hdr` and `headers` as for [`prefix`], and `frags`, the
+/// rest in order, including the pad, without the ICRC. One CRC call for the headers and one for
+/// each fragment.
 ///
 /// # Examples
 ///

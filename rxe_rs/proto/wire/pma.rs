@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Performance management agent (PMA): responses to queries of port counters (IBTA 13.4,
-//! IBTA 16.1).
+//! Performance management agent (PMA): responses to queries of port counters.
 //!
 //! MADs come from the network as well as from ib_core of this kernel. Only PerformanceGet is
 //! supported: a sender of datagrams may not reset the counters of a port.
@@ -32,7 +31,7 @@ const STATUS_BAD_VERSION: u16 = 0x0004;
 const STATUS_BAD_METHOD_ATTRIBUTE: u16 = 0x000c;
 const STATUS_BAD_VALUE: u16 = 0x001c;
 
-/// The counters of a port since its creation.
+/// The counters of a port since its creation (IBTA 16.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounters {
     /// Bytes sent.
@@ -59,8 +58,8 @@ fn put<const N: usize>(to: &mut [u8], at: usize, bytes: [u8; N]) -> Option<()> {
     Some(())
 }
 
-/// Answers a query of port `port`. `None` if the MAD is not one, then `reply` may still have been
-/// written to.
+/// Answers a query of port `port` (IBTA 13.4). `None` if the MAD is not one, then `reply` may still
+/// have been written to.
 pub fn answer(
     request: &[u8; MAD_LEN],
     port: u8,

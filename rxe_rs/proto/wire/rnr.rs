@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Timer codes to nanoseconds and back (IBTA 9.7.5.2.8, IBTA 9.7.6.1.3).
+//! Timer codes to nanoseconds and back.
 
 /// Delay of each RNR NAK timer code, in units of 10 microseconds.
 const RNR_UNITS: [u64; 32] = [
@@ -10,7 +10,7 @@ const RNR_UNITS: [u64; 32] = [
 const UNIT_NS: u64 = 10_000;
 
 /// Nanoseconds that the requester waits after an RNR NAK with timer code `code`, of which the
-/// low five bits are used: 10 us to 655.36 ms.
+/// low five bits are used: 10 us to 655.36 ms (IBTA 9.7.5.2.8).
 #[inline]
 pub fn rnr_timer_ns(code: u8) -> u64 {
     RNR_UNITS
@@ -28,7 +28,7 @@ pub fn rnr_timer_code(ns: u64) -> u8 {
 }
 
 /// Nanoseconds of the acknowledgement timeout `exponent`, of which the low five bits are used:
-/// 4.096 us * 2^exponent; `None` for 0, which disables the timer.
+/// 4.096 us * 2^exponent; `None` for 0, which disables the timer (IBTA 9.7.6.1.3).
 #[inline]
 pub fn ack_timeout_ns(exponent: u8) -> Option<u64> {
     match exponent & 0x1f {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! UDP source port of a flow, by which switches (ECMP) and receive-side scaling spread flows.
 //!
-//! IBTA A17.9.4 leaves the value to the sender, which keeps it for packets that must stay in order
-//! (IBTA A17.3.2.1); this is the mapping that ib_core documents for all RoCE devices
+//! The value is left to the sender; this is the mapping that ib_core documents for all RoCE devices
 //! (`include/rdma/ib_verbs.h`), so that captures of different devices look alike.
 
 use crate::ids::Qpn;
 
 /// The source port, 0xC000..=0xFFFF, for a flow label (20 bits), or for a pair of QPs if the flow
-/// label is 0. Both directions of a connection without a flow label get the same port.
+/// label is 0. It spreads flows over paths (IBTA A17.9.4), and is the same for packets that must
+/// stay in order (IBTA A17.3.2.1). Both directions of a connection without a flow label get the same
+/// port.
 pub fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
     let label = match flow_label & 0xf_ffff {
         0 => {

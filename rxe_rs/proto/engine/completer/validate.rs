@@ -3,8 +3,8 @@
 //!
 //! An attacker who spoofs the peer's address must guess the QP number, 24 bits. Any PSN in flight
 //! is valid in an acknowledgement, up to 2^22 of 2^24, so the PSN alone may be worth only two bits.
-//! But the MSN of an acknowledgement counts the requests that the peer has executed
-//! (IBTA 9.7.7.1), so the PSN determines it. The rules:
+//! But the MSN of an acknowledgement counts the requests that the peer has executed,
+//! so the PSN determines it. The rules:
 //!
 //! - An ACK or NAK is accepted if its MSN matches its PSN: one value of 2^24 for each PSN in
 //!   flight, 24 + 24 + 24 - 22 = 50 bits at least.
@@ -63,7 +63,8 @@ impl Qp {
         msn == least || (one_more && msn == least.next())
     }
 
-    /// True if an ACK, or a `negative` acknowledgement, for a PSN in flight is to be accepted.
+    /// True if an ACK, or a `negative` acknowledgement, for a PSN in flight is to be accepted: if
+    /// its MSN is the one that belongs to the PSN (IBTA 9.7.7.1), or is adopted.
     pub(super) fn is_plausible(
         &mut self,
         psn: Psn,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Requests ahead of the expected PSN: when to send a PSN sequence error NAK.
 //!
-//! One NAK per gap is enough (IBTA 9.7.5.2), and a NAK makes the peer retransmit everything in
+//! One NAK per gap is enough, and a NAK makes the peer retransmit everything in
 //! flight. A packet from an off-path attacker who guessed the QP number (24 bits) but not the PSN
 //! is ahead of the expected PSN in half of the cases and looks like a gap, so:
 //!
@@ -121,7 +121,7 @@ impl Qp {
             .min(MAX_PSN_SPAN)
     }
 
-    /// Handles a request ahead of the expected PSN.
+    /// Handles a request ahead of the expected PSN (IBTA 9.7.5.2).
     pub(super) fn out_of_sequence(&mut self, now: Instant, psn: Psn, backend: &mut impl Backend) {
         let ahead = u32::try_from(psn.delta(self.resp.epsn)).unwrap_or(u32::MAX);
         if ahead > self.max_psns_ahead() {
