@@ -47,21 +47,6 @@ impl Grant {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
-
-    /// Permission for `len` bytes at offset `from` of this one; `None` if out of its bounds.
-    #[inline]
-    pub const fn part(&self, from: u64, len: u64) -> Option<Self> {
-        let Some(end) = from.checked_add(len) else {
-            return None;
-        };
-        if end > self.len {
-            return None;
-        }
-        let Some(offset) = self.offset.checked_add(from) else {
-            return None;
-        };
-        Some(Self { offset, len })
-    }
 }
 
 impl MrDesc {

@@ -329,18 +329,6 @@ fn zero_based_regions_count_from_zero() {
     assert!(mr.check(7, mr.key, 0x1000, 1, Access::REMOTE_READ).is_err());
 }
 
-#[test]
-fn parts_of_a_grant() {
-    let grant = region()
-        .check(7, 0x1234_5678, 0x1010, 0x20, Access::NONE)
-        .unwrap();
-    let part = grant.part(0x10, 0x10).unwrap();
-    assert_eq!((part.offset(), part.len()), (0x20, 0x10));
-    assert!(grant.part(0x10, 0x11).is_none());
-    assert!(grant.part(u64::MAX, 2).is_none());
-    assert!(grant.part(0x20, 0).is_some());
-}
-
 proptest! {
     #[test]
     fn grants_are_inside(
