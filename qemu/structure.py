@@ -49,7 +49,7 @@ FLOORS = {
 # A module of the driver, a module above it that it imports, the reason, and why it would be worse without. rxe_rs/README.md shows them.
 UPWARDS = (
     ("device", "mr", "a device owns the table of its memory keys",
-     "the core passes a device to each verb and nothing else: a table elsewhere would have to be looked up by the device in each call"),
+     "the core passes the device to the verbs: a table elsewhere would have to be looked up by the device in each call"),
     ("device", "rx", "a device owns its multicast groups and raw packet queue pairs, and knows the table of queue pairs",
      "as above; and the type of the UDP port, which is closed with the device, has the receiver as a parameter"),
     ("route", "rxe_rs", "whether connections use ECN is a parameter of the module",

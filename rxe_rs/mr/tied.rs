@@ -182,8 +182,8 @@ impl VerbsMr {
 }
 
 impl MrCtx {
-    /// Ties the region to a queue pair of protection domain `pd`, whose list `tied_mrs` returns. See
-    /// [`QueuePair::tie`](rxe_kapi::rdma::qp::QueuePair::tie).
+    /// Ties the region to a queue pair of protection domain `pd`, whose list `tied_mrs` returns.
+    /// See [`QueuePair::tie`](rxe_kapi::rdma::qp::QueuePair::tie).
     ///
     /// # Context
     ///

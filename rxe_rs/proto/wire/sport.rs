@@ -8,8 +8,8 @@ use crate::ids::Qpn;
 
 /// The source port, 0xC000..=0xFFFF, for a flow label (20 bits), or for a pair of QPs if the flow
 /// label is 0. It spreads flows over paths (IBTA A17.9.4), and is the same for packets that must
-/// stay in order (IBTA A17.3.2.1). Both directions of a connection without a flow label get the same
-/// port.
+/// stay in order (IBTA A17.3.2.1). Both directions of a connection without a flow label get the
+/// same port.
 pub fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
     let label = match flow_label & 0xf_ffff {
         0 => {
