@@ -8,8 +8,6 @@ import errno
 import json
 import os
 import re
-import socket
-import struct
 import subprocess
 import time
 
@@ -31,6 +29,7 @@ from lib.cm import namespace
 from lib.ends import ACCESS, completion, datagram, datagram_pair, pair, pattern, soon
 from lib.keys import bind, bind1, local_inv
 from lib.libibverbs import VERBS, pointer_of
+from lib.netlink import Netlink, index_of
 from lib.sweeps import close, injector, sweep
 
 DEFAULTS = dict(timeout=120, fresh=True, driver="rxe_rs", reason="tests rxe_rs only")
@@ -278,34 +277,6 @@ def test_posts(names):
             pass
 
     sweep("post a datagram", lambda: datagram(a, b, ah, 1), prepare=lambda: b.recv(b.sge(500)) or (), undo=datagram_done)
-
-
-class Netlink:
-    """RDMA netlink requests, like those of the tool `rdma`."""
-    NEWLINK, DELLINK, STAT_SET, STAT_DEL = 3, 4, 16, 18
-    INDEX, NAME, PORT, LQPN, NETDEV, TYPE, MODE, RES, COUNTER = 1, 2, 3, 21, 51, 65, 74, 75, 79
-
-    def __init__(self):
-        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 20)
-        self.socket.bind((0, 0))
-
-    def __call__(self, command, **attributes):
-        body = b""
-        for kind, value in attributes.items():
-            data = value.encode() + b"\0" if isinstance(value, str) else struct.pack("=I", value)
-            body += struct.pack("=HH", 4 + len(data), getattr(self, kind)) + data + bytes(-len(data) % 4)
-        self.socket.send(struct.pack("=IHHII", 16 + len(body), 5 << 10 | command, 5, 1, 0) + body)
-        while True:
-            response = self.socket.recv(65536)
-            if struct.unpack_from("=H", response, 4)[0] == 2:
-                status = struct.unpack_from("=i", response, 16)[0]
-                if status:
-                    raise OSError(-status, os.strerror(-status))
-                return
-
-
-def index_of(device):
-    return json.loads(subprocess.check_output(["rdma", "-j", "dev", "show", device]))[0]["ifindex"]
 
 
 def test_links(_names):

@@ -1,41 +1,54 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory that a process allocates through objects is charged to its cgroup; each kind of object has a test of its own.
+"""Memory that a process allocates through objects is charged to its cgroup; each kind of object has tests of its own.
 
-A process in a cgroup creates objects; a bystander process outside of it has connections, which must not be affected.
+A process in a cgroup creates objects; a bystander process outside of it has connections, which must not be affected. `use_up_*` creates
+them until further ones are refused, `charged_*` compares what is charged with the size of the driver's part.
+
+These kinds of object cannot use up a cgroup by themselves:
+
+- contexts and protection domains: all their memory is ib_core's, which charges nobody (the driver keeps one bit for a domain).
+  `contexts_of_a_process` shows what ends them without a cgroup, `rdma_controller` limits both;
+- counters of queue pairs: each needs a queue pair of its own, which is larger, and an administrator who binds it.
 """
 import contextlib
 import ctypes
 import errno
 import mmap
 import os
+import resource
 import select
 import signal
 import struct
 import time
+import traceback
 
-from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
-from pyverbs.mr import MR, MW
+from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 import pyverbs.enums as e
 
-from lib import host, mcast, segments, uverbs
+from lib import dmabuf, host, mcast, segments, ties, uverbs
 from lib.bystander import Bystander
 from lib.case import skip
 from lib.ends import ACCESS, End, soon
+from lib.keys import PAGE, page_buffer
+from lib.netlink import Netlink, index_of
 from lib.odp import advise
 
-DEFAULTS = dict(timeout=100, driver="rxe_rs", reason="rdma_rxe does not charge cgroups")
+DEFAULTS = dict(timeout=240, driver="rxe_rs", reason="rdma_rxe does not charge cgroups")
 MIB = 1 << 20
 LIMIT = 64 * MIB
 # Tolerance for memory of the process itself, the core's part of each object, and other users of the machine.
 SLACK = 48 * MIB
 MOUNT = "/run/limits"
 FEW = 1500
+# What is left of the limit for small objects, of which as many as LIMIT has room for would take minutes in emulation.
+ROOM = 4 * MIB
+FILES = 600
 
 
 def beforehand():
@@ -116,51 +129,138 @@ def resized(end):
     return make
 
 
-def page():
-    memory = mmap.mmap(-1, mmap.PAGESIZE)
-    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+def region(end, access=ACCESS):
+    address = page_buffer(1)
 
-
-def region(end):
-    memory, address = page()
-    return lambda: (memory, uverbs.reg_mr(end.ctx.cmd_fd, end.pd.handle, address, 4096, address, ACCESS))
+    def make():
+        uverbs.reg_mr(end.ctx.cmd_fd, end.pd.handle, address, PAGE, address, access)
+    return make
 
 
 def region_on_demand(end):
-    memory, address = page()
-    return lambda: (memory, uverbs.reg_mr(end.ctx.cmd_fd, end.pd.handle, address, 4096, address, ACCESS | e.IBV_ACCESS_ON_DEMAND))
+    return region(end, ACCESS | e.IBV_ACCESS_ON_DEMAND)
+
+
+def segments_of_regions(end, add):
+    """Segments of regions with 100 of them each, because a region copies its table when it changes."""
+    address, count, mrs = page_buffer(1), 0, []
+
+    def make():
+        nonlocal count
+        if count % 100 == 0:
+            mrs.append(MR(end.pd, PAGE, ACCESS, address=address))
+        count += 1
+        add(mrs[-1], (1 << 40) + 2 * PAGE * count)
+    return make
 
 
 def segment(end):
-    memory, address = page()
-    mr, at = MR(end.pd, 4096, ACCESS, address=address), 1 << 40
+    address = page_buffer(1)
+    return segments_of_regions(end, lambda mr, at: segments.add(end, mr, address, PAGE, at))
+
+
+def dmabuf_region(end):
+    buffer = dmabuf.Buffer()
 
     def make():
-        nonlocal at
-        at += 8192
-        return memory, segments.add(end, mr, address, 4096, at)
+        dmabuf.register(end, buffer.buffer, 0, PAGE, 0)
+    return make
+
+
+def dmabuf_segment(end):
+    buffer = dmabuf.Buffer()
+    return segments_of_regions(end, lambda mr, at: dmabuf.add_buffer(end, mr, buffer, 0, PAGE, at))
+
+
+def queue_pair_handle(end):
+    """The uverbs handle of the only queue pair of an end."""
+    return next(handle for handle in range(4096) if ties.peer_of(end.ctx.cmd_fd, handle) is not None)
+
+
+def tied_region(end):
+    address, qp = page_buffer(1), queue_pair_handle(end)
+
+    def make():
+        handle, _, rkey = uverbs.reg_mr(end.ctx.cmd_fd, end.pd.handle, address, PAGE, address, ACCESS)
+        ties.tie_handles(end.ctx.cmd_fd, handle, rkey, qp)
+    return make
+
+
+def tie(end):
+    """Ties regions that exist already."""
+    address, qp = page_buffer(1), queue_pair_handle(end)
+    regions = [uverbs.reg_mr(end.ctx.cmd_fd, end.pd.handle, address, PAGE, address, ACCESS) for _ in range(FEW)]
+
+    def make():
+        handle, _, rkey = regions.pop()
+        ties.tie_handles(end.ctx.cmd_fd, handle, rkey, qp)
+    return make
+
+
+def window(end):
+    def make():
+        uverbs.alloc_mw(end.ctx.cmd_fd, end.pd.handle, e.IBV_MW_TYPE_2)
     return make
 
 
 def address_handle(end):
-    gid = end.ctx.query_gid(1, end.gid_index)
-    attr = AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=end.gid_index, hop_limit=64), is_global=1, port_num=1)
-    return lambda: AH(end.pd, attr=attr)
+    gid = bytes.fromhex(end.ctx.query_gid(1, end.gid_index).gid.replace(":", ""))
+
+    def make():
+        uverbs.create_ah(end.ctx.cmd_fd, end.pd.handle, gid, end.gid_index)
+    return make
+
+
+def small_queue_pair(end, qp_type):
+    cap = QPCap(max_send_wr=1, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
+    return QP(end.pd, QPInitAttr(qp_type=qp_type, scq=end.cq, rcq=end.cq, cap=cap))
 
 
 def attachment(end):
     group = mcast.gid_of("239.7.7.7")
-    cap = QPCap(max_send_wr=1, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
 
     def make():
-        qp = QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_UD, scq=end.cq, rcq=end.cq, cap=cap))
+        qp = small_queue_pair(end, e.IBV_QPT_UD)
         mcast.attach(qp, group)
         return qp
     return make
 
 
-def child(names, group, make_of, count):
-    """A child process that creates objects in the cgroup, writes their number, the error and the charged bytes to a pipe, and waits."""
+def counter(end, device):
+    """Counters of queue pairs that exist already."""
+    request, where = Netlink(), {"INDEX": index_of(device), "PORT": 1}
+    qps = iter([small_queue_pair(end, e.IBV_QPT_RC) for _ in range(FEW)])
+
+    def make():
+        qp = next(qps)
+        request(Netlink.STAT_SET, **where, MODE=2, RES=19, LQPN=qp.qp_num)
+        return qp
+    return make
+
+
+def context(device):
+    path = uverbs.path_of(device)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, most))
+
+    def make():
+        try:
+            fd = os.open(path, os.O_RDWR)
+            uverbs.get_context(fd)
+        except OSError:
+            # The process opens files when it reports.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+            raise
+    return make
+
+
+def error_of(problem):
+    return getattr(problem, "error_code", None) or getattr(problem, "errno", None) or getattr(problem, "number", None) or -1
+
+
+def child(names, group, make_of, count, room):
+    """A child process that creates objects in the cgroup, in which it leaves `room` bytes for them, writes their number, the error and the
+    charged bytes to a pipe, and waits."""
     ready, ready_in = os.pipe()
     pid = os.fork()
     if pid:
@@ -171,20 +271,24 @@ def child(names, group, make_of, count):
         make = make_of(end)
         kept = [make()]
         group.set("cgroup.procs", os.getpid())
+        if room < LIMIT:
+            ballast = mmap.mmap(-1, LIMIT - room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
         before, error = group.kernel_bytes(), 0
         while len(kept) < count:
             try:
                 kept.append(make())
-            except (OSError, PyverbsError) as problem:
-                error = getattr(problem, "error_code", None) or getattr(problem, "errno", None) or -1
+            except (OSError, PyverbsError, segments.Refused) as problem:
+                error = error_of(problem)
                 break
         os.write(ready_in, struct.pack("=QqQ", len(kept), error, group.kernel_bytes() - before))
         signal.pause()
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def run(names, make_of, count, seconds=60):
+def run(names, make_of, count, room=LIMIT, seconds=200):
     group = Cgroup("memory")
     group.set("memory.max", LIMIT)
     with contextlib.suppress(OSError):
@@ -193,14 +297,14 @@ def run(names, make_of, count, seconds=60):
         log.write("rxe-test: a cgroup runs out of memory\n")
     bystander = Bystander(names)
     before = least = available()
-    pid, ready = child(names, group, make_of, count)
+    pid, ready = child(names, group, make_of, count, room)
     os.set_blocking(ready, False)
-    report, deadline = None, time.monotonic() + seconds
+    report, kernel, deadline = None, 0, time.monotonic() + seconds
     try:
         while report is None:
             assert time.monotonic() < deadline, "the process got no error and was not killed in time"
             select.select([ready], [], [], 0.02)
-            least = min(least, available())
+            least, kernel = min(least, available()), max(kernel, group.kernel_bytes())
             assert before - least < LIMIT + SLACK, f"the machine has {(before - least) // MIB} MiB less, the cgroup is charged {group.get('memory.current')}"
             with contextlib.suppress(BlockingIOError):
                 report = os.read(ready, 24)
@@ -212,22 +316,24 @@ def run(names, make_of, count, seconds=60):
     reached = group.event("max")
     group.end()
     number, error, charged = struct.unpack("=QqQ", report) if report else (0, 0, 0)
-    print(f"{number} objects, error {error}, {charged} bytes charged, {peak} in total; killed: {kills}, limit reached: {reached}, "
-          f"the machine had {(before - least) // MIB} MiB less")
+    print(f"{number} objects, error {error}, {charged} bytes charged, {peak} in total, {kernel} of the kernel at most; killed: {kills}, "
+          f"limit reached: {reached}, the machine had {(before - least) // MIB} MiB less")
     assert report or kills, "the process ended by itself"
-    return number, error, charged, kills, reached
+    return number, error, charged, kills, reached, kernel
 
 
-def use_up(names, make_of):
+def use_up(names, make_of, room=LIMIT):
     """Creates objects up to the cgroup's limit: further ones fail, or the process is killed, and no other process is affected."""
-    number, error, _, kills, reached = run(names, make_of, 1 << 30)
+    number, error, _, kills, reached, kernel = run(names, make_of, 1 << 30, room)
     assert kills or error in (errno.ENOMEM, errno.EAGAIN), f"refused with {error} after {number}"
     assert reached, "the limit of the cgroup was not reached"
+    # Objects without rings have only memory of the kernel; the process itself needs the rest.
+    assert room == LIMIT or kernel > room // 4, f"only {kernel} bytes were charged for objects"
 
 
 def charged(names, make_of, least, all_fit=True):
     """Creates a number of objects. At least `least` bytes, the driver's part, must be charged for each."""
-    number, error, bytes_charged, kills, _ = run(names, make_of, FEW)
+    number, error, bytes_charged, kills, *_ = run(names, make_of, FEW)
     assert number >= 100 if not all_fit else not error and not kills and number == FEW, (error, kills, number)
     assert bytes_charged >= least * (number - 1), f"{bytes_charged} bytes for {number}"
 
@@ -260,6 +366,46 @@ def test_use_up_on_demand(names):
     use_up(names, on_demand)
 
 
+def test_use_up_region(names):
+    use_up(names, region, ROOM)
+
+
+def test_use_up_region_on_demand(names):
+    use_up(names, region_on_demand, ROOM)
+
+
+def test_use_up_segment(names):
+    use_up(names, segment, ROOM)
+
+
+def test_use_up_dmabuf_region(names):
+    dmabuf.require_udmabuf()
+    use_up(names, dmabuf_region, ROOM)
+
+
+def test_use_up_dmabuf_segment(names):
+    dmabuf.require_udmabuf()
+    use_up(names, dmabuf_segment, ROOM)
+
+
+def test_use_up_tied_region(names):
+    use_up(names, tied_region, ROOM)
+
+
+def test_use_up_window(names):
+    use_up(names, window, ROOM)
+
+
+def test_use_up_address_handle(names):
+    use_up(names, address_handle, ROOM)
+
+
+def test_contexts_of_a_process(names):
+    """Each context has two files, so RLIMIT_NOFILE limits the contexts of a process."""
+    number, error, _, kills, *_ = run(names, lambda _: context(names[0]), 1 << 30)
+    assert error == errno.EMFILE and not kills and FILES // 2 - 50 < number < FILES // 2, (number, error, kills)
+
+
 def test_charged_region(names):
     charged(names, region, 512)
 
@@ -272,12 +418,30 @@ def test_charged_segment(names):
     charged(names, segment, 100)
 
 
+def test_charged_dmabuf_region(names):
+    dmabuf.require_udmabuf()
+    charged(names, dmabuf_region, 400)
+
+
+def test_charged_dmabuf_segment(names):
+    dmabuf.require_udmabuf()
+    charged(names, dmabuf_segment, 100)
+
+
+def test_charged_tie(names):
+    charged(names, tie, 200)
+
+
 def test_charged_window(names):
-    charged(names, lambda end: lambda: MW(end.pd, e.IBV_MW_TYPE_2), 128)
+    charged(names, window, 128)
 
 
 def test_charged_address_handle(names):
     charged(names, address_handle, 300)
+
+
+def test_charged_counter(names):
+    charged(names, lambda end: counter(end, names[0]), 800)
 
 
 def test_charged_attachment(names):

@@ -3,10 +3,12 @@
 library lacks or rejects. All raise OSError."""
 import ctypes
 import fcntl
+import glob
 import os
 import struct
 
-REG_MR, REREG_MR, DEREG_MR = 9, 11, 13
+GET_CONTEXT, CREATE_AH = 0, 5
+REG_MR, REREG_MR, DEREG_MR, ALLOC_MW = 9, 11, 13, 14
 QUERY_QP = 25
 # Object types (`enum uverbs_default_objects`).
 DEVICE, MR = 0, 7
@@ -26,6 +28,38 @@ def method(fd, object_type, number, attrs, driver=DRIVER_ID):
     request = bytearray(struct.pack("=HHHHQII", 24 + len(body), object_type, number, len(attrs), 0, driver, 0) + body)
     fcntl.ioctl(fd, IOCTL, request)
     return [data for *_, data in struct.iter_unpack("=HHHHQ", request[24:])]
+
+
+def path_of(device):
+    """The path of the character device of an RDMA device."""
+    for path in glob.glob("/sys/class/infiniband_verbs/uverbs*/ibdev"):
+        with open(path, encoding="ascii") as file:
+            if file.read().strip() == device:
+                return f"/dev/infiniband/{path.split('/')[-2]}"
+    raise FileNotFoundError(device)
+
+
+def get_context(fd):
+    """Creates the context of an open character device; returns its file of asynchronous events."""
+    response = ctypes.create_string_buffer(8)
+    command(fd, GET_CONTEXT, struct.pack("=Q", ctypes.addressof(response)), len(response))
+    return struct.unpack("=II", response.raw)[0]
+
+
+def create_ah(fd, pd, gid, gid_index):
+    """Returns the handle of an address handle for a GID of 16 bytes."""
+    # The driver's part of the response is a number and a reserved field.
+    response = ctypes.create_string_buffer(12)
+    command(fd, CREATE_AH, struct.pack("=QQII16sIBBBBHBBBBBB", ctypes.addressof(response), 0, pd, 0, gid, 0, gid_index, 64, 0, 0, 0, 0, 0, 0, 1, 1, 0),
+            len(response))
+    return struct.unpack("=III", response.raw)[0]
+
+
+def alloc_mw(fd, pd, kind):
+    """Returns handle and R_Key."""
+    response = ctypes.create_string_buffer(8)
+    command(fd, ALLOC_MW, struct.pack("=QIB3x", ctypes.addressof(response), pd, kind), len(response))
+    return struct.unpack("=II", response.raw)
 
 
 def reg_mr(fd, pd, addr, length, iova, access):
