@@ -263,6 +263,39 @@ static void expect_no_region(struct ib_pd *pd, const char *what, struct scatterl
 		ib_dereg_mr(mr);
 }
 
+/* Calls each function with the objects, which must be refused. */
+static void expect_refused(struct area *area, struct ib_mr *mr, struct ib_pd *pd, const char *what,
+			   int error)
+{
+	is(what, calls.add(mr, area->sg, 1, BASE, NULL), error);
+	is(what, calls.remove(mr, RXE_RS_FIRST_SEGMENT, NULL), error);
+	is(what, calls.remove_range(mr, BASE, PAGE_SIZE, NULL), error);
+	is(what, calls.move(mr, RXE_RS_FIRST_SEGMENT, BASE, NULL), error);
+	expect_no_region(pd, what, area->sg, 1, BASE, LOCAL, error);
+}
+
+/* Copies of a region and its domain that seem to belong to another driver or to a process. */
+static void others_objects(struct pair *p, struct area *area, const struct ib_mr *mr)
+{
+	struct ib_device *foreign = kmemdup(mr->device, sizeof(*foreign), GFP_KERNEL);
+	struct ib_uobject uobject;
+	struct ib_pd pd = *p->b.pd;
+	struct ib_mr copy = *mr;
+
+	if (!is("kmemdup", !!foreign, true))
+		return;
+	foreign->ops.owner = THIS_MODULE;
+	copy.device = foreign;
+	pd.device = foreign;
+	expect_refused(area, &copy, &pd, "another driver's", -EPROTONOSUPPORT);
+	copy.device = mr->device;
+	pd.device = mr->device;
+	copy.uobject = &uobject;
+	pd.uobject = &uobject;
+	expect_refused(area, &copy, &pd, "a process's", -EINVAL);
+	kfree(foreign);
+}
+
 static void bad_calls(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	struct ib_mr *fast = ib_alloc_mr(p->b.pd, IB_MR_TYPE_MEM_REG, 4);
@@ -307,6 +340,7 @@ static void bad_calls(struct pair *p, struct area *area, struct ib_mr *mr)
 		ib_dereg_mr(fast);
 	}
 	is("map_mr_sg of such a region", ib_map_mr_sg(mr, area->sg, 1, NULL, PAGE_SIZE), -EINVAL);
+	others_objects(p, area, mr);
 	/* The region has not changed. */
 	written(p, area, mr, BASE, 0, 4, 3);
 	state = add(mr, area, 4, 4, BASE + 4 * PAGE_SIZE);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Attributes out of range: each call fails with the right error, and the kernel log has the reason if dynamic debug is on."""
+import contextlib
 import errno
-import subprocess
+import mmap
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
@@ -13,6 +14,10 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
+
+from lib import host
+from lib.debug_messages import DebugMessages, refusal, refusal_logged
+from lib.netlink import Netlink
 
 DEFAULTS = dict(driver="rxe_rs", reason="checks the log messages of rxe_rs")
 FAR = 0x7FFFFFFF
@@ -92,23 +97,24 @@ class Device:
         self.qp().modify(QPAttr(qp_state=e.IBV_QPS_RTS), e.IBV_QP_STATE)
 
     def calls(self):
-        """Calls, with the expected error and part of the log message; None where ib_core or the library checks the attribute."""
+        """Calls, with the expected error and the reason that the driver logs: part of its message; "" if it logs only the operation and the
+        error; None where ib_core or the library refuses the call, and the driver logs nothing."""
         return [
             ("too many sends", lambda: self.qp(max_send_wr=self.limits.max_qp_wr + 1), errno.EINVAL, "work requests than"),
             ("too many receives", lambda: self.qp(max_recv_wr=FAR), errno.EINVAL, "work requests than"),
             ("too many send SGEs", lambda: self.qp(max_send_sge=self.limits.max_sge + 1), errno.EINVAL, "SGEs or inline data"),
             ("too many receive SGEs", lambda: self.qp(max_recv_sge=self.limits.max_sge + 1), errno.EINVAL, "SGEs or inline data"),
             ("too much inline data", lambda: self.qp(max_inline_data=1 << 20), errno.EINVAL, "SGEs or inline data"),
-            ("too many completions", lambda: CQ(self.ctx, self.limits.max_cqe + 1, None, None, 0), errno.EINVAL, None),
+            ("too many completions", lambda: CQ(self.ctx, self.limits.max_cqe + 1, None, None, 0), errno.EINVAL, "no completions, or more"),
             ("remote write alone", lambda: MR(self.pd, 4096, e.IBV_ACCESS_REMOTE_WRITE), errno.EINVAL, None),
             ("undefined access flags", lambda: MR(self.pd, 4096, 1 << 19), errno.EINVAL, None),
-            ("unmapped memory", lambda: MR(self.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 20), errno.EFAULT, "reg_user_mr: -EFAULT"),
-            ("memory beyond all addresses", lambda: MR(self.pd, 1 << 62, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 63), errno.EINVAL, None),
+            ("unmapped memory", lambda: MR(self.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 20), errno.EFAULT, ""),
+            ("memory beyond all addresses", lambda: MR(self.pd, 1 << 62, e.IBV_ACCESS_LOCAL_WRITE, address=1 << 63), errno.EINVAL, ""),
             ("no such window type", lambda: MW(self.pd, 3), errno.EINVAL, None),
             ("no such completion vector", lambda: CQ(self.ctx, 16, None, None, 1000), errno.EINVAL, None),
             ("a completion queue without entries", lambda: CQ(self.ctx, 0, None, None, 0), errno.EINVAL, None),
             ("no such queue pair type", lambda: self.qp(77), errno.EINVAL, None),
-            ("an unsupported queue pair type", lambda: self.qp(e.IBV_QPT_XRC_SEND), errno.EOPNOTSUPP, None),
+            ("an unsupported queue pair type", lambda: self.qp(e.IBV_QPT_XRC_SEND), errno.EOPNOTSUPP, ""),
             ("cur_qp_state is not the current state", self.claim_another_state, errno.EINVAL, "cur_qp_state is not"),
             ("a limit above the size of the SRQ", lambda: self.srq().modify(SrqAttr(srq_limit=1000), e.IBV_SRQ_LIMIT), errno.EINVAL,
              "limit above the size"),
@@ -121,11 +127,11 @@ class Device:
             ("an address handle with a GID index beyond the table", lambda: self.address(source=255), errno.ENODATA, None),
             ("an address handle with an empty GID", lambda: self.address(source=self.limits_of_port.gid_tbl_len - 1), errno.ENODATA, None),
             ("no such P_Key", lambda: self.init(pkey_index=5), errno.EINVAL, "names no P_Key"),
-            ("P_Key beyond the table", lambda: self.init(pkey_index=self.limits.max_pkeys), errno.EINVAL, None),
+            ("P_Key beyond the table", lambda: self.init(pkey_index=self.limits.max_pkeys), errno.EINVAL, "names no P_Key"),
             ("no such port", lambda: self.init(port_num=2), errno.EINVAL, None),
-            ("a transition that skips states", self.skip_a_state, errno.EINVAL, None),
+            ("a transition that skips states", self.skip_a_state, errno.EINVAL, "no such state change"),
             ("path MTU above the port's", lambda: self.ready_to_receive(path_mtu=e.IBV_MTU_4096), errno.EINVAL, "path_mtu above"),
-            ("no such path MTU", lambda: self.ready_to_receive(path_mtu=77), errno.EINVAL, None),
+            ("no such path MTU", lambda: self.ready_to_receive(path_mtu=77), errno.EINVAL, ""),
             ("max_dest_rd_atomic", lambda: self.ready_to_receive(max_dest_rd_atomic=255), errno.EINVAL, "max_dest_rd_atomic above"),
             ("min_rnr_timer", lambda: self.ready_to_receive(min_rnr_timer=32), errno.EINVAL, "min_rnr_timer above"),
             ("dest_qp_num", lambda: self.ready_to_receive(dest_qp_num=1 << 24), errno.EINVAL, "dest_qp_num has more"),
@@ -136,18 +142,13 @@ class Device:
         ]
 
 
-def log():
-    return subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
-
-
 def test_out_of_range(names):
     name = names[0]
     device = Device(name, int(names[1]))
-    with open("/proc/dynamic_debug/control", "w") as control:
-        control.write("module rxe_rs +p")
+    log = DebugMessages()
     wrong = []
     for title, call, error, reason in device.calls():
-        before = len(log())
+        log.read()
         try:
             call()
             wrong.append(f"{title}: accepted")
@@ -155,21 +156,56 @@ def test_out_of_range(names):
         except PyverbsRDMAError as refused:
             if refused.error_code != error:
                 wrong.append(f"{title}: {refused}")
-        said = [line for line in log()[before:] if name in line]
+        said = [line for line in log.read() if name in line]
         print(f"{title}: {errno.errorcode[error]}", *said, sep="\n    ")
-        if reason and not any(reason in line for line in said):
+        if reason is None:
+            if said:
+                wrong.append(f"{title}: the driver has refused the call")
+            continue
+        if not any(reason in line for line in said):
             wrong.append(f"{title}: the log does not say '{reason}'")
+        if not any(refusal(error, device=name).search(line) for line in said):
+            wrong.append(f"{title}: the log does not have the operation and its error")
     # Values in range are still accepted.
     own = device.ready_to_send()
     # The error of a work request is in its completion status and, in words, in the log.
-    before = len(log())
+    log.read()
     own.post_send(SendWR(wr_id=99, num_sge=1, sg=[SGE(4096, 16, 77)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED))
     polled = []
     while not any(wc.wr_id == 99 for wc in polled):
         polled = device.cq.poll()[1]
     if polled[-1].status != e.IBV_WC_LOC_PROT_ERR:
         wrong.append(f"an L_Key that does not exist: status {polled[-1].status}")
-    said = [line for line in log()[before:] if name in line]
+    said = [line for line in log.read() if name in line]
     if not any(f"QP {own.qp_num}: a send request completed in error: local protection error" in line for line in said):
         wrong.append(f"the log does not have the failed work request: {said}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_mapping(names):
+    """Memory that no ring has cannot be mapped."""
+    ctx = Context(name=names[0])
+    for offset, length in ((0, mmap.PAGESIZE), (1 << 30, mmap.PAGESIZE), (1 << 30, 1 << 20)):
+        with refusal_logged(errno.EINVAL, "mmap", names[0]):
+            try:
+                mmap.mmap(ctx.cmd_fd, length, offset=offset)
+                raise AssertionError(f"{length} bytes at {offset} were mapped")
+            except OSError as error:
+                assert error.errno == errno.EINVAL, error
+
+
+def test_link(_names):
+    """A second link on a network device and one on a VLAN device are refused; there is no RDMA device that a message could name."""
+    request, kind = Netlink(), host.shell("link_type a").strip()
+    host.shell("ip link add d0 type dummy; ip link set d0 up; ip link add link d0 name d0.7 type vlan id 7; ip link set d0.7 up")
+    try:
+        request(Netlink.NEWLINK, NAME="rxe_f", TYPE=kind, NETDEV="d0")
+        for netdev, number in (("d0", errno.EEXIST), ("d0.7", errno.EINVAL)):
+            with refusal_logged(number, "rdma link add rxe_g", netdev.replace(".", r"\.")):
+                try:
+                    request(Netlink.NEWLINK, NAME="rxe_g", TYPE=kind, NETDEV=netdev)
+                    raise AssertionError(f"there is a link on {netdev}")
+                except OSError as error:
+                    assert error.errno == number, error
+    finally:
+        host.shell("ip link del d0")

@@ -15,6 +15,7 @@ from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
 from lib import host, keys, segments
+from lib.debug_messages import refusal_logged
 from lib.dmabuf import ADD_DMABUF, PAGE, SIZE, Buffer, Region, add_buffer, require_udmabuf
 from lib.ends import ACCESS, pair, pattern
 
@@ -88,6 +89,12 @@ def test_buffer_closed(names):
 
 
 def refused(code, *arguments, **more):
+    """The driver must refuse the registration with this error, and log that."""
+    with refusal_logged(code, "reg_user_mr_dmabuf"):
+        refused_by_core(code, *arguments, **more)
+
+
+def refused_by_core(code, *arguments, **more):
     try:
         Region(*arguments, **more)
     except OSError as error:
@@ -107,10 +114,10 @@ def test_bad(names):
     refused(errno.EINVAL, b, length=0)
     refused(errno.EINVAL, b, offset=PAGE, length=(1 << 64) - PAGE)
     refused(errno.EINVAL, b, length=(1 << 64) - 1)
-    refused(errno.EINVAL, b, iova=1)
+    refused_by_core(errno.EINVAL, b, iova=1)
     refused(errno.EINVAL, b, iova=(1 << 64) - PAGE, length=2 * PAGE)
-    refused(errno.EINVAL, b, access=e.IBV_ACCESS_REMOTE_WRITE)
-    refused(errno.EINVAL, b, access=ACCESS | e.IBV_ACCESS_ON_DEMAND)
+    refused_by_core(errno.EINVAL, b, access=e.IBV_ACCESS_REMOTE_WRITE)
+    refused_by_core(errno.EINVAL, b, access=ACCESS | e.IBV_ACCESS_ON_DEMAND)
 
 
 def test_torn_down(names):
@@ -264,7 +271,7 @@ def test_bad_segments(names):
         refused(code, add_buffer, b, mr, buffer, offset, length, iova, **more)
     request = struct.pack("=QQQIIi", 0, PAGE, at, mr.rkey, ADD_DMABUF, buffer.buffer)
     refused(errno.EINVAL, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + struct.pack("=I", 1))
-    refused(errno.EOPNOTSUPP, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + bytes(4) + b"\1")
+    segments.refused_by_core(errno.EOPNOTSUPP, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request + bytes(4) + b"\1")
     # A request without the file descriptor has the value 0, which is no DMA buffer here.
     refused(errno.EINVAL, segments.call, b.ctx.cmd_fd, mr.handle, segments.ADD, request[:32])
     state = segments.decode(segments.call(b.ctx.cmd_fd, mr.handle, segments.ADD, request + bytes(12)))

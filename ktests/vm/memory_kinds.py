@@ -21,8 +21,9 @@ import pyverbs.enums as e
 from lib import host, keys, segments
 from lib.case import skip
 from lib.counters import counter
+from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, pair, pattern
-from lib.keys import PAGE, TRANS, rereg
+from lib.keys import PAGE, TRANS, rereg, rereg_refused
 from lib.memory import MEMFD_SECRET, provide
 from lib.odp import ON_DEMAND, FIXED, FLUSH, PREFETCH, PREFETCH_WRITE, RW, SHARED, Area, advise, libc, ok
 
@@ -84,14 +85,15 @@ class Bystander:
 
 
 def refused(what, *arguments):
-    """Checks that a call fails with EFAULT."""
-    try:
-        what(*arguments)
-    except (PyverbsRDMAError, segments.Refused) as error:
-        number = error.number if isinstance(error, segments.Refused) else error.error_code
-        assert number == errno.EFAULT, f"{what.__name__}: {error}"
-        return
-    raise AssertionError(f"{what.__name__} succeeded")
+    """The driver must refuse a call with EFAULT, and log that."""
+    with refusal_logged(errno.EFAULT, "reg_user_mr|mr_add"):
+        try:
+            what(*arguments)
+        except (PyverbsRDMAError, segments.Refused) as error:
+            number = error.number if isinstance(error, segments.Refused) else error.error_code
+            assert number == errno.EFAULT, f"{what.__name__}: {error}"
+        else:
+            raise AssertionError(f"{what.__name__} succeeded")
 
 
 def region(end, addr, length=SIZE, access=ON_DEMAND):
@@ -156,7 +158,7 @@ def check_not_pinned(names, addr, size=SIZE):
     spare = Area(2 * size)
     mr = region(b, spare.addr, size, ACCESS)
     refused(segments.add, b, mr, addr, size, spare.addr + size)
-    assert rereg(mr, b, TRANS, addr=addr, length=size) == errno.EFAULT
+    rereg_refused(errno.EFAULT, mr, b, TRANS, addr=addr, length=size)
     assert keys.write(a, spare.addr, mr.rkey, 1000) == spare.get(1000)
     mr.close()
 

@@ -22,12 +22,13 @@ import pyverbs.enums as e
 
 from lib import ties
 from lib.case import case
+from lib.debug_messages import DebugMessages, refusal
 from lib.ends import ACCESS, End, happens, pair, pattern, soon
-from lib.keys import ACCESS_, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE, bind, bind1, page_buffer, read, rereg, write
+from lib.keys import ACCESS_, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE, bind, bind1, page_buffer, read, rereg, rereg_refused, write
 from lib.memory import repeated_mapping
 from lib.segments import (
-    ADD, ATTR_MR, BY_HANDLE, BY_RANGE, FIRST, MAX, MIB, NAMES, RELEASED, REMOVE, Refused, add, add_request, call, decode, get,
-    pinned, put, refused, region, remove, remove_request,
+    ADD, ATTR_MR, BY_HANDLE, BY_RANGE, FIRST, MAX, MIB, NAMES, RELEASED, REMOVE, Refused, add, add_request, call, decode, fails, get,
+    pinned, put, refused, refused_by_core, region, remove, remove_request,
 )
 
 DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has no such methods")
@@ -305,14 +306,14 @@ def test_refusals(names):
     back = remove_request(mr.rkey, handle=FIRST)
     for method, request in ((ADD, good), (REMOVE, back)):
         refused(errno.EFAULT, call, fd, mr.handle, method, request, response=0x1000)
-        refused(errno.EINVAL, call, fd, mr.handle, method, request[:-4])
-        refused(errno.EINVAL, call, fd, mr.handle, method, request, room=60)
-        refused(errno.EOPNOTSUPP, call, fd, mr.handle, method, request + bytes(8 if method == ADD else 0) + b"\1")
-        refused(errno.EINVAL, call, fd, mr.handle, method, request, driver=15)
-        refused(errno.EINVAL, call, fd, mr.handle, method, request, attrs=[(ATTR_MR, 0, mr.handle)])
+        refused_by_core(errno.EINVAL, call, fd, mr.handle, method, request[:-4])
+        refused_by_core(errno.EINVAL, call, fd, mr.handle, method, request, room=60)
+        refused_by_core(errno.EOPNOTSUPP, call, fd, mr.handle, method, request + bytes(8 if method == ADD else 0) + b"\1")
+        refused_by_core(errno.EINVAL, call, fd, mr.handle, method, request, driver=15)
+        refused_by_core(errno.EINVAL, call, fd, mr.handle, method, request, attrs=[(ATTR_MR, 0, mr.handle)])
         for handle in (b.pd.handle + 12345, 0xFFFFFFFF, 1 << 40):
-            refused(errno.ENOENT, call, fd, handle, method, request)
-    refused(errno.EPROTONOSUPPORT, call, fd, mr.handle, 0x1FFF, good)
+            refused_by_core(errno.ENOENT, call, fd, handle, method, request)
+    refused_by_core(errno.EPROTONOSUPPORT, call, fd, mr.handle, 0x1FFF, good)
     refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey, spare, PAGE, at, flags=2))
     refused(errno.EINVAL, call, fd, mr.handle, ADD, good + b"\1")
     refused(errno.EINVAL, call, fd, mr.handle, ADD, add_request(mr.rkey ^ 1, spare, PAGE, at))
@@ -347,7 +348,7 @@ def test_last(names):
         refused(errno.ENOENT, add, b, mr, start, PAGE)
         refused(errno.ENOENT, remove, b, mr, **options)
         for flags in (ACCESS_, TRANS):
-            assert rereg(mr, b, flags, addr=start, length=PAGE, access=ACCESS) == errno.ENOENT
+            rereg_refused(errno.ENOENT, mr, b, flags, addr=start, length=PAGE, access=ACCESS)
         spare = [MR(b.pd, PAGE, ACCESS) for _ in range(50)]
         write(a, start + 8 * PAGE, key, status=REFUSED)
         mr.close()
@@ -758,17 +759,20 @@ def test_memlock(names):
     """Added memory counts against RLIMIT_MEMLOCK; a call that exceeds it leaves nothing pinned."""
     a, b, mr, buffer = region(names)
     extra = page_buffer(1024)
+    # The user below may not open the log.
+    log = DebugMessages()
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (pinned() + 64 * PAGE, pinned() + 64 * PAGE))
     os.setresuid(65534, 65534, 65534)
     at, before = 1 << 40, pinned()
-    refused(errno.ENOMEM, add, b, mr, extra, 65 * PAGE, at)
+    fails(errno.ENOMEM, add, b, mr, extra, 65 * PAGE, at)
     assert pinned() == before
     handle = add(b, mr, extra, 64 * PAGE, at)["handle"]
     assert pinned() == before + 64 * PAGE
-    refused(errno.ENOMEM, add, b, mr, extra + 64 * PAGE, PAGE, at + 64 * PAGE)
+    fails(errno.ENOMEM, add, b, mr, extra + 64 * PAGE, PAGE, at + 64 * PAGE)
     remove(b, mr, handle=handle)
     state = add(b, mr, extra + 64 * PAGE, 64 * PAGE, at + 64 * PAGE)
     assert state["segments"] == 2 and pinned() == before + 64 * PAGE
+    assert sum(map(bool, map(refusal(errno.ENOMEM, "mr_add").search, log.read()))) == 2, "a refusal was not logged"
 
 
 def test_process_killed(names):
@@ -794,8 +798,8 @@ def test_device_gone(names):
     add(b, mr, buffer + 40 * PAGE, 8 * PAGE)
     subprocess.run(["rdma", "link", "del", names[2]], check=True)
     soon(lambda: pinned() < before, 10, "still pinned")
-    refused(errno.EIO, add, b, mr, buffer + 50 * PAGE, PAGE)
-    refused(errno.EIO, remove, b, mr, handle=FIRST)
+    refused_by_core(errno.EIO, add, b, mr, buffer + 50 * PAGE, PAGE)
+    refused_by_core(errno.EIO, remove, b, mr, handle=FIRST)
 
 
 def test_shown(names):
@@ -918,20 +922,21 @@ def test_sizes(names):
             state = decode(call(fd, mr.handle, method, request(n) + more))
             assert state["rkey"] == mr.rkey, (method, n)
         for length in (0, 8, 24, 28, 31):
-            refused(errno.EINVAL, call, fd, mr.handle, method, request(9)[:length])
+            refused_by_core(errno.EINVAL, call, fd, mr.handle, method, request(9)[:length])
         for length in range(32, 64):
             number = errno.EINVAL if length < known else errno.EOPNOTSUPP
-            refused(number, call, fd, mr.handle, method, request(9) + bytes(length - 32) + b"\1")
+            refuse = refused if length < known else refused_by_core
+            refuse(number, call, fd, mr.handle, method, request(9) + bytes(length - 32) + b"\1")
     for room in (64, 65, 72, 256):
         response = call(fd, mr.handle, ADD, add(10), room=room)
         assert decode(response)["handle"] > FIRST and response[64:] == bytes(room - 64), "bytes were written beyond the response"
         call(fd, mr.handle, REMOVE, remove(10))
     for room in (0, 8, 60, 63):
-        refused(errno.EINVAL, call, fd, mr.handle, ADD, add(10), room=room)
+        refused_by_core(errno.EINVAL, call, fd, mr.handle, ADD, add(10), room=room)
     qp = ties.handle_of(b, a)
     for size in (0, 4, 8, 15):
-        refused(errno.EINVAL, ties.tie_handles, fd, mr.handle, mr.rkey, qp, size=size)
-    refused(errno.EOPNOTSUPP, ties.tie_handles, fd, mr.handle, mr.rkey, qp, more=bytes(7) + b"\1")
+        refused_by_core(errno.EINVAL, ties.tie_handles, fd, mr.handle, mr.rkey, qp, size=size)
+    refused_by_core(errno.EOPNOTSUPP, ties.tie_handles, fd, mr.handle, mr.rkey, qp, more=bytes(7) + b"\1")
     data = write(a, start, mr.rkey, 4 * PAGE)
     assert get(start, 4 * PAGE) == data
     ties.tie_handles(fd, mr.handle, mr.rkey, qp, more=bytes(8))

@@ -13,6 +13,7 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
 from lib.case import case
+from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, MTU, End, async_event, pattern, refused
 from lib.srq import Member, Pool, connected
 
@@ -33,7 +34,8 @@ def test_attributes(names):
             got = srq.query()
             assert got.max_wr >= wr and got.max_sge >= sge and got.srq_limit == 0, got
     for wr, sge in ((0, 1), (device.max_srq_wr + 1, 1), (1, device.max_srq_sge + 1), (0xFFFFFFFF, 1), (1, 0xFFFFFFFF)):
-        refused(errno.EINVAL, SRQ, pd, SrqInitAttr(SrqAttr(max_wr=wr, max_sge=sge)))
+        with refusal_logged(errno.EINVAL, "create_srq"):
+            refused(errno.EINVAL, SRQ, pd, SrqInitAttr(SrqAttr(max_wr=wr, max_sge=sge)))
 
 
 @case(driver="rxe_rs", reason="rdma_rxe reports other values")
@@ -45,12 +47,12 @@ def test_bad_changes(names):
     for n in range(attr.max_wr):
         pool.recv(n)
     refused(errno.ENOMEM, pool.recv, 99)
-    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_LIMIT, srq_limit=attr.max_wr + 1)
-    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=0)
-    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=most + 1)
-    # Smaller than the number of posted receives, and smaller than the limit to be set.
-    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR, max_wr=3)
-    refused(errno.EINVAL, pool.modify, e.IBV_SRQ_MAX_WR | e.IBV_SRQ_LIMIT, max_wr=20, srq_limit=40)
+    size, limit = e.IBV_SRQ_MAX_WR, e.IBV_SRQ_LIMIT
+    # The last two are smaller than the number of posted receives, and smaller than the limit to be set.
+    for mask, change in ((limit, {"srq_limit": attr.max_wr + 1}), (size, {"max_wr": 0}), (size, {"max_wr": most + 1}),
+                         (size, {"max_wr": 3}), (size | limit, {"max_wr": 20, "srq_limit": 40})):
+        with refusal_logged(errno.EINVAL, "modify_srq"):
+            refused(errno.EINVAL, pool.modify, mask, **change)
     # The attributes have not changed, and no receive is lost.
     after = pool.srq.query()
     assert after.max_wr == attr.max_wr and after.srq_limit == 0

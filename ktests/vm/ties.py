@@ -27,8 +27,8 @@ import pyverbs.enums as e
 from lib import cm
 from lib.child_process import child_process
 from lib.ends import ACCESS, End, happens, pair, soon
-from lib.keys import ACCESS_, BINDABLE, PAGE, READ, REFUSED, TRANS, WRITE, bind, page_buffer, rereg, write
-from lib.segments import Refused, add, get, pinned, put, refused, remove
+from lib.keys import ACCESS_, BINDABLE, PAGE, READ, REFUSED, TRANS, WRITE, bind, page_buffer, rereg, rereg_refused, write
+from lib.segments import Refused, add, get, pinned, put, refused, refused_by_core, remove
 from lib.ties import handle_of, peer_of, tie_handles
 
 DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has no such methods")
@@ -88,7 +88,7 @@ class Scene:
         refused(errno.ENOENT, remove, self.b, self.mr, start=self.buffer, length=PAGE)
         refused(errno.ENOENT, tie, self.b, self.mr, self.other_qp)
         for flags in (ACCESS_, TRANS):
-            assert rereg(self.mr, self.b, flags, addr=self.buffer, length=PAGE, access=ACCESS) == errno.ENOENT
+            rereg_refused(errno.ENOENT, self.mr, self.b, flags, addr=self.buffer, length=PAGE, access=ACCESS)
         # The key is not reused before the region is deregistered.
         spare = [MR(self.b.pd, PAGE, ACCESS) for _ in range(20)]
         assert self.mr.rkey >> 8 not in {mr.rkey >> 8 for mr in spare}
@@ -197,16 +197,16 @@ def test_refusals(names):
     refused(errno.EINVAL, tie_handles, fd, mr.handle, b.mr.rkey, qp)
     refused(errno.EINVAL, tie_handles, fd, mr.handle, mr.rkey, qp, flags=1)
     refused(errno.EINVAL, tie_handles, fd, mr.handle, mr.rkey, qp, reserved=1)
-    refused(errno.EINVAL, tie_handles, fd, mr.handle, mr.rkey, qp, size=12)
-    refused(errno.EOPNOTSUPP, tie_handles, fd, mr.handle, mr.rkey, qp, more=b"\1")
+    refused_by_core(errno.EINVAL, tie_handles, fd, mr.handle, mr.rkey, qp, size=12)
+    refused_by_core(errno.EOPNOTSUPP, tie_handles, fd, mr.handle, mr.rkey, qp, more=b"\1")
     for handle in (b.pd.handle, mr.handle):
-        refused(errno.EINVAL, tie_handles, fd, mr.handle, mr.rkey, handle)
+        refused_by_core(errno.EINVAL, tie_handles, fd, mr.handle, mr.rkey, handle)
     for handle in (12345, 0xFFFFFFFF, 1 << 40):
-        refused(errno.ENOENT, tie_handles, fd, mr.handle, mr.rkey, handle)
+        refused_by_core(errno.ENOENT, tie_handles, fd, mr.handle, mr.rkey, handle)
     for handle in (qp, b.pd.handle):
-        refused(errno.EINVAL, tie_handles, fd, handle, mr.rkey, qp)
+        refused_by_core(errno.EINVAL, tie_handles, fd, handle, mr.rkey, qp)
     for handle in (12345, 0xFFFFFFFF):
-        refused(errno.ENOENT, tie_handles, fd, handle, mr.rkey, qp)
+        refused_by_core(errno.ENOENT, tie_handles, fd, handle, mr.rkey, qp)
     # Region and queue pair of another context.
     strange = End(names[2], int(names[3]))
     try:

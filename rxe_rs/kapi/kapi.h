@@ -145,6 +145,8 @@ struct rxe_rs_device_ref *rxe_rs_device_ref_get(struct ib_device *dev);
 void rxe_rs_device_ref_put(struct rxe_rs_device_ref *ref);
 void rxe_rs_device_dbg(const struct ib_device *dev, const char *reason);
 void rxe_rs_device_dbg_error(const struct ib_device *dev, const char *operation, int error);
+int rxe_rs_device_checked(const struct ib_device *dev, const char *operation, int error);
+void rxe_rs_link_dbg_error(const struct net_device *ndev, const char *name, int error);
 void rxe_rs_device_dbg_wc(const struct ib_device *dev, u32 qpn, const char *queue, u32 status);
 bool rxe_rs_device_try_get(struct ib_device *dev);
 unsigned int rxe_rs_num_vectors(void);

@@ -40,6 +40,7 @@ const struct rxe_rs_layout_entry rxe_rs_layout[] = {
 	RXE_RS_OFF(ib_port_attr, active_speed),
 	RXE_RS_SIZE(ib_port_immutable),
 	RXE_RS_SIZE(ib_ucontext),
+	RXE_RS_OFF(ib_ucontext, device),
 	RXE_RS_SIZE(ib_pd),
 	RXE_RS_SIZE(ib_ah),
 	RXE_RS_OFF(ib_ah, pd),

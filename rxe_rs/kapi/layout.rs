@@ -49,6 +49,7 @@ const LAYOUT: &[usize] = &rust_layout![
     ib_port_attr.active_speed,
     ib_port_immutable,
     ib_ucontext,
+    ib_ucontext.device,
     ib_pd,
     ib_ah,
     ib_ah.pd,

@@ -1,8 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The message about packets that do not match a connection.
+ * Messages about operations that fail and about packets that do not match a connection.
  */
 #include "bindings_helper.h"
+
+/**
+ * rxe_rs_device_checked() - log a debug message if an operation fails
+ * @dev: device
+ * @operation: name of the operation
+ * @error: its result, 0 or a negative error
+ *
+ * Context: Any context.
+ * Return: @error.
+ */
+int rxe_rs_device_checked(const struct ib_device *dev, const char *operation, int error)
+{
+	if (error)
+		rxe_rs_device_dbg_error(dev, operation, error);
+	return error;
+}
+
+/**
+ * rxe_rs_link_dbg_error() - log at debug level that a link is not created
+ * @ndev: network device of the link
+ * @name: name of the link, which is no RDMA device yet or any more
+ * @error: negative error
+ *
+ * Context: Process context.
+ */
+void rxe_rs_link_dbg_error(const struct net_device *ndev, const char *name, int error)
+{
+	netdev_dbg(ndev, "rdma link add %s: %pe\n", name, ERR_PTR(error));
+}
 
 /**
  * rxe_rs_device_suspect() - log that packets do not match a connection

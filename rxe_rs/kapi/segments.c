@@ -71,14 +71,23 @@ static bool rxe_rs_is_own_device(const struct ib_device *dev)
 	return dev->ops.owner == THIS_MODULE;
 }
 
-/* Returns 0 if the exported functions may change the region. */
-static int rxe_rs_segments_check(const struct ib_mr *mr)
+/*
+ * Returns 0 if the exported function @operation may use an object of @dev. The process that owns an
+ * object with a @uobject may be changing it at the same time.
+ */
+static int rxe_rs_segments_check(const struct ib_device *dev, const struct ib_uobject *uobject,
+				 const char *operation)
 {
 	might_sleep();
-	if (!rxe_rs_is_own_device(mr->device))
-		return -EPROTONOSUPPORT;
-	/* The process that owns a user region may be changing it at the same time. */
-	return mr->uobject ? -EINVAL : 0;
+	if (!rxe_rs_is_own_device(dev)) {
+		rxe_rs_device_dbg(dev, "not a device of rxe_rs");
+		return rxe_rs_device_checked(dev, operation, -EPROTONOSUPPORT);
+	}
+	if (uobject) {
+		rxe_rs_device_dbg(dev, "an object of a process");
+		return rxe_rs_device_checked(dev, operation, -EINVAL);
+	}
+	return 0;
 }
 
 struct ib_mr *rxe_rs_mr_reg_sg(struct ib_pd *pd, struct scatterlist *sg, int nents, u64 iova,
@@ -88,11 +97,9 @@ struct ib_mr *rxe_rs_mr_reg_sg(struct ib_pd *pd, struct scatterlist *sg, int nen
 	struct ib_mr *mr;
 	int err;
 
-	might_sleep();
-	if (!rxe_rs_is_own_device(pd->device))
-		return ERR_PTR(-EPROTONOSUPPORT);
-	if (pd->uobject)
-		return ERR_PTR(-EINVAL);
+	err = rxe_rs_segments_check(pd->device, pd->uobject, "mr_reg_sg");
+	if (err)
+		return ERR_PTR(err);
 	/* The core allocates the region, because it counts the regions of a protection domain. */
 	mr = ib_alloc_mr(pd, (enum ib_mr_type)RXE_RS_MR_TYPE_SEGMENTS, 0);
 	if (IS_ERR(mr))
@@ -111,7 +118,7 @@ int rxe_rs_mr_add_sg(struct ib_mr *mr, struct scatterlist *sg, int nents, u64 io
 {
 	struct rxe_rs_mr_state unused;
 
-	return rxe_rs_segments_check(mr) ?:
+	return rxe_rs_segments_check(mr->device, mr->uobject, "mr_add_sg") ?:
 	       READ_ONCE(rxe_rs_segment_ops)->add(mr, sg, nents, iova, state ?: &unused);
 }
 EXPORT_SYMBOL_GPL(rxe_rs_mr_add_sg);
@@ -120,7 +127,7 @@ static int rxe_rs_segments_remove(struct ib_mr *mr, struct rxe_rs_mr_remove *req
 				  struct rxe_rs_mr_state *state)
 {
 	struct rxe_rs_mr_state unused;
-	int err = rxe_rs_segments_check(mr);
+	int err = rxe_rs_segments_check(mr->device, mr->uobject, "mr_remove");
 
 	if (err)
 		return err;
@@ -152,7 +159,7 @@ int rxe_rs_mr_move(struct ib_mr *mr, u64 handle, u64 iova, struct rxe_rs_mr_stat
 {
 	struct rxe_rs_mr_state unused;
 
-	return rxe_rs_segments_check(mr) ?:
+	return rxe_rs_segments_check(mr->device, mr->uobject, "mr_move") ?:
 	       READ_ONCE(rxe_rs_segment_ops)->move(mr, handle, iova, state ?: &unused);
 }
 EXPORT_SYMBOL_GPL(rxe_rs_mr_move);

@@ -48,11 +48,15 @@ static ssize_t pkey_table_store(struct device *device,
 	int index, pkey, err;
 	char junk;
 
-	if (!ns_capable(net->user_ns, CAP_NET_ADMIN))
-		return -EPERM;
+	if (!ns_capable(net->user_ns, CAP_NET_ADMIN)) {
+		rxe_rs_device_dbg(dev, "editing P_Keys takes CAP_NET_ADMIN");
+		return rxe_rs_device_checked(dev, "pkey_table", -EPERM);
+	}
 	if (sscanf(buf, "%i %i %c", &index, &pkey, &junk) != 2 || index < 0 ||
-	    index > U16_MAX || pkey < 0 || pkey > U16_MAX)
-		return -EINVAL;
+	    index > U16_MAX || pkey < 0 || pkey > U16_MAX) {
+		rxe_rs_device_dbg(dev, "not the index of an entry and a P_Key of 16 bits");
+		return rxe_rs_device_checked(dev, "pkey_table", -EINVAL);
+	}
 	err = READ_ONCE(rxe_rs_set_pkey)(dev, index, pkey);
 	return err ?: count;
 }

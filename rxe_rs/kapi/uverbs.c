@@ -29,14 +29,33 @@ void rxe_rs_uverbs_setup(const struct rxe_rs_mr_methods *methods)
 }
 
 /*
- * Clears the caller's state attribute before the region is changed: a change must not happen if its
- * result cannot be reported. uverbs holds the region locked for the whole call, so it is neither
- * re-registered nor deregistered at the same time.
+ * Copies the request, and clears the caller's state attribute before the region is changed: a
+ * change must not happen if its result cannot be reported. uverbs holds the region locked for the
+ * whole call, so it is neither re-registered nor deregistered at the same time.
  */
-static int rxe_rs_mr_clear_state(struct uverbs_attr_bundle *attrs, struct rxe_rs_mr_state *state)
+static int rxe_rs_mr_begin(struct uverbs_attr_bundle *attrs, const char *operation,
+			   void *request, size_t size, struct rxe_rs_mr_state *state)
 {
-	memset(state, 0, sizeof(*state));
-	return uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, state, sizeof(*state));
+	struct ib_mr *mr = uverbs_attr_get_obj(attrs, RXE_RS_ATTR_MR);
+	int err;
+
+	err = _uverbs_copy_from_or_zero(request, attrs, RXE_RS_ATTR_REQUEST, size);
+	if (!err && state) {
+		memset(state, 0, sizeof(*state));
+		err = uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, state,
+						    sizeof(*state));
+	}
+	return rxe_rs_device_checked(mr->device, operation, err);
+}
+
+/* Copies the state to the caller. */
+static int rxe_rs_mr_end(struct uverbs_attr_bundle *attrs, const char *operation,
+			 const struct rxe_rs_mr_state *state)
+{
+	struct ib_mr *mr = uverbs_attr_get_obj(attrs, RXE_RS_ATTR_MR);
+	int err = uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, state, sizeof(*state));
+
+	return rxe_rs_device_checked(mr->device, operation, err);
 }
 
 static int UVERBS_HANDLER(RXE_RS_METHOD_MR_ADD)(struct uverbs_attr_bundle *attrs)
@@ -44,13 +63,10 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_ADD)(struct uverbs_attr_bundle *attrs
 	struct ib_mr *mr = uverbs_attr_get_obj(attrs, RXE_RS_ATTR_MR);
 	struct rxe_rs_mr_state state;
 	struct rxe_rs_mr_add request;
-	int err;
 
-	err = _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
-	      rxe_rs_mr_clear_state(attrs, &state) ?:
-	      READ_ONCE(rxe_rs_mr_methods)->add(mr, &request, &state);
-	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state,
-						    sizeof(state));
+	return rxe_rs_mr_begin(attrs, "mr_add", &request, sizeof(request), &state) ?:
+	       READ_ONCE(rxe_rs_mr_methods)->add(mr, &request, &state) ?:
+	       rxe_rs_mr_end(attrs, "mr_add", &state);
 }
 
 static int UVERBS_HANDLER(RXE_RS_METHOD_MR_REMOVE)(struct uverbs_attr_bundle *attrs)
@@ -58,13 +74,10 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_REMOVE)(struct uverbs_attr_bundle *at
 	struct ib_mr *mr = uverbs_attr_get_obj(attrs, RXE_RS_ATTR_MR);
 	struct rxe_rs_mr_remove request;
 	struct rxe_rs_mr_state state;
-	int err;
 
-	err = _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
-	      rxe_rs_mr_clear_state(attrs, &state) ?:
-	      READ_ONCE(rxe_rs_mr_methods)->remove(mr, &request, &state);
-	return err ?: uverbs_copy_to_struct_or_zero(attrs, RXE_RS_ATTR_STATE, &state,
-						    sizeof(state));
+	return rxe_rs_mr_begin(attrs, "mr_remove", &request, sizeof(request), &state) ?:
+	       READ_ONCE(rxe_rs_mr_methods)->remove(mr, &request, &state) ?:
+	       rxe_rs_mr_end(attrs, "mr_remove", &state);
 }
 
 static int UVERBS_HANDLER(RXE_RS_METHOD_MR_TIE)(struct uverbs_attr_bundle *attrs)
@@ -73,7 +86,7 @@ static int UVERBS_HANDLER(RXE_RS_METHOD_MR_TIE)(struct uverbs_attr_bundle *attrs
 	struct ib_qp *qp = uverbs_attr_get_obj(attrs, RXE_RS_ATTR_QP);
 	struct rxe_rs_mr_tie request;
 
-	return _uverbs_copy_from_or_zero(&request, attrs, RXE_RS_ATTR_REQUEST, sizeof(request)) ?:
+	return rxe_rs_mr_begin(attrs, "mr_tie", &request, sizeof(request), NULL) ?:
 	       READ_ONCE(rxe_rs_mr_methods)->tie(mr, qp, &request);
 }
 

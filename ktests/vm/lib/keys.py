@@ -2,6 +2,7 @@
 """Memory keys: remote accesses, memory windows, and re-registration of regions."""
 import contextlib
 import ctypes
+import errno
 import threading
 
 from pyverbs.mr import MWBind, MWBindInfo
@@ -10,6 +11,7 @@ from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
 from lib import uverbs
+from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, pair, pattern
 
 LOCAL = e.IBV_ACCESS_LOCAL_WRITE
@@ -81,6 +83,13 @@ def rereg(mr, end, flags, pd=None, addr=0, length=0, iova=None, access=0):
         return error.errno
     assert keys == (mr.lkey, mr.rkey), f"keys have changed: {keys}"
     return 0
+
+
+def rereg_refused(number, mr, end, flags, **options):
+    """The driver must refuse the call with this error, and log that."""
+    with refusal_logged(number, "rereg_user_mr"):
+        error = rereg(mr, end, flags, **options)
+    assert error == number, f"{errno.errorcode.get(error, error)}, expected {errno.errorcode[number]}"
 
 
 def page_buffer(pages):

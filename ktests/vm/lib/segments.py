@@ -8,6 +8,7 @@ import struct
 from pyverbs.mr import MR
 
 from lib import uverbs
+from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, pair
 from lib.keys import PAGE, page_buffer
 
@@ -68,6 +69,17 @@ def remove(end, mr, handle=0, start=0, length=0):
 
 
 def refused(number, f, *arguments, **options):
+    """The driver must refuse a call with this error, and log that."""
+    with refusal_logged(number, "mr_add|mr_remove|mr_tie"):
+        fails(number, f, *arguments, **options)
+
+
+def refused_by_core(number, f, *arguments, **options):
+    """A call must be refused with this error, before it reaches the driver."""
+    fails(number, f, *arguments, **options)
+
+
+def fails(number, f, *arguments, **options):
     try:
         f(*arguments, **options)
     except Refused as error:

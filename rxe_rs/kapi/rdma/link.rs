@@ -149,7 +149,12 @@ impl<T: Link> Registration<T> {
         let name = unsafe { CStr::from_char_ptr(name) };
         // INVARIANT: The core holds a reference during the call.
         let link = NewLink { name, ndev };
-        errno(this.new_link(&link))
+        errno(this.new_link(&link).inspect_err(|error| {
+            // SAFETY: The network device is alive, and the name is a C string.
+            unsafe {
+                bindings::rxe_rs_link_dbg_error(ndev, name.as_char_ptr(), error.to_errno());
+            }
+        }))
     }
 }
 

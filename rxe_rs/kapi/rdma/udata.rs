@@ -3,6 +3,7 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+use super::operation::Operation;
 use crate::{
     bindings,
     mem::SharedBuf, //
@@ -200,10 +201,12 @@ pub(crate) unsafe extern "C" fn mmap_callback(
     ucontext: *mut bindings::ib_ucontext,
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
+    // SAFETY: A live context has a live device.
+    let operation = unsafe { Operation::new((*ucontext).device, c"mmap") };
     // SAFETY: By the caller's guarantee. The core checks offset, length and sharing.
     let entry = unsafe { bindings::rdma_user_mmap_entry_get(ucontext, vma) };
     if entry.is_null() {
-        return EINVAL.to_errno();
+        return operation.errno(Err(EINVAL));
     }
     // SAFETY: All entries of this driver's contexts are `Entry` values, whose first member is
     // the C entry; the reference just taken keeps it alive.
@@ -212,7 +215,7 @@ pub(crate) unsafe extern "C" fn mmap_callback(
     let ret = unsafe { bindings::rxe_rs_ring_mmap(vma, buf.as_ring(), buf.len()) };
     // SAFETY: Balances the get above.
     unsafe { bindings::rdma_user_mmap_entry_put(entry) };
-    ret
+    operation.errno(to_result(ret))
 }
 
 /// `ib_device_ops.mmap_free`.
