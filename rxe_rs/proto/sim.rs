@@ -20,12 +20,16 @@ pub mod mutate;
 mod queue;
 mod sink;
 
+use crate::check::window::Bind;
 use crate::engine::backend::Handled;
 use crate::engine::wc::{NetworkType, WcStatus};
-use crate::engine::wr::{SendOp, SendWqe, SendWr};
+use crate::engine::wr::{
+    FlushKind, LocalOp, Register, RemoteAddr, SendBody, SendOp, SendWqe, SendWr, UdDest,
+};
 use crate::engine::{Progress, Qp, RxMeta, Service, State};
 use crate::ids::{Mtu, Psn, Qpn, RKey};
 use crate::time::Instant;
+use crate::wire::feth::Selectivity;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::repr::Headers;
 pub use host::{Host, RecvBuf};
@@ -71,16 +75,115 @@ pub const RKEY: RKey = RKey(0x1234_5678);
 /// Remote address that [`wr`] reads and writes.
 pub const REMOTE: u64 = 0x8000;
 
-/// A signaled request that accesses the region of the peer.
+/// A signaled request that accesses the region of the peer, with operands of 0. A local operation
+/// is one on [`RKEY`].
 pub fn wr(op: SendOp, wr_id: u64, length: u32) -> SendWr {
+    let at = RemoteAddr {
+        addr: REMOTE,
+        rkey: RKEY,
+    };
     let mut wr = SendWr::EMPTY;
-    wr.op = op;
+    wr.body = match op {
+        SendOp::Send => SendBody::Send,
+        SendOp::SendImm => SendBody::SendImm([0; 4]),
+        SendOp::SendInv => SendBody::SendInv(RKEY),
+        SendOp::Write => SendBody::Write(at),
+        SendOp::WriteImm => SendBody::WriteImm(at, [0; 4]),
+        SendOp::Read => SendBody::Read(at),
+        SendOp::CmpSwp => SendBody::CmpSwp {
+            at,
+            compare: 0,
+            swap: 0,
+        },
+        SendOp::FetchAdd => SendBody::FetchAdd { at, add: 0 },
+        SendOp::AtomicWrite => SendBody::AtomicWrite(at),
+        SendOp::Flush => SendBody::Flush(
+            at,
+            FlushKind {
+                placement: 0,
+                selectivity: Selectivity::Range,
+            },
+        ),
+        SendOp::LocalInv => SendBody::Local(LocalOp::Invalidate(RKEY)),
+        SendOp::BindMw => SendBody::Local(LocalOp::Bind(Bind {
+            window: RKEY,
+            key: RKEY,
+            region: RKEY.0,
+            addr: 0,
+            length: 0,
+            access: 0,
+        })),
+        SendOp::RegMr => SendBody::Local(LocalOp::Register(Register {
+            key: RKEY,
+            iova: 0,
+            length: 0,
+            access: 0,
+        })),
+    };
     wr.wr_id = wr_id;
     wr.length = length;
     wr.flags.signaled = true;
-    wr.rkey = RKEY;
-    wr.remote_addr = REMOTE;
     wr
+}
+
+/// Where a request accesses the memory of the peer; `None` if it does not.
+pub fn remote_mut(wr: &mut SendWr) -> Option<&mut RemoteAddr> {
+    match &mut wr.body {
+        SendBody::Write(at)
+        | SendBody::WriteImm(at, _)
+        | SendBody::Read(at)
+        | SendBody::CmpSwp { at, .. }
+        | SendBody::FetchAdd { at, .. }
+        | SendBody::AtomicWrite(at)
+        | SendBody::Flush(at, _) => Some(at),
+        _ => None,
+    }
+}
+
+/// Sets the remote address of a request, if it has one.
+pub fn set_remote(wr: &mut SendWr, addr: u64) {
+    if let Some(at) = remote_mut(wr) {
+        at.addr = addr;
+    }
+}
+
+/// Sets the remote key of a request that has a remote address.
+pub fn set_rkey(wr: &mut SendWr, rkey: RKey) {
+    remote_mut(wr).expect("a remote access").rkey = rkey;
+}
+
+/// Sets the immediate data of a request, if it has some.
+pub fn set_imm(wr: &mut SendWr, new: [u8; 4]) {
+    if let SendBody::SendImm(imm) | SendBody::WriteImm(_, imm) | SendBody::DatagramImm(_, imm) =
+        &mut wr.body
+    {
+        *imm = new;
+    }
+}
+
+/// Sets the addend of an ATOMIC fetch and add.
+pub fn set_addend(wr: &mut SendWr, new: u64) {
+    match &mut wr.body {
+        SendBody::FetchAdd { add, .. } => *add = new,
+        other => panic!("{other:?} has no addend"),
+    }
+}
+
+/// Sets the parameters of a FLUSH.
+pub fn set_flush(wr: &mut SendWr, new: FlushKind) {
+    match &mut wr.body {
+        SendBody::Flush(_, kind) => *kind = new,
+        other => panic!("{other:?} is no FLUSH"),
+    }
+}
+
+/// Makes a datagram of a SEND.
+pub fn to_datagram(wr: &mut SendWr, to: UdDest) {
+    wr.body = match wr.body {
+        SendBody::Send => SendBody::Datagram(to),
+        SendBody::SendImm(imm) => SendBody::DatagramImm(to, imm),
+        other => other,
+    };
 }
 
 /// Impairments of the wire; probabilities are per packet, 0.0..=1.0.

@@ -42,8 +42,9 @@ use rxe_proto::{
         wr::{
             LocalOp,
             Register,
+            RemoteAddr,
+            SendBody,
             SendFlags,
-            SendOp,
             SendWqe,
             SendWr,
             UdDest, //
@@ -150,77 +151,89 @@ impl QpCtx {
         }
     }
 
+    /// Returns the operation of a kernel consumer's request, with its parameters, if the service
+    /// has it (IBTA 10.8.2).
+    fn operation(&self, wr: &KernelWr<'_, RxeDevice>) -> Result<SendBody> {
+        let rc = self.service == Service::Rc;
+        let connected = self.service.is_connected();
+        let remote = || -> Result<RemoteAddr> {
+            let own = wr.rdma().ok_or(EINVAL)?;
+            Ok(RemoteAddr {
+                addr: own.remote_addr,
+                rkey: RKey(own.rkey),
+            })
+        };
+        let atomic = || -> Result<(RemoteAddr, u64, u64)> {
+            let own = wr.atomic().ok_or(EINVAL)?;
+            let at = RemoteAddr {
+                addr: own.remote_addr,
+                rkey: RKey(own.rkey),
+            };
+            Ok((at, own.compare_add, own.swap))
+        };
+        let datagram = || -> Result<UdDest> {
+            let own = wr.ud().ok_or(EINVAL)?;
+            Ok(UdDest {
+                qpn: Qpn::new(own.remote_qpn),
+                qkey: QKey(own.remote_qkey),
+                ah: own.ah.number(),
+                pkey_index: own.pkey_index,
+            })
+        };
+        let invalidated = RKey(wr.invalidate_rkey());
+        Ok(match wr.opcode() {
+            WrOpcode::Send if connected => SendBody::Send,
+            WrOpcode::Send => SendBody::Datagram(datagram()?),
+            WrOpcode::SendWithImm if connected => SendBody::SendImm(wr.imm()),
+            WrOpcode::SendWithImm => SendBody::DatagramImm(datagram()?, wr.imm()),
+            WrOpcode::SendWithInv if rc => SendBody::SendInv(invalidated),
+            WrOpcode::RdmaWrite if connected => SendBody::Write(remote()?),
+            WrOpcode::RdmaWriteWithImm if connected => SendBody::WriteImm(remote()?, wr.imm()),
+            WrOpcode::RdmaRead if rc => SendBody::Read(remote()?),
+            WrOpcode::AtomicCmpAndSwp if rc => {
+                let (at, compare, swap) = atomic()?;
+                SendBody::CmpSwp { at, compare, swap }
+            }
+            WrOpcode::AtomicFetchAndAdd if rc => {
+                let (at, add, _) = atomic()?;
+                SendBody::FetchAdd { at, add }
+            }
+            WrOpcode::LocalInv if rc => SendBody::Local(LocalOp::Invalidate(invalidated)),
+            WrOpcode::RegMr if rc => {
+                let reg = wr.reg().ok_or(EINVAL)?;
+                let key = RKey(reg.key);
+                if !reg.region.has_key(key) {
+                    return Err(EINVAL);
+                }
+                SendBody::Local(LocalOp::Register(Register {
+                    key,
+                    iova: reg.iova,
+                    length: reg.length,
+                    access: reg.access,
+                }))
+            }
+            _ => return Err(EINVAL),
+        })
+    }
+
     /// Translates a kernel consumer's request; returns the number of bytes of `data` in use.
     fn translate(
         &self,
         wr: &KernelWr<'_, RxeDevice>,
         data: &mut [u8; MAX_WQE_DATA],
     ) -> Result<(SendWqe, usize)> {
-        let rc = self.service == Service::Rc;
-        let connected = self.service.is_connected();
-        let op = match wr.opcode() {
-            WrOpcode::Send => SendOp::Send,
-            WrOpcode::SendWithImm => SendOp::SendImm,
-            WrOpcode::RdmaWrite if connected => SendOp::Write,
-            WrOpcode::RdmaWriteWithImm if connected => SendOp::WriteImm,
-            WrOpcode::RdmaRead if rc => SendOp::Read,
-            WrOpcode::AtomicCmpAndSwp if rc => SendOp::CmpSwp,
-            WrOpcode::AtomicFetchAndAdd if rc => SendOp::FetchAdd,
-            WrOpcode::SendWithInv if rc => SendOp::SendInv,
-            WrOpcode::LocalInv if rc => SendOp::LocalInv,
-            WrOpcode::RegMr if rc => SendOp::RegMr,
-            _ => return Err(EINVAL),
-        };
         let flags = wr.flags();
         let mut out = SendWr::EMPTY;
         out.wr_id = wr.wr_id();
-        out.op = op;
-        out.imm = wr.imm();
+        out.body = self.operation(wr)?;
         out.flags = SendFlags {
             signaled: self.signal_all || flags & SEND_SIGNALED != 0,
             solicited: flags & SEND_SOLICITED != 0,
             fence: flags & SEND_FENCE != 0,
             inline: flags & SEND_INLINE != 0,
         };
-        match op {
-            SendOp::SendInv => out.rkey = RKey(wr.invalidate_rkey()),
-            SendOp::LocalInv => {
-                out.set_local_op(&LocalOp::Invalidate(RKey(wr.invalidate_rkey())));
-                return Ok((SendWqe::new(out), 0));
-            }
-            SendOp::RegMr => {
-                let reg = wr.reg().ok_or(EINVAL)?;
-                if !reg.region.has_key(RKey(reg.key)) {
-                    return Err(EINVAL);
-                }
-                out.set_local_op(&LocalOp::Register(Register {
-                    key: RKey(reg.key),
-                    iova: reg.iova,
-                    length: reg.length,
-                    access: reg.access,
-                }));
-                return Ok((SendWqe::new(out), 0));
-            }
-            _ => {}
-        }
-        if let Some(rdma) = wr.rdma() {
-            out.remote_addr = rdma.remote_addr;
-            out.rkey = RKey(rdma.rkey);
-        }
-        if let Some(atomic) = wr.atomic() {
-            out.remote_addr = atomic.remote_addr;
-            out.rkey = RKey(atomic.rkey);
-            out.compare_add = atomic.compare_add;
-            out.swap = atomic.swap;
-        }
-        if !connected {
-            let ud = wr.ud().ok_or(EINVAL)?;
-            out.ud = UdDest {
-                qpn: Qpn::new(ud.remote_qpn),
-                qkey: QKey(ud.remote_qkey),
-                ah: ud.ah.number(),
-                pkey_index: ud.pkey_index,
-            };
+        if out.body.is_local() {
+            return Ok((SendWqe::new(out), 0));
         }
         let used;
         if out.flags.inline {

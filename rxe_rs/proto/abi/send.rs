@@ -4,11 +4,14 @@
 use super::layout::{AtomicWr, FlushWr, MwWr, RdmaWr, RingSendWqe, Sge, UdWr, SGE_LEN};
 use crate::check::window::Bind;
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::{FlushKind, LocalOp, SendFlags, SendOp, SendWqe, SendWr, UdDest};
+use crate::engine::wr::{
+    FlushKind, LocalOp, RemoteAddr, SendBody, SendFlags, SendWqe, SendWr, UdDest,
+};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use crate::wire::feth::{Feth, Selectivity};
-use zerocopy::FromBytes;
+use zerocopy::byteorder::native_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 pub use crate::engine::wr::MAX_MESSAGE;
 
@@ -78,7 +81,6 @@ pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> 
         fence: flags & FENCE != 0,
         inline: false,
     };
-    wr.imm = ring_wqe.ex;
     match fill(&mut wr, ring_wqe, data, limits) {
         Ok(data) => SendEntry {
             wqe: SendWqe::new(wr),
@@ -96,30 +98,104 @@ pub fn decode_send<'a>(element: &'a [u8], limits: &SendLimits) -> SendEntry<'a> 
     }
 }
 
-/// The operation of an opcode number on this transport (IBTA 10.8.2).
-fn operation(opcode: u32, service: Service) -> Option<SendOp> {
-    let op = match opcode {
-        0 => SendOp::Write,
-        1 => SendOp::WriteImm,
-        2 => SendOp::Send,
-        3 => SendOp::SendImm,
-        4 => SendOp::Read,
-        5 => SendOp::CmpSwp,
-        6 => SendOp::FetchAdd,
-        7 => SendOp::LocalInv,
-        8 => SendOp::BindMw,
-        9 => SendOp::SendInv,
-        14 => SendOp::Flush,
-        15 => SendOp::AtomicWrite,
-        _ => return None,
+/// A malformed request, or an operation that the service does not have.
+const MALFORMED: WcStatus = WcStatus::LocQpOpErr;
+
+/// The fields of an operation.
+fn part<T: FromBytes + KnownLayout + Immutable>(wqe: &RingSendWqe) -> Result<&T, WcStatus> {
+    let (part, _) = T::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
+    Ok(part)
+}
+
+fn remote_addr(addr: U64, rkey: U32) -> RemoteAddr {
+    RemoteAddr {
+        addr: addr.get(),
+        rkey: RKey(rkey.get()),
+    }
+}
+
+/// Where WRITE, READ and ATOMIC WRITE access the memory of the peer.
+fn remote(wqe: &RingSendWqe) -> Result<RemoteAddr, WcStatus> {
+    let own: &RdmaWr = part(wqe)?;
+    Ok(remote_addr(own.remote_addr, own.rkey))
+}
+
+/// The destination of a datagram.
+fn ud_dest(wqe: &RingSendWqe) -> Result<UdDest, WcStatus> {
+    let own: &UdWr = part(wqe)?;
+    Ok(UdDest {
+        qpn: Qpn::new(own.remote_qpn.get()),
+        qkey: QKey(own.remote_qkey.get()),
+        ah: own.ah_num.get(),
+        pkey_index: 0,
+    })
+}
+
+/// An ATOMIC, of two operands and the word.
+fn atomic(
+    wqe: &RingSendWqe,
+    body: impl FnOnce(RemoteAddr, u64, u64) -> SendBody,
+) -> Result<SendBody, WcStatus> {
+    let own: &AtomicWr = part(wqe)?;
+    let at = remote_addr(own.remote_addr, own.rkey);
+    Ok(body(at, own.compare_add.get(), own.swap.get()))
+}
+
+fn flush(wqe: &RingSendWqe) -> Result<SendBody, WcStatus> {
+    let own: &FlushWr = part(wqe)?;
+    let at = remote_addr(own.remote_addr, own.rkey);
+    let kind = FlushKind {
+        placement: own.placement,
+        selectivity: match own.level {
+            0 => Selectivity::Range,
+            1 => Selectivity::Region,
+            _ => return Err(MALFORMED),
+        },
     };
-    let exists = match service {
-        Service::Rc => true,
-        Service::Uc => !op.needs_response() && !matches!(op, SendOp::SendInv | SendOp::LocalInv),
-        Service::Ud | Service::Gsi => matches!(op, SendOp::Send | SendOp::SendImm),
-        Service::Raw => matches!(op, SendOp::Send),
-    };
-    exists.then_some(op)
+    Ok(SendBody::Flush(at, kind))
+}
+
+fn bind(wqe: &RingSendWqe) -> Result<Bind, WcStatus> {
+    let own: &MwWr = part(wqe)?;
+    Ok(Bind {
+        window: RKey(own.window.get()),
+        key: RKey(own.key.get()),
+        region: own.region.get(),
+        addr: own.addr.get(),
+        length: own.length.get(),
+        access: own.access.get(),
+    })
+}
+
+/// The operation of an opcode number on this service, with its parameters (IBTA 10.8.2). A fast
+/// registration has no opcode in a user ring: its parameters are kernel pointers.
+fn operation(wqe: &RingSendWqe, service: Service) -> Result<SendBody, WcStatus> {
+    let rc = service == Service::Rc;
+    let connected = service.is_connected();
+    let datagram = service.is_datagram();
+    // Stored in place of immediate data, but in native byte order.
+    let invalidated = RKey(u32::from_ne_bytes(wqe.ex));
+    Ok(match wqe.opcode.get() {
+        0 if connected => SendBody::Write(remote(wqe)?),
+        1 if connected => SendBody::WriteImm(remote(wqe)?, wqe.ex),
+        2 if datagram => SendBody::Datagram(ud_dest(wqe)?),
+        2 => SendBody::Send,
+        3 if datagram => SendBody::DatagramImm(ud_dest(wqe)?, wqe.ex),
+        3 if connected => SendBody::SendImm(wqe.ex),
+        4 if rc => SendBody::Read(remote(wqe)?),
+        5 if rc => atomic(wqe, |at, compare, swap| SendBody::CmpSwp {
+            at,
+            compare,
+            swap,
+        })?,
+        6 if rc => atomic(wqe, |at, add, _| SendBody::FetchAdd { at, add })?,
+        7 if rc => SendBody::Local(LocalOp::Invalidate(invalidated)),
+        8 if connected => SendBody::Local(LocalOp::Bind(bind(wqe)?)),
+        9 if rc => SendBody::SendInv(invalidated),
+        14 if rc => flush(wqe)?,
+        15 if rc => SendBody::AtomicWrite(remote(wqe)?),
+        _ => return Err(MALFORMED),
+    })
 }
 
 /// Fills in the fields that depend on the operation and returns the used part of `data`.
@@ -129,95 +205,43 @@ fn fill<'a>(
     data: &'a [u8],
     limits: &SendLimits,
 ) -> Result<&'a [u8], WcStatus> {
-    const MALFORMED: WcStatus = WcStatus::LocQpOpErr;
-    wr.op = operation(wqe.opcode.get(), limits.service).ok_or(MALFORMED)?;
-    match wr.op {
-        SendOp::Write | SendOp::WriteImm | SendOp::Read => {
-            let (own, _) = RdmaWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
-            wr.remote_addr = own.remote_addr.get();
-            wr.rkey = RKey(own.rkey.get());
-        }
-        SendOp::CmpSwp | SendOp::FetchAdd => {
-            let (own, _) = AtomicWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
-            wr.remote_addr = own.remote_addr.get();
-            wr.rkey = RKey(own.rkey.get());
-            wr.compare_add = own.compare_add.get();
-            wr.swap = own.swap.get();
-            if wr.remote_addr % 8 != 0 {
+    wr.body = operation(wqe, limits.service)?;
+    let is_atomic = match &wr.body {
+        SendBody::Local(_) => return Ok(&[]),
+        SendBody::Flush(_, kind) => {
+            let known = kind.placement & !(Feth::GLOBAL | Feth::PERSISTENT) == 0;
+            if !known || kind.placement == 0 {
                 return Err(MALFORMED);
             }
+            wr.length = wqe.dma.length.get();
+            if wr.length > MAX_MESSAGE {
+                return Err(WcStatus::LocLenErr);
+            }
+            return Ok(&[]);
         }
-        SendOp::Send | SendOp::SendImm if limits.service.is_datagram() => {
-            let (own, _) = UdWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
-            wr.ud = UdDest {
-                qpn: Qpn::new(own.remote_qpn.get()),
-                qkey: QKey(own.remote_qkey.get()),
-                ah: own.ah_num.get(),
-                pkey_index: 0,
-            };
-        }
-        SendOp::Send | SendOp::SendImm => {}
-        SendOp::SendInv => wr.rkey = invalidated(wqe),
-        SendOp::AtomicWrite => {
-            let (own, _) = RdmaWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
-            wr.remote_addr = own.remote_addr.get();
-            wr.rkey = RKey(own.rkey.get());
+        SendBody::AtomicWrite(at) => {
             // The newer interface of librxe stores the word in place of inline data; the older one
             // stores nothing.
             let whole = wqe.dma.num_sge.get() == 0 && wqe.dma.length.get() == 8;
-            if !whole || wr.remote_addr % 8 != 0 {
+            if !whole || at.addr % 8 != 0 {
                 return Err(MALFORMED);
             }
             wr.flags.inline = true;
             wr.length = 8;
             return data.get(..8).ok_or(MALFORMED);
         }
-        SendOp::Flush => {
-            let (own, _) = FlushWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
-            wr.remote_addr = own.remote_addr.get();
-            wr.rkey = RKey(own.rkey.get());
-            wr.length = wqe.dma.length.get();
-            let known = own.placement & !(Feth::GLOBAL | Feth::PERSISTENT) == 0;
-            let selectivity = match own.level {
-                0 => Selectivity::Range,
-                1 => Selectivity::Region,
-                _ => return Err(MALFORMED),
-            };
-            if !known || own.placement == 0 {
+        SendBody::CmpSwp { at, .. } | SendBody::FetchAdd { at, .. } => {
+            if at.addr % 8 != 0 {
                 return Err(MALFORMED);
             }
-            if wr.length > MAX_MESSAGE {
-                return Err(WcStatus::LocLenErr);
-            }
-            wr.set_flush(FlushKind {
-                placement: own.placement,
-                selectivity,
-            });
-            return Ok(&[]);
+            true
         }
-        SendOp::LocalInv => {
-            wr.set_local_op(&LocalOp::Invalidate(invalidated(wqe)));
-            return Ok(&[]);
-        }
-        SendOp::BindMw => {
-            let (own, _) = MwWr::ref_from_prefix(&wqe.wr).map_err(|_| MALFORMED)?;
-            wr.set_local_op(&LocalOp::Bind(Bind {
-                window: RKey(own.window.get()),
-                key: RKey(own.key.get()),
-                region: own.region.get(),
-                addr: own.addr.get(),
-                length: own.length.get(),
-                access: own.access.get(),
-            }));
-            return Ok(&[]);
-        }
-        // Its parameters are kernel pointers, so it has no opcode in a user ring.
-        SendOp::RegMr => return Err(MALFORMED),
-    }
+        _ => false,
+    };
     let num_sge = wqe.dma.num_sge.get();
     let claimed = wqe.dma.length.get();
     let wants_inline = wqe.send_flags.get() & INLINE != 0;
-    if wr.op.carries_payload() && (wants_inline || (num_sge == 0 && claimed != 0)) {
+    if wr.body.carries_payload() && (wants_inline || (num_sge == 0 && claimed != 0)) {
         let len = usize::try_from(claimed).map_err(|_| WcStatus::LocLenErr)?;
         if claimed > limits.max_inline {
             return Err(WcStatus::LocLenErr);
@@ -236,7 +260,7 @@ fn fill<'a>(
     wr.length = list_length(list)
         .filter(|len| *len <= MAX_MESSAGE)
         .ok_or(WcStatus::LocLenErr)?;
-    if matches!(wr.op, SendOp::CmpSwp | SendOp::FetchAdd) {
+    if is_atomic {
         // A longer buffer is valid, but only its first word is written.
         if wr.length < 8 {
             return Err(WcStatus::LocLenErr);
@@ -244,11 +268,6 @@ fn fill<'a>(
         wr.length = 8;
     }
     Ok(list)
-}
-
-/// The key to invalidate, stored in place of immediate data, but in native byte order.
-fn invalidated(wqe: &RingSendWqe) -> RKey {
-    RKey(u32::from_ne_bytes(wqe.ex))
 }
 
 /// Sum of the lengths of a scatter/gather list, if it fits 32 bits.

@@ -11,7 +11,7 @@ use super::qp::Qp;
 use super::requester::{ack_deadline, index_before};
 use super::wc::WcStatus;
 use super::window::Window;
-use super::wr::{SendOp, SendWqe};
+use super::wr::{SendBody, SendWqe};
 use crate::ids::Psn;
 use crate::time::Instant;
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
@@ -178,7 +178,7 @@ impl Qp {
             let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) else {
                 break;
             };
-            if wqe.wr.op.needs_response() {
+            if wqe.wr.body.needs_response() {
                 result = Acked::ResponseMissing;
                 break;
             }
@@ -264,17 +264,24 @@ impl Qp {
             // It acknowledges all requests before its own, none of which awaits a response.
             self.acknowledge(now, wqe.psns.first, backend);
         }
-        match (wqe.wr.op, packet.opcode().operation(), packet.atomic_ack()) {
-            (SendOp::CmpSwp | SendOp::FetchAdd, Operation::AtomicAck, Some(value)) => {
-                self.handle_atomic_data(now, &wqe, value.original(), backend)
-            }
-            (_, Operation::AtomicAck, _) | (SendOp::CmpSwp | SendOp::FetchAdd, ..) => {
+        match (
+            &wqe.wr.body,
+            packet.opcode().operation(),
+            packet.atomic_ack(),
+        ) {
+            (
+                SendBody::CmpSwp { .. } | SendBody::FetchAdd { .. },
+                Operation::AtomicAck,
+                Some(value),
+            ) => self.handle_atomic_data(now, &wqe, value.original(), backend),
+            (_, Operation::AtomicAck, _)
+            | (SendBody::CmpSwp { .. } | SendBody::FetchAdd { .. }, ..) => {
                 backend.count(Count::Unexpected);
                 Ok(())
             }
-            (op, operation, _) => {
+            (body, operation, _) => {
                 let last = matches!(operation, Operation::ReadRespLast | Operation::ReadRespOnly);
-                if op == SendOp::Read {
+                if matches!(body, SendBody::Read(_)) {
                     return self.handle_read_data(now, psn, &wqe, last, payload, backend);
                 }
                 self.handle_empty_response(now, &wqe, last && payload.is_empty(), backend);

@@ -7,7 +7,7 @@ use super::qp::Qp;
 use super::requester::pad_of;
 use super::responder::{Message, RequestFault};
 use super::wc::{NetworkType, Wc, WcOpcode, WcStatus};
-use super::wr::{RecvWr, SendOp, SendWqe};
+use super::wr::{RecvWr, SendBody, SendWqe};
 use crate::check::qkey;
 use crate::time::Instant;
 use crate::wire::bth::Bth;
@@ -88,33 +88,37 @@ impl Qp {
             return self.send_frame(wqe, backend, tx);
         }
         let wr = &wqe.wr;
-        let opcode = match wr.op {
-            SendOp::Send => Opcode::UD_SEND_ONLY,
-            SendOp::SendImm => Opcode::UD_SEND_ONLY_IMM,
+        let (to, imm) = match wr.body {
+            SendBody::Datagram(to) => (to, None),
+            SendBody::DatagramImm(to, imm) => (to, Some(imm)),
             _ => return Err(SendError::Fail(WcStatus::LocQpOpErr)),
         };
         if wr.length > self.attrs.mtu.bytes() {
             return Err(SendError::Fail(WcStatus::LocLenErr));
         }
+        let opcode = match imm {
+            Some(_) => Opcode::UD_SEND_ONLY_IMM,
+            None => Opcode::UD_SEND_ONLY,
+        };
         let bth = Bth {
             se: wr.flags.solicited,
             pad: pad_of(wr.length),
             pkey: match self.service {
-                Service::Gsi => backend.pkey_at(wr.ud.pkey_index),
+                Service::Gsi => backend.pkey_at(to.pkey_index),
                 _ => backend.pkey(),
             },
-            ..Bth::new(opcode, wr.ud.qpn, self.req.max_psn)
+            ..Bth::new(opcode, to.qpn, self.req.max_psn)
         };
-        let key = qkey::outgoing(wr.ud.qkey, self.attrs.qkey);
+        let key = qkey::outgoing(to.qkey, self.attrs.qkey);
         let mut headers = Headers::new(bth).deth(key, self.attrs.qpn);
-        if wr.op == SendOp::SendImm {
-            headers = headers.imm(wr.imm);
+        if let Some(imm) = imm {
+            headers = headers.imm(imm);
         }
         let index = self.req.cur;
         let source = &*backend;
         let size = usize::try_from(wr.length).unwrap_or(0);
         let fill = |dst: &mut [u8]| source.gather(index, 0, dst);
-        tx.packet(Dest::Ah(wr.ud.ah), &headers, size, fill)?;
+        tx.packet(Dest::Ah(to.ah), &headers, size, fill)?;
         self.req.max_psn = self.req.max_psn.next();
         Ok(())
     }
@@ -125,7 +129,7 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), SendError> {
-        if wqe.wr.op != SendOp::Send {
+        if wqe.wr.body != SendBody::Send {
             return Err(SendError::Fail(WcStatus::LocQpOpErr));
         }
         let index = self.req.cur;

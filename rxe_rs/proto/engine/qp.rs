@@ -539,7 +539,7 @@ impl Qp {
                 break;
             };
             let wr = wqe.wr;
-            let wc = Wc::send(wr.wr_id, wr.op, WcStatus::WrFlushErr, 0, qpn);
+            let wc = Wc::send(wr.wr_id, wr.body.op(), WcStatus::WrFlushErr, 0, qpn);
             backend.complete_send(&wc);
             self.req.una = self.req.una.wrapping_add(1);
             backend.retire_sends(self.req.una);

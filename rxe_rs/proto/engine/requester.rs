@@ -11,7 +11,7 @@ use super::probe::Prober;
 use super::qp::Qp;
 use super::wc::{Wc, WcStatus};
 use super::window::Window;
-use super::wr::{LocalOp, SendOp, SendWqe, SendWr};
+use super::wr::{LocalOp, SendBody, SendWqe, SendWr};
 use crate::ids::{Msn, Psn};
 use crate::time::Instant;
 
@@ -266,20 +266,22 @@ impl Qp {
             let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) else {
                 return Progress::Idle;
             };
-            let outcome = match wqe.invalid {
-                Some(status) => SendOutcome::Fail(status),
-                None if wqe.wr.op.is_local() => match self.execute_local(&wqe, begun, backend) {
-                    LocalOutcome::Done => continue,
-                    LocalOutcome::Wait => return self.request_ack(now, produced, backend, tx),
-                    LocalOutcome::Fail(status) => SendOutcome::Fail(status),
-                },
-                None if !begun => match self.assign_psns(&wqe.wr, backend) {
+            let outcome = match (wqe.invalid, &wqe.wr.body) {
+                (Some(status), _) => SendOutcome::Fail(status),
+                (None, SendBody::Local(op)) => {
+                    match self.execute_local(op, wqe.wr.flags.fence, begun, backend) {
+                        LocalOutcome::Done => continue,
+                        LocalOutcome::Wait => return self.request_ack(now, produced, backend, tx),
+                        LocalOutcome::Fail(status) => SendOutcome::Fail(status),
+                    }
+                }
+                (None, _) if !begun => match self.assign_psns(&wqe.wr, backend) {
                     Some(begun) => self.send_next(now, &begun, produced, backend, tx),
                     // The outstanding responses will make progress.
                     None if self.req.rd_atomic_outstanding > 0 => return Progress::Idle,
                     None => return self.request_ack(now, produced, backend, tx),
                 },
-                None => self.send_next(now, &wqe, produced, backend, tx),
+                (None, _) => self.send_next(now, &wqe, produced, backend, tx),
             };
             match outcome {
                 SendOutcome::Sent => {}
@@ -309,24 +311,22 @@ impl Qp {
     /// under the key (IBTA 10.6.5.1 allows it to wait).
     fn execute_local(
         &mut self,
-        wqe: &SendWqe,
+        op: &LocalOp,
+        fence: bool,
         begun: bool,
         backend: &mut impl Backend,
     ) -> LocalOutcome {
         if !begun {
-            let Some(op) = wqe.wr.local_op() else {
-                return LocalOutcome::Fail(WcStatus::LocQpOpErr);
-            };
             let waits = match op {
                 LocalOp::Invalidate(_) => self.req.cur != self.req.una,
                 LocalOp::Bind(_) | LocalOp::Register(_) => {
-                    wqe.wr.flags.fence && self.req.rd_atomic_outstanding > 0
+                    fence && self.req.rd_atomic_outstanding > 0
                 }
             };
             if waits {
                 return LocalOutcome::Wait;
             }
-            let result = backend.local_op(&op);
+            let result = backend.local_op(op);
             let Some(wqe) = backend.send_wqe(self.req.cur) else {
                 return LocalOutcome::Wait;
             };
@@ -352,7 +352,7 @@ impl Qp {
             let Some(wqe) = backend.send_wqe(self.req.una).map(|wqe| *wqe) else {
                 return;
             };
-            if !wqe.wr.op.is_local() || wqe.invalid.is_some() {
+            if !wqe.wr.body.is_local() || wqe.invalid.is_some() {
                 return;
             }
             self.complete_oldest(&wqe, WcStatus::Success, backend);
@@ -362,7 +362,7 @@ impl Qp {
     /// True if no packet follows the WQE before `next` for now: the queue ends there, or with a
     /// local operation, which may wait for earlier requests.
     fn ends_at(next: u32, produced: u32, backend: &mut impl Backend) -> bool {
-        next == produced || backend.send_wqe(next).is_some_and(|s| s.wr.op.is_local())
+        next == produced || backend.send_wqe(next).is_some_and(|s| s.wr.body.is_local())
     }
 
     /// The requester stops here. If the last packet has no AckReq bit, because another packet was
@@ -391,7 +391,7 @@ impl Qp {
     /// Starts the WQE at the cursor: assigns its PSNs (IBTA 9.7.3, IBTA 10.8.3.3). `None` if a
     /// fence, the READ limit or the PSN span blocks it.
     fn assign_psns(&mut self, wr: &SendWr, backend: &mut impl Backend) -> Option<SendWqe> {
-        let read = wr.op.needs_response();
+        let read = wr.body.needs_response();
         if wr.flags.fence && self.req.rd_atomic_outstanding > 0 {
             return None;
         }
@@ -401,9 +401,9 @@ impl Qp {
         {
             return None;
         }
-        let count = match wr.op {
-            op if op.is_single() => 1,
-            _ => packets(wr.length, self.attrs.mtu.bytes()),
+        let count = match wr.body.is_single() {
+            true => 1,
+            false => packets(wr.length, self.attrs.mtu.bytes()),
         };
         let top = self.req.max_psn.wrapping_add(count);
         let span = u32::try_from(self.req.max_psn.delta(self.req.una_psn)).unwrap_or(0);
@@ -441,15 +441,12 @@ impl Qp {
         if let Some(status) = wqe.invalid {
             return SendOutcome::Fail(status);
         }
-        let result = match wqe.wr.op {
-            SendOp::Read => self.send_read(wqe, u32::MAX, backend, tx),
-            SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(wqe, backend, tx),
-            SendOp::AtomicWrite | SendOp::Flush => {
-                self.send_placement(self.req.cur, wqe, backend, tx)
-            }
-            _ => self.send_payload(wqe, produced, backend, tx),
+        let result = match &wqe.wr.body {
+            body if body.carries_payload() => self.send_payload(wqe, produced, backend, tx),
+            SendBody::Read(from) => self.send_read(wqe, from, u32::MAX, backend, tx),
+            _ => self.send_single(self.req.cur, wqe, backend, tx),
         };
-        if result.is_ok() && wqe.wr.op.needs_response() {
+        if result.is_ok() && wqe.wr.body.needs_response() {
             self.advance_past(wqe);
         }
         self.req.fault_pending = false;
@@ -499,7 +496,7 @@ impl Qp {
         backend: &mut impl Backend,
     ) {
         let wr = &wqe.wr;
-        if matches!(wr.op, SendOp::Send | SendOp::SendImm | SendOp::SendInv) {
+        if wr.body.is_send() {
             backend.count(Count::SendCompleted);
         }
         if wr.flags.signaled || status != WcStatus::Success {
@@ -510,7 +507,7 @@ impl Qp {
             };
             backend.complete_send(&Wc::send(
                 wr.wr_id,
-                wr.op,
+                wr.body.op(),
                 status,
                 len,
                 self.attrs.qpn.get(),
@@ -518,11 +515,11 @@ impl Qp {
         }
         let begun = index_before(self.req.una, self.req.unsent);
         if begun {
-            if wr.op.needs_response() {
+            if wr.body.needs_response() {
                 self.req.rd_atomic_outstanding = self.req.rd_atomic_outstanding.saturating_sub(1);
             }
             self.req.una_psn = wqe.psns.last.next();
-            if !wr.op.is_local() {
+            if !wr.body.is_local() {
                 self.req.una_msn = self.req.una_msn.next();
             }
         } else {

@@ -8,7 +8,8 @@ use crate::wire::feth::Selectivity;
 /// Longest message in bytes, 1 GiB: what the device advertises as `max_msg_sz`.
 pub const MAX_MESSAGE: u32 = 1 << 30;
 
-/// Operation of a send work request (IBTA 10.8.2, `enum ib_wr_opcode`).
+/// Operation of a send work request (`enum ib_wr_opcode`), without its parameters, which
+/// [`SendBody`] has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
     /// SEND.
@@ -39,46 +40,6 @@ pub enum SendOp {
     RegMr,
 }
 
-impl SendOp {
-    /// True if the request has a response of its own and so takes one of the peer's RDMA
-    /// READ/ATOMIC resources (IBTA 9.7.3).
-    #[inline]
-    pub const fn needs_response(self) -> bool {
-        matches!(
-            self,
-            SendOp::Read | SendOp::CmpSwp | SendOp::FetchAdd | SendOp::AtomicWrite | SendOp::Flush
-        )
-    }
-
-    /// True if the request and its response are one packet each.
-    #[inline]
-    pub const fn is_single(self) -> bool {
-        self.needs_response() && !matches!(self, SendOp::Read)
-    }
-
-    /// True if the request is a message gathered from local memory.
-    #[inline]
-    pub const fn carries_payload(self) -> bool {
-        !self.needs_response() && !self.is_local()
-    }
-
-    /// True if the request is executed locally and sends no packet.
-    #[inline]
-    pub const fn is_local(self) -> bool {
-        matches!(self, SendOp::LocalInv | SendOp::BindMw | SendOp::RegMr)
-    }
-
-    /// True if the message consumes a receive request, so that it may carry the solicited event
-    /// bit.
-    #[inline]
-    pub const fn is_solicitable(self) -> bool {
-        matches!(
-            self,
-            SendOp::Send | SendOp::SendImm | SendOp::SendInv | SendOp::WriteImm
-        )
-    }
-}
-
 /// Modifiers of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SendFlags {
@@ -105,60 +66,13 @@ pub struct UdDest {
     pub pkey_index: u16,
 }
 
-/// One send work request.
+/// Where a request accesses the memory of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SendWr {
-    /// The consumer's identifier, returned in the completion.
-    pub wr_id: u64,
-    /// Operation.
-    pub op: SendOp,
-    /// Modifiers.
-    pub flags: SendFlags,
-    /// Immediate data in wire order.
-    pub imm: [u8; 4],
-    /// Remote virtual address of WRITE, READ, ATOMIC and FLUSH.
-    pub remote_addr: u64,
-    /// Remote key of WRITE, READ, ATOMIC and FLUSH; the key to invalidate of SEND with invalidate
-    /// and of local invalidate.
+pub struct RemoteAddr {
+    /// Address of the first byte at the responder.
+    pub addr: u64,
+    /// Key of the region or window.
     pub rkey: RKey,
-    /// Bytes of the message: the sum of the scatter/gather entries or of the inline data;
-    /// 0..=2^30, and 8 for ATOMIC. Bytes of the range to flush.
-    pub length: u32,
-    /// Scatter/gather entries; 0 if the payload is inline.
-    pub num_sge: u8,
-    /// Compare value of compare and swap, addend of fetch and add.
-    pub compare_add: u64,
-    /// Swap value of compare and swap.
-    pub swap: u64,
-    /// Destination of UD messages.
-    pub ud: UdDest,
-}
-
-impl SendWr {
-    /// A SEND without payload; the initial value of unused WQEs.
-    pub const EMPTY: Self = Self {
-        wr_id: 0,
-        op: SendOp::Send,
-        flags: SendFlags {
-            signaled: false,
-            solicited: false,
-            fence: false,
-            inline: false,
-        },
-        imm: [0; 4],
-        remote_addr: 0,
-        rkey: RKey(0),
-        length: 0,
-        num_sge: 0,
-        compare_add: 0,
-        swap: 0,
-        ud: UdDest {
-            qpn: Qpn::GSI,
-            qkey: QKey(0),
-            ah: 0,
-            pkey_index: 0,
-        },
-    };
 }
 
 /// Parameters of a FLUSH (IBTA A19).
@@ -200,79 +114,149 @@ pub enum LocalOp {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalOpFault;
 
+/// What a send work request asks for: the operation with its parameters (IBTA 10.8.2). Immediate
+/// data is in wire order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendBody {
+    /// SEND on a connection, or a frame of a raw packet QP.
+    Send,
+    /// SEND with immediate data.
+    SendImm([u8; 4]),
+    /// SEND with invalidate of this key of the peer.
+    SendInv(RKey),
+    /// SEND of a datagram.
+    Datagram(UdDest),
+    /// SEND of a datagram with immediate data.
+    DatagramImm(UdDest, [u8; 4]),
+    /// RDMA WRITE.
+    Write(RemoteAddr),
+    /// RDMA WRITE with immediate data.
+    WriteImm(RemoteAddr, [u8; 4]),
+    /// RDMA READ.
+    Read(RemoteAddr),
+    /// ATOMIC compare and swap.
+    CmpSwp {
+        /// The word.
+        at: RemoteAddr,
+        /// Value that the word must have.
+        compare: u64,
+        /// Its new value in this case.
+        swap: u64,
+    },
+    /// ATOMIC fetch and add.
+    FetchAdd {
+        /// The word.
+        at: RemoteAddr,
+        /// Addend.
+        add: u64,
+    },
+    /// ATOMIC WRITE of 8 bytes.
+    AtomicWrite(RemoteAddr),
+    /// FLUSH of previously written memory.
+    Flush(RemoteAddr, FlushKind),
+    /// A local operation; no packet.
+    Local(LocalOp),
+}
+
+impl SendBody {
+    /// The operation.
+    pub const fn op(&self) -> SendOp {
+        match self {
+            Self::Send | Self::Datagram(_) => SendOp::Send,
+            Self::SendImm(_) | Self::DatagramImm(..) => SendOp::SendImm,
+            Self::SendInv(_) => SendOp::SendInv,
+            Self::Write(_) => SendOp::Write,
+            Self::WriteImm(..) => SendOp::WriteImm,
+            Self::Read(_) => SendOp::Read,
+            Self::CmpSwp { .. } => SendOp::CmpSwp,
+            Self::FetchAdd { .. } => SendOp::FetchAdd,
+            Self::AtomicWrite(_) => SendOp::AtomicWrite,
+            Self::Flush(..) => SendOp::Flush,
+            Self::Local(LocalOp::Invalidate(_)) => SendOp::LocalInv,
+            Self::Local(LocalOp::Bind(_)) => SendOp::BindMw,
+            Self::Local(LocalOp::Register(_)) => SendOp::RegMr,
+        }
+    }
+
+    /// True if the request has a response of its own and so takes one of the peer's RDMA
+    /// READ/ATOMIC resources (IBTA 9.7.3).
+    #[inline]
+    pub const fn needs_response(&self) -> bool {
+        matches!(self, Self::Read(_)) || self.is_single()
+    }
+
+    /// True if the request and its response are one packet each.
+    #[inline]
+    pub const fn is_single(&self) -> bool {
+        matches!(
+            self,
+            Self::CmpSwp { .. } | Self::FetchAdd { .. } | Self::AtomicWrite(_) | Self::Flush(..)
+        )
+    }
+
+    /// True if the request is a message gathered from local memory.
+    #[inline]
+    pub const fn carries_payload(&self) -> bool {
+        !self.needs_response() && !self.is_local()
+    }
+
+    /// True if the request is executed locally and sends no packet.
+    #[inline]
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::Local(_))
+    }
+
+    /// True if the message is a SEND of any kind.
+    #[inline]
+    pub const fn is_send(&self) -> bool {
+        matches!(
+            self,
+            Self::Send
+                | Self::SendImm(_)
+                | Self::SendInv(_)
+                | Self::Datagram(_)
+                | Self::DatagramImm(..)
+        )
+    }
+
+    /// True if the message consumes a receive request, so that it may carry the solicited event
+    /// bit.
+    #[inline]
+    pub const fn is_solicitable(&self) -> bool {
+        self.is_send() || matches!(self, Self::WriteImm(..))
+    }
+}
+
+/// One send work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendWr {
+    /// The consumer's identifier, returned in the completion.
+    pub wr_id: u64,
+    /// Operation and parameters.
+    pub body: SendBody,
+    /// Modifiers.
+    pub flags: SendFlags,
+    /// Bytes of the message: the sum of the scatter/gather entries or of the inline data;
+    /// 0..=2^30, and 8 for ATOMIC. Bytes of the range to flush. 0 for local operations.
+    pub length: u32,
+    /// Scatter/gather entries; 0 if the payload is inline.
+    pub num_sge: u8,
+}
+
 impl SendWr {
-    /// The parameters of a FLUSH. They are stored in `imm`, which a FLUSH does not use.
-    pub fn flush(&self) -> FlushKind {
-        let [placement, all, ..] = self.imm;
-        FlushKind {
-            placement,
-            selectivity: match all {
-                0 => Selectivity::Range,
-                _ => Selectivity::Region,
-            },
-        }
-    }
-
-    /// Turns this into a FLUSH with these parameters.
-    pub fn set_flush(&mut self, kind: FlushKind) {
-        let all = u8::from(kind.selectivity == Selectivity::Region);
-        self.op = SendOp::Flush;
-        self.imm = [kind.placement, all, 0, 0];
-    }
-
-    /// The parameters of a local operation; `None` for all other work requests.
-    ///
-    /// A local operation has no message, so its parameters are stored in the fields of one.
-    pub fn local_op(&self) -> Option<LocalOp> {
-        match self.op {
-            SendOp::LocalInv => Some(LocalOp::Invalidate(self.rkey)),
-            SendOp::BindMw => {
-                let [a, b, c, d, e, f, g, h] = self.swap.to_ne_bytes();
-                Some(LocalOp::Bind(Bind {
-                    window: RKey(u32::from_ne_bytes([a, b, c, d])),
-                    key: self.rkey,
-                    region: u32::from_ne_bytes([e, f, g, h]),
-                    addr: self.remote_addr,
-                    length: self.compare_add,
-                    access: u32::from_ne_bytes(self.imm),
-                }))
-            }
-            SendOp::RegMr => Some(LocalOp::Register(Register {
-                key: self.rkey,
-                iova: self.remote_addr,
-                length: self.compare_add,
-                access: u32::from_ne_bytes(self.imm),
-            })),
-            _ => None,
-        }
-    }
-
-    /// Turns this into a local operation.
-    pub fn set_local_op(&mut self, op: &LocalOp) {
-        match *op {
-            LocalOp::Invalidate(key) => {
-                self.op = SendOp::LocalInv;
-                self.rkey = key;
-            }
-            LocalOp::Bind(bind) => {
-                let [a, b, c, d] = bind.window.0.to_ne_bytes();
-                let [e, f, g, h] = bind.region.to_ne_bytes();
-                self.op = SendOp::BindMw;
-                self.swap = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-                self.rkey = bind.key;
-                self.remote_addr = bind.addr;
-                self.compare_add = bind.length;
-                self.imm = bind.access.to_ne_bytes();
-            }
-            LocalOp::Register(reg) => {
-                self.op = SendOp::RegMr;
-                self.rkey = reg.key;
-                self.remote_addr = reg.iova;
-                self.compare_add = reg.length;
-                self.imm = reg.access.to_ne_bytes();
-            }
-        }
-    }
+    /// A SEND without payload; the initial value of unused WQEs.
+    pub const EMPTY: Self = Self {
+        wr_id: 0,
+        body: SendBody::Send,
+        flags: SendFlags {
+            signaled: false,
+            solicited: false,
+            fence: false,
+            inline: false,
+        },
+        length: 0,
+        num_sge: 0,
+    };
 }
 
 /// PSNs of the packets of a send work request, inclusive.
@@ -299,6 +283,9 @@ pub struct SendWqe {
     /// this status in order and is never sent.
     pub invalid: Option<super::wc::WcStatus>,
 }
+
+// The requester copies a WQE for each packet that it sends.
+const _: () = assert!(size_of::<SendWqe>() <= 80);
 
 impl SendWqe {
     /// A WQE for `wr`, which has not been sent yet.

@@ -2,9 +2,9 @@
 //! Fuzz targets: turn arbitrary bytes into packets, ring elements or a history of a QP. Each
 //! function panics if an invariant is violated and returns otherwise.
 
-use super::{Link, Pair, RecvBuf, RKEY};
+use super::{set_remote, to_datagram, wr, Link, Pair, RecvBuf, RKEY};
 use crate::abi::{decode_recv, decode_send, SendLimits, MAX_MESSAGE};
-use crate::engine::wr::{SendFlags, SendOp, SendWr};
+use crate::engine::wr::{SendBody, SendFlags, SendOp, SendWr, UdDest};
 use crate::engine::{Service, State};
 use crate::ids::{Mtu, QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;
@@ -121,7 +121,7 @@ pub fn engine(data: &[u8]) {
     while !bytes.done() {
         match bytes.u8() % 16 {
             0 | 1 => {
-                let wr = request(&mut bytes, sends);
+                let wr = request(&mut bytes, service, sends);
                 sends += 1;
                 pair.post(0, wr, 0x8000);
             }
@@ -186,7 +186,7 @@ pub fn engine(data: &[u8]) {
     );
 }
 
-fn request(bytes: &mut Bytes<'_>, wr_id: u64) -> SendWr {
+fn request(bytes: &mut Bytes<'_>, service: Service, wr_id: u64) -> SendWr {
     let ops = [
         SendOp::Send,
         SendOp::SendImm,
@@ -202,14 +202,23 @@ fn request(bytes: &mut Bytes<'_>, wr_id: u64) -> SendWr {
         SendOp::BindMw,
         SendOp::RegMr,
     ];
-    let mut wr = SendWr::EMPTY;
-    wr.wr_id = wr_id;
-    wr.op = ops[usize::from(bytes.u8()) % ops.len()];
-    wr.length = match wr.op {
-        SendOp::CmpSwp | SendOp::FetchAdd | SendOp::AtomicWrite => 8,
-        op if op.is_local() => 0,
+    let op = ops[usize::from(bytes.u8()) % ops.len()];
+    let mut wr = wr(op, wr_id, 0);
+    wr.length = match wr.body {
+        SendBody::CmpSwp { .. } | SendBody::FetchAdd { .. } | SendBody::AtomicWrite(_) => 8,
+        SendBody::Local(_) => 0,
         _ => u32::from(bytes.u16() % 2048),
     };
+    set_remote(&mut wr, 0);
+    if service.is_datagram() {
+        let to = UdDest {
+            qpn: Qpn::new(0x12),
+            qkey: QKey(0),
+            ah: 0,
+            pkey_index: 0,
+        };
+        to_datagram(&mut wr, to);
+    }
     let flags = bytes.u8();
     wr.flags = SendFlags {
         signaled: true,
@@ -217,8 +226,6 @@ fn request(bytes: &mut Bytes<'_>, wr_id: u64) -> SendWr {
         fence: flags & 2 != 0,
         inline: false,
     };
-    wr.rkey = RKEY;
-    wr.ud.qpn = Qpn::new(0x12);
     wr
 }
 

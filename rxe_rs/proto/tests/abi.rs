@@ -4,7 +4,7 @@ use super::layout::*;
 use super::*;
 use crate::check::window::Bind;
 use crate::engine::wc::{NetworkType, Wc, WcOpcode, WcStatus};
-use crate::engine::wr::{FlushKind, LocalOp, SendOp};
+use crate::engine::wr::{FlushKind, LocalOp, RemoteAddr, SendBody, UdDest};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;
@@ -110,9 +110,12 @@ fn write_takes_its_length_from_the_list() {
     let wr = entry.wqe.wr;
     assert_eq!(entry.wqe.invalid, None);
     assert_eq!(wr.wr_id, 0x1122_3344_5566_7788);
-    assert_eq!(wr.op, SendOp::WriteImm);
-    assert_eq!((wr.remote_addr, wr.rkey), (0xdead_beef_0000, RKey(0x4242)));
-    assert_eq!((wr.length, wr.num_sge, wr.imm), (128, 3, [1, 2, 3, 4]));
+    let to = RemoteAddr {
+        addr: 0xdead_beef_0000,
+        rkey: RKey(0x4242),
+    };
+    assert_eq!(wr.body, SendBody::WriteImm(to, [1, 2, 3, 4]));
+    assert_eq!((wr.length, wr.num_sge), (128, 3));
     assert!(wr.flags.signaled && wr.flags.solicited && wr.flags.fence && !wr.flags.inline);
     assert_eq!(entry.data, &element.0[208..208 + 48]);
 }
@@ -191,7 +194,8 @@ fn local_operations_and_send_with_invalidate() {
     element.sges(&[8]);
     let entry = decode_send(&element.0, &LIMITS);
     let wr = entry.wqe.wr;
-    assert_eq!(wr.local_op(), Some(LocalOp::Invalidate(RKey(0x1234_5678))));
+    let invalidate = LocalOp::Invalidate(RKey(0x1234_5678));
+    assert_eq!(wr.body, SendBody::Local(invalidate));
     assert!(entry.data.is_empty() && wr.num_sge == 0 && wr.length == 0);
     assert!(wr.flags.fence && wr.flags.signaled);
 
@@ -211,7 +215,7 @@ fn local_operations_and_send_with_invalidate() {
     };
     for service in [Service::Rc, Service::Uc] {
         let wr = decode_send(&element.0, &on(service)).wqe.wr;
-        assert_eq!(wr.local_op(), Some(LocalOp::Bind(bind)));
+        assert_eq!(wr.body, SendBody::Local(LocalOp::Bind(bind)));
     }
 
     let mut element = Element::new(9, 0);
@@ -219,8 +223,8 @@ fn local_operations_and_send_with_invalidate() {
     element.sges(&[8]);
     let wr = decode_send(&element.0, &LIMITS).wqe.wr;
     assert_eq!(
-        (wr.op, wr.rkey, wr.length),
-        (SendOp::SendInv, RKey(0x1234_5678), 8)
+        (wr.body, wr.length),
+        (SendBody::SendInv(RKey(0x1234_5678)), 8)
     );
 }
 
@@ -235,10 +239,11 @@ fn atomic_write_and_flush() {
     let entry = decode_send(&element.0, &LIMITS);
     let wr = entry.wqe.wr;
     assert_eq!(entry.wqe.invalid, None);
-    assert_eq!(
-        (wr.op, wr.rkey, wr.remote_addr, wr.length),
-        (SendOp::AtomicWrite, RKey(0x1234_5678), 0x1000, 8)
-    );
+    let at = RemoteAddr {
+        addr: 0x1000,
+        rkey: RKey(0x1234_5678),
+    };
+    assert_eq!((wr.body, wr.length), (SendBody::AtomicWrite(at), 8));
     assert!(wr.flags.inline && entry.data == b"12345678");
     assert_eq!(
         status(&element, &on(Service::Uc)),
@@ -255,17 +260,12 @@ fn atomic_write_and_flush() {
         (element.0[40], element.0[41]) = (placement, level);
         let wr = decode_send(&element.0, &LIMITS).wqe.wr;
         let selectivity = [Selectivity::Range, Selectivity::Region][usize::from(level)];
-        assert_eq!(
-            (wr.op, wr.rkey, wr.remote_addr, wr.length),
-            (SendOp::Flush, RKey(0x1234_5678), 0x1001, 100)
-        );
-        assert_eq!(
-            wr.flush(),
-            FlushKind {
-                placement,
-                selectivity
-            }
-        );
+        let at = RemoteAddr { addr: 0x1001, ..at };
+        let kind = FlushKind {
+            placement,
+            selectivity,
+        };
+        assert_eq!((wr.body, wr.length), (SendBody::Flush(at, kind), 100));
     }
     for (placement, level) in [(0, 0), (4, 0), (1, 2)] {
         (element.0[40], element.0[41]) = (placement, level);
@@ -307,8 +307,16 @@ fn atomics_are_aligned_words() {
         .u32(48, 33)
         .sges(&[8]);
     let wr = decode_send(&element.0, &LIMITS).wqe.wr;
-    assert_eq!((wr.op, wr.length), (SendOp::CmpSwp, 8));
-    assert_eq!((wr.compare_add, wr.swap, wr.rkey), (11, 22, RKey(33)));
+    let at = RemoteAddr {
+        addr: 0x1000,
+        rkey: RKey(33),
+    };
+    let (compare, swap) = (11, 22);
+    let body = SendBody::CmpSwp { at, compare, swap };
+    assert_eq!((wr.body, wr.length), (body, 8));
+    element.u32(12, 6);
+    let wr = decode_send(&element.0, &LIMITS).wqe.wr;
+    assert_eq!(wr.body, SendBody::FetchAdd { at, add: 11 });
     assert_eq!(status(element.sges(&[4, 4]), &LIMITS), None);
     assert_eq!(
         decode_send(&element.sges(&[64]).0, &LIMITS).wqe.wr.length,
@@ -331,8 +339,13 @@ fn destination_of_datagrams() {
         .u32(36, 77)
         .sges(&[40]);
     let wr = decode_send(&element.0, &on(Service::Ud)).wqe.wr;
-    assert_eq!(wr.ud.qpn, Qpn::new(0x12_3456));
-    assert_eq!((wr.ud.qkey, wr.ud.ah), (QKey(0x8000_0001), 77));
+    let to = UdDest {
+        qpn: Qpn::new(0x12_3456),
+        qkey: QKey(0x8000_0001),
+        ah: 77,
+        pkey_index: 0,
+    };
+    assert_eq!(wr.body, SendBody::DatagramImm(to, [0; 4]));
 }
 
 #[test]

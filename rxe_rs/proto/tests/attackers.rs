@@ -10,11 +10,12 @@
 
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::SendOp;
+use rxe_proto::engine::wr::{FlushKind, SendOp};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Msn, Mtu, Psn, Qpn, RKey};
-use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, REMOTE, RKEY};
+use rxe_proto::sim::{seeds, set_flush, wr, Link, Pair, RecvBuf, REMOTE, RKEY};
 use rxe_proto::wire::aeth::NakCode;
+use rxe_proto::wire::feth::Selectivity;
 use rxe_proto::wire::{
     Aeth, Bth, HeaderSet, Headers, Opcode, Operation, Packet, Syndrome, Transport,
 };
@@ -345,10 +346,11 @@ fn duplicates_must_match_the_original() {
         let psn = pair.qps[0].sq_psn();
         let mut request = wr(op, 1, 8);
         if op == SendOp::Flush {
-            request.set_flush(rxe_proto::engine::wr::FlushKind {
+            let kind = FlushKind {
                 placement: 1,
-                selectivity: rxe_proto::wire::feth::Selectivity::Range,
-            });
+                selectivity: Selectivity::Range,
+            };
+            set_flush(&mut request, kind);
         }
         pair.post(0, request, 0);
         pair.run(SECOND);

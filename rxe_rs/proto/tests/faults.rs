@@ -7,7 +7,7 @@ use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Psn, Qpn, RKey};
-use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::sim::{seeds, set_remote, set_rkey, wr, Link, Pair, RecvBuf, RKEY};
 use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Syndrome};
 
 const SECOND: u64 = 1_000_000_000;
@@ -142,18 +142,18 @@ fn one_failure_in_random_traffic() {
             request.flags.signaled = pair.rng.bool();
             if id == bad {
                 request.length = request.length.max(8);
+                if kind > 1 && op == SendOp::Send {
+                    request.body = wr(SendOp::Write, id, len).body;
+                }
                 match kind {
                     0 => {
                         pair.post_invalid(0, request, WcStatus::LocQpOpErr);
                         continue;
                     }
                     1 => pair.hosts[0].bad_local.push(id as u32),
-                    2 => request.rkey = RKey(0xbad),
-                    3 => request.remote_addr = u64::MAX - 7,
-                    _ => request.remote_addr = 1 << 16,
-                }
-                if kind > 1 && op == SendOp::Send {
-                    request.op = SendOp::Write;
+                    2 => set_rkey(&mut request, RKey(0xbad)),
+                    3 => set_remote(&mut request, u64::MAX - 7),
+                    _ => set_remote(&mut request, 1 << 16),
                 }
             }
             pair.post(0, request, 0);
@@ -270,7 +270,7 @@ fn hostile_peer() {
                 pair.rng.u32(0..4000)
             };
             let mut request = wr(op, id, len);
-            request.remote_addr = 0;
+            set_remote(&mut request, 0);
             pair.post(0, request, 0xc000);
         }
         pair.transmit_packets(0, 5);

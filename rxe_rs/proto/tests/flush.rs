@@ -5,10 +5,10 @@
 
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::{FlushKind, SendOp, SendWr};
+use rxe_proto::engine::wr::{FlushKind, SendBody, SendOp, SendWr};
 use rxe_proto::engine::State;
 use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf};
+use rxe_proto::sim::{seeds, set_flush, set_remote, wr, Link, Pair, RecvBuf};
 use rxe_proto::wire::feth::Selectivity;
 use rxe_proto::wire::Feth;
 
@@ -38,11 +38,12 @@ fn pair(seed: u64, link: Link) -> Pair {
 
 fn flush(wr_id: u64, addr: usize, length: u32, selectivity: Selectivity) -> SendWr {
     let mut request = wr(SendOp::Flush, wr_id, length);
-    request.remote_addr = addr as u64;
-    request.set_flush(FlushKind {
+    set_remote(&mut request, addr as u64);
+    let kind = FlushKind {
         placement: Feth::PERSISTENT,
         selectivity,
-    });
+    };
+    set_flush(&mut request, kind);
     request
 }
 
@@ -52,7 +53,7 @@ fn range(wr_id: u64, addr: usize, length: u32) -> SendWr {
 
 fn write(wr_id: u64, addr: usize, length: u32) -> SendWr {
     let mut request = wr(SendOp::Write, wr_id, length);
-    request.remote_addr = addr as u64;
+    set_remote(&mut request, addr as u64);
     request
 }
 
@@ -81,15 +82,15 @@ fn traffic(seed: u64, link: Link) -> Pair {
         flushes.push((id + 1, at));
         // After the flushed range.
         let mut word = wr(SendOp::AtomicWrite, id + 2, 8);
-        word.remote_addr = (at + SLOT - 8) as u64;
+        set_remote(&mut word, (at + SLOT - 8) as u64);
         pair.post(0, word, at);
         let mut other = wr(
             [SendOp::Send, SendOp::Read, SendOp::FetchAdd][n % 3],
             id + 3,
             8,
         );
-        other.remote_addr = (at + SLOT - 16) as u64;
-        if other.op == SendOp::Send {
+        set_remote(&mut other, (at + SLOT - 16) as u64);
+        if other.body == SendBody::Send {
             pair.hosts[1].receives.push_back(RecvBuf {
                 wr_id: id,
                 at: at + SLOT - 24,
@@ -290,10 +291,11 @@ fn placement() {
         let mut pair = pair(6, Link::PERFECT);
         pair.qps[1].attrs.remote_flush = right;
         let mut request = range(0, 0, 100);
-        request.set_flush(FlushKind {
+        let kind = FlushKind {
             placement,
             selectivity: Selectivity::Range,
-        });
+        };
+        set_flush(&mut request, kind);
         pair.post(0, request, 0);
         pair.run(SECOND);
         assert_eq!(pair.statuses(0), [(0, status)], "{right} {placement}");

@@ -5,10 +5,12 @@
 
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::SendOp;
+use rxe_proto::engine::wr::{RemoteAddr, SendBody, SendOp};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn};
-use rxe_proto::sim::{run_together, seeds, wr, Link, Pair, Queue, RecvBuf, REMOTE};
+use rxe_proto::sim::{
+    run_together, seeds, set_addend, set_remote, wr, Link, Pair, Queue, RecvBuf, REMOTE, RKEY,
+};
 use rxe_proto::time::Instant;
 
 const MEMORY: usize = 1 << 20;
@@ -91,18 +93,23 @@ fn posting_while_running() {
                     request.flags.signaled = pair.rng.u8(0..3) == 0;
                     request.flags.fence = pair.rng.u8(0..8) == 0;
                     request.flags.solicited = pair.rng.bool();
-                    request.remote_addr = 0x80000;
+                    set_remote(&mut request, 0x80000);
                     match op {
                         SendOp::FetchAdd => {
-                            request.remote_addr = 0;
-                            request.compare_add = 1;
+                            set_remote(&mut request, 0);
+                            set_addend(&mut request, 1);
                             adds[1 - side] += 1;
                         }
                         SendOp::CmpSwp => {
                             // Counts in the second word, each step depending on the one before.
-                            request.remote_addr = 8;
-                            request.compare_add = wanted[side];
-                            request.swap = wanted[side] + 1;
+                            request.body = SendBody::CmpSwp {
+                                at: RemoteAddr {
+                                    addr: 8,
+                                    rkey: RKEY,
+                                },
+                                compare: wanted[side],
+                                swap: wanted[side] + 1,
+                            };
                             wanted[side] += 1;
                         }
                         _ => {}

@@ -5,10 +5,10 @@
 use rxe_proto::check::window::Bind;
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::{WcOpcode, WcStatus};
-use rxe_proto::engine::wr::{FlushKind, LocalOp, Register, SendFlags, SendOp, SendWr};
+use rxe_proto::engine::wr::{FlushKind, LocalOp, Register, SendBody, SendFlags, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, RKey};
-use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::sim::{seeds, set_flush, set_remote, set_rkey, wr, Link, Pair, RecvBuf, RKEY};
 use rxe_proto::wire::feth::Selectivity;
 
 const SECOND: u64 = 1_000_000_000;
@@ -35,7 +35,7 @@ fn key(op: LocalOp, wr_id: u64) -> SendWr {
     let mut wr = SendWr::EMPTY;
     wr.wr_id = wr_id;
     wr.flags = signaled();
-    wr.set_local_op(&op);
+    wr.body = SendBody::Local(op);
     wr
 }
 
@@ -50,29 +50,6 @@ fn register(key: RKey) -> LocalOp {
 
 fn ids(pair: &Pair, side: usize) -> Vec<u64> {
     pair.hosts[side].sent.iter().map(|wc| wc.wr_id).collect()
-}
-
-/// The parameters round-trip through a work request.
-#[test]
-fn parameters() {
-    let ops = [
-        LocalOp::Invalidate(RKey(0x8765_4321)),
-        LocalOp::Bind(Bind {
-            window: RKey(0x8765_4321),
-            key: RKey(0x8765_4322),
-            region: 0xfedc_ba98,
-            addr: 0x7fff_0123_4567_89ab,
-            length: 0x11_2233_4455,
-            access: 0x2f,
-        }),
-        register(RKey(0x1122_3344)),
-    ];
-    for op in ops {
-        let wr = key(op, 1);
-        assert_eq!(wr.local_op(), Some(op));
-        assert!(wr.op.is_local() && !wr.op.carries_payload() && !wr.op.needs_response());
-    }
-    assert_eq!(wr(SendOp::SendInv, 0, 0).local_op(), None);
 }
 
 /// A registration does not wait for requests in flight; its completion does.
@@ -98,11 +75,22 @@ fn registration_does_not_wait() {
 fn local_operations_send_no_packet() {
     for service in [Service::Rc, Service::Uc] {
         let mut pair = Pair::small(service, 3, Link::PERFECT);
-        for id in 0..5 {
-            pair.post(0, key(LocalOp::Invalidate(OTHER), id), 0);
+        let bind = LocalOp::Bind(Bind {
+            window: RKey(0x8765_4321),
+            key: RKey(0x8765_4322),
+            region: 0xfedc_ba98,
+            addr: 0x7fff_0123_4567_89ab,
+            length: 0x11_2233_4455,
+            access: 0x2f,
+        });
+        let ops = [LocalOp::Invalidate(OTHER), bind, register(OTHER)];
+        for (id, op) in ops.into_iter().enumerate() {
+            pair.post(0, key(op, id as u64), 0);
         }
         pair.transmit(0);
-        assert_eq!(ids(&pair, 0), [0, 1, 2, 3, 4]);
+        assert_eq!(ids(&pair, 0), [0, 1, 2]);
+        let done = pair.hosts[0].local_ops.borrow().clone();
+        assert!(done.into_iter().map(|(op, _)| op).eq(ops));
         assert_eq!(pair.packets_sent, 0);
         assert_eq!(pair.qps[0].poll_timeout(), None);
     }
@@ -199,7 +187,7 @@ fn send_with_bad_invalidate() {
         len: 100,
     });
     let mut bad = wr(SendOp::SendInv, 0, 10);
-    bad.rkey = OTHER;
+    bad.body = SendBody::SendInv(OTHER);
     pair.post(0, bad, 0);
     pair.run(SECOND);
     assert_eq!(pair.statuses(0), [(0, WcStatus::RemAccessErr)]);
@@ -247,7 +235,7 @@ fn mixed_on_a_lossy_wire() {
                 4 => key(LocalOp::Invalidate(RKey(id as u32)), id),
                 _ => key(register(RKey(id as u32)), id),
             };
-            if next.op == SendOp::Send {
+            if next.body == SendBody::Send {
                 pair.hosts[1].receives.push_back(RecvBuf {
                     wr_id: id,
                     at: 0,
@@ -255,7 +243,9 @@ fn mixed_on_a_lossy_wire() {
                 });
             }
             next.flags.fence = pair.rng.u8(0..4) == 0;
-            ops.extend(next.local_op());
+            if let SendBody::Local(op) = next.body {
+                ops.push(op);
+            }
             pair.post(0, next, 0);
             if pair.rng.u8(0..3) == 0 {
                 pair.step();
@@ -287,10 +277,11 @@ fn mixed_on_a_lossy_wire() {
 fn bad_atomic_writes_and_flushes() {
     let flush = |placement, selectivity| {
         let mut wr = wr(SendOp::Flush, 0, 100);
-        wr.set_flush(FlushKind {
+        let kind = FlushKind {
             placement,
             selectivity,
-        });
+        };
+        set_flush(&mut wr, kind);
         wr
     };
     let range = Selectivity::Range;
@@ -303,17 +294,17 @@ fn bad_atomic_writes_and_flushes() {
     let no_access = WcStatus::RemAccessErr;
     let invalid = WcStatus::RemInvReqErr;
     let cases = [
-        (with(word, &|wr| wr.rkey = OTHER), no_access),
-        (with(word, &|wr| wr.remote_addr = 0x8004), invalid),
+        (with(word, &|wr| set_rkey(wr, OTHER)), no_access),
+        (with(word, &|wr| set_remote(wr, 0x8004)), invalid),
         (with(word, &|wr| wr.length = 7), invalid),
-        (with(word, &|wr| wr.remote_addr = 1 << 16), no_access),
-        (with(flush(1, range), &|wr| wr.rkey = OTHER), no_access),
+        (with(word, &|wr| set_remote(wr, 1 << 16)), no_access),
+        (with(flush(1, range), &|wr| set_rkey(wr, OTHER)), no_access),
         (
-            with(flush(1, range), &|wr| wr.remote_addr = 1 << 16),
+            with(flush(1, range), &|wr| set_remote(wr, 1 << 16)),
             no_access,
         ),
         (
-            with(flush(1, Selectivity::Region), &|wr| wr.rkey = OTHER),
+            with(flush(1, Selectivity::Region), &|wr| set_rkey(wr, OTHER)),
             no_access,
         ),
         // The QP allows FLUSH to global visibility only.

@@ -8,7 +8,7 @@ use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf, PAGE};
+use rxe_proto::sim::{seeds, set_addend, set_remote, wr, Link, Pair, RecvBuf, PAGE};
 use rxe_proto::wire::packet::Payload;
 
 const MEMORY: usize = 1 << 20;
@@ -28,7 +28,7 @@ fn post(pair: &mut Pair, n: usize, ops: &[SendOp]) -> (usize, usize, SendOp) {
     let (from, to) = (slot(FROM, n) + n, slot(TO, n) + 3 * n);
     let op = ops[n % ops.len()];
     let mut request = wr(op, n as u64, MESSAGE);
-    request.remote_addr = to as u64;
+    set_remote(&mut request, to as u64);
     match op {
         SendOp::Send => pair.hosts[1].receives.push_back(RecvBuf {
             wr_id: n as u64,
@@ -37,8 +37,8 @@ fn post(pair: &mut Pair, n: usize, ops: &[SendOp]) -> (usize, usize, SendOp) {
         }),
         SendOp::FetchAdd => {
             request.length = 8;
-            request.remote_addr = MEMORY as u64 - 8;
-            request.compare_add = 1;
+            set_remote(&mut request, MEMORY as u64 - 8);
+            set_addend(&mut request, 1);
         }
         _ => {}
     }

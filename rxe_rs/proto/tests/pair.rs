@@ -7,7 +7,7 @@ use rxe_proto::engine::wc::{WcOpcode, WcStatus};
 use rxe_proto::engine::wr::{FlushKind, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf};
+use rxe_proto::sim::{seeds, set_addend, set_flush, set_imm, set_remote, wr, Link, Pair, RecvBuf};
 use rxe_proto::wire::feth::Selectivity;
 
 /// Bytes of memory on each side; every request gets a part of its own.
@@ -17,10 +17,16 @@ const COUNTER: usize = 0;
 
 struct Planned {
     side: usize,
+    op: SendOp,
     wr: SendWr,
     local: usize,
     remote: usize,
     data: Vec<u8>,
+}
+
+/// Immediate data of request `i`.
+fn imm_of(i: usize) -> [u8; 4] {
+    (i as u32).to_be_bytes()
 }
 
 fn flush_kind(i: usize) -> FlushKind {
@@ -57,7 +63,7 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             _ => pair.rng.u32(0..max_len),
         };
         let mut wr = wr(op, i as u64, len);
-        wr.imm = (i as u32).to_be_bytes();
+        set_imm(&mut wr, imm_of(i));
         wr.flags.fence = pair.rng.u8(0..4) == 0;
         let mut place = |s: usize| {
             let at = next[s];
@@ -70,13 +76,13 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             SendOp::Flush => Vec::new(),
             _ => (0..len).map(|_| pair.rng.u8(..)).collect(),
         };
-        wr.remote_addr = remote as u64;
+        set_remote(&mut wr, remote as u64);
         if op == SendOp::Flush {
-            wr.set_flush(flush_kind(i));
+            set_flush(&mut wr, flush_kind(i));
         }
         if op == SendOp::FetchAdd {
-            wr.remote_addr = COUNTER as u64;
-            wr.compare_add = 1;
+            set_remote(&mut wr, COUNTER as u64);
+            set_addend(&mut wr, 1);
             adds[1 - side] += 1;
         } else {
             let (source, at) = if op == SendOp::Read {
@@ -97,6 +103,7 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
         pair.post(side, wr, local);
         plan.push(Planned {
             side,
+            op,
             wr,
             local,
             remote,
@@ -137,7 +144,7 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
         let arrived: Vec<_> = plan
             .iter()
             .filter(|p| p.side != side)
-            .filter(|p| matches!(p.wr.op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm))
+            .filter(|p| matches!(p.op, SendOp::Send | SendOp::SendImm | SendOp::WriteImm))
             .collect();
         let received = &pair.hosts[side].received;
         assert_eq!(
@@ -148,9 +155,9 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
         for ((wc, _), p) in received.iter().zip(&arrived) {
             assert_eq!(wc.wr_id, p.wr.wr_id, "seed {seed}: messages out of order");
             assert_eq!(wc.byte_len, p.wr.length, "seed {seed}");
-            let imm = (p.wr.op != SendOp::Send).then_some(p.wr.imm);
+            let imm = (p.op != SendOp::Send).then_some(imm_of(p.wr.wr_id as usize));
             assert_eq!(wc.imm, imm, "seed {seed}");
-            let write = p.wr.op == SendOp::WriteImm;
+            let write = p.op == SendOp::WriteImm;
             let opcode = if write {
                 WcOpcode::RecvRdmaWithImm
             } else {
@@ -161,8 +168,8 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
         let flushes: Vec<_> = plan
             .iter()
             .enumerate()
-            .filter(|(_, p)| p.side != side && p.wr.op == SendOp::Flush)
-            .map(|(i, p)| (p.wr.remote_addr, p.wr.length, flush_kind(i)))
+            .filter(|(_, p)| p.side != side && p.op == SendOp::Flush)
+            .map(|(i, p)| (p.remote as u64, p.wr.length, flush_kind(i)))
             .collect();
         assert_eq!(
             *pair.hosts[side].flushes.borrow(),
@@ -181,7 +188,7 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
             let planned = plan.iter().filter(|p| p.side != side);
             assert_eq!(
                 pair.hosts[side].counts[count] as usize,
-                planned.filter(|p| ops.contains(&p.wr.op)).count(),
+                planned.filter(|p| ops.contains(&p.op)).count(),
                 "seed {seed}: {count:?}"
             );
         }
@@ -194,7 +201,7 @@ fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pa
     }
     let mut originals = [Vec::new(), Vec::new()];
     for p in &plan {
-        let (side, at) = match p.wr.op {
+        let (side, at) = match p.op {
             SendOp::Read => (p.side, p.local),
             SendOp::FetchAdd => {
                 let memory = pair.hosts[p.side].memory.borrow();

@@ -4,13 +4,21 @@
 
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::SendOp;
+use rxe_proto::engine::wr::{SendOp, UdDest};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn, QKey, Qpn};
-use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf};
+use rxe_proto::sim::{seeds, set_imm, set_remote, to_datagram, wr, Link, Pair, RecvBuf};
 use rxe_proto::wire::{Bth, Headers, Opcode, Packet, Payload};
 
 const SECOND: u64 = 1_000_000_000;
+
+/// The peer as the destination of datagrams.
+const PEER: UdDest = UdDest {
+    qpn: Qpn::new(0x12),
+    qkey: QKey(0),
+    ah: 1,
+    pkey_index: 0,
+};
 
 /// UC over a lossy wire: every send completes; delivered messages are complete and in order.
 #[test]
@@ -31,8 +39,8 @@ fn unreliable_connection() {
             pair.hosts[0].memory.borrow_mut()[at..at + len as usize].fill(id as u8 + 1);
             let op = [SendOp::Send, SendOp::SendImm, SendOp::WriteImm][pair.rng.usize(0..3)];
             let mut request = wr(op, id, len);
-            request.imm = (id as u32).to_be_bytes();
-            request.remote_addr = 0x80000 + 4096 * id;
+            set_imm(&mut request, (id as u32).to_be_bytes());
+            set_remote(&mut request, 0x80000 + 4096 * id);
             pair.post(0, request, at);
             let buf = RecvBuf {
                 wr_id: id,
@@ -99,10 +107,8 @@ fn datagrams() {
             let at = id as usize * 2048;
             pair.hosts[0].memory.borrow_mut()[at..at + len as usize].fill(id as u8 + 1);
             let mut request = wr(SendOp::SendImm, id, len);
-            request.ud.qpn = Qpn::new(0x12);
-            request.ud.qkey = QKey(0);
-            request.ud.ah = 1;
-            request.imm = [id as u8 + 1, 0, 0, 0];
+            to_datagram(&mut request, PEER);
+            set_imm(&mut request, [id as u8 + 1, 0, 0, 0]);
             pair.post(0, request, at);
             let buf = RecvBuf {
                 wr_id: id,
@@ -138,7 +144,7 @@ fn long_datagrams_are_harmless() {
         let mut pair = Pair::small(service, 1, Link::PERFECT);
         for (id, len) in [(0, 400), (1, 10)] {
             let mut request = wr(SendOp::Send, id, len);
-            request.ud.qpn = Qpn::new(0x12);
+            to_datagram(&mut request, PEER);
             pair.post(0, request, 0);
             pair.hosts[1].receives.push_back(RecvBuf {
                 wr_id: id,
@@ -163,8 +169,11 @@ fn pkey_of_datagrams() {
     for (service, expected) in [(Service::Ud, 0xffff), (Service::Gsi, 0xfffc)] {
         let mut pair = Pair::small(service, 1, Link::PERFECT);
         let mut request = wr(SendOp::Send, 0, 10);
-        request.ud.qpn = Qpn::new(0x12);
-        request.ud.pkey_index = 3;
+        let to = UdDest {
+            pkey_index: 3,
+            ..PEER
+        };
+        to_datagram(&mut request, to);
         pair.post(0, request, 0);
         pair.transmit(0);
         let packets: Vec<_> = pair.packets_in_flight().collect();

@@ -7,7 +7,7 @@ use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Events, Qp, Service, State};
 use rxe_proto::ids::{Mtu, Psn, Qpn, RKey};
-use rxe_proto::sim::{wr, Link, Pair, RecvBuf};
+use rxe_proto::sim::{set_rkey, wr, Link, Pair, RecvBuf};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -140,7 +140,7 @@ fn events_of_refused_requests() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
     pair.qps[1].attrs.mtu = Mtu::Mtu512;
     write.length = 5000;
-    write.rkey = RKey(0);
+    set_rkey(&mut write, RKey(0));
     pair.post(0, write, 0);
     pair.run(SECOND);
     let events = pair.qps[1].take_events();

@@ -45,10 +45,10 @@ impl Qp {
             let Some(wqe) = backend.send_wqe(index) else {
                 break;
             };
-            let local = wqe.wr.op.is_local();
+            let local = wqe.wr.body.is_local();
             if !local && !wqe.psns.last.is_before(upto) {
                 let begun = !upto.is_before(wqe.psns.first);
-                return (msn, begun && wqe.wr.op.needs_response());
+                return (msn, begun && wqe.wr.body.needs_response());
             }
             if !local {
                 msn = msn.next();
@@ -98,7 +98,7 @@ impl Qp {
         let mut index = self.req.una;
         while index_before(index, self.req.unsent) {
             let wqe = *backend.send_wqe(index)?;
-            if wqe.wr.op.needs_response() {
+            if wqe.wr.body.needs_response() {
                 return Some((index, wqe));
             }
             index = index.wrapping_add(1);

@@ -6,7 +6,7 @@ use crate::engine::attrs::Service;
 use crate::engine::backend::{Backend, Dest, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::{SendOp, SendWqe};
+use crate::engine::wr::{RemoteAddr, SendBody, SendWqe};
 use crate::ids::Psn;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation, Transport};
@@ -55,13 +55,13 @@ impl Qp {
         let first = offset == 0;
         let last = left <= mtu;
         let mut bth = self.bth(
-            operation(wr.op, first, last),
+            operation(&wr.body, first, last),
             self.req.psn,
             pad_of(payload_len),
             backend,
         );
         if last {
-            bth.se = wr.flags.solicited && wr.op.is_solicitable();
+            bth.se = wr.flags.solicited && wr.body.is_solicitable();
         }
         let rc = self.service == Service::Rc;
         let since = self.req.since_ack_req.saturating_add(1);
@@ -71,14 +71,17 @@ impl Qp {
         bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
         let ack_req = bth.ack_req;
         let mut headers = Headers::new(bth);
-        if first && matches!(wr.op, SendOp::Write | SendOp::WriteImm) {
-            headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
+        if first {
+            if let SendBody::Write(to) | SendBody::WriteImm(to, _) = &wr.body {
+                headers = headers.reth(to.addr, to.rkey, wr.length);
+            }
         }
-        if last && matches!(wr.op, SendOp::SendImm | SendOp::WriteImm) {
-            headers = headers.imm(wr.imm);
-        }
-        if last && wr.op == SendOp::SendInv {
-            headers = headers.ieth(wr.rkey);
+        if last {
+            headers = match wr.body {
+                SendBody::SendImm(imm) | SendBody::WriteImm(_, imm) => headers.imm(imm),
+                SendBody::SendInv(key) => headers.ieth(key),
+                _ => headers,
+            };
         }
         let source = &*backend;
         let size = usize::try_from(payload_len).unwrap_or(0);
@@ -107,6 +110,7 @@ impl Qp {
     pub(super) fn send_read(
         &mut self,
         wqe: &SendWqe,
+        from: &RemoteAddr,
         max_len: u32,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
@@ -116,75 +120,69 @@ impl Qp {
         let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
         let psn = wqe.psns.first.wrapping_add(done);
         let bth = self.bth(Operation::ReadRequest, psn, 0, backend);
-        let addr = wr.remote_addr.wrapping_add(u64::from(placed));
+        let addr = from.addr.wrapping_add(u64::from(placed));
         let length = wr.length.saturating_sub(placed).min(max_len);
-        let headers = Headers::new(bth).reth(addr, wr.rkey, length);
+        let headers = Headers::new(bth).reth(addr, from.rkey, length);
         tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
         self.gso.on_request(psn, tx.gso_index());
         Ok(())
     }
 
-    pub(super) fn send_atomic(
-        &mut self,
-        wqe: &SendWqe,
-        backend: &mut impl Backend,
-        tx: &mut impl Tx,
-    ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &wqe.wr;
-        let (operation, swap, compare) = match wr.op {
-            SendOp::CmpSwp => (Operation::CmpSwap, wr.swap, wr.compare_add),
-            _ => (Operation::FetchAdd, wr.compare_add, 0),
-        };
-        let bth = self.bth(operation, wqe.psns.first, 0, backend);
-        let headers = Headers::new(bth).atomic_eth(wr.remote_addr, wr.rkey, swap, compare);
-        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
-        self.gso.on_request(wqe.psns.first, tx.gso_index());
-        Ok(())
-    }
-
-    /// Sends an ATOMIC WRITE or FLUSH.
-    pub(super) fn send_placement(
+    /// Sends a request of a single packet that has a response: ATOMIC, ATOMIC WRITE or FLUSH.
+    pub(super) fn send_single(
         &mut self,
         index: u32,
         wqe: &SendWqe,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
-        let wr = &wqe.wr;
-        let (headers, size) = match wr.op {
-            SendOp::AtomicWrite => {
-                let bth = self.bth(Operation::AtomicWrite, wqe.psns.first, 0, backend);
-                (Headers::new(bth), 8)
+        let length = wqe.wr.length;
+        let psn = wqe.psns.first;
+        let begin = |operation| Headers::new(self.bth(operation, psn, 0, backend));
+        let (headers, size) = match wqe.wr.body {
+            SendBody::CmpSwp { at, compare, swap } => {
+                let headers = begin(Operation::CmpSwap);
+                (headers.atomic_eth(at.addr, at.rkey, swap, compare), 0)
             }
-            _ => {
-                let bth = self.bth(Operation::Flush, wqe.psns.first, 0, backend);
-                let kind = wr.flush();
-                (Headers::new(bth).feth(kind.selectivity, kind.placement), 0)
+            SendBody::FetchAdd { at, add } => {
+                let headers = begin(Operation::FetchAdd);
+                (headers.atomic_eth(at.addr, at.rkey, add, 0), 0)
             }
+            SendBody::AtomicWrite(at) => {
+                let headers = begin(Operation::AtomicWrite);
+                (headers.reth(at.addr, at.rkey, length), 8)
+            }
+            SendBody::Flush(at, kind) => {
+                let headers = begin(Operation::Flush).feth(kind.selectivity, kind.placement);
+                (headers.reth(at.addr, at.rkey, length), 0)
+            }
+            _ => return Err(TxFault::Unreachable),
         };
-        let headers = headers.reth(wr.remote_addr, wr.rkey, wr.length);
         let source = &*backend;
         tx.packet(Dest::Peer, &headers, size, |dst| {
+            if dst.is_empty() {
+                return Ok(());
+            }
             source.gather(index, 0, dst)
         })?;
-        self.gso.on_request(wqe.psns.first, tx.gso_index());
+        self.gso.on_request(psn, tx.gso_index());
         Ok(())
     }
 }
 
 /// The BTH operation of a packet of a SEND or WRITE (IBTA 9.7.3).
-fn operation(op: SendOp, first: bool, last: bool) -> Operation {
-    match (op, first, last) {
-        (SendOp::Write | SendOp::WriteImm, true, false) => Operation::WriteFirst,
-        (SendOp::Write | SendOp::WriteImm, false, false) => Operation::WriteMiddle,
-        (SendOp::Write, false, true) => Operation::WriteLast,
-        (SendOp::Write, true, true) => Operation::WriteOnly,
-        (SendOp::WriteImm, false, true) => Operation::WriteLastImm,
-        (SendOp::WriteImm, true, true) => Operation::WriteOnlyImm,
-        (SendOp::SendImm, false, true) => Operation::SendLastImm,
-        (SendOp::SendImm, true, true) => Operation::SendOnlyImm,
-        (SendOp::SendInv, false, true) => Operation::SendLastInv,
-        (SendOp::SendInv, true, true) => Operation::SendOnlyInv,
+fn operation(body: &SendBody, first: bool, last: bool) -> Operation {
+    match (body, first, last) {
+        (SendBody::Write(_) | SendBody::WriteImm(..), true, false) => Operation::WriteFirst,
+        (SendBody::Write(_) | SendBody::WriteImm(..), false, false) => Operation::WriteMiddle,
+        (SendBody::Write(_), false, true) => Operation::WriteLast,
+        (SendBody::Write(_), true, true) => Operation::WriteOnly,
+        (SendBody::WriteImm(..), false, true) => Operation::WriteLastImm,
+        (SendBody::WriteImm(..), true, true) => Operation::WriteOnlyImm,
+        (SendBody::SendImm(_), false, true) => Operation::SendLastImm,
+        (SendBody::SendImm(_), true, true) => Operation::SendOnlyImm,
+        (SendBody::SendInv(_), false, true) => Operation::SendLastInv,
+        (SendBody::SendInv(_), true, true) => Operation::SendOnlyInv,
         (_, true, false) => Operation::SendFirst,
         (_, false, false) => Operation::SendMiddle,
         (_, false, true) => Operation::SendLast,

@@ -6,7 +6,7 @@ use crate::engine::attrs::State;
 use crate::engine::backend::{Backend, Count, Tx};
 use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::SendOp;
+use crate::engine::wr::SendBody;
 use crate::ids::Psn;
 use crate::time::Instant;
 
@@ -31,7 +31,7 @@ impl Qp {
             if !psns.last.is_before(psn) {
                 self.req.cur = index;
                 let ahead = u32::try_from(psn.delta(psns.first)).unwrap_or(0);
-                if wqe.wr.op.needs_response() {
+                if wqe.wr.body.needs_response() {
                     self.req.offset = 0;
                     let done = wqe.placed.checked_div(mtu).unwrap_or(0);
                     self.req.psn = psns.first.wrapping_add(done);
@@ -120,6 +120,12 @@ impl Qp {
         self.req.rearm(now, &self.attrs);
     }
 
+    /// True if the oldest request has a response of its own.
+    fn oldest_needs_response(&self, backend: &mut impl Backend) -> bool {
+        let oldest = backend.send_wqe(self.req.una);
+        oldest.is_some_and(|wqe| wqe.wr.body.needs_response())
+    }
+
     /// The probe timer expired. Retransmits the last packet, or a READ or ATOMIC as
     /// [`probe_oldest`](Self::probe_oldest) describes.
     fn probe(&mut self, now: Instant, backend: &mut impl Backend) {
@@ -127,8 +133,7 @@ impl Qp {
         if idle || !matches!(self.state, State::Rts | State::Sqd) {
             return;
         }
-        let oldest = backend.send_wqe(self.req.una).map(|wqe| wqe.wr.op);
-        if oldest.is_some_and(SendOp::needs_response) {
+        if self.oldest_needs_response(backend) {
             self.req.probe_pending = true;
         } else {
             let last = self.req.psn.prev();
@@ -156,12 +161,12 @@ impl Qp {
         };
         let mtu = self.attrs.mtu.bytes();
         // If it cannot be sent now, the next probe is soon enough.
-        let _ = match wqe.wr.op {
-            SendOp::Read if wqe.placed > 0 => {
+        let _ = match &wqe.wr.body {
+            SendBody::Read(from) if wqe.placed > 0 => {
                 self.req.probed_psn = Some(self.req.una_psn);
-                self.send_read(&wqe, mtu, backend, tx)
+                self.send_read(&wqe, from, mtu, backend, tx)
             }
-            SendOp::Read => {
+            SendBody::Read(from) => {
                 let max_packets = match self.req.prober.srtt_ns() {
                     Some(_) => MAX_PROBE_PACKETS,
                     None => MAX_PROBE_PACKETS_INITIAL,
@@ -169,10 +174,9 @@ impl Qp {
                 if packets(wqe.wr.length, mtu) > max_packets {
                     return;
                 }
-                self.send_read(&wqe, u32::MAX, backend, tx)
+                self.send_read(&wqe, from, u32::MAX, backend, tx)
             }
-            SendOp::CmpSwp | SendOp::FetchAdd => self.send_atomic(&wqe, backend, tx),
-            SendOp::AtomicWrite | SendOp::Flush => self.send_placement(index, &wqe, backend, tx),
+            body if body.is_single() => self.send_single(index, &wqe, backend, tx),
             _ => Ok(()),
         };
     }
@@ -188,8 +192,7 @@ impl Qp {
         }
         if self.req.loss_deadline.is_some_and(|at| at <= now) {
             self.req.loss_deadline = None;
-            let oldest = backend.send_wqe(self.req.una).map(|wqe| wqe.wr.op);
-            if oldest.is_some_and(SendOp::needs_response) {
+            if self.oldest_needs_response(backend) {
                 self.implied_nak(now, backend);
             } else {
                 self.handle_loss(now, self.req.una_psn, backend);
