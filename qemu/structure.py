@@ -84,6 +84,8 @@ RETIRED = {
     "MAX_PIECES": "MAX_FRAGS", "drain_notice": "sqd_async_notify", "keygen": "RKey::index",
     "PortKeys": "PKeyTable", "Tally": "CounterSet", "drive_later": "schedule_transmit", "area_len": "wqe_data_len",
     "with_area": "wqe_with_data", "is_notice": "is_cnp", "persist_left": "write_back_left",
+    "StrayAck": "UnmatchedResponse", "stray_ack": "unmatched_response", "told_on": "last_comp_cpu", "QpShell": "QpObject",
+    "NOTICE_CLASS": "CNP_TRAFFIC_CLASS", "memory on demand": "memory with on-demand paging",
 }
 # Names that no item or field of the three crates may have, with what they were replaced by. As words they have other uses.
 RETIRED_ITEMS = {
@@ -91,7 +93,6 @@ RETIRED_ITEMS = {
     "tell": "notify_cq", "Kept": "DeferredPacket or ReplayEntry", "Later": "Deferred", "Effort": "FaultMode", "Job": "PendingResponse",
     "Answer": "ResponseBody", "Piece": "MrSegment", "Place": "MemCursor", "Gate": "Rearmable", "Pass": "Guard", "lasting": "persistent",
     "stray": "duplicate", "again": "retransmit", "question": "probe_pending", "shared_receives": "uses_srq",
-    "told_on": "last_comp_cpu",
 }
 # The headers of the first librxe_rs stay as they were released; the list itself and its tests name the words.
 RETIRED_NOT_IN = ("ktests/old_library/", "qemu/structure.py", "qemu/selftest_structure.py", "LICENSE", "Cargo.lock")
