@@ -30,6 +30,8 @@ SUPPORTED = ("7.2", "7.3")
 FLAVOURS = tuple(f"{series}-rt" for series in SUPPORTED)
 # The interval between messages about the progress of a long command.
 PROGRESS_SECONDS = 15
+# Option of the command line of each machine: the kernel log must hold all that a test causes. Some kernels have 16 KiB by default.
+LOG_BUFFER = "log_buf_len=4M"
 CACHE = Path(os.environ.get("RXE_RS_CACHE") or Path.home() / ".cache/rxe_rs")
 KERNELS = CACHE / "kernels"
 

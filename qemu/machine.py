@@ -69,7 +69,7 @@ class Machine:
         command = [
             QEMU, *accel, "-machine", "q35", "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-reboot",
             "-display", "none", "-kernel", str(boot["VMLINUZ"]), "-initrd", str(boot["INITRD"]),
-            "-append", f"console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off sysrq_always_enabled "
+            "-append", f"console=ttyS0 quiet loglevel=4 {kernel.LOG_BUFFER} panic=-1 oops=panic mitigations=off sysrq_always_enabled "
                        f"net.ifnames=0 {PERSISTENT} rxe.node={node} {append}",
             "-chardev", f"socket,id=con,path={self.console},server=on,wait=off,logfile={self.serial}",
             "-serial", "chardev:con",

@@ -43,6 +43,7 @@ BAD_LINES = """\
 [    5.1] UBSAN: array-index-out-of-bounds in foo.c:1:2
 [    5.1] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
 [    5.1] refcount_t: underflow; use-after-free.
+rxe-test: the log has been overwritten since "end verbs.send"
 [    5.1] list_del corruption. prev->next should be ffff
 [    5.1] ODEBUG: free active (active state 0) object type: hrtimer
 [    5.1] INFO: trying to register non-static key.

@@ -74,8 +74,12 @@ veth_up() {
 # --- kernel log ------------------------------------------------------------------------------------------------------------------
 
 mark() { echo "rxe-test: $*" >/dev/kmsg; }
-# since MARK: the kernel log behind the last such mark; all of it if the mark has been overwritten by what came later.
-since() { dmesg | awk -v m="rxe-test: $*" 'index($0, m) { found = 1; text = ""; next } { text = text $0 "\n" } END { printf "%s", text }'; }
+# since MARK: the kernel log behind the last such mark. If the mark has been overwritten by what came later, all of it, behind a line that
+# says so and fails the test (../gate.py).
+since() {
+	dmesg | awk -v m="rxe-test: $*" -v lost="rxe-test: the log has been overwritten since \"$*\"" '
+		index($0, m) { found = 1; text = ""; next } { text = text $0 "\n" } END { if (!found) print lost; printf "%s", text }'
+}
 
 # --- driver ----------------------------------------------------------------------------------------------------------------------
 

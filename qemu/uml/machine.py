@@ -48,7 +48,7 @@ class Machine:
         command = [
             str(boot["KERNEL"]), f"mem={memory_mib}M", f"ncpus={cpus}", f"ubd0r={boot['ROOTFS']}", "root=/dev/ubda", "ro", "rootfstype=ext4",
             f"uml_dir={self.scratch}", "umid=m", "con=null", "con0=null,fd:1", "con1=null,fd:1", "console=tty0", f"seccomp={boot['SECCOMP']}",
-            "quiet", "loglevel=4", "panic=-1", "oops=panic", "kunit.autorun=0", "sysrq_always_enabled", f"rxe.node={node}", f"rxe.share={share}",
+            "quiet", "loglevel=4", kernel.LOG_BUFFER, "panic=-1", "oops=panic", "kunit.autorun=0", "sysrq_always_enabled", f"rxe.node={node}", f"rxe.share={share}",
             f"rxe.modules={boot['MODULES']}", f"rxe.mhz={host_mhz()}", *append.split(),
             "init=/bin/sh", "--", "-c", first,
         ]
