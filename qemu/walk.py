@@ -40,8 +40,9 @@ NOT_STEPS = {
         "pad_of path_state poll_timeout rnr_timer_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome takes takes_resource verbs_mr "
         "wqe_with_data",
     "other operations, services and kinds of packets":
-        "complete_local cursor_at discard execute_atomic execute_atomic_write execute_flush execute_local execute_read execute_send "
-        "flow_of_ah gsi handle_cnp handle_data handle_datagram handle_uc remote_invalidate send_read send_response send_single",
+        "complete_local cursor_at discard exceeds_window execute_atomic execute_atomic_write execute_flush execute_local execute_read "
+        "execute_send flow_of_ah gsi handle_cnp handle_data handle_datagram handle_uc remote_invalidate send_read send_response "
+        "send_single",
     "what follows an error, a loss or a page fault":
         "apply_denied count_drop discard_buffer duplicate_response enter_error enter_sqe fail_oldest fail_with handle_loss lost move_cursor "
         "nak_and_fail note_fault on_retransmit overflow probe_oldest raise_error_event record_fault recv_error rxe_rs_tx_undo "

@@ -60,7 +60,7 @@ pub const PAGE: usize = 1024;
 /// Maximum number of deferred packets; further packets are dropped.
 const MAX_DEFERRED_PACKETS: usize = 64;
 
-/// Maximum number of packets in a GSO batch.
+/// Maximum number of packets in a GSO batch of most pairs.
 const GSO_MAX_SEGS: u32 = 15;
 
 /// Time to handle a page fault, in nanoseconds.
@@ -253,6 +253,8 @@ pub struct Pair {
     pub rewrite: Option<fn(&mut [u8])>,
     /// The device of each side gives all segments of a GSO batch the same IPv4 identification.
     pub same_ip_id: [bool; 2],
+    /// Maximum number of packets in a GSO batch; 1 if the devices cannot segment.
+    pub gso_max_segs: u32,
     /// Number of packets that were not the first of a GSO batch.
     pub later_segments: u64,
     /// The packet being delivered is marked CE.
@@ -304,6 +306,7 @@ impl Pair {
             deferred_packets: 0,
             rewrite: None,
             same_ip_id: [false; 2],
+            gso_max_segs: GSO_MAX_SEGS,
             later_segments: 0,
             marked: false,
         };
@@ -374,7 +377,7 @@ impl Pair {
             room,
             net: net_header(side, 0),
             fails_at: usize::MAX,
-            gso_max_segs: GSO_MAX_SEGS,
+            gso_max_segs: self.gso_max_segs,
             gso_indices: Vec::new(),
             open_batch: None,
             gso_disabled: false,

@@ -13,11 +13,18 @@ use crate::time::Instant;
 /// Minimum probe timeout, in nanoseconds.
 const MIN_TIMEOUT_NS: u64 = 500_000;
 
+/// The same on a lossy path: up to as many packets after a loss.
+const LOSSY_TIMEOUT_NS: u64 = 250_000;
+const LOSSY_PACKETS: u32 = 256;
+
 /// Probe timeout before the first round trip sample, in nanoseconds.
 const INITIAL_TIMEOUT_NS: u64 = 2_000_000;
 
 /// Maximum number of probes without progress; after them only the acknowledgement timer remains.
 const MAX_PROBES: u8 = 2;
+
+/// The same on a lossy path, where probes are lost as well.
+const MAX_LOSSY_PROBES: u8 = 6;
 
 /// Measures the round trip time and schedules probes.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +41,8 @@ pub(super) struct Prober {
     /// The timed packet, whose acknowledgement gives the next sample, and when it was sent.
     timed: Option<(Psn, Instant)>,
     probes: u8,
+    /// The path is lossy up to this packet.
+    lossy_until: Option<Psn>,
     /// When to send the next probe.
     pub(super) deadline: Option<Instant>,
 }
@@ -48,6 +57,7 @@ impl Prober {
             latest_rtt_ns: 0,
             timed: None,
             probes: 0,
+            lossy_until: None,
             deadline: None,
         }
     }
@@ -79,6 +89,9 @@ impl Prober {
     /// The peer has acknowledged everything before `una`.
     #[inline]
     pub(super) fn on_progress(&mut self, una: Psn, now: Instant) {
+        if self.lossy_until.is_some_and(|end| end.is_before(una)) {
+            self.lossy_until = None;
+        }
         self.probes = 0;
         let Some((psn, sent)) = self.timed else {
             return;
@@ -115,6 +128,11 @@ impl Prober {
         self.ambiguous = false;
     }
 
+    /// The packet `psn` was lost.
+    pub(super) fn on_loss(&mut self, psn: Psn) {
+        self.lossy_until = Some(psn.wrapping_add(LOSSY_PACKETS));
+    }
+
     /// Cancels the sample of the timed packet and keeps its age as a lower bound.
     fn cancel_sample(&mut self, now: Instant) {
         if let Some((_, sent)) = self.timed.take() {
@@ -126,13 +144,19 @@ impl Prober {
     #[inline]
     pub(super) fn rearm(&mut self, now: Instant, outstanding: bool) {
         self.deadline = None;
-        if outstanding && self.probes < MAX_PROBES {
+        let most_probes = match self.lossy_until {
+            Some(_) => MAX_LOSSY_PROBES,
+            None => MAX_PROBES,
+        };
+        if outstanding && self.probes < most_probes {
             let timeout = self
                 .srtt_ns
                 .saturating_add(self.rttvar_ns.saturating_mul(4))
                 .max(self.latest_rtt_ns);
             let least = if self.srtt_ns == 0 {
                 INITIAL_TIMEOUT_NS
+            } else if self.lossy_until.is_some() {
+                LOSSY_TIMEOUT_NS
             } else {
                 MIN_TIMEOUT_NS
             };

@@ -53,6 +53,8 @@ pub(super) struct Requester {
     pub(super) rd_atomic_outstanding: u32,
     /// Packets sent since the last one with the AckReq bit.
     since_ack_req: u32,
+    /// Packets with payload sent since the last one that followed another in a GSO batch.
+    singles: u8,
     /// The next packet waits for a page fault.
     fault_pending: bool,
     /// Set the AckReq bit in the next packet.
@@ -124,6 +126,7 @@ impl Requester {
             rnr_until: None,
             rd_atomic_outstanding: 0,
             since_ack_req: 0,
+            singles: 0,
             fault_pending: false,
             ack_now: false,
             window: Window::new(),
@@ -266,6 +269,9 @@ impl Qp {
             let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) else {
                 return Progress::Idle;
             };
+            if self.exceeds_window(&wqe.wr) {
+                return self.request_ack(now, produced, backend, tx);
+            }
             let outcome = match (wqe.invalid, &wqe.wr.body) {
                 (Some(status), _) => SendOutcome::Fail(status),
                 (None, SendBody::Local(op)) => {
@@ -301,6 +307,21 @@ impl Qp {
                 }
             }
         }
+    }
+
+    /// True if a READ has to wait because its response does not fit into the window of a path that
+    /// has lost packets: when a response is lost, all that was requested behind it is requested
+    /// again. A quarter more is allowed, so that the next response follows without a pause.
+    fn exceeds_window(&self, wr: &SendWr) -> bool {
+        let (in_flight, window) = (self.req.in_flight(), &self.req.window);
+        let limit = window
+            .limit()
+            .saturating_add(window.limit().wrapping_shr(2));
+        let response = packets(wr.length, self.attrs.mtu.bytes());
+        matches!(wr.body, SendBody::Read(_))
+            && window.has_seen_loss()
+            && in_flight > 0
+            && in_flight.saturating_add(response) > limit
     }
 
     /// Executes the local operation at the cursor, unless it was executed before a go-back-N

@@ -40,6 +40,12 @@ impl Window {
         self.limit
     }
 
+    /// True if packets have been lost.
+    #[inline]
+    pub const fn has_seen_loss(&self) -> bool {
+        self.threshold < Self::MAX
+    }
+
     /// True during loss recovery, that is until everything sent before the loss is acknowledged:
     /// packets are being retransmitted.
     #[inline]

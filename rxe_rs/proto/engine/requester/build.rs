@@ -6,6 +6,7 @@ use crate::engine::attrs::Service;
 use crate::engine::backend::{Backend, Dest, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
+use crate::engine::window::Window;
 use crate::engine::wr::{RemoteAddr, SendBody, SendWqe};
 use crate::ids::Psn;
 use crate::wire::bth::Bth;
@@ -14,6 +15,11 @@ use crate::wire::repr::Headers;
 
 /// At least one of this many packets requests an acknowledgement.
 const ACK_EVERY: u32 = 32;
+
+/// The same with the minimum window, that is after losses, if packets are sent singly. If only the
+/// last one of the window requested an acknowledgement and that was lost, nothing would follow
+/// until the next probe. Packets of a GSO batch are lost together.
+const ACK_EVERY_SINGLE: u32 = Window::MIN / 2;
 
 impl Qp {
     /// The BTH of a packet to the connected peer, request or response.
@@ -68,7 +74,12 @@ impl Qp {
         let next = index.wrapping_add(1);
         let queue_ends = last && Self::ends_at(next, produced, backend);
         let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
-        bth.ack_req = rc && (queue_ends || window_ends || since >= ACK_EVERY || self.req.ack_now);
+        let small = self.req.window.limit() <= Window::MIN;
+        let often = match small && self.req.singles >= 2 {
+            true => ACK_EVERY_SINGLE,
+            false => ACK_EVERY,
+        };
+        bth.ack_req = rc && (queue_ends || window_ends || since >= often || self.req.ack_now);
         let ack_req = bth.ack_req;
         let mut headers = Headers::new(bth);
         if first {
@@ -88,7 +99,12 @@ impl Qp {
         tx.packet(Dest::Peer, &headers, size, |dst| {
             source.gather(index, offset, dst)
         })?;
-        self.gso.on_request(self.req.psn, tx.gso_index());
+        let gso_index = tx.gso_index();
+        self.gso.on_request(self.req.psn, gso_index);
+        self.req.singles = match gso_index {
+            0 => self.req.singles.saturating_add(1),
+            _ => 0,
+        };
         self.req.since_ack_req = if ack_req { 0 } else { since };
         self.req.ack_now &= !ack_req;
         self.req.psn = self.req.psn.next();

@@ -116,6 +116,7 @@ impl Qp {
         self.req.loss_deadline = None;
         self.req.window.on_loss(self.req.max_psn);
         self.req.prober.on_retransmit(now);
+        self.req.prober.on_loss(from);
         self.move_cursor(from, backend);
         self.req.rearm(now, &self.attrs);
     }
