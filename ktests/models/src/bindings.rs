@@ -192,7 +192,7 @@ pub unsafe fn rxe_rs_table_destroy(xa: *mut xarray) {
 /// The kernel's `struct lock_class_key`.
 pub struct lock_class_key;
 
-/// The kernel's `rwlock_t`: a number of readers, or [`WRITER`]. A writer that waits turns no reader
+/// The kernel's `rwlock_t`: a number of readers, or `WRITER`. A writer that waits turns no reader
 /// away, which the kernel's does: so readers meet more states of the value here.
 pub struct rwlock_t(Atomic<u32>);
 
