@@ -309,9 +309,9 @@ impl Qp {
         }
     }
 
-    /// True if a READ has to wait because its response does not fit into the window of a path that
-    /// has lost packets: when a response is lost, all that was requested behind it is requested
-    /// again. A quarter more is allowed, so that the next response follows without a pause.
+    /// True if a READ has to wait because its response does not fit into the window, once the path
+    /// limits that: when a response is lost, all that was requested behind it is requested again. A
+    /// quarter more is allowed, so that the next response follows without a pause.
     fn exceeds_window(&self, wr: &SendWr) -> bool {
         let (in_flight, window) = (self.req.in_flight(), &self.req.window);
         let limit = window
@@ -319,7 +319,7 @@ impl Qp {
             .saturating_add(window.limit().wrapping_shr(2));
         let response = packets(wr.length, self.attrs.mtu.bytes());
         matches!(wr.body, SendBody::Read(_))
-            && window.has_seen_loss()
+            && window.is_limited_by_path()
             && in_flight > 0
             && in_flight.saturating_add(response) > limit
     }

@@ -40,9 +40,9 @@ impl Window {
         self.limit
     }
 
-    /// True if packets have been lost.
+    /// True once loss or a growing queue has ended the first slow start.
     #[inline]
-    pub const fn has_seen_loss(&self) -> bool {
+    pub const fn is_limited_by_path(&self) -> bool {
         self.threshold < Self::MAX
     }
 
