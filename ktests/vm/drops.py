@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Invalid packets to connected queue pairs: each defect has a drop counter of its own, and connections are not affected."""
-import contextlib
 import json
 import random
 import re
 import socket
 import struct
 import subprocess
-import threading
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -19,7 +17,7 @@ from lib import host
 from lib.case import case
 from lib.counters import is_drop
 from lib.drops import ACKNOWLEDGE, RC_SEND_ONLY, UC_SEND_ONLY, UD_SEND_ONLY, Target, bth, packet
-from lib.ends import End, pair, pattern, soon
+from lib.ends import End, in_thread, pair, pattern, soon
 from lib.forging import PATIENT, UC, Requester, Responder
 from lib.frames import PORT
 
@@ -218,22 +216,13 @@ def test_suspects_are_logged(_names):
     assert len(lines) == 1 and re.search(said, lines[0]), lines
 
 
-@contextlib.contextmanager
 def repeatedly(send):
     """Calls `send` in another thread, about a hundred times a second."""
-    stop = threading.Event()
-
-    def run():
+    def run(stop):
         while not stop.wait(0.01):
             send()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return in_thread(run)
 
 
 @case(needs="tools")

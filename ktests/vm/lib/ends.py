@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """End points: a queue pair and the objects that it needs, connected pairs of them in one process, and waiting."""
+import contextlib
 import errno
 import signal
+import threading
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -126,6 +128,19 @@ def happens(condition, seconds=10):
             return False
         time.sleep(0.005)
     return True
+
+
+@contextlib.contextmanager
+def in_thread(function):
+    """Runs `function` in another thread, with an event that tells it to end."""
+    stop = threading.Event()
+    thread = threading.Thread(target=function, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def soon(condition, seconds=10, what="the condition did not become true"):

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import errno
-import threading
 
 from pyverbs.mr import MWBind, MWBindInfo
 from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
@@ -12,7 +11,7 @@ import pyverbs.enums as e
 
 from lib import uverbs
 from lib.debug_messages import refusal_logged
-from lib.ends import ACCESS, pair, pattern
+from lib.ends import ACCESS, in_thread, pair, pattern
 
 LOCAL = e.IBV_ACCESS_LOCAL_WRITE
 BINDABLE = LOCAL | e.IBV_ACCESS_MW_BIND
@@ -102,10 +101,9 @@ def page_buffer(pages):
 @contextlib.contextmanager
 def reregistered_repeatedly(mr, end, addr, length, access):
     """Re-registers the region repeatedly in another thread. No call may fail."""
-    stop = threading.Event()
     failures = []
 
-    def change():
+    def change(stop):
         n = 0
         while not stop.is_set():
             flags = (TRANS, ACCESS_, TRANS | ACCESS_)[n % 3]
@@ -115,11 +113,6 @@ def reregistered_repeatedly(mr, end, addr, length, access):
             n += 1
         print(f"re-registered {n} times")
 
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
+    with in_thread(change):
         yield
-    finally:
-        stop.set()
-        thread.join()
     assert not failures, failures
