@@ -6,6 +6,7 @@ mod machine;
 use machine::Machine;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 #[test]
 fn doctor_on_a_healthy_machine() {
@@ -286,4 +287,31 @@ fn doctor_reads_a_module_file() {
         assert_eq!(wrong[0].0, "module file");
     }
     machine.bad(&["doctor", "--module", &file("absent.ko")]);
+}
+
+#[test]
+fn texts_name_commands_that_exist() {
+    let help = Machine::healthy("commands").good(&["--help"]);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut count = 0;
+    for file in [
+        "counters.rs",
+        "doctor.rs",
+        "doctor/attack.rs",
+        "doctor/links.rs",
+    ] {
+        let text = fs::read_to_string(sources.join(file)).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        for line in lines {
+            for rest in line.split("rxectl ").skip(1) {
+                let end = rest.find(|c: char| !c.is_ascii_lowercase());
+                let command = &rest[..end.unwrap_or(rest.len())];
+                assert!(help.contains(&format!("\n  {command} ")), "{file}: {line}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 5, "{count}");
 }

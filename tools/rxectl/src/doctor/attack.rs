@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 const WATCH: Duration = Duration::from_millis(500);
 
 /// Remedy for packets from hosts that are not the peer.
-const FIX: &str = "rxectl capture shows the packets: if they carry a peer's address but do not come from it, \
-    have the network drop forged source addresses (BCP 38), or protect the traffic between the two hosts \
-    by IPsec; what an attacker would have to guess is in SECURITY.md";
+const FIX: &str = "tcpdump -n -i any udp port 4791 shows the packets: if they carry a peer's address but do \
+    not come from it, have the network drop forged source addresses (BCP 38), or protect the traffic between \
+    the two hosts by IPsec; what an attacker would have to guess is in SECURITY.md";
 
 /// Remedy for packets that arrived without the protection of IPsec.
-const FIX_PLAIN: &str = "rxectl capture shows their addresses: if they are a peer's, the two hosts do not agree on \
-    what IPsec protects, or the peer has no key yet, and connections between them time out: compare ip xfrm policy \
-    and ip xfrm state on both, and the log of the IKE daemon; if not, nothing has to be done: IPsec keeps them out";
+const FIX_PLAIN: &str = "tcpdump -n -i any udp port 4791 shows their addresses: if they are a peer's, the two hosts \
+    do not agree on what IPsec protects, or the peer has no key yet, and connections between them time out: compare \
+    ip xfrm policy and ip xfrm state on both, and the log of the IKE daemon; if not, nothing has to be done: IPsec \
+    keeps them out";
 
 /// A counter that grows under attack.
 struct Sign {
