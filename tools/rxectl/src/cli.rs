@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The command line. The manual pages and shell completions are generated from these comments.
 
+use crate::explain::NameParser;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -48,6 +49,9 @@ pub enum Command {
     Doctor(Doctor),
     /// Print the RoCE v2 packets of a capture, one per line, with the result of the ICRC check.
     Decode(Decode),
+    /// Explain a completion status, a counter, an error of a call or an asynchronous event: what
+    /// happened, likely causes, what to look at.
+    Explain(Explain),
     /// Write the manual pages and shell completions.
     #[command(hide = true)]
     Generate(Generate),
@@ -155,6 +159,22 @@ pub struct Decode {
     /// Print the summary only.
     #[arg(long)]
     pub summary: bool,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// What to explain; all names are listed without it. A status (IBV_WC_RETRY_EXC_ERR, its text
+    /// "transport retry counter exceeded", or status:12), a counter (rx_bad_icrc), an error
+    /// (EINVAL, "Invalid argument", or errno:22) or an event (IBV_EVENT_CQ_ERR, or event:0).
+    #[arg(
+        value_name = "NAME",
+        num_args = 0..,
+        value_parser = NameParser,
+        hide_possible_values = true,
+        allow_negative_numbers = true
+    )]
+    pub name: Vec<String>,
 }
 
 /// Arguments of `generate`.

@@ -2,9 +2,9 @@
 //! `rxectl`: shows, checks and configures devices of `rxe_rs`, and decodes captures.
 //!
 //! [`cli`] is the command line; each command has a module of its own: [`status`], [`pkey`],
-//! [`counters`], [`resources`], [`doctor`], [`decode`], [`generate`]. Below them: [`device`]
-//! (what sysfs says about a device), [`capture`] and [`frame`] (files and packets down to UDP),
-//! [`host`] (files and tools of the machine) and [`output`].
+//! [`counters`], [`resources`], [`doctor`], [`decode`], [`explain`], [`generate`]. Below them:
+//! [`device`] (what sysfs says about a device), [`capture`] and [`frame`] (files and packets down
+//! to UDP), [`host`] (files and tools of the machine) and [`output`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 // Tests may panic: that is how they fail.
@@ -26,6 +26,7 @@ mod decode;
 mod device;
 mod doctor;
 mod error;
+mod explain;
 mod frame;
 mod generate;
 mod host;
@@ -54,6 +55,7 @@ fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
         Command::Pd(args) => resources::run(&host, "pd", args.device.as_deref(), out)?,
         Command::Doctor(args) => return doctor::run(&host, args, out),
         Command::Decode(args) => return decode::run(args, out),
+        Command::Explain(args) => explain::run(args, out)?,
         Command::Generate(args) => generate::run(&args.folder)?,
     }
     Ok(true)
