@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Selects, downloads and prepares a stock Debian kernel in the cache folder. Runs inside the toolchain root.
 
-kernel.py ensure [SERIES]    prepare the newest kernel of a series (7.2, 7.3; 7.2-rt, 7.3-rt: Debian's PREEMPT_RT flavour), unless one is
-                             ready, and print its release
+kernel.py ensure [SERIES]    prepare the newest kernel of a series (7.2, 7.3) or of a flavour of it (7.2-rt, 7.3-cloud; without a number,
+                             as `cloud`, of the newest series), unless one is ready, and print its release
 kernel.py refresh [SERIES]   the same, but look for a newer release even if one is ready
 kernel.py show [SERIES]      print the paths of the kernel that `ensure` prepares, as NAME=VALUE lines
 kernel.py list               print the releases in backports, newest first, and the packages that each lacks
@@ -26,14 +26,23 @@ import time
 from pathlib import Path
 
 SUPPORTED = ("7.2", "7.3")
-# The same series with PREEMPT_RT. They are used only if they are named.
-FLAVOURS = tuple(f"{series}-rt" for series in SUPPORTED)
+# Debian's flavours, as in the names of its packages, and what they are. Those with a name are used only if they are named.
+FLAVOURS = {"": "", "rt": "PREEMPT_RT", "cloud": "for virtual machines: few drivers, no rdma_rxe"}
 # The interval between messages about the progress of a long command.
 PROGRESS_SECONDS = 15
 # Option of the command line of each machine: the kernel log must hold all that a test causes. Some kernels have 16 KiB by default.
 LOG_BUFFER = "log_buf_len=4M"
 CACHE = Path(os.environ.get("RXE_RS_CACHE") or Path.home() / ".cache/rxe_rs")
 KERNELS = CACHE / "kernels"
+
+
+def joined(*parts):
+    """The name that these parts form; the common flavour has none."""
+    return "-".join(part for part in parts if part)
+
+
+# All kernels, by the names that KERNEL and --kernel accept: 7.2, 7.3, 7.2-rt, …
+NAMES = tuple(joined(series, flavour) for flavour in FLAVOURS for series in SUPPORTED)
 
 
 def say(text):
@@ -116,32 +125,34 @@ def version_key(release):
 
 
 def candidates(table):
-    """The amd64 releases of the supported series, newest first, with the packages that each needs and those of them that are missing."""
+    """The amd64 releases of the supported series and flavours, newest first, with the packages that each needs and those of them that are
+    missing."""
+    pattern = rf"linux-modules-((\d+\.\d+)\.\d+\+deb13)(?:-({'|'.join(filter(None, FLAVOURS))}))?-amd64"
     found = []
     for name in table:
-        match = re.fullmatch(r"linux-modules-((\d+\.\d+)\.\d+\+deb13)(-rt)?-amd64", name)
+        match = re.fullmatch(pattern, name)
         if not match or match[2] not in SUPPORTED:
             continue
-        abi, base, flavour = match[1], match[2], match[3] or ""
-        series = base + flavour
-        release = f"{abi}{flavour}-amd64"
+        abi, base, flavour = match[1], match[2], match[3]
+        release = joined(abi, flavour, "amd64")
         version = table[name][0]
         image = f"linux-binary-{release}"
         if image not in table:
             # The signed package of a new version can be days late; the unsigned package has the same kernel.
             image = f"linux-binary-unsigned-{release}"
-        source = f"linux-source-{base}"
         needed = {n: version for n in (
             image, name, f"linux-headers-{release}", f"linux-headers-{abi}-common", f"linux-kbuild-{abi}",
-            f"linux-base-{release}", source)}
+            f"linux-base-{release}", f"linux-source-{base}")}
         missing = [n for n, v in needed.items() if v not in table.get(n, [])]
-        found.append({"release": release, "series": series, "version": version, "packages": needed, "missing": missing})
+        found.append({"release": release, "series": joined(base, flavour), "version": version, "packages": needed, "missing": missing})
     return sorted(found, key=lambda c: version_key(c["release"]), reverse=True)
 
 
 def wanted(series, info):
-    """Whether a release is of `series`, or, if that is None, of the plain flavour."""
-    return info["series"] == series or series is None and info["series"] in SUPPORTED
+    """Whether a release is the kernel `series`, or, if that is a flavour without a number, of that flavour, or, if it is None, of the common
+    one."""
+    base, _, flavour = info["series"].partition("-")
+    return base in SUPPORTED and series in (info["series"], flavour or None)
 
 
 def resolve(series):
@@ -179,7 +190,8 @@ def download(info, base):
     """Downloads the packages; apt checks their signatures and shows its progress."""
     debs = base / "debs"
     debs.mkdir(parents=True, exist_ok=True)
-    missing = [f"{n}={v}" for n, v in info["packages"].items() if not list(debs.glob(f"{n}_*.deb"))]
+    unneeded = source_package(info) if prepared_source(info) else None
+    missing = [f"{n}={v}" for n, v in info["packages"].items() if n != unneeded and not list(debs.glob(f"{n}_*.deb"))]
     if missing:
         say(f"downloading {len(missing)} packages of Linux {info['release']}")
     part = base / "debs.part"
@@ -191,6 +203,27 @@ def download(info, base):
         for deb in part.iterdir():
             deb.rename(debs / deb.name)
     return debs
+
+
+def source_package(info):
+    return f"linux-source-{info['series'].split('-')[0]}"
+
+
+def prepared_source(info):
+    """The source tree of another flavour of the same version that is ready, or None."""
+    name = source_package(info)
+    for mark in KERNELS.glob("*/ready"):
+        if json.loads(mark.read_text())["packages"].get(name) == info["packages"][name]:
+            return mark.parent / "src"
+    return None
+
+
+def clean_copy(source, target, log):
+    """Copies a source tree without its generated files. Hard links need no space: builds write to new files, so that the other tree does
+    not change."""
+    shutil.rmtree(target, ignore_errors=True)
+    run("cp", "-al", source, target, quiet=log)
+    run("make", "-C", target, "mrproper", quiet=log)
 
 
 def one_deb(debs, name):
@@ -213,11 +246,17 @@ def unpack_image(info, debs, base):
 def unpack_source(info, debs, base):
     if (base / "src.unpacked").exists() or (base / "src").exists():
         return
-    say("unpacking the kernel source (1.8 GB)")
     tmp = base / "src.tmp"
+    other = prepared_source(info)
+    if other:
+        say(f"copying the kernel source from {other}")
+        clean_copy(other, tmp, base / "copy.log")
+        tmp.rename(base / "src.unpacked")
+        return
+    say("unpacking the kernel source (1.8 GB)")
     shutil.rmtree(tmp, ignore_errors=True)
     tmp.mkdir()
-    deb = one_deb(debs, f"linux-source-{info['series'].removesuffix('-rt')}")
+    deb = one_deb(debs, source_package(info))
     run("bash", "-o", "pipefail", "-c",
         f"dpkg-deb --fsys-tarfile {deb} | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' | xz -dc -T0 "
         f"| tar -x -C {tmp} --strip-components=1")
@@ -230,6 +269,11 @@ def find_file(root, *patterns):
             if path.is_file():
                 return path
     die(f"the kernel packages have no file {patterns[0]} under {root}")
+
+
+def has(tree, option):
+    """Whether the configuration of a prepared tree has an option, built in or as a module."""
+    return re.search(rf"^CONFIG_{option}=[ym]$", (tree / ".config").read_text(), re.M) is not None
 
 
 def prepare(info, base):
@@ -256,8 +300,8 @@ def prepare(info, base):
 
 
 def ensure(series, refresh=False):
-    if series is not None and series not in SUPPORTED + FLAVOURS:
-        die(f"KERNEL={series} is not supported; choose one of {', '.join(SUPPORTED + FLAVOURS)} or leave it out")
+    if series is not None and series not in (*NAMES, *filter(None, FLAVOURS)):
+        die(f"KERNEL={series} is not supported; choose one of {', '.join(NAMES)} or leave it out")
     KERNELS.mkdir(parents=True, exist_ok=True)
     info = None if refresh else cached(series)
     if info:

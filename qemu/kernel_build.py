@@ -97,11 +97,8 @@ def copy_source(info, base, log, kind):
     if (base / "src").exists():
         return
     tmp = base / "src.tmp"
-    shutil.rmtree(tmp, ignore_errors=True)
-    # Hard links need no space. Builds write to new files and `patch` replaces files, so that the stock tree does not change. `mrproper`
-    # removes the generated files from the copy.
-    kernel.run("cp", "-al", kernel.KERNELS / info["release"] / "src", tmp, quiet=log)
-    kernel.run("make", "-C", tmp, "mrproper", quiet=log)
+    # `patch` replaces files, so that the stock tree does not change.
+    kernel.clean_copy(kernel.KERNELS / info["release"] / "src", tmp, log)
     for patch in kind.patches:
         kernel.run("patch", "-d", tmp, "-p1", "--batch", "-i", HERE / patch, quiet=log)
     tmp.rename(base / "src")

@@ -143,7 +143,7 @@ class Kernels(unittest.TestCase):
             "linux-headers-{r}-common", "linux-kbuild-{r}", "linux-base-{r}-amd64")},
         "linux-modules-7.3.4+deb13-amd64": ["7.3.4-1"],
         "linux-modules-7.1.3+deb13-amd64": ["7.1.3-1"],
-        "linux-modules-7.2.12+deb13-cloud-amd64": ["7.2.12-1"],
+        "linux-modules-7.2.12+deb13-other-amd64": ["7.2.12-1"],
         "linux-source-7.2": ["7.2.12-1", "7.2.9-1"],
         "linux-source-7.3": ["7.3.4-1"],
     }
@@ -160,16 +160,18 @@ class Kernels(unittest.TestCase):
         newest = next(c for c in kernel.candidates(self.TABLE) if c["release"].startswith("7.2.12"))
         self.assertIn("linux-binary-unsigned-7.2.12+deb13-amd64", newest["packages"])
 
-    def test_real_time_flavour_only_by_name(self):
-        names = ("linux-binary-{r}-rt-amd64", "linux-modules-{r}-rt-amd64", "linux-headers-{r}-rt-amd64", "linux-base-{r}-rt-amd64")
-        table = {**self.TABLE, **{name.format(r="7.2.12+deb13"): ["7.2.12-1"] for name in names}}
-        found = {c["release"]: c for c in kernel.candidates(table)}
-        flavour = found["7.2.12+deb13-rt-amd64"]
-        self.assertEqual((flavour["series"], flavour["missing"]), ("7.2-rt", []))
-        self.assertIn("linux-source-7.2", flavour["packages"])
-        self.assertTrue(kernel.wanted("7.2-rt", flavour))
-        self.assertFalse(kernel.wanted("7.2", flavour) or kernel.wanted(None, flavour))
-        self.assertTrue(kernel.wanted(None, found["7.2.12+deb13-amd64"]))
+    def test_flavours_only_by_name(self):
+        for name in filter(None, kernel.FLAVOURS):
+            packages = (f"linux-{part}-7.2.12+deb13-{name}-amd64" for part in ("binary", "modules", "headers", "base"))
+            found = {c["release"]: c for c in kernel.candidates({**self.TABLE, **dict.fromkeys(packages, ["7.2.12-1"])})}
+            flavour, common = found[f"7.2.12+deb13-{name}-amd64"], found["7.2.12+deb13-amd64"]
+            with self.subTest(name):
+                self.assertEqual((flavour["series"], flavour["missing"]), (f"7.2-{name}", []))
+                self.assertIn("linux-source-7.2", flavour["packages"])
+                self.assertEqual([series for series in (None, "7.2", name, f"7.2-{name}", f"7.3-{name}") if kernel.wanted(series, flavour)],
+                                 [name, f"7.2-{name}"])
+                self.assertEqual([series for series in (None, "7.2", name, f"7.2-{name}", "7.3") if kernel.wanted(series, common)],
+                                 [None, "7.2"])
 
 
 class Wire(unittest.TestCase):

@@ -82,6 +82,12 @@ class Files(unittest.TestCase):
         self.assertEqual(list(discovery.standalone(["a.t*", "b.*", "a.one"], tests)),
                          ["a.two 60 /share/tests/a.test test_two", "a.one 60 /share/tests/a.py test_one"])
 
+    def test_flavours_of_a_series_have_its_expected_results(self):
+        suite = discovery.Suite("selftests")
+        old, new = suite.expected("7.2"), suite.expected("7.3")
+        self.assertLess(len(old), len(new))
+        self.assertEqual([suite.expected(name) for name in ("7.2-cloud", "7.2-rt", "7.3-cloud")], [old, old, new])
+
     def test_names_are_unique(self):
         names = [t.name for t in discovery.all_tests()]
         self.assertEqual(len(names), len(set(names)))

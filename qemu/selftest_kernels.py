@@ -19,6 +19,8 @@ import kernel  # noqa: E402
 
 # The Makefile of a source tree with the targets that kernel.py uses; the file `broken` makes its preparation fail.
 MAKEFILE = """
+mrproper:
+	rm -rf rust include .config Module.symvers
 olddefconfig modules_prepare:
 	test ! -e {state}/broken
 	test ! -e {state}/slow || {{ echo "  CC      one.o"; echo "  CC [M]  two.o"; sleep 0.5; }}
@@ -26,11 +28,21 @@ olddefconfig modules_prepare:
 	touch rust/libkernel.rmeta include/generated/rustc_cfg rust/bindings/bindings_generated.rs
 """
 SERIES, VERSION, ABI = "7.2", "7.2.12-1", "7.2.12+deb13"
-PACKAGES = {name.format(abi=ABI): files for name, files in {
-    "linux-binary-{abi}-amd64": ("boot/vmlinuz-{abi}-amd64", "boot/System.map-{abi}-amd64"), "linux-headers-{abi}-common": (),
-    "linux-modules-{abi}-amd64": tuple(f"usr/lib/modules/{{abi}}-amd64/kernel/{name}.ko" for name in image.BOOT_MODULES),
-    "linux-headers-{abi}-amd64": ("usr/src/linux-headers-{abi}-amd64/.config", "usr/src/linux-headers-{abi}-amd64/Module.symvers"),
-    "linux-kbuild-{abi}": (), "linux-base-{abi}-amd64": (), f"linux-source-{SERIES}": ()}.items()}
+
+
+def packages_of(release):
+    """The packages of a kernel with their files."""
+    return {
+        f"linux-binary-{release}": (f"boot/vmlinuz-{release}", f"boot/System.map-{release}"), f"linux-headers-{ABI}-common": (),
+        f"linux-modules-{release}": [f"usr/lib/modules/{release}/kernel/{name}.ko" for name in image.BOOT_MODULES],
+        f"linux-headers-{release}": (f"usr/src/linux-headers-{release}/.config", f"usr/src/linux-headers-{release}/Module.symvers"),
+        f"linux-kbuild-{ABI}": (), f"linux-base-{release}": (), f"linux-source-{SERIES}": ()}
+
+
+PACKAGES, CLOUD = packages_of(f"{ABI}-amd64"), packages_of(f"{ABI}-cloud-amd64")
+# What is in a file, if it is not the name of the file: the cloud kernel has no 9P.
+TEXTS = {f"usr/src/linux-headers-{ABI}-amd64/.config": "CONFIG_9P_FS=m\n",
+         f"usr/src/linux-headers-{ABI}-cloud-amd64/.config": "# CONFIG_9P_FS is not set\n"}
 
 
 class Packages(Faked):
@@ -40,13 +52,13 @@ class Packages(Faked):
     def setUpClass(cls):
         """Builds packages with the names of Debian's and almost no files."""
         cls.debs = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        for name, files in PACKAGES.items():
+        for name, files in (PACKAGES | CLOUD).items():
             tree = cls.debs / "tree" / name
             (tree / "DEBIAN").mkdir(parents=True)
             (tree / "DEBIAN/control").write_text(f"Package: {name}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: none\nDescription: none\n")
-            for file in (file.format(abi=ABI) for file in files):
+            for file in files:
                 (tree / file).parent.mkdir(parents=True, exist_ok=True)
-                (tree / file).write_text(file)
+                (tree / file).write_text(TEXTS.get(file, file))
             if name.startswith("linux-source"):
                 (tree / "usr/src").mkdir(parents=True)
                 (cls.debs / "source/linux").mkdir(parents=True)
@@ -56,7 +68,7 @@ class Packages(Faked):
 
     def setUp(self):
         super().setUp()
-        names = " ".join(PACKAGES)
+        names = " ".join(PACKAGES | CLOUD)
         self.fake("apt-cache", f'[ $1 = pkgnames ] && printf "%s\\n" {names} || for n in {names}; do echo "$n | {VERSION} | here"; done')
         # With the file `cut` the download of the second package fails and leaves an incomplete file.
         self.fake("apt-get", f"""
@@ -94,6 +106,26 @@ class KernelSetUp(Packages):
 
     def test_unknown_series(self):
         self.dies("KERNEL=6.12", "7.2, 7.3", what="6.12")
+
+    def test_flavour(self):
+        common = self.ensure()
+        tree = kernel.paths(common)["TREE"]
+        cloud = self.ensure(f"{SERIES}-cloud")
+        self.assertEqual(cloud["release"], f"{ABI}-cloud-amd64")
+        # Its source is that of the other flavour, which does not change.
+        self.assertEqual(len(self.calls("apt-get download")), len(PACKAGES) + len(CLOUD) - 1)
+        self.assertEqual([kernel.has(kernel.paths(info)["TREE"], "9P_FS") for info in (common, cloud)], [True, False])
+        self.assertTrue((tree / "rust/libkernel.rmeta").exists())
+        # It is used only if it is named, with the series or alone.
+        for name in ("apt-get", "apt-cache"):
+            self.fake(name, "exit 1")
+        self.assertEqual([self.ensure(name) for name in (None, SERIES, "cloud", f"{SERIES}-cloud")], [common, common, cloud, cloud])
+
+    def test_flavour_alone(self):
+        self.assertEqual(self.ensure("cloud")["series"], f"{SERIES}-cloud")
+        self.assertFalse((self.kernels / "default").exists())
+        self.assertEqual(self.ensure()["series"], SERIES)
+        self.dies("no complete rt kernel", what="rt")
 
     def test_without_disk_space(self):
         self.small_disk()

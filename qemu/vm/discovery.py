@@ -128,7 +128,7 @@ class Suite:
         lines = []
         for line in self.path.with_suffix(".expected").read_text().splitlines():
             since = re.match(r"# since (\S+)$", line)
-            if since and series and [int(n) for n in series.removesuffix("-rt").split(".")] < [int(n) for n in since[1].split(".")]:
+            if since and series and [int(n) for n in series.split("-")[0].split(".")] < [int(n) for n in since[1].split(".")]:
                 break
             lines.append(line)
         return lines
