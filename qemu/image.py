@@ -8,8 +8,8 @@ image.py [SERIES]    creates those that do not exist, and prints the paths of al
   the package list, but an image of Debian testing is not updated: `make distclean`, or deleting the image, makes the next run create
   one with the current packages.
 - The modules image: the modules of the stock kernel, one image per release.
-- The initramfs: busybox, the modules that are needed to mount the two images, and `guest-init`. Its name has a hash of guest-init and of
-  the list of modules.
+- The initramfs: busybox, the modules that are needed to mount the two images and the shared folder, and `guest-init`. Its name has a hash
+  of guest-init and of the list of modules.
 
 Files are written under a temporary name and renamed when they are complete.
 """
@@ -31,7 +31,9 @@ HERE = Path(__file__).resolve().parent
 IMAGES = kernel.CACHE / "images"
 RECIPE = "3"
 DEBIAN = "trixie"
-BOOT_MODULES = ("virtio_blk", "virtio_net", "ext4", "overlay", "9p", "9pnet_virtio")
+BOOT_MODULES = ("virtio_blk", "virtio_net", "ext4", "overlay")
+# How a machine mounts the shared folder, with the modules for that. Debian's cloud kernels have no 9P.
+SHARES = {"9p": ("9p", "9pnet_virtio"), "virtiofs": ("virtiofs",)}
 
 
 def digest(*parts):
@@ -119,11 +121,17 @@ def modules_image(info):
     return target
 
 
-def boot_modules(info):
-    """The files of BOOT_MODULES and of their dependencies, in load order."""
+def share_of(tree):
+    """The key of SHARES for a kernel."""
+    return "9p" if kernel.has(tree, "9P_FS") else "virtiofs"
+
+
+def boot_modules(info, share):
+    """The files of BOOT_MODULES, of those that mount the shared folder, and of their dependencies, in load order. What is built into the
+    kernel has none."""
     base = kernel.KERNELS / info["release"] / "image/usr"
     files = []
-    for name in BOOT_MODULES:
+    for name in (*BOOT_MODULES, *SHARES[share]):
         listing = kernel.output("modprobe", "-d", base, "-S", info["release"], "--show-depends", name)
         for line in listing.splitlines():
             if line.startswith("insmod "):
@@ -136,7 +144,7 @@ def boot_modules(info):
 def initramfs(base, files):
     """The initramfs in folder `base`, with busybox, `guest-init` and these modules, in load order."""
     init = (HERE / "guest-init").read_bytes()
-    target = base / f"initramfs-{digest(RECIPE, init, *BOOT_MODULES)}.cpio.gz"
+    target = base / f"initramfs-{digest(RECIPE, init, *(path.name for path in files))}.cpio.gz"
     if target.exists():
         return target
     folder = base / "initramfs.tmp.d"
@@ -176,11 +184,12 @@ def ensure(series, suite=DEBIAN, lockdep=False, more=()):
         boot = {**kernel.paths(info), "ROOTFS": rootfs(suite, more)}
         if not lockdep:
             # The image first: modules_image() runs depmod, whose result boot_modules() needs.
-            modules = modules_image(info)
-            return {**boot, "MODULES_IMAGE": modules, "INITRD": initramfs(kernel.KERNELS / info["release"], boot_modules(info))}
+            modules, share = modules_image(info), share_of(boot["TREE"])
+            return {**boot, "SHARE": share, "MODULES_IMAGE": modules,
+                    "INITRD": initramfs(kernel.KERNELS / info["release"], boot_modules(info, share))}
         base, paths = kernel_build.folder(info, "lockdep"), kernel_build.paths(info, "lockdep")
-        return {**boot, **paths, "VMLINUZ": paths["KERNEL"], "MODULES_IMAGE": built_modules_image(base, paths["MODULES"]),
-                "INITRD": initramfs(base, [])}
+        return {**boot, **paths, "SHARE": share_of(paths["TREE"]), "VMLINUZ": paths["KERNEL"],
+                "MODULES_IMAGE": built_modules_image(base, paths["MODULES"]), "INITRD": initramfs(base, [])}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ PROBE_SECONDS = 20
 # Distinguishes runs. Process IDs do not, because each run has a PID namespace of its own.
 TOKEN = secrets.token_hex(4)
 QEMU = "qemu-system-x86_64"
+VIRTIOFSD = "/usr/libexec/virtiofsd"
 # Without the flags for fast string instructions the kernel and libc use loops, which QEMU emulates faster than `rep movsb`. Without
 # five-level paging a TLB miss takes less time. Measured once: 42 s of processor time for ten tests instead of 49.
 EMULATED_CPU = "max,-erms,-fsrm,-fzrm,-fsrs,-fsrc,-la57"
@@ -58,6 +59,32 @@ def socket_path(name):
     return Path(tempfile.gettempdir()) / f"rxe-{TOKEN}-{name}"
 
 
+class SharedFolder:
+    """A folder of the host that a machine mounts under the tag `share`, by 9P or virtiofs. `options`: what QEMU needs for that."""
+
+    def __init__(self, kind, node, share, memory_mib, errors):
+        self.server = self.path = None
+        if kind == "9p":
+            self.options = ["-virtfs", f"local,path={share},mount_tag=share,security_model=none,id=share"]
+            return
+        self.path = socket_path(f"{node}.fs")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(self.path))
+            listener.listen(1)
+            # Without a cache each side sees at once what the other one writes, as with 9P. The server ends when QEMU disconnects.
+            command = [VIRTIOFSD, f"--fd={listener.fileno()}", f"--shared-dir={share}", "--sandbox=none", "--cache=never"]
+            self.server = subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
+        # The server accesses the memory of the machine.
+        self.options = ["-object", f"memory-backend-memfd,id=memory,size={memory_mib}M,share=on", "-machine", "memory-backend=memory",
+                        "-chardev", f"socket,id=share,path={self.path}", "-device", "vhost-user-fs-pci,chardev=share,tag=share"]
+
+    def stop(self):
+        if self.server:
+            self.server.kill()
+            self.server.wait()
+            self.path.unlink(missing_ok=True)
+
+
 class Machine:
     """A running virtual machine. `node` is `a` or `b`; its serial log is in `folder`."""
 
@@ -68,6 +95,8 @@ class Machine:
         self.console = socket_path(f"{node}.con")
         accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", EMULATED_CPU]
         drive = "if=none,format=raw,readonly=on,file.locking=off"
+        self.errors = open(folder / f"qemu-{node}.log", "wb")
+        self.share = SharedFolder(boot["SHARE"], node, share, memory_mib, self.errors)
         command = [
             QEMU, *accel, "-machine", "q35", "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-reboot",
             "-display", "none", "-kernel", str(boot["VMLINUZ"]), "-initrd", str(boot["INITRD"]),
@@ -78,12 +107,10 @@ class Machine:
             "-qmp", f"unix:{self.control},server=on,wait=off",
             "-drive", f"{drive},id=root,file={boot['ROOTFS']}", "-device", "virtio-blk-pci,drive=root",
             "-drive", f"{drive},id=mods,file={boot['MODULES_IMAGE']}", "-device", "virtio-blk-pci,drive=mods",
-            "-virtfs", f"local,path={share},mount_tag=share,security_model=none,id=share",
-            "-device", "virtio-rng-pci",
+            *self.share.options, "-device", "virtio-rng-pci",
         ]
         for number, (netdev, mac) in enumerate(networks):
             command += ["-netdev", f"{netdev},id=n{number}", "-device", f"virtio-net-pci,netdev=n{number},mac={mac},mq=off"]
-        self.errors = open(folder / f"qemu-{node}.log", "wb")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.errors, stderr=self.errors)
 
     def alive(self):
@@ -127,6 +154,7 @@ class Machine:
         if self.alive():
             self.process.kill()
             self.process.wait()
+        self.share.stop()
         self.errors.close()
         for path in (self.control, self.console):
             path.unlink(missing_ok=True)

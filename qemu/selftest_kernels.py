@@ -34,7 +34,7 @@ def packages_of(release):
     """The packages of a kernel with their files."""
     return {
         f"linux-binary-{release}": (f"boot/vmlinuz-{release}", f"boot/System.map-{release}"), f"linux-headers-{ABI}-common": (),
-        f"linux-modules-{release}": [f"usr/lib/modules/{release}/kernel/{name}.ko" for name in image.BOOT_MODULES],
+        f"linux-modules-{release}": [f"usr/lib/modules/{release}/kernel/{name}.ko" for name in (*image.BOOT_MODULES, *image.SHARES["9p"])],
         f"linux-headers-{release}": (f"usr/src/linux-headers-{release}/.config", f"usr/src/linux-headers-{release}/Module.symvers"),
         f"linux-kbuild-{ABI}": (), f"linux-base-{release}": (), f"linux-source-{SERIES}": ()}
 
@@ -183,21 +183,32 @@ class WholeSetUp(Packages):
     def setUp(self):
         super().setUp()
         self.fake("mmdebstrap", MMDEBSTRAP)
-        modules = self.kernels / f"{ABI}-amd64/image/usr/lib/modules/{ABI}-amd64"
-        self.fake("depmod", f"touch {modules}/modules.dep")
+        self.fake("depmod", "for last; do :; done; touch $2/lib/modules/$last/modules.dep")
         # Like the real one it needs the result of depmod.
-        self.fake("modprobe", f"for last; do :; done; [ -e {modules}/modules.dep ] && echo insmod {modules}/kernel/$last.ko")
+        self.fake("modprobe", """
+for last; do :; done
+modules=$2/lib/modules/$4
+[ -e $modules/modules.dep ] || exit 1
+[ -e $modules/kernel/$last.ko ] && echo insmod $modules/kernel/$last.ko || echo builtin $last""")
 
-    def test_all_files_exist(self):
-        boot = self.ensure(SERIES, image.ensure)
+    def booted(self, series):
+        """What a kernel boots from, and the modules in its initramfs."""
+        boot = self.ensure(series, image.ensure)
         for name in ("VMLINUZ", "TREE", "MODULES", "ROOTFS", "MODULES_IMAGE", "INITRD"):
             self.assertTrue(boot[name].exists(), name)
-        listed = subprocess.run(f"zcat {boot['INITRD']} | cpio -t --quiet", shell=True, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
-        for name in image.BOOT_MODULES:
-            self.assertIn(f"modules/{name}.ko", listed)
+        listed = subprocess.run(f"zcat {boot['INITRD']} | cpio -t --quiet", shell=True, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return boot, set(re.findall(r"^modules/(\w+)\.ko$", listed, re.M))
+
+    def test_all_files_exist(self):
+        boot, modules = self.booted(SERIES)
+        self.assertEqual((boot["SHARE"], modules), ("9p", {*image.BOOT_MODULES, *image.SHARES["9p"]}))
         for name in ("apt-get", "apt-cache", "mmdebstrap", "mkfs.ext4"):
             self.fake(name, "exit 1")
         self.assertEqual(self.ensure(SERIES, image.ensure), boot)
+
+    def test_kernel_without_9p(self):
+        boot, modules = self.booted("cloud")
+        self.assertEqual((boot["SHARE"], modules), ("virtiofs", set(image.BOOT_MODULES)))
 
 
 class Images(Faked):

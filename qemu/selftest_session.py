@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of vm/session.py: the preparation of the shared folder, the events of a machine, machines that end or hang."""
+"""Tests of vm/session.py: the preparation of the shared folder, the events of a machine, machines that end or hang; and of the way in which
+machine.py offers the shared folder."""
+import socket
 import subprocess
 import tempfile
 import threading
@@ -9,6 +11,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import machine
 from vm import session
 
 OPTIONS = dict(topology="netns", debug=False, suite=None, driver="rxe_rs", driver_b=None, ko=[], set=[], uml=False)
@@ -117,6 +120,37 @@ class Prepare(Sessions):
         out = subprocess.run(["bash", "-c", '. "$1"; eval set -- "$RXE_ARGS"; printf "%s\\n" "$DRIVER_a" "$DRIVER_b" "$RXE_SEED" "$A" "$B" "$@"', "x",
                               one.share / "env"], check=True, capture_output=True, text=True).stdout
         self.assertEqual(out, "rxe_rs\nrdma_rxe\n5\ntwo words\nit's $HOME\none\nit's two\n")
+
+
+class SharedFolder(Sessions):
+    def shared(self, kind, program="exec sleep 60"):
+        """The shared folder of a machine, with a program in place of virtiofsd."""
+        server = self.folder / "virtiofsd"
+        server.write_text(f"#!/bin/sh\n{program}\n")
+        server.chmod(0o755)
+        with mock.patch.object(machine, "VIRTIOFSD", server):
+            one = machine.SharedFolder(kind, "a", "/a/folder", 512, None)
+        self.addCleanup(one.stop)
+        return one
+
+    def test_by_9p(self):
+        self.assertIn("local,path=/a/folder,mount_tag=share,security_model=none,id=share", self.shared("9p").options)
+
+    def test_by_virtiofs(self):
+        one = self.shared("virtiofs")
+        options = dict(zip(one.options[::2], one.options[1::2]))
+        # The server shares all memory of the machine, and QEMU can connect to it from the beginning.
+        self.assertIn("size=512M,share=on", options["-object"])
+        path = options["-chardev"].split("path=")[1]
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+        one.stop()
+        self.assertFalse(Path(path).exists())
+        self.assertIsNotNone(one.server.poll())
+
+    def test_virtiofsd_gets_the_folder(self):
+        self.shared("virtiofs", f'echo "$@" >{self.folder}/arguments').server.wait()
+        self.assertIn("--shared-dir=/a/folder", (self.folder / "arguments").read_text())
 
 
 if __name__ == "__main__":
