@@ -34,6 +34,14 @@ class Module(unittest.TestCase):
                               ({"debug": True}, "qemu/build-module.sh -l")):
             self.assertEqual(cli.build_command(options(**said)), command)
 
+    def test_kernels_without_the_other_driver(self):
+        with tempfile.TemporaryDirectory() as tree:
+            for text, lacks in (("# CONFIG_RDMA_RXE is not set\n", True), ("CONFIG_RDMA_RXE=m\n", False)):
+                (Path(tree) / ".config").write_text(text)
+                found = [cli.lacks_driver(options(driver=a, driver_b=b), {"TREE": Path(tree)})
+                         for a, b in (("rxe_rs", None), ("rdma_rxe", None), ("rxe_rs", "rdma_rxe"))]
+                self.assertEqual(found, [False, lacks, lacks])
+
 
 class Chosen(unittest.TestCase):
     TESTS = tests_of("test_one() { :; }\ntest_other() { :; }\n# topology: netns\ntest_near() { :; }\n# topology: two\ntest_far() { :; }\n")

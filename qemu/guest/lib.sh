@@ -258,6 +258,8 @@ captured() {
 fail() { echo "FAIL: $*"; exit 1; }
 # skip REASON…: ends a test that cannot run here, with the status of kselftest.
 skip() { echo "SKIP: $*"; exit 4; }
+# has_module NAME: whether the kernel has a module of that name. Debian's cloud kernels lack some: rdma_rxe, ib_iser, 9p.
+has_module() { modinfo -n "$1" >/dev/null 2>&1; }
 is() { [ "$1" = "$2" ] || fail "${3:-value}: got '$1', expected '$2'"; }
 # refused COMMAND…: fails the test unless the command fails.
 refused() { if "$@"; then fail "was accepted: $*"; fi; }

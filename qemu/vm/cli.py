@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kernel
 from vm.discovery import CLONE, Malformed, Suite, all_tests
 from vm.session import QEMU, Session, plan_of
 from vm.verdict import LATE, Report, kernel_complaints, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
@@ -187,6 +188,11 @@ def run_script(options, boot, kvm, out):
     return 1 if bad or (ended and not outcome) else status
 
 
+def lacks_driver(options, boot):
+    """Whether a node is to run a rdma_rxe that the kernel does not have."""
+    return "rdma_rxe" in (options.driver, options.driver_b) and not kernel.has(boot["TREE"], "RDMA_RXE")
+
+
 def main(usage):
     if not os.environ.get("RXE_IN_ROOT"):
         os.execv(QEMU / "in-root.sh", [str(QEMU / "in-root.sh"), str(QEMU / "run"), *sys.argv[1:]])
@@ -235,6 +241,8 @@ def main(usage):
         boot = image.ensure(options.kernel, debian, lockdep=options.debug, more=more)
         kvm, why = machine.probe_kvm(boot)
     options.kernel = boot["SERIES"]
+    if lacks_driver(options, boot):
+        sys.exit(f"error: Linux {boot['RELEASE']} has no rdma_rxe; choose another kernel or driver")
     how = "using User Mode Linux" if options.uml else f"{'using KVM' if kvm else 'emulating (slow)'}: {why}"
     print(f"==> {how}", file=sys.stderr, flush=True)
     label = f"{options.topology}-{options.driver}" + (f"-{options.driver_b}" if options.driver_b else "")
