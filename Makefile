@@ -4,10 +4,15 @@
 # make demo       build it, boot two virtual machines with that kernel, and run RDMA between them
 # make help       list all targets and variables
 #
-# KERNEL=7.2 or KERNEL=7.3 chooses the kernel series; the newest one that Debian offers completely is the default.
+# KERNEL=7.2 or KERNEL=7.3 chooses the kernel series; the newest one that Debian offers completely is the default. FLAVOUR=cloud-amd64 or
+# rt-amd64 chooses another flavour of Debian's kernel; KERNEL=7.2-cloud is the same as KERNEL=7.2 FLAVOUR=cloud-amd64.
 
 KERNEL ?=
+FLAVOUR ?= amd64
 SUITES ?=
+ifneq ($(filter-out amd64,$(FLAVOUR)),)
+override KERNEL := $(if $(KERNEL),$(KERNEL)-)$(FLAVOUR:%-amd64=%)
+endif
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 

@@ -252,6 +252,18 @@ class Images(Faked):
         self.dies("has 0 GB free", "3 GB", "RXE_RS_CACHE", what=image.DEBIAN, call=image.rootfs)
 
 
+class Names(unittest.TestCase):
+    def test_flavours_of_the_makefile(self):
+        environment = {name: value for name, value in os.environ.items() if name not in ("KERNEL", "FLAVOUR", "MAKEFLAGS")}
+        for said, name in (([], ""), (["KERNEL=7.2"], "7.2"), (["FLAVOUR=cloud-amd64"], "cloud"), (["FLAVOUR=amd64", "KERNEL=7.3"], "7.3"),
+                           (["KERNEL=7.3", "FLAVOUR=rt-amd64"], "7.3-rt"), (["KERNEL=7.3-cloud"], "7.3-cloud")):
+            with self.subTest(said):
+                done = subprocess.run(["make", "-s", "--no-print-directory", "--eval=show: ; @echo $$KERNEL", "show", *said], cwd=HERE.parent,
+                                      env=environment, check=True, stdout=subprocess.PIPE, text=True)
+                self.assertEqual(done.stdout.strip(), name)
+                self.assertIn(name, (*kernel.NAMES, *kernel.FLAVOURS))
+
+
 class Running(Faked):
     def test_steps_of_builds_are_counted(self):
         log = self.folder / "log"
