@@ -17,7 +17,7 @@ export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
 .PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz sanitize miri check fmt fmt-check doc clippy \
-	audit insmod-help clean distclean shell help bench setup hooks
+	audit insmod-help clean distclean shell help bench setup hooks kernels
 
 all: module
 
@@ -104,6 +104,10 @@ hooks: setup
 	@$(ROOT) qemu/fetch-crates.sh
 	@git config core.hooksPath qemu/hooks
 	@echo "==> qemu/hooks/pre-commit and commit-msg check each commit; git commit --no-verify skips them"
+
+# Shows which kernels are supported, and what was built for them and ran on them in this clone.
+kernels:
+	@$(ROOT) qemu/kernel_record.py
 
 insmod-help:
 	@cat qemu/insmod-help.txt

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import kernel
-from vm.discovery import CLONE, Malformed, Suite, all_tests
+import kernel_record
+from vm.discovery import CLONE, TESTS, Malformed, Suite, all_tests
 from vm.session import QEMU, Session, plan_of
 from vm.verdict import LATE, Report, kernel_complaints, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
 
@@ -188,6 +189,12 @@ def run_script(options, boot, kvm, out):
     return 1 if bad or (ended and not outcome) else status
 
 
+def note(options, boot, verdicts):
+    """Adds verdicts to the record that `make kernels` shows, if they are of the module on a stock kernel."""
+    if options.driver == "rxe_rs" and not options.uml and not options.debug:
+        kernel_record.add(boot["SERIES"], options.topology + (f" ({options.driver_b})" if options.driver_b else ""), verdicts)
+
+
 def lacks_driver(options, boot):
     """Whether a node is to run a rdma_rxe that the kernel does not have."""
     return "rdma_rxe" in (options.driver, options.driver_b) and not kernel.has(boot["TREE"], "RDMA_RXE")
@@ -267,7 +274,13 @@ def main(usage):
             shutil.rmtree(old, ignore_errors=True)
     if of_tests:
         status = run_tests(options, boot, kvm, out)
+        if status in (0, 1):
+            note(options, boot, {LATE: None, **json.loads((out / "summary.json").read_text())})
         if status == 1:
             rerun_with_capture(options, boot, kvm, out)
         return status
-    return run_script(options, boot, kvm, out)
+    status = run_script(options, boot, kvm, out)
+    script = Path(options.script[0]).resolve()
+    if script.parent == TESTS:
+        note(options, boot, {script.stem: "fail" if status else "pass"})
+    return status
