@@ -4,7 +4,8 @@
 # test.sh [MODE]: runs tests; the last line is `N passed, N failed`. Exit status 0 if none failed, else 1. The logs of all steps are in
 # out/test/.
 #
-# Without MODE  all tests, on the kernel of the series KERNEL; a few of them also on the kernel of the other series
+# Without MODE  all tests, on the kernel of the series KERNEL; a few of them also on the kernel of the other series and on the flavour for
+#               virtual machines
 # check         those that need no machine
 # suites        the suites of other projects (ktests/suites): those named in SUITES, all by default
 # security      those that SECURITY.md names
@@ -192,6 +193,16 @@ other_kernels() {
 	done
 }
 
+# The flavour for virtual machines: whether the module loads, links can be added and deleted, and data arrives.
+cloud_kernel() (
+	[ "$driver" = rxe_rs ] || return 0
+	cloud=${main%%-*}-cloud
+	[ "$cloud" != "$main" ] || return 0
+	step "module-$cloud" "$here/build-module.sh" -k "$cloud"
+	machines "vm-netns-$cloud" "$cloud" netns --test link.add_del verbs.rc_pingpong_ipv4 verbs.rc_pingpong_ipv6 \
+		verbs.ud_pingpong_ipv4 cm.rping_ipv4 perf.write_bw
+)
+
 # The debug kernels. A message of a gigabyte takes too long with them, and the tests of slow network devices assume a device that is slower
 # than the host. With KASAN's shadow memory each page of a User Mode Linux process is a mapping of the host, which allows
 # 65530 of them: a scattered gigabyte (segments.shrunk_by_half) needs more.
@@ -273,7 +284,7 @@ debug)
 	;;
 all)
 	step tools "$here/build-tools.sh"
-	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels
+	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel
 	;;
 esac
 
