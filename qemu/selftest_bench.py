@@ -51,6 +51,8 @@ create_pd 9870
 destroy_pd 1200
 mw error 95 after 0
 create_mr.1G 56192819
+rereg_mr.4K 2500
+rereg mr.4K error 95 after 0
 memory_qp.16 21385
 full_qp.16 22001
 memory_mr.1G -12
@@ -136,16 +138,20 @@ class Points(unittest.TestCase):
         self.assertEqual(points.Connects(1000).values("rxe_rs", CMTIME), {"cm_connects.1000": 2000})
         self.assertEqual(points.Connects(1000).values("rxe_rs", "event: RDMA_CM_EVENT_REJECTED, error: 28\n"), {})
         self.assertEqual(points.Objects("time").values("rxe_rs", OBJECTS),
-                         {"pd_create.user": 9.87, "pd_destroy.user": 1.2, "mr_create.1G": 56192.819})
+                         {"pd_create.user": 9.87, "pd_destroy.user": 1.2, "mr_create.1G": 56192.819, "mr_rereg.4K": 2.5})
         self.assertEqual(points.Objects("memory").values("rxe_rs", OBJECTS),
                          {"qp_memory.16": 21385, "qp_memory.16.full": 22001, "mr_memory.1G": 0})
-        self.assertNotIn("mw_create.user", points.Objects("time").expected("siw"))
+        for name in ("mw_create.user", "mr_rereg.4K"):
+            self.assertNotIn(name, points.Objects("time").expected("siw"))
+            self.assertIn(name, points.Objects("time").expected("rdma_rxe"))
 
     def test_lists_agree_with_the_program(self):
         """The objects of points.py are those of ktests/objects."""
         table = (HERE.parent / "ktests/objects/objects.c").read_text().split("kinds[] = {", 1)[1].split("};", 1)[0]
         named = set(re.findall(r'\{ "(\w+)"', table))
         self.assertEqual(named, {thing.split(".")[0] for thing in points.Objects.TIMED})
+        changed = re.findall(r'\{ "(\w+)", (\d+)ul << 10, .*"rereg"', table)
+        self.assertEqual([f"{name}.{kib}K" for name, kib in changed], list(points.Objects.REREGISTERED))
 
     def test_quick_form_shows_every_goal(self):
         """A full run has points for all goals; a quick run, which takes four minutes, for all but those listed here."""

@@ -27,6 +27,7 @@ KINDS = {
     "cpu": ("Processor time of both sides, seconds per GiB", False),
     "create": ("Creation of objects, us", False),
     "destroy": ("Destruction of objects, us", False),
+    "rereg": ("Re-registration of regions with other access rights, us", False),
     "connects": ("Connections per second by rdma_cm", True),
     "memory": ("Memory of an object, bytes", False),
     "softirqs": ("Softirqs per second that idle queue pairs cause", False),
@@ -302,11 +303,12 @@ class KernelObject(Run):
 
 
 class Objects(Run):
-    """Objects of processes, by ktests/objects: time of creation and destruction, or memory."""
+    """Objects of processes, by ktests/objects: time of creation, re-registration and destruction, or memory."""
     seconds = 5 * POINT_SECONDS
     TIMED = ("pd", "cq.128", "qp.16", "mr.4K", "mr.1M", "mr.1G", "mw", "ah")
-    # siw has no address handles and no memory windows, and can create only some dozens of queue pairs that are not connected.
-    NOT_SIW = ("mw", "ah", "qp")
+    REREGISTERED = ("mr.4K",)
+    # siw has no address handles, no memory windows and no re-registration, and can create only some dozens of queue pairs that are not connected.
+    NOT_SIW = ("mw_", "ah_", "qp_", "mr_rereg")
     KEPT = ("cq.128", "mr.4K", "qp.16", "qp.128", "mr.1G")
     FILLED = ("qp.16", "qp.128")
 
@@ -314,6 +316,7 @@ class Objects(Run):
         self.what = what
         if what == "time":
             names = [self.point(thing, kind) for thing in self.TIMED for kind in ("create", "destroy")]
+            names += [self.point(thing, "rereg") for thing in self.REREGISTERED]
         else:
             names = [self.point(thing, "memory") for thing in self.KEPT] + [self.point(f"{thing}.full", "memory") for thing in self.FILLED]
         super().__init__(names, quick)
@@ -329,11 +332,11 @@ class Objects(Run):
         return ["objects", self.what]
 
     def expected(self, driver):
-        return [p for p in self.points if driver != "siw" or p.split("_")[0] not in self.NOT_SIW]
+        return [p for p in self.points if driver != "siw" or not p.startswith(self.NOT_SIW)]
 
     def values(self, driver, text):
         found = {}
-        for kind, thing, value in re.findall(r"^(create|destroy|memory|full)_([\w.]+) (-?\d+)$", text, re.M):
+        for kind, thing, value in re.findall(r"^(create|rereg|destroy|memory|full)_([\w.]+) (-?\d+)$", text, re.M):
             name = self.point(f"{thing}.full", "memory") if kind == "full" else self.point(thing, kind)
             if name in self.points:
                 # The measured memory of a small object may be negative.
