@@ -48,6 +48,8 @@ EXPECTED = tuple((mark, kind, re.compile(pattern), lines) for mark, kind, patter
     ("rxe-test: allocations are made to fail", "warning",
      r"(vmalloc error: |page allocation failure: |WARNING: lib/dynamic_debug\.c:\d+ at ddebug_module_notify\b|"
      r"WARNING: kernel/jump_label\.c:\d+ at jump_label_(module_notify|del_module)\b)", 20),
+    # Reports when a test exhausts the memory of the machine.
+    ("rxe-test: the machine runs out of memory", "warning", r"(invoked oom-killer|page allocation failure: |vmalloc error: )", 20),
     # Reports when a test exhausts the memory of its cgroup.
     ("rxe-test: a cgroup runs out of memory", "warning", r"(invoked oom-killer|vmalloc error: )", 20),
     # The number of leaks: the test examines each of them.

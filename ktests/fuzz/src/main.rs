@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! rxe_fuzz --devices A,B[,C] [--seconds N] [--seed N] [--workers N] [--out DIR] [--corpus FILE]
-//!          [--user UID] [--admin] [--memlock BYTES] [--netns NAME:NETDEV]…
+//!          [--user UID] [--admin] [--memlock BYTES] [--pressure] [--netns NAME:NETDEV]…
 //! rxe_fuzz --devices A,B --replay FILE [--verbose]
 //! ```
 
@@ -14,6 +14,7 @@ mod exec;
 mod generic;
 mod objects;
 mod pairs;
+mod pressure;
 mod regions;
 mod rings;
 mod session;
@@ -45,6 +46,8 @@ pub struct Options {
     pub admin: bool,
     /// Limit on locked memory (RLIMIT_MEMLOCK) of a worker in bytes.
     pub memlock: Option<u64>,
+    /// Whether a process takes nearly all memory of the machine from time to time.
+    pub pressure: bool,
     /// Network namespaces, each with a network device in it that privileged calls change.
     pub nets: Vec<(String, String)>,
     /// Log of a world to replay.
@@ -64,6 +67,7 @@ fn options() -> Result<Options, String> {
         user: None,
         admin: false,
         memlock: None,
+        pressure: false,
         nets: Vec::new(),
         replay: None,
         verbose: false,
@@ -85,6 +89,7 @@ fn options() -> Result<Options, String> {
             "--user" => options.user = Some(number(value()?)? as u32),
             "--admin" => options.admin = true,
             "--memlock" => options.memlock = Some(number(value()?)?),
+            "--pressure" => options.pressure = true,
             "--netns" => {
                 let text = value()?;
                 let (name, netdev) = text.split_once(':').ok_or("--netns NAME:NETDEV")?;

@@ -5,6 +5,7 @@
 use crate::calls::{Program, OPS};
 use crate::cover::Cover;
 use crate::exec::{Context, Device, Net, Worker, PRIVATE_FDS, SHARED_CONTEXTS};
+use crate::pressure::Pressure;
 use crate::world::{self, map_area, Files, World, AREAS};
 use crate::{admin, setup, sys, Options};
 use fastrand::Rng;
@@ -203,6 +204,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             .world_of(&mut |_, _| programs.next(), "replayed", true)
             .map(|_| ());
     }
+    let mut pressure = options.pressure.then(Pressure::start).transpose()?;
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut number = 0;
     let mut reported = Instant::now();
@@ -233,6 +235,9 @@ pub fn run(options: &Options) -> Result<(), String> {
         };
         session.world_of(&mut next, &format!("world-{number}"), false)?;
         number += 1;
+        if let Some(pressure) = &mut pressure {
+            pressure.keep_up()?;
+        }
         if reported.elapsed() > Duration::from_secs(10) || Instant::now() >= end {
             reported = Instant::now();
             println!(
@@ -246,6 +251,9 @@ pub fn run(options: &Options) -> Result<(), String> {
         }
     }
     session.write_results();
+    if let Some(pressure) = pressure {
+        println!("memory ran out {} times", pressure.killed);
+    }
     Ok(())
 }
 
