@@ -130,6 +130,11 @@ fn order_of_the_checks() {
 /// datagrams no more than the MTU; the engine checks other requests of connections.
 #[test]
 fn payload_lengths_by_opcode() {
+    let lengths: Vec<usize> = if cfg!(miri) {
+        [0, 4, 16, 1024, 1028].into()
+    } else {
+        (0..=1100).step_by(4).collect()
+    };
     for code in 0..=255u8 {
         let Some(opcode) = Opcode::parse(code) else {
             continue;
@@ -139,7 +144,7 @@ fn payload_lengths_by_opcode() {
             other => other,
         };
         let qp = attrs(transport);
-        for len in (0..=1100usize).step_by(4) {
+        for &len in &lengths {
             let bth = Bth::new(opcode, Qpn::new(0x11), Psn::new(0));
             let mut bytes = bth.emit().to_vec();
             bytes.resize(opcode.header_len(), 0);
