@@ -53,6 +53,7 @@ mw error 95 after 0
 create_mr.1G 56192819
 rereg_mr.4K 2500
 rereg mr.4K error 95 after 0
+doorbell 1500
 memory_qp.16 21385
 full_qp.16 22001
 memory_mr.1G -12
@@ -138,10 +139,11 @@ class Points(unittest.TestCase):
         self.assertEqual(points.Connects(1000).values("rxe_rs", CMTIME), {"cm_connects.1000": 2000})
         self.assertEqual(points.Connects(1000).values("rxe_rs", "event: RDMA_CM_EVENT_REJECTED, error: 28\n"), {})
         self.assertEqual(points.Objects("time").values("rxe_rs", OBJECTS),
-                         {"pd_create.user": 9.87, "pd_destroy.user": 1.2, "mr_create.1G": 56192.819, "mr_rereg.4K": 2.5})
+                         {"pd_create.user": 9.87, "pd_destroy.user": 1.2, "mr_create.1G": 56192.819, "mr_rereg.4K": 2.5,
+                          "doorbell_lat.empty": 1.5})
         self.assertEqual(points.Objects("memory").values("rxe_rs", OBJECTS),
                          {"qp_memory.16": 21385, "qp_memory.16.full": 22001, "mr_memory.1G": 0})
-        for name in ("mw_create.user", "mr_rereg.4K"):
+        for name in ("mw_create.user", "mr_rereg.4K", "doorbell_lat.empty"):
             self.assertNotIn(name, points.Objects("time").expected("siw"))
             self.assertIn(name, points.Objects("time").expected("rdma_rxe"))
 

@@ -2,7 +2,8 @@
 /*
  * Measures time and memory of verbs objects of a process, for qemu/bench.
  *
- * objects DEVICE GID-INDEX PEER time	time to create, change and destroy objects of each kind
+ * objects DEVICE GID-INDEX PEER time	time to create, change and destroy objects of each kind, and
+ *					of an empty doorbell: what each request costs in any driver
  * objects DEVICE GID-INDEX PEER memory	memory of an object of each kind
  *
  * PEER is the IPv4 address of another device, to which queue pairs send without a response. Each
@@ -27,6 +28,7 @@
 /* A QPN that the peer does not use: packets to it get no response. */
 #define NOBODY 0xfffff1
 #define MESSAGE 64
+#define DOORBELLS 20000
 /* Changes of the machine's free memory up to this number of bytes are ignored. */
 #define SETTLED (128 << 10)
 
@@ -321,6 +323,28 @@ static void measure_time(const struct kind *kind)
 	printf("destroy_%s %.0f\n", label(kind), (gone - changed) / n);
 }
 
+/* Calls the kernel to send what is posted, while nothing is. */
+static void measure_doorbell(void)
+{
+	struct ibv_qp *qp = make_connected(16);
+	struct ibv_send_wr *bad;
+	double start;
+	int i, ret = 0;
+
+	if (!qp) {
+		printf("doorbell error %d\n", errno);
+		return;
+	}
+	start = nanoseconds();
+	for (i = 0; i < DOORBELLS && !ret; i++)
+		ret = ibv_post_send(qp, NULL, &bad);
+	if (ret)
+		printf("doorbell error %d after %d\n", ret, i - 1);
+	else
+		printf("doorbell %.0f\n", (nanoseconds() - start) / DOORBELLS);
+	ibv_destroy_qp(qp);
+}
+
 /* Writes a value to a file of /proc, if that exists. */
 static void write_proc(const char *path, const char *value)
 {
@@ -440,6 +464,8 @@ int main(int argc, char **argv)
 		perror(argv[1]);
 		return 1;
 	}
+	if (!memory)
+		measure_doorbell();
 	for (i = 0; i < (int)(sizeof(kinds) / sizeof(*kinds)); i++) {
 		const struct kind *kind = &kinds[i];
 

@@ -303,12 +303,13 @@ class KernelObject(Run):
 
 
 class Objects(Run):
-    """Objects of processes, by ktests/objects: time of creation, re-registration and destruction, or memory."""
+    """Objects of processes, by ktests/objects: time of creation, re-registration and destruction, and of a doorbell; or memory."""
     seconds = 5 * POINT_SECONDS
+    DOORBELL = "doorbell_lat.empty"
     TIMED = ("pd", "cq.128", "qp.16", "mr.4K", "mr.1M", "mr.1G", "mw", "ah")
     REREGISTERED = ("mr.4K",)
     # siw has no address handles, no memory windows and no re-registration, and can create only some dozens of queue pairs that are not connected.
-    NOT_SIW = ("mw_", "ah_", "qp_", "mr_rereg")
+    NOT_SIW = ("mw_", "ah_", "qp_", "mr_rereg", "doorbell_")
     KEPT = ("cq.128", "mr.4K", "qp.16", "qp.128", "mr.1G")
     FILLED = ("qp.16", "qp.128")
 
@@ -317,6 +318,7 @@ class Objects(Run):
         if what == "time":
             names = [self.point(thing, kind) for thing in self.TIMED for kind in ("create", "destroy")]
             names += [self.point(thing, "rereg") for thing in self.REREGISTERED]
+            names.append(self.DOORBELL)
         else:
             names = [self.point(thing, "memory") for thing in self.KEPT] + [self.point(f"{thing}.full", "memory") for thing in self.FILLED]
         super().__init__(names, quick)
@@ -335,7 +337,7 @@ class Objects(Run):
         return [p for p in self.points if driver != "siw" or not p.startswith(self.NOT_SIW)]
 
     def values(self, driver, text):
-        found = {}
+        found = {self.DOORBELL: int(value) / 1e3 for value in re.findall(r"^doorbell (\d+)$", text, re.M) if self.DOORBELL in self.points}
         for kind, thing, value in re.findall(r"^(create|rereg|destroy|memory|full)_([\w.]+) (-?\d+)$", text, re.M):
             name = self.point(f"{thing}.full", "memory") if kind == "full" else self.point(thing, kind)
             if name in self.points:
