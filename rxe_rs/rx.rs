@@ -57,6 +57,7 @@ use rxe_proto::{
         wc::NetworkType,
         RxMeta,
         Service, //
+        ToSend,
     },
     ids::{
         Gid,
@@ -291,10 +292,15 @@ impl<'g> LockedQp<'g> {
         } = self;
         qp.counter_set(&inner)
             .each(|counters| counters.received(packets, bytes));
-        let idle = packets == 0 || qp.is_idle(&mut inner, &mrs);
+        let to_send = match packets {
+            0 => ToSend::Nothing,
+            _ => qp.to_send(&mut inner, &mrs),
+        };
         let defers = inner.shares_device && inner.sent_since_resumed >= MAX_SENT_SINCE_RESUMED;
+        // The ACK leaves together with the reply of the consumer, if there is one.
+        let defers = defers || (to_send == ToSend::Ack && qp.may_reply(&inner));
         qp.unlock_and_notify(rcu, inner, Origin::Event);
-        if idle {
+        if to_send == ToSend::Nothing {
             return;
         }
         if defers {

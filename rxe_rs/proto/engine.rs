@@ -31,5 +31,5 @@ pub mod wr;
 pub use responder::ReplayEntry;
 pub use response::PendingResponse;
 
-pub use attrs::{Attrs, Events, Progress, RxMeta, Service, State, MAX_RD_ATOMIC};
+pub use attrs::{Attrs, Events, Progress, RxMeta, Service, State, ToSend, MAX_RD_ATOMIC};
 pub use qp::Qp;

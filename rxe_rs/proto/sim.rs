@@ -26,7 +26,7 @@ use crate::engine::wc::{NetworkType, WcStatus};
 use crate::engine::wr::{
     FlushKind, LocalOp, Register, RemoteAddr, SendBody, SendOp, SendWqe, SendWr, UdDest,
 };
-use crate::engine::{Progress, Qp, RxMeta, Service, State};
+use crate::engine::{Progress, Qp, RxMeta, Service, State, ToSend};
 use crate::ids::{Mtu, Psn, Qpn, RKey};
 use crate::time::Instant;
 use crate::wire::feth::Selectivity;
@@ -386,13 +386,13 @@ impl Pair {
             sink.fails_at = self.rng.usize(0..room);
         }
         let qp = &mut self.qps[side];
-        let idle = qp.is_idle(&self.hosts[side]);
+        let idle = qp.to_send(&self.hosts[side]) == ToSend::Nothing;
         let progress = qp.poll_transmit(self.now, &mut self.hosts[side], &mut sink);
         assert!(
             !idle
                 || sink.packets.is_empty()
                     && progress == Progress::Idle
-                    && qp.is_idle(&self.hosts[side]),
+                    && qp.to_send(&self.hosts[side]) == ToSend::Nothing,
             "an idle QP sent"
         );
         for (mut packet, gso_index) in sink.packets.into_iter().zip(sink.gso_indices) {

@@ -55,6 +55,7 @@ use rxe_proto::{
         },
         Events,
         Progress, //
+        ToSend,
     },
     ids::PKey,
     time::Instant,
@@ -264,22 +265,31 @@ impl QpCtx {
         }
     }
 
-    /// Returns true if a transmission round would find nothing to do, and arms the timer as it
-    /// would.
+    /// Returns what a transmission round would send. If that is nothing, also arms the timer as the
+    /// round would.
     #[inline]
-    pub(crate) fn is_idle(&self, inner: &mut QpInner, mrs: &MrAccess<'_>) -> bool {
+    pub(crate) fn to_send(&self, inner: &mut QpInner, mrs: &MrAccess<'_>) -> ToSend {
         if !inner.paging.is_idle() || inner.sq.may_have_more() {
-            return false;
+            return ToSend::Other;
         }
         let (engine, backend, _) = inner.split(self, mrs);
-        if !engine.is_idle(&backend) {
-            return false;
+        let to_send = engine.to_send(&backend);
+        if to_send == ToSend::Nothing {
+            if let Some(deadline) = engine.poll_timeout() {
+                self.timer.arm_at(deadline.as_ns());
+            }
         }
-        if let Some(deadline) = engine.poll_timeout() {
-            self.timer.arm_at(deadline.as_ns());
+        if to_send != ToSend::Other {
+            self.note_in_flight(inner);
         }
-        self.note_in_flight(inner);
-        true
+        to_send
+    }
+
+    /// Returns true if a consumer in the kernel is about to be notified of a message, to which it
+    /// may reply before a work item runs.
+    #[inline]
+    pub(crate) fn may_reply(&self, inner: &QpInner) -> bool {
+        self.kernel.is_some() && inner.notify.recv
     }
 
     /// Keeps the hint for the posts of a consumer in the kernel.

@@ -184,6 +184,17 @@ pub enum Progress {
     More,
 }
 
+/// What [`Qp::poll_transmit`](super::qp::Qp::poll_transmit) would send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ToSend {
+    /// No packet, and no event waits to be taken.
+    Nothing,
+    /// Only an ACK. If requests are about to be posted, it can leave in one batch with them.
+    Ack,
+    /// Requests, responses or others, or an event waits; or it may be nothing after all.
+    Other,
+}
+
 /// Metadata of a received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct RxMeta<'a> {

@@ -46,6 +46,8 @@ const MAX_FALLBACK_NS: u64 = 64 * MIN_FALLBACK_NS;
 pub(super) struct GsoPolicy {
     requests: BatchTracker,
     responses: BatchTracker,
+    /// Acknowledgements that follow requests in their batch, by the PSN that they acknowledge.
+    acks: BatchTracker,
     /// New requests for responses since the tracked batch of responses was sent.
     new_requests: u8,
     score: u8,
@@ -58,7 +60,7 @@ pub(super) struct GsoPolicy {
     allowed: bool,
 }
 
-/// The tracked batch of requests or of responses.
+/// The tracked batch of requests, of responses or of a request and an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct BatchTracker {
     /// PSN of the second packet of the tracked batch.
@@ -112,6 +114,7 @@ impl GsoPolicy {
         Self {
             requests: BatchTracker::new(),
             responses: BatchTracker::new(),
+            acks: BatchTracker::new(),
             new_requests: 0,
             score: 0,
             resume: None,
@@ -143,6 +146,12 @@ impl GsoPolicy {
         if self.responses.on_sent(psn, index, self.allowed) {
             self.new_requests = 0;
         }
+    }
+
+    /// An acknowledgement of all packets up to `psn` was sent as segment `index` of its batch.
+    #[inline]
+    pub(super) fn on_ack(&mut self, psn: Psn, index: u32) {
+        self.acks.on_sent(psn, index, self.allowed);
     }
 
     /// The peer has acknowledged all request packets before `una`.
@@ -192,6 +201,24 @@ impl GsoPolicy {
         una.next() == last && self.add_score(now, SCORE_UNACKED)
     }
 
+    /// A duplicate of the SEND or WRITE packet `psn` arrived: the peer has not received its
+    /// acknowledgement. True if GSO is disabled.
+    pub(super) fn on_duplicate(&mut self, now: Instant, psn: Psn) -> bool {
+        match self.acks.second {
+            Some(second) if second == psn => {
+                self.acks.second = None;
+                self.add_score(now, SCORE_UNACKED)
+            }
+            // The peer has received what acknowledged the packets before.
+            Some(second) if second.is_before(psn) => {
+                self.acks.second = None;
+                self.reset_score();
+                false
+            }
+            _ => false,
+        }
+    }
+
     /// A duplicate READ requests data from `psn` on; everything before has arrived. True if GSO is
     /// disabled.
     pub(super) fn on_duplicate_request(&mut self, now: Instant, psn: Psn) -> bool {
@@ -230,6 +257,7 @@ impl GsoPolicy {
         self.score = RETRY_SCORE;
         self.requests.second = None;
         self.responses.second = None;
+        self.acks.second = None;
         self.resume = Some(now.saturating_add(self.fallback_ns));
         self.fallback_ns = self.fallback_ns.saturating_mul(2).min(MAX_FALLBACK_NS);
         true

@@ -5,7 +5,7 @@
 //! [`Qp::poll_transmit`], [`Qp::poll_timeout`], [`Qp::take_events`]. Everything else is a getter.
 //! Times are nanoseconds of one monotonic clock; spurious timeouts are harmless.
 
-use super::attrs::{Attrs, Events, Progress, RxMeta, Service, State};
+use super::attrs::{Attrs, Events, Progress, RxMeta, Service, State, ToSend};
 use super::backend::{Backend, Count, Dest, Handled, Storage, TakenRecv, Tx};
 use super::congestion::{
     cnp_headers, is_marked, CnpFilter, CnpGenerator, Meter, CNP_PAYLOAD_BYTES,
@@ -17,6 +17,7 @@ use super::responder::{ReplayEntry, Responder};
 use super::wc::{Wc, WcStatus};
 use crate::ids::{PKey, Psn, Qpn};
 use crate::time::Instant;
+use crate::wire::aeth::Syndrome;
 use crate::wire::opcode::Opcode;
 use crate::wire::packet::{Packet, Payload};
 
@@ -365,20 +366,24 @@ impl Qp {
         .min()
     }
 
-    /// True if [`Qp::poll_transmit`] would send nothing and no event waits to be taken. After most
-    /// packets of a long message it is, and the caller need not try.
+    /// Returns what [`Qp::poll_transmit`] would send. After most packets of a long message it is
+    /// nothing, and the caller need not try.
     #[inline]
-    pub fn is_idle(&self, backend: &impl Backend) -> bool {
+    pub fn to_send(&self, backend: &impl Backend) -> ToSend {
         let all_sent = match self.state {
             State::Rtr => true,
             State::Rts => self.req.has_sent_all(backend.sends_posted()),
             _ => false,
         };
-        all_sent
-            && self.resp.ack.is_none()
+        let ack_at_most = all_sent
             && self.resp.pending.is_empty()
             && self.cnp.due.is_none()
-            && self.events.is_empty()
+            && self.events.is_empty();
+        match self.resp.ack {
+            None if ack_at_most => ToSend::Nothing,
+            Some((_, Syndrome::Ack { .. })) if ack_at_most => ToSend::Ack,
+            _ => ToSend::Other,
+        }
     }
 
     /// Queues packets on `tx` until there is nothing to send or no room. Responses go first.
@@ -448,11 +453,48 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut Meter<'_, T>,
     ) -> Progress {
+        let ack = self.resp.ack;
+        let ack_last = self.postpones_ack(backend);
         if self.service == Service::Rc
+            && !ack_last
             && self.transmit_responses(now, backend, tx) == Progress::More
         {
             return Progress::More;
         }
+        let progress = self.transmit_sends(now, backend, tx);
+        if !ack_last {
+            return progress;
+        }
+        if self.state == State::Err {
+            // A request has failed, but the message of the peer is complete.
+            self.resp.ack = ack;
+            self.resp.closing = true;
+        }
+        match self.transmit_responses(now, backend, tx) {
+            Progress::Idle => progress,
+            Progress::More => Progress::More,
+        }
+    }
+
+    /// True if requests go before the ACK, which is then, being shorter, the last packet of their
+    /// GSO batch. It waits for one batch at most.
+    fn postpones_ack(&mut self, backend: &impl Backend) -> bool {
+        let postpones = self.state == State::Rts
+            && !self.resp.ack_postponed
+            && self.resp.pending.is_empty()
+            && matches!(self.resp.ack, Some((_, Syndrome::Ack { .. })))
+            && !self.req.has_sent_all(backend.sends_posted());
+        self.resp.ack_postponed = postpones;
+        postpones
+    }
+
+    /// Sends what is posted to the send queue.
+    fn transmit_sends<T: Tx>(
+        &mut self,
+        now: Instant,
+        backend: &mut impl Backend,
+        tx: &mut Meter<'_, T>,
+    ) -> Progress {
         match self.state {
             State::Rts | State::Sqd => match self.service {
                 Service::Rc | Service::Uc => self.transmit_requests(now, backend, tx),

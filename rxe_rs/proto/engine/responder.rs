@@ -69,6 +69,8 @@ pub(super) struct Responder {
     pub(super) pending: ResponseQueue,
     /// ACK or NAK to send after all pending responses.
     pub(super) ack: Option<(Psn, Syndrome)>,
+    /// The ACK has let requests go first: it is not to wait again.
+    pub(super) ack_postponed: bool,
     /// The QP is in ERR, but the pending responses and the NAK are still sent.
     pub(super) closing: bool,
     /// The expected request if it is a FLUSH in progress, and the address up to which it is done.
@@ -116,6 +118,7 @@ impl Responder {
             recv: None,
             pending: ResponseQueue::new(),
             ack: None,
+            ack_postponed: false,
             closing: false,
             partial_flush: None,
             next_replay: 0,

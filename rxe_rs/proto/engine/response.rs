@@ -355,9 +355,12 @@ impl Qp {
                 self.pause(now);
                 return false;
             }
+            Ok(()) => self.gso.on_ack(psn, tx.gso_index()),
             // If it cannot be sent at all, the timer of the peer expires.
-            Ok(()) | Err(_) => self.resp.ack = None,
+            Err(_) => {}
         }
+        self.resp.ack = None;
+        self.resp.ack_postponed = false;
         true
     }
 

@@ -187,3 +187,68 @@ fn falls_back_on_a_slow_host() {
         println!("{op:?}: {longest} messages");
     }
 }
+
+/// Each side replies to the message of the other one, `rounds` times.
+fn ping_pong(pair: &mut Pair, rounds: usize) {
+    for round in 0..rounds {
+        let (from, to) = (round % 2, 1 - round % 2);
+        let before = pair.hosts[to].received.len();
+        let buf = RecvBuf {
+            wr_id: 0,
+            at: 0x8000,
+            len: 8,
+        };
+        pair.hosts[to].receives.push_back(buf);
+        pair.post(from, wr(SendOp::Send, 0, 8), 0);
+        while pair.hosts[to].received.len() == before {
+            assert!(pair.step(), "round {round}: the pair is stuck");
+        }
+    }
+    pair.run(SECOND);
+    for host in &pair.hosts {
+        assert!(host.sent.iter().all(|wc| wc.status == WcStatus::Success));
+    }
+}
+
+/// The ACK of a message leaves in one batch with the reply, if that has been posted.
+#[test]
+fn replies_and_acknowledgements() {
+    let link = Link {
+        latency_ns: 50_000,
+        ..Link::PERFECT
+    };
+    let mut pair = Pair::new(1, link, Mtu::Mtu1024, MEMORY);
+    ping_pong(&mut pair, 100);
+    // The last message has no reply, and some rounds have room for one packet only.
+    assert!((90..=99).contains(&pair.later_segments));
+    assert_eq!(pair.packets_sent, 200);
+    assert_eq!(fallbacks(&pair), [0, 0]);
+}
+
+/// A device that damages these ACKs is detected, because the messages arrive again; random loss of
+/// them is no proof.
+#[test]
+fn falls_back_for_acknowledgements() {
+    let link = Link {
+        latency_ns: 50_000,
+        ..Link::PERFECT
+    };
+    let mut pair = Pair::new(1, link, Mtu::Mtu1024, MEMORY);
+    pair.same_ip_id[1] = true;
+    let start = pair.now;
+    while fallbacks(&pair)[1] == 0 {
+        ping_pong(&mut pair, 2);
+        assert!(pair.now - start < SECOND, "{:?}", pair.hosts[1].counts);
+    }
+    println!("{} ms", (pair.now - start) / MS);
+    assert_eq!(fallbacks(&pair)[0], 0);
+
+    for seed in seeds(20) {
+        let link = Link { loss: 0.1, ..link };
+        let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
+        pair.qps.iter_mut().for_each(|qp| qp.attrs.retry_cnt = 100);
+        ping_pong(&mut pair, 1000);
+        assert!(pair.later_segments > 100);
+        assert_eq!(fallbacks(&pair), [0, 0], "seed {seed}");
+    }
+}

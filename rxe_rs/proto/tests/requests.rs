@@ -6,7 +6,7 @@
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::{SendOp, MAX_MESSAGE};
-use rxe_proto::engine::{Service, State};
+use rxe_proto::engine::{Progress, Service, State};
 use rxe_proto::ids::{Msn, Psn, Qpn};
 use rxe_proto::sim::{wr, Link, Pair, RecvBuf, REMOTE, RKEY};
 use rxe_proto::wire::aeth::NakCode;
@@ -450,6 +450,55 @@ fn one_acknowledgement_for_many() {
     assert_eq!(bth.psn, first.wrapping_add(9));
     assert_eq!(aeth.syndrome(), Syndrome::Ack { credits: 0x1f });
     assert_eq!(aeth.msn(), Msn::new(10));
+}
+
+/// Requests go before an ACK, but no more of them than leave in the same round.
+#[test]
+fn acknowledgement_after_requests() {
+    let mut pair = pair();
+    post_receives(&mut pair, 1, 1);
+    let bth = bth(Operation::SendOnly, pair.qps[0].sq_psn(), 0);
+    pair.inject(
+        1,
+        Headers::new(Bth {
+            ack_req: true,
+            ..bth
+        }),
+        &[],
+    );
+    for id in 0..3 {
+        pair.post(1, wr(SendOp::Write, id, 100), 0);
+    }
+    let operations = |pair: &Pair| -> Vec<Operation> {
+        let packets = in_flight(pair).into_iter();
+        packets.map(|(bth, _)| bth.opcode.operation()).collect()
+    };
+    assert_eq!(pair.transmit_packets(1, 2), Progress::More);
+    assert_eq!(operations(&pair), [Operation::WriteOnly; 2]);
+    assert_eq!(pair.transmit_packets(1, 2), Progress::Idle);
+    let [_, _, third, fourth] = operations(&pair)[..] else {
+        panic!("{:?}", operations(&pair));
+    };
+    assert_eq!(
+        (third, fourth),
+        (Operation::Acknowledge, Operation::WriteOnly)
+    );
+}
+
+/// A message that was received is acknowledged, although the queue pair fails in the same round.
+#[test]
+fn acknowledgement_before_a_failure() {
+    let mut pair = pair();
+    post_receives(&mut pair, 1, 1);
+    pair.post(0, wr(SendOp::Send, 1, 8), 0);
+    while pair.hosts[1].received.is_empty() {
+        assert!(pair.step(), "the message does not arrive");
+    }
+    pair.post_invalid(1, wr(SendOp::Send, 2, 8), WcStatus::LocLenErr);
+    pair.run(SECOND);
+    assert_eq!(pair.statuses(1), [(2, WcStatus::LocLenErr)]);
+    assert_eq!(pair.qps[1].state(), State::Err);
+    assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
 }
 
 /// Each NAK code has its completion status; a PSN sequence error only makes the requester go back.

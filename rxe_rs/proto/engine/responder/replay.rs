@@ -113,6 +113,9 @@ impl Qp {
         self.note_duplicate(now, psn, backend);
         let operation = packet.opcode().operation();
         if !takes_resource(operation) {
+            if self.gso.on_duplicate(now, psn) {
+                backend.count(Count::GsoFallback);
+            }
             // One ACK of the newest request acknowledges all before it.
             let wanted = packet.bth().ack_req || packet.opcode().ends_message();
             if wanted && self.resp.ack.is_none() {
