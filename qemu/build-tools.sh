@@ -14,6 +14,7 @@ export CARGO_TARGET_DIR="$cache/target/1.85"
 mkdir -p "$cache/target"
 exec 9>"$cache/target/tools.lock"
 flock 9
+own_target "$CARGO_TARGET_DIR"
 "$here/fetch-crates.sh"
 build() { cargo build --release --locked --offline "$@"; }
 build -p rxectl -p librxe_rs

@@ -21,3 +21,16 @@ export RXE_RS_CACHE="$cache"
 # The name of the toolchain root has a hash of its packages and its recipe.
 root_key=$(grep -v '^#' "$here/root-packages.txt" | sort -u | cat - "$here/root-recipe" | sha256sum | cut -c1-12)
 root=$cache/root-$root_key
+
+# own_target FOLDER: makes cargo build this workspace's packages anew in a target folder that another clone used last. Cargo tells by times
+# whether a result is up to date, so what another clone has built since this one was made would pass for this one's.
+own_target() {
+	mkdir -p "$1"
+	if [ "$(cat "$1/clone" 2>/dev/null)" != "$clone" ]; then
+		find "$clone" -name Cargo.toml -not -path "$clone/out/*" -exec sed -n '/^\[package\]/,/^\[[^p]/s/^name = "\(.*\)"/\1/p' {} + |
+			while read -r package; do
+				rm -rf "$1"/*/.fingerprint/"$package"-*
+			done
+		echo "$clone" >"$1/clone"
+	fi
+}

@@ -42,6 +42,28 @@ class Shell(Faked):
         return process.returncode, said.splitlines()
 
 
+class TargetFolder(Shell):
+    def test_results_of_other_clones_are_not_used(self):
+        """The results of this workspace's packages are dropped if another clone used cargo's target folder last, those of crates are kept."""
+        clone, target = self.folder / "clone", self.cache / "target/1.85"
+        (clone / "tools/one").mkdir(parents=True)
+        (clone / "Cargo.toml").write_text("[workspace]\nmembers = [\"tools/one\"]\n")
+        (clone / "tools/one/Cargo.toml").write_text('[package]\nname = "one"\n\n[[test]]\nname = "crate"\n')
+        (clone / "use.sh").write_text('here=$(dirname "$0")/qemu\n. "$here/lib.sh"\nown_target "$cache/target/1.85"\n')
+        prints = [target / profile / ".fingerprint" / name for profile in ("debug", "release") for name in ("one-0123", "crate-0123")]
+
+        def left(user):
+            for folder in prints:
+                folder.mkdir(parents=True, exist_ok=True)
+            (target / "clone").write_text(user)
+            status, said = self.end(self.start("../use.sh"))
+            self.assertEqual((status, said), (0, []))
+            self.assertEqual((target / "clone").read_text(), f"{clone}\n")
+            return {folder.name for folder in prints if folder.exists()}
+        self.assertEqual(left("/elsewhere\n"), {"crate-0123"})
+        self.assertEqual(left(f"{clone}\n"), {"one-0123", "crate-0123"})
+
+
 class Bootstrap(Shell):
     def refused(self, *words, lines=1, **options):
         """Asserts that the script fails, that the last line has all `words`, and that no toolchain root is left."""

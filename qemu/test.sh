@@ -105,6 +105,8 @@ kdir() {
 without_machine() (
 	[ -z "$worker" ] || renice -n 10 "$(sh -c 'echo $PPID')" >/dev/null
 	step harness "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -s qemu -p 'selftest*.py'
+	own_target "$cache/target/1.85"
+	own_target "$cache/target/host"
 	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
 	if command -v cargo >/dev/null; then
 		step cargo-host host_cargo test --workspace --locked --offline
