@@ -32,9 +32,10 @@ put() {
 put 755 "$CARGO_TARGET_DIR/release/rxectl" rxectl
 put 755 "$CARGO_TARGET_DIR/release/examples/mutate" mutate
 put 755 "$CARGO_TARGET_DIR/release/rxe_fuzz" rxe_fuzz
-for file in librxe_rs.so librxe_rs.a; do
-	put 644 "$CARGO_TARGET_DIR/release/$file" "lib/$file"
-done
+# Programs are linked with the name without a number, and load the library by its soname (tools/librxe_rs/build.rs).
+put 644 "$CARGO_TARGET_DIR/release/librxe_rs.so" lib/librxe_rs.so.1
+ln -sf librxe_rs.so.1 out/tools/lib/librxe_rs.so
+put 644 "$CARGO_TARGET_DIR/release/librxe_rs.a" lib/librxe_rs.a
 put 644 "$CARGO_TARGET_DIR/release/librxe_rs_old.so" lib/librxe_rs_old.so
 put 644 uapi/rxe_rs.h include/rxe_rs.h
 put 644 tools/librxe_rs/include/rxe_rs_verbs.h include/rxe_rs_verbs.h
