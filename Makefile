@@ -16,7 +16,7 @@ endif
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools demo test test-suites test-security test-debug test-transitions fuzz sanitize miri check fmt fmt-check doc clippy \
+.PHONY: all module tools deb demo test test-suites test-security test-debug test-transitions fuzz sanitize miri check fmt fmt-check doc clippy \
 	audit insmod-help clean distclean shell help bench setup hooks kernels
 
 all: module
@@ -41,6 +41,10 @@ setup:
 # Builds rxectl, its manual pages and shell completions, librxe_rs and its headers in out/tools/, for Debian 13.
 tools: setup
 	@qemu/build-tools.sh
+
+# Builds the Debian packages of the module, the tools and the library in out/deb/; SIGN_KEY and SIGN_CERT sign the module.
+deb: module tools
+	@SIGN_KEY="$(SIGN_KEY)" SIGN_CERT="$(SIGN_CERT)" qemu/build-deb.sh $(if $(KDIR),-m out/kdir/rxe_rs.ko)
 
 demo: module
 	@qemu/demo.sh

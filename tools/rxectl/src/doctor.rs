@@ -140,7 +140,10 @@ fn drivers(host: &Host, report: &mut Report) {
         report.wrong(
             "rxe_rs",
             format!("rxe_rs is not loaded, and not installed for kernel {release}"),
-            "build it for this kernel (make) and load it: make insmod-help",
+            format!(
+                "build the package rxe-rs-modules-{release} (make deb) and install it; \
+                 or build the module (make) and load it: make insmod-help"
+            ),
         );
     } else {
         report.wrong(

@@ -1,0 +1,150 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# build-deb.sh [-m MODULE] [-t TOOLS] [-o OUT]: builds the Debian packages that tools/deb/control describes, inside the toolchain root. A
+# module and tools must have been built (make module tools). Prints the paths of the packages.
+#
+# -m MODULE   the module (default: that of the kernel series KERNEL); its package is for the kernel that it was built for
+# -t TOOLS    the folder of the tools (default: out/tools)
+# -o OUT      the folder for the packages (default: out/deb)
+#
+# With SIGN_KEY and SIGN_CERT, files with a private key and its X.509 certificate, the module is signed by the kernel's sign-file. The
+# version is that of Cargo.toml; times in packages are that of the last commit, so that a second build gives the same files.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+. "$here/lib.sh"
+usage='usage: build-deb.sh [-m MODULE] [-t TOOLS] [-o OUT]'
+module='' tools=$clone/out/tools out=$clone/out/deb sign=''
+while getopts m:t:o:s opt; do
+	case $opt in
+	m) module=$OPTARG ;;
+	t) tools=$OPTARG ;;
+	o) out=$OPTARG ;;
+	s) sign=-s ;;
+	*) die "$usage" ;;
+	esac
+done
+shift $((OPTIND - 1))
+[ $# = 0 ] || die "$usage"
+if [ -n "${SIGN_KEY:-}${SIGN_CERT:-}" ]; then
+	for file in "SIGN_KEY=${SIGN_KEY:-}" "SIGN_CERT=${SIGN_CERT:-}"; do
+		[ -r "${file#*=}" ] || die "cannot read $file; signing needs two files: SIGN_KEY, a private key, and SIGN_CERT, its certificate"
+	done
+	# The files need not be visible in the toolchain root, where sign-file opens these descriptors.
+	exec 7<"$SIGN_KEY" 8<"$SIGN_CERT"
+	sign=-s
+fi
+if [ -z "${RXE_IN_ROOT:-}" ]; then
+	[ -n "$module" ] || module=$(KERNEL=${KERNEL:-} "$here/module-path.sh" --quiet)
+	exec "$here/in-root.sh" "$here/build-deb.sh" $sign -m "$module" -t "$tools" -o "$out"
+fi
+
+[ -n "$module" ] || die "$usage (-m is needed inside the toolchain root)"
+[ -f "$module" ] || die "there is no $module; build it: make"
+module=$(realpath "$module")
+[ -x "$tools/rxectl" ] || die "there is no $tools/rxectl; build it: make tools"
+tools=$(realpath "$tools")
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$clone/Cargo.toml")
+built=$(modinfo -F version "$module" 2>/dev/null) || die "$module is no kernel module"
+[ "$built" = "$version" ] || die "$module has version ${built:-none}, the source $version; build it again: make"
+release=$(modinfo -F vermagic "$module")
+release=${release%% *}
+case $release in
+'' | *[!a-z0-9.+-]*) die "a package cannot have the name of the kernel \"$release\": lower case letters, digits and . + - only" ;;
+esac
+
+SOURCE_DATE_EPOCH=$(git -c safe.directory='*' -C "$clone" log -1 --format=%ct 2>/dev/null || stat -c %Y "$clone/Cargo.toml")
+export SOURCE_DATE_EPOCH
+umask 022
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out" "$work/debian"
+out=$(cd "$out" && pwd -P)
+cd "$work"
+sed "s/@RELEASE@/$release/g" "$clone/tools/deb/control" >debian/control
+{
+	printf 'rxe-rs (%s) unstable; urgency=medium\n\n  * CHANGELOG.md of the source has the changes.\n\n' "$version"
+	printf ' -- %s  %s\n' "$(sed -n 's/^Maintainer: //p' debian/control)" "$(date -uRd "@$SOURCE_DATE_EPOCH")"
+} >debian/changelog
+
+# put MODE FILE… PATH: installs files as PATH of the package, or below it if it ends with a slash.
+put() {
+	mode=$1
+	shift
+	for to in "$@"; do :; done
+	case $to in */) mkdir -p "$package$to" ;; *) mkdir -p "$package${to%/*}" ;; esac
+	while [ $# -gt 1 ]; do
+		install -m "$mode" "$1" "$package$to"
+		shift
+	done
+}
+
+# script NAME: installs a script that dpkg runs.
+script() {
+	mkdir -p "$package/DEBIAN"
+	sed "s/@RELEASE@/$release/g" "$clone/tools/deb/${package%%-"$release"}.$1" >"$package/DEBIAN/$1"
+	chmod 755 "$package/DEBIAN/$1"
+}
+
+# finish [PROGRAM]: builds the package; its shared libraries are those that PROGRAM needs.
+finish() {
+	doc=/usr/share/doc/$package
+	put 644 "$clone/tools/deb/copyright" "$doc/copyright"
+	put 644 debian/changelog "$doc/changelog"
+	find "$package/usr/share/man" "$package$doc/changelog" -type f 2>/dev/null | xargs -r gzip -9n
+	mkdir -p "$package/DEBIAN"
+	(cd "$package" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+	: >debian/substvars
+	[ -z "${1:-}" ] || dpkg-shlibdeps -Tdebian/substvars -e"$package$1"
+	dpkg-gencontrol -p"$package" -P"$package" -Tdebian/substvars
+	dpkg-deb --root-owner-group --build "$package" "$out" >"$work/log"
+	sed -n "s/.* in '\(.*\)'\.$/\1/p" "$work/log"
+}
+
+package=rxe-rs-modules-$release
+put 644 "$module" "/usr/lib/modules/$release/updates/rxe_rs.ko"
+ko=$package/usr/lib/modules/$release/updates/rxe_rs.ko
+strip --strip-debug "$ko"
+if [ -n "$sign" ]; then
+	tree=$cache/kernels/$release/src
+	[ -x "$tree/scripts/sign-file" ] || die "the kernel $release, prepared here, has no sign-file; modules for other kernels cannot be signed"
+	hash=$(sed -n 's/^CONFIG_MODULE_SIG_HASH="\(.*\)"$/\1/p' "$tree/.config")
+	"$tree/scripts/sign-file" "$hash" /dev/fd/7 /dev/fd/8 "$ko" || die "cannot sign the module with SIGN_KEY and SIGN_CERT; see the messages above"
+fi
+script postinst
+script postrm
+finish
+
+package=rxe-rs-tools
+put 755 "$tools/rxectl" /usr/bin/rxectl
+strip "$package/usr/bin/rxectl"
+put 644 "$tools"/man/*.1 /usr/share/man/man1/
+put 644 "$tools/completions/rxectl.bash" /usr/share/bash-completion/completions/rxectl
+put 644 "$tools/completions/_rxectl" /usr/share/zsh/vendor-completions/_rxectl
+put 644 "$tools/completions/rxectl.fish" /usr/share/fish/vendor_completions.d/rxectl.fish
+put 755 "$clone/tools/deb/rxe-link" /usr/libexec/rxe_rs/rxe-link
+put 644 "$clone/tools/deb/rxe@.service" /usr/lib/systemd/system/rxe@.service
+put 644 "$clone/tools/deb/replace-rdma_rxe.conf" /usr/share/rxe_rs/replace-rdma_rxe.conf
+put 644 "$clone/tools/deb/eth0.conf" /usr/share/doc/$package/examples/eth0.conf
+put 644 "$clone/docs/install.md" /usr/share/doc/$package/install.md
+mkdir -p $package/etc/rxe_rs
+script postinst
+script prerm
+script postrm
+finish /usr/bin/rxectl
+
+package=librxe-rs1
+libraries=/usr/lib/x86_64-linux-gnu
+put 644 "$tools/lib/librxe_rs.so.1" $libraries/librxe_rs.so.1
+mkdir $package/DEBIAN
+echo "librxe_rs 1 librxe-rs1 (>= $version)" >$package/DEBIAN/shlibs
+echo 'activate-noawait ldconfig' >$package/DEBIAN/triggers
+finish $libraries/librxe_rs.so.1
+
+package=librxe-rs-dev
+put 644 "$tools/lib/librxe_rs.a" $libraries/librxe_rs.a
+ln -s librxe_rs.so.1 $package$libraries/librxe_rs.so
+put 644 "$tools/include/rxe_rs.h" "$tools/include/rxe_rs_verbs.h" /usr/include/
+put 644 "$clone/tools/librxe_rs/examples/exercise.rs" "$clone/tools/librxe_rs/examples/sliding_window.py" \
+	"$clone/tools/examples/send_fallback.py" /usr/share/doc/$package/examples/
+finish

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of build-deb.sh: what the Debian packages contain, with stand-ins for the module and the tools; that bad input is refused by one
+line; signatures. `ktests/vm/install.test` installs the real packages."""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+import unittest.mock
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parent
+DEB = TOP / "tools/deb"
+VERSION = re.search(r'^version = "(.*)"$', (TOP / "Cargo.toml").read_text(), re.M)[1]
+RELEASE = "7.9.1+deb13-amd64"
+MODULES = f"rxe-rs-modules-{RELEASE}"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
+CONTENTS = {
+    MODULES: {f"usr/lib/modules/{RELEASE}/updates/rxe_rs.ko"},
+    "rxe-rs-tools": {
+        "etc/rxe_rs/", "usr/bin/rxectl", "usr/share/man/man1/rxectl.1.gz", "usr/share/man/man1/rxectl-qp.1.gz",
+        "usr/share/bash-completion/completions/rxectl", "usr/share/zsh/vendor-completions/_rxectl",
+        "usr/share/fish/vendor_completions.d/rxectl.fish", "usr/libexec/rxe_rs/rxe-link", "usr/lib/systemd/system/rxe@.service",
+        "usr/share/rxe_rs/replace-rdma_rxe.conf", "usr/share/doc/rxe-rs-tools/install.md", "usr/share/doc/rxe-rs-tools/examples/eth0.conf"},
+    "librxe-rs1": {f"{LIBRARIES}/librxe_rs.so.1"},
+    "librxe-rs-dev": {
+        f"{LIBRARIES}/librxe_rs.so", f"{LIBRARIES}/librxe_rs.a", "usr/include/rxe_rs.h", "usr/include/rxe_rs_verbs.h",
+        *(f"usr/share/doc/librxe-rs-dev/examples/{name}" for name in ("exercise.rs", "sliding_window.py", "send_fallback.py"))},
+}
+SCRIPTS = {MODULES: {"postinst", "postrm"}, "rxe-rs-tools": {"postinst", "prerm", "postrm"}, "librxe-rs1": set(), "librxe-rs-dev": set()}
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options).stdout
+
+
+class Stand(unittest.TestCase):
+    """A folder with stand-ins."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory(dir="/tmp")))
+        cls.tools = cls.folder / "tools"
+        for name in ("man", "completions", "lib", "include"):
+            (cls.tools / name).mkdir(parents=True)
+        shutil.copy("/bin/true", cls.tools / "rxectl")
+        for name in ("man/rxectl.1", "man/rxectl-qp.1", "completions/rxectl.bash", "completions/_rxectl", "completions/rxectl.fish", "lib/librxe_rs.a",
+                     "include/rxe_rs.h", "include/rxe_rs_verbs.h"):
+            (cls.tools / name).write_text(f"{name}\n")
+        run("gcc", "-shared", "-Wl,-soname,librxe_rs.so.1", "-x", "c", "-", "-o", cls.tools / "lib/librxe_rs.so.1", input='int f(void);\n#include <stdlib.h>\nint f(void) { return rand(); }\n')
+
+    @classmethod
+    def module(cls, name="rxe_rs.ko", release=RELEASE, version=VERSION):
+        """Makes an object with the information that modinfo reads from a module."""
+        path = cls.folder / name
+        words = {"name": "rxe_rs", "version": version, "vermagic": f"{release} SMP preempt mod_unload modversions "}
+        (cls.folder / "modinfo").write_text("".join(f"{key}={value}\0" for key, value in words.items()))
+        run("gcc", "-c", "-x", "c", "-", "-o", path, input="int x;\n")
+        run("objcopy", "--add-section", f".modinfo={cls.folder}/modinfo", path)
+        return path
+
+    def build(self, module, out, **environment):
+        """The exit status and the output of build-deb.sh."""
+        done = subprocess.run([HERE / "build-deb.sh", "-m", module, "-t", self.tools, "-o", out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, env={**os.environ, **{name: str(value) for name, value in environment.items()}})
+        return done.returncode, done.stdout
+
+
+class Packages(Stand):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.out = cls.folder / "out"
+        status, said = cls.build(cls, cls.module(), cls.out)
+        if status:
+            raise AssertionError(said)
+        cls.said = said.splitlines()
+        cls.files = {path.name.split("_")[0]: path for path in cls.out.glob("*.deb")}
+
+    def field(self, package, name):
+        return run("dpkg-deb", "--field", self.files[package], name).strip()
+
+    def listed(self, package):
+        """(mode, owner, path) of the files of a package, and of its empty folders."""
+        lines = [line.split() for line in run("dpkg-deb", "--contents", self.files[package]).splitlines()]
+        found = [(words[0], words[1], words[5].removeprefix("./")) for words in lines]
+        return [entry for entry in found if entry[2] and not any(other[2] != entry[2] and other[2].startswith(entry[2]) for other in found if entry[2].endswith("/"))]
+
+    def test_prints_the_paths(self):
+        self.assertEqual(sorted(self.said), sorted(str(path) for path in self.files.values()))
+
+    def test_contents(self):
+        self.assertEqual(set(self.files), set(CONTENTS))
+        for package, wanted in CONTENTS.items():
+            with self.subTest(package):
+                doc = {f"usr/share/doc/{package}/{name}" for name in ("copyright", "changelog.gz")}
+                self.assertEqual({path for *_, path in self.listed(package)}, wanted | doc)
+
+    def test_modes_and_owners(self):
+        programs = {"usr/bin/rxectl", "usr/libexec/rxe_rs/rxe-link"}
+        for package in self.files:
+            for mode, owner, path in self.listed(package):
+                with self.subTest(path):
+                    self.assertEqual(owner, "root/root")
+                    if mode[0] == "-":
+                        self.assertEqual(mode, "-rwxr-xr-x" if path in programs else "-rw-r--r--")
+
+    def test_fields(self):
+        for package in self.files:
+            with self.subTest(package):
+                self.assertEqual((self.field(package, "Version"), self.field(package, "Architecture"), self.field(package, "Source")), (VERSION, "amd64", "rxe-rs"))
+        self.assertEqual(self.field(MODULES, "Depends"), f"linux-image-{RELEASE}, kmod")
+        self.assertEqual(self.field(MODULES, "Provides"), "rxe-rs-modules")
+        self.assertEqual(self.field("librxe-rs-dev", "Depends"), f"librxe-rs1 (= {VERSION}), libibverbs-dev")
+        for package in ("rxe-rs-tools", "librxe-rs1"):
+            self.assertRegex(self.field(package, "Depends"), r"^libc6 \(>= ")
+        self.assertEqual(self.field("librxe-rs1", "Multi-Arch"), "same")
+
+    def test_scripts(self):
+        for package, names in SCRIPTS.items():
+            with self.subTest(package), tempfile.TemporaryDirectory() as folder:
+                run("dpkg-deb", "--control", self.files[package], folder)
+                found = {path.name: path for path in Path(folder).iterdir() if path.name.endswith(("inst", "rm"))}
+                self.assertEqual(set(found), names)
+                for path in found.values():
+                    run("sh", "-n", path)
+                    self.assertNotIn("@", path.read_text().replace("rxe@", ""))
+
+    def test_sums(self):
+        for package, path in self.files.items():
+            with self.subTest(package), tempfile.TemporaryDirectory() as folder:
+                run("dpkg-deb", "--raw-extract", path, folder)
+                run("md5sum", "--check", "--strict", "DEBIAN/md5sums", cwd=folder)
+
+    def test_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("dpkg-deb", "--extract", self.files["librxe-rs-dev"], folder)
+            self.assertEqual(os.readlink(f"{folder}/{LIBRARIES}/librxe_rs.so"), "librxe_rs.so.1")
+            run("dpkg-deb", "--control", self.files["librxe-rs1"], folder)
+            self.assertEqual((Path(folder) / "shlibs").read_text(), f"librxe_rs 1 librxe-rs1 (>= {VERSION})\n")
+        self.assertIn("librxe_rs.so.1", (TOP / "tools/librxe_rs/build.rs").read_text())
+
+    def test_same_again(self):
+        again = self.folder / "again"
+        self.assertEqual(self.build(self.module(), again)[0], 0)
+        for path in self.files.values():
+            with self.subTest(path.name):
+                self.assertEqual(path.read_bytes(), (again / path.name).read_bytes())
+
+
+class Refusals(Stand):
+    def refused(self, text, *arguments, **environment):
+        status, said = self.build(*arguments, self.folder / "none", **environment)
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, rf"\Aerror: [^\n]*{re.escape(text)}[^\n]*\n\Z")
+        self.assertEqual(list((self.folder / "none").glob("*")), [])
+
+    def test_no_module(self):
+        self.refused("build it: make", self.folder / "missing.ko")
+        self.refused("is no kernel module", self.tools / "man/rxectl.1")
+
+    def test_other_version(self):
+        self.refused("has version 99.1.0", self.module("old.ko", version="99.1.0"))
+
+    def test_impossible_name(self):
+        self.refused('"7.9_own"', self.module("own.ko", release="7.9_own"))
+
+    def test_no_tools(self):
+        with unittest.mock.patch.object(self, "tools", self.folder / "missing"):
+            self.refused("build it: make tools", self.module())
+
+    def test_half_a_key(self):
+        self.refused("cannot read SIGN_CERT=;", self.module(), SIGN_KEY="/bin/true")
+        self.refused("cannot read SIGN_KEY=/missing;", self.module(), SIGN_KEY="/missing", SIGN_CERT="/bin/true")
+
+    def test_no_program_for_signing(self):
+        self.refused(f"{RELEASE}, prepared here, has no sign-file", self.module(), SIGN_KEY="/bin/true", SIGN_CERT="/bin/true")
+
+
+class Signing(Stand):
+    def test_signed(self):
+        """With the sign-file of the kernel that is tested."""
+        shown = run(HERE / "kernel.py", "show", *filter(None, [os.environ.get("KERNEL")]))
+        release = re.search(r"^RELEASE=(.*)$", shown, re.M)[1]
+        key, certificate = self.folder / "mok.key", self.folder / "mok.der"
+        run("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=a test of rxe_rs/", "-outform", "DER",
+            "-keyout", key, "-out", certificate)
+        module = self.module("signed.ko", release=release)
+        out = self.folder / "signed"
+        status, said = self.build(module, out, SIGN_KEY=key, SIGN_CERT=certificate)
+        self.assertEqual(status, 0, said)
+        with tempfile.TemporaryDirectory() as folder:
+            run("dpkg-deb", "--extract", out / f"rxe-rs-modules-{release}_{VERSION}_amd64.deb", folder)
+            installed = Path(folder) / f"usr/lib/modules/{release}/updates/rxe_rs.ko"
+            self.assertEqual(run("modinfo", "-F", "signer", installed).strip(), "a test of rxe_rs")
+        self.assertEqual(run("modinfo", "-F", "signer", module).strip(), "")
+        status, said = self.build(module, out, SIGN_KEY=certificate, SIGN_CERT=key)
+        self.assertEqual((status, said.splitlines()[-1].split(":")[0]), (1, "error"), said)
+
+
+class Sources(unittest.TestCase):
+    """tools/deb."""
+
+    def test_scripts(self):
+        scripts = [path for path in DEB.iterdir() if path.read_text().startswith("#!")]
+        self.assertGreater(len(scripts), 5)
+        for path in scripts:
+            with self.subTest(path.name):
+                run("sh", "-n", path)
+
+    def test_unit_runs_what_the_package_has(self):
+        unit = (DEB / "rxe@.service").read_text()
+        programs = set(re.findall(r"^Exec\w+=/(\S+) (\w+) %I$", unit, re.M))
+        self.assertEqual(programs, {("usr/libexec/rxe_rs/rxe-link", "up"), ("usr/libexec/rxe_rs/rxe-link", "down")})
+        self.assertEqual({path for path, _ in programs} - CONTENTS["rxe-rs-tools"], set())
+        # What would let the boot wait for a link, or fail with it.
+        self.assertEqual(re.findall(r"^(?:WantedBy|RequiredBy)=(.*)$", unit, re.M), ["sys-subsystem-net-devices-%i.device"])
+
+    def test_example_has_all_settings(self):
+        program = (DEB / "rxe-link").read_text()
+        settings = re.findall(r"^\t\t(\w+)\)$", program, re.M)
+        self.assertEqual(settings, ["name", "pkey"])
+        for name in settings:
+            self.assertRegex((DEB / "eth0.conf").read_text(), rf"(?m)^#?{name} ")
+
+    def test_document_names_the_messages(self):
+        """Users search for what they have read."""
+        program = (DEB / "rxe-link").read_text()
+        for message in re.findall(r"^\| `rxe-link: ([^`]+?)(?: ….*)?` \|", (TOP / "docs/install.md").read_text(), re.M):
+            with self.subTest(message):
+                self.assertIn(re.split(r" …|/etc", message)[0], program)
+
+
+if __name__ == "__main__":
+    unittest.main()
