@@ -14,7 +14,7 @@ from unittest import mock
 import machine
 from vm import session
 
-OPTIONS = dict(topology="netns", debug=False, suite=None, driver="rxe_rs", driver_b=None, ko=[], set=[], uml=False)
+OPTIONS = dict(topology="netns", debug=False, suite=None, driver="rxe_rs", driver_b=None, ko=[], set=[], uml=False, packages=None)
 
 
 class Machine:

@@ -45,6 +45,17 @@ def build_test_module(name, options, boot):
     return str(folder / f"{name}.ko")
 
 
+def build_packages(options, out):
+    """Builds the Debian packages of the module under test and of the tools; returns their folder, or None if another driver is tested."""
+    ko = next((ko for ko in options.ko if Path(ko).name == "rxe_rs.ko"), None)
+    if not ko:
+        return None
+    done = subprocess.run([QEMU / "build-deb.sh", "-m", ko, "-o", out / "packages"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        sys.exit(f"{done.stdout}error: cannot build the packages; see the messages above")
+    return out / "packages"
+
+
 def build_command(options):
     """The command that builds the module for the kernel that is to be booted."""
     kind = {(True, False): " -u", (True, True): " -d", (False, True): " -l"}.get((options.uml, options.debug), "")
@@ -86,6 +97,8 @@ def run_tests(options, boot, kvm, out):
     for name in TEST_MODULES:
         if any(name in t.needs for t in chosen):
             options.ko.append(build_test_module(name, options, boot))
+    if any("packages" in t.needs for t in chosen):
+        options.packages = build_packages(options, out)
     drivers = options.driver + (f" against {options.driver_b}" if options.driver_b else "")
     kind = ("UML" if options.uml else "KVM" if kvm else "emulation") + (", debug kernel" if options.debug else "")
     report = Report(chosen, out, f"{options.topology}, {drivers}, Linux {boot['RELEASE']}, {kind}")
@@ -225,6 +238,7 @@ def main(usage):
     parser.add_argument("--suite")
     parser.add_argument("script", nargs="*")
     options = parser.parse_args()
+    options.packages = None
     if options.list:
         for test in tests_for(options):
             print(f"{test.name:40} {' '.join(test.topologies):10} {test.seconds} s")

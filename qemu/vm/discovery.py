@@ -33,9 +33,9 @@ class Test:
 
 
 def shell_tests(path):
-    """Test functions of a shell file. The comments `# topology: netns`, `# timeout: 90` and `# needs: tools kverbs` (build the programs of
-    tools/, or a module of ktests, for the machine) apply to the functions that follow. With `# cases: FILES PATTERN` each match of the
-    pattern in these files is a test, which the function run_case runs."""
+    """Test functions of a shell file. The comments `# topology: netns`, `# timeout: 90` and `# needs: tools kverbs packages` (build the
+    programs of tools/, a module of ktests, or the Debian packages for the machine) apply to the functions that follow. With `# cases: FILES
+    PATTERN` each match of the pattern in these files is a test, which the function run_case runs."""
     seconds, topologies, needs = 60, ("netns", "two"), ()
     found = []
     for line in path.read_text().splitlines():

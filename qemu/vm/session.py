@@ -48,6 +48,8 @@ class Session:
         for folder in ("lib", "examples"):
             if (CLONE / "out/tools" / folder).is_dir():
                 shutil.copytree(CLONE / "out/tools" / folder, self.share / folder, ignore=shutil.ignore_patterns("*.a"))
+        if self.options.packages:
+            shutil.copytree(self.options.packages, self.share / "packages")
         if self.suite:
             shutil.copytree(self.suite.path.parent, self.share / "suites")
             expected = self.suite.path.with_suffix(".expected").name

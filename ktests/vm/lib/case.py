@@ -8,7 +8,7 @@ DEFAULTS of a file applies to all its tests and `@case(…)` to one. The host re
 (qemu/vm/discovery.py), so their values must be literals:
 
 timeout=60        seconds that the test may take
-needs="…"         what has to be built for the machine: `tools`, or modules of ktests
+needs="…"         what has to be built for the machine: `tools`, `packages`, or modules of ktests
 driver="rxe_rs"   the test is skipped if node a has another driver; `reason` says why
 cpus=2            the test is skipped on machines with fewer processors
 fresh=True        it runs in an interpreter of its own, with no memory shared with a parent by fork
