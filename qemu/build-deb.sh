@@ -95,7 +95,8 @@ finish() {
 	mkdir -p "$package/DEBIAN"
 	(cd "$package" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 	: >debian/substvars
-	[ -z "${1:-}" ] || dpkg-shlibdeps -Tdebian/substvars -e"$package$1"
+	# It warns about diversions of the dynamic loader, which is the same file with and without them.
+	[ -z "${1:-}" ] || dpkg-shlibdeps -Tdebian/substvars -e"$package$1" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
 	dpkg-gencontrol -p"$package" -P"$package" -Tdebian/substvars
 	dpkg-deb --root-owner-group --build "$package" "$out" >"$work/log"
 	sed -n "s/.* in '\(.*\)'\.$/\1/p" "$work/log"
@@ -136,6 +137,7 @@ finish /usr/bin/rxectl
 package=librxe-rs1
 libraries=/usr/lib/x86_64-linux-gnu
 put 644 "$tools/lib/librxe_rs.so.1" $libraries/librxe_rs.so.1
+strip --strip-unneeded "$package$libraries/librxe_rs.so.1"
 mkdir $package/DEBIAN
 echo "librxe_rs 1 librxe-rs1 (>= $version)" >$package/DEBIAN/shlibs
 echo 'activate-noawait ldconfig' >$package/DEBIAN/triggers
