@@ -80,10 +80,11 @@ void rxe_rs_free_flush(void);
 struct rxe_rs_ring {
 	struct rxe_rs_free later;
 	void *addr;
+	size_t len;
 };
 
 struct rxe_rs_ring *rxe_rs_ring_alloc(size_t len);
-int rxe_rs_ring_mmap(struct vm_area_struct *vma, const struct rxe_rs_ring *ring, size_t len);
+int rxe_rs_ring_mmap(struct vm_area_struct *vma, const struct rxe_rs_ring *ring);
 void rxe_rs_ring_free(struct rxe_rs_ring *ring);
 
 /* Pinned memory (pin.c). */

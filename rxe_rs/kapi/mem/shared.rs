@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Kernel memory that user space can map.
 //!
-//! C header: [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
+//! C headers: [`include/linux/gfp.h`](srctree/include/linux/gfp.h),
+//! [`include/linux/vmalloc.h`](srctree/include/linux/vmalloc.h)
 
 use crate::bindings;
 use core::ptr::NonNull;

@@ -212,7 +212,7 @@ pub(crate) unsafe extern "C" fn mmap_callback(
     // the C entry; the reference just taken keeps it alive.
     let buf = unsafe { &(*entry.cast::<Entry>()).buf };
     // SAFETY: The buffer is of whole pages from rxe_rs_ring_alloc(); the VMA is the caller's.
-    let ret = unsafe { bindings::rxe_rs_ring_mmap(vma, buf.as_ring(), buf.len()) };
+    let ret = unsafe { bindings::rxe_rs_ring_mmap(vma, buf.as_ring()) };
     // SAFETY: Balances the get above.
     unsafe { bindings::rdma_user_mmap_entry_put(entry) };
     operation.errno(to_result(ret))
