@@ -289,8 +289,8 @@ def second_mappings(earlier):
 
 @case(cpus=2)
 def test_rings_written_when_gone(names):
-    """A process keeps pages of a queue mapped after the queue was destroyed and writes to them: the kernel must not have its own data
-    in them, not even while it waits for RCU readers before it frees them."""
+    """A process keeps pages of a queue mapped after the queue was destroyed and writes to them: the kernel must not have its own data in
+    them, not even while it waits for RCU readers before it frees them. Small queues and large ones have different kinds of memory."""
     ctx = Context(name=names[0])
     pd = PD(ctx)
     running, areas, all_areas, rounds = True, [], set(), 0
@@ -301,14 +301,16 @@ def test_rings_written_when_gone(names):
             for address in list(areas):
                 ctypes.memset(address, 0x5A, 64)
             rounds += 1
+            # The other thread needs the interpreter, which would change hands only every few milliseconds.
+            time.sleep(0)
 
     writer = threading.Thread(target=overwrite)
     writer.start()
     try:
-        for _ in range(100):
-            cq = CQ(ctx, 16)
-            srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=16, max_sge=1)))
-            cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1)
+        for depth in (16, 1000) * 50:
+            cq = CQ(ctx, depth)
+            srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=depth, max_sge=1)))
+            cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=1, max_recv_sge=1)
             qps = [QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap)) for _ in range(4)]
             new = second_mappings(all_areas)
             all_areas.update(new)
