@@ -323,24 +323,39 @@ static void measure_time(const struct kind *kind)
 	printf("destroy_%s %.0f\n", label(kind), (gone - changed) / n);
 }
 
-/* Calls the kernel to send what is posted, while nothing is. */
+/* Calls the kernel to send what is posted, while nothing is, as librxe does for each list. */
 static void measure_doorbell(void)
 {
 	struct ibv_qp *qp = make_connected(16);
-	struct ibv_send_wr *bad;
+	struct ib_uverbs_post_send_resp resp;
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_post_send cmd;
+	} request = {
+		.hdr = {
+			.command = IB_USER_VERBS_CMD_POST_SEND,
+			.in_words = sizeof(request) / 4, .out_words = sizeof(resp) / 4,
+		},
+		.cmd = {
+			.response = (uintptr_t)&resp, .wqe_size = sizeof(struct ib_uverbs_send_wr),
+		},
+	};
 	double start;
-	int i, ret = 0;
+	int i;
 
 	if (!qp) {
 		printf("doorbell error %d\n", errno);
 		return;
 	}
+	request.cmd.qp_handle = qp->handle;
 	start = nanoseconds();
-	for (i = 0; i < DOORBELLS && !ret; i++)
-		ret = ibv_post_send(qp, NULL, &bad);
-	if (ret)
-		printf("doorbell error %d after %d\n", ret, i - 1);
-	else
+	for (i = 0; i < DOORBELLS; i++) {
+		if (write(global.context->cmd_fd, &request, sizeof(request)) != sizeof(request)) {
+			printf("doorbell error %d after %d\n", errno, i);
+			break;
+		}
+	}
+	if (i == DOORBELLS)
 		printf("doorbell %.0f\n", (nanoseconds() - start) / DOORBELLS);
 	ibv_destroy_qp(qp);
 }
