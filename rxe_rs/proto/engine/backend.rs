@@ -193,7 +193,7 @@ pub trait SendQueue {
     /// [`sends_posted`](Self::sends_posted).
     fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe>;
 
-    /// Retires all WQEs before `index`: they have completed and may be reused.
+    /// Retires all WQEs before `index`: they are finished, and their slots may be reused.
     fn retire_sends(&mut self, index: u32);
 
     /// Copies `dst.len()` bytes from `offset` of the payload of the WQE at `index`.
@@ -304,7 +304,8 @@ pub trait RemoteMemory {
 
 /// The completion queues of one QP.
 pub trait Completions {
-    /// Reports a completion of the send queue.
+    /// Reports a completion of the send queue. Its WQE has been retired, so that the consumer can
+    /// post another one at once.
     fn complete_send(&mut self, wc: &Wc);
 
     /// Reports a completion of the receive queue.

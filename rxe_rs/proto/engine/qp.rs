@@ -582,9 +582,9 @@ impl Qp {
             };
             let wr = wqe.wr;
             let wc = Wc::send(wr.wr_id, wr.body.op(), WcStatus::WrFlushErr, 0, qpn);
-            backend.complete_send(&wc);
             self.req.una = self.req.una.wrapping_add(1);
             backend.retire_sends(self.req.una);
+            backend.complete_send(&wc);
         }
         let una = self.req.una;
         self.req.reset_to(una);

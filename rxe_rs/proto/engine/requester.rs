@@ -517,6 +517,8 @@ impl Qp {
         backend: &mut impl Backend,
     ) {
         let wr = &wqe.wr;
+        // First, because the consumer may post another request as soon as it sees the completion.
+        backend.retire_sends(self.req.una.wrapping_add(1));
         if wr.body.is_send() {
             backend.count(Count::SendCompleted);
         }
@@ -552,7 +554,6 @@ impl Qp {
             self.req.offset = 0;
             self.req.psn = self.req.una_psn;
         }
-        backend.retire_sends(self.req.una);
     }
 
     /// Completes the oldest WQE in error and moves the QP to ERR (IBTA 9.9.2).

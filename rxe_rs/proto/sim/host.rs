@@ -345,6 +345,11 @@ impl RemoteMemory for Host {
 
 impl Completions for Host {
     fn complete_send(&mut self, wc: &Wc) {
+        let mut retired = self.wqes[..self.retired as usize].iter().rev();
+        assert!(
+            retired.any(|wqe| wqe.wr.wr_id == wc.wr_id),
+            "a completion before its slot is free"
+        );
         self.sent.push(*wc);
     }
 
