@@ -42,7 +42,7 @@ class Stand(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory(dir="/tmp")))
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.tools = cls.folder / "tools"
         for name in ("man", "completions", "lib", "include"):
             (cls.tools / name).mkdir(parents=True)
