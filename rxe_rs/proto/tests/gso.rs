@@ -14,6 +14,12 @@ const SECOND: u64 = 1_000 * MS;
 const MINUTE: u64 = 60 * SECOND;
 const MEMORY: usize = 1 << 18;
 
+/// A link without faults.
+const LINK: Link = Link {
+    latency_ns: 50_000,
+    ..Link::PERFECT
+};
+
 fn fallbacks(pair: &Pair) -> [u64; 2] {
     [0, 1].map(|side| pair.hosts[side].counts[Count::GsoFallback])
 }
@@ -60,13 +66,9 @@ fn falls_back() {
         ] {
             for mtu in [Mtu::Mtu1024, Mtu::Mtu256] {
                 for seed in seeds(4) {
-                    let link = Link {
-                        latency_ns: 50_000,
-                        ..Link::PERFECT
-                    };
                     let what =
                         format!("{op:?} of {length} by {mtu:?}, {depth} at once, seed {seed}");
-                    let mut pair = Pair::new(seed, link, mtu, MEMORY);
+                    let mut pair = Pair::new(seed, LINK, mtu, MEMORY);
                     pair.same_ip_id[faulty] = true;
                     pair.hosts[faulty].memory.borrow_mut()[..MEMORY / 2].fill(1);
                     let start = pair.now;
@@ -213,11 +215,7 @@ fn ping_pong(pair: &mut Pair, rounds: usize) {
 /// The ACK of a message leaves in one batch with the reply, if that has been posted.
 #[test]
 fn replies_and_acknowledgements() {
-    let link = Link {
-        latency_ns: 50_000,
-        ..Link::PERFECT
-    };
-    let mut pair = Pair::new(1, link, Mtu::Mtu1024, MEMORY);
+    let mut pair = Pair::new(1, LINK, Mtu::Mtu1024, MEMORY);
     ping_pong(&mut pair, 100);
     // The last message has no reply, and some rounds have room for one packet only.
     assert!((90..=99).contains(&pair.later_segments));
@@ -229,11 +227,7 @@ fn replies_and_acknowledgements() {
 /// them is no proof.
 #[test]
 fn falls_back_for_acknowledgements() {
-    let link = Link {
-        latency_ns: 50_000,
-        ..Link::PERFECT
-    };
-    let mut pair = Pair::new(1, link, Mtu::Mtu1024, MEMORY);
+    let mut pair = Pair::new(1, LINK, Mtu::Mtu1024, MEMORY);
     pair.same_ip_id[1] = true;
     let start = pair.now;
     while fallbacks(&pair)[1] == 0 {
@@ -244,7 +238,7 @@ fn falls_back_for_acknowledgements() {
     assert_eq!(fallbacks(&pair)[0], 0);
 
     for seed in seeds(20) {
-        let link = Link { loss: 0.1, ..link };
+        let link = Link { loss: 0.1, ..LINK };
         let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
         pair.qps.iter_mut().for_each(|qp| qp.attrs.retry_cnt = 100);
         ping_pong(&mut pair, 1000);
