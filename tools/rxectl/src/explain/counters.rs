@@ -35,6 +35,11 @@ const LOSS: &str = "The network loses or reorders packets, or a queue on the way
 const FORGED: &str = "Forged packets: somebody guesses numbers of queue pairs and PSNs. rxectl \
                       doctor says whether it goes on.";
 
+/// Why the MSN of a genuine peer does not match.
+const OTHER_MSN: &str =
+    "A peer that counts messages differently: msn_resync grows as well, and after three of those \
+     the queue pair no longer checks the MSN.";
+
 /// All counters but those of dropped packets, and one of `rdma_rxe`.
 pub const ENTRIES: &[Entry] = &[
     Entry {
@@ -484,8 +489,7 @@ pub const ENTRIES: &[Entry] = &[
         what: "Acknowledgements that were ignored: their MSN does not match their PSN.",
         causes: &[
             FORGED,
-            "A peer that counts messages differently: msn_resync grows as well, and after three of \
-             those the queue pair no longer checks the MSN.",
+            OTHER_MSN,
         ],
         look: &[DOCTOR, RATE, CAPTURE, DECODE],
     },
@@ -497,8 +501,7 @@ pub const ENTRIES: &[Entry] = &[
         what: "NAKs that were ignored: their MSN does not match their PSN.",
         causes: &[
             FORGED,
-            "A peer that counts messages differently: msn_resync grows as well, and after three of \
-             those the queue pair no longer checks the MSN.",
+            OTHER_MSN,
         ],
         look: &[DOCTOR, RATE, CAPTURE, DECODE],
     },
