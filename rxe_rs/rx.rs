@@ -56,8 +56,8 @@ use rxe_proto::{
         backend::Handled,
         wc::NetworkType,
         RxMeta,
-        Service, //
-        ToSend,
+        Service,
+        ToSend, //
     },
     ids::{
         Gid,

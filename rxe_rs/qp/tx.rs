@@ -54,8 +54,8 @@ use rxe_proto::{
             TxFault, //
         },
         Events,
-        Progress, //
-        ToSend,
+        Progress,
+        ToSend, //
     },
     ids::PKey,
     time::Instant,

@@ -386,7 +386,8 @@ impl Qp {
         }
     }
 
-    /// Queues packets on `tx` until there is nothing to send or no room. Responses go first.
+    /// Queues packets on `tx` until there is nothing to send or no room. Responses go first;
+    /// if only an ACK is to be sent, it follows the requests.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
