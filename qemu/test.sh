@@ -56,6 +56,8 @@ step() {
 # that they are not built again for each clone.
 host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$cache/target/host cargo "$@"; }
 "$here/in-root.sh" "$here/fetch-crates.sh"
+own_target "$cache/target/1.85"
+own_target "$cache/target/host"
 
 # together JOB…: runs jobs in this order by two workers, because an emulated machine uses little more than one processor. A job is a
 # function with its arguments. The worker that creates the folder of a job runs it.
@@ -105,8 +107,6 @@ kdir() {
 without_machine() (
 	[ -z "$worker" ] || renice -n 10 "$(sh -c 'echo $PPID')" >/dev/null
 	step harness "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -s qemu -p 'selftest*.py'
-	own_target "$cache/target/1.85"
-	own_target "$cache/target/host"
 	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
 	if command -v cargo >/dev/null; then
 		step cargo-host host_cargo test --workspace --locked --offline
