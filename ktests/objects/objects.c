@@ -108,6 +108,12 @@ static int destroy_mr(void *object)
 	return ibv_dereg_mr(object);
 }
 
+/* Passes a command of uverbs to the kernel; returns 0 or an errno. */
+static int command(const void *request, size_t len)
+{
+	return write(global.context->cmd_fd, request, len) == (ssize_t)len ? 0 : errno;
+}
+
 /*
  * Gives a region the access rights that it has not, of two combinations, which pin its pages in the
  * same way. libibverbs does not pass the call to the driver: librxe lacks it.
@@ -133,8 +139,7 @@ static int rereg_mr(void *object)
 
 	request.cmd.access_flags |= reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 	reads = !reads;
-	return write(global.context->cmd_fd, &request, sizeof(request)) == sizeof(request) ? 0 :
-	       errno;
+	return command(&request, sizeof(request));
 }
 
 static void *make_mw(unsigned long detail)
@@ -341,7 +346,7 @@ static void measure_doorbell(void)
 		},
 	};
 	double start;
-	int i;
+	int i, ret;
 
 	if (!qp) {
 		printf("doorbell error %d\n", errno);
@@ -350,8 +355,9 @@ static void measure_doorbell(void)
 	request.cmd.qp_handle = qp->handle;
 	start = nanoseconds();
 	for (i = 0; i < DOORBELLS; i++) {
-		if (write(global.context->cmd_fd, &request, sizeof(request)) != sizeof(request)) {
-			printf("doorbell error %d after %d\n", errno, i);
+		ret = command(&request, sizeof(request));
+		if (ret) {
+			printf("doorbell error %d after %d\n", ret, i);
 			break;
 		}
 	}
