@@ -7,6 +7,7 @@ attack_packets.py DEVICE-A GID-INDEX-A DEVICE-B GID-INDEX-B COUNT SEED MUTATE-PR
 The devices are on va in namespace a and vb in namespace b. The attacked connections are of all service types, and are re-established
 when they break. A bystander process has connections that are not attacked: these must not be affected.
 """
+import errno
 import os
 import random
 import socket
@@ -90,6 +91,18 @@ class Tap:
                 frames.append(data)
         return frames
 
+    def send(self, frame):
+        """Sends a frame; false if the device refuses it. Waits while the queues are full: on PREEMPT_RT receivers run in threads."""
+        for _ in range(100):
+            try:
+                self.socket.send(frame)
+                return True
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
+                    return False
+            time.sleep(0.001)
+        return False
+
 
 def counters(device):
     folder = f"/sys/class/infiniband/{device}/ports/1/hw_counters"
@@ -120,10 +133,7 @@ def main(names, count, seed, program):
                     continue
                 frame = mutate.stdout.read(length)
                 tap = taps[1] if frame[:6] == taps[0].mac else taps[0]
-                try:
-                    tap.socket.send(frame)
-                except OSError:
-                    send_errors += 1
+                send_errors += not tap.send(frame)
                 generated += 1
             if idle:
                 idle = not generated
