@@ -8,8 +8,8 @@
  *
  * PEER is the IPv4 address of another device, to which queue pairs send without a response. Each
  * result is a line: "create_mr.4K 103211" in nanoseconds, "memory_qp.16 28600" in bytes, or an
- * error and the number of objects before it: "mw error 95 after 0". Exit status: 0, 1 if the device
- * cannot be opened, 2 if the arguments are wrong.
+ * error and the number of objects before it: "mw error 95 after 0". Times are medians of several
+ * rounds. Exit status: 0, 1 if the device cannot be opened, 2 if the arguments are wrong.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -29,6 +29,8 @@
 #define NOBODY 0xfffff1
 #define MESSAGE 64
 #define DOORBELLS 20000
+/* Rounds of creating, changing and destroying objects of a kind; odd, because of the median. */
+#define ROUNDS 5
 /* Changes of the machine's free memory up to this number of bytes are ignored. */
 #define SETTLED (128 << 10)
 
@@ -310,22 +312,47 @@ static double nanoseconds(void)
 	return now.tv_sec * 1e9 + now.tv_nsec;
 }
 
+static int in_order(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void print_median(const char *what, const struct kind *kind, double *times)
+{
+	qsort(times, ROUNDS, sizeof(*times), in_order);
+	printf("%s_%s %.0f\n", what, label(kind), times[ROUNDS / 2]);
+}
+
+/*
+ * Prints the medians of ROUNDS rounds. In the first one the machine may touch memory for the first
+ * time, which the host of a virtual machine has to provide page by page.
+ */
 static void measure_time(const struct kind *kind)
 {
-	double start = nanoseconds(), made, changed, gone;
-	int n = make_all(kind, kind->timed), changes;
+	double made[ROUNDS], changed[ROUNDS], gone[ROUNDS], start, now;
+	int round, n, changes = 0;
 
-	made = nanoseconds();
-	changes = change_all(kind, n);
-	changed = nanoseconds();
-	destroy_all(kind, n);
-	gone = nanoseconds();
-	if (n < kind->timed)
-		return;
-	printf("create_%s %.0f\n", label(kind), (made - start) / n);
-	if (changes == n)
-		printf("%s_%s %.0f\n", kind->changed, label(kind), (changed - made) / n);
-	printf("destroy_%s %.0f\n", label(kind), (gone - changed) / n);
+	for (round = 0; round < ROUNDS; round++) {
+		start = nanoseconds();
+		n = make_all(kind, kind->timed);
+		now = nanoseconds();
+		made[round] = (now - start) / n;
+		start = now;
+		changes = change_all(kind, n);
+		now = nanoseconds();
+		changed[round] = (now - start) / n;
+		start = now;
+		destroy_all(kind, n);
+		gone[round] = (nanoseconds() - start) / n;
+		if (n < kind->timed)
+			return;
+	}
+	print_median("create", kind, made);
+	if (changes == kind->timed)
+		print_median(kind->changed, kind, changed);
+	print_median("destroy", kind, gone);
 }
 
 /* Calls the kernel to send what is posted, while nothing is, as librxe does for each list. */
