@@ -35,9 +35,9 @@ NOT_STEPS = {
     "names that several functions have, most of them in the standard library":
         "add advance count drop each from get len map next offset pkey replace slice slot state with",
     "values, computed without an effect":
-        "ack_deadline bytes counter_set disable_bh errno establishes_communication free_slots from_slice front gso_index head implied_nak "
-        "in_flight is_acknowledgement is_allowed is_marked is_multicast is_send limit net_hdr op opcode operation "
-        "pad_of path_state poll_timeout rnr_timer_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome takes takes_resource verbs_mr "
+        "ack_deadline bits bytes counter_set disable_bh errno establishes_communication free_slots from_bits from_slice front gso_index head "
+        "implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast is_send limit net_hdr op opcode operation "
+        "pad_of path_state poll_timeout rnr_timer_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome tag takes takes_resource verbs_mr "
         "wqe_with_data",
     "other operations, services and kinds of packets":
         "complete_local cursor_at discard exceeds_window execute_atomic execute_atomic_write execute_flush execute_local execute_read "

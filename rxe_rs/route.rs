@@ -42,6 +42,7 @@ impl DeviceCtx {
             source_port: sport,
             traffic_class: av.traffic_class,
             ecn: connected && crate::uses_ecn(),
+            host_tags: connected && crate::omits_icrc(),
             hop_limit: av.hop_limit,
             flow_label: av.flow_label,
             ifindex: av.ifindex,

@@ -19,6 +19,7 @@ mod ingress;
 use self::tables::Demux;
 use crate::{
     clock,
+    device::counters::Traffic,
     mr::MrAccess,
     qp::{
         KernelCrc,
@@ -54,6 +55,7 @@ use rxe_proto::{
     drop::DropReason,
     engine::{
         backend::Handled,
+        same_host::HostTag,
         wc::NetworkType,
         RxMeta,
         Service,
@@ -128,6 +130,8 @@ struct LockedQp<'g> {
     path: Path,
     packets: usize,
     bytes: usize,
+    /// Of these packets, those that had no ICRC.
+    without_icrc: u64,
 }
 
 impl<'g> RxBatch<'g> {
@@ -269,6 +273,7 @@ impl<'g> LockedQp<'g> {
             },
             packets: 0,
             bytes: 0,
+            without_icrc: 0,
         })
     }
 
@@ -288,10 +293,13 @@ impl<'g> LockedQp<'g> {
             mrs,
             packets,
             bytes,
+            without_icrc,
             ..
         } = self;
-        qp.counter_set(&inner)
-            .each(|counters| counters.received(packets, bytes));
+        qp.counter_set(&inner).each(|counters| {
+            counters.received(packets, bytes);
+            counters.traffic(Traffic::RxWithoutIcrc, without_icrc);
+        });
         let to_send = match packets {
             0 => ToSend::Nothing,
             _ => qp.to_send(&mut inner, &mrs),
@@ -319,6 +327,8 @@ impl<'g> LockedQp<'g> {
         }
         self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(segment.len());
+        let without_icrc = !HostTag::from_bits(segment.tag()).has_icrc();
+        self.without_icrc = self.without_icrc.wrapping_add(u64::from(without_icrc));
     }
 
     /// Passes one packet to the engine if the QP may process it (IBTA 9.6.1.1).
@@ -381,6 +391,7 @@ impl<'g> LockedQp<'g> {
             ip_header: net.get(..ip).unwrap_or(&[]),
             pkey_index,
             vlan: segment.vlan(),
+            tag: HostTag::from_bits(segment.tag()),
         };
         qp.receive(inner, &self.mrs, now, packet, &payload, &meta);
         Ok(())
@@ -417,7 +428,13 @@ impl QpCtx {
 /// The datagrams of a GRO buffer may have had identifications that increment or that are all equal,
 /// and the buffer does not record which. If the ICRC does not match with the first, the second is
 /// tried, at most once per packet, and kept for the rest of the buffer if it matches.
+///
+/// A packet that this kernel has sent without an ICRC counts as intact: its tag proves that it has
+/// not left the memory since.
 fn icrc_matches(packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>) -> bool {
+    if !HostTag::from_bits(segment.tag()).has_icrc() {
+        return true;
+    }
     if icrc_matches_with(packet, segment.net_hdr(), all) {
         return true;
     }

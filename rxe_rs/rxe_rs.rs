@@ -74,6 +74,10 @@ module! {
             default: 1,
             description: "0: packets of connections are not marked as ECN-capable (ECT(0))",
         },
+        same_host_icrc: u8 {
+            default: 0,
+            description: "1: packets between queue pairs of this kernel have an ICRC, too (for captures)",
+        },
     },
 }
 
@@ -97,6 +101,12 @@ fn link_type() -> &'static CStr {
 fn egress_guard() -> bool {
     let value = module_parameters::egress_guard.value();
     *Borrow::<u8>::borrow(&value) != 0
+}
+
+/// Returns true if packets that stay in the memory of this kernel may be sent without an ICRC.
+pub(crate) fn omits_icrc() -> bool {
+    let value = module_parameters::same_host_icrc.value();
+    *Borrow::<u8>::borrow(&value) == 0
 }
 
 /// Returns true if packets of connected QPs are sent as ECN-capable.

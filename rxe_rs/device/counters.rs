@@ -43,6 +43,9 @@ pub(crate) enum Traffic {
     TxErrors,
     /// Of these, packets longer than the path MTU, including what IPsec adds.
     TxTooLong,
+    /// Of the packets received, those that had no ICRC because they have not left the memory of
+    /// this kernel.
+    RxWithoutIcrc,
     /// How often the network device went down.
     LinkDowned,
     /// Datagrams to the RoCE port that the guard dropped because the sender lacks permission.
@@ -51,13 +54,14 @@ pub(crate) enum Traffic {
 }
 
 impl Traffic {
-    const NAMES: [&'static str; 8] = [
+    const NAMES: [&'static str; 9] = [
         "sent_pkts",
         "sent_bytes",
         "rcvd_pkts",
         "rcvd_bytes",
         "send_err",
         "tx_too_long",
+        "rcvd_without_icrc",
         "link_downed",
         "egress_guard_drops",
     ];
@@ -70,8 +74,9 @@ impl Traffic {
             Self::RxBytes => 3,
             Self::TxErrors => 4,
             Self::TxTooLong => 5,
-            Self::LinkDowned => 6,
-            Self::Refused => 7,
+            Self::RxWithoutIcrc => 6,
+            Self::LinkDowned => 7,
+            Self::Refused => 8,
         }
     }
 }

@@ -362,10 +362,12 @@ void rxe_rs_tx_undo(struct sk_buff *skb, u32 len)
  * @hdr_len: length of both headers
  * @gso_size: payload of each datagram but the last
  * @gso_segs: number of datagrams
+ * @tag: tag for a receiver in this kernel (host_tag.c), or 0
  *
  * Context: Any context that may take softirq locks.
  */
-void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size, u32 gso_segs)
+void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size, u32 gso_segs,
+		      u8 tag)
 {
 	struct skb_shared_info *info = skb_shinfo(skb);
 	struct udphdr *uh;
@@ -378,12 +380,14 @@ void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_s
 	len = skb->len - skb_transport_offset(skb);
 	uh->len = htons(len);
 	uh->check = 0;
-	if (gso_segs < 2)
+	if (!rxe_rs_host_tag_set(skb, tag) && gso_segs < 2)
 		return;
 
-	info->gso_type = SKB_GSO_UDP_L4;
-	info->gso_size = gso_size;
-	info->gso_segs = gso_segs;
+	if (gso_segs > 1) {
+		info->gso_type = SKB_GSO_UDP_L4;
+		info->gso_size = gso_size;
+		info->gso_segs = gso_segs;
+	}
 	skb->ip_summed = CHECKSUM_PARTIAL;
 	skb->csum_start = skb_transport_header(skb) - skb->head;
 	skb->csum_offset = offsetof(struct udphdr, check);

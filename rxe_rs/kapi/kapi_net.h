@@ -107,6 +107,11 @@ void rxe_rs_guard_stop(struct rxe_rs_guard *guard);
 void rxe_rs_guard_free(struct rxe_rs_guard *guard);
 u64 rxe_rs_guard_refused(const struct rxe_rs_guard *guard);
 
+/* Tags of packets that have not left the memory of this kernel (host_tag.c). */
+void rxe_rs_host_tag_init(void);
+bool rxe_rs_host_tag_set(struct sk_buff *skb, u8 tag);
+u8 rxe_rs_host_tag_get(const struct sk_buff *skb, bool v4);
+
 /* Ethernet frames (raw.c). */
 typedef void (*rxe_rs_frame_t)(void *context, const u8 *frame, u32 len);
 struct rxe_rs_tap;
@@ -127,6 +132,7 @@ struct rxe_rs_rx {
 	u16 vlan;			/* VLAN ID of the device, or RXE_RS_NO_VLAN */
 	bool v4;			/* IPv4, not IPv6 */
 	bool loopback;			/* the device is a loopback device */
+	u8 tag;			/* of rxe_rs_host_tag_get() */
 };
 
 #define RXE_RS_NO_VLAN 0xffff
@@ -177,7 +183,7 @@ struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 linear, u
 void *rxe_rs_tx_put(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_undo(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size,
-		      u32 gso_segs);
+		      u32 gso_segs, u8 tag);
 void rxe_rs_tx_link(struct sk_buff *last, struct sk_buff *skb);
 
 /* Counters of rxe_rs_tx_send(). */

@@ -296,8 +296,10 @@ static struct pernet_operations rxe_rs_net_ops = {
  */
 int rxe_rs_net_init(bool guarded)
 {
-	int err = register_pernet_subsys(&rxe_rs_net_ops);
+	int err;
 
+	rxe_rs_host_tag_init();
+	err = register_pernet_subsys(&rxe_rs_net_ops);
 	if (err)
 		return err;
 	mutex_lock(&rxe_rs_endpoints_lock);
@@ -518,6 +520,7 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 	rx->dev = skb->dev;
 	rx->ifindex = READ_ONCE(skb->dev->ifindex);
 	rx->loopback = skb->dev->flags & IFF_LOOPBACK;
+	rx->tag = rxe_rs_host_tag_get(skb, rx->v4);
 	rx->vlan = is_vlan_dev(skb->dev) ? vlan_dev_vlan_id(skb->dev) :
 					   RXE_RS_NO_VLAN;
 	return 0;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The queue pair engine: no I/O, no clock, no lock, no allocation.
 //!
-//! [`qp::Qp`] takes packets, timer expiries and doorbells as input and returns packets to
-//! transmit, its next deadline and asynchronous events. Files by concern: [`qp`] (the API),
-//! [`attrs`] (its types), `requester` (send queue to packets), `completer` (responses to
-//! completions), `responder` (requests of the peer), `datagram` (UD and UC receive), [`window`]
-//! (congestion window), `congestion` (ECN marks and CNPs), `pacer` (the sending rate after CNPs),
-//! `gso` (whether packets may share a GSO buffer), [`transition`] (attributes by state
-//! transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`] (work
-//! requests and completions), [`notify`] (CQ arming and moderation).
+//! [`qp::Qp`] takes packets, timer expiries and doorbells as input and returns packets to transmit,
+//! its next deadline and asynchronous events. Files by concern: [`qp`] (the API), [`attrs`] (its
+//! types), `requester` (send queue to packets), `completer` (responses to completions), `responder`
+//! (requests of the peer), `datagram` (UD and UC receive), [`window`] (congestion window),
+//! `congestion` (ECN marks and CNPs), `pacer` (the sending rate after CNPs), `gso` (whether packets
+//! may share a GSO buffer), [`same_host`] (whether they need an ICRC), [`transition`] (attributes
+//! by state transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`]
+//! (work requests and completions), [`notify`] (CQ arming and moderation).
 
 pub mod attrs;
 pub mod backend;
@@ -23,6 +23,7 @@ pub mod qp;
 mod requester;
 mod responder;
 mod response;
+pub mod same_host;
 pub mod transition;
 pub mod wc;
 pub mod window;

@@ -22,6 +22,7 @@ mod sink;
 
 use crate::check::window::Bind;
 use crate::engine::backend::Handled;
+use crate::engine::same_host::HostTag;
 use crate::engine::wc::{NetworkType, WcStatus};
 use crate::engine::wr::{
     FlushKind, LocalOp, Register, RemoteAddr, SendBody, SendOp, SendWqe, SendWr, UdDest,
@@ -226,6 +227,15 @@ impl Link {
     };
 }
 
+/// A packet in flight.
+struct InFlight {
+    to: usize,
+    bytes: Vec<u8>,
+    /// Marked CE by a queue.
+    marked: bool,
+    tag: HostTag,
+}
+
 /// Two connected hosts.
 pub struct Pair {
     pub now: Instant,
@@ -233,8 +243,8 @@ pub struct Pair {
     pub rng: fastrand::Rng,
     pub qps: [Qp; 2],
     pub hosts: [Host; 2],
-    /// Packets in flight, by arrival time and a tie breaker: destination, contents, marked CE.
-    wire: BTreeMap<(Instant, u64), (usize, Vec<u8>, bool)>,
+    /// Packets in flight, by arrival time and a tie breaker.
+    wire: BTreeMap<(Instant, u64), InFlight>,
     /// Queue that the packets to each side pass besides the wire.
     pub queues: [Option<Rc<RefCell<Queue>>>; 2],
     serial: u64,
@@ -244,11 +254,15 @@ pub struct Pair {
     /// Probability that a page is invalidated in a step.
     pub evict: f64,
     /// Deferred packets of each side, oldest first.
-    deferred: [VecDeque<Vec<u8>>; 2],
+    deferred: [VecDeque<(Vec<u8>, HostTag)>; 2],
     /// When the page faults in progress are handled.
     faults_done_at: [Option<Instant>; 2],
     /// Number of deferred packets.
     pub deferred_packets: u64,
+    /// The sides whose packets stay in the memory of one kernel, so that their tags arrive.
+    pub same_host: [bool; 2],
+    /// Number of packets that were sent without an ICRC.
+    pub without_icrc: u64,
     /// Modifies the packets of side 1 before their ICRC is computed.
     pub rewrite: Option<fn(&mut [u8])>,
     /// The device of each side gives all segments of a GSO batch the same IPv4 identification.
@@ -306,6 +320,8 @@ impl Pair {
             deferred_packets: 0,
             rewrite: None,
             same_ip_id: [false; 2],
+            same_host: [false; 2],
+            without_icrc: 0,
             gso_max_segs: GSO_MAX_SEGS,
             later_segments: 0,
             marked: false,
@@ -357,7 +373,7 @@ impl Pair {
 
     /// The packets in flight.
     pub fn packets_in_flight(&self) -> impl Iterator<Item = &[u8]> {
-        self.wire.values().map(|(_, packet, _)| &packet[..])
+        self.wire.values().map(|packet| &packet.bytes[..])
     }
 
     /// Runs one transmission round of a side.
@@ -381,7 +397,9 @@ impl Pair {
             gso_indices: Vec::new(),
             open_batch: None,
             gso_disabled: false,
+            has_icrc: self.qps[side].tag().has_icrc(),
         };
+        let tag = self.qps[side].tag();
         if self.link.busy > 0.0 && self.rng.f64() < self.link.busy {
             sink.fails_at = self.rng.usize(0..room);
         }
@@ -397,12 +415,13 @@ impl Pair {
         );
         for (mut packet, gso_index) in sink.packets.into_iter().zip(sink.gso_indices) {
             self.later_segments += u64::from(gso_index > 0);
-            if gso_index > 0 && self.same_ip_id[side] {
+            self.without_icrc += u64::from(!tag.has_icrc());
+            if gso_index > 0 && self.same_ip_id[side] && tag.has_icrc() {
                 // The ICRC was computed for another identification.
                 let end = packet.len() - 4;
                 packet[end..].iter_mut().for_each(|byte| *byte ^= 0x5a);
             }
-            self.send(1 - side, packet);
+            self.send(1 - side, packet, tag);
         }
         progress
     }
@@ -421,12 +440,18 @@ impl Pair {
         let crc = icrc_of(&net, &udp);
         udp.extend(crc);
         assert!(Packet::parse(&udp, udp.len()).is_ok());
-        self.receive(to, &udp);
+        self.receive(to, &udp, HostTag::None);
     }
 
-    fn send(&mut self, to: usize, mut packet: Vec<u8>) {
+    fn send(&mut self, to: usize, mut packet: Vec<u8>, tag: HostTag) {
+        // A tag is not on the wire.
+        let mut tag = match self.same_host[1 - to] {
+            true => tag,
+            false => HostTag::None,
+        };
         self.packets_sent += 1;
         if let Some(rewrite) = self.rewrite.filter(|_| to == 0) {
+            tag = HostTag::None;
             let end = packet.len() - 4;
             rewrite(&mut packet[..end]);
             let crc = icrc_of(&net_header(1 - to, packet.len()), &packet[..end]);
@@ -458,11 +483,17 @@ impl Pair {
             if self.rng.f64() < self.link.corrupt {
                 let at = self.rng.usize(0..packet.len());
                 packet[at] ^= 1 << self.rng.u8(0..8);
+                tag = HostTag::None;
             }
             self.serial += 1;
             self.wire.insert(
                 (self.now + delay, self.serial),
-                (to, packet.clone(), marked),
+                InFlight {
+                    to,
+                    bytes: packet.clone(),
+                    marked,
+                    tag,
+                },
             );
         }
     }
@@ -484,20 +515,27 @@ impl Pair {
         Some(self.wire_free[to] - self.now)
     }
 
-    fn deliver(&mut self, to: usize, udp: &[u8], marked: bool) {
+    fn deliver(&mut self, packet: InFlight) {
+        let InFlight {
+            to,
+            bytes,
+            marked,
+            tag,
+        } = packet;
+        let udp = &bytes;
         if self.qps[to].service() == Service::Raw {
             return self.qps[to].handle_frame(&Payload::from_slice(udp), &mut self.hosts[to]);
         }
         self.marked = marked;
-        self.receive(to, udp);
+        self.receive(to, udp, tag);
         self.marked = false;
     }
 
-    fn receive(&mut self, to: usize, udp: &[u8]) {
-        if !self.deferred[to].is_empty() || self.handle_packet(to, udp) == Handled::Deferred {
+    fn receive(&mut self, to: usize, udp: &[u8], tag: HostTag) {
+        if !self.deferred[to].is_empty() || self.handle_packet(to, udp, tag) == Handled::Deferred {
             self.deferred_packets += 1;
             if self.deferred[to].len() < MAX_DEFERRED_PACKETS {
-                self.deferred[to].push_back(udp.to_vec());
+                self.deferred[to].push_back((udp.to_vec(), tag));
             }
         }
     }
@@ -509,9 +547,9 @@ impl Pair {
         for page in faulted {
             self.hosts[side].absent.get_mut().remove(&page);
         }
-        while let Some(udp) = self.deferred[side].pop_front() {
-            if self.handle_packet(side, &udp) == Handled::Deferred {
-                self.deferred[side].push_front(udp);
+        while let Some((udp, tag)) = self.deferred[side].pop_front() {
+            if self.handle_packet(side, &udp, tag) == Handled::Deferred {
+                self.deferred[side].push_front((udp, tag));
                 return;
             }
         }
@@ -539,12 +577,13 @@ impl Pair {
         }
     }
 
-    fn handle_packet(&mut self, to: usize, udp: &[u8]) -> Handled {
+    fn handle_packet(&mut self, to: usize, udp: &[u8], tag: HostTag) -> Handled {
         let Ok(packet) = Packet::parse(udp, udp.len()) else {
             return Handled::Done;
         };
         let body = &udp[..udp.len() - 4];
-        if icrc_of(&net_header(1 - to, udp.len()), body) != udp[udp.len() - 4..] {
+        let intact = || icrc_of(&net_header(1 - to, udp.len()), body) == udp[udp.len() - 4..];
+        if tag.has_icrc() && !intact() {
             return Handled::Done;
         }
         let start = packet.payload_offset();
@@ -561,6 +600,7 @@ impl Pair {
             ip_header: &ip_header[..20],
             pkey_index: 0,
             vlan: None,
+            tag,
         };
         self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to])
     }
@@ -592,7 +632,7 @@ impl Pair {
         let mut timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
         for (timer, deferred) in timers.iter_mut().zip(&self.deferred) {
             // A deferred packet may be the one that the timer waits for.
-            let answers = |udp: &Vec<u8>| {
+            let answers = |(udp, _): &(Vec<u8>, HostTag)| {
                 Packet::parse(udp, udp.len()).is_ok_and(|p| p.opcode().is_response())
             };
             if deferred.iter().any(answers) {
@@ -621,8 +661,8 @@ impl Pair {
             if entry.key().0 > self.now {
                 break;
             }
-            let (to, packet, marked) = entry.remove();
-            self.deliver(to, &packet, marked);
+            let packet = entry.remove();
+            self.deliver(packet);
         }
     }
 

@@ -213,7 +213,10 @@ impl QpCtx {
                 inner.own = Gid(av.sgid);
             }
             old_flow = match flow {
-                Some(flow) => inner.flow.replace(flow),
+                Some(flow) => {
+                    inner.engine.path_changed();
+                    inner.flow.replace(flow)
+                }
                 None => None,
             };
             self.enter(&rcu, inner, current, next);

@@ -47,6 +47,7 @@ use rxe_proto::{
             Count,
             Handled, //
         },
+        same_host::HostTag,
         wc::NetworkType,
         RxMeta, //
     },
@@ -84,6 +85,7 @@ struct DeferredPacket {
     ip_len: usize,
     pkey_index: u16,
     vlan: Option<u16>,
+    tag: HostTag,
     charge: BacklogCharge,
 }
 
@@ -117,6 +119,7 @@ impl DeferredPacket {
             ip_len: meta.ip_header.len(),
             pkey_index: meta.pkey_index,
             vlan: meta.vlan,
+            tag: meta.tag,
             charge,
         })
     }
@@ -127,6 +130,7 @@ impl DeferredPacket {
             ip_header: self.ip_header.get(..self.ip_len).unwrap_or(&[]),
             pkey_index: self.pkey_index,
             vlan: self.vlan,
+            tag: self.tag,
         }
     }
 }

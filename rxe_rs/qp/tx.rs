@@ -53,6 +53,7 @@ use rxe_proto::{
             Tx,
             TxFault, //
         },
+        same_host::HostTag,
         Events,
         Progress,
         ToSend, //
@@ -321,11 +322,17 @@ impl QpCtx {
             MAX_QUEUED
         };
         let (engine, mut backend, flow) = inner.split(self, &mrs);
+        let tag = match flow {
+            Some(flow) if flow.has_host_tags() => engine.tag(),
+            _ => HostTag::None,
+        };
+        batch.set_tag(tag.bits());
         let mut tx = BatchTx {
             ctx: self,
             batch,
             quota: limit.saturating_sub(self.queued.bytes()),
             flow,
+            has_icrc: tag.has_icrc(),
         };
         let mut progress = engine.poll_transmit(now, &mut backend, &mut tx);
         let sent = inner.sent_since_full.saturating_add(batch.bytes());
@@ -414,6 +421,8 @@ struct BatchTx<'a, 'b> {
     pub(super) quota: usize,
     /// Path to the connected peer.
     pub(super) flow: Option<&'a Arc<Flow>>,
+    /// The packets have an ICRC.
+    pub(super) has_icrc: bool,
 }
 
 impl Tx for BatchTx<'_, '_> {
@@ -457,7 +466,11 @@ impl Tx for BatchTx<'_, '_> {
             }
             let (covered, to) = dst.split_at_mut_checked(padded).ok_or(None)?;
             let (bth, rest) = covered.split_first_chunk::<12>().ok_or(None)?;
-            let crc = icrc(&KernelCrc, net, bth, [rest]);
+            let crc = if self.has_icrc {
+                icrc(&KernelCrc, net, bth, [rest])
+            } else {
+                [0; ICRC_BYTES]
+            };
             to.first_chunk_mut::<ICRC_BYTES>()
                 .ok_or(None)
                 .map(|to| *to = crc)

@@ -182,7 +182,7 @@ def datagram(a, b, ah, wr_id, key=None, length=100):
     a.qp.post_send(wr)
 
 
-def connect(end, other, traffic_class, flow_label=0):
+def connect(end, other, traffic_class, flow_label=0, retries=6):
     route = GlobalRoute(dgid=other.ctx.query_gid(1, other.gid_index), sgid_index=end.gid_index, hop_limit=64,
                         traffic_class=traffic_class, flow_label=flow_label)
     attr = QPAttr(port_num=1)
@@ -195,7 +195,7 @@ def connect(end, other, traffic_class, flow_label=0):
     attr.min_rnr_timer = 12
     attr.max_dest_rd_atomic = attr.max_rd_atomic = 8
     attr.qp_access_flags = ACCESS
-    attr.timeout, attr.retry_cnt, attr.rnr_retry = 18, 6, 6
+    attr.timeout, attr.retry_cnt, attr.rnr_retry = 18, retries, 6
     end.qp.to_rts(attr)
 
 

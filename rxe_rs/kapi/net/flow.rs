@@ -53,6 +53,8 @@ pub struct FlowSpec {
     /// The packets are ECN-capable: their receiver reports marks, and their sender reduces its
     /// rate.
     pub ecn: bool,
+    /// The packets may have host tags ([`TxBatch::set_tag`](super::tx::TxBatch::set_tag)).
+    pub host_tags: bool,
     /// Hop limit or time to live; 0 means 64, or 1 to a multicast group.
     pub hop_limit: u8,
     /// IPv6 flow label, 20 bits.
@@ -79,6 +81,7 @@ pub struct Flow {
     headers: [u8; HEADERS_V6],
     v4: bool,
     class: u8,
+    host_tags: bool,
 }
 
 // SAFETY: The C part has its own lock.
@@ -125,7 +128,18 @@ impl Flow {
             headers: Self::template(spec, class),
             v4,
             class,
+            host_tags: spec.host_tags,
         })
+    }
+
+    /// Returns true if the packets may have host tags.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub fn has_host_tags(&self) -> bool {
+        self.host_tags
     }
 
     /// Returns the traffic class on the wire (IBTA A17.3.1.1.3). The owner of the flow alone sets

@@ -118,6 +118,14 @@ impl RxSkb {
         self.rx.v4
     }
 
+    /// Returns the tag that [`TxBatch::set_tag`](super::tx::TxBatch::set_tag) of this kernel
+    /// gave to the datagrams; 0 if none, or if they have left the memory of this kernel or been
+    /// changed since.
+    #[inline]
+    pub fn tag(&self) -> u8 {
+        self.rx.tag
+    }
+
     /// Calls `f` with the datagrams in the order they were sent.
     #[inline]
     pub fn for_each_segment(&self, mut f: impl FnMut(&RxSegment<'_>)) {
@@ -361,6 +369,12 @@ impl<'a> RxSegment<'a> {
     #[inline]
     pub fn is_loopback(&self) -> bool {
         self.skb.is_loopback()
+    }
+
+    /// Returns the tag of the [buffer](RxSkb::tag).
+    #[inline]
+    pub fn tag(&self) -> u8 {
+        self.skb.tag()
     }
 
     /// Returns the network namespace that received it.

@@ -183,6 +183,7 @@ pub struct TxBatch<'a> {
     bytes: usize,
     /// GSO is disabled: each packet gets a buffer of its own.
     alone: bool,
+    tag: u8,
     _bh: PhantomData<&'a BhDisabled>,
 }
 
@@ -214,6 +215,7 @@ impl<'a> TxBatch<'a> {
             packets: 0,
             bytes: 0,
             alone: false,
+            tag: 0,
             _bh: PhantomData,
         }
     }
@@ -256,6 +258,14 @@ impl<'a> TxBatch<'a> {
     #[inline]
     pub fn disable_gso(&mut self) {
         self.alone = true;
+    }
+
+    /// Gives all packets a tag, 1 to 3, which a receiver in this kernel sees
+    /// ([`RxSkb::tag`](super::skb::RxSkb::tag)) if they do not leave its memory and nothing
+    /// changes them; 0 for none. It is not on the wire. Packets that leave by hardware have none.
+    #[inline]
+    pub fn set_tag(&mut self, tag: u8) {
+        self.tag = tag;
     }
 
     /// Adds a packet with `len` bytes after the UDP header, and with the flow's traffic class or
@@ -434,6 +444,7 @@ impl<'a> TxBatch<'a> {
                 buffer.headers_len as u32,
                 buffer.size,
                 buffer.count,
+                self.tag,
             )
         };
         self.link(buffer.skb);

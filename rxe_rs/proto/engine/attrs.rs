@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Types of the QP interface: service, state, attributes, events, progress.
 
+use super::same_host::HostTag;
 use super::wc::NetworkType;
 use crate::drop::DropReason;
 use crate::ids::{Mtu, QKey, Qpn};
@@ -206,4 +207,6 @@ pub struct RxMeta<'a> {
     pub pkey_index: u16,
     /// VLAN that it arrived on.
     pub vlan: Option<u16>,
+    /// The tag that it arrived with.
+    pub tag: HostTag,
 }

@@ -238,6 +238,7 @@ impl<T: Tx> Tx for Meter<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::same_host::HostTag;
 
     const MS: u64 = 1_000_000;
     const KEY: PKey = PKey(0x8001);
@@ -277,6 +278,7 @@ mod tests {
                     ip_header: &header,
                     pkey_index: 0,
                     vlan: None,
+                    tag: HostTag::None,
                 };
                 assert_eq!(is_marked(&meta), (byte >> shift) & 3 == 3);
             }

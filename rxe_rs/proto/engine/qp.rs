@@ -14,6 +14,7 @@ use super::gso::GsoPolicy;
 use super::pacer::{Pacer, PathState};
 use super::requester::Requester;
 use super::responder::{ReplayEntry, Responder};
+use super::same_host::{HostTag, SameHost};
 use super::wc::{Wc, WcStatus};
 use crate::ids::{PKey, Psn, Qpn};
 use crate::time::Instant;
@@ -67,6 +68,7 @@ pub struct Qp {
     cnp_filter: CnpFilter,
     pub(super) pacer: Pacer,
     pub(super) gso: GsoPolicy,
+    pub(super) same_host: SameHost,
     seen_packet: bool,
     pub(super) uses_srq: bool,
 }
@@ -91,6 +93,7 @@ impl Qp {
             cnp_filter: CnpFilter::new(),
             pacer: Pacer::new(),
             gso: GsoPolicy::new(),
+            same_host: SameHost::default(),
             seen_packet: false,
             uses_srq,
         }
@@ -210,6 +213,7 @@ impl Qp {
                 self.cnp_filter = CnpFilter::new();
                 self.pacer = Pacer::new();
                 self.gso = GsoPolicy::new();
+                self.same_host.forget();
                 self.seen_packet = false;
                 self.state = State::Reset;
             }
@@ -241,6 +245,22 @@ impl Qp {
         }
     }
 
+    /// Returns the tag of the packets of the next transmission round, and with it whether they
+    /// have an ICRC. Only RC detects that the peer does not receive them, and only with a retry
+    /// left for a READ the loss of a packet is not an error.
+    #[inline]
+    pub fn tag(&self) -> HostTag {
+        match self.service {
+            Service::Rc if self.attrs.retry_cnt > 0 => self.same_host.tag(),
+            _ => HostTag::None,
+        }
+    }
+
+    /// The path to the peer has changed.
+    pub fn path_changed(&mut self) {
+        self.same_host.forget();
+    }
+
     /// Processes one admitted packet.
     ///
     /// While a packet is deferred ([`Handled::Deferred`]), the caller queues later packets behind
@@ -262,6 +282,7 @@ impl Qp {
                 return Handled::Done;
             }
         }
+        self.same_host.on_packet(meta.tag);
         if !self.seen_packet && self.establishes_communication(packet) {
             self.seen_packet = true;
             self.events.comm_est = self.state == State::Rtr;

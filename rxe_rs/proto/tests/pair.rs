@@ -39,6 +39,7 @@ fn flush_kind(i: usize) -> FlushKind {
 /// Random traffic in both directions; panics with the seed if anything is wrong.
 fn traffic(seed: u64, link: Link, mtu: Mtu, requests: usize, max_len: u32) -> Pair {
     let mut pair = Pair::new(seed, link, mtu, MEMORY);
+    pair.same_host = [seed % 3 == 0; 2];
     let mut next = [64usize; 2];
     let mut plan: Vec<Planned> = Vec::new();
     let mut late: Vec<(usize, RecvBuf)> = Vec::new();

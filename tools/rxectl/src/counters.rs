@@ -44,11 +44,12 @@ impl Group {
 
     /// The groups: traffic, protocol events, events of the link, reasons of dropped packets.
     fn of(name: &str) -> Self {
-        const TRAFFIC: [&str; 11] = [
+        const TRAFFIC: [&str; 12] = [
             "sent_pkts",
             "sent_bytes",
             "rcvd_pkts",
             "rcvd_bytes",
+            "rcvd_without_icrc",
             "send_err",
             TOO_LONG,
             "rdma_sends",

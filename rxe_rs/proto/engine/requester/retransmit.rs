@@ -134,6 +134,7 @@ impl Qp {
         if idle || !matches!(self.state, State::Rts | State::Sqd) {
             return;
         }
+        self.same_host.forget();
         if self.oldest_needs_response(backend) {
             self.req.probe_pending = true;
         } else {
@@ -209,6 +210,7 @@ impl Qp {
             if matches!(self.state, State::Rts | State::Sqd) && self.req.una_psn != self.req.max_psn
             {
                 backend.count(Count::Timeout);
+                self.same_host.forget();
                 self.req.implied_nak_psn = None;
                 self.req.window.on_timeout(self.req.max_psn);
                 self.retry(now, backend);

@@ -79,6 +79,19 @@ pub const ENTRIES: &[Entry] = &[
         look: &[RATE, BY_QUEUE_PAIR],
     },
     Entry {
+        name: "rcvd_without_icrc",
+        number: None,
+        also: &[],
+        reported: true,
+        what: "Of the packets received, those without an ICRC: the peer is a queue pair of this \
+               kernel, and the packets have not left its memory.",
+        causes: &[
+            "A connection over lo, veth or other devices without hardware. The parameter \
+             same_host_icrc=1 of the module makes these packets have an ICRC, too.",
+        ],
+        look: &[RATE, BY_QUEUE_PAIR],
+    },
+    Entry {
         name: "send_err",
         number: None,
         also: &[],
