@@ -83,11 +83,11 @@ pub const ENTRIES: &[Entry] = &[
         number: None,
         also: &[],
         reported: true,
-        what: "Of the packets received, those without an ICRC: the peer is a queue pair of this \
-               kernel, and the packets have not left its memory.",
+        what: "Packets received without an ICRC. They come from queue pairs of this kernel and have \
+               not left its memory.",
         causes: &[
-            "A connection over lo, veth or other devices without hardware. The parameter \
-             same_host_icrc=1 of the module makes these packets have an ICRC, too.",
+            "A connection over lo, veth or other devices without hardware, which needs no ICRC. \
+             With the parameter same_host_icrc=1 of the module the packets have one.",
         ],
         look: &[RATE, BY_QUEUE_PAIR],
     },
