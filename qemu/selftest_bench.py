@@ -284,6 +284,15 @@ class Program(unittest.TestCase):
         for network in {run.network for run in points.all_runs()}:
             self.assertTrue(network in ("plain", "nouso") or re.sub(r"[\d.]+$", "*)", network) in text, network)
 
+    def test_variants(self):
+        """The driver in the name of a variant, and that turn.sh knows the variable that makes it measure the variant."""
+        bench = load_bench()
+        self.assertEqual(points.driver_of("rxe_rs+icrc"), "rxe_rs")
+        self.assertEqual((bench.variable_of("tcp"), bench.variable_of("rxe_rs+speed")), ("", None))
+        for name in bench.VARIANTS:
+            variable = bench.variable_of(f"rxe_rs+{name}").removesuffix("=1\n")
+            self.assertIn(f"${{{variable}:", (BENCH / "turn.sh").read_text())
+
 
 if __name__ == "__main__":
     unittest.main()

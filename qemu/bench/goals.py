@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from points import KINDS, LIST, QPS, kind_of
+from points import KINDS, LIST, QPS, driver_of, kind_of
 
 SUBJECT = "rxe_rs"
 
@@ -60,7 +60,7 @@ NOT_MEASURED = ("loss with rdma_rxe as the peer needs two kernels: it is not mea
 def entry_of(data, point, driver):
     """The results of a driver for a point. TCP and the limit have one value per size, which is used for each operation, but not with
     completion events or for kernel consumers; that of the limit is used for the plain network only."""
-    if driver.removesuffix("+esp") in ("tcp", "limit"):
+    if driver_of(driver) in ("tcp", "limit"):
         operation, rest = point.split("_", 1)
         words = rest.split(".", 2)
         if operation not in ("send", "write", "read") or len(words) < 3:

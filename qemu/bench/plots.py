@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import goals  # noqa: E402
-from points import COUNTS, LATENCY, PERCENTILES, SIZES, amount_kind  # noqa: E402
+from points import COUNTS, LATENCY, PERCENTILES, SIZES, amount_kind, driver_of  # noqa: E402
 
 OPERATIONS = ("send", "write", "read")
 # One colour for each driver, on every plot.
@@ -83,7 +83,7 @@ def draw(title, axis, labels, series, logarithmic):
         return None
     axis_y = scale([v for values in series.values() for v in values if v is not None], logarithmic)
     style = Style(background="white", plot_background="white", title_font_size=18, label_font_size=13, major_label_font_size=13,
-                  legend_font_size=14, colors=tuple(COLOURS.get(d.removesuffix("+esp"), OTHERS) for d in series))
+                  legend_font_size=14, colors=tuple(COLOURS.get(driver_of(d), OTHERS) for d in series))
     # Without scripts: those of pygal are loaded from another site.
     chart = pygal.Line(style=style, js=[], title=title, x_title=axis, x_labels=labels, logarithmic=logarithmic, width=640, height=420,
                        legend_at_bottom=True, disable_xml_declaration=True, dots_size=3, **axis_y)

@@ -36,6 +36,11 @@ KINDS = {
 PERCENTILES = (1, 10, 25, 50, 75, 90, 95, 99, 99.9, 100)
 
 
+def driver_of(variant):
+    """The driver in the name of a variant such as rxe_rs+esp."""
+    return variant.partition("+")[0]
+
+
 def kind_of(point):
     """The kind in the name of a point."""
     return point.split("_", 1)[1].split(".", 1)[0]

@@ -34,6 +34,7 @@ if [ -z "${BENCH_DRIVER:-}" ]; then
 	# With ESP the active MTU of 4096 needs 84 bytes more.
 	for n in a b; do ip -n $n link set v$n mtu $((${BENCH_ESP:+100} + 4200)); done
 	[ -z "${BENCH_ESP:-}" ] || protect
+	[ -z "${BENCH_ICRC:-}" ] || load_here rxe_rs same_host_icrc=1
 	export BENCH_DRIVER=$DRIVER_a BENCH_ON_A='' BENCH_ON_B='' BENCH_GID=''
 	case $BENCH_DRIVER in
 	tcp | limit) ;;
