@@ -165,6 +165,13 @@ class Pages(unittest.TestCase):
         found = list(walk.wrong(page().replace("| 2 | 1 | 1 | 2 |", "| 2 | 0 | 1 | 2 |"), SOURCES, {}))
         self.assertEqual(found, ["the page lacks this row (run qemu/walk.py write): | A walk | 2 | 1 | 1 | 2 | 1 | 1 |"])
 
+    def test_counts_of_another_revision(self):
+        """`write` changes the first row of a walk, and leaves those of later tables alone."""
+        old = "| A walk | 5 | 6 | 7 | 8 | 9 | 10 |"
+        head, text = page().split("\n\n", 1)
+        draft = "\n\n".join((head.replace("| 2 | 1 | 1 | 2 |", "| 2 | 0 | 1 | 2 |"), old, text))
+        self.assertEqual(walk.written(draft), "\n\n".join((head, old, text)))
+
     def test_numbers(self):
         """An inserted step renumbers those after it, in their own rows and in references to them."""
         first, second, third = STEPS

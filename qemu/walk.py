@@ -281,7 +281,8 @@ def written(page):
     page = numbered(page)
     for line in counts(page):
         title = re.escape(line.split(" | ")[0])
-        page = re.sub(rf"^{title}( \| \d+)+ \|$", line, page, flags=re.M)
+        # The first row of the walk only: tables below it have the numbers of other revisions.
+        page = re.sub(rf"^{title}( \| \d+)+ \|$", line, page, count=1, flags=re.M)
     return page
 
 
