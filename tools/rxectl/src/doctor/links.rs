@@ -129,7 +129,7 @@ fn guard(host: &Host, device: &Device, report: &mut Report) {
             &device.name,
             format!(
                 "{refused} datagrams to UDP port 4791 refused, of local processes without CAP_NET_RAW: \
-                 forged packets, or a program that speaks RoCE by itself"
+                 forged packets, or a program that implements RoCE itself"
             ),
             "dmesg | grep 'UDP port 4791 refused' shows whose they are; \
              such a program needs CAP_NET_RAW, or the module its parameter egress_guard=0",

@@ -173,8 +173,8 @@ pub const ENTRIES: &[Entry] = &[
                again, and not executed again.",
         causes: &[
             "The peer retransmitted because an acknowledgement or response was lost or late.",
-            "A probe: a peer that hears nothing for some round trips sends its last packet again. \
-             Some of these are normal.",
+            "A probe: a peer that receives nothing for some round trips sends its last packet \
+             again. Some of these are normal.",
             LOSS,
             "The timeout of the peer is shorter than this host needs.",
         ],

@@ -275,7 +275,8 @@ pub const ENTRIES: &[Entry] = &[
             DOCTOR,
             (
                 "ip xfrm policy; ip xfrm state",
-                "On both hosts: the policies and the keys. Keep the output to yourself.",
+                "On both hosts: the policies and the keys. The output contains the keys: do not \
+                 publish it.",
             ),
         ],
     },
@@ -288,7 +289,7 @@ pub const ENTRIES: &[Entry] = &[
                4791. Its call failed with EPERM. All devices of the network namespace report the \
                same number.",
         causes: &[
-            "A program that speaks RoCE by itself, or a packet generator, runs without \
+            "A program that implements RoCE itself, or a packet generator, runs without \
              CAP_NET_RAW.",
             "A local user tries to forge packets of the connections of others.",
         ],
