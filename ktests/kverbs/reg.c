@@ -278,7 +278,7 @@ static void refused(struct pair *p)
 }
 
 /* The peer invalidates the key by SEND with Invalidate, as storage targets do. */
-static void three_turns(struct pair *p, struct area *area, struct ib_mr *mr)
+static void three_rounds(struct pair *p, struct area *area, struct ib_mr *mr)
 {
 	struct ib_send_wr wr = { .opcode = IB_WR_SEND_WITH_INV };
 	struct ib_wc wc;
@@ -309,7 +309,7 @@ static void three_turns(struct pair *p, struct area *area, struct ib_mr *mr)
 
 static void send_inv(struct pair *p)
 {
-	with_region(p, 2, 0, 2, three_turns);
+	with_region(p, 2, 0, 2, three_rounds);
 }
 
 /* One chain that registers a region, uses it as local memory and invalidates it. */

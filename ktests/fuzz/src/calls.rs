@@ -91,7 +91,7 @@ ops! {
     PostRecv 40 User,
     Doorbell 20 User,
     ConsumeCq 24 User,
-    ScribbleRing 10 User,
+    OverwriteRing 10 User,
     SetIndex 8 User,
     PostByCommand 3 User,
     WriteCommand 6 User,

@@ -181,7 +181,7 @@ impl Worker {
             Op::PostRecv => self.post_recv(a),
             Op::Doorbell => self.doorbell(a),
             Op::ConsumeCq => self.consume_cq(a),
-            Op::ScribbleRing => self.scribble_ring(a),
+            Op::OverwriteRing => self.overwrite_ring(a),
             Op::SetIndex => self.set_index(a),
             Op::PostByCommand => self.post_by_command(a),
             Op::WriteCommand => self.write_command(a),

@@ -610,12 +610,12 @@ impl Worker {
     }
 
     /// Writes arbitrary bytes anywhere in a queue.
-    pub fn scribble_ring(&mut self, a: &Args) -> Result<i64, i32> {
+    pub fn overwrite_ring(&mut self, a: &Args) -> Result<i64, i32> {
         let ring = self.any_ring(a)?;
         let mut rng = fastrand::Rng::with_seed(u64::from(a[2]));
         let mut data = vec![0; [4, 8, 64, 256, 4096][a[3] as usize % 5]];
         rng.fill(&mut data);
-        ring.scribble(a[4], &data);
+        ring.overwrite(a[4], &data);
         Ok(0)
     }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory pressure: a process that takes nearly all memory of the machine for moments, so that the
+//! Memory pressure: a process that repeatedly takes nearly all memory of the machine, so that the
 //! kernel reclaims memory in the middle of calls, and allocations that cannot wait fail.
 
 use crate::sys;
 
-/// Available memory that is left between the moments, in bytes.
-const BETWEEN: u64 = 256 << 20;
-/// Available memory that is left at such a moment, in bytes: less than the kernel wants to keep
-/// free, so that it reclaims.
+/// Available memory in bytes that is left while there is no pressure.
+const LEFT_AT_REST: u64 = 256 << 20;
+/// Available memory in bytes that is left under pressure: less than the kernel wants to keep free,
+/// so that it reclaims.
 const LEFT: u64 = 4 << 20;
-/// Bytes that are taken at once.
+/// Bytes that are allocated at once.
 const STEP: u64 = 4 << 20;
-/// Length of a moment, and time between two of them, in microseconds.
-const MOMENT: u64 = 200_000;
-const PAUSE: u64 = 600_000;
+/// How long the pressure lasts, and how long the pause after it, in microseconds.
+const PRESSURE_US: u64 = 200_000;
+const PAUSE_US: u64 = 600_000;
 
 /// The process.
 pub struct Pressure {
@@ -51,16 +51,16 @@ impl Drop for Pressure {
 fn start() -> Result<i32, String> {
     sys::fork(|| {
         sys::die_with_parent();
-        // Whoever runs out of memory, this process is killed.
+        // If any process runs out of memory, this one is killed.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-        take_until(BETWEEN);
+        take_until(LEFT_AT_REST);
         loop {
             let taken = take_until(LEFT);
-            sys::pause(MOMENT);
+            sys::pause(PRESSURE_US);
             for addr in taken {
                 let _ = sys::memory_call(libc::SYS_munmap, addr, STEP, 0);
             }
-            sys::pause(PAUSE);
+            sys::pause(PAUSE_US);
         }
     })
     .map_err(|errno| format!("fork: {errno}"))
@@ -80,7 +80,7 @@ fn take_until(left: u64) -> Vec<u64> {
     taken
 }
 
-/// Returns the bytes that could be allocated without the death of a process (`MemAvailable`).
+/// Returns the bytes that can be allocated before a process is killed (`MemAvailable`).
 fn available() -> u64 {
     std::fs::read_to_string("/proc/meminfo")
         .ok()

@@ -60,7 +60,7 @@ impl Ring {
     }
 
     /// Writes bytes at any offset.
-    pub fn scribble(&self, offset: u32, data: &[u8]) {
+    pub fn overwrite(&self, offset: u32, data: &[u8]) {
         self.mapping.put(offset as usize % self.mapping.len(), data);
     }
 

@@ -17,7 +17,7 @@ fn check(result: i64) -> Result<i64, i32> {
     }
 }
 
-/// Opens a file for reading and writing, or only one of it. `flags` are those of open(2).
+/// Opens a file for reading, for writing or for both. `flags` are those of open(2).
 pub fn open(path: &str, flags: i32) -> Result<i32, i32> {
     let path = std::ffi::CString::new(path).map_err(|_| libc::EINVAL)?;
     // SAFETY: The path is a terminated string.
@@ -82,26 +82,26 @@ pub fn ioctl(fd: i32, request: u64, data: &mut [u8]) -> Result<i64, i32> {
 /// A response buffer at a fixed address. The kernel may write to it after the call that passed it
 /// has returned, so all accesses are atomic.
 pub struct Response {
-    words: &'static [AtomicU8],
+    bytes: &'static [AtomicU8],
 }
 
 impl Response {
     /// Allocates a buffer of `len` bytes; it is never freed.
     pub fn new(len: usize) -> Self {
-        let words: Vec<AtomicU8> = (0..len).map(|_| AtomicU8::new(0)).collect();
+        let bytes: Vec<AtomicU8> = (0..len).map(|_| AtomicU8::new(0)).collect();
         Self {
-            words: words.leak(),
+            bytes: bytes.leak(),
         }
     }
 
     /// Returns the address.
     pub fn address(&self) -> u64 {
-        self.words.as_ptr() as u64
+        self.bytes.as_ptr() as u64
     }
 
     /// Returns the 32-bit field at byte `offset`.
     pub fn u32(&self, offset: usize) -> u32 {
-        let byte = |n: usize| self.words.get(offset + n).map_or(0, |b| b.load(Relaxed));
+        let byte = |n: usize| self.bytes.get(offset + n).map_or(0, |b| b.load(Relaxed));
         u32::from_ne_bytes([byte(0), byte(1), byte(2), byte(3)])
     }
 
@@ -112,7 +112,7 @@ impl Response {
 
     /// Zeroes the first `len` bytes.
     pub fn clear(&self, len: usize) {
-        for byte in self.words.iter().take(len) {
+        for byte in self.bytes.iter().take(len) {
             byte.store(0, Relaxed);
         }
     }
@@ -128,7 +128,7 @@ pub fn mmap(
     fd: i32,
     offset: u64,
 ) -> Result<u64, i32> {
-    // SAFETY: Fixed mappings lie in reserved ranges, which no Rust object lives in.
+    // SAFETY: Fixed mappings are in reserved ranges, which contain no Rust object.
     let at = unsafe { libc::mmap(addr as *mut _, len, prot, flags, fd, offset as i64) };
     if at == libc::MAP_FAILED {
         Err(last_errno())

@@ -45,7 +45,7 @@ fn doctor_finds_each_fault() {
         ),
         (
             |m| {
-                m.put("/proc/4711/comm", "squatter\n");
+                m.put("/proc/4711/comm", "other\n");
                 fs::create_dir_all(m.path("/proc/4711/fd")).unwrap();
                 symlink("socket:[77]", m.path("/proc/4711/fd/3")).unwrap();
             },
