@@ -45,9 +45,9 @@ impl Drop for Registration {
     }
 }
 
-/// Length of an IPv4 header without options and a UDP header.
+/// Length of an IPv4 header without options and a UDP header, in bytes.
 pub const HEADERS_V4: usize = 28;
-/// Length of an IPv6 header and a UDP header.
+/// Length of an IPv6 header and a UDP header, in bytes.
 pub const HEADERS_V6: usize = 48;
 
 /// Returns the IPv4 address in a GID, or `None` if it is an IPv6 address.

@@ -22,16 +22,18 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    rdma::cq::Origin,
-    rdma::wr::{
-        RecvChain,
-        SendChain,
-        SendWr as KernelWr,
-        WrOpcode,
-        SEND_FENCE,
-        SEND_INLINE,
-        SEND_SIGNALED,
-        SEND_SOLICITED, //
+    rdma::{
+        cq::Origin,
+        wr::{
+            RecvChain,
+            SendChain,
+            SendWr as KernelWr,
+            WrOpcode,
+            SEND_FENCE,
+            SEND_INLINE,
+            SEND_SIGNALED,
+            SEND_SOLICITED, //
+        }, //
     },
     sync::context, //
 };
@@ -136,6 +138,7 @@ impl QpCtx {
         result
     }
 
+    /// Posts one send request of a kernel consumer.
     fn post_one(&self, kernel: &KernelQueues, wr: &KernelWr<'_, RxeDevice>) -> Result {
         let mut data = [0u8; MAX_WQE_DATA];
         let (wqe, used) = self.translate(wr, &mut data)?;

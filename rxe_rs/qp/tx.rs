@@ -203,6 +203,9 @@ impl QpCtx {
         });
     }
 
+    /// Runs one transmission round: fetches posted WQEs and fills a batch with the QP locked, then
+    /// sends the batch, raises events and notifies consumers with the QP unlocked. If a round of
+    /// the QP is running in another context, that context runs one more instead.
     fn tx_round(&self, origin: Origin) -> Round {
         let bh = disable_bh();
         let mut batch = TxBatch::new(&bh);
@@ -410,19 +413,19 @@ impl Crc for KernelCrc {
     }
 }
 
-/// Length of the ICRC.
+/// Length of the ICRC in bytes.
 const ICRC_BYTES: usize = 4;
 
 /// The engine's sink, which fills a batch.
 struct BatchTx<'a, 'b> {
-    pub(super) ctx: &'a QpCtx,
-    pub(super) batch: &'a mut TxBatch<'b>,
+    ctx: &'a QpCtx,
+    batch: &'a mut TxBatch<'b>,
     /// Bytes that the QP may still queue in the network stack.
-    pub(super) quota: usize,
+    quota: usize,
     /// Path to the connected peer.
-    pub(super) flow: Option<&'a Arc<Flow>>,
+    flow: Option<&'a Arc<Flow>>,
     /// The packets have an ICRC.
-    pub(super) has_icrc: bool,
+    has_icrc: bool,
 }
 
 impl Tx for BatchTx<'_, '_> {

@@ -28,7 +28,7 @@ pub struct PageList {
     count: Atomic<u32>,
     /// Binary logarithm of the page size.
     shift: Atomic<u32>,
-    /// Offset of the first byte of the range in the first page.
+    /// Offset of the first byte of the range in the first page, in bytes.
     lead: Atomic<u64>,
     memory: DmaMemory,
 }

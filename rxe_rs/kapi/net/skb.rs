@@ -161,8 +161,9 @@ impl Drop for RxSkb {
 /// Process context or softirq; does not sleep.
 pub struct RxSegment<'a> {
     skb: &'a RxSkb,
-    /// Offset after the UDP header.
+    /// Offset of the first byte after the UDP header from the start of the buffer, in bytes.
     offset: u32,
+    /// Bytes after the UDP header, from the BTH to the ICRC.
     len: u32,
     headers: [u8; HEADERS_V6],
     /// All datagrams have the same IPv4 identification; otherwise it increments.

@@ -194,12 +194,15 @@ struct GsoBuffer {
     class: Option<u8>,
     headers: [u8; HEADERS_V6],
     headers_len: usize,
-    /// Length of all packets but perhaps the last.
+    /// Bytes after the UDP header of each packet but perhaps the last.
     size: u32,
+    /// Number of packets, and the most that the device takes in a buffer.
     count: u32,
-    len: u32,
     max_count: u32,
+    /// Bytes after the UDP headers of all packets, and the most that the device takes.
+    len: u32,
     max_len: u32,
+    /// IPv4 identification of the first packet; each further one has the next.
     first_id: u16,
     /// A shorter packet was added: the last one.
     closed: bool,

@@ -30,7 +30,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Offset of the first byte from the start of the region.
+    /// Offset of the first byte from the start of the region, in bytes.
     #[inline]
     pub const fn offset(&self) -> u64 {
         self.offset

@@ -104,7 +104,7 @@ struct RateEstimator {
     /// Number of bytes sent since `since`.
     bytes: u64,
     since: Instant,
-    /// Rate of the previous measurement.
+    /// Rate of the previous measurement, in bytes per millisecond.
     measured: u64,
 }
 
