@@ -45,16 +45,16 @@ bool rxe_rs_qp_query_allowed(const struct ib_qp *qp);
 
 /* A resolved address vector, without pointers to objects of the core (path.c). */
 struct rxe_rs_path {
-	u32 port;
+	u32 port;		/* from 1 */
 	u32 flow_label;
-	u32 ifindex;		/* of the source GID's network device; 0 if that is gone */
+	u32 ifindex;		/* of the source GID's network device; 0 if that was removed */
 	u8 sl;
-	u8 static_rate;
+	u8 static_rate;		/* enum ib_rate */
 	u8 sgid_index;
 	u8 traffic_class;
 	u8 hop_limit;
-	u8 ipv6;
-	u8 sgid[16];
+	u8 ipv6;		/* 0 for IPv4 */
+	u8 sgid[16];		/* IPv4 addresses in their IPv4-mapped form */
 	u8 dgid[16];
 	u8 dmac[6];
 };
@@ -78,9 +78,9 @@ void rxe_rs_free_flush(void);
 
 /* Rings that processes map (ring.c). */
 struct rxe_rs_ring {
-	struct rxe_rs_free later;
-	void *addr;
-	size_t len;
+	struct rxe_rs_free later;	/* frees memory from vmalloc() */
+	void *addr;			/* first of the zeroed pages */
+	size_t len;			/* bytes, a multiple of PAGE_SIZE */
 };
 
 struct rxe_rs_ring *rxe_rs_ring_alloc(size_t len);
