@@ -2,15 +2,45 @@
 //! Management interfaces: sysfs attributes, RDMA netlink, links, network devices; privileged
 //! changes, and queries that every process may make.
 
+use crate::calls::Args;
 use crate::exec::{Body, Worker};
 use crate::sys;
 use crate::world::{Kind, X_QPN};
 
-type Args = [u32; 8];
-
+/// `RDMA_NL_NLDEV`, in the upper bits of the type of a message.
 const NLDEV: u16 = 5 << 10;
+/// `NLM_F_REQUEST` with `NLM_F_ACK`, or with `NLM_F_DUMP`.
 const REQUEST_ACK: u16 = 5;
 const REQUEST_DUMP: u16 = 0x301;
+const NLMSG_ERROR: u16 = 2;
+/// Statistics of queue pairs, as value of [`attr::STAT_RES`].
+const STAT_RES_QP: u32 = 19;
+
+/// Commands of `rdma_netlink.h`.
+mod command {
+    pub const GET: u16 = 1;
+    pub const NEWLINK: u16 = 3;
+    pub const DELLINK: u16 = 4;
+    pub const PORT_GET: u16 = 5;
+    pub const SYS_GET: u16 = 6;
+    pub const RES_GET: u16 = 9;
+    pub const RES_QP_GET: u16 = 10;
+    pub const RES_CM_ID_GET: u16 = 11;
+    pub const RES_CQ_GET: u16 = 12;
+    pub const RES_MR_GET: u16 = 13;
+    pub const RES_PD_GET: u16 = 14;
+    pub const GET_CHARDEV: u16 = 15;
+    pub const STAT_SET: u16 = 16;
+    pub const STAT_GET: u16 = 17;
+    pub const STAT_DEL: u16 = 18;
+    pub const RES_QP_GET_RAW: u16 = 19;
+    pub const RES_CQ_GET_RAW: u16 = 20;
+    pub const RES_MR_GET_RAW: u16 = 21;
+    pub const RES_CTX_GET: u16 = 22;
+    pub const RES_SRQ_GET: u16 = 23;
+    pub const STAT_GET_STATUS: u16 = 24;
+    pub const RES_SRQ_GET_RAW: u16 = 25;
+}
 
 /// Attributes of `rdma_netlink.h`.
 mod attr {
@@ -24,6 +54,12 @@ mod attr {
     pub const STAT_AUTO_MASK: u16 = 76;
     pub const STAT_COUNTER_ID: u16 = 79;
     pub const RES_LQPN: u16 = 21;
+    pub const RES_PDN: u16 = 60;
+    pub const RES_CQN: u16 = 61;
+    pub const RES_MRN: u16 = 62;
+    pub const RES_CM_IDN: u16 = 63;
+    pub const RES_CTXN: u16 = 64;
+    pub const RES_SRQN: u16 = 90;
 }
 
 fn attribute(kind: u16, data: &[u8]) -> Vec<u8> {
@@ -114,7 +150,7 @@ impl Worker {
         // The responses are queued when the request returns, as far as the socket buffer holds
         // them.
         while let Ok(len) = sys::read(self.netlink, &mut response) {
-            if len >= 20 && response[4..6] == 2u16.to_ne_bytes() {
+            if len >= 20 && response[4..6] == NLMSG_ERROR.to_ne_bytes() {
                 last = response[16..20].try_into().map_or(0, i32::from_ne_bytes);
             }
         }
@@ -132,15 +168,38 @@ impl Worker {
     /// Queries devices, ports, resources with the driver's details, or statistics.
     pub fn netlink_query(&self, a: &Args) -> Result<i64, i32> {
         const QUERIES: [u16; 18] = [
-            1, 5, 6, 9, 10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 22, 23, 24, 25,
+            command::GET,
+            command::PORT_GET,
+            command::SYS_GET,
+            command::RES_GET,
+            command::RES_QP_GET,
+            command::RES_CM_ID_GET,
+            command::RES_CQ_GET,
+            command::RES_MR_GET,
+            command::RES_PD_GET,
+            command::GET_CHARDEV,
+            command::STAT_GET,
+            command::RES_QP_GET_RAW,
+            command::RES_CQ_GET_RAW,
+            command::RES_MR_GET_RAW,
+            command::RES_CTX_GET,
+            command::RES_SRQ_GET,
+            command::STAT_GET_STATUS,
+            command::RES_SRQ_GET_RAW,
         ];
-        let command = QUERIES[a[0] as usize % QUERIES.len()];
+        let query = QUERIES[a[0] as usize % QUERIES.len()];
         let mut attrs = Self::index(a[1]);
         attrs.extend(attribute(attr::PORT_INDEX, &1u32.to_ne_bytes()));
         if a[2] % 4 == 1 {
-            // The index of a queue pair, domain, completion queue, region, context or shared
-            // receive queue.
-            let kinds = [attr::RES_LQPN, 60, 61, 62, 63, 64, 90];
+            let kinds = [
+                attr::RES_LQPN,
+                attr::RES_PDN,
+                attr::RES_CQN,
+                attr::RES_MRN,
+                attr::RES_CM_IDN,
+                attr::RES_CTXN,
+                attr::RES_SRQN,
+            ];
             let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[3])).x[X_QPN] as u32;
             let value = if a[4] % 2 == 0 { qp } else { a[4] };
             attrs.extend(attribute(
@@ -148,11 +207,11 @@ impl Worker {
                 &value.to_ne_bytes(),
             ));
         }
-        if command == 17 || command == 24 {
-            attrs.extend(attribute(attr::STAT_RES, &19u32.to_ne_bytes()));
+        if matches!(query, command::STAT_GET | command::STAT_GET_STATUS) {
+            attrs.extend(attribute(attr::STAT_RES, &STAT_RES_QP.to_ne_bytes()));
         }
         self.request(
-            command,
+            query,
             if a[2] % 4 == 0 {
                 REQUEST_DUMP
             } else {
@@ -167,20 +226,25 @@ impl Worker {
     pub fn netlink_admin(&self, a: &Args) -> Result<i64, i32> {
         let mut attrs = Self::index(a[1]);
         attrs.extend(attribute(attr::PORT_INDEX, &1u32.to_ne_bytes()));
-        attrs.extend(attribute(attr::STAT_RES, &19u32.to_ne_bytes()));
+        attrs.extend(attribute(attr::STAT_RES, &STAT_RES_QP.to_ne_bytes()));
         let qpn = self.world.get(Kind::Qp, self.near(Kind::Qp, a[2])).x[X_QPN] as u32;
         match a[0] % 4 {
             0 => attrs.extend(attribute(attr::STAT_MODE, &2u32.to_ne_bytes())),
             1 => {
                 attrs.extend(attribute(attr::STAT_MODE, &(a[3] % 4).to_ne_bytes()));
                 attrs.extend(attribute(attr::STAT_AUTO_MASK, &(a[4] % 8).to_ne_bytes()));
-                return self.request(16, REQUEST_ACK, &attrs);
+                return self.request(command::STAT_SET, REQUEST_ACK, &attrs);
             }
             2 => attrs.extend(attribute(attr::STAT_COUNTER_ID, &(a[3] % 16).to_ne_bytes())),
             _ => attrs.extend(attribute(a[3] as u16 % 110, &a[4].to_ne_bytes())),
         }
         attrs.extend(attribute(attr::RES_LQPN, &qpn.to_ne_bytes()));
-        self.request(if a[0] % 4 == 2 { 18 } else { 16 }, REQUEST_ACK, &attrs)
+        let command = if a[0] % 4 == 2 {
+            command::STAT_DEL
+        } else {
+            command::STAT_SET
+        };
+        self.request(command, REQUEST_ACK, &attrs)
     }
 
     /// Adds or deletes the link of the third device while it is in use.
@@ -192,12 +256,12 @@ impl Worker {
             let mut attrs = attribute(attr::DEV_NAME, format!("{}\0", device.name).as_bytes());
             attrs.extend(attribute(attr::NDEV_NAME, b"fz0\0"));
             attrs.extend(attribute(attr::LINK_TYPE, b"rxe_rs\0"));
-            return self.request(3, REQUEST_ACK, &attrs);
+            return self.request(command::NEWLINK, REQUEST_ACK, &attrs);
         }
         // The device has another index each time.
         let index = self.index_of(&device.name).ok_or(libc::ENODEV)?;
         self.request(
-            4,
+            command::DELLINK,
             REQUEST_ACK,
             &attribute(attr::DEV_INDEX, &u32::to_ne_bytes(index)),
         )
@@ -207,7 +271,7 @@ impl Worker {
     fn index_of(&self, name: &str) -> Option<u32> {
         let message = Body::new()
             .u32s(&[16])
-            .bytes(&(NLDEV | 1).to_ne_bytes())
+            .bytes(&(NLDEV | command::GET).to_ne_bytes())
             .bytes(&REQUEST_DUMP.to_ne_bytes())
             .u32s(&[1, 0])
             .0;

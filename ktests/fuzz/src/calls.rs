@@ -8,6 +8,9 @@ use std::fmt::Write;
 /// Number of arguments of a call.
 pub const ARGS: usize = 8;
 
+/// Arguments of a call.
+pub type Args = [u32; ARGS];
+
 /// A call. Every value of an argument is valid: slots, for example, are taken modulo their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
@@ -17,7 +20,7 @@ pub struct Call {
     /// none.
     pub nth: u16,
     /// The arguments: which objects are used, and how.
-    pub args: [u32; ARGS],
+    pub args: Args,
 }
 
 /// The privilege that a call needs.

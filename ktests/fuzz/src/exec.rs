@@ -4,15 +4,13 @@
 use crate::calls::{Call, Op};
 use crate::rings::{Ring, Rings, Which};
 use crate::sys::{self, Response};
+use crate::uverbs::{command, method, UHW_IN, UHW_OUT};
 use crate::world::{Files, Kind, World, SLOTS, X_RECV, X_RING};
 
 /// Number of contexts of a worker. The first ones are shared by all workers.
 pub const CONTEXTS: usize = 5;
 /// Number of contexts that are created before the workers are forked, and shared by them.
 pub const SHARED_CONTEXTS: usize = 4;
-
-/// The command that creates the context of a file: the first one after opening a device.
-pub const GET_CONTEXT: u32 = 0;
 
 /// Descriptors from this number on belong to the fuzzer itself: calls do not use them.
 pub const PRIVATE_FDS: i32 = 500;
@@ -174,8 +172,8 @@ impl Worker {
             Op::DeallocMw => self.destroy(Kind::Mw, a),
             Op::CreateAh => self.create_ah(a),
             Op::DestroyAh => self.destroy(Kind::Ah, a),
-            Op::AttachMcast => self.mcast(a, 30),
-            Op::DetachMcast => self.mcast(a, 31),
+            Op::AttachMcast => self.mcast(a, command::ATTACH_MCAST),
+            Op::DetachMcast => self.mcast(a, command::DETACH_MCAST),
             Op::CreateFlow => self.create_flow(a),
             Op::PostSend => self.post_send(a),
             Op::PostRecv => self.post_recv(a),
@@ -289,11 +287,11 @@ impl Worker {
     pub fn command(&self, fd: i32, number: u32, body: &[u8], out: usize) -> Result<i64, i32> {
         self.response.clear(out);
         let mut data = Vec::with_capacity(16 + body.len());
-        let may_write = number == GET_CONTEXT || self.may_write(fd);
+        let may_write = number == command::GET_CONTEXT || self.may_write(fd);
         if may_write {
             data.extend(number.to_ne_bytes());
-            let has_answer = if out == 0 { 0 } else { 8 };
-            data.extend((((8 + has_answer + body.len()) / 4) as u16).to_ne_bytes());
+            let has_response = if out == 0 { 0 } else { 8 };
+            data.extend((((8 + has_response + body.len()) / 4) as u16).to_ne_bytes());
             data.extend(((out / 4) as u16).to_ne_bytes());
         }
         if out != 0 {
@@ -305,13 +303,13 @@ impl Worker {
         }
         // Split the response and the request into the parts of the core and of the driver.
         let core_out = match number {
-            5 => out.min(4),
-            18 | 19 => out.min(8),
-            24 => out.min(32),
-            32 => out.min(16),
+            command::CREATE_AH => out.min(4),
+            command::CREATE_CQ | command::RESIZE_CQ => out.min(8),
+            command::CREATE_QP => out.min(32),
+            command::CREATE_SRQ => out.min(16),
             _ => out,
         };
-        let core_in = if number == 33 {
+        let core_in = if number == command::MODIFY_SRQ {
             data.len().min(16)
         } else {
             data.len()
@@ -387,11 +385,11 @@ impl Worker {
             (0, input.0.len() as u16, value(input.0)),
             (1, out.0 as u16, at),
             (2, 8, u64::from(number)),
-            (0x1000, input.1.len() as u16, value(input.1)),
-            (0x1001, out.1 as u16, at + out.0 as u64),
+            (UHW_IN, input.1.len() as u16, value(input.1)),
+            (UHW_OUT, out.1 as u16, at + out.0 as u64),
         ];
         let attrs: Vec<_> = attrs.into_iter().filter(|attr| attr.1 != 0).collect();
-        self.method(fd, 0, 0, &attrs).map(|_| 0)
+        self.method(fd, method::INVOKE_WRITE, &attrs).map(|_| 0)
     }
 
     /// Calls a method of the uverbs ioctl. An attribute is its number, its length, and its value or
@@ -399,8 +397,7 @@ impl Worker {
     pub fn method(
         &self,
         fd: i32,
-        object: u16,
-        method: u16,
+        (object, method): (u16, u16),
         attrs: &[(u16, u16, u64)],
     ) -> Result<Vec<u64>, i32> {
         let mut data = Vec::new();

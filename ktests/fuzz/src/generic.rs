@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Commands and methods with arbitrary numbers and content, which no library sends.
 
+use crate::calls::Args;
 use crate::exec::{Body, Worker};
 use crate::sys;
+use crate::uverbs::{command, method, rxe_rs_attr, UHW_IN, UHW_OUT};
 use crate::world::{self, Kind};
 use fastrand::Rng;
-
-type Args = [u32; 8];
 
 /// Type of an attribute of a method.
 #[derive(Clone, Copy)]
@@ -25,31 +25,29 @@ enum AttrType {
     Fd,
 }
 
-/// Object and method that create a context.
-const GET_CONTEXT: (u16, u16) = (0, 3);
+/// A method, and its attributes with their types.
+type Method = ((u16, u16), &'static [(u16, AttrType)]);
 
-/// Object, method, attributes with their types.
-type Method = (u16, u16, &'static [(u16, AttrType)]);
-
-const DRIVER_IN: (u16, AttrType) = (0x1000, AttrType::In(16));
-const DRIVER_OUT: (u16, AttrType) = (0x1001, AttrType::Out(64));
+const DRIVER_IN: (u16, AttrType) = (UHW_IN, AttrType::In(16));
+const DRIVER_OUT: (u16, AttrType) = (UHW_OUT, AttrType::Out(64));
 
 /// Methods of `ib_user_ioctl_cmds.h` and `uapi/rxe_rs.h`.
 const METHODS: &[Method] = &[
     // Device: handles of objects, port, context, GIDs, port speed.
     (
-        0,
-        1,
+        method::INFO_HANDLES,
         &[
             (0, AttrType::Small),
             (1, AttrType::Out(4)),
             (2, AttrType::Out(64)),
         ],
     ),
-    (0, 2, &[(0, AttrType::Small), (1, AttrType::Out(64))]),
     (
-        0,
-        3,
+        method::QUERY_PORT,
+        &[(0, AttrType::Small), (1, AttrType::Out(64))],
+    ),
+    (
+        method::GET_CONTEXT,
         &[
             (0, AttrType::Out(4)),
             (1, AttrType::Out(8)),
@@ -58,10 +56,12 @@ const METHODS: &[Method] = &[
             DRIVER_OUT,
         ],
     ),
-    (0, 4, &[(0, AttrType::Out(4)), (1, AttrType::Out(8))]),
     (
-        0,
-        5,
+        method::QUERY_CONTEXT,
+        &[(0, AttrType::Out(4)), (1, AttrType::Out(8))],
+    ),
+    (
+        method::QUERY_GID_TABLE,
         &[
             (0, AttrType::Small),
             (1, AttrType::Small),
@@ -70,8 +70,7 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        0,
-        6,
+        method::QUERY_GID_ENTRY,
         &[
             (0, AttrType::Small),
             (1, AttrType::Small),
@@ -79,12 +78,14 @@ const METHODS: &[Method] = &[
             (3, AttrType::Out(32)),
         ],
     ),
-    (0, 7, &[(0, AttrType::Small), (1, AttrType::Out(8))]),
-    (1, 0, &[(0, AttrType::Handle(Kind::Pd))]),
+    (
+        method::QUERY_PORT_SPEED,
+        &[(0, AttrType::Small), (1, AttrType::Out(8))],
+    ),
+    (method::PD_DESTROY, &[(0, AttrType::Handle(Kind::Pd))]),
     // Completion queue, also with memory of the caller.
     (
-        3,
-        0,
+        method::CQ_CREATE,
         &[
             (0, AttrType::New),
             (1, AttrType::Small),
@@ -97,8 +98,7 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        3,
-        0,
+        method::CQ_CREATE,
         &[
             (0, AttrType::New),
             (1, AttrType::Small),
@@ -111,8 +111,7 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        3,
-        0,
+        method::CQ_CREATE,
         &[
             (0, AttrType::New),
             (1, AttrType::Small),
@@ -125,14 +124,12 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        3,
-        1,
+        method::CQ_DESTROY,
         &[(0, AttrType::Handle(Kind::Cq)), (1, AttrType::Out(8))],
     ),
     // Queue pair.
     (
-        4,
-        0,
+        method::QP_CREATE,
         &[
             (0, AttrType::New),
             (1, AttrType::Small),
@@ -151,14 +148,12 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        4,
-        1,
+        method::QP_DESTROY,
         &[(0, AttrType::Handle(Kind::Qp)), (1, AttrType::Out(4))],
     ),
     // Shared receive queue.
     (
-        5,
-        0,
+        method::SRQ_CREATE,
         &[
             (0, AttrType::New),
             (1, AttrType::Handle(Kind::Pd)),
@@ -177,15 +172,13 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        5,
-        1,
+        method::SRQ_DESTROY,
         &[(0, AttrType::Handle(Kind::Srq)), (1, AttrType::Out(4))],
     ),
-    (6, 0, &[(0, AttrType::Handle(Kind::Ah))]),
+    (method::AH_DESTROY, &[(0, AttrType::Handle(Kind::Ah))]),
     // Region.
     (
-        7,
-        0,
+        method::DM_MR_REG,
         &[
             (0, AttrType::New),
             (1, AttrType::Small),
@@ -197,10 +190,9 @@ const METHODS: &[Method] = &[
             (7, AttrType::Out(4)),
         ],
     ),
-    (7, 1, &[(0, AttrType::Handle(Kind::Mr))]),
+    (method::MR_DESTROY, &[(0, AttrType::Handle(Kind::Mr))]),
     (
-        7,
-        2,
+        method::ADVISE_MR,
         &[
             (0, AttrType::Handle(Kind::Pd)),
             (1, AttrType::Small),
@@ -209,8 +201,7 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        7,
-        3,
+        method::QUERY_MR,
         &[
             (0, AttrType::Handle(Kind::Mr)),
             (1, AttrType::Out(4)),
@@ -220,8 +211,7 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        7,
-        4,
+        method::REG_DMABUF_MR,
         &[
             (0, AttrType::New),
             (1, AttrType::Handle(Kind::Pd)),
@@ -235,8 +225,7 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        7,
-        5,
+        method::REG_MR,
         &[
             (0, AttrType::New),
             (1, AttrType::Handle(Kind::Pd)),
@@ -249,47 +238,49 @@ const METHODS: &[Method] = &[
         ],
     ),
     (
-        7,
-        0x1000,
+        method::MR_ADD,
         &[
-            (0x1000, AttrType::Handle(Kind::Mr)),
-            (0x1001, AttrType::In(32)),
-            (0x1002, AttrType::Out(80)),
+            (rxe_rs_attr::MR, AttrType::Handle(Kind::Mr)),
+            (rxe_rs_attr::REQUEST, AttrType::In(32)),
+            (rxe_rs_attr::STATE, AttrType::Out(80)),
         ],
     ),
     (
-        7,
-        0x1001,
+        method::MR_REMOVE,
         &[
-            (0x1000, AttrType::Handle(Kind::Mr)),
-            (0x1001, AttrType::In(32)),
-            (0x1002, AttrType::Out(80)),
+            (rxe_rs_attr::MR, AttrType::Handle(Kind::Mr)),
+            (rxe_rs_attr::REQUEST, AttrType::In(32)),
+            (rxe_rs_attr::STATE, AttrType::Out(80)),
         ],
     ),
     (
-        7,
-        0x1002,
+        method::MR_TIE,
         &[
-            (0x1000, AttrType::Handle(Kind::Mr)),
-            (0x1001, AttrType::In(32)),
-            (0x1002, AttrType::Out(80)),
+            (rxe_rs_attr::MR, AttrType::Handle(Kind::Mr)),
+            (rxe_rs_attr::REQUEST, AttrType::In(32)),
+            (rxe_rs_attr::STATE, AttrType::Out(80)),
         ],
     ),
-    (8, 0, &[(0, AttrType::Handle(Kind::Mw))]),
+    (method::MW_DESTROY, &[(0, AttrType::Handle(Kind::Mw))]),
     // Device memory, counters, events, DMA handles, DMA buffers exported by the device.
     (
-        14,
-        0,
+        method::DM_ALLOC,
         &[
             (0, AttrType::New),
             (1, AttrType::Small),
             (2, AttrType::Small),
         ],
     ),
-    (15, 0, &[(0, AttrType::New)]),
-    (16, 0, &[(0, AttrType::New)]),
-    (17, 0, &[(0, AttrType::New), (1, AttrType::Small)]),
-    (18, 0, &[(0, AttrType::New), (1, AttrType::Small)]),
+    (method::COUNTERS_CREATE, &[(0, AttrType::New)]),
+    (method::ASYNC_EVENT_ALLOC, &[(0, AttrType::New)]),
+    (
+        method::DMAH_ALLOC,
+        &[(0, AttrType::New), (1, AttrType::Small)],
+    ),
+    (
+        method::DMABUF_ALLOC,
+        &[(0, AttrType::New), (1, AttrType::Small)],
+    ),
 ];
 
 impl Worker {
@@ -324,6 +315,8 @@ impl Worker {
         let fd = self.fd(Self::context(a[1]))?;
         let mut rng = Rng::with_seed(u64::from(a[2]));
         let number = a[0] % 64;
+        // These create descriptors, which nothing would close.
+        let creates_fd = matches!(number, command::GET_CONTEXT | command::CREATE_COMP_CHANNEL);
         let words = a[3] as usize % 48;
         let mut body = Body::new();
         for _ in 0..words {
@@ -333,8 +326,7 @@ impl Worker {
         let out = [0, 4, 8, 16, 24, 64, 128, 512][a[4] as usize % 8];
         match a[5] % 4 {
             0 => {
-                // These create descriptors, which nothing would close.
-                if number == 0 || number == 17 {
+                if creates_fd {
                     return Err(libc::EPERM);
                 }
                 self.command(fd, number, &body.0, out)
@@ -355,23 +347,23 @@ impl Worker {
                     .u32s(&[number | a[7] & 0x8000_0000, a[6]])
                     .bytes(&body.0)
                     .0;
-                if matches!(number, 0 | 17) {
+                if creates_fd {
                     return Err(libc::EPERM);
                 }
                 sys::write(fd, &raw).map(|n| n as i64)
             }
             _ => {
-                if matches!(number, 0 | 17) {
+                if creates_fd {
                     return Err(libc::EPERM);
                 }
                 let attrs = [
                     (0, body.0.len() as u16, body.0.as_ptr() as u64),
                     (1, 512, self.response.address()),
                     (2, 8, u64::from(number | a[7] & 0x8000_0000)),
-                    (0x1000, 16, self.response.address() + 4096),
-                    (0x1001, 64, self.response.address() + 2048),
+                    (UHW_IN, 16, self.response.address() + 4096),
+                    (UHW_OUT, 64, self.response.address() + 2048),
                 ];
-                self.method(fd, 0, 0, &attrs[..3 + a[6] as usize % 3])
+                self.method(fd, method::INVOKE_WRITE, &attrs[..3 + a[6] as usize % 3])
                     .map(|_| 0)
             }
         }
@@ -382,7 +374,7 @@ impl Worker {
         let context = Self::context(a[1]);
         let fd = self.fd(context)?;
         let mut rng = Rng::with_seed(u64::from(a[2]));
-        let (object, method, attrs) = METHODS[a[0] as usize % METHODS.len()];
+        let (chosen, attrs) = METHODS[a[0] as usize % METHODS.len()];
         // Memory that the kernel reads must live until the call has returned.
         let mut input = Vec::new();
         for _ in 0..32 {
@@ -423,15 +415,15 @@ impl Worker {
                 _ => list[at].2 = rng.u64(..1 << 40),
             }
         }
-        let (object, method) = match a[3] {
+        let chosen = match a[3] {
             0xfff0.. => (a[4] as u16 % 32, a[5] as u16),
-            _ => (object, method),
+            _ => chosen,
         };
         // The core (7.2, 7.3) keeps a reference to the process that makes a context by this method
         // on a file that has one: its memory would be a leak in each run.
-        if (object, method) == GET_CONTEXT {
+        if chosen == method::GET_CONTEXT {
             return Err(libc::EINVAL);
         }
-        self.method(fd, object, method, &list).map(|_| 0)
+        self.method(fd, chosen, &list).map(|_| 0)
     }
 }

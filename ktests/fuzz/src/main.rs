@@ -20,6 +20,7 @@ mod rings;
 mod session;
 mod setup;
 mod sys;
+mod uverbs;
 mod world;
 
 use std::path::PathBuf;

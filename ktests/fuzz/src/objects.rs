@@ -2,12 +2,12 @@
 //! Contexts, protection domains, completion queues, shared receive queues, address handles,
 //! multicast groups: by the commands and methods of `ib_user_verbs.h` and `ib_user_ioctl_cmds.h`.
 
-use crate::exec::{Body, Context, Worker, GET_CONTEXT};
+use crate::calls::Args;
+use crate::exec::{Body, Context, Worker};
 use crate::rings::Which;
 use crate::sys;
+use crate::uverbs::{command, method, UHW_OUT};
 use crate::world::{self, Kind};
-
-type Args = [u32; 8];
 
 /// Returns the size of a queue that an argument selects.
 fn size(arg: u32) -> u32 {
@@ -48,7 +48,7 @@ impl Worker {
             .ok_or(libc::ENODEV)?;
         let path = format!("/dev/infiniband/{}", path.file_name().to_string_lossy());
         let fd = sys::open(&path, libc::O_RDWR)?;
-        if let Err(errno) = self.command(fd, GET_CONTEXT, &[], 8) {
+        if let Err(errno) = self.command(fd, command::GET_CONTEXT, &[], 8) {
             sys::close(fd);
             return Err(errno);
         }
@@ -71,11 +71,17 @@ impl Worker {
     pub fn query_device(&self, a: &Args) -> Result<i64, i32> {
         let fd = self.fd(Self::context(a[0]))?;
         match a[1] % 3 {
-            0 => self.command(fd, 1, &[], 176),
-            1 => self.command_ex(fd, 1, &[0; 8], 176 + 8 * (a[2] as usize % 24), 0),
+            0 => self.command(fd, command::QUERY_DEVICE, &[], 176),
+            1 => self.command_ex(
+                fd,
+                command::QUERY_DEVICE,
+                &[0; 8],
+                176 + 8 * (a[2] as usize % 24),
+                0,
+            ),
             _ => {
                 let out = self.response.address();
-                self.method(fd, 0, 4, &[(0, 4, out), (1, 8, out + 64)])
+                self.method(fd, method::QUERY_CONTEXT, &[(0, 4, out), (1, 8, out + 64)])
                     .map(|_| 0)
             }
         }
@@ -87,15 +93,19 @@ impl Worker {
         let out = self.response.address();
         let port = u64::from(if a[2] == 0xf { a[3] } else { 1 });
         match a[1] % 4 {
-            0 => self.command(fd, 2, &[port as u8, 0, 0, 0, 0, 0, 0, 0], 40),
+            0 => self.command(
+                fd,
+                command::QUERY_PORT,
+                &[port as u8, 0, 0, 0, 0, 0, 0, 0],
+                40,
+            ),
             1 => self
-                .method(fd, 0, 2, &[(0, 1, port), (1, 64, out)])
+                .method(fd, method::QUERY_PORT, &[(0, 1, port), (1, 64, out)])
                 .map(|_| 0),
             2 => self
                 .method(
                     fd,
-                    0,
-                    5,
+                    method::QUERY_GID_TABLE,
                     &[
                         (0, 8, 32),
                         (1, 4, 0),
@@ -107,8 +117,7 @@ impl Worker {
             _ => self
                 .method(
                     fd,
-                    0,
-                    6,
+                    method::QUERY_GID_ENTRY,
                     &[
                         (0, 4, port),
                         (1, 4, u64::from(a[4] % 300)),
@@ -123,7 +132,7 @@ impl Worker {
     /// Allocates a protection domain.
     pub fn alloc_pd(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
-        self.command(self.fd(context)?, 3, &[], 4)?;
+        self.command(self.fd(context)?, command::ALLOC_PD, &[], 4)?;
         self.world.put(
             Kind::Pd,
             Self::slot(a[0]),
@@ -162,13 +171,13 @@ impl Worker {
             let out = self.response.address();
             let value = u64::from(handle);
             return match kind {
-                Kind::Pd => self.method(fd, 1, 0, &[(0, 0, value)]),
-                Kind::Mr => self.method(fd, 7, 1, &[(0, 0, value)]),
-                Kind::Mw => self.method(fd, 8, 0, &[(0, 0, value)]),
-                Kind::Ah => self.method(fd, 6, 0, &[(0, 0, value)]),
-                Kind::Cq => self.method(fd, 3, 1, &[(0, 0, value), (1, 8, out)]),
-                Kind::Qp => self.method(fd, 4, 1, &[(0, 0, value), (1, 4, out)]),
-                Kind::Srq => self.method(fd, 5, 1, &[(0, 0, value), (1, 4, out)]),
+                Kind::Pd => self.method(fd, method::PD_DESTROY, &[(0, 0, value)]),
+                Kind::Mr => self.method(fd, method::MR_DESTROY, &[(0, 0, value)]),
+                Kind::Mw => self.method(fd, method::MW_DESTROY, &[(0, 0, value)]),
+                Kind::Ah => self.method(fd, method::AH_DESTROY, &[(0, 0, value)]),
+                Kind::Cq => self.method(fd, method::CQ_DESTROY, &[(0, 0, value), (1, 8, out)]),
+                Kind::Qp => self.method(fd, method::QP_DESTROY, &[(0, 0, value), (1, 4, out)]),
+                Kind::Srq => self.method(fd, method::SRQ_DESTROY, &[(0, 0, value), (1, 4, out)]),
                 Kind::Channel => Err(libc::EINVAL),
             }
             .map(|_| 0);
@@ -176,13 +185,13 @@ impl Worker {
         let one = handle.to_ne_bytes();
         let two = Body::new().u32s(&[handle, 0]).0;
         match kind {
-            Kind::Pd => self.command(fd, 4, &one, 0),
-            Kind::Ah => self.command(fd, 8, &one, 0),
-            Kind::Mr => self.command(fd, 13, &one, 0),
-            Kind::Mw => self.command(fd, 16, &one, 0),
-            Kind::Cq => self.command(fd, 20, &two, 8),
-            Kind::Qp => self.command(fd, 27, &two, 4),
-            Kind::Srq => self.command(fd, 35, &two, 4),
+            Kind::Pd => self.command(fd, command::DEALLOC_PD, &one, 0),
+            Kind::Ah => self.command(fd, command::DESTROY_AH, &one, 0),
+            Kind::Mr => self.command(fd, command::DEREG_MR, &one, 0),
+            Kind::Mw => self.command(fd, command::DEALLOC_MW, &one, 0),
+            Kind::Cq => self.command(fd, command::DESTROY_CQ, &two, 8),
+            Kind::Qp => self.command(fd, command::DESTROY_QP, &two, 4),
+            Kind::Srq => self.command(fd, command::DESTROY_SRQ, &two, 4),
             Kind::Channel => Err(libc::EINVAL),
         }
     }
@@ -190,7 +199,7 @@ impl Worker {
     /// Creates a completion channel of this process.
     pub fn create_channel(&self, a: &Args) -> Result<i64, i32> {
         let context = Self::context(a[1]);
-        self.command(self.fd(context)?, 17, &[], 4)?;
+        self.command(self.fd(context)?, command::CREATE_COMP_CHANNEL, &[], 4)?;
         let fd = self.response.u32(0);
         sys::set_nonblocking(fd as i32);
         self.world
@@ -215,7 +224,7 @@ impl Worker {
                 .u64s(&[1])
                 .u32s(&[size(a[2]), vector, self.channel(a[5], context), 0]);
         let out = if a[6] == 15 { 8 } else { 24 };
-        self.command(self.fd(context)?, 18, &body.0, out)?;
+        self.command(self.fd(context)?, command::CREATE_CQ, &body.0, out)?;
         self.keep_cq(a, context, self.response.u32(0), 8);
         Ok(0)
     }
@@ -244,7 +253,7 @@ impl Worker {
             flags,
             0,
         ]);
-        self.command_ex(self.fd(context)?, 18, &body.0, 16, 16)?;
+        self.command_ex(self.fd(context)?, command::CREATE_CQ, &body.0, 16, 16)?;
         self.keep_cq(a, context, self.response.u32(0), 16);
         Ok(0)
     }
@@ -260,7 +269,7 @@ impl Worker {
             (2, 8, 7),
             (4, 4, 0),
             (6, 4, out + 64),
-            (0x1001, 16, out),
+            (UHW_OUT, 16, out),
         ];
         if a[5] % 2 == 1 {
             attrs.push((
@@ -272,7 +281,7 @@ impl Worker {
         if a[4] > 8 {
             attrs.push((5, 4, u64::from(a[4] % 4)));
         }
-        let got = self.method(fd, 3, 0, &attrs)?;
+        let got = self.method(fd, method::CQ_CREATE, &attrs)?;
         self.keep_cq(a, context, got[0] as u32, 0);
         Ok(0)
     }
@@ -283,7 +292,7 @@ impl Worker {
         let cq = self.world.get(Kind::Cq, slot);
         self.command(
             self.fd(cq.context)?,
-            19,
+            command::RESIZE_CQ,
             &Body::new().u32s(&[cq.handle, size(a[1])]).0,
             24,
         )?;
@@ -298,7 +307,7 @@ impl Worker {
         let cq = self.world.get(Kind::Cq, self.near(Kind::Cq, a[0]));
         let mask = if a[3] == 15 { a[4] } else { 1 };
         let body = Body::new().u32s(&[cq.handle, mask, a[1] & 0xff | (a[2] << 16), 0]);
-        self.command_ex(self.fd(cq.context)?, 57, &body.0, 0, 0)
+        self.command_ex(self.fd(cq.context)?, command::MODIFY_CQ, &body.0, 0, 0)
     }
 
     /// Arms a completion queue.
@@ -306,7 +315,7 @@ impl Worker {
         let cq = self.world.get(Kind::Cq, self.near(Kind::Cq, a[0]));
         self.command(
             self.fd(cq.context)?,
-            23,
+            command::REQ_NOTIFY_CQ,
             &Body::new().u32s(&[cq.handle, a[1] % 2]).0,
             0,
         )
@@ -320,7 +329,7 @@ impl Worker {
         let body = Body::new()
             .u64s(&[2])
             .u32s(&[pd, size(a[2]), sges, a[6] % 8]);
-        self.command(self.fd(context)?, 32, &body.0, 40)?;
+        self.command(self.fd(context)?, command::CREATE_SRQ, &body.0, 40)?;
         self.keep_srq(a, context, self.response.u32(0), 16);
         Ok(0)
     }
@@ -354,9 +363,9 @@ impl Worker {
             (11, 4, out + 64),
             (12, 4, out + 72),
             (13, 4, out + 80),
-            (0x1001, 24, out),
+            (UHW_OUT, 24, out),
         ];
-        let got = self.method(fd, 5, 0, &attrs)?;
+        let got = self.method(fd, method::SRQ_CREATE, &attrs)?;
         self.keep_srq(a, context, got[0] as u32, 0);
         Ok(0)
     }
@@ -375,7 +384,7 @@ impl Worker {
         let body = Body::new()
             .u32s(&[srq.handle, mask, size(a[3]), a[4] % 64])
             .u64s(&[place]);
-        self.command(self.fd(srq.context)?, 33, &body.0, 0)?;
+        self.command(self.fd(srq.context)?, command::MODIFY_SRQ, &body.0, 0)?;
         if mask & 1 != 0 && a[5] != 15 {
             let x = [
                 0,
@@ -394,7 +403,7 @@ impl Worker {
         let srq = self.world.get(Kind::Srq, self.near(Kind::Srq, a[0]));
         self.command(
             self.fd(srq.context)?,
-            34,
+            command::QUERY_SRQ,
             &Body::new().u32s(&[srq.handle, 0]).0,
             16,
         )
@@ -441,7 +450,7 @@ impl Worker {
         let body = body
             .bytes(&[index, 64, a[6] as u8, 0])
             .bytes(&[0, 0, 0, 0, 0, 1, 1, 0]);
-        self.command(self.fd(context)?, 5, &body.0, 12)?;
+        self.command(self.fd(context)?, command::CREATE_AH, &body.0, 12)?;
         self.world.put(
             Kind::Ah,
             Self::slot(a[0]),
@@ -477,7 +486,7 @@ impl Worker {
     pub fn create_flow(&self, a: &Args) -> Result<i64, i32> {
         let qp = self.world.get(Kind::Qp, self.near(Kind::Qp, a[0]));
         let body = Body::new().u32s(&[0, qp.handle, a[1] % 4, 16 | (a[2] << 16), 1 << 24, 0]);
-        self.command_ex(self.fd(qp.context)?, 50, &body.0, 8, 0)
+        self.command_ex(self.fd(qp.context)?, command::CREATE_FLOW, &body.0, 8, 0)
     }
 
     /// Reads events from a descriptor.

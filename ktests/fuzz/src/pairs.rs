@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs: creation, connection, posting of work requests.
 
+use crate::calls::Args;
 use crate::exec::{Body, Worker};
 use crate::rings::{recv_wqe, send_wqe, Sge, Which};
 use crate::sys;
+use crate::uverbs::{command, method, UHW_OUT};
 use crate::world::{self, Kind, Object, SLOTS, X_IOVA, X_LEN, X_LKEY, X_QPN, X_RKEY, X_TYPE};
 
-type Args = [u32; 8];
-
+/// Types of queue pairs (`enum ib_uverbs_qp_type`).
 const RC: u32 = 2;
+const UC: u32 = 3;
 const UD: u32 = 4;
 const RAW_PACKET: u32 = 8;
 
@@ -79,7 +81,7 @@ impl Worker {
     fn kind_of(arg: u32) -> u32 {
         match arg % 16 {
             0..=7 => RC,
-            8..=10 => 3,
+            8..=10 => UC,
             11..=13 => UD,
             14 => RAW_PACKET,
             _ => (arg >> 4) & 0xf,
@@ -114,10 +116,16 @@ impl Worker {
             .bytes(&[(a[2] >> 8) as u8 & 1, kind as u8, u8::from(shared), 0]);
         let at = if extended {
             let flags = if a[7] > 13 { a[6] } else { 0 };
-            self.command_ex(fd, 24, &body.u32s(&[0, flags, 0, 0]).0, 40, 32)?;
+            self.command_ex(
+                fd,
+                command::CREATE_QP,
+                &body.u32s(&[0, flags, 0, 0]).0,
+                40,
+                32,
+            )?;
             40
         } else {
-            self.command(fd, 24, &body.0, 64)?;
+            self.command(fd, command::CREATE_QP, &body.0, 64)?;
             32
         };
         let (handle, qpn) = (self.response.u32(0), self.response.u32(4));
@@ -173,7 +181,7 @@ impl Worker {
             (12, 0, self.contexts[context].map_or(0, |c| c.events) as u64),
             (13, 20, out + 256),
             (14, 4, out + 64),
-            (0x1001, 32, out),
+            (UHW_OUT, 32, out),
         ];
         if a[5] % 4 == 1 {
             attrs.push((3, 0, u64::from(self.handle(Kind::Srq, a[5] >> 2, context))));
@@ -181,7 +189,7 @@ impl Worker {
         if a[5] == 15 {
             attrs.push((10, 4, u64::from(a[6])));
         }
-        let got = self.method(fd, 4, 0, &attrs)?;
+        let got = self.method(fd, method::QP_CREATE, &attrs)?;
         let qpn = self.response.u32(64);
         self.keep_qp(a, context, kind, got[0] as u32, qpn, 0);
         Ok(i64::from(qpn))
@@ -230,9 +238,9 @@ impl Worker {
             ]);
         let fd = self.fd(qp.context)?;
         if extended {
-            self.command_ex(fd, 26, &body.u32s(&[0, 0]).0, 8, 0)
+            self.command_ex(fd, command::MODIFY_QP, &body.u32s(&[0, 0]).0, 8, 0)
         } else {
-            self.command(fd, 26, &body.0, 0)
+            self.command(fd, command::MODIFY_QP, &body.0, 0)
         }
     }
 
@@ -371,7 +379,7 @@ impl Worker {
         let mask = if a[1] == 15 { a[2] } else { 0x1f_ffff };
         self.command(
             self.fd(qp.context)?,
-            25,
+            command::QUERY_QP,
             &Body::new().u32s(&[qp.handle, mask]).0,
             128,
         )
@@ -549,7 +557,7 @@ impl Worker {
     fn ring_doorbell(&self, qp: &Object) -> Result<i64, i32> {
         self.command(
             self.fd(qp.context)?,
-            28,
+            command::POST_SEND,
             &Body::new().u32s(&[qp.handle, 0, 0, 128]).0,
             4,
         )
@@ -638,10 +646,10 @@ impl Worker {
         let owner = self.world.get(kind, Self::slot(a[0]));
         let count = a[2] % 4;
         let sges = a[3] % 4;
-        let (command, len) = match a[1] % 3 {
-            0 => (28, 64),
-            1 => (29, 16),
-            _ => (36, 16),
+        let (number, len) = match a[1] % 3 {
+            0 => (command::POST_SEND, 64),
+            1 => (command::POST_RECV, 16),
+            _ => (command::POST_SRQ_RECV, 16),
         };
         let size = if a[4] == 15 { a[5] } else { len };
         let mut body = Body::new().u32s(&[owner.handle, count, sges, size]);
@@ -657,7 +665,7 @@ impl Worker {
                 .u64s(&[region.x[X_IOVA]])
                 .u32s(&[100, region.x[X_LKEY] as u32]);
         }
-        self.command(self.fd(owner.context)?, command, &body.0, 4)
+        self.command(self.fd(owner.context)?, number, &body.0, 4)
     }
 
     /// Writes to memory that may be registered.

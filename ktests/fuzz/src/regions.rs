@@ -2,13 +2,11 @@
 //! Memory: regions, their segments, windows, DMA buffers, and changes of the mapping of registered
 //! memory.
 
+use crate::calls::Args;
 use crate::exec::{Body, Worker};
 use crate::sys;
+use crate::uverbs::{command, method, rxe_rs_attr};
 use crate::world::{self, Kind, AREAS, AREA_LEN};
-
-type Args = [u32; 8];
-
-const MR_OBJECT: u16 = 7;
 
 /// Returns access flags: usually all rights, occasionally with on-demand paging.
 fn access(arg: u32) -> u32 {
@@ -45,7 +43,7 @@ impl Worker {
         let body = Body::new()
             .u64s(&[addr, len, iova])
             .u32s(&[pd, access(a[5])]);
-        self.command(self.fd(context)?, 9, &body.0, 12)?;
+        self.command(self.fd(context)?, command::REG_MR, &body.0, 12)?;
         let (handle, lkey, rkey) = (
             self.response.u32(0),
             self.response.u32(4),
@@ -82,7 +80,7 @@ impl Worker {
         } else {
             attrs.push((4, 8, addr));
         }
-        let got = self.method(self.fd(context)?, MR_OBJECT, 5, &attrs)?;
+        let got = self.method(self.fd(context)?, method::REG_MR, &attrs)?;
         let keys = [
             u64::from(self.response.u32(0)),
             u64::from(self.response.u32(8)),
@@ -135,7 +133,7 @@ impl Worker {
         ];
         let got = self
             .fd(context)
-            .and_then(|fd| self.method(fd, MR_OBJECT, 4, &attrs));
+            .and_then(|fd| self.method(fd, method::REG_DMABUF_MR, &attrs));
         sys::close(fd as i32);
         let keys = [
             u64::from(self.response.u32(0)),
@@ -165,7 +163,7 @@ impl Worker {
             .u32s(&[mr.handle, flags])
             .u64s(&[addr, len, addr])
             .u32s(&[self.handle(Kind::Pd, a[2], mr.context), access(a[5])]);
-        self.command(self.fd(mr.context)?, 11, &body.0, 8)?;
+        self.command(self.fd(mr.context)?, command::REREG_MR, &body.0, 8)?;
         let mut x = mr.x;
         (x[0], x[1]) = (
             u64::from(self.response.u32(0)),
@@ -188,8 +186,7 @@ impl Worker {
         };
         self.method(
             self.fd(context)?,
-            MR_OBJECT,
-            1,
+            method::MR_DESTROY,
             &[(0, 0, u64::from(mr.handle))],
         )
         .map(|_| 0)
@@ -206,7 +203,7 @@ impl Worker {
             (3, 8, out + 16),
             (4, 8, out + 24),
         ];
-        self.method(self.fd(mr.context)?, MR_OBJECT, 3, &attrs)
+        self.method(self.fd(mr.context)?, method::QUERY_MR, &attrs)
             .map(|_| 0)
     }
 
@@ -230,7 +227,7 @@ impl Worker {
             (2, 4, u64::from(a[3] % 2)),
             (3, 16 * count as u16, list.0.as_ptr() as u64),
         ];
-        self.method(self.fd(mr.context)?, MR_OBJECT, 2, &attrs)
+        self.method(self.fd(mr.context)?, method::ADVISE_MR, &attrs)
             .map(|_| 0)
     }
 
@@ -263,7 +260,7 @@ impl Worker {
             let fd = if a[7] == 12 { a[6] } else { buffer as u32 };
             request = request.u32s(&[fd, 0]);
         }
-        let result = self.segments(0x1000, &mr, &request.0, a[7]);
+        let result = self.segments(method::MR_ADD, &mr, &request.0, a[7]);
         if buffer != 0 {
             sys::close(buffer as i32);
         }
@@ -277,15 +274,19 @@ impl Worker {
         let flags = if a[4] == 15 { a[3] } else { 0 };
         let request = Body::new().u32s(&[key, flags]).u64s(&[0]).0;
         let attrs = [
-            (0x1000, 0, u64::from(mr.handle)),
-            (0x1001, request.len() as u16, request.as_ptr() as u64),
+            (rxe_rs_attr::MR, 0, u64::from(mr.handle)),
             (
-                0x1003,
+                rxe_rs_attr::REQUEST,
+                request.len() as u16,
+                request.as_ptr() as u64,
+            ),
+            (
+                rxe_rs_attr::QP,
                 0,
                 u64::from(self.handle(Kind::Qp, a[1], mr.context)),
             ),
         ];
-        self.method(self.fd(mr.context)?, MR_OBJECT, 0x1002, &attrs)
+        self.method(self.fd(mr.context)?, method::MR_TIE, &attrs)
             .map(|_| 0)
     }
 
@@ -307,12 +308,12 @@ impl Worker {
                 .u32s(&[key, a[4]]),
         }
         .0;
-        self.segments(0x1001, &mr, &request, a[7])
+        self.segments(method::MR_REMOVE, &mr, &request, a[7])
     }
 
     fn segments(
         &self,
-        method: u16,
+        method: (u16, u16),
         mr: &world::Object,
         request: &[u8],
         odd: u32,
@@ -320,10 +321,14 @@ impl Worker {
         let out = self.response.address();
         let state = if odd == 14 { 8 } else { 80 };
         let attrs = [
-            (0x1000, 0, u64::from(mr.handle)),
-            (0x1001, request.len() as u16, request.as_ptr() as u64),
+            (rxe_rs_attr::MR, 0, u64::from(mr.handle)),
             (
-                0x1002,
+                rxe_rs_attr::REQUEST,
+                request.len() as u16,
+                request.as_ptr() as u64,
+            ),
+            (
+                rxe_rs_attr::STATE,
                 state,
                 if odd == 13 {
                     world::address(odd << 20)
@@ -332,8 +337,7 @@ impl Worker {
                 },
             ),
         ];
-        self.method(self.fd(mr.context)?, MR_OBJECT, method, &attrs)
-            .map(|_| 0)
+        self.method(self.fd(mr.context)?, method, &attrs).map(|_| 0)
     }
 
     /// Allocates a memory window.
@@ -341,7 +345,12 @@ impl Worker {
         let context = Self::context(a[1]);
         let kind = if a[3] == 15 { a[4] } else { 1 + a[3] % 2 };
         let pd = self.handle(Kind::Pd, a[2], context);
-        self.command(self.fd(context)?, 14, &Body::new().u32s(&[pd, kind]).0, 8)?;
+        self.command(
+            self.fd(context)?,
+            command::ALLOC_MW,
+            &Body::new().u32s(&[pd, kind]).0,
+            8,
+        )?;
         let (handle, rkey) = (self.response.u32(0), self.response.u32(4));
         self.world.put(
             Kind::Mw,
