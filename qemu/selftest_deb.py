@@ -37,8 +37,8 @@ def run(*command, **options):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options).stdout
 
 
-class Stand(unittest.TestCase):
-    """A folder with stand-ins."""
+class StandIns(unittest.TestCase):
+    """A folder with stand-ins for the tools, and a function that makes one for the module."""
 
     @classmethod
     def setUpClass(cls):
@@ -69,7 +69,7 @@ class Stand(unittest.TestCase):
         return done.returncode, done.stdout
 
 
-class Packages(Stand):
+class Packages(StandIns):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -151,7 +151,7 @@ class Packages(Stand):
                 self.assertEqual(path.read_bytes(), (again / path.name).read_bytes())
 
 
-class Refusals(Stand):
+class Refusals(StandIns):
     def refused(self, text, *arguments, **environment):
         status, said = self.build(*arguments, self.folder / "none", **environment)
         self.assertEqual(status, 1, said)
@@ -180,7 +180,7 @@ class Refusals(Stand):
         self.refused(f"{RELEASE}, prepared here, has no sign-file", self.module(), SIGN_KEY="/bin/true", SIGN_CERT="/bin/true")
 
 
-class Signing(Stand):
+class Signing(StandIns):
     def test_signed(self):
         """With the sign-file of the kernel that is tested."""
         shown = run(HERE / "kernel.py", "show", *filter(None, [os.environ.get("KERNEL")]))

@@ -234,7 +234,7 @@ class Links(unittest.TestCase):
             with self.subTest(target):
                 self.assertRegex(known, rf"\bmake (\w+ )?{target}\b")
 
-    def test_upstream_names_all_glue(self):
+    def test_upstream_names_all_c_files(self):
         text = (TOP / "UPSTREAM.md").read_text()
         helpers = text[text.index("## C helpers"):]
         named = re.findall(r"^\| `(\S+\.c)` \|", helpers, re.M)

@@ -80,10 +80,10 @@ class Module(unittest.TestCase):
         """Builds the object with MODULE_VERSION; returns the versions in it."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         series = ["-k", os.environ["KERNEL"]] if os.environ.get("KERNEL") else []
-        glue = "rxe_rs/kapi/helpers/rdma.o"
-        done = subprocess.run([HERE / "build-module.sh", "-o", folder, *series, TOP, *flags, glue], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        object_file = "rxe_rs/kapi/helpers/rdma.o"
+        done = subprocess.run([HERE / "build-module.sh", "-o", folder, *series, TOP, *flags, object_file], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
-        return re.findall(rb"\0version=([^\0]*)\0", b"\0" + (folder / glue).read_bytes())
+        return re.findall(rb"\0version=([^\0]*)\0", b"\0" + (folder / object_file).read_bytes())
 
     def test_version(self):
         self.assertEqual(self.compile(), [VERSION.encode()])

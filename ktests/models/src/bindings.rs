@@ -93,7 +93,7 @@ pub unsafe fn rxe_rs_table_init(xa: *mut xarray) {
         lock: Mutex::new(()),
         entries: [const { Atomic::new(null_mut()) }; ENTRIES],
     }));
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { xa.write(made) };
 }
 
@@ -101,7 +101,7 @@ pub unsafe fn rxe_rs_table_init(xa: *mut xarray) {
 ///
 /// `xa` is initialised.
 pub unsafe fn rxe_rs_table_load(xa: *mut xarray, index: u32) -> *mut c_void {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { &*xa }.load(index as usize)
 }
 
@@ -109,7 +109,7 @@ pub unsafe fn rxe_rs_table_load(xa: *mut xarray, index: u32) -> *mut c_void {
 ///
 /// `xa` is initialised.
 pub unsafe fn rxe_rs_table_next(xa: *mut xarray, index: &mut u32) -> *mut c_void {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     let xa = unsafe { &*xa };
     for at in *index as usize..ENTRIES {
         let entry = xa.load(at);
@@ -125,7 +125,7 @@ pub unsafe fn rxe_rs_table_next(xa: *mut xarray, index: &mut u32) -> *mut c_void
 ///
 /// `xa` is initialised. A null pointer reserves.
 pub unsafe fn rxe_rs_table_insert(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { &*xa }.change(index, |place| {
         if !place.load(Acquire).is_null() {
             return EBUSY.to_errno();
@@ -140,7 +140,7 @@ pub unsafe fn rxe_rs_table_insert(xa: *mut xarray, index: u32, entry: *mut c_voi
 ///
 /// `xa` is initialised.
 pub unsafe fn rxe_rs_table_publish(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { &*xa }.change(index, |place| {
         if place.load(Acquire) != reserved() {
             return ENOENT.to_errno();
@@ -154,7 +154,7 @@ pub unsafe fn rxe_rs_table_publish(xa: *mut xarray, index: u32, entry: *mut c_vo
 ///
 /// `xa` is initialised.
 pub unsafe fn rxe_rs_table_replace(xa: *mut xarray, index: u32, entry: *mut c_void) -> *mut c_void {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { &*xa }.change(index, |place| {
         let old = place.load(Acquire);
         if old.is_null() || old == reserved() {
@@ -169,7 +169,7 @@ pub unsafe fn rxe_rs_table_replace(xa: *mut xarray, index: u32, entry: *mut c_vo
 ///
 /// `xa` is initialised.
 pub unsafe fn rxe_rs_table_erase(xa: *mut xarray, index: u32) -> *mut c_void {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { &*xa }.change(index, |place| {
         let old = place.load(Acquire);
         place.store(null_mut(), Release);
@@ -185,7 +185,7 @@ pub unsafe fn rxe_rs_table_erase(xa: *mut xarray, index: u32) -> *mut c_void {
 ///
 /// `xa` is initialised and not used any more.
 pub unsafe fn rxe_rs_table_destroy(xa: *mut xarray) {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { xa.drop_in_place() };
 }
 
@@ -206,7 +206,7 @@ pub unsafe fn rxe_rs_rwlock_init(
     _name: *const c_char,
     _key: *mut lock_class_key,
 ) {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { lock.write(rwlock_t(Atomic::new(0))) };
 }
 
@@ -214,7 +214,7 @@ pub unsafe fn rxe_rs_rwlock_init(
 ///
 /// `lock` is initialised.
 pub unsafe fn rxe_rs_read_trylock(lock: *mut rwlock_t) -> bool {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     let state = unsafe { &(*lock).0 };
     let mut readers = state.load(Relaxed);
     while readers != WRITER {
@@ -230,7 +230,7 @@ pub unsafe fn rxe_rs_read_trylock(lock: *mut rwlock_t) -> bool {
 ///
 /// `lock` is initialised and held for reading.
 pub unsafe fn rxe_rs_read_unlock(lock: *mut rwlock_t) {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     let readers = unsafe { &(*lock).0 }.fetch_sub(1, Release);
     assert!(readers != 0 && readers != WRITER, "not held for reading");
 }
@@ -239,7 +239,7 @@ pub unsafe fn rxe_rs_read_unlock(lock: *mut rwlock_t) {
 ///
 /// `lock` is initialised; this thread does not hold it.
 pub unsafe fn rxe_rs_write_lock(lock: *mut rwlock_t) {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     let state = unsafe { &(*lock).0 };
     while state.cmpxchg(0, WRITER, Acquire).is_err() {
         crate::pause();
@@ -250,7 +250,7 @@ pub unsafe fn rxe_rs_write_lock(lock: *mut rwlock_t) {
 ///
 /// `lock` is initialised and held for writing.
 pub unsafe fn rxe_rs_write_unlock(lock: *mut rwlock_t) {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     let was = unsafe { &(*lock).0 }.cmpxchg(WRITER, 0, Release);
     assert!(was.is_ok(), "not held for writing");
 }
@@ -289,7 +289,7 @@ pub unsafe fn rxe_rs_numbers_insert(
     numbers: *mut rxe_rs_numbers,
     entry: *mut rxe_rs_number,
 ) -> i32 {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     let (numbers, number) = unsafe { (&*numbers, (*entry).number) };
     let _lock = numbers.lock.lock().unwrap();
     let place = &numbers.entries[number as usize];
@@ -307,7 +307,7 @@ pub unsafe fn rxe_rs_numbers_lookup(
     numbers: *mut rxe_rs_numbers,
     number: u32,
 ) -> *mut rxe_rs_number {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { &*numbers }.entries[number as usize].load(Acquire)
 }
 
@@ -318,7 +318,7 @@ pub unsafe fn rxe_rs_numbers_remove(
     numbers: *mut rxe_rs_numbers,
     entry: *mut rxe_rs_number,
 ) -> bool {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     let (numbers, number) = unsafe { (&*numbers, (*entry).number) };
     let _lock = numbers.lock.lock().unwrap();
     let place = &numbers.entries[number as usize];
@@ -333,7 +333,7 @@ pub unsafe fn rxe_rs_numbers_remove(
 ///
 /// `numbers` is live, and not used any more.
 pub unsafe fn rxe_rs_numbers_free(numbers: *mut rxe_rs_numbers) {
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     let numbers = unsafe { Box::from_raw(numbers) };
     for place in &numbers.entries {
         let entry = place.load(Acquire);
@@ -354,7 +354,7 @@ pub unsafe fn rxe_rs_numbers_flush() {}
 /// `xa` is initialised.
 pub unsafe fn rxe_rs_table_reserve(xa: *mut xarray, index: &mut u32, first: u32, last: u32) -> i32 {
     for at in first..=last {
-        // SAFETY: By the caller's promise. A null pointer reserves.
+        // SAFETY: By the safety requirements of this function. A null pointer reserves.
         if unsafe { rxe_rs_table_insert(xa, at, null_mut()) } == 0 {
             *index = at;
             return 0;

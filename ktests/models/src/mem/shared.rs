@@ -74,7 +74,7 @@ impl Drop for SharedBuf {
 pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Infallible> {
     watch::access(src as usize, len, false);
     watch::access(dst as usize, len, true);
-    // SAFETY: By the caller's promise.
+    // SAFETY: By the safety requirements of this function.
     unsafe { src.copy_to_nonoverlapping(dst, len) };
     Ok(())
 }

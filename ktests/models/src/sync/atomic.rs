@@ -83,7 +83,7 @@ impl Atomic<u32> {
     ///
     /// As for the kernel's function.
     pub unsafe fn from_ptr<'a>(at: *mut u32) -> &'a Self {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the safety requirements of this function.
         unsafe { Place::at(at) }
     }
 

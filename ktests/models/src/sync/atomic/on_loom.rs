@@ -87,7 +87,7 @@ impl Place<u32> {
     ///
     /// As for the kernel's `Atomic::from_ptr`.
     pub unsafe fn at<'a>(at: *mut u32) -> &'a super::Atomic<u32> {
-        // SAFETY: By the caller's promise.
+        // SAFETY: By the safety requirements of this function.
         let first = unsafe { at.read() };
         // It lives at least as long as one run of a model.
         IN_MEMORY.with(|map| {
