@@ -209,7 +209,7 @@ class Readers(unittest.TestCase):
 
 
 class Links(unittest.TestCase):
-    """The files and make targets that documents for contributors name exist."""
+    """The files, items and make targets that documents for contributors name exist."""
 
     NAMES = ("CONTRIBUTING.md", "UPSTREAM.md", "CHANGELOG.md")
     TARGETS = set(re.findall(r"^([\w-]+):", (TOP / "Makefile").read_text(), re.M))
@@ -221,6 +221,29 @@ class Links(unittest.TestCase):
                 with self.subTest(name, path=path):
                     self.assertTrue(list(TOP.glob(path)), path)
         self.assertGreater(len(paths := re.findall(r"`rxe_rs/", (TOP / "UPSTREAM.md").read_text())), 20, paths)
+
+    def test_files_of_the_map(self):
+        """A file is named by its path in rxe_rs/ or in the clone, or, behind others of its folder, by the end of its path."""
+        known = ["/" + name for name in files()]
+        for name in ("rxe_rs/README.md", "rxe_rs/PERFORMANCE.md"):
+            named = re.findall(r"`([\w./-]*)(?:\{([\w,/]+)\})?([\w./-]*\.(?:rs|c|h|py|md|test))`", (TOP / name).read_text())
+            self.assertGreater(len(named), 10, name)
+            for path in {before + choice + behind for before, choices, behind in named for choice in choices.split(",")}:
+                with self.subTest(name, path=path):
+                    tail = "/" + path.removeprefix("../")
+                    self.assertTrue(any(file.endswith(tail) for file in known), path)
+
+    def test_places_of_the_map(self):
+        """What is said to be in a file is defined there."""
+        count = 0
+        for name in ("rxe_rs/README.md", "rxe_rs/PERFORMANCE.md", "CONTRIBUTING.md"):
+            for item, path in re.findall(r"`(\w+)` (?:in|of) `([\w/]+\.(?:rs|c))`", (TOP / name).read_text()):
+                with self.subTest(name, item=item):
+                    text = (TOP / ("" if path.startswith("rxe_rs/") else "rxe_rs") / path).read_text()
+                    defined = rf"\b(fn|struct|enum|trait|const|static|type) {item}\b|^[\w *]*\b{item}\("
+                    self.assertRegex(text, re.compile(defined, re.M), path)
+                    count += 1
+        self.assertGreater(count, 10)
 
     def test_targets(self):
         for name in self.NAMES:
