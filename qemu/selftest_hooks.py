@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the git hooks, installed by make in a new repository whose checks are replaced by fakes."""
+"""Tests of the git hooks, installed by make in a new repository whose checks are replaced by fakes; and of the messages of new commits."""
 import os
 import re
 import shutil
@@ -134,6 +134,24 @@ class CommitMessage(Hooked):
         self.message("wrong", "--no-verify")
         self.message("wrong", RXE_SKIP_HOOKS="1")
         self.assertEqual(self.git("rev-list", "--count", "HEAD"), "2\n")
+
+
+class NewCommits(unittest.TestCase):
+    """The commits of this clone that its upstream branch lacks. They may have been made without the hooks."""
+
+    def git(self, *arguments):
+        return subprocess.run(["git", "-c", "safe.directory=*", "-C", HERE.parent, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def test_messages(self):
+        new = self.git("rev-list", "@{upstream}..HEAD")
+        if new.returncode:
+            self.skipTest("there is no upstream branch")
+        file = Path(self.enterContext(tempfile.TemporaryDirectory())) / "message"
+        for commit in new.stdout.split():
+            with self.subTest(commit):
+                file.write_text(self.git("log", "-1", "--format=%B", commit).stdout)
+                done = subprocess.run([HERE / "hooks/commit-msg", file], stderr=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 if __name__ == "__main__":
