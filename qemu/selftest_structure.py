@@ -128,6 +128,28 @@ class ImportLists(unittest.TestCase):
         self.assertEqual(list(structure.horizontal_imports({"rxe_rs/proto/ids.rs": self.TEXT, "tools/librxe_rs/src/lib.rs": self.TEXT})), [])
 
 
+class RepeatedImports(unittest.TestCase):
+    TEXT = """use crate::{
+    device::counters::Traffic,
+    device::DeviceCtx, //
+};
+use kernel::prelude::*;
+use core::ptr;
+
+fn f() {
+    use core::mem;
+}
+"""
+
+    def test_found(self):
+        texts = {"rxe_rs/qp.rs": self.TEXT, "rxe_rs/rx.rs": "use core::mem;\nuse kernel::prelude::*;\nuse core::ptr;\n"}
+        self.assertEqual(list(structure.repeated_imports(texts)), ["rxe_rs/qp.rs: write the imports from crate::device as one list",
+                                                                   "rxe_rs/rx.rs: write the imports from core as one list"])
+
+    def test_elsewhere(self):
+        self.assertEqual(list(structure.repeated_imports({"rxe_rs/proto/ids.rs": self.TEXT})), [])
+
+
 class Modules(unittest.TestCase):
     def test_found(self):
         found = list(structure.misplaced_modules(["rxe_rs/kapi/net/mod.rs", "rxe_rs/kapi/net.rs", "rxe_rs/proto/tests/wire/mod.rs"]))
@@ -156,6 +178,9 @@ class Tree(unittest.TestCase):
 
     def test_imports(self):
         self.assertEqual(list(structure.horizontal_imports(dict(structure.tracked()))), [])
+
+    def test_lists_of_imports(self):
+        self.assertEqual(list(structure.repeated_imports(dict(structure.tracked()))), [])
 
     def test_modules(self):
         self.assertEqual(list(structure.misplaced_modules(dict(structure.tracked()))), [])

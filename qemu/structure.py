@@ -7,9 +7,9 @@ qemu/structure.py    prints what is wrong, a line each; status 1 if there is any
 The modules of each crate are arranged in layers, called floors, and import downwards. Those of the driver (rxe_rs/, without kapi/ and
 proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons, and CIRCLE the modules that import each other
 in a circle because of them. Tests are not checked. The words in RETIRED must not be used, nor the names in RETIRED_ITEMS for items. Names
-of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`. The driver
-and kapi have imports one per line. The C
-functions in kapi/helpers are wrappers without logic. `lint.sh audit` checks the global symbols of the C files.
+of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`. The driver and kapi have
+imports one per line, and one list for each crate and module. The C functions in kapi/helpers are wrappers without logic. `lint.sh audit`
+checks the global symbols of the C files.
 """
 import re
 import subprocess
@@ -233,6 +233,18 @@ def horizontal_imports(texts):
                     yield f"{name}:{number}: write the imports one per line, with // behind the last one of a list"
 
 
+def repeated_imports(texts):
+    """Imports from one crate, or from one module of it, in several lists of the same file, in the driver and in kapi."""
+    for name, text in texts.items():
+        if not re.fullmatch(r"rxe_rs/(?!proto/).*\.rs", name):
+            continue
+        crates = re.findall(r"^(?:pub )?use (\w+)::", text, re.M)
+        modules = [f"{of}::{module}" for of, trees in re.findall(r"^use ([\w:]+)::\{\n(.*?)^\};", text, re.M | re.S)
+                   for module in re.findall(r"^    (\w+)::", trees, re.M)]
+        for path in sorted({path for path in crates + modules if (crates + modules).count(path) > 1}):
+            yield f"{name}: write the imports from {path} as one list"
+
+
 def misplaced_modules(names):
     """Modules of the three crates that are in a file `mod.rs`: all of them are in a file that has the module's name."""
     for name in names:
@@ -260,7 +272,7 @@ def main():
     texts = dict(tracked())
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
     wrong = [*layers, *wrong_circle(files_of(DRIVER)), *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
-             *helpers_with_logic(texts), *horizontal_imports(texts)]
+             *helpers_with_logic(texts), *horizontal_imports(texts), *repeated_imports(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 

@@ -22,8 +22,10 @@ pub(crate) use tied::TiedMrs;
 
 use self::layout::MemCursor;
 use crate::{
-    device::counters::Counters,
-    device::DeviceCtx,
+    device::{
+        counters::Counters,
+        DeviceCtx, //
+    },
     mr::window::{
         BoundRegion,
         WindowCtx, //

@@ -15,11 +15,11 @@ mod sq;
 mod tx;
 
 use crate::{
-    device::counters::{
-        CounterSet,
-        Counters, //
-    },
     device::{
+        counters::{
+            CounterSet,
+            Counters, //
+        },
         DeviceCtx,
         RxeDevice, //
     },
@@ -33,8 +33,10 @@ use crate::{
         RecvStore,
         SendStore, //
     },
-    verbs::cq::CqCtx,
-    verbs::srq::SrqCtx,
+    verbs::{
+        cq::CqCtx,
+        srq::SrqCtx, //
+    },
 };
 use kernel::{
     prelude::*,

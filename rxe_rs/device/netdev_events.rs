@@ -3,9 +3,9 @@
 //!
 //! The RDMA core itself follows names, addresses (as GIDs) and the state of plain network devices.
 
-use crate::{
-    device::counters::Traffic,
-    device::DeviceCtx, //
+use crate::device::{
+    counters::Traffic,
+    DeviceCtx, //
 };
 use kernel::prelude::*;
 use rxe_kapi::{

@@ -2,8 +2,10 @@
 //! The port of a device: its state and its P_Key table.
 
 use crate::{
-    device::counters::Traffic,
-    device::DeviceCtx,
+    device::{
+        counters::Traffic,
+        DeviceCtx, //
+    },
     limits::{
         GID_TABLE_LEN,
         MAX_MESSAGE, //

@@ -5,9 +5,9 @@ use super::{
     MrKind,
     Mrs, //
 };
-use crate::pager::Permit;
 use crate::{
     device::DeviceCtx,
+    pager::Permit,
     verbs::pd::PdCtx, //
 };
 use kernel::{

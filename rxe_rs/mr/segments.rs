@@ -14,8 +14,10 @@ use super::{
     MrKind,
     VerbsMr, //
 };
-use crate::device::DeviceCtx;
-use crate::limits::MAX_MR_SIZE;
+use crate::{
+    device::DeviceCtx,
+    limits::MAX_MR_SIZE, //
+};
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,

@@ -13,11 +13,13 @@ use super::{
     QpInner, //
 };
 use crate::{
-    device::counters::{
-        CounterSet,
-        Counters, //
+    device::{
+        counters::{
+            CounterSet,
+            Counters, //
+        },
+        DeviceCtx, //
     },
-    device::DeviceCtx,
     mr::{
         local_fault,
         remote_fault,

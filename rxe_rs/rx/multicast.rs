@@ -6,8 +6,10 @@
 //! detaching allocates nothing. Two groups may share indices; every entry records its group.
 
 use crate::{
-    device::gids::hash,
-    device::DeviceCtx,
+    device::{
+        gids::hash,
+        DeviceCtx, //
+    },
     limits::{
         MAX_ATTACHED,
         MAX_GROUPS,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Protection domains: a number that memory keys, queue pairs and address handles must share.
 
-use crate::device::DeviceCtx;
-use crate::limits::MAX_PD;
+use crate::{
+    device::DeviceCtx,
+    limits::MAX_PD, //
+};
 use kernel::{
     prelude::*,
     sync::Arc, //

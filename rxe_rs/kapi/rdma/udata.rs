@@ -9,10 +9,12 @@ use crate::{
     mem::SharedBuf, //
 };
 use core::{
+    ffi::c_int,
     marker::PhantomData,
     ptr::NonNull, //
 };
 use kernel::{
+    error::to_result,
     prelude::*,
     sync::Arc, //
 };
@@ -227,6 +229,3 @@ pub(crate) unsafe extern "C" fn mmap_free_callback(entry: *mut bindings::rdma_us
     // SAFETY: All entries of this driver are boxed `Entry` values, given up in `map`.
     drop(unsafe { KBox::from_raw(entry.cast::<Entry>()) });
 }
-
-use core::ffi::c_int;
-use kernel::error::to_result;
