@@ -225,13 +225,21 @@ class Links(unittest.TestCase):
     def test_files_of_the_map(self):
         """A file is named by its path in rxe_rs/ or in the clone, or, behind others of its folder, by the end of its path."""
         known = ["/" + name for name in files()]
-        for name in ("rxe_rs/README.md", "rxe_rs/PERFORMANCE.md"):
+        for name in ("rxe_rs/README.md", "rxe_rs/PERFORMANCE.md", "qemu/README.md"):
             named = re.findall(r"`([\w./-]*)(?:\{([\w,/]+)\})?([\w./-]*\.(?:rs|c|h|py|md|test))`", (TOP / name).read_text())
             self.assertGreater(len(named), 10, name)
             for path in {before + choice + behind for before, choices, behind in named for choice in choices.split(",")}:
                 with self.subTest(name, path=path):
                     tail = "/" + path.removeprefix("../")
                     self.assertTrue(any(file.endswith(tail) for file in known), path)
+
+    def test_scripts_are_on_the_map(self):
+        text = (HERE / "README.md").read_text()
+        apart = re.compile(r"qemu/(selftest\w*\.py|README\.md|(uml|lockdep)/\w+\.(txt|patch))$")
+        for name in files():
+            if name.startswith("qemu/") and not apart.match(name):
+                with self.subTest(name):
+                    self.assertIn(f"`{name.removeprefix('qemu/')}`", text)
 
     def test_places_of_the_map(self):
         """What is said to be in a file is defined there."""
