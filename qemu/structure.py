@@ -85,7 +85,7 @@ RETIRED = {
     "PortKeys": "PKeyTable", "Tally": "CounterSet", "drive_later": "schedule_transmit", "area_len": "wqe_data_len",
     "with_area": "wqe_with_data", "is_notice": "is_cnp", "persist_left": "write_back_left",
     "StrayAck": "UnmatchedResponse", "stray_ack": "unmatched_response", "told_on": "last_comp_cpu", "QpShell": "QpObject",
-    "NOTICE_CLASS": "CNP_TRAFFIC_CLASS", "memory on demand": "memory with on-demand paging",
+    "NOTICE_CLASS": "CNP_TRAFFIC_CLASS", "memory on demand": "memory with on-demand paging", "scribble": "overwrite", "glue": "helpers",
 }
 # Names that no item or field of the three crates may have, with what they were replaced by. As words they have other uses.
 RETIRED_ITEMS = {
