@@ -10,7 +10,7 @@ use super::backend::{Backend, Count, Handled, LocalFault};
 use super::qp::Qp;
 use super::requester::{ack_deadline, index_before};
 use super::wc::WcStatus;
-use super::window::Window;
+use super::window::CongestionWindow;
 use super::wr::{SendBody, SendWqe};
 use crate::ids::Psn;
 use crate::time::Instant;
@@ -86,7 +86,7 @@ impl Qp {
     /// is extended, within limits. Data further back than the maximum window is ignored.
     fn duplicate_response(&mut self, now: Instant, packet: &Packet<'_>) {
         let behind = u32::try_from(self.req.una_psn.delta(packet.bth().psn)).unwrap_or(0);
-        let recent = (1..=Window::MAX).contains(&behind);
+        let recent = (1..=CongestionWindow::MAX).contains(&behind);
         let data = packet.opcode().operation() != Operation::Acknowledge;
         if !recent || !data || self.req.deadline.is_none() {
             return;
@@ -98,7 +98,7 @@ impl Qp {
         let wait = next.ns_since(now);
         let limit = now.saturating_add(wait.saturating_mul(MAX_TIMER_EXTENSION));
         let limit = *self.req.rearm_limit.get_or_insert(limit);
-        if self.req.duplicate_responses < Window::MAX && next <= limit {
+        if self.req.duplicate_responses < CongestionWindow::MAX && next <= limit {
             self.req.rearm(now, &self.attrs);
         }
     }

@@ -10,7 +10,7 @@ use super::backend::{Backend, Count, LocalFault, Tx, TxFault};
 use super::probe::Prober;
 use super::qp::Qp;
 use super::wc::{Wc, WcStatus};
-use super::window::Window;
+use super::window::CongestionWindow;
 use super::wr::{LocalOp, SendBody, SendWqe, SendWr};
 use crate::ids::{Msn, Psn};
 use crate::time::Instant;
@@ -59,7 +59,7 @@ pub(super) struct Requester {
     fault_pending: bool,
     /// Set the AckReq bit in the next packet.
     pub(super) ack_now: bool,
-    pub(super) window: Window,
+    pub(super) window: CongestionWindow,
     /// PSN of the missing response that the last implied NAK was for.
     pub(super) implied_nak_psn: Option<Psn>,
     /// Retransmit the oldest request, a READ or ATOMIC, as a probe.
@@ -129,7 +129,7 @@ impl Requester {
             singles: 0,
             fault_pending: false,
             ack_now: false,
-            window: Window::new(),
+            window: CongestionWindow::new(),
             implied_nak_psn: None,
             probe_pending: false,
             probed_psn: None,

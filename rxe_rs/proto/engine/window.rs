@@ -9,14 +9,17 @@ use crate::ids::Psn;
 
 /// Congestion window in packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub struct CongestionWindow {
     limit: u32,
+    /// Packets at which slow start ends.
     threshold: u32,
+    /// Packets acknowledged since the window grew last, in congestion avoidance.
     credit: u32,
+    /// During loss recovery: everything before it had been sent when the loss was noticed.
     recover: Option<Psn>,
 }
 
-impl Window {
+impl CongestionWindow {
     /// Initial window, in packets.
     pub const START: u32 = 256;
     /// Minimum window, in packets.
@@ -102,7 +105,7 @@ impl Window {
     }
 }
 
-impl Default for Window {
+impl Default for CongestionWindow {
     fn default() -> Self {
         Self::new()
     }
@@ -114,44 +117,44 @@ mod tests {
 
     #[test]
     fn grows_up_to_the_maximum() {
-        let mut w = Window::new();
+        let mut w = CongestionWindow::new();
         for _ in 0..1000 {
             w.on_progress(64, Psn::new(0));
         }
-        assert_eq!(w.limit(), Window::MAX);
+        assert_eq!(w.limit(), CongestionWindow::MAX);
     }
 
     #[test]
     fn halves_once_per_round_trip() {
-        let mut w = Window::new();
+        let mut w = CongestionWindow::new();
         w.on_loss(Psn::new(100));
         w.on_loss(Psn::new(100));
-        assert_eq!(w.limit(), Window::START / 2);
+        assert_eq!(w.limit(), CongestionWindow::START / 2);
         w.on_progress(1, Psn::new(99));
         w.on_loss(Psn::new(120));
-        assert_eq!(w.limit(), Window::START / 2);
+        assert_eq!(w.limit(), CongestionWindow::START / 2);
         w.on_progress(1, Psn::new(100));
         w.on_loss(Psn::new(120));
-        assert_eq!(w.limit(), Window::START / 4);
+        assert_eq!(w.limit(), CongestionWindow::START / 4);
         for i in 0..20u32 {
             w.on_progress(1, Psn::new(100 + 30 * i));
             w.on_loss(Psn::new(120 + 30 * i));
         }
-        assert_eq!(w.limit(), Window::MIN);
+        assert_eq!(w.limit(), CongestionWindow::MIN);
     }
 
     #[test]
     fn restarts_after_a_timeout() {
-        let mut w = Window::new();
+        let mut w = CongestionWindow::new();
         w.on_timeout(Psn::new(256));
-        assert_eq!(w.limit(), Window::MIN);
+        assert_eq!(w.limit(), CongestionWindow::MIN);
         // The loss that the timeout detected is not counted twice.
         w.on_loss(Psn::new(256));
-        w.on_progress(Window::MIN, Psn::new(16));
-        assert_eq!(w.limit(), 2 * Window::MIN);
+        w.on_progress(CongestionWindow::MIN, Psn::new(16));
+        assert_eq!(w.limit(), 2 * CongestionWindow::MIN);
         for i in 0..20 {
             w.on_progress(16, Psn::new(32 + 16 * i));
         }
-        assert!((Window::START / 2..Window::START).contains(&w.limit()));
+        assert!((CongestionWindow::START / 2..CongestionWindow::START).contains(&w.limit()));
     }
 }

@@ -6,7 +6,7 @@ use crate::engine::attrs::Service;
 use crate::engine::backend::{Backend, Dest, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
-use crate::engine::window::Window;
+use crate::engine::window::CongestionWindow;
 use crate::engine::wr::{RemoteAddr, SendBody, SendWqe};
 use crate::ids::Psn;
 use crate::wire::bth::Bth;
@@ -19,7 +19,7 @@ const ACK_EVERY: u32 = 32;
 /// The same with the minimum window, that is after losses, if packets are sent singly. If only the
 /// last one of the window requested an acknowledgement and that was lost, nothing would follow
 /// until the next probe. Packets of a GSO batch are lost together.
-const ACK_EVERY_SINGLE: u32 = Window::MIN / 2;
+const ACK_EVERY_SINGLE: u32 = CongestionWindow::MIN / 2;
 
 impl Qp {
     /// The BTH of a packet to the connected peer, request or response.
@@ -74,7 +74,7 @@ impl Qp {
         let next = index.wrapping_add(1);
         let queue_ends = last && Self::ends_at(next, produced, backend);
         let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
-        let small = self.req.window.limit() <= Window::MIN;
+        let small = self.req.window.limit() <= CongestionWindow::MIN;
         let often = match small && self.req.singles >= 2 {
             true => ACK_EVERY_SINGLE,
             false => ACK_EVERY,
