@@ -136,9 +136,12 @@ pub(crate) fn for_each_span(
 /// them only let more requests be in flight.
 pub(crate) struct SendStore {
     wqes: KVVec<SendWqe>,
+    /// Scatter/gather list or inline data of each slot, `wqe_data_len` bytes.
     data: KVVec<u8>,
     wqe_data_len: usize,
+    /// Number of slots minus 1.
     mask: u32,
+    /// Indices of the oldest WQE, and of the next one to be added.
     retired: u32,
     produced: u32,
 }
@@ -268,11 +271,15 @@ impl SendStore {
 
 /// Receive requests posted by a kernel consumer.
 pub(crate) struct RecvStore {
+    /// `wr_id`, and number of scatter/gather entries, of each slot.
     ids: KVVec<u64>,
     counts: KVVec<u8>,
+    /// The entries, `max_sge` for each slot.
     sges: KVVec<Sge>,
     max_sge: usize,
+    /// Number of slots minus 1.
     mask: u32,
+    /// Indices of the oldest request, and of the next one to be added.
     head: u32,
     tail: u32,
 }
@@ -377,6 +384,7 @@ impl RecvStore {
 /// The scatter list of the receive WQE in use.
 pub(crate) struct RecvList {
     sges: KVec<Sge>,
+    /// Entries in use.
     count: usize,
 }
 

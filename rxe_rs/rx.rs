@@ -128,6 +128,7 @@ struct LockedQp<'g> {
     inner: SpinLockBhGuard<'g, QpInner>,
     mrs: MrAccess<'g>,
     path: Path,
+    /// Packets that were admitted, and their bytes after the UDP headers.
     packets: usize,
     bytes: usize,
     /// Of these packets, those that had no ICRC.

@@ -106,7 +106,9 @@ unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), AccessFai
 /// Any context.
 #[derive(Default)]
 pub struct ExtentHint {
+    /// Index of the extent in its segment.
     extent: Cell<u32>,
+    /// Index of the segment in its region.
     segment: Cell<u32>,
 }
 

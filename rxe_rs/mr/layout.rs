@@ -35,6 +35,7 @@ use rxe_proto::{
 #[derive(Clone)]
 pub(crate) struct MrSegment {
     pub(super) memory: Arc<Memory>,
+    /// Handle of the segment in calls, unique in its region.
     pub(super) handle: u64,
 }
 
@@ -368,6 +369,7 @@ pub(crate) enum MemCursor<'a> {
 /// A position in a table of segments.
 pub(crate) struct SegmentCursor<'a> {
     table: &'a [Segment<MrSegment>],
+    /// Index of the segment, and address in the region.
     index: usize,
     addr: u64,
     hint: &'a ExtentHint,

@@ -50,7 +50,9 @@ use rxe_proto::{
 pub(crate) struct PageFault {
     /// The protection domain of the access.
     pub(crate) pd: u32,
+    /// The L_Key or R_Key of the region or window.
     pub(crate) key: u32,
+    /// Address of the first byte in the region, and number of bytes.
     pub(crate) addr: u64,
     pub(crate) len: u64,
     pub(crate) rights: Access,
@@ -142,6 +144,7 @@ pub(crate) struct FaultRequest {
     pub(crate) page_fault: PageFault,
     /// ODP memory, as [`Mrs::locate`] found it.
     memory: Arc<Memory>,
+    /// Offset of the access in the memory, and bytes to fault in behind it.
     at: u64,
     ahead: u64,
     module: ModuleRef,
@@ -199,6 +202,7 @@ impl FaultRequest {
 /// A prefetch that is carried out.
 #[pin_data]
 pub(crate) struct Prefetch {
+    /// Memory, offset in it, bytes.
     parts: KVec<(Arc<Memory>, u64, u64)>,
     kind: AccessKind,
     mode: FaultMode,

@@ -234,7 +234,7 @@ pub struct OdpMem {
     /// Number of chunks above which empty ones are searched for.
     limit: Atomic<u32>,
     space: MmRef,
-    /// Address of the first byte in the process.
+    /// Address of the first byte in the process, and number of bytes.
     start: u64,
     len: u64,
     writable: bool,

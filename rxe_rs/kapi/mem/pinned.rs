@@ -86,6 +86,7 @@ impl Drop for PinAccount {
 /// The pages of an extent are consecutive.
 struct Pages {
     account: PinAccount,
+    /// Address of the first byte in the process.
     start: u64,
     writable: bool,
     extents: Extents,

@@ -233,7 +233,9 @@ impl UserRing {
 /// The pending elements of a [`UserRing`] at some time, for moving them to another one.
 pub struct RingSnapshot {
     ring: Ring,
+    /// Number of elements fetched before.
     taken: u32,
+    /// Index of the first pending element, and number of them.
     next: u32,
     count: u32,
 }
@@ -294,9 +296,10 @@ pub struct CompletionRing {
 #[must_use = "they are still to be copied"]
 pub struct Unread {
     from: Ring,
+    /// Index of the first unread element in the old ring, and number of them.
     first: u32,
-    to: Ring,
     count: u32,
+    to: Ring,
 }
 
 impl CompletionRing {

@@ -93,6 +93,7 @@ pub(super) struct CnpFilter {
     /// refer to: those sent in these two intervals and the one before.
     cnps: [u32; 2],
     packets: [u32; 3],
+    /// CNPs are rejected until then, because more of them arrived than packets were sent.
     reject_until: Instant,
 }
 
@@ -161,6 +162,7 @@ impl CnpFilter {
 /// A sink with a budget of bytes: it counts what is sent and is full when the budget is spent.
 pub(super) struct Meter<'a, T> {
     tx: &'a mut T,
+    /// Bytes that may be sent, and bytes and packets that were.
     budget: u64,
     pub(super) sent: u64,
     pub(super) packets: u32,

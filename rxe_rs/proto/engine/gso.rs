@@ -50,9 +50,11 @@ pub(super) struct GsoPolicy {
     acks: BatchTracker,
     /// New requests for responses since the tracked batch of responses was sent.
     new_requests: u8,
+    /// Evidence that a device damages the packets, up to [`FALLBACK_SCORE`].
     score: u8,
     /// When GSO is tried again.
     resume: Option<Instant>,
+    /// Length of the next fallback.
     fallback_ns: u64,
     /// No acknowledgement has arrived since the acknowledgement timer expired.
     timed_out: bool,

@@ -31,7 +31,9 @@ pub enum Notify {
 /// Moderation parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Moderation {
+    /// Completions after which the consumer is notified.
     count: u16,
+    /// Time after the first completion at which it is notified in any case.
     period_ns: u64,
 }
 

@@ -150,6 +150,7 @@ pub(super) struct Pacer {
 /// Rates in bytes per millisecond, times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
+    /// The sending rate, and the rate that recovery steps approach.
     rate: u64,
     target: u64,
     /// Minimum rate in bytes per millisecond.
@@ -161,6 +162,7 @@ struct Limit {
     cut_at: Instant,
     /// A packet was sent after the last cut.
     sent_since_cut: bool,
+    /// When the current period of recovery began, and how many steps there were since the last CNP.
     step_at: Instant,
     steps: u32,
     /// The next step waits until all packets before this PSN are acknowledged; true if it was

@@ -40,6 +40,7 @@ pub(super) struct Prober {
     latest_rtt_ns: u64,
     /// The timed packet, whose acknowledgement gives the next sample, and when it was sent.
     timed: Option<(Psn, Instant)>,
+    /// Probes sent since the last progress.
     probes: u8,
     /// The path is lossy up to this packet.
     lossy_until: Option<Psn>,

@@ -43,6 +43,7 @@ pub(super) struct Requester {
     pub(super) psn: Psn,
     /// One past the highest PSN in use.
     pub(super) max_psn: Psn,
+    /// Transport retries and RNR retries left.
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
     /// Expiry of the acknowledgement timer.

@@ -75,6 +75,7 @@ pub(super) struct Responder {
     pub(super) closing: bool,
     /// The expected request if it is a FLUSH in progress, and the address up to which it is done.
     partial_flush: Option<(PartialFlush, u64)>,
+    /// Slot of the replay entry that is replaced next.
     next_replay: usize,
 }
 

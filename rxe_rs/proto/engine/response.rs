@@ -84,6 +84,7 @@ impl PendingResponse {
 /// FIFO of pending responses, a ring over slots that the owner of the QP provides.
 #[derive(Debug)]
 pub(super) struct ResponseQueue {
+    /// Slot of the oldest response, and number of responses.
     head: usize,
     len: usize,
     /// Responses in the queue that do not answer duplicates.

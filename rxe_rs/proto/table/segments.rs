@@ -31,8 +31,10 @@ use core::ops::Range;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment<B> {
+    /// Its first address, and the one after its last.
     start: u64,
     end: u64,
+    /// End of the run of adjacent segments that it belongs to.
     run_end: u64,
     /// The memory behind it.
     pub backing: B,

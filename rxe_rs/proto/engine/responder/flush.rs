@@ -14,6 +14,7 @@ use crate::wire::Feth;
 pub(super) struct PartialFlush {
     psn: Psn,
     rkey: RKey,
+    /// First address and bytes of the range that the peer requested.
     addr: u64,
     len: u32,
     kind: FlushKind,
