@@ -40,6 +40,7 @@ impl NetdevEvents for NetdevEventHandler {
     }
 }
 
+/// Handles an event of the network device of a link. RTNL is held.
 fn handle(dev: &DeviceCtx, event: NetdevEvent, netdev: &NetDev) {
     if event == NetdevEvent::Down {
         dev.counters.traffic(Traffic::LinkDowned, 1);

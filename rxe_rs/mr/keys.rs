@@ -153,6 +153,7 @@ impl Frwr {
         });
     }
 
+    /// Ends the registration, if `key` is its key and `by` may invalidate it.
     fn invalidate(&self, key: RKey, by: Invalidation) -> Result<(), AccessError> {
         // A wrong key must not make other accesses fail meanwhile.
         if self.key.load(Relaxed) != key.0 {

@@ -140,6 +140,7 @@ fn moved(old: &[Segment<MrSegment>], handle: u64, iova: u64) -> Result<SegmentTa
     Ok(new)
 }
 
+/// Returns a copy of `old` without segment `handle`.
 fn without_handle(
     dev: &DeviceCtx,
     old: &[Segment<MrSegment>],
@@ -158,6 +159,7 @@ fn without_handle(
     Ok(new)
 }
 
+/// Returns a copy of `old` without the `length` bytes at address `start`, which may cut segments.
 fn without_range(
     dev: &DeviceCtx,
     old: &[Segment<MrSegment>],

@@ -267,6 +267,7 @@ impl QpCtx {
         }
     }
 
+    /// Stores the attributes of a change that has been checked.
     fn store(inner: &mut QpInner, change: &QpChange<'_>) {
         let attrs = &mut inner.engine.attrs;
         if let Some(flags) = change.access_flags() {
@@ -311,6 +312,7 @@ impl QpCtx {
         }
     }
 
+    /// Moves the QP to its next state: stops or flushes what that does not accept.
     fn enter(&self, rcu: &rcu::Guard, inner: &mut QpInner, current: QpState, next: QpState) {
         if next == current && next != QpState::Err && next != QpState::Reset {
             return;

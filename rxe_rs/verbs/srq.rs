@@ -233,6 +233,7 @@ impl SrqCtx {
         Ok(())
     }
 
+    /// Replaces the queue of a kernel consumer by one of `slots` slots, with what is posted.
     fn resize_kernel(&self, dev: &DeviceCtx, slots: u32) -> Result {
         let mut larger = RecvStore::new(slots, usize::from(self.max_sge))?;
         let old = {

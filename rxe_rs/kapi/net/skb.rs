@@ -161,7 +161,7 @@ impl Drop for RxSkb {
 /// Process context or softirq; does not sleep.
 pub struct RxSegment<'a> {
     skb: &'a RxSkb,
-    /// Offset of the first byte after the UDP header from the start of the buffer, in bytes.
+    /// Where the datagram begins: bytes after the UDP header of the buffer.
     offset: u32,
     /// Bytes after the UDP header, from the BTH to the ICRC.
     len: u32,
@@ -177,6 +177,7 @@ pub struct RxSegment<'a> {
 
 impl<'a> RxSegment<'a> {
     #[inline]
+    /// Returns the first datagram of a buffer.
     fn first(skb: &'a RxSkb) -> Self {
         let mut headers = [0; HEADERS_V6];
         for (to, from) in headers.iter_mut().zip(skb.headers()) {

@@ -290,6 +290,8 @@ impl Qp {
         }
     }
 
+    /// Places the data of a READ response packet, the next one that `wqe` expects; completes the
+    /// WQE if it is the last one.
     fn handle_read_data(
         &mut self,
         now: Instant,
@@ -366,6 +368,7 @@ impl Qp {
         self.on_ack_progress(now, before, backend);
     }
 
+    /// Places the result of an ATOMIC and completes its WQE.
     fn handle_atomic_data(
         &mut self,
         now: Instant,

@@ -123,6 +123,7 @@ impl Qp {
         Ok(())
     }
 
+    /// Sends the frame of a raw packet QP, which a WQE has whole.
     fn send_frame(
         &mut self,
         wqe: &SendWqe,

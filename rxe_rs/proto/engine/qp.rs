@@ -469,6 +469,7 @@ impl Qp {
         }
     }
 
+    /// Sends responses and requests, in this order unless the ACK waits for requests.
     fn transmit<T: Tx>(
         &mut self,
         now: Instant,
@@ -595,6 +596,7 @@ impl Qp {
         self.flush_sends(backend);
     }
 
+    /// Completes all WQEs of the send queue as flushed.
     fn flush_sends(&mut self, backend: &mut impl Backend) {
         let produced = backend.sends_posted();
         let qpn = self.attrs.qpn.get();
@@ -612,6 +614,7 @@ impl Qp {
         self.req.reset_to(una);
     }
 
+    /// Completes what is posted to the receive queue as flushed. Requests of an SRQ stay there.
     fn flush_receives(&mut self, backend: &mut impl Backend) {
         if self.uses_srq {
             return;

@@ -452,6 +452,8 @@ impl Qp {
         Some(wqe)
     }
 
+    /// Sends the next packet of `wqe`, the WQE at the cursor, and moves the cursor. `produced` is
+    /// the index after the newest WQE.
     fn send_next(
         &mut self,
         now: Instant,

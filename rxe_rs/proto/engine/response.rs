@@ -369,6 +369,7 @@ impl Qp {
         first.wrapping_add(sent.checked_div(self.attrs.mtu.bytes()).unwrap_or(0))
     }
 
+    /// Sends one packet of the oldest pending response: all of it, or the next part of READ data.
     fn send_response(
         &mut self,
         response: &PendingResponse,
