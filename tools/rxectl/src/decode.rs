@@ -199,6 +199,7 @@ fn clock(time_ns: Option<u64>) -> String {
     format!("{hours:02}:{minutes:02}:{:02}.{fraction:09}", seconds % 60)
 }
 
+/// Returns the headers of a packet as JSON.
 fn packet_json(packet: &Packet<'_>) -> Map<String, Value> {
     let bth = packet.bth();
     let mut map = Map::new();

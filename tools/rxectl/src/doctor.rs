@@ -107,6 +107,7 @@ fn installed_for(host: &Host, module: &str) -> Vec<String> {
         .collect()
 }
 
+/// Checks which driver is loaded, and whether there is a module for the running kernel.
 fn drivers(host: &Host, report: &mut Report) {
     let (ours, theirs) = (host.module("rxe_rs"), host.module("rdma_rxe"));
     if theirs {
@@ -157,6 +158,7 @@ fn drivers(host: &Host, report: &mut Report) {
     }
 }
 
+/// Checks whether a module file can be loaded into the running kernel.
 fn module_file(host: &Host, file: &Path, report: &mut Report) -> Result<()> {
     let bytes = fs::read(file).map_err(|error| {
         Error::new(
@@ -228,6 +230,7 @@ fn owner(host: &Host, inodes: &[u64]) -> Option<(String, String)> {
     Some((process, name.unwrap_or_default()))
 }
 
+/// Checks whether another program owns the RoCE port.
 fn udp_port(host: &Host, report: &mut Report) {
     const ABOUT: &str = "UDP port 4791";
     let sockets = port_sockets(host);
@@ -259,6 +262,7 @@ fn udp_port(host: &Host, report: &mut Report) {
     }
 }
 
+/// Checks the limit on locked memory, which regions count against.
 fn memlock(host: &Host, report: &mut Report) {
     const ABOUT: &str = "memory lock limit";
     // CAP_IPC_LOCK overrides the limit.
@@ -295,6 +299,7 @@ fn memlock(host: &Host, report: &mut Report) {
     }
 }
 
+/// Checks the modules, device nodes and libraries that programs need.
 fn user_space(host: &Host, report: &mut Report) {
     for (module, folder, what) in [
         ("ib_uverbs", "/sys/class/infiniband_verbs", "verbs"),
@@ -354,6 +359,7 @@ fn user_space(host: &Host, report: &mut Report) {
     }
 }
 
+/// Checks the programs that `rxectl` runs.
 fn tools(host: &Host, report: &mut Report) {
     match host.tool("rdma", &["-V"]) {
         Err(crate::host::ToolError::Missing) => report.wrong(

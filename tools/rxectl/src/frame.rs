@@ -42,6 +42,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes))
 }
 
+/// Link types of capture files (LINKTYPE_ numbers).
 const ETHERNET: u32 = 1;
 const LOOPBACK: u32 = 0;
 const RAW: u32 = 101;
@@ -65,6 +66,7 @@ pub fn dissect(link: u32, frame: &[u8]) -> Found<'_> {
     found.unwrap_or(Found::Other("cut short"))
 }
 
+/// Dissects an Ethernet frame, with VLAN tags or without.
 fn ethernet(frame: &[u8]) -> Option<Found<'_>> {
     let mut at = 12usize;
     // A limit on stacked VLAN tags.
@@ -77,6 +79,7 @@ fn ethernet(frame: &[u8]) -> Option<Found<'_>> {
     Some(Found::Other("too many VLAN tags"))
 }
 
+/// Dissects what follows an EtherType.
 fn by_type(kind: u16, packet: &[u8]) -> Option<Found<'_>> {
     match kind {
         0x0800 | 0x86dd => ip(packet),
@@ -129,6 +132,7 @@ fn ipv6(packet: &[u8]) -> Option<Found<'_>> {
     udp(packet, header.len(), address(8)?, address(24)?)
 }
 
+/// Dissects the UDP datagram behind an IP header of `header_len` bytes.
 fn udp(packet: &[u8], header_len: usize, src: IpAddr, dst: IpAddr) -> Option<Found<'_>> {
     let header = packet.get(header_len..)?.first_chunk::<UDP_LEN>()?;
     if be16(header, 2)? != ROCE_PORT {

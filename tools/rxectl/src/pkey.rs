@@ -89,6 +89,7 @@ fn value_of(key: &Key) -> Result<u16> {
     })
 }
 
+/// Reads the P_Key table of a device.
 fn table(host: &Host, device: &Device) -> Result<Vec<PkeyEntry>> {
     match host.read(&device.attribute("pkey_table")) {
         Some(text) => Ok(parse_table(&text)),
@@ -123,6 +124,7 @@ fn exists_already(device: &Device, entry: PkeyEntry) -> Error {
     )
 }
 
+/// Returns the error of a write to the P_Key table, with a remedy.
 fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::Error) -> Error {
     let name = &device.name;
     let last = capacity.saturating_sub(1);
@@ -134,7 +136,7 @@ fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::E
     }
     if error.kind() == io::ErrorKind::NotFound {
         return Error::new(
-            format!("the device {name} has gone"),
+            format!("the device {name} has been removed"),
             "look for it: rxectl status",
         );
     }

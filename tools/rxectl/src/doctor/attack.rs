@@ -38,6 +38,7 @@ struct Sign {
 
 const ATTACK: &str = "under attack? ";
 
+/// Returns the counters that grow during an attack.
 fn signs() -> [Sign; 9] {
     let sure = |count: Count, means| Sign {
         counter: count.name(),

@@ -9,6 +9,8 @@ use crate::status::{self, Status};
 use rxe_proto::engine::backend::Count;
 use rxe_proto::ids::Mtu;
 
+/// Checks whether the active MTU is what the network device can carry. `about` names the link, and
+/// `scope` is the option of `ip` for its namespace.
 fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
     let netdev = status.netdev.as_ref();
     let name = netdev.map_or("NETDEV", |netdev| netdev.name.as_str());
@@ -71,6 +73,7 @@ fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
     }
 }
 
+/// Checks the state of a link, its addresses and its MTU.
 fn link(status: &Status, report: &mut Report) {
     let about = status.device.as_str();
     let name = match &status.netdev {
