@@ -57,7 +57,7 @@ pub(crate) struct Demux {
     /// All devices, for drops that belong to no QP.
     #[pin]
     devices: ByNamespace<DeviceCtx>,
-    /// Must be last: devices and QPs hold references to this table, so all of them are gone when it
+    /// Must be last: devices and QPs hold references to this table, so none of them exists when it
     /// is dropped.
     _token: ExitToken,
 }

@@ -44,12 +44,13 @@ pub(crate) enum Queue {
 ///
 /// # Invariants
 ///
-/// The work item is queued only while `armed` users hold the containing allocation: whoever
-/// created the value calls [`Deferred::stop`] before the last reference goes.
+/// The work item is queued only while the containing allocation exists: the owner of the value
+/// calls [`Deferred::stop`] before it drops the last reference.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Deferred<T: Target> {
     #[pin]
     work: Opaque<bindings::work_struct>,
+    /// [`stop`](Self::stop) has been called.
     stopped: Atomic<bool>,
     target: T,
     #[pin]
