@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Packets without an ICRC: queue pairs of one kernel send them as long as the packets do not leave its memory. Whatever changes a packet,
-or takes it out of memory, must make the ICRC come back, without an error and without wrong data."""
+"""Packets without an ICRC: queue pairs of one kernel send them as long as the packets do not leave its memory. If something changes
+packets, or takes them out of memory, they must have an ICRC again, without an error and without wrong data."""
 import contextlib
 import os
 
@@ -104,11 +104,11 @@ def test_path_changes(names):
             checksums(node, "on")
     before = without_icrc()
     transfer(a, b)
-    assert more_than(before), "the ICRC is sent forever"
+    assert more_than(before), "the ICRC is not omitted again"
 
 
 def test_corrupted(names):
-    """netem changes bits of packets: none of them may be accepted for want of an ICRC."""
+    """netem changes bits of packets: none of them may be accepted because it has no ICRC."""
     a, b = pair(names)
     before, bad = without_icrc(), sum(counter(host.device(node), "rx_bad_icrc") for node in "ab")
     transfer(a, b)

@@ -229,7 +229,9 @@ impl Link {
 
 /// A packet in flight.
 struct InFlight {
+    /// The side that it is sent to.
     to: usize,
+    /// From the BTH to the ICRC.
     bytes: Vec<u8>,
     /// Marked CE by a queue.
     marked: bool,
