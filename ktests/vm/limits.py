@@ -2,7 +2,8 @@
 """Memory that a process allocates through objects is charged to its cgroup; each kind of object has tests of its own.
 
 A process in a cgroup creates objects; a bystander process outside of it has connections, which must not be affected. `use_up_*` creates
-them until further ones are refused, `charged_*` compares what is charged with the size of the driver's part.
+them until further ones are refused, `charged_*` compares what is charged with the size of the driver's part. Kernel threads that handle
+page faults for a process allocate for it, too.
 
 These kinds of object cannot use up a cgroup by themselves:
 
@@ -29,15 +30,16 @@ from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from pyverbs.wr import SGE
 import pyverbs.enums as e
 
 from lib import dmabuf, host, mcast, segments, ties, uverbs
 from lib.bystander import Bystander
 from lib.case import skip
-from lib.ends import ACCESS, End, happens, soon
+from lib.ends import ACCESS, End, completion, happens, pair, soon
 from lib.keys import PAGE, page_buffer
 from lib.netlink import Netlink, index_of
-from lib.odp import advise
+from lib.odp import FLUSH, NOHUGEPAGE, ON_DEMAND, PREFETCH, advise
 
 DEFAULTS = dict(timeout=240, driver="rxe_rs", reason="rdma_rxe does not charge cgroups")
 MIB = 1 << 20
@@ -101,21 +103,37 @@ def queue_pair(end, depth, sges):
     return lambda: QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=cap))
 
 
-def on_demand(end):
-    """Faults in one page of each chunk of a large region with on-demand paging."""
-    span, at = 1 << 21, 0
+def sparse(end):
+    """A large region with on-demand paging, in which no page exists, and the addresses of its chunks."""
+    span = 1 << 21
     area = mmap.mmap(-1, 40000 * span, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))
-    ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(len(area)), 15)
-    mr = MR(end.pd, len(area), ACCESS | e.IBV_ACCESS_ON_DEMAND, address=address)
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(len(area)), NOHUGEPAGE)
+    mr = MR(end.pd, len(area), ON_DEMAND, address=address)
+    return area, mr, iter(range(address, address + len(area), span))
+
+
+def on_demand(end):
+    """Faults in one page of each chunk, by calls."""
+    area, mr, chunks = sparse(end)
 
     def make():
-        nonlocal at
-        # IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH with the flag FLUSH, which waits for the page faults.
-        error = advise(end, 0, 1, (address + at, 1, mr.lkey))
+        error = advise(end, PREFETCH, FLUSH, (next(chunks), 1, mr.lkey))
         if error:
             raise OSError(error, os.strerror(error))
-        at += span
+        return area, mr
+    return make
+
+
+def on_demand_by_requests(names):
+    """The same by requests, for which kernel threads handle the page faults."""
+    a, b = pair(names)
+    area, mr, chunks = sparse(a)
+
+    def make():
+        a.post(e.IBV_WR_RDMA_WRITE, SGE(next(chunks), 8, mr.lkey), remote=(b.mr.buf, b.mr.rkey))
+        if completion(a.cq, 20).status != e.IBV_WC_SUCCESS:
+            raise OSError(errno.ENOMEM, "the page could not be faulted in")
         return area, mr
     return make
 
@@ -365,6 +383,10 @@ def test_use_up_shared_queue(names):
 
 def test_use_up_on_demand(names):
     use_up(names, on_demand)
+
+
+def test_use_up_on_demand_by_requests(names):
+    use_up(names, lambda _: on_demand_by_requests(names), ROOM)
 
 
 def test_use_up_region(names):

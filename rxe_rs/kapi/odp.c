@@ -5,6 +5,7 @@
  * Documentation/mm/hmm.rst.
  */
 #include <linux/hmm.h>
+#include <linux/memcontrol.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
@@ -94,6 +95,36 @@ void rxe_rs_mm_put(struct mm_struct *mm)
 {
 	/* This may be the last reference, and the address space must not be torn down here. */
 	mmput_async(mm);
+}
+
+/**
+ * rxe_rs_mm_charge() - charge what the current task allocates to the memory cgroup of a process
+ * @mm: address space of the process
+ *
+ * Kernel threads fault pages in for processes, and are in no cgroup with a limit themselves. This
+ * is about allocations with __GFP_ACCOUNT, which page tables are as well; anonymous pages are
+ * charged to the process by whom they are mapped in any case.
+ *
+ * Context: Process context. The caller does not return to user space before it calls
+ * rxe_rs_mm_uncharge().
+ * Return: The memory cgroup that was set before, or NULL.
+ */
+struct mem_cgroup *rxe_rs_mm_charge(struct mm_struct *mm)
+{
+	return set_active_memcg(get_mem_cgroup_from_mm(mm));
+}
+
+/**
+ * rxe_rs_mm_uncharge() - end what rxe_rs_mm_charge() began
+ * @before: result of rxe_rs_mm_charge()
+ *
+ * What has been charged remains so until it is freed.
+ *
+ * Context: The task that called rxe_rs_mm_charge().
+ */
+void rxe_rs_mm_uncharge(struct mem_cgroup *before)
+{
+	mem_cgroup_put(set_active_memcg(before));
 }
 
 /* MMU notifier: clears the entries of a range whose page tables are about to change. */

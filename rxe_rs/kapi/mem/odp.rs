@@ -91,8 +91,17 @@ unsafe impl Send for MmRef {}
 // SAFETY: As above.
 unsafe impl Sync for MmRef {}
 
-/// An address space in use (`mmget`): its pages are not torn down while this exists.
-struct MmUser<'a>(&'a MmRef);
+/// An address space in use (`mmget`): its pages are not torn down while this exists. What the
+/// current task allocates meanwhile is charged to the memory cgroup of the process, because page
+/// faults also run in kernel threads.
+///
+/// # Invariants
+///
+/// `before` is the result of `rxe_rs_mm_charge`, called by the task that drops this.
+struct MmUser<'a> {
+    mm: &'a MmRef,
+    before: *mut bindings::mem_cgroup,
+}
 
 impl MmRef {
     fn of_current() -> Result<Self> {
@@ -105,11 +114,15 @@ impl MmRef {
     /// Returns `EFAULT` if the process has exited.
     fn get_user(&self) -> Result<MmUser<'_>> {
         // SAFETY: Alive by the type invariant.
-        if unsafe { bindings::rxe_rs_mm_get(self.0.as_ptr()) } {
-            Ok(MmUser(self))
-        } else {
-            Err(EFAULT)
+        if !unsafe { bindings::rxe_rs_mm_get(self.0.as_ptr()) } {
+            return Err(EFAULT);
         }
+        // INVARIANT: The raw pointer keeps the result from being sent to another task.
+        Ok(MmUser {
+            mm: self,
+            // SAFETY: As above.
+            before: unsafe { bindings::rxe_rs_mm_charge(self.0.as_ptr()) },
+        })
     }
 }
 
@@ -122,8 +135,11 @@ impl Drop for MmRef {
 
 impl Drop for MmUser<'_> {
     fn drop(&mut self) {
-        // SAFETY: Balances the successful `rxe_rs_mm_get`.
-        unsafe { bindings::rxe_rs_mm_put(self.0 .0.as_ptr()) };
+        // SAFETY: By the type invariant; balances the successful `rxe_rs_mm_get`.
+        unsafe {
+            bindings::rxe_rs_mm_uncharge(self.before);
+            bindings::rxe_rs_mm_put(self.mm.0.as_ptr());
+        }
     }
 }
 
@@ -153,7 +169,7 @@ struct Entries<'a> {
 impl Chunk {
     fn new(space: &MmUser<'_>, start: u64, pages: u32) -> Result<Self> {
         // SAFETY: The address space is in use.
-        let raw = unsafe { bindings::rxe_rs_odp_chunk_new(space.0 .0.as_ptr(), start, pages) };
+        let raw = unsafe { bindings::rxe_rs_odp_chunk_new(space.mm.0.as_ptr(), start, pages) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         // INVARIANT: Just allocated.
         Ok(Self { raw, start, pages })
