@@ -39,7 +39,7 @@ from lib.case import skip
 from lib.ends import ACCESS, End, completion, happens, pair, soon
 from lib.keys import PAGE, page_buffer
 from lib.netlink import Netlink, index_of
-from lib.odp import FLUSH, NOHUGEPAGE, ON_DEMAND, PREFETCH, advise
+from lib.odp import FLUSH, NOHUGEPAGE, ON_DEMAND, PREFETCH, PREFETCH_WRITE, advise
 
 DEFAULTS = dict(timeout=240, driver="rxe_rs", reason="rdma_rxe does not charge cgroups")
 MIB = 1 << 20
@@ -471,6 +471,42 @@ def test_charged_counter(names):
 def test_charged_attachment(names):
     # The device limits the members of a group.
     charged(names, attachment, 10000, all_fit=False)
+
+
+def module_users():
+    with open("/sys/module/rxe_rs/refcnt", encoding="ascii") as file:
+        return int(file.read())
+
+
+def test_prefetch_ends_with_the_process(names):
+    """A process that prefetches a gigabyte in the background exits at once. What kernel threads faulted in after that would belong to no
+    process and be charged to no cgroup, so they stop."""
+    group, size = Cgroup("memory"), 1 << 30
+    before = least = available()
+    pid = os.fork()
+    if not pid:
+        try:
+            end = End(names[0], int(names[1]))
+            area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+            mr = MR(end.pd, size, ON_DEMAND, address=address)
+            group.set("cgroup.procs", os.getpid())
+            os._exit(advise(end, PREFETCH_WRITE, 0, (address, size, mr.lkey)))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(255)
+    assert os.waitpid(pid, 0)[1] == 0, "the process has failed, see above"
+
+    def ended():
+        nonlocal least
+        least = min(least, available())
+        assert before - least < LIMIT + SLACK, f"the machine has {(before - least) // MIB} MiB less"
+        return not module_users()
+
+    soon(ended, 60, "the prefetch does not end")
+    print(f"the machine had {(before - least) // MIB} MiB less")
+    group.end()
 
 
 def test_rdma_controller(names):

@@ -337,6 +337,20 @@ out:
 }
 
 /*
+ * Returns true if no process uses the address space any more. Page faults that a kernel thread
+ * continued for it would keep and increase the memory of a process that has exited, and what is
+ * faulted in then is charged to no cgroup, because the kernel finds the cgroup by the owner.
+ */
+static bool rxe_rs_odp_abandoned(const struct mm_struct *mm)
+{
+#ifdef CONFIG_MEMCG
+	return !rcu_access_pointer(mm->owner);
+#else
+	return false;
+#endif
+}
+
+/*
  * Faults in one page. The time that this takes is not bounded if user space or a server provides
  * the page (FUSE, userfaultfd, NFS). Unlike hmm_range_fault(), the function does not hold the mmap
  * lock meanwhile: everything that needs the address space would be blocked, including the removal
@@ -395,6 +409,8 @@ static int rxe_rs_odp_batch(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count
 	do {
 		if (fatal_signal_pending(current))
 			return -EINTR;
+		if (rxe_rs_odp_abandoned(mm))
+			return -EFAULT;
 		memset(pfns, 0, sizeof(pfns));
 		range.notifier_seq = mmu_interval_read_begin(&chunk->notifier);
 		mmap_read_lock(mm);
@@ -426,8 +442,9 @@ static int rxe_rs_odp_batch(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count
  * Without RXE_RS_ODP_FAULT only pages that the process has mapped become present.
  *
  * Context: Process context. Sleeps, for an unlimited time if user space handles page faults.
- * Return: 0, -EFAULT if a page is not mapped as needed or the kernel cannot access it, -EBUSY or
- * -EAGAIN if the page tables keep changing, -EINTR if the current process is being killed, -ENOMEM.
+ * Return: 0, -EFAULT if a page is not mapped as needed, the kernel cannot access it or the process
+ * has exited, -EBUSY or -EAGAIN if the page tables keep changing, -EINTR if the current process is
+ * being killed, -ENOMEM.
  */
 int rxe_rs_odp_chunk_fault(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count, u32 flags)
 {
