@@ -32,6 +32,7 @@ use rxe_proto::{
     engine::Service,
     ids::Qpn,
     table::quarantine::{
+        draw_free,
         Quarantine,
         WORDS, //
     },
@@ -66,9 +67,6 @@ pub(crate) struct Demux {
 /// (IBTA A17.6).
 const FIRST_QPN: u32 = 2;
 const LAST_QPN: u32 = 0xff_fffe;
-
-/// Random numbers tried. Even with half of all numbers in quarantine, one call in 2^64 fails.
-const QPN_TRIES: u32 = 64;
 
 /// A reserved QP number that leads to no QP yet; dropping it frees the number.
 pub(crate) struct ReservedQpn<'a> {
@@ -114,20 +112,19 @@ impl Demux {
         }))
     }
 
-    /// Reserves a random QP number that is free and no longer in quarantine.
+    /// Reserves a random QP number that is free and no longer in quarantine, unless nearly all are.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if (almost) all numbers are in use or in quarantine, `ENOMEM`.
+    /// `ENOSPC` if all numbers are in use, `ENOMEM`.
     pub(crate) fn reserve_qpn(&self) -> Result<ReservedQpn<'_>> {
-        for _ in 0..QPN_TRIES {
+        let draw = || {
             let qpn = self.qps.reserve(FIRST_QPN..=LAST_QPN)?;
-            let reserved = ReservedQpn { demux: self, qpn };
-            if !self.quarantine.lock().contains(clock::now(), qpn) {
-                return Ok(reserved);
-            }
-        }
-        Err(ENOSPC)
+            Ok(ReservedQpn { demux: self, qpn })
+        };
+        draw_free(draw, |drawn| {
+            self.quarantine.lock().contains(clock::now(), drawn.qpn)
+        })
     }
 
     /// Enters `qp` into the tables, so that packets find it.

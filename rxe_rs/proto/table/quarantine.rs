@@ -20,6 +20,30 @@ const BITS: u32 = 20;
 /// Length of each of the two bitmaps, in words.
 pub const WORDS: usize = 1 << (BITS - 6);
 
+/// Numbers that are drawn before one in quarantine is used. If half of all numbers are in
+/// quarantine, that happens to one draw in 2^63.
+const DRAWS: u32 = 64;
+
+/// Draws until a number is not `held`. If none of [`DRAWS`] is free, returns the last one: a
+/// process that creates and destroys QPs in a loop may put nearly all numbers into quarantine, and
+/// must not keep others from creating QPs thereby.
+///
+/// # Errors
+///
+/// Those of `draw`.
+pub fn draw_free<T, E>(
+    mut draw: impl FnMut() -> Result<T, E>,
+    mut held: impl FnMut(&T) -> bool,
+) -> Result<T, E> {
+    for _ in 1..DRAWS {
+        let number = draw()?;
+        if !held(&number) {
+            return Ok(number);
+        }
+    }
+    draw()
+}
+
 /// Two generations of numbers, each a bitmap of constant size.
 ///
 /// # Examples

@@ -48,6 +48,30 @@ fn clock_goes_back() {
     assert!(quarantine.contains(at(0), 9));
 }
 
+/// A number in quarantine is used only if no other is drawn, and then nobody is refused one.
+#[test]
+fn exhausted_quarantine_refuses_nobody() {
+    let mut quarantine = empty(0);
+    for number in 0..1 << BITS {
+        quarantine.add(at(1), number);
+    }
+    let mut drawn = 0;
+    let number: Result<u32, ()> = draw_free(
+        || {
+            drawn += 1;
+            Ok(drawn * 0x1234)
+        },
+        |number| quarantine.contains(at(2), *number),
+    );
+    assert_eq!((number, drawn), (Ok(DRAWS * 0x1234), DRAWS));
+    for free in 0..DRAWS {
+        let mut numbers = 0..DRAWS;
+        let number = draw_free(|| numbers.next().ok_or(()), |number| *number < free);
+        assert_eq!(number, Ok(free));
+    }
+    assert_eq!(draw_free(|| Err::<u32, _>("full"), |_| true), Err("full"));
+}
+
 proptest! {
     /// Against a model: never free before the hold time, always free after twice the hold time.
     #[test]
