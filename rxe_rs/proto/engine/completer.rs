@@ -26,6 +26,12 @@ struct NotPresent;
 /// the time within which it must expire (IBTA 9.7.6.1.3).
 const MAX_TIMER_EXTENSION: u64 = 4;
 
+/// The number of RNR retries that stands for no limit.
+const UNLIMITED_RNR_RETRIES: u8 = 7;
+
+/// The timer code of the longest delay, 655.36 ms.
+const LONGEST_RNR_TIMER: u8 = 0;
+
 /// Result of acknowledging up to a PSN.
 #[derive(PartialEq, Eq)]
 enum Acked {
@@ -128,7 +134,7 @@ impl Qp {
                 if self.req.rnr_until.is_some() || self.req.psn == self.req.una_psn {
                     return;
                 }
-                if self.attrs.rnr_retry != 7 {
+                if self.attrs.rnr_retry != UNLIMITED_RNR_RETRIES {
                     if self.req.rnr_retries == 0 {
                         backend.count(Count::RnrRetryExceeded);
                         return self.fail_with(WcStatus::RnrRetryExcErr, backend);
@@ -139,7 +145,8 @@ impl Qp {
                 self.req.deadline = None;
                 self.req.prober.on_retransmit(now);
                 self.req.prober.rearm(now, false);
-                self.req.rnr_until = Some(now.saturating_add(rnr_timer_ns(timer)));
+                let wait = self.rnr_wait_ns(now, timer);
+                self.req.rnr_until = Some(now.saturating_add(wait));
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
                 backend.count(Count::SequenceNakReceived);
@@ -161,6 +168,20 @@ impl Qp {
             }
             Syndrome::Reserved => backend.count(Count::Unexpected),
         }
+    }
+
+    /// How long to wait after an RNR NAK: at least as long as it requests (IBTA 9.7.5.2.8), in
+    /// nanoseconds. If retries are unlimited, also an eighth of the time for which the responder
+    /// has not been ready: with the shortest timer, 10 us, two QPs of a process could otherwise
+    /// keep a CPU busy in softirq for ever, while the process sleeps.
+    fn rnr_wait_ns(&mut self, now: Instant, timer: u8) -> u64 {
+        let requested = rnr_timer_ns(timer);
+        if self.attrs.rnr_retry != UNLIMITED_RNR_RETRIES {
+            return requested;
+        }
+        let since = *self.req.rnr_since.get_or_insert(now);
+        let extended = now.ns_since(since).wrapping_shr(3);
+        requested.max(extended.min(rnr_timer_ns(LONGEST_RNR_TIMER)))
     }
 
     fn fail_with(&mut self, status: WcStatus, backend: &mut impl Backend) {
@@ -211,6 +232,7 @@ impl Qp {
         self.pacer.on_acknowledged(now, bytes);
         self.req.rearm(now, &self.attrs);
         self.req.rnr_until = None;
+        self.req.rnr_since = None;
         if self.req.psn.is_before(self.req.una_psn) {
             // Acknowledged after all during go-back-N.
             self.move_cursor(self.req.una_psn, backend);

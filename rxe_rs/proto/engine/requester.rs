@@ -50,6 +50,8 @@ pub(super) struct Requester {
     pub(super) deadline: Option<Instant>,
     /// Expiry of the RNR NAK timer.
     pub(super) rnr_until: Option<Instant>,
+    /// When the first RNR NAK since the last progress arrived.
+    pub(super) rnr_since: Option<Instant>,
     /// READ and ATOMIC requests outstanding.
     pub(super) rd_atomic_outstanding: u32,
     /// Packets sent since the last one with the AckReq bit.
@@ -125,6 +127,7 @@ impl Requester {
             rnr_retries: 0,
             deadline: None,
             rnr_until: None,
+            rnr_since: None,
             rd_atomic_outstanding: 0,
             since_ack_req: 0,
             singles: 0,
@@ -157,6 +160,7 @@ impl Requester {
         self.rd_atomic_outstanding = 0;
         self.deadline = None;
         self.rnr_until = None;
+        self.rnr_since = None;
         self.implied_nak_psn = None;
         self.probe_pending = false;
         self.probed_psn = None;

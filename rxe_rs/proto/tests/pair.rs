@@ -428,6 +428,33 @@ fn receiver_not_ready_retries_run_out() {
     assert_eq!(pair.qps[1].state(), State::Rts);
 }
 
+/// With unlimited retries and the shortest timer, a responder that is never ready causes few
+/// packets, and one that becomes ready late is noticed soon.
+#[test]
+fn unlimited_rnr_retries_are_spread() {
+    for late in [100_000u64, 10_000_000, 10_000_000_000] {
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+        pair.qps[0].attrs.rnr_retry = 7;
+        pair.qps[1].attrs.min_rnr_timer = 1;
+        let begin = pair.now;
+        pair.post(0, wr(SendOp::Send, 1, 10), 0);
+        pair.run(late);
+        let retries = pair.hosts[1].counts[Count::RnrNakSent];
+        assert!(pair.hosts[0].sent.is_empty());
+        assert!((3..150).contains(&retries), "{retries} in {late} ns");
+        pair.hosts[1].receives.push_back(RecvBuf {
+            wr_id: 2,
+            at: 0,
+            len: 10,
+        });
+        let ready = pair.now - begin;
+        while pair.hosts[0].sent.is_empty() && pair.step() {}
+        assert_eq!(pair.hosts[0].sent[0].status, WcStatus::Success);
+        let done = pair.now - begin;
+        assert!(done <= ready / 8 * 9 + 100_000, "{done} after {ready} ns");
+    }
+}
+
 #[test]
 fn error_state_flushes_in_order() {
     let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
