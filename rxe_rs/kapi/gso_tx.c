@@ -442,8 +442,9 @@ static int rxe_rs_tx_one(struct sk_buff *skb)
 		return err;
 	}
 	net = dev_net_rcu(skb_dst_dev_rcu(skb));
+	/* IPv4 takes the MTU of the path from this socket, IPv6 from that of the buffer. */
 	if (skb->protocol == htons(ETH_P_IP))
-		return ip_local_out(net, NULL, skb);
+		return ip_local_out(net, skb->sk, skb);
 	return ip6_local_out(net, NULL, skb);
 }
 
@@ -487,6 +488,40 @@ static void rxe_rs_tx_write_space(struct sock *sk)
 	rcu_read_unlock();
 }
 
+/* The protocol of UDP sockets of IPv6, which the kernel does not export; NULL without IPv6. */
+static struct proto *rxe_rs_udp6_prot;
+
+/**
+ * rxe_rs_tx_set_udp6() - tell of which protocol the sockets of senders are to be
+ * @sk: UDP socket of IPv6
+ *
+ * Context: Process context.
+ */
+void rxe_rs_tx_set_udp6(const struct sock *sk)
+{
+	WRITE_ONCE(rxe_rs_udp6_prot, sk->sk_prot);
+}
+
+/*
+ * Makes the stack check the length of packets against the MTU of the device, not against what ICMP
+ * errors say of the path. Anybody can forge such an error, with addresses alone, and the path MTU
+ * of a queue pair is an attribute that no error changes: all of its packets would be dropped here.
+ */
+static void rxe_rs_tx_ignore_icmp(struct sock *sk)
+{
+	inet_sk(sk)->pmtudisc = IP_PMTUDISC_PROBE;
+	inet_set_bit(MC_LOOP, sk);
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == PF_INET6) {
+		struct ipv6_pinfo *np = (void *)sk + sk->sk_prot->ipv6_pinfo_offset;
+
+		np->pmtudisc = IPV6_PMTUDISC_PROBE;
+		inet6_set_bit(MC6_LOOP, sk);
+		inet_sk(sk)->pinet6 = np;
+	}
+#endif
+}
+
 /**
  * rxe_rs_tx_owner_new() - create a socket that accounts the buffers of a sender
  * @wake: called for rxe_rs_tx_owner_wait(), in any context that may take softirq locks; must
@@ -504,16 +539,18 @@ static void rxe_rs_tx_write_space(struct sock *sk)
 struct rxe_rs_tx_owner *rxe_rs_tx_owner_new(void (*wake)(void *waiter))
 {
 	struct rxe_rs_tx_owner *owner = kzalloc_obj(*owner, GFP_KERNEL_ACCOUNT);
+	struct proto *udp6 = READ_ONCE(rxe_rs_udp6_prot);
 	struct sock *sk;
 
 	if (!owner)
 		return NULL;
-	sk = sk_alloc(&init_net, PF_INET, GFP_KERNEL, &udp_prot, 1);
+	sk = sk_alloc(&init_net, udp6 ? PF_INET6 : PF_INET, GFP_KERNEL, udp6 ?: &udp_prot, 1);
 	if (!sk) {
 		kfree(owner);
 		return NULL;
 	}
 	sock_init_data(NULL, sk);
+	rxe_rs_tx_ignore_icmp(sk);
 	sock_set_flag(sk, SOCK_RCU_FREE);
 	owner->sk = sk;
 	owner->wake = wake;

@@ -11,7 +11,8 @@
  * The guard is the last netfilter hook of LOCAL_OUT. It sees all datagrams that sockets send,
  * before they are fragmented or looped back, and with the destination port after network address
  * translation. Forwarded packets do not pass LOCAL_OUT, nor do frames of packet sockets, which
- * require CAP_NET_RAW themselves. Packets of this driver have no socket in the state of the hook.
+ * require CAP_NET_RAW themselves. Packets of this driver belong to sockets of the kernel (IPv4), or
+ * have no socket in the state of the hook.
  */
 #include "bindings_helper.h"
 #include <linux/netfilter_ipv4.h>
@@ -39,8 +40,8 @@ static bool rxe_rs_guard_permits(const struct net *net, struct sock *sk)
 	bool may = false;
 
 	/*
-	 * Kernel sockets belong to tunnels, whose ports an administrator sets. RxRPC, however,
-	 * sends to any port on behalf of any user.
+	 * Kernel sockets belong to this driver or to tunnels, whose ports an administrator sets.
+	 * RxRPC, however, sends to any port on behalf of any user.
 	 */
 	if (sk->sk_kern_sock)
 		return sk->sk_protocol != IPPROTO_UDP ||

@@ -13,6 +13,7 @@ struct dst_entry;
 struct net;
 struct net_device;
 struct sk_buff;
+struct sock;
 struct spinlock;
 struct xarray;
 
@@ -196,6 +197,7 @@ struct rxe_rs_tx_result {
 
 struct rxe_rs_tx_owner;
 
+void rxe_rs_tx_set_udp6(const struct sock *sk);
 struct rxe_rs_tx_owner *rxe_rs_tx_owner_new(void (*wake)(void *waiter));
 void rxe_rs_tx_owner_free(struct rxe_rs_tx_owner *owner);
 u32 rxe_rs_tx_owner_bytes(const struct rxe_rs_tx_owner *owner);

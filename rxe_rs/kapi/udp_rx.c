@@ -131,6 +131,8 @@ static int rxe_rs_socket_open(struct rxe_rs_endpoint *ep, bool v6, struct socket
 	if (err)
 		return err;
 	setup_udp_tunnel_sock(ep->net, (*sock)->sk, &tunnel);
+	if (v6)
+		rxe_rs_tx_set_udp6((*sock)->sk);
 	/* Allows GRO for datagrams with a checksum. */
 	udp_set_bit(GRO_ENABLED, (*sock)->sk);
 	return 0;
