@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """States of queue pairs, asynchronous events and failed completion queues, through pyverbs."""
+import errno
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
 from lib import host
+from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, MTU, End, async_event, datagram, datagram_pair, pair, refused, soon, ah_attr
 from lib.pkeys import Member
 
@@ -286,21 +288,27 @@ def test_unsignaled(names):
     assert a.complete(e.IBV_WC_REM_ACCESS_ERR).wr_id == 7
 
 
+def not_changed(*arguments, **attrs):
+    """The driver must refuse a change of a queue pair, and log that."""
+    with refusal_logged(errno.EINVAL, "modify_qp"):
+        refused(errno.EINVAL, to_state, *arguments, **attrs)
+
+
 def test_bad_changes(names):
     """Transitions and values out of range are refused, and nothing changes."""
     a, b = pair(names)
     for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_SQE):
-        refused(22, to_state, a, state)
-    refused(22, to_state, a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_CUR_STATE, cur_qp_state=e.IBV_QPS_SQD)
-    refused(22, to_state, a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_MIN_RNR_TIMER, min_rnr_timer=32)
-    refused(22, to_state, a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_QKEY, qkey=1)
+        not_changed(a, state)
+    not_changed(a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_CUR_STATE, cur_qp_state=e.IBV_QPS_SQD)
+    not_changed(a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_MIN_RNR_TIMER, min_rnr_timer=32)
+    not_changed(a, e.IBV_QPS_RTS, e.IBV_QP_STATE | e.IBV_QP_QKEY, qkey=1)
     assert a.state() == e.IBV_QPS_RTS
     message(a, b)
     to_state(a, e.IBV_QPS_SQD)
-    refused(22, to_state, a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_RETRY_CNT, retry_cnt=8)
-    refused(22, to_state, a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_TIMEOUT, timeout=32)
-    refused(22, to_state, a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic=129)
-    refused(22, to_state, a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_PKEY_INDEX, pkey_index=1000)
+    not_changed(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_RETRY_CNT, retry_cnt=8)
+    not_changed(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_TIMEOUT, timeout=32)
+    not_changed(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic=129)
+    not_changed(a, e.IBV_QPS_SQD, e.IBV_QP_STATE | e.IBV_QP_PKEY_INDEX, pkey_index=1000)
     to_state(a, e.IBV_QPS_RTS)
     message(a, b)
 
