@@ -20,7 +20,10 @@ cd "$clone"
 vars=$("$here/kernel.py" show $KERNEL) || exit 1
 eval "$(printf '%s\n' "$vars" | sed "s/=\(.*\)/='\1'/")"
 rust_files() { find rxe_rs tools ktests -name '*.rs' -not -path '*/target/*' 2>/dev/null; }
-host_clippy() { CARGO_TARGET_DIR=$cache/target/1.85 cargo clippy --quiet --workspace --all-targets "$@" -- -D warnings; }
+host_clippy() {
+	own_target "$cache/target/1.85"
+	CARGO_TARGET_DIR=$cache/target/1.85 cargo clippy --quiet --workspace --all-targets "$@" -- -D warnings
+}
 case ${1:-} in
 fmt) rust_files | xargs -r rustfmt --edition 2021 ;;
 fmt-check) rust_files | xargs -r rustfmt --edition 2021 --check ;;
@@ -61,6 +64,7 @@ $foreign"
 	say "global symbols of C files begin with rxe_rs_"
 	;;
 doc)
+	own_target "$cache/target/1.85"
 	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$cache/target/1.85 cargo doc --quiet --locked --no-deps --document-private-items \
 		-p rxe_proto -p librxe_rs -p rxectl -p rxe_fuzz -p rxe_models -p rxe_models_macros ${CARGO_FLAGS:-}
 	say "documentation: $cache/target/1.85/doc/rxe_proto/index.html"
