@@ -184,7 +184,7 @@ impl SrqEvents {
     }
 }
 
-/// Asynchronous event of a port.
+/// Asynchronous event of a port. The RDMA core raises those about its GID table itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortEvent {
     /// The port became active.
@@ -193,8 +193,6 @@ pub enum PortEvent {
     Error,
     /// The P_Key table changed.
     PkeyChange,
-    /// The GID table changed.
-    GidChange,
     /// Attributes of the port, such as its MTU, changed.
     ClientReregister,
 }
@@ -205,7 +203,6 @@ impl PortEvent {
             Self::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
             Self::Error => bindings::ib_event_type_IB_EVENT_PORT_ERR,
             Self::PkeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
-            Self::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
             Self::ClientReregister => bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER,
         }
     }
