@@ -24,9 +24,9 @@ pub const WORDS: usize = 1 << (BITS - 6);
 /// quarantine, that happens to one draw in 2^63.
 const DRAWS: u32 = 64;
 
-/// Draws until a number is not `held`. If none of [`DRAWS`] is free, returns the last one: a
-/// process that creates and destroys QPs in a loop may put nearly all numbers into quarantine, and
-/// must not keep others from creating QPs thereby.
+/// Draws until a number is not `held`. If none of 64 is free, returns the last one: a process that
+/// creates and destroys QPs in a loop may put nearly all numbers into quarantine, and must not keep
+/// others from creating QPs thereby.
 ///
 /// # Errors
 ///
