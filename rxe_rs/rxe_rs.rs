@@ -87,32 +87,34 @@ struct RxeLink {
     module: &'static ThisModule,
 }
 
+/// Returns true if the value of a module parameter, a reference on Linux 7.2 and a value on 7.3, is
+/// not 0.
+fn is_set(value: impl Borrow<u8>) -> bool {
+    *value.borrow() != 0
+}
+
 /// Returns the link type that the module parameter selects.
 fn link_type() -> &'static CStr {
-    // Linux 7.2 returns a reference here, 7.3 a value.
-    let value = module_parameters::link_type_rxe.value();
-    match Borrow::<u8>::borrow(&value) {
-        0 => c"rxe_rs",
-        _ => c"rxe",
+    if is_set(module_parameters::link_type_rxe.value()) {
+        c"rxe"
+    } else {
+        c"rxe_rs"
     }
 }
 
 /// Returns true if ordinary sockets may not send to the RoCE port of a namespace with a link.
 fn egress_guard() -> bool {
-    let value = module_parameters::egress_guard.value();
-    *Borrow::<u8>::borrow(&value) != 0
+    is_set(module_parameters::egress_guard.value())
 }
 
 /// Returns true if packets that stay in the memory of this kernel may be sent without an ICRC.
 pub(crate) fn omits_icrc() -> bool {
-    let value = module_parameters::same_host_icrc.value();
-    *Borrow::<u8>::borrow(&value) == 0
+    !is_set(module_parameters::same_host_icrc.value())
 }
 
 /// Returns true if packets of connected QPs are sent as ECN-capable.
 pub(crate) fn uses_ecn() -> bool {
-    let value = module_parameters::ecn.value();
-    *Borrow::<u8>::borrow(&value) != 0
+    is_set(module_parameters::ecn.value())
 }
 
 impl Link for RxeLink {
