@@ -176,6 +176,19 @@ const struct net_device *rxe_rs_flow_dev(const struct rxe_rs_flow *flow)
 	return flow->dev;
 }
 
+/**
+ * rxe_rs_tx_checksums() - check whether a network device computes the checksums of UDP
+ * @dev: network device
+ * @v4: over IPv4, not IPv6
+ *
+ * Context: Any context.
+ * Return: true if it does.
+ */
+bool rxe_rs_tx_checksums(const struct net_device *dev, bool v4)
+{
+	return dev->features & (NETIF_F_HW_CSUM | (v4 ? NETIF_F_IP_CSUM : NETIF_F_IPV6_CSUM));
+}
+
 /*
  * Sets the limits of a GSO buffer: 0 bytes and 1 segment unless the device segments UDP and
  * computes the checksums. In software, both would read the payload again, which costs more than GSO
@@ -184,14 +197,12 @@ const struct net_device *rxe_rs_flow_dev(const struct rxe_rs_flow *flow)
 static void rxe_rs_tx_limits(const struct dst_entry *dst, const struct net_device *dev, bool v4,
 			     u32 *max_len, u32 *max_segs)
 {
-	netdev_features_t csum = NETIF_F_HW_CSUM;
 	u32 size, headers;
 
 	*max_len = 0;
 	*max_segs = 1;
-	csum |= v4 ? NETIF_F_IP_CSUM : NETIF_F_IPV6_CSUM;
 	if (!(dev->features & NETIF_F_GSO_UDP_L4) ||
-	    !(dev->features & NETIF_F_SG) || !(dev->features & csum) ||
+	    !(dev->features & NETIF_F_SG) || !rxe_rs_tx_checksums(dev, v4) ||
 	    dst_xfrm(dst))
 		return;
 	size = v4 ? READ_ONCE(dev->gso_ipv4_max_size) :

@@ -44,9 +44,9 @@ static u32 rxe_rs_host_tag_hash(const u8 *iph, bool v4)
  * @skb: buffer whose network header is the IP header, followed by the UDP header
  * @tag: 1 to 3
  *
- * Only buffers whose device has no hardware below it get a tag. The caller leaves the checksum of
- * a tagged buffer to the device, also if it has one datagram only: whatever changes its contents on
- * the way, such as netem, has to compute the checksum first.
+ * Only buffers whose device computes checksums and has no hardware below it get a tag. The caller
+ * leaves the checksum of a tagged buffer to the device, also if it has one datagram only: whatever
+ * changes its contents on the way, such as netem, has to compute the checksum first.
  *
  * Context: Any context.
  * Return: true if the buffer has the tag.
@@ -54,11 +54,9 @@ static u32 rxe_rs_host_tag_hash(const u8 *iph, bool v4)
 bool rxe_rs_host_tag_set(struct sk_buff *skb, u8 tag)
 {
 	bool v4 = skb->protocol == htons(ETH_P_IP);
-	netdev_features_t csum = NETIF_F_HW_CSUM;
 	u32 hash;
 
-	csum |= v4 ? NETIF_F_IP_CSUM : NETIF_F_IPV6_CSUM;
-	if (!tag || skb->dev->dev.parent || !(skb->dev->features & csum))
+	if (!tag || skb->dev->dev.parent || !rxe_rs_tx_checksums(skb->dev, v4))
 		return false;
 	hash = rxe_rs_host_tag_hash(skb_network_header(skb), v4);
 	skb_set_hash(skb, (hash & ~RXE_RS_HOST_TAG_BITS) | tag, PKT_HASH_TYPE_L4);

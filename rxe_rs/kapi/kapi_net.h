@@ -181,6 +181,7 @@ u32 rxe_rs_flow_ipsec_mtu(struct rxe_rs_flow *flow);
 /* Transmission (gso_tx.c). */
 struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 linear, u32 *max_len,
 			      u32 *max_segs);
+bool rxe_rs_tx_checksums(const struct net_device *dev, bool v4);
 void *rxe_rs_tx_put(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_undo(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size,
