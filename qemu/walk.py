@@ -35,7 +35,7 @@ NOT_STEPS = {
     "names that several functions have, most of them in the standard library":
         "add advance count drop each from get len map next offset pkey replace slice slot state with",
     "values, computed without an effect":
-        "ack_deadline bits bytes counter_set disable_bh errno establishes_communication free_slots from_bits from_slice front gso_index head "
+        "ack_deadline bits bytes counter_set disable_bh errno establishes_communication free_slots from_slice front gso_index head "
         "implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast is_send limit net_hdr op opcode operation "
         "pad_of path_state poll_timeout rnr_wait_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome tag takes takes_resource verbs_mr "
         "wqe_with_data",

@@ -328,7 +328,7 @@ impl<'g> LockedQp<'g> {
         }
         self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(segment.len());
-        let without_icrc = !HostTag::from_bits(segment.tag()).has_icrc();
+        let without_icrc = !host_tag(segment).has_icrc();
         self.without_icrc = self.without_icrc.wrapping_add(u64::from(without_icrc));
     }
 
@@ -392,7 +392,7 @@ impl<'g> LockedQp<'g> {
             ip_header: net.get(..ip).unwrap_or(&[]),
             pkey_index,
             vlan: segment.vlan(),
-            tag: HostTag::from_bits(segment.tag()),
+            tag: host_tag(segment),
         };
         qp.receive(inner, &self.mrs, now, packet, &payload, &meta);
         Ok(())
@@ -424,6 +424,11 @@ impl QpCtx {
     }
 }
 
+/// Returns the tag that a packet arrived with.
+fn host_tag(segment: &RxSegment<'_>) -> HostTag {
+    HostTag::from_bits(segment.tag())
+}
+
 /// Verifies the ICRC, which covers the whole packet but the ICRC itself (IBTA A17.3.4).
 ///
 /// The datagrams of a GRO buffer may have had identifications that increment or that are all equal,
@@ -433,7 +438,7 @@ impl QpCtx {
 /// A packet that this kernel has sent without an ICRC counts as intact: its tag proves that it has
 /// not left the memory since.
 fn icrc_matches(packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>) -> bool {
-    if !HostTag::from_bits(segment.tag()).has_icrc() {
+    if !host_tag(segment).has_icrc() {
         return true;
     }
     if icrc_matches_with(packet, segment.net_hdr(), all) {

@@ -390,6 +390,7 @@ impl Pair {
 
     /// Runs one transmission round of a side of up to `room` packets.
     pub fn transmit_packets(&mut self, side: usize, room: usize) -> Progress {
+        let tag = self.qps[side].tag();
         let mut sink = Sink {
             packets: Vec::new(),
             room,
@@ -399,9 +400,8 @@ impl Pair {
             gso_indices: Vec::new(),
             open_batch: None,
             gso_disabled: false,
-            has_icrc: self.qps[side].tag().has_icrc(),
+            has_icrc: tag.has_icrc(),
         };
-        let tag = self.qps[side].tag();
         if self.link.busy > 0.0 && self.rng.f64() < self.link.busy {
             sink.fails_at = self.rng.usize(0..room);
         }

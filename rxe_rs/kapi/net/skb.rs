@@ -176,8 +176,8 @@ pub struct RxSegment<'a> {
 }
 
 impl<'a> RxSegment<'a> {
-    #[inline]
     /// Returns the first datagram of a buffer.
+    #[inline]
     fn first(skb: &'a RxSkb) -> Self {
         let mut headers = [0; HEADERS_V6];
         for (to, from) in headers.iter_mut().zip(skb.headers()) {
