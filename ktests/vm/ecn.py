@@ -40,16 +40,6 @@ def marking(node, mbit=100, milliseconds=1, room="16mb"):
         host.shell("on $1 tc qdisc del dev $2 root", node, host.netdev(node))
 
 
-@contextlib.contextmanager
-def without_ecn():
-    """Reloads the driver without congestion control. Use the new devices in a child process."""
-    host.shell("no_links; load_here rxe_rs ecn=0; links")
-    try:
-        yield
-    finally:
-        host.shell("no_links; links")
-
-
 def counters(device):
     names = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")
     return [int(open(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{name}").read()) for name in names]
@@ -201,7 +191,7 @@ def nothing_is_marked():
 
 def test_disabled(_names):
     """With ecn=0 packets are not ECN-capable: none is marked."""
-    with without_ecn(), marking("a"), child_process(nothing_is_marked):
+    with host.reloaded("ecn=0"), marking("a"), child_process(nothing_is_marked):
         pass
 
 
@@ -290,5 +280,5 @@ def without_congestion_control():
 
 def test_no_congestion_control(_names):
     """Without congestion control, no packet is marked, and the queue grows until packets are dropped."""
-    with without_ecn(), marking("a", link_speed(), 4, "400kb"), child_process(without_congestion_control):
+    with host.reloaded("ecn=0"), marking("a", link_speed(), 4, "400kb"), child_process(without_congestion_control):
         pass

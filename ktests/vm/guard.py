@@ -365,12 +365,8 @@ def test_forwarded(_names):
 
 def test_disabled(_names):
     """With egress_guard=0, datagrams are neither refused nor counted."""
-    host.shell("no_links; load_here rxe_rs egress_guard=0; links")
-    try:
-        with child_process(without_guard):
-            pass
-    finally:
-        host.shell("no_links; links")
+    with host.reloaded("egress_guard=0"), child_process(without_guard):
+        pass
 
 
 def without_guard():

@@ -8,7 +8,7 @@ import pyverbs.enums as e
 from lib import host
 from lib.case import families
 from lib.ends import pair, pattern, soon
-from lib.frames import PORT, within
+from lib.frames import PORT, checksum, within
 
 DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe believes such errors")
 SIZE = 65536
@@ -16,13 +16,6 @@ SIZE = 65536
 SHORTEST = {4: 552, 6: 1280}
 # What the devices carry, for packets of 4096 bytes.
 MTU = 4200
-
-
-def checksum(data):
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 def too_long(source, to, family):

@@ -16,9 +16,14 @@ DEFAULTS = dict(timeout=60, driver="rxe_rs", reason="rdma_rxe always sends an IC
 SIZE = 20000
 
 
+def total(name):
+    """The sum of a counter of both devices."""
+    return sum(counter(host.device(node), name) for node in "ab")
+
+
 def without_icrc():
     """How many packets the two devices have received without an ICRC."""
-    return sum(counter(host.device(node), "rcvd_without_icrc") for node in "ab")
+    return total("rcvd_without_icrc")
 
 
 def more_than(before):
@@ -110,7 +115,7 @@ def test_path_changes(names):
 def test_corrupted(names):
     """netem changes bits of packets: none of them may be accepted because it has no ICRC."""
     a, b = pair(names)
-    before, bad = without_icrc(), sum(counter(host.device(node), "rx_bad_icrc") for node in "ab")
+    before, bad = without_icrc(), total("rx_bad_icrc")
     transfer(a, b)
     assert more_than(before), "all packets had an ICRC"
     try:
@@ -120,7 +125,7 @@ def test_corrupted(names):
     finally:
         for node in "ab":
             host.shell("on $1 tc qdisc del dev $2 root", node, host.netdev(node))
-    assert happens(lambda: sum(counter(host.device(node), "rx_bad_icrc") for node in "ab") > bad, 5), "no packet was corrupted"
+    assert happens(lambda: total("rx_bad_icrc") > bad, 5), "no packet was corrupted"
 
 
 def test_services(names):
@@ -144,12 +149,8 @@ def test_services(names):
 
 def test_disabled(_names):
     """With same_host_icrc=1 all packets have an ICRC."""
-    host.shell("no_links; load_here rxe_rs same_host_icrc=1; links")
-    try:
-        with child_process(all_have_icrc):
-            pass
-    finally:
-        host.shell("no_links; links")
+    with host.reloaded("same_host_icrc=1"), child_process(all_have_icrc):
+        pass
 
 
 def all_have_icrc():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Hand-made packets: their ICRC, and sockets in another network namespace."""
+"""Hand-made packets: their checksums, and sockets in another network namespace."""
 import os
 import socket
 import struct
@@ -32,6 +32,14 @@ def packet_socket(netns, netdev):
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
     within(netns, lambda: sock.bind((netdev, ETH_P_ALL)))
     return sock
+
+
+def checksum(data):
+    """The checksum of IPv4 headers and of ICMP (RFC 1071), over an even number of bytes."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
 
 
 def icrc(source, to, sport, data, ident=0):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The machine of a test as lib.sh presents it to shell tests: nodes (two namespaces of one machine), addresses, GIDs."""
+import contextlib
 import ipaddress
 import os
 import random
@@ -14,6 +15,16 @@ def shell(script, *arguments):
     """Runs a script with the functions of lib.sh and returns its output. A failing command ends the script and the test."""
     script = f'. /share/guest/lib.sh; set -e; {script}'
     return subprocess.run(["bash", "-c", script, "test", *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@contextlib.contextmanager
+def reloaded(parameter):
+    """Reloads the driver with a module parameter. Use the new devices in a child process."""
+    shell('no_links; load_here rxe_rs "$1"; links', parameter)
+    try:
+        yield
+    finally:
+        shell("no_links; links")
 
 
 def setting(name, default=""):

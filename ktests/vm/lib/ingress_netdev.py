@@ -20,7 +20,7 @@ from lib.counters import counters, is_drop
 from lib.drops import RC_SEND_ONLY, UD_SEND_ONLY, bth
 from lib.ends import pair, soon
 from lib.forging import PATIENT, Requester, Responder
-from lib.frames import PORT, icrc, within
+from lib.frames import PORT, checksum, icrc, within
 
 FROM, TO, SPORT = "10.77.0.2", "10.77.0.1", 50000
 
@@ -29,9 +29,7 @@ def frame(mac, own, data, vlan):
     udp = struct.pack("!HHHH", SPORT, PORT, 8 + len(data), 0) + data
     head = bytearray(struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0x4000, 64, 17, 0))
     head += socket.inet_aton(FROM) + socket.inet_aton(TO)
-    total = sum(struct.unpack("!10H", head))
-    total = (total & 0xFFFF) + (total >> 16)
-    struct.pack_into("!H", head, 10, ~(total + (total >> 16)) & 0xFFFF)
+    struct.pack_into("!H", head, 10, checksum(head))
     tag = struct.pack("!HH", 0x8100, vlan) if vlan else b""
     return mac + own + tag + b"\x08\x00" + bytes(head) + udp
 
