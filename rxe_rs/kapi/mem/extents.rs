@@ -38,30 +38,63 @@ const _: () = assert!(
 /// When it is used, `list` covers `0..len` without gaps, sorted by offset; the first one starts at
 /// 0.
 pub(super) struct Extents {
-    pub(super) list: KVVec<Extent>,
+    pub(super) list: List,
     /// Length of the memory in bytes.
     pub(super) len: u64,
 }
 
-impl Extents {
-    /// Returns the end of the extent at `index`.
+/// A list of extents. One extent, which most small regions are, takes no allocation.
+pub(super) enum List {
+    One(Extent),
+    Many(KVVec<Extent>),
+}
+
+impl List {
+    /// Returns all extents.
     #[inline]
-    fn end_of(&self, index: usize) -> u64 {
-        let next = self.list.get(index.wrapping_add(1));
-        next.map_or(self.len, |next| next.offset)
+    fn all(&self) -> &[Extent] {
+        match self {
+            Self::One(extent) => core::slice::from_ref(extent),
+            Self::Many(list) => list,
+        }
+    }
+}
+
+impl Extents {
+    /// Returns the number of extents.
+    pub(super) fn count(&self) -> usize {
+        self.list.all().len()
+    }
+
+    /// Returns the extent at `index`, and its end.
+    #[inline]
+    fn get(&self, index: usize) -> Option<(&Extent, u64)> {
+        let list = self.list.all();
+        let extent = list.get(index)?;
+        let next = list.get(index.wrapping_add(1));
+        Some((extent, next.map_or(self.len, |next| next.offset)))
+    }
+
+    /// Returns the index of the extent of `offset`, by binary search.
+    fn search(&self, offset: u64) -> usize {
+        let behind = self.list.all().partition_point(|e| e.offset <= offset);
+        behind.wrapping_sub(1)
     }
 
     /// Frees capacity that was reserved for more extents than there are.
     pub(super) fn trim(&mut self) {
-        let used = self.list.len();
-        let enough = used.saturating_mul(2).saturating_add(SPARE);
-        if self.list.capacity() > enough {
+        let List::Many(list) = &self.list else {
+            return;
+        };
+        if let [only] = **list {
+            self.list = List::One(only);
+            return;
+        }
+        let enough = list.len().saturating_mul(2).saturating_add(SPARE);
+        if list.capacity() > enough {
             let mut exact = KVVec::new();
-            if exact
-                .extend_from_slice(&self.list, GFP_KERNEL_ACCOUNT)
-                .is_ok()
-            {
-                self.list = exact;
+            if exact.extend_from_slice(list, GFP_KERNEL_ACCOUNT).is_ok() {
+                self.list = List::Many(exact);
             }
         }
     }
@@ -73,15 +106,14 @@ impl Extents {
         len: u64,
     ) -> impl Iterator<Item = (*mut c_void, u64)> + '_ {
         let end = offset.saturating_add(len).min(self.len);
-        let behind = self.list.partition_point(|e| e.offset <= offset);
         let mut at = offset;
-        (behind.wrapping_sub(1)..).map_while(move |index| {
-            let extent = self.list.get(index)?;
+        (self.search(offset)..).map_while(move |index| {
+            let (extent, stop) = self.get(index)?;
             if at >= end {
                 return None;
             }
             let skip = at.wrapping_sub(extent.offset) as usize;
-            let len = self.end_of(index).min(end).wrapping_sub(at);
+            let len = stop.min(end).wrapping_sub(at);
             at = at.wrapping_add(len);
             Some((extent.addr.wrapping_byte_add(skip), len))
         })
@@ -92,17 +124,14 @@ impl Extents {
     fn find(&self, offset: u64, hint: &ExtentHint) -> usize {
         let guess = hint.extent();
         for index in [guess, guess.wrapping_add(1)] {
-            if let Some(extent) = self.list.get(index) {
-                if extent.offset <= offset && offset < self.end_of(index) {
+            if let Some((extent, stop)) = self.get(index) {
+                if extent.offset <= offset && offset < stop {
                     hint.set(index);
                     return index;
                 }
             }
         }
-        let index = self
-            .list
-            .partition_point(|e| e.offset <= offset)
-            .wrapping_sub(1);
+        let index = self.search(offset);
         hint.set(index);
         index
     }
@@ -127,8 +156,8 @@ impl Extents {
         let mut at = offset;
         let mut index = if len == 0 { 0 } else { self.find(offset, hint) };
         while at < end {
-            let extent = self.list.get(index).ok_or(OutOfBounds)?;
-            let stop = self.end_of(index).min(end);
+            let (extent, stop) = self.get(index).ok_or(OutOfBounds)?;
+            let stop = stop.min(end);
             let skip = at.wrapping_sub(extent.offset) as usize;
             // INVARIANT: `at..stop` lies in this extent, and is memory by the caller's guarantee.
             f(Run {

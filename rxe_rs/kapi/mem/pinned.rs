@@ -6,7 +6,8 @@
 use super::{
     extents::{
         Extent,
-        Extents, //
+        Extents,
+        List, //
     },
     ExtentHint,
     OutOfBounds,
@@ -19,7 +20,10 @@ use crate::{
 use core::{
     ffi::c_void,
     ops::Range,
-    ptr::NonNull, //
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
 };
 use kernel::{
     error::to_result,
@@ -38,6 +42,8 @@ use kernel::{
 
 /// Pages pinned per call: bounds the time and the memory between two points of rescheduling.
 const BATCH: u64 = 512;
+/// Pages whose addresses are kept on the stack while they are pinned.
+const FEW: usize = 16;
 
 /// The address space that pinned pages are charged to (`RLIMIT_MEMLOCK`).
 ///
@@ -58,7 +64,7 @@ impl PinAccount {
     ///
     /// `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EPERM` if that is 0.
     fn charge(pages: u64) -> Result<Self> {
-        let mut mm = core::ptr::null_mut();
+        let mut mm = null_mut();
         // SAFETY: `mm` is valid for writes.
         to_result(unsafe { bindings::rxe_rs_pin_charge(pages, &mut mm) })?;
         // INVARIANT: The function took a reference.
@@ -100,9 +106,54 @@ struct Pages {
 #[pin_data]
 pub(super) struct Pinned {
     pages: Pages,
-    /// The pages of each part in use; parts may overlap.
     #[pin]
-    parts: Mutex<KVVec<Range<u64>>>,
+    parts: Mutex<Parts>,
+}
+
+/// The pages of each part in use; parts may overlap. Memory that was never divided is one part,
+/// which takes no allocation.
+struct Parts {
+    /// Empty if there is no part.
+    first: Part,
+    others: KVVec<Part>,
+}
+
+/// Pages of a part. Numbers of 32 bits keep [`Pinned`] in an allocation of 128 bytes.
+type Part = Range<u32>;
+
+impl Parts {
+    /// Adds a part.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn add(&mut self, part: Part) -> Result {
+        if self.first.is_empty() {
+            self.first = part;
+            return Ok(());
+        }
+        kvec::push(&mut self.others, part, GFP_KERNEL_ACCOUNT)
+    }
+
+    /// Removes one part that has exactly these pages; returns false if there is none.
+    fn remove(&mut self, part: &Part) -> bool {
+        if self.first == *part {
+            self.first = self.others.pop().unwrap_or(0..0);
+            return true;
+        }
+        let Some(index) = self.others.iter().position(|other| other == part) else {
+            return false;
+        };
+        if let (Some(last), Some(place)) = (self.others.pop(), self.others.get_mut(index)) {
+            *place = last;
+        }
+        true
+    }
+
+    /// Returns all parts; the first one may be empty.
+    fn iter(&self) -> impl Iterator<Item = &Part> {
+        Iterator::chain(core::slice::from_ref(&self.first).iter(), &self.others)
+    }
 }
 
 // SAFETY: Pinned pages are not bound to a thread.
@@ -117,10 +168,41 @@ impl Pages {
     }
 
     /// Returns the pages of the `len` bytes at `offset`; `len` is not 0.
-    fn pages_of(&self, offset: u64, len: u64) -> Range<u64> {
+    fn pages_of(&self, offset: u64, len: u64) -> Part {
         let first = offset.wrapping_add(self.lead());
         let last = first.wrapping_add(len).wrapping_sub(1);
-        first >> PAGE_SHIFT..(last >> PAGE_SHIFT).wrapping_add(1)
+        (first >> PAGE_SHIFT) as u32..((last >> PAGE_SHIFT) as u32).wrapping_add(1)
+    }
+
+    /// Pins pages from `index` on and returns how many: at least one, and at most as many as `list`
+    /// holds, which receives their addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`fill`](Self::fill).
+    fn pin_some(&self, index: u64, list: &mut [*mut c_void]) -> Result<usize> {
+        let base = self.start.wrapping_sub(self.lead());
+        let at = base.wrapping_add(index << PAGE_SHIFT);
+        // SAFETY: The list has room for as many addresses.
+        let got = unsafe {
+            bindings::rxe_rs_pin_pages(at, list.len() as u32, self.writable, list.as_mut_ptr())
+        };
+        to_result(got.min(0))?;
+        Ok(got as usize)
+    }
+
+    /// Returns the extent that begins with page `index`, whose address is `page`.
+    fn extent(&self, index: u64, page: *mut c_void) -> Extent {
+        // The first page may contain bytes before the start of the memory.
+        let before = match index {
+            0 => self.lead(),
+            _ => 0,
+        };
+        let offset = (index << PAGE_SHIFT).wrapping_add(before);
+        Extent {
+            offset: offset.wrapping_sub(self.lead()),
+            addr: page.wrapping_byte_add(before as usize),
+        }
     }
 
     /// Pins all `count` pages and records their addresses; `done` is set to the number of pages,
@@ -130,38 +212,49 @@ impl Pages {
     ///
     /// `EFAULT` if a page is not mapped with the required access, `ENOMEM`, `EINTR`.
     fn fill(&mut self, count: u64, done: &mut u64) -> Result {
-        let base = self.start.wrapping_sub(self.lead());
-        let mut list: KVec<*mut c_void> =
-            KVec::with_capacity(BATCH.min(count) as usize, GFP_KERNEL_ACCOUNT)?;
+        let mut few = [null_mut(); FEW];
+        if count == 1 {
+            let [one, ..] = &mut few;
+            self.pin_some(0, core::slice::from_mut(one))?;
+            self.extents.list = List::One(self.extent(0, *one));
+            *done = 1;
+            return Ok(());
+        }
+        let mut many;
+        let batch = if count <= FEW as u64 {
+            few.as_mut_slice()
+        } else {
+            many = KVec::from_elem(null_mut(), BATCH.min(count) as usize, GFP_KERNEL_ACCOUNT)?;
+            many.as_mut_slice()
+        };
+        let mut extents = KVVec::new();
+        let result = self.fill_list(count, done, batch, &mut extents);
+        self.extents.list = List::Many(extents);
+        self.extents.trim();
+        result
+    }
+
+    /// As [`fill`](Self::fill), into `extents`; `batch` holds the addresses of the pages that are
+    /// pinned per call.
+    fn fill_list(
+        &self,
+        count: u64,
+        done: &mut u64,
+        batch: &mut [*mut c_void],
+        extents: &mut KVVec<Extent>,
+    ) -> Result {
         // The address after the last page.
-        let mut end = core::ptr::null_mut();
+        let mut end = null_mut();
         while *done < count {
-            let want = BATCH.min(count.wrapping_sub(*done));
+            let want = count.wrapping_sub(*done).min(batch.len() as u64) as usize;
+            let list = batch.get_mut(..want).ok_or(EINVAL)?;
             // Every page may begin an extent.
-            kvec::reserve(&mut self.extents.list, want as usize, GFP_KERNEL_ACCOUNT)?;
-            let at = base.wrapping_add(*done << PAGE_SHIFT);
-            list.clear();
-            // SAFETY: The capacity suffices for as many addresses.
-            let got = unsafe {
-                let addrs = list.spare_capacity_mut().as_mut_ptr().cast();
-                bindings::rxe_rs_pin_pages(at, want as u32, self.writable, addrs)
-            };
-            to_result(got.min(0))?;
-            // SAFETY: The function wrote as many addresses, and no more than the capacity.
-            unsafe { list.inc_len((got as usize).min(want as usize)) };
-            for page in &list {
+            kvec::reserve(extents, want, GFP_KERNEL_ACCOUNT)?;
+            let got = self.pin_some(*done, list)?;
+            for page in list.iter().take(got) {
                 if *page != end {
-                    // The first page may contain bytes before the start of the memory.
-                    let before = match *done {
-                        0 => self.lead(),
-                        _ => 0,
-                    };
-                    let offset = (*done << PAGE_SHIFT).wrapping_add(before);
                     // The capacity was reserved above.
-                    let _ = self.extents.list.push_within_capacity(Extent {
-                        offset: offset.wrapping_sub(self.lead()),
-                        addr: page.wrapping_byte_add(before as usize),
-                    });
+                    let _ = extents.push_within_capacity(self.extent(*done, *page));
                 }
                 end = page.wrapping_byte_add(PAGE_SIZE);
                 *done = done.wrapping_add(1);
@@ -175,17 +268,18 @@ impl Pages {
     /// # Safety
     ///
     /// They are pinned, and no longer used.
-    unsafe fn unpin(&self, pages: Range<u64>) {
+    unsafe fn unpin(&self, pages: Part) {
         if pages.is_empty() {
             return;
         }
-        let from = (pages.start << PAGE_SHIFT).saturating_sub(self.lead());
-        let to = (pages.end << PAGE_SHIFT).wrapping_sub(self.lead());
+        let (start, end) = (u64::from(pages.start), u64::from(pages.end));
+        let from = (start << PAGE_SHIFT).saturating_sub(self.lead());
+        let to = (end << PAGE_SHIFT).wrapping_sub(self.lead());
         for (addr, len) in self.extents.runs(from, to.saturating_sub(from)) {
             // SAFETY: By the caller's guarantee; an extent's pages are consecutive.
             unsafe { bindings::rxe_rs_unpin_range(addr, len, self.writable) };
         }
-        self.account.uncharge(pages.end.wrapping_sub(pages.start));
+        self.account.uncharge(end.wrapping_sub(start));
     }
 }
 
@@ -206,18 +300,17 @@ impl Pinned {
         let end = start.checked_add(len).ok_or(EINVAL)?;
         let end = end.checked_add(in_page).ok_or(EINVAL)? >> PAGE_SHIFT;
         let count = end.wrapping_sub(start >> PAGE_SHIFT);
-        if len == 0 || count > u64::from(u32::MAX) {
+        let all = 0..u32::try_from(count).map_err(|_| EINVAL)?;
+        if len == 0 {
             return Err(EINVAL);
         }
         let uninit = UniqueArc::<Self>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let mut parts = KVVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
-        kvec::push(&mut parts, 0..count, GFP_KERNEL_ACCOUNT)?;
         let mut pages = Pages {
             account: PinAccount::charge(count)?,
             start,
             writable,
             extents: Extents {
-                list: KVVec::new(),
+                list: List::Many(KVVec::new()),
                 len,
             },
         };
@@ -225,15 +318,17 @@ impl Pinned {
         // INVARIANT: The extents cover all pages, in order, if this succeeds.
         if let Err(e) = pages.fill(count, &mut done) {
             // SAFETY: They are pinned, and have not been shared.
-            unsafe { pages.unpin(0..done) };
+            unsafe { pages.unpin(0..done as u32) };
             pages.account.uncharge(count.wrapping_sub(done));
             return Err(e);
         }
-        pages.extents.trim();
         // INVARIANT: All pages are pinned, and the one part holds them.
         let this = uninit.pin_init_with(pin_init!(Self {
             pages,
-            parts <- new_mutex!(parts),
+            parts <- new_mutex!(Parts {
+                first: all,
+                others: KVVec::new(),
+            }),
         }))?;
         Ok(this.into())
     }
@@ -261,7 +356,7 @@ impl Pinned {
 
     /// Returns the number of runs of physically contiguous memory.
     pub(super) fn extent_count(&self) -> usize {
-        self.pages.extents.list.len()
+        self.pages.extents.count()
     }
 
     /// Adds a part that holds the pages of `len` bytes at `offset`, until it is
@@ -285,7 +380,7 @@ impl Pinned {
         }
         let part = self.pages.pages_of(offset, len);
         // INVARIANT: By the caller's guarantee they are pinned.
-        kvec::push(&mut self.parts.lock(), part, GFP_KERNEL_ACCOUNT)
+        self.parts.lock().add(part)
     }
 
     /// Releases a part and unpins pages that no other part holds, at a cost proportional to the
@@ -301,12 +396,8 @@ impl Pinned {
     pub(super) unsafe fn put_part(&self, offset: u64, len: u64) {
         let own = self.pages.pages_of(offset, len);
         let mut parts = self.parts.lock();
-        let Some(index) = parts.iter().position(|part| *part == own) else {
+        if !parts.remove(&own) {
             return;
-        };
-        if let (Some(last), Some(place)) = (parts.last().cloned(), parts.get_mut(index)) {
-            *place = last;
-            parts.pop();
         }
         let mut at = own.start;
         while at < own.end {

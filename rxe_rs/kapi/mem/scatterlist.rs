@@ -6,7 +6,8 @@
 use super::{
     extents::{
         Extent,
-        Extents, //
+        Extents,
+        List, //
     },
     ExtentHint,
     OutOfBounds,
@@ -78,7 +79,10 @@ impl SgMem {
         unsafe { list.inc_len(count as usize) };
         // INVARIANT: Each begins where the previous one ends, none is empty, and the C side checked
         // that they are in the linear map; the rest is the caller's guarantee.
-        let list = SgList(Extents { list, len });
+        let list = SgList(Extents {
+            list: List::Many(list),
+            len,
+        });
         Ok(Self {
             list: Arc::new(list, GFP_KERNEL_ACCOUNT)?,
             first: 0,
