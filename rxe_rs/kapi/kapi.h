@@ -92,7 +92,7 @@ void rxe_rs_ring_free(struct rxe_rs_ring *ring);
 int rxe_rs_pin_charge(u64 pages, struct mm_struct **mm);
 void rxe_rs_pin_uncharge(struct mm_struct *mm, u64 pages);
 int rxe_rs_pin_pages(u64 addr, u32 count, bool write, void **out);
-void rxe_rs_unpin_range(void *addr, u64 len, bool dirty);
+void rxe_rs_unpin_range(void *addr, u64 len, bool dirty, u64 *done);
 
 /* On-demand paging (odp.c). */
 

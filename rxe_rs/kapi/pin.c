@@ -11,7 +11,7 @@
 #include <linux/sched/signal.h>
 #include "bindings_helper.h"
 
-/* Number of pages that are unpinned between two calls of cond_resched(). */
+/* Number of pages that are unpinned before cond_resched() is called; twice as many at most. */
 #define RXE_RS_UNPIN_BATCH 1024
 
 /**
@@ -87,10 +87,11 @@ int rxe_rs_pin_pages(u64 addr, u32 count, bool write, void **out)
  * @addr: kernel address of the first byte
  * @len: number of bytes; all pages that contain one of them are unpinned
  * @dirty: whether the pages may have been written to
+ * @done: number of pages that the caller has unpinned since it last rescheduled; updated
  *
  * Context: Process context. May sleep.
  */
-void rxe_rs_unpin_range(void *addr, u64 len, bool dirty)
+void rxe_rs_unpin_range(void *addr, u64 len, bool dirty, u64 *done)
 {
 	u64 pages = PFN_UP(offset_in_page(addr) + len);
 	struct page *page = virt_to_page(addr);
@@ -99,8 +100,12 @@ void rxe_rs_unpin_range(void *addr, u64 len, bool dirty)
 		u64 batch = min_t(u64, pages, RXE_RS_UNPIN_BATCH);
 
 		unpin_user_page_range_dirty_lock(page, batch, dirty);
-		cond_resched();
 		page += batch;
 		pages -= batch;
+		*done += batch;
+		if (*done >= RXE_RS_UNPIN_BATCH) {
+			cond_resched();
+			*done = 0;
+		}
 	}
 }

@@ -275,9 +275,10 @@ impl Pages {
         let (start, end) = (u64::from(pages.start), u64::from(pages.end));
         let from = (start << PAGE_SHIFT).saturating_sub(self.lead());
         let to = (end << PAGE_SHIFT).wrapping_sub(self.lead());
+        let mut done = 0;
         for (addr, len) in self.extents.runs(from, to.saturating_sub(from)) {
             // SAFETY: By the caller's guarantee; an extent's pages are consecutive.
-            unsafe { bindings::rxe_rs_unpin_range(addr, len, self.writable) };
+            unsafe { bindings::rxe_rs_unpin_range(addr, len, self.writable, &mut done) };
         }
         self.account.uncharge(end.wrapping_sub(start));
     }
