@@ -5,6 +5,7 @@ pub(crate) mod backlog;
 pub(crate) mod counters;
 pub(crate) mod gids;
 pub(crate) mod netdev_events;
+pub(crate) mod pd_numbers;
 pub(crate) mod port;
 pub(crate) mod senders;
 
@@ -12,6 +13,7 @@ use self::{
     backlog::Backlog,
     counters::Counters,
     gids::Gids,
+    pd_numbers::PdNumbers,
     port::PKeyTable,
     senders::Senders, //
 };
@@ -62,7 +64,7 @@ pub(crate) type RxeDevice = DeviceCtx;
 /// The destination of an address handle, which the handle's number leads to.
 pub(crate) struct AhPath {
     /// Number of the protection domain.
-    pub(crate) pd: u32,
+    pub(crate) pd: u64,
     pub(crate) av: AddressVector,
     /// The path that datagrams take.
     pub(crate) flow: Arc<Flow>,
@@ -107,8 +109,7 @@ pub(crate) struct DeviceCtx {
     #[pin]
     pub(crate) raw: RawQps,
     /// Numbers of protection domains.
-    #[pin]
-    pub(crate) pds: Ida,
+    pub(crate) pds: PdNumbers,
     /// Numbers of SRQs.
     #[pin]
     pub(crate) srqs: Ida,
@@ -150,7 +151,7 @@ impl DeviceCtx {
                 backlog: Backlog::new()?,
                 senders: Senders::new(),
                 raw <- raw,
-                pds <- Ida::new(),
+                pds: PdNumbers::new(),
                 srqs <- Ida::new(),
             }),
             GFP_KERNEL_ACCOUNT,

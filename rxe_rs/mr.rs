@@ -85,7 +85,7 @@ pub(crate) struct MrCtx {
     /// Upper 24 bits of the key.
     index: u32,
     /// Number of the protection domain; a verbs MR has its own in its layout.
-    pd: u32,
+    pd: u64,
     pub(crate) kind: MrKind,
 }
 
@@ -156,7 +156,7 @@ impl Mrs {
     /// `ENOSPC` if all keys are in use, `ENOMEM`, or what `make` returns.
     pub(crate) fn publish(
         &self,
-        pd: u32,
+        pd: u64,
         make: impl FnOnce(u32) -> Result<MrKind>,
     ) -> Result<(Arc<MrCtx>, u32)> {
         let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
@@ -205,7 +205,7 @@ pub(crate) struct MrAccess<'g> {
     mrs: &'g Mrs,
     counters: &'g Counters,
     guard: &'g rcu::Guard,
-    pd: u32,
+    pd: u64,
     qpn: u32,
     last: Cell<Option<MrLookup<'g>>>,
     pub(crate) hint: ExtentHint,
@@ -243,7 +243,7 @@ impl<'g> MrAccess<'g> {
     pub(crate) fn new(
         dev: &'g DeviceCtx,
         guard: &'g rcu::Guard,
-        (pd, qpn): (u32, u32),
+        (pd, qpn): (u64, u32),
         hint: usize,
     ) -> Self {
         Self {
@@ -310,7 +310,7 @@ impl<'g> MrAccess<'g> {
     #[inline]
     fn with_access<R>(
         &self,
-        pd: u32,
+        pd: u64,
         key: u32,
         addr: u64,
         len: usize,
@@ -420,7 +420,7 @@ impl<'g> MrAccess<'g> {
     #[inline]
     pub(crate) fn write_in(
         &self,
-        pd: u32,
+        pd: u64,
         key: u32,
         addr: u64,
         src: &Payload<'_>,

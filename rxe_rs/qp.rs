@@ -193,7 +193,7 @@ pub(crate) struct QpCtx {
     pub(crate) qpn: u32,
     pub(crate) service: Service,
     /// Number of the protection domain.
-    pub(crate) pd: u32,
+    pub(crate) pd: u64,
     /// The shared receive queue, if the QP uses one.
     srq: Option<Arc<SrqCtx>>,
     pub(crate) dev: Arc<DeviceCtx>,

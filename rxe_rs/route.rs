@@ -56,7 +56,7 @@ impl DeviceCtx {
     /// # Context
     ///
     /// Any context that may take locks with bottom halves disabled.
-    pub(crate) fn flow_of_ah(&self, number: u32, pd: u32) -> Option<Arc<Flow>> {
+    pub(crate) fn flow_of_ah(&self, number: u32, pd: u64) -> Option<Arc<Flow>> {
         let guard = rcu::read_lock();
         self.ahs
             .with(number, &guard, |path| {

@@ -116,7 +116,7 @@ impl Frwr {
     }
 
     /// Registers the page list.
-    fn register(&self, pd: u32, reg: &Register) -> Result<(), LocalOpFault> {
+    fn register(&self, pd: u64, reg: &Register) -> Result<(), LocalOpFault> {
         let access = Access::from_bits(reg.access).ok_or(LocalOpFault)?;
         let Memory::Pages(pages) = &self.memory else {
             return Err(LocalOpFault);

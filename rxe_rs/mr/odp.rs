@@ -49,7 +49,7 @@ use rxe_proto::{
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageFault {
     /// The protection domain of the access.
-    pub(crate) pd: u32,
+    pub(crate) pd: u64,
     /// The L_Key or R_Key of the region or window.
     pub(crate) key: u32,
     /// Address of the first byte in the region, and number of bytes.

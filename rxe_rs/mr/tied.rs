@@ -195,7 +195,7 @@ impl MrCtx {
     pub(crate) fn tie_to(
         self: &Arc<Self>,
         dev: &Arc<DeviceCtx>,
-        pd: u32,
+        pd: u64,
         rkey: u32,
         tied_mrs: impl FnOnce() -> Result<Arc<TiedMrs>>,
     ) -> Result {

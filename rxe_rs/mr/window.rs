@@ -104,9 +104,9 @@ impl WindowCtx {
     /// nothing has changed then.
     pub(crate) fn bind(
         &self,
-        pd: u32,
+        pd: u64,
         region: Option<&Arc<MrCtx>>,
-        qp: (u32, u32),
+        qp: (u64, u32),
         bind: &Bind,
         guard: &rcu::Guard,
     ) -> Result<(), LocalOpFault> {

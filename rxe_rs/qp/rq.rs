@@ -118,7 +118,7 @@ impl Rq {
 /// [`LocalFault`]; a part may have been copied.
 pub(super) fn scatter(
     mrs: &MrAccess<'_>,
-    pd: u32,
+    pd: u64,
     sges: impl Iterator<Item = Sge>,
     offset: u32,
     src: &Payload<'_>,

@@ -23,7 +23,7 @@ use rxe_kapi::rdma::{
 /// An address handle (IBTA 11.2.2); its number leads to its [`AhPath`].
 pub(crate) struct AhCtx {
     number: u32,
-    pd: u32,
+    pd: u64,
 }
 
 impl AhCtx {
@@ -37,7 +37,7 @@ impl AhCtx {
 /// Creates the destination of handle `number`. `modify_ah` replaces it.
 fn path_to(
     dev: &DeviceCtx,
-    pd: u32,
+    pd: u64,
     number: u32,
     av: AddressVector,
     flags: Flags,

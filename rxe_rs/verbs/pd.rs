@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Protection domains: a number that memory keys, queue pairs and address handles must share.
 
-use crate::{
-    device::DeviceCtx,
-    limits::MAX_PD, //
-};
+use crate::device::DeviceCtx;
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -13,13 +10,13 @@ use rxe_kapi::rdma::pd::ProtectionDomain;
 
 /// A protection domain (IBTA 10.2.3).
 pub(crate) struct PdCtx {
-    number: u32,
+    number: u64,
 }
 
 impl PdCtx {
     /// Returns the number, unique on the device and not 0.
     #[inline]
-    pub(crate) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 }
@@ -28,11 +25,11 @@ impl ProtectionDomain for PdCtx {
     type Device = DeviceCtx;
 
     fn create(dev: &Arc<DeviceCtx>) -> Result<Self> {
-        let number = dev.pds.alloc(1..=MAX_PD)?;
+        let number = dev.pds.get()?;
         Ok(Self { number })
     }
 
     fn destroy(self, dev: &Arc<DeviceCtx>) {
-        dev.pds.free(self.number);
+        dev.pds.put();
     }
 }

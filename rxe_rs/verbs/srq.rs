@@ -67,7 +67,7 @@ use rxe_proto::{
 pub(crate) struct SrqCtx {
     /// Number of the protection domain that the keys of scatter lists belong to, whatever the QP's
     /// is (IBTA 10.2.3).
-    pub(crate) pd: u32,
+    pub(crate) pd: u64,
     /// Number of the queue, unique on the device and not 0.
     number: u32,
     max_sge: u8,

@@ -57,7 +57,7 @@ impl MrDesc {
     ///
     /// The first [`AccessError`] that applies, in that order.
     #[inline]
-    pub const fn check_rights(&self, pd: u32, key: u32, rights: Access) -> Result<(), AccessError> {
+    pub const fn check_rights(&self, pd: u64, key: u32, rights: Access) -> Result<(), AccessError> {
         if !matches!(self.state, State::Valid) || self.key != key {
             return Err(AccessError::BadKey);
         }
@@ -105,7 +105,7 @@ impl MrDesc {
     #[inline]
     pub const fn check(
         &self,
-        pd: u32,
+        pd: u64,
         key: u32,
         addr: u64,
         len: u64,

@@ -20,7 +20,7 @@ pub struct WindowState {
     /// Type.
     pub kind: WindowType,
     /// Protection domain.
-    pub pd: u32,
+    pub pd: u64,
     /// R_Key; its least significant byte changes with each bind.
     pub key: RKey,
     /// True if it is bound.
@@ -86,7 +86,7 @@ const ACCEPTED: Access = Access::LOCAL_WRITE
 pub fn check_bind(
     state: &WindowState,
     region: Option<&MrDesc>,
-    pd: u32,
+    pd: u64,
     qpn: u32,
     bind: &Bind,
 ) -> Result<Option<Window>, BindError> {
@@ -162,7 +162,7 @@ impl Window {
     #[inline]
     pub fn check(
         &self,
-        (pd, qpn): (u32, u32),
+        (pd, qpn): (u64, u32),
         key: u32,
         addr: u64,
         len: u64,

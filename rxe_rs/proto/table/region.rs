@@ -96,7 +96,7 @@ pub enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MrDesc {
     /// Protection domain.
-    pub pd: u32,
+    pub pd: u64,
     /// The key, including its variant byte.
     pub key: u32,
     /// Address of the first byte in work requests and packets.

@@ -49,7 +49,7 @@ fn region() -> MrDesc {
     }
 }
 
-const MINE: (u32, u32) = (7, 0x11);
+const MINE: (u64, u32) = (7, 0x11);
 
 fn bindable() -> MrDesc {
     MrDesc {
