@@ -3,6 +3,9 @@
 //!
 //! A capture on the sending device may have GSO batches: datagrams of several packets, which the
 //! network device or the stack segments later. The ICRC shows where the packets in them end.
+//!
+//! Packets between queue pairs of one kernel may have four zero bytes in place of the ICRC
+//! (`rxe_rs/proto/engine/same_host.rs`).
 
 use crate::capture::{Capture, CaptureError, Frame};
 use crate::cli::Decode;
@@ -26,6 +29,8 @@ enum Icrc {
     Bad,
     /// The packet was not captured completely.
     Unknown,
+    /// It is 0, as in packets that do not leave the kernel.
+    Omitted,
 }
 
 impl Icrc {
@@ -34,6 +39,7 @@ impl Icrc {
             Self::Good => "good",
             Self::Bad => "bad",
             Self::Unknown => "unknown",
+            Self::Omitted => "omitted",
         }
     }
 }
@@ -49,6 +55,8 @@ fn judge(net: &[u8], payload: &[u8], len: usize) -> Icrc {
     };
     if icrc(&SoftCrc, net, body, []) == *sum {
         Icrc::Good
+    } else if *sum == [0; 4] {
+        Icrc::Omitted
     } else {
         Icrc::Bad
     }
@@ -103,10 +111,20 @@ fn split_gso_batch<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
     let equal = (2..=64usize).filter_map(|count| {
         (all.len().checked_rem(count)? == 0).then_some(all.len().checked_div(count)?)
     });
+    // Zeros may be payload: a packet to the same queue pair has to follow.
+    let followed = |len: usize| {
+        let next = all
+            .get(len..)
+            .and_then(|rest| Packet::parse(rest, rest.len()).ok());
+        next.is_some_and(|next| next.bth().dest_qpn == first.bth().dest_qpn)
+    };
     let begins = |len: &usize| {
-        *len < all.len()
-            && segment_net(datagram.net, 0, *len)
-                .is_some_and(|net| judge(&net, all, *len) == Icrc::Good)
+        let net = segment_net(datagram.net, 0, *len).filter(|_| *len < all.len());
+        net.is_some_and(|net| match judge(&net, all, *len) {
+            Icrc::Good => true,
+            Icrc::Omitted => followed(*len),
+            Icrc::Bad | Icrc::Unknown => false,
+        })
     };
     let len = full.chain(equal).find(begins)?;
     let segments = all.chunks(len).zip(0u16..);
@@ -129,6 +147,7 @@ struct Summary {
     good: u64,
     bad: u64,
     unknown: u64,
+    omitted: u64,
     opcodes: BTreeMap<String, u64>,
     malformed: BTreeMap<&'static str, u64>,
     other: BTreeMap<&'static str, u64>,
@@ -152,7 +171,12 @@ impl Summary {
             "frames": self.frames,
             "packets": self.packets,
             "gso_batches": self.gso_batches,
-            "icrc": { "good": self.good, "bad": self.bad, "unknown": self.unknown },
+            "icrc": {
+                "good": self.good,
+                "bad": self.bad,
+                "unknown": self.unknown,
+                "omitted": self.omitted,
+            },
             "opcodes": self.opcodes,
             "malformed": self.malformed,
             "other": self.other,
@@ -166,6 +190,13 @@ impl Summary {
             "{} frames, {} RoCE v2 packets; icrc: {} good, {} bad, {} unknown",
             self.frames, self.packets, self.good, self.bad, self.unknown
         )?;
+        if self.omitted != 0 {
+            writeln!(
+                out.to,
+                "  without an ICRC, as they did not leave this kernel (same_host_icrc): {}",
+                self.omitted
+            )?;
+        }
         if self.gso_batches != 0 {
             writeln!(
                 out.to,
@@ -296,7 +327,8 @@ impl Decoder<'_, '_> {
                 return Ok(());
             }
         };
-        if judge(datagram.net, datagram.payload, datagram.len) == Icrc::Bad {
+        let verdict = judge(datagram.net, datagram.payload, datagram.len);
+        if matches!(verdict, Icrc::Bad | Icrc::Omitted) {
             if let Some(segments) = split_gso_batch(&datagram) {
                 self.summary.gso_batches = self.summary.gso_batches.saturating_add(1);
                 for segment in segments {
@@ -331,6 +363,7 @@ impl Decoder<'_, '_> {
             Icrc::Good => &mut self.summary.good,
             Icrc::Bad => &mut self.summary.bad,
             Icrc::Unknown => &mut self.summary.unknown,
+            Icrc::Omitted => &mut self.summary.omitted,
         };
         *count = count.saturating_add(1);
         let parsed = Packet::parse(datagram.payload, datagram.len);

@@ -129,8 +129,8 @@ fn cut_packets_are_not_blamed() {
 }
 
 /// A GSO batch as a tap gets it from the stack: one datagram, in which each packet has its own
-/// ICRC.
-fn gso_batch_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
+/// ICRC, or zeros in its place.
+fn gso_batch_of(count: u8, payload: usize, last: usize, with_icrc: bool) -> Vec<u8> {
     let net = {
         let (_, net, _) = golden()
             .into_iter()
@@ -156,7 +156,10 @@ fn gso_batch_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
     for (packet, number) in packets.iter().zip(0u16..) {
         let net = segment_net(&net, number, packet.len() + 4).unwrap();
         all.extend(packet);
-        all.extend(icrc(&SoftCrc, &net, packet, []));
+        all.extend(match with_icrc {
+            true => icrc(&SoftCrc, &net, packet, []),
+            false => [0; 4],
+        });
     }
     let net = segment_net(&net, 0, all.len()).unwrap();
     [net, all].concat()
@@ -165,7 +168,7 @@ fn gso_batch_of(count: u8, payload: usize, last: usize) -> Vec<u8> {
 #[test]
 fn gso_batches_are_split() {
     for (count, payload, last) in [(3, 1024, 1024), (5, 4096, 8), (2, 256, 256)] {
-        let (text, fine) = decoded(&pcap(&[gso_batch_of(count, payload, last)]), true);
+        let (text, fine) = decoded(&pcap(&[gso_batch_of(count, payload, last, true)]), true);
         assert!(fine, "{text}");
         let summary = summary(&text);
         assert_eq!(summary["gso_batches"], 1);
@@ -173,14 +176,35 @@ fn gso_batches_are_split() {
         assert_eq!(summary["icrc"]["good"], count);
     }
     // One packet is damaged; the others must still be found correct.
-    let mut packet = gso_batch_of(3, 1024, 1024);
+    let mut packet = gso_batch_of(3, 1024, 1024, true);
     packet[28 + 1040 + 50] ^= 1;
     let (text, fine) = decoded(&pcap(&[packet]), true);
     assert!(!fine);
     assert_eq!(
         summary(&text)["icrc"],
-        json!({ "good": 2, "bad": 1, "unknown": 0 })
+        json!({ "good": 2, "bad": 1, "unknown": 0, "omitted": 0 })
     );
+}
+
+/// Packets that do not leave the kernel have no ICRC: that is no fault, and batches of them are
+/// split as well.
+#[test]
+fn packets_of_one_kernel() {
+    for (count, payload, last) in [(3, 1024, 1024), (5, 4096, 8), (1, 64, 64)] {
+        let (text, fine) = decoded(&pcap(&[gso_batch_of(count, payload, last, false)]), true);
+        assert!(fine, "{text}");
+        let summary = summary(&text);
+        assert_eq!(summary["gso_batches"], u8::from(count > 1));
+        assert_eq!(summary["packets"], count);
+        assert_eq!(
+            summary["icrc"],
+            json!({ "good": 0, "bad": 0, "unknown": 0, "omitted": count })
+        );
+    }
+    // Zeros in the payload are no end of a packet.
+    let (text, _) = decoded(&pcap(&[gso_batch_of(1, 2048, 2048, false)]), false);
+    assert!(text.contains("len 2048 pad 0 icrc omitted\n"), "{text}");
+    assert!(text.contains("without an ICRC"), "{text}");
 }
 
 #[test]
