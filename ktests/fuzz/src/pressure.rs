@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory pressure: a process that repeatedly takes nearly all memory of the machine, so that the
 //! kernel reclaims memory in the middle of calls, and allocations that cannot wait fail.
+//!
+//! The memory is that of a file in memory, which the process does not map: in User Mode Linux each
+//! run of pages in the address space of a process is a mapping of the host, which allows some
+//! 65,000 of them, and a process that exceeds that dies with a lock held.
 
 use crate::sys;
 
@@ -53,31 +57,27 @@ fn start() -> Result<i32, String> {
         sys::die_with_parent();
         // If any process runs out of memory, this one is killed.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-        take_until(LEFT_AT_REST);
+        let Ok(fd) = sys::memfd(c"pressure", 0, false) else {
+            return 1;
+        };
+        let at_rest = take_until(fd, 0, LEFT_AT_REST);
         loop {
-            let taken = take_until(LEFT);
+            take_until(fd, at_rest, LEFT);
             sys::pause(PRESSURE_US);
-            for addr in taken {
-                let _ = sys::memory_call(libc::SYS_munmap, addr, STEP, 0);
-            }
+            sys::truncate(fd, at_rest);
             sys::pause(PAUSE_US);
         }
     })
     .map_err(|errno| format!("fork: {errno}"))
 }
 
-/// Takes memory until no more than `left` bytes are available; returns the addresses.
-fn take_until(left: u64) -> Vec<u64> {
-    let both = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE | libc::MAP_NORESERVE;
-    let mut taken = Vec::new();
-    while available() > left {
-        let Ok(addr) = sys::mmap(0, STEP as usize, both, flags, -1, 0) else {
-            break;
-        };
-        taken.push(addr);
+/// Allocates memory of the file from `len` on, until no more than `left` bytes are available;
+/// returns the new length.
+fn take_until(fd: i32, mut len: u64, left: u64) -> u64 {
+    while available() > left && sys::allocate(fd, len, STEP).is_ok() {
+        len += STEP;
     }
-    taken
+    len
 }
 
 /// Returns the bytes that can be allocated before a process is killed (`MemAvailable`).

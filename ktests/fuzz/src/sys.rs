@@ -325,6 +325,15 @@ pub fn memfd(name: &std::ffi::CStr, len: u64, seals: bool) -> Result<i32, i32> {
     Ok(fd)
 }
 
+/// Allocates `len` bytes at `offset` of a file.
+pub fn allocate(fd: i32, offset: u64, len: u64) -> Result<(), i32> {
+    // SAFETY: No memory is involved.
+    check(i64::from(unsafe {
+        libc::fallocate(fd, 0, offset as i64, len as i64)
+    }))
+    .map(|_| ())
+}
+
 /// Sets the length of a file.
 pub fn truncate(fd: i32, len: u64) {
     // SAFETY: No memory is involved.
