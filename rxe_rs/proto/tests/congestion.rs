@@ -122,6 +122,7 @@ fn check(what: &str, outcome: &Outcome, used: u64, high_us: u64) {
 /// any rate from 50 Mbit/s to 10 Gbit/s, with the same constants. Of the bits on the wire at most
 /// 94 in 100 are payload.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn two_share_a_link() {
     for (mbit, time) in [(50, 4000), (200, 2000), (1000, 400), (10_000, 80)] {
         for seed in seeds(2) {
@@ -135,6 +136,7 @@ fn two_share_a_link() {
 
 /// Without marks the same two fill the queue and lose packets.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn without_marks_the_queue_is_long() {
     for mbit in [50, 200] {
         let outcome = share(&[RC, RC], mbit, 2000 * MS, false, 0);
@@ -148,6 +150,7 @@ fn without_marks_the_queue_is_long() {
 
 /// The same for the peers that send what is READ, who know no round trip.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn two_readers_share_a_link() {
     let read = Sender {
         op: SendOp::Read,
@@ -164,6 +167,7 @@ fn two_readers_share_a_link() {
 /// A late sender gets its share, eight senders get theirs, long packets are harmless, and a single
 /// sender uses the link.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn others_share_a_link() {
     let late = Sender {
         starts_at: Instant::from_ns(500 * MS),
@@ -190,6 +194,7 @@ fn others_share_a_link() {
 /// arrives for each packet that leaves it, while hardly anything is sent: these CNPs are genuine
 /// and accepted. Soon the two share as others do.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn a_link_that_becomes_slow() {
     for mbit in [50, 100, 400] {
         let rate = mbit * 125;
@@ -298,6 +303,7 @@ fn forged(service: Service, per_second: u64) -> (u64, u64) {
 
 /// More forged CNPs than packets are sent are soon rejected.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn excess_cnps_are_rejected() {
     for service in [Service::Rc, Service::Uc] {
         let (share, handled) = forged(service, 20_000);
@@ -309,6 +315,7 @@ fn excess_cnps_are_rejected() {
 
 /// At most one forged CNP per packet leaves two packets per round trip or millisecond.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn plausible_cnps_leave_the_minimum_rate() {
     let (share, handled) = forged(Service::Rc, 1000);
     println!("{share} per cent, {handled} accepted");

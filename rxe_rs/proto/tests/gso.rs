@@ -56,6 +56,7 @@ fn move_messages(pair: &mut Pair, op: SendOp, length: u32, count: usize, depth: 
 /// Each operation falls back within a few round trips, and the data is correct. With batches of two
 /// packets only missing acknowledgements show the fault, which takes longer.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn falls_back() {
     for (op, faulty) in [(SendOp::Write, 0), (SendOp::Send, 0), (SendOp::Read, 1)] {
         for (length, depth, most_ms) in [
@@ -101,6 +102,7 @@ fn falls_back() {
 
 /// Random loss and reordering cause no fallback.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn random_loss_causes_no_fallback() {
     for (loss, reorder, count) in [(0.01, 0.0, 60), (0.05, 0.02, 60), (0.2, 0.0, 30)] {
         for (length, depth) in [(65_536, 4), (2048, 8), (2048, 1), (8192, 1)] {
@@ -127,6 +129,7 @@ fn random_loss_causes_no_fallback() {
 /// GSO is tried again after a minute, then after two; a device that has been fixed is used as
 /// before.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn gso_is_tried_again() {
     let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
     pair.same_ip_id[0] = true;
@@ -160,6 +163,7 @@ fn gso_is_tried_again() {
 /// On a host that stalls, timers expire without loss. Packets that are then retransmitted singly,
 /// and arrive, do not reset the score.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn falls_back_on_a_slow_host() {
     for op in [SendOp::Write, SendOp::Send] {
         let mut longest = 0;

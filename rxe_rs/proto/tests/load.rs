@@ -17,6 +17,7 @@ const MEMORY: usize = 1 << 20;
 
 /// A message of more packets than the maximum window.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn large_unreliable_message() {
     let mut pair = Pair::of(Service::Uc, 1, Link::PERFECT, Mtu::Mtu256, 8 << 20);
     pair.hosts[0].memory.borrow_mut().fill(7);
@@ -207,6 +208,7 @@ fn cost_over(op: SendOp, link: Link, reads: u8, seed: u64) -> (u64, u64, u64) {
 
 /// One per cent loss costs some retransmissions, but never an acknowledgement timeout.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn loss_is_repaired_without_the_timer() {
     for op in [SendOp::Write, SendOp::Send, SendOp::Read] {
         let (mut packets, mut timeouts, mut time, mut runs) = (0, 0, 0, 0);
@@ -234,6 +236,7 @@ fn loss_is_repaired_without_the_timer() {
 /// full: the virtual network between two emulated machines. Packets in flight are not
 /// retransmitted.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn slow_wire_is_not_flooded() {
     for op in [SendOp::Write, SendOp::Send, SendOp::Read] {
         for queue in [256, u64::MAX] {
@@ -317,6 +320,7 @@ fn reset_and_reuse() {
 /// are lost behind the queue. No sample shows that yet, but the packets in flight are old: they are
 /// retransmitted about once per actual round trip, which does not exhaust the retries.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn losses_behind_a_long_queue() {
     for (loss, reorder) in [(0.001, 0.0), (0.01, 0.0), (0.0, 0.02)] {
         for seed in seeds(2) {
@@ -394,6 +398,7 @@ fn time_over_lossy_wire(op: SendOp, loss: f64, seed: u64) -> u64 {
 /// waits for long when an acknowledgement is lost, nor has more in flight than it can request
 /// again.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
 fn share_of_a_lossy_wire() {
     for (op, loss, least) in [
         (SendOp::Write, 0.01, 0.6),
