@@ -42,6 +42,9 @@ pub trait TimerTarget: Send + Sync + 'static {
 /// Expiry of a timer that is not armed.
 const IDLE: u64 = u64::MAX;
 
+/// Maximum delay of a timer, in nanoseconds.
+const MAX_SLACK_NS: u64 = 100_000;
+
 /// One high resolution timer that calls [`TimerTarget::fire`] in softirq.
 ///
 /// The timer is a field of the object that it calls. [`bind`](Self::bind) passes it a reference to
@@ -113,7 +116,9 @@ impl<T: TimerTarget> SoftTimer<T> {
         }
     }
 
-    /// Makes the timer fire at `at_ns` ([`now_ns`] clock) or earlier.
+    /// Makes the timer fire at `at_ns` ([`now_ns`] clock) or earlier, or later by an eighth of the
+    /// time until then at most, and by no more than 100 µs: timers that expire within such a range
+    /// share an interrupt.
     ///
     /// Costs one load if the timer fires no later anyway. Nothing happens if the timer is not
     /// bound.
@@ -173,13 +178,17 @@ impl<T: TimerTarget> SoftTimer<T> {
             return;
         }
         self.armed.store(at_ns, Relaxed);
+        let slack = at_ns
+            .saturating_sub(now_ns())
+            .wrapping_shr(3)
+            .min(MAX_SLACK_NS);
         // SAFETY: The timer is set up, and its target is kept alive until `shutdown`, which
         // cancels after it has had the lock we hold.
         unsafe {
             bindings::hrtimer_start_range_ns(
                 self.timer.get(),
                 at_ns.min(i64::MAX as u64) as i64,
-                0,
+                slack,
                 bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
             )
         };

@@ -366,22 +366,29 @@ impl QpCtx {
     }
 
     /// The QP's timer expired.
+    ///
+    /// Mostly what it was armed for has happened: progress moves deadlines, but not the timer.
+    /// Nothing is to be sent then, and the timer is armed again if a deadline is left.
     pub(crate) fn handle_timer(self: ArcBorrow<'_, Self>) {
-        {
+        let to_send = {
             let rcu = rcu::read_lock();
             let mut inner = self.inner.lock();
             if inner.destroyed {
                 return;
             }
             inner.note_resumed();
+            let mrs = self.mr_access(&rcu, &inner);
             if !inner.paging.defers_responses() {
-                let mrs = self.mr_access(&rcu, &inner);
                 let (engine, mut backend, _) = inner.split(&self, &mrs);
                 engine.handle_timeout(clock::now(), &mut backend);
             }
+            let to_send = self.to_send(&mut inner, &mrs);
             self.unlock_and_notify(&rcu, inner, Origin::Event);
+            to_send
+        };
+        if to_send != ToSend::Nothing {
+            self.transmit(Origin::Event);
         }
-        self.transmit(Origin::Event);
     }
 
     /// Raises asynchronous events.
