@@ -28,11 +28,7 @@ fn pair(seed: u64, link: Link) -> Pair {
         host.flush_step = FLUSH_STEP;
         host.persistent = vec![0; MEMORY].into();
     }
-    let mut state = seed as u32;
-    for byte in pair.hosts[0].memory.borrow_mut().iter_mut() {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        *byte = (state >> 24) as u8;
-    }
+    fastrand::Rng::with_seed(seed).fill(&mut pair.hosts[0].memory.borrow_mut());
     pair
 }
 
