@@ -34,7 +34,7 @@ fi
 [ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-module.sh" $flag \
 	${out:+-o "$out"} ${series:+-k "$series"} "$source" "$@"
 
-TOOLS="CC=gcc-14 HOSTCC=gcc-14" ARCH='' RUSTFLAGS=''
+TOOLS='' ARCH='' RUSTFLAGS=''
 if [ -n "$kind" ]; then
 	vars=$("$here/kernel_build.py" show "$kind" $series) || exit 1
 else
@@ -45,9 +45,7 @@ out=${out:-$source/out/$label$SERIES}
 mkdir -p "$out"
 [ $# -gt 0 ] || set -- modules
 if [ -n "$kind" ]; then
-	set -- ARCH="$ARCH" ${RUSTFLAGS:+KRUSTFLAGS="$RUSTFLAGS"} "$@"
-else
-	set -- KERNELRELEASE="$RELEASE" "$@"
+	# shellcheck disable=SC2086
+	exec make -C "$TREE" -j"$(nproc)" $TOOLS ARCH="$ARCH" ${RUSTFLAGS:+KRUSTFLAGS="$RUSTFLAGS"} M="$source" MO="$(cd "$out" && pwd -P)" "$@"
 fi
-# shellcheck disable=SC2086
-exec make -C "$TREE" $TOOLS M="$source" MO="$(cd "$out" && pwd -P)" -j"$(nproc)" "$@"
+exec "$clone/tools/deb/kernel-tree" make "$TREE" "$RELEASE" M="$source" MO="$(cd "$out" && pwd -P)" "$@"

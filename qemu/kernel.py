@@ -32,6 +32,8 @@ FLAVOURS = {"": "", "rt": "PREEMPT_RT", "cloud": "for virtual machines: few driv
 PROGRESS_SECONDS = 15
 # Option of the command line of each machine: the kernel log must hold all that a test causes. Some kernels have 16 KiB by default.
 LOG_BUFFER = "log_buf_len=4M"
+# Also part of the package rxe-rs-dkms.
+TREE_SCRIPT = Path(__file__).resolve().parent.parent / "tools/deb/kernel-tree"
 CACHE = Path(os.environ.get("RXE_RS_CACHE") or Path.home() / ".cache/rxe_rs")
 KERNELS = CACHE / "kernels"
 
@@ -283,20 +285,15 @@ def prepare(info, base):
     release = info["release"]
     tree = base / "src.unpacked"
     headers = base / "image/usr/src" / f"linux-headers-{release}"
-    shutil.copy(find_file(headers, ".config"), tree / ".config")
-    shutil.copy(find_file(headers, "Module.symvers"), tree / "Module.symvers")
+    for name in (".config", "Module.symvers"):
+        find_file(headers, name)
     say("preparing the kernel tree for Rust modules (a minute or two)")
-    local = re.sub(r"^\d+\.\d+\.\d+", "", release)
     log = base / "prepare.log"
     log.unlink(missing_ok=True)
     final = base / "src"
     # Generated files contain absolute paths, so the tree gets its final name before it is prepared.
     tree.rename(final)
-    run("make", "-C", final, f"-j{os.cpu_count()}", "CC=gcc-14", "HOSTCC=gcc-14", f"LOCALVERSION={local}",
-        f"KERNELRELEASE={release}", "olddefconfig", "modules_prepare", quiet=log)
-    for need in ("rust/libkernel.rmeta", "include/generated/rustc_cfg", "rust/bindings/bindings_generated.rs"):
-        if not (final / need).exists():
-            die(f"the prepared tree has no {need}: this kernel is not configured for Rust modules (see {log})")
+    run(TREE_SCRIPT, "prepare", final, headers, release, quiet=log)
 
 
 def ensure(series, refresh=False):

@@ -150,7 +150,7 @@ class KernelSetUp(Packages):
 
     def test_preparation_fails(self):
         (self.folder / "broken").touch()
-        self.dies("make -C", "prepare.log")
+        self.dies("kernel-tree prepare", "prepare.log")
         self.assertEqual(self.ready(), [])
         (self.folder / "broken").unlink()
         self.ensure()
