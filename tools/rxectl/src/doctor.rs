@@ -107,6 +107,14 @@ fn installed_for(host: &Host, module: &str) -> Vec<String> {
         .collect()
 }
 
+/// Returns why the package rxe-rs-dkms has not built the module for a kernel, and what to do;
+/// `None` without that package.
+fn not_built(host: &Host, release: &str) -> Option<(String, String)> {
+    let said = host.tool("rxe-dkms", &["why", release]).ok()?;
+    let (reason, remedy) = said.trim().split_once('\n')?;
+    Some((reason.to_string(), remedy.to_string()))
+}
+
 /// Checks which driver is loaded, and whether there is a module for the running kernel.
 fn drivers(host: &Host, report: &mut Report) {
     let (ours, theirs) = (host.module("rxe_rs"), host.module("rdma_rxe"));
@@ -136,6 +144,12 @@ fn drivers(host: &Host, report: &mut Report) {
             "rxe_rs",
             "rxe_rs is installed for this kernel, but not loaded",
             "modprobe rxe_rs",
+        );
+    } else if let Some((reason, remedy)) = not_built(host, &release) {
+        report.wrong(
+            "rxe_rs",
+            format!("rxe_rs is not installed for kernel {release}: {reason}"),
+            remedy,
         );
     } else if kernels.is_empty() {
         report.wrong(

@@ -106,14 +106,21 @@ impl Host {
         self.exists(&format!("/sys/module/{name}"))
     }
 
-    /// Returns the path of a program, searched in PATH and the folders of system tools.
+    /// Returns the path of a program, searched in PATH, the folders of system tools and that of the
+    /// packages of `rxe_rs`.
     fn program(&self, name: &str) -> Option<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
         if self.root == Path::new("/") {
             let path = std::env::var_os("PATH").unwrap_or_default();
             folders.extend(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
         }
-        for folder in ["/usr/sbin", "/usr/bin", "/sbin", "/bin"] {
+        for folder in [
+            "/usr/sbin",
+            "/usr/bin",
+            "/sbin",
+            "/bin",
+            "/usr/libexec/rxe_rs",
+        ] {
             folders.push(self.path(folder));
         }
         folders

@@ -5,7 +5,7 @@ mod machine;
 
 use machine::Machine;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{symlink, PermissionsExt};
 use std::path::Path;
 
 #[test]
@@ -134,6 +134,34 @@ fn doctor_finds_each_fault() {
         let found = wrong.iter().any(|(a, f)| a == about && f.contains(fix));
         assert!(found, "case {number}, {about}: {wrong:?}");
     }
+}
+
+#[test]
+fn doctor_says_why_dkms_has_not_built_the_module() {
+    let machine = Machine::healthy("dkms");
+    machine.remove("/sys/module/rxe_rs");
+    machine.put("/lib/modules/7.2.0-old/updates/dkms/rxe_rs.ko.xz", "");
+    let program = "/usr/libexec/rxe_rs/rxe-dkms";
+    let script = "#!/bin/sh\n[ \"$*\" = 'why 7.3.4-test' ] && printf 'it lacks a source\\napt install it\\n'\n";
+    machine.put(program, script);
+    fs::set_permissions(machine.path(program), fs::Permissions::from_mode(0o755)).unwrap();
+    let wrong = machine.wrong(&[]);
+    assert!(
+        wrong.contains(&("rxe_rs".to_string(), "apt install it".to_string())),
+        "{wrong:?}"
+    );
+    let text = machine.run(&["doctor"]).1;
+    assert!(
+        text.contains("rxe_rs is not installed for kernel 7.3.4-test: it lacks a source\n"),
+        "{text}"
+    );
+    // It has nothing to say about a kernel that has the module.
+    machine.put("/lib/modules/7.3.4-test/updates/dkms/rxe_rs.ko.xz", "");
+    let wrong = machine.wrong(&[]);
+    assert!(
+        wrong.iter().any(|(_, fix)| fix == "modprobe rxe_rs"),
+        "{wrong:?}"
+    );
 }
 
 #[test]
