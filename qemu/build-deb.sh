@@ -61,7 +61,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$out" "$work/debian"
 out=$(cd "$out" && pwd -P)
 cd "$work"
-sed "s/@RELEASE@/$release/g" "$clone/tools/deb/control" >debian/control
+fill() { sed "s/@RELEASE@/$release/g; s/@VERSION@/$version/g" "$clone/tools/deb/$1"; }
+fill control >debian/control
 {
 	printf 'rxe-rs (%s) unstable; urgency=medium\n\n  * CHANGELOG.md of the source has the changes.\n\n' "$version"
 	printf ' -- %s  %s\n' "$(sed -n 's/^Maintainer: //p' debian/control)" "$(date -uRd "@$SOURCE_DATE_EPOCH")"
@@ -82,7 +83,7 @@ put() {
 # script NAME: installs a script that dpkg runs.
 script() {
 	mkdir -p "$package/DEBIAN"
-	sed "s/@RELEASE@/$release/g" "$clone/tools/deb/${package%%-"$release"}.$1" >"$package/DEBIAN/$1"
+	fill "${package%%-"$release"}.$1" >"$package/DEBIAN/$1"
 	chmod 755 "$package/DEBIAN/$1"
 }
 
@@ -114,6 +115,25 @@ if [ -n "$sign" ]; then
 fi
 script postinst
 script postrm
+finish
+
+package=rxe-rs-dkms
+source=/usr/src/rxe_rs-$version
+put 644 "$clone/Kbuild" "$clone/Cargo.toml" "$source/"
+put 644 "$clone/uapi/rxe_rs.h" "$source/uapi/"
+(cd "$clone" && find rxe_rs -path rxe_rs/proto/tests -prune -o -path rxe_rs/proto/examples -prune -o -path rxe_rs/proto/fuzz -prune -o \
+	\( -name '*.rs' -o -name '*.[ch]' -o -name bindgen_parameters \) -print) | while read -r file; do
+	put 644 "$clone/$file" "$source/${file%/*}/"
+done
+fill dkms.conf >"$package$source/dkms.conf"
+put 755 "$clone/tools/deb/rxe-dkms" "$clone/tools/deb/kernel-tree" /usr/libexec/rxe_rs/
+ln -s /usr/libexec/rxe_rs/rxe-dkms "$package$source/rxe-dkms"
+put 644 "$clone/tools/deb/dkms-status.conf" /etc/dkms/framework.conf.d/rxe_rs.conf
+mkdir "$package/DEBIAN"
+echo /etc/dkms/framework.conf.d/rxe_rs.conf >"$package/DEBIAN/conffiles"
+put 644 "$clone/tools/deb/rxe-rs-dkms.triggers" /DEBIAN/triggers
+script postinst
+script prerm
 finish
 
 package=rxe-rs-tools

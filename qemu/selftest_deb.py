@@ -16,10 +16,17 @@ DEB = TOP / "tools/deb"
 VERSION = re.search(r'^version = "(.*)"$', (TOP / "Cargo.toml").read_text(), re.M)[1]
 RELEASE = "7.9.1+deb13-amd64"
 MODULES = f"rxe-rs-modules-{RELEASE}"
+SOURCE = f"usr/src/rxe_rs-{VERSION}"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 CONTENTS = {
     MODULES: {f"usr/lib/modules/{RELEASE}/updates/rxe_rs.ko"},
+    "rxe-rs-dkms": {
+        "etc/dkms/framework.conf.d/rxe_rs.conf", "usr/libexec/rxe_rs/rxe-dkms", "usr/libexec/rxe_rs/kernel-tree",
+        *(f"{SOURCE}/{name}" for name in ("rxe-dkms", "dkms.conf", "Kbuild", "Cargo.toml", "uapi/rxe_rs.h")),
+        *(f"{SOURCE}/{path.relative_to(TOP)}" for path in (TOP / "rxe_rs").rglob("*")
+          if (path.suffix in (".rs", ".c", ".h") or path.name == "bindgen_parameters")
+          and not re.search("/proto/(tests|examples|fuzz)/", str(path)))},
     "rxe-rs-tools": {
         "etc/rxe_rs/", "usr/bin/rxectl", "usr/share/man/man1/rxectl.1.gz", "usr/share/man/man1/rxectl-qp.1.gz",
         "usr/share/bash-completion/completions/rxectl", "usr/share/zsh/vendor-completions/_rxectl",
@@ -30,7 +37,7 @@ CONTENTS = {
         f"{LIBRARIES}/librxe_rs.so", f"{LIBRARIES}/librxe_rs.a", "usr/include/rxe_rs.h", "usr/include/rxe_rs_verbs.h",
         *(f"usr/share/doc/librxe-rs-dev/examples/{name}" for name in ("exercise.rs", "sliding_window.py", "send_fallback.py"))},
 }
-SCRIPTS = {MODULES: {"postinst", "postrm"}, "rxe-rs-tools": {"postinst", "prerm", "postrm"}, "librxe-rs1": set(), "librxe-rs-dev": set()}
+SCRIPTS = {MODULES: {"postinst", "postrm"}, "rxe-rs-dkms": {"postinst", "prerm"}, "rxe-rs-tools": {"postinst", "prerm", "postrm"}, "librxe-rs1": set(), "librxe-rs-dev": set()}
 
 
 def run(*command, **options):
@@ -100,7 +107,7 @@ class Packages(StandIns):
                 self.assertEqual({path for *_, path in self.listed(package)}, wanted | doc)
 
     def test_modes_and_owners(self):
-        programs = {"usr/bin/rxectl", "usr/libexec/rxe_rs/rxe-link"}
+        programs = {"usr/bin/rxectl", *(f"usr/libexec/rxe_rs/{name}" for name in ("rxe-link", "rxe-dkms", "kernel-tree"))}
         for package in self.files:
             for mode, owner, path in self.listed(package):
                 with self.subTest(path):
@@ -111,9 +118,11 @@ class Packages(StandIns):
     def test_fields(self):
         for package in self.files:
             with self.subTest(package):
-                self.assertEqual((self.field(package, "Version"), self.field(package, "Architecture"), self.field(package, "Source")), (VERSION, "amd64", "rxe-rs"))
+                self.assertEqual((self.field(package, "Version"), self.field(package, "Architecture"), self.field(package, "Source")), (VERSION, "all" if package == "rxe-rs-dkms" else "amd64", "rxe-rs"))
         self.assertEqual(self.field(MODULES, "Depends"), f"linux-image-{RELEASE}, kmod")
         self.assertEqual(self.field(MODULES, "Provides"), "rxe-rs-modules")
+        for name in ("dkms", "rustc", "rust-src", "bindgen", "gcc-14", "libelf-dev", "libssl-dev"):
+            self.assertRegex(self.field("rxe-rs-dkms", "Depends"), rf"(^|, ){name}\b")
         self.assertEqual(self.field("librxe-rs-dev", "Depends"), f"librxe-rs1 (= {VERSION}), libibverbs-dev")
         for package in ("rxe-rs-tools", "librxe-rs1"):
             self.assertRegex(self.field(package, "Depends"), r"^libc6 \(>= ")
@@ -135,6 +144,24 @@ class Packages(StandIns):
                 run("dpkg-deb", "--raw-extract", path, folder)
                 run("md5sum", "--check", "--strict", "DEBIAN/md5sums", cwd=folder)
 
+    def test_source_for_dkms(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("dpkg-deb", "--raw-extract", self.files["rxe-rs-dkms"], folder)
+            self.assertEqual(os.readlink(f"{folder}/{SOURCE}/rxe-dkms"), "/usr/libexec/rxe_rs/rxe-dkms")
+            self.assertEqual((Path(folder) / "DEBIAN/conffiles").read_text(), "/etc/dkms/framework.conf.d/rxe_rs.conf\n")
+            self.assertEqual((Path(folder) / "DEBIAN/triggers").read_text(), (DEB / "rxe-rs-dkms.triggers").read_text())
+            conf = run("bash", "-c", 'kernelver=$0; . "$1"; echo "$PACKAGE_NAME $PACKAGE_VERSION $PRE_BUILD $BUILD_EXCLUSIVE_KERNEL"', RELEASE,
+                       f"{folder}/{SOURCE}/dkms.conf")
+            self.assertEqual(conf, f"rxe_rs {VERSION} rxe-dkms build {RELEASE} ^7\\.[23]\\.\n")
+            # What the sources include, and what Kbuild names.
+            for path in [path for path in (Path(folder) / SOURCE).rglob("*") if path.suffix in (".c", ".h")]:
+                for name in re.findall(r'^#include "(.*)"$', path.read_text(), re.M):
+                    self.assertTrue((path.parent / name).exists(), f"{path}: {name}")
+            for path in re.findall(r"rxe_rs/\S+?\.o\b", (Path(folder) / SOURCE / "Kbuild").read_text()):
+                base = Path(folder) / SOURCE / path
+                if path != "rxe_rs/rxe_rs.o" and "ktests" not in path:
+                    self.assertTrue(base.with_suffix(".c").exists() or base.with_suffix(".rs").exists(), path)
+
     def test_library(self):
         with tempfile.TemporaryDirectory() as folder:
             run("dpkg-deb", "--extract", self.files["librxe-rs-dev"], folder)
@@ -149,6 +176,145 @@ class Packages(StandIns):
         for path in self.files.values():
             with self.subTest(path.name):
                 self.assertEqual(path.read_bytes(), (again / path.name).read_bytes())
+
+
+class Dkms(unittest.TestCase):
+    """rxe-dkms on a simulated host: what it says about a kernel, and that builds fail softly."""
+
+    KERNEL, PACKAGE = "7.2.12+deb13-amd64", "7.2.12-1~bpo13+1"
+    AGAIN = f"dkms install rxe_rs/1.0 -k {KERNEL}"
+
+    def setUp(self):
+        """A host on which a build is possible."""
+        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.put("lib/modules/{}/modules.order", "")
+        self.put("lib/modules/{}/build/include/config/auto.conf",
+                 'CONFIG_RUST=y\nCONFIG_RUSTC_VERSION=108501\nCONFIG_RUSTC_VERSION_TEXT="rustc 1.85.1 (4eb16 2025-03-15) (built)"\n')
+        self.put("usr/src/rxe_rs-1.0/dkms.conf", 'PACKAGE_VERSION="1.0"\n')
+        self.put("usr/src/linux-source-7.2.tar.xz", "")
+        self.put("sysroot/lib/rustlib/src/rust/library/core/src/lib.rs", "")
+        (self.root / "var/lib/dkms").mkdir(parents=True)
+        self.rustc("1.85.1")
+        self.versions({f"linux-headers-{self.KERNEL}": self.PACKAGE, "linux-source-7.2": self.PACKAGE})
+        self.free(5000)
+        self.program("usr/bin/dkms", f'echo "dkms $*" >>{self.root}/called')
+        self.program("usr/libexec/rxe_rs/kernel-tree", 'echo "kernel-tree $1"; [ $1 != make ] || touch out/7.2/rxe_rs.ko')
+        self.folder = self.root / "build"
+        self.folder.mkdir()
+
+    def put(self, path, text):
+        path = self.root / path.format(self.KERNEL)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def program(self, path, script):
+        self.put(path, f"#!/bin/sh\n{script}\n").chmod(0o755)
+
+    def rustc(self, version):
+        self.program("usr/bin/rustc", f'case $1 in --version) echo "rustc {version} (abc 2025-01-01)" ;; *) echo {self.root}/sysroot ;; esac')
+
+    def versions(self, packages):
+        cases = " ".join(f'{name}) echo "installed {version}" ;;' for name, version in packages.items())
+        self.program("usr/bin/dpkg-query", f'case $4 in {cases} *) exit 1 ;; esac')
+
+    def free(self, mebibytes):
+        self.program("usr/bin/df", f"echo header; echo x x x {mebibytes} x x")
+
+    def rxe_dkms(self, *arguments):
+        done = subprocess.run([DEB / "rxe-dkms", *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, "RXE_DKMS_ROOT": str(self.root)})
+        return done.returncode, done.stdout
+
+    def says(self, reason, remedy):
+        """`why` and `status` say so, `build` too, and it is skipped; nothing remains in its folder."""
+        self.assertEqual(self.rxe_dkms("why", self.KERNEL), (0, f"{reason}\n{remedy}\n"))
+        self.assertEqual(self.rxe_dkms("status"), (0, f"rxe_rs: not built for {self.KERNEL}: {reason}; {remedy}\n"))
+        self.assertEqual(self.rxe_dkms("build", self.KERNEL), (77, f"rxe_rs: {reason}; {remedy}\n"))
+        self.assertEqual(list(self.folder.iterdir()), [])
+        self.assertEqual(self.rxe_dkms("all")[0], 0)
+        self.assertFalse((self.root / "called").exists(), "a build that cannot succeed has been started")
+
+    def test_no_headers(self):
+        shutil.rmtree(self.root / f"lib/modules/{self.KERNEL}/build")
+        self.says(f"linux-headers-{self.KERNEL} is not installed", f"apt install linux-headers-{self.KERNEL}")
+
+    def test_no_source(self):
+        self.versions({f"linux-headers-{self.KERNEL}": self.PACKAGE})
+        self.says("linux-source-7.2 is not installed", f"apt install linux-source-7.2={self.PACKAGE}")
+
+    def test_other_source(self):
+        self.versions({f"linux-headers-{self.KERNEL}": self.PACKAGE, "linux-source-7.2": "7.2.11-1"})
+        self.says(f"linux-source-7.2 is of 7.2.11-1, and the kernel of {self.PACKAGE}",
+                  f"apt install linux-source-7.2={self.PACKAGE}, or upgrade the kernel to that of linux-source-7.2")
+
+    def test_other_rustc(self):
+        self.rustc("1.90.0")
+        self.says(f"the kernel was built by rustc 1.85.1, and {self.root}/usr/bin/rustc is rustc 1.90.0",
+                  f"install that version (apt-cache policy rustc), or the module package rxe-rs-modules-{self.KERNEL}")
+
+    def test_no_library_source(self):
+        shutil.rmtree(self.root / "sysroot")
+        self.says("rust-src is not installed", "apt install rust-src")
+
+    def test_no_space(self):
+        self.free(200)
+        self.says(f"{self.root}/var/lib/dkms has 200 MiB free, and a build needs 1000 MiB", f"free some space, then: {self.AGAIN}")
+
+    def test_kernel_without_rust(self):
+        self.put("lib/modules/{}/build/include/config/auto.conf", "CONFIG_NET=y\n")
+        self.says("this kernel was built without Rust", "boot a kernel of Debian's backports")
+
+    def test_other_series(self):
+        self.assertEqual(self.rxe_dkms("why", "6.12.1-amd64")[1].splitlines()[0], "rxe_rs is for Linux 7.2 and 7.3")
+        self.put("lib/modules/6.12.1-amd64/modules.order", "")
+        self.assertNotIn("6.12.1", self.rxe_dkms("status")[1])
+
+    def test_build(self):
+        status, said = self.rxe_dkms("build", self.KERNEL)
+        self.assertEqual((status, said), (0, "kernel-tree unpack\nkernel-tree prepare\nkernel-tree make\n"))
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["rxe_rs.ko"])
+
+    def test_failed_build(self):
+        """The tree is removed, the step is named, and later `why` has it from DKMS's log."""
+        self.program("usr/libexec/rxe_rs/kernel-tree", "mkdir -p linux; [ $1 != prepare ]")
+        status, said = self.rxe_dkms("build", self.KERNEL)
+        self.assertEqual((status, said), (77, "rxe_rs: the build failed (kernel-tree prepare)\n"))
+        self.assertEqual(list(self.folder.iterdir()), [])
+        log = self.put("var/lib/dkms/rxe_rs/1.0/build/make.log",
+                       f"DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel {self.KERNEL} (x86_64)\n{said}\n# exit code: 77\n")
+        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1], f"the build failed (kernel-tree prepare)\nsee {log}; then: {self.AGAIN}\n")
+        log.write_text(f"DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel {self.KERNEL} (x86_64)\n")
+        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1].splitlines()[0], "the build was interrupted")
+        log.write_text("DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel 7.3.4 (x86_64)\n")
+        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1], f"it has not been built yet\n{self.AGAIN}\n")
+
+    def test_disk_full(self):
+        self.program("usr/libexec/rxe_rs/kernel-tree", f"mkdir -p linux; cp {self.root}/full {self.root}/usr/bin/df; exit 1")
+        self.put("full", "#!/bin/sh\necho header; echo x x x 0 x x\n").chmod(0o755)
+        self.assertEqual(self.rxe_dkms("build", self.KERNEL),
+                         (77, f"rxe_rs: the build failed: no space left in {self.root}/var/lib/dkms\n"))
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_installed(self):
+        self.put("lib/modules/{}/updates/dkms/rxe_rs.ko.xz", "")
+        self.assertEqual(self.rxe_dkms("why", self.KERNEL), (0, ""))
+        self.assertEqual(self.rxe_dkms("status"), (0, ""))
+        self.assertEqual(self.rxe_dkms("all"), (0, ""))
+        # DKMS would move the module of the package away.
+        self.put("lib/modules/{}/updates/rxe_rs.ko", "")
+        self.assertEqual(self.rxe_dkms("build", self.KERNEL), (77, f"rxe_rs: the package rxe-rs-modules-{self.KERNEL} is installed\n"))
+
+    def test_all(self):
+        """A failure of DKMS does not fail the installation of the package."""
+        self.program("usr/bin/dkms", f'echo "dkms $*" >>{self.root}/called; exit 10')
+        status, said = self.rxe_dkms("all")
+        self.assertEqual((status, said), (0, f"rxe_rs: not built for {self.KERNEL}: it has not been built yet; {self.AGAIN}\n"))
+        self.assertEqual((self.root / "called").read_text(), f"dkms install -m rxe_rs -v 1.0 -k {self.KERNEL}\n")
+        (self.root / "called").unlink()
+        self.put("etc/dkms/no-autoinstall", "")
+        self.assertEqual(self.rxe_dkms("all"), (0, "rxe_rs: not built, because of /etc/dkms/no-autoinstall\n"))
+        self.assertFalse((self.root / "called").exists())
 
 
 class Refusals(StandIns):
