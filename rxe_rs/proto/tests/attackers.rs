@@ -631,6 +631,7 @@ fn requests_far_ahead_cause_no_nak() {
 /// a message with any PSN: 24 bits. WRITEs need a key, an address and the right as well.
 #[test]
 fn unreliable_connections_never_enter_err() {
+    let rounds = if cfg!(miri) { 1_000 } else { 20_000 };
     for shared in [false, true] {
         let mut pair = Pair::small(Service::Uc, 12, Link::PERFECT);
         if shared {
@@ -642,7 +643,7 @@ fn unreliable_connections_never_enter_err() {
             qp.set_state(State::Rts, host);
             pair.qps[1] = qp;
         }
-        for round in 0..if cfg!(miri) { 200 } else { 20_000 } {
+        for round in 0..rounds {
             if pair.hosts[1].receives.len() < 2 {
                 pair.hosts[1].receives.push_back(RecvBuf {
                     wr_id: round,
@@ -667,7 +668,7 @@ fn unreliable_connections_never_enter_err() {
         }
         let statuses = pair.hosts[1].received.iter().map(|r| r.0.status);
         let (good, bad): (Vec<_>, Vec<_>) = statuses.partition(|s| *s == WcStatus::Success);
-        assert!(good.len() > 100);
+        assert!(good.len() as u64 > rounds / 200);
         // With a shared queue the receive of a message that is too long completes in error.
         assert_eq!(shared, !bad.is_empty());
         assert!(bad.iter().all(|status| *status == WcStatus::LocLenErr));
