@@ -16,7 +16,7 @@ endif
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools deb demo test test-suites test-security test-debug test-transitions fuzz sanitize miri check fmt fmt-check doc clippy \
+.PHONY: all module tools deb ci-machine demo test test-suites test-security test-debug test-transitions fuzz sanitize miri check fmt fmt-check doc clippy \
 	audit insmod-help clean distclean shell help bench setup hooks kernels
 
 all: module
@@ -45,6 +45,10 @@ tools: setup
 # Builds the Debian packages of the module, the tools and the library in out/deb/; SIGN_KEY and SIGN_CERT sign the module.
 deb: module tools
 	@SIGN_KEY="$(SIGN_KEY)" SIGN_CERT="$(SIGN_CERT)" qemu/build-deb.sh $(if $(KDIR),-m out/kdir/rxe_rs.ko)
+
+# Makes the machine that rxe-ci boots, in out/ci/RELEASE/, and an archive of it (docs/ci.md).
+ci-machine: module tools
+	@qemu/ci-machine.py $(if $(KERNEL),--kernel $(KERNEL)) --tar
 
 demo: module
 	@qemu/demo.sh

@@ -139,7 +139,7 @@ finish
 package=rxe-rs-tools
 put 755 "$tools/rxectl" /usr/bin/rxectl
 strip "$package/usr/bin/rxectl"
-put 644 "$tools"/man/*.1 /usr/share/man/man1/
+put 644 "$tools"/man/rxectl*.1 /usr/share/man/man1/
 put 644 "$tools/completions/rxectl.bash" /usr/share/bash-completion/completions/rxectl
 put 644 "$tools/completions/_rxectl" /usr/share/zsh/vendor-completions/_rxectl
 put 644 "$tools/completions/rxectl.fish" /usr/share/fish/vendor_completions.d/rxectl.fish

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # build-tools.sh: builds the programs of tools/ and of the tests for Debian 13, in out/tools/. Enters the toolchain root. Results: rxectl
-# with its manual pages (man) and shell completions (completions); librxe_rs with its headers (lib, include) and its examples (examples);
+# and rxe-ci with their manual pages (man) and shell completions (completions); librxe_rs with its headers (lib, include) and its examples (examples);
 # for tests mutate, which generates hostile packets, rxe_fuzz (ktests/fuzz) and the first librxe_rs (ktests/old_library).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -17,7 +17,7 @@ flock 9
 own_target "$CARGO_TARGET_DIR"
 "$here/fetch-crates.sh"
 build() { cargo build --release --locked --offline "$@"; }
-build -p rxectl -p librxe_rs
+build -p rxectl -p rxe-ci -p librxe_rs
 build -p librxe_rs --example exercise
 build -p rxe_proto --features sim --example mutate
 build -p rxe_fuzz
@@ -30,6 +30,7 @@ put() {
 	mv "out/tools/$3.new" "out/tools/$3"
 }
 put 755 "$CARGO_TARGET_DIR/release/rxectl" rxectl
+put 755 "$CARGO_TARGET_DIR/release/rxe-ci" rxe-ci
 put 755 "$CARGO_TARGET_DIR/release/examples/mutate" mutate
 put 755 "$CARGO_TARGET_DIR/release/rxe_fuzz" rxe_fuzz
 # Programs are linked with the name without a number, and load the library by its soname (tools/librxe_rs/build.rs).
@@ -43,3 +44,4 @@ put 755 "$CARGO_TARGET_DIR/release/examples/exercise" examples/exercise
 put 755 tools/librxe_rs/examples/sliding_window.py examples/sliding_window.py
 put 755 tools/examples/send_fallback.py examples/send_fallback.py
 out/tools/rxectl generate out/tools
+out/tools/rxe-ci generate out/tools

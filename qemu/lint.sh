@@ -66,7 +66,7 @@ $foreign"
 doc)
 	own_target "$cache/target/1.85"
 	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$cache/target/1.85 cargo doc --quiet --locked --no-deps --document-private-items \
-		-p rxe_proto -p librxe_rs -p rxectl -p rxe_fuzz -p rxe_models -p rxe_models_macros ${CARGO_FLAGS:-}
+		-p rxe_proto -p librxe_rs -p rxectl -p rxe-ci -p rxe_fuzz -p rxe_models -p rxe_models_macros ${CARGO_FLAGS:-}
 	say "documentation: $cache/target/1.85/doc/rxe_proto/index.html"
 	;;
 doc-module)

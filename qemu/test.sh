@@ -205,6 +205,14 @@ cloud_kernel() (
 		verbs.ud_pingpong_ipv4 cm.rping_ipv4 perf.write_bw
 )
 
+# rxe-ci with the machine that `make ci-machine` makes. The flavour for virtual machines has no 9P, by which rxe-ci shares folders.
+ci_machine() (
+	[ "$driver" = rxe_rs ] || return 0
+	case $main in *-cloud) return 0 ;; esac
+	step ci-machine "$here/ci-machine.py" --kernel "$main"
+	step vm-ci "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -v -s qemu -p ci_test.py
+)
+
 # The debug kernels. A message of a gigabyte takes too long with them, and the tests of slow network devices assume a device that is slower
 # than the host. With KASAN's shadow memory each page of a User Mode Linux process is a mapping of the host, which allows
 # 65530 of them: a scattered gigabyte (segments.shrunk_by_half) needs more.
@@ -286,7 +294,7 @@ debug)
 	;;
 all)
 	step tools "$here/build-tools.sh"
-	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel
+	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel ci_machine
 	;;
 esac
 

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Makes a prepared machine for rxe-ci (docs/ci.md): a folder with all that a machine boots from. Enters the toolchain root by itself.
+
+ci-machine.py [--kernel SERIES] [--out DIR] [--tar]
+
+The machine is DIR/RELEASE (default DIR: out/ci), with the module that was built last for that kernel; --tar also packs it as
+DIR/rxe-ci-RELEASE.tar.zst. Prints the path of the folder. A machine that is up to date is left as it is; of another one each file is
+written under a temporary name and renamed, so that a machine that runs from the folder keeps its files.
+"""
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CLONE = HERE.parent
+GUEST = CLONE / "tools/rxe-ci/guest"
+# The format of machine.json and of the messages between rxe-ci and guest/init. tools/rxe-ci/src/prepared.rs has the same number.
+FORMAT = 1
+
+
+def install(source, target):
+    """Copies a file, with holes for its zeros, unless the target is a copy of it already."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        old, new = target.stat(), source.stat()
+        if (old.st_size, old.st_mtime_ns, old.st_mode) == (new.st_size, new.st_mtime_ns, new.st_mode):
+            return False
+    except FileNotFoundError:
+        pass
+    tmp = target.with_name(target.name + ".tmp")
+    subprocess.run(["cp", "--sparse=always", "--preserve=timestamps,mode", source, tmp], check=True)
+    tmp.rename(target)
+    return True
+
+
+def replace(path, text):
+    """Writes a file anew."""
+    tmp = path.with_name(path.name + ".tmp")
+    tmp.write_text(text)
+    tmp.rename(path)
+
+
+def stripped(module, folder):
+    """A copy of the module without debugging information, of the same time."""
+    copy = folder / "rxe_rs.ko"
+    shutil.copy(module, copy)
+    subprocess.run(["strip", "--strip-debug", copy], check=True)
+    times = module.stat()
+    os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return copy
+
+
+def sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def field(module, name):
+    return subprocess.run(["modinfo", "-F", name, module], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def description(folder, boot):
+    """The content of machine.json."""
+    return {"format": FORMAT, "release": boot["RELEASE"], "series": boot["SERIES"], "module_version": field(folder / "rxe_rs.ko", "version"),
+            "sizes": {name: (folder / name).stat().st_size for name in ("vmlinuz", "initramfs", "root.ext4", "modules.ext4", "rxe_rs.ko")}}
+
+
+def make(boot, module, out):
+    """Makes or updates the machine of a kernel; `boot`: what image.ensure() returns."""
+    folder = out / boot["RELEASE"]
+    folder.mkdir(parents=True, exist_ok=True)
+    work = folder / "work.tmp.d"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    sources = {"vmlinuz": boot["VMLINUZ"], "initramfs": boot["INITRD"], "root.ext4": boot["ROOTFS"], "modules.ext4": boot["MODULES_IMAGE"],
+               "rxe_rs.ko": stripped(module, work), **{f"guest/{path.name}": path for path in GUEST.iterdir() if path.is_file()}}
+    changed = [install(source, folder / name) for name, source in sources.items()]
+    shutil.rmtree(work)
+    if any(changed) or not (folder / "SHA256SUMS").exists():
+        replace(folder / "SHA256SUMS", "".join(f"{sha256(folder / name)}  {name}\n" for name in sorted(sources)))
+    replace(folder / "machine.json", json.dumps(description(folder, boot), indent=2) + "\n")
+    return folder
+
+
+def pack(folder):
+    """Packs a machine; returns the path of the archive."""
+    target = folder.parent / f"rxe-ci-{folder.name}.tar.zst"
+    tmp = target.with_suffix(".tmp")
+    subprocess.run(["tar", "--create", "--sparse", "--owner=0", "--group=0", "--use-compress-program=zstd -T0", "--file", tmp,
+                    "-C", folder.parent, folder.name], check=True)
+    tmp.rename(target)
+    return target
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", default="")
+    parser.add_argument("--out", type=Path, default=CLONE / "out/ci")
+    parser.add_argument("--tar", action="store_true")
+    options = parser.parse_args()
+    if not os.environ.get("RXE_IN_ROOT"):
+        os.execv(HERE / "in-root.sh", ["in-root.sh", str(Path(__file__).resolve()), *sys.argv[1:]])
+    sys.path.insert(0, str(HERE))
+    import image
+    import kernel
+    boot = image.ensure(options.kernel or None)
+    if boot["SHARE"] != "9p":
+        kernel.die(f"Linux {boot['RELEASE']} has no 9P file system, by which rxe-ci shares folders; take the flavour amd64 or rt-amd64")
+    module = CLONE / "out" / boot["SERIES"] / "rxe_rs.ko"
+    if not module.exists():
+        kernel.die(f"there is no {module}; build it: make KERNEL={boot['SERIES']}")
+    if field(module, "vermagic").split()[0] != boot["RELEASE"]:
+        kernel.die(f"{module} is not for Linux {boot['RELEASE']}; build it again: make KERNEL={boot['SERIES']}")
+    kernel.need_space(CLONE, 1)
+    folder = make(boot, module, options.out.absolute())
+    if options.tar:
+        kernel.say(f"packed {pack(folder)}")
+    print(folder)
+
+
+if __name__ == "__main__":
+    main()

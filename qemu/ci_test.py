@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests rxe-ci with the machine that ci-machine.py made: commands in one machine and in two, statuses, a kernel panic. A step of `make test`;
+needs QEMU, so it runs inside the toolchain root. KERNEL: the series of the kernel."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CLONE = HERE.parent
+sys.path.insert(0, str(HERE))
+import image  # noqa: E402
+import machine  # noqa: E402
+
+PROGRAM = CLONE / "out/tools/rxe-ci"
+# Emulated machines beside another job need more time.
+BOOT_SECONDS = 300
+COMMAND_SECONDS = 150
+
+# A server in the second machine, a client in the first one. The programs exchange their parameters over IPv4 in any case.
+PINGPONGS = """
+set -e
+pair() { # GID-INDEX
+	on 2 ibv_rc_pingpong -d "$RXE_CI_DEVICE" -g "$1" -n 200 >/dev/null &
+	server=$!
+	on 2 sh -c 'until ss -Hltn "sport = 18515" | grep -q .; do sleep 0.1; done'
+	ibv_rc_pingpong -d "$RXE_CI_DEVICE" -g "$1" -n 200 node2 | grep -o '200 iters'
+	wait $server
+}
+pair "$RXE_CI_GID_IPV4"
+pair "$RXE_CI_GID_IPV6"
+on 2 rping -s -a "$RXE_CI_IPV4_2" -C 10 &
+server=$!
+on 2 sh -c 'until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done'
+rping -c -a "$RXE_CI_IPV4_2" -C 10 && echo rping
+wait $server
+"""
+# What `on` passes on.
+ON = """
+status() { "$@"; echo "status $?"; }
+status on 2 sh -c 'hostname; pwd; echo "$RXE_CI_NODE $RXE_CI_IPV6 $WORD"; echo error >&2; exit 3'
+status on 2 sh -c 'kill -KILL $$'
+status on 2 no-such-command
+status on 1 hostname
+status on 3 true
+on 2 sleep 1234 &
+on 2 sh -c 'until pgrep -fx "sleep 1234"; do sleep 0.1; done' >/dev/null
+kill $!
+on 2 sh -c 'while pgrep -fx "sleep 1234"; do sleep 0.1; done' >/dev/null && echo killed
+"""
+
+
+class Ci(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        boot = image.ensure(os.environ.get("KERNEL") or None)
+        works, _ = machine.probe_kvm(boot)
+        cls.options = ["--accel", "kvm" if works else "tcg", "--machine", CLONE / "out/ci" / boot["RELEASE"], "--boot-timeout", str(BOOT_SECONDS),
+                       "--timeout", str(COMMAND_SECONDS)]
+        cls.release = boot["RELEASE"]
+        (CLONE / "out").mkdir(exist_ok=True)
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory(dir=CLONE / "out", prefix="ci, test ")))
+
+    def run_ci(self, options, *command, **more):
+        """Runs a command; returns its status and output."""
+        done = subprocess.run([PROGRAM, "run", *self.options, *options, "--", *command], cwd=self.folder, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=BOOT_SECONDS + COMMAND_SECONDS + 60, **{"stdin": subprocess.DEVNULL, **more})
+        return done.returncode, done.stdout, done.stderr
+
+    def test_one_machine(self):
+        """The kernel, the device, the folder, the streams and the status."""
+        (self.folder / "input").write_text("from the host")
+        with open(self.folder / "input") as stdin:
+            status, out, err = self.run_ci(
+                ["--stdin", "--env", "WORD=a b"], "sh", "-c",
+                'uname -r; pwd; echo "$WORD"; cat input; cat; ibv_devinfo -d $RXE_CI_DEVICE | grep -c PORT_ACTIVE; '
+                "ulimit -l; echo from the machine >output; echo error >&2; exit 7", stdin=stdin)
+        self.assertEqual((out, err, status), (f"{self.release}\n{self.folder}\na b\nfrom the hostfrom the host1\nunlimited\n", "error\n", 7))
+        self.assertEqual((self.folder / "output").read_text(), "from the machine\n")
+
+    def test_two_machines(self):
+        status, out, err = self.run_ci(["--nodes", "2"], "bash", "-c", PINGPONGS)
+        self.assertEqual((out, status), ("200 iters\n200 iters\nrping\n", 0), err)
+
+    def test_commands_on_another_machine(self):
+        status, out, err = self.run_ci(["--nodes", "2", "--env", "WORD=a b"], "bash", "-c", ON)
+        self.assertEqual(out.splitlines(), ["node2", str(self.folder), "2 fd77::2 a b", "status 3", "status 137", "status 127", "node1", "status 0",
+                                            "status 125", "killed"], err)
+        self.assertEqual(status, 0)
+        self.assertEqual(err.splitlines()[0], "error")
+
+    def test_each_machine(self):
+        status, out, err = self.run_ci(["--nodes", "2", "--each"], "sh", "-c", "echo $RXE_CI_IPV4; [ $RXE_CI_NODE = 1 ] || kill -SEGV $$")
+        self.assertEqual((sorted(out.splitlines()), err, status), (["[1] 10.77.0.1", "[2] 10.77.0.2"], "", 139))
+
+    def test_kernel_panic(self):
+        status, out, err = self.run_ci([], "sh", "-c", "echo before; echo c >/proc/sysrq-trigger; cat /dev/zero")
+        self.assertEqual((out, status), ("before\n", 125))
+        self.assertIn("\nrxe-ci: kernel panic in machine 1: sysrq triggered crash;", err)
+
+    def test_list(self):
+        done = subprocess.run([PROGRAM, "list", "--machine", CLONE / "out/ci"], check=True, text=True, stdout=subprocess.PIPE)
+        self.assertIn(self.release, done.stdout)
+
+    def test_checksums(self):
+        done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=CLONE / "out/ci" / self.release, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual((done.stdout, done.returncode), ("", 0))
+
+
+if __name__ == "__main__":
+    unittest.main()

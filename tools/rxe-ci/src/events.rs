@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What `run` waits for: threads that read from machines, and signals, send events.
+
+use crate::error::Error;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Instant;
+
+/// An event. Those of a machine have its number.
+#[derive(Debug)]
+pub enum Event {
+    /// The machine has started its init.
+    Hello(u8),
+    /// The link of the machine is active, and its folder is mounted.
+    Up(u8),
+    /// The machine could not be set up, with the reason.
+    Fail(u8, String),
+    /// The command in the machine has ended, with its status.
+    Exit(u8, u8),
+    /// One of the two streams of output of the machine has been passed on to its end.
+    Drained(u8),
+    /// The machine has ended.
+    Gone(u8),
+    /// The trial of KVM has ended, with its output.
+    Trial(Vec<u8>),
+    /// The output of rxe-ci has no reader any more.
+    NobodyReads,
+    /// Something in another thread has failed.
+    Failed(Error),
+    /// A signal that ends rxe-ci.
+    Signal(i32),
+}
+
+/// The channel of events.
+pub struct Events {
+    /// What threads send to.
+    pub sender: Sender<Event>,
+    receiver: Receiver<Event>,
+}
+
+impl Events {
+    /// Makes a channel and begins to send signals to it.
+    pub fn new() -> Result<Self, Error> {
+        let (sender, receiver) = channel();
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| {
+            Error::new(
+                format!("cannot handle signals: {error}"),
+                "see the limits of this user",
+            )
+        })?;
+        let to = sender.clone();
+        thread::spawn(move || {
+            for signal in signals.forever() {
+                if to.send(Event::Signal(signal)).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { sender, receiver })
+    }
+
+    /// Waits for the next event; `None` when the time of `deadline` has come. A signal and an error
+    /// of another thread are errors, and so is the end of the reader of the output.
+    pub fn next(&self, deadline: Option<Instant>) -> Result<Option<Event>, Error> {
+        let event = match deadline {
+            None => self.receiver.recv().ok(),
+            Some(end) => {
+                match self
+                    .receiver
+                    .recv_timeout(end.saturating_duration_since(Instant::now()))
+                {
+                    Ok(event) => Some(event),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+                }
+            }
+        };
+        match event {
+            Some(Event::Signal(signal)) => {
+                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+                Err(Error::with_status(
+                    killed_by(signal),
+                    format!("ended by {name}"),
+                    "",
+                ))
+            }
+            Some(Event::NobodyReads) => {
+                let what = "ended, because nobody reads the output";
+                Err(Error::with_status(
+                    killed_by(signal_hook::consts::SIGPIPE),
+                    what,
+                    "",
+                ))
+            }
+            Some(Event::Failed(error)) => Err(error),
+            event => Ok(event),
+        }
+    }
+}
+
+/// The exit status for a signal, as shells have it.
+fn killed_by(signal: i32) -> u8 {
+    u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Prepared machines: folders with what a machine boots from, which `qemu/ci-machine.py` makes.
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The format of machine.json and of the messages between this program and the machine.
+const FORMAT: u32 = 1;
+/// How to get a machine.
+const MAKE: &str =
+    "make one by `make ci-machine` in a clone of rxe_rs, or unpack an archive of one there";
+
+/// The content of machine.json.
+#[derive(Debug, Deserialize)]
+struct Description {
+    format: u32,
+    release: String,
+    series: String,
+    module_version: String,
+    /// The sizes of the files in bytes, so that an incomplete copy is noticed.
+    sizes: BTreeMap<String, u64>,
+}
+
+/// A prepared machine.
+#[derive(Debug, Serialize)]
+pub struct Prepared {
+    /// The release of the kernel.
+    #[serde(rename = "kernel")]
+    pub release: String,
+    /// The series of the kernel.
+    pub series: String,
+    /// The version of rxe_rs.ko.
+    #[serde(rename = "module")]
+    pub module_version: String,
+    /// The folder.
+    pub folder: PathBuf,
+}
+
+impl Prepared {
+    /// Reads the description of a machine and checks that its files are complete.
+    fn read(folder: &Path) -> Result<Self> {
+        let broken = |reason: String| {
+            let what = format!("the prepared machine {} {reason}", folder.display());
+            Error::new(what, "make or unpack it again (`make ci-machine`)")
+        };
+        let text = fs::read(folder.join("machine.json"))
+            .map_err(|error| broken(format!("has no readable machine.json ({error})")))?;
+        let format: serde_json::Value = serde_json::from_slice(&text)
+            .map_err(|error| broken(format!("has a damaged machine.json ({error})")))?;
+        // Another format need not have the fields of this one.
+        match format.get("format").and_then(serde_json::Value::as_u64) {
+            Some(number) if number == u64::from(FORMAT) => {}
+            _ => return Err(broken("has a format of another version of rxe-ci".into())),
+        }
+        let description: Description = serde_json::from_value(format)
+            .map_err(|error| broken(format!("has a damaged machine.json ({error})")))?;
+        debug_assert_eq!(description.format, FORMAT);
+        for name in [
+            "vmlinuz",
+            "initramfs",
+            "root.ext4",
+            "modules.ext4",
+            "rxe_rs.ko",
+        ] {
+            let size = fs::metadata(folder.join(name)).map(|file| file.len());
+            if size.ok() != description.sizes.get(name).copied() {
+                return Err(broken(format!("is incomplete: {name}")));
+            }
+        }
+        // QEMU does not take relative paths everywhere.
+        let folder = folder.canonicalize();
+        Ok(Self {
+            folder: folder.map_err(|error| broken(format!("cannot be read ({error})")))?,
+            release: description.release,
+            series: description.series,
+            module_version: description.module_version,
+        })
+    }
+
+    /// Whether `--kernel` names this machine.
+    fn is(&self, kernel: &str) -> bool {
+        self.series == kernel || self.release == kernel
+    }
+}
+
+/// The numbers in a release, which order releases by age.
+fn numbers(release: &str) -> Vec<u64> {
+    let parts = release.split(|c: char| !c.is_ascii_digit());
+    parts.filter_map(|part| part.parse().ok()).collect()
+}
+
+/// The folders in which machines are searched, in this order.
+pub fn places(option: Option<&Path>) -> Vec<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(place) = option {
+        return vec![place.into()];
+    }
+    if let Some(place) = set("RXE_CI_MACHINE") {
+        return vec![place.into()];
+    }
+    let mut places = vec![PathBuf::from("out/ci")];
+    places.extend(set("HOME").map(|home| Path::new(&home).join(".cache/rxe-ci")));
+    places.push("/usr/share/rxe-ci".into());
+    places
+}
+
+/// The machines in a place, the newest first: the place itself or the folders in it.
+fn machines_in(place: &Path) -> Vec<Result<Prepared>> {
+    if place.join("machine.json").exists() {
+        return vec![Prepared::read(place)];
+    }
+    let Ok(entries) = fs::read_dir(place) else {
+        return Vec::new();
+    };
+    let mut folders: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|folder| folder.join("machine.json").exists())
+        .collect();
+    folders.sort_by_key(|folder| {
+        let name = folder.file_name().unwrap_or_default();
+        std::cmp::Reverse(numbers(&name.to_string_lossy()))
+    });
+    folders
+        .iter()
+        .map(|folder| Prepared::read(folder))
+        .collect()
+}
+
+/// All machines, and the reasons why others cannot be used.
+pub fn all(places: &[PathBuf]) -> Vec<Result<Prepared>> {
+    places.iter().flat_map(|place| machines_in(place)).collect()
+}
+
+/// Finds the machine that `run` boots: the newest one of the first place that has one of that
+/// kernel. Those that cannot be used are passed over, unless there is no other.
+pub fn find(places: &[PathBuf], kernel: Option<&str>) -> Result<Prepared> {
+    let mut others = Vec::new();
+    let mut broken = None;
+    for machine in all(places) {
+        match machine {
+            Ok(machine) if kernel.is_none_or(|kernel| machine.is(kernel)) => return Ok(machine),
+            Ok(machine) => others.push(machine.release),
+            Err(error) => broken = broken.or(Some(error)),
+        }
+    }
+    if let Some(error) = broken {
+        return Err(error);
+    }
+    let shown: Vec<String> = places
+        .iter()
+        .map(|place| place.display().to_string())
+        .collect();
+    let of = kernel.map_or(String::new(), |kernel| format!(" of Linux {kernel}"));
+    let have = match others.is_empty() {
+        true => String::new(),
+        false => format!(" (there are those of {})", others.join(", ")),
+    };
+    let what = format!("no prepared machine{of} in {}{have}", shown.join(", "));
+    Err(Error::new(what, MAKE))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Makes a machine of small files.
+    pub fn machine(place: &Path, release: &str, series: &str) -> PathBuf {
+        let folder = place.join(release);
+        fs::create_dir_all(&folder).unwrap();
+        let mut sizes = serde_json::Map::new();
+        for name in [
+            "vmlinuz",
+            "initramfs",
+            "root.ext4",
+            "modules.ext4",
+            "rxe_rs.ko",
+        ] {
+            fs::write(folder.join(name), name).unwrap();
+            sizes.insert(name.into(), name.len().into());
+        }
+        let json = serde_json::json!({
+            "format": 1, "release": release, "series": series, "module_version": "9.8.7", "sizes": sizes,
+        });
+        fs::write(folder.join("machine.json"), json.to_string()).unwrap();
+        folder
+    }
+
+    fn found(places: &[&Path], kernel: Option<&str>) -> String {
+        let places: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
+        find(&places, kernel).unwrap().release
+    }
+
+    #[test]
+    fn the_newest_of_the_first_place_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("a"), dir.path().join("b"));
+        machine(&first, "7.2.9", "7.2");
+        machine(&first, "7.2.12", "7.2");
+        let single = machine(&second, "7.3.4", "7.3");
+        assert_eq!(found(&[&first, &second], None), "7.2.12");
+        assert_eq!(found(&[&first, &second], Some("7.3")), "7.3.4");
+        assert_eq!(found(&[&first, &second], Some("7.2.9")), "7.2.9");
+        assert_eq!(found(&[&single], None), "7.3.4");
+        let text = find(&[first], Some("7.1")).unwrap_err().to_string();
+        assert!(
+            text.contains("Linux 7.1") && text.contains("7.2.12, 7.2.9"),
+            "{text}"
+        );
+        assert!(
+            text.contains("make ci-machine") && !text.contains('\n'),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn damaged_machines_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let why = |folder: &Path| Prepared::read(folder).unwrap_err().to_string();
+        let cut = machine(dir.path(), "7.3.1", "7.3");
+        fs::write(cut.join("root.ext4"), "short").unwrap();
+        assert!(why(&cut).contains("incomplete: root.ext4"));
+        let gone = machine(dir.path(), "7.3.2", "7.3");
+        fs::remove_file(gone.join("rxe_rs.ko")).unwrap();
+        assert!(why(&gone).contains("incomplete: rxe_rs.ko"));
+        let odd = machine(dir.path(), "7.3.3", "7.3");
+        for (text, reason) in [
+            ("{", "damaged machine.json"),
+            ("{\"format\": 2}", "another version"),
+            ("{\"format\": 1}", "damaged machine.json"),
+        ] {
+            fs::write(odd.join("machine.json"), text).unwrap();
+            assert!(why(&odd).contains(reason), "{text}");
+        }
+        assert_eq!(all(&[dir.path().into()]).len(), 3);
+    }
+
+    #[test]
+    fn releases_are_ordered_by_their_numbers() {
+        assert!(numbers("7.3.10+deb13-amd64") > numbers("7.3.4+deb13-amd64"));
+        assert!(numbers("7.10.1") > numbers("7.9.12"));
+        assert_eq!(numbers("none"), Vec::<u64>::new());
+    }
+}

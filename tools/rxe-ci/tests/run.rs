@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Runs the program with `fake-qemu` in place of QEMU: statuses, streams, errors, time limits, and
+//! what is left behind.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A folder with a prepared machine, a project and what the fake writes.
+struct Host {
+    dir: TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let host = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        for folder in ["project", "fake"] {
+            fs::create_dir(host.path(folder)).unwrap();
+        }
+        host.machine("7.3.4+deb13-amd64", "7.3");
+        host
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn machine(&self, release: &str, series: &str) {
+        let folder = self.path("machines").join(release);
+        fs::create_dir_all(&folder).unwrap();
+        let mut sizes = serde_json::Map::new();
+        for name in [
+            "vmlinuz",
+            "initramfs",
+            "root.ext4",
+            "modules.ext4",
+            "rxe_rs.ko",
+        ] {
+            fs::write(folder.join(name), name).unwrap();
+            sizes.insert(name.into(), name.len().into());
+        }
+        let json = serde_json::json!({
+            "format": 1, "release": release, "series": series, "module_version": "9.8.7", "sizes": sizes,
+        });
+        fs::write(folder.join("machine.json"), json.to_string()).unwrap();
+    }
+
+    /// The program with these arguments, in the folder of the project.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rxe-ci"));
+        let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-qemu");
+        command
+            .args(arguments)
+            .current_dir(self.path("project"))
+            .env("RXE_CI_QEMU", fake)
+            .env("RXE_CI_MACHINE", self.path("machines"))
+            .env("FAKE_DIR", self.path("fake"))
+            .env("HOME", self.dir.path())
+            .env_remove("XDG_CACHE_HOME")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a command in machines; `fake`: what these do.
+    fn run(&self, fake: &str, options: &[&str], words: &[&str]) -> Done {
+        let all = [&["run", "--accel", "tcg"], options, &["--"], words].concat();
+        let done = self.command(&all).env("FAKE", fake).output().unwrap();
+        self.nothing_runs();
+        Done::of(done)
+    }
+
+    /// The process IDs of the machines.
+    fn machines(&self) -> Vec<u32> {
+        let files = fs::read_dir(self.path("fake"))
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let pids = files.filter(|file| {
+            file.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("pid-")
+        });
+        pids.filter_map(|file| fs::read_to_string(file).unwrap().trim().parse().ok())
+            .collect()
+    }
+
+    /// Checks that all machines have ended.
+    fn nothing_runs(&self) {
+        for pid in self.machines() {
+            assert!(
+                !Path::new(&format!("/proc/{pid}")).exists(),
+                "machine {pid} runs"
+            );
+        }
+    }
+
+    /// Starts the program and waits until its command has made the file `started`.
+    fn started(&self, options: &[&str]) -> Child {
+        let words = [
+            "--",
+            "sh",
+            "-c",
+            "echo begun; touch started; exec sleep 600",
+        ];
+        let all = [&["run", "--accel", "tcg"], options, &words].concat();
+        let child = self.command(&all).spawn().unwrap();
+        wait_for(|| self.path("project/started").exists());
+        child
+    }
+}
+
+/// The result of a run.
+#[derive(Debug)]
+struct Done {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Done {
+    fn of(output: Output) -> Self {
+        Self {
+            status: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Checks that the last line on standard error is an error with that text.
+    fn says(&self, status: i32, text: &str) {
+        assert_eq!(self.status, Some(status), "{self:?}");
+        let last = self.err.lines().last().unwrap_or_default();
+        assert!(
+            last.starts_with("rxe-ci: ") && last.contains(text),
+            "{self:?}"
+        );
+        assert_eq!(self.err.matches("rxe-ci: ").count(), 1, "{self:?}");
+    }
+}
+
+/// Waits for a condition.
+fn wait_for(condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "in vain");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn output_and_status_are_those_of_the_command() {
+    let host = Host::new();
+    let done = host.run(
+        "",
+        &[],
+        &["sh", "-c", "echo out; echo err >&2; pwd; exit 7"],
+    );
+    let project = host.path("project").canonicalize().unwrap();
+    assert_eq!(done.out, format!("out\n{}\n", project.display()));
+    assert_eq!(done.err, "err\n");
+    assert_eq!(done.status, Some(7));
+    for (script, status) in [
+        ("true", 0),
+        ("kill -KILL $$", 137),
+        ("exit 255", 255),
+        ("kill -SEGV $$", 139),
+    ] {
+        assert_eq!(
+            host.run("", &[], &["sh", "-c", script]).status,
+            Some(status),
+            "{script}"
+        );
+    }
+    assert_eq!(host.run("", &[], &["no-such-command"]).status, Some(127));
+}
+
+#[test]
+fn words_and_variables_arrive_unchanged() {
+    let host = Host::new();
+    let odd = "a b\n'\"$x*\\";
+    let options = ["--env", "ONE=1 2\n3=", "--env", "FAKE_DIR"];
+    let words = [
+        "sh",
+        "-c",
+        "printf '%s|' \"$@\" \"$ONE\" \"$FAKE_DIR\"",
+        "sh",
+        odd,
+        "",
+        "--each",
+    ];
+    let done = host.run("", &options, &words);
+    assert_eq!(
+        done.out,
+        format!("{odd}||--each|1 2\n3=|{}|", host.path("fake").display())
+    );
+}
+
+#[test]
+fn much_output_arrives_completely() {
+    let host = Host::new();
+    let done = host.run("", &[], &["sh", "-c", "seq 200000; seq 300000 >&2"]);
+    assert_eq!(done.out.lines().count(), 200_000);
+    assert_eq!(done.err.lines().count(), 300_000);
+    assert!(done.err.ends_with("\n300000\n"));
+}
+
+#[test]
+fn output_arrives_while_the_command_runs() {
+    use std::io::{BufRead, BufReader};
+    let host = Host::new();
+    let mut child = host.started(&[]);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "begun\n");
+    assert!(child.try_wait().unwrap().is_none());
+    Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn standard_input_is_passed_on_if_asked_for() {
+    let host = Host::new();
+    for (option, wanted) in [("--stdin", "some\ninput"), ("--verbose", "")] {
+        let mut command = host.command(&["run", "--accel", "tcg", option, "--", "cat"]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(b"some\ninput")
+            .unwrap();
+        let done = Done::of(child.wait_with_output().unwrap());
+        assert_eq!(
+            (done.status, done.out.as_str()),
+            (Some(0), wanted),
+            "{done:?}"
+        );
+    }
+}
+
+#[test]
+fn the_command_runs_in_the_first_machine_when_all_are_up() {
+    let host = Host::new();
+    let words = ["sh", "-c", "echo $RXE_CI_NODE; ls $FAKE_DIR"];
+    let done = host.run(
+        "",
+        &["--nodes", "3", "--memory", "700", "--cpus", "3"],
+        &words,
+    );
+    assert_eq!(done.status, Some(0), "{done:?}");
+    assert!(
+        done.out.starts_with("1\n") && done.out.contains("up-2\nup-3\n"),
+        "{done:?}"
+    );
+    for node in 1..=3 {
+        let arguments =
+            fs::read_to_string(host.path("fake").join(format!("arguments-{node}"))).unwrap();
+        assert!(
+            arguments.contains("-m\n700\n") && arguments.contains("-smp\n3\n"),
+            "{arguments}"
+        );
+        assert_eq!(
+            arguments.matches("socket,id=rdma").count(),
+            if node == 1 { 2 } else { 1 }
+        );
+    }
+}
+
+#[test]
+fn the_command_runs_in_each_machine() {
+    let host = Host::new();
+    let words = [
+        "sh",
+        "-c",
+        "echo a; echo b$RXE_CI_NODE >&2; exit $((RXE_CI_NODE * 10 % 30))",
+    ];
+    let done = host.run("", &["--nodes", "3", "--each"], &words);
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(String::from).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&done.out), ["[1] a", "[2] a", "[3] a"]);
+    assert_eq!(sorted(&done.err), ["[1] b1", "[2] b2", "[3] b3"]);
+    assert_eq!(done.status, Some(10));
+    let words = ["sh", "-c", "exit $(((RXE_CI_NODE - 1) * 4))"];
+    assert_eq!(
+        host.run("", &["--nodes", "2", "--each"], &words).status,
+        Some(4)
+    );
+}
+
+#[test]
+fn machines_that_do_not_boot() {
+    let host = Host::new();
+    host.run("panic", &[], &["true"]).says(
+        125,
+        "kernel panic in machine 1: VFS: Unable to mount root fs;",
+    );
+    let done = host.run("panic", &[], &["true"]);
+    assert!(done.err.contains("[    1.0] end trace\n"), "{done:?}");
+    let done = host.run("refused", &["--nodes", "2"], &["true"]);
+    done.says(125, "ended before it had booted");
+    assert!(done.err.contains("Cannot allocate memory"), "{done:?}");
+    host.run("fail", &[], &["true"])
+        .says(125, "rxe_rs.ko cannot be loaded: Invalid module format;");
+    let done = host.run("hang", &["--boot-timeout", "1"], &["true"]);
+    done.says(125, "did not boot in 1 s");
+    assert!(
+        done.err.contains("Booting paravirtualized kernel\n"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn machines_that_end_early() {
+    let host = Host::new();
+    host.run("off", &[], &["true"])
+        .says(125, "ended before the command did");
+}
+
+#[test]
+fn the_time_limit_ends_the_command() {
+    let host = Host::new();
+    let start = Instant::now();
+    let done = host.run(
+        "",
+        &["--timeout", "1", "--nodes", "2"],
+        &["sh", "-c", "echo one; exec sleep 600"],
+    );
+    done.says(124, "ended after 1 s");
+    assert_eq!(done.out, "one\n");
+    assert!(start.elapsed() < Duration::from_secs(60));
+    // Processes of the fake, unlike those of a machine, outlive it.
+    assert_eq!(
+        host.run("", &["--timeout", "600"], &["true"]).status,
+        Some(0)
+    );
+}
+
+#[test]
+fn signals_end_the_machines() {
+    for (signal, status) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let host = Host::new();
+        let child = host.started(&["--nodes", "2"]);
+        assert_eq!(host.machines().len(), 2);
+        let pid = child.id().to_string();
+        assert!(Command::new("kill")
+            .args(["-s", signal, &pid])
+            .status()
+            .unwrap()
+            .success());
+        let done = Done::of(child.wait_with_output().unwrap());
+        done.says(status, signal);
+        host.nothing_runs();
+        let left = fs::read_dir(host.path("project")).unwrap().count();
+        assert_eq!(left, 1, "more than the file of the command");
+    }
+}
+
+#[test]
+fn machines_end_with_a_killed_program() {
+    let host = Host::new();
+    let mut child = host.started(&["--nodes", "2"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The fake of the second machine waits as a machine does; the first one waits for its command.
+    let second = fs::read_to_string(host.path("fake/pid-2")).unwrap();
+    wait_for(|| !Path::new("/proc").join(second.trim()).exists());
+    let first = fs::read_to_string(host.path("fake/pid-1")).unwrap();
+    Command::new("kill")
+        .args(["-s", "KILL", first.trim()])
+        .status()
+        .unwrap();
+}
+
+#[test]
+fn output_that_cannot_be_written() {
+    let host = Host::new();
+    let mut command = host.command(&["run", "--accel", "tcg", "--", "echo", "x"]);
+    command.stdout(fs::File::create("/dev/full").unwrap());
+    Done::of(command.output().unwrap()).says(125, "No space left on device");
+    let mut command = host.command(&[
+        "run",
+        "--accel",
+        "tcg",
+        "--",
+        "sh",
+        "-c",
+        "sleep 0.2; echo x; exec sleep 600",
+    ]);
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(141));
+    host.nothing_runs();
+}
+
+#[test]
+fn consoles_are_logged() {
+    let host = Host::new();
+    let log = host.path("logs/deep");
+    host.run("panic", &["--log", log.to_str().unwrap()], &["true"])
+        .says(125, "kernel panic");
+    let text = fs::read_to_string(log.join("console-1.log")).unwrap();
+    assert!(text.contains("Unable to mount root fs"), "{text}");
+    host.run("", &["--log", "/dev/null/x"], &["true"])
+        .says(125, "/dev/null/x");
+}
+
+#[test]
+fn without_qemu() {
+    let host = Host::new();
+    let failed = |change: &dyn Fn(&mut Command), text: &str| {
+        let mut command = host.command(&["run", "--accel", "tcg", "--", "true"]);
+        change(&mut command);
+        Done::of(command.output().unwrap()).says(125, text);
+    };
+    let empty = host.path("fake");
+    failed(
+        &|c| {
+            c.env_remove("RXE_CI_QEMU").env("PATH", &empty);
+        },
+        "there is no qemu-system-x86_64 in PATH; install it",
+    );
+    failed(
+        &|c| {
+            c.env("RXE_CI_QEMU", "/no/qemu");
+        },
+        "/no/qemu cannot be executed",
+    );
+    failed(
+        &|c| {
+            c.env("RXE_CI_QEMU", "/bin/true");
+        },
+        "is not QEMU",
+    );
+    failed(
+        &|c| {
+            c.env("FAKE_VERSION", "QEMU emulator version 4.2.1");
+        },
+        "is version 4",
+    );
+}
+
+#[test]
+fn without_a_machine() {
+    let host = Host::new();
+    host.run("", &["--kernel", "7.2"], &["true"])
+        .says(125, "no prepared machine of Linux 7.2");
+    host.run("", &["--machine", "."], &["true"])
+        .says(125, "no prepared machine in .;");
+    let mut command = host.command(&["run", "--", "true"]);
+    let done = Done::of(command.env_remove("RXE_CI_MACHINE").output().unwrap());
+    if !Path::new("/usr/share/rxe-ci").exists() {
+        done.says(125, "no prepared machine in out/ci, ");
+        assert!(
+            done.err
+                .contains("/.cache/rxe-ci, /usr/share/rxe-ci; make one by `make ci-machine`"),
+            "{done:?}"
+        );
+    }
+    fs::write(host.path("machines/7.3.4+deb13-amd64/vmlinuz"), "cut").unwrap();
+    host.run("", &[], &["true"])
+        .says(125, "is incomplete: vmlinuz;");
+}
+
+#[test]
+fn bad_arguments_have_the_status_of_errors() {
+    let host = Host::new();
+    for arguments in [
+        &["run"][..],
+        &["run", "ls"],
+        &["run", "--nodes", "99", "--", "ls"],
+        &["walk"],
+        &[],
+    ] {
+        let done = Done::of(host.command(arguments).output().unwrap());
+        assert_eq!(done.status, Some(125), "{arguments:?}");
+        assert!(!done.err.is_empty() && done.out.is_empty(), "{arguments:?}");
+    }
+    host.run("", &["--env", "1=2"], &["true"])
+        .says(125, "--env: \"1\"");
+    let mut command = host.command(&["run", "--", "true"]);
+    Done::of(command.current_dir("/usr").output().unwrap()).says(125, "/usr cannot be mounted");
+    let help = Done::of(host.command(&["run", "--help"]).output().unwrap());
+    assert_eq!(help.status, Some(0));
+    for wanted in ["RXE_CI_NODE", "~/.cache/rxe-ci", "Exit status"] {
+        assert!(help.out.contains(wanted), "{wanted}");
+    }
+}
+
+#[test]
+fn machines_are_listed() {
+    let host = Host::new();
+    host.machine("7.2.12+deb13-amd64", "7.2");
+    let list = |arguments: &[&str]| {
+        Done::of(
+            host.command(&[&["list"], arguments].concat())
+                .output()
+                .unwrap(),
+        )
+    };
+    let lines: Vec<String> = list(&[]).out.lines().map(String::from).collect();
+    assert_eq!(lines.len(), 3);
+    assert!(
+        lines[1].starts_with("7.3.4+deb13-amd64 ") && lines[2].starts_with("7.2.12+deb13-amd64 ")
+    );
+    assert!(lines[1].contains("9.8.7") && lines[1].ends_with("machines/7.3.4+deb13-amd64"));
+    let json: serde_json::Value = serde_json::from_str(&list(&["--json"]).out).unwrap();
+    assert_eq!(json[0]["kernel"], "7.3.4+deb13-amd64");
+    assert_eq!(json[1]["module"], "9.8.7");
+    fs::remove_file(host.path("machines/7.2.12+deb13-amd64/rxe_rs.ko")).unwrap();
+    let done = list(&[]);
+    assert_eq!(done.out.lines().count(), 2);
+    done.says(0, "is incomplete: rxe_rs.ko");
+    list(&["--machine", "/no"]).says(125, "no prepared machine in /no;");
+    assert_eq!(list(&["--machine", "/no", "--json"]).out, "[]\n");
+}
+
+#[test]
+fn pages_and_completions_are_generated() {
+    let host = Host::new();
+    let done = host.command(&["generate", "made"]).output().unwrap();
+    assert!(done.status.success());
+    for (file, wanted) in [
+        ("man/rxe-ci.1", "rxe-ci"),
+        ("man/rxe-ci-run.1", "boot\\-timeout"),
+        ("completions/rxe-ci.bash", "--nodes"),
+        ("completions/_rxe-ci", "--nodes"),
+        ("completions/rxe-ci.fish", "nodes"),
+    ] {
+        let text = fs::read_to_string(host.path("project/made").join(file)).unwrap();
+        assert!(text.contains(wanted), "{file}");
+    }
+}
