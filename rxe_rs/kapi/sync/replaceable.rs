@@ -63,8 +63,14 @@ unsafe impl<T: Send + Sync + 'static> Send for Replaceable<T> {}
 unsafe impl<T: Send + Sync + 'static> Sync for Replaceable<T> {}
 
 /// Access to a value, which does not change and stays allocated until this is dropped.
+///
+/// # Invariants
+///
+/// `value` points to the value of the version that `user` uses.
 pub struct InUse<'a, T> {
-    value: &'a Arc<T>,
+    // Not a reference: one that is passed to a function must be valid until that returns, but the
+    // writer takes the value as soon as the function has dropped this.
+    value: NonNull<Arc<T>>,
     user: User<'a>,
 }
 
@@ -111,7 +117,11 @@ impl<T: Send + Sync + 'static> Replaceable<T> {
             // SAFETY: The value is removed from the version after this user has left at the
             // earliest, and does not change before.
             let value = unsafe { (*version.value.get()).as_ref() };
-            return value.map(|value| InUse { value, user });
+            // INVARIANT: The value is that of the version.
+            return value.map(|value| InUse {
+                value: value.into(),
+                user,
+            });
         }
     }
 
@@ -123,7 +133,7 @@ impl<T: Send + Sync + 'static> Replaceable<T> {
     /// Any context.
     pub fn get(&self) -> Option<Arc<T>> {
         let rcu = rcu::read_lock();
-        self.try_access(&rcu).map(|used| used.value.clone())
+        self.try_access(&rcu).map(|used| used.arc().clone())
     }
 
     /// Replaces the value, waits until the old one is no longer used, and returns it.
@@ -177,6 +187,12 @@ impl<T: Send + Sync + 'static> Replaceable<T> {
 }
 
 impl<T> InUse<'_, T> {
+    #[inline]
+    fn arc(&self) -> &Arc<T> {
+        // SAFETY: By the type invariant, and the value does not change before `user` leaves.
+        unsafe { self.value.as_ref() }
+    }
+
     /// Returns true if a writer waits for this use to end.
     ///
     /// # Context
@@ -193,7 +209,7 @@ impl<T> Deref for InUse<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        self.value
+        self.arc()
     }
 }
 
