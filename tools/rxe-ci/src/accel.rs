@@ -4,12 +4,11 @@
 //! A host can have a /dev/kvm with which machines hang or abort, nested virtualisation for example.
 //! So KVM is tried: a machine boots up to the first program of its initramfs.
 
-use crate::cli::Accel;
+use crate::cli::{self, Accel};
 use crate::error::{Error, Result};
 use crate::events::{Event, Events};
 use crate::qemu::{self, Qemu};
 use serde::{Deserialize, Serialize};
-use std::env;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -45,10 +44,9 @@ struct Trial {
 
 impl Default for Kvm {
     fn default() -> Self {
-        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
-        let cache = set("XDG_CACHE_HOME")
+        let cache = cli::variable("XDG_CACHE_HOME")
             .map(PathBuf::from)
-            .or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache")));
+            .or_else(|| cli::variable("HOME").map(|home| Path::new(&home).join(".cache")));
         Self {
             device: "/dev/kvm".into(),
             limit: Duration::from_secs(20),

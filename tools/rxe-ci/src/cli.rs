@@ -2,6 +2,7 @@
 //! The command line. The manual pages and shell completions are generated from these comments.
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -109,6 +110,18 @@ pub struct Run {
     /// The command and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+impl Run {
+    /// Whether the command runs in the machine of that number.
+    pub fn runs_in(&self, node: u8) -> bool {
+        self.each || node == 1
+    }
+}
+
+/// The value of an environment variable that is set and not empty.
+pub fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// How machines run.

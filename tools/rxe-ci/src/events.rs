@@ -4,7 +4,7 @@
 use crate::error::Error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread;
 use std::time::Instant;
 
@@ -67,13 +67,8 @@ impl Events {
         let event = match deadline {
             None => self.receiver.recv().ok(),
             Some(end) => {
-                match self
-                    .receiver
-                    .recv_timeout(end.saturating_duration_since(Instant::now()))
-                {
-                    Ok(event) => Some(event),
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-                }
+                let left = end.saturating_duration_since(Instant::now());
+                self.receiver.recv_timeout(left).ok()
             }
         };
         match event {

@@ -23,6 +23,7 @@ mod accel;
 mod cli;
 mod error;
 mod events;
+#[path = "../../rxectl/src/generate.rs"]
 mod generate;
 mod list;
 mod node;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Prepared machines: folders with what a machine boots from, which `qemu/ci-machine.py` makes.
 
+use crate::cli;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,6 @@ const MAKE: &str =
 /// The content of machine.json.
 #[derive(Debug, Deserialize)]
 struct Description {
-    format: u32,
     release: String,
     series: String,
     module_version: String,
@@ -49,16 +48,15 @@ impl Prepared {
         };
         let text = fs::read(folder.join("machine.json"))
             .map_err(|error| broken(format!("has no readable machine.json ({error})")))?;
-        let format: serde_json::Value = serde_json::from_slice(&text)
+        let json: serde_json::Value = serde_json::from_slice(&text)
             .map_err(|error| broken(format!("has a damaged machine.json ({error})")))?;
         // Another format need not have the fields of this one.
-        match format.get("format").and_then(serde_json::Value::as_u64) {
+        match json.get("format").and_then(serde_json::Value::as_u64) {
             Some(number) if number == u64::from(FORMAT) => {}
             _ => return Err(broken("has a format of another version of rxe-ci".into())),
         }
-        let description: Description = serde_json::from_value(format)
+        let description: Description = serde_json::from_value(json)
             .map_err(|error| broken(format!("has a damaged machine.json ({error})")))?;
-        debug_assert_eq!(description.format, FORMAT);
         for name in [
             "vmlinuz",
             "initramfs",
@@ -95,15 +93,14 @@ fn numbers(release: &str) -> Vec<u64> {
 
 /// The folders in which machines are searched, in this order.
 pub fn places(option: Option<&Path>) -> Vec<PathBuf> {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
     if let Some(place) = option {
         return vec![place.into()];
     }
-    if let Some(place) = set("RXE_CI_MACHINE") {
+    if let Some(place) = cli::variable("RXE_CI_MACHINE") {
         return vec![place.into()];
     }
     let mut places = vec![PathBuf::from("out/ci")];
-    places.extend(set("HOME").map(|home| Path::new(&home).join(".cache/rxe-ci")));
+    places.extend(cli::variable("HOME").map(|home| Path::new(&home).join(".cache/rxe-ci")));
     places.push("/usr/share/rxe-ci".into());
     places
 }
@@ -164,30 +161,14 @@ pub fn find(places: &[PathBuf], kernel: Option<&str>) -> Result<Prepared> {
 }
 
 #[cfg(test)]
-pub mod tests {
+#[path = "../tests/prepared/mod.rs"]
+mod made;
+
+#[cfg(test)]
+mod tests {
     use super::*;
 
-    /// Makes a machine of small files.
-    pub fn machine(place: &Path, release: &str, series: &str) -> PathBuf {
-        let folder = place.join(release);
-        fs::create_dir_all(&folder).unwrap();
-        let mut sizes = serde_json::Map::new();
-        for name in [
-            "vmlinuz",
-            "initramfs",
-            "root.ext4",
-            "modules.ext4",
-            "rxe_rs.ko",
-        ] {
-            fs::write(folder.join(name), name).unwrap();
-            sizes.insert(name.into(), name.len().into());
-        }
-        let json = serde_json::json!({
-            "format": 1, "release": release, "series": series, "module_version": "9.8.7", "sizes": sizes,
-        });
-        fs::write(folder.join("machine.json"), json.to_string()).unwrap();
-        folder
-    }
+    use super::made::machine;
 
     fn found(places: &[&Path], kernel: Option<&str>) -> String {
         let places: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();

@@ -90,11 +90,6 @@ impl Machines<'_> {
         })
     }
 
-    /// Whether the command runs in that machine.
-    fn has_command(&self, node: u8) -> bool {
-        self.args.each || node == 1
-    }
-
     /// Tells the machines their jobs and waits until all are ready.
     fn boot(&mut self, job: &Job<'_>) -> Result<()> {
         let deadline = Instant::now().checked_add(Duration::from_secs(self.args.boot_timeout));
@@ -102,7 +97,7 @@ impl Machines<'_> {
         while let Some(&slow) = waiting.first() {
             match self.events.next(deadline)? {
                 Some(Event::Hello(node)) => {
-                    let command = if self.has_command(node) {
+                    let command = if self.args.runs_in(node) {
                         job.command
                     } else {
                         &[]
@@ -129,11 +124,7 @@ impl Machines<'_> {
         for node in &mut self.nodes {
             let number = node.number;
             // Those of a machine without a command are dropped.
-            let Some(streams) = node
-                .streams
-                .take()
-                .filter(|_| self.args.each || number == 1)
-            else {
+            let Some(streams) = node.streams.take().filter(|_| self.args.runs_in(number)) else {
                 continue;
             };
             for (from, is_error) in [(streams.out, false), (streams.err, true)] {
@@ -163,7 +154,7 @@ impl Machines<'_> {
         // What is to come from each machine: its status and the ends of two streams.
         let numbers = self.nodes.iter().map(|node| node.number);
         let mut awaited: BTreeMap<u8, u8> = numbers
-            .filter(|&node| self.has_command(node))
+            .filter(|&node| self.args.runs_in(node))
             .map(|node| (node, 3))
             .collect();
         let mut statuses = BTreeMap::new();

@@ -2,6 +2,8 @@
 //! Runs the program with `fake-qemu` in place of QEMU: statuses, streams, errors, time limits, and
 //! what is left behind.
 
+mod prepared;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,23 +34,7 @@ impl Host {
     }
 
     fn machine(&self, release: &str, series: &str) {
-        let folder = self.path("machines").join(release);
-        fs::create_dir_all(&folder).unwrap();
-        let mut sizes = serde_json::Map::new();
-        for name in [
-            "vmlinuz",
-            "initramfs",
-            "root.ext4",
-            "modules.ext4",
-            "rxe_rs.ko",
-        ] {
-            fs::write(folder.join(name), name).unwrap();
-            sizes.insert(name.into(), name.len().into());
-        }
-        let json = serde_json::json!({
-            "format": 1, "release": release, "series": series, "module_version": "9.8.7", "sizes": sizes,
-        });
-        fs::write(folder.join("machine.json"), json.to_string()).unwrap();
+        prepared::machine(&self.path("machines"), release, series);
     }
 
     /// The program with these arguments, in the folder of the project.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxectl generate`: manual pages and shell completions, from the definition of the command line.
+//! `generate`: manual pages and shell completions, from the definition of the command line. A
+//! module of `rxectl` and of `rxe-ci`.
 
 use crate::cli::Cli;
 use crate::error::{Error, Result};
@@ -22,8 +23,9 @@ pub fn run(folder: &Path) -> Result<()> {
     let completions = folder.join("completions");
     fs::create_dir_all(&completions).map_err(failed)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), "rxectl", &completions)
-            .map_err(failed)?;
+        let mut command = Cli::command();
+        let name = command.get_name().to_string();
+        clap_complete::generate_to(shell, &mut command, name, &completions).map_err(failed)?;
     }
     Ok(())
 }
