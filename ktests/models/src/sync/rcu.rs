@@ -46,7 +46,7 @@ mod state {
         }
     }
 
-    /// Returns true if no thread is in a section.
+    /// Calls the waiting functions. No thread is in a section.
     pub(super) fn quiet() {
         for (head, func) in WAITING.with(RefCell::take) {
             // SAFETY: As above.
@@ -58,21 +58,42 @@ mod state {
 #[cfg(not(feature = "loom"))]
 mod state {
     use super::{callback_head, Counter};
+    use std::sync::atomic::Ordering::AcqRel;
+    use std::sync::Mutex;
+
+    struct Callback(*mut callback_head, unsafe extern "C" fn(*mut callback_head));
+
+    // SAFETY: By the contract of `call_rcu` nobody else uses what it points to.
+    unsafe impl Send for Callback {}
 
     static SECTIONS: Counter = Counter::new(0);
+    static WAITING: Mutex<Vec<Callback>> = Mutex::new(Vec::new());
 
     pub(super) fn with<R>(f: impl FnOnce(&Counter) -> R) -> R {
         f(&SECTIONS)
     }
 
-    /// Calls `func` after a grace period. No caller here is in a section itself.
+    /// Calls `func` immediately, or when no thread is in a section.
     pub(crate) fn call(head: *mut callback_head, func: unsafe extern "C" fn(*mut callback_head)) {
-        super::synchronize();
-        // SAFETY: By the contract of `call_rcu`.
-        unsafe { func(head) };
+        WAITING.lock().unwrap().push(Callback(head, func));
+        quiet();
     }
 
-    pub(super) fn quiet() {}
+    /// Calls the waiting functions if no thread is in a section.
+    pub(super) fn quiet() {
+        let mut waiting = WAITING.lock().unwrap();
+        // With the lock held: another thread may begin a section and add a function at any time.
+        if SECTIONS.fetch_add(0, AcqRel) != 0 {
+            return;
+        }
+        let ready = std::mem::take(&mut *waiting);
+        // A function may drop objects that are in sections or add functions themselves.
+        drop(waiting);
+        for Callback(head, func) in ready {
+            // SAFETY: By the contract of `call_rcu`.
+            unsafe { func(head) };
+        }
+    }
 }
 
 pub(crate) use state::call;
