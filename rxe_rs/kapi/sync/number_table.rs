@@ -204,15 +204,13 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
     /// Any context.
     pub fn remove(&self, number: u32) -> bool {
         let rcu = rcu::read_lock();
-        let Some(entry) = self.entry(number, &rcu) else {
-            return false;
-        };
-        let entry = core::ptr::from_ref(entry)
-            .cast_mut()
-            .cast::<bindings::rxe_rs_number>();
+        // Not a pointer from a reference, through which the entry must not be freed.
+        let entry = self.lookup(number, &rcu);
         // SAFETY: By the type invariant the table is live; the entry is not freed before the guard
         // is dropped.
-        if !unsafe { bindings::rxe_rs_numbers_remove(self.numbers.as_ptr(), entry) } {
+        if entry.is_null()
+            || !unsafe { bindings::rxe_rs_numbers_remove(self.numbers.as_ptr(), entry) }
+        {
             return false;
         }
         // SAFETY: This call has removed the entry, so it is ours to free, once, after a grace
@@ -223,12 +221,18 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
 
     /// Returns the entry of `number`, published or not.
     #[inline]
-    fn entry<'g>(&'g self, number: u32, _rcu: &'g rcu::Guard) -> Option<&'g Entry<T>> {
-        // SAFETY: By the type invariant the table is live; the guard is the required context.
-        let entry = unsafe { bindings::rxe_rs_numbers_lookup(self.numbers.as_ptr(), number) };
+    fn entry<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<&'g Entry<T>> {
+        let entry = self.lookup(number, rcu);
         // SAFETY: By the type invariant it is an `Entry<T>`, which is not freed before the guard is
         // dropped.
         unsafe { entry.cast::<Entry<T>>().as_ref() }
+    }
+
+    /// Returns a pointer to the entry of `number`, or null.
+    #[inline]
+    fn lookup(&self, number: u32, _rcu: &rcu::Guard) -> *mut bindings::rxe_rs_number {
+        // SAFETY: By the type invariant the table is live; the guard is the required context.
+        unsafe { bindings::rxe_rs_numbers_lookup(self.numbers.as_ptr(), number) }
     }
 
     /// Inserts `entry` as `number`; gives it back with the error.
