@@ -206,11 +206,12 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
         let rcu = rcu::read_lock();
         // Not a pointer from a reference, through which the entry must not be freed.
         let entry = self.lookup(number, &rcu);
+        if entry.is_null() {
+            return false;
+        }
         // SAFETY: By the type invariant the table is live; the entry is not freed before the guard
         // is dropped.
-        if entry.is_null()
-            || !unsafe { bindings::rxe_rs_numbers_remove(self.numbers.as_ptr(), entry) }
-        {
+        if !unsafe { bindings::rxe_rs_numbers_remove(self.numbers.as_ptr(), entry) } {
             return false;
         }
         // SAFETY: This call has removed the entry, so it is ours to free, once, after a grace
