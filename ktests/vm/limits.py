@@ -23,14 +23,15 @@ import struct
 import time
 import traceback
 
+from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
-from pyverbs.qp import QP, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
-from pyverbs.wr import SGE
+from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
 from lib import dmabuf, host, mcast, segments, ties, uverbs
@@ -51,6 +52,8 @@ FEW = 1500
 # What is left of the limit for small objects, of which as many as LIMIT has room for would take minutes in emulation.
 ROOM = 4 * MIB
 FILES = 600
+# So many objects of which each takes some pages.
+SOME = 100
 
 
 def beforehand():
@@ -272,6 +275,56 @@ def context(device):
     return make
 
 
+def connected(qp, end, resources):
+    """Connects a queue pair to itself, with these responder resources; it accepts packets, and can send."""
+    gid = end.ctx.query_gid(1, end.gid_index)
+    attr = QPAttr(port_num=1)
+    attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=end.gid_index, hop_limit=64), is_global=1, port_num=1)
+    attr.path_mtu, attr.dest_qp_num = e.IBV_MTU_1024, qp.qp_num
+    attr.max_dest_rd_atomic = resources
+    qp.to_rts(attr)
+
+
+def responder_resources(end):
+    """The most responder resources, for queue pairs that exist already."""
+    most = end.ctx.query_device().max_qp_rd_atom
+    qps = iter([small_queue_pair(end, e.IBV_QPT_RC) for _ in range(SOME)])
+
+    def make():
+        qp = next(qps)
+        connected(qp, end, most)
+        return qp
+    return make
+
+
+def send_requests(end):
+    """Requests that fill the send queues of queue pairs that are connected already. In SQD they do not send them."""
+    depth, sges = 63, 32
+    qps = [queue_pair(end, depth, sges)() for _ in range(SOME)]
+    for qp in qps:
+        connected(qp, end, 0)
+        qp.modify(QPAttr(qp_state=e.IBV_QPS_SQD), e.IBV_QP_STATE)
+    qps = iter(qps)
+
+    def make():
+        qp = next(qps)
+        for _ in range(depth):
+            qp.post_send(SendWR(num_sge=1, sg=[end.sge(8)], opcode=e.IBV_WR_SEND))
+        return qp
+    return make
+
+
+def resized_shared_queue(end):
+    """A large size for shared receive queues that exist already."""
+    srqs = iter([SRQ(end.pd, SrqInitAttr(SrqAttr(max_wr=1, max_sge=1))) for _ in range(SOME)])
+
+    def make():
+        srq = next(srqs)
+        srq.modify(SrqAttr(max_wr=1000), e.IBV_SRQ_MAX_WR)
+        return srq
+    return make
+
+
 def error_of(problem):
     return getattr(problem, "error_code", None) or getattr(problem, "errno", None) or getattr(problem, "number", None) or -1
 
@@ -350,10 +403,10 @@ def use_up(names, make_of, room=LIMIT):
     assert room == LIMIT or kernel > room // 4, f"only {kernel} bytes were charged for objects"
 
 
-def charged(names, make_of, least, all_fit=True):
-    """Creates a number of objects. At least `least` bytes, the driver's part, must be charged for each."""
-    number, error, bytes_charged, kills, *_ = run(names, make_of, FEW, each=least)
-    assert number >= 100 if not all_fit else not error and not kills and number == FEW, (error, kills, number)
+def charged(names, make_of, least, all_fit=True, count=FEW):
+    """Creates `count` objects. At least `least` bytes, the driver's part, must be charged for each."""
+    number, error, bytes_charged, kills, *_ = run(names, make_of, count, each=least)
+    assert number >= 100 if not all_fit else not error and not kills and number == count, (error, kills, number)
     assert bytes_charged >= least * (number - 1), f"{bytes_charged} bytes for {number}"
 
 
@@ -471,6 +524,20 @@ def test_charged_counter(names):
 def test_charged_attachment(names):
     # The device limits the members of a group.
     charged(names, attachment, 10000, all_fit=False)
+
+
+def test_charged_responder_resources(names):
+    # Pending responses and replay entries, 8 KiB each.
+    charged(names, responder_resources, 14000, count=SOME)
+
+
+def test_charged_send_requests(names):
+    # Of 64 slots: 8 KiB for the requests, 32 KiB for their scatter/gather lists.
+    charged(names, send_requests, 36000, count=SOME)
+
+
+def test_charged_resized_shared_queue(names):
+    charged(names, resized_shared_queue, 1 << 16, count=SOME)
 
 
 def module_users():
