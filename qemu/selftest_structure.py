@@ -170,6 +170,79 @@ class Helpers(unittest.TestCase):
             self.assertEqual(list(structure.helpers_with_logic({"rxe_rs/kapi/work.c": line})), [])
 
 
+class SystemQueues(unittest.TestCase):
+    OWN = dict.fromkeys(structure.SYSTEM_QUEUES, "schedule_work(&work);")
+
+    def found(self, text, name="rxe_rs/mr/odp.rs"):
+        return list(structure.system_queues({**self.OWN, name: text}))
+
+    def test_found(self):
+        self.assertEqual(self.found("use a;\nworkqueue::system().enqueue(work);\n"),
+                         ["rxe_rs/mr/odp.rs:2: workqueue::system: use a work queue of the module"])
+        for line in ("workqueue::system_unbound().enqueue(work);", "system_dfl().enqueue(work);", "system().enqueue(work);",
+                     "bindings::system_unbound_wq", "bindings::system_wq,"):
+            self.assertEqual(len(self.found(line)), 1, line)
+        for line in ("schedule_work(&work);", "schedule_delayed_work_on(cpu, &work, 5);", "queue_work_on(cpu, system_bh_wq, work);"):
+            self.assertEqual(len(self.found(line, "rxe_rs/kapi/odp.c")), 1, line)
+
+    def test_elsewhere(self):
+        for line in ("// the system_wq", "self.system_image(),", "system_id()", "queues.local.enqueue(work);", "/*\n * schedule_work() */"):
+            self.assertEqual(self.found(line), [], line)
+        self.assertEqual(self.found("schedule_work(&work);", "ktests/kverbs/main.c"), [])
+
+    def test_permissions_for_nothing(self):
+        self.assertEqual(self.found("/* schedule_work() */\n", "rxe_rs/kapi/free.c"),
+                         ["qemu/structure.py: rxe_rs/kapi/free.c uses no work queue of the kernel any more"])
+
+
+class Locks(unittest.TestCase):
+    def setUp(self):
+        self.texts = dict(structure.tracked())
+
+    def found(self, name, old, new):
+        """What is wrong if a part of a file is changed."""
+        self.assertIn(old, self.texts[name])
+        return list(structure.locks({**self.texts, name: self.texts[name].replace(old, new)}))
+
+    def test_in_a_whole_file(self):
+        found = self.found("rxe_rs/rx/ingress.rs", "        let mut any = None;\n", "        let mut any = self.any.lock();\n")
+        self.assertRegex("\n".join(found), r"^rxe_rs/rx/ingress\.rs:\d+: \.lock\(: this code must take no lock$")
+        self.assertEqual(len(self.found("rxe_rs/rx/ingress.rs", "    table: RcuTable<T>,", "    table: SpinLockBh<RcuTable<T>>,")), 1)
+
+    def test_in_functions(self):
+        line = "        let mut next = first_index(gid);\n"
+        self.assertEqual(len(self.found("rxe_rs/device/gids.rs", line, line + "        let _all = self.all.try_lock();\n")), 1)
+        line = "        self.each_entry(group, rcu, |_, member| {\n"
+        self.assertEqual(len(self.found("rxe_rs/rx/multicast.rs", line, "        let _joined = self.joined.lock();\n" + line)), 1)
+        line = "\tentry = xa_find(xa, &at, U32_MAX, XA_PRESENT);\n"
+        self.assertEqual(len(self.found("rxe_rs/kapi/rcu_table.c", line, "\txa_lock_bh(xa);\n" + line)), 1)
+
+    def test_in_other_functions(self):
+        self.assertIn("self.joined.lock()", self.texts["rxe_rs/rx/multicast.rs"])
+        self.assertIn("xa_lock_irqsave(", self.texts["rxe_rs/kapi/rcu_table.c"])
+        self.assertEqual(list(structure.locks(self.texts)), [])
+
+    def test_missing(self):
+        self.assertEqual(self.found("rxe_rs/device/gids.rs", "fn contains(", "fn has("),
+                         ["qemu/structure.py: rxe_rs/device/gids.rs has no contains any more"])
+        del self.texts["rxe_rs/rx/ingress.rs"]
+        self.assertEqual(list(structure.locks(self.texts)), ["qemu/structure.py: rxe_rs/rx/ingress.rs has no code any more"])
+
+
+class Reserves(unittest.TestCase):
+    NAME = "rxe_rs/qp/paging.rs"
+
+    def test_found(self):
+        for flags in ("GFP_ATOMIC", "GFP_NOWAIT | __GFP_HIGH", "gfp_atomic_account()"):
+            self.assertEqual(len(list(structure.reserves({self.NAME: f"const FLAGS: Flags = {flags};\n"}))), 1, flags)
+
+    def test_others(self):
+        self.assertEqual(list(structure.reserves({self.NAME: "// not GFP_ATOMIC\nconst FLAGS: Flags = GFP_NOWAIT;\n"})), [])
+
+    def test_missing(self):
+        self.assertEqual(list(structure.reserves({})), [f"qemu/structure.py: there is no {self.NAME} any more"])
+
+
 class Tree(unittest.TestCase):
     def test_helpers(self):
         texts = dict(structure.tracked())
@@ -178,6 +251,15 @@ class Tree(unittest.TestCase):
 
     def test_imports(self):
         self.assertEqual(list(structure.horizontal_imports(dict(structure.tracked()))), [])
+
+    def test_system_queues(self):
+        self.assertEqual(list(structure.system_queues(dict(structure.tracked()))), [])
+
+    def test_locks(self):
+        self.assertEqual(list(structure.locks(dict(structure.tracked()))), [])
+
+    def test_reserves(self):
+        self.assertEqual(list(structure.reserves(dict(structure.tracked()))), [])
 
     def test_lists_of_imports(self):
         self.assertEqual(list(structure.repeated_imports(dict(structure.tracked()))), [])

@@ -8,8 +8,9 @@ The modules of each crate are arranged in layers, called floors, and import down
 proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons, and CIRCLE the modules that import each other
 in a circle because of them. Tests are not checked. The words in RETIRED must not be used, nor the names in RETIRED_ITEMS for items. Names
 of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`. The driver and kapi have
-imports one per line, and one list for each crate and module. The C functions in kapi/helpers are wrappers without logic. `lint.sh audit`
-checks the global symbols of the C files.
+imports one per line, and one list for each crate and module. The C functions in kapi/helpers are wrappers without logic. Only the files of
+SYSTEM_QUEUES use the kernel's own work queues, the code of LOCK_FREE takes no lock, and that of NO_RESERVES allocates without GFP_ATOMIC.
+`lint.sh audit` checks the global symbols of the C files.
 """
 import re
 import subprocess
@@ -96,6 +97,24 @@ RETIRED_ITEMS = {
 }
 # The headers of the first librxe_rs stay as they were released; the list itself and its tests name the words.
 RETIRED_NOT_IN = ("ktests/old_library/", "qemu/structure.py", "qemu/selftest_structure.py", "LICENSE", "Cargo.lock")
+
+# Files that queue work items on the kernel's own work queues: events and completion handlers, and the freeing of memory. None of these
+# waits for user space. All other work, such as page faults, which may last for ever, is on queues of the module.
+SYSTEM_QUEUES = {"rxe_rs/kapi/rdma/deferred.rs", "rxe_rs/kapi/work.c", "rxe_rs/kapi/free.c"}
+# Code that runs for each packet, also for packets of strangers, and takes no lock, so that a flood of them makes no processor wait for
+# another: whole files, or functions of a file.
+LOCK_FREE = {
+    "rxe_rs/rx/ingress.rs": (),
+    "rxe_rs/device/gids.rs": ("hash", "first_index", "contains"),
+    "rxe_rs/rx/multicast.rs": ("first_index", "each_entry", "each_member"),
+    "rxe_rs/rx/tables.rs": ("find", "count_drop", "device_of", "find_gsi"),
+    "rxe_rs/kapi/sync/number_table.rs": ("borrow", "entry", "lookup"),
+    "rxe_rs/kapi/sync/rcu_table.rs": ("borrow", "borrow_next"),
+    "rxe_rs/kapi/numbers.c": ("rxe_rs_numbers_lookup",),
+    "rxe_rs/kapi/rcu_table.c": ("rxe_rs_table_load", "rxe_rs_table_next"),
+}
+# Files whose allocations peers cause in any number. They do not use the reserves of the kernel.
+NO_RESERVES = {"rxe_rs/qp/paging.rs"}
 
 
 def floor_of(crate, module):
@@ -224,6 +243,63 @@ def helpers_with_logic(texts):
                     yield f"{name}:{number}: a wrapper has logic: {line.strip()}"
 
 
+def code_lines(text):
+    """The lines of a Rust or C file with their numbers, without comments."""
+    text = re.sub(r"/\*.*?\*/", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.DOTALL)
+    return [(number, re.sub(r"//.*", "", line)) for number, line in enumerate(text.splitlines(), 1)]
+
+
+def system_queues(texts):
+    """Uses of the kernel's own work queues in other files than those of SYSTEM_QUEUES, and such files that use none."""
+    use = re.compile(r"\bsystem_(?:\w+_)?wq\b|\bschedule_(?:delayed_)?work(?:_on)?\b|"
+                     r"\bworkqueue::system\w*|(?<!\.)\bsystem(?:_(?:bh|dfl|freezable|highpri|long|percpu|power_efficient|unbound)\w*)?\(\)")
+    for name, text in texts.items():
+        if not re.fullmatch(r"rxe_rs/.*\.(rs|c|h)", name):
+            continue
+        found = [(number, match[0]) for number, line in code_lines(text) if (match := use.search(line))]
+        if name not in SYSTEM_QUEUES:
+            yield from (f"{name}:{number}: {word}: use a work queue of the module" for number, word in found)
+        elif not found:
+            yield f"qemu/structure.py: {name} uses no work queue of the kernel any more"
+
+
+def function_lines(text, function):
+    """The lines of a Rust or C function with their numbers, without comments; none if there is no such function."""
+    lines = code_lines(text)
+    for at, (_, line) in enumerate(lines):
+        head = re.match(rf"( *)(?:pub(?:\([^)]*\))? )?(?:const |unsafe )*fn {function}\b|()\w[\w *]*\b{function}\(", line)
+        if head:
+            end = next((n for n in range(at, len(lines)) if lines[n][1] == (head[1] or "") + "}"), at)
+            return lines[at:end + 1]
+    return []
+
+
+def locks(texts):
+    """Locks in the code of LOCK_FREE, and its functions and files that do not exist any more."""
+    lock = re.compile(r"\.(?:try_)?lock\(|\w*(?:SpinLock|Mutex|RwLock|RwSemaphore)\w*|"
+                      r"\b(?:raw_spin|spin|mutex|xa)_(?:try)?lock\w*|\bdown_(?:read|write)\w*")
+    for name, functions in LOCK_FREE.items():
+        text = texts.get(name, "")
+        for function in functions or [""]:
+            lines = function_lines(text, function) if function else code_lines(text)
+            if not lines:
+                yield f"qemu/structure.py: {name} has no {function or 'code'} any more"
+            for number, line in lines:
+                if match := lock.search(line):
+                    yield f"{name}:{number}: {match[0]}: this code must take no lock"
+
+
+def reserves(texts):
+    """Allocations from the reserves in files of NO_RESERVES."""
+    for name in sorted(NO_RESERVES):
+        if name not in texts:
+            yield f"qemu/structure.py: there is no {name} any more"
+        for number, line in code_lines(texts.get(name, "")):
+            match = re.search(r"\bGFP_ATOMIC\b|\bgfp_atomic\w*|\b__GFP_(?:HIGH|MEMALLOC)\b", line)
+            if match:
+                yield f"{name}:{number}: {match[0]}: peers cause these allocations, use GFP_NOWAIT"
+
+
 def horizontal_imports(texts):
     """Imports of several items on one line, in the driver and in kapi, which have them one per line as the kernel's Rust code."""
     for name, text in texts.items():
@@ -272,7 +348,8 @@ def main():
     texts = dict(tracked())
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
     wrong = [*layers, *wrong_circle(files_of(DRIVER)), *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
-             *helpers_with_logic(texts), *horizontal_imports(texts), *repeated_imports(texts)]
+             *helpers_with_logic(texts), *horizontal_imports(texts), *repeated_imports(texts), *system_queues(texts), *locks(texts),
+             *reserves(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 

@@ -2,9 +2,9 @@
 //! The device that a received packet belongs to, when no queue pair determines it.
 //!
 //! Anybody on the network can send packets to queue pairs that do not exist. Each is counted for a
-//! device, so this look-up takes no lock: no CPU and no namespace waits for another. That is a
-//! property of the code, which no test shows: the tables are read under RCU
-//! (`RcuTable::borrow_next`), and the counters are atomic.
+//! device, so this look-up takes no lock: no CPU and no namespace waits for another. The tables are
+//! read under RCU (`RcuTable::borrow_next`), and the counters are atomic. `qemu/structure.py`
+//! refuses a lock here, and in the look-ups that this uses.
 
 use crate::device::DeviceCtx;
 use kernel::{
