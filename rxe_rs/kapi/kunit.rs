@@ -11,13 +11,19 @@ use crate::{
     new_rearmable,
     sync::{
         context::disable_bh,
+        exit_pair,
         flush_freed,
+        ExitToken,
         Ida,
         NumberTable,
         RcuTable,
         Rearmable,
         Replaceable,
         Users, //
+    },
+    work::{
+        Kind,
+        WorkQueue, //
     },
 };
 use core::mem::offset_of;
@@ -33,10 +39,21 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    },
 };
 
 const PRODUCER: usize = offset_of!(bindings::rxe_queue_buf, producer_index);
 const CONSUMER: usize = offset_of!(bindings::rxe_queue_buf, consumer_index);
+const DATA: usize = offset_of!(bindings::rxe_queue_buf, data);
 
 /// Writes a word of the memory that the process would map.
 fn poke(buf: &crate::mem::SharedBuf, offset: usize, value: u32) {
@@ -85,7 +102,7 @@ mod rings {
         let buf = ring.buffer().clone();
         for n in 0..20u32 {
             let slot = n & 3;
-            poke(&buf, 384 + 64 * slot as usize, n);
+            poke(&buf, DATA + 64 * slot as usize, n);
             poke(&buf, PRODUCER, (n + 1) & 3);
             let mut element = [0u8; 64];
             assert!(ring.fetch(&mut element));
@@ -102,7 +119,7 @@ mod rings {
     fn pending_elements_move() -> Result {
         let old = UserRing::new(8, 64)?;
         for n in 0..5u32 {
-            poke(old.buffer(), 384 + 64 * n as usize, 100 + n);
+            poke(old.buffer(), DATA + 64 * n as usize, 100 + n);
         }
         poke(old.buffer(), PRODUCER, 5);
         let snapshot = old.snapshot();
@@ -138,6 +155,25 @@ mod rings {
             assert_eq!(ring.len(), other.len());
             assert!(peek(&buf, PRODUCER) < 4);
         }
+        Ok(())
+    }
+
+    /// A ring that takes over another one reserves slots for its elements and does not copy them
+    /// yet, because the caller holds the lock of the queue.
+    #[test]
+    fn unread_elements_are_copied_later() -> Result {
+        let mut old = CompletionRing::new(2, 64)?;
+        assert!(old.push(&[5; 48]));
+        let mut new = CompletionRing::new(6, 64)?;
+        let buf = new.buffer().clone();
+        let unread = new.take_over(&mut old)?;
+        assert_eq!(peek(&buf, DATA), 0);
+        assert!(new.push(&[6; 48]));
+        assert_eq!(peek(&buf, DATA), 0);
+        assert_eq!(peek(&buf, DATA + 64), u32::from_ne_bytes([6; 4]));
+        unread.copy();
+        assert_eq!(peek(&buf, DATA), u32::from_ne_bytes([5; 4]));
+        assert_eq!(peek(&buf, PRODUCER), 2);
         Ok(())
     }
 
@@ -264,6 +300,51 @@ mod sync {
         drop(bh);
         flush_freed();
         assert_eq!(*drops.lock(), 1);
+        Ok(())
+    }
+
+    /// A work item that goes on after it has dropped a token.
+    #[pin_data]
+    struct GoesOn {
+        #[pin]
+        work: Work<GoesOn>,
+        #[pin]
+        token: Mutex<Option<ExitToken>>,
+        ended: Atomic<bool>,
+    }
+
+    impl_has_work! {
+        impl HasWork<Self> for GoesOn { self.work }
+    }
+
+    impl WorkItem for GoesOn {
+        type Pointer = Arc<GoesOn>;
+
+        fn run(this: Arc<GoesOn>) {
+            drop(this.token.lock().take());
+            fsleep(Delta::from_millis(50));
+            this.ended.store(true, Relaxed);
+        }
+    }
+
+    /// The last object that the exit of the module waits for may be dropped by a work item, of
+    /// which some code remains to run. Dropping the work queue waits for that.
+    #[test]
+    fn queue_waits_for_what_follows_the_last_token() -> Result {
+        let (token, exit) = exit_pair()?;
+        let item = Arc::pin_init(
+            pin_init!(GoesOn {
+                work <- new_work!("GoesOn::work"),
+                token <- new_mutex!(Some(token), "GoesOn::token"),
+                ended: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )?;
+        let queue = WorkQueue::new(c"rxe_rs_kunit", Kind::Local)?;
+        assert!(queue.enqueue(item.clone()).is_ok());
+        exit.wait();
+        drop(queue);
+        assert!(item.ended.load(Relaxed));
         Ok(())
     }
 

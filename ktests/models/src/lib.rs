@@ -24,6 +24,7 @@ pub mod mem;
 pub mod prelude;
 pub mod rand;
 pub mod sync;
+pub mod task;
 pub mod time;
 pub mod track;
 pub mod types;

@@ -27,6 +27,7 @@ use kernel::{
         },
         Arc, //
     },
+    task::might_sleep, //
 };
 
 /// A ring of elements of a power-of-two size.
@@ -423,8 +424,9 @@ impl Unread {
     ///
     /// # Context
     ///
-    /// Process context, no lock held.
+    /// Process context, no spinlock held: there may be many elements.
     pub fn copy(self) {
+        might_sleep();
         for n in 0..self.count {
             let index = self.first.wrapping_add(n);
             self.to.copy_from(n, &self.from, index);
