@@ -16,8 +16,8 @@ endif
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools deb ci-machine demo test test-suites test-security test-debug test-transitions fuzz sanitize miri check fmt fmt-check doc clippy \
-	audit insmod-help clean distclean shell help bench setup hooks kernels
+.PHONY: all module tools deb ci-machine demo test test-suites test-security test-debug test-transitions test-install fuzz sanitize miri check \
+	fmt fmt-check doc clippy audit insmod-help clean distclean shell help bench setup hooks kernels
 
 all: module
 
@@ -71,6 +71,10 @@ test-debug: setup
 # Tries every combination of state, next state and attribute mask of ibv_modify_qp in User Mode Linux; `make test` does so under KVM.
 test-transitions: setup
 	@qemu/test.sh transitions
+
+# Installs the Debian packages in a machine with a stock Debian 13 on a disk, and upgrades and removes them.
+test-install: setup
+	@qemu/test.sh install
 
 # Fuzzes the user interface, packets and the protocol engine for SECONDS each, starting from SEED (ktests/fuzz/README.md).
 fuzz: setup

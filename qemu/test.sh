@@ -11,6 +11,7 @@
 # security      those that SECURITY.md names
 # debug         the machine tests on the debug kernels
 # transitions   all transitions of queue pairs
+# install       the Debian packages in a machine with an installed Debian 13 (install/run)
 # fuzz          the fuzzers: FUZZ_SECONDS (default 300) for each of them; FUZZ_SEED is the seed; with FUZZ_KERNEL=uml on the User Mode Linux
 #               kernel without KASAN
 #
@@ -274,6 +275,11 @@ suites)
 		set -- "$@" "suite $(basename "$suite" .suite)"
 	done
 	together "$@"
+	;;
+install)
+	step tools "$here/build-tools.sh"
+	step packages env KERNEL="$main" "$here/build-deb.sh"
+	step vm-install "$here/install/run" --kernel "$main"
 	;;
 security)
 	step tools "$here/build-tools.sh"

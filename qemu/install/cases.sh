@@ -1,0 +1,407 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# cases.sh PHASE: runs the tests of a boot in the installed machine, then ends the boot. cases.sh --case NAME runs one of them. qemu/install/run
+# starts the first form as a service behind multi-user.target; its output is the report that the host reads:
+#
+# plan NAME…           the tests of this boot
+# ok NAME SECONDS      or `not ok`, followed by the output of the test, `# ` before each line
+# end                  the machine restarts, or is switched off after the last boot
+#
+# Beside this script are `env` (settings of the host), `packages` (those under test), `newer` (the same with a newer version) and `other` (the
+# module for kernels that the machine does not have). The folder keeps what a test leaves for later ones, and is no part of the system disk.
+# Tests run in the given order, and may need what earlier ones have left.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin
+# shellcheck source=/dev/null
+. "$here/env"
+release=$(uname -r)
+device=/sys/class/infiniband/rxe0
+unit=rxe@$NIC.service
+
+# first: the packages and bad input. second: after the restart that a user does. third: after an upgrade, in place of rdma_rxe, and the removal.
+# fourth: after an installation that failed because the disk was full.
+first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
+	says_that_there_is_no_module installs link_of_the_unit"
+second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address failing_link_says_why upgrade_keeps_links
+	upgrade_takes_effect"
+third="newer_module_after_the_boot in_place_of_rdma_rxe requires_a_signature purge_leaves_no_file full_disk"
+fourth="boots_after_the_full_disk installs_after_the_full_disk purge_again_leaves_no_file"
+
+fail() { echo "FAILED: $*"; exit 1; }
+
+# is FOUND WANTED WHAT
+is() { [ "$1" = "$2" ] || fail "$3: $1, and not $2"; }
+
+# has TEXT WORDS: the text must have these words.
+has() { case $1 in *"$2"*) ;; *) fail "\"$2\" is missing in: $1" ;; esac; }
+
+# refused COMMAND…: the command must fail; what it says is in `said`.
+refused() {
+	if said=$("$@" 2>&1); then
+		fail "succeeded, and should not have: $*: $said"
+	fi
+	echo "$said"
+}
+
+# soon COMMAND…: waits until the command succeeds, 60 seconds at most.
+soon() {
+	local end=$((SECONDS + 60))
+	until "$@" >/dev/null 2>&1; do
+		[ $SECONDS -lt $end ] || fail "not within 60 s: $*"
+		sleep 0.3
+	done
+}
+
+# apt ARGUMENT…: as a user runs it; waits for the jobs of Debian that use apt after a boot.
+apt() { apt-get -y -o DPkg::Lock::Timeout=300 "$@"; }
+
+state_of() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null || echo absent; }
+address() { ip -4 -o addr show dev "$NIC" scope global | sed -n 's|.* inet \([^/]*\)/.*|\1|p'; }
+has_address() { [ -n "$(address)" ]; }
+link_is() { rdma link show "$1/1" | grep -F "state ACTIVE" | grep -F "netdev $2 "; }
+none_installed() {
+	is "$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 'rxe-rs-*' 'librxe-rs*' 2>/dev/null | grep -v '^not-installed ' || true)" "" "packages"
+}
+ours() { echo "$here/$1/rxe-rs-modules-${release}_"*.deb "$here/$1"/rxe-rs-tools_*.deb "$here/$1"/librxe-rs1_*.deb; }
+
+# The files of the system disk with their types, modes and owners, and the contents of those that belong to configuration or to depmod; without
+# logs, and without the state of programs of Debian, which changes by itself.
+all_files() {
+	find / -xdev \( -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache/apt -o -path /var/lib/systemd -o -path /tmp \
+		-o -path /var/tmp -o -path /var/cache/debconf -o -path /var/lib/dhcpcd -o -path /var/cache/ldconfig \
+		-o -path /var/lib/logrotate -o -path /var/backups -o -path /var/spool/cron -o -path /run -o -path /lost+found \) -prune -o -printf '%y %M %u:%g %p %l\n' | sort
+	find /etc "/usr/lib/modules/$release" -xdev -type f \( -path '/etc/*' -o -name 'modules.*' \) \
+		-not -name ld.so.cache -not -name resolv.conf -not -name '*.bin' -exec sha256sum {} + | sort -k 2
+}
+same_files() {
+	all_files >"$here/after"
+	diff "$here/before" "$here/after" || fail "the files above remain (>), or are missing or different (<)"
+}
+
+case_starts_as_installed() {
+	is "$(systemctl is-system-running --wait)" running "the system"
+	none_installed
+	soon has_address
+	[ ! -e /sys/class/infiniband ] || is "$(ls /sys/class/infiniband)" "" "RDMA devices"
+	all_files >"$here/before"
+	echo "$(wc -l <"$here/before") files; $(systemd-analyze time | head -n 1)"
+}
+
+case_refuses_another_release() {
+	refused apt install "$here/other/rxe-rs-modules-$OTHER_RELEASE"_*.deb
+	has "$said" "linux-image-$OTHER_RELEASE"
+	none_installed
+	same_files
+}
+
+case_refuses_another_flavour() {
+	refused apt install "$here/other/rxe-rs-modules-$OTHER_FLAVOUR"_*.deb "$here"/packages/rxe-rs-tools_*.deb
+	has "$said" "linux-image-$OTHER_FLAVOUR"
+	none_installed
+	same_files
+}
+
+# dpkg unpacks a package whose dependencies are missing, and does not configure it.
+case_recovers_from_half_an_installation() {
+	refused dpkg -i "$here/other/rxe-rs-modules-$OTHER_RELEASE"_*.deb "$here"/packages/rxe-rs-tools_*.deb
+	is "$(state_of "rxe-rs-modules-$OTHER_RELEASE")" unpacked "the package for another release"
+	apt -f install
+	is "$(state_of "rxe-rs-modules-$OTHER_RELEASE")" config-files "the package for another release"
+	is "$(state_of rxe-rs-tools)" installed "rxe-rs-tools"
+	is "$(dpkg --audit)" "" "dpkg --audit"
+	is "$(find /usr/lib/modules -name 'rxe_rs*')" "" "modules"
+	apt purge rxe-rs-tools "rxe-rs-modules-$OTHER_RELEASE"
+	none_installed
+	same_files
+}
+
+# As after a power failure: dpkg is killed when it unpacks, and when it configures.
+case_recovers_from_a_killed_dpkg() {
+	local moment pid status
+	mkfifo "$here/status"
+	for moment in half-installed half-configured; do
+		# shellcheck disable=SC2046
+		dpkg --status-fd 9 -i $(ours packages) 9>"$here/status" &
+		pid=$!
+		sed "/^status: rxe-rs-tools.*: $moment/q" "$here/status" >/dev/null
+		kill -9 $pid 2>/dev/null || true
+		status=0
+		wait $pid || status=$?
+		is $status 137 "the status of dpkg, which is killed at $moment"
+		# docs/install.md: a package that is not unpacked completely needs its file again, which apt does not have.
+		case $moment in
+		# shellcheck disable=SC2046
+		half-installed) dpkg -i $(ours packages) ;;
+		*) dpkg --configure -a ;;
+		esac
+		apt -f install
+		is "$(dpkg --audit)" "" "dpkg --audit after the recovery from $moment"
+		# shellcheck disable=SC2046
+		apt install $(ours packages)
+		is "$(state_of rxe-rs-tools) $(state_of "rxe-rs-modules-$release")" "installed installed" "the packages after the recovery from $moment"
+		modinfo -n rxe_rs
+		apt purge rxe-rs-tools "rxe-rs-modules-$release" librxe-rs1
+		same_files
+	done
+}
+
+case_says_that_there_is_no_module() {
+	apt install "$here"/packages/rxe-rs-tools_*.deb
+	refused systemctl start "$unit"
+	said=$(systemctl status --no-pager "$unit" || true)
+	has "$said" "rxe_rs is not installed for Linux $release; install the package rxe-rs-modules-$release"
+	systemctl reset-failed "$unit"
+}
+
+case_installs() {
+	# shellcheck disable=SC2046
+	apt install $(ours packages) 2>&1 | tee "$here/said"
+	if grep -iE 'warning|error|failed' "$here/said"; then fail "the installation complains"; fi
+	is "$(modinfo -n rxe_rs)" "/lib/modules/$release/updates/rxe_rs.ko" "the module that modprobe finds"
+	is "$(modinfo -F version rxe_rs)" "$VERSION" "the version of the module"
+	rxectl --version
+	systemd-analyze verify --man=no "$unit"
+	is "$(systemctl is-system-running)" running "the system"
+}
+
+# What a user configures: docs/install.md. Two other links cannot be made: one has a bad configuration, one has no network device.
+case_link_of_the_unit() {
+	printf 'name rxe0\npkey 0 0xffff\npkey 1 0x8001\npkey 5 0x0002\n' >"/etc/rxe_rs/$NIC.conf"
+	printf 'pkey 1 8001\n' >"/etc/rxe_rs/$OTHER_NIC.conf"
+	echo 'options rxe_rs ecn=0 link_type_rxe=1' >/etc/modprobe.d/rxe_rs.conf
+	systemctl enable --now "$unit"
+	link_is rxe0 "$NIC"
+	systemctl enable "rxe@$OTHER_NIC.service" rxe@missing0.service
+}
+
+case_boots_with_failing_links() {
+	is "$(systemctl is-system-running --wait || true)" degraded "the system"
+	is "$(systemctl is-active multi-user.target)" active "multi-user.target"
+	is "$(systemctl list-units --failed --no-legend --plain | cut -d' ' -f1)" "rxe@$OTHER_NIC.service" "the units that failed"
+	is "$(systemctl is-active rxe@missing0.service || true)" inactive "the unit of the missing network device"
+	is "$(systemctl list-jobs --no-legend)" "" "jobs that still wait"
+	systemd-analyze time | head -n 1
+}
+
+case_link_after_the_boot() {
+	link_is rxe0 "$NIC"
+	is "$(systemctl is-active "$unit")" active "the unit"
+	soon has_address
+	ibv_devinfo -d rxe0 | tee "$here/said"
+	grep PORT_ACTIVE "$here/said"
+}
+
+case_settings_after_the_boot() {
+	# The kernel does not show the parameters of modules in Rust; this one changes the type of links.
+	refused rdma link add probe0 type rxe_rs netdev "$OTHER_NIC"
+	rdma link add probe0 type rxe netdev "$OTHER_NIC"
+	rdma link del probe0
+	is "$(cat $device/pkey_table)" "0 0xffff
+1 0x8001
+5 0x0002" "the P_Key table"
+}
+
+listening() { rdma resource show cm_id | grep -F "state LISTEN"; }
+
+# rping_both COUNT: a server and a client on this machine exchange COUNT messages.
+rping_both() {
+	local server
+	soon has_address
+	rping -s -a "$(address)" -C "$1" >"$here/server" 2>&1 &
+	server=$!
+	soon listening
+	timeout 120 rping -c -v -a "$(address)" -C "$1" >"$here/client" 2>&1 || fail "the client failed: $(tail -n 3 "$here/client" "$here/server")"
+	wait $server || fail "the server failed: $(cat "$here/server")"
+	is "$(grep -c '^ping data: ' "$here/client")" "$1" "lines of the client"
+}
+
+case_rping_to_own_address() { rping_both 20; }
+
+case_failing_link_says_why() {
+	said=$(systemctl status --no-pager "rxe@$OTHER_NIC.service" || true)
+	has "$said" "/etc/rxe_rs/$OTHER_NIC.conf:1: "
+	echo 'pkey 1 0x8001' >"/etc/rxe_rs/$OTHER_NIC.conf"
+	systemctl start "rxe@$OTHER_NIC.service"
+	link_is "rxe_$OTHER_NIC" "$OTHER_NIC"
+	is "$(cat "/sys/class/infiniband/rxe_$OTHER_NIC/pkey_table")" "1 0x8001" "its P_Key table"
+	is "$(systemctl is-system-running)" running "the system"
+}
+
+# The links stay, with the module that is loaded, and connections over them.
+case_upgrade_keeps_links() {
+	local server client before
+	rping -s -a "$(address)" >"$here/server" 2>&1 &
+	server=$!
+	soon listening
+	rping -c -v -a "$(address)" >"$here/client" 2>&1 &
+	client=$!
+	soon grep -q '^ping data: ' "$here/client"
+	# shellcheck disable=SC2046
+	apt install $(ours newer)
+	is "$(dpkg-query -W -f '${Version}' "rxe-rs-modules-$release") $(dpkg-query -W -f '${Version}' rxe-rs-tools)" "$NEWER $NEWER" "the versions"
+	before=$(wc -l <"$here/client")
+	soon eval "[ \$(wc -l <$here/client) -gt $before ]"
+	kill -0 $client || fail "the connection ended: $(tail -n 3 "$here/client")"
+	kill $client $server
+	wait $client $server || true
+	link_is rxe0 "$NIC"
+	is "$(cat /sys/module/rxe_rs/version)" "$VERSION" "the version of the module that is loaded"
+	is "$(modinfo -F version rxe_rs)" "$NEWER" "the version of the module that will be loaded"
+	is "$(cat "/etc/rxe_rs/$NIC.conf" | wc -l)" 4 "lines of the configuration"
+}
+
+# Without a restart of the machine: the units again, with the module loaded anew.
+case_upgrade_takes_effect() {
+	systemctl stop "$unit" "rxe@$OTHER_NIC.service"
+	modprobe -r rxe_rs
+	systemctl start "$unit"
+	link_is rxe0 "$NIC"
+	is "$(cat /sys/module/rxe_rs/version)" "$NEWER" "the version of the module that is loaded"
+	rping_both 5
+	# For the next boot. The file of the symbolic link has the parameter for the type of links.
+	echo 'options rxe_rs ecn=0' >/etc/modprobe.d/rxe_rs.conf
+	ln -s /usr/share/rxe_rs/replace-rdma_rxe.conf /etc/modprobe.d/
+}
+
+case_newer_module_after_the_boot() {
+	is "$(systemctl is-system-running --wait)" running "the system"
+	is "$(cat /sys/module/rxe_rs/version)" "$NEWER" "the version of the module that is loaded"
+	link_is rxe0 "$NIC"
+	link_is "rxe_$OTHER_NIC" "$OTHER_NIC"
+	is "$(cat $device/pkey_table | wc -l)" 3 "P_Keys"
+}
+
+# docs/install.md, In place of rdma_rxe: the symbolic link has been there since before the boot.
+case_in_place_of_rdma_rxe() {
+	systemctl stop "$unit" "rxe@$OTHER_NIC.service"
+	modprobe -r rxe_rs
+	modprobe rdma_rxe
+	[ -e /sys/module/rxe_rs ] || fail "rxe_rs is not loaded"
+	[ ! -e /sys/module/rdma_rxe ] || fail "rdma_rxe is loaded"
+	modprobe -r rdma_rxe
+	[ ! -e /sys/module/rxe_rs ] || fail "rxe_rs is still loaded"
+	# The kernel asks for the driver of that link type.
+	rdma link add old0 type rxe netdev "$NIC"
+	link_is old0 "$NIC"
+	[ -e /sys/class/infiniband/old0/pkey_table ] || fail "the link is not one of rxe_rs"
+	rping_both 5
+	rdma link del old0
+	systemctl start "$unit"
+	link_is rxe0 "$NIC"
+}
+
+# As with Secure Boot. The kernel demands signatures until it is booted again.
+case_requires_a_signature() {
+	systemctl stop "$unit"
+	modprobe -r rxe_rs
+	echo 1 >/sys/module/module/parameters/sig_enforce
+	refused systemctl start "$unit"
+	said=$(systemctl status --no-pager "$unit" || true)
+	has "$said" "this kernel loads signed modules only, and has no key for rxe_rs"
+	refused modprobe rxe_rs
+	has "$said" "Key was rejected by service"
+}
+
+case_purge_leaves_no_file() {
+	apt purge rxe-rs-tools "rxe-rs-modules-$release" librxe-rs1
+	# This file is not one of the packages.
+	rm /etc/modprobe.d/rxe_rs.conf
+	none_installed
+	same_files
+	refused modinfo -n rxe_rs
+}
+
+# fill MEBIBYTES: leaves that much space on the disk.
+fill() {
+	rm -f /filler
+	sync
+	# Root may use the reserved blocks, too. The file system needs some blocks for itself, so the last ones are used up by writing.
+	fallocate -l $((($(stat -f -c '%f * %S' /)) - (64 << 20))) /filler
+	dd if=/dev/zero of=/filler bs=64K oflag=append conv=notrunc 2>/dev/null || true # It ends when the file system is full.
+	truncate -s -"$1"M /filler
+	sync
+	df -h /
+}
+
+# purge_known: as above, if dpkg has come to know of the packages.
+purge_known() {
+	local known
+	known=$(dpkg-query -W -f '${Package} ' 'rxe-rs-*' 'librxe-rs*' 2>/dev/null || true)
+	# shellcheck disable=SC2086
+	[ -z "$known" ] || apt purge $known
+}
+
+# The disk is full at several points of the installation; the last one remains until after the next boot.
+case_full_disk() {
+	local space
+	for space in $FULL_DISK; do
+		if [ -e /filler ]; then
+			rm /filler
+			dpkg --configure -a || true
+			apt -f install
+			purge_known
+			same_files
+		fi
+		fill "$space"
+		# shellcheck disable=SC2046
+		refused apt install $(ours packages)
+		has "$said" "No space left on device"
+		grep -qF "/rdma_rxe.ko" "/usr/lib/modules/$release/modules.dep" || fail "the lists of depmod are damaged"
+		modprobe rdma_rxe
+		modprobe -r rdma_rxe
+		echo "with $space MiB: $(state_of "rxe-rs-modules-$release"), $(state_of rxe-rs-tools)"
+	done
+}
+
+case_boots_after_the_full_disk() {
+	is "$(systemctl is-active multi-user.target)" active "multi-user.target"
+	df -h /
+	[ -e /filler ] || fail "the disk is no longer full"
+	systemctl list-units --failed --no-legend --plain
+	modprobe rdma_rxe
+	modprobe -r rdma_rxe
+}
+
+case_installs_after_the_full_disk() {
+	rm /filler
+	dpkg --configure -a || true
+	apt -f install
+	is "$(dpkg --audit)" "" "dpkg --audit"
+	# shellcheck disable=SC2046
+	apt install $(ours packages)
+	systemctl start "$unit"
+	link_is "rxe_$NIC" "$NIC"
+	rping_both 5
+}
+
+case_purge_again_leaves_no_file() {
+	apt purge rxe-rs-tools "rxe-rs-modules-$release" librxe-rs1
+	none_installed
+	same_files
+}
+
+if [ "$1" = --case ]; then
+	set -x
+	"case_$2"
+	exit
+fi
+
+tests=${!1}
+# shellcheck disable=SC2086
+echo plan $tests
+for test in $tests; do
+	start=$(date +%s)
+	status=0
+	bash "$0" --case "$test" </dev/null >"$here/log" 2>&1 || status=$?
+	verdict=ok
+	[ $status = 0 ] || verdict='not ok'
+	echo "$verdict $test $(($(date +%s) - start))"
+	{ echo "==== $test"; cat "$here/log"; } >>"$here/log-$1"
+	[ $status = 0 ] || tail -n 60 "$here/log" | sed 's/^/# /'
+done
+journalctl -b --no-pager >"$here/journal-$1" 2>&1 || true
+echo end
+sync
+if [ "$1" = fourth ]; then systemctl poweroff; else systemctl reboot; fi
