@@ -41,8 +41,9 @@ def digest(*parts):
     return hashlib.sha256(joined.encode()).hexdigest()[:12]
 
 
-def packages():
-    lines = (HERE / "image-packages.txt").read_text().splitlines()
+def packages(path=HERE / "image-packages.txt"):
+    """The packages of a list, one per line beside comments."""
+    lines = path.read_text().splitlines()
     return sorted({line.strip() for line in lines if line.strip() and not line.startswith("#")})
 
 

@@ -33,12 +33,6 @@ SETTINGS = {
 }
 
 
-def words(path):
-    """The lines of a list of packages."""
-    lines = path.read_text().splitlines()
-    return sorted({line.strip() for line in lines if line.strip() and not line.startswith("#")})
-
-
 def bootstrap(folder, names, variant, what):
     """Makes a tree of Debian 13 with these packages; apt takes them from the mirror of the toolchain root."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -59,7 +53,7 @@ def system(info):
     release = info["release"]
     version = next(version for name, version in info["packages"].items() if name.startswith("linux-modules-"))
     # The kernel needs a newer linux-base than that of Debian 13.
-    names = [*words(HERE / "packages.txt"), f"linux-base/{image.DEBIAN}-backports", f"linux-image-{release}={version}"]
+    names = [*image.packages(HERE / "packages.txt"), f"linux-base/{image.DEBIAN}-backports", f"linux-image-{release}={version}"]
     base = image.IMAGES / f"installed-{image.digest(RECIPE, SIZE, json.dumps(SETTINGS), *names)}"
     found = {"DISK": base / "disk.ext4", "VMLINUZ": base / "vmlinuz", "INITRD": base / "initrd.img"}
     if base.exists():
