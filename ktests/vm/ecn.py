@@ -40,18 +40,6 @@ def marking(node, mbit=100, milliseconds=1, room="16mb"):
         host.shell("on $1 tc qdisc del dev $2 root", node, host.netdev(node))
 
 
-@contextlib.contextmanager
-def one_cpu(node):
-    """One CPU receives all packets of the node. A veth device queues each packet on the CPU that takes it out of the sender's queue: the
-    sender's or that of the queue's timer, so that packets may overtake others."""
-    script = "on $1 sh -c \"echo $3 >/sys/class/net/$2/queues/rx-0/rps_cpus\""
-    host.shell(script, node, host.netdev(node), 1)
-    try:
-        yield
-    finally:
-        host.shell(script, node, host.netdev(node), 0)
-
-
 def counters(device):
     names = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")
     return [int(open(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{name}").read()) for name in names]
@@ -116,7 +104,7 @@ def test_write_is_slowed(family):
     the wire."""
     names = host.names(family)
     wire = packet_socket("a", host.netdev("a"))
-    with marking("a"), one_cpu("b"):
+    with marking("a"), host.one_cpu("b"):
         # A traffic class of the user applies to data, not to CNPs. Without retries all packets have an ICRC (icrc.py), and none may be
         # lost or arrive out of order.
         a, b = pair(names, 0, 0x28, retries=0)

@@ -68,6 +68,18 @@ def netdev(node):
     return f"v{node}"
 
 
+@contextlib.contextmanager
+def one_cpu(node):
+    """One CPU receives all packets of the node. A veth device queues each packet on the CPU that takes it out of the sender's queue: the
+    sender's or that of the queue's timer, so that packets may overtake others."""
+    script = "on $1 sh -c \"echo $3 >/sys/class/net/$2/queues/rx-0/rps_cpus\""
+    shell(script, node, netdev(node), 1)
+    try:
+        yield
+    finally:
+        shell(script, node, netdev(node), 0)
+
+
 def ip(node, family):
     return f"10.77.0.{NODES[node]}" if family == 4 else f"fd77::{NODES[node]}"
 
