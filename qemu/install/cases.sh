@@ -302,6 +302,8 @@ case_requires_a_signature() {
 	has "$said" "this kernel loads signed modules only, and has no key for rxe_rs"
 	refused modprobe rxe_rs
 	has "$said" "Key was rejected by service"
+	said=$(rxectl doctor || true)
+	has "$said" "the kernel loads signed modules only"
 }
 
 case_purge_leaves_no_file() {

@@ -115,6 +115,49 @@ fn not_built(host: &Host, release: &str) -> Option<(String, String)> {
     Some((reason.to_string(), remedy.to_string()))
 }
 
+/// Returns true if the kernel loads signed modules only: `module.sig_enforce=1`, or a lockdown, as
+/// with Secure Boot.
+fn demands_signatures(host: &Host) -> bool {
+    let enforced = host.read("/sys/module/module/parameters/sig_enforce");
+    let lockdown = host.read("/sys/kernel/security/lockdown");
+    enforced.is_some_and(|value| value == "Y")
+        || lockdown.is_some_and(|modes| !modes.contains("[none]"))
+}
+
+/// The remedy for a module without a signature.
+const SIGN: &str = "sign it: make deb SIGN_KEY=KEY SIGN_CERT=CERTIFICATE; enrol the key: mokutil \
+                    --import CERTIFICATE, and reboot (/usr/share/doc/rxe-rs-tools/install.md)";
+
+/// Reports that the module is installed for the running kernel and not loaded.
+fn not_loaded(host: &Host, report: &mut Report) {
+    let signer = host.tool("modinfo", &["-F", "signer", "rxe_rs"]);
+    let signer = signer.as_deref().unwrap_or_default().trim();
+    if !demands_signatures(host) {
+        report.wrong(
+            "rxe_rs",
+            "rxe_rs is installed for this kernel, but not loaded",
+            "modprobe rxe_rs",
+        );
+    } else if signer.is_empty() {
+        report.wrong(
+            "rxe_rs",
+            "rxe_rs is installed for this kernel without a signature, and the kernel loads signed \
+             modules only: modprobe says that the key was rejected or the operation not permitted",
+            SIGN,
+        );
+    } else {
+        report.wrong(
+            "rxe_rs",
+            format!(
+                "rxe_rs is installed for this kernel, but not loaded; the kernel loads signed \
+                 modules only, and this one has a signature of {signer:?}"
+            ),
+            "modprobe rxe_rs; if that is refused, enrol the key: mokutil --import CERTIFICATE \
+             (DKMS: /var/lib/dkms/mok.pub), and reboot",
+        );
+    }
+}
+
 /// Checks which driver is loaded, and whether there is a module for the running kernel.
 fn drivers(host: &Host, report: &mut Report) {
     let (ours, theirs) = (host.module("rxe_rs"), host.module("rdma_rxe"));
@@ -140,11 +183,7 @@ fn drivers(host: &Host, report: &mut Report) {
     }
     let kernels = installed_for(host, "rxe_rs");
     if kernels.contains(&release) {
-        report.wrong(
-            "rxe_rs",
-            "rxe_rs is installed for this kernel, but not loaded",
-            "modprobe rxe_rs",
-        );
+        not_loaded(host, report);
     } else if let Some((reason, remedy)) = not_built(host, &release) {
         report.wrong(
             "rxe_rs",
@@ -172,6 +211,9 @@ fn drivers(host: &Host, report: &mut Report) {
     }
 }
 
+/// What the kernel finds at the end of a signed module (`include/linux/module_signature.h`).
+const SIGNED: &[u8] = b"~Module signature appended~\n";
+
 /// Checks whether a module file can be loaded into the running kernel.
 fn module_file(host: &Host, file: &Path, report: &mut Report) -> Result<()> {
     let bytes = fs::read(file).map_err(|error| {
@@ -184,10 +226,18 @@ fn module_file(host: &Host, file: &Path, report: &mut Report) -> Result<()> {
     let name = file.display();
     match built_for(&bytes) {
         Some(built) if built == release => {
-            report.ok(
-                "module file",
-                format!("{name} is built for the running kernel {release}"),
-            );
+            if demands_signatures(host) && !bytes.ends_with(SIGNED) {
+                report.wrong(
+                    "module file",
+                    format!("{name} has no signature, and the kernel loads signed modules only"),
+                    SIGN,
+                );
+            } else {
+                report.ok(
+                    "module file",
+                    format!("{name} is built for the running kernel {release}"),
+                );
+            }
         }
         Some(built) => report.wrong(
             "module file",

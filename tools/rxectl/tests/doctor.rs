@@ -136,6 +136,47 @@ fn doctor_finds_each_fault() {
     }
 }
 
+/// A host with the module installed and not loaded; `modinfo` names the signer.
+fn installed(name: &str, signer: &str) -> Machine {
+    let machine = Machine::healthy(name);
+    machine.remove("/sys/module/rxe_rs");
+    machine.put("/lib/modules/7.3.4-test/updates/dkms/rxe_rs.ko.xz", "");
+    machine.program("modinfo", &format!("echo '{signer}'"));
+    machine
+}
+
+#[test]
+fn doctor_knows_of_signatures() {
+    let demands: &[(&str, &str)] = &[
+        ("/sys/module/module/parameters/sig_enforce", "Y\n"),
+        (
+            "/sys/kernel/security/lockdown",
+            "none [integrity] confidentiality\n",
+        ),
+    ];
+    let fix = |machine: &Machine| {
+        let wrong = machine.wrong(&[]);
+        let found = wrong.into_iter().find(|(about, _)| about == "rxe_rs");
+        found.unwrap().1
+    };
+    for (number, (file, demanded)) in demands.iter().enumerate() {
+        let machine = installed(&format!("unsigned-{number}"), "");
+        machine.put(file, demanded);
+        assert!(fix(&machine).contains("mokutil --import"));
+        assert!(!fix(&machine).contains("modprobe"));
+        let machine = installed(&format!("signed-{number}"), "Some Key");
+        machine.put(file, demanded);
+        assert!(fix(&machine).contains("modprobe rxe_rs; if that is refused, enrol"));
+    }
+    let machine = installed("undemanded", "");
+    machine.put("/sys/module/module/parameters/sig_enforce", "N\n");
+    machine.put(
+        "/sys/kernel/security/lockdown",
+        "[none] integrity confidentiality\n",
+    );
+    assert_eq!(fix(&machine), "modprobe rxe_rs");
+}
+
 #[test]
 fn doctor_says_why_dkms_has_not_built_the_module() {
     let machine = Machine::healthy("dkms");
@@ -315,6 +356,15 @@ fn doctor_reads_a_module_file() {
         assert_eq!(wrong[0].0, "module file");
     }
     machine.bad(&["doctor", "--module", &file("absent.ko")]);
+    machine.put("/sys/module/module/parameters/sig_enforce", "Y\n");
+    machine.put(
+        "/signed.ko",
+        "\0vermagic=7.3.4-test SMP \0~Module signature appended~\n",
+    );
+    assert_eq!(machine.wrong(&["--module", &file("signed.ko")]), []);
+    let wrong = machine.wrong(&["--module", &file("good.ko")]);
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+    assert!(wrong[0].1.contains("sign it"), "{wrong:?}");
 }
 
 #[test]
