@@ -63,6 +63,11 @@ class Cases(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertNotEqual(out, f"{self.server.pid}\n")
 
+    def test_oom_score_of_the_requester(self):
+        """Not that of the server, which the kernel is to spare when a test uses up the memory."""
+        program = "print(open('/proc/self/oom_score_adj').read().strip())"
+        self.assertEqual(self.run_case(program, before="echo 321 >/proc/self/oom_score_adj"), (0, "321\n", ""))
+
     def test_statuses(self):
         """The statuses of all ways to end; 4 is that of a skipped test."""
         for program, expected, errors in (

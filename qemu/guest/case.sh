@@ -3,6 +3,7 @@
 #
 # case.sh FILE [FUNCTION]: runs one test function of a file, or a whole script, in a test machine. A test function ends at the first
 # command that fails, with its status. RXE_ARGS: arguments of a whole script.
+echo 0 >/proc/self/oom_score_adj
 . /share/guest/lib.sh
 file=$1
 if [[ $file = *.py ]]; then

@@ -4,8 +4,8 @@
 
 cases.py FIFO    serves requests of `python_case` (lib.sh), a line each: PID FOLDER FILE [ARGUMENT …], quoted as in a shell.
 
-The child inherits the standard files, the working directory and the resource limits of the requesting process PID and runs FILE as a
-program. Its exit status is written to the FIFO `status` in FOLDER. If the requester ends, the child is killed.
+The child inherits the standard files, the working directory, the resource limits and the OOM score adjustment of the requesting process PID
+and runs FILE as a program. Its exit status is written to the FIFO `status` in FOLDER. If the requester ends, the child is killed.
 """
 import ctypes
 import importlib
@@ -36,7 +36,7 @@ def code_of(path):
 
 
 def inherit(pid, pidfd):
-    """Takes the files, the working directory and the limits of the requester, as if it had started this process."""
+    """Takes the files, the working directory, the limits and the OOM score adjustment of the requester, as if it had started this process."""
     for number in (0, 1, 2):
         fd = libc.syscall(PIDFD_GETFD, pidfd, number, 0)
         if fd < 0:
@@ -44,6 +44,8 @@ def inherit(pid, pidfd):
         os.dup2(fd, number)
         os.close(fd)
     os.chdir(f"/proc/{pid}/cwd")
+    with open(f"/proc/{pid}/oom_score_adj", "rb") as wanted, open("/proc/self/oom_score_adj", "wb") as own:
+        own.write(wanted.read())
     for limit in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE):
         resource.setrlimit(limit, resource.prlimit(pid, limit))
 
