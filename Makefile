@@ -16,7 +16,7 @@ endif
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools deb ci-machine demo test test-suites test-security test-debug test-transitions test-install fuzz sanitize miri check \
+.PHONY: all module tools deb ci-machine demo test test-suites test-security test-debug test-transitions test-install test-docs fuzz sanitize miri check \
 	fmt fmt-check doc clippy audit insmod-help clean distclean shell help bench setup hooks kernels
 
 all: module
@@ -75,6 +75,10 @@ test-transitions: setup
 # Installs the Debian packages in a machine with a stock Debian 13 on a disk, and upgrades and removes them.
 test-install: setup
 	@qemu/test.sh install
+
+# Runs the commands of the pages of docs/ between two machines.
+test-docs: setup
+	@qemu/test.sh docs
 
 # Fuzzes the user interface, packets and the protocol engine for SECONDS each, starting from SEED (ktests/fuzz/README.md).
 fuzz: setup

@@ -12,6 +12,7 @@
 # debug         the machine tests on the debug kernels
 # transitions   all transitions of queue pairs
 # install       the Debian packages in a machine with an installed Debian 13 (install/run)
+# docs          the commands of the pages of docs/, between two machines
 # fuzz          the fuzzers: FUZZ_SECONDS (default 300) for each of them; FUZZ_SEED is the seed; with FUZZ_KERNEL=uml on the User Mode Linux
 #               kernel without KASAN
 #
@@ -158,7 +159,7 @@ two_machines() {
 suite() { machines "suite-$1" "$main" netns --suite "$1"; }
 
 kernel_users() {
-	machines vm-ulp "$main" two --test 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
+	machines vm-ulp "$main" two --test 'docs.*' 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
 }
 
 # The tests that SECURITY.md names, and the others of the crates that have some of them.
@@ -275,6 +276,11 @@ suites)
 		set -- "$@" "suite $(basename "$suite" .suite)"
 	done
 	together "$@"
+	;;
+docs)
+	step tools "$here/build-tools.sh"
+	step pages "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -s qemu -p selftest_pages.py
+	machines vm-docs "$main" two --test 'docs.*'
 	;;
 install)
 	step tools "$here/build-tools.sh"

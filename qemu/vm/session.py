@@ -40,6 +40,7 @@ class Session:
         self.results.mkdir(parents=True)
         shutil.copytree(QEMU / "guest", self.share / "guest")
         shutil.copytree(CLONE / "ktests/vm", self.share / "tests")
+        shutil.copytree(CLONE / "docs", self.share / "docs")
         shutil.copy(CLONE / "ktests/fuzz/corpus.calls", self.share / "fuzz.calls")
         for program in ("rxectl", "mutate", "rxe_fuzz", "objects"):
             if (CLONE / "out/tools" / program).exists():

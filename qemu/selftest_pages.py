@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of ktests/vm/lib/page.py, which finds the code blocks of docs/*.md for docs.test; and that each page says what is done with each block."""
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CLONE = Path(__file__).resolve().parent.parent
+LIB = CLONE / "ktests/vm/lib"
+sys.path.insert(0, str(LIB))
+import page  # noqa: E402
+
+PAGES = sorted((CLONE / "docs").glob("*.md"))
+SAMPLE = """# Title
+
+<!-- run: a b -->
+
+    first
+      indented
+
+    behind an empty line
+
+<!-- prints -->
+
+    a … of    it
+
+Text
+    that continues, and is no block.
+
+<!-- serve: b cm -->
+```
+server $x
+```
+
+<!-- not run: because -->
+
+    nothing
+"""
+
+
+class Blocks(unittest.TestCase):
+    def test_found(self):
+        found = [(block.kind, block.words, block.line, block.lines) for block in page.blocks(SAMPLE)]
+        self.assertEqual(found, [
+            ("run", "a b", 5, ["first", "  indented", "", "behind an empty line"]),
+            ("prints", "", 12, ["a … of    it"]),
+            ("serve", "b cm", 18, ["server $x"]),
+            ("not run", "because", 24, ["nothing"]),
+        ])
+
+    def test_calls(self):
+        """The shell gets the text of the blocks as it is."""
+        functions = "; ".join(f'{name}_block() {{ printf "%s|" {name} "$@"; }}' for name in ("run", "serve", "prints"))
+        calls = page.calls("<!-- run: a -->\n\n    echo '$x' \"\\n\"\n" + SAMPLE)
+        said = subprocess.run(["bash", "-c", f"{functions}; {'; '.join(calls)}"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        self.assertEqual(said, "run|3|a|echo '$x' \"\\n\"|run|8|a b|first\n  indented\n\nbehind an empty line|prints|15||a … of    it|"
+                               "serve|21|b cm|server $x|")
+
+    def refused(self, text, why):
+        with self.assertRaisesRegex(page.Malformed, why):
+            page.blocks(text)
+
+    def test_malformed(self):
+        self.refused("Text\n\n    block\n", "line 3: nothing says")
+        self.refused("```\nblock\n```\n", "line 1: nothing says")
+        self.refused("<!-- run: a -->\nText\n\n    block\n", "line 2: .*belongs to no block")
+        self.refused("<!-- run: a -->\n", "at the end")
+        self.refused("<!-- run: c -->\n\n    block\n", "not understood")
+        self.refused("<!-- serve: a -->\n\n    block\n", "not understood")
+        self.refused("<!-- not run: -->\n\n    block\n", "not understood")
+        self.refused("<!-- prints -->\n\n    block\n", "no block that is run")
+        self.refused("<!-- not run: x -->\n\n    y\n\n<!-- prints -->\n\n    block\n", "no block that is run")
+        # One comment is for one block.
+        self.refused("<!-- run: a -->\n\n    block\n\nText\n\n    block\n", "line 7: nothing says")
+
+
+class Printed(unittest.TestCase):
+    OUT = "one   two three\nfour (5) six\nseven\n"
+
+    def test_lines(self):
+        for lines in (["one two three"], ["two"], ["four (5)", "seven"], ["o…e two"], ["four … six", "", "seven"]):
+            self.assertIsNone(page.missing(lines, self.OUT), lines)
+
+    def test_missing(self):
+        for lines in (["eight"], ["seven", "four (5)"], ["one…six"], ["three four"], ["(6)"]):
+            self.assertIsNotNone(page.missing(lines, self.OUT), lines)
+
+    def test_program(self):
+        """Its status and what it says."""
+        for text, said in (("two", ""), ("two\nnothing", "not printed: nothing\n")):
+            file = Path(self.enterContext(tempfile.TemporaryDirectory())) / "out"
+            file.write_text(self.OUT)
+            done = subprocess.run([sys.executable, LIB / "page.py", "--printed", file], input=text, stderr=subprocess.PIPE, text=True)
+            self.assertEqual((done.returncode, done.stderr), (int(bool(said)), said))
+
+
+class Pages(unittest.TestCase):
+    def test_each_block(self):
+        for path in PAGES:
+            with self.subTest(path.name):
+                page.blocks(path.read_text())
+
+    def test_each_page_is_run(self):
+        """docs.test runs each page that has blocks to run, and no other."""
+        called = set(re.findall(r"\{ page ([\w-]+); \}", (CLONE / "ktests/vm/docs.test").read_text()))
+        self.assertEqual(called, {path.stem for path in PAGES if page.calls(path.read_text())})
+        self.assertGreaterEqual(len(called), 3)
+
+    def test_links(self):
+        """Links between pages lead to a file, and to a heading of it."""
+        links = 0
+        for path in PAGES:
+            for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
+                if "://" in target:
+                    continue
+                name, _, anchor = target.partition("#")
+                other = path.parent / (name or path.name)
+                self.assertTrue(other.exists(), f"{path.name}: {target}")
+                headings = re.findall(r"^#+ (.*)$", other.read_text(), re.M)
+                if anchor:
+                    self.assertIn(anchor, [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings], path.name)
+                links += 1
+        self.assertGreater(links, 5)
