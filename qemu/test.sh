@@ -159,7 +159,7 @@ two_machines() {
 suite() { machines "suite-$1" "$main" netns --suite "$1"; }
 
 kernel_users() {
-	machines vm-ulp "$main" two --test 'docs.*' 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
+	machines vm-ulp "$main" two --test 'docs.*' 'parent.*' 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
 }
 
 # The tests that SECURITY.md names, and the others of the crates that have some of them.

@@ -78,6 +78,10 @@ module! {
             default: 0,
             description: "1: packets between queue pairs of this kernel have an ICRC, too (for captures)",
         },
+        hardware_parent: u8 {
+            default: 0,
+            description: "1: links have the hardware of their network device as parent in sysfs, so a bus address and a NUMA node (udev then renames them)",
+        },
     },
 }
 
@@ -117,6 +121,11 @@ pub(crate) fn uses_ecn() -> bool {
     is_set(module_parameters::ecn.value())
 }
 
+/// Returns true if devices are below the hardware of their network device in sysfs.
+fn has_hardware_parent() -> bool {
+    is_set(module_parameters::hardware_parent.value())
+}
+
 impl Link for RxeLink {
     fn new_link(&self, link: &NewLink<'_>) -> Result {
         if link.netdev().is_vlan() {
@@ -125,7 +134,7 @@ impl Link for RxeLink {
             pr_err!("a link on a VLAN device has no addresses: make one on the device below\n");
             return Err(EINVAL);
         }
-        register::<DeviceCtx>(link, self.module, |handle| {
+        register::<DeviceCtx>(link, self.module, has_hardware_parent(), |handle| {
             DeviceCtx::new(handle, link, self.demux.clone())
         })
     }

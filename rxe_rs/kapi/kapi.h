@@ -173,6 +173,7 @@ bool rxe_rs_module_get(void);
 void rxe_rs_module_put(void);
 
 void rxe_rs_netdev_guid(const struct net_device *ndev, u8 *guid);
+void rxe_rs_device_set_parent(struct ib_device *dev, const struct net_device *ndev);
 struct net *rxe_rs_netdev_net(const struct net_device *ndev);
 struct nlattr *rxe_rs_details_start(struct sk_buff *msg);
 void rxe_rs_details_end(struct sk_buff *msg, struct nlattr *nest);

@@ -326,7 +326,10 @@ pub(crate) unsafe fn ctx<'a, D: Device>(dev: *mut bindings::ib_device) -> &'a Ar
 
 /// Creates a device on top of a network device and registers it.
 ///
-/// `make` is called once with a handle that may be stored in the context.
+/// `make` is called once with a handle that may be stored in the context. With `under_hardware` the
+/// device is below the hardware of the network device in sysfs, if that has any: the context must
+/// then keep a [`NetDev`](crate::net::netdev::NetDev) of it, for the driver of the hardware waits
+/// until that is dropped, before its device goes.
 ///
 /// # Context
 ///
@@ -339,6 +342,7 @@ pub(crate) unsafe fn ctx<'a, D: Device>(dev: *mut bindings::ib_device) -> &'a Ar
 pub fn register<D: Device>(
     link: &NewLink<'_>,
     module: &'static ThisModule,
+    under_hardware: bool,
     make: impl FnOnce(DeviceHandle) -> Result<Arc<D>>,
 ) -> Result {
     let ndev = link.as_ptr();
@@ -378,6 +382,11 @@ pub fn register<D: Device>(
         for (to, from) in (*dev).node_desc.iter_mut().zip(D::NODE_DESC) {
             *to = *from as c_char;
         }
+    }
+    if under_hardware {
+        // SAFETY: A fresh device. Its registration takes a reference to the parent, which the
+        // reference to the network device keeps until then.
+        unsafe { bindings::rxe_rs_device_set_parent(dev, ndev) };
     }
     let run = || {
         // SAFETY: The device is alive.
