@@ -328,8 +328,8 @@ pub(crate) unsafe fn ctx<'a, D: Device>(dev: *mut bindings::ib_device) -> &'a Ar
 ///
 /// `make` is called once with a handle that may be stored in the context. With `under_hardware` the
 /// device is below the hardware of the network device in sysfs, if that has any: the context must
-/// then keep a [`NetDev`](crate::net::netdev::NetDev) of it, for the driver of the hardware waits
-/// until that is dropped, before its device goes.
+/// then keep a [`NetDev`] of it, for the driver of the hardware waits until that is dropped, before
+/// its device goes.
 ///
 /// # Context
 ///
