@@ -53,12 +53,17 @@ topology_up() {
 		done
 		veth_up
 	else
-		ip link set eth0 up
-		ip addr add "$(ip4 "$SELF")/24" dev eth0
-		ip addr add "$(ip6 "$SELF")/64" dev eth0 nodad
+		eth0_up
 		ip link set eth1 up
 		ip addr add "10.78.0.$(number "$SELF")/24" dev eth1
 	fi
+}
+
+# eth0_up: enables the network device of this machine, one of two, and sets its addresses.
+eth0_up() {
+	ip link set eth0 up
+	ip addr add "$(ip4 "$SELF")/24" dev eth0
+	ip addr add "$(ip6 "$SELF")/64" dev eth0 nodad
 }
 
 veth_up() {

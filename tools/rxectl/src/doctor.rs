@@ -130,15 +130,16 @@ const SIGN: &str = "sign it: make deb SIGN_KEY=KEY SIGN_CERT=CERTIFICATE; enrol 
 
 /// Reports that the module is installed for the running kernel and not loaded.
 fn not_loaded(host: &Host, report: &mut Report) {
-    let signer = host.tool("modinfo", &["-F", "signer", "rxe_rs"]);
-    let signer = signer.as_deref().unwrap_or_default().trim();
     if !demands_signatures(host) {
-        report.wrong(
+        return report.wrong(
             "rxe_rs",
             "rxe_rs is installed for this kernel, but not loaded",
             "modprobe rxe_rs",
         );
-    } else if signer.is_empty() {
+    }
+    let signer = host.tool("modinfo", &["-F", "signer", "rxe_rs"]);
+    let signer = signer.as_deref().unwrap_or_default().trim();
+    if signer.is_empty() {
         report.wrong(
             "rxe_rs",
             "rxe_rs is installed for this kernel without a signature, and the kernel loads signed \
