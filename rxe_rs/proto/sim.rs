@@ -433,6 +433,16 @@ impl Pair {
         self.wire.clear();
     }
 
+    /// Drops the packets in flight that `lost` chooses; returns how many.
+    pub fn drop_chosen(&mut self, lost: impl Fn(&Packet<'_>) -> bool) -> usize {
+        let before = self.wire.len();
+        self.wire.retain(|_, in_flight| {
+            let bytes = &in_flight.bytes;
+            !Packet::parse(bytes, bytes.len()).is_ok_and(|packet| lost(&packet))
+        });
+        before - self.wire.len()
+    }
+
     /// Injects a forged packet.
     pub fn inject(&mut self, to: usize, headers: Headers, payload: &[u8]) {
         let mut udp = headers.as_slice().to_vec();

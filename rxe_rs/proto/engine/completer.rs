@@ -225,6 +225,7 @@ impl Qp {
         self.req.duplicate_responses = 0;
         self.req.rearm_limit = None;
         self.req.loss_deadline = None;
+        self.req.latest_ahead = None;
         self.gso.on_acknowledged(self.req.una_psn);
         self.req.window.on_progress(moved, self.req.una_psn);
         self.req.prober.on_progress(self.req.una_psn, now);
@@ -240,7 +241,9 @@ impl Qp {
     }
 
     /// A response was lost (IBTA 9.7.6, implied NAK): retransmits the request at once, but
-    /// only once per missing response; the remaining old responses are still in flight.
+    /// only once per missing response, because the remaining old responses are still in flight.
+    /// If they arrive a second time, the response was lost again, and the caller has cleared
+    /// `implied_nak_psn`.
     pub(super) fn implied_nak(&mut self, now: Instant, backend: &mut impl Backend) {
         self.req.loss_deadline = None;
         let at = self.req.una_psn;

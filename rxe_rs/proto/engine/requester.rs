@@ -65,6 +65,8 @@ pub(super) struct Requester {
     pub(super) window: CongestionWindow,
     /// PSN of the missing response that the last implied NAK was for.
     pub(super) implied_nak_psn: Option<Psn>,
+    /// PSN of the latest response that proved one before it to be missing.
+    pub(super) latest_ahead: Option<Psn>,
     /// Retransmit the oldest request, a READ or ATOMIC, as a probe.
     probe_pending: bool,
     /// PSN of the response packet that a probe READ requested.
@@ -135,6 +137,7 @@ impl Requester {
             ack_now: false,
             window: CongestionWindow::new(),
             implied_nak_psn: None,
+            latest_ahead: None,
             probe_pending: false,
             probed_psn: None,
             duplicate_responses: 0,
@@ -162,6 +165,7 @@ impl Requester {
         self.rnr_until = None;
         self.rnr_since = None;
         self.implied_nak_psn = None;
+        self.latest_ahead = None;
         self.probe_pending = false;
         self.probed_psn = None;
         self.duplicate_responses = 0;

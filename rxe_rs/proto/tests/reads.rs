@@ -107,6 +107,44 @@ fn lost_last_responses() {
     }
 }
 
+/// A response is lost, and lost again in each of the next retransmissions. The responses behind it
+/// that arrive a second time show that, without any timer.
+#[test]
+fn response_lost_again() {
+    const LOSSES: u64 = 4;
+    for seed in seeds(PACKETS - 1) {
+        let mut pair = reading(seed, Link::PERFECT);
+        pair.run(60 * MS);
+        pair.hosts[0].sent.clear();
+        let first = pair.qps[0].sq_psn();
+        pair.post(0, wr(SendOp::Read, 1, LEN), 0);
+        let missing = first.wrapping_add(seed as u32);
+        let (begin, sent_before) = (pair.now, pair.packets_sent);
+        let mut losses = 0;
+        while pair.hosts[0].sent.is_empty() {
+            pair.transmit(1);
+            if losses < LOSSES {
+                let lost = |packet: &Packet<'_>| {
+                    packet.opcode().is_response() && packet.bth().psn == missing
+                };
+                losses += pair.drop_chosen(lost) as u64;
+            }
+            assert!(pair.step(), "seed {seed}: stuck");
+        }
+        assert_eq!(losses, LOSSES, "seed {seed}");
+        assert_read(&pair, seed);
+        // Two latencies of the wire for each attempt; a probe would take 250 us at least.
+        assert!(
+            pair.now.ns_since(begin) < 200_000,
+            "seed {seed}: {} ns",
+            pair.now.ns_since(begin)
+        );
+        let attempts = LOSSES * (1 + PACKETS - seed);
+        let sent = pair.packets_sent - sent_before;
+        assert_eq!(sent, 1 + PACKETS + attempts, "seed {seed}");
+    }
+}
+
 /// A round trip longer than the first probe timeout: nothing is lost, nothing is requested twice.
 #[test]
 fn late_response() {

@@ -122,6 +122,12 @@ impl Qp {
         if certain {
             // It acknowledges everything before the request that awaits its response.
             self.acknowledge(now, expected, backend);
+            let latest = self.req.latest_ahead.replace(psn);
+            if latest.is_some_and(|latest| !latest.is_before(psn)) {
+                // It arrived before: the peer has answered the retransmitted request, and the
+                // expected response was lost again.
+                self.req.implied_nak_psn = None;
+            }
             self.implied_nak(now, backend);
         } else if self.req.implied_nak_psn != Some(self.req.una_psn) {
             let due = now.saturating_add(GAP_WAIT_NS);
