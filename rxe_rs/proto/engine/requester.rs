@@ -448,7 +448,6 @@ impl Qp {
         wqe.psns.first = self.req.max_psn;
         wqe.psns.last = self.req.max_psn.wrapping_add(count.wrapping_sub(1));
         wqe.placed = 0;
-        wqe.responded = false;
         let wqe = *wqe;
         if read {
             self.req.rd_atomic_outstanding = self.req.rd_atomic_outstanding.saturating_add(1);

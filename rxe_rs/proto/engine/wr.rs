@@ -277,8 +277,6 @@ pub struct SendWqe {
     pub psns: PsnRange,
     /// Response bytes already scattered (READ, ATOMIC). Only the engine writes it.
     pub placed: u32,
-    /// All response data has arrived (READ, ATOMIC). Only the engine writes it.
-    pub responded: bool,
     /// If set, the request failed validation when it was copied from the ring; it completes with
     /// this status in order and is never sent.
     pub invalid: Option<super::wc::WcStatus>,
@@ -297,7 +295,6 @@ impl SendWqe {
                 last: Psn::new(0),
             },
             placed: 0,
-            responded: false,
             invalid: None,
         }
     }
