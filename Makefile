@@ -16,7 +16,7 @@ endif
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools deb ci-machine demo test test-suites test-security test-debug test-transitions test-install test-docs fuzz sanitize miri check \
+.PHONY: all module tools deb ci-machine demo test test-suites test-apps test-security test-debug test-transitions test-install test-docs site fuzz sanitize miri check \
 	fmt fmt-check doc clippy audit insmod-help clean distclean shell help bench setup hooks kernels
 
 all: module
@@ -60,6 +60,10 @@ test: setup
 test-suites: setup
 	@qemu/test.sh suites
 
+# Runs programs above the verbs: UCX, Open MPI, libfabric, fio, qperf and rsockets.
+test-apps: setup
+	@SUITES="ucx mpi programs" qemu/test.sh suites
+
 # Runs the tests that SECURITY.md names for its promises.
 test-security: setup
 	@qemu/test.sh security
@@ -79,6 +83,10 @@ test-install: setup
 # Runs the commands of the pages of docs/ between two machines.
 test-docs: setup
 	@qemu/test.sh docs
+
+# Builds the documentation as a site in out/site/.
+site: setup
+	@$(ROOT) qemu/site_pages.py
 
 # Fuzzes the user interface, packets and the protocol engine for SECONDS each, starting from SEED (ktests/fuzz/README.md).
 fuzz: setup
