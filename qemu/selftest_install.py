@@ -132,6 +132,17 @@ done""")
         networks = [word for word in line if word.startswith("user,")]
         self.assertEqual([word.split(",")[2] for word in networks], ["restrict=on"] * len(install.NICS))
         self.assertEqual(sorted(re.findall(r"iface (\S+)", disk.INTERFACES)), sorted(install.NICS))
+        self.assertNotIn("pflash", " ".join(line))
+
+    def test_secure_command(self):
+        """The firmware has the variables of this run, and loads the kernel that is signed."""
+        files = {"VMLINUZ": "vmlinuz", "INITRD": "initrd", "SIGNED_VMLINUZ": "signed", "VARIABLES": "variables"}
+        line = install.command(install.SECURE, files, self.folder, False)
+        self.assertEqual((line[line.index("-kernel") + 1], line[line.index("-machine") + 1]), ("signed", "q35,smm=on"))
+        drives = [word for word in line if word.startswith("if=pflash")]
+        self.assertEqual([word.rpartition("file=")[2] for word in drives], [f"{install.FIRMWARE}/OVMF_CODE_4M.secboot.fd", "variables"])
+        self.assertTrue((install.FIRMWARE / "OVMF_CODE_4M.secboot.fd").exists())
+        self.assertTrue((install.FIRMWARE / "OVMF_VARS_4M.fd").exists())
 
 
 class Cases(unittest.TestCase):

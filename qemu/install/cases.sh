@@ -8,8 +8,8 @@
 # ok NAME SECONDS      or `not ok`, followed by the output of the test, `# ` before each line
 # end                  the machine restarts, or is switched off after the last boot
 #
-# Beside this script are `env` (settings of the host), `packages` (those under test), `newer` (the same with a newer version) and `other` (the
-# module for kernels that the machine does not have). The folder keeps what a test leaves for later ones, and is no part of the system disk.
+# Beside this script are `env` (settings of the host), `packages` (those under test), `newer` (the same with a newer version), `other` (the
+# module for kernels that the machine does not have), `enrolled` and `foreign` (the module signed with a key that the firmware has, or not). The folder keeps what a test leaves for later ones, and is no part of the system disk.
 # Tests run in the given order, and may need what earlier ones have left.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -21,13 +21,14 @@ device=/sys/class/infiniband/rxe0
 unit=rxe@$NIC.service
 
 # first: the packages and bad input. second: after the restart that a user does. third: after an upgrade, in place of rdma_rxe, and the removal.
-# fourth: after an installation that failed because the disk was full.
+# fourth: after an installation that failed because the disk was full. secure: with Secure Boot.
 first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
 	says_that_there_is_no_module installs link_of_the_unit"
 second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address failing_link_says_why upgrade_keeps_links
 	upgrade_takes_effect"
 third="newer_module_after_the_boot in_place_of_rdma_rxe requires_a_signature purge_leaves_no_file full_disk"
 fourth="boots_after_the_full_disk installs_after_the_full_disk purge_again_leaves_no_file"
+secure="secure_boot_is_on unsigned_module_is_refused foreign_key_is_refused signed_module_loads"
 
 fail() { echo "FAILED: $*"; exit 1; }
 
@@ -384,6 +385,48 @@ case_purge_again_leaves_no_file() {
 	same_files
 }
 
+case_secure_boot_is_on() {
+	is "$(systemctl is-system-running --wait)" running "the system"
+	is "$(od -An -tu1 -j4 -N1 /sys/firmware/efi/efivars/SecureBoot-* | tr -d ' ')" 1 "the variable SecureBoot"
+	has "$(cat /sys/kernel/security/lockdown)" "[integrity]"
+}
+
+# module_of FOLDER: replaces the package of the module.
+module_of() {
+	apt purge "rxe-rs-modules-$release"
+	apt install "$here/$1/rxe-rs-modules-${release}_"*.deb
+}
+
+# What docs/install.md says: the messages, and what doctor finds.
+case_unsigned_module_is_refused() {
+	# shellcheck disable=SC2046
+	apt install $(ours packages)
+	refused systemctl start "$unit"
+	said=$(systemctl status --no-pager "$unit" || true)
+	has "$said" "this kernel loads signed modules only, and has no key for rxe_rs"
+	refused modprobe rxe_rs
+	has "$said" "Key was rejected by service"
+	said=$(rxectl doctor || true)
+	has "$said" "the kernel loads signed modules only"
+}
+
+case_foreign_key_is_refused() {
+	module_of foreign
+	is "$(modinfo -F signer rxe_rs)" foreign "the signer of the module"
+	refused modprobe rxe_rs
+	has "$said" "Key was rejected by service"
+}
+
+case_signed_module_loads() {
+	module_of enrolled
+	is "$(modinfo -F signer rxe_rs)" enrolled "the signer of the module"
+	systemctl start "$unit"
+	link_is "rxe_$NIC" "$NIC"
+	rping_both 5
+	# Bit 13: a module without a valid signature was loaded.
+	is $(($(cat /proc/sys/kernel/tainted) >> 13 & 1)) 0 "the kernel's mark of unsigned modules"
+}
+
 if [ "$1" = --case ]; then
 	set -x
 	"case_$2"
@@ -406,4 +449,4 @@ done
 journalctl -b --no-pager >"$here/journal-$1" 2>&1 || true
 echo end
 sync
-if [ "$1" = fourth ]; then systemctl poweroff; else systemctl reboot; fi
+if [ "$1" = secure ]; then systemctl poweroff; else systemctl reboot; fi

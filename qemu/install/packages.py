@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The packages that a run installs: those under test, the same with a newer version, and the module for kernels that the machine does not
-have; and the check by lintian."""
+"""The packages that a run installs: those under test, the same with a newer version, the module for kernels that the machine does not have,
+and the module signed with keys that it has or not; and the check by lintian."""
+import os
 import re
 import shutil
 import subprocess
@@ -102,6 +103,24 @@ def variants(folder, release, module, out):
             run(HERE.parent / "build-deb.sh", "-m", copy, "-o", work)
             shutil.copy(find(Path(work), PREFIX + other), out / "other")
     return settings
+
+
+class Key:
+    """A private key and its certificate, made in a folder."""
+
+    def __init__(self, folder, name):
+        self.name, self.key, self.certificate = name, folder / f"{name}.key", folder / f"{name}.pem"
+        run("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", f"/CN={name}/",
+            "-keyout", self.key, "-out", self.certificate)
+
+
+def signed(folder, release, module, key):
+    """Puts the package of the module, signed with a key, into a folder that it makes."""
+    folder.mkdir()
+    with tempfile.TemporaryDirectory() as work:
+        files = {"SIGN_KEY": str(key.key), "SIGN_CERT": str(key.certificate)}
+        run(HERE.parent / "build-deb.sh", "-m", module, "-o", work, env=os.environ | files)
+        shutil.copy(find(Path(work), PREFIX + release), folder)
 
 
 def lintian():
