@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Builds the documentation as a site: the pages that docs/site/SUMMARY.md names, at the same relative paths, so that links between them
+work on the site as they do in the tree.
+
+site_pages.py [DIR]   builds it in DIR (default: out/site) and prints the path of its first page
+
+Runs inside the toolchain root, which has mdBook. Fails if a link leads nowhere.
+"""
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+CLONE = Path(__file__).resolve().parent.parent
+SITE = CLONE / "docs/site"
+
+
+def pages():
+    """The pages of the summary, in its order, as paths from the root of the clone."""
+    return re.findall(r"\]\(([^)]+\.md)\)", (SITE / "SUMMARY.md").read_text())
+
+
+class Anchors(HTMLParser):
+    """The links and the identifiers of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if tag == "a" and attrs.get("href"):
+            self.links.append(attrs["href"])
+        self.ids |= {attrs[name] for name in ("id", "name") if attrs.get(name)}
+
+
+def dead_links(folder):
+    """The links of the pages below a folder that lead to no page of it or to no heading there: (page, link)."""
+    found = []
+    read = {path: Anchors(path.read_text()) for path in folder.rglob("*.html") if path.name not in ("print.html", "toc.html", "404.html")}
+    for path, page in read.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            other = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not other.exists() or parts.fragment and other in read and unquote(parts.fragment) not in read[other].ids:
+                found.append((str(path.relative_to(folder)), link))
+    return found
+
+
+def build(to):
+    """Builds the site in the folder `to`, which it replaces."""
+    with tempfile.TemporaryDirectory() as work:
+        book = Path(work)
+        shutil.copy(SITE / "book.toml", book)
+        for page in ["SUMMARY.md", *pages()]:
+            copy = book / "src" / page
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy((SITE if page == "SUMMARY.md" else CLONE) / page, copy)
+        shutil.rmtree(to, ignore_errors=True)
+        done = subprocess.run(["mdbook", "build", "--dest-dir", to.resolve(), book], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode or "WARN" in done.stdout:
+            sys.exit(f"error: mdBook could not build the site:\n{done.stdout}")
+    dead = dead_links(to)
+    if dead:
+        sys.exit("error: links that lead nowhere:\n" + "\n".join(f"{page}: {link}" for page, link in dead))
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else CLONE / "out/site"
+    build(folder)
+    print(folder / "index.html")
