@@ -140,6 +140,7 @@ package=rxe-rs-tools
 put 755 "$tools/rxectl" /usr/bin/rxectl
 strip "$package/usr/bin/rxectl"
 put 644 "$tools"/man/rxectl*.1 /usr/share/man/man1/
+put 644 "$tools/man/rxe_rs.7" /usr/share/man/man7/rxe_rs.7
 put 644 "$tools/completions/rxectl.bash" /usr/share/bash-completion/completions/rxectl
 put 644 "$tools/completions/_rxectl" /usr/share/zsh/vendor-completions/_rxectl
 put 644 "$tools/completions/rxectl.fish" /usr/share/fish/vendor_completions.d/rxectl.fish

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # build-tools.sh: builds the programs of tools/ and of the tests for Debian 13, in out/tools/. Enters the toolchain root. Results: rxectl
-# and rxe-ci with their manual pages (man) and shell completions (completions); librxe_rs with its headers (lib, include) and its examples (examples);
-# for tests mutate, which generates hostile packets, rxe_fuzz (ktests/fuzz) and the first librxe_rs (ktests/old_library).
+# and rxe-ci with their manual pages and shell completions (man, completions); the manual page of the driver, rxe_rs(7); librxe_rs with its
+# headers and its examples (lib, include, examples); for tests mutate, which generates hostile packets, rxe_fuzz (ktests/fuzz) and the first
+# librxe_rs (ktests/old_library).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -45,3 +46,5 @@ put 755 tools/librxe_rs/examples/sliding_window.py examples/sliding_window.py
 put 755 tools/examples/send_fallback.py examples/send_fallback.py
 out/tools/rxectl generate out/tools
 out/tools/rxe-ci generate out/tools
+# A warning is an error: the page would lack something.
+rst2man --halt=2 tools/deb/rxe_rs.7.rst out/tools/man/rxe_rs.7

@@ -28,7 +28,7 @@ CONTENTS = {
           if (path.suffix in (".rs", ".c", ".h") or path.name == "bindgen_parameters")
           and not re.search("/proto/(tests|examples|fuzz)/", str(path)))},
     "rxe-rs-tools": {
-        "etc/rxe_rs/", "usr/bin/rxectl", "usr/share/man/man1/rxectl.1.gz", "usr/share/man/man1/rxectl-qp.1.gz",
+        "etc/rxe_rs/", "usr/bin/rxectl", "usr/share/man/man1/rxectl.1.gz", "usr/share/man/man1/rxectl-qp.1.gz", "usr/share/man/man7/rxe_rs.7.gz",
         "usr/share/bash-completion/completions/rxectl", "usr/share/zsh/vendor-completions/_rxectl",
         "usr/share/fish/vendor_completions.d/rxectl.fish", "usr/libexec/rxe_rs/rxe-link", "usr/lib/systemd/system/rxe@.service",
         "usr/share/rxe_rs/replace-rdma_rxe.conf", "usr/share/doc/rxe-rs-tools/install.md", "usr/share/doc/rxe-rs-tools/examples/eth0.conf"},
@@ -54,7 +54,7 @@ class StandIns(unittest.TestCase):
         for name in ("man", "completions", "lib", "include"):
             (cls.tools / name).mkdir(parents=True)
         shutil.copy("/bin/true", cls.tools / "rxectl")
-        for name in ("man/rxectl.1", "man/rxectl-qp.1", "completions/rxectl.bash", "completions/_rxectl", "completions/rxectl.fish", "lib/librxe_rs.a",
+        for name in ("man/rxectl.1", "man/rxectl-qp.1", "man/rxe_rs.7", "completions/rxectl.bash", "completions/_rxectl", "completions/rxectl.fish", "lib/librxe_rs.a",
                      "include/rxe_rs.h", "include/rxe_rs_verbs.h"):
             (cls.tools / name).write_text(f"{name}\n")
         run("gcc", "-shared", "-Wl,-soname,librxe_rs.so.1", "-x", "c", "-", "-o", cls.tools / "lib/librxe_rs.so.1", input='int f(void);\n#include <stdlib.h>\nint f(void) { return rand(); }\n')
