@@ -293,11 +293,8 @@ case_in_place_of_rdma_rxe() {
 	link_is rxe0 "$NIC"
 }
 
-# As with Secure Boot. The kernel demands signatures until it is booted again.
-case_requires_a_signature() {
-	systemctl stop "$unit"
-	modprobe -r rxe_rs
-	echo 1 >/sys/module/module/parameters/sig_enforce
+# What docs/install.md says about a module that has no signature: the messages, and what doctor finds.
+refused_without_a_signature() {
 	refused systemctl start "$unit"
 	said=$(systemctl status --no-pager "$unit" || true)
 	has "$said" "this kernel loads signed modules only, and has no key for rxe_rs"
@@ -305,6 +302,14 @@ case_requires_a_signature() {
 	has "$said" "Key was rejected by service"
 	said=$(rxectl doctor || true)
 	has "$said" "the kernel loads signed modules only"
+}
+
+# As with Secure Boot. The kernel demands signatures until it is booted again.
+case_requires_a_signature() {
+	systemctl stop "$unit"
+	modprobe -r rxe_rs
+	echo 1 >/sys/module/module/parameters/sig_enforce
+	refused_without_a_signature
 }
 
 case_purge_leaves_no_file() {
@@ -397,17 +402,10 @@ module_of() {
 	apt install "$here/$1/rxe-rs-modules-${release}_"*.deb
 }
 
-# What docs/install.md says: the messages, and what doctor finds.
 case_unsigned_module_is_refused() {
 	# shellcheck disable=SC2046
 	apt install $(ours packages)
-	refused systemctl start "$unit"
-	said=$(systemctl status --no-pager "$unit" || true)
-	has "$said" "this kernel loads signed modules only, and has no key for rxe_rs"
-	refused modprobe rxe_rs
-	has "$said" "Key was rejected by service"
-	said=$(rxectl doctor || true)
-	has "$said" "the kernel loads signed modules only"
+	refused_without_a_signature
 }
 
 case_foreign_key_is_refused() {
