@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Tests of structure.py, and that it finds nothing wrong in this tree."""
+import re
 import unittest
 
 import structure
@@ -171,10 +172,11 @@ class Helpers(unittest.TestCase):
 
 
 class SystemQueues(unittest.TestCase):
-    OWN = dict.fromkeys(structure.SYSTEM_QUEUES, "schedule_work(&work);")
+    def setUp(self):
+        self.texts = dict(structure.tracked())
 
     def found(self, text, name="rxe_rs/mr/odp.rs"):
-        return list(structure.system_queues({**self.OWN, name: text}))
+        return list(structure.system_queues({**self.texts, name: text}))
 
     def test_found(self):
         self.assertEqual(self.found("use a;\nworkqueue::system().enqueue(work);\n"),
@@ -190,9 +192,44 @@ class SystemQueues(unittest.TestCase):
             self.assertEqual(self.found(line), [], line)
         self.assertEqual(self.found("schedule_work(&work);", "ktests/kverbs/main.c"), [])
 
+    def test_other_functions(self):
+        """A work queue of the module that is one of the kernel's."""
+        name = "rxe_rs/kapi/work.c"
+        for kind in ("WQ_BH | WQ_PERCPU, 0", "WQ_PERCPU, max_active", "WQ_UNBOUND, max_active"):
+            old = f'alloc_workqueue("%s", {kind}, name)'
+            self.assertIn(old, self.texts[name])
+            found = self.found(self.texts[name].replace(old, "system_unbound_wq"), name)
+            self.assertRegex("\n".join(found), r"^rxe_rs/kapi/work\.c:\d+: system_unbound_wq: use a work queue of the module$")
+
     def test_permissions_for_nothing(self):
         self.assertEqual(self.found("/* schedule_work() */\n", "rxe_rs/kapi/free.c"),
-                         ["qemu/structure.py: rxe_rs/kapi/free.c uses no work queue of the kernel any more"])
+                         ["qemu/structure.py: rxe_rs_free of rxe_rs/kapi/free.c uses no work queue of the kernel any more"])
+
+
+class GracePeriods(unittest.TestCase):
+    def setUp(self):
+        self.texts = dict(structure.tracked())
+
+    def found(self, name, old, new):
+        """What is wrong if a part of a file is changed."""
+        self.assertIn(old, self.texts[name])
+        return list(structure.grace_periods({**self.texts, name: self.texts[name].replace(old, new)}))
+
+    def test_verbs(self):
+        """Of regions, windows, completion queues, multicast groups and segments."""
+        for name, wait in (("rxe_rs/kapi/sync/replaceable.rs", "unsafe { bindings::synchronize_rcu() };"),
+                           ("rxe_rs/mr/window.rs", "rxe_kapi::sync::rcu_barrier();"),
+                           ("rxe_rs/kapi/rdma/cq.rs", "unsafe { bindings::synchronize_rcu_expedited() };"),
+                           ("rxe_rs/rx/multicast.rs", "self.table.remove_if_sync(|_| true);"),
+                           ("rxe_rs/kapi/segments.c", "synchronize_net();")):
+            text = self.texts[name]
+            found = self.found(name, text, f"{text}{wait}\n")
+            self.assertEqual(len(found), 1, name)
+            self.assertRegex(found[0], rf"^{name}:{text.count(chr(10)) + 1}: \S+\(: a process may cause this in a loop")
+
+    def test_without(self):
+        self.assertEqual(self.found("rxe_rs/kapi/sync/exit.rs", "synchronize_rcu", "rcu_read_lock"),
+                         ["qemu/structure.py: wait of rxe_rs/kapi/sync/exit.rs waits for no grace period any more"])
 
 
 class Locks(unittest.TestCase):
@@ -254,6 +291,26 @@ class Tree(unittest.TestCase):
 
     def test_system_queues(self):
         self.assertEqual(list(structure.system_queues(dict(structure.tracked()))), [])
+
+    def test_grace_periods(self):
+        self.assertEqual(list(structure.grace_periods(dict(structure.tracked()))), [])
+
+    def test_numbers_cannot_be_enumerated(self):
+        """A completion queue that overflows asks its own queue pairs, not all of them: their table offers no enumeration."""
+        texts = dict(structure.tracked())
+        functions = re.findall(r"^    pub(?:\(\w+\))? fn (\w+)", texts["rxe_rs/kapi/sync/number_table.rs"], re.M)
+        self.assertEqual(set(functions), {"new", "reserve", "publish", "borrow", "get", "remove"})
+        functions = re.findall(r"^\w[\w *]*\b(rxe_rs_\w+)\(", texts["rxe_rs/kapi/numbers.c"], re.M)
+        self.assertEqual({name.removeprefix("rxe_rs_numbers_") for name in functions}, {"alloc", "free", "insert", "lookup", "remove"})
+
+    def test_order_at_exit(self):
+        """The module ends its work items before it waits for what they have left to RCU, and that before what is freed after it."""
+        text = dict(structure.tracked())["rxe_rs/rxe_rs.rs"]
+        body = "".join(line for _, line in structure.function_lines(text, "drop"))
+        steps = re.findall(r"self\.(\w+)\.take|(\w+\.wait)\(|\b(unregister_all|rcu_barrier|flush_freed)\b", body)
+        self.assertEqual(["".join(step) for step in steps],
+                         ["links", "unregister_all", "demux", "rcu_barrier", "demux_exit", "demux_exit.wait", "queues", "rcu_barrier",
+                          "flush_freed"])
 
     def test_locks(self):
         self.assertEqual(list(structure.locks(dict(structure.tracked()))), [])

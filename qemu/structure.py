@@ -8,9 +8,9 @@ The modules of each crate are arranged in layers, called floors, and import down
 proto/) may also import from their own floor; UPWARDS has the upward imports, with the reasons, and CIRCLE the modules that import each other
 in a circle because of them. Tests are not checked. The words in RETIRED must not be used, nor the names in RETIRED_ITEMS for items. Names
 of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`. The driver and kapi have
-imports one per line, and one list for each crate and module. The C functions in kapi/helpers are wrappers without logic. Only the files of
-SYSTEM_QUEUES use the kernel's own work queues, the code of LOCK_FREE takes no lock, and that of NO_RESERVES allocates without GFP_ATOMIC.
-`lint.sh audit` checks the global symbols of the C files.
+imports one per line, and one list for each crate and module. The C functions in kapi/helpers are wrappers without logic. Only the functions
+of SYSTEM_QUEUES use the kernel's own work queues, only those of GRACE_PERIODS wait for grace periods, the code of LOCK_FREE takes no lock,
+and that of NO_RESERVES allocates without GFP_ATOMIC. `lint.sh audit` checks the global symbols of the C files.
 """
 import re
 import subprocess
@@ -98,16 +98,38 @@ RETIRED_ITEMS = {
 # The headers of the first librxe_rs stay as they were released; the list itself and its tests name the words.
 RETIRED_NOT_IN = ("ktests/old_library/", "qemu/structure.py", "qemu/selftest_structure.py", "LICENSE", "Cargo.lock")
 
-# Files that queue work items on the kernel's own work queues: events and completion handlers, and the freeing of memory. None of these
+# Functions that queue work items on the kernel's own work queues: events and completion handlers, and the freeing of memory. None of these
 # waits for user space. All other work, such as page faults, which may last for ever, is on queues of the module.
-SYSTEM_QUEUES = {"rxe_rs/kapi/rdma/deferred.rs", "rxe_rs/kapi/work.c", "rxe_rs/kapi/free.c"}
+SYSTEM_QUEUES = {
+    "rxe_rs/kapi/rdma/deferred.rs": ("kick",),
+    "rxe_rs/kapi/work.c": ("rxe_rs_queue_bh_elsewhere",),
+    "rxe_rs/kapi/free.c": ("rxe_rs_free",),
+}
+# Functions that wait for a grace period of RCU, or call one that does. A process could call a verb in a loop, or end with a hundred thousand
+# objects, so none of them is on the path of a verb that destroys or changes an object.
+GRACE_PERIODS = {
+    "rxe_rs/rxe_rs.rs": ("drop",),
+    "rxe_rs/kapi/sync.rs": ("rcu_barrier",),
+    "rxe_rs/kapi/sync/exit.rs": ("wait",),
+    "rxe_rs/kapi/sync/global.rs": ("drop",),
+    "rxe_rs/kapi/sync/rcu_table.rs": ("remove_if_sync",),
+    "rxe_rs/kapi/udp_rx.c": ("rxe_rs_endpoint_stop",),
+    # Once for each 1024 chunks that page faults have added.
+    "rxe_rs/kapi/mem/odp.rs": ("free_empty_chunks",),
+    # Devices that are unregistered.
+    "rxe_rs/rx/ingress.rs": ("remove_sync",),
+    "rxe_rs/rx/tables.rs": ("remove_device",),
+}
 # Code that runs for each packet, also for packets of strangers, and takes no lock, so that a flood of them makes no processor wait for
 # another: whole files, or functions of a file.
 LOCK_FREE = {
+    "rxe_rs/rx.rs": ("receive", "refuse", "packet", "lock_qp", "gsi", "multicast"),
     "rxe_rs/rx/ingress.rs": (),
+    "rxe_rs/device/counters.rs": ("drop",),
     "rxe_rs/device/gids.rs": ("hash", "first_index", "contains"),
     "rxe_rs/rx/multicast.rs": ("first_index", "each_entry", "each_member"),
     "rxe_rs/rx/tables.rs": ("find", "count_drop", "device_of", "find_gsi"),
+    "rxe_rs/kapi/sync/global.rs": ("with",),
     "rxe_rs/kapi/sync/number_table.rs": ("borrow", "entry", "lookup"),
     "rxe_rs/kapi/sync/rcu_table.rs": ("borrow", "borrow_next"),
     "rxe_rs/kapi/numbers.c": ("rxe_rs_numbers_lookup",),
@@ -249,20 +271,6 @@ def code_lines(text):
     return [(number, re.sub(r"//.*", "", line)) for number, line in enumerate(text.splitlines(), 1)]
 
 
-def system_queues(texts):
-    """Uses of the kernel's own work queues in other files than those of SYSTEM_QUEUES, and such files that use none."""
-    use = re.compile(r"\bsystem_(?:\w+_)?wq\b|\bschedule_(?:delayed_)?work(?:_on)?\b|"
-                     r"\bworkqueue::system\w*|(?<!\.)\bsystem(?:_(?:bh|dfl|freezable|highpri|long|percpu|power_efficient|unbound)\w*)?\(\)")
-    for name, text in texts.items():
-        if not re.fullmatch(r"rxe_rs/.*\.(rs|c|h)", name):
-            continue
-        found = [(number, match[0]) for number, line in code_lines(text) if (match := use.search(line))]
-        if name not in SYSTEM_QUEUES:
-            yield from (f"{name}:{number}: {word}: use a work queue of the module" for number, word in found)
-        elif not found:
-            yield f"qemu/structure.py: {name} uses no work queue of the kernel any more"
-
-
 def function_lines(text, function):
     """The lines of a Rust or C function with their numbers, without comments; none if there is no such function."""
     lines = code_lines(text)
@@ -272,6 +280,37 @@ def function_lines(text, function):
             end = next((n for n in range(at, len(lines)) if lines[n][1] == (head[1] or "") + "}"), at)
             return lines[at:end + 1]
     return []
+
+
+def uses_by_function(texts, use, allowed, refusal, nothing):
+    """The places of the driver and its C files where the regular expression `use` matches outside of the functions that `allowed` has for a
+    file, and functions there that do not match. `refusal` and `nothing` are what is said of them."""
+    for name, text in texts.items():
+        if not re.fullmatch(r"rxe_rs/.*\.(rs|c|h)", name):
+            continue
+        found = {number: match[0] for number, line in code_lines(text) if (match := use.search(line))}
+        for function in allowed.get(name, ()):
+            inside = [number for number, _ in function_lines(text, function) if number in found]
+            if not inside:
+                yield f"qemu/structure.py: {function} of {name} {nothing}"
+            for number in inside:
+                del found[number]
+        yield from (f"{name}:{number}: {word}: {refusal}" for number, word in found.items())
+
+
+def system_queues(texts):
+    """Uses of the kernel's own work queues by other functions than those of SYSTEM_QUEUES, and such functions that use none."""
+    use = re.compile(r"\bsystem_(?:\w+_)?wq\b|\bschedule_(?:delayed_)?work(?:_on)?\b|"
+                     r"\bworkqueue::system\w*|(?<!\.)\bsystem(?:_(?:bh|dfl|freezable|highpri|long|percpu|power_efficient|unbound)\w*)?\(\)")
+    yield from uses_by_function(texts, use, SYSTEM_QUEUES, "use a work queue of the module", "uses no work queue of the kernel any more")
+
+
+def grace_periods(texts):
+    """Waits for grace periods in other functions than those of GRACE_PERIODS, and such functions that do not wait."""
+    use = re.compile(r"\bsynchronize_(?:rcu|net|srcu)\w*\(|\b(?:s?rcu_barrier|cond_synchronize_\w+)\(|\.remove(?:_if)?_sync\(")
+    texts = {name: text for name, text in texts.items() if name != "rxe_rs/kapi/kunit.rs"}
+    yield from uses_by_function(texts, use, GRACE_PERIODS, "a process may cause this in a loop, use a count of users or call_rcu",
+                                "waits for no grace period any more")
 
 
 def locks(texts):
@@ -348,8 +387,8 @@ def main():
     texts = dict(tracked())
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
     wrong = [*layers, *wrong_circle(files_of(DRIVER)), *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
-             *helpers_with_logic(texts), *horizontal_imports(texts), *repeated_imports(texts), *system_queues(texts), *locks(texts),
-             *reserves(texts)]
+             *helpers_with_logic(texts), *horizontal_imports(texts), *repeated_imports(texts), *system_queues(texts),
+             *grace_periods(texts), *locks(texts), *reserves(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 
