@@ -192,7 +192,9 @@ impl Drop for RxeRs {
         // A work item may not have returned yet after it dropped the last reference to one of
         // these, and what it dropped may be freed after a grace period. No test forces this moment:
         // between that drop and the return are a few instructions, which no fault injection of
-        // the kernel prolongs. `manage.rmmod_under_traffic` unloads while work items run.
+        // the kernel prolongs. `manage.rmmod_under_traffic` unloads while work items run,
+        // `manage.queues_destroyed_at_exit` counts the queues, and `qemu/selftest_structure.py`
+        // checks the order of these lines.
         drop(self.queues.take());
         rxe_kapi::sync::rcu_barrier();
         rxe_kapi::sync::flush_freed();

@@ -5,16 +5,20 @@ import mmap
 import os
 import resource
 import signal
+import socket
 import struct
 import time
 
+from pyverbs.cq import CQ
 from pyverbs.mr import MR, MW
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
 from lib import host, uverbs
 from lib.ends import ACCESS, End, pair, pattern
-from lib.keys import bind
+from lib.keys import ACCESS_, PAGE, TRANS, bind, page_buffer, rereg
+from lib.segments import add, remove
+from lib.traced import Traced
 
 DEFAULTS = dict(timeout=90, driver="rxe_rs", reason="tests rxe_rs only")
 MIB = 1 << 20
@@ -128,3 +132,32 @@ def test_process_exit(names):
     print(f"{count} regions were registered in {making:.2f} s and released in {elapsed:.2f} s")
     # On a slow machine, compare with the time of registration.
     assert elapsed < (max(limit, making / 3) if SLOW else limit), f"{count} regions took {elapsed:.1f} s"
+
+
+def test_waits_for_no_grace_period(names):
+    """No call that destroys or changes an object waits for an RCU grace period: a process could call it in a loop."""
+    functions = ("synchronize_rcu", "synchronize_rcu_expedited", "rcu_barrier")
+    with Traced(**{function: function for function in functions}) as traced:
+        # A packet socket that is closed waits for one: the probes record it.
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
+        assert traced.calls(os.getpid()), "a grace period was not recorded"
+        a, b = pair(names)
+        buffer = page_buffer(8)
+        for _ in range(20):
+            mr = MR(b.pd, 4 * PAGE, ACCESS | e.IBV_ACCESS_MW_BIND, address=buffer)
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(64), remote=(buffer, mr.rkey))
+            a.complete()
+            for flags in (ACCESS_, TRANS, TRANS | ACCESS_):
+                assert rereg(mr, b, flags, addr=buffer, length=4 * PAGE, access=ACCESS | e.IBV_ACCESS_MW_BIND) == 0
+            add(b, mr, buffer + 4 * PAGE, PAGE)
+            remove(b, mr, start=buffer, length=2 * PAGE)
+            windows = [MW(b.pd, kind) for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2)]
+            bind(b, windows[1], 2 * PAGE, PAGE, e.IBV_ACCESS_REMOTE_WRITE, mr)
+            b.complete()
+            for closed in (*windows, mr, CQ(b.ctx, 16)):
+                closed.close()
+        for end in (a, b):
+            for closed in (end.qp, end.cq, end.mr, end.pd):
+                closed.close()
+        calls = traced.calls(os.getpid())
+    assert not calls, f"{len(calls)} calls wait for grace periods: {sorted(set(calls))}"

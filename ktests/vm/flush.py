@@ -20,6 +20,7 @@ from lib.counters import counter
 from lib.ends import ACCESS, End, pair, pattern, soon
 from lib.keys import ACCESS_, PAGE, REFUSED, TRANS, extended, page_buffer, read, rereg
 from lib.segments import Refused, add, pinned, remove
+from lib.traced import Traced
 
 DEFAULTS = dict(driver="rxe_rs", reason="tests what the specification requires")
 DAX = "/dev/dax0.0"
@@ -28,8 +29,9 @@ PERSISTENT_ACCESS = ACCESS | PERSISTENT
 WHOLE, RANGE = e.IBV_FLUSH_MR, e.IBV_FLUSH_RANGE
 OPS = e.IBV_QP_EX_WITH_FLUSH | e.IBV_QP_EX_WITH_RDMA_WRITE | e.IBV_QP_EX_WITH_ATOMIC_WRITE | e.IBV_QP_EX_WITH_SEND
 DEVICE_PERSISTENT = 1 << 39
-TRACING = "/sys/kernel/tracing"
 MIB = 1 << 20
+# The function that writes caches back, with address and size.
+WRITTEN_BACK = dict(written_back="arch_wb_cache_pmem addr=%di size=%si")
 # The largest number of bytes that are written back at once.
 PART = 65536
 SHARED, FIXED, ANONYMOUS_PRIVATE = 0x01, 0x10, 0x22
@@ -212,40 +214,11 @@ def test_rights(names):
         mr.close()
 
 
-class Traced:
-    """Traces calls of arch_wb_cache_pmem(), which writes caches back: address and size of each."""
-
-    def __init__(self):
-        if not os.path.exists(f"{TRACING}/kprobe_events"):
-            skip("this kernel has no kprobes")
-
-    def __enter__(self):
-        self.put("kprobe_events", "p:written_back arch_wb_cache_pmem addr=%di size=%si")
-        self.put("trace", "")
-        self.put("events/kprobes/written_back/enable", "1")
-        return self
-
-    def __exit__(self, *_):
-        self.put("events/kprobes/written_back/enable", "0")
-        self.put("kprobe_events", "")
-
-    @staticmethod
-    def put(name, text):
-        with open(f"{TRACING}/{name}", "w") as file:
-            file.write(text)
-
-    def calls(self):
-        """Returns the calls since the last query."""
-        lines = [line for line in open(f"{TRACING}/trace") if "written_back:" in line]
-        self.put("trace", "")
-        return [tuple(int(word.split("=")[1], 0) for word in line.split()[-2:]) for line in lines]
-
-
 def test_written_back(names):
     """Exactly the requested range is written back before the response, in bounded parts."""
     size = dax_size()
     a, b, mr, addr = dax_pair(names, size=size)
-    with Traced() as traced:
+    with Traced(**WRITTEN_BACK) as traced:
         flush_persistent(a, mr, addr, size, WHOLE)
         calls = traced.calls()
         base = calls[0][0]
@@ -331,7 +304,7 @@ def test_segments(names):
     more = map_dax(2 * size, 2 * size)
     add(b, mr, more, size, addr + size)
     far = add(b, mr, more + size, size, addr + 4 * size)
-    with Traced() as traced:
+    with Traced(**WRITTEN_BACK) as traced:
         flush_persistent(a, mr, addr + 100, 2 * size - 100)
         assert sum(n for _, n in traced.calls()) == 2 * size - 100
         flush_persistent(a, mr, addr + 4 * size, size)
@@ -385,7 +358,7 @@ def test_others_continue(names):
     size, total, words = dax_size(), 40, 0
     a, b, mr, addr = dax_pair(names, size=size)
     other_a, other_b, word, at = dax_pair(names, size=PAGE)
-    with Traced() as traced:
+    with Traced(**WRITTEN_BACK) as traced:
         posted = done = 0
         while done < total:
             while posted < total and posted - done < 12:
