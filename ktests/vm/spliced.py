@@ -16,6 +16,7 @@ import time
 import pyverbs.enums as e
 
 from lib import host
+from lib.case import case
 from lib.ends import MTU, pair, soon
 from lib.frames import icrc, within
 
@@ -99,16 +100,21 @@ def attack(method):
         os.waitpid(child, 0)
     print(f"{arrived} of {ROUNDS * SLOTS} arrived")
     assert 0 < arrived, "no packet was ever valid"
+    assert arrived < ROUNDS * SLOTS, "no packet was ever changed"
 
 
+@case(cpus=2)
 def test_splice(_names):
     attack("splice")
 
 
+@case(cpus=2)
 def test_zero_copy(_names):
+    """The network stack itself copies these pages when it delivers them within a machine."""
     attack("zero_copy")
 
 
+@case(cpus=2)
 def test_merged(_names):
     """The same with datagrams that GRO merges."""
     host.shell("""
