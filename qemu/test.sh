@@ -4,8 +4,8 @@
 # test.sh [MODE]: runs tests; the last line is `N passed, N failed`. Exit status 0 if none failed, else 1. The logs of all steps are in
 # out/test/.
 #
-# Without MODE  all tests, on the kernel of the series KERNEL; a few of them also on the kernel of the other series and on the flavour for
-#               virtual machines
+# Without MODE  all tests, on the kernel of the series KERNEL; a few of them also on the kernel of the other series, on the flavour for virtual
+#               machines, and with PREEMPT_RT
 # check         those that need no machine
 # suites        the suites of other projects (ktests/suites): those named in SUITES, all by default
 # security      those that SECURITY.md names
@@ -197,15 +197,23 @@ other_kernels() {
 	done
 }
 
-# The flavour for virtual machines: whether the module loads, links can be added and deleted, and data arrives.
-cloud_kernel() (
+# flavour NAME TEST…: runs tests on another flavour of the kernel.
+flavour() (
 	[ "$driver" = rxe_rs ] || return 0
-	cloud=${main%%-*}-cloud
-	[ "$cloud" != "$main" ] || return 0
-	step "module-$cloud" "$here/build-module.sh" -k "$cloud"
-	machines "vm-netns-$cloud" "$cloud" netns --test link.add_del verbs.rc_pingpong_ipv4 verbs.rc_pingpong_ipv6 \
-		verbs.ud_pingpong_ipv4 cm.rping_ipv4 perf.write_bw
+	other=${main%%-*}-$1
+	shift
+	[ "$other" != "$main" ] || return 0
+	step "module-$other" "$here/build-module.sh" -k "$other"
+	set -f
+	machines "vm-netns-$other" "$other" netns --test "$@"
 )
+loads_and_works='link.add_del verbs.rc_pingpong_ipv4 verbs.rc_pingpong_ipv6 verbs.ud_pingpong_ipv4 cm.rping_ipv4 perf.write_bw'
+
+# The flavour for virtual machines: whether the module loads, links can be added and deleted, and data arrives.
+cloud_kernel() { flavour cloud $loads_and_works; }
+
+# PREEMPT_RT: the same, and what real-time tasks could starve.
+rt_kernel() { flavour rt $loads_and_works 'realtime.*' 'deregister.*'; }
 
 # rxe-ci with the machine that `make ci-machine` makes. The flavour for virtual machines has no 9P, by which rxe-ci shares folders.
 ci_machine() (
@@ -290,7 +298,7 @@ install)
 security)
 	step tools "$here/build-tools.sh"
 	[ "$driver" != rxe_rs ] || security_uml
-	set -- security_one security_host security_two
+	set -- security_one security_host security_two rt_kernel
 	for suite in $(named suites); do
 		set -- "$@" "suite $suite"
 	done
@@ -306,7 +314,7 @@ debug)
 	;;
 all)
 	step tools "$here/build-tools.sh"
-	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel ci_machine
+	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel rt_kernel ci_machine
 	;;
 esac
 
