@@ -224,14 +224,12 @@ ci_machine() (
 )
 
 # The debug kernels. A message of a gigabyte takes too long with them, and the tests of slow network devices assume a device that is slower
-# than the host. With KASAN's shadow memory each page of a User Mode Linux process is a mapping of the host, which allows
-# 65530 of them: a scattered gigabyte (segments.shrunk_by_half) needs more.
+# than the host.
 too_much='status.huge_message slow.*'
 memory_checked() (
 	step module-debug "$here/build-module.sh" -d -k "$main"
 	set -f
-	step vm-debug "$here/run" --uml --debug --kernel "$main" --ko "$clone/out/debug-$main/rxe_rs.ko" --test '*' \
-		--without $too_much segments.shrunk_by_half
+	step vm-debug "$here/run" --uml --debug --kernel "$main" --ko "$clone/out/debug-$main/rxe_rs.ko" --test '*' --without $too_much
 )
 locks_checked() (
 	step module-lockdep "$here/build-module.sh" -l -k "$main"

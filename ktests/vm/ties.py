@@ -28,7 +28,7 @@ from lib import cm
 from lib.child_process import child_process
 from lib.ends import ACCESS, End, happens, pair, soon
 from lib.keys import ACCESS_, BINDABLE, PAGE, READ, REFUSED, TRANS, WRITE, bind, page_buffer, rereg, rereg_refused, write
-from lib.segments import Refused, add, get, pinned, put, refused, refused_by_core, remove
+from lib.segments import Refused, add, get, pages_pinned, pinned, put, refused, refused_by_core, remove
 from lib.ties import handle_of, peer_of, tie_handles
 
 DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has no such methods")
@@ -302,16 +302,6 @@ class Remote:
 
     def __init__(self, name, gid_index, qpn):
         self.ctx, self.gid_index, self.qp = Context(name=name), int(gid_index), SimpleNamespace(qp_num=qpn)
-
-
-def pages_pinned():
-    """The number of pages that are pinned in the whole machine."""
-    # Adds what the processors have not added to the sums yet; a kernel for one processor has nothing to add.
-    with contextlib.suppress(FileNotFoundError), open("/proc/sys/vm/stat_refresh", encoding="ascii") as file:
-        file.read()
-    with open("/proc/vmstat", encoding="ascii") as file:
-        values = dict(line.split() for line in file)
-    return int(values["nr_foll_pin_acquired"]) - int(values["nr_foll_pin_released"])
 
 
 def test_killed(names):

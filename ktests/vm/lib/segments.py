@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Adding segments to memory regions and removing them: the ioctl methods of uapi/rxe_rs.h."""
+import contextlib
 import ctypes
 import errno
 import re
@@ -99,6 +100,30 @@ def get(addr, length):
 def pinned():
     """The number of bytes that this process has pinned."""
     return int(re.search(r"VmPin:\s*(\d+)", open("/proc/self/status").read())[1]) * 1024
+
+
+def pages_pinned():
+    """The number of pages that are pinned in the whole machine."""
+    # Adds what the processors have not added to the sums yet; a kernel for one processor has nothing to add.
+    with contextlib.suppress(FileNotFoundError), open("/proc/sys/vm/stat_refresh", encoding="ascii") as file:
+        file.read()
+    with open("/proc/vmstat", encoding="ascii") as file:
+        values = dict(line.split() for line in file)
+    return int(values["nr_foll_pin_acquired"]) - int(values["nr_foll_pin_released"])
+
+
+class Pins:
+    """The memory that is pinned since an object of this class was made. The driver counts for the process what it pins (VmPin), and the
+    kernel counts the pages: the counts must agree, or other pages than those of the removed memory are unpinned."""
+
+    def __init__(self):
+        self.process, self.machine = pinned(), pages_pinned()
+
+    def more(self):
+        """Returns how many bytes more are pinned now."""
+        process, machine = pinned() - self.process, (pages_pinned() - self.machine) * PAGE
+        assert process == machine, f"the driver counts {process} bytes more, the kernel {machine}"
+        return process
 
 
 def region(names, pages=4, at=None, access=ACCESS, size=65536, **options):
