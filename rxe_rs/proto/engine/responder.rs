@@ -325,7 +325,6 @@ impl Qp {
         self.resp.msn = msn;
         self.resp.advance(count);
         backend.count(Count::ReadRequest);
-        self.drop_ack();
         Ok(())
     }
 

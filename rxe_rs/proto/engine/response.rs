@@ -430,7 +430,14 @@ impl Qp {
                     source.remote_read(rkey, from, dst)
                 };
                 match tx.packet(Dest::Peer, &headers, size, fill) {
-                    Ok(()) => self.gso.on_response(psn, tx.gso_index()),
+                    Ok(()) => {
+                        self.gso.on_response(psn, tx.gso_index());
+                        if let Some((before, Syndrome::Ack { .. })) = self.resp.ack {
+                            if before.is_before(response.psn) {
+                                self.resp.ack = None;
+                            }
+                        }
+                    }
                     Err(TxFault::Busy) => return ResponseOutcome::Busy,
                     Err(TxFault::Fill(RemoteFault::NotPresent)) => {
                         return ResponseOutcome::PageFault

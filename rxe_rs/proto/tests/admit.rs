@@ -233,3 +233,25 @@ fn cnps_come_from_the_peer() {
     let (reason, _) = run(bth, 0, &attrs(Transport::Uc), OWN, true);
     assert_eq!(reason, Some(DropReason::BadPeer));
 }
+
+/// A CNP has the P_Key of the packet that this QP sent: its own, whatever the membership, also that
+/// of a limited member; another partition's is a violation.
+#[test]
+fn cnps_have_the_pkey_of_what_they_refer_to() {
+    for own in [PKey::DEFAULT, PKey(0x7fff)] {
+        let qp = AdmissionAttrs {
+            pkey: own,
+            ..attrs(Transport::Rc)
+        };
+        for (key, good) in [(0xffff, true), (0x7fff, true), (0x8001, false), (0, false)] {
+            let mut bth = Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0));
+            bth.pkey = PKey(key);
+            let expected = (!good).then_some(DropReason::BadPKey);
+            assert_eq!(
+                run(bth, 0, &qp, PEER, true),
+                (expected, true),
+                "{own:?} {key:#x}"
+            );
+        }
+    }
+}

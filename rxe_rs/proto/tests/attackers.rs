@@ -146,7 +146,7 @@ fn acknowledgements_need_the_msn() {
         Syndrome::Nak(NakCode::RemoteAccess),
         Syndrome::Nak(NakCode::RemoteOperational),
     ];
-    let mut sent = 0;
+    let (mut acks, mut naks) = (0, 0);
     for ahead in 0..3 * count as u32 {
         let psn = first.wrapping_add(ahead);
         for syndrome in syndromes {
@@ -164,7 +164,7 @@ fn acknowledgements_need_the_msn() {
                     continue;
                 }
                 pair.inject(0, ack(psn, syndrome, Msn::new(msn)), &[]);
-                sent += 1;
+                *(if positive { &mut acks } else { &mut naks }) += 1;
             }
         }
     }
@@ -172,8 +172,8 @@ fn acknowledgements_need_the_msn() {
     assert_eq!(pair.qps[0].state(), State::Rts);
     assert_eq!(pair.qps[0].in_flight(), 3 * count as u32);
     assert_eq!(pair.qps[0].poll_timeout(), timer);
-    let suspects = counts(&pair, 0, Count::SuspectAck) + counts(&pair, 0, Count::SuspectNak);
-    assert_eq!(suspects, sent);
+    assert_eq!(counts(&pair, 0, Count::SuspectAck), acks);
+    assert_eq!(counts(&pair, 0, Count::SuspectNak), naks);
     pair.run(SECOND);
     assert_eq!(pair.statuses(0).len(), count as usize);
     assert_eq!(counts(&pair, 0, Count::Retry), 0);
@@ -421,6 +421,37 @@ fn replay_entries_after_the_psn_wrapped() {
     assert_eq!(word, 2u64.to_ne_bytes());
 }
 
+/// The same for a READ: a new one whose PSNs those of an old one contain is answered again, from
+/// its own memory; and for ATOMIC WRITE.
+#[test]
+fn repeated_reads_after_the_psn_wrapped() {
+    for opcode in [Operation::ReadRequest, Operation::AtomicWrite] {
+        let mut pair = Pair::small(Service::Rc, 7, Link::PERFECT);
+        let psn = pair.qps[1].rq_psn();
+        let request = |psn, addr, len| {
+            let bth = Bth::new(Opcode::rc(opcode), Qpn::new(0x12), psn);
+            Headers::new(bth).reth(addr, RKEY, len)
+        };
+        let (len, data) = match opcode {
+            Operation::ReadRequest => (3 * MTU, 0),
+            _ => (8, 8),
+        };
+        pair.inject(1, request(psn, REMOTE, len), &vec![1; data]);
+        pair.transmit(1);
+        pair.drop_in_flight();
+        for quarter in 1..=4u32 {
+            pair.qps[1].set_rq_psn(psn.wrapping_add(quarter << 22));
+        }
+        for _ in 0..2 {
+            pair.inject(1, request(psn, REMOTE + 64, 8), &vec![2; data]);
+            pair.transmit(1);
+            assert_eq!(pair.packets_in_flight().count(), 1, "{opcode:?}");
+            pair.drop_in_flight();
+        }
+        assert_eq!(counts(&pair, 1, Count::DuplicateMismatch), 0, "{opcode:?}");
+    }
+}
+
 /// Attack on a connection at each event on the wire.
 type Attack = fn(&mut Pair);
 
@@ -565,6 +596,19 @@ fn copies_of_one_packet_cost_one_retry() {
     assert_eq!(pair.statuses(0).len(), 20);
 }
 
+/// The same while the requester cannot retransmit, for many round trips.
+#[test]
+fn copies_cost_one_retry_while_nothing_is_sent() {
+    let (mut pair, first) = in_flight(8, SendOp::Write, 20);
+    for _ in 0..50 {
+        pair.now += SECOND / 1000;
+        let nak = Syndrome::Nak(NakCode::PsnSequence);
+        pair.inject(0, ack(first, nak, Msn::new(0)), &[]);
+    }
+    assert_eq!(counts(&pair, 0, Count::Retry), 1);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+}
+
 /// Copies of an RNR NAK neither use retries nor extend the RNR timer.
 #[test]
 fn copies_of_an_rnr_nak_cost_one_retry() {
@@ -582,6 +626,24 @@ fn copies_of_an_rnr_nak_cost_one_retry() {
     assert_eq!(pair.qps[0].retries_left().1, 2);
     assert_eq!(pair.qps[0].state(), State::Rts);
     assert_eq!(pair.qps[0].poll_timeout(), until);
+}
+
+/// Nor after the wait, as long as nothing has been retransmitted.
+#[test]
+fn copies_of_an_rnr_nak_cost_one_retry_until_something_is_sent() {
+    let (mut pair, first) = in_flight(9, SendOp::Send, 4);
+    pair.qps[0].attrs.rnr_retry = 3;
+    pair.qps[0].set_state(State::Rts, &mut pair.hosts[0]);
+    pair.drop_in_flight();
+    let nak = Syndrome::RnrNak { timer: 1 };
+    for _ in 0..20 {
+        pair.inject(0, ack(first, nak, Msn::new(0)), &[]);
+        pair.now += SECOND / 1000;
+        let (now, host) = (pair.now, &mut pair.hosts[0]);
+        pair.qps[0].handle_timeout(now, host);
+    }
+    assert_eq!(pair.qps[0].retries_left().1, 2);
+    assert_eq!(pair.qps[0].state(), State::Rts);
 }
 
 /// Duplicate data extends the acknowledgement timer, but not without limit; data further back than

@@ -363,3 +363,53 @@ fn acknowledgements_are_not_paced() {
     assert!(pair.hosts[0].outstanding() > 0, "nothing was held back");
     assert!(longest < 100_000, "{longest} ns");
 }
+
+/// Nor does the acknowledgement of a WRITE wait for READ data that does, nor the result of an
+/// ATOMIC, as long as no READ is before it.
+#[test]
+fn responses_without_data_are_not_paced() {
+    for (first, then) in [
+        (SendOp::FetchAdd, SendOp::FetchAdd),
+        (SendOp::Write, SendOp::Read),
+    ] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
+        // Side 1 is the sender that is slowed.
+        for _ in 0..64 {
+            pair.post(1, wr(SendOp::Write, 1, 65_536), 0);
+        }
+        while pair.qps[1].rate_limit().is_none_or(|rate| rate > 2_100) {
+            pair.step();
+            let bth = Bth {
+                becn: true,
+                migreq: false,
+                ..Bth::new(Opcode::CNP, Qpn::new(0x12), Psn::new(0))
+            };
+            pair.inject(1, Headers::new(bth), &[0; 16]);
+        }
+        let mut longest = 0;
+        for id in 0..20 {
+            let (start, done) = (pair.now, pair.hosts[0].sent.len());
+            pair.post(
+                0,
+                wr(first, id, if first == SendOp::FetchAdd { 8 } else { 100 }),
+                0,
+            );
+            // By itself, so that it requests an acknowledgement.
+            pair.transmit(0);
+            pair.post(
+                0,
+                wr(then, id, if then == SendOp::FetchAdd { 8 } else { 20_000 }),
+                0,
+            );
+            while pair.hosts[0].sent.len() == done {
+                assert!(pair.step());
+            }
+            longest = longest.max(pair.now - start);
+            while pair.hosts[0].outstanding() > 0 {
+                assert!(pair.step());
+            }
+        }
+        assert!(pair.hosts[1].outstanding() > 0, "nothing was held back");
+        assert!(longest < 100_000, "{first:?}: {longest} ns");
+    }
+}

@@ -6,9 +6,9 @@ use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::{SendOp, UdDest};
 use rxe_proto::engine::{Service, State};
-use rxe_proto::ids::{Mtu, Psn, QKey, Qpn};
-use rxe_proto::sim::{seeds, set_imm, set_remote, to_datagram, wr, Link, Pair, RecvBuf};
-use rxe_proto::wire::{Bth, Headers, Opcode, Packet, Payload};
+use rxe_proto::ids::{Mtu, PKey, Psn, QKey, Qpn};
+use rxe_proto::sim::{seeds, set_imm, set_remote, to_datagram, wr, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::wire::{Bth, Headers, Opcode, Operation, Packet, Payload};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -342,4 +342,34 @@ fn full_speed_after_congestion() {
         pair.run(SECOND / 100);
     }
     assert_eq!(pair.qps[0].rate_limit(), None);
+}
+
+/// A CNP has the P_Key of the marked packet, which the membership bit distinguishes from that of
+/// the queue pair (0xffff in the simulator).
+#[test]
+fn cnp_has_the_pkey_of_the_marked_packet() {
+    for key in [PKey(0x7fff), PKey::DEFAULT] {
+        let link = Link {
+            mark: 1.0,
+            ..Link::PERFECT
+        };
+        let mut pair = Pair::small(Service::Rc, 3, link);
+        let bth = Bth {
+            pkey: key,
+            ..Bth::new(
+                Opcode::rc(Operation::WriteOnly),
+                Qpn::new(0x12),
+                pair.qps[1].rq_psn(),
+            )
+        };
+        pair.inject(1, Headers::new(bth).reth(0, RKEY, 0), &[]);
+        pair.transmit(1);
+        let keys: Vec<PKey> = pair
+            .packets_in_flight()
+            .map(|bytes| *Packet::parse(bytes, bytes.len()).unwrap().bth())
+            .filter(|bth| bth.opcode == Opcode::CNP)
+            .map(|bth| bth.pkey)
+            .collect();
+        assert_eq!(keys, [key]);
+    }
 }

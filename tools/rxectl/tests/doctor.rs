@@ -263,7 +263,16 @@ fn doctor_names_an_attack() {
         counters.contains("forged, or the peer counts"),
         "{counters}"
     );
-    for name in ["suspect_ack", "implausible_psn", "rx_no_qp", "rx_bad_qkey"] {
+    for name in [
+        "suspect_ack",
+        "suspect_nak",
+        "implausible_psn",
+        "duplicate_mismatch",
+        "spurious_nak",
+        "rx_no_qp",
+        "rx_bad_peer",
+        "rx_bad_qkey",
+    ] {
         let machine = Machine::healthy(&format!("attack_{name}"));
         let path = machine.path(counter(name).trim_start_matches('/'));
         machine.put(&counter(name), "1\n");
