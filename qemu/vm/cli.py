@@ -94,6 +94,9 @@ def run_tests(options, boot, kvm, out):
     if any("tools" in t.needs for t in chosen) and subprocess.run([QEMU / "build-tools.sh"]).returncode:
         print("error: cannot build the tools; see the messages above", file=sys.stderr)
         return 2
+    if any("crates" in t.needs for t in chosen) and subprocess.run([QEMU / "build-crates.py"]).returncode:
+        print("error: cannot build the crates; see the messages above", file=sys.stderr)
+        return 2
     for name in TEST_MODULES:
         if any(name in t.needs for t in chosen):
             options.ko.append(build_test_module(name, options, boot))

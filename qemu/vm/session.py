@@ -57,6 +57,8 @@ class Session:
             (self.share / "suites" / expected).write_text("\n".join(self.suite.expected(self.boot["SERIES"])) + "\n")
             for folder in (self.suite.source or "").split():
                 shutil.copytree(self.boot["TREE"] / folder, self.share / "source" / Path(folder).name)
+            if "crates" in self.suite.needs:
+                shutil.copytree(CLONE / "out/crates", self.share / "crates")
         for ko in self.options.ko:
             name = subprocess.run(["modinfo", "-F", "name", ko], stdout=subprocess.PIPE, text=True).stdout.strip()
             shutil.copy(ko, self.share / f"{name or Path(ko).stem}.ko")
