@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from vm import wheels
 from vm.discovery import CLONE, Suite
 
 QEMU = Path(__file__).resolve().parent.parent
@@ -57,6 +58,8 @@ class Session:
             (self.share / "suites" / expected).write_text("\n".join(self.suite.expected(self.boot["SERIES"])) + "\n")
             for folder in (self.suite.source or "").split():
                 shutil.copytree(self.boot["TREE"] / folder, self.share / "source" / Path(folder).name)
+            for wheel in self.suite.wheels:
+                shutil.copytree(wheels.ensure(wheel), self.share / "wheels", dirs_exist_ok=True)
             if "crates" in self.suite.needs:
                 shutil.copytree(CLONE / "out/crates", self.share / "crates")
         for ko in self.options.ko:
