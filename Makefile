@@ -62,7 +62,7 @@ test-suites: setup
 
 # Runs programs above the verbs: UCX, Open MPI, libfabric, fio, qperf and rsockets.
 test-apps: setup
-	@SUITES="ucx mpi programs crates mooncake" qemu/test.sh suites
+	@SUITES="ucx mpi mpich programs crates mooncake" qemu/test.sh suites
 
 # Runs the tests that SECURITY.md names for its promises.
 test-security: setup
