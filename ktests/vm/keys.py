@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Memory windows, invalidation, atomic writes and re-registration of regions, between two devices."""
+import copy
 import ctypes
 import os
 import types
@@ -16,6 +17,7 @@ from lib.keys import (
     ACCESS_, ATOMIC, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE, bind, bind1, extended, local_inv, page_buffer, read,
     reregistered_repeatedly, rereg, write,
 )
+from lib.writer import writer
 
 DEFAULTS = dict(driver="rxe_rs", reason="tests what the specification requires")
 BIND_ERROR = e.IBV_WC_MW_BIND_ERR
@@ -252,6 +254,28 @@ def test_invalidate_in_order(names):
         a.complete()
         b.complete()
     write(a, b.mr.buf, key, status=REFUSED)
+
+
+def test_refused_invalidations(names):
+    """A queue pair that did not bind a window tries to invalidate it, again and again, while the peer of the one that did writes through the
+    window: not one write is refused."""
+    size = 1 << 16
+    with writer(names, BINDABLE, size=size) as writes:
+        b = writes.end
+        mw = MW(b.pd, e.IBV_MW_TYPE_2)
+        key = bind(b, mw, 0, size, WRITE)
+        b.complete()
+        writes.set_target(b.mr.buf, key)
+        writes.goes_on()
+        other = copy.copy(b)
+        other.qp = QP(b.pd, b.init)
+        for _ in range(1000):
+            other.connect(other, 100, 100)
+            local_inv(other, key)
+            other.complete(BIND_ERROR)
+            other.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+        writes.goes_on()
+        print(f"{writes.count()} writes")
 
 
 def test_process_killed(names):

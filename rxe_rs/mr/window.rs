@@ -32,7 +32,10 @@ use rxe_kapi::{
         MemoryWindow,
         MwType, //
     },
-    sync::Rearmable,
+    sync::{
+        context::disable_bh,
+        Rearmable, //
+    },
 };
 use rxe_proto::{
     check::{
@@ -169,6 +172,17 @@ impl WindowCtx {
         if self.key.load(Relaxed) != key.0 {
             return Err(AccessError::BadKey);
         }
+        // Nor must a queue pair that may not invalidate it.
+        let foreign = {
+            let _bh = disable_bh();
+            self.binding
+                .try_access()
+                .is_some_and(|bound| !bound.window.is_of(qpn))
+        };
+        if foreign {
+            return Err(AccessError::WrongPd);
+        }
+        // Another binding may have taken its place.
         self.binding.update(|binding| {
             if self.key.load(Relaxed) != key.0 {
                 return Err(AccessError::BadKey);
