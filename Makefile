@@ -60,7 +60,7 @@ test: setup
 test-suites: setup
 	@qemu/test.sh suites
 
-# Runs programs above the verbs: UCX, Open MPI, libfabric, fio, qperf and rsockets.
+# Runs programs above the verbs: UCX, Open MPI, MPICH, libfabric, fio, qperf, rsockets, Rust crates and Mooncake.
 test-apps: setup
 	@SUITES="ucx mpi mpich programs crates mooncake" qemu/test.sh suites
 

@@ -13,8 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kernel import CACHE
+
 CLONE = Path(__file__).resolve().parent.parent
-CACHE = Path(os.environ.get("RXE_RS_CACHE", Path.home() / ".cache/rxe_rs"))
 OUT = CLONE / "out/crates"
 
 CRATES = {"ibverbs": "0.9.2", "sideway": "0.4.3"}

@@ -206,14 +206,20 @@ class SystemQueues(unittest.TestCase):
                          ["qemu/structure.py: rxe_rs_free of rxe_rs/kapi/free.c uses no work queue of the kernel any more"])
 
 
-class GracePeriods(unittest.TestCase):
+class OfTheTree(unittest.TestCase):
+    """Tests of one check with the files of this tree, a part of which is changed."""
+
     def setUp(self):
         self.texts = dict(structure.tracked())
 
     def found(self, name, old, new):
         """What is wrong if a part of a file is changed."""
         self.assertIn(old, self.texts[name])
-        return list(structure.grace_periods({**self.texts, name: self.texts[name].replace(old, new)}))
+        return list(self.check({**self.texts, name: self.texts[name].replace(old, new)}))
+
+
+class GracePeriods(OfTheTree):
+    check = staticmethod(structure.grace_periods)
 
     def test_verbs(self):
         """Of regions, windows, completion queues, multicast groups and segments."""
@@ -232,14 +238,8 @@ class GracePeriods(unittest.TestCase):
                          ["qemu/structure.py: wait of rxe_rs/kapi/sync/exit.rs waits for no grace period any more"])
 
 
-class Locks(unittest.TestCase):
-    def setUp(self):
-        self.texts = dict(structure.tracked())
-
-    def found(self, name, old, new):
-        """What is wrong if a part of a file is changed."""
-        self.assertIn(old, self.texts[name])
-        return list(structure.locks({**self.texts, name: self.texts[name].replace(old, new)}))
+class Locks(OfTheTree):
+    check = staticmethod(structure.locks)
 
     def test_in_a_whole_file(self):
         found = self.found("rxe_rs/rx/ingress.rs", "        let mut any = None;\n", "        let mut any = self.any.lock();\n")
