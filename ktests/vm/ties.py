@@ -12,11 +12,9 @@ import random
 import struct
 import threading
 import time
-from types import SimpleNamespace
 
 from pyverbs.cmid import ConnParam
 from pyverbs.cq import CQ
-from pyverbs.device import Context
 from pyverbs.mr import MR, MW
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
@@ -26,7 +24,7 @@ import pyverbs.enums as e
 
 from lib import cm
 from lib.child_process import child_process
-from lib.ends import ACCESS, End, happens, pair, soon
+from lib.ends import ACCESS, End, Remote, happens, pair, soon
 from lib.keys import ACCESS_, BINDABLE, PAGE, READ, REFUSED, TRANS, WRITE, bind, page_buffer, rereg, rereg_refused, write
 from lib.segments import Refused, add, get, pages_pinned, pinned, put, refused, refused_by_core, remove
 from lib.ties import handle_of, peer_of, tie_handles
@@ -295,13 +293,6 @@ def test_race(names):
         stop.set()
         assert not failures and not any(thread.is_alive() for thread in threads), failures
         scene.ended(late=True)
-
-
-class Remote:
-    """An end of another process, as far as `End.connect` and `handle_of` need it."""
-
-    def __init__(self, name, gid_index, qpn):
-        self.ctx, self.gid_index, self.qp = Context(name=name), int(gid_index), SimpleNamespace(qp_num=qpn)
 
 
 def test_killed(names):

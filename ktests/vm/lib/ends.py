@@ -5,6 +5,7 @@ import errno
 import signal
 import threading
 import time
+import types
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ, CompChannel
@@ -85,6 +86,13 @@ class End:
     def state(self):
         attr, _ = self.qp.query(e.IBV_QP_STATE)
         return attr.qp_state
+
+
+class Remote:
+    """An end of another process, as far as `End.connect` and `ties.handle_of` need it."""
+
+    def __init__(self, name, gid_index, qpn):
+        self.ctx, self.gid_index, self.qp = Context(name=name), int(gid_index), types.SimpleNamespace(qp_num=qpn)
 
 
 def pattern(length, seed=1):

@@ -7,13 +7,11 @@ import os
 import socket
 import struct
 import traceback
-from types import SimpleNamespace
 
-from pyverbs.device import Context
 import pyverbs.enums as e
 
 from lib.child_process import kill
-from lib.ends import End, pattern, soon
+from lib.ends import End, Remote, pattern, soon
 
 # In memory that both processes share: address and key to write to, and the number of writes that have completed.
 TARGET = struct.Struct("QI")
@@ -25,8 +23,7 @@ def connected(names, side, channel, **options):
     end = End(names[side], int(names[side + 1]), **options)
     channel.send(struct.pack("I", end.qp.qp_num))
     number, = struct.unpack("I", channel.recv(4))
-    at = 2 - side
-    end.connect(SimpleNamespace(ctx=Context(name=names[at]), gid_index=int(names[at + 1]), qp=SimpleNamespace(qp_num=number)), 100, 100)
+    end.connect(Remote(*names[2 - side:4 - side], number), 100, 100)
     channel.send(b"x")
     channel.recv(1)
     return end
