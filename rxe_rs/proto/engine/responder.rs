@@ -364,7 +364,7 @@ impl Qp {
     }
 
     /// Drops the pending ACK: the response just queued acknowledges everything before it.
-    fn drop_ack(&mut self) {
+    pub(super) fn drop_ack(&mut self) {
         self.resp.ack = None;
     }
 }

@@ -432,10 +432,9 @@ impl Qp {
                 match tx.packet(Dest::Peer, &headers, size, fill) {
                     Ok(()) => {
                         self.gso.on_response(psn, tx.gso_index());
-                        if let Some((before, Syndrome::Ack { .. })) = self.resp.ack {
-                            if before.is_before(response.psn) {
-                                self.resp.ack = None;
-                            }
+                        if matches!(self.resp.ack, Some((before, Syndrome::Ack { .. })) if before.is_before(response.psn))
+                        {
+                            self.drop_ack();
                         }
                     }
                     Err(TxFault::Busy) => return ResponseOutcome::Busy,

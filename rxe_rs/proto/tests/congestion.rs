@@ -251,15 +251,33 @@ fn a_link_that_becomes_slow() {
     }
 }
 
-/// A forged CNP with all numbers guessed correctly.
+/// A forged CNP with all numbers guessed correctly, for side 0.
 fn forge(pair: &mut Pair, becn: bool) {
+    forge_for(0, pair, becn);
+}
+
+fn forge_for(side: usize, pair: &mut Pair, becn: bool) {
     let bth = Bth {
         becn,
         migreq: false,
         pkey: PKey::DEFAULT,
-        ..Bth::new(Opcode::CNP, Qpn::new(0x11), Psn::new(0))
+        ..Bth::new(Opcode::CNP, Qpn::new(0x11 + side as u32), Psn::new(0))
     };
-    pair.inject(0, Headers::new(bth), &[0; 16]);
+    pair.inject(side, Headers::new(bth), &[0; 16]);
+}
+
+/// A pair whose side `side` has much to send and has been slowed down to the minimum rate.
+fn slowed(side: usize) -> Pair {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
+    for _ in 0..64 {
+        pair.post(side, wr(SendOp::Write, 1, 65_536), 0);
+    }
+    while pair.qps[side].rate_limit().is_none_or(|rate| rate > 2_100) {
+        pair.step();
+        forge_for(side, &mut pair, true);
+        assert!(pair.hosts[side].outstanding() > 0);
+    }
+    pair
 }
 
 /// Throughput of a sender in one second while an attacker forges CNPs at a rate, in per cent of the
@@ -342,15 +360,7 @@ fn ignored_cnps() {
 /// A rate-limited QP acknowledges received packets at once.
 #[test]
 fn acknowledgements_are_not_paced() {
-    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
-    for _ in 0..64 {
-        pair.post(0, wr(SendOp::Write, 1, 65_536), 0);
-    }
-    while pair.qps[0].rate_limit().is_none_or(|rate| rate > 2_100) {
-        pair.step();
-        forge(&mut pair, true);
-        assert!(pair.hosts[0].outstanding() > 0);
-    }
+    let mut pair = slowed(0);
     let mut longest = 0;
     for id in 0..20 {
         let (start, done) = (pair.now, pair.hosts[1].sent.len());
@@ -368,39 +378,18 @@ fn acknowledgements_are_not_paced() {
 /// ATOMIC, as long as no READ is before it.
 #[test]
 fn responses_without_data_are_not_paced() {
-    for (first, then) in [
-        (SendOp::FetchAdd, SendOp::FetchAdd),
-        (SendOp::Write, SendOp::Read),
+    for (first, first_len, then, then_len) in [
+        (SendOp::FetchAdd, 8, SendOp::FetchAdd, 8),
+        (SendOp::Write, 100, SendOp::Read, 20_000),
     ] {
-        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
-        // Side 1 is the sender that is slowed.
-        for _ in 0..64 {
-            pair.post(1, wr(SendOp::Write, 1, 65_536), 0);
-        }
-        while pair.qps[1].rate_limit().is_none_or(|rate| rate > 2_100) {
-            pair.step();
-            let bth = Bth {
-                becn: true,
-                migreq: false,
-                ..Bth::new(Opcode::CNP, Qpn::new(0x12), Psn::new(0))
-            };
-            pair.inject(1, Headers::new(bth), &[0; 16]);
-        }
+        let mut pair = slowed(1);
         let mut longest = 0;
         for id in 0..20 {
             let (start, done) = (pair.now, pair.hosts[0].sent.len());
-            pair.post(
-                0,
-                wr(first, id, if first == SendOp::FetchAdd { 8 } else { 100 }),
-                0,
-            );
+            pair.post(0, wr(first, id, first_len), 0);
             // By itself, so that it requests an acknowledgement.
             pair.transmit(0);
-            pair.post(
-                0,
-                wr(then, id, if then == SendOp::FetchAdd { 8 } else { 20_000 }),
-                0,
-            );
+            pair.post(0, wr(then, id, then_len), 0);
             while pair.hosts[0].sent.len() == done {
                 assert!(pair.step());
             }
