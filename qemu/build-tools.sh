@@ -10,12 +10,11 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
 cd "$clone"
 [ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-tools.sh"
-export CARGO_TARGET_DIR="$cache/target/1.85"
-# One build at a time: all clones, and test runs that start at the same time, share cargo's target folder.
-mkdir -p "$cache/target"
-exec 9>"$cache/target/tools.lock"
+own_targets
+export CARGO_TARGET_DIR="$targets/1.85"
+# One build at a time: test runs of this clone that start at the same time share the folder.
+exec 9>"$targets/tools.lock"
 flock 9
-own_target "$CARGO_TARGET_DIR"
 "$here/fetch-crates.sh"
 build() { cargo build --release --locked --offline "$@"; }
 build -p rxectl -p rxe-ci -p librxe_rs

@@ -22,15 +22,27 @@ export RXE_RS_CACHE="$cache"
 root_key=$(grep -v '^#' "$here/root-packages.txt" | sort -u | cat - "$here/root-recipe" | sha256sum | cut -c1-12)
 root=$cache/root-$root_key
 
-# own_target FOLDER: makes cargo build this workspace's packages anew in a target folder that another clone used last. Cargo tells by times
-# whether a result is up to date, so what another clone has built since this one was made would pass for this one's.
-own_target() {
-	mkdir -p "$1"
-	if [ "$(cat "$1/clone" 2>/dev/null)" != "$clone" ]; then
-		find "$clone" -name Cargo.toml -not -path "$clone/out/*" -exec sed -n '/^\[package\]/,/^\[[^p]/s/^name = "\(.*\)"/\1/p' {} + |
-			while read -r package; do
-				rm -rf "$1"/*/.fingerprint/"$package"-*
-			done
-		echo "$clone" >"$1/clone"
-	fi
+# own_targets: takes the folder of cargo's target folders for this clone until the script and what it started end, and sets `targets` to it.
+# Clones share it, so that crates are built once, and one that builds while another does has a folder of its own. Cargo tells by times
+# whether a result is up to date, so what another clone has built since this one was made would pass for this one's: the packages of this
+# workspace are built anew in a folder that another clone used last.
+own_targets() {
+	for number in '' .2 .3 .4; do
+		targets=$cache/target$number
+		mkdir -p "$targets"
+		exec 8>"$targets/users.lock"
+		if flock -n -x 8; then
+			[ "$(cat "$targets/clone" 2>/dev/null)" = "$clone" ] || disown_results "$targets"
+			echo "$clone" >"$targets/clone"
+		fi
+		# Another script of this clone may be about to change from the exclusive to the shared lock.
+		flock -s -w 10 8 && [ "$(cat "$targets/clone")" = "$clone" ] && return 0
+	done
+	die "four other clones build at the same time; wait until one of them has ended"
+}
+disown_results() {
+	find "$clone" -name Cargo.toml -not -path "$clone/out/*" -exec sed -n '/^\[package\]/,/^\[[^p]/s/^name = "\(.*\)"/\1/p' {} + |
+		while read -r package; do
+			rm -rf "$1"/*/*/.fingerprint/"$package"-*
+		done
 }

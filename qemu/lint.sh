@@ -21,8 +21,8 @@ vars=$("$here/kernel.py" show $KERNEL) || exit 1
 eval "$(printf '%s\n' "$vars" | sed "s/=\(.*\)/='\1'/")"
 rust_files() { find rxe_rs tools ktests -name '*.rs' -not -path '*/target/*' 2>/dev/null; }
 host_clippy() {
-	own_target "$cache/target/1.85"
-	CARGO_TARGET_DIR=$cache/target/1.85 cargo clippy --quiet --workspace --all-targets "$@" -- -D warnings
+	own_targets
+	CARGO_TARGET_DIR=$targets/1.85 cargo clippy --quiet --workspace --all-targets "$@" -- -D warnings
 }
 case ${1:-} in
 fmt) rust_files | xargs -r rustfmt --edition 2021 ;;
@@ -64,10 +64,10 @@ $foreign"
 	say "global symbols of C files begin with rxe_rs_"
 	;;
 doc)
-	own_target "$cache/target/1.85"
-	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$cache/target/1.85 cargo doc --quiet --locked --no-deps --document-private-items \
+	own_targets
+	RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$targets/1.85 cargo doc --quiet --locked --no-deps --document-private-items \
 		-p rxe_proto -p librxe_rs -p rxectl -p rxe-ci -p rxe_fuzz -p rxe_models -p rxe_models_macros ${CARGO_FLAGS:-}
-	say "documentation: $cache/target/1.85/doc/rxe_proto/index.html"
+	say "documentation: $targets/1.85/doc/rxe_proto/index.html"
 	;;
 doc-module)
 	# As Kbuild, which uses unstable options of the stable compiler.

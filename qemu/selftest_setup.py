@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of the set-up on hosts where it cannot work: without root, disk space, a package or the network, interrupted, with a KVM that does
 not work. They run the real scripts with a cache of their own; programs that download are replaced by fakes."""
+import fcntl
 import os
 import shutil
 import signal
@@ -42,26 +43,73 @@ class Shell(Faked):
         return process.returncode, said.splitlines()
 
 
-class TargetFolder(Shell):
-    def test_results_of_other_clones_are_not_used(self):
-        """The results of this workspace's packages are dropped if another clone used cargo's target folder last, those of crates are kept."""
-        clone, target = self.folder / "clone", self.cache / "target/1.85"
-        (clone / "tools/one").mkdir(parents=True)
-        (clone / "Cargo.toml").write_text("[workspace]\nmembers = [\"tools/one\"]\n")
-        (clone / "tools/one/Cargo.toml").write_text('[package]\nname = "one"\n\n[[test]]\nname = "crate"\n')
-        (clone / "use.sh").write_text('here=$(dirname "$0")/qemu\n. "$here/lib.sh"\nown_target "$cache/target/1.85"\n')
-        prints = [target / profile / ".fingerprint" / name for profile in ("debug", "release") for name in ("one-0123", "crate-0123")]
+class TargetFolders(Shell):
+    """Clones that use cargo's target folders one after the other, and at the same time."""
 
-        def left(user):
+    def setUp(self):
+        super().setUp()
+        self.clone = self.folder / "clone"
+        (self.clone / "tools/one").mkdir(parents=True)
+        (self.clone / "Cargo.toml").write_text("[workspace]\nmembers = [\"tools/one\"]\n")
+        (self.clone / "tools/one/Cargo.toml").write_text('[package]\nname = "one"\n\n[[test]]\nname = "crate"\n')
+        (self.clone / "use.sh").write_text('here=$(dirname "$0")/qemu\n. "$here/lib.sh"\nown_targets\necho "${targets#$cache/}"\n'
+                                           'while [ -e "$here/../keep" ]; do sleep 0.05; done\n')
+
+    def use(self):
+        """The target folders that a script of the clone takes."""
+        status, said = self.end(self.start("../use.sh"))
+        self.assertEqual(status, 0, said)
+        (folder,) = said
+        self.assertEqual((self.cache / folder / "clone").read_text(), f"{self.clone}\n")
+        return folder
+
+    def other(self, targets="target", lock=fcntl.LOCK_SH):
+        """Lets another clone use target folders until the file that is returned is closed."""
+        (self.cache / targets).mkdir(parents=True, exist_ok=True)
+        (self.cache / targets / "clone").write_text("/elsewhere\n")
+        file = open(self.cache / targets / "users.lock", "w")
+        fcntl.flock(file, lock)
+        return file
+
+    def test_results_of_other_clones_are_not_used(self):
+        """The results of this workspace's packages are dropped if another clone used the folders last, those of crates are kept."""
+        prints = [self.cache / "target" / kind / profile / ".fingerprint" / name
+                  for kind in ("1.85", "host") for profile in ("debug", "release") for name in ("one-0123", "crate-0123")]
+
+        def left():
             for folder in prints:
                 folder.mkdir(parents=True, exist_ok=True)
-            (target / "clone").write_text(user)
-            status, said = self.end(self.start("../use.sh"))
-            self.assertEqual((status, said), (0, []))
-            self.assertEqual((target / "clone").read_text(), f"{clone}\n")
+            self.assertEqual(self.use(), "target")
             return {folder.name for folder in prints if folder.exists()}
-        self.assertEqual(left("/elsewhere\n"), {"crate-0123"})
-        self.assertEqual(left(f"{clone}\n"), {"one-0123", "crate-0123"})
+        self.other().close()
+        self.assertEqual(left(), {"crate-0123"})
+        self.assertEqual(left(), {"one-0123", "crate-0123"})
+
+    def test_clones_that_build_at_the_same_time(self):
+        """A clone leaves the folders alone that another one uses, and takes the next."""
+        results = self.cache / "target/1.85/debug/.fingerprint/one-0123"
+        results.mkdir(parents=True)
+        with self.other():
+            self.assertEqual(self.use(), "target.2")
+            self.assertTrue(results.exists())
+            self.assertEqual((self.cache / "target/clone").read_text(), "/elsewhere\n")
+            with self.other("target.2"), self.other("target.3"), self.other("target.4"):
+                status, said = self.end(self.start("../use.sh"))
+                self.assertEqual((status, len(said)), (1, 1), said)
+                self.assertIn("other clones build at the same time", said[0])
+        self.assertEqual(self.use(), "target")
+        self.assertFalse(results.exists())
+
+    def test_scripts_of_one_clone_share_folders(self):
+        keep = self.clone / "keep"
+        keep.touch()
+        first = self.start("../use.sh")
+        self.addCleanup(keep.unlink, missing_ok=True)
+        self.assertEqual(first.stdout.readline(), "target\n")
+        second = self.start("../use.sh")
+        self.assertEqual(second.stdout.readline(), "target\n")
+        keep.unlink()
+        self.assertEqual([self.end(process) for process in (first, second)], [(0, [])] * 2)
 
 
 class Bootstrap(Shell):

@@ -56,10 +56,9 @@ step() {
 
 # The machine's own cargo, in addition to cargo 1.85 of the toolchain root. Its registry and its build results are in the cache folder, so
 # that they are not built again for each clone.
-host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$cache/target/host cargo "$@"; }
+host_cargo() { CARGO_HOME=$cache/cargo CARGO_TARGET_DIR=$targets/host cargo "$@"; }
 "$here/in-root.sh" "$here/fetch-crates.sh"
-own_target "$cache/target/1.85"
-own_target "$cache/target/host"
+own_targets
 
 # together JOB…: runs jobs in this order by two workers, because an emulated machine uses little more than one processor. A job is a
 # function with its arguments. The worker that creates the folder of a job runs it.
@@ -109,7 +108,7 @@ kdir() {
 without_machine() (
 	[ -z "$worker" ] || renice -n 10 "$(sh -c 'echo $PPID')" >/dev/null
 	step harness "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -s qemu -p 'selftest*.py'
-	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --workspace --locked --offline
+	step cargo-1.85 "$here/in-root.sh" env CARGO_TARGET_DIR="$targets/1.85" cargo test --workspace --locked --offline
 	if command -v cargo >/dev/null; then
 		step cargo-host host_cargo test --workspace --locked --offline
 	fi
@@ -171,7 +170,7 @@ security_two() {
 	machines vm-security-two "$main" two --test $(named two)
 }
 security_host() {
-	step cargo-security "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" cargo test --locked --offline $(named crates)
+	step cargo-security "$here/in-root.sh" env CARGO_TARGET_DIR="$targets/1.85" cargo test --locked --offline $(named crates)
 	for script in $(named scripts); do
 		step "${script%.py}" "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -s qemu -p "$script"
 	done
@@ -259,10 +258,10 @@ fuzz_interface() (
 		--set RXE_PACKETS=$((fuzz_seconds * 1000)) --limit $((fuzz_seconds * 4 + 300)) --test 'fuzz.*' hostile.packets hostile.rings
 )
 fuzz_engine() (
-	step fuzz-engine "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" RXE_FUZZ_SECS="$fuzz_seconds" RXE_FUZZ_SEED="$fuzz_seed" \
+	step fuzz-engine "$here/in-root.sh" env CARGO_TARGET_DIR="$targets/1.85" RXE_FUZZ_SECS="$fuzz_seconds" RXE_FUZZ_SEED="$fuzz_seed" \
 		cargo test -p rxe_proto --locked --offline --test fuzz
 	# Random cases of the simulator: about as many as it runs in that time.
-	step fuzz-simulator "$here/in-root.sh" env CARGO_TARGET_DIR="$cache/target/1.85" PROPTEST_CASES=$((fuzz_seconds * 10 + 256)) \
+	step fuzz-simulator "$here/in-root.sh" env CARGO_TARGET_DIR="$targets/1.85" PROPTEST_CASES=$((fuzz_seconds * 10 + 256)) \
 		cargo test -p rxe_proto --locked --offline
 )
 
