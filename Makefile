@@ -5,7 +5,8 @@
 # make help       list all targets and variables
 #
 # KERNEL=7.2 or KERNEL=7.3 chooses the kernel series; the newest one that Debian offers completely is the default. FLAVOUR=cloud-amd64 or
-# rt-amd64 chooses another flavour of Debian's kernel; KERNEL=7.2-cloud is the same as KERNEL=7.2 FLAVOUR=cloud-amd64.
+# rt-amd64 chooses another flavour of Debian's kernel, FLAVOUR=arm64, cloud-arm64 or arm64-16k one of 64-bit ARM, by cross compilers;
+# KERNEL=7.2-cloud is the same as KERNEL=7.2 FLAVOUR=cloud-amd64.
 
 KERNEL ?=
 FLAVOUR ?= amd64
@@ -16,7 +17,7 @@ endif
 export KERNEL SUITES
 ROOT := qemu/in-root.sh
 
-.PHONY: all module tools deb ci-machine demo test test-suites test-apps test-security test-debug test-transitions test-install test-docs site fuzz sanitize miri check \
+.PHONY: all module tools deb ci-machine demo test test-suites test-apps test-security test-debug test-kernels test-transitions test-install test-docs site fuzz sanitize miri check \
 	fmt fmt-check doc clippy audit insmod-help clean distclean shell help bench setup hooks kernels
 
 all: module
@@ -71,6 +72,10 @@ test-security: setup
 # Repeats the machine tests on debug kernels, which check locks, contexts and memory accesses; adds failing allocations and longer fuzzing.
 test-debug: setup
 	@qemu/test.sh debug
+
+# Runs some of the machine tests on each flavour of Debian's kernels, and between machines with amd64 and arm64.
+test-kernels: setup
+	@qemu/test.sh kernels
 
 # Tries every combination of state, next state and attribute mask of ibv_modify_qp in User Mode Linux; `make test` does so under KVM.
 test-transitions: setup

@@ -4,7 +4,8 @@
 # build-deb.sh [-m MODULE] [-t TOOLS] [-o OUT]: builds the Debian packages that tools/deb/control describes, inside the toolchain root. A
 # module and tools must have been built (make module tools). Prints the paths of the packages.
 #
-# -m MODULE   the module (default: that of the kernel series KERNEL); its package is for the kernel that it was built for
+# -m MODULE   the module (default: that of the kernel series KERNEL); its package is for the kernel that it was built for. With one for
+#             arm64 the packages of the tools and of the library, which are for amd64, are left out
 # -t TOOLS    the folder of the tools (default: out/tools)
 # -o OUT      the folder for the packages (default: out/deb)
 #
@@ -42,8 +43,6 @@ fi
 [ -n "$module" ] || die "$usage (-m is needed inside the toolchain root)"
 [ -f "$module" ] || die "there is no $module; build it: make"
 module=$(realpath "$module")
-[ -x "$tools/rxectl" ] || die "there is no $tools/rxectl; build it: make tools"
-tools=$(realpath "$tools")
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$clone/Cargo.toml")
 built=$(modinfo -F version "$module" 2>/dev/null) || die "$module is no kernel module"
 [ "$built" = "$version" ] || die "$module has version ${built:-none}, the source $version; build it again: make"
@@ -53,15 +52,24 @@ case $release in
 '' | *[!a-z0-9.+-]*) die "a package cannot have the name of the kernel \"$release\": lower case letters, digits and . + - only" ;;
 esac
 
+case $release in
+*arm64*) architecture=arm64 strip=aarch64-linux-gnu-strip ;;
+*)
+	architecture=amd64 strip=strip
+	[ -x "$tools/rxectl" ] || die "there is no $tools/rxectl; build it: make tools"
+	tools=$(realpath "$tools")
+	;;
+esac
+
 SOURCE_DATE_EPOCH=$(git -c safe.directory='*' -C "$clone" log -1 --format=%ct 2>/dev/null || stat -c %Y "$clone/Cargo.toml")
-export SOURCE_DATE_EPOCH
+export SOURCE_DATE_EPOCH DEB_HOST_ARCH=$architecture
 umask 022
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out" "$work/debian"
 out=$(cd "$out" && pwd -P)
 cd "$work"
-fill() { sed "s/@RELEASE@/$release/g; s/@VERSION@/$version/g" "$clone/tools/deb/$1"; }
+fill() { sed "s/@RELEASE@/$release/g; s/@VERSION@/$version/g; s/@ARCHITECTURE@/$architecture/" "$clone/tools/deb/$1"; }
 fill control >debian/control
 {
 	printf 'rxe-rs (%s) unstable; urgency=medium\n\n  * CHANGELOG.md of the source has the changes.\n\n' "$version"
@@ -106,7 +114,7 @@ finish() {
 package=rxe-rs-modules-$release
 put 644 "$module" "/usr/lib/modules/$release/updates/rxe_rs.ko"
 ko=$package/usr/lib/modules/$release/updates/rxe_rs.ko
-strip --strip-debug "$ko"
+$strip --strip-debug "$ko"
 if [ -n "$sign" ]; then
 	tree=$cache/kernels/$release/src
 	[ -x "$tree/scripts/sign-file" ] || die "the kernel $release, prepared here, has no sign-file; modules for other kernels cannot be signed"
@@ -135,6 +143,8 @@ put 644 "$clone/tools/deb/rxe-rs-dkms.triggers" /DEBIAN/triggers
 script postinst
 script prerm
 finish
+
+[ $architecture = amd64 ] || exit 0
 
 package=rxe-rs-tools
 put 755 "$tools/rxectl" /usr/bin/rxectl

@@ -67,10 +67,21 @@ def sources(suite):
     return "".join(" ".join([*words[:2], suite, *words[3:]]) + "\n" for words in lines if words[2:3] == [DEBIAN])
 
 
-def rootfs(suite, more=()):
+def unpacked(folder):
+    """Does what the maintainer scripts of packages would have done that tests need: they cannot run where the programs of the packages are
+    those of another architecture."""
+    for name in ("passwd", "group"):
+        shutil.copy(folder / f"usr/share/base-passwd/{name}.master", folder / "etc" / name)
+    shutil.copy(folder / "usr/share/libc-bin/nsswitch.conf", folder / "etc/nsswitch.conf")
+    for link, program in (("awk", "mawk"), ("which", "which.debianutils")):
+        (folder / "usr/bin" / link).symlink_to(program)
+
+
+def rootfs(suite, more=(), architecture="amd64"):
     """The root file system with the programs of a Debian suite; `more`: packages in addition to the list."""
     names = sorted({*packages(), *more})
-    target = IMAGES / f"rootfs-{digest(RECIPE, *([] if suite == DEBIAN else [suite]), *names)}.ext4"
+    foreign = architecture != "amd64"
+    target = IMAGES / f"rootfs-{digest(RECIPE, *([] if suite == DEBIAN else [suite]), *([architecture] if foreign else []), *names)}.ext4"
     if target.exists():
         return target
     kernel.need_space(IMAGES, 3)
@@ -81,9 +92,13 @@ def rootfs(suite, more=()):
     log.unlink(missing_ok=True)
     # The package lists of a mirror of testing may be older than their validity; signatures are checked nevertheless.
     late = [] if suite == DEBIAN else ['--aptopt=Acquire::Check-Valid-Until "false"']
-    kernel.run("mmdebstrap", "--mode=root", "--variant=apt", '--aptopt=Acquire::Languages "none"', *late,
+    # An unpacked tree has no essential packages unless they are named.
+    variant = ["--variant=extract", f"--architectures={architecture}", "--include=?essential"] if foreign else ["--variant=apt"]
+    kernel.run("mmdebstrap", "--mode=root", *variant, '--aptopt=Acquire::Languages "none"', *late,
                "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
                "--include=" + ",".join(names), suite, folder, "-", quiet=log, input=sources(suite).encode())
+    if foreign:
+        unpacked(folder)
     tests = folder / "usr/share/doc/rdma-core/tests"
     for packed in tests.glob("*.gz"):
         packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
@@ -142,7 +157,7 @@ def boot_modules(info, share):
     return files
 
 
-def initramfs(base, files):
+def initramfs(base, files, busybox="/bin/busybox"):
     """The initramfs in folder `base`, with busybox, `guest-init` and these modules, in load order."""
     init = (HERE / "guest-init").read_bytes()
     target = base / f"initramfs-{digest(RECIPE, init, *(path.name for path in files))}.cpio.gz"
@@ -152,7 +167,7 @@ def initramfs(base, files):
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "modules").mkdir(parents=True)
     (folder / "bin").mkdir()
-    shutil.copy("/bin/busybox", folder / "bin/busybox")
+    shutil.copy(busybox, folder / "bin/busybox")
     (folder / "init").write_bytes(init)
     (folder / "init").chmod(0o755)
     names = []
@@ -182,12 +197,14 @@ def ensure(series, suite=DEBIAN, lockdep=False, more=()):
     with open(kernel.CACHE / ".lock-image", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.environ.setdefault("PATH", "/usr/sbin:/usr/bin")
-        boot = {**kernel.paths(info), "ROOTFS": rootfs(suite, more)}
+        architecture = kernel.architecture(info["series"])
+        boot = {**kernel.paths(info), "ROOTFS": rootfs(suite, more, architecture)}
         if not lockdep:
             # The image first: modules_image() runs depmod, whose result boot_modules() needs.
             modules, share = modules_image(info), share_of(boot["TREE"])
-            return {**boot, "SHARE": share, "MODULES_IMAGE": modules,
-                    "INITRD": initramfs(kernel.KERNELS / info["release"], boot_modules(info, share))}
+            base = kernel.KERNELS / info["release"]
+            own = [base / "image/usr/bin/busybox"] if architecture != "amd64" else []
+            return {**boot, "SHARE": share, "MODULES_IMAGE": modules, "INITRD": initramfs(base, boot_modules(info, share), *own)}
         base, paths = kernel_build.folder(info, "lockdep"), kernel_build.paths(info, "lockdep")
         return {**boot, **paths, "SHARE": share_of(paths["TREE"]), "VMLINUZ": paths["KERNEL"],
                 "MODULES_IMAGE": built_modules_image(base, paths["MODULES"]), "INITRD": initramfs(base, [])}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Selects, downloads and prepares a stock Debian kernel in the cache folder. Runs inside the toolchain root.
 
-kernel.py ensure [SERIES]    prepare the newest kernel of a series (7.2, 7.3) or of a flavour of it (7.2-rt, 7.3-cloud; without a number,
+kernel.py ensure [SERIES]    prepare the newest kernel of a series (7.2, 7.3) or of a flavour of it (7.2-rt, 7.3-arm64; without a number,
                              as `cloud`, of the newest series), unless one is ready, and print its release
 kernel.py refresh [SERIES]   the same, but look for a newer release even if one is ready
 kernel.py show [SERIES]      print the paths of the kernel that `ensure` prepares, as NAME=VALUE lines
@@ -27,7 +27,8 @@ from pathlib import Path
 
 SUPPORTED = ("7.2", "7.3")
 # Debian's flavours, as in the names of its packages, and what they are. Those with a name are used only if they are named.
-FLAVOURS = {"": "", "rt": "PREEMPT_RT", "cloud": "for virtual machines: few drivers, no rdma_rxe"}
+FLAVOURS = {"": "", "rt": "PREEMPT_RT", "cloud": "for virtual machines: few drivers, no rdma_rxe", "arm64": "64-bit ARM",
+            "cloud-arm64": "64-bit ARM, for virtual machines", "arm64-16k": "64-bit ARM, pages of 16 KiB"}
 # The interval between messages about the progress of a long command.
 PROGRESS_SECONDS = 15
 # Option of the command line of each machine: the kernel log must hold all that a test causes. Some kernels have 16 KiB by default.
@@ -41,6 +42,11 @@ KERNELS = CACHE / "kernels"
 def joined(*parts):
     """The name that these parts form; the common flavour has none."""
     return "-".join(part for part in parts if part)
+
+
+def suffix(flavour):
+    """The end of the release of a flavour."""
+    return flavour if "arm64" in flavour else joined(flavour, "amd64")
 
 
 # All kernels, by the names that KERNEL and --kernel accept: 7.2, 7.3, 7.2-rt, …
@@ -103,18 +109,39 @@ def output(*args):
     return subprocess.run(args, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def package_table():
-    """The linux-* packages in Debian's package lists: {name: [version, …]}, newest version first."""
-    done = subprocess.run(["apt-get", "update", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def architecture(series):
+    """The Debian architecture of a kernel."""
+    return "arm64" if "arm64" in (series or "").split("-") else "amd64"
+
+
+def apt(series):
+    """The options of apt for packages of the architecture of a kernel. For another one than that of the toolchain root, apt has lists of its
+    own in the cache folder."""
+    if architecture(series) == "amd64":
+        return ()
+    folder = KERNELS / f"apt-{architecture(series)}"
+    for name in ("lists/partial", "archives/partial"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    settings = {"APT::Architecture": architecture(series), "APT::Architectures": architecture(series), "Dir::State::status": "/dev/null",
+                "Dir::State::lists": folder / "lists", "Dir::Cache": folder, "APT::Sandbox::User": "root"}
+    return tuple(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))
+
+
+def package_table(series=None):
+    """The linux-* packages in Debian's package lists for the architecture of a kernel: {name: [version, …]}, newest version first."""
+    options = apt(series)
+    done = subprocess.run(["apt-get", *options, "update", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode or "Failed to fetch" in done.stderr:
         sys.stderr.write(done.stderr)
         have = ", ".join(sorted({json.loads(m.read_text())["series"] for m in KERNELS.glob("*/ready")}))
         die("cannot read Debian's package lists; check the network, then run the same command again"
             + (f", or use what is prepared already: KERNEL={have}" if have else ""))
-    names = output("apt-cache", "pkgnames", "linux-").split()
+    names = output("apt-cache", *options, "pkgnames", "linux-").split()
     wanted = [n for n in names if re.match(r"linux-(source-\d|(binary|binary-unsigned|modules|headers|kbuild|base)-\d)", n)]
+    # The initramfs of a machine of another architecture cannot have the busybox of the toolchain root.
+    wanted += ["busybox-static"] if options else []
     table = {}
-    for line in output("apt-cache", "madison", *wanted).splitlines():
+    for line in output("apt-cache", *options, "madison", *wanted).splitlines():
         name, version, _ = (field.strip() for field in line.split("|", 2))
         table.setdefault(name, [])
         if version not in table[name]:
@@ -127,16 +154,17 @@ def version_key(release):
 
 
 def candidates(table):
-    """The amd64 releases of the supported series and flavours, newest first, with the packages that each needs and those of them that are
+    """The releases of the supported series and flavours, newest first, with the packages that each needs and those of them that are
     missing."""
-    pattern = rf"linux-modules-((\d+\.\d+)\.\d+\+deb13)(?:-({'|'.join(filter(None, FLAVOURS))}))?-amd64"
+    ends = {suffix(flavour): flavour for flavour in FLAVOURS}
+    pattern = rf"linux-modules-((\d+\.\d+)\.\d+\+deb13)-({'|'.join(ends)})"
     found = []
     for name in table:
         match = re.fullmatch(pattern, name)
         if not match or match[2] not in SUPPORTED:
             continue
-        abi, base, flavour = match[1], match[2], match[3]
-        release = joined(abi, flavour, "amd64")
+        abi, base, flavour = match[1], match[2], ends[match[3]]
+        release = f"{abi}-{match[3]}"
         version = table[name][0]
         image = f"linux-binary-{release}"
         if image not in table:
@@ -145,6 +173,7 @@ def candidates(table):
         needed = {n: version for n in (
             image, name, f"linux-headers-{release}", f"linux-headers-{abi}-common", f"linux-kbuild-{abi}",
             f"linux-base-{release}", f"linux-source-{base}")}
+        needed |= {n: table[n][0] for n in ("busybox-static",) if n in table}
         missing = [n for n, v in needed.items() if v not in table.get(n, [])]
         found.append({"release": release, "series": joined(base, flavour), "version": version, "packages": needed, "missing": missing})
     return sorted(found, key=lambda c: version_key(c["release"]), reverse=True)
@@ -159,7 +188,7 @@ def wanted(series, info):
 
 def resolve(series):
     """The newest complete release of `series`, or of the newest supported series that has one."""
-    for c in candidates(package_table()):
+    for c in candidates(package_table(series)):
         if not c["missing"] and wanted(series, c):
             return c
     die(f"Debian 13 backports have no complete {series or '7.2 or 7.3'} kernel (image, modules, headers, source) at present; "
@@ -201,7 +230,7 @@ def download(info, base):
         # An interrupted download leaves an incomplete file under its final name.
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
-        run("apt-get", "download", "-o", "APT::Sandbox::User=root", package, cwd=part)
+        run("apt-get", *apt(info["series"]), "download", "-o", "APT::Sandbox::User=root", package, cwd=part)
         for deb in part.iterdir():
             deb.rename(debs / deb.name)
     return debs
@@ -350,7 +379,7 @@ def main():
         for name, value in paths(ensure(series)).items():
             print(f"{name}={value}")
     elif verb == "list":
-        for c in candidates(package_table()):
+        for c in (c for series in ("", "arm64") for c in candidates(package_table(series))):
             print(c["release"], "complete" if not c["missing"] else "lacks " + " ".join(c["missing"]))
     else:
         die(__doc__)

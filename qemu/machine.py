@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import kernel
@@ -25,10 +26,28 @@ TIMER = "no_timer_check"
 PERSISTENT = "memmap=16M!512M"
 
 
+@dataclass(frozen=True)
+class Platform:
+    """How a machine of an architecture is emulated; `append`: further options of the kernel's command line."""
+    qemu: str
+    machine: str
+    cpu: str
+    append: str
+
+
+PLATFORMS = {
+    "amd64": Platform(QEMU, "q35", EMULATED_CPU, f"console=ttyS0 {TIMER} {PERSISTENT}"),
+    # A processor of servers with instructions for CRCs and atomics. Those that the maximal processor has besides take longer to emulate.
+    "arm64": Platform("qemu-system-aarch64", "virt,gic-version=3", "neoverse-n1", "console=ttyAMA0"),
+}
+
+
 def probe_kvm(boot):
     """Whether KVM boots this kernel within PROBE_SECONDS, and why that is assumed. Even with a /dev/kvm a machine can hang or abort."""
     if os.environ.get("RXE_ACCEL"):
         return os.environ["RXE_ACCEL"] == "kvm", "RXE_ACCEL is set"
+    if kernel.architecture(boot["SERIES"]) != "amd64":
+        return False, "the processor is of another architecture"
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False, "there is no usable /dev/kvm"
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -93,15 +112,16 @@ class Machine:
         self.serial = folder / f"serial-{node}.log"
         self.control = socket_path(f"{node}.qmp")
         self.console = socket_path(f"{node}.con")
-        accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", EMULATED_CPU]
+        platform = PLATFORMS[kernel.architecture(boot["SERIES"])]
+        accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", platform.cpu]
         drive = "if=none,format=raw,readonly=on,file.locking=off"
         self.errors = open(folder / f"qemu-{node}.log", "wb")
         self.share = SharedFolder(boot["SHARE"], node, share, memory_mib, self.errors)
         command = [
-            QEMU, *accel, "-machine", "q35", "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-reboot",
+            platform.qemu, *accel, "-machine", platform.machine, "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-reboot",
             "-display", "none", "-kernel", str(boot["VMLINUZ"]), "-initrd", str(boot["INITRD"]),
-            "-append", f"console=ttyS0 quiet loglevel=4 {kernel.LOG_BUFFER} panic=-1 oops=panic mitigations=off sysrq_always_enabled "
-                       f"{TIMER} net.ifnames=0 {PERSISTENT} rxe.node={node} {append}",
+            "-append", f"{platform.append} quiet loglevel=4 {kernel.LOG_BUFFER} panic=-1 oops=panic mitigations=off sysrq_always_enabled "
+                       f"net.ifnames=0 rxe.node={node} {append}",
             "-chardev", f"socket,id=con,path={self.console},server=on,wait=off,logfile={self.serial}",
             "-serial", "chardev:con",
             "-qmp", f"unix:{self.control},server=on,wait=off",

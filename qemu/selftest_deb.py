@@ -60,13 +60,13 @@ class StandIns(unittest.TestCase):
         run("gcc", "-shared", "-Wl,-soname,librxe_rs.so.1", "-x", "c", "-", "-o", cls.tools / "lib/librxe_rs.so.1", input='int f(void);\n#include <stdlib.h>\nint f(void) { return rand(); }\n')
 
     @classmethod
-    def module(cls, name="rxe_rs.ko", release=RELEASE, version=VERSION):
+    def module(cls, name="rxe_rs.ko", release=RELEASE, version=VERSION, cc="gcc", objcopy="objcopy"):
         """Makes an object with the information that modinfo reads from a module."""
         path = cls.folder / name
         words = {"name": "rxe_rs", "version": version, "vermagic": f"{release} SMP preempt mod_unload modversions "}
         (cls.folder / "modinfo").write_text("".join(f"{key}={value}\0" for key, value in words.items()))
-        run("gcc", "-c", "-x", "c", "-", "-o", path, input="int x;\n")
-        run("objcopy", "--add-section", f".modinfo={cls.folder}/modinfo", path)
+        run(cc, "-c", "-x", "c", "-", "-o", path, input="int x;\n")
+        run(objcopy, "--add-section", f".modinfo={cls.folder}/modinfo", path)
         return path
 
     def build(self, module, out, **environment):
@@ -137,6 +137,15 @@ class Packages(StandIns):
                 for path in found.values():
                     run("sh", "-n", path)
                     self.assertNotIn("@", path.read_text().replace("rxe@", ""))
+
+    def test_module_for_another_architecture(self):
+        """With a module for arm64 there are no packages of the tools, which are for amd64."""
+        release, out = "7.9.1+deb13-cloud-arm64", self.folder / "arm64"
+        module = self.module("arm64.ko", release, cc="aarch64-linux-gnu-gcc-14", objcopy="aarch64-linux-gnu-objcopy")
+        status, said = self.build(module, out)
+        self.assertEqual(status, 0, said)
+        found = {path.name: run("dpkg-deb", "--field", path, "Architecture").strip() for path in out.glob("*.deb")}
+        self.assertEqual(found, {f"rxe-rs-modules-{release}_{VERSION}_arm64.deb": "arm64", f"rxe-rs-dkms_{VERSION}_all.deb": "all"})
 
     def test_sums(self):
         for package, path in self.files.items():

@@ -70,11 +70,11 @@ class Record(unittest.TestCase):
         self.assertTrue(tests.endswith(" …"), tests)
 
     def test_only_the_module_on_stock_kernels_is_noted(self):
-        for said in ({}, {"driver_b": "rdma_rxe"}, {"driver": "rdma_rxe"}, {"uml": True}, {"debug": True}):
-            options = types.SimpleNamespace(**dict(topology="netns", driver="rxe_rs", driver_b=None, uml=False, debug=False) | said)
+        for said in ({}, {"driver_b": "rdma_rxe"}, {"kernel_b": "7.2-arm64"}, {"driver": "rdma_rxe"}, {"uml": True}, {"debug": True}):
+            options = types.SimpleNamespace(**dict(topology="netns", driver="rxe_rs", driver_b=None, kernel_b=None, uml=False, debug=False) | said)
             cli.note(options, {"SERIES": "7.2"}, {f"sample.{'_'.join(said)}": "pass"})
         self.assertEqual({topology: list(tests) for topology, tests in kernel_record.record("7.2").items()},
-                         {"netns": ["sample."], "netns (rdma_rxe)": ["sample.driver_b"]})
+                         {"netns": ["sample."], "netns (rdma_rxe)": ["sample.driver_b"], "netns (7.2-arm64)": ["sample.kernel_b"]})
 
 
 if __name__ == "__main__":

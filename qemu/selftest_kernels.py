@@ -24,6 +24,7 @@ mrproper:
 olddefconfig modules_prepare:
 	test ! -e {state}/broken
 	test ! -e {state}/slow || {{ echo "  CC      one.o"; echo "  CC [M]  two.o"; sleep 0.5; }}
+	echo '$(MAKEOVERRIDES)' >{state}/make
 	mkdir -p rust/bindings include/generated
 	touch rust/libkernel.rmeta include/generated/rustc_cfg rust/bindings/bindings_generated.rs
 """
@@ -40,9 +41,11 @@ def packages_of(release):
 
 
 PACKAGES, CLOUD = packages_of(f"{ABI}-amd64"), packages_of(f"{ABI}-cloud-amd64")
+ARM64 = packages_of(f"{ABI}-arm64") | {"busybox-static": ("usr/bin/busybox",)}
 # What is in a file, if it is not the name of the file: the cloud kernel has no 9P.
 TEXTS = {f"usr/src/linux-headers-{ABI}-amd64/.config": "CONFIG_9P_FS=m\n",
-         f"usr/src/linux-headers-{ABI}-cloud-amd64/.config": "# CONFIG_9P_FS is not set\n"}
+         f"usr/src/linux-headers-{ABI}-cloud-amd64/.config": "# CONFIG_9P_FS is not set\n",
+         f"usr/src/linux-headers-{ABI}-arm64/.config": "CONFIG_9P_FS=m\n"}
 
 
 class Packages(Faked):
@@ -52,7 +55,7 @@ class Packages(Faked):
     def setUpClass(cls):
         """Builds packages with the names of Debian's and almost no files."""
         cls.debs = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        for name, files in (PACKAGES | CLOUD).items():
+        for name, files in (PACKAGES | CLOUD | ARM64).items():
             tree = cls.debs / "tree" / name
             (tree / "DEBIAN").mkdir(parents=True)
             (tree / "DEBIAN/control").write_text(f"Package: {name}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: none\nDescription: none\n")
@@ -68,12 +71,14 @@ class Packages(Faked):
 
     def setUp(self):
         super().setUp()
-        names = " ".join(PACKAGES | CLOUD)
-        self.fake("apt-cache", f'[ $1 = pkgnames ] && printf "%s\\n" {names} || for n in {names}; do echo "$n | {VERSION} | here"; done')
+        own, other = (" ".join(sorted(names)) for names in (PACKAGES | CLOUD, ARM64))
+        self.fake("apt-cache", f"""
+case "$*" in *APT::Architecture=arm64*) names="{other}" ;; *) names="{own}" ;; esac
+case "$*" in *pkgnames*) printf "%s\\n" $names ;; *) for n in $names; do echo "$n | {VERSION} | here"; done ;; esac""")
         # With the file `cut` the download of the second package fails and leaves an incomplete file.
         self.fake("apt-get", f"""
-[ $1 = download ] || exit 0
-for p; do case $p in linux-*=*)
+case " $* " in *" download "*) ;; *) exit 0 ;; esac
+for p; do case $p in Dir::* | APT::*) ;; *=*)
 	cp {self.debs}/${{p%%=*}}_* . || exit 1
 	echo "Get:1 $p"
 	[ ! -e $state/cut ] || [ $(grep -c " download " $state/calls) -lt 2 ] || {{ truncate -s 1000 ${{p%%=*}}_*; exit 1; }}
@@ -126,6 +131,20 @@ class KernelSetUp(Packages):
         self.assertFalse((self.kernels / "default").exists())
         self.assertEqual(self.ensure()["series"], SERIES)
         self.dies("no complete rt kernel", what="rt")
+
+    def test_another_architecture(self):
+        """The packages of arm64 come from package lists of their own, and the tree is prepared by cross compilers."""
+        info = self.ensure(f"{SERIES}-arm64")
+        self.assertEqual(info["release"], f"{ABI}-arm64")
+        for call in self.calls("apt-get"):
+            self.assertIn("APT::Architecture=arm64", call)
+        self.assertEqual(len(self.calls("apt-get -o")), len(ARM64) + 1)
+        self.assertLessEqual({"ARCH=arm64", "CROSS_COMPILE=aarch64-linux-gnu-", "CC=aarch64-linux-gnu-gcc-14"},
+                             set((self.folder / "make").read_text().split()))
+        self.assertTrue((self.kernels / info["release"] / "image/usr/bin/busybox").exists())
+        # The source of the other architecture is the same.
+        self.ensure()
+        self.assertEqual(len(self.calls("apt-get download")), len(PACKAGES) - 1)
 
     def test_without_disk_space(self):
         self.small_disk()
@@ -180,9 +199,13 @@ class KernelSetUp(Packages):
 class WholeSetUp(Packages):
     """The preparation of all files that a machine boots from, with an empty cache."""
 
+    # Files that packages have, and maintainer scripts copy.
+    UNPACKED = ("base-passwd/passwd.master", "base-passwd/group.master", "libc-bin/nsswitch.conf")
+
     def setUp(self):
         super().setUp()
-        self.fake("mmdebstrap", MMDEBSTRAP)
+        files = " ".join(f'"$target/usr/share/{name}"' for name in self.UNPACKED)
+        self.fake("mmdebstrap", MMDEBSTRAP + f'mkdir -p "$target/usr/bin"\nfor file in {files}; do mkdir -p "${{file%/*}}"; touch "$file"; done')
         self.fake("depmod", "for last; do :; done; touch $2/lib/modules/$last/modules.dep")
         # Like the real one it needs the result of depmod.
         self.fake("modprobe", """
@@ -205,6 +228,14 @@ modules=$2/lib/modules/$4
         for name in ("apt-get", "apt-cache", "mmdebstrap", "mkfs.ext4"):
             self.fake(name, "exit 1")
         self.assertEqual(self.ensure(SERIES, image.ensure), boot)
+
+    def test_another_architecture(self):
+        boot, modules = self.booted("arm64")
+        self.assertEqual(modules, {*image.BOOT_MODULES, *image.SHARES["9p"]})
+        self.assertIn("--variant=extract --architectures=arm64", self.calls("mmdebstrap")[0])
+        own = self.booted(SERIES)[0]
+        self.assertNotEqual(own["ROOTFS"], boot["ROOTFS"])
+        self.assertNotEqual(own["INITRD"].read_bytes(), boot["INITRD"].read_bytes())
 
     def test_kernel_without_9p(self):
         boot, modules = self.booted("cloud")
@@ -256,7 +287,8 @@ class Names(unittest.TestCase):
     def test_flavours_of_the_makefile(self):
         environment = {name: value for name, value in os.environ.items() if name not in ("KERNEL", "FLAVOUR", "MAKEFLAGS")}
         for said, name in (([], ""), (["KERNEL=7.2"], "7.2"), (["FLAVOUR=cloud-amd64"], "cloud"), (["FLAVOUR=amd64", "KERNEL=7.3"], "7.3"),
-                           (["KERNEL=7.3", "FLAVOUR=rt-amd64"], "7.3-rt"), (["KERNEL=7.3-cloud"], "7.3-cloud")):
+                           (["KERNEL=7.3", "FLAVOUR=rt-amd64"], "7.3-rt"), (["KERNEL=7.3-cloud"], "7.3-cloud"),
+                           (["FLAVOUR=cloud-arm64", "KERNEL=7.3"], "7.3-cloud-arm64"), (["FLAVOUR=arm64"], "arm64")):
             with self.subTest(said):
                 done = subprocess.run(["make", "-s", "--no-print-directory", "--eval=show: ; @echo $$KERNEL", "show", *said], cwd=HERE.parent,
                                       env=environment, check=True, stdout=subprocess.PIPE, text=True)

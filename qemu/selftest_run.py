@@ -35,12 +35,22 @@ class Module(unittest.TestCase):
             self.assertEqual(cli.build_command(options(**said)), command)
 
     def test_kernels_without_the_other_driver(self):
-        with tempfile.TemporaryDirectory() as tree:
-            for text, lacks in (("# CONFIG_RDMA_RXE is not set\n", True), ("CONFIG_RDMA_RXE=m\n", False)):
-                (Path(tree) / ".config").write_text(text)
-                found = [cli.lacks_driver(options(driver=a, driver_b=b), {"TREE": Path(tree)})
-                         for a, b in (("rxe_rs", None), ("rdma_rxe", None), ("rxe_rs", "rdma_rxe"))]
-                self.assertEqual(found, [False, lacks, lacks])
+        with tempfile.TemporaryDirectory() as folder:
+            boots = {}
+            for name, text in (("cloud", "# CONFIG_RDMA_RXE is not set\n"), ("common", "CONFIG_RDMA_RXE=m\n")):
+                boots[name] = {"TREE": Path(folder) / name, "RELEASE": name}
+                boots[name]["TREE"].mkdir()
+                (boots[name]["TREE"] / ".config").write_text(text)
+
+            def lacking(boot):
+                return [cli.lacks_driver(options(driver=a, driver_b=b), boot)
+                        for a, b in (("rxe_rs", None), ("rdma_rxe", None), ("rxe_rs", "rdma_rxe"))]
+            cloud, common = boots["cloud"], boots["common"]
+            self.assertEqual(lacking(cloud), [None, "cloud", "cloud"])
+            self.assertEqual(lacking(common), [None, None, None])
+            # Two machines with different kernels.
+            self.assertEqual(lacking({**cloud, "B": common}), [None, "cloud", None])
+            self.assertEqual(lacking({**common, "B": cloud}), [None, "cloud", "cloud"])
 
 
 class Chosen(unittest.TestCase):

@@ -11,10 +11,11 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import kernel
 import machine
 from vm import session
 
-OPTIONS = dict(topology="netns", debug=False, suite=None, driver="rxe_rs", driver_b=None, ko=[], set=[], uml=False, packages=None)
+OPTIONS = dict(topology="netns", debug=False, suite=None, driver="rxe_rs", driver_b=None, ko=[], ko_b=[], set=[], uml=False, packages=None)
 
 
 class Machine:
@@ -120,6 +121,46 @@ class Prepare(Sessions):
         out = subprocess.run(["bash", "-c", '. "$1"; eval set -- "$RXE_ARGS"; printf "%s\\n" "$DRIVER_a" "$DRIVER_b" "$RXE_SEED" "$A" "$B" "$@"', "x",
                               one.share / "env"], check=True, capture_output=True, text=True).stdout
         self.assertEqual(out, "rxe_rs\nrdma_rxe\n5\ntwo words\nit's $HOME\none\nit's two\n")
+
+
+class TwoKernels(Sessions):
+    def test_machine_b_has_a_kernel_of_its_own(self):
+        files = {name: self.folder / name for name in ("own", "other")}
+        for name, file in files.items():
+            file.write_text(name)
+        one = self.session(topology="two", ko=[files["own"]], ko_b=[files["other"]], cpus=1, memory=512, append="")
+        one.prepare([])
+        self.assertEqual([(one.share / name).read_text() for name in ("own.ko", "b/other.ko")], ["own", "other"])
+        for boots in ({"SERIES": "7.3", "B": {"SERIES": "7.3-arm64"}}, {"SERIES": "7.3"}):
+            one.boot, one.machines = boots, []
+            with mock.patch.object(machine, "Machine") as made:
+                one.start()
+            self.assertEqual([call.args[:2] for call in made.call_args_list], [("a", boots), ("b", boots.get("B", boots))])
+
+    def test_each_machine_loads_its_module(self):
+        """With a folder of its own a machine does not load the module of the other one."""
+        library = (session.QEMU / "guest/lib.sh").read_text().replace("/share", str(self.folder / "share"))
+        (self.folder / "lib.sh").write_text(library)
+        (self.folder / "share/b").mkdir(parents=True)
+        for file in ("rxe_rs.ko", "b/rxe_rs.ko", "ksegment.ko"):
+            (self.folder / "share" / file).touch()
+
+        def found(node, module):
+            script = f"eval \"$(sed -n '/^module_file()/,/^}}/p' {self.folder}/lib.sh)\"; SELF={node}; module_file {module}"
+            return subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True).stdout.strip().removeprefix(f"{self.folder}/share/")
+        self.assertEqual([found("a", "rxe_rs"), found("b", "rxe_rs"), found("a", "ksegment"), found("b", "ksegment"), found("a", "x")],
+                         ["rxe_rs.ko", "b/rxe_rs.ko", "ksegment.ko", "", ""])
+
+
+class Processors(unittest.TestCase):
+    def test_each_architecture_has_a_platform(self):
+        self.assertEqual({kernel.architecture(name) for name in kernel.NAMES}, set(machine.PLATFORMS))
+        for name, architecture in (("7.3", "amd64"), ("7.2-rt", "amd64"), ("arm64", "arm64"), ("7.3-cloud-arm64", "arm64"), ("7.3-arm64-16k", "arm64")):
+            self.assertEqual(kernel.architecture(name), architecture)
+
+    def test_kvm_is_not_tried_with_another_processor(self):
+        with mock.patch.dict("os.environ", RXE_ACCEL=""), mock.patch.object(subprocess, "run", side_effect=AssertionError):
+            self.assertEqual(machine.probe_kvm({"SERIES": "7.3-arm64"}), (False, "the processor is of another architecture"))
 
 
 class SharedFolder(Sessions):

@@ -286,7 +286,7 @@ class KvmTrial(Faked):
 
     def trial(self):
         with self.heard():
-            return machine.probe_kvm({"VMLINUZ": "vmlinuz", "INITRD": "initrd"})
+            return machine.probe_kvm({"SERIES": "7.3", "VMLINUZ": "vmlinuz", "INITRD": "initrd"})
 
     def test_works(self):
         self.fake(machine.QEMU, "echo RXE-PROBE-OK")

@@ -10,6 +10,7 @@
 # suites        the suites of other projects (ktests/suites): those named in SUITES, all by default
 # security      those that SECURITY.md names
 # debug         the machine tests on the debug kernels
+# kernels       some of the machine tests on each other kernel that Debian has, and between an amd64 and an arm64 machine
 # transitions   all transitions of queue pairs
 # install       the Debian packages in a machine with an installed Debian 13 (install/run)
 # docs          the commands of the pages of docs/, between two machines
@@ -214,6 +215,29 @@ cloud_kernel() { flavour cloud $loads_and_works; }
 # PREEMPT_RT: the same, and what real-time tasks could starve.
 rt_kernel() { flavour rt $loads_and_works 'realtime.*' 'deregister.*'; }
 
+# 64-bit ARM: whether the module can be built, loads, and understands a machine with amd64, in both directions.
+arm64_kernel() (
+	[ "$driver" = rxe_rs ] || return 0
+	case $main in *-*) return 0 ;; esac
+	step "module-$main-arm64" "$here/build-module.sh" -k "$main-arm64"
+	step vm-arm64 "$here/run" --topology two --kernel "$main" --ko "$clone/out/$main/rxe_rs.ko" --kernel-b "$main-arm64" \
+		--ko-b "$clone/out/$main-arm64/rxe_rs.ko" --test "$@"
+)
+arm64_briefly() { arm64_kernel verbs.rc_pingpong_ipv4 verbs.ud_pingpong_ipv6 cm.rping_ipv4 perf.write_bw interop.read_served interop.rping_served; }
+arm64_both_ways() { arm64_kernel 'cm.*' 'verbs.*pingpong*' perf.write_bw perf.read_bw perf.send_bw 'interop.*' 'wire.*'; }
+
+# `make test-kernels`: for each other kernel what is to work on all of them. That with pages of 16 KiB is also booted.
+each_kernel() {
+	for series in 7.3 7.2; do
+		for flavour in '' rt cloud arm64 cloud-arm64 arm64-16k; do
+			other=$series${flavour:+-$flavour}
+			[ "$other" != "$main" ] || continue
+			step "module-$other" "$here/build-module.sh" -k "$other"
+			machines "vm-netns-$other" "$other" netns --test 'verbs.*' 'cm.*' 'perf.*' 'link.*'
+		done
+	done
+}
+
 # rxe-ci with the machine that `make ci-machine` makes. The flavour for virtual machines has no 9P, by which rxe-ci shares folders.
 ci_machine() (
 	[ "$driver" = rxe_rs ] || return 0
@@ -309,9 +333,13 @@ debug)
 	step tools "$here/build-tools.sh"
 	together memory_checked locks_checked
 	;;
+kernels)
+	together each_kernel arm64_both_ways
+	;;
 all)
 	step tools "$here/build-tools.sh"
-	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel rt_kernel ci_machine
+	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel rt_kernel \
+		arm64_briefly ci_machine
 	;;
 esac
 

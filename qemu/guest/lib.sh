@@ -90,15 +90,22 @@ since() {
 
 # load NODE: loads the driver of the node in its machine, unless it is loaded.
 load() { call "$1" load_here "$(driver "$1")"; }
+# module_file MODULE: the file of a module under test for the kernel of this machine, or nothing.
+module_file() {
+	local folder=/share
+	[ ! -d "/share/$SELF" ] || folder=/share/$SELF
+	[ ! -e "$folder/$1.ko" ] || echo "$folder/$1.ko"
+}
 # load_here MODULE [PARAMETER=VALUE …]: loads the module under test and its dependencies, or, if there is none of that name, the kernel's.
 load_here() {
 	grep -q "^$1 " /proc/modules && return 0
-	if [ -e "/share/$1.ko" ]; then
-		local d
-		for d in $(modinfo -F depends "/share/$1.ko" | tr , ' '); do
-			if [ -e "/share/$d.ko" ]; then load_here "$d"; else modprobe "$d"; fi || return
+	local file d
+	file=$(module_file "$1")
+	if [ "$file" ]; then
+		for d in $(modinfo -F depends "$file" | tr , ' '); do
+			if [ "$(module_file "$d")" ]; then load_here "$d"; else modprobe "$d"; fi || return
 		done
-		insmod "/share/$1.ko" "${@:2}"
+		insmod "$file" "${@:2}"
 	else
 		modprobe "$@"
 	fi

@@ -208,12 +208,16 @@ def run_script(options, boot, kvm, out):
 def note(options, boot, verdicts):
     """Adds verdicts to the record that `make kernels` shows, if they are of the module on a stock kernel."""
     if options.driver == "rxe_rs" and not options.uml and not options.debug:
-        kernel_record.add(boot["SERIES"], options.topology + (f" ({options.driver_b})" if options.driver_b else ""), verdicts)
+        others = [name for name in (options.driver_b, options.kernel_b) if name]
+        kernel_record.add(boot["SERIES"], options.topology + (f" ({', '.join(others)})" if others else ""), verdicts)
 
 
 def lacks_driver(options, boot):
-    """Whether a node is to run a rdma_rxe that the kernel does not have."""
-    return "rdma_rxe" in (options.driver, options.driver_b) and not kernel.has(boot["TREE"], "RDMA_RXE")
+    """The release of the kernel that is to run a rdma_rxe but does not have it, or None."""
+    for driver, its in ((options.driver, boot), (options.driver_b or options.driver, boot.get("B", boot))):
+        if driver == "rdma_rxe" and not kernel.has(its["TREE"], "RDMA_RXE"):
+            return its["RELEASE"]
+    return None
 
 
 def main(usage):
@@ -225,6 +229,8 @@ def main(usage):
     parser.add_argument("--driver", default="rxe_rs")
     parser.add_argument("--driver-b")
     parser.add_argument("--kernel")
+    parser.add_argument("--kernel-b")
+    parser.add_argument("--ko-b", action="append", default=[])
     parser.add_argument("--cpus", type=int)
     parser.add_argument("--memory", type=int)
     parser.add_argument("--seconds", type=int, default=300)
@@ -246,7 +252,7 @@ def main(usage):
         for test in tests_for(options):
             print(f"{test.name:40} {' '.join(test.topologies):10} {test.seconds} s")
         return 0
-    for ko in options.ko:
+    for ko in options.ko + options.ko_b:
         if not Path(ko).is_file():
             sys.exit(f"error: there is no module {ko}; build it: {build_command(options)}")
     if not options.test and not options.script and not options.suite:
@@ -264,12 +270,16 @@ def main(usage):
     else:
         boot = image.ensure(options.kernel, debian, lockdep=options.debug, more=more)
         kvm, why = machine.probe_kvm(boot)
+    if options.kernel_b:
+        if options.topology != "two":
+            parser.error("--kernel-b needs two machines: --topology two")
+        boot["B"] = image.ensure(options.kernel_b)
     options.kernel = boot["SERIES"]
-    if lacks_driver(options, boot):
-        sys.exit(f"error: Linux {boot['RELEASE']} has no rdma_rxe; choose another kernel or driver")
+    if release := lacks_driver(options, boot):
+        sys.exit(f"error: Linux {release} has no rdma_rxe; choose another kernel or driver")
     how = "using User Mode Linux" if options.uml else f"{'using KVM' if kvm else 'emulating (slow)'}: {why}"
     print(f"==> {how}", file=sys.stderr, flush=True)
-    label = f"{options.topology}-{options.driver}" + (f"-{options.driver_b}" if options.driver_b else "")
+    label = "-".join(filter(None, (options.topology, options.driver, options.driver_b, options.kernel_b)))
     of_tests = options.test or options.suite
     label += f"-{options.suite}" if options.suite else ""
     label += ("-debug" if options.uml else "-lockdep") if options.debug else ""

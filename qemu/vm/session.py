@@ -29,6 +29,7 @@ class Session:
     """One boot of a topology with a plan."""
 
     def __init__(self, options, boot, kvm, folder):
+        """`boot`: what the machines boot from, by the names that image.ensure() gives; `boot["B"]`, if there is one, that of machine b."""
         self.options, self.boot, self.kvm, self.folder = options, boot, kvm, folder
         self.share = folder / "share"
         self.results = self.share / "results"
@@ -62,9 +63,12 @@ class Session:
                 shutil.copytree(wheels.ensure(wheel), self.share / "wheels", dirs_exist_ok=True)
             if "crates" in self.suite.needs:
                 shutil.copytree(CLONE / "out/crates", self.share / "crates")
-        for ko in self.options.ko:
-            name = subprocess.run(["modinfo", "-F", "name", ko], stdout=subprocess.PIPE, text=True).stdout.strip()
-            shutil.copy(ko, self.share / f"{name or Path(ko).stem}.ko")
+        # A machine with another kernel has a folder of its own for the modules.
+        for folder, files in ((self.share, self.options.ko), (self.share / "b", self.options.ko_b)):
+            for ko in files:
+                name = subprocess.run(["modinfo", "-F", "name", ko], stdout=subprocess.PIPE, text=True).stdout.strip()
+                folder.mkdir(exist_ok=True)
+                shutil.copy(ko, folder / f"{name or Path(ko).stem}.ko")
         quoted = " ".join("'" + a.replace("'", "'\\''") + "'" for a in script_args)
         (self.share / "env").write_text(
             f"TOPOLOGY={self.options.topology}\nDRIVER_a={self.options.driver}\n"
@@ -98,7 +102,8 @@ class Session:
                     side = "server=on" if node == "a" else "server=off,reconnect-ms=200"
                     networks.append((f"stream,{side},addr.type=unix,addr.path={path}",
                                      f"52:54:00:77:{link:02x}:{number + 1:02x}"))
-            self.machines.append(machine.Machine(node, self.boot, self.folder, share, self.kvm, cpus, memory, networks, append))
+            boot = self.boot["B"] if node == "b" and "B" in self.boot else self.boot
+            self.machines.append(machine.Machine(node, boot, self.folder, share, self.kvm, cpus, memory, networks, append))
         self.sockets = sockets
 
     def stop(self):

@@ -236,7 +236,11 @@ bool rxe_rs_store(u64 *p, u64 value)
 	return rxe_rs_copy_one(u64, p, &value);
 }
 
-#else /* User Mode Linux, which never removes pages from its linear map. */
+#else
+/*
+ * User Mode Linux never removes pages from its linear map. arm64 keeps a damaged page there, and no
+ * entry of the exception table helps: an abort that the kernel itself takes is fatal (do_sea()).
+ */
 
 bool rxe_rs_copy(void *dst, const void *src, size_t len)
 {

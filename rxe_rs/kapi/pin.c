@@ -63,7 +63,8 @@ void rxe_rs_pin_uncharge(struct mm_struct *mm, u64 pages)
  * @write: whether the pages will be written to
  * @out: receives the kernel addresses of the pages; holds @count entries
  *
- * All pages that can be pinned are in the linear map, as x86-64 has no high memory.
+ * All pages that can be pinned are in the linear map, as neither x86-64 nor arm64 has high
+ * memory.
  *
  * Context: Process context. May sleep.
  * Return: The number of pages that were pinned, which is at least 1 and may be less than @count, or
