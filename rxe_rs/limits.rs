@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Limits that the device advertises (`ib_device_attr`, `ib_port_attr`) and enforces.
 
-use rxe_kapi::rdma::attr::OnDemand;
+use rxe_kapi::{
+    mem::odp::USER_END,
+    rdma::attr::OnDemand, //
+};
 
 /// Most queue pairs, and most completion queues, of a device.
 pub(crate) const MAX_QUEUES: u32 = 1 << 20;
@@ -37,8 +40,8 @@ pub(crate) const MAX_MR: u32 = 0xff_ffff;
 /// Most memory windows of a device; they share the table of regions.
 pub(crate) const MAX_MW: u32 = MAX_MR;
 
-/// Largest region in bytes: more than a process can map.
-pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
+/// Largest region in bytes: all addresses of a process.
+pub(crate) const MAX_MR_SIZE: u64 = USER_END;
 
 /// Most pages of a fast registration (`REG_MR`): 64 MiB of the smallest.
 pub(crate) const MAX_FAST_REG_PAGES: u32 = 1 << 14;

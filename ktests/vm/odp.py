@@ -27,7 +27,7 @@ from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, End, pair, pattern, soon
 from lib.keys import ACCESS_, PD_, TRANS
 from lib.odp import (
-    ON_DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, Area, PageDropper, Side, advise, check, drop_pages, invoke,
+    ON_DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, USER_END, Area, PageDropper, Side, advise, check, drop_pages, invoke,
     libc, ok, read, send, sides, write,
 )
 
@@ -419,7 +419,7 @@ def test_implicit(names):
         data = keys.write(a.end, area.addr, b.mr.rkey, 64, seed=n)
         assert ctypes.string_at(area.addr, 64) == data
         area.unmap()
-    keys.write(a.end, 1 << 47, b.mr.rkey, 64, e.IBV_WC_REM_ACCESS_ERR)
+    keys.write(a.end, USER_END, b.mr.rkey, 64, e.IBV_WC_REM_ACCESS_ERR)
 
 
 def rereg(side, flags, **options):
@@ -528,7 +528,7 @@ def test_rereg_under_traffic(names):
 def test_bad_registrations(names):
     """Invalid address ranges and flags are refused, and so are calls that the kind of region does not support."""
     _, b = pair(names)
-    for start, length in ((0, 0), (1 << 47, PAGE), ((1 << 47) - PAGE, 2 * PAGE), (2**64 - PAGE, PAGE)):
+    for start, length in ((0, 0), (USER_END, PAGE), (USER_END - PAGE, 2 * PAGE), (2**64 - PAGE, PAGE)):
         try:
             MR(b.pd, length, ON_DEMAND, address=start).close()
             raise AssertionError(f"registered {length:#x} bytes at {start:#x}")

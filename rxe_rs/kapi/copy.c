@@ -62,7 +62,8 @@
  * pinning keeps a page from being reused and not from failing, and the short time between a machine
  * check and the unmapping. Therefore each access uses instructions with an entry in the exception
  * table, for page faults and for machine checks, and an access that fails is reported as an error
- * to the consumer or the peer that requested it.
+ * to the consumer or the peer that requested it. (arm64 cannot recover from errors of accesses by
+ * the kernel, see rxe_rs_undamaged().)
  */
 #include <linux/atomic.h>
 #include <linux/libnvdimm.h>
@@ -175,6 +176,20 @@ bool rxe_rs_copy(void *dst, const void *src, size_t len)
 }
 
 /**
+ * rxe_rs_readable() - check whether the kernel can read a page
+ * @page: its address in the linear map
+ *
+ * Context: Any context.
+ * Return: false if the page has been removed from the linear map, or is damaged.
+ */
+bool rxe_rs_readable(const void *page)
+{
+	u8 byte;
+
+	return rxe_rs_copy_one(u8, &byte, page);
+}
+
+/**
  * rxe_rs_fetch_add() - add to a word atomically
  * @p: aligned word
  * @add: value to add
@@ -236,32 +251,67 @@ bool rxe_rs_store(u64 *p, u64 value)
 	return rxe_rs_copy_one(u64, p, &value);
 }
 
-#else
+#else /* arm64, User Mode Linux */
+
 /*
- * User Mode Linux never removes pages from its linear map. arm64 keeps a damaged page there, and no
- * entry of the exception table helps: an abort that the kernel itself takes is fatal (do_sea()).
+ * False if a page of the range is known to be damaged. arm64 keeps such a page in the linear map,
+ * and an entry of the exception table does not help: an abort that the kernel takes because of a
+ * memory error is fatal (do_sea()), so the access has to be avoided. An error that was not known
+ * before the access stops the host, as it does in any other code of the kernel. User Mode Linux has
+ * no such pages.
  */
+static bool rxe_rs_undamaged(const void *p, size_t len)
+{
+#ifdef CONFIG_ARM64
+	uintptr_t at = (uintptr_t)p & PAGE_MASK;
+
+	for (; at < (uintptr_t)p + len; at += PAGE_SIZE)
+		if (__is_lm_address(at) && PageHWPoison(virt_to_page((void *)at)))
+			return false;
+#endif
+	return true;
+}
 
 bool rxe_rs_copy(void *dst, const void *src, size_t len)
 {
+	if (!rxe_rs_undamaged(dst, len) || !rxe_rs_undamaged(src, len))
+		return false;
 	memcpy(dst, src, len);
 	return true;
 }
 
+bool rxe_rs_readable(const void *page)
+{
+#ifdef CONFIG_ARM64
+	u8 byte;
+
+	return rxe_rs_undamaged(page, sizeof(byte)) &&
+	       !copy_from_kernel_nofault(&byte, page, sizeof(byte));
+#else
+	return true;
+#endif
+}
+
 bool rxe_rs_fetch_add(u64 *p, u64 add, u64 *old)
 {
+	if (!rxe_rs_undamaged(p, sizeof(*p)))
+		return false;
 	*old = atomic64_fetch_add(add, (atomic64_t *)p);
 	return true;
 }
 
 bool rxe_rs_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old)
 {
+	if (!rxe_rs_undamaged(p, sizeof(*p)))
+		return false;
 	*old = atomic64_cmpxchg((atomic64_t *)p, expected, new);
 	return true;
 }
 
 bool rxe_rs_store(u64 *p, u64 value)
 {
+	if (!rxe_rs_undamaged(p, sizeof(*p)))
+		return false;
 	WRITE_ONCE(*p, value);
 	return true;
 }

@@ -138,6 +138,7 @@ void rxe_rs_pmem_fence(void);
 
 /* Accesses that may fail (copy.c); they return false if the memory cannot be accessed. */
 bool rxe_rs_copy(void *dst, const void *src, size_t len);
+bool rxe_rs_readable(const void *page);
 bool rxe_rs_fetch_add(u64 *p, u64 add, u64 *old);
 bool rxe_rs_cmpxchg(u64 *p, u64 expected, u64 new, u64 *old);
 bool rxe_rs_store(u64 *p, u64 value);

@@ -271,7 +271,6 @@ static bool rxe_rs_odp_make_dirty(struct rxe_rs_odp_chunk *chunk, unsigned long 
 static bool rxe_rs_odp_reachable(struct page *page)
 {
 	const struct folio *folio = page_folio(page);
-	u8 byte;
 
 	/* Memory of a device, which CPUs must not access as RAM. */
 	if (is_zone_device_page(page) && !is_fsdax_page(page))
@@ -282,7 +281,7 @@ static bool rxe_rs_odp_reachable(struct page *page)
 	 */
 	if (PageHWPoison(page) || (folio_test_hugetlb(folio) && folio_test_hwpoison(folio)))
 		return false;
-	return rxe_rs_copy(&byte, page_address(page), sizeof(byte));
+	return rxe_rs_readable(page_address(page));
 }
 
 /*

@@ -5,6 +5,7 @@ librxe cannot register DMA buffers, so these functions call the ioctl methods th
 """
 import ctypes
 import fcntl
+import mmap
 import os
 import struct
 
@@ -18,7 +19,7 @@ UDMABUF_CREATE = (1 << 30) | (24 << 16) | (ord("u") << 8) | 0x42
 ADD_SEALS, SEAL_SHRINK = 1033, 2
 REG_DMABUF = 4
 ADD_DMABUF = 1
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 SIZE = 1 << 20
 
 

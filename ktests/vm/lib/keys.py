@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import mmap
 
 from pyverbs.mr import MWBind, MWBindInfo
 from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
@@ -17,7 +18,7 @@ LOCAL = e.IBV_ACCESS_LOCAL_WRITE
 BINDABLE = LOCAL | e.IBV_ACCESS_MW_BIND
 WRITE, READ, ATOMIC = e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ, e.IBV_ACCESS_REMOTE_ATOMIC
 REFUSED = e.IBV_WC_REM_ACCESS_ERR
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 # Flags of IBV_REREG_MR_CHANGE_…
 TRANS, PD_, ACCESS_ = 1, 2, 4
 

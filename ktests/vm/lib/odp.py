@@ -2,6 +2,7 @@
 """Regions with on-demand paging on file mappings: the test accesses the file, so that only the device faults pages in."""
 import ctypes
 import functools
+import mmap
 import os
 import random
 import struct
@@ -15,7 +16,9 @@ from lib import uverbs
 from lib.ends import ACCESS, pair, pattern, soon
 
 ON_DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
-PAGE = 4096
+PAGE = mmap.PAGESIZE
+# The end of the addresses that a process has unless it requests more.
+USER_END = 1 << (48 if os.uname().machine == "aarch64" else 47)
 DONTNEED, NOHUGEPAGE = 4, 15
 RW, SHARED, PRIVATE, FIXED, ANONYMOUS, NORESERVE = 3, 1, 2, 0x10, 0x20, 0x4000
 libc = ctypes.CDLL(None, use_errno=True)

@@ -24,6 +24,10 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
     prelude::*,
     sync::{
         atomic::{
@@ -35,8 +39,7 @@ use kernel::{
     },
 };
 
-const PAGE_SHIFT: u32 = 12;
-const PAGE: u64 = 1 << PAGE_SHIFT;
+const PAGE: u64 = PAGE_SIZE as u64;
 
 /// Binary logarithm of the size of a chunk in bytes.
 const CHUNK_SHIFT: u32 = 21;
@@ -45,8 +48,9 @@ const CHUNK: u64 = 1 << CHUNK_SHIFT;
 /// Number of chunks above which chunks without a page are freed before another is allocated.
 const MIN_CHUNK_LIMIT: u32 = 1024;
 
-/// End of the addresses that a process has unless it requests more.
-pub const USER_END: u64 = 1 << 47;
+/// End of the addresses that a process has unless it requests more, which depends on the
+/// architecture.
+pub const USER_END: u64 = 1 << if cfg!(CONFIG_ARM64) { 48 } else { 47 };
 
 const PRESENT: u64 = bindings::RXE_RS_ODP_PRESENT as u64;
 const WRITABLE: u64 = bindings::RXE_RS_ODP_WRITABLE as u64;
@@ -317,7 +321,7 @@ impl OdpMem {
     #[inline]
     fn index_of(&self, addr: u64) -> u32 {
         let first = self.start >> CHUNK_SHIFT;
-        // Below 2^26: all addresses are below `USER_END`.
+        // Below 2^27: all addresses are below `USER_END`.
         (addr >> CHUNK_SHIFT).wrapping_sub(first) as u32
     }
 
