@@ -51,6 +51,7 @@ use rxe_kapi::{
         Memory, //
     },
     rand::random_u32,
+    rdma::mr::LOCAL_DMA_LKEY,
     sync::{
         InUse,
         NumberTable,
@@ -207,6 +208,8 @@ pub(crate) struct MrAccess<'g> {
     guard: &'g rcu::Guard,
     pd: u64,
     qpn: u32,
+    /// The memory that [`LOCAL_DMA_LKEY`] stands for, if this is a QP of a kernel consumer.
+    all_memory: Option<&'g Memory>,
     last: Cell<Option<MrLookup<'g>>>,
     pub(crate) hint: ExtentHint,
     /// The page fault that an access caused.
@@ -237,13 +240,14 @@ pub(crate) fn remote_fault(error: AccessError) -> RemoteFault {
 
 impl<'g> MrAccess<'g> {
     /// Creates the accesses of queue pair `qpn` in protection domain `pd` to memory of `dev`;
-    /// `hint` is the hint that an earlier one ended with. Bottom halves must be disabled during
-    /// each access.
+    /// `all_memory` is that of a kernel consumer, `hint` the hint that an earlier one ended with.
+    /// Bottom halves must be disabled during each access.
     #[inline]
     pub(crate) fn new(
         dev: &'g DeviceCtx,
         guard: &'g rcu::Guard,
         (pd, qpn): (u64, u32),
+        all_memory: Option<&'g Memory>,
         hint: usize,
     ) -> Self {
         Self {
@@ -252,6 +256,7 @@ impl<'g> MrAccess<'g> {
             guard,
             pd,
             qpn,
+            all_memory,
             last: Cell::new(None),
             hint: ExtentHint::new(hint),
             page_fault: Cell::new(None),
@@ -317,35 +322,47 @@ impl<'g> MrAccess<'g> {
         rights: Access,
         f: impl FnOnce(MemCursor<'_>) -> Result<R, AccessFailure>,
     ) -> Result<R, AccessError> {
-        let found = self.find(key)?;
         let len = u64::try_from(len).map_err(|_| AccessError::OutOfBounds)?;
-        let result = match (&found.mr.kind, &found.layout) {
-            (_, Some(layout)) => {
-                let grant = layout.desc.check(pd, key, addr, len, rights)?;
-                let cursor = layout.cursor(grant.offset(), len, &self.hint);
-                cursor.map_err(AccessFailure::from).and_then(f)
+        // No region has this key, and peers cannot use it.
+        let local = key == LOCAL_DMA_LKEY && !rights.intersects(Access::REMOTE);
+        let result = match self.all_memory {
+            Some(memory) if local => {
+                // A writer may be waiting for the region used last.
+                self.last.set(self.last.take().filter(MrLookup::is_current));
+                f(MemCursor::Whole(memory, addr, &self.hint))
             }
-            (MrKind::VerbsMr(_), None) => return Err(AccessError::BadKey),
-            (MrKind::Frwr(frwr), None) => {
-                let desc = frwr.registration.try_access().ok_or(AccessError::BadKey)?;
-                let grant = desc.check(pd, key, addr, len, rights)?;
-                f(MemCursor::Whole(&frwr.memory, grant.offset(), &self.hint))
-            }
-            (MrKind::Window(window), None) => {
-                let binding = window.binding.try_access().ok_or(AccessError::BadKey)?;
-                let qp = (pd, self.qpn);
-                let at = binding.window.check(qp, key, addr, len, rights)?;
-                let region = binding.region.verbs_mr().ok_or(AccessError::BadKey)?;
-                // A window also loses what its region has lost since it was bound.
-                let layout = region
-                    .layout
-                    .try_access(self.guard)
-                    .ok_or(AccessError::BadKey)?;
-                let cursor = layout.cursor_at(at, len, &self.hint);
-                cursor.map_err(AccessFailure::from).and_then(f)
+            _ => {
+                let found = self.find(key)?;
+                let result = match (&found.mr.kind, &found.layout) {
+                    (_, Some(layout)) => {
+                        let grant = layout.desc.check(pd, key, addr, len, rights)?;
+                        let cursor = layout.cursor(grant.offset(), len, &self.hint);
+                        cursor.map_err(AccessFailure::from).and_then(f)
+                    }
+                    (MrKind::VerbsMr(_), None) => return Err(AccessError::BadKey),
+                    (MrKind::Frwr(frwr), None) => {
+                        let desc = frwr.registration.try_access().ok_or(AccessError::BadKey)?;
+                        let grant = desc.check(pd, key, addr, len, rights)?;
+                        f(MemCursor::Whole(&frwr.memory, grant.offset(), &self.hint))
+                    }
+                    (MrKind::Window(window), None) => {
+                        let binding = window.binding.try_access().ok_or(AccessError::BadKey)?;
+                        let qp = (pd, self.qpn);
+                        let at = binding.window.check(qp, key, addr, len, rights)?;
+                        let region = binding.region.verbs_mr().ok_or(AccessError::BadKey)?;
+                        // A window also loses what its region has lost since it was bound.
+                        let layout = region
+                            .layout
+                            .try_access(self.guard)
+                            .ok_or(AccessError::BadKey)?;
+                        let cursor = layout.cursor_at(at, len, &self.hint);
+                        cursor.map_err(AccessFailure::from).and_then(f)
+                    }
+                };
+                self.cache(found);
+                result
             }
         };
-        self.cache(found);
         match result {
             Ok(result) => Ok(result),
             Err(AccessFailure::OutOfBounds) => Err(AccessError::OutOfBounds),

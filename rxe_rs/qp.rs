@@ -54,6 +54,7 @@ use kernel::{
     },
 };
 use rxe_kapi::{
+    mem::Memory,
     net::{
         flow::Flow,
         tx::{
@@ -116,6 +117,8 @@ pub(crate) struct KernelQueues {
     rq_open: Atomic<bool>,
     /// True if packets were in flight when the last transmission round ended; a hint.
     in_flight: Atomic<bool>,
+    /// The memory that `LOCAL_DMA_LKEY` stands for.
+    memory: &'static Memory,
 }
 
 /// CQs whose consumers are notified when the QP is unlocked.
@@ -248,7 +251,9 @@ impl TimerTarget for QpCtx {
 impl QpCtx {
     /// Returns access to the memory regions that the QP may use, for the lifetime of `guard`.
     pub(crate) fn mr_access<'g>(&'g self, guard: &'g rcu::Guard, inner: &QpInner) -> MrAccess<'g> {
-        MrAccess::new(&self.dev, guard, (self.pd, self.qpn), inner.extent)
+        let all_memory = self.kernel.as_ref().map(|kernel| kernel.memory);
+        let qp = (self.pd, self.qpn);
+        MrAccess::new(&self.dev, guard, qp, all_memory, inner.extent)
     }
 
     /// Returns the counters that this QP's traffic is added to.

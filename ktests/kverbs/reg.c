@@ -483,7 +483,56 @@ static void atomics_and_processors(struct pair *p)
 	with_region(p, 1, 0, 1, shared_word);
 }
 
+/*
+ * The key of local memory needs no region. It is a key for local accesses to the linear map, and
+ * not for a peer, whatever it does.
+ */
+static void local_key(struct pair *p)
+{
+	struct ib_sge sge = { .addr = 0x1000, .length = 8, .lkey = p->a.pd->local_dma_lkey };
+	struct ib_send_wr wr = { .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1 };
+	u64 *word = p->b.buf;
+
+	is("a region in the domain", !!p->a.pd->__internal_mr, false);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
+	*word = 77;
+	expect(p, "WRITE by a peer", IB_WR_RDMA_WRITE, p->b.addr, p->b.pd->local_dma_lkey,
+	       IB_WC_REM_ACCESS_ERR);
+	expect(p, "READ by a peer", IB_WR_RDMA_READ, p->b.addr, p->b.pd->local_dma_lkey,
+	       IB_WC_REM_ACCESS_ERR);
+	is("FETCH_ADD by a peer",
+	   atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 7, 0, p->b.addr, p->b.pd->local_dma_lkey),
+	   IB_WC_REM_ACCESS_ERR);
+	is("connecting again", pair_connect(p), 0);
+	is("word", *word, 77);
+	is("SEND from outside the linear map", run(&p->a, &wr), IB_WC_LOC_PROT_ERR);
+}
+
+/* A key of all memory, which a consumer gives to its peer. */
+static void global_key(struct pair *p)
+{
+	u32 key = p->b.pd->unsafe_global_rkey;
+	u64 *from = p->a.buf, *to = p->b.buf;
+
+	is("a region in the domain", !!p->b.pd->__internal_mr, true);
+	*from = 77;
+	*to = 0;
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 8, p->b.addr, key), IB_WC_SUCCESS);
+	is("word written", *to, 77);
+	*to = 78;
+	is("READ", rdma(&p->a, IB_WR_RDMA_READ, 0, 8, p->b.addr, key), IB_WC_SUCCESS);
+	is("word read", *from, 78);
+	/* There is no right to ATOMICs. */
+	is("FETCH_ADD", atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 7, 0, p->b.addr, key),
+	   IB_WC_REM_ACCESS_ERR);
+	is("connecting again", pair_connect(p), 0);
+	expect(p, "outside the linear map", IB_WR_RDMA_WRITE, 0x1000, key, IB_WC_REM_ACCESS_ERR);
+	is("word at the end", *to, 78);
+}
+
 const struct test reg_tests[] = {
+	{ "global_key", global_key, { .context = POLLED, .global_rkey = true } },
+	{ "local_key", local_key, { .context = POLLED } },
 	{ "reg_many_pages", many_pages, { .context = POLLED } },
 	{ "reg_most_pages", most_pages, { .context = POLLED } },
 	{ "reg_large_pages", large_pages, { .context = POLLED } },

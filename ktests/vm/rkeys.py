@@ -7,7 +7,7 @@ import ctypes
 
 from pyverbs.mr import MR, MW
 from pyverbs.pd import PD
-from pyverbs.wr import SendWR
+from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
 from lib.ends import ACCESS, MTU, End, pair, pattern, soon
@@ -113,6 +113,21 @@ def test_unknown(names):
                    lambda k: k & 0xFF, lambda k: k ^ 0x80000000):
         untouched(names, lambda b, size: (b.mr.buf, change(b.mr.rkey)), rights=(WRITE, READ))
     untouched(names, lambda b, size: (b.mr.buf, b.mr.rkey ^ 1), rights=(ATOMIC,))
+
+
+def test_key_of_the_kernel(names):
+    """The key 0, by which consumers in the kernel access their memory, grants a process nothing, in sends and in receives."""
+    for address in (None, 0xFFFF888000100000, 0):
+        a, b = pair(names)
+        a.qp.post_send(SendWR(wr_id=3, num_sge=1, sg=[SGE(a.mr.buf if address is None else address, 64, 0)], opcode=e.IBV_WR_SEND,
+                              send_flags=e.IBV_SEND_SIGNALED))
+        a.complete(e.IBV_WC_LOC_PROT_ERR)
+        a, b = pair(names)
+        before = b.mr.read(b.size, 0)
+        b.qp.post_recv(RecvWR(wr_id=4, num_sge=1, sg=[SGE(b.mr.buf if address is None else address, 64, 0)]))
+        a.post(e.IBV_WR_SEND, a.sge(64))
+        b.complete(e.IBV_WC_LOC_PROT_ERR)
+        assert b.mr.read(b.size, 0) == before
 
 
 def test_other_domain(names):

@@ -166,6 +166,7 @@ impl QpCtx {
                 (sends, receives, None)
             }
             None => {
+                let memory = init.memory.ok_or(EINVAL)?;
                 let posted = SendStore::new(sq_entries, wqe_data_len)?;
                 let source = match init.srq {
                     Some(_) => ReceiveSource::Shared,
@@ -179,6 +180,7 @@ impl QpCtx {
                         sq_open: Atomic::new(false),
                         rq_open: Atomic::new(false),
                         in_flight: Atomic::new(false),
+                        memory,
                     }),
                     GFP_KERNEL_ACCOUNT,
                 )?;

@@ -16,15 +16,15 @@ use crate::bindings;
 ///
 /// # Invariants
 ///
-/// Created only for a protection domain of a kernel consumer, which guarantees that its requests
-/// only use memory that it owns for their duration.
+/// Used only for requests of a kernel consumer, which guarantees that they only use memory that it
+/// owns for their duration.
 pub struct DmaMemory(());
 
 impl DmaMemory {
     /// # Safety
     ///
     /// The value is only used for requests of a kernel consumer.
-    pub(crate) unsafe fn new() -> Self {
+    pub(crate) const unsafe fn new() -> Self {
         // INVARIANT: By the caller's guarantee.
         Self(())
     }

@@ -147,7 +147,10 @@ impl DeviceAttr {
         // Any value that fits: the core passes both in 16 bits.
         to.cq_caps.max_cq_moderation_count = u16::MAX;
         to.cq_caps.max_cq_moderation_period = u16::MAX;
-        to.kernel_cap_flags = u64::from(bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG);
+        to.kernel_cap_flags = u64::from(
+            bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG
+                | bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY,
+        );
         self.on_demand.store(to);
     }
 }

@@ -24,7 +24,10 @@ use super::{
         MadResult,
         MAD_LEN, //
     },
-    mr::MemoryRegion,
+    mr::{
+        MemoryRegion,
+        LOCAL_DMA_LKEY, //
+    },
     mw::MemoryWindow,
     object::CoreObject,
     pd::ProtectionDomain,
@@ -375,7 +378,7 @@ pub fn register<D: Device>(
         (*dev).node_type = bindings::RDMA_NODE_IB_CA as u8;
         (*dev).phys_port_cnt = PORT;
         (*dev).num_comp_vectors = c_int::try_from(bindings::rxe_rs_num_vectors()).unwrap_or(1);
-        (*dev).local_dma_lkey = 0;
+        (*dev).local_dma_lkey = LOCAL_DMA_LKEY;
         (*dev).node_guid = u64::from_ne_bytes(link.guid());
         (*dev).uverbs_cmd_mask |= 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND
             | 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_REQ_NOTIFY_CQ;

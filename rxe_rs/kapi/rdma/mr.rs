@@ -70,6 +70,10 @@ pub const ACCESS_WRITABLE: u32 =
 /// Bits a driver may ignore.
 pub const ACCESS_OPTIONAL: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
 
+/// Key of all memory for local accesses of kernel consumers, which thus need no region for that
+/// (`ib_device::local_dma_lkey`).
+pub const LOCAL_DMA_LKEY: u32 = 0;
+
 /// Arguments of `reg_user_mr` and `reg_user_mr_dmabuf`.
 pub struct UserMr {
     /// The memory: pinned ([`Memory::User`]), [`Memory::Odp`] if `access` says so, or

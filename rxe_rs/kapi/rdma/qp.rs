@@ -26,7 +26,11 @@ use super::{
 };
 use crate::{
     bindings,
-    error::unsupported, //
+    error::unsupported,
+    mem::{
+        DmaMemory,
+        Memory, //
+    },
 };
 use core::ffi::c_int;
 use kernel::{
@@ -55,6 +59,12 @@ pub enum QpType {
     /// Ethernet frames; the core restricts it to privileged users.
     Raw,
 }
+
+/// For the requests of kernel consumers.
+static ALL_MEMORY: Memory = Memory::Dma(
+    // SAFETY: Only QPs of kernel consumers get it.
+    unsafe { DmaMemory::new() },
+);
 
 /// Identifies a QP to the consumer of its completions; grants no access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +106,9 @@ pub struct QpInit<'a, D: Device> {
     pub events: &'a Arc<QpEvents>,
     /// The calling process; `None` for a kernel consumer.
     pub user: Option<UserCall<'a>>,
+    /// The memory that [`LOCAL_DMA_LKEY`](super::mr::LOCAL_DMA_LKEY) stands for; `None` for a
+    /// process.
+    pub memory: Option<&'static Memory>,
 }
 
 /// Result of `create_qp`.
@@ -323,6 +336,7 @@ impl<D: Device> QpOps<D> {
                     events: &events,
                     // SAFETY: The argument of this very call.
                     user: unsafe { UserCall::from_raw(udata) },
+                    memory: udata.is_null().then_some(&ALL_MEMORY),
                 },
             )?;
             qp_ref.qp_num = created.qpn;
