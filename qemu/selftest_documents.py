@@ -60,8 +60,9 @@ def block(pattern):
 
 
 def number(expression):
-    """The value of a constant expression in Rust."""
+    """The value of a constant expression in Rust; where it depends on the architecture, that of amd64."""
     text = re.sub(r"\w+::(?:try_)?from\((\S+?)\)(?:\.unwrap_or\(.*\))?", r"\1", expression.strip())
+    text = re.sub(r"if cfg!\(CONFIG_ARM64\) \{ \S+ \} else \{ (\S+) \}", r"\1", text)
     text = re.sub(r"\bMtu::Mtu(\d+)\.bytes\(\)", r"\1", text)
     text = re.sub(r"(?:(\w+)::)*\b([A-Z]\w*)\b", lambda name: str(constant(name[1], name[2])), text)
     text = re.sub(r"(?<=[0-9a-f])_(?=[0-9a-f])", "", text)
