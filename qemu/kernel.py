@@ -114,6 +114,10 @@ def architecture(series):
     return "arm64" if "arm64" in (series or "").split("-") else "amd64"
 
 
+# apt's own user cannot write to the cache folder.
+AS_ROOT = ("-o", "APT::Sandbox::User=root")
+
+
 def apt(series):
     """The options of apt for packages of the architecture of a kernel. For another one than that of the toolchain root, apt has lists of its
     own in the cache folder."""
@@ -123,8 +127,8 @@ def apt(series):
     for name in ("lists/partial", "archives/partial"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     settings = {"APT::Architecture": architecture(series), "APT::Architectures": architecture(series), "Dir::State::status": "/dev/null",
-                "Dir::State::lists": folder / "lists", "Dir::Cache": folder, "APT::Sandbox::User": "root"}
-    return tuple(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))
+                "Dir::State::lists": folder / "lists", "Dir::Cache": folder}
+    return (*AS_ROOT, *(word for name, value in settings.items() for word in ("-o", f"{name}={value}")))
 
 
 def package_table(series=None):
@@ -230,7 +234,7 @@ def download(info, base):
         # An interrupted download leaves an incomplete file under its final name.
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
-        run("apt-get", *apt(info["series"]), "download", "-o", "APT::Sandbox::User=root", package, cwd=part)
+        run("apt-get", *apt(info["series"]), "download", *AS_ROOT, package, cwd=part)
         for deb in part.iterdir():
             deb.rename(debs / deb.name)
     return debs
