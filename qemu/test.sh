@@ -187,13 +187,21 @@ demo() {
 	[ "$driver" != rxe_rs ] || step demo env KERNEL="$main" "$here/demo.sh"
 }
 
+# on_kernel NAME TEST…: runs tests on another kernel than the main one. In a subshell, because `machines` sets variables that its callers
+# have, too.
+on_kernel() (
+	other=$1
+	shift
+	[ "$other" != "$main" ] || return 0
+	if [ "$driver" = rxe_rs ]; then
+		step "module-$other" "$here/build-module.sh" -k "$other"
+	fi
+	machines "vm-netns-$other" "$other" netns --test "$@"
+)
+
 other_kernels() {
-	for other in 7.3 7.2; do
-		[ "$other" != "$main" ] || continue
-		if [ "$driver" = rxe_rs ]; then
-			step "module-$other" "$here/build-module.sh" -k "$other"
-		fi
-		machines "vm-netns-$other" "$other" netns --test 'link.*' 'cm.rping*' 'verbs.*' 'perf.*_bw'
+	for series in 7.3 7.2; do
+		on_kernel $series 'link.*' 'cm.rping*' 'verbs.*' 'perf.*_bw'
 	done
 }
 
@@ -202,10 +210,7 @@ flavour() (
 	[ "$driver" = rxe_rs ] || return 0
 	other=${main%%-*}-$1
 	shift
-	[ "$other" != "$main" ] || return 0
-	step "module-$other" "$here/build-module.sh" -k "$other"
-	set -f
-	machines "vm-netns-$other" "$other" netns --test "$@"
+	on_kernel "$other" "$@"
 )
 loads_and_works='link.add_del verbs.rc_pingpong_ipv4 verbs.rc_pingpong_ipv6 verbs.ud_pingpong_ipv4 cm.rping_ipv4 perf.write_bw'
 
@@ -231,11 +236,8 @@ each_kernel() (
 	set -f
 	for series in 7.3 7.2; do
 		for flavour in '' rt cloud arm64 cloud-arm64 arm64-16k; do
-			other=$series${flavour:+-$flavour}
-			[ "$other" != "$main" ] || continue
-			step "module-$other" "$here/build-module.sh" -k "$other"
-			case $other in *arm64*) more='memory_kinds.* odp.* rkeys.*' ;; *) more= ;; esac
-			machines "vm-netns-$other" "$other" netns --test 'verbs.*' 'cm.*' 'perf.*' 'link.*' $more
+			case $flavour in *arm64*) more='memory_kinds.* odp.* rkeys.*' ;; *) more= ;; esac
+			on_kernel "$series${flavour:+-$flavour}" 'verbs.*' 'cm.*' 'perf.*' 'link.*' $more
 		done
 	done
 )
