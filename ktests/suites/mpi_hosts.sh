@@ -15,3 +15,9 @@ hosts() {
 	printf '#!/bin/sh\nexport UCX_NET_DEVICES=rxe_$(hostname):1 FI_VERBS_DEVICE_NAME=rxe_$(hostname)\nexec "$@"\n' >/tmp/rank
 	chmod +x /tmp/agent /tmp/rank
 }
+
+# launch COMMAND…: runs a program that starts ranks, mpirun or mpiexec, at host a.
+launch() {
+	client a unshare --uts sh -c 'hostname a; exec "$@"' sh "$@" | tr -d '\0'
+	is "${PIPESTATUS[0]}" 0 "status of $1"
+}
