@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
 """Memory windows, invalidation, atomic writes and re-registration of regions, between two devices."""
-import copy
 import ctypes
 import os
 import types
@@ -8,7 +7,7 @@ import types
 from pyverbs.mr import MR, MW, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
-from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttrEx
+from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
@@ -125,10 +124,7 @@ def test_window_of_other_queue_pair(names):
     """A type 2 window is valid for the queue pair that bound it, a type 1 window for the protection domain."""
     for kind in (e.IBV_MW_TYPE_1, e.IBV_MW_TYPE_2):
         a, b, mw = window(names, kind)
-        other_a, other_b = End(names[0], int(names[1])), End(names[2], int(names[3]), access=BINDABLE)
-        other_b.qp.close()
-        other_b.qp = QP(b.pd, b.init)
-        other_b.cq = b.cq
+        other_a, other_b = End(names[0], int(names[1])), b.with_another_qp()
         other_a.connect(other_b, 5, 6)
         other_b.connect(other_a, 6, 5)
         key = (bind1 if kind == e.IBV_MW_TYPE_1 else bind)(b, mw, 0, PAGE, WRITE)
@@ -267,8 +263,7 @@ def test_refused_invalidations(names):
         b.complete()
         writes.set_target(b.mr.buf, key)
         writes.goes_on()
-        other = copy.copy(b)
-        other.qp = QP(b.pd, b.init)
+        other = b.with_another_qp()
         for _ in range(1000):
             other.connect(other, 100, 100)
             local_inv(other, key)

@@ -3,13 +3,11 @@
 driver may spin until another task has finished.
 """
 import contextlib
-import copy
 import os
 import random
 import time
 
 from pyverbs.mr import MW
-from pyverbs.qp import QP
 import pyverbs.enums as e
 
 from lib.ends import soon
@@ -42,8 +40,7 @@ def test_window_rebound(names):
     with writer(names, BINDABLE, processor=0, size=SIZE, qp_type=e.IBV_QPT_UC) as writes:
         b = writes.end
         # Binding by the queue pair that receives would wait for its lock, whose holder inherits the priority.
-        binder = copy.copy(b)
-        binder.qp = QP(b.pd, b.init)
+        binder = b.with_another_qp()
         binder.connect(binder, 100, 100)
         window = MW(b.pd, e.IBV_MW_TYPE_1)
         slow, longest = 0, 0.0

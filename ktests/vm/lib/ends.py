@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """End points: a queue pair and the objects that it needs, connected pairs of them in one process, and waiting."""
 import contextlib
+import copy
 import errno
 import signal
 import threading
@@ -36,6 +37,12 @@ class End:
         self.qp = QP(self.pd, self.init)
         self.mr = MR(self.pd, size, access)
         self.size = size
+
+    def with_another_qp(self):
+        """This end with one more queue pair in place of its own; both have the same completion queue. It is not connected."""
+        end = copy.copy(self)
+        end.qp = QP(self.pd, self.init)
+        return end
 
     def connect(self, other, psn, other_psn, retries=6, timeout=16, rnr_retries=6, mtu=e.IBV_MTU_1024, rights=ACCESS):
         gid = other.ctx.query_gid(1, other.gid_index)
