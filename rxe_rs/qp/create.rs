@@ -57,6 +57,7 @@ use rxe_kapi::{
     rdma::{
         qp::{
             QpCap,
+            QpConsumer,
             QpCreated,
             QpInit,
             QpType, //
@@ -103,19 +104,19 @@ impl QpCtx {
             let reason = c"create_flags are not supported";
             return Err(dev.handle.refuse_with(unsupported(), reason));
         }
+        let is_process = matches!(init.consumer, QpConsumer::Process(_));
         let service = match init.qp_type {
             QpType::Gsi => Service::Gsi,
             QpType::Rc => Service::Rc,
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
             // Raw packet QPs are for user space only.
-            QpType::Raw if init.user.is_none() || !dev.netdev.is_ethernet() => {
+            QpType::Raw if !is_process || !dev.netdev.is_ethernet() => {
                 let reason = c"no raw packet queue pairs here";
                 return Err(dev.handle.refuse_with(unsupported(), reason));
             }
             QpType::Raw => Service::Raw,
         };
-        let user = init.user.as_ref();
         let mut requested = init.cap;
         if init.srq.is_some() {
             // There is no receive queue to size (IBTA 11.2.5.1).
@@ -123,7 +124,7 @@ impl QpCtx {
             requested.max_recv_sge = 0;
         }
         let (mut cap, wqe_data_len, sq_entries, rq_entries) =
-            Self::grant_caps(dev, &requested, user.is_some())?;
+            Self::grant_caps(dev, &requested, is_process)?;
         if init.srq.is_some() {
             cap.max_recv_wr = 0;
         }
@@ -133,17 +134,17 @@ impl QpCtx {
         if init.srq.is_some() && service == Service::Gsi {
             return Err(dev.handle.refuse(c"QP1 has no shared receive queue"));
         }
-        let (sends, receives, kernel) = match user {
-            Some(user) => {
+        let (sends, receives, kernel) = match init.consumer {
+            QpConsumer::Process(call) => {
                 let sq_elem = SEND_WQE_LEN + wqe_data_len;
                 let rq_elem = RECV_WQE_LEN + recv_sge * SGE_BYTES;
                 let sq = UserRing::new(sq_entries, sq_elem.next_power_of_two())?;
-                let sq_map = user.map(sq.buffer())?;
+                let sq_map = call.map(sq.buffer())?;
                 let receives = match init.srq {
                     Some(_) => ReceiveSource::Shared,
                     None => {
                         let ring = UserRing::new(rq_entries, rq_elem.next_power_of_two())?;
-                        maps[0] = Some(user.map(ring.buffer())?);
+                        maps[0] = Some(call.map(ring.buffer())?);
                         ReceiveSource::User {
                             ring,
                             max_sge: u8::try_from(recv_sge)?,
@@ -151,7 +152,7 @@ impl QpCtx {
                         }
                     }
                 };
-                user.respond(&response(maps[0].as_ref(), &sq_map)?)?;
+                call.respond(&response(maps[0].as_ref(), &sq_map)?)?;
                 maps[1] = Some(sq_map);
                 let sends = SendSource::User {
                     ring: sq,
@@ -165,8 +166,7 @@ impl QpCtx {
                 };
                 (sends, receives, None)
             }
-            None => {
-                let memory = init.memory.ok_or(EINVAL)?;
+            QpConsumer::Kernel(memory) => {
                 let posted = SendStore::new(sq_entries, wqe_data_len)?;
                 let source = match init.srq {
                     Some(_) => ReceiveSource::Shared,

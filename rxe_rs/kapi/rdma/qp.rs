@@ -80,6 +80,15 @@ impl QpToken {
     pub const NONE: Self = Self(core::ptr::null_mut());
 }
 
+/// The consumer that a QP is created for.
+pub enum QpConsumer<'a> {
+    /// A process, with its call.
+    Process(UserCall<'a>),
+    /// A kernel consumer, with the memory that [`LOCAL_DMA_LKEY`](super::mr::LOCAL_DMA_LKEY)
+    /// stands for.
+    Kernel(&'static Memory),
+}
+
 /// Arguments of `create_qp`.
 pub struct QpInit<'a, D: Device> {
     /// Transport.
@@ -104,11 +113,8 @@ pub struct QpInit<'a, D: Device> {
     pub token: QpToken,
     /// Raises asynchronous events of this QP.
     pub events: &'a Arc<QpEvents>,
-    /// The calling process; `None` for a kernel consumer.
-    pub user: Option<UserCall<'a>>,
-    /// The memory that [`LOCAL_DMA_LKEY`](super::mr::LOCAL_DMA_LKEY) stands for; `None` for a
-    /// process.
-    pub memory: Option<&'static Memory>,
+    /// The caller.
+    pub consumer: QpConsumer<'a>,
 }
 
 /// Result of `create_qp`.
@@ -316,6 +322,13 @@ impl<D: Device> QpOps<D> {
                     super::cq::CqOps::<D>::ctx(init.recv_cq),
                 )
             };
+            // SAFETY: The argument of this very call.
+            let consumer = match unsafe { UserCall::from_raw(udata) } {
+                Some(call) => QpConsumer::Process(call),
+                None if udata.is_null() => QpConsumer::Kernel(&ALL_MEMORY),
+                // A process without a context. It must not get the memory of the kernel.
+                None => return Err(EINVAL),
+            };
             let events = QpEvents::new(qp)?;
             let created = D::Qp::create(
                 dev,
@@ -334,9 +347,7 @@ impl<D: Device> QpOps<D> {
                     }),
                     token: QpToken(qp),
                     events: &events,
-                    // SAFETY: The argument of this very call.
-                    user: unsafe { UserCall::from_raw(udata) },
-                    memory: udata.is_null().then_some(&ALL_MEMORY),
+                    consumer,
                 },
             )?;
             qp_ref.qp_num = created.qpn;
