@@ -295,6 +295,14 @@ class Names(unittest.TestCase):
                 self.assertEqual(done.stdout.strip(), name)
                 self.assertIn(name, (*kernel.NAMES, *kernel.FLAVOURS))
 
+    def test_kernels_of_make_test_kernels(self):
+        """It builds the module for all kernels but the main one, and tests it there."""
+        text = (HERE / "test.sh").read_text()
+        functions = "".join(re.search(rf"^{name}\(\) [({{].*?^[)}}]$", text, re.M | re.S)[0] + "\n" for name in ("machines", "on_kernel", "each_kernel"))
+        script = f'step() {{ echo "$1"; }}; driver=rxe_rs; main=7.3; here=; clone=; {functions} each_kernel'
+        steps = subprocess.run(["sh", "-euc", script], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+        self.assertEqual(sorted(steps), sorted(f"{step}-{name}" for step in ("module", "vm-netns") for name in kernel.NAMES if name != "7.3"))
+
 
 class Running(Faked):
     def test_steps_of_builds_are_counted(self):
