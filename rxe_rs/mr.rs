@@ -331,37 +331,7 @@ impl<'g> MrAccess<'g> {
                 self.last.set(self.last.take().filter(MrLookup::is_current));
                 f(MemCursor::Whole(memory, addr, &self.hint))
             }
-            _ => {
-                let found = self.find(key)?;
-                let result = match (&found.mr.kind, &found.layout) {
-                    (_, Some(layout)) => {
-                        let grant = layout.desc.check(pd, key, addr, len, rights)?;
-                        let cursor = layout.cursor(grant.offset(), len, &self.hint);
-                        cursor.map_err(AccessFailure::from).and_then(f)
-                    }
-                    (MrKind::VerbsMr(_), None) => return Err(AccessError::BadKey),
-                    (MrKind::Frwr(frwr), None) => {
-                        let desc = frwr.registration.try_access().ok_or(AccessError::BadKey)?;
-                        let grant = desc.check(pd, key, addr, len, rights)?;
-                        f(MemCursor::Whole(&frwr.memory, grant.offset(), &self.hint))
-                    }
-                    (MrKind::Window(window), None) => {
-                        let binding = window.binding.try_access().ok_or(AccessError::BadKey)?;
-                        let qp = (pd, self.qpn);
-                        let at = binding.window.check(qp, key, addr, len, rights)?;
-                        let region = binding.region.verbs_mr().ok_or(AccessError::BadKey)?;
-                        // A window also loses what its region has lost since it was bound.
-                        let layout = region
-                            .layout
-                            .try_access(self.guard)
-                            .ok_or(AccessError::BadKey)?;
-                        let cursor = layout.cursor_at(at, len, &self.hint);
-                        cursor.map_err(AccessFailure::from).and_then(f)
-                    }
-                };
-                self.cache(found);
-                result
-            }
+            _ => self.with_key(pd, key, addr, len, rights, f)?,
         };
         match result {
             Ok(result) => Ok(result),
@@ -378,6 +348,49 @@ impl<'g> MrAccess<'g> {
                 rights,
             })),
         }
+    }
+
+    /// As [`with_access`](Self::with_access), for the key of a region or window. The outer error is
+    /// that `key` does not permit the access, the inner one is that of the access itself.
+    #[inline]
+    fn with_key<R>(
+        &self,
+        pd: u64,
+        key: u32,
+        addr: u64,
+        len: u64,
+        rights: Access,
+        f: impl FnOnce(MemCursor<'_>) -> Result<R, AccessFailure>,
+    ) -> Result<Result<R, AccessFailure>, AccessError> {
+        let found = self.find(key)?;
+        let result = match (&found.mr.kind, &found.layout) {
+            (_, Some(layout)) => {
+                let grant = layout.desc.check(pd, key, addr, len, rights)?;
+                let cursor = layout.cursor(grant.offset(), len, &self.hint);
+                cursor.map_err(AccessFailure::from).and_then(f)
+            }
+            (MrKind::VerbsMr(_), None) => return Err(AccessError::BadKey),
+            (MrKind::Frwr(frwr), None) => {
+                let desc = frwr.registration.try_access().ok_or(AccessError::BadKey)?;
+                let grant = desc.check(pd, key, addr, len, rights)?;
+                f(MemCursor::Whole(&frwr.memory, grant.offset(), &self.hint))
+            }
+            (MrKind::Window(window), None) => {
+                let binding = window.binding.try_access().ok_or(AccessError::BadKey)?;
+                let qp = (pd, self.qpn);
+                let at = binding.window.check(qp, key, addr, len, rights)?;
+                let region = binding.region.verbs_mr().ok_or(AccessError::BadKey)?;
+                // A window also loses what its region has lost since it was bound.
+                let layout = region
+                    .layout
+                    .try_access(self.guard)
+                    .ok_or(AccessError::BadKey)?;
+                let cursor = layout.cursor_at(at, len, &self.hint);
+                cursor.map_err(AccessFailure::from).and_then(f)
+            }
+        };
+        self.cache(found);
+        Ok(result)
     }
 
     /// Records a page fault.
