@@ -34,7 +34,7 @@ mirror=$(apt-get indextargets --format '$(CREATED_BY)|$(ORIGIN)|$(LABEL)|$(REPO_
 	awk -F'|' '$1 == "Packages" && $2 == "Debian" && $3 == "Debian" { print $4; exit }')
 packages=$(grep -v '^#' "$here/root-packages.txt" | sort -u | paste -sd,)
 
-say "making the Debian 13 toolchain root (about 2 GB, a minute or two with a fast mirror)"
+say "making the Debian 13 toolchain root (about 3 GB, a minute or two with a fast mirror)"
 tmp=$cache/tmp-root.$$
 # mmdebstrap mounts /proc and other file systems inside the new root. In a mount and a PID namespace of its own they are unmounted
 # however it ends, so that the removal of an incomplete root never enters a mounted file system.
@@ -44,16 +44,29 @@ trap 'exit 130' INT TERM HUP
 forget "$cache"/tmp-root.*
 alone() { unshare --mount --propagation private --pid --fork --kill-child --mount-proc -- "$@"; }
 start=$(date +%s)
+# Run by mmdebstrap with the path of the new root. The version is that of the same package for this architecture.
+# shellcheck disable=SC2016
+unpack='cd "$1/tmp"
+	version=$(dpkg-query --admindir="$1/var/lib/dpkg" -W -f "\${Version}" "$unpacked:amd64")
+	APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -q -o APT::Sandbox::User=root download "$unpacked:$foreign=$version"
+	dpkg-deb --fsys-tarfile "$unpacked"_*.deb | tar -xC "$1" ./usr/lib
+	rm "$unpacked"_*.deb'
+export foreign unpacked
+debstrap() {
+	alone mmdebstrap --mode=root --variant=apt --architectures="amd64,$foreign" --aptopt='Acquire::Languages "none"' --include="$packages" \
+		--customize-hook="set -e; $unpack" "$suite" "$tmp" "$@" >&2 ||
+		die "mmdebstrap failed; see its messages above, then run the same command again"
+}
 if [ -n "$mirror" ]; then
 	for s in "$suite" "$updates" "$backports"; do
 		printf 'deb %s %s main\n' "$mirror" "$s"
-	done | alone mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --include="$packages" \
-		"$suite" "$tmp" - >&2 || die "mmdebstrap failed; see its messages above, then run the same command again"
+	done | debstrap -
 else
-	alone mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --include="$packages" "$suite" "$tmp" >&2 ||
-		die "mmdebstrap failed; see its messages above, then run the same command again"
+	debstrap
 	sed -n "s/ $suite / $backports /p" "$tmp/etc/apt/sources.list" >>"$tmp/etc/apt/sources.list"
 fi
+# In the root apt lists what there is for amd64, unless an option says otherwise (kernel.py).
+echo 'APT::Architectures "amd64";' >>"$tmp/etc/apt/apt.conf"
 touch "$tmp/.complete"
 sync -f "$tmp" || true
 mv "$tmp" "$root"

@@ -196,6 +196,13 @@ class Bootstrap(Shell):
         self.assertEqual([line.split()[1] for line in lines], ["http://mirror.invalid/debian/"] * 3)
         self.assertEqual([line.split()[2] for line in lines], ["trixie", "trixie-updates", "trixie-backports"])
 
+    def test_architectures(self):
+        """The root has libraries of arm64, and apt in it lists packages for amd64."""
+        self.succeeds()
+        self.assertIn("--architectures=amd64,arm64", self.calls("mmdebstrap")[0])
+        self.assertIn("libc6-dev:arm64,", self.calls("mmdebstrap")[0])
+        self.assertEqual((self.roots()[0] / "etc/apt/apt.conf").read_text(), 'APT::Architectures "amd64";\n')
+
     def test_interrupted(self):
         self.fake("mmdebstrap", MMDEBSTRAP + "trap 'exit 1' INT; touch $state/started; sleep 60 & wait")
         for sent in (signal.SIGINT, signal.SIGKILL):
