@@ -39,9 +39,10 @@ setup:
 	@qemu/bootstrap.sh setup
 	@$(ROOT) qemu/image.py $(KERNEL) >/dev/null
 
-# Builds rxectl, its manual pages and shell completions, librxe_rs and its headers in out/tools/, for Debian 13.
+# Builds rxectl, its manual pages and shell completions, librxe_rs and its headers for Debian 13: in out/tools/, or for arm64 in
+# out/tools-arm64/.
 tools: setup
-	@qemu/build-tools.sh
+	@qemu/build-tools.sh $(if $(findstring arm64,$(KERNEL)),-a arm64)
 
 # Builds the Debian packages of the module, the tools and the library in out/deb/; SIGN_KEY and SIGN_CERT sign the module.
 deb: module tools

@@ -43,6 +43,6 @@ own_targets() {
 disown_results() {
 	find "$clone" -name Cargo.toml -not -path "$clone/out/*" -exec sed -n '/^\[package\]/,/^\[[^p]/s/^name = "\(.*\)"/\1/p' {} + |
 		while read -r package; do
-			rm -rf "$1"/*/*/.fingerprint/"$package"-*
+			rm -rf "$1"/*/*/.fingerprint/"$package"-* "$1"/*/*/*/.fingerprint/"$package"-*
 		done
 }

@@ -74,7 +74,7 @@ class TargetFolders(Shell):
     def test_results_of_other_clones_are_not_used(self):
         """The results of this workspace's packages are dropped if another clone used the folders last, those of crates are kept."""
         prints = [self.cache / "target" / kind / profile / ".fingerprint" / name
-                  for kind in ("1.85", "host") for profile in ("debug", "release") for name in ("one-0123", "crate-0123")]
+                  for kind in ("1.85", "1.85/aarch64-unknown-linux-gnu", "host") for profile in ("debug", "release") for name in ("one-0123", "crate-0123")]
 
         def left():
             for folder in prints:
@@ -239,7 +239,10 @@ esac
 """
 
     def build(self):
-        status, said = self.end(self.start("build-tools.sh", environment={"RXE_IN_ROOT": "1"}))
+        return self.build_for("amd64")
+
+    def build_for(self, *architecture):
+        status, said = self.end(self.start("build-tools.sh", "-a", *architecture, environment={"RXE_IN_ROOT": "1"}))
         self.assertNotEqual(status, 0)
         return said
 
@@ -253,6 +256,20 @@ esac
         (self.folder / "cut").touch()
         self.assertIn("check the network, then run the same command again", self.build()[-1])
         self.assertEqual(self.calls("cargo build"), [])
+
+    def test_for_another_architecture(self):
+        """All is built for arm64, and rxectl, which generates its pages, for this machine as well."""
+        self.fake("cargo", "")
+        self.build_for("arm64")
+        calls = self.calls("cargo build")
+        self.assertEqual([call for call in calls if "--target aarch64-unknown-linux-gnu" not in call], [calls[-1]])
+        self.assertTrue(calls[-1].endswith(" -p rxectl"), calls)
+        self.assertTrue(any("-p rxectl" in call and "-p librxe_rs" in call for call in calls[:-1]), calls)
+        self.assertFalse(any("rxe-ci" in call for call in calls), calls)
+
+    def test_unknown_architecture(self):
+        for arguments in (["mips"], ["arm64", "more"]):
+            self.assertEqual(self.build_for(*arguments), ["error: usage: build-tools.sh [-a amd64 | -a arm64]"])
 
 
 class Trees(Shell):
