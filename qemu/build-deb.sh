@@ -4,9 +4,9 @@
 # build-deb.sh [-m MODULE] [-t TOOLS] [-o OUT]: builds the Debian packages that tools/deb/control describes, inside the toolchain root. A
 # module and tools must have been built (make module tools). Prints the paths of the packages.
 #
-# -m MODULE   the module (default: that of the kernel series KERNEL); its package is for the kernel that it was built for. With one for
-#             arm64 the packages of the tools and of the library, which are for amd64, are left out
-# -t TOOLS    the folder of the tools (default: out/tools)
+# -m MODULE   the module (default: that of the kernel series KERNEL); its package is for the kernel that it was built for, and all packages
+#             are for the architecture of that kernel
+# -t TOOLS    the folder of the tools for that architecture (default: out/tools or out/tools-arm64)
 # -o OUT      the folder for the packages (default: out/deb)
 #
 # With SIGN_KEY and SIGN_CERT, files with a private key and its X.509 certificate, the module is signed by the kernel's sign-file. The
@@ -15,7 +15,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
 usage='usage: build-deb.sh [-m MODULE] [-t TOOLS] [-o OUT]'
-module='' tools=$clone/out/tools out=$clone/out/deb sign=''
+module='' tools='' out=$clone/out/deb sign=''
 while getopts m:t:o:s opt; do
 	case $opt in
 	m) module=$OPTARG ;;
@@ -37,7 +37,7 @@ if [ -n "${SIGN_KEY:-}${SIGN_CERT:-}" ]; then
 fi
 if [ -z "${RXE_IN_ROOT:-}" ]; then
 	[ -n "$module" ] || module=$(KERNEL=${KERNEL:-} "$here/module-path.sh" --quiet)
-	exec "$here/in-root.sh" "$here/build-deb.sh" $sign -m "$module" -t "$tools" -o "$out"
+	exec "$here/in-root.sh" "$here/build-deb.sh" $sign -m "$module" ${tools:+-t "$tools"} -o "$out"
 fi
 
 [ -n "$module" ] || die "$usage (-m is needed inside the toolchain root)"
@@ -53,13 +53,12 @@ case $release in
 esac
 
 case $release in
-*arm64*) architecture=arm64 strip=aarch64-linux-gnu-strip ;;
-*)
-	architecture=amd64 strip=strip
-	[ -x "$tools/rxectl" ] || die "there is no $tools/rxectl; build it: make tools"
-	tools=$(realpath "$tools")
-	;;
+*arm64*) architecture=arm64 triplet=aarch64-linux-gnu strip=aarch64-linux-gnu-strip suffix=-arm64 ;;
+*) architecture=amd64 triplet=x86_64-linux-gnu strip=strip suffix='' ;;
 esac
+tools=${tools:-$clone/out/tools$suffix}
+[ -x "$tools/rxectl" ] || die "there is no $tools/rxectl; build it: make tools${suffix:+ FLAVOUR=$architecture}"
+tools=$(realpath "$tools")
 
 SOURCE_DATE_EPOCH=$(git -c safe.directory='*' -C "$clone" log -1 --format=%ct 2>/dev/null || stat -c %Y "$clone/Cargo.toml")
 export SOURCE_DATE_EPOCH DEB_HOST_ARCH=$architecture
@@ -144,11 +143,9 @@ script postinst
 script prerm
 finish
 
-[ $architecture = amd64 ] || exit 0
-
 package=rxe-rs-tools
 put 755 "$tools/rxectl" /usr/bin/rxectl
-strip "$package/usr/bin/rxectl"
+$strip "$package/usr/bin/rxectl"
 put 644 "$tools"/man/rxectl*.1 /usr/share/man/man1/
 put 644 "$tools/man/rxe_rs.7" /usr/share/man/man7/rxe_rs.7
 put 644 "$tools/completions/rxectl.bash" /usr/share/bash-completion/completions/rxectl
@@ -166,9 +163,9 @@ script postrm
 finish /usr/bin/rxectl
 
 package=librxe-rs1
-libraries=/usr/lib/x86_64-linux-gnu
+libraries=/usr/lib/$triplet
 put 644 "$tools/lib/librxe_rs.so.1" $libraries/librxe_rs.so.1
-strip --strip-unneeded "$package$libraries/librxe_rs.so.1"
+$strip --strip-unneeded "$package$libraries/librxe_rs.so.1"
 mkdir $package/DEBIAN
 echo "librxe_rs 1 librxe-rs1 (>= $version)" >$package/DEBIAN/shlibs
 echo 'activate-noawait ldconfig' >$package/DEBIAN/triggers

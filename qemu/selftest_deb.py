@@ -15,12 +15,10 @@ TOP = HERE.parent
 DEB = TOP / "tools/deb"
 VERSION = re.search(r'^version = "(.*)"$', (TOP / "Cargo.toml").read_text(), re.M)[1]
 RELEASE = "7.9.1+deb13-amd64"
-MODULES = f"rxe-rs-modules-{RELEASE}"
 SOURCE = f"usr/src/rxe_rs-{VERSION}"
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
+# The packages beside that of the module, with the files of the libraries below @LIBRARIES@.
 CONTENTS = {
-    MODULES: {f"usr/lib/modules/{RELEASE}/updates/rxe_rs.ko"},
     "rxe-rs-dkms": {
         "etc/dkms/framework.conf.d/rxe_rs.conf", "usr/libexec/rxe_rs/rxe-dkms", "usr/libexec/rxe_rs/kernel-tree",
         *(f"{SOURCE}/{name}" for name in ("rxe-dkms", "dkms.conf", "Kbuild", "Cargo.toml", "uapi/rxe_rs.h")),
@@ -32,12 +30,12 @@ CONTENTS = {
         "usr/share/bash-completion/completions/rxectl", "usr/share/zsh/vendor-completions/_rxectl",
         "usr/share/fish/vendor_completions.d/rxectl.fish", "usr/libexec/rxe_rs/rxe-link", "usr/lib/systemd/system/rxe@.service",
         "usr/share/rxe_rs/replace-rdma_rxe.conf", "usr/share/doc/rxe-rs-tools/install.md", "usr/share/doc/rxe-rs-tools/examples/eth0.conf"},
-    "librxe-rs1": {f"{LIBRARIES}/librxe_rs.so.1"},
+    "librxe-rs1": {"@LIBRARIES@/librxe_rs.so.1"},
     "librxe-rs-dev": {
-        f"{LIBRARIES}/librxe_rs.so", f"{LIBRARIES}/librxe_rs.a", "usr/include/rxe_rs.h", "usr/include/rxe_rs_verbs.h",
+        "@LIBRARIES@/librxe_rs.so", "@LIBRARIES@/librxe_rs.a", "usr/include/rxe_rs.h", "usr/include/rxe_rs_verbs.h",
         *(f"usr/share/doc/librxe-rs-dev/examples/{name}" for name in ("exercise.rs", "sliding_window.py", "send_fallback.py"))},
 }
-SCRIPTS = {MODULES: {"postinst", "postrm"}, "rxe-rs-dkms": {"postinst", "prerm"}, "rxe-rs-tools": {"postinst", "prerm", "postrm"}, "librxe-rs1": set(), "librxe-rs-dev": set()}
+SCRIPTS = {"rxe-rs-dkms": {"postinst", "prerm"}, "rxe-rs-tools": {"postinst", "prerm", "postrm"}, "librxe-rs1": set(), "librxe-rs-dev": set()}
 
 
 def run(*command, **options):
@@ -46,6 +44,7 @@ def run(*command, **options):
 
 class StandIns(unittest.TestCase):
     """A folder with stand-ins for the tools, and a function that makes one for the module."""
+    GCC, OBJCOPY, RELEASE = "gcc", "objcopy", RELEASE
 
     @classmethod
     def setUpClass(cls):
@@ -53,20 +52,20 @@ class StandIns(unittest.TestCase):
         cls.tools = cls.folder / "tools"
         for name in ("man", "completions", "lib", "include"):
             (cls.tools / name).mkdir(parents=True)
-        shutil.copy("/bin/true", cls.tools / "rxectl")
+        run(cls.GCC, "-x", "c", "-", "-o", cls.tools / "rxectl", input="int main(void) { return 0; }\n")
         for name in ("man/rxectl.1", "man/rxectl-qp.1", "man/rxe_rs.7", "completions/rxectl.bash", "completions/_rxectl", "completions/rxectl.fish", "lib/librxe_rs.a",
                      "include/rxe_rs.h", "include/rxe_rs_verbs.h"):
             (cls.tools / name).write_text(f"{name}\n")
-        run("gcc", "-shared", "-Wl,-soname,librxe_rs.so.1", "-x", "c", "-", "-o", cls.tools / "lib/librxe_rs.so.1", input='int f(void);\n#include <stdlib.h>\nint f(void) { return rand(); }\n')
+        run(cls.GCC, "-shared", "-Wl,-soname,librxe_rs.so.1", "-x", "c", "-", "-o", cls.tools / "lib/librxe_rs.so.1", input='int f(void);\n#include <stdlib.h>\nint f(void) { return rand(); }\n')
 
     @classmethod
-    def module(cls, name="rxe_rs.ko", release=RELEASE, version=VERSION, cc="gcc", objcopy="objcopy"):
+    def module(cls, name="rxe_rs.ko", release=None, version=VERSION):
         """Makes an object with the information that modinfo reads from a module."""
         path = cls.folder / name
-        words = {"name": "rxe_rs", "version": version, "vermagic": f"{release} SMP preempt mod_unload modversions "}
+        words = {"name": "rxe_rs", "version": version, "vermagic": f"{release or cls.RELEASE} SMP preempt mod_unload modversions "}
         (cls.folder / "modinfo").write_text("".join(f"{key}={value}\0" for key, value in words.items()))
-        run(cc, "-c", "-x", "c", "-", "-o", path, input="int x;\n")
-        run(objcopy, "--add-section", f".modinfo={cls.folder}/modinfo", path)
+        run(cls.GCC, "-c", "-x", "c", "-", "-o", path, input="int x;\n")
+        run(cls.OBJCOPY, "--add-section", f".modinfo={cls.folder}/modinfo", path)
         return path
 
     def build(self, module, out, **environment):
@@ -77,6 +76,9 @@ class StandIns(unittest.TestCase):
 
 
 class Packages(StandIns):
+    """Of a module for amd64."""
+    ARCHITECTURE, TRIPLET, MACHINE = "amd64", "x86_64-linux-gnu", "X86-64"
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -86,6 +88,7 @@ class Packages(StandIns):
             raise AssertionError(said)
         cls.said = said.splitlines()
         cls.files = {path.name.split("_")[0]: path for path in cls.out.glob("*.deb")}
+        cls.modules, cls.libraries = f"rxe-rs-modules-{cls.RELEASE}", f"usr/lib/{cls.TRIPLET}"
 
     def field(self, package, name):
         return run("dpkg-deb", "--field", self.files[package], name).strip()
@@ -100,11 +103,28 @@ class Packages(StandIns):
         self.assertEqual(sorted(self.said), sorted(str(path) for path in self.files.values()))
 
     def test_contents(self):
-        self.assertEqual(set(self.files), set(CONTENTS))
-        for package, wanted in CONTENTS.items():
+        contents = CONTENTS | {self.modules: {f"usr/lib/modules/{self.RELEASE}/updates/rxe_rs.ko"}}
+        self.assertEqual(set(self.files), set(contents))
+        for package, wanted in contents.items():
             with self.subTest(package):
                 doc = {f"usr/share/doc/{package}/{name}" for name in ("copyright", "changelog.gz")}
-                self.assertEqual({path for *_, path in self.listed(package)}, wanted | doc)
+                self.assertEqual({path for *_, path in self.listed(package)}, {path.replace("@LIBRARIES@", self.libraries) for path in wanted} | doc)
+
+    def test_names(self):
+        """Of the files: version and architecture."""
+        for package, path in self.files.items():
+            self.assertEqual(path.name, f"{package}_{VERSION}_{'all' if package == 'rxe-rs-dkms' else self.ARCHITECTURE}.deb")
+
+    def test_processor(self):
+        """What is compiled is for the processors of the architecture."""
+        found = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for path in self.files.values():
+                run("dpkg-deb", "--extract", path, folder)
+            for path in Path(folder).rglob("*"):
+                if path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF":
+                    found[path.name] = re.search(r"Machine: +(?:Advanced Micro Devices )?(\S+)", run("readelf", "-h", path))[1]
+        self.assertEqual(found, {name: self.MACHINE for name in ("rxe_rs.ko", "rxectl", "librxe_rs.so.1")})
 
     def test_modes_and_owners(self):
         programs = {"usr/bin/rxectl", *(f"usr/libexec/rxe_rs/{name}" for name in ("rxe-link", "rxe-dkms", "kernel-tree"))}
@@ -118,18 +138,21 @@ class Packages(StandIns):
     def test_fields(self):
         for package in self.files:
             with self.subTest(package):
-                self.assertEqual((self.field(package, "Version"), self.field(package, "Architecture"), self.field(package, "Source")), (VERSION, "all" if package == "rxe-rs-dkms" else "amd64", "rxe-rs"))
-        self.assertEqual(self.field(MODULES, "Depends"), f"linux-image-{RELEASE}, kmod")
-        self.assertEqual(self.field(MODULES, "Provides"), "rxe-rs-modules")
+                self.assertEqual((self.field(package, "Version"), self.field(package, "Architecture"), self.field(package, "Source")), (VERSION, "all" if package == "rxe-rs-dkms" else self.ARCHITECTURE, "rxe-rs"))
+        self.assertEqual(self.field(self.modules, "Depends"), f"linux-image-{self.RELEASE}, kmod")
+        self.assertEqual(self.field(self.modules, "Provides"), "rxe-rs-modules")
         for name in ("dkms", "rustc", "rust-src", "bindgen", "gcc-14", "libelf-dev", "libssl-dev"):
             self.assertRegex(self.field("rxe-rs-dkms", "Depends"), rf"(^|, ){name}\b")
         self.assertEqual(self.field("librxe-rs-dev", "Depends"), f"librxe-rs1 (= {VERSION}), libibverbs-dev")
+        # By the symbols of that architecture's library, not by its version.
+        newest = run("dpkg-query", "-W", "-f", "${Version}", f"libc6:{self.ARCHITECTURE}").split("-")[0]
         for package in ("rxe-rs-tools", "librxe-rs1"):
-            self.assertRegex(self.field(package, "Depends"), r"^libc6 \(>= ")
+            self.assertRegex(self.field(package, "Depends"), r"^libc6 \(>= [\d.]+\)(,|$)")
+            self.assertNotIn(f"(>= {newest})", self.field(package, "Depends"))
         self.assertEqual(self.field("librxe-rs1", "Multi-Arch"), "same")
 
     def test_scripts(self):
-        for package, names in SCRIPTS.items():
+        for package, names in (SCRIPTS | {self.modules: {"postinst", "postrm"}}).items():
             with self.subTest(package), tempfile.TemporaryDirectory() as folder:
                 run("dpkg-deb", "--control", self.files[package], folder)
                 found = {path.name: path for path in Path(folder).iterdir() if path.name.endswith(("inst", "rm"))}
@@ -137,15 +160,6 @@ class Packages(StandIns):
                 for path in found.values():
                     run("sh", "-n", path)
                     self.assertNotIn("@", path.read_text().replace("rxe@", ""))
-
-    def test_module_for_another_architecture(self):
-        """With a module for arm64 there are no packages of the tools, which are for amd64."""
-        release, out = "7.9.1+deb13-cloud-arm64", self.folder / "arm64"
-        module = self.module("arm64.ko", release, cc="aarch64-linux-gnu-gcc-14", objcopy="aarch64-linux-gnu-objcopy")
-        status, said = self.build(module, out)
-        self.assertEqual(status, 0, said)
-        found = {path.name: run("dpkg-deb", "--field", path, "Architecture").strip() for path in out.glob("*.deb")}
-        self.assertEqual(found, {f"rxe-rs-modules-{release}_{VERSION}_arm64.deb": "arm64", f"rxe-rs-dkms_{VERSION}_all.deb": "all"})
 
     def test_sums(self):
         for package, path in self.files.items():
@@ -174,7 +188,7 @@ class Packages(StandIns):
     def test_library(self):
         with tempfile.TemporaryDirectory() as folder:
             run("dpkg-deb", "--extract", self.files["librxe-rs-dev"], folder)
-            self.assertEqual(os.readlink(f"{folder}/{LIBRARIES}/librxe_rs.so"), "librxe_rs.so.1")
+            self.assertEqual(os.readlink(f"{folder}/{self.libraries}/librxe_rs.so"), "librxe_rs.so.1")
             run("dpkg-deb", "--control", self.files["librxe-rs1"], folder)
             self.assertEqual((Path(folder) / "shlibs").read_text(), f"librxe_rs 1 librxe-rs1 (>= {VERSION})\n")
         self.assertIn("librxe_rs.so.1", (TOP / "tools/librxe_rs/build.rs").read_text())
@@ -185,6 +199,12 @@ class Packages(StandIns):
         for path in self.files.values():
             with self.subTest(path.name):
                 self.assertEqual(path.read_bytes(), (again / path.name).read_bytes())
+
+
+class PackagesForArm64(Packages):
+    """Of a module for arm64: what is in them is built by cross compilers."""
+    GCC, OBJCOPY, RELEASE = "aarch64-linux-gnu-gcc-14", "aarch64-linux-gnu-objcopy", "7.9.1+deb13-cloud-arm64"
+    ARCHITECTURE, TRIPLET, MACHINE = "arm64", "aarch64-linux-gnu", "AArch64"
 
 
 class Dkms(unittest.TestCase):
@@ -346,6 +366,7 @@ class Refusals(StandIns):
     def test_no_tools(self):
         with unittest.mock.patch.object(self, "tools", self.folder / "missing"):
             self.refused("build it: make tools", self.module())
+            self.refused("build it: make tools FLAVOUR=arm64", self.module("arm64.ko", "7.9.1+deb13-arm64"))
 
     def test_half_a_key(self):
         self.refused("cannot read SIGN_CERT=;", self.module(), SIGN_KEY="/bin/true")
