@@ -123,6 +123,27 @@ class Prepare(Sessions):
         self.assertEqual(out, "rxe_rs\nrdma_rxe\n5\ntwo words\nit's $HOME\none\nit's two\n")
 
 
+    def test_tools(self):
+        """A machine gets the programs of its architecture, and none if they have not been built."""
+        clone = self.folder / "clone"
+        for name in ("ktests", "docs"):
+            (clone / name).parent.mkdir(exist_ok=True)
+            (clone / name).symlink_to(session.CLONE / name)
+        for folder in ("tools", "tools-arm64"):
+            (clone / "out" / folder / "lib").mkdir(parents=True)
+            for name in ("rxectl", "lib/librxe_rs.so"):
+                (clone / "out" / folder / name).write_text(folder)
+        with mock.patch.object(session, "CLONE", clone):
+            for series, folder in (("7.3", "tools"), ("7.3-rt", "tools"), ("7.3-cloud-arm64", "tools-arm64")):
+                one = self.session()
+                one.boot = {"SERIES": series}
+                one.prepare([])
+                self.assertEqual([(one.share / name).read_text() for name in ("bin/rxectl", "lib/librxe_rs.so")], [folder] * 2)
+            (clone / "out/tools-arm64").rename(clone / "none")
+            one.prepare([])
+            self.assertFalse((one.share / "bin").exists())
+
+
 class TwoKernels(Sessions):
     def test_machine_b_has_a_kernel_of_its_own(self):
         files = {name: self.folder / name for name in ("own", "other")}

@@ -91,7 +91,7 @@ def run_tests(options, boot, kvm, out):
     if not chosen:
         print("error: no test is selected; look at --test, --without and --topology", file=sys.stderr)
         return 2
-    if any("tools" in t.needs for t in chosen) and subprocess.run([QEMU / "build-tools.sh"]).returncode:
+    if any("tools" in t.needs for t in chosen) and subprocess.run([QEMU / "build-tools.sh", "-a", kernel.architecture(boot["SERIES"])]).returncode:
         print("error: cannot build the tools; see the messages above", file=sys.stderr)
         return 2
     if any("crates" in t.needs for t in chosen) and subprocess.run([QEMU / "build-crates.py"]).returncode:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import kernel
 from vm import wheels
 from vm.discovery import CLONE, Suite
 
@@ -23,6 +24,12 @@ DEBUG_SCALE = 4
 
 def plan_of(tests):
     return [(t.name, t.seconds, t.file, t.function) for t in tests]
+
+
+def tools_for(boot):
+    """The folder of the programs for a machine, which build-tools.sh builds. Those of a machine b are the same as those of a."""
+    architecture = kernel.architecture(boot["SERIES"])
+    return CLONE / ("out/tools" if architecture == "amd64" else f"out/tools-{architecture}")
 
 
 class Session:
@@ -44,13 +51,14 @@ class Session:
         shutil.copytree(CLONE / "ktests/vm", self.share / "tests")
         shutil.copytree(CLONE / "docs", self.share / "docs")
         shutil.copy(CLONE / "ktests/fuzz/corpus.calls", self.share / "fuzz.calls")
+        tools = tools_for(self.boot)
         for program in ("rxectl", "mutate", "rxe_fuzz", "objects"):
-            if (CLONE / "out/tools" / program).exists():
+            if (tools / program).exists():
                 (self.share / "bin").mkdir(exist_ok=True)
-                shutil.copy(CLONE / "out/tools" / program, self.share / "bin")
+                shutil.copy(tools / program, self.share / "bin")
         for folder in ("lib", "examples"):
-            if (CLONE / "out/tools" / folder).is_dir():
-                shutil.copytree(CLONE / "out/tools" / folder, self.share / folder, ignore=shutil.ignore_patterns("*.a"))
+            if (tools / folder).is_dir():
+                shutil.copytree(tools / folder, self.share / folder, ignore=shutil.ignore_patterns("*.a"))
         if self.options.packages:
             shutil.copytree(self.options.packages, self.share / "packages")
         if self.suite:
