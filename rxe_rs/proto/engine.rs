@@ -5,10 +5,11 @@
 //! its next deadline and asynchronous events. Files by concern: [`qp`] (the API), [`attrs`] (its
 //! types), `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (congestion window),
-//! `congestion` (ECN marks and CNPs), `pacer` (the sending rate after CNPs), `gso` (whether packets
-//! may share a GSO buffer), [`same_host`] (whether they need an ICRC), [`transition`] (attributes
-//! by state transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`]
-//! (work requests and completions), [`notify`] (CQ arming and moderation).
+//! `congestion` (ECN marks and CNPs), `pacer` (the sending rate after CNPs), [`repeat`] (selective
+//! repeat), `gso` (whether packets may share a GSO buffer), [`same_host`] (whether they need an
+//! ICRC), [`transition`] (attributes by state transition), [`backend`] (the traits that the owner
+//! implements), [`wr`] and [`wc`] (work requests and completions), [`notify`] (CQ arming and
+//! moderation).
 
 pub mod attrs;
 pub mod backend;
@@ -20,6 +21,7 @@ pub mod notify;
 mod pacer;
 mod probe;
 pub mod qp;
+pub mod repeat;
 mod requester;
 mod responder;
 mod response;

@@ -22,6 +22,7 @@ mod sink;
 
 use crate::check::window::Bind;
 use crate::engine::backend::Handled;
+use crate::engine::repeat::KeptPacket;
 use crate::engine::same_host::HostTag;
 use crate::engine::wc::{NetworkType, WcStatus};
 use crate::engine::wr::{
@@ -257,6 +258,12 @@ pub struct Pair {
     pub evict: f64,
     /// Deferred packets of each side, oldest first.
     deferred: [VecDeque<(Vec<u8>, HostTag)>; 2],
+    /// Packets ahead of the expected one that each side keeps.
+    kept: [Vec<(KeptPacket, Vec<u8>, HostTag)>; 2],
+    /// Number of packets that were kept.
+    pub kept_packets: u64,
+    /// Probability that a side has no memory to keep a packet, and that one it kept is gone.
+    pub forget: f64,
     /// When the page faults in progress are handled.
     faults_done_at: [Option<Instant>; 2],
     /// Number of deferred packets.
@@ -318,6 +325,9 @@ impl Pair {
             packets_sent: 0,
             evict: 0.0,
             deferred: Default::default(),
+            kept: Default::default(),
+            kept_packets: 0,
+            forget: 0.0,
             faults_done_at: [None; 2],
             deferred_packets: 0,
             rewrite: None,
@@ -348,6 +358,7 @@ impl Pair {
             qp.attrs.remote_atomic = true;
             qp.attrs.sqd_async_notify = true;
             qp.attrs.remote_flush = 1;
+            qp.attrs.token = 1 + ((seed + 31 * side as u64) % 63) as u8;
             qp.set_rq_psn(psn[1 - side]);
             qp.set_state(State::Rtr, host);
             qp.set_sq_psn(psn[side]);
@@ -545,11 +556,40 @@ impl Pair {
 
     fn receive(&mut self, to: usize, udp: &[u8], tag: HostTag) {
         if !self.deferred[to].is_empty() || self.handle_packet(to, udp, tag) == Handled::Deferred {
-            self.deferred_packets += 1;
-            if self.deferred[to].len() < MAX_DEFERRED_PACKETS {
-                self.deferred[to].push_back((udp.to_vec(), tag));
+            self.defer(to, udp, tag);
+        } else {
+            self.replay_kept(to);
+        }
+    }
+
+    fn defer(&mut self, to: usize, udp: &[u8], tag: HostTag) {
+        self.deferred_packets += 1;
+        if self.deferred[to].len() < MAX_DEFERRED_PACKETS {
+            self.deferred[to].push_back((udp.to_vec(), tag));
+        }
+    }
+
+    /// Passes the kept packets to the engine that are next.
+    fn replay_kept(&mut self, to: usize) {
+        while let Some(next) = self.qps[to].take_kept(&mut self.hosts[to]) {
+            let Some(at) = self.kept[to].iter().position(|kept| kept.0 == next) else {
+                continue;
+            };
+            let (_, udp, tag) = self.kept[to].swap_remove(at);
+            if self.forgets() {
+                continue;
+            }
+            if self.handle_packet(to, &udp, tag) == Handled::Deferred {
+                return self.defer(to, &udp, tag);
             }
         }
+        if !self.qps[to].keeps_packets() {
+            self.kept[to].clear();
+        }
+    }
+
+    fn forgets(&mut self) -> bool {
+        self.forget > 0.0 && self.rng.f64() < self.forget
     }
 
     /// Completes the page faults and processes the deferred packets.
@@ -565,6 +605,7 @@ impl Pair {
                 return;
             }
         }
+        self.replay_kept(side);
     }
 
     /// Drops the deferred packets of one side.
@@ -614,7 +655,17 @@ impl Pair {
             vlan: None,
             tag,
         };
-        self.qps[to].handle_packet(self.now, &packet, &payload, &meta, &mut self.hosts[to])
+        let host = &mut self.hosts[to];
+        let handled = self.qps[to].handle_packet(self.now, &packet, &payload, &meta, host);
+        if handled == Handled::Ahead && !self.forgets() {
+            let host = &mut self.hosts[to];
+            self.kept_packets += 1;
+            let which = KeptPacket::of(&packet);
+            self.kept[to].retain(|kept| kept.0 != which);
+            self.kept[to].push((which, udp.to_vec(), tag));
+            self.qps[to].on_kept(&packet, host);
+        }
+        handled
     }
 
     /// Advances to the next arrival or timer; false if there is none.

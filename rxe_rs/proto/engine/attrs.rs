@@ -104,6 +104,11 @@ pub struct Attrs {
     pub sqd_async_notify: bool,
     /// Placement type bits that FLUSH requests of the peer may set.
     pub remote_flush: u8,
+    /// Token of the marks of this QP's requests, a random number, 1..=63 ([`repeat`]); 0: packets
+    /// ahead of the expected one are not kept, neither here nor by the peer.
+    ///
+    /// [`repeat`]: super::repeat
+    pub token: u8,
 }
 
 /// Greatest number of READ and ATOMIC requests in flight in one direction.
@@ -146,6 +151,7 @@ impl Attrs {
             remote_atomic: false,
             sqd_async_notify: false,
             remote_flush: 0,
+            token: 0,
         }
     }
 }

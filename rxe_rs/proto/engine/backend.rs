@@ -43,6 +43,9 @@ pub enum Handled {
     /// QP is unchanged: pass the packet again after the page fault or after a short delay, and
     /// later packets only after it.
     Deferred,
+    /// The packet is ahead of the expected one. Keep a copy, and tell the engine with
+    /// [`Qp::on_kept`](super::Qp::on_kept); or drop it.
+    Ahead,
 }
 
 /// Progress of a FLUSH.
@@ -106,6 +109,8 @@ counters! {
     pub enum Count {
         /// A request arrived out of sequence; it was dropped or caused a sequence error NAK.
         OutOfSequence = "out_of_seq_request",
+        /// A packet ahead of the expected one was kept until that arrived.
+        Kept = "kept_out_of_seq",
         /// A duplicate request arrived.
         DuplicateRequest = "duplicate_request",
         /// An RNR NAK was sent.
@@ -116,6 +121,10 @@ counters! {
         SequenceNakSent = "send_seq_err",
         /// A PSN sequence error NAK arrived.
         SequenceNakReceived = "rcvd_seq_err",
+        /// Only the packets that a PSN sequence error NAK named were retransmitted.
+        SelectiveRepeat = "selective_repeat",
+        /// A packet with the expected PSN had another token than those before.
+        SuspectMark = "suspect_mark",
         /// A missing response implied a NAK (IBTA 9.7.6).
         ImpliedNak = "implied_nak_seq_err",
         /// The acknowledgement timer expired and packets were retransmitted.

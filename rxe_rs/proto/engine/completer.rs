@@ -8,6 +8,7 @@ mod validate;
 use super::attrs::State;
 use super::backend::{Backend, Count, Handled, LocalFault};
 use super::qp::Qp;
+use super::repeat::{Mark, Missing};
 use super::requester::{ack_deadline, index_before};
 use super::wc::WcStatus;
 use super::window::CongestionWindow;
@@ -15,6 +16,7 @@ use super::wr::{SendBody, SendWqe};
 use crate::ids::Psn;
 use crate::time::Instant;
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
+use crate::wire::bth::Bth;
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::rnr::rnr_timer_ns;
@@ -64,9 +66,9 @@ impl Qp {
         let handled = match packet.opcode().operation() {
             Operation::Acknowledge => {
                 if let Some(aeth) = packet.aeth() {
-                    self.handle_ack(now, psn, aeth, backend);
+                    self.handle_ack(now, packet.bth(), aeth, backend);
                 }
-                Ok(())
+                Ok(Handled::Done)
             }
             Operation::ReadRespFirst
             | Operation::ReadRespMiddle
@@ -75,16 +77,13 @@ impl Qp {
             | Operation::AtomicAck => self.handle_data(now, packet, payload, backend),
             _ => {
                 backend.count(Count::Unexpected);
-                Ok(())
+                Ok(Handled::Done)
             }
         };
         if self.state == State::Sqd {
             self.note_drained();
         }
-        match handled {
-            Ok(()) => Handled::Done,
-            Err(NotPresent) => Handled::Deferred,
-        }
+        handled.unwrap_or(Handled::Deferred)
     }
 
     /// A response outside the PSNs in flight. If it is duplicate data, the peer is still answering
@@ -110,7 +109,8 @@ impl Qp {
     }
 
     /// Handles an acknowledgement, RNR NAK or NAK (IBTA 9.7.5.2.2, IBTA 9.7.5.2.8).
-    fn handle_ack(&mut self, now: Instant, psn: Psn, aeth: Aeth, backend: &mut impl Backend) {
+    fn handle_ack(&mut self, now: Instant, bth: &Bth, aeth: Aeth, backend: &mut impl Backend) {
+        let psn = bth.psn;
         let syndrome = aeth.syndrome();
         let negative = matches!(syndrome, Syndrome::RnrNak { .. } | Syndrome::Nak(_));
         if !self.is_plausible(psn, negative, aeth.msn(), backend) {
@@ -122,13 +122,13 @@ impl Qp {
         match syndrome {
             Syndrome::Ack { .. } => {
                 if self.acknowledge(now, psn.next(), backend) == Acked::ResponseMissing {
-                    self.implied_nak(now, backend);
+                    self.implied_nak(now, Some(psn.next()), backend);
                 }
             }
             Syndrome::RnrNak { timer } => {
                 backend.count(Count::RnrNakReceived);
                 if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
-                    return self.implied_nak(now, backend);
+                    return self.implied_nak(now, Some(psn), backend);
                 }
                 // An RNR NAK for a packet not retransmitted since the previous one is a duplicate.
                 if self.req.rnr_until.is_some() || self.req.psn == self.req.una_psn {
@@ -150,13 +150,28 @@ impl Qp {
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
                 backend.count(Count::SequenceNakReceived);
-                // The responder has executed all READs before the PSN, so their data is in flight.
-                self.acknowledge(now, psn, backend);
-                self.handle_loss(now, psn, backend);
+                // The responder has executed all READs before the PSN, so their data is in flight,
+                // or was lost, as the NAK follows it.
+                let acked = self.acknowledge(now, psn, backend);
+                match Missing::parse(bth.resv7) {
+                    Missing::Unknown => {
+                        self.handle_loss(now, psn, backend);
+                    }
+                    Missing::All => {
+                        self.req.marks_requests = self.attrs.token != 0;
+                        self.handle_loss(now, psn, backend);
+                    }
+                    Missing::Packets { count, toggle } => {
+                        if acked == Acked::ResponseMissing {
+                            self.implied_nak(now, Some(psn), backend);
+                        }
+                        self.repeat(now, psn, count, toggle, backend);
+                    }
+                }
             }
             Syndrome::Nak(code) => {
                 if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
-                    return self.implied_nak(now, backend);
+                    return self.implied_nak(now, Some(psn), backend);
                 }
                 let status = match code {
                     NakCode::InvalidRequest | NakCode::InvalidRd => WcStatus::RemInvReqErr,
@@ -235,7 +250,7 @@ impl Qp {
         self.req.rnr_until = None;
         self.req.rnr_since = None;
         if self.req.psn.is_before(self.req.una_psn) {
-            // Acknowledged after all during go-back-N.
+            // Acknowledged after all during a retransmission.
             self.move_cursor(self.req.una_psn, backend);
         }
     }
@@ -244,8 +259,30 @@ impl Qp {
     /// only once per missing response, because the remaining old responses are still in flight.
     /// If they arrive a second time, the response was lost again, and the caller has cleared
     /// `implied_nak_psn`.
-    pub(super) fn implied_nak(&mut self, now: Instant, backend: &mut impl Backend) {
+    ///
+    /// The peer has sent the responses of the requests before `upto`; if it keeps packets, only
+    /// what is missing of them is requested.
+    pub(super) fn implied_nak(
+        &mut self,
+        now: Instant,
+        upto: Option<Psn>,
+        backend: &mut impl Backend,
+    ) {
         self.req.loss_deadline = None;
+        self.expect_response(backend);
+        let upto = upto.filter(|_| self.req.marks_requests && !self.gso.is_suspect());
+        let lost = upto.is_some_and(|upto| {
+            self.req.responses.on_answered(upto);
+            let end = self.end_of_responses(upto, backend);
+            self.req.responses.note_missing_before(end)
+        });
+        if lost || self.req.responses.note_missing(false) {
+            return self.on_missing_responses(now, backend);
+        }
+        if self.req.responses.has_requested_expected() || self.req.responses.keeps_any() {
+            self.req.rearm(now, &self.attrs);
+            return;
+        }
         let at = self.req.una_psn;
         if self.req.implied_nak_psn == Some(at) {
             // The peer is alive and still sends the responses of earlier requests.
@@ -258,6 +295,12 @@ impl Qp {
         }
     }
 
+    /// The missing responses are lost, even if they have been requested again.
+    pub(super) fn responses_overdue(&mut self, now: Instant, backend: &mut impl Backend) {
+        self.req.responses.forget_requested();
+        self.implied_nak(now, None, backend);
+    }
+
     /// Handles a response of a READ, ATOMIC, ATOMIC WRITE or FLUSH (IBTA 9.7.6).
     fn handle_data(
         &mut self,
@@ -265,12 +308,12 @@ impl Qp {
         packet: &Packet<'_>,
         payload: &Payload<'_>,
         backend: &mut impl Backend,
-    ) -> Result<(), NotPresent> {
+    ) -> Result<Handled, NotPresent> {
         let psn = packet.bth().psn;
         // Responses arrive in order, so only one PSN can be next.
         let Some((index, wqe)) = self.oldest_awaiting_response(backend) else {
             backend.count(Count::Unexpected);
-            return Ok(());
+            return Ok(Handled::Done);
         };
         let placed = wqe.placed;
         let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
@@ -279,12 +322,49 @@ impl Qp {
             if psn.is_before(wqe.psns.first) {
                 backend.count(Count::Unexpected);
             }
-            return Ok(());
+            return Ok(Handled::Done);
         }
+        let mark = Mark::parse(packet.bth().resv7);
+        let own = self.has_own_token(packet.bth());
         if psn != expected {
+            if own && self.req.marks_requests {
+                return Ok(self.response_ahead(now, psn, expected, backend));
+            }
             self.response_out_of_order(now, packet, expected, backend);
-            return Ok(());
+            return Ok(Handled::Done);
         }
+        if mark.is_some() && !own && self.req.marks_requests {
+            // Forged, or the peer uses the bits for something else.
+            self.req.marks_requests = false;
+            backend.count(Count::SuspectMark);
+            return Ok(Handled::Done);
+        }
+        self.req.marks_requests |= own;
+        self.handle_expected_data(now, packet, payload, (index, &wqe), backend)?;
+        if self.state != State::Err {
+            self.find_expected_response(backend);
+            if self.req.responses.lacks_expected() {
+                self.handle_loss(now, self.req.una_psn, backend);
+            }
+        }
+        Ok(Handled::Done)
+    }
+
+    /// True if a response has the token of the requests.
+    fn has_own_token(&self, bth: &Bth) -> bool {
+        let own = Mark::new(self.attrs.token, false);
+        own.is_some_and(|own| own.is_of_peer(Mark::parse(bth.resv7)))
+    }
+
+    /// Handles the response that `wqe`, with this index, expects.
+    fn handle_expected_data(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        (index, wqe): (u32, &SendWqe),
+        backend: &mut impl Backend,
+    ) -> Result<(), NotPresent> {
         if index != self.req.una {
             // It acknowledges all requests before its own, none of which awaits a response.
             self.acknowledge(now, wqe.psns.first, backend);
@@ -298,7 +378,7 @@ impl Qp {
                 SendBody::CmpSwp { .. } | SendBody::FetchAdd { .. },
                 Operation::AtomicAck,
                 Some(value),
-            ) => self.handle_atomic_data(now, &wqe, value.original(), backend),
+            ) => self.handle_atomic_data(now, wqe, value.original(), backend),
             (_, Operation::AtomicAck, _)
             | (SendBody::CmpSwp { .. } | SendBody::FetchAdd { .. }, ..) => {
                 backend.count(Count::Unexpected);
@@ -307,9 +387,16 @@ impl Qp {
             (body, operation, _) => {
                 let last = matches!(operation, Operation::ReadRespLast | Operation::ReadRespOnly);
                 if matches!(body, SendBody::Read(_)) {
-                    return self.handle_read_data(now, psn, &wqe, last, payload, backend);
+                    return self.handle_read_data(
+                        now,
+                        packet.bth().psn,
+                        wqe,
+                        last,
+                        payload,
+                        backend,
+                    );
                 }
-                self.handle_empty_response(now, &wqe, last && payload.is_empty(), backend);
+                self.handle_empty_response(now, wqe, last && payload.is_empty(), backend);
                 Ok(())
             }
         }
@@ -330,9 +417,10 @@ impl Qp {
         let placed = wqe.placed;
         let left = wqe.wr.length.saturating_sub(placed);
         let payload_len = left.min(mtu);
-        // The response to a probe READ of one packet ends there.
+        // The response to a READ of a part of the data, as probes are, ends there.
         let probe_reply = last && left > mtu && self.req.probed_psn == Some(psn);
-        let ends = last && !probe_reply;
+        let part = last && left > mtu && self.req.responses.is_end_of_part(psn);
+        let ends = last && !probe_reply && !part;
         if usize::try_from(payload_len).ok() != Some(payload.len()) || ends != (left <= mtu) {
             self.fail_oldest(wqe, WcStatus::BadRespErr, backend);
             return Ok(());
@@ -353,7 +441,7 @@ impl Qp {
         self.on_ack_progress(now, before, backend);
         if probe_reply {
             // The responses still missing when the probe is answered are lost.
-            self.implied_nak(now, backend);
+            self.responses_overdue(now, backend);
         }
         Ok(())
     }

@@ -35,6 +35,9 @@ const SCORE_LOST: u8 = 5;
 /// may be lost instead.
 const SCORE_UNACKED: u8 = 2;
 
+/// After this many packets that were not sent in a batch, losses have other reasons.
+const MAX_SINGLES: u8 = 16;
+
 /// Duration of the first fallback, in nanoseconds.
 const MIN_FALLBACK_NS: u64 = 60_000_000_000;
 
@@ -52,6 +55,8 @@ pub(super) struct GsoPolicy {
     new_requests: u8,
     /// Evidence that a device damages the packets, up to [`FALLBACK_SCORE`].
     score: u8,
+    /// Packets that were sent singly, or first in their batch, since the last one that was not.
+    singles: u8,
     /// When GSO is tried again.
     resume: Option<Instant>,
     /// Length of the next fallback.
@@ -119,6 +124,7 @@ impl GsoPolicy {
             acks: BatchTracker::new(),
             new_requests: 0,
             score: 0,
+            singles: MAX_SINGLES,
             resume: None,
             fallback_ns: MIN_FALLBACK_NS,
             timed_out: false,
@@ -139,12 +145,14 @@ impl GsoPolicy {
     /// The request packet `psn` was sent as segment `index` of its batch.
     #[inline]
     pub(super) fn on_request(&mut self, psn: Psn, index: u32) {
+        self.note_index(index);
         self.requests.on_sent(psn, index, self.allowed);
     }
 
     /// The READ response packet `psn` was sent as segment `index` of its batch.
     #[inline]
     pub(super) fn on_response(&mut self, psn: Psn, index: u32) {
+        self.note_index(index);
         if self.responses.on_sent(psn, index, self.allowed) {
             self.new_requests = 0;
         }
@@ -168,6 +176,22 @@ impl GsoPolicy {
             self.requests.second = None;
             self.reset_score();
         }
+    }
+
+    #[inline]
+    fn note_index(&mut self, index: u32) {
+        self.singles = match index {
+            0 => self.singles.saturating_add(1),
+            _ => 0,
+        };
+    }
+
+    /// True if batches are sent, and the last one that was tracked lost its second packet. As long
+    /// as that is so the peer is to keep nothing: where all but the first packet of each batch is
+    /// damaged, it would have gaps that hide the tracked packet.
+    #[inline]
+    pub(super) fn is_suspect(&self) -> bool {
+        self.score > 0 && self.resume.is_none() && self.singles < MAX_SINGLES
     }
 
     /// Go-back-N from the lost request packet `from`; everything before has arrived. True if GSO is
@@ -230,6 +254,19 @@ impl GsoPolicy {
             _ => {}
         }
         false
+    }
+
+    /// A duplicate request for `count` response packets from `psn` on arrived, which the peer
+    /// misses; it may miss others before them. True if GSO is disabled.
+    pub(super) fn on_missing_responses(&mut self, now: Instant, psn: Psn, count: u32) -> bool {
+        let Some(second) = self.responses.second else {
+            return false;
+        };
+        if second.is_before(psn) || !second.is_before(psn.wrapping_add(count)) {
+            return false;
+        }
+        self.responses.second = None;
+        second == psn && self.add_score(now, SCORE_LOST)
     }
 
     /// A new request for a response arrived, of which the peer may have `limit` outstanding.

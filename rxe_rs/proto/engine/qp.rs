@@ -12,6 +12,7 @@ use super::congestion::{
 };
 use super::gso::GsoPolicy;
 use super::pacer::{Pacer, PathState};
+use super::repeat::KeptPacket;
 use super::requester::Requester;
 use super::responder::{ReplayEntry, Responder};
 use super::same_host::{HostTag, SameHost};
@@ -317,6 +318,38 @@ impl Qp {
         handled
     }
 
+    /// The caller has kept a copy of a packet for which [`Qp::handle_packet`] returned
+    /// [`Handled::Ahead`].
+    pub fn on_kept(&mut self, packet: &Packet<'_>, backend: &mut impl Backend) {
+        backend.count(Count::Kept);
+        if packet.opcode().is_response() {
+            return self.req.responses.insert(packet.bth().psn);
+        }
+        let ahead = packet.bth().psn.delta(self.resp.epsn);
+        self.resp
+            .kept
+            .insert(u32::try_from(ahead).unwrap_or(u32::MAX));
+    }
+
+    /// True if packets are kept.
+    #[inline]
+    pub fn keeps_packets(&self) -> bool {
+        !self.resp.kept.is_empty() || self.req.responses.keeps_any()
+    }
+
+    /// The kept packet that is to be passed to [`Qp::handle_packet`] now, if any. Call it after
+    /// each packet until it returns `None`.
+    #[inline]
+    pub fn take_kept(&mut self, backend: &mut impl Backend) -> Option<KeptPacket> {
+        let expected = self.resp.epsn;
+        if self.resp.kept.take_expected() {
+            return Some(KeptPacket::Request(expected));
+        }
+        self.find_expected_response(backend);
+        let psn = self.req.responses.take_expected()?;
+        Some(KeptPacket::Response(psn))
+    }
+
     /// True if a packet proves that the peer has started to send (IBTA 11.6.3, communication
     /// established): on a reliable connection only a packet with the expected PSN, which an
     /// off-path attacker does not know.
@@ -548,7 +581,9 @@ impl Qp {
     /// Reports that packets of [`Qp::poll_transmit`] were dropped locally (queue full, no memory):
     /// pauses transmission for a short time; the lost packets are retransmitted later.
     pub fn on_congestion(&mut self, now: Instant) {
-        self.req.window.on_loss(self.req.max_psn);
+        self.req
+            .window
+            .on_loss(self.req.max_psn, self.req.least_window());
         self.pause(now);
     }
 
@@ -575,6 +610,7 @@ impl Qp {
         // Raised once, even if ERR is entered again (IBTA 11.6.3).
         self.events.last_wqe |= self.uses_srq && self.state != State::Err;
         self.state = State::Err;
+        self.resp.kept.clear();
         self.req.deadline = None;
         self.req.rnr_until = None;
         self.req.loss_deadline = None;

@@ -5,10 +5,13 @@
 mod build;
 mod retransmit;
 
+use retransmit::Repeat;
+
 use super::attrs::{Attrs, Progress, Service, State};
 use super::backend::{Backend, Count, LocalFault, Tx, TxFault};
 use super::probe::Prober;
 use super::qp::Qp;
+use super::repeat::KeptResponses;
 use super::wc::{Wc, WcStatus};
 use super::window::CongestionWindow;
 use super::wr::{LocalOp, SendBody, SendWqe, SendWr};
@@ -63,10 +66,20 @@ pub(super) struct Requester {
     /// Set the AckReq bit in the next packet.
     pub(super) ack_now: bool,
     pub(super) window: CongestionWindow,
+    /// Requests have marks: the peer keeps packets ahead of a missing one ([`super::repeat`]).
+    pub(super) marks_requests: bool,
+    /// The toggle of the marks.
+    toggle: bool,
+    /// The packets that are repeated at the moment, and where to go on then.
+    repeat: Option<Repeat>,
+    /// PSN of the NAK for which packets were repeated last.
+    repeated: Option<Psn>,
     /// PSN of the missing response that the last implied NAK was for.
     pub(super) implied_nak_psn: Option<Psn>,
     /// PSN of the latest response that proved one before it to be missing.
     pub(super) latest_ahead: Option<Psn>,
+    /// Responses ahead of the expected one that are kept.
+    pub(super) responses: KeptResponses,
     /// Retransmit the oldest request, a READ or ATOMIC, as a probe.
     probe_pending: bool,
     /// PSN of the response packet that a probe READ requested.
@@ -136,8 +149,13 @@ impl Requester {
             fault_pending: false,
             ack_now: false,
             window: CongestionWindow::new(),
+            marks_requests: false,
+            toggle: false,
+            repeat: None,
+            repeated: None,
             implied_nak_psn: None,
             latest_ahead: None,
+            responses: KeptResponses::new(),
             probe_pending: false,
             probed_psn: None,
             duplicate_responses: 0,
@@ -166,6 +184,7 @@ impl Requester {
         self.rnr_since = None;
         self.implied_nak_psn = None;
         self.latest_ahead = None;
+        self.responses = KeptResponses::new();
         self.probe_pending = false;
         self.probed_psn = None;
         self.duplicate_responses = 0;
@@ -176,6 +195,7 @@ impl Requester {
         self.since_ack_req = 0;
         self.fault_pending = false;
         self.ack_now = false;
+        self.repeat = None;
         self.prober = Prober::new();
     }
 
@@ -184,10 +204,18 @@ impl Requester {
         self.rnr_retries = attrs.rnr_retry;
     }
 
-    /// True if the cursor is past all `posted` WQEs and no probe is to be sent.
+    /// True if the cursor is past all `posted` WQEs and nothing else is to be sent.
     #[inline]
     pub(super) fn has_sent_all(&self, posted: u32) -> bool {
-        self.cur == posted && !self.probe_pending
+        self.cur == posted && !self.probe_pending && !self.responses.has_missing()
+    }
+
+    /// The minimum window after losses.
+    pub(super) fn least_window(&self) -> u32 {
+        match self.marks_requests {
+            true => CongestionWindow::MIN_REPEAT,
+            false => CongestionWindow::MIN,
+        }
     }
 
     /// Packets in flight: requests and expected READ responses, which load the same network.
@@ -259,7 +287,13 @@ impl Qp {
             }
             self.probe_oldest(backend, tx);
         }
+        if self.req.responses.has_missing() {
+            if let Some(progress) = self.request_missing(now, backend, tx) {
+                return progress;
+            }
+        }
         loop {
+            self.end_repeat(backend);
             let produced = backend.sends_posted();
             if self.req.cur == produced || !matches!(self.state, State::Rts | State::Sqd) {
                 return Progress::Idle;
@@ -272,13 +306,14 @@ impl Qp {
                 return self.request_ack(now, produced, backend, tx);
             }
             // UC has no acknowledgements that would open a window.
-            if self.service == Service::Rc && self.req.in_flight() >= self.req.window.limit() {
+            let window_full = self.req.in_flight() >= self.req.window.limit();
+            if self.service == Service::Rc && window_full && !self.req.is_repeating() {
                 return self.request_ack(now, produced, backend, tx);
             }
             let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) else {
                 return Progress::Idle;
             };
-            if self.exceeds_window(&wqe.wr) {
+            if !self.req.is_repeating() && self.exceeds_window(&wqe.wr) {
                 return self.request_ack(now, produced, backend, tx);
             }
             let outcome = match (wqe.invalid, &wqe.wr.body) {
@@ -475,7 +510,7 @@ impl Qp {
         let result = match &wqe.wr.body {
             body if body.carries_payload() => self.send_payload(wqe, produced, backend, tx),
             SendBody::Read(from) => self.send_read(wqe, from, u32::MAX, backend, tx),
-            _ => self.send_single(self.req.cur, wqe, backend, tx),
+            _ => self.send_single(self.req.cur, wqe, false, backend, tx),
         };
         if result.is_ok() && wqe.wr.body.needs_response() {
             self.advance_past(wqe);

@@ -11,6 +11,7 @@ mod replay;
 
 use super::backend::{Backend, Count, Handled, RemoteFault, RemoteRight};
 use super::qp::Qp;
+use super::repeat::{KeptRequests, Mark, MAX_AHEAD};
 use super::requester::packets;
 use super::response::{PendingResponse, ResponseBody, ResponseQueue, NO_CREDITS};
 use super::wc::{Wc, WcStatus};
@@ -18,6 +19,7 @@ use super::wr::{RecvWr, MAX_MESSAGE};
 use crate::ids::{Msn, Psn, RKey};
 use crate::time::Instant;
 use crate::wire::aeth::{NakCode, Syndrome};
+use crate::wire::bth::Bth;
 use crate::wire::opcode::Operation;
 use crate::wire::packet::{Packet, Payload};
 use flush::PartialFlush;
@@ -63,6 +65,8 @@ pub(super) struct Responder {
     /// The outstanding NAK; no other is sent for `epsn`.
     nak_state: NakState,
     nak_suppression: NakSuppression,
+    /// Requests ahead of the expected one that are kept.
+    pub(super) kept: KeptRequests,
     pub(super) message: Message,
     /// Receive WQE of the current message.
     pub(super) recv: Option<RecvWr>,
@@ -115,6 +119,7 @@ impl Responder {
             msn: Msn::new(0),
             nak_state: NakState::None,
             nak_suppression: NakSuppression::new(),
+            kept: KeptRequests::new(),
             message: Message::None,
             recv: None,
             pending: ResponseQueue::new(),
@@ -130,6 +135,7 @@ impl Responder {
     pub(super) fn advance(&mut self, count: u32) {
         self.epsn = self.epsn.wrapping_add(count);
         self.extended_psn = self.extended_psn.wrapping_add(count.into());
+        self.kept.advance(count);
     }
 
     /// Sets the expected PSN.
@@ -143,6 +149,7 @@ impl Responder {
         self.pending.clear();
         self.ack = None;
         self.closing = false;
+        self.kept.clear();
     }
 
     /// Aborts the current message; returns its receive WQE.
@@ -168,13 +175,19 @@ impl Qp {
                 backend.count(Count::DuplicateRequest);
                 self.handle_duplicate(now, packet, backend);
             } else {
-                self.out_of_sequence(now, psn, backend);
+                return self.out_of_sequence(now, bth, backend);
             }
+            return Handled::Done;
+        }
+        let mark = self.request_mark(bth);
+        if !self.resp.kept.accepts(mark) {
+            backend.count(Count::SuspectMark);
             return Handled::Done;
         }
         match self.execute(packet, payload, backend) {
             Ok(()) => {
                 self.resp.nak_state = NakState::None;
+                self.resp.kept.learn(mark);
                 if bth.ack_req && !takes_resource(packet.opcode().operation()) {
                     let ack = Syndrome::Ack {
                         credits: NO_CREDITS,
@@ -184,6 +197,9 @@ impl Qp {
                 {
                     // The NAK is obsolete: the expected request has arrived.
                     self.resp.ack = None;
+                }
+                if self.resp.kept.has_new_gap(self.resp.epsn) {
+                    self.ask_for_gap(now, MAX_AHEAD, backend);
                 }
             }
             Err(RequestFault::Deferred) => return Handled::Deferred,
@@ -211,6 +227,11 @@ impl Qp {
             }
         }
         Handled::Done
+    }
+
+    /// The mark of a request; `None` if marks are not used.
+    fn request_mark(&self, bth: &Bth) -> Option<Mark> {
+        Mark::parse(bth.resv7).filter(|_| self.attrs.token != 0)
     }
 
     /// Raises the asynchronous event for a refused request that no receive completion reports

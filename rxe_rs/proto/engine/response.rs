@@ -9,6 +9,7 @@ use super::requester::pad_of;
 use crate::ids::{Msn, Psn, RKey};
 use crate::time::Instant;
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
+use crate::wire::bth::Bth;
 use crate::wire::opcode::Operation;
 use crate::wire::repr::Headers;
 
@@ -162,14 +163,19 @@ impl ResponseQueue {
         }
     }
 
-    /// The response `back` positions before the newest.
-    fn nth_back(&self, slots: &[PendingResponse], back: usize) -> Option<PendingResponse> {
+    /// The slot of the response `back` positions before the newest.
+    fn slot(&self, slots: &[PendingResponse], back: usize) -> Option<usize> {
         let ahead = self.len.checked_sub(back)?.checked_sub(1)?;
         let mut at = self.head.saturating_add(ahead);
         if at >= slots.len() {
             at = at.saturating_sub(slots.len());
         }
-        slots.get(at).copied()
+        (at < slots.len()).then_some(at)
+    }
+
+    /// The response `back` positions before the newest.
+    fn nth_back(&self, slots: &[PendingResponse], back: usize) -> Option<PendingResponse> {
+        slots.get(self.slot(slots, back)?).copied()
     }
 
     /// True if the response packet `psn` has not been sent yet.
@@ -191,6 +197,35 @@ impl ResponseQueue {
     pub(super) fn ends_before(&self, slots: &[PendingResponse], psn: Psn, mtu: u32) -> bool {
         self.nth_back(slots, 0)
             .is_none_or(|newest| newest.last(mtu).is_before(psn))
+    }
+
+    /// Inserts `response` before those with later PSNs; false if there is no room.
+    pub(super) fn insert(
+        &mut self,
+        slots: &mut [PendingResponse],
+        response: PendingResponse,
+        resources: u8,
+        mtu: u32,
+    ) -> bool {
+        if !self.push(slots, response, resources) {
+            return false;
+        }
+        let mut back = 0;
+        loop {
+            let (at, before) = (
+                self.slot(slots, back),
+                self.slot(slots, usize::saturating_add(back, 1)),
+            );
+            let (Some(at), Some(before)) = (at, before) else {
+                return true;
+            };
+            let later = slots.get(before);
+            if later.is_none_or(|later| !response.psn.is_before(later.next(mtu))) {
+                return true;
+            }
+            slots.swap(at, before);
+            back = usize::saturating_add(back, 1);
+        }
     }
 
     /// Drops the pending responses that reach `psn` or are after it. Responses are in the order of
@@ -349,7 +384,10 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> bool {
-        let bth = self.bth(Operation::Acknowledge, psn, 0, backend);
+        let mut bth = self.bth(Operation::Acknowledge, psn, 0, backend);
+        if syndrome == Syndrome::Nak(NakCode::PsnSequence) && self.attrs.token != 0 {
+            bth.resv7 = self.resp.kept.missing().emit();
+        }
         let headers = Headers::new(bth).aeth(Aeth::new(syndrome, msn));
         match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
             Err(TxFault::Busy) => {
@@ -363,6 +401,15 @@ impl Qp {
         self.resp.ack = None;
         self.resp.ack_postponed = false;
         true
+    }
+
+    /// The BTH of data, with the token of the peer, which shows that it comes from this QP.
+    fn data_bth(&self, operation: Operation, psn: Psn, pad: u8, backend: &impl Backend) -> Bth {
+        let mut bth = self.bth(operation, psn, pad, backend);
+        if self.attrs.token != 0 && !self.gso.is_suspect() {
+            bth.resv7 = self.resp.kept.token();
+        }
+        bth
     }
 
     fn read_psn(&self, first: Psn, sent: u32) -> Psn {
@@ -386,11 +433,11 @@ impl Qp {
             ResponseBody::Atomic { .. } | ResponseBody::Done => {
                 let headers = match response.body {
                     ResponseBody::Atomic { original } => {
-                        let bth = self.bth(Operation::AtomicAck, response.psn, 0, backend);
+                        let bth = self.data_bth(Operation::AtomicAck, response.psn, 0, backend);
                         Headers::new(bth).aeth(ack).atomic_ack(original)
                     }
                     _ => {
-                        let bth = self.bth(Operation::ReadRespOnly, response.psn, 0, backend);
+                        let bth = self.data_bth(Operation::ReadRespOnly, response.psn, 0, backend);
                         Headers::new(bth).aeth(ack)
                     }
                 };
@@ -415,7 +462,7 @@ impl Qp {
                     (false, true) => Operation::ReadRespLast,
                 };
                 let psn = self.read_psn(response.psn, sent);
-                let bth = self.bth(operation, psn, pad_of(payload_len), backend);
+                let bth = self.data_bth(operation, psn, pad_of(payload_len), backend);
                 let mut headers = Headers::new(bth);
                 if operation != Operation::ReadRespMiddle {
                     headers = headers.aeth(ack);

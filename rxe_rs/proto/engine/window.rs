@@ -24,6 +24,10 @@ impl CongestionWindow {
     pub const START: u32 = 256;
     /// Minimum window, in packets.
     pub const MIN: u32 = 16;
+    /// Minimum window, in packets, if the peer keeps what follows a lost packet: a loss costs
+    /// little, and the window must not end before the lost packet has been repeated. At most
+    /// [`MAX_AHEAD`](super::repeat::MAX_AHEAD).
+    pub const MIN_REPEAT: u32 = 48;
     /// Maximum window, in packets; 32 MiB at a path MTU of 4096.
     pub const MAX: u32 = 8192;
 
@@ -78,13 +82,14 @@ impl CongestionWindow {
         }
     }
 
-    /// Packets were lost; everything before `max_psn` had been sent.
-    pub fn on_loss(&mut self, max_psn: Psn) {
+    /// Packets were lost; everything before `max_psn` had been sent. The window does not become
+    /// shorter than `least` packets.
+    pub fn on_loss(&mut self, max_psn: Psn, least: u32) {
         if self.recover.is_some() {
             return;
         }
         self.recover = Some(max_psn);
-        self.threshold = self.limit.wrapping_shr(1).max(Self::MIN);
+        self.threshold = self.limit.wrapping_shr(1).max(least);
         self.limit = self.threshold;
         self.credit = 0;
     }
@@ -127,18 +132,18 @@ mod tests {
     #[test]
     fn halves_once_per_round_trip() {
         let mut w = CongestionWindow::new();
-        w.on_loss(Psn::new(100));
-        w.on_loss(Psn::new(100));
+        w.on_loss(Psn::new(100), CongestionWindow::MIN);
+        w.on_loss(Psn::new(100), CongestionWindow::MIN);
         assert_eq!(w.limit(), CongestionWindow::START / 2);
         w.on_progress(1, Psn::new(99));
-        w.on_loss(Psn::new(120));
+        w.on_loss(Psn::new(120), CongestionWindow::MIN);
         assert_eq!(w.limit(), CongestionWindow::START / 2);
         w.on_progress(1, Psn::new(100));
-        w.on_loss(Psn::new(120));
+        w.on_loss(Psn::new(120), CongestionWindow::MIN);
         assert_eq!(w.limit(), CongestionWindow::START / 4);
         for i in 0..20u32 {
             w.on_progress(1, Psn::new(100 + 30 * i));
-            w.on_loss(Psn::new(120 + 30 * i));
+            w.on_loss(Psn::new(120 + 30 * i), CongestionWindow::MIN);
         }
         assert_eq!(w.limit(), CongestionWindow::MIN);
     }
@@ -149,7 +154,7 @@ mod tests {
         w.on_timeout(Psn::new(256));
         assert_eq!(w.limit(), CongestionWindow::MIN);
         // The loss that the timeout detected is not counted twice.
-        w.on_loss(Psn::new(256));
+        w.on_loss(Psn::new(256), CongestionWindow::MIN);
         w.on_progress(CongestionWindow::MIN, Psn::new(16));
         assert_eq!(w.limit(), 2 * CongestionWindow::MIN);
         for i in 0..20 {

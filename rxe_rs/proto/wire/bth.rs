@@ -26,6 +26,10 @@ pub struct Bth {
     pub dest_qpn: Qpn,
     /// AckReq: the sender requests an acknowledgement.
     pub ack_req: bool,
+    /// The seven reserved bits behind AckReq, 0 to 127. The architecture says that receivers
+    /// ignore them; between two queue pairs of this driver they hold a
+    /// [`Mark`](crate::engine::repeat::Mark).
+    pub resv7: u8,
     /// Packet sequence number.
     pub psn: Psn,
 }
@@ -47,6 +51,7 @@ impl Bth {
             becn: false,
             dest_qpn,
             ack_req: false,
+            resv7: 0,
             psn,
         }
     }
@@ -63,7 +68,7 @@ impl Bth {
     /// # Errors
     ///
     /// [`DropReason::BadVersion`] unless the header version is 0, [`DropReason::UnknownOpcode`]
-    /// for opcodes outside the table. Reserved bits are ignored.
+    /// for opcodes outside the table. The reserved bits behind FECN and BECN are ignored.
     #[inline]
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, DropReason> {
         let [code, flags, p0, p1, ecn, q0, q1, q2, ack, s0, s1, s2] = *bytes;
@@ -83,11 +88,12 @@ impl Bth {
             becn: ecn & 0x40 != 0,
             dest_qpn: Qpn::from_be_bytes([q0, q1, q2]),
             ack_req: ack & 0x80 != 0,
+            resv7: ack & 0x7f,
             psn: Psn::from_be_bytes([s0, s1, s2]),
         })
     }
 
-    /// The bytes of the header, version and reserved bits zero.
+    /// The bytes of the header; the version and the reserved bits behind FECN and BECN are zero.
     #[inline]
     pub const fn emit(&self) -> [u8; Self::LEN] {
         const fn bit(flag: bool, value: u8) -> u8 {
@@ -102,7 +108,7 @@ impl Bth {
         let [p0, p1] = self.pkey.0.to_be_bytes();
         let [q0, q1, q2] = self.dest_qpn.to_be_bytes();
         let [s0, s1, s2] = self.psn.to_be_bytes();
-        let ack = bit(self.ack_req, 0x80);
+        let ack = bit(self.ack_req, 0x80) | (self.resv7 & 0x7f);
         [
             self.opcode.to_u8(),
             flags,

@@ -17,12 +17,15 @@
 //!   response implies a NAK if it has the PSN right after the expected one, or an MSN that matches.
 //!   Any other may be forged, and only starts a timer: if the expected data arrives while traffic
 //!   runs, nothing was lost.
+//! - A response ahead of the expected one is kept if it has the token of this QP (`repeat.rs`).
 //!
 //! A rejected response is counted and changes nothing. If it was genuine, the next probe
 //! (`probe.rs`) causes another.
 
-use crate::engine::backend::{Backend, Count};
+use crate::engine::attrs::State;
+use crate::engine::backend::{Backend, Count, Handled};
 use crate::engine::qp::Qp;
+use crate::engine::repeat::KeptResponses;
 use crate::engine::requester::index_before;
 use crate::engine::wr::SendWqe;
 use crate::ids::{Msn, Psn};
@@ -106,6 +109,65 @@ impl Qp {
         None
     }
 
+    /// PSN after the last request before `upto` that awaits a response.
+    pub(super) fn end_of_responses(&self, upto: Psn, backend: &mut impl Backend) -> Psn {
+        let mut end = self.req.una_psn;
+        let mut index = self.req.una;
+        while index_before(index, self.req.unsent) {
+            let Some(wqe) = backend.send_wqe(index) else {
+                break;
+            };
+            if !wqe.psns.first.is_before(upto) {
+                break;
+            }
+            if wqe.wr.body.needs_response() {
+                end = wqe.psns.last.next();
+            }
+            index = index.wrapping_add(1);
+        }
+        end
+    }
+
+    /// Notes which response the next one must be, if responses are kept or missing.
+    pub(in crate::engine) fn find_expected_response(&mut self, backend: &mut impl Backend) {
+        if !self.req.responses.is_unused() {
+            self.expect_response(backend);
+        }
+    }
+
+    /// Notes which response the next one must be.
+    pub(super) fn expect_response(&mut self, backend: &mut impl Backend) {
+        match self.oldest_awaiting_response(backend) {
+            Some((_, wqe)) => {
+                let done = wqe.placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
+                let expected = wqe.psns.first.wrapping_add(done);
+                self.req.responses.expect(expected);
+            }
+            None => self.req.responses = KeptResponses::new(),
+        }
+    }
+
+    /// A response of the peer, as its token shows, that is ahead of the `expected` one.
+    pub(super) fn response_ahead(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        expected: Psn,
+        backend: &mut impl Backend,
+    ) -> Handled {
+        // It acknowledges everything before the request that awaits its response.
+        self.acknowledge(now, expected, backend);
+        self.req.responses.expect(expected);
+        let arrival = self.req.responses.arrive(psn);
+        if arrival.lost {
+            self.on_missing_responses(now, backend);
+        }
+        match arrival.new && self.state != State::Err {
+            true => Handled::Ahead,
+            false => Handled::Done,
+        }
+    }
+
     /// A response with a PSN after the `expected` one.
     pub(super) fn response_out_of_order(
         &mut self,
@@ -120,6 +182,8 @@ impl Qp {
                 .aeth()
                 .is_some_and(|aeth| self.msn_matches(aeth.msn(), psn.next(), backend));
         if certain {
+            // A peer that does not send the token wants nothing to be kept.
+            self.req.responses.clear();
             // It acknowledges everything before the request that awaits its response.
             self.acknowledge(now, expected, backend);
             let latest = self.req.latest_ahead.replace(psn);
@@ -128,7 +192,7 @@ impl Qp {
                 // expected response was lost again.
                 self.req.implied_nak_psn = None;
             }
-            self.implied_nak(now, backend);
+            self.implied_nak(now, None, backend);
         } else if self.req.implied_nak_psn != Some(self.req.una_psn) {
             let due = now.saturating_add(GAP_WAIT_NS);
             self.req.loss_deadline.get_or_insert(due);

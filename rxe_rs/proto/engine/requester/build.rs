@@ -5,6 +5,7 @@ use super::pad_of;
 use crate::engine::attrs::Service;
 use crate::engine::backend::{Backend, Dest, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
+use crate::engine::repeat::Mark;
 use crate::engine::wc::WcStatus;
 use crate::engine::window::CongestionWindow;
 use crate::engine::wr::{RemoteAddr, SendBody, SendWqe};
@@ -16,10 +17,16 @@ use crate::wire::repr::Headers;
 /// At least one of this many packets requests an acknowledgement.
 const ACK_EVERY: u32 = 32;
 
-/// The same with the minimum window, that is after losses, if packets are sent singly. If only the
+/// The same with the `least` window, that is after losses, if packets are sent singly. If only the
 /// last one of the window requested an acknowledgement and that was lost, nothing would follow
 /// until the next probe. Packets of a GSO batch are lost together.
-const ACK_EVERY_SINGLE: u32 = CongestionWindow::MIN / 2;
+const fn ack_every_single(least: u32) -> u32 {
+    if least > CongestionWindow::MIN {
+        CongestionWindow::MIN
+    } else {
+        CongestionWindow::MIN / 2
+    }
+}
 
 impl Qp {
     /// The BTH of a packet to the connected peer, request or response.
@@ -43,6 +50,17 @@ impl Qp {
         }
     }
 
+    /// The BTH of a request, with the mark if the peer keeps packets, or if a READ is repeated: its
+    /// response shows whether the peer does.
+    fn request_bth(&self, operation: Operation, psn: Psn, pad: u8, backend: &impl Backend) -> Bth {
+        let mut bth = self.bth(operation, psn, pad, backend);
+        let asks = operation == Operation::ReadRequest && self.req.window.is_recovering();
+        if (self.req.marks_requests || asks) && !self.gso.is_suspect() {
+            bth.resv7 = Mark::new(self.attrs.token, self.req.toggle).map_or(0, Mark::emit);
+        }
+        bth
+    }
+
     /// Sends the next packet of a SEND or WRITE (IBTA 9.2, IBTA 9.8.2). On UC the request completes
     /// with its last packet.
     pub(super) fn send_payload(
@@ -60,7 +78,7 @@ impl Qp {
         let payload_len = left.min(mtu);
         let first = offset == 0;
         let last = left <= mtu;
-        let mut bth = self.bth(
+        let mut bth = self.request_bth(
             operation(&wr.body, first, last),
             self.req.psn,
             pad_of(payload_len),
@@ -74,12 +92,14 @@ impl Qp {
         let next = index.wrapping_add(1);
         let queue_ends = last && Self::ends_at(next, produced, backend);
         let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
-        let small = self.req.window.limit() <= CongestionWindow::MIN;
+        let small = self.req.window.limit() <= self.req.least_window();
         let often = match small && self.req.singles >= 2 {
-            true => ACK_EVERY_SINGLE,
+            true => ack_every_single(self.req.least_window()),
             false => ACK_EVERY,
         };
-        bth.ack_req = rc && (queue_ends || window_ends || since >= often || self.req.ack_now);
+        let repeat_ends = self.req.ends_repeat(self.req.psn.next());
+        bth.ack_req =
+            rc && (queue_ends || window_ends || repeat_ends || since >= often || self.req.ack_now);
         let ack_req = bth.ack_req;
         let mut headers = Headers::new(bth);
         if first {
@@ -122,6 +142,37 @@ impl Qp {
         Ok(())
     }
 
+    /// The BTH of a repeated request, behind which nothing is to be repeated.
+    fn missing_bth(&self, operation: Operation, psn: Psn, backend: &impl Backend) -> Bth {
+        let mut bth = self.bth(operation, psn, 0, backend);
+        bth.resv7 = Mark::new(self.attrs.token, self.req.toggle).map_or(0, Mark::emit);
+        bth.ack_req = true;
+        bth
+    }
+
+    /// Requests `count` packets of the response to a READ again, the first of them with `psn`.
+    pub(super) fn send_missing_read(
+        &mut self,
+        wqe: &SendWqe,
+        from: &RemoteAddr,
+        psn: Psn,
+        count: u32,
+        backend: &mut impl Backend,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<LocalFault>> {
+        let mtu = self.attrs.mtu.bytes();
+        let before = u32::try_from(psn.delta(wqe.psns.first)).unwrap_or(0);
+        let skipped = before.saturating_mul(mtu);
+        let length = wqe.wr.length.saturating_sub(skipped);
+        let length = length.min(count.saturating_mul(mtu));
+        let addr = from.addr.wrapping_add(u64::from(skipped));
+        let bth = self.missing_bth(Operation::ReadRequest, psn, backend);
+        let headers = Headers::new(bth).reth(addr, from.rkey, length);
+        tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
+        self.gso.on_request(psn, tx.gso_index());
+        Ok(())
+    }
+
     /// Requests the missing data of a READ, `max_len` bytes at most.
     pub(super) fn send_read(
         &mut self,
@@ -135,7 +186,7 @@ impl Qp {
         let placed = wqe.placed;
         let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
         let psn = wqe.psns.first.wrapping_add(done);
-        let bth = self.bth(Operation::ReadRequest, psn, 0, backend);
+        let bth = self.request_bth(Operation::ReadRequest, psn, 0, backend);
         let addr = from.addr.wrapping_add(u64::from(placed));
         let length = wr.length.saturating_sub(placed).min(max_len);
         let headers = Headers::new(bth).reth(addr, from.rkey, length);
@@ -145,16 +196,23 @@ impl Qp {
     }
 
     /// Sends a request of a single packet that has a response: ATOMIC, ATOMIC WRITE or FLUSH.
+    /// `missing` if its response is missing, but later ones are kept.
     pub(super) fn send_single(
         &mut self,
         index: u32,
         wqe: &SendWqe,
+        missing: bool,
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Result<(), TxFault<LocalFault>> {
         let length = wqe.wr.length;
         let psn = wqe.psns.first;
-        let begin = |operation| Headers::new(self.bth(operation, psn, 0, backend));
+        let begin = |operation| {
+            Headers::new(match missing {
+                true => self.missing_bth(operation, psn, backend),
+                false => self.request_bth(operation, psn, 0, backend),
+            })
+        };
         let (headers, size) = match wqe.wr.body {
             SendBody::CmpSwp { at, compare, swap } => {
                 let headers = begin(Operation::CmpSwap);

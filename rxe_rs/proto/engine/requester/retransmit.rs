@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Retransmission: go-back-N, timeouts, probes.
+//! Retransmission: go-back-N, selective repeat, timeouts, probes.
 
-use super::{index_before, packets};
-use crate::engine::attrs::State;
-use crate::engine::backend::{Backend, Count, Tx};
+use super::{index_before, packets, Requester};
+use crate::engine::attrs::{Progress, State};
+use crate::engine::backend::{Backend, Count, Tx, TxFault};
 use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
-use crate::engine::wr::SendBody;
+use crate::engine::wr::{SendBody, SendWqe};
 use crate::ids::Psn;
 use crate::time::Instant;
 
@@ -18,9 +18,33 @@ const MAX_PROBE_PACKETS_INITIAL: u32 = 16;
 /// Assumed round trip time before the first sample, in nanoseconds.
 const INITIAL_RTT_NS: u64 = 500_000;
 
+/// A selective repeat in progress: the cursor is before `end`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repeat {
+    /// PSN after the last packet that is repeated.
+    end: Psn,
+    /// Where the cursor was before.
+    resume: Psn,
+}
+
+impl Requester {
+    /// True while packets are repeated that are in flight already, whatever the window is.
+    #[inline]
+    pub(super) fn is_repeating(&self) -> bool {
+        self.repeat.is_some()
+    }
+
+    /// True if the packet before `psn` is the last one that is repeated.
+    #[inline]
+    pub(super) fn ends_repeat(&self, psn: Psn) -> bool {
+        self.repeat.is_some_and(|repeat| !psn.is_before(repeat.end))
+    }
+}
+
 impl Qp {
     /// Moves the cursor to `psn`, which is between `una_psn` and `max_psn`.
     pub(in crate::engine) fn move_cursor(&mut self, psn: Psn, backend: &mut impl Backend) {
+        self.req.repeat = None;
         let mtu = self.attrs.mtu.bytes();
         let mut index = self.req.una;
         while index_before(index, self.req.unsent) {
@@ -72,13 +96,80 @@ impl Qp {
             self.req.loss_deadline.get_or_insert(due);
             return false;
         }
-        // The packet may still be in a queue: one retry covers one round trip.
-        let usual = self.req.prober.current_rtt_ns().unwrap_or(INITIAL_RTT_NS);
-        let covered = |at| now.ns_since(at) < usual;
-        if self.req.retry_used_at.is_some_and(covered) || self.use_retry(now, backend) {
+        if self.covers_or_uses_retry(now, backend) {
             self.go_back(now, from, backend);
         }
         true
+    }
+
+    /// Handles a NAK for `count` packets from `from` on: the peer has kept what follows them.
+    pub(in crate::engine) fn repeat(
+        &mut self,
+        now: Instant,
+        from: Psn,
+        count: u32,
+        toggle: bool,
+        backend: &mut impl Backend,
+    ) {
+        self.req.marks_requests = self.attrs.token != 0;
+        let resume = self.req.repeat.map_or(self.req.psn, |repeat| repeat.resume);
+        if !from.is_before(resume) {
+            // Its retransmission is already pending.
+            return;
+        }
+        if self.req.repeated == Some(from) && toggle != self.req.toggle {
+            // A copy of a NAK: the peer has not received what was sent since.
+            return;
+        }
+        if self.gso.is_suspect() {
+            // Retransmit more than one batch: the first packet of the next one shows at once that
+            // the second packet of this one was damaged again.
+            self.handle_loss(now, from, backend);
+            return;
+        }
+        if self.req.repeated.is_none_or(|last| last.is_before(from)) {
+            // The peer has received what was missing before, though a response of it may be lost.
+            self.req.refill_retries(&self.attrs);
+        }
+        if !self.covers_or_uses_retry(now, backend) {
+            return;
+        }
+        backend.count(Count::SelectiveRepeat);
+        self.on_retransmit(now, from, backend);
+        let end = from.wrapping_add(count);
+        let end = if end.is_before(resume) { end } else { resume };
+        self.repeat_packets(from, end, resume, backend);
+        self.req.repeated = Some(from);
+        self.req.rearm(now, &self.attrs);
+    }
+
+    /// Moves the cursor to `from` for the packets up to `end`, and then to `resume`.
+    fn repeat_packets(&mut self, from: Psn, end: Psn, resume: Psn, backend: &mut impl Backend) {
+        self.move_cursor(from, backend);
+        self.req.repeat = Some(Repeat { end, resume });
+    }
+
+    /// Moves the cursor back to where it was if all that was to be repeated has been sent.
+    #[inline]
+    pub(super) fn end_repeat(&mut self, backend: &mut impl Backend) {
+        if let Some(repeat) = self
+            .req
+            .repeat
+            .filter(|_| self.req.ends_repeat(self.req.psn))
+        {
+            self.req.repeat = None;
+            let last = repeat.resume.prev();
+            if !self.req.psn.is_before(repeat.resume) {
+                return;
+            }
+            let sent = u32::try_from(repeat.resume.delta(self.req.una_psn)).unwrap_or(0);
+            if sent >= self.req.window.limit() || repeat.resume == self.req.max_psn {
+                // Nothing follows that would show that the repeated packets were lost again.
+                self.repeat_packets(last, repeat.resume, repeat.resume, backend);
+            } else {
+                self.move_cursor(repeat.resume, backend);
+            }
+        }
     }
 
     /// Retransmits from the oldest unacknowledged packet, or fails the QP if no retry is left.
@@ -89,6 +180,93 @@ impl Qp {
             }
             self.go_back(now, self.req.una_psn, backend);
         }
+    }
+
+    /// Uses a retry; false if the oldest WQE has failed. The packet may still be in a queue: one
+    /// retry covers one round trip.
+    fn covers_or_uses_retry(&mut self, now: Instant, backend: &mut impl Backend) -> bool {
+        let usual = self.req.prober.current_rtt_ns().unwrap_or(INITIAL_RTT_NS);
+        let covered = |at| now.ns_since(at) < usual;
+        self.req.retry_used_at.is_some_and(covered) || self.use_retry(now, backend)
+    }
+
+    /// Responses are missing that [`KeptResponses`](crate::engine::repeat::KeptResponses) has
+    /// noted; they are requested again.
+    pub(in crate::engine) fn on_missing_responses(
+        &mut self,
+        now: Instant,
+        backend: &mut impl Backend,
+    ) {
+        if !self.covers_or_uses_retry(now, backend) {
+            return;
+        }
+        backend.count(Count::SelectiveRepeat);
+        self.req.loss_deadline = None;
+        self.req
+            .window
+            .on_loss(self.req.max_psn, self.req.least_window());
+        self.req.prober.on_retransmit(now);
+        self.req.prober.on_loss(self.req.una_psn);
+        self.req.rearm(now, &self.attrs);
+    }
+
+    /// Requests the missing responses again. Returns how to go on if not all could be requested.
+    pub(super) fn request_missing(
+        &mut self,
+        now: Instant,
+        backend: &mut impl Backend,
+        tx: &mut impl Tx,
+    ) -> Option<Progress> {
+        self.find_expected_response(backend);
+        while let Some((psn, count)) = self.req.responses.missing() {
+            if !tx.has_room() {
+                return Some(Progress::More);
+            }
+            let Some((index, wqe)) = self.begun_at(psn, backend) else {
+                self.req.responses.forget_missing();
+                break;
+            };
+            let rest = u32::try_from(wqe.psns.last.delta(psn)).unwrap_or(0);
+            let rest = rest.saturating_add(1);
+            // What follows them is requested, too: when it arrives again, and they have not, they
+            // were lost again.
+            let more = count.saturating_add(1).min(rest);
+            let result = match &wqe.wr.body {
+                SendBody::Read(from) => self.send_missing_read(&wqe, from, psn, more, backend, tx),
+                body if body.is_single() => self.send_single(index, &wqe, true, backend, tx),
+                // The response to a later request acknowledges it.
+                _ => Ok(()),
+            };
+            match result {
+                Ok(()) => {
+                    let (count, end) = (count.min(rest), psn.wrapping_add(more));
+                    let next = self.req.max_psn;
+                    self.req.responses.on_requested(psn, count, end, next);
+                }
+                Err(TxFault::Busy) => {
+                    self.pause(now);
+                    return Some(Progress::Idle);
+                }
+                Err(TxFault::Unreachable | TxFault::Fill(_)) => {
+                    self.req.responses.forget_missing();
+                }
+            }
+            self.req.prober.rearm(now, true);
+        }
+        None
+    }
+
+    /// The WQE in flight that has the PSN `psn`, and its index.
+    fn begun_at(&self, psn: Psn, backend: &mut impl Backend) -> Option<(u32, SendWqe)> {
+        let mut index = self.req.una;
+        while index_before(index, self.req.unsent) {
+            let wqe = *backend.send_wqe(index)?;
+            if !wqe.psns.last.is_before(psn) {
+                return (!psn.is_before(wqe.psns.first)).then_some((index, wqe));
+            }
+            index = index.wrapping_add(1);
+        }
+        None
     }
 
     /// Decrements the transport retry counter (IBTA 9.7.6). False if it was zero: the oldest WQE
@@ -109,16 +287,25 @@ impl Qp {
 
     /// Go-back-N: retransmits the packets in flight from `from` on (IBTA 9.7.3).
     fn go_back(&mut self, now: Instant, from: Psn, backend: &mut impl Backend) {
+        self.on_retransmit(now, from, backend);
+        self.req.responses.forget_requested();
+        self.move_cursor(from, backend);
+        self.req.rearm(now, &self.attrs);
+    }
+
+    /// Packets from `from` on are retransmitted.
+    fn on_retransmit(&mut self, now: Instant, from: Psn, backend: &mut impl Backend) {
         if self.gso.on_go_back(now, from) {
             backend.count(Count::GsoFallback);
         }
+        self.req.toggle = !self.req.toggle;
         self.req.retransmitted_at = Some(now);
         self.req.loss_deadline = None;
-        self.req.window.on_loss(self.req.max_psn);
+        self.req
+            .window
+            .on_loss(self.req.max_psn, self.req.least_window());
         self.req.prober.on_retransmit(now);
         self.req.prober.on_loss(from);
-        self.move_cursor(from, backend);
-        self.req.rearm(now, &self.attrs);
     }
 
     /// True if the oldest request has a response of its own.
@@ -130,20 +317,25 @@ impl Qp {
     /// The probe timer expired. Retransmits the last packet, or a READ or ATOMIC as
     /// [`probe_oldest`](Self::probe_oldest) describes.
     fn probe(&mut self, now: Instant, backend: &mut impl Backend) {
-        let idle = self.req.psn == self.req.una_psn || self.req.rnr_until.is_some();
+        let idle = self.req.psn == self.req.una_psn
+            || self.req.rnr_until.is_some()
+            || self.req.repeat.is_some();
         if idle || !matches!(self.state, State::Rts | State::Sqd) {
             return;
         }
         self.same_host.forget();
         if self.oldest_needs_response(backend) {
-            self.req.probe_pending = true;
+            self.find_expected_response(backend);
+            if !self.req.responses.note_missing(true) {
+                self.req.probe_pending = true;
+            }
         } else {
             let last = self.req.psn.prev();
             if self.gso.on_probe(now, self.req.una_psn, last) {
                 backend.count(Count::GsoFallback);
             }
             self.req.ack_now = true;
-            self.move_cursor(last, backend);
+            self.repeat_packets(last, self.req.psn, self.req.psn, backend);
         }
     }
 
@@ -158,6 +350,10 @@ impl Qp {
     pub(super) fn probe_oldest(&mut self, backend: &mut impl Backend, tx: &mut impl Tx) {
         self.req.probe_pending = false;
         let index = self.req.una;
+        if !index_before(index, self.req.unsent) {
+            // The request has completed, and the next one has no PSN yet.
+            return;
+        }
         let Some(wqe) = backend.send_wqe(index).map(|wqe| *wqe) else {
             return;
         };
@@ -178,7 +374,7 @@ impl Qp {
                 }
                 self.send_read(&wqe, from, u32::MAX, backend, tx)
             }
-            body if body.is_single() => self.send_single(index, &wqe, backend, tx),
+            body if body.is_single() => self.send_single(index, &wqe, false, backend, tx),
             _ => Ok(()),
         };
     }
@@ -195,7 +391,7 @@ impl Qp {
         if self.req.loss_deadline.is_some_and(|at| at <= now) {
             self.req.loss_deadline = None;
             if self.oldest_needs_response(backend) {
-                self.implied_nak(now, backend);
+                self.responses_overdue(now, backend);
             } else {
                 self.handle_loss(now, self.req.una_psn, backend);
             }

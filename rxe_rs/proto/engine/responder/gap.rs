@@ -12,17 +12,21 @@
 //!   that the expected packet can arrive if traffic runs, and for longer after each further
 //!   spurious NAK. This also helps where the network reorders packets. NAKs are delayed as well
 //!   while duplicates arrive: the peer has gone back, and the expected packet follows them.
+//! - A packet with the token of the peer (`repeat.rs`) is genuine. It is kept, and causes a NAK if
+//!   what is missing has not been requested again.
 //! - Copies of one packet cause further NAKs at exponentially growing intervals.
 
 use super::NakState;
 use crate::engine::attrs::State;
-use crate::engine::backend::{Backend, Count};
+use crate::engine::backend::{Backend, Count, Handled};
 use crate::engine::qp::Qp;
+use crate::engine::repeat::{Missing, MAX_AHEAD};
 use crate::engine::requester::{packets, MAX_PSN_SPAN};
 use crate::engine::wr::MAX_MESSAGE;
 use crate::ids::Psn;
 use crate::time::Instant;
 use crate::wire::aeth::{NakCode, Syndrome};
+use crate::wire::bth::Bth;
 
 /// Minimum time between two NAKs for a gap if the packets that cause them may be forged, and
 /// initial delay of a suppressed NAK, in nanoseconds.
@@ -122,12 +126,65 @@ impl Qp {
     }
 
     /// Handles a request ahead of the expected PSN (IBTA 9.7.5.2).
-    pub(super) fn out_of_sequence(&mut self, now: Instant, psn: Psn, backend: &mut impl Backend) {
+    pub(super) fn out_of_sequence(
+        &mut self,
+        now: Instant,
+        bth: &Bth,
+        backend: &mut impl Backend,
+    ) -> Handled {
+        let (psn, mark) = (bth.psn, self.request_mark(bth));
         let ahead = u32::try_from(psn.delta(self.resp.epsn)).unwrap_or(u32::MAX);
         if ahead > self.max_psns_ahead() {
-            return backend.count(Count::ImplausiblePsn);
+            backend.count(Count::ImplausiblePsn);
+            return Handled::Done;
         }
         backend.count(Count::OutOfSequence);
+        if self.resp.nak_state == NakState::Rnr {
+            return Handled::Done;
+        }
+        let kept = &mut self.resp.kept;
+        if !kept.is_genuine(mark) {
+            self.unproven_gap(now, psn, ahead, backend);
+            return Handled::Done;
+        }
+        let lacks = kept.lacks(ahead);
+        // A packet that was kept before is a probe: the NAK was lost. It may be if the peer expects
+        // an acknowledgement.
+        let probes = bth.ack_req || (!lacks && ahead <= MAX_AHEAD);
+        if probes || kept.asks(self.resp.epsn, mark) {
+            kept.learn(mark);
+            self.ask_for_gap(now, ahead, backend);
+        } else if !lacks {
+            kept.on_overrun();
+            self.unproven_gap(now, psn, ahead, backend);
+        }
+        match lacks {
+            true => Handled::Ahead,
+            false => Handled::Done,
+        }
+    }
+
+    /// Asks for the packets from the expected one to the first that is kept, or to the one that is
+    /// `ahead` of it and about to be.
+    pub(super) fn ask_for_gap(&mut self, now: Instant, ahead: u32, backend: &mut impl Backend) {
+        let count = match self.resp.kept.missing() {
+            Missing::Packets { count, .. } => count.min(ahead),
+            Missing::Unknown | Missing::All => ahead,
+        };
+        self.resp.kept.on_asked(self.resp.epsn, count);
+        self.resp.nak_state = NakState::Sequence(Gap {
+            next_seen: true,
+            newest: self.resp.epsn.wrapping_add(ahead),
+            at: now,
+            nak: Nak::Sent(now),
+            since: now,
+            copies: 0,
+        });
+        self.send_sequence_nak(now, true, backend);
+    }
+
+    /// A request is `ahead` of the expected PSN, which may be forged.
+    fn unproven_gap(&mut self, now: Instant, psn: Psn, ahead: u32, backend: &mut impl Backend) {
         let next = ahead == 1;
         let before = match self.resp.nak_state {
             NakState::Rnr => return,

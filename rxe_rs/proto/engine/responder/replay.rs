@@ -5,6 +5,7 @@
 use super::Responder;
 use crate::engine::backend::{Backend, Count};
 use crate::engine::qp::Qp;
+use crate::engine::requester::packets;
 use crate::engine::response::{PendingResponse, ResponseBody, NO_CREDITS};
 use crate::ids::{Msn, Psn, RKey};
 use crate::time::Instant;
@@ -110,6 +111,9 @@ impl Qp {
         backend: &mut impl Backend,
     ) {
         let psn = packet.bth().psn;
+        // The peer keeps what follows this response, and does not request it again.
+        let mark = self.request_mark(packet.bth());
+        let missing = mark.is_some() && packet.bth().ack_req;
         self.note_duplicate(now, psn, backend);
         let operation = packet.opcode().operation();
         if !takes_resource(operation) {
@@ -160,7 +164,12 @@ impl Qp {
                     backend.count(Count::DuplicateMismatch);
                     return;
                 }
-                if self.gso.on_duplicate_request(now, psn) {
+                let count = packets(reth.dma_len(), self.attrs.mtu.bytes());
+                let falls_back = match missing {
+                    true => self.gso.on_missing_responses(now, psn, count),
+                    false => self.gso.on_duplicate_request(now, psn),
+                };
+                if falls_back {
                     backend.count(Count::GsoFallback);
                 }
                 partial = reth.dma_len() < rest;
@@ -224,6 +233,7 @@ impl Qp {
                 return;
             }
         };
+        self.resp.kept.learn_token(mark);
         // A peer that retransmits a request also retransmits all later ones (IBTA 9.7.3), so
         // the pending responses from here on would be sent twice, and the expected response would
         // wait behind those that the peer drops. If this response is pending, no other is needed.
@@ -233,6 +243,14 @@ impl Qp {
             .pending
             .is_pending(backend.storage().pending, psn, mtu)
         {
+            return;
+        }
+        // If there is no room, the peer retransmits the request.
+        let resources = self.attrs.max_dest_rd_atomic;
+        if missing {
+            self.resp
+                .pending
+                .insert(backend.storage().pending, response, resources, mtu);
             return;
         }
         if partial
@@ -247,8 +265,6 @@ impl Qp {
         self.resp
             .pending
             .drop_from(backend.storage().pending, psn, mtu);
-        // If there is no room, the peer retransmits the request.
-        let resources = self.attrs.max_dest_rd_atomic;
         self.resp
             .pending
             .push(backend.storage().pending, response, resources);

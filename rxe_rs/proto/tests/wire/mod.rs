@@ -25,12 +25,13 @@ prop_compose! {
         opcode in proptest::sample::select(opcodes()),
         (se, migreq, fecn, becn, ack_req) in any::<(bool, bool, bool, bool, bool)>(),
         pad in 0u8..4,
+        resv7 in 0u8..128,
         pkey in any::<u16>(),
         qpn in any::<u32>(),
         psn in any::<u32>(),
     ) -> Bth {
         Bth {
-            opcode, se, migreq, pad, fecn, becn, ack_req,
+            opcode, se, migreq, pad, fecn, becn, ack_req, resv7,
             pkey: PKey(pkey),
             dest_qpn: Qpn::new(qpn),
             psn: Psn::new(psn),
