@@ -35,21 +35,21 @@ NOT_STEPS = {
     "names that several functions have, most of them in the standard library":
         "add advance count drop each from get len map next offset pkey replace set slice slot state with",
     "values, computed without an effect":
-        "ack_deadline bits bytes counter_set disable_bh errno establishes_communication free_slots from_slice front gso_index head "
-        "implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast is_send limit net_hdr op opcode operation "
-        "pad_of path_state poll_timeout rnr_wait_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome tag takes takes_resource verbs_mr "
-        "wqe_with_data",
+        "ack_deadline ack_every_single bits bytes counter_set disable_bh errno establishes_communication free_slots from_slice front "
+        "gso_index has_new_gap head implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast is_send least_window limit "
+        "net_hdr op opcode operation pad_of path_state poll_timeout request_bth rnr_wait_ns rxe_rs_ct_unconfirmed "
+        "same_id_hdr storage syndrome tag takes takes_resource verbs_mr wqe_with_data",
     "other operations, services and kinds of packets":
         "complete_local cursor_at discard exceeds_window execute_atomic execute_atomic_write execute_flush execute_local execute_read "
         "execute_send flow_of_ah gsi handle_cnp handle_data handle_datagram handle_uc remote_invalidate send_read send_response "
         "send_single",
     "what follows an error, a loss or a page fault":
-        "apply_denied count_drop discard_buffer duplicate_response enter_error enter_sqe fail_oldest fail_with handle_loss lost move_cursor "
-        "nak_and_fail note_fault on_retransmit overflow probe_oldest raise_error_event record_fault recv_error rxe_rs_tx_undo "
-        "send_ack_before start_page_in start_work",
+        "accepts apply_denied ask_for_gap count_drop discard_buffer duplicate_response end_repeat enter_error enter_sqe fail_oldest "
+        "fail_with handle_loss keep learn lost move_cursor nak_and_fail note_fault on_retransmit overflow probe_oldest raise_error_event "
+        "record_fault recv_error repeat replay_kept request_missing rxe_rs_tx_undo send_ack_before start_page_in start_work",
     "timers, pacing and records":
-        "advance_past arm_at arm_timer budget kick kick_elsewhere note_drained note_in_flight on_marked on_request_sent on_sent postpone "
-        "raise_events rearm request_ack resume_at spend traffic try_get",
+        "advance_past arm_at arm_timer budget kick kick_elsewhere note_drained note_in_flight on_marked on_request on_request_sent "
+        "on_sent postpone raise_events rearm request_ack resume_at spend traffic try_get",
 }
 
 

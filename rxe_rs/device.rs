@@ -84,6 +84,8 @@ pub(crate) struct DeviceCtx {
     pub(crate) last_up: Atomic<bool>,
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
+    /// Connections keep packets ahead of a lost one, if the peer does.
+    pub(crate) selective_repeat: bool,
     pub(crate) counters: Counters,
     /// The part of that counted by queue pairs that are bound to counters of their own.
     pub(crate) bound_counters: Counters,
@@ -125,6 +127,7 @@ impl DeviceCtx {
         handle: DeviceHandle,
         link: &NewLink<'_>,
         demux: Arc<Demux>,
+        selective_repeat: bool,
     ) -> Result<Arc<Self>> {
         let (counters, bound_counters) = (Counters::new()?, Counters::new()?);
         let netdev = link.netdev();
@@ -140,6 +143,7 @@ impl DeviceCtx {
                 system_image: Atomic::new(u64::from_ne_bytes(guid)),
                 last_up: Atomic::new(last_up),
                 demux,
+                selective_repeat,
                 counters,
                 bound_counters,
                 pkeys: PKeyTable::new(),

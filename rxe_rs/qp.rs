@@ -6,12 +6,14 @@
 
 mod backend;
 mod create;
+mod kept;
 mod modify;
 mod paging;
 mod post;
 mod responses;
 mod rq;
 mod sq;
+mod stored;
 mod tx;
 
 use crate::{
@@ -163,6 +165,7 @@ pub(crate) struct QpInner {
     /// Index of the extent in its region that the last access used.
     pub(crate) extent: usize,
     pub(crate) paging: paging::Paging,
+    pub(crate) kept: kept::KeptPackets,
     /// Regions that end with it.
     tied_mrs: Option<Arc<TiedMrs>>,
     /// The counter the QP is bound to.

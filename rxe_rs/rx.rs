@@ -417,9 +417,16 @@ impl QpCtx {
         let (engine, mut backend, _) = inner.split(self, mrs);
         let handled = engine.handle_packet(now, packet, payload, meta, &mut backend);
         inner.extent = mrs.hint.get();
-        if handled == Handled::Deferred {
-            inner.paging.note_fault(mrs);
-            self.defer(inner, packet, payload, meta);
+        match handled {
+            Handled::Done => {}
+            Handled::Deferred => {
+                inner.paging.note_fault(mrs);
+                self.defer(inner, packet, payload, meta);
+            }
+            Handled::Ahead => self.keep(inner, mrs, packet, payload, meta),
+        }
+        if !inner.kept.is_empty() {
+            self.replay_kept(inner, mrs, now);
         }
     }
 }

@@ -78,6 +78,10 @@ module! {
             default: 0,
             description: "1: packets between queue pairs of this kernel have an ICRC, too (for captures)",
         },
+        selective_repeat: u8 {
+            default: 0,
+            description: "1: connections with another rxe_rs that has this parameter retransmit only what was lost",
+        },
         hardware_parent: u8 {
             default: 0,
             description: "1: links have the hardware of their network device as parent in sysfs, so a bus address and a NUMA node (udev then renames them)",
@@ -121,6 +125,11 @@ pub(crate) fn uses_ecn() -> bool {
     is_set(module_parameters::ecn.value())
 }
 
+/// Returns true if connections keep packets ahead of a lost one.
+fn selective_repeat() -> bool {
+    is_set(module_parameters::selective_repeat.value())
+}
+
 /// Returns true if devices are below the hardware of their network device in sysfs.
 fn has_hardware_parent() -> bool {
     is_set(module_parameters::hardware_parent.value())
@@ -135,7 +144,7 @@ impl Link for RxeLink {
             return Err(EINVAL);
         }
         register::<DeviceCtx>(link, self.module, has_hardware_parent(), |handle| {
-            DeviceCtx::new(handle, link, self.demux.clone())
+            DeviceCtx::new(handle, link, self.demux.clone(), selective_repeat())
         })
     }
 }

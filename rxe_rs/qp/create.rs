@@ -3,6 +3,7 @@
 //! the QP entered into the tables that received packets are routed by.
 
 use super::{
+    kept::KeptPackets,
     paging::Paging,
     responses::Responses,
     rq::{
@@ -213,6 +214,7 @@ impl QpCtx {
             pkey_index: 0,
             extent: 0,
             paging: Paging::new(),
+            kept: KeptPackets::new(),
             tied_mrs: None,
             counter: None,
             transmitting: false,

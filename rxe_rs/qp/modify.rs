@@ -22,6 +22,7 @@ use kernel::{
 };
 use rxe_kapi::{
     net::flow::Flow,
+    rand::random_u32,
     rdma::{
         av::AddressVector,
         cq::Origin,
@@ -60,6 +61,13 @@ const REMOTE_READ: u32 = 1 << 2;
 const REMOTE_ATOMIC: u32 = 1 << 3;
 const FLUSH_GLOBAL: u32 = 1 << 8;
 const FLUSH_PERSISTENT: u32 = 1 << 9;
+
+/// Returns a token for the marks of the requests of a QP, 1 to 63.
+fn random_token() -> u8 {
+    u8::try_from(random_u32() % 63)
+        .unwrap_or(0)
+        .saturating_add(1)
+}
 
 impl QpCtx {
     /// Refuses values that the device does not support (IBTA 11.2.5.2).
@@ -201,7 +209,7 @@ impl QpCtx {
             if let Some(sends) = &mut sends {
                 inner.sq.store.replace(sends);
             }
-            Self::store(inner, change);
+            self.store(inner, change);
             if next == QpState::Sqd && current != next {
                 inner.engine.attrs.sqd_async_notify = change.sqd_notify().unwrap_or(false);
             }
@@ -268,7 +276,7 @@ impl QpCtx {
     }
 
     /// Stores the attributes of a change that has been checked.
-    fn store(inner: &mut QpInner, change: &QpChange<'_>) {
+    fn store(&self, inner: &mut QpInner, change: &QpChange<'_>) {
         let attrs = &mut inner.engine.attrs;
         if let Some(flags) = change.access_flags() {
             attrs.remote_write = flags & REMOTE_WRITE != 0;
@@ -302,6 +310,10 @@ impl QpCtx {
             }
         }
         if let Some(psn) = change.rq_psn() {
+            inner.engine.attrs.token = match self.dev.selective_repeat {
+                true => random_token(),
+                false => 0,
+            };
             inner.engine.set_rq_psn(Psn::new(psn));
         }
         if let Some(psn) = change.sq_psn() {
@@ -327,6 +339,7 @@ impl QpCtx {
             inner.rq.discard(self.kernel.as_deref());
             inner.flow = None;
             inner.paging.reset();
+            inner.kept.clear();
             inner.pkey_index = 0;
         }
         if matches!(next, QpState::Err | QpState::Sqe) {

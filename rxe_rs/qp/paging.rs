@@ -12,15 +12,16 @@
 //! between.
 
 use super::{
+    stored::{
+        StoredPacket,
+        FLAGS, //
+    },
     QpCtx,
     QpInner, //
 };
 use crate::{
     clock,
-    device::backlog::{
-        Backlog,
-        BacklogCharge, //
-    },
+    device::backlog::Backlog,
     mr::{
         MrAccess,
         PageFault, //
@@ -28,7 +29,6 @@ use crate::{
 };
 use core::cell::Cell;
 use kernel::{
-    alloc::Flags,
     prelude::*,
     sync::{
         rcu,
@@ -47,8 +47,6 @@ use rxe_proto::{
             Count,
             Handled, //
         },
-        same_host::HostTag,
-        wc::NetworkType,
         RxMeta, //
     },
     wire::packet::{
@@ -60,80 +58,8 @@ use rxe_proto::{
 /// Deferred packets per QP; further ones are dropped, as by any queue of a network, and counted.
 const MAX_DEFERRED: usize = 256;
 
-/// Peers determine how much is deferred, and no process is charged for it: allocations use no
-/// reserves and do not sleep.
-const FLAGS: Flags = GFP_NOWAIT;
-
-/// Returns the most that the allocator uses for `size` bytes.
-fn allocated(size: usize) -> usize {
-    size.checked_next_power_of_two().unwrap_or(usize::MAX)
-}
-
 /// Most bytes faulted in ahead of an access that continues where the previous one ended.
 const MAX_READAHEAD: u64 = 1 << 20;
-
-/// A deferred packet.
-struct DeferredPacket {
-    /// It is a response to a request of this side.
-    is_response: bool,
-    /// Headers and payload.
-    bytes: KVec<u8>,
-    /// Bytes from BTH to ICRC.
-    len: usize,
-    net: NetworkType,
-    ip_header: [u8; 40],
-    ip_len: usize,
-    pkey_index: u16,
-    vlan: Option<u16>,
-    tag: HostTag,
-    charge: BacklogCharge,
-}
-
-impl DeferredPacket {
-    /// Copies a packet if the backlog allows it; the QP has `own` bytes there.
-    fn new(
-        backlog: &Arc<Backlog>,
-        own: usize,
-        packet: &Packet<'_>,
-        payload: &Payload<'_>,
-        meta: &RxMeta<'_>,
-    ) -> Result<Self> {
-        let headers = packet.header_bytes();
-        let size = headers.len().checked_add(payload.len()).ok_or(ENOMEM)?;
-        let all = allocated(size).saturating_add(allocated(core::mem::size_of::<Self>()));
-        let charge = Backlog::charge(backlog, own, all).ok_or(ENOMEM)?;
-        let mut bytes = KVec::from_elem(0, size, FLAGS)?;
-        let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;
-        front.copy_from_slice(headers);
-        payload.copy_to(back);
-        let mut ip_header = [0; 40];
-        for (to, from) in ip_header.iter_mut().zip(meta.ip_header) {
-            *to = *from;
-        }
-        Ok(Self {
-            is_response: packet.opcode().is_response(),
-            bytes,
-            len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
-            net: meta.net,
-            ip_header,
-            ip_len: meta.ip_header.len(),
-            pkey_index: meta.pkey_index,
-            vlan: meta.vlan,
-            tag: meta.tag,
-            charge,
-        })
-    }
-
-    fn meta(&self) -> RxMeta<'_> {
-        RxMeta {
-            net: self.net,
-            ip_header: self.ip_header.get(..self.ip_len).unwrap_or(&[]),
-            pkey_index: self.pkey_index,
-            vlan: self.vlan,
-            tag: self.tag,
-        }
-    }
-}
 
 /// Page faults and deferred packets of a QP.
 pub(crate) struct Paging {
@@ -149,7 +75,7 @@ pub(crate) struct Paging {
     denied: Option<PageFault>,
     /// Deferred packets, oldest first. Entries are `None` only while they are passed to the engine
     /// again.
-    deferred: KVec<Option<KBox<DeferredPacket>>>,
+    deferred: KVec<Option<KBox<StoredPacket>>>,
     /// How many of them are responses to requests of this side.
     responses: usize,
     /// Bytes charged for them.
@@ -197,6 +123,17 @@ impl Paging {
         self.responses != 0
     }
 
+    /// Returns true if another packet can be deferred; allocates the slots if there are none.
+    fn has_slots(&mut self) -> bool {
+        if self.deferred.capacity() == 0 {
+            let Ok(slots) = KVec::with_capacity(MAX_DEFERRED, FLAGS) else {
+                return false;
+            };
+            self.deferred = slots;
+        }
+        self.deferred.len() < MAX_DEFERRED
+    }
+
     /// Defers a packet if the limits and memory allow it; returns false if it is to be dropped.
     #[must_use]
     fn defer(
@@ -206,21 +143,23 @@ impl Paging {
         payload: &Payload<'_>,
         meta: &RxMeta<'_>,
     ) -> bool {
-        if self.deferred.len() >= MAX_DEFERRED {
+        if !self.has_slots() {
             return false;
         }
-        if self.deferred.capacity() == 0 {
-            let Ok(slots) = KVec::with_capacity(MAX_DEFERRED, FLAGS) else {
-                return false;
-            };
-            self.deferred = slots;
-        }
-        let deferred = DeferredPacket::new(backlog, self.bytes, packet, payload, meta);
-        let Ok(deferred) = deferred.and_then(|deferred| Ok(KBox::new(deferred, FLAGS)?)) else {
+        let Ok(deferred) = StoredPacket::new(backlog, self.bytes, packet, payload, meta) else {
             return false;
         };
-        let responses = usize::from(deferred.is_response);
-        let bytes = deferred.charge.bytes();
+        self.defer_stored(deferred)
+    }
+
+    /// Defers a packet that has been stored already; as [`defer`](Self::defer).
+    #[must_use]
+    fn defer_stored(&mut self, deferred: KBox<StoredPacket>) -> bool {
+        if !self.has_slots() {
+            return false;
+        }
+        let responses = usize::from(deferred.is_response());
+        let bytes = deferred.charged();
         let fits = self.deferred.push_within_capacity(Some(deferred)).is_ok();
         if fits {
             self.responses = self.responses.saturating_add(responses);
@@ -325,6 +264,15 @@ impl QpCtx {
         }
     }
 
+    /// As [`defer`](Self::defer), for a packet that has been stored already.
+    #[cold]
+    pub(super) fn defer_stored(&self, inner: &mut QpInner, stored: KBox<StoredPacket>) {
+        if !inner.paging.defer_stored(stored) {
+            let counter_set = self.counter_set(inner);
+            counter_set.each(|counters| counters.count(Count::PageFaultDropped));
+        }
+    }
+
     /// Starts handling of the page fault; [`Paging::start_work`] has returned true for the caller.
     #[cold]
     pub(super) fn start_page_in(self: ArcBorrow<'_, Self>) {
@@ -406,20 +354,20 @@ impl QpCtx {
             let Some(item) = slot.take() else {
                 break;
             };
-            if let Ok(packet) = Packet::parse(&item.bytes, item.len) {
-                let body = Payload::from_slice(&item.bytes);
-                let payload = body.slice(packet.payload_offset(), packet.payload_len());
-                let (engine, mut backend, _) = inner.split(self, &mrs);
-                let meta = item.meta();
-                let handled = engine.handle_packet(now, &packet, &payload, &meta, &mut backend);
-                if handled == Handled::Deferred {
+            let (engine, mut backend, _) = inner.split(self, &mrs);
+            let handled = item.pass_to(engine, now, &mut backend);
+            match handled {
+                Handled::Done => {}
+                // The peer sends it again.
+                Handled::Ahead => {}
+                Handled::Deferred => {
                     inner.paging.note_fault(&mrs);
                     *slot = Some(item);
                     break;
                 }
             }
-            inner.paging.bytes = inner.paging.bytes.saturating_sub(item.charge.bytes());
-            let responses = usize::from(item.is_response);
+            inner.paging.bytes = inner.paging.bytes.saturating_sub(item.charged());
+            let responses = usize::from(item.is_response());
             inner.paging.responses = inner.paging.responses.saturating_sub(responses);
             done = done.wrapping_add(1);
         }
@@ -427,6 +375,9 @@ impl QpCtx {
         inner.extent = mrs.hint.get();
         let left = deferred.len().saturating_sub(done);
         if left == 0 {
+            if !inner.kept.is_empty() {
+                self.replay_kept(inner, &mrs, now);
+            }
             return;
         }
         if done != 0 {

@@ -97,6 +97,7 @@ fn advice(name: &str) -> &'static str {
             "does not match its connection: forged, or the peer counts messages differently"
         }
         "msn_resync" => "the peer counts messages differently",
+        "suspect_mark" => "other reserved bits than before: forged, or the peer uses them",
         "implausible_psn" => "further ahead than the peer can be: forged",
         "duplicate_mismatch" => "duplicate of a request that was not received recently: forged, or very late",
         "spurious_nak" => "taken for lost: forged packets, or reordering in the network",

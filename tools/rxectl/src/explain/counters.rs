@@ -165,6 +165,19 @@ pub const ENTRIES: &[Entry] = &[
         look: &[BOTH, LOCAL_QUEUES, CAPTURE, DECODE],
     },
     Entry {
+        name: "kept_out_of_seq",
+        number: None,
+        also: &[],
+        reported: true,
+        what: "Packets of RC that were ahead of a missing one and were kept until it arrived \
+               (module parameter selective_repeat).",
+        causes: &[
+            LOSS,
+            "Some per lost packet are normal, because all that follow it are ahead.",
+        ],
+        look: &[BOTH, LOCAL_QUEUES],
+    },
+    Entry {
         name: "duplicate_request",
         number: None,
         also: &[],
@@ -231,6 +244,16 @@ pub const ENTRIES: &[Entry] = &[
             "The peer dropped the packet, and counted why.",
             "sq_psn here is not the rq_psn of the peer.",
         ],
+        look: &[BOTH, LOCAL_QUEUES],
+    },
+    Entry {
+        name: "selective_repeat",
+        number: None,
+        also: &[],
+        reported: true,
+        what: "Sequence NAKs after which only the lost packets were sent again, because the peer \
+               has kept those that followed.",
+        causes: &[LOSS],
         look: &[BOTH, LOCAL_QUEUES],
     },
     Entry {
@@ -515,6 +538,20 @@ pub const ENTRIES: &[Entry] = &[
         causes: &[
             FORGED,
             OTHER_MSN,
+        ],
+        look: &[DOCTOR, RATE, CAPTURE, DECODE],
+    },
+    Entry {
+        name: "suspect_mark",
+        number: None,
+        also: &[],
+        reported: true,
+        what: "Packets with the expected PSN that were dropped: the reserved bits behind AckReq \
+               are not those of the connection so far (module parameter selective_repeat). From \
+               then on the connection does not use them.",
+        causes: &[
+            "A peer that uses reserved bits for something else. The connection works.",
+            "A packet that was forged with a correct PSN: very unlikely.",
         ],
         look: &[DOCTOR, RATE, CAPTURE, DECODE],
     },

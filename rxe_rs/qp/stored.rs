@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Copies of received packets that a QP passes to its engine later: deferred ones (`paging`), and
+//! those ahead of the expected one (`kept`).
+
+use crate::device::backlog::{
+    Backlog,
+    BacklogCharge, //
+};
+use kernel::{
+    alloc::Flags,
+    prelude::*,
+    sync::Arc, //
+};
+use rxe_proto::{
+    engine::{
+        backend::{
+            Backend,
+            Handled, //
+        },
+        same_host::HostTag,
+        wc::NetworkType,
+        Qp as Engine,
+        RxMeta, //
+    },
+    ids::Psn,
+    time::Instant,
+    wire::packet::{
+        Packet,
+        Payload, //
+    },
+};
+
+/// Peers determine how much is stored, and no process is charged for it: allocations use no
+/// reserves and do not sleep.
+pub(super) const FLAGS: Flags = GFP_NOWAIT;
+
+/// Returns the most that the allocator uses for `size` bytes.
+fn allocated(size: usize) -> usize {
+    size.checked_next_power_of_two().unwrap_or(usize::MAX)
+}
+
+/// A copy of a packet.
+pub(super) struct StoredPacket {
+    /// It is a response to a request of this side.
+    is_response: bool,
+    psn: Psn,
+    /// Headers and payload.
+    bytes: KVec<u8>,
+    /// Bytes from BTH to ICRC.
+    len: usize,
+    net: NetworkType,
+    ip_header: [u8; 40],
+    ip_len: usize,
+    pkey_index: u16,
+    vlan: Option<u16>,
+    tag: HostTag,
+    charge: BacklogCharge,
+}
+
+impl StoredPacket {
+    /// Copies a packet if the backlog allows it; the QP has `own` bytes there.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(
+        backlog: &Arc<Backlog>,
+        own: usize,
+        packet: &Packet<'_>,
+        payload: &Payload<'_>,
+        meta: &RxMeta<'_>,
+    ) -> Result<KBox<Self>> {
+        let headers = packet.header_bytes();
+        let size = headers.len().checked_add(payload.len()).ok_or(ENOMEM)?;
+        let all = allocated(size).saturating_add(allocated(core::mem::size_of::<Self>()));
+        let charge = Backlog::charge(backlog, own, all).ok_or(ENOMEM)?;
+        let mut bytes = KVec::from_elem(0, size, FLAGS)?;
+        let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;
+        front.copy_from_slice(headers);
+        payload.copy_to(back);
+        let mut ip_header = [0; 40];
+        for (to, from) in ip_header.iter_mut().zip(meta.ip_header) {
+            *to = *from;
+        }
+        let stored = Self {
+            is_response: packet.opcode().is_response(),
+            psn: packet.bth().psn,
+            bytes,
+            len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
+            net: meta.net,
+            ip_header,
+            ip_len: meta.ip_header.len(),
+            pkey_index: meta.pkey_index,
+            vlan: meta.vlan,
+            tag: meta.tag,
+            charge,
+        };
+        Ok(KBox::new(stored, FLAGS)?)
+    }
+
+    /// Returns true if it is a response to a request of this side.
+    pub(super) fn is_response(&self) -> bool {
+        self.is_response
+    }
+
+    /// Returns its PSN.
+    pub(super) fn psn(&self) -> Psn {
+        self.psn
+    }
+
+    /// Returns the bytes charged for it.
+    pub(super) fn charged(&self) -> usize {
+        self.charge.bytes()
+    }
+
+    /// Passes the packet to the engine.
+    pub(super) fn pass_to(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        backend: &mut impl Backend,
+    ) -> Handled {
+        let Ok(packet) = Packet::parse(&self.bytes, self.len) else {
+            // It was parsed before it was stored.
+            return Handled::Done;
+        };
+        let body = Payload::from_slice(&self.bytes);
+        let payload = body.slice(packet.payload_offset(), packet.payload_len());
+        engine.handle_packet(now, &packet, &payload, &self.meta(), backend)
+    }
+
+    fn meta(&self) -> RxMeta<'_> {
+        RxMeta {
+            net: self.net,
+            ip_header: self.ip_header.get(..self.ip_len).unwrap_or(&[]),
+            pkey_index: self.pkey_index,
+            vlan: self.vlan,
+            tag: self.tag,
+        }
+    }
+}
