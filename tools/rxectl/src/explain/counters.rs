@@ -169,8 +169,8 @@ pub const ENTRIES: &[Entry] = &[
         number: None,
         also: &[],
         reported: true,
-        what: "Packets of RC that were ahead of a missing one and were kept until it arrived \
-               (module parameter selective_repeat).",
+        what: "Packets of RC ahead of a missing one that were kept until it arrived \
+               (selective_repeat=1).",
         causes: &[
             LOSS,
             "Some per lost packet are normal, because all that follow it are ahead.",
@@ -251,8 +251,8 @@ pub const ENTRIES: &[Entry] = &[
         number: None,
         also: &[],
         reported: true,
-        what: "Sequence NAKs after which only the lost packets were sent again, because the peer \
-               has kept those that followed.",
+        what: "Sequence NAKs after which only the lost packets were sent again. The peer has kept \
+               those that followed.",
         causes: &[LOSS],
         look: &[BOTH, LOCAL_QUEUES],
     },
@@ -546,9 +546,9 @@ pub const ENTRIES: &[Entry] = &[
         number: None,
         also: &[],
         reported: true,
-        what: "Packets with the expected PSN that were dropped: the reserved bits behind AckReq \
-               are not those of the connection so far (module parameter selective_repeat). From \
-               then on the connection does not use them.",
+        what: "Packets that were dropped because their reserved bits are not those of the \
+               connection. From then on the connection does not use these bits \
+               (selective_repeat=1). The PSN was the expected one.",
         causes: &[
             "A peer that uses reserved bits for something else. The connection works.",
             "A packet that was forged with a correct PSN: very unlikely.",
