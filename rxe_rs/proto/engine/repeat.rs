@@ -243,8 +243,8 @@ impl KeptRequests {
     /// Takes the expected packet; false if it is not kept.
     #[inline]
     pub(super) fn take_expected(&mut self) -> bool {
-        // Not `replays |= bits & 1 != 0`, for which rustc 1.85 to 1.95 store true in any case, unless
-        // a flag in `Kbuild` prevents that.
+        // Not `replays |= bits & 1 != 0`, for which rustc 1.85 to 1.95 store true in any case,
+        // unless a flag in `Kbuild` prevents that.
         if self.bits & 1 == 0 {
             return false;
         }

@@ -223,7 +223,13 @@ impl ResponseQueue {
             if later.is_none_or(|later| !response.psn.is_before(later.next(mtu))) {
                 return true;
             }
-            slots.swap(at, before);
+            let (one, other) = (slots.get(at).copied(), slots.get(before).copied());
+            if let (Some(slot), Some(other)) = (slots.get_mut(at), other) {
+                *slot = other;
+            }
+            if let (Some(slot), Some(one)) = (slots.get_mut(before), one) {
+                *slot = one;
+            }
             back = usize::saturating_add(back, 1);
         }
     }
