@@ -41,7 +41,7 @@ const _: () = assert!(MAX_AHEAD < 64, "packets that are kept have different slot
 
 /// Packets ahead of the expected one: requests of the peer, and responses to requests of this side.
 pub(crate) struct KeptPackets {
-    /// None before the first packet is kept, then twice [`SLOTS`].
+    /// None before the first packet is kept, then at least twice [`SLOTS`].
     slots: KVec<Option<KBox<StoredPacket>>>,
     /// Bytes charged for them.
     bytes: usize,
@@ -80,10 +80,12 @@ impl KeptPackets {
         payload: &Payload<'_>,
         meta: &RxMeta<'_>,
     ) -> bool {
-        while self.slots.len() < 2 * SLOTS {
-            if self.slots.push(None, FLAGS).is_err() {
+        if self.slots.is_empty() {
+            let Ok(mut slots) = KVec::with_capacity(2 * SLOTS, FLAGS) else {
                 return false;
-            }
+            };
+            while slots.push_within_capacity(None).is_ok() {}
+            self.slots = slots;
         }
         let Ok(stored) = StoredPacket::new(backlog, self.bytes, packet, payload, meta) else {
             return false;
@@ -156,7 +158,7 @@ impl QpCtx {
             }
         }
         inner.extent = mrs.hint.get();
-        if !inner.engine.keeps_packets() {
+        if !inner.engine.keeps_packets() && !inner.kept.is_empty() {
             inner.kept.clear();
         }
     }

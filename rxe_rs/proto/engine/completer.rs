@@ -315,9 +315,7 @@ impl Qp {
             backend.count(Count::Unexpected);
             return Ok(Handled::Done);
         };
-        let placed = wqe.placed;
-        let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
-        let expected = wqe.psns.first.wrapping_add(done);
+        let expected = self.expected_response(&wqe);
         if psn.is_before(expected) {
             if psn.is_before(wqe.psns.first) {
                 backend.count(Count::Unexpected);

@@ -42,6 +42,19 @@ use crate::wire::packet::Packet;
 /// The greatest distance of a packet that is kept from the expected one.
 pub const MAX_AHEAD: u32 = 62;
 
+/// The bit of the reserved bits that holds a toggle, in marks and in NAKs, and the others.
+const TOGGLE: u8 = 0x40;
+const VALUE: u8 = 0x3f;
+
+/// The reserved bits with a value, which has six bits, and a toggle.
+#[inline]
+const fn join(value: u8, toggle: bool) -> u8 {
+    match toggle {
+        true => value | TOGGLE,
+        false => value,
+    }
+}
+
 /// Mark of a request in the reserved bits of its BTH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
@@ -50,13 +63,10 @@ pub struct Mark {
 }
 
 impl Mark {
-    const TOGGLE: u8 = 0x40;
-    const TOKEN: u8 = 0x3f;
-
     /// A mark with a token, which must not be 0; other bits than the lower six are ignored.
     #[inline]
     pub const fn new(token: u8, toggle: bool) -> Option<Self> {
-        match token & Self::TOKEN {
+        match token & VALUE {
             0 => None,
             token => Some(Self { token, toggle }),
         }
@@ -65,7 +75,7 @@ impl Mark {
     /// The mark in the reserved bits of a BTH; `None` if there is none.
     #[inline]
     pub const fn parse(resv7: u8) -> Option<Self> {
-        Self::new(resv7, resv7 & Self::TOGGLE != 0)
+        Self::new(resv7, resv7 & TOGGLE != 0)
     }
 
     /// True if `other` has the same token.
@@ -77,10 +87,7 @@ impl Mark {
     /// The reserved bits of a BTH with this mark.
     #[inline]
     pub const fn emit(self) -> u8 {
-        match self.toggle {
-            true => self.token | Self::TOGGLE,
-            false => self.token,
-        }
+        join(self.token, self.toggle)
     }
 }
 
@@ -101,18 +108,17 @@ pub enum Missing {
 }
 
 impl Missing {
-    const ALL: u8 = 0x3f;
-    const TOGGLE: u8 = 0x40;
+    const ALL: u8 = VALUE;
 
     /// Reads the reserved bits of the BTH of a NAK.
     #[inline]
     pub fn parse(resv7: u8) -> Self {
-        match resv7 & Self::ALL {
+        match resv7 & VALUE {
             0 => Self::Unknown,
             Self::ALL => Self::All,
             count => Self::Packets {
                 count: count.into(),
-                toggle: resv7 & Self::TOGGLE != 0,
+                toggle: resv7 & TOGGLE != 0,
             },
         }
     }
@@ -125,7 +131,7 @@ impl Missing {
             Self::All => Self::ALL,
             Self::Packets { count, toggle } => {
                 let count = u8::try_from(count).unwrap_or(Self::ALL).min(Self::ALL);
-                count | if toggle { Self::TOGGLE } else { 0 }
+                join(count, toggle)
             }
         }
     }

@@ -109,6 +109,12 @@ impl Qp {
         None
     }
 
+    /// PSN of the next packet of the response to `wqe`.
+    pub(in crate::engine) fn expected_response(&self, wqe: &SendWqe) -> Psn {
+        let done = wqe.placed.checked_div(self.attrs.mtu.bytes());
+        wqe.psns.first.wrapping_add(done.unwrap_or(0))
+    }
+
     /// PSN after the last request before `upto` that awaits a response.
     pub(super) fn end_of_responses(&self, upto: Psn, backend: &mut impl Backend) -> Psn {
         let mut end = self.req.una_psn;
@@ -139,8 +145,7 @@ impl Qp {
     pub(super) fn expect_response(&mut self, backend: &mut impl Backend) {
         match self.oldest_awaiting_response(backend) {
             Some((_, wqe)) => {
-                let done = wqe.placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
-                let expected = wqe.psns.first.wrapping_add(done);
+                let expected = self.expected_response(&wqe);
                 self.req.responses.expect(expected);
             }
             None => self.req.responses = KeptResponses::new(),

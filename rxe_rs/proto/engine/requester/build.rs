@@ -56,9 +56,14 @@ impl Qp {
         let mut bth = self.bth(operation, psn, pad, backend);
         let asks = operation == Operation::ReadRequest && self.req.window.is_recovering();
         if (self.req.marks_requests || asks) && !self.gso.is_suspect() {
-            bth.resv7 = Mark::new(self.attrs.token, self.req.toggle).map_or(0, Mark::emit);
+            bth.resv7 = self.mark_bits();
         }
         bth
+    }
+
+    /// The reserved bits of a request that has a mark.
+    fn mark_bits(&self) -> u8 {
+        Mark::new(self.attrs.token, self.req.toggle).map_or(0, Mark::emit)
     }
 
     /// Sends the next packet of a SEND or WRITE (IBTA 9.2, IBTA 9.8.2). On UC the request completes
@@ -145,7 +150,7 @@ impl Qp {
     /// The BTH of a repeated request, behind which nothing is to be repeated.
     fn missing_bth(&self, operation: Operation, psn: Psn, backend: &impl Backend) -> Bth {
         let mut bth = self.bth(operation, psn, 0, backend);
-        bth.resv7 = Mark::new(self.attrs.token, self.req.toggle).map_or(0, Mark::emit);
+        bth.resv7 = self.mark_bits();
         bth.ack_req = true;
         bth
     }
@@ -184,8 +189,7 @@ impl Qp {
     ) -> Result<(), TxFault<LocalFault>> {
         let wr = &wqe.wr;
         let placed = wqe.placed;
-        let done = placed.checked_div(self.attrs.mtu.bytes()).unwrap_or(0);
-        let psn = wqe.psns.first.wrapping_add(done);
+        let psn = self.expected_response(wqe);
         let bth = self.request_bth(Operation::ReadRequest, psn, 0, backend);
         let addr = from.addr.wrapping_add(u64::from(placed));
         let length = wr.length.saturating_sub(placed).min(max_len);

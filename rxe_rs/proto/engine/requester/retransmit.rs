@@ -201,12 +201,7 @@ impl Qp {
             return;
         }
         backend.count(Count::SelectiveRepeat);
-        self.req.loss_deadline = None;
-        self.req
-            .window
-            .on_loss(self.req.max_psn, self.req.least_window());
-        self.req.prober.on_retransmit(now);
-        self.req.prober.on_loss(self.req.una_psn);
+        self.note_loss(now, self.req.una_psn);
         self.req.rearm(now, &self.attrs);
     }
 
@@ -300,12 +295,17 @@ impl Qp {
         }
         self.req.toggle = !self.req.toggle;
         self.req.retransmitted_at = Some(now);
+        self.note_loss(now, from);
+    }
+
+    /// The packet `psn`, or its response, was lost.
+    fn note_loss(&mut self, now: Instant, psn: Psn) {
         self.req.loss_deadline = None;
         self.req
             .window
             .on_loss(self.req.max_psn, self.req.least_window());
         self.req.prober.on_retransmit(now);
-        self.req.prober.on_loss(from);
+        self.req.prober.on_loss(psn);
     }
 
     /// True if the oldest request has a response of its own.
