@@ -247,12 +247,13 @@ impl Qp {
     }
 
     /// Returns the tag of the packets of the next transmission round, and with it whether they
-    /// have an ICRC. Only RC detects that the peer does not receive them, and only with a retry
-    /// left for a READ the loss of a packet is not an error.
+    /// have an ICRC. Only RC detects that the peer does not receive them, and the loss of a packet
+    /// or of the response to it must not be an error: a QP that sends requests needs a retry.
     #[inline]
     pub fn tag(&self) -> HostTag {
+        let may_lose = self.attrs.retry_cnt > 0 || self.state == State::Rtr;
         match self.service {
-            Service::Rc if self.attrs.retry_cnt > 0 => self.same_host.tag(),
+            Service::Rc if may_lose => self.same_host.tag(),
             _ => HostTag::None,
         }
     }

@@ -5,7 +5,7 @@
 
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
-use rxe_proto::engine::Service;
+use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::Mtu;
 use rxe_proto::sim::{seeds, set_remote, wr, Link, Pair, RecvBuf};
 
@@ -119,6 +119,24 @@ fn path_that_leaves_the_kernel_and_returns() {
         let all = (0..20).map(|i| (i, WcStatus::Success));
         assert!(pair.statuses(0).into_iter().eq(all), "seed {seed}");
     }
+}
+
+/// Such a QP has no retries yet, and needs none.
+#[test]
+fn responder_in_rtr_omits_the_icrc() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    pair.same_host = [true; 2];
+    pair.qps[1].attrs.retry_cnt = 0;
+    pair.qps[1].set_state(State::Rtr, &mut pair.hosts[1]);
+    transfer(&mut pair, 10, |_, _| {});
+    assert!(pair.without_icrc > 0);
+    // From here on it may send requests, whose loss would be an error.
+    pair.qps[1].attrs.retry_cnt = 0;
+    pair.qps[1].set_state(State::Rts, &mut pair.hosts[1]);
+    transfer(&mut pair, 2, |_, _| {});
+    let before = pair.without_icrc;
+    transfer(&mut pair, 10, |_, _| {});
+    assert_eq!(pair.without_icrc, before);
 }
 
 /// The loss of a packet may be an error then.
