@@ -133,6 +133,8 @@ struct LockedQp<'g> {
     bytes: usize,
     /// Of these packets, those that had no ICRC.
     without_icrc: u64,
+    /// Of these, those that were merged. Each counts as several in `packets`.
+    merged: u64,
 }
 
 impl<'g> RxBatch<'g> {
@@ -275,6 +277,7 @@ impl<'g> LockedQp<'g> {
             packets: 0,
             bytes: 0,
             without_icrc: 0,
+            merged: 0,
         })
     }
 
@@ -295,11 +298,13 @@ impl<'g> LockedQp<'g> {
             packets,
             bytes,
             without_icrc,
+            merged,
             ..
         } = self;
         qp.counter_set(&inner).each(|counters| {
             counters.received(packets, bytes);
             counters.traffic(Traffic::RxWithoutIcrc, without_icrc);
+            counters.traffic(Traffic::RxMerged, merged);
         });
         let to_send = match packets {
             0 => ToSend::Nothing,
@@ -322,14 +327,19 @@ impl<'g> LockedQp<'g> {
     /// Checks one packet, passes it to the engine and counts it.
     #[inline]
     fn handle(&mut self, now: Instant, segment: &RxSegment<'_>, packet: Packet<'_>) {
+        let payload = packet.payload_len();
         if let Err(reason) = self.deliver(now, segment, packet, icrc_matches) {
             self.count_drop(reason);
             return;
         }
-        self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(segment.len());
-        let without_icrc = !host_tag(segment).has_icrc();
-        self.without_icrc = self.without_icrc.wrapping_add(u64::from(without_icrc));
+        let mut packets = 1;
+        if !host_tag(segment).has_icrc() {
+            packets = self.inner.engine.packets_of(payload);
+            self.without_icrc = self.without_icrc.wrapping_add(1);
+            self.merged = self.merged.wrapping_add(u64::from(packets > 1));
+        }
+        self.packets = self.packets.wrapping_add(packets);
     }
 
     /// Passes one packet to the engine if the QP may process it (IBTA 9.6.1.1).

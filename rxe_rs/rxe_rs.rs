@@ -76,7 +76,7 @@ module! {
         },
         same_host_icrc: u8 {
             default: 0,
-            description: "1: packets between queue pairs of this kernel have an ICRC, too (for captures)",
+            description: "1: packets between queue pairs of this kernel have an ICRC, too, and are not merged (for captures)",
         },
         selective_repeat: u8 {
             default: 0,

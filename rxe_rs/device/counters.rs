@@ -46,6 +46,8 @@ pub(crate) enum Traffic {
     /// Of the packets received, those that had no ICRC because they have not left the memory of
     /// this kernel.
     RxWithoutIcrc,
+    /// Of these, those that had the payload of several.
+    RxMerged,
     /// How often the network device went down.
     LinkDowned,
     /// Datagrams to the RoCE port that the guard dropped because the sender lacks permission.
@@ -54,7 +56,7 @@ pub(crate) enum Traffic {
 }
 
 impl Traffic {
-    const NAMES: [&'static str; 9] = [
+    const NAMES: [&'static str; 10] = [
         "sent_pkts",
         "sent_bytes",
         "rcvd_pkts",
@@ -62,6 +64,7 @@ impl Traffic {
         "send_err",
         "tx_too_long",
         "rcvd_without_icrc",
+        "rcvd_merged",
         "link_downed",
         "egress_guard_drops",
     ];
@@ -75,8 +78,9 @@ impl Traffic {
             Self::TxErrors => 4,
             Self::TxTooLong => 5,
             Self::RxWithoutIcrc => 6,
-            Self::LinkDowned => 7,
-            Self::Refused => 8,
+            Self::RxMerged => 7,
+            Self::LinkDowned => 8,
+            Self::Refused => 9,
         }
     }
 }

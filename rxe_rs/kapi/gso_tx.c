@@ -7,6 +7,7 @@
 #include <linux/netfilter.h>
 #include <net/ip.h>
 #include <net/ip6_checksum.h>
+#include <net/sch_generic.h>
 #include <net/udp.h>
 
 /* One direction of a path, with a cached route. */
@@ -189,6 +190,16 @@ bool rxe_rs_tx_checksums(const struct net_device *dev, bool v4)
 	return dev->features & (NETIF_F_HW_CSUM | (v4 ? NETIF_F_IP_CSUM : NETIF_F_IPV6_CSUM));
 }
 
+/* Returns the most bytes after the UDP header in a GSO buffer for a network device. */
+static u32 rxe_rs_tx_max_len(const struct net_device *dev, bool v4)
+{
+	u32 size = v4 ? READ_ONCE(dev->gso_ipv4_max_size) : READ_ONCE(dev->gso_max_size);
+	u32 headers = LL_RESERVED_SPACE(dev) + sizeof(struct ipv6hdr) + sizeof(struct udphdr);
+
+	size = min_t(u32, size, U16_MAX);
+	return size > headers ? size - headers : 0;
+}
+
 /*
  * Sets the limits of a GSO buffer: 0 bytes and 1 segment unless the device segments UDP and
  * computes the checksums. In software, both would read the payload again, which costs more than GSO
@@ -197,23 +208,47 @@ bool rxe_rs_tx_checksums(const struct net_device *dev, bool v4)
 static void rxe_rs_tx_limits(const struct dst_entry *dst, const struct net_device *dev, bool v4,
 			     u32 *max_len, u32 *max_segs)
 {
-	u32 size, headers;
-
 	*max_len = 0;
 	*max_segs = 1;
 	if (!(dev->features & NETIF_F_GSO_UDP_L4) ||
 	    !(dev->features & NETIF_F_SG) || !rxe_rs_tx_checksums(dev, v4) ||
 	    dst_xfrm(dst))
 		return;
-	size = v4 ? READ_ONCE(dev->gso_ipv4_max_size) :
-		    READ_ONCE(dev->gso_max_size);
-	size = min_t(u32, size, U16_MAX);
-	headers = LL_RESERVED_SPACE(dev) + sizeof(struct ipv6hdr) +
-		  sizeof(struct udphdr);
-	if (size <= headers)
-		return;
-	*max_len = size - headers;
-	*max_segs = min_t(u32, READ_ONCE(dev->gso_max_segs), UDP_MAX_SEGMENTS);
+	*max_len = rxe_rs_tx_max_len(dev, v4);
+	if (*max_len)
+		*max_segs = min_t(u32, READ_ONCE(dev->gso_max_segs), UDP_MAX_SEGMENTS);
+}
+
+/**
+ * rxe_rs_tx_max_whole() - return the maximum of a datagram that is not segmented
+ * @flow: flow
+ *
+ * Such a datagram is longer than the MTU, and must stay in the memory of this kernel. It has the
+ * GSO type of another protocol, so that it is dropped where it would have to be segmented, and no
+ * hardware accepts it. Software devices have the feature. A queueing discipline may have to segment
+ * buffers, or is there to delay or to lose single packets.
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: The number of bytes after the UDP header, or 0 if the network device of the route does
+ * not take such datagrams.
+ */
+u32 rxe_rs_tx_max_whole(struct rxe_rs_flow *flow)
+{
+	struct dst_entry *dst = rxe_rs_flow_route(flow);
+	const struct net_device *dev;
+	u32 max = 0;
+
+	if (IS_ERR(dst))
+		return 0;
+	rcu_read_lock();
+	dev = dst_dev_rcu(dst);
+	if (dev->features & NETIF_F_GSO_SCTP && dev->features & NETIF_F_SG && !dst_xfrm(dst) &&
+	    qdisc_txq_has_no_queue(netdev_get_tx_queue(dev, 0)) &&
+	    rxe_rs_host_tag_allowed(dev, flow->v4))
+		max = rxe_rs_tx_max_len(dev, flow->v4);
+	rcu_read_unlock();
+	dst_release(dst);
+	return max;
 }
 
 /**
@@ -374,11 +409,12 @@ void rxe_rs_tx_undo(struct sk_buff *skb, u32 len)
  * @gso_size: payload of each datagram but the last
  * @gso_segs: number of datagrams
  * @tag: tag for a receiver in this kernel (host_tag.c), or 0
+ * @whole: the buffer is one datagram, and not to be segmented (rxe_rs_tx_max_whole())
  *
  * Context: Any context that may take softirq locks.
  */
 void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size, u32 gso_segs,
-		      u8 tag)
+		      u8 tag, bool whole)
 {
 	struct skb_shared_info *info = skb_shinfo(skb);
 	struct udphdr *uh;
@@ -395,9 +431,9 @@ void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_s
 		return;
 
 	if (gso_segs > 1) {
-		info->gso_type = SKB_GSO_UDP_L4;
+		info->gso_type = whole ? SKB_GSO_SCTP : SKB_GSO_UDP_L4;
 		info->gso_size = gso_size;
-		info->gso_segs = gso_segs;
+		info->gso_segs = min_t(u32, gso_segs, READ_ONCE(skb->dev->gso_max_segs));
 	}
 	skb->ip_summed = CHECKSUM_PARTIAL;
 	skb->csum_start = skb_transport_header(skb) - skb->head;

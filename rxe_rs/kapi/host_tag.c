@@ -40,6 +40,19 @@ static u32 rxe_rs_host_tag_hash(const u8 *iph, bool v4)
 }
 
 /**
+ * rxe_rs_host_tag_allowed() - check whether buffers for a network device may have a tag
+ * @dev: network device
+ * @v4: over IPv4, not IPv6
+ *
+ * Context: Any context.
+ * Return: true if the device computes checksums and has no hardware below it.
+ */
+bool rxe_rs_host_tag_allowed(const struct net_device *dev, bool v4)
+{
+	return !dev->dev.parent && rxe_rs_tx_checksums(dev, v4);
+}
+
+/**
  * rxe_rs_host_tag_set() - tag a buffer, if it may stay in memory
  * @skb: buffer whose network header is the IP header, followed by the UDP header
  * @tag: 1 to 3
@@ -56,7 +69,7 @@ bool rxe_rs_host_tag_set(struct sk_buff *skb, u8 tag)
 	bool v4 = skb->protocol == htons(ETH_P_IP);
 	u32 hash;
 
-	if (!tag || skb->dev->dev.parent || !rxe_rs_tx_checksums(skb->dev, v4))
+	if (!tag || !rxe_rs_host_tag_allowed(skb->dev, v4))
 		return false;
 	hash = rxe_rs_host_tag_hash(skb_network_header(skb), v4);
 	skb_set_hash(skb, (hash & ~RXE_RS_HOST_TAG_BITS) | tag, PKT_HASH_TYPE_L4);

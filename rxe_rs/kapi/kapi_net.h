@@ -110,6 +110,7 @@ u64 rxe_rs_guard_refused(const struct rxe_rs_guard *guard);
 
 /* Tags of packets that have not left the memory of this kernel (host_tag.c). */
 void rxe_rs_host_tag_init(void);
+bool rxe_rs_host_tag_allowed(const struct net_device *dev, bool v4);
 bool rxe_rs_host_tag_set(struct sk_buff *skb, u8 tag);
 u8 rxe_rs_host_tag_get(const struct sk_buff *skb, bool v4);
 
@@ -182,10 +183,11 @@ u32 rxe_rs_flow_ipsec_mtu(struct rxe_rs_flow *flow);
 struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 linear, u32 *max_len,
 			      u32 *max_segs);
 bool rxe_rs_tx_checksums(const struct net_device *dev, bool v4);
+u32 rxe_rs_tx_max_whole(struct rxe_rs_flow *flow);
 void *rxe_rs_tx_put(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_undo(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size,
-		      u32 gso_segs, u8 tag);
+		      u32 gso_segs, u8 tag, bool whole);
 void rxe_rs_tx_link(struct sk_buff *last, struct sk_buff *skb);
 
 /* Counters of rxe_rs_tx_send(). */

@@ -480,7 +480,8 @@ static int rxe_rs_rx_copy_shared(struct sk_buff *skb)
  *
  * Context: Any context that may take softirq locks.
  * Return: 0, or a negative error for a malformed buffer (IP options, a UDP length that is larger
- * than the buffer, unreadable fragments) or if no memory is available.
+ * than the buffer, unreadable fragments, joined datagrams that must stay whole) or if no memory is
+ * available.
  */
 int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 {
@@ -500,6 +501,9 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 	uh = (const struct udphdr *)skb->data;
 	rx->len = skb->len - sizeof(*uh);
 	rx->gso_size = 0;
+	/* GRO has joined buffers that are not to be segmented (rxe_rs_tx_max_whole()). */
+	if (skb_is_gso_sctp(skb) && skb_shinfo(skb)->gso_type != SKB_GSO_SCTP)
+		return -EINVAL;
 	if (skb_is_gso(skb) && skb_shinfo(skb)->gso_type & SKB_GSO_UDP_L4) {
 		rx->gso_size = skb_shinfo(skb)->gso_size;
 		if (rx->gso_size < RXE_RS_RX_MIN)

@@ -7,9 +7,9 @@
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (congestion window),
 //! `congestion` (ECN marks and CNPs), `pacer` (the sending rate after CNPs), [`repeat`] (selective
 //! repeat), `gso` (whether packets may share a GSO buffer), [`same_host`] (whether they need an
-//! ICRC), [`transition`] (attributes by state transition), [`backend`] (the traits that the owner
-//! implements), [`wr`] and [`wc`] (work requests and completions), [`notify`] (CQ arming and
-//! moderation).
+//! ICRC), `merge` (packets with the payload of several), [`transition`] (attributes by state
+//! transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`] (work
+//! requests and completions), [`notify`] (CQ arming and moderation).
 
 pub mod attrs;
 pub mod backend;
@@ -17,6 +17,7 @@ mod completer;
 mod congestion;
 mod datagram;
 mod gso;
+mod merge;
 pub mod notify;
 mod pacer;
 mod probe;

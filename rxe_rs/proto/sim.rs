@@ -56,6 +56,9 @@ pub fn seeds(count: u64) -> core::ops::Range<u64> {
     first..first + count * number("RXE_SIM_SCALE").unwrap_or(1)
 }
 
+/// Maximum payload of a merged packet, in bytes.
+const MAX_MERGED: u32 = 61_440;
+
 /// Bytes of a page of on-demand memory.
 pub const PAGE: usize = 1024;
 
@@ -272,6 +275,11 @@ pub struct Pair {
     pub same_host: [bool; 2],
     /// Number of packets that were sent without an ICRC.
     pub without_icrc: u64,
+    /// Maximum payload of a merged packet, and the number of them that were sent.
+    pub max_merged: u32,
+    pub merged: u64,
+    /// A device between both sides drops merged packets.
+    pub drops_merged: bool,
     /// Modifies the packets of side 1 before their ICRC is computed.
     pub rewrite: Option<fn(&mut [u8])>,
     /// The device of each side gives all segments of a GSO batch the same IPv4 identification.
@@ -334,6 +342,9 @@ impl Pair {
             same_ip_id: [false; 2],
             same_host: [false; 2],
             without_icrc: 0,
+            max_merged: MAX_MERGED,
+            merged: 0,
+            drops_merged: false,
             gso_max_segs: GSO_MAX_SEGS,
             later_segments: 0,
             marked: false,
@@ -412,6 +423,8 @@ impl Pair {
             open_batch: None,
             gso_disabled: false,
             has_icrc: tag.has_icrc(),
+            max_merged: self.max_merged,
+            merged: Vec::new(),
         };
         if self.link.busy > 0.0 && self.rng.f64() < self.link.busy {
             sink.fails_at = self.rng.usize(0..room);
@@ -426,7 +439,9 @@ impl Pair {
                     && qp.to_send(&self.hosts[side]) == ToSend::Nothing,
             "an idle QP sent"
         );
-        for (mut packet, gso_index) in sink.packets.into_iter().zip(sink.gso_indices) {
+        let packets = sink.packets.into_iter().zip(sink.gso_indices);
+        for ((mut packet, gso_index), merged) in packets.zip(sink.merged) {
+            self.merged += u64::from(merged);
             self.later_segments += u64::from(gso_index > 0);
             self.without_icrc += u64::from(!tag.has_icrc());
             if gso_index > 0 && self.same_ip_id[side] && tag.has_icrc() {
@@ -434,7 +449,7 @@ impl Pair {
                 let end = packet.len() - 4;
                 packet[end..].iter_mut().for_each(|byte| *byte ^= 0x5a);
             }
-            self.send(1 - side, packet, tag);
+            self.send(1 - side, packet, tag, merged);
         }
         progress
     }
@@ -466,7 +481,7 @@ impl Pair {
         self.receive(to, &udp, HostTag::None);
     }
 
-    fn send(&mut self, to: usize, mut packet: Vec<u8>, tag: HostTag) {
+    fn send(&mut self, to: usize, mut packet: Vec<u8>, tag: HostTag, merged: bool) {
         // A tag is not on the wire.
         let mut tag = match self.same_host[1 - to] {
             true => tag,
@@ -507,6 +522,9 @@ impl Pair {
                 let at = self.rng.usize(0..packet.len());
                 packet[at] ^= 1 << self.rng.u8(0..8);
                 tag = HostTag::None;
+            }
+            if merged && (self.drops_merged || tag == HostTag::None) {
+                continue;
             }
             self.serial += 1;
             self.wire.insert(

@@ -16,6 +16,7 @@ use crate::{
     device::counters::Traffic,
     mr::MrAccess, //
 };
+use core::cell::Cell;
 use kernel::{
     sync::{
         atomic::Relaxed,
@@ -336,6 +337,8 @@ impl QpCtx {
             quota: limit.saturating_sub(self.queued.bytes()),
             flow,
             has_icrc: tag.has_icrc(),
+            mtu: engine.attrs.mtu.bytes(),
+            max_merged: Cell::new(None),
         };
         let mut progress = engine.poll_transmit(now, &mut backend, &mut tx);
         let sent = inner.sent_since_full.saturating_add(batch.bytes());
@@ -420,6 +423,19 @@ impl Crc for KernelCrc {
     }
 }
 
+/// Converts the result of adding a packet for the engine.
+#[inline]
+fn tx_fault<E>(result: Result<(), TxError<Option<E>>>) -> Result<(), TxFault<E>> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
+        Err(TxError::Fill(None)) => Err(TxFault::Unreachable),
+        // The route may come back: to the protocol this is a lost packet.
+        Err(TxError::NoMemory | TxError::NoRoute | TxError::Full) => Err(TxFault::Busy),
+        Err(TxError::TooLong) => Err(TxFault::Unreachable),
+    }
+}
+
 /// Length of the ICRC in bytes.
 const ICRC_BYTES: usize = 4;
 
@@ -433,6 +449,24 @@ struct BatchTx<'a, 'b> {
     flow: Option<&'a Arc<Flow>>,
     /// The packets have an ICRC.
     has_icrc: bool,
+    /// The path MTU to the connected peer, in bytes.
+    mtu: u32,
+    /// Maximum payload of a merged packet, once it has been asked for.
+    max_merged: Cell<Option<u32>>,
+}
+
+/// Upper bound of the bytes of a merged packet that are not payload: headers, pad, ICRC.
+const MERGED_OVERHEAD: usize = 64;
+
+impl BatchTx<'_, '_> {
+    /// Finds out how much payload a packet may have that is not segmented.
+    fn find_max_merged(&self) -> u32 {
+        let Some(flow) = self.flow.filter(|_| !self.has_icrc) else {
+            return 0;
+        };
+        let most = self.batch.max_whole(flow).saturating_sub(MERGED_OVERHEAD);
+        u32::try_from(most).unwrap_or(0)
+    }
 }
 
 impl Tx for BatchTx<'_, '_> {
@@ -486,17 +520,51 @@ impl Tx for BatchTx<'_, '_> {
                 .map(|to| *to = crc)
         };
         let class = headers.is_cnp().then_some(CNP_TRAFFIC_CLASS);
-        match self
-            .batch
-            .packet(flow, class, padded.wrapping_add(ICRC_BYTES), write)
-        {
-            Ok(()) => Ok(()),
-            Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
-            Err(TxError::Fill(None)) => Err(TxFault::Unreachable),
-            // The route may come back: to the protocol this is a lost packet.
-            Err(TxError::NoMemory | TxError::NoRoute | TxError::Full) => Err(TxFault::Busy),
-            Err(TxError::TooLong) => Err(TxFault::Unreachable),
+        let len = padded.wrapping_add(ICRC_BYTES);
+        tx_fault(self.batch.packet(flow, class, len, write))
+    }
+
+    #[inline]
+    fn max_merged(&self) -> u32 {
+        self.max_merged.get().unwrap_or_else(|| {
+            let most = self.find_max_merged();
+            self.max_merged.set(Some(most));
+            most
+        })
+    }
+
+    fn merged<E>(
+        &mut self,
+        headers: &Headers,
+        payload_len: usize,
+        count: u32,
+        mut fill: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>> {
+        if headers.pkey() == PKey::INVALID {
+            // As for other packets.
+            self.ctx.dev.counters.traffic(Traffic::TxErrors, 1);
+            return Ok(());
         }
+        let flow = self.flow.ok_or(TxFault::Unreachable)?;
+        let head = headers.as_slice();
+        let body = head.len().wrapping_add(payload_len);
+        let len = (body.wrapping_add(3) & !3).wrapping_add(ICRC_BYTES);
+        let write = |at: usize, dst: &mut [u8]| -> Result<(), Option<E>> {
+            let headers = head.get(at..).unwrap_or(&[]);
+            let headers = headers.get(..dst.len()).unwrap_or(headers);
+            let (to, rest) = dst.split_at_mut_checked(headers.len()).ok_or(None)?;
+            to.copy_from_slice(headers);
+            let from = at.wrapping_add(headers.len()).wrapping_sub(head.len());
+            let payload = payload_len.saturating_sub(from).min(rest.len());
+            let (to, rest) = rest.split_at_mut_checked(payload).ok_or(None)?;
+            if !to.is_empty() {
+                fill(u32::try_from(from).map_err(|_| None)?, to).map_err(Some)?;
+            }
+            // Pad, and zeros in place of the ICRC.
+            rest.fill(0);
+            Ok(())
+        };
+        tx_fault(self.batch.whole(flow, len, (count, self.mtu), write))
     }
 
     #[inline]

@@ -44,7 +44,9 @@ class End:
         end.qp = QP(self.pd, self.init)
         return end
 
-    def connect(self, other, psn, other_psn, retries=6, timeout=16, rnr_retries=6, mtu=e.IBV_MTU_1024, rights=ACCESS):
+    def connect(self, other, psn, other_psn, retries=6, timeout=16, rnr_retries=6, mtu=e.IBV_MTU_1024, rights=ACCESS,
+                rtr=False):
+        """Connects to another end: up to RTS, or RTR."""
         gid = other.ctx.query_gid(1, other.gid_index)
         route = GlobalRoute(dgid=gid, sgid_index=self.gid_index, hop_limit=64)
         attr = QPAttr(port_num=1)
@@ -63,7 +65,7 @@ class End:
         attr.retry_cnt = retries
         attr.rnr_retry = rnr_retries
         attr.max_rd_atomic = 8
-        self.qp.to_rts(attr)
+        (self.qp.to_rtr if rtr else self.qp.to_rts)(attr)
 
     def sge(self, length=None, offset=0, key=None):
         return SGE(self.mr.buf + offset, self.size if length is None else length, self.mr.lkey if key is None else key)

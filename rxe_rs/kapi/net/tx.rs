@@ -158,6 +158,10 @@ pub const MAX_PACKETS: usize = 256;
 /// A batch of this many bytes is full.
 pub const MAX_BYTES: usize = 512 * 1024;
 
+/// Bytes that [`TxBatch::whole`] fills together: two of them share the pages that the kernel
+/// allocates together.
+const PART: usize = 16 * 1024;
+
 /// Linear space for small packets after the headers, without pages: most acknowledgements and small
 /// messages. With the headers it fits a size that the kernel has a slab cache for.
 const SMALL: u32 = 128;
@@ -206,6 +210,8 @@ struct GsoBuffer {
     first_id: u16,
     /// A shorter packet was added: the last one.
     closed: bool,
+    /// It is one datagram, and stays whole.
+    whole: bool,
 }
 
 impl<'a> TxBatch<'a> {
@@ -335,6 +341,77 @@ impl<'a> TxBatch<'a> {
         Ok(())
     }
 
+    /// Returns the most bytes after the UDP header that [`whole`](Self::whole) takes for the flow;
+    /// 0 if its packets may leave the memory of this kernel, or have no tag.
+    pub fn max_whole(&self, flow: &Flow) -> usize {
+        if self.tag == 0 {
+            return 0;
+        }
+        // SAFETY: The flow is alive.
+        unsafe { bindings::rxe_rs_tx_max_whole(flow.raw.as_ptr()) as usize }
+    }
+
+    /// Adds a packet with `len` bytes after the UDP header, at most
+    /// [`max_whole`](Self::max_whole), which may exceed the MTU: it arrives whole in this kernel,
+    /// or is dropped. It counts as `count` packets, each of `size` bytes at most.
+    ///
+    /// `fill` gets consecutive parts of these bytes, each with its offset, and must write all of
+    /// them: they contain old data.
+    ///
+    /// # Errors
+    ///
+    /// The packet is not added then. See [`TxError`].
+    pub fn whole<E>(
+        &mut self,
+        flow: &Flow,
+        len: usize,
+        (count, size): (u32, u32),
+        mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxError<E>> {
+        if self.is_full() {
+            return Err(TxError::Full);
+        }
+        let long = u16::try_from(len).ok().filter(|len| *len <= u16::MAX - 28);
+        let short = long.ok_or(TxError::TooLong)?;
+        let mut at = 0;
+        while at < len {
+            let part = PART.min(len.wrapping_sub(at));
+            let data = match &self.buffer {
+                Some(buffer) if at > 0 => {
+                    // SAFETY: The buffer is ours, and bottom halves are disabled.
+                    let data = unsafe { bindings::rxe_rs_tx_put(buffer.skb.as_ptr(), part as u32) };
+                    NonNull::new(data).ok_or(TxError::NoMemory)
+                }
+                _ => self.start_buffer(flow, None, part as u32),
+            };
+            let filled = data.and_then(|data| {
+                // SAFETY: `rxe_rs_tx_put` returned that many contiguous bytes of a buffer that is
+                // ours.
+                let part =
+                    unsafe { core::slice::from_raw_parts_mut(data.cast::<u8>().as_ptr(), part) };
+                fill(at, part).map_err(TxError::Fill)
+            });
+            if let Err(e) = filled {
+                self.discard_buffer();
+                return Err(e);
+            }
+            at = at.wrapping_add(part);
+        }
+        let Some(buffer) = &mut self.buffer else {
+            return Err(TxError::NoMemory);
+        };
+        let id = buffer.first_id;
+        buffer.headers = flow.headers_of(short, id, None);
+        buffer.count = count;
+        buffer.size = size;
+        buffer.whole = true;
+        flow.set_next_id(id.wrapping_add(1));
+        self.finish_buffer();
+        self.packets = self.packets.wrapping_add(count as usize);
+        self.bytes = self.bytes.wrapping_add(len);
+        Ok(())
+    }
+
     /// Adds an Ethernet frame of `len` bytes that is sent by `dev` unchanged.
     ///
     /// `fill` gets the bytes, all of which it must write.
@@ -428,6 +505,7 @@ impl<'a> TxBatch<'a> {
             max_len,
             first_id: flow.next_id(),
             closed: false,
+            whole: false,
         });
         Ok(data)
     }
@@ -448,6 +526,7 @@ impl<'a> TxBatch<'a> {
                 buffer.size,
                 buffer.count,
                 self.tag,
+                buffer.whole,
             )
         };
         self.link(buffer.skb);

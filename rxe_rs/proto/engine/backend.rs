@@ -390,6 +390,26 @@ pub trait Tx {
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>>;
 
+    /// Maximum payload of a merged packet (`engine/merge.rs`) to the connected peer, in bytes; 0 if
+    /// packets of this round cannot be merged.
+    fn max_merged(&self) -> u32;
+
+    /// Queues a packet to the connected peer with `payload_len` bytes of payload, at most
+    /// [`max_merged`](Self::max_merged), that stands for `count` packets. It has no ICRC, and
+    /// arrives whole in this kernel or not at all. `fill` is called for consecutive parts of the
+    /// payload, with the offset of each, and writes all of its bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`TxFault`].
+    fn merged<E>(
+        &mut self,
+        headers: &Headers,
+        payload_len: usize,
+        count: u32,
+        fill: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>>;
+
     /// Index of the packet queued last within its GSO batch: IPv4 packets in one buffer, whose
     /// identifications the device assigns when it segments the buffer. 0 for the first segment and
     /// for packets that no device segments.

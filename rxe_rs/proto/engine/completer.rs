@@ -242,6 +242,7 @@ impl Qp {
         self.req.loss_deadline = None;
         self.req.latest_ahead = None;
         self.gso.on_acknowledged(self.req.una_psn);
+        self.req.merging.on_acknowledged(self.req.una_psn);
         self.req.window.on_progress(moved, self.req.una_psn);
         self.req.prober.on_progress(self.req.una_psn, now);
         let bytes = u64::from(moved).saturating_mul(self.attrs.mtu.bytes().into());
@@ -411,15 +412,20 @@ impl Qp {
         payload: &Payload<'_>,
         backend: &mut impl Backend,
     ) -> Result<(), NotPresent> {
-        let mtu = self.attrs.mtu.bytes();
         let placed = wqe.placed;
         let left = wqe.wr.length.saturating_sub(placed);
-        let payload_len = left.min(mtu);
+        let payload_len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let rest = left.checked_sub(payload_len);
+        let Some((rest, count)) = rest.zip(self.psns_of(payload_len, rest == Some(0))) else {
+            self.fail_oldest(wqe, WcStatus::BadRespErr, backend);
+            return Ok(());
+        };
+        let next = psn.wrapping_add(count);
         // The response to a READ of a part of the data, as probes are, ends there.
-        let probe_reply = last && left > mtu && self.req.probed_psn == Some(psn);
-        let part = last && left > mtu && self.req.responses.is_end_of_part(psn);
+        let probe_reply = last && rest > 0 && self.req.probed_psn == Some(psn);
+        let part = last && rest > 0 && self.req.responses.is_end_of_part(next.prev());
         let ends = last && !probe_reply && !part;
-        if usize::try_from(payload_len).ok() != Some(payload.len()) || ends != (left <= mtu) {
+        if ends != (rest == 0) {
             self.fail_oldest(wqe, WcStatus::BadRespErr, backend);
             return Ok(());
         }
@@ -434,7 +440,7 @@ impl Qp {
             if let Some(wqe) = backend.send_wqe(self.req.una) {
                 wqe.placed = placed.saturating_add(payload_len);
             }
-            self.req.una_psn = psn.next();
+            self.req.una_psn = next;
         }
         self.on_ack_progress(now, before, backend);
         if probe_reply {

@@ -218,6 +218,27 @@ impl<T: Tx> Tx for Meter<'_, T> {
     }
 
     #[inline]
+    fn max_merged(&self) -> u32 {
+        let left = self.budget.saturating_sub(self.sent);
+        self.tx
+            .max_merged()
+            .min(u32::try_from(left).unwrap_or(u32::MAX))
+    }
+
+    #[inline]
+    fn merged<E>(
+        &mut self,
+        headers: &Headers,
+        payload_len: usize,
+        count: u32,
+        fill: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>> {
+        self.tx.merged(headers, payload_len, count, fill)?;
+        self.add(headers.len().saturating_add(payload_len));
+        Ok(())
+    }
+
+    #[inline]
     fn gso_index(&self) -> u32 {
         self.tx.gso_index()
     }

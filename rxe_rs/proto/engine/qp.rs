@@ -12,8 +12,8 @@ use super::congestion::{
 };
 use super::gso::GsoPolicy;
 use super::pacer::{Pacer, PathState};
-use super::repeat::KeptPacket;
-use super::requester::Requester;
+use super::repeat::{KeptPacket, MAX_AHEAD};
+use super::requester::{packets, Requester};
 use super::responder::{ReplayEntry, Responder};
 use super::same_host::{HostTag, SameHost};
 use super::wc::{Wc, WcStatus};
@@ -323,13 +323,18 @@ impl Qp {
     /// [`Handled::Ahead`].
     pub fn on_kept(&mut self, packet: &Packet<'_>, backend: &mut impl Backend) {
         backend.count(Count::Kept);
-        if packet.opcode().is_response() {
-            return self.req.responses.insert(packet.bth().psn);
+        let first = packet.bth().psn;
+        let len = u32::try_from(packet.payload_len()).unwrap_or(0);
+        // A merged packet may end behind the last one that could be kept.
+        let count = packets(len, self.attrs.mtu.bytes()).min(MAX_AHEAD);
+        for psn in (0..count).map(|i| first.wrapping_add(i)) {
+            if packet.opcode().is_response() {
+                self.req.responses.insert(psn);
+            } else {
+                let ahead = u32::try_from(psn.delta(self.resp.epsn));
+                self.resp.kept.insert(ahead.unwrap_or(u32::MAX));
+            }
         }
-        let ahead = packet.bth().psn.delta(self.resp.epsn);
-        self.resp
-            .kept
-            .insert(u32::try_from(ahead).unwrap_or(u32::MAX));
     }
 
     /// True if packets are kept.

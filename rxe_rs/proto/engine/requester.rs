@@ -9,6 +9,7 @@ use retransmit::Repeat;
 
 use super::attrs::{Attrs, Progress, Service, State};
 use super::backend::{Backend, Count, LocalFault, Tx, TxFault};
+use super::merge::Merging;
 use super::probe::Prober;
 use super::qp::Qp;
 use super::repeat::KeptResponses;
@@ -66,6 +67,7 @@ pub(super) struct Requester {
     /// Set the AckReq bit in the next packet.
     pub(super) ack_now: bool,
     pub(super) window: CongestionWindow,
+    pub(super) merging: Merging,
     /// Requests have marks: the peer keeps packets ahead of a missing one ([`super::repeat`]).
     pub(super) marks_requests: bool,
     /// The toggle of the marks.
@@ -149,6 +151,7 @@ impl Requester {
             fault_pending: false,
             ack_now: false,
             window: CongestionWindow::new(),
+            merging: Merging::new(),
             marks_requests: false,
             toggle: false,
             repeat: None,

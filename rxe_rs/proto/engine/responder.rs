@@ -10,6 +10,7 @@ mod message;
 mod replay;
 
 use super::backend::{Backend, Count, Handled, RemoteFault, RemoteRight};
+use super::merge::Merging;
 use super::qp::Qp;
 use super::repeat::{KeptRequests, Mark, MAX_AHEAD};
 use super::requester::packets;
@@ -68,6 +69,8 @@ pub(super) struct Responder {
     /// Requests ahead of the expected one that are kept.
     pub(super) kept: KeptRequests,
     pub(super) message: Message,
+    /// Whether READ responses may be merged.
+    pub(super) merging: Merging,
     /// Receive WQE of the current message.
     pub(super) recv: Option<RecvWr>,
     pub(super) pending: ResponseQueue,
@@ -121,6 +124,7 @@ impl Responder {
             nak_suppression: NakSuppression::new(),
             kept: KeptRequests::new(),
             message: Message::None,
+            merging: Merging::new(),
             recv: None,
             pending: ResponseQueue::new(),
             ack: None,
@@ -341,6 +345,7 @@ impl Qp {
             msn,
         };
         self.gso.on_new_request(resources);
+        self.resp.merging.on_new_request(resources);
         self.resp
             .store_replay(backend.storage().replay, entry, resources);
         self.resp.msn = msn;
@@ -377,6 +382,7 @@ impl Qp {
             resources,
         );
         self.gso.on_new_request(resources);
+        self.resp.merging.on_new_request(resources);
         self.resp
             .store_replay(backend.storage().replay, entry, resources);
         self.resp.msn = msn;

@@ -460,8 +460,10 @@ impl Qp {
             } => {
                 let mtu = self.attrs.mtu.bytes();
                 let left = len.saturating_sub(sent);
-                let payload_len = left.min(mtu);
-                let operation = match (sent == 0, left <= mtu) {
+                // What is sent for the first time may be merged.
+                let room = if response.first_time { u32::MAX } else { 1 };
+                let payload_len = self.resp.merging.next_len(left, mtu, room, tx);
+                let operation = match (sent == 0, left == payload_len) {
                     (true, true) => Operation::ReadRespOnly,
                     (true, false) => Operation::ReadRespFirst,
                     (false, false) => Operation::ReadRespMiddle,
@@ -475,15 +477,15 @@ impl Qp {
                 }
                 let from = addr.wrapping_add(u64::from(sent));
                 let source = &*backend;
-                let size = usize::try_from(payload_len).unwrap_or(0);
-                let fill = |dst: &mut [u8]| {
+                let fill = |offset: u32, dst: &mut [u8]| {
                     if dst.is_empty() {
                         return Ok(());
                     }
-                    source.remote_read(rkey, from, dst)
+                    source.remote_read(rkey, from.wrapping_add(u64::from(offset)), dst)
                 };
-                match tx.packet(Dest::Peer, &headers, size, fill) {
-                    Ok(()) => {
+                let packet = (psn, payload_len, mtu);
+                match self.resp.merging.send_packet(&headers, packet, tx, fill) {
+                    Ok(_) => {
                         self.gso.on_response(psn, tx.gso_index());
                         if matches!(self.resp.ack, Some((before, Syndrome::Ack { .. })) if before.is_before(response.psn))
                         {
@@ -500,7 +502,7 @@ impl Qp {
                         return ResponseOutcome::Sent;
                     }
                 }
-                if left <= mtu {
+                if left == payload_len {
                     self.resp.pending.pop(backend.storage().pending);
                 } else if let Some(response) = self.resp.pending.front(backend.storage().pending) {
                     let sent = sent.saturating_add(payload_len);

@@ -72,6 +72,13 @@ impl SameHost {
         self.received = HostTag::None;
     }
 
+    /// Returns true if the packet received last may be merged (`merge.rs`): only its sender in this
+    /// kernel can have given it its tag, and leaves out the ICRC of merged packets.
+    #[inline]
+    pub(super) fn may_be_merged(&self) -> bool {
+        !self.received.has_icrc()
+    }
+
     /// Returns the tag of the next packets.
     #[inline]
     pub(super) fn tag(&self) -> HostTag {

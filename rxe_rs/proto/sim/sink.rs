@@ -22,6 +22,9 @@ pub(super) struct Sink {
     pub(super) open_batch: Option<(usize, bool)>,
     pub(super) gso_disabled: bool,
     pub(super) has_icrc: bool,
+    /// Maximum payload of a merged packet, and which packets are merged.
+    pub(super) max_merged: u32,
+    pub(super) merged: Vec<bool>,
 }
 
 impl Sink {
@@ -40,6 +43,7 @@ impl Sink {
             self.gso_indices.push(gso_index);
         }
         self.packets.push(packet);
+        self.merged.push(false);
     }
 }
 
@@ -105,6 +109,39 @@ impl Tx for Sink {
         Ok(())
     }
 
+    fn max_merged(&self) -> u32 {
+        match self.has_icrc {
+            true => 0,
+            false => self.max_merged,
+        }
+    }
+
+    fn merged<E>(
+        &mut self,
+        headers: &Headers,
+        payload_len: usize,
+        count: u32,
+        mut fill: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>> {
+        assert!(self.has_room(), "the engine checks for room first");
+        assert!(count > 1 && payload_len <= self.max_merged() as usize);
+        if self.packets.len() >= self.fails_at {
+            return Err(TxFault::Busy);
+        }
+        let mut udp = headers.as_slice().to_vec();
+        let start = udp.len();
+        udp.resize(start + payload_len, 0);
+        for (i, part) in udp[start..].chunks_mut(MERGED_PART).enumerate() {
+            fill((i * MERGED_PART) as u32, part).map_err(TxFault::Fill)?;
+        }
+        udp.resize(udp.len().next_multiple_of(4) + 4, 0);
+        self.packets.push(udp);
+        self.gso_indices.push(0);
+        self.merged.push(true);
+        self.open_batch = None;
+        Ok(())
+    }
+
     fn gso_index(&self) -> u32 {
         self.gso_indices.last().copied().unwrap_or(0)
     }
@@ -129,10 +166,14 @@ impl Tx for Sink {
         fill(&mut frame).map_err(TxFault::Fill)?;
         self.packets.push(frame);
         self.gso_indices.push(0);
+        self.merged.push(false);
         self.open_batch = None;
         Ok(())
     }
 }
+
+/// Bytes of a merged packet that are filled together.
+const MERGED_PART: usize = 1500;
 
 /// Lengths of the frames of the simulated Ethernet.
 pub const FRAME_LEN: std::ops::RangeInclusive<usize> = 14..=1518;

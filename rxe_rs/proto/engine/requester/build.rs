@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Request packets: segmentation, headers, the AckReq bit.
 
-use super::pad_of;
+use super::{packets, pad_of};
 use crate::engine::attrs::Service;
 use crate::engine::backend::{Backend, Dest, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
@@ -66,6 +66,14 @@ impl Qp {
         Mark::new(self.attrs.token, self.req.toggle).map_or(0, Mark::emit)
     }
 
+    /// True if the next packet of a SEND or WRITE is sent for the first time, so may be merged.
+    fn may_merge(&self) -> bool {
+        self.service == Service::Rc
+            && !self.req.window.is_recovering()
+            && !self.req.is_repeating()
+            && !self.req.ack_now
+    }
+
     /// Sends the next packet of a SEND or WRITE (IBTA 9.2, IBTA 9.8.2). On UC the request completes
     /// with its last packet.
     pub(super) fn send_payload(
@@ -80,9 +88,12 @@ impl Qp {
         let offset = self.req.offset;
         let mtu = self.attrs.mtu.bytes();
         let left = wr.length.saturating_sub(offset);
-        let payload_len = left.min(mtu);
+        let window_room = self.req.window.limit().saturating_sub(self.req.in_flight());
+        let room = if self.may_merge() { window_room } else { 1 };
+        let payload_len = self.req.merging.next_len(left, mtu, room, tx);
+        let count = packets(payload_len, mtu);
         let first = offset == 0;
-        let last = left <= mtu;
+        let last = left == payload_len;
         let mut bth = self.request_bth(
             operation(&wr.body, first, last),
             self.req.psn,
@@ -93,16 +104,16 @@ impl Qp {
             bth.se = wr.flags.solicited && wr.body.is_solicitable();
         }
         let rc = self.service == Service::Rc;
-        let since = self.req.since_ack_req.saturating_add(1);
+        let since = self.req.since_ack_req.saturating_add(count);
         let next = index.wrapping_add(1);
         let queue_ends = last && Self::ends_at(next, produced, backend);
-        let window_ends = self.req.in_flight().saturating_add(1) >= self.req.window.limit();
+        let window_ends = window_room <= count;
         let small = self.req.window.limit() <= self.req.least_window();
         let often = match small && self.req.singles >= 2 {
             true => ack_every_single(self.req.least_window()),
             false => ACK_EVERY,
         };
-        let repeat_ends = self.req.ends_repeat(self.req.psn.next());
+        let repeat_ends = self.req.ends_repeat(self.req.psn.wrapping_add(count));
         bth.ack_req =
             rc && (queue_ends || window_ends || repeat_ends || since >= often || self.req.ack_now);
         let ack_req = bth.ack_req;
@@ -120,10 +131,12 @@ impl Qp {
             };
         }
         let source = &*backend;
-        let size = usize::try_from(payload_len).unwrap_or(0);
-        tx.packet(Dest::Peer, &headers, size, |dst| {
-            source.gather(index, offset, dst)
-        })?;
+        let packet = (self.req.psn, payload_len, mtu);
+        self.req
+            .merging
+            .send_packet(&headers, packet, tx, |from, dst| {
+                source.gather(index, offset.saturating_add(from), dst)
+            })?;
         let gso_index = tx.gso_index();
         self.gso.on_request(self.req.psn, gso_index);
         self.req.singles = match gso_index {
@@ -132,7 +145,7 @@ impl Qp {
         };
         self.req.since_ack_req = if ack_req { 0 } else { since };
         self.req.ack_now &= !ack_req;
-        self.req.psn = self.req.psn.next();
+        self.req.psn = self.req.psn.wrapping_add(count);
         if last {
             self.req.cur = next;
             self.req.offset = 0;

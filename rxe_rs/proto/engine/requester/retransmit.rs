@@ -304,6 +304,7 @@ impl Qp {
         self.req
             .window
             .on_loss(self.req.max_psn, self.req.least_window());
+        self.req.merging.on_loss();
         self.req.prober.on_retransmit(now);
         self.req.prober.on_loss(psn);
     }

@@ -19,7 +19,6 @@ impl Qp {
         backend: &mut impl Backend,
     ) -> Result<(), RequestFault> {
         use Operation as Op;
-        let mtu = self.attrs.mtu.bytes();
         let Ok(len) = u32::try_from(payload.len()) else {
             return Err(INVALID);
         };
@@ -40,14 +39,10 @@ impl Qp {
             Message::Send { .. } => !first && !is_write,
             Message::Write { .. } => !first && is_write,
         };
-        let fits = match (first, last) {
-            (_, false) => len == mtu,
-            (false, true) => len >= 1 && len <= mtu,
-            (true, true) => len <= mtu,
-        };
-        if !in_place || !fits {
+        let fits = len > 0 || (first && last);
+        let Some(count) = self.psns_of(len, last).filter(|_| in_place && fits) else {
             return Err(INVALID);
-        }
+        };
         let imm = packet.imm();
         if is_write {
             self.execute_write(packet, payload, len, first, last, imm.is_some(), backend)?;
@@ -60,7 +55,7 @@ impl Qp {
                 .remote_invalidate(ieth.rkey())
                 .map_err(|_| BAD_INVALIDATE)?;
         }
-        self.resp.advance(1);
+        self.resp.advance(count);
         if last {
             self.end_message(packet, imm, backend);
         }

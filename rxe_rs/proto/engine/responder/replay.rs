@@ -165,6 +165,7 @@ impl Qp {
                     return;
                 }
                 let count = packets(reth.dma_len(), self.attrs.mtu.bytes());
+                self.resp.merging.on_loss();
                 let falls_back = match missing {
                     true => self.gso.on_missing_responses(now, psn, count),
                     false => self.gso.on_duplicate_request(now, psn),

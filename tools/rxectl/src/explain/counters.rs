@@ -92,6 +92,19 @@ pub const ENTRIES: &[Entry] = &[
         look: &[RATE, BY_QUEUE_PAIR],
     },
     Entry {
+        name: "rcvd_merged",
+        number: None,
+        also: &[],
+        reported: true,
+        what: "Packets received with the payload of several, from queue pairs of this kernel.",
+        causes: &[
+            "A connection over lo, veth or other devices without hardware: a packet carries up to \
+             64 KiB there. Each counts as several in rcvd_pkts. With the parameter \
+             same_host_icrc=1 of the module there are none.",
+        ],
+        look: &[RATE, BY_QUEUE_PAIR],
+    },
+    Entry {
         name: "send_err",
         number: None,
         also: &[],

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Merged packets: between queue pairs of one kernel a packet carries the payload of several. It arrives whole or not at all, and messages
+arrive also where the path drops it."""
+import os
+
+import pyverbs.enums as e
+
+from lib import host
+from lib.counters import counter
+from lib.ends import End, happens, pair, pattern
+
+DEFAULTS = dict(timeout=60, driver="rxe_rs", reason="rdma_rxe sends packets of the path MTU only")
+# With the path MTU of 1024 more than two merged packets.
+SIZE = 200000
+
+
+def total(name):
+    """The sum of a counter of both devices. The RDMA core shows values of up to 10 ms ago."""
+    return sum(counter(host.device(node), name) for node in "ab")
+
+
+def grows(name, before):
+    return happens(lambda: total(name) > before, 5)
+
+
+def transfer(a, b, rounds=3, size=SIZE):
+    """A WRITE, a READ and a SEND of new data each, checked."""
+    for n in range(rounds):
+        data = pattern(size, os.getpid() + n)
+        a.mr.write(data, size)
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(size), remote=(b.mr.buf, b.mr.rkey))
+        a.complete()
+        assert b.mr.read(size, 0) == data, "a WRITE wrote wrong data"
+        b.mr.write(data[::-1], size)
+        a.post(e.IBV_WR_RDMA_READ, a.sge(size), remote=(b.mr.buf, b.mr.rkey))
+        a.complete()
+        assert a.mr.read(size, 0) == data[::-1], "a READ read wrong data"
+        # In parts that do not begin or end with a packet or a page.
+        third = size // 3 | 1
+        b.recv(b.sge(third, size - third), b.sge(size - third, 0))
+        a.post(e.IBV_WR_SEND, a.sge(1000, 5), a.sge(size - 1000, 1000))
+        a.complete()
+        b.complete()
+        sent = a.mr.read(1000, 5) + a.mr.read(size - 1000, 1000)
+        got = b.mr.read(third, size - third) + b.mr.read(size - third, 0)
+        assert got == sent, "a SEND sent wrong data"
+
+
+def sent_singly(a, b, rounds):
+    before = total("rcvd_merged")
+    transfer(a, b, rounds)
+    return total("rcvd_merged") == before
+
+
+def merged(names):
+    a, b = pair(names, size=SIZE, sges=2)
+    transfer(a, b, 1)
+    before, packets = total("rcvd_merged"), total("rcvd_pkts")
+    transfer(a, b)
+    assert grows("rcvd_merged", before), "no packet was merged"
+    # Each counts as many packets as it stands for.
+    assert happens(lambda: total("rcvd_pkts") - packets >= 9 * SIZE // 1024, 5), "packets are not counted"
+
+
+def test_ipv4(_names):
+    merged(host.names(4))
+
+
+def test_ipv6(_names):
+    merged(host.names(6))
+
+
+def test_path_mtus(names):
+    for mtu in (e.IBV_MTU_256, e.IBV_MTU_512, e.IBV_MTU_1024):
+        a, b = pair(names, size=SIZE, sges=2, mtu=mtu)
+        transfer(a, b, 1)
+        before = total("rcvd_merged")
+        transfer(a, b, 1)
+        assert grows("rcvd_merged", before), f"no packet was merged with MTU {mtu}"
+
+
+def test_queueing_discipline(names):
+    """A queueing discipline may have to segment buffers, and drops merged packets then, so none are sent: nothing is lost."""
+    a, b = pair(names, size=SIZE, sges=2)
+    transfer(a, b)
+    host.shell("modprobe sch_tbf; for n in a b; do on $n tc qdisc replace dev $(netdev $n) root tbf rate 5gbit burst 2kb limit 8mb; done")
+    try:
+        lost = total("send_err")
+        assert happens(lambda: sent_singly(a, b, 3)), "a packet was merged"
+        assert total("send_err") == lost, "a packet was lost"
+    finally:
+        host.shell("for n in a b; do on $n tc qdisc del dev $(netdev $n) root; done")
+    before = total("rcvd_merged")
+    transfer(a, b)
+    assert grows("rcvd_merged", before), "packets are not merged again"
+
+
+def test_feature_off(names):
+    """Without the feature of the device that merged packets need, none are sent."""
+    a, b = pair(names, size=SIZE, sges=2)
+    transfer(a, b)
+    try:
+        for node in "ab":
+            host.shell("on $1 ethtool -K $2 tx-sctp-segmentation off", node, host.netdev(node))
+        lost = total("send_err")
+        assert happens(lambda: sent_singly(a, b, 3)), "a packet was merged"
+        assert total("send_err") == lost, "a packet was lost"
+    finally:
+        for node in "ab":
+            host.shell("on $1 ethtool -K $2 tx-sctp-segmentation on", node, host.netdev(node))
+
+
+def test_responder_in_rtr(names):
+    """perftest's servers stay in RTR while only the client sends."""
+    a, b = End(names[0], int(names[1]), size=SIZE), End(names[2], int(names[3]), size=SIZE)
+    a.connect(b, 1, 1)
+    b.connect(a, 1, 1, rtr=True)
+    before = counter(host.device("b"), "rcvd_merged")
+    for n in range(3):
+        data = pattern(SIZE, os.getpid() + n)
+        a.mr.write(data, SIZE)
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(b.mr.buf, b.mr.rkey))
+        a.complete()
+        assert b.mr.read(SIZE, 0) == data
+    assert happens(lambda: counter(host.device("b"), "rcvd_merged") > before, 5), "no packet was merged"

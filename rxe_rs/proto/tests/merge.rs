@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Merged packets between queue pairs of one kernel: what is sent, and what happens if they are
+//! lost.
+#![cfg(feature = "sim")]
+
+use rxe_proto::engine::wc::WcStatus;
+use rxe_proto::engine::wr::SendOp;
+use rxe_proto::engine::State;
+use rxe_proto::ids::{Mtu, PKey, Psn, Qpn, RKey};
+use rxe_proto::sim::{seeds, set_remote, wr, Link, Pair, RecvBuf};
+use rxe_proto::wire::bth::Bth;
+use rxe_proto::wire::opcode::{Opcode, Operation};
+use rxe_proto::wire::repr::Headers;
+
+const MEMORY: usize = 1 << 21;
+/// Where the buffers of the two sides begin.
+const HALF: usize = MEMORY / 2;
+
+fn same_host(seed: u64, link: Link) -> Pair {
+    let mut pair = Pair::new(seed, link, Mtu::Mtu1024, MEMORY);
+    pair.same_host = [true; 2];
+    pair
+}
+
+/// Transfers one message from side 0 by `op` and checks the data; the other messages must have
+/// completed.
+fn transfer(pair: &mut Pair, id: u64, op: SendOp, len: u32) {
+    let (from, to) = match op {
+        SendOp::Read => (1, 0),
+        _ => (0, 1),
+    };
+    let (at, end) = (HALF, HALF + len as usize);
+    let data: Vec<u8> = (0..len).map(|_| pair.rng.u8(..)).collect();
+    pair.hosts[from].memory.get_mut()[at..end].copy_from_slice(&data);
+    pair.hosts[to].memory.get_mut()[at..end].fill(0);
+    if op == SendOp::Send {
+        let wr_id = id;
+        pair.hosts[1].receives.push_back(RecvBuf { wr_id, at, len });
+    }
+    let mut wr = wr(op, id, len);
+    set_remote(&mut wr, at as u64);
+    pair.post(0, wr, at);
+    pair.run(20_000_000_000);
+    let statuses = pair.statuses(0);
+    assert_eq!(statuses.last(), Some(&(id, WcStatus::Success)), "{op:?}");
+    assert!(
+        pair.hosts[to].memory.get_mut()[at..end] == data[..],
+        "{op:?} of {len} bytes"
+    );
+}
+
+const OPS: [SendOp; 3] = [SendOp::Write, SendOp::Read, SendOp::Send];
+
+/// Two small messages show both sides that packets need no ICRC.
+fn confirm(pair: &mut Pair) {
+    for id in 0..4 {
+        transfer(pair, 1_000_000 + id, SendOp::Write, 64);
+    }
+}
+
+#[test]
+fn message_is_merged() {
+    for seed in seeds(10) {
+        let mut pair = same_host(seed, Link::PERFECT);
+        confirm(&mut pair);
+        for (id, op) in OPS.into_iter().cycle().take(30).enumerate() {
+            let len = pair.rng.u32(2000..60_000);
+            let (before, merged) = (pair.packets_sent, pair.merged);
+            transfer(&mut pair, id as u64, op, len);
+            assert_eq!(pair.merged - merged, 1, "seed {seed}: {op:?} of {len}");
+            // The message, and the ACK or the request.
+            assert_eq!(pair.packets_sent - before, 2, "seed {seed}: {op:?}");
+        }
+    }
+}
+
+#[test]
+fn long_message_is_merged_in_parts() {
+    for seed in seeds(10) {
+        let mut pair = same_host(seed, Link::PERFECT);
+        confirm(&mut pair);
+        for (id, op) in OPS.into_iter().enumerate() {
+            let before = pair.packets_sent;
+            transfer(&mut pair, id as u64, op, 900_000);
+            // 15 merged packets of 60 KiB each, and what acknowledges or requests them.
+            assert!(pair.packets_sent - before < 60, "seed {seed}: {op:?}");
+        }
+    }
+}
+
+/// Messages of one packet, and packets that have an ICRC.
+#[test]
+fn other_packets_are_not_merged() {
+    let mut pair = same_host(1, Link::PERFECT);
+    confirm(&mut pair);
+    for (id, op) in OPS.into_iter().cycle().take(30).enumerate() {
+        let len = pair.rng.u32(0..=1024);
+        transfer(&mut pair, id as u64, op, len);
+    }
+    assert_eq!(pair.merged, 0);
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    for (id, op) in OPS.into_iter().cycle().take(30).enumerate() {
+        transfer(&mut pair, id as u64, op, 60_000);
+    }
+    assert_eq!(pair.merged, 0);
+}
+
+#[test]
+fn lossy_path() {
+    for seed in seeds(40) {
+        let link = Link {
+            loss: 0.02,
+            duplicate: 0.02,
+            reorder: 0.02,
+            corrupt: 0.01,
+            ..Link::PERFECT
+        };
+        let mut pair = same_host(seed, link);
+        for (id, op) in OPS.into_iter().cycle().take(60).enumerate() {
+            let len = pair.rng.u32(0..200_000);
+            transfer(&mut pair, id as u64, op, len);
+        }
+        assert!(pair.merged > 0, "seed {seed}");
+    }
+}
+
+/// On-demand memory: a merged packet is deferred whole.
+#[test]
+fn page_faults() {
+    let (mut merged, mut deferred) = (0, 0);
+    for seed in seeds(20) {
+        let mut pair = same_host(seed, Link::PERFECT);
+        pair.evict = 1.0;
+        for (id, op) in OPS.into_iter().cycle().take(60).enumerate() {
+            let len = pair.rng.u32(0..100_000);
+            transfer(&mut pair, id as u64, op, len);
+        }
+        merged += pair.merged;
+        deferred += pair.deferred_packets;
+    }
+    assert!(merged > 0 && deferred > 0);
+}
+
+/// A device on the path carries packets of the path MTU only: merging is tried ever more rarely.
+#[test]
+fn path_that_drops_merged_packets() {
+    for (seed, op) in seeds(9).zip(OPS.into_iter().cycle()) {
+        let mut pair = same_host(seed, Link::PERFECT);
+        pair.drops_merged = true;
+        for id in 0..2000 {
+            transfer(&mut pair, id, op, 20_000);
+        }
+        // 20 packets each: 64, 128, … 8192 packets between two attempts.
+        assert!(
+            (5..=10).contains(&pair.merged),
+            "seed {seed}: {}",
+            pair.merged
+        );
+        pair.drops_merged = false;
+        let before = pair.merged;
+        for id in 2000..6000 {
+            transfer(&mut pair, id, op, 20_000);
+        }
+        assert!(pair.merged - before > 500, "seed {seed}: merged again");
+    }
+}
+
+/// Merged packets wait for the window as others do.
+#[test]
+fn window_limits_merged_packets() {
+    let mut pair = same_host(3, Link::PERFECT);
+    confirm(&mut pair);
+    let mut wr = wr(SendOp::Write, 0, 1 << 20);
+    set_remote(&mut wr, 0);
+    pair.post(0, wr, 0);
+    while pair.hosts[0].sent.len() < 5 && pair.step() {
+        assert!(pair.qps[0].in_flight() <= pair.qps[0].window());
+    }
+    assert!(pair.merged > 0);
+}
+
+/// A packet longer than the path MTU that does not come from this kernel is refused.
+#[test]
+fn no_merged_packet_from_elsewhere() {
+    for tagged_before in [false, true] {
+        let mut pair = Pair::new(5, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+        pair.same_host = [tagged_before; 2];
+        confirm(&mut pair);
+        let psn: Psn = pair.qps[1].rq_psn();
+        let bth = Bth {
+            pkey: PKey::DEFAULT,
+            ack_req: true,
+            ..Bth::new(
+                Opcode::rc(Operation::WriteOnly),
+                Qpn::new(pair.qps[1].attrs.qpn.get()),
+                psn,
+            )
+        };
+        let before = pair.hosts[1].memory.get_mut().clone();
+        let headers = Headers::new(bth).reth(0, RKey(0x1234), 2048);
+        pair.inject(1, headers, &[7; 2048]);
+        assert!(*pair.hosts[1].memory.get_mut() == before);
+        assert_eq!(pair.qps[1].state(), State::Err, "an invalid request");
+    }
+}
