@@ -5,8 +5,8 @@
 //! It has the headers of the first of them, the operation of all together, and takes the PSNs of
 //! all: a message of three packets, merged, is an "only" packet that takes three PSNs. The network
 //! below delivers such a packet whole or drops it, and never divides it. A receiver accepts it only
-//! with the tag of a packet that has not left the memory ([`HostTag::NoIcrc`](super::HostTag)), so
-//! none comes from elsewhere.
+//! with the tag of a packet that has not left the memory
+//! ([`HostTag::NoIcrc`](super::same_host::HostTag)), so none comes from elsewhere.
 //!
 //! Only what is sent for the first time is merged. There may be a device on the path that drops
 //! merged packets and no others: after a loss none are sent for a while, a longer one each time.
