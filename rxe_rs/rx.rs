@@ -403,6 +403,7 @@ impl<'g> LockedQp<'g> {
             pkey_index,
             vlan: segment.vlan(),
             tag: host_tag(segment),
+            merged: segment.whole_size(),
         };
         qp.receive(inner, &self.mrs, now, packet, &payload, &meta);
         Ok(())

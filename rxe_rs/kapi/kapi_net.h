@@ -130,6 +130,7 @@ struct rxe_rs_rx {
 	const struct net_device *dev;	/* device that received it */
 	u32 len;			/* bytes after the UDP header */
 	u32 gso_size;			/* bytes per datagram, 0 if there is only one */
+	u32 whole_size;			/* gso_size of rxe_rs_tx_finish() if it stays whole, or 0 */
 	u32 ifindex;			/* of the device */
 	u16 vlan;			/* VLAN ID of the device, or RXE_RS_NO_VLAN */
 	bool v4;			/* IPv4, not IPv6 */

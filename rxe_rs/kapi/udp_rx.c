@@ -501,6 +501,7 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 	uh = (const struct udphdr *)skb->data;
 	rx->len = skb->len - sizeof(*uh);
 	rx->gso_size = 0;
+	rx->whole_size = skb_is_gso_sctp(skb) ? skb_shinfo(skb)->gso_size : 0;
 	/*
 	 * Datagrams that stay whole (rxe_rs_tx_max_whole()) and have been joined. GRO joins no GSO
 	 * buffers but those of TCP; if it did, it would add the type of UDP.

@@ -659,6 +659,7 @@ impl Pair {
         }
         let start = packet.payload_offset();
         let payload = Payload::from_slice(&udp[start..start + packet.payload_len()]);
+        let of_peer = self.qps[1 - to].attrs.mtu.bytes();
         let mut ip_header = net_header(1 - to, udp.len());
         if self.link.mark > 0.0 && self.rng.f64() < self.link.mark {
             ip_header[1] = 3;
@@ -672,6 +673,10 @@ impl Pair {
             pkey_index: 0,
             vlan: None,
             tag,
+            merged: match packet.payload_len() > of_peer as usize && !tag.has_icrc() {
+                true => of_peer,
+                false => 0,
+            },
         };
         let host = &mut self.hosts[to];
         let handled = self.qps[to].handle_packet(self.now, &packet, &payload, &meta, host);

@@ -54,6 +54,7 @@ pub(super) struct StoredPacket {
     pkey_index: u16,
     vlan: Option<u16>,
     tag: HostTag,
+    merged: u32,
     charge: BacklogCharge,
 }
 
@@ -93,6 +94,7 @@ impl StoredPacket {
             pkey_index: meta.pkey_index,
             vlan: meta.vlan,
             tag: meta.tag,
+            merged: meta.merged,
             charge,
         };
         Ok(KBox::new(stored, FLAGS)?)
@@ -136,6 +138,7 @@ impl StoredPacket {
             pkey_index: self.pkey_index,
             vlan: self.vlan,
             tag: self.tag,
+            merged: self.merged,
         }
     }
 }

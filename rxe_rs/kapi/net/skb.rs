@@ -373,6 +373,13 @@ impl<'a> RxSegment<'a> {
         self.skb.is_loopback()
     }
 
+    /// Returns the `size` that [`TxBatch::whole`](super::tx::TxBatch::whole) was called with, if
+    /// the datagram comes from there; else 0. Only to be trusted with a [tag](Self::tag).
+    #[inline]
+    pub fn whole_size(&self) -> u32 {
+        self.skb.rx.whole_size
+    }
+
     /// Returns the tag of the [buffer](RxSkb::tag).
     #[inline]
     pub fn tag(&self) -> u8 {

@@ -215,4 +215,6 @@ pub struct RxMeta<'a> {
     pub vlan: Option<u16>,
     /// The tag that it arrived with.
     pub tag: HostTag,
+    /// Path MTU of the sender, in bytes, if the packet is merged; else 0.
+    pub merged: u32,
 }

@@ -302,6 +302,7 @@ mod tests {
                     pkey_index: 0,
                     vlan: None,
                     tag: HostTag::None,
+                    merged: 0,
                 };
                 assert_eq!(is_marked(&meta), (byte >> shift) & 3 == 3);
             }

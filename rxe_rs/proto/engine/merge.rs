@@ -144,16 +144,19 @@ impl Qp {
     }
 
     /// Returns the number of PSNs that the received packet with `len` bytes of payload takes:
-    /// several if it is merged. `None` if the length is invalid: not all packets but the `last` of
-    /// a message are full, or the packet cannot be merged.
+    /// several if it is merged. `None` if the length is invalid: only the `last` packet of a
+    /// message may end with a part of the path MTU, and a merged one must be made of packets of the
+    /// same path MTU, or the two sides would count PSNs differently.
     #[inline]
     pub(super) fn psns_of(&self, len: u32, last: bool) -> Option<u32> {
         let mtu = self.attrs.mtu.bytes();
-        if len <= mtu {
-            return (last || len == mtu).then_some(1);
+        match self.same_host.merged() {
+            None => (len == mtu || (last && len < mtu)).then_some(1),
+            Some(of_peer) => {
+                let full = last || len.checked_rem(mtu) == Some(0);
+                (full && of_peer == mtu).then(|| packets(len, mtu))
+            }
         }
-        let whole = last || len.checked_rem(mtu) == Some(0);
-        (whole && self.same_host.may_be_merged()).then(|| packets(len, mtu))
     }
 }
 

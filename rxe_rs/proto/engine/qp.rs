@@ -284,7 +284,7 @@ impl Qp {
                 return Handled::Done;
             }
         }
-        self.same_host.on_packet(meta.tag);
+        self.same_host.on_packet(meta.tag, meta.merged);
         if !self.seen_packet && self.establishes_communication(packet) {
             self.seen_packet = true;
             self.events.comm_est = self.state == State::Rtr;

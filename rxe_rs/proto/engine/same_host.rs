@@ -56,13 +56,16 @@ impl HostTag {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SameHost {
     received: HostTag,
+    /// The path MTU of the peer, if the packet received last is merged; else 0.
+    merged: u32,
 }
 
 impl SameHost {
     /// A packet of the peer was received.
     #[inline]
-    pub(super) fn on_packet(&mut self, tag: HostTag) {
+    pub(super) fn on_packet(&mut self, tag: HostTag, merged: u32) {
         self.received = tag;
+        self.merged = if tag.has_icrc() { 0 } else { merged };
     }
 
     /// The peer has been silent for long enough that something is sent again, or the path has
@@ -72,11 +75,11 @@ impl SameHost {
         self.received = HostTag::None;
     }
 
-    /// Returns true if the packet received last may be merged (`merge.rs`): only its sender in this
-    /// kernel can have given it its tag, and leaves out the ICRC of merged packets.
+    /// Returns the path MTU of the peer, in bytes, if the packet received last is merged
+    /// (`merge.rs`).
     #[inline]
-    pub(super) fn may_be_merged(&self) -> bool {
-        !self.received.has_icrc()
+    pub(super) fn merged(&self) -> Option<u32> {
+        Some(self.merged).filter(|mtu| *mtu != 0)
     }
 
     /// Returns the tag of the next packets.
@@ -106,15 +109,28 @@ mod tests {
     fn icrc_is_omitted_after_a_confirmation_only() {
         let mut path = SameHost::default();
         assert!(path.tag().has_icrc());
-        path.on_packet(HostTag::Sent);
+        path.on_packet(HostTag::Sent, 0);
         assert!(path.tag().has_icrc(), "the peer may not receive tags");
-        path.on_packet(HostTag::Confirmed);
+        path.on_packet(HostTag::Confirmed, 0);
         assert!(!path.tag().has_icrc());
-        path.on_packet(HostTag::None);
+        path.on_packet(HostTag::None, 0);
         assert_eq!(path.tag(), HostTag::Sent);
-        path.on_packet(HostTag::NoIcrc);
+        path.on_packet(HostTag::NoIcrc, 0);
         assert!(!path.tag().has_icrc());
         path.forget();
         assert_eq!(path.tag(), HostTag::Sent);
+    }
+
+    #[test]
+    fn merged_packets_have_no_icrc() {
+        let mut path = SameHost::default();
+        for tag in [HostTag::None, HostTag::Sent, HostTag::Confirmed] {
+            path.on_packet(tag, 1024);
+            assert_eq!(path.merged(), None, "{tag:?}");
+        }
+        path.on_packet(HostTag::NoIcrc, 1024);
+        assert_eq!(path.merged(), Some(1024));
+        path.on_packet(HostTag::NoIcrc, 0);
+        assert_eq!(path.merged(), None);
     }
 }

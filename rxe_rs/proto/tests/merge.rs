@@ -179,6 +179,36 @@ fn window_limits_merged_packets() {
     assert!(pair.merged > 0);
 }
 
+/// The two sides would count the PSNs of a merged packet differently: it is an invalid request, as
+/// the packets that it stands for would be.
+#[test]
+fn path_mtus_that_differ() {
+    let mtus = [Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048];
+    for (one, other) in mtus.into_iter().flat_map(|a| mtus.map(|b| (a, b))) {
+        for len in [600, 1000, 1500, 3000, 4096] {
+            let mut pair = same_host(7, Link::PERFECT);
+            pair.qps[0].attrs.mtu = one;
+            pair.qps[1].attrs.mtu = other;
+            confirm(&mut pair);
+            let mut wr = wr(SendOp::Write, 1, len);
+            set_remote(&mut wr, HALF as u64);
+            pair.post(0, wr, 0);
+            pair.run(20_000_000_000);
+            // What is one packet for both sides passes.
+            let passes = one == other || len <= one.bytes().min(other.bytes());
+            let status = match passes {
+                true => WcStatus::Success,
+                false => WcStatus::RemInvReqErr,
+            };
+            assert_eq!(
+                pair.statuses(0).last(),
+                Some(&(1, status)),
+                "{one:?} {other:?} {len}"
+            );
+        }
+    }
+}
+
 /// A packet longer than the path MTU that does not come from this kernel is refused.
 #[test]
 fn no_merged_packet_from_elsewhere() {
