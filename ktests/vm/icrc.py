@@ -8,17 +8,12 @@ import pyverbs.enums as e
 
 from lib import host
 from lib.child_process import child_process
-from lib.counters import counter
-from lib.ends import datagram, datagram_pair, happens, pair, pattern
+from lib.counters import total
+from lib.ends import datagram, datagram_pair, happens, pair, pattern, write_and_read
 from lib.frames import PORT, packet_socket
 
 DEFAULTS = dict(timeout=60, driver="rxe_rs", reason="rdma_rxe always sends an ICRC")
 SIZE = 20000
-
-
-def total(name):
-    """The sum of a counter of both devices."""
-    return sum(counter(host.device(node), name) for node in "ab")
 
 
 def without_icrc():
@@ -33,15 +28,7 @@ def more_than(before):
 def transfer(a, b, rounds=5):
     """WRITEs and READs of new data, checked."""
     for n in range(rounds):
-        data = pattern(SIZE, os.getpid() + n)
-        a.mr.write(data, SIZE)
-        a.post(e.IBV_WR_RDMA_WRITE, a.sge(SIZE), remote=(b.mr.buf, b.mr.rkey))
-        a.complete()
-        assert b.mr.read(SIZE, 0) == data, "a WRITE wrote wrong data"
-        b.mr.write(data[::-1], SIZE)
-        a.post(e.IBV_WR_RDMA_READ, a.sge(SIZE), remote=(b.mr.buf, b.mr.rkey))
-        a.complete()
-        assert a.mr.read(SIZE, 0) == data[::-1], "a READ read wrong data"
+        write_and_read(a, b, pattern(SIZE, os.getpid() + n))
 
 
 def omitted(names):

@@ -6,17 +6,12 @@ import os
 import pyverbs.enums as e
 
 from lib import host
-from lib.counters import counter
-from lib.ends import End, happens, pair, pattern
+from lib.counters import counter, total
+from lib.ends import End, happens, pair, pattern, write_and_read
 
 DEFAULTS = dict(timeout=60, driver="rxe_rs", reason="rdma_rxe sends packets of the path MTU only")
 # With the path MTU of 1024 more than two merged packets.
 SIZE = 200000
-
-
-def total(name):
-    """The sum of a counter of both devices. The RDMA core shows values of up to 10 ms ago."""
-    return sum(counter(host.device(node), name) for node in "ab")
 
 
 def grows(name, before):
@@ -26,15 +21,7 @@ def grows(name, before):
 def transfer(a, b, rounds=3, size=SIZE):
     """A WRITE, a READ and a SEND of new data each, checked."""
     for n in range(rounds):
-        data = pattern(size, os.getpid() + n)
-        a.mr.write(data, size)
-        a.post(e.IBV_WR_RDMA_WRITE, a.sge(size), remote=(b.mr.buf, b.mr.rkey))
-        a.complete()
-        assert b.mr.read(size, 0) == data, "a WRITE wrote wrong data"
-        b.mr.write(data[::-1], size)
-        a.post(e.IBV_WR_RDMA_READ, a.sge(size), remote=(b.mr.buf, b.mr.rkey))
-        a.complete()
-        assert a.mr.read(size, 0) == data[::-1], "a READ read wrong data"
+        write_and_read(a, b, pattern(size, os.getpid() + n))
         # In parts that do not begin or end with a packet or a page.
         third = size // 3 | 1
         b.recv(b.sge(third, size - third), b.sge(size - third, 0))

@@ -2,10 +2,17 @@
 """Hardware counters of a device's port, from sysfs."""
 import os
 
+from lib import host
+
 
 def counter(device, name):
     with open(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{name}") as f:
         return int(f.read())
+
+
+def total(name):
+    """The sum of a counter of both devices. The RDMA core shows values of up to 10 ms ago."""
+    return sum(counter(host.device(node), name) for node in "ab")
 
 
 def is_drop(name):

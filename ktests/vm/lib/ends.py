@@ -120,6 +120,19 @@ def pair(names, **options):
     return a, b
 
 
+def write_and_read(a, b, data):
+    """A WRITE of the data, and a READ of the same backwards, both checked."""
+    size = len(data)
+    a.mr.write(data, size)
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(size), remote=(b.mr.buf, b.mr.rkey))
+    a.complete()
+    assert b.mr.read(size, 0) == data, "a WRITE wrote wrong data"
+    b.mr.write(data[::-1], size)
+    a.post(e.IBV_WR_RDMA_READ, a.sge(size), remote=(b.mr.buf, b.mr.rkey))
+    a.complete()
+    assert a.mr.read(size, 0) == data[::-1], "a READ read wrong data"
+
+
 def notified(end, seconds):
     """Whether a completion event arrives in time. The signal that ends the wait is repeated: it may arrive before the wait begins."""
     signal.signal(signal.SIGALRM, lambda *_: None)

@@ -109,8 +109,7 @@ impl Merging {
         left.min(mtu.saturating_mul(most))
     }
 
-    /// Sends a packet with `len` bytes of payload, merged if they are more than a path MTU. Returns
-    /// the number of PSNs that it takes.
+    /// Sends a packet with `len` bytes of payload, merged if they are more than a path MTU.
     ///
     /// # Errors
     ///
@@ -121,16 +120,15 @@ impl Merging {
         (psn, len, mtu): (Psn, u32, u32),
         tx: &mut impl Tx,
         mut fill: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
-    ) -> Result<u32, TxFault<E>> {
+    ) -> Result<(), TxFault<E>> {
         let size = usize::try_from(len).unwrap_or(0);
         if len <= mtu {
-            tx.packet(Dest::Peer, headers, size, |dst| fill(0, dst))?;
-            return Ok(1);
+            return tx.packet(Dest::Peer, headers, size, |dst| fill(0, dst));
         }
         let count = packets(len, mtu);
         tx.merged(headers, size, count, fill)?;
         self.on_sent(psn.wrapping_add(count));
-        Ok(count)
+        Ok(())
     }
 }
 

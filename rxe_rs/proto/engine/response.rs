@@ -485,7 +485,7 @@ impl Qp {
                 };
                 let packet = (psn, payload_len, mtu);
                 match self.resp.merging.send_packet(&headers, packet, tx, fill) {
-                    Ok(_) => {
+                    Ok(()) => {
                         self.gso.on_response(psn, tx.gso_index());
                         if matches!(self.resp.ack, Some((before, Syndrome::Ack { .. })) if before.is_before(response.psn))
                         {
