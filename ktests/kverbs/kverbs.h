@@ -32,6 +32,8 @@ struct end {
 	/* Calls of the completion handler; those in process context, as from a verb. */
 	atomic_t cq_calls;
 	atomic_t cq_calls_in_task;
+	/* The CPU of the last call. */
+	int cq_cpu;
 	/* Events of the SRQ and the QP. */
 	atomic_t srq_limits;
 	atomic_t last_wqes;
@@ -54,6 +56,8 @@ struct setup {
 	bool srq;
 	/* The protection domains have a key for all memory. */
 	bool global_rkey;
+	/* The completion vector of the CQs of polled consumers; that of the others is 0. */
+	u32 vector;
 };
 
 struct test {

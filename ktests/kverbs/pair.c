@@ -38,9 +38,12 @@ static void on_completion(struct ib_cq *cq, void *context)
 {
 	struct end *e = context;
 
-	atomic_inc(&e->cq_calls);
+	WRITE_ONCE(e->cq_cpu, raw_smp_processor_id());
 	if (in_task())
 		atomic_inc(&e->cq_calls_in_task);
+	/* Last, since a test waits for it. */
+	smp_mb__before_atomic();
+	atomic_inc(&e->cq_calls);
 }
 
 static void on_qp_event(struct ib_event *event, void *context)
@@ -110,7 +113,10 @@ int qp_make(struct end *e)
 static int end_open(struct end *e, const struct setup *setup, bool srq)
 {
 	u32 depth = setup->depth ?: 32, sges = setup->sges ?: 2;
-	struct ib_cq_init_attr cq_attr = { .cqe = 8 * depth };
+	struct ib_cq_init_attr cq_attr = {
+		.cqe = 8 * depth,
+		.comp_vector = setup->vector % e->dev->num_comp_vectors,
+	};
 	struct ib_srq_init_attr srq_attr = {
 		.event_handler = on_srq_event,
 		.srq_context = e,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Completion queues and shared receive queues of kernel consumers, and draining of queues. */
+#include <linux/cpumask.h>
 #include <linux/hardirq.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include "kverbs.h"
 
@@ -262,10 +264,48 @@ static void srq_full(struct pair *p)
 	   -EINVAL);
 }
 
+/* Sends a message from a CPU; returns the CPU on which the receiver was notified. */
+static int notified_on(struct pair *p, unsigned int cpu)
+{
+	struct ib_send_wr send = { .opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED };
+	int calls = atomic_read(&p->b.cq_calls);
+	struct ib_wc wc;
+
+	is("binding to a CPU", set_cpus_allowed_ptr(current, cpumask_of(cpu)), 0);
+	is("post_recv", post_recv(&p->b, cpu), 0);
+	is("arming", ib_req_notify_cq(p->b.cq, IB_CQ_NEXT_COMP), 0);
+	is("post_send", ib_post_send(p->a.qp, &send, NULL), 0);
+	await("calls", &p->b.cq_calls, calls + 1);
+	is("receive", take(&p->b, &wc), 0);
+	is("status", wc.status, IB_WC_SUCCESS);
+	is("SEND", take(&p->a, &wc), 0);
+	return READ_ONCE(p->b.cq_cpu);
+}
+
+/* Vector 0 stands for the CPU that the packet was received on: with veth, that of the sender. */
+static void vector_0(struct pair *p)
+{
+	unsigned int cpu;
+
+	for_each_online_cpu(cpu)
+		is("CPU of the notification", notified_on(p, cpu), cpu);
+}
+
+static void vector_1(struct pair *p)
+{
+	unsigned int second = cpumask_nth(1 % num_online_cpus(), cpu_online_mask);
+	unsigned int cpu;
+
+	for_each_online_cpu(cpu)
+		is("CPU of the notification", notified_on(p, cpu), second);
+}
+
 const struct test queue_tests[] = {
 	{ "cq_poll", poll_queue, { .context = POLLED } },
 	{ "cq_notify", notify, { .context = POLLED } },
 	{ "cq_softirq", polled_by_core, { .context = IB_POLL_SOFTIRQ } },
+	{ "cq_vector_0", vector_0, { .context = POLLED } },
+	{ "cq_vector_1", vector_1, { .context = POLLED, .vector = 1 } },
 	{ "cq_workqueue", polled_by_core, { .context = IB_POLL_WORKQUEUE } },
 	{ "drain_softirq", drain, { .context = IB_POLL_SOFTIRQ } },
 	{ "drain_workqueue", drain, { .context = IB_POLL_WORKQUEUE } },
