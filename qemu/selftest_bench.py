@@ -180,7 +180,7 @@ class Judgement(unittest.TestCase):
         self.assertRegex(text, r"64 KiB, 1 MiB polled.*>= 4 +3\.90 +send 64K poll +0 of 1 MISSED")
 
     def test_against_itself(self):
-        found = self.judged({"send_bw.64K.poll-nouso": result(rxe_rs=[1000]), "send_bw.64K.poll-loss1": result(rxe_rs=[840]),
+        found = self.judged({"send_bw.64K.poll-loss0": result(rxe_rs=[1000]), "send_bw.64K.poll-loss1": result(rxe_rs=[840]),
                              "kernel-qps_rate.64.100": result(rxe_rs=[100]), "kernel-qps_rate.64.10000": result(rxe_rs=[90])})
         self.assertEqual(found["loss 1 %, share of loss-free bandwidth"][0], {"send_bw.64K.poll-loss1": 0.84})
         self.assertEqual(found["10,000 QPs, share of the rate of 100"][0], {"kernel-qps_rate.64.10000": 0.9})

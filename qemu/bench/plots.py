@@ -17,7 +17,7 @@ OPERATIONS = ("send", "write", "read")
 # One colour for each driver, on every plot.
 COLOURS = {"rxe_rs": "#c0392b", "rdma_rxe": "#2471a3", "siw": "#7d3c98", "tcp": "#1e8449", "limit": "#7f8c8d"}
 OTHERS = "#b7950b"
-LOSSES = {"none": "nouso", "loss 0.1 %": "loss0.1", "loss 1 %": "loss1", "loss 3 %": "loss3", "reordered": "reorder1"}
+LOSSES = {"none": "loss0", "loss 0.1 %": "loss0.1", "loss 1 %": "loss1", "loss 3 %": "loss3", "reordered": "reorder1"}
 STYLE = "body{font-family:sans-serif;max-width:76em;margin:1em auto;padding:0 1em}figure{display:inline-block;width:24em;margin:0}" \
         "svg{width:100%;height:auto}pre{overflow-x:auto}"
 
