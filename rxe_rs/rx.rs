@@ -122,6 +122,14 @@ pub(crate) struct RxBatch<'g> {
     current: Option<LockedQp<'g>>,
 }
 
+/// A packet that a QP has admitted.
+pub(crate) struct Received<'a> {
+    pub(crate) segment: &'a RxSegment<'a>,
+    pub(crate) packet: &'a Packet<'a>,
+    pub(crate) payload: &'a Payload<'a>,
+    pub(crate) meta: &'a RxMeta<'a>,
+}
+
 /// The locked QP that consecutive packets of a batch are addressed to.
 struct LockedQp<'g> {
     qp: &'g Arc<QpCtx>,
@@ -405,7 +413,13 @@ impl<'g> LockedQp<'g> {
             tag: host_tag(segment),
             merged: segment.whole_size(),
         };
-        qp.receive(inner, &self.mrs, now, packet, &payload, &meta);
+        let received = Received {
+            segment,
+            packet,
+            payload: &payload,
+            meta: &meta,
+        };
+        qp.receive(inner, &self.mrs, now, &received);
         Ok(())
     }
 }
@@ -418,23 +432,27 @@ impl QpCtx {
         inner: &mut QpInner,
         mrs: &MrAccess<'_>,
         now: Instant,
-        packet: &Packet<'_>,
-        payload: &Payload<'_>,
-        meta: &RxMeta<'_>,
+        received: &Received<'_>,
     ) {
         if inner.paging.is_deferring() {
-            return self.defer(inner, packet, payload, meta);
+            return self.defer(inner, received);
         }
         let (engine, mut backend, _) = inner.split(self, mrs);
+        let Received {
+            packet,
+            payload,
+            meta,
+            ..
+        } = *received;
         let handled = engine.handle_packet(now, packet, payload, meta, &mut backend);
         inner.extent = mrs.hint.get();
         match handled {
             Handled::Done => {}
             Handled::Deferred => {
                 inner.paging.note_fault(mrs);
-                self.defer(inner, packet, payload, meta);
+                self.defer(inner, received);
             }
-            Handled::Ahead => self.keep(inner, mrs, packet, payload, meta),
+            Handled::Ahead => self.keep(inner, mrs, received),
         }
         if !inner.kept.is_empty() {
             self.replay_kept(inner, mrs, now);

@@ -564,6 +564,26 @@ bool rxe_rs_dev_is_above(const struct net_device *dev, struct net_device *base)
 }
 
 /**
+ * rxe_rs_skb_hold() - take a reference to a received buffer, which is kept for a while
+ * @skb: buffer, which nobody else has a reference to that was not taken here
+ *
+ * Only its bytes may be used afterwards. What the buffer refers to would otherwise have to wait for
+ * it: route and network device, the states of IPsec, a socket that was found for it.
+ *
+ * Context: Any context that may take softirq locks.
+ * Return: The memory of the buffer in bytes.
+ */
+u32 rxe_rs_skb_hold(struct sk_buff *skb)
+{
+	skb_orphan(skb);
+	skb_dst_drop(skb);
+	skb_ext_reset(skb);
+	nf_reset_ct(skb);
+	skb->dev = NULL;
+	return skb_get(skb)->truesize;
+}
+
+/**
  * rxe_rs_skb_consume() - free a buffer that has been processed
  * @skb: buffer
  *

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     device::backlog::Backlog,
-    mr::MrAccess, //
+    mr::MrAccess,
+    rx::Received, //
 };
 use kernel::{
     prelude::*,
@@ -24,14 +25,9 @@ use rxe_proto::{
             KeptPacket,
             MAX_AHEAD, //
         },
-        RxMeta, //
     },
     ids::Psn,
-    time::Instant,
-    wire::packet::{
-        Packet,
-        Payload, //
-    },
+    time::Instant, //
 };
 
 /// Slots for packets of one direction; the lower bits of its PSN choose that of a packet.
@@ -71,14 +67,12 @@ impl KeptPackets {
         self.bytes == 0
     }
 
-    /// Keeps a copy of a packet if the limits and memory allow it; returns false if not.
+    /// Keeps a packet if the limits and memory allow it; returns false if not.
     #[must_use]
     fn keep(
         &mut self,
         backlog: &Arc<Backlog>,
-        packet: &Packet<'_>,
-        payload: &Payload<'_>,
-        meta: &RxMeta<'_>,
+        received: &Received<'_>,
     ) -> bool {
         if self.slots.is_empty() {
             let Ok(mut slots) = KVec::with_capacity(2 * SLOTS, FLAGS) else {
@@ -87,10 +81,10 @@ impl KeptPackets {
             while slots.push_within_capacity(None).is_ok() {}
             self.slots = slots;
         }
-        let Ok(stored) = StoredPacket::new(backlog, self.bytes, packet, payload, meta) else {
+        let Ok(stored) = StoredPacket::new(backlog, self.bytes, received) else {
             return false;
         };
-        let at = slot(packet.bth().psn, stored.is_response());
+        let at = slot(received.packet.bth().psn, stored.is_response());
         let bytes = stored.charged();
         let Some(place) = self.slots.get_mut(at) else {
             return false;
@@ -129,13 +123,11 @@ impl QpCtx {
         &self,
         inner: &mut QpInner,
         mrs: &MrAccess<'_>,
-        packet: &Packet<'_>,
-        payload: &Payload<'_>,
-        meta: &RxMeta<'_>,
+        received: &Received<'_>,
     ) {
-        if inner.kept.keep(&self.dev.backlog, packet, payload, meta) {
+        if inner.kept.keep(&self.dev.backlog, received) {
             let (engine, mut backend, _) = inner.split(self, mrs);
-            engine.on_kept(packet, &mut backend);
+            engine.on_kept(received.packet, &mut backend);
         }
     }
 

@@ -26,6 +26,7 @@ use crate::{
         MrAccess,
         PageFault, //
     },
+    rx::Received, //
 };
 use core::cell::Cell;
 use kernel::{
@@ -41,18 +42,9 @@ use rxe_kapi::{
     rdma::cq::Origin,
     work::this_cpu, //
 };
-use rxe_proto::{
-    engine::{
-        backend::{
-            Count,
-            Handled, //
-        },
-        RxMeta, //
-    },
-    wire::packet::{
-        Packet,
-        Payload, //
-    },
+use rxe_proto::engine::backend::{
+    Count,
+    Handled, //
 };
 
 /// Deferred packets per QP; further ones are dropped, as by any queue of a network, and counted.
@@ -139,14 +131,12 @@ impl Paging {
     fn defer(
         &mut self,
         backlog: &Arc<Backlog>,
-        packet: &Packet<'_>,
-        payload: &Payload<'_>,
-        meta: &RxMeta<'_>,
+        received: &Received<'_>,
     ) -> bool {
         if !self.has_slots() {
             return false;
         }
-        let Ok(deferred) = StoredPacket::new(backlog, self.bytes, packet, payload, meta) else {
+        let Ok(deferred) = StoredPacket::new(backlog, self.bytes, received) else {
             return false;
         };
         self.defer_stored(deferred)
@@ -253,12 +243,10 @@ impl QpCtx {
     pub(crate) fn defer(
         &self,
         inner: &mut QpInner,
-        packet: &Packet<'_>,
-        payload: &Payload<'_>,
-        meta: &RxMeta<'_>,
+        received: &Received<'_>,
     ) {
         let backlog = &self.dev.backlog;
-        if !inner.paging.defer(backlog, packet, payload, meta) {
+        if !inner.paging.defer(backlog, received) {
             let counter_set = self.counter_set(inner);
             counter_set.each(|counters| counters.count(Count::PageFaultDropped));
         }

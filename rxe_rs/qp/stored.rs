@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Copies of received packets that a QP passes to its engine later: deferred ones (`paging`), and
-//! those ahead of the expected one (`kept`).
+//! Received packets that a QP passes to its engine later: deferred ones (`paging`), and those ahead
+//! of the expected one (`kept`).
 
-use crate::device::backlog::{
-    Backlog,
-    BacklogCharge, //
+use crate::{
+    device::backlog::{
+        Backlog,
+        BacklogCharge, //
+    },
+    rx::Received, //
 };
 use kernel::{
     alloc::Flags,
     prelude::*,
     sync::Arc, //
+};
+use rxe_kapi::net::skb::{
+    HeldDatagram,
+    MAX_HEAD, //
 };
 use rxe_proto::{
     engine::{
@@ -39,13 +46,23 @@ fn allocated(size: usize) -> usize {
     size.checked_next_power_of_two().unwrap_or(usize::MAX)
 }
 
-/// A copy of a packet.
+/// Payload from which on a packet's buffer is kept. Smaller ones are copied: the memory of their
+/// buffers is many times their length.
+const MIN_HELD: usize = 1024;
+
+/// Headers and payload of a packet.
+enum Contents {
+    Copy(KVec<u8>),
+    /// The buffer that it arrived in, and a copy of its first bytes, headers included.
+    Buffer(HeldDatagram, [u8; MAX_HEAD]),
+}
+
+/// A packet, with all that the engine has to know of it.
 pub(super) struct StoredPacket {
     /// It is a response to a request of this side.
     is_response: bool,
     psn: Psn,
-    /// Headers and payload.
-    bytes: KVec<u8>,
+    contents: Contents,
     /// Bytes from BTH to ICRC.
     len: usize,
     net: NetworkType,
@@ -58,8 +75,25 @@ pub(super) struct StoredPacket {
     charge: BacklogCharge,
 }
 
+impl Contents {
+    /// Copies a packet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn copy(packet: &Packet<'_>, payload: &Payload<'_>) -> Result<Self> {
+        let headers = packet.header_bytes();
+        let size = headers.len().saturating_add(payload.len());
+        let mut bytes = KVec::from_elem(0, size, FLAGS)?;
+        let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;
+        front.copy_from_slice(headers);
+        payload.copy_to(back);
+        Ok(Self::Copy(bytes))
+    }
+}
+
 impl StoredPacket {
-    /// Copies a packet if the backlog allows it; the QP has `own` bytes there.
+    /// Stores a packet if the backlog allows it; the QP has `own` bytes there.
     ///
     /// # Errors
     ///
@@ -67,18 +101,37 @@ impl StoredPacket {
     pub(super) fn new(
         backlog: &Arc<Backlog>,
         own: usize,
-        packet: &Packet<'_>,
-        payload: &Payload<'_>,
-        meta: &RxMeta<'_>,
+        received: &Received<'_>,
     ) -> Result<KBox<Self>> {
-        let headers = packet.header_bytes();
-        let size = headers.len().checked_add(payload.len()).ok_or(ENOMEM)?;
-        let all = allocated(size).saturating_add(allocated(core::mem::size_of::<Self>()));
+        let Received {
+            segment,
+            packet,
+            payload,
+            meta,
+        } = *received;
+        let held = match payload.len() < MIN_HELD {
+            true => None,
+            false => segment.hold(),
+        };
+        let (contents, size) = match held {
+            Some((datagram, bytes)) => {
+                let mut head = [0; MAX_HEAD];
+                for (to, from) in head.iter_mut().zip(segment.head()) {
+                    *to = *from;
+                }
+                (Some(Contents::Buffer(datagram, head)), bytes)
+            }
+            None => {
+                let size = packet.header_bytes().len().checked_add(payload.len());
+                (None, allocated(size.ok_or(ENOMEM)?))
+            }
+        };
+        let all = size.saturating_add(allocated(core::mem::size_of::<Self>()));
         let charge = Backlog::charge(backlog, own, all).ok_or(ENOMEM)?;
-        let mut bytes = KVec::from_elem(0, size, FLAGS)?;
-        let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;
-        front.copy_from_slice(headers);
-        payload.copy_to(back);
+        let contents = match contents {
+            Some(contents) => contents,
+            None => Contents::copy(packet, payload)?,
+        };
         let mut ip_header = [0; 40];
         for (to, from) in ip_header.iter_mut().zip(meta.ip_header) {
             *to = *from;
@@ -86,7 +139,7 @@ impl StoredPacket {
         let stored = Self {
             is_response: packet.opcode().is_response(),
             psn: packet.bth().psn,
-            bytes,
+            contents,
             len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
             net: meta.net,
             ip_header,
@@ -122,12 +175,35 @@ impl StoredPacket {
         now: Instant,
         backend: &mut impl Backend,
     ) -> Handled {
-        let Ok(packet) = Packet::parse(&self.bytes, self.len) else {
+        match &self.contents {
+            Contents::Copy(bytes) => {
+                self.pass(bytes, &Payload::from_slice(bytes), engine, now, backend)
+            }
+            Contents::Buffer(datagram, head) => datagram.with_frags(|frags| {
+                let mut all = Payload::new();
+                for frag in frags {
+                    // It fitted when the packet was received.
+                    let _ = all.push(frag);
+                }
+                self.pass(head, &all, engine, now, backend)
+            }),
+        }
+    }
+
+    /// Passes the packet with these first and all bytes to the engine.
+    fn pass(
+        &self,
+        head: &[u8],
+        all: &Payload<'_>,
+        engine: &mut Engine,
+        now: Instant,
+        backend: &mut impl Backend,
+    ) -> Handled {
+        let Ok(packet) = Packet::parse(head, self.len) else {
             // It was parsed before it was stored.
             return Handled::Done;
         };
-        let body = Payload::from_slice(&self.bytes);
-        let payload = body.slice(packet.payload_offset(), packet.payload_len());
+        let payload = all.slice(packet.payload_offset(), packet.payload_len());
         engine.handle_packet(now, &packet, &payload, &self.meta(), backend)
     }
 

@@ -154,6 +154,67 @@ impl Drop for RxSkb {
     }
 }
 
+/// Stores the `len` bytes at `offset` after the UDP header in `frags`, and returns the number of
+/// fragments.
+///
+/// # Safety
+///
+/// The buffer is alive for `'a`, and `rxe_rs_rx_parse` has accepted it.
+#[inline]
+unsafe fn frags_of<'a>(
+    skb: NonNull<bindings::sk_buff>,
+    offset: u32,
+    len: u32,
+    frags: &mut [&'a [u8]; MAX_FRAGS],
+) -> usize {
+    let mut raw = [const { EMPTY_FRAG }; MAX_FRAGS];
+    // SAFETY: The buffer is alive, and `raw` holds `RXE_RS_RX_MAX_FRAGS` fragments.
+    let count = unsafe { bindings::rxe_rs_rx_frags(skb.as_ptr(), offset, len, raw.as_mut_ptr()) };
+    let count = (count as usize).min(MAX_FRAGS);
+    for (frag, raw) in frags.iter_mut().zip(&raw).take(count) {
+        // SAFETY: Memory of the buffer, which outlives `'a` and is only read. Nobody else writes to
+        // it: `rxe_rs_rx_parse` has copied pages that a sender on this host can still access, and a
+        // device has passed the buffer on.
+        *frag = unsafe { core::slice::from_raw_parts(raw.start, raw.len as usize) };
+    }
+    count
+}
+
+/// The bytes of a received datagram that is kept after its buffer has been processed.
+///
+/// # Context
+///
+/// Any context that may take softirq locks.
+///
+/// # Invariants
+///
+/// A reference to a live buffer with one datagram of `len` bytes, which `rxe_rs_rx_parse` has
+/// accepted and nobody changes.
+pub struct HeldDatagram {
+    skb: NonNull<bindings::sk_buff>,
+    len: u32,
+}
+
+// SAFETY: A reference of its own; the contents are only read.
+unsafe impl Send for HeldDatagram {}
+
+impl HeldDatagram {
+    /// Calls `f` with all bytes after the UDP header, in at most [`MAX_FRAGS`] fragments.
+    pub fn with_frags<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        let mut frags = [&[][..]; MAX_FRAGS];
+        // SAFETY: By the type invariant; `self` outlives the call.
+        let count = unsafe { frags_of(self.skb, 0, self.len, &mut frags) };
+        f(frags.get(..count).unwrap_or(&[]))
+    }
+}
+
+impl Drop for HeldDatagram {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours.
+        unsafe { bindings::rxe_rs_skb_consume(self.skb.as_ptr()) };
+    }
+}
+
 /// One datagram of a received buffer.
 ///
 /// # Context
@@ -231,23 +292,9 @@ impl<'a> RxSegment<'a> {
             // A datagram of a GSO buffer is shorter than 64 KiB.
             set_lengths(&mut self.headers, rx.v4, self.len as u16);
         }
-        let mut raw = [const { EMPTY_FRAG }; MAX_FRAGS];
-        // SAFETY: The buffer is alive, and `raw` holds `RXE_RS_RX_MAX_FRAGS` fragments.
-        let count = unsafe {
-            bindings::rxe_rs_rx_frags(
-                self.skb.skb.as_ptr(),
-                self.offset,
-                self.len,
-                raw.as_mut_ptr(),
-            )
-        };
-        self.frag_count = (count as usize).min(MAX_FRAGS);
-        for (frag, raw) in self.frags.iter_mut().zip(&raw).take(self.frag_count) {
-            // SAFETY: Memory of the buffer, which outlives `'a` and is only read. Nobody else
-            // writes to it: `rxe_rs_rx_parse` has copied pages that a sender on this host can still
-            // access, and a device has passed the buffer on.
-            *frag = unsafe { core::slice::from_raw_parts(raw.start, raw.len as usize) };
-        }
+        // SAFETY: By the type invariant of `RxSkb`, which outlives `'a`.
+        let frags = unsafe { frags_of(self.skb.skb, self.offset, self.len, &mut self.frags) };
+        self.frag_count = frags;
         let want = MAX_HEAD.min(self.len as usize);
         if self.frags().next().map_or(0, <[u8]>::len) < want {
             let mut head = [0; MAX_HEAD];
@@ -353,6 +400,23 @@ impl<'a> RxSegment<'a> {
             want -= part.len();
             (!part.is_empty()).then_some(part)
         })
+    }
+
+    /// Returns the datagram for use after its buffer has been processed, and the memory that it
+    /// keeps allocated, in bytes. `None` if there are others in the buffer, whose memory it would
+    /// keep as well.
+    pub fn hold(&self) -> Option<(HeldDatagram, usize)> {
+        if self.skb.rx.gso_size != 0 {
+            return None;
+        }
+        // SAFETY: The buffer is alive and ours. `rx` has its own copies of what is reset.
+        let bytes = unsafe { bindings::rxe_rs_skb_hold(self.skb.skb.as_ptr()) };
+        let held = HeldDatagram {
+            // INVARIANT: The reference of just now; `RxSkb` only reads the bytes.
+            skb: self.skb.skb,
+            len: self.len,
+        };
+        Some((held, bytes as usize))
     }
 
     /// Returns the index of the receiving network device.
