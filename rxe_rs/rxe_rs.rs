@@ -79,8 +79,8 @@ module! {
             description: "1: packets between queue pairs of this kernel have an ICRC, too, and are not merged (for captures)",
         },
         selective_repeat: u8 {
-            default: 0,
-            description: "1: connections with another rxe_rs that has this parameter retransmit only what was lost",
+            default: 1,
+            description: "0: connections with another rxe_rs retransmit all that follows a lost packet, as with other peers",
         },
         hardware_parent: u8 {
             default: 0,

@@ -280,6 +280,8 @@ pub struct Pair {
     pub merged: u64,
     /// A device between both sides drops merged packets.
     pub drops_merged: bool,
+    /// Number of packets of each side whose reserved bits behind AckReq are not 0.
+    pub with_reserved_bits: [u64; 2],
     /// Modifies the packets of side 1 before their ICRC is computed.
     pub rewrite: Option<fn(&mut [u8])>,
     /// The device of each side gives all segments of a GSO batch the same IPv4 identification.
@@ -338,6 +340,7 @@ impl Pair {
             forget: 0.0,
             faults_done_at: [None; 2],
             deferred_packets: 0,
+            with_reserved_bits: [0; 2],
             rewrite: None,
             same_ip_id: [false; 2],
             same_host: [false; 2],
@@ -488,6 +491,7 @@ impl Pair {
             false => HostTag::None,
         };
         self.packets_sent += 1;
+        self.with_reserved_bits[1 - to] += u64::from(packet[8] & 0x7f != 0);
         if let Some(rewrite) = self.rewrite.filter(|_| to == 0) {
             tag = HostTag::None;
             let end = packet.len() - 4;

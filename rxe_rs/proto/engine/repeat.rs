@@ -33,6 +33,9 @@
 //! each of [`MAX_AHEAD`] others. Once the token is known, a packet with the expected PSN and
 //! another token is dropped.
 //!
+//! A peer that does not react to [`MAX_OFFERS`] NAKs or repeated READs with such bits does not know
+//! what they mean, or cannot use them: from then on they are 0 in what is sent to it.
+//!
 //! While GSO batches are suspected to be damaged (`gso.rs`), new requests and responses have no
 //! marks, so that nothing more is kept.
 
@@ -41,6 +44,10 @@ use crate::wire::packet::Packet;
 
 /// The greatest distance of a packet that is kept from the expected one.
 pub const MAX_AHEAD: u32 = 62;
+
+/// How many NAKs, and how many READs, say that packets would be kept before the peer is known to
+/// understand that. Some of them may be lost.
+pub const MAX_OFFERS: u8 = 8;
 
 /// The bit of the reserved bits that holds a toggle, in marks and in NAKs, and the others.
 const TOGGLE: u8 = 0x40;
@@ -152,6 +159,8 @@ pub(super) struct KeptRequests {
     replays: bool,
     /// The token has changed: the peer uses the reserved bits for something else.
     other_use: bool,
+    /// NAKs that the peer has not answered with marks.
+    offers: u8,
 }
 
 impl KeptRequests {
@@ -163,6 +172,7 @@ impl KeptRequests {
             overrun: false,
             replays: false,
             other_use: false,
+            offers: 0,
         }
     }
 
@@ -267,6 +277,21 @@ impl KeptRequests {
                 count: bits.trailing_zeros(),
                 toggle: self.mark.is_some_and(|mark| mark.toggle),
             },
+        }
+    }
+
+    /// What the reserved bits of a NAK for the expected packet say.
+    pub(super) fn answer(&self) -> Missing {
+        match self.mark.is_none() && self.offers >= MAX_OFFERS {
+            true => Missing::Unknown,
+            false => self.missing(),
+        }
+    }
+
+    /// A NAK with [`answer`](Self::answer) was sent.
+    pub(super) fn on_answered(&mut self) {
+        if self.mark.is_none() {
+            self.offers = self.offers.saturating_add(1);
         }
     }
 

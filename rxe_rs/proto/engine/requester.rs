@@ -70,6 +70,8 @@ pub(super) struct Requester {
     pub(super) merging: Merging,
     /// Requests have marks: the peer keeps packets ahead of a missing one ([`super::repeat`]).
     pub(super) marks_requests: bool,
+    /// READs that had marks before the peer was known to keep packets.
+    offers: u8,
     /// The toggle of the marks.
     toggle: bool,
     /// The packets that are repeated at the moment, and where to go on then.
@@ -153,6 +155,7 @@ impl Requester {
             window: CongestionWindow::new(),
             merging: Merging::new(),
             marks_requests: false,
+            offers: 0,
             toggle: false,
             repeat: None,
             repeated: None,

@@ -391,8 +391,9 @@ impl Qp {
         tx: &mut impl Tx,
     ) -> bool {
         let mut bth = self.bth(Operation::Acknowledge, psn, 0, backend);
-        if syndrome == Syndrome::Nak(NakCode::PsnSequence) && self.attrs.token != 0 {
-            bth.resv7 = self.resp.kept.missing().emit();
+        let answers = syndrome == Syndrome::Nak(NakCode::PsnSequence) && self.attrs.token != 0;
+        if answers {
+            bth.resv7 = self.resp.kept.answer().emit();
         }
         let headers = Headers::new(bth).aeth(Aeth::new(syndrome, msn));
         match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
@@ -403,6 +404,9 @@ impl Qp {
             Ok(()) => self.gso.on_ack(psn, tx.gso_index()),
             // If it cannot be sent at all, the timer of the peer expires.
             Err(_) => {}
+        }
+        if answers {
+            self.resp.kept.on_answered();
         }
         self.resp.ack = None;
         self.resp.ack_postponed = false;

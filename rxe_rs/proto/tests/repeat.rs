@@ -4,6 +4,7 @@
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
+use rxe_proto::engine::repeat::MAX_OFFERS;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::State;
@@ -196,7 +197,8 @@ fn kept_packets_cause_page_faults() {
     assert!(deferred > 100, "{deferred}");
 }
 
-/// A QP without a token neither keeps packets nor makes its peer keep some.
+/// A QP without a token neither keeps packets nor makes its peer keep some, and its peer, which has
+/// one, soon stops to say so in the reserved bits.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of packets")]
 fn one_side_has_no_token() {
@@ -204,8 +206,12 @@ fn one_side_has_no_token() {
         for seed in seeds(20) {
             let mut pair = pair(seed, LOSSY);
             pair.qps[without].attrs.token = 0;
-            traffic(&mut pair, &format!("seed {seed}"), 100, [true; 2]);
+            traffic(&mut pair, &format!("seed {seed}"), 200, [true; 2]);
             assert_eq!(pair.kept_packets, 0, "seed {seed}");
+            let offers = pair.with_reserved_bits;
+            let most = 2 * u64::from(MAX_OFFERS);
+            assert_eq!(offers[without], 0, "seed {seed}");
+            assert!((1..=most).contains(&offers[1 - without]), "seed {seed}: {offers:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{packets, pad_of};
 use crate::engine::attrs::Service;
 use crate::engine::backend::{Backend, Dest, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
-use crate::engine::repeat::Mark;
+use crate::engine::repeat::{Mark, MAX_OFFERS};
 use crate::engine::wc::WcStatus;
 use crate::engine::window::CongestionWindow;
 use crate::engine::wr::{RemoteAddr, SendBody, SendWqe};
@@ -54,7 +54,9 @@ impl Qp {
     /// response shows whether the peer does.
     fn request_bth(&self, operation: Operation, psn: Psn, pad: u8, backend: &impl Backend) -> Bth {
         let mut bth = self.bth(operation, psn, pad, backend);
-        let asks = operation == Operation::ReadRequest && self.req.window.is_recovering();
+        let asks = operation == Operation::ReadRequest
+            && self.req.window.is_recovering()
+            && self.req.offers < MAX_OFFERS;
         if (self.req.marks_requests || asks) && !self.gso.is_suspect() {
             bth.resv7 = self.mark_bits();
         }
@@ -209,6 +211,9 @@ impl Qp {
         let headers = Headers::new(bth).reth(addr, from.rkey, length);
         tx.packet(Dest::Peer, &headers, 0, |_| Ok(()))?;
         self.gso.on_request(psn, tx.gso_index());
+        if bth.resv7 != 0 && !self.req.marks_requests {
+            self.req.offers = self.req.offers.saturating_add(1);
+        }
         Ok(())
     }
 

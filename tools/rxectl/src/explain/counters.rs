@@ -182,8 +182,7 @@ pub const ENTRIES: &[Entry] = &[
         number: None,
         also: &[],
         reported: true,
-        what: "Packets of RC ahead of a missing one that were kept until it arrived \
-               (selective_repeat=1).",
+        what: "Packets of RC ahead of a missing one that were kept until it arrived.",
         causes: &[
             LOSS,
             "Some per lost packet are normal, because all that follow it are ahead.",
@@ -561,7 +560,7 @@ pub const ENTRIES: &[Entry] = &[
         reported: true,
         what: "Packets that were dropped because their reserved bits are not those of the \
                connection. From then on the connection does not use these bits \
-               (selective_repeat=1). The PSN was the expected one.",
+               for selective repeat. The PSN was the expected one.",
         causes: &[
             "A peer that uses reserved bits for something else. The connection works.",
             "A packet that was forged with a correct PSN: very unlikely.",
