@@ -391,9 +391,10 @@ impl Qp {
         tx: &mut impl Tx,
     ) -> bool {
         let mut bth = self.bth(Operation::Acknowledge, psn, 0, backend);
-        let answers = syndrome == Syndrome::Nak(NakCode::PsnSequence) && self.attrs.token != 0;
-        if answers {
-            bth.resv7 = self.resp.kept.answer().emit();
+        let is_sequence_nak =
+            syndrome == Syndrome::Nak(NakCode::PsnSequence) && self.attrs.token != 0;
+        if is_sequence_nak {
+            bth.resv7 = self.resp.kept.nak_says().emit();
         }
         let headers = Headers::new(bth).aeth(Aeth::new(syndrome, msn));
         match tx.packet(Dest::Peer, &headers, 0, |_| Ok::<(), RemoteFault>(())) {
@@ -405,8 +406,8 @@ impl Qp {
             // If it cannot be sent at all, the timer of the peer expires.
             Err(_) => {}
         }
-        if answers {
-            self.resp.kept.on_answered();
+        if is_sequence_nak {
+            self.resp.kept.on_nak_sent();
         }
         self.resp.ack = None;
         self.resp.ack_postponed = false;

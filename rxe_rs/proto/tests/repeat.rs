@@ -211,7 +211,10 @@ fn one_side_has_no_token() {
             let offers = pair.with_reserved_bits;
             let most = 2 * u64::from(MAX_OFFERS);
             assert_eq!(offers[without], 0, "seed {seed}");
-            assert!((1..=most).contains(&offers[1 - without]), "seed {seed}: {offers:?}");
+            assert!(
+                (1..=most).contains(&offers[1 - without]),
+                "seed {seed}: {offers:?}"
+            );
         }
     }
 }
