@@ -119,6 +119,14 @@ impl SendQueue for QpBackend<'_, '_> {
         self.sq.store.produced()
     }
 
+    fn unacknowledged_limit(&self) -> u32 {
+        match self.ctx.kernel {
+            // Its local operations wait for the requests before them.
+            Some(_) => 0,
+            None => self.ctx.cap.max_send_wr / 4,
+        }
+    }
+
     fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe> {
         self.sq.wqe(index)
     }

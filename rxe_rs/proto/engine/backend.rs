@@ -198,6 +198,11 @@ pub trait SendQueue {
     /// retired.
     fn sends_posted(&self) -> u32;
 
+    /// Up to how many outstanding requests the newest one may do without requesting an
+    /// acknowledgement, if nobody waits for its completion: their slots must not be those that the
+    /// consumer waits for. 0 if each is to be acknowledged at once.
+    fn unacknowledged_limit(&self) -> u32;
+
     /// The WQE at `index`; `None` only if `index` is not between the oldest WQE not retired and
     /// [`sends_posted`](Self::sends_posted).
     fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe>;

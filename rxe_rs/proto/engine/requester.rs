@@ -60,6 +60,8 @@ pub(super) struct Requester {
     pub(super) rd_atomic_outstanding: u32,
     /// Packets sent since the last one with the AckReq bit.
     since_ack_req: u32,
+    /// When one with the AckReq bit was last sent.
+    ack_requested_at: Instant,
     /// Packets with payload sent since the last one that followed another in a GSO batch.
     singles: u8,
     /// The next packet waits for a page fault.
@@ -149,6 +151,7 @@ impl Requester {
             rnr_since: None,
             rd_atomic_outstanding: 0,
             since_ack_req: 0,
+            ack_requested_at: Instant::ZERO,
             singles: 0,
             fault_pending: false,
             ack_now: false,
@@ -514,7 +517,7 @@ impl Qp {
             return SendOutcome::Fail(status);
         }
         let result = match &wqe.wr.body {
-            body if body.carries_payload() => self.send_payload(wqe, produced, backend, tx),
+            body if body.carries_payload() => self.send_payload(now, wqe, produced, backend, tx),
             SendBody::Read(from) => self.send_read(wqe, from, u32::MAX, backend, tx),
             _ => self.send_single(self.req.cur, wqe, false, backend, tx),
         };

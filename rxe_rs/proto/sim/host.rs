@@ -61,6 +61,8 @@ impl Debug for Counts {
 pub struct Host {
     pub memory: RefCell<Vec<u8>>,
     pub(super) wqes: Vec<SendWqe>,
+    /// What the queue pair is told by [`SendQueue::unacknowledged_limit`].
+    pub unacknowledged_limit: u32,
     /// Offset in `memory` of the payload of each request, by index.
     pub(super) buffers: Vec<usize>,
     retired: u32,
@@ -187,6 +189,10 @@ impl Host {
 impl SendQueue for Host {
     fn sends_posted(&self) -> u32 {
         self.wqes.len() as u32
+    }
+
+    fn unacknowledged_limit(&self) -> u32 {
+        self.unacknowledged_limit
     }
 
     fn send_wqe(&mut self, index: u32) -> Option<&mut SendWqe> {

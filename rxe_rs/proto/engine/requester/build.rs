@@ -2,7 +2,7 @@
 //! Request packets: segmentation, headers, the AckReq bit.
 
 use super::{packets, pad_of};
-use crate::engine::attrs::Service;
+use crate::engine::attrs::{Service, State};
 use crate::engine::backend::{Backend, Dest, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
 use crate::engine::repeat::{Mark, MAX_OFFERS};
@@ -10,12 +10,22 @@ use crate::engine::wc::WcStatus;
 use crate::engine::window::CongestionWindow;
 use crate::engine::wr::{RemoteAddr, SendBody, SendWqe};
 use crate::ids::Psn;
+use crate::time::Instant;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation, Transport};
 use crate::wire::repr::Headers;
+use crate::wire::rnr::ack_timeout_ns;
 
 /// At least one of this many packets requests an acknowledgement.
 const ACK_EVERY: u32 = 32;
+
+/// If nobody waits for the completion of a request, it requests no acknowledgement within so many
+/// nanoseconds of the last that did. The next such request follows, or the probe of `probe.rs`
+/// makes up for it. So it is done only if round trips are shorter than that.
+const ACK_WAIT_NS: u64 = 100_000;
+
+/// Minimum acknowledgement timeout of a QP that does so, in nanoseconds: probes come before it.
+const MIN_ACK_TIMEOUT_NS: u64 = 4_000_000;
 
 /// The same with the `least` window, that is after losses, if packets are sent singly. If only the
 /// last one of the window requested an acknowledgement and that was lost, nothing would follow
@@ -76,10 +86,32 @@ impl Qp {
             && !self.req.ack_now
     }
 
+    /// True if a request that is the last one in the queue, before the index `next`, need not
+    /// request an acknowledgement ([`ACK_WAIT_NS`]).
+    fn may_ack_later(
+        &self,
+        now: Instant,
+        wqe: &SendWqe,
+        next: u32,
+        backend: &impl Backend,
+    ) -> bool {
+        let timeout = ack_timeout_ns(self.attrs.timeout);
+        let srtt = self.req.prober.srtt_ns();
+        let outstanding = next.wrapping_sub(self.req.una);
+        !wqe.wr.flags.signaled
+            && self.state == State::Rts
+            && now < self.req.ack_requested_at.saturating_add(ACK_WAIT_NS)
+            && !self.req.window.is_recovering()
+            && outstanding <= backend.unacknowledged_limit()
+            && srtt.is_some_and(|srtt| srtt < ACK_WAIT_NS)
+            && timeout.is_none_or(|timeout| timeout >= MIN_ACK_TIMEOUT_NS)
+    }
+
     /// Sends the next packet of a SEND or WRITE (IBTA 9.2, IBTA 9.8.2). On UC the request completes
     /// with its last packet.
     pub(super) fn send_payload(
         &mut self,
+        now: Instant,
         wqe: &SendWqe,
         produced: u32,
         backend: &mut impl Backend,
@@ -108,7 +140,9 @@ impl Qp {
         let rc = self.service == Service::Rc;
         let since = self.req.since_ack_req.saturating_add(count);
         let next = index.wrapping_add(1);
-        let queue_ends = last && Self::ends_at(next, produced, backend);
+        let queue_ends = last
+            && Self::ends_at(next, produced, backend)
+            && !(next == produced && self.may_ack_later(now, wqe, next, backend));
         let window_ends = window_room <= count;
         let small = self.req.window.limit() <= self.req.least_window();
         let often = match small && self.req.singles >= 2 {
@@ -145,6 +179,9 @@ impl Qp {
             0 => self.req.singles.saturating_add(1),
             _ => 0,
         };
+        if ack_req {
+            self.req.ack_requested_at = now;
+        }
         self.req.since_ack_req = if ack_req { 0 } else { since };
         self.req.ack_now &= !ack_req;
         self.req.psn = self.req.psn.wrapping_add(count);
