@@ -104,6 +104,7 @@ use rxe_proto::{
     ids::Gid, //
 };
 
+pub(crate) use stored::Received;
 pub(crate) use tx::KernelCrc;
 
 /// Work queues that a kernel consumer posts to from any context.
@@ -178,6 +179,8 @@ pub(crate) struct QpInner {
     sent_since_full: usize,
     /// Bytes sent since the QP's timer or work item last ran.
     pub(crate) sent_since_resumed: usize,
+    /// Packets that are accounted to the socket may be queued.
+    accounted: bool,
     /// Other QPs of the device transmit, too.
     pub(crate) shares_device: bool,
     /// Transmission found the queues full and is about to be resumed.

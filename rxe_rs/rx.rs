@@ -24,7 +24,8 @@ use crate::{
     qp::{
         KernelCrc,
         QpCtx,
-        QpInner, //
+        QpInner,
+        Received, //
     },
 };
 use kernel::sync::{
@@ -40,6 +41,7 @@ use rxe_kapi::{
         },
         udp_tunnel::Receive, //
     },
+    prefetch::prefetch,
     rdma::cq::Origin,
     sync::{
         Global,
@@ -122,14 +124,6 @@ pub(crate) struct RxBatch<'g> {
     current: Option<LockedQp<'g>>,
 }
 
-/// A packet that a QP has admitted.
-pub(crate) struct Received<'a> {
-    pub(crate) segment: &'a RxSegment<'a>,
-    pub(crate) packet: &'a Packet<'a>,
-    pub(crate) payload: &'a Payload<'a>,
-    pub(crate) meta: &'a RxMeta<'a>,
-}
-
 /// The locked QP that consecutive packets of a batch are addressed to.
 struct LockedQp<'g> {
     qp: &'g Arc<QpCtx>,
@@ -189,6 +183,7 @@ impl<'g> RxBatch<'g> {
                 return Ok(None);
             }
             let qp = self.demux.find(self.guard, qpn).ok_or(DropReason::NoQp)?;
+            prefetch(&**qp);
             self.current = Some(LockedQp::lock(self.guard, segment, qp)?);
         }
         Ok(self.current.as_mut())

@@ -659,7 +659,7 @@ void *rxe_rs_tx_owner_wait(struct rxe_rs_tx_owner *owner, void *waiter, u32 mark
 /**
  * rxe_rs_tx_send() - send a list of buffers
  * @list: first buffer; the others are linked by rxe_rs_tx_link()
- * @owner: socket that the buffers are charged to
+ * @owner: socket that the buffers are charged to, or NULL
  * @result: counters, which are incremented
  *
  * Bottom halves are disabled until the last buffer has been sent, so packets that return over
@@ -679,7 +679,8 @@ void rxe_rs_tx_send(struct sk_buff *list, struct rxe_rs_tx_owner *owner,
 		int err;
 
 		skb_mark_not_on_list(skb);
-		skb_set_owner_w(skb, owner->sk);
+		if (owner)
+			skb_set_owner_w(skb, owner->sk);
 		err = rxe_rs_tx_one(skb);
 		result->congested |= err > 0;
 		if (net_xmit_eval(err))

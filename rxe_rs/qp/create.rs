@@ -220,6 +220,7 @@ impl QpCtx {
             transmitting: false,
             sent_since_full: 0,
             sent_since_resumed: 0,
+            accounted: false,
             shares_device: false,
             resuming: false,
             round_requested: false,

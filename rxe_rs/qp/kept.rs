@@ -3,6 +3,7 @@
 
 use super::{
     stored::{
+        Received,
         StoredPacket,
         FLAGS, //
     },
@@ -11,8 +12,7 @@ use super::{
 };
 use crate::{
     device::backlog::Backlog,
-    mr::MrAccess,
-    rx::Received, //
+    mr::MrAccess, //
 };
 use kernel::{
     prelude::*,
@@ -69,11 +69,7 @@ impl KeptPackets {
 
     /// Keeps a packet if the limits and memory allow it; returns false if not.
     #[must_use]
-    fn keep(
-        &mut self,
-        backlog: &Arc<Backlog>,
-        received: &Received<'_>,
-    ) -> bool {
+    fn keep(&mut self, backlog: &Arc<Backlog>, received: &Received<'_>) -> bool {
         if self.slots.is_empty() {
             let Ok(mut slots) = KVec::with_capacity(2 * SLOTS, FLAGS) else {
                 return false;
@@ -119,12 +115,7 @@ impl QpCtx {
     /// Keeps a packet ahead of the expected one if the limits and memory allow it; the peer sends
     /// it again if not.
     #[cold]
-    pub(crate) fn keep(
-        &self,
-        inner: &mut QpInner,
-        mrs: &MrAccess<'_>,
-        received: &Received<'_>,
-    ) {
+    pub(crate) fn keep(&self, inner: &mut QpInner, mrs: &MrAccess<'_>, received: &Received<'_>) {
         if inner.kept.keep(&self.dev.backlog, received) {
             let (engine, mut backend, _) = inner.split(self, mrs);
             engine.on_kept(received.packet, &mut backend);

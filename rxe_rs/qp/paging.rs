@@ -13,6 +13,7 @@
 
 use super::{
     stored::{
+        Received,
         StoredPacket,
         FLAGS, //
     },
@@ -26,7 +27,6 @@ use crate::{
         MrAccess,
         PageFault, //
     },
-    rx::Received, //
 };
 use core::cell::Cell;
 use kernel::{
@@ -128,11 +128,7 @@ impl Paging {
 
     /// Defers a packet if the limits and memory allow it; returns false if it is to be dropped.
     #[must_use]
-    fn defer(
-        &mut self,
-        backlog: &Arc<Backlog>,
-        received: &Received<'_>,
-    ) -> bool {
+    fn defer(&mut self, backlog: &Arc<Backlog>, received: &Received<'_>) -> bool {
         if !self.has_slots() {
             return false;
         }
@@ -240,11 +236,7 @@ impl WorkItem<1> for QpCtx {
 impl QpCtx {
     /// Defers a packet, or counts that it is dropped.
     #[cold]
-    pub(crate) fn defer(
-        &self,
-        inner: &mut QpInner,
-        received: &Received<'_>,
-    ) {
+    pub(crate) fn defer(&self, inner: &mut QpInner, received: &Received<'_>) {
         let backlog = &self.dev.backlog;
         if !inner.paging.defer(backlog, received) {
             let counter_set = self.counter_set(inner);

@@ -2,12 +2,9 @@
 //! Received packets that a QP passes to its engine later: deferred ones (`paging`), and those ahead
 //! of the expected one (`kept`).
 
-use crate::{
-    device::backlog::{
-        Backlog,
-        BacklogCharge, //
-    },
-    rx::Received, //
+use crate::device::backlog::{
+    Backlog,
+    BacklogCharge, //
 };
 use kernel::{
     alloc::Flags,
@@ -16,6 +13,7 @@ use kernel::{
 };
 use rxe_kapi::net::skb::{
     HeldDatagram,
+    RxSegment,
     MAX_HEAD, //
 };
 use rxe_proto::{
@@ -36,6 +34,14 @@ use rxe_proto::{
         Payload, //
     },
 };
+
+/// A packet that a QP has admitted.
+pub(crate) struct Received<'a> {
+    pub(crate) segment: &'a RxSegment<'a>,
+    pub(crate) packet: &'a Packet<'a>,
+    pub(crate) payload: &'a Payload<'a>,
+    pub(crate) meta: &'a RxMeta<'a>,
+}
 
 /// Peers determine how much is stored, and no process is charged for it: allocations use no
 /// reserves and do not sleep.

@@ -57,6 +57,7 @@ use rxe_proto::{
         same_host::HostTag,
         Events,
         Progress,
+        Service,
         ToSend, //
     },
     ids::PKey,
@@ -212,6 +213,7 @@ impl QpCtx {
         let mut batch = TxBatch::new(&bh);
         let now = clock::now();
         let rcu = rcu::read_lock();
+        let accounts;
         let (round, events, notify) = {
             let mut inner = self.inner.lock();
             if inner.destroyed {
@@ -233,6 +235,9 @@ impl QpCtx {
             }
             self.note_in_flight(&inner);
             inner.transmitting = !batch.is_empty();
+            // The window of an RC QP, or that of its peer, limits how many of them are queued.
+            accounts = self.service != Service::Rc || !batch.is_small();
+            inner.accounted |= accounts && !batch.is_empty();
             let events = inner.engine.take_events();
             let round = if inner.paging.start_work() {
                 inner.resuming = false;
@@ -251,7 +256,7 @@ impl QpCtx {
             self.notify_cqs(&rcu, notify, origin);
             return round;
         }
-        let outcome = batch.send(&self.queued);
+        let outcome = batch.send(accounts.then_some(&self.queued));
         self.notify_cqs(&rcu, notify, origin);
         let mut inner = self.inner.lock();
         self.counter_set(&inner)
@@ -307,6 +312,18 @@ impl QpCtx {
         }
     }
 
+    /// Returns the accounted bytes in the queues of the network stack.
+    #[inline]
+    fn queued_bytes(&self, inner: &mut QpInner) -> usize {
+        // The socket of one QP among many is in no cache.
+        if !inner.accounted {
+            return 0;
+        }
+        let bytes = self.queued.bytes();
+        inner.accounted = bytes != 0;
+        bytes
+    }
+
     /// Fills `batch`. If its packets fill the queues of the network stack, also returns to how many
     /// bytes these are to drain before transmission is resumed, unless that is arranged already.
     fn fill_batch(
@@ -325,6 +342,7 @@ impl QpCtx {
         } else {
             MAX_QUEUED
         };
+        let quota = limit.saturating_sub(self.queued_bytes(inner));
         let (engine, mut backend, flow) = inner.split(self, &mrs);
         let tag = match flow {
             Some(flow) if flow.has_host_tags() => engine.tag(),
@@ -334,7 +352,7 @@ impl QpCtx {
         let mut tx = BatchTx {
             ctx: self,
             batch,
-            quota: limit.saturating_sub(self.queued.bytes()),
+            quota,
             flow,
             has_icrc: tag.has_icrc(),
             mtu: engine.attrs.mtu.bytes(),

@@ -158,6 +158,11 @@ pub const MAX_PACKETS: usize = 256;
 /// A batch of this many bytes is full.
 pub const MAX_BYTES: usize = 512 * 1024;
 
+/// Most bytes after the UDP header of a packet that need not be accounted. Without the owner's
+/// socket the stack checks the length of an IPv4 packet against the MTU of the path, which ICMP
+/// errors, also forged ones, can lower to 552 bytes (the default of `net.ipv4.route.min_pmtu`).
+pub const MAX_UNACCOUNTED: usize = 480;
+
 /// Bytes that [`TxBatch::whole`] fills together: two of them share the pages that the kernel
 /// allocates together.
 const PART: usize = 16 * 1024;
@@ -539,13 +544,20 @@ impl<'a> TxBatch<'a> {
         }
     }
 
-    /// Sends all packets on behalf of `owner`.
+    /// Returns true if it has a single packet, of [`MAX_UNACCOUNTED`] bytes at most.
+    #[inline]
+    pub fn is_small(&self) -> bool {
+        self.list.is_none() && self.packets == 1 && self.bytes <= MAX_UNACCOUNTED
+    }
+
+    /// Sends all packets, and accounts them to `owner`, if any. Without one the caller limits how
+    /// many it sends, and the batch [is small](Self::is_small).
     ///
     /// # Context
     ///
     /// Process context or softirq, without any lock that the receive path takes: loopback packets
     /// may be received before this returns.
-    pub fn send<T: TxSender>(mut self, owner: &TxOwner<T>) -> TxOutcome {
+    pub fn send<T: TxSender>(mut self, owner: Option<&TxOwner<T>>) -> TxOutcome {
         self.finish_buffer();
         let mut outcome = TxOutcome {
             bytes: self.bytes,
@@ -553,8 +565,9 @@ impl<'a> TxBatch<'a> {
         };
         if let Some((first, _)) = self.list.take() {
             let mut raw = bindings::rxe_rs_tx_result::default();
+            let owner = owner.map_or(core::ptr::null_mut(), |owner| owner.0.as_ptr());
             // SAFETY: The list is ours and given up; all its buffers are finished.
-            unsafe { bindings::rxe_rs_tx_send(first.as_ptr(), owner.0.as_ptr(), &mut raw) };
+            unsafe { bindings::rxe_rs_tx_send(first.as_ptr(), owner, &mut raw) };
             outcome.packets = raw.sent as usize;
             outcome.dropped = raw.dropped as usize;
             outcome.too_long = raw.too_long as usize;
