@@ -136,6 +136,9 @@ bool rxe_rs_pmem_supported(void);
 bool rxe_rs_pmem_write_back(void *addr, size_t len);
 void rxe_rs_pmem_fence(void);
 
+/* Prefetching (prefetch.c). */
+void rxe_rs_prefetch(const void *start, size_t len);
+
 /* Accesses that may fail (copy.c); they return false if the memory cannot be accessed. */
 bool rxe_rs_copy(void *dst, const void *src, size_t len);
 bool rxe_rs_readable(const void *page);

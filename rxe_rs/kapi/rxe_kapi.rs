@@ -17,6 +17,7 @@ mod kunit;
 pub mod layout;
 pub mod mem;
 pub mod net;
+pub mod prefetch;
 pub mod rand;
 pub mod rdma;
 pub mod sync;

@@ -214,8 +214,8 @@ impl Target for ErrorTarget {
 }
 
 /// Notifies the consumer of one CQ. Calls of the completion handler of one CQ never overlap, and
-/// run on the CPU of its vector, if that is not 0 (see [`completion`](Self::completion)); error events are raised in
-/// process context.
+/// run on the CPU of its vector, if that is not 0 (see [`completion`](Self::completion)); error
+/// events are raised in process context.
 #[pin_data]
 pub struct CqNotify {
     vector: u32,
@@ -266,9 +266,9 @@ impl CqNotify {
 
     /// Calls the completion handler, unless it is running: then it is called again.
     ///
-    /// It is called here if this is the CPU of the CQ's vector, if that is offline, or if the vector
-    /// is 0; otherwise in softirq on that CPU. A consumer in
-    /// the kernel is never called from its own verbs, but in softirq later.
+    /// It is called here if this is the CPU of the CQ's vector, if that is offline, or if the
+    /// vector is 0; otherwise in softirq on that CPU. A consumer in the kernel is never called
+    /// from its own verbs, but in softirq later.
     ///
     /// # Context
     ///
