@@ -119,23 +119,23 @@ impl StoredPacket {
             true => None,
             false => segment.hold(),
         };
-        let (contents, size) = match held {
-            Some((datagram, bytes)) => {
-                let mut head = [0; MAX_HEAD];
-                for (to, from) in head.iter_mut().zip(segment.head()) {
-                    *to = *from;
-                }
-                (Some(Contents::Buffer(datagram, head)), bytes)
-            }
+        let size = match &held {
+            Some((_, bytes)) => *bytes,
             None => {
                 let size = packet.header_bytes().len().checked_add(payload.len());
-                (None, allocated(size.ok_or(ENOMEM)?))
+                allocated(size.ok_or(ENOMEM)?)
             }
         };
         let all = size.saturating_add(allocated(core::mem::size_of::<Self>()));
         let charge = Backlog::charge(backlog, own, all).ok_or(ENOMEM)?;
-        let contents = match contents {
-            Some(contents) => contents,
+        let contents = match held {
+            Some((datagram, _)) => {
+                let mut head = [0; MAX_HEAD];
+                for (to, from) in head.iter_mut().zip(segment.head()) {
+                    *to = *from;
+                }
+                Contents::Buffer(datagram, head)
+            }
             None => Contents::copy(packet, payload)?,
         };
         let mut ip_header = [0; 40];

@@ -293,8 +293,7 @@ impl<'a> RxSegment<'a> {
             set_lengths(&mut self.headers, rx.v4, self.len as u16);
         }
         // SAFETY: By the type invariant of `RxSkb`, which outlives `'a`.
-        let frags = unsafe { frags_of(self.skb.skb, self.offset, self.len, &mut self.frags) };
-        self.frag_count = frags;
+        self.frag_count = unsafe { frags_of(self.skb.skb, self.offset, self.len, &mut self.frags) };
         let want = MAX_HEAD.min(self.len as usize);
         if self.frags().next().map_or(0, <[u8]>::len) < want {
             let mut head = [0; MAX_HEAD];
