@@ -126,6 +126,15 @@ links() {
 	done
 }
 
+# resolve_neighbours: a lost packet of ARP or neighbour discovery is retransmitted after a second only, and RDMA does not wait that long.
+resolve_neighbours() {
+	local family
+	for family in 4 6; do
+		on a ping -c 1 -W 10 "$(addr b $family)" >/dev/null
+		on b ping -c 1 -W 10 "$(addr a $family)" >/dev/null
+	done
+}
+
 # no_links: removes all devices and unloads the drivers in both machines.
 no_links() { call a no_links_here; if [ "$TOPOLOGY" = two ]; then call b no_links_here; fi; }
 no_links_here() {
