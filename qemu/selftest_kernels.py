@@ -283,6 +283,28 @@ class Images(Faked):
         self.dies("has 0 GB free", "3 GB", "RXE_RS_CACHE", what=image.DEBIAN, call=image.rootfs)
 
 
+class Compilers(Faked):
+    """The compilers of a kernel tree are those that built the kernel, which its configuration names."""
+
+    def selected(self, built_by, release="7.2.12+deb13-amd64"):
+        tree = self.folder / "tree"
+        tree.mkdir(exist_ok=True)
+        (tree / ".config").write_text(f'CONFIG_CC_VERSION_TEXT="{built_by}"\n' if built_by else "CONFIG_RUST=y\n")
+        (tree / "Makefile").write_text(f"modules:\n\t@echo '$(MAKEOVERRIDES)' >{self.folder}/make\n")
+        subprocess.run([kernel.TREE_SCRIPT, "make", tree, release, "modules"], check=True, stdout=subprocess.DEVNULL)
+        words = (self.folder / "make").read_text().split()
+        return sorted(word for word in words if not word.startswith("KERNELRELEASE="))
+
+    def test_native(self):
+        for built_by, gcc in (("gcc-14 (Debian 14.2.0-19) 14.2.0", "gcc-14"), ("x86_64-linux-gnu-gcc-16 (Debian 16.2.0-4) 16.2.0", "gcc-16"),
+                              ("", "gcc-14")):
+            self.assertEqual(self.selected(built_by), [f"CC={gcc}", f"HOSTCC={gcc}"])
+
+    def test_cross(self):
+        self.assertEqual(self.selected("aarch64-linux-gnu-gcc-15 (Debian 15.1.0-1) 15.1.0", "7.2.12+deb13-arm64"),
+                         ["ARCH=arm64", "CC=aarch64-linux-gnu-gcc-15", "CROSS_COMPILE=aarch64-linux-gnu-", "HOSTCC=gcc-15"])
+
+
 class Names(unittest.TestCase):
     def test_flavours_of_the_makefile(self):
         environment = {name: value for name, value in os.environ.items() if name not in ("KERNEL", "FLAVOUR", "MAKEFLAGS")}
