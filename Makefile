@@ -6,7 +6,7 @@
 #
 # KERNEL=7.2 or KERNEL=7.3 chooses the kernel series; the newest one that Debian offers completely is the default. FLAVOUR=cloud-amd64 or
 # rt-amd64 chooses another flavour of Debian's kernel, FLAVOUR=arm64, cloud-arm64 or arm64-16k one of 64-bit ARM, by cross compilers;
-# KERNEL=7.2-cloud is the same as KERNEL=7.2 FLAVOUR=cloud-amd64.
+# KERNEL=7.2-cloud is the same as KERNEL=7.2 FLAVOUR=cloud-amd64. `make module` alone also takes KERNEL=testing, sid or experimental.
 
 KERNEL ?=
 FLAVOUR ?= amd64
@@ -28,6 +28,10 @@ module:
 	@qemu/check-kdir.sh "$(KDIR)"
 	$(MAKE) -C $(KDIR) M=$(CURDIR) MO=$(CURDIR)/out/kdir modules
 	@echo "==> built out/kdir/rxe_rs.ko; how to load it: make insmod-help"
+else ifneq ($(filter testing sid experimental,$(KERNEL)),)
+# The kernel of another suite of Debian, with its compilers, to see whether the module builds.
+module:
+	@qemu/suite-module.sh $(KERNEL)
 else
 module: setup
 	@qemu/build-module.sh $(if $(KERNEL),-k $(KERNEL))

@@ -3,7 +3,8 @@
 """Which kernels the project supports, whether this clone has a module for them, and which tests ran on them.
 
 kernel_record.py    prints that as a table: for each kernel the release that is prepared, when its module was built, and for each topology
-                    the files of the tests that ran, the time of the last run, and how many passed, failed and were skipped
+                    the files of the tests that ran, the time of the last run, and how many passed, failed and were skipped. The kernels
+                    of other suites of Debian follow for which suite-module.sh has built the module, or tried to
 
 Each run of tests with the module on a stock kernel adds its verdicts to out/kernels/KERNEL.json: {topology: {test: [verdict, time]}}. The
 last verdict of each test counts, whenever that was; `make clean` removes all.
@@ -20,6 +21,8 @@ import kernel  # noqa: E402
 
 OUT = Path(__file__).resolve().parent.parent / "out"
 HEADINGS = ("kernel", "release", "module built", "topology", "last run", "passed", "failed", "skipped", "tests")
+# Those of which suite-module.sh builds the module for the kernel.
+SUITES = ("testing", "sid", "experimental")
 VERDICTS = ("pass", "fail", "skip")
 # The width of the column of tests.
 TESTS_WIDTH = 60
@@ -62,6 +65,11 @@ def rows():
             last = minute(max(when for _, when in tests.values())) if tests else "-"
             yield (*first, topology, last, *counts, textwrap.shorten(files, TESTS_WIDTH, placeholder=" …"))
             first = ("", "", "")
+    for suite in SUITES:
+        release, module = OUT / suite / "release", OUT / suite / "rxe_rs.ko"
+        if release.exists():
+            built = minute(module.stat().st_mtime) if module.exists() else "does not build"
+            yield (suite, release.read_text().strip(), built, *["-"] * 5, "")
 
 
 def table():

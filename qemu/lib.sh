@@ -18,9 +18,9 @@ case $clone$cache in
 esac
 export RXE_RS_CACHE="$cache"
 
-# The name of the toolchain root has a hash of its packages and its recipe.
+# The name of the toolchain root has a hash of its packages and its recipe. suite-module.sh uses the tree of another suite as one.
 root_key=$(grep -v '^#' "$here/root-packages.txt" | sort -u | cat - "$here/root-recipe" | sha256sum | cut -c1-12)
-root=$cache/root-$root_key
+root=${RXE_TOOLCHAIN_ROOT:-$cache/root-$root_key}
 
 # own_targets: takes the folder of cargo's target folders for this clone until the script and what it started end, and sets `targets` to it.
 # Clones share it, so that crates are built once, and one that builds while another does has a folder of its own. Cargo tells by times

@@ -50,6 +50,16 @@ class Record(unittest.TestCase):
         self.assertEqual(self.row("7.2-cloud")[0][:2], ("7.2.12+deb13-cloud-amd64", "1970-01-02 00:00"))
         self.assertEqual(self.row("7.2")[0][:2], ("not prepared", "-"))
 
+    def test_kernels_of_other_suites(self):
+        self.assertEqual(self.row("sid"), [])
+        (self.out / "sid").mkdir()
+        (self.out / "sid/release").write_text("7.4.1+deb14-amd64\n")
+        self.assertEqual(self.row("sid"), [("7.4.1+deb14-amd64", "does not build", *["-"] * 5, "")])
+        module = self.out / "sid/rxe_rs.ko"
+        module.touch()
+        os.utime(module, (86400, 86400))
+        self.assertEqual(self.row("sid")[0][1], "1970-01-02 00:00")
+
     def test_the_last_verdict_of_each_test_counts(self):
         with self.at(60):
             kernel_record.add("7.2", "netns", {"link.one": "fail", "link.two": "pass", "cm.one": "skip", "after": "fail"})

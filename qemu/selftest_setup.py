@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE))
 from faked import MMDEBSTRAP, Faked, setUpModule  # noqa: E402, F401
 import machine  # noqa: E402
 
-SCRIPTS = ("bootstrap.sh", "in-root.sh", "lib.sh", "check-kdir.sh", "build-tools.sh", "fetch-crates.sh", "root-recipe", "root-packages.txt")
+SCRIPTS = ("bootstrap.sh", "suite-module.sh", "in-root.sh", "lib.sh", "roots.sh", "check-kdir.sh", "build-tools.sh", "fetch-crates.sh", "root-recipe", "root-packages.txt")
 NOBODY = 65534
 
 
@@ -270,6 +270,93 @@ esac
     def test_unknown_architecture(self):
         for arguments in (["mips"], ["arm64", "more"]):
             self.assertEqual(self.build_for(*arguments), ["error: usage: build-tools.sh [-a amd64 | -a arm64]"])
+
+
+class Suites(Shell):
+    """make module KERNEL=sid: the kernel of another suite. Instead of entering the tree of that suite, commands are recorded."""
+    RELEASE = "7.4.1+deb14-amd64"
+    MIRROR = "case $1 in indextargets) echo 'Packages|Debian|Debian|http://near.invalid/debian' ;; esac"
+    TREE = MMDEBSTRAP + f"mkdir -p $target/usr/src/linux-headers-7.4.1+deb14-common $target/usr/src/linux-headers-{RELEASE}"
+
+    def setUp(self):
+        super().setUp()
+        self.fake("apt-get", self.MIRROR)
+        self.fake("mmdebstrap", self.TREE)
+        self.in_root()
+
+    def in_root(self, commands=""):
+        """What a command in the tree of a suite does."""
+        script = self.folder / "clone/qemu/in-root.sh"
+        script.write_text(f'#!/bin/sh\necho "in ${{RXE_TOOLCHAIN_ROOT##*/}}: $*" | head -n 1 >>{self.folder}/calls\n{commands}\n')
+        script.chmod(0o755)
+
+    def build(self, suite="sid"):
+        status, said = self.end(self.start("suite-module.sh", suite))
+        return status, said[-1]
+
+    def test_another_suite(self):
+        for suite in ("trixie", "", "bookworm"):
+            status, said = self.build(suite)
+            self.assertEqual(status, 1)
+            self.assertRegex(said, "^error: .*testing sid experimental")
+        self.assertEqual(self.calls("mmdebstrap"), [])
+
+    def test_tree_source_and_module(self):
+        status, said = self.build()
+        self.assertEqual((status, said), (0, f"==> built out/sid/rxe_rs.ko for Linux {self.RELEASE}; it has not been run"))
+        self.assertEqual((self.folder / "sources").read_text(), "deb http://near.invalid/debian sid main\n")
+        call, = self.calls("mmdebstrap")
+        for word in ("linux-headers-amd64,linux-source", 'APT::Default-Release "sid"', "Acquire::Check-Valid-Until", "rust-src"):
+            self.assertIn(word, call)
+        prepared, made = self.calls("in suite-sid")
+        for words in ("kernel-tree", f"/usr/src/rxe_rs-{self.RELEASE} /usr/src/linux-headers-{self.RELEASE} {self.RELEASE}",
+                      "/usr/src/linux-source-7.4.tar.xz"):
+            self.assertIn(words, prepared)
+        self.assertIn(f"kernel-tree make /usr/src/rxe_rs-{self.RELEASE} {self.RELEASE} M={self.folder}/clone MO={self.folder}/clone/out/sid modules", made)
+        self.assertEqual((self.folder / "clone/out/sid/release").read_text(), f"{self.RELEASE}\n")
+
+    def test_second_run_brings_it_up_to_date(self):
+        """A newer kernel is prepared in the same tree; without the network the one that is there is used."""
+        self.build()
+        tree = self.cache / "suite-sid/usr/src"
+        self.in_root(f'case "$*" in *full-upgrade*) mkdir -p {tree}/linux-headers-7.10.2+deb14-amd64 ;; esac')
+        self.assertEqual(self.build(), (0, "==> built out/sid/rxe_rs.ko for Linux 7.10.2+deb14-amd64; it has not been run"))
+        self.assertEqual([path.name for path in tree.glob("rxe_rs-*")], ["rxe_rs-7.10.2+deb14-amd64.ready"])
+        self.in_root('case "$*" in *full-upgrade*) exit 100 ;; esac')
+        status, said = self.end(self.start("suite-module.sh", "sid"))
+        self.assertEqual(status, 0, said)
+        self.assertIn("may no longer be the newest", said[1])
+        self.assertEqual(len(self.calls("mmdebstrap")), 1)
+
+    def test_experimental_lacks_most_packages(self):
+        self.assertEqual(self.build("experimental")[0], 0)
+        self.assertEqual((self.folder / "sources").read_text(),
+                         "deb http://near.invalid/debian sid main\ndeb http://near.invalid/debian experimental main\n")
+        self.fake("apt-get", "")
+        shutil.rmtree(self.cache)
+        status, said = self.build("experimental")
+        self.assertEqual(status, 1)
+        self.assertRegex(said, "^error: .*mirror.* experimental")
+        self.assertEqual(self.build("testing")[0], 0)
+
+    def test_fails(self):
+        """A tree, a source or a module that cannot be made: one line says which, and a module of an earlier run does not stay."""
+        self.fake("mmdebstrap", self.TREE + "\nexit 1")
+        self.assertIn("mmdebstrap failed", self.build()[1])
+        self.assertEqual(list(self.cache.glob("*suite-sid/*")), [])
+        self.fake("mmdebstrap", self.TREE)
+        self.in_root('case "$*" in *prepare*) echo "no rustc"; exit 1 ;; esac')
+        status, said = self.build()
+        self.assertEqual(status, 1)
+        self.assertRegex(said, f"^error: the source of Linux {self.RELEASE.replace('+', '.')} could not be prepared")
+        module = self.folder / "clone/out/sid/rxe_rs.ko"
+        module.parent.mkdir(parents=True)
+        module.touch()
+        self.in_root('case "$*" in *" make "*) echo "error[E0432]"; exit 2 ;; esac')
+        status, said = self.build()
+        self.assertEqual(status, 1)
+        self.assertRegex(said, "^error: rxe_rs does not build for Linux .* of Debian sid")
+        self.assertFalse(module.exists())
 
 
 class Trees(Shell):

@@ -231,14 +231,23 @@ arm64_kernel() (
 arm64_briefly() { arm64_kernel verbs.rc_pingpong_ipv4 verbs.ud_pingpong_ipv6 cm.rping_ipv4 perf.write_bw interop.read_served interop.rping_served; }
 arm64_both_ways() { arm64_kernel 'cm.*' 'verbs.*pingpong*' perf.write_bw perf.read_bw perf.send_bw 'interop.*' 'wire.*'; }
 
-# `make test-kernels`: for each other kernel what is to work on all of them, and on those of arm64 what depends on the architecture's memory.
+# `make test-kernels`: for each other kernel what is to work on all of them, and on those of arm64 what depends on the architecture's memory,
+# and the programs.
 each_kernel() (
 	set -f
 	for series in 7.3 7.2; do
 		for flavour in '' rt cloud arm64 cloud-arm64 arm64-16k; do
-			case $flavour in *arm64*) more='memory_kinds.* odp.* rkeys.*' ;; *) more= ;; esac
+			case $flavour in *arm64*) more='memory_kinds.* odp.* rkeys.* tools.*' ;; *) more= ;; esac
 			on_kernel "$series${flavour:+-$flavour}" 'verbs.*' 'cm.*' 'perf.*' 'link.*' $more
 		done
+	done
+)
+
+# Whether the module builds for the kernels that will be in Debian.
+other_suites() (
+	[ "$driver" = rxe_rs ] || return 0
+	for suite in testing sid experimental; do
+		step "module-$suite" "$here/suite-module.sh" $suite
 	done
 )
 
@@ -338,7 +347,7 @@ debug)
 	together memory_checked locks_checked
 	;;
 kernels)
-	together each_kernel arm64_both_ways
+	together each_kernel arm64_both_ways other_suites
 	;;
 all)
 	step tools "$here/build-tools.sh"

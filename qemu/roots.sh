@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0
+# Sourced, after lib.sh, by the scripts that make trees of Debian in the cache folder.
+
+# able TARGET GIGABYTES: ends the script if no tree of that size can be made. TARGET is the make target that error messages name.
+able() {
+	[ "$(id -u)" = 0 ] || die "setting up needs root (chroot, mounts). Run it as root: sudo make $1"
+	command -v apt-get >/dev/null || die "setting up needs apt, which this machine does not have; use a Debian 12 or 13 host"
+	mkdir -p "$cache" || die "cannot create the cache folder $cache; set RXE_RS_CACHE to a folder with $2 GB free"
+}
+enough_space() {
+	free=$(df -Pk "$cache" | awk 'NR==2 { print int($4 / 1048576) }')
+	[ "$free" -ge "$1" ] || die "$cache has $free GB free, $1 GB are needed; free some or set RXE_RS_CACHE to another disk"
+}
+
+# need_mmdebstrap: installs it on this machine, unless it is there.
+need_mmdebstrap() {
+	! command -v mmdebstrap >/dev/null || return 0
+	say "installing the Debian package mmdebstrap on this machine (the only one needed)"
+	{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends mmdebstrap; } >&2 ||
+		die "apt-get could not install mmdebstrap; see its messages above, then run the same command again"
+}
+
+# The mirror that this machine uses, or nothing: then the default of mmdebstrap is used.
+mirror() {
+	apt-get indextargets --format '$(CREATED_BY)|$(ORIGIN)|$(LABEL)|$(REPO_URI)' 2>/dev/null |
+		awk -F'|' '$1 == "Packages" && $2 == "Debian" && $3 == "Debian" { print $4; exit }'
+}
+
+# The option of apt in a new tree by which it accepts lists as old as this machine does, whose mirror may be an archive.
+expiry() {
+	valid=true
+	eval "$(apt-config shell valid Acquire::Check-Valid-Until/b)"
+	echo "Acquire::Check-Valid-Until \"$valid\""
+}
+
+# forgotten TREE: removes a tree that is not complete when the script ends. mmdebstrap mounts /proc and other file systems inside the tree. In
+# a mount and a PID namespace of its own (`alone`) they are unmounted however it ends, so that the removal never enters a mounted file system.
+forget() { rm -rf --one-file-system "$@"; }
+forgotten() {
+	incomplete=$1
+	trap 'forget "$incomplete"' EXIT
+	trap 'exit 130' INT TERM HUP
+}
+alone() { unshare --mount --propagation private --pid --fork --kill-child --mount-proc -- "$@"; }
