@@ -283,6 +283,23 @@ class Images(Faked):
         self.dies("has 0 GB free", "3 GB", "RXE_RS_CACHE", what=image.DEBIAN, call=image.rootfs)
 
 
+class PartOfTheSource(Faked):
+    """What DKMS unpacks of the source: all of rust/, whose folders have the same names as those of which parts are left out."""
+
+    def test_files(self):
+        kept = ("Makefile", "drivers/net/Kconfig", "drivers/gpu/drm/drm.h", "net/Kconfig", "fs/Kconfig", "arch/x86/lib/copy.S", "arch/arm/Kconfig",
+                "rust/helpers/net/genetlink.c", "rust/helpers/drivers/one.c", "rust/kernel/fs/file.rs", "rust/helpers/arch/arm/one.h")
+        left_out = ("drivers/net/one.c", "drivers/gpu/drm/amd/one.h", "net/core/one.c", "fs/one.c", "sound/one.h", "arch/arm/lib/one.S",
+                    "Documentation/one.rst", "tools/perf/one", "tools/testing/one")
+        for name in (*kept, *left_out):
+            (self.folder / "linux-source-7.3" / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / "linux-source-7.3" / name).touch()
+        subprocess.run(["tar", "-cJf", self.folder / "source.tar.xz", "-C", self.folder, "linux-source-7.3"], check=True)
+        subprocess.run([kernel.TREE_SCRIPT, "unpack", self.folder / "source.tar.xz", self.folder / "tree"], check=True)
+        tree = self.folder / "tree"
+        self.assertEqual(sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()), sorted(kept))
+
+
 class Compilers(Faked):
     """The compilers of a kernel tree are those that built the kernel, which its configuration names."""
 
