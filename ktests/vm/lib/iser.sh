@@ -3,19 +3,15 @@
 # iSCSI over RDMA (iSER): target and initiator of the stock kernel. Sourced by ulp.test, on either node.
 
 . /share/tests/lib/ulp.sh
+. /share/tests/lib/lio.sh
 IQN=iqn.2026-01.test:rxe
-LIO=/sys/kernel/config/target
 TPG=$LIO/iscsi/$IQN/tpgt_1
 
 # iser_target_up ADDRESS: sets up a target with one RAM disk of 64 MiB.
 iser_target_up() {
-	modprobe iscsi_target_mod && modprobe ib_isert || return
-	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
-	mkdir -p $LIO/core/rd_mcp_0/disk || return
-	echo rd_pages=16384 >$LIO/core/rd_mcp_0/disk/control
-	echo 1 >$LIO/core/rd_mcp_0/disk/enable || return
+	modprobe iscsi_target_mod && modprobe ib_isert && disk_up || return
 	mkdir -p $TPG/lun/lun_0 "$TPG/np/$1:3260" || return
-	ln -s $LIO/core/rd_mcp_0/disk $TPG/lun/lun_0/disk
+	ln -s $LIO_DISK $TPG/lun/lun_0/disk
 	echo 1 >"$TPG/np/$1:3260/iser" || return
 	echo 0 >$TPG/attrib/authentication
 	echo 1 >$TPG/attrib/generate_node_acls
@@ -26,7 +22,8 @@ iser_target_up() {
 iser_target_down() {
 	echo 0 >$TPG/enable
 	rm -f $TPG/lun/lun_0/disk
-	rmdir $TPG/np/* $TPG/lun/lun_0 $TPG $LIO/iscsi/$IQN $LIO/iscsi $LIO/core/rd_mcp_0/disk $LIO/core/rd_mcp_0
+	rmdir $TPG/np/* $TPG/lun/lun_0 $TPG $LIO/iscsi/$IQN $LIO/iscsi
+	disk_down
 	modprobe -r ib_isert iscsi_target_mod
 }
 

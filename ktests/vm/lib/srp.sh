@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: GPL-2.0
+# SCSI RDMA protocol (SRP): target and initiator of the stock kernel, which connect by rdma_cm on RoCE. Sourced by ulp.test, on either node.
+
+. /share/tests/lib/ulp.sh
+. /share/tests/lib/lio.sh
+SRP_PORT=5555
+
+# srp_name DEVICE: the name of a device's target: the GUID of a link-local GID, or all of the GID.
+srp_name() {
+	local gid
+	gid=$(cat "/sys/class/infiniband/$1/ports/1/gids/0")
+	case $gid in fe80:0000:0000:0000:*) echo "${gid#fe80:0000:0000:0000:}" ;; *) echo "0x${gid//:/}" ;; esac
+}
+
+# srp_target_up DEVICE ADDRESS: sets up a target with one disk; prints its identifier. ADDRESS is its own: the target takes that for the name
+# of an initiator that connects by rdma_cm.
+srp_target_up() {
+	local group
+	modprobe ib_srpt && disk_up && mkdir -p $LIO/srpt && echo $SRP_PORT >$LIO/srpt/discovery_auth/rdma_cm_port || return
+	group=$LIO/srpt/$(srp_name "$1")/$(srp_name "$1")
+	mkdir -p "$group/lun/lun_0" && ln -s $LIO_DISK "$group/lun/lun_0/disk" || return
+	mkdir -p "$group/acls/$2/lun_0" && ln -s "$group/lun/lun_0" "$group/acls/$2/lun_0/disk" || return
+	echo 1 >"$group/enable" || return
+	cat /sys/module/ib_srpt/parameters/srpt_service_guid
+}
+
+# srp_target_down DEVICE ADDRESS
+srp_target_down() {
+	local target group
+	target=$LIO/srpt/$(srp_name "$1") group=$LIO/srpt/$(srp_name "$1")/$(srp_name "$1")
+	echo 0 >"$group/enable"
+	rm -f "$group/acls/$2/lun_0/disk" "$group/lun/lun_0/disk"
+	rmdir "$group/acls/$2/lun_0" "$group/acls/$2" "$group/lun/lun_0" "$group" "$target"
+	echo 0 >$LIO/srpt/discovery_auth/rdma_cm_port
+	rmdir $LIO/srpt
+	disk_down
+	modprobe -r ib_srpt
+}
+
+# srp_connect DEVICE ADDRESS IDENTIFIER: logs in to the target and prints the block device.
+srp_connect() {
+	modprobe sd_mod && modprobe ib_srp || return
+	echo "id_ext=$3,ioc_guid=$3,initiator_ext=1,dest=$2:$SRP_PORT" >"/sys/class/infiniband_srp/srp-$1-1/add_target" || return
+	block_device '/sys/block/sd*'
+}
+
+srp_disconnect() {
+	local port
+	for port in /sys/class/srp_remote_ports/port-*; do
+		[ ! -e "$port/delete" ] || echo 1 >"$port/delete"
+	done
+	modprobe -r ib_srp
+}
