@@ -33,7 +33,8 @@ const EMPTY_FRAG: bindings::rxe_rs_rx_frag = bindings::rxe_rs_rx_frag {
     len: 0,
 };
 
-/// A received buffer, freed when dropped.
+/// A received buffer, freed when dropped. It stays in the RCU read-side critical section in which
+/// it arrived: it cannot be sent to another thread.
 ///
 /// # Context
 ///
@@ -42,15 +43,13 @@ const EMPTY_FRAG: bindings::rxe_rs_rx_frag = bindings::rxe_rs_rx_frag {
 /// # Invariants
 ///
 /// The buffer is alive and owned, its bytes too (clones of it only read them), and `rx` is what the
-/// C side found in it: its pointers are valid as long as the buffer is, and every datagram has at
-/// most [`MAX_FRAGS`] fragments.
+/// C side found in it: its pointers to bytes are valid as long as the buffer is, that to the device
+/// is as long as the read-side critical section lasts, and every datagram has at most [`MAX_FRAGS`]
+/// fragments.
 pub struct RxSkb {
     skb: NonNull<bindings::sk_buff>,
     rx: bindings::rxe_rs_rx,
 }
-
-// SAFETY: The buffer is ours alone; its contents are only read.
-unsafe impl Send for RxSkb {}
 
 impl RxSkb {
     /// Takes over a buffer; frees it and returns `None` if it is malformed: UDP length inconsistent
@@ -59,7 +58,8 @@ impl RxSkb {
     /// # Safety
     ///
     /// `skb` is a live buffer that the caller gives up, with `data` at the UDP header and a valid
-    /// offset of the network header.
+    /// offset of the network header. The caller is in the RCU read-side critical section in which a
+    /// device received it, and the result is dropped there.
     pub(crate) unsafe fn new(skb: *mut bindings::sk_buff) -> Option<Self> {
         let skb = NonNull::new(skb)?;
         let mut rx = bindings::rxe_rs_rx::default();
@@ -452,7 +452,7 @@ impl<'a> RxSegment<'a> {
     /// Returns the network namespace that received it.
     #[inline]
     pub fn net(&self) -> NetId {
-        // SAFETY: The buffer keeps its device alive.
+        // SAFETY: The device is alive by the type invariant of `RxSkb`.
         NetId(unsafe { bindings::rxe_rs_dev_net_id(self.skb.rx.dev) })
     }
 
@@ -460,8 +460,8 @@ impl<'a> RxSegment<'a> {
     /// device, a bridge, a bond. One in another namespace is not: its packets belong to that
     /// namespace, which has other addresses and another firewall.
     pub fn is_above(&self, base: &NetDev, _rcu: &rcu::Guard) -> bool {
-        // SAFETY: The buffer keeps its device alive, the reference the other one; the guard shows
-        // that this is a read-side critical section.
+        // SAFETY: The device is alive by the type invariant of `RxSkb`, `base` by its reference;
+        // the guard shows that this is a read-side critical section.
         unsafe { bindings::rxe_rs_dev_is_above(self.skb.rx.dev, base.as_ptr()) }
     }
 
@@ -471,7 +471,7 @@ impl<'a> RxSegment<'a> {
         if !self.is_loopback() {
             return false;
         }
-        // SAFETY: The buffer keeps its device alive, the reference the other one.
+        // SAFETY: The device is alive by the type invariant of `RxSkb`, `dev` by its reference.
         unsafe { bindings::rxe_rs_dev_same_net(self.skb.rx.dev, dev.as_ptr()) }
     }
 

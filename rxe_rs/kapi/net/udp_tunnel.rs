@@ -103,7 +103,9 @@ impl<R: Receive> UdpEndpoint<R> {
     ///
     /// As of [`RxSkb::new`].
     unsafe extern "C" fn receive_callback(skb: *mut bindings::sk_buff) {
-        // SAFETY: The C side passes a live buffer and gives it up, with `data` at the UDP header.
+        // SAFETY: The C side passes a live buffer and gives it up, with `data` at the UDP header,
+        // in the read-side critical section of the network stack. `receive` keeps no `RxSkb`, which
+        // no other thread could drop.
         if let Some(skb) = unsafe { RxSkb::new(skb) } {
             R::receive(skb);
         }
