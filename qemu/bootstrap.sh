@@ -20,7 +20,6 @@ flock -n 9 || { say "another set-up is running, waiting for it"; flock 9; }
 
 enough_space 14
 need_mmdebstrap
-mirror=$(mirror)
 packages=$(grep -v '^#' "$here/root-packages.txt" | sort -u | paste -sd,)
 
 say "making the Debian 13 toolchain root (about 3 GB, a minute or two with a fast mirror)"
@@ -36,19 +35,8 @@ unpack='cd "$1/tmp"
 	dpkg-deb --fsys-tarfile "$unpacked"_*.deb | tar -xC "$1" ./usr/lib
 	rm "$unpacked"_*.deb'
 export foreign unpacked
-debstrap() {
-	alone mmdebstrap --mode=root --variant=apt --architectures="amd64,$foreign" --aptopt='Acquire::Languages "none"' --aptopt="$(expiry)" \
-		--include="$packages" --customize-hook="set -e; $unpack" "$suite" "$tmp" "$@" >&2 ||
-		die "mmdebstrap failed; see its messages above, then run the same command again"
-}
-if [ -n "$mirror" ]; then
-	for s in "$suite" "$updates" "$backports"; do
-		printf 'deb %s %s main\n' "$mirror" "$s"
-	done | debstrap -
-else
-	debstrap
-	sed -n "s/ $suite / $backports /p" "$tmp/etc/apt/sources.list" >>"$tmp/etc/apt/sources.list"
-fi
+debian_tree "$tmp" "$suite $updates $backports" --architectures="amd64,$foreign" --include="$packages" --customize-hook="set -e; $unpack"
+[ -n "$(mirror)" ] || sed -n "s/ $suite / $backports /p" "$tmp/etc/apt/sources.list" >>"$tmp/etc/apt/sources.list"
 # In the root apt lists what there is for amd64, unless an option says otherwise (kernel.py).
 echo 'APT::Architectures "amd64";' >>"$tmp/etc/apt/apt.conf"
 touch "$tmp/.complete"

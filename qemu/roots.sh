@@ -20,7 +20,7 @@ need_mmdebstrap() {
 		die "apt-get could not install mmdebstrap; see its messages above, then run the same command again"
 }
 
-# The mirror that this machine uses, or nothing: then the default of mmdebstrap is used.
+# The mirror that this machine uses, or nothing.
 mirror() {
 	apt-get indextargets --format '$(CREATED_BY)|$(ORIGIN)|$(LABEL)|$(REPO_URI)' 2>/dev/null |
 		awk -F'|' '$1 == "Packages" && $2 == "Debian" && $3 == "Debian" { print $4; exit }'
@@ -42,3 +42,18 @@ forgotten() {
 	trap 'exit 130' INT TERM HUP
 }
 alone() { unshare --mount --propagation private --pid --fork --kill-child --mount-proc -- "$@"; }
+
+# debian_tree TREE SUITES OPTION…: makes a tree with these options of mmdebstrap, of the first of the SUITES (one word), with the others as
+# sources of packages. They come from the mirror of this machine, or else from the default of mmdebstrap, which has only the first of them.
+debian_tree() {
+	target=$1 suites=$2 from=$(mirror)
+	shift 2
+	set -- --mode=root --variant=apt --aptopt='Acquire::Languages "none"' --aptopt="$(expiry)" "$@" "${suites%% *}" "$target"
+	if [ -n "$from" ]; then
+		for s in $suites; do
+			printf 'deb %s %s main\n' "$from" "$s"
+		done | alone mmdebstrap "$@" - >&2
+	else
+		alone mmdebstrap "$@" >&2
+	fi || die "mmdebstrap failed; see its messages above, then run the same command again"
+}

@@ -31,25 +31,14 @@ flock -n 9 || { say "another build for $name is running, waiting for it"; flock 
 if [ ! -e "$root/.complete" ]; then
 	enough_space $gigabytes
 	need_mmdebstrap
-	mirror=$(mirror)
+	[ "$sources" = "$name" ] || [ -n "$(mirror)" ] ||
+		die "apt of this machine has no mirror of Debian from which $name could come; choose another suite"
 	tmp=$cache/tmp-suite-$name
 	forget "$tmp" "$root"
 	forgotten "$tmp"
 	say "making a tree of Debian $name with its compilers and the source of its kernel (about 4 GB, a few minutes)"
-	debstrap() {
-		alone mmdebstrap --mode=root --variant=apt --architectures=amd64 --aptopt='Acquire::Languages "none"' --aptopt="$(expiry)" \
-			--aptopt="APT::Default-Release \"$name\"" --include="$packages,$(echo "$kernel" | tr ' ' ,)" "${sources%% *}" "$tmp" "$@" >&2 ||
-			die "mmdebstrap failed; see its messages above, then run the same command again"
-	}
-	if [ -n "$mirror" ]; then
-		for s in $sources; do
-			printf 'deb %s %s main\n' "$mirror" "$s"
-		done | debstrap -
-	elif [ "$sources" = "$name" ]; then
-		debstrap
-	else
-		die "apt of this machine has no mirror of Debian from which $name could come; choose another suite"
-	fi
+	debian_tree "$tmp" "$sources" --architectures=amd64 --aptopt="APT::Default-Release \"$name\"" \
+		--include="$packages,$(echo "$kernel" | tr ' ' ,)"
 	touch "$tmp/.complete"
 	mv "$tmp" "$root"
 	trap - EXIT

@@ -251,6 +251,21 @@ other_suites() (
 	done
 )
 
+# The packages, on a machine with a disk; and what DKMS builds, which is loaded on the kernels that are prepared here.
+installed_on_disk() { step vm-install "$here/install/run" --kernel "$main"; }
+installed_by_dkms() {
+	step dkms "$here/install/dkms"
+	for series in 7.2 7.3; do
+		ko=$clone/out/dkms/$("$here/in-root.sh" "$here/kernel.py" ensure $series)/rxe_rs.ko
+		if [ -f "$ko" ]; then
+			# shellcheck disable=SC2086
+			step "vm-dkms-$series" "$here/run" --kernel $series --ko "$ko" --test $loads_and_works
+		else
+			say "DKMS built for another release of $series than the one that is prepared: make distclean"
+		fi
+	done
+}
+
 # rxe-ci with the machine that `make ci-machine` makes. The flavour for virtual machines has no 9P, by which rxe-ci shares folders.
 ci_machine() (
 	[ "$driver" = rxe_rs ] || return 0
@@ -327,7 +342,7 @@ docs)
 install)
 	step tools "$here/build-tools.sh"
 	step packages env KERNEL="$main" "$here/build-deb.sh"
-	step vm-install "$here/install/run" --kernel "$main"
+	together "installed_by_dkms" "installed_on_disk"
 	;;
 security)
 	step tools "$here/build-tools.sh"
