@@ -20,9 +20,12 @@ root=$cache/suite-$name
 # Compilers, and what the build of a kernel tree needs beside those that the headers depend on.
 packages=rustc,rust-src,bindgen,libclang-dev,make,bc,flex,bison,libelf-dev,libssl-dev,pahole,xz-utils,python3,cpio,kmod,perl,rsync,libc6-dev,ca-certificates
 kernel="linux-headers-amd64 linux-source"
-# What a suite lacks comes from another one.
 sources=$name
-[ "$name" != experimental ] || sources="sid experimental"
+# Most packages are not in experimental, and the kernels there are built by the compilers of sid, whatever experimental has.
+if [ "$name" = experimental ]; then
+	sources="sid experimental"
+	kernel="linux-headers-amd64/experimental linux-source/experimental"
+fi
 inside() { RXE_TOOLCHAIN_ROOT="$root" "$here/in-root.sh" "$@"; }
 
 able "module KERNEL=$name" $gigabytes
@@ -37,7 +40,7 @@ if [ ! -e "$root/.complete" ]; then
 	forget "$tmp" "$root"
 	forgotten "$tmp"
 	say "making a tree of Debian $name with its compilers and the source of its kernel (about 4 GB, a few minutes)"
-	debian_tree "$tmp" "$sources" --architectures=amd64 --aptopt="APT::Default-Release \"$name\"" \
+	debian_tree "$tmp" "$sources" --architectures=amd64 \
 		--include="$packages,$(echo "$kernel" | tr ' ' ,)"
 	touch "$tmp/.complete"
 	mv "$tmp" "$root"
@@ -53,6 +56,11 @@ fi
 release=$(ls "$root/usr/src" | sed -n 's/^\(linux-headers-[^-]*-amd64\)$/\1/p' | sort -V | tail -n 1)
 [ -n "$release" ] || die "$root has no headers of a kernel; remove it, then run the same command again"
 release=${release#linux-headers-}
+# Symbols of Rust have a hash of the compiler in their names.
+needed=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(rustc [^ ]*\).*/\1/p' "$root/usr/src/linux-headers-$release/.config")
+has=$(inside rustc --version | cut -d' ' -f1-2)
+[ "$needed" = "$has" ] ||
+	die "Linux $release of Debian $name was built by $needed, and $name has $has now: the module can be built for its next kernel only"
 series=$(echo "$release" | cut -d. -f1-2)
 series=${series%%[-+]*}
 tree=/usr/src/rxe_rs-$release
