@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # Sourced, after lib.sh, by the scripts that make trees of Debian in the cache folder.
 
-# able TARGET GIGABYTES: ends the script if no tree of that size can be made. TARGET is the make target that error messages name.
+# able TARGET GIGABYTES: ends the script if no tree can be made here. TARGET is the make target that error messages name, and the cache folder
+# needs that space, which enough_space GIGABYTES checks.
 able() {
 	[ "$(id -u)" = 0 ] || die "setting up needs root (chroot, mounts). Run it as root: sudo make $1"
 	command -v apt-get >/dev/null || die "setting up needs apt, which this machine does not have; use a Debian 12 or 13 host"
@@ -57,3 +58,6 @@ debian_tree() {
 		alone mmdebstrap "$@" >&2
 	fi || die "mmdebstrap failed; see its messages above, then run the same command again"
 }
+
+# inside COMMAND…: runs it inside the tree $root, as in-root.sh does in the toolchain root.
+inside() { RXE_TOOLCHAIN_ROOT="$root" "$here/in-root.sh" "$@"; }

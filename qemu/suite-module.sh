@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 suites="testing sid experimental"
 name=${1:-}
 case " $suites " in
-*" $name "*) [ -n "$name" ] || die "usage: suite-module.sh SUITE" ;;
+*" $name "*) ;;
 *) die "Debian has no suite '$name' with a kernel of its own; choose one of: $suites" ;;
 esac
 gigabytes=6
@@ -26,7 +26,6 @@ if [ "$name" = experimental ]; then
 	sources="sid experimental"
 	kernel="linux-headers-amd64/experimental linux-source/experimental"
 fi
-inside() { RXE_TOOLCHAIN_ROOT="$root" "$here/in-root.sh" "$@"; }
 
 able "module KERNEL=$name" $gigabytes
 exec 9>"$cache/.lock-suite-$name"
@@ -40,8 +39,7 @@ if [ ! -e "$root/.complete" ]; then
 	forget "$tmp" "$root"
 	forgotten "$tmp"
 	say "making a tree of Debian $name with its compilers and the source of its kernel (about 4 GB, a few minutes)"
-	debian_tree "$tmp" "$sources" --architectures=amd64 \
-		--include="$packages,$(echo "$kernel" | tr ' ' ,)"
+	debian_tree "$tmp" "$sources" --architectures=amd64 --include="$packages,$(echo "$kernel" | tr ' ' ,)"
 	touch "$tmp/.complete"
 	mv "$tmp" "$root"
 	trap - EXIT

@@ -342,7 +342,7 @@ docs)
 install)
 	step tools "$here/build-tools.sh"
 	step packages env KERNEL="$main" "$here/build-deb.sh"
-	together "installed_by_dkms" "installed_on_disk"
+	together installed_by_dkms installed_on_disk
 	;;
 security)
 	step tools "$here/build-tools.sh"

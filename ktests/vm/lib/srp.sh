@@ -6,11 +6,12 @@
 . /share/tests/lib/lio.sh
 SRP_PORT=5555
 
-# srp_name DEVICE: the name of a device's target: the GUID of a link-local GID, or all of the GID.
-srp_name() {
-	local gid
+# srp_group DEVICE: the folder of a device's target. Its name is that of the target: the GUID of a link-local GID, or all of the GID.
+srp_group() {
+	local gid name
 	gid=$(cat "/sys/class/infiniband/$1/ports/1/gids/0")
-	case $gid in fe80:0000:0000:0000:*) echo "${gid#fe80:0000:0000:0000:}" ;; *) echo "0x${gid//:/}" ;; esac
+	case $gid in fe80:0000:0000:0000:*) name=${gid#fe80:0000:0000:0000:} ;; *) name=0x${gid//:/} ;; esac
+	echo "$LIO/srpt/$name/$name"
 }
 
 # srp_target_up DEVICE ADDRESS: sets up a target with one disk; prints its identifier. ADDRESS is its own: the target takes that for the name
@@ -18,7 +19,7 @@ srp_name() {
 srp_target_up() {
 	local group
 	modprobe ib_srpt && disk_up && mkdir -p $LIO/srpt && echo $SRP_PORT >$LIO/srpt/discovery_auth/rdma_cm_port || return
-	group=$LIO/srpt/$(srp_name "$1")/$(srp_name "$1")
+	group=$(srp_group "$1")
 	mkdir -p "$group/lun/lun_0" && ln -s $LIO_DISK "$group/lun/lun_0/disk" || return
 	mkdir -p "$group/acls/$2/lun_0" && ln -s "$group/lun/lun_0" "$group/acls/$2/lun_0/disk" || return
 	echo 1 >"$group/enable" || return
@@ -27,11 +28,11 @@ srp_target_up() {
 
 # srp_target_down DEVICE ADDRESS
 srp_target_down() {
-	local target group
-	target=$LIO/srpt/$(srp_name "$1") group=$LIO/srpt/$(srp_name "$1")/$(srp_name "$1")
+	local group
+	group=$(srp_group "$1")
 	echo 0 >"$group/enable"
 	rm -f "$group/acls/$2/lun_0/disk" "$group/lun/lun_0/disk"
-	rmdir "$group/acls/$2/lun_0" "$group/acls/$2" "$group/lun/lun_0" "$group" "$target"
+	rmdir "$group/acls/$2/lun_0" "$group/acls/$2" "$group/lun/lun_0" "$group" "${group%/*}"
 	echo 0 >$LIO/srpt/discovery_auth/rdma_cm_port
 	rmdir $LIO/srpt
 	disk_down
