@@ -158,13 +158,18 @@ impl Kvm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     /// A program in place of QEMU, and a KVM that can be opened.
     fn fake(dir: &Path, script: &str) -> (Qemu, Kvm) {
+        let source = dir.join("script");
+        fs::write(&source, format!("#!/bin/sh\n{script}\n")).unwrap();
+        // Another process writes the program: a process that another test forks meanwhile would
+        // inherit a descriptor of this process, and nobody can execute a file that is open for
+        // writing (ETXTBSY, execve(2)).
         let program = dir.join("qemu");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut install = Command::new("install");
+        install.arg("-m755").args([&source, &program]);
+        assert!(install.status().unwrap().success());
         let device = dir.join("kvm");
         fs::write(&device, "").unwrap();
         let kvm = Kvm {

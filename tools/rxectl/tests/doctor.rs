@@ -5,7 +5,7 @@ mod machine;
 
 use machine::Machine;
 use std::fs;
-use std::os::unix::fs::{symlink, PermissionsExt};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 #[test]
@@ -182,10 +182,10 @@ fn doctor_says_why_dkms_has_not_built_the_module() {
     let machine = Machine::healthy("dkms");
     machine.remove("/sys/module/rxe_rs");
     machine.put("/lib/modules/7.2.0-old/updates/dkms/rxe_rs.ko.xz", "");
-    let program = "/usr/libexec/rxe_rs/rxe-dkms";
-    let script = "#!/bin/sh\n[ \"$*\" = 'why 7.3.4-test' ] && printf 'it lacks a source\\napt install it\\n'\n";
-    machine.put(program, script);
-    fs::set_permissions(machine.path(program), fs::Permissions::from_mode(0o755)).unwrap();
+    machine.executable(
+        "/usr/libexec/rxe_rs/rxe-dkms",
+        "[ \"$*\" = 'why 7.3.4-test' ] && printf 'it lacks a source\\napt install it\\n'",
+    );
     let wrong = machine.wrong(&[]);
     assert!(
         wrong.contains(&("rxe_rs".to_string(), "apt install it".to_string())),

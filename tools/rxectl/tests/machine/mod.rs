@@ -5,7 +5,6 @@
 
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -126,9 +125,21 @@ impl Machine {
     }
 
     pub fn program(&self, name: &str, script: &str) {
-        let path = format!("/usr/bin/{name}");
-        self.put(&path, &format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(self.path(&path), fs::Permissions::from_mode(0o755)).unwrap();
+        self.executable(&format!("/usr/bin/{name}"), script);
+    }
+
+    /// Installs a shell script.
+    pub fn executable(&self, path: &str, script: &str) {
+        let source = format!("{path}.source");
+        self.put(&source, &format!("#!/bin/sh\n{script}\n"));
+        // Another process writes the program: a process that another test forks meanwhile would
+        // inherit a descriptor of this process, and nobody can execute a file that is open for
+        // writing (ETXTBSY, execve(2)).
+        let mut install = Command::new("install");
+        install.arg("-m755");
+        install.args([self.path(&source), self.path(path)]);
+        assert!(install.status().unwrap().success());
+        self.remove(&source);
     }
 
     /// Runs `rxectl` on the host; returns exit status, output and error output.
