@@ -253,11 +253,12 @@ def tree():
 
 
 def host_tests(texts):
-    """The names of the tests in Rust files."""
+    """The names of the tests in Rust files. A test in a folder of tests has the name of the folder as well, as in SECURITY.md."""
     found = set()
     for name, text in texts.items():
+        files = {Path(name).stem, Path(name).parent.name} - {"tests"}
         for test in re.findall(r"#\[test\]\s*(?:(?:#\[[^\]]*\]|//[^\n]*)\s*)*fn (\w+)", text):
-            found.add(f"{Path(name).stem}::{test}")
+            found |= {f"{file}::{test}" for file in files}
     return found
 
 

@@ -90,7 +90,8 @@ class Items(unittest.TestCase):
 
     def test_tests_on_the_host(self):
         text = "#[test]\nfn one() {}\n#[test]\n#[cfg(x)]\n/// Words.\nfn two() {}\nfn helper() {}\n"
-        self.assertEqual(citations.host_tests({"proto/tests/wire/some.rs": text}), {"some::one", "some::two"})
+        self.assertEqual(citations.host_tests({"proto/tests/wire/some.rs": text}), {"some::one", "some::two", "wire::one", "wire::two"})
+        self.assertEqual(citations.host_tests({"proto/tests/some.rs": text}), {"some::one", "some::two"})
 
 
 class Citations(unittest.TestCase):
