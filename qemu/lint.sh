@@ -38,22 +38,7 @@ clippy-host)
 	host_clippy --locked --offline
 	;;
 audit)
-	object=$clone/out/$SERIES/rxe_rs/proto/rxe_proto.o
-	[ -f "$object" ] || die "there is no $object; run make first"
-	if nm -u "$object" | grep -E 'panic|unwrap_failed|expect_failed|slice_(start|end)_index|bounds'; then
-		die "the protocol crate's object can reach the panics above"
-	fi
-	say "no panic is reachable in $(basename "$object")"
-	# The engine's generic code is instantiated in the driver's object. It and the abstractions may have overflow checks of additions,
-	# subtractions and shifts, some of them from the core library, whose operands are in range as comments say; but no index
-	# or unwrap that can panic.
-	for object in rxe_rs/rxe_rs.o rxe_rs/kapi/rxe_kapi.o; do
-		if nm -u "$clone/out/$SERIES/$object" | grep -E 'panic|unwrap_failed|expect_failed|slice_(start|end)_index|bounds' |
-			grep -vE 'panic_const_(add|sub|shl)_overflow$'; then
-			die "$object can reach the panics above"
-		fi
-		say "no index, slice or unwrap panic is reachable in $(basename "$object")"
-	done
+	"$here/panics.sh" "$clone/out/$SERIES"
 	objdump -d -C "$clone/out/$SERIES/rxe_rs.ko" | "$here/frames.py" || die "stack frames are too large"
 	say "no stack frame is above 2048 bytes"
 	# Global symbols of modules that are built into the kernel share one namespace.

@@ -311,11 +311,12 @@ class Suites(Shell):
         call, = self.calls("mmdebstrap")
         for word in ("linux-headers-amd64,linux-source", "Acquire::Check-Valid-Until", "rust-src"):
             self.assertIn(word, call)
-        _, prepared, made = self.calls("in suite-sid")
+        _, prepared, made, examined = self.calls("in suite-sid")
         for words in ("kernel-tree", f"/usr/src/rxe_rs-{self.RELEASE} /usr/src/linux-headers-{self.RELEASE} {self.RELEASE}",
                       "/usr/src/linux-source-7.4.tar.xz"):
             self.assertIn(words, prepared)
         self.assertIn(f"kernel-tree make /usr/src/rxe_rs-{self.RELEASE} {self.RELEASE} M={self.folder}/clone MO={self.folder}/clone/out/sid modules", made)
+        self.assertTrue(examined.endswith(f"panics.sh {self.folder}/clone/out/sid"), examined)
         self.assertEqual((self.folder / "clone/out/sid/release").read_text(), f"{self.RELEASE}\n")
 
     def test_second_run_brings_it_up_to_date(self):
@@ -347,9 +348,13 @@ class Suites(Shell):
         """The suite may have a newer compiler than the one that built its kernel, whose symbols then have other names."""
         self.in_root(rustc="1.98.1")
         status, said = self.build()
-        self.assertEqual(status, 1)
-        self.assertRegex(said, r"^error: .* was built by rustc 1\.97\.1, and sid has rustc 1\.98\.1 now")
+        self.assertEqual(status, 3)
+        self.assertRegex(said, r"^==> .* was built by rustc 1\.97\.1, and sid has rustc 1\.98\.1 now")
         self.assertEqual([call for call in self.calls("in suite-sid") if "kernel-tree" in call], [])
+
+    def test_module_that_can_panic(self):
+        self.in_root('case "$*" in *panics.sh*) echo "==> rxe_rs.o can reach the panics above"; exit 1 ;; esac')
+        self.assertEqual(self.build(), (1, "==> rxe_rs.o can reach the panics above"))
 
     def test_fails(self):
         """A tree, a source or a module that cannot be made: one line says which, and a module of an earlier run does not stay."""

@@ -243,11 +243,17 @@ each_kernel() (
 	done
 )
 
-# Whether the module builds for the kernels that will be in Debian.
+# Whether the module builds for the kernels that will be in Debian. Between an upload of rustc and one of the kernel it cannot.
+suite_module() {
+	status=0
+	"$here/suite-module.sh" "$1" || status=$?
+	[ $status != 3 ] || { echo "# 0 passed, 0 failed, 1 skipped" && status=0; }
+	return $status
+}
 other_suites() (
 	[ "$driver" = rxe_rs ] || return 0
 	for suite in testing sid experimental; do
-		step "module-$suite" "$here/suite-module.sh" $suite
+		step "module-$suite" suite_module $suite
 	done
 )
 

@@ -5,9 +5,12 @@
 use crate::limits::MAX_SGE;
 use kernel::prelude::*;
 use rxe_kapi::rdma::udata::Mapping;
-use rxe_proto::engine::{
-    backend::LocalFault,
-    wr::SendWqe, //
+use rxe_proto::{
+    engine::{
+        backend::LocalFault,
+        wr::SendWqe, //
+    },
+    wire::bytes::put, //
 };
 
 /// Bytes of a scatter/gather entry in a ring (`struct rxe_sge`).
@@ -249,13 +252,12 @@ impl SendStore {
             return false;
         };
         let start = at.wrapping_mul(self.wqe_data_len);
-        let Some(to) = self.data.get_mut(start..start.wrapping_add(data.len())) else {
+        let (Some(to_data), Some(to)) = (self.data.get_mut(start..), self.wqes.get_mut(at)) else {
             return false;
         };
-        to.copy_from_slice(data);
-        let Some(to) = self.wqes.get_mut(at) else {
+        if put(to_data, data).is_none() {
             return false;
-        };
+        }
         *to = wqe;
         self.produced = self.produced.wrapping_add(1);
         true

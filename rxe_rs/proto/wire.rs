@@ -6,6 +6,7 @@
 pub mod aeth;
 pub mod atomic;
 pub mod bth;
+pub mod bytes;
 pub mod deth;
 pub mod feth;
 pub mod icrc;

@@ -68,6 +68,7 @@ use rxe_proto::{
     },
     table::region::Access,
     wire::{
+        bytes::put,
         feth::Selectivity,
         packet::Payload,
         Feth, //
@@ -147,8 +148,8 @@ impl SendQueue for QpBackend<'_, '_> {
         if wqe.wr.flags.inline {
             let from = usize::try_from(offset).map_err(|_| LocalFault::Refused)?;
             let end = from.checked_add(dst.len()).ok_or(LocalFault::Refused)?;
-            dst.copy_from_slice(data.get(from..end).ok_or(LocalFault::Refused)?);
-            return Ok(());
+            let data = data.get(from..end).ok_or(LocalFault::Refused)?;
+            return put(dst, data).map(|_| ()).ok_or(LocalFault::Refused);
         }
         let sges = sges_of(data).take(usize::from(wqe.wr.num_sge));
         let len = dst.len();

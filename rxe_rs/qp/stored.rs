@@ -29,9 +29,12 @@ use rxe_proto::{
     },
     ids::Psn,
     time::Instant,
-    wire::packet::{
-        Packet,
-        Payload, //
+    wire::{
+        bytes::put,
+        packet::{
+            Packet,
+            Payload, //
+        }, //
     },
 };
 
@@ -91,9 +94,8 @@ impl Contents {
         let headers = packet.header_bytes();
         let size = headers.len().saturating_add(payload.len());
         let mut bytes = KVec::from_elem(0, size, FLAGS)?;
-        let (front, back) = bytes.split_at_mut_checked(headers.len()).ok_or(ENOMEM)?;
-        front.copy_from_slice(headers);
-        payload.copy_to(back);
+        let rest = put(&mut bytes, headers).ok_or(ENOMEM)?;
+        payload.copy_to(rest);
         Ok(Self::Copy(bytes))
     }
 }

@@ -63,6 +63,7 @@ use rxe_proto::{
     ids::PKey,
     time::Instant,
     wire::{
+        bytes::put,
         icrc::{
             icrc,
             Crc, //
@@ -519,8 +520,7 @@ impl Tx for BatchTx<'_, '_> {
         let body = head.len().wrapping_add(payload_len);
         let padded = body.wrapping_add(3) & !3;
         let write = |net: &[u8], dst: &mut [u8]| -> Result<(), Option<E>> {
-            let (to, rest) = dst.split_at_mut_checked(head.len()).ok_or(None)?;
-            to.copy_from_slice(head);
+            let rest = put(dst, head).ok_or(None)?;
             let (to, rest) = rest.split_at_mut_checked(payload_len).ok_or(None)?;
             fill(to).map_err(Some)?;
             if let Some(pad) = rest.get_mut(..padded.wrapping_sub(body)) {
@@ -570,8 +570,7 @@ impl Tx for BatchTx<'_, '_> {
         let write = |at: usize, dst: &mut [u8]| -> Result<(), Option<E>> {
             let headers = head.get(at..).unwrap_or(&[]);
             let headers = headers.get(..dst.len()).unwrap_or(headers);
-            let (to, rest) = dst.split_at_mut_checked(headers.len()).ok_or(None)?;
-            to.copy_from_slice(headers);
+            let rest = put(dst, headers).ok_or(None)?;
             let from = at.wrapping_add(headers.len()).wrapping_sub(head.len());
             let payload = payload_len.saturating_sub(from).min(rest.len());
             let (to, rest) = rest.split_at_mut_checked(payload).ok_or(None)?;

@@ -160,8 +160,11 @@ impl Flow {
             0 => DEFAULT_HOP_LIMIT,
             hops => hops,
         };
+        let [s0, s1] = spec.source_port.to_be_bytes();
+        let [d0, d1] = ROCE_UDP_PORT.to_be_bytes();
+        let ports = [s0, s1, d0, d1];
         let mut headers = [0; HEADERS_V6];
-        let ip_len = if let (Some(source), Some(destination)) =
+        if let (Some(source), Some(destination)) =
             (mapped_v4(&spec.source), mapped_v4(&spec.destination))
         {
             // Version and length, type of service, total length, identification, "do not
@@ -169,7 +172,7 @@ impl Flow {
             headers[..12].copy_from_slice(&[0x45, tclass, 0, 0, 0, 0, 0x40, 0, hops, 17, 0, 0]);
             headers[12..16].copy_from_slice(&source);
             headers[16..20].copy_from_slice(&destination);
-            20
+            headers[20..24].copy_from_slice(&ports);
         } else {
             let word = 6 << 28 | u32::from(tclass) << 20 | spec.flow_label & 0xf_ffff;
             headers[..4].copy_from_slice(&word.to_be_bytes());
@@ -177,10 +180,8 @@ impl Flow {
             headers[4..8].copy_from_slice(&[0, 0, 17, hops]);
             headers[8..24].copy_from_slice(&spec.source);
             headers[24..40].copy_from_slice(&spec.destination);
-            40
-        };
-        headers[ip_len..ip_len + 2].copy_from_slice(&spec.source_port.to_be_bytes());
-        headers[ip_len + 2..ip_len + 4].copy_from_slice(&ROCE_UDP_PORT.to_be_bytes());
+            headers[40..44].copy_from_slice(&ports);
+        }
         headers
     }
 

@@ -6,6 +6,7 @@
 //! its congestion byte masked, the other headers, the payload and the pad. It is sent least
 //! significant byte first.
 
+use super::bytes::put;
 use super::Headers;
 
 /// State after the eight leading bytes of ones.
@@ -71,22 +72,21 @@ impl Crc for SoftCrc {
 #[inline]
 pub fn prefix<C: Crc>(crc: &C, net_hdr: &[u8], headers: &[u8]) -> u32 {
     let mut scratch = [0u8; SCRATCH];
-    let net_len = net_hdr.len().min(MAX_NET_LEN);
-    if let (Some(target), Some(source)) = (scratch.get_mut(..net_len), net_hdr.get(..net_len)) {
-        target.copy_from_slice(source);
-        mask_net(target);
-    }
+    let net = net_hdr.get(..MAX_NET_LEN).unwrap_or(net_hdr);
     // One call for everything that fits the scratch buffer: a copy is cheaper than a call.
     let (short, long) = headers
         .split_at_checked(Headers::CAPACITY)
         .unwrap_or((headers, &[]));
-    let end = net_len.saturating_add(short.len());
-    if let Some(target) = scratch.get_mut(net_len..end) {
-        target.copy_from_slice(short);
-        if let Some(congestion) = target.get_mut(CONGESTION_BYTE) {
+    if let Some(rest) = put(&mut scratch, net) {
+        put(rest, short);
+        if let Some(congestion) = rest.get_mut(CONGESTION_BYTE) {
             *congestion = 0xff;
         }
     }
+    if let Some(net) = scratch.get_mut(..net.len()) {
+        mask_net(net);
+    }
+    let end = net.len().saturating_add(short.len());
     let state = crc.crc32_le(PREFIX_STATE, scratch.get(..end).unwrap_or(&[]));
     if long.is_empty() {
         state

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Payload of a received packet: contiguous bytes in several fragments.
 
+use super::bytes::put;
+
 const MAX_FRAGS: usize = 6;
 
 /// Up to [`Payload::MAX_FRAGS`] fragments that together are the payload, in order.
@@ -115,14 +117,11 @@ impl<'a> Payload<'a> {
         let mut rest = dst;
         let mut copied = 0usize;
         for frag in self.frags() {
-            let len = frag.len().min(rest.len());
-            let (Some(source), Some((target, tail))) =
-                (frag.get(..len), rest.split_at_mut_checked(len))
-            else {
+            let source = frag.get(..rest.len()).unwrap_or(frag);
+            let Some(tail) = put(rest, source) else {
                 break;
             };
-            target.copy_from_slice(source);
-            copied = copied.saturating_add(len);
+            copied = copied.saturating_add(source.len());
             rest = tail;
         }
         copied

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Builds the headers of an outgoing packet.
 
+use super::bytes::put;
 use super::feth::Selectivity;
 use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, Reth};
 use crate::ids::{PKey, QKey, Qpn, RKey};
@@ -48,10 +49,9 @@ impl Headers {
 
     #[inline]
     fn append<T: IntoBytes + Immutable>(mut self, header: &T) -> Self {
-        let end = self.len.saturating_add(size_of::<T>());
-        if let Some(target) = self.bytes.get_mut(self.len..end) {
-            target.copy_from_slice(header.as_bytes());
-            self.len = end;
+        let rest = self.bytes.get_mut(self.len..);
+        if rest.is_some_and(|rest| put(rest, header.as_bytes()).is_some()) {
+            self.len = self.len.saturating_add(size_of::<T>());
         }
         self
     }
