@@ -5,17 +5,19 @@
 //! its next deadline and asynchronous events. Files by concern: [`qp`] (the API), [`attrs`] (its
 //! types), `requester` (send queue to packets), `completer` (responses to completions), `responder`
 //! (requests of the peer), `datagram` (UD and UC receive), [`window`] (congestion window),
-//! `congestion` (ECN marks and CNPs), `pacer` (the sending rate after CNPs), [`repeat`] (selective
-//! repeat), `gso` (whether packets may share a GSO buffer), [`same_host`] (whether they need an
-//! ICRC), `merge` (packets with the payload of several), [`transition`] (attributes by state
-//! transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`] (work
-//! requests and completions), [`notify`] (CQ arming and moderation).
+//! `congestion` (ECN marks and CNPs), `delayed_ack` (ACKs that wait for a reply), `pacer` (the
+//! sending rate after CNPs), [`repeat`] (selective repeat), `gso` (whether packets may share a GSO
+//! buffer), [`same_host`] (whether they need an ICRC), `merge` (packets with the payload of
+//! several), [`transition`] (attributes by state transition), [`backend`] (the traits that the
+//! owner implements), [`wr`] and [`wc`] (work requests and completions), [`notify`] (CQ arming and
+//! moderation).
 
 pub mod attrs;
 pub mod backend;
 mod completer;
 mod congestion;
 mod datagram;
+mod delayed_ack;
 mod gso;
 mod merge;
 pub mod notify;

@@ -264,6 +264,10 @@ impl Completions for QpBackend<'_, '_> {
         self.notify.recv |= self.ctx.recv_cq.push(wc, self.ctx.token);
         self.notify.note(c"receive", wc.status);
     }
+
+    fn wakes_process(&self) -> bool {
+        self.ctx.kernel.is_none() && (self.notify.send || self.notify.recv)
+    }
 }
 
 impl Backend for QpBackend<'_, '_> {

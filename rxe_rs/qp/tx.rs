@@ -195,6 +195,7 @@ impl QpCtx {
     ///
     /// Process context, no lock of the QP held; may sleep.
     pub(super) fn quiesce(&self) {
+        self.inner.lock().engine.release_ack();
         let mut waits = QUIESCE_POLLS;
         self.run_rounds(Origin::Verb, || {
             if !self.inner.lock().transmitting {

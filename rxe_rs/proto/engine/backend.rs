@@ -324,6 +324,10 @@ pub trait Completions {
 
     /// Reports a completion of the receive queue.
     fn complete_recv(&mut self, wc: &Wc);
+
+    /// True if a completion since the packets of this batch arrived notifies a process, which
+    /// sleeps until then.
+    fn wakes_process(&self) -> bool;
 }
 
 /// Memory in which the engine keeps the responses of one QP. It is outside of [`Qp`](super::Qp)

@@ -403,6 +403,7 @@ impl Qp {
             self.tx_resume = None;
         }
         self.nak_timeout(now, backend);
+        self.resp.delayed_ack.expire(now);
         if self.paced_until.is_some_and(|at| at <= now) {
             self.paced_until = None;
         }
@@ -418,6 +419,7 @@ impl Qp {
             self.req.rnr_until,
             self.req.loss_deadline,
             self.nak_deadline(),
+            self.delayed_ack_deadline(),
             self.tx_resume,
             self.paced_until,
         ]
@@ -441,7 +443,10 @@ impl Qp {
             && self.events.is_empty();
         match self.resp.ack {
             None if ack_at_most => ToSend::Nothing,
-            Some((_, Syndrome::Ack { .. })) if ack_at_most => ToSend::Ack,
+            Some((_, Syndrome::Ack { .. })) if ack_at_most => match self.delayed_ack_deadline() {
+                Some(_) => ToSend::Nothing,
+                None => ToSend::Ack,
+            },
             _ => ToSend::Other,
         }
     }
@@ -515,6 +520,10 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut Meter<'_, T>,
     ) -> Progress {
+        if self.state == State::Rts && !self.req.has_sent_all(backend.sends_posted()) {
+            let idle = self.req.una_psn == self.req.max_psn;
+            self.resp.delayed_ack.on_send(now, idle);
+        }
         let ack = self.resp.ack;
         let ack_last = self.postpones_ack(backend);
         if self.service == Service::Rc

@@ -10,6 +10,7 @@ mod message;
 mod replay;
 
 use super::backend::{Backend, Count, Handled, RemoteFault, RemoteRight};
+use super::delayed_ack::DelayedAck;
 use super::merge::Merging;
 use super::qp::Qp;
 use super::repeat::{KeptRequests, Mark, MAX_AHEAD};
@@ -78,6 +79,8 @@ pub(super) struct Responder {
     pub(super) ack: Option<(Psn, Syndrome)>,
     /// The ACK has let requests go first: it is not to wait again.
     pub(super) ack_postponed: bool,
+    /// Whether the ACK waits for a reply of the consumer.
+    pub(super) delayed_ack: DelayedAck,
     /// The QP is in ERR, but the pending responses and the NAK are still sent.
     pub(super) closing: bool,
     /// The expected request if it is a FLUSH in progress, and the address up to which it is done.
@@ -129,6 +132,7 @@ impl Responder {
             pending: ResponseQueue::new(),
             ack: None,
             ack_postponed: false,
+            delayed_ack: DelayedAck::new(),
             closing: false,
             partial_flush: None,
             next_replay: 0,
@@ -197,6 +201,9 @@ impl Qp {
                         credits: NO_CREDITS,
                     };
                     self.resp.ack = Some((psn, ack));
+                    let last = packet.opcode().ends_message();
+                    let may_wait = last && !backend.wakes_process();
+                    self.resp.delayed_ack.on_request(now, may_wait);
                 } else if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.resp.ack
                 {
                     // The NAK is obsolete: the expected request has arrived.

@@ -337,6 +337,9 @@ impl Qp {
                 }
             }
         }
+        if self.delayed_ack_deadline().is_some() {
+            return Progress::Idle;
+        }
         let tx = tx.unlimited();
         if self.resp.ack.is_some() && !tx.has_room() {
             return Progress::More;

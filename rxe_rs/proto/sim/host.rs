@@ -61,6 +61,8 @@ impl Debug for Counts {
 pub struct Host {
     pub memory: RefCell<Vec<u8>>,
     pub(super) wqes: Vec<SendWqe>,
+    /// The consumer sleeps until it is notified.
+    pub waits_for_events: bool,
     /// What the queue pair is told by [`SendQueue::unacknowledged_limit`].
     pub unacknowledged_limit: u32,
     /// Offset in `memory` of the payload of each request, by index.
@@ -366,6 +368,10 @@ impl Completions for Host {
             len: 0,
         });
         self.received.push((*wc, buf));
+    }
+
+    fn wakes_process(&self) -> bool {
+        self.waits_for_events
     }
 }
 
