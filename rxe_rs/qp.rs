@@ -175,6 +175,8 @@ pub(crate) struct QpInner {
     transmitting: bool,
     /// A round was requested while the QP was transmitting.
     round_requested: bool,
+    /// How often the QP has found the queues full; wraps.
+    pauses: u8,
     /// Bytes sent since the QP last found the queues full.
     sent_since_full: usize,
     /// Bytes sent since the QP's timer or work item last ran.

@@ -219,6 +219,7 @@ impl QpCtx {
             counter: None,
             transmitting: false,
             sent_since_full: 0,
+            pauses: 0,
             sent_since_resumed: 0,
             accounted: false,
             shares_device: false,

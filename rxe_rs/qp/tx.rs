@@ -86,6 +86,12 @@ const MAX_QUEUED: usize = 1 << 20;
 /// The same while other QPs of the device transmit, whose packets wait for those of this one.
 const MAX_QUEUED_SHARED: usize = 1 << 16;
 
+/// If a QP keeps filling the queues of a receiver on this host, they empty as soon as softirqs run,
+/// and it resumes behind that. One of so many pauses ends by the timer instead, behind all
+/// softirqs: if they were pending without a break, `ksoftirqd` would run them, and share the CPU
+/// with the process that polls for completions.
+const TIMER_EVERY: u8 = 4;
+
 /// How often and how long [`QpCtx::quiesce`] sleeps for a round on another CPU to end: a round
 /// takes microseconds, unless the host does not schedule that CPU of a virtual machine.
 const QUIESCE_POLLS: u32 = 200;
@@ -371,14 +377,12 @@ impl QpCtx {
             if !inner.resuming {
                 inner.resuming = true;
                 inner.sent_since_full = 0;
-                if shared || sent < limit / 2 {
-                    wait = u32::try_from(limit / 2).ok();
-                } else {
-                    // The queues are those of a receiver on this host, which is about to run:
-                    // resume behind it. A work item would do that sooner, but if softirqs are
-                    // pending without a break `ksoftirqd` runs them, and shares the CPU with the
-                    // process that polls for completions.
+                inner.pauses = inner.pauses.wrapping_add(1);
+                let by_timer = !shared && sent >= limit / 2 && inner.pauses % TIMER_EVERY == 0;
+                if by_timer {
                     self.timer.arm_at(now.as_ns());
+                } else {
+                    wait = u32::try_from(limit / 2).ok();
                 }
             }
         }
