@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Points in time. Durations are plain numbers of nanoseconds, with names that end in `_ns`.
 
+use core::num::NonZero;
+
 /// A point in time: nanoseconds of a monotonic clock that the owner of the engine reads.
 ///
 /// The engine compares times of one clock only. The arithmetic saturates, so that neither a clock
@@ -18,26 +20,31 @@
 /// assert_eq!(begin.ns_since(end), 0);
 /// assert_eq!(end.saturating_add(u64::MAX), Instant::MAX);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+///
+/// An `Option` of it takes eight bytes, and the state of a queue pair has many of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
-pub struct Instant(u64);
+pub struct Instant(
+    /// One more than the nanoseconds.
+    NonZero<u64>,
+);
 
 impl Instant {
     /// The zero of the clock: no other time is earlier.
-    pub const ZERO: Self = Self(0);
+    pub const ZERO: Self = Self(NonZero::<u64>::MIN);
     /// The latest time, 584 years after zero.
-    pub const MAX: Self = Self(u64::MAX);
+    pub const MAX: Self = Self(NonZero::<u64>::MAX);
 
-    /// The time `ns` nanoseconds after the zero of the clock.
+    /// The time `ns` nanoseconds after the zero of the clock, at most [`Instant::MAX`].
     #[inline]
     pub const fn from_ns(ns: u64) -> Self {
-        Self(ns)
+        Self::ZERO.saturating_add(ns)
     }
 
     /// Nanoseconds since the zero of the clock.
     #[inline]
     pub const fn as_ns(self) -> u64 {
-        self.0
+        self.ns_since(Self::ZERO)
     }
 
     /// The time `ns` nanoseconds later, at most [`Instant::MAX`].
@@ -49,12 +56,24 @@ impl Instant {
     /// The time `ns` nanoseconds earlier, at least [`Instant::ZERO`].
     #[inline]
     pub const fn saturating_sub(self, ns: u64) -> Self {
-        Self(self.0.saturating_sub(ns))
+        Self::from_ns(self.as_ns().saturating_sub(ns))
     }
 
     /// Nanoseconds from `earlier` to this time; 0 if `earlier` is later.
     #[inline]
     pub const fn ns_since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
+        self.0.get().saturating_sub(earlier.0.get())
+    }
+}
+
+impl Default for Instant {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
+
+impl core::fmt::Debug for Instant {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Instant({})", self.as_ns())
     }
 }

@@ -200,3 +200,10 @@ fn states_that_receive() {
         assert_eq!(state.receives(), expected, "{state:?}");
     }
 }
+
+/// With the driver's own 1000 bytes a queue pair still fits into a slab object of 2 KiB. The next
+/// size is 4 KiB.
+#[test]
+fn size_of_a_queue_pair() {
+    assert!(size_of::<Qp>() <= 1040, "{}", size_of::<Qp>());
+}
