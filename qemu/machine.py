@@ -105,9 +105,9 @@ class SharedFolder:
 
 
 class Machine:
-    """A running virtual machine. `node` is `a` or `b`; its serial log is in `folder`."""
+    """A running virtual machine. `node` is `a` or `b`; its serial log is in `folder`; `nic`: the model of its network devices."""
 
-    def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append=""):
+    def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append="", nic="virtio-net-pci"):
         self.node = node
         self.serial = folder / f"serial-{node}.log"
         self.control = socket_path(f"{node}.qmp")
@@ -130,7 +130,8 @@ class Machine:
             *self.share.options, "-device", "virtio-rng-pci",
         ]
         for number, (netdev, mac) in enumerate(networks):
-            command += ["-netdev", f"{netdev},id=n{number}", "-device", f"virtio-net-pci,netdev=n{number},mac={mac},mq=off"]
+            one_queue = ",mq=off" if nic.startswith("virtio") else ""
+            command += ["-netdev", f"{netdev},id=n{number}", "-device", f"{nic},netdev=n{number},mac={mac}{one_queue}"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.errors, stderr=self.errors)
 
     def alive(self):

@@ -149,7 +149,7 @@ class TwoKernels(Sessions):
         files = {name: self.folder / name for name in ("own", "other")}
         for name, file in files.items():
             file.write_text(name)
-        one = self.session(topology="two", ko=[files["own"]], ko_b=[files["other"]], cpus=1, memory=512, append="")
+        one = self.session(topology="two", ko=[files["own"]], ko_b=[files["other"]], cpus=1, memory=512, append="", nic="e1000e")
         one.prepare([])
         self.assertEqual([(one.share / name).read_text() for name in ("own.ko", "b/other.ko")], ["own", "other"])
         for boots in ({"SERIES": "7.3", "B": {"SERIES": "7.3-arm64"}}, {"SERIES": "7.3"}):
@@ -157,6 +157,7 @@ class TwoKernels(Sessions):
             with mock.patch.object(machine, "Machine") as made:
                 one.start()
             self.assertEqual([call.args[:2] for call in made.call_args_list], [("a", boots), ("b", boots.get("B", boots))])
+            self.assertEqual([call.args[-1] for call in made.call_args_list], ["e1000e", "e1000e"])
 
     def test_each_machine_loads_its_module(self):
         """With a folder of its own a machine does not load the module of the other one."""

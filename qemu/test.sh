@@ -162,6 +162,11 @@ kernel_users() {
 	machines vm-ulp "$main" two --test 'docs.*' 'parent.*' 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
 }
 
+# Another network adapter than in the other machines.
+other_adapter() {
+	machines vm-e1000e "$main" two --nic e1000e --test perf.write_bw perf.read_bw verbs.ud_pingpong_ipv4 cm.rping_ipv6
+}
+
 # The tests that SECURITY.md names, and the others of the crates that have some of them.
 named() { "$here/security.py" "$1"; }
 security_one() {
@@ -373,7 +378,7 @@ kernels)
 all)
 	step tools "$here/build-tools.sh"
 	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel rt_kernel \
-		arm64_briefly ci_machine
+		arm64_briefly other_adapter ci_machine
 	;;
 esac
 

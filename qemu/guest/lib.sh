@@ -61,6 +61,8 @@ topology_up() {
 
 # eth0_up: enables the network device of this machine, one of two, and sets its addresses.
 eth0_up() {
+	# The machine has no udev; only virtio_net is loaded already.
+	[ -e /sys/class/net/eth0 ] || modprobe -a $(cat /sys/bus/pci/devices/*/modalias)
 	ip link set eth0 up
 	ip addr add "$(ip4 "$SELF")/24" dev eth0
 	ip addr add "$(ip6 "$SELF")/64" dev eth0 nodad

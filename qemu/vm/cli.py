@@ -231,6 +231,7 @@ def main(usage):
     parser.add_argument("--kernel")
     parser.add_argument("--kernel-b")
     parser.add_argument("--ko-b", action="append", default=[])
+    parser.add_argument("--nic", default="virtio-net-pci")
     parser.add_argument("--cpus", type=int)
     parser.add_argument("--memory", type=int)
     parser.add_argument("--seconds", type=int, default=300)
