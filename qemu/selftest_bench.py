@@ -254,6 +254,14 @@ class Page(unittest.TestCase):
         self.assertNotRegex(page, r"""(src|href)\s*=\s*["'](https?:)?//""")
         self.assertNotRegex(page, r"@import|url\(")
 
+    def test_one_plot(self):
+        try:
+            import pygal  # noqa: F401
+        except ImportError:
+            self.skipTest("python3-pygal is missing")
+        title = next(chart[0] for chart in plots.charts(self.data()) if plots.draw(*chart))
+        self.assertRegex(plots.one(self.data(), title), f"(?s)^<svg .*{title}.*</svg>$")
+
     def test_sizes_are_comparable(self):
         data = self.data()
         self.assertEqual(plots.over_size(data, "rdma_rxe", "send", "rate")[0], 1)

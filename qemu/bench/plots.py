@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The plots of the benchmark: one HTML page that refers to no other files.
 
-plots.py BENCH.JSON PAGE.HTML    draws the plots of a stored result; exit status 1 if pygal is missing
+plots.py BENCH.JSON PAGE.HTML        draws the plots of a stored result; exit status 1 if pygal is missing
+plots.py BENCH.JSON PLOT.SVG TITLE   draws one of them, which the title names, as the one in README.md
 """
 import html
 import json
@@ -15,7 +16,7 @@ from points import COUNTS, LATENCY, PERCENTILES, SIZES, amount_kind, driver_of  
 
 OPERATIONS = ("send", "write", "read")
 # One colour for each driver, on every plot.
-COLOURS = {"rxe_rs": "#c0392b", "rdma_rxe": "#2471a3", "siw": "#7d3c98", "tcp": "#1e8449", "limit": "#7f8c8d"}
+COLOURS = {"rxe_rs": "#c0392b", "rxe_rs+icrc": "#e59866", "rdma_rxe": "#2471a3", "siw": "#7d3c98", "tcp": "#1e8449", "limit": "#7f8c8d"}
 OTHERS = "#b7950b"
 LOSSES = {"none": "loss0", "loss 0.1 %": "loss0.1", "loss 1 %": "loss1", "loss 3 %": "loss3", "reordered": "reorder1"}
 STYLE = "body{font-family:sans-serif;max-width:76em;margin:1em auto;padding:0 1em}figure{display:inline-block;width:24em;margin:0}" \
@@ -83,7 +84,7 @@ def draw(title, axis, labels, series, logarithmic):
         return None
     axis_y = scale([v for values in series.values() for v in values if v is not None], logarithmic)
     style = Style(background="white", plot_background="white", title_font_size=18, label_font_size=13, major_label_font_size=13,
-                  legend_font_size=14, colors=tuple(COLOURS.get(driver_of(d), OTHERS) for d in series))
+                  legend_font_size=14, colors=tuple(COLOURS.get(d, COLOURS.get(driver_of(d), OTHERS)) for d in series))
     # Without scripts: those of pygal are loaded from another site.
     chart = pygal.Line(style=style, js=[], title=title, x_title=axis, x_labels=labels, logarithmic=logarithmic, width=640, height=420,
                        legend_at_bottom=True, disable_xml_declaration=True, dots_size=3, **axis_y)
@@ -103,6 +104,12 @@ def page(data, text):
             + f"\n<pre>{html.escape(text)}</pre></body></html>\n")
 
 
+def one(data, title):
+    """The SVG of the plot with that title."""
+    chart, = (chart for chart in charts(data) if chart[0] == title)
+    return draw(*chart)
+
+
 def write(data, text, path):
     """Writes the page. Returns None, or the reason why it cannot be written."""
     try:
@@ -116,5 +123,8 @@ def write(data, text, path):
 if __name__ == "__main__":
     import report
     kept = json.loads(Path(sys.argv[1]).read_text())
+    if len(sys.argv) > 3:
+        Path(sys.argv[2]).write_text(one(kept, sys.argv[3]) + "\n")
+        sys.exit()
     if problem := write(kept, report.text(kept), sys.argv[2]):
         sys.exit(problem)
