@@ -6,7 +6,8 @@ use core::num::NonZero;
 /// A point in time: nanoseconds of a monotonic clock that the owner of the engine reads.
 ///
 /// The engine compares times of one clock only. The arithmetic saturates, so that neither a clock
-/// that runs backwards nor a very long duration can panic or wrap around.
+/// that runs backwards nor a very long duration can panic or wrap around. An `Option` of it takes
+/// eight bytes, and the state of a queue pair has many of them.
 ///
 /// # Examples
 ///
@@ -20,8 +21,6 @@ use core::num::NonZero;
 /// assert_eq!(begin.ns_since(end), 0);
 /// assert_eq!(end.saturating_add(u64::MAX), Instant::MAX);
 /// ```
-///
-/// An `Option` of it takes eight bytes, and the state of a queue pair has many of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Instant(

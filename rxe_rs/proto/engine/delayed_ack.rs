@@ -107,7 +107,7 @@ impl Qp {
         let deadline = self.resp.delayed_ack.deadline()?;
         let waits = self.state == State::Rts
             && matches!(self.resp.ack, Some((_, Syndrome::Ack { .. })))
-            && self.req.una_psn == self.req.max_psn
+            && self.req.is_idle()
             && is_patient(&self.attrs);
         waits.then_some(deadline)
     }

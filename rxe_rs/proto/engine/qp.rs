@@ -521,8 +521,7 @@ impl Qp {
         tx: &mut Meter<'_, T>,
     ) -> Progress {
         if self.state == State::Rts && !self.req.has_sent_all(backend.sends_posted()) {
-            let idle = self.req.una_psn == self.req.max_psn;
-            self.resp.delayed_ack.on_send(now, idle);
+            self.resp.delayed_ack.on_send(now, self.req.is_idle());
         }
         let ack = self.resp.ack;
         let ack_last = self.postpones_ack(backend);

@@ -219,6 +219,12 @@ impl Requester {
         self.cur == posted && !self.probe_pending && !self.responses.has_missing()
     }
 
+    /// True if all requests that have been sent are acknowledged.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.una_psn == self.max_psn
+    }
+
     /// The minimum window after losses.
     pub(super) fn least_window(&self) -> u32 {
         match self.marks_requests {

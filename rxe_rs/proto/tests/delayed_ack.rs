@@ -65,13 +65,18 @@ impl Chat {
         self.pair.now - begin
     }
 
+    /// A message that is awaited.
+    fn deliver(&mut self, side: usize, op: SendOp, len: u32) {
+        self.send(side, op, len);
+        let sent = self.sent[side];
+        let arrived = move |pair: &Pair| pair.hosts[1 - side].received.len() as u64 >= sent;
+        self.until("a message", arrived);
+    }
+
     /// A message of side 0 and a reply of side 1, each of them awaited.
     fn exchange(&mut self, op: SendOp, len: u32) {
         for side in [0, 1] {
-            self.send(side, op, len);
-            let sent = self.sent[side];
-            let arrived = move |pair: &Pair| pair.hosts[1 - side].received.len() as u64 >= sent;
-            self.until("a message", arrived);
+            self.deliver(side, op, len);
             self.wait(THINKS);
         }
     }
@@ -106,13 +111,10 @@ fn replies_carry_the_acknowledgement() {
     let mut chat = Chat::new(1, LINK);
     let mut delayed = Vec::new();
     for _ in 0..600 {
-        chat.send(0, SendOp::Send, 64);
-        let sent = chat.sent[0] as usize;
-        chat.until("a message", |pair| pair.hosts[1].received.len() >= sent);
+        chat.deliver(0, SendOp::Send, 64);
         chat.wait(THINKS);
         delayed.push(chat.is_unacknowledged(0));
-        chat.send(1, SendOp::Send, 64);
-        chat.until("a reply", |pair| pair.hosts[0].received.len() >= sent);
+        chat.deliver(1, SendOp::Send, 64);
         // One batch of packets.
         chat.wait(LINK.packet_ns);
         assert!(!chat.is_unacknowledged(0));
@@ -129,10 +131,11 @@ fn replies_carry_the_acknowledgement() {
     }
 }
 
-/// WRITEs and messages of several packets; and a device that cannot send a batch.
+/// SENDs and WRITEs of several packets; and a device that cannot send a batch.
 #[test]
 fn other_messages() {
-    for (op, len, segs) in [(SendOp::SendImm, 4000, 15), (SendOp::Send, 64, 1)] {
+    let with_data = [SendOp::SendImm, SendOp::WriteImm].map(|op| (op, 4000, 15));
+    for (op, len, segs) in with_data.into_iter().chain([(SendOp::Send, 64, 1)]) {
         let mut chat = Chat::new(2, LINK);
         chat.pair.gso_max_segs = segs;
         for _ in 0..100 {

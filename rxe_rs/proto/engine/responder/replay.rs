@@ -122,10 +122,11 @@ impl Qp {
             }
             // One ACK of the newest request acknowledges all before it.
             let wanted = packet.bth().ack_req || packet.opcode().ends_message();
-            if wanted {
-                self.resp.delayed_ack.release();
+            if !wanted {
+                return;
             }
-            if wanted && self.resp.ack.is_none() {
+            self.resp.delayed_ack.release();
+            if self.resp.ack.is_none() {
                 let newest = Psn::new(self.resp.epsn.get().wrapping_sub(1));
                 self.resp.ack = Some((
                     newest,
