@@ -97,7 +97,7 @@ for _ in $(seq "$rounds"); do
 done
 while read -r name; do
 	for variant in $variants; do
-		sort -n "$values/$name, $variant" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2, v[1], v[NR] }'
+		median "$values/$name, $variant"
 	done | awk -v name="$name" '
 		{ cells = cells sprintf(" %d (%d to %d) |", $1, $2, $3); if (NR > 1) ratios = ratios sprintf("%s%.1f", NR > 2 ? "; " : "", $1 / first); else first = $1 }
 		END { printf "| %s |%s %s |\n", name, cells, ratios }'

@@ -15,7 +15,7 @@ SERVED_LINES=0
 # point NAME TOOL: transfers 100 messages and stores the bandwidth under the name.
 point() {
 	local output
-	output=$(run_perftest "$2" -n 100 -s 65536) || fail "$1: $output"
+	output=$(QP_TIMEOUT=14 perftest a b 4 "$2" -n 100 -s 65536) || fail "$1: $output"
 	awk '/^ *65536 / { print $4 }' <<<"$output" >>"$values/$1"
 }
 
@@ -36,8 +36,7 @@ done
 for loss in 0.1 1 3; do
 	for tool in ib_send_bw ib_write_bw ib_read_bw; do
 		for pair in "rdma_rxe rdma_rxe" "rxe_rs rdma_rxe" "rdma_rxe rxe_rs"; do
-			sort -n "$values/$tool, $loss %, $pair" | awk '
-				{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2, v[1], v[NR] }'
+			median "$values/$tool, $loss %, $pair"
 		done | awk -v name="$tool, $loss %" '
 			{ cells = cells sprintf(" %.1f (%.1f to %.1f) |", $1, $2, $3) }
 			NR == 1 { first = $1 }

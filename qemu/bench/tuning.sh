@@ -79,5 +79,6 @@ for number in $(seq "$rounds"); do
 done
 for file in "$values"/*; do
 	name=${file##*/}
-	sort -n "$file" | awk -v name="${name//_per_//}" '{ value[NR] = $1 } END { printf "%-55s %10s (%s to %s)\n", name, value[int((NR + 1) / 2)], value[1], value[NR] }'
+	read -r middle least greatest <<<"$(median "$file")"
+	printf '%-55s %10s (%s to %s)\n' "${name//_per_//}" "$middle" "$least" "$greatest"
 done

@@ -231,6 +231,30 @@ client() {
 	on "$node" "$@"
 }
 
+# perftest CLIENT SERVER FAMILY TOOL OPTION…: runs a tool of perftest between two nodes. A busy host stops an emulated machine for seconds
+# at times. Eight times the timeout that perftest sets by default, 14, are 0.5 s; eight times 18 are 8.6 s. QP_TIMEOUT is another one.
+perftest() {
+	local client=$1 server=$2 family=$3 tool=$4
+	shift 4
+	serve "$server" "$tool" -d "$(dev "$server")" -x "$(gid "$server" "$family")" -F -u "${QP_TIMEOUT:-18}" "$@"
+	listening "$server" 18515
+	client "$client" "$tool" -d "$(dev "$client")" -x "$(gid "$client" "$family")" -F -u "${QP_TIMEOUT:-18}" "$@" "$(ip4 "$server")"
+	served
+}
+# perftest_by_cm CLIENT SERVER TOOL OPTION…: the same, connected by librdmacm.
+perftest_by_cm() {
+	local client=$1 server=$2 tool=$3
+	shift 3
+	serve "$server" "$tool" -R -F -u "${QP_TIMEOUT:-18}" "$@"
+	listening "$server" cm
+	client "$client" "$tool" -R -F -u "${QP_TIMEOUT:-18}" "$@" "$(ip4 "$server")"
+	served
+}
+# median FILE: prints the median of the numbers in a file, the least and the greatest.
+median() {
+	sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2, v[1], v[NR] }'
+}
+
 # python_case FILE ARGUMENT…: does the same as `python3 FILE …`, by a request to cases.py if that runs.
 python_case() {
 	[ -p /run/cases ] || { python3 "$@"; return; }
