@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests rxe-ci with the machine that ci-machine.py made: commands in one machine and in two, statuses, a kernel panic. A step of `make test`;
-needs QEMU, so it runs inside the toolchain root. KERNEL: the series of the kernel."""
+"""Tests rxe-ci with the machine that ci-machine.py made. Needs QEMU, so it runs inside the toolchain root. KERNEL: the series of the kernel.
+
+Ci        commands in one machine and in two, statuses, a kernel panic: a step of `make test`
+Crates    the tests of Rust crates that build-crates.py has built, and of two of their examples: a step of `make test-suites`
+"""
 import os
 import subprocess
 import sys
@@ -52,22 +55,47 @@ on 2 sh -c 'while pgrep -fx "sleep 1234"; do sleep 0.1; done' >/dev/null && echo
 """
 
 
-class Ci(unittest.TestCase):
+# The tests of all crates; CRATE/PROGRAM and the status of each.
+CRATES = """
+for program in */unit */test_*; do
+	RUST_TEST_THREADS=8 RUST_BACKTRACE=1 timeout 100 $program >&2
+	echo "$program $?"
+done
+"""
+# An example of each crate: within a machine, and between two.
+EXAMPLES = """
+ibverbs/loopback >&2 && echo loopback
+on 2 sideway/cmtime -b "$RXE_CI_IPV4_2" >&2 &
+server=$!
+on 2 sh -c 'until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done'
+sideway/cmtime -s "$RXE_CI_IPV4_2" -c 100 >&2 && echo connections
+wait $server
+"""
+
+
+class Machines(unittest.TestCase):
+    """Runs commands in a folder, with the prepared machine."""
     @classmethod
     def setUpClass(cls):
         boot = image.ensure(os.environ.get("KERNEL") or None)
         works, _ = machine.probe_kvm(boot)
-        cls.options = ["--accel", "kvm" if works else "tcg", "--machine", CLONE / "out/ci" / boot["RELEASE"], "--boot-timeout", str(BOOT_SECONDS),
-                       "--timeout", str(COMMAND_SECONDS)]
+        cls.options = ["--accel", "kvm" if works else "tcg", "--machine", CLONE / "out/ci" / boot["RELEASE"], "--boot-timeout", str(BOOT_SECONDS)]
         cls.release = boot["RELEASE"]
+
+    def run_ci(self, options, *command, seconds=COMMAND_SECONDS, **more):
+        """Runs a command within a time limit; returns its status and output."""
+        done = subprocess.run([PROGRAM, "run", *self.options, "--timeout", str(seconds), *options, "--", *command], cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=BOOT_SECONDS + seconds + 60,
+                              **{"stdin": subprocess.DEVNULL, **more})
+        return done.returncode, done.stdout, done.stderr
+
+
+class Ci(Machines):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
         (CLONE / "out").mkdir(exist_ok=True)
         cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory(dir=CLONE / "out", prefix="ci, test ")))
-
-    def run_ci(self, options, *command, **more):
-        """Runs a command; returns its status and output."""
-        done = subprocess.run([PROGRAM, "run", *self.options, *options, "--", *command], cwd=self.folder, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=BOOT_SECONDS + COMMAND_SECONDS + 60, **{"stdin": subprocess.DEVNULL, **more})
-        return done.returncode, done.stdout, done.stderr
 
     def test_one_machine(self):
         """The kernel, the device, the folder, the streams and the status."""
@@ -108,6 +136,20 @@ class Ci(unittest.TestCase):
         done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=CLONE / "out/ci" / self.release, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual((done.stdout, done.returncode), ("", 0))
+
+
+class Crates(Machines):
+    folder = CLONE / "out/crates"
+
+    def test_tests(self):
+        programs = sorted(str(path.relative_to(self.folder)) for path in self.folder.glob("*/*") if path.name == "unit" or path.match("test_*"))
+        self.assertGreater(len(programs), 5)
+        status, out, err = self.run_ci([], "sh", "-c", CRATES, seconds=900)
+        self.assertEqual((sorted(out.splitlines()), status), ([f"{program} 0" for program in programs], 0), err)
+
+    def test_examples(self):
+        status, out, err = self.run_ci(["--nodes", "2"], "sh", "-c", EXAMPLES)
+        self.assertEqual((out, status), ("loopback\nconnections\n", 0), err)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,11 @@ two_machines() {
 		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent' 'mcast.*'
 }
 
-suite() { machines "suite-$1" "$main" netns --suite "$1"; }
+# The tests of crates also run as their projects would run them, by rxe-ci.
+suite() {
+	machines "suite-$1" "$main" netns --suite "$1"
+	[ "$1" != crates ] || ci_machine ci-crates Crates
+}
 
 kernel_users() {
 	machines vm-ulp "$main" two --test 'docs.*' 'parent.*' 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
@@ -277,13 +281,15 @@ installed_by_dkms() {
 	done
 }
 
-# rxe-ci with the machine that `make ci-machine` makes. The flavour for virtual machines has no 9P, by which rxe-ci shares folders.
+# ci_machine NAME CLASS: tests of rxe-ci, a class of ci_test.py, with the machine that `make ci-machine` makes. The flavour for virtual machines
+# has no 9P, by which rxe-ci shares folders.
 ci_machine() (
 	[ "$driver" = rxe_rs ] || return 0
 	case $main in *-cloud) return 0 ;; esac
 	step ci-machine "$here/ci-machine.py" --kernel "$main"
-	step vm-ci "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -v -s qemu -p ci_test.py
+	step "vm-$1" "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -v -s qemu -p ci_test.py -k "$2."
 )
+by_ci() { ci_machine ci Ci; }
 
 # The debug kernels. A message of a gigabyte takes too long with them, and the tests of slow network devices assume a device that is slower
 # than the host.
@@ -339,6 +345,7 @@ check)
 	without_machine
 	;;
 suites)
+	step tools "$here/build-tools.sh"
 	set --
 	for suite in ${SUITES:-$(cd ktests/suites && ls ./*.suite)}; do
 		set -- "$@" "suite $(basename "$suite" .suite)"
@@ -378,7 +385,7 @@ kernels)
 all)
 	step tools "$here/build-tools.sh"
 	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel rt_kernel \
-		arm64_briefly other_adapter ci_machine
+		arm64_briefly other_adapter by_ci
 	;;
 esac
 
@@ -392,6 +399,7 @@ done >$logs/failed.log
 
 echo
 awk '{ printf "%-24s %5d passed %5d failed\n", $1, $2, $3 }' $logs/tally
-# The names of failed tests are among the last lines.
+# The end of the output may be all that somebody sees of it: the names of failed tests, and what the first of them printed.
 sed -n 's/^\([^:]*\): \(not ok [0-9]* [^ ]*\|\(FAIL\|ERROR\): .*\|test .* FAILED\).*/failed in \1: \2/p' $logs/failed.log | head -n 20
+awk '!/^[^:]*: *#/ && NR > 1 { exit } NR > 1 && NR <= 13' $logs/failed.log
 awk -v t=$(( $(date +%s) - start )) '{ p += $2; f += $3 } END { printf "took %d s\n%d passed, %d failed\n", t, p, f; exit f > 0 }' $logs/tally
