@@ -10,7 +10,6 @@
 rounds=${ROUNDS:-3}
 values=$(mktemp -d)
 SERVED_LINES=0
-. /share/tests/loss.test
 
 # point NAME TOOL: transfers 100 messages and stores the bandwidth under the name.
 point() {

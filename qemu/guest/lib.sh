@@ -137,6 +137,19 @@ resolve_neighbours() {
 	done
 }
 
+# impair_network NETEM-OPTION…: what netem does to the packets of both nodes, until restore_network or the end of the shell.
+impair_network() {
+	local n
+	links
+	resolve_neighbours
+	for n in a b; do
+		call $n modprobe sch_netem
+		on $n tc qdisc replace dev "$(netdev $n)" root netem "$@" limit 100000
+	done
+	trap restore_network EXIT
+}
+restore_network() { for n in a b; do on $n tc qdisc del dev "$(netdev $n)" root; done; }
+
 # no_links: removes all devices and unloads the drivers in both machines.
 no_links() { call a no_links_here; if [ "$TOPOLOGY" = two ]; then call b no_links_here; fi; }
 no_links_here() {

@@ -46,6 +46,15 @@ srp_connect() {
 	block_device '/sys/block/sd*'
 }
 
+# srp_waits DEVICE: requests wait for as long as it takes to connect again, which is tried when one has had no answer for 15 s.
+srp_waits() {
+	local port
+	echo 15 >"/sys/block/${1##*/}/device/timeout"
+	for port in /sys/class/srp_remote_ports/port-*; do
+		echo off >"$port/fast_io_fail_tmo" && echo off >"$port/dev_loss_tmo" && echo 1 >"$port/reconnect_delay" || return
+	done
+}
+
 srp_disconnect() {
 	local port
 	for port in /sys/class/srp_remote_ports/port-*; do

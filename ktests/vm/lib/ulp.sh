@@ -41,11 +41,22 @@ block_device() {
 	return 1
 }
 
-# connect ADDRESS: connects to the target and prints the block device.
+# connect ADDRESS [,OPTION…]: connects to the target and prints the block device.
 connect() {
 	modprobe nvme-rdma || return
-	echo "transport=rdma,traddr=$1,trsvcid=4420,nqn=$NQN,nr_io_queues=2" >/dev/nvme-fabrics || return
+	echo "transport=rdma,traddr=$1,trsvcid=4420,nqn=$NQN,nr_io_queues=2${2:-}" >/dev/nvme-fabrics || return
 	block_device '/sys/class/nvme-subsystem/*/nvme*n1' '/sys/block/nvme*n1'
+}
+
+# reset_controllers COUNT: resets the controllers of the host, one time per second.
+reset_controllers() {
+	local n
+	for _ in $(seq "$1"); do
+		sleep 1
+		for n in /sys/class/nvme/nvme*; do
+			echo 1 >"$n/reset_controller" || return
+		done
+	done
 }
 
 disconnect() {
