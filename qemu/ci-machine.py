@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Makes a prepared machine for rxe-ci (docs/ci.md): a folder with all that a machine boots from. Enters the toolchain root by itself.
 
-ci-machine.py [--kernel SERIES] [--out DIR] [--tar]
+ci-machine.py [--kernel SERIES] [--uml] [--out DIR] [--tar]
 
-The machine is DIR/RELEASE (default DIR: out/ci), with the module that was built last for that kernel; --tar also packs it as
-DIR/rxe-ci-RELEASE.tar.zst. Prints the path of the folder. A machine that is up to date is left as it is; of another one each file is
-written under a temporary name and renamed, so that a machine that runs from the folder keeps its files.
+The machine is DIR/RELEASE (default DIR: out/ci), with the module that was built last for that kernel; with --uml it is DIR/RELEASE-uml, for
+User Mode Linux, whose kernel is built if need be. --tar also packs it as DIR/rxe-ci-NAME.tar.zst. Prints the path of the folder. A machine
+that is up to date is left as it is; of another one each file is written under a temporary name and renamed, so that a machine that runs from
+the folder keeps its files.
 """
 import argparse
 import hashlib
@@ -65,27 +66,50 @@ def field(module, name):
     return subprocess.run(["modinfo", "-F", name, module], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def description(folder, boot):
-    """The content of machine.json."""
-    return {"format": FORMAT, "release": boot["RELEASE"], "series": boot["SERIES"], "module_version": field(folder / "rxe_rs.ko", "version"),
-            "sizes": {name: (folder / name).stat().st_size for name in ("vmlinuz", "initramfs", "root.ext4", "modules.ext4", "rxe_rs.ko")}}
+def below(folder, prefix):
+    """The files below a folder, each with its name in the machine."""
+    return {f"{prefix}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def make(boot, module, out):
-    """Makes or updates the machine of a kernel; `boot`: what image.ensure() returns."""
-    folder = out / boot["RELEASE"]
+def parts(boot):
+    """What a machine boots from besides the module: the name of each file in the machine and where it is."""
+    if "KERNEL" in boot:
+        return {"linux": boot["KERNEL"], "root.ext4": boot["ROOTFS"], "guest/uml-init": HERE / "uml/guest-init", **below(GUEST, "guest"),
+                **below(boot["MODULES"], "modules")}
+    return {"vmlinuz": boot["VMLINUZ"], "initramfs": boot["INITRD"], "root.ext4": boot["ROOTFS"], "modules.ext4": boot["MODULES_IMAGE"],
+            **below(GUEST, "guest")}
+
+
+def make(boot, module, folder):
+    """Makes or updates the machine of a kernel; `boot`: what image.ensure() or that of User Mode Linux returns."""
     folder.mkdir(parents=True, exist_ok=True)
     work = folder / "work.tmp.d"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    sources = {"vmlinuz": boot["VMLINUZ"], "initramfs": boot["INITRD"], "root.ext4": boot["ROOTFS"], "modules.ext4": boot["MODULES_IMAGE"],
-               "rxe_rs.ko": stripped(module, work), **{f"guest/{path.name}": path for path in GUEST.iterdir() if path.is_file()}}
+    sources = {"rxe_rs.ko": stripped(module, work), **parts(boot)}
     changed = [install(source, folder / name) for name, source in sources.items()]
     shutil.rmtree(work)
     if any(changed) or not (folder / "SHA256SUMS").exists():
         replace(folder / "SHA256SUMS", "".join(f"{sha256(folder / name)}  {name}\n" for name in sorted(sources)))
-    replace(folder / "machine.json", json.dumps(description(folder, boot), indent=2) + "\n")
+    description = {"format": FORMAT, "kind": "uml" if "KERNEL" in boot else "qemu", "release": boot["RELEASE"], "series": boot["SERIES"],
+                   "module_version": field(folder / "rxe_rs.ko", "version"),
+                   "sizes": {name: (folder / name).stat().st_size for name in sources if "/" not in name}}
+    replace(folder / "machine.json", json.dumps(description, indent=2) + "\n")
     return folder
+
+
+def boot_files(options):
+    """The files that a machine boots from, and where the module for its kernel is built."""
+    import image
+    import kernel
+    if options.uml:
+        from uml import machine
+        boot = machine.ensure(options.kernel or None)
+        return {**boot, "RELEASE": boot["MODULES"].name}, CLONE / f"out/uml-{boot['SERIES']}/rxe_rs.ko", "qemu/build-module.sh -u -k "
+    boot = image.ensure(options.kernel or None)
+    if boot["SHARE"] != "9p":
+        kernel.die(f"Linux {boot['RELEASE']} has no 9P file system, by which rxe-ci shares folders; take the flavour amd64 or rt-amd64")
+    return boot, CLONE / "out" / boot["SERIES"] / "rxe_rs.ko", "make KERNEL="
 
 
 def pack(folder):
@@ -101,24 +125,23 @@ def pack(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", default="")
+    parser.add_argument("--uml", action="store_true")
     parser.add_argument("--out", type=Path, default=CLONE / "out/ci")
     parser.add_argument("--tar", action="store_true")
     options = parser.parse_args()
     if not os.environ.get("RXE_IN_ROOT"):
         os.execv(HERE / "in-root.sh", ["in-root.sh", str(Path(__file__).resolve()), *sys.argv[1:]])
     sys.path.insert(0, str(HERE))
-    import image
     import kernel
-    boot = image.ensure(options.kernel or None)
-    if boot["SHARE"] != "9p":
-        kernel.die(f"Linux {boot['RELEASE']} has no 9P file system, by which rxe-ci shares folders; take the flavour amd64 or rt-amd64")
-    module = CLONE / "out" / boot["SERIES"] / "rxe_rs.ko"
+    boot, module, build = boot_files(options)
+    build = f"build it: {build}{boot['SERIES']}"
     if not module.exists():
-        kernel.die(f"there is no {module}; build it: make KERNEL={boot['SERIES']}")
+        kernel.die(f"there is no {module}; {build}")
     if field(module, "vermagic").split()[0] != boot["RELEASE"]:
-        kernel.die(f"{module} is not for Linux {boot['RELEASE']}; build it again: make KERNEL={boot['SERIES']}")
+        kernel.die(f"{module} is not for Linux {boot['RELEASE']}; {build}")
     kernel.need_space(CLONE, 1)
-    folder = make(boot, module, options.out.absolute())
+    name = boot["RELEASE"] + ("-uml" if options.uml else "")
+    folder = make(boot, module, options.out.absolute() / name)
     if options.tar:
         kernel.say(f"packed {pack(folder)}")
     print(folder)

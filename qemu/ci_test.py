@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests rxe-ci with the machine that ci-machine.py made. Needs QEMU, so it runs inside the toolchain root. KERNEL: the series of the kernel.
+"""Tests rxe-ci with the machines that ci-machine.py made. Needs QEMU, so it runs inside the toolchain root. KERNEL: the series of the kernel.
 
 Ci        commands in one machine and in two, statuses, a kernel panic: a step of `make test`
+Uml       the same in User Mode Linux: a step of `make test-suites`
 Crates    the tests of Rust crates that build-crates.py has built, and of two of their examples: a step of `make test-suites`
 """
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -21,6 +23,8 @@ PROGRAM = CLONE / "out/tools/rxe-ci"
 # Emulated machines beside another job need more time.
 BOOT_SECONDS = 300
 COMMAND_SECONDS = 150
+# Lines in each direction.
+MUCH = 100000
 
 # A server in the second machine, a client in the first one. The programs exchange their parameters over IPv4 in any case.
 PINGPONGS = """
@@ -38,6 +42,24 @@ on 2 rping -s -a "$RXE_CI_IPV4_2" -C 10 &
 server=$!
 on 2 sh -c 'until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done'
 rping -c -a "$RXE_CI_IPV4_2" -C 10 && echo rping
+wait $server
+"""
+# Addresses of IPv6 are lost while a device is down.
+NETWORK = """
+set -e
+for node in 1 2; do
+	on $node sh -c 'ip link set eth0 mtu 4200; ip link set eth0 down; ip link set eth0 up'
+done
+until ping -c 1 -W 1 node2 >/dev/null; do sleep 0.1; done
+ibv_devinfo -d "$RXE_CI_DEVICE" | sed -n 's/.*\\(active_mtu:\\)\\t*/\\1 /p'
+pingpong() {
+	gid=$(cd /sys/class/infiniband/rxe0/ports/1/gids && grep -l "ffff:0a4d:000$RXE_CI_NODE" * | head -n 1)
+	ibv_rc_pingpong -d "$RXE_CI_DEVICE" -g "$gid" -n 200 $1
+}
+on 2 bash -c "$(declare -f pingpong); pingpong" >/dev/null &
+server=$!
+on 2 sh -c 'until ss -Hltn "sport = 18515" | grep -q .; do sleep 0.1; done'
+pingpong "$RXE_CI_IPV4_2" | grep -o '200 iters'
 wait $server
 """
 # What `on` passes on.
@@ -79,8 +101,14 @@ class Machines(unittest.TestCase):
     def setUpClass(cls):
         boot = image.ensure(os.environ.get("KERNEL") or None)
         works, _ = machine.probe_kvm(boot)
-        cls.options = ["--accel", "kvm" if works else "tcg", "--machine", CLONE / "out/ci" / boot["RELEASE"], "--boot-timeout", str(BOOT_SECONDS)]
-        cls.release = boot["RELEASE"]
+        cls.prepare(boot["RELEASE"], boot["RELEASE"], "kvm" if works else "tcg")
+
+    @classmethod
+    def prepare(cls, release, name, accel):
+        """The machine of that name, what `uname -r` prints in it, and what runs it."""
+        cls.release = release
+        cls.machine = CLONE / "out/ci" / name
+        cls.options = ["--accel", accel, "--machine", cls.machine, "--boot-timeout", str(BOOT_SECONDS)]
 
     def run_ci(self, options, *command, seconds=COMMAND_SECONDS, **more):
         """Runs a command within a time limit; returns its status and output."""
@@ -112,6 +140,11 @@ class Ci(Machines):
         status, out, err = self.run_ci(["--nodes", "2"], "bash", "-c", PINGPONGS)
         self.assertEqual((out, status), ("200 iters\n200 iters\nrping\n", 0), err)
 
+    def test_network_is_set_anew(self):
+        """The MTU is raised, and the device goes down and comes up: the connection is there again."""
+        status, out, err = self.run_ci(["--nodes", "2"], "bash", "-c", NETWORK)
+        self.assertEqual((out, status), ("active_mtu: 4096 (5)\n200 iters\n", 0), err)
+
     def test_commands_on_another_machine(self):
         status, out, err = self.run_ci(["--nodes", "2", "--env", "WORD=a b"], "bash", "-c", ON)
         self.assertEqual(out.splitlines(), ["node2", str(self.folder), "2 fd77::2 a b", "status 3", "status 137", "status 127", "node1", "status 0",
@@ -124,8 +157,8 @@ class Ci(Machines):
         self.assertEqual((sorted(out.splitlines()), err, status), (["[1] 10.77.0.1", "[2] 10.77.0.2"], "", 139))
 
     def test_kernel_panic(self):
-        status, out, err = self.run_ci([], "sh", "-c", "echo before; echo c >/proc/sysrq-trigger; cat /dev/zero")
-        self.assertEqual((out, status), ("before\n", 125))
+        status, _, err = self.run_ci([], "sh", "-c", "echo c >/proc/sysrq-trigger; cat /dev/zero")
+        self.assertEqual(status, 125)
         self.assertIn("\nrxe-ci: kernel panic in machine 1: sysrq triggered crash;", err)
 
     def test_list(self):
@@ -133,9 +166,39 @@ class Ci(Machines):
         self.assertIn(self.release, done.stdout)
 
     def test_checksums(self):
-        done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=CLONE / "out/ci" / self.release, text=True,
+        done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=self.machine, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual((done.stdout, done.returncode), ("", 0))
+
+    def test_much_output_and_input(self):
+        (self.folder / "much").write_text("".join(f"{number}\n" for number in range(MUCH)))
+        with open(self.folder / "much") as stdin:
+            status, out, err = self.run_ci(["--stdin"], "sh", "-c", f"cat; seq {MUCH} >&2", stdin=stdin)
+        self.assertEqual((len(out), len(err), status), ((self.folder / "much").stat().st_size, sum(len(f"{n}\n") for n in range(1, MUCH + 1)), 0))
+
+    def test_killed(self):
+        """When rxe-ci is killed, its machine ends."""
+        ready = self.folder / "ready"
+        child = subprocess.Popen([PROGRAM, "run", *self.options, "--", "sh", "-c", "touch ready; exec sleep 600"], cwd=self.folder)
+        self.wait_for(ready.exists, BOOT_SECONDS)
+        (pid,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        child.kill()
+        child.wait()
+        self.wait_for(lambda: not Path("/proc", pid).exists() or Path("/proc", pid, "stat").read_text().split(") ")[1][0] == "Z", 30)
+
+    def wait_for(self, condition, seconds):
+        end = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), end, "in vain")
+            time.sleep(0.1)
+
+
+class Uml(Ci):
+    @classmethod
+    def prepare(cls, release, name, accel):
+        folders = [path.name for path in (CLONE / "out/ci").glob("*-uml")]
+        (name,) = [name for name in folders if release.startswith(name.removesuffix("-uml") + "+")]
+        super().prepare(name.removesuffix("-uml"), name, "uml")
 
 
 class Crates(Machines):

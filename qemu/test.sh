@@ -281,15 +281,19 @@ installed_by_dkms() {
 	done
 }
 
-# ci_machine NAME CLASS: tests of rxe-ci, a class of ci_test.py, with the machine that `make ci-machine` makes. The flavour for virtual machines
-# has no 9P, by which rxe-ci shares folders.
+# ci_machine NAME CLASS [OPTION]: tests of rxe-ci, a class of ci_test.py, with the machine that ci-machine.py makes with that option. The
+# flavour for virtual machines has no 9P, by which rxe-ci shares folders.
 ci_machine() (
 	[ "$driver" = rxe_rs ] || return 0
 	case $main in *-cloud) return 0 ;; esac
-	step ci-machine "$here/ci-machine.py" --kernel "$main"
+	step "machine-$1" "$here/ci-machine.py" --kernel "$main" ${3:+"$3"}
 	step "vm-$1" "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -v -s qemu -p ci_test.py -k "$2."
 )
 by_ci() { ci_machine ci Ci; }
+by_ci_uml() {
+	step module-uml "$here/build-module.sh" -u -k "$main"
+	ci_machine ci-uml Uml --uml
+}
 
 # The debug kernels. A message of a gigabyte takes too long with them, and the tests of slow network devices assume a device that is slower
 # than the host.
@@ -350,6 +354,7 @@ suites)
 	for suite in ${SUITES:-$(cd ktests/suites && ls ./*.suite)}; do
 		set -- "$@" "suite $(basename "$suite" .suite)"
 	done
+	[ -n "${SUITES:-}" ] || set -- "$@" by_ci_uml
 	together "$@"
 	;;
 docs)

@@ -87,7 +87,8 @@ pub struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub cpus: Option<u8>,
 
-    /// The accelerator; auto takes KVM if a machine boots with it, and emulation (TCG) otherwise.
+    /// What runs the machines: QEMU with KVM, QEMU by emulation, or User Mode Linux. auto takes KVM
+    /// if a machine boots with it, User Mode Linux if there is a machine for it, else emulation.
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub accel: Accel,
 
@@ -127,12 +128,14 @@ pub fn variable(name: &str) -> Option<OsString> {
 /// How machines run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Accel {
-    /// KVM if it works, else emulation.
+    /// KVM if it works, else User Mode Linux if there is a machine for it, else emulation.
     Auto,
     /// KVM.
     Kvm,
     /// Emulation.
     Tcg,
+    /// User Mode Linux.
+    Uml,
 }
 
 /// Arguments of `list`.

@@ -3,7 +3,7 @@
 
 use crate::cli::List;
 use crate::error::{Error, Result};
-use crate::prepared::{self, Prepared};
+use crate::prepared::{self, Kind, Prepared};
 use std::io::{self, Write};
 
 /// Prints the machines that `run` finds, and on standard error those that cannot be used.
@@ -13,7 +13,7 @@ pub fn run(args: &List) -> Result<()> {
         prepared::all(&places).into_iter().partition(Result::is_ok);
     let machines: Vec<Prepared> = machines.into_iter().flatten().collect();
     if machines.is_empty() && !args.json {
-        return prepared::find(&places, None).map(|_| ());
+        return prepared::find(&places, Kind::Qemu, None).map(|_| ());
     }
     for error in broken.into_iter().filter_map(Result::err) {
         eprintln!("{error}");
@@ -25,14 +25,16 @@ pub fn run(args: &List) -> Result<()> {
             .iter()
             .map(|m| {
                 format!(
-                    "{:28}  {:8}  {}\n",
+                    "{:28}  {:4}  {:8}  {}\n",
                     m.release,
+                    m.kind,
                     m.module_version,
                     m.folder.display()
                 )
             })
             .collect();
-        format!("{:28}  {:8}  folder\n{}", "kernel", "module", rows.concat())
+        let head = format!("{:28}  {:4}  {:8}  folder\n", "kernel", "kind", "module");
+        [head, rows.concat()].concat()
     };
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(&error)),

@@ -2,8 +2,9 @@
 //! `rxe-ci`: runs a command in virtual machines that have an RDMA device of `rxe_rs`.
 //!
 //! [`cli`] is the command line; [`run`], [`list`] and [`generate`] are its commands. Below them:
-//! [`prepared`] (the folders that machines boot from), [`qemu`] (the arguments of QEMU), [`accel`]
-//! (KVM or emulation), [`node`] (a running machine), [`output`] (what its command prints) and
+//! [`prepared`] (the folders that machines boot from), [`qemu`] and [`uml`] (the arguments of QEMU
+//! and of User Mode Linux), [`ethernet`] (the network of the latter), [`accel`] (whether KVM
+//! works), [`node`] (a running machine), [`streams`] (what its command reads and prints) and
 //! [`events`] (what `run` waits for). `guest/` has the programs inside of the machines.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -22,15 +23,17 @@
 mod accel;
 mod cli;
 mod error;
+mod ethernet;
 mod events;
 #[path = "../../rxectl/src/generate.rs"]
 mod generate;
 mod list;
 mod node;
-mod output;
 mod prepared;
 mod qemu;
 mod run;
+mod streams;
+mod uml;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A running machine: its QEMU process, its console, and the messages that `guest/init` describes.
+//! A running machine: its process, its console, and the messages that `guest/init` describes.
 
 use crate::error::{Error, Result};
 use crate::events::{Event, Events};
 use crate::qemu::{self, Qemu, Sockets};
+use crate::uml::{self, Shared};
 use rustix::io::{fcntl_setfd, FdFlags};
+use rustix::process::{kill_process_group, Pid, Signal};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,18 +17,30 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 /// How much of the end of a console is kept, in bytes.
 const KEPT: usize = 32768;
 /// How many lines of it an error shows.
 const SHOWN: usize = 20;
+/// What the loader prints if a program needs a newer C library.
+const OLD_LIBRARY: &str = "version `GLIBC_";
 
-/// What QEMU is started with.
+/// What runs machines.
+#[derive(Debug)]
+pub enum Program {
+    /// QEMU, and whether by KVM.
+    Qemu(Qemu, bool),
+    /// Their kernel, a User Mode Linux.
+    Uml(Shared),
+}
+
+/// What machines are started with.
 #[derive(Debug)]
 pub struct Config<'a> {
     /// The program.
-    pub qemu: &'a Qemu,
+    pub program: &'a Program,
     /// The folder of the prepared machine.
     pub machine: &'a Path,
     /// The folder that the machine shares.
@@ -35,8 +49,6 @@ pub struct Config<'a> {
     pub log: Option<&'a Path>,
     /// The number of machines.
     pub nodes: u8,
-    /// Whether KVM runs them.
-    pub kvm: bool,
     /// The number of processors.
     pub cpus: u8,
     /// The size of the memory in MiB.
@@ -79,35 +91,29 @@ impl Job<'_> {
     }
 }
 
-/// The output of a command in a machine.
-#[derive(Debug)]
-pub struct Streams {
-    /// Standard output.
-    pub out: UnixStream,
-    /// Standard error.
-    pub err: UnixStream,
-}
-
-/// A running machine. It ends when this value is dropped.
+/// A running machine. It ends when this value is dropped. Its streams are open until then: QEMU
+/// discards what it has not read of a closed socket, and the kernel of User Mode Linux can crash if
+/// a serial line is closed at the other end, because it frees the interrupt of the line within an
+/// interrupt.
 #[derive(Debug)]
 pub struct Node {
     /// Its number, from 1.
     pub number: u8,
-    /// The output of its command, until it is taken.
-    pub streams: Option<Streams>,
-    /// The standard input of its command. QEMU may discard what it has not read of a closed socket,
-    /// so this is open until the machine ends; the end of the input shuts it down for writing.
-    pub input: UnixStream,
-    child: Child,
+    /// The standard output of its command.
+    pub out: Arc<UnixStream>,
+    /// The standard error of its command.
+    pub err: Arc<UnixStream>,
+    /// The standard input of its command, in pieces.
+    pub input: Arc<UnixStream>,
+    /// The process, until it has been killed.
+    child: Option<Child>,
     control: UnixStream,
     console: Option<JoinHandle<Vec<u8>>>,
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may have ended already. Nothing can be done if it cannot be killed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -142,27 +148,47 @@ impl Node {
         let log = log.transpose()?;
         let ((console, console_end), (control, control_end)) = (pair()?, pair()?);
         let ((out, out_end), (err, err_end), (input, input_end)) = (pair()?, pair()?, pair()?);
-        let sockets = Sockets {
-            console: console_end.as_raw_fd(),
-            ports: [&control_end, &out_end, &err_end, &input_end].map(AsRawFd::as_raw_fd),
-            links: links
-                .iter()
-                .map(|link| link.each_ref().map(AsRawFd::as_raw_fd))
-                .collect(),
+        let ports = [&control_end, &out_end, &err_end, &input_end].map(AsRawFd::as_raw_fd);
+        let mut command = match config.program {
+            Program::Qemu(qemu, kvm) => {
+                let description = qemu::Description {
+                    node: number,
+                    nodes: config.nodes,
+                    kvm: *kvm,
+                    cpus: config.cpus,
+                    memory: config.memory,
+                    machine: config.machine,
+                    folder: config.folder,
+                    sockets: Sockets {
+                        console: console_end.as_raw_fd(),
+                        ports,
+                        links: links
+                            .iter()
+                            .map(|link| link.each_ref().map(AsRawFd::as_raw_fd))
+                            .collect(),
+                    },
+                };
+                let mut command = Command::new(&qemu.program);
+                command.args(qemu::arguments(qemu.version, &description));
+                command
+            }
+            Program::Uml(shared) => {
+                let description = uml::Description {
+                    node: number,
+                    nodes: config.nodes,
+                    cpus: config.cpus,
+                    memory: config.memory,
+                    shared: shared.path(),
+                    ports,
+                };
+                let mut command = Command::new(config.machine.join("linux"));
+                // The memory is a file there.
+                command
+                    .args(uml::arguments(&description))
+                    .env("TMPDIR", shared.path());
+                command
+            }
         };
-        let arguments = qemu::arguments(
-            config.qemu.version,
-            &qemu::Description {
-                node: number,
-                nodes: config.nodes,
-                kvm: config.kvm,
-                cpus: config.cpus,
-                memory: config.memory,
-                machine: config.machine,
-                folder: config.folder,
-                sockets,
-            },
-        );
         let messages = console_end
             .try_clone()
             .and_then(|stream| Ok((stream.try_clone()?, stream)))
@@ -177,22 +203,25 @@ impl Node {
                 .map_err(|error| cannot("pass a socket on", &error))?;
         }
         // In a process group of its own, so that Ctrl-C reaches this program only, which ends it.
-        let child = Command::new(&config.qemu.program)
-            .args(arguments)
+        let child = command
             .stdin(Stdio::null())
             .stdout(OwnedFd::from(messages.0))
             .stderr(OwnedFd::from(messages.1))
             .process_group(0)
             .spawn()
-            .map_err(|error| cannot("start QEMU", &error))?;
+            .map_err(|error| {
+                let program = command.get_program().to_string_lossy();
+                cannot(&format!("start {program}"), &error)
+            })?;
         drop(inherited);
 
         let reader = control.try_clone();
         let node = Self {
             number,
-            streams: Some(Streams { out, err }),
-            input,
-            child,
+            out: out.into(),
+            err: err.into(),
+            input: input.into(),
+            child: Some(child),
             control,
             console: Some(thread::spawn(move || read_console(console, log))),
         };
@@ -214,11 +243,19 @@ impl Node {
         Ok(())
     }
 
+    /// Ends the machine. Processes of User Mode Linux are processes of the host, in the process
+    /// group of the kernel.
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended already. Nothing can be done if it cannot be killed.
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.wait();
+        }
+    }
+
     /// Ends the machine; returns the lines that it printed last.
     fn last_lines(&mut self) -> Vec<String> {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
         let text = self.console.take().and_then(|thread| thread.join().ok());
         let text = String::from_utf8_lossy(&text.unwrap_or_default()).replace('\r', "");
         let lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -239,9 +276,15 @@ impl Node {
                 format!("machine {number} ended before the command did"),
                 "does the command switch it off? See the end of its console above",
             ),
+            (None, false) if lines.iter().any(|line| line.contains(OLD_LIBRARY)) => (
+                format!(
+                    "the kernel of machine {number} needs a newer C library than this host has"
+                ),
+                "take a host with that of Debian 13 or newer, or a machine for QEMU (--accel tcg)",
+            ),
             (None, false) => (
                 format!("machine {number} ended before it had booted"),
-                "see the messages of QEMU and of its console above; is there enough memory (--memory)?",
+                "see its messages above; is there enough memory (--memory)?",
             ),
         };
         Error {

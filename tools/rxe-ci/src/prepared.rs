@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Prepared machines: folders with what a machine boots from, which `qemu/ci-machine.py` makes.
+//! Those for QEMU have a stock kernel, those for User Mode Linux a kernel that is a program.
 
 use crate::cli;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,10 +15,51 @@ const FORMAT: u32 = 1;
 /// How to get a machine.
 const MAKE: &str =
     "make one by `make ci-machine` in a clone of rxe_rs, or unpack an archive of one there";
+/// How to get one for User Mode Linux.
+const MAKE_UML: &str =
+    "make one by `make ci-machine UML=1` in a clone of rxe_rs, or unpack an archive of one there";
+
+/// What runs a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// QEMU.
+    #[default]
+    Qemu,
+    /// The kernel itself, which is a program: User Mode Linux.
+    Uml,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Qemu => "qemu",
+            Self::Uml => "uml",
+        })
+    }
+}
+
+impl Kind {
+    /// The files that a machine of this kind boots from.
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Qemu => &[
+                "vmlinuz",
+                "initramfs",
+                "root.ext4",
+                "modules.ext4",
+                "rxe_rs.ko",
+            ],
+            Self::Uml => &["linux", "root.ext4", "rxe_rs.ko"],
+        }
+    }
+}
 
 /// The content of machine.json.
 #[derive(Debug, Deserialize)]
 struct Description {
+    #[serde(default)]
+    kind: Kind,
     release: String,
     series: String,
     module_version: String,
@@ -27,6 +70,8 @@ struct Description {
 /// A prepared machine.
 #[derive(Debug, Serialize)]
 pub struct Prepared {
+    /// What runs it.
+    pub kind: Kind,
     /// The release of the kernel.
     #[serde(rename = "kernel")]
     pub release: String,
@@ -57,13 +102,7 @@ impl Prepared {
         }
         let description: Description = serde_json::from_value(json)
             .map_err(|error| broken(format!("has a damaged machine.json ({error})")))?;
-        for name in [
-            "vmlinuz",
-            "initramfs",
-            "root.ext4",
-            "modules.ext4",
-            "rxe_rs.ko",
-        ] {
+        for &name in description.kind.files() {
             let size = fs::metadata(folder.join(name)).map(|file| file.len());
             if size.ok() != description.sizes.get(name).copied() {
                 return Err(broken(format!("is incomplete: {name}")));
@@ -72,6 +111,7 @@ impl Prepared {
         // QEMU does not take relative paths everywhere.
         let folder = folder.canonicalize();
         Ok(Self {
+            kind: description.kind,
             folder: folder.map_err(|error| broken(format!("cannot be read ({error})")))?,
             release: description.release,
             series: description.series,
@@ -132,13 +172,14 @@ pub fn all(places: &[PathBuf]) -> Vec<Result<Prepared>> {
     places.iter().flat_map(|place| machines_in(place)).collect()
 }
 
-/// Finds the machine that `run` boots: the newest one of the first place that has one of that
-/// kernel. Those that cannot be used are passed over, unless there is no other.
-pub fn find(places: &[PathBuf], kernel: Option<&str>) -> Result<Prepared> {
+/// Finds the machine that `run` boots: the newest one of that kind and kernel of the first place
+/// that has one. Those that cannot be used are passed over, unless there is no other.
+pub fn find(places: &[PathBuf], kind: Kind, kernel: Option<&str>) -> Result<Prepared> {
     let mut others = Vec::new();
     let mut broken = None;
     for machine in all(places) {
         match machine {
+            Ok(machine) if machine.kind != kind => {}
             Ok(machine) if kernel.is_none_or(|kernel| machine.is(kernel)) => return Ok(machine),
             Ok(machine) => others.push(machine.release),
             Err(error) => broken = broken.or(Some(error)),
@@ -156,8 +197,12 @@ pub fn find(places: &[PathBuf], kernel: Option<&str>) -> Result<Prepared> {
         true => String::new(),
         false => format!(" (there are those of {})", others.join(", ")),
     };
-    let what = format!("no prepared machine{of} in {}{have}", shown.join(", "));
-    Err(Error::new(what, MAKE))
+    let (by, make) = match kind {
+        Kind::Qemu => ("", MAKE),
+        Kind::Uml => (" for User Mode Linux", MAKE_UML),
+    };
+    let what = format!("no prepared machine{by}{of} in {}{have}", shown.join(", "));
+    Err(Error::new(what, make))
 }
 
 #[cfg(test)]
@@ -168,11 +213,11 @@ mod made;
 mod tests {
     use super::*;
 
-    use super::made::machine;
+    use super::made::{machine, uml_machine};
 
     fn found(places: &[&Path], kernel: Option<&str>) -> String {
         let places: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
-        find(&places, kernel).unwrap().release
+        find(&places, Kind::Qemu, kernel).unwrap().release
     }
 
     #[test]
@@ -186,7 +231,9 @@ mod tests {
         assert_eq!(found(&[&first, &second], Some("7.3")), "7.3.4");
         assert_eq!(found(&[&first, &second], Some("7.2.9")), "7.2.9");
         assert_eq!(found(&[&single], None), "7.3.4");
-        let text = find(&[first], Some("7.1")).unwrap_err().to_string();
+        let text = find(&[first], Kind::Qemu, Some("7.1"))
+            .unwrap_err()
+            .to_string();
         assert!(
             text.contains("Linux 7.1") && text.contains("7.2.12, 7.2.9"),
             "{text}"
@@ -194,6 +241,29 @@ mod tests {
         assert!(
             text.contains("make ci-machine") && !text.contains('\n'),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn a_kind_is_chosen() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = [dir.path().to_path_buf()];
+        uml_machine(dir.path(), "7.3.5", "7.3", "kernel");
+        let none = find(&places, Kind::Qemu, None).unwrap_err().to_string();
+        assert!(none.contains("no prepared machine in "), "{none}");
+        machine(dir.path(), "7.3.4", "7.3");
+        for (kind, release) in [(Kind::Qemu, "7.3.4"), (Kind::Uml, "7.3.5")] {
+            let found = find(&places, kind, Some("7.3")).unwrap();
+            assert_eq!((found.kind, found.release.as_str()), (kind, release));
+        }
+        let none = find(&places, Kind::Uml, Some("7.2"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            none.contains("for User Mode Linux of Linux 7.2")
+                && none.contains("(there are those of 7.3.5)")
+                && none.contains("UML=1"),
+            "{none}"
         );
     }
 

@@ -2,19 +2,19 @@
 //! `rxe-ci run`: boots the machines, runs the command in them, and returns its status.
 
 use crate::accel::Kvm;
-use crate::cli::Run;
+use crate::cli::{Accel, Run};
 use crate::error::{Error, Result, TIMED_OUT};
 use crate::events::{Event, Events};
-use crate::node::{Config, Job, Node};
-use crate::output;
-use crate::prepared::{self, Prepared};
+use crate::node::{Config, Job, Node, Program};
+use crate::prepared::{self, Kind, Prepared};
 use crate::qemu::{self, Qemu};
+use crate::streams;
+use crate::uml::Shared;
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
@@ -119,27 +119,22 @@ impl Machines<'_> {
     }
 
     /// Passes the streams of the commands on.
-    fn pass_streams(&mut self, token: &str) {
+    fn pass_streams(&self, token: &str) {
         let label = self.args.each && self.args.nodes > 1;
-        for node in &mut self.nodes {
+        for node in self.nodes.iter().filter(|n| self.args.runs_in(n.number)) {
             let number = node.number;
-            // Those of a machine without a command are dropped.
-            let Some(streams) = node.streams.take().filter(|_| self.args.runs_in(number)) else {
-                continue;
-            };
-            for (from, is_error) in [(streams.out, false), (streams.err, true)] {
-                let (to, token) = (self.events.sender.clone(), token.to_string());
+            for (from, is_error) in [(&node.out, false), (&node.err, true)] {
+                let (from, to) = (from.clone(), self.events.sender.clone());
+                let token = token.to_string();
                 thread::spawn(move || match is_error {
-                    true => output::pass_on(from, io::stderr(), &token, number, label, &to),
-                    false => output::pass_on(from, io::stdout(), &token, number, label, &to),
+                    true => streams::pass_on(&*from, io::stderr(), &token, number, label, &to),
+                    false => streams::pass_on(&*from, io::stdout(), &token, number, label, &to),
                 });
             }
-            if let (true, Ok(mut input)) = (self.args.stdin, node.input.try_clone()) {
-                thread::spawn(move || {
-                    // The command need not read all of its input.
-                    let _ = io::copy(&mut io::stdin(), &mut input);
-                    let _ = input.shutdown(Shutdown::Write);
-                });
+            if self.args.stdin {
+                let input = node.input.clone();
+                // The command need not read all of its input.
+                thread::spawn(move || streams::feed(io::stdin(), &*input));
             }
         }
     }
@@ -226,29 +221,54 @@ fn log_folder(folder: &Path) -> Result<()> {
     })
 }
 
+/// Chooses a prepared machine and what runs it.
+fn choose(args: &Run, folder: &Path, events: &Events) -> Result<(Prepared, Program)> {
+    let places = prepared::places(args.machine.as_deref());
+    let find = |kind| prepared::find(&places, kind, args.kernel.as_deref());
+    let uml = |machine: Prepared| {
+        let memory = u64::from(args.nodes).saturating_mul(u64::from(args.memory));
+        let shared = Shared::new(&machine.folder, folder, args.nodes, memory)?;
+        Ok((machine, Program::Uml(shared)))
+    };
+    let other = match args.accel {
+        Accel::Uml => return uml(find(Kind::Uml)?),
+        Accel::Kvm | Accel::Tcg => None,
+        Accel::Auto => find(Kind::Uml).ok(),
+    };
+    let by_qemu = find(Kind::Qemu).and_then(|machine| Ok((machine, Qemu::find()?)));
+    match (by_qemu, other) {
+        (Err(_), Some(other)) => uml(other),
+        (found, other) => {
+            let (machine, qemu) = found?;
+            let kvm = Kvm::default().choose(args.accel, &qemu, &machine.folder, events)?;
+            match other {
+                Some(other) if !kvm => uml(other),
+                _ => Ok((machine, Program::Qemu(qemu, kvm))),
+            }
+        }
+    }
+}
+
 /// Runs the command; returns its exit status.
 pub fn run(args: &Run) -> Result<u8> {
     let folder = current_folder()?;
     let variables = variables(&args.env)?;
-    let places = prepared::places(args.machine.as_deref());
-    let machine: Prepared = prepared::find(&places, args.kernel.as_deref())?;
-    let qemu = Qemu::find()?;
     let token = token()?;
     if let Some(log) = &args.log {
         log_folder(log)?;
     }
     let events = Events::new()?;
-    let kvm = Kvm::default().choose(args.accel, &qemu, &machine.folder, &events)?;
+    let (machine, program) = choose(args, &folder, &events)?;
     let config = Config {
-        qemu: &qemu,
+        program: &program,
         machine: &machine.folder,
         folder: &folder,
         log: args.log.as_deref(),
         nodes: args.nodes,
-        kvm,
-        cpus: args
-            .cpus
-            .unwrap_or(if kvm || args.nodes == 1 { 2 } else { 1 }),
+        cpus: args.cpus.unwrap_or(match program {
+            Program::Qemu(_, false) if args.nodes > 1 => 1,
+            _ => 2,
+        }),
         memory: args.memory,
     };
     let start = Instant::now();
@@ -257,9 +277,13 @@ pub fn run(args: &Run) -> Result<u8> {
             eprintln!("rxe-ci: {:.1} s: {text}", start.elapsed().as_secs_f64());
         }
     };
-    let accelerator = if kvm { "KVM" } else { "emulation" };
+    let by = match program {
+        Program::Qemu(_, true) => "KVM",
+        Program::Qemu(_, false) => "emulation",
+        Program::Uml(_) => "User Mode Linux",
+    };
     say(format!(
-        "booting {} x Linux {} by {accelerator}",
+        "booting {} x Linux {} by {by}",
         args.nodes, machine.release
     ));
     let mut machines = Machines {
@@ -267,7 +291,11 @@ pub fn run(args: &Run) -> Result<u8> {
         events: &events,
         nodes: Vec::new(),
     };
-    for (number, links) in (1..).zip(connect(args.nodes)?) {
+    let links = match program {
+        Program::Qemu(..) => connect(args.nodes)?,
+        Program::Uml(_) => (0..args.nodes).map(|_| Vec::new()).collect(),
+    };
+    for (number, links) in (1..).zip(links) {
         machines
             .nodes
             .push(Node::start(&config, number, links, &events)?);

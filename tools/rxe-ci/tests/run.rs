@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs the program with `fake-qemu` in place of QEMU: statuses, streams, errors, time limits, and
-//! what is left behind.
+//! Runs the program with `fake-machine` in place of QEMU and of a User Mode Linux kernel: statuses,
+//! streams, errors, time limits, and what is left behind.
 
 mod prepared;
 
@@ -37,14 +37,23 @@ impl Host {
         prepared::machine(&self.path("machines"), release, series);
     }
 
+    /// Makes a machine for User Mode Linux, whose kernel is the fake.
+    fn uml_machine(&self, release: &str) {
+        let text = fs::read_to_string(fake()).unwrap();
+        let folder = prepared::uml_machine(&self.path("machines"), release, "7.3", &text);
+        // Another process writes the program: see `fake` of src/accel.rs.
+        let mut install = Command::new("install");
+        install.arg("-m755").arg(fake()).arg(folder.join("linux"));
+        assert!(install.status().unwrap().success());
+    }
+
     /// The program with these arguments, in the folder of the project.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rxe-ci"));
-        let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-qemu");
         command
             .args(arguments)
             .current_dir(self.path("project"))
-            .env("RXE_CI_QEMU", fake)
+            .env("RXE_CI_QEMU", fake())
             .env("RXE_CI_MACHINE", self.path("machines"))
             .env("FAKE_DIR", self.path("fake"))
             .env("HOME", self.dir.path())
@@ -57,7 +66,12 @@ impl Host {
 
     /// Runs a command in machines; `fake`: what these do.
     fn run(&self, fake: &str, options: &[&str], words: &[&str]) -> Done {
-        let all = [&["run", "--accel", "tcg"], options, &["--"], words].concat();
+        self.run_by("tcg", fake, options, words)
+    }
+
+    /// Runs a command in machines that `accel` chooses.
+    fn run_by(&self, accel: &str, fake: &str, options: &[&str], words: &[&str]) -> Done {
+        let all = [&["run", "--accel", accel], options, &["--"], words].concat();
         let done = self.command(&all).env("FAKE", fake).output().unwrap();
         self.nothing_runs();
         Done::of(done)
@@ -101,6 +115,11 @@ impl Host {
         wait_for(|| self.path("project/started").exists());
         child
     }
+}
+
+/// What takes the place of QEMU.
+fn fake() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-machine")
 }
 
 /// The result of a run.
@@ -407,6 +426,57 @@ fn consoles_are_logged() {
 }
 
 #[test]
+fn user_mode_linux_runs_the_command() {
+    let host = Host::new();
+    host.uml_machine("7.3.5");
+    let options = ["--nodes", "2", "--each", "--memory", "512"];
+    let words = ["sh", "-c", "echo out; exit $((RXE_CI_NODE * 2))"];
+    let done = host.run_by("uml", "", &options, &words);
+    assert_eq!(done.status, Some(2), "{done:?}");
+    assert_eq!(done.out.lines().count(), 2, "{done:?}");
+    let arguments = fs::read_to_string(host.path("fake/arguments-2")).unwrap();
+    for wanted in ["mem=512M\n", "ncpus=2\n", ",mac=52:54:00:77:01:02,"] {
+        assert!(arguments.contains(wanted), "{wanted} is not in {arguments}");
+    }
+    let folder = arguments
+        .lines()
+        .find_map(|line| line.strip_prefix("uml_dir="));
+    assert!(!Path::new(folder.unwrap()).exists(), "{folder:?} is left");
+}
+
+#[test]
+fn a_host_with_an_old_c_library() {
+    let host = Host::new();
+    host.uml_machine("7.3.5");
+    host.run_by("uml", "library", &[], &["true"])
+        .says(125, "needs a newer C library than this host has");
+}
+
+#[test]
+fn user_mode_linux_takes_the_place_of_emulation() {
+    let host = Host::new();
+    let by = |program: &str| {
+        let words = ["run", "--verbose", "--", "true"];
+        let mut command = host.command(&words);
+        let done = Done::of(command.env("RXE_CI_QEMU", program).output().unwrap());
+        let by = [" by KVM", " by emulation", " by User Mode Linux"];
+        let found: Vec<&str> = by.into_iter().filter(|by| done.err.contains(by)).collect();
+        assert_eq!((found.len(), done.status), (1, Some(0)), "{done:?}");
+        found[0]
+    };
+    let qemu = fake();
+    let qemu = qemu.to_str().unwrap();
+    // The fake prints nothing in a trial of KVM.
+    assert_eq!(by(qemu), " by emulation");
+    host.uml_machine("7.3.3");
+    assert_eq!(by(qemu), " by User Mode Linux");
+    assert_eq!(by("/no/qemu"), " by User Mode Linux");
+    assert_eq!(host.run("", &[], &["true"]).status, Some(0));
+    let arguments = fs::read_to_string(host.path("fake/arguments-1")).unwrap();
+    assert!(arguments.contains("tcg"), "{arguments}");
+}
+
+#[test]
 fn without_qemu() {
     let host = Host::new();
     let failed = |change: &dyn Fn(&mut Command), text: &str| {
@@ -499,8 +569,10 @@ fn machines_are_listed() {
                 .unwrap(),
         )
     };
+    host.uml_machine("7.1.0");
     let lines: Vec<String> = list(&[]).out.lines().map(String::from).collect();
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.len(), 4);
+    assert!(lines[3].starts_with("7.1.0 ") && lines[3].contains(" uml "));
     assert!(
         lines[1].starts_with("7.3.4+deb13-amd64 ") && lines[2].starts_with("7.2.12+deb13-amd64 ")
     );
@@ -508,9 +580,10 @@ fn machines_are_listed() {
     let json: serde_json::Value = serde_json::from_str(&list(&["--json"]).out).unwrap();
     assert_eq!(json[0]["kernel"], "7.3.4+deb13-amd64");
     assert_eq!(json[1]["module"], "9.8.7");
+    assert_eq!(json[2]["kind"], "uml");
     fs::remove_file(host.path("machines/7.2.12+deb13-amd64/rxe_rs.ko")).unwrap();
     let done = list(&[]);
-    assert_eq!(done.out.lines().count(), 2);
+    assert_eq!(done.out.lines().count(), 3);
     done.says(0, "is incomplete: rxe_rs.ko");
     list(&["--machine", "/no"]).says(125, "no prepared machine in /no;");
     assert_eq!(list(&["--machine", "/no", "--json"]).out, "[]\n");

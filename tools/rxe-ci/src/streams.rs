@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The output of a command on its way from the machine to this program's output.
+//! The streams of a command: its output on its way from the machine to this program's output, and
+//! its input on the way to the machine.
 
 use crate::error::Error;
 use crate::events::Event;
@@ -118,6 +119,22 @@ pub fn pass_on(
     };
 }
 
+/// Passes the input of a command on, in pieces: the number of bytes and a newline before each, and
+/// 0 at the end.
+pub fn feed(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
+    let mut buffer = vec![0; 65536];
+    loop {
+        let data = match from.read(&mut buffer) {
+            // An input that cannot be read any further ends.
+            Ok(0) | Err(_) => break,
+            Ok(count) => buffer.get(..count).unwrap_or_default(),
+        };
+        writeln!(to, "{}", data.len())?;
+        to.write_all(data)?;
+    }
+    writeln!(to, "0")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +200,13 @@ mod tests {
         assert_eq!(end.take(b"prompt> "), (b"prompt> ".to_vec(), false));
         assert_eq!(end.take(b"xab"), (b"x".to_vec(), false));
         assert_eq!(end.take(b"y"), (b"aby".to_vec(), false));
+    }
+
+    #[test]
+    fn input_is_in_pieces() {
+        let mut out = Vec::new();
+        feed(Pieces(vec![b"one\n", b"two three"]), &mut out).unwrap();
+        assert_eq!(out, b"4\none\n9\ntwo three0\n");
     }
 
     #[test]
