@@ -2,7 +2,7 @@
 """Tests rxe-ci with the machines that ci-machine.py made. Needs QEMU, so it runs inside the toolchain root. KERNEL: the series of the kernel.
 
 Ci        commands in one machine and in two, statuses, a kernel panic: a step of `make test`
-Uml       the same in User Mode Linux: a step of `make test-suites`
+Uml       the same in User Mode Linux, where they take less time, and some more: a step of `make test-suites`
 Crates    the tests of Rust crates that build-crates.py has built, and of two of their examples: a step of `make test-suites`
 """
 import os
@@ -140,11 +140,6 @@ class Ci(Machines):
         status, out, err = self.run_ci(["--nodes", "2"], "bash", "-c", PINGPONGS)
         self.assertEqual((out, status), ("200 iters\n200 iters\nrping\n", 0), err)
 
-    def test_network_is_set_anew(self):
-        """The MTU is raised, and the device goes down and comes up: the connection is there again."""
-        status, out, err = self.run_ci(["--nodes", "2"], "bash", "-c", NETWORK)
-        self.assertEqual((out, status), ("active_mtu: 4096 (5)\n200 iters\n", 0), err)
-
     def test_commands_on_another_machine(self):
         status, out, err = self.run_ci(["--nodes", "2", "--env", "WORD=a b"], "bash", "-c", ON)
         self.assertEqual(out.splitlines(), ["node2", str(self.folder), "2 fd77::2 a b", "status 3", "status 137", "status 127", "node1", "status 0",
@@ -170,6 +165,19 @@ class Ci(Machines):
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual((done.stdout, done.returncode), ("", 0))
 
+
+class Uml(Ci):
+    @classmethod
+    def prepare(cls, release, name, accel):
+        folders = [path.name for path in (CLONE / "out/ci").glob("*-uml")]
+        (name,) = [name for name in folders if release.startswith(name.removesuffix("-uml") + "+")]
+        super().prepare(name.removesuffix("-uml"), name, "uml")
+
+    def test_network_is_set_anew(self):
+        """The MTU is raised, and the device goes down and comes up: the connection is there again."""
+        status, out, err = self.run_ci(["--nodes", "2"], "bash", "-c", NETWORK)
+        self.assertEqual((out, status), ("active_mtu: 4096 (5)\n200 iters\n", 0), err)
+
     def test_much_output_and_input(self):
         (self.folder / "much").write_text("".join(f"{number}\n" for number in range(MUCH)))
         with open(self.folder / "much") as stdin:
@@ -191,14 +199,6 @@ class Ci(Machines):
         while not condition():
             self.assertLess(time.monotonic(), end, "in vain")
             time.sleep(0.1)
-
-
-class Uml(Ci):
-    @classmethod
-    def prepare(cls, release, name, accel):
-        folders = [path.name for path in (CLONE / "out/ci").glob("*-uml")]
-        (name,) = [name for name in folders if release.startswith(name.removesuffix("-uml") + "+")]
-        super().prepare(name.removesuffix("-uml"), name, "uml")
 
 
 class Crates(Machines):
