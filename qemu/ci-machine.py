@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 CLONE = HERE.parent
 GUEST = CLONE / "tools/rxe-ci/guest"
 # The format of machine.json and of the messages between rxe-ci and guest/init. tools/rxe-ci/src/prepared.rs has the same number.
-FORMAT = 1
+FORMAT = 2
 
 
 def install(source, target):

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The format of machine.json and of the messages between this program and the machine.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// How to get a machine.
 const MAKE: &str =
     "make one by `make ci-machine` in a clone of rxe_rs, or unpack an archive of one there";
@@ -20,11 +20,10 @@ const MAKE_UML: &str =
     "make one by `make ci-machine UML=1` in a clone of rxe_rs, or unpack an archive of one there";
 
 /// What runs a machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// QEMU.
-    #[default]
     Qemu,
     /// The kernel itself, which is a program: User Mode Linux.
     Uml,
@@ -58,7 +57,6 @@ impl Kind {
 /// The content of machine.json.
 #[derive(Debug, Deserialize)]
 struct Description {
-    #[serde(default)]
     kind: Kind,
     release: String,
     series: String,
@@ -280,8 +278,8 @@ mod tests {
         let odd = machine(dir.path(), "7.3.3", "7.3");
         for (text, reason) in [
             ("{", "damaged machine.json"),
-            ("{\"format\": 2}", "another version"),
-            ("{\"format\": 1}", "damaged machine.json"),
+            ("{\"format\": 0}", "another version"),
+            ("{\"format\": 2}", "damaged machine.json"),
         ] {
             fs::write(odd.join("machine.json"), text).unwrap();
             assert!(why(&odd).contains(reason), "{text}");

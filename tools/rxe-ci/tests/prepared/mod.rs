@@ -14,7 +14,7 @@ fn made(place: &Path, kind: &str, release: &str, series: &str, files: &[(&str, &
         sizes.insert((*name).into(), content.len().into());
     }
     let json = serde_json::json!({
-        "format": 1, "kind": kind, "release": release, "series": series, "module_version": "9.8.7",
+        "format": 2, "kind": kind, "release": release, "series": series, "module_version": "9.8.7",
         "sizes": sizes,
     });
     fs::write(folder.join("machine.json"), json.to_string()).unwrap();
