@@ -20,7 +20,7 @@ use std::time::Duration;
 const LONGEST: usize = 65536;
 /// How long a packet waits for a machine that does not receive. It is lost then, as the next ones
 /// are until the machine receives again.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The connection of a machine.
 #[derive(Debug)]
@@ -197,6 +197,7 @@ mod tests {
         let _hub = Hub::new(&path).unwrap();
         let [a, b, hung] = [(); 3].map(|()| connected(&path));
         until_received(&a, &[&b, &hung], b"up");
+        set_socket_timeout(&b, Timeout::Recv, Some(Duration::from_secs(20))).unwrap();
         let received_all = thread::spawn(move || (0..2000).all(|_| received(&b).is_some()));
         for _ in 0..2000 {
             send(&a, &[7; 1000], SendFlags::NOSIGNAL).unwrap();

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 
 /// The largest MTU of `eth0` and `eth1`, in bytes.
 const LARGEST_MTU: u32 = 9000;
+/// The length of a device's queues, in packets.
+const QUEUE: u32 = 512;
 /// The frequency that perftest gets to see if the host does not tell one, in MHz.
 const UNKNOWN_MHZ: &str = "1000.000";
 
@@ -146,7 +148,7 @@ pub fn arguments(this: &Description<'_>) -> Vec<OsString> {
     for network in 0..networks {
         let mac = format!("52:54:00:77:{network:02x}:{node:02x}");
         arguments.push(format!(
-            "vec{network}:transport=bess,dst={shared}/eth{network},mac={mac},mtu={LARGEST_MTU}"
+            "vec{network}:transport=bess,dst={shared}/eth{network},mac={mac},mtu={LARGEST_MTU},depth={QUEUE}"
         ));
     }
     arguments.extend([
@@ -201,7 +203,7 @@ mod tests {
             "ubd0r=/dev/shm/rxe-ci-x/share/root.ext4",
             "ssl1=fd:11",
             "ssl4=fd:14",
-            "vec0:transport=bess,dst=/dev/shm/rxe-ci-x/eth0,mac=52:54:00:77:00:01,mtu=9000",
+            "vec0:transport=bess,dst=/dev/shm/rxe-ci-x/eth0,mac=52:54:00:77:00:01,mtu=9000,depth=512",
             "rxe.work=/dev/shm/rxe-ci-x/work",
         ] {
             assert!(all.iter().any(|argument| argument == wanted), "{wanted}");
@@ -213,7 +215,7 @@ mod tests {
     fn several_machines_have_two_ethernets() {
         let all = shown(3, 4);
         let wanted =
-            "vec1:transport=bess,dst=/dev/shm/rxe-ci-x/eth1,mac=52:54:00:77:01:03,mtu=9000";
+            "vec1:transport=bess,dst=/dev/shm/rxe-ci-x/eth1,mac=52:54:00:77:01:03,mtu=9000,depth=512";
         assert!(all.iter().any(|argument| argument == wanted), "{all:?}");
         assert!(all.iter().any(|argument| argument == "rxe.node=3"));
     }
