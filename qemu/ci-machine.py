@@ -99,7 +99,7 @@ def make(boot, module, folder):
 
 
 def boot_files(options):
-    """The files that a machine boots from, and where the module for its kernel is built."""
+    """The files that a machine boots from, where the module for its kernel is built, and the command for that up to the series."""
     import image
     import kernel
     if options.uml:

@@ -152,8 +152,14 @@ class Ci(Machines):
         self.assertEqual((sorted(out.splitlines()), err, status), (["[1] 10.77.0.1", "[2] 10.77.0.2"], "", 139))
 
     def test_kernel_panic(self):
-        status, _, err = self.run_ci([], "sh", "-c", "echo c >/proc/sysrq-trigger; cat /dev/zero")
-        self.assertEqual(status, 125)
+        """What the command has printed before arrives. The host may not have read it yet when the kernel panics, so that waits for the file."""
+        command = "echo before; until [ -e seen ]; do sleep 0.1; done; echo c >/proc/sysrq-trigger; cat /dev/zero"
+        with subprocess.Popen([PROGRAM, "run", *self.options, "--timeout", str(COMMAND_SECONDS), "--", "sh", "-c", command], cwd=self.folder,
+                              text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            out = child.stdout.readline()
+            (self.folder / "seen").touch()
+            rest, err = child.communicate(timeout=BOOT_SECONDS + COMMAND_SECONDS)
+        self.assertEqual((out + rest, child.returncode), ("before\n", 125))
         self.assertIn("\nrxe-ci: kernel panic in machine 1: sysrq triggered crash;", err)
 
     def test_list(self):
