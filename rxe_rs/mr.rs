@@ -265,6 +265,11 @@ impl<'g> MrAccess<'g> {
         }
     }
 
+    /// Returns the guard of the RCU read-side critical section of the accesses.
+    pub(crate) fn guard(&self) -> &'g rcu::Guard {
+        self.guard
+    }
+
     /// Makes the next access that causes page fault `denied` fail instead of being deferred.
     pub(crate) fn deny(&self, denied: Option<PageFault>) {
         self.denied.set(denied);
@@ -460,6 +465,45 @@ impl<'g> MrAccess<'g> {
             return Ok(());
         }
         self.with_access(pd, key, addr, src.len(), rights, |cursor| cursor.write(src))
+    }
+
+    /// Copies `len` bytes from `from`, key and address in the memory of `peer`, to `addr` of the
+    /// region `key` of protection domain `pd`.
+    ///
+    /// # Errors
+    ///
+    /// Why the access to the region is refused, as for [`write`](Self::write); `None` if the memory
+    /// of the peer cannot be read.
+    pub(crate) fn copy_from(
+        &self,
+        (pd, key, addr, rights): (u64, u32, u64, Access),
+        peer: &MrAccess<'_>,
+        from: (u32, u64),
+        len: usize,
+    ) -> Result<(), Option<AccessError>> {
+        let mut readable = false;
+        let copied = self.with_access(pd, key, addr, len, rights, |to| {
+            let copied = peer.with_access(peer.pd, from.0, from.1, len, Access::NONE, |from| {
+                Ok(to.copy_from(&from, len))
+            });
+            let Ok(copied) = copied else {
+                return Ok(());
+            };
+            readable = !matches!(copied, Err(None));
+            copied.or_else(|failure| failure.map_or(Ok(()), Err))
+        });
+        match copied {
+            Ok(()) if readable => Ok(()),
+            Ok(()) => Err(None),
+            Err(e) => Err(Some(e)),
+        }
+    }
+
+    /// Returns true if the access is permitted to `pd` and causes no page fault.
+    pub(crate) fn is_pinned(&self, key: u32, addr: u64, len: usize) -> bool {
+        let pinned = |cursor: MemCursor<'_>| Ok(cursor.is_pinned(len));
+        self.with_access(self.pd, key, addr, len, Access::NONE, pinned)
+            .unwrap_or(false)
     }
 
     /// Checks an access without copying.

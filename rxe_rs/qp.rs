@@ -8,6 +8,7 @@ mod backend;
 mod create;
 mod kept;
 mod modify;
+mod offers;
 mod paging;
 mod post;
 mod responses;
@@ -154,6 +155,7 @@ impl PendingNotify {
 pub(crate) struct QpInner {
     pub(crate) engine: Engine,
     sq: sq::Sq,
+    offered: offers::OfferRange,
     rq: rq::Rq,
     responses: responses::Responses,
     notify: PendingNotify,
@@ -219,6 +221,8 @@ pub(crate) struct QpCtx {
     config: Mutex<VerbsAttrs>,
     #[pin]
     pub(crate) inner: SpinLockBh<QpInner>,
+    /// Send requests whose payload the peer may copy.
+    offers: offers::Offers,
     /// Accounts the QP's packets in the queues of the network stack.
     queued: TxOwner<QpCtx>,
     #[pin]
@@ -259,9 +263,14 @@ impl TimerTarget for QpCtx {
 impl QpCtx {
     /// Returns access to the memory regions that the QP may use, for the lifetime of `guard`.
     pub(crate) fn mr_access<'g>(&'g self, guard: &'g rcu::Guard, inner: &QpInner) -> MrAccess<'g> {
+        self.mr_access_from(guard, inner.extent)
+    }
+
+    /// As [`mr_access`](Self::mr_access), with the hint that an earlier one ended with.
+    fn mr_access_from<'g>(&'g self, guard: &'g rcu::Guard, hint: usize) -> MrAccess<'g> {
         let all_memory = self.kernel.as_ref().map(|kernel| kernel.memory);
         let qp = (self.pd, self.qpn);
-        MrAccess::new(&self.dev, guard, qp, all_memory, inner.extent)
+        MrAccess::new(&self.dev, guard, qp, all_memory, hint)
     }
 
     /// Returns the counters that this QP's traffic is added to.
@@ -441,6 +450,7 @@ impl QueuePair for QpCtx {
         let tied_mrs = {
             let mut inner = self.inner.lock();
             inner.destroyed = true;
+            self.offers.withdraw_all(&mut inner.offered);
             inner.tied_mrs.take()
         };
         self.timer.shutdown();

@@ -43,6 +43,7 @@ impl DeviceCtx {
             traffic_class: av.traffic_class,
             ecn: connected && crate::uses_ecn(),
             host_tags: connected && crate::omits_icrc(),
+            references: crate::sends_by_reference(),
             hop_limit: av.hop_limit,
             flow_label: av.flow_label,
             ifindex: av.ifindex,

@@ -76,6 +76,7 @@ use rxe_proto::{
             Packet,
             Payload, //
         },
+        reference::Reference,
         Transport, //
     },
 };
@@ -137,6 +138,8 @@ struct LockedQp<'g> {
     without_icrc: u64,
     /// Of these, those that were merged. Each counts as several in `packets`.
     merged: u64,
+    /// Packets by reference.
+    by_reference: u64,
 }
 
 impl<'g> RxBatch<'g> {
@@ -222,7 +225,7 @@ impl<'g> RxBatch<'g> {
                 let verify = |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
                     *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
                 };
-                let result = locked.deliver(self.now, segment, packet, verify);
+                let result = locked.deliver(self.now, segment, packet, None, verify);
                 locked.finish(self.guard);
                 result
             });
@@ -281,6 +284,7 @@ impl<'g> LockedQp<'g> {
             bytes: 0,
             without_icrc: 0,
             merged: 0,
+            by_reference: 0,
         })
     }
 
@@ -302,12 +306,14 @@ impl<'g> LockedQp<'g> {
             bytes,
             without_icrc,
             merged,
+            by_reference,
             ..
         } = self;
         qp.counter_set(&inner).each(|counters| {
             counters.received(packets, bytes);
             counters.traffic(Traffic::RxWithoutIcrc, without_icrc);
             counters.traffic(Traffic::RxMerged, merged);
+            counters.traffic(Traffic::RxByReference, by_reference);
         });
         let to_send = match packets {
             0 => ToSend::Nothing,
@@ -330,27 +336,40 @@ impl<'g> LockedQp<'g> {
     /// Checks one packet, passes it to the engine and counts it.
     #[inline]
     fn handle(&mut self, now: Instant, segment: &RxSegment<'_>, packet: Packet<'_>) {
+        let has_icrc = host_tag(segment).has_icrc();
+        let reference = match has_icrc {
+            true => None,
+            false => reference_in(&packet, segment),
+        };
+        let (packet, reference) = reference.map_or((packet, None), |(p, r)| (p, Some(r)));
         let payload = packet.payload_len();
-        if let Err(reason) = self.deliver(now, segment, packet, icrc_matches) {
+        if let Err(reason) = self.deliver(now, segment, packet, reference, icrc_matches) {
             self.count_drop(reason);
             return;
         }
-        self.bytes = self.bytes.wrapping_add(segment.len());
         let mut packets = 1;
-        if !host_tag(segment).has_icrc() {
+        let mut bytes = segment.len();
+        if !has_icrc {
             packets = self.inner.engine.packets_of(payload);
             self.without_icrc = self.without_icrc.wrapping_add(1);
             self.merged = self.merged.wrapping_add(u64::from(packets > 1));
         }
+        if reference.is_some() {
+            bytes = bytes.wrapping_add(payload);
+            self.by_reference = self.by_reference.wrapping_add(1);
+        }
+        self.bytes = self.bytes.wrapping_add(bytes);
         self.packets = self.packets.wrapping_add(packets);
     }
 
-    /// Passes one packet to the engine if the QP may process it (IBTA 9.6.1.1).
+    /// Passes one packet to the engine if the QP may process it (IBTA 9.6.1.1). `reference` is what
+    /// it has in place of its payload.
     fn deliver(
         &mut self,
         now: Instant,
         segment: &RxSegment<'_>,
         packet: Packet<'_>,
+        reference: Option<Reference>,
         verify: impl FnOnce(&Packet<'_>, &RxSegment<'_>, &Payload<'_>) -> bool,
     ) -> Result<(), DropReason> {
         let (qp, inner) = (self.qp, &mut *self.inner);
@@ -393,7 +412,10 @@ impl<'g> LockedQp<'g> {
         let icrc_ok = |packet: &Packet<'_>| verify(packet, segment, &all);
         let admitted = admit(packet, &attrs, &self.path, in_table, icrc_ok)?;
         let packet = admitted.packet();
-        let payload = all.slice(packet.payload_offset(), packet.payload_len());
+        let payload = match reference {
+            Some(reference) => Payload::by_reference(reference.source, packet.payload_len()),
+            None => all.slice(packet.payload_offset(), packet.payload_len()),
+        };
         let same_id = segment.same_id_hdr();
         let net = same_id.as_ref().map_or(segment.net_hdr(), |net| net);
         let (kind, ip) = match net.len() {
@@ -406,7 +428,7 @@ impl<'g> LockedQp<'g> {
             pkey_index,
             vlan: segment.vlan(),
             tag: host_tag(segment),
-            merged: segment.whole_size(),
+            merged: reference.map_or(segment.whole_size(), |reference| reference.mtu),
         };
         let received = Received {
             segment,
@@ -453,6 +475,25 @@ impl QpCtx {
             self.replay_kept(inner, mrs, now);
         }
     }
+}
+
+/// Returns what a packet without an ICRC has in place of its payload, if it is a SEND or WRITE by
+/// reference, and the packet as it would be with the payload.
+#[inline]
+fn reference_in<'a>(
+    packet: &Packet<'a>,
+    segment: &RxSegment<'_>,
+) -> Option<(Packet<'a>, Reference)> {
+    // Such a packet is contiguous.
+    let bytes = segment.head();
+    let opcode = packet.opcode();
+    let is_request = opcode.transport() == Transport::Rc && !opcode.is_response();
+    if !is_request || bytes.len() != segment.len() {
+        return None;
+    }
+    let reference = Reference::parse(packet, bytes)?;
+    let packet = packet.with_payload_len(usize::try_from(reference.len).ok()?)?;
+    Some((packet, reference))
 }
 
 /// Returns the tag that a packet arrived with.

@@ -78,6 +78,10 @@ module! {
             default: 0,
             description: "1: packets between queue pairs of this kernel have an ICRC, too, and are not merged (for captures)",
         },
+        same_host_copy: u8 {
+            default: 0,
+            description: "1: packets between queue pairs of this kernel contain their payload, which is copied twice then (for captures)",
+        },
         selective_repeat: u8 {
             default: 1,
             description: "0: connections with another rxe_rs retransmit all that follows a lost packet, as with other peers",
@@ -118,6 +122,11 @@ fn egress_guard() -> bool {
 /// Returns true if packets that stay in the memory of this kernel may be sent without an ICRC.
 pub(crate) fn omits_icrc() -> bool {
     !is_set(module_parameters::same_host_icrc.value())
+}
+
+/// Returns true if packets that stay in the memory of this kernel may refer to their payload.
+pub(crate) fn sends_by_reference() -> bool {
+    !is_set(module_parameters::same_host_copy.value())
 }
 
 /// Returns true if packets of connected QPs are sent as ECN-capable.

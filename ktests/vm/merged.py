@@ -3,9 +3,11 @@
 arrive also where the path drops it."""
 import os
 
+from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
 from lib import host
+from lib.child_process import child_process
 from lib.counters import counter, total
 from lib.ends import End, happens, pair, pattern, write_and_read
 
@@ -31,6 +33,86 @@ def transfer(a, b, rounds=3, size=SIZE):
         sent = a.mr.read(1000, 5) + a.mr.read(size - 1000, 1000)
         got = b.mr.read(third, size - third) + b.mr.read(size - third, 0)
         assert got == sent, "a SEND sent wrong data"
+
+
+def test_by_reference_ipv4(_names):
+    by_reference(host.names(4))
+
+
+def test_by_reference_ipv6(_names):
+    by_reference(host.names(6))
+
+
+def by_reference(names):
+    """The payload of SENDs and WRITEs is copied from the sender's memory, that of READs and of longer lists is in the packets."""
+    a, b = pair(names, size=SIZE, sges=8)
+    transfer(a, b, 1)
+    before = total("rcvd_by_reference")
+    transfer(a, b)
+    assert grows("rcvd_by_reference", before), "no packet is by reference"
+    before = total("rcvd_by_reference")
+    for n in range(3):
+        data = pattern(SIZE, os.getpid() + n)
+        a.mr.write(data, SIZE)
+        b.recv(b.sge())
+        a.post(e.IBV_WR_SEND, *(a.sge(SIZE // 8, SIZE // 8 * part) for part in range(8)))
+        a.complete()
+        b.complete()
+        assert b.mr.read(SIZE, 0) == data, "a SEND of eight entries sent wrong data"
+        a.mr.write(bytes(SIZE), SIZE)
+        a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(b.mr.buf, b.mr.rkey))
+        a.complete()
+        assert a.mr.read(SIZE, 0) == data, "a READ read wrong data"
+    assert total("rcvd_by_reference") == before, "a packet is by reference"
+    assert total("reference_gone") == 0
+
+
+def test_by_reference_within_one_device(names):
+    """Between two queue pairs of one device."""
+    a, b = End(names[0], int(names[1]), size=SIZE), End(names[0], int(names[1]), size=SIZE)
+    a.connect(b, 1, 1)
+    b.connect(a, 1, 1)
+    transfer(a, b)
+    before = total("rcvd_by_reference")
+    transfer(a, b)
+    assert grows("rcvd_by_reference", before), "no packet is by reference"
+
+
+def test_by_reference_memory_reused(names):
+    """What the sender stores in its buffer after a request has completed, or has failed, is never received."""
+    a, b = pair(names, size=SIZE, sges=2)
+    transfer(a, b, 1)
+    for n in range(50):
+        data = pattern(SIZE, os.getpid() + n)
+        a.mr.write(data, SIZE)
+        b.recv(b.sge())
+        a.post(e.IBV_WR_SEND, a.sge())
+        a.complete()
+        a.mr.write(b"\xee" * SIZE, SIZE)
+        b.complete()
+        assert b.mr.read(SIZE, 0) == data, "the sender's later data was received"
+    b.mr.write(b"\x11" * SIZE, SIZE)
+    for _ in range(8):
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(b.mr.buf, b.mr.rkey))
+    a.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    a.mr.write(b"\x22" * SIZE, SIZE)
+    assert b"\x22" not in b.mr.read(SIZE, 0), "data that was stored after the failure was received"
+
+
+def test_by_reference_disabled(_names):
+    """With same_host_copy=1 all packets contain their payload, and are merged."""
+    with host.reloaded("same_host_copy=1"), child_process(contain_payload):
+        pass
+
+
+def contain_payload():
+    names = host.names(4)
+    a, b = pair(names, size=SIZE, sges=2)
+    transfer(a, b, 1)
+    before = total("rcvd_merged")
+    transfer(a, b)
+    assert grows("rcvd_merged", before), "no packet was merged"
+    assert total("rcvd_by_reference") == 0, "a packet is by reference"
 
 
 def sent_singly(a, b, rounds):

@@ -48,6 +48,8 @@ pub(crate) enum Traffic {
     RxWithoutIcrc,
     /// Of these, those that had the payload of several.
     RxMerged,
+    /// Packets by reference, whose payload was copied from the memory of the sender.
+    RxByReference,
     /// How often the network device went down.
     LinkDowned,
     /// Datagrams to the RoCE port that the guard dropped because the sender lacks permission.
@@ -56,7 +58,7 @@ pub(crate) enum Traffic {
 }
 
 impl Traffic {
-    const NAMES: [&'static str; 10] = [
+    const NAMES: [&'static str; 11] = [
         "sent_pkts",
         "sent_bytes",
         "rcvd_pkts",
@@ -65,6 +67,7 @@ impl Traffic {
         "tx_too_long",
         "rcvd_without_icrc",
         "rcvd_merged",
+        "rcvd_by_reference",
         "link_downed",
         "egress_guard_drops",
     ];
@@ -79,8 +82,9 @@ impl Traffic {
             Self::TxTooLong => 5,
             Self::RxWithoutIcrc => 6,
             Self::RxMerged => 7,
-            Self::LinkDowned => 8,
-            Self::Refused => 9,
+            Self::RxByReference => 8,
+            Self::LinkDowned => 9,
+            Self::Refused => 10,
         }
     }
 }

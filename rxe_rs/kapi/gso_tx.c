@@ -220,6 +220,23 @@ static void rxe_rs_tx_limits(const struct dst_entry *dst, const struct net_devic
 }
 
 /**
+ * rxe_rs_tx_account() - account bytes that are not in a buffer to it
+ * @skb: finished buffer of a single datagram that has no owner yet
+ * @bytes: number of bytes
+ * @packets: number of packets that it counts as
+ *
+ * The owner's limit of bytes in the queues of the network stack includes them.
+ *
+ * Context: Any context.
+ */
+void rxe_rs_tx_account(struct sk_buff *skb, u32 bytes, u32 packets)
+{
+	skb->truesize += bytes;
+	/* Without a gso_size the network stack does not use it. */
+	skb_shinfo(skb)->gso_segs = min_t(u32, packets, U16_MAX);
+}
+
+/**
  * rxe_rs_tx_max_whole() - return the maximum of a datagram that is not segmented
  * @flow: flow
  *

@@ -186,6 +186,7 @@ struct sk_buff *rxe_rs_tx_new(struct rxe_rs_flow *flow, u8 tclass, u32 linear, u
 			      u32 *max_segs);
 bool rxe_rs_tx_checksums(const struct net_device *dev, bool v4);
 u32 rxe_rs_tx_max_whole(struct rxe_rs_flow *flow);
+void rxe_rs_tx_account(struct sk_buff *skb, u32 bytes, u32 packets);
 void *rxe_rs_tx_put(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_undo(struct sk_buff *skb, u32 len);
 void rxe_rs_tx_finish(struct sk_buff *skb, const u8 *hdr, u32 hdr_len, u32 gso_size,

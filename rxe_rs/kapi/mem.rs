@@ -216,6 +216,75 @@ impl Memory {
         }
     }
 
+    /// Returns true if its pages are present, so that [`for_each_run`](Self::for_each_run) finds
+    /// them.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub fn is_pinned(&self) -> bool {
+        !matches!(self, Memory::Odp(_))
+    }
+
+    /// Calls `f` with the runs of contiguous addresses that make up `len` bytes at `offset`, in
+    /// order.
+    ///
+    /// # Context
+    ///
+    /// As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// [`AccessFailure::NotPresent`] for memory that is not [pinned](Self::is_pinned),
+    /// [`AccessFailure::OutOfBounds`], or what `f` returns, which is not called again then.
+    #[inline]
+    pub fn for_each_run(
+        &self,
+        offset: u64,
+        len: usize,
+        hint: &ExtentHint,
+        f: impl FnMut(Run<'_>) -> Result<(), AccessFailure>,
+    ) -> Result<(), AccessFailure> {
+        match self {
+            Memory::User(m) => m.for_each_run(offset, len, hint, f),
+            Memory::Dma(m) => m.for_each_run(offset, len, hint, f),
+            Memory::Pages(m) => m.for_each_run(offset, len, hint, f),
+            Memory::Odp(_) => Err(AccessFailure::NotPresent),
+            Memory::Buffer(m) => m.for_each_run(offset, len, hint, f),
+            Memory::Sg(m) => m.for_each_run(offset, len, hint, f),
+        }
+    }
+
+    /// Copies a run of other memory into the region.
+    ///
+    /// # Context
+    ///
+    /// As [`write`](Self::write).
+    ///
+    /// # Errors
+    ///
+    /// [`AccessFailure`], `Unreadable` also if the run overlaps its destination; the region may
+    /// have been written in part.
+    #[inline]
+    pub fn write_run(
+        &self,
+        offset: u64,
+        src: &Run<'_>,
+        hint: &ExtentHint,
+    ) -> Result<(), AccessFailure> {
+        if let Memory::Odp(m) = self {
+            return m.write_run(offset, src);
+        }
+        let mut done = 0;
+        self.for_each_run(offset, src.len, hint, |run| {
+            let len = run.len;
+            run.copy_from_run(&src.part(done, len))?;
+            done = done.wrapping_add(len);
+            Ok(())
+        })
+    }
+
     /// Returns the `len` bytes at `offset` as memory of their own: they stay valid when the rest is
     /// dropped.
     ///
@@ -423,6 +492,21 @@ pub struct Run<'a> {
     _memory: core::marker::PhantomData<&'a ()>,
 }
 
+impl<'a> Run<'a> {
+    /// Returns the bytes from `from` on, `len` at most.
+    #[inline]
+    #[must_use]
+    pub fn part(&self, from: usize, len: usize) -> Run<'a> {
+        let from = from.min(self.len);
+        // INVARIANT: A part of this run.
+        Run {
+            addr: self.addr.wrapping_add(from),
+            len: len.min(self.len.wrapping_sub(from)),
+            _memory: core::marker::PhantomData,
+        }
+    }
+}
+
 impl Run<'_> {
     /// Returns the length in bytes.
     #[inline]
@@ -462,6 +546,22 @@ impl Run<'_> {
         // SAFETY: By the type invariant; `dst` is private, so the ranges do not overlap.
         unsafe { copy(dst.as_mut_ptr(), self.addr, len) }?;
         Ok(len)
+    }
+
+    /// Copies `src` to the start of the run, as much as both hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_to`](Self::copy_to), also if they overlap.
+    #[inline]
+    fn copy_from_run(&self, src: &Run<'_>) -> Result<(), AccessFailure> {
+        let len = self.len.min(src.len);
+        let (to, from) = (self.addr as usize, src.addr as usize);
+        if to.abs_diff(from) < len {
+            return Err(AccessFailure::Unreadable);
+        }
+        // SAFETY: By the type invariants; the ranges do not overlap.
+        unsafe { copy(self.addr, src.addr, len) }
     }
 
     /// Copies `src` to the start of the run, as much as both hold; returns the number of bytes.

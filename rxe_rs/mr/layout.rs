@@ -13,7 +13,8 @@ use rxe_kapi::{
         AccessFailure,
         ExtentHint,
         Memory,
-        OutOfBounds, //
+        OutOfBounds,
+        Run, //
     },
     rdma::segment::FIRST_SEGMENT,
 };
@@ -406,6 +407,81 @@ impl MemCursor<'_> {
                 Ok(())
             }
             MemCursor::Segments(cursor) => cursor.write(src),
+        }
+    }
+
+    /// Calls `f` with each run of contiguous addresses of the `len` bytes there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::for_each_run`].
+    #[inline]
+    fn for_each_run(
+        &self,
+        len: usize,
+        mut f: impl FnMut(Run<'_>) -> Result<(), AccessFailure>,
+    ) -> Result<(), AccessFailure> {
+        match self {
+            MemCursor::Whole(memory, at, hint) => memory.for_each_run(*at, len, hint, f),
+            MemCursor::Segments(cursor) => cursor.each(cursor.addr, len, |memory, at, part| {
+                memory.for_each_run(at, part, cursor.hint, &mut f)
+            }),
+        }
+    }
+
+    /// Copies a run of other memory to `from` bytes behind the position.
+    #[inline]
+    fn write_run(&self, from: u64, src: &Run<'_>) -> Result<(), AccessFailure> {
+        match self {
+            MemCursor::Whole(memory, at, hint) => {
+                memory.write_run(at.checked_add(from).ok_or(OutOfBounds)?, src, hint)
+            }
+            MemCursor::Segments(cursor) => {
+                let addr = cursor.addr.checked_add(from).ok_or(OutOfBounds)?;
+                let mut done = 0usize;
+                cursor.each(addr, src.len(), |memory, at, part| {
+                    let run = src.part(done, part);
+                    done = done.wrapping_add(part);
+                    memory.write_run(at, &run, cursor.hint)
+                })
+            }
+        }
+    }
+
+    /// Copies `len` bytes of other memory there. `Err(None)` if that cannot be read, or the copy
+    /// itself fails.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    #[inline]
+    pub(super) fn copy_from(
+        &self,
+        src: &MemCursor<'_>,
+        len: usize,
+    ) -> Result<(), Option<AccessFailure>> {
+        let mut done = 0u64;
+        let mut failed = None;
+        let copied = src.for_each_run(len, |run| {
+            let to = done;
+            done = done.wrapping_add(u64::try_from(run.len()).map_err(|_| OutOfBounds)?);
+            self.write_run(to, &run).inspect_err(|e| failed = Some(*e))
+        });
+        copied.map_err(|_| failed.filter(|e| *e != AccessFailure::Unreadable))
+    }
+
+    /// Returns true if the pages of all its memory are present.
+    pub(super) fn is_pinned(&self, len: usize) -> bool {
+        match self {
+            MemCursor::Whole(memory, ..) => memory.is_pinned(),
+            MemCursor::Segments(cursor) => {
+                let pinned =
+                    cursor.each(cursor.addr, len, |memory, _, _| match memory.is_pinned() {
+                        true => Ok(()),
+                        false => Err(AccessFailure::NotPresent),
+                    });
+                pinned.is_ok()
+            }
         }
     }
 

@@ -33,6 +33,7 @@ use crate::ids::{Mtu, Psn, Qpn, RKey};
 use crate::time::Instant;
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::{Packet, Payload};
+use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 pub use host::{Host, RecvBuf};
 pub use queue::{run_together, Queue};
@@ -257,6 +258,8 @@ pub struct Pair {
     /// When the wire to each side becomes idle.
     wire_free: [Instant; 2],
     pub packets_sent: u64,
+    /// Their bytes from BTH to ICRC.
+    pub bytes_sent: u64,
     /// Probability that a page is invalidated in a step.
     pub evict: f64,
     /// Deferred packets of each side, oldest first.
@@ -277,6 +280,8 @@ pub struct Pair {
     pub without_icrc: u64,
     /// Maximum payload of a merged packet, and the number of them that were sent.
     pub max_merged: u32,
+    /// Maximum payload of a packet by reference: 0, unless a test sets it.
+    pub max_by_reference: u32,
     pub merged: u64,
     /// A device between both sides drops merged packets.
     pub drops_merged: bool,
@@ -333,6 +338,7 @@ impl Pair {
             serial: 0,
             wire_free: [Instant::ZERO; 2],
             packets_sent: 0,
+            bytes_sent: 0,
             evict: 0.0,
             deferred: Default::default(),
             kept: Default::default(),
@@ -346,6 +352,7 @@ impl Pair {
             same_host: [false; 2],
             without_icrc: 0,
             max_merged: MAX_MERGED,
+            max_by_reference: 0,
             merged: 0,
             drops_merged: false,
             gso_max_segs: GSO_MAX_SEGS,
@@ -428,6 +435,7 @@ impl Pair {
             has_icrc: tag.has_icrc(),
             max_merged: self.max_merged,
             merged: Vec::new(),
+            max_by_reference: self.max_by_reference,
         };
         if self.link.busy > 0.0 && self.rng.f64() < self.link.busy {
             sink.fails_at = self.rng.usize(0..room);
@@ -491,6 +499,7 @@ impl Pair {
             false => HostTag::None,
         };
         self.packets_sent += 1;
+        self.bytes_sent += packet.len() as u64;
         self.with_reserved_bits[1 - to] += u64::from(packet[8] & 0x7f != 0);
         if let Some(rewrite) = self.rewrite.filter(|_| to == 0) {
             tag = HostTag::None;
@@ -652,6 +661,20 @@ impl Pair {
         }
     }
 
+    /// The payload of a request that `side` offers.
+    fn offered_payload(&self, side: usize, index: u32) -> Option<Vec<u8>> {
+        let host = &self.hosts[side];
+        let at = host.buffers[index as usize];
+        let len = host.wqes[index as usize].wr.length as usize;
+        let offered = host.offered.contains(&index);
+        offered.then(|| host.memory.borrow()[at..at + len].to_vec())
+    }
+
+    /// Withdraws all requests that a side offers, as if their memory were deregistered for a while.
+    pub fn withdraw_offers(&mut self, side: usize) {
+        self.hosts[side].offered.clear();
+    }
+
     fn handle_packet(&mut self, to: usize, udp: &[u8], tag: HostTag) -> Handled {
         let Ok(packet) = Packet::parse(udp, udp.len()) else {
             return Handled::Done;
@@ -661,8 +684,22 @@ impl Pair {
         if tag.has_icrc() && !intact() {
             return Handled::Done;
         }
+        let reference = match tag.has_icrc() {
+            true => None,
+            false => Reference::parse(&packet, udp),
+        };
         let start = packet.payload_offset();
-        let payload = Payload::from_slice(&udp[start..start + packet.payload_len()]);
+        let (packet, payload) = match reference {
+            None => {
+                let payload = &udp[start..start + packet.payload_len()];
+                (packet, Payload::from_slice(payload))
+            }
+            Some(Reference { source, len, .. }) => {
+                self.hosts[to].of_peer = self.offered_payload(1 - to, source.index);
+                let packet = packet.with_payload_len(len as usize).unwrap();
+                (packet, Payload::by_reference(source, len as usize))
+            }
+        };
         let of_peer = self.qps[1 - to].attrs.mtu.bytes();
         let mut ip_header = net_header(1 - to, udp.len());
         if self.link.mark > 0.0 && self.rng.f64() < self.link.mark {

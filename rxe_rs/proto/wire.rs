@@ -17,6 +17,7 @@ pub mod packet;
 pub mod payload;
 pub mod pma;
 pub mod pretty;
+pub mod reference;
 pub mod repr;
 pub mod reth;
 pub mod rnr;

@@ -2,6 +2,11 @@
 //! The engine's backend traits over rings, memory regions and completion queues.
 
 use super::{
+    offers::{
+        Offer,
+        OfferRange,
+        Offers, //
+    },
     responses::Responses,
     rq::{
         scatter,
@@ -28,7 +33,8 @@ use crate::{
     },
     queue::{
         for_each_span,
-        sges_of, //
+        sges_of,
+        Span, //
     },
 };
 use kernel::sync::Arc;
@@ -37,6 +43,7 @@ use rxe_kapi::{
     sync::context, //
 };
 use rxe_proto::{
+    check::rkey::AccessError,
     engine::{
         backend::{
             AtomicOp,
@@ -64,6 +71,7 @@ use rxe_proto::{
     },
     ids::{
         PKey,
+        Qpn,
         RKey, //
     },
     table::region::Access,
@@ -71,6 +79,7 @@ use rxe_proto::{
         bytes::put,
         feth::Selectivity,
         packet::Payload,
+        payload::Source,
         Feth, //
     },
 };
@@ -83,6 +92,9 @@ pub(crate) struct QpBackend<'a, 'g> {
     rq: &'a mut Rq,
     responses: &'a mut Responses,
     notify: &'a mut PendingNotify,
+    offered: &'a mut OfferRange,
+    /// Number of the peer of a connected QP.
+    peer: Qpn,
     pkey_index: u16,
     bound: Option<&'a Counters>,
 }
@@ -102,6 +114,8 @@ impl QpInner {
             rq: &mut self.rq,
             responses: &mut self.responses,
             notify: &mut self.notify,
+            offered: &mut self.offered,
+            peer: self.engine.attrs.dest_qpn,
             pkey_index: self.pkey_index,
             bound: self.counter.as_deref(),
         };
@@ -112,6 +126,57 @@ impl QpInner {
 impl QpBackend<'_, '_> {
     fn dev(&self) -> &DeviceCtx {
         &self.ctx.dev
+    }
+
+    /// Calls `f` with the payload of a packet by reference; `None` if the peer does not offer it.
+    fn with_source<R>(
+        &self,
+        source: Source,
+        f: impl FnOnce(&PeerPayload<'_, '_>) -> R,
+    ) -> Option<R> {
+        let rcu = self.mrs.guard();
+        let peer = self.dev().demux.find(rcu, self.peer)?;
+        peer.with_offer(rcu, self.ctx.qpn, source.index, |offer, mrs| {
+            f(&PeerPayload { offer, mrs, source })
+        })
+    }
+}
+
+/// The payload of a packet by reference, in the memory of the peer.
+struct PeerPayload<'a, 'g> {
+    offer: &'a Offer,
+    mrs: &'a MrAccess<'g>,
+    source: Source,
+}
+
+impl PeerPayload<'_, '_> {
+    /// Copies the bytes `from .. from + len` of the payload to `addr` of the region `key`, whose
+    /// protection domain is `pd`, by `mrs`.
+    ///
+    /// # Errors
+    ///
+    /// Why the access to the region is refused; `None` if the payload cannot be read.
+    fn copy_to(
+        &self,
+        mrs: &MrAccess<'_>,
+        (pd, key, addr, rights): (u64, u32, u64, Access),
+        from: usize,
+        len: usize,
+    ) -> Result<(), Option<AccessError>> {
+        let from = u32::try_from(from).ok();
+        let offset = from.and_then(|from| self.source.offset.checked_add(from));
+        let mut failed = None;
+        let copied = for_each_span(self.offer.sges(), offset.ok_or(None)?, len, |span| {
+            // Within the access that the caller asks for.
+            let at = u64::try_from(span.from).map_err(|_| LocalFault::Refused)?;
+            let to = (pd, key, addr.wrapping_add(at), rights);
+            let copied = mrs.copy_from(to, self.mrs, (span.lkey, span.addr), span.len);
+            copied.map_err(|e| {
+                failed = e;
+                LocalFault::Refused
+            })
+        });
+        copied.map_err(|_| failed)
     }
 }
 
@@ -133,7 +198,30 @@ impl SendQueue for QpBackend<'_, '_> {
     }
 
     fn retire_sends(&mut self, index: u32) {
+        self.ctx.offers.withdraw(self.offered, index);
         self.sq.retire(index);
+    }
+
+    fn offer(&mut self, index: u32) -> bool {
+        if Offers::is_newest(*self.offered, index) {
+            return true;
+        }
+        let Some((wqe, data)) = self.sq.store.wqe_with_data(index) else {
+            return false;
+        };
+        let wr = &wqe.wr;
+        let sges = || sges_of(data).take(usize::from(wr.num_sge));
+        let length = usize::try_from(wr.length).unwrap_or(usize::MAX);
+        let is_pinned = |span: Span| match self.mrs.is_pinned(span.lkey, span.addr, span.len) {
+            true => Ok(()),
+            false => Err(LocalFault::Refused),
+        };
+        if wr.flags.inline || for_each_span(sges(), 0, length, is_pinned).is_err() {
+            return false;
+        }
+        let hint = self.mrs.hint.get();
+        Offer::new(index, self.peer.get(), hint, sges())
+            .is_some_and(|offer| self.ctx.offers.offer(self.offered, offer))
     }
 
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {
@@ -182,6 +270,17 @@ impl RecvQueue for QpBackend<'_, '_> {
         // WQEs of a shared receive queue use regions of that queue's protection domain
         // (IBTA 10.2.3).
         let pd = self.ctx.srq.as_ref().map_or(self.ctx.pd, |srq| srq.pd);
+        if let Some(source) = src.source() {
+            let list = self.rq.current.iter();
+            let copied = self.with_source(source, |from| {
+                for_each_span(list, offset, src.len(), |span| {
+                    let to = (pd, span.lkey, span.addr, Access::LOCAL_WRITE);
+                    from.copy_to(self.mrs, to, span.from, span.len)
+                        .map_err(|e| e.map_or(LocalFault::Gone, local_fault))
+                })
+            });
+            return copied.unwrap_or(Err(LocalFault::Gone));
+        }
         scatter(self.mrs, pd, self.rq.current.iter(), offset, src)
     }
 }
@@ -206,6 +305,14 @@ impl RemoteMemory for QpBackend<'_, '_> {
     }
 
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
+        if let Some(source) = src.source() {
+            let to = (self.ctx.pd, rkey.0, addr, Access::REMOTE_WRITE);
+            let copied = self.with_source(source, |from| {
+                from.copy_to(self.mrs, to, 0, src.len())
+                    .map_err(|e| e.map_or(RemoteFault::Gone, remote_fault))
+            });
+            return copied.unwrap_or(Err(RemoteFault::Gone));
+        }
         self.mrs
             .write(rkey.0, addr, src, Access::REMOTE_WRITE)
             .map_err(remote_fault)

@@ -4,6 +4,10 @@
 
 use super::{
     kept::KeptPackets,
+    offers::{
+        OfferRange,
+        Offers, //
+    },
     paging::Paging,
     responses::Responses,
     rq::{
@@ -202,6 +206,7 @@ impl QpCtx {
         let inner = init!(QpInner {
             engine: Engine::new(service, Qpn::new(qpn), uses_srq),
             sq,
+            offered: OfferRange::default(),
             rq: Rq {
                 source: receives,
                 current: recv_list,
@@ -248,6 +253,7 @@ impl QpCtx {
                 kernel,
                 config <- new_mutex!(config, "QpCtx::config"),
                 inner <- new_spinlock_bh!(inner, "QpCtx::inner"),
+                offers: Offers::new(),
                 queued: TxOwner::new()?,
                 timer <- SoftTimer::new(),
                 work <- new_work!("QpCtx::work"),

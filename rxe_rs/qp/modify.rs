@@ -335,6 +335,7 @@ impl QpCtx {
             kernel.rq_open.store(next != QpState::Reset, Relaxed);
         }
         if next == QpState::Reset {
+            self.offers.withdraw_all(&mut inner.offered);
             inner.sq.discard(self.kernel.as_deref());
             inner.rq.discard(self.kernel.as_deref());
             inner.flow = None;

@@ -34,7 +34,8 @@ use rxe_proto::{
         packet::{
             Packet,
             Payload, //
-        }, //
+        },
+        payload::Source, //
     },
 };
 
@@ -74,6 +75,8 @@ pub(super) struct StoredPacket {
     contents: Contents,
     /// Bytes from BTH to ICRC.
     len: usize,
+    /// Where its payload is, if it is in the memory of the sender.
+    source: Option<Source>,
     net: NetworkType,
     ip_header: [u8; 40],
     ip_len: usize,
@@ -92,7 +95,8 @@ impl Contents {
     /// `ENOMEM`.
     fn copy(packet: &Packet<'_>, payload: &Payload<'_>) -> Result<Self> {
         let headers = packet.header_bytes();
-        let size = headers.len().saturating_add(payload.len());
+        let copied = payload.source().map_or(payload.len(), |_| 0);
+        let size = headers.len().saturating_add(copied);
         let mut bytes = KVec::from_elem(0, size, FLAGS)?;
         let rest = put(&mut bytes, headers).ok_or(ENOMEM)?;
         payload.copy_to(rest);
@@ -117,14 +121,16 @@ impl StoredPacket {
             payload,
             meta,
         } = *received;
-        let held = match payload.len() < MIN_HELD {
+        let source = payload.source();
+        let copied = source.map_or(payload.len(), |_| 0);
+        let held = match copied < MIN_HELD {
             true => None,
             false => segment.hold(),
         };
         let size = match &held {
             Some((_, bytes)) => *bytes,
             None => {
-                let size = packet.header_bytes().len().checked_add(payload.len());
+                let size = packet.header_bytes().len().checked_add(copied);
                 allocated(size.ok_or(ENOMEM)?)
             }
         };
@@ -149,6 +155,7 @@ impl StoredPacket {
             psn: packet.bth().psn,
             contents,
             len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
+            source,
             net: meta.net,
             ip_header,
             ip_len: meta.ip_header.len(),
@@ -211,7 +218,10 @@ impl StoredPacket {
             // It was parsed before it was stored.
             return Handled::Done;
         };
-        let payload = all.slice(packet.payload_offset(), packet.payload_len());
+        let payload = match self.source {
+            Some(source) => Payload::by_reference(source, packet.payload_len()),
+            None => all.slice(packet.payload_offset(), packet.payload_len()),
+        };
         engine.handle_packet(now, &packet, &payload, &self.meta(), backend)
     }
 

@@ -68,6 +68,7 @@ use rxe_proto::{
             icrc,
             Crc, //
         },
+        reference::Reference,
         repr::Headers, //
     },
 };
@@ -587,6 +588,41 @@ impl Tx for BatchTx<'_, '_> {
             Ok(())
         };
         tx_fault(self.batch.whole(flow, len, (count, self.mtu), write))
+    }
+
+    #[inline]
+    fn max_by_reference(&self) -> u32 {
+        let may_refer = self.flow.is_some_and(|flow| flow.may_refer());
+        if !may_refer || self.max_merged() == 0 {
+            return 0;
+        }
+        Reference::MAX
+    }
+
+    fn by_reference<E>(
+        &mut self,
+        headers: &Headers,
+        reference: &Reference,
+        count: u32,
+    ) -> Result<(), TxFault<E>> {
+        if headers.pkey() == PKey::INVALID {
+            // As for other packets.
+            self.ctx.dev.counters.traffic(Traffic::TxErrors, 1);
+            return Ok(());
+        }
+        let flow = self.flow.ok_or(TxFault::Unreachable)?;
+        let head = headers.as_slice();
+        let len = head
+            .len()
+            .wrapping_add(Reference::LEN)
+            .wrapping_add(ICRC_BYTES);
+        let write = |_: &[u8], dst: &mut [u8]| -> Result<(), Option<E>> {
+            let rest = put(dst, head).ok_or(None)?;
+            let rest = put(rest, &reference.emit()).ok_or(None)?;
+            put(rest, &Reference::MARK).map(|_| ()).ok_or(None)
+        };
+        let stands_for = (count, reference.len);
+        tx_fault(self.batch.single(flow, len, stands_for, write))
     }
 
     #[inline]

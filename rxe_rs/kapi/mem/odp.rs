@@ -12,7 +12,8 @@
 
 use super::{
     copy,
-    AccessFailure, //
+    AccessFailure,
+    Run, //
 };
 use crate::{
     bindings,
@@ -404,6 +405,23 @@ impl OdpMem {
                 unsafe { copy(to, from.as_ptr(), part) }?;
                 rest = more;
             }
+            Ok(())
+        })
+    }
+
+    /// See [`Memory::write_run`](super::Memory::write_run). As [`read`](Self::read).
+    pub(super) fn write_run(&self, offset: u64, src: &Run<'_>) -> Result<(), AccessFailure> {
+        let mut done = 0;
+        self.for_each_run(offset, src.len(), AccessKind::Write, |to, part| {
+            // INVARIANT: `part` bytes at `to` are in a page that the process may write to and that
+            // stays present while the chunk is locked.
+            let run = Run {
+                addr: to,
+                len: part,
+                _memory: core::marker::PhantomData,
+            };
+            run.copy_from_run(&src.part(done, part))?;
+            done = done.wrapping_add(part);
             Ok(())
         })
     }

@@ -55,6 +55,8 @@ pub struct FlowSpec {
     pub ecn: bool,
     /// The packets may have host tags ([`TxBatch::set_tag`](super::tx::TxBatch::set_tag)).
     pub host_tags: bool,
+    /// Packets with host tags may refer to payload in the memory of this kernel.
+    pub references: bool,
     /// Hop limit or time to live; 0 means 64, or 1 to a multicast group.
     pub hop_limit: u8,
     /// IPv6 flow label, 20 bits.
@@ -82,6 +84,7 @@ pub struct Flow {
     v4: bool,
     class: u8,
     host_tags: bool,
+    references: bool,
 }
 
 // SAFETY: The C part has its own lock.
@@ -129,6 +132,7 @@ impl Flow {
             v4,
             class,
             host_tags: spec.host_tags,
+            references: spec.references,
         })
     }
 
@@ -140,6 +144,16 @@ impl Flow {
     #[inline]
     pub fn has_host_tags(&self) -> bool {
         self.host_tags
+    }
+
+    /// Returns true if packets with host tags may refer to payload in the memory of this kernel.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub fn may_refer(&self) -> bool {
+        self.references
     }
 
     /// Returns the traffic class on the wire (IBTA A17.3.1.1.3). The owner of the flow alone sets

@@ -417,6 +417,33 @@ impl<'a> TxBatch<'a> {
         Ok(())
     }
 
+    /// Adds a packet with `len` bytes after the UDP header, as [`packet`](Self::packet) does, in a
+    /// buffer of its own. It counts as `count` packets, and as `more` further bytes: those that the
+    /// receiver, in this kernel, gets elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// The packet is not added then. See [`TxError`].
+    pub fn single<E>(
+        &mut self,
+        flow: &Flow,
+        len: usize,
+        (count, more): (u32, u32),
+        fill: impl FnOnce(&[u8], &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxError<E>> {
+        self.finish_buffer();
+        self.packet(flow, None, len, fill)?;
+        self.finish_buffer();
+        if let Some((_, last)) = self.list {
+            // SAFETY: The buffer just finished, which is ours.
+            unsafe { bindings::rxe_rs_tx_account(last.as_ptr(), more, count) };
+        }
+        let others = count.saturating_sub(1) as usize;
+        self.packets = self.packets.wrapping_add(others);
+        self.bytes = self.bytes.wrapping_add(more as usize);
+        Ok(())
+    }
+
     /// Adds an Ethernet frame of `len` bytes that is sent by `dev` unchanged.
     ///
     /// `fill` gets the bytes, all of which it must write.

@@ -10,6 +10,7 @@ use super::wc::Wc;
 use super::wr::{FlushKind, LocalOp, LocalOpFault, RecvWr, SendWqe};
 use crate::ids::{PKey, RKey};
 use crate::wire::packet::Payload;
+use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 
 /// Why a local scatter/gather entry could not be used.
@@ -22,6 +23,9 @@ pub enum LocalFault {
     /// for which [`Qp::handle_packet`](super::Qp::handle_packet) returned [`Handled::Deferred`] to
     /// it again.
     NotPresent,
+    /// The payload is in the memory of the sender, which no longer grants access to it
+    /// ([`SendQueue::offer`]): the packet counts as lost.
+    Gone,
 }
 
 /// Why a remote access was not executed.
@@ -31,6 +35,8 @@ pub enum RemoteFault {
     Refused,
     /// As [`LocalFault::NotPresent`].
     NotPresent,
+    /// As [`LocalFault::Gone`].
+    Gone,
 }
 
 /// Result of handling a packet.
@@ -109,6 +115,9 @@ counters! {
     pub enum Count {
         /// A request arrived out of sequence; it was dropped or caused a sequence error NAK.
         OutOfSequence = "out_of_seq_request",
+        /// A packet by reference was dropped, because the sender no longer grants access to its
+        /// payload.
+        ReferenceGone = "reference_gone",
         /// A packet ahead of the expected one was kept until that arrived.
         Kept = "kept_out_of_seq",
         /// A duplicate request arrived.
@@ -209,6 +218,11 @@ pub trait SendQueue {
 
     /// Retires all WQEs before `index`: they are finished, and their slots may be reused.
     fn retire_sends(&mut self, index: u32);
+
+    /// Permits the peer to copy the payload of the WQE at `index`, until that is retired: no copy
+    /// is in progress when [`retire_sends`](Self::retire_sends) returns. Returns false if that is
+    /// not possible, or if [`gather`](Self::gather) might fail.
+    fn offer(&mut self, index: u32) -> bool;
 
     /// Copies `dst.len()` bytes from `offset` of the payload of the WQE at `index`.
     ///
@@ -417,6 +431,24 @@ pub trait Tx {
         payload_len: usize,
         count: u32,
         fill: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), TxFault<E>>;
+
+    /// Maximum payload of a packet by reference (`engine/merge.rs`), in bytes; 0 if packets of this
+    /// round cannot be sent by reference.
+    fn max_by_reference(&self) -> u32;
+
+    /// Queues a packet to the connected peer with a reference in place of its payload, of at most
+    /// [`max_by_reference`](Self::max_by_reference) bytes, that stands for `count` packets. It has
+    /// no ICRC.
+    ///
+    /// # Errors
+    ///
+    /// See [`TxFault`].
+    fn by_reference<E>(
+        &mut self,
+        headers: &Headers,
+        reference: &Reference,
+        count: u32,
     ) -> Result<(), TxFault<E>>;
 
     /// Index of the packet queued last within its GSO batch: IPv4 packets in one buffer, whose

@@ -461,7 +461,7 @@ impl Qp {
         match backend.scatter(self.req.una, offset, data) {
             Ok(()) => Ok(true),
             Err(LocalFault::NotPresent) => Err(NotPresent),
-            Err(LocalFault::Refused) => {
+            Err(LocalFault::Refused | LocalFault::Gone) => {
                 self.fail_oldest(wqe, WcStatus::LocProtErr, backend);
                 Ok(false)
             }

@@ -15,6 +15,7 @@ use crate::ids::{PKey, Psn, Qpn};
 use crate::time::Instant;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::Opcode;
+use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 
 /// True if a router on the path marked the packet CE, "congestion experienced" (RFC 3168).
@@ -235,6 +236,27 @@ impl<T: Tx> Tx for Meter<'_, T> {
     ) -> Result<(), TxFault<E>> {
         self.tx.merged(headers, payload_len, count, fill)?;
         self.add(headers.len().saturating_add(payload_len));
+        Ok(())
+    }
+
+    #[inline]
+    fn max_by_reference(&self) -> u32 {
+        let left = self.budget.saturating_sub(self.sent);
+        self.tx
+            .max_by_reference()
+            .min(u32::try_from(left).unwrap_or(u32::MAX))
+    }
+
+    #[inline]
+    fn by_reference<E>(
+        &mut self,
+        headers: &Headers,
+        reference: &Reference,
+        count: u32,
+    ) -> Result<(), TxFault<E>> {
+        self.tx.by_reference(headers, reference, count)?;
+        let payload = usize::try_from(reference.len).unwrap_or(usize::MAX);
+        self.add(headers.len().saturating_add(payload));
         Ok(())
     }
 

@@ -33,7 +33,9 @@ impl From<TxFault<LocalFault>> for SendError {
         match fault {
             TxFault::Busy => Self::Busy,
             TxFault::Fill(LocalFault::NotPresent) => Self::PageFault,
-            TxFault::Fill(LocalFault::Refused) => Self::Fail(WcStatus::LocProtErr),
+            TxFault::Fill(LocalFault::Refused | LocalFault::Gone) => {
+                Self::Fail(WcStatus::LocProtErr)
+            }
             TxFault::Unreachable => Self::Fail(WcStatus::LocQpOpErr),
         }
     }
@@ -165,7 +167,7 @@ impl Qp {
                 self.resp.recv = Some(wr);
                 return;
             }
-            Err(LocalFault::Refused) => {
+            Err(LocalFault::Refused | LocalFault::Gone) => {
                 return self.fail_receive(wr.wr_id, WcStatus::LocProtErr, backend);
             }
         }
@@ -237,7 +239,7 @@ impl Qp {
                 self.resp.recv = Some(wr);
                 return Handled::Deferred;
             }
-            Err(LocalFault::Refused) => {
+            Err(LocalFault::Refused | LocalFault::Gone) => {
                 self.fail_receive(wr.wr_id, WcStatus::LocProtErr, backend);
                 return Handled::Done;
             }
@@ -292,6 +294,10 @@ impl Qp {
             Err(RequestFault::Deferred) => return Handled::Deferred,
             Err(RequestFault::Rnr) => {
                 backend.count(Count::NoReceive);
+                self.skip_message(psn);
+            }
+            Err(RequestFault::Gone) => {
+                backend.count(Count::ReferenceGone);
                 self.skip_message(psn);
             }
             Err(RequestFault::Nak(_, WcStatus::WrFlushErr | WcStatus::LocAccessErr)) => {

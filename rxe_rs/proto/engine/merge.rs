@@ -8,6 +8,12 @@
 //! with the tag of a packet that has not left the memory
 //! ([`HostTag::NoIcrc`](super::same_host::HostTag)), so none comes from elsewhere.
 //!
+//! The payload of a SEND or WRITE need not be in the packet: the packet says which bytes of which
+//! request they are ([`Reference`]), and the receiver copies them from the memory of that request,
+//! which the sender permits until the request has completed. So there is one copy instead of two.
+//! READ responses contain their payload: the responder may change its memory as soon as they are
+//! sent, and later requests of the peer do.
+//!
 //! Only what is sent for the first time is merged. There may be a device on the path that drops
 //! merged packets and no others: after a loss none are sent for a while, a longer one each time.
 
@@ -15,6 +21,7 @@ use super::backend::{Dest, Tx, TxFault};
 use super::qp::Qp;
 use super::requester::packets;
 use crate::ids::Psn;
+use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 
 /// Packets that are not merged after the loss of a merged one.
@@ -97,12 +104,19 @@ impl Merging {
     }
 
     /// Returns the payload of the next packet of a message, in bytes, of which `left` are still to
-    /// be sent; `room` is the maximum number of PSNs that it may take.
-    pub(super) fn next_len(&mut self, left: u32, mtu: u32, room: u32, tx: &impl Tx) -> u32 {
+    /// be sent; `room` is the maximum number of PSNs that it may take, and `most` returns the
+    /// maximum payload of a merged packet.
+    pub(super) fn next_len(
+        &mut self,
+        left: u32,
+        mtu: u32,
+        room: u32,
+        most: impl FnOnce() -> u32,
+    ) -> u32 {
         if left <= mtu || room <= 1 {
             return left.min(mtu);
         }
-        let most = tx.max_merged().checked_div(mtu).unwrap_or(0).min(room);
+        let most = most().checked_div(mtu).unwrap_or(0).min(room);
         if most <= 1 || !self.is_allowed() {
             return mtu;
         }
@@ -127,6 +141,24 @@ impl Merging {
         }
         let count = packets(len, mtu);
         tx.merged(headers, size, count, fill)?;
+        self.on_sent(psn.wrapping_add(count));
+        Ok(())
+    }
+
+    /// Sends a packet with a reference to more than a path MTU of payload.
+    ///
+    /// # Errors
+    ///
+    /// See [`TxFault`].
+    pub(super) fn send_reference<E>(
+        &mut self,
+        headers: &Headers,
+        psn: Psn,
+        reference: &Reference,
+        tx: &mut impl Tx,
+    ) -> Result<(), TxFault<E>> {
+        let count = packets(reference.len, reference.mtu);
+        tx.by_reference(headers, reference, count)?;
         self.on_sent(psn.wrapping_add(count));
         Ok(())
     }

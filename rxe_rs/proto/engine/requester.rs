@@ -556,7 +556,9 @@ impl Qp {
                 self.req.fault_pending = true;
                 SendOutcome::Blocked
             }
-            Err(TxFault::Fill(LocalFault::Refused)) => SendOutcome::Fail(WcStatus::LocProtErr),
+            Err(TxFault::Fill(LocalFault::Refused | LocalFault::Gone)) => {
+                SendOutcome::Fail(WcStatus::LocProtErr)
+            }
         }
     }
 

@@ -95,6 +95,8 @@ pub(super) enum RequestFault {
     Rnr,
     /// It causes a page fault or takes long; the state is unchanged.
     Deferred,
+    /// Its payload can no longer be copied from the memory of the peer; the state is unchanged.
+    Gone,
     /// The request is refused with a NAK and the QP enters ERR; a receive WQE in use completes
     /// with the status.
     Nak(NakCode, WcStatus),
@@ -113,6 +115,7 @@ impl From<RemoteFault> for RequestFault {
         match fault {
             RemoteFault::Refused => NO_ACCESS,
             RemoteFault::NotPresent => Self::Deferred,
+            RemoteFault::Gone => Self::Gone,
         }
     }
 }
@@ -214,6 +217,7 @@ impl Qp {
                 }
             }
             Err(RequestFault::Deferred) => return Handled::Deferred,
+            Err(RequestFault::Gone) => backend.count(Count::ReferenceGone),
             Err(RequestFault::Rnr) => {
                 backend.count(Count::RnrNakSent);
                 self.resp.nak_state = NakState::Rnr;

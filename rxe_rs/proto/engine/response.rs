@@ -470,7 +470,8 @@ impl Qp {
                 let left = len.saturating_sub(sent);
                 // What is sent for the first time may be merged.
                 let room = if response.first_time { u32::MAX } else { 1 };
-                let payload_len = self.resp.merging.next_len(left, mtu, room, tx);
+                let most = || tx.max_merged();
+                let payload_len = self.resp.merging.next_len(left, mtu, room, most);
                 let operation = match (sent == 0, left == payload_len) {
                     (true, true) => Operation::ReadRespOnly,
                     (true, false) => Operation::ReadRespFirst,
@@ -504,7 +505,9 @@ impl Qp {
                     Err(TxFault::Fill(RemoteFault::NotPresent)) => {
                         return ResponseOutcome::PageFault
                     }
-                    Err(TxFault::Fill(RemoteFault::Refused)) => return ResponseOutcome::Refused,
+                    Err(TxFault::Fill(RemoteFault::Refused | RemoteFault::Gone)) => {
+                        return ResponseOutcome::Refused
+                    }
                     Err(TxFault::Unreachable) => {
                         self.resp.pending.pop(backend.storage().pending);
                         return ResponseOutcome::Sent;

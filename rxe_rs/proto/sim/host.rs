@@ -68,6 +68,13 @@ pub struct Host {
     /// Offset in `memory` of the payload of each request, by index.
     pub(super) buffers: Vec<usize>,
     retired: u32,
+    /// Requests whose payload the peer may copy.
+    pub(super) offered: BTreeSet<u32>,
+    /// Requests are not offered.
+    pub offers_nothing: bool,
+    /// Payload of the peer's request, from its beginning, to which the packet that is being handled
+    /// refers; none if that is not on offer.
+    pub(super) of_peer: Option<Vec<u8>>,
     pub receives: VecDeque<RecvBuf>,
     current: Option<RecvBuf>,
     pub sent: Vec<Wc>,
@@ -124,6 +131,20 @@ impl Host {
     /// Send requests not retired.
     pub fn outstanding(&self) -> usize {
         self.wqes.len() - self.retired as usize
+    }
+
+    /// Copies the payload of a packet; `None` if it is in the memory of the peer, which does not
+    /// offer it any more.
+    fn copy_payload(&self, src: &Payload<'_>, to: &mut [u8]) -> Option<()> {
+        match src.source() {
+            None => assert_eq!(src.copy_to(to), to.len()),
+            Some(source) => {
+                let from = source.offset as usize;
+                let all = self.of_peer.as_deref()?;
+                to.copy_from_slice(&all[from..from + to.len()]);
+            }
+        }
+        Some(())
     }
 
     fn range(&self, at: usize, len: usize) -> Option<core::ops::Range<usize>> {
@@ -205,6 +226,19 @@ impl SendQueue for Host {
     fn retire_sends(&mut self, index: u32) {
         assert!(index >= self.retired && index <= self.wqes.len() as u32);
         self.retired = index;
+        self.offered.retain(|offered| *offered >= index);
+    }
+
+    fn offer(&mut self, index: u32) -> bool {
+        let wr = &self.wqes[index as usize].wr;
+        let at = self.buffers[index as usize];
+        let pages = at / PAGE..(at + wr.length as usize).div_ceil(PAGE);
+        let present = !pages.into_iter().any(|p| self.absent.borrow().contains(&p));
+        let offers = present && !self.offers_nothing && !self.bad_local.contains(&index);
+        if offers {
+            self.offered.insert(index);
+        }
+        offers
     }
 
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {
@@ -250,8 +284,8 @@ impl RecvQueue for Host {
         let buf = self.current.expect("a receive is in use");
         assert!(offset as usize + src.len() <= buf.len as usize);
         let range = self.local(buf.at + offset as usize, src.len())?;
-        src.copy_to(&mut self.memory.borrow_mut()[range]);
-        Ok(())
+        let to = &mut self.memory.borrow_mut()[range];
+        self.copy_payload(src, to).ok_or(LocalFault::Gone)
     }
 }
 
@@ -275,8 +309,8 @@ impl RemoteMemory for Host {
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
         self.assert_no_flush();
         let at = self.remote_present(rkey, addr, src.len())?;
-        src.copy_to(&mut self.memory.borrow_mut()[at..at + src.len()]);
-        Ok(())
+        let to = &mut self.memory.borrow_mut()[at..at + src.len()];
+        self.copy_payload(src, to).ok_or(RemoteFault::Gone)
     }
 
     fn remote_atomic(&self, rkey: RKey, addr: u64, op: AtomicOp) -> Result<u64, RemoteFault> {

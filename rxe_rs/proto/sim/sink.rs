@@ -3,6 +3,7 @@
 
 use crate::engine::backend::{Dest, Tx, TxFault};
 use crate::wire::icrc::{icrc, Crc};
+use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 use std::vec::Vec;
 
@@ -25,6 +26,8 @@ pub(super) struct Sink {
     /// Maximum payload of a merged packet, and which packets are merged.
     pub(super) max_merged: u32,
     pub(super) merged: Vec<bool>,
+    /// Maximum payload of a packet by reference.
+    pub(super) max_by_reference: u32,
 }
 
 impl Sink {
@@ -135,6 +138,34 @@ impl Tx for Sink {
             fill((i * MERGED_PART) as u32, part).map_err(TxFault::Fill)?;
         }
         udp.resize(udp.len().next_multiple_of(4) + 4, 0);
+        self.packets.push(udp);
+        self.gso_indices.push(0);
+        self.merged.push(true);
+        self.open_batch = None;
+        Ok(())
+    }
+
+    fn max_by_reference(&self) -> u32 {
+        match self.has_icrc {
+            true => 0,
+            false => self.max_by_reference,
+        }
+    }
+
+    fn by_reference<E>(
+        &mut self,
+        headers: &Headers,
+        reference: &Reference,
+        count: u32,
+    ) -> Result<(), TxFault<E>> {
+        assert!(self.has_room(), "the engine checks for room first");
+        assert!(count > 1 && reference.len <= self.max_by_reference());
+        if self.packets.len() >= self.fails_at {
+            return Err(TxFault::Busy);
+        }
+        let mut udp = headers.as_slice().to_vec();
+        udp.extend(reference.emit());
+        udp.extend(Reference::MARK);
         self.packets.push(udp);
         self.gso_indices.push(0);
         self.merged.push(true);

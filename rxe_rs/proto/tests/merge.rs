@@ -3,6 +3,7 @@
 //! lost.
 #![cfg(feature = "sim")]
 
+use rxe_proto::engine::backend::{Count, SendQueue};
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::State;
@@ -103,6 +104,126 @@ fn other_packets_are_not_merged() {
         transfer(&mut pair, id as u64, op, 60_000);
     }
     assert_eq!(pair.merged, 0);
+}
+
+/// As [`same_host`], with packets by reference of up to 64 KiB.
+fn by_reference(seed: u64, link: Link) -> Pair {
+    let mut pair = same_host(seed, link);
+    pair.max_by_reference = 1 << 16;
+    pair
+}
+
+/// The packets of SENDs and WRITEs have no payload; those of READs have one.
+#[test]
+fn payload_is_by_reference() {
+    for seed in seeds(10) {
+        let mut pair = by_reference(seed, Link::PERFECT);
+        confirm(&mut pair);
+        for (id, op) in OPS.into_iter().cycle().take(30).enumerate() {
+            let len = pair.rng.u32(20_000..300_000);
+            let before = pair.bytes_sent;
+            transfer(&mut pair, id as u64, op, len);
+            // The last packet of a window or a message may be a single one, with its payload.
+            let sent = pair.bytes_sent - before;
+            let expected = match op {
+                SendOp::Read => u64::from(len)..u64::MAX,
+                _ => 0..u64::from(len) / 4,
+            };
+            assert!(
+                expected.contains(&sent),
+                "seed {seed}: {op:?} of {len}: {sent}"
+            );
+        }
+        assert_eq!(pair.hosts[1].counts[Count::ReferenceGone], 0);
+    }
+}
+
+/// A message of 64 KiB, which a merged packet cannot hold with its headers, takes one packet.
+#[test]
+fn reference_to_64_kib() {
+    let mut pair = by_reference(1, Link::PERFECT);
+    confirm(&mut pair);
+    let before = pair.packets_sent;
+    transfer(&mut pair, 1, SendOp::Write, 1 << 16);
+    assert_eq!(pair.packets_sent - before, 2);
+}
+
+/// A payload that can no longer be copied is as good as lost: it is sent in packets then.
+#[test]
+fn withdrawn_reference() {
+    for seed in seeds(20) {
+        let mut pair = by_reference(seed, Link::PERFECT);
+        confirm(&mut pair);
+        for (id, op) in [SendOp::Write, SendOp::Send].into_iter().enumerate() {
+            let len = pair.rng.u32(2000..200_000);
+            let (at, id) = (HALF, id as u64);
+            let data: Vec<u8> = (0..len).map(|_| pair.rng.u8(..)).collect();
+            let end = at + len as usize;
+            pair.hosts[0].memory.get_mut()[at..end].copy_from_slice(&data);
+            if op == SendOp::Send {
+                let buf = RecvBuf { wr_id: id, at, len };
+                pair.hosts[1].receives.push_back(buf);
+            }
+            let mut wr = wr(op, id, len);
+            set_remote(&mut wr, at as u64);
+            pair.post(0, wr, at);
+            pair.transmit(0);
+            pair.withdraw_offers(0);
+            pair.run(20_000_000_000);
+            let statuses = pair.statuses(0);
+            assert_eq!(statuses.last(), Some(&(id, WcStatus::Success)), "{op:?}");
+            assert!(
+                pair.hosts[1].memory.get_mut()[at..end] == data[..],
+                "{op:?}"
+            );
+            // Packets are merged again when as many as the pause lasts have been sent.
+            for id in 0..100 {
+                transfer(&mut pair, 1000 + id, SendOp::Write, 1024);
+            }
+        }
+        assert!(pair.hosts[1].counts[Count::ReferenceGone] > 0);
+    }
+}
+
+/// Requests that cannot be offered are sent with their payload, and their errors are those of the
+/// sender.
+#[test]
+fn request_that_is_not_offered() {
+    let mut pair = by_reference(1, Link::PERFECT);
+    confirm(&mut pair);
+    pair.hosts[0].offers_nothing = true;
+    for (id, op) in OPS.into_iter().enumerate() {
+        transfer(&mut pair, id as u64, op, 50_000);
+    }
+    pair.hosts[0].offers_nothing = false;
+    let index = pair.hosts[0].sends_posted();
+    pair.hosts[0].bad_local.push(index);
+    let mut wr = wr(SendOp::Write, 77, 50_000);
+    set_remote(&mut wr, HALF as u64);
+    pair.post(0, wr, HALF);
+    pair.run(20_000_000_000);
+    let statuses = pair.statuses(0);
+    assert_eq!(statuses.last(), Some(&(77, WcStatus::LocProtErr)));
+    assert_eq!(pair.hosts[1].counts[Count::ReferenceGone], 0);
+}
+
+/// What is lost, repeated and reordered arrives whole, by reference or not.
+#[test]
+fn lossy_path_by_reference() {
+    for seed in seeds(40) {
+        let link = Link {
+            loss: 0.02,
+            duplicate: 0.02,
+            reorder: 0.02,
+            corrupt: 0.01,
+            ..Link::PERFECT
+        };
+        let mut pair = by_reference(seed, link);
+        for (id, op) in OPS.into_iter().cycle().take(60).enumerate() {
+            let len = pair.rng.u32(0..200_000);
+            transfer(&mut pair, id as u64, op, len);
+        }
+    }
 }
 
 #[test]

@@ -93,6 +93,17 @@ impl<'a> Packet<'a> {
         })
     }
 
+    /// The packet with a payload of `len` bytes that is elsewhere: a packet by reference. `None` if
+    /// the pad is not that of such a payload.
+    #[inline]
+    pub fn with_payload_len(self, len: usize) -> Option<Self> {
+        let fits = Bth::pad_for(len) == self.bth.pad && u32::try_from(len).is_ok();
+        fits.then_some(Self {
+            payload_len: len,
+            ..self
+        })
+    }
+
     /// The base transport header.
     #[inline]
     pub const fn bth(&self) -> &Bth {

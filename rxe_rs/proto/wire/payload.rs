@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Payload of a received packet: contiguous bytes in several fragments.
+//! Payload of a received packet: contiguous bytes in several fragments, or a place in the memory of
+//! the sender.
 
 use super::bytes::put;
 
 const MAX_FRAGS: usize = 6;
 
-/// Up to [`Payload::MAX_FRAGS`] fragments that together are the payload, in order.
+/// Where the payload of a packet by reference is (`engine/merge.rs`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// Index of the sender's request.
+    pub index: u32,
+    /// Offset in the payload of that request, in bytes.
+    pub offset: u32,
+}
+
+/// Up to [`Payload::MAX_FRAGS`] fragments that together are the payload, in order; or a payload
+/// that the receiver has to copy from its [`source`](Payload::source), and that has no fragments.
 ///
 /// # Examples
 ///
@@ -23,6 +34,7 @@ pub struct Payload<'a> {
     frags: [&'a [u8]; MAX_FRAGS],
     count: usize,
     len: usize,
+    source: Option<Source>,
 }
 
 impl<'a> Payload<'a> {
@@ -34,6 +46,7 @@ impl<'a> Payload<'a> {
         frags: [&[]; Self::MAX_FRAGS],
         count: 0,
         len: 0,
+        source: None,
     };
 
     /// An empty payload to append to.
@@ -49,18 +62,36 @@ impl<'a> Payload<'a> {
             frags: [bytes, &[], &[], &[], &[], &[]],
             count: if bytes.is_empty() { 0 } else { 1 },
             len: bytes.len(),
+            source: None,
         }
     }
 
-    /// Appends a fragment; `false` without a change if there are too many. Empty ones are not
-    /// stored.
+    /// A payload of `len` bytes in the memory of the sender.
+    #[inline]
+    pub const fn by_reference(source: Source, len: usize) -> Self {
+        Self {
+            len,
+            source: Some(source),
+            ..Self::EMPTY
+        }
+    }
+
+    /// Where the bytes are in the memory of the sender, if they are not in the packet.
+    #[inline]
+    pub const fn source(&self) -> Option<Source> {
+        self.source
+    }
+
+    /// Appends a fragment; `false` without a change if there are too many, or if the payload is in
+    /// the memory of the sender. Empty ones are not stored.
     #[must_use]
     #[inline]
     pub fn push(&mut self, frag: &'a [u8]) -> bool {
         if frag.is_empty() {
             return true;
         }
-        let Some(len) = self.len.checked_add(frag.len()) else {
+        let len = self.len.checked_add(frag.len());
+        let Some(len) = len.filter(|_| self.source.is_none()) else {
             return false;
         };
         let Some(slot) = self.frags.get_mut(self.count) else {
@@ -93,6 +124,15 @@ impl<'a> Payload<'a> {
     /// The bytes `from .. from + len`, truncated at the end of the payload.
     #[inline]
     pub fn slice(&self, from: usize, len: usize) -> Self {
+        if let Some(source) = self.source {
+            let from = from.min(self.len);
+            let offset = u32::try_from(from).unwrap_or(u32::MAX);
+            let source = Source {
+                offset: source.offset.saturating_add(offset),
+                ..source
+            };
+            return Self::by_reference(source, len.min(self.len.saturating_sub(from)));
+        }
         let mut result = Self::EMPTY;
         let mut skip = from;
         let mut left = len;
@@ -111,7 +151,8 @@ impl<'a> Payload<'a> {
         result
     }
 
-    /// Copies as many bytes as both slices have and returns their number.
+    /// Copies as many bytes as both slices have and returns their number: 0 if they are in the
+    /// memory of the sender.
     #[inline]
     pub fn copy_to(&self, dst: &mut [u8]) -> usize {
         let mut rest = dst;

@@ -44,13 +44,14 @@ impl Group {
 
     /// The groups: traffic, protocol events, events of the link, reasons of dropped packets.
     fn of(name: &str) -> Self {
-        const TRAFFIC: [&str; 13] = [
+        const TRAFFIC: [&str; 14] = [
             "sent_pkts",
             "sent_bytes",
             "rcvd_pkts",
             "rcvd_bytes",
             "rcvd_without_icrc",
             "rcvd_merged",
+            "rcvd_by_reference",
             "send_err",
             TOO_LONG,
             "rdma_sends",

@@ -5,7 +5,7 @@
 //! network device or the stack segments later. The ICRC shows where the packets in them end.
 //!
 //! Packets between queue pairs of one kernel may have four zero bytes in place of the ICRC
-//! (`rxe_rs/proto/engine/same_host.rs`).
+//! (`rxe_rs/proto/engine/same_host.rs`), or a mark there and a reference in place of their payload.
 
 use crate::capture::{Capture, CaptureError, Frame};
 use crate::cli::Decode;
@@ -15,6 +15,7 @@ use crate::output::Out;
 use rxe_proto::drop::DropReason;
 use rxe_proto::wire::icrc::{icrc, SoftCrc};
 use rxe_proto::wire::opcode::Position;
+use rxe_proto::wire::reference::Reference;
 use rxe_proto::wire::{Packet, Syndrome};
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ enum Icrc {
     Bad,
     /// The packet was not captured completely.
     Unknown,
-    /// It is 0, as in packets that do not leave the kernel.
+    /// It is 0, or the mark of a packet by reference, as in packets that do not leave the kernel.
     Omitted,
 }
 
@@ -55,7 +56,7 @@ fn judge(net: &[u8], payload: &[u8], len: usize) -> Icrc {
     };
     if icrc(&SoftCrc, net, body, []) == *sum {
         Icrc::Good
-    } else if *sum == [0; 4] {
+    } else if *sum == [0; 4] || *sum == Reference::MARK {
         Icrc::Omitted
     } else {
         Icrc::Bad

@@ -13,6 +13,8 @@ use crate::ids::Psn;
 use crate::time::Instant;
 use crate::wire::bth::Bth;
 use crate::wire::opcode::{Opcode, Operation, Transport};
+use crate::wire::payload::Source;
+use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 use crate::wire::rnr::ack_timeout_ns;
 
@@ -124,7 +126,17 @@ impl Qp {
         let left = wr.length.saturating_sub(offset);
         let window_room = self.req.window.limit().saturating_sub(self.req.in_flight());
         let room = if self.may_merge() { window_room } else { 1 };
-        let payload_len = self.req.merging.next_len(left, mtu, room, tx);
+        let mut by_reference = false;
+        let most = || {
+            let most = tx.max_by_reference();
+            by_reference = most > mtu && backend.offer(index);
+            if by_reference {
+                most
+            } else {
+                tx.max_merged()
+            }
+        };
+        let payload_len = self.req.merging.next_len(left, mtu, room, most);
         let count = packets(payload_len, mtu);
         let first = offset == 0;
         let last = left == payload_len;
@@ -166,13 +178,21 @@ impl Qp {
                 _ => headers,
             };
         }
+        let psn = self.req.psn;
         let source = &*backend;
-        let packet = (self.req.psn, payload_len, mtu);
-        self.req
-            .merging
-            .send_packet(&headers, packet, tx, |from, dst| {
+        let merging = &mut self.req.merging;
+        if by_reference && payload_len > mtu {
+            let reference = Reference {
+                source: Source { index, offset },
+                len: payload_len,
+                mtu,
+            };
+            merging.send_reference(&headers, psn, &reference, tx)?;
+        } else {
+            merging.send_packet(&headers, (psn, payload_len, mtu), tx, |from, dst| {
                 source.gather(index, offset.saturating_add(from), dst)
             })?;
+        }
         let gso_index = tx.gso_index();
         self.gso.on_request(self.req.psn, gso_index);
         self.req.singles = match gso_index {

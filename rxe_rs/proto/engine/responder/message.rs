@@ -109,6 +109,7 @@ impl Qp {
                 .scatter_recv(placed, payload)
                 .map_err(|fault| match fault {
                     LocalFault::NotPresent => RequestFault::Deferred,
+                    LocalFault::Gone => RequestFault::Gone,
                     LocalFault::Refused => {
                         RequestFault::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr)
                     }

@@ -205,6 +205,12 @@ fn packets_of_one_kernel() {
     let (text, _) = decoded(&pcap(&[gso_batch_of(1, 2048, 2048, false)]), false);
     assert!(text.contains("len 2048 pad 0 icrc omitted\n"), "{text}");
     assert!(text.contains("without an ICRC"), "{text}");
+    // A reference in place of the payload.
+    let mut frame = gso_batch_of(1, Reference::LEN, Reference::LEN, false);
+    let icrc = frame.last_chunk_mut().expect("a packet ends with an ICRC");
+    *icrc = Reference::MARK;
+    let (text, fine) = decoded(&pcap(&[frame]), false);
+    assert!(fine && text.contains("icrc omitted\n"), "{text}");
 }
 
 #[test]

@@ -105,6 +105,19 @@ pub const ENTRIES: &[Entry] = &[
         look: &[RATE, BY_QUEUE_PAIR],
     },
     Entry {
+        name: "rcvd_by_reference",
+        number: None,
+        also: &[],
+        reported: true,
+        what: "Packets received without their payload, which was copied from the sender's memory.",
+        causes: &[
+            "SENDs and WRITEs of several packets between queue pairs of this kernel: the payload \
+             is copied once instead of twice. With the parameter same_host_copy=1 of the module \
+             there are none.",
+        ],
+        look: &[RATE, BY_QUEUE_PAIR],
+    },
+    Entry {
         name: "send_err",
         number: None,
         also: &[],
@@ -176,6 +189,18 @@ pub const ENTRIES: &[Entry] = &[
             "Some per lost packet are normal, because all that follow it are ahead.",
         ],
         look: &[BOTH, LOCAL_QUEUES, CAPTURE, DECODE],
+    },
+    Entry {
+        name: "reference_gone",
+        number: None,
+        also: &[],
+        reported: true,
+        what: "Packets by reference whose payload the sender no longer granted access to: dropped.",
+        causes: &[
+            "The sender's queue pair failed or was destroyed, or its memory was deregistered, while \
+             the packet was on its way between queue pairs of this kernel.",
+        ],
+        look: &[BOTH],
     },
     Entry {
         name: "kept_out_of_seq",
