@@ -449,8 +449,8 @@ def test_rereg_mixes(names):
                 probe(write, old, mr, False)
         mr.close()
         mr = MR(foreign if flags & PD_ else b.pd, PAGE, LOCAL | READ, address=old)
-        assert rereg(mr, b, flags, pd=b.pd, addr=new, length=PAGE, iova=0x5000, access=LOCAL | READ | WRITE) == 0, flags
-        at, real = (0x5000, new) if flags & TRANS else (old, old)
+        assert rereg(mr, b, flags, pd=b.pd, addr=new, length=PAGE, iova=5 * PAGE, access=LOCAL | READ | WRITE) == 0, flags
+        at, real = (5 * PAGE, new) if flags & TRANS else (old, old)
         assert probe(read, at, mr, True) == ctypes.string_at(real, 64), flags
         before = ctypes.string_at(old, PAGE), ctypes.string_at(new, PAGE)
         data = probe(write, at, mr, bool(flags & ACCESS_))

@@ -187,7 +187,7 @@ def test_invalidated(names):
         """A window's key after `end_it(b, window, key)`, which returns true if it posted something."""
         def make(b, size):
             mw = MW(b.pd, kind)
-            key = (bind1 if kind == e.IBV_MW_TYPE_1 else bind)(b, mw, 0, 8 * PAGE, rights)
+            key = (bind1 if kind == e.IBV_MW_TYPE_1 else bind)(b, mw, 0, b.size // 2, rights)
             b.complete()
             if end_it(b, mw, key):
                 b.complete()
@@ -196,7 +196,7 @@ def test_invalidated(names):
         return make
 
     untouched(names, window(e.IBV_MW_TYPE_2, lambda b, mw, key: local_inv(b, key) or True))
-    untouched(names, window(e.IBV_MW_TYPE_1, lambda b, mw, key: bind1(b, mw, 0, 8 * PAGE, rights)))
+    untouched(names, window(e.IBV_MW_TYPE_1, lambda b, mw, key: bind1(b, mw, 0, b.size // 2, rights)))
     untouched(names, window(e.IBV_MW_TYPE_1, lambda b, mw, key: bind1(b, mw, 0, 0, 0)))
     untouched(names, window(e.IBV_MW_TYPE_1, lambda b, mw, key: mw.close()))
 
