@@ -411,20 +411,14 @@ impl Memory {
             if run.len == 8 && run.addr.cast::<u64>().is_aligned() {
                 found = Ok(run.addr.cast());
             }
-            Ok::<(), OutOfBounds>(())
+            Ok(())
         };
         let hint = ExtentHint::default();
-        match self {
-            Memory::User(m) => m.for_each_run(offset, 8, &hint, take)?,
-            Memory::Dma(m) => m.for_each_run(offset, 8, &hint, take)?,
-            Memory::Pages(m) => m.for_each_run(offset, 8, &hint, take)?,
-            Memory::Odp(m) => {
-                let result = m.with_word(offset, f)?;
-                return result.ok_or(AccessFailure::Unreadable);
-            }
-            Memory::Buffer(m) => m.for_each_run(offset, 8, &hint, take)?,
-            Memory::Sg(m) => m.for_each_run(offset, 8, &hint, take)?,
+        if let Memory::Odp(m) = self {
+            let result = m.with_word(offset, f)?;
+            return result.ok_or(AccessFailure::Unreadable);
         }
+        self.for_each_run(offset, 8, &hint, take)?;
         f(found?).ok_or(AccessFailure::Unreadable)
     }
 }

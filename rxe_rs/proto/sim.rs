@@ -661,15 +661,6 @@ impl Pair {
         }
     }
 
-    /// The payload of a request that `side` offers.
-    fn offered_payload(&self, side: usize, index: u32) -> Option<Vec<u8>> {
-        let host = &self.hosts[side];
-        let at = host.buffers[index as usize];
-        let len = host.wqes[index as usize].wr.length as usize;
-        let offered = host.offered.contains(&index);
-        offered.then(|| host.memory.borrow()[at..at + len].to_vec())
-    }
-
     /// Withdraws all requests that a side offers, as if their memory were deregistered for a while.
     pub fn withdraw_offers(&mut self, side: usize) {
         self.hosts[side].offered.clear();
@@ -695,7 +686,7 @@ impl Pair {
                 (packet, Payload::from_slice(payload))
             }
             Some(Reference { source, len, .. }) => {
-                self.hosts[to].of_peer = self.offered_payload(1 - to, source.index);
+                self.hosts[to].of_peer = self.hosts[1 - to].offered_payload(source.index);
                 let packet = packet.with_payload_len(len as usize).unwrap();
                 (packet, Payload::by_reference(source, len as usize))
             }

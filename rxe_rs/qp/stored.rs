@@ -95,8 +95,7 @@ impl Contents {
     /// `ENOMEM`.
     fn copy(packet: &Packet<'_>, payload: &Payload<'_>) -> Result<Self> {
         let headers = packet.header_bytes();
-        let copied = payload.source().map_or(payload.len(), |_| 0);
-        let size = headers.len().saturating_add(copied);
+        let size = headers.len().saturating_add(payload.len_in_packet());
         let mut bytes = KVec::from_elem(0, size, FLAGS)?;
         let rest = put(&mut bytes, headers).ok_or(ENOMEM)?;
         payload.copy_to(rest);
@@ -121,16 +120,15 @@ impl StoredPacket {
             payload,
             meta,
         } = *received;
-        let source = payload.source();
-        let copied = source.map_or(payload.len(), |_| 0);
-        let held = match copied < MIN_HELD {
+        let held = match payload.len_in_packet() < MIN_HELD {
             true => None,
             false => segment.hold(),
         };
         let size = match &held {
             Some((_, bytes)) => *bytes,
             None => {
-                let size = packet.header_bytes().len().checked_add(copied);
+                let headers = packet.header_bytes().len();
+                let size = headers.checked_add(payload.len_in_packet());
                 allocated(size.ok_or(ENOMEM)?)
             }
         };
@@ -155,7 +153,7 @@ impl StoredPacket {
             psn: packet.bth().psn,
             contents,
             len: packet.icrc_offset().saturating_add(Packet::ICRC_LEN),
-            source,
+            source: payload.source(),
             net: meta.net,
             ip_header,
             ip_len: meta.ip_header.len(),

@@ -484,6 +484,17 @@ struct BatchTx<'a, 'b> {
 const MERGED_OVERHEAD: usize = 64;
 
 impl BatchTx<'_, '_> {
+    /// Returns true, and counts an error, if the P_Key was removed from the table: to the protocol
+    /// the packets are lost until it is back.
+    #[inline]
+    fn lacks_pkey(&self, headers: &Headers) -> bool {
+        let lacks = headers.pkey() == PKey::INVALID;
+        if lacks {
+            self.ctx.dev.counters.traffic(Traffic::TxErrors, 1);
+        }
+        lacks
+    }
+
     /// Finds out how much payload a packet may have that is not segmented.
     fn find_max_merged(&self) -> u32 {
         let Some(flow) = self.flow.filter(|_| !self.has_icrc) else {
@@ -506,10 +517,7 @@ impl Tx for BatchTx<'_, '_> {
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>> {
-        if headers.pkey() == PKey::INVALID {
-            // The P_Key was removed from the table: to the protocol the packets are lost until it
-            // is back.
-            self.ctx.dev.counters.traffic(Traffic::TxErrors, 1);
+        if self.lacks_pkey(headers) {
             return Ok(());
         }
         let ah_flow;
@@ -564,9 +572,7 @@ impl Tx for BatchTx<'_, '_> {
         count: u32,
         mut fill: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), TxFault<E>> {
-        if headers.pkey() == PKey::INVALID {
-            // As for other packets.
-            self.ctx.dev.counters.traffic(Traffic::TxErrors, 1);
+        if self.lacks_pkey(headers) {
             return Ok(());
         }
         let flow = self.flow.ok_or(TxFault::Unreachable)?;
@@ -605,9 +611,7 @@ impl Tx for BatchTx<'_, '_> {
         reference: &Reference,
         count: u32,
     ) -> Result<(), TxFault<E>> {
-        if headers.pkey() == PKey::INVALID {
-            // As for other packets.
-            self.ctx.dev.counters.traffic(Traffic::TxErrors, 1);
+        if self.lacks_pkey(headers) {
             return Ok(());
         }
         let flow = self.flow.ok_or(TxFault::Unreachable)?;

@@ -133,6 +133,14 @@ impl Host {
         self.wqes.len() - self.retired as usize
     }
 
+    /// The payload of a request that the peer may copy.
+    pub(super) fn offered_payload(&self, index: u32) -> Option<Vec<u8>> {
+        let at = self.buffers[index as usize];
+        let len = self.wqes[index as usize].wr.length as usize;
+        let offered = self.offered.contains(&index);
+        offered.then(|| self.memory.borrow()[at..at + len].to_vec())
+    }
+
     /// Copies the payload of a packet; `None` if it is in the memory of the peer, which does not
     /// offer it any more.
     fn copy_payload(&self, src: &Payload<'_>, to: &mut [u8]) -> Option<()> {

@@ -48,6 +48,14 @@ impl Sink {
         self.packets.push(packet);
         self.merged.push(false);
     }
+
+    /// Adds a packet that is in no GSO batch.
+    fn add_alone(&mut self, packet: Vec<u8>, merged: bool) {
+        self.packets.push(packet);
+        self.gso_indices.push(0);
+        self.merged.push(merged);
+        self.open_batch = None;
+    }
 }
 
 /// IPv4 and UDP header of a simulated packet; only what the ICRC covers matters.
@@ -138,10 +146,7 @@ impl Tx for Sink {
             fill((i * MERGED_PART) as u32, part).map_err(TxFault::Fill)?;
         }
         udp.resize(udp.len().next_multiple_of(4) + 4, 0);
-        self.packets.push(udp);
-        self.gso_indices.push(0);
-        self.merged.push(true);
-        self.open_batch = None;
+        self.add_alone(udp, true);
         Ok(())
     }
 
@@ -166,10 +171,7 @@ impl Tx for Sink {
         let mut udp = headers.as_slice().to_vec();
         udp.extend(reference.emit());
         udp.extend(Reference::MARK);
-        self.packets.push(udp);
-        self.gso_indices.push(0);
-        self.merged.push(true);
-        self.open_batch = None;
+        self.add_alone(udp, true);
         Ok(())
     }
 
@@ -195,10 +197,7 @@ impl Tx for Sink {
         }
         let mut frame = vec![0; len];
         fill(&mut frame).map_err(TxFault::Fill)?;
-        self.packets.push(frame);
-        self.gso_indices.push(0);
-        self.merged.push(false);
-        self.open_batch = None;
+        self.add_alone(frame, false);
         Ok(())
     }
 }

@@ -26,6 +26,11 @@ fn same_host(seed: u64, link: Link) -> Pair {
 /// Transfers one message from side 0 by `op` and checks the data; the other messages must have
 /// completed.
 fn transfer(pair: &mut Pair, id: u64, op: SendOp, len: u32) {
+    transfer_with(pair, id, op, len, |_| {});
+}
+
+/// As [`transfer`], with something that happens after the request has been posted.
+fn transfer_with(pair: &mut Pair, id: u64, op: SendOp, len: u32, happens: impl FnOnce(&mut Pair)) {
     let (from, to) = match op {
         SendOp::Read => (1, 0),
         _ => (0, 1),
@@ -41,6 +46,7 @@ fn transfer(pair: &mut Pair, id: u64, op: SendOp, len: u32) {
     let mut wr = wr(op, id, len);
     set_remote(&mut wr, at as u64);
     pair.post(0, wr, at);
+    happens(pair);
     pair.run(20_000_000_000);
     let statuses = pair.statuses(0);
     assert_eq!(statuses.last(), Some(&(id, WcStatus::Success)), "{op:?}");
@@ -156,26 +162,10 @@ fn withdrawn_reference() {
         confirm(&mut pair);
         for (id, op) in [SendOp::Write, SendOp::Send].into_iter().enumerate() {
             let len = pair.rng.u32(2000..200_000);
-            let (at, id) = (HALF, id as u64);
-            let data: Vec<u8> = (0..len).map(|_| pair.rng.u8(..)).collect();
-            let end = at + len as usize;
-            pair.hosts[0].memory.get_mut()[at..end].copy_from_slice(&data);
-            if op == SendOp::Send {
-                let buf = RecvBuf { wr_id: id, at, len };
-                pair.hosts[1].receives.push_back(buf);
-            }
-            let mut wr = wr(op, id, len);
-            set_remote(&mut wr, at as u64);
-            pair.post(0, wr, at);
-            pair.transmit(0);
-            pair.withdraw_offers(0);
-            pair.run(20_000_000_000);
-            let statuses = pair.statuses(0);
-            assert_eq!(statuses.last(), Some(&(id, WcStatus::Success)), "{op:?}");
-            assert!(
-                pair.hosts[1].memory.get_mut()[at..end] == data[..],
-                "{op:?}"
-            );
+            transfer_with(&mut pair, id as u64, op, len, |pair| {
+                pair.transmit(0);
+                pair.withdraw_offers(0);
+            });
             // Packets are merged again when as many as the pause lasts have been sent.
             for id in 0..100 {
                 transfer(&mut pair, 1000 + id, SendOp::Write, 1024);
@@ -207,9 +197,9 @@ fn request_that_is_not_offered() {
     assert_eq!(pair.hosts[1].counts[Count::ReferenceGone], 0);
 }
 
-/// What is lost, repeated and reordered arrives whole, by reference or not.
-#[test]
-fn lossy_path_by_reference() {
+/// Transfers over a path that loses, repeats and reorders packets, between pairs that `pair_of`
+/// makes.
+fn transfer_over_lossy_path(pair_of: fn(u64, Link) -> Pair) {
     for seed in seeds(40) {
         let link = Link {
             loss: 0.02,
@@ -218,31 +208,23 @@ fn lossy_path_by_reference() {
             corrupt: 0.01,
             ..Link::PERFECT
         };
-        let mut pair = by_reference(seed, link);
-        for (id, op) in OPS.into_iter().cycle().take(60).enumerate() {
-            let len = pair.rng.u32(0..200_000);
-            transfer(&mut pair, id as u64, op, len);
-        }
-    }
-}
-
-#[test]
-fn lossy_path() {
-    for seed in seeds(40) {
-        let link = Link {
-            loss: 0.02,
-            duplicate: 0.02,
-            reorder: 0.02,
-            corrupt: 0.01,
-            ..Link::PERFECT
-        };
-        let mut pair = same_host(seed, link);
+        let mut pair = pair_of(seed, link);
         for (id, op) in OPS.into_iter().cycle().take(60).enumerate() {
             let len = pair.rng.u32(0..200_000);
             transfer(&mut pair, id as u64, op, len);
         }
         assert!(pair.merged > 0, "seed {seed}");
     }
+}
+
+#[test]
+fn lossy_path() {
+    transfer_over_lossy_path(same_host);
+}
+
+#[test]
+fn lossy_path_by_reference() {
+    transfer_over_lossy_path(by_reference);
 }
 
 /// On-demand memory: a merged packet is deferred whole.

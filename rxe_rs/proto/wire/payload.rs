@@ -109,6 +109,15 @@ impl<'a> Payload<'a> {
         self.len
     }
 
+    /// Bytes that are in the packet: none if the payload is in the memory of the sender.
+    #[inline]
+    pub const fn len_in_packet(&self) -> usize {
+        match self.source {
+            Some(_) => 0,
+            None => self.len,
+        }
+    }
+
     /// True if there are no bytes.
     #[inline]
     pub const fn is_empty(&self) -> bool {
