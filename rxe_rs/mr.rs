@@ -467,8 +467,8 @@ impl<'g> MrAccess<'g> {
         self.with_access(pd, key, addr, src.len(), rights, |cursor| cursor.write(src))
     }
 
-    /// Copies `len` bytes from `from`, key and address in the memory of `peer`, to `addr` of the
-    /// region `key` of protection domain `pd`.
+    /// Copies `len` bytes from `from`, key and address in the memory of `peer` and the rights that
+    /// this takes, to `addr` of the region `key` of protection domain `pd`.
     ///
     /// # Errors
     ///
@@ -478,14 +478,13 @@ impl<'g> MrAccess<'g> {
         &self,
         (pd, key, addr, rights): (u64, u32, u64, Access),
         peer: &MrAccess<'_>,
-        from: (u32, u64),
+        (from_key, from, from_rights): (u32, u64, Access),
         len: usize,
     ) -> Result<(), Option<AccessError>> {
         let mut readable = false;
         let copied = self.with_access(pd, key, addr, len, rights, |to| {
-            let copied = peer.with_access(peer.pd, from.0, from.1, len, Access::NONE, |from| {
-                Ok(to.copy_from(&from, len))
-            });
+            let copy = |from: MemCursor<'_>| Ok(to.copy_from(&from, len));
+            let copied = peer.with_access(peer.pd, from_key, from, len, from_rights, copy);
             let Ok(copied) = copied else {
                 return Ok(());
             };
@@ -499,10 +498,10 @@ impl<'g> MrAccess<'g> {
         }
     }
 
-    /// Returns true if the access is permitted to `pd` and causes no page fault.
-    pub(crate) fn is_pinned(&self, key: u32, addr: u64, len: usize) -> bool {
+    /// Returns true if the access is permitted and causes no page fault.
+    pub(crate) fn is_pinned(&self, key: u32, addr: u64, len: usize, rights: Access) -> bool {
         let pinned = |cursor: MemCursor<'_>| Ok(cursor.is_pinned(len));
-        self.with_access(self.pd, key, addr, len, Access::NONE, pinned)
+        self.with_access(self.pd, key, addr, len, rights, pinned)
             .unwrap_or(false)
     }
 

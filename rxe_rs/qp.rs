@@ -155,7 +155,7 @@ impl PendingNotify {
 pub(crate) struct QpInner {
     pub(crate) engine: Engine,
     sq: sq::Sq,
-    offered: offers::OfferRange,
+    offered: offers::Offered,
     rq: rq::Rq,
     responses: responses::Responses,
     notify: PendingNotify,
@@ -221,7 +221,8 @@ pub(crate) struct QpCtx {
     config: Mutex<VerbsAttrs>,
     #[pin]
     pub(crate) inner: SpinLockBh<QpInner>,
-    /// Send requests whose payload the peer may copy.
+    /// Memory that the peer may copy from.
+    #[pin]
     offers: offers::Offers,
     /// Accounts the QP's packets in the queues of the network stack.
     queued: TxOwner<QpCtx>,

@@ -477,8 +477,8 @@ impl QpCtx {
     }
 }
 
-/// Returns what a packet without an ICRC has in place of its payload, if it is a SEND or WRITE by
-/// reference, and the packet as it would be with the payload.
+/// Returns what a packet without an ICRC has in place of its payload, if it is by reference, and
+/// the packet as it would be with the payload.
 #[inline]
 fn reference_in<'a>(
     packet: &Packet<'a>,
@@ -486,9 +486,7 @@ fn reference_in<'a>(
 ) -> Option<(Packet<'a>, Reference)> {
     // Such a packet is contiguous.
     let bytes = segment.head();
-    let opcode = packet.opcode();
-    let is_request = opcode.transport() == Transport::Rc && !opcode.is_response();
-    if !is_request || bytes.len() != segment.len() {
+    if packet.opcode().transport() != Transport::Rc || bytes.len() != segment.len() {
         return None;
     }
     let reference = Reference::parse(packet, bytes)?;

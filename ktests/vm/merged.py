@@ -3,13 +3,15 @@
 arrive also where the path drops it."""
 import os
 
+from pyverbs.mr import MW
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
 from lib import host
 from lib.child_process import child_process
 from lib.counters import counter, total
-from lib.ends import End, happens, pair, pattern, write_and_read
+from lib.ends import ACCESS, End, happens, pair, pattern, write_and_read
+from lib.keys import BINDABLE, bind, bind1
 
 DEFAULTS = dict(timeout=60, driver="rxe_rs", reason="rdma_rxe sends packets of the path MTU only")
 # With the path MTU of 1024 more than two merged packets.
@@ -44,12 +46,21 @@ def test_by_reference_ipv6(_names):
 
 
 def by_reference(names):
-    """The payload of SENDs and WRITEs is copied from the sender's memory, that of READs and of longer lists is in the packets."""
+    """The payload is copied from the sender's memory, that of longer lists is in the packets."""
     a, b = pair(names, size=SIZE, sges=8)
     transfer(a, b, 1)
     before, gone = total("rcvd_by_reference"), total("reference_gone")
     transfer(a, b)
     assert grows("rcvd_by_reference", before), "no packet is by reference"
+    before = counter(host.device("a"), "rcvd_by_reference")
+    for n in range(3):
+        data = pattern(SIZE, os.getpid() + n)
+        b.mr.write(data, SIZE)
+        a.mr.write(bytes(SIZE), SIZE)
+        a.post(e.IBV_WR_RDMA_READ, *(a.sge(SIZE // 8, SIZE // 8 * part) for part in range(8)), remote=(b.mr.buf, b.mr.rkey))
+        a.complete()
+        assert a.mr.read(SIZE, 0) == data, "a READ into eight entries read wrong data"
+    assert happens(lambda: counter(host.device("a"), "rcvd_by_reference") > before, 5), "no READ response is by reference"
     before = total("rcvd_by_reference")
     for n in range(3):
         data = pattern(SIZE, os.getpid() + n)
@@ -59,10 +70,6 @@ def by_reference(names):
         a.complete()
         b.complete()
         assert b.mr.read(SIZE, 0) == data, "a SEND of eight entries sent wrong data"
-        a.mr.write(bytes(SIZE), SIZE)
-        a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(b.mr.buf, b.mr.rkey))
-        a.complete()
-        assert a.mr.read(SIZE, 0) == data, "a READ read wrong data"
     assert total("rcvd_by_reference") == before, "a packet is by reference"
     assert total("reference_gone") == gone, "a packet was dropped"
 
@@ -97,6 +104,43 @@ def test_by_reference_memory_reused(names):
     a.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
     a.mr.write(b"\x22" * SIZE, SIZE)
     assert b"\x22" not in b.mr.read(SIZE, 0), "data that was stored after the failure was received"
+
+
+def test_by_reference_stopped_responder(names):
+    """What the responder stores in its region after its queue pair has been stopped is never read."""
+    for state in (e.IBV_QPS_ERR, e.IBV_QPS_RESET, None):
+        a, b = pair(names, size=SIZE, sges=2)
+        transfer(a, b, 1)
+        a.mr.write(b"\x11" * SIZE, SIZE)
+        b.mr.write(b"\x11" * SIZE, SIZE)
+        for _ in range(8):
+            a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(b.mr.buf, b.mr.rkey))
+        if state is None:
+            b.qp.close()
+        else:
+            b.qp.modify(QPAttr(qp_state=state), e.IBV_QP_STATE)
+        b.mr.write(b"\x22" * SIZE, SIZE)
+        assert b"\x22" not in a.mr.read(SIZE, 0), f"data that was stored after the queue pair was stopped ({state}) was read"
+
+
+def test_by_reference_windows(names):
+    """READs through windows are by reference, and one that has been invalidated grants nothing."""
+    for kind, bind_it in ((e.IBV_MW_TYPE_1, bind1), (e.IBV_MW_TYPE_2, bind)):
+        a, b = pair(names, size=SIZE, sges=2, access=ACCESS | BINDABLE)
+        transfer(a, b, 1)
+        window = MW(b.pd, kind)
+        key = bind_it(b, window, 0, SIZE, e.IBV_ACCESS_REMOTE_READ)
+        b.complete()
+        data = pattern(SIZE, os.getpid() + kind)
+        b.mr.write(data, SIZE)
+        before = counter(host.device("a"), "rcvd_by_reference")
+        a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(b.mr.buf, key))
+        a.complete()
+        assert a.mr.read(SIZE, 0) == data, "a READ through a window read wrong data"
+        assert happens(lambda: counter(host.device("a"), "rcvd_by_reference") > before, 5), "no READ response is by reference"
+        window.close()
+        a.post(e.IBV_WR_RDMA_READ, a.sge(), remote=(b.mr.buf, key))
+        a.complete(e.IBV_WC_REM_ACCESS_ERR)
 
 
 def test_by_reference_disabled(_names):

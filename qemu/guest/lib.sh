@@ -211,7 +211,11 @@ listening() {
 		kill -0 "$SERVER" 2>/dev/null || { served || true; fail "the server ended before its client was started"; }
 		if [ "$2" = cm ]; then
 			# Identifiers of kernel users, such as RDS, listen as long as their modules are loaded.
-			on "$1" rdma resource show cm_id 2>/dev/null | grep LISTEN | grep -qv 'comm \[' && return
+			if on "$1" rdma resource show cm_id 2>/dev/null | grep LISTEN | grep -qv 'comm \['; then
+				# The state is set before the port is open (cma_ib_listen), and a request in between is rejected.
+				sleep 0.2
+				return
+			fi
 		else
 			on "$1" ss -Hltn "sport = :$2" | grep -q . && return
 		fi

@@ -661,9 +661,10 @@ impl Pair {
         }
     }
 
-    /// Withdraws all requests that a side offers, as if their memory were deregistered for a while.
+    /// Withdraws all that a side offers, as if the memory were deregistered for a while.
     pub fn withdraw_offers(&mut self, side: usize) {
         self.hosts[side].offered.clear();
+        self.hosts[side].region_offered = false;
     }
 
     fn handle_packet(&mut self, to: usize, udp: &[u8], tag: HostTag) -> Handled {
@@ -686,9 +687,10 @@ impl Pair {
                 (packet, Payload::from_slice(payload))
             }
             Some(Reference { source, len, .. }) => {
-                self.hosts[to].of_peer = self.hosts[1 - to].offered_payload(source.index);
-                let packet = packet.with_payload_len(len as usize).unwrap();
-                (packet, Payload::by_reference(source, len as usize))
+                let len = len as usize;
+                self.hosts[to].of_peer = self.hosts[1 - to].offered_payload(source, len);
+                let packet = packet.with_payload_len(len).unwrap();
+                (packet, Payload::by_reference(source, len))
             }
         };
         let of_peer = self.qps[1 - to].attrs.mtu.bytes();

@@ -4,8 +4,7 @@
 use super::{
     offers::{
         Offer,
-        OfferRange,
-        Offers, //
+        Offered, //
     },
     responses::Responses,
     rq::{
@@ -34,6 +33,7 @@ use crate::{
     queue::{
         for_each_span,
         sges_of,
+        Sge,
         Span, //
     },
 };
@@ -92,7 +92,7 @@ pub(crate) struct QpBackend<'a, 'g> {
     rq: &'a mut Rq,
     responses: &'a mut Responses,
     notify: &'a mut PendingNotify,
-    offered: &'a mut OfferRange,
+    offered: &'a mut Offered,
     /// Number of the peer of a connected QP.
     peer: Qpn,
     pkey_index: u16,
@@ -128,25 +128,76 @@ impl QpBackend<'_, '_> {
         &self.ctx.dev
     }
 
-    /// Calls `f` with the payload of a packet by reference; `None` if the peer does not offer it.
+    /// Calls `f` with the `len` bytes of payload of a packet by reference; `None` if the peer does
+    /// not offer them.
     fn with_source<R>(
         &self,
         source: Source,
+        len: usize,
         f: impl FnOnce(&PeerPayload<'_, '_>) -> R,
     ) -> Option<R> {
         let rcu = self.mrs.guard();
         let peer = self.dev().demux.find(rcu, self.peer)?;
-        peer.with_offer(rcu, self.ctx.qpn, source.index, |offer, mrs| {
-            f(&PeerPayload { offer, mrs, source })
-        })
+        match source {
+            Source::Request { index, offset } => {
+                peer.with_offer(rcu, self.ctx.qpn, index, |offer, mrs| {
+                    f(&PeerPayload {
+                        list: offer.sges(),
+                        offset,
+                        rights: Access::NONE,
+                        mrs,
+                    })
+                })
+            }
+            Source::Region { key, addr } => {
+                let list = [Sge {
+                    addr,
+                    length: u32::try_from(len).ok()?,
+                    lkey: key.0,
+                }];
+                peer.with_regions(rcu, self.ctx.qpn, |mrs| {
+                    f(&PeerPayload {
+                        list: &list,
+                        offset: 0,
+                        rights: Access::REMOTE_READ,
+                        mrs,
+                    })
+                })
+            }
+        }
+    }
+
+    /// Copies `src` to `offset` of the scatter list `list`, whose regions are those of protection
+    /// domain `pd`.
+    fn place(
+        &self,
+        pd: u64,
+        list: impl Iterator<Item = Sge>,
+        offset: u32,
+        src: &Payload<'_>,
+    ) -> Result<(), LocalFault> {
+        let Some(source) = src.source() else {
+            return scatter(self.mrs, pd, list, offset, src);
+        };
+        let copied = self.with_source(source, src.len(), |from| {
+            for_each_span(list, offset, src.len(), |span| {
+                let to = (pd, span.lkey, span.addr, Access::LOCAL_WRITE);
+                from.copy_to(self.mrs, to, span.from, span.len)
+                    .map_err(|e| e.map_or(LocalFault::Gone, local_fault))
+            })
+        });
+        copied.unwrap_or(Err(LocalFault::Gone))
     }
 }
 
 /// The payload of a packet by reference, in the memory of the peer.
 struct PeerPayload<'a, 'g> {
-    offer: &'a Offer,
+    list: &'a [Sge],
+    /// Where it begins in the list, in bytes.
+    offset: u32,
+    /// The rights that reading it takes.
+    rights: Access,
     mrs: &'a MrAccess<'g>,
-    source: Source,
 }
 
 impl PeerPayload<'_, '_> {
@@ -164,13 +215,15 @@ impl PeerPayload<'_, '_> {
         len: usize,
     ) -> Result<(), Option<AccessError>> {
         let from = u32::try_from(from).ok();
-        let offset = from.and_then(|from| self.source.offset.checked_add(from));
+        let offset = from.and_then(|from| self.offset.checked_add(from));
+        let list = self.list.iter().copied();
         let mut failed = None;
-        let copied = for_each_span(self.offer.sges(), offset.ok_or(None)?, len, |span| {
+        let copied = for_each_span(list, offset.ok_or(None)?, len, |span| {
             // Within the access that the caller asks for.
             let at = u64::try_from(span.from).map_err(|_| LocalFault::Refused)?;
             let to = (pd, key, addr.wrapping_add(at), rights);
-            let copied = mrs.copy_from(to, self.mrs, (span.lkey, span.addr), span.len);
+            let from = (span.lkey, span.addr, self.rights);
+            let copied = mrs.copy_from(to, self.mrs, from, span.len);
             copied.map_err(|e| {
                 failed = e;
                 LocalFault::Refused
@@ -203,7 +256,7 @@ impl SendQueue for QpBackend<'_, '_> {
     }
 
     fn offer(&mut self, index: u32) -> bool {
-        if Offers::is_newest(*self.offered, index) {
+        if self.offered.is_newest(index) {
             return true;
         }
         let Some((wqe, data)) = self.sq.store.wqe_with_data(index) else {
@@ -212,9 +265,10 @@ impl SendQueue for QpBackend<'_, '_> {
         let wr = &wqe.wr;
         let sges = || sges_of(data).take(usize::from(wr.num_sge));
         let length = usize::try_from(wr.length).unwrap_or(usize::MAX);
-        let is_pinned = |span: Span| match self.mrs.is_pinned(span.lkey, span.addr, span.len) {
-            true => Ok(()),
-            false => Err(LocalFault::Refused),
+        let is_pinned = |span: Span| {
+            let (key, addr, len) = (span.lkey, span.addr, span.len);
+            let pinned = self.mrs.is_pinned(key, addr, len, Access::NONE);
+            pinned.then_some(()).ok_or(LocalFault::Refused)
         };
         if wr.flags.inline || for_each_span(sges(), 0, length, is_pinned).is_err() {
             return false;
@@ -257,7 +311,7 @@ impl SendQueue for QpBackend<'_, '_> {
             .wqe_with_data(index)
             .ok_or(LocalFault::Refused)?;
         let sges = sges_of(data).take(usize::from(wqe.wr.num_sge));
-        scatter(self.mrs, self.ctx.pd, sges, offset, src)
+        self.place(self.ctx.pd, sges, offset, src)
     }
 }
 
@@ -270,18 +324,7 @@ impl RecvQueue for QpBackend<'_, '_> {
         // WQEs of a shared receive queue use regions of that queue's protection domain
         // (IBTA 10.2.3).
         let pd = self.ctx.srq.as_ref().map_or(self.ctx.pd, |srq| srq.pd);
-        if let Some(source) = src.source() {
-            let list = self.rq.current.iter();
-            let copied = self.with_source(source, |from| {
-                for_each_span(list, offset, src.len(), |span| {
-                    let to = (pd, span.lkey, span.addr, Access::LOCAL_WRITE);
-                    from.copy_to(self.mrs, to, span.from, span.len)
-                        .map_err(|e| e.map_or(LocalFault::Gone, local_fault))
-                })
-            });
-            return copied.unwrap_or(Err(LocalFault::Gone));
-        }
-        scatter(self.mrs, pd, self.rq.current.iter(), offset, src)
+        self.place(pd, self.rq.current.iter(), offset, src)
     }
 }
 
@@ -304,10 +347,20 @@ impl RemoteMemory for QpBackend<'_, '_> {
             .map_err(remote_fault)
     }
 
+    fn offer_region(&mut self, rkey: RKey, addr: u64, len: u32) -> bool {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let pinned = self.mrs.is_pinned(rkey.0, addr, len, Access::REMOTE_READ);
+        if pinned {
+            let peer = self.peer.get();
+            self.ctx.offers.offer_regions(self.offered, peer);
+        }
+        pinned
+    }
+
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {
         if let Some(source) = src.source() {
             let to = (self.ctx.pd, rkey.0, addr, Access::REMOTE_WRITE);
-            let copied = self.with_source(source, |from| {
+            let copied = self.with_source(source, src.len(), |from| {
                 from.copy_to(self.mrs, to, 0, src.len())
                     .map_err(|e| e.map_or(RemoteFault::Gone, remote_fault))
             });

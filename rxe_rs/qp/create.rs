@@ -5,7 +5,7 @@
 use super::{
     kept::KeptPackets,
     offers::{
-        OfferRange,
+        Offered,
         Offers, //
     },
     paging::Paging,
@@ -206,7 +206,7 @@ impl QpCtx {
         let inner = init!(QpInner {
             engine: Engine::new(service, Qpn::new(qpn), uses_srq),
             sq,
-            offered: OfferRange::default(),
+            offered: Offered::default(),
             rq: Rq {
                 source: receives,
                 current: recv_list,
@@ -253,7 +253,7 @@ impl QpCtx {
                 kernel,
                 config <- new_mutex!(config, "QpCtx::config"),
                 inner <- new_spinlock_bh!(inner, "QpCtx::inner"),
-                offers: Offers::new(),
+                offers <- Offers::new(),
                 queued: TxOwner::new()?,
                 timer <- SoftTimer::new(),
                 work <- new_work!("QpCtx::work"),

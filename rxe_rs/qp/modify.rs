@@ -334,6 +334,9 @@ impl QpCtx {
             kernel.sq_open.store(accepts_sends, Relaxed);
             kernel.rq_open.store(next != QpState::Reset, Relaxed);
         }
+        if next == QpState::Err {
+            self.offers.withdraw_regions(&mut inner.offered);
+        }
         if next == QpState::Reset {
             self.offers.withdraw_all(&mut inner.offered);
             inner.sq.discard(self.kernel.as_deref());

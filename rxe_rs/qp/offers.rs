@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Send requests whose payload the peer, a QP of the same kernel, may copy from their memory
-//! (`proto/engine/merge.rs`).
+//! Memory that the peer, a QP of the same kernel, may copy from (`proto/engine/merge.rs`): that of
+//! send requests, and regions that it READs.
 //!
-//! A packet by reference names a request by its index. The peer finds the QP that sent it by the
-//! number of its own peer, and the scatter/gather list of the request in this table. Each access is
-//! checked against the keys of that list as they are then, as if the sender itself gathered the
-//! payload. A request is withdrawn before it completes: the lock of its slot, which the peer holds
-//! while it copies, lets the sender wait until no copy is in progress.
+//! The peer finds the QP that sent a packet by reference by the number of its own peer. A SEND or
+//! WRITE names a request by its index, of which the table here has the scatter/gather list. A READ
+//! response names a region by its key. Each access is checked against the keys as they are then, as
+//! if the sender itself copied the payload.
+//!
+//! A request is withdrawn before it completes, and all is withdrawn before the consumer has stopped
+//! the QP: the lock of the slot or of the regions, which the peer holds while it copies, lets the
+//! sender wait until no copy is in progress.
 
 use super::{
     stored::FLAGS,
@@ -71,8 +74,8 @@ impl Offer {
     }
 
     /// Returns the scatter/gather list.
-    pub(super) fn sges(&self) -> impl Iterator<Item = Sge> + '_ {
-        self.list.iter().take(self.count).copied()
+    pub(super) fn sges(&self) -> &[Sge] {
+        self.list.get(..self.count).unwrap_or(&[])
     }
 }
 
@@ -88,27 +91,51 @@ impl Table {
     }
 }
 
-/// The requests of a QP that are on offer.
-pub(super) struct Offers(SetOnce<Pin<KBox<Table>>>);
+/// Access of the peer to regions.
+struct Regions {
+    /// Number of the QP that may copy, if one may.
+    peer: Option<u32>,
+    /// Where it has last used memory.
+    hint: usize,
+}
 
-/// Which requests may be on offer, protected by the lock of the QP: those from `first` on and
-/// before `end`.
+/// What a QP offers.
+#[pin_data]
+pub(super) struct Offers {
+    /// The requests; without slots at first, as few QPs have a peer in this kernel.
+    requests: SetOnce<Pin<KBox<Table>>>,
+    #[pin]
+    regions: SpinLockBh<Regions>,
+}
+
+/// What may be on offer, protected by the lock of the QP.
 #[derive(Clone, Copy, Default)]
-pub(super) struct OfferRange {
+pub(super) struct Offered {
+    /// Requests from `first` on and before `end`.
     first: u32,
     end: u32,
+    regions: bool,
+}
+
+impl Offered {
+    /// Returns true if request `index` has been offered and not withdrawn.
+    #[inline]
+    pub(super) fn is_newest(self, index: u32) -> bool {
+        self.first != self.end && index.wrapping_add(1) == self.end
+    }
 }
 
 impl Offers {
-    /// Creates the table without slots: few QPs have a peer in this kernel.
-    pub(super) const fn new() -> Self {
-        Self(SetOnce::new())
-    }
-
-    /// Returns true if `index` has been offered and not withdrawn.
-    #[inline]
-    pub(super) fn is_newest(range: OfferRange, index: u32) -> bool {
-        range.first != range.end && index.wrapping_add(1) == range.end
+    /// Returns an initializer; nothing is on offer.
+    pub(super) fn new() -> impl PinInit<Self> {
+        let regions = Regions {
+            peer: None,
+            hint: 0,
+        };
+        pin_init!(Self {
+            requests: SetOnce::new(),
+            regions <- new_spinlock_bh!(regions, "Offers::regions"),
+        })
     }
 
     /// Offers a request; returns false if no slot or no memory is free. Requests are offered in the
@@ -117,14 +144,17 @@ impl Offers {
     /// # Context
     ///
     /// With the QP locked.
-    pub(super) fn offer(&self, range: &mut OfferRange, offer: Offer) -> bool {
-        if self.0.as_ref().is_none() {
+    pub(super) fn offer(&self, offered: &mut Offered, offer: Offer) -> bool {
+        if self.requests.as_ref().is_none() {
             let slots = pin_init_array_from_fn(|_| new_spinlock_bh!(None, "offer"));
             if let Ok(table) = KBox::pin_init(pin_init!(Table { slots <- slots }), FLAGS) {
-                self.0.populate(table);
+                self.requests.populate(table);
             }
         }
-        let slot = self.0.as_ref().and_then(|table| table.slot(offer.index));
+        let slot = self
+            .requests
+            .as_ref()
+            .and_then(|table| table.slot(offer.index));
         let Some(mut slot) = slot.map(|slot| slot.lock()) else {
             return false;
         };
@@ -132,12 +162,25 @@ impl Offers {
             return false;
         }
         let index = offer.index;
-        if range.first == range.end {
-            range.first = index;
+        if offered.first == offered.end {
+            offered.first = index;
         }
-        range.end = index.wrapping_add(1);
+        offered.end = index.wrapping_add(1);
         *slot = Some(offer);
         true
+    }
+
+    /// Offers the regions to which the QP numbered `peer` has the right to READ.
+    ///
+    /// # Context
+    ///
+    /// With the QP locked.
+    #[inline]
+    pub(super) fn offer_regions(&self, offered: &mut Offered, peer: u32) {
+        if !offered.regions {
+            offered.regions = true;
+            self.regions.lock().peer = Some(peer);
+        }
     }
 
     /// Withdraws all requests before `index`: none of them is being copied on return.
@@ -146,38 +189,52 @@ impl Offers {
     ///
     /// With the QP locked.
     #[inline]
-    pub(super) fn withdraw(&self, range: &mut OfferRange, index: u32) {
-        if range.first != range.end {
-            self.withdraw_some(range, index);
+    pub(super) fn withdraw(&self, offered: &mut Offered, index: u32) {
+        if offered.first != offered.end {
+            self.withdraw_some(offered, index);
         }
     }
 
-    fn withdraw_some(&self, range: &mut OfferRange, index: u32) {
-        let Some(table) = self.0.as_ref() else {
+    fn withdraw_some(&self, offered: &mut Offered, index: u32) {
+        let Some(table) = self.requests.as_ref() else {
             return;
         };
+        let first = offered.first;
         // There are no more offers than slots, although the requests between them may be many.
-        let offered = range.end.wrapping_sub(range.first);
-        let count = index.wrapping_sub(range.first).min(offered);
+        let all = offered.end.wrapping_sub(first);
+        let count = index.wrapping_sub(first).min(all);
         for i in 0..count.min(SLOTS) {
-            let Some(slot) = table.slot(range.first.wrapping_add(i)) else {
+            let Some(slot) = table.slot(first.wrapping_add(i)) else {
                 continue;
             };
             let mut slot = slot.lock();
-            let gone = |offer: &mut Offer| offer.index.wrapping_sub(range.first) < count;
+            let gone = |offer: &mut Offer| offer.index.wrapping_sub(first) < count;
             let _ = slot.take_if(gone);
         }
-        range.first = range.first.wrapping_add(count);
+        offered.first = first.wrapping_add(count);
     }
 
-    /// Withdraws all requests.
+    /// Withdraws the regions: none of them is being copied from on return.
     ///
     /// # Context
     ///
-    /// As of [`withdraw`](Self::withdraw).
-    pub(super) fn withdraw_all(&self, range: &mut OfferRange) {
-        let end = range.end;
-        self.withdraw(range, end);
+    /// With the QP locked.
+    pub(super) fn withdraw_regions(&self, offered: &mut Offered) {
+        if offered.regions {
+            offered.regions = false;
+            self.regions.lock().peer = None;
+        }
+    }
+
+    /// Withdraws all requests, and the regions.
+    ///
+    /// # Context
+    ///
+    /// With the QP locked.
+    pub(super) fn withdraw_all(&self, offered: &mut Offered) {
+        let end = offered.end;
+        self.withdraw(offered, end);
+        self.withdraw_regions(offered);
     }
 }
 
@@ -196,12 +253,34 @@ impl QpCtx {
         index: u32,
         copy: impl FnOnce(&Offer, &MrAccess<'_>) -> R,
     ) -> Option<R> {
-        let slot = self.offers.0.as_ref()?.slot(index)?.lock();
+        let slot = self.offers.requests.as_ref()?.slot(index)?.lock();
         let offer = slot.as_ref()?;
         if offer.index != index || offer.peer != peer {
             return None;
         }
         let mrs = self.mr_access_from(guard, offer.hint);
         Some(copy(offer, &mrs))
+    }
+
+    /// Calls `copy` with access to the memory of this QP, if its regions are on offer to the QP
+    /// numbered `peer`. The consumer cannot stop the QP meanwhile. `None` if they are not on offer.
+    ///
+    /// # Context
+    ///
+    /// As of [`with_offer`](Self::with_offer).
+    pub(super) fn with_regions<R>(
+        &self,
+        guard: &rcu::Guard,
+        peer: u32,
+        copy: impl FnOnce(&MrAccess<'_>) -> R,
+    ) -> Option<R> {
+        let mut regions = self.offers.regions.lock();
+        if regions.peer != Some(peer) {
+            return None;
+        }
+        let mrs = self.mr_access_from(guard, regions.hint);
+        let result = copy(&mrs);
+        regions.hint = mrs.hint.get();
+        Some(result)
     }
 }

@@ -24,7 +24,7 @@ pub enum LocalFault {
     /// it again.
     NotPresent,
     /// The payload is in the memory of the sender, which no longer grants access to it
-    /// ([`SendQueue::offer`]): the packet counts as lost.
+    /// ([`SendQueue::offer`], [`RemoteMemory::offer_region`]): the packet counts as lost.
     Gone,
 }
 
@@ -280,6 +280,15 @@ pub trait RemoteMemory {
     ///
     /// [`RemoteFault`].
     fn remote_read(&self, rkey: RKey, addr: u64, dst: &mut [u8]) -> Result<(), RemoteFault>;
+
+    /// Permits the peer to copy from local memory to which it has the right to READ, until the
+    /// consumer stops the QP. Returns false if that is not possible, or if
+    /// [`remote_read`](Self::remote_read) of these bytes might fail.
+    ///
+    /// The peer reads what is there when the response arrives, which is as good as what was there
+    /// when it was sent: the READ has not completed, and a request behind it that is not to
+    /// influence it has a fence, so waits for that (IBTA 10.8.3.3).
+    fn offer_region(&mut self, rkey: RKey, addr: u64, len: u32) -> bool;
 
     /// Copies into local memory on behalf of the peer. May have copied a part if a page fault
     /// occurs.

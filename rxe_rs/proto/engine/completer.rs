@@ -450,7 +450,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Scatters response data of the oldest request; false if that failed the request and the QP.
+    /// Scatters response data of the oldest request; false if that failed the request and the QP,
+    /// or if the data can no longer be copied from the memory of the peer, so counts as lost.
     fn scatter_response(
         &mut self,
         wqe: &SendWqe,
@@ -461,7 +462,11 @@ impl Qp {
         match backend.scatter(self.req.una, offset, data) {
             Ok(()) => Ok(true),
             Err(LocalFault::NotPresent) => Err(NotPresent),
-            Err(LocalFault::Refused | LocalFault::Gone) => {
+            Err(LocalFault::Gone) => {
+                backend.count(Count::ReferenceGone);
+                Ok(false)
+            }
+            Err(LocalFault::Refused) => {
                 self.fail_oldest(wqe, WcStatus::LocProtErr, backend);
                 Ok(false)
             }

@@ -8,11 +8,11 @@
 //! with the tag of a packet that has not left the memory
 //! ([`HostTag::NoIcrc`](super::same_host::HostTag)), so none comes from elsewhere.
 //!
-//! The payload of a SEND or WRITE need not be in the packet: the packet says which bytes of which
-//! request they are ([`Reference`]), and the receiver copies them from the memory of that request,
-//! which the sender permits until the request has completed. So there is one copy instead of two.
-//! READ responses contain their payload: the responder may change its memory as soon as they are
-//! sent, and later requests of the peer do.
+//! The payload need not be in the packet: the packet says where it is in the memory of the sender
+//! ([`Reference`]), and the receiver copies it from there. So there is one copy instead of two. The
+//! packets of a SEND or WRITE name bytes of a request, which the sender permits to be copied until
+//! the request has completed. READ responses name bytes of a region, and the receiver needs the
+//! same rights to it as the READ.
 //!
 //! Only what is sent for the first time is merged. There may be a device on the path that drops
 //! merged packets and no others: after a loss none are sent for a while, a longer one each time.

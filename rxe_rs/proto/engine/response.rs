@@ -11,6 +11,8 @@ use crate::time::Instant;
 use crate::wire::aeth::{Aeth, NakCode, Syndrome};
 use crate::wire::bth::Bth;
 use crate::wire::opcode::Operation;
+use crate::wire::payload::Source;
+use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 
 /// Credit count code without flow control information (IBTA 9.7.7.2).
@@ -470,7 +472,20 @@ impl Qp {
                 let left = len.saturating_sub(sent);
                 // What is sent for the first time may be merged.
                 let room = if response.first_time { u32::MAX } else { 1 };
-                let most = || tx.max_merged();
+                let from = addr.wrapping_add(u64::from(sent));
+                // The consumer may use the memory for something else after an error.
+                let may_refer = self.state != State::Err;
+                let mut by_reference = false;
+                let most = || {
+                    let most = tx.max_by_reference();
+                    by_reference =
+                        may_refer && most > mtu && backend.offer_region(rkey, from, left.min(most));
+                    if by_reference {
+                        most
+                    } else {
+                        tx.max_merged()
+                    }
+                };
                 let payload_len = self.resp.merging.next_len(left, mtu, room, most);
                 let operation = match (sent == 0, left == payload_len) {
                     (true, true) => Operation::ReadRespOnly,
@@ -484,7 +499,6 @@ impl Qp {
                 if operation != Operation::ReadRespMiddle {
                     headers = headers.aeth(ack);
                 }
-                let from = addr.wrapping_add(u64::from(sent));
                 let source = &*backend;
                 let fill = |offset: u32, dst: &mut [u8]| {
                     if dst.is_empty() {
@@ -492,8 +506,22 @@ impl Qp {
                     }
                     source.remote_read(rkey, from.wrapping_add(u64::from(offset)), dst)
                 };
-                let packet = (psn, payload_len, mtu);
-                match self.resp.merging.send_packet(&headers, packet, tx, fill) {
+                let merging = &mut self.resp.merging;
+                let result = if by_reference && payload_len > mtu {
+                    let source = Source::Region {
+                        key: rkey,
+                        addr: from,
+                    };
+                    let reference = Reference {
+                        source,
+                        len: payload_len,
+                        mtu,
+                    };
+                    merging.send_reference(&headers, psn, &reference, tx)
+                } else {
+                    merging.send_packet(&headers, (psn, payload_len, mtu), tx, fill)
+                };
+                match result {
                     Ok(()) => {
                         self.gso.on_response(psn, tx.gso_index());
                         if matches!(self.resp.ack, Some((before, Syndrome::Ack { .. })) if before.is_before(response.psn))

@@ -13,6 +13,7 @@ use crate::engine::{PendingResponse, Qp, ReplayEntry};
 use crate::ids::{PKey, RKey};
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::Payload;
+use crate::wire::payload::Source;
 use crate::wire::Feth;
 use core::fmt::{Debug, Formatter};
 use core::ops::Index;
@@ -70,10 +71,12 @@ pub struct Host {
     retired: u32,
     /// Requests whose payload the peer may copy.
     pub(super) offered: BTreeSet<u32>,
-    /// Requests are not offered.
+    /// Whether the peer may copy from the region.
+    pub(super) region_offered: bool,
+    /// Nothing is offered.
     pub offers_nothing: bool,
-    /// Payload of the peer's request, from its beginning, to which the packet that is being handled
-    /// refers; none if that is not on offer.
+    /// The payload in the memory of the peer to which the packet that is being handled refers; none
+    /// if that is not on offer.
     pub(super) of_peer: Option<Vec<u8>>,
     pub receives: VecDeque<RecvBuf>,
     current: Option<RecvBuf>,
@@ -133,12 +136,26 @@ impl Host {
         self.wqes.len() - self.retired as usize
     }
 
-    /// The payload of a request that the peer may copy.
-    pub(super) fn offered_payload(&self, index: u32) -> Option<Vec<u8>> {
-        let at = self.buffers[index as usize];
-        let len = self.wqes[index as usize].wr.length as usize;
-        let offered = self.offered.contains(&index);
-        offered.then(|| self.memory.borrow()[at..at + len].to_vec())
+    /// The `len` bytes at `source`, if the peer may copy them.
+    pub(super) fn offered_payload(&self, source: Source, len: usize) -> Option<Vec<u8>> {
+        let at = match source {
+            Source::Request { index, offset } => {
+                let end = offset as usize + len;
+                assert!(end <= self.wqes[index as usize].wr.length as usize);
+                let at = self.buffers[index as usize] + offset as usize;
+                self.offered.contains(&index).then_some(at)
+            }
+            Source::Region { key, addr } => {
+                let at = self.remote(key, addr, len).ok();
+                at.filter(|at| self.region_offered && self.all_present(*at, len))
+            }
+        };
+        at.map(|at| self.memory.borrow()[at..at + len].to_vec())
+    }
+
+    fn all_present(&self, at: usize, len: usize) -> bool {
+        let mut pages = at / PAGE..(at + len).div_ceil(PAGE);
+        !pages.any(|page| self.absent.borrow().contains(&page))
     }
 
     /// Copies the payload of a packet; `None` if it is in the memory of the peer, which does not
@@ -146,11 +163,7 @@ impl Host {
     fn copy_payload(&self, src: &Payload<'_>, to: &mut [u8]) -> Option<()> {
         match src.source() {
             None => assert_eq!(src.copy_to(to), to.len()),
-            Some(source) => {
-                let from = source.offset as usize;
-                let all = self.of_peer.as_deref()?;
-                to.copy_from_slice(&all[from..from + to.len()]);
-            }
+            Some(_) => to.copy_from_slice(self.of_peer.as_deref()?),
         }
         Some(())
     }
@@ -240,8 +253,7 @@ impl SendQueue for Host {
     fn offer(&mut self, index: u32) -> bool {
         let wr = &self.wqes[index as usize].wr;
         let at = self.buffers[index as usize];
-        let pages = at / PAGE..(at + wr.length as usize).div_ceil(PAGE);
-        let present = !pages.into_iter().any(|p| self.absent.borrow().contains(&p));
+        let present = self.all_present(at, wr.length as usize);
         let offers = present && !self.offers_nothing && !self.bad_local.contains(&index);
         if offers {
             self.offered.insert(index);
@@ -268,8 +280,8 @@ impl SendQueue for Host {
         assert!(offset as usize + src.len() <= wr.length as usize);
         let at = self.buffers[index as usize] + offset as usize;
         let range = self.local(at, src.len())?;
-        src.copy_to(&mut self.memory.borrow_mut()[range]);
-        Ok(())
+        let to = &mut self.memory.borrow_mut()[range];
+        self.copy_payload(src, to).ok_or(LocalFault::Gone)
     }
 }
 
@@ -312,6 +324,13 @@ impl RemoteMemory for Host {
         let at = self.remote_present(rkey, addr, dst.len())?;
         dst.copy_from_slice(&self.memory.borrow()[at..at + dst.len()]);
         Ok(())
+    }
+
+    fn offer_region(&mut self, rkey: RKey, addr: u64, len: u32) -> bool {
+        let at = self.remote(rkey, addr, len as usize);
+        let offers = at.is_ok_and(|at| self.all_present(at, len as usize));
+        self.region_offered |= offers && !self.offers_nothing;
+        offers && !self.offers_nothing
     }
 
     fn remote_write(&self, rkey: RKey, addr: u64, src: &Payload<'_>) -> Result<(), RemoteFault> {

@@ -3,16 +3,45 @@
 //! the sender.
 
 use super::bytes::put;
+use crate::ids::RKey;
 
 const MAX_FRAGS: usize = 6;
 
 /// Where the payload of a packet by reference is (`engine/merge.rs`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Source {
-    /// Index of the sender's request.
-    pub index: u32,
-    /// Offset in the payload of that request, in bytes.
-    pub offset: u32,
+pub enum Source {
+    /// In the memory of a request of the sender, whose packet is a SEND or WRITE.
+    Request {
+        /// Index of the request.
+        index: u32,
+        /// Offset in the payload of that request, in bytes.
+        offset: u32,
+    },
+    /// In a region of the sender, whose packet is a READ response.
+    Region {
+        /// Key of the region.
+        key: RKey,
+        /// Address in the region.
+        addr: u64,
+    },
+}
+
+impl Source {
+    /// The place `by` bytes behind this one.
+    #[inline]
+    #[must_use]
+    pub fn advanced(self, by: u32) -> Self {
+        match self {
+            Self::Request { index, offset } => Self::Request {
+                index,
+                offset: offset.saturating_add(by),
+            },
+            Self::Region { key, addr } => Self::Region {
+                key,
+                addr: addr.wrapping_add(u64::from(by)),
+            },
+        }
+    }
 }
 
 /// Up to [`Payload::MAX_FRAGS`] fragments that together are the payload, in order; or a payload
@@ -135,11 +164,7 @@ impl<'a> Payload<'a> {
     pub fn slice(&self, from: usize, len: usize) -> Self {
         if let Some(source) = self.source {
             let from = from.min(self.len);
-            let offset = u32::try_from(from).unwrap_or(u32::MAX);
-            let source = Source {
-                offset: source.offset.saturating_add(offset),
-                ..source
-            };
+            let source = source.advanced(u32::try_from(from).unwrap_or(u32::MAX));
             return Self::by_reference(source, len.min(self.len.saturating_sub(from)));
         }
         let mut result = Self::EMPTY;

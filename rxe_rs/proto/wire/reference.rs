@@ -5,14 +5,15 @@
 
 use super::packet::Packet;
 use super::payload::Source;
-use zerocopy::byteorder::big_endian::U32;
+use crate::ids::RKey;
+use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::FromBytes;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The payload that a packet refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reference {
-    /// Where it begins in the sender's request.
+    /// Where it begins in the sender's memory.
     pub source: Source,
     /// Its length in bytes.
     pub len: u32,
@@ -27,8 +28,10 @@ pub struct Reference {
 )]
 #[repr(C)]
 struct Bytes {
-    index: U32,
-    offset: U32,
+    /// Index of the request, or key of the region.
+    name: U32,
+    /// Offset in the request, or address in the region.
+    place: U64,
     len: U32,
     mtu: U32,
     /// As many of these bytes as the payload that is referred to needs count as the pad of the
@@ -50,9 +53,13 @@ impl Reference {
     /// Returns the bytes between the headers and the ICRC.
     #[inline]
     pub fn emit(&self) -> [u8; Self::LEN] {
+        let (name, place) = match self.source {
+            Source::Request { index, offset } => (index, u64::from(offset)),
+            Source::Region { key, addr } => (key.0, addr),
+        };
         let bytes = Bytes {
-            index: U32::new(self.source.index),
-            offset: U32::new(self.source.offset),
+            name: U32::new(name),
+            place: U64::new(place),
             len: U32::new(self.len),
             mtu: U32::new(self.mtu),
             pad: U32::new(0),
@@ -73,11 +80,19 @@ impl Reference {
         if found.len.get() > Self::MAX {
             return None;
         }
-        Some(Self {
-            source: Source {
-                index: found.index.get(),
-                offset: found.offset.get(),
+        let (name, place) = (found.name.get(), found.place.get());
+        let source = match packet.opcode().is_response() {
+            true => Source::Region {
+                key: RKey(name),
+                addr: place,
             },
+            false => Source::Request {
+                index: name,
+                offset: u32::try_from(place).ok()?,
+            },
+        };
+        Some(Self {
+            source,
             len: found.len.get(),
             mtu: found.mtu.get(),
         })
@@ -94,7 +109,7 @@ mod tests {
     use std::vec::Vec;
 
     const REFERENCE: Reference = Reference {
-        source: Source {
+        source: Source::Request {
             index: 0xffff_fffe,
             offset: 65_536,
         },
@@ -102,28 +117,75 @@ mod tests {
         mtu: 4096,
     };
 
-    fn bytes_of(len: u32) -> Vec<u8> {
+    const TO_REGION: Reference = Reference {
+        source: Source::Region {
+            key: RKey(0xffff_fffe),
+            addr: u64::MAX - 65_536,
+        },
+        ..REFERENCE
+    };
+
+    fn packet_with(operation: Operation, reference: Reference) -> Vec<u8> {
         let bth = Bth {
-            pad: Bth::pad_for(len as usize),
-            ..Bth::new(Opcode::rc(Operation::SendMiddle), Qpn::new(2), Psn::new(7))
+            pad: Bth::pad_for(reference.len as usize),
+            ..Bth::new(Opcode::rc(operation), Qpn::new(2), Psn::new(7))
         };
         let mut bytes = Headers::new(bth).as_slice().to_vec();
-        bytes.extend(Reference { len, ..REFERENCE }.emit());
+        bytes.extend(reference.emit());
         bytes.extend(Reference::MARK);
         bytes
     }
 
+    fn bytes_of(len: u32) -> Vec<u8> {
+        packet_with(Operation::SendMiddle, Reference { len, ..REFERENCE })
+    }
+
     #[test]
     fn round_trip() {
-        for len in 60_000..60_008 {
-            let bytes = bytes_of(len);
-            let packet = Packet::parse(&bytes, bytes.len()).unwrap();
-            let found = Reference::parse(&packet, &bytes);
-            assert_eq!(found, Some(Reference { len, ..REFERENCE }));
-            let packet = packet.with_payload_len(len as usize).unwrap();
-            assert_eq!(packet.payload_len(), len as usize);
-            assert_eq!(packet.icrc_offset() % 4, 0);
+        let sends = (Operation::SendMiddle, REFERENCE);
+        let responses = (Operation::ReadRespMiddle, TO_REGION);
+        for (operation, reference) in [sends, responses] {
+            for len in 60_000..60_008 {
+                let reference = Reference { len, ..reference };
+                let bytes = packet_with(operation, reference);
+                let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+                let found = Reference::parse(&packet, &bytes);
+                assert_eq!(found, Some(reference));
+                let packet = packet.with_payload_len(len as usize).unwrap();
+                assert_eq!(packet.payload_len(), len as usize);
+                assert_eq!(packet.icrc_offset() % 4, 0);
+            }
         }
+    }
+
+    /// A request is named by the packets of SENDs and WRITEs only, a region by READ responses only.
+    #[test]
+    fn operation_decides_what_is_named() {
+        let bytes = packet_with(Operation::ReadRespMiddle, REFERENCE);
+        let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+        let found = Reference::parse(&packet, &bytes).unwrap();
+        assert!(matches!(found.source, Source::Region { .. }));
+        // Its address is no offset in a request.
+        let bytes = packet_with(Operation::SendMiddle, TO_REGION);
+        let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+        assert_eq!(Reference::parse(&packet, &bytes), None);
+    }
+
+    #[test]
+    fn place_behind_another() {
+        let place = REFERENCE.source.advanced(3);
+        let offset = 65_539;
+        let index = 0xffff_fffe;
+        assert_eq!(place, Source::Request { index, offset });
+        let key = RKey(0xffff_fffe);
+        let place = TO_REGION.source.advanced(65_536);
+        assert_eq!(
+            place,
+            Source::Region {
+                key,
+                addr: u64::MAX
+            }
+        );
     }
 
     #[test]
@@ -139,7 +201,7 @@ mod tests {
             bytes.extend(Reference::MARK);
             let packet = Packet::parse(&bytes, bytes.len());
             let found = packet.ok().and_then(|p| Reference::parse(&p, &bytes));
-            assert_eq!(found.is_some(), len == 36, "{len} bytes");
+            assert_eq!(found.is_some(), len == 40, "{len} bytes");
         }
         for (len, fits) in [(Reference::MAX, true), (Reference::MAX + 1, false)] {
             let bytes = bytes_of(len);

@@ -183,7 +183,7 @@ impl Qp {
         let merging = &mut self.req.merging;
         if by_reference && payload_len > mtu {
             let reference = Reference {
-                source: Source { index, offset },
+                source: Source::Request { index, offset },
                 len: payload_len,
                 mtu,
             };

@@ -111,9 +111,9 @@ pub const ENTRIES: &[Entry] = &[
         reported: true,
         what: "Packets received without their payload, which was copied from the sender's memory.",
         causes: &[
-            "SENDs and WRITEs of several packets between queue pairs of this kernel: the payload \
-             is copied once instead of twice. With the parameter same_host_copy=1 of the module \
-             there are none.",
+            "SENDs, WRITEs and READ responses of several packets between queue pairs of this \
+             kernel: the payload is copied once instead of twice. With the parameter \
+             same_host_copy=1 of the module there are none.",
         ],
         look: &[RATE, BY_QUEUE_PAIR],
     },
