@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Merged packets: between queue pairs of one kernel a packet carries the payload of several. It arrives whole or not at all, and messages
 arrive also where the path drops it."""
+import ctypes
 import os
+import select
 
-from pyverbs.mr import MW
+from pyverbs.mr import MR, MW
 from pyverbs.qp import QPAttr
+from pyverbs.wr import SGE
 import pyverbs.enums as e
 
 from lib import host
@@ -12,6 +15,8 @@ from lib.child_process import child_process
 from lib.counters import counter, total
 from lib.ends import ACCESS, End, happens, pair, pattern, write_and_read
 from lib.keys import BINDABLE, bind, bind1
+from lib.memory import provide
+from lib.odp import ON_DEMAND, PAGE, Area
 
 DEFAULTS = dict(timeout=60, driver="rxe_rs", reason="rdma_rxe sends packets of the path MTU only")
 # With the path MTU of 1024 more than two merged packets.
@@ -121,6 +126,30 @@ def test_by_reference_stopped_responder(names):
             b.qp.modify(QPAttr(qp_state=state), e.IBV_QP_STATE)
         b.mr.write(b"\x22" * SIZE, SIZE)
         assert b"\x22" not in a.mr.read(SIZE, 0), f"data that was stored after the queue pair was stopped ({state}) was read"
+
+
+def test_by_reference_page_fault(names):
+    """A packet that waits for a page fault of the receiver delivers nothing that its sender stores after its queue pair has been stopped."""
+    for opcode in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ):
+        a, b = pair(names, size=SIZE, sges=2)
+        transfer(a, b, 1)
+        sender, receiver = (b, a) if opcode == e.IBV_WR_RDMA_READ else (a, b)
+        area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
+        fd = provide(area)
+        mr = MR(receiver.pd, SIZE, ON_DEMAND, address=area.addr)
+        sender.mr.write(b"\x11" * SIZE, SIZE)
+        gone = total("reference_gone")
+        if opcode == e.IBV_WR_RDMA_READ:
+            a.post(opcode, SGE(area.addr, SIZE, mr.lkey), remote=(b.mr.buf, b.mr.rkey))
+        else:
+            a.post(opcode, a.sge(), remote=(area.addr, mr.rkey))
+        assert select.select([fd], [], [], 10)[0], "no page fault"
+        sender.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+        sender.mr.write(b"\x22" * SIZE, SIZE)
+        # Closing the userfaultfd completes the page fault.
+        os.close(fd)
+        assert grows("reference_gone", gone), "the packet did not wait"
+        assert ctypes.string_at(area.addr, SIZE) == bytes(SIZE), "data of the stopped queue pair was received"
 
 
 def test_by_reference_windows(names):
