@@ -30,6 +30,7 @@ use crate::{
         BoundRegion,
         WindowCtx, //
     },
+    queue::ShortList,
 };
 use core::cell::Cell;
 use kernel::{
@@ -218,6 +219,38 @@ pub(crate) struct MrAccess<'g> {
     denied: Cell<Option<PageFault>>,
     /// Bytes that may still be written back to persistent memory in this context.
     write_back_left: Cell<u64>,
+}
+
+/// Why bytes were not copied from the memory of a peer.
+pub(crate) enum CopyFault<E> {
+    /// The memory of the peer cannot be read.
+    Source,
+    /// The memory to copy to cannot be accessed.
+    Destination(E),
+}
+
+impl<E> From<ShortList> for CopyFault<E> {
+    fn from(_: ShortList) -> Self {
+        Self::Source
+    }
+}
+
+impl From<CopyFault<AccessError>> for LocalFault {
+    fn from(fault: CopyFault<AccessError>) -> Self {
+        match fault {
+            CopyFault::Source => Self::Gone,
+            CopyFault::Destination(e) => local_fault(e),
+        }
+    }
+}
+
+impl From<CopyFault<AccessError>> for RemoteFault {
+    fn from(fault: CopyFault<AccessError>) -> Self {
+        match fault {
+            CopyFault::Source => Self::Gone,
+            CopyFault::Destination(e) => remote_fault(e),
+        }
+    }
 }
 
 /// Converts the error of an access to local memory for the engine.
@@ -472,29 +505,26 @@ impl<'g> MrAccess<'g> {
     ///
     /// # Errors
     ///
-    /// Why the access to the region is refused, as for [`write`](Self::write); `None` if the memory
-    /// of the peer cannot be read.
+    /// [`CopyFault`]; for the destination as of [`write`](Self::write).
     pub(crate) fn copy_from(
         &self,
         (pd, key, addr, rights): (u64, u32, u64, Access),
         peer: &MrAccess<'_>,
         (from_key, from, from_rights): (u32, u64, Access),
         len: usize,
-    ) -> Result<(), Option<AccessError>> {
-        let mut readable = false;
+    ) -> Result<(), CopyFault<AccessError>> {
         let copied = self.with_access(pd, key, addr, len, rights, |to| {
             let copy = |from: MemCursor<'_>| Ok(to.copy_from(&from, len));
-            let copied = peer.with_access(peer.pd, from_key, from, len, from_rights, copy);
-            let Ok(copied) = copied else {
-                return Ok(());
-            };
-            readable = !matches!(copied, Err(None));
-            copied.or_else(|failure| failure.map_or(Ok(()), Err))
+            match peer.with_access(peer.pd, from_key, from, len, from_rights, copy) {
+                Ok(Ok(())) => Ok(true),
+                Ok(Err(CopyFault::Destination(failure))) => Err(failure),
+                Ok(Err(CopyFault::Source)) | Err(_) => Ok(false),
+            }
         });
         match copied {
-            Ok(()) if readable => Ok(()),
-            Ok(()) => Err(None),
-            Err(e) => Err(Some(e)),
+            Ok(true) => Ok(()),
+            Ok(false) => Err(CopyFault::Source),
+            Err(e) => Err(CopyFault::Destination(e)),
         }
     }
 

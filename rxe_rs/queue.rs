@@ -92,18 +92,26 @@ pub(crate) struct Span {
     pub(crate) len: usize,
 }
 
+/// A scatter/gather list is too short for an access, or its addresses wrap.
+pub(crate) struct ShortList;
+
+impl From<ShortList> for LocalFault {
+    fn from(_: ShortList) -> Self {
+        Self::Refused
+    }
+}
+
 /// Splits the access to `len` bytes at `offset` of a scatter/gather list into spans.
 ///
 /// # Errors
 ///
-/// [`LocalFault::Refused`] if the list is too short, or what `f` returns.
-pub(crate) fn for_each_span(
+/// [`ShortList`], or what `f` returns.
+pub(crate) fn for_each_span<E: From<ShortList>>(
     sges: impl Iterator<Item = Sge>,
     offset: u32,
     len: usize,
-    mut f: impl FnMut(Span) -> Result<(), LocalFault>,
-) -> Result<(), LocalFault> {
-    let short = LocalFault::Refused;
+    mut f: impl FnMut(Span) -> Result<(), E>,
+) -> Result<(), E> {
     let mut skip = u64::from(offset);
     let mut done = 0usize;
     for sge in sges {
@@ -116,11 +124,11 @@ pub(crate) fn for_each_span(
             continue;
         }
         // `skip` is below `length` and `done` below `len`.
-        let left = usize::try_from(length.wrapping_sub(skip)).map_err(|_| short)?;
+        let left = usize::try_from(length.wrapping_sub(skip)).map_err(|_| ShortList)?;
         let take = left.min(len.wrapping_sub(done));
         f(Span {
             lkey: sge.lkey,
-            addr: sge.addr.checked_add(skip).ok_or(short)?,
+            addr: sge.addr.checked_add(skip).ok_or(ShortList)?,
             from: done,
             len: take,
         })?;
@@ -128,7 +136,7 @@ pub(crate) fn for_each_span(
         skip = 0;
     }
     if done < len {
-        return Err(short);
+        return Err(ShortList.into());
     }
     Ok(())
 }

@@ -3,7 +3,10 @@
 //!
 //! A layout is immutable; a verb replaces it while accesses continue.
 
-use super::TiedMrs;
+use super::{
+    CopyFault,
+    TiedMrs, //
+};
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -448,18 +451,17 @@ impl MemCursor<'_> {
         }
     }
 
-    /// Copies `len` bytes of other memory there. `Err(None)` if that cannot be read, or the copy
-    /// itself fails.
+    /// Copies `len` bytes of other memory there.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write).
+    /// [`CopyFault`]; for the destination as of [`write`](Self::write).
     #[inline]
     pub(super) fn copy_from(
         &self,
         src: &MemCursor<'_>,
         len: usize,
-    ) -> Result<(), Option<AccessFailure>> {
+    ) -> Result<(), CopyFault<AccessFailure>> {
         let mut done = 0u64;
         let mut failed = None;
         let copied = src.for_each_run(len, |run| {
@@ -467,7 +469,11 @@ impl MemCursor<'_> {
             done = done.wrapping_add(u64::try_from(run.len()).map_err(|_| OutOfBounds)?);
             self.write_run(to, &run).inspect_err(|e| failed = Some(*e))
         });
-        copied.map_err(|_| failed.filter(|e| *e != AccessFailure::Unreadable))
+        copied.map_err(|_| match failed {
+            // A copy fails where memory cannot be read, and only the source is read.
+            None | Some(AccessFailure::Unreadable) => CopyFault::Source,
+            Some(failure) => CopyFault::Destination(failure),
+        })
     }
 
     /// Returns true if the pages of all its memory are present.

@@ -27,6 +27,7 @@ use crate::{
     mr::{
         local_fault,
         remote_fault,
+        CopyFault,
         Invalidation,
         MrAccess, //
     },
@@ -34,6 +35,7 @@ use crate::{
         for_each_span,
         sges_of,
         Sge,
+        ShortList,
         Span, //
     },
 };
@@ -182,8 +184,8 @@ impl QpBackend<'_, '_> {
         let copied = self.with_source(source, src.len(), |from| {
             for_each_span(list, offset, src.len(), |span| {
                 let to = (pd, span.lkey, span.addr, Access::LOCAL_WRITE);
-                from.copy_to(self.mrs, to, span.from, span.len)
-                    .map_err(|e| e.map_or(LocalFault::Gone, local_fault))
+                from.copy_to(self.mrs, to, span.from, span.len)?;
+                Ok(())
             })
         });
         copied.unwrap_or(Err(LocalFault::Gone))
@@ -206,30 +208,23 @@ impl PeerPayload<'_, '_> {
     ///
     /// # Errors
     ///
-    /// Why the access to the region is refused; `None` if the payload cannot be read.
+    /// [`CopyFault`], the source of which is the payload.
     fn copy_to(
         &self,
         mrs: &MrAccess<'_>,
         (pd, key, addr, rights): (u64, u32, u64, Access),
         from: usize,
         len: usize,
-    ) -> Result<(), Option<AccessError>> {
-        let from = u32::try_from(from).ok();
-        let offset = from.and_then(|from| self.offset.checked_add(from));
-        let list = self.list.iter().copied();
-        let mut failed = None;
-        let copied = for_each_span(list, offset.ok_or(None)?, len, |span| {
+    ) -> Result<(), CopyFault<AccessError>> {
+        let from = u32::try_from(from).map_err(|_| ShortList)?;
+        let offset = self.offset.checked_add(from).ok_or(ShortList)?;
+        for_each_span(self.list.iter().copied(), offset, len, |span| {
             // Within the access that the caller asks for.
-            let at = u64::try_from(span.from).map_err(|_| LocalFault::Refused)?;
+            let at = u64::try_from(span.from).map_err(|_| ShortList)?;
             let to = (pd, key, addr.wrapping_add(at), rights);
             let from = (span.lkey, span.addr, self.rights);
-            let copied = mrs.copy_from(to, self.mrs, from, span.len);
-            copied.map_err(|e| {
-                failed = e;
-                LocalFault::Refused
-            })
-        });
-        copied.map_err(|_| failed)
+            mrs.copy_from(to, self.mrs, from, span.len)
+        })
     }
 }
 
@@ -362,9 +357,8 @@ impl RemoteMemory for QpBackend<'_, '_> {
             let to = (self.ctx.pd, rkey.0, addr, Access::REMOTE_WRITE);
             let copied = self.with_source(source, src.len(), |from| {
                 from.copy_to(self.mrs, to, 0, src.len())
-                    .map_err(|e| e.map_or(RemoteFault::Gone, remote_fault))
             });
-            return copied.unwrap_or(Err(RemoteFault::Gone));
+            return Ok(copied.ok_or(RemoteFault::Gone)??);
         }
         self.mrs
             .write(rkey.0, addr, src, Access::REMOTE_WRITE)
