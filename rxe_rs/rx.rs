@@ -200,7 +200,7 @@ impl<'g> RxBatch<'g> {
         match LockedQp::lock(self.guard, segment, qp) {
             Ok(mut locked) => {
                 locked.handle(self.now, segment, packet);
-                locked.finish(self.guard);
+                locked.finish(self.guard, self.now);
             }
             Err(reason) => qp.dev.counters.drop(reason),
         };
@@ -226,7 +226,7 @@ impl<'g> RxBatch<'g> {
                     *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
                 };
                 let result = locked.deliver(self.now, segment, packet, None, verify);
-                locked.finish(self.guard);
+                locked.finish(self.guard, self.now);
                 result
             });
             match result {
@@ -244,7 +244,7 @@ impl<'g> RxBatch<'g> {
     /// Unlocks the QP of the last packets and transmits what they caused to be sent.
     pub(crate) fn end(&mut self) {
         if let Some(locked) = self.current.take() {
-            locked.finish(self.guard);
+            locked.finish(self.guard, self.now);
         }
     }
 }
@@ -295,9 +295,9 @@ impl<'g> LockedQp<'g> {
             .each(|counters| counters.drop(reason));
     }
 
-    /// Unlocks the QP, notifies the consumers of completions and transmits what the packets caused
-    /// to be sent.
-    fn finish(self, rcu: &rcu::Guard) {
+    /// Unlocks the QP, notifies the consumers of completions and transmits what the packets, which
+    /// arrived at `now`, caused to be sent.
+    fn finish(self, rcu: &rcu::Guard, now: Instant) {
         let Self {
             qp,
             mut inner,
@@ -329,7 +329,7 @@ impl<'g> LockedQp<'g> {
         if defers {
             qp.as_arc_borrow().schedule_transmit();
         } else {
-            qp.as_arc_borrow().transmit(Origin::Event);
+            qp.as_arc_borrow().transmit_at(now, Origin::Event);
         }
     }
 

@@ -129,16 +129,22 @@ impl QpCtx {
     ///
     /// Process context or softirq, no QP lock held.
     pub(crate) fn transmit(self: ArcBorrow<'_, Self>, origin: Origin) {
-        let mut end = None;
+        self.transmit_at(clock::now(), origin);
+    }
+
+    /// As [`transmit`](Self::transmit), for callers that have read the clock.
+    pub(crate) fn transmit_at(self: ArcBorrow<'_, Self>, now: Instant, origin: Origin) {
+        let mut now = now;
+        let end = now.saturating_add(BUDGET_NS);
         for _ in 0..MAX_ROUNDS {
-            match self.tx_round(origin) {
+            match self.tx_round(now, origin) {
                 Round::Done => return,
                 Round::More => {}
                 Round::Full(mark) => return self.queued.wait(self.into(), mark),
                 Round::PageIn => self.start_page_in(),
             }
-            let now = clock::now();
-            if now >= *end.get_or_insert(now.saturating_add(BUDGET_NS)) {
+            now = clock::now();
+            if now >= end {
                 break;
             }
         }
@@ -168,12 +174,12 @@ impl QpCtx {
     /// is more to send or a page fault to handle, and no context does it.
     fn run_rounds(&self, origin: Origin, mut done: impl FnMut() -> bool) -> bool {
         for _ in 0..MAX_ROUNDS {
-            let mut round = self.tx_round(origin);
+            let mut round = self.tx_round(clock::now(), origin);
             while round == Round::Done {
                 if done() {
                     return true;
                 }
-                round = self.tx_round(origin);
+                round = self.tx_round(clock::now(), origin);
             }
             match round {
                 Round::Done | Round::More => continue,
@@ -217,10 +223,9 @@ impl QpCtx {
     /// Runs one transmission round: fetches posted WQEs and fills a batch with the QP locked, then
     /// sends the batch, raises events and notifies consumers with the QP unlocked. If a round of
     /// the QP is running in another context, that context runs one more instead.
-    fn tx_round(&self, origin: Origin) -> Round {
+    fn tx_round(&self, now: Instant, origin: Origin) -> Round {
         let bh = disable_bh();
         let mut batch = TxBatch::new(&bh);
-        let now = clock::now();
         let rcu = rcu::read_lock();
         let accounts;
         let (round, events, notify) = {
@@ -398,6 +403,7 @@ impl QpCtx {
     /// Mostly what it was armed for has happened: progress moves deadlines, but not the timer.
     /// Nothing is to be sent then, and the timer is armed again if a deadline is left.
     pub(crate) fn handle_timer(self: ArcBorrow<'_, Self>) {
+        let now = clock::now();
         let to_send = {
             let rcu = rcu::read_lock();
             let mut inner = self.inner.lock();
@@ -408,14 +414,14 @@ impl QpCtx {
             let mrs = self.mr_access(&rcu, &inner);
             if !inner.paging.defers_responses() {
                 let (engine, mut backend, _) = inner.split(&self, &mrs);
-                engine.handle_timeout(clock::now(), &mut backend);
+                engine.handle_timeout(now, &mut backend);
             }
             let to_send = self.to_send(&mut inner, &mrs);
             self.unlock_and_notify(&rcu, inner, Origin::Event);
             to_send
         };
         if to_send != ToSend::Nothing {
-            self.transmit(Origin::Event);
+            self.transmit_at(now, Origin::Event);
         }
     }
 

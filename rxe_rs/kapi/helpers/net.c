@@ -5,9 +5,18 @@
  */
 #include "../bindings_helper.h"
 
-void rxe_rs_spin_lock_bh(struct spinlock *lock)
+/*
+ * As spin_lock_bh(); returns whether the lock has disabled bottom halves, which rxe_rs_spin_unlock_bh()
+ * is to be told. Most locks are taken where they are disabled already, and need not count that.
+ */
+bool rxe_rs_spin_lock_bh(struct spinlock *lock)
 {
+	if (softirq_count()) {
+		spin_lock(lock);
+		return false;
+	}
 	spin_lock_bh(lock);
+	return true;
 }
 
 bool rxe_rs_spin_trylock_bh(struct spinlock *lock)
@@ -15,9 +24,12 @@ bool rxe_rs_spin_trylock_bh(struct spinlock *lock)
 	return spin_trylock_bh(lock);
 }
 
-void rxe_rs_spin_unlock_bh(struct spinlock *lock)
+void rxe_rs_spin_unlock_bh(struct spinlock *lock, bool disabled_bh)
 {
-	spin_unlock_bh(lock);
+	if (disabled_bh)
+		spin_unlock_bh(lock);
+	else
+		spin_unlock(lock);
 }
 
 unsigned long rxe_rs_spin_lock_irqsave(struct spinlock *lock)

@@ -21,6 +21,9 @@ use kernel::{
 };
 
 /// A spinlock that disables softirqs while held, for data shared by process context and softirq.
+///
+/// A guard that is taken where softirqs are disabled, by another guard or
+/// [`BhDisabled`](super::context::BhDisabled), must be dropped before they are enabled.
 pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
 
 /// Guard of a [`SpinLockBh`].
@@ -63,7 +66,8 @@ macro_rules! new_spinlock_irq {
 // SAFETY: `spinlock_t` gives mutual exclusion; `relock` is the default and locks the same way.
 unsafe impl Backend for SpinLockBhBackend {
     type State = bindings::spinlock_t;
-    type GuardState = ();
+    /// Whether the lock has disabled softirqs.
+    type GuardState = bool;
 
     #[inline]
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
@@ -80,13 +84,13 @@ unsafe impl Backend for SpinLockBhBackend {
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         // SAFETY: The lock is initialized, by contract.
-        unsafe { bindings::rxe_rs_spin_trylock_bh(ptr) }.then_some(())
+        unsafe { bindings::rxe_rs_spin_trylock_bh(ptr) }.then_some(true)
     }
 
     #[inline]
-    unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
-        // SAFETY: The caller owns the lock, by contract.
-        unsafe { bindings::rxe_rs_spin_unlock_bh(ptr) }
+    unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
+        // SAFETY: The caller owns the lock and got `guard_state` with it, by contract.
+        unsafe { bindings::rxe_rs_spin_unlock_bh(ptr, *guard_state) }
     }
 
     #[inline]
