@@ -119,6 +119,9 @@ pub(crate) struct KernelQueues {
     /// the queue is emptied, so that nothing is posted to a QP in RESET.
     sq_open: Atomic<bool>,
     rq_open: Atomic<bool>,
+    /// False if the send queue is empty. Written with it locked; a round that follows a post sees
+    /// it, because both lock the QP.
+    sq_posted: Atomic<bool>,
     /// True if packets were in flight when the last transmission round ended; a hint.
     in_flight: Atomic<bool>,
     /// The memory that `LOCAL_DMA_LKEY` stands for.

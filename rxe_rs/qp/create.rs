@@ -183,6 +183,7 @@ impl QpCtx {
                         sq <- new_spinlock_irq!(posted, "KernelQueues::sq"),
                         rq <- new_spinlock_irq!(receives, "KernelQueues::rq"),
                         sq_open: Atomic::new(false),
+                        sq_posted: Atomic::new(false),
                         rq_open: Atomic::new(false),
                         in_flight: Atomic::new(false),
                         memory,

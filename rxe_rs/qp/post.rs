@@ -61,8 +61,10 @@ use rxe_proto::{
     },
 };
 
-/// Bytes of the longest scatter/gather list or inline data.
+/// Bytes of the longest scatter/gather list or inline data, and of most lists: a shorter buffer
+/// takes less time to clear.
 const MAX_WQE_DATA: usize = MAX_SGE * SGE_BYTES;
+const SHORT_LIST: usize = 4 * SGE_BYTES;
 
 impl QpCtx {
     /// Returns true if the state accepts send requests; some states flush them (IBTA 10.8.2).
@@ -140,14 +142,23 @@ impl QpCtx {
 
     /// Posts one send request of a kernel consumer.
     fn post_one(&self, kernel: &KernelQueues, wr: &KernelWr<'_, RxeDevice>) -> Result {
-        let mut data = [0u8; MAX_WQE_DATA];
-        let (wqe, used) = self.translate(wr, &mut data)?;
+        let mut short = [0u8; SHORT_LIST];
+        let mut long;
+        let is_short = wr.flags() & SEND_INLINE == 0 && wr.sges().len() * SGE_BYTES <= SHORT_LIST;
+        let data: &mut [u8] = if is_short {
+            &mut short
+        } else {
+            long = [0u8; MAX_WQE_DATA];
+            &mut long
+        };
+        let (wqe, used) = self.translate(wr, data)?;
         let data = data.get(..used).ok_or(EINVAL)?;
         let mut posted = kernel.sq.lock();
         if !kernel.sq_open.load(Relaxed) || data.len() > posted.wqe_data_len() {
             return Err(EINVAL);
         }
         if posted.push(wqe, data) {
+            kernel.sq_posted.store(true, Relaxed);
             Ok(())
         } else {
             Err(ENOMEM)
@@ -220,11 +231,7 @@ impl QpCtx {
     }
 
     /// Translates a kernel consumer's request; returns the number of bytes of `data` in use.
-    fn translate(
-        &self,
-        wr: &KernelWr<'_, RxeDevice>,
-        data: &mut [u8; MAX_WQE_DATA],
-    ) -> Result<(SendWqe, usize)> {
+    fn translate(&self, wr: &KernelWr<'_, RxeDevice>, data: &mut [u8]) -> Result<(SendWqe, usize)> {
         let flags = wr.flags();
         let mut out = SendWr::EMPTY;
         out.wr_id = wr.wr_id();

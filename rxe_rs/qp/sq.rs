@@ -3,7 +3,10 @@
 
 use super::KernelQueues;
 use crate::queue::SendStore;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
 use rxe_kapi::mem::ring::UserRing;
 use rxe_proto::{
     abi,
@@ -108,6 +111,9 @@ impl Sq {
                 let Some(kernel) = kernel else {
                     return false;
                 };
+                if !kernel.sq_posted.load(Relaxed) {
+                    return false;
+                }
                 let mut posted = kernel.sq.lock();
                 while store.free_slots() > 0 && posted.retired() != posted.produced() {
                     let index = posted.retired();
@@ -120,6 +126,8 @@ impl Sq {
                     }
                     posted.retire(index.wrapping_add(1));
                 }
+                let more = posted.retired() != posted.produced();
+                kernel.sq_posted.store(more, Relaxed);
             }
         }
         *full = store.free_slots() == 0;

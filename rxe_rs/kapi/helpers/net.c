@@ -6,8 +6,8 @@
 #include "../bindings_helper.h"
 
 /*
- * As spin_lock_bh(); returns whether the lock has disabled bottom halves, which rxe_rs_spin_unlock_bh()
- * is to be told. Most locks are taken where they are disabled already, and need not count that.
+ * As spin_lock_bh(). Returns whether it has disabled bottom halves, for rxe_rs_spin_unlock_bh(). Most
+ * locks are taken where they are disabled already, and need not count that.
  */
 bool rxe_rs_spin_lock_bh(struct spinlock *lock)
 {
