@@ -329,7 +329,7 @@ impl<'g> LockedQp<'g> {
         if defers {
             qp.as_arc_borrow().schedule_transmit();
         } else {
-            qp.as_arc_borrow().transmit_at(now, Origin::Event);
+            qp.as_arc_borrow().transmit(now, Origin::Event);
         }
     }
 

@@ -17,10 +17,12 @@ struct sock;
 struct spinlock;
 struct xarray;
 
-/* Locks. */
+/* Locks (lock.c). */
 bool rxe_rs_spin_lock_bh(struct spinlock *lock);
-bool rxe_rs_spin_trylock_bh(struct spinlock *lock);
 void rxe_rs_spin_unlock_bh(struct spinlock *lock, bool disabled_bh);
+
+/* Locks. */
+bool rxe_rs_spin_trylock_bh(struct spinlock *lock);
 unsigned long rxe_rs_spin_lock_irqsave(struct spinlock *lock);
 bool rxe_rs_spin_trylock_irqsave(struct spinlock *lock, unsigned long *flags);
 void rxe_rs_spin_unlock_irqrestore(struct spinlock *lock, unsigned long flags);

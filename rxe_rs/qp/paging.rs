@@ -320,7 +320,7 @@ impl QpCtx {
             self.replay_deferred(&rcu, &mut inner);
             self.unlock_and_notify(&rcu, inner, Origin::Event);
         }
-        self.as_arc_borrow().transmit(Origin::Event);
+        self.as_arc_borrow().transmit(clock::now(), Origin::Event);
     }
 
     /// Passes the deferred packets to the engine, up to the first that must be deferred again.

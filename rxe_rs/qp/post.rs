@@ -6,6 +6,7 @@ use super::{
     QpCtx, //
 };
 use crate::{
+    clock,
     device::RxeDevice,
     limits::MAX_SGE,
     queue::{
@@ -61,10 +62,11 @@ use rxe_proto::{
     },
 };
 
-/// Bytes of the longest scatter/gather list or inline data, and of most lists: a shorter buffer
-/// takes less time to clear.
+/// Bytes of the longest scatter/gather list or inline data.
 const MAX_WQE_DATA: usize = MAX_SGE * SGE_BYTES;
-const SHORT_LIST: usize = 4 * SGE_BYTES;
+
+/// Most lists have no more entries. A buffer for these takes less time to clear.
+const FEW_SGES: usize = 4;
 
 impl QpCtx {
     /// Returns true if the state accepts send requests; some states flush them (IBTA 10.8.2).
@@ -92,7 +94,7 @@ impl QpCtx {
         if let Some(slots) = shortage {
             self.add_send_slots(slots);
         }
-        self.as_arc_borrow().transmit(Origin::Verb);
+        self.as_arc_borrow().transmit(clock::now(), Origin::Verb);
         Ok(())
     }
 
@@ -132,7 +134,7 @@ impl QpCtx {
             // first one is what the peer waits for.
             let wait = context::serving_softirq() && kernel.in_flight.load(Relaxed);
             if context::softirq_allowed() && !wait {
-                self.as_arc_borrow().transmit(Origin::Verb);
+                self.as_arc_borrow().transmit(clock::now(), Origin::Verb);
             } else {
                 self.as_arc_borrow().schedule_transmit();
             }
@@ -142,9 +144,9 @@ impl QpCtx {
 
     /// Posts one send request of a kernel consumer.
     fn post_one(&self, kernel: &KernelQueues, wr: &KernelWr<'_, RxeDevice>) -> Result {
-        let mut short = [0u8; SHORT_LIST];
+        let mut short = [0u8; FEW_SGES * SGE_BYTES];
         let mut long;
-        let is_short = wr.flags() & SEND_INLINE == 0 && wr.sges().len() * SGE_BYTES <= SHORT_LIST;
+        let is_short = wr.flags() & SEND_INLINE == 0 && wr.sges().nth(FEW_SGES).is_none();
         let data: &mut [u8] = if is_short {
             &mut short
         } else {
@@ -259,7 +261,7 @@ impl QpCtx {
                     length: sge.length,
                     lkey: sge.lkey,
                 };
-                to.copy_from_slice(&sge.to_bytes());
+                *to.first_chunk_mut().ok_or(EINVAL)? = sge.to_bytes();
                 out.num_sge = out.num_sge.wrapping_add(1);
                 length = length.checked_add(sge.length).ok_or(EINVAL)?;
             }
@@ -310,7 +312,7 @@ impl QpCtx {
         if !context::softirq_allowed() {
             self.as_arc_borrow().schedule_transmit();
         } else if self.inner.lock().engine.state() == State::Err {
-            self.as_arc_borrow().transmit(Origin::Verb);
+            self.as_arc_borrow().transmit(clock::now(), Origin::Verb);
         }
         result
     }

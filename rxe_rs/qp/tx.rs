@@ -128,13 +128,7 @@ impl QpCtx {
     /// # Context
     ///
     /// Process context or softirq, no QP lock held.
-    pub(crate) fn transmit(self: ArcBorrow<'_, Self>, origin: Origin) {
-        self.transmit_at(clock::now(), origin);
-    }
-
-    /// As [`transmit`](Self::transmit), for callers that have read the clock.
-    pub(crate) fn transmit_at(self: ArcBorrow<'_, Self>, now: Instant, origin: Origin) {
-        let mut now = now;
+    pub(crate) fn transmit(self: ArcBorrow<'_, Self>, mut now: Instant, origin: Origin) {
         let end = now.saturating_add(BUDGET_NS);
         for _ in 0..MAX_ROUNDS {
             match self.tx_round(now, origin) {
@@ -155,7 +149,7 @@ impl QpCtx {
     /// Continues transmission, on the bottom half work queue.
     pub(super) fn resume_transmit(self: ArcBorrow<'_, Self>) {
         self.inner.lock().note_resumed();
-        self.transmit(Origin::Event);
+        self.transmit(clock::now(), Origin::Event);
     }
 
     /// Schedules [`resume_transmit`](Self::resume_transmit) on the bottom half work queue.
@@ -421,7 +415,7 @@ impl QpCtx {
             to_send
         };
         if to_send != ToSend::Nothing {
-            self.transmit_at(now, Origin::Event);
+            self.transmit(now, Origin::Event);
         }
     }
 

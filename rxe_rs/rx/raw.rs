@@ -5,6 +5,7 @@
 //! the network stack still receives all of them. The tap is open only while such queue pairs exist.
 
 use crate::{
+    clock,
     device::DeviceCtx,
     mr::MrAccess,
     qp::{
@@ -134,7 +135,7 @@ impl QpCtx {
         let has_fault = inner.has_unhandled_fault();
         self.unlock_and_notify(rcu, inner, Origin::Event);
         if has_fault {
-            self.as_arc_borrow().transmit(Origin::Event);
+            self.as_arc_borrow().transmit(clock::now(), Origin::Event);
         }
     }
 }

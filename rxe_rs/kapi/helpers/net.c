@@ -5,31 +5,9 @@
  */
 #include "../bindings_helper.h"
 
-/*
- * As spin_lock_bh(). Returns whether it has disabled bottom halves, for rxe_rs_spin_unlock_bh(). Most
- * locks are taken where they are disabled already, and need not count that.
- */
-bool rxe_rs_spin_lock_bh(struct spinlock *lock)
-{
-	if (softirq_count()) {
-		spin_lock(lock);
-		return false;
-	}
-	spin_lock_bh(lock);
-	return true;
-}
-
 bool rxe_rs_spin_trylock_bh(struct spinlock *lock)
 {
 	return spin_trylock_bh(lock);
-}
-
-void rxe_rs_spin_unlock_bh(struct spinlock *lock, bool disabled_bh)
-{
-	if (disabled_bh)
-		spin_unlock_bh(lock);
-	else
-		spin_unlock(lock);
 }
 
 unsigned long rxe_rs_spin_lock_irqsave(struct spinlock *lock)
