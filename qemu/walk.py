@@ -44,7 +44,7 @@ NOT_STEPS = {
         "execute_send flow_of_ah gsi handle_cnp handle_data handle_datagram handle_uc remote_invalidate send_read send_response "
         "send_single",
     "packets by reference, which do not leave the kernel":
-        "by_reference max_by_reference max_merged offer reference_in send_reference with_source",
+        "by_reference offer reference_in send_reference with_source",
     "what follows an error, a loss or a page fault":
         "accepts apply_denied ask_for_gap count_drop discard_buffer duplicate_response end_repeat enter_error enter_sqe fail_oldest "
         "fail_with handle_loss keep learn lost move_cursor nak_and_fail note_fault on_retransmit overflow probe_oldest raise_error_event "

@@ -104,23 +104,30 @@ impl Merging {
     }
 
     /// Returns the payload of the next packet of a message, in bytes, of which `left` are still to
-    /// be sent; `room` is the maximum number of PSNs that it may take, and `most` returns the
-    /// maximum payload of a merged packet.
+    /// be sent, and whether the packet is to refer to it; `room` is the maximum number of PSNs that
+    /// it may take. `offer` permits the peer to copy so many bytes, or returns false.
     pub(super) fn next_len(
         &mut self,
         left: u32,
         mtu: u32,
         room: u32,
-        most: impl FnOnce() -> u32,
-    ) -> u32 {
+        tx: &impl Tx,
+        offer: impl FnOnce(u32) -> bool,
+    ) -> (u32, bool) {
         if left <= mtu || room <= 1 {
-            return left.min(mtu);
+            return (left.min(mtu), false);
         }
-        let most = most().checked_div(mtu).unwrap_or(0).min(room);
+        let referable = tx.max_by_reference();
+        let by_reference = referable > mtu && offer(left.min(referable));
+        let most = match by_reference {
+            true => referable,
+            false => tx.max_merged(),
+        };
+        let most = most.checked_div(mtu).unwrap_or(0).min(room);
         if most <= 1 || !self.is_allowed() {
-            return mtu;
+            return (mtu, false);
         }
-        left.min(mtu.saturating_mul(most))
+        (left.min(mtu.saturating_mul(most)), by_reference)
     }
 
     /// Sends a packet with `len` bytes of payload, merged if they are more than a path MTU.

@@ -475,18 +475,9 @@ impl Qp {
                 let from = addr.wrapping_add(u64::from(sent));
                 // The consumer may use the memory for something else after an error.
                 let may_refer = self.state != State::Err;
-                let mut by_reference = false;
-                let most = || {
-                    let most = tx.max_by_reference();
-                    by_reference =
-                        may_refer && most > mtu && backend.offer_region(rkey, from, left.min(most));
-                    if by_reference {
-                        most
-                    } else {
-                        tx.max_merged()
-                    }
-                };
-                let payload_len = self.resp.merging.next_len(left, mtu, room, most);
+                let offer = |len| may_refer && backend.offer_region(rkey, from, len);
+                let (payload_len, by_reference) =
+                    self.resp.merging.next_len(left, mtu, room, tx, offer);
                 let operation = match (sent == 0, left == payload_len) {
                     (true, true) => Operation::ReadRespOnly,
                     (true, false) => Operation::ReadRespFirst,
@@ -507,7 +498,7 @@ impl Qp {
                     source.remote_read(rkey, from.wrapping_add(u64::from(offset)), dst)
                 };
                 let merging = &mut self.resp.merging;
-                let result = if by_reference && payload_len > mtu {
+                let result = if by_reference {
                     let source = Source::Region {
                         key: rkey,
                         addr: from,

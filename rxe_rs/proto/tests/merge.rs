@@ -268,13 +268,13 @@ fn fenced_request_does_not_change_what_is_read() {
 #[test]
 fn read_before_refused_request() {
     for seed in seeds(20) {
-        for read_is_first in [0, 1, 2] {
+        for steps in [0, 1, 2] {
             let mut pair = by_reference(seed, Link::PERFECT);
             confirm(&mut pair);
             let mut read = wr(SendOp::Read, 1, 50_000);
             set_remote(&mut read, HALF as u64);
             pair.post(0, read, HALF);
-            for _ in 0..read_is_first {
+            for _ in 0..steps {
                 pair.step();
             }
             let mut write = wr(SendOp::Write, 2, 50_000);

@@ -126,17 +126,8 @@ impl Qp {
         let left = wr.length.saturating_sub(offset);
         let window_room = self.req.window.limit().saturating_sub(self.req.in_flight());
         let room = if self.may_merge() { window_room } else { 1 };
-        let mut by_reference = false;
-        let most = || {
-            let most = tx.max_by_reference();
-            by_reference = most > mtu && backend.offer(index);
-            if by_reference {
-                most
-            } else {
-                tx.max_merged()
-            }
-        };
-        let payload_len = self.req.merging.next_len(left, mtu, room, most);
+        let offer = |_| backend.offer(index);
+        let (payload_len, by_reference) = self.req.merging.next_len(left, mtu, room, tx, offer);
         let count = packets(payload_len, mtu);
         let first = offset == 0;
         let last = left == payload_len;
@@ -181,7 +172,7 @@ impl Qp {
         let psn = self.req.psn;
         let source = &*backend;
         let merging = &mut self.req.merging;
-        if by_reference && payload_len > mtu {
+        if by_reference {
             let reference = Reference {
                 source: Source::Request { index, offset },
                 len: payload_len,
