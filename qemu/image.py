@@ -105,6 +105,10 @@ def rootfs(suite, more=(), architecture="amd64"):
         packed.unlink()
     for top in ("share", "results"):
         (folder / top).mkdir(exist_ok=True)
+    own_lib = folder / "lib"
+    if own_lib.is_dir() and not own_lib.is_symlink():
+        # As in Debian 11. The modules are mounted below /usr.
+        (own_lib / "modules").symlink_to("../usr/lib/modules")
     (folder / "etc/hostname").write_text("rxe\n")
     (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     (folder / "etc/resolv.conf").unlink(missing_ok=True)

@@ -8,6 +8,7 @@ pub(crate) mod netdev_events;
 pub(crate) mod pd_numbers;
 pub(crate) mod port;
 pub(crate) mod senders;
+pub(crate) mod vectors;
 
 use self::{
     backlog::Backlog,
@@ -15,7 +16,8 @@ use self::{
     gids::Gids,
     pd_numbers::PdNumbers,
     port::PKeyTable,
-    senders::Senders, //
+    senders::Senders,
+    vectors::Vectors, //
 };
 use crate::{
     mr::Mrs,
@@ -97,6 +99,9 @@ pub(crate) struct DeviceCtx {
     /// Address handles by number.
     #[pin]
     pub(crate) ahs: RcuTable<AhPath>,
+    /// Address handles of libraries that do not know their numbers.
+    #[pin]
+    pub(crate) vectors: Vectors,
     /// Its unicast GIDs.
     #[pin]
     pub(crate) gids: Gids,
@@ -150,6 +155,7 @@ impl DeviceCtx {
                 pkey_lock <- new_mutex!((), "DeviceCtx::pkey_lock"),
                 mrs: Mrs::new()?,
                 ahs <- RcuTable::new(),
+                vectors <- Vectors::new(),
                 gids <- Gids::new(),
                 groups <- Groups::new(),
                 backlog: Backlog::new()?,

@@ -18,6 +18,7 @@ use rxe_kapi::{
     rdma::av::AddressVector, //
 };
 use rxe_proto::{
+    engine::wr::AhName,
     ids::Qpn,
     wire::sport::source_port, //
 };
@@ -52,12 +53,16 @@ impl DeviceCtx {
         Ok(Arc::new(flow, gfp_atomic_account())?)
     }
 
-    /// Returns the path of address handle `number`, if that belongs to protection domain `pd`.
+    /// Returns the path of address handle `name`, if that belongs to protection domain `pd`.
     ///
     /// # Context
     ///
     /// Any context that may take locks with bottom halves disabled.
-    pub(crate) fn flow_of_ah(&self, number: u32, pd: u64) -> Option<Arc<Flow>> {
+    pub(crate) fn flow_of_ah(&self, name: AhName, pd: u64) -> Option<Arc<Flow>> {
+        let number = match name {
+            AhName::Number(number) => number,
+            AhName::Vector(digest) => return self.vectors.flow(pd, digest),
+        };
         let guard = rcu::read_lock();
         self.ahs
             .with(number, &guard, |path| {

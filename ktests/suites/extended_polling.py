@@ -21,7 +21,7 @@ import pyverbs.enums as e
 from lib import host, rings
 from lib.ends import ACCESS, End, async_event, soon
 
-ROUNDS = 3000
+ROUNDS = 10_000
 DEPTH = 64
 
 

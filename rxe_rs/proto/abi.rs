@@ -11,10 +11,12 @@ mod cqe;
 pub mod layout;
 mod recv;
 mod send;
+mod vector;
 
 pub use cqe::encode_cqe;
 pub use recv::{decode_recv, BadRecv, RecvEntry};
 pub use send::{decode_send, SendEntry, SendLimits, MAX_MESSAGE};
+pub use vector::VectorKey;
 
 #[cfg(test)]
 #[path = "tests/abi.rs"]

@@ -43,6 +43,7 @@ use rxe_proto::{
     engine::{
         wc::WcStatus,
         wr::{
+            AhName,
             LocalOp,
             Register,
             RemoteAddr,
@@ -192,7 +193,7 @@ impl QpCtx {
             Ok(UdDest {
                 qpn: Qpn::new(own.remote_qpn),
                 qkey: QKey(own.remote_qkey),
-                ah: own.ah.number(),
+                ah: AhName::Number(own.ah.number()),
                 pkey_index: own.pkey_index,
             })
         };

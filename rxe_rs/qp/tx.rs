@@ -523,8 +523,8 @@ impl Tx for BatchTx<'_, '_> {
         let ah_flow;
         let flow = match to {
             Dest::Peer => self.flow,
-            Dest::Ah(number) => {
-                ah_flow = self.ctx.dev.flow_of_ah(number, self.ctx.pd);
+            Dest::Ah(name) => {
+                ah_flow = self.ctx.dev.flow_of_ah(name, self.ctx.pd);
                 ah_flow.as_ref()
             }
         };

@@ -19,10 +19,16 @@ use rxe_kapi::rdma::{
     av::AddressVector,
     udata::UserCall, //
 };
+use rxe_proto::abi::VectorKey;
+
+/// Bytes of `struct rxe_create_ah_resp`: the number and a reserved word.
+const RESPONSE_LEN: usize = 8;
 
 /// An address handle (IBTA 11.2.2); its number leads to its [`AhPath`].
 pub(crate) struct AhCtx {
     number: u32,
+    /// The digest of its vector, if requests name it by that.
+    vector: Option<u32>,
     pd: u64,
 }
 
@@ -31,6 +37,15 @@ impl AhCtx {
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+}
+
+fn key_of(av: &AddressVector) -> VectorKey {
+    VectorKey {
+        dgid: av.dgid,
+        flow_label: av.flow_label,
+        sgid_index: av.sgid_index,
+        traffic_class: av.traffic_class,
     }
 }
 
@@ -60,16 +75,24 @@ impl AddressHandle for AhCtx {
         let run = || {
             let pd = pd.number();
             let path = path_to(dev, pd, number, av, flags)?;
-            dev.ahs.publish(number, path)?;
-            if let Some(user) = user {
-                // `struct rxe_create_ah_resp`: the number and a reserved word.
-                let mut response = [0; 8];
-                if let Some(to) = response.first_chunk_mut::<4>() {
-                    *to = number.to_ne_bytes();
+            dev.ahs.publish(number, path.clone())?;
+            let mut vector = None;
+            match user {
+                Some(user) if user.out_len() < RESPONSE_LEN => {
+                    let key = key_of(&av);
+                    dev.vectors.add(pd, key, &path.flow)?;
+                    vector = Some(key.digest());
                 }
-                user.respond(&response)?;
+                Some(user) => {
+                    let mut response = [0; RESPONSE_LEN];
+                    if let Some(to) = response.first_chunk_mut::<4>() {
+                        *to = number.to_ne_bytes();
+                    }
+                    user.respond(&response)?;
+                }
+                None => {}
             }
-            Ok(Self { number, pd })
+            Ok(Self { number, vector, pd })
         };
         run().inspect_err(|_| {
             dev.ahs.remove(number);
@@ -86,6 +109,9 @@ impl AddressHandle for AhCtx {
     }
 
     fn destroy(self, dev: &Arc<DeviceCtx>) {
+        if let Some(digest) = self.vector {
+            dev.vectors.remove(self.pd, digest);
+        }
         dev.ahs.remove(self.number);
     }
 }

@@ -7,7 +7,7 @@ import glob
 import os
 import struct
 
-GET_CONTEXT, CREATE_AH = 0, 5
+GET_CONTEXT, CREATE_AH, DESTROY_AH = 0, 5, 8
 REG_MR, REREG_MR, DEREG_MR, ALLOC_MW = 9, 11, 13, 14
 QUERY_QP = 25
 # Object types (`enum uverbs_default_objects`).
@@ -46,13 +46,17 @@ def get_context(fd):
     return struct.unpack("=II", response.raw)[0]
 
 
-def create_ah(fd, pd, gid, gid_index):
-    """Returns the handle of an address handle for a GID of 16 bytes."""
+def create_ah(fd, pd, gid, gid_index, numbered=True, flow_label=0, traffic_class=0):
+    """Returns the handle of an address handle for a GID of 16 bytes. `numbered`: with room in the response for its number."""
     # The driver's part of the response is a number and a reserved field.
-    response = ctypes.create_string_buffer(12)
-    command(fd, CREATE_AH, struct.pack("=QQII16sIBBBBHBBBBBB", ctypes.addressof(response), 0, pd, 0, gid, 0, gid_index, 64, 0, 0, 0, 0, 0, 0, 1, 1, 0),
-            len(response))
-    return struct.unpack("=III", response.raw)[0]
+    response = ctypes.create_string_buffer(12 if numbered else 4)
+    command(fd, CREATE_AH, struct.pack("=QQII16sIBBBBHBBBBBB", ctypes.addressof(response), 0, pd, 0, gid, flow_label, gid_index, 64, traffic_class,
+                                       0, 0, 0, 0, 0, 1, 1, 0), len(response))
+    return struct.unpack_from("=I", response)[0]
+
+
+def destroy_ah(fd, handle):
+    command(fd, DESTROY_AH, struct.pack("=I", handle))
 
 
 def alloc_mw(fd, pd, kind):

@@ -140,8 +140,29 @@ pub struct UdWr {
     pub remote_qkey: U32,
     /// P_Key index and reserved: never set.
     unused: U32,
-    /// Number of the address handle; 0 if librxe passes the address vector instead.
+    /// Number of the address handle; 0 if librxe knows none and the address vector names it.
     pub ah_num: U32,
+    pad: [U32; 4],
+    /// Address vector, `struct rxe_av`.
+    pub vector: Vector,
+}
+
+/// Address vector of a datagram, `struct rxe_av` without its socket addresses.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Vector {
+    /// Port, network type and Ethernet address: not used.
+    link: [u8; 8],
+    /// Destination GID.
+    pub dgid: [u8; 16],
+    /// Flow label, 20 bits.
+    pub flow_label: U32,
+    /// Index of the source GID.
+    pub sgid_index: u8,
+    /// Hop limit: not used.
+    hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
 }
 
 /// Receive request, `struct rxe_recv_wqe`.

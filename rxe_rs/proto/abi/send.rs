@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Decoding of send WQEs from the ring of a user.
 
-use super::layout::{AtomicWr, FlushWr, MwWr, RdmaWr, RingSendWqe, Sge, UdWr, SGE_LEN};
+use super::layout::{AtomicWr, FlushWr, MwWr, RdmaWr, RingSendWqe, Sge, UdWr, Vector, SGE_LEN};
+use super::vector::VectorKey;
 use crate::check::window::Bind;
 use crate::engine::wc::WcStatus;
 use crate::engine::wr::{
-    FlushKind, LocalOp, RemoteAddr, SendBody, SendFlags, SendWqe, SendWr, UdDest,
+    AhName, FlushKind, LocalOp, RemoteAddr, SendBody, SendFlags, SendWqe, SendWr, UdDest,
 };
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
@@ -120,13 +121,25 @@ fn remote(wqe: &RingSendWqe) -> Result<RemoteAddr, WcStatus> {
     Ok(remote_addr(own.remote_addr, own.rkey))
 }
 
+fn key_of(vector: &Vector) -> VectorKey {
+    VectorKey {
+        dgid: vector.dgid,
+        flow_label: vector.flow_label.get(),
+        sgid_index: vector.sgid_index,
+        traffic_class: vector.traffic_class,
+    }
+}
+
 /// The destination of a datagram.
 fn ud_dest(wqe: &RingSendWqe) -> Result<UdDest, WcStatus> {
     let own: &UdWr = part(wqe)?;
     Ok(UdDest {
         qpn: Qpn::new(own.remote_qpn.get()),
         qkey: QKey(own.remote_qkey.get()),
-        ah: own.ah_num.get(),
+        ah: match own.ah_num.get() {
+            0 => AhName::Vector(key_of(&own.vector).digest()),
+            number => AhName::Number(number),
+        },
         pkey_index: 0,
     })
 }

@@ -7,7 +7,7 @@
 use super::responder::ReplayEntry;
 use super::response::PendingResponse;
 use super::wc::Wc;
-use super::wr::{FlushKind, LocalOp, LocalOpFault, RecvWr, SendWqe};
+use super::wr::{AhName, FlushKind, LocalOp, LocalOpFault, RecvWr, SendWqe};
 use crate::ids::{PKey, RKey};
 use crate::wire::packet::Payload;
 use crate::wire::reference::Reference;
@@ -388,8 +388,8 @@ pub trait Backend: SendQueue + RecvQueue + RemoteMemory + Completions {
 pub enum Dest {
     /// The connected peer.
     Peer,
-    /// The address handle with this number.
-    Ah(u32),
+    /// This address handle.
+    Ah(AhName),
 }
 
 /// Why a packet was not queued for transmission.

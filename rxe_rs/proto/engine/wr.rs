@@ -53,6 +53,17 @@ pub struct SendFlags {
     pub inline: bool,
 }
 
+/// How a request names its address handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AhName {
+    /// By its number on the device.
+    Number(u32),
+    /// By the digest of its address vector
+    /// ([`VectorKey::digest`](crate::abi::VectorKey::digest)), within the protection domain of
+    /// the queue pair.
+    Vector(u32),
+}
+
 /// Destination of a UD message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdDest {
@@ -60,8 +71,8 @@ pub struct UdDest {
     pub qpn: Qpn,
     /// Q_Key of the request; its most significant bit selects that of the QP (IBTA 10.2.5).
     pub qkey: QKey,
-    /// Address handle number; resolved by the implementor of [`Tx`](super::backend::Tx).
-    pub ah: u32,
+    /// Address handle; resolved by the implementor of [`Tx`](super::backend::Tx).
+    pub ah: AhName,
     /// Index of the P_Key; used only by QP1, other QPs send their own P_Key.
     pub pkey_index: u16,
 }

@@ -4,7 +4,7 @@
 
 use super::{set_remote, to_datagram, wr, Link, Pair, RecvBuf, RKEY};
 use crate::abi::{decode_recv, decode_send, SendLimits, MAX_MESSAGE};
-use crate::engine::wr::{SendBody, SendFlags, SendOp, SendWr, UdDest};
+use crate::engine::wr::{AhName, SendBody, SendFlags, SendOp, SendWr, UdDest};
 use crate::engine::{Service, State};
 use crate::ids::{Mtu, QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;
@@ -214,7 +214,7 @@ fn request(bytes: &mut Bytes<'_>, service: Service, wr_id: u64) -> SendWr {
         let to = UdDest {
             qpn: Qpn::new(0x12),
             qkey: QKey(0),
-            ah: 0,
+            ah: AhName::Number(0),
             pkey_index: 0,
         };
         to_datagram(&mut wr, to);

@@ -4,7 +4,7 @@ use super::layout::*;
 use super::*;
 use crate::check::window::Bind;
 use crate::engine::wc::{NetworkType, Wc, WcOpcode, WcStatus};
-use crate::engine::wr::{FlushKind, LocalOp, RemoteAddr, SendBody, UdDest};
+use crate::engine::wr::{AhName, FlushKind, LocalOp, RemoteAddr, SendBody, UdDest};
 use crate::engine::Service;
 use crate::ids::{QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;
@@ -40,6 +40,11 @@ fn uapi_layout() {
     assert_eq!(offset_of!(UdWr, remote_qpn), 24 - 24);
     assert_eq!(offset_of!(UdWr, remote_qkey), 28 - 24);
     assert_eq!(offset_of!(UdWr, ah_num), 36 - 24);
+    assert_eq!(offset_of!(UdWr, vector), 56 - 24);
+    assert_eq!(offset_of!(Vector, dgid), 64 - 56);
+    assert_eq!(offset_of!(Vector, flow_label), 80 - 56);
+    assert_eq!(offset_of!(Vector, sgid_index), 84 - 56);
+    assert_eq!(offset_of!(Vector, traffic_class), 86 - 56);
     assert_eq!(offset_of!(RingRecvWqe, wr_id), 0);
     assert_eq!(offset_of!(RingRecvWqe, dma), 16);
     assert_eq!(offset_of!(Sge, length), 8);
@@ -342,10 +347,46 @@ fn destination_of_datagrams() {
     let to = UdDest {
         qpn: Qpn::new(0x12_3456),
         qkey: QKey(0x8000_0001),
-        ah: 77,
+        ah: AhName::Number(77),
         pkey_index: 0,
     };
     assert_eq!(wr.body, SendBody::DatagramImm(to, [0; 4]));
+}
+
+/// A request without the number of an address handle names it by its address vector; the port,
+/// the Ethernet address and the hop limit, which the core may have resolved otherwise, do not
+/// count, each of the other fields does.
+#[test]
+fn destination_by_address_vector() {
+    let named = |change: usize| {
+        let mut element = Element::new(3, 0);
+        element.u32(24, 1).u32(28, 2).sges(&[40]);
+        for (at, byte) in element.0[56..104].iter_mut().enumerate() {
+            *byte = at as u8;
+        }
+        // 20 bits of the flow label.
+        element.0[80..84].copy_from_slice(&0x1_2345u32.to_ne_bytes());
+        if let Some(byte) = element.0.get_mut(change) {
+            *byte ^= 1;
+        }
+        match decode_send(&element.0, &on(Service::Ud)).wqe.wr.body {
+            SendBody::DatagramImm(to, _) => to.ah,
+            other => panic!("{other:?}"),
+        }
+    };
+    let key = VectorKey {
+        dgid: core::array::from_fn(|i| 8 + i as u8),
+        flow_label: 0xfff1_2345,
+        sgid_index: 28,
+        traffic_class: 30,
+    };
+    let own = AhName::Vector(key.digest());
+    assert_eq!(named(usize::MAX), own);
+    for at in 56..104 {
+        // The last byte of the flow label is beyond its 20 bits.
+        let counts = (64..83).contains(&at) || at == 84 || at == 86;
+        assert_eq!(named(at) != own, counts, "byte {at}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
-use rxe_proto::engine::wr::{SendOp, UdDest};
+use rxe_proto::engine::wr::{AhName, SendOp, UdDest};
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, PKey, Psn, QKey, Qpn};
 use rxe_proto::sim::{seeds, set_imm, set_remote, to_datagram, wr, Link, Pair, RecvBuf, RKEY};
@@ -16,7 +16,7 @@ const SECOND: u64 = 1_000_000_000;
 const PEER: UdDest = UdDest {
     qpn: Qpn::new(0x12),
     qkey: QKey(0),
-    ah: 1,
+    ah: AhName::Number(1),
     pkey_index: 0,
 };
 

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Address handles of libraries that do not know their numbers, such as librxe of rdma-core 33: the response to the creation of one has no
+room for a number, and requests contain the address vector. Requests are written to the send queue directly.
+"""
+import ctypes
+import struct
+
+from pyverbs.pd import PD
+from pyverbs.qp import QPAttr
+import pyverbs.enums as e
+
+from lib import rings, uverbs
+from lib.ends import QKEY, datagram_pair
+from lib.libibverbs import pointer_of
+
+# Of `struct ibv_qp`.
+HANDLE = 48
+# The fields of a datagram request: QP number, Q_Key, P_Key index, number of the address handle.
+DATAGRAM = "=IIIIQQ"
+# The address vector: port, network type, Ethernet address, GID, flow label, source GID, hop limit, traffic class.
+VECTOR = "=BB6s16sIBBB"
+
+
+class Sender:
+    """Sends datagrams from a to b as such a library does."""
+
+    def __init__(self, names):
+        self.a, self.b, handle = datagram_pair(names)
+        handle.close()
+        # librxe keeps the addresses of the queues behind its `struct ibv_qp`; the elements of a send queue are the larger ones.
+        words = struct.unpack("=128Q", ctypes.string_at(pointer_of(self.a.qp), 1024))
+        self.ring = next(ring for ring in rings.mapped() if ring.address in words and ring.log2 >= 8)
+        self.gid = bytes.fromhex(str(self.b.ctx.query_gid(1, self.b.gid_index)).replace(":", ""))
+        self.fd, self.posted = self.a.ctx.cmd_fd, 0
+
+    def create(self, pd=None, **vector):
+        return uverbs.create_ah(self.fd, (pd or self.a.pd).handle, self.gid, self.a.gid_index, numbered=False, **vector)
+
+    def send(self, data, flow_label=0, traffic_class=0):
+        self.posted += 1
+        self.a.mr.write(data, len(data))
+        own = struct.pack(DATAGRAM, self.b.qp.qp_num, QKEY, 0, 0, 0, 0)
+        own += struct.pack(VECTOR, 1, 2, b"", self.gid, flow_label, self.a.gid_index, 0, traffic_class)
+        head = struct.pack("=QIIII", self.posted, 0, e.IBV_WR_SEND.value, e.IBV_SEND_SIGNALED.value, 0)
+        dma = struct.pack("=IIIIII", len(data), 0, 0, 1, 0, 0)
+        request = head + own.ljust(160, b"\0") + dma + struct.pack("=QII", self.a.mr.buf, len(data), self.a.mr.lkey)
+        self.ring.write(rings.HEADER + ((self.ring.next & self.ring.mask) << self.ring.log2), request)
+        self.ring.next += 1
+        self.ring.number(rings.PRODUCER, self.ring.next & self.ring.mask)
+        handle = int.from_bytes(ctypes.string_at(pointer_of(self.a.qp) + HANDLE, 4), "little")
+        response = ctypes.create_string_buffer(4)
+        uverbs.command(self.fd, rings.POST_SEND, struct.pack("=QIIII", ctypes.addressof(response), handle, 0, 0, 128), 4)
+
+    def arrives(self, data, **vector):
+        self.b.recv(self.b.sge(4096))
+        self.send(data, **vector)
+        self.a.complete()
+        self.b.complete()
+        assert self.b.mr.read(len(data), 40) == data
+
+    def refused(self, **vector):
+        """The request completes with an error, and the queue pair can be used again."""
+        self.send(b"to nobody", **vector)
+        self.a.complete(e.IBV_WC_LOC_QP_OP_ERR)
+        assert self.a.state() == e.IBV_QPS_SQE
+        self.a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RTS, cur_qp_state=e.IBV_QPS_SQE), e.IBV_QP_STATE | e.IBV_QP_CUR_STATE)
+
+
+def test_by_vector(names):
+    """A datagram takes the path of the handle of its vector, as long as one exists: flow label and traffic class are parts of it."""
+    sender = Sender(names)
+    sender.refused()
+    first, second = sender.create(), sender.create()
+    other = sender.create(flow_label=5, traffic_class=8)
+    sender.arrives(b"first")
+    sender.arrives(b"other", flow_label=5, traffic_class=8)
+    sender.refused(flow_label=5)
+    sender.refused(traffic_class=8)
+    uverbs.destroy_ah(sender.fd, first)
+    sender.arrives(b"second")
+    uverbs.destroy_ah(sender.fd, second)
+    sender.refused()
+    uverbs.destroy_ah(sender.fd, other)
+    sender.refused(flow_label=5, traffic_class=8)
+
+
+def test_vector_of_another_domain(names):
+    """A handle of another protection domain with the same vector is none of this queue pair."""
+    sender = Sender(names)
+    pd = PD(sender.a.ctx)
+    foreign = sender.create(pd)
+    sender.refused()
+    own = sender.create()
+    sender.arrives(b"own")
+    uverbs.destroy_ah(sender.fd, foreign)
+    sender.arrives(b"still there")
+    uverbs.destroy_ah(sender.fd, own)
+    sender.refused()
+    pd.close()
+
+
+def test_many_vectors(names):
+    """Hundreds of vectors, created and destroyed in another order, keep apart."""
+    sender = Sender(names)
+    handles = {label: sender.create(flow_label=label) for label in range(1, 600)}
+    for label in (1, 300, 599):
+        sender.arrives(b"%d" % label, flow_label=label)
+    for label in range(1, 600, 2):
+        uverbs.destroy_ah(sender.fd, handles.pop(label))
+    for label in (2, 300, 598):
+        sender.arrives(b"%d" % label, flow_label=label)
+    for label in (1, 301, 599, 600):
+        sender.refused(flow_label=label)
+    for handle in handles.values():
+        uverbs.destroy_ah(sender.fd, handle)
