@@ -84,8 +84,13 @@ mark() { echo "rxe-test: $*" >/dev/kmsg; }
 # since MARK: the kernel log behind the last such mark. If the mark has been overwritten by what came later, all of it, behind a line that
 # says so and fails the test (../gate.py).
 since() {
-	dmesg | awk -v m="rxe-test: $*" -v lost="rxe-test: the log has been overwritten since \"$*\"" '
-		index($0, m) { found = 1; text = ""; next } { text = text $0 "\n" } END { if (!found) print lost; printf "%s", text }'
+	local line log
+	log=$(mktemp)
+	dmesg >"$log"
+	line=$(grep -nF "rxe-test: $*" "$log" | tail -n 1 | cut -d: -f1)
+	[ "$line" ] || echo "rxe-test: the log has been overwritten since \"$*\""
+	tail -n "+$((${line:-0} + 1))" "$log"
+	rm -f "$log"
 }
 
 # --- driver ----------------------------------------------------------------------------------------------------------------------

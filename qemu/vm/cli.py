@@ -176,6 +176,8 @@ def rerun_with_capture(options, boot, kvm, out):
         finally:
             session.stop()
         for path in session.results.glob("*.pcap"):
+            # A test that did not run the first time has left nothing.
+            (out / "failed" / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(path, out / "failed" / name)
             print(f"# capture of a second run of {name}: {out / 'failed' / name / path.name}", flush=True)
 
