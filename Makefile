@@ -75,7 +75,7 @@ test-suites: setup
 
 # Runs programs above the verbs: UCX, Open MPI, MPICH, libfabric, fio, qperf, rsockets, Rust crates and Mooncake.
 test-apps: setup
-	@SUITES="ucx mpi mpich programs crates mooncake" qemu/test.sh suites
+	@SUITES="ucx mpi mpich programs crates mooncake ceph" qemu/test.sh suites
 
 # Runs the tests that SECURITY.md names for its promises.
 test-security: setup

@@ -70,7 +70,8 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     ///
     /// # Context
     ///
-    /// Process context or softirq; must not sleep.
+    /// Process context if it was created for a process; else also softirq, where it must not
+    /// sleep.
     fn destroy(self, dev: &Arc<Self::Device>);
 }
 
