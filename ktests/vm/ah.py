@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Address handles of libraries that do not know their numbers, such as librxe of rdma-core 33: the response to the creation of one has no
+"""Address handles of libraries that do not know their numbers, such as librxe before rdma-core 39: the response to the creation of one has no
 room for a number, and requests contain the address vector. Requests are written to the send queue directly.
 """
 import ctypes

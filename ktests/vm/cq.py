@@ -301,7 +301,7 @@ def ring_of(end):
 
 
 def poll_as_old_library(ring):
-    """Polls all completions as librxe 44 to 52 does in ibv_start_poll(), ibv_next_poll() until there is no more, and ibv_end_poll(), which
+    """Polls all completions as librxe 34 to 54 does in ibv_start_poll(), ibv_next_poll() until there is no more, and ibv_end_poll(), which
     leaves the consumer index one past the producer index. Returns their wr_ids."""
     index, got = word(ring, rings.CONSUMER), []
     if index == word(ring, rings.PRODUCER):

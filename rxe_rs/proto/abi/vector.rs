@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Address vectors by which old libraries name address handles.
 //!
-//! librxe of rdma-core 33 expects no response when it creates an address handle, so it knows no
-//! number. It copies the address vector to each request for a datagram in place of that.
+//! librxe before rdma-core 39 expects no response when it creates an address handle, so it knows
+//! no number. It copies the address vector to each request for a datagram in place of that.
 
 /// The fields of an address vector that tell the destinations of one protection domain apart.
 ///

@@ -23,7 +23,7 @@ fn sizes() {
     assert_eq!(Occupancy::slots_for(u32::MAX), None);
 }
 
-/// Polls as librxe 44 to 52 does in `start_poll`, `next_poll` until there is no more, `end_poll`;
+/// Polls as librxe 34 to 54 does in `start_poll`, `next_poll` until there is no more, `end_poll`;
 /// `index` is what is in the ring. Returns the slots read.
 fn poll_as_old_library(index: &mut u32, produced: u32, mask: u32) -> Vec<u32> {
     let mut slots = Vec::new();
