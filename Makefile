@@ -73,7 +73,7 @@ test: setup
 test-suites: setup
 	@qemu/test.sh suites
 
-# Runs programs above the verbs: UCX, Open MPI, MPICH, libfabric, fio, qperf, rsockets, Rust crates and Mooncake.
+# Runs programs above the verbs: UCX, Open MPI, MPICH, libfabric, fio, qperf, rsockets, Rust crates, Mooncake and Ceph.
 test-apps: setup
 	@SUITES="ucx mpi mpich programs crates mooncake ceph" qemu/test.sh suites
 

@@ -30,7 +30,7 @@ class Sender:
         # librxe keeps the addresses of the queues behind its `struct ibv_qp`; the elements of a send queue are the larger ones.
         words = struct.unpack("=128Q", ctypes.string_at(pointer_of(self.a.qp), 1024))
         self.ring = next(ring for ring in rings.mapped() if ring.address in words and ring.log2 >= 8)
-        self.gid = bytes.fromhex(str(self.b.ctx.query_gid(1, self.b.gid_index)).replace(":", ""))
+        self.gid = uverbs.gid_bytes(self.b.ctx.query_gid(1, self.b.gid_index))
         self.fd, self.posted = self.a.ctx.cmd_fd, 0
 
     def create(self, pd=None, **vector):

@@ -225,7 +225,7 @@ def window(end):
 
 
 def address_handle(end):
-    gid = bytes.fromhex(end.ctx.query_gid(1, end.gid_index).gid.replace(":", ""))
+    gid = uverbs.gid_bytes(end.ctx.query_gid(1, end.gid_index))
 
     def make():
         uverbs.create_ah(end.ctx.cmd_fd, end.pd.handle, gid, end.gid_index)

@@ -13,6 +13,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
+from lib import uverbs
 from lib.ends import completion
 from lib.libibverbs import VERBS, pointer_of
 
@@ -29,8 +30,7 @@ def gid_of(address):
 
 
 def group_call(call, qp, group, lid=0):
-    raw = bytes.fromhex(group.gid.replace(":", ""))
-    error = call(ctypes.c_void_p(pointer_of(qp)), ctypes.create_string_buffer(raw, 16), ctypes.c_uint16(lid))
+    error = call(ctypes.c_void_p(pointer_of(qp)), ctypes.create_string_buffer(uverbs.gid_bytes(group), 16), ctypes.c_uint16(lid))
     if error:
         raise OSError(error, os.strerror(error))
 

@@ -46,6 +46,11 @@ def get_context(fd):
     return struct.unpack("=II", response.raw)[0]
 
 
+def gid_bytes(gid):
+    """The 16 bytes of a GID of pyverbs."""
+    return bytes.fromhex(gid.gid.replace(":", ""))
+
+
 def create_ah(fd, pd, gid, gid_index, numbered=True, flow_label=0, traffic_class=0):
     """Returns the handle of an address handle for a GID of 16 bytes. `numbered`: with room in the response for its number."""
     # The driver's part of the response is a number and a reserved field.
