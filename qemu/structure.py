@@ -130,7 +130,7 @@ LOCK_FREE = {
     "rxe_rs/rx/multicast.rs": ("first_index", "each_entry", "each_member"),
     "rxe_rs/rx/tables.rs": ("find", "count_drop", "device_of", "find_gsi"),
     "rxe_rs/kapi/sync/global.rs": ("with",),
-    "rxe_rs/kapi/sync/number_table.rs": ("borrow", "entry", "lookup"),
+    "rxe_rs/kapi/sync/number_table.rs": ("borrow", "lookup"),
     "rxe_rs/kapi/sync/rcu_table.rs": ("borrow", "borrow_next"),
     "rxe_rs/kapi/numbers.c": ("rxe_rs_numbers_lookup",),
     "rxe_rs/kapi/rcu_table.c": ("rxe_rs_table_load", "rxe_rs_table_next"),

@@ -162,18 +162,14 @@ impl Mrs {
         make: impl FnOnce(u32) -> Result<MrKind>,
     ) -> Result<(Arc<MrCtx>, u32)> {
         let uninit = UniqueArc::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let index = self.table.reserve(INDICES)?;
+        let reserved = self.table.reserve(INDICES)?;
+        let index = reserved.number();
         let [variant, ..] = random_u32().to_ne_bytes();
         let key = RKey::from_parts(index, variant).0;
-        let publish = || {
-            let kind = make(key)?;
-            let ctx: Arc<MrCtx> = uninit.write(MrCtx { index, pd, kind }).into();
-            self.table.publish(index, ctx.clone())?;
-            Ok((ctx, key))
-        };
-        publish().inspect_err(|_| {
-            self.table.remove(index);
-        })
+        let kind = make(key)?;
+        let ctx: Arc<MrCtx> = uninit.write(MrCtx { index, pd, kind }).into();
+        reserved.publish(ctx.clone());
+        Ok((ctx, key))
     }
 }
 

@@ -15,6 +15,7 @@ use rxe_kapi::{
         Flow,
         FlowSpec, //
     },
+    rand::random_u32,
     rdma::av::AddressVector, //
 };
 use rxe_proto::{
@@ -72,12 +73,13 @@ impl DeviceCtx {
     }
 
     /// Returns the UDP source port of datagrams to `av`, which belong to no connection: from the
-    /// flow label, or else from the number of the handle.
-    pub(crate) fn datagram_port(av: &AddressVector, number: u32) -> u16 {
+    /// flow label, or else a random one, so that routers and receive queues can distribute them.
+    pub(crate) fn datagram_port(av: &AddressVector) -> u16 {
+        let random = random_u32();
         source_port(
             av.flow_label,
-            Qpn::new(number.wrapping_mul(0x9e37)),
-            Qpn::new(number | 1),
+            Qpn::new(random.wrapping_mul(0x9e37)),
+            Qpn::new(random | 1),
         )
     }
 }

@@ -200,19 +200,17 @@ mod sync {
     use super::*;
 
     #[test]
-    fn table_reserves_and_publishes() -> Result {
+    fn table_inserts_at_random() -> Result {
         let table = KBox::pin_init(RcuTable::<u32>::new(), GFP_KERNEL)?;
-        let index = table.reserve_random(10..=13)?;
+        let index = table.insert_random(10..=13, Arc::new(5, GFP_KERNEL)?)?;
         assert!((10..=13).contains(&index));
-        assert!(table.get(index).is_none());
-        assert!(table.reserve(index) == Err(EBUSY));
-        table.publish(index, Arc::new(5, GFP_KERNEL)?)?;
         assert!(table.get(index).is_some_and(|value| *value == 5));
-        assert!(table.publish(9, Arc::new(6, GFP_KERNEL)?) == Err(ENOENT));
+        assert!(table.insert_at(index, Arc::new(6, GFP_KERNEL)?) == Err(EBUSY));
         for _ in 0..3 {
             table.insert_random(10..=13, Arc::new(7, GFP_KERNEL)?)?;
         }
-        assert!(table.reserve_random(10..=13) == Err(ENOSPC));
+        assert!(table.insert_random(10..=13, Arc::new(7, GFP_KERNEL)?) == Err(ENOSPC));
+        assert!(table.insert_random(13..=10, Arc::new(7, GFP_KERNEL)?) == Err(EINVAL));
         assert_eq!(table.remove_if_sync(|value| *value == 5), 1);
         assert!(table.get(index).is_none());
         assert!(!table.remove(index));
@@ -227,15 +225,15 @@ mod sync {
     }
 
     #[test]
-    fn table_reserves_the_lowest() -> Result {
+    fn table_inserts_at_the_lowest() -> Result {
         let table = KBox::pin_init(RcuTable::<u32>::new(), GFP_KERNEL)?;
+        let object = Arc::new(9, GFP_KERNEL)?;
         for expected in 3..=5 {
-            assert_eq!(table.reserve_lowest(3..=5)?, expected);
+            assert_eq!(table.insert_lowest(3..=5, object.clone())?, expected);
         }
-        assert!(table.reserve_lowest(3..=5) == Err(ENOSPC));
-        table.publish(4, Arc::new(9, GFP_KERNEL)?)?;
+        assert!(table.insert_lowest(3..=5, object.clone()) == Err(ENOSPC));
         assert!(table.remove(4));
-        assert_eq!(table.reserve_lowest(3..=5)?, 4);
+        assert_eq!(table.insert_lowest(3..=5, object)?, 4);
         Ok(())
     }
 
@@ -243,18 +241,26 @@ mod sync {
     fn numbers_are_reserved_and_published() -> Result {
         let table = NumberTable::<u32>::new()?;
         let first = table.reserve(10..=13)?;
-        assert!((10..=13).contains(&first) && table.get(first).is_none());
-        table.publish(first, Arc::new(5, GFP_KERNEL)?)?;
-        assert!(table.get(first).is_some_and(|value| *value == 5));
-        assert!(table.publish(first, Arc::new(6, GFP_KERNEL)?) == Err(ENOENT));
-        assert!(table.publish(9, Arc::new(6, GFP_KERNEL)?) == Err(ENOENT));
+        let number = first.number();
+        assert!((10..=13).contains(&number) && table.get(number).is_none());
+        assert!(!table.remove(number));
+        first.publish(Arc::new(5, GFP_KERNEL)?);
+        assert!(table.get(number).is_some_and(|value| *value == 5));
         for _ in 0..3 {
-            assert!(table.reserve(10..=13)? != first);
+            let other = table.reserve(10..=13)?;
+            assert!(other.number() != number);
+            other.keep();
         }
-        assert!(table.reserve(10..=13) == Err(ENOSPC));
-        assert!(table.remove(first) && !table.remove(first));
-        assert!(table.get(first).is_none());
-        assert_eq!(table.reserve(10..=13)?, first);
+        assert!(table.reserve(10..=13).is_err_and(|e| e == ENOSPC));
+        assert!(table.remove(number) && !table.remove(number));
+        assert!(table.get(number).is_none());
+        // A reservation that is dropped makes the number free.
+        for _ in 0..2 {
+            assert_eq!(table.reserve(10..=13)?.number(), number);
+        }
+        for kept in (10..=13).filter(|kept| *kept != number) {
+            assert!(table.get(kept).is_none() && table.remove(kept));
+        }
         Ok(())
     }
 
@@ -264,9 +270,9 @@ mod sync {
         let table = NumberTable::<u32>::new()?;
         let mut numbers = KVec::with_capacity(COUNT as usize, GFP_KERNEL)?;
         for value in 0..COUNT {
-            let number = table.reserve(1..=0xff_ffff)?;
-            table.publish(number, Arc::new(value, GFP_KERNEL)?)?;
-            numbers.push(number, GFP_KERNEL)?;
+            let reserved = table.reserve(1..=0xff_ffff)?;
+            numbers.push(reserved.number(), GFP_KERNEL)?;
+            reserved.publish(Arc::new(value, GFP_KERNEL)?);
         }
         for (value, number) in (0..COUNT).zip(numbers.iter()) {
             assert!(table.get(*number).is_some_and(|found| *found == value));
@@ -293,8 +299,8 @@ mod sync {
     fn freed_in_process_context() -> Result {
         let drops = Arc::pin_init(new_mutex!(0u32, "drops"), GFP_KERNEL)?;
         let table = NumberTable::<Sleeps>::new()?;
-        let number = table.reserve(1..=9)?;
-        table.publish(number, Arc::new(Sleeps(drops.clone()), GFP_KERNEL)?)?;
+        let value = Arc::new(Sleeps(drops.clone()), GFP_KERNEL)?;
+        table.reserve(1..=9)?.publish(value);
         let bh = disable_bh();
         drop(table);
         drop(bh);

@@ -16,10 +16,19 @@ struct rxe_rs_numbers {
 	void (*free)(struct rxe_rs_number *entry);
 };
 
+/* The comparison of rhashtable itself calls memcmp(). */
+static inline int differs(struct rhashtable_compare_arg *arg, const void *object)
+{
+	const struct rxe_rs_number *entry = object;
+
+	return entry->number != *(const u32 *)arg->key;
+}
+
 static const struct rhashtable_params params = {
 	.head_offset = offsetof(struct rxe_rs_number, node),
 	.key_offset = offsetof(struct rxe_rs_number, number),
 	.key_len = sizeof(u32),
+	.obj_cmpfn = differs,
 	.automatic_shrinking = true,
 };
 

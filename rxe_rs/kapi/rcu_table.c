@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * The RCU table: an xarray whose entries are inserted in any context. Insertion does not sleep. A
- * NULL entry is stored as XA_ZERO_ENTRY: look-ups return NULL, but the index is reserved.
- */
+/* The RCU table: an xarray whose entries are inserted in any context. Insertion does not sleep. */
 #include "bindings_helper.h"
 
 void rxe_rs_table_init(struct xarray *xa)
@@ -19,10 +16,10 @@ void *rxe_rs_table_load(struct xarray *xa, u32 index)
  * rxe_rs_table_insert() - store an entry at a free index
  * @xa: table
  * @index: index
- * @entry: entry, or NULL to reserve the index
+ * @entry: entry
  *
  * Context: Any context.
- * Return: 0, -EBUSY if the index is in use or reserved, -ENOMEM.
+ * Return: 0, -EBUSY if the index is in use, -ENOMEM.
  */
 int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry)
 {
@@ -36,48 +33,23 @@ int rxe_rs_table_insert(struct xarray *xa, u32 index, void *entry)
 }
 
 /**
- * rxe_rs_table_reserve() - reserve the lowest free index of a range
+ * rxe_rs_table_alloc() - store an entry at the lowest free index of a range
  * @xa: table
  * @index: receives the index
+ * @entry: entry
  * @first: lowest index of the range
  * @last: highest index of the range
  *
  * Context: Any context.
- * Return: 0, -EBUSY if all are in use or reserved, -ENOMEM.
+ * Return: 0, -EBUSY if all are in use, -ENOMEM.
  */
-int rxe_rs_table_reserve(struct xarray *xa, u32 *index, u32 first, u32 last)
+int rxe_rs_table_alloc(struct xarray *xa, u32 *index, void *entry, u32 first, u32 last)
 {
 	unsigned long flags;
 	int err;
 
 	xa_lock_irqsave(xa, flags);
-	err = __xa_alloc(xa, index, NULL, XA_LIMIT(first, last), GFP_ATOMIC);
-	xa_unlock_irqrestore(xa, flags);
-	return err;
-}
-
-/**
- * rxe_rs_table_publish() - store an entry at a reserved index
- * @xa: table
- * @index: index
- * @entry: entry
- *
- * Context: Any context.
- * Return: 0, -ENOENT if the index is not reserved.
- */
-int rxe_rs_table_publish(struct xarray *xa, u32 index, void *entry)
-{
-	XA_STATE(xas, xa, index);
-	unsigned long flags;
-	int err = 0;
-
-	xa_lock_irqsave(xa, flags);
-	if (xas_load(&xas) == XA_ZERO_ENTRY) {
-		xas_store(&xas, entry);
-		err = xas_error(&xas);
-	} else {
-		err = -ENOENT;
-	}
+	err = __xa_alloc(xa, index, entry, XA_LIMIT(first, last), GFP_ATOMIC);
 	xa_unlock_irqrestore(xa, flags);
 	return err;
 }
@@ -101,16 +73,14 @@ void *rxe_rs_table_replace(struct xarray *xa, u32 index, void *entry)
 
 	xa_lock_irqsave(xa, flags);
 	old = xas_load(&xas);
-	if (old && !xa_is_zero(old))
+	if (old)
 		xas_store(&xas, entry);
-	else
-		old = NULL;
 	xa_unlock_irqrestore(xa, flags);
 	return old;
 }
 
 /**
- * rxe_rs_table_erase() - remove an entry or a reservation
+ * rxe_rs_table_erase() - remove an entry
  * @xa: table
  * @index: index
  *

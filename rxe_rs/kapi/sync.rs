@@ -23,7 +23,10 @@ pub use global::{
     Global, //
 };
 pub use ida::Ida;
-pub use number_table::NumberTable;
+pub use number_table::{
+    NumberTable,
+    Reservation, //
+};
 pub use pending::{
     Pending,
     PendingSet, //

@@ -200,7 +200,7 @@ impl QpCtx {
         };
         let qpn = reserved
             .as_ref()
-            .map_or(Qpn::GSI.get(), |reserved| reserved.get());
+            .map_or(Qpn::GSI.get(), |reserved| reserved.number());
         let uses_srq = init.srq.is_some();
         let sq = Sq::new(sends, wqe_data_len)?;
         // Initialized in place: it is too large for the stack.
@@ -266,14 +266,12 @@ impl QpCtx {
         let ctx: Arc<Self> = ctx?;
         ctx.timer.bind(&ctx);
         ctx.page_in.bind(&ctx);
-        if let Err(e) = ctx.join_cqs().and_then(|()| demux.publish(&ctx)) {
+        let joined = ctx.join_cqs();
+        if let Err(e) = joined.and_then(|()| demux.publish(&ctx, reserved)) {
             ctx.leave_cqs();
             ctx.timer.shutdown();
             ctx.page_in.unbind();
             return Err(e);
-        }
-        if let Some(reserved) = reserved {
-            reserved.keep();
         }
         Ok(QpCreated {
             ctx,

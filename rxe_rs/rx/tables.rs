@@ -24,6 +24,7 @@ use rxe_kapi::{
     sync::{
         ExitToken,
         NumberTable,
+        Reservation,
         SpinLockBh, //
     }, //
 };
@@ -69,28 +70,7 @@ const FIRST_QPN: u32 = 2;
 const LAST_QPN: u32 = 0xff_fffe;
 
 /// A reserved QP number that leads to no QP yet; dropping it frees the number.
-pub(crate) struct ReservedQpn<'a> {
-    demux: &'a Demux,
-    qpn: u32,
-}
-
-impl ReservedQpn<'_> {
-    /// The number.
-    pub(crate) fn get(&self) -> u32 {
-        self.qpn
-    }
-
-    /// Passes the number to a QP, which returns it when it is [withdrawn](Demux::withdraw).
-    pub(crate) fn keep(self) {
-        core::mem::forget(self);
-    }
-}
-
-impl Drop for ReservedQpn<'_> {
-    fn drop(&mut self) {
-        self.demux.qps.remove(self.qpn);
-    }
-}
+pub(crate) type ReservedQpn<'a> = Reservation<'a, QpCtx>;
 
 impl Demux {
     /// An empty table.
@@ -118,27 +98,33 @@ impl Demux {
     ///
     /// `ENOSPC` if all numbers are in use, `ENOMEM`.
     pub(crate) fn reserve_qpn(&self) -> Result<ReservedQpn<'_>> {
-        let draw = || {
-            let qpn = self.qps.reserve(FIRST_QPN..=LAST_QPN)?;
-            Ok(ReservedQpn { demux: self, qpn })
-        };
-        draw_free(draw, |drawn| {
-            self.quarantine.lock().contains(clock::now(), drawn.qpn)
-        })
+        draw_free(
+            || self.qps.reserve(FIRST_QPN..=LAST_QPN),
+            |drawn| {
+                self.quarantine
+                    .lock()
+                    .contains(clock::now(), drawn.number())
+            },
+        )
     }
 
-    /// Enters `qp` into the tables, so that packets find it.
+    /// Enters `qp` into the tables, so that packets find it. `reserved` is its number, unless that
+    /// is 1; `qp` returns it when it is [withdrawn](Self::withdraw).
     ///
     /// # Errors
     ///
     /// `ENOSPC` if the namespace has too many devices, `ENOMEM`.
-    pub(crate) fn publish(&self, qp: &Arc<QpCtx>) -> Result {
-        match qp.service {
-            Service::Gsi => self.gsi.add(qp.dev.netdev.net(), qp.clone()),
-            // Its number stays reserved without an entry: packets do not find it.
-            Service::Raw => qp.dev.raw.add(&qp.dev, qp),
-            _ => self.qps.publish(qp.qpn, qp.clone()),
+    pub(crate) fn publish(&self, qp: &Arc<QpCtx>, reserved: Option<ReservedQpn<'_>>) -> Result {
+        match (reserved, qp.service) {
+            (None, _) => self.gsi.add(qp.dev.netdev.net(), qp.clone())?,
+            // Packets do not find it by its number.
+            (Some(reserved), Service::Raw) => {
+                qp.dev.raw.add(&qp.dev, qp)?;
+                reserved.keep();
+            }
+            (Some(reserved), _) => reserved.publish(qp.clone()),
         }
+        Ok(())
     }
 
     /// Removes `qp` from the tables; packets no longer find it.

@@ -49,15 +49,9 @@ fn key_of(av: &AddressVector) -> VectorKey {
     }
 }
 
-/// Creates the destination of handle `number`. `modify_ah` replaces it.
-fn path_to(
-    dev: &DeviceCtx,
-    pd: u64,
-    number: u32,
-    av: AddressVector,
-    flags: Flags,
-) -> Result<Arc<AhPath>> {
-    let flow = dev.flow_for(&av, DeviceCtx::datagram_port(&av, number), false)?;
+/// Creates the destination of a handle. `modify_ah` replaces it.
+fn path_to(dev: &DeviceCtx, pd: u64, av: AddressVector, flags: Flags) -> Result<Arc<AhPath>> {
+    let flow = dev.flow_for(&av, DeviceCtx::datagram_port(&av), false)?;
     Ok(Arc::new(AhPath { pd, av, flow }, flags)?)
 }
 
@@ -71,17 +65,15 @@ impl AddressHandle for AhCtx {
         user: Option<UserCall<'_>>,
         flags: Flags,
     ) -> Result<Self> {
-        let number = dev.ahs.reserve_lowest(1..=MAX_AH)?;
-        let run = || {
-            let pd = pd.number();
-            let path = path_to(dev, pd, number, av, flags)?;
-            dev.ahs.publish(number, path.clone())?;
-            let mut vector = None;
+        let pd = pd.number();
+        let path = path_to(dev, pd, av, flags)?;
+        let number = dev.ahs.insert_lowest(1..=MAX_AH, path.clone())?;
+        let answer = || -> Result<Option<u32>> {
             match user {
                 Some(user) if user.out_len() < RESPONSE_LEN => {
                     let key = key_of(&av);
                     dev.vectors.add(pd, key, &path.flow)?;
-                    vector = Some(key.digest());
+                    Ok(Some(key.digest()))
                 }
                 Some(user) => {
                     let mut response = [0; RESPONSE_LEN];
@@ -89,18 +81,19 @@ impl AddressHandle for AhCtx {
                         *to = number.to_ne_bytes();
                     }
                     user.respond(&response)?;
+                    Ok(None)
                 }
-                None => {}
+                None => Ok(None),
             }
-            Ok(Self { number, vector, pd })
         };
-        run().inspect_err(|_| {
+        let vector = answer().inspect_err(|_| {
             dev.ahs.remove(number);
-        })
+        })?;
+        Ok(Self { number, vector, pd })
     }
 
     fn modify(&self, dev: &Arc<DeviceCtx>, av: AddressVector) -> Result {
-        let path = path_to(dev, self.pd, self.number, av, GFP_ATOMIC)?;
+        let path = path_to(dev, self.pd, av, GFP_ATOMIC)?;
         dev.ahs.replace(self.number, path)
     }
 

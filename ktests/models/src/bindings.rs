@@ -4,7 +4,7 @@
 #![allow(non_camel_case_types, missing_docs)]
 
 use crate::backend::Mutex;
-use crate::prelude::{EBUSY, ENOENT};
+use crate::prelude::EBUSY;
 use crate::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use crate::sync::rcu;
 use std::ffi::{c_char, c_void};
@@ -63,12 +63,6 @@ struct Entries {
     entries: [Atomic<*mut c_void>; ENTRIES],
 }
 
-/// The value of a reserved entry.
-fn reserved() -> *mut c_void {
-    static ZERO: u64 = 0;
-    (&raw const ZERO).cast_mut().cast()
-}
-
 impl xarray {
     fn change<R>(&self, index: u32, f: impl FnOnce(&Atomic<*mut c_void>) -> R) -> R {
         let _lock = self.0.lock.lock().unwrap();
@@ -76,12 +70,7 @@ impl xarray {
     }
 
     fn load(&self, index: usize) -> *mut c_void {
-        let entry = self.0.entries[index].load(Acquire);
-        if entry == reserved() {
-            null_mut()
-        } else {
-            entry
-        }
+        self.0.entries[index].load(Acquire)
     }
 }
 
@@ -123,14 +112,13 @@ pub unsafe fn rxe_rs_table_next(xa: *mut xarray, index: &mut u32) -> *mut c_void
 
 /// # Safety
 ///
-/// `xa` is initialised. A null pointer reserves.
+/// `xa` is initialised.
 pub unsafe fn rxe_rs_table_insert(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
     // SAFETY: By the safety requirements of this function.
     unsafe { &*xa }.change(index, |place| {
         if !place.load(Acquire).is_null() {
             return EBUSY.to_errno();
         }
-        let entry = if entry.is_null() { reserved() } else { entry };
         place.store(entry, Release);
         0
     })
@@ -139,15 +127,21 @@ pub unsafe fn rxe_rs_table_insert(xa: *mut xarray, index: u32, entry: *mut c_voi
 /// # Safety
 ///
 /// `xa` is initialised.
-pub unsafe fn rxe_rs_table_publish(xa: *mut xarray, index: u32, entry: *mut c_void) -> i32 {
-    // SAFETY: By the safety requirements of this function.
-    unsafe { &*xa }.change(index, |place| {
-        if place.load(Acquire) != reserved() {
-            return ENOENT.to_errno();
+pub unsafe fn rxe_rs_table_alloc(
+    xa: *mut xarray,
+    index: &mut u32,
+    entry: *mut c_void,
+    first: u32,
+    last: u32,
+) -> i32 {
+    for at in first..=last {
+        // SAFETY: By the safety requirements of this function.
+        if unsafe { rxe_rs_table_insert(xa, at, entry) } == 0 {
+            *index = at;
+            return 0;
         }
-        place.store(entry, Release);
-        0
-    })
+    }
+    EBUSY.to_errno()
 }
 
 /// # Safety
@@ -157,10 +151,9 @@ pub unsafe fn rxe_rs_table_replace(xa: *mut xarray, index: u32, entry: *mut c_vo
     // SAFETY: By the safety requirements of this function.
     unsafe { &*xa }.change(index, |place| {
         let old = place.load(Acquire);
-        if old.is_null() || old == reserved() {
-            return null_mut();
+        if !old.is_null() {
+            place.store(entry, Release);
         }
-        place.store(entry, Release);
         old
     })
 }
@@ -173,11 +166,7 @@ pub unsafe fn rxe_rs_table_erase(xa: *mut xarray, index: u32) -> *mut c_void {
     unsafe { &*xa }.change(index, |place| {
         let old = place.load(Acquire);
         place.store(null_mut(), Release);
-        if old == reserved() {
-            null_mut()
-        } else {
-            old
-        }
+        old
     })
 }
 
@@ -348,17 +337,3 @@ pub unsafe fn rxe_rs_numbers_free(numbers: *mut rxe_rs_numbers) {
 ///
 /// None.
 pub unsafe fn rxe_rs_numbers_flush() {}
-
-/// # Safety
-///
-/// `xa` is initialised.
-pub unsafe fn rxe_rs_table_reserve(xa: *mut xarray, index: &mut u32, first: u32, last: u32) -> i32 {
-    for at in first..=last {
-        // SAFETY: By the safety requirements of this function. A null pointer reserves.
-        if unsafe { rxe_rs_table_insert(xa, at, null_mut()) } == 0 {
-            *index = at;
-            return 0;
-        }
-    }
-    EBUSY.to_errno()
-}

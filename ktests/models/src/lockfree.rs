@@ -37,7 +37,7 @@ pub mod replaceable;
 pub mod users;
 
 pub use global::Global;
-pub use number_table::NumberTable;
+pub use number_table::{NumberTable, Reservation};
 pub use pending::{Pending, PendingSet};
 pub use rcu_table::RcuTable;
 pub use rearmable::Rearmable;

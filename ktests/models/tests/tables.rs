@@ -133,12 +133,11 @@ fn published_object_is_initialised() {
             let table = table.clone();
             spawn(move || table.get(2).map(|object| object.0.read()))
         };
-        table.reserve(2).unwrap();
-        assert_eq!(table.reserve(2).err(), Some(EBUSY));
-        assert!(table.get(2).is_none());
-        table.publish(2, Object::new(7)).unwrap();
+        assert_eq!(table.insert_lowest(2..=3, Object::new(7)).unwrap(), 2);
+        assert_eq!(table.insert_at(2, Object::new(8)).err(), Some(EBUSY));
         assert!(matches!(reader.join().unwrap(), None | Some(7)));
-        assert_eq!(table.publish(2, Object::new(8)).err(), Some(ENOENT));
+        let full = table.insert_lowest(2..=2, Object::new(8));
+        assert_eq!(full.err(), Some(ENOSPC));
     });
 }
 
@@ -185,7 +184,8 @@ fn replacement_leaves_no_gap() {
 fn numbered_object_is_initialised_and_survives_removal() {
     explore(3, || {
         let table = Arc::new(NumberTable::<Object>::new().unwrap());
-        let number = table.reserve(1..=1).unwrap();
+        let reserved = table.reserve(1..=1).unwrap();
+        let number = reserved.number();
         let reader = {
             let table = table.clone();
             spawn(move || {
@@ -194,9 +194,8 @@ fn numbered_object_is_initialised_and_survives_removal() {
                 assert!(found.is_none_or(|object| object.0.read() == 7));
             })
         };
-        assert!(table.get(number).is_none());
-        table.publish(number, Object::new(7)).unwrap();
-        assert_eq!(table.publish(number, Object::new(8)).err(), Some(ENOENT));
+        assert!(table.get(number).is_none() && !table.remove(number));
+        reserved.publish(Object::new(7));
         assert!(table.remove(number) && !table.remove(number));
         reader.join().unwrap();
         assert!(table.get(number).is_none());
@@ -207,21 +206,40 @@ fn numbered_object_is_initialised_and_survives_removal() {
 fn number_is_removed_once() {
     explore(3, || {
         let table = Arc::new(NumberTable::<Object>::new().unwrap());
-        let number = table.reserve(1..=2).unwrap();
-        assert_ne!(table.reserve(1..=2).unwrap(), number);
+        let reserved = table.reserve(1..=2).unwrap();
+        let number = reserved.number();
+        let rest = table.reserve(1..=2).unwrap();
+        assert_ne!(rest.number(), number);
         assert_eq!(table.reserve(1..=2).err(), Some(ENOSPC));
-        let publisher = {
-            let table = table.clone();
-            spawn(move || table.publish(number, Object::new(5)).is_ok())
-        };
-        let other = {
+        let others = [(); 2].map(|()| {
             let table = table.clone();
             spawn(move || table.remove(number))
-        };
-        let removed = table.remove(number);
-        assert!(removed != other.join().unwrap());
-        publisher.join().unwrap();
+        });
+        // What is reserved is not removed, and what is published only once.
+        reserved.publish(Object::new(5));
+        let mut removed = u32::from(table.remove(number));
+        for other in others {
+            removed += u32::from(other.join().unwrap());
+        }
+        assert_eq!(removed, 1);
         assert!(table.get(number).is_none());
+    });
+}
+
+/// Removal of a number that is reserved does not free what the reservation uses.
+#[test]
+fn reservation_ends_beside_removal() {
+    explore(3, || {
+        let table = Arc::new(NumberTable::<Object>::new().unwrap());
+        let reserved = table.reserve(1..=1).unwrap();
+        let other = {
+            let table = table.clone();
+            spawn(move || table.remove(1))
+        };
+        drop(reserved);
+        assert!(!other.join().unwrap());
+        table.reserve(1..=1).unwrap().keep();
+        assert!(table.get(1).is_none() && table.remove(1));
     });
 }
 

@@ -19,7 +19,6 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
-            Relaxed,
             Release, //
         },
         rcu,
@@ -30,12 +29,10 @@ use kernel::{
 /// Random numbers tried before the range is searched in order.
 const RANDOM_TRIES: u32 = 16;
 
-/// The number is reserved and has no object.
+/// The number is reserved: the entry belongs to its [`Reservation`].
 const RESERVED: u32 = 0;
-/// The object is being stored.
-const STORING: u32 = 1;
-/// Look-ups find the object.
-const PUBLISHED: u32 = 2;
+/// Look-ups find the object, if there is one.
+const PUBLISHED: u32 = 1;
 
 /// An entry of the table.
 #[repr(C)]
@@ -43,17 +40,16 @@ struct Entry<T> {
     /// The links and the number, for the C side.
     c: bindings::rxe_rs_number,
     state: Atomic<u32>,
-    /// Written by the caller that changes the state to [`STORING`], and not changed from
-    /// [`PUBLISHED`] on.
+    /// Not changed from [`PUBLISHED`] on.
     value: UnsafeCell<Option<Arc<T>>>,
 }
 
 /// A table of `Arc<T>` by random `u32` numbers, read under RCU.
 ///
 /// In contrast to [`RcuTable`](super::RcuTable) it has no order and its memory does not depend on
-/// how the numbers are spread. A number is reserved before its object exists
-/// ([`reserve`](Self::reserve), then [`publish`](Self::publish)): look-ups do not find a reserved
-/// number, and it is not allocated again. Look-ups are lock-free and allowed in any context.
+/// how the numbers are spread. A number is [reserved](Self::reserve) before its object exists, and
+/// the object is [published](Reservation::publish) then: look-ups do not find a reserved number,
+/// and it is not allocated again. Look-ups are lock-free and allowed in any context.
 ///
 /// A removed object may still be in use by look-ups that began earlier; the table drops its
 /// reference after those have ended.
@@ -61,7 +57,8 @@ struct Entry<T> {
 /// # Invariants
 ///
 /// The pointer is to a table whose entries are `Entry<T>`s that came from a `KBox`. An entry that
-/// a look-up can find is freed a grace period after its removal at the earliest.
+/// a look-up can find is freed a grace period after its removal at the earliest. An entry in the
+/// state `RESERVED` is only changed and removed by its [`Reservation`].
 pub struct NumberTable<T: Send + Sync + 'static> {
     numbers: NonNull<bindings::rxe_rs_numbers>,
     _entries: core::marker::PhantomData<KBox<Entry<T>>>,
@@ -93,8 +90,7 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
         })
     }
 
-    /// Reserves a random free number of `range`. Use it with [`publish`](Self::publish), or free it
-    /// with [`remove`](Self::remove).
+    /// Reserves a random free number of `range`.
     ///
     /// # Context
     ///
@@ -103,7 +99,7 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
     /// # Errors
     ///
     /// `ENOSPC` if the range is full, `EINVAL` if it is empty, `ENOMEM`.
-    pub fn reserve(&self, range: RangeInclusive<u32>) -> Result<u32> {
+    pub fn reserve(&self, range: RangeInclusive<u32>) -> Result<Reservation<'_, T>> {
         let (first, last) = (*range.start(), *range.end());
         if first > last {
             return Err(EINVAL);
@@ -124,7 +120,7 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
             let offset = (u64::from(rand::random_u32()) * span) >> 32;
             number = first.wrapping_add(offset as u32);
             entry = match self.insert(entry, number) {
-                Ok(()) => return Ok(number),
+                Ok(reservation) => return Ok(reservation),
                 Err((entry, e)) if e == EBUSY => entry,
                 Err((_, e)) => return Err(e),
             };
@@ -133,7 +129,7 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
         loop {
             number = if number == last { first } else { number + 1 };
             entry = match self.insert(entry, number) {
-                Ok(()) => return Ok(number),
+                Ok(reservation) => return Ok(reservation),
                 Err((entry, e)) if e == EBUSY => entry,
                 Err((_, e)) => return Err(e),
             };
@@ -143,29 +139,6 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
         }
     }
 
-    /// Stores `value` at a reserved number, so that look-ups find it.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    ///
-    /// # Errors
-    ///
-    /// `ENOENT` if the number is not reserved.
-    pub fn publish(&self, number: u32, value: Arc<T>) -> Result {
-        let rcu = rcu::read_lock();
-        let entry = self.entry(number, &rcu).ok_or(ENOENT)?;
-        entry
-            .state
-            .cmpxchg(RESERVED, STORING, Relaxed)
-            .map_err(|_| ENOENT)?;
-        // SAFETY: Only the caller that changed the state to `STORING` accesses the value before it
-        // is published, and the entry is not freed before the guard is dropped.
-        unsafe { *entry.value.get() = Some(value) };
-        entry.state.store(PUBLISHED, Release);
-        Ok(())
-    }
-
     /// Returns the object with `number`, if there is one, for the read-side critical section.
     ///
     /// # Context
@@ -173,7 +146,9 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
     /// Any context.
     #[inline]
     pub fn borrow<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<&'g Arc<T>> {
-        let entry = self.entry(number, rcu)?;
+        // SAFETY: By the type invariant it is an `Entry<T>`, which is not freed before the guard is
+        // dropped.
+        let entry = unsafe { self.lookup(number, rcu).cast::<Entry<T>>().as_ref() }?;
         if entry.state.load(Acquire) != PUBLISHED {
             return None;
         }
@@ -193,8 +168,8 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
         self.borrow(number, &rcu).cloned()
     }
 
-    /// Removes the object with `number`, or ends its reservation. Returns false if there is
-    /// neither.
+    /// Removes the object with `number`, or makes the number free if it has been
+    /// [kept](Reservation::keep). Returns false if it is free or reserved.
     ///
     /// The table's reference is dropped after a grace period, in softirq: if it is the last one,
     /// `T` is dropped there and must not sleep.
@@ -204,13 +179,27 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
     /// Any context.
     pub fn remove(&self, number: u32) -> bool {
         let rcu = rcu::read_lock();
-        // Not a pointer from a reference, through which the entry must not be freed.
         let entry = self.lookup(number, &rcu);
-        if entry.is_null() {
-            return false;
+        // SAFETY: By the type invariant it is an `Entry<T>`, which is not freed before the guard is
+        // dropped.
+        match unsafe { entry.cast::<Entry<T>>().as_ref() } {
+            Some(found) if found.state.load(Acquire) == PUBLISHED => {}
+            _ => return false,
         }
-        // SAFETY: By the type invariant the table is live; the entry is not freed before the guard
-        // is dropped.
+        // SAFETY: The entry is published. It is not freed before the guard is dropped. The pointer
+        // is not from a reference, through which the entry must not be freed.
+        unsafe { self.unlink(entry) }
+    }
+
+    /// Removes `entry`, and frees it after a grace period. Returns false if another call has
+    /// removed it.
+    ///
+    /// # Safety
+    ///
+    /// It is an entry of the table that is published, or reserved by the caller, and that is not
+    /// freed during the call.
+    unsafe fn unlink(&self, entry: *mut bindings::rxe_rs_number) -> bool {
+        // SAFETY: By the type invariant the table is live; the entry is by the caller's guarantee.
         if !unsafe { bindings::rxe_rs_numbers_remove(self.numbers.as_ptr(), entry) } {
             return false;
         }
@@ -220,15 +209,6 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
         true
     }
 
-    /// Returns the entry of `number`, published or not.
-    #[inline]
-    fn entry<'g>(&'g self, number: u32, rcu: &'g rcu::Guard) -> Option<&'g Entry<T>> {
-        let entry = self.lookup(number, rcu);
-        // SAFETY: By the type invariant it is an `Entry<T>`, which is not freed before the guard is
-        // dropped.
-        unsafe { entry.cast::<Entry<T>>().as_ref() }
-    }
-
     /// Returns a pointer to the entry of `number`, or null.
     #[inline]
     fn lookup(&self, number: u32, _rcu: &rcu::Guard) -> *mut bindings::rxe_rs_number {
@@ -236,21 +216,27 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
         unsafe { bindings::rxe_rs_numbers_lookup(self.numbers.as_ptr(), number) }
     }
 
-    /// Inserts `entry` as `number`; gives it back with the error.
+    /// Inserts the new entry `entry` as `number`; gives it back with the error.
     fn insert(
         &self,
         mut entry: KBox<Entry<T>>,
         number: u32,
-    ) -> Result<(), (KBox<Entry<T>>, Error)> {
+    ) -> Result<Reservation<'_, T>, (KBox<Entry<T>>, Error)> {
         entry.c.number = number;
         let raw = KBox::into_raw(entry);
         // SAFETY: By the type invariant the table is live. The entry came from a `KBox`, and the
         // table takes it over unless an error is returned.
         let err = unsafe { bindings::rxe_rs_numbers_insert(self.numbers.as_ptr(), raw.cast()) };
-        kernel::error::to_result(err).map_err(|e| {
+        match kernel::error::to_result(err) {
+            // INVARIANT: A new entry of the table, whose state is `RESERVED`.
+            Ok(()) => Ok(Reservation {
+                table: self,
+                entry: raw,
+                number,
+            }),
             // SAFETY: The table did not take it.
-            (unsafe { KBox::from_raw(raw) }, e)
-        })
+            Err(e) => Err((unsafe { KBox::from_raw(raw) }, e)),
+        }
     }
 
     /// # Safety
@@ -267,6 +253,68 @@ impl<T: Send + Sync + 'static> NumberTable<T> {
     unsafe extern "C" fn free_rcu_callback(head: *mut bindings::callback_head) {
         // SAFETY: By the caller's guarantee.
         unsafe { Self::free_entry_callback(head.cast()) };
+    }
+}
+
+/// A reserved number, which look-ups do not find. Dropping it makes the number free.
+///
+/// # Invariants
+///
+/// `entry` is an entry of `table` in the state `RESERVED`, and no other reservation is for it.
+pub struct Reservation<'t, T: Send + Sync + 'static> {
+    table: &'t NumberTable<T>,
+    entry: *mut Entry<T>,
+    number: u32,
+}
+
+impl<T: Send + Sync + 'static> Reservation<'_, T> {
+    /// Returns the number.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Stores `value`, so that look-ups find it until it is [removed](NumberTable::remove).
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub fn publish(self, value: Arc<T>) {
+        self.end(Some(value));
+    }
+
+    /// Keeps the number from being allocated, without an object, until it is
+    /// [removed](NumberTable::remove).
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub fn keep(self) {
+        self.end(None);
+    }
+
+    fn end(self, value: Option<Arc<T>>) {
+        // Another thread may remove the entry as soon as it is published.
+        let _rcu = rcu::read_lock();
+        let this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: By the type invariants of both types the entry is live, and nobody else accesses
+        // its value before it is published. It is not freed before the guard is dropped.
+        unsafe {
+            *(*this.entry).value.get() = value;
+            (*this.entry).state.store(PUBLISHED, Release);
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Reservation<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the entry is one of the table, reserved by this value, so
+        // that nobody else frees it.
+        unsafe { self.table.unlink(self.entry.cast()) };
     }
 }
 

@@ -36,14 +36,10 @@ struct Slot<T> {
 /// A sparse table of `Arc<T>` indexed by `u32`, read under RCU.
 ///
 /// Look-ups are lock-free and allowed in any context. Changes take the table's own irq-safe lock.
-/// An index can be reserved before its object exists ([`reserve_random`], then [`publish`]):
-/// look-ups do not find a reserved index, and it is not allocated again.
 ///
 /// A removed object may still be in use by look-ups that began earlier; the table drops its
 /// reference after those have ended (see [`remove`] and [`remove_if_sync`]).
 ///
-/// [`reserve_random`]: Self::reserve_random
-/// [`publish`]: Self::publish
 /// [`remove`]: Self::remove
 /// [`remove_if_sync`]: Self::remove_if_sync
 #[pin_data(PinnedDrop)]
@@ -73,95 +69,6 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         })
     }
 
-    /// Reserves a random free index of `range`. Use it with [`publish`](Self::publish), or free it
-    /// with [`remove`](Self::remove).
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if the range is full, `ENOMEM`.
-    pub fn reserve_random(&self, range: RangeInclusive<u32>) -> Result<u32> {
-        let (first, last) = (*range.start(), *range.end());
-        if first > last {
-            return Err(EINVAL);
-        }
-        let span = u64::from(last - first) + 1;
-        let mut index = first;
-        for _ in 0..RANDOM_TRIES {
-            // Below `span`, so the sum is at most `last`.
-            let offset = (u64::from(rand::random_u32()) * span) >> 32;
-            index = first.wrapping_add(offset as u32);
-            match self.insert_raw(index, core::ptr::null_mut()) {
-                Err(e) if e == EBUSY => {}
-                done => return done.map(|()| index),
-            }
-        }
-        let start = index;
-        loop {
-            index = if index == last { first } else { index + 1 };
-            match self.insert_raw(index, core::ptr::null_mut()) {
-                Err(e) if e == EBUSY => {}
-                done => return done.map(|()| index),
-            }
-            if index == start {
-                return Err(ENOSPC);
-            }
-        }
-    }
-
-    /// Reserves the lowest free index of `range`, as [`reserve_random`](Self::reserve_random):
-    /// entries that lie close to each other share memory.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if the range is full, `ENOMEM`.
-    pub fn reserve_lowest(&self, range: RangeInclusive<u32>) -> Result<u32> {
-        let mut index = 0;
-        let (first, last) = (*range.start(), *range.end());
-        // SAFETY: The array is initialized, and `index` is ours.
-        let err = unsafe { bindings::rxe_rs_table_reserve(self.xa.get(), &mut index, first, last) };
-        match kernel::error::to_result(err) {
-            Err(e) if e == EBUSY => Err(ENOSPC),
-            done => done.map(|()| index),
-        }
-    }
-
-    /// Reserves `index`.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if it is in use, `ENOMEM`.
-    pub fn reserve(&self, index: u32) -> Result {
-        self.insert_raw(index, core::ptr::null_mut())
-    }
-
-    /// Stores `value` at a reserved index, so that look-ups find it.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    ///
-    /// # Errors
-    ///
-    /// `ENOENT` if the index is not reserved, `ENOMEM`.
-    pub fn publish(&self, index: u32, value: Arc<T>) -> Result {
-        let slot = Self::slot(value)?;
-        // SAFETY: The array is initialized; `slot` is a live allocation that the array takes over.
-        let err = unsafe { bindings::rxe_rs_table_publish(self.xa.get(), index, slot.cast()) };
-        self.stored(err, slot)
-    }
-
     /// Stores `value` at a random free index of `range` and returns the index.
     ///
     /// # Context
@@ -170,14 +77,60 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     ///
     /// # Errors
     ///
-    /// As [`reserve_random`](Self::reserve_random).
+    /// `ENOSPC` if the range is full, `EINVAL` if it is empty, `ENOMEM`.
     pub fn insert_random(&self, range: RangeInclusive<u32>, value: Arc<T>) -> Result<u32> {
-        let index = self.reserve_random(range)?;
-        if let Err(e) = self.publish(index, value) {
-            self.remove(index);
-            return Err(e);
+        let (first, last) = (*range.start(), *range.end());
+        if first > last {
+            return Err(EINVAL);
         }
-        Ok(index)
+        let slot = Self::slot(value)?;
+        let span = u64::from(last - first) + 1;
+        let mut index = first;
+        for _ in 0..RANDOM_TRIES {
+            // Below `span`, so the sum is at most `last`.
+            let offset = (u64::from(rand::random_u32()) * span) >> 32;
+            index = first.wrapping_add(offset as u32);
+            match self.insert_raw(index, slot) {
+                err if err == EBUSY.to_errno() => {}
+                err => return self.stored(err, slot).map(|()| index),
+            }
+        }
+        let start = index;
+        loop {
+            index = if index == last { first } else { index + 1 };
+            match self.insert_raw(index, slot) {
+                err if err == EBUSY.to_errno() => {}
+                err => return self.stored(err, slot).map(|()| index),
+            }
+            if index == start {
+                return self.stored(ENOSPC.to_errno(), slot).map(|()| index);
+            }
+        }
+    }
+
+    /// Stores `value` at the lowest free index of `range` and returns the index: entries that lie
+    /// close to each other share memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the range is full, `ENOMEM`.
+    pub fn insert_lowest(&self, range: RangeInclusive<u32>, value: Arc<T>) -> Result<u32> {
+        let (first, last) = (*range.start(), *range.end());
+        let slot = Self::slot(value)?;
+        let mut index = 0;
+        // SAFETY: The array is initialized, and `index` is ours; `slot` is a live allocation that
+        // the array takes over unless an error is returned.
+        let err = unsafe {
+            bindings::rxe_rs_table_alloc(self.xa.get(), &mut index, slot.cast(), first, last)
+        };
+        match self.stored(err, slot) {
+            Err(e) if e == EBUSY => Err(ENOSPC),
+            done => done.map(|()| index),
+        }
     }
 
     /// Stores `value` at `index`.
@@ -188,12 +141,10 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the index is in use or reserved, `ENOMEM`.
+    /// `EBUSY` if the index is in use, `ENOMEM`.
     pub fn insert_at(&self, index: u32, value: Arc<T>) -> Result {
         let slot = Self::slot(value)?;
-        // SAFETY: The array is initialized; `slot` is a live allocation that the array takes over.
-        let err = unsafe { bindings::rxe_rs_table_insert(self.xa.get(), index, slot.cast()) };
-        self.stored(err, slot)
+        self.stored(self.insert_raw(index, slot), slot)
     }
 
     /// Returns the object at `index`, if there is one, for the read-side critical section.
@@ -400,10 +351,10 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
         })
     }
 
-    fn insert_raw(&self, index: u32, slot: *mut Slot<T>) -> Result {
-        // SAFETY: The array is initialized; a null pointer reserves.
-        let err = unsafe { bindings::rxe_rs_table_insert(self.xa.get(), index, slot.cast()) };
-        kernel::error::to_result(err)
+    fn insert_raw(&self, index: u32, slot: *mut Slot<T>) -> i32 {
+        // SAFETY: The array is initialized; `slot` is a live allocation that the array takes over
+        // unless an error is returned.
+        unsafe { bindings::rxe_rs_table_insert(self.xa.get(), index, slot.cast()) }
     }
 
     fn erase(&self, index: u32) -> Option<NonNull<Slot<T>>> {
