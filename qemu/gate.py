@@ -56,14 +56,36 @@ EXPECTED = tuple((mark, kind, re.compile(pattern), lines) for mark, kind, patter
     ("rxe-test: leaks are judged one by one", "memory", r"kmemleak: \d+ new suspected memory leaks", 0),
 ))
 
+# Lock orders of other parts of the kernel that lockdep reports with any driver, as the locks of each cycle (rxe_rs/README.md).
+KNOWN_CYCLES = ({"nvmet_config_sem", "&id_priv->handler_mutex"},)
+LOCK_OF_A_CYCLE = re.compile(r"-> #\d+ \((\S+)\)\{")
+CYCLE, END_OF_A_REPORT = "WARNING: possible circular locking dependency detected", "</TASK>"
+
+
+def known_cycles(lines):
+    """The numbers of the lines of reports of circular locking that are known and contain no function of the driver."""
+    known, start = set(), None
+    for number, line in enumerate(lines, 1):
+        if CYCLE in line:
+            start = number
+        elif start and END_OF_A_REPORT in line:
+            report = lines[start - 1:number]
+            locks = {found[1] for found in map(LOCK_OF_A_CYCLE.search, report) if found}
+            if locks in KNOWN_CYCLES and not any("[rxe_rs]" in line for line in report):
+                known.update(range(start, number + 1))
+            start = None
+    return known
+
 
 def check(text):
     """The lines of a log that fail a test: [(line number, kind, line), …]."""
     found, active, trace = [], [], 0
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    known = known_cycles(lines)
+    for number, line in enumerate(lines, 1):
         active += [entry for entry in EXPECTED if entry[0] in line]
-        expected, lines = next(((kind, lines) for _, kind, pattern, lines in active if pattern.search(line)), (None, trace - 1))
-        trace = max(lines, 0)
+        expected, left = next(((kind, left) for _, kind, pattern, left in active if pattern.search(line)), (None, trace - 1))
+        trace = max(left, 0)
         if any(p.search(line) for p in HARMLESS):
             continue
         kind = next((kind for kind, pattern in BAD if pattern.search(line)), None)
@@ -73,6 +95,8 @@ def check(text):
                 found.pop()
         elif kind == "call trace" and trace:
             trace = 0
+        elif number in known and kind in ("warning", "call trace"):
+            continue
         elif kind:
             found.append((number, kind, line.strip()))
     return found

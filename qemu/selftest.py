@@ -119,6 +119,26 @@ class Gate(unittest.TestCase):
                 with self.subTest(line=line):
                     self.assertEqual(len(gate.check("\n".join([*said, line]))), 1)
 
+    def test_lock_orders_of_others(self):
+        """A cycle of the locks of the NVMe target and the CM is known, unless a function of the driver takes part; any other is reported."""
+        def report(*locks, function="rdma_destroy_id+0x16/0x20 [rdma_cm]"):
+            chain = [line for number, lock in enumerate(locks) for line in (
+                f"[ 6.0] -> #{len(locks) - 1 - number} ({lock}){{+.+.}}-{{4:4}}:", f"[ 6.0]        {function}")]
+            return ["[ 6.0] WARNING: possible circular locking dependency detected", *chain, "[ 6.0] Call Trace:", "[ 6.0]  <TASK>",
+                    "[ 6.0]  dump_stack_lvl+0x5d/0x80", "[ 6.0]  </TASK>"]
+        known = ("nvmet_config_sem", "&id_priv->handler_mutex")
+        for locks in (known, known[::-1]):
+            self.assertEqual(gate.check("\n".join(report(*locks) * 2)), [])
+        for other in (report(*known, function="receive+0x1/0x2 [rxe_rs]"), report(*known, "QpCtx::inner"), report(known[0], "QpCtx::config"),
+                      report(*known)[:-1]):
+            with self.subTest(report=other):
+                self.assertEqual([kind for _, kind, _ in gate.check("\n".join(other))], ["warning", "call trace"])
+        for line in BAD_LINES:
+            if "Call Trace" not in line and "WARNING: " not in line:
+                with self.subTest(line=line):
+                    inside = report(*known)
+                    self.assertEqual(len(gate.check("\n".join([*inside[:-1], line, inside[-1]]))), 1)
+
     def test_report_inside_a_long_log(self):
         log = "\n".join(GOOD_LINES + BAD_LINES[:1] + GOOD_LINES)
         self.assertEqual([found[0] for found in gate.check(log)], [len(GOOD_LINES) + 1])
