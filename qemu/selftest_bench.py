@@ -164,6 +164,14 @@ class Points(unittest.TestCase):
         self.assertEqual(missing, {"softirqs of 10,000 idle QPs", "loss 0.1 %, share of loss-free bandwidth",
                                    "loss 3 %, share of loss-free bandwidth", "reordering 1 %, share of bandwidth without"})
 
+    def test_quick_form_stays_short(self):
+        """So many runs of both rounds, one for each driver, took 3 min 49 s on a host with two processors; runs with many queue pairs, with
+        connections or with metered processor time take several times as long as the others."""
+        quick = [run for run in points.all_runs() if run.quick]
+        self.assertLessEqual(sum(run.quick for run in quick), 61)
+        long = [run for run in quick if isinstance(run, (points.KernelMany, points.KernelIdle, points.Metered, points.Connects))]
+        self.assertLessEqual(sum(run.quick for run in long), 4)
+
 
 class Judgement(unittest.TestCase):
     def judged(self, results, drivers=("rdma_rxe", "rxe_rs")):
