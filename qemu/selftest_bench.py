@@ -16,6 +16,7 @@ import goals  # noqa: E402
 import plots  # noqa: E402
 import points  # noqa: E402
 import report  # noqa: E402
+import tables  # noqa: E402
 
 BANDWIDTH = """\
  #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]
@@ -284,6 +285,28 @@ class Page(unittest.TestCase):
 
     def test_merged(self):
         self.assertEqual(load_bench().merged([[1, 9], [2, 8], [9, 7]]), [2, 8])
+
+
+class Stored(unittest.TestCase):
+    """docs/bench.json, which tables.py wrote."""
+    DATA = json.loads(tables.STORED.read_text())
+
+    def test_tables_are_of_the_stored_run(self):
+        for path, head, table in tables.TABLES:
+            lines = path.read_text().split("\n")
+            start, end = tables.place(lines, head)
+            self.assertEqual(lines[start:end], table(self.DATA), f"{path.name}: run qemu/bench/tables.py")
+
+    def test_run_was_a_whole_one(self):
+        self.assertEqual(set(self.DATA["results"]), {point for run in points.all_runs() for point in run.points})
+        self.assertEqual({goal.title for goal, _, _ in goals.judge(self.DATA)}, {goal.title for goal in goals.GOALS})
+        self.assertGreaterEqual(set(self.DATA["drivers"]), {"rdma_rxe", "siw", "rxe_rs", "rxe_rs+icrc", "tcp", "limit"})
+        self.assertEqual([turn for turn in self.DATA["load"] if turn["foreign"] > report.FOREIGN], [], "the host had other work")
+
+    def test_no_path_of_the_host(self):
+        data = data_of({}, ("rxe_rs",)) | {"notes": ["round 1: see /home/user/out/turns/log"], "distributions": {}}
+        self.assertEqual(json.loads(tables.stored(data, "/home/user/out"))["notes"], ["round 1: see turns/log"])
+        self.assertNotRegex(tables.STORED.read_text(), r"[ \"]/\w+/")
 
 
 class Program(unittest.TestCase):

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The tables of README.md and rxe_rs/PERFORMANCE.md, which are those of one stored run of the benchmark.
+
+tables.py BENCH.JSON    stores the results of a run, with all drivers and rxe_rs+icrc, as docs/bench.json, and writes the tables from it
+
+`bench --compare docs/bench.json` compares another run with these results.
+"""
+import copy
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CLONE = HERE.parent.parent
+sys.path.insert(0, str(HERE))
+import goals  # noqa: E402
+
+STORED = CLONE / "docs/bench.json"
+BASE, PLAIN, ICRC = "rdma_rxe", goals.SUBJECT, f"{goals.SUBJECT}+icrc"
+OPERATIONS = ("send", "write", "read")
+
+
+def operations(pattern):
+    return [pattern.format(operation) for operation in OPERATIONS]
+
+
+# The lines of the table in README.md: the points of each, and by what their values are divided.
+LINES = (
+    ("SEND / WRITE / READ 64 KiB, polling, MiB/s", operations("{}_bw.64K.poll"), 1),
+    ("the same 1 MiB", operations("{}_bw.1M.poll"), 1),
+    ("SEND / WRITE / READ latency 64 KiB, polling, µs", operations("{}_lat.64K.poll"), 1),
+    ("latency of SEND and WRITE of 2 bytes, polling, and SEND with completion events, µs",
+     ["send_lat.2.poll", "write_lat.2.poll", "send_lat.2.event"], 1),
+    ("SEND / WRITE / READ 8 bytes, posted lists of 16, thousands per second", operations("{}_rate.8.poll-l16"), 1000),
+    ("consumers in the kernel, 8 bytes, 32 in flight, thousands per second", operations("kernel-{}_rate.8.d32"), 1000),
+    ("the same 4 KiB", operations("kernel-{}_rate.4K.d32"), 1000),
+    ("the same 64 KiB, MiB/s", operations("kernel-{}_bw.64K.d32"), 1),
+    ("the same 1 MiB, 8 in flight", operations("kernel-{}_bw.1M.d8"), 1),
+    ("64 KiB with 1 % of the packets lost, MiB/s", operations("{}_bw.64K.poll-loss1"), 1),
+    ("the same with 3 %", operations("{}_bw.64K.poll-loss3"), 1),
+    ("99th percentile of the latency of 64 bytes beside a stream of 1 MiB, and beside 1000 busy queue pairs, µs",
+     ["kernel-beside_p99.stream", "kernel-beside_p99.1000qps"], 1),
+    ("connections by rdma_cm per second", ["cm_connects.1000"], 1),
+)
+HEAD = "| | rdma_rxe | rxe_rs | as between hosts | ratios |"
+GOALS_HEAD = "| goal, as a ratio to `rdma_rxe` if nothing else is said | wanted | worst, met | the same with an ICRC |"
+
+
+def amount(value):
+    return f"{value:,.0f}" if value >= 10000 else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def ratio(value):
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2g}"
+
+
+def overview(data):
+    """The lines of the table in README.md."""
+    def median(point, driver):
+        return data["results"][point][driver]["median"]
+    rows = [HEAD, "|---" * 5 + "|"]
+    for title, points, unit in LINES:
+        cells = [" / ".join(amount(median(point, driver) / unit) for point in points) for driver in (BASE, PLAIN, ICRC)]
+        ratios = [" / ".join(ratio(median(point, driver) / median(point, BASE)) for point in points) for driver in (PLAIN, ICRC)]
+        rows.append(f"| {title} | {' | '.join(cells)} | {'; '.join(ratios)} |")
+    return rows
+
+
+def with_icrc(data):
+    """The same results with those of the driver that computes all ICRCs in place of the other ones."""
+    other = copy.deepcopy(data)
+    for by_driver in other["results"].values():
+        if ICRC in by_driver:
+            by_driver[PLAIN] = by_driver[ICRC]
+    return other
+
+
+def state(data):
+    """The lines of the table of goals in rxe_rs/PERFORMANCE.md."""
+    def cell(goal, values, worst):
+        shown = f"{values[worst]:.2f} (`{worst}`)"
+        return shown if goal.wanted is None else f"{shown}, {sum(goals.met(goal, v) for v in values.values())} of {len(values)}"
+    rows = [GOALS_HEAD, "|---" * 4 + "|"]
+    for plain, icrc in zip(goals.judge(data), goals.judge(with_icrc(data))):
+        goal = plain[0]
+        wanted = "" if goal.wanted is None else f"{'≥' if goal.bound == '>=' else '≤'} {goal.wanted:g}"
+        rows.append(f"| {goal.title} | {wanted} | {cell(*plain)} | {cell(*icrc)} |")
+    return rows
+
+
+# The documents, the first line of the table in each, and what makes it.
+TABLES = ((CLONE / "README.md", HEAD, overview), (CLONE / "rxe_rs/PERFORMANCE.md", GOALS_HEAD, state))
+
+
+def place(lines, head):
+    """Where the table with this first line is: its first line, and the first one behind it."""
+    start = lines.index(head)
+    return start, next(n for n in range(start, len(lines)) if not lines[n].startswith("|"))
+
+
+def stored(data, folder):
+    """The text that is stored of a run in a folder: a line for each point, and no path of the host."""
+    def line(name, value):
+        return f"{json.dumps(name)}: {json.dumps(value)}"
+    notes = [note.replace(f"{folder}/", "") for note in data["notes"]]
+    head = [line(name, value) for name, value in (data | {"notes": notes}).items() if name not in ("results", "distributions")]
+    points = ",\n".join(line(point, by_driver) for point, by_driver in data["results"].items())
+    return "{" + ",\n".join([*head, f'"results": {{\n{points}}}']) + "}\n"
+
+
+def main():
+    path = Path(sys.argv[1]).resolve()
+    data = json.loads(path.read_text())
+    STORED.write_text(stored(data, path.parent))
+    for path, head, table in TABLES:
+        lines = path.read_text().split("\n")
+        start, end = place(lines, head)
+        lines[start:end] = table(data)
+        path.write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
